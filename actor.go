@@ -1,0 +1,15 @@
+package dormouse
+
+// Actor says who caused a command or an event: "user:ada", "agent", "server".
+type Actor string
+
+// The actors that are not people.
+const (
+	// ActorAgent is the agent of the event's thread.
+	ActorAgent Actor = "agent"
+	// ActorServer is the runtime itself, carrying on by its own law.
+	ActorServer Actor = "server"
+)
+
+// User is the actor of a signed-in person or program.
+func User(name string) Actor { return Actor("user:" + name) }

@@ -1,0 +1,29 @@
+package dormouse
+
+import "errors"
+
+// Errors that callers are expected to test for with errors.Is. door/error.go is
+// the one table that turns them into replies.
+var (
+	// ErrNotFound: there is no such thing, or not for you.
+	ErrNotFound = errors.New("not found")
+	// ErrInvalid: the request can never be right as it stands.
+	ErrInvalid = errors.New("invalid")
+	// ErrTooLarge: a body or a field is over its limit.
+	ErrTooLarge = errors.New("too large")
+	// ErrConflict: the request is sound but not now, or not twice.
+	ErrConflict = errors.New("conflict")
+	// ErrTerminated: the session has ended and takes no more.
+	ErrTerminated = errors.New("session is terminated")
+	// ErrLeaseLost: somebody with a newer epoch writes this session now.
+	ErrLeaseLost = errors.New("lease lost")
+	// ErrUnknownOutcome: the write may or may not have happened.
+	ErrUnknownOutcome = errors.New("outcome unknown")
+	// ErrFull: there is no room on the disk; nothing was changed.
+	ErrFull = errors.New("no space left")
+	// ErrBehind: a follower fell out of what is kept for the live; it returns
+	// with its cursor.
+	ErrBehind = errors.New("follower fell behind")
+	// ErrClosing: the server is shutting down.
+	ErrClosing = errors.New("server is shutting down")
+)

@@ -1,0 +1,126 @@
+package dormouse
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Event is one durable fact in a session's log. It is never changed and its
+// seq is never reused; the bytes stored are the bytes streamed.
+type Event struct {
+	Seq     uint64          `json:"seq"`
+	ID      EventID         `json:"id"`
+	Type    EventType       `json:"type"`
+	Thread  ThreadID        `json:"thread,omitempty"`
+	Actor   Actor           `json:"actor"`
+	Time    time.Time       `json:"time"`
+	Payload json.RawMessage `json:"payload,omitempty"`
+	// Blob names the payload when it is too large for a row; Payload is then
+	// empty until somebody needs it.
+	Blob Digest `json:"blob,omitempty"`
+}
+
+// EventType says what an event records. A type is never renamed or reused.
+type EventType string
+
+// Public events: the vocabulary of the Managed Agents API.
+const (
+	UserMessage          EventType = "user.message"
+	UserInterrupt        EventType = "user.interrupt"
+	UserToolConfirmation EventType = "user.tool_confirmation"
+	UserCustomToolResult EventType = "user.custom_tool_result"
+
+	AgentMessage       EventType = "agent.message"
+	AgentThinking      EventType = "agent.thinking"
+	AgentToolUse       EventType = "agent.tool_use"
+	AgentToolResult    EventType = "agent.tool_result"
+	AgentCustomToolUse EventType = "agent.custom_tool_use"
+
+	SpanModelRequestStart EventType = "span.model_request_start"
+	SpanModelRequestEnd   EventType = "span.model_request_end"
+
+	SessionStatusRunning     EventType = "session.status_running"
+	SessionStatusIdle        EventType = "session.status_idle"
+	SessionStatusRescheduled EventType = "session.status_rescheduled"
+	SessionStatusTerminated  EventType = "session.status_terminated"
+
+	SessionThreadStatusRunning     EventType = "session.thread_status_running"
+	SessionThreadStatusIdle        EventType = "session.thread_status_idle"
+	SessionThreadStatusRescheduled EventType = "session.thread_status_rescheduled"
+	SessionThreadStatusTerminated  EventType = "session.thread_status_terminated"
+
+	SessionError EventType = "session.error"
+	SessionUsage EventType = "session.usage"
+)
+
+// Facts of our own.
+const (
+	SessionCreated    EventType = "session.created"
+	SessionTerminated EventType = "session.terminated"
+
+	PromptQueued    EventType = "prompt.queued"
+	PromptCompleted EventType = "prompt.completed"
+	PromptCancelled EventType = "prompt.cancelled"
+
+	TurnStarted EventType = "turn.started"
+	TurnBlocked EventType = "turn.blocked"
+	TurnResumed EventType = "turn.resumed"
+	TurnEnded   EventType = "turn.ended"
+
+	AttemptStarted EventType = "attempt.started"
+	AttemptEnded   EventType = "attempt.ended"
+
+	OpStarted  EventType = "op.started"
+	OpFinished EventType = "op.finished"
+	OpUnknown  EventType = "op.unknown"
+
+	SandboxWarming  EventType = "sandbox.warming"
+	SandboxStarted  EventType = "sandbox.started"
+	SandboxStopping EventType = "sandbox.stopping"
+	SandboxStopped  EventType = "sandbox.stopped"
+	SandboxLost     EventType = "sandbox.lost"
+
+	SnapshotTaken   EventType = "snapshot.taken"
+	SnapshotDeleted EventType = "snapshot.deleted"
+
+	AttentionRaised  EventType = "attention.raised"
+	AttentionCleared EventType = "attention.cleared"
+
+	DeadlineSet     EventType = "deadline.set"
+	DeadlineCleared EventType = "deadline.cleared"
+)
+
+// Audience says who is shown an event.
+type Audience int
+
+// The audiences, each containing the next.
+const (
+	// ForEveryone is the public vocabulary, shown by every door.
+	ForEveryone Audience = iota
+	// ForPeople is shown by our own doors only.
+	ForPeople
+	// ForCore is bookkeeping that no door shows unasked.
+	ForCore
+)
+
+// Audience returns who is shown events of this type. A type nobody knows is
+// bookkeeping of a newer version.
+func (t EventType) Audience() Audience {
+	switch t {
+	case UserMessage, UserInterrupt, UserToolConfirmation, UserCustomToolResult,
+		AgentMessage, AgentThinking, AgentToolUse, AgentToolResult, AgentCustomToolUse,
+		SpanModelRequestStart, SpanModelRequestEnd,
+		SessionStatusRunning, SessionStatusIdle, SessionStatusRescheduled, SessionStatusTerminated,
+		SessionThreadStatusRunning, SessionThreadStatusIdle, SessionThreadStatusRescheduled, SessionThreadStatusTerminated,
+		SessionError, SessionUsage:
+		return ForEveryone
+	case PromptQueued, PromptCancelled, OpUnknown,
+		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost,
+		SnapshotTaken, SnapshotDeleted:
+		return ForPeople
+	case SessionCreated, SessionTerminated, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
+		AttemptStarted, AttemptEnded, OpStarted, OpFinished, AttentionRaised, AttentionCleared, DeadlineSet, DeadlineCleared:
+		return ForCore
+	}
+	return ForCore
+}

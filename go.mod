@@ -1,0 +1,3 @@
+module github.com/dormouse-run/dormouse
+
+go 1.26.3

@@ -1,0 +1,280 @@
+package dormouse
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The payloads of public events hold exactly the fields the Managed Agents API
+// gives them, less id, type and processed_at, which every event has.
+
+// Message is the payload of user.message and agent.message.
+type Message struct {
+	Content []Block `json:"content"`
+}
+
+// ToolUse is the payload of agent.tool_use and agent.custom_tool_use.
+type ToolUse struct {
+	Name       string          `json:"name"`
+	Input      json.RawMessage `json:"input"`
+	Permission Permission      `json:"evaluated_permission,omitempty"`
+}
+
+// ToolResult is the payload of agent.tool_result.
+type ToolResult struct {
+	Use     EventID `json:"tool_use_id"`
+	Content []Block `json:"content,omitempty"`
+	IsError bool    `json:"is_error,omitempty"`
+}
+
+// CustomToolResult is the payload of user.custom_tool_result.
+type CustomToolResult struct {
+	Use     EventID `json:"custom_tool_use_id"`
+	Content []Block `json:"content,omitempty"`
+	IsError bool    `json:"is_error,omitempty"`
+}
+
+// ToolConfirmation is the payload of user.tool_confirmation.
+type ToolConfirmation struct {
+	Use         EventID `json:"tool_use_id"`
+	Result      string  `json:"result"` // allow or deny
+	DenyMessage string  `json:"deny_message,omitempty"`
+}
+
+// ModelUsage counts what one model call cost.
+type ModelUsage struct {
+	InputTokens              int64 `json:"input_tokens"`
+	OutputTokens             int64 `json:"output_tokens"`
+	CacheReadInputTokens     int64 `json:"cache_read_input_tokens"`
+	CacheCreationInputTokens int64 `json:"cache_creation_input_tokens"`
+}
+
+// Add sums two usages.
+func (u ModelUsage) Add(v ModelUsage) ModelUsage {
+	return ModelUsage{
+		InputTokens:              u.InputTokens + v.InputTokens,
+		OutputTokens:             u.OutputTokens + v.OutputTokens,
+		CacheReadInputTokens:     u.CacheReadInputTokens + v.CacheReadInputTokens,
+		CacheCreationInputTokens: u.CacheCreationInputTokens + v.CacheCreationInputTokens,
+	}
+}
+
+// SpanEnd is the payload of span.model_request_end.
+type SpanEnd struct {
+	Start   EventID    `json:"model_request_start_id"`
+	IsError bool       `json:"is_error"`
+	Usage   ModelUsage `json:"model_usage"`
+}
+
+// StopReason says why a session went idle.
+type StopReason struct {
+	Type     string    `json:"type"`
+	EventIDs []EventID `json:"event_ids,omitempty"`
+}
+
+// The types of StopReason.
+const (
+	StopEndTurn          = "end_turn"
+	StopRequiresAction   = "requires_action"
+	StopRetriesExhausted = "retries_exhausted"
+	StopRefusal          = "refusal"
+)
+
+// Idle is the payload of session.status_idle.
+type Idle struct {
+	StopReason  StopReason      `json:"stop_reason"`
+	StopDetails json.RawMessage `json:"stop_details"`
+}
+
+// ThreadStatus is the payload of session.thread_status_running and its like.
+type ThreadStatus struct {
+	Thread      ThreadID        `json:"session_thread_id"`
+	AgentName   string          `json:"agent_name"`
+	StopReason  *StopReason     `json:"stop_reason,omitempty"`
+	StopDetails json.RawMessage `json:"stop_details,omitempty"`
+}
+
+// Usage is the payload of session.usage.
+type Usage struct {
+	Usage UsageTotal `json:"usage"`
+}
+
+// UsageTotal is what a session has used so far.
+type UsageTotal struct {
+	InputTokens          int64   `json:"input_tokens"`
+	OutputTokens         int64   `json:"output_tokens"`
+	CacheReadInputTokens int64   `json:"cache_read_input_tokens"`
+	ActiveSeconds        float64 `json:"active_seconds"`
+}
+
+// Failure is the payload of session.error.
+type Failure struct {
+	Error FailureDetail `json:"error"`
+}
+
+// FailureDetail says what went wrong and whether it is tried again.
+type FailureDetail struct {
+	Type        string      `json:"type"`
+	Message     string      `json:"message"`
+	RetryStatus RetryStatus `json:"retry_status"`
+}
+
+// RetryStatus is retrying, exhausted or terminal.
+type RetryStatus struct {
+	Type string `json:"type"`
+}
+
+// The payloads of our own facts.
+
+// PromptBody is the payload of prompt.queued. Its public id is Prompt, which the
+// user.message that takes it will carry.
+type PromptBody struct {
+	Prompt  EventID `json:"prompt"`
+	Body    Digest  `json:"body"`
+	Content []Block `json:"content"`
+}
+
+// Prompts is the payload of prompt.completed and prompt.cancelled.
+type Prompts struct {
+	Prompts []EventID `json:"prompts"`
+	Reason  string    `json:"reason,omitempty"`
+}
+
+// TurnFact is the payload of turn.started, turn.resumed and turn.ended.
+type TurnFact struct {
+	Turn    TurnID    `json:"turn"`
+	Prompts []EventID `json:"prompts,omitempty"`
+	RetryOf TurnID    `json:"retry_of,omitempty"`
+	Outcome string    `json:"outcome,omitempty"`
+}
+
+// The outcomes of a turn.
+const (
+	TurnCompleted   = "completed"
+	TurnInterrupted = "interrupted"
+	TurnFailed      = "failed"
+	TurnAbandoned   = "terminated"
+)
+
+// Block reasons of a turn.
+const (
+	BlockedOnPeople   = "people"
+	BlockedOnRecovery = "recovery"
+)
+
+// Blocked is the payload of turn.blocked.
+type Blocked struct {
+	Turn TurnID `json:"turn"`
+	On   string `json:"on"`
+}
+
+// Attempt is the payload of attempt.started and attempt.ended.
+type Attempt struct {
+	Turn   TurnID `json:"turn"`
+	Number int    `json:"attempt"`
+	Epoch  uint64 `json:"epoch,omitempty"`
+	// Reason says how the attempt ended: lost, failed or returned.
+	Reason string `json:"reason,omitempty"`
+	// Until is when the next one may start.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// How an attempt ends before its turn does.
+const (
+	AttemptLost     = "lost"
+	AttemptFailed   = "failed"
+	AttemptReturned = "returned"
+)
+
+// OpFact is the payload of op.started.
+type OpFact struct {
+	Op Op `json:"op"`
+	// Span is the span.model_request_start of a model call.
+	Span EventID `json:"span,omitempty"`
+}
+
+// OpEnd is the payload of op.finished and op.unknown.
+type OpEnd struct {
+	Op   OpID   `json:"op"`
+	Kind OpKind `json:"kind"`
+	// Outcome is ok, error, interrupted or refused; of an unknown op, why.
+	Outcome string     `json:"outcome"`
+	Result  EventID    `json:"result,omitempty"`
+	Usage   ModelUsage `json:"usage,omitzero"`
+	// Uses are the tool calls a model call made.
+	Uses []Use `json:"uses,omitempty"`
+	// Partial is the agent.message that holds what was seen of a reply that was cut off.
+	Partial EventID `json:"partial,omitempty"`
+}
+
+// The outcomes of an op.
+const (
+	OutcomeOK          = "ok"
+	OutcomeError       = "error"
+	OutcomeInterrupted = "interrupted"
+)
+
+// Gate is what a tool call waits for.
+type Gate string
+
+// The gates.
+const (
+	GateNone   Gate = ""
+	GateAsk    Gate = "ask"
+	GateCustom Gate = "custom"
+)
+
+// Use is one tool call of the current turn that has no result yet.
+type Use struct {
+	ID    EventID `json:"id"`
+	Call  int     `json:"call"`
+	Block int     `json:"block"`
+	Gate  Gate    `json:"gate,omitempty"`
+}
+
+// SandboxFact is the payload of the sandbox events.
+type SandboxFact struct {
+	Generation uint64 `json:"generation"`
+	// How says create or restore.
+	How      string          `json:"how,omitempty"`
+	Snapshot SnapshotID      `json:"snapshot,omitempty"`
+	Handle   json.RawMessage `json:"handle,omitempty"`
+	Reason   string          `json:"reason,omitempty"`
+	// Since is the time from which work may be missing.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// How a sandbox is warmed.
+const (
+	WarmCreate  = "create"
+	WarmRestore = "restore"
+)
+
+// SnapshotFact is the payload of snapshot.taken and snapshot.deleted.
+type SnapshotFact struct {
+	Snapshot   SnapshotID `json:"snapshot"`
+	Parent     SnapshotID `json:"parent,omitempty"`
+	Generation uint64     `json:"generation,omitempty"`
+	Verified   bool       `json:"verified,omitempty"`
+}
+
+// Attention is the payload of attention.raised.
+type Attention struct {
+	Reason  string    `json:"reason"`
+	Thread  ThreadID  `json:"thread,omitempty"`
+	Turn    TurnID    `json:"turn,omitempty"`
+	Prompts []EventID `json:"prompts,omitempty"`
+}
+
+// Deadline is a stored time at which something is due: the payload of
+// deadline.set and deadline.cleared.
+type Deadline struct {
+	ID   string    `json:"id"`
+	Kind string    `json:"kind"`
+	At   time.Time `json:"at,omitzero"`
+}
+
+// Termination is the payload of session.terminated.
+type Termination struct {
+	Reason string `json:"reason"`
+}

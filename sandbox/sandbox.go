@@ -1,0 +1,82 @@
+// Package sandbox is the promise of an isolated machine that a workspace is
+// mounted in. A sandbox is disposable; the workspace outlives it.
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+)
+
+// ErrGone means that a sandbox no longer lives, for certain: nothing that was
+// started in it can still act.
+var ErrGone = errors.New("sandbox is gone")
+
+// Handle is what a driver needs to find a sandbox again. It is opaque to
+// everyone else and small enough for a row.
+type Handle = json.RawMessage
+
+// Spec says which sandbox to make.
+type Spec struct {
+	Fence runner.Fence
+	// Snapshot is the point to restore from; empty for a new workspace.
+	Snapshot dormouse.SnapshotID
+}
+
+// Driver makes one kind of sandbox.
+type Driver interface {
+	// Create starts the sandbox of spec.Fence's session and generation and returns
+	// once its runner answers. A second Create of the same pair must first end
+	// whatever an earlier one left, so that at most one sandbox of a pair lives.
+	// A new generation must find the files its predecessor left.
+	Create(ctx context.Context, spec Spec) (Sandbox, error)
+
+	// Attach reaches a sandbox that a server before us started. It must return
+	// ErrGone only when the sandbox is dead for certain.
+	Attach(ctx context.Context, h Handle, f runner.Fence) (Sandbox, error)
+
+	// Stop ends a sandbox and everything running in it and must keep its files.
+	// Stopping what is gone must succeed.
+	Stop(ctx context.Context, h Handle) error
+}
+
+// Sandbox is a living sandbox as one server reaches it. Its methods may be used
+// by several goroutines at once and must wait out a short loss of the runner.
+type Sandbox interface {
+	Handle() Handle
+
+	// Start asks the runner for a call and must return nil only once the runner
+	// has it. Starting the same op twice must act once. It returns
+	// runner.ErrStale when a newer epoch has spoken.
+	Start(ctx context.Context, c runner.Call) error
+
+	// Wait must return the result of a started op, also when the op was started
+	// by a server before us, and runner.ErrNeverSeen if it never was. Output seen
+	// from now on goes to out, which may be nil.
+	Wait(ctx context.Context, op dormouse.OpID, out func([]byte)) (runner.Result, error)
+
+	// Ask must say what the runner knows of an op.
+	Ask(ctx context.Context, op dormouse.OpID) (runner.Report, error)
+
+	// Kill must end a running op and everything it started. An op that is over,
+	// or was never seen, is left alone.
+	Kill(ctx context.Context, op dormouse.OpID) error
+
+	// Forget tells the runner that an op's result is durable elsewhere.
+	Forget(ctx context.Context, op dormouse.OpID) error
+
+	// Gone must be closed once the sandbox is dead for certain.
+	Gone() <-chan struct{}
+
+	// Close lets go of the sandbox, which must live on.
+	Close() error
+}
+
+// Keeper is implemented by drivers whose workspace outlives every sandbox by
+// itself, so that stopping one loses no file and needs no snapshot.
+type Keeper interface {
+	KeepsWorkspace() bool
+}

@@ -1,0 +1,149 @@
+package dormouse
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Recovery says who decides when a crash ends an attempt.
+type Recovery string
+
+// The recovery policies.
+const (
+	// RecoverAuto starts the next attempt by itself.
+	RecoverAuto Recovery = "auto"
+	// RecoverAsk leaves the turn blocked until a person says retry or continue.
+	RecoverAsk Recovery = "ask"
+)
+
+// Permission says whether a tool call runs at once or waits for a person.
+type Permission string
+
+// The permissions.
+const (
+	PermissionAllow Permission = "allow"
+	PermissionAsk   Permission = "ask"
+)
+
+// ToolConfig turns on one built-in tool.
+type ToolConfig struct {
+	Name       string     `json:"name"`
+	Permission Permission `json:"permission,omitempty"`
+}
+
+// CustomTool is a tool the client runs.
+type CustomTool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	InputSchema json.RawMessage `json:"input_schema,omitempty"`
+}
+
+// AgentConfig is the agent a session was made with, whole: later changes of the
+// catalog do not reach a session that exists.
+type AgentConfig struct {
+	Name        string       `json:"name"`
+	Model       string       `json:"model"`
+	System      string       `json:"system,omitempty"`
+	Tools       []ToolConfig `json:"tools"`
+	CustomTools []CustomTool `json:"custom_tools,omitempty"`
+}
+
+// Created is the payload of session.created: everything about a session that
+// never changes.
+type Created struct {
+	Session SessionID   `json:"session"`
+	Tenant  string      `json:"tenant"`
+	Owner   Actor       `json:"owner"`
+	Parent  SessionID   `json:"parent,omitempty"`
+	Title   string      `json:"title,omitempty"`
+	Agent   AgentConfig `json:"agent"`
+	// Recovery says who decides after a crash.
+	Recovery Recovery `json:"recovery"`
+	// FlushOnError cancels what is queued when a turn runs out of attempts, as
+	// the Managed Agents API says.
+	FlushOnError bool `json:"flush_on_error,omitempty"`
+	// Warm starts the sandbox at once instead of on first need.
+	Warm bool `json:"warm,omitempty"`
+	// SleepAfter is how long the sandbox may be idle; 0 keeps it up.
+	SleepAfter time.Duration `json:"sleep_after,omitempty"`
+}
+
+// Limits of a session's description.
+const (
+	MaxTitle       = 500
+	MaxSystem      = 100_000
+	MaxName        = 128
+	MaxCustomTools = 128
+	MaxSchema      = 64 << 10
+)
+
+// Validate refuses a session that could not work.
+func (c Created) Validate() error {
+	if err := c.Session.Validate(); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	if len(c.Title) > MaxTitle {
+		return fmt.Errorf("title is %d bytes, at most %d are taken: %w", len(c.Title), MaxTitle, ErrTooLarge)
+	}
+	if len(c.Agent.System) > MaxSystem {
+		return fmt.Errorf("system is %d bytes, at most %d are taken: %w", len(c.Agent.System), MaxSystem, ErrTooLarge)
+	}
+	for _, s := range []string{c.Title, c.Agent.System, c.Agent.Name, c.Agent.Model, c.Tenant, string(c.Owner)} {
+		if err := ValidateText(s); err != nil {
+			return err
+		}
+	}
+	switch c.Recovery {
+	case RecoverAuto, RecoverAsk:
+	default:
+		return fmt.Errorf("recovery is %q; it must be auto or ask: %w", truncate(string(c.Recovery), 40), ErrInvalid)
+	}
+	if c.Agent.Model == "" || len(c.Agent.Model) > MaxName || len(c.Agent.Name) > MaxName {
+		return fmt.Errorf("agent needs a model name of at most %d bytes: %w", MaxName, ErrInvalid)
+	}
+	if c.SleepAfter < 0 {
+		return fmt.Errorf("sleep_after is negative: %w", ErrInvalid)
+	}
+	return c.Agent.validateTools()
+}
+
+func (a AgentConfig) validateTools() error {
+	if len(a.CustomTools) > MaxCustomTools {
+		return fmt.Errorf("%d custom tools, at most %d are taken: %w", len(a.CustomTools), MaxCustomTools, ErrTooLarge)
+	}
+	seen := make(map[string]bool)
+	name := func(s string) error {
+		if s == "" || len(s) > MaxName || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+			return fmt.Errorf("tool name %q must be 1 to %d letters, digits, _ or -: %w", truncate(s, 40), MaxName, ErrInvalid)
+		}
+		if seen[s] {
+			return fmt.Errorf("tool %q is named twice: %w", s, ErrInvalid)
+		}
+		seen[s] = true
+		return nil
+	}
+	for _, t := range a.Tools {
+		if err := name(t.Name); err != nil {
+			return err
+		}
+		switch t.Permission {
+		case "", PermissionAllow, PermissionAsk:
+		default:
+			return fmt.Errorf("permission of %q must be allow or ask: %w", t.Name, ErrInvalid)
+		}
+	}
+	for _, t := range a.CustomTools {
+		if err := name(t.Name); err != nil {
+			return err
+		}
+		if len(t.InputSchema) > MaxSchema || len(t.Description) > MaxSchema {
+			return fmt.Errorf("description or schema of %q is over %d bytes: %w", t.Name, MaxSchema, ErrTooLarge)
+		}
+		if len(t.InputSchema) > 0 && !json.Valid(t.InputSchema) {
+			return fmt.Errorf("input_schema of %q is not JSON: %w", t.Name, ErrInvalid)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+// Package store is the promise a database makes to sessions: one ordered log
+// per session, fenced by an epoch, with rows derived from it that are written
+// in the same transaction and can be rebuilt from it at any time.
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Epoch fences writers: an append that carries an older epoch is refused by the
+// database itself.
+type Epoch = uint64
+
+// Log is the history of every session.
+//
+// What Append returned nil for must survive a kill and a power cut. An append
+// must be all or nothing. A refused append must fail alone, even when it shares
+// a commit with others. An append that fails with dormouse.ErrUnknownOutcome
+// may have happened; every other error means that nothing changed.
+type Log interface {
+	// Create stores the first events of a session, with epoch 0 and no owner. A
+	// session that exists must be refused with dormouse.ErrConflict.
+	Create(ctx context.Context, b Batch) error
+
+	// Claim takes the right to write a session and must return a higher epoch
+	// than any claim before it; from then on a stale epoch cannot append. An
+	// unknown session is dormouse.ErrNotFound.
+	Claim(ctx context.Context, id dormouse.SessionID) (Epoch, error)
+
+	// Append adds a batch after b.After. It must refuse a stale epoch with
+	// dormouse.ErrLeaseLost, a wrong After with dormouse.ErrConflict, and a full
+	// disk with dormouse.ErrFull.
+	Append(ctx context.Context, b Batch) error
+
+	// Read must return events with a seq above after, in order, at most limit,
+	// and only committed ones.
+	Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
+}
+
+// Batch is one transaction on one session.
+type Batch struct {
+	Session dormouse.SessionID
+	Epoch   Epoch
+	// After is the seq the writer believes is the last.
+	After  uint64
+	Events []dormouse.Event
+	// Rows are the projections of Events; nil for a batch of chunks only.
+	Rows *Rows
+	// Chunks are pieces of running model calls. The chunks of an op must be gone
+	// once a row says the op is no longer open.
+	Chunks []Chunk
+	// State, if not nil, replaces the cached fold of the log, which is the fold
+	// up to and including the last of Events.
+	State *State
+}
+
+// Rows is what the log says, laid out for asking. It is made by one function,
+// session.Project, in service and in a rebuild alike.
+type Rows struct {
+	Index   Index
+	Prompts []dormouse.PromptRecord // inserted or replaced by id
+	Ops     []dormouse.OpRecord     // inserted or replaced by id
+	// Deadlines replaces the session's deadlines when not nil.
+	Deadlines []dormouse.Deadline
+}
+
+// Index is the one row a session has among all sessions.
+type Index struct {
+	Session dormouse.SessionID `json:"session"`
+	Tenant  string             `json:"tenant"`
+	Owner   dormouse.Actor     `json:"owner"`
+	Parent  dormouse.SessionID `json:"parent,omitempty"`
+	Title   string             `json:"title,omitempty"`
+	Phase   dormouse.Phase     `json:"phase"`
+	Status  dormouse.Status    `json:"status"`
+	Created time.Time          `json:"created_at"`
+	Updated time.Time          `json:"updated_at"`
+	Seq     uint64             `json:"seq"`
+	// Due is when the session next wants to be loaded: the zero time means
+	// never, Now means as soon as anyone can.
+	Due time.Time `json:"due_at,omitzero"`
+}
+
+// Now is the due time of a session that wants something already.
+var Now = time.Unix(1, 0).UTC()
+
+// State is a cached fold of the log up to Seq, in an encoding the session
+// package calls Version.
+type State struct {
+	Seq     uint64
+	Version int
+	Data    []byte
+}
+
+// Chunk is a durable piece of a running model call. N counts from 0 within its op.
+type Chunk struct {
+	Op   dormouse.OpID
+	N    int
+	Text string
+}
+
+// Reader answers questions from the rows.
+type Reader interface {
+	// Session must return the index row, or dormouse.ErrNotFound.
+	Session(ctx context.Context, id dormouse.SessionID) (Index, error)
+	// Sessions must list newest first, at most q.Limit, from q.After on.
+	Sessions(ctx context.Context, q Query) ([]Index, error)
+	// Prompts must list a session's prompts with the given statuses, oldest first.
+	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
+	// Prompt must return one prompt, or dormouse.ErrNotFound.
+	Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error)
+	// Ops must list a session's ops, newest first, at most limit.
+	Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]dormouse.OpRecord, error)
+}
+
+// Loader is what an actor needs to begin.
+type Loader interface {
+	// State must return the newest cached fold, or a zero State if there is none.
+	State(ctx context.Context, id dormouse.SessionID) (State, error)
+	// Chunks must return an open op's chunks in order.
+	Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.OpID) ([]Chunk, error)
+	// Due must list sessions due at or before t, most overdue first, at most limit.
+	Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error)
+	// NextDue must return the earliest due time after t, or the zero time.
+	NextDue(ctx context.Context, t time.Time) (time.Time, error)
+}
+
+// Rebuilder replaces what was derived, from the log alone.
+type Rebuilder interface {
+	// Rebuild must replace every derived row of a session with rows, keeping
+	// events, epoch and chunks of open ops, in one transaction.
+	Rebuild(ctx context.Context, id dormouse.SessionID, rows Rows) error
+	// All must list every session, oldest first, from after on, at most limit.
+	All(ctx context.Context, after dormouse.SessionID, limit int) ([]dormouse.SessionID, error)
+}
+
+// Store is everything a server needs of its database.
+type Store interface {
+	Log
+	Reader
+	Loader
+	Rebuilder
+	// Check reports whether the database can be read and written now.
+	Check(ctx context.Context) error
+	Close() error
+}
+
+// Query selects sessions to list.
+type Query struct {
+	Tenant string
+	// Owner, Parent and Phase select when not empty.
+	Owner  dormouse.Actor
+	Parent dormouse.SessionID
+	Phase  dormouse.Phase
+	// After is the last session of the page before.
+	After dormouse.SessionID
+	Limit int
+}

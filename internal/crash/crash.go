@@ -1,0 +1,100 @@
+// Package crash names the instants at which a process may be killed, so that a
+// test can kill it exactly there. In an ordinary build At does nothing and
+// costs nothing; built with the tag "crash", a process told its point by
+// DORMOUSE_CRASH_AT kills itself on reaching it.
+package crash
+
+// Point is one instant between two durable steps.
+type Point string
+
+// The points, by the step they lie in.
+const (
+	// Prompt intake.
+	PromptParsed    Point = "prompt.parsed"    // the door has read the request
+	PromptDeciding  Point = "prompt.deciding"  // before the append
+	PromptWriting   Point = "prompt.writing"   // after the append, before the commit
+	PromptCommitted Point = "prompt.committed" // after the commit, before the answer
+	PromptAnswered  Point = "prompt.answered"  // after the answer, before anything is woken
+
+	// Lease and load.
+	LeaseClaiming Point = "lease.claiming" // before the epoch is raised
+	LeaseClaimed  Point = "lease.claimed"  // after, before the state is loaded
+	LeaseReplay   Point = "lease.replay"   // while the log is replayed
+	LeaseRelease  Point = "lease.release"  // an idle actor is about to be dropped
+
+	// Turns.
+	TurnStarting Point = "turn.starting" // before the turn is written
+	TurnWritten  Point = "turn.written"  // turn and prompt are durable
+	TurnFirstOp  Point = "turn.first_op" // before the first op
+	TurnBetween  Point = "turn.between"  // between two ops
+	TurnEnding   Point = "turn.ending"   // last op done, before the end is written
+	TurnEnded    Point = "turn.ended"    // the end is durable, nobody was told
+	TurnNext     Point = "turn.next"     // before the next prompt is taken
+	TurnBlocking Point = "turn.blocking" // before a turn that waits for people is written as such
+
+	// The op journal.
+	OpStarting  Point = "op.starting"  // before op.started
+	OpStarted   Point = "op.started"   // op.started is durable, nothing was sent
+	OpSent      Point = "op.sent"      // the call is out, no byte came back
+	OpFirstByte Point = "op.first"     // the first fragment is here, not stored
+	OpChunk     Point = "op.chunk"     // a fragment is stored
+	OpResult    Point = "op.result"    // the whole result is in memory
+	OpFinished  Point = "op.finished"  // op.finished is durable, nobody was told
+	OpForgotten Point = "op.forgotten" // the runner was told to forget
+	OpAnswered  Point = "op.answered"  // a person's answer is durable, before its reply
+	OpKilling   Point = "op.killing"   // before an interrupted op is killed
+
+	// Interrupts.
+	InterruptDeciding  Point = "interrupt.deciding"
+	InterruptCommitted Point = "interrupt.committed"
+
+	// Recovery.
+	RecoverDeciding  Point = "recover.deciding"  // before the attempt is counted
+	RecoverCommitted Point = "recover.committed" // counted, before the journal is read
+	RecoverUnknown   Point = "recover.unknown"   // an op was written as unknown
+	RecoverAttach    Point = "recover.attach"    // before re-attaching to a running command
+	RecoverFailing   Point = "recover.failing"   // out of attempts, before it is written
+	RecoverFailed    Point = "recover.failed"    // written, before the next prompt is taken
+
+	// Sandboxes.
+	SandboxIntent   Point = "sandbox.intent"   // before the intent to warm is written
+	SandboxCreating Point = "sandbox.creating" // intent durable, nothing created
+	SandboxCreated  Point = "sandbox.created"  // created, its handle not stored
+	SandboxReady    Point = "sandbox.ready"    // handle stored
+	SandboxStopping Point = "sandbox.stopping" // before a sandbox is stopped
+	SandboxStopped  Point = "sandbox.stopped"  // stopped, not yet written
+
+	// Blobs.
+	BlobWriting Point = "blob.writing" // temporary file written, not synced
+	BlobSynced  Point = "blob.synced"  // synced, not renamed
+	BlobRenamed Point = "blob.renamed" // renamed, directory not synced
+	BlobWritten Point = "blob.written" // durable, no row names it
+
+	// The database.
+	StoreFlushing  Point = "store.flushing"  // a group of appends is about to commit
+	StoreFlushed   Point = "store.flushed"   // committed, nobody was answered
+	MigrateBegun   Point = "migrate.begun"   // a step runs, nothing is committed
+	MigrateStepped Point = "migrate.stepped" // a step is committed, the next is not begun
+	StateCaching   Point = "state.caching"   // before the cached fold is written
+
+	// The runner, in its own process.
+	RunnerAccepted Point = "runner.accepted" // an op is recorded, nothing was started
+	RunnerStarted  Point = "runner.started"  // its process runs, nobody was told
+	RunnerFinished Point = "runner.finished" // its result is kept, nobody was told
+)
+
+// Points lists every point.
+func Points() []Point {
+	return []Point{
+		PromptParsed, PromptDeciding, PromptWriting, PromptCommitted, PromptAnswered,
+		LeaseClaiming, LeaseClaimed, LeaseReplay, LeaseRelease,
+		TurnStarting, TurnWritten, TurnFirstOp, TurnBetween, TurnEnding, TurnEnded, TurnNext, TurnBlocking,
+		OpStarting, OpStarted, OpSent, OpFirstByte, OpChunk, OpResult, OpFinished, OpForgotten, OpAnswered, OpKilling,
+		InterruptDeciding, InterruptCommitted,
+		RecoverDeciding, RecoverCommitted, RecoverUnknown, RecoverAttach, RecoverFailing, RecoverFailed,
+		SandboxIntent, SandboxCreating, SandboxCreated, SandboxReady, SandboxStopping, SandboxStopped,
+		BlobWriting, BlobSynced, BlobRenamed, BlobWritten,
+		StoreFlushing, StoreFlushed, MigrateBegun, MigrateStepped, StateCaching,
+		RunnerAccepted, RunnerStarted, RunnerFinished,
+	}
+}

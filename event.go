@@ -80,14 +80,10 @@ const (
 	SandboxStopped  EventType = "sandbox.stopped"
 	SandboxLost     EventType = "sandbox.lost"
 
-	SnapshotTaken   EventType = "snapshot.taken"
-	SnapshotDeleted EventType = "snapshot.deleted"
+	SnapshotTaken EventType = "snapshot.taken"
 
 	AttentionRaised  EventType = "attention.raised"
 	AttentionCleared EventType = "attention.cleared"
-
-	DeadlineSet     EventType = "deadline.set"
-	DeadlineCleared EventType = "deadline.cleared"
 )
 
 // Audience says who is shown an event.
@@ -116,10 +112,10 @@ func (t EventType) Audience() Audience {
 		return ForEveryone
 	case PromptQueued, PromptCancelled, OpUnknown,
 		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost,
-		SnapshotTaken, SnapshotDeleted:
+		SnapshotTaken:
 		return ForPeople
 	case SessionCreated, SessionTerminated, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
-		AttemptStarted, AttemptEnded, OpStarted, OpFinished, AttentionRaised, AttentionCleared, DeadlineSet, DeadlineCleared:
+		AttemptStarted, AttemptEnded, OpStarted, OpFinished, AttentionRaised, AttentionCleared:
 		return ForCore
 	}
 	return ForCore

@@ -240,6 +240,8 @@ type SandboxFact struct {
 	Snapshot SnapshotID      `json:"snapshot,omitempty"`
 	Handle   json.RawMessage `json:"handle,omitempty"`
 	Reason   string          `json:"reason,omitempty"`
+	// Kept says that the files outlive the sandbox without a snapshot.
+	Kept bool `json:"kept,omitempty"`
 	// Since is the time from which work may be missing.
 	Since time.Time `json:"since,omitzero"`
 }
@@ -250,7 +252,7 @@ const (
 	WarmRestore = "restore"
 )
 
-// SnapshotFact is the payload of snapshot.taken and snapshot.deleted.
+// SnapshotFact is the payload of snapshot.taken.
 type SnapshotFact struct {
 	Snapshot   SnapshotID `json:"snapshot"`
 	Parent     SnapshotID `json:"parent,omitempty"`
@@ -260,14 +262,14 @@ type SnapshotFact struct {
 
 // Attention is the payload of attention.raised.
 type Attention struct {
-	Reason  string    `json:"reason"`
-	Thread  ThreadID  `json:"thread,omitempty"`
-	Turn    TurnID    `json:"turn,omitempty"`
+	Reason string   `json:"reason"`
+	Thread ThreadID `json:"thread,omitempty"`
+	Turn   TurnID   `json:"turn,omitempty"`
+	// Prompts are those of the turn that failed: retry takes them up again.
 	Prompts []EventID `json:"prompts,omitempty"`
 }
 
-// Deadline is a stored time at which something is due: the payload of
-// deadline.set and deadline.cleared.
+// Deadline is a stored time at which something is due.
 type Deadline struct {
 	ID   string    `json:"id"`
 	Kind string    `json:"kind"`

@@ -1,0 +1,200 @@
+package session
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Apply folds one event into the state. It cannot fail: the log is the truth,
+// and what it does not understand it leaves alone.
+func Apply(s State, e dormouse.Event) State {
+	s = s.clone()
+	s.Seq, s.Updated = e.Seq, e.Time
+	switch e.Type {
+	case dormouse.SessionCreated:
+		applyCreated(&s, payload[dormouse.Created](e), e.Time)
+	case dormouse.SessionTerminated:
+		s.Terminated = &Ending{Reason: payload[dormouse.Termination](e).Reason, At: e.Time}
+		s.Attention = nil
+	case dormouse.PromptQueued:
+		if t := s.Thread(e.Thread); t != nil {
+			t.Queue = append(t.Queue, dormouse.PromptRecord{
+				ID: e.ID, Thread: e.Thread, Status: dormouse.PromptIsQueued,
+				Body: payload[bodyOnly](e).Body, Seq: e.Seq, Queued: e.Time,
+			})
+		}
+	case dormouse.PromptCancelled:
+		p := payload[dormouse.Prompts](e)
+		if t := s.Thread(e.Thread); t != nil {
+			t.Queue = slices.DeleteFunc(t.Queue, func(q dormouse.PromptRecord) bool { return slices.Contains(p.Prompts, q.ID) })
+		}
+	case dormouse.TurnStarted:
+		applyTurnStarted(&s, e)
+	case dormouse.TurnBlocked:
+		p := payload[dormouse.Blocked](e)
+		if t := s.turnOf(p.Turn); t != nil {
+			s.rest(t.Turn, e.Time)
+			t.Turn.Blocked, t.Turn.Epoch, t.Turn.Until = p.On, 0, time.Time{}
+		}
+	case dormouse.TurnResumed:
+		if t := s.turnOf(payload[dormouse.TurnFact](e).Turn); t != nil {
+			t.Turn.Blocked, t.Turn.RunningSince = "", e.Time
+		}
+	case dormouse.TurnEnded:
+		if t := s.turnOf(payload[dormouse.TurnFact](e).Turn); t != nil {
+			s.rest(t.Turn, e.Time)
+			t.Turn = nil
+			s.IdleSince = e.Time
+		}
+	case dormouse.AttemptStarted:
+		p := payload[dormouse.Attempt](e)
+		if t := s.turnOf(p.Turn); t != nil {
+			t.Turn.Attempt, t.Turn.Epoch, t.Turn.Until = p.Number, p.Epoch, time.Time{}
+		}
+	case dormouse.AttemptEnded:
+		p := payload[dormouse.Attempt](e)
+		if t := s.turnOf(p.Turn); t != nil {
+			t.Turn.Epoch, t.Turn.Until = 0, p.Until
+			if p.Reason != dormouse.AttemptReturned {
+				t.Turn.Attempt = p.Number + 1
+			}
+		}
+	case dormouse.OpStarted:
+		p := payload[dormouse.OpFact](e)
+		s.Ops = append(s.Ops, OpenOp{Op: p.Op, Span: p.Span, Started: e.Time})
+		if t := s.turnOf(p.Op.Origin.Turn); t != nil && p.Op.Kind == dormouse.OpModel {
+			t.Turn.Calls = p.Op.Origin.Call
+		}
+	case dormouse.OpFinished, dormouse.OpUnknown:
+		applyOpEnd(&s, payload[dormouse.OpEnd](e))
+	case dormouse.SandboxWarming:
+		p := payload[dormouse.SandboxFact](e)
+		s.Sandbox = Sandbox{Phase: SandboxWarming, Generation: p.Generation, How: p.How}
+	case dormouse.SandboxStarted:
+		p := payload[dormouse.SandboxFact](e)
+		s.Sandbox.Phase, s.Sandbox.Handle = SandboxActive, p.Handle
+		s.IdleSince = e.Time
+	case dormouse.SandboxStopping:
+		s.Sandbox.Phase, s.Sandbox.Saved = SandboxStopping, payload[dormouse.SandboxFact](e).Kept
+	case dormouse.SandboxStopped, dormouse.SandboxLost:
+		s.Sandbox = Sandbox{Generation: s.Sandbox.Generation}
+	case dormouse.SnapshotTaken:
+		p := payload[dormouse.SnapshotFact](e)
+		if p.Verified {
+			s.Snapshot = p.Snapshot
+			s.Sandbox.Saved = s.Sandbox.Saved || s.Sandbox.Phase == SandboxStopping && p.Generation == s.Sandbox.Generation
+		}
+	case dormouse.AttentionRaised:
+		applyAttention(&s, payload[dormouse.Attention](e))
+	case dormouse.AttentionCleared:
+		s.Attention = nil
+	case dormouse.PromptCompleted,
+		dormouse.UserMessage, dormouse.UserInterrupt, dormouse.UserToolConfirmation, dormouse.UserCustomToolResult,
+		dormouse.AgentMessage, dormouse.AgentThinking, dormouse.AgentToolUse, dormouse.AgentToolResult, dormouse.AgentCustomToolUse,
+		dormouse.SpanModelRequestStart, dormouse.SpanModelRequestEnd,
+		dormouse.SessionStatusRunning, dormouse.SessionStatusIdle, dormouse.SessionStatusRescheduled, dormouse.SessionStatusTerminated,
+		dormouse.SessionThreadStatusRunning, dormouse.SessionThreadStatusIdle,
+		dormouse.SessionThreadStatusRescheduled, dormouse.SessionThreadStatusTerminated,
+		dormouse.SessionError, dormouse.SessionUsage:
+		// What people are told follows from the facts above and changes none.
+	}
+	return s
+}
+
+// folds reports whether Apply reads the payload of events of this type, so that
+// a loader must fetch one that was too large for its row.
+func folds(t dormouse.EventType) bool {
+	return t.Audience() != dormouse.ForEveryone
+}
+
+// bodyOnly is the part of a queued prompt that State keeps.
+type bodyOnly struct {
+	Body dormouse.Digest `json:"body"`
+}
+
+func payload[T any](e dormouse.Event) T {
+	var p T
+	_ = json.Unmarshal(e.Payload, &p) // what cannot be read folds as empty: Apply cannot fail
+	return p
+}
+
+func applyCreated(s *State, p dormouse.Created, at time.Time) {
+	s.Session, s.Tenant, s.Owner, s.Parent, s.Title = p.Session, p.Tenant, p.Owner, p.Parent, p.Title
+	s.Agent, s.Recovery, s.FlushOnError, s.SleepAfter = p.Agent.Name, p.Recovery, p.FlushOnError, p.SleepAfter
+	s.Created, s.IdleSince = at, at
+	s.Threads = []Thread{{ID: dormouse.PrimaryThread(p.Session)}}
+}
+
+// applyTurnStarted moves the turn's prompts from the queue, or from the turn it
+// takes up again, into the turn.
+func applyTurnStarted(s *State, e dormouse.Event) {
+	p := payload[dormouse.TurnFact](e)
+	t := s.Thread(e.Thread)
+	if t == nil {
+		return
+	}
+	turn := &Turn{ID: p.Turn, RunningSince: e.Time}
+	take := func(from []dormouse.PromptRecord) (rest []dormouse.PromptRecord) {
+		for _, q := range from {
+			if !slices.Contains(p.Prompts, q.ID) {
+				rest = append(rest, q)
+				continue
+			}
+			q.Status, q.Turn = dormouse.PromptIsProcessing, p.Turn
+			turn.Prompts = append(turn.Prompts, q)
+		}
+		return rest
+	}
+	t.Queue = take(t.Queue)
+	if s.Attention != nil && p.RetryOf != "" {
+		take(s.Attention.Prompts)
+	}
+	t.Turn = turn
+}
+
+// applyOpEnd closes an op. Its tool call has its result now, unless the op only
+// asked whether the call may run.
+func applyOpEnd(s *State, p dormouse.OpEnd) {
+	op, ok := s.Op(p.Op)
+	if !ok {
+		return
+	}
+	s.Ops = slices.DeleteFunc(s.Ops, func(o OpenOp) bool { return o.ID == p.Op })
+	s.Usage = s.Usage.Add(p.Usage)
+	t := s.turnOf(op.Origin.Turn)
+	if t == nil {
+		return
+	}
+	t.Turn.Uses = append(t.Turn.Uses, p.Uses...)
+	i := slices.IndexFunc(t.Turn.Uses, func(u dormouse.Use) bool { return u.ID == op.Use })
+	switch {
+	case i < 0:
+	case op.Kind == dormouse.OpApproval && p.Outcome == dormouse.OutcomeOK:
+		t.Turn.Uses[i].Gate = dormouse.GateNone
+	default:
+		t.Turn.Uses = slices.Delete(t.Turn.Uses, i, i+1)
+	}
+}
+
+func applyAttention(s *State, p dormouse.Attention) {
+	a := &Attention{Reason: p.Reason, Thread: p.Thread, Turn: p.Turn}
+	if t := s.turnOf(p.Turn); t != nil {
+		for _, q := range t.Turn.Prompts {
+			if slices.Contains(p.Prompts, q.ID) {
+				a.Prompts = append(a.Prompts, q)
+			}
+		}
+	}
+	s.Attention = a
+}
+
+// rest adds the time a turn has been active since it last started to run.
+func (s *State) rest(t *Turn, now time.Time) {
+	if !t.RunningSince.IsZero() && now.After(t.RunningSince) {
+		s.Active += now.Sub(t.RunningSince)
+	}
+	t.RunningSince = time.Time{}
+}

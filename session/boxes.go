@@ -1,0 +1,108 @@
+package session
+
+import (
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// warm asks for a sandbox if there is none.
+func (d *draft) warm() error {
+	switch d.Sandbox.Phase {
+	case SandboxCold:
+		how := dormouse.WarmCreate
+		if d.Sandbox.Generation > 0 {
+			how = dormouse.WarmRestore
+		}
+		d.tell(dormouse.SandboxWarming, "", dormouse.SandboxFact{
+			Generation: d.Sandbox.Generation + 1, How: how, Snapshot: d.Snapshot,
+		})
+		return nil
+	case SandboxStopping:
+		return fmt.Errorf("the sandbox is stopping; it can be woken when it has stopped: %w", dormouse.ErrConflict)
+	case SandboxWarming, SandboxActive:
+		return nil
+	}
+	return nil
+}
+
+func (d *draft) wake() error {
+	d.clearAttention()
+	return d.warm()
+}
+
+// hibernate stops the sandbox. A turn at work is interrupted first; one that
+// waits for people can wait without a sandbox.
+func (d *draft) hibernate(v Hibernate) error {
+	if d.Sandbox.Phase != SandboxActive {
+		return fmt.Errorf("session is %s; only one with a sandbox can hibernate: %w", PhaseOf(d.State), dormouse.ErrConflict)
+	}
+	for _, t := range d.Threads {
+		if t.Turn != nil && t.Turn.Blocked == "" {
+			d.close(t.ID, dormouse.TurnInterrupted)
+			d.tellIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
+		}
+	}
+	d.stopSandbox("hibernate", v.Kept)
+	return nil
+}
+
+func (d *draft) stopSandbox(reason string, kept bool) {
+	d.tell(dormouse.SandboxStopping, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: reason, Kept: kept})
+}
+
+func (d *draft) sandboxUp(v SandboxUp) error {
+	if d.Sandbox.Phase != SandboxWarming || d.Sandbox.Generation != v.Generation {
+		return fmt.Errorf("sandbox %d is not being warmed: %w", v.Generation, dormouse.ErrConflict)
+	}
+	d.tell(dormouse.SandboxStarted, "", dormouse.SandboxFact{Generation: v.Generation, Handle: v.Handle})
+	if d.Terminated != nil {
+		d.stopSandbox("terminated", false)
+	}
+	return nil
+}
+
+// sandboxGone records a sandbox that died or could not be made. What it was
+// doing can no longer be known; a session that has no turn to say so shows it.
+func (d *draft) sandboxGone(v SandboxGone) error {
+	if d.Sandbox.Phase == SandboxCold || d.Sandbox.Generation != v.Generation {
+		return nil
+	}
+	warming := d.Sandbox.Phase == SandboxWarming
+	d.tell(dormouse.SandboxLost, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason, Since: d.IdleSince})
+	d.loseGeneration(v.Generation, v.Reason)
+	if warming && d.Terminated == nil && !d.runs() {
+		d.tell(dormouse.AttentionRaised, "", dormouse.Attention{Reason: v.Reason})
+	}
+	return nil
+}
+
+// sandboxDown records a stop. A sandbox whose files are not saved may not be
+// stopped: no workspace is ever lost.
+func (d *draft) sandboxDown(v SandboxDown) error {
+	if d.Sandbox.Phase != SandboxStopping || d.Sandbox.Generation != v.Generation {
+		return fmt.Errorf("sandbox %d is not stopping: %w", v.Generation, dormouse.ErrConflict)
+	}
+	if !d.Sandbox.Saved {
+		return fmt.Errorf("files of sandbox %d are not saved: %w", v.Generation, dormouse.ErrConflict)
+	}
+	d.tell(dormouse.SandboxStopped, "", dormouse.SandboxFact{Generation: v.Generation})
+	d.loseGeneration(v.Generation, "its sandbox was stopped")
+	return nil
+}
+
+func (d *draft) takeSnapshot(v TakeSnapshot) error {
+	if v.Snapshot == "" || v.Generation > d.Sandbox.Generation {
+		return fmt.Errorf("snapshot %q of sandbox %d: %w", v.Snapshot, v.Generation, dormouse.ErrInvalid)
+	}
+	d.tell(dormouse.SnapshotTaken, "", v.SnapshotFact)
+	return nil
+}
+
+// tick does what is due by itself: an idle sandbox goes to sleep.
+func (d *draft) tick(v Tick) error {
+	if at := sleepAt(d.State); !at.IsZero() && !d.c.Now.Before(at) {
+		d.stopSandbox("idle", v.Kept)
+	}
+	return nil
+}

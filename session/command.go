@@ -1,0 +1,205 @@
+package session
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Command is a request to a session's actor. It brings everything the law may
+// not make itself: who asks, what time it is, under which lease, and what was
+// read from outside the state.
+type Command struct {
+	By  dormouse.Actor
+	Now time.Time
+	// Epoch is the lease of the actor that decides.
+	Epoch uint64
+	// Seen is the text already seen of model calls that are still open, for verbs
+	// that close them.
+	Seen map[dormouse.OpID]string
+	Verb Verb
+}
+
+// Verb says what a command wants.
+//
+//sumtype:decl
+type Verb interface{ verb() }
+
+// What people and programs ask for.
+type (
+	// Create makes the session.
+	Create struct{ dormouse.Created }
+
+	// Prompt asks the agent something, now or when the turns before it have ended.
+	Prompt struct {
+		Thread  dormouse.ThreadID
+		ID      dormouse.EventID
+		Body    dormouse.Digest
+		Content []dormouse.Block
+		// Prior is what the queue already holds under ID.
+		Prior *dormouse.PromptRecord
+	}
+
+	// Cancel takes a prompt out of the queue before its turn.
+	Cancel struct{ Prompt dormouse.EventID }
+
+	// Interrupt ends the active turn; Flush also empties the queue.
+	Interrupt struct {
+		Thread dormouse.ThreadID
+		ID     dormouse.EventID
+		Flush  bool
+	}
+
+	// Answer answers a tool call that waits for people.
+	Answer struct {
+		ID  dormouse.EventID
+		Use dormouse.EventID
+		// Allow and Deny answer an approval.
+		Allow, Deny bool
+		DenyMessage string
+		// Content and IsError answer a custom tool.
+		Content []dormouse.Block
+		IsError bool
+	}
+
+	// Retry tries again what a crash or an error stopped.
+	Retry struct{ Thread dormouse.ThreadID }
+
+	// Continue leaves a turn that a crash stopped as it is and goes on without it.
+	Continue struct{ Thread dormouse.ThreadID }
+
+	// Hibernate stops the sandbox; a turn that is not blocked is interrupted first.
+	Hibernate struct{ Kept bool }
+
+	// Wake starts a sandbox if there is none.
+	Wake struct{}
+
+	// Terminate ends the session for good.
+	Terminate struct{ Reason string }
+)
+
+// What the actor and the agent loop report.
+type (
+	// Take starts a turn on the next prompt, whose body the actor has read.
+	Take struct {
+		Thread  dormouse.ThreadID
+		Prompt  dormouse.EventID
+		Content []dormouse.Block
+	}
+
+	// Recover deals with attempts of a lease before this one.
+	Recover struct{}
+
+	// StartAttempt starts the next attempt of a turn that is between attempts.
+	StartAttempt struct{ Turn dormouse.TurnID }
+
+	// ReturnAttempt gives an attempt back uncounted: a clean shutdown.
+	ReturnAttempt struct{ Turn dormouse.TurnID }
+
+	// FailAttempt ends an attempt that met an error.
+	FailAttempt struct {
+		Work
+		// Error and Message are those of session.error.
+		Error, Message string
+		// Retry says that another attempt may succeed, not before Until.
+		Retry bool
+		Until time.Time
+	}
+
+	// StartOp records an op before it starts.
+	StartOp struct {
+		Work
+		Op dormouse.Op
+	}
+
+	// FinishOp records an op's end and what it brought.
+	FinishOp struct {
+		Work
+		Op      dormouse.OpID
+		Outcome string
+		Usage   dormouse.ModelUsage
+		// Events are the public events the op brought: messages, tool calls, results.
+		Events []dormouse.Event
+		// Uses are the tool calls among Events.
+		Uses []dormouse.Use
+		// Partial names the one of Events that holds a reply cut short.
+		Partial dormouse.EventID
+	}
+
+	// LoseOp records that an op's outcome cannot be known.
+	LoseOp struct {
+		Op  dormouse.OpID
+		Why string
+	}
+
+	// Block parks a turn that only people can move.
+	Block struct{ Work }
+
+	// EndTurn ends a turn whose agent has said its last word.
+	EndTurn struct {
+		Work
+		Refused bool
+	}
+
+	// Warm asks for a sandbox on the agent's behalf.
+	Warm struct{}
+
+	// SandboxUp reports that a sandbox answers.
+	SandboxUp struct {
+		Generation uint64
+		Handle     json.RawMessage
+	}
+
+	// SandboxGone reports that a sandbox died, or could not be made.
+	SandboxGone struct {
+		Generation uint64
+		Reason     string
+	}
+
+	// SandboxDown reports that a stopping sandbox has stopped.
+	SandboxDown struct{ Generation uint64 }
+
+	// TakeSnapshot reports a point of the workspace line.
+	TakeSnapshot struct{ dormouse.SnapshotFact }
+
+	// Tick reports that time has passed.
+	Tick struct {
+		// Kept says that the driver keeps files without a snapshot.
+		Kept bool
+	}
+)
+
+// Work names the attempt that reports. What an attempt that is over reports is
+// refused.
+type Work struct {
+	Turn    dormouse.TurnID
+	Attempt int
+}
+
+func (Create) verb()        {}
+func (Prompt) verb()        {}
+func (Cancel) verb()        {}
+func (Interrupt) verb()     {}
+func (Answer) verb()        {}
+func (Retry) verb()         {}
+func (Continue) verb()      {}
+func (Hibernate) verb()     {}
+func (Wake) verb()          {}
+func (Terminate) verb()     {}
+func (Take) verb()          {}
+func (Recover) verb()       {}
+func (StartAttempt) verb()  {}
+func (ReturnAttempt) verb() {}
+func (FailAttempt) verb()   {}
+func (StartOp) verb()       {}
+func (FinishOp) verb()      {}
+func (LoseOp) verb()        {}
+func (Block) verb()         {}
+func (EndTurn) verb()       {}
+func (Warm) verb()          {}
+func (SandboxUp) verb()     {}
+func (SandboxGone) verb()   {}
+func (SandboxDown) verb()   {}
+func (TakeSnapshot) verb()  {}
+func (Tick) verb()          {}

@@ -1,0 +1,117 @@
+package session
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// draft is a decision in the making: every event it adds is folded in at once,
+// so that what follows is decided in the state it will meet.
+type draft struct {
+	State
+	c      Command
+	events []dormouse.Event
+}
+
+// add appends a fact.
+func (d *draft) add(t dormouse.EventType, thread dormouse.ThreadID, p any) {
+	d.addNamed("", t, thread, d.c.By, p)
+}
+
+// tell appends an event the runtime itself causes, whoever asked.
+func (d *draft) tell(t dormouse.EventType, thread dormouse.ThreadID, p any) {
+	d.addNamed("", t, thread, dormouse.ActorServer, p)
+}
+
+// addNamed appends an event that already has a public id; one without gets the
+// id that follows from its place in the log.
+func (d *draft) addNamed(id dormouse.EventID, t dormouse.EventType, thread dormouse.ThreadID, by dormouse.Actor, p any) {
+	raw, ok := p.(json.RawMessage)
+	if !ok {
+		raw = encode(p)
+	}
+	seq := d.Seq + 1
+	if id == "" {
+		id = eventID(d.Session, seq)
+	}
+	e := dormouse.Event{Seq: seq, ID: id, Type: t, Thread: thread, Actor: by, Time: d.c.Now, Payload: raw}
+	d.events = append(d.events, e)
+	d.State = Apply(d.State, e)
+}
+
+// encode spells a payload. Every payload is a struct of plain fields, so that
+// failing to is a bug.
+func encode(p any) json.RawMessage {
+	if p == nil {
+		return nil
+	}
+	raw, err := json.Marshal(p)
+	if err != nil {
+		panic("session: payload of an event cannot be encoded: " + err.Error())
+	}
+	return raw
+}
+
+func eventID(s dormouse.SessionID, seq uint64) dormouse.EventID {
+	return dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(s), strconv.FormatUint(seq, 10)))
+}
+
+// thread resolves the thread a command names; none is the primary one.
+func (d *draft) thread(id dormouse.ThreadID) (*Thread, error) {
+	if id == "" {
+		id = dormouse.PrimaryThread(d.Session)
+	}
+	if t := d.Thread(id); t != nil {
+		return t, nil
+	}
+	return nil, dormouse.ErrNotFound
+}
+
+// runs reports whether any thread is at work, so that the session says running.
+func (d *draft) runs() bool {
+	for _, t := range d.Threads {
+		if t.Turn != nil && t.Turn.Blocked == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// tellRunning says that a thread works; was says whether the session did before.
+func (d *draft) tellRunning(thread dormouse.ThreadID, was bool) {
+	if !was {
+		d.tell(dormouse.SessionStatusRunning, "", struct{}{})
+	}
+	d.tell(dormouse.SessionThreadStatusRunning, thread, d.threadStatus(thread, nil))
+}
+
+// tellIdle says that a thread rests, and the session with it unless another
+// thread works.
+func (d *draft) tellIdle(thread dormouse.ThreadID, stop dormouse.StopReason) {
+	d.tell(dormouse.SessionThreadStatusIdle, thread, d.threadStatus(thread, &stop))
+	if d.runs() {
+		return
+	}
+	d.tell(dormouse.SessionUsage, "", dormouse.Usage{Usage: dormouse.UsageTotal{
+		InputTokens: d.Usage.InputTokens, OutputTokens: d.Usage.OutputTokens,
+		CacheReadInputTokens: d.Usage.CacheReadInputTokens, ActiveSeconds: d.Active.Seconds(),
+	}})
+	d.tell(dormouse.SessionStatusIdle, "", dormouse.Idle{StopReason: stop})
+}
+
+func (d *draft) threadStatus(thread dormouse.ThreadID, stop *dormouse.StopReason) dormouse.ThreadStatus {
+	s := dormouse.ThreadStatus{Thread: thread, AgentName: d.Agent, StopReason: stop}
+	if stop != nil {
+		s.StopDetails = json.RawMessage("null")
+	}
+	return s
+}
+
+// clearAttention leaves the error phase.
+func (d *draft) clearAttention() {
+	if d.Attention != nil {
+		d.add(dormouse.AttentionCleared, "", nil)
+	}
+}

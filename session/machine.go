@@ -1,0 +1,293 @@
+// Package session owns what happens next in a session.
+//
+// Three pure functions hold the law. They have no clock, no randomness and no
+// I/O, so they can be walked as a table and replayed for ever:
+//
+//	Decide  what a command leads to, or why it is refused
+//	Apply   what an event changes
+//	Want    what should be going on now
+//
+// One goroutine, the Actor, owns each session: it decides, makes the answer
+// durable, believes it, and then makes the world match Want. Starting after a
+// crash is the same code as carrying on.
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// MaxAttempt is the last attempt of a turn. The first try is attempt 0, so five
+// crashes are survived and the sixth ends the turn.
+const MaxAttempt = 5
+
+// MaxQueue bounds the prompts that wait on one thread.
+const MaxQueue = 1000
+
+// Decide answers a command with the events that record it. No events and no
+// error mean that there is nothing to do. It reads nothing but its arguments.
+func Decide(s State, c Command) ([]dormouse.Event, error) {
+	d := &draft{State: s, c: c}
+	if err := d.decide(); err != nil {
+		return nil, err
+	}
+	return d.events, nil
+}
+
+func (d *draft) decide() error {
+	if v, ok := d.c.Verb.(Create); ok {
+		return d.create(v)
+	}
+	if d.Seq == 0 {
+		return dormouse.ErrNotFound
+	}
+	if d.Terminated != nil && d.refusedAfterEnd() {
+		return dormouse.ErrTerminated
+	}
+	switch v := d.c.Verb.(type) {
+	case Create:
+		return d.create(v)
+	case Prompt:
+		return d.prompt(v)
+	case Cancel:
+		return d.cancel(v)
+	case Interrupt:
+		return d.interrupt(v)
+	case Answer:
+		return d.answer(v)
+	case Retry:
+		return d.retry(v)
+	case Continue:
+		return d.goOn(v)
+	case Hibernate:
+		return d.hibernate(v)
+	case Wake:
+		return d.wake()
+	case Terminate:
+		return d.terminate(v)
+	case Take:
+		return d.take(v)
+	case Recover:
+		return d.recover()
+	case StartAttempt:
+		return d.startAttempt(v)
+	case ReturnAttempt:
+		return d.returnAttempt(v)
+	case FailAttempt:
+		return d.failAttempt(v)
+	case StartOp:
+		return d.startOp(v)
+	case FinishOp:
+		return d.finishOp(v)
+	case LoseOp:
+		return d.loseOp(v)
+	case Block:
+		return d.block(v)
+	case EndTurn:
+		return d.endTurn(v)
+	case Warm:
+		return d.warm()
+	case SandboxUp:
+		return d.sandboxUp(v)
+	case SandboxGone:
+		return d.sandboxGone(v)
+	case SandboxDown:
+		return d.sandboxDown(v)
+	case TakeSnapshot:
+		return d.takeSnapshot(v)
+	case Tick:
+		return d.tick(v)
+	}
+	return fmt.Errorf("unknown verb %T: %w", d.c.Verb, dormouse.ErrInvalid)
+}
+
+// refusedAfterEnd reports whether a terminated session refuses the verb. What
+// only reports how things ended is still recorded.
+func (d *draft) refusedAfterEnd() bool {
+	switch d.c.Verb.(type) {
+	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, Tick:
+		return false
+	case Create, Prompt, Cancel, Interrupt, Answer, Retry, Continue, Hibernate, Wake, Take,
+		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Block, EndTurn, Warm:
+		return true
+	}
+	return true
+}
+
+// Wanted is what should be going on in a state. The actor compares it with what
+// is going on, after every event and after every restart.
+type Wanted struct {
+	// Take lists the prompts whose turn can start.
+	Take []WantedTake
+	// Attempts lists the attempts that should be running. One that carries an
+	// older epoch than the actor's is lost and must be recovered.
+	Attempts []WantedAttempt
+	// Start lists the turns whose next attempt should start, and when.
+	Start []WantedStart
+	// Kill lists ops in the sandbox whose turn is over: they must end, and how
+	// they ended must be recorded.
+	Kill []dormouse.OpID
+	// Sandbox says what the sandbox should be doing.
+	Sandbox WantedSandbox
+	// Sleep is when an idle sandbox should be stopped.
+	Sleep time.Time
+}
+
+// The parts of Wanted.
+type (
+	WantedTake struct {
+		Thread dormouse.ThreadID
+		Prompt dormouse.PromptRecord
+	}
+	WantedAttempt struct {
+		Thread dormouse.ThreadID
+		Work
+		Epoch uint64
+	}
+	WantedStart struct {
+		Turn  dormouse.TurnID
+		Until time.Time
+	}
+	WantedSandbox struct {
+		Phase      SandboxPhase
+		Generation uint64
+		How        string
+		Saved      bool
+		Handle     json.RawMessage
+	}
+)
+
+// Want says what should be going on in this state.
+func Want(s State) Wanted {
+	w := Wanted{Sandbox: WantedSandbox{
+		Phase: s.Sandbox.Phase, Generation: s.Sandbox.Generation, How: s.Sandbox.How,
+		Saved: s.Sandbox.Saved, Handle: s.Sandbox.Handle,
+	}}
+	for _, t := range s.Threads {
+		switch {
+		case s.Terminated != nil:
+		case t.Turn == nil && len(t.Queue) > 0:
+			w.Take = append(w.Take, WantedTake{Thread: t.ID, Prompt: t.Queue[0]})
+		case t.Turn == nil || t.Turn.Blocked != "":
+		case t.Turn.Epoch == 0:
+			w.Start = append(w.Start, WantedStart{Turn: t.Turn.ID, Until: t.Turn.Until})
+		default:
+			w.Attempts = append(w.Attempts, WantedAttempt{
+				Thread: t.ID, Epoch: t.Turn.Epoch, Work: Work{Turn: t.Turn.ID, Attempt: t.Turn.Attempt},
+			})
+		}
+	}
+	for _, o := range s.Ops {
+		if o.Kind.InSandbox() && s.turnOf(o.Origin.Turn) == nil {
+			w.Kill = append(w.Kill, o.ID)
+		}
+	}
+	w.Sleep = sleepAt(s)
+	return w
+}
+
+// Busy reports whether anything is wanted at once.
+func (w Wanted) Busy() bool {
+	for _, t := range w.Start {
+		if t.Until.IsZero() {
+			return true
+		}
+	}
+	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Kill) > 0 ||
+		w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping
+}
+
+// Alarm is the earliest of a session's deadlines, or the zero time.
+func Alarm(s State) time.Time {
+	var at time.Time
+	for _, d := range Deadlines(s) {
+		if at.IsZero() || d.At.Before(at) {
+			at = d.At
+		}
+	}
+	return at
+}
+
+// Deadlines lists the stored times at which something is due.
+func Deadlines(s State) []dormouse.Deadline {
+	due := []dormouse.Deadline{}
+	for _, t := range s.Threads {
+		if t.Turn != nil && t.Turn.Epoch == 0 && t.Turn.Blocked == "" && !t.Turn.Until.IsZero() {
+			due = append(due, dormouse.Deadline{ID: string(t.Turn.ID), Kind: "attempt", At: t.Turn.Until})
+		}
+	}
+	if at := sleepAt(s); !at.IsZero() {
+		due = append(due, dormouse.Deadline{ID: "sandbox", Kind: "sleep", At: at})
+	}
+	return due
+}
+
+// sleepAt is when the sandbox has been idle long enough.
+func sleepAt(s State) time.Time {
+	if s.SleepAfter == 0 || s.Sandbox.Phase != SandboxActive || s.Terminated != nil {
+		return time.Time{}
+	}
+	for _, t := range s.Threads {
+		if len(t.Queue) > 0 || t.Turn != nil && t.Turn.Blocked == "" {
+			return time.Time{}
+		}
+	}
+	return s.IdleSince.Add(s.SleepAfter)
+}
+
+// PhaseOf derives the word people see.
+func PhaseOf(s State) dormouse.Phase {
+	phase, _ := derive(s)
+	return phase
+}
+
+// StatusOf derives the status of the Managed Agents API.
+func StatusOf(s State) dormouse.Status {
+	_, status := derive(s)
+	return status
+}
+
+// derive is the table of docs/session.md, the first match first. With several
+// threads a session runs as long as one of them does.
+func derive(s State) (dormouse.Phase, dormouse.Status) {
+	var running, between, people, recovery bool
+	for _, t := range s.Threads {
+		switch {
+		case t.Turn == nil:
+		case t.Turn.Blocked == dormouse.BlockedOnPeople:
+			people = true
+		case t.Turn.Blocked == dormouse.BlockedOnRecovery:
+			recovery = true
+		case t.Turn.Epoch == 0:
+			between = true
+		default:
+			running = true
+		}
+	}
+	switch {
+	case s.Terminated != nil:
+		return dormouse.PhaseTerminated, dormouse.StatusTerminated
+	case running:
+		return dormouse.PhaseRunning, dormouse.StatusRunning
+	case between:
+		return dormouse.PhaseRunning, dormouse.StatusRescheduling
+	case people:
+		return dormouse.PhaseWaiting, dormouse.StatusIdle
+	case recovery:
+		return dormouse.PhaseInterrupted, dormouse.StatusIdle
+	case s.Attention != nil:
+		return dormouse.PhaseError, dormouse.StatusIdle
+	case s.Sandbox.Phase == SandboxWarming && s.Sandbox.How == dormouse.WarmRestore:
+		return dormouse.PhaseWaking, dormouse.StatusIdle
+	case s.Sandbox.Phase == SandboxWarming:
+		return dormouse.PhaseCreating, dormouse.StatusIdle
+	case s.Sandbox.Phase == SandboxStopping:
+		return dormouse.PhaseHibernating, dormouse.StatusIdle
+	case s.Sandbox.Phase == SandboxCold && s.Sandbox.Generation > 0:
+		return dormouse.PhaseHibernated, dormouse.StatusIdle
+	}
+	return dormouse.PhaseReady, dormouse.StatusIdle
+}

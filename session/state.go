@@ -1,0 +1,185 @@
+package session
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// State is the fold of a session's log: its facts and nothing derived from
+// them. Bodies stay in the log. It is a value: Apply never changes what it was
+// given.
+type State struct {
+	Seq     uint64             `json:"seq"`
+	Session dormouse.SessionID `json:"session,omitempty"`
+	Tenant  string             `json:"tenant,omitempty"`
+	Owner   dormouse.Actor     `json:"owner,omitempty"`
+	Parent  dormouse.SessionID `json:"parent,omitempty"`
+	Title   string             `json:"title,omitempty"`
+	Agent   string             `json:"agent,omitempty"`
+
+	Recovery     dormouse.Recovery `json:"recovery,omitempty"`
+	FlushOnError bool              `json:"flush_on_error,omitempty"`
+	SleepAfter   time.Duration     `json:"sleep_after,omitempty"`
+	Created      time.Time         `json:"created,omitzero"`
+	Updated      time.Time         `json:"updated,omitzero"`
+
+	Terminated *Ending             `json:"terminated,omitempty"`
+	Threads    []Thread            `json:"threads,omitempty"`
+	Ops        []OpenOp            `json:"ops,omitempty"`
+	Sandbox    Sandbox             `json:"sandbox,omitzero"`
+	Snapshot   dormouse.SnapshotID `json:"snapshot,omitempty"` // the newest verified one
+	Attention  *Attention          `json:"attention,omitempty"`
+	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
+	Active     time.Duration       `json:"active,omitempty"`
+	IdleSince  time.Time           `json:"idle_since,omitzero"`
+}
+
+// Ending is how a session ended.
+type Ending struct {
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+// Thread is one agent's line: what it was asked and what it works on.
+type Thread struct {
+	ID    dormouse.ThreadID       `json:"id"`
+	Queue []dormouse.PromptRecord `json:"queue,omitempty"`
+	Turn  *Turn                   `json:"turn,omitempty"`
+}
+
+// Turn is the work on one prompt, tried in attempts.
+type Turn struct {
+	ID      dormouse.TurnID         `json:"id"`
+	Prompts []dormouse.PromptRecord `json:"prompts"`
+	// Attempt is the number of the attempt that runs, or that is next. The first
+	// try is attempt 0; every reschedule raises it; attempt MaxAttempt+1 never starts.
+	Attempt int `json:"attempt"`
+	// Epoch is the lease under which the attempt runs; 0 between attempts and
+	// while blocked.
+	Epoch uint64 `json:"epoch,omitempty"`
+	// Blocked says what a blocked turn waits for: people or recovery.
+	Blocked string `json:"blocked,omitempty"`
+	// Until is when the next attempt may start.
+	Until time.Time `json:"until,omitzero"`
+	// Calls counts the model calls asked for so far.
+	Calls int `json:"calls,omitempty"`
+	// Uses are the tool calls that have no result yet.
+	Uses []dormouse.Use `json:"uses,omitempty"`
+	// RunningSince is when the turn last started to count as active.
+	RunningSince time.Time `json:"running_since,omitzero"`
+}
+
+// OpenOp is an op that was started and has no end yet.
+type OpenOp struct {
+	dormouse.Op
+	Span    dormouse.EventID `json:"span,omitempty"`
+	Started time.Time        `json:"started"`
+}
+
+// SandboxPhase is where the sandbox stands.
+type SandboxPhase string
+
+// The phases of a sandbox. The zero value is cold.
+const (
+	SandboxCold     SandboxPhase = ""
+	SandboxWarming  SandboxPhase = "warming"
+	SandboxActive   SandboxPhase = "active"
+	SandboxStopping SandboxPhase = "stopping"
+)
+
+// Sandbox is what is known of the session's sandbox.
+type Sandbox struct {
+	Phase SandboxPhase `json:"phase,omitempty"`
+	// Generation counts every sandbox the session has had.
+	Generation uint64          `json:"generation,omitempty"`
+	How        string          `json:"how,omitempty"`
+	Handle     json.RawMessage `json:"handle,omitempty"`
+	// Saved says that the files of this generation are durable elsewhere, so that
+	// it may be stopped.
+	Saved bool `json:"saved,omitempty"`
+}
+
+// Attention is why a session shows error, and what retry would take up.
+type Attention struct {
+	Reason  string                  `json:"reason"`
+	Thread  dormouse.ThreadID       `json:"thread,omitempty"`
+	Turn    dormouse.TurnID         `json:"turn,omitempty"`
+	Prompts []dormouse.PromptRecord `json:"prompts,omitempty"`
+}
+
+// clone copies what Apply may change.
+func (s State) clone() State {
+	s.Threads = slices.Clone(s.Threads)
+	for i := range s.Threads {
+		t := &s.Threads[i]
+		t.Queue = slices.Clone(t.Queue)
+		if t.Turn != nil {
+			turn := *t.Turn
+			turn.Uses = slices.Clone(turn.Uses)
+			t.Turn = &turn
+		}
+	}
+	s.Ops = slices.Clone(s.Ops)
+	return s
+}
+
+// Thread returns the thread called id, or nil.
+func (s State) Thread(id dormouse.ThreadID) *Thread {
+	for i := range s.Threads {
+		if s.Threads[i].ID == id {
+			return &s.Threads[i]
+		}
+	}
+	return nil
+}
+
+// Op returns the open op called id.
+func (s State) Op(id dormouse.OpID) (OpenOp, bool) {
+	i := slices.IndexFunc(s.Ops, func(o OpenOp) bool { return o.ID == id })
+	if i < 0 {
+		return OpenOp{}, false
+	}
+	return s.Ops[i], true
+}
+
+// OpFor returns the open op of the given kinds that answers a tool call.
+func (s State) OpFor(use dormouse.EventID) (OpenOp, bool) {
+	i := slices.IndexFunc(s.Ops, func(o OpenOp) bool { return o.Use == use })
+	if i < 0 {
+		return OpenOp{}, false
+	}
+	return s.Ops[i], true
+}
+
+// turnOf returns the thread whose turn is called id, or nil.
+func (s State) turnOf(id dormouse.TurnID) *Thread {
+	for i := range s.Threads {
+		if t := s.Threads[i].Turn; t != nil && t.ID == id {
+			return &s.Threads[i]
+		}
+	}
+	return nil
+}
+
+// Use returns the tool call of this turn that has no result yet.
+func (t *Turn) Use(id dormouse.EventID) (dormouse.Use, bool) {
+	i := slices.IndexFunc(t.Uses, func(u dormouse.Use) bool { return u.ID == id })
+	if i < 0 {
+		return dormouse.Use{}, false
+	}
+	return t.Uses[i], true
+}
+
+// gated lists the tool calls that wait for people.
+func (t *Turn) gated() []dormouse.EventID {
+	var ids []dormouse.EventID
+	for _, u := range t.Uses {
+		if u.Gate != dormouse.GateNone {
+			ids = append(ids, u.ID)
+		}
+	}
+	return ids
+}

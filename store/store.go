@@ -21,8 +21,9 @@ type Epoch = uint64
 // a commit with others. An append that fails with dormouse.ErrUnknownOutcome
 // may have happened; every other error means that nothing changed.
 type Log interface {
-	// Create stores the first events of a session, with epoch 0 and no owner. A
-	// session that exists must be refused with dormouse.ErrConflict.
+	// Create stores the first events of a session, with epoch 0 and no owner, so
+	// that nobody can append before a claim. A session that exists must be
+	// refused with dormouse.ErrConflict.
 	Create(ctx context.Context, b Batch) error
 
 	// Claim takes the right to write a session and must return a higher epoch
@@ -31,8 +32,10 @@ type Log interface {
 	Claim(ctx context.Context, id dormouse.SessionID) (Epoch, error)
 
 	// Append adds a batch after b.After. It must refuse a stale epoch with
-	// dormouse.ErrLeaseLost, a wrong After with dormouse.ErrConflict, and a full
-	// disk with dormouse.ErrFull.
+	// dormouse.ErrLeaseLost, a wrong After with dormouse.ErrConflict, a full disk
+	// with dormouse.ErrFull, and an unknown session with dormouse.ErrNotFound. A
+	// caller who stops waiting must never be told that nothing changed when
+	// something may have.
 	Append(ctx context.Context, b Batch) error
 
 	// Read must return events with a seq above after, in order, at most limit,
@@ -40,7 +43,8 @@ type Log interface {
 	Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
 }
 
-// Batch is one transaction on one session.
+// Batch is one transaction on one session. Times must come back as they were
+// given, in UTC; a caller gives whole microseconds.
 type Batch struct {
 	Session dormouse.SessionID
 	Epoch   Epoch
@@ -95,7 +99,8 @@ type State struct {
 	Data    []byte
 }
 
-// Chunk is a durable piece of a running model call. N counts from 0 within its op.
+// Chunk is a durable piece of a running model call. N counts from 0 within its
+// op; a chunk must replace the one its op already has at N.
 type Chunk struct {
 	Op   dormouse.OpID
 	N    int
@@ -106,9 +111,11 @@ type Chunk struct {
 type Reader interface {
 	// Session must return the index row, or dormouse.ErrNotFound.
 	Session(ctx context.Context, id dormouse.SessionID) (Index, error)
-	// Sessions must list newest first, at most q.Limit, from q.After on.
+	// Sessions must list newest first, at most q.Limit, from q.After on. A
+	// q.After that the tenant does not have must be dormouse.ErrNotFound.
 	Sessions(ctx context.Context, q Query) ([]Index, error)
-	// Prompts must list a session's prompts with the given statuses, oldest first.
+	// Prompts must list a session's prompts with the given statuses, or with any
+	// if none is given, oldest first.
 	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
 	// Prompt must return one prompt, or dormouse.ErrNotFound.
 	Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error)
@@ -122,6 +129,8 @@ type Loader interface {
 	State(ctx context.Context, id dormouse.SessionID) (State, error)
 	// Chunks must return an open op's chunks in order.
 	Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.OpID) ([]Chunk, error)
+	// Deadlines must list a session's deadlines, earliest first.
+	Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormouse.Deadline, error)
 	// Due must list sessions due at or before t, most overdue first, at most limit.
 	Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error)
 	// NextDue must return the earliest due time after t, or the zero time.
@@ -131,7 +140,9 @@ type Loader interface {
 // Rebuilder replaces what was derived, from the log alone.
 type Rebuilder interface {
 	// Rebuild must replace every derived row of a session with rows, keeping
-	// events, epoch and chunks of open ops, in one transaction.
+	// events, epoch and chunks of open ops, in one transaction. The cached state
+	// must be gone afterwards. Rows that do not reach the last event must be
+	// refused with dormouse.ErrConflict.
 	Rebuild(ctx context.Context, id dormouse.SessionID, rows Rows) error
 	// All must list every session, oldest first, from after on, at most limit.
 	All(ctx context.Context, after dormouse.SessionID, limit int) ([]dormouse.SessionID, error)

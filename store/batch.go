@@ -1,0 +1,43 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Last is the seq the log ends with once b is in it.
+func (b Batch) Last() uint64 { return b.After + uint64(len(b.Events)) }
+
+// Validate refuses a batch that would leave the log and its rows at odds,
+// whatever the database says. It is for stores to call before they write.
+func (b Batch) Validate() error {
+	for i, e := range b.Events {
+		if want := b.After + uint64(i) + 1; e.Seq != want {
+			return fmt.Errorf("event %d of the batch has seq %d, not %d: %w", i, e.Seq, want, dormouse.ErrInvalid)
+		}
+	}
+	if len(b.Events) > 0 && b.Rows == nil {
+		return fmt.Errorf("the batch has events and no rows: %w", dormouse.ErrInvalid)
+	}
+	if b.Rows != nil {
+		if b.Rows.Index.Session != b.Session {
+			return fmt.Errorf("index names %q: %w", b.Rows.Index.Session, dormouse.ErrInvalid)
+		}
+		if b.Rows.Index.Seq != b.Last() {
+			return fmt.Errorf("index has seq %d, not %d: %w", b.Rows.Index.Seq, b.Last(), dormouse.ErrInvalid)
+		}
+	}
+	if b.State != nil && b.State.Seq != b.Last() {
+		return fmt.Errorf("state is of seq %d, not %d: %w", b.State.Seq, b.Last(), dormouse.ErrInvalid)
+	}
+	return nil
+}
+
+// ValidateFirst refuses a batch that cannot begin a session.
+func (b Batch) ValidateFirst() error {
+	if b.After != 0 || b.Epoch != 0 || len(b.Events) == 0 {
+		return fmt.Errorf("a session begins with event 1 under epoch 0: %w", dormouse.ErrInvalid)
+	}
+	return b.Validate()
+}

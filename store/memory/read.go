@@ -1,0 +1,198 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// Read returns events with a seq above after.
+func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) (events []dormouse.Event, err error) {
+	err = s.read(ctx, "read", id, func(ss *session) error {
+		if ss == nil || after >= uint64(len(ss.events)) {
+			return nil
+		}
+		tail := ss.events[after:]
+		events = slices.Clone(tail[:min(len(tail), max(limit, 0))])
+		for i := range events {
+			events[i].Payload = slices.Clone(events[i].Payload)
+		}
+		return nil
+	})
+	return events, err
+}
+
+// Session returns the index row of a session.
+func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (index store.Index, err error) {
+	err = s.read(ctx, "look up", id, func(ss *session) error {
+		if ss == nil {
+			return dormouse.ErrNotFound
+		}
+		index = ss.index
+		return nil
+	})
+	return index, err
+}
+
+// Sessions lists the sessions of a tenant, newest first.
+func (s *Store) Sessions(ctx context.Context, q store.Query) (found []store.Index, err error) {
+	err = s.read(ctx, "list after", q.After, func(last *session) error {
+		if last != nil && last.index.Tenant != q.Tenant {
+			return dormouse.ErrNotFound
+		}
+		found, err = s.list(q.After, q.Limit, func(i store.Index) bool {
+			return i.Tenant == q.Tenant &&
+				(q.Owner == "" || i.Owner == q.Owner) &&
+				(q.Parent == "" || i.Parent == q.Parent) &&
+				(q.Phase == "" || i.Phase == q.Phase)
+		}, func(a, b store.Index) int { return byAge(b, a) })
+		return err
+	})
+	return found, err
+}
+
+// All lists every session, oldest first.
+func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) (ids []dormouse.SessionID, err error) {
+	err = s.read(ctx, "list after", after, func(*session) error {
+		found, err := s.list(after, limit, func(store.Index) bool { return true }, byAge)
+		ids = names(found)
+		return err
+	})
+	return ids, err
+}
+
+// Prompts lists a session's prompts, oldest first.
+func (s *Store) Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) (found []dormouse.PromptRecord, err error) {
+	err = s.read(ctx, "list prompts of", id, func(ss *session) error {
+		if ss == nil {
+			return nil
+		}
+		for p := range maps.Values(ss.prompts) {
+			if len(statuses) == 0 || slices.Contains(statuses, p.Status) {
+				found = append(found, p)
+			}
+		}
+		slices.SortFunc(found, func(a, b dormouse.PromptRecord) int {
+			return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.ID, b.ID))
+		})
+		return nil
+	})
+	return found, err
+}
+
+// Prompt returns one prompt of a session.
+func (s *Store) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (found dormouse.PromptRecord, err error) {
+	err = s.read(ctx, "look up a prompt of", id, func(ss *session) error {
+		if ss == nil {
+			return dormouse.ErrNotFound
+		}
+		p, ok := ss.prompts[prompt]
+		if !ok {
+			return dormouse.ErrNotFound
+		}
+		found = p
+		return nil
+	})
+	return found, err
+}
+
+// Ops lists a session's ops, newest first.
+func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) (found []dormouse.OpRecord, err error) {
+	err = s.read(ctx, "list ops of", id, func(ss *session) error {
+		if ss == nil {
+			return nil
+		}
+		ops := slices.SortedFunc(maps.Values(ss.ops), func(a, b op) int {
+			return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.nth, a.nth))
+		})
+		for _, o := range ops[:min(len(ops), max(limit, 0))] {
+			found = append(found, o.OpRecord)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// State returns the cached fold of a session's log.
+func (s *Store) State(ctx context.Context, id dormouse.SessionID) (state store.State, err error) {
+	err = s.read(ctx, "load state of", id, func(ss *session) error {
+		if ss != nil {
+			state = ss.state
+			state.Data = slices.Clone(state.Data)
+		}
+		return nil
+	})
+	return state, err
+}
+
+// Chunks returns an open op's chunks in order.
+func (s *Store) Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.OpID) (found []store.Chunk, err error) {
+	err = s.read(ctx, "load chunks of", id, func(ss *session) error {
+		if ss == nil {
+			return nil
+		}
+		for _, n := range slices.Sorted(maps.Keys(ss.chunks[op])) {
+			found = append(found, store.Chunk{Op: op, N: n, Text: ss.chunks[op][n]})
+		}
+		return nil
+	})
+	return found, err
+}
+
+// Deadlines lists a session's deadlines, earliest first.
+func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) (found []dormouse.Deadline, err error) {
+	err = s.read(ctx, "list deadlines of", id, func(ss *session) error {
+		if ss == nil {
+			return nil
+		}
+		found = slices.Clone(ss.deadlines)
+		slices.SortFunc(found, func(a, b dormouse.Deadline) int {
+			return cmp.Or(a.At.Compare(b.At), strings.Compare(a.ID, b.ID))
+		})
+		return nil
+	})
+	return found, err
+}
+
+// Due lists sessions due at or before t, most overdue first.
+func (s *Store) Due(ctx context.Context, t time.Time, limit int) (ids []dormouse.SessionID, err error) {
+	err = s.read(ctx, "list due", "", func(*session) error {
+		found, err := s.list("", limit, func(i store.Index) bool {
+			return !i.Due.IsZero() && !i.Due.After(t)
+		}, func(a, b store.Index) int { return cmp.Or(a.Due.Compare(b.Due), byAge(a, b)) })
+		ids = names(found)
+		return err
+	})
+	return ids, err
+}
+
+// NextDue returns the earliest due time after t, or the zero time.
+func (s *Store) NextDue(ctx context.Context, t time.Time) (next time.Time, err error) {
+	err = s.read(ctx, "find next due", "", func(*session) error {
+		for ss := range maps.Values(s.sessions) {
+			if d := ss.index.Due; d.After(t) && (next.IsZero() || d.Before(next)) {
+				next = d
+			}
+		}
+		return nil
+	})
+	return next, err
+}
+
+func byAge(a, b store.Index) int {
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Session, b.Session))
+}
+
+func names(found []store.Index) []dormouse.SessionID {
+	ids := make([]dormouse.SessionID, len(found))
+	for i, f := range found {
+		ids[i] = f.Session
+	}
+	return ids
+}

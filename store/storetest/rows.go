@@ -1,0 +1,203 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// prompt is a prompt queued at seq.
+func prompt(n int, seq uint64) dormouse.PromptRecord {
+	return dormouse.PromptRecord{
+		ID: promptID(n), Thread: "sthr_1", Status: dormouse.PromptIsQueued,
+		Body: dormouse.DigestOf([]byte("do it")), Seq: seq, Queued: at(int(seq)),
+	}
+}
+
+// op is an op with every field set, started at the given time.
+func op(n int, started time.Time) dormouse.OpRecord {
+	return dormouse.OpRecord{
+		Op: dormouse.Op{
+			ID: opID(n), Kind: dormouse.OpModel, Args: dormouse.DigestOf([]byte("args")),
+			Origin: dormouse.Origin{Thread: "sthr_1", Turn: "turn_1", Call: 2, Block: -1, Command: "command"},
+			Try:    1, RetryOf: opID(n + 1000), Generation: 3, Keyed: true, Use: "sevt_use",
+		},
+		Status: dormouse.OpOpen, Started: started,
+	}
+}
+
+func finished(o dormouse.OpRecord, status dormouse.OpStatus) dormouse.OpRecord {
+	o.Status, o.Outcome, o.Finished = status, dormouse.OutcomeOK, o.Started.Add(time.Second)
+	return o
+}
+
+func testRows(t *testing.T, fresh opener) {
+	ada := sessionID(1)
+
+	t.Run("session must return the index row or ErrNotFound", fresh(func(t *testing.T, s store.Store) {
+		_, err := s.Session(t.Context(), ada)
+		wantErr(t, "session", err, dormouse.ErrNotFound)
+		w := create(t, s, ada)
+		want := store.Index{
+			Session: ada, Tenant: "acme", Owner: dormouse.User("ada"), Parent: sessionID(7), Title: "täglich",
+			Phase: dormouse.PhaseRunning, Status: dormouse.StatusRunning,
+			Created: at(1), Updated: at(99), Seq: 2, Due: at(500),
+		}
+		w.append(t, func(b *store.Batch) { b.Rows.Index = want })
+		got, err := s.Session(t.Context(), ada)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "index", got, want)
+		for _, tm := range []time.Time{got.Created, got.Updated, got.Due} {
+			if tm.Location() != time.UTC {
+				t.Errorf("%v is not in UTC", tm)
+			}
+		}
+		want.Due, want.Seq = time.Time{}, 3
+		w.append(t, func(b *store.Batch) { b.Rows.Index = want })
+		if got, err = s.Session(t.Context(), ada); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "index", got, want)
+	}))
+
+	t.Run("prompts are inserted or replaced by id", fresh(func(t *testing.T, s store.Store) {
+		w, other := create(t, s, ada), create(t, s, sessionID(2))
+		p := prompt(1, 2)
+		w.append(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{p} })
+		theirs := p
+		theirs.Thread = "sthr_other"
+		other.append(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{theirs} })
+		p.Status, p.Turn = dormouse.PromptIsProcessing, "turn_1"
+		w.append(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{p} })
+		equal(t, "prompts", contents(t, s, ada).Prompts, []dormouse.PromptRecord{p})
+		equal(t, "prompts of the other session", contents(t, s, sessionID(2)).Prompts, []dormouse.PromptRecord{theirs})
+	}))
+
+	t.Run("prompts must list a session's prompts with the given statuses or with any if none is given oldest first", fresh(func(t *testing.T, s store.Store) {
+		w := create(t, s, ada)
+		statuses := []dormouse.PromptStatus{
+			dormouse.PromptIsQueued, dormouse.PromptIsProcessing, dormouse.PromptIsCompleted, dormouse.PromptIsCancelled,
+		}
+		var want []dormouse.PromptRecord
+		for i := range 12 {
+			p := prompt(100-i, uint64(i)+2) // ids run against the order
+			p.Status = statuses[i%4]
+			want = append(want, p)
+			w.append(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{p} })
+		}
+		for _, test := range []struct {
+			statuses []dormouse.PromptStatus
+			keep     func(i int) bool
+		}{
+			{nil, func(int) bool { return true }},
+			{statuses[:1], func(i int) bool { return i%4 == 0 }},
+			{statuses[2:], func(i int) bool { return i%4 >= 2 }},
+			{statuses, func(int) bool { return true }},
+			{[]dormouse.PromptStatus{"other"}, func(int) bool { return false }},
+		} {
+			var kept []dormouse.PromptRecord
+			for i, p := range want {
+				if test.keep(i) {
+					kept = append(kept, p)
+				}
+			}
+			got, err := s.Prompts(t.Context(), ada, test.statuses...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, fmt.Sprint(test.statuses), got, kept)
+		}
+	}))
+
+	t.Run("prompt must return one prompt or ErrNotFound", fresh(func(t *testing.T, s store.Store) {
+		w := create(t, s, ada)
+		create(t, s, sessionID(2))
+		w.append(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2), prompt(2, 2)} })
+		got, err := s.Prompt(t.Context(), ada, promptID(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "prompt", got, prompt(1, 2))
+		_, err = s.Prompt(t.Context(), ada, promptID(3))
+		wantErr(t, "prompt that is not there", err, dormouse.ErrNotFound)
+		_, err = s.Prompt(t.Context(), sessionID(2), promptID(1))
+		wantErr(t, "prompt of another session", err, dormouse.ErrNotFound)
+		_, err = s.Prompt(t.Context(), sessionID(3), promptID(1))
+		wantErr(t, "prompt of no session", err, dormouse.ErrNotFound)
+	}))
+
+	t.Run("ops must list a session's ops newest first at most limit", fresh(func(t *testing.T, s store.Store) {
+		w := create(t, s, ada)
+		var want []dormouse.OpRecord
+		for i := range 6 {
+			o := op(50-i, at(100+i/2)) // two at a time, ids against the order
+			want = append([]dormouse.OpRecord{o}, want...)
+			w.append(t, func(b *store.Batch) { b.Rows.Ops = []dormouse.OpRecord{o} })
+		}
+		// An op that ends keeps its place.
+		want[4] = finished(want[4], dormouse.OpDone)
+		w.append(t, func(b *store.Batch) { b.Rows.Ops = []dormouse.OpRecord{want[4]} })
+		for _, limit := range []int{100, 6, 5, 1, 0} {
+			got, err := s.Ops(t.Context(), ada, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, fmt.Sprintf("at most %d", limit), got, want[:min(limit, 6)])
+		}
+		if got, err := s.Ops(t.Context(), sessionID(2), 5); err != nil || len(got) != 0 {
+			t.Errorf("ops of an unknown session = %v, %v, want none", got, err)
+		}
+	}))
+
+	t.Run("many rows fit in one batch", fresh(func(t *testing.T, s store.Store) {
+		w := create(t, s, ada)
+		b := w.batch(300)
+		for i := range 300 {
+			b.Rows.Prompts = append(b.Rows.Prompts, prompt(i, uint64(i)+2))
+			b.Rows.Ops = append(b.Rows.Ops, op(300-i, at(i)))
+			b.Rows.Deadlines = append(b.Rows.Deadlines, dormouse.Deadline{ID: fmt.Sprint(i), Kind: "wake", At: at(i)})
+		}
+		if err := s.Append(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		got := contents(t, s, ada)
+		seqs(t, got.Events, 1, 301)
+		equal(t, "prompts", got.Prompts, b.Rows.Prompts)
+		equal(t, "deadlines", got.Deadlines, b.Rows.Deadlines)
+		if len(got.Ops) != 300 || got.Ops[0].ID != opID(1) || got.Ops[299].ID != opID(300) {
+			t.Errorf("%d ops", len(got.Ops))
+		}
+	}))
+
+	t.Run("deadlines replaces the session's deadlines when not nil", fresh(func(t *testing.T, s store.Store) {
+		w, other := create(t, s, ada), create(t, s, sessionID(2))
+		theirs := []dormouse.Deadline{{ID: "sleep", Kind: "sleep", At: at(9)}}
+		other.append(t, func(b *store.Batch) { b.Rows.Deadlines = theirs })
+		both := []dormouse.Deadline{{ID: "b", Kind: "wake", At: at(5)}, {ID: "a", Kind: "sleep", At: at(7)}}
+		for _, step := range []struct{ given, want []dormouse.Deadline }{
+			{both, both},
+			{nil, both},
+			{both[1:], both[1:]},
+			{[]dormouse.Deadline{}, nil},
+		} {
+			w.append(t, func(b *store.Batch) { b.Rows.Deadlines = step.given })
+			equal(t, "deadlines", contents(t, s, ada).Deadlines, step.want)
+		}
+		equal(t, "deadlines of the other session", contents(t, s, sessionID(2)).Deadlines, theirs)
+	}))
+
+	t.Run("deadlines must list a session's deadlines earliest first", fresh(func(t *testing.T, s store.Store) {
+		w := create(t, s, ada)
+		given := []dormouse.Deadline{{ID: "a", At: at(9)}, {ID: "c", At: at(3)}, {ID: "b", At: at(3)}, {ID: "d", At: at(5)}}
+		w.append(t, func(b *store.Batch) { b.Rows.Deadlines = given })
+		equal(t, "deadlines", contents(t, s, ada).Deadlines, []dormouse.Deadline{given[2], given[1], given[3], given[0]})
+		if got, err := s.Deadlines(t.Context(), sessionID(2)); err != nil || len(got) != 0 {
+			t.Errorf("deadlines of an unknown session = %v, %v, want none", got, err)
+		}
+	}))
+}

@@ -201,8 +201,10 @@ type OpEnd struct {
 	Outcome string     `json:"outcome"`
 	Result  EventID    `json:"result,omitempty"`
 	Usage   ModelUsage `json:"usage,omitzero"`
-	// Uses are the tool calls a model call made.
+	// Uses are the tool calls a model call made that have no result yet.
 	Uses []Use `json:"uses,omitempty"`
+	// Stop is why a model call without tool calls was the agent's last word.
+	Stop string `json:"stop,omitempty"`
 	// Partial is the agent.message that holds what was seen of a reply that was cut off.
 	Partial EventID `json:"partial,omitempty"`
 }

@@ -66,7 +66,7 @@ func Apply(s State, e dormouse.Event) State {
 		p := payload[dormouse.OpFact](e)
 		s.Ops = append(s.Ops, OpenOp{Op: p.Op, Span: p.Span, Started: e.Time})
 		if t := s.turnOf(p.Op.Origin.Turn); t != nil && p.Op.Kind == dormouse.OpModel {
-			t.Turn.Calls = p.Op.Origin.Call
+			t.Turn.Calls, t.Turn.Redo = p.Op.Origin.Call, nil
 		}
 	case dormouse.OpFinished, dormouse.OpUnknown:
 		applyOpEnd(&s, payload[dormouse.OpEnd](e))
@@ -168,7 +168,13 @@ func applyOpEnd(s *State, p dormouse.OpEnd) {
 	if t == nil {
 		return
 	}
-	t.Turn.Uses = append(t.Turn.Uses, p.Uses...)
+	if op.Kind == dormouse.OpModel {
+		t.Turn.Uses, t.Turn.Stop = append(t.Turn.Uses, p.Uses...), p.Stop
+		if p.Outcome != dormouse.OutcomeOK {
+			t.Turn.Redo = &Redo{Op: op.ID, Try: op.Try}
+		}
+		return
+	}
 	i := slices.IndexFunc(t.Turn.Uses, func(u dormouse.Use) bool { return u.ID == op.Use })
 	switch {
 	case i < 0:

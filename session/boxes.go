@@ -33,7 +33,7 @@ func (d *draft) wake() error {
 
 // hibernate stops the sandbox. A turn at work is interrupted first; one that
 // waits for people can wait without a sandbox.
-func (d *draft) hibernate(v Hibernate) error {
+func (d *draft) hibernate() error {
 	if d.Sandbox.Phase != SandboxActive {
 		return fmt.Errorf("session is %s; only one with a sandbox can hibernate: %w", PhaseOf(d.State), dormouse.ErrConflict)
 	}
@@ -43,12 +43,12 @@ func (d *draft) hibernate(v Hibernate) error {
 			d.tellIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
 		}
 	}
-	d.stopSandbox("hibernate", v.Kept)
+	d.stopSandbox("hibernate")
 	return nil
 }
 
-func (d *draft) stopSandbox(reason string, kept bool) {
-	d.tell(dormouse.SandboxStopping, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: reason, Kept: kept})
+func (d *draft) stopSandbox(reason string) {
+	d.tell(dormouse.SandboxStopping, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: reason, Kept: d.c.Keeps})
 }
 
 func (d *draft) sandboxUp(v SandboxUp) error {
@@ -57,7 +57,7 @@ func (d *draft) sandboxUp(v SandboxUp) error {
 	}
 	d.tell(dormouse.SandboxStarted, "", dormouse.SandboxFact{Generation: v.Generation, Handle: v.Handle})
 	if d.Terminated != nil {
-		d.stopSandbox("terminated", false)
+		d.stopSandbox("terminated")
 	}
 	return nil
 }
@@ -100,9 +100,9 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 }
 
 // tick does what is due by itself: an idle sandbox goes to sleep.
-func (d *draft) tick(v Tick) error {
+func (d *draft) tick() error {
 	if at := sleepAt(d.State); !at.IsZero() && !d.c.Now.Before(at) {
-		d.stopSandbox("idle", v.Kept)
+		d.stopSandbox("idle")
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ type Command struct {
 	Now time.Time
 	// Epoch is the lease of the actor that decides.
 	Epoch uint64
+	// Keeps says that the driver keeps files without a snapshot.
+	Keeps bool
 	// Seen is the text already seen of model calls that are still open, for verbs
 	// that close them.
 	Seen map[dormouse.OpID]string
@@ -70,7 +72,7 @@ type (
 	Continue struct{ Thread dormouse.ThreadID }
 
 	// Hibernate stops the sandbox; a turn that is not blocked is interrupted first.
-	Hibernate struct{ Kept bool }
+	Hibernate struct{}
 
 	// Wake starts a sandbox if there is none.
 	Wake struct{}
@@ -121,10 +123,12 @@ type (
 		Usage   dormouse.ModelUsage
 		// Events are the public events the op brought: messages, tool calls, results.
 		Events []dormouse.Event
-		// Uses are the tool calls among Events.
+		// Uses are the tool calls among Events that have no result among them.
 		Uses []dormouse.Use
 		// Partial names the one of Events that holds a reply cut short.
 		Partial dormouse.EventID
+		// Stop says why a reply without tool calls was the agent's last word.
+		Stop string
 	}
 
 	// LoseOp records that an op's outcome cannot be known.
@@ -137,10 +141,7 @@ type (
 	Block struct{ Work }
 
 	// EndTurn ends a turn whose agent has said its last word.
-	EndTurn struct {
-		Work
-		Refused bool
-	}
+	EndTurn struct{ Work }
 
 	// Warm asks for a sandbox on the agent's behalf.
 	Warm struct{}
@@ -164,10 +165,7 @@ type (
 	TakeSnapshot struct{ dormouse.SnapshotFact }
 
 	// Tick reports that time has passed.
-	Tick struct {
-		// Kept says that the driver keeps files without a snapshot.
-		Kept bool
-	}
+	Tick struct{}
 )
 
 // Work names the attempt that reports. What an attempt that is over reports is

@@ -63,7 +63,7 @@ func (d *draft) decide() error {
 	case Continue:
 		return d.goOn(v)
 	case Hibernate:
-		return d.hibernate(v)
+		return d.hibernate()
 	case Wake:
 		return d.wake()
 	case Terminate:
@@ -99,7 +99,7 @@ func (d *draft) decide() error {
 	case TakeSnapshot:
 		return d.takeSnapshot(v)
 	case Tick:
-		return d.tick(v)
+		return d.tick()
 	}
 	return fmt.Errorf("unknown verb %T: %w", d.c.Verb, dormouse.ErrInvalid)
 }

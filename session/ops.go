@@ -28,11 +28,12 @@ func (d *draft) startOp(v StartOp) error {
 	}
 	switch op.Kind {
 	case dormouse.OpModel:
-		next := turn.Calls + 1
-		if op.Try > 0 && op.RetryOf != "" {
-			next = turn.Calls
+		call, try, retryOf := turn.Calls+1, 0, dormouse.OpID("")
+		if turn.Redo != nil {
+			call, try, retryOf = turn.Calls, turn.Redo.Try+1, turn.Redo.Op
 		}
-		if op.Origin.Call != next || len(turn.Uses) > 0 || d.hasOpenOp(turn.ID) {
+		if op.Origin.Call != call || op.Try != try || op.RetryOf != retryOf ||
+			len(turn.Uses) > 0 || turn.Stop != "" || d.hasOpenOp(turn.ID) {
 			return fmt.Errorf("model call %d is not next: %w", op.Origin.Call, dormouse.ErrConflict)
 		}
 	case dormouse.OpExec, dormouse.OpTask, dormouse.OpWrite, dormouse.OpRead:
@@ -87,7 +88,7 @@ func (d *draft) finishOp(v FinishOp) error {
 	for _, e := range v.Events {
 		d.addNamed(e.ID, e.Type, thread, dormouse.ActorAgent, e.Payload)
 	}
-	end := dormouse.OpEnd{Outcome: v.Outcome, Usage: v.Usage, Uses: v.Uses, Partial: v.Partial}
+	end := dormouse.OpEnd{Outcome: v.Outcome, Usage: v.Usage, Uses: v.Uses, Partial: v.Partial, Stop: v.Stop}
 	if len(v.Events) > 0 {
 		end.Result = v.Events[0].ID
 	}
@@ -117,7 +118,7 @@ func checkBrought(op OpenOp, v FinishOp) error {
 		case dormouse.AgentMessage, dormouse.AgentThinking, dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 			ok = op.Kind == dormouse.OpModel
 		case dormouse.AgentToolResult:
-			ok = op.Kind.InSandbox() && len(v.Events) == 1
+			ok = op.Kind == dormouse.OpModel || len(v.Events) == 1
 		}
 		if !ok {
 			return fmt.Errorf("a %s op brings no %s: %w", op.Kind, e.Type, dormouse.ErrInvalid)

@@ -66,10 +66,21 @@ type Turn struct {
 	Until time.Time `json:"until,omitzero"`
 	// Calls counts the model calls asked for so far.
 	Calls int `json:"calls,omitempty"`
+	// Redo is the model call that has to be made again, if one was cut short.
+	Redo *Redo `json:"redo,omitempty"`
+	// Stop is set once the agent has said its last word, and says why it was.
+	Stop string `json:"stop,omitempty"`
 	// Uses are the tool calls that have no result yet.
 	Uses []dormouse.Use `json:"uses,omitempty"`
 	// RunningSince is when the turn last started to count as active.
 	RunningSince time.Time `json:"running_since,omitzero"`
+}
+
+// Redo names a model call that ended without a reply. The next call of the turn
+// is its retry and says so.
+type Redo struct {
+	Op  dormouse.OpID `json:"op"`
+	Try int           `json:"try"`
 }
 
 // OpenOp is an op that was started and has no end yet.

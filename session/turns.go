@@ -148,11 +148,11 @@ func (d *draft) endTurn(v EndTurn) error {
 	if err != nil {
 		return err
 	}
-	if len(t.Turn.Uses) > 0 || d.hasOpenOp(v.Turn) {
+	if t.Turn.Stop == "" || len(t.Turn.Uses) > 0 || d.hasOpenOp(v.Turn) {
 		return fmt.Errorf("turn %s still has open work: %w", v.Turn, dormouse.ErrConflict)
 	}
 	thread, stop := t.ID, dormouse.StopEndTurn
-	if v.Refused {
+	if t.Turn.Stop == dormouse.StopRefusal {
 		stop = dormouse.StopRefusal
 	}
 	d.finishTurn(thread, *t.Turn, dormouse.TurnCompleted)
@@ -244,7 +244,7 @@ func (d *draft) terminate(v Terminate) error {
 	d.add(dormouse.SessionTerminated, "", dormouse.Termination{Reason: v.Reason})
 	d.tell(dormouse.SessionStatusTerminated, "", struct{}{})
 	if d.Sandbox.Phase == SandboxActive {
-		d.stopSandbox("terminated", false)
+		d.stopSandbox("terminated")
 	}
 	return nil
 }

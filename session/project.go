@@ -1,0 +1,132 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// Project folds events into s and lays out what changed as rows. It is the only
+// function that makes rows: in service for each batch, in a rebuild for the
+// whole log.
+func Project(s State, events []dormouse.Event) (State, store.Rows) {
+	var rows store.Rows
+	for _, e := range events {
+		before := s
+		s = Apply(s, e)
+		switch e.Type { //nolint:exhaustive // the other types change no row but the index
+		case dormouse.PromptQueued:
+			if t := s.Thread(e.Thread); t != nil && len(t.Queue) > 0 {
+				rows.Prompts = put(rows.Prompts, t.Queue[len(t.Queue)-1])
+			}
+		case dormouse.TurnStarted:
+			if t := s.Thread(e.Thread); t != nil && t.Turn != nil {
+				for _, q := range t.Turn.Prompts {
+					rows.Prompts = put(rows.Prompts, q)
+				}
+			}
+		case dormouse.PromptCompleted, dormouse.PromptCancelled:
+			status := dormouse.PromptIsCompleted
+			if e.Type == dormouse.PromptCancelled {
+				status = dormouse.PromptIsCancelled
+			}
+			for _, q := range promptsNamed(before, payload[dormouse.Prompts](e).Prompts) {
+				q.Status = status
+				rows.Prompts = put(rows.Prompts, q)
+			}
+		case dormouse.OpStarted:
+			p := payload[dormouse.OpFact](e)
+			rows.Ops = putOp(rows.Ops, dormouse.OpRecord{Op: p.Op, Status: dormouse.OpOpen, Started: e.Time})
+		case dormouse.OpFinished, dormouse.OpUnknown:
+			p := payload[dormouse.OpEnd](e)
+			if op, ok := before.Op(p.Op); ok {
+				r := dormouse.OpRecord{Op: op.Op, Status: dormouse.OpDone, Outcome: p.Outcome, Started: op.Started, Finished: e.Time}
+				if e.Type == dormouse.OpUnknown {
+					r.Status = dormouse.OpLost
+				}
+				rows.Ops = putOp(rows.Ops, r)
+			}
+		}
+	}
+	rows.Index = index(s)
+	rows.Deadlines = Deadlines(s)
+	return s, rows
+}
+
+// index is the session's row among all sessions.
+func index(s State) store.Index {
+	phase, status := derive(s)
+	row := store.Index{
+		Session: s.Session, Tenant: s.Tenant, Owner: s.Owner, Parent: s.Parent, Title: s.Title,
+		Phase: phase, Status: status, Created: s.Created, Updated: s.Updated, Seq: s.Seq, Due: Alarm(s),
+	}
+	if Want(s).Busy() {
+		row.Due = store.Now
+	}
+	return row
+}
+
+func promptsNamed(s State, ids []dormouse.EventID) []dormouse.PromptRecord {
+	var found []dormouse.PromptRecord
+	for _, t := range s.Threads {
+		all := t.Queue
+		if t.Turn != nil {
+			all = slices.Concat(all, t.Turn.Prompts)
+		}
+		for _, q := range all {
+			if slices.Contains(ids, q.ID) {
+				found = append(found, q)
+			}
+		}
+	}
+	return found
+}
+
+func put(rows []dormouse.PromptRecord, r dormouse.PromptRecord) []dormouse.PromptRecord {
+	if i := slices.IndexFunc(rows, named(r.ID)); i >= 0 {
+		rows[i] = r
+		return rows
+	}
+	return append(rows, r)
+}
+
+func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
+	if i := slices.IndexFunc(rows, func(o dormouse.OpRecord) bool { return o.ID == r.ID }); i >= 0 {
+		rows[i] = r
+		return rows
+	}
+	return append(rows, r)
+}
+
+// stateVersion names the encoding of a cached State. It rises whenever Apply
+// would fold an old log differently.
+const stateVersion = 1
+
+// cacheState encodes a fold for the store.
+func cacheState(s State) *store.State {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		panic("session: state cannot be encoded: " + err.Error())
+	}
+	return &store.State{Seq: s.Seq, Version: stateVersion, Data: raw}
+}
+
+// openState decodes a cached fold; one of another version is no fold at all.
+func openState(c store.State) (State, error) {
+	if c.Version != stateVersion || c.Seq == 0 {
+		return State{}, nil
+	}
+	var s State
+	if err := json.Unmarshal(c.Data, &s); err != nil {
+		return State{}, fmt.Errorf("decode cached state: %w", err)
+	}
+	return s, nil
+}
+
+// stamp is how the core writes times: UTC, to the microsecond, so that a
+// database gives back what it was given.
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

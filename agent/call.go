@@ -1,0 +1,308 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/model"
+)
+
+// maxTokens bounds one reply.
+const maxTokens = 16_384
+
+func (t *turn) openModelCall() (dormouse.Op, bool) {
+	for _, op := range t.view.Ops {
+		if op.Kind == dormouse.OpModel {
+			return op, true
+		}
+	}
+	return dormouse.Op{}, false
+}
+
+// ask makes the next model call.
+func (t *turn) ask(ctx context.Context) error {
+	m, err := t.model()
+	if err != nil {
+		return err
+	}
+	req := t.request()
+	op := dormouse.Op{
+		Kind: dormouse.OpModel, Args: digest(req), Keyed: keyed(m),
+		Origin: dormouse.Origin{Thread: t.view.Thread, Turn: t.view.Turn, Call: t.view.Calls + 1, Block: -1},
+	}
+	if t.view.Retry != "" {
+		op.Origin.Call, op.Try, op.RetryOf = t.view.Calls, t.view.RetryTry+1, t.view.Retry
+	}
+	op = op.Named(t.view.Session)
+	crash.At(crash.OpStarting)
+	if err := t.j.Start(ctx, op); err != nil {
+		return err
+	}
+	crash.At(crash.OpStarted)
+	return t.call(ctx, m, op, req)
+}
+
+// takeUpModelCall deals with a call that an attempt before this one left open.
+// A provider that takes keys is asked again under the same one; otherwise what
+// was seen stands, and the next step makes a call that says what it retries.
+func (t *turn) takeUpModelCall(ctx context.Context, op dormouse.Op) error {
+	m, err := t.model()
+	if err != nil {
+		return err
+	}
+	if op.Kind.Verdict(op.Keyed && keyed(m), true) == dormouse.VerdictResend {
+		return t.call(ctx, m, op, t.request())
+	}
+	text, err := t.j.Seen(ctx, op.ID)
+	if err != nil {
+		return err
+	}
+	return t.finishCut(ctx, op, dormouse.OutcomeInterrupted, text)
+}
+
+// finishCut records a call that brought no whole reply. What was seen of it
+// stands once, as one message.
+func (t *turn) finishCut(ctx context.Context, op dormouse.Op, outcome, seen string) error {
+	f := Finish{Op: op.ID, Outcome: outcome}
+	if strings.TrimSpace(seen) != "" {
+		e := event(op, 0, dormouse.AgentMessage, dormouse.Message{Content: []dormouse.Block{dormouse.Text(seen)}})
+		f.Events, f.Partial = []dormouse.Event{e}, e.ID
+	}
+	return t.j.Finish(ctx, f)
+}
+
+// call sends one request and records its reply.
+func (t *turn) call(ctx context.Context, m model.Model, op dormouse.Op, req model.Request) error {
+	req.Op = op.ID
+	w := newChunks(ctx, t.j, op.ID)
+	crash.At(crash.OpSent)
+	reply, err := m.Reply(ctx, req, w.add)
+	seen := w.close()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return t.failCall(ctx, op, err, seen)
+	}
+	crash.At(crash.OpResult)
+	if err := t.j.Finish(ctx, t.brought(op, reply)); err != nil {
+		return err
+	}
+	crash.At(crash.OpFinished)
+	return nil
+}
+
+func (t *turn) failCall(ctx context.Context, op dormouse.Op, cause error, seen string) error {
+	if err := t.finishCut(ctx, op, dormouse.OutcomeError, seen); err != nil {
+		return err
+	}
+	e := model.AsError(cause)
+	f := &Failure{Type: string(e.Kind), Final: !e.Retryable(), After: e.RetryAfter, Err: cause}
+	if f.Final {
+		f.Type = string(model.RequestFailed)
+	}
+	if f.After == 0 {
+		f.After = backoff(t.view.Attempt)
+	}
+	return f
+}
+
+// backoff grows with the attempts of the turn.
+func backoff(attempt int) time.Duration {
+	return min(500*time.Millisecond<<min(attempt, 6), 30*time.Second)
+}
+
+// brought lays a reply out as events. A tool call that cannot be run gets its
+// error at once; the others wait to be run or answered.
+func (t *turn) brought(op dormouse.Op, r model.Reply) Finish {
+	f := Finish{Op: op.ID, Outcome: dormouse.OutcomeOK, Usage: r.Usage}
+	var text []dormouse.Block
+	var refused []dormouse.Event
+	say := func() {
+		if len(text) > 0 {
+			f.Events = append(f.Events, event(op, len(f.Events), dormouse.AgentMessage, dormouse.Message{Content: text}))
+			text = nil
+		}
+	}
+	for i, p := range r.Content {
+		switch p.Type {
+		case model.PartText:
+			if s := dormouse.CleanText(p.Text); strings.TrimSpace(s) != "" {
+				text = append(text, dormouse.Text(s))
+			}
+		case model.PartToolUse:
+			say()
+			e, gate, err := t.toolUse(op, len(f.Events), p)
+			f.Events = append(f.Events, e)
+			if err != nil {
+				result := dormouse.ToolResult{Use: e.ID, Content: []dormouse.Block{dormouse.Text(err.Error())}, IsError: true}
+				refused = append(refused, event(op, 1000+i, dormouse.AgentToolResult, result))
+				continue
+			}
+			f.Uses = append(f.Uses, dormouse.Use{ID: e.ID, Call: op.Origin.Call, Block: i, Gate: gate})
+		}
+	}
+	say()
+	f.Events = append(f.Events, refused...)
+	if len(f.Uses) == 0 && len(refused) == 0 {
+		f.Stop = model.StopEndTurn
+		if r.StopReason == model.StopRefusal {
+			f.Stop = model.StopRefusal
+		}
+	}
+	return f
+}
+
+// toolUse makes the event of one tool call and says what it waits for.
+func (t *turn) toolUse(op dormouse.Op, n int, p model.Part) (dormouse.Event, dormouse.Gate, error) {
+	use := dormouse.ToolUse{Name: dormouse.CleanText(p.Name), Input: object(p.Input)}
+	for _, c := range t.view.Agent.CustomTools {
+		if c.Name == use.Name {
+			return event(op, n, dormouse.AgentCustomToolUse, use), dormouse.GateCustom, nil
+		}
+	}
+	use.Permission = dormouse.PermissionAllow
+	gate, err := dormouse.GateNone, error(nil)
+	for _, c := range t.view.Agent.Tools {
+		if c.Name == use.Name && c.Permission == dormouse.PermissionAsk {
+			use.Permission, gate = dormouse.PermissionAsk, dormouse.GateAsk
+		}
+	}
+	if _, err = t.tools.Call(t.view.Agent.Tools, use.Name, use.Input); err != nil {
+		use.Permission, gate = "", dormouse.GateNone
+	}
+	return event(op, n, dormouse.AgentToolUse, use), gate, err
+}
+
+// object makes sure that a tool's input is a JSON object, whatever a model wrote.
+func object(raw json.RawMessage) json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(raw, &m) == nil && m != nil {
+		return raw
+	}
+	return json.RawMessage("{}")
+}
+
+// event makes the n-th event an op brings. Its id follows from the op, so that
+// the same reply recorded twice would have the same names.
+func event(op dormouse.Op, n int, typ dormouse.EventType, p any) dormouse.Event {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		panic("agent: payload of an event cannot be encoded: " + err.Error())
+	}
+	return dormouse.Event{
+		ID:   dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID), "brought", strconv.Itoa(n))),
+		Type: typ, Payload: raw,
+	}
+}
+
+func (t *turn) model() (model.Model, error) {
+	m, err := t.models.Model(t.view.Agent.Model)
+	if err != nil {
+		return nil, &Failure{Type: string(model.RequestFailed), Final: true, Err: err}
+	}
+	return m, nil
+}
+
+func (t *turn) request() model.Request {
+	return model.Request{
+		Model: t.view.Agent.Model, System: t.view.Agent.System, MaxTokens: maxTokens,
+		Messages: Transcript(t.events), Tools: t.tools.Specs(t.view.Agent),
+	}
+}
+
+func keyed(m model.Model) bool {
+	k, ok := m.(model.Keyed)
+	return ok && k.Keyed()
+}
+
+func digest(v any) dormouse.Digest {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("agent: arguments of an op cannot be encoded: " + err.Error())
+	}
+	return dormouse.DigestOf(raw)
+}
+
+// chunks records the fragments of a running call as fast as the journal takes
+// them, several in one when it is slower than the model.
+type chunks struct {
+	ctx    context.Context //nolint:containedctx // lives exactly as long as the call it belongs to
+	stop   context.CancelFunc
+	j      Journal
+	op     dormouse.OpID
+	more   chan struct{}
+	done   chan struct{}
+	mu     sync.Mutex
+	seen   strings.Builder // guarded by mu
+	unsent strings.Builder // guarded by mu
+	block  int             // guarded by mu
+	err    error           // guarded by mu
+}
+
+func newChunks(ctx context.Context, j Journal, op dormouse.OpID) *chunks {
+	ctx, stop := context.WithCancel(ctx)
+	w := &chunks{ctx: ctx, stop: stop, j: j, op: op, more: make(chan struct{}, 1), done: make(chan struct{})}
+	go w.write()
+	return w
+}
+
+// add takes a fragment from the model.
+func (w *chunks) add(d model.Delta) error {
+	crash.At(crash.OpFirstByte)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return w.err
+	}
+	text := dormouse.CleanText(d.Text)
+	if d.Index != w.block && w.seen.Len() > 0 {
+		text = "\n\n" + text
+	}
+	w.block = d.Index
+	w.seen.WriteString(text)
+	w.unsent.WriteString(text)
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (w *chunks) write() {
+	defer close(w.done)
+	for n := 0; ; n++ {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-w.more:
+		}
+		w.mu.Lock()
+		text := w.unsent.String()
+		w.unsent.Reset()
+		w.mu.Unlock()
+		if err := w.j.Chunk(w.ctx, w.op, n, text); err != nil {
+			w.mu.Lock()
+			w.err = errors.Join(errors.New("record a fragment"), err)
+			w.mu.Unlock()
+			return
+		}
+		crash.At(crash.OpChunk)
+	}
+}
+
+// close stops recording and returns everything seen.
+func (w *chunks) close() string {
+	w.stop()
+	<-w.done
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen.String()
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// perform runs one tool call to its result, at most once. An op that an attempt
+// before this one left open is taken up: the runner knows whether it runs, has
+// ended or was never seen.
+func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
+	asked, err := t.asked(use.ID)
+	if err != nil {
+		return err
+	}
+	call, err := t.tools.Call(t.view.Agent.Tools, asked.Name, asked.Input)
+	if err != nil {
+		return fmt.Errorf("tool call %s was accepted and cannot be read: %w", use.ID, err)
+	}
+	box, generation, err := t.j.Sandbox(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return &Failure{Type: "unknown_error", After: backoff(t.view.Attempt), Err: err}
+	}
+	op, open := t.opFor(use.ID)
+	if open {
+		crash.At(crash.RecoverAttach)
+	} else {
+		op = dormouse.Op{
+			Kind: call.Kind, Args: digest(call), Generation: generation, Use: use.ID,
+			Origin: dormouse.Origin{Thread: t.view.Thread, Turn: t.view.Turn, Call: use.Call, Block: use.Block},
+		}.Named(t.view.Session)
+	}
+	call.Op = op.ID
+	result, err := t.act(ctx, box, op, call, open)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, sandbox.ErrGone):
+		return t.j.Gone(ctx, generation) // the record will say that the op's outcome is unknown
+	case errors.Is(err, runner.ErrStale):
+		return err
+	default:
+		return &Failure{Type: "unknown_error", After: backoff(t.view.Attempt), Err: err}
+	}
+	crash.At(crash.OpResult)
+	content, failed := t.tools.Result(asked.Name, result)
+	outcome := dormouse.OutcomeOK
+	if failed {
+		outcome = dormouse.OutcomeError
+	}
+	err = t.j.Finish(ctx, Finish{Op: op.ID, Outcome: outcome, Events: []dormouse.Event{
+		event(op, 0, dormouse.AgentToolResult, dormouse.ToolResult{Use: use.ID, Content: content, IsError: failed}),
+	}})
+	if err != nil {
+		return err
+	}
+	crash.At(crash.OpFinished)
+	_ = box.Forget(ctx, op.ID) // what stays is only space, until the sandbox goes
+	crash.At(crash.OpForgotten)
+	return nil
+}
+
+// act records the op, sends it and waits for its result.
+func (t *turn) act(ctx context.Context, box sandbox.Sandbox, op dormouse.Op, call runner.Call, open bool) (runner.Result, error) {
+	send := func() error {
+		if err := box.Start(ctx, call); err != nil {
+			return err
+		}
+		crash.At(crash.OpSent)
+		return nil
+	}
+	record := func() error {
+		if open {
+			return nil
+		}
+		crash.At(crash.OpStarting)
+		if err := t.j.Start(ctx, op); err != nil {
+			return err
+		}
+		crash.At(crash.OpStarted)
+		return nil
+	}
+	first, then := record, send
+	if startsLate {
+		first, then = send, record
+	}
+	if err := first(); err != nil {
+		return runner.Result{}, err
+	}
+	if err := then(); err != nil {
+		return runner.Result{}, err
+	}
+	return box.Wait(ctx, op.ID, func(out []byte) { t.j.Show(op.Use, out) })
+}
+
+func (t *turn) opFor(use dormouse.EventID) (dormouse.Op, bool) {
+	for _, op := range t.view.Ops {
+		if op.Use == use {
+			return op, true
+		}
+	}
+	return dormouse.Op{}, false
+}
+
+// asked finds what the model asked for.
+func (t *turn) asked(use dormouse.EventID) (dormouse.ToolUse, error) {
+	for i := len(t.events) - 1; i >= 0; i-- {
+		if t.events[i].ID != use {
+			continue
+		}
+		var p dormouse.ToolUse
+		if err := json.Unmarshal(t.events[i].Payload, &p); err != nil {
+			return p, fmt.Errorf("read tool call %s: %w", use, err)
+		}
+		return p, nil
+	}
+	return dormouse.ToolUse{}, fmt.Errorf("tool call %s is not in the log: %w", use, dormouse.ErrNotFound)
+}

@@ -1,0 +1,116 @@
+// Package tool is what a model may call. A tool only translates: the model's
+// input into a call for the runner, the runner's result into words for the
+// model. It acts on nothing itself, so that every effect passes through the op
+// journal.
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/model"
+	"github.com/dormouse-run/dormouse/runner"
+)
+
+// Tool is one thing a model may call.
+type Tool interface {
+	Spec() model.Tool
+	// Call reads the model's input; an error is told to the model.
+	Call(input json.RawMessage) (runner.Call, error)
+	// Result words a result for the model and says whether it is an error.
+	Result(r runner.Result) (text string, failed bool)
+}
+
+// Set is the built-in tools.
+type Set struct{ tools []Tool }
+
+// Builtin returns the tools that need nothing but a sandbox.
+func Builtin() *Set { return &Set{tools: []Tool{bash{}, read{}, write{}}} }
+
+// Names lists the tools.
+func (s *Set) Names() []string {
+	var names []string
+	for _, t := range s.tools {
+		names = append(names, t.Spec().Name)
+	}
+	return names
+}
+
+// Has reports whether there is a tool of this name.
+func (s *Set) Has(name string) bool {
+	_, ok := s.find(name)
+	return ok
+}
+
+// Specs describes to the model what an agent may call.
+func (s *Set) Specs(a dormouse.AgentConfig) []model.Tool {
+	var specs []model.Tool
+	for _, t := range s.tools {
+		for _, c := range a.Tools {
+			if c.Name == t.Spec().Name {
+				specs = append(specs, t.Spec())
+			}
+		}
+	}
+	for _, c := range a.CustomTools {
+		schema := c.InputSchema
+		if len(schema) == 0 {
+			schema = json.RawMessage(`{"type":"object"}`)
+		}
+		specs = append(specs, model.Tool{Name: c.Name, Description: c.Description, InputSchema: schema})
+	}
+	return specs
+}
+
+// Call reads a model's call of one of the enabled tools.
+func (s *Set) Call(enabled []dormouse.ToolConfig, name string, input json.RawMessage) (runner.Call, error) {
+	for _, c := range enabled {
+		if c.Name != name {
+			continue
+		}
+		if t, ok := s.find(name); ok {
+			return t.Call(input)
+		}
+	}
+	return runner.Call{}, fmt.Errorf("there is no tool named %q", name)
+}
+
+// Result words a runner's result for the model.
+func (s *Set) Result(name string, r runner.Result) (content []dormouse.Block, failed bool) {
+	t, ok := s.find(name)
+	if !ok {
+		return nil, true
+	}
+	text, failed := t.Result(r)
+	if text == "" {
+		text = "(no output)"
+	}
+	return []dormouse.Block{dormouse.Text(dormouse.CleanText(text))}, failed
+}
+
+func (s *Set) find(name string) (Tool, bool) {
+	for _, t := range s.tools {
+		if t.Spec().Name == name {
+			return t, true
+		}
+	}
+	return nil, false
+}
+
+// decode reads an input strictly: a field the tool does not know is a
+// misunderstanding that the model should hear about.
+func decode(input json.RawMessage, into any) error {
+	d := json.NewDecoder(bytes.NewReader(input))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("input does not fit the tool: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("input does not fit the tool: more than one value")
+	}
+	return nil
+}

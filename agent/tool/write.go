@@ -1,0 +1,52 @@
+package tool
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/model"
+	"github.com/dormouse-run/dormouse/runner"
+)
+
+//go:embed write.md
+var writeText string
+
+// maxWrite bounds one written file.
+const maxWrite = 8 << 20
+
+type write struct{}
+
+type writeInput struct {
+	Path    string `json:"file_path"`
+	Content string `json:"content"`
+}
+
+func (write) Spec() model.Tool {
+	return model.Tool{Name: "write", Description: writeText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
+		`"file_path":{"type":"string","description":"The file, relative to the workspace or absolute."},` +
+		`"content":{"type":"string","description":"The whole new content."}},` +
+		`"required":["file_path","content"],"additionalProperties":false}`)}
+}
+
+func (write) Call(input json.RawMessage) (runner.Call, error) {
+	var in writeInput
+	if err := decode(input, &in); err != nil {
+		return runner.Call{}, err
+	}
+	if err := checkPath(in.Path); err != nil {
+		return runner.Call{}, err
+	}
+	if len(in.Content) > maxWrite {
+		return runner.Call{}, fmt.Errorf("content is %d bytes, at most %d are taken", len(in.Content), maxWrite)
+	}
+	return runner.Call{Kind: dormouse.OpWrite, Write: &runner.Write{Path: in.Path, Content: []byte(in.Content)}}, nil
+}
+
+func (write) Result(r runner.Result) (string, bool) {
+	if r.Error != "" {
+		return r.Error, true
+	}
+	return fmt.Sprintf("wrote %d bytes", r.Size), false
+}

@@ -1,0 +1,160 @@
+// Package scripted is a model that says what the prompt tells it to say. The
+// script travels in the prompt and the place in it follows from the transcript,
+// so that the same conversation gets the same answers from any process, any
+// number of times.
+//
+// A prompt carries its script as a JSON list:
+//
+//	do it SCRIPT[{"tool":"bash","input":{"command":"ls"}}, {"text":"done"}]
+//
+// Each step is one reply. The next step comes when the tool calls of the last
+// one are answered. A step may hold:
+//
+//	text              what is said
+//	tool, input       one tool call, after the text
+//	tools             several: [{"name":…, "input":…}, …]
+//	stop_reason       instead of the one that follows from the content
+//	delay_ms          wait before the first byte
+//	chunks            number of fragments of the text
+//	chunk_delay_ms    wait between fragments
+//	stream            false: a reply without fragments
+//	error             fail with this HTTP status; retry_after_ms goes with it
+//	cut               break the stream after this many fragments
+//	hang              true: no byte until the caller gives up
+//	times             the first so many requests for this step of this prompt meet
+//	                  the fault; unless said otherwise an error and a hang are
+//	                  for ever and a cut happens once
+//
+// Behind the script the model says "done"; without one it repeats the prompt.
+//
+// Model answers in this process; Server speaks the Messages API over HTTP and
+// keeps count of what it was asked; Client is a model.Model over that wire.
+package scripted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/dormouse-run/dormouse/model"
+)
+
+// Options choose how a Model or a Server behaves.
+type Options struct {
+	// Keyed honours idempotency keys: a second request with the same key is
+	// answered from the first, and waits for it when it is still in progress.
+	Keyed bool
+}
+
+// Model is the script played in this process.
+type Model struct{ stage *stage }
+
+// New returns a model with no memory but its counters.
+func New(o Options) *Model { return &Model{newStage(o)} }
+
+// Keyed reports whether op ids are honoured as idempotency keys.
+func (m *Model) Keyed() bool { return m.stage.keyed }
+
+// Calls returns what has been asked so far.
+func (m *Model) Calls() Calls { return m.stage.snapshot() }
+
+// Reply answers r by its script.
+func (m *Model) Reply(ctx context.Context, r model.Request, delta func(model.Delta) error) (model.Reply, error) {
+	p, end, err := m.stage.begin(ctx, string(r.Op), r, nil)
+	if err != nil {
+		return model.Reply{}, asError(err)
+	}
+	err = p.play(ctx, delta)
+	end(err == nil)
+	if err != nil {
+		return model.Reply{}, asError(err)
+	}
+	return p.reply, nil
+}
+
+var errCut = errors.New("the stream broke off")
+
+// play lives through the performance: the wait, then every fragment.
+func (p performance) play(ctx context.Context, delta func(model.Delta) error) error {
+	if err := p.wait(ctx); err != nil {
+		return err
+	}
+	for i, f := range p.fragments {
+		if i == p.cut {
+			return errCut
+		}
+		if i > 0 {
+			if err := sleep(ctx, p.pause); err != nil {
+				return err
+			}
+		}
+		if err := delta(f); err != nil {
+			return fmt.Errorf("take a fragment: %w", err)
+		}
+	}
+	if p.cut >= 0 {
+		return errCut
+	}
+	return nil
+}
+
+// wait is the time before the first byte.
+func (p performance) wait(ctx context.Context) error {
+	if p.hang {
+		<-ctx.Done()
+	}
+	return sleep(ctx, p.delay)
+}
+
+// sleep waits for d; a context that has ended is noticed even when d is zero.
+func sleep(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// fault is a request that the provider answers with an error.
+type fault struct {
+	status     int
+	retryAfter time.Duration
+	err        error
+}
+
+func (f *fault) Error() string { return f.err.Error() }
+func (f *fault) Unwrap() error { return f.err }
+
+func asError(err error) *model.Error {
+	if f, ok := errors.AsType[*fault](err); ok {
+		return &model.Error{Kind: kindOf(f.status), RetryAfter: f.retryAfter, Err: f.err}
+	}
+	return model.AsError(err)
+}
+
+// overloaded is the provider's own status for having too much to do.
+const overloaded = 529
+
+// kindOf says what a status means for the caller.
+func kindOf(status int) model.ErrorKind {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return model.RateLimited
+	case status == overloaded, status == http.StatusServiceUnavailable:
+		return model.Overloaded
+	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusConflict:
+		return model.RequestFailed
+	}
+	return model.Rejected
+}

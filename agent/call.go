@@ -3,7 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,7 +46,7 @@ func (t *turn) ask(ctx context.Context) error {
 		return err
 	}
 	crash.At(crash.OpStarted)
-	return t.call(ctx, m, op, req)
+	return t.call(ctx, m, op, req, "")
 }
 
 // takeUpModelCall deals with a call that an attempt before this one left open.
@@ -57,12 +57,12 @@ func (t *turn) takeUpModelCall(ctx context.Context, op dormouse.Op) error {
 	if err != nil {
 		return err
 	}
-	if op.Kind.Verdict(op.Keyed && keyed(m), true) == dormouse.VerdictResend {
-		return t.call(ctx, m, op, t.request())
-	}
 	text, err := t.j.Seen(ctx, op.ID)
 	if err != nil {
 		return err
+	}
+	if op.Kind.Verdict(op.Keyed && keyed(m), true) == dormouse.VerdictResend {
+		return t.call(ctx, m, op, t.request(), text)
 	}
 	return t.finishCut(ctx, op, dormouse.OutcomeInterrupted, text)
 }
@@ -78,13 +78,14 @@ func (t *turn) finishCut(ctx context.Context, op dormouse.Op, outcome, seen stri
 	return t.j.Finish(ctx, f)
 }
 
-// call sends one request and records its reply.
-func (t *turn) call(ctx context.Context, m model.Model, op dormouse.Op, req model.Request) error {
+// call sends one request and records its reply. seen is what an earlier attempt
+// already recorded of the same reply.
+func (t *turn) call(ctx context.Context, m model.Model, op dormouse.Op, req model.Request, seen string) error {
 	req.Op = op.ID
-	w := newChunks(ctx, t.j, op.ID)
+	w := newChunks(ctx, t.j, op.ID, t.view.Attempt, seen)
 	crash.At(crash.OpSent)
 	reply, err := m.Reply(ctx, req, w.add)
-	seen := w.close()
+	seen = w.close()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -234,25 +235,27 @@ func digest(v any) dormouse.Digest {
 // chunks records the fragments of a running call as fast as the journal takes
 // them, several in one when it is slower than the model.
 type chunks struct {
-	ctx    context.Context //nolint:containedctx // lives exactly as long as the call it belongs to
-	stop   context.CancelFunc
-	j      Journal
-	op     dormouse.OpID
-	more   chan struct{}
-	done   chan struct{}
+	stop context.CancelFunc
+	more chan struct{}
+	done chan struct{}
+
 	mu     sync.Mutex
 	seen   strings.Builder // guarded by mu
 	unsent strings.Builder // guarded by mu
+	skip   int             // guarded by mu; bytes of the reply that are recorded already
 	block  int             // guarded by mu
 	err    error           // guarded by mu
 }
 
-func newChunks(ctx context.Context, j Journal, op dormouse.OpID) *chunks {
+func newChunks(ctx context.Context, j Journal, op dormouse.OpID, attempt int, seen string) *chunks {
 	ctx, stop := context.WithCancel(ctx)
-	w := &chunks{ctx: ctx, stop: stop, j: j, op: op, more: make(chan struct{}, 1), done: make(chan struct{})}
-	go w.write()
+	w := &chunks{stop: stop, more: make(chan struct{}, 1), done: make(chan struct{}), skip: len(seen)}
+	go w.write(ctx, j, op, attempt*chunksPerAttempt)
 	return w
 }
+
+// chunksPerAttempt keeps the chunk numbers of a call that is sent again apart.
+const chunksPerAttempt = 1_000_000
 
 // add takes a fragment from the model.
 func (w *chunks) add(d model.Delta) error {
@@ -268,6 +271,11 @@ func (w *chunks) add(d model.Delta) error {
 	}
 	w.block = d.Index
 	w.seen.WriteString(text)
+	known := min(w.skip, len(text))
+	w.skip -= known
+	if text = text[known:]; text == "" {
+		return nil
+	}
 	w.unsent.WriteString(text)
 	select {
 	case w.more <- struct{}{}:
@@ -276,11 +284,11 @@ func (w *chunks) add(d model.Delta) error {
 	return nil
 }
 
-func (w *chunks) write() {
+func (w *chunks) write(ctx context.Context, j Journal, op dormouse.OpID, n int) {
 	defer close(w.done)
-	for n := 0; ; n++ {
+	for ; ; n++ {
 		select {
-		case <-w.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-w.more:
 		}
@@ -288,9 +296,9 @@ func (w *chunks) write() {
 		text := w.unsent.String()
 		w.unsent.Reset()
 		w.mu.Unlock()
-		if err := w.j.Chunk(w.ctx, w.op, n, text); err != nil {
+		if err := j.Chunk(ctx, op, n, text); err != nil {
 			w.mu.Lock()
-			w.err = errors.Join(errors.New("record a fragment"), err)
+			w.err = fmt.Errorf("record a fragment: %w", err)
 			w.mu.Unlock()
 			return
 		}

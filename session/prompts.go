@@ -25,8 +25,12 @@ func (d *draft) create(v Create) error {
 // prompt queues what was asked. The same id twice is one prompt; the same id
 // with another body is refused.
 func (d *draft) prompt(v Prompt) error {
-	if v.Prior != nil {
-		if v.Prior.Body == v.Body {
+	prior := v.Prior
+	if held := promptsNamed(d.State, []dormouse.EventID{v.ID}); len(held) > 0 {
+		prior = &held[0]
+	}
+	if prior != nil {
+		if prior.Body == v.Body {
 			return nil
 		}
 		return fmt.Errorf("prompt %s was already sent with another body: %w", v.ID, dormouse.ErrConflict)

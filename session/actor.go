@@ -1,0 +1,346 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// Actor is the only writer of one session. It decides, makes the answer
+// durable, believes it, makes the world match Want, and tells followers.
+type Actor struct {
+	id    dormouse.SessionID
+	deps  *Config
+	feeds *feeds
+	slog  *slog.Logger
+	inbox chan message  // unbuffered: what was taken is answered
+	done  chan struct{} // closed when nothing of the actor is left
+
+	loaded func() // called once the state is there
+	failed error  // why it could not be loaded; set before quit is closed
+
+	// The fields below belong to the goroutine in run.
+	epoch    store.Epoch
+	state    State
+	cached   uint64 // the seq of the newest cached fold
+	config   *dormouse.AgentConfig
+	fresh    map[dormouse.EventID]dormouse.Event // bodies of prompts queued a moment ago
+	attempts map[dormouse.TurnID]*attempt
+	kills    map[dormouse.OpID]bool
+	box      box
+	waiters  []chan<- boxReply
+	used     time.Time // when somebody last wanted something
+	running  sync.WaitGroup
+	quit     chan struct{} // closed when the actor takes no more reports
+}
+
+// message is a request to the actor: a verb to decide, or something to do in
+// the actor's goroutine.
+type message struct {
+	by    dormouse.Actor
+	verb  Verb
+	act   func(ctx context.Context) error
+	reply chan error
+}
+
+func newActor(id dormouse.SessionID, deps *Config, feeds *feeds) *Actor {
+	return &Actor{
+		id: id, deps: deps, feeds: feeds, slog: deps.Logger.With("session", id),
+		inbox: make(chan message), done: make(chan struct{}), quit: make(chan struct{}),
+		fresh:    make(map[dormouse.EventID]dormouse.Event),
+		attempts: make(map[dormouse.TurnID]*attempt),
+		kills:    make(map[dormouse.OpID]bool),
+	}
+}
+
+// errDropped says that an actor ended before it took a message.
+var errDropped = errors.New("actor was dropped")
+
+// send hands a message to the actor and waits for its answer.
+func (a *Actor) send(ctx context.Context, m message) error {
+	m.reply = make(chan error, 1)
+	select {
+	case a.inbox <- m:
+	case <-a.quit:
+		return errDropped
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-m.reply:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// run owns the session until it is idle, its lease is lost or ctx ends.
+func (a *Actor) run(ctx context.Context) (err error) {
+	defer close(a.quit)
+	if a.failed = a.load(ctx); a.failed != nil {
+		return a.failed
+	}
+	a.loaded()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer func() { stop(err); a.leave(ctx, err) }()
+	a.used = a.deps.Clock()
+	for {
+		if err := a.reconcile(ctx); err != nil {
+			return err
+		}
+		wait, drop := a.timer()
+		if drop {
+			crash.At(crash.LeaseRelease)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case m := <-a.inbox:
+			a.used = a.deps.Clock()
+			if err := a.handle(ctx, m); err != nil {
+				return err
+			}
+		case <-wait:
+		}
+	}
+}
+
+// load takes the lease and folds what the log holds.
+func (a *Actor) load(ctx context.Context) (err error) {
+	crash.At(crash.LeaseClaiming)
+	if a.epoch, err = a.deps.Store.Claim(ctx, a.id); err != nil {
+		return fmt.Errorf("claim %s: %w", a.id, err)
+	}
+	crash.At(crash.LeaseClaimed)
+	a.state, a.cached, err = fold(ctx, a.deps, a.id)
+	return err
+}
+
+// maxBatch bounds the commands decided together.
+const maxBatch = 64
+
+// handle decides a message and whatever else waits, as one commit.
+func (a *Actor) handle(ctx context.Context, m message) error {
+	var batch []message
+	for more := true; more && m.act == nil; {
+		batch = append(batch, m)
+		if len(batch) == maxBatch {
+			m = message{}
+			break
+		}
+		select {
+		case m = <-a.inbox:
+		default:
+			m, more = message{}, false
+		}
+	}
+	if len(batch) > 0 {
+		if err := a.commit(ctx, batch...); err != nil {
+			if m.act != nil {
+				m.reply <- err
+			}
+			return err
+		}
+	}
+	if m.act == nil {
+		return nil
+	}
+	err := m.act(ctx)
+	m.reply <- err
+	if errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, dormouse.ErrUnknownOutcome) {
+		return err
+	}
+	return nil
+}
+
+// do commits one verb of the actor's own.
+func (a *Actor) do(ctx context.Context, by dormouse.Actor, v Verb) error {
+	m := message{by: by, verb: v, reply: make(chan error, 1)}
+	if err := a.commit(ctx, m); err != nil {
+		return err
+	}
+	return <-m.reply
+}
+
+// commit makes the answers to messages durable, then believes them, then tells.
+// It returns an error only if the actor can no longer trust what it believes.
+func (a *Actor) commit(ctx context.Context, batch ...message) error {
+	next := a.state
+	var events []dormouse.Event
+	var asked []message
+	for _, m := range batch {
+		c, err := a.command(ctx, m)
+		if err != nil {
+			m.reply <- err
+			continue
+		}
+		added, err := Decide(next, c)
+		if err != nil {
+			m.reply <- err
+			continue
+		}
+		for _, e := range added {
+			next = Apply(next, e)
+		}
+		events = append(events, added...)
+		asked = append(asked, m)
+	}
+	var err error
+	if len(events) > 0 {
+		err = a.write(ctx, events)
+	}
+	for _, m := range asked {
+		m.reply <- err
+	}
+	if err == nil || errors.Is(err, dormouse.ErrFull) {
+		return nil
+	}
+	return err
+}
+
+// command completes a verb with what the law may not find out itself.
+func (a *Actor) command(ctx context.Context, m message) (Command, error) {
+	c := Command{By: m.by, Now: stamp(a.deps.Clock()), Epoch: a.epoch, Keeps: true, Verb: m.verb}
+	switch v := m.verb.(type) {
+	case Prompt:
+		prior, err := a.deps.Store.Prompt(ctx, a.id, v.ID)
+		switch {
+		case err == nil:
+			v.Prior = &prior
+			c.Verb = v
+		case !errors.Is(err, dormouse.ErrNotFound):
+			return c, fmt.Errorf("look up prompt %s: %w", v.ID, err)
+		}
+	case Interrupt, Continue, Hibernate, Terminate, Recover, FailAttempt:
+		seen, err := a.seen(ctx)
+		if err != nil {
+			return c, err
+		}
+		c.Seen = seen
+	case Create, Cancel, Answer, Retry, Wake, Take, StartAttempt, ReturnAttempt,
+		StartOp, FinishOp, LoseOp, Block, EndTurn, Warm, SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, Tick:
+	}
+	return c, nil
+}
+
+// seen reads what was already seen of the model calls that are open.
+func (a *Actor) seen(ctx context.Context) (map[dormouse.OpID]string, error) {
+	seen := make(map[dormouse.OpID]string)
+	for _, op := range a.state.Ops {
+		if op.Kind != dormouse.OpModel {
+			continue
+		}
+		text, err := seenText(ctx, a.deps.Store, a.id, op.ID)
+		if err != nil {
+			return nil, err
+		}
+		seen[op.ID] = text
+	}
+	return seen, nil
+}
+
+// cacheEvery is how many events may follow the cached fold.
+const cacheEvery = 256
+
+// write makes events durable and believes them. A refusal that surely changed
+// nothing leaves the state as it was.
+func (a *Actor) write(ctx context.Context, events []dormouse.Event) error {
+	pointsBefore(events)
+	next, rows := Project(a.state, events)
+	stored, err := spill(ctx, a.deps.Blobs, events)
+	if err != nil {
+		return err
+	}
+	b := store.Batch{Session: a.id, Epoch: a.epoch, After: a.state.Seq, Events: stored, Rows: &rows}
+	if next.Seq-a.cached >= cacheEvery {
+		crash.At(crash.StateCaching)
+		b.State = cacheState(next)
+	}
+	if err := appendBatch(context.WithoutCancel(ctx), a.deps.Store, a.state, b); err != nil {
+		return fmt.Errorf("append to %s: %w", a.id, err)
+	}
+	a.state = next
+	if b.State != nil {
+		a.cached = next.Seq
+	}
+	a.remember(events)
+	pointsAfter(events)
+	a.feeds.publish(a.id, events)
+	if a.deps.OnCommit != nil {
+		a.deps.OnCommit(a.id, events)
+	}
+	return nil
+}
+
+// remember keeps the bodies of prompts that will be taken in a moment.
+func (a *Actor) remember(events []dormouse.Event) {
+	const few = 8
+	for _, e := range events {
+		if e.Type == dormouse.PromptQueued && len(a.fresh) < few {
+			a.fresh[e.ID] = e
+		}
+	}
+}
+
+// timer returns when something is due next, and whether the actor has been of
+// no use for so long that it should go.
+func (a *Actor) timer() (<-chan time.Time, bool) {
+	now := a.deps.Clock()
+	at := Alarm(a.state)
+	if len(a.attempts)+len(a.kills)+len(a.waiters) == 0 && a.box.free() && !Want(a.state).Busy() {
+		drop := a.used.Add(a.deps.DropAfter)
+		if !drop.After(now) {
+			return nil, true
+		}
+		if at.IsZero() || drop.Before(at) {
+			at = drop
+		}
+	}
+	if at.IsZero() {
+		return nil, false
+	}
+	return time.After(max(at.Sub(now), time.Millisecond)), false
+}
+
+// leave waits for what the actor started, whose context has ended. A clean leave gives attempts back; after a
+// lost lease there is nothing left to give.
+func (a *Actor) leave(ctx context.Context, cause error) {
+	finished := make(chan struct{})
+	go func() { a.running.Wait(); close(finished) }()
+	for waiting := true; waiting; {
+		select {
+		case m := <-a.inbox:
+			m.reply <- errDropped
+		case <-finished:
+			waiting = false
+		}
+	}
+	a.box.close()
+	if lost := cause != nil && !errors.Is(cause, dormouse.ErrClosing); lost {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	for _, w := range Want(a.state).Attempts {
+		if w.Epoch != a.epoch {
+			continue
+		}
+		if err := a.do(ctx, dormouse.ActorServer, ReturnAttempt{Turn: w.Turn}); err != nil {
+			a.slog.WarnContext(ctx, "attempt not given back", "turn", w.Turn, "error", err)
+		}
+	}
+	if a.state.Seq-a.cached >= cacheEvery/8 {
+		crash.At(crash.StateCaching)
+		b := store.Batch{Session: a.id, Epoch: a.epoch, After: a.state.Seq, State: cacheState(a.state)}
+		if err := a.deps.Store.Append(ctx, b); err != nil {
+			a.slog.DebugContext(ctx, "state not cached", "error", err)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// box is the actor's hold on its sandbox.
+type box struct {
+	busy       bool // something is being done to it
+	generation uint64
+	live       sandbox.Sandbox // nil while nobody needs it
+	ctx        context.Context //nolint:containedctx // ends with this hold, not with a request
+	cancel     context.CancelFunc
+}
+
+type boxReply struct {
+	live       sandbox.Sandbox
+	generation uint64
+	err        error
+}
+
+func (b *box) free() bool { return !b.busy && b.live == nil }
+
+// close lets go of the sandbox, which lives on.
+func (b *box) close() {
+	if b.cancel != nil {
+		b.cancel()
+	}
+	if b.live != nil {
+		_ = b.live.Close()
+	}
+	*b = box{busy: b.busy}
+}
+
+// How long a driver may take before a sandbox counts as failed.
+const (
+	createTimeout = 60 * time.Second
+	attachTimeout = 10 * time.Second
+	stopTimeout   = 30 * time.Second
+)
+
+// reconcileSandbox moves the sandbox to where it should be, one step at a time.
+func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
+	if a.box.live != nil && (w.Sandbox.Phase != SandboxActive || w.Sandbox.Generation != a.box.generation) {
+		a.box.close()
+	}
+	if a.box.busy {
+		return nil
+	}
+	fence := runner.Fence{Session: a.id, Generation: w.Sandbox.Generation, Epoch: a.epoch}
+	switch w.Sandbox.Phase {
+	case SandboxCold:
+		if len(a.waiters) > 0 {
+			return a.own(ctx, Warm{})
+		}
+	case SandboxWarming:
+		spec := sandbox.Spec{Fence: fence, Snapshot: a.state.Snapshot}
+		a.work(ctx, createTimeout, func(ctx context.Context) func(context.Context) error {
+			live, err := a.deps.Driver.Create(ctx, spec)
+			if err == nil {
+				crash.At(crash.SandboxCreated)
+			}
+			return func(ctx context.Context) error { return a.created(ctx, fence.Generation, live, err) }
+		})
+	case SandboxActive:
+		if a.box.live != nil {
+			a.serveWaiters(boxReply{live: a.box.live, generation: a.box.generation})
+			return nil
+		}
+		if len(a.waiters) == 0 && len(w.Kill) == 0 {
+			return nil
+		}
+		a.work(ctx, attachTimeout, func(ctx context.Context) func(context.Context) error {
+			live, err := a.attach(ctx, w.Sandbox.Handle, fence)
+			return func(ctx context.Context) error { return a.attached(ctx, fence.Generation, live, err) }
+		})
+	case SandboxStopping:
+		a.work(ctx, stopTimeout, func(ctx context.Context) func(context.Context) error {
+			crash.At(crash.SandboxStopping)
+			err := a.deps.Driver.Stop(ctx, w.Sandbox.Handle)
+			crash.At(crash.SandboxStopped)
+			return func(ctx context.Context) error { return a.stopped(ctx, fence.Generation, err) }
+		})
+	}
+	return nil
+}
+
+// work does something slow to the sandbox and reports back.
+func (a *Actor) work(ctx context.Context, limit time.Duration, f func(context.Context) func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	a.box.busy = true
+	a.running.Go(func() {
+		defer cancel()
+		then := f(ctx)
+		a.report(func(ctx context.Context) error {
+			a.box.busy = false
+			return then(ctx)
+		})
+	})
+}
+
+func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.Sandbox, err error) error {
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // leaving: the next server finds the intent
+		}
+		a.slog.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
+		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
+	}
+	if err := a.do(ctx, "server", SandboxUp{Generation: generation, Handle: live.Handle()}); err != nil {
+		_ = live.Close()
+		return err
+	}
+	a.slog.InfoContext(ctx, "sandbox started", "generation", generation)
+	a.hold(ctx, generation, live)
+	return nil
+}
+
+// attach reaches the sandbox a server before us started. One that lives and
+// does not answer is ended, so that the session is not stuck with it.
+func (a *Actor) attach(ctx context.Context, h sandbox.Handle, f runner.Fence) (sandbox.Sandbox, error) {
+	live, err := a.deps.Driver.Attach(ctx, h, f)
+	if err == nil || errors.Is(err, sandbox.ErrGone) || errors.Is(err, runner.ErrStale) {
+		return live, err
+	}
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		if stopErr := a.deps.Driver.Stop(stop, h); stopErr == nil {
+			return nil, fmt.Errorf("it did not answer: %w", sandbox.ErrGone)
+		}
+	}
+	return nil, err
+}
+
+func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sandbox, err error) error {
+	switch {
+	case err == nil:
+		a.hold(ctx, generation, live)
+		return nil
+	case errors.Is(err, sandbox.ErrGone):
+		return a.boxFailed(ctx, generation, fmt.Errorf("the sandbox died while nobody watched: %w", err))
+	case ctx.Err() != nil:
+		return nil
+	}
+	a.slog.WarnContext(ctx, "sandbox not reached", "generation", generation, "error", err)
+	a.wakeLater(ctx)
+	return nil
+}
+
+// hold keeps a living sandbox and watches for its death.
+func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbox) {
+	a.box.generation, a.box.live = generation, live
+	a.box.ctx, a.box.cancel = context.WithCancel(ctx)
+	watched := a.box.ctx
+	a.running.Go(func() {
+		select {
+		case <-watched.Done():
+		case <-live.Gone():
+			a.report(func(ctx context.Context) error {
+				return a.boxFailed(ctx, generation, errors.New("the sandbox died"))
+			})
+		}
+	})
+}
+
+func (a *Actor) stopped(ctx context.Context, generation uint64, err error) error {
+	if err != nil {
+		if ctx.Err() == nil {
+			a.slog.WarnContext(ctx, "sandbox not stopped", "generation", generation, "error", err)
+			a.wakeLater(ctx)
+		}
+		return nil
+	}
+	return a.do(ctx, "server", SandboxDown{Generation: generation})
+}
+
+// boxFailed records that a sandbox is no more, and tells who waits for it.
+func (a *Actor) boxFailed(ctx context.Context, generation uint64, cause error) error {
+	if a.box.generation == generation {
+		a.box.close()
+	}
+	a.serveWaiters(boxReply{err: cause})
+	return a.do(ctx, "server", SandboxGone{Generation: generation, Reason: cause.Error()})
+}
+
+func (a *Actor) serveWaiters(r boxReply) {
+	for _, w := range a.waiters {
+		w <- r
+	}
+	a.waiters = nil
+}

@@ -1,0 +1,261 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Item is what a follower receives: an event of the log, or a delta on the way
+// to one. It is shared by all followers; its JSON is made once.
+type Item struct {
+	Event dormouse.Event
+	// Delta is set on fragments, which have no seq and may be lost.
+	Delta *Delta
+
+	once sync.Once
+	raw  []byte
+}
+
+// Delta is a fragment of a reply or of a tool's output.
+type Delta struct {
+	Thread dormouse.ThreadID `json:"thread,omitempty"`
+	Op     dormouse.OpID     `json:"op,omitempty"`
+	Use    dormouse.EventID  `json:"use,omitempty"`
+	Text   string            `json:"text"`
+}
+
+// JSON returns the item as every door sends it.
+func (i *Item) JSON() []byte {
+	i.once.Do(func() {
+		if i.Delta != nil {
+			i.raw = encode(i.Delta)
+			return
+		}
+		i.raw = encode(i.Event)
+	})
+	return i.raw
+}
+
+// What a feed keeps for the followers that are live. It is shared: a follower
+// costs its cursor.
+const (
+	ringItems = 8192
+	ringBytes = 4 << 20
+)
+
+// feeds hands what actors commit to whoever follows. It exists apart from the
+// actors, which come and go.
+type feeds struct {
+	mu   sync.Mutex
+	live map[dormouse.SessionID]*feed // guarded by mu; only sessions that are followed
+}
+
+type feed struct {
+	followers int // guarded by feeds.mu
+
+	mu      sync.Mutex
+	changed chan struct{} // guarded by mu; closed and replaced when something is added
+	items   []*Item       // guarded by mu
+	first   uint64        // guarded by mu; the position of items[0]
+	size    int           // guarded by mu
+	ended   error         // guarded by mu
+}
+
+func newFeeds() *feeds { return &feeds{live: make(map[dormouse.SessionID]*feed)} }
+
+func (f *feeds) of(id dormouse.SessionID) *feed {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.live[id]
+}
+
+func (f *feeds) publish(id dormouse.SessionID, events []dormouse.Event) {
+	if feed := f.of(id); feed != nil {
+		items := make([]*Item, len(events))
+		for i, e := range events {
+			items[i] = &Item{Event: e}
+		}
+		feed.add(items...)
+	}
+}
+
+func (f *feeds) show(id dormouse.SessionID, d Delta) {
+	if feed := f.of(id); feed != nil {
+		feed.add(&Item{Delta: &d})
+	}
+}
+
+// end tells every follower that no more will come.
+func (f *feeds) end(cause error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, feed := range f.live {
+		feed.mu.Lock()
+		feed.ended = cause
+		close(feed.changed)
+		feed.changed = make(chan struct{})
+		feed.mu.Unlock()
+	}
+}
+
+func (f *feed) add(items ...*Item) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.items = append(f.items, items...)
+	for _, i := range items {
+		f.size += i.weight()
+	}
+	if len(f.items) > 2*ringItems || f.size > 2*ringBytes { // cut rarely, and then by half
+		drop := 0
+		for len(f.items)-drop > ringItems || f.size > ringBytes && len(f.items)-drop > 1 {
+			f.size -= f.items[drop].weight()
+			drop++
+		}
+		f.items, f.first = append([]*Item(nil), f.items[drop:]...), f.first+uint64(drop)
+	}
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (i *Item) weight() int {
+	const overhead = 256
+	if i.Delta != nil {
+		return overhead + len(i.Delta.Text)
+	}
+	return overhead + len(i.Event.Payload)
+}
+
+// Follower reads one session by cursor: history first, then live, without a gap
+// between. It holds nothing but its place.
+type Follower struct {
+	deps   *Config
+	feeds  *feeds
+	feed   *feed
+	id     dormouse.SessionID
+	cursor uint64
+	at     uint64 // the position in the feed, once live
+	live   bool
+	close  sync.Once
+}
+
+// follow joins the feed before anything is read, so that nothing falls between
+// reading and listening.
+func (f *feeds) follow(deps *Config, id dormouse.SessionID, after uint64) *Follower {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	feed1 := f.live[id]
+	if feed1 == nil {
+		feed1 = &feed{changed: make(chan struct{})}
+		f.live[id] = feed1
+	}
+	feed1.followers++
+	return &Follower{deps: deps, feeds: f, feed: feed1, id: id, cursor: after}
+}
+
+// Cursor is the last seq the follower was given.
+func (f *Follower) Cursor() uint64 { return f.cursor }
+
+// Close leaves the feed.
+func (f *Follower) Close() {
+	f.close.Do(func() {
+		f.feeds.mu.Lock()
+		defer f.feeds.mu.Unlock()
+		if f.feed.followers--; f.feed.followers == 0 {
+			delete(f.feeds.live, f.id)
+		}
+	})
+}
+
+// Next returns what comes next, waiting for it if need be. A follower that was
+// live and fell out of what is kept is cut off with dormouse.ErrBehind; it
+// comes back with its cursor.
+func (f *Follower) Next(ctx context.Context) ([]*Item, error) {
+	for {
+		items, changed, err := f.take()
+		if err != nil || len(items) > 0 {
+			return items, err
+		}
+		if !f.live {
+			events, err := read(ctx, f.deps, f.id, f.cursor, page)
+			if err != nil {
+				return nil, err
+			}
+			if len(events) > 0 {
+				f.cursor = events[len(events)-1].Seq
+				return asItems(events), nil
+			}
+			f.enter()
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-changed:
+		}
+	}
+}
+
+// take returns what the feed holds beyond the follower's place.
+func (f *Follower) take() ([]*Item, <-chan struct{}, error) {
+	f.feed.mu.Lock()
+	defer f.feed.mu.Unlock()
+	if f.feed.ended != nil {
+		return nil, nil, f.feed.ended
+	}
+	if !f.live {
+		return nil, f.feed.changed, nil
+	}
+	if f.at < f.feed.first {
+		return nil, nil, dormouse.ErrBehind
+	}
+	rest := f.feed.items[f.at-f.feed.first:]
+	rest = rest[:min(len(rest), page)]
+	f.at += uint64(len(rest))
+	items := make([]*Item, 0, len(rest))
+	for _, i := range rest {
+		if i.Delta == nil {
+			if i.Event.Seq <= f.cursor {
+				continue // already read from the log, which knew it first
+			}
+			f.cursor = i.Event.Seq
+		}
+		items = append(items, i)
+	}
+	return items, f.feed.changed, nil
+}
+
+// enter makes a follower that has read all history live, if the feed goes on
+// where it stands. If the feed is further on already, there is more to read.
+func (f *Follower) enter() bool {
+	f.feed.mu.Lock()
+	defer f.feed.mu.Unlock()
+	at := len(f.feed.items)
+	for i, item := range f.feed.items {
+		if item.Delta != nil || item.Event.Seq <= f.cursor {
+			continue
+		}
+		if item.Event.Seq != f.cursor+1 {
+			return false
+		}
+		at = i
+		break
+	}
+	f.at, f.live = f.feed.first+uint64(at), true
+	return true
+}
+
+func asItems(events []dormouse.Event) []*Item {
+	items := make([]*Item, len(events))
+	for i, e := range events {
+		items[i] = &Item{Event: e}
+	}
+	return items
+}
+
+var _ json.Marshaler = (*Item)(nil)
+
+// MarshalJSON implements json.Marshaler.
+func (i *Item) MarshalJSON() ([]byte, error) { return i.JSON(), nil }

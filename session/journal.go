@@ -1,0 +1,191 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/agent"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// journal is what one attempt sees of its session.
+type journal struct {
+	a      *Actor
+	thread dormouse.ThreadID
+	work   Work
+}
+
+var _ agent.Journal = (*journal)(nil)
+
+// ask runs f in the actor's goroutine, as long as the attempt is current.
+func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *Turn) error) error {
+	return j.a.send(ctx, message{act: func(ctx context.Context) error {
+		t := j.a.state.turnOf(j.work.Turn)
+		if t == nil || t.Turn.Epoch != j.a.epoch || t.Turn.Attempt != j.work.Attempt {
+			return errOver
+		}
+		return f(ctx, t.Turn)
+	}})
+}
+
+// record commits a verb. A full disk is waited out: nothing is lost and no
+// attempt is burned, the turn only stands still.
+func (j *journal) record(ctx context.Context, v Verb) error {
+	for {
+		err := j.a.send(ctx, message{by: dormouse.ActorAgent, verb: v})
+		if !errors.Is(err, dormouse.ErrFull) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(retryFull):
+		}
+	}
+}
+
+// View implements agent.Journal.
+func (j *journal) View(ctx context.Context) (agent.View, error) {
+	var v agent.View
+	err := j.ask(ctx, func(ctx context.Context, t *Turn) error {
+		config, err := j.a.agentConfig(ctx)
+		if err != nil {
+			return err
+		}
+		v = agent.View{
+			Session: j.a.id, Thread: j.thread, Turn: j.work.Turn, Attempt: j.work.Attempt, Agent: *config,
+			Calls: t.Calls, Said: t.Stop != "", Uses: t.Uses,
+		}
+		if t.Redo != nil {
+			v.Retry, v.RetryTry = t.Redo.Op, t.Redo.Try
+		}
+		for _, op := range j.a.state.Ops {
+			if op.Origin.Turn == j.work.Turn {
+				v.Ops = append(v.Ops, op.Op)
+			}
+		}
+		return nil
+	})
+	return v, err
+}
+
+// agentConfig reads what the session was made with, once.
+func (a *Actor) agentConfig(ctx context.Context) (*dormouse.AgentConfig, error) {
+	if a.config == nil {
+		created, err := created(ctx, a.deps, a.id)
+		if err != nil {
+			return nil, err
+		}
+		a.config = &created.Agent
+	}
+	return a.config, nil
+}
+
+// created reads a session's first event.
+func created(ctx context.Context, deps *Config, id dormouse.SessionID) (dormouse.Created, error) {
+	events, err := read(ctx, deps, id, 0, 1)
+	if err != nil {
+		return dormouse.Created{}, err
+	}
+	if len(events) == 0 {
+		return dormouse.Created{}, fmt.Errorf("%s has no events: %w", id, dormouse.ErrNotFound)
+	}
+	return payload[dormouse.Created](events[0]), nil
+}
+
+// History implements agent.Journal.
+func (j *journal) History(ctx context.Context, after uint64) ([]dormouse.Event, error) {
+	var all []dormouse.Event
+	for {
+		events, err := read(ctx, j.a.deps, j.a.id, after, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range events {
+			after = e.Seq
+			if e.Thread == j.thread {
+				all = append(all, e)
+			}
+		}
+		if len(events) < page {
+			return all, nil
+		}
+	}
+}
+
+// Seen implements agent.Journal.
+func (j *journal) Seen(ctx context.Context, op dormouse.OpID) (string, error) {
+	return seenText(ctx, j.a.deps.Store, j.a.id, op)
+}
+
+// Start implements agent.Journal.
+func (j *journal) Start(ctx context.Context, op dormouse.Op) error {
+	return j.record(ctx, StartOp{Work: j.work, Op: op})
+}
+
+// Finish implements agent.Journal.
+func (j *journal) Finish(ctx context.Context, f agent.Finish) error {
+	return j.record(ctx, FinishOp{
+		Work: j.work, Op: f.Op, Outcome: f.Outcome, Usage: f.Usage,
+		Events: f.Events, Uses: f.Uses, Partial: f.Partial, Stop: f.Stop,
+	})
+}
+
+// Block implements agent.Journal.
+func (j *journal) Block(ctx context.Context) error { return j.record(ctx, Block{Work: j.work}) }
+
+// End implements agent.Journal.
+func (j *journal) End(ctx context.Context) error { return j.record(ctx, EndTurn{Work: j.work}) }
+
+// Chunk implements agent.Journal.
+func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, n int, text string) error {
+	return j.ask(ctx, func(ctx context.Context, _ *Turn) error {
+		open, ok := j.a.state.Op(op)
+		if !ok {
+			return errOver
+		}
+		b := store.Batch{Session: j.a.id, Epoch: j.a.epoch, After: j.a.state.Seq, Chunks: []store.Chunk{{Op: op, N: n, Text: text}}}
+		if err := j.a.deps.Store.Append(context.WithoutCancel(ctx), b); err != nil {
+			if errors.Is(err, dormouse.ErrFull) {
+				return nil // shown later, with the whole message
+			}
+			return err
+		}
+		j.a.feeds.show(j.a.id, Delta{Thread: j.thread, Op: open.ID, Text: text})
+		return nil
+	})
+}
+
+// Show implements agent.Journal.
+func (j *journal) Show(use dormouse.EventID, output []byte) {
+	j.a.feeds.show(j.a.id, Delta{Thread: j.thread, Use: use, Text: dormouse.CleanText(string(output))})
+}
+
+// Sandbox implements agent.Journal.
+func (j *journal) Sandbox(ctx context.Context) (sandbox.Sandbox, uint64, error) {
+	reply := make(chan boxReply, 1)
+	err := j.ask(ctx, func(context.Context, *Turn) error {
+		j.a.waiters = append(j.a.waiters, reply)
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	select {
+	case r := <-reply:
+		return r.live, r.generation, r.err
+	case <-ctx.Done():
+		return nil, 0, context.Cause(ctx)
+	}
+}
+
+// Gone implements agent.Journal.
+func (j *journal) Gone(ctx context.Context, generation uint64) error {
+	return j.ask(ctx, func(ctx context.Context, _ *Turn) error {
+		return j.a.boxFailed(ctx, generation, errors.New("the sandbox died"))
+	})
+}

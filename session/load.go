@@ -1,0 +1,144 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// page is how many events are read at once.
+const page = 1000
+
+// spillOver is the size from which a payload rests in the blob store.
+const spillOver = 64 << 10
+
+// fold loads a session's state: the cached fold and the tail after it. It also
+// returns up to where the cache went.
+func fold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint64, error) {
+	cached, err := deps.Store.State(ctx, id)
+	if err != nil {
+		return State{}, 0, fmt.Errorf("load cached state of %s: %w", id, err)
+	}
+	s, err := openState(cached)
+	if err != nil {
+		s = State{} // the log has it all
+	}
+	from := s.Seq
+	for {
+		events, err := deps.Store.Read(ctx, id, s.Seq, page)
+		if err != nil {
+			return State{}, 0, fmt.Errorf("replay %s: %w", id, err)
+		}
+		crash.At(crash.LeaseReplay)
+		for _, e := range events {
+			if e.Blob != "" && folds(e.Type) {
+				if e, err = inflate(ctx, deps.Blobs, e); err != nil {
+					return State{}, 0, fmt.Errorf("replay %s: %w", id, err)
+				}
+			}
+			s = Apply(s, e)
+		}
+		if len(events) < page {
+			return s, from, nil
+		}
+	}
+}
+
+// spill puts large payloads into the blob store, before any row names them.
+func spill(ctx context.Context, blobs blob.Store, events []dormouse.Event) ([]dormouse.Event, error) {
+	stored := events
+	for i, e := range events {
+		if len(e.Payload) <= spillOver {
+			continue
+		}
+		if &stored[0] == &events[0] {
+			stored = append([]dormouse.Event(nil), events...)
+		}
+		d, err := blobs.Put(ctx, e.Payload)
+		if err != nil {
+			return nil, fmt.Errorf("keep payload of event %d: %w", e.Seq, err)
+		}
+		stored[i].Blob, stored[i].Payload = d, nil
+	}
+	return stored, nil
+}
+
+// inflate brings back a payload that was too large for its row.
+func inflate(ctx context.Context, blobs blob.Store, e dormouse.Event) (dormouse.Event, error) {
+	if e.Blob == "" || len(e.Payload) > 0 {
+		return e, nil
+	}
+	b, err := blobs.Get(ctx, e.Blob)
+	if err != nil {
+		return e, fmt.Errorf("fetch payload of event %d: %w", e.Seq, err)
+	}
+	e.Payload, e.Blob = b, ""
+	return e, nil
+}
+
+// read returns events with their payloads.
+func read(ctx context.Context, deps *Config, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
+	events, err := deps.Store.Read(ctx, id, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read events of %s: %w", id, err)
+	}
+	for i := range events {
+		if events[i], err = inflate(ctx, deps.Blobs, events[i]); err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
+}
+
+// seenText is what was seen of an open model call.
+func seenText(ctx context.Context, s store.Loader, id dormouse.SessionID, op dormouse.OpID) (string, error) {
+	chunks, err := s.Chunks(ctx, id, op)
+	if err != nil {
+		return "", fmt.Errorf("read what was seen of %s: %w", op, err)
+	}
+	var b strings.Builder
+	for _, c := range chunks {
+		b.WriteString(c.Text)
+	}
+	return b.String(), nil
+}
+
+// Rebuild lays a session's rows out again from its log alone.
+func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.SessionID) (store.Rows, error) {
+	var state State
+	prompts := make(map[dormouse.EventID]int)
+	ops := make(map[dormouse.OpID]int)
+	var all store.Rows
+	for {
+		events, err := read(ctx, &Config{Store: s, Blobs: blobs}, id, state.Seq, page)
+		if err != nil {
+			return all, err
+		}
+		if len(events) == 0 {
+			break
+		}
+		var rows store.Rows
+		state, rows = Project(state, events)
+		for _, r := range rows.Prompts {
+			if i, ok := prompts[r.ID]; ok {
+				all.Prompts[i] = r
+				continue
+			}
+			prompts[r.ID], all.Prompts = len(all.Prompts), append(all.Prompts, r)
+		}
+		for _, r := range rows.Ops {
+			if i, ok := ops[r.ID]; ok {
+				all.Ops[i] = r
+				continue
+			}
+			ops[r.ID], all.Ops = len(all.Ops), append(all.Ops, r)
+		}
+		all.Index, all.Deadlines = rows.Index, rows.Deadlines
+	}
+	return all, nil
+}

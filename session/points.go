@@ -1,0 +1,60 @@
+package session
+
+import (
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+// pointsBefore are the instants before a batch is written, by what it records.
+func pointsBefore(events []dormouse.Event) {
+	if !crash.Enabled {
+		return
+	}
+	for _, e := range events {
+		switch e.Type { //nolint:exhaustive // the others have no point of their own
+		case dormouse.PromptQueued:
+			crash.At(crash.PromptDeciding)
+		case dormouse.TurnStarted:
+			crash.At(crash.TurnStarting)
+		case dormouse.UserInterrupt:
+			crash.At(crash.InterruptDeciding)
+		case dormouse.AttemptEnded:
+			crash.At(crash.RecoverDeciding)
+		case dormouse.AttentionRaised:
+			crash.At(crash.RecoverFailing)
+		case dormouse.SandboxWarming:
+			crash.At(crash.SandboxIntent)
+		}
+	}
+}
+
+// pointsAfter are the instants after a batch is durable, before anyone is told.
+func pointsAfter(events []dormouse.Event) {
+	if !crash.Enabled {
+		return
+	}
+	for _, e := range events {
+		switch e.Type { //nolint:exhaustive // the others have no point of their own
+		case dormouse.PromptQueued:
+			crash.At(crash.PromptCommitted)
+		case dormouse.TurnStarted:
+			crash.At(crash.TurnWritten)
+		case dormouse.TurnEnded:
+			crash.At(crash.TurnEnded)
+		case dormouse.UserInterrupt:
+			crash.At(crash.InterruptCommitted)
+		case dormouse.UserToolConfirmation, dormouse.UserCustomToolResult:
+			crash.At(crash.OpAnswered)
+		case dormouse.AttemptEnded:
+			crash.At(crash.RecoverCommitted)
+		case dormouse.OpUnknown:
+			crash.At(crash.RecoverUnknown)
+		case dormouse.AttentionRaised:
+			crash.At(crash.RecoverFailed)
+		case dormouse.SandboxWarming:
+			crash.At(crash.SandboxCreating)
+		case dormouse.SandboxStarted:
+			crash.At(crash.SandboxReady)
+		}
+	}
+}

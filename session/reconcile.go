@@ -1,0 +1,225 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/agent"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// reconcile makes the world match Want, in a fresh process or an old one. It
+// looks at the state and not at what just happened.
+func (a *Actor) reconcile(ctx context.Context) error {
+	for ctx.Err() == nil {
+		before := a.state.Seq
+		w := Want(a.state)
+		if err := a.reconcileTurns(ctx, w); err != nil {
+			return err
+		}
+		if err := a.reconcileSandbox(ctx, Want(a.state)); err != nil {
+			return err
+		}
+		a.reconcileKills(Want(a.state))
+		if a.state.Seq == before {
+			return nil
+		}
+	}
+	return nil
+}
+
+// reconcileTurns starts what should run and stops what should not.
+func (a *Actor) reconcileTurns(ctx context.Context, w Wanted) error {
+	wanted := make(map[dormouse.TurnID]Work)
+	for _, t := range w.Attempts {
+		if t.Epoch < a.epoch {
+			if err := a.own(ctx, Recover{}); err != nil {
+				return err
+			}
+			return nil // Want again: the attempts have changed
+		}
+		wanted[t.Turn] = t.Work
+	}
+	for turn, t := range a.attempts {
+		if wanted[turn] != t.Work {
+			t.stop(errOver)
+		}
+	}
+	for _, t := range w.Attempts {
+		if a.attempts[t.Turn] == nil {
+			a.startAttempt(ctx, t)
+		}
+	}
+	now := a.deps.Clock()
+	for _, t := range w.Start {
+		if !t.Until.After(now) {
+			if err := a.own(ctx, StartAttempt{Turn: t.Turn}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, t := range w.Take {
+		if err := a.take(ctx, t); err != nil {
+			return err
+		}
+	}
+	if !w.Sleep.IsZero() && !w.Sleep.After(now) && len(w.Kill) == 0 {
+		return a.own(ctx, Tick{})
+	}
+	return nil
+}
+
+// own commits a verb that Want asked for. That it is refused or the disk is full
+// only means that it is not done yet.
+func (a *Actor) own(ctx context.Context, v Verb) error {
+	m := message{by: dormouse.ActorServer, verb: v, reply: make(chan error, 1)}
+	if err := a.commit(ctx, m); err != nil {
+		return err
+	}
+	if err := <-m.reply; err != nil {
+		a.slog.WarnContext(ctx, "step postponed", "verb", fmt.Sprintf("%T", v), "error", err)
+		a.wakeLater(ctx)
+	}
+	return nil
+}
+
+// retryFull is how long a step waits for room on the disk.
+const retryFull = 250 * time.Millisecond
+
+// wakeLater makes the actor look again after a while.
+func (a *Actor) wakeLater(ctx context.Context) {
+	a.running.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryFull):
+			a.report(func(context.Context) error { return nil })
+		}
+	})
+}
+
+// report runs f in the actor's goroutine, unless the actor is leaving.
+func (a *Actor) report(f func(ctx context.Context) error) {
+	m := message{act: f, reply: make(chan error, 1)}
+	select {
+	case a.inbox <- m:
+		<-m.reply
+	case <-a.quit:
+	}
+}
+
+// take starts a turn on a prompt, with its body from the log.
+func (a *Actor) take(ctx context.Context, w WantedTake) error {
+	crash.At(crash.TurnNext)
+	e, ok := a.fresh[w.Prompt.ID]
+	delete(a.fresh, w.Prompt.ID)
+	if !ok {
+		events, err := read(ctx, a.deps, a.id, w.Prompt.Seq-1, 1)
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			return fmt.Errorf("prompt %s is not in the log: %w", w.Prompt.ID, dormouse.ErrNotFound)
+		}
+		e = events[0]
+	}
+	v := Take{Thread: w.Thread, Prompt: w.Prompt.ID, Content: payload[dormouse.PromptBody](e).Content}
+	m := message{by: e.Actor, verb: v, reply: make(chan error, 1)}
+	if err := a.commit(ctx, m); err != nil {
+		return err
+	}
+	if err := <-m.reply; err != nil {
+		a.wakeLater(ctx)
+	}
+	return nil
+}
+
+// errOver ends the context of an attempt that is no longer wanted.
+var errOver = errors.New("attempt is over")
+
+// attempt is a running attempt.
+type attempt struct {
+	Work
+	stop context.CancelCauseFunc
+}
+
+func (a *Actor) startAttempt(ctx context.Context, w WantedAttempt) {
+	ctx, stop := context.WithCancelCause(ctx)
+	a.attempts[w.Turn] = &attempt{Work: w.Work, stop: stop}
+	j := &journal{a: a, thread: w.Thread, work: w.Work}
+	a.running.Go(func() {
+		err := a.deps.Agent.Run(ctx, j)
+		stop(errOver)
+		a.report(func(ctx context.Context) error { return a.attemptOver(ctx, w.Work, err) })
+	})
+}
+
+// attemptOver records why an attempt ended, if the turn has not.
+func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
+	delete(a.attempts, w.Turn)
+	t := a.state.turnOf(w.Turn)
+	if t == nil || t.Turn.Epoch != a.epoch || t.Turn.Attempt != w.Attempt {
+		return nil
+	}
+	f, ok := errors.AsType[*agent.Failure](err)
+	if !ok {
+		if err == nil {
+			err = errors.New("the agent stopped without ending its turn")
+		}
+		f = &agent.Failure{Type: "unknown_error", After: time.Second, Err: err}
+	}
+	a.slog.WarnContext(ctx, "attempt failed", "turn", w.Turn, "attempt", w.Attempt, "error", err)
+	return a.do(ctx, dormouse.ActorServer, FailAttempt{
+		Work: w, Error: f.Type, Message: f.Error(), Retry: !f.Final, Until: stamp(a.deps.Clock().Add(f.After)),
+	})
+}
+
+// reconcileKills ends what a sandbox still does for turns that are over.
+func (a *Actor) reconcileKills(w Wanted) {
+	if a.box.live == nil || w.Sandbox.Phase != SandboxActive {
+		return
+	}
+	for _, id := range w.Kill {
+		op, open := a.state.Op(id)
+		if !open || a.kills[id] || a.attempts[op.Origin.Turn] != nil || op.Generation != a.box.generation {
+			continue
+		}
+		a.kills[id] = true
+		ctx, live := a.box.ctx, a.box.live
+		a.running.Go(func() {
+			outcome, err := endOp(ctx, live, id)
+			a.report(func(ctx context.Context) error {
+				delete(a.kills, id)
+				if err != nil {
+					return nil // the sandbox is gone or going; its end is recorded there
+				}
+				return a.do(ctx, dormouse.ActorServer, FinishOp{Op: id, Outcome: outcome})
+			})
+			if err == nil {
+				_ = live.Forget(ctx, id)
+			}
+		})
+	}
+}
+
+// endOp kills an op and says how it ended.
+func endOp(ctx context.Context, live sandbox.Sandbox, id dormouse.OpID) (string, error) {
+	crash.At(crash.OpKilling)
+	if err := live.Kill(ctx, id); err != nil {
+		return "", err
+	}
+	r, err := live.Wait(ctx, id, nil)
+	switch {
+	case errors.Is(err, runner.ErrNeverSeen):
+		return "never_started", nil
+	case err != nil:
+		return "", err
+	case r.Killed:
+		return dormouse.OutcomeInterrupted, nil
+	}
+	return dormouse.OutcomeOK, nil
+}

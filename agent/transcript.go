@@ -10,10 +10,10 @@ import (
 
 // cutNotice follows a reply that was cut short, so that the model goes on from
 // there instead of starting over. Its prefix marks it as ours.
-const cutNotice = "[dormouse: the reply above was cut off before it was complete. Continue from where it stopped; do not repeat it.]"
+const cutNotice = model.NoticePrefix + ": the reply above was cut off before it was complete. Continue from where it stopped; do not repeat it.]"
 
 // lostResult stands in for the result of a tool call that has none.
-const lostResult = "[dormouse: no result of this tool call was recorded. Verify before retrying.]"
+const lostResult = model.NoticePrefix + ": no result of this tool call was recorded. Verify before retrying.]"
 
 // Transcript is the conversation as a model takes it. Whatever the log went
 // through, it is valid: roles alternate and begin with the user, every tool
@@ -77,7 +77,7 @@ func (b *transcript) append(role string, ps ...model.Part) {
 		return
 	}
 	if len(b.messages) == 0 && role == model.RoleAssistant {
-		b.append(model.RoleUser, model.Part{Type: model.PartText, Text: "[dormouse: the conversation begins here.]"})
+		b.append(model.RoleUser, model.Part{Type: model.PartText, Text: model.NoticePrefix + ": the conversation begins here.]"})
 	}
 	if n := len(b.messages); n > 0 && b.messages[n-1].Role == role {
 		b.messages[n-1].Content = append(b.messages[n-1].Content, ps...)

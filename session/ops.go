@@ -151,6 +151,9 @@ func (d *draft) loseOp(v LoseOp) error {
 	if !open {
 		return fmt.Errorf("op %s is not open: %w", v.Op, dormouse.ErrConflict)
 	}
+	if op.Kind.Verdict(op.Keyed, false) != dormouse.VerdictUnknown {
+		return fmt.Errorf("a %s op is never of unknown outcome: %w", op.Kind, dormouse.ErrConflict)
+	}
 	d.lose(op, v.Why)
 	return nil
 }

@@ -1,0 +1,287 @@
+package session_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+var update = flag.Bool("update", false, "rewrite the generated part of docs/session.md")
+
+// situation is a named place in a session's life.
+type situation struct {
+	name  string
+	phase dormouse.Phase
+	make  func(t testing.TB) *world
+}
+
+func situations() []situation {
+	none := dormouse.Created{}
+	return []situation{
+		{"creating", dormouse.PhaseCreating, func(t testing.TB) *world { return newWorld(t, dormouse.Created{Warm: true}) }},
+		{"ready", dormouse.PhaseReady, func(t testing.TB) *world { return warm(t, none) }},
+		{"idle", dormouse.PhaseReady, func(t testing.TB) *world { return warm(t, dormouse.Created{SleepAfter: time.Second}) }},
+		{"queued", dormouse.PhaseReady, func(t testing.TB) *world {
+			w := warm(t, none)
+			w.must(w.prompt("p1"))
+			return w
+		}},
+		{"running", dormouse.PhaseRunning, func(t testing.TB) *world { return running(t, none) }},
+		{"calling", dormouse.PhaseRunning, func(t testing.TB) *world {
+			w := running(t, none)
+			w.must(session.StartOp{Work: w.work(), Op: w.modelOp()})
+			return w
+		}},
+		{"acting", dormouse.PhaseRunning, func(t testing.TB) *world {
+			w := running(t, none)
+			w.ask(dormouse.GateNone)
+			w.must(session.StartOp{Work: w.work(), Op: w.execOp(dormouse.OpExec)})
+			return w
+		}},
+		{"asked", dormouse.PhaseRunning, func(t testing.TB) *world {
+			w := running(t, none)
+			w.ask(dormouse.GateAsk)
+			return w
+		}},
+		{"said", dormouse.PhaseRunning, func(t testing.TB) *world {
+			w := running(t, none)
+			w.ask()
+			return w
+		}},
+		{"between", dormouse.PhaseRunning, func(t testing.TB) *world {
+			w := running(t, none)
+			w.must(session.FailAttempt{Work: w.work(), Error: "model_overloaded_error", Message: "busy", Retry: true, Until: w.now.Add(time.Second)})
+			return w
+		}},
+		{"waiting", dormouse.PhaseWaiting, func(t testing.TB) *world {
+			w := running(t, none)
+			w.ask(dormouse.GateAsk)
+			w.must(session.Block{Work: w.work()})
+			return w
+		}},
+		{"interrupted", dormouse.PhaseInterrupted, func(t testing.TB) *world {
+			w := running(t, dormouse.Created{Recovery: dormouse.RecoverAsk})
+			w.epoch++
+			w.must(session.Recover{})
+			return w
+		}},
+		{"error", dormouse.PhaseError, func(t testing.TB) *world {
+			w := running(t, none)
+			w.must(session.FailAttempt{Work: w.work(), Error: "model_request_failed_error", Message: "no such model"})
+			return w
+		}},
+		{"hibernating", dormouse.PhaseHibernating, func(t testing.TB) *world {
+			w := warm(t, none)
+			w.must(session.Hibernate{})
+			return w
+		}},
+		{"hibernated", dormouse.PhaseHibernated, func(t testing.TB) *world {
+			w := warm(t, none)
+			w.must(session.Hibernate{}, session.SandboxDown{Generation: 1})
+			return w
+		}},
+		{"waking", dormouse.PhaseWaking, func(t testing.TB) *world {
+			w := warm(t, none)
+			w.must(session.Hibernate{}, session.SandboxDown{Generation: 1}, session.Wake{})
+			return w
+		}},
+		{"terminated", dormouse.PhaseTerminated, func(t testing.TB) *world {
+			w := warm(t, none)
+			w.must(session.Terminate{Reason: "done"}, session.SandboxDown{Generation: 1})
+			return w
+		}},
+	}
+}
+
+// verbs lists every verb, each aimed at what the situation offers.
+func verbs() []struct {
+	name string
+	aim  func(w *world) session.Verb
+} {
+	type row = struct {
+		name string
+		aim  func(w *world) session.Verb
+	}
+	open := func(w *world) dormouse.Op {
+		if len(w.state.Ops) > 0 {
+			return w.state.Ops[0].Op
+		}
+		return dormouse.Op{ID: "op_none"}
+	}
+	return []row{
+		{"Create", func(*world) session.Verb { return session.Create{Created: dormouse.Created{Session: sid}} }},
+		{"Prompt", func(w *world) session.Verb { return w.prompt("p2") }},
+		{"Cancel", func(*world) session.Verb { return session.Cancel{Prompt: dormouse.PromptID(sid, "p1")} }},
+		{"Interrupt", func(*world) session.Verb { return session.Interrupt{ID: "sevt_i"} }},
+		{"Answer", func(w *world) session.Verb {
+			v := session.Answer{ID: "sevt_a", Use: "sevt_none", Allow: true}
+			if t := w.turn(); t != nil && len(t.Uses) > 0 {
+				v.Use = t.Uses[0].ID
+			}
+			return v
+		}},
+		{"Retry", func(*world) session.Verb { return session.Retry{} }},
+		{"Continue", func(*world) session.Verb { return session.Continue{} }},
+		{"Hibernate", func(*world) session.Verb { return session.Hibernate{} }},
+		{"Wake", func(*world) session.Verb { return session.Wake{} }},
+		{"Terminate", func(*world) session.Verb { return session.Terminate{Reason: "asked"} }},
+		{"Take", func(w *world) session.Verb { return w.take("p1") }},
+		{"Recover", func(w *world) session.Verb { w.epoch++; return session.Recover{} }},
+		{"StartAttempt", func(w *world) session.Verb { return session.StartAttempt{Turn: w.work().Turn} }},
+		{"ReturnAttempt", func(w *world) session.Verb { return session.ReturnAttempt{Turn: w.work().Turn} }},
+		{"FailAttempt", func(w *world) session.Verb {
+			return session.FailAttempt{Work: w.work(), Error: "model_overloaded_error", Message: "busy", Retry: true}
+		}},
+		{"StartOp", func(w *world) session.Verb { return session.StartOp{Work: w.work(), Op: w.modelOp()} }},
+		{"FinishOp", func(w *world) session.Verb {
+			op := open(w)
+			if op.Kind == dormouse.OpModel {
+				return w.reply(op)
+			}
+			return w.toolResult(op)
+		}},
+		{"LoseOp", func(w *world) session.Verb { return session.LoseOp{Op: open(w).ID, Why: "nobody knows"} }},
+		{"Block", func(w *world) session.Verb { return session.Block{Work: w.work()} }},
+		{"EndTurn", func(w *world) session.Verb { return session.EndTurn{Work: w.work()} }},
+		{"Warm", func(*world) session.Verb { return session.Warm{} }},
+		{"SandboxUp", func(w *world) session.Verb {
+			return session.SandboxUp{Generation: w.state.Sandbox.Generation, Handle: json.RawMessage(`{}`)}
+		}},
+		{"SandboxGone", func(w *world) session.Verb {
+			return session.SandboxGone{Generation: w.state.Sandbox.Generation, Reason: "it died"}
+		}},
+		{"SandboxDown", func(w *world) session.Verb { return session.SandboxDown{Generation: w.state.Sandbox.Generation} }},
+		{"TakeSnapshot", func(w *world) session.Verb {
+			return session.TakeSnapshot{SnapshotFact: dormouse.SnapshotFact{Snapshot: "snap_1", Generation: 1, Verified: true}}
+		}},
+		{"Tick", func(*world) session.Verb { return session.Tick{} }},
+	}
+}
+
+// TestEveryCellOfTheStateTableHolds walks every situation against every verb and
+// compares what happens with docs/session.md, in both directions.
+func TestEveryCellOfTheStateTableHolds(t *testing.T) {
+	got := renderMatrix(t)
+	const path = "../docs/session.md"
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- matrix: begin -->\n", "<!-- matrix: end -->"
+	head, rest, ok := strings.Cut(string(doc), begin)
+	want, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no matrix between its markers", path)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(head+begin+got+end+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("docs/session.md and the machine disagree (-doc +code); if the code is right, go test ./session -run StateTable -update:\n%s", diff)
+	}
+}
+
+func renderMatrix(t *testing.T) string {
+	var b, detail strings.Builder
+	b.WriteString("| |")
+	for _, s := range situations() {
+		b.WriteString(" " + s.name + " |")
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(situations())) + "\n")
+	for _, v := range verbs() {
+		b.WriteString("| " + v.name + " |")
+		fmt.Fprintf(&detail, "\n**%s**\n", v.name)
+		lists := make(map[string][]string)
+		var order []string
+		for _, s := range situations() {
+			w := s.make(t)
+			if got := session.PhaseOf(w.state); got != s.phase {
+				t.Fatalf("situation %s shows %s, want %s", s.name, got, s.phase)
+			}
+			events, err := w.try(v.aim(w))
+			b.WriteString(" " + cell(events, err) + " |")
+			if err != nil || len(events) == 0 {
+				continue
+			}
+			var types []string
+			for _, e := range events {
+				types = append(types, string(e.Type))
+			}
+			line := strings.Join(types, ", ") + " → " + string(session.PhaseOf(w.state))
+			if lists[line] == nil {
+				order = append(order, line)
+			}
+			lists[line] = append(lists[line], s.name)
+		}
+		b.WriteString("\n")
+		for _, line := range order {
+			fmt.Fprintf(&detail, "- %s: %s\n", strings.Join(lists[line], ", "), line)
+		}
+		if len(order) == 0 {
+			detail.WriteString("- nowhere here\n")
+		}
+	}
+	return b.String() + detail.String()
+}
+
+func cell(events []dormouse.Event, err error) string {
+	switch {
+	case errors.Is(err, dormouse.ErrTerminated):
+		return "over"
+	case errors.Is(err, dormouse.ErrConflict):
+		return "no"
+	case errors.Is(err, dormouse.ErrNotFound):
+		return "none"
+	case errors.Is(err, dormouse.ErrInvalid):
+		return "bad"
+	case err != nil:
+		return err.Error()
+	case len(events) == 0:
+		return "–"
+	}
+	return "**yes**"
+}
+
+// TestEveryPhaseIsReached keeps the table from losing a phase.
+func TestEveryPhaseIsReached(t *testing.T) {
+	var seen []dormouse.Phase
+	for _, s := range situations() {
+		seen = append(seen, s.phase)
+	}
+	for _, p := range dormouse.Phases() {
+		if !slices.Contains(seen, p) {
+			t.Errorf("no situation shows %s", p)
+		}
+	}
+}
+
+// TestADecisionReplaysToTheSameState is the rule that the log is the only truth.
+func TestADecisionReplaysToTheSameState(t *testing.T) {
+	for _, s := range situations() {
+		for _, v := range verbs() {
+			w := s.make(t)
+			_, _ = w.try(v.aim(w))
+			var replayed session.State
+			for _, e := range w.log {
+				replayed = session.Apply(replayed, e)
+			}
+			if diff := cmp.Diff(w.state, replayed); diff != "" {
+				t.Errorf("%s in %s: replay differs: %s", v.name, s.name, diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package session_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/sessiontest"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// TestARandomWalkKeepsThePromises takes the machine through lives nobody would
+// think of and holds every log against the law.
+func TestARandomWalkKeepsThePromises(t *testing.T) {
+	seed, walks := uint64(1), 300
+	if s, err := strconv.ParseUint(os.Getenv("WALK_SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	if n, err := strconv.Atoi(os.Getenv("WALKS")); err == nil {
+		walks = n
+	}
+	if testing.Short() {
+		walks = 60
+	}
+	for i := range walks {
+		walk(t, seed+uint64(i), 400)
+	}
+}
+
+func walk(t *testing.T, seed uint64, steps int) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	c := dormouse.Created{Warm: r.IntN(2) == 0, FlushOnError: r.IntN(2) == 0}
+	if r.IntN(3) == 0 {
+		c.Recovery = dormouse.RecoverAsk
+	}
+	if r.IntN(3) == 0 {
+		c.SleepAfter = time.Minute
+	}
+	w := newWorld(t, c)
+	prompts, accepted := 0, 0
+	for step := range steps {
+		v := randomVerb(w, r, &prompts)
+		if v == nil {
+			continue
+		}
+		if r.IntN(10) == 0 {
+			w.now = w.now.Add(time.Duration(r.IntN(120)) * time.Second)
+		}
+		before := w.state
+		events, err := w.try(v)
+		if err != nil {
+			if !errors.Is(err, dormouse.ErrConflict) && !errors.Is(err, dormouse.ErrTerminated) &&
+				!errors.Is(err, dormouse.ErrNotFound) && !errors.Is(err, dormouse.ErrInvalid) {
+				t.Fatalf("seed %d step %d: %T failed oddly: %v", seed, step, v, err)
+			}
+			if diff := cmp.Diff(before, w.state); diff != "" {
+				t.Fatalf("seed %d step %d: a refusal changed the state: %s", seed, step, diff)
+			}
+			continue
+		}
+		if _, ok := v.(session.Prompt); ok && len(events) > 0 {
+			accepted++
+		}
+	}
+	if err := sessiontest.Check(w.log); err != nil {
+		t.Fatalf("seed %d: %v\n%s", seed, err, dump(w.log))
+	}
+	var replayed session.State
+	for _, e := range w.log {
+		replayed = session.Apply(replayed, e)
+	}
+	if diff := cmp.Diff(w.state, replayed); diff != "" {
+		t.Fatalf("seed %d: replay differs from live: %s", seed, diff)
+	}
+	raw, err := json.Marshal(w.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cached session.State
+	if err := json.Unmarshal(raw, &cached); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := json.Marshal(cached)
+	if string(raw) != string(again) {
+		t.Fatalf("seed %d: a cached state differs from the live one", seed)
+	}
+	checkRows(t, seed, w.log, accepted)
+}
+
+// checkRows compares rows laid out in one go with rows laid out batch by batch.
+func checkRows(t *testing.T, seed uint64, log []dormouse.Event, accepted int) {
+	t.Helper()
+	_, whole := session.Project(session.State{}, log)
+	var s session.State
+	prompts := make(map[dormouse.EventID]dormouse.PromptRecord)
+	ops := make(map[dormouse.OpID]dormouse.OpRecord)
+	var last store.Rows
+	for i := range log {
+		s, last = session.Project(s, log[i:i+1])
+		for _, p := range last.Prompts {
+			prompts[p.ID] = p
+		}
+		for _, o := range last.Ops {
+			ops[o.ID] = o
+		}
+	}
+	if diff := cmp.Diff(whole.Index, last.Index); diff != "" {
+		t.Fatalf("seed %d: index differs: %s", seed, diff)
+	}
+	if len(whole.Prompts) != accepted || len(prompts) != accepted {
+		t.Fatalf("seed %d: %d prompts accepted, %d and %d in the rows", seed, accepted, len(whole.Prompts), len(prompts))
+	}
+	for _, p := range whole.Prompts {
+		if diff := cmp.Diff(p, prompts[p.ID]); diff != "" {
+			t.Fatalf("seed %d: prompt row differs: %s", seed, diff)
+		}
+	}
+	for _, o := range whole.Ops {
+		if diff := cmp.Diff(o, ops[o.ID]); diff != "" {
+			t.Fatalf("seed %d: op row differs: %s", seed, diff)
+		}
+	}
+}
+
+// randomVerb leans towards what could happen next, and now and then away from it.
+func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
+	turn, box := w.turn(), w.state.Sandbox
+	pick := func(vs ...session.Verb) session.Verb { return vs[r.IntN(len(vs))] }
+	switch r.IntN(20) {
+	case 0, 1:
+		*prompts++
+		return w.prompt(fmt.Sprint("p", *prompts))
+	case 2:
+		v := w.prompt(fmt.Sprint("p", r.IntN(*prompts+1)))
+		_, rows := session.Project(session.State{}, w.log)
+		for _, p := range rows.Prompts {
+			if p.ID == v.ID {
+				v.Prior = &p // as the actor finds it in the queue's rows
+			}
+		}
+		if v.Prior != nil && r.IntN(3) == 0 {
+			v.Body = "sha256:other"
+		}
+		return v
+	case 3:
+		return pick(
+			session.Interrupt{ID: dormouse.EventID(fmt.Sprintf("sevt_i%d", w.state.Seq)), Flush: r.IntN(2) == 0},
+			session.Cancel{Prompt: dormouse.PromptID(sid, fmt.Sprint("p", *prompts))},
+			session.Retry{}, session.Continue{})
+	case 4:
+		if r.IntN(40) == 0 {
+			return session.Terminate{Reason: "walk"}
+		}
+		return pick(session.Hibernate{}, session.Wake{}, session.Tick{}, session.Warm{})
+	case 5:
+		w.epoch++
+		return session.Recover{}
+	case 6:
+		return pick(session.ReturnAttempt{Turn: w.work().Turn}, session.StartAttempt{Turn: w.work().Turn})
+	case 7:
+		return pick(
+			session.SandboxGone{Generation: box.Generation, Reason: "died"},
+			session.SandboxDown{Generation: box.Generation},
+			session.TakeSnapshot{SnapshotFact: dormouse.SnapshotFact{Snapshot: "snap_x", Generation: box.Generation, Verified: true}})
+	case 8, 9:
+		return session.SandboxUp{Generation: box.Generation, Handle: json.RawMessage(`{}`)}
+	}
+	switch {
+	case turn == nil:
+		t := w.state.Thread(thread)
+		if len(t.Queue) == 0 {
+			return nil
+		}
+		return session.Take{Prompt: t.Queue[0].ID, Content: []dormouse.Block{dormouse.Text("x")}}
+	case turn.Blocked == "" && turn.Epoch == 0:
+		return session.StartAttempt{Turn: turn.ID}
+	}
+	return randomWork(w, r, turn)
+}
+
+func randomWork(w *world, r *rand.Rand, turn *session.Turn) session.Verb {
+	for _, o := range w.state.Ops {
+		if r.IntN(3) == 0 {
+			continue
+		}
+		switch {
+		case o.Kind == dormouse.OpModel && r.IntN(4) == 0:
+			return session.FinishOp{Work: w.work(), Op: o.ID, Outcome: dormouse.OutcomeError}
+		case o.Kind == dormouse.OpModel:
+			gates := []dormouse.Gate{dormouse.GateNone, dormouse.GateAsk, dormouse.GateCustom}
+			var gs []dormouse.Gate
+			for range r.IntN(4) {
+				gs = append(gs, gates[r.IntN(3)])
+			}
+			return w.reply(o.Op, gs...)
+		case o.Kind.InSandbox() && r.IntN(5) == 0:
+			return session.LoseOp{Op: o.ID, Why: "walk"}
+		case o.Kind.InSandbox():
+			return w.toolResult(o.Op)
+		case o.Kind == dormouse.OpCustom:
+			return session.Answer{ID: dormouse.EventID("sevt_a" + string(o.ID)), Use: o.Use, Content: []dormouse.Block{dormouse.Text("42")}}
+		case o.Kind == dormouse.OpApproval:
+			allow := r.IntN(2) == 0
+			return session.Answer{ID: dormouse.EventID("sevt_a" + string(o.ID)), Use: o.Use, Allow: allow, Deny: !allow}
+		}
+	}
+	for _, u := range turn.Uses {
+		if u.Gate == dormouse.GateNone {
+			kinds := []dormouse.OpKind{dormouse.OpExec, dormouse.OpTask, dormouse.OpWrite, dormouse.OpRead}
+			return session.StartOp{Work: w.work(), Op: w.execOp(kinds[r.IntN(4)])}
+		}
+	}
+	switch {
+	case len(turn.Uses) > 0:
+		return session.Block{Work: w.work()}
+	case turn.Stop != "":
+		return session.EndTurn{Work: w.work()}
+	case r.IntN(10) == 0:
+		return session.FailAttempt{Work: w.work(), Error: "model_overloaded_error", Message: "busy", Retry: r.IntN(4) > 0}
+	}
+	return session.StartOp{Work: w.work(), Op: w.modelOp()}
+}
+
+func dump(log []dormouse.Event) string {
+	out := ""
+	for _, e := range log[max(0, len(log)-60):] {
+		out += fmt.Sprintf("%d %s %s %s\n", e.Seq, e.Type, e.ID, e.Payload)
+	}
+	return out
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
@@ -16,12 +17,11 @@ const NoticePrefix = "[dormouse"
 // LastPrompt returns the last text a person or program wrote, and the messages
 // after the one that holds it. Notices are not counted.
 func LastPrompt(messages []Message) (prompt string, since []Message) {
-	for i := len(messages) - 1; i >= 0; i-- {
-		if messages[i].Role != RoleUser {
+	for i, m := range slices.Backward(messages) {
+		if m.Role != RoleUser {
 			continue
 		}
-		for j := len(messages[i].Content) - 1; j >= 0; j-- {
-			p := messages[i].Content[j]
+		for _, p := range slices.Backward(m.Content) {
 			if p.Type == PartText && !strings.HasPrefix(strings.TrimSpace(p.Text), NoticePrefix) {
 				return p.Text, messages[i+1:]
 			}

@@ -9,7 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,8 +102,6 @@ func commandsOf(prompt string) []string {
 	return out
 }
 
-var exit = regexp.MustCompile(`(?i)\bexit(?:ed)?(?: with)?(?: code| status)?:? (\d+)\b`)
-
 // outcomes says in a line each how the commands went; empty when none was run.
 func outcomes(since []model.Message) string {
 	commands := make(map[string]string)
@@ -127,17 +125,19 @@ func outcomes(since []model.Message) string {
 	return strings.Join(lines, "\n")
 }
 
+// outcome is the remark in brackets that a failed call ends with, if it does.
 func outcome(p model.Part) string {
-	code := ""
-	for _, part := range p.Result {
-		if found := exit.FindAllStringSubmatch(part.Text, -1); found != nil && p.IsError {
-			code = " (exit " + found[len(found)-1][1] + ")"
+	if !p.IsError {
+		return "ok"
+	}
+	for _, part := range slices.Backward(p.Result) {
+		text := strings.TrimSpace(part.Text)
+		line := text[strings.LastIndex(text, "\n")+1:]
+		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
+			return shorten(strings.Trim(line, "[]"))
 		}
 	}
-	if p.IsError {
-		return "failed" + code
-	}
-	return "ok"
+	return "failed"
 }
 
 func shorten(command string) string {

@@ -53,11 +53,14 @@ func TestLinesThatBeginWithADollarAreRun(t *testing.T) {
 }
 
 func TestOutcomesAreReportedOnce(t *testing.T) {
-	r := request("$ true\n$ false")
-	r.Messages = modeltest.Answered(r.Messages, reply(t, r), "nothing\nexit code: 3")
-	r.Messages[2].Content[1].IsError = true
+	r := request("$ true\n$ false\n$ sleep")
+	r.Messages = modeltest.Answered(r.Messages, reply(t, r), "[x]\n[exit status 3]\n")
+	results := r.Messages[2].Content
+	results[1].IsError = true
+	results[2].IsError = true
+	results[2].Result[0].Text = "no remark"
 	got := reply(t, r)
-	if want := "$ true: ok\n$ false: failed (exit 3)"; got.Content[0].Text != want {
+	if want := "$ true: ok\n$ false: exit status 3\n$ sleep: failed"; got.Content[0].Text != want {
 		t.Errorf("got %q, want %q", got.Content[0].Text, want)
 	}
 	if got.StopReason != model.StopEndTurn {

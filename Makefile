@@ -1,0 +1,131 @@
+# `make` alone prints the targets. Tools are pinned here, built from source into
+# ./bin and kept out of go.mod.
+
+GOLANGCI_VERSION := v2.14.0
+DEADCODE_VERSION := v0.52.0
+
+SHELL   := /bin/sh
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# The version is given explicitly; asking git for it again fails in a checkout
+# that belongs to somebody else.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+GO_BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+EMBEDDED := cmd/dormouse/embedded/dormouse-runner
+LINT     := bin/golangci-lint
+DEADCODE := bin/deadcode
+
+# Everything that is tested inside one process.
+UNIT = $(shell $(GO) list ./... | grep -vE '/(e2e|bench)(/|$$)')
+
+# Settings, for example `make storm SEED=7 RUNS=50`.
+SEED     ?= 1
+RUNS     ?= 20
+SAMPLE   ?=
+STORE    ?=
+FUZZTIME ?= 10s
+ARGS     ?=
+
+CRASH := $(GO) run ./e2e/cmd/crash
+
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## print the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nsettings, with their defaults:\n'
+	@printf '  SEED=%-8s of a storm: the same seed kills at the same instants\n' '$(SEED)'
+	@printf '  RUNS=%-8s of a storm: how many kills\n' '$(RUNS)'
+	@printf '  SAMPLE=%-6s of the crash matrix: how many cases, spread evenly; all if empty\n' '$(SAMPLE)'
+	@printf '  STORE=%-7s of crash and storm: which store; the default one if empty\n' '$(STORE)'
+	@printf '  FUZZTIME=%-4s for each fuzz target\n' '$(FUZZTIME)'
+	@printf '  ARGS=%-8s for the server that make run starts\n' '$(ARGS)'
+
+.PHONY: build
+build: ## bin/dormouse, static, the runner inside
+	$(GO_BUILD) -o $(EMBEDDED) ./cmd/dormouse-runner
+	$(GO_BUILD) -o bin/dormouse ./cmd/dormouse
+
+.PHONY: run
+run: need-run build ## everything needed, then the server
+	bin/dormouse serve $(ARGS)
+
+.PHONY: test
+test: need-test build ## everything needed, then the whole suite and a sample of the crash matrix
+	$(GO) vet ./...
+	$(GO) test -race $(UNIT)
+	$(GO) test ./e2e/...
+	$(MAKE) --no-print-directory crash SAMPLE=200
+
+.PHONY: check
+check: need-test lint ## format, lint, race tests of what needs no service: what you run all day
+	$(GO) test -race $(UNIT)
+
+.PHONY: e2e
+e2e: need-run build ## the real binary, from outside
+	$(GO) test -count=1 ./e2e/...
+
+.PHONY: crash
+crash: need-run crash-build ## kill the server at every named instant, restart, compare
+	$(CRASH) -mode matrix $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(STORE),-store $(STORE))
+
+.PHONY: storm
+storm: need-run crash-build ## random kills from SEED, RUNS of them
+	$(CRASH) -mode storm -seed $(SEED) -runs $(RUNS) $(if $(STORE),-store $(STORE))
+
+# The overlay puts the runner with its crash points inside this server and leaves
+# the ordinary one where it is.
+.PHONY: crash-build
+crash-build:
+	mkdir -p bin/crash
+	$(GO_BUILD) -tags crash -o bin/crash/dormouse-runner ./cmd/dormouse-runner
+	printf '{"Replace":{"%s":"%s"}}\n' '$(CURDIR)/$(EMBEDDED)' '$(CURDIR)/bin/crash/dormouse-runner' > bin/crash/overlay.json
+	$(GO_BUILD) -tags crash -overlay bin/crash/overlay.json -o bin/crash/dormouse ./cmd/dormouse
+
+.PHONY: bench
+bench: need-run build ## ratios against real alternatives, in one run
+	$(GO) run ./bench
+
+.PHONY: fuzz
+fuzz: need-run ## every fuzz target for FUZZTIME
+	scripts/fuzz $(FUZZTIME)
+
+.PHONY: fmt
+fmt: $(LINT)-$(GOLANGCI_VERSION) ## format everything
+	$(LINT)-$(GOLANGCI_VERSION) fmt
+
+.PHONY: lint
+lint: $(LINT)-$(GOLANGCI_VERSION) ## format, arrows, clocks, exhaustive switches and the rest of .golangci.yml
+	$(LINT)-$(GOLANGCI_VERSION) run ./...
+
+.PHONY: dead
+dead: $(DEADCODE)-$(DEADCODE_VERSION) ## code that nothing reaches
+	$(DEADCODE)-$(DEADCODE_VERSION) -test ./...
+
+.PHONY: tools
+tools: $(LINT)-$(GOLANGCI_VERSION) $(DEADCODE)-$(DEADCODE_VERSION) ## the pinned tools, into ./bin
+
+# The version is part of the name, so that a new pin is a new file.
+$(LINT)-$(GOLANGCI_VERSION):
+	GOBIN=$(CURDIR)/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv $(LINT) $@
+
+$(DEADCODE)-$(DEADCODE_VERSION):
+	GOBIN=$(CURDIR)/bin $(GO) install golang.org/x/tools/cmd/deadcode@$(DEADCODE_VERSION)
+	mv $(DEADCODE) $@
+
+# Certificates are for the Go modules.
+.PHONY: need-run need-test
+need-run:
+	@scripts/need bash ca-certificates git
+
+# The race detector is linked with the C compiler.
+need-test:
+	@scripts/need bash ca-certificates git gcc libc6-dev
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin $(EMBEDDED)

@@ -1,0 +1,36 @@
+package runner
+
+import (
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Validate refuses a call that no runner could carry out.
+func (c Call) Validate() error {
+	if err := c.Op.Validate(); err != nil {
+		return fmt.Errorf("call: %w", err)
+	}
+	var ok bool
+	switch c.Kind {
+	case dormouse.OpExec, dormouse.OpTask:
+		ok = c.Exec != nil && c.Write == nil && c.Read == nil
+	case dormouse.OpWrite:
+		ok = c.Write != nil && c.Exec == nil && c.Read == nil
+	case dormouse.OpRead:
+		ok = c.Read != nil && c.Exec == nil && c.Write == nil
+	case dormouse.OpModel, dormouse.OpCustom, dormouse.OpApproval:
+	}
+	if !ok {
+		return fmt.Errorf("call %s: what it asks for does not match its kind %.40q: %w", c.Op, c.Kind, dormouse.ErrInvalid)
+	}
+	return nil
+}
+
+// record is the call as it is kept: a file's content need not be kept twice.
+func (c Call) record() Call {
+	if c.Write != nil {
+		c.Write = &Write{Path: c.Write.Path}
+	}
+	return c
+}

@@ -1,0 +1,142 @@
+//go:build linux
+
+package runner
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// outDepth bounds the frames that wait for a slow server. Output beyond it is
+// dropped; answers wait.
+const outDepth = 64
+
+// conn is one connection to a server.
+type conn struct {
+	c    steady
+	r    *bufio.Reader
+	at   os.FileInfo // the socket file it was dialled at
+	out  chan []byte
+	bye  chan struct{} // holds one: another server is obeyed now
+	done chan struct{}
+	once sync.Once
+
+	mu    sync.Mutex
+	waits map[uint64]chan struct{} // guarded by mu; closed when detached
+}
+
+func newConn(c *net.UnixConn, at os.FileInfo, beat time.Duration) *conn {
+	k := &conn{
+		c:     steady{c, beat},
+		at:    at,
+		out:   make(chan []byte, outDepth),
+		bye:   make(chan struct{}, 1),
+		done:  make(chan struct{}),
+		waits: make(map[uint64]chan struct{}),
+	}
+	k.r = bufio.NewReaderSize(k.c, 32<<10)
+	return k
+}
+
+func (k *conn) close() {
+	k.once.Do(func() {
+		close(k.done)
+		_ = k.c.Close()
+	})
+}
+
+// dismiss tells the server that another one is obeyed now, and hangs up.
+func (k *conn) dismiss() {
+	select {
+	case k.bye <- struct{}{}:
+	default:
+	}
+}
+
+func (k *conn) read() (Frame, error) { return ReadFrame(k.r, MaxFrame) }
+
+func (k *conn) write(f Frame) error {
+	b, err := AppendFrame(nil, f)
+	if err != nil {
+		return err
+	}
+	_, err = k.c.Write(b)
+	return err
+}
+
+// send writes answers, output and beats until the connection is closed.
+func (k *conn) send() {
+	defer k.close()
+	tick := time.NewTicker(k.c.beat)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-k.done:
+			return
+		case <-k.bye:
+			_ = k.write(Frame{Kind: KindRefused, Refusal: RefusedStale})
+			return
+		case b := <-k.out:
+			_, err = k.c.Write(b)
+		case <-tick.C:
+			err = k.write(Frame{Kind: KindBeat})
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// answer sends a to the one who asked f.
+func (k *conn) answer(f, a Frame) {
+	a.Kind, a.ID = KindReply, f.ID
+	b, err := AppendFrame(nil, a)
+	if err != nil {
+		why, detail := refuse(err)
+		b, err = AppendFrame(nil, Frame{Kind: KindReply, ID: f.ID, Refusal: why, Detail: detail})
+	}
+	if err != nil {
+		return
+	}
+	select {
+	case k.out <- b:
+	case <-k.done:
+	}
+}
+
+// offer sends output to whoever waits, unless they are too far behind.
+func (k *conn) offer(id uint64, out []byte) {
+	if len(k.out) == cap(k.out) {
+		return
+	}
+	b, err := AppendFrame(nil, Frame{Kind: KindOutput, ID: id, Output: out})
+	if err != nil {
+		return
+	}
+	select {
+	case k.out <- b:
+	default:
+	}
+}
+
+// attach notes a wait; the channel is closed when nobody waits any more.
+func (k *conn) attach(id uint64) <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	gone := make(chan struct{})
+	k.waits[id] = gone
+	return gone
+}
+
+func (k *conn) detach(id uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if gone, ok := k.waits[id]; ok {
+		delete(k.waits, id)
+		close(gone)
+	}
+}

@@ -1,0 +1,62 @@
+//go:build linux
+
+package runner
+
+import "sync"
+
+// op is one call a runner was asked for.
+type op struct {
+	call     Call
+	accepted chan struct{} // closed once the call is recorded and begun
+	done     chan struct{} // closed once the result is kept
+	end      chan struct{} // closed to end its processes
+	endOnce  sync.Once
+	output   recorder
+
+	// The result is written before done is closed and read only after.
+	result  Result
+	spilled bool // the output is on disk only
+
+	// over is closed once no process of it is supervised. Of a task that is
+	// later than done, of anything else earlier.
+	over chan struct{}
+}
+
+func newOp(c Call) *op {
+	return &op{
+		call:     c,
+		accepted: make(chan struct{}),
+		done:     make(chan struct{}),
+		end:      make(chan struct{}),
+		over:     make(chan struct{}),
+	}
+}
+
+// settle gives an op that nothing runs for its result.
+func (o *op) settle(res Result) {
+	o.result = res
+	close(o.over)
+	close(o.done)
+}
+
+func (o *op) kill() { o.endOnce.Do(func() { close(o.end) }) }
+
+func (o *op) finished() bool {
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (o *op) begun() {
+	select {
+	case <-o.accepted:
+	default:
+		close(o.accepted)
+	}
+}
+
+// opVariable is what every process of an op carries, with the op's id.
+const opVariable = "DORMOUSE_OP"

@@ -1,0 +1,242 @@
+package runner
+
+import (
+	"bufio"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// peer is one connection of a bound runner.
+type peer struct {
+	conn steady
+	kick chan struct{} // holds one: there is something to send
+	done chan struct{}
+	once sync.Once
+}
+
+func (p *peer) nudge() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (p *peer) close() {
+	p.once.Do(func() {
+		close(p.done)
+		_ = p.conn.Close()
+	})
+}
+
+// hangUp tells the runner that nothing more will come and waits for it to close
+// its end, but not for long.
+func (p *peer) hangUp(patience time.Duration) {
+	if p.conn.CloseWrite() != nil {
+		return
+	}
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+	}
+}
+
+// publish listens at the link's path, which then is ours.
+func (l *Link) publish() error {
+	listener, at, err := listen(l.opts.Path)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return listener.Close()
+	}
+	if l.listener != nil {
+		_ = l.listener.Close()
+	}
+	l.listener, l.at = listener, at
+	l.running.Go(func() { l.accept(listener) })
+	return nil
+}
+
+// keepPlace takes the path back if another link put itself there. Of two links
+// the runner keeps the one with the newer epoch and tells the other to stop, so
+// this ends; without it a link that was refused would leave a dead socket
+// behind for ever.
+func (l *Link) keepPlace() {
+	tick := time.NewTicker(l.opts.Beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.done:
+			return
+		case <-tick.C:
+		}
+		l.mu.Lock()
+		connected, ours := l.peer != nil, l.at
+		l.mu.Unlock()
+		if connected {
+			continue
+		}
+		if at, err := os.Lstat(l.opts.Path); err == nil && sameSocket(at, ours) {
+			continue
+		}
+		if err := l.publish(); err != nil {
+			l.log.Warn("runner socket lost", "error", err)
+		}
+	}
+}
+
+func (l *Link) accept(listener *net.UnixListener) {
+	for {
+		c, err := listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, most likely
+			l.log.Warn("runner not accepted", "error", err)
+			select {
+			case <-l.done:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			continue
+		}
+		select {
+		case l.shaking <- struct{}{}:
+			l.running.Go(func() { l.serve(c) })
+		default:
+			_ = c.Close()
+		}
+	}
+}
+
+// serve sees one connection through: handshake, then frames both ways.
+func (l *Link) serve(c *net.UnixConn) {
+	conn := steady{c, l.opts.Beat}
+	r := bufio.NewReaderSize(conn, 32<<10)
+	err := l.handshake(conn, r)
+	<-l.shaking
+	if err != nil {
+		_ = c.Close()
+		l.log.Debug("runner turned away", "error", err)
+		return
+	}
+	p := &peer{conn: conn, kick: make(chan struct{}, 1), done: make(chan struct{})}
+	defer p.close()
+	if !l.adopt(p) {
+		return
+	}
+	defer l.drop(p)
+	l.running.Go(func() { l.send(p) })
+	for {
+		f, err := ReadFrame(r, MaxFrame)
+		if err != nil {
+			l.log.Debug("runner disconnected", "error", err)
+			return
+		}
+		l.deliver(f)
+	}
+}
+
+// send writes requests and beats to p until it is closed.
+func (l *Link) send(p *peer) {
+	defer p.close()
+	beat, err := AppendFrame(nil, Frame{Kind: KindBeat})
+	if err != nil {
+		return
+	}
+	tick := time.NewTicker(l.opts.Beat)
+	defer tick.Stop()
+	for {
+		for _, b := range l.unsent(p) {
+			if _, err := p.conn.Write(b); err != nil {
+				return
+			}
+		}
+		select {
+		case <-p.done:
+			return
+		case <-p.kick:
+		case <-tick.C:
+			if _, err := p.conn.Write(beat); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// handshake lets in whoever knows the secret and takes the link's fence.
+func (l *Link) handshake(c steady, r *bufio.Reader) error {
+	if !l.hold(c) {
+		return ErrClosed
+	}
+	defer l.release(c)
+	// A stranger has only so long in all, however busy it keeps us.
+	late := time.AfterFunc(silentBeats*l.opts.Beat, func() { _ = c.Close() })
+	defer late.Stop()
+	f, err := ReadFrame(r, maxHello)
+	if err != nil {
+		return err
+	}
+	hello := f.Hello
+	if f.Kind != KindHello || hello == nil || len(hello.Ops) > MaxReported {
+		return fmt.Errorf("expected a hello: %w", dormouse.ErrInvalid)
+	}
+	if subtle.ConstantTimeCompare([]byte(hello.Secret), []byte(l.opts.Secret)) != 1 {
+		l.log.Warn("runner refused: wrong secret")
+		return fmt.Errorf("wrong secret: %w", dormouse.ErrInvalid)
+	}
+	if hello.Protocol != Protocol {
+		l.log.Warn("runner refused: wrong protocol", "ours", Protocol, "theirs", hello.Protocol)
+		return fmt.Errorf("wrong protocol: %w", dormouse.ErrInvalid)
+	}
+	b, err := AppendFrame(nil, Frame{Kind: KindBind, Fence: &l.opts.Fence})
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	f, err = ReadFrame(r, maxHello)
+	if err != nil {
+		return err
+	}
+	switch f.Kind {
+	case KindBound:
+		l.log.Debug("runner connected", slog.Int("ops", len(hello.Ops)))
+		return nil
+	case KindRefused:
+		if err := f.err(); errors.Is(err, ErrStale) {
+			l.End(ErrStale)
+		}
+		return fmt.Errorf("bind refused: %.40q: %w", f.Refusal, dormouse.ErrInvalid)
+	default:
+		return fmt.Errorf("expected an answer to bind: %w", dormouse.ErrInvalid)
+	}
+}
+
+// hold makes the end of the link end the handshake on c too.
+func (l *Link) hold(c net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return false
+	}
+	l.strays[c] = true
+	return true
+}
+
+func (l *Link) release(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.strays, c)
+}

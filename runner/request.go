@@ -1,0 +1,188 @@
+//go:build linux
+
+package runner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+func (r *Runner) answer(ctx context.Context, k *conn, f Frame) Frame {
+	var err error
+	switch f.Kind {
+	case KindStart:
+		err = r.start(ctx, k, f)
+	case KindKill:
+		err = r.kill(k, f)
+	case KindForget:
+		err = r.forget(k, f)
+	default:
+		var o *op
+		if o, err = r.find(k, f); err == nil {
+			return Frame{Report: r.report(f.Op, o)}
+		}
+	}
+	if err != nil {
+		why, detail := refuse(err)
+		return Frame{Refusal: why, Detail: detail}
+	}
+	return Frame{}
+}
+
+// find returns the op a request is about, nil if it was never seen.
+func (r *Runner) find(k *conn, f Frame) (*op, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ops[f.Op], r.admit(k, f)
+}
+
+func (r *Runner) start(ctx context.Context, k *conn, f Frame) error {
+	if f.Call == nil {
+		return fmt.Errorf("start without a call: %w", dormouse.ErrInvalid)
+	}
+	if err := f.Call.Validate(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	err := r.admit(k, f)
+	o := r.ops[f.Call.Op]
+	if err == nil && o == nil {
+		o = newOp(*f.Call)
+		r.ops[f.Call.Op] = o
+		r.running.Go(func() { r.perform(ctx, o) })
+	}
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	<-o.accepted
+	return nil
+}
+
+// perform carries out an op: recorded first, then done, then its result kept.
+func (r *Runner) perform(ctx context.Context, o *op) {
+	defer o.begun()
+	if o.call.Kind == dormouse.OpRead {
+		o.settle(Result{}) // it reads whenever it is waited for, and leaves no trace
+		return
+	}
+	if err := r.journal.accept(o.call); err != nil {
+		r.log.Error("op not recorded", "op", o.call.Op, "error", err)
+		o.settle(Result{Exit: -1, Error: "not started: " + err.Error()})
+		return
+	}
+	crash.At(crash.RunnerAccepted)
+	res := r.carryOut(ctx, o)
+	spilled, err := r.journal.finish(o.call.Op, res)
+	if err != nil {
+		r.log.Error("op result only in memory", "op", o.call.Op, "error", err)
+	}
+	if spilled {
+		res.Output, o.spilled = nil, true
+	}
+	crash.At(crash.RunnerFinished)
+	o.result = res
+	close(o.done)
+}
+
+func (r *Runner) carryOut(ctx context.Context, o *op) Result {
+	switch o.call.Kind {
+	case dormouse.OpTask:
+		return r.task(ctx, o)
+	case dormouse.OpWrite:
+		defer close(o.over)
+		return r.write(o.call.Op, *o.call.Write)
+	default:
+		defer close(o.over)
+		return r.exec(ctx, o)
+	}
+}
+
+// report says what is known of o.
+func (r *Runner) report(id dormouse.OpID, o *op) *Report {
+	switch {
+	case o == nil:
+		return &Report{Op: id, State: NeverSeen}
+	case !o.finished():
+		return &Report{Op: id, State: Running}
+	}
+	res := o.result
+	if o.call.Kind == dormouse.OpRead {
+		res = r.read(*o.call.Read)
+	}
+	if o.spilled {
+		var err error
+		if res.Output, err = os.ReadFile(r.journal.output(id)); err != nil {
+			res.Error = err.Error()
+		}
+	}
+	return &Report{Op: id, State: Finished, Result: &res}
+}
+
+// wait answers once the op is over, unless nobody waits any more.
+func (r *Runner) wait(k *conn, f Frame, detached <-chan struct{}) (Frame, bool) {
+	o, err := r.find(k, f)
+	if err == nil && o == nil {
+		err = ErrNeverSeen
+	}
+	if err != nil {
+		why, detail := refuse(err)
+		return Frame{Refusal: why, Detail: detail}, true
+	}
+	stop := o.output.follow(func(b []byte) { k.offer(f.ID, b) })
+	defer stop()
+	select {
+	case <-o.done:
+		return Frame{Report: r.report(f.Op, o)}, true
+	case <-detached:
+	case <-k.done:
+	}
+	return Frame{}, false
+}
+
+// kill ends an op's processes and returns once they are gone.
+func (r *Runner) kill(k *conn, f Frame) error {
+	r.mu.Lock()
+	err := r.admit(k, f)
+	o := cmp.Or(r.ops[f.Op], r.tasks[f.Op]) // a task outlives its record
+	r.mu.Unlock()
+	if err != nil || o == nil {
+		return err
+	}
+	o.kill()
+	for _, ended := range []chan struct{}{o.done, o.over} {
+		select {
+		case <-ended:
+		case <-k.done:
+		}
+	}
+	return nil
+}
+
+// forget drops an op that is over; the log of a task stays.
+func (r *Runner) forget(k *conn, f Frame) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.admit(k, f); err != nil {
+		return err
+	}
+	o := r.ops[f.Op]
+	if o == nil {
+		return nil
+	}
+	if !o.finished() {
+		return fmt.Errorf("%s is running: %w", f.Op, dormouse.ErrConflict)
+	}
+	if o.call.Kind != dormouse.OpRead {
+		if err := r.journal.forget(o); err != nil {
+			return err
+		}
+	}
+	delete(r.ops, f.Op)
+	return nil
+}

@@ -1,0 +1,117 @@
+package runner
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// steady is a connection whose peer may be slow but not silent: it has the time
+// of a few beats for each piece, not for the whole.
+type steady struct {
+	*net.UnixConn
+	beat time.Duration
+}
+
+// piece is how much is written under one deadline.
+const piece = 256 << 10
+
+func (s steady) Read(b []byte) (int, error) {
+	_ = s.SetReadDeadline(time.Now().Add(silentBeats * s.beat))
+	return s.UnixConn.Read(b)
+}
+
+// Write must not be called by two goroutines at once.
+func (s steady) Write(b []byte) (n int, err error) {
+	for err == nil && n < len(b) {
+		_ = s.SetWriteDeadline(time.Now().Add(silentBeats * s.beat))
+		var k int
+		k, err = s.UnixConn.Write(b[n:min(n+piece, len(b))])
+		n += k
+	}
+	return n, err
+}
+
+// maxSunPath is what fits a unix socket's address everywhere.
+const maxSunPath = 100
+
+// shorten returns a name of path that fits a socket's address, good until done
+// is called.
+func shorten(path string) (short string, done func(), err error) {
+	if len(path) <= maxSunPath {
+		return path, func() {}, nil
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { _ = dir.Close() }, nil
+}
+
+// listen takes the place at path. The socket appears there only once it
+// listens, and whoever had the place before has lost it.
+func listen(path string) (*net.UnixListener, os.FileInfo, error) {
+	tmp := filepath.Join(filepath.Dir(path), "."+rand.Text()[:8])
+	short, done, err := shorten(tmp)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen for the runner: %w", err)
+	}
+	defer done()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen for the runner: %w", err)
+	}
+	l.SetUnlinkOnClose(false) // by then the place may be somebody else's
+	place := func() (os.FileInfo, error) {
+		if err := os.Chmod(tmp, 0o600); err != nil {
+			return nil, err
+		}
+		at, err := os.Lstat(tmp)
+		if err != nil {
+			return nil, err
+		}
+		return at, os.Rename(tmp, path)
+	}
+	at, err := place()
+	if err != nil {
+		_ = l.Close()
+		_ = os.Remove(tmp)
+		return nil, nil, fmt.Errorf("listen for the runner: %w", err)
+	}
+	return l, at, nil
+}
+
+// dial reaches whoever listens at path, and says which socket file that was.
+func dial(path string) (*net.UnixConn, os.FileInfo, error) {
+	short, done, err := shorten(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	before, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: short, Net: "unix"})
+	if err != nil {
+		return nil, nil, err
+	}
+	after, err := os.Stat(path)
+	if err == nil && !sameSocket(before, after) {
+		err = errors.New("the socket was replaced")
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	return c, after, nil
+}
+
+// sameSocket tells a socket file from a later one, which may well be given the
+// same inode.
+func sameSocket(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime())
+}

@@ -24,10 +24,11 @@ type world struct {
 	now   time.Time
 	log   []dormouse.Event
 	seen  map[dormouse.OpID]string
+	known map[dormouse.EventID]dormouse.PromptRecord
 }
 
 func newWorld(t testing.TB, c dormouse.Created) *world {
-	w := &world{t: t, epoch: 1, now: epoch0}
+	w := &world{t: t, epoch: 1, now: epoch0, known: make(map[dormouse.EventID]dormouse.PromptRecord)}
 	if c.Session == "" {
 		c.Session = sid
 	}
@@ -51,6 +52,9 @@ func (w *world) try(v session.Verb) ([]dormouse.Event, error) {
 	}
 	for _, e := range events {
 		w.state = session.Apply(w.state, e)
+		if v, ok := v.(session.Prompt); ok && e.Type == dormouse.PromptQueued {
+			w.known[e.ID] = dormouse.PromptRecord{ID: e.ID, Body: v.Body}
+		}
 	}
 	w.log = append(w.log, events...)
 	return events, nil

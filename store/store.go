@@ -66,7 +66,7 @@ type Batch struct {
 type Rows struct {
 	Index   Index
 	Prompts []dormouse.PromptRecord // inserted or replaced by id
-	Ops     []dormouse.OpRecord     // inserted or replaced by id
+	Ops     []dormouse.OpRecord     // inserted or replaced by id, in the order of the log
 	// Deadlines replaces the session's deadlines when not nil.
 	Deadlines []dormouse.Deadline
 }
@@ -119,7 +119,7 @@ type Reader interface {
 	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
 	// Prompt must return one prompt, or dormouse.ErrNotFound.
 	Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error)
-	// Ops must list a session's ops, newest first, at most limit.
+	// Ops must list a session's ops, the last recorded first, at most limit.
 	Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]dormouse.OpRecord, error)
 }
 

@@ -36,7 +36,7 @@ type session struct {
 	state     store.State
 }
 
-// op remembers when it was first recorded, which orders ops of one instant.
+// op remembers when it was first recorded, which orders ops.
 type op struct {
 	dormouse.OpRecord
 	nth int

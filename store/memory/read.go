@@ -108,9 +108,7 @@ func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) (foun
 		if ss == nil {
 			return nil
 		}
-		ops := slices.SortedFunc(maps.Values(ss.ops), func(a, b op) int {
-			return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.nth, a.nth))
-		})
+		ops := slices.SortedFunc(maps.Values(ss.ops), func(a, b op) int { return cmp.Compare(b.nth, a.nth) })
 		for _, o := range ops[:min(len(ops), max(limit, 0))] {
 			found = append(found, o.OpRecord)
 		}

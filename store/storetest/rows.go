@@ -131,11 +131,11 @@ func testRows(t *testing.T, fresh opener) {
 		wantErr(t, "prompt of no session", err, dormouse.ErrNotFound)
 	}))
 
-	t.Run("ops must list a session's ops newest first at most limit", fresh(func(t *testing.T, s store.Store) {
+	t.Run("ops must list a session's ops the last recorded first at most limit", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
 		var want []dormouse.OpRecord
 		for i := range 6 {
-			o := op(50-i, at(100+i/2)) // two at a time, ids against the order
+			o := op(50-i, at(100-i/2)) // ids and a clock that run against the order
 			want = append([]dormouse.OpRecord{o}, want...)
 			w.append(t, func(b *store.Batch) { b.Rows.Ops = []dormouse.OpRecord{o} })
 		}

@@ -1,0 +1,95 @@
+// Package atomicfile writes files that are either not there or whole, whatever
+// happens to the process or the power in between.
+package atomicfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Step is how far a write has come.
+type Step int
+
+// The steps, in order. After the last the file is durable.
+const (
+	Written Step = iota // the temporary file is written, not synced
+	Synced              // it is synced, not renamed
+	Renamed             // it has its name, its directory is not synced
+	Durable
+)
+
+// File says how to write one file.
+type File struct {
+	Path string
+	Perm os.FileMode
+	// Temp is the directory for the temporary file, on the same file system as
+	// Path; empty means that of Path. What a crash leaves there is the caller's
+	// to sweep.
+	Temp string
+	// After, if not nil, is called after each step.
+	After func(Step)
+}
+
+// Write makes path hold data, durably, or leaves it as it was.
+func Write(path string, data []byte, perm os.FileMode) error {
+	return File{Path: path, Perm: perm}.Write(data)
+}
+
+// Write makes the file hold data, durably, or leaves it as it was.
+func (f File) Write(data []byte) error {
+	dir := filepath.Dir(f.Path)
+	temp := f.Temp
+	if temp == "" {
+		temp = dir
+	}
+	w, err := os.CreateTemp(temp, ".tmp-*")
+	if err != nil {
+		return err
+	}
+	if err := f.fill(w, data); err != nil {
+		return errors.Join(err, w.Close(), os.Remove(w.Name()))
+	}
+	if err := w.Close(); err != nil {
+		return errors.Join(err, os.Remove(w.Name()))
+	}
+	if err := os.Rename(w.Name(), f.Path); err != nil {
+		return errors.Join(err, os.Remove(w.Name()))
+	}
+	f.reached(Renamed)
+	if err := SyncDir(dir); err != nil {
+		return err
+	}
+	f.reached(Durable)
+	return nil
+}
+
+func (f File) fill(w *os.File, data []byte) error {
+	if _, err := w.Write(data); err != nil {
+		return err
+	}
+	if err := w.Chmod(f.Perm); err != nil {
+		return err
+	}
+	f.reached(Written)
+	if err := w.Sync(); err != nil {
+		return err
+	}
+	f.reached(Synced)
+	return nil
+}
+
+func (f File) reached(s Step) {
+	if f.After != nil {
+		f.After(s)
+	}
+}
+
+// SyncDir makes the names in dir durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,247 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// key finds a session's key inside another query.
+const key = `(SELECT key FROM sessions WHERE id = ?)`
+
+// Read returns events with a seq above after.
+func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
+	events, err := list(ctx, s, func(rows *sql.Rows) (e dormouse.Event, err error) {
+		var at int64
+		var payload []byte
+		err = rows.Scan(&e.Seq, &e.ID, &e.Type, &e.Thread, &e.Actor, &at, &payload, &e.Blob)
+		e.Time, e.Payload = instant(at), payload
+		return e, err
+	}, `SELECT seq, id, type, thread, actor, time, payload, blob FROM events
+		WHERE session = `+key+` AND seq > ? ORDER BY seq LIMIT ?`, id, int64(min(after, 1<<62)), max(limit, 0))
+	return events, wrap(err, "read", id)
+}
+
+// Session returns the index row of a session.
+func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (store.Index, error) {
+	index, err := first(list(ctx, s, readIndex, `SELECT `+indexColumns+` FROM sessions WHERE id = ?`, id))
+	return index, wrap(err, "look up", id)
+}
+
+// Sessions lists the sessions of a tenant, newest first.
+func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, error) {
+	var where strings.Builder
+	args := []any{q.Tenant}
+	add := func(text string, values ...any) {
+		where.WriteString(text)
+		args = append(args, values...)
+	}
+	if q.Owner != "" {
+		add(` AND owner = ?`, q.Owner)
+	}
+	if q.Parent != "" {
+		add(` AND parent = ? AND parent <> ''`, q.Parent) // the second half is the index's own
+	}
+	if q.Phase != "" {
+		add(` AND phase = ?`, q.Phase)
+	}
+	if q.After != "" {
+		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = ? AND tenant = ?`, q.After, q.Tenant)
+		if err != nil {
+			return nil, wrap(err, "list sessions after", q.After)
+		}
+		add(` AND (created, id) < (?, ?)`, created, q.After)
+	}
+	add(` ORDER BY created DESC, id DESC LIMIT ?`, max(q.Limit, 0))
+	found, err := list(ctx, s, readIndex, `SELECT `+indexColumns+` FROM sessions WHERE tenant = ?`+where.String(), args...)
+	return found, wrap(err, "list sessions of", q.Tenant)
+}
+
+// All lists every session, oldest first.
+func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) ([]dormouse.SessionID, error) {
+	where, args := ``, []any{}
+	if after != "" {
+		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = ?`, after)
+		if err != nil {
+			return nil, wrap(err, "list all after", after)
+		}
+		where, args = `WHERE (created, id) > (?, ?)`, []any{created, after}
+	}
+	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id LIMIT ?`, append(args, max(limit, 0))...)
+	return ids, wrap(err, "list all after", after)
+}
+
+// created finds the place of the last session of a page.
+func (s *Store) created(ctx context.Context, query string, args ...any) (int64, error) {
+	return first(list(ctx, s, scan[int64], query, args...))
+}
+
+// Prompts lists a session's prompts, oldest first.
+func (s *Store) Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error) {
+	where, args := ``, []any{id}
+	if len(statuses) > 0 {
+		where = ` AND status IN (?` + strings.Repeat(`, ?`, len(statuses)-1) + `)`
+		for _, status := range statuses {
+			args = append(args, status)
+		}
+	}
+	found, err := list(ctx, s, readPrompt, selectPrompt+where+` ORDER BY seq, id`, args...)
+	return found, wrap(err, "list prompts of", id)
+}
+
+// Prompt returns one prompt of a session.
+func (s *Store) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error) {
+	found, err := first(list(ctx, s, readPrompt, selectPrompt+` AND id = ?`, id, prompt))
+	return found, wrap(err, "look up a prompt of", id)
+}
+
+const selectPrompt = `SELECT id, thread, status, body, turn, seq, queued FROM prompts WHERE session = ` + key
+
+func readPrompt(rows *sql.Rows) (p dormouse.PromptRecord, err error) {
+	var queued int64
+	err = rows.Scan(&p.ID, &p.Thread, &p.Status, &p.Body, &p.Turn, &p.Seq, &queued)
+	p.Queued = instant(queued)
+	return p, err
+}
+
+// Ops lists a session's ops, newest first.
+func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]dormouse.OpRecord, error) {
+	ops, err := list(ctx, s, func(rows *sql.Rows) (o dormouse.OpRecord, err error) {
+		var started int64
+		var finished sql.NullInt64
+		var op []byte
+		if err := rows.Scan(&op, &o.Status, &o.Outcome, &started, &finished); err != nil {
+			return o, err
+		}
+		o.Started, o.Finished = instant(started), maybeInstant(finished)
+		err = json.Unmarshal(op, &o.Op)
+		return o, err
+	}, `SELECT op, status, outcome, started, finished FROM ops
+		WHERE n IN (SELECT n FROM ops WHERE session = `+key+` ORDER BY n DESC LIMIT ?) ORDER BY n DESC`, id, max(limit, 0))
+	return ops, wrap(err, "list ops of", id)
+}
+
+// State returns the cached fold of a session's log.
+func (s *Store) State(ctx context.Context, id dormouse.SessionID) (store.State, error) {
+	state, err := first(list(ctx, s, func(rows *sql.Rows) (t store.State, err error) {
+		err = rows.Scan(&t.Seq, &t.Version, &t.Data)
+		return t, err
+	}, `SELECT seq, version, data FROM states WHERE session = `+key, id))
+	if errors.Is(err, dormouse.ErrNotFound) {
+		return store.State{}, nil
+	}
+	return state, wrap(err, "load state of", id)
+}
+
+// Chunks returns an open op's chunks in order.
+func (s *Store) Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.OpID) ([]store.Chunk, error) {
+	chunks, err := list(ctx, s, func(rows *sql.Rows) (c store.Chunk, err error) {
+		err = rows.Scan(&c.Op, &c.N, &c.Text)
+		return c, err
+	}, `SELECT op, n, text FROM chunks WHERE session = `+key+` AND op = ? ORDER BY n`, id, op)
+	return chunks, wrap(err, "load chunks of", id)
+}
+
+// Deadlines lists a session's deadlines, earliest first.
+func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormouse.Deadline, error) {
+	deadlines, err := list(ctx, s, func(rows *sql.Rows) (d dormouse.Deadline, err error) {
+		var at sql.NullInt64
+		err = rows.Scan(&d.ID, &d.Kind, &at)
+		d.At = maybeInstant(at)
+		return d, err
+	}, `SELECT id, kind, at FROM deadlines WHERE session = `+key+` ORDER BY at, id`, id)
+	return deadlines, wrap(err, "list deadlines of", id)
+}
+
+// Due lists sessions due at or before t, most overdue first.
+func (s *Store) Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error) {
+	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= ? ORDER BY due, key LIMIT ?`, micros(t), max(limit, 0))
+	return ids, wrap(err, "list sessions due at", t)
+}
+
+// NextDue returns the earliest due time after t, or the zero time.
+func (s *Store) NextDue(ctx context.Context, t time.Time) (time.Time, error) {
+	due, err := first(list(ctx, s, scan[int64], `SELECT due FROM sessions WHERE due > ? ORDER BY due LIMIT 1`, micros(t)))
+	if errors.Is(err, dormouse.ErrNotFound) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, wrap(err, "find what is due after", t)
+	}
+	return instant(due), nil
+}
+
+// list runs a query and reads every row of its answer.
+func list[T any](ctx context.Context, s *Store, read func(*sql.Rows) (T, error), query string, args ...any) (found []T, err error) {
+	defer func() {
+		select {
+		case <-s.writer.closing:
+			if err != nil {
+				err = fmt.Errorf("%w: %w", dormouse.ErrClosing, err)
+			}
+		default:
+		}
+	}()
+	rows, err := s.pool.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		t, err := read(rows)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, t)
+	}
+	return found, rows.Err()
+}
+
+// first takes the one row there should be.
+func first[T any](found []T, err error) (T, error) {
+	if err == nil && len(found) == 0 {
+		err = dormouse.ErrNotFound
+	}
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return found[0], nil
+}
+
+func wrap(err error, verb string, what any) error {
+	if err != nil {
+		return fmt.Errorf("%s %v: %w", verb, what, err)
+	}
+	return nil
+}
+
+// scan reads a row of one column.
+func scan[T any](rows *sql.Rows) (v T, err error) {
+	err = rows.Scan(&v)
+	return v, err
+}
+
+func readIndex(rows *sql.Rows) (i store.Index, err error) {
+	var created, updated int64
+	var due sql.NullInt64
+	err = rows.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &created, &updated, &i.Seq, &due)
+	i.Created, i.Updated, i.Due = instant(created), instant(updated), maybeInstant(due)
+	return i, err
+}
+
+func instant(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+func maybeInstant(us sql.NullInt64) time.Time {
+	if !us.Valid {
+		return time.Time{}
+	}
+	return instant(us.Int64)
+}

@@ -1,0 +1,153 @@
+// Package sqlite is the embedded store: one file for all sessions, one
+// goroutine that writes it, and as many readers as ask.
+//
+// Writes that arrive together share a commit, and a commit is on the disk
+// before anyone is answered. The process that has a data directory open is the
+// only one; a lock that dies with it sees to that.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// file is the name of the database in its data directory.
+const file = "dormouse.db"
+
+// Options are what may be chosen about a store.
+type Options struct {
+	// Readers bounds the connections that read at once; 0 means 4.
+	Readers int
+}
+
+// Store is a database in a data directory.
+type Store struct {
+	writer  *writer
+	pool    *sql.DB
+	lock    *os.File
+	closing sync.Once
+	running sync.WaitGroup
+	ended   error // how shutting went, once running is done
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open opens the database in dir, makes it if there is none, and brings its
+// schema forward. It refuses a directory that another process uses with
+// ErrLocked and a database of a newer version with ErrNewer.
+func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("open database in %s: %w", dir, err)
+		}
+	}()
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	// SQLite sees to what is in the directory, not to the directory itself.
+	if err := atomicfile.SyncDir(filepath.Dir(dir)); err != nil {
+		return nil, err
+	}
+
+	var undo []func() error
+	defer func() {
+		for len(undo) > 0 {
+			err = errors.Join(err, undo[len(undo)-1]())
+			undo = undo[:len(undo)-1]
+		}
+	}()
+	held, err := lock(dir)
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, held.Close)
+
+	path := filepath.Join(dir, file)
+	c, err := dial(path)
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, c.Close)
+	if err := c.migrate(context.WithoutCancel(ctx)); err != nil {
+		return nil, err
+	}
+	if err := c.prepare(); err != nil {
+		return nil, err
+	}
+
+	pool, err := sql.Open("sqlite", dsn(path, url.Values{"mode": {"ro"}}, "busy_timeout(5000)", "query_only(1)"))
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, pool.Close)
+	readers := o.Readers
+	if readers == 0 {
+		readers = 4
+	}
+	pool.SetMaxOpenConns(readers)
+	pool.SetMaxIdleConns(readers)
+	if err := pool.PingContext(ctx); err != nil {
+		return nil, err
+	}
+
+	undo = nil // ours to keep now
+	s := &Store{writer: newWriter(c), pool: pool, lock: held}
+	ctx = context.WithoutCancel(ctx)
+	s.running.Go(func() {
+		s.writer.run(ctx)
+		s.ended = s.shut(ctx)
+	})
+	return s, nil
+}
+
+// Failed yields an error when the disk failed a commit. From then on nothing is
+// written and nobody is told that anything was; only a new process, which reads
+// the disk afresh, can go on.
+func (s *Store) Failed() <-chan error { return s.writer.failed }
+
+// Check writes a row and reports whether that worked.
+func (s *Store) Check(ctx context.Context) error {
+	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
+		_, err := c.exec(ctx, check)
+		return err
+	}})
+	if err != nil {
+		return fmt.Errorf("check database: %w", err)
+	}
+	return nil
+}
+
+// Close writes what waits, moves the write-ahead log into the database and
+// gives the data directory back.
+func (s *Store) Close() error {
+	s.closing.Do(func() { close(s.writer.closing) })
+	s.running.Wait()
+	return s.ended
+}
+
+func (s *Store) shut(ctx context.Context) error {
+	// Readers go first: the log can be emptied only when nobody reads it.
+	err := s.pool.Close()
+	if s.writer.failure != nil {
+		// Closing would move the log of a disk that failed. The next process
+		// reads it afresh instead.
+		return errors.Join(err, s.writer.failure)
+	}
+	err = errors.Join(err, s.writer.conn.script(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"), s.writer.conn.Close(), s.lock.Close())
+	if err != nil {
+		return fmt.Errorf("close database: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,312 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+	"github.com/dormouse-run/dormouse/store/sqlite"
+	"github.com/dormouse-run/dormouse/store/storetest"
+)
+
+func TestStoreKeepsItsPromises(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store { return open(t, t.TempDir()) })
+}
+
+func open(t testing.TB, dir string) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func shut(t testing.TB, s *sqlite.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// raw opens the database of a directory behind the store's back.
+func raw(t *testing.T, dir string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(dir, "dormouse.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func query[T any](t *testing.T, db *sql.DB, text string, args ...any) (v T) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), text, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return v
+}
+
+func TestAStoreThatIsOpenedAgainHasEverything(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a dir?with%odd#names")
+	s := open(t, dir)
+	w := create(t, s, sessionID(1))
+	b := w.batch(3)
+	b.Rows.Index.Due = store.Now
+	b.Rows.Prompts = []dormouse.PromptRecord{{ID: "sevt_1", Status: dormouse.PromptIsQueued, Seq: 2, Queued: start}}
+	b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1", Kind: dormouse.OpModel}, Status: dormouse.OpOpen, Started: start}}
+	b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", Kind: "wake", At: start}}
+	b.Chunks = []store.Chunk{{Op: "op_1", Text: "seen"}}
+	b.State = &store.State{Seq: 4, Version: 1, Data: []byte("folded")}
+	if err := w.append(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	before := dump(t, s, sessionID(1))
+	shut(t, s)
+	if _, err := os.Stat(filepath.Join(dir, "dormouse.db-wal")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a closed store left its write-ahead log: %v", err)
+	}
+
+	s = open(t, dir)
+	defer shut(t, s)
+	if diff := cmp.Diff(before, dump(t, s, sessionID(1))); diff != "" {
+		t.Errorf("after opening again (-before +after):\n%s", diff)
+	}
+	if err := w.append(t.Context(), w.batch(1)); !errors.Is(err, dormouse.ErrClosing) {
+		t.Errorf("append to the closed store = %v, want ErrClosing", err)
+	}
+	w.store = s
+	if err := w.append(t.Context(), w.batch(1)); err != nil {
+		t.Errorf("append under the epoch of before: %v", err)
+	}
+	epoch, err := s.Claim(t.Context(), sessionID(1))
+	if err != nil || epoch <= w.epoch {
+		t.Errorf("claim = %d, %v, want more than %d", epoch, err, w.epoch)
+	}
+}
+
+// dump spells all a store says of one session.
+func dump(t *testing.T, s store.Store, id dormouse.SessionID) string {
+	t.Helper()
+	ctx := t.Context()
+	var out bytes.Buffer
+	say := func(v any, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.MarshalIndent(v, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(append(b, '\n'))
+	}
+	index, err := s.Session(ctx, id)
+	say(index, err)
+	events, err := s.Read(ctx, id, 0, 1<<20)
+	say(events, err)
+	prompts, err := s.Prompts(ctx, id)
+	say(prompts, err)
+	ops, err := s.Ops(ctx, id, 100)
+	say(ops, err)
+	deadlines, err := s.Deadlines(ctx, id)
+	say(deadlines, err)
+	chunks, err := s.Chunks(ctx, id, "op_1")
+	say(chunks, err)
+	state, err := s.State(ctx, id)
+	say(state, err)
+	return out.String()
+}
+
+func TestTimesAreWholeMicrosecondsInUTC(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	defer shut(t, s)
+	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Index.Due = start.Add(time.Microsecond) })
+	create(t, s, sessionID(2))
+	db := raw(t, dir)
+	if got := query[int64](t, db, `SELECT created FROM sessions WHERE id = ?`, sessionID(1)); got != start.UnixMicro() {
+		t.Errorf("created = %d, want %d", got, start.UnixMicro())
+	}
+	if got := query[int64](t, db, `SELECT due FROM sessions WHERE id = ?`, sessionID(1)); got != start.UnixMicro()+1 {
+		t.Errorf("due = %d, want %d", got, start.UnixMicro()+1)
+	}
+	if got := query[sql.NullInt64](t, db, `SELECT due FROM sessions WHERE id = ?`, sessionID(2)); got.Valid {
+		t.Errorf("a session that is never due is stored as due at %d", got.Int64)
+	}
+}
+
+// An append that breaks a rule of the schema is a bug of its caller; those who
+// share its commit are not to suffer for it.
+func TestAnAppendTheSchemaRefusesFailsAlone(t *testing.T) {
+	s := open(t, t.TempDir())
+	defer shut(t, s)
+	var writers [64]*writer
+	for i := range writers {
+		writers[i] = create(t, s, sessionID(i))
+	}
+	var running sync.WaitGroup
+	for i, w := range writers {
+		running.Go(func() {
+			for range 10 {
+				b := w.batch(1)
+				if i%8 == 0 {
+					b.Chunks = []store.Chunk{{Op: "op_1", N: -1}}
+					if err := w.append(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
+						t.Errorf("append of a chunk before the first = %v, want ErrInvalid", err)
+					}
+					b.Chunks = nil
+				}
+				if err := w.append(t.Context(), b); err != nil {
+					t.Errorf("append to %s: %v", w.index.Session, err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	for _, w := range writers {
+		if events, err := s.Read(t.Context(), w.index.Session, 0, 100); err != nil || len(events) != 11 {
+			t.Errorf("%s has %d events, %v, want 11", w.index.Session, len(events), err)
+		}
+	}
+}
+
+func TestSchemaOfANewerProgramIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	shut(t, open(t, dir))
+	db := raw(t, dir)
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO schema_steps (version, name) VALUES (1000, 'of the future')`); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	for range 2 { // a refusal gives the directory back
+		_, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
+		if !errors.Is(err, sqlite.ErrNewer) {
+			t.Fatalf("open = %v, want ErrNewer", err)
+		}
+		for _, want := range []string{dir, "step 1000"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q does not say %q", err, want)
+			}
+		}
+	}
+}
+
+func TestSchemaIsBroughtForwardFromEveryStep(t *testing.T) {
+	dir := t.TempDir()
+	shut(t, open(t, dir))
+	want := schema(t, raw(t, dir))
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("migrations = %v, %v", files, err)
+	}
+	for have := range files {
+		t.Run(fmt.Sprintf("%d steps", have), func(t *testing.T) {
+			dir := t.TempDir()
+			db := raw(t, dir)
+			script := `CREATE TABLE schema_steps (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;`
+			for i, file := range files[:have] {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				script += string(text) + fmt.Sprintf(`INSERT INTO schema_steps (version, name) VALUES (%d, 'step');`, i+1)
+			}
+			if _, err := db.ExecContext(t.Context(), script); err != nil {
+				t.Fatal(err)
+			}
+			db.Close()
+			s := open(t, dir)
+			create(t, s, sessionID(1))
+			shut(t, s)
+			if diff := cmp.Diff(want, schema(t, raw(t, dir))); diff != "" {
+				t.Errorf("schema (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func schema(t *testing.T, db *sql.DB) string {
+	return query[string](t, db, `SELECT group_concat(sql, ';' || char(10)) FROM (SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name)`)
+}
+
+func TestListsUseTheirIndexes(t *testing.T) {
+	dir := t.TempDir()
+	shut(t, open(t, dir))
+	db := raw(t, dir)
+	for text, index := range map[string]string{
+		`SELECT id FROM sessions WHERE due <= 5 ORDER BY due, key LIMIT 5`:                                                              "sessions_due",
+		`SELECT due FROM sessions WHERE due > 5 ORDER BY due LIMIT 1`:                                                                   "sessions_due",
+		`SELECT * FROM sessions WHERE tenant = 'a' ORDER BY created DESC, id DESC LIMIT 5`:                                              "sessions_by_tenant",
+		`SELECT * FROM sessions WHERE tenant = 'a' AND owner = 'o' AND (created, id) < (5, 'x') ORDER BY created DESC, id DESC LIMIT 5`: "sessions_by_owner",
+		`SELECT * FROM sessions WHERE tenant = 'a' AND phase = 'p' AND (created, id) < (5, 'x') ORDER BY created DESC, id DESC LIMIT 5`: "sessions_by_phase",
+		`SELECT * FROM sessions WHERE tenant = 'a' AND parent = 'p' AND parent <> '' ORDER BY created DESC, id DESC LIMIT 5`:            "sessions_by_parent",
+		`SELECT id FROM sessions WHERE (created, id) > (5, 'x') ORDER BY created, id LIMIT 5`:                                           "sessions_by_age",
+	} {
+		rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plan []string
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+				t.Fatal(err)
+			}
+			plan = append(plan, detail)
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if len(plan) != 1 || !strings.Contains(plan[0], index) {
+			t.Errorf("%s\nplan = %q, want %s alone", text, plan, index)
+		}
+	}
+}
+
+func TestCloseWaitsForWhatWasHandedIn(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	var writers [32]*writer
+	for i := range writers {
+		writers[i] = create(t, s, sessionID(i))
+	}
+	var running sync.WaitGroup
+	for _, w := range writers {
+		running.Go(func() {
+			for {
+				if err := w.append(context.Background(), w.batch(1)); err != nil {
+					if !errors.Is(err, dormouse.ErrClosing) {
+						t.Errorf("append = %v, want ErrClosing", err)
+					}
+					return
+				}
+			}
+		})
+	}
+	time.Sleep(20 * time.Millisecond)
+	shut(t, s)
+	running.Wait()
+	s = open(t, dir)
+	defer shut(t, s)
+	for _, w := range writers {
+		index, err := s.Session(t.Context(), w.index.Session)
+		if err != nil || index.Seq != w.index.Seq {
+			t.Errorf("%s ends at %d, %v; the last append said %d", w.index.Session, index.Seq, err, w.index.Seq)
+		}
+	}
+}

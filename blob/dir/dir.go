@@ -1,0 +1,153 @@
+// Package dir keeps blobs as files in a directory: sha256/ab/abcdef…, one file
+// per digest, each whole or not there.
+package dir
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+// Store is a directory of blobs.
+type Store struct {
+	root string
+	temp string
+}
+
+var _ blob.Store = (*Store)(nil)
+
+// Open opens the blobs in root, makes the directory if there is none, and
+// removes what a crash left half written.
+func Open(root string) (*Store, error) {
+	s := &Store{root: root, temp: filepath.Join(root, "tmp")}
+	if err := s.prepare(); err != nil {
+		return nil, fmt.Errorf("open blobs in %s: %w", root, full(err))
+	}
+	return s, nil
+}
+
+func (s *Store) prepare() error {
+	// Nobody else writes here: what is in the way is from a process that died.
+	if err := os.RemoveAll(s.temp); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.temp, 0o700); err != nil {
+		return err
+	}
+	// The directories are made now and not when first needed, so that no blob is
+	// called durable before the directory it is in.
+	digests := filepath.Join(s.root, "sha256")
+	for i := range 256 {
+		if err := os.MkdirAll(filepath.Join(digests, fmt.Sprintf("%02x", i)), 0o700); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{digests, s.root, filepath.Dir(s.root)} {
+		if err := atomicfile.SyncDir(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// path is where the blob with a valid digest is kept.
+func (s *Store) path(d dormouse.Digest) string {
+	hex := strings.TrimPrefix(string(d), "sha256:")
+	return filepath.Join(s.root, "sha256", hex[:2], hex)
+}
+
+// Put keeps b under its digest.
+func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
+	d := dormouse.DigestOf(b)
+	if err := context.Cause(ctx); err != nil {
+		return "", fmt.Errorf("put %s: %w", d, err)
+	}
+	if err := s.put(s.path(d), b); err != nil {
+		return "", fmt.Errorf("put %s: %w", d, full(err))
+	}
+	return d, nil
+}
+
+func (s *Store) put(path string, b []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
+		// It has its name, but perhaps not for certain yet: whoever gave it may
+		// have died, or be about to, before the directory was synced.
+		return atomicfile.SyncDir(filepath.Dir(path))
+	}
+	return atomicfile.File{Path: path, Perm: 0o600, Temp: s.temp, After: reached}.Write(b)
+}
+
+// reached names the instants between the steps of a write.
+func reached(step atomicfile.Step) {
+	switch step {
+	case atomicfile.Written:
+		crash.At(crash.BlobWriting)
+	case atomicfile.Synced:
+		crash.At(crash.BlobSynced)
+	case atomicfile.Renamed:
+		crash.At(crash.BlobRenamed)
+	case atomicfile.Durable:
+		crash.At(crash.BlobWritten)
+	}
+}
+
+// Get returns the bytes of d.
+func (s *Store) Get(ctx context.Context, d dormouse.Digest) ([]byte, error) {
+	b, err := s.get(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", d, err)
+	}
+	return b, nil
+}
+
+func (s *Store) get(ctx context.Context, d dormouse.Digest) ([]byte, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", dormouse.ErrNotFound, err)
+	}
+	b, err := os.ReadFile(s.path(d))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, dormouse.ErrNotFound
+	case err != nil:
+		return nil, err
+	case dormouse.DigestOf(b) != d:
+		return nil, blob.ErrCorrupt
+	}
+	return b, nil
+}
+
+// Delete forgets d.
+func (s *Store) Delete(ctx context.Context, d dormouse.Digest) error {
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("delete %s: %w", d, err)
+	}
+	if d.Validate() != nil {
+		return nil // nothing can be there
+	}
+	if err := os.Remove(s.path(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("delete %s: %w", d, err)
+	}
+	return nil
+}
+
+// full says in our words that the disk is.
+func full(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
+	}
+	return err
+}

@@ -1,0 +1,149 @@
+package dir_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/blob/blobtest"
+	"github.com/dormouse-run/dormouse/blob/dir"
+)
+
+func TestStoreKeepsItsPromises(t *testing.T) {
+	blobtest.Run(t, func(t *testing.T) blob.Store { return open(t, t.TempDir()) })
+}
+
+func TestBlobsOutliveTheStore(t *testing.T) {
+	root := t.TempDir()
+	d, err := open(t, root).Put(t.Context(), []byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := open(t, root).Get(t.Context(), d)
+	if err != nil || string(b) != "hello" {
+		t.Errorf("get = %q, %v", b, err)
+	}
+	if want := []string{path(root, d)}; len(files(t, root)) != 1 || files(t, root)[0] != want[0] {
+		t.Errorf("files = %v, want %v", files(t, root), want)
+	}
+}
+
+func TestGetMustNeverReturnOtherBytes(t *testing.T) {
+	for name, rot := range map[string]func(path string) error{
+		"changed": func(path string) error { return os.WriteFile(path, []byte("hellO"), 0o600) },
+		"cut off": func(path string) error { return os.Truncate(path, 3) },
+		"emptied": func(path string) error { return os.Truncate(path, 0) },
+		"longer":  func(path string) error { return os.WriteFile(path, []byte("hello "), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			s := open(t, root)
+			d, err := s.Put(t.Context(), []byte("hello"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := rot(path(root, d)); err != nil {
+				t.Fatal(err)
+			}
+			if b, err := s.Get(t.Context(), d); !errors.Is(err, blob.ErrCorrupt) {
+				t.Errorf("get = %q, %v, want ErrCorrupt", b, err)
+			}
+			// Whoever has the bytes can mend it.
+			if _, err := s.Put(t.Context(), []byte("hello")); err != nil {
+				t.Fatal(err)
+			}
+			if b, err := s.Get(t.Context(), d); err != nil || string(b) != "hello" {
+				t.Errorf("get after another put = %q, %v", b, err)
+			}
+		})
+	}
+}
+
+func TestOpenSweepsWhatACrashLeft(t *testing.T) {
+	root := t.TempDir()
+	d, err := open(t, root).Put(t.Context(), []byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "tmp", ".tmp-1"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, root)
+	if got := files(t, root); len(got) != 1 {
+		t.Errorf("files = %v, want the blob alone", got)
+	}
+	if b, err := s.Get(t.Context(), d); err != nil || string(b) != "hello" {
+		t.Errorf("get = %q, %v", b, err)
+	}
+}
+
+func TestAFullDiskMustBeErrFull(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	root := t.TempDir()
+	if err := syscall.Mount("tmpfs", root, "tmpfs", 0, "size=1536k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(root, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s := open(t, root)
+	small, err := s.Put(t.Context(), []byte("small"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := bytes.Repeat([]byte("large"), 1<<20)
+	if _, err := s.Put(t.Context(), large); !errors.Is(err, dormouse.ErrFull) {
+		t.Errorf("put = %v, want ErrFull", err)
+	}
+	if _, err := s.Get(t.Context(), dormouse.DigestOf(large)); !errors.Is(err, dormouse.ErrNotFound) {
+		t.Errorf("get of what did not fit = %v, want ErrNotFound", err)
+	}
+	if b, err := s.Get(t.Context(), small); err != nil || string(b) != "small" {
+		t.Errorf("get = %q, %v", b, err)
+	}
+	// What did not fit gave its room back.
+	if _, err := s.Put(t.Context(), large[:512<<10]); err != nil {
+		t.Errorf("put of what fits: %v", err)
+	}
+}
+
+func open(t *testing.T, root string) *dir.Store {
+	t.Helper()
+	s, err := dir.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func path(root string, d dormouse.Digest) string {
+	hex := strings.TrimPrefix(string(d), "sha256:")
+	return filepath.Join(root, "sha256", hex[:2], hex)
+}
+
+// files lists every file under root.
+func files(t *testing.T, root string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

@@ -37,11 +37,12 @@ type transcript struct {
 
 func (b *transcript) add(e dormouse.Event) {
 	switch e.Type { //nolint:exhaustive // only the conversation goes to the model
+	case dormouse.SpanModelRequestStart:
+		b.settle() // what follows is another reply
 	case dormouse.UserMessage:
 		b.settle()
 		b.append(model.RoleUser, parts(e)...)
 	case dormouse.AgentMessage:
-		b.settle()
 		b.append(model.RoleAssistant, parts(e)...)
 		if b.cut[e.ID] {
 			b.append(model.RoleUser, model.Part{Type: model.PartText, Text: cutNotice})

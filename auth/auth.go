@@ -1,0 +1,90 @@
+// Package auth says who may do what. On one machine that is one person, who is
+// whoever can read the token file: the token is made on first use, kept readable
+// by its owner alone, and travels in a header, never in a URL.
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+)
+
+// Principal is who asks.
+type Principal struct {
+	Tenant string
+	Actor  dormouse.Actor
+}
+
+// Local is the one user of a server on one machine. It keeps a hash of the
+// token, so that comparing takes the same time for every guess.
+type Local struct{ hash [sha256.Size]byte }
+
+const (
+	prefix   = "dmt_"
+	bits     = 256
+	maxToken = 1024
+)
+
+// OpenLocal reads the token at path and makes one if there is none.
+func OpenLocal(path string) (*Local, error) {
+	token, err := ReadToken(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		token, err = makeToken(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, fmt.Errorf("protect token: %w", err)
+	}
+	return &Local{sha256.Sum256([]byte(token))}, nil
+}
+
+// ReadToken returns the token at path, for a client to send.
+func ReadToken(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < len(prefix)+bits/6 || len(token) > maxToken || strings.ContainsAny(token, " \t\r\n") {
+		return "", fmt.Errorf("%s holds no token; remove it and the next start makes a new one", path)
+	}
+	return token, nil
+}
+
+func makeToken(path string) (string, error) {
+	b := make([]byte, bits/8)
+	_, _ = rand.Read(b) // never fails: it ends the process instead
+	token := prefix + base64.RawURLEncoding.EncodeToString(b)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("keep token: %w", err)
+	}
+	if err := atomicfile.Write(path, []byte(token+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("keep token: %w", err)
+	}
+	return token, nil
+}
+
+// Authenticate returns who sent an Authorization header.
+func (l *Local) Authenticate(header string) (Principal, bool) {
+	scheme, token, ok := strings.Cut(header, " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") || len(token) > maxToken {
+		return Principal{}, false
+	}
+	hash := sha256.Sum256([]byte(token))
+	if subtle.ConstantTimeCompare(hash[:], l.hash[:]) != 1 {
+		return Principal{}, false
+	}
+	return Principal{Tenant: "local", Actor: dormouse.User("local")}, true
+}

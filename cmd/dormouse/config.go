@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// config is everything that may be chosen about a server. Every field has a
+// flag; a file and the environment set the same flags first.
+type config struct {
+	Data        string
+	Listen      string
+	Hosts       []string
+	Model       string
+	ScriptedURL string
+	Runner      string
+	DropAfter   time.Duration
+	SleepAfter  time.Duration
+	LogFormat   string
+	LogLevel    string
+}
+
+func (c *config) flags(f *pflag.FlagSet) {
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:7717", "`address` to listen on")
+	f.StringSliceVar(&c.Hosts, "host", nil, "`name` by which clients call this server, besides loopback and --listen")
+	f.StringVar(&c.Model, "model", "offline", "model of sessions that name none; see \"dormouse help models\"")
+	f.StringVar(&c.ScriptedURL, "scripted-url", "", "`URL` of a scripted model; adds the models scripted and scripted-keyed")
+	f.StringVar(&c.Runner, "runner", "", "`file` to run inside sandboxes instead of the runner in this program")
+	f.DurationVar(&c.DropAfter, "drop-after", 30*time.Second, "how long a session with nothing to do stays in memory")
+	f.DurationVar(&c.SleepAfter, "sleep-after", 5*time.Minute, "how long a sandbox may be idle before it is stopped; 0 keeps it")
+	f.StringVar(&c.LogFormat, "log-format", "text", "text or json")
+	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// check refuses what could not work, once, before anything is opened.
+func (c *config) check() error {
+	if c.Data == "" {
+		return usage("--data is empty, and there is no home directory to put it in")
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return usage("--listen %q is not an address such as 127.0.0.1:7717", c.Listen)
+	}
+	if c.ScriptedURL != "" {
+		if u, err := url.Parse(c.ScriptedURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return usage("--scripted-url %q is not a URL such as http://127.0.0.1:7718", c.ScriptedURL)
+		}
+	}
+	if c.DropAfter <= 0 {
+		return usage("--drop-after must be more than nothing")
+	}
+	if c.SleepAfter < 0 {
+		return usage("--sleep-after cannot be negative")
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		return usage("--log-format is %q; it must be text or json", c.LogFormat)
+	}
+	if err := new(slog.Level).UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return usage("--log-level is %q; it must be debug, info, warn or error", c.LogLevel)
+	}
+	return nil
+}
+
+// environment is the prefix of the variables that set flags: DORMOUSE_LISTEN
+// sets --listen.
+const environment = "DORMOUSE_"
+
+// fill sets the flags that the command line did not: from the environment, and
+// below that from the file config.json in the data directory.
+func fill(cmd *cobra.Command) error {
+	if err := fillFrom(cmd.Flags(), "the environment", func(f *pflag.Flag) (string, bool) {
+		return os.LookupEnv(environment + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")))
+	}); err != nil {
+		return err
+	}
+	data, err := cmd.Flags().GetString("data")
+	if err != nil || cmd.Flags().Lookup("listen") == nil { // only a server has a file
+		return err
+	}
+	path := filepath.Join(data, "config.json")
+	file, err := readConfig(path)
+	if err != nil {
+		return err
+	}
+	err = fillFrom(cmd.Flags(), path, func(f *pflag.Flag) (string, bool) {
+		v, ok := file[strings.ReplaceAll(f.Name, "-", "_")]
+		return v, ok && f.Name != "data"
+	})
+	for key := range file {
+		if key == "data" || cmd.Flags().Lookup(strings.ReplaceAll(key, "_", "-")) == nil {
+			return fmt.Errorf("%s: there is no setting %q", path, key)
+		}
+	}
+	return err
+}
+
+func fillFrom(flags *pflag.FlagSet, source string, look func(*pflag.Flag) (string, bool)) (err error) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		v, ok := look(f)
+		if f.Changed || !ok || v == "" || f.Name == "help" || err != nil {
+			return
+		}
+		if e := flags.Set(f.Name, v); e != nil {
+			err = fmt.Errorf("%s in %s: %w", f.Name, source, e)
+		}
+	})
+	return err
+}
+
+// readConfig reads a flat JSON object: the names are those of the flags, with _
+// for -. No file is an empty one.
+func readConfig(path string) (map[string]string, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	var file map[string]any
+	if err := json.Unmarshal(b, &file); err != nil {
+		return nil, fmt.Errorf("read configuration %s: %w", path, err)
+	}
+	values := make(map[string]string, len(file))
+	for key, v := range file {
+		switch v := v.(type) {
+		case string:
+			values[key] = v
+		case []any:
+			list := make([]string, 0, len(v))
+			for _, item := range v {
+				list = append(list, fmt.Sprint(item))
+			}
+			values[key] = strings.Join(list, ",")
+		default:
+			return nil, fmt.Errorf("read configuration %s: %q must be a string or a list of strings", path, key)
+		}
+	}
+	return values, nil
+}
+
+// defaultData is where people expect programs to keep things.
+func defaultData() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "dormouse")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "share", "dormouse")
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse/store/sqlite"
+)
+
+// finding is what one check found.
+type finding struct {
+	Check  string `json:"check"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+}
+
+func newDoctor() *cobra.Command {
+	var c config
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check that a server can work here",
+		Long:  "Check what a server needs of this machine, without changing anything that lasts.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.Data, _ = cmd.Flags().GetString("data")
+			if err := c.check(); err != nil {
+				return err
+			}
+			return doctor(cmd, c)
+		},
+	}
+	c.flags(cmd.Flags())
+	cmd.Flags().Bool("json", false, "print JSON")
+	return cmd
+}
+
+func doctor(cmd *cobra.Command, c config) error {
+	up := serverAnswers(cmd.Context(), c.Data)
+	var findings []finding
+	bad := false
+	for _, check := range []struct {
+		name string
+		run  func() (string, error)
+	}{
+		{"data directory", func() (string, error) { return checkData(c.Data) }},
+		{"server", func() (string, error) { return checkServer(c, up) }},
+		{"database", func() (string, error) { return checkDatabase(cmd.Context(), c.Data, up != "") }},
+		{"runner", func() (string, error) { return checkRunner(c) }},
+		{"bash", func() (string, error) { return exec.LookPath("bash") }},
+	} {
+		detail, err := check.run()
+		if err != nil {
+			detail, bad = err.Error(), true
+		}
+		findings = append(findings, finding{check.name, err == nil, detail})
+	}
+	if err := printFindings(cmd, findings); err != nil {
+		return err
+	}
+	if bad {
+		return errSilent
+	}
+	return nil
+}
+
+func printFindings(cmd *cobra.Command, findings []finding) error {
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string][]finding{"checks": findings})
+	}
+	var rows [][]string
+	for _, f := range findings {
+		mark := "ok"
+		if !f.OK {
+			mark = "BAD"
+		}
+		rows = append(rows, []string{f.Check, mark, f.Detail})
+	}
+	return table(cmd.OutOrStdout(), "CHECK\t\tDETAIL", rows)
+}
+
+// checkData writes and syncs a file where the server would.
+func checkData(data string) (string, error) {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(data, ".doctor-*")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	defer func() { _ = f.Close() }()
+	const times = 5
+	start := time.Now()
+	for range times {
+		if _, err := f.Write(make([]byte, 4096)); err != nil {
+			return "", err
+		}
+		if err := f.Sync(); err != nil {
+			return "", err
+		}
+	}
+	detail := fmt.Sprintf("%s, a write reaches the disk in %v", data, (time.Since(start) / times).Round(10*time.Microsecond))
+	var space syscall.Statfs_t
+	if err := syscall.Statfs(data, &space); err == nil {
+		detail += fmt.Sprintf(", %d MiB free", space.Bavail*uint64(space.Bsize)>>20)
+	}
+	return detail, nil
+}
+
+// serverAnswers returns the address of the server that uses data, if one does.
+func serverAnswers(ctx context.Context, data string) string {
+	b, err := os.ReadFile(filepath.Join(data, serverFile))
+	var r running
+	if err != nil || json.Unmarshal(b, &r) != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.Address+"/healthz", nil)
+	if err != nil {
+		return ""
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return ""
+	}
+	_ = res.Body.Close()
+	return r.Address
+}
+
+func checkServer(c config, up string) (string, error) {
+	if up != "" {
+		return "answers at " + up, nil
+	}
+	l, err := net.Listen("tcp", c.Listen) //nolint:noctx // it is closed at once
+	if err != nil {
+		return "", fmt.Errorf("%w, and no server of this directory answers", err)
+	}
+	_ = l.Close()
+	return "not running, " + c.Listen + " is free", nil
+}
+
+// checkDatabase opens the database if nobody has it, which also says whether
+// its schema is one this program knows.
+func checkDatabase(ctx context.Context, data string, up bool) (string, error) {
+	holder, _ := os.ReadFile(filepath.Join(data, "dormouse.lock"))
+	if up {
+		return "in use by process " + strings.TrimSpace(string(holder)), nil
+	}
+	if _, err := os.Stat(filepath.Join(data, "dormouse.db")); errors.Is(err, fs.ErrNotExist) {
+		return "none yet; the first start makes it", nil
+	}
+	s, err := sqlite.Open(ctx, data, sqlite.Options{})
+	if err != nil {
+		return "", err
+	}
+	return "opens, schema is up to date", errors.Join(s.Check(ctx), s.Close())
+}
+
+func checkRunner(c config) (string, error) {
+	if c.Runner != "" {
+		return exec.LookPath(c.Runner)
+	}
+	b, err := embeddedRunner()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("inside this program, %d KiB", len(b)>>10), nil
+}

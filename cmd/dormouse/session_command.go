@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// command posts to a session and prints the phase it is in then.
+func command(cmd *cobra.Command, id, verb string, in any) error {
+	return request(cmd, http.MethodPost, sessionPath(id, verb), in)
+}
+
+func request(cmd *cobra.Command, method, path string, in any) error {
+	c, err := connect(cmd)
+	if err != nil {
+		return err
+	}
+	var row session.Row
+	raw, err := c.call(cmd.Context(), method, path, in, &row)
+	if err != nil {
+		return err
+	}
+	return printed(cmd, raw, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%s %s\n", row.Session, row.Phase)
+		return err
+	})
+}
+
+// plainCommands are those that need nothing but a session.
+func plainCommands() []*cobra.Command {
+	var all []*cobra.Command
+	for _, c := range []struct{ verb, short, long string }{
+		{"retry", "Try again what a crash or an error stopped", "Take up again a turn that a crash left waiting (--recovery ask), or the prompts of a turn that failed."},
+		{"continue", "Leave a turn that a crash stopped as it is", "Close a turn that a crash left waiting (--recovery ask) and go on with what is queued."},
+		{"hibernate", "Stop the sandbox and keep its files", "Stop the sandbox. Its files are kept; the next prompt or a wake brings it back. A turn at work is interrupted."},
+		{"wake", "Start the sandbox", "Start the sandbox of a hibernated session without asking anything of it."},
+	} {
+		all = append(all, &cobra.Command{
+			Use: c.verb + " SESSION", Short: c.short, Long: c.long,
+			Example: "  dormouse session " + c.verb + " sesn_…",
+			Args:    cobra.ExactArgs(1),
+			RunE:    func(cmd *cobra.Command, args []string) error { return command(cmd, args[0], c.verb, nil) },
+		})
+	}
+	return all
+}
+
+func newInterrupt() *cobra.Command {
+	var flush bool
+	cmd := &cobra.Command{
+		Use: "interrupt SESSION", Short: "Stop the turn",
+		Long: "Stop the turn that is at work, and with --flush-queue cancel what is queued behind it.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return command(cmd, args[0], "interrupt", map[string]bool{"flush_queue": flush})
+		},
+	}
+	cmd.Flags().BoolVar(&flush, "flush-queue", false, "also cancel the prompts that are queued")
+	return cmd
+}
+
+func newTerminate() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "terminate SESSION", Short: "End a session for good",
+		Long: "End a session for good. Its events stay readable; it takes no more prompts. Twice is once.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in := make(map[string]string)
+			if reason != "" {
+				in["reason"] = reason
+			}
+			return command(cmd, args[0], "terminate", in)
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever reads the log")
+	return cmd
+}

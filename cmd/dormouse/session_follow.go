@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door/rest"
+)
+
+func newFollow() *cobra.Command {
+	var o following
+	cmd := &cobra.Command{
+		Use:   "follow SESSION",
+		Short: "Show what happens in a session, live",
+		Long: `Show a session's events from a cursor on, live. When the connection breaks, or
+the server restarts, it goes on by itself with the next event: each is shown once.
+It ends when the session is terminated.`,
+		Example: `  dormouse session follow sesn_…
+  dormouse session follow sesn_… --deltas
+  dormouse session follow sesn_… --json --after 120 | jq .type`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p := newPrinter(cmd)
+			return follow(cmd, args[0], o, func(f frame) (done bool, err error) {
+				if err := p.print(f); err != nil {
+					return true, err
+				}
+				return f.Event == string(dormouse.SessionStatusTerminated), nil
+			})
+		},
+	}
+	cmd.Flags().Uint64Var(&o.after, "after", 0, "last `event` already seen")
+	cmd.Flags().BoolVar(&o.deltas, "deltas", false, "show text and output as it is made")
+	cmd.Flags().BoolVar(&o.all, "all", false, "show the server's bookkeeping as well")
+	return cmd
+}
+
+// followTurn shows the turn that works on a prompt, to its end.
+func followTurn(cmd *cobra.Command, session string, prompt rest.Prompt) error {
+	p := newPrinter(cmd)
+	var turn dormouse.TurnID
+	o := following{deltas: true, all: true}
+	if prompt.Seq > 0 {
+		o.after = prompt.Seq - 1
+	}
+	return follow(cmd, session, o, func(f frame) (bool, error) {
+		t := dormouse.EventType(f.Event)
+		if f.Event == "delta" || t.Audience() != dormouse.ForCore {
+			if err := p.print(f); err != nil {
+				return true, err
+			}
+		}
+		var event struct {
+			Payload struct {
+				Turn    dormouse.TurnID    `json:"turn"`
+				Prompts []dormouse.EventID `json:"prompts"`
+				Outcome string             `json:"outcome"`
+				On      string             `json:"on"`
+			} `json:"payload"`
+		}
+		if t != dormouse.TurnStarted && t != dormouse.TurnEnded && t != dormouse.TurnBlocked && t != dormouse.PromptCancelled {
+			return false, nil
+		}
+		if err := json.Unmarshal(f.Data, &event); err != nil {
+			return true, fmt.Errorf("understand event: %w", err)
+		}
+		ours := slices.Contains(event.Payload.Prompts, prompt.ID)
+		switch {
+		case t == dormouse.TurnStarted && ours:
+			turn = event.Payload.Turn
+		case t == dormouse.PromptCancelled && ours:
+			return true, fmt.Errorf("the prompt was cancelled")
+		case t == dormouse.TurnBlocked && event.Payload.Turn == turn:
+			p.blocked(session, event.Payload.On)
+		case t == dormouse.TurnEnded && event.Payload.Turn == turn:
+			if event.Payload.Outcome != dormouse.TurnCompleted {
+				return true, fmt.Errorf("the turn was %s", event.Payload.Outcome)
+			}
+			return true, nil
+		}
+		return false, nil
+	})
+}

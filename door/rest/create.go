@@ -1,0 +1,138 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+type createRequest struct {
+	Title       string                 `json:"title"`
+	Agent       string                 `json:"agent"`
+	Model       string                 `json:"model"`
+	System      string                 `json:"system"`
+	Tools       *[]dormouse.ToolConfig `json:"tools"`
+	CustomTools []dormouse.CustomTool  `json:"custom_tools"`
+	Recovery    dormouse.Recovery      `json:"recovery"`
+	SleepAfter  *string                `json:"sleep_after"`
+	Warm        *bool                  `json:"warm"`
+	Parent      dormouse.SessionID     `json:"parent"`
+	Prompt      json.RawMessage        `json:"prompt"`
+	PromptID    string                 `json:"prompt_id"`
+}
+
+// Created is the answer to a create: the session, and its first prompt if there
+// was one.
+type Created struct {
+	session.Row
+	Prompt *Prompt `json:"prompt,omitempty"`
+}
+
+// create makes a session and answers at once; the sandbox comes when it comes.
+func (s *Server) create(c *call) error {
+	var req createRequest
+	if err := c.decode(&req); err != nil {
+		return err
+	}
+	made, err := s.describe(req)
+	if err != nil {
+		return err
+	}
+	asked := !absent(req.Prompt)
+	var body []dormouse.Block
+	if asked { // all of it is checked before any of it is done
+		crash.At(crash.PromptParsed)
+		if body, err = content("prompt", req.Prompt); err != nil {
+			return err
+		}
+	} else if req.PromptID != "" {
+		return fmt.Errorf("field \"prompt_id\" is given without a prompt: %w", dormouse.ErrInvalid)
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	if req.Parent != "" {
+		if _, err := s.rowOf(ctx, c.who, req.Parent); err != nil {
+			return fmt.Errorf("parent: %w", err)
+		}
+	}
+	made.Tenant, made.Owner, made.Parent = c.who.Tenant, c.who.Actor, req.Parent
+	answer := Created{}
+	if answer.Row, err = s.Sessions.Create(ctx, c.who.Actor, made); err != nil {
+		return err
+	}
+	if !asked {
+		return c.answer(http.StatusCreated, answer)
+	}
+	if err := s.firstPrompt(ctx, c, &answer, req.PromptID, body); err != nil {
+		return fmt.Errorf("session %s was made, but its prompt was not queued: %w", answer.Session, err)
+	}
+	if err := c.answer(http.StatusCreated, answer); err != nil {
+		return err
+	}
+	crash.At(crash.PromptAnswered)
+	return nil
+}
+
+func (s *Server) firstPrompt(ctx context.Context, c *call, made *Created, clientID string, body []dormouse.Block) error {
+	p, _, err := s.ask(ctx, c.who, made.Session, clientID, body)
+	if err != nil {
+		return err
+	}
+	made.Prompt = &p
+	if row, err := s.Sessions.Row(ctx, made.Session); err == nil {
+		made.Row = row
+	}
+	return nil
+}
+
+// describe completes a request with what it leaves open.
+func (s *Server) describe(req createRequest) (dormouse.Created, error) {
+	agent := s.Agent
+	agent.Tools = slices.Clone(agent.Tools)
+	if req.Agent != "" {
+		agent.Name = req.Agent
+	}
+	if req.Model != "" {
+		agent.Model = req.Model
+	}
+	if req.System != "" {
+		agent.System = req.System
+	}
+	if req.Tools != nil {
+		agent.Tools = *req.Tools
+	}
+	agent.CustomTools = req.CustomTools
+	made := dormouse.Created{
+		Session: dormouse.SessionID(session.NewID(dormouse.SessionPrefix)),
+		Title:   req.Title, Agent: agent, Recovery: dormouse.RecoverAuto, Warm: true, SleepAfter: s.SleepAfter,
+	}
+	if req.Recovery != "" {
+		made.Recovery = req.Recovery
+	}
+	if req.Warm != nil {
+		made.Warm = *req.Warm
+	}
+	if req.SleepAfter != nil {
+		d, err := time.ParseDuration(*req.SleepAfter)
+		if err != nil || d < 0 {
+			return made, fmt.Errorf("field \"sleep_after\" must be a duration such as \"5m\", or \"0s\" for never: %w", dormouse.ErrInvalid)
+		}
+		made.SleepAfter = d
+	}
+	if len(req.PromptID) > maxPromptID {
+		return made, fmt.Errorf("field \"prompt_id\" is over %d bytes: %w", maxPromptID, dormouse.ErrInvalid)
+	}
+	err := made.Validate()
+	if s.CheckAgent != nil {
+		err = errors.Join(err, s.CheckAgent(agent))
+	}
+	return made, err
+}

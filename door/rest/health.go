@@ -1,0 +1,35 @@
+package rest
+
+import (
+	"net/http"
+
+	"github.com/dormouse-run/dormouse/door"
+)
+
+type health struct {
+	Status string `json:"status"`
+}
+
+// healthz says that the process is up, and nothing more.
+func (s *Server) healthz(c *call) error { return c.answer(http.StatusOK, health{"ok"}) }
+
+// readyz says whether traffic should come here.
+func (s *Server) readyz(c *call) error {
+	if s.Ready != nil {
+		ctx, cancel := c.ctx()
+		defer cancel()
+		if err := s.Ready(ctx); err != nil {
+			return &door.Refusal{Status: http.StatusServiceUnavailable, Type: "not_ready", Message: err.Error()}
+		}
+	}
+	return c.answer(http.StatusOK, health{"ready"})
+}
+
+func (s *Server) metrics(c *call) error {
+	if s.Metrics == nil {
+		return &door.Refusal{Status: http.StatusNotFound, Type: "not_found", Message: "this server keeps no metrics"}
+	}
+	c.status = http.StatusOK
+	s.Metrics.ServeHTTP(c.w, c.r)
+	return nil
+}

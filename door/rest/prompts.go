@@ -1,0 +1,167 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/auth"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// maxPromptID bounds the name a client gives a prompt.
+const maxPromptID = 128
+
+type promptRequest struct {
+	Content json.RawMessage `json:"content"`
+	ID      string          `json:"id"`
+}
+
+// Prompt is an accepted prompt.
+type Prompt struct {
+	ID     dormouse.EventID      `json:"id"`
+	Status dormouse.PromptStatus `json:"status"`
+	// Seq is the event that made it durable.
+	Seq uint64 `json:"seq,omitempty"`
+}
+
+// prompt queues what a client asks. Once it has answered, the prompt will be
+// worked on whatever happens; the same id again is the same prompt.
+func (s *Server) prompt(c *call) error {
+	var req promptRequest
+	if err := c.decode(&req); err != nil {
+		return err
+	}
+	crash.At(crash.PromptParsed)
+	if len(req.ID) > maxPromptID {
+		return fmt.Errorf("field \"id\" is over %d bytes: %w", maxPromptID, dormouse.ErrInvalid)
+	}
+	body, err := content("content", req.Content)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	row, err := s.row(ctx, c)
+	if err != nil {
+		return err
+	}
+	p, again, err := s.ask(ctx, c.who, row.Session, req.ID, body)
+	if err != nil {
+		return err
+	}
+	status := http.StatusAccepted
+	if again {
+		status = http.StatusOK
+	}
+	if err := c.answer(status, p); err != nil {
+		return err
+	}
+	crash.At(crash.PromptAnswered)
+	return nil
+}
+
+// ask queues a prompt, or finds that it was queued before.
+func (s *Server) ask(ctx context.Context, who auth.Principal, id dormouse.SessionID, clientID string, body []dormouse.Block) (p Prompt, again bool, err error) {
+	name, err := digest(body)
+	if err != nil {
+		return Prompt{}, false, err
+	}
+	prompt := session.Prompt{ID: dormouse.EventID(session.NewID(dormouse.EventPrefix)), Body: name, Content: body}
+	if clientID != "" {
+		prompt.ID = dormouse.PromptID(id, clientID)
+		// Also of a session that takes no more: what was accepted was accepted.
+		prior, err := s.Sessions.Prompt(ctx, id, prompt.ID)
+		switch {
+		case err == nil && prior.Body == name:
+			return Prompt{ID: prior.ID, Status: prior.Status, Seq: prior.Seq}, true, nil
+		case err == nil:
+			return Prompt{}, false, fmt.Errorf("prompt %q was already sent with another body: %w", shorten(clientID), dormouse.ErrConflict)
+		case !errors.Is(err, dormouse.ErrNotFound):
+			return Prompt{}, false, err
+		}
+	}
+	if err := s.Sessions.Do(ctx, id, who.Actor, prompt); err != nil {
+		return Prompt{}, false, err
+	}
+	p = Prompt{ID: prompt.ID, Status: dormouse.PromptIsQueued}
+	// It is durable; that its row cannot be read now changes nothing.
+	if row, err := s.Sessions.Prompt(ctx, id, prompt.ID); err == nil {
+		p.Status, p.Seq = row.Status, row.Seq
+	}
+	return p, false, nil
+}
+
+// Queued is a prompt that waits, with the beginning of what it says.
+type Queued struct {
+	dormouse.PromptRecord
+	Text string `json:"text,omitempty"`
+}
+
+// queue lists the prompts that wait and those being worked on, oldest first.
+func (s *Server) queue(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	row, err := s.row(ctx, c)
+	if err != nil {
+		return err
+	}
+	prompts, err := s.Sessions.Prompts(ctx, row.Session, dormouse.PromptIsProcessing, dormouse.PromptIsQueued)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Prompts []Queued `json:"prompts"`
+	}{Prompts: make([]Queued, 0, len(prompts))}
+	for _, p := range prompts {
+		text, err := s.textOf(ctx, row.Session, p.Seq)
+		if err != nil {
+			return err
+		}
+		answer.Prompts = append(answer.Prompts, Queued{p, text})
+	}
+	return c.answer(http.StatusOK, answer)
+}
+
+// textOf is the beginning of what the prompt at seq says.
+func (s *Server) textOf(ctx context.Context, id dormouse.SessionID, seq uint64) (string, error) {
+	events, err := s.Sessions.Events(ctx, id, seq-1, 1)
+	if err != nil || len(events) == 0 {
+		return "", err
+	}
+	var body dormouse.PromptBody
+	if err := json.Unmarshal(events[0].Payload, &body); err != nil {
+		return "", fmt.Errorf("decode event %d: %w", seq, err)
+	}
+	const most = 500
+	var b strings.Builder
+	for _, block := range body.Content {
+		if block.Type != "text" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		if b.WriteString(block.Text); b.Len() > most {
+			return strings.ToValidUTF8(b.String()[:most], "") + "…", nil
+		}
+	}
+	return b.String(), nil
+}
+
+// cancel takes a prompt out of the queue before its turn.
+func (s *Server) cancel(c *call) error {
+	prompt := dormouse.EventID(c.r.PathValue("prompt"))
+	if err := prompt.Validate(); err != nil {
+		return fmt.Errorf("prompt %q: %w", shorten(string(prompt)), dormouse.ErrNotFound)
+	}
+	return s.command(c, session.Cancel{Prompt: prompt})
+}

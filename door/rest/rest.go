@@ -1,0 +1,93 @@
+// Package rest is our own door: JSON over HTTP under /api, and events as a
+// stream that resumes by cursor. It is thin: it decodes, authorises, asks the
+// session and encodes. Nothing it holds would be missed after a restart.
+package rest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/auth"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// Config is what the door opens to.
+type Config struct {
+	Sessions *session.Sessions
+	Auth     *auth.Local
+	Logger   *slog.Logger
+	// Hosts are the names under which the server may be called, besides those of
+	// loopback. A request for any other name comes from a page that had its name
+	// pointed here.
+	Hosts []string
+	// Agent is what a session gets where its creator says nothing.
+	Agent      dormouse.AgentConfig
+	SleepAfter time.Duration
+	// CheckAgent refuses an agent that this server could not run.
+	CheckAgent func(dormouse.AgentConfig) error
+	// Ready reports why the server should get no traffic; nil means always ready.
+	Ready func(context.Context) error
+	// Metrics answers /metrics, if not nil.
+	Metrics http.Handler
+	// Observe is told of every answer, if not nil.
+	Observe func(method, route string, status int, took time.Duration)
+	// KeepAlive is how often a silent stream says that it lives, and WriteTimeout
+	// how long a client may take to read what it was sent. 0 means the default.
+	KeepAlive    time.Duration
+	WriteTimeout time.Duration
+}
+
+// Server is the door.
+type Server struct {
+	Config
+	mux       http.ServeMux
+	hosts     map[string]bool
+	anyIP     bool // listening everywhere: any address may be ours
+	followers atomic.Int64
+}
+
+// New returns a door that is not yet open: it is an http.Handler.
+func New(c Config) *Server {
+	if c.KeepAlive == 0 {
+		c.KeepAlive = 15 * time.Second
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 20 * time.Second
+	}
+	s := &Server{Config: c}
+	s.allowHosts(c.Hosts)
+	s.routes()
+	return s
+}
+
+// Followers counts the streams that are open.
+func (s *Server) Followers() int { return int(s.followers.Load()) }
+
+// routes is every way in. Each names its methods, so that another method is told
+// which there are.
+func (s *Server) routes() {
+	s.handle("/healthz", open, methods{http.MethodGet: s.healthz})
+	s.handle("/readyz", open, methods{http.MethodGet: s.readyz})
+	s.handle("/metrics", closed, methods{http.MethodGet: s.metrics})
+
+	s.handle("/api/sessions", closed, methods{http.MethodGet: s.list, http.MethodPost: s.create})
+	s.handle("/api/sessions/{id}", closed, methods{http.MethodGet: s.show})
+	s.handle("/api/sessions/{id}/prompts", closed, methods{http.MethodPost: s.prompt})
+	s.handle("/api/sessions/{id}/events", closed, methods{http.MethodGet: s.events})
+	s.handle("/api/sessions/{id}/ops", closed, methods{http.MethodGet: s.ops})
+	s.handle("/api/sessions/{id}/queue", closed, methods{http.MethodGet: s.queue})
+	s.handle("/api/sessions/{id}/queue/{prompt}", closed, methods{http.MethodDelete: s.cancel})
+	s.handle("/api/sessions/{id}/answers", closed, methods{http.MethodPost: s.answer})
+	s.handle("/api/sessions/{id}/interrupt", closed, methods{http.MethodPost: s.interrupt})
+	s.handle("/api/sessions/{id}/retry", closed, methods{http.MethodPost: s.retry})
+	s.handle("/api/sessions/{id}/continue", closed, methods{http.MethodPost: s.goOn})
+	s.handle("/api/sessions/{id}/hibernate", closed, methods{http.MethodPost: s.hibernate})
+	s.handle("/api/sessions/{id}/wake", closed, methods{http.MethodPost: s.wake})
+	s.handle("/api/sessions/{id}/terminate", closed, methods{http.MethodPost: s.terminate})
+
+	s.handle("/", open, nil)
+}

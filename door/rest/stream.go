@@ -1,0 +1,167 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+var errBeat = errors.New("time to say that the stream lives")
+
+// follow streams events until the client leaves, falls behind or the server
+// goes. Whoever is cut off comes back with the last id it saw.
+func (s *Server) follow(c *call, id dormouse.SessionID, v view) error {
+	ctx := c.r.Context() // without an end: a stream lasts as long as its client
+	f, err := s.Sessions.Follow(ctx, id, v.after)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s.followers.Add(1)
+	defer s.followers.Add(-1)
+
+	h := c.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no")
+	c.status = http.StatusOK
+	c.w.WriteHeader(http.StatusOK)
+	out := &stream{w: c.w, control: http.NewResponseController(c.w), within: s.WriteTimeout}
+	out.say(": following\n\n")
+	for out.err == nil {
+		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errBeat)
+		err := pump(beat, f, out, v)
+		stop()
+		switch {
+		case out.err != nil || ctx.Err() != nil:
+		case beat.Err() != nil:
+			out.say(": alive\n\n")
+		default:
+			return s.farewell(out, f.Cursor(), err)
+		}
+	}
+	s.Logger.DebugContext(ctx, "follower left", "request", c.id, "session", id, "cursor", f.Cursor(), "error", out.err)
+	return nil
+}
+
+// farewell says why a stream ends and where to take it up again.
+func (s *Server) farewell(out *stream, cursor uint64, err error) error {
+	event, failed := "error", err
+	switch {
+	case errors.Is(err, dormouse.ErrBehind):
+		event, failed = "behind", nil
+	case errors.Is(err, dormouse.ErrClosing):
+		event, failed = "closing", nil
+	}
+	end := struct {
+		Cursor  uint64 `json:"cursor"`
+		Message string `json:"message,omitempty"`
+	}{Cursor: cursor}
+	if failed != nil {
+		end.Message = door.ReplyTo(failed).Message
+	}
+	b, err := json.Marshal(end)
+	if err != nil {
+		return err
+	}
+	out.say("event: " + event + "\ndata: " + string(b) + "\n\n")
+	return failed
+}
+
+// pump moves what the follower is given to the client until something ends it.
+func pump(ctx context.Context, f *session.Follower, out *stream, v view) error {
+	for {
+		items, err := f.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if out.write(items, v); out.err != nil {
+			return out.err
+		}
+	}
+}
+
+// stream writes server-sent events: a batch at a time, so that a busy session
+// costs its followers few system calls. A client that does not read in time ends
+// its own stream and nobody else's.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	within  time.Duration
+	err     error // the first failure; nothing is written after it
+}
+
+// pieces is how much is gathered before it is written.
+const pieces = 32 << 10
+
+var buffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, pieces+pieces/4)
+	return &b
+}}
+
+func (s *stream) write(items []*session.Item, v view) {
+	buffer, _ := buffers.Get().(*[]byte)
+	b := (*buffer)[:0]
+	wrote := false
+	for _, i := range items {
+		if i.Delta != nil && !v.deltas || i.Delta == nil && !v.shows(i.Event.Type) {
+			continue
+		}
+		wrote = true
+		if i.Delta != nil {
+			b = append(b, "event: delta\ndata: "...)
+		} else {
+			b = append(b, "id: "...)
+			b = strconv.AppendUint(b, i.Event.Seq, 10)
+			b = append(b, "\nevent: "...)
+			b = append(b, i.Event.Type...)
+			b = append(b, "\ndata: "...)
+		}
+		if raw := i.JSON(); len(raw) <= pieces/4 {
+			b = append(b, raw...)
+		} else { // too large to be worth a copy
+			s.put(b)
+			s.put(raw)
+			b = b[:0]
+		}
+		if b = append(b, "\n\n"...); len(b) >= pieces {
+			s.put(b)
+			b = b[:0]
+		}
+		if s.err != nil {
+			break
+		}
+	}
+	s.put(b)
+	if wrote {
+		s.flush()
+	}
+	*buffer = b[:0]
+	buffers.Put(buffer)
+}
+
+func (s *stream) put(b []byte) {
+	if s.err != nil || len(b) == 0 {
+		return
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.within)) // a recorder has none, and needs none
+	_, s.err = s.w.Write(b)
+}
+
+func (s *stream) flush() {
+	if s.err == nil {
+		s.err = s.control.Flush()
+	}
+}
+
+func (s *stream) say(text string) {
+	s.put([]byte(text))
+	s.flush()
+}

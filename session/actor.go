@@ -32,6 +32,7 @@ type Actor struct {
 	cached   uint64 // the seq of the newest cached fold
 	config   *dormouse.AgentConfig
 	fresh    map[dormouse.EventID]dormouse.Event // bodies of prompts queued a moment ago
+	convos   map[dormouse.ThreadID]*convo
 	attempts map[dormouse.TurnID]*attempt
 	kills    map[dormouse.OpID]bool
 	box      box
@@ -55,6 +56,7 @@ func newActor(id dormouse.SessionID, deps *Config, feeds *feeds) *Actor {
 		id: id, deps: deps, feeds: feeds, slog: deps.Logger.With("session", id),
 		inbox: make(chan message), done: make(chan struct{}), quit: make(chan struct{}),
 		fresh:    make(map[dormouse.EventID]dormouse.Event),
+		convos:   make(map[dormouse.ThreadID]*convo),
 		attempts: make(map[dormouse.TurnID]*attempt),
 		kills:    make(map[dormouse.OpID]bool),
 	}
@@ -272,6 +274,7 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event) error {
 		a.cached = next.Seq
 	}
 	a.remember(events)
+	a.converse(events)
 	pointsAfter(events)
 	a.feeds.publish(a.id, events)
 	if a.deps.OnCommit != nil {

@@ -471,7 +471,7 @@ func TestTerminationSticks(t *testing.T) {
 
 func TestASandboxThatCannotStartIsShownAndRetryMendsIt(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
-		h.boxes.broken = errors.New("no room for a sandbox")
+		h.boxes.setBroken(errors.New("no room for a sandbox"))
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		if h.phase() != dormouse.PhaseError {
@@ -479,7 +479,7 @@ func TestASandboxThatCannotStartIsShownAndRetryMendsIt(t *testing.T) {
 		}
 		h.mustPrompt("p", script("effect a"))
 		settle(2 * time.Second)
-		h.boxes.broken = nil
+		h.boxes.setBroken(nil)
 		settle(time.Minute)
 		if h.phase() != dormouse.PhaseReady || h.boxes.effect("a") != 1 {
 			t.Errorf("phase %s, effects %d", h.phase(), h.boxes.effect("a"))

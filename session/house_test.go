@@ -270,6 +270,12 @@ func (b *boxes) cut() {
 	}
 }
 
+func (b *boxes) setBroken(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.broken = err
+}
+
 func (b *boxes) effect(name string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

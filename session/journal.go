@@ -97,26 +97,6 @@ func created(ctx context.Context, deps *Config, id dormouse.SessionID) (dormouse
 	return payload[dormouse.Created](events[0]), nil
 }
 
-// History implements agent.Journal.
-func (j *journal) History(ctx context.Context, after uint64) ([]dormouse.Event, error) {
-	var all []dormouse.Event
-	for {
-		events, err := read(ctx, j.a.deps, j.a.id, after, page)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range events {
-			after = e.Seq
-			if e.Thread == j.thread {
-				all = append(all, e)
-			}
-		}
-		if len(events) < page {
-			return all, nil
-		}
-	}
-}
-
 // Seen implements agent.Journal.
 func (j *journal) Seen(ctx context.Context, op dormouse.OpID) (string, error) {
 	return seenText(ctx, j.a.deps.Store, j.a.id, op)

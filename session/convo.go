@@ -1,0 +1,101 @@
+package session
+
+import (
+	"context"
+	"slices"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// maxConvo bounds the conversation an actor keeps at hand; a longer one is read
+// from the log whenever it is needed.
+const maxConvo = 16 << 20
+
+// convo is a thread's conversation, kept while the actor is loaded so that a
+// turn does not begin by reading all of history.
+type convo struct {
+	events []dormouse.Event
+	upto   uint64 // every event up to this seq has been looked at
+	size   int
+}
+
+// converses reports whether the agent loop reads events of this type.
+func converses(t dormouse.EventType) bool {
+	switch t { //nolint:exhaustive // the others say nothing to a model
+	case dormouse.UserMessage, dormouse.AgentMessage, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
+		dormouse.AgentToolResult, dormouse.UserCustomToolResult, dormouse.SpanModelRequestStart, dormouse.OpFinished:
+		return true
+	}
+	return false
+}
+
+func (c *convo) add(thread dormouse.ThreadID, events []dormouse.Event) {
+	for _, e := range events {
+		c.upto = e.Seq
+		if e.Thread == thread && converses(e.Type) {
+			c.events = append(c.events, e)
+			c.size += len(e.Payload)
+		}
+	}
+}
+
+// after returns the conversation beyond a seq.
+func (c *convo) after(seq uint64) []dormouse.Event {
+	i, _ := slices.BinarySearchFunc(c.events, seq+1, func(e dormouse.Event, s uint64) int {
+		if e.Seq < s {
+			return -1
+		}
+		return 1
+	})
+	return slices.Clip(c.events[i:])
+}
+
+// converse adds what was just committed to the conversations at hand.
+func (a *Actor) converse(events []dormouse.Event) {
+	for thread, c := range a.convos {
+		c.add(thread, events)
+		if c.size > maxConvo {
+			delete(a.convos, thread)
+		}
+	}
+}
+
+// History implements agent.Journal.
+func (j *journal) History(ctx context.Context, after uint64) ([]dormouse.Event, error) {
+	var events []dormouse.Event
+	var upto uint64
+	err := j.ask(ctx, func(context.Context, *Turn) error {
+		if c := j.a.convos[j.thread]; c != nil {
+			events, upto = c.after(after), c.upto
+		}
+		return nil
+	})
+	if err != nil || upto > 0 {
+		return events, err
+	}
+	c := &convo{upto: after}
+	for {
+		events, err := read(ctx, j.a.deps, j.a.id, c.upto, page)
+		if err != nil {
+			return nil, err
+		}
+		c.add(j.thread, events)
+		if len(events) < page {
+			break
+		}
+	}
+	if after > 0 || c.size > maxConvo {
+		return c.events, nil
+	}
+	return c.events, j.ask(ctx, func(ctx context.Context, _ *Turn) error {
+		rest, err := read(ctx, j.a.deps, j.a.id, c.upto, page) // what was committed meanwhile
+		if err != nil || len(rest) == page {
+			return err
+		}
+		kept := *c
+		kept.add(j.thread, rest)
+		kept.events = slices.Clip(kept.events)
+		j.a.convos[j.thread] = &kept
+		return nil
+	})
+}

@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,7 +19,7 @@ const aliveFile = "alive"
 
 // HoldAlive locks dir's sign of life until the returned file is closed or the
 // process ends, however it ends.
-func HoldAlive(dir string) (*os.File, error) {
+func HoldAlive(ctx context.Context, dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, aliveFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("hold the sign of life: %w", err)
@@ -28,7 +29,7 @@ func HoldAlive(dir string) (*os.File, error) {
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
+		pause(ctx, 10*time.Millisecond)
 	}
 	if err == nil {
 		err = f.Truncate(0)
@@ -40,6 +41,14 @@ func HoldAlive(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("hold the sign of life: %w", errors.Join(err, f.Close()))
 	}
 	return f, nil
+}
+
+// RemoveAlive removes the sign of life of a runner that is dead.
+func RemoveAlive(dir string) error {
+	if err := os.Remove(filepath.Join(dir, aliveFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the sign of life: %w", err)
+	}
+	return nil
 }
 
 // Alive returns the process that holds dir's sign of life, 0 if none does.

@@ -98,8 +98,8 @@ func (r *Runner) writeFile(id dormouse.OpID, w Write) error {
 	if err != nil {
 		return err
 	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real // a link stays a link, to a new file
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // a link stays a link, to a new file
 	}
 	mode, uid, gid := fs.FileMode(0o644), -1, -1
 	if at, err := os.Stat(path); err == nil {
@@ -112,7 +112,7 @@ func (r *Runner) writeFile(id dormouse.OpID, w Write) error {
 		}
 	}
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as mkdir makes them
 		return err
 	}
 	tmp := filepath.Join(dir, ".dormouse-"+string(id))

@@ -135,7 +135,7 @@ func AppendFrame(b []byte, f Frame) ([]byte, error) {
 	if size > MaxFrame {
 		return b[:start], fmt.Errorf("%s frame of %d bytes, at most %d are sent: %w", f.Kind, size, MaxFrame, dormouse.ErrTooLarge)
 	}
-	binary.BigEndian.PutUint32(b[start:], uint32(size))
+	binary.BigEndian.PutUint32(b[start:], uint32(size)) //nolint:gosec // at most MaxFrame
 	return b, nil
 }
 
@@ -147,7 +147,7 @@ func ReadFrame(r io.Reader, limit int) (Frame, error) {
 		return Frame{}, err
 	}
 	size := binary.BigEndian.Uint32(head[:])
-	if uint64(size) > uint64(limit) {
+	if int64(size) > int64(limit) {
 		return Frame{}, fmt.Errorf("frame of %d bytes, at most %d are read: %w", size, limit, dormouse.ErrTooLarge)
 	}
 	var buf bytes.Buffer

@@ -96,13 +96,18 @@ func (j *journal) lines(each func(line []byte, e entry)) error {
 	}
 	for {
 		line, rest, ok := bytes.Cut(b, []byte{'\n'})
-		var e entry
-		if !ok || json.Unmarshal(line, &e) != nil || e.Op.Validate() != nil {
+		e, sound := parse(line)
+		if !ok || !sound {
 			return nil
 		}
 		each(line, e)
 		b = rest
 	}
+}
+
+func parse(line []byte) (e entry, sound bool) {
+	err := json.Unmarshal(line, &e)
+	return e, err == nil && e.Op.Validate() == nil
 }
 
 // compact writes the journal anew without what is forgotten. It must be called

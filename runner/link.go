@@ -30,7 +30,7 @@ const (
 	farewell = 250 * time.Millisecond
 )
 
-// ErrClosed: the link was closed by its owner.
+// ErrClosed means that the link was closed by its owner.
 var ErrClosed = errors.New("link is closed")
 
 // LinkOptions says which runner a link is for.

@@ -180,11 +180,11 @@ func TestEveryRequestIsHeldAgainstTheFence(t *testing.T) {
 		fence *runner.Fence
 		want  runner.Refusal
 	}{
-		{"the same", ptr(fence(3, 7)), ""},
-		{"newer epoch", ptr(fence(3, 9)), ""},
-		{"epoch older than the newest met", ptr(fence(3, 8)), runner.RefusedStale},
-		{"older generation", ptr(fence(2, 9)), runner.RefusedForeign},
-		{"newer generation", ptr(fence(4, 9)), runner.RefusedForeign},
+		{"the same", new(fence(3, 7)), ""},
+		{"newer epoch", new(fence(3, 9)), ""},
+		{"epoch older than the newest met", new(fence(3, 8)), runner.RefusedStale},
+		{"older generation", new(fence(2, 9)), runner.RefusedForeign},
+		{"newer generation", new(fence(4, 9)), runner.RefusedForeign},
 		{"other session", &other, runner.RefusedForeign},
 		{"none", nil, runner.RefusedInvalid},
 	} {
@@ -202,8 +202,6 @@ func TestEveryRequestIsHeldAgainstTheFence(t *testing.T) {
 		})
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 func TestNewPairMakesTheRunnerForgetTheOldEpoch(t *testing.T) {
 	r, first := open(t)

@@ -41,11 +41,7 @@ type rig struct {
 // newRig makes the places of a runner without starting one.
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "runner")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := t.TempDir()
 	r := &rig{dir: dir, workspace: filepath.Join(dir, "workspace"), socket: filepath.Join(dir, "socket")}
 	r.dialled = r.socket
 	if err := os.Mkdir(r.workspace, 0o755); err != nil {

@@ -35,7 +35,7 @@ func (r *Runner) adoptOrphans(ctx context.Context) error {
 			}
 			pause(ctx, reapEvery)
 			if err := r.reap(); err != nil {
-				r.log.Warn("orphans not reaped", "error", err)
+				r.log.WarnContext(ctx, "orphans not reaped", "error", err)
 			}
 		}
 	})

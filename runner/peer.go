@@ -210,18 +210,14 @@ func (l *Link) handshake(c steady, r *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
-	switch f.Kind {
-	case KindBound:
-		l.log.Debug("runner connected", slog.Int("ops", len(hello.Ops)))
-		return nil
-	case KindRefused:
-		if err := f.err(); errors.Is(err, ErrStale) {
-			l.End(ErrStale)
-		}
-		return fmt.Errorf("bind refused: %.40q: %w", f.Refusal, dormouse.ErrInvalid)
-	default:
-		return fmt.Errorf("expected an answer to bind: %w", dormouse.ErrInvalid)
+	if f.Kind == KindRefused && f.Refusal == RefusedStale {
+		l.End(ErrStale)
 	}
+	if f.Kind != KindBound {
+		return fmt.Errorf("bind answered by %.40q %.40q: %w", f.Kind, f.Refusal, dormouse.ErrInvalid)
+	}
+	l.log.Debug("runner connected", slog.Int("ops", len(hello.Ops)))
+	return nil
 }
 
 // hold makes the end of the link end the handshake on c too.

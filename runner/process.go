@@ -43,7 +43,7 @@ func (r *Runner) spawn(o *op, out io.Writer) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(r.shell, "-c", o.call.Exec.Command)
+	cmd := exec.Command(r.shell, "-c", o.call.Exec.Command) //nolint:gosec,noctx // running what it is told is its trade; supervise ends it
 	cmd.Dir = r.opts.Workspace
 	cmd.Env = append(slices.Clip(r.opts.Env), opVariable+"="+string(o.call.Op))
 	cmd.Stdout, cmd.Stderr = pw, pw
@@ -156,7 +156,7 @@ func (r *Runner) supervise(ctx context.Context, o *op, p *process) (timedOut, ki
 		return v == id
 	}, r.opts.Grace)
 	if err != nil {
-		r.log.Error("op not ended", "op", id, "error", err)
+		r.log.ErrorContext(ctx, "op not ended", "op", id, "error", err)
 	}
 	<-p.exited
 	return timedOut, killed
@@ -225,7 +225,7 @@ type logFile struct {
 }
 
 func newLogFile(name string) (*logFile, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // commands may run as somebody else and read it
 	if err != nil {
 		return nil, fmt.Errorf("open the task's log: %w", err)
 	}

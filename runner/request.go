@@ -13,25 +13,30 @@ import (
 )
 
 func (r *Runner) answer(ctx context.Context, k *conn, f Frame) Frame {
+	var a Frame
 	var err error
-	switch f.Kind {
+	switch f.Kind { //nolint:exhaustive // the rest are no requests
 	case KindStart:
 		err = r.start(ctx, k, f)
+	case KindAsk:
+		a.Report, err = r.ask(k, f)
 	case KindKill:
 		err = r.kill(k, f)
 	case KindForget:
 		err = r.forget(k, f)
-	default:
-		var o *op
-		if o, err = r.find(k, f); err == nil {
-			return Frame{Report: r.report(f.Op, o)}
-		}
 	}
 	if err != nil {
-		why, detail := refuse(err)
-		return Frame{Refusal: why, Detail: detail}
+		a.Refusal, a.Detail = refuse(err)
 	}
-	return Frame{}
+	return a
+}
+
+func (r *Runner) ask(k *conn, f Frame) (*Report, error) {
+	o, err := r.find(k, f)
+	if err != nil {
+		return nil, err
+	}
+	return r.report(f.Op, o), nil
 }
 
 // find returns the op a request is about, nil if it was never seen.
@@ -72,7 +77,7 @@ func (r *Runner) perform(ctx context.Context, o *op) {
 		return
 	}
 	if err := r.journal.accept(o.call); err != nil {
-		r.log.Error("op not recorded", "op", o.call.Op, "error", err)
+		r.log.ErrorContext(ctx, "op not recorded", "op", o.call.Op, "error", err)
 		o.settle(Result{Exit: -1, Error: "not started: " + err.Error()})
 		return
 	}
@@ -80,7 +85,7 @@ func (r *Runner) perform(ctx context.Context, o *op) {
 	res := r.carryOut(ctx, o)
 	spilled, err := r.journal.finish(o.call.Op, res)
 	if err != nil {
-		r.log.Error("op result only in memory", "op", o.call.Op, "error", err)
+		r.log.ErrorContext(ctx, "op result only in memory", "op", o.call.Op, "error", err)
 	}
 	if spilled {
 		res.Output, o.spilled = nil, true
@@ -91,16 +96,14 @@ func (r *Runner) perform(ctx context.Context, o *op) {
 }
 
 func (r *Runner) carryOut(ctx context.Context, o *op) Result {
-	switch o.call.Kind {
-	case dormouse.OpTask:
+	if o.call.Kind == dormouse.OpTask {
 		return r.task(ctx, o)
-	case dormouse.OpWrite:
-		defer close(o.over)
-		return r.write(o.call.Op, *o.call.Write)
-	default:
-		defer close(o.over)
-		return r.exec(ctx, o)
 	}
+	defer close(o.over)
+	if o.call.Kind == dormouse.OpWrite {
+		return r.write(o.call.Op, *o.call.Write)
+	}
+	return r.exec(ctx, o)
 }
 
 // report says what is known of o.

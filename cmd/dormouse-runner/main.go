@@ -46,7 +46,7 @@ func run() error {
 	if o.Dir == "" {
 		return errors.New("-dir is needed")
 	}
-	alive, err := runner.HoldAlive(o.Dir)
+	alive, err := runner.HoldAlive(ctx, o.Dir)
 	if err != nil {
 		return err
 	}

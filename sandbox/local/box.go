@@ -1,0 +1,126 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// box is a living sandbox as this server reaches it.
+type box struct {
+	*runner.Link
+	driver  *Driver
+	place   place
+	runner  *watched
+	gone    chan struct{}
+	stop    context.CancelFunc
+	watcher sync.WaitGroup
+}
+
+var _ sandbox.Sandbox = (*box)(nil)
+
+// open links to the runner behind w and returns once it answers. It takes over
+// w, and must be called with the place locked.
+func (d *Driver) open(ctx context.Context, p place, f runner.Fence, w *watched) (*box, error) {
+	secret, err := p.readSecret()
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	log := d.log.With("session", p.session, "generation", p.generation)
+	link, err := runner.Listen(runner.LinkOptions{Path: p.socket(), Secret: secret, Fence: f, Logger: log})
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	// The watch is over what lives on after this request.
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	b := &box{Link: link, driver: d, place: p, runner: w, gone: make(chan struct{}), stop: stop}
+	if err := b.answers(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	b.watcher.Go(func() { b.watch(watching) })
+	return b, nil
+}
+
+// answers waits for the runner's first answer, or for its end.
+func (b *box) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerWithin, runner.ErrUnreachable)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if b.runner.wait(ctx) == nil {
+			b.End(errors.New("the runner ended"))
+		}
+	}()
+	err := b.Ready(ctx)
+	cancel()
+	<-ended
+	return err
+}
+
+// Handle names the sandbox to any later server.
+func (b *box) Handle() sandbox.Handle {
+	h, err := json.Marshal(handle{Session: b.place.session, Generation: b.place.generation})
+	if err != nil {
+		panic(fmt.Sprintf("handle of %s: %v", b.place, err)) // two plain fields
+	}
+	return h
+}
+
+// Gone is closed once nothing of the sandbox is left.
+func (b *box) Gone() <-chan struct{} { return b.gone }
+
+// Close lets go of the sandbox, which lives on.
+func (b *box) Close() error {
+	b.stop()
+	err := b.Link.Close()
+	b.watcher.Wait()
+	b.runner.close()
+	return err
+}
+
+// watch clears up once the runner has ended and then says so.
+func (b *box) watch(ctx context.Context) {
+	if b.runner.wait(ctx) != nil {
+		return
+	}
+	for {
+		err := b.clear(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		b.driver.log.ErrorContext(ctx, "dead sandbox not cleared", "session", b.place.session, "generation", b.place.generation, "error", err)
+		if sleep(ctx, time.Second) != nil {
+			return
+		}
+	}
+	close(b.gone)
+	b.End(sandbox.ErrGone)
+}
+
+// clear ends what a dead runner left. If another one lives in its place, whoever
+// started that has done so already.
+func (b *box) clear(ctx context.Context) error {
+	unlock, err := b.place.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if pid, err := runner.Alive(b.place.dir); err != nil || pid != 0 {
+		return err
+	}
+	return b.driver.end(ctx, b.place)
+}

@@ -1,0 +1,274 @@
+//go:build linux
+
+package local
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/proctree"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+const (
+	// answerWithin bounds how long a runner that lives may take to answer.
+	answerWithin = 15 * time.Second
+	// obeyWithin is how long a runner may take to end its processes when told to.
+	obeyWithin = 5 * time.Second
+	// undoWithin bounds the clearing away of what could not be finished.
+	undoWithin = 10 * time.Second
+
+	usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+	// mark is the variable that every process of a sandbox carries.
+	mark = "DORMOUSE_SANDBOX"
+)
+
+// Driver makes sandboxes out of ordinary processes.
+type Driver struct {
+	opts    Options
+	log     *slog.Logger
+	crashed atomic.Bool // a crash point was handed to a runner
+}
+
+var (
+	_ sandbox.Driver = (*Driver)(nil)
+	_ sandbox.Keeper = (*Driver)(nil)
+)
+
+// New returns a driver that keeps everything under o.Dir.
+func New(o Options) (*Driver, error) {
+	if o.Dir == "" || o.Instance == "" || strings.ContainsAny(o.Instance, "/\x00") {
+		return nil, fmt.Errorf("local sandboxes need a directory and the name of an instance: %w", dormouse.ErrInvalid)
+	}
+	for _, path := range []*string{&o.Dir, &o.Runner} {
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return nil, fmt.Errorf("open local sandboxes: %w", err)
+		}
+		*path = abs
+	}
+	if at, err := os.Stat(o.Runner); err != nil || !at.Mode().IsRegular() || at.Mode()&0o111 == 0 {
+		return nil, fmt.Errorf("open local sandboxes: %s is no runner: %w", o.Runner, errors.Join(dormouse.ErrInvalid, err))
+	}
+	for _, dir := range []string{workspaces, homes, sandboxes} {
+		if err := os.MkdirAll(filepath.Join(o.Dir, dir), 0o700); err != nil {
+			return nil, fmt.Errorf("open local sandboxes: %w", err)
+		}
+	}
+	o.SearchPath = cmp.Or(o.SearchPath, usualPath)
+	d := &Driver{opts: o, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
+	d.log.Warn("local sandboxes isolate nothing: agents act with the rights of this server")
+	return d, nil
+}
+
+// KeepsWorkspace reports that files outlive every sandbox.
+func (d *Driver) KeepsWorkspace() bool { return true }
+
+// Workspace returns the directory of a session's files.
+func (d *Driver) Workspace(id dormouse.SessionID) string {
+	return filepath.Join(d.opts.Dir, workspaces, string(id))
+}
+
+// Create starts the runner of a session's generation, after ending whatever an
+// earlier one left.
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	if spec.Snapshot != "" {
+		return nil, fmt.Errorf("local sandboxes restore no snapshot: %w", dormouse.ErrInvalid)
+	}
+	p, err := d.placeOf(spec.Fence.Session, spec.Fence.Generation)
+	if err != nil {
+		return nil, err
+	}
+	b, err := d.create(ctx, p, spec.Fence)
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", p, err)
+	}
+	return b, nil
+}
+
+func (d *Driver) create(ctx context.Context, p place, f runner.Fence) (_ *box, err error) {
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	known, err := runner.KnownFence(p.dir)
+	if err != nil {
+		return nil, err
+	}
+	if known.Session == f.Session && known.Generation == f.Generation && known.Epoch > f.Epoch {
+		return nil, runner.ErrStale
+	}
+	if err := d.end(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := p.prepare(); err != nil {
+		return nil, err
+	}
+	pid, err := d.launch(p)
+	if err != nil {
+		return nil, err
+	}
+	w, err := watch(pid)
+	if err == nil {
+		var b *box
+		if b, err = d.open(ctx, p, f, w); err == nil {
+			return b, nil
+		}
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
+	defer cancel()
+	return nil, errors.Join(err, p.complaint(), d.end(undo, p))
+}
+
+// Attach reaches the sandbox that h names.
+func (d *Driver) Attach(ctx context.Context, h sandbox.Handle, f runner.Fence) (sandbox.Sandbox, error) {
+	p, err := d.find(h)
+	if err != nil {
+		return nil, err
+	}
+	if p.session != f.Session || p.generation != f.Generation {
+		return nil, fmt.Errorf("attach to %s: %w", p, runner.ErrForeign)
+	}
+	b, err := d.attach(ctx, p, f)
+	if err != nil {
+		return nil, fmt.Errorf("attach to %s: %w", p, err)
+	}
+	return b, nil
+}
+
+func (d *Driver) attach(ctx context.Context, p place, f runner.Fence) (*box, error) {
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	w, err := p.watchRunner()
+	if err != nil {
+		return nil, err
+	}
+	if w != nil {
+		b, err := d.open(ctx, p, f, w)
+		if err == nil {
+			return b, nil
+		}
+		if pid, dead := runner.Alive(p.dir); dead != nil || pid != 0 {
+			return nil, errors.Join(err, dead)
+		}
+	}
+	if err := d.end(ctx, p); err != nil {
+		return nil, err
+	}
+	return nil, sandbox.ErrGone
+}
+
+// Stop ends a sandbox. Its workspace stays; the runner's own state is removed.
+func (d *Driver) Stop(ctx context.Context, h sandbox.Handle) error {
+	p, err := d.find(h)
+	if err != nil {
+		return err
+	}
+	return d.stop(ctx, p)
+}
+
+func (d *Driver) stop(ctx context.Context, p place) error {
+	unlock, err := p.lock(ctx)
+	if err == nil {
+		defer unlock()
+		err = d.end(ctx, p)
+	}
+	if err == nil {
+		err = os.RemoveAll(p.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("stop %s: %w", p, err)
+	}
+	return nil
+}
+
+// Sweep stops the sandboxes of this instance that keep does not vouch for,
+// whoever started them.
+func (d *Driver) Sweep(ctx context.Context, keep func(dormouse.SessionID, uint64) bool) error {
+	found, err := d.leftovers()
+	if err != nil {
+		return fmt.Errorf("sweep sandboxes: %w", err)
+	}
+	var errs []error
+	for _, p := range found {
+		if keep(p.session, p.generation) {
+			continue
+		}
+		if err := d.stop(ctx, p); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		d.log.InfoContext(ctx, "stray sandbox stopped", "session", p.session, "generation", p.generation)
+	}
+	return errors.Join(errs...)
+}
+
+// leftovers finds every sandbox that has a directory or a process.
+func (d *Driver) leftovers() (map[string]place, error) {
+	found := make(map[string]place)
+	note := func(session, generation string) {
+		n, err := strconv.ParseUint(generation, 10, 64)
+		if err != nil {
+			return
+		}
+		if p, err := d.placeOf(dormouse.SessionID(session), n); err == nil {
+			found[p.mark] = p
+		}
+	}
+	dirs, err := fs.Glob(os.DirFS(filepath.Join(d.opts.Dir, sandboxes)), "*/*")
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs {
+		session, generation, _ := strings.Cut(dir, "/")
+		note(session, generation)
+	}
+	all, err := proctree.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		v, _ := p.Variable(mark)
+		if rest, ok := strings.CutPrefix(v, d.opts.Instance+"/"); ok {
+			session, generation, _ := strings.Cut(rest, "/")
+			note(session, generation)
+		}
+	}
+	return found, nil
+}
+
+// handle is what finds a sandbox again.
+type handle struct {
+	Session    dormouse.SessionID `json:"session"`
+	Generation uint64             `json:"generation"`
+}
+
+func (d *Driver) find(h sandbox.Handle) (place, error) {
+	var v handle
+	if err := json.Unmarshal(h, &v); err != nil {
+		return place{}, fmt.Errorf("read a sandbox's handle: %w", errors.Join(dormouse.ErrInvalid, err))
+	}
+	return d.placeOf(v.Session, v.Generation)
+}
+
+// newSecret draws what a runner proves itself with.
+func newSecret() string { return rand.Text() }

@@ -1,0 +1,159 @@
+//go:build linux
+
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+)
+
+// What lies under a driver's directory.
+const (
+	workspaces = "workspaces"
+	homes      = "homes"
+	sandboxes  = "sandboxes"
+)
+
+// place is where one sandbox keeps its state, whether it lives or not.
+type place struct {
+	session    dormouse.SessionID
+	generation uint64
+	mark       string // what its processes carry
+	dir        string // its runner's state
+	workspace  string
+	home       string
+}
+
+func (d *Driver) placeOf(id dormouse.SessionID, generation uint64) (place, error) {
+	if err := (runner.Fence{Session: id, Generation: generation}).Validate(); err != nil {
+		return place{}, err
+	}
+	n := strconv.FormatUint(generation, 10)
+	return place{
+		session:    id,
+		generation: generation,
+		mark:       d.opts.Instance + "/" + string(id) + "/" + n,
+		dir:        filepath.Join(d.opts.Dir, sandboxes, string(id), n),
+		workspace:  filepath.Join(d.opts.Dir, workspaces, string(id)),
+		home:       filepath.Join(d.opts.Dir, homes, string(id)),
+	}, nil
+}
+
+func (p place) String() string { return fmt.Sprintf("sandbox %d of %s", p.generation, p.session) }
+
+func (p place) socket() string { return filepath.Join(p.dir, "socket") }
+func (p place) secret() string { return filepath.Join(p.dir, "secret") }
+func (p place) log() string    { return filepath.Join(p.dir, "log") }
+
+// lock keeps everyone else from creating, attaching to or ending a sandbox of
+// this session.
+func (p place) lock(ctx context.Context) (unlock func(), err error) {
+	parent := filepath.Dir(p.dir)
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	f, err := os.Open(parent)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = sleep(ctx, pause)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lock: %w", errors.Join(err, f.Close()))
+		}
+	}
+}
+
+// prepare makes the place ready for a runner: its files stay, its secret is new.
+func (p place) prepare() error {
+	for _, dir := range []string{p.dir, p.workspace, p.home} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+	}
+	// A runner that begins now must not be taken for the one before it.
+	if err := runner.RemoveAlive(p.dir); err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	if err := os.WriteFile(p.secret(), []byte(newSecret()), 0o600); err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	return nil
+}
+
+// complaint is the end of the runner's log, if it has one.
+func (p place) complaint() error {
+	b, err := os.ReadFile(p.log())
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("its log ends: %s", bytes.TrimSpace(b[max(0, len(b)-500):]))
+}
+
+// watchRunner watches the runner that lives here, if one does.
+func (p place) watchRunner() (*watched, error) {
+	for {
+		pid, err := runner.Alive(p.dir)
+		if err != nil || pid == 0 {
+			return nil, err
+		}
+		w, err := watch(pid)
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		// It signs and holds the same file after we got hold of its pid, so the
+		// pid was and is its own.
+		again, err := runner.Alive(p.dir)
+		if err == nil && again == pid {
+			return w, nil
+		}
+		w.close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// readSecret returns what the runner that lives here proves itself with.
+func (p place) readSecret() (string, error) {
+	b, err := os.ReadFile(p.secret())
+	if err != nil {
+		return "", fmt.Errorf("read the runner's secret: %w", err)
+	}
+	return string(b), nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

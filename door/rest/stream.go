@@ -35,13 +35,14 @@ func (s *Server) follow(c *call, id dormouse.SessionID, v view) error {
 	c.w.WriteHeader(http.StatusOK)
 	out := &stream{w: c.w, control: http.NewResponseController(c.w), within: s.WriteTimeout}
 	out.say(": following\n\n")
-	for out.err == nil {
+	for out.err == nil && ctx.Err() == nil {
 		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errBeat)
 		err := pump(beat, f, out, v)
+		silent := beat.Err() != nil
 		stop()
 		switch {
 		case out.err != nil || ctx.Err() != nil:
-		case beat.Err() != nil:
+		case silent:
 			out.say(": alive\n\n")
 		default:
 			return s.farewell(out, f.Cursor(), err)

@@ -194,13 +194,9 @@ func object(raw json.RawMessage) json.RawMessage {
 // event makes the n-th event an op brings. Its id follows from the op, so that
 // the same reply recorded twice would have the same names.
 func event(op dormouse.Op, n int, typ dormouse.EventType, p any) dormouse.Event {
-	raw, err := json.Marshal(p)
-	if err != nil {
-		panic("agent: payload of an event cannot be encoded: " + err.Error())
-	}
 	return dormouse.Event{
 		ID:   dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID), "brought", strconv.Itoa(n))),
-		Type: typ, Payload: raw,
+		Type: typ, Payload: dormouse.Encode(p),
 	}
 }
 
@@ -224,13 +220,7 @@ func keyed(m model.Model) bool {
 	return ok && k.Keyed()
 }
 
-func digest(v any) dormouse.Digest {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic("agent: arguments of an op cannot be encoded: " + err.Error())
-	}
-	return dormouse.DigestOf(raw)
-}
+func digest(v any) dormouse.Digest { return dormouse.DigestOf(dormouse.Encode(v)) }
 
 // chunks records the fragments of a running call as fast as the journal takes
 // them, several in one when it is slower than the model.

@@ -29,8 +29,8 @@ func (d *draft) tell(t dormouse.EventType, thread dormouse.ThreadID, p any) {
 // id that follows from its place in the log.
 func (d *draft) addNamed(id dormouse.EventID, t dormouse.EventType, thread dormouse.ThreadID, by dormouse.Actor, p any) {
 	raw, ok := p.(json.RawMessage)
-	if !ok {
-		raw = encode(p)
+	if !ok && p != nil {
+		raw = dormouse.Encode(p)
 	}
 	seq := d.Seq + 1
 	if id == "" {
@@ -39,19 +39,6 @@ func (d *draft) addNamed(id dormouse.EventID, t dormouse.EventType, thread dormo
 	e := dormouse.Event{Seq: seq, ID: id, Type: t, Thread: thread, Actor: by, Time: d.c.Now, Payload: raw}
 	d.events = append(d.events, e)
 	d.State = Apply(d.State, e)
-}
-
-// encode spells a payload. Every payload is a struct of plain fields, so that
-// failing to is a bug.
-func encode(p any) json.RawMessage {
-	if p == nil {
-		return nil
-	}
-	raw, err := json.Marshal(p)
-	if err != nil {
-		panic("session: payload of an event cannot be encoded: " + err.Error())
-	}
-	return raw
 }
 
 func eventID(s dormouse.SessionID, seq uint64) dormouse.EventID {

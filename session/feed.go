@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 
 	"github.com/dormouse-run/dormouse"
@@ -31,10 +30,10 @@ type Delta struct {
 func (i *Item) JSON() []byte {
 	i.once.Do(func() {
 		if i.Delta != nil {
-			i.raw = encode(i.Delta)
+			i.raw = dormouse.Encode(i.Delta)
 			return
 		}
-		i.raw = encode(i.Event)
+		i.raw = dormouse.Encode(i.Event)
 	})
 	return i.raw
 }
@@ -254,8 +253,3 @@ func asItems(events []dormouse.Event) []*Item {
 	}
 	return items
 }
-
-var _ json.Marshaler = (*Item)(nil)
-
-// MarshalJSON implements json.Marshaler.
-func (i *Item) MarshalJSON() ([]byte, error) { return i.JSON(), nil }

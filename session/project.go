@@ -108,11 +108,7 @@ const stateVersion = 1
 
 // cacheState encodes a fold for the store.
 func cacheState(s State) *store.State {
-	raw, err := json.Marshal(s)
-	if err != nil {
-		panic("session: state cannot be encoded: " + err.Error())
-	}
-	return &store.State{Seq: s.Seq, Version: stateVersion, Data: raw}
+	return &store.State{Seq: s.Seq, Version: stateVersion, Data: dormouse.Encode(s)}
 }
 
 // openState decodes a cached fold; one of another version is no fold at all.

@@ -32,6 +32,7 @@ type transcript struct {
 	results  map[string]model.Part     // by tool use
 	cut      map[dormouse.EventID]bool // messages that were cut short
 	pending  []string                  // tool uses of the last assistant message
+	cutShort bool                      // the last assistant message was cut short
 	used     map[string]bool           // tool uses seen so far
 }
 
@@ -44,9 +45,7 @@ func (b *transcript) add(e dormouse.Event) {
 		b.append(model.RoleUser, parts(e)...)
 	case dormouse.AgentMessage:
 		b.append(model.RoleAssistant, parts(e)...)
-		if b.cut[e.ID] {
-			b.append(model.RoleUser, model.Part{Type: model.PartText, Text: cutNotice})
-		}
+		b.cutShort = b.cutShort || b.cut[e.ID]
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		var p dormouse.ToolUse
 		if json.Unmarshal(e.Payload, &p) != nil || b.used[string(e.ID)] {
@@ -58,7 +57,8 @@ func (b *transcript) add(e dormouse.Event) {
 	}
 }
 
-// settle answers the tool calls of the last assistant message.
+// settle answers the last assistant message: its tool calls with their results,
+// and a reply that was cut short with a notice.
 func (b *transcript) settle() {
 	for _, use := range b.pending {
 		r, ok := b.results[use]
@@ -70,7 +70,10 @@ func (b *transcript) settle() {
 		}
 		b.append(model.RoleUser, r)
 	}
-	b.pending = nil
+	if n := len(b.messages); b.cutShort && n > 0 && b.messages[n-1].Role == model.RoleAssistant {
+		b.append(model.RoleUser, model.Part{Type: model.PartText, Text: cutNotice})
+	}
+	b.pending, b.cutShort = nil, false
 }
 
 func (b *transcript) append(role string, ps ...model.Part) {

@@ -135,13 +135,17 @@ func (s *Store) Delete(ctx context.Context, d dormouse.Digest) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("delete %s: %w", d, err)
 	}
-	if d.Validate() != nil {
-		return nil // nothing can be there
-	}
-	if err := os.Remove(s.path(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.remove(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("delete %s: %w", d, err)
 	}
 	return nil
+}
+
+func (s *Store) remove(d dormouse.Digest) error {
+	if err := d.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	}
+	return os.Remove(s.path(d))
 }
 
 // full says in our words that the disk is.

@@ -54,6 +54,50 @@ func BenchmarkAppend(b *testing.B) {
 	})
 }
 
+// BenchmarkList turns to a page in the middle of ten thousand sessions.
+func BenchmarkList(b *testing.B) {
+	const count = 10_000
+	s := open(b, b.TempDir())
+	defer shut(b, s)
+	var running sync.WaitGroup
+	for worker := range sessions {
+		running.Go(func() {
+			for n := worker; n < count; n += sessions {
+				create(b, s, sessionID(n), func(batch *store.Batch) {
+					i := &batch.Rows.Index
+					i.Created = start.Add(time.Duration(n/10) * time.Second)
+					i.Owner = dormouse.User(fmt.Sprint(n % 10))
+					if n%1000 == 0 {
+						i.Phase, i.Due = dormouse.PhaseError, i.Created
+					}
+				})
+			}
+		})
+	}
+	running.Wait()
+	for name, q := range map[string]store.Query{
+		"tenant":     {},
+		"owner":      {Owner: dormouse.User("7")},
+		"rare phase": {Phase: dormouse.PhaseError},
+	} {
+		q.Tenant, q.After, q.Limit = "acme", sessionID(count/2), 50
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := s.Sessions(b.Context(), q); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("due", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := s.Due(b.Context(), start.Add(time.Hour), 50); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
 // drive calls write from all sessions at once, b.N times in all.
 func drive(b *testing.B, write func(session, n int) error) {
 	b.Helper()

@@ -39,7 +39,9 @@ func dial(path string) (*conn, error) {
 		"busy_timeout(5000)",
 		"journal_mode(WAL)",
 		"synchronous("+synchronous+")",
-		"cache_size(-16384)",
+		// Room for what 64 sessions touch. SQLite looks through all of the cache
+		// at every commit, so more is slower.
+		"cache_size(-6000)",
 		"temp_store(MEMORY)",
 		// A longer log costs a longer pause when it is moved, a shorter one
 		// moves the same pages again and again.

@@ -21,11 +21,10 @@ func lock(dir string) (*os.File, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		defer f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%s is held by %s: %w", dir, holder(f), ErrLocked)
+			err = fmt.Errorf("%s is held by %s: %w", dir, holder(f), ErrLocked)
 		}
-		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		return nil, errors.Join(err, f.Close())
 	}
 	// The pid is for people; the lock is the kernel's.
 	if err := errors.Join(f.Truncate(0), writePID(f)); err != nil {

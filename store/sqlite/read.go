@@ -193,7 +193,7 @@ func list[T any](ctx context.Context, s *Store, read func(*sql.Rows) (T, error),
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		t, err := read(rows)
 		if err != nil {

@@ -256,26 +256,33 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		`SELECT * FROM sessions WHERE tenant = 'a' AND parent = 'p' AND parent <> '' ORDER BY created DESC, id DESC LIMIT 5`:            "sessions_by_parent",
 		`SELECT id FROM sessions WHERE (created, id) > (5, 'x') ORDER BY created, id LIMIT 5`:                                           "sessions_by_age",
 	} {
-		rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var plan []string
-		for rows.Next() {
-			var id, parent, unused int
-			var detail string
-			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
-				t.Fatal(err)
-			}
-			plan = append(plan, detail)
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			t.Fatal(err)
-		}
+		plan := explain(t, db, text)
 		if len(plan) != 1 || !strings.Contains(plan[0], index) {
 			t.Errorf("%s\nplan = %q, want %s alone", text, plan, index)
 		}
 	}
+}
+
+// explain says how SQLite would answer.
+func explain(t *testing.T, db *sql.DB, text string) (plan []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		plan = append(plan, detail)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan
 }
 
 func TestCloseWaitsForWhatWasHandedIn(t *testing.T) {

@@ -18,7 +18,7 @@ func (s *Store) Create(ctx context.Context, b store.Batch) error {
 	return s.log(ctx, "create", b, b.ValidateFirst(), func(ctx context.Context, c *conn, ops []string) error {
 		i := b.Rows.Index
 		n, err := c.exec(ctx, createSession, string(i.Session), i.Tenant, string(i.Owner), string(i.Parent), i.Title,
-			string(i.Phase), string(i.Status), micros(i.Created), micros(i.Updated), int64(i.Seq), maybe(i.Due))
+			string(i.Phase), string(i.Status), micros(i.Created), micros(i.Updated), signed(i.Seq), maybe(i.Due))
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	if err != nil {
 		return 0, fmt.Errorf("claim %s: %w", id, err)
 	}
-	return uint64(epoch), nil
+	return unsigned(epoch), nil
 }
 
 // Rebuild replaces every derived row of a session.
@@ -204,14 +204,14 @@ func (c *conn) pass(ctx context.Context, r *row, b store.Batch) error {
 // update changes the index row with one of the three fenced statements.
 func (c *conn) update(ctx context.Context, s statement, r *row, b store.Batch) error {
 	i := b.Rows.Index
-	args := append(make([]driver.Value, 0, 13), int64(i.Seq), micros(i.Updated))
+	args := append(make([]driver.Value, 0, 13), signed(i.Seq), micros(i.Updated))
 	if s != touchSession {
 		args = append(args, i.Title, string(i.Phase), string(i.Status), maybe(i.Due))
 	}
 	if s == rewriteSession {
 		args = append(args, i.Tenant, string(i.Owner), string(i.Parent), micros(i.Created))
 	}
-	n, err := c.exec(ctx, s, append(args, r.key, int64(b.Epoch), int64(b.After))...)
+	n, err := c.exec(ctx, s, append(args, r.key, signed(b.Epoch), signed(b.After))...)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (c *conn) fence(ctx context.Context, r *row) (epoch store.Epoch, last uint6
 	}
 	e, err1 := integer(v[0])
 	l, err2 := integer(v[1])
-	return uint64(e), uint64(l), errors.Join(err1, err2)
+	return unsigned(e), unsigned(l), errors.Join(err1, err2)
 }
 
 // add writes all of a batch that has passed the fence but its index row.
@@ -261,7 +261,7 @@ func (c *conn) add(ctx context.Context, r *row, b store.Batch, ops []string) err
 		if e.Payload != nil {
 			payload = string(e.Payload)
 		}
-		if _, err := c.exec(ctx, addEvent, r.key, int64(e.Seq), string(e.ID), string(e.Type), string(e.Thread),
+		if _, err := c.exec(ctx, addEvent, r.key, signed(e.Seq), string(e.ID), string(e.Type), string(e.Thread),
 			string(e.Actor), micros(e.Time), payload, string(e.Blob)); err != nil {
 			return err
 		}
@@ -277,7 +277,7 @@ func (c *conn) add(ctx context.Context, r *row, b store.Batch, ops []string) err
 		}
 	}
 	if b.State != nil {
-		if _, err := c.exec(ctx, putState, r.key, int64(b.State.Seq), int64(b.State.Version), b.State.Data); err != nil {
+		if _, err := c.exec(ctx, putState, r.key, signed(b.State.Seq), int64(b.State.Version), b.State.Data); err != nil {
 			return err
 		}
 	}
@@ -288,7 +288,7 @@ func (c *conn) add(ctx context.Context, r *row, b store.Batch, ops []string) err
 func (c *conn) addRows(ctx context.Context, r *row, rows store.Rows, ops []string) error {
 	for _, p := range rows.Prompts {
 		if _, err := c.exec(ctx, putPrompt, r.key, string(p.ID), string(p.Thread), string(p.Status), string(p.Body),
-			string(p.Turn), int64(p.Seq), micros(p.Queued)); err != nil {
+			string(p.Turn), signed(p.Seq), micros(p.Queued)); err != nil {
 			return err
 		}
 	}
@@ -327,6 +327,15 @@ func same(a, b store.Index) bool {
 	}
 	a.Created, a.Updated, a.Due = b.Created, b.Updated, b.Due
 	return a == b
+}
+
+// signed is how a number of ours is stored; SQLite has no other integers.
+func signed(n uint64) int64 {
+	return int64(n) //nolint:gosec // what would wrap round is refused by the schema
+}
+
+func unsigned(n int64) uint64 {
+	return uint64(n) //nolint:gosec // the schema keeps no negative number
 }
 
 // integer takes an integer out of an answer.

@@ -4,7 +4,7 @@
 CREATE TABLE sessions (
     key      INTEGER PRIMARY KEY,
     id       TEXT    NOT NULL UNIQUE,
-    epoch    INTEGER NOT NULL,
+    epoch    INTEGER NOT NULL CHECK (epoch >= 0),
     last_seq INTEGER NOT NULL CHECK (last_seq > 0),
     tenant   TEXT    NOT NULL,
     owner    TEXT    NOT NULL,

@@ -321,7 +321,11 @@ func (a *Actor) leave(ctx context.Context, cause error) {
 	for waiting := true; waiting; {
 		select {
 		case m := <-a.inbox:
-			m.reply <- errDropped
+			if m.act == nil {
+				m.reply <- errDropped
+				continue
+			}
+			m.reply <- m.act(ctx) // what was begun reports how it ended
 		case <-finished:
 			waiting = false
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -106,6 +107,15 @@ func (a *Actor) work(ctx context.Context, limit time.Duration, f func(context.Co
 	})
 }
 
+// pause leaves the sandbox alone for a while: what failed at once must not spin.
+func (a *Actor) pause(ctx context.Context) {
+	a.box.busy = true
+	a.later(ctx, func(context.Context) error {
+		a.box.busy = false
+		return nil
+	})
+}
+
 func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.Sandbox, err error) error {
 	if err != nil {
 		if ctx.Err() != nil {
@@ -114,8 +124,9 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 		a.slog.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
 		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	}
-	if err := a.do(ctx, "server", SandboxUp{Generation: generation, Handle: live.Handle()}); err != nil {
+	if err := a.do(ctx, dormouse.ActorServer, SandboxUp{Generation: generation, Handle: live.Handle()}); err != nil {
 		_ = live.Close()
+		a.pause(ctx)
 		return err
 	}
 	a.slog.InfoContext(ctx, "sandbox started", "generation", generation)
@@ -151,7 +162,7 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 		return nil
 	}
 	a.slog.WarnContext(ctx, "sandbox not reached", "generation", generation, "error", err)
-	a.wakeLater(ctx)
+	a.pause(ctx)
 	return nil
 }
 
@@ -175,11 +186,11 @@ func (a *Actor) stopped(ctx context.Context, generation uint64, err error) error
 	if err != nil {
 		if ctx.Err() == nil {
 			a.slog.WarnContext(ctx, "sandbox not stopped", "generation", generation, "error", err)
-			a.wakeLater(ctx)
+			a.pause(ctx)
 		}
 		return nil
 	}
-	return a.do(ctx, "server", SandboxDown{Generation: generation})
+	return a.do(ctx, dormouse.ActorServer, SandboxDown{Generation: generation})
 }
 
 // boxFailed records that a sandbox is no more, and tells who waits for it.
@@ -188,7 +199,7 @@ func (a *Actor) boxFailed(ctx context.Context, generation uint64, cause error) e
 		a.box.close()
 	}
 	a.serveWaiters(boxReply{err: cause})
-	return a.do(ctx, "server", SandboxGone{Generation: generation, Reason: cause.Error()})
+	return a.do(ctx, dormouse.ActorServer, SandboxGone{Generation: generation, Reason: cause.Error()})
 }
 
 func (a *Actor) serveWaiters(r boxReply) {

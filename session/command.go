@@ -44,7 +44,10 @@ type (
 	}
 
 	// Cancel takes a prompt out of the queue before its turn.
-	Cancel struct{ Prompt dormouse.EventID }
+	Cancel struct {
+		Prompt dormouse.EventID
+		Reason string
+	}
 
 	// Interrupt ends the active turn; Flush also empties the queue.
 	Interrupt struct {

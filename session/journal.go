@@ -25,7 +25,7 @@ var _ agent.Journal = (*journal)(nil)
 func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *Turn) error) error {
 	return j.a.send(ctx, message{act: func(ctx context.Context) error {
 		t := j.a.state.turnOf(j.work.Turn)
-		if t == nil || t.Turn.Epoch != j.a.epoch || t.Turn.Attempt != j.work.Attempt {
+		if t == nil || t.Turn.Epoch != j.a.epoch || t.Turn.Attempt != j.work.Attempt || ctx.Err() != nil {
 			return errOver
 		}
 		return f(ctx, t.Turn)

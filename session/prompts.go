@@ -60,7 +60,7 @@ func (d *draft) cancel(v Cancel) error {
 			return fmt.Errorf("prompt %s is being worked on; interrupt the turn instead: %w", v.Prompt, dormouse.ErrConflict)
 		}
 		if slices.ContainsFunc(t.Queue, named(v.Prompt)) {
-			d.add(dormouse.PromptCancelled, t.ID, dormouse.Prompts{Prompts: []dormouse.EventID{v.Prompt}, Reason: "cancelled"})
+			d.add(dormouse.PromptCancelled, t.ID, dormouse.Prompts{Prompts: []dormouse.EventID{v.Prompt}, Reason: v.Reason})
 			return nil
 		}
 	}

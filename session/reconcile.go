@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent"
+	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -83,7 +84,7 @@ func (a *Actor) own(ctx context.Context, v Verb) error {
 	}
 	if err := <-m.reply; err != nil {
 		a.slog.WarnContext(ctx, "step postponed", "verb", fmt.Sprintf("%T", v), "error", err)
-		a.wakeLater(ctx)
+		a.later(ctx, nothing)
 	}
 	return nil
 }
@@ -91,16 +92,19 @@ func (a *Actor) own(ctx context.Context, v Verb) error {
 // retryFull is how long a step waits for room on the disk.
 const retryFull = 250 * time.Millisecond
 
-// wakeLater makes the actor look again after a while.
-func (a *Actor) wakeLater(ctx context.Context) {
+// later runs f in the actor's goroutine after a while, and has it look again at
+// what is wanted.
+func (a *Actor) later(ctx context.Context, f func(ctx context.Context) error) {
 	a.running.Go(func() {
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryFull):
-			a.report(func(context.Context) error { return nil })
+			a.report(f)
 		}
 	})
 }
+
+func nothing(context.Context) error { return nil }
 
 // report runs f in the actor's goroutine, unless the actor is leaving.
 func (a *Actor) report(f func(ctx context.Context) error) {
@@ -119,10 +123,13 @@ func (a *Actor) take(ctx context.Context, w WantedTake) error {
 	delete(a.fresh, w.Prompt.ID)
 	if !ok {
 		events, err := read(ctx, a.deps, a.id, w.Prompt.Seq-1, 1)
-		if err != nil {
+		switch {
+		case errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound):
+			a.slog.ErrorContext(ctx, "prompt unreadable", "prompt", w.Prompt.ID, "error", err)
+			return a.own(ctx, Cancel{Prompt: w.Prompt.ID, Reason: "its stored body cannot be read"})
+		case err != nil:
 			return err
-		}
-		if len(events) == 0 {
+		case len(events) == 0:
 			return fmt.Errorf("prompt %s is not in the log: %w", w.Prompt.ID, dormouse.ErrNotFound)
 		}
 		e = events[0]
@@ -133,7 +140,7 @@ func (a *Actor) take(ctx context.Context, w WantedTake) error {
 		return err
 	}
 	if err := <-m.reply; err != nil {
-		a.wakeLater(ctx)
+		a.later(ctx, nothing)
 	}
 	return nil
 }
@@ -158,11 +165,12 @@ func (a *Actor) startAttempt(ctx context.Context, w WantedAttempt) {
 	})
 }
 
-// attemptOver records why an attempt ended, if the turn has not.
+// attemptOver records why an attempt ended, if the turn has not. On a full disk
+// the record waits, and the attempt is not started over meanwhile.
 func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
-	delete(a.attempts, w.Turn)
 	t := a.state.turnOf(w.Turn)
-	if t == nil || t.Turn.Epoch != a.epoch || t.Turn.Attempt != w.Attempt {
+	if t == nil || t.Turn.Epoch != a.epoch || t.Turn.Attempt != w.Attempt || ctx.Err() != nil {
+		delete(a.attempts, w.Turn)
 		return nil
 	}
 	f, ok := errors.AsType[*agent.Failure](err)
@@ -173,9 +181,15 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 		f = &agent.Failure{Type: "unknown_error", After: time.Second, Err: err}
 	}
 	a.slog.WarnContext(ctx, "attempt failed", "turn", w.Turn, "attempt", w.Attempt, "error", err)
-	return a.do(ctx, dormouse.ActorServer, FailAttempt{
+	failed := a.do(ctx, dormouse.ActorServer, FailAttempt{
 		Work: w, Error: f.Type, Message: f.Error(), Retry: !f.Final, Until: stamp(a.deps.Clock().Add(f.After)),
 	})
+	if errors.Is(failed, dormouse.ErrFull) {
+		a.later(ctx, func(ctx context.Context) error { return a.attemptOver(ctx, w, err) })
+		return nil
+	}
+	delete(a.attempts, w.Turn)
+	return failed
 }
 
 // reconcileKills ends what a sandbox still does for turns that are over.

@@ -170,13 +170,14 @@ func (t *turn) toolUse(op dormouse.Op, n int, p model.Part) (dormouse.Event, dor
 		}
 	}
 	use.Permission = dormouse.PermissionAllow
-	gate, err := dormouse.GateNone, error(nil)
+	gate := dormouse.GateNone
 	for _, c := range t.view.Agent.Tools {
 		if c.Name == use.Name && c.Permission == dormouse.PermissionAsk {
 			use.Permission, gate = dormouse.PermissionAsk, dormouse.GateAsk
 		}
 	}
-	if _, err = t.tools.Call(t.view.Agent.Tools, use.Name, use.Input); err != nil {
+	_, err := t.tools.Call(t.view.Agent.Tools, use.Name, use.Input)
+	if err != nil {
 		use.Permission, gate = "", dormouse.GateNone
 	}
 	return event(op, n, dormouse.AgentToolUse, use), gate, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
@@ -115,12 +116,12 @@ func (t *turn) opFor(use dormouse.EventID) (dormouse.Op, bool) {
 
 // asked finds what the model asked for.
 func (t *turn) asked(use dormouse.EventID) (dormouse.ToolUse, error) {
-	for i := len(t.events) - 1; i >= 0; i-- {
-		if t.events[i].ID != use {
+	for _, e := range slices.Backward(t.events) {
+		if e.ID != use {
 			continue
 		}
 		var p dormouse.ToolUse
-		if err := json.Unmarshal(t.events[i].Payload, &p); err != nil {
+		if err := json.Unmarshal(e.Payload, &p); err != nil {
 			return p, fmt.Errorf("read tool call %s: %w", use, err)
 		}
 		return p, nil

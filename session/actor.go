@@ -164,8 +164,8 @@ func (a *Actor) handle(ctx context.Context, m message) error {
 }
 
 // do commits one verb of the actor's own.
-func (a *Actor) do(ctx context.Context, by dormouse.Actor, v Verb) error {
-	m := message{by: by, verb: v, reply: make(chan error, 1)}
+func (a *Actor) do(ctx context.Context, v Verb) error {
+	m := message{by: dormouse.ActorServer, verb: v, reply: make(chan error, 1)}
 	if err := a.commit(ctx, m); err != nil {
 		return err
 	}
@@ -339,7 +339,7 @@ func (a *Actor) leave(ctx context.Context, cause error) {
 		if w.Epoch != a.epoch {
 			continue
 		}
-		if err := a.do(ctx, dormouse.ActorServer, ReturnAttempt{Turn: w.Turn}); err != nil {
+		if err := a.do(ctx, ReturnAttempt{Turn: w.Turn}); err != nil {
 			a.slog.WarnContext(ctx, "attempt not given back", "turn", w.Turn, "error", err)
 		}
 	}

@@ -36,7 +36,7 @@ func Apply(s State, e dormouse.Event) State {
 	case dormouse.TurnBlocked:
 		p := payload[dormouse.Blocked](e)
 		if t := s.turnOf(p.Turn); t != nil {
-			s.rest(t.Turn, e.Time)
+			rest(&s, t.Turn, e.Time)
 			t.Turn.Blocked, t.Turn.Epoch, t.Turn.Until = p.On, 0, time.Time{}
 		}
 	case dormouse.TurnResumed:
@@ -45,7 +45,7 @@ func Apply(s State, e dormouse.Event) State {
 		}
 	case dormouse.TurnEnded:
 		if t := s.turnOf(payload[dormouse.TurnFact](e).Turn); t != nil {
-			s.rest(t.Turn, e.Time)
+			rest(&s, t.Turn, e.Time)
 			t.Turn = nil
 			s.IdleSince = e.Time
 		}
@@ -198,7 +198,7 @@ func applyAttention(s *State, p dormouse.Attention) {
 }
 
 // rest adds the time a turn has been active since it last started to run.
-func (s *State) rest(t *Turn, now time.Time) {
+func rest(s *State, t *Turn, now time.Time) {
 	if !t.RunningSince.IsZero() && now.After(t.RunningSince) {
 		s.Active += now.Sub(t.RunningSince)
 	}

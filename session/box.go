@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -117,14 +116,14 @@ func (a *Actor) pause(ctx context.Context) {
 }
 
 func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.Sandbox, err error) error {
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil // leaving: the next server finds the intent
-		}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx) // the next server finds the intent
+	case err != nil:
 		a.slog.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
 		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	}
-	if err := a.do(ctx, dormouse.ActorServer, SandboxUp{Generation: generation, Handle: live.Handle()}); err != nil {
+	if err := a.do(ctx, SandboxUp{Generation: generation, Handle: live.Handle()}); err != nil {
 		_ = live.Close()
 		a.pause(ctx)
 		return err
@@ -159,7 +158,7 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 	case errors.Is(err, sandbox.ErrGone):
 		return a.boxFailed(ctx, generation, fmt.Errorf("the sandbox died while nobody watched: %w", err))
 	case ctx.Err() != nil:
-		return nil
+		return context.Cause(ctx)
 	}
 	a.slog.WarnContext(ctx, "sandbox not reached", "generation", generation, "error", err)
 	a.pause(ctx)
@@ -168,9 +167,8 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 
 // hold keeps a living sandbox and watches for its death.
 func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbox) {
-	a.box.generation, a.box.live = generation, live
-	a.box.ctx, a.box.cancel = context.WithCancel(ctx)
-	watched := a.box.ctx
+	watched, cancel := context.WithCancel(ctx)
+	a.box.generation, a.box.live, a.box.ctx, a.box.cancel = generation, live, watched, cancel
 	a.running.Go(func() {
 		select {
 		case <-watched.Done():
@@ -184,13 +182,11 @@ func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbo
 
 func (a *Actor) stopped(ctx context.Context, generation uint64, err error) error {
 	if err != nil {
-		if ctx.Err() == nil {
-			a.slog.WarnContext(ctx, "sandbox not stopped", "generation", generation, "error", err)
-			a.pause(ctx)
-		}
-		return nil
+		a.slog.WarnContext(ctx, "sandbox not stopped", "generation", generation, "error", err)
+		a.pause(ctx)
+		return err
 	}
-	return a.do(ctx, dormouse.ActorServer, SandboxDown{Generation: generation})
+	return a.do(ctx, SandboxDown{Generation: generation})
 }
 
 // boxFailed records that a sandbox is no more, and tells who waits for it.
@@ -199,7 +195,7 @@ func (a *Actor) boxFailed(ctx context.Context, generation uint64, cause error) e
 		a.box.close()
 	}
 	a.serveWaiters(boxReply{err: cause})
-	return a.do(ctx, dormouse.ActorServer, SandboxGone{Generation: generation, Reason: cause.Error()})
+	return a.do(ctx, SandboxGone{Generation: generation, Reason: cause.Error()})
 }
 
 func (a *Actor) serveWaiters(r boxReply) {

@@ -136,21 +136,24 @@ type Wanted struct {
 	Sleep time.Time
 }
 
-// The parts of Wanted.
 type (
+	// WantedTake is a prompt whose turn can start.
 	WantedTake struct {
 		Thread dormouse.ThreadID
 		Prompt dormouse.PromptRecord
 	}
+	// WantedAttempt is an attempt that should be running.
 	WantedAttempt struct {
 		Thread dormouse.ThreadID
 		Work
 		Epoch uint64
 	}
+	// WantedStart is a turn whose next attempt should start.
 	WantedStart struct {
 		Turn  dormouse.TurnID
 		Until time.Time
 	}
+	// WantedSandbox is where the sandbox should be going.
 	WantedSandbox struct {
 		Phase      SandboxPhase
 		Generation uint64

@@ -171,7 +171,7 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 	t := a.state.turnOf(w.Turn)
 	if t == nil || t.Turn.Epoch != a.epoch || t.Turn.Attempt != w.Attempt || ctx.Err() != nil {
 		delete(a.attempts, w.Turn)
-		return nil
+		return err
 	}
 	f, ok := errors.AsType[*agent.Failure](err)
 	if !ok {
@@ -181,7 +181,7 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 		f = &agent.Failure{Type: "unknown_error", After: time.Second, Err: err}
 	}
 	a.slog.WarnContext(ctx, "attempt failed", "turn", w.Turn, "attempt", w.Attempt, "error", err)
-	failed := a.do(ctx, dormouse.ActorServer, FailAttempt{
+	failed := a.do(ctx, FailAttempt{
 		Work: w, Error: f.Type, Message: f.Error(), Retry: !f.Final, Until: stamp(a.deps.Clock().Add(f.After)),
 	})
 	if errors.Is(failed, dormouse.ErrFull) {
@@ -209,9 +209,9 @@ func (a *Actor) reconcileKills(w Wanted) {
 			a.report(func(ctx context.Context) error {
 				delete(a.kills, id)
 				if err != nil {
-					return nil // the sandbox is gone or going; its end is recorded there
+					return err // the sandbox is gone or going; its end is recorded there
 				}
-				return a.do(ctx, dormouse.ActorServer, FinishOp{Op: id, Outcome: outcome})
+				return a.do(ctx, FinishOp{Op: id, Outcome: outcome})
 			})
 			if err == nil {
 				_ = live.Forget(ctx, id)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -79,7 +80,14 @@ func newHouse(t testing.TB, change ...func(*rest.Config)) *house {
 	if h.token, err = auth.ReadToken(token); err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(h.door)
+	s := httptest.NewUnstartedServer(h.door)
+	s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetWriteBuffer(16 << 10) // so that a reader who stalls is noticed soon
+		}
+		return ctx
+	}
+	s.Start()
 	h.url = s.URL
 	t.Cleanup(func() {
 		sessions.EndFollowers()

@@ -1,0 +1,47 @@
+package door_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door"
+)
+
+func TestEveryErrorHasItsReply(t *testing.T) {
+	for name, c := range map[string]struct {
+		err    error
+		status int
+		kind   string
+	}{
+		"not found":       {dormouse.ErrNotFound, 404, "not_found"},
+		"invalid":         {dormouse.ErrInvalid, 400, "invalid"},
+		"too large":       {dormouse.ErrTooLarge, 413, "too_large"},
+		"conflict":        {dormouse.ErrConflict, 409, "conflict"},
+		"terminated":      {dormouse.ErrTerminated, 409, "terminated"},
+		"full":            {dormouse.ErrFull, 507, "full"},
+		"unknown outcome": {dormouse.ErrUnknownOutcome, 503, "unknown_outcome"},
+		"lease lost":      {dormouse.ErrLeaseLost, 503, "lease_lost"},
+		"closing":         {dormouse.ErrClosing, 503, "closing"},
+		"a client gone":   {context.Canceled, 499, "client_left"},
+		"anything else":   {errors.New("password is swordfish"), 500, "internal"},
+		"a refusal":       {&door.Refusal{Status: http.StatusTeapot, Type: "tea", Message: "short and stout"}, 418, "tea"},
+		"in doubt, it is the doubt that counts": {
+			errors.Join(dormouse.ErrConflict, dormouse.ErrUnknownOutcome), 503, "unknown_outcome",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := door.ReplyTo(fmt.Errorf("while testing: %w", c.err))
+			if got.Status != c.status || got.Type != c.kind || got.Message == "" {
+				t.Errorf("got %+v, want %d %s", got, c.status, c.kind)
+			}
+			if strings.Contains(got.Message, "swordfish") {
+				t.Errorf("the log's text was told: %s", got.Message)
+			}
+		})
+	}
+}

@@ -336,7 +336,7 @@ func (l *fakeLink) act(op *fakeOp, c runner.Call) {
 		l.home.mu.Unlock()
 		return
 	}
-	for _, step := range strings.SplitSeq(c.Exec.Command, ";") {
+	for step := range strings.SplitSeq(c.Exec.Command, ";") {
 		verb, arg, _ := strings.Cut(strings.TrimSpace(step), " ")
 		switch verb {
 		case "effect":

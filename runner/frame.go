@@ -85,11 +85,10 @@ type Refusal string
 
 // The refusals.
 const (
-	RefusedStale    Refusal = "stale"
-	RefusedForeign  Refusal = "foreign"
-	RefusedNever    Refusal = "never_seen"
-	RefusedInvalid  Refusal = "invalid"
-	RefusedProtocol Refusal = "protocol"
+	RefusedStale   Refusal = "stale"
+	RefusedForeign Refusal = "foreign"
+	RefusedNever   Refusal = "never_seen"
+	RefusedInvalid Refusal = "invalid"
 )
 
 // refuse spells err for the wire.
@@ -116,7 +115,7 @@ func (f Frame) err() error {
 		return ErrForeign
 	case RefusedNever:
 		return ErrNeverSeen
-	case RefusedInvalid, RefusedProtocol:
+	case RefusedInvalid:
 	}
 	return fmt.Errorf("runner refused: %.200q: %w", f.Detail, dormouse.ErrInvalid)
 }

@@ -61,8 +61,9 @@ type Sandbox interface {
 	// Ask must say what the runner knows of an op.
 	Ask(ctx context.Context, op dormouse.OpID) (runner.Report, error)
 
-	// Kill must end a running op and everything it started. An op that is over,
-	// or was never seen, is left alone.
+	// Kill must end a running op and everything it started, and must end a task
+	// although its result came at once. Any other op that is over, or was never
+	// seen, is left alone.
 	Kill(ctx context.Context, op dormouse.OpID) error
 
 	// Forget tells the runner that an op's result is durable elsewhere.

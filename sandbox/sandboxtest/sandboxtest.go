@@ -67,7 +67,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		// Calls.
 		{"a command is told nothing of the server", noEnvironment},
 		{"a command over its time is ended with everything it started", timeoutEndsAll},
-		{"a task lives on and its result says where", taskLivesOn},
+		{"a task lives on, its result says where, and kill must end it", taskLivesOn},
 		{"a file is written whole and read back", filesReadBack},
 	} {
 		t.Run(test.name, func(t *testing.T) {

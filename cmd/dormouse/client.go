@@ -81,10 +81,17 @@ func connect(cmd *cobra.Command) (*client, error) {
 			return nil, err
 		}
 	}
-	return &client{base: strings.TrimRight(server, "/"), token: token, http: &http.Client{
+	return &client{base: strings.TrimRight(server, "/"), token: token, http: newHTTP()}, nil
+}
+
+// newHTTP makes a connection for each request: a command makes few, and one that
+// waits to be used again may be dead by then.
+func newHTTP() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second},
 		// A redirect would take the token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}
 }
 
 // refusal is what the server said instead of yes.

@@ -133,7 +133,7 @@ func serverAnswers(ctx context.Context, data string) string {
 	if err != nil {
 		return ""
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := newHTTP().Do(req)
 	if err != nil {
 		return ""
 	}

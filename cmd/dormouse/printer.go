@@ -52,10 +52,7 @@ func (p *printer) print(f frame) error {
 func (p *printer) delta(d session.Delta) error {
 	if d.Use != "" {
 		p.streamed[d.Use] += d.Text
-		if !p.open {
-			p.write("  ")
-		}
-		p.write(strings.ReplaceAll(clean(d.Text), "\n", "\n  "))
+		p.output(d.Text)
 		return nil
 	}
 	p.said.WriteString(d.Text)
@@ -87,10 +84,9 @@ func (p *printer) event(e dormouse.Event) error { //nolint:revive // one case pe
 	case dormouse.UserMessage:
 		p.line("> " + strings.ReplaceAll(text, "\n", "\n> "))
 	case dormouse.AgentMessage:
-		rest, seen := strings.CutPrefix(text, p.said.String())
-		if !seen { // a reply that was begun anew
+		rest, seen := unsaid(text, p.said.String())
+		if !seen { // a reply that was begun anew, or joined late
 			p.endLine()
-			rest = text
 		}
 		p.said.Reset()
 		p.write(clean(rest))
@@ -136,8 +132,17 @@ func (p *printer) result(use dormouse.EventID, text string, failed bool) {
 	} else if seen != "" && !failed {
 		return // it was shown while it was made
 	}
-	if text = strings.TrimRight(text, "\n"); text != "" {
-		p.line("  " + strings.ReplaceAll(text, "\n", "\n  "))
+	p.output(strings.TrimRight(text, "\n"))
+	p.endLine()
+}
+
+// output writes what a tool printed, set off from what the agent says.
+func (p *printer) output(s string) {
+	for line := range strings.SplitAfterSeq(clean(s), "\n") {
+		if !p.open && strings.TrimSpace(line) != "" {
+			p.write("  ")
+		}
+		p.write(line)
 	}
 }
 
@@ -168,6 +173,25 @@ func (p *printer) endLine() {
 func (p *printer) line(s string) {
 	p.endLine()
 	p.write(clean(s) + "\n")
+}
+
+// unsaid is what follows in text after what was said of it. Blocks are set apart
+// by line ends in one and by nothing in the other, so line ends do not count.
+func unsaid(text, said string) (rest string, begins bool) {
+	i := 0
+	for j := 0; j < len(said); {
+		switch {
+		case said[j] == '\n':
+			j++
+		case i < len(text) && text[i] == '\n':
+			i++
+		case i < len(text) && text[i] == said[j]:
+			i, j = i+1, j+1
+		default:
+			return text, false
+		}
+	}
+	return text[i:], true
 }
 
 func textOf(content []dormouse.Block) string {

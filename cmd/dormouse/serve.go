@@ -154,6 +154,9 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		return nil, fmt.Errorf("%w; choose another address with --listen", err)
 	}
 	host, _, _ := net.SplitHostPort(c.Listen)
+	if a, ok := s.listener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		log.WarnContext(ctx, "listening beyond this machine without encryption", "address", a.String())
+	}
 	s.door = rest.New(rest.Config{
 		Sessions: s.sessions, Auth: who, Logger: log, Hosts: append([]string{host}, c.Hosts...),
 		Agent: dormouse.AgentConfig{
@@ -170,7 +173,9 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	counters.gauge("sessions_loaded", "Sessions that have an actor in memory.", s.sessions.Loaded)
 	counters.gauge("followers", "Streams that are open.", s.door.Followers)
 	s.http = &http.Server{
-		Handler: s.door, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		// Streams set deadlines of their own.
+		Handler: s.door, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, WriteTimeout: 2 * time.Minute,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	undo = nil // ours to keep now
@@ -243,6 +248,7 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		case <-signals:
 			s.log.InfoContext(ctx, "stopping now")
 			skip()
+			signal.Reset(os.Interrupt, syscall.SIGTERM) // a third one kills
 		case <-done:
 		}
 	}()
@@ -260,20 +266,27 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		// 4. Each actor ends its attempt, keeps its turn and releases its lease.
 		{"stop actors", func() error {
 			s.stop()
-			err := s.sessions.Close(ctx)
-			s.running.Wait()
-			return err
+			return errors.Join(s.sessions.Close(ctx), wait(ctx, &s.running))
 		}},
 		// 5. The actors have let go of the sandboxes, which live on.
 		{"withdraw the address", func() error { return os.Remove(filepath.Join(s.config.Data, serverFile)) }},
 		{"close database", s.store.Close}, // last: it gives the directory to the next server
 	} {
-		if err := step.do(); err != nil && ctx.Err() == nil {
+		if err := step.do(); err != nil && !errors.Is(err, context.Canceled) {
 			errs = append(errs, fmt.Errorf("%s: %w", step.name, err))
 		}
 	}
-	if err := context.Cause(ctx); errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		errs = append(errs, fmt.Errorf("stop: %w", err))
-	}
 	return errors.Join(errs...)
+}
+
+// wait waits for a group, or until ctx ends.
+func wait(ctx context.Context, g *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() { g.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -27,6 +27,8 @@ type call struct {
 	status int
 	// reason is why, when it is not the client's doing.
 	reason error
+	// stream says that the answer took as long as its client listened.
+	stream bool
 }
 
 type (
@@ -112,15 +114,13 @@ func (c *call) answer(status int, v any) error {
 
 func (c *call) send(status int, b []byte) {
 	c.status = status
-	control := http.NewResponseController(c.w)
-	_ = control.SetWriteDeadline(time.Now().Add(answerWithin)) // a recorder has none, and needs none
 	if len(b) > 0 {
 		c.w.Header().Set("Content-Type", "application/json")
 	}
 	c.w.WriteHeader(status)
 	// A client that left is not told; what it asked for is done all the same.
 	_, _ = c.w.Write(b)
-	_ = control.Flush()
+	_ = http.NewResponseController(c.w).Flush()
 }
 
 // refuse tells the client why not.
@@ -170,6 +170,9 @@ func (s *Server) done(c *call, route string, took time.Duration) {
 	}
 	s.Logger.DebugContext(ctx, "request answered", "request", c.id, "method", c.r.Method, "route", route, "status", c.status, "took", took)
 	if s.Observe != nil {
+		if c.stream {
+			route += "?follow"
+		}
 		s.Observe(c.r.Method, route, c.status, took)
 	}
 }

@@ -13,28 +13,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
 )
 
-const (
-	// maxBody bounds a request's body.
-	maxBody = 16 << 20
-	// bodyWithin bounds how long a client may take to send it.
-	bodyWithin = 60 * time.Second
-)
+// maxBody bounds a request's body.
+const maxBody = 16 << 20
 
 // decode reads the body into v, which points to a struct. Nothing is guessed: a
 // field nobody knows is as wrong as one of the wrong type. No body leaves v as
 // it is.
 func (c *call) decode(v any) error {
-	control := http.NewResponseController(c.w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyWithin)) // a recorder has none, and needs none
 	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
-	_ = control.SetReadDeadline(time.Time{})
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return fmt.Errorf("the body is over %d bytes: %w", maxBody, dormouse.ErrTooLarge)
 	}

@@ -31,9 +31,10 @@ func (s *Server) follow(c *call, id dormouse.SessionID, v view) error {
 	h := c.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
-	c.status = http.StatusOK
-	c.w.WriteHeader(http.StatusOK)
 	out := &stream{w: c.w, control: http.NewResponseController(c.w), within: s.WriteTimeout}
+	_ = out.control.SetReadDeadline(time.Time{}) // a client may listen as long as it likes
+	c.status, c.stream = http.StatusOK, true
+	c.w.WriteHeader(http.StatusOK)
 	out.say(": following\n\n")
 	for out.err == nil && ctx.Err() == nil {
 		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errBeat)
@@ -152,7 +153,7 @@ func (s *stream) put(b []byte) {
 	if s.err != nil || len(b) == 0 {
 		return
 	}
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.within)) // a recorder has none, and needs none
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.within))
 	_, s.err = s.w.Write(b)
 }
 

@@ -71,7 +71,7 @@ func connect(cmd *cobra.Command) (*client, error) {
 	if err != nil || u.Host == "" || u.User != nil {
 		return nil, usage("--server %q is not a URL such as http://127.0.0.1:7717", server)
 	}
-	token := os.Getenv("DORMOUSE_TOKEN") //nolint:forbidigo // the one value that may not be on a command line
+	token := os.Getenv("DORMOUSE_TOKEN") // the one value that may not be on a command line
 	if token == "" {
 		path := flag("token-file")
 		if path == "" {
@@ -116,7 +116,7 @@ const callWithin = 90 * time.Second
 func (c *client) call(ctx context.Context, method, path string, in, out any) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callWithin, errors.New("the server did not answer in time"))
 	defer cancel()
-	res, err := c.send(ctx, method, path, in, nil)
+	res, err := c.send(ctx, method, path, in)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (c *client) call(ctx context.Context, method, path string, in, out any) ([]
 }
 
 // send returns an answer that is not a refusal. Its body is the caller's.
-func (c *client) send(ctx context.Context, method, path string, in any, header http.Header) (*http.Response, error) {
+func (c *client) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -147,9 +147,6 @@ func (c *client) send(ctx context.Context, method, path string, in any, header h
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("write request: %w", err)
-	}
-	for name, values := range header {
-		req.Header[name] = values
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
 	if in != nil {
@@ -183,9 +180,9 @@ func readRefusal(res *http.Response) error {
 
 // sessionPath is the path of a session, and of what is below it.
 func sessionPath(id string, below ...string) string {
-	path := "/api/sessions/" + url.PathEscape(id)
+	parts := []string{"/api/sessions", url.PathEscape(id)}
 	for _, part := range below {
-		path += "/" + url.PathEscape(part)
+		parts = append(parts, url.PathEscape(part))
 	}
-	return path
+	return strings.Join(parts, "/")
 }

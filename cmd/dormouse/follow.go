@@ -77,7 +77,7 @@ func followOnce(cmd *cobra.Command, session string, o *following, see func(frame
 	defer cancel(nil)
 	watch := time.AfterFunc(silence, func() { cancel(errors.New("the server fell silent")) })
 	defer watch.Stop()
-	res, err := c.send(ctx, http.MethodGet, sessionPath(session, "events")+"?"+q.Encode(), nil, nil)
+	res, err := c.send(ctx, http.MethodGet, sessionPath(session, "events")+"?"+q.Encode(), nil)
 	if err != nil {
 		return false, err
 	}

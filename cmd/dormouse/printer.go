@@ -60,7 +60,7 @@ func (p *printer) delta(d session.Delta) error {
 	return nil
 }
 
-func (p *printer) event(e dormouse.Event) error { //nolint:revive // one case per kind of event
+func (p *printer) event(e dormouse.Event) error {
 	var payload struct {
 		Content []dormouse.Block       `json:"content"`
 		Name    string                 `json:"name"`

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -116,8 +117,8 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	s := &server{config: c, log: log}
 	var undo []func()
 	defer func() {
-		for i := len(undo) - 1; i >= 0; i-- {
-			undo[i]()
+		for _, f := range slices.Backward(undo) {
+			f()
 		}
 	}()
 	// The database comes first: whoever has it has the directory.

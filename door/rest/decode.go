@@ -184,9 +184,8 @@ func closeDelim(dec *json.Decoder) error {
 
 func fieldNames(v any) map[string]bool {
 	names := make(map[string]bool)
-	t := reflect.TypeOf(v).Elem()
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for field := range reflect.TypeOf(v).Elem().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		names[name] = true
 	}
 	return names
@@ -231,11 +230,11 @@ func digest(blocks []dormouse.Block) (dormouse.Digest, error) {
 	}
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
-	var any any
-	if err := dec.Decode(&any); err != nil {
+	var meaning any
+	if err := dec.Decode(&meaning); err != nil {
 		return "", fmt.Errorf("encode content: %w", err)
 	}
-	if b, err = json.Marshal(any); err != nil {
+	if b, err = json.Marshal(meaning); err != nil {
 		return "", fmt.Errorf("encode content: %w", err)
 	}
 	return dormouse.DigestOf(b), nil

@@ -214,7 +214,7 @@ func (h *house) follow(path, query string) *follower {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))
 	r := h.request(http.MethodGet, path+"/events?follow=true"+query, nil).WithContext(ctx)
-	res, err := h.http.Do(r)
+	res, err := h.http.Do(r) //nolint:bodyclose // the follower closes it
 	if err != nil {
 		h.t.Fatal(err)
 	}

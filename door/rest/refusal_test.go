@@ -158,8 +158,12 @@ func TestRoutesAndMethodsThatAreNotThereAreRefused(t *testing.T) {
 		h.refuses(h.request(http.MethodGet, path, nil), http.StatusNotFound, "route")
 	}
 	for _, c := range [][2]string{
-		{http.MethodDelete, "/api/sessions"}, {http.MethodPut, session}, {http.MethodGet, session + "/prompts"},
-		{http.MethodGet, session + "/terminate"}, {http.MethodPost, session + "/events"}, {http.MethodPost, "/healthz"},
+		{http.MethodDelete, "/api/sessions"},
+		{http.MethodPut, session},
+		{http.MethodGet, session + "/prompts"},
+		{http.MethodGet, session + "/terminate"},
+		{http.MethodPost, session + "/events"},
+		{http.MethodPost, "/healthz"},
 	} {
 		r := h.request(c[0], c[1], nil)
 		h.refuses(r, http.StatusMethodNotAllowed, "takes")

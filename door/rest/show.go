@@ -169,7 +169,7 @@ func (s *Server) turn(ctx context.Context, state session.State, t *session.Turn)
 	const page = 200
 	for before := state.Seq; len(waiting) > 0 && before > 0; {
 		after := before - min(before, page)
-		events, err := s.Sessions.Events(ctx, state.Session, after, int(before-after))
+		events, err := s.Sessions.Events(ctx, state.Session, after, page)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,11 +105,13 @@ func (c *call) ctx() (context.Context, context.CancelFunc) {
 
 // answer sends v and returns once it is on its way.
 func (c *call) answer(status int, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // an event is the same bytes in a page and in a stream
+	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}
-	c.send(status, append(b, '\n'))
+	c.send(status, b.Bytes())
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 
 func TestStreamShowsWhatThePagesShow(t *testing.T) {
 	h := newHouse(t)
-	path := h.create(`{"prompt":"SCRIPT[{\"text\":\"one two three\",\"chunks\":3}]"}`)
+	path := h.create(`{"prompt":"SCRIPT[{\"text\":\"one <two> & three\",\"chunks\":3}]"}`)
 	h.until(path, dormouse.PhaseReady)
 	page := h.events(path, "?limit=1000")
 	f := h.follow(path, "")

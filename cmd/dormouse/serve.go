@@ -105,10 +105,12 @@ func serve(ctx context.Context, c config, signals <-chan os.Signal, out io.Write
 	case err := <-served:
 		cause = fmt.Errorf("serve: %w", err)
 	}
-	if cause != nil {
-		log.ErrorContext(ctx, "stopping", "error", cause)
+	if cause == nil {
+		return s.shutdown(ctx, signals)
 	}
-	return errors.Join(cause, s.shutdown(ctx, signals))
+	log.ErrorContext(ctx, "stopping", "error", cause)
+	_ = s.shutdown(ctx, signals) // what else goes wrong follows from the cause
+	return cause
 }
 
 // open takes things in order and gives them back in reverse when one of them

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -117,9 +118,9 @@ func (c *call) answer(status int, v any) error {
 
 func (c *call) send(status int, b []byte) {
 	c.status = status
-	if len(b) > 0 {
-		c.w.Header().Set("Content-Type", "application/json")
-	}
+	c.w.Header().Set("Content-Type", "application/json")
+	// With its length, an answer is whole for the client as soon as it is flushed.
+	c.w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	c.w.WriteHeader(status)
 	// A client that left is not told; what it asked for is done all the same.
 	_, _ = c.w.Write(b)

@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -130,9 +129,8 @@ func (s *Server) describe(req createRequest) (dormouse.Created, error) {
 	if len(req.PromptID) > maxPromptID {
 		return made, fmt.Errorf("field \"prompt_id\" is over %d bytes: %w", maxPromptID, dormouse.ErrInvalid)
 	}
-	err := made.Validate()
-	if s.CheckAgent != nil {
-		err = errors.Join(err, s.CheckAgent(agent))
+	if err := made.Validate(); err != nil || s.CheckAgent == nil {
+		return made, err
 	}
-	return made, err
+	return made, s.CheckAgent(agent)
 }

@@ -128,6 +128,9 @@ func (h *house) do(r *http.Request) (int, []byte) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	if res.ContentLength != int64(len(b)) && res.Header.Get("Content-Type") == "application/json" {
+		h.t.Errorf("%s %s: the answer says it is %d bytes long", r.Method, r.URL.Path, res.ContentLength)
+	}
 	if res.Header.Get("Request-Id") == "" {
 		h.t.Errorf("%s %s: the answer has no request id", r.Method, r.URL.Path)
 	}

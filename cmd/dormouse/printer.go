@@ -153,7 +153,7 @@ func (p *printer) blocked(session, on string) {
 		fmt.Fprintf(p.errs, "The turn was stopped by a crash. Decide with:\n  dormouse session retry %s\n  dormouse session continue %s\n", session, session)
 		return
 	}
-	fmt.Fprintf(p.errs, "The turn waits for an answer. See what for, and answer, with:\n  dormouse session show %s\n  dormouse session answer %s --allow TOOL_USE\n", session, session)
+	fmt.Fprintf(p.errs, "The turn waits for an answer. See what for, and answer, with:\n  dormouse session show %s\n  dormouse session answer %s --allow\n", session, session)
 }
 
 func (p *printer) write(s string) {

@@ -1,45 +1,95 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+
 	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door/rest"
 )
 
 func newAnswer() *cobra.Command {
-	var allow, deny, tool, message, content string
-	var isError bool
+	var allow, deny, isError bool
+	var message, content string
 	cmd := &cobra.Command{
-		Use:   "answer SESSION",
+		Use:   "answer SESSION [CALL]",
 		Short: "Answer a tool call that waits for people",
 		Long: `Allow or deny a tool call that needs permission, or give the result of a custom
-tool. "dormouse session show" lists the calls that wait. The first answer wins.`,
-		Example: `  dormouse session answer sesn_… --allow sevt_…
-  dormouse session answer sesn_… --deny sevt_… --message 'not in production'
-  dormouse session answer sesn_… --tool sevt_… --content '{"rows": 3}'`,
-		Args: cobra.ExactArgs(1),
+tool. "dormouse session show" lists the calls that wait; when only one does, it need
+not be named. The first answer wins.`,
+		Example: `  dormouse session answer sesn_… --allow
+  dormouse session answer sesn_… sevt_… --deny --message 'not in production'
+  dormouse session answer sesn_… sevt_… --content '{"rows": 3}'`,
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var in map[string]any
+			given := cmd.Flags().Changed("content")
+			if n := count(allow, deny, given); n != 1 {
+				return usage("give one of --allow, --deny and --content")
+			}
+			call := ""
+			if len(args) == 2 {
+				call = args[1]
+			} else {
+				only, err := onlyWaiting(cmd, args[0])
+				if err != nil {
+					return err
+				}
+				call = string(only)
+			}
+			in := map[string]any{"tool_use_id": call, "result": "allow"}
 			switch {
-			case allow != "" && deny == "" && tool == "":
-				in = map[string]any{"tool_use_id": allow, "result": "allow"}
-			case deny != "" && allow == "" && tool == "":
-				in = map[string]any{"tool_use_id": deny, "result": "deny"}
+			case deny:
+				in["result"] = "deny"
 				if message != "" {
 					in["deny_message"] = message
 				}
-			case tool != "" && allow == "" && deny == "":
-				in = map[string]any{"custom_tool_use_id": tool, "content": content, "is_error": isError}
-			default:
-				return usage("give one of --allow, --deny and --tool")
+			case given:
+				in = map[string]any{"custom_tool_use_id": call, "content": content, "is_error": isError}
 			}
 			return command(cmd, args[0], "answers", in)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&allow, "allow", "", "tool `call` to allow")
-	f.StringVar(&deny, "deny", "", "tool `call` to deny")
+	f.BoolVar(&allow, "allow", false, "let it run")
+	f.BoolVar(&deny, "deny", false, "do not let it run")
 	f.StringVar(&message, "message", "", "with --deny: why, for the agent")
-	f.StringVar(&tool, "tool", "", "custom tool `call` to answer")
-	f.StringVar(&content, "content", "", "with --tool: the result")
-	f.BoolVar(&isError, "is-error", false, "with --tool: the result is an error")
+	f.StringVar(&content, "content", "", "the result of a custom tool")
+	f.BoolVar(&isError, "is-error", false, "with --content: the result is an error")
 	return cmd
+}
+
+func count(flags ...bool) (n int) {
+	for _, f := range flags {
+		if f {
+			n++
+		}
+	}
+	return n
+}
+
+// onlyWaiting finds the one tool call that waits for people.
+func onlyWaiting(cmd *cobra.Command, session string) (dormouse.EventID, error) {
+	c, err := connect(cmd)
+	if err != nil {
+		return "", err
+	}
+	var s rest.Session
+	if _, err := c.call(cmd.Context(), http.MethodGet, sessionPath(session), nil, &s); err != nil {
+		return "", err
+	}
+	var waiting []dormouse.EventID
+	for _, t := range s.Threads {
+		if t.Turn == nil {
+			continue
+		}
+		for _, w := range t.Turn.Waiting {
+			waiting = append(waiting, w.ID)
+		}
+	}
+	if len(waiting) != 1 {
+		return "", fmt.Errorf(`%d tool calls wait for an answer; name one of those that "dormouse session show %s" lists`, len(waiting), session)
+	}
+	return waiting[0], nil
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -13,21 +15,33 @@ import (
 
 func newFollow() *cobra.Command {
 	var o following
+	var untilIdle bool
 	cmd := &cobra.Command{
 		Use:   "follow SESSION",
 		Short: "Show what happens in a session, live",
 		Long: `Show a session's events from a cursor on, live. When the connection breaks, or
 the server restarts, it goes on by itself with the next event: each is shown once.
-It ends when the session is terminated.`,
+It ends when the session is terminated, or, with --until-idle, as soon as nothing is
+being worked on and nothing is queued.`,
 		Example: `  dormouse session follow sesn_…
   dormouse session follow sesn_… --deltas
+  dormouse session follow sesn_… --until-idle
   dormouse session follow sesn_… --json --after 120 | jq .type`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd)
+			if untilIdle {
+				if rests, left, err := atRest(cmd, args[0], o.after); err != nil || rests && left == 0 {
+					return err
+				}
+			}
 			return follow(cmd, args[0], o, func(f frame) (done bool, err error) {
 				if err := p.print(f); err != nil {
 					return true, err
+				}
+				if untilIdle && f.Event == string(dormouse.SessionStatusIdle) {
+					rests, _, err := atRest(cmd, args[0], f.Seq)
+					return err == nil && rests, nil // a server that is away is asked again at the next rest
 				}
 				return f.Event == string(dormouse.SessionStatusTerminated), nil
 			})
@@ -36,7 +50,33 @@ It ends when the session is terminated.`,
 	cmd.Flags().Uint64Var(&o.after, "after", 0, "last `event` already seen")
 	cmd.Flags().BoolVar(&o.deltas, "deltas", false, "show text and output as it is made")
 	cmd.Flags().BoolVar(&o.all, "all", false, "show the server's bookkeeping as well")
+	cmd.Flags().BoolVar(&untilIdle, "until-idle", false, "end as soon as the session rests")
 	return cmd
+}
+
+// atRest reports whether a session works on nothing and no turn of it began after
+// cursor; left counts the events there are beyond it.
+func atRest(cmd *cobra.Command, session string, cursor uint64) (rests bool, left int, err error) {
+	c, err := connect(cmd)
+	if err != nil {
+		return false, 0, err
+	}
+	var s rest.Session
+	if _, err := c.call(cmd.Context(), http.MethodGet, sessionPath(session), nil, &s); err != nil {
+		return false, 0, err
+	}
+	if s.Queue > 0 || s.Status == dormouse.StatusRunning || s.Status == dormouse.StatusRescheduling {
+		return false, 0, nil
+	}
+	var page struct {
+		Events []dormouse.Event `json:"events"`
+	}
+	path := sessionPath(session, "events") + "?after=" + strconv.FormatUint(cursor, 10)
+	if _, err := c.call(cmd.Context(), http.MethodGet, path, nil, &page); err != nil {
+		return false, 0, err
+	}
+	rests = !slices.ContainsFunc(page.Events, func(e dormouse.Event) bool { return e.Type == dormouse.SessionStatusRunning })
+	return rests, len(page.Events), nil
 }
 
 // followTurn shows the turn that works on a prompt, to its end.

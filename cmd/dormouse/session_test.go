@@ -149,16 +149,19 @@ func TestCommandsAskTheSession(t *testing.T) {
 	if out := o.must("session", "queue", id); !strings.Contains(out, "next") || !strings.Contains(out, "processing") {
 		t.Errorf("queue %s", out)
 	}
-	if row := decode[session.Row](t, o.must("session", "answer", id, "--tool", string(use.ID), "--content", "42", "--json")); string(row.Session) != id {
+	if row := decode[session.Row](t, o.must("session", "answer", id, "--content", "42", "--json")); string(row.Session) != id {
 		t.Errorf("answered %+v", row)
 	}
 	o.waitFor(id, dormouse.PhaseReady)
+	if out := o.must("session", "follow", id, "--until-idle"); !strings.Contains(out, "found") {
+		t.Errorf("followed to its rest: %s", out)
+	}
 	if out := o.must("session", "ops", id); !strings.Contains(out, "custom_tool") {
 		t.Errorf("ops %s", out)
 	}
 	o.must("session", "interrupt", id, "--flush-queue")
 	for _, c := range [][]string{
-		{"retry", id}, {"continue", id}, {"hibernate", id}, {"queue", id, "--cancel", "sevt_none"}, {"answer", id, "--allow", string(use.ID)},
+		{"retry", id}, {"continue", id}, {"hibernate", id}, {"queue", id, "--cancel", "sevt_none"}, {"answer", id, string(use.ID), "--allow"}, {"answer", id, "--allow"},
 	} {
 		if _, errs, code := o.run(append([]string{"session"}, c...)...); code != exitError || errs == "" {
 			t.Errorf("%v: exit %d: %s", c, code, errs)

@@ -1,0 +1,86 @@
+// Command crash kills the real server: at every named instant, one case at a
+// time (-mode matrix), or at random under load (-mode storm).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/dormouse-run/dormouse/e2e/matrix"
+	"github.com/dormouse-run/dormouse/e2e/rig"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "crash:", err)
+		os.Exit(1)
+	}
+}
+
+// enough is how many cases a full run must count.
+const enough = 1000
+
+func run() error {
+	var c matrix.Config
+	var bin, mode, store string
+	var runs int
+	flag.StringVar(&mode, "mode", "matrix", "matrix or storm")
+	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash")
+	flag.StringVar(&store, "store", "", "which store; only the default one so far")
+	flag.IntVar(&c.Limit, "limit", 1200, "most cases of a full matrix")
+	flag.IntVar(&c.Sample, "sample", 0, "cases of the matrix, spread evenly; all if 0")
+	flag.StringVar(&c.Point, "point", "", "only this point, or these as point#visit,point#visit")
+	flag.StringVar(&c.Kind, "kind", "", "only this kind of work")
+	flag.IntVar(&c.Visit, "visit", 1, "which visit of -point")
+	flag.IntVar(&c.Parallel, "parallel", 4, "cases at once")
+	flag.Uint64Var(&c.Seed, "seed", 1, "decides what is picked and when")
+	flag.IntVar(&runs, "runs", 20, "kills of a storm")
+	flag.BoolVar(&c.Verbose, "v", false, "a line for each case")
+	flag.BoolVar(&c.Keep, "keep", false, "keep the directories of good cases")
+	flag.Parse()
+	c.Out = os.Stdout
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if store != "" && store != "sqlite" {
+		return fmt.Errorf("there is no store %q", store)
+	}
+	var err error
+	if c.Binary, err = rig.Beside(bin); err != nil {
+		return err
+	}
+	switch mode {
+	case "matrix":
+		return runMatrix(ctx, c)
+	}
+	return fmt.Errorf("there is no mode %q", mode)
+}
+
+func runMatrix(ctx context.Context, c matrix.Config) error {
+	s, err := matrix.Run(ctx, c)
+	if err != nil {
+		return err
+	}
+	picked := c.Point != "" || c.Kind != ""
+	var errs []error
+	if len(s.Failed) > 0 {
+		errs = append(errs, fmt.Errorf("%d cases failed", len(s.Failed)))
+	}
+	if c.Verbose {
+		for _, u := range s.Unreached {
+			fmt.Fprintln(os.Stdout, "not reached:", u)
+		}
+	}
+	if !picked && len(s.NeverHit) > 0 {
+		errs = append(errs, fmt.Errorf("nothing died at %v", s.NeverHit))
+	}
+	if !picked && c.Sample == 0 && s.Cases < enough {
+		errs = append(errs, fmt.Errorf("only %d cases were counted, not %d", s.Cases, enough))
+	}
+	fmt.Fprintln(os.Stdout, s)
+	return errors.Join(errs...)
+}

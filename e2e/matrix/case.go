@@ -1,0 +1,314 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/oracle"
+	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+// Case is one kind of session and where its servers are told to die, one after
+// the other.
+type Case struct {
+	Kind Kind
+	Arms []rig.Arm
+	// N numbers the cases of a run.
+	N int
+}
+
+func (c Case) String() string {
+	names := make([]string, 0, len(c.Arms))
+	for _, a := range c.Arms {
+		names = append(names, a.String())
+	}
+	return fmt.Sprintf("%s %s", c.Kind.Name, strings.Join(names, ","))
+}
+
+// Outcome is what became of a case.
+type Outcome struct {
+	Case
+	// Reached says that every server died where it was told to.
+	Reached  bool
+	Died     []rig.Arm
+	Findings oracle.Findings
+	Err      error // the rig itself failed
+	Dir      string
+	Took     time.Duration
+	// Tail is the end of the log, for a case that failed.
+	Tail []dormouse.Event
+}
+
+// OK reports whether nothing is wrong.
+func (o Outcome) OK() bool { return o.Err == nil && o.Findings.OK() }
+
+// runnerPoint reports whether a point lies in the runner's process.
+func runnerPoint(p crash.Point) bool { return strings.HasPrefix(string(p), "runner.") }
+
+// stage is one case with everything it needs around it.
+type stage struct {
+	*Matrix
+	c      Case
+	dir    string
+	hits   bool // note the points of every life
+	keeper *rig.Keeper
+	play   *play
+	out    *Outcome
+	told   []dormouse.Event // the log when last looked at
+	counts []map[crash.Point]int
+}
+
+// run plays a case to its end and judges it.
+func (m *Matrix) run(ctx context.Context, c Case, hits bool) (out Outcome, visits []map[crash.Point]int) {
+	begin := time.Now()
+	out = Outcome{Case: c, Findings: make(oracle.Findings)}
+	s := &stage{Matrix: m, c: c, hits: hits, out: &out}
+	s.dir = filepath.Join(m.dir, fmt.Sprintf("case-%d", c.N))
+	if hits {
+		s.dir += "-looked"
+	}
+	out.Dir = s.dir
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the case took too long"))
+	defer cancel()
+	if err := s.perform(ctx); err != nil {
+		switch {
+		case ctx.Err() != nil || errors.Is(err, errStuck):
+			out.Findings.Add(oracle.Stuck, "%v", err)
+		default:
+			out.Err = err
+		}
+	}
+	out.Tail = s.told[max(0, len(s.told)-25):]
+	if out.OK() && !m.Keep {
+		_ = os.RemoveAll(s.dir)
+	}
+	out.Took = time.Since(begin)
+	return out, s.counts
+}
+
+func (s *stage) perform(ctx context.Context) error {
+	tag := fmt.Sprintf("case-%d", s.c.N)
+	w, err := rig.NewWitness(filepath.Join(s.dir, "world"))
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	server := &rig.Server{
+		Binary: s.Binary, Data: filepath.Join(s.dir, "data"), Model: s.models.URL(),
+		Flags: append([]string{"--log-level", "debug"}, s.c.Kind.Flags...), Log: filepath.Join(s.dir, "server.log"),
+	}
+	s.keeper = rig.Keep(ctx, server, s.c.Arms)
+	s.keeper.Hits = s.hitsOf
+	if s.c.Kind.KillsRunner {
+		// D12: what the server started dies too, before anyone asks for it.
+		s.keeper.Between = func(n int) {
+			if n == 0 {
+				server.KillRunners()
+			}
+		}
+	}
+	s.keeper.Run()
+	client := s.keeper.Client()
+	s.play = &play{keeper: s.keeper, witness: w, models: s.models, tag: tag}
+	defer func() {
+		if s.play.Session != nil && s.play.Follower != nil {
+			s.play.Follower.Close()
+		}
+		s.keeper.Close()
+		client.Close()
+		server.KillSandboxes()
+		s.models.Forget(tag)
+	}()
+	if err = s.drive(ctx, client); err == nil {
+		err = s.again(ctx)
+	}
+	if err != nil && s.play.Session != nil {
+		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if log, err := s.play.Events(look); err == nil {
+			s.told = log // for whoever wants to know what went wrong
+		}
+	}
+	return err
+}
+
+func (s *stage) hitsOf(n int) string {
+	runner := n < len(s.c.Arms) && runnerPoint(s.c.Arms[n].Point)
+	if !s.hits && !runner {
+		return ""
+	}
+	return filepath.Join(s.dir, "hits-"+strconv.Itoa(n))
+}
+
+// visits counts the points that each life visited.
+func (s *stage) visits() []map[crash.Point]int {
+	var all []map[crash.Point]int
+	for n := 0; ; n++ {
+		b, err := os.ReadFile(filepath.Join(s.dir, "hits-"+strconv.Itoa(n)))
+		if err != nil {
+			return all
+		}
+		counts := make(map[crash.Point]int)
+		for line := range strings.Lines(string(b)) {
+			counts[crash.Point(strings.TrimSpace(line))]++
+		}
+		all = append(all, counts)
+	}
+}
+
+var errStuck = errors.New("not settled in time")
+
+// within runs f and calls it stuck when it takes longer than a session may.
+func within(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, settleWithin, errStuck)
+	defer cancel()
+	if err := f(ctx); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// drive takes the session through its scenario and the deaths, and judges what
+// came of it.
+func (s *stage) drive(ctx context.Context, client *rig.Client) error {
+	p, kind := s.play, s.c.Kind
+	if err := p.start(ctx, client, kind, s.c.N%2 == 0); err != nil {
+		return err
+	}
+	if err := kind.Play(ctx, p); err != nil {
+		return fmt.Errorf("play: %w", err)
+	}
+	if err := within(ctx, "after the faults", func(ctx context.Context) error { return p.rest(ctx, kind.Decide) }); err != nil {
+		return err
+	}
+	s.reached()
+	s.keeper.Disarm()
+	// A life that did not die where it was told is replaced by one that is not
+	// told to.
+	if err := within(ctx, "after the last fault", func(ctx context.Context) error { return p.rest(ctx, kind.Decide) }); err != nil {
+		return err
+	}
+	if err := within(ctx, "a new prompt", s.probe); err != nil {
+		return err
+	}
+	return s.judge(ctx)
+}
+
+// reached notes which deaths came about.
+func (s *stage) reached() {
+	s.counts = s.visits() // what follows is about the oracle and not about the work
+	s.out.Died = s.keeper.Died()
+	server := len(s.out.Died)
+	runner, armed := 0, 0
+	for n, a := range s.c.Arms {
+		if a.Point == "" {
+			continue
+		}
+		armed++
+		if !runnerPoint(a.Point) {
+			continue
+		}
+		b, _ := os.ReadFile(s.hitsOf(n)) // no file: nothing was visited
+		visits := 0
+		for line := range strings.Lines(string(b)) {
+			if strings.TrimSpace(line) == string(a.Point) {
+				visits++
+			}
+		}
+		if visits >= max(a.Visit, 1) {
+			runner++
+			s.out.Died = append(s.out.Died, a)
+		}
+	}
+	s.out.Reached = server+runner == armed
+}
+
+// probe shows that the session takes a prompt and works on it, or that it is
+// terminated and says so.
+func (s *stage) probe(ctx context.Context) error {
+	p := s.play
+	shown, err := p.Show(ctx)
+	if err != nil {
+		return err
+	}
+	err = p.Prompt(ctx, "probe", p.script(rig.Say("still here")))
+	if shown.Phase == dormouse.PhaseTerminated {
+		if r := rig.Refused(err); r == nil || r.Type != "terminated" {
+			s.out.Findings.Add(oracle.Diverged, "a terminated session answered a prompt with %v", err)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.rest(ctx, s.c.Kind.Decide)
+}
+
+func (s *stage) judge(ctx context.Context) error {
+	e, err := s.play.evidence(ctx)
+	if err != nil {
+		return err
+	}
+	s.told = e.Log
+	s.out.Findings.Merge(oracle.Judge(e))
+	return nil
+}
+
+// again stops the server, starts it once more and finds everything as it was.
+func (s *stage) again(ctx context.Context) error {
+	if err := s.keeper.Halt(ctx); err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	const sample = 10
+	if s.c.N%sample == 0 {
+		if err := s.rebuild(ctx); err != nil {
+			return err
+		}
+	}
+	s.keeper.Resume()
+	if err := within(ctx, "after a restart", s.play.settle); err != nil {
+		return err
+	}
+	before := s.told
+	if err := s.judge(ctx); err != nil {
+		return err
+	}
+	for i, e := range s.told {
+		switch {
+		case i < len(before):
+			if !cmp.Equal(e, before[i]) {
+				s.out.Findings.Add(oracle.Diverged, "event %d changed over a restart", e.Seq)
+			}
+		case s.c.Kind.Create["sleep_after"] != nil && strings.HasPrefix(string(e.Type), "sandbox."):
+		default:
+			s.out.Findings.Add(oracle.Diverged, "a restart of a session at rest added event %d %s", e.Seq, e.Type)
+		}
+	}
+	if len(s.told) < len(before) {
+		s.out.Findings.Add(oracle.Lost, "a restart lost %d events", len(before)-len(s.told))
+	}
+	return nil
+}
+
+// rebuild has the server's own tool compare the rows with the logs.
+func (s *stage) rebuild(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, s.Binary.Server, "store", "rebuild", "--check", "--data", filepath.Join(s.dir, "data"))
+	text, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		s.out.Findings.Add(oracle.Diverged, "store rebuild --check: %s", strings.TrimSpace(string(text)))
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,230 @@
+package matrix
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+// seen is what one kind's lives visited while nobody killed them.
+type seen struct {
+	kind  Kind
+	first []rig.Arm // how it was killed before the life that was looked at
+	count map[crash.Point]int
+}
+
+// cases lays the matrix out.
+func (m *Matrix) cases(ctx context.Context) ([]Case, error) {
+	if m.Point != "" && m.Kind != "" {
+		k, ok := kindNamed(m.Kind)
+		if !ok {
+			return nil, fmt.Errorf("there is no kind %q", m.Kind)
+		}
+		return []Case{{Kind: k, Arms: ParseArms(m.Point, m.Visit), N: 1}}, nil
+	}
+	looked, err := m.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(m.singles(looked), m.pairs(looked), m.exhausting())
+	all = slices.DeleteFunc(all, func(c Case) bool {
+		return m.Kind != "" && c.Kind.Name != m.Kind || m.Point != "" && !strings.HasPrefix(spell(c.Arms), m.Point)
+	})
+	limit := m.Limit
+	if m.Sample > 0 {
+		limit = m.Sample
+	}
+	if m.Kind == "" && m.Point == "" {
+		all = m.choose(all, limit)
+	}
+	for i := range all {
+		all[i].N = i + 1
+	}
+	return all, nil
+}
+
+// look plays every kind once without killing it, and once more for each way to
+// die first, and notes which points are visited.
+func (m *Matrix) look(ctx context.Context) ([]seen, error) {
+	begin := time.Now()
+	var plans []Case
+	for _, k := range Kinds() {
+		if m.Kind != "" && m.Kind != k.Name {
+			continue
+		}
+		plans = append(plans, Case{Kind: k})
+		for _, a := range deathsBefore(k) {
+			plans = append(plans, Case{Kind: k, Arms: []rig.Arm{a}})
+		}
+	}
+	for i := range plans {
+		plans[i].N = 100_000 + i
+	}
+	var mu sync.Mutex
+	var all []seen
+	var failed error
+	m.each(ctx, plans, func(c Case) {
+		o, visits := m.run(ctx, c, true)
+		mu.Lock()
+		defer mu.Unlock()
+		if !o.OK() {
+			m.tell(o)
+			failed = fmt.Errorf("%s went wrong while it was only looked at", c)
+		}
+		for n, count := range visits {
+			switch {
+			case n == 0 && len(c.Arms) == 0:
+				all = append(all, seen{kind: c.Kind, count: count})
+			case n == 1 && len(c.Arms) > 0:
+				all = append(all, seen{kind: c.Kind, first: c.Arms, count: count})
+			case n == 1 && c.Kind.Kills:
+				all = append(all, seen{kind: c.Kind, first: []rig.Arm{{}}, count: count})
+			}
+		}
+	})
+	slices.SortFunc(all, func(a, b seen) int {
+		return cmp.Or(cmp.Compare(a.kind.Name, b.kind.Name), cmp.Compare(spell(a.first), spell(b.first)))
+	})
+	fmt.Fprintf(m.Out, "crash: looked at %d kinds of work in %s\n", len(plans), time.Since(begin).Round(time.Second))
+	if failed == nil {
+		failed = ctx.Err()
+	}
+	return all, failed
+}
+
+// deathsBefore are the deaths whose recovery is looked at: before an op is sent,
+// after, and once its result is there.
+func deathsBefore(k Kind) []rig.Arm {
+	switch k.Name {
+	case "model-stream", "model-keyed":
+		return []rig.Arm{{Point: crash.OpChunk, Visit: 2}, {Point: crash.OpStarted, Visit: 1}}
+	case "exec", "task", "write", "mixed", "ask-retry", "ask-continue", "exec-lost", "write-lost", "task-lost", "exec-big":
+		return []rig.Arm{{Point: crash.OpSent, Visit: 2}, {Point: crash.OpStarted, Visit: 2}, {Point: crash.OpResult, Visit: 2}}
+	case "read", "exec-keyed", "interrupt-flush", "terminate":
+		return []rig.Arm{{Point: crash.OpSent, Visit: 2}}
+	case "custom", "approval", "two-gates":
+		return []rig.Arm{{Point: crash.OpFinished, Visit: 1}, {Point: crash.TurnBlocking, Visit: 1}}
+	case "interrupt-exec":
+		return []rig.Arm{{Point: crash.InterruptCommitted, Visit: 1}, {Point: crash.OpKilling, Visit: 1}}
+	case "queue", "prompt-big":
+		return []rig.Arm{{Point: crash.PromptAnswered, Visit: 1}, {Point: crash.TurnEnded, Visit: 1}}
+	case "sleep", "hibernate":
+		return []rig.Arm{{Point: crash.SandboxStopping, Visit: 1}, {Point: crash.SandboxStopped, Visit: 1}}
+	}
+	return nil
+}
+
+// visits are the numbers worth dying at: the first, the second, the middle and
+// the last.
+func visits(n int) []int {
+	return slices.Compact(slices.Sorted(slices.Values([]int{1, min(2, n), (n + 1) / 2, n})))
+}
+
+// singles are the cases with one death.
+func (m *Matrix) singles(looked []seen) []Case {
+	var all []Case
+	for _, s := range looked {
+		if s.first != nil {
+			continue
+		}
+		for _, p := range slices.Sorted(maps.Keys(s.count)) {
+			for _, n := range visits(s.count[p]) {
+				all = append(all, Case{Kind: s.kind, Arms: []rig.Arm{{Point: p, Visit: n}}})
+			}
+		}
+	}
+	return all
+}
+
+// pairs are the cases that die again while they recover.
+func (m *Matrix) pairs(looked []seen) []Case {
+	var all []Case
+	for _, s := range looked {
+		if s.first == nil {
+			continue
+		}
+		for _, p := range slices.Sorted(maps.Keys(s.count)) {
+			if strings.HasPrefix(string(p), "migrate.") {
+				continue
+			}
+			ns := visits(s.count[p])
+			if !strings.HasPrefix(string(p), "recover.") {
+				ns = slices.Compact([]int{1, s.count[p]})
+			}
+			for _, n := range ns {
+				all = append(all, Case{Kind: s.kind, Arms: append(slices.Clone(s.first), rig.Arm{Point: p, Visit: n})})
+			}
+		}
+	}
+	return all
+}
+
+// exhausting are the cases that die until the turn has no attempt left, and then
+// on the way to saying so.
+func (m *Matrix) exhausting() []Case {
+	const attempts = 6
+	var all []Case
+	for _, name := range []string{"model-stream", "exec", "queue", "custom", "write"} {
+		k, _ := kindNamed(name)
+		for _, p := range []crash.Point{crash.TurnFirstOp, crash.OpStarted, crash.OpSent, crash.RecoverCommitted} {
+			var arms []rig.Arm
+			for n := range attempts {
+				a := rig.Arm{Point: p, Visit: 1}
+				if n == 0 && p == crash.RecoverCommitted {
+					a.Point = crash.TurnFirstOp // there is nothing to recover yet
+				}
+				arms = append(arms, a)
+			}
+			if name == "custom" && p == crash.OpSent || name == "exec" && p == crash.OpStarted {
+				continue // later attempts do not come by there
+			}
+			all = append(all, Case{Kind: k, Arms: arms})
+			for _, last := range []crash.Point{crash.RecoverFailing, crash.RecoverFailed} {
+				all = append(all, Case{Kind: k, Arms: append(slices.Clone(arms), rig.Arm{Point: last, Visit: 1})})
+			}
+		}
+	}
+	return all
+}
+
+// choose takes at most limit cases: every point, then every point with every
+// kind, then whatever else the seed picks.
+func (m *Matrix) choose(all []Case, limit int) []Case {
+	if limit <= 0 || len(all) <= limit {
+		return all
+	}
+	r := rand.New(rand.NewPCG(m.Seed, 1))
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	rank := make([]int, len(all))
+	points, cells := make(map[crash.Point]bool), make(map[string]bool)
+	order := make([]int, len(all))
+	for i, c := range all {
+		order[i] = i
+		last := c.Arms[len(c.Arms)-1].Point
+		cell := c.Kind.Name + " " + string(last)
+		switch {
+		case !points[last]:
+			rank[i] = 0
+		case !cells[cell]:
+			rank[i] = 1
+		default:
+			rank[i] = 2
+		}
+		points[last], cells[cell] = true, true
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(rank[i], rank[j]) })
+	chosen := make([]Case, 0, limit)
+	for _, i := range order[:limit] {
+		chosen = append(chosen, all[i])
+	}
+	return chosen
+}

@@ -1,0 +1,216 @@
+// Package matrix kills a server at every named instant of every kind of work and
+// compares what is left with what was promised.
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse/e2e/oracle"
+	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+// Config chooses what a run does.
+type Config struct {
+	rig.Binary
+	// Limit bounds the cases of a full run; Sample, if not 0, takes that many of
+	// them, spread over points and kinds.
+	Limit, Sample int
+	// Point, Kind and Visit pick cases by hand.
+	Point, Kind string
+	Visit       int
+	Parallel    int
+	Seed        uint64
+	Verbose     bool
+	// Keep leaves the directories of good cases, too.
+	Keep bool
+	Out  io.Writer
+}
+
+// Matrix is one run.
+type Matrix struct {
+	Config
+	dir    string
+	models *rig.Models
+}
+
+// Summary is what a run came to.
+type Summary struct {
+	Points, Kinds, Cases int
+	Counts               map[string]int
+	Failed               []Outcome
+	Unreached            []Case
+	// NeverHit are the points at which nothing died.
+	NeverHit []crash.Point
+}
+
+func (s Summary) String() string {
+	return fmt.Sprintf("crash: points=%d kinds=%d cases=%d %s", s.Points, s.Kinds, s.Cases, oracle.Counts(s.Counts))
+}
+
+// OK reports whether everything was as promised.
+func (s Summary) OK() bool { return len(s.Failed) == 0 && len(s.NeverHit) == 0 }
+
+// Run looks which points each kind of work visits, and kills at them.
+func Run(ctx context.Context, c Config) (Summary, error) {
+	m := &Matrix{Config: c}
+	var err error
+	if m.dir, err = rig.TempDir("dormouse-crash-*"); err != nil {
+		return Summary{}, err
+	}
+	if m.models, err = rig.NewModels(); err != nil {
+		return Summary{}, err
+	}
+	defer m.models.Close()
+	cases, err := m.cases(ctx)
+	if err != nil {
+		return Summary{}, err
+	}
+	s := m.all(ctx, cases)
+	if len(s.Failed) == 0 && !m.Keep {
+		_ = os.RemoveAll(m.dir)
+	}
+	return s, ctx.Err()
+}
+
+// all runs cases, several at once.
+func (m *Matrix) all(ctx context.Context, cases []Case) Summary {
+	s := Summary{Counts: make(map[string]int)}
+	hit, kinds := make(map[crash.Point]bool), make(map[string]bool)
+	var mu sync.Mutex
+	begin, done := time.Now(), 0
+	m.each(ctx, cases, func(c Case) {
+		o, _ := m.run(ctx, c, false)
+		if ctx.Err() != nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		for _, a := range o.Died {
+			hit[a.Point] = true
+		}
+		switch {
+		case !o.OK():
+			s.Failed = append(s.Failed, o)
+			m.tell(o)
+		case !o.Reached:
+			s.Unreached = append(s.Unreached, c)
+		}
+		if o.Reached {
+			s.Cases++
+			kinds[c.Kind.Name] = true
+		}
+		for zero, found := range o.Findings {
+			s.Counts[zero] += len(found)
+		}
+		if o.Err != nil {
+			s.Counts[oracle.Stuck]++ // a rig that cannot go on has met a server that did not
+		}
+		if m.Verbose {
+			fmt.Fprintf(m.Out, "%-60s reached=%v ok=%v %s\n", c, o.Reached, o.OK(), o.Took.Round(time.Millisecond))
+		} else if done%50 == 0 || done == len(cases) {
+			fmt.Fprintf(m.Out, "crash: %d/%d cases, %d failed, %d not reached, %s\n",
+				done, len(cases), len(s.Failed), len(s.Unreached), time.Since(begin).Round(time.Second))
+		}
+	})
+	for _, p := range crash.Points() {
+		if !hit[p] {
+			s.NeverHit = append(s.NeverHit, p)
+		}
+	}
+	s.Points, s.Kinds = len(hit), len(kinds)
+	return s
+}
+
+// each calls f for every case, Parallel at once.
+func (m *Matrix) each(ctx context.Context, cases []Case, f func(Case)) {
+	work := make(chan Case)
+	var running sync.WaitGroup
+	for range max(m.Parallel, 1) {
+		running.Go(func() {
+			for c := range work {
+				f(c)
+			}
+		})
+	}
+	for _, c := range cases {
+		select {
+		case work <- c:
+		case <-ctx.Done():
+		}
+	}
+	close(work)
+	running.Wait()
+}
+
+// tell says everything about a case that failed.
+func (m *Matrix) tell(o Outcome) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nFAILED %s\n", o.Case)
+	if len(o.Arms) > 0 {
+		fmt.Fprintf(&b, "  again with: -kind %s -point %s -visit %d -seed %d\n", o.Kind.Name, spell(o.Arms), o.Arms[0].Visit, m.Seed)
+	}
+	fmt.Fprintf(&b, "  kept in %s\n", o.Dir)
+	if o.Err != nil {
+		fmt.Fprintf(&b, "  error: %v\n", o.Err)
+	}
+	b.WriteString(o.Findings.String())
+	b.WriteString("  the log ends:\n")
+	for _, e := range o.Tail {
+		payload := string(e.Payload)
+		if len(payload) > 160 {
+			payload = payload[:160] + "…"
+		}
+		fmt.Fprintf(&b, "    %d %s %s %s\n", e.Seq, e.Time.Format("05.000000"), e.Type, payload)
+	}
+	b.WriteString("  the server says:\n")
+	said, _ := os.ReadFile(o.Dir + "/server.log")
+	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+	for _, line := range lines[max(0, len(lines)-30):] {
+		fmt.Fprintf(&b, "    %s\n", line)
+	}
+	fmt.Fprintln(m.Out, b.String())
+}
+
+// spell names arms so that -point can read them.
+func spell(arms []rig.Arm) string {
+	names := make([]string, 0, len(arms))
+	for _, a := range arms {
+		names = append(names, a.String())
+	}
+	return strings.Join(names, ",")
+}
+
+// ParseArms reads what spell writes.
+func ParseArms(text string, visit int) []rig.Arm {
+	var arms []rig.Arm
+	for name := range strings.SplitSeq(text, ",") {
+		point, nth, counted := strings.Cut(name, "#")
+		if point == "-" {
+			point = ""
+		}
+		a := rig.Arm{Point: crash.Point(point), Visit: max(visit, 1)}
+		if counted {
+			_, _ = fmt.Sscan(nth, &a.Visit)
+		}
+		arms = append(arms, a)
+	}
+	return arms
+}
+
+func kindNamed(name string) (Kind, bool) {
+	all := Kinds()
+	i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == name })
+	if i < 0 {
+		return Kind{}, false
+	}
+	return all[i], true
+}

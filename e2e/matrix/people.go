@@ -1,0 +1,176 @@
+package matrix
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/rig"
+)
+
+// ignoreConflict: the session was not where the command can be carried out,
+// which after a crash is for the session to say and not for its client.
+func ignoreConflict(err error) error {
+	if r := rig.Refused(err); r != nil && r.Status == http.StatusConflict {
+		return nil
+	}
+	return err
+}
+
+func peopleKinds() []Kind {
+	asking := warm("tools", []map[string]any{{"name": "bash", "permission": "ask"}})
+	custom := map[string]any{"custom_tools": []map[string]any{{"name": "weather", "description": "asks the client"}}}
+	ask := func(p *play) string { return p.script(rig.Bash(p.marks("0.01")), rig.Say("it was allowed")) }
+	long := func(p *play) string { return p.script(rig.Bash(p.marks("0.4")), rig.Say("nobody stopped it")) }
+	return []Kind{
+		{Name: "approval", Create: asking, Play: answered(false, ask)},
+		{Name: "denial", Create: asking, Play: answered(true, ask)},
+		{Name: "custom", Create: custom, Play: answered(false, func(p *play) string {
+			return p.script(rig.Use("weather", map[string]any{"city": "Ulm"}), rig.Say("so it is"))
+		})},
+		{Name: "two-gates", Create: map[string]any{
+			"warm": true, "tools": asking["tools"], "custom_tools": custom["custom_tools"],
+		}, Play: answered(false, func(p *play) string {
+			return p.script(rig.Step{"tools": []map[string]any{
+				{"name": "bash", "input": map[string]any{"command": p.marks("0")}},
+				{"name": "weather", "input": map[string]any{"city": "Ulm"}},
+			}}, rig.Say("both"))
+		})},
+		{Name: "interrupt-exec", Create: warm(), Play: func(ctx context.Context, p *play) error {
+			if err := p.Prompt(ctx, "p0", long(p)); err != nil {
+				return err
+			}
+			if err := p.begun(ctx); err != nil {
+				return err
+			}
+			return p.interrupt(ctx, false)
+		}},
+		{Name: "interrupt-model", Play: func(ctx context.Context, p *play) error {
+			slow := rig.Step{"text": "a slow and stately sentence that nobody hears to its end", "chunks": 40, "chunk_delay_ms": 10}
+			if err := p.Prompt(ctx, "p0", p.script(slow)); err != nil {
+				return err
+			}
+			if _, err := p.Until(ctx, func(s rig.Shown) bool { return s.Turning() || s.Settled() && s.Seq > 5 }); err != nil {
+				return err
+			}
+			return p.interrupt(ctx, false)
+		}},
+		{Name: "interrupt-flush", Create: warm(), Play: func(ctx context.Context, p *play) error {
+			for i, content := range []string{long(p), p.script(rig.Say("second")), p.script(rig.Say("third"))} {
+				if err := p.Prompt(ctx, "p"+string(rune('0'+i)), content); err != nil {
+					return err
+				}
+			}
+			if err := p.begun(ctx); err != nil {
+				return err
+			}
+			return p.interrupt(ctx, true)
+		}},
+		{Name: "cancel", Play: func(ctx context.Context, p *play) error {
+			if err := p.Prompt(ctx, "p0", p.script(rig.Step{"text": "slow", "delay_ms": 60})); err != nil {
+				return err
+			}
+			if err := p.Prompt(ctx, "p1", p.script(rig.Say("never said"))); err != nil {
+				return err
+			}
+			acks := p.Acks()
+			last := acks[len(acks)-1]
+			last.Cancelled = true
+			for {
+				_, err := p.Once(ctx, http.MethodDelete, p.Path("/queue/"+string(last.ID)), nil, nil)
+				if r := rig.Refused(err); r != nil && (r.Status == http.StatusNotFound || r.Status == http.StatusConflict) {
+					return nil // it was cancelled before the answer was lost, or it runs
+				}
+				if !rig.Again(err) {
+					return err
+				}
+			}
+		}},
+		{Name: "ask-retry", Create: warm("recovery", "ask"), Decide: "retry", Play: prompts(ask2)},
+		{Name: "ask-continue", Create: warm("recovery", "ask"), Decide: "continue", Play: prompts(ask2, func(p *play) string {
+			return p.script(rig.Say("the next one"))
+		})},
+		{Name: "terminate", Create: warm(), Play: func(ctx context.Context, p *play) error {
+			if err := p.Prompt(ctx, "p0", long(p)); err != nil {
+				return err
+			}
+			if err := p.begun(ctx); err != nil {
+				return err
+			}
+			p.MayCancel()
+			return p.Insist(ctx, "terminate", nil, func(s rig.Shown) bool { return s.Phase == dormouse.PhaseTerminated })
+		}},
+	}
+}
+
+func ask2(p *play) string { return p.script(rig.Bash(p.marks("0.03")), rig.Say("it went on")) }
+
+// answered sends a prompt and answers what people are asked.
+func answered(deny bool, content func(*play) string) func(context.Context, *play) error {
+	return func(ctx context.Context, p *play) error {
+		if err := p.Prompt(ctx, "p0", content(p)); err != nil {
+			return err
+		}
+		for {
+			shown, err := p.Until(ctx, rig.Shown.Settled)
+			if err != nil || shown.Phase != dormouse.PhaseWaiting {
+				return err
+			}
+			if err := p.answerAll(ctx, shown, deny); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// lifeKinds are about servers and actors that come and go.
+func lifeKinds() []Kind {
+	word := func(p *play) string { return p.script(rig.Say("a word")) }
+	return []Kind{
+		{Name: "drop", Flags: []string{"--drop-after", "15ms"}, Play: func(ctx context.Context, p *play) error {
+			for i := range 4 {
+				if err := p.Prompt(ctx, "p"+string(rune('0'+i)), word(p)); err != nil {
+					return err
+				}
+				if err := p.settle(ctx); err != nil {
+					return err
+				}
+				// Long enough for an actor with nothing to do to be dropped.
+				if err := rig.Pause(ctx, 40*1e6); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{Name: "idle", Kills: true, Play: func(ctx context.Context, p *play) error {
+			if err := p.Prompt(ctx, "p0", word(p)); err != nil {
+				return err
+			}
+			if err := p.settle(ctx); err != nil {
+				return err
+			}
+			if err := p.killLife(ctx); err != nil {
+				return err
+			}
+			return p.Prompt(ctx, "p1", word(p))
+		}},
+		{Name: "stop", Kills: true, Create: warm(), Play: func(ctx context.Context, p *play) error {
+			if err := p.Prompt(ctx, "p0", p.script(rig.Bash(p.marks("0.15")), rig.Say("it went on"))); err != nil {
+				return err
+			}
+			if err := p.begun(ctx); err != nil {
+				return err
+			}
+			return p.stopLife(ctx)
+		}},
+		{Name: "kill", Kills: true, Create: warm(), Play: func(ctx context.Context, p *play) error {
+			if err := p.Prompt(ctx, "p0", p.script(rig.Bash(p.marks("0.1")), rig.Say("it went on"))); err != nil {
+				return err
+			}
+			if err := p.begun(ctx); err != nil {
+				return err
+			}
+			return p.killLife(ctx)
+		}},
+	}
+}

@@ -1,0 +1,265 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/oracle"
+	"github.com/dormouse-run/dormouse/e2e/rig"
+)
+
+// settleWithin is the promise: this long after a fault no session is stuck.
+const settleWithin = 10 * time.Second
+
+// play is one session being driven through a kind's scenario, by a client that
+// does not give up when the server dies under it.
+type play struct {
+	*rig.Session
+	keeper  *rig.Keeper
+	witness *rig.Witness
+	models  *rig.Models
+	tag     string
+	nonce   int
+
+	mu      sync.Mutex
+	answers []oracle.Answer // guarded by mu
+}
+
+// start makes the session and follows it.
+func (p *play) start(ctx context.Context, client *rig.Client, k Kind, all bool) error {
+	options := map[string]any{"warm": false}
+	for name, v := range k.Create {
+		options[name] = v
+	}
+	first := ""
+	if k.First != nil {
+		first = k.First(p)
+	}
+	s, err := client.Create(ctx, p.tag, options, first)
+	if err != nil {
+		return err
+	}
+	p.Session = s
+	p.Follow(ctx, all)
+	return nil
+}
+
+// script is a prompt of this session.
+func (p *play) script(steps ...rig.Step) string { return rig.Script(p.tag, steps...) }
+
+// marks is a command that leaves two marks, some time apart.
+func (p *play) marks(between string) string {
+	p.nonce++
+	n := fmt.Sprintf("n%d", p.nonce)
+	return p.witness.Mark(n, "begin") + "; sleep " + between + "; " + p.witness.Mark(n, "end")
+}
+
+// file is a path that no other op of the session writes.
+func (p *play) file() string {
+	p.nonce++
+	return p.witness.File(fmt.Sprintf("f%d", p.nonce))
+}
+
+// settle waits until the session rests.
+func (p *play) settle(ctx context.Context) error {
+	_, err := p.Idle(ctx)
+	return err
+}
+
+// rest waits until the session rests with nothing left of its turn, answering
+// and deciding whatever people are asked.
+func (p *play) rest(ctx context.Context, decide string) error {
+	for {
+		shown, err := p.Idle(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case shown.Phase == dormouse.PhaseWaiting:
+			err = p.answerAll(ctx, shown, false)
+		case shown.Phase == dormouse.PhaseInterrupted:
+			err = p.Insist(ctx, decide, nil, func(s rig.Shown) bool { return s.Phase != dormouse.PhaseInterrupted })
+			if r := rig.Refused(err); r != nil && r.Status == http.StatusConflict {
+				err = nil // an earlier try was carried out and its answer lost
+			}
+		default:
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// answerAll answers what waits for people. The first answer wins, so one that
+// was carried out and whose reply was lost is refused the second time.
+func (p *play) answerAll(ctx context.Context, shown rig.Shown, deny bool) error {
+	for _, t := range shown.Threads {
+		if t.Turn == nil {
+			continue
+		}
+		for _, w := range t.Turn.Waiting {
+			a := oracle.Answer{Use: w.ID, Deny: deny && w.Gate == dormouse.GateAsk}
+			body := map[string]any{"tool_use_id": w.ID, "result": "allow"}
+			switch {
+			case w.Gate == dormouse.GateCustom:
+				a.Content = "the answer to " + string(w.ID)
+				body = map[string]any{"custom_tool_use_id": w.ID, "content": a.Content}
+			case deny:
+				body["result"], body["deny_message"] = "deny", "not today"
+			}
+			if err := p.answer(ctx, body); err != nil {
+				return err
+			}
+			p.mu.Lock()
+			p.answers = append(p.answers, a)
+			p.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+func (p *play) answer(ctx context.Context, body map[string]any) error {
+	cut := false
+	for {
+		err := p.Command(ctx, "answers", body)
+		if r := rig.Refused(err); r != nil && r.Status == http.StatusConflict && cut {
+			return nil
+		}
+		if !rig.Again(err) {
+			return err
+		}
+		cut = true
+	}
+}
+
+// begun waits until a command has left its first mark.
+func (p *play) begun(ctx context.Context) error {
+	for {
+		effects, err := p.witness.Effects()
+		if err != nil || len(effects) > 0 {
+			return err
+		}
+		// A command that was lost will never begin.
+		shown, err := p.Show(ctx)
+		if err != nil || shown.Settled() {
+			return err
+		}
+		if err := rig.Pause(ctx, 2*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// interrupt stops the turn. One that was carried out and whose answer was lost
+// leaves no turn to stop.
+func (p *play) interrupt(ctx context.Context, flush bool) error {
+	if flush {
+		p.MayCancel()
+	}
+	return p.Insist(ctx, "interrupt", map[string]any{"flush_queue": flush}, func(s rig.Shown) bool {
+		return !s.Turning() && (!flush || s.Queue == 0)
+	})
+}
+
+// killLife is kill -9 at no particular point.
+func (p *play) killLife(ctx context.Context) error {
+	l, err := p.keeper.Live(ctx)
+	if err != nil {
+		return err
+	}
+	l.Kill()
+	return nil
+}
+
+// stopLife is what an operator does.
+func (p *play) stopLife(ctx context.Context) error {
+	l, err := p.keeper.Live(ctx)
+	if err != nil {
+		return err
+	}
+	l.Signal(syscall.SIGTERM)
+	select {
+	case <-l.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := l.Err(); err != nil && !l.Killed() {
+		return fmt.Errorf("the server did not stop well: %w", err)
+	}
+	return nil
+}
+
+// evidence gathers everything once the session rests.
+func (p *play) evidence(ctx context.Context) (oracle.Evidence, error) {
+	e := oracle.Evidence{Acks: p.Acks(), Lines: p.witness.Lines(), All: p.Follower.All()}
+	if err := p.snapshot(ctx, &e); err != nil {
+		return e, err
+	}
+	catchUp, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	end := e.Log[len(e.Log)-1].Seq
+	for i := len(e.Log) - 1; i >= 0; i-- {
+		if e.All || e.Log[i].Type.Audience() <= dormouse.ForPeople {
+			_ = p.Follower.Reaches(catchUp, e.Log[i].Seq) // what it has not seen by now is a gap
+			break
+		}
+	}
+	e.Followed, e.Texts, e.Errs = p.Follower.Seen(), p.Follower.Texts(), p.Follower.Errs()
+	for n := len(e.Followed); n > 0 && e.Followed[n-1].Seq > end; n-- {
+		e.Followed = e.Followed[:n-1] // came after the log was read
+	}
+	p.mu.Lock()
+	e.Answer = append(e.Answer, p.answers...)
+	p.mu.Unlock()
+	return e, p.world(&e)
+}
+
+// snapshot reads the log and what is shown of it at one instant: again, until
+// nothing came in between.
+func (p *play) snapshot(ctx context.Context, e *oracle.Evidence) (err error) {
+	for {
+		if e.Log, err = p.Events(ctx); err != nil {
+			return err
+		}
+		if e.Shown, err = p.Show(ctx); err != nil {
+			return err
+		}
+		if e.Rows, err = p.Rows(ctx); err != nil {
+			return err
+		}
+		after, err := p.Show(ctx)
+		if err != nil {
+			return err
+		}
+		if n := len(e.Log); n > 0 && e.Log[n-1].Seq == after.Seq {
+			return nil
+		}
+		if err := rig.Pause(ctx, time.Millisecond); err != nil {
+			return fmt.Errorf("read the log at rest: %w", err)
+		}
+	}
+}
+
+// world reads what really happened.
+func (p *play) world(e *oracle.Evidence) error {
+	var err, err2 error
+	e.Effects, err = p.witness.Effects()
+	e.Writes, err2 = p.witness.Writes()
+	e.Calls = p.models.Account(p.tag).Calls()
+	return errors.Join(err, err2)
+}
+
+// put makes a file in the witness's directory for the session to read.
+func (p *play) put(name, content string) (string, error) {
+	path := filepath.Join(p.witness.Dir, name)
+	return path, os.WriteFile(path, []byte(content), 0o600)
+}

@@ -1,0 +1,114 @@
+// Package oracle holds what a server says against what really happened. A run is
+// good when six counts are zero: prompts lost, effects doubled, effects too
+// late, sessions stuck, logs diverged from the world or from what is shown, and
+// gaps in what a follower saw.
+package oracle
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/model/scripted"
+)
+
+// The six zeroes.
+const (
+	Lost     = "lost"
+	Double   = "double"
+	Late     = "late"
+	Stuck    = "stuck"
+	Diverged = "diverged"
+	Gaps     = "gaps"
+)
+
+// Zeroes lists them in the order they are told.
+func Zeroes() []string { return []string{Lost, Double, Late, Stuck, Diverged, Gaps} }
+
+// Findings is what is wrong, by zero.
+type Findings map[string][]string
+
+// Add notes something wrong.
+func (f Findings) Add(zero, format string, args ...any) {
+	f[zero] = append(f[zero], fmt.Sprintf(format, args...))
+}
+
+// Merge takes over what other found.
+func (f Findings) Merge(other Findings) {
+	for zero, found := range other {
+		f[zero] = append(f[zero], found...)
+	}
+}
+
+// OK reports whether nothing is wrong.
+func (f Findings) OK() bool {
+	for _, found := range f {
+		if len(found) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Counts spells the zeroes as the last line of a run does.
+func Counts(counts map[string]int) string {
+	words := make([]string, 0, len(Zeroes()))
+	for _, zero := range Zeroes() {
+		words = append(words, fmt.Sprintf("%s=%d", zero, counts[zero]))
+	}
+	return strings.Join(words, " ")
+}
+
+func (f Findings) String() string {
+	var b strings.Builder
+	for _, zero := range Zeroes() {
+		for _, found := range f[zero] {
+			fmt.Fprintf(&b, "%s: %s\n", zero, found)
+		}
+	}
+	return b.String()
+}
+
+// Evidence is everything known of one session: what its log says, what the
+// server shows, what its client was promised and what the world saw.
+type Evidence struct {
+	Log    []dormouse.Event
+	Shown  rig.Shown
+	Rows   rig.Rows
+	Acks   []*rig.Ack
+	Answer []Answer
+
+	// The world.
+	Lines   string // where commands leave their effects
+	Effects []rig.Effect
+	Writes  map[string]rig.Written
+	Calls   scripted.Calls
+
+	// The follower.
+	Followed []dormouse.Event
+	All      bool
+	Texts    map[dormouse.OpID]string
+	Errs     []string
+}
+
+// Answer is what people said to a tool call and the server accepted.
+type Answer struct {
+	Use     dormouse.EventID
+	Content string // of a custom tool's result
+	Deny    bool
+}
+
+// Judge finds what is wrong with one session.
+func Judge(e Evidence) Findings {
+	f := make(Findings)
+	l := read(e.Log)
+	l.judgePrompts(e, f)
+	l.judgeCommands(e, f)
+	l.judgeWrites(e, f)
+	l.judgeModel(e, f)
+	l.judgeAnswers(e, f)
+	judgeShown(e, f)
+	judgeFollower(e, f)
+	return f
+}

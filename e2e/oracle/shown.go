@@ -1,0 +1,72 @@
+package oracle
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/sessiontest"
+)
+
+// judgeShown: the log is sound, and everything shown follows from it.
+func judgeShown(e Evidence, f Findings) {
+	if err := sessiontest.Check(e.Log); err != nil {
+		f.Add(Diverged, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	var zero session.State
+	state, rows := session.Project(zero, e.Log)
+	if phase, status := session.PhaseOf(state), session.StatusOf(state); e.Shown.Phase != phase || e.Shown.Status != status || e.Shown.Seq != state.Seq {
+		f.Add(Diverged, "shown are %s, %s at %d; the log says %s, %s at %d",
+			e.Shown.Phase, e.Shown.Status, e.Shown.Seq, phase, status, state.Seq)
+	}
+	if i := e.Rows.Index; i.Phase != rows.Index.Phase || i.Status != rows.Index.Status || i.Seq != rows.Index.Seq {
+		f.Add(Diverged, "listed are %s, %s at %d; the log says %s, %s at %d",
+			i.Phase, i.Status, i.Seq, rows.Index.Phase, rows.Index.Status, rows.Index.Seq)
+	}
+	ops := slices.Clone(rows.Ops)
+	slices.Reverse(ops)
+	if diff := cmp.Diff(ops, e.Rows.Ops, cmpopts.EquateEmpty()); diff != "" && len(ops) <= 1000 {
+		f.Add(Diverged, "the ops listed differ from the log: %s", diff)
+	}
+	var queue []dormouse.PromptRecord
+	for _, status := range []dormouse.PromptStatus{dormouse.PromptIsProcessing, dormouse.PromptIsQueued} {
+		for _, q := range rows.Prompts {
+			if q.Status == status {
+				queue = append(queue, q)
+			}
+		}
+	}
+	if diff := cmp.Diff(queue, e.Rows.Prompts, cmpopts.EquateEmpty()); diff != "" {
+		f.Add(Diverged, "the queue listed differs from the log: %s", diff)
+	}
+}
+
+// judgeFollower: who comes back with a cursor sees each event once, in order.
+func judgeFollower(e Evidence, f Findings) {
+	for _, err := range e.Errs {
+		f.Add(Gaps, "%s", err)
+	}
+	var want []dormouse.Event
+	for _, x := range e.Log {
+		if e.All || x.Type.Audience() <= dormouse.ForPeople {
+			want = append(want, x)
+		}
+	}
+	for i := range max(len(want), len(e.Followed)) {
+		switch {
+		case i >= len(e.Followed):
+			f.Add(Gaps, "the follower never saw event %d %s and %d more", want[i].Seq, want[i].Type, len(want)-i-1)
+		case i >= len(want):
+			f.Add(Gaps, "the follower saw event %d %s, which is not in the log", e.Followed[i].Seq, e.Followed[i].Type)
+		case e.Followed[i].Seq != want[i].Seq || e.Followed[i].ID != want[i].ID || string(e.Followed[i].Payload) != string(want[i].Payload):
+			f.Add(Gaps, "the follower saw event %d %s where the log has %d %s: %s; %s", e.Followed[i].Seq, e.Followed[i].Type, want[i].Seq, want[i].Type, e.Followed[i].Payload, want[i].Payload)
+		default:
+			continue
+		}
+		return
+	}
+}

@@ -1,0 +1,101 @@
+// Package rig holds the real binary from outside: it builds it, starts it, kills
+// it, speaks to it as a client does, and counts what it really did to the world.
+// Nothing here trusts what the server says about itself.
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Binary is a built server and the runner it puts into sandboxes.
+type Binary struct {
+	Server string
+	Runner string
+}
+
+// Build compiles the server and the runner with the given tags into dir. The
+// runner is put inside the server by an overlay, so that the source tree is left
+// as it is.
+func Build(ctx context.Context, dir string, tags ...string) (Binary, error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return Binary{}, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return Binary{}, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return Binary{}, err
+	}
+	b := Binary{Server: filepath.Join(dir, "dormouse"), Runner: filepath.Join(dir, "dormouse-runner")}
+	overlay := filepath.Join(dir, "overlay.json")
+	inside := filepath.Join(root, "cmd", "dormouse", "embedded", "dormouse-runner")
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{inside: b.Runner}})
+	if err != nil {
+		return Binary{}, err
+	}
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		return Binary{}, err
+	}
+	if err := compile(ctx, root, b.Runner, "./cmd/dormouse-runner", tags); err != nil {
+		return Binary{}, err
+	}
+	if err := compile(ctx, root, b.Server, "./cmd/dormouse", tags, "-overlay", overlay); err != nil {
+		return Binary{}, err
+	}
+	return b, nil
+}
+
+func compile(ctx context.Context, root, out, what string, tags []string, more ...string) error {
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags", strings.Join(tags, ","), "-o", out}, more...)
+	cmd := exec.CommandContext(ctx, "go", append(args, what)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s with tags %v: %w\n%s", what, tags, err, text)
+	}
+	return nil
+}
+
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out))), nil
+}
+
+// Beside returns the binary at path with the runner that lies beside it, if one
+// does; otherwise the server uses the one inside it.
+func Beside(path string) (Binary, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return Binary{}, err
+	}
+	b := Binary{Server: path, Runner: filepath.Join(filepath.Dir(path), "dormouse-runner")}
+	if _, err := os.Stat(b.Runner); err != nil {
+		b.Runner = ""
+	}
+	if _, err := os.Stat(b.Server); err != nil {
+		return Binary{}, fmt.Errorf("there is no server: %w", err)
+	}
+	return b, nil
+}
+
+// TempDir makes a directory where killing processes is quick: what a SIGKILL
+// leaves behind does not depend on what reached a disk.
+func TempDir(pattern string) (string, error) {
+	const memory = "/dev/shm"
+	if at, err := os.Stat(memory); err == nil && at.IsDir() {
+		if dir, err := os.MkdirTemp(memory, pattern); err == nil {
+			return dir, nil
+		}
+	}
+	return os.MkdirTemp("", pattern)
+}

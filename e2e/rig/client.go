@@ -1,0 +1,151 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Client speaks to whichever life of a server listens now.
+type Client struct {
+	keeper *Keeper
+	http   *http.Client
+}
+
+// Client returns a client of k's server.
+func (k *Keeper) Client() *Client {
+	return &Client{keeper: k, http: &http.Client{Transport: &http.Transport{
+		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 4,
+	}}}
+}
+
+// Close gives the connections back.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Refusal is an answer that says no.
+type Refusal struct {
+	Status  int
+	Type    string
+	Message string
+}
+
+func (r *Refusal) Error() string { return fmt.Sprintf("%d %s: %s", r.Status, r.Type, r.Message) }
+
+// Refused returns the refusal that err is, or nil.
+func Refused(err error) *Refusal {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return nil
+}
+
+// ErrCut means that the connection broke before the answer was there: the
+// request may or may not have been carried out.
+var ErrCut = errors.New("the request was cut off")
+
+// Once sends one request to the life that listens now. It returns ErrCut if the
+// server died under it.
+func (c *Client) Once(ctx context.Context, method, path string, body, into any) (status int, err error) {
+	l, err := c.keeper.Live(ctx)
+	if err != nil {
+		return 0, err
+	}
+	res, err := c.send(ctx, l, method, path, body, nil)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return 0, fmt.Errorf("%w: %w", ErrCut, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrCut, err)
+	}
+	if res.StatusCode >= http.StatusBadRequest {
+		var refusal struct {
+			Error struct {
+				Type    string `json:"type"`
+				Message string `json:"message"`
+			} `json:"error"`
+		}
+		_ = json.Unmarshal(b, &refusal) // an answer that is no JSON has no type
+		return res.StatusCode, &Refusal{res.StatusCode, refusal.Error.Type, refusal.Error.Message}
+	}
+	if into != nil {
+		if err := json.Unmarshal(b, into); err != nil {
+			return res.StatusCode, fmt.Errorf("read the answer of %s: %w", path, err)
+		}
+	}
+	return res.StatusCode, nil
+}
+
+func (c *Client) send(ctx context.Context, l *Life, method, path string, body any, header http.Header) (*http.Response, error) {
+	var r io.Reader
+	switch b := body.(type) {
+	case nil:
+	case []byte:
+		r = bytes.NewReader(b)
+	default:
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		r = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+l.Addr()+path, r)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Authorization", "Bearer "+c.keeper.Token())
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	return c.http.Do(req)
+}
+
+// Get asks until it is answered, across any number of lives: reading twice does
+// no harm. A server that says it is going, or cannot say, is asked again.
+func (c *Client) Get(ctx context.Context, path string, into any) error {
+	for {
+		_, err := c.Once(ctx, http.MethodGet, path, nil, into)
+		if !Again(err) {
+			return err
+		}
+		if err := Pause(ctx, 2*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// Again reports whether a request has no answer yet, so that a careful client
+// sends it again.
+func Again(err error) bool {
+	if errors.Is(err, ErrCut) {
+		return true
+	}
+	r := Refused(err)
+	return r != nil && r.Status == http.StatusServiceUnavailable
+}
+
+// Pause waits for d.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

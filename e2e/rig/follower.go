@@ -1,0 +1,213 @@
+package rig
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Follower follows a session as a browser does: when the stream breaks it comes
+// back with the last id it saw.
+type Follower struct {
+	session *Session
+	all     bool
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	mu      sync.Mutex
+	events  []dormouse.Event         // guarded by mu; as they came
+	cursor  uint64                   // guarded by mu; the last id
+	broken  int                      // guarded by mu; streams that ended
+	texts   map[dormouse.OpID]string // guarded by mu; fragments of calls seen whole so far
+	holed   map[dormouse.OpID]bool   // guarded by mu; calls a broken stream may have cut
+	errs    []string                 // guarded by mu
+	changed chan struct{}            // guarded by mu; closed when an event comes
+}
+
+// Follow follows the session; all says whether the core's own facts are wanted.
+func (s *Session) Follow(ctx context.Context, all bool) *Follower {
+	f := &Follower{
+		session: s, all: all, done: make(chan struct{}), changed: make(chan struct{}),
+		texts: make(map[dormouse.OpID]string), holed: make(map[dormouse.OpID]bool),
+	}
+	ctx, f.cancel = context.WithCancel(ctx)
+	s.Follower = f
+	go func() {
+		defer close(f.done)
+		for ctx.Err() == nil {
+			err := f.stream(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			f.mu.Lock()
+			f.broken++
+			for op := range f.texts {
+				f.holed[op] = true
+			}
+			if r := Refused(err); r != nil && !Again(err) {
+				f.errs = append(f.errs, "the stream was refused: "+r.Error())
+			}
+			f.mu.Unlock()
+			if Pause(ctx, 2*time.Millisecond) != nil {
+				return
+			}
+		}
+	}()
+	return f
+}
+
+// Close stops following.
+func (f *Follower) Close() {
+	f.cancel()
+	<-f.done
+}
+
+// Changed is closed when the next event comes.
+func (f *Follower) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changed
+}
+
+// Seen lists the events as they came.
+func (f *Follower) Seen() []dormouse.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]dormouse.Event(nil), f.events...)
+}
+
+// All reports whether the follower asked for the core's own facts.
+func (f *Follower) All() bool { return f.all }
+
+// Texts is what was seen of model calls while no stream broke.
+func (f *Follower) Texts() map[dormouse.OpID]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	texts := make(map[dormouse.OpID]string, len(f.texts))
+	for op, text := range f.texts {
+		texts[op] = text
+	}
+	return texts
+}
+
+// Errs lists what a follower must never meet.
+func (f *Follower) Errs() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.errs...)
+}
+
+// Reaches waits until the follower has seen seq.
+func (f *Follower) Reaches(ctx context.Context, seq uint64) error {
+	for {
+		f.mu.Lock()
+		cursor, changed := f.cursor, f.changed
+		f.mu.Unlock()
+		if cursor >= seq {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("the follower is at %d, not at %d: %w", cursor, seq, context.Cause(ctx))
+		}
+	}
+}
+
+// stream reads one connection to its end.
+func (f *Follower) stream(ctx context.Context) error {
+	l, err := f.session.keeper.Live(ctx)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	header := http.Header{"Accept": {"text/event-stream"}}
+	if f.cursor > 0 {
+		header.Set("Last-Event-ID", strconv.FormatUint(f.cursor, 10))
+	}
+	f.mu.Unlock()
+	path := f.session.Path("/events?follow=true&deltas=true")
+	if f.all {
+		path += "&all=true"
+	}
+	res, err := f.session.send(ctx, l, http.MethodGet, path, nil, header)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(res.Body)
+		return &Refusal{Status: res.StatusCode, Message: string(b)}
+	}
+	r := bufio.NewReaderSize(res.Body, 32<<10)
+	var id, event string
+	var data []byte
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case line == "":
+			if err := f.take(id, event, data); err != nil {
+				return err
+			}
+			id, event, data = "", "", nil
+		case strings.HasPrefix(line, "id: "):
+			id = line[len("id: "):]
+		case strings.HasPrefix(line, "event: "):
+			event = line[len("event: "):]
+		case strings.HasPrefix(line, "data: "):
+			data = []byte(line[len("data: "):])
+		}
+	}
+}
+
+var errEnd = errors.New("the server ended the stream")
+
+func (f *Follower) take(id, event string, data []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch event {
+	case "":
+		return nil
+	case "behind", "closing", "error":
+		return errEnd
+	case "delta":
+		var d struct {
+			Op   dormouse.OpID `json:"op"`
+			Text string        `json:"text"`
+		}
+		if err := json.Unmarshal(data, &d); err != nil {
+			f.errs = append(f.errs, "a delta cannot be read: "+err.Error())
+		}
+		if d.Op != "" && !f.holed[d.Op] {
+			f.texts[d.Op] += d.Text
+		}
+		return nil
+	}
+	var e dormouse.Event
+	if err := json.Unmarshal(data, &e); err != nil {
+		f.errs = append(f.errs, "an event cannot be read: "+err.Error())
+		return nil
+	}
+	if id != strconv.FormatUint(e.Seq, 10) || event != string(e.Type) {
+		f.errs = append(f.errs, fmt.Sprintf("event %d %s came as id %s, event %s", e.Seq, e.Type, id, event))
+	}
+	f.events = append(f.events, e)
+	f.cursor = e.Seq
+	close(f.changed)
+	f.changed = make(chan struct{})
+	return nil
+}

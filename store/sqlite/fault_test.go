@@ -109,6 +109,28 @@ func TestASecondProcessIsRefusedUntilTheFirstIsGone(t *testing.T) {
 	shut(t, s)
 }
 
+func TestALockThatOutlivesItsHolderForAnInstantIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	dead := exec.CommandContext(t.Context(), "true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	// What a killed server leaves: its pid, and a lock that a process it was
+	// about to start has not let go of yet.
+	f, err := os.OpenFile(filepath.Join(dir, "dormouse.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintln(f, dead.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { _ = f.Close() })
+	shut(t, open(t, dir))
+}
+
 func TestWhatAppendReturnedNilForMustSurviveAKill(t *testing.T) {
 	for range 5 {
 		dir := t.TempDir()

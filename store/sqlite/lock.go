@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,20 +9,36 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // ErrLocked means that another process uses the data directory.
 var ErrLocked = errors.New("data directory is in use")
 
+// A server that is killed while it starts a process leaves its lock with that
+// process until it has begun: an instant, unless the machine is very busy.
+const (
+	lockPatience = 2 * time.Second
+	lockRetry    = 5 * time.Millisecond
+)
+
 // lock takes the data directory for this process. The kernel gives it back when
 // the process ends, however it ends.
-func lock(dir string) (*os.File, error) {
+func lock(ctx context.Context, dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "dormouse.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	for end := time.Now().Add(lockPatience); ; {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			break
+		}
 		if errors.Is(err, syscall.EWOULDBLOCK) {
+			if ctx.Err() == nil && holderIsDead(f) && time.Now().Before(end) {
+				time.Sleep(lockRetry) //nolint:forbidigo // bounded above, before anything runs
+				continue
+			}
 			err = fmt.Errorf("%s is held by %s: %w", dir, holder(f), ErrLocked)
 		}
 		return nil, errors.Join(err, f.Close())
@@ -40,10 +57,24 @@ func writePID(f *os.File) error {
 
 // holder says which process wrote the lock file.
 func holder(f *os.File) string {
-	b := make([]byte, 32)
-	n, _ := f.ReadAt(b, 0)
-	if pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n]))); err == nil {
+	if pid := holderPID(f); pid > 0 {
 		return fmt.Sprintf("process %d", pid)
 	}
 	return "another process"
+}
+
+// holderIsDead reports whether the process that wrote the lock file is gone.
+func holderIsDead(f *os.File) bool {
+	pid := holderPID(f)
+	return pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+func holderPID(f *os.File) int {
+	b := make([]byte, 32)
+	n, _ := f.ReadAt(b, 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	if err != nil {
+		return 0
+	}
+	return pid
 }

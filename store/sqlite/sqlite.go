@@ -68,7 +68,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 			undo = undo[:len(undo)-1]
 		}
 	}()
-	held, err := lock(dir)
+	held, err := lock(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

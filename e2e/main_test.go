@@ -23,14 +23,24 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if path := os.Getenv("DORMOUSE_BIN"); path != "" {
-		built, err = rig.Beside(path)
-	} else {
-		built, err = rig.Build(context.Background(), dir)
-	}
-	if err != nil {
+	if built, err = binary(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
+}
+
+// binary is the one that DORMOUSE_BIN names, or one that is built in dir.
+func binary(dir string) (rig.Binary, error) {
+	path := os.Getenv("DORMOUSE_BIN")
+	if path == "" {
+		return rig.Build(context.Background(), dir)
+	}
+	named, err := rig.Beside(path)
+	if err != nil || named.Runner != "" {
+		return named, err
+	}
+	fresh, err := rig.Build(context.Background(), dir)
+	named.Runner = fresh.Runner // some tests wrap it
+	return named, err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
+	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
@@ -22,7 +23,7 @@ import (
 // Case is one kind of session and where its servers are told to die, one after
 // the other.
 type Case struct {
-	Kind Kind
+	Kind play.Kind
 	Arms []rig.Arm
 	// N numbers the cases of a run.
 	N int
@@ -63,7 +64,7 @@ type stage struct {
 	dir    string
 	hits   bool // note the points of every life
 	keeper *rig.Keeper
-	play   *play
+	play   *play.Play
 	out    *Outcome
 	told   []dormouse.Event // the log when last looked at
 	counts []map[crash.Point]int
@@ -120,7 +121,7 @@ func (s *stage) perform(ctx context.Context) error {
 	}
 	s.keeper.Run()
 	client := s.keeper.Client()
-	s.play = &play{keeper: s.keeper, witness: w, models: s.models, tag: tag}
+	s.play = &play.Play{Keeper: s.keeper, Witness: w, Models: s.models, Name: tag}
 	defer func() {
 		if s.play.Session != nil && s.play.Follower != nil {
 			s.play.Follower.Close()
@@ -171,7 +172,7 @@ var errStuck = errors.New("not settled in time")
 
 // within runs f and calls it stuck when it takes longer than a session may.
 func within(ctx context.Context, what string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, settleWithin, errStuck)
+	ctx, cancel := context.WithTimeoutCause(ctx, play.SettleWithin, errStuck)
 	defer cancel()
 	if err := f(ctx); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -183,20 +184,20 @@ func within(ctx context.Context, what string, f func(context.Context) error) err
 // came of it.
 func (s *stage) drive(ctx context.Context, client *rig.Client) error {
 	p, kind := s.play, s.c.Kind
-	if err := p.start(ctx, client, kind, s.c.N%2 == 0); err != nil {
+	if err := p.Start(ctx, client, kind, s.c.N%2 == 0); err != nil {
 		return err
 	}
 	if err := kind.Play(ctx, p); err != nil {
 		return fmt.Errorf("play: %w", err)
 	}
-	if err := within(ctx, "after the faults", func(ctx context.Context) error { return p.rest(ctx, kind.Decide) }); err != nil {
+	if err := within(ctx, "after the faults", func(ctx context.Context) error { return p.Rest(ctx, kind.Decide) }); err != nil {
 		return err
 	}
 	s.reached()
 	s.keeper.Disarm()
 	// A life that did not die where it was told is replaced by one that is not
 	// told to.
-	if err := within(ctx, "after the last fault", func(ctx context.Context) error { return p.rest(ctx, kind.Decide) }); err != nil {
+	if err := within(ctx, "after the last fault", func(ctx context.Context) error { return p.Rest(ctx, kind.Decide) }); err != nil {
 		return err
 	}
 	if err := within(ctx, "a new prompt", s.probe); err != nil {
@@ -242,7 +243,7 @@ func (s *stage) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = p.Prompt(ctx, "probe", p.script(rig.Say("still here")))
+	err = p.Prompt(ctx, "probe", p.Script(rig.Say("still here")))
 	if shown.Phase == dormouse.PhaseTerminated {
 		if r := rig.Refused(err); r == nil || r.Type != "terminated" {
 			s.out.Findings.Add(oracle.Diverged, "a terminated session answered a prompt with %v", err)
@@ -252,11 +253,11 @@ func (s *stage) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.rest(ctx, s.c.Kind.Decide)
+	return p.Rest(ctx, s.c.Kind.Decide)
 }
 
 func (s *stage) judge(ctx context.Context) error {
-	e, err := s.play.evidence(ctx)
+	e, err := s.play.Evidence(ctx)
 	if err != nil {
 		return err
 	}
@@ -277,7 +278,7 @@ func (s *stage) again(ctx context.Context) error {
 		}
 	}
 	s.keeper.Resume()
-	if err := within(ctx, "after a restart", s.play.settle); err != nil {
+	if err := within(ctx, "after a restart", s.play.Settle); err != nil {
 		return err
 	}
 	before := s.told

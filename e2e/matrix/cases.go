@@ -11,29 +11,30 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
 // seen is what one kind's lives visited while nobody killed them.
 type seen struct {
-	kind  Kind
+	kind  play.Kind
 	first []rig.Arm // how it was killed before the life that was looked at
 	count map[crash.Point]int
 }
 
 // cases lays the matrix out.
-func (m *Matrix) cases(ctx context.Context) ([]Case, error) {
+func (m *Matrix) cases(ctx context.Context) (chosen, rest []Case, err error) {
 	if m.Point != "" && m.Kind != "" {
-		k, ok := kindNamed(m.Kind)
+		k, ok := play.Named(m.Kind)
 		if !ok {
-			return nil, fmt.Errorf("there is no kind %q", m.Kind)
+			return nil, nil, fmt.Errorf("there is no kind %q", m.Kind)
 		}
-		return []Case{{Kind: k, Arms: ParseArms(m.Point, m.Visit), N: 1}}, nil
+		return []Case{{Kind: k, Arms: ParseArms(m.Point, m.Visit), N: 1}}, nil, nil
 	}
 	looked, err := m.look(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	all := slices.Concat(m.singles(looked), m.pairs(looked), m.exhausting())
 	all = slices.DeleteFunc(all, func(c Case) bool {
@@ -43,13 +44,14 @@ func (m *Matrix) cases(ctx context.Context) ([]Case, error) {
 	if m.Sample > 0 {
 		limit = m.Sample
 	}
-	if m.Kind == "" && m.Point == "" {
-		all = m.choose(all, limit)
+	if m.Kind != "" || m.Point != "" {
+		limit = 0
 	}
-	for i := range all {
-		all[i].N = i + 1
+	chosen, rest = m.choose(all, limit)
+	for i := range chosen {
+		chosen[i].N = i + 1
 	}
-	return all, nil
+	return chosen, rest, nil
 }
 
 // look plays every kind once without killing it, and once more for each way to
@@ -57,7 +59,7 @@ func (m *Matrix) cases(ctx context.Context) ([]Case, error) {
 func (m *Matrix) look(ctx context.Context) ([]seen, error) {
 	begin := time.Now()
 	var plans []Case
-	for _, k := range Kinds() {
+	for _, k := range play.Kinds() {
 		if m.Kind != "" && m.Kind != k.Name {
 			continue
 		}
@@ -103,7 +105,7 @@ func (m *Matrix) look(ctx context.Context) ([]seen, error) {
 
 // deathsBefore are the deaths whose recovery is looked at: before an op is sent,
 // after, and once its result is there.
-func deathsBefore(k Kind) []rig.Arm {
+func deathsBefore(k play.Kind) []rig.Arm {
 	switch k.Name {
 	case "model-stream", "model-keyed":
 		return []rig.Arm{{Point: crash.OpChunk, Visit: 2}, {Point: crash.OpStarted, Visit: 1}}
@@ -174,7 +176,7 @@ func (m *Matrix) exhausting() []Case {
 	const attempts = 6
 	var all []Case
 	for _, name := range []string{"model-stream", "exec", "queue", "custom", "write"} {
-		k, _ := kindNamed(name)
+		k, _ := play.Named(name)
 		for _, p := range []crash.Point{crash.TurnFirstOp, crash.OpStarted, crash.OpSent, crash.RecoverCommitted} {
 			var arms []rig.Arm
 			for n := range attempts {
@@ -197,34 +199,45 @@ func (m *Matrix) exhausting() []Case {
 }
 
 // choose takes at most limit cases: every point, then every point with every
-// kind, then whatever else the seed picks.
-func (m *Matrix) choose(all []Case, limit int) []Case {
-	if limit <= 0 || len(all) <= limit {
-		return all
-	}
+// kind, then whatever else the seed picks. The rest comes second.
+func (m *Matrix) choose(all []Case, limit int) (chosen, rest []Case) {
 	r := rand.New(rand.NewPCG(m.Seed, 1))
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	rank := make([]int, len(all))
 	points, cells := make(map[crash.Point]bool), make(map[string]bool)
-	order := make([]int, len(all))
-	for i, c := range all {
-		order[i] = i
+	ranks := make([][]Case, 3)
+	for _, c := range all {
 		last := c.Arms[len(c.Arms)-1].Point
 		cell := c.Kind.Name + " " + string(last)
+		rank := 2
 		switch {
 		case !points[last]:
-			rank[i] = 0
+			rank = 0
 		case !cells[cell]:
-			rank[i] = 1
-		default:
-			rank[i] = 2
+			rank = 1
 		}
 		points[last], cells[cell] = true, true
+		ranks[rank] = append(ranks[rank], c)
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(rank[i], rank[j]) })
-	chosen := make([]Case, 0, limit)
-	for _, i := range order[:limit] {
-		chosen = append(chosen, all[i])
+	all = slices.Concat(ranks...)
+	if limit <= 0 || len(all) <= limit {
+		return all, nil
 	}
-	return chosen
+	return all[:limit], all[limit:]
+}
+
+// spare picks cases for points at which nothing has died yet: how often a point
+// is visited depends a little on timing.
+func spare(rest []Case, missing []crash.Point, from int) []Case {
+	const tries = 4
+	var more []Case
+	for _, p := range missing {
+		n := 0
+		for _, c := range rest {
+			if c.Arms[len(c.Arms)-1].Point == p && n < tries {
+				c.N = from + len(more) + 1
+				more, n = append(more, c), n+1
+			}
+		}
+	}
+	return more
 }

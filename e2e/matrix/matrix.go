@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,65 +68,101 @@ func Run(ctx context.Context, c Config) (Summary, error) {
 		return Summary{}, err
 	}
 	defer m.models.Close()
-	cases, err := m.cases(ctx)
+	cases, rest, err := m.cases(ctx)
 	if err != nil {
 		return Summary{}, err
 	}
-	s := m.all(ctx, cases)
+	t := newTally()
+	m.all(ctx, cases, t)
+	m.all(ctx, spare(rest, t.neverHit(), len(cases)), t)
+	s := t.summary()
 	if len(s.Failed) == 0 && !m.Keep {
 		_ = os.RemoveAll(m.dir)
 	}
 	return s, ctx.Err()
 }
 
+// tally is what the cases of a run have come to so far.
+type tally struct {
+	mu    sync.Mutex
+	begin time.Time
+	done  int                  // guarded by mu
+	hit   map[crash.Point]bool // guarded by mu
+	kinds map[string]bool      // guarded by mu
+	sum   Summary              // guarded by mu
+}
+
+func newTally() *tally {
+	return &tally{
+		begin: time.Now(), hit: make(map[crash.Point]bool), kinds: make(map[string]bool),
+		sum: Summary{Counts: make(map[string]int)},
+	}
+}
+
+func (t *tally) add(o Outcome) {
+	t.done++
+	for _, a := range o.Died {
+		t.hit[a.Point] = true
+	}
+	switch {
+	case !o.OK():
+		t.sum.Failed = append(t.sum.Failed, o)
+	case !o.Reached:
+		t.sum.Unreached = append(t.sum.Unreached, o.Case)
+	}
+	if o.Reached {
+		t.sum.Cases++
+		t.kinds[o.Kind.Name] = true
+	}
+	for zero, found := range o.Findings {
+		t.sum.Counts[zero] += len(found)
+	}
+	if o.Err != nil {
+		t.sum.Counts[oracle.Stuck]++ // a rig that cannot go on has met a server that did not
+	}
+}
+
+func (t *tally) neverHit() []crash.Point {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var missing []crash.Point
+	for _, p := range crash.Points() {
+		if !t.hit[p] {
+			missing = append(missing, p)
+		}
+	}
+	return missing
+}
+
+func (t *tally) summary() Summary {
+	missing := t.neverHit()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sum
+	s.Points, s.Kinds, s.NeverHit = len(t.hit), len(t.kinds), missing
+	return s
+}
+
 // all runs cases, several at once.
-func (m *Matrix) all(ctx context.Context, cases []Case) Summary {
-	s := Summary{Counts: make(map[string]int)}
-	hit, kinds := make(map[crash.Point]bool), make(map[string]bool)
-	var mu sync.Mutex
-	begin, done := time.Now(), 0
+func (m *Matrix) all(ctx context.Context, cases []Case, t *tally) {
 	m.each(ctx, cases, func(c Case) {
 		o, _ := m.run(ctx, c, false)
 		if ctx.Err() != nil {
 			return
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		done++
-		for _, a := range o.Died {
-			hit[a.Point] = true
-		}
-		switch {
-		case !o.OK():
-			s.Failed = append(s.Failed, o)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.add(o)
+		if !o.OK() {
 			m.tell(o)
-		case !o.Reached:
-			s.Unreached = append(s.Unreached, c)
-		}
-		if o.Reached {
-			s.Cases++
-			kinds[c.Kind.Name] = true
-		}
-		for zero, found := range o.Findings {
-			s.Counts[zero] += len(found)
-		}
-		if o.Err != nil {
-			s.Counts[oracle.Stuck]++ // a rig that cannot go on has met a server that did not
 		}
 		if m.Verbose {
 			fmt.Fprintf(m.Out, "%-60s reached=%v ok=%v %s\n", c, o.Reached, o.OK(), o.Took.Round(time.Millisecond))
-		} else if done%50 == 0 || done == len(cases) {
+		} else if t.done%50 == 0 || t.done == len(cases) {
 			fmt.Fprintf(m.Out, "crash: %d/%d cases, %d failed, %d not reached, %s\n",
-				done, len(cases), len(s.Failed), len(s.Unreached), time.Since(begin).Round(time.Second))
+				t.done, len(cases), len(t.sum.Failed), len(t.sum.Unreached), time.Since(t.begin).Round(time.Second))
 		}
 	})
-	for _, p := range crash.Points() {
-		if !hit[p] {
-			s.NeverHit = append(s.NeverHit, p)
-		}
-	}
-	s.Points, s.Kinds = len(hit), len(kinds)
-	return s
 }
 
 // each calls f for every case, Parallel at once.
@@ -204,13 +239,4 @@ func ParseArms(text string, visit int) []rig.Arm {
 		arms = append(arms, a)
 	}
 	return arms
-}
-
-func kindNamed(name string) (Kind, bool) {
-	all := Kinds()
-	i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == name })
-	if i < 0 {
-		return Kind{}, false
-	}
-	return all[i], true
 }

@@ -1,4 +1,4 @@
-package matrix
+package play
 
 import (
 	"context"
@@ -20,57 +20,57 @@ func ignoreConflict(err error) error {
 func peopleKinds() []Kind {
 	asking := warm("tools", []map[string]any{{"name": "bash", "permission": "ask"}})
 	custom := map[string]any{"custom_tools": []map[string]any{{"name": "weather", "description": "asks the client"}}}
-	ask := func(p *play) string { return p.script(rig.Bash(p.marks("0.01")), rig.Say("it was allowed")) }
-	long := func(p *play) string { return p.script(rig.Bash(p.marks("0.4")), rig.Say("nobody stopped it")) }
+	ask := func(p *Play) string { return p.Script(rig.Bash(p.Marks("0.01")), rig.Say("it was allowed")) }
+	long := func(p *Play) string { return p.Script(rig.Bash(p.Marks("0.4")), rig.Say("nobody stopped it")) }
 	return []Kind{
 		{Name: "approval", Create: asking, Play: answered(false, ask)},
 		{Name: "denial", Create: asking, Play: answered(true, ask)},
-		{Name: "custom", Create: custom, Play: answered(false, func(p *play) string {
-			return p.script(rig.Use("weather", map[string]any{"city": "Ulm"}), rig.Say("so it is"))
+		{Name: "custom", Create: custom, Play: answered(false, func(p *Play) string {
+			return p.Script(rig.Use("weather", map[string]any{"city": "Ulm"}), rig.Say("so it is"))
 		})},
 		{Name: "two-gates", Create: map[string]any{
 			"warm": true, "tools": asking["tools"], "custom_tools": custom["custom_tools"],
-		}, Play: answered(false, func(p *play) string {
-			return p.script(rig.Step{"tools": []map[string]any{
-				{"name": "bash", "input": map[string]any{"command": p.marks("0")}},
+		}, Play: answered(false, func(p *Play) string {
+			return p.Script(rig.Step{"tools": []map[string]any{
+				{"name": "bash", "input": map[string]any{"command": p.Marks("0")}},
 				{"name": "weather", "input": map[string]any{"city": "Ulm"}},
 			}}, rig.Say("both"))
 		})},
-		{Name: "interrupt-exec", Create: warm(), Play: func(ctx context.Context, p *play) error {
+		{Name: "interrupt-exec", Create: warm(), Play: func(ctx context.Context, p *Play) error {
 			if err := p.Prompt(ctx, "p0", long(p)); err != nil {
 				return err
 			}
-			if err := p.begun(ctx); err != nil {
+			if err := p.Begun(ctx); err != nil {
 				return err
 			}
-			return p.interrupt(ctx, false)
+			return p.Interrupt(ctx, false)
 		}},
-		{Name: "interrupt-model", Play: func(ctx context.Context, p *play) error {
+		{Name: "interrupt-model", Play: func(ctx context.Context, p *Play) error {
 			slow := rig.Step{"text": "a slow and stately sentence that nobody hears to its end", "chunks": 40, "chunk_delay_ms": 10}
-			if err := p.Prompt(ctx, "p0", p.script(slow)); err != nil {
+			if err := p.Prompt(ctx, "p0", p.Script(slow)); err != nil {
 				return err
 			}
 			if _, err := p.Until(ctx, func(s rig.Shown) bool { return s.Turning() || s.Settled() && s.Seq > 5 }); err != nil {
 				return err
 			}
-			return p.interrupt(ctx, false)
+			return p.Interrupt(ctx, false)
 		}},
-		{Name: "interrupt-flush", Create: warm(), Play: func(ctx context.Context, p *play) error {
-			for i, content := range []string{long(p), p.script(rig.Say("second")), p.script(rig.Say("third"))} {
+		{Name: "interrupt-flush", Create: warm(), Play: func(ctx context.Context, p *Play) error {
+			for i, content := range []string{long(p), p.Script(rig.Say("second")), p.Script(rig.Say("third"))} {
 				if err := p.Prompt(ctx, "p"+string(rune('0'+i)), content); err != nil {
 					return err
 				}
 			}
-			if err := p.begun(ctx); err != nil {
+			if err := p.Begun(ctx); err != nil {
 				return err
 			}
-			return p.interrupt(ctx, true)
+			return p.Interrupt(ctx, true)
 		}},
-		{Name: "cancel", Play: func(ctx context.Context, p *play) error {
-			if err := p.Prompt(ctx, "p0", p.script(rig.Step{"text": "slow", "delay_ms": 60})); err != nil {
+		{Name: "cancel", Play: func(ctx context.Context, p *Play) error {
+			if err := p.Prompt(ctx, "p0", p.Script(rig.Step{"text": "slow", "delay_ms": 60})); err != nil {
 				return err
 			}
-			if err := p.Prompt(ctx, "p1", p.script(rig.Say("never said"))); err != nil {
+			if err := p.Prompt(ctx, "p1", p.Script(rig.Say("never said"))); err != nil {
 				return err
 			}
 			acks := p.Acks()
@@ -87,14 +87,14 @@ func peopleKinds() []Kind {
 			}
 		}},
 		{Name: "ask-retry", Create: warm("recovery", "ask"), Decide: "retry", Play: prompts(ask2)},
-		{Name: "ask-continue", Create: warm("recovery", "ask"), Decide: "continue", Play: prompts(ask2, func(p *play) string {
-			return p.script(rig.Say("the next one"))
+		{Name: "ask-continue", Create: warm("recovery", "ask"), Decide: "continue", Play: prompts(ask2, func(p *Play) string {
+			return p.Script(rig.Say("the next one"))
 		})},
-		{Name: "terminate", Create: warm(), Play: func(ctx context.Context, p *play) error {
+		{Name: "terminate", Create: warm(), Play: func(ctx context.Context, p *Play) error {
 			if err := p.Prompt(ctx, "p0", long(p)); err != nil {
 				return err
 			}
-			if err := p.begun(ctx); err != nil {
+			if err := p.Begun(ctx); err != nil {
 				return err
 			}
 			p.MayCancel()
@@ -103,11 +103,11 @@ func peopleKinds() []Kind {
 	}
 }
 
-func ask2(p *play) string { return p.script(rig.Bash(p.marks("0.03")), rig.Say("it went on")) }
+func ask2(p *Play) string { return p.Script(rig.Bash(p.Marks("0.03")), rig.Say("it went on")) }
 
 // answered sends a prompt and answers what people are asked.
-func answered(deny bool, content func(*play) string) func(context.Context, *play) error {
-	return func(ctx context.Context, p *play) error {
+func answered(deny bool, content func(*Play) string) func(context.Context, *Play) error {
+	return func(ctx context.Context, p *Play) error {
 		if err := p.Prompt(ctx, "p0", content(p)); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func answered(deny bool, content func(*play) string) func(context.Context, *play
 			if err != nil || shown.Phase != dormouse.PhaseWaiting {
 				return err
 			}
-			if err := p.answerAll(ctx, shown, deny); err != nil {
+			if err := p.AnswerAll(ctx, shown, deny); err != nil {
 				return err
 			}
 		}
@@ -125,14 +125,14 @@ func answered(deny bool, content func(*play) string) func(context.Context, *play
 
 // lifeKinds are about servers and actors that come and go.
 func lifeKinds() []Kind {
-	word := func(p *play) string { return p.script(rig.Say("a word")) }
+	word := func(p *Play) string { return p.Script(rig.Say("a word")) }
 	return []Kind{
-		{Name: "drop", Flags: []string{"--drop-after", "15ms"}, Play: func(ctx context.Context, p *play) error {
+		{Name: "drop", Flags: []string{"--drop-after", "15ms"}, Play: func(ctx context.Context, p *Play) error {
 			for i := range 4 {
 				if err := p.Prompt(ctx, "p"+string(rune('0'+i)), word(p)); err != nil {
 					return err
 				}
-				if err := p.settle(ctx); err != nil {
+				if err := p.Settle(ctx); err != nil {
 					return err
 				}
 				// Long enough for an actor with nothing to do to be dropped.
@@ -142,35 +142,35 @@ func lifeKinds() []Kind {
 			}
 			return nil
 		}},
-		{Name: "idle", Kills: true, Play: func(ctx context.Context, p *play) error {
+		{Name: "idle", Kills: true, Play: func(ctx context.Context, p *Play) error {
 			if err := p.Prompt(ctx, "p0", word(p)); err != nil {
 				return err
 			}
-			if err := p.settle(ctx); err != nil {
+			if err := p.Settle(ctx); err != nil {
 				return err
 			}
-			if err := p.killLife(ctx); err != nil {
+			if err := p.KillLife(ctx); err != nil {
 				return err
 			}
 			return p.Prompt(ctx, "p1", word(p))
 		}},
-		{Name: "stop", Kills: true, Create: warm(), Play: func(ctx context.Context, p *play) error {
-			if err := p.Prompt(ctx, "p0", p.script(rig.Bash(p.marks("0.15")), rig.Say("it went on"))); err != nil {
+		{Name: "stop", Kills: true, Create: warm(), Play: func(ctx context.Context, p *Play) error {
+			if err := p.Prompt(ctx, "p0", p.Script(rig.Bash(p.Marks("0.15")), rig.Say("it went on"))); err != nil {
 				return err
 			}
-			if err := p.begun(ctx); err != nil {
+			if err := p.Begun(ctx); err != nil {
 				return err
 			}
-			return p.stopLife(ctx)
+			return p.StopLife(ctx)
 		}},
-		{Name: "kill", Kills: true, Create: warm(), Play: func(ctx context.Context, p *play) error {
-			if err := p.Prompt(ctx, "p0", p.script(rig.Bash(p.marks("0.1")), rig.Say("it went on"))); err != nil {
+		{Name: "kill", Kills: true, Create: warm(), Play: func(ctx context.Context, p *Play) error {
+			if err := p.Prompt(ctx, "p0", p.Script(rig.Bash(p.Marks("0.1")), rig.Say("it went on"))); err != nil {
 				return err
 			}
-			if err := p.begun(ctx); err != nil {
+			if err := p.Begun(ctx); err != nil {
 				return err
 			}
-			return p.killLife(ctx)
+			return p.KillLife(ctx)
 		}},
 	}
 }

@@ -1,4 +1,6 @@
-package matrix
+// Package play drives sessions of a server that dies under them: kinds of work,
+// and a client that does not give up.
+package play
 
 import (
 	"context"
@@ -7,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,25 +19,26 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
 
-// settleWithin is the promise: this long after a fault no session is stuck.
-const settleWithin = 10 * time.Second
+// SettleWithin is the promise: this long after a fault no session is stuck.
+const SettleWithin = 10 * time.Second
 
 // play is one session being driven through a kind's scenario, by a client that
 // does not give up when the server dies under it.
-type play struct {
+type Play struct {
 	*rig.Session
-	keeper  *rig.Keeper
-	witness *rig.Witness
-	models  *rig.Models
-	tag     string
-	nonce   int
+	Keeper  *rig.Keeper
+	Witness *rig.Witness
+	Models  *rig.Models
+	// Name is the session's title and its account with the model.
+	Name  string
+	nonce int
 
 	mu      sync.Mutex
 	answers []oracle.Answer // guarded by mu
 }
 
-// start makes the session and follows it.
-func (p *play) start(ctx context.Context, client *rig.Client, k Kind, all bool) error {
+// Start makes the session and follows it.
+func (p *Play) Start(ctx context.Context, client *rig.Client, k Kind, all bool) error {
 	options := map[string]any{"warm": false}
 	for name, v := range k.Create {
 		options[name] = v
@@ -43,7 +47,7 @@ func (p *play) start(ctx context.Context, client *rig.Client, k Kind, all bool) 
 	if k.First != nil {
 		first = k.First(p)
 	}
-	s, err := client.Create(ctx, p.tag, options, first)
+	s, err := client.Create(ctx, p.Name, options, first)
 	if err != nil {
 		return err
 	}
@@ -52,31 +56,33 @@ func (p *play) start(ctx context.Context, client *rig.Client, k Kind, all bool) 
 	return nil
 }
 
-// script is a prompt of this session.
-func (p *play) script(steps ...rig.Step) string { return rig.Script(p.tag, steps...) }
+// Script is a prompt of this session.
+func (p *Play) Script(steps ...rig.Step) string { return rig.Script(p.Name, steps...) }
 
-// marks is a command that leaves two marks, some time apart.
-func (p *play) marks(between string) string {
+// Marks is a command that leaves two marks, some time apart.
+func (p *Play) Marks(between string) string {
 	p.nonce++
-	n := fmt.Sprintf("n%d", p.nonce)
-	return p.witness.Mark(n, "begin") + "; sleep " + between + "; " + p.witness.Mark(n, "end")
+	n := p.lastNonce()
+	return p.Witness.Mark(n, "begin") + "; sleep " + between + "; " + p.Witness.Mark(n, "end")
 }
 
-// file is a path that no other op of the session writes.
-func (p *play) file() string {
+func (p *Play) lastNonce() string { return fmt.Sprintf("%s-%d", p.Name, p.nonce) }
+
+// File is a path that no other op of the session writes.
+func (p *Play) File() string {
 	p.nonce++
-	return p.witness.File(fmt.Sprintf("f%d", p.nonce))
+	return p.Witness.File(p.lastNonce())
 }
 
-// settle waits until the session rests.
-func (p *play) settle(ctx context.Context) error {
+// Settle waits until the session rests.
+func (p *Play) Settle(ctx context.Context) error {
 	_, err := p.Idle(ctx)
 	return err
 }
 
-// rest waits until the session rests with nothing left of its turn, answering
+// Rest waits until the session rests with nothing left of its turn, answering
 // and deciding whatever people are asked.
-func (p *play) rest(ctx context.Context, decide string) error {
+func (p *Play) Rest(ctx context.Context, decide string) error {
 	for {
 		shown, err := p.Idle(ctx)
 		if err != nil {
@@ -84,7 +90,7 @@ func (p *play) rest(ctx context.Context, decide string) error {
 		}
 		switch {
 		case shown.Phase == dormouse.PhaseWaiting:
-			err = p.answerAll(ctx, shown, false)
+			err = p.AnswerAll(ctx, shown, false)
 		case shown.Phase == dormouse.PhaseInterrupted:
 			err = p.Insist(ctx, decide, nil, func(s rig.Shown) bool { return s.Phase != dormouse.PhaseInterrupted })
 			if r := rig.Refused(err); r != nil && r.Status == http.StatusConflict {
@@ -99,9 +105,9 @@ func (p *play) rest(ctx context.Context, decide string) error {
 	}
 }
 
-// answerAll answers what waits for people. The first answer wins, so one that
+// AnswerAll answers what waits for people. The first answer wins, so one that
 // was carried out and whose reply was lost is refused the second time.
-func (p *play) answerAll(ctx context.Context, shown rig.Shown, deny bool) error {
+func (p *Play) AnswerAll(ctx context.Context, shown rig.Shown, deny bool) error {
 	for _, t := range shown.Threads {
 		if t.Turn == nil {
 			continue
@@ -127,7 +133,7 @@ func (p *play) answerAll(ctx context.Context, shown rig.Shown, deny bool) error 
 	return nil
 }
 
-func (p *play) answer(ctx context.Context, body map[string]any) error {
+func (p *Play) answer(ctx context.Context, body map[string]any) error {
 	cut := false
 	for {
 		err := p.Command(ctx, "answers", body)
@@ -141,14 +147,18 @@ func (p *play) answer(ctx context.Context, body map[string]any) error {
 	}
 }
 
-// begun waits until a command has left its first mark.
-func (p *play) begun(ctx context.Context) error {
+// Begun waits until the newest command has left its first mark, or never will.
+func (p *Play) Begun(ctx context.Context) error {
 	for {
-		effects, err := p.witness.Effects()
-		if err != nil || len(effects) > 0 {
+		effects, err := p.Witness.Effects()
+		if err != nil {
 			return err
 		}
-		// A command that was lost will never begin.
+		for _, e := range effects {
+			if e.Nonce == p.lastNonce() {
+				return nil
+			}
+		}
 		shown, err := p.Show(ctx)
 		if err != nil || shown.Settled() {
 			return err
@@ -159,9 +169,9 @@ func (p *play) begun(ctx context.Context) error {
 	}
 }
 
-// interrupt stops the turn. One that was carried out and whose answer was lost
+// Interrupt stops the turn. One that was carried out and whose answer was lost
 // leaves no turn to stop.
-func (p *play) interrupt(ctx context.Context, flush bool) error {
+func (p *Play) Interrupt(ctx context.Context, flush bool) error {
 	if flush {
 		p.MayCancel()
 	}
@@ -170,9 +180,9 @@ func (p *play) interrupt(ctx context.Context, flush bool) error {
 	})
 }
 
-// killLife is kill -9 at no particular point.
-func (p *play) killLife(ctx context.Context) error {
-	l, err := p.keeper.Live(ctx)
+// KillLife is kill -9 at no particular point.
+func (p *Play) KillLife(ctx context.Context) error {
+	l, err := p.Keeper.Live(ctx)
 	if err != nil {
 		return err
 	}
@@ -180,9 +190,9 @@ func (p *play) killLife(ctx context.Context) error {
 	return nil
 }
 
-// stopLife is what an operator does.
-func (p *play) stopLife(ctx context.Context) error {
-	l, err := p.keeper.Live(ctx)
+// StopLife is what an operator does.
+func (p *Play) StopLife(ctx context.Context) error {
+	l, err := p.Keeper.Live(ctx)
 	if err != nil {
 		return err
 	}
@@ -198,9 +208,9 @@ func (p *play) stopLife(ctx context.Context) error {
 	return nil
 }
 
-// evidence gathers everything once the session rests.
-func (p *play) evidence(ctx context.Context) (oracle.Evidence, error) {
-	e := oracle.Evidence{Acks: p.Acks(), Lines: p.witness.Lines(), All: p.Follower.All()}
+// Evidence gathers everything once the session rests.
+func (p *Play) Evidence(ctx context.Context) (oracle.Evidence, error) {
+	e := oracle.Evidence{Acks: p.Acks(), Lines: p.Witness.Lines(), All: p.Follower.All()}
 	if err := p.snapshot(ctx, &e); err != nil {
 		return e, err
 	}
@@ -225,7 +235,7 @@ func (p *play) evidence(ctx context.Context) (oracle.Evidence, error) {
 
 // snapshot reads the log and what is shown of it at one instant: again, until
 // nothing came in between.
-func (p *play) snapshot(ctx context.Context, e *oracle.Evidence) (err error) {
+func (p *Play) snapshot(ctx context.Context, e *oracle.Evidence) (err error) {
 	for {
 		if e.Log, err = p.Events(ctx); err != nil {
 			return err
@@ -250,16 +260,21 @@ func (p *play) snapshot(ctx context.Context, e *oracle.Evidence) (err error) {
 }
 
 // world reads what really happened.
-func (p *play) world(e *oracle.Evidence) error {
-	var err, err2 error
-	e.Effects, err = p.witness.Effects()
-	e.Writes, err2 = p.witness.Writes()
-	e.Calls = p.models.Account(p.tag).Calls()
+func (p *Play) world(e *oracle.Evidence) error {
+	effects, err := p.Witness.Effects()
+	for _, x := range effects {
+		if strings.HasPrefix(x.Nonce, p.Name+"-") { // sessions may share a witness
+			e.Effects = append(e.Effects, x)
+		}
+	}
+	var err2 error
+	e.Writes, err2 = p.Witness.Writes()
+	e.Calls = p.Models.Account(p.Name).Calls()
 	return errors.Join(err, err2)
 }
 
-// put makes a file in the witness's directory for the session to read.
-func (p *play) put(name, content string) (string, error) {
-	path := filepath.Join(p.witness.Dir, name)
+// Put makes a file in the witness's directory for the session to read.
+func (p *Play) Put(name, content string) (string, error) {
+	path := filepath.Join(p.Witness.Dir, name)
 	return path, os.WriteFile(path, []byte(content), 0o600)
 }

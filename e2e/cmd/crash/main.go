@@ -13,6 +13,7 @@ import (
 
 	"github.com/dormouse-run/dormouse/e2e/matrix"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/storm"
 )
 
 func main() {
@@ -56,8 +57,26 @@ func run() error {
 	switch mode {
 	case "matrix":
 		return runMatrix(ctx, c)
+	case "storm":
+		return runStorm(ctx, storm.Config{Binary: c.Binary, Seed: c.Seed, Runs: runs, Sessions: sessions, Verbose: c.Verbose, Out: os.Stdout})
 	}
 	return fmt.Errorf("there is no mode %q", mode)
+}
+
+// sessions is how many work at once in a storm.
+const sessions = 20
+
+func runStorm(ctx context.Context, c storm.Config) error {
+	s, err := storm.Run(ctx, c)
+	if err != nil {
+		return fmt.Errorf("seed %d, kept in %s: %w", c.Seed, s.Dir, err)
+	}
+	if !s.Findings.OK() {
+		fmt.Fprint(os.Stdout, s.Findings)
+		err = fmt.Errorf("seed %d, kept in %s", c.Seed, s.Dir)
+	}
+	fmt.Fprintln(os.Stdout, s)
+	return err
 }
 
 func runMatrix(ctx context.Context, c matrix.Config) error {

@@ -9,6 +9,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -112,14 +113,24 @@ func New(models Models, tools *tool.Set) *Agent { return &Agent{models: models, 
 func (a *Agent) Run(ctx context.Context, j Journal) error {
 	t := &turn{Agent: a, j: j}
 	crash.At(crash.TurnFirstOp)
-	for {
+	for conflicts := 0; ; {
 		more, err := t.step(ctx)
-		if err != nil || !more {
+		switch {
+		case err == nil && !more:
+			return nil
+		case err == nil:
+			conflicts = 0
+		case errors.Is(err, dormouse.ErrConflict) && conflicts < maxConflicts:
+			conflicts++ // the record moved between looking and writing: look again
+		default:
 			return err
 		}
 		crash.At(crash.TurnBetween)
 	}
 }
+
+// maxConflicts bounds how often in a row a step may find the record moved.
+const maxConflicts = 5
 
 // turn is one attempt at a turn: the conversation as far as it was read.
 type turn struct {

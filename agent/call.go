@@ -248,6 +248,10 @@ func newChunks(ctx context.Context, j Journal, op dormouse.OpID, attempt int, se
 // chunksPerAttempt keeps the chunk numbers of a call that is sent again apart.
 const chunksPerAttempt = 1_000_000
 
+// chunkEvery is how long fragments are gathered before they are recorded and
+// shown. A reply that is whole by then needs no fragments at all.
+const chunkEvery = 3 * time.Millisecond
+
 // add takes a fragment from the model.
 func (w *chunks) add(d model.Delta) error {
 	crash.At(crash.OpFirstByte)
@@ -282,6 +286,11 @@ func (w *chunks) write(ctx context.Context, j Journal, op dormouse.OpID, n int) 
 		case <-ctx.Done():
 			return
 		case <-w.more:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(chunkEvery):
 		}
 		w.mu.Lock()
 		text := w.unsent.String()

@@ -49,7 +49,7 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 		return context.Cause(ctx)
 	case errors.Is(err, sandbox.ErrGone):
 		return t.j.Gone(ctx, generation) // the record will say that the op's outcome is unknown
-	case errors.Is(err, runner.ErrStale):
+	case errors.Is(err, runner.ErrStale), errors.Is(err, dormouse.ErrConflict):
 		return err
 	default:
 		return &Failure{Type: "unknown_error", After: backoff(t.view.Attempt), Err: err}

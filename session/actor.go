@@ -37,6 +37,7 @@ type Actor struct {
 	kills    map[dormouse.OpID]bool
 	box      box
 	waiters  []chan<- boxReply
+	broken   error     // why what the actor believes can no longer be trusted
 	used     time.Time // when somebody last wanted something
 	running  sync.WaitGroup
 	quit     chan struct{} // closed when the actor takes no more reports
@@ -110,6 +111,9 @@ func (a *Actor) run(ctx context.Context) (err error) {
 			if err := a.handle(ctx, m); err != nil {
 				return err
 			}
+			if a.broken != nil {
+				return a.broken
+			}
 		case <-wait:
 		}
 	}
@@ -155,11 +159,7 @@ func (a *Actor) handle(ctx context.Context, m message) error {
 	if m.act == nil {
 		return nil
 	}
-	err := m.act(ctx)
-	m.reply <- err
-	if errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, dormouse.ErrUnknownOutcome) {
-		return err
-	}
+	m.reply <- m.act(ctx)
 	return nil
 }
 
@@ -205,6 +205,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	if err == nil || errors.Is(err, dormouse.ErrFull) {
 		return nil
 	}
+	a.broken = err
 	return err
 }
 

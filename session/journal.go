@@ -133,6 +133,7 @@ func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, n int, text strin
 			if errors.Is(err, dormouse.ErrFull) {
 				return nil // shown later, with the whole message
 			}
+			j.a.broken = err
 			return err
 		}
 		j.a.feeds.show(j.a.id, Delta{Thread: j.thread, Op: open.ID, Text: text})

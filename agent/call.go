@@ -34,7 +34,7 @@ func (t *turn) ask(ctx context.Context) error {
 	}
 	req := t.request()
 	op := dormouse.Op{
-		Kind: dormouse.OpModel, Args: digest(req), Keyed: keyed(m),
+		Kind: dormouse.OpModel, Args: t.asks(), Keyed: keyed(m),
 		Origin: dormouse.Origin{Thread: t.view.Thread, Turn: t.view.Turn, Call: t.view.Calls + 1, Block: -1},
 	}
 	if t.view.Retry != "" {
@@ -47,6 +47,19 @@ func (t *turn) ask(ctx context.Context) error {
 	}
 	crash.At(crash.OpStarted)
 	return t.call(ctx, m, op, req, "")
+}
+
+// asks names what a model call is asked. The request follows from the agent and
+// from the log up to its last event, so these stand for it.
+func (t *turn) asks() dormouse.Digest {
+	var upto uint64
+	if n := len(t.events); n > 0 {
+		upto = t.events[n-1].Seq
+	}
+	return digest(struct {
+		Model string `json:"model"`
+		Upto  uint64 `json:"upto"`
+	}{t.view.Agent.Model, upto})
 }
 
 // takeUpModelCall deals with a call that an attempt before this one left open.

@@ -189,7 +189,7 @@ func list[T any](ctx context.Context, s *Store, read func(*sql.Rows) (T, error),
 		default:
 		}
 	}()
-	rows, err := s.pool.QueryContext(ctx, query, args...)
+	rows, err := s.query(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -202,6 +202,23 @@ func list[T any](ctx context.Context, s *Store, read func(*sql.Rows) (T, error),
 		found = append(found, t)
 	}
 	return found, rows.Err()
+}
+
+// query asks with a statement that stays prepared: SQLite takes longer to read a
+// short question than to answer it. There are only so many texts.
+func (s *Store) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	s.mu.Lock()
+	stmt := s.asked[text]
+	if stmt == nil {
+		var err error
+		if stmt, err = s.pool.PrepareContext(ctx, text); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+		s.asked[text] = stmt
+	}
+	s.mu.Unlock()
+	return stmt.QueryContext(ctx, args...)
 }
 
 // first takes the one row there should be.

@@ -37,6 +37,9 @@ type Store struct {
 	closing sync.Once
 	running sync.WaitGroup
 	ended   error // how shutting went, once running is done
+
+	mu    sync.Mutex
+	asked map[string]*sql.Stmt // guarded by mu; by text, closed with the pool
 }
 
 var _ store.Store = (*Store)(nil)
@@ -103,7 +106,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	}
 
 	undo = nil // ours to keep now
-	s := &Store{writer: newWriter(c), pool: pool, lock: held}
+	s := &Store{writer: newWriter(c), pool: pool, lock: held, asked: make(map[string]*sql.Stmt)}
 	ctx = context.WithoutCancel(ctx)
 	s.running.Go(func() {
 		s.writer.run(ctx)

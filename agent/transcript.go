@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 
@@ -141,7 +142,8 @@ func collectResults(events []dormouse.Event) map[string]model.Part {
 func collectCuts(events []dormouse.Event) map[dormouse.EventID]bool {
 	cuts := make(map[dormouse.EventID]bool)
 	for _, e := range events {
-		if e.Type != dormouse.OpFinished {
+		// Nearly every op ends whole, and every call to the model asks again.
+		if e.Type != dormouse.OpFinished || !bytes.Contains(e.Payload, []byte(`"partial"`)) {
 			continue
 		}
 		var p dormouse.OpEnd

@@ -18,7 +18,7 @@ const (
 	audience = 100
 	// A script of steps replies, each with calls of a tool that is not there, says
 	// much in little time: every call is an event, and so is its refusal.
-	steps, calls = 10, 200
+	steps, calls = 4, 500
 )
 
 // fanout measures how fast one session reaches many followers, beside a server

@@ -23,15 +23,15 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if built, err = binary(dir); err != nil {
+	if built, err = choose(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
 }
 
-// binary is the one that DORMOUSE_BIN names, or one that is built in dir.
-func binary(dir string) (rig.Binary, error) {
+// choose takes the binary that DORMOUSE_BIN names, or one that is built in dir.
+func choose(dir string) (rig.Binary, error) {
 	path := os.Getenv("DORMOUSE_BIN")
 	if path == "" {
 		return rig.Build(context.Background(), dir)

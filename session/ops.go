@@ -198,10 +198,12 @@ func (d *draft) hasOpenOp(turn dormouse.TurnID) bool {
 }
 
 // closeOps ends the open work of a turn that is over. What a sandbox is still
-// doing stays open: Want has it killed, and its end recorded.
+// doing stays open: Want has it killed, and its end recorded. A read does
+// nothing, so there is nothing to wait for, and no loss of a sandbox that would
+// ever end it.
 func (d *draft) closeOps(thread dormouse.ThreadID, turn Turn) {
 	for _, op := range d.Ops {
-		if op.Origin.Turn != turn.ID || op.Kind.InSandbox() {
+		if op.Origin.Turn != turn.ID || op.Kind.InSandbox() && op.Kind != dormouse.OpRead {
 			continue
 		}
 		end := dormouse.OpEnd{Outcome: dormouse.OutcomeInterrupted}

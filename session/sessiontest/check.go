@@ -204,6 +204,12 @@ func (c *checker) settle(events []dormouse.Event) {
 	if open != len(c.state.Ops) {
 		c.fail(last, "%d ops are open in the log, %d in the state", open, len(c.state.Ops))
 	}
+	for _, op := range c.state.Ops {
+		lives := c.state.Sandbox.Phase != session.SandboxCold && op.Generation == c.state.Sandbox.Generation
+		if op.Kind.InSandbox() && !c.owned(op.Origin.Turn) && !lives {
+			c.fail(last, "op %s is open, and neither a turn nor a sandbox is left that could end it", op.ID)
+		}
+	}
 	if m := agent.Transcript(events); len(m) > 0 {
 		if m[len(m)-1].Role == model.RoleAssistant {
 			m = append(m, model.Message{Role: model.RoleUser, Content: []model.Part{{Type: model.PartText, Text: "next"}}})
@@ -229,6 +235,11 @@ func (c *checker) settlePrompts(last dormouse.Event) {
 			c.fail(last, "prompt %s is %q in the log and %q in the state", id, state, in)
 		}
 	}
+}
+
+// owned reports whether a turn is still there.
+func (c *checker) owned(turn dormouse.TurnID) bool {
+	return slices.ContainsFunc(c.state.Threads, func(t session.Thread) bool { return t.Turn != nil && t.Turn.ID == turn })
 }
 
 // pending reports whether a turn still owes the result of a tool call.

@@ -66,10 +66,22 @@ func newWorker(ctx context.Context, s *server) (*worker, error) {
 	return w, w.turn(ctx)
 }
 
-// end lets the session go, and its sandbox with it.
+// end lets the session go and waits for its sandbox, so that its end is in
+// nobody's way.
 func (w *worker) end(ctx context.Context) error {
 	w.events.close()
-	return w.s.call(ctx, http.MethodPost, "/api/sessions/"+w.session+"/terminate", nil, nil)
+	if err := w.s.call(ctx, http.MethodPost, "/api/sessions/"+w.session+"/terminate", nil, nil); err != nil {
+		return err
+	}
+	return until(ctx, func() (bool, error) {
+		var view struct {
+			Sandbox struct {
+				Phase string `json:"phase"`
+			} `json:"sandbox"`
+		}
+		err := w.s.call(ctx, http.MethodGet, "/api/sessions/"+w.session, nil, &view)
+		return view.Sandbox.Phase == "cold", err
+	})
 }
 
 // turn asks, and returns once the session says that it rests.

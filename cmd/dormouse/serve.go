@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -195,6 +196,7 @@ func (s *server) start(ctx context.Context) <-chan error {
 	})
 	s.ready.Store(true)
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.publish(ctx)
 	s.running.Go(func() {
 		if err := s.sessions.Run(ctx); err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "sessions are no longer woken", "error", err)
@@ -211,28 +213,46 @@ func (s *server) isReady(ctx context.Context) error {
 	return s.store.Check(ctx)
 }
 
-// announce tells clients on this machine where the server is, and a person what
-// to do next.
+// publish tells clients on this machine where the server is. On a disk that is
+// full it does so as soon as there is room.
+func (s *server) publish(ctx context.Context) {
+	write := func() error {
+		b, err := json.Marshal(running{Address: s.listener.Addr().String(), PID: os.Getpid()})
+		if err != nil {
+			return err
+		}
+		return atomicfile.Write(filepath.Join(s.config.Data, serverFile), append(b, '\n'), 0o600)
+	}
+	err := write()
+	if err == nil {
+		return
+	}
+	s.log.WarnContext(ctx, "address not written, so clients do not find this server by itself", "error", err)
+	s.running.Go(func() {
+		for err != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Second):
+				err = write()
+			}
+		}
+	})
+}
+
+// announce tells a person what to do next.
 func (s *server) announce(out io.Writer) error {
-	address := s.listener.Addr().String()
-	b, err := json.Marshal(running{Address: address, PID: os.Getpid()})
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Write(filepath.Join(s.config.Data, serverFile), append(b, '\n'), 0o600); err != nil {
-		return err
-	}
 	data := ""
 	if s.config.Data != defaultData() {
 		data = " --data " + s.config.Data
 	}
-	_, err = fmt.Fprintf(out, `dormouse is listening on http://%s
+	_, err := fmt.Fprintf(out, `dormouse is listening on http://%s
 its token is in %s
 try this in another terminal:
 
   dormouse session create%s --prompt '$ uname -a' --follow
 
-`, address, filepath.Join(s.config.Data, tokenFile), data)
+`, s.listener.Addr(), filepath.Join(s.config.Data, tokenFile), data)
 	return err
 }
 
@@ -272,7 +292,13 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 			return errors.Join(s.sessions.Close(ctx), wait(ctx, &s.running))
 		}},
 		// 5. The actors have let go of the sandboxes, which live on.
-		{"withdraw the address", func() error { return os.Remove(filepath.Join(s.config.Data, serverFile)) }},
+		{"withdraw the address", func() error {
+			err := os.Remove(filepath.Join(s.config.Data, serverFile))
+			if errors.Is(err, fs.ErrNotExist) { // there was never room for it
+				return nil
+			}
+			return err
+		}},
 		{"close database", s.store.Close}, // last: it gives the directory to the next server
 	} {
 		if err := step.do(); err != nil && !errors.Is(err, context.Canceled) {

@@ -28,15 +28,9 @@ not be named. The first answer wins.`,
 			if n := count(allow, deny, given); n != 1 {
 				return usage("give one of --allow, --deny and --content")
 			}
-			call := ""
-			if len(args) == 2 {
-				call = args[1]
-			} else {
-				only, err := onlyWaiting(cmd, args[0])
-				if err != nil {
-					return err
-				}
-				call = string(only)
+			call, err := waitingCall(cmd, args)
+			if err != nil {
+				return err
 			}
 			in := map[string]any{"tool_use_id": call, "result": "allow"}
 			switch {
@@ -69,8 +63,12 @@ func count(flags ...bool) (n int) {
 	return n
 }
 
-// onlyWaiting finds the one tool call that waits for people.
-func onlyWaiting(cmd *cobra.Command, session string) (dormouse.EventID, error) {
+// waitingCall is the tool call that was named, or the one that waits.
+func waitingCall(cmd *cobra.Command, args []string) (dormouse.EventID, error) {
+	session := args[0]
+	if len(args) == 2 {
+		return dormouse.EventID(args[1]), nil
+	}
 	c, err := connect(cmd)
 	if err != nil {
 		return "", err

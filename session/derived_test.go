@@ -18,11 +18,30 @@ import (
 // state, or in the payload of any event.
 func TestNoFactHoldsAStatus(t *testing.T) {
 	for _, v := range []any{
-		session.State{}, dormouse.Event{}, dormouse.Created{}, dormouse.PromptBody{}, dormouse.Prompts{}, dormouse.TurnFact{},
-		dormouse.Blocked{}, dormouse.Attempt{}, dormouse.OpFact{}, dormouse.OpEnd{}, dormouse.SandboxFact{},
-		dormouse.SnapshotFact{}, dormouse.Attention{}, dormouse.Termination{}, dormouse.Message{}, dormouse.ToolUse{},
-		dormouse.ToolResult{}, dormouse.CustomToolResult{}, dormouse.ToolConfirmation{}, dormouse.SpanEnd{}, dormouse.Idle{},
-		dormouse.ThreadStatus{}, dormouse.Usage{}, dormouse.Failure{},
+		session.State{},
+		dormouse.Event{},
+		dormouse.Created{},
+		dormouse.PromptBody{},
+		dormouse.Prompts{},
+		dormouse.TurnFact{},
+		dormouse.Blocked{},
+		dormouse.Attempt{},
+		dormouse.OpFact{},
+		dormouse.OpEnd{},
+		dormouse.SandboxFact{},
+		dormouse.SnapshotFact{},
+		dormouse.Attention{},
+		dormouse.Termination{},
+		dormouse.Message{},
+		dormouse.ToolUse{},
+		dormouse.ToolResult{},
+		dormouse.CustomToolResult{},
+		dormouse.ToolConfirmation{},
+		dormouse.SpanEnd{},
+		dormouse.Idle{},
+		dormouse.ThreadStatus{},
+		dormouse.Usage{},
+		dormouse.Failure{},
 	} {
 		findStatus(t, reflect.TypeOf(v), reflect.TypeOf(v).Name(), make(map[reflect.Type]bool))
 	}

@@ -5,7 +5,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
@@ -33,6 +35,9 @@ func run(m *testing.M) int {
 // choose takes the binary that DORMOUSE_BIN names, or one that is built in dir.
 func choose(dir string) (rig.Binary, error) {
 	path := os.Getenv("DORMOUSE_BIN")
+	if err := lookAt(".."); err != nil {
+		return rig.Binary{}, err
+	}
 	if path == "" {
 		return rig.Build(context.Background(), dir)
 	}
@@ -43,4 +48,20 @@ func choose(dir string) (rig.Binary, error) {
 	fresh, err := rig.Build(context.Background(), dir)
 	named.Runner = fresh.Runner // some tests wrap it
 	return named, err
+}
+
+// lookAt looks at every source file. Whether an earlier result still holds is
+// decided by what the tests looked at, and the binary is built elsewhere.
+func lookAt(module string) error {
+	return filepath.WalkDir(module, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "bin"):
+			return filepath.SkipDir
+		case d.Type().IsRegular():
+			_, err = os.Stat(path)
+		}
+		return err
+	})
 }

@@ -33,6 +33,9 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 		return &Failure{Type: "unknown_error", After: backoff(t.view.Attempt), Err: err}
 	}
 	op, open := t.opFor(use.ID)
+	if open && op.Kind.Verdict(op.Keyed, op.Generation == generation) == dormouse.VerdictUnknown {
+		return nil // its sandbox went while we waited for one; by now the record says so
+	}
 	if open {
 		crash.At(crash.RecoverAttach)
 	} else {

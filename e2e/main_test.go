@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
@@ -35,9 +36,6 @@ func run(m *testing.M) int {
 // choose takes the binary that DORMOUSE_BIN names, or one that is built in dir.
 func choose(dir string) (rig.Binary, error) {
 	path := os.Getenv("DORMOUSE_BIN")
-	if err := lookAt(".."); err != nil {
-		return rig.Binary{}, err
-	}
 	if path == "" {
 		return rig.Build(context.Background(), dir)
 	}
@@ -50,18 +48,15 @@ func choose(dir string) (rig.Binary, error) {
 	return named, err
 }
 
-// lookAt looks at every source file. Whether an earlier result still holds is
-// decided by what the tests looked at, and the binary is built elsewhere.
-func lookAt(module string) error {
-	return filepath.WalkDir(module, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == ".git" || d.Name() == "bin"):
+// sources looks at every source file, once. Whether an earlier result still
+// holds is decided by what the tests themselves looked at, and the binary is
+// built before they begin.
+var sources = sync.OnceFunc(func() {
+	_ = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "bin") {
 			return filepath.SkipDir
-		case d.Type().IsRegular():
-			_, err = os.Stat(path)
 		}
-		return err
+		_, _ = os.Stat(path) // what is gone by now is no source
+		return nil
 	})
-}
+})

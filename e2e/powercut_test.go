@@ -73,6 +73,7 @@ type grid struct {
 
 func newGrid(t *testing.T, binary rig.Binary, seed uint64) *grid {
 	t.Helper()
+	sources()
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}

@@ -39,6 +39,7 @@ type world struct {
 // newWorld starts a server, changed as change says.
 func newWorld(t *testing.T, change ...func(*rig.Server)) *world {
 	t.Helper()
+	sources()
 	dir, err := rig.TempDir("dormouse-e2e-")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

@@ -21,6 +21,8 @@ type Kind struct {
 	Play func(context.Context, *Play) error
 	// Decide is what a person says to a turn that a crash left waiting.
 	Decide string
+	// Dozing makes the person wait until the sandbox is about to sleep.
+	Dozing bool
 	// KillsRunner says that the sandbox dies too, between two servers.
 	KillsRunner bool
 	// Kills says that the scenario itself kills a server, beside the points.

@@ -92,7 +92,7 @@ func peopleKinds() []Kind {
 		})},
 		// A turn that waits for a person lets its sandbox sleep, and is taken up
 		// while that stops.
-		{Name: "ask-sleep", Create: warm("recovery", "ask", "sleep_after", "10ms"), Decide: "retry", Play: prompts(ask2)},
+		{Name: "ask-sleep", Create: warm("recovery", "ask", "sleep_after", "10ms"), Decide: "retry", Dozing: true, Play: prompts(ask2)},
 		{Name: "terminate", Create: warm(), Play: func(ctx context.Context, p *Play) error {
 			if err := p.Prompt(ctx, "p0", long(p)); err != nil {
 				return err

@@ -30,8 +30,9 @@ type Play struct {
 	Witness *rig.Witness
 	Models  *rig.Models
 	// Name is the session's title and its account with the model.
-	Name  string
-	nonce int
+	Name   string
+	dozing bool
+	nonce  int
 
 	mu      sync.Mutex
 	answers []oracle.Answer // guarded by mu
@@ -39,6 +40,7 @@ type Play struct {
 
 // Start makes the session and follows it.
 func (p *Play) Start(ctx context.Context, client *rig.Client, k Kind, all bool) error {
+	p.dozing = k.Dozing
 	options := map[string]any{"warm": false}
 	for name, v := range k.Create {
 		options[name] = v
@@ -91,6 +93,8 @@ func (p *Play) Rest(ctx context.Context, decide string) error {
 		switch {
 		case shown.Phase == dormouse.PhaseWaiting:
 			err = p.AnswerAll(ctx, shown, false)
+		case shown.Phase == dormouse.PhaseInterrupted && p.dozing && shown.Sandbox.Phase == "active":
+			_, err = p.Until(ctx, func(s rig.Shown) bool { return s.Sandbox.Phase != "active" || s.Phase != dormouse.PhaseInterrupted })
 		case shown.Phase == dormouse.PhaseInterrupted:
 			err = p.Insist(ctx, decide, nil, func(s rig.Shown) bool { return s.Phase != dormouse.PhaseInterrupted })
 			if r := rig.Refused(err); r != nil && r.Status == http.StatusConflict {

@@ -25,6 +25,13 @@ type seen struct {
 
 // cases lays the matrix out.
 func (m *Matrix) cases(ctx context.Context) (chosen, rest []Case, err error) {
+	if m.Cases != nil {
+		chosen = slices.Clone(m.Cases)
+		for i := range chosen {
+			chosen[i].N = i + 1
+		}
+		return chosen, nil, nil
+	}
 	if m.Point != "" && m.Kind != "" {
 		k, ok := play.Named(m.Kind)
 		if !ok {

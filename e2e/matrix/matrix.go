@@ -22,6 +22,8 @@ type Config struct {
 	// Limit bounds the cases of a full run; Sample, if not 0, takes that many of
 	// them, spread over points and kinds.
 	Limit, Sample int
+	// Cases, if not nil, are run instead of those that the matrix lays out.
+	Cases []Case
 	// Point, Kind and Visit pick cases by hand.
 	Point, Kind string
 	Visit       int

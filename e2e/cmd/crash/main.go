@@ -1,5 +1,6 @@
 // Command crash kills the real server: at every named instant, one case at a
-// time (-mode matrix), or at random under load (-mode storm).
+// time (-mode matrix), or at random under load (-mode storm). It also breaks the
+// server on purpose, to show that this would be noticed (-mode mutants).
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/dormouse-run/dormouse/e2e/matrix"
+	"github.com/dormouse-run/dormouse/e2e/mutants"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/e2e/storm"
 )
@@ -30,7 +32,7 @@ func run() error {
 	var c matrix.Config
 	var bin, mode, store string
 	var runs int
-	flag.StringVar(&mode, "mode", "matrix", "matrix or storm")
+	flag.StringVar(&mode, "mode", "matrix", "matrix, storm or mutants")
 	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash")
 	flag.StringVar(&store, "store", "", "which store; only the default one so far")
 	flag.IntVar(&c.Limit, "limit", 1800, "most cases of a full matrix")
@@ -57,6 +59,8 @@ func run() error {
 	switch mode {
 	case "matrix":
 		return runMatrix(ctx, c)
+	case "mutants":
+		return mutants.Run(ctx, c.Binary, os.Stdout)
 	case "storm":
 		return runStorm(ctx, storm.Config{Binary: c.Binary, Seed: c.Seed, Runs: runs, Sessions: sessions, Verbose: c.Verbose, Out: os.Stdout})
 	}

@@ -76,6 +76,11 @@ crash: need-run crash-build ## kill the server at every named instant, restart, 
 storm: need-run crash-build ## random kills from SEED, RUNS of them
 	$(CRASH) -mode storm -seed $(SEED) -runs $(RUNS) $(if $(STORE),-store $(STORE))
 
+.PHONY: mutants
+mutants: need-run crash-build ## break the server on purpose; fail if the crash tests do not notice
+	$(CRASH) -mode mutants
+	$(GO) test -count=1 -run 'TestNormalSyncWouldBeCaught' ./e2e
+
 # The overlay puts the runner with its crash points inside this server and leaves
 # the ordinary one where it is.
 .PHONY: crash-build

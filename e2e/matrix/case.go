@@ -304,10 +304,9 @@ func (s *stage) again(ctx context.Context) error {
 
 // rebuild has the server's own tool compare the rows with the logs.
 func (s *stage) rebuild(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, s.Binary.Server, "store", "rebuild", "--check", "--data", filepath.Join(s.dir, "data"))
+	cmd := exec.CommandContext(ctx, s.Server, "store", "rebuild", "--check", "--data", filepath.Join(s.dir, "data"))
 	text, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if _, ok := errors.AsType[*exec.ExitError](err); ok {
 		s.out.Findings.Add(oracle.Diverged, "store rebuild --check: %s", strings.TrimSpace(string(text)))
 		return nil
 	}

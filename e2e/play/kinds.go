@@ -85,9 +85,9 @@ func modelKinds() []Kind {
 }
 
 // prompts sends prompts one after the other, without waiting for their turns.
-func prompts(make ...func(*Play) string) func(context.Context, *Play) error {
+func prompts(contents ...func(*Play) string) func(context.Context, *Play) error {
 	return func(ctx context.Context, p *Play) error {
-		for i, content := range make {
+		for i, content := range contents {
 			if err := p.Prompt(ctx, "p"+string(rune('0'+i)), content(p)); err != nil {
 				return err
 			}

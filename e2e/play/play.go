@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,7 +24,7 @@ import (
 // SettleWithin is the promise: this long after a fault no session is stuck.
 const SettleWithin = 10 * time.Second
 
-// play is one session being driven through a kind's scenario, by a client that
+// Play is one session being driven through a kind's scenario, by a client that
 // does not give up when the server dies under it.
 type Play struct {
 	*rig.Session
@@ -42,9 +44,7 @@ type Play struct {
 func (p *Play) Start(ctx context.Context, client *rig.Client, k Kind, all bool) error {
 	p.dozing = k.Dozing
 	options := map[string]any{"warm": false}
-	for name, v := range k.Create {
-		options[name] = v
-	}
+	maps.Copy(options, k.Create)
 	first := ""
 	if k.First != nil {
 		first = k.First(p)
@@ -221,9 +221,9 @@ func (p *Play) Evidence(ctx context.Context) (oracle.Evidence, error) {
 	catchUp, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	end := e.Log[len(e.Log)-1].Seq
-	for i := len(e.Log) - 1; i >= 0; i-- {
-		if e.All || e.Log[i].Type.Audience() <= dormouse.ForPeople {
-			_ = p.Follower.Reaches(catchUp, e.Log[i].Seq) // what it has not seen by now is a gap
+	for _, x := range slices.Backward(e.Log) {
+		if e.All || x.Type.Audience() <= dormouse.ForPeople {
+			_ = p.Follower.Reaches(catchUp, x.Seq) // what it has not seen by now is a gap
 			break
 		}
 	}

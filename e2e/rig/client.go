@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"time"
@@ -39,11 +40,8 @@ func (r *Refusal) Error() string { return fmt.Sprintf("%d %s: %s", r.Status, r.T
 
 // Refused returns the refusal that err is, or nil.
 func Refused(err error) *Refusal {
-	var r *Refusal
-	if errors.As(err, &r) {
-		return r
-	}
-	return nil
+	r, _ := errors.AsType[*Refusal](err)
+	return r
 }
 
 // ErrCut means that the connection broke before the answer was there: the
@@ -108,9 +106,7 @@ func (c *Client) send(ctx context.Context, l *Life, method, path string, body an
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Authorization", "Bearer "+c.keeper.Token())
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	return c.http.Do(req)
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -93,11 +94,7 @@ func (f *Follower) All() bool { return f.all }
 func (f *Follower) Texts() map[dormouse.OpID]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	texts := make(map[dormouse.OpID]string, len(f.texts))
-	for op, text := range f.texts {
-		texts[op] = text
-	}
-	return texts
+	return maps.Clone(f.texts)
 }
 
 // Errs lists what a follower must never meet.

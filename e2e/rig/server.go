@@ -63,7 +63,7 @@ func (s *Server) Start(ctx context.Context, arm Arm, hits string) (*Life, error)
 	if s.Runner != "" {
 		args = append(args, "--runner", s.Runner)
 	}
-	cmd := exec.CommandContext(ctx, s.Binary.Server, append(args, s.Flags...)...)
+	cmd := exec.CommandContext(ctx, s.Server, append(args, s.Flags...)...)
 	cmd.Env = append(withoutOurs(os.Environ()), "GOMAXPROCS=2")
 	if arm.Point != "" {
 		cmd.Env = append(cmd.Env, "DORMOUSE_CRASH_AT="+arm.String())

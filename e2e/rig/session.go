@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"sync"
@@ -133,9 +134,7 @@ type Session struct {
 // found again by its title. first, if not empty, is its first prompt.
 func (c *Client) Create(ctx context.Context, title string, options map[string]any, first string) (*Session, error) {
 	body := map[string]any{"title": title}
-	for k, v := range options {
-		body[k] = v
-	}
+	maps.Copy(body, options)
 	if first != "" {
 		body["prompt"], body["prompt_id"] = first, "first"
 	}

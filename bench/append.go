@@ -35,7 +35,7 @@ func (b *bench) appends(ctx context.Context) error {
 		return errors.Join(err, ours.close())
 	}
 	const rounds = 8
-	each := b.times(24_000) / rounds / writers
+	each := b.times(48_000) / rounds / writers
 	var our, their time.Duration
 	for range rounds {
 		for _, side := range []struct {

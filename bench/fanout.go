@@ -67,6 +67,29 @@ func (b *bench) fanout(ctx context.Context) error {
 		Name: "fanout", Numbers: []number{us, them, ratio(us, them), count("followers", audience), count("events", delivered/audience)},
 		Targets: []target{atLeast("ours", 500_000)},
 	})
+	return b.fanoutPrompts(ctx, s)
+}
+
+// fanoutPrompts is the other end of the scale: events that come one by one, each
+// a prompt of its own to a session whose model keeps everyone waiting.
+func (b *bench) fanoutPrompts(ctx context.Context, s *server) error {
+	const askers, each = 16, 50
+	id, err := s.create(ctx, map[string]any{"model": "scripted", "warm": false, "prompt": `SCRIPT[{"hang":true}]`})
+	if err != nil {
+		return err
+	}
+	n, took, err := deliver(ctx, s.client, "/api/sessions/"+id+"/events?follow=1", atRest, func() error {
+		return errors.Join(
+			fromAll(askers, each, func(int) error { return s.prompt(ctx, id, "and another thing") }),
+			s.call(ctx, http.MethodPost, "/api/sessions/"+id+"/interrupt", map[string]any{"flush_queue": true}, nil),
+		)
+	})
+	if err != nil {
+		return err
+	}
+	b.report("bench", line{
+		Name: "fanout-prompts", Numbers: []number{rate("ours", n, took), rate("prompts", askers*each, took), count("followers", audience)},
+	})
 	return nil
 }
 
@@ -122,7 +145,11 @@ func deliver(ctx context.Context, c *client, path, end string, start func() erro
 			}
 		})
 	}
-	err = start()
+	if err = start(); err != nil {
+		for _, f := range followers {
+			f.close() // nothing will come
+		}
+	}
 	running.Wait()
 	first, last := shares[0].first, shares[0].last
 	for _, s := range shares {

@@ -212,9 +212,13 @@ func (f *Follower) take() ([]*Item, <-chan struct{}, error) {
 	}
 	rest := f.feed.items[f.at-f.feed.first:]
 	rest = rest[:min(len(rest), page)]
-	f.at += uint64(len(rest))
 	items := make([]*Item, 0, len(rest))
 	for _, i := range rest {
+		if i.Delta == nil && i.Event.Seq > f.cursor+1 {
+			f.live = false // something was committed and nobody here was told: the log has it
+			break
+		}
+		f.at++
 		if i.Delta == nil {
 			if i.Event.Seq <= f.cursor {
 				continue // already read from the log, which knew it first

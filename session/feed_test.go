@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // follow reads until ctx ends and fails on any gap or repeat.
@@ -119,6 +120,60 @@ func TestACursorFromTheFutureIsRefused(t *testing.T) {
 		h.create(dormouse.Created{})
 		if _, err := h.live.Follow(t.Context(), h.id, 99); !errors.Is(err, dormouse.ErrInvalid) {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAFollowerMissesNothingThatWasWrittenUnawares(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		h.mustPrompt("p", "hello")
+		settle(time.Second)
+		f, err := h.live.Follow(t.Context(), h.id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		var got []uint64
+		followed := make(chan error, 1)
+		go func() {
+			for {
+				items, err := f.Next(t.Context())
+				if err != nil {
+					followed <- err
+					return
+				}
+				for _, i := range items {
+					if i.Delta == nil {
+						got = append(got, i.Event.Seq)
+					}
+				}
+			}
+		}()
+		settle(time.Second)
+		first := true
+		h.store.set(func(b store.Batch) (error, error) {
+			if !first || len(b.Events) == 0 {
+				return nil, nil
+			}
+			first = false
+			return nil, dormouse.ErrUnknownOutcome
+		})
+		if err := h.prompt("q", "hello"); !errors.Is(err, dormouse.ErrUnknownOutcome) {
+			t.Fatalf("got %v", err)
+		}
+		settle(time.Minute)
+		h.live.EndFollowers()
+		if err := <-followed; !errors.Is(err, dormouse.ErrClosing) {
+			t.Fatal(err)
+		}
+		for i, seq := range got {
+			if seq != uint64(i)+1 {
+				t.Fatalf("event %d came at place %d", seq, i+1)
+			}
+		}
+		if n := len(h.log()); len(got) != n {
+			t.Errorf("%d of %d events", len(got), n)
 		}
 	})
 }

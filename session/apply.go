@@ -38,6 +38,7 @@ func Apply(s State, e dormouse.Event) State {
 		if t := s.turnOf(p.Turn); t != nil {
 			rest(&s, t.Turn, e.Time)
 			t.Turn.Blocked, t.Turn.Epoch, t.Turn.Until = p.On, 0, time.Time{}
+			s.IdleSince = e.Time
 		}
 	case dormouse.TurnResumed:
 		if t := s.turnOf(payload[dormouse.TurnFact](e).Turn); t != nil {

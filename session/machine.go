@@ -228,10 +228,16 @@ func Deadlines(s State) []dormouse.Deadline {
 	return due
 }
 
-// sleepAt is when the sandbox has been idle long enough.
+// sleepAt is when the sandbox has been idle long enough. It is not idle as long
+// as an op is open in it, whether or not anybody waits for that op.
 func sleepAt(s State) time.Time {
 	if s.SleepAfter == 0 || s.Sandbox.Phase != SandboxActive || s.Terminated != nil {
 		return time.Time{}
+	}
+	for _, o := range s.Ops {
+		if o.Kind.InSandbox() {
+			return time.Time{}
+		}
 	}
 	for _, t := range s.Threads {
 		if len(t.Queue) > 0 || t.Turn != nil && t.Turn.Blocked == "" {

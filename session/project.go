@@ -104,7 +104,7 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 
 // stateVersion names the encoding of a cached State. It rises whenever Apply
 // would fold an old log differently.
-const stateVersion = 1
+const stateVersion = 2
 
 // cacheState encodes a fold for the store.
 func cacheState(s State) *store.State {

@@ -36,7 +36,8 @@ type Actor struct {
 	attempts map[dormouse.TurnID]*attempt
 	kills    map[dormouse.OpID]bool
 	box      box
-	waiters  []chan<- boxReply
+	waiters  []waiter
+	again    bool      // a step that could not be done now is tried again in a moment
 	broken   error     // why what the actor believes can no longer be trusted
 	used     time.Time // when somebody last wanted something
 	running  sync.WaitGroup
@@ -75,6 +76,9 @@ func (a *Actor) send(ctx context.Context, m message) error {
 		return errDropped
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	if m.act != nil {
+		return <-m.reply // it writes to what the sender returns
 	}
 	select {
 	case err := <-m.reply:
@@ -297,6 +301,9 @@ func (a *Actor) remember(events []dormouse.Event) {
 // timer returns when something is due next, and whether the actor has been of
 // no use for so long that it should go.
 func (a *Actor) timer() (<-chan time.Time, bool) {
+	if a.again {
+		return nil, false // what is due could not be done, and is looked at then
+	}
 	now := a.deps.Clock()
 	at := Alarm(a.state)
 	if len(a.attempts)+len(a.kills)+len(a.waiters) == 0 && a.box.free() && !Want(a.state).Busy() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
@@ -18,6 +19,12 @@ type box struct {
 	live       sandbox.Sandbox // nil while nobody needs it
 	ctx        context.Context //nolint:containedctx // ends with this hold, not with a request
 	cancel     context.CancelFunc
+}
+
+// waiter is an attempt that needs the sandbox.
+type waiter struct {
+	Work
+	reply chan<- boxReply
 }
 
 type boxReply struct {
@@ -48,6 +55,7 @@ const (
 
 // reconcileSandbox moves the sandbox to where it should be, one step at a time.
 func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
+	a.waiters = slices.DeleteFunc(a.waiters, func(w waiter) bool { return !a.current(w.Work) }) // their context has ended
 	if a.box.live != nil && (w.Sandbox.Phase != SandboxActive || w.Sandbox.Generation != a.box.generation) {
 		a.box.close()
 	}
@@ -108,6 +116,9 @@ func (a *Actor) work(ctx context.Context, limit time.Duration, f func(context.Co
 
 // pause leaves the sandbox alone for a while: what failed at once must not spin.
 func (a *Actor) pause(ctx context.Context) {
+	if a.box.busy {
+		return // it is left alone already, or in hands that will report
+	}
 	a.box.busy = true
 	a.later(ctx, func(context.Context) error {
 		a.box.busy = false
@@ -186,21 +197,33 @@ func (a *Actor) stopped(ctx context.Context, generation uint64, err error) error
 		a.pause(ctx)
 		return err
 	}
-	return a.do(ctx, SandboxDown{Generation: generation})
+	if err := a.do(ctx, SandboxDown{Generation: generation}); err != nil {
+		a.pause(ctx)
+		return err
+	}
+	return nil
 }
 
-// boxFailed records that a sandbox is no more, and tells who waits for it.
+// boxFailed records that a sandbox is no more, and tells who waits for it. Who
+// says so late, when it is known or another one is there, says nothing new.
 func (a *Actor) boxFailed(ctx context.Context, generation uint64, cause error) error {
+	if s := a.state.Sandbox; s.Phase == SandboxCold || s.Generation != generation {
+		return nil
+	}
 	if a.box.generation == generation {
 		a.box.close()
 	}
 	a.serveWaiters(boxReply{err: cause})
-	return a.do(ctx, SandboxGone{Generation: generation, Reason: cause.Error()})
+	if err := a.do(ctx, SandboxGone{Generation: generation, Reason: cause.Error()}); err != nil {
+		a.pause(ctx)
+		return err
+	}
+	return nil
 }
 
 func (a *Actor) serveWaiters(r boxReply) {
 	for _, w := range a.waiters {
-		w <- r
+		w.reply <- r
 	}
 	a.waiters = nil
 }

@@ -212,7 +212,9 @@ type boxes struct {
 	boxes   map[uint64]*fakeBox // by generation
 	effects map[string]int
 	broken  error
+	slow    time.Duration // what a sandbox takes to start
 	created int
+	calls   int // of the driver
 }
 
 func (b *boxes) KeepsWorkspace() bool { return true }
@@ -220,6 +222,12 @@ func (b *boxes) KeepsWorkspace() bool { return true }
 func (b *boxes) Create(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.calls++
+	if b.slow > 0 {
+		b.mu.Unlock()
+		time.Sleep(b.slow)
+		b.mu.Lock()
+	}
 	if b.broken != nil {
 		return nil, b.broken
 	}
@@ -232,6 +240,7 @@ func (b *boxes) Create(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, e
 func (b *boxes) Attach(_ context.Context, h sandbox.Handle, f runner.Fence) (sandbox.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.calls++
 	box := b.boxes[f.Generation]
 	if box == nil || box.dead {
 		return nil, sandbox.ErrGone
@@ -248,6 +257,9 @@ func (b *boxes) Stop(_ context.Context, h sandbox.Handle) error {
 	if err := json.Unmarshal(h, &generation); err != nil {
 		return err
 	}
+	b.mu.Lock()
+	b.calls++
+	b.mu.Unlock()
 	b.kill(generation)
 	return nil
 }
@@ -274,6 +286,12 @@ func (b *boxes) setBroken(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.broken = err
+}
+
+func (b *boxes) called() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.calls
 }
 
 func (b *boxes) effect(name string) int {
@@ -392,7 +410,13 @@ func (l *fakeLink) Kill(_ context.Context, id dormouse.OpID) error {
 	}
 	return nil
 }
-func (l *fakeLink) Forget(context.Context, dormouse.OpID) error { return nil }
+
+func (l *fakeLink) Forget(_ context.Context, id dormouse.OpID) error {
+	l.home.mu.Lock()
+	defer l.home.mu.Unlock()
+	delete(l.ops, id)
+	return nil
+}
 
 // mapBlobs is a blob store in a map.
 type mapBlobs struct {

@@ -24,19 +24,22 @@ var _ agent.Journal = (*journal)(nil)
 // ask runs f in the actor's goroutine, as long as the attempt is current.
 func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *Turn) error) error {
 	return j.a.send(ctx, message{act: func(ctx context.Context) error {
-		t := j.a.state.turnOf(j.work.Turn)
-		if t == nil || t.Turn.Epoch != j.a.epoch || t.Turn.Attempt != j.work.Attempt || ctx.Err() != nil {
+		if !j.a.current(j.work) || ctx.Err() != nil {
 			return errOver
 		}
-		return f(ctx, t.Turn)
+		return f(ctx, j.a.state.turnOf(j.work.Turn).Turn)
 	}})
 }
 
 // record commits a verb. A full disk is waited out: nothing is lost and no
 // attempt is burned, the turn only stands still.
 func (j *journal) record(ctx context.Context, v Verb) error {
+	return waitOut(ctx, func() error { return j.a.send(ctx, message{by: dormouse.ActorAgent, verb: v}) })
+}
+
+func waitOut(ctx context.Context, write func() error) error {
 	for {
-		err := j.a.send(ctx, message{by: dormouse.ActorAgent, verb: v})
+		err := write()
 		if !errors.Is(err, dormouse.ErrFull) {
 			return err
 		}
@@ -150,7 +153,7 @@ func (j *journal) Show(use dormouse.EventID, output []byte) {
 func (j *journal) Sandbox(ctx context.Context) (sandbox.Sandbox, uint64, error) {
 	reply := make(chan boxReply, 1)
 	err := j.ask(ctx, func(context.Context, *Turn) error {
-		j.a.waiters = append(j.a.waiters, reply)
+		j.a.waiters = append(j.a.waiters, waiter{j.work, reply})
 		return nil
 	})
 	if err != nil {
@@ -166,7 +169,9 @@ func (j *journal) Sandbox(ctx context.Context) (sandbox.Sandbox, uint64, error) 
 
 // Gone implements agent.Journal.
 func (j *journal) Gone(ctx context.Context, generation uint64) error {
-	return j.ask(ctx, func(ctx context.Context, _ *Turn) error {
-		return j.a.boxFailed(ctx, generation, errors.New("the sandbox died"))
+	return waitOut(ctx, func() error {
+		return j.ask(ctx, func(ctx context.Context, _ *Turn) error {
+			return j.a.boxFailed(ctx, generation, errors.New("the sandbox died"))
+		})
 	})
 }

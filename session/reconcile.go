@@ -84,7 +84,7 @@ func (a *Actor) own(ctx context.Context, v Verb) error {
 	}
 	if err := <-m.reply; err != nil {
 		a.slog.WarnContext(ctx, "step postponed", "verb", fmt.Sprintf("%T", v), "error", err)
-		a.later(ctx, nothing)
+		a.postpone(ctx)
 	}
 	return nil
 }
@@ -104,7 +104,18 @@ func (a *Actor) later(ctx context.Context, f func(ctx context.Context) error) {
 	})
 }
 
-func nothing(context.Context) error { return nil }
+// postpone has the actor look again at what is wanted. However many steps could
+// not be done, it looks once.
+func (a *Actor) postpone(ctx context.Context) {
+	if a.again {
+		return
+	}
+	a.again = true
+	a.later(ctx, func(context.Context) error {
+		a.again = false
+		return nil
+	})
+}
 
 // report runs f in the actor's goroutine, unless the actor is leaving.
 func (a *Actor) report(f func(ctx context.Context) error) {
@@ -140,7 +151,7 @@ func (a *Actor) take(ctx context.Context, w WantedTake) error {
 		return err
 	}
 	if err := <-m.reply; err != nil {
-		a.later(ctx, nothing)
+		a.postpone(ctx)
 	}
 	return nil
 }
@@ -165,12 +176,17 @@ func (a *Actor) startAttempt(ctx context.Context, w WantedAttempt) {
 	})
 }
 
+// current reports whether w is the attempt that runs now.
+func (a *Actor) current(w Work) bool {
+	t := a.state.turnOf(w.Turn)
+	return t != nil && t.Turn.Epoch == a.epoch && t.Turn.Attempt == w.Attempt
+}
+
 // attemptOver records why an attempt ended, if the turn has not. On a full disk
 // the record waits, and the attempt is not started over meanwhile.
 func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
-	t := a.state.turnOf(w.Turn)
-	if t == nil || t.Turn.Epoch != a.epoch || t.Turn.Attempt != w.Attempt || ctx.Err() != nil {
-		delete(a.attempts, w.Turn)
+	if !a.current(w) || ctx.Err() != nil || errors.Is(err, errOver) {
+		delete(a.attempts, w.Turn) // a turn that was blocked and goes on has the same attempt, begun anew
 		return err
 	}
 	f, ok := errors.AsType[*agent.Failure](err)
@@ -206,14 +222,24 @@ func (a *Actor) reconcileKills(w Wanted) {
 		ctx, live := a.box.ctx, a.box.live
 		a.running.Go(func() {
 			outcome, err := endOp(ctx, live, id)
+			recorded := false
 			a.report(func(ctx context.Context) error {
-				delete(a.kills, id)
-				if err != nil {
-					return err // the sandbox is gone or going; its end is recorded there
+				if err == nil {
+					err = a.do(ctx, FinishOp{Op: id, Outcome: outcome})
 				}
-				return a.do(ctx, FinishOp{Op: id, Outcome: outcome})
+				if recorded = err == nil; recorded {
+					delete(a.kills, id)
+					return nil
+				}
+				// The sandbox is gone or going, which is recorded there, or the
+				// record has to wait. What failed at once must not spin.
+				a.later(ctx, func(context.Context) error {
+					delete(a.kills, id)
+					return nil
+				})
+				return err
 			})
-			if err == nil {
+			if recorded { // before that, whoever asks again must not hear that the op was never seen
 				_ = live.Forget(ctx, id)
 			}
 		})

@@ -55,9 +55,10 @@ func TestQueueIsLinearizable(t *testing.T) {
 	h.rests()
 	h.do(0, step{verb: "taken"})
 
-	h.check(t, h.steps, porcupine.Ok)
-	h.check(t, staleRead(t, h.steps), porcupine.Illegal)
-	h.check(t, swappedOrder(t, h.steps), porcupine.Illegal)
+	whole := story(h.log(), false)
+	check(t, whole, h.steps, porcupine.Ok)
+	check(t, whole, staleRead(t, h.steps), porcupine.Illegal)
+	check(t, whole, swappedOrder(t, h.steps), porcupine.Illegal)
 }
 
 // step is what a client asks for; names are the ids it gives to prompts.
@@ -170,8 +171,9 @@ func story(log []dormouse.Event, taken bool) string {
 	return b.String()
 }
 
-// check holds a history against the law of the queue.
-func (h *history) check(t *testing.T, steps []porcupine.Operation, want porcupine.CheckResult) {
+// check holds a history against the law of the queue. Whatever order explains
+// it must end in the whole log, so no order that leaves the log's own is tried.
+func check(t *testing.T, whole string, steps []porcupine.Operation, want porcupine.CheckResult) {
 	t.Helper()
 	law := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{""} },
@@ -179,7 +181,10 @@ func (h *history) check(t *testing.T, steps []porcupine.Operation, want porcupin
 			log, _ := state.(string)
 			s, _ := in.(step)
 			got, _ := out.(seen)
-			return next(log, s, got)
+			return slices.DeleteFunc(next(log, s, got), func(after any) bool {
+				log, _ := after.(string)
+				return !strings.HasPrefix(whole, log)
+			})
 		},
 		DescribeOperation: func(in, out any) string { return fmt.Sprint(in, " → ", out) },
 	}

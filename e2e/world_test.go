@@ -230,7 +230,9 @@ func (a *actor) phase(phases ...dormouse.Phase) rig.Shown {
 func (a *actor) rests() rig.Shown {
 	a.w.t.Helper()
 	shown, err := a.Idle(a.w.ctx)
-	must(a.w.t, err)
+	if err != nil {
+		a.w.t.Fatalf("waiting for rest: %v; the follower saw:\n%s", err, types(a.Follower.Seen()))
+	}
 	return shown
 }
 

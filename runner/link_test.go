@@ -476,3 +476,40 @@ func TestAnswerThatMakesNoSenseIsAnError(t *testing.T) {
 		})
 	}
 }
+
+// TestAKillNeverOvertakesItsStart sends both at once, as a server does that is
+// interrupted while it starts a command.
+func TestAKillNeverOvertakesItsStart(t *testing.T) {
+	r := newRig(t)
+	r.run(t)
+	c, ask := impostor(t, r)
+	bound := fence(1, 1)
+	if f := ask(runner.Frame{Kind: runner.KindBind, Fence: &bound}); f.Kind != runner.KindBound {
+		t.Fatalf("bind: %+v", f)
+	}
+	for i := range uint64(3000) {
+		call := runner.Call{Op: newOp(), Kind: dormouse.OpRead, Read: &runner.Read{Path: "."}}
+		b, err := runner.AppendFrame(nil, runner.Frame{Kind: runner.KindStart, ID: 2*i + 1, Fence: &bound, Call: &call})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err = runner.AppendFrame(b, runner.Frame{Kind: runner.KindAsk, ID: 2*i + 2, Fence: &bound, Op: call.Op}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		for replies := 0; replies < 2; {
+			f, err := runner.ReadFrame(c, runner.MaxFrame)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Kind != runner.KindReply {
+				continue
+			}
+			if replies++; f.Report != nil && f.Report.State == runner.NeverSeen {
+				t.Fatalf("op %d was looked for before it was started", i)
+			}
+		}
+	}
+}

@@ -12,12 +12,10 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-func (r *Runner) answer(ctx context.Context, k *conn, f Frame) Frame {
+func (r *Runner) answer(k *conn, f Frame) Frame {
 	var a Frame
 	var err error
 	switch f.Kind { //nolint:exhaustive // the rest are no requests
-	case KindStart:
-		err = r.start(ctx, k, f)
 	case KindAsk:
 		a.Report, err = r.ask(k, f)
 	case KindKill:
@@ -46,27 +44,38 @@ func (r *Runner) find(k *conn, f Frame) (*op, error) {
 	return r.ops[f.Op], r.admit(k, f)
 }
 
-func (r *Runner) start(ctx context.Context, k *conn, f Frame) error {
+// start takes a call on. It must be called in the order in which requests were
+// sent: a kill that overtook its start would find nothing to end.
+func (r *Runner) start(ctx context.Context, k *conn, f Frame) (*op, error) {
 	if f.Call == nil {
-		return fmt.Errorf("start without a call: %w", dormouse.ErrInvalid)
+		return nil, fmt.Errorf("start without a call: %w", dormouse.ErrInvalid)
 	}
 	if err := f.Call.Validate(); err != nil {
-		return err
+		return nil, err
 	}
 	r.mu.Lock()
-	err := r.admit(k, f)
+	defer r.mu.Unlock()
+	if err := r.admit(k, f); err != nil {
+		return nil, err
+	}
 	o := r.ops[f.Call.Op]
-	if err == nil && o == nil {
+	if o == nil {
 		o = newOp(*f.Call)
 		r.ops[f.Call.Op] = o
 		r.running.Go(func() { r.perform(ctx, o) })
 	}
-	r.mu.Unlock()
+	return o, nil
+}
+
+// started answers a start once the op is begun, or says why it is not.
+func (r *Runner) started(k *conn, f Frame, o *op, err error) {
+	var a Frame
 	if err != nil {
-		return err
+		a.Refusal, a.Detail = refuse(err)
+	} else {
+		<-o.accepted
 	}
-	<-o.accepted
-	return nil
+	k.answer(f, a)
 }
 
 // perform carries out an op: recorded first, then done, then its result kept.

@@ -264,8 +264,11 @@ func (r *Runner) listen(ctx context.Context, k *conn) {
 			return
 		}
 		switch f.Kind {
-		case KindStart, KindAsk, KindKill, KindForget:
-			r.running.Go(func() { k.answer(f, r.answer(ctx, k, f)) })
+		case KindStart:
+			o, err := r.start(ctx, k, f)
+			r.running.Go(func() { r.started(k, f, o, err) })
+		case KindAsk, KindKill, KindForget:
+			r.running.Go(func() { k.answer(f, r.answer(k, f)) })
 		case KindWait:
 			detached := k.attach(f.ID)
 			r.running.Go(func() {

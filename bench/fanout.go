@@ -186,7 +186,7 @@ func (b *bench) startBare(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-bare", address) //nolint:gosec // itself
+	cmd := exec.CommandContext(ctx, self, "-bare", address)
 	cmd.Stderr = os.Stderr
 	s := &server{client: newClient(address), cmd: cmd, began: time.Now()}
 	if err := cmd.Start(); err != nil {

@@ -123,7 +123,7 @@ func checkKeys(body []byte, v any) error {
 	} else if t != json.Delim('{') {
 		return fmt.Errorf("the body must be a JSON object: %w", dormouse.ErrInvalid)
 	}
-	if err := walkObject(dec, fieldNames(v)); err != nil {
+	if err := walkObject(dec, fieldNames(v), 1); err != nil {
 		return err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
@@ -132,9 +132,14 @@ func checkKeys(body []byte, v any) error {
 	return nil
 }
 
-// walkObject reads to the end of an object that was begun; known, if not nil,
-// is every name it may have.
-func walkObject(dec *json.Decoder, known map[string]bool) error {
+// maxDepth bounds how deep values may lie in each other. The decoder counts no
+// depth as it reads token by token, and no stack is deep enough for a body full
+// of brackets.
+const maxDepth = 1000
+
+// walkObject reads to the end of an object that was begun at this depth; known,
+// if not nil, is every name it may have.
+func walkObject(dec *json.Decoder, known map[string]bool, depth int) error {
 	seen := make(map[string]bool)
 	for dec.More() {
 		t, err := dec.Token()
@@ -149,24 +154,27 @@ func walkObject(dec *json.Decoder, known map[string]bool) error {
 			return fmt.Errorf("field %q is given twice: %w", shorten(name), dormouse.ErrInvalid)
 		}
 		seen[name] = true
-		if err := walkValue(dec); err != nil {
+		if err := walkValue(dec, depth+1); err != nil {
 			return err
 		}
 	}
 	return closeDelim(dec)
 }
 
-func walkValue(dec *json.Decoder) error {
+func walkValue(dec *json.Decoder, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("the body is more than %d values deep: %w", maxDepth, dormouse.ErrInvalid)
+	}
 	t, err := dec.Token()
 	if err != nil {
 		return explain(err)
 	}
 	switch t {
 	case json.Delim('{'):
-		return walkObject(dec, nil)
+		return walkObject(dec, nil, depth)
 	case json.Delim('['):
 		for dec.More() {
-			if err := walkValue(dec); err != nil {
+			if err := walkValue(dec, depth+1); err != nil {
 				return err
 			}
 		}

@@ -149,12 +149,15 @@ func (s *stream) write(items []*session.Item, v view) {
 	buffers.Put(buffer)
 }
 
+// put writes b. A client has its time for each piece of it, not for the whole:
+// one that is slow would never get past a large event.
 func (s *stream) put(b []byte) {
-	if s.err != nil || len(b) == 0 {
-		return
+	for s.err == nil && len(b) > 0 {
+		n := min(len(b), pieces+pieces/4)
+		_ = s.control.SetWriteDeadline(time.Now().Add(s.within))
+		_, s.err = s.w.Write(b[:n])
+		b = b[n:]
 	}
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.within))
-	_, s.err = s.w.Write(b)
 }
 
 func (s *stream) flush() {

@@ -268,3 +268,27 @@ func stall(t *testing.T, h *house, path string) net.Conn {
 	}
 	return c
 }
+
+// A reader that is slow but reads is not a reader that stalls: one event may be
+// as large as a prompt, and cut off in the middle of it the reader would come
+// back to the same event for ever.
+func TestSlowReaderGetsALargeEvent(t *testing.T) {
+	const within = 300 * time.Millisecond
+	h := newHouse(t, func(c *rest.Config) { c.WriteTimeout = within })
+	path := h.create(`{"warm":false,"prompt":"SCRIPT[{\"hang\":true}]"}`)
+	slow := stall(t, h, path)
+	defer slow.Close()
+	if tcp, ok := slow.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(64 << 10)
+	}
+	h.call(http.MethodPost, path+"/prompts", `{"content":"`+strings.Repeat("x", 4<<20)+`the end"}`, http.StatusAccepted, nil)
+	var seen []byte
+	buffer := make([]byte, 32<<10)
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(string(seen), "the end"); time.Sleep(within / 30) {
+		n, err := slow.Read(buffer)
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("cut off: %v", err)
+		}
+		seen = append(seen[max(0, len(seen)-10):], buffer[:n]...)
+	}
+}

@@ -107,8 +107,10 @@ func (b *box) watch(ctx context.Context) {
 			return
 		}
 	}
-	close(b.gone)
+	// In this order: whoever hears of it lets go of the link, and who waits there
+	// should be told why.
 	b.End(sandbox.ErrGone)
+	close(b.gone)
 }
 
 // clear ends what a dead runner left. If another one lives in its place, whoever

@@ -391,3 +391,28 @@ func BenchmarkCreate(b *testing.B) {
 		b.StartTimer()
 	}
 }
+
+func TestNoZombieIsLeftOfASandboxThatDied(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir)
+	s := create(t, d, fence(1, 1))
+	pid, err := runner.Alive(state(t, dir, s.Handle()))
+	if err != nil || pid == 0 {
+		t.Fatalf("the runner is process %d, %v", pid, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan error, 1)
+	go func() { waiting <- s.Start(within(t), command("op_1", "true")) }()
+	<-s.Gone()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-waiting; !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("what waited for the dead sandbox: %v", err)
+	}
+	if _, err := os.Stat(fmt.Sprint("/proc/", pid)); err == nil {
+		t.Errorf("process %d is not reaped", pid)
+	}
+}

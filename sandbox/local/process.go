@@ -85,9 +85,6 @@ func (d *Driver) end(ctx context.Context, p place) error {
 	if err != nil {
 		return err
 	}
-	if w != nil {
-		_, _ = unix.Wait4(w.pid, nil, unix.WNOHANG, nil) // ours to reap if we started it
-	}
 	left, err := runner.Alive(p.dir)
 	if err == nil && left != 0 {
 		err = fmt.Errorf("process %d lives on", left)
@@ -137,4 +134,12 @@ func (w *watched) wait(ctx context.Context) error {
 	return err
 }
 
-func (w *watched) close() { _ = w.file.Close() }
+// close ends the watch. A process that has ended is reaped, if it was ours.
+func (w *watched) close() {
+	if c, err := w.file.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) {
+			_ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
+		})
+	}
+	_ = w.file.Close()
+}

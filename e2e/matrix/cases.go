@@ -116,7 +116,7 @@ func deathsBefore(k play.Kind) []rig.Arm {
 	switch k.Name {
 	case "model-stream", "model-keyed":
 		return []rig.Arm{{Point: crash.OpChunk, Visit: 2}, {Point: crash.OpStarted, Visit: 1}}
-	case "exec", "task", "write", "mixed", "ask-retry", "ask-continue", "ask-sleep", "exec-lost", "write-lost", "task-lost", "exec-big":
+	case "exec", "task", "write", "mixed", "ask-retry", "ask-continue", "ask-hibernate", "exec-lost", "write-lost", "task-lost", "exec-big":
 		return []rig.Arm{{Point: crash.OpSent, Visit: 2}, {Point: crash.OpStarted, Visit: 2}, {Point: crash.OpResult, Visit: 2}}
 	case "read", "exec-keyed", "interrupt-flush", "terminate":
 		return []rig.Arm{{Point: crash.OpSent, Visit: 2}}

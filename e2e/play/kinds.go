@@ -21,7 +21,7 @@ type Kind struct {
 	Play func(context.Context, *Play) error
 	// Decide is what a person says to a turn that a crash left waiting.
 	Decide string
-	// Dozing makes the person wait until the sandbox is about to sleep.
+	// Dozing makes the person put the sandbox to sleep before deciding.
 	Dozing bool
 	// KillsRunner says that the sandbox dies too, between two servers.
 	KillsRunner bool

@@ -90,9 +90,9 @@ func peopleKinds() []Kind {
 		{Name: "ask-continue", Create: warm("recovery", "ask"), Decide: "continue", Play: prompts(ask2, func(p *Play) string {
 			return p.Script(rig.Say("the next one"))
 		})},
-		// A turn that waits for a person lets its sandbox sleep, and is taken up
-		// while that stops.
-		{Name: "ask-sleep", Create: warm("recovery", "ask", "sleep_after", "10ms"), Decide: "retry", Dozing: true, Play: prompts(ask2)},
+		// A turn that waits for a person is taken up while its sandbox stops, with a
+		// command in it that nobody will ever hear of again.
+		{Name: "ask-hibernate", Create: warm("recovery", "ask"), Decide: "retry", Dozing: true, Play: prompts(ask2)},
 		{Name: "terminate", Create: warm(), Play: func(ctx context.Context, p *Play) error {
 			if err := p.Prompt(ctx, "p0", long(p)); err != nil {
 				return err

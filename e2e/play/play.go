@@ -94,7 +94,7 @@ func (p *Play) Rest(ctx context.Context, decide string) error {
 		case shown.Phase == dormouse.PhaseWaiting:
 			err = p.AnswerAll(ctx, shown, false)
 		case shown.Phase == dormouse.PhaseInterrupted && p.dozing && shown.Sandbox.Phase == "active":
-			_, err = p.Until(ctx, func(s rig.Shown) bool { return s.Sandbox.Phase != "active" || s.Phase != dormouse.PhaseInterrupted })
+			err = ignoreConflict(p.Insist(ctx, "hibernate", nil, func(s rig.Shown) bool { return s.Sandbox.Phase != "active" }))
 		case shown.Phase == dormouse.PhaseInterrupted:
 			err = p.Insist(ctx, decide, nil, func(s rig.Shown) bool { return s.Phase != dormouse.PhaseInterrupted })
 			if r := rig.Refused(err); r != nil && r.Status == http.StatusConflict {

@@ -34,8 +34,10 @@ type Journal interface {
 	Seen(ctx context.Context, op dormouse.OpID) (string, error)
 	// Start records that an op begins.
 	Start(ctx context.Context, op dormouse.Op) error
-	// Chunk records a fragment of an open model call, then shows it to followers.
-	Chunk(ctx context.Context, op dormouse.OpID, n int, text string) error
+	// Chunk records a fragment of an open model call, which begins at that byte of
+	// the reply, then shows it to followers. It fails with dormouse.ErrFull when
+	// there is no room for it now.
+	Chunk(ctx context.Context, op dormouse.OpID, at int, text string) error
 	// Show shows followers what a running tool prints; nothing is recorded.
 	Show(use dormouse.EventID, output []byte)
 	// Finish records how an op ended and what it brought.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -95,7 +96,7 @@ func (t *turn) finishCut(ctx context.Context, op dormouse.Op, outcome, seen stri
 // already recorded of the same reply.
 func (t *turn) call(ctx context.Context, m model.Model, op dormouse.Op, req model.Request, seen string) error {
 	req.Op = op.ID
-	w := newChunks(ctx, t.j, op.ID, t.view.Attempt, seen)
+	w := newChunks(ctx, t.j, op.ID, seen)
 	crash.At(crash.OpSent)
 	reply, err := m.Reply(ctx, req, w.add)
 	seen = w.close()
@@ -243,6 +244,8 @@ type chunks struct {
 	more chan struct{}
 	done chan struct{}
 
+	before string // what an earlier attempt recorded of the same reply
+
 	mu     sync.Mutex
 	seen   strings.Builder // guarded by mu
 	unsent strings.Builder // guarded by mu
@@ -251,15 +254,12 @@ type chunks struct {
 	err    error           // guarded by mu
 }
 
-func newChunks(ctx context.Context, j Journal, op dormouse.OpID, attempt int, seen string) *chunks {
+func newChunks(ctx context.Context, j Journal, op dormouse.OpID, seen string) *chunks {
 	ctx, stop := context.WithCancel(ctx)
-	w := &chunks{stop: stop, more: make(chan struct{}, 1), done: make(chan struct{}), skip: len(seen)}
-	go w.write(ctx, j, op, attempt*chunksPerAttempt)
+	w := &chunks{stop: stop, more: make(chan struct{}, 1), done: make(chan struct{}), before: seen, skip: len(seen)}
+	go w.write(ctx, j, op)
 	return w
 }
-
-// chunksPerAttempt keeps the chunk numbers of a call that is sent again apart.
-const chunksPerAttempt = 1_000_000
 
 // chunkEvery is how long fragments are gathered before they are recorded and
 // shown. A reply that is whole by then needs no fragments at all.
@@ -292,9 +292,14 @@ func (w *chunks) add(d model.Delta) error {
 	return nil
 }
 
-func (w *chunks) write(ctx context.Context, j Journal, op dormouse.OpID, n int) {
+// write records what was added. A chunk is numbered by where in the reply it
+// begins, so that an attempt that takes the reply up goes on where the one
+// before it stopped. What there is no room for goes with the next chunk: what is
+// recorded has no hole.
+func (w *chunks) write(ctx context.Context, j Journal, op dormouse.OpID) {
 	defer close(w.done)
-	for ; ; n++ {
+	text := ""
+	for at := len(w.before); ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -306,24 +311,35 @@ func (w *chunks) write(ctx context.Context, j Journal, op dormouse.OpID, n int) 
 		case <-time.After(chunkEvery):
 		}
 		w.mu.Lock()
-		text := w.unsent.String()
+		text += w.unsent.String()
 		w.unsent.Reset()
 		w.mu.Unlock()
-		if err := j.Chunk(ctx, op, n, text); err != nil {
+		if text == "" {
+			continue
+		}
+		err := j.Chunk(ctx, op, at, text)
+		switch {
+		case err == nil:
+			at, text = at+len(text), ""
+			crash.At(crash.OpChunk)
+		case !errors.Is(err, dormouse.ErrFull):
 			w.mu.Lock()
 			w.err = fmt.Errorf("record a fragment: %w", err)
 			w.mu.Unlock()
 			return
 		}
-		crash.At(crash.OpChunk)
 	}
 }
 
-// close stops recording and returns everything seen.
+// close stops recording and returns everything seen, by whichever attempt saw
+// more.
 func (w *chunks) close() string {
 	w.stop()
 	<-w.done
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.before) > w.seen.Len() {
+		return w.before
+	}
 	return w.seen.String()
 }

@@ -125,18 +125,17 @@ func (j *journal) Block(ctx context.Context) error { return j.record(ctx, Block{
 func (j *journal) End(ctx context.Context) error { return j.record(ctx, EndTurn{Work: j.work}) }
 
 // Chunk implements agent.Journal.
-func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, n int, text string) error {
+func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text string) error {
 	return j.ask(ctx, func(ctx context.Context, _ *Turn) error {
 		open, ok := j.a.state.Op(op)
 		if !ok {
 			return errOver
 		}
-		b := store.Batch{Session: j.a.id, Epoch: j.a.epoch, After: j.a.state.Seq, Chunks: []store.Chunk{{Op: op, N: n, Text: text}}}
+		b := store.Batch{Session: j.a.id, Epoch: j.a.epoch, After: j.a.state.Seq, Chunks: []store.Chunk{{Op: op, N: at, Text: text}}}
 		if err := j.a.deps.Store.Append(context.WithoutCancel(ctx), b); err != nil {
-			if errors.Is(err, dormouse.ErrFull) {
-				return nil // shown later, with the whole message
+			if !errors.Is(err, dormouse.ErrFull) {
+				j.a.broken = err
 			}
-			j.a.broken = err
 			return err
 		}
 		j.a.feeds.show(j.a.id, Delta{Thread: j.thread, Op: open.ID, Text: text})

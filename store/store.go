@@ -99,7 +99,7 @@ type State struct {
 	Data    []byte
 }
 
-// Chunk is a durable piece of a running model call. N counts from 0 within its
+// Chunk is a durable piece of a running model call. N orders the pieces of an
 // op; a chunk must replace the one its op already has at N.
 type Chunk struct {
 	Op   dormouse.OpID

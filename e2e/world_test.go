@@ -320,10 +320,12 @@ func (a *actor) judge() {
 	a.rests()
 	e := oracle.Evidence{Acks: a.Acks(), Lines: a.w.witness.Lines(), All: true, Answer: a.answers}
 	a.still(&e)
-	catchUp, cancel := context.WithTimeout(a.w.ctx, 5*time.Second)
+	catchUp, cancel := context.WithTimeout(a.w.ctx, 10*time.Second)
 	defer cancel()
-	_ = a.Follower.Reaches(catchUp, e.Log[len(e.Log)-1].Seq) // what it has not seen by now is a gap
+	end := e.Log[len(e.Log)-1].Seq
+	_ = a.Follower.Reaches(catchUp, end) // what it has not seen by now is a gap
 	e.Followed, e.Texts, e.Errs = a.Follower.Seen(), a.Follower.Texts(), a.Follower.Errs()
+	e.Followed = slices.DeleteFunc(e.Followed, func(e dormouse.Event) bool { return e.Seq > end }) // came since
 	e.Calls = a.w.models.Account(a.tag).Calls()
 	all, err := a.w.witness.Effects()
 	must(a.w.t, err)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -181,6 +182,25 @@ func (h *house) until(path string, phase dormouse.Phase) rest.Session {
 		}
 		if time.Now().After(deadline) {
 			h.t.Fatalf("%s is %s, not %s", path, s.Phase, phase)
+		}
+	}
+}
+
+// rested waits until a session wants nothing: ready alone may have a prompt that
+// is not taken yet, or a command that is still being ended.
+func (h *house) rested(path string) {
+	h.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		s := h.until(path, dormouse.PhaseReady)
+		var open struct {
+			Ops []dormouse.OpRecord `json:"ops"`
+		}
+		h.call(http.MethodGet, path+"/ops", "", http.StatusOK, &open)
+		if s.Queue == 0 && !slices.ContainsFunc(open.Ops, func(o dormouse.OpRecord) bool { return o.Status == dormouse.OpOpen }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			h.t.Fatalf("%s does not rest: %+v, %+v", path, s, open.Ops)
 		}
 	}
 }

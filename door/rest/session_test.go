@@ -149,7 +149,7 @@ func TestQueueShowsWhatWaitsAndCancels(t *testing.T) {
 	h.refuses(h.request(http.MethodDelete, path+"/queue/x", nil), http.StatusNotFound, "x")
 	h.refuses(h.request(http.MethodDelete, path+"/queue/"+string(queue.Prompts[0].ID), nil), http.StatusConflict, "interrupt")
 	h.call(http.MethodPost, path+"/interrupt", `{"flush_queue":true}`, http.StatusOK, nil)
-	h.until(path, dormouse.PhaseReady)
+	h.rested(path)
 	h.call(http.MethodGet, path+"/queue", "", http.StatusOK, &queue)
 	if len(queue.Prompts) != 0 {
 		t.Errorf("queue %+v", queue.Prompts)
@@ -230,7 +230,7 @@ func TestListGoesThroughPages(t *testing.T) {
 func TestPagesOfEventsHaveNoGap(t *testing.T) {
 	h := newHouse(t)
 	path := h.create(`{"prompt":"hello"}`)
-	h.until(path, dormouse.PhaseReady)
+	h.rested(path)
 	last := h.show(path).Seq
 	for _, query := range []string{"", "&all=true"} {
 		whole := h.events(path, "?limit=1000"+query)

@@ -32,6 +32,7 @@ func TestAcknowledgedPromptsSurviveAPowerCut(t *testing.T) {
 			t.Fatalf("cut %d of seed %d: %d prompts were acknowledged, and lost are %v", n, cutSeed, g.acknowledged(), lost)
 		}
 	}
+	g.rest()
 	if n := g.acknowledged(); n < 10*cuts || g.pages == 0 {
 		t.Errorf("%d prompts in %d cuts that lost %d pages are too few to mean anything", n, cuts, g.pages)
 	} else {
@@ -64,6 +65,8 @@ type grid struct {
 	rng     *rand.Rand
 	real    string // where what is durable is
 	clients []*asker
+	asking  sync.WaitGroup
+	stop    func() // ends the load
 
 	mu    sync.Mutex
 	disk  *powercut.Disk // guarded by mu
@@ -104,11 +107,11 @@ func newGrid(t *testing.T, binary rig.Binary, seed uint64) *grid {
 		g.mu.Unlock()
 	}
 	g.Run()
-	var asking sync.WaitGroup
 	client := g.Client()
+	asking, stop := context.WithCancel(ctx)
+	g.stop = func() { stop(); g.asking.Wait() }
 	t.Cleanup(func() {
-		cancel()
-		asking.Wait()
+		g.stop()
 		client.Close()
 		g.Close()
 		g.KillSandboxes()
@@ -121,11 +124,31 @@ func newGrid(t *testing.T, binary rig.Binary, seed uint64) *grid {
 	for n := range clients {
 		session, err := client.Create(ctx, fmt.Sprint(n), cold, "")
 		must(t, err)
-		a := &asker{Session: session, acks: make(map[dormouse.EventID]bool)}
+		a := &asker{Session: session, content: "a prompt", acks: make(map[dormouse.EventID]bool)}
+		if n == 0 { // one of them with a sandbox, which loses its power as well
+			a.content = rig.Script("", rig.Bash("echo line >> lines"))
+		}
 		g.clients = append(g.clients, a)
-		asking.Go(func() { a.ask(ctx) })
+		g.asking.Go(func() { a.ask(asking) })
 	}
 	return g
+}
+
+// rest ends the load and sees that every session still does what it is asked.
+func (g *grid) rest() {
+	g.t.Helper()
+	g.stop()
+	for _, c := range g.clients {
+		must(g.t, c.Command(g.ctx, "interrupt", options{"flush_queue": true}))
+		must(g.t, c.Prompt(g.ctx, "last", c.content))
+		shown, err := c.Idle(g.ctx)
+		must(g.t, err)
+		log, err := c.Events(g.ctx)
+		must(g.t, err)
+		if n := len(only(log, dormouse.AgentMessage)); n == 0 || shown.Phase == dormouse.PhaseError {
+			g.t.Errorf("session %s is %s and has said %d things", c.ID, shown.Phase, n)
+		}
+	}
 }
 
 func (g *grid) mount() error {
@@ -193,6 +216,7 @@ func (g *grid) lose() error {
 // asker sends prompts to a session of its own, one after the other.
 type asker struct {
 	*rig.Session
+	content string
 
 	mu   sync.Mutex
 	acks map[dormouse.EventID]bool // guarded by mu
@@ -202,7 +226,7 @@ type asker struct {
 func (a *asker) ask(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		id := fmt.Sprint(n)
-		status, err := a.Once(ctx, http.MethodPost, a.Path("/prompts"), options{"content": "prompt " + id, "id": id}, nil)
+		status, err := a.Once(ctx, http.MethodPost, a.Path("/prompts"), options{"content": a.content, "id": id}, nil)
 		switch r := rig.Refused(err); {
 		case err == nil && status == http.StatusAccepted:
 			a.mu.Lock()

@@ -50,16 +50,18 @@ const fenceFile = "fence.json"
 // KnownFence returns the newest fence that the runner with state in dir has
 // met, zero if it has met none.
 func KnownFence(dir string) (Fence, error) {
-	var f Fence
 	b, err := os.ReadFile(filepath.Join(dir, fenceFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return f, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &f)
+		return Fence{}, nil
 	}
 	if err != nil {
 		return Fence{}, fmt.Errorf("read the known fence: %w", err)
+	}
+	var f Fence
+	if json.Unmarshal(b, &f) != nil {
+		// It takes its place whole and is not synced: only the machine's own end
+		// can tear it, and that ended everyone whom it was to hold off.
+		return Fence{}, nil
 	}
 	return f, nil
 }

@@ -35,7 +35,7 @@ func TestQueueIsLinearizable(t *testing.T) {
 
 	var asking sync.WaitGroup
 	for c := range clients {
-		rng := rand.New(rand.NewPCG(linearSeed, uint64(c))) //nolint:gosec // the same every time, on purpose
+		rng := rand.New(rand.NewPCG(linearSeed, uint64(c)))
 		asking.Go(func() {
 			for range each {
 				h.do(c, choice(rng))
@@ -203,7 +203,7 @@ func check(t *testing.T, whole string, steps []porcupine.Operation, want porcupi
 func next(log string, s step, got seen) []any {
 	body, queued := "", false
 	var queue []string
-	for _, e := range strings.Fields(log) {
+	for e := range strings.FieldsSeq(log) {
 		name, b, _ := strings.Cut(strings.TrimPrefix(e, "-"), "=")
 		if e[0] == '-' {
 			queue = slices.DeleteFunc(queue, func(q string) bool { return strings.HasPrefix(q, name+"=") })
@@ -221,10 +221,10 @@ func next(log string, s step, got seen) []any {
 	ok := false
 	switch s.verb {
 	case "prompt":
-		switch {
-		case body == "": // new
+		switch body {
+		case "": // new
 			changed, ok = log+s.name+"="+s.body+" ", got.status == http.StatusAccepted
-		case body == s.body: // again; two at once may both be told that they came first
+		case s.body: // again; two at once may both be told that they came first
 			ok = got.status == http.StatusOK || got.status == http.StatusAccepted
 		default:
 			ok = got.status == http.StatusConflict
@@ -264,7 +264,7 @@ func staleRead(t *testing.T, steps []porcupine.Operation) []porcupine.Operation 
 	if len(pairs) == 0 {
 		t.Fatal("no two reads to exchange")
 	}
-	pick := pairs[rand.New(rand.NewPCG(linearSeed, 0)).IntN(len(pairs))] //nolint:gosec // the same every time, on purpose
+	pick := pairs[rand.New(rand.NewPCG(linearSeed, 0)).IntN(len(pairs))]
 	steps = slices.Clone(steps)
 	steps[pick[0]].Output, steps[pick[1]].Output = steps[pick[1]].Output, steps[pick[0]].Output
 	return steps

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -147,7 +148,7 @@ func TestScenario07EveryRunningIsPairedWithOneIdle(t *testing.T) {
 
 	running, turns := false, 0
 	for _, e := range a.log() {
-		switch e.Type {
+		switch e.Type { //nolint:exhaustive // the others are no status
 		case dormouse.SessionStatusRunning:
 			if running {
 				t.Errorf("event %d: running twice", e.Seq)
@@ -218,7 +219,10 @@ func TestScenario12TerminatedSessionRefusesEvents(t *testing.T) {
 	}{
 		{"prompts", options{"content": "more"}},
 		{"interrupt", options{"flush_queue": true}},
-		{"retry", nil}, {"continue", nil}, {"hibernate", nil}, {"wake", nil},
+		{"retry", nil},
+		{"continue", nil},
+		{"hibernate", nil},
+		{"wake", nil},
 		{"answers", options{"tool_use_id": dormouse.PromptID(a.ID, "one"), "result": "allow"}},
 	} {
 		refused(t, a.Command(w.ctx, c.what, c.body), http.StatusConflict, "terminated")
@@ -314,9 +318,7 @@ func (e *ear) listen(t *testing.T) func(*rig.Server) {
 				panic(http.ErrAbortHandler)
 			}
 			defer func() { _ = res.Body.Close() }()
-			for name, values := range res.Header {
-				w.Header()[name] = values
-			}
+			maps.Copy(w.Header(), res.Header)
 			w.WriteHeader(res.StatusCode)
 			_, _ = io.Copy(w, res.Body)
 		}))

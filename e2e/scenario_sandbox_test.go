@@ -313,7 +313,7 @@ func gatedRunner(t *testing.T) (open func(), change func(*rig.Server)) {
 	return func() { must(t, os.WriteFile(gate, nil, 0o600)) }, func(s *rig.Server) {
 		s.Runner = filepath.Join(dir, "runner")
 		text := fmt.Sprintf("#!/bin/sh\nuntil [ -e %s ]; do sleep 0.01; done\nexec %s \"$@\"\n", gate, built.Runner)
-		must(t, os.WriteFile(s.Runner, []byte(text), 0o700)) //nolint:gosec // it is run
+		must(t, os.WriteFile(s.Runner, []byte(text), 0o700))
 	}
 }
 
@@ -374,7 +374,7 @@ func (i impostor) send(f frame) {
 	i.t.Helper()
 	b, err := json.Marshal(f)
 	must(i.t, err)
-	_, err = i.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)) //nolint:gosec // a short one
+	_, err = i.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
 	must(i.t, err)
 }
 

@@ -80,11 +80,6 @@ func newWorld(t *testing.T, change ...func(*rig.Server)) *world {
 	return w
 }
 
-// flags adds to the server's command line.
-func flags(more ...string) func(*rig.Server) {
-	return func(s *rig.Server) { s.Flags = append(s.Flags, more...) }
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -318,7 +313,7 @@ func words(e dormouse.Event) string {
 func (a *actor) judge() {
 	a.w.t.Helper()
 	a.rests()
-	e := oracle.Evidence{Acks: a.Acks(), Lines: a.w.witness.Lines(), All: true, Answer: a.answers}
+	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers}
 	a.still(&e)
 	catchUp, cancel := context.WithTimeout(a.w.ctx, 10*time.Second)
 	defer cancel()

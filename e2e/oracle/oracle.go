@@ -80,7 +80,6 @@ type Evidence struct {
 	Answer []Answer
 
 	// The world.
-	Lines   string // where commands leave their effects
 	Effects []rig.Effect
 	Writes  map[string]rig.Written
 	Calls   scripted.Calls

@@ -214,7 +214,7 @@ func (p *Play) StopLife(ctx context.Context) error {
 
 // Evidence gathers everything once the session rests.
 func (p *Play) Evidence(ctx context.Context) (oracle.Evidence, error) {
-	e := oracle.Evidence{Acks: p.Acks(), Lines: p.Witness.Lines(), All: p.Follower.All()}
+	e := oracle.Evidence{Acks: p.Acks(), All: p.Follower.All()}
 	if err := p.snapshot(ctx, &e); err != nil {
 		return e, err
 	}

@@ -57,7 +57,7 @@ func (l *lag) lose(keep func() bool) error {
 			continue
 		}
 		// Where the file may end up longer, nothing was written: zeros.
-		page := append(old[:len(old):len(old)], make([]byte, pageSize-len(old))...)
+		page := append(slices.Clip(old), make([]byte, pageSize-len(old))...)
 		if _, err := l.file.WriteAt(page, n*pageSize); err != nil {
 			return err
 		}

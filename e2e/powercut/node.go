@@ -78,7 +78,7 @@ func (d *Disk) open(path string, flags uint32) (fs.FileHandle, uint32, syscall.E
 
 func (n *node) Setattr(ctx context.Context, h fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
 	if size, ok := in.GetSize(); ok {
-		if errno := n.resize(h, int64(size)); errno != fs.OK { //nolint:gosec // the kernel checks it
+		if errno := n.resize(h, int64(size)); errno != fs.OK {
 			return errno
 		}
 		in.Valid &^= fuse.FATTR_SIZE
@@ -130,7 +130,7 @@ func (h *handle) Read(_ context.Context, buf []byte, off int64) (fuse.ReadResult
 
 func (h *handle) Write(_ context.Context, data []byte, off int64) (uint32, syscall.Errno) {
 	n, err := h.disk.write(h.file, data, off)
-	return uint32(n), fs.ToErrno(err) //nolint:gosec // never more than data
+	return uint32(n), fs.ToErrno(err)
 }
 
 func (h *handle) Flush(context.Context) syscall.Errno { return fs.OK }

@@ -15,7 +15,7 @@ import (
 )
 
 // disk is a mounted directory: where it is shown, and where it really is.
-func disk(t *testing.T) (d *powercut.Disk, shown, real string) {
+func disk(t *testing.T) (d *powercut.Disk, shown, under string) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
@@ -23,8 +23,8 @@ func disk(t *testing.T) (d *powercut.Disk, shown, real string) {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skip("there is no /dev/fuse")
 	}
-	real, shown = t.TempDir(), t.TempDir()
-	d, err := powercut.Mount(real, shown)
+	under, shown = t.TempDir(), t.TempDir()
+	d, err := powercut.Mount(under, shown)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func disk(t *testing.T) (d *powercut.Disk, shown, real string) {
 			t.Error(err)
 		}
 	})
-	return d, shown, real
+	return d, shown, under
 }
 
 func must(t *testing.T, err error) {
@@ -51,7 +51,7 @@ func read(t *testing.T, path string) string {
 }
 
 func TestOnlyWhatWasSyncedSurvives(t *testing.T) {
-	d, shown, real := disk(t)
+	d, shown, under := disk(t)
 	long := strings.Repeat("durable ", 3000)
 	write := func(name string, f func(*os.File)) {
 		h, err := os.OpenFile(filepath.Join(shown, name), os.O_RDWR|os.O_CREATE, 0o600)
@@ -92,11 +92,11 @@ func TestOnlyWhatWasSyncedSurvives(t *testing.T) {
 		want[name] = long
 	}
 	for name, want := range want {
-		if got := read(t, filepath.Join(real, name)); got != want {
+		if got := read(t, filepath.Join(under, name)); got != want {
 			t.Errorf("%s holds %d bytes, want the %d durable ones: %.40q", name, len(got), len(want), got)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(real, "removed")); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(under, "removed")); !os.IsNotExist(err) {
 		t.Errorf("a removed file came back: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(shown, "after"), []byte("x"), 0o600); err == nil {
@@ -105,7 +105,7 @@ func TestOnlyWhatWasSyncedSurvives(t *testing.T) {
 }
 
 func TestPagesMayReachTheDiskInAnyOrder(t *testing.T) {
-	d, shown, real := disk(t)
+	d, shown, under := disk(t)
 	h, err := os.Create(filepath.Join(shown, "f"))
 	must(t, err)
 	_, err = h.Write(bytes.Repeat([]byte("a"), 2*4096))
@@ -117,7 +117,7 @@ func TestPagesMayReachTheDiskInAnyOrder(t *testing.T) {
 	n := 0
 	must(t, d.Cut(func() bool { n++; return n == 2 || n == 4 }))
 	want := strings.Repeat("a", 4096) + strings.Repeat("b", 4096) + strings.Repeat("\x00", 4096) + strings.Repeat("b", 4096)
-	if got := read(t, filepath.Join(real, "f")); got != want {
+	if got := read(t, filepath.Join(under, "f")); got != want {
 		t.Errorf("the file holds %d bytes, want every other page of the new ones", len(got))
 	}
 }

@@ -26,7 +26,6 @@ type Witness struct {
 
 	mu     sync.Mutex
 	writes map[string]int // guarded by mu; renames into place by name
-	opens  map[string]int // guarded by mu
 }
 
 // Written is what was seen of one file.
@@ -56,11 +55,11 @@ func NewWitness(dir string) (*Witness, error) {
 	}
 	w := &Witness{
 		Dir: dir, inotify: os.NewFile(uintptr(fd), "inotify"), done: make(chan struct{}),
-		writes: make(map[string]int), opens: make(map[string]int),
+		writes: make(map[string]int),
 	}
 	// The runner writes beside the file and renames: a rename is the effect. A
 	// writer that does it in place would be seen when it closes.
-	const mask = unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_OPEN
+	const mask = unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE
 	if _, err := unix.InotifyAddWatch(fd, filepath.Join(dir, "files"), mask); err != nil {
 		return nil, fmt.Errorf("watch files: %w", err)
 	}
@@ -84,16 +83,11 @@ func (w *Witness) watch() {
 		}
 		w.mu.Lock()
 		for at := 0; at+unix.SizeofInotifyEvent <= n; {
-			mask := binary.NativeEndian.Uint32(buf[at+4:])
 			size := int(binary.NativeEndian.Uint32(buf[at+12:]))
 			name := string(bytes.TrimRight(buf[at+unix.SizeofInotifyEvent:at+unix.SizeofInotifyEvent+size], "\x00"))
 			at += unix.SizeofInotifyEvent + size
 			if strings.HasPrefix(name, ".") {
 				continue // not in place yet
-			}
-			if mask&unix.IN_OPEN != 0 {
-				w.opens[name]++
-				continue
 			}
 			w.writes[name]++
 		}

@@ -35,7 +35,7 @@ func run() error {
 	flag.StringVar(&mode, "mode", "matrix", "matrix, storm or mutants")
 	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash")
 	flag.StringVar(&store, "store", "", "which store; only the default one so far")
-	flag.IntVar(&c.Limit, "limit", 1800, "most cases of a full matrix")
+	flag.IntVar(&c.Limit, "limit", 1400, "most cases of a full matrix")
 	flag.IntVar(&c.Sample, "sample", 0, "cases of the matrix, spread evenly; all if 0")
 	flag.StringVar(&c.Point, "point", "", "only this point, or these as point#visit,point#visit")
 	flag.StringVar(&c.Kind, "kind", "", "only this kind of work")

@@ -57,11 +57,14 @@ func KnownFence(dir string) (Fence, error) {
 	if err != nil {
 		return Fence{}, fmt.Errorf("read the known fence: %w", err)
 	}
+	// It takes its place whole and is not synced: only the machine's own end can
+	// tear it, and that ended everyone whom it was to hold off.
 	var f Fence
-	if json.Unmarshal(b, &f) != nil {
-		// It takes its place whole and is not synced: only the machine's own end
-		// can tear it, and that ended everyone whom it was to hold off.
-		return Fence{}, nil
+	if !json.Valid(b) {
+		return f, nil
+	}
+	if err := json.Unmarshal(b, &f); err != nil {
+		return Fence{}, fmt.Errorf("read the known fence: %w", err)
 	}
 	return f, nil
 }

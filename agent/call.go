@@ -119,7 +119,7 @@ func (t *turn) failCall(ctx context.Context, op dormouse.Op, cause error, seen s
 		return err
 	}
 	e := model.AsError(cause)
-	f := &Failure{Type: string(e.Kind), Final: !e.Retryable(), After: e.RetryAfter, Err: cause}
+	f := &Failure{Type: string(e.Kind), Final: !e.Retryable(), After: min(e.RetryAfter, maxRetryAfter), Err: cause}
 	if f.Final {
 		f.Type = string(model.RequestFailed)
 	}
@@ -128,6 +128,9 @@ func (t *turn) failCall(ctx context.Context, op dormouse.Op, cause error, seen s
 	}
 	return f
 }
+
+// maxRetryAfter bounds what a provider may ask for: people wait too.
+const maxRetryAfter = 10 * time.Minute
 
 // backoff grows with the attempts of the turn.
 func backoff(attempt int) time.Duration {
@@ -158,7 +161,7 @@ func (t *turn) brought(op dormouse.Op, r model.Reply) Finish {
 			f.Events = append(f.Events, e)
 			if err != nil {
 				result := dormouse.ToolResult{Use: e.ID, Content: []dormouse.Block{dormouse.Text(err.Error())}, IsError: true}
-				refused = append(refused, event(op, 1000+i, dormouse.AgentToolResult, result))
+				refused = append(refused, event(op, i, dormouse.AgentToolResult, result))
 				continue
 			}
 			f.Uses = append(f.Uses, dormouse.Use{ID: e.ID, Call: op.Origin.Call, Block: i, Gate: gate})
@@ -201,16 +204,16 @@ func (t *turn) toolUse(op dormouse.Op, n int, p model.Part) (dormouse.Event, dor
 func object(raw json.RawMessage) json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) == nil && m != nil {
-		return raw
+		return json.RawMessage(strings.ToValidUTF8(string(raw), "\uFFFD"))
 	}
 	return json.RawMessage("{}")
 }
 
-// event makes the n-th event an op brings. Its id follows from the op, so that
+// event makes the n-th event of its type that an op brings. Its id follows from the op, so that
 // the same reply recorded twice would have the same names.
 func event(op dormouse.Op, n int, typ dormouse.EventType, p any) dormouse.Event {
 	return dormouse.Event{
-		ID:   dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID), "brought", strconv.Itoa(n))),
+		ID:   dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID), string(typ), strconv.Itoa(n))),
 		Type: typ, Payload: dormouse.Encode(p),
 	}
 }

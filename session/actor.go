@@ -182,11 +182,18 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	next := a.state
 	var events []dormouse.Event
 	var asked []message
+	queued := make(map[dormouse.EventID]dormouse.PromptRecord)
 	for _, m := range batch {
 		c, err := a.command(ctx, m)
 		if err != nil {
 			m.reply <- err
 			continue
+		}
+		if v, ok := c.Verb.(Prompt); ok && v.Prior == nil {
+			if p, again := queued[v.ID]; again { // in no row yet, and perhaps cancelled already
+				v.Prior = &p
+				c.Verb = v
+			}
 		}
 		added, err := Decide(next, c)
 		if err != nil {
@@ -195,6 +202,9 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 		}
 		for _, e := range added {
 			next = Apply(next, e)
+			if e.Type == dormouse.PromptQueued {
+				queued[e.ID] = dormouse.PromptRecord{ID: e.ID, Body: payload[bodyOnly](e).Body}
+			}
 		}
 		events = append(events, added...)
 		asked = append(asked, m)
@@ -292,8 +302,13 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event) error {
 func (a *Actor) remember(events []dormouse.Event) {
 	const few = 8
 	for _, e := range events {
-		if e.Type == dormouse.PromptQueued && len(a.fresh) < few {
+		switch {
+		case e.Type == dormouse.PromptQueued && len(a.fresh) < few:
 			a.fresh[e.ID] = e
+		case e.Type == dormouse.PromptCancelled:
+			for _, id := range payload[dormouse.Prompts](e).Prompts {
+				delete(a.fresh, id)
+			}
 		}
 	}
 }

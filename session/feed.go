@@ -178,7 +178,7 @@ func (f *Follower) Next(ctx context.Context) ([]*Item, error) {
 			return items, err
 		}
 		if !f.live {
-			events, err := read(ctx, f.deps, f.id, f.cursor, page)
+			events, err := readSome(ctx, f.deps, f.id, f.cursor, page)
 			if err != nil {
 				return nil, err
 			}

@@ -121,11 +121,17 @@ func (h *house) do(v session.Verb) error {
 
 func (h *house) log() []dormouse.Event {
 	h.t.Helper()
-	events, err := h.live.Events(context.Background(), h.id, 0, 100_000)
-	if err != nil {
-		h.t.Fatal(err)
+	var all []dormouse.Event
+	for {
+		events, err := h.live.Events(context.Background(), h.id, uint64(len(all)), 1000)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		if len(events) == 0 {
+			return all
+		}
+		all = append(all, events...)
 	}
-	return events
 }
 
 // checked returns the log after holding it against the law.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -37,7 +38,14 @@ func fold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint
 		crash.At(crash.LeaseReplay)
 		for _, e := range events {
 			if e.Blob != "" && folds(e.Type) {
-				if e, err = inflate(ctx, deps.Blobs, e); err != nil {
+				whole, err := inflate(ctx, deps.Blobs, e)
+				switch {
+				case err == nil:
+					e = whole
+				case e.Type == dormouse.PromptQueued && (errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound)):
+					// One body that is lost must not take the session with it: when its
+					// turn comes the prompt is cancelled, and that says why.
+				default:
 					return State{}, 0, fmt.Errorf("replay %s: %w", id, err)
 				}
 			}
@@ -90,6 +98,27 @@ func read(ctx context.Context, deps *Config, id dormouse.SessionID, after uint64
 	for i := range events {
 		if events[i], err = inflate(ctx, deps.Blobs, events[i]); err != nil {
 			return nil, err
+		}
+	}
+	return events, nil
+}
+
+// readSome is read for those who hand events on: it stops where a page has grown
+// large, so that a page of the largest events fits in memory. It returns at least
+// one event if there is one.
+func readSome(ctx context.Context, deps *Config, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
+	const atOnce, enough = 256, 4 << 20
+	events, err := deps.Store.Read(ctx, id, after, min(limit, atOnce))
+	if err != nil {
+		return nil, fmt.Errorf("read events of %s: %w", id, err)
+	}
+	size := 0
+	for i := range events {
+		if events[i], err = inflate(ctx, deps.Blobs, events[i]); err != nil {
+			return nil, err
+		}
+		if size += len(events[i].Payload); size > enough {
+			return events[:i+1], nil
 		}
 	}
 	return events, nil

@@ -189,6 +189,13 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 		delete(a.attempts, w.Turn) // a turn that was blocked and goes on has the same attempt, begun anew
 		return err
 	}
+	switch {
+	case errors.Is(err, runner.ErrStale):
+		a.broken = err // somebody newer has spoken: what we believe is old
+		return err
+	case errors.Is(err, runner.ErrUnreachable):
+		a.box.close() // attaching anew finds out whether it still lives
+	}
 	f, ok := errors.AsType[*agent.Failure](err)
 	if !ok {
 		if err == nil {

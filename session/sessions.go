@@ -151,9 +151,10 @@ func (s *Sessions) Created(ctx context.Context, id dormouse.SessionID) (dormouse
 	return created(ctx, s.deps, id)
 }
 
-// Events reads history with its payloads.
+// Events reads history with its payloads: at most limit events, fewer if they are
+// large or many, none only at the end.
 func (s *Sessions) Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
-	return read(ctx, s.deps, id, after, limit)
+	return readSome(ctx, s.deps, id, after, limit)
 }
 
 // Follow reads a session from a cursor on, live. A cursor from the future is

@@ -285,7 +285,12 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		// 2. Followers, whom draining would wait for.
 		{"tell followers", func() error { s.sessions.EndFollowers(); return nil }},
 		// 3. Requests in progress are answered.
-		{"drain requests", func() error { return errors.Join(s.http.Shutdown(ctx), s.http.Close()) }},
+		{"drain requests", func() error {
+			ctx, cancel := context.WithTimeout(ctx, grace/3) // a client that trickles must not cost the actors their time
+			defer cancel()
+			_ = s.http.Shutdown(ctx) // who is not done by then is cut off
+			return s.http.Close()
+		}},
 		// 4. Each actor ends its attempt, keeps its turn and releases its lease.
 		{"stop actors", func() error {
 			s.stop()

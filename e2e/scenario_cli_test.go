@@ -3,7 +3,9 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,11 +34,14 @@ func TestKilledServerByHand(t *testing.T) {
 
 	counted := filepath.Join(w.witness.Dir, "counted.txt")
 	wait, open := w.gate()
-	w.cli("session", "send", id, "--id", "count", rig.Script("", rig.Bash(wait+"; echo line >> "+counted), rig.Say("counted")))
-	a.sees(dormouse.AgentToolUse, 1)
+	w.cli("session", "send", id, "--id", "count", rig.Script("", rig.Bash(a.marked(wait)+"; echo line >> "+counted), rig.Say("counted")))
+	a.begun(1)
 	w.kill(nil)
 	a.sees(dormouse.SessionStatusRescheduled, 1)
-	w.kill(open) // the command ends while no server is there
+	w.kill(func() { // the command ends while no server is there
+		open()
+		w.until("the command has ended", func() bool { _, err := os.Stat(counted); return err == nil })
+	})
 	w.cli("session", "follow", id, "--until-idle")
 
 	b, err := os.ReadFile(counted)
@@ -164,6 +169,31 @@ func TestSecondServerIsRefused(t *testing.T) {
 	if n := len(only(a.log(), dormouse.AttemptStarted)); n != 1 {
 		t.Errorf("%d attempts, want 1", n)
 	}
+}
+
+// What a newer program has written is left to it.
+func TestOlderServerLeavesANewerDatabaseAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.create(cold)
+	a.send("one", a.script(rig.Say("one")))
+	a.rests()
+	step := func(statement string) {
+		db, err := sql.Open("sqlite", filepath.Join(w.Data, "dormouse.db"))
+		must(t, err)
+		_, err = db.ExecContext(w.ctx, statement)
+		must(t, errors.Join(err, db.Close()))
+	}
+	w.kill(func() {
+		step("INSERT INTO schema_steps (version, name) VALUES (999, 'from the future')")
+		out, err := w.command("serve", "--listen", "127.0.0.1:0").CombinedOutput()
+		if err == nil || !bytes.Contains(out, []byte("newer")) {
+			t.Errorf("serve: %v\n%s; want a refusal that says why", err, out)
+		}
+		step("DELETE FROM schema_steps WHERE version = 999")
+	})
+	a.send("two", a.script(rig.Say("two")))
+	a.rests()
 }
 
 // followed is a follower that a person has started in a terminal.

@@ -258,6 +258,32 @@ func TestScenario13DestroyTwiceIsOnce(t *testing.T) {
 	}
 }
 
+func TestPromptSentAHundredTimesIsOnePrompt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.create(cold)
+	content := a.script(rig.Say("once"))
+	var sending sync.WaitGroup
+	errs := make([]error, 100)
+	for i := range errs {
+		sending.Go(func() { errs[i] = a.Prompt(w.ctx, "same", content) })
+		if i == 50 {
+			w.kill(nil)
+		}
+	}
+	sending.Wait()
+	for _, err := range errs {
+		must(t, err)
+	}
+	a.rests()
+	log := a.log()
+	for _, typ := range []dormouse.EventType{dormouse.PromptQueued, dormouse.UserMessage, dormouse.AgentMessage} {
+		if n := len(only(log, typ)); n != 1 {
+			t.Errorf("%d events %s, want 1", n, typ)
+		}
+	}
+}
+
 // adopt follows a session that was made without create.
 func (w *world) adopt(id dormouse.SessionID) *actor {
 	a := &actor{w: w, Session: &rig.Session{Client: w.Client, ID: id}}

@@ -41,7 +41,8 @@ func (g *gone) View(context.Context) (agent.View, error) {
 }
 
 func (g *gone) History(context.Context, uint64) ([]dormouse.Event, error) {
-	names := map[dormouse.OpKind]string{dormouse.OpExec: "bash", dormouse.OpTask: "bash", dormouse.OpRead: "read", dormouse.OpWrite: "write"}
+	names := map[dormouse.OpKind]string{ //nolint:exhaustive // only these have a tool
+		dormouse.OpExec: "bash", dormouse.OpTask: "bash", dormouse.OpRead: "read", dormouse.OpWrite: "write"}
 	use, err := json.Marshal(dormouse.ToolUse{Name: names[g.kind], Input: json.RawMessage(g.input)})
 	return []dormouse.Event{{Seq: 1, ID: "sevt_use", Type: dormouse.AgentToolUse, Payload: use}}, err
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/dormouse-run/dormouse"
@@ -60,6 +61,22 @@ func (a *Actor) converse(events []dormouse.Event) {
 	}
 }
 
+// readTalk reads a page of the log with the payloads that the agent loop reads.
+func (a *Actor) readTalk(ctx context.Context, after uint64) ([]dormouse.Event, error) {
+	events, err := a.deps.Store.Read(ctx, a.id, after, page)
+	if err != nil {
+		return nil, fmt.Errorf("read conversation of %s: %w", a.id, err)
+	}
+	for i, e := range events {
+		if converses(e.Type) {
+			if events[i], err = inflate(ctx, a.deps.Blobs, e); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return events, nil
+}
+
 // History implements agent.Journal.
 func (j *journal) History(ctx context.Context, after uint64) ([]dormouse.Event, error) {
 	var events []dormouse.Event
@@ -75,7 +92,7 @@ func (j *journal) History(ctx context.Context, after uint64) ([]dormouse.Event, 
 	}
 	c := &convo{upto: after}
 	for {
-		events, err := read(ctx, j.a.deps, j.a.id, c.upto, page)
+		events, err := j.a.readTalk(ctx, c.upto)
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +105,7 @@ func (j *journal) History(ctx context.Context, after uint64) ([]dormouse.Event, 
 		return c.events, nil
 	}
 	return c.events, j.ask(ctx, func(ctx context.Context, _ *Turn) error {
-		rest, err := read(ctx, j.a.deps, j.a.id, c.upto, page) // what was committed meanwhile
+		rest, err := j.a.readTalk(ctx, c.upto) // what was committed meanwhile
 		if err != nil || len(rest) == page {
 			return err
 		}

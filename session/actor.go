@@ -291,10 +291,10 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event) error {
 	a.remember(events)
 	a.converse(events)
 	pointsAfter(events)
-	a.feeds.publish(a.id, events)
 	if a.deps.OnCommit != nil {
-		a.deps.OnCommit(a.id, events)
+		a.deps.OnCommit(a.id, events) // first: who follows may look at what it counts
 	}
+	a.feeds.publish(a.id, events)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -40,8 +41,9 @@ type Journal interface {
 	Chunk(ctx context.Context, op dormouse.OpID, at int, text string) error
 	// Show shows followers what a running tool prints; nothing is recorded.
 	Show(use dormouse.EventID, output []byte)
-	// Finish records how an op ended and what it brought.
-	Finish(ctx context.Context, f Finish) error
+	// Finish records how an op ended and what it brought, and in the same commit
+	// that the next one begins, if there is one and it still can.
+	Finish(ctx context.Context, f Finish, next *dormouse.Op) (begun bool, err error)
 	// Block records that only people can move the turn.
 	Block(ctx context.Context) error
 	// End records that the turn is done.
@@ -67,6 +69,8 @@ type View struct {
 	RetryTry int
 	// Said is true once the agent has said its last word.
 	Said bool
+	// Generation is that of the sandbox at hand; 0 if none is.
+	Generation uint64
 	// Uses are the tool calls without a result, Ops the open ops.
 	Uses []dormouse.Use
 	Ops  []dormouse.Op
@@ -114,6 +118,7 @@ func New(models Models, tools *tool.Set) *Agent { return &Agent{models: models, 
 // means that the attempt is over already.
 func (a *Agent) Run(ctx context.Context, j Journal) error {
 	t := &turn{Agent: a, j: j}
+	defer t.forgets.Wait()
 	crash.At(crash.TurnFirstOp)
 	for conflicts := 0; ; {
 		more, err := t.step(ctx)
@@ -140,6 +145,10 @@ type turn struct {
 	j      Journal
 	view   View
 	events []dormouse.Event
+	// next is an op that was recorded together with the end of the one before it
+	// and is not sent yet.
+	next    dormouse.OpID
+	forgets sync.WaitGroup
 }
 
 // step does the next thing the record asks for.

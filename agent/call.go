@@ -33,7 +33,17 @@ func (t *turn) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	req := t.request()
+	req, op := t.request(), t.nextCall(m)
+	crash.At(crash.OpStarting)
+	if err := t.j.Start(ctx, op); err != nil {
+		return err
+	}
+	crash.At(crash.OpStarted)
+	return t.call(ctx, m, op, req, "")
+}
+
+// nextCall is the op of the next model call.
+func (t *turn) nextCall(m model.Model) dormouse.Op {
 	op := dormouse.Op{
 		Kind: dormouse.OpModel, Args: t.asks(), Keyed: keyed(m),
 		Origin: dormouse.Origin{Thread: t.view.Thread, Turn: t.view.Turn, Call: t.view.Calls + 1, Block: -1},
@@ -41,13 +51,7 @@ func (t *turn) ask(ctx context.Context) error {
 	if t.view.Retry != "" {
 		op.Origin.Call, op.Try, op.RetryOf = t.view.Calls, t.view.RetryTry+1, t.view.Retry
 	}
-	op = op.Named(t.view.Session)
-	crash.At(crash.OpStarting)
-	if err := t.j.Start(ctx, op); err != nil {
-		return err
-	}
-	crash.At(crash.OpStarted)
-	return t.call(ctx, m, op, req, "")
+	return op.Named(t.view.Session)
 }
 
 // asks names what a model call is asked. The request follows from the agent and
@@ -63,13 +67,45 @@ func (t *turn) asks() dormouse.Digest {
 	}{t.view.Agent.Model, upto})
 }
 
-// takeUpModelCall deals with a call that an attempt before this one left open.
+// fresh reports whether this attempt itself recorded op a moment ago, so that
+// nobody can have sent it, and counts it as sent.
+func (t *turn) fresh(op dormouse.Op) bool {
+	if op.ID != t.next {
+		return false
+	}
+	t.next = ""
+	crash.At(crash.OpStarted)
+	return true
+}
+
+// finish records the end of an op, and the beginning of the next in one commit
+// with it.
+func (t *turn) finish(ctx context.Context, f Finish, next *dormouse.Op) error {
+	if next != nil {
+		crash.At(crash.OpStarting)
+	}
+	begun, err := t.j.Finish(ctx, f, next)
+	if err != nil {
+		return err
+	}
+	crash.At(crash.OpFinished)
+	if begun {
+		t.next = next.ID
+	}
+	return nil
+}
+
+// takeUpModelCall deals with a call that is recorded as open: by this attempt a
+// moment ago, and then it is made, or by one before it, which may have made it.
 // A provider that takes keys is asked again under the same one; otherwise what
 // was seen stands, and the next step makes a call that says what it retries.
 func (t *turn) takeUpModelCall(ctx context.Context, op dormouse.Op) error {
 	m, err := t.model()
 	if err != nil {
 		return err
+	}
+	if t.fresh(op) {
+		return t.call(ctx, m, op, t.request(), "")
 	}
 	text, err := t.j.Seen(ctx, op.ID)
 	if err != nil {
@@ -89,7 +125,8 @@ func (t *turn) finishCut(ctx context.Context, op dormouse.Op, outcome, seen stri
 		e := event(op, 0, dormouse.AgentMessage, dormouse.Message{Content: []dormouse.Block{dormouse.Text(seen)}})
 		f.Events, f.Partial = []dormouse.Event{e}, e.ID
 	}
-	return t.j.Finish(ctx, f)
+	_, err := t.j.Finish(ctx, f, nil)
+	return err
 }
 
 // call sends one request and records its reply. seen is what an earlier attempt
@@ -107,10 +144,33 @@ func (t *turn) call(ctx context.Context, m model.Model, op dormouse.Op, req mode
 		return t.failCall(ctx, op, err, seen)
 	}
 	crash.At(crash.OpResult)
-	if err := t.j.Finish(ctx, t.brought(op, reply)); err != nil {
-		return err
+	f := t.brought(op, reply)
+	return t.finish(ctx, f, t.firstTool(f))
+}
+
+// firstTool is the op of the first tool call in a reply that can run at once, if
+// the sandbox is at hand.
+func (t *turn) firstTool(f Finish) *dormouse.Op {
+	if startsLate || t.view.Generation == 0 {
+		return nil
 	}
-	crash.At(crash.OpFinished)
+	for _, use := range f.Uses {
+		if use.Gate != dormouse.GateNone {
+			continue
+		}
+		for _, e := range f.Events {
+			var asked dormouse.ToolUse
+			if e.ID != use.ID || json.Unmarshal(e.Payload, &asked) != nil {
+				continue
+			}
+			call, err := t.tools.Call(t.view.Agent.Tools, asked.Name, asked.Input)
+			if err != nil {
+				return nil
+			}
+			op := t.toolOp(use, call, t.view.Generation)
+			return &op
+		}
+	}
 	return nil
 }
 

@@ -54,9 +54,9 @@ func (c *calling) Chunk(_ context.Context, _ dormouse.OpID, at int, text string)
 	return nil
 }
 
-func (c *calling) Finish(_ context.Context, f agent.Finish) error {
+func (c *calling) Finish(_ context.Context, f agent.Finish, _ *dormouse.Op) (bool, error) {
 	c.finished = f
-	return nil
+	return false, nil
 }
 
 // keyedModel says its words one by one, each once the one before is recorded,

@@ -36,13 +36,11 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	if open && op.Kind.Verdict(op.Keyed, op.Generation == generation) == dormouse.VerdictUnknown {
 		return nil // its sandbox went while we waited for one; by now the record says so
 	}
-	if open {
+	switch {
+	case !open:
+		op = t.toolOp(use, call, generation)
+	case !t.fresh(op):
 		crash.At(crash.RecoverAttach)
-	} else {
-		op = dormouse.Op{
-			Kind: call.Kind, Args: digest(call), Generation: generation, Use: use.ID,
-			Origin: dormouse.Origin{Thread: t.view.Thread, Turn: t.view.Turn, Call: use.Call, Block: use.Block},
-		}.Named(t.view.Session)
 	}
 	call.Op = op.ID
 	result, err := t.act(ctx, box, op, call, open)
@@ -63,16 +61,39 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	if failed {
 		outcome = dormouse.OutcomeError
 	}
-	err = t.j.Finish(ctx, Finish{Op: op.ID, Outcome: outcome, Events: []dormouse.Event{
+	err = t.finish(ctx, Finish{Op: op.ID, Outcome: outcome, Events: []dormouse.Event{
 		event(op, 0, dormouse.AgentToolResult, dormouse.ToolResult{Use: use.ID, Content: content, IsError: failed}),
-	}})
+	}}, t.callAfterTools())
 	if err != nil {
 		return err
 	}
-	crash.At(crash.OpFinished)
-	_ = box.Forget(ctx, op.ID) // what stays is only space, until the sandbox goes
-	crash.At(crash.OpForgotten)
+	t.forgets.Go(func() {
+		_ = box.Forget(ctx, op.ID) // what stays is only space, until the sandbox goes
+		crash.At(crash.OpForgotten)
+	})
 	return nil
+}
+
+// toolOp is the op of a tool call.
+func (t *turn) toolOp(use dormouse.Use, call runner.Call, generation uint64) dormouse.Op {
+	call.Op = ""
+	return dormouse.Op{
+		Kind: call.Kind, Args: digest(call), Generation: generation, Use: use.ID,
+		Origin: dormouse.Origin{Thread: t.view.Thread, Turn: t.view.Turn, Call: use.Call, Block: use.Block},
+	}.Named(t.view.Session)
+}
+
+// callAfterTools is the op of the model call that follows the last tool call.
+func (t *turn) callAfterTools() *dormouse.Op {
+	if startsLate || len(t.view.Uses) != 1 || t.view.Calls >= maxCalls {
+		return nil
+	}
+	m, err := t.model()
+	if err != nil {
+		return nil // the next step says what is wrong
+	}
+	op := t.nextCall(m)
+	return &op
 }
 
 // act records the op, sends it and waits for its result.

@@ -66,6 +66,9 @@ func (j *journal) View(ctx context.Context) (agent.View, error) {
 		if t.Redo != nil {
 			v.Retry, v.RetryTry = t.Redo.Op, t.Redo.Try
 		}
+		if j.a.box.live != nil && j.a.state.Sandbox.Phase == SandboxActive {
+			v.Generation = j.a.box.generation
+		}
 		for _, op := range j.a.state.Ops {
 			if op.Origin.Turn == j.work.Turn {
 				v.Ops = append(v.Ops, op.Op)
@@ -111,11 +114,31 @@ func (j *journal) Start(ctx context.Context, op dormouse.Op) error {
 }
 
 // Finish implements agent.Journal.
-func (j *journal) Finish(ctx context.Context, f agent.Finish) error {
-	return j.record(ctx, FinishOp{
+func (j *journal) Finish(ctx context.Context, f agent.Finish, next *dormouse.Op) (begun bool, err error) {
+	verbs := []Verb{FinishOp{
 		Work: j.work, Op: f.Op, Outcome: f.Outcome, Usage: f.Usage,
 		Events: f.Events, Uses: f.Uses, Partial: f.Partial, Stop: f.Stop,
+	}}
+	if next != nil {
+		verbs = append(verbs, StartOp{Work: j.work, Op: *next})
+	}
+	err = waitOut(ctx, func() error {
+		return j.a.send(ctx, message{act: func(ctx context.Context) error {
+			batch := make([]message, len(verbs))
+			for i, v := range verbs {
+				batch[i] = message{by: dormouse.ActorAgent, verb: v, reply: make(chan error, 1)}
+			}
+			if err := j.a.commit(ctx, batch...); err != nil {
+				return err
+			}
+			if err := <-batch[0].reply; err != nil {
+				return err
+			}
+			begun = next != nil && <-batch[1].reply == nil // refused, it is looked at again in the next step
+			return nil
+		}})
 	})
+	return begun, err
 }
 
 // Block implements agent.Journal.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,9 @@ environment, and that over the file.`,
 			c.Data, _ = cmd.Flags().GetString("data")
 			if err := c.check(); err != nil {
 				return err
+			}
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(400) // the heap is small; collecting it less often costs little room
 			}
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

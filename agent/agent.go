@@ -30,7 +30,7 @@ type Journal interface {
 	// View returns where the turn stands now.
 	View(ctx context.Context) (View, error)
 	// History returns the thread's events after a seq.
-	History(ctx context.Context, after uint64) ([]dormouse.Event, error)
+	History(ctx context.Context, after uint64) ([]Talk, error)
 	// Seen returns the text already seen of an open model call.
 	Seen(ctx context.Context, op dormouse.OpID) (string, error)
 	// Start records that an op begins.
@@ -144,7 +144,7 @@ type turn struct {
 	*Agent
 	j      Journal
 	view   View
-	events []dormouse.Event
+	events []Talk
 	// next is an op that was recorded together with the end of the one before it
 	// and is not sent yet.
 	next    dormouse.OpID

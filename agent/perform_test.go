@@ -40,11 +40,11 @@ func (g *gone) View(context.Context) (agent.View, error) {
 	}, nil
 }
 
-func (g *gone) History(context.Context, uint64) ([]dormouse.Event, error) {
+func (g *gone) History(context.Context, uint64) ([]agent.Talk, error) {
 	names := map[dormouse.OpKind]string{ //nolint:exhaustive // only these have a tool
 		dormouse.OpExec: "bash", dormouse.OpTask: "bash", dormouse.OpRead: "read", dormouse.OpWrite: "write"}
 	use, err := json.Marshal(dormouse.ToolUse{Name: names[g.kind], Input: json.RawMessage(g.input)})
-	return []dormouse.Event{{Seq: 1, ID: "sevt_use", Type: dormouse.AgentToolUse, Payload: use}}, err
+	return []agent.Talk{agent.Read(dormouse.Event{Seq: 1, ID: "sevt_use", Type: dormouse.AgentToolUse, Payload: use})}, err
 }
 
 func (g *gone) Sandbox(context.Context) (sandbox.Sandbox, uint64, error) { return g.box, 2, nil }

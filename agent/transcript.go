@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
@@ -16,13 +17,62 @@ const cutNotice = model.NoticePrefix + ": the reply above was cut off before it 
 // lostResult stands in for the result of a tool call that has none.
 const lostResult = model.NoticePrefix + ": no result of this tool call was recorded. Verify before retrying.]"
 
+// Talk is an event of a conversation, read once and used for every call after.
+type Talk struct {
+	dormouse.Event
+	parts  []model.Part // of a message, or the one of a tool call
+	answer model.Part   // of a result
+	cut    dormouse.EventID
+}
+
+// Read takes from an event what a transcript needs of it.
+func Read(e dormouse.Event) Talk {
+	t := Talk{Event: e}
+	switch e.Type { //nolint:exhaustive // only the conversation goes to the model
+	case dormouse.UserMessage, dormouse.AgentMessage:
+		t.parts = parts(e)
+	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
+		var p dormouse.ToolUse
+		if json.Unmarshal(e.Payload, &p) == nil {
+			t.parts = []model.Part{{Type: model.PartToolUse, ID: string(e.ID), Name: p.Name, Input: p.Input}}
+		}
+	case dormouse.AgentToolResult, dormouse.UserCustomToolResult:
+		t.answer = result(e)
+	case dormouse.OpFinished:
+		// Nearly every op ends whole; reading each end would be most of the work.
+		if bytes.Contains(e.Payload, []byte(`"partial"`)) {
+			var p dormouse.OpEnd
+			_ = json.Unmarshal(e.Payload, &p)
+			t.cut = p.Partial
+		}
+	}
+	return t
+}
+
+// ReadAll reads a whole conversation.
+func ReadAll(events []dormouse.Event) []Talk {
+	talk := make([]Talk, len(events))
+	for i, e := range events {
+		talk[i] = Read(e)
+	}
+	return talk
+}
+
 // Transcript is the conversation as a model takes it. Whatever the log went
 // through, it is valid: roles alternate and begin with the user, every tool
 // call is followed by exactly one result, nothing is empty and nothing twice.
-func Transcript(events []dormouse.Event) []model.Message {
-	b := &transcript{results: collectResults(events), cut: collectCuts(events), used: make(map[string]bool)}
-	for _, e := range events {
-		b.add(e)
+func Transcript(talk []Talk) []model.Message {
+	b := &transcript{results: make(map[string]model.Part), cut: make(map[dormouse.EventID]bool), used: make(map[string]bool)}
+	for _, t := range talk {
+		if _, again := b.results[t.answer.Use]; t.answer.Use != "" && !again { // the first result wins
+			b.results[t.answer.Use] = t.answer
+		}
+		if t.cut != "" {
+			b.cut[t.cut] = true
+		}
+	}
+	for _, t := range talk {
+		b.add(t)
 	}
 	b.settle()
 	return b.messages
@@ -37,24 +87,23 @@ type transcript struct {
 	used     map[string]bool           // tool uses seen so far
 }
 
-func (b *transcript) add(e dormouse.Event) {
-	switch e.Type { //nolint:exhaustive // only the conversation goes to the model
+func (b *transcript) add(t Talk) {
+	switch t.Type { //nolint:exhaustive // only the conversation goes to the model
 	case dormouse.SpanModelRequestStart:
 		b.settle() // what follows is another reply
 	case dormouse.UserMessage:
 		b.settle()
-		b.append(model.RoleUser, parts(e)...)
+		b.append(model.RoleUser, t.parts...)
 	case dormouse.AgentMessage:
-		b.append(model.RoleAssistant, parts(e)...)
-		b.cutShort = b.cutShort || b.cut[e.ID]
+		b.append(model.RoleAssistant, t.parts...)
+		b.cutShort = b.cutShort || b.cut[t.ID]
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
-		var p dormouse.ToolUse
-		if json.Unmarshal(e.Payload, &p) != nil || b.used[string(e.ID)] {
+		if len(t.parts) == 0 || b.used[string(t.ID)] {
 			return
 		}
-		b.used[string(e.ID)] = true
-		b.append(model.RoleAssistant, model.Part{Type: model.PartToolUse, ID: string(e.ID), Name: p.Name, Input: p.Input})
-		b.pending = append(b.pending, string(e.ID))
+		b.used[string(t.ID)] = true
+		b.append(model.RoleAssistant, t.parts...)
+		b.pending = append(b.pending, string(t.ID))
 	}
 }
 
@@ -88,7 +137,7 @@ func (b *transcript) append(role string, ps ...model.Part) {
 		b.messages[n-1].Content = append(b.messages[n-1].Content, ps...)
 		return
 	}
-	b.messages = append(b.messages, model.Message{Role: role, Content: ps})
+	b.messages = append(b.messages, model.Message{Role: role, Content: slices.Clip(ps)}) // what was read is shared
 }
 
 // parts turns a message's blocks into parts, without the empty ones.
@@ -111,45 +160,22 @@ func blocks(content []dormouse.Block) []model.Part {
 	return out
 }
 
-// collectResults finds the first result of every tool call.
-func collectResults(events []dormouse.Event) map[string]model.Part {
-	results := make(map[string]model.Part)
-	for _, e := range events {
-		var r dormouse.ToolResult
-		switch e.Type { //nolint:exhaustive // only results are collected
-		case dormouse.AgentToolResult:
-			_ = json.Unmarshal(e.Payload, &r)
-		case dormouse.UserCustomToolResult:
-			var c dormouse.CustomToolResult
-			_ = json.Unmarshal(e.Payload, &c)
-			r = dormouse.ToolResult(c)
-		default:
-			continue
-		}
-		if _, again := results[string(r.Use)]; again || r.Use == "" {
-			continue
-		}
-		p := model.Part{Type: model.PartToolResult, Use: string(r.Use), Result: blocks(r.Content), IsError: r.IsError}
-		if len(p.Result) == 0 {
-			p.Result = []model.Part{{Type: model.PartText, Text: "(no output)"}}
-		}
-		results[string(r.Use)] = p
+// result reads the result of a tool call.
+func result(e dormouse.Event) model.Part {
+	var r dormouse.ToolResult
+	if e.Type == dormouse.UserCustomToolResult {
+		var c dormouse.CustomToolResult
+		_ = json.Unmarshal(e.Payload, &c)
+		r = dormouse.ToolResult(c)
+	} else {
+		_ = json.Unmarshal(e.Payload, &r)
 	}
-	return results
-}
-
-// collectCuts finds the messages that hold a reply cut short.
-func collectCuts(events []dormouse.Event) map[dormouse.EventID]bool {
-	cuts := make(map[dormouse.EventID]bool)
-	for _, e := range events {
-		// Nearly every op ends whole, and every call to the model asks again.
-		if e.Type != dormouse.OpFinished || !bytes.Contains(e.Payload, []byte(`"partial"`)) {
-			continue
-		}
-		var p dormouse.OpEnd
-		if json.Unmarshal(e.Payload, &p) == nil && p.Partial != "" {
-			cuts[p.Partial] = true
-		}
+	if r.Use == "" {
+		return model.Part{}
 	}
-	return cuts
+	p := model.Part{Type: model.PartToolResult, Use: string(r.Use), Result: blocks(r.Content), IsError: r.IsError}
+	if len(p.Result) == 0 {
+		p.Result = []model.Part{{Type: model.PartText, Text: "(no output)"}}
+	}
+	return p
 }

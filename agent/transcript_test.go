@@ -103,7 +103,7 @@ func TestTranscript(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := agent.Transcript(test.log.events)
+			got := agent.Transcript(agent.ReadAll(test.log.events))
 			if diff := cmp.Diff(test.want, sketch(got)); diff != "" {
 				t.Error(diff)
 			}
@@ -133,7 +133,7 @@ func TestEveryTranscriptIsValid(t *testing.T) {
 				l.add("f", dormouse.OpFinished, dormouse.OpEnd{Partial: dormouse.EventID("m" + id)})
 			}
 		}
-		m := agent.Transcript(l.user("last").events)
+		m := agent.Transcript(agent.ReadAll(l.user("last").events))
 		if err := model.ValidateTranscript(m); err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, strings.Join(sketch(m), "\n"))
 		}

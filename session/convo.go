@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/agent"
 )
 
 // maxConvo bounds the conversation an actor keeps at hand; a longer one is read
@@ -15,7 +16,7 @@ const maxConvo = 16 << 20
 // convo is a thread's conversation, kept while the actor is loaded so that a
 // turn does not begin by reading all of history.
 type convo struct {
-	events []dormouse.Event
+	events []agent.Talk
 	upto   uint64 // every event up to this seq has been looked at
 	size   int
 }
@@ -34,15 +35,15 @@ func (c *convo) add(thread dormouse.ThreadID, events []dormouse.Event) {
 	for _, e := range events {
 		c.upto = e.Seq
 		if e.Thread == thread && converses(e.Type) {
-			c.events = append(c.events, e)
-			c.size += len(e.Payload)
+			c.events = append(c.events, agent.Read(e))
+			c.size += 2 * len(e.Payload) // as it came, and as it was read
 		}
 	}
 }
 
 // after returns the conversation beyond a seq.
-func (c *convo) after(seq uint64) []dormouse.Event {
-	i, _ := slices.BinarySearchFunc(c.events, seq+1, func(e dormouse.Event, s uint64) int {
+func (c *convo) after(seq uint64) []agent.Talk {
+	i, _ := slices.BinarySearchFunc(c.events, seq+1, func(e agent.Talk, s uint64) int {
 		if e.Seq < s {
 			return -1
 		}
@@ -78,8 +79,8 @@ func (a *Actor) readTalk(ctx context.Context, after uint64) ([]dormouse.Event, e
 }
 
 // History implements agent.Journal.
-func (j *journal) History(ctx context.Context, after uint64) ([]dormouse.Event, error) {
-	var events []dormouse.Event
+func (j *journal) History(ctx context.Context, after uint64) ([]agent.Talk, error) {
+	var events []agent.Talk
 	var upto uint64
 	err := j.ask(ctx, func(context.Context, *Turn) error {
 		if c := j.a.convos[j.thread]; c != nil {

@@ -210,7 +210,7 @@ func (c *checker) settle(events []dormouse.Event) {
 			c.fail(last, "op %s is open, and neither a turn nor a sandbox is left that could end it", op.ID)
 		}
 	}
-	if m := agent.Transcript(events); len(m) > 0 {
+	if m := agent.Transcript(agent.ReadAll(events)); len(m) > 0 {
 		if m[len(m)-1].Role == model.RoleAssistant {
 			m = append(m, model.Message{Role: model.RoleUser, Content: []model.Part{{Type: model.PartText, Text: "next"}}})
 		}

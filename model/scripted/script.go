@@ -148,6 +148,7 @@ func echo(prompt string) string {
 
 // performance is how one request is answered.
 type performance struct {
+	name      string // of the reply: the same request has the same
 	reply     model.Reply
 	fragments []model.Delta
 	stream    bool
@@ -167,7 +168,7 @@ func (p performance) smooth() performance {
 // perform turns a position into an answer. The ids of its tool calls follow
 // from the whole transcript: equal requests get equal ids, and no id comes back
 // later in the same session.
-func perform(r model.Request, pos position) performance {
+func perform(r model.Request, pos position, request string) performance {
 	s := pos.step
 	p := performance{
 		stream: s.Stream == nil || *s.Stream,
@@ -175,6 +176,7 @@ func perform(r model.Request, pos position) performance {
 		pause:  time.Duration(s.ChunkDelayMS) * time.Millisecond,
 		cut:    -1,
 		hang:   s.Hang,
+		name:   request[:24],
 	}
 	if s.Cut != nil {
 		p.cut = max(*s.Cut, 0)
@@ -187,11 +189,10 @@ func perform(r model.Request, pos position) performance {
 	if text != "" {
 		p.reply.Content = append(p.reply.Content, model.Part{Type: model.PartText, Text: text})
 	}
-	digest := digestOf(r)
 	for i, c := range calls {
 		p.reply.Content = append(p.reply.Content, model.Part{
 			Type: model.PartToolUse, Name: c.Name, Input: compact(c.Input),
-			ID: "toolu_" + digest[:20] + strconv.Itoa(i),
+			ID: "toolu_" + request[:20] + strconv.Itoa(i),
 		})
 	}
 	p.reply.StopReason = model.StopEndTurn
@@ -229,12 +230,20 @@ func split(s string, n int) []string {
 // on every machine.
 func usage(r model.Request, reply model.Reply) dormouse.ModelUsage {
 	return dormouse.ModelUsage{
-		InputTokens:  int64(len(r.System)+sizeOf(r.Messages))/4 + 1,
-		OutputTokens: int64(sizeOf(reply.Content))/4 + 1,
+		InputTokens:  int64(len(r.System)+size(r.Messages...))/4 + 1,
+		OutputTokens: int64(size(model.Message{Content: reply.Content}))/4 + 1,
 	}
 }
 
-func sizeOf(v any) int { return len(encode(v)) }
+// size is about how long messages are, which is all that tokens are worth here.
+func size(messages ...model.Message) (n int) {
+	for _, m := range messages {
+		for _, p := range m.Content {
+			n += len(p.Text) + len(p.Source) + len(p.Name) + len(p.Input) + size(model.Message{Content: p.Result})
+		}
+	}
+	return n
+}
 
 // digestOf names a request by everything that is asked, and not by who asks.
 func digestOf(r model.Request) string {

@@ -84,7 +84,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, body wireRequest
 		return err
 	}
 	p.delay = 0
-	m := newMessage("msg_"+digestOf(body.request())[:24], body.Model, p.reply)
+	m := newMessage("msg_"+p.name, body.Model, p.reply)
 	if body.Stream && p.stream {
 		return writeStream(w, r, p, m)
 	}

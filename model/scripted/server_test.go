@@ -73,7 +73,7 @@ func TestStreamIsTheOneOfTheMessagesAPI(t *testing.T) {
 		t.Errorf("status %d, type %q", status, header.Get("Content-Type"))
 	}
 	want := `event: message_start
-data: {"type":"message_start","message":{"id":"ID","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":38,"output_tokens":1}}}
+data: {"type":"message_start","message":{"id":"ID","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":20,"output_tokens":1}}}
 
 event: ping
 data: {"type":"ping"}
@@ -103,7 +103,7 @@ event: content_block_stop
 data: {"type":"content_block_stop","index":1}
 
 event: message_delta
-data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":33}}
+data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":8}}
 
 event: message_stop
 data: {"type":"message_stop"}
@@ -117,7 +117,7 @@ data: {"type":"message_stop"}
 func TestReplyWithoutStreamIsOneDocument(t *testing.T) {
 	_, url := serve(t, scripted.Options{})
 	_, _, body := post(t, url, strings.ReplaceAll(prompt, "%STREAM%", "false"))
-	want := `{"id":"ID","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hello you"},{"type":"tool_use","id":"ID","name":"bash","input":{"command":"ls"}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":38,"output_tokens":33}}`
+	want := `{"id":"ID","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hello you"},{"type":"tool_use","id":"ID","name":"bash","input":{"command":"ls"}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":20,"output_tokens":8}}`
 	if diff := cmp.Diff(want, anonymous(body)); diff != "" {
 		t.Error(diff)
 	}

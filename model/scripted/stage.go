@@ -70,20 +70,20 @@ func newStage(o Options) *stage {
 // with it beyond what r can show. The caller says with end that it is over, and
 // whether the whole reply was given.
 func (s *stage) begin(ctx context.Context, key string, r model.Request, flaw error) (p performance, end func(whole bool), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.count(key, Count{Requests: 1})
 	if flaw == nil {
 		flaw = check(r)
 	}
+	request := digestOf(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count(key, Count{Requests: 1})
 	if flaw != nil {
 		return performance{}, nil, s.refuse(flaw)
 	}
 	if !s.keyed || key == "" {
-		p, err = s.execute(key, r)
+		p, err = s.execute(key, r, request)
 		return p, func(whole bool) { s.end(key, whole) }, err
 	}
-	request := digestOf(r)
 	if first, ok := s.entries[key]; ok {
 		if first.request != request {
 			return performance{}, nil, s.refuse(fmt.Errorf("idempotency key %q was used for another request: %w", key, dormouse.ErrInvalid))
@@ -93,7 +93,7 @@ func (s *stage) begin(ctx context.Context, key string, r model.Request, flaw err
 		}
 		return first.performance.smooth(), func(whole bool) { s.end(key, whole) }, nil
 	}
-	p, err = s.execute(key, r)
+	p, err = s.execute(key, r, request)
 	if err != nil || p.hang {
 		return p, func(bool) {}, err
 	}
@@ -116,12 +116,12 @@ func (s *stage) await(ctx context.Context, done <-chan struct{}) error {
 
 // execute finds the answer in the script, and whether this time a fault comes
 // before it.
-func (s *stage) execute(key string, r model.Request) (performance, error) {
+func (s *stage) execute(key string, r model.Request, request string) (performance, error) {
 	pos, err := locate(r.Messages)
 	if err != nil {
 		return performance{}, s.refuse(err)
 	}
-	p := perform(r, pos)
+	p := perform(r, pos, request)
 	if pos.step.Error != 0 || pos.step.Hang || pos.step.Cut != nil {
 		if !s.strikes(pos) {
 			p.cut, p.hang = -1, false

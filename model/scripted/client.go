@@ -117,12 +117,26 @@ func (c *Client) exchange(ctx context.Context, r model.Request, delta func(model
 	body := &listener{r: io.LimitReader(res.Body, maxReply), heard: heard}
 	switch kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind {
 	case "text/event-stream":
-		return readStream(body, delta)
+		reply, err := readStream(body, delta)
+		if err == nil {
+			drain(res.Body)
+		}
+		return reply, err
 	case "application/json":
 		return readWhole(body)
 	default:
 		return model.Reply{}, fmt.Errorf("the answer is of type %q", kind)
 	}
+}
+
+// drain reads the end of a body that has said all it had to say, so that the
+// connection can carry the next request. A body that does not end soon is not
+// waited for.
+func drain(body io.ReadCloser) {
+	const soon, rest = 50 * time.Millisecond, 4 << 10
+	late := time.AfterFunc(soon, func() { _ = body.Close() })
+	defer late.Stop()
+	_, _ = io.Copy(io.Discard, io.LimitReader(body, rest))
 }
 
 func (c *Client) request(ctx context.Context, r model.Request) (*http.Request, error) {

@@ -217,3 +217,24 @@ func TestKeyIsSentAndNeverShown(t *testing.T) {
 		t.Errorf("key %q, error %v", key, e)
 	}
 }
+
+func TestOneConnectionCarriesManyReplies(t *testing.T) {
+	var opened atomic.Int32
+	srv := httptest.NewUnstartedServer(scripted.NewServer(scripted.Options{}))
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	srv.Start()
+	t.Cleanup(srv.Close)
+	c := scripted.NewClient(scripted.ClientConfig{BaseURL: srv.URL})
+	for range 5 {
+		if _, err := c.Reply(t.Context(), model.Request{Model: "m", Messages: modeltest.User("hi")}, func(model.Delta) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d connections for 5 replies one after the other", n)
+	}
+}

@@ -156,7 +156,7 @@ func (s State) Op(id dormouse.OpID) (OpenOp, bool) {
 	return s.Ops[i], true
 }
 
-// OpFor returns the open op of the given kinds that answers a tool call.
+// OpFor returns the open op that answers a tool call.
 func (s State) OpFor(use dormouse.EventID) (OpenOp, bool) {
 	i := slices.IndexFunc(s.Ops, func(o OpenOp) bool { return o.Use == use })
 	if i < 0 {

@@ -487,3 +487,29 @@ func TestASandboxThatCannotStartIsShownAndRetryMendsIt(t *testing.T) {
 		h.checked()
 	})
 }
+
+func TestAProviderCannotMakePeopleWaitForADay(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		h.mustPrompt("p", `SCRIPT[{"text":"at last","error":429,"retry_after_ms":86400000,"times":1}]`)
+		settle(11 * time.Minute)
+		if diff := cmp.Diff([]string{"at last"}, h.texts()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestASandboxThatFallsSilentIsReachedAnew(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.boxes.mu.Lock()
+		h.boxes.mute = 1
+		h.boxes.mu.Unlock()
+		h.create(dormouse.Created{})
+		h.mustPrompt("p", script("effect a"))
+		settle(5 * time.Minute)
+		if h.boxes.effect("a") != 1 || h.phase() != dormouse.PhaseReady {
+			t.Errorf("effects %d, phase %s", h.boxes.effect("a"), h.phase())
+		}
+		h.checked()
+	})
+}

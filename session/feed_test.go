@@ -177,3 +177,36 @@ func TestAFollowerMissesNothingThatWasWrittenUnawares(t *testing.T) {
 		}
 	})
 }
+
+func TestAnEventReadBeforeItWasToldIsNotTakenTwice(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		settle(time.Second)
+		h.store.mu.Lock()
+		h.store.linger = time.Second
+		h.store.mu.Unlock()
+		go h.mustPrompt("p", "hello")
+		time.Sleep(500 * time.Millisecond) // durable, and nobody was told
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		seen := uint64(0)
+		_ = follow(ctx, t, h, 0, func(e dormouse.Event) { seen = e.Seq })
+		if end := uint64(len(h.checked())); seen != end {
+			t.Errorf("saw %d of %d", seen, end)
+		}
+	})
+}
+
+func TestAPageOfLargeEventsIsCutShort(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		for i := range 4 {
+			h.mustPrompt(fmt.Sprint("p", i), strings.Repeat("x", 1<<20)+` SCRIPT[{"text":"ok"}]`)
+		}
+		settle(time.Minute)
+		page, err := h.live.Events(t.Context(), h.id, 0, 1000)
+		if all := len(h.checked()); err != nil || len(page) == 0 || len(page) >= all {
+			t.Errorf("a page of %d of %d events, %v", len(page), all, err)
+		}
+	})
+}

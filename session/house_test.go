@@ -221,6 +221,7 @@ type boxes struct {
 	slow    time.Duration // what a sandbox takes to start
 	created int
 	calls   int // of the driver
+	mute    int // how many links to come reach no runner
 }
 
 func (b *boxes) KeepsWorkspace() bool { return true }
@@ -240,7 +241,8 @@ func (b *boxes) Create(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, e
 	b.created++
 	box := &fakeBox{home: b, generation: spec.Fence.Generation, epoch: spec.Fence.Epoch, ops: make(map[dormouse.OpID]*fakeOp), gone: make(chan struct{})}
 	b.boxes[spec.Fence.Generation] = box
-	return &fakeLink{fakeBox: box, epoch: spec.Fence.Epoch, cut: make(chan struct{})}, nil
+	b.mute--
+	return &fakeLink{fakeBox: box, epoch: spec.Fence.Epoch, mute: b.mute >= 0, cut: make(chan struct{})}, nil
 }
 
 func (b *boxes) Attach(_ context.Context, h sandbox.Handle, f runner.Fence) (sandbox.Sandbox, error) {
@@ -324,6 +326,7 @@ type fakeOp struct {
 type fakeLink struct {
 	*fakeBox
 	epoch uint64
+	mute  bool
 	cut   chan struct{}
 }
 
@@ -342,6 +345,9 @@ func (l *fakeLink) Start(_ context.Context, c runner.Call) error {
 	}
 	if l.epoch < l.fakeBox.epoch {
 		return runner.ErrStale
+	}
+	if l.mute {
+		return runner.ErrUnreachable
 	}
 	if l.ops[c.Op] != nil {
 		return nil
@@ -452,8 +458,9 @@ func (b *mapBlobs) Delete(context.Context, dormouse.Digest) error { return nil }
 // faultyStore fails appends on demand.
 type faultyStore struct {
 	store.Store
-	mu   sync.Mutex
-	fail func(b store.Batch) (before, after error)
+	mu     sync.Mutex
+	fail   func(b store.Batch) (before, after error)
+	linger time.Duration // between what is durable and the answer that it is
 }
 
 func (f *faultyStore) set(fail func(b store.Batch) (before, after error)) {
@@ -464,8 +471,9 @@ func (f *faultyStore) set(fail func(b store.Batch) (before, after error)) {
 
 func (f *faultyStore) Append(ctx context.Context, b store.Batch) error {
 	f.mu.Lock()
-	fail := f.fail
+	fail, linger := f.fail, f.linger
 	f.mu.Unlock()
+	defer time.Sleep(linger)
 	if fail == nil {
 		return f.Store.Append(ctx, b)
 	}

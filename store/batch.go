@@ -28,6 +28,9 @@ func (b Batch) Validate() error {
 			return fmt.Errorf("index has seq %d, not %d: %w", b.Rows.Index.Seq, b.Last(), dormouse.ErrInvalid)
 		}
 	}
+	if b.Under != nil && b.After != 0 {
+		return fmt.Errorf("only a session that begins does so under a parent: %w", dormouse.ErrInvalid)
+	}
 	if b.State != nil && b.State.Seq != b.Last() {
 		return fmt.Errorf("state is of seq %d, not %d: %w", b.State.Seq, b.Last(), dormouse.ErrInvalid)
 	}
@@ -36,8 +39,17 @@ func (b Batch) Validate() error {
 
 // ValidateFirst refuses a batch that cannot begin a session.
 func (b Batch) ValidateFirst() error {
-	if b.After != 0 || b.Epoch != 0 || len(b.Events) == 0 {
-		return fmt.Errorf("a session begins with event 1 under epoch 0: %w", dormouse.ErrInvalid)
+	if b.Epoch != 0 {
+		return fmt.Errorf("a session begins under epoch 0: %w", dormouse.ErrInvalid)
+	}
+	return b.ValidateImport()
+}
+
+// ValidateImport refuses a batch that cannot begin a session, nor one that has
+// lived elsewhere.
+func (b Batch) ValidateImport() error {
+	if b.After != 0 || len(b.Events) == 0 {
+		return fmt.Errorf("a session begins with event 1: %w", dormouse.ErrInvalid)
 	}
 	return b.Validate()
 }

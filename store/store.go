@@ -23,12 +23,16 @@ type Epoch = uint64
 type Log interface {
 	// Create stores the first events of a session, with epoch 0 and no owner, so
 	// that nobody can append before a claim. A session that exists must be
-	// refused with dormouse.ErrConflict.
+	// refused with dormouse.ErrConflict. If b.Under names a parent, a parent whose
+	// epoch is another by now must be refused with dormouse.ErrLeaseLost, in the
+	// same transaction: who lost the parent makes no more children.
 	Create(ctx context.Context, b Batch) error
 
 	// Claim takes the right to write a session and must return a higher epoch
 	// than any claim before it; from then on a stale epoch cannot append. An
-	// unknown session is dormouse.ErrNotFound.
+	// unknown session is dormouse.ErrNotFound. In a shared store a session that
+	// another live server owns must be refused with *ElsewhereError, and a server
+	// whose own lease has run out with dormouse.ErrLeaseLost.
 	Claim(ctx context.Context, id dormouse.SessionID) (Epoch, error)
 
 	// Append adds a batch after b.After. It must refuse a stale epoch with
@@ -48,6 +52,8 @@ type Log interface {
 type Batch struct {
 	Session dormouse.SessionID
 	Epoch   Epoch
+	// Under fences the first batch of a child by its parent's epoch.
+	Under *Fence
 	// After is the seq the writer believes is the last.
 	After  uint64
 	Events []dormouse.Event
@@ -59,6 +65,12 @@ type Batch struct {
 	// State, if not nil, replaces the cached fold of the log, which is the fold
 	// up to and including the last of Events.
 	State *State
+}
+
+// Fence is the right to write a session under an epoch.
+type Fence struct {
+	Session dormouse.SessionID
+	Epoch   Epoch
 }
 
 // Rows is what the log says, laid out for asking. It is made by one function,
@@ -83,6 +95,13 @@ type Index struct {
 	Created time.Time          `json:"created_at"`
 	Updated time.Time          `json:"updated_at"`
 	Seq     uint64             `json:"seq"`
+	// Archived is when the session was put away; lists leave it out unless asked.
+	Archived time.Time         `json:"archived_at,omitzero"`
+	Tags     []string          `json:"tags,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Metrics  dormouse.Metrics  `json:"metrics"`
+	// Search is the text that Query.Text looks in, in lower case.
+	Search string `json:"-"`
 	// Due is when the session next wants to be loaded: the zero time means
 	// never, Now means as soon as anyone can.
 	Due time.Time `json:"due_at,omitzero"`
@@ -148,12 +167,33 @@ type Rebuilder interface {
 	All(ctx context.Context, after dormouse.SessionID, limit int) ([]dormouse.SessionID, error)
 }
 
+// Carrier takes sessions in from another store, and out to it.
+type Carrier interface {
+	// Epoch must return the newest epoch of a session, or dormouse.ErrNotFound.
+	Epoch(ctx context.Context, id dormouse.SessionID) (Epoch, error)
+	// Import stores the first events of a session that has lived elsewhere: as
+	// Create, but under b.Epoch, so that the rest can be appended under it and
+	// the next claim is higher than any a sandbox has seen.
+	Import(ctx context.Context, b Batch) error
+}
+
+// Remover forgets.
+type Remover interface {
+	// Delete must remove every row of a session in one transaction, fenced as an
+	// append is. A session that is not there must succeed.
+	Delete(ctx context.Context, id dormouse.SessionID, epoch Epoch) error
+	// Named must return those of the digests that an event of any session names.
+	Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error)
+}
+
 // Store is everything a server needs of its database.
 type Store interface {
 	Log
 	Reader
 	Loader
 	Rebuilder
+	Carrier
+	Remover
 	// Check reports whether the database can be read and written now.
 	Check(ctx context.Context) error
 	Close() error
@@ -166,6 +206,15 @@ type Query struct {
 	Owner  dormouse.Actor
 	Parent dormouse.SessionID
 	Phase  dormouse.Phase
+	// Text selects sessions whose Search contains it, whatever its case; no
+	// character in it is special.
+	Text string
+	// Tags selects sessions that have all of them, Metadata those that have every
+	// one of its pairs.
+	Tags     []string
+	Metadata map[string]string
+	// Archived also lists what was put away.
+	Archived bool
 	// After is the last session of the page before.
 	After dormouse.SessionID
 	Limit int

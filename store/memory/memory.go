@@ -47,11 +47,26 @@ func (s *Store) Create(ctx context.Context, b store.Batch) error {
 	if err := b.ValidateFirst(); err != nil {
 		return fmt.Errorf("create %s: %w", b.Session, err)
 	}
-	return s.write(ctx, "create", b.Session, func(ss *session) error {
+	return s.begin(ctx, "create", b)
+}
+
+// Import stores the first events of a session that has lived elsewhere.
+func (s *Store) Import(ctx context.Context, b store.Batch) error {
+	if err := b.ValidateImport(); err != nil {
+		return fmt.Errorf("import %s: %w", b.Session, err)
+	}
+	return s.begin(ctx, "import", b)
+}
+
+func (s *Store) begin(ctx context.Context, verb string, b store.Batch) error {
+	return s.write(ctx, verb, b.Session, func(ss *session) error {
+		if b.Under != nil && !s.sessions[b.Under.Session].admits(b.Under.Epoch) {
+			return fmt.Errorf("under %s: %w", b.Under.Session, dormouse.ErrLeaseLost)
+		}
 		if ss != nil {
 			return dormouse.ErrConflict
 		}
-		ss = &session{}
+		ss = &session{epoch: b.Epoch}
 		ss.forget()
 		ss.take(b)
 		if s.sessions == nil {
@@ -84,12 +99,23 @@ func (s *Store) Append(ctx context.Context, b store.Batch) error {
 		switch {
 		case ss == nil:
 			return dormouse.ErrNotFound
-		case b.Epoch == 0 || b.Epoch != ss.epoch:
+		case !ss.admits(b.Epoch):
 			return dormouse.ErrLeaseLost
 		case b.After != ss.index.Seq:
 			return dormouse.ErrConflict
 		}
 		ss.take(b)
+		return nil
+	})
+}
+
+// Delete removes every row of a session.
+func (s *Store) Delete(ctx context.Context, id dormouse.SessionID, epoch store.Epoch) error {
+	return s.write(ctx, "delete", id, func(ss *session) error {
+		if ss != nil && !ss.admits(epoch) {
+			return dormouse.ErrLeaseLost
+		}
+		delete(s.sessions, id)
 		return nil
 	})
 }
@@ -150,6 +176,11 @@ func (s *Store) write(ctx context.Context, verb string, id dormouse.SessionID, c
 	return nil
 }
 
+// admits reports whether an epoch may write. What nobody claimed nobody writes.
+func (ss *session) admits(epoch store.Epoch) bool {
+	return ss != nil && epoch != 0 && epoch == ss.epoch
+}
+
 // forget drops what is derived.
 func (ss *session) forget() {
 	ss.prompts = make(map[dormouse.EventID]dormouse.PromptRecord)
@@ -183,8 +214,7 @@ func (ss *session) take(b store.Batch) {
 }
 
 func (ss *session) takeRows(r store.Rows) {
-	ss.index = r.Index
-	ss.index.Created, ss.index.Updated, ss.index.Due = utc(r.Index.Created), utc(r.Index.Updated), utc(r.Index.Due)
+	ss.index = kept(r.Index)
 	for _, p := range r.Prompts {
 		p.Queued = utc(p.Queued)
 		ss.prompts[p.ID] = p
@@ -208,6 +238,13 @@ func (ss *session) takeRows(r store.Rows) {
 			ss.deadlines[i].At = utc(ss.deadlines[i].At)
 		}
 	}
+}
+
+// kept is an index row that shares nothing with the given one.
+func kept(i store.Index) store.Index {
+	i.Created, i.Updated, i.Due, i.Archived = utc(i.Created), utc(i.Updated), utc(i.Due), utc(i.Archived)
+	i.Tags, i.Metadata = slices.Clone(i.Tags), maps.Clone(i.Metadata)
+	return i
 }
 
 // utc is what a database keeps of a time.
@@ -236,7 +273,7 @@ func (s *Store) list(after dormouse.SessionID, limit int, keep func(store.Index)
 	found := make([]store.Index, 0, len(s.sessions))
 	for ss := range maps.Values(s.sessions) {
 		if keep(ss.index) {
-			found = append(found, ss.index)
+			found = append(found, kept(ss.index))
 		}
 	}
 	if after != "" {

@@ -34,7 +34,7 @@ func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (index store
 		if ss == nil {
 			return dormouse.ErrNotFound
 		}
-		index = ss.index
+		index = kept(ss.index)
 		return nil
 	})
 	return index, err
@@ -50,11 +50,29 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) (found []store.Inde
 			return i.Tenant == q.Tenant &&
 				(q.Owner == "" || i.Owner == q.Owner) &&
 				(q.Parent == "" || i.Parent == q.Parent) &&
-				(q.Phase == "" || i.Phase == q.Phase)
+				(q.Phase == "" || i.Phase == q.Phase) &&
+				(q.Archived || i.Archived.IsZero()) &&
+				strings.Contains(i.Search, strings.ToLower(q.Text)) &&
+				labelled(i, q)
 		}, func(a, b store.Index) int { return byAge(b, a) })
 		return err
 	})
 	return found, err
+}
+
+// labelled reports whether a session has every tag and pair that is asked for.
+func labelled(i store.Index, q store.Query) bool {
+	for _, tag := range q.Tags {
+		if !slices.Contains(i.Tags, tag) {
+			return false
+		}
+	}
+	for key, value := range q.Metadata {
+		if has, ok := i.Metadata[key]; !ok || has != value {
+			return false
+		}
+	}
+	return true
 }
 
 // All lists every session, oldest first.
@@ -65,6 +83,38 @@ func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) (i
 		return err
 	})
 	return ids, err
+}
+
+// Epoch returns the newest epoch of a session.
+func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (epoch store.Epoch, err error) {
+	err = s.read(ctx, "look up", id, func(ss *session) error {
+		if ss == nil {
+			return dormouse.ErrNotFound
+		}
+		epoch = ss.epoch
+		return nil
+	})
+	return epoch, err
+}
+
+// Named returns those of the digests that an event names.
+func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) (named []dormouse.Digest, err error) {
+	err = s.read(ctx, "look for", "digests", func(*session) error {
+		blobs := make(map[dormouse.Digest]bool)
+		for ss := range maps.Values(s.sessions) {
+			for _, e := range ss.events {
+				blobs[e.Blob] = true
+			}
+		}
+		delete(blobs, "")
+		for _, d := range digests {
+			if blobs[d] {
+				named = append(named, d)
+			}
+		}
+		return nil
+	})
+	return named, err
 }
 
 // Prompts lists a session's prompts, oldest first.

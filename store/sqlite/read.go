@@ -31,7 +31,7 @@ func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, l
 
 // Session returns the index row of a session.
 func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (store.Index, error) {
-	index, err := first(list(ctx, s, readIndex, `SELECT `+indexColumns+` FROM sessions WHERE id = ?`, id))
+	index, err := first(list(ctx, s, readIndex, selectIndex+`WHERE id = ?`, id))
 	return index, wrap(err, "look up", id)
 }
 
@@ -52,6 +52,27 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, err
 	if q.Phase != "" {
 		add(` AND phase = ?`, q.Phase)
 	}
+	if !q.Archived {
+		add(` AND archived IS NULL`)
+	}
+	if q.Text != "" {
+		add(` AND instr(search, ?)`, strings.ToLower(q.Text))
+	}
+	if len(q.Tags) > 0 {
+		wanted, err := text(q.Tags)
+		if err != nil {
+			return nil, wrap(err, "list sessions of", q.Tenant)
+		}
+		add(` AND NOT EXISTS (SELECT 1 FROM json_each(?) AS want WHERE want.value NOT IN (SELECT value FROM json_each(labels.tags)))`, wanted)
+	}
+	if len(q.Metadata) > 0 {
+		wanted, err := text(q.Metadata)
+		if err != nil {
+			return nil, wrap(err, "list sessions of", q.Tenant)
+		}
+		add(` AND NOT EXISTS (SELECT 1 FROM json_each(?) AS want
+			WHERE NOT EXISTS (SELECT 1 FROM json_each(labels.metadata) AS has WHERE has.key = want.key AND has.value = want.value))`, wanted)
+	}
 	if q.After != "" {
 		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = ? AND tenant = ?`, q.After, q.Tenant)
 		if err != nil {
@@ -60,7 +81,7 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, err
 		add(` AND (created, id) < (?, ?)`, created, q.After)
 	}
 	add(` ORDER BY created DESC, id DESC LIMIT ?`, max(q.Limit, 0))
-	found, err := list(ctx, s, readIndex, `SELECT `+indexColumns+` FROM sessions WHERE tenant = ?`+where.String(), args...)
+	found, err := list(ctx, s, readIndex, selectIndex+`WHERE tenant = ?`+where.String(), args...)
 	return found, wrap(err, "list sessions of", q.Tenant)
 }
 
@@ -76,6 +97,23 @@ func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) ([
 	}
 	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id LIMIT ?`, append(args, max(limit, 0))...)
 	return ids, wrap(err, "list all after", after)
+}
+
+// Epoch returns the newest epoch of a session.
+func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
+	epoch, err := first(list(ctx, s, scan[store.Epoch], `SELECT epoch FROM sessions WHERE id = ?`, id))
+	return epoch, wrap(err, "look up the epoch of", id)
+}
+
+// Named returns those of the digests that an event names.
+func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error) {
+	asked, err := text(digests)
+	if err != nil {
+		return nil, wrap(err, "look for names of", len(digests))
+	}
+	named, err := list(ctx, s, scan[dormouse.Digest], `SELECT value FROM json_each(?) WHERE EXISTS (
+		SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = value AND blob <> '')`, asked)
+	return named, wrap(err, "look for names of", len(digests))
 }
 
 // created finds the place of the last session of a page.
@@ -246,11 +284,21 @@ func scan[T any](rows *sql.Rows) (v T, err error) {
 	return v, err
 }
 
+const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due, archived, metrics,
+	coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
+	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
+
 func readIndex(rows *sql.Rows) (i store.Index, err error) {
 	var created, updated int64
-	var due sql.NullInt64
-	err = rows.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &created, &updated, &i.Seq, &due)
-	i.Created, i.Updated, i.Due = instant(created), instant(updated), maybeInstant(due)
+	var due, archived sql.NullInt64
+	var metrics, tags, metadata []byte
+	err = rows.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &created, &updated, &i.Seq, &due,
+		&archived, &metrics, &tags, &metadata, &i.Search)
+	if err != nil {
+		return i, err
+	}
+	i.Created, i.Updated, i.Due, i.Archived = instant(created), instant(updated), maybeInstant(due), maybeInstant(archived)
+	err = errors.Join(json.Unmarshal(metrics, &i.Metrics), json.Unmarshal(tags, &i.Tags), json.Unmarshal(metadata, &i.Metadata))
 	return i, err
 }
 

@@ -35,6 +35,7 @@ type Store struct {
 	pool    *sql.DB
 	lock    *os.File
 	closing sync.Once
+	removed chan struct{} // a session was deleted since it was last read
 	running sync.WaitGroup
 	ended   error // how shutting went, once running is done
 
@@ -106,12 +107,13 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	}
 
 	undo = nil // ours to keep now
-	s := &Store{writer: newWriter(c), pool: pool, lock: held, asked: make(map[string]*sql.Stmt)}
+	s := &Store{writer: newWriter(c), pool: pool, lock: held, removed: make(chan struct{}, 1), asked: make(map[string]*sql.Stmt)}
 	ctx = context.WithoutCancel(ctx)
 	s.running.Go(func() {
 		s.writer.run(ctx)
 		s.ended = s.shut(ctx)
 	})
+	s.running.Go(func() { s.sweep(ctx) })
 	return s, nil
 }
 

@@ -16,6 +16,8 @@ const (
 	touchSession
 	moveSession
 	rewriteSession
+	putLabels
+	dropLabels
 
 	addEvent
 	putPrompt
@@ -31,14 +33,28 @@ const (
 	dropState
 	dropClosedChunks
 
+	removeSession
+	markRemoved
+	findRemoved
+	sweepEvents
+	sweepPrompts
+	sweepOps
+	sweepChunks
+	unmarkRemoved
+
 	statements
 )
 
-const indexColumns = `id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due`
+// The columns of an index row in the three groups in which they change. SQLite
+// rewrites an index for every column of it that a statement sets, changed or not.
+const (
+	setTouched   = `last_seq = ?, updated = ?, metrics = ?`
+	setMoved     = `title = ?, phase = ?, status = ?, due = ?`
+	setRewritten = `tenant = ?, owner = ?, parent = ?, created = ?, archived = ?`
+)
 
 // The fence is the WHERE of the three updates: no row of that epoch and seq, no
-// append. They differ in how many indexes they make SQLite rewrite, which it
-// does for every column a statement sets, changed or not.
+// append.
 const fence = ` WHERE key = ? AND epoch = ? AND last_seq = ?`
 
 var texts = [statements]string{
@@ -47,14 +63,19 @@ var texts = [statements]string{
 	rollback: `ROLLBACK`,
 	check:    `UPDATE checks SET n = n + 1 WHERE only = 1`,
 
-	createSession: `INSERT INTO sessions (epoch, ` + indexColumns + `)
-		VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+	// A key that is still being removed must not be given again.
+	createSession: `INSERT INTO sessions (key, id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived)
+		VALUES (1 + max((SELECT coalesce(max(key), 0) FROM sessions), (SELECT coalesce(max(session), 0) FROM removed)),
+			?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 	claimSession:   `UPDATE sessions SET epoch = epoch + 1 WHERE id = ? RETURNING epoch`,
 	findSession:    `SELECT key FROM sessions WHERE id = ?`,
 	lookFence:      `SELECT epoch, last_seq FROM sessions WHERE key = ?`,
-	touchSession:   `UPDATE sessions SET last_seq = ?, updated = ?` + fence,
-	moveSession:    `UPDATE sessions SET last_seq = ?, updated = ?, title = ?, phase = ?, status = ?, due = ?` + fence,
-	rewriteSession: `UPDATE sessions SET last_seq = ?, updated = ?, title = ?, phase = ?, status = ?, due = ?, tenant = ?, owner = ?, parent = ?, created = ?` + fence,
+	touchSession:   `UPDATE sessions SET ` + setTouched + fence,
+	moveSession:    `UPDATE sessions SET ` + setTouched + `, ` + setMoved + fence,
+	rewriteSession: `UPDATE sessions SET ` + setTouched + `, ` + setMoved + `, ` + setRewritten + fence,
+	putLabels: `INSERT INTO labels (session, tags, metadata, search) VALUES (?, ?, ?, ?)
+		ON CONFLICT (session) DO UPDATE SET tags = excluded.tags, metadata = excluded.metadata, search = excluded.search`,
+	dropLabels: `DELETE FROM labels WHERE session = ?`,
 
 	addEvent: `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -80,4 +101,13 @@ var texts = [statements]string{
 	dropState:   `DELETE FROM states WHERE session = ?`,
 	dropClosedChunks: `DELETE FROM chunks WHERE session = ?
 		AND op NOT IN (SELECT id FROM ops WHERE session = ? AND status = 'started')`,
+
+	removeSession: `DELETE FROM sessions WHERE key = ?`,
+	markRemoved:   `INSERT INTO removed (session) VALUES (?)`,
+	findRemoved:   `SELECT session FROM removed LIMIT 1`,
+	sweepEvents:   `DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = ? LIMIT ?)`,
+	sweepPrompts:  `DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE session = ? LIMIT ?)`,
+	sweepOps:      `DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = ? LIMIT ?)`,
+	sweepChunks:   `DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = ? LIMIT ?)`,
+	unmarkRemoved: `DELETE FROM removed WHERE session = ?`,
 }

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Shared is a store that several servers use at once. A store for one server
+// alone does not have it.
+//
+// Every server holds a lease, and every session that is loaded has an owner
+// among the servers. Whether a lease has run out is judged by the database's
+// clock alone. A lease does not fence: the epoch does, which rises when a
+// session changes hands.
+type Shared interface {
+	Fleet
+	Ownership
+}
+
+// Fleet is the servers that share a store. Its methods speak for the server
+// that joined through this value.
+type Fleet interface {
+	// Join takes a lease for a server and must give it an incarnation that was
+	// never given before. A server at another place than one that lives must be
+	// refused with dormouse.ErrConflict: they could not reach each other's
+	// sandboxes.
+	Join(ctx context.Context, s Server, lease time.Duration) (Server, error)
+	// Renew extends the lease. One that has run out must be dormouse.ErrLeaseLost:
+	// others may own its sessions already, and only Join makes it a server again.
+	Renew(ctx context.Context) error
+	// Leave ends the lease; every session it owned must be free at once.
+	Leave(ctx context.Context) error
+	// Servers must list the servers that live.
+	Servers(ctx context.Context) ([]Server, error)
+	// Key must return the same secret to every server of the store: they know
+	// each other by it.
+	Key(ctx context.Context) ([]byte, error)
+	// Now is the clock that all servers of the store share. It must not go back
+	// when the clock of this machine does.
+	Now() time.Time
+}
+
+// Ownership says which server a session is loaded on.
+type Ownership interface {
+	// Take makes this server the owner of sessions due at or before t that no
+	// live server owns, most overdue first, at most limit, and must return no
+	// session to two servers. Epochs stay: the claim that follows raises them.
+	Take(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error)
+	// Release must give up a session that this server owns under epoch, and do
+	// nothing if it does not.
+	Release(ctx context.Context, id dormouse.SessionID, epoch Epoch) error
+	// Where must say of each session that exists how far its log goes and which
+	// live server owns it, if any.
+	Where(ctx context.Context, ids ...dormouse.SessionID) ([]Place, error)
+	// Listen calls changed with sessions to which a server has appended, soon
+	// after; with none when it may have missed some. It may be late or call too
+	// often, so that whoever relies on it also looks by himself now and then. It
+	// returns when ctx ends.
+	Listen(ctx context.Context, changed func(ids []dormouse.SessionID)) error
+}
+
+// Server is one serving process of those that share a store.
+type Server struct {
+	// Incarnation is one life of a server: a restart is another one.
+	Incarnation uint64 `json:"incarnation"`
+	Name        string `json:"name"`
+	// Addr is where other servers reach it.
+	Addr string `json:"addr"`
+	// Place names what its sandboxes can be reached from: servers of one place
+	// reach each other's.
+	Place string `json:"place"`
+}
+
+// Place is where a session is.
+type Place struct {
+	Session dormouse.SessionID
+	Seq     uint64
+	// Owner is nil if no live server owns the session.
+	Owner *Server
+}
+
+// ElsewhereError says that another live server owns a session.
+type ElsewhereError struct {
+	Session dormouse.SessionID
+	Owner   Server
+}
+
+func (e *ElsewhereError) Error() string {
+	return fmt.Sprintf("session %s is on server %s", e.Session, e.Owner.Name)
+}

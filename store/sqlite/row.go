@@ -1,0 +1,115 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// row is what the writer knows of a session: its key, and what else it has
+// written of it itself. What has not changed is not written again.
+type row struct {
+	key       int64
+	moved     moved
+	rewritten rewritten
+	labels    *labels // nil: not known
+	deadlines []dormouse.Deadline
+}
+
+// remembered bounds the rows that are kept in memory.
+const remembered = 1 << 16
+
+// row finds a session.
+func (c *conn) row(ctx context.Context, id dormouse.SessionID) (*row, error) {
+	if r, ok := c.rows[string(id)]; ok {
+		return r, nil
+	}
+	var v [1]driver.Value
+	found, err := c.one(ctx, findSession, v[:], string(id))
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, dormouse.ErrNotFound
+	}
+	r := &row{}
+	if r.key, err = integer(v[0]); err != nil {
+		return nil, err
+	}
+	if len(c.rows) >= remembered {
+		clear(c.rows)
+	}
+	c.rows[string(id)] = r
+	return r, nil
+}
+
+// pass takes the fence: the batch goes in only under the session's epoch and
+// right after its last event.
+func (c *conn) pass(ctx context.Context, r *row, b store.Batch, sp spelled) error {
+	switch {
+	case b.Epoch == 0:
+		return dormouse.ErrLeaseLost // nobody writes what nobody claimed
+	case b.Rows == nil:
+		return c.refusal(ctx, r, b)
+	case r.rewritten != sp.rewritten:
+		return c.update(ctx, rewriteSession, r, b, sp)
+	case r.moved != sp.moved:
+		return c.update(ctx, moveSession, r, b, sp)
+	}
+	return c.update(ctx, touchSession, r, b, sp)
+}
+
+// update changes the index row with one of the three fenced statements.
+func (c *conn) update(ctx context.Context, s statement, r *row, b store.Batch, sp spelled) error {
+	args := append(make([]driver.Value, 0, 15), sp.touched[:]...)
+	if s != touchSession {
+		args = append(args, sp.moved[:]...)
+	}
+	if s == rewriteSession {
+		args = append(args, sp.rewritten[:]...)
+	}
+	n, err := c.exec(ctx, s, append(args, r.key, signed(b.Epoch), signed(b.After))...)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		if err := c.refusal(ctx, r, b); err != nil {
+			return err
+		}
+		return errors.New("a session was neither updated nor refused")
+	}
+	r.moved, r.rewritten = sp.moved, sp.rewritten
+	return nil
+}
+
+// refusal says why a batch cannot go in, or nil if it can.
+func (c *conn) refusal(ctx context.Context, r *row, b store.Batch) error {
+	epoch, last, err := c.fence(ctx, r)
+	switch {
+	case err != nil:
+		return err
+	case epoch != b.Epoch:
+		return dormouse.ErrLeaseLost
+	case last != b.After:
+		return dormouse.ErrConflict
+	}
+	return nil
+}
+
+// fence returns the epoch of a session and its last seq.
+func (c *conn) fence(ctx context.Context, r *row) (epoch store.Epoch, last uint64, err error) {
+	var v [2]driver.Value
+	found, err := c.one(ctx, lookFence, v[:], r.key)
+	if err != nil {
+		return 0, 0, err
+	}
+	if !found {
+		return 0, 0, dormouse.ErrNotFound
+	}
+	e, err1 := integer(v[0])
+	l, err2 := integer(v[1])
+	return unsigned(e), unsigned(l), errors.Join(err1, err2)
+}

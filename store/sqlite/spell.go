@@ -1,0 +1,101 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// spelled is rows as they are stored, the columns of the index row in the
+// groups in which they change.
+type spelled struct {
+	touched   touched
+	moved     moved
+	rewritten rewritten
+	labels    labels
+	ops       []string
+}
+
+// The groups hold strings, integers and nil alone, and so can be compared.
+type (
+	touched   [3]driver.Value
+	moved     [4]driver.Value
+	rewritten [5]driver.Value
+	labels    struct{ tags, metadata, search string }
+)
+
+// unlabelled is what a session without a row of labels has.
+var unlabelled = labels{tags: "[]", metadata: "{}"}
+
+// spell spells rows, which may be nil.
+func spell(r *store.Rows) (sp spelled, err error) {
+	if r == nil {
+		return sp, nil
+	}
+	i := r.Index
+	metrics, err := text(i.Metrics)
+	if err != nil {
+		return sp, err
+	}
+	sp.touched = touched{signed(i.Seq), micros(i.Updated), metrics}
+	sp.moved = moved{i.Title, string(i.Phase), string(i.Status), maybe(i.Due)}
+	sp.rewritten = rewritten{i.Tenant, string(i.Owner), string(i.Parent), micros(i.Created), maybe(i.Archived)}
+	sp.labels = unlabelled
+	sp.labels.search = i.Search
+	if len(i.Tags) > 0 {
+		if sp.labels.tags, err = text(i.Tags); err != nil {
+			return sp, err
+		}
+	}
+	if len(i.Metadata) > 0 {
+		if sp.labels.metadata, err = text(i.Metadata); err != nil {
+			return sp, err
+		}
+	}
+	for _, o := range r.Ops {
+		op, err := text(o.Op)
+		if err != nil {
+			return sp, err
+		}
+		sp.ops = append(sp.ops, op)
+	}
+	return sp, nil
+}
+
+// text is how what has no columns of its own is stored.
+func text(v any) (string, error) {
+	b, err := json.Marshal(v)
+	return string(b), err
+}
+
+// signed is how a number of ours is stored; SQLite has no other integers.
+func signed(n uint64) int64 {
+	return int64(n) //nolint:gosec // what would wrap round is refused by the schema
+}
+
+func unsigned(n int64) uint64 {
+	return uint64(n) //nolint:gosec // the schema keeps no negative number
+}
+
+// integer takes an integer out of an answer.
+func integer(v driver.Value) (int64, error) {
+	n, ok := v.(int64)
+	if !ok {
+		return 0, fmt.Errorf("an integer is stored as %T", v)
+	}
+	return n, nil
+}
+
+// micros is how a time is stored.
+func micros(t time.Time) int64 { return t.UnixMicro() }
+
+// maybe stores the zero time as NULL.
+func maybe(t time.Time) driver.Value {
+	if t.IsZero() {
+		return nil
+	}
+	return micros(t)
+}

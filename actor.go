@@ -13,3 +13,6 @@ const (
 
 // User is the actor of a signed-in person or program.
 func User(name string) Actor { return Actor("user:" + name) }
+
+// FromSession is the actor of a session that asks another one for something.
+func FromSession(id SessionID) Actor { return Actor("session:" + string(id)) }

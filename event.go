@@ -49,13 +49,19 @@ const (
 	SessionThreadStatusRescheduled EventType = "session.thread_status_rescheduled"
 	SessionThreadStatusTerminated  EventType = "session.thread_status_terminated"
 
-	SessionError EventType = "session.error"
-	SessionUsage EventType = "session.usage"
+	SessionThreadCreated EventType = "session.thread_created"
+
+	SessionError   EventType = "session.error"
+	SessionUsage   EventType = "session.usage"
+	SessionUpdated EventType = "session.updated"
+	SessionDeleted EventType = "session.deleted"
 )
 
 // Facts of our own.
 const (
 	SessionCreated    EventType = "session.created"
+	SessionTagged     EventType = "session.tagged"
+	SessionArchived   EventType = "session.archived"
 	SessionTerminated EventType = "session.terminated"
 
 	PromptQueued    EventType = "prompt.queued"
@@ -73,6 +79,19 @@ const (
 	OpStarted  EventType = "op.started"
 	OpFinished EventType = "op.finished"
 	OpUnknown  EventType = "op.unknown"
+
+	QuestionAsked    EventType = "question.asked"
+	QuestionAnswered EventType = "question.answered"
+	QuestionExpired  EventType = "question.expired"
+
+	WakeupScheduled EventType = "wakeup.scheduled"
+	WakeupFired     EventType = "wakeup.fired"
+	WakeupCancelled EventType = "wakeup.cancelled"
+
+	ChildSpawned EventType = "child.spawned"
+	ChildStarted EventType = "child.started"
+	ChildEnding  EventType = "child.ending"
+	ChildEnded   EventType = "child.ended"
 
 	SandboxWarming  EventType = "sandbox.warming"
 	SandboxStarted  EventType = "sandbox.started"
@@ -108,9 +127,12 @@ func (t EventType) Audience() Audience {
 		SpanModelRequestStart, SpanModelRequestEnd,
 		SessionStatusRunning, SessionStatusIdle, SessionStatusRescheduled, SessionStatusTerminated,
 		SessionThreadStatusRunning, SessionThreadStatusIdle, SessionThreadStatusRescheduled, SessionThreadStatusTerminated,
-		SessionError, SessionUsage:
+		SessionThreadCreated, SessionError, SessionUsage, SessionUpdated, SessionDeleted:
 		return ForEveryone
-	case PromptQueued, PromptCancelled, OpUnknown,
+	case PromptQueued, PromptCancelled, OpUnknown, SessionTagged, SessionArchived,
+		QuestionAsked, QuestionAnswered, QuestionExpired,
+		WakeupScheduled, WakeupFired, WakeupCancelled,
+		ChildSpawned, ChildStarted, ChildEnding, ChildEnded,
 		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost,
 		SnapshotTaken:
 		return ForPeople

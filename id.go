@@ -70,6 +70,9 @@ func (id SessionID) Validate() error { return validateID(string(id), SessionPref
 // Validate refuses what cannot be an event's name.
 func (id EventID) Validate() error { return validateID(string(id), EventPrefix) }
 
+// Validate refuses what cannot be a thread's name.
+func (id ThreadID) Validate() error { return validateID(string(id), ThreadPrefix) }
+
 // Validate refuses what cannot be an op's name.
 func (id OpID) Validate() error { return validateID(string(id), OpPrefix) }
 

@@ -25,6 +25,15 @@ const (
 	OpCustom OpKind = "custom_tool"
 	// OpApproval asks a person whether a tool call may run.
 	OpApproval OpKind = "approval"
+	// OpQuestion asks people something; it expires.
+	OpQuestion OpKind = "question"
+	// OpSelf changes the session itself. Its start, its effect and its end are one
+	// commit, so that none is ever found open.
+	OpSelf OpKind = "self"
+	// OpMessage sends a prompt to a child, under an id that follows from the op.
+	OpMessage OpKind = "child_message"
+	// OpLook reads a child or waits for it; it may run again.
+	OpLook OpKind = "child_look"
 )
 
 // Verdict is what the next attempt does with an op it finds open.
@@ -60,9 +69,9 @@ func (k OpKind) Verdict(keyed, sameSandbox bool) Verdict {
 			return VerdictAsk
 		}
 		return VerdictUnknown
-	case OpRead:
+	case OpRead, OpSelf, OpMessage, OpLook:
 		return VerdictRepeat
-	case OpCustom, OpApproval:
+	case OpCustom, OpApproval, OpQuestion:
 		return VerdictKeep
 	}
 	return VerdictUnknown

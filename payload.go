@@ -107,6 +107,21 @@ type UsageTotal struct {
 	ActiveSeconds        float64 `json:"active_seconds"`
 }
 
+// Update is the payload of session.updated: what changed. A title that is null
+// is cleared, metadata is whole.
+type Update struct {
+	Title    *string           `json:"title,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// ThreadCreated is the payload of session.thread_created.
+type ThreadCreated struct {
+	Thread    ThreadID `json:"session_thread_id"`
+	AgentName string   `json:"agent_name"`
+	// WorkflowRun is always null: threads here are opened by people.
+	WorkflowRun *string `json:"workflow_run_id"`
+}
+
 // Failure is the payload of session.error.
 type Failure struct {
 	Error FailureDetail `json:"error"`
@@ -125,6 +140,11 @@ type RetryStatus struct {
 }
 
 // The payloads of our own facts.
+
+// Tagging is the payload of session.tagged: every tag the session has now.
+type Tagging struct {
+	Tags []string `json:"tags"`
+}
 
 // PromptBody is the payload of prompt.queued. Its public id is Prompt, which the
 // user.message that takes it will carry.
@@ -191,6 +211,8 @@ type OpFact struct {
 	Op Op `json:"op"`
 	// Span is the span.model_request_start of a model call.
 	Span EventID `json:"span,omitempty"`
+	// Expires is when a question is no longer answered.
+	Expires time.Time `json:"expires,omitzero"`
 }
 
 // OpEnd is the payload of op.finished and op.unknown.
@@ -201,6 +223,8 @@ type OpEnd struct {
 	Outcome string     `json:"outcome"`
 	Result  EventID    `json:"result,omitempty"`
 	Usage   ModelUsage `json:"usage,omitzero"`
+	// CostMicros is what a model call cost, in millionths of a dollar.
+	CostMicros int64 `json:"cost_micros,omitempty"`
 	// Uses are the tool calls a model call made that have no result yet.
 	Uses []Use `json:"uses,omitempty"`
 	// Stop is why a model call without tool calls was the agent's last word.
@@ -214,6 +238,8 @@ const (
 	OutcomeOK          = "ok"
 	OutcomeError       = "error"
 	OutcomeInterrupted = "interrupted"
+	OutcomeDenied      = "denied"
+	OutcomeExpired     = "expired"
 )
 
 // Gate is what a tool call waits for.
@@ -221,9 +247,10 @@ type Gate string
 
 // The gates.
 const (
-	GateNone   Gate = ""
-	GateAsk    Gate = "ask"
-	GateCustom Gate = "custom"
+	GateNone     Gate = ""
+	GateAsk      Gate = "ask"
+	GateCustom   Gate = "custom"
+	GateQuestion Gate = "question"
 )
 
 // Use is one tool call of the current turn that has no result yet.
@@ -232,6 +259,8 @@ type Use struct {
 	Call  int     `json:"call"`
 	Block int     `json:"block"`
 	Gate  Gate    `json:"gate,omitempty"`
+	// Within is how long a question may be answered.
+	Within time.Duration `json:"within,omitempty"`
 }
 
 // SandboxFact is the payload of the sandbox events.

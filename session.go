@@ -53,12 +53,16 @@ type AgentConfig struct {
 // Created is the payload of session.created: everything about a session that
 // never changes.
 type Created struct {
-	Session SessionID   `json:"session"`
-	Tenant  string      `json:"tenant"`
-	Owner   Actor       `json:"owner"`
-	Parent  SessionID   `json:"parent,omitempty"`
-	Title   string      `json:"title,omitempty"`
-	Agent   AgentConfig `json:"agent"`
+	Session SessionID `json:"session"`
+	Tenant  string    `json:"tenant"`
+	Owner   Actor     `json:"owner"`
+	Parent  SessionID `json:"parent,omitempty"`
+	// Depth counts the parents above.
+	Depth    int               `json:"depth,omitempty"`
+	Title    string            `json:"title,omitempty"`
+	Tags     []string          `json:"tags,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Agent    AgentConfig       `json:"agent"`
 	// Recovery says who decides after a crash.
 	Recovery Recovery `json:"recovery"`
 	// FlushOnError cancels what is queued when a turn runs out of attempts, as
@@ -72,7 +76,6 @@ type Created struct {
 
 // Limits of a session's description.
 const (
-	MaxTitle       = 500
 	MaxSystem      = 100_000
 	MaxName        = 128
 	MaxCustomTools = 128
@@ -84,13 +87,13 @@ func (c Created) Validate() error {
 	if err := c.Session.Validate(); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
-	if len(c.Title) > MaxTitle {
-		return fmt.Errorf("title is %d bytes, at most %d are taken: %w", len(c.Title), MaxTitle, ErrTooLarge)
+	if err := (Description{Title: &c.Title, Tags: &c.Tags, Metadata: c.Metadata}).Validate(); err != nil {
+		return err
 	}
 	if len(c.Agent.System) > MaxSystem {
 		return fmt.Errorf("system is %d bytes, at most %d are taken: %w", len(c.Agent.System), MaxSystem, ErrTooLarge)
 	}
-	for _, s := range []string{c.Title, c.Agent.System, c.Agent.Name, c.Agent.Model, c.Tenant, string(c.Owner)} {
+	for _, s := range []string{c.Agent.System, c.Agent.Name, c.Agent.Model, c.Tenant, string(c.Owner)} {
 		if err := ValidateText(s); err != nil {
 			return err
 		}

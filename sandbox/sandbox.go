@@ -41,6 +41,10 @@ type Driver interface {
 	// Stop ends a sandbox and everything running in it and must keep its files.
 	// Stopping what is gone must succeed.
 	Stop(ctx context.Context, h Handle) error
+
+	// Remove must take away everything there is of a session, its files included,
+	// after ending what still runs. Removing what is gone must succeed.
+	Remove(ctx context.Context, id dormouse.SessionID) error
 }
 
 // Sandbox is a living sandbox as one server reaches it. Its methods may be used

@@ -35,6 +35,7 @@ type Actor struct {
 	convos   map[dormouse.ThreadID]*convo
 	attempts map[dormouse.TurnID]*attempt
 	kills    map[dormouse.OpID]bool
+	children map[dormouse.SessionID]bool // being made or ended
 	box      box
 	waiters  []waiter
 	again    bool      // a step that could not be done now is tried again in a moment
@@ -61,6 +62,7 @@ func newActor(id dormouse.SessionID, deps *Config, feeds *feeds) *Actor {
 		convos:   make(map[dormouse.ThreadID]*convo),
 		attempts: make(map[dormouse.TurnID]*attempt),
 		kills:    make(map[dormouse.OpID]bool),
+		children: make(map[dormouse.SessionID]bool),
 	}
 }
 
@@ -236,14 +238,32 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 		case !errors.Is(err, dormouse.ErrNotFound):
 			return c, fmt.Errorf("look up prompt %s: %w", v.ID, err)
 		}
-	case Interrupt, Continue, Hibernate, Terminate, Recover, FailAttempt:
+	case Spawn:
+		config, err := a.agentConfig(ctx)
+		if err != nil {
+			return c, err
+		}
+		v.Rights = *config
+		c.Verb = v
+	case Settle:
+		if spawn, ok := v.Do.(Spawn); ok {
+			config, err := a.agentConfig(ctx)
+			if err != nil {
+				return c, err
+			}
+			spawn.Rights = *config
+			v.Do = spawn
+			c.Verb = v
+		}
+	case Interrupt, Continue, Hibernate, Terminate, Archive, Delete, Recover, FailAttempt:
 		seen, err := a.seen(ctx)
 		if err != nil {
 			return c, err
 		}
 		c.Seen = seen
-	case Create, Cancel, Answer, Retry, Wake, Take, StartAttempt, ReturnAttempt,
-		StartOp, FinishOp, LoseOp, Block, EndTurn, Warm, SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, Tick:
+	case Create, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
+		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
+		SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, ChildUp, ChildDown, Tick:
 	}
 	return c, nil
 }
@@ -321,7 +341,7 @@ func (a *Actor) timer() (<-chan time.Time, bool) {
 	}
 	now := a.deps.Clock()
 	at := Alarm(a.state)
-	if len(a.attempts)+len(a.kills)+len(a.waiters) == 0 && a.box.free() && !Want(a.state).Busy() {
+	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.children) == 0 && a.box.free() && !Want(a.state).Busy() {
 		drop := a.used.Add(a.deps.DropAfter)
 		if !drop.After(now) {
 			return nil, true

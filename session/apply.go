@@ -12,10 +12,17 @@ import (
 // and what it does not understand it leaves alone.
 func Apply(s State, e dormouse.Event) State {
 	s = s.clone()
+	worked, last := s.works(), s.Updated
 	s.Seq, s.Updated = e.Seq, e.Time
+	apply(&s, e)
+	clock(&s, e, worked, last)
+	return s
+}
+
+func apply(s *State, e dormouse.Event) {
 	switch e.Type {
 	case dormouse.SessionCreated:
-		applyCreated(&s, payload[dormouse.Created](e), e.Time)
+		applyCreated(s, payload[dormouse.Created](e), e.Time)
 	case dormouse.SessionTerminated:
 		s.Terminated = &Ending{Reason: payload[dormouse.Termination](e).Reason, At: e.Time}
 		s.Attention = nil
@@ -26,27 +33,28 @@ func Apply(s State, e dormouse.Event) State {
 				Body: payload[bodyOnly](e).Body, Seq: e.Seq, Queued: e.Time,
 			})
 		}
+		if s.Title == "" {
+			s.Title = dormouse.TitleOf(payload[dormouse.PromptBody](e).Content)
+		}
 	case dormouse.PromptCancelled:
 		p := payload[dormouse.Prompts](e)
 		if t := s.Thread(e.Thread); t != nil {
 			t.Queue = slices.DeleteFunc(t.Queue, func(q dormouse.PromptRecord) bool { return slices.Contains(p.Prompts, q.ID) })
 		}
 	case dormouse.TurnStarted:
-		applyTurnStarted(&s, e)
+		applyTurnStarted(s, e)
 	case dormouse.TurnBlocked:
 		p := payload[dormouse.Blocked](e)
 		if t := s.turnOf(p.Turn); t != nil {
-			rest(&s, t.Turn, e.Time)
 			t.Turn.Blocked, t.Turn.Epoch, t.Turn.Until = p.On, 0, time.Time{}
 			s.IdleSince = e.Time
 		}
 	case dormouse.TurnResumed:
 		if t := s.turnOf(payload[dormouse.TurnFact](e).Turn); t != nil {
-			t.Turn.Blocked, t.Turn.RunningSince = "", e.Time
+			t.Turn.Blocked = ""
 		}
 	case dormouse.TurnEnded:
 		if t := s.turnOf(payload[dormouse.TurnFact](e).Turn); t != nil {
-			rest(&s, t.Turn, e.Time)
 			t.Turn = nil
 			s.IdleSince = e.Time
 		}
@@ -65,12 +73,12 @@ func Apply(s State, e dormouse.Event) State {
 		}
 	case dormouse.OpStarted:
 		p := payload[dormouse.OpFact](e)
-		s.Ops = append(s.Ops, OpenOp{Op: p.Op, Span: p.Span, Started: e.Time})
+		s.Ops = append(s.Ops, OpenOp{Op: p.Op, Span: p.Span, Started: e.Time, Expires: p.Expires})
 		if t := s.turnOf(p.Op.Origin.Turn); t != nil && p.Op.Kind == dormouse.OpModel {
 			t.Turn.Calls, t.Turn.Redo = p.Op.Origin.Call, nil
 		}
 	case dormouse.OpFinished, dormouse.OpUnknown:
-		applyOpEnd(&s, payload[dormouse.OpEnd](e))
+		applyOpEnd(s, payload[dormouse.OpEnd](e))
 	case dormouse.SandboxWarming:
 		p := payload[dormouse.SandboxFact](e)
 		s.Sandbox = Sandbox{Phase: SandboxWarming, Generation: p.Generation, How: p.How}
@@ -89,12 +97,24 @@ func Apply(s State, e dormouse.Event) State {
 			s.Sandbox.Saved = s.Sandbox.Saved || s.Sandbox.Phase == SandboxStopping && p.Generation == s.Sandbox.Generation
 		}
 	case dormouse.AttentionRaised:
-		applyAttention(&s, payload[dormouse.Attention](e))
+		applyAttention(s, payload[dormouse.Attention](e))
 	case dormouse.AttentionCleared:
 		s.Attention = nil
-	case dormouse.PromptCompleted,
-		dormouse.UserMessage, dormouse.UserInterrupt, dormouse.UserToolConfirmation, dormouse.UserCustomToolResult,
-		dormouse.AgentMessage, dormouse.AgentThinking, dormouse.AgentToolUse, dormouse.AgentToolResult, dormouse.AgentCustomToolUse,
+	case dormouse.SessionUpdated, dormouse.SessionTagged, dormouse.SessionArchived, dormouse.SessionDeleted:
+		applyDescription(s, e)
+	case dormouse.SessionThreadCreated:
+		s.Threads = append(s.Threads, Thread{ID: payload[dormouse.ThreadCreated](e).Thread})
+	case dormouse.WakeupScheduled, dormouse.WakeupFired, dormouse.WakeupCancelled:
+		applyWakeup(s, e)
+	case dormouse.ChildSpawned, dormouse.ChildStarted, dormouse.ChildEnding, dormouse.ChildEnded:
+		applyChild(s, e)
+	case dormouse.UserMessage, dormouse.AgentMessage:
+		s.Messages++
+	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
+		s.ToolCalls++
+	case dormouse.PromptCompleted, dormouse.QuestionAsked, dormouse.QuestionAnswered, dormouse.QuestionExpired,
+		dormouse.UserInterrupt, dormouse.UserToolConfirmation, dormouse.UserCustomToolResult,
+		dormouse.AgentThinking, dormouse.AgentToolResult,
 		dormouse.SpanModelRequestStart, dormouse.SpanModelRequestEnd,
 		dormouse.SessionStatusRunning, dormouse.SessionStatusIdle, dormouse.SessionStatusRescheduled, dormouse.SessionStatusTerminated,
 		dormouse.SessionThreadStatusRunning, dormouse.SessionThreadStatusIdle,
@@ -102,13 +122,31 @@ func Apply(s State, e dormouse.Event) State {
 		dormouse.SessionError, dormouse.SessionUsage:
 		// What people are told follows from the facts above and changes none.
 	}
-	return s
+}
+
+// clock counts the time in which at least one turn was at work. What a server
+// lost it was not working on: the time from the last event to the recovery does
+// not count.
+func clock(s *State, e dormouse.Event, worked bool, last time.Time) {
+	lost := e.Type == dormouse.AttemptEnded && payload[dormouse.Attempt](e).Reason == dormouse.AttemptLost
+	works := s.works()
+	if worked && (lost || !works) {
+		until := e.Time
+		if lost {
+			until = last
+		}
+		s.Active += max(until.Sub(s.ActiveSince), 0)
+		s.ActiveSince = time.Time{}
+	}
+	if works && s.ActiveSince.IsZero() {
+		s.ActiveSince = e.Time
+	}
 }
 
 // folds reports whether Apply reads the payload of events of this type, so that
 // a loader must fetch one that was too large for its row.
 func folds(t dormouse.EventType) bool {
-	return t.Audience() != dormouse.ForEveryone
+	return t.Audience() != dormouse.ForEveryone || t == dormouse.SessionUpdated || t == dormouse.SessionThreadCreated
 }
 
 // bodyOnly is the part of a queued prompt that State keeps.
@@ -123,7 +161,8 @@ func payload[T any](e dormouse.Event) T {
 }
 
 func applyCreated(s *State, p dormouse.Created, at time.Time) {
-	s.Session, s.Tenant, s.Owner, s.Parent, s.Title = p.Session, p.Tenant, p.Owner, p.Parent, p.Title
+	s.Session, s.Tenant, s.Owner, s.Parent, s.Depth = p.Session, p.Tenant, p.Owner, p.Parent, p.Depth
+	s.Title, s.Tags, s.Metadata = p.Title, dormouse.CleanTags(p.Tags), p.Metadata
 	s.Agent, s.Recovery, s.FlushOnError, s.SleepAfter = p.Agent.Name, p.Recovery, p.FlushOnError, p.SleepAfter
 	s.Created, s.IdleSince = at, at
 	s.Threads = []Thread{{ID: dormouse.PrimaryThread(p.Session)}}
@@ -137,7 +176,7 @@ func applyTurnStarted(s *State, e dormouse.Event) {
 	if t == nil {
 		return
 	}
-	turn := &Turn{ID: p.Turn, RunningSince: e.Time}
+	turn := &Turn{ID: p.Turn}
 	take := func(from []dormouse.PromptRecord) (rest []dormouse.PromptRecord) {
 		for _, q := range from {
 			if !slices.Contains(p.Prompts, q.ID) {
@@ -164,7 +203,7 @@ func applyOpEnd(s *State, p dormouse.OpEnd) {
 		return
 	}
 	s.Ops = slices.DeleteFunc(s.Ops, func(o OpenOp) bool { return o.ID == p.Op })
-	s.Usage = s.Usage.Add(p.Usage)
+	s.Usage, s.CostMicros = s.Usage.Add(p.Usage), s.CostMicros+p.CostMicros
 	t := s.turnOf(op.Origin.Turn)
 	if t == nil {
 		return
@@ -198,10 +237,55 @@ func applyAttention(s *State, p dormouse.Attention) {
 	s.Attention = a
 }
 
-// rest adds the time a turn has been active since it last started to run.
-func rest(s *State, t *Turn, now time.Time) {
-	if !t.RunningSince.IsZero() && now.After(t.RunningSince) {
-		s.Active += now.Sub(t.RunningSince)
+// applyDescription folds what people say about a session, and what becomes of it.
+func applyDescription(s *State, e dormouse.Event) {
+	switch e.Type { //nolint:exhaustive // only these come here
+	case dormouse.SessionUpdated:
+		p := payload[dormouse.Update](e)
+		if p.Title != nil {
+			s.Title = *p.Title
+		}
+		if p.Metadata != nil {
+			s.Metadata = p.Metadata
+		}
+	case dormouse.SessionTagged:
+		s.Tags = payload[dormouse.Tagging](e).Tags
+	case dormouse.SessionArchived:
+		s.Archived = e.Time
+	case dormouse.SessionDeleted:
+		s.Deleted = true
 	}
-	t.RunningSince = time.Time{}
+}
+
+func applyWakeup(s *State, e dormouse.Event) {
+	if e.Type == dormouse.WakeupScheduled {
+		p := payload[dormouse.Wakeup](e)
+		s.Wakeups = append(s.Wakeups, Wakeup{ID: p.ID, Thread: e.Thread, Cron: p.Cron, At: p.At, Seq: e.Seq})
+		return
+	}
+	p := payload[dormouse.WakeupFact](e)
+	switch i := s.wakeup(p.ID); {
+	case i < 0:
+	case p.Next.IsZero():
+		s.Wakeups = slices.Delete(s.Wakeups, i, i+1)
+	default:
+		s.Wakeups[i].At = p.Next
+	}
+}
+
+func applyChild(s *State, e dormouse.Event) {
+	if e.Type == dormouse.ChildSpawned {
+		s.Children = append(s.Children, Child{ID: payload[dormouse.Spawned](e).Child.Session, Seq: e.Seq})
+		return
+	}
+	i := s.child(payload[dormouse.ChildFact](e).Child)
+	switch {
+	case i < 0:
+	case e.Type == dormouse.ChildStarted:
+		s.Children[i].Started = true
+	case e.Type == dormouse.ChildEnding:
+		s.Children[i].Ending = true
+	default:
+		s.Children = slices.Delete(s.Children, i, i+1)
+	}
 }

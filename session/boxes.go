@@ -71,7 +71,7 @@ func (d *draft) sandboxGone(v SandboxGone) error {
 	warming := d.Sandbox.Phase == SandboxWarming
 	d.tell(dormouse.SandboxLost, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason, Since: d.IdleSince})
 	d.loseGeneration(v.Generation, v.Reason)
-	if warming && d.Terminated == nil && !d.runs() {
+	if warming && d.Terminated == nil && !d.works() {
 		d.tell(dormouse.AttentionRaised, "", dormouse.Attention{Reason: v.Reason})
 	}
 	return nil
@@ -99,8 +99,10 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 	return nil
 }
 
-// tick does what is due by itself: an idle sandbox goes to sleep.
+// tick does what is due by itself: a question that nobody answered expires, an
+// idle sandbox goes to sleep.
 func (d *draft) tick() error {
+	d.expire()
 	if at := sleepAt(d.State); !at.IsZero() && !d.c.Now.Before(at) {
 		d.stopSandbox("idle")
 	}

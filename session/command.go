@@ -63,10 +63,55 @@ type (
 		// Allow and Deny answer an approval.
 		Allow, Deny bool
 		DenyMessage string
-		// Content and IsError answer a custom tool.
+		// Content answers a question; Content and IsError answer a custom tool.
 		Content []dormouse.Block
 		IsError bool
 	}
+
+	// OpenThread adds a line of its own to the session: a queue and a turn.
+	OpenThread struct{ Thread dormouse.ThreadID }
+
+	// Schedule has the session prompt itself later: at a time, or by a cron line.
+	Schedule struct {
+		Thread  dormouse.ThreadID
+		ID      dormouse.WakeupID
+		At      time.Time
+		Cron    string
+		Content []dormouse.Block
+	}
+
+	// Unschedule cancels a wake-up.
+	Unschedule struct {
+		ID     dormouse.WakeupID
+		Reason string
+	}
+
+	// Spawn makes a child session.
+	Spawn struct {
+		dormouse.Spawned
+		// Rights is what the parent itself may do; the actor knows it.
+		Rights dormouse.AgentConfig
+	}
+
+	// EndChild ends a child of this session, and its children with it.
+	EndChild struct {
+		Child  dormouse.SessionID
+		Reason string
+	}
+
+	// Describe changes what people say about the session. A metadata value that is
+	// nil takes its key away.
+	Describe struct {
+		Title    *string
+		Tags     *[]string
+		Metadata map[string]*string
+	}
+
+	// Archive puts a session that is not running away for good.
+	Archive struct{}
+
+	// Delete removes the session and everything only it owned.
+	Delete struct{}
 
 	// Retry tries again what a crash or an error stopped.
 	Retry struct{ Thread dormouse.ThreadID }
@@ -124,6 +169,8 @@ type (
 		Op      dormouse.OpID
 		Outcome string
 		Usage   dormouse.ModelUsage
+		// CostMicros is what a model call cost.
+		CostMicros int64
 		// Events are the public events the op brought: messages, tool calls, results.
 		Events []dormouse.Event
 		// Uses are the tool calls among Events that have no result among them.
@@ -132,6 +179,18 @@ type (
 		Partial dormouse.EventID
 		// Stop says why a reply without tool calls was the agent's last word.
 		Stop string
+	}
+
+	// Settle answers a tool call whose whole effect is a change of the session
+	// itself: effect and result are one commit.
+	Settle struct {
+		Work
+		Use dormouse.EventID
+		// Do is the change; nil if there is none to make. If it is refused, the
+		// agent is told why.
+		Do Verb
+		// Text is what the agent is told otherwise.
+		Text string
 	}
 
 	// LoseOp records that an op's outcome cannot be known.
@@ -167,6 +226,21 @@ type (
 	// TakeSnapshot reports a point of the workspace line.
 	TakeSnapshot struct{ dormouse.SnapshotFact }
 
+	// Fire queues the prompt of a wake-up that is due, whose body the actor has read.
+	Fire struct {
+		ID      dormouse.WakeupID
+		Content []dormouse.Block
+	}
+
+	// ChildUp reports that a child exists and has its first prompt.
+	ChildUp struct{ Child dormouse.SessionID }
+
+	// ChildDown reports that a child is terminated, or was never made.
+	ChildDown struct {
+		Child  dormouse.SessionID
+		Reason string
+	}
+
 	// Tick reports that time has passed.
 	Tick struct{}
 )
@@ -183,6 +257,14 @@ func (Prompt) verb()        {}
 func (Cancel) verb()        {}
 func (Interrupt) verb()     {}
 func (Answer) verb()        {}
+func (OpenThread) verb()    {}
+func (Schedule) verb()      {}
+func (Unschedule) verb()    {}
+func (Spawn) verb()         {}
+func (EndChild) verb()      {}
+func (Describe) verb()      {}
+func (Archive) verb()       {}
+func (Delete) verb()        {}
 func (Retry) verb()         {}
 func (Continue) verb()      {}
 func (Hibernate) verb()     {}
@@ -195,6 +277,7 @@ func (ReturnAttempt) verb() {}
 func (FailAttempt) verb()   {}
 func (StartOp) verb()       {}
 func (FinishOp) verb()      {}
+func (Settle) verb()        {}
 func (LoseOp) verb()        {}
 func (Block) verb()         {}
 func (EndTurn) verb()       {}
@@ -203,4 +286,7 @@ func (SandboxUp) verb()     {}
 func (SandboxGone) verb()   {}
 func (SandboxDown) verb()   {}
 func (TakeSnapshot) verb()  {}
+func (Fire) verb()          {}
+func (ChildUp) verb()       {}
+func (ChildDown) verb()     {}
 func (Tick) verb()          {}

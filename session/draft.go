@@ -56,16 +56,6 @@ func (d *draft) thread(id dormouse.ThreadID) (*Thread, error) {
 	return nil, dormouse.ErrNotFound
 }
 
-// runs reports whether any thread is at work, so that the session says running.
-func (d *draft) runs() bool {
-	for _, t := range d.Threads {
-		if t.Turn != nil && t.Turn.Blocked == "" {
-			return true
-		}
-	}
-	return false
-}
-
 // tellRunning says that a thread works; was says whether the session did before.
 func (d *draft) tellRunning(thread dormouse.ThreadID, was bool) {
 	if !was {
@@ -78,14 +68,28 @@ func (d *draft) tellRunning(thread dormouse.ThreadID, was bool) {
 // thread works.
 func (d *draft) tellIdle(thread dormouse.ThreadID, stop dormouse.StopReason) {
 	d.tell(dormouse.SessionThreadStatusIdle, thread, d.threadStatus(thread, &stop))
-	if d.runs() {
+	if d.works() {
 		return
+	}
+	if asked := d.asked(); len(asked) > 0 {
+		stop = dormouse.StopReason{Type: dormouse.StopRequiresAction, EventIDs: asked}
 	}
 	d.tell(dormouse.SessionUsage, "", dormouse.Usage{Usage: dormouse.UsageTotal{
 		InputTokens: d.Usage.InputTokens, OutputTokens: d.Usage.OutputTokens,
 		CacheReadInputTokens: d.Usage.CacheReadInputTokens, ActiveSeconds: d.Active.Seconds(),
 	}})
 	d.tell(dormouse.SessionStatusIdle, "", dormouse.Idle{StopReason: stop})
+}
+
+// asked lists what people are asked for, on any thread.
+func (d *draft) asked() []dormouse.EventID {
+	var ids []dormouse.EventID
+	for _, t := range d.Threads {
+		if t.Turn != nil && t.Turn.Blocked == dormouse.BlockedOnPeople {
+			ids = append(ids, t.Turn.gated()...)
+		}
+	}
+	return ids
 }
 
 func (d *draft) threadStatus(thread dormouse.ThreadID, stop *dormouse.StopReason) dormouse.ThreadStatus {

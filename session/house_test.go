@@ -44,7 +44,7 @@ type house struct {
 func newHouse(t *testing.T) *house {
 	h := &house{
 		t: t, store: &faultyStore{Store: new(memory.Store)}, blobs: &mapBlobs{m: make(map[dormouse.Digest][]byte)},
-		boxes: &boxes{boxes: make(map[uint64]*fakeBox), effects: make(map[string]int)}, model: scripted.New(scripted.Options{}),
+		boxes: &boxes{boxes: make(map[boxName]*fakeBox), effects: make(map[string]int)}, model: scripted.New(scripted.Options{}),
 	}
 	h.open()
 	t.Cleanup(h.close)
@@ -215,16 +215,37 @@ func (o oneModel) Model(name string) (model.Model, error) {
 // counts, "sleep D" takes its time.
 type boxes struct {
 	mu      sync.Mutex
-	boxes   map[uint64]*fakeBox // by generation
+	boxes   map[boxName]*fakeBox
 	effects map[string]int
 	broken  error
 	slow    time.Duration // what a sandbox takes to start
 	created int
 	calls   int // of the driver
 	mute    int // how many links to come reach no runner
+	removed []dormouse.SessionID
+}
+
+// boxName is what a sandbox is found by again.
+type boxName struct {
+	Session    dormouse.SessionID
+	Generation uint64
 }
 
 func (b *boxes) KeepsWorkspace() bool { return true }
+
+// Remove ends whatever a session still has.
+func (b *boxes) Remove(_ context.Context, id dormouse.SessionID) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name := range b.boxes {
+		if name.Session == id {
+			b.end(name)
+			delete(b.boxes, name)
+		}
+	}
+	b.removed = append(b.removed, id)
+	return nil
+}
 
 func (b *boxes) Create(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	b.mu.Lock()
@@ -239,8 +260,9 @@ func (b *boxes) Create(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, e
 		return nil, b.broken
 	}
 	b.created++
-	box := &fakeBox{home: b, generation: spec.Fence.Generation, epoch: spec.Fence.Epoch, ops: make(map[dormouse.OpID]*fakeOp), gone: make(chan struct{})}
-	b.boxes[spec.Fence.Generation] = box
+	name := boxName{spec.Fence.Session, spec.Fence.Generation}
+	box := &fakeBox{home: b, name: name, epoch: spec.Fence.Epoch, ops: make(map[dormouse.OpID]*fakeOp), gone: make(chan struct{})}
+	b.boxes[name] = box
 	b.mute--
 	return &fakeLink{fakeBox: box, epoch: spec.Fence.Epoch, mute: b.mute >= 0, cut: make(chan struct{})}, nil
 }
@@ -249,7 +271,7 @@ func (b *boxes) Attach(_ context.Context, h sandbox.Handle, f runner.Fence) (san
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls++
-	box := b.boxes[f.Generation]
+	box := b.boxes[boxName{f.Session, f.Generation}]
 	if box == nil || box.dead {
 		return nil, sandbox.ErrGone
 	}
@@ -261,21 +283,30 @@ func (b *boxes) Attach(_ context.Context, h sandbox.Handle, f runner.Fence) (san
 }
 
 func (b *boxes) Stop(_ context.Context, h sandbox.Handle) error {
-	var generation uint64
-	if err := json.Unmarshal(h, &generation); err != nil {
+	var name boxName
+	if err := json.Unmarshal(h, &name); err != nil {
 		return err
 	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.calls++
-	b.mu.Unlock()
-	b.kill(generation)
+	b.end(name)
 	return nil
 }
 
+// kill ends the sandboxes of a generation.
 func (b *boxes) kill(generation uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if box := b.boxes[generation]; box != nil && !box.dead {
+	for name := range b.boxes {
+		if name.Generation == generation {
+			b.end(name)
+		}
+	}
+}
+
+func (b *boxes) end(name boxName) {
+	if box := b.boxes[name]; box != nil && !box.dead {
 		box.dead = true
 		close(box.gone)
 	}
@@ -309,12 +340,12 @@ func (b *boxes) effect(name string) int {
 }
 
 type fakeBox struct {
-	home       *boxes
-	generation uint64
-	epoch      uint64
-	dead       bool
-	ops        map[dormouse.OpID]*fakeOp
-	gone       chan struct{}
+	home  *boxes
+	name  boxName
+	epoch uint64
+	dead  bool
+	ops   map[dormouse.OpID]*fakeOp
+	gone  chan struct{}
 }
 
 type fakeOp struct {
@@ -331,7 +362,7 @@ type fakeLink struct {
 }
 
 func (l *fakeLink) Handle() sandbox.Handle {
-	raw, _ := json.Marshal(l.generation)
+	raw, _ := json.Marshal(l.name)
 	return raw
 }
 func (l *fakeLink) Gone() <-chan struct{} { return l.gone }

@@ -47,6 +47,12 @@ func (d *draft) decide() error {
 	if d.Terminated != nil && d.refusedAfterEnd() {
 		return dormouse.ErrTerminated
 	}
+	switch d.c.Verb.(type) { //nolint:gochecksumtype // what is deleted is only not there for people
+	case Describe, Archive, Terminate:
+		if d.Deleted {
+			return dormouse.ErrNotFound
+		}
+	}
 	switch v := d.c.Verb.(type) {
 	case Create:
 		return d.create(v)
@@ -58,6 +64,22 @@ func (d *draft) decide() error {
 		return d.interrupt(v)
 	case Answer:
 		return d.answer(v)
+	case OpenThread:
+		return d.openThread(v)
+	case Schedule:
+		return d.schedule(v)
+	case Unschedule:
+		return d.unschedule(v)
+	case Spawn:
+		return d.spawn(v)
+	case EndChild:
+		return d.endChild(v)
+	case Describe:
+		return d.describe(v)
+	case Archive:
+		return d.archive()
+	case Delete:
+		return d.delete()
 	case Retry:
 		return d.retry(v)
 	case Continue:
@@ -82,6 +104,8 @@ func (d *draft) decide() error {
 		return d.startOp(v)
 	case FinishOp:
 		return d.finishOp(v)
+	case Settle:
+		return d.settle(v)
 	case LoseOp:
 		return d.loseOp(v)
 	case Block:
@@ -98,6 +122,12 @@ func (d *draft) decide() error {
 		return d.sandboxDown(v)
 	case TakeSnapshot:
 		return d.takeSnapshot(v)
+	case Fire:
+		return d.fire(v)
+	case ChildUp:
+		return d.childUp(v)
+	case ChildDown:
+		return d.childDown(v)
 	case Tick:
 		return d.tick()
 	}
@@ -108,10 +138,12 @@ func (d *draft) decide() error {
 // only reports how things ended is still recorded.
 func (d *draft) refusedAfterEnd() bool {
 	switch d.c.Verb.(type) {
-	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, Tick:
+	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, Tick,
+		Describe, Archive, Delete, ChildUp, ChildDown:
 		return false
-	case Create, Prompt, Cancel, Interrupt, Answer, Retry, Continue, Hibernate, Wake, Take,
-		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Block, EndTurn, Warm:
+	case Create, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
+		Retry, Continue, Hibernate, Wake, Take, Fire,
+		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm:
 		return true
 	}
 	return true
@@ -134,6 +166,14 @@ type Wanted struct {
 	Sandbox WantedSandbox
 	// Sleep is when an idle sandbox should be stopped.
 	Sleep time.Time
+	// Expire is when the first open question is no longer answered.
+	Expire time.Time
+	// Fire lists the scheduled wake-ups; each is due at its time.
+	Fire []Wakeup
+	// Children lists the children that should be made, or ended.
+	Children []WantedChild
+	// Delete says that nothing is left to end, and the session can be removed.
+	Delete bool
 }
 
 type (
@@ -152,6 +192,12 @@ type (
 	WantedStart struct {
 		Turn  dormouse.TurnID
 		Until time.Time
+	}
+	// WantedChild is a child that should be made from the log's event Seq, or ended.
+	WantedChild struct {
+		ID  dormouse.SessionID
+		Seq uint64
+		End bool
 	}
 	// WantedSandbox is where the sandbox should be going.
 	WantedSandbox struct {
@@ -188,7 +234,16 @@ func Want(s State) Wanted {
 			w.Kill = append(w.Kill, o.ID)
 		}
 	}
-	w.Sleep = sleepAt(s)
+	w.Sleep, w.Expire = sleepAt(s), expireAt(s)
+	for _, c := range s.Children {
+		if end := c.Ending || s.Terminated != nil; end || !c.Started {
+			w.Children = append(w.Children, WantedChild{ID: c.ID, Seq: c.Seq, End: end})
+		}
+	}
+	if s.Terminated == nil {
+		w.Fire = s.Wakeups
+	}
+	w.Delete = s.Deleted && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
 	return w
 }
 
@@ -199,7 +254,7 @@ func (w Wanted) Busy() bool {
 			return true
 		}
 	}
-	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Kill) > 0 ||
+	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || w.Delete ||
 		w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping
 }
 
@@ -225,7 +280,28 @@ func Deadlines(s State) []dormouse.Deadline {
 	if at := sleepAt(s); !at.IsZero() {
 		due = append(due, dormouse.Deadline{ID: "sandbox", Kind: "sleep", At: at})
 	}
+	for _, o := range s.Ops {
+		if !o.Expires.IsZero() {
+			due = append(due, dormouse.Deadline{ID: string(o.ID), Kind: "question", At: o.Expires})
+		}
+	}
+	if s.Terminated == nil {
+		for _, w := range s.Wakeups {
+			due = append(due, dormouse.Deadline{ID: string(w.ID), Kind: "wakeup", At: w.At})
+		}
+	}
 	return due
+}
+
+// expireAt is when the first open question is no longer answered.
+func expireAt(s State) time.Time {
+	var at time.Time
+	for _, o := range s.Ops {
+		if !o.Expires.IsZero() && (at.IsZero() || o.Expires.Before(at)) {
+			at = o.Expires
+		}
+	}
+	return at
 }
 
 // sleepAt is when the sandbox has been idle long enough. It is not idle as long

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -40,20 +41,81 @@ func (d *draft) startOp(v StartOp) error {
 		if d.Sandbox.Phase != SandboxActive || op.Generation != d.Sandbox.Generation {
 			return fmt.Errorf("sandbox %d is not active: %w", op.Generation, dormouse.ErrConflict)
 		}
-		use, ok := turn.Use(op.Use)
-		_, open := d.OpFor(op.Use)
-		if !ok || use.Gate != dormouse.GateNone || open {
-			return fmt.Errorf("tool call %s cannot run: %w", op.Use, dormouse.ErrConflict)
+		if err := d.answerable(turn, op.Use); err != nil {
+			return err
 		}
-	case dormouse.OpCustom, dormouse.OpApproval:
+	case dormouse.OpMessage, dormouse.OpLook:
+		if err := d.answerable(turn, op.Use); err != nil {
+			return err
+		}
+	case dormouse.OpCustom, dormouse.OpApproval, dormouse.OpQuestion, dormouse.OpSelf:
 		return fmt.Errorf("op kind %s is started with its tool call: %w", op.Kind, dormouse.ErrInvalid)
 	}
-	d.openOp(thread, op)
+	d.openOp(thread, op, time.Time{})
 	return nil
 }
 
-func (d *draft) openOp(thread dormouse.ThreadID, op dormouse.Op) {
-	fact := dormouse.OpFact{Op: op}
+// answerable refuses a tool call that is not there, waits for people or is being
+// answered already.
+func (d *draft) answerable(turn *Turn, id dormouse.EventID) error {
+	use, ok := turn.Use(id)
+	if _, open := d.OpFor(id); !ok || use.Gate != dormouse.GateNone || open {
+		return fmt.Errorf("tool call %s cannot run: %w", id, dormouse.ErrConflict)
+	}
+	return nil
+}
+
+// settle answers a tool call by changing the session itself. Start, effect and
+// end are one commit, so that no crash can fall between them.
+func (d *draft) settle(v Settle) error {
+	t, err := d.current(v.Work)
+	if err != nil {
+		return err
+	}
+	if err := d.answerable(t.Turn, v.Use); err != nil {
+		return err
+	}
+	thread := t.ID
+	use, _ := t.Turn.Use(v.Use)
+	op := dormouse.Op{
+		Kind: dormouse.OpSelf, Args: dormouse.DigestOf([]byte(v.Use)), Use: v.Use,
+		Origin: dormouse.Origin{Thread: thread, Turn: v.Turn, Call: use.Call, Block: use.Block},
+	}.Named(d.Session)
+	d.openOp(thread, op, time.Time{})
+	result := dormouse.ToolResult{Use: v.Use, Content: []dormouse.Block{dormouse.Text(v.Text)}}
+	outcome := dormouse.OutcomeOK
+	if err := d.change(v.Do); err != nil {
+		result, outcome = errorResult(v.Use, err.Error()), dormouse.OutcomeError
+	}
+	d.add(dormouse.AgentToolResult, thread, result)
+	open, _ := d.Op(op.ID)
+	d.endOp(thread, open, dormouse.OpEnd{Outcome: outcome})
+	return nil
+}
+
+// change makes the change a tool call asks for. Only what an agent may do to its
+// own session is in the list.
+func (d *draft) change(v Verb) error {
+	switch v := v.(type) { //nolint:gochecksumtype // everything else is refused
+	case nil:
+		return nil
+	case Schedule:
+		return d.schedule(v)
+	case Unschedule:
+		return d.unschedule(v)
+	case Spawn:
+		return d.spawn(v)
+	case EndChild:
+		return d.endChild(v)
+	case Describe:
+		return d.describe(v)
+	}
+	return fmt.Errorf("an agent cannot ask for %T: %w", v, dormouse.ErrInvalid)
+}
+
+// openOp writes an op's beginning. expires is that of a question.
+func (d *draft) openOp(thread dormouse.ThreadID, op dormouse.Op, expires time.Time) {
+	fact := dormouse.OpFact{Op: op, Expires: expires}
 	if op.Kind == dormouse.OpModel {
 		fact.Span = dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID), "span"))
 	}
@@ -71,7 +133,7 @@ func (d *draft) finishOp(v FinishOp) error {
 		return fmt.Errorf("op %s is not open: %w", v.Op, dormouse.ErrConflict)
 	}
 	if d.turnOf(op.Origin.Turn) == nil {
-		d.endOp(op.Origin.Thread, op, dormouse.OpEnd{Outcome: v.Outcome, Usage: v.Usage})
+		d.endOp(op.Origin.Thread, op, dormouse.OpEnd{Outcome: v.Outcome, Usage: v.Usage, CostMicros: v.CostMicros})
 		return nil
 	}
 	t, err := d.current(v.Work)
@@ -88,26 +150,40 @@ func (d *draft) finishOp(v FinishOp) error {
 	for _, e := range v.Events {
 		d.addNamed(e.ID, e.Type, thread, dormouse.ActorAgent, e.Payload)
 	}
-	end := dormouse.OpEnd{Outcome: v.Outcome, Usage: v.Usage, Uses: v.Uses, Partial: v.Partial, Stop: v.Stop}
+	end := dormouse.OpEnd{
+		Outcome: v.Outcome, Usage: v.Usage, CostMicros: v.CostMicros, Uses: v.Uses, Partial: v.Partial, Stop: v.Stop,
+	}
 	if len(v.Events) > 0 {
 		end.Result = v.Events[0].ID
 	}
 	d.endOp(thread, op, end)
 	for _, u := range v.Uses {
-		kind := dormouse.OpApproval
-		switch u.Gate {
-		case dormouse.GateNone:
-			continue
-		case dormouse.GateCustom:
-			kind = dormouse.OpCustom
-		case dormouse.GateAsk:
-		}
-		d.openOp(thread, dormouse.Op{
-			Kind: kind, Args: dormouse.DigestOf([]byte(u.ID)), Use: u.ID,
-			Origin: dormouse.Origin{Thread: thread, Turn: turn, Call: u.Call, Block: u.Block},
-		}.Named(d.Session))
+		d.gate(thread, turn, u)
 	}
 	return nil
+}
+
+// gate opens what a tool call waits for.
+func (d *draft) gate(thread dormouse.ThreadID, turn dormouse.TurnID, u dormouse.Use) {
+	var kind dormouse.OpKind
+	var expires time.Time
+	switch u.Gate {
+	case dormouse.GateNone:
+		return
+	case dormouse.GateCustom:
+		kind = dormouse.OpCustom
+	case dormouse.GateAsk:
+		kind = dormouse.OpApproval
+	case dormouse.GateQuestion:
+		kind, expires = dormouse.OpQuestion, d.c.Now.Add(u.Within)
+	}
+	d.openOp(thread, dormouse.Op{
+		Kind: kind, Args: dormouse.DigestOf([]byte(u.ID)), Use: u.ID,
+		Origin: dormouse.Origin{Thread: thread, Turn: turn, Call: u.Call, Block: u.Block},
+	}.Named(d.Session), expires)
+	if u.Gate == dormouse.GateQuestion {
+		d.tell(dormouse.QuestionAsked, thread, dormouse.Question{Use: u.ID, Expires: expires})
+	}
 }
 
 // checkBrought refuses events that an op of this kind cannot bring.
@@ -124,12 +200,15 @@ func checkBrought(op OpenOp, v FinishOp) error {
 			return fmt.Errorf("a %s op brings no %s: %w", op.Kind, e.Type, dormouse.ErrInvalid)
 		}
 	}
-	if op.Kind.InSandbox() && len(v.Events) != 1 {
+	if answers := op.Kind.InSandbox() || op.Kind == dormouse.OpMessage || op.Kind == dormouse.OpLook; answers && len(v.Events) != 1 {
 		return fmt.Errorf("op %s answers a tool call and brings no result: %w", op.ID, dormouse.ErrInvalid)
 	}
 	for _, u := range v.Uses {
 		if !slices.ContainsFunc(v.Events, func(e dormouse.Event) bool { return e.ID == u.ID }) {
 			return fmt.Errorf("tool call %s is not among the events: %w", u.ID, dormouse.ErrInvalid)
+		}
+		if (u.Gate == dormouse.GateQuestion) != (u.Within > 0) || u.Within > dormouse.MaxQuestionWithin {
+			return fmt.Errorf("question %s may be answered within %s: %w", u.ID, u.Within, dormouse.ErrInvalid)
 		}
 	}
 	return nil
@@ -221,69 +300,4 @@ func (d *draft) closeOps(thread dormouse.ThreadID, turn Turn) {
 		}
 		d.tell(dormouse.AgentToolResult, thread, errorResult(use.ID, text))
 	}
-}
-
-// answer gives a tool call that waits for people what they said. The first
-// answer wins.
-func (d *draft) answer(v Answer) error {
-	t, use, err := d.waiting(v.Use)
-	if err != nil {
-		return err
-	}
-	op, open := d.OpFor(v.Use)
-	if !open {
-		return fmt.Errorf("tool call %s is not waiting: %w", v.Use, dormouse.ErrConflict)
-	}
-	thread, turn := t.ID, *t.Turn
-	switch {
-	case use.Gate == dormouse.GateCustom:
-		if v.Allow || v.Deny {
-			return fmt.Errorf("tool call %s waits for a result, not for a permission: %w", v.Use, dormouse.ErrInvalid)
-		}
-		if err := dormouse.ValidateContent(v.Content); err != nil {
-			return err
-		}
-		d.addNamed(v.ID, dormouse.UserCustomToolResult, thread, d.c.By,
-			dormouse.CustomToolResult{Use: v.Use, Content: v.Content, IsError: v.IsError})
-		d.endOp(thread, op, dormouse.OpEnd{Outcome: dormouse.OutcomeOK, Result: v.ID})
-	case v.Allow == v.Deny || len(v.Content) > 0:
-		return fmt.Errorf("tool call %s waits for allow or deny: %w", v.Use, dormouse.ErrInvalid)
-	case v.Allow:
-		d.addNamed(v.ID, dormouse.UserToolConfirmation, thread, d.c.By, dormouse.ToolConfirmation{Use: v.Use, Result: "allow"})
-		d.endOp(thread, op, dormouse.OpEnd{Outcome: dormouse.OutcomeOK, Result: v.ID})
-	default:
-		if err := dormouse.ValidateText(v.DenyMessage); err != nil {
-			return err
-		}
-		d.addNamed(v.ID, dormouse.UserToolConfirmation, thread, d.c.By,
-			dormouse.ToolConfirmation{Use: v.Use, Result: "deny", DenyMessage: v.DenyMessage})
-		text := "The user did not allow this tool call."
-		if v.DenyMessage != "" {
-			text += " They said: " + v.DenyMessage
-		}
-		d.tell(dormouse.AgentToolResult, thread, errorResult(v.Use, text))
-		d.endOp(thread, op, dormouse.OpEnd{Outcome: "denied", Result: v.ID})
-	}
-	if turn.Blocked != dormouse.BlockedOnPeople {
-		return nil
-	}
-	if left := d.Thread(thread).Turn.gated(); len(left) > 0 {
-		d.tellIdle(thread, dormouse.StopReason{Type: dormouse.StopRequiresAction, EventIDs: left})
-		return nil
-	}
-	d.resume(thread, turn.ID)
-	return nil
-}
-
-// waiting finds the tool call that waits for people under this id.
-func (d *draft) waiting(id dormouse.EventID) (*Thread, dormouse.Use, error) {
-	for i := range d.Threads {
-		if t := d.Threads[i].Turn; t != nil {
-			if use, ok := t.Use(id); ok && use.Gate != dormouse.GateNone {
-				return &d.Threads[i], use, nil
-			}
-		}
-	}
-	return nil, dormouse.Use{}, fmt.Errorf(
-		"no tool call %s waits for an answer; it was answered, interrupted or never asked: %w", id, dormouse.ErrConflict)
 }

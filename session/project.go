@@ -3,7 +3,9 @@ package session
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -63,11 +65,25 @@ func index(s State) store.Index {
 	row := store.Index{
 		Session: s.Session, Tenant: s.Tenant, Owner: s.Owner, Parent: s.Parent, Title: s.Title,
 		Phase: phase, Status: status, Created: s.Created, Updated: s.Updated, Seq: s.Seq, Due: Alarm(s),
+		Archived: s.Archived, Tags: s.Tags, Metadata: s.Metadata, Search: searchText(s),
+		Metrics: dormouse.Metrics{
+			ActiveSeconds: s.Active.Seconds(), Messages: s.Messages, ToolCalls: s.ToolCalls,
+			ModelUsage: s.Usage, CostMicros: s.CostMicros,
+		},
 	}
 	if Want(s).Busy() {
 		row.Due = store.Now
 	}
 	return row
+}
+
+// searchText is what a search looks in: everything people say about a session.
+func searchText(s State) string {
+	words := append([]string{s.Title, s.Agent}, s.Tags...)
+	for _, k := range slices.Sorted(maps.Keys(s.Metadata)) {
+		words = append(words, k, s.Metadata[k])
+	}
+	return strings.ToLower(strings.Join(words, "\n"))
 }
 
 func promptsNamed(s State, ids []dormouse.EventID) []dormouse.PromptRecord {
@@ -104,7 +120,7 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 
 // stateVersion names the encoding of a cached State. It rises whenever Apply
 // would fold an old log differently.
-const stateVersion = 2
+const stateVersion = 3
 
 // cacheState encodes a fold for the store.
 func cacheState(s State) *store.State {

@@ -27,9 +27,18 @@ func (a *Actor) reconcile(ctx context.Context) error {
 			return err
 		}
 		a.reconcileKills(Want(a.state))
-		if a.state.Seq == before {
-			return nil
+		w = Want(a.state)
+		a.reconcileChildren(ctx, w)
+		if err := a.reconcileTime(ctx, w); err != nil {
+			return err
 		}
+		if a.state.Seq != before {
+			continue
+		}
+		if w.Delete {
+			return a.remove(ctx)
+		}
+		return nil
 	}
 	return nil
 }
@@ -69,16 +78,15 @@ func (a *Actor) reconcileTurns(ctx context.Context, w Wanted) error {
 			return err
 		}
 	}
-	if !w.Sleep.IsZero() && !w.Sleep.After(now) && len(w.Kill) == 0 {
-		return a.own(ctx, Tick{})
-	}
 	return nil
 }
 
 // own commits a verb that Want asked for. That it is refused or the disk is full
 // only means that it is not done yet.
-func (a *Actor) own(ctx context.Context, v Verb) error {
-	m := message{by: dormouse.ActorServer, verb: v, reply: make(chan error, 1)}
+func (a *Actor) own(ctx context.Context, v Verb) error { return a.ownAs(ctx, dormouse.ActorServer, v) }
+
+func (a *Actor) ownAs(ctx context.Context, by dormouse.Actor, v Verb) error {
+	m := message{by: by, verb: v, reply: make(chan error, 1)}
 	if err := a.commit(ctx, m); err != nil {
 		return err
 	}
@@ -133,17 +141,15 @@ func (a *Actor) take(ctx context.Context, w WantedTake) error {
 	e, ok := a.fresh[w.Prompt.ID]
 	delete(a.fresh, w.Prompt.ID)
 	if !ok {
-		events, err := read(ctx, a.deps, a.id, w.Prompt.Seq-1, 1)
+		var err error
+		e, err = a.eventAt(ctx, w.Prompt.Seq)
 		switch {
 		case errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound):
 			a.slog.ErrorContext(ctx, "prompt unreadable", "prompt", w.Prompt.ID, "error", err)
 			return a.own(ctx, Cancel{Prompt: w.Prompt.ID, Reason: "its stored body cannot be read"})
 		case err != nil:
 			return err
-		case len(events) == 0:
-			return fmt.Errorf("prompt %s is not in the log: %w", w.Prompt.ID, dormouse.ErrNotFound)
 		}
-		e = events[0]
 	}
 	v := Take{Thread: w.Thread, Prompt: w.Prompt.ID, Content: payload[dormouse.PromptBody](e).Content}
 	m := message{by: e.Actor, verb: v, reply: make(chan error, 1)}

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,6 +29,8 @@ type Config struct {
 	// OnCommit is called with what was just committed, in order per session. It
 	// must not block.
 	OnCommit func(id dormouse.SessionID, events []dormouse.Event)
+
+	family family // the sessions themselves, for actors that have children
 }
 
 // Agent runs one attempt of a turn.
@@ -67,44 +68,12 @@ func New(c Config) (*Sessions, error) {
 	}
 	ctx, stop := context.WithCancelCause(context.Background()) //nolint:forbidigo // actors outlive every request; Close ends them
 	const loadsAtOnce = 32
-	return &Sessions{
+	s := &Sessions{
 		deps: &c, feeds: newFeeds(), loads: make(chan struct{}, loadsAtOnce),
 		actors: make(map[dormouse.SessionID]*Actor), kick: make(chan struct{}, 1), ctx: ctx, stop: stop,
-	}, nil
-}
-
-// Create makes a session and returns its row.
-func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Created) (store.Index, error) {
-	if c.Session == "" {
-		c.Session = dormouse.SessionID(NewID(dormouse.SessionPrefix))
 	}
-	now := stamp(s.deps.Clock())
-	events, err := Decide(State{}, Command{By: by, Now: now, Keeps: true, Verb: Create{c}})
-	if err != nil {
-		return store.Index{}, err
-	}
-	_, rows := Project(State{}, events)
-	stored, err := spill(ctx, s.deps.Blobs, events)
-	if err != nil {
-		return store.Index{}, err
-	}
-	if err := s.deps.Store.Create(ctx, store.Batch{Session: c.Session, Events: stored, Rows: &rows}); err != nil {
-		return store.Index{}, fmt.Errorf("create %s: %w", c.Session, err)
-	}
-	if s.deps.OnCommit != nil {
-		s.deps.OnCommit(c.Session, events)
-	}
-	if c.Warm {
-		s.wake(c.Session)
-	}
-	return rows.Index, nil
-}
-
-// NewID draws an id.
-func NewID(prefix string) string {
-	var bits [16]byte
-	_, _ = rand.Read(bits[:]) // never fails: it ends the process instead
-	return dormouse.FormatID(prefix, bits)
+	c.family = s
+	return s, nil
 }
 
 // Do asks a session's actor and returns once the answer is durable.
@@ -216,7 +185,7 @@ func (s *Sessions) live(a *Actor) {
 	a.loaded = sync.OnceFunc(func() { <-s.loads })
 	err := a.run(s.ctx)
 	a.loaded()
-	if err != nil && !errors.Is(err, dormouse.ErrClosing) {
+	if err != nil && !errors.Is(err, dormouse.ErrClosing) && !errors.Is(err, errRemoved) {
 		a.slog.WarnContext(s.ctx, "actor dropped", "error", err)
 		select {
 		case <-s.ctx.Done():

@@ -17,8 +17,12 @@ type State struct {
 	Tenant  string             `json:"tenant,omitempty"`
 	Owner   dormouse.Actor     `json:"owner,omitempty"`
 	Parent  dormouse.SessionID `json:"parent,omitempty"`
-	Title   string             `json:"title,omitempty"`
+	Depth   int                `json:"depth,omitempty"`
 	Agent   string             `json:"agent,omitempty"`
+
+	Title    string            `json:"title,omitempty"`
+	Tags     []string          `json:"tags,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
 
 	Recovery     dormouse.Recovery `json:"recovery,omitempty"`
 	FlushOnError bool              `json:"flush_on_error,omitempty"`
@@ -27,14 +31,42 @@ type State struct {
 	Updated      time.Time         `json:"updated,omitzero"`
 
 	Terminated *Ending             `json:"terminated,omitempty"`
+	Archived   time.Time           `json:"archived,omitzero"`
+	Deleted    bool                `json:"deleted,omitempty"`
 	Threads    []Thread            `json:"threads,omitempty"`
 	Ops        []OpenOp            `json:"ops,omitempty"`
 	Sandbox    Sandbox             `json:"sandbox,omitzero"`
 	Snapshot   dormouse.SnapshotID `json:"snapshot,omitempty"` // the newest verified one
 	Attention  *Attention          `json:"attention,omitempty"`
-	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
-	Active     time.Duration       `json:"active,omitempty"`
+	Wakeups    []Wakeup            `json:"wakeups,omitempty"`
+	Children   []Child             `json:"children,omitempty"` // those that have not ended
 	IdleSince  time.Time           `json:"idle_since,omitzero"`
+
+	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
+	CostMicros int64               `json:"cost_micros,omitempty"`
+	Messages   int64               `json:"messages,omitempty"`
+	ToolCalls  int64               `json:"tool_calls,omitempty"`
+	Active     time.Duration       `json:"active,omitempty"`
+	// ActiveSince is when a turn last began to run while none did.
+	ActiveSince time.Time `json:"active_since,omitzero"`
+}
+
+// Wakeup is a scheduled wake-up. Its prompt is in the log, at Seq.
+type Wakeup struct {
+	ID     dormouse.WakeupID `json:"id"`
+	Thread dormouse.ThreadID `json:"thread"`
+	Cron   string            `json:"cron,omitempty"`
+	At     time.Time         `json:"at"`
+	Seq    uint64            `json:"seq"`
+}
+
+// Child is a session that this one spawned. What it is made of is in the log,
+// at Seq.
+type Child struct {
+	ID      dormouse.SessionID `json:"id"`
+	Seq     uint64             `json:"seq"`
+	Started bool               `json:"started,omitempty"`
+	Ending  bool               `json:"ending,omitempty"`
 }
 
 // Ending is how a session ended.
@@ -72,8 +104,6 @@ type Turn struct {
 	Stop string `json:"stop,omitempty"`
 	// Uses are the tool calls that have no result yet.
 	Uses []dormouse.Use `json:"uses,omitempty"`
-	// RunningSince is when the turn last started to count as active.
-	RunningSince time.Time `json:"running_since,omitzero"`
 }
 
 // Redo names a model call that ended without a reply. The next call of the turn
@@ -88,6 +118,7 @@ type OpenOp struct {
 	dormouse.Op
 	Span    dormouse.EventID `json:"span,omitempty"`
 	Started time.Time        `json:"started"`
+	Expires time.Time        `json:"expires,omitzero"`
 }
 
 // SandboxPhase is where the sandbox stands.
@@ -134,6 +165,8 @@ func (s State) clone() State {
 		}
 	}
 	s.Ops = slices.Clone(s.Ops)
+	s.Wakeups = slices.Clone(s.Wakeups)
+	s.Children = slices.Clone(s.Children)
 	return s
 }
 
@@ -182,6 +215,21 @@ func (t *Turn) Use(id dormouse.EventID) (dormouse.Use, bool) {
 		return dormouse.Use{}, false
 	}
 	return t.Uses[i], true
+}
+
+// works reports whether any turn is at work, or will be without anybody's help.
+func (s State) works() bool {
+	return slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn != nil && t.Turn.Blocked == "" })
+}
+
+// wakeup returns the place of a wake-up, or -1.
+func (s State) wakeup(id dormouse.WakeupID) int {
+	return slices.IndexFunc(s.Wakeups, func(w Wakeup) bool { return w.ID == id })
+}
+
+// child returns the place of a child that has not ended, or -1.
+func (s State) child(id dormouse.SessionID) int {
+	return slices.IndexFunc(s.Children, func(c Child) bool { return c.ID == id })
 }
 
 // gated lists the tool calls that wait for people.

@@ -185,7 +185,7 @@ func (d *draft) block(v Block) error {
 
 // resume takes a turn that is no longer blocked up again.
 func (d *draft) resume(thread dormouse.ThreadID, turn dormouse.TurnID) {
-	was := d.runs()
+	was := d.works()
 	d.add(dormouse.TurnResumed, thread, dormouse.TurnFact{Turn: turn})
 	d.tellRunning(thread, was)
 }
@@ -203,6 +203,9 @@ func (d *draft) retry(v Retry) error {
 		return nil
 	case t.Turn == nil && d.Attention != nil && len(d.Attention.Prompts) > 0:
 		a := *d.Attention
+		if other := d.Thread(a.Thread); other == nil || other.Turn != nil {
+			return fmt.Errorf("thread %s is at work: %w", a.Thread, dormouse.ErrConflict)
+		}
 		d.startTurn(a.Thread, ids(a.Prompts), a.Turn, func() { d.clearAttention() })
 		return nil
 	case t.Turn == nil && d.Attention != nil:
@@ -230,13 +233,13 @@ func (d *draft) terminate(v Terminate) error {
 	if d.Terminated != nil {
 		return nil
 	}
-	was := d.runs()
 	for _, t := range d.Threads {
+		worked := t.Turn != nil && t.Turn.Blocked == ""
 		if t.Turn != nil {
 			d.close(t.ID, dormouse.TurnAbandoned)
 		}
 		d.flush(t.ID, "terminated")
-		if was {
+		if worked {
 			d.tellIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
 		}
 		d.tell(dormouse.SessionThreadStatusTerminated, t.ID, d.threadStatus(t.ID, nil))

@@ -312,6 +312,8 @@ func (*boxes) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.San
 
 func (*boxes) Stop(context.Context, sandbox.Handle) error { return nil }
 
+func (*boxes) Remove(context.Context, dormouse.SessionID) error { return nil }
+
 type op struct {
 	call  runner.Call
 	ended chan struct{}

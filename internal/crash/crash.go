@@ -64,6 +64,18 @@ const (
 	SandboxStopping Point = "sandbox.stopping" // before a sandbox is stopped
 	SandboxStopped  Point = "sandbox.stopped"  // stopped, not yet written
 
+	// Wake-ups, children, deletion.
+	WakeupFiring   Point = "wakeup.firing"   // due, before its prompt is queued
+	WakeupFired    Point = "wakeup.fired"    // its prompt is durable
+	ChildCreating  Point = "child.creating"  // recorded, not made
+	ChildCreated   Point = "child.created"   // made, its first prompt not sent
+	ChildPrompted  Point = "child.prompted"  // made and prompted, not recorded
+	ChildEnding    Point = "child.ending"    // before a child is terminated
+	ChildEnded     Point = "child.ended"     // terminated, not recorded
+	DeleteClearing Point = "delete.clearing" // before the workspace is removed
+	DeleteCleared  Point = "delete.cleared"  // workspace removed, the log is there
+	DeleteDone     Point = "delete.done"     // nothing is left
+
 	// Blobs.
 	BlobWriting Point = "blob.writing" // temporary file written, not synced
 	BlobSynced  Point = "blob.synced"  // synced, not renamed
@@ -93,6 +105,8 @@ func Points() []Point {
 		InterruptDeciding, InterruptCommitted,
 		RecoverDeciding, RecoverCommitted, RecoverUnknown, RecoverAttach, RecoverFailing, RecoverFailed,
 		SandboxIntent, SandboxCreating, SandboxCreated, SandboxReady, SandboxStopping, SandboxStopped,
+		WakeupFiring, WakeupFired, ChildCreating, ChildCreated, ChildPrompted, ChildEnding, ChildEnded,
+		DeleteClearing, DeleteCleared, DeleteDone,
 		BlobWriting, BlobSynced, BlobRenamed, BlobWritten,
 		StoreFlushing, StoreFlushed, MigrateBegun, MigrateStepped, StateCaching,
 		RunnerAccepted, RunnerStarted, RunnerFinished,

@@ -201,6 +201,31 @@ func (d *Driver) stop(ctx context.Context, p place) error {
 	return nil
 }
 
+// Remove ends whatever of a session still runs and removes its files.
+func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	found, err := d.leftovers()
+	if err != nil {
+		return fmt.Errorf("remove sandboxes of %s: %w", id, err)
+	}
+	for _, p := range found {
+		if p.session != id {
+			continue
+		}
+		if err := d.stop(ctx, p); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{sandboxes, homes, workspaces} {
+		if err := os.RemoveAll(filepath.Join(d.opts.Dir, dir, string(id))); err != nil {
+			return fmt.Errorf("remove files of %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
 // Sweep stops the sandboxes of this instance that keep does not vouch for,
 // whoever started them.
 func (d *Driver) Sweep(ctx context.Context, keep func(dormouse.SessionID, uint64) bool) error {

@@ -31,4 +31,6 @@ func (*Driver) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.Sa
 
 func (*Driver) Stop(context.Context, sandbox.Handle) error { return errLinux }
 
+func (*Driver) Remove(context.Context, dormouse.SessionID) error { return errLinux }
+
 func (*Driver) Sweep(context.Context, func(dormouse.SessionID, uint64) bool) error { return errLinux }

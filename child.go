@@ -1,0 +1,54 @@
+package dormouse
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Limits of a tree of sessions.
+const (
+	// MaxChildren bounds the children of one session that have not ended.
+	MaxChildren = 32
+	// MaxDepth bounds how many parents a session may have above it.
+	MaxDepth = 8
+)
+
+// ChildID is the id of the child that an origin asks for: asked twice, it is the
+// same child.
+func ChildID(parent SessionID, origin string) SessionID {
+	return SessionID(DeriveID(SessionPrefix, string(parent), "child", origin))
+}
+
+// Spawned is the payload of child.spawned: everything a child is made of. The
+// child exists once child.started says so.
+type Spawned struct {
+	Child Created `json:"child"`
+	// Prompt is what the child is asked first, if anything.
+	Prompt []Block `json:"prompt,omitempty"`
+}
+
+// ChildFact is the payload of child.started, child.ending and child.ended.
+type ChildFact struct {
+	Child  SessionID `json:"child"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// Within refuses an agent that may do anything of's may not: a tool it does not
+// have, or one that it must ask for and a need not.
+func (a AgentConfig) Within(of AgentConfig) error {
+	for _, t := range a.Tools {
+		i := slices.IndexFunc(of.Tools, func(o ToolConfig) bool { return o.Name == t.Name })
+		switch {
+		case i < 0:
+			return fmt.Errorf("the parent has no tool %q, so its child cannot have it: %w", t.Name, ErrInvalid)
+		case of.Tools[i].Permission == PermissionAsk && t.Permission != PermissionAsk:
+			return fmt.Errorf("the parent must ask before it uses %q, so its child must too: %w", t.Name, ErrInvalid)
+		}
+	}
+	for _, t := range a.CustomTools {
+		if !slices.ContainsFunc(of.CustomTools, func(o CustomTool) bool { return o.Name == t.Name }) {
+			return fmt.Errorf("the parent has no tool %q, so its child cannot have it: %w", t.Name, ErrInvalid)
+		}
+	}
+	return nil
+}

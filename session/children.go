@@ -1,0 +1,63 @@
+package session
+
+import (
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// spawn records a child that is to be made: everything it is made of. The actor
+// makes it, under an id that makes it once. Asked twice it is one child.
+func (d *draft) spawn(v Spawn) error {
+	c := &v.Child
+	c.Parent, c.Depth, c.Tenant, c.Owner = d.Session, d.Depth+1, d.Tenant, d.Owner
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if err := c.Agent.Within(v.Rights); err != nil {
+		return err
+	}
+	if len(v.Prompt) > 0 {
+		if err := dormouse.ValidateContent(v.Prompt); err != nil {
+			return err
+		}
+	}
+	switch {
+	case d.child(c.Session) >= 0:
+		return nil
+	case c.Session == d.Session:
+		return fmt.Errorf("a session is not its own child: %w", dormouse.ErrInvalid)
+	case len(d.Children) >= dormouse.MaxChildren:
+		return fmt.Errorf("%d children are at work already; end one first: %w", len(d.Children), dormouse.ErrConflict)
+	case c.Depth > dormouse.MaxDepth:
+		return fmt.Errorf("there are %d sessions above this one already: %w", d.Depth, dormouse.ErrConflict)
+	}
+	d.add(dormouse.ChildSpawned, "", v.Spawned)
+	return nil
+}
+
+// endChild wants a child ended.
+func (d *draft) endChild(v EndChild) error {
+	i := d.child(v.Child)
+	if i < 0 {
+		return fmt.Errorf("no child %s is at work here: %w", v.Child, dormouse.ErrNotFound)
+	}
+	if !d.Children[i].Ending {
+		d.add(dormouse.ChildEnding, "", dormouse.ChildFact{Child: v.Child, Reason: v.Reason})
+	}
+	return nil
+}
+
+func (d *draft) childUp(v ChildUp) error {
+	if i := d.child(v.Child); i >= 0 && !d.Children[i].Started {
+		d.tell(dormouse.ChildStarted, "", dormouse.ChildFact{Child: v.Child})
+	}
+	return nil
+}
+
+func (d *draft) childDown(v ChildDown) error {
+	if d.child(v.Child) >= 0 {
+		d.tell(dormouse.ChildEnded, "", dormouse.ChildFact{Child: v.Child, Reason: v.Reason})
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// Create makes a session and returns its row. A child is made by its parent,
+// which must be there to end it.
+func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Created) (store.Index, error) {
+	if c.Session == "" {
+		c.Session = dormouse.SessionID(NewID(dormouse.SessionPrefix))
+	}
+	if c.Parent == "" {
+		return s.create(ctx, by, c, nil)
+	}
+	if err := s.Do(ctx, c.Parent, by, Spawn{Spawned: dormouse.Spawned{Child: c}}); err != nil {
+		return store.Index{}, fmt.Errorf("spawn from %s: %w", c.Parent, err)
+	}
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		row, err := s.Row(ctx, c.Session)
+		if !errors.Is(err, dormouse.ErrNotFound) {
+			return row, err
+		}
+		select {
+		case <-ctx.Done():
+			return store.Index{}, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// create writes a session's first events; under fences those of a child by its
+// parent's epoch.
+func (s *Sessions) create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *store.Fence) (store.Index, error) {
+	now := stamp(s.deps.Clock())
+	events, err := Decide(State{}, Command{By: by, Now: now, Keeps: true, Verb: Create{c}})
+	if err != nil {
+		return store.Index{}, err
+	}
+	_, rows := Project(State{}, events)
+	stored, err := spill(ctx, s.deps.Blobs, events)
+	if err != nil {
+		return store.Index{}, err
+	}
+	if err := s.deps.Store.Create(ctx, store.Batch{Session: c.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
+		return store.Index{}, fmt.Errorf("create %s: %w", c.Session, err)
+	}
+	if s.deps.OnCommit != nil {
+		s.deps.OnCommit(c.Session, events)
+	}
+	if c.Warm {
+		s.wake(c.Session)
+	}
+	return rows.Index, nil
+}
+
+// NewID draws an id.
+func NewID(prefix string) string {
+	var bits [16]byte
+	_, _ = rand.Read(bits[:]) // never fails: it ends the process instead
+	return dormouse.FormatID(prefix, bits)
+}

@@ -1,0 +1,89 @@
+package session
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// describe changes what people say about the session. What stays as it was is
+// not recorded.
+func (d *draft) describe(v Describe) error {
+	metadata := maps.Clone(d.Metadata)
+	if metadata == nil {
+		metadata = make(map[string]string)
+	}
+	for k, value := range v.Metadata {
+		if delete(metadata, k); value != nil {
+			metadata[k] = *value
+		}
+	}
+	said := dormouse.Description{Title: v.Title, Tags: v.Tags, Metadata: metadata}
+	if err := said.Validate(); err != nil {
+		return err
+	}
+	var update dormouse.Update
+	if v.Title != nil && *v.Title != d.Title {
+		update.Title = v.Title
+	}
+	if !maps.Equal(metadata, d.Metadata) {
+		update.Metadata = metadata
+	}
+	if update.Title != nil || update.Metadata != nil {
+		d.add(dormouse.SessionUpdated, "", update)
+	}
+	if v.Tags != nil {
+		if tags := dormouse.CleanTags(*v.Tags); !slices.Equal(tags, d.Tags) {
+			d.add(dormouse.SessionTagged, "", dormouse.Tagging{Tags: tags})
+		}
+	}
+	return nil
+}
+
+// archive ends a session and puts it away. Twice is once.
+func (d *draft) archive() error {
+	if !d.Archived.IsZero() {
+		return nil
+	}
+	if d.works() {
+		return fmt.Errorf("the session is running; interrupt or terminate it first: %w", dormouse.ErrConflict)
+	}
+	if err := d.terminate(Terminate{Reason: "archived"}); err != nil {
+		return err
+	}
+	d.add(dormouse.SessionArchived, "", nil)
+	return nil
+}
+
+// delete ends a session for good: once its sandbox and its children are gone,
+// so is its log. Twice is once.
+func (d *draft) delete() error {
+	if d.Deleted {
+		return nil
+	}
+	if err := d.terminate(Terminate{Reason: "deleted"}); err != nil {
+		return err
+	}
+	d.add(dormouse.SessionDeleted, "", nil)
+	return nil
+}
+
+// MaxThreads bounds the threads of one session.
+const MaxThreads = 25
+
+// openThread adds a thread. Twice is once.
+func (d *draft) openThread(v OpenThread) error {
+	if err := v.Thread.Validate(); err != nil {
+		return err
+	}
+	if d.Thread(v.Thread) != nil {
+		return nil
+	}
+	if len(d.Threads) >= MaxThreads {
+		return fmt.Errorf("a session has at most %d threads: %w", MaxThreads, dormouse.ErrConflict)
+	}
+	d.add(dormouse.SessionThreadCreated, "", dormouse.ThreadCreated{Thread: v.Thread, AgentName: d.Agent})
+	return nil
+}

@@ -1,0 +1,80 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+// reconcileTime does what has become due by itself.
+func (a *Actor) reconcileTime(ctx context.Context, w Wanted) error {
+	now := a.deps.Clock()
+	due := func(at time.Time) bool { return !at.IsZero() && !at.After(now) }
+	for _, wake := range w.Fire {
+		if due(wake.At) {
+			if err := a.fire(ctx, wake); err != nil {
+				return err
+			}
+		}
+	}
+	if due(w.Expire) || due(w.Sleep) && len(w.Kill) == 0 {
+		return a.own(ctx, Tick{})
+	}
+	return nil
+}
+
+// fire queues the prompt of a wake-up, with its body from the log, as whoever
+// scheduled it.
+func (a *Actor) fire(ctx context.Context, w Wakeup) error {
+	e, err := a.eventAt(ctx, w.Seq)
+	switch {
+	case errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound):
+		// It fires without a body, which is recorded, rather than for ever.
+		a.slog.ErrorContext(ctx, "wake-up unreadable", "wakeup", w.ID, "error", err)
+	case err != nil:
+		return err
+	}
+	crash.At(crash.WakeupFiring)
+	err = a.ownAs(ctx, e.Actor, Fire{ID: w.ID, Content: payload[dormouse.Wakeup](e).Content})
+	crash.At(crash.WakeupFired)
+	return err
+}
+
+// eventAt reads one event of the log with its payload.
+func (a *Actor) eventAt(ctx context.Context, seq uint64) (dormouse.Event, error) {
+	events, err := read(ctx, a.deps, a.id, seq-1, 1)
+	if err != nil {
+		return dormouse.Event{}, err
+	}
+	if len(events) == 0 {
+		return dormouse.Event{}, fmt.Errorf("event %d of %s: %w", seq, a.id, dormouse.ErrNotFound)
+	}
+	return events[0], nil
+}
+
+// errRemoved ends an actor whose session no longer exists.
+var errRemoved = errors.New("session was deleted")
+
+// remove takes everything the session owned away, its log last: as long as there
+// is a log, there is somebody to finish the work. Blobs may have other owners
+// and are collected.
+func (a *Actor) remove(ctx context.Context) error {
+	crash.At(crash.DeleteClearing)
+	if err := a.deps.Driver.Remove(ctx, a.id); err != nil {
+		a.slog.WarnContext(ctx, "workspace not removed", "error", err)
+		a.postpone(ctx)
+		return nil
+	}
+	crash.At(crash.DeleteCleared)
+	if err := a.deps.Store.Delete(context.WithoutCancel(ctx), a.id, a.epoch); err != nil {
+		return fmt.Errorf("delete %s: %w", a.id, err)
+	}
+	crash.At(crash.DeleteDone)
+	a.slog.InfoContext(ctx, "session deleted")
+	return errRemoved
+}

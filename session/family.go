@@ -1,0 +1,103 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// family is what an actor needs of the other sessions.
+type family interface {
+	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error
+	Row(ctx context.Context, id dormouse.SessionID) (Row, error)
+	create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *store.Fence) (store.Index, error)
+}
+
+// reconcileChildren makes the children that should be there and ends those that
+// should not. Whatever was done and not recorded is done again: a child is made
+// under an id that makes it once, and terminated twice is terminated once.
+func (a *Actor) reconcileChildren(ctx context.Context, w Wanted) {
+	for _, c := range w.Children {
+		if a.children[c.ID] {
+			continue
+		}
+		a.children[c.ID] = true
+		a.running.Go(func() {
+			v, err := a.bringUp(ctx, c)
+			a.report(func(ctx context.Context) error {
+				if err == nil {
+					err = a.do(ctx, v)
+				}
+				if err == nil || ctx.Err() != nil {
+					delete(a.children, c.ID)
+					return err
+				}
+				a.slog.WarnContext(ctx, "child left as it is for now", "child", c.ID, "end", c.End, "error", err)
+				a.later(ctx, func(context.Context) error {
+					delete(a.children, c.ID)
+					return nil
+				})
+				return err
+			})
+		})
+	}
+}
+
+// bringUp makes or ends one child and returns what to record.
+func (a *Actor) bringUp(ctx context.Context, c WantedChild) (Verb, error) {
+	me := dormouse.FromSession(a.id)
+	if c.End {
+		crash.At(crash.ChildEnding)
+		err := a.deps.family.Do(ctx, c.ID, me, Terminate{Reason: "its parent ended it"})
+		crash.At(crash.ChildEnded)
+		switch {
+		case errors.Is(err, dormouse.ErrNotFound):
+			// Only we could make it, under an epoch that is still ours.
+			return ChildDown{Child: c.ID, Reason: "never started"}, nil
+		case err != nil:
+			return nil, err
+		}
+		return ChildDown{Child: c.ID, Reason: "terminated"}, nil
+	}
+	e, err := a.eventAt(ctx, c.Seq)
+	if err != nil {
+		return nil, err
+	}
+	spec := payload[dormouse.Spawned](e)
+	crash.At(crash.ChildCreating)
+	_, err = a.deps.family.create(ctx, e.Actor, spec.Child, &store.Fence{Session: a.id, Epoch: a.epoch})
+	if err != nil && !errors.Is(err, dormouse.ErrConflict) {
+		return nil, err
+	}
+	if row, err := a.deps.family.Row(ctx, c.ID); err != nil || row.Parent != a.id {
+		return ChildDown{Child: c.ID, Reason: "another session has its id"}, err
+	}
+	crash.At(crash.ChildCreated)
+	if len(spec.Prompt) > 0 {
+		err := a.deps.family.Do(ctx, c.ID, me, Prompt{
+			ID: dormouse.PromptID(c.ID, "spawn"), Body: dormouse.DigestOf(dormouse.Encode(spec.Prompt)), Content: spec.Prompt,
+		})
+		if err != nil && !errors.Is(err, dormouse.ErrTerminated) {
+			return nil, err
+		}
+	}
+	crash.At(crash.ChildPrompted)
+	return ChildUp{Child: c.ID}, nil
+}
+
+// mine refuses a session that is not a child of this one, as if it were not
+// there.
+func (a *Actor) mine(ctx context.Context, child dormouse.SessionID) (Row, error) {
+	row, err := a.deps.family.Row(ctx, child)
+	if err == nil && row.Parent != a.id {
+		err = dormouse.ErrNotFound
+	}
+	if err != nil {
+		return Row{}, fmt.Errorf("child %s: %w", child, err)
+	}
+	return row, nil
+}

@@ -26,7 +26,8 @@ type Fleet interface {
 	// Join takes a lease for a server and must give it an incarnation that was
 	// never given before. A server at another place than one that lives must be
 	// refused with dormouse.ErrConflict: they could not reach each other's
-	// sandboxes.
+	// sandboxes. Who joins again must give up the life it had, with all that it
+	// owned.
 	Join(ctx context.Context, s Server, lease time.Duration) (Server, error)
 	// Renew extends the lease. One that has run out must be dormouse.ErrLeaseLost:
 	// others may own its sessions already, and only Join makes it a server again.
@@ -47,7 +48,9 @@ type Fleet interface {
 type Ownership interface {
 	// Take makes this server the owner of sessions due at or before t that no
 	// live server owns, most overdue first, at most limit, and must return no
-	// session to two servers. Epochs stay: the claim that follows raises them.
+	// session to two servers. Epochs stay: the claim that follows raises them. A
+	// server whose own lease has run out must be refused with
+	// dormouse.ErrLeaseLost.
 	Take(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error)
 	// Release must give up a session that this server owns under epoch, and do
 	// nothing if it does not.

@@ -179,8 +179,9 @@ type Carrier interface {
 
 // Remover forgets.
 type Remover interface {
-	// Delete must remove every row of a session in one transaction, fenced as an
-	// append is. A session that is not there must succeed.
+	// Delete must make a session be gone for every reader at once, fenced as an
+	// append is; what remains of it on the disk may follow. A session that is not
+	// there must succeed.
 	Delete(ctx context.Context, id dormouse.SessionID, epoch Epoch) error
 	// Named must return those of the digests that an event of any session names.
 	Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error)

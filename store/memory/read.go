@@ -99,9 +99,9 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (epoch store.E
 
 // Named returns those of the digests that an event names.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) (named []dormouse.Digest, err error) {
-	err = s.read(ctx, "look for", "digests", func(*session) error {
+	err = s.read(ctx, "look for names of digests", "", func(*session) error {
 		blobs := make(map[dormouse.Digest]bool)
-		for ss := range maps.Values(s.sessions) {
+		for ss := range maps.Values(s.base.sessions) {
 			for _, e := range ss.events {
 				blobs[e.Blob] = true
 			}
@@ -211,9 +211,7 @@ func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) (found []d
 // Due lists sessions due at or before t, most overdue first.
 func (s *Store) Due(ctx context.Context, t time.Time, limit int) (ids []dormouse.SessionID, err error) {
 	err = s.read(ctx, "list due", "", func(*session) error {
-		found, err := s.list("", limit, func(i store.Index) bool {
-			return !i.Due.IsZero() && !i.Due.After(t)
-		}, func(a, b store.Index) int { return cmp.Or(a.Due.Compare(b.Due), byAge(a, b)) })
+		found, err := s.list("", limit, func(i store.Index) bool { return due(i, t) }, byDue)
 		ids = names(found)
 		return err
 	})
@@ -223,7 +221,7 @@ func (s *Store) Due(ctx context.Context, t time.Time, limit int) (ids []dormouse
 // NextDue returns the earliest due time after t, or the zero time.
 func (s *Store) NextDue(ctx context.Context, t time.Time) (next time.Time, err error) {
 	err = s.read(ctx, "find next due", "", func(*session) error {
-		for ss := range maps.Values(s.sessions) {
+		for ss := range maps.Values(s.base.sessions) {
 			if d := ss.index.Due; d.After(t) && (next.IsZero() || d.Before(next)) {
 				next = d
 			}
@@ -232,6 +230,10 @@ func (s *Store) NextDue(ctx context.Context, t time.Time) (next time.Time, err e
 	})
 	return next, err
 }
+
+func due(i store.Index, t time.Time) bool { return !i.Due.IsZero() && !i.Due.After(t) }
+
+func byDue(a, b store.Index) int { return cmp.Or(a.Due.Compare(b.Due), byAge(a, b)) }
 
 func byAge(a, b store.Index) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Session, b.Session))

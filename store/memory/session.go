@@ -1,0 +1,104 @@
+package memory
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// session is all there is of one session.
+type session struct {
+	epoch     store.Epoch
+	owner     uint64 // the incarnation of the server that owns it; 0: none
+	index     store.Index
+	events    []dormouse.Event
+	prompts   map[dormouse.EventID]dormouse.PromptRecord
+	ops       map[dormouse.OpID]op
+	recorded  int // ops ever recorded
+	deadlines []dormouse.Deadline
+	chunks    map[dormouse.OpID]map[int]string
+	state     store.State
+}
+
+// op remembers when it was first recorded, which orders ops.
+type op struct {
+	dormouse.OpRecord
+	nth int
+}
+
+// admits reports whether an epoch may write. What nobody claimed nobody writes.
+func (ss *session) admits(epoch store.Epoch) bool {
+	return ss != nil && epoch != 0 && epoch == ss.epoch
+}
+
+// forget drops what is derived.
+func (ss *session) forget() {
+	ss.prompts = make(map[dormouse.EventID]dormouse.PromptRecord)
+	ss.ops = make(map[dormouse.OpID]op)
+	ss.chunks = make(map[dormouse.OpID]map[int]string)
+	ss.deadlines, ss.state = nil, store.State{}
+}
+
+func (ss *session) take(b store.Batch) {
+	for _, e := range b.Events {
+		e.Time = utc(e.Time)
+		e.Payload = slices.Clone(e.Payload)
+		ss.events = append(ss.events, e)
+	}
+	if b.Rows != nil {
+		ss.takeRows(*b.Rows)
+	}
+	for _, c := range b.Chunks {
+		if o, ok := ss.ops[c.Op]; ok && o.Status != dormouse.OpOpen {
+			continue
+		}
+		if ss.chunks[c.Op] == nil {
+			ss.chunks[c.Op] = make(map[int]string)
+		}
+		ss.chunks[c.Op][c.N] = c.Text
+	}
+	if b.State != nil {
+		ss.state = *b.State
+		ss.state.Data = slices.Clone(b.State.Data)
+	}
+}
+
+func (ss *session) takeRows(r store.Rows) {
+	ss.index = kept(r.Index)
+	for _, p := range r.Prompts {
+		p.Queued = utc(p.Queued)
+		ss.prompts[p.ID] = p
+	}
+	for _, rec := range r.Ops {
+		rec.Started, rec.Finished = utc(rec.Started), utc(rec.Finished)
+		nth := ss.recorded
+		if old, ok := ss.ops[rec.ID]; ok {
+			nth = old.nth
+		} else {
+			ss.recorded++
+		}
+		ss.ops[rec.ID] = op{rec, nth}
+		if rec.Status != dormouse.OpOpen {
+			delete(ss.chunks, rec.ID)
+		}
+	}
+	if r.Deadlines != nil {
+		ss.deadlines = slices.Clone(r.Deadlines)
+		for i := range ss.deadlines {
+			ss.deadlines[i].At = utc(ss.deadlines[i].At)
+		}
+	}
+}
+
+// kept is an index row that shares nothing with the given one.
+func kept(i store.Index) store.Index {
+	i.Created, i.Updated, i.Due, i.Archived = utc(i.Created), utc(i.Updated), utc(i.Due), utc(i.Archived)
+	i.Tags, i.Metadata = slices.Clone(i.Tags), maps.Clone(i.Metadata)
+	return i
+}
+
+// utc is what a database keeps of a time.
+func utc(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }

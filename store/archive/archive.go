@@ -1,0 +1,112 @@
+// Package archive is how a whole deployment travels from one store to another,
+// and how it is kept: every session's log with its epoch, what was seen of model
+// calls that are open, and the blobs that the logs name. What follows from the
+// logs is not in it.
+//
+// An archive is a zstd stream of pages:
+//
+//	kind    1 byte
+//	length  4 bytes, big endian
+//	body    as long as that
+//	seal    32 bytes, the SHA-256 of the seal before and of all of the above
+//
+// and pages come in one order:
+//
+//	header { session { { blob | lost } events } { chunks } end } trailer
+//
+// Each seal covers everything up to it, so that a page is believed or refused
+// before anything is made of it, and the last seal is the digest of the archive.
+// Neither side holds more than a page in memory. Nothing in an archive depends
+// on when or where it was written: the same sessions make the same archive.
+package archive
+
+import (
+	"errors"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// Errors of a reader.
+var (
+	// ErrDamaged: the archive is not as it was written.
+	ErrDamaged = errors.New("archive is damaged")
+	// ErrForeign: it is no archive of ours.
+	ErrForeign = errors.New("not an archive of dormouse")
+	// ErrNewer: a newer program wrote it.
+	ErrNewer = errors.New("archive is of a newer version")
+)
+
+// Limits of an archive. A reader believes no length and no count beyond them, and
+// a writer writes none.
+const (
+	// MaxRecords bounds the events, and the chunks, of one page.
+	MaxRecords = 1024
+	// MaxBlob bounds one blob.
+	MaxBlob = 512 << 20
+
+	maxPage   = 64 << 20 // of every other kind
+	maxDetail = 64 << 10 // of an event without its payload
+	maxWindow = 8 << 20  // of zstd
+)
+
+// version is of the format. A reader refuses what is newer.
+const version = 1
+
+// format is how a header begins.
+const format = "dormouse archive"
+
+// header is the first page.
+type header struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+}
+
+// Item is one page of an archive, as its reader gives it.
+//
+//sumtype:decl
+type Item interface{ item() }
+
+// Session begins a session.
+type Session struct {
+	ID    dormouse.SessionID `json:"session"`
+	Epoch store.Epoch        `json:"epoch"`
+}
+
+// Blob is a payload that events of the next page of events name.
+type Blob []byte
+
+// Lost is a blob that they name and that was lost before the archive was made.
+type Lost struct {
+	Blob dormouse.Digest `json:"blob"`
+}
+
+// Events goes on with the session's log. Payloads are as they are stored.
+type Events []dormouse.Event
+
+// Chunks is what was seen of the session's open model calls.
+type Chunks []store.Chunk
+
+// End is the end of a session, and what is in it.
+type End struct {
+	Events uint64 `json:"events"`
+	Chunks uint64 `json:"chunks,omitempty"`
+	// Digest is of the log: equal digests mean equal logs.
+	Digest dormouse.Digest `json:"digest"`
+}
+
+func (Session) item() {}
+func (Blob) item()    {}
+func (Lost) item()    {}
+func (Events) item()  {}
+func (Chunks) item()  {}
+func (End) item()     {}
+
+// Total is what is in an archive.
+type Total struct {
+	Sessions uint64 `json:"sessions"`
+	Events   uint64 `json:"events"`
+	Chunks   uint64 `json:"chunks"`
+	Blobs    uint64 `json:"blobs"`
+	Lost     uint64 `json:"lost"`
+}

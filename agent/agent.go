@@ -44,6 +44,12 @@ type Journal interface {
 	// Finish records how an op ended and what it brought, and in the same commit
 	// that the next one begins, if there is one and it still can.
 	Finish(ctx context.Context, f Finish, next *dormouse.Op) (begun bool, err error)
+	// Settle records what a wish changes in the session itself, and the result of
+	// the tool call with it, in one commit.
+	Settle(ctx context.Context, use dormouse.Use, w tool.Wish) error
+	// Reach does what a wish asks of another session, under an op that is recorded
+	// as open. Reaching twice under the same op must act once.
+	Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text string, failed bool, err error)
 	// Block records that only people can move the turn.
 	Block(ctx context.Context) error
 	// End records that the turn is done.
@@ -81,6 +87,7 @@ type Finish struct {
 	Op      dormouse.OpID
 	Outcome string
 	Usage   dormouse.ModelUsage
+	Cost    int64 // in millionths of a dollar
 	Events  []dormouse.Event
 	Uses    []dormouse.Use
 	Partial dormouse.EventID
@@ -108,6 +115,11 @@ type Agent struct {
 // Models finds the model an agent is configured with.
 type Models interface {
 	Model(name string) (model.Model, error)
+}
+
+// Priced is implemented by Models that know what calls cost.
+type Priced interface {
+	Price(name string) model.Price
 }
 
 // New returns an agent that can use these models and tools.

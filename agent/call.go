@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/model"
 )
@@ -145,6 +146,9 @@ func (t *turn) call(ctx context.Context, m model.Model, op dormouse.Op, req mode
 	}
 	crash.At(crash.OpResult)
 	f := t.brought(op, reply)
+	if p, ok := t.models.(Priced); ok {
+		f.Cost = p.Price(t.view.Agent.Model).Micros(f.Usage)
+	}
 	return t.finish(ctx, f, t.firstTool(f))
 }
 
@@ -163,11 +167,11 @@ func (t *turn) firstTool(f Finish) *dormouse.Op {
 			if e.ID != use.ID || json.Unmarshal(e.Payload, &asked) != nil {
 				continue
 			}
-			call, err := t.tools.Call(t.view.Agent.Tools, asked.Name, asked.Input)
-			if err != nil {
+			asks, err := t.tools.Call(t.view.Agent.Tools, asked.Name, asked.Input)
+			if err != nil || asks.Wish != nil {
 				return nil
 			}
-			op := t.toolOp(use, call, t.view.Generation)
+			op := t.toolOp(use, asks.Call, t.view.Generation)
 			return &op
 		}
 	}
@@ -217,14 +221,15 @@ func (t *turn) brought(op dormouse.Op, r model.Reply) Finish {
 			}
 		case model.PartToolUse:
 			say()
-			e, gate, err := t.toolUse(op, len(f.Events), p)
+			e, use, err := t.toolUse(op, len(f.Events), p)
 			f.Events = append(f.Events, e)
 			if err != nil {
 				result := dormouse.ToolResult{Use: e.ID, Content: []dormouse.Block{dormouse.Text(err.Error())}, IsError: true}
 				refused = append(refused, event(op, i, dormouse.AgentToolResult, result))
 				continue
 			}
-			f.Uses = append(f.Uses, dormouse.Use{ID: e.ID, Call: op.Origin.Call, Block: i, Gate: gate})
+			use.ID, use.Call, use.Block = e.ID, op.Origin.Call, i
+			f.Uses = append(f.Uses, use)
 		}
 	}
 	say()
@@ -239,25 +244,28 @@ func (t *turn) brought(op dormouse.Op, r model.Reply) Finish {
 }
 
 // toolUse makes the event of one tool call and says what it waits for.
-func (t *turn) toolUse(op dormouse.Op, n int, p model.Part) (dormouse.Event, dormouse.Gate, error) {
-	use := dormouse.ToolUse{Name: dormouse.CleanText(p.Name), Input: object(p.Input)}
+func (t *turn) toolUse(op dormouse.Op, n int, p model.Part) (dormouse.Event, dormouse.Use, error) {
+	asked := dormouse.ToolUse{Name: dormouse.CleanText(p.Name), Input: object(p.Input)}
 	for _, c := range t.view.Agent.CustomTools {
-		if c.Name == use.Name {
-			return event(op, n, dormouse.AgentCustomToolUse, use), dormouse.GateCustom, nil
+		if c.Name == asked.Name {
+			return event(op, n, dormouse.AgentCustomToolUse, asked), dormouse.Use{Gate: dormouse.GateCustom}, nil
 		}
 	}
-	use.Permission = dormouse.PermissionAllow
-	gate := dormouse.GateNone
-	for _, c := range t.view.Agent.Tools {
-		if c.Name == use.Name && c.Permission == dormouse.PermissionAsk {
-			use.Permission, gate = dormouse.PermissionAsk, dormouse.GateAsk
-		}
-	}
-	_, err := t.tools.Call(t.view.Agent.Tools, use.Name, use.Input)
+	asks, err := t.tools.Call(t.view.Agent.Tools, asked.Name, asked.Input)
 	if err != nil {
-		use.Permission, gate = "", dormouse.GateNone
+		return event(op, n, dormouse.AgentToolUse, asked), dormouse.Use{}, err
 	}
-	return event(op, n, dormouse.AgentToolUse, use), gate, err
+	var use dormouse.Use
+	asked.Permission = dormouse.PermissionAllow
+	for _, c := range t.view.Agent.Tools {
+		if c.Name == asked.Name && c.Permission == dormouse.PermissionAsk {
+			asked.Permission, use.Gate = dormouse.PermissionAsk, dormouse.GateAsk
+		}
+	}
+	if q, ok := asks.Wish.(tool.Question); ok { // to be asked whether one may ask helps nobody
+		asked.Permission, use = dormouse.PermissionAllow, dormouse.Use{Gate: dormouse.GateQuestion, Within: q.Within}
+	}
+	return event(op, n, dormouse.AgentToolUse, asked), use, nil
 }
 
 // object makes sure that a tool's input is a JSON object, whatever a model wrote.

@@ -21,10 +21,14 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	if err != nil {
 		return err
 	}
-	call, err := t.tools.Call(t.view.Agent.Tools, asked.Name, asked.Input)
+	asks, err := t.tools.Call(t.view.Agent.Tools, asked.Name, asked.Input)
 	if err != nil {
 		return fmt.Errorf("tool call %s was accepted and cannot be read: %w", use.ID, err)
 	}
+	if asks.Wish != nil {
+		return t.grant(ctx, use, asks.Wish)
+	}
+	call := asks.Call
 	box, generation, err := t.j.Sandbox(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -57,14 +61,7 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	}
 	crash.At(crash.OpResult)
 	content, failed := t.tools.Result(asked.Name, result)
-	outcome := dormouse.OutcomeOK
-	if failed {
-		outcome = dormouse.OutcomeError
-	}
-	err = t.finish(ctx, Finish{Op: op.ID, Outcome: outcome, Events: []dormouse.Event{
-		event(op, 0, dormouse.AgentToolResult, dormouse.ToolResult{Use: use.ID, Content: content, IsError: failed}),
-	}}, t.callAfterTools())
-	if err != nil {
+	if err := t.finish(ctx, answered(op, content, failed), t.callAfterTools()); err != nil {
 		return err
 	}
 	t.forgets.Go(func() {
@@ -72,6 +69,17 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 		crash.At(crash.OpForgotten)
 	})
 	return nil
+}
+
+// answered is the end of an op that answers a tool call.
+func answered(op dormouse.Op, content []dormouse.Block, failed bool) Finish {
+	outcome := dormouse.OutcomeOK
+	if failed {
+		outcome = dormouse.OutcomeError
+	}
+	return Finish{Op: op.ID, Outcome: outcome, Events: []dormouse.Event{
+		event(op, 0, dormouse.AgentToolResult, dormouse.ToolResult{Use: op.Use, Content: content, IsError: failed}),
+	}}
 }
 
 // toolOp is the op of a tool call.

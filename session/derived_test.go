@@ -42,6 +42,14 @@ func TestNoFactHoldsAStatus(t *testing.T) {
 		dormouse.ThreadStatus{},
 		dormouse.Usage{},
 		dormouse.Failure{},
+		dormouse.Update{},
+		dormouse.Tagging{},
+		dormouse.ThreadCreated{},
+		dormouse.Question{},
+		dormouse.Wakeup{},
+		dormouse.WakeupFact{},
+		dormouse.Spawned{},
+		dormouse.ChildFact{},
 	} {
 		findStatus(t, reflect.TypeOf(v), reflect.TypeOf(v).Name(), make(map[reflect.Type]bool))
 	}

@@ -14,6 +14,9 @@ import (
 type family interface {
 	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error
 	Row(ctx context.Context, id dormouse.SessionID) (Row, error)
+	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
+	Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
+	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error)
 	create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *store.Fence) (store.Index, error)
 }
 

@@ -70,6 +70,35 @@ func situations() []situation {
 			w.must(session.Block{Work: w.work()})
 			return w
 		}},
+		{"asking", dormouse.PhaseWaiting, func(t testing.TB) *world {
+			w := running(t, none)
+			w.ask(dormouse.GateQuestion)
+			w.must(session.Block{Work: w.work()})
+			return w
+		}},
+		{"unanswered", dormouse.PhaseWaiting, func(t testing.TB) *world {
+			w := running(t, none)
+			w.ask(dormouse.GateQuestion)
+			w.must(session.Block{Work: w.work()})
+			w.now = w.now.Add(dormouse.QuestionWithin)
+			return w
+		}},
+		{"using", dormouse.PhaseRunning, func(t testing.TB) *world {
+			w := running(t, none)
+			w.ask(dormouse.GateNone)
+			return w
+		}},
+		{"due", dormouse.PhaseReady, func(t testing.TB) *world {
+			w := warm(t, none)
+			w.must(w.schedule("w"))
+			w.now = w.now.Add(time.Hour)
+			return w
+		}},
+		{"parent", dormouse.PhaseReady, func(t testing.TB) *world {
+			w := warm(t, none)
+			w.must(spawn("c"))
+			return w
+		}},
 		{"interrupted", dormouse.PhaseInterrupted, func(t testing.TB) *world {
 			w := running(t, dormouse.Created{Recovery: dormouse.RecoverAsk})
 			w.epoch++
@@ -101,6 +130,21 @@ func situations() []situation {
 			w.must(session.Terminate{Reason: "done"}, session.SandboxDown{Generation: 1})
 			return w
 		}},
+		{"bereft", dormouse.PhaseTerminated, func(t testing.TB) *world {
+			w := newWorld(t, none)
+			w.must(spawn("c"), session.ChildUp{Child: dormouse.ChildID(sid, "c")}, session.Terminate{Reason: "done"})
+			return w
+		}},
+		{"archived", dormouse.PhaseTerminated, func(t testing.TB) *world {
+			w := newWorld(t, none)
+			w.must(session.Archive{})
+			return w
+		}},
+		{"deleted", dormouse.PhaseTerminated, func(t testing.TB) *world {
+			w := newWorld(t, none)
+			w.must(session.Delete{})
+			return w
+		}},
 	}
 }
 
@@ -124,13 +168,15 @@ func verbs() []struct {
 		{"Prompt", func(w *world) session.Verb { return w.prompt("p2") }},
 		{"Cancel", func(*world) session.Verb { return session.Cancel{Prompt: dormouse.PromptID(sid, "p1")} }},
 		{"Interrupt", func(*world) session.Verb { return session.Interrupt{ID: "sevt_i"} }},
-		{"Answer", func(w *world) session.Verb {
-			v := session.Answer{ID: "sevt_a", Use: "sevt_none", Allow: true}
-			if t := w.turn(); t != nil && len(t.Uses) > 0 {
-				v.Use = t.Uses[0].ID
-			}
-			return v
-		}},
+		{"Answer", func(w *world) session.Verb { return answer(w.use(), true) }},
+		{"OpenThread", func(*world) session.Verb { return session.OpenThread{Thread: "sthr_second"} }},
+		{"Schedule", func(w *world) session.Verb { return w.schedule("w2") }},
+		{"Unschedule", func(*world) session.Verb { return session.Unschedule{ID: "wake_w"} }},
+		{"Spawn", func(*world) session.Verb { return spawn("c2") }},
+		{"EndChild", func(*world) session.Verb { return session.EndChild{Child: dormouse.ChildID(sid, "c")} }},
+		{"Describe", func(*world) session.Verb { return session.Describe{Title: new("other"), Tags: &[]string{"b", "a"}} }},
+		{"Archive", func(*world) session.Verb { return session.Archive{} }},
+		{"Delete", func(*world) session.Verb { return session.Delete{} }},
 		{"Retry", func(*world) session.Verb { return session.Retry{} }},
 		{"Continue", func(*world) session.Verb { return session.Continue{} }},
 		{"Hibernate", func(*world) session.Verb { return session.Hibernate{} }},
@@ -151,6 +197,9 @@ func verbs() []struct {
 			}
 			return w.toolResult(op)
 		}},
+		{"Settle", func(w *world) session.Verb {
+			return session.Settle{Work: w.work(), Use: w.use().ID, Do: w.schedule("w3"), Text: "done"}
+		}},
 		{"LoseOp", func(w *world) session.Verb { return session.LoseOp{Op: open(w).ID, Why: "nobody knows"} }},
 		{"Block", func(w *world) session.Verb { return session.Block{Work: w.work()} }},
 		{"EndTurn", func(w *world) session.Verb { return session.EndTurn{Work: w.work()} }},
@@ -164,6 +213,13 @@ func verbs() []struct {
 		{"SandboxDown", func(w *world) session.Verb { return session.SandboxDown{Generation: w.state.Sandbox.Generation} }},
 		{"TakeSnapshot", func(w *world) session.Verb {
 			return session.TakeSnapshot{SnapshotFact: dormouse.SnapshotFact{Snapshot: "snap_1", Generation: 1, Verified: true}}
+		}},
+		{"Fire", func(w *world) session.Verb {
+			return session.Fire{ID: "wake_w", Content: []dormouse.Block{dormouse.Text("again")}}
+		}},
+		{"ChildUp", func(*world) session.Verb { return session.ChildUp{Child: dormouse.ChildID(sid, "c")} }},
+		{"ChildDown", func(*world) session.Verb {
+			return session.ChildDown{Child: dormouse.ChildID(sid, "c"), Reason: "terminated"}
 		}},
 		{"Tick", func(*world) session.Verb { return session.Tick{} }},
 	}

@@ -67,8 +67,10 @@ func walk(t *testing.T, seed uint64, steps int) {
 			}
 			continue
 		}
-		if _, ok := v.(session.Prompt); ok && len(events) > 0 {
-			accepted++
+		for _, e := range events {
+			if e.Type == dormouse.PromptQueued {
+				accepted++
+			}
 		}
 	}
 	if err := sessiontest.Check(w.log); err != nil {
@@ -133,9 +135,40 @@ func checkRows(t *testing.T, seed uint64, log []dormouse.Event, accepted int) {
 
 // randomVerb leans towards what could happen next, and now and then away from it.
 func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
+	w.at = w.state.Threads[r.IntN(len(w.state.Threads))].ID
 	turn, box := w.turn(), w.state.Sandbox
 	pick := func(vs ...session.Verb) session.Verb { return vs[r.IntN(len(vs))] }
-	switch r.IntN(20) {
+	switch r.IntN(24) {
+	case 20:
+		n := r.IntN(30)
+		if r.IntN(2) == 0 {
+			return session.Schedule{ID: dormouse.WakeupID(fmt.Sprint("wake_", n)), Cron: "*/7 * * * *", Content: []dormouse.Block{dormouse.Text("cron")}}
+		}
+		return w.schedule(fmt.Sprint(n))
+	case 21:
+		if len(w.state.Wakeups) == 0 {
+			return session.Unschedule{ID: "wake_none"}
+		}
+		wake := w.state.Wakeups[r.IntN(len(w.state.Wakeups))]
+		if r.IntN(4) == 0 {
+			return session.Unschedule{ID: wake.ID}
+		}
+		return session.Fire{ID: wake.ID, Content: []dormouse.Block{dormouse.Text("again")}}
+	case 22:
+		child := dormouse.ChildID(sid, "none")
+		if n := len(w.state.Children); n > 0 {
+			child = w.state.Children[r.IntN(n)].ID
+		}
+		return pick(spawn(fmt.Sprint(w.state.Seq)), session.EndChild{Child: child},
+			session.ChildUp{Child: child}, session.ChildDown{Child: child})
+	case 23:
+		if r.IntN(40) == 0 {
+			return pick(session.Archive{}, session.Delete{})
+		}
+		return pick(
+			session.Describe{Title: new(fmt.Sprint("t", r.IntN(3))), Metadata: map[string]*string{"k": new("v"), "gone": nil}},
+			session.Describe{Tags: &[]string{"x", fmt.Sprint(r.IntN(3))}},
+			session.OpenThread{Thread: dormouse.ThreadID(fmt.Sprint("sthr_", r.IntN(3)))})
 	case 0, 1:
 		*prompts++
 		return w.prompt(fmt.Sprint("p", *prompts))
@@ -150,9 +183,9 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 		return v
 	case 3:
 		return pick(
-			session.Interrupt{ID: dormouse.EventID(fmt.Sprintf("sevt_i%d", w.state.Seq)), Flush: r.IntN(2) == 0},
+			session.Interrupt{Thread: w.at, ID: dormouse.EventID(fmt.Sprintf("sevt_i%d", w.state.Seq)), Flush: r.IntN(2) == 0},
 			session.Cancel{Prompt: dormouse.PromptID(sid, fmt.Sprint("p", *prompts))},
-			session.Retry{}, session.Continue{})
+			session.Retry{Thread: w.at}, session.Continue{Thread: w.at})
 	case 4:
 		if r.IntN(40) == 0 {
 			return session.Terminate{Reason: "walk"}
@@ -173,11 +206,11 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 	}
 	switch {
 	case turn == nil:
-		t := w.state.Thread(thread)
+		t := w.state.Thread(w.at)
 		if len(t.Queue) == 0 {
 			return nil
 		}
-		return session.Take{Prompt: t.Queue[0].ID, Content: []dormouse.Block{dormouse.Text("x")}}
+		return session.Take{Thread: w.at, Prompt: t.Queue[0].ID, Content: []dormouse.Block{dormouse.Text("x")}}
 	case turn.Blocked == "" && turn.Epoch == 0:
 		return session.StartAttempt{Turn: turn.ID}
 	}
@@ -186,32 +219,41 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 
 func randomWork(w *world, r *rand.Rand, turn *session.Turn) session.Verb {
 	for _, o := range w.state.Ops {
-		if r.IntN(3) == 0 {
+		if o.Origin.Thread != w.at || r.IntN(3) == 0 {
 			continue
 		}
 		switch {
 		case o.Kind == dormouse.OpModel && r.IntN(4) == 0:
 			return session.FinishOp{Work: w.work(), Op: o.ID, Outcome: dormouse.OutcomeError}
 		case o.Kind == dormouse.OpModel:
-			gates := []dormouse.Gate{dormouse.GateNone, dormouse.GateAsk, dormouse.GateCustom}
+			gates := []dormouse.Gate{dormouse.GateNone, dormouse.GateAsk, dormouse.GateCustom, dormouse.GateQuestion}
 			var gs []dormouse.Gate
 			for range r.IntN(4) {
-				gs = append(gs, gates[r.IntN(3)])
+				gs = append(gs, gates[r.IntN(4)])
 			}
 			return w.reply(o.Op, gs...)
 		case o.Kind.InSandbox() && r.IntN(5) == 0:
 			return session.LoseOp{Op: o.ID, Why: "walk"}
 		case o.Kind.InSandbox():
 			return w.toolResult(o.Op)
-		case o.Kind == dormouse.OpCustom:
-			return session.Answer{ID: dormouse.EventID("sevt_a" + string(o.ID)), Use: o.Use, Content: []dormouse.Block{dormouse.Text("42")}}
-		case o.Kind == dormouse.OpApproval:
-			allow := r.IntN(2) == 0
-			return session.Answer{ID: dormouse.EventID("sevt_a" + string(o.ID)), Use: o.Use, Allow: allow, Deny: !allow}
+		case o.Kind == dormouse.OpMessage || o.Kind == dormouse.OpLook:
+			return w.toolResult(o.Op)
+		case o.Kind == dormouse.OpCustom || o.Kind == dormouse.OpApproval || o.Kind == dormouse.OpQuestion:
+			use, _ := turn.Use(o.Use)
+			return answer(use, r.IntN(2) == 0)
 		}
 	}
 	for _, u := range turn.Uses {
 		if u.Gate == dormouse.GateNone {
+			switch r.IntN(6) {
+			case 0:
+				return session.Settle{Work: w.work(), Use: u.ID, Do: w.schedule(fmt.Sprint("s", r.IntN(9))), Text: "scheduled"}
+			case 1:
+				kinds := []dormouse.OpKind{dormouse.OpMessage, dormouse.OpLook}
+				op := w.execOp(kinds[r.IntN(2)])
+				op.Generation = 0
+				return session.StartOp{Work: w.work(), Op: op.Named(sid)}
+			}
 			kinds := []dormouse.OpKind{dormouse.OpExec, dormouse.OpTask, dormouse.OpWrite, dormouse.OpRead}
 			return session.StartOp{Work: w.work(), Op: w.execOp(kinds[r.IntN(4)])}
 		}

@@ -20,6 +20,7 @@ var (
 type world struct {
 	t     testing.TB
 	state session.State
+	at    dormouse.ThreadID // the thread that the helpers below speak of
 	epoch uint64
 	now   time.Time
 	log   []dormouse.Event
@@ -28,7 +29,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB, c dormouse.Created) *world {
-	w := &world{t: t, epoch: 1, now: epoch0, known: make(map[dormouse.EventID]dormouse.PromptRecord)}
+	w := &world{t: t, at: thread, epoch: 1, now: epoch0, known: make(map[dormouse.EventID]dormouse.PromptRecord)}
 	if c.Session == "" {
 		c.Session = sid
 	}
@@ -72,14 +73,14 @@ func (w *world) must(verbs ...session.Verb) {
 func (w *world) prompt(id string) session.Prompt {
 	content := []dormouse.Block{dormouse.Text("do " + id)}
 	raw, _ := json.Marshal(content)
-	return session.Prompt{ID: dormouse.PromptID(sid, id), Body: dormouse.DigestOf(raw), Content: content}
+	return session.Prompt{Thread: w.at, ID: dormouse.PromptID(sid, id), Body: dormouse.DigestOf(raw), Content: content}
 }
 
 func (w *world) take(id string) session.Take {
-	return session.Take{Prompt: dormouse.PromptID(sid, id), Content: []dormouse.Block{dormouse.Text("do " + id)}}
+	return session.Take{Thread: w.at, Prompt: dormouse.PromptID(sid, id), Content: []dormouse.Block{dormouse.Text("do " + id)}}
 }
 
-func (w *world) turn() *session.Turn { return w.state.Thread(thread).Turn }
+func (w *world) turn() *session.Turn { return w.state.Thread(w.at).Turn }
 
 func (w *world) work() session.Work {
 	if t := w.turn(); t != nil {
@@ -90,7 +91,7 @@ func (w *world) work() session.Work {
 
 // modelOp is the model call that the turn wants next.
 func (w *world) modelOp() dormouse.Op {
-	op := dormouse.Op{Kind: dormouse.OpModel, Args: dormouse.DigestOf(nil), Origin: dormouse.Origin{Thread: thread, Turn: w.work().Turn, Call: 1, Block: -1}}
+	op := dormouse.Op{Kind: dormouse.OpModel, Args: dormouse.DigestOf(nil), Origin: dormouse.Origin{Thread: w.at, Turn: w.work().Turn, Call: 1, Block: -1}}
 	if t := w.turn(); t != nil {
 		op.Origin.Call = t.Calls + 1
 		if t.Redo != nil {
@@ -102,7 +103,7 @@ func (w *world) modelOp() dormouse.Op {
 
 // execOp is the exec that answers the first tool call that can run.
 func (w *world) execOp(kind dormouse.OpKind) dormouse.Op {
-	op := dormouse.Op{Kind: kind, Args: dormouse.DigestOf(nil), Generation: w.state.Sandbox.Generation, Origin: dormouse.Origin{Thread: thread, Turn: w.work().Turn}}
+	op := dormouse.Op{Kind: kind, Args: dormouse.DigestOf(nil), Generation: w.state.Sandbox.Generation, Origin: dormouse.Origin{Thread: w.at, Turn: w.work().Turn}}
 	if t := w.turn(); t != nil {
 		for _, u := range t.Uses {
 			if u.Gate == dormouse.GateNone {
@@ -131,7 +132,11 @@ func (w *world) reply(op dormouse.Op, gates ...dormouse.Gate) session.FinishOp {
 		id := dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID), string(rune('a'+i))))
 		raw, _ := json.Marshal(dormouse.ToolUse{Name: "bash", Input: json.RawMessage(`{"command":"x"}`)})
 		f.Events = append(f.Events, dormouse.Event{ID: id, Type: typ, Payload: raw})
-		f.Uses = append(f.Uses, dormouse.Use{ID: id, Call: op.Origin.Call, Block: i, Gate: g})
+		use := dormouse.Use{ID: id, Call: op.Origin.Call, Block: i, Gate: g}
+		if g == dormouse.GateQuestion {
+			use.Within = dormouse.QuestionWithin
+		}
+		f.Uses = append(f.Uses, use)
 	}
 	if len(gates) == 0 {
 		raw, _ := json.Marshal(dormouse.Message{Content: []dormouse.Block{dormouse.Text("done")}})
@@ -162,4 +167,39 @@ func running(t testing.TB, c dormouse.Created) *world {
 	w := warm(t, c)
 	w.must(w.prompt("p1"), w.take("p1"))
 	return w
+}
+
+// spawn makes a child; every name is another one.
+func spawn(name string) session.Spawn {
+	agent := dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: []dormouse.ToolConfig{{Name: "bash"}}}
+	return session.Spawn{Rights: agent, Spawned: dormouse.Spawned{
+		Child: dormouse.Created{Session: dormouse.ChildID(sid, name), Agent: agent, Recovery: dormouse.RecoverAuto},
+	}}
+}
+
+// schedule has the session wake in a minute.
+func (w *world) schedule(name string) session.Schedule {
+	return session.Schedule{
+		ID: dormouse.WakeupID(dormouse.WakeupPrefix + name), At: w.now.Add(time.Minute), Content: []dormouse.Block{dormouse.Text("again")},
+	}
+}
+
+// use returns the first tool call that has no result.
+func (w *world) use() dormouse.Use {
+	if t := w.turn(); t != nil && len(t.Uses) > 0 {
+		return t.Uses[0]
+	}
+	return dormouse.Use{ID: "sevt_none"}
+}
+
+// answer answers a tool call as its gate wants to be answered.
+func answer(use dormouse.Use, allow bool) session.Answer {
+	v := session.Answer{ID: "sevt_a" + use.ID, Use: use.ID}
+	switch use.Gate {
+	case dormouse.GateCustom, dormouse.GateQuestion:
+		v.Content = []dormouse.Block{dormouse.Text("42")}
+	case dormouse.GateNone, dormouse.GateAsk:
+		v.Allow, v.Deny = allow, !allow
+	}
+	return v
 }

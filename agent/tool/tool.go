@@ -1,7 +1,7 @@
 // Package tool is what a model may call. A tool only translates: the model's
-// input into a call for the runner, the runner's result into words for the
-// model. It acts on nothing itself, so that every effect passes through the op
-// journal.
+// input into a call for the runner or a wish to the session, and a result into
+// words for the model. It acts on nothing itself, so that every effect passes
+// through the op journal.
 package tool
 
 import (
@@ -19,17 +19,40 @@ import (
 // Tool is one thing a model may call.
 type Tool interface {
 	Spec() model.Tool
+}
+
+// sandboxed is a tool that acts in the sandbox.
+type sandboxed interface {
 	// Call reads the model's input; an error is told to the model.
 	Call(input json.RawMessage) (runner.Call, error)
 	// Result words a result for the model and says whether it is an error.
 	Result(r runner.Result) (text string, failed bool)
 }
 
+// wishing is a tool that asks something of the session.
+type wishing interface {
+	// Wish reads the model's input; an error is told to the model.
+	Wish(input json.RawMessage) (Wish, error)
+}
+
+// Request is what a tool call asks for: a wish to the session if Wish is not
+// nil, else a call for the runner.
+type Request struct {
+	Call runner.Call
+	Wish Wish
+}
+
 // Set is the built-in tools.
 type Set struct{ tools []Tool }
 
-// Builtin returns the tools that need nothing but a sandbox.
-func Builtin() *Set { return &Set{tools: []Tool{bash{}, read{}, write{}}} }
+// Builtin returns the tools that need nothing but a session and its sandbox.
+func Builtin() *Set {
+	return &Set{tools: []Tool{
+		bash{}, read{}, write{},
+		questionAsk{}, wakeupSchedule{}, wakeupCancel{}, wakeupList{},
+		childSpawn{}, childMessage{}, childWait{}, childRead{}, childTerminate{},
+	}}
+}
 
 // Names lists the tools.
 func (s *Set) Names() []string {
@@ -41,10 +64,7 @@ func (s *Set) Names() []string {
 }
 
 // Has reports whether there is a tool of this name.
-func (s *Set) Has(name string) bool {
-	_, ok := s.find(name)
-	return ok
-}
+func (s *Set) Has(name string) bool { return s.find(name) != nil }
 
 // Specs describes to the model what an agent may call.
 func (s *Set) Specs(a dormouse.AgentConfig) []model.Tool {
@@ -67,21 +87,26 @@ func (s *Set) Specs(a dormouse.AgentConfig) []model.Tool {
 }
 
 // Call reads a model's call of one of the enabled tools.
-func (s *Set) Call(enabled []dormouse.ToolConfig, name string, input json.RawMessage) (runner.Call, error) {
+func (s *Set) Call(enabled []dormouse.ToolConfig, name string, input json.RawMessage) (r Request, err error) {
 	for _, c := range enabled {
 		if c.Name != name {
 			continue
 		}
-		if t, ok := s.find(name); ok {
-			return t.Call(input)
+		switch t := s.find(name).(type) {
+		case sandboxed:
+			r.Call, err = t.Call(input)
+			return r, err
+		case wishing:
+			r.Wish, err = t.Wish(input)
+			return r, err
 		}
 	}
-	return runner.Call{}, fmt.Errorf("there is no tool named %q", name)
+	return r, fmt.Errorf("there is no tool named %q", name)
 }
 
 // Result words a runner's result for the model.
 func (s *Set) Result(name string, r runner.Result) (content []dormouse.Block, failed bool) {
-	t, ok := s.find(name)
+	t, ok := s.find(name).(sandboxed)
 	if !ok {
 		return nil, true
 	}
@@ -92,13 +117,13 @@ func (s *Set) Result(name string, r runner.Result) (content []dormouse.Block, fa
 	return []dormouse.Block{dormouse.Text(dormouse.CleanText(text))}, failed
 }
 
-func (s *Set) find(name string) (Tool, bool) {
+func (s *Set) find(name string) Tool {
 	for _, t := range s.tools {
 		if t.Spec().Name == name {
-			return t, true
+			return t
 		}
 	}
-	return nil, false
+	return nil
 }
 
 // decode reads an input strictly: a field the tool does not know is a

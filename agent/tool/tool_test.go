@@ -12,6 +12,15 @@ import (
 
 var all = []dormouse.ToolConfig{{Name: "bash"}, {Name: "read"}, {Name: "write"}}
 
+// everything enables every tool.
+func everything() []dormouse.ToolConfig {
+	var all []dormouse.ToolConfig
+	for _, name := range tool.Builtin().Names() {
+		all = append(all, dormouse.ToolConfig{Name: name})
+	}
+	return all
+}
+
 func TestAToolSaysWhatIsWrongWithItsInput(t *testing.T) {
 	for _, test := range []struct{ tool, input, says string }{
 		{"bash", `{}`, "command is empty"},
@@ -27,9 +36,21 @@ func TestAToolSaysWhatIsWrongWithItsInput(t *testing.T) {
 		{"read", `{"file_path":"a","offset":-1}`, "negative"},
 		{"write", `{"content":"x"}`, "file_path is empty"},
 		{"write", `{"file_path":"a","content":"` + strings.Repeat("x", 9<<20) + `"}`, "at most"},
+		{"question_ask", `{"question":" "}`, "question is empty"},
+		{"question_ask", `{"question":"q","expires_in_seconds":99999999}`, "expires_in_seconds"},
+		{"wakeup_schedule", `{"prompt":"p"}`, "either in_seconds or cron"},
+		{"wakeup_schedule", `{"prompt":"p","in_seconds":1,"cron":"* * * * *"}`, "either in_seconds or cron"},
+		{"wakeup_schedule", `{"prompt":"","in_seconds":1}`, "empty"},
+		{"wakeup_schedule", `{"prompt":"p","in_seconds":-1}`, "in_seconds"},
+		{"wakeup_cancel", `{"id":"x"}`, "wakeup_schedule"},
+		{"child_spawn", `{"prompt":""}`, "empty"},
+		{"child_message", `{"child":"x","prompt":"p"}`, "child_spawn"},
+		{"child_wait", `{"child":"sesn_a","timeout_seconds":99999}`, "timeout_seconds"},
+		{"child_read", `{"child":"sesn_a","last":101}`, "between 1 and 100"},
+		{"child_terminate", `{}`, "child_spawn"},
 		{"nosuch", `{}`, "no tool named"},
 	} {
-		_, err := tool.Builtin().Call(all, test.tool, json.RawMessage(test.input))
+		_, err := tool.Builtin().Call(everything(), test.tool, json.RawMessage(test.input))
 		if err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s %.60s: got %v, want %q", test.tool, test.input, err, test.says)
 		}
@@ -81,9 +102,13 @@ func FuzzCall(f *testing.F) {
 	f.Add("bash", []byte(`{"command":"ls"}`))
 	f.Add("read", []byte(`{"file_path":"a","offset":1,"limit":2}`))
 	f.Add("write", []byte(`{"file_path":"a","content":"b"}`))
+	f.Add("question_ask", []byte(`{"question":"which?","options":["a"],"expires_in_seconds":9}`))
+	f.Add("wakeup_schedule", []byte(`{"prompt":"again","cron":"* * * * *"}`))
+	f.Add("child_spawn", []byte(`{"prompt":"do","tools":["bash"]}`))
+	f.Add("child_wait", []byte(`{"child":"sesn_a","timeout_seconds":3}`))
 	f.Fuzz(func(t *testing.T, name string, input []byte) {
-		call, err := tool.Builtin().Call(all, name, input)
-		if err == nil && call.Exec == nil && call.Read == nil && call.Write == nil {
+		asks, err := tool.Builtin().Call(everything(), name, input)
+		if call := asks.Call; err == nil && asks.Wish == nil && call.Exec == nil && call.Read == nil && call.Write == nil {
 			t.Errorf("%s %q was accepted and asks for nothing", name, input)
 		}
 	})

@@ -20,7 +20,7 @@ import (
 func Check(events []dormouse.Event) error {
 	c := &checker{
 		prompts: make(map[dormouse.EventID]string), ops: make(map[dormouse.OpID]string),
-		uses: make(map[dormouse.EventID]int), spans: make(map[dormouse.EventID]int),
+		uses: make(map[dormouse.EventID]int), spans: make(map[dormouse.EventID]int), lives: make(map[string]string),
 	}
 	for i, e := range events {
 		if e.Seq != uint64(i)+1 {
@@ -40,6 +40,7 @@ type checker struct {
 	ops     map[dormouse.OpID]string    // started, finished, unknown
 	uses    map[dormouse.EventID]int    // results of each tool call
 	spans   map[dormouse.EventID]int    // ends of each span
+	lives   map[string]string           // questions, children, firings
 	public  dormouse.Status             // as a client would fold it
 	acting  bool                        // idle, and people are asked for something
 	errs    []error
@@ -90,6 +91,18 @@ func (c *checker) see(e dormouse.Event, before []dormouse.Event) {
 		c.result(e, decode[dormouse.ToolResult](e).Use)
 	case dormouse.UserCustomToolResult:
 		c.result(e, decode[dormouse.CustomToolResult](e).Use)
+	case dormouse.QuestionAsked:
+		c.step(e, string(decode[dormouse.Question](e).Use), "", "asked")
+	case dormouse.QuestionAnswered, dormouse.QuestionExpired:
+		c.step(e, string(decode[dormouse.Question](e).Use), "asked", "over")
+	case dormouse.ChildSpawned:
+		c.step(e, string(decode[dormouse.Spawned](e).Child.Session), "", "spawned")
+	case dormouse.ChildStarted:
+		c.step(e, string(decode[dormouse.ChildFact](e).Child), "spawned", "started")
+	case dormouse.ChildEnded:
+		c.ended(e, decode[dormouse.ChildFact](e).Child)
+	case dormouse.WakeupFired:
+		c.fired(e, decode[dormouse.WakeupFact](e))
 	case dormouse.SpanModelRequestStart:
 		c.spans[e.ID] = 0
 	case dormouse.SpanModelRequestEnd:
@@ -101,6 +114,34 @@ func (c *checker) see(e dormouse.Event, before []dormouse.Event) {
 	case dormouse.SessionStatusRunning, dormouse.SessionStatusIdle, dormouse.SessionStatusRescheduled, dormouse.SessionStatusTerminated:
 		c.status(e, before)
 	}
+}
+
+// step checks that something goes through its life in order, and once.
+func (c *checker) step(e dormouse.Event, id, from, to string) {
+	if c.lives[id] != from {
+		c.fail(e, "%s is %q, expected %q before %q", id, c.lives[id], from, to)
+	}
+	c.lives[id] = to
+}
+
+// ended checks that a child ends once. One that ended may be spawned again only
+// under another id.
+func (c *checker) ended(e dormouse.Event, child dormouse.SessionID) {
+	if at := c.lives[string(child)]; at != "spawned" && at != "started" {
+		c.fail(e, "child %s is %q and ends", child, at)
+	}
+	c.lives[string(child)] = "ended"
+}
+
+// fired checks that a wake-up fires when it is due, once for each time.
+func (c *checker) fired(e dormouse.Event, f dormouse.WakeupFact) {
+	if f.Due.After(e.Time) {
+		c.fail(e, "wake-up %s fired before %s", f.ID, f.Due)
+	}
+	if !f.Next.IsZero() && !f.Next.After(e.Time) {
+		c.fail(e, "wake-up %s is due again at once", f.ID)
+	}
+	c.step(e, string(f.ID)+f.Due.String(), "", "fired")
 }
 
 func (c *checker) move(e dormouse.Event, id dormouse.EventID, from, to string) {
@@ -210,13 +251,29 @@ func (c *checker) settle(events []dormouse.Event) {
 			c.fail(last, "op %s is open, and neither a turn nor a sandbox is left that could end it", op.ID)
 		}
 	}
-	if m := agent.Transcript(agent.ReadAll(events)); len(m) > 0 {
-		if m[len(m)-1].Role == model.RoleAssistant {
-			m = append(m, model.Message{Role: model.RoleUser, Content: []model.Part{{Type: model.PartText, Text: "next"}}})
+	for _, t := range c.state.Threads {
+		c.settleTranscript(last, t.ID, events)
+	}
+}
+
+// settleTranscript checks that what a thread's model would be sent next is
+// valid.
+func (c *checker) settleTranscript(last dormouse.Event, thread dormouse.ThreadID, events []dormouse.Event) {
+	var own []dormouse.Event
+	for _, e := range events {
+		if e.Thread == thread {
+			own = append(own, e)
 		}
-		if err := model.ValidateTranscript(m); err != nil {
-			c.fail(last, "transcript is not valid: %v", err)
-		}
+	}
+	m := agent.Transcript(agent.ReadAll(own))
+	if len(m) == 0 {
+		return
+	}
+	if m[len(m)-1].Role == model.RoleAssistant {
+		m = append(m, model.Message{Role: model.RoleUser, Content: []model.Part{{Type: model.PartText, Text: "next"}}})
+	}
+	if err := model.ValidateTranscript(m); err != nil {
+		c.fail(last, "transcript of %s is not valid: %v", thread, err)
 	}
 }
 

@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/agent/tool"
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+// grant answers a tool call that asks something of the session. What changes the
+// session itself is one commit with its result; what reaches another session is
+// an op, which may be done again because it is the same twice.
+func (t *turn) grant(ctx context.Context, use dormouse.Use, w tool.Wish) error {
+	kind, args := dormouse.OpLook, dormouse.Encode(w)
+	switch w.(type) {
+	case tool.Message:
+		kind = dormouse.OpMessage
+	case tool.Wait, tool.Look:
+	case tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
+		return t.j.Settle(ctx, use, w)
+	}
+	op, open := t.opFor(use.ID)
+	if !open {
+		op = dormouse.Op{
+			Kind: kind, Args: dormouse.DigestOf(args), Use: use.ID,
+			Origin: dormouse.Origin{Thread: t.view.Thread, Turn: t.view.Turn, Call: use.Call, Block: use.Block},
+		}.Named(t.view.Session)
+		crash.At(crash.OpStarting)
+		if err := t.j.Start(ctx, op); err != nil {
+			return err
+		}
+		crash.At(crash.OpStarted)
+	}
+	text, failed, err := t.j.Reach(ctx, op, w)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, dormouse.ErrConflict):
+		return err
+	default:
+		return &Failure{Type: "unknown_error", After: backoff(t.view.Attempt), Err: err}
+	}
+	crash.At(crash.OpResult)
+	return t.finish(ctx, answered(op, []dormouse.Block{dormouse.Text(dormouse.CleanText(text))}, failed), t.callAfterTools())
+}

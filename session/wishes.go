@@ -1,0 +1,251 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/agent/tool"
+)
+
+// Settle implements agent.Journal.
+func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) error {
+	v := Settle{Work: j.work, Use: use.ID}
+	switch w := w.(type) {
+	case tool.Schedule:
+		s := Schedule{
+			Thread: j.thread, ID: dormouse.WakeupID(dormouse.DeriveID(dormouse.WakeupPrefix, string(j.a.id), string(use.ID))),
+			Cron: w.Cron, Content: w.Content,
+		}
+		if w.After > 0 {
+			s.At = j.a.deps.Clock().Add(w.After)
+		}
+		v.Do, v.Text = s, fmt.Sprintf("Wake-up %s is scheduled.", s.ID)
+	case tool.Unschedule:
+		v.Do, v.Text = Unschedule{ID: w.ID, Reason: "the agent cancelled it"}, fmt.Sprintf("Wake-up %s is cancelled.", w.ID)
+	case tool.Wakeups:
+		text, err := j.wakeups(ctx)
+		if err != nil {
+			return err
+		}
+		v.Text = text
+	case tool.Spawn:
+		made, err := created(ctx, j.a.deps, j.a.id)
+		if err != nil {
+			return err
+		}
+		child := childOf(made, w)
+		child.Session = dormouse.ChildID(j.a.id, string(use.ID))
+		v.Do = Spawn{Spawned: dormouse.Spawned{Child: child, Prompt: w.Prompt}}
+		v.Text = fmt.Sprintf("Child session %s is started.", child.Session)
+	case tool.EndChild:
+		v.Do = EndChild{Child: w.Child, Reason: "the agent ended it"}
+		v.Text = fmt.Sprintf("Child session %s is being terminated.", w.Child)
+	case tool.Question, tool.Message, tool.Wait, tool.Look:
+		return fmt.Errorf("%T changes nothing in the session: %w", w, dormouse.ErrInvalid)
+	}
+	return j.record(ctx, v)
+}
+
+// childOf is a child with what its parent has, as far as the wish does not say
+// otherwise.
+func childOf(parent dormouse.Created, w tool.Spawn) dormouse.Created {
+	child := dormouse.Created{
+		Title: w.Title, Agent: parent.Agent, Recovery: parent.Recovery, FlushOnError: parent.FlushOnError, SleepAfter: parent.SleepAfter,
+	}
+	if w.System != "" {
+		child.Agent.System = w.System
+	}
+	if w.Tools != nil {
+		child.Agent.Tools = nil
+		for _, name := range *w.Tools {
+			t := dormouse.ToolConfig{Name: name}
+			if i := slices.IndexFunc(parent.Agent.Tools, func(p dormouse.ToolConfig) bool { return p.Name == name }); i >= 0 {
+				t = parent.Agent.Tools[i]
+			}
+			child.Agent.Tools = append(child.Agent.Tools, t)
+		}
+	}
+	return child
+}
+
+// wakeups words what is scheduled.
+func (j *journal) wakeups(ctx context.Context) (string, error) {
+	var b strings.Builder
+	err := j.ask(ctx, func(context.Context, *Turn) error {
+		for _, w := range j.a.state.Wakeups {
+			fmt.Fprintf(&b, "%s fires at %s", w.ID, w.At.Format(time.RFC3339))
+			if w.Cron != "" {
+				fmt.Fprintf(&b, " and then by %q", w.Cron)
+			}
+			b.WriteString("\n")
+		}
+		return nil
+	})
+	if b.Len() == 0 {
+		b.WriteString("No wake-up is scheduled.")
+	}
+	return b.String(), err
+}
+
+// Reach implements agent.Journal.
+func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text string, failed bool, err error) {
+	switch w := w.(type) {
+	case tool.Message:
+		text, err = j.a.message(ctx, op, w)
+	case tool.Wait:
+		text, err = j.a.await(ctx, w)
+	case tool.Look:
+		text, err = j.a.look(ctx, w)
+	case tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
+		return "", false, fmt.Errorf("%T reaches no other session: %w", w, dormouse.ErrInvalid)
+	}
+	for _, refusal := range []error{dormouse.ErrNotFound, dormouse.ErrTerminated, dormouse.ErrInvalid, dormouse.ErrConflict, dormouse.ErrTooLarge} {
+		if errors.Is(err, refusal) {
+			return err.Error(), true, nil // the agent asked for what cannot be
+		}
+	}
+	return text, false, err
+}
+
+// message sends a child a prompt under an id that follows from the op, so that
+// sent twice it is one prompt.
+func (a *Actor) message(ctx context.Context, op dormouse.Op, w tool.Message) (string, error) {
+	if _, err := a.mine(ctx, w.Child); err != nil {
+		return "", err
+	}
+	err := a.deps.family.Do(ctx, w.Child, dormouse.FromSession(a.id), Prompt{
+		ID: dormouse.PromptID(w.Child, string(op.ID)), Body: dormouse.DigestOf(dormouse.Encode(w.Content)), Content: w.Content,
+	})
+	return fmt.Sprintf("Child session %s has the prompt.", w.Child), err
+}
+
+// await waits until a child rests, or for as long as it was told to.
+func (a *Actor) await(ctx context.Context, w tool.Wait) (string, error) {
+	within, cancel := context.WithTimeout(ctx, w.For)
+	defer cancel()
+	var f *Follower
+	defer func() {
+		if f != nil {
+			f.Close()
+		}
+	}()
+	for {
+		row, err := a.mine(ctx, w.Child)
+		if err != nil {
+			return "", err
+		}
+		rests, err := a.rests(ctx, row)
+		if err != nil {
+			return "", err
+		}
+		if rests || within.Err() != nil {
+			said, err := a.look(ctx, tool.Look{Child: w.Child, Last: 1})
+			return fmt.Sprintf("Child session %s is %s.\n%s", w.Child, row.Phase, said), err
+		}
+		if f == nil {
+			if f, err = a.deps.family.Follow(ctx, w.Child, row.Seq); err != nil {
+				return "", err
+			}
+		}
+		const lookAgain = 5 * time.Second // whatever was missed
+		next, stop := context.WithTimeout(within, lookAgain)
+		_, err = f.Next(next)
+		stop()
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case errors.Is(err, dormouse.ErrBehind):
+			f.Close()
+			f = nil
+		case err != nil && next.Err() == nil:
+			return "", err
+		}
+	}
+}
+
+// rests reports whether a session has nothing left to do by itself.
+func (a *Actor) rests(ctx context.Context, row Row) (bool, error) {
+	if row.Status == dormouse.StatusTerminated {
+		return true, nil
+	}
+	if row.Status != dormouse.StatusIdle {
+		return false, nil
+	}
+	waiting, err := a.deps.family.Prompts(ctx, row.Session, dormouse.PromptIsQueued)
+	return len(waiting) == 0, err
+}
+
+// maxLook bounds what one look at a child brings.
+const maxLook = 32 << 10
+
+// look words the last things a child was asked, said and did.
+func (a *Actor) look(ctx context.Context, w tool.Look) (string, error) {
+	row, err := a.mine(ctx, w.Child)
+	if err != nil {
+		return "", err
+	}
+	const stride = 200
+	var lines []string
+	for upto := row.Seq; upto > 0 && len(lines) < w.Last; {
+		from := upto - min(upto, stride)
+		page, err := a.spoken(ctx, w.Child, from, upto)
+		if err != nil {
+			return "", err
+		}
+		lines = append(page, lines...)
+		upto = from
+	}
+	if n := len(lines) - w.Last; n > 0 {
+		lines = lines[n:]
+	}
+	if len(lines) == 0 {
+		return "It has said nothing yet.", nil
+	}
+	text := strings.Join(lines, "\n")
+	if len(text) > maxLook {
+		text = "[…]" + strings.ToValidUTF8(text[len(text)-maxLook:], "")
+	}
+	return text, nil
+}
+
+// spoken words what was said between two seqs.
+func (a *Actor) spoken(ctx context.Context, id dormouse.SessionID, after, upto uint64) ([]string, error) {
+	var lines []string
+	for after < upto {
+		events, err := a.deps.family.Events(ctx, id, after, int(min(upto-after, page)))
+		if err != nil {
+			return nil, err
+		}
+		if len(events) == 0 {
+			break
+		}
+		for _, e := range events {
+			after = e.Seq
+			switch e.Type { //nolint:exhaustive // the others are no part of the conversation
+			case dormouse.UserMessage:
+				lines = append(lines, "Asked: "+plain(payload[dormouse.Message](e).Content))
+			case dormouse.AgentMessage:
+				lines = append(lines, "Said: "+plain(payload[dormouse.Message](e).Content))
+			case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
+				p := payload[dormouse.ToolUse](e)
+				lines = append(lines, "Called: "+p.Name+" "+string(p.Input))
+			case dormouse.SessionError:
+				lines = append(lines, "Failed: "+payload[dormouse.Failure](e).Error.Message)
+			}
+		}
+	}
+	return lines, nil
+}
+
+func plain(content []dormouse.Block) string {
+	var words []string
+	for _, b := range content {
+		words = append(words, b.Text)
+	}
+	return strings.Join(words, "\n")
+}

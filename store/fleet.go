@@ -14,7 +14,8 @@ import (
 // Every server holds a lease, and every session that is loaded has an owner
 // among the servers. Whether a lease has run out is judged by the database's
 // clock alone. A lease does not fence: the epoch does, which rises when a
-// session changes hands.
+// session changes hands. Who has not joined claims for nobody, and must be
+// refused by a live owner alone.
 type Shared interface {
 	Fleet
 	Ownership
@@ -39,8 +40,8 @@ type Fleet interface {
 	// Key must return the same secret to every server of the store: they know
 	// each other by it.
 	Key(ctx context.Context) ([]byte, error)
-	// Now is the clock that all servers of the store share. It must not go back
-	// when the clock of this machine does.
+	// Now is the clock that all servers of the store share, from Join on. It must
+	// not go back, whatever the clock of this machine does.
 	Now() time.Time
 }
 
@@ -61,7 +62,7 @@ type Ownership interface {
 	// Listen calls changed with sessions to which a server has appended, soon
 	// after; with none when it may have missed some. It may be late or call too
 	// often, so that whoever relies on it also looks by himself now and then. It
-	// returns when ctx ends.
+	// returns the cause when ctx ends.
 	Listen(ctx context.Context, changed func(ids []dormouse.SessionID)) error
 }
 

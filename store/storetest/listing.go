@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
@@ -85,9 +86,124 @@ func testListing(t *testing.T, fresh opener) {
 		}
 	}))
 
+	t.Run("text selects sessions whose search contains it whatever its case and no character in it is special", fresh(func(t *testing.T, s store.Store) {
+		texts := []string{"fix the login page", "100% of_it\\now", "ünïcode 🐭 and 'quotes\"", "", "login\nagain"}
+		for n, text := range texts {
+			create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Index.Search, b.Rows.Index.Created = text, at(n) })
+		}
+		for _, text := range []string{
+			"", "login", "LogIn", "login page", "page login", "%", "_", "0% of_", "o%f", "f_x", `\`, `\\`, "ÜNÏ", "🐭", "'", `"`, "''", "*", "?", "n\na", "^fix", ".",
+		} {
+			var want []dormouse.SessionID
+			for n, search := range slices.Backward(texts) {
+				if strings.Contains(search, strings.ToLower(text)) {
+					want = append(want, sessionID(n))
+				}
+			}
+			equal(t, fmt.Sprintf("sessions with %q", text), pages(t, s, store.Query{Tenant: "acme", Text: text, Limit: 2}), want)
+		}
+	}))
+
+	t.Run("tags selects sessions that have all of them", fresh(func(t *testing.T, s store.Store) {
+		for n, tags := range [][]string{nil, {"a"}, {"a", "b"}, {"b", "c", "a"}, {"A"}, {"ab"}, {`q"uo'te,`, "%", "b"}} {
+			create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Index.Tags, b.Rows.Index.Created = tags, at(-n) })
+		}
+		for _, test := range []struct {
+			tags []string
+			want []dormouse.SessionID
+		}{
+			{[]string{"a"}, []dormouse.SessionID{sessionID(1), sessionID(2), sessionID(3)}},
+			{[]string{"b", "a"}, []dormouse.SessionID{sessionID(2), sessionID(3)}},
+			{[]string{"a", "a"}, []dormouse.SessionID{sessionID(1), sessionID(2), sessionID(3)}},
+			{[]string{"A"}, []dormouse.SessionID{sessionID(4)}},
+			{[]string{`q"uo'te,`}, []dormouse.SessionID{sessionID(6)}},
+			{[]string{"%"}, []dormouse.SessionID{sessionID(6)}},
+			{[]string{"a", "x"}, nil},
+			{[]string{""}, nil},
+		} {
+			equal(t, fmt.Sprintf("sessions tagged %q", test.tags), pages(t, s, store.Query{Tenant: "acme", Tags: test.tags, Limit: 2}), test.want)
+		}
+	}))
+
+	t.Run("metadata selects sessions that have every one of its pairs", fresh(func(t *testing.T, s store.Store) {
+		for n, metadata := range []map[string]string{
+			nil, {"team": "blue"}, {"team": "blue", "env": "prod"}, {"team": "red", "env": "prod"}, {"blue": "team"}, {"a.b": "", `k"'`: `v"'<&>`},
+		} {
+			create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Index.Metadata, b.Rows.Index.Created = metadata, at(-n) })
+		}
+		for _, test := range []struct {
+			metadata map[string]string
+			want     []dormouse.SessionID
+		}{
+			{map[string]string{"team": "blue"}, []dormouse.SessionID{sessionID(1), sessionID(2)}},
+			{map[string]string{"team": "blue", "env": "prod"}, []dormouse.SessionID{sessionID(2)}},
+			{map[string]string{"env": "prod"}, []dormouse.SessionID{sessionID(2), sessionID(3)}},
+			{map[string]string{"a.b": ""}, []dormouse.SessionID{sessionID(5)}},
+			{map[string]string{`k"'`: `v"'<&>`}, []dormouse.SessionID{sessionID(5)}},
+			{map[string]string{"team": "Blue"}, nil},
+			{map[string]string{"env": ""}, nil},
+			{map[string]string{"team": "blue", "env": ""}, nil},
+		} {
+			equal(t, fmt.Sprintf("sessions with %q", test.metadata), pages(t, s, store.Query{Tenant: "acme", Metadata: test.metadata, Limit: 2}), test.want)
+		}
+	}))
+
+	t.Run("archived also lists what was put away", fresh(func(t *testing.T, s store.Store) {
+		for n := range 6 {
+			create(t, s, sessionID(n), func(b *store.Batch) {
+				b.Rows.Index.Created = at(-n)
+				if n%2 == 1 {
+					b.Rows.Index.Archived = at(n)
+				}
+			})
+		}
+		some, every := []dormouse.SessionID{sessionID(0), sessionID(2), sessionID(4)}, make([]dormouse.SessionID, 6)
+		for n := range every {
+			every[n] = sessionID(n)
+		}
+		equal(t, "sessions", pages(t, s, store.Query{Tenant: "acme", Limit: 2}), some)
+		equal(t, "sessions and archived ones", pages(t, s, store.Query{Tenant: "acme", Archived: true, Limit: 2}), every)
+		after, err := s.Sessions(t.Context(), store.Query{Tenant: "acme", After: sessionID(1), Limit: 9})
+		if err != nil || len(after) != 2 {
+			t.Errorf("%d sessions after an archived one, %v, want 2", len(after), err)
+		}
+	}))
+
+	t.Run("what a query asks for it asks for at once", fresh(func(t *testing.T, s store.Store) {
+		for n := range 32 {
+			create(t, s, sessionID(n), func(b *store.Batch) {
+				i := &b.Rows.Index
+				i.Created, i.Search = at(-n), "nothing"
+				if n&1 != 0 {
+					i.Search = "a login"
+				}
+				if n&2 != 0 {
+					i.Tags = []string{"x", "y"}
+				}
+				if n&4 != 0 {
+					i.Metadata = map[string]string{"k": "v"}
+				}
+				if n&8 != 0 {
+					i.Phase = dormouse.PhaseRunning
+				}
+				if n&16 != 0 {
+					i.Archived = at(1)
+				}
+			})
+		}
+		q := store.Query{Tenant: "acme", Phase: dormouse.PhaseRunning, Text: "Log", Tags: []string{"y"}, Metadata: map[string]string{"k": "v"}, Limit: 1}
+		equal(t, "sessions", pages(t, s, q), []dormouse.SessionID{sessionID(15)})
+		q.Archived = true
+		equal(t, "sessions and archived ones", pages(t, s, q), []dormouse.SessionID{sessionID(15), sessionID(31)})
+	}))
+
 	t.Run("a listed row is the index row", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, sessionID(1))
-		w.append(t, func(b *store.Batch) { b.Rows.Index.Due = at(3) })
+		w.append(t, func(b *store.Batch) {
+			i := &b.Rows.Index
+			i.Due, i.Tags, i.Metadata, i.Search = at(3), []string{"t"}, map[string]string{"k": "v"}, "s"
+			i.Metrics.Messages = 7
+		})
 		equal(t, "sessions", list(t, s, store.Query{Tenant: "acme", Limit: 5}), []store.Index{w.index})
 	}))
 

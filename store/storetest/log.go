@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -38,6 +39,36 @@ func testLog(t *testing.T, fresh opener) {
 		if err != nil || index.Title != "a title" {
 			t.Errorf("title = %q, %v, want that of the first create", index.Title, err)
 		}
+	}))
+
+	t.Run("if b.Under names a parent a parent whose epoch is another by now must be refused with ErrLeaseLost", fresh(func(t *testing.T, s store.Store) {
+		parent := create(t, s, ada)
+		under := func(id dormouse.SessionID, f store.Fence) error {
+			b := first(id)
+			b.Under, b.Rows.Index.Parent = &f, f.Session
+			return s.Create(t.Context(), b)
+		}
+		held := store.Fence{Session: ada, Epoch: parent.epoch}
+		if err := under(sessionID(2), held); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, "create of a child that exists", under(sessionID(2), held), dormouse.ErrConflict)
+		for _, f := range []store.Fence{
+			{Session: ada, Epoch: parent.epoch - 1},
+			{Session: ada, Epoch: parent.epoch + 1},
+			{Session: ada},
+			{Session: "sesn_nobody"},
+			{Session: "sesn_nobody", Epoch: parent.epoch},
+		} {
+			wantErr(t, fmt.Sprintf("create under %v", f), under(sessionID(3), f), dormouse.ErrLeaseLost)
+		}
+		if _, err := s.Claim(t.Context(), ada); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, "create by who lost the parent", under(sessionID(3), held), dormouse.ErrLeaseLost)
+		_, err := s.Session(t.Context(), sessionID(3))
+		wantErr(t, "session of a refused create", err, dormouse.ErrNotFound)
+		seqs(t, all(t, s, sessionID(2)), 1, 1)
 	}))
 
 	t.Run("claim must return a higher epoch than any claim before it and from then on a stale epoch cannot append", fresh(func(t *testing.T, s store.Store) {
@@ -114,6 +145,7 @@ func testLog(t *testing.T, fresh opener) {
 			"index of another":  func(b *store.Batch) { b.Rows.Index.Session = sessionID(2) },
 			"index lags behind": func(b *store.Batch) { b.Rows.Index.Seq-- },
 			"state lags behind": func(b *store.Batch) { b.State = &store.State{Seq: b.After} },
+			"begins too late":   func(b *store.Batch) { b.Under = &store.Fence{Session: ada, Epoch: w.epoch} },
 		} {
 			wantErr(t, what, w.try(t.Context(), change), dormouse.ErrInvalid)
 		}
@@ -302,4 +334,10 @@ func testClosed(t *testing.T, open func(t *testing.T) store.Store) {
 	wantErr(t, "read", err, dormouse.ErrClosing)
 	_, err = s.Session(t.Context(), sessionID(1))
 	wantErr(t, "session", err, dormouse.ErrClosing)
+	_, err = s.Epoch(t.Context(), sessionID(1))
+	wantErr(t, "epoch", err, dormouse.ErrClosing)
+	wantErr(t, "import", s.Import(t.Context(), first(sessionID(2))), dormouse.ErrClosing)
+	wantErr(t, "delete", s.Delete(t.Context(), sessionID(1), w.epoch), dormouse.ErrClosing)
+	_, err = s.Named(t.Context(), []dormouse.Digest{dormouse.DigestOf(nil)})
+	wantErr(t, "named", err, dormouse.ErrClosing)
 }

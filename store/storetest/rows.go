@@ -44,7 +44,13 @@ func testRows(t *testing.T, fresh opener) {
 		want := store.Index{
 			Session: ada, Tenant: "acme", Owner: dormouse.User("ada"), Parent: sessionID(7), Title: "täglich",
 			Phase: dormouse.PhaseRunning, Status: dormouse.StatusRunning,
-			Created: at(1), Updated: at(99), Seq: 2, Due: at(500),
+			Created: at(1), Updated: at(99), Seq: 2, Due: at(500), Archived: at(98),
+			Tags: []string{"b", "a", "über \"all\""}, Metadata: map[string]string{"team": "blue", "": "<&>", "a.b": ""},
+			Metrics: dormouse.Metrics{
+				ActiveSeconds: 0.1 + 0.2, Messages: 1 << 40, ToolCalls: 3, CostMicros: 1 << 50,
+				ModelUsage: dormouse.ModelUsage{InputTokens: 1, OutputTokens: 2, CacheReadInputTokens: 3, CacheCreationInputTokens: 4},
+			},
+			Search: "täglich\n" + longText,
 		}
 		w.append(t, func(b *store.Batch) { b.Rows.Index = want })
 		got, err := s.Session(t.Context(), ada)
@@ -52,17 +58,41 @@ func testRows(t *testing.T, fresh opener) {
 			t.Fatal(err)
 		}
 		equal(t, "index", got, want)
-		for _, tm := range []time.Time{got.Created, got.Updated, got.Due} {
+		for _, tm := range []time.Time{got.Created, got.Updated, got.Due, got.Archived} {
 			if tm.Location() != time.UTC {
 				t.Errorf("%v is not in UTC", tm)
 			}
 		}
-		want.Due, want.Seq = time.Time{}, 3
-		w.append(t, func(b *store.Batch) { b.Rows.Index = want })
-		if got, err = s.Session(t.Context(), ada); err != nil {
-			t.Fatal(err)
+		for n, change := range []func(*store.Index){
+			func(i *store.Index) { i.Due = time.Time{} },
+			func(i *store.Index) { i.Archived = time.Time{} },
+			func(i *store.Index) { i.Metrics.Messages++ },
+			func(i *store.Index) { i.Tags = i.Tags[:1] },
+			func(i *store.Index) { i.Metadata = map[string]string{"team": "red"} },
+			func(i *store.Index) { i.Search = "other" },
+			func(i *store.Index) { i.Tags, i.Metadata, i.Search = nil, nil, "" },
+			func(i *store.Index) { i.Tags = []string{"again"} },
+		} {
+			change(&want)
+			want.Seq++
+			w.append(t, func(b *store.Batch) { b.Rows.Index = want })
+			if got, err = s.Session(t.Context(), ada); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, fmt.Sprintf("index after change %d", n), got, want)
 		}
-		equal(t, "index", got, want)
+	}))
+
+	t.Run("what a caller does with an index row afterwards changes nothing", fresh(func(t *testing.T, s store.Store) {
+		tags, metadata := []string{"a", "b"}, map[string]string{"team": "blue"}
+		create(t, s, ada, func(b *store.Batch) { b.Rows.Index.Tags, b.Rows.Index.Metadata = tags, metadata })
+		tags[0], metadata["team"] = "!", "!"
+		for range 2 {
+			got := contents(t, s, ada).Index
+			equal(t, "tags", got.Tags, []string{"a", "b"})
+			equal(t, "metadata", got.Metadata, map[string]string{"team": "blue"})
+			got.Tags[0], got.Metadata["team"] = "?", "?"
+		}
 	}))
 
 	t.Run("prompts are inserted or replaced by id", fresh(func(t *testing.T, s store.Store) {

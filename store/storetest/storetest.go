@@ -1,5 +1,6 @@
 // Package storetest is the promises of package store, executable. A database
-// that passes Run may stand behind sessions.
+// that passes Run may stand behind sessions, and one that passes RunShared
+// behind several servers.
 package storetest
 
 import (
@@ -41,6 +42,8 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Run("loading", func(t *testing.T) { testLoading(t, fresh) })
 	t.Run("due", func(t *testing.T) { testDue(t, fresh) })
 	t.Run("rebuilding", func(t *testing.T) { testRebuilding(t, fresh) })
+	t.Run("carrying", func(t *testing.T) { testCarrying(t, fresh) })
+	t.Run("removing", func(t *testing.T) { testRemoving(t, fresh) })
 	t.Run("check reports whether the database can be read and written now", fresh(func(t *testing.T, s store.Store) {
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("check of an open store: %v", err)

@@ -43,6 +43,7 @@ func TestABurstOfPromptsRunsFirstInFirstOut(t *testing.T) {
 
 func TestATurnRunsItsToolsAndEnds(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
+		h.boxes.slow = time.Millisecond // or it could be there before we look
 		h.create(dormouse.Created{Warm: true})
 		if got := h.phase(); got != dormouse.PhaseCreating {
 			t.Errorf("phase %s right after create", got)

@@ -57,10 +57,10 @@ func TestABodyThatIsLostCostsItsPromptAndNothingElse(t *testing.T) {
 		h.mustPrompt("big", strings.Repeat("x", 100_000))
 		h.mustPrompt("next", `SCRIPT[{"text":"still here"}]`)
 		settle(time.Second)
-		h.crash()
 		h.blobs.mu.Lock()
-		clear(h.blobs.m)
+		clear(h.blobs.m) // before the next server can read them
 		h.blobs.mu.Unlock()
+		h.crash()
 		settle(time.Minute)
 		events, err := h.store.Read(t.Context(), h.id, 0, 1000)
 		if err != nil {

@@ -15,6 +15,9 @@ import (
 // page is how many events are read at once.
 const page = 1000
 
+// enough is the size of the payloads that are held at once.
+const enough = 4 << 20
+
 // spillOver is the size from which a payload rests in the blob store.
 const spillOver = 64 << 10
 
@@ -31,30 +34,46 @@ func fold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint
 	}
 	from := s.Seq
 	for {
-		events, err := deps.Store.Read(ctx, id, s.Seq, page)
+		events, more, err := readFolds(ctx, deps, id, s.Seq)
 		if err != nil {
 			return State{}, 0, fmt.Errorf("replay %s: %w", id, err)
 		}
 		crash.At(crash.LeaseReplay)
 		for _, e := range events {
-			if e.Blob != "" && folds(e.Type) {
-				whole, err := inflate(ctx, deps.Blobs, e)
-				switch {
-				case err == nil:
-					e = whole
-				case e.Type == dormouse.PromptQueued && (errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound)):
-					// One body that is lost must not take the session with it: when its
-					// turn comes the prompt is cancelled, and that says why.
-				default:
-					return State{}, 0, fmt.Errorf("replay %s: %w", id, err)
-				}
-			}
 			s = Apply(s, e)
 		}
-		if len(events) < page {
+		if !more {
 			return s, from, nil
 		}
 	}
+}
+
+// readFolds reads events with those payloads that Apply reads, and reports
+// whether there may be more. It stops where they have grown large.
+func readFolds(ctx context.Context, deps *Config, id dormouse.SessionID, after uint64) (events []dormouse.Event, more bool, err error) {
+	if events, err = deps.Store.Read(ctx, id, after, page); err != nil {
+		return nil, false, err
+	}
+	size := 0
+	for i, e := range events {
+		if e.Blob == "" || !folds(e.Type) {
+			continue
+		}
+		whole, err := inflate(ctx, deps.Blobs, e)
+		switch {
+		case err == nil:
+			events[i] = whole
+		case e.Type == dormouse.PromptQueued && (errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound)):
+			// One body that is lost must not take the session with it: when its
+			// turn comes the prompt is cancelled, and that says why.
+		default:
+			return nil, false, err
+		}
+		if size += len(whole.Payload); size > enough {
+			return events[:i+1], true, nil
+		}
+	}
+	return events, len(events) == page, nil
 }
 
 // spill puts large payloads into the blob store, before any row names them.
@@ -107,7 +126,7 @@ func read(ctx context.Context, deps *Config, id dormouse.SessionID, after uint64
 // large, so that a page of the largest events fits in memory. It returns at least
 // one event if there is one.
 func readSome(ctx context.Context, deps *Config, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
-	const atOnce, enough = 256, 4 << 20
+	const atOnce = 256
 	events, err := deps.Store.Read(ctx, id, after, min(limit, atOnce))
 	if err != nil {
 		return nil, fmt.Errorf("read events of %s: %w", id, err)
@@ -143,13 +162,11 @@ func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.S
 	prompts := make(map[dormouse.EventID]int)
 	ops := make(map[dormouse.OpID]int)
 	var all store.Rows
-	for {
-		events, err := read(ctx, &Config{Store: s, Blobs: blobs}, id, state.Seq, page)
-		if err != nil {
-			return all, err
-		}
-		if len(events) == 0 {
-			break
+	for more := true; more; {
+		var events []dormouse.Event
+		var err error
+		if events, more, err = readFolds(ctx, &Config{Store: s, Blobs: blobs}, id, state.Seq); err != nil {
+			return all, fmt.Errorf("replay %s: %w", id, err)
 		}
 		var rows store.Rows
 		state, rows = Project(state, events)

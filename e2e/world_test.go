@@ -19,9 +19,6 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
 
-// patience is for what must happen on a machine that has other things to do.
-const patience = 90 * time.Second
-
 // world is one server across its lives, its model, and what it did to the
 // world.
 type world struct {
@@ -98,6 +95,13 @@ func (w *world) live() *rig.Life {
 // kill is kill -9. The next life begins once between, if not nil, has returned.
 func (w *world) kill(between func()) {
 	w.t.Helper()
+	w.after(between, (*rig.Life).Kill)
+}
+
+// after ends the server with end. The next life begins once between, if not
+// nil, has returned.
+func (w *world) after(between func(), end func(*rig.Life)) {
+	w.t.Helper()
 	done := make(chan struct{})
 	w.mu.Lock()
 	w.down = func() {
@@ -107,7 +111,7 @@ func (w *world) kill(between func()) {
 		}
 	}
 	w.mu.Unlock()
-	w.live().Kill()
+	end(w.live())
 	<-done
 	w.live()
 }

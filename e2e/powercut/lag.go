@@ -10,8 +10,6 @@ import (
 	"slices"
 )
 
-const pageSize = 4096
-
 // lag is how far a file is ahead of the disk.
 type lag struct {
 	file *os.File
@@ -26,12 +24,12 @@ type lag struct {
 
 // touch remembers the pages of [from, to) before they change.
 func (l *lag) touch(from, to int64) error {
-	for n := from / pageSize; n*pageSize < to; n++ {
+	for n := from / PageSize; n*PageSize < to; n++ {
 		if _, ok := l.pages[n]; ok {
 			continue
 		}
-		old := make([]byte, max(0, min(pageSize, l.size-n*pageSize)))
-		if _, err := l.file.ReadAt(old, n*pageSize); err != nil && !errors.Is(err, io.EOF) {
+		old := make([]byte, max(0, min(PageSize, l.size-n*PageSize)))
+		if _, err := l.file.ReadAt(old, n*PageSize); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 		l.pages[n] = old
@@ -39,26 +37,26 @@ func (l *lag) touch(from, to int64) error {
 	return nil
 }
 
-// lose puts the file back to what is durable, except for the pages that keep
-// says were written. A file that was truncated goes back as a whole.
-func (l *lag) lose(keep func() bool) error {
+// lose puts the file back to what is durable, except for what keep says was
+// written. A file that was truncated goes back as a whole.
+func (l *lag) lose(below func(string) string, keep Keep) error {
 	at, err := l.file.Stat()
 	if err != nil {
 		return err
 	}
 	size := l.size
-	if l.shrunk {
-		keep = nil
-	}
-	for _, n := range slices.Sorted(maps.Keys(l.pages)) {
-		old := l.pages[n]
-		if keep != nil && keep() {
-			size = max(size, min(at.Size(), (n+1)*pageSize))
-			continue
+	numbers := slices.Sorted(maps.Keys(l.pages))
+	for i, n := range numbers {
+		kept := 0
+		if !l.shrunk {
+			kept = min(max(keep(Unsynced{Path: below(l.file.Name()), Page: n, Last: i == len(numbers)-1}), 0), PageSize)
+		}
+		if kept > 0 {
+			size = max(size, min(at.Size(), n*PageSize+int64(kept)))
 		}
 		// Where the file may end up longer, nothing was written: zeros.
-		page := append(slices.Clip(old), make([]byte, pageSize-len(old))...)
-		if _, err := l.file.WriteAt(page, n*pageSize); err != nil {
+		page := append(slices.Clip(l.pages[n]), make([]byte, PageSize-len(l.pages[n]))...)
+		if _, err := l.file.WriteAt(page[kept:], n*PageSize+int64(kept)); err != nil {
 			return err
 		}
 	}

@@ -14,18 +14,24 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// node is a file or a directory. All but the content of files passes through.
+// node is a file or a directory. All but what a cut takes back passes through.
 type node struct {
 	*fs.LoopbackNode
 	disk *Disk
 }
 
 var (
-	_ fs.NodeWrapChilder = (*node)(nil)
-	_ fs.NodeCreater     = (*node)(nil)
-	_ fs.NodeOpener      = (*node)(nil)
-	_ fs.NodeSetattrer   = (*node)(nil)
-	_ fs.NodeFsyncer     = (*node)(nil)
+	_ fs.NodeWrapChilder    = (*node)(nil)
+	_ fs.NodeCreater        = (*node)(nil)
+	_ fs.NodeOpener         = (*node)(nil)
+	_ fs.NodeSetattrer      = (*node)(nil)
+	_ fs.NodeFsyncer        = (*node)(nil)
+	_ fs.NodeMkdirer        = (*node)(nil)
+	_ fs.NodeMknoder        = (*node)(nil)
+	_ fs.NodeRenamer        = (*node)(nil)
+	_ fs.NodeUnlinker       = (*node)(nil)
+	_ fs.NodeRmdirer        = (*node)(nil)
+	_ fs.NodeOpendirHandler = (*node)(nil)
 )
 
 func (n *node) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
@@ -40,6 +46,9 @@ func (n *node) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedd
 func (n *node) path() string { return filepath.Join(n.RootData.Path, n.Path(n.Root())) }
 
 func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	if errno := n.disk.allow(Make, filepath.Join(n.path(), name)); errno != fs.OK {
+		return nil, nil, 0, errno
+	}
 	inode, h, _, errno := n.LoopbackNode.Create(ctx, name, flags&^syscall.O_TRUNC, mode, out)
 	if errno != fs.OK {
 		return nil, nil, 0, errno
@@ -98,11 +107,82 @@ func (n *node) resize(h fs.FileHandle, size int64) syscall.Errno {
 	return fs.ToErrno(n.disk.truncate(f, size))
 }
 
-// Fsync makes a file durable; a directory is at once.
+// Fsync makes a file durable.
 func (n *node) Fsync(_ context.Context, h fs.FileHandle, _ uint32) syscall.Errno {
 	if h, ok := h.(*handle); ok {
 		return fs.ToErrno(n.disk.sync(h.file))
 	}
+	return syscall.EBADF
+}
+
+func (n *node) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if errno := n.disk.allow(Make, filepath.Join(n.path(), name)); errno != fs.OK {
+		return nil, errno
+	}
+	return n.LoopbackNode.Mkdir(ctx, name, mode, out)
+}
+
+func (n *node) Mknod(ctx context.Context, name string, mode, dev uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if errno := n.disk.allow(Make, filepath.Join(n.path(), name)); errno != fs.OK {
+		return nil, errno
+	}
+	return n.LoopbackNode.Mknod(ctx, name, mode, dev, out)
+}
+
+func (n *node) Rename(ctx context.Context, name string, parent fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+	p, ok := parent.(*node)
+	if !ok {
+		return syscall.EXDEV
+	}
+	from, to := filepath.Join(n.path(), name), filepath.Join(p.path(), newName)
+	if errno := n.disk.allow(Rename, to); errno != fs.OK {
+		return errno
+	}
+	return n.disk.move(from, to, func() syscall.Errno { return n.LoopbackNode.Rename(ctx, name, parent, newName, flags) })
+}
+
+func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
+	if errno := n.disk.allow(Remove, filepath.Join(n.path(), name)); errno != fs.OK {
+		return errno
+	}
+	return n.LoopbackNode.Unlink(ctx, name)
+}
+
+func (n *node) Rmdir(ctx context.Context, name string) syscall.Errno {
+	if errno := n.disk.allow(Remove, filepath.Join(n.path(), name)); errno != fs.OK {
+		return errno
+	}
+	return n.LoopbackNode.Rmdir(ctx, name)
+}
+
+func (n *node) OpendirHandle(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	h, flag, errno := n.LoopbackNode.OpendirHandle(ctx, flags)
+	if l, ok := h.(lister); ok {
+		return &directory{lister: l, node: n}, flag, errno
+	}
+	return h, flag, errno
+}
+
+// lister is what the open directories of the library are asked for.
+type lister interface {
+	fs.FileReaddirenter
+	fs.FileSeekdirer
+	fs.FileReleasedirer
+}
+
+// directory is an open directory.
+type directory struct {
+	lister
+	node *node
+}
+
+// Fsyncdir makes the names in a directory durable.
+func (d *directory) Fsyncdir(context.Context, uint32) syscall.Errno {
+	path := d.node.path()
+	if errno := d.node.disk.allow(SyncDir, path); errno != fs.OK {
+		return errno
+	}
+	d.node.disk.settle(path)
 	return fs.OK
 }
 
@@ -122,13 +202,20 @@ var (
 
 func (h *handle) Read(_ context.Context, buf []byte, off int64) (fuse.ReadResult, syscall.Errno) {
 	n, err := h.file.ReadAt(buf, off)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err == nil || errors.Is(err, io.EOF) {
+		err = h.disk.ask(Read, h.file.Name(), buf[:n])
+	}
+	if err != nil {
 		return nil, fs.ToErrno(err)
 	}
 	return fuse.ReadResultData(buf[:n]), fs.OK
 }
 
 func (h *handle) Write(_ context.Context, data []byte, off int64) (uint32, syscall.Errno) {
+	data, err := h.disk.taken(h.file.Name(), data)
+	if err != nil {
+		return 0, fs.ToErrno(err)
+	}
 	n, err := h.disk.write(h.file, data, off)
 	return uint32(n), fs.ToErrno(err)
 }

@@ -4,9 +4,11 @@
 //
 // It passes through to a real directory and remembers, in memory, what each file
 // last held when it was synced. Cut puts that back: what was written or
-// truncated since is lost, as when the power fails. Making, renaming and
-// removing files passes through at once: a directory entry counts as durable,
-// and whoever relies on the order of those tests that order by itself.
+// truncated since is lost, as when the power fails, and so is a name given by
+// renaming whose directory was not synced. Making and removing files passes
+// through at once.
+//
+// With Inject it is also a disk that is full, slow, read-only or broken.
 package powercut
 
 import (
@@ -14,6 +16,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -27,11 +30,37 @@ import (
 // Disk is a mounted directory.
 type Disk struct {
 	server *fuse.Server
+	root   *node
+	dir    string // where it really is
+	aside  string // what renames have displaced
 
-	mu    sync.Mutex
-	off   bool            // guarded by mu; the power is off
-	files map[uint64]*lag // guarded by mu; files ahead of the disk, by inode
+	mu      sync.Mutex
+	off     bool            // guarded by mu; the power is off
+	files   map[uint64]*lag // guarded by mu; files ahead of the disk, by inode
+	renames []rename        // guarded by mu; names that are not synced, oldest first
+	moved   int             // guarded by mu; numbers what is aside
+	fault   Fault           // guarded by mu
 }
+
+// Unsynced is something that was given to the disk and not synced: a page of a
+// file, or the name a file was given.
+type Unsynced struct {
+	Path string
+	// Page is the number of the page; Name if it is the name.
+	Page int64
+	// Last says that no page behind it is unsynced.
+	Last bool
+}
+
+// Name is the page number of what is not a page.
+const Name = -1
+
+// PageSize is how much a disk writes at once, unless it is torn.
+const PageSize = 4096
+
+// Keep says how many bytes of something reached the disk all the same. Of a
+// name, any but none is all of it.
+type Keep func(Unsynced) int
 
 // Mount shows dir at at. It needs root and /dev/fuse.
 func Mount(dir, at string) (*Disk, error) {
@@ -43,11 +72,16 @@ func Mount(dir, at string) (*Disk, error) {
 	if !ok {
 		return nil, fmt.Errorf("mount %s: the root is a %T", dir, loop)
 	}
-	d := &Disk{files: make(map[uint64]*lag)}
+	d := &Disk{dir: dir, files: make(map[uint64]*lag)}
+	// Beside the directory, so that a file can be linked there.
+	if d.aside, err = os.MkdirTemp(filepath.Dir(dir), "displaced-"); err != nil {
+		return nil, fmt.Errorf("mount %s: %w", dir, err)
+	}
+	d.root = &node{LoopbackNode: inner, disk: d}
 	o := fs.Options{NullPermissions: true}
 	o.DirectMount, o.FsName, o.Name = true, dir, "powercut"
-	if d.server, err = fs.Mount(at, &node{LoopbackNode: inner, disk: d}, &o); err != nil {
-		return nil, fmt.Errorf("mount %s: %w", dir, err)
+	if d.server, err = fs.Mount(at, d.root, &o); err != nil {
+		return nil, errors.Join(fmt.Errorf("mount %s: %w", dir, err), os.RemoveAll(d.aside))
 	}
 	return d, nil
 }
@@ -64,18 +98,36 @@ func (d *Disk) Unsynced() int {
 }
 
 // Cut drops what was not synced and refuses everything from then on. A disk
-// writes what it was given in any order: keep, if not nil, is asked for each
-// unsynced page whether it was written all the same.
-func (d *Disk) Cut(keep func() bool) error {
+// writes what it was given in any order, and may stop in the middle of a page:
+// keep, if not nil, is asked how much of it was written all the same.
+func (d *Disk) Cut(keep Keep) error {
+	if keep == nil {
+		keep = func(Unsynced) int { return 0 }
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.off = true
 	var errs []error
 	for _, inode := range slices.Sorted(maps.Keys(d.files)) {
-		errs = append(errs, d.files[inode].lose(keep), d.files[inode].file.Close())
+		errs = append(errs, d.files[inode].lose(d.below, keep), d.files[inode].file.Close())
 	}
 	clear(d.files)
+	for _, r := range slices.Backward(d.renames) {
+		if keep(Unsynced{Path: d.below(r.to), Page: Name}) == 0 {
+			errs = append(errs, r.undo())
+		}
+	}
+	d.renames = nil
 	return errors.Join(errs...)
+}
+
+// below is a path as seen from the mounted directory.
+func (d *Disk) below(path string) string {
+	rel, err := filepath.Rel(d.dir, path)
+	if err != nil {
+		return path
+	}
+	return rel
 }
 
 // Close unmounts. What is in the directory then is what a cut would have left,
@@ -94,7 +146,7 @@ func (d *Disk) Close() error {
 		err = errors.Join(err, l.file.Close())
 	}
 	clear(d.files)
-	return err
+	return errors.Join(err, os.RemoveAll(d.aside))
 }
 
 // ahead returns how far f is ahead of the disk, to be told before it is changed.
@@ -137,6 +189,9 @@ func (d *Disk) write(f *os.File, data []byte, off int64) (int, error) {
 
 // truncate changes the size of f, which keeps what it held.
 func (d *Disk) truncate(f *os.File, size int64) error {
+	if err := d.ask(Truncate, f.Name(), nil); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.off {
@@ -154,6 +209,9 @@ func (d *Disk) truncate(f *os.File, size int64) error {
 
 // sync makes durable what f holds.
 func (d *Disk) sync(f *os.File) error {
+	if err := d.ask(Sync, f.Name(), nil); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.off {

@@ -48,8 +48,9 @@ func Refused(err error) *Refusal {
 // request may or may not have been carried out.
 var ErrCut = errors.New("the request was cut off")
 
-// Once sends one request to the life that listens now. It returns ErrCut if the
-// server died under it.
+// Once sends one request to the life that listens now and reads its answer as
+// JSON, or as it is if into is a string. It returns ErrCut if the server died
+// under it.
 func (c *Client) Once(ctx context.Context, method, path string, body, into any) (status int, err error) {
 	l, err := c.keeper.Live(ctx)
 	if err != nil {
@@ -77,7 +78,11 @@ func (c *Client) Once(ctx context.Context, method, path string, body, into any) 
 		_ = json.Unmarshal(b, &refusal) // an answer that is no JSON has no type
 		return res.StatusCode, &Refusal{res.StatusCode, refusal.Error.Type, refusal.Error.Message}
 	}
-	if into != nil {
+	switch into := into.(type) {
+	case nil:
+	case *string:
+		*into = string(b)
+	default:
 		if err := json.Unmarshal(b, into); err != nil {
 			return res.StatusCode, fmt.Errorf("read the answer of %s: %w", path, err)
 		}

@@ -345,10 +345,13 @@ func (k *Keeper) Lives() int {
 	return k.lives
 }
 
+// Hold holds back the next life.
+func (k *Keeper) Hold() { k.set(func() { k.hold = true }) }
+
 // Halt stops the server as an operator would and holds back the next life. If
 // the server was gone already there is nothing to stop.
 func (k *Keeper) Halt(ctx context.Context) error {
-	k.set(func() { k.hold = true })
+	k.Hold()
 	for {
 		k.mu.Lock()
 		l, err := k.now, k.err

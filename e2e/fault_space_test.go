@@ -16,12 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/powercut"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
 
-func TestFullDiskRefusesAndRecovers(t *testing.T) {
+func TestB01NoSpaceForTheLogRefusesThePromptAndRecovers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, smallDisk(t))
+	w := newWorld(t, smallDisk(t, "size=8m"))
 	a := w.create(nil)
 	wait, open := w.gate()
 	a.send("at work", a.script(rig.Bash(a.marked(wait)), rig.Say("it was only delayed")))
@@ -67,9 +68,9 @@ func TestFullDiskRefusesAndRecovers(t *testing.T) {
 	}
 }
 
-func TestRecoveryOnAFullDiskBurnsNoAttempt(t *testing.T) {
+func TestB02NoSpaceDuringRecoveryBurnsNoAttempt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, smallDisk(t))
+	w := newWorld(t, smallDisk(t, "size=8m"))
 	a := w.create(nil)
 	wait, open := w.gate()
 	a.send("at work", a.script(rig.Bash(a.marked(wait)), rig.Say("it was only delayed")))
@@ -97,15 +98,59 @@ func TestRecoveryOnAFullDiskBurnsNoAttempt(t *testing.T) {
 	}
 }
 
-// smallDisk gives the server a file system of its own that is soon full.
-func smallDisk(t *testing.T) func(*rig.Server) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("mounting needs root")
+func TestB03NoSpaceForBlobsHoldsUpOnlyWhatIsLarge(t *testing.T) {
+	t.Parallel()
+	w, disk := newFaulty(t)
+	a := w.create(nil)
+	a.phase(dormouse.PhaseReady)
+	disk.Inject(failing(syscall.ENOSPC, func(r powercut.Request) bool { return r.Op.Changes() && inBlobs(r) }))
+	before := a.log()
+	for range 3 {
+		refused(t, a.Command(w.ctx, "prompts", options{"content": large, "id": "large"}), http.StatusInsufficientStorage, "full")
 	}
+	if diff := cmp.Diff(before, a.log()); diff != "" {
+		t.Errorf("what was refused left its mark: %s", diff)
+	}
+	a.send("small", a.script(rig.Say("this needs no blob")))
+	a.rests()
+	a.send("waits", a.script(rig.Bash(a.marked("yes | head -c 100000")), rig.Say("it was only delayed")))
+	w.until("the command has ended", func() bool { return a.effects("end") == 1 }) // its output has nowhere to go yet
+	disk.Inject(nil)
+	a.rests()
+	a.send("large", a.script(rig.Say("now there is room"))+large)
+	a.rests()
+	log := a.log()
+	if n := len(only(log, dormouse.AttemptStarted)); n != 3 || place(log, dormouse.SessionError) >= 0 || w.Lives() != 1 {
+		t.Errorf("the full disk cost an attempt or a server:\n%s", types(log))
+	}
+}
+
+func TestB04NoInodesRefusesWhatNeedsAFileAndRecovers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, smallDisk(t, "size=64m,nr_inodes=600"))
+	a, needs := w.create(cold), w.create(cold)
+	free := w.fillInodes()
+	refused(t, a.Command(w.ctx, "prompts", options{"content": large, "id": "large"}), http.StatusInsufficientStorage, "full")
+	a.send("small", a.script(rig.Say("this needs no file")))
+	a.rests()
+	needs.send("box", needs.script(rig.Bash(needs.marked("true")), rig.Say("there was no room for a sandbox at first")))
+	needs.sees(dormouse.SessionStatusRescheduled, 1)
+	free()
+	needs.rests()
+	a.send("large", a.script(rig.Say("now there is room"))+large)
+	a.rests()
+	if n := needs.effects("end"); n != 1 || w.Lives() != 1 {
+		t.Errorf("the command ran %d times, and it took %d servers", n, w.Lives())
+	}
+}
+
+// smallDisk gives the server a file system of its own that is soon full.
+func smallDisk(t *testing.T, size string) func(*rig.Server) {
+	t.Helper()
+	mayMount(t)
 	return func(s *rig.Server) {
 		must(t, os.MkdirAll(s.Data, 0o700))
-		must(t, unix.Mount("tmpfs", s.Data, "tmpfs", 0, "size=8m,mode=700"))
+		must(t, unix.Mount("tmpfs", s.Data, "tmpfs", 0, size+",mode=700"))
 		t.Cleanup(func() { must(t, unix.Unmount(s.Data, unix.MNT_DETACH)) }) // what was killed may be on its way out
 	}
 }
@@ -126,4 +171,19 @@ func (w *world) fill() (free func()) {
 	}
 	must(w.t, f.Close())
 	return func() { must(w.t, os.Remove(path)) }
+}
+
+// fillInodes leaves no room for another file until free is called.
+func (w *world) fillInodes() (free func()) {
+	w.t.Helper()
+	dir := filepath.Join(w.Data, "filler")
+	must(w.t, os.Mkdir(dir, 0o700))
+	var err error
+	for n := 0; err == nil; n++ {
+		err = os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), nil, 0o600)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		w.t.Fatalf("fill the disk: %v", err)
+	}
+	return func() { must(w.t, os.RemoveAll(dir)) }
 }

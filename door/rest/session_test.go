@@ -52,7 +52,7 @@ func TestCreateWithAPromptRunsIt(t *testing.T) {
 		t.Fatalf("answered %+v", made)
 	}
 	path := "/api/sessions/" + string(made.Session)
-	h.until(path, dormouse.PhaseReady)
+	h.rested(path)
 	got := types(h.events(path, "").Events)
 	for _, want := range []string{"prompt.queued", "user.message", "agent.tool_use", "agent.tool_result", "agent.message", "session.status_idle"} {
 		if !slices.Contains(got, want) {
@@ -82,7 +82,7 @@ func TestSamePromptIDIsOnePromptHoweverOftenItIsSent(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	h.until(path, dormouse.PhaseReady)
+	h.rested(path)
 	// The spelling of the same content makes no other prompt.
 	for _, body := range []string{`{"content":"hello","id":"one"}`, `{"id":"one", "content":[{"text":"h\u0065llo","type":"text"}]}`} {
 		h.call(http.MethodPost, path+"/prompts", body, http.StatusOK, nil)

@@ -195,6 +195,8 @@ func TestScenario41SecondRunnerTakesTheFirstOnesPlace(t *testing.T) {
 	wait, open := w.gate()
 	a.send("one", a.script(rig.Bash(a.marked(wait)), rig.Say("once")))
 	a.begun(1)
+	first := w.Runners()[0]
+	must(t, syscall.Kill(first, syscall.SIGSTOP)) // or it is back before the second is asked anything
 	second := a.dial()
 	second.send(frame{Kind: "hello", Hello: &hello{Protocol: 1, Secret: a.secret(), Fence: fence{Session: a.ID, Generation: 1}}})
 	if f := second.read(); f.Kind != "bind" || f.Fence == nil || f.Fence.Session != a.ID {
@@ -208,6 +210,7 @@ func TestScenario41SecondRunnerTakesTheFirstOnesPlace(t *testing.T) {
 		}
 	}
 	// The first comes back by itself, and the second is closed in turn.
+	must(t, syscall.Kill(first, syscall.SIGCONT))
 	for {
 		if _, err := second.next(); err != nil {
 			break

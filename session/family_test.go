@@ -1,0 +1,188 @@
+package session_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/sessiontest"
+)
+
+// grow is a prompt that spawns a child with this prompt.
+func grow(prompt string) string {
+	return says(use("child_spawn", map[string]any{"prompt": prompt}))
+}
+
+// tree returns every session, the root first.
+func (h *house) tree() []dormouse.SessionID {
+	h.t.Helper()
+	ids := []dormouse.SessionID{h.id}
+	for i := 0; i < len(ids); i++ {
+		rows, err := h.live.List(h.t.Context(), session.Query{Parent: ids[i], Limit: 100})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, r := range rows {
+			ids = append(ids, r.Session)
+		}
+	}
+	return ids
+}
+
+// of is the same house with another session in mind.
+func (h *house) of(id dormouse.SessionID) *house {
+	return &house{t: h.t, store: h.store, boxes: h.boxes, live: h.live, id: id}
+}
+
+func TestATreeIsTerminatedOnceThoughServersDie(t *testing.T) {
+	for crashes := range 4 {
+		live(t, func(t *testing.T, h *house) {
+			h.create(dormouse.Created{Agent: everyTool()})
+			h.mustPrompt("p", grow(grow(grow(`SCRIPT[{"text":"leaf"}]`))))
+			settle(time.Minute)
+			tree := h.tree()
+			if len(tree) != 4 {
+				t.Fatalf("the tree has %d sessions, want 4", len(tree))
+			}
+			if err := h.do(session.Terminate{Reason: "asked"}); err != nil {
+				t.Fatal(err)
+			}
+			for range crashes {
+				h.crash()
+				settle(20 * time.Millisecond)
+			}
+			settle(time.Minute)
+			for i, id := range tree {
+				events := h.of(id).log()
+				if err := sessiontest.Check(events); err != nil {
+					t.Error(err)
+				}
+				if n := countType(events, dormouse.SessionTerminated); n != 1 {
+					t.Errorf("session %d was terminated %d times", i, n)
+				}
+				ended := 1
+				if i == len(tree)-1 {
+					ended = 0
+				}
+				if n := countType(events, dormouse.ChildEnded); n != ended {
+					t.Errorf("session %d ended %d children, want %d", i, n, ended)
+				}
+			}
+		})
+	}
+}
+
+func TestAChildIsMadeOnceThoughServersDie(t *testing.T) {
+	for crashes := 1; crashes < 4; crashes++ {
+		live(t, func(t *testing.T, h *house) {
+			h.create(dormouse.Created{Agent: everyTool()})
+			h.mustPrompt("p", grow(script("effect child")))
+			for range crashes {
+				time.Sleep(time.Millisecond)
+				h.crash()
+			}
+			settle(time.Minute)
+			tree := h.tree()
+			if len(tree) != 2 {
+				t.Fatalf("%d sessions, want 2", len(tree))
+			}
+			if n := h.boxes.effect("child"); n != 1 {
+				t.Errorf("the child acted %d times", n)
+			}
+			h.checked()
+			h.of(tree[1]).checked()
+		})
+	}
+}
+
+func TestAParentWaitsForItsChildAndReadsIt(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Agent: everyTool()})
+		h.mustPrompt("p", grow(`SCRIPT[{"text":"first","delay_ms":30000}]`))
+		settle(time.Second)
+		child := h.tree()[1]
+		h.mustPrompt("q", says(
+			use("child_wait", map[string]any{"child": child}),
+			use("child_message", map[string]any{"child": child, "prompt": `SCRIPT[{"text":"second"}]`}),
+			use("child_wait", map[string]any{"child": child}),
+			use("child_read", map[string]any{"child": child, "last": 4}),
+			use("child_read", map[string]any{"child": h.id}),
+			use("child_terminate", map[string]any{"child": child}),
+		))
+		settle(2 * time.Minute)
+		told := h.results()
+		if len(told) != 7 {
+			t.Fatalf("the agent was told %q", told)
+		}
+		for i, want := range []string{"is started", "first", "has the prompt", "second", "Said: first", "not found", "being terminated"} {
+			if !strings.Contains(told[i], want) {
+				t.Errorf("result %d is %q, want %q in it", i, told[i], want)
+			}
+		}
+		if p := h.of(child).phase(); p != dormouse.PhaseTerminated {
+			t.Errorf("the child is %s", p)
+		}
+		h.checked()
+	})
+}
+
+func TestAChildMayDoNoMoreThanItsParent(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: []dormouse.ToolConfig{
+			{Name: "bash", Permission: dormouse.PermissionAsk}, {Name: "read"},
+		}}})
+		for _, tools := range [][]dormouse.ToolConfig{
+			{{Name: "write"}},
+			{{Name: "bash"}},
+			{{Name: "bash", Permission: dormouse.PermissionAllow}},
+		} {
+			_, err := h.live.Create(t.Context(), dormouse.User("ada"), dormouse.Created{
+				Parent: h.id, Recovery: dormouse.RecoverAuto, Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: tools},
+			})
+			if !errors.Is(err, dormouse.ErrInvalid) {
+				t.Errorf("a child with %v: %v", tools, err)
+			}
+		}
+		row, err := h.live.Create(t.Context(), dormouse.User("eve"), dormouse.Created{
+			Parent: h.id, Recovery: dormouse.RecoverAuto, Tenant: "other",
+			Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: []dormouse.ToolConfig{{Name: "bash", Permission: dormouse.PermissionAsk}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent, err := h.live.Row(t.Context(), h.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.Tenant != parent.Tenant || row.Owner != parent.Owner || row.Parent != h.id {
+			t.Errorf("the child is %+v", row)
+		}
+	})
+}
+
+func TestNoChildIsMadeAfterItsParentEnded(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Agent: everyTool()})
+		h.store.failCreate(dormouse.ErrFull)
+		h.mustPrompt("p", grow(`SCRIPT[{"text":"too late"}]`))
+		settle(time.Second)
+		if n := h.count(dormouse.ChildSpawned); n != 1 {
+			t.Fatalf("%d children recorded", n)
+		}
+		if err := h.do(session.Terminate{Reason: "asked"}); err != nil {
+			t.Fatal(err)
+		}
+		h.store.failCreate(nil)
+		settle(time.Minute)
+		if n := len(h.tree()); n != 1 {
+			t.Errorf("%d sessions, want the parent alone", n)
+		}
+		if n := h.count(dormouse.ChildEnded); n != 1 {
+			t.Errorf("the child that never was ended %d times", n)
+		}
+		h.checked()
+	})
+}

@@ -19,8 +19,10 @@ type Actor struct {
 	id    dormouse.SessionID
 	deps  *Config
 	feeds *feeds
+	lease *lease
 	slog  *slog.Logger
 	inbox chan message  // unbuffered: what was taken is answered
+	ready chan struct{} // closed when it is loaded, or cannot be
 	done  chan struct{} // closed when nothing of the actor is left
 
 	loaded func() // called once the state is there
@@ -54,10 +56,10 @@ type message struct {
 	reply chan error
 }
 
-func newActor(id dormouse.SessionID, deps *Config, feeds *feeds) *Actor {
+func newActor(id dormouse.SessionID, deps *Config, feeds *feeds, l *lease) *Actor {
 	return &Actor{
-		id: id, deps: deps, feeds: feeds, slog: deps.Logger.With("session", id),
-		inbox: make(chan message), done: make(chan struct{}), quit: make(chan struct{}),
+		id: id, deps: deps, feeds: feeds, lease: l, slog: deps.Logger.With("session", id),
+		inbox: make(chan message), ready: make(chan struct{}), done: make(chan struct{}), quit: make(chan struct{}),
 		fresh:    make(map[dormouse.EventID]dormouse.Event),
 		convos:   make(map[dormouse.ThreadID]*convo),
 		attempts: make(map[dormouse.TurnID]*attempt),
@@ -301,7 +303,7 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event) error {
 		crash.At(crash.StateCaching)
 		b.State = cacheState(next)
 	}
-	if err := appendBatch(context.WithoutCancel(ctx), a.deps.Store, a.state, b); err != nil {
+	if err := a.append(b); err != nil {
 		return fmt.Errorf("append to %s: %w", a.id, err)
 	}
 	a.state = next
@@ -311,11 +313,26 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event) error {
 	a.remember(events)
 	a.converse(events)
 	pointsAfter(events)
-	if a.deps.OnCommit != nil {
-		a.deps.OnCommit(a.id, events) // first: who follows may look at what it counts
-	}
+	a.deps.committed(a.id, events) // first: who follows may look at what it counts
 	a.feeds.publish(a.id, events)
 	return nil
+}
+
+// append makes a batch durable, as long as the lease holds: whoever else writes
+// the session must not be held up by an answer that comes late.
+func (a *Actor) append(b store.Batch) error {
+	if err := a.lease.holds(); err != nil {
+		return err
+	}
+	err := appendBatch(a.lease.writes, a.deps.Store, a.state, b)
+	switch {
+	case errors.Is(err, dormouse.ErrUnknownOutcome):
+	case errors.Is(err, dormouse.ErrLeaseLost):
+		a.lease.stale.Add(1)
+	case errors.Is(err, errCut):
+		return fmt.Errorf("%w: %w", dormouse.ErrLeaseLost, err)
+	}
+	return err
 }
 
 // remember keeps the bodies of prompts that will be taken in a moment.
@@ -333,6 +350,10 @@ func (a *Actor) remember(events []dormouse.Event) {
 	}
 }
 
+// longestNap is how long a loaded actor may take to notice that the clock was
+// set.
+const longestNap = 5 * time.Second
+
 // timer returns when something is due next, and whether the actor has been of
 // no use for so long that it should go.
 func (a *Actor) timer() (<-chan time.Time, bool) {
@@ -342,6 +363,9 @@ func (a *Actor) timer() (<-chan time.Time, bool) {
 	now := a.deps.Clock()
 	at := Alarm(a.state)
 	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.children) == 0 && a.box.free() && !Want(a.state).Busy() {
+		if a.used.After(now) {
+			a.used = now // the clock was set back
+		}
 		drop := a.used.Add(a.deps.DropAfter)
 		if !drop.After(now) {
 			return nil, true
@@ -353,7 +377,7 @@ func (a *Actor) timer() (<-chan time.Time, bool) {
 	if at.IsZero() {
 		return nil, false
 	}
-	return time.After(max(at.Sub(now), time.Millisecond)), false
+	return time.After(min(max(at.Sub(now), time.Millisecond), longestNap)), false
 }
 
 // leave waits for what the actor started, whose context has ended. A clean leave gives attempts back; after a
@@ -389,7 +413,7 @@ func (a *Actor) leave(ctx context.Context, cause error) {
 	if a.state.Seq-a.cached >= cacheEvery/8 {
 		crash.At(crash.StateCaching)
 		b := store.Batch{Session: a.id, Epoch: a.epoch, After: a.state.Seq, State: cacheState(a.state)}
-		if err := a.deps.Store.Append(ctx, b); err != nil {
+		if err := a.append(b); err != nil {
 			a.slog.DebugContext(ctx, "state not cached", "error", err)
 		}
 	}

@@ -106,6 +106,10 @@ func (a *Actor) work(ctx context.Context, limit time.Duration, f func(context.Co
 	a.box.busy = true
 	a.running.Go(func() {
 		defer cancel()
+		if err := a.lease.holds(); err != nil {
+			a.report(func(context.Context) error { a.broken = err; return err })
+			return
+		}
 		then := f(ctx)
 		a.report(func(ctx context.Context) error {
 			a.box.busy = false

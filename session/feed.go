@@ -2,6 +2,9 @@ package session
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/dormouse-run/dormouse"
@@ -60,6 +63,8 @@ type feed struct {
 	items   []*Item       // guarded by mu
 	first   uint64        // guarded by mu; the position of items[0]
 	size    int           // guarded by mu
+	newest  uint64        // guarded by mu; the seq of the newest event that was added
+	upto    uint64        // guarded by mu; how far the log is known to go
 	ended   error         // guarded by mu
 }
 
@@ -87,6 +92,51 @@ func (f *feeds) show(id dormouse.SessionID, d Delta) {
 	}
 }
 
+// stir tells the followers of a session how far its log goes, whoever wrote it.
+func (f *feeds) stir(id dormouse.SessionID, upto uint64) {
+	if feed := f.of(id); feed != nil {
+		feed.stir(upto)
+	}
+}
+
+// relay adds what another server told.
+func (f *feeds) relay(id dormouse.SessionID, told Relayed) {
+	switch {
+	case told.Event != nil:
+		f.publish(id, []dormouse.Event{*told.Event})
+	case told.Delta != nil:
+		f.show(id, *told.Delta)
+	default:
+		f.stir(id, told.Upto)
+	}
+}
+
+// newest is the seq of the newest event that the followers of a session were
+// given.
+func (f *feeds) newest(id dormouse.SessionID) uint64 {
+	feed := f.of(id)
+	if feed == nil {
+		return 0
+	}
+	feed.mu.Lock()
+	defer feed.mu.Unlock()
+	return feed.newest
+}
+
+// followed returns the sessions that are followed.
+func (f *feeds) followed() []dormouse.SessionID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.live))
+}
+
+// among returns those of the sessions that are followed.
+func (f *feeds) among(ids []dormouse.SessionID) []dormouse.SessionID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(ids), func(id dormouse.SessionID) bool { return f.live[id] == nil })
+}
+
 // end tells every follower that no more will come.
 func (f *feeds) end(cause error) {
 	f.mu.Lock()
@@ -106,6 +156,7 @@ func (f *feed) add(items ...*Item) {
 	f.items = append(f.items, items...)
 	for _, i := range items {
 		f.size += i.weight()
+		f.newest = max(f.newest, i.Event.Seq)
 	}
 	if len(f.items) > 2*ringItems || f.size > 2*ringBytes { // cut rarely, and then by half
 		drop := 0
@@ -115,6 +166,17 @@ func (f *feed) add(items ...*Item) {
 		}
 		f.items, f.first = append([]*Item(nil), f.items[drop:]...), f.first+uint64(drop)
 	}
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *feed) stir(upto uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if upto <= max(f.newest, f.upto) {
+		return
+	}
+	f.upto = upto
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
@@ -137,6 +199,8 @@ type Follower struct {
 	cursor uint64
 	at     uint64 // the position in the feed, once live
 	live   bool
+	looked uint64          // how far the log was known to go when it was last looked at
+	gone   <-chan struct{} // closed when no more will come; nil if that is not known
 	close  sync.Once
 }
 
@@ -193,6 +257,11 @@ func (f *Follower) Next(ctx context.Context) ([]*Item, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-changed:
+		case <-f.gone:
+			if items, _, err := f.take(); err != nil || len(items) > 0 {
+				return items, err
+			}
+			return nil, fmt.Errorf("session %s has left this server: %w", f.id, ErrUnreached)
 		}
 	}
 }
@@ -226,6 +295,9 @@ func (f *Follower) take() ([]*Item, <-chan struct{}, error) {
 			f.cursor = i.Event.Seq
 		}
 		items = append(items, i)
+	}
+	if upto := f.feed.upto; len(items) == 0 && upto > max(f.cursor, f.looked) {
+		f.looked, f.live = upto, false // what was written elsewhere is in the log
 	}
 	return items, f.feed.changed, nil
 }

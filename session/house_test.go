@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,7 @@ type house struct {
 	live  *session.Sessions
 	stop  context.CancelFunc
 	id    dormouse.SessionID
+	skew  atomic.Int64 // by how much the clock was set
 }
 
 func newHouse(t *testing.T) *house {
@@ -57,7 +59,7 @@ func (h *house) open() {
 	s, err := session.New(session.Config{
 		Store: h.store, Blobs: h.blobs, Driver: h.boxes,
 		Agent:  agent.New(oneModel{h.model}, tool.Builtin()),
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), Clock: h.now,
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -66,6 +68,9 @@ func (h *house) open() {
 	h.live, h.stop = s, stop
 	go func() { _ = s.Run(ctx) }()
 }
+
+// now is what the machine's clock shows.
+func (h *house) now() time.Time { return time.Now().Round(0).Add(time.Duration(h.skew.Load())) }
 
 func (h *house) close() {
 	h.stop()
@@ -77,11 +82,16 @@ func (h *house) close() {
 // crash leaves the server where it is, cut off from its sandboxes, and starts
 // another. The old one is only told much later, as a stopped process would be.
 func (h *house) crash() {
+	h.cut()
+	h.open()
+}
+
+// cut leaves the server where it is, cut off from its sandboxes.
+func (h *house) cut() {
 	old, stop := h.live, h.stop
 	stop() // it wakes nothing any more
 	h.boxes.cut()
 	h.t.Cleanup(func() { _ = old.Close(context.Background()) })
-	h.open()
 }
 
 func (h *house) create(c dormouse.Created) {
@@ -492,6 +502,23 @@ type faultyStore struct {
 	mu     sync.Mutex
 	fail   func(b store.Batch) (before, after error)
 	linger time.Duration // between what is durable and the answer that it is
+	create error         // instead of making a session
+}
+
+func (f *faultyStore) failCreate(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.create = err
+}
+
+func (f *faultyStore) Create(ctx context.Context, b store.Batch) error {
+	f.mu.Lock()
+	err := f.create
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return f.Store.Create(ctx, b)
 }
 
 func (f *faultyStore) set(fail func(b store.Batch) (before, after error)) {

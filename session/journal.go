@@ -21,9 +21,19 @@ type journal struct {
 
 var _ agent.Journal = (*journal)(nil)
 
+// send puts a step of the attempt to the actor. The step after an answer is to
+// act on it, so the lease is looked at here: who was paused meanwhile sends
+// nothing more.
+func (j *journal) send(ctx context.Context, m message) error {
+	if err := j.a.send(ctx, m); err != nil {
+		return err
+	}
+	return j.a.lease.holds()
+}
+
 // ask runs f in the actor's goroutine, as long as the attempt is current.
 func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *Turn) error) error {
-	return j.a.send(ctx, message{act: func(ctx context.Context) error {
+	return j.send(ctx, message{act: func(ctx context.Context) error {
 		if !j.a.current(j.work) || ctx.Err() != nil {
 			return errOver
 		}
@@ -34,7 +44,7 @@ func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *Turn) 
 // record commits a verb. A full disk is waited out: nothing is lost and no
 // attempt is burned, the turn only stands still.
 func (j *journal) record(ctx context.Context, v Verb) error {
-	return waitOut(ctx, func() error { return j.a.send(ctx, message{by: dormouse.ActorAgent, verb: v}) })
+	return waitOut(ctx, func() error { return j.send(ctx, message{by: dormouse.ActorAgent, verb: v}) })
 }
 
 func waitOut(ctx context.Context, write func() error) error {
@@ -116,14 +126,14 @@ func (j *journal) Start(ctx context.Context, op dormouse.Op) error {
 // Finish implements agent.Journal.
 func (j *journal) Finish(ctx context.Context, f agent.Finish, next *dormouse.Op) (begun bool, err error) {
 	verbs := []Verb{FinishOp{
-		Work: j.work, Op: f.Op, Outcome: f.Outcome, Usage: f.Usage,
+		Work: j.work, Op: f.Op, Outcome: f.Outcome, Usage: f.Usage, CostMicros: f.Cost,
 		Events: f.Events, Uses: f.Uses, Partial: f.Partial, Stop: f.Stop,
 	}}
 	if next != nil {
 		verbs = append(verbs, StartOp{Work: j.work, Op: *next})
 	}
 	err = waitOut(ctx, func() error {
-		return j.a.send(ctx, message{act: func(ctx context.Context) error {
+		return j.send(ctx, message{act: func(ctx context.Context) error {
 			batch := make([]message, len(verbs))
 			for i, v := range verbs {
 				batch[i] = message{by: dormouse.ActorAgent, verb: v, reply: make(chan error, 1)}
@@ -155,7 +165,7 @@ func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text stri
 			return errOver
 		}
 		b := store.Batch{Session: j.a.id, Epoch: j.a.epoch, After: j.a.state.Seq, Chunks: []store.Chunk{{Op: op, N: at, Text: text}}}
-		if err := j.a.deps.Store.Append(context.WithoutCancel(ctx), b); err != nil {
+		if err := j.a.append(b); err != nil {
 			if !errors.Is(err, dormouse.ErrFull) {
 				j.a.broken = err
 			}

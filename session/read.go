@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
@@ -14,7 +15,57 @@ type (
 	Row = store.Index
 	// Query selects sessions to list.
 	Query = store.Query
+	// Server is one of the servers that share a store.
+	Server = store.Server
 )
+
+// Peek returns a session's state as the log has it now.
+func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, error) {
+	if err := id.Validate(); err != nil {
+		return State{}, dormouse.ErrNotFound
+	}
+	state, _, err := fold(ctx, s.deps, id)
+	if err == nil && state.Seq == 0 {
+		err = fmt.Errorf("session %s: %w", id, dormouse.ErrNotFound)
+	}
+	return state, err
+}
+
+// Created returns what a session was made with.
+func (s *Sessions) Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error) {
+	return created(ctx, s.deps, id)
+}
+
+// Events reads history with its payloads: at most limit events, fewer if they are
+// large or many, none only at the end.
+func (s *Sessions) Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
+	return readSome(ctx, s.deps, id, after, limit)
+}
+
+// Follow reads a session from a cursor on, live, on whichever server it is
+// loaded. A cursor from the future is refused: it is not of this session.
+func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error) {
+	if err := s.held(ctx); err != nil {
+		return nil, err
+	}
+	row, err := s.deps.Store.Session(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if after > row.Seq {
+		return nil, fmt.Errorf("cursor %d is beyond the log, which ends at %d: %w", after, row.Seq, dormouse.ErrInvalid)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return nil, dormouse.ErrClosing
+	}
+	f := s.feeds.follow(s.deps, id, after)
+	if s.shared != nil && s.actors[id] == nil {
+		s.looks.add(id)
+	}
+	return f, nil
+}
 
 // Row returns one session's row.
 func (s *Sessions) Row(ctx context.Context, id dormouse.SessionID) (Row, error) {

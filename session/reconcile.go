@@ -196,8 +196,8 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 		return err
 	}
 	switch {
-	case errors.Is(err, runner.ErrStale):
-		a.broken = err // somebody newer has spoken: what we believe is old
+	case errors.Is(err, runner.ErrStale) || errors.Is(err, dormouse.ErrLeaseLost):
+		a.broken = err // somebody newer has spoken, or may have: what we believe is old
 		return err
 	case errors.Is(err, runner.ErrUnreachable):
 		a.box.close() // attaching anew finds out whether it still lives

@@ -22,8 +22,14 @@ type Config struct {
 	Driver sandbox.Driver
 	Agent  Agent
 	Logger *slog.Logger
-	// Clock tells the time; time.Now if nil.
+	// Clock tells the time; if nil, the store's or else the machine's does.
 	Clock func() time.Time
+	// Server is this server as others of a shared store know it, Lease how long it
+	// lives for them without a sign, and Peers the way to them. A store for one
+	// server alone needs none of it.
+	Server Server
+	Lease  time.Duration
+	Peers  Peers
 	// DropAfter is how long an actor that has nothing to do stays loaded.
 	DropAfter time.Duration
 	// OnCommit is called with what was just committed, in order per session. It
@@ -31,6 +37,7 @@ type Config struct {
 	OnCommit func(id dormouse.SessionID, events []dormouse.Event)
 
 	family family // the sessions themselves, for actors that have children
+	bus    *bus
 }
 
 // Agent runs one attempt of a turn.
@@ -39,109 +46,67 @@ type Agent interface {
 }
 
 // Sessions is every session of this server: it finds or loads the actor a
-// command is for, and wakes sessions when something is due.
+// command is for, and wakes sessions when something is due. Of a shared store it
+// loads those that no other server has, and asks the others for theirs.
 type Sessions struct {
-	deps  *Config
-	feeds *feeds
-	loads chan struct{} // bounds the actors being loaded at once
+	deps   *Config
+	shared store.Shared // nil if the store is this server's alone
+	feeds  *feeds
+	loads  chan struct{} // bounds the actors being loaded at once
 
 	mu      sync.Mutex
 	actors  map[dormouse.SessionID]*Actor // guarded by mu
 	closing bool                          // guarded by mu
+	lease   *lease                        // guarded by mu; nil between two leases
+	joined  chan struct{}                 // guarded by mu; closed and replaced when there is a new lease
+	owed    map[dormouse.SessionID]bool   // guarded by mu; perhaps ours, and not loaded
 	kick    chan struct{}
+	doubt   bool // of Run: a take may have taken more than it said
+	looks   *looks
+	counts  counts
 
 	ctx     context.Context //nolint:containedctx // the life of the actors, which no request may end
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
+	kept    context.Context //nolint:containedctx // the life of the lease, which the actors may not outlive
+	letGo   context.CancelFunc
+	keeping sync.WaitGroup
 }
 
-// New returns sessions that are not yet woken by time: that is Run's work.
+// New returns sessions that are not yet woken by time: that is Run's work. Those
+// of a shared store must Join before.
 func New(c Config) (*Sessions, error) {
 	if k, ok := c.Driver.(sandbox.Keeper); !ok || !k.KeepsWorkspace() {
 		return nil, errors.New("the sandbox driver keeps no workspace, and there is nowhere to save one")
 	}
-	if c.Clock == nil {
+	shared, _ := c.Store.(store.Shared)
+	if shared != nil && (c.Peers == nil || c.Lease <= 0) {
+		return nil, errors.New("the store is shared, and there is no lease or no way to the other servers")
+	}
+	switch {
+	case c.Clock != nil:
+	case shared != nil:
+		c.Clock = shared.Now
+	default:
 		c.Clock = time.Now
 	}
 	if c.DropAfter == 0 {
 		c.DropAfter = 30 * time.Second
 	}
-	ctx, stop := context.WithCancelCause(context.Background()) //nolint:forbidigo // actors outlive every request; Close ends them
 	const loadsAtOnce = 32
 	s := &Sessions{
-		deps: &c, feeds: newFeeds(), loads: make(chan struct{}, loadsAtOnce),
-		actors: make(map[dormouse.SessionID]*Actor), kick: make(chan struct{}, 1), ctx: ctx, stop: stop,
+		deps: &c, shared: shared, feeds: newFeeds(), loads: make(chan struct{}, loadsAtOnce),
+		actors: make(map[dormouse.SessionID]*Actor), owed: make(map[dormouse.SessionID]bool),
+		joined: make(chan struct{}), kick: make(chan struct{}, 1), looks: newLooks(),
 	}
-	c.family = s
+	background := context.Background() //nolint:forbidigo // actors outlive every request; Close ends them
+	s.ctx, s.stop = context.WithCancelCause(background)
+	s.kept, s.letGo = context.WithCancel(background)
+	if shared == nil {
+		s.lease = newLease(s.ctx, Server{}, 0, time.Time{}, &s.counts.stale)
+	}
+	c.family, c.bus = s, new(bus)
 	return s, nil
-}
-
-// Do asks a session's actor and returns once the answer is durable.
-func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
-	for {
-		a, err := s.actor(ctx, id)
-		if err != nil {
-			return err
-		}
-		err = a.send(ctx, message{by: by, verb: v})
-		if !errors.Is(err, errDropped) {
-			return err
-		}
-		select {
-		case <-a.quit:
-			if a.failed != nil {
-				return a.failed
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		select {
-		case <-a.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// Peek returns a session's state as the log has it now.
-func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, error) {
-	if err := id.Validate(); err != nil {
-		return State{}, dormouse.ErrNotFound
-	}
-	state, _, err := fold(ctx, s.deps, id)
-	if err == nil && state.Seq == 0 {
-		err = fmt.Errorf("session %s: %w", id, dormouse.ErrNotFound)
-	}
-	return state, err
-}
-
-// Created returns what a session was made with.
-func (s *Sessions) Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error) {
-	return created(ctx, s.deps, id)
-}
-
-// Events reads history with its payloads: at most limit events, fewer if they are
-// large or many, none only at the end.
-func (s *Sessions) Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
-	return readSome(ctx, s.deps, id, after, limit)
-}
-
-// Follow reads a session from a cursor on, live. A cursor from the future is
-// refused: it is not of this session.
-func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error) {
-	row, err := s.deps.Store.Session(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if after > row.Seq {
-		return nil, fmt.Errorf("cursor %d is beyond the log, which ends at %d: %w", after, row.Seq, dormouse.ErrInvalid)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing {
-		return nil, dormouse.ErrClosing
-	}
-	return s.feeds.follow(s.deps, id, after), nil
 }
 
 // Loaded counts the actors.
@@ -162,9 +127,17 @@ func (s *Sessions) actor(ctx context.Context, id dormouse.SessionID) (*Actor, er
 	if err := id.Validate(); err != nil {
 		return nil, fmt.Errorf("session: %w", dormouse.ErrNotFound)
 	}
+	if err := s.held(ctx); err != nil {
+		return nil, err
+	}
 	if _, err := s.deps.Store.Session(ctx, id); err != nil {
 		return nil, err
 	}
+	return s.load(id)
+}
+
+// load starts the actor of a session that exists, under the lease of now.
+func (s *Sessions) load(id dormouse.SessionID) (*Actor, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.actors[id]; a != nil {
@@ -173,84 +146,58 @@ func (s *Sessions) actor(ctx context.Context, id dormouse.SessionID) (*Actor, er
 	if s.closing {
 		return nil, dormouse.ErrClosing
 	}
-	a = newActor(id, s.deps, s.feeds)
+	if s.lease == nil {
+		return nil, errNoLease
+	}
+	a := newActor(id, s.deps, s.feeds, s.lease)
 	s.actors[id] = a
-	s.running.Go(func() { s.live(a) })
+	s.running.Add(1)
+	a.lease.actors.Go(func() {
+		defer s.running.Done()
+		s.live(a)
+	})
 	return a, nil
 }
 
 // live runs an actor to its end.
 func (s *Sessions) live(a *Actor) {
 	s.loads <- struct{}{}
-	a.loaded = sync.OnceFunc(func() { <-s.loads })
-	err := a.run(s.ctx)
+	a.loaded = sync.OnceFunc(func() { <-s.loads; close(a.ready) })
+	err := a.run(a.lease.ctx)
 	a.loaded()
-	if err != nil && !errors.Is(err, dormouse.ErrClosing) && !errors.Is(err, errRemoved) {
-		a.slog.WarnContext(s.ctx, "actor dropped", "error", err)
-		select {
-		case <-s.ctx.Done():
-		case <-time.After(retryFull): // what fails at once must not spin
-		}
-	}
+	s.part(a, err)
 	s.mu.Lock()
 	delete(s.actors, a.id)
 	s.mu.Unlock()
 	close(a.done)
+	s.nudge() // it may have left something due
+	s.look(a.id)
+}
+
+// part sees an actor off: why it ended, and what becomes of its session.
+func (s *Sessions) part(a *Actor, err error) {
+	if _, moved := elsewhere(err); moved || errors.Is(err, errRemoved) {
+		return // it is not ours, or is no more
+	}
+	over := context.Cause(a.lease.ctx)
+	if err != nil && (over == nil || !errors.Is(err, over)) {
+		a.slog.WarnContext(s.ctx, "actor dropped", "error", err)
+		select {
+		case <-a.lease.ctx.Done():
+		case <-time.After(retryFull): // what fails at once must not spin
+		}
+	}
+	if s.shared != nil && a.lease.ctx.Err() == nil { // what a server has at its end goes with its lease
+		s.release(a, err)
+	}
+}
+
+// nudge has Run look for due sessions now.
+func (s *Sessions) nudge() {
 	select {
-	case s.kick <- struct{}{}: // it may have left something due
+	case s.kick <- struct{}{}:
 	default:
 	}
-}
-
-// wake loads a session that wants something.
-func (s *Sessions) wake(id dormouse.SessionID) {
-	if _, err := s.actor(s.ctx, id); err != nil && !errors.Is(err, dormouse.ErrClosing) {
-		s.deps.Logger.WarnContext(s.ctx, "session not woken", "session", id, "error", err)
-	}
-}
-
-// patrol is the longest that a due session waits to be noticed.
-const patrol = 2 * time.Second
-
-// Run wakes sessions when something of theirs is due, until ctx ends: at start
-// those that a server before us left at work, later those whose alarm rings.
-func (s *Sessions) Run(ctx context.Context) error {
-	for {
-		wait, err := s.wakeDue(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.deps.Logger.WarnContext(ctx, "due sessions not read", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-s.ctx.Done():
-			return nil
-		case <-s.kick:
-			wait = 50 * time.Millisecond // a failing session must not spin
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-time.After(wait):
-			}
-		case <-time.After(wait):
-		}
-	}
-}
-
-func (s *Sessions) wakeDue(ctx context.Context) (time.Duration, error) {
-	now := s.deps.Clock()
-	due, err := s.deps.Store.Due(ctx, now, 10_000+s.Loaded())
-	if err != nil {
-		return patrol, err
-	}
-	for _, id := range due {
-		s.wake(id)
-	}
-	next, err := s.deps.Store.NextDue(ctx, now)
-	if err != nil || next.IsZero() {
-		return patrol, err
-	}
-	return min(max(next.Sub(now), time.Millisecond), patrol), nil
 }
 
 // EndFollowers tells every follower that the server goes away.
@@ -262,16 +209,28 @@ func (s *Sessions) EndFollowers() {
 }
 
 // Close stops the actors: each gives its attempts back, keeps its turns and lets
-// go of its sandbox, which lives on.
+// go of its sandbox, which lives on. Then the lease is given up. An actor that
+// cannot be stopped in time keeps it until it runs out.
 func (s *Sessions) Close(ctx context.Context) error {
 	s.EndFollowers()
 	s.stop(dormouse.ErrClosing)
+	err := wait(ctx, &s.running)
+	s.letGo()
+	s.keeping.Wait()
+	if err != nil {
+		return fmt.Errorf("stop actors: %w", err)
+	}
+	return s.leave(ctx)
+}
+
+// wait waits for a group, or until ctx ends.
+func wait(ctx context.Context, g *sync.WaitGroup) error {
 	done := make(chan struct{})
-	go func() { s.running.Wait(); close(done) }()
+	go func() { g.Wait(); close(done) }()
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("stop actors: %w", context.Cause(ctx))
+		return context.Cause(ctx)
 	}
 }

@@ -22,6 +22,16 @@ const (
 	LeaseReplay   Point = "lease.replay"   // while the log is replayed
 	LeaseRelease  Point = "lease.release"  // an idle actor is about to be dropped
 
+	// Several servers.
+	LeaseJoined    Point = "lease.joined"    // a server has a lease, nothing is loaded
+	LeaseRenewing  Point = "lease.renewing"  // before a server's lease is renewed
+	LeaseLost      Point = "lease.lost"      // a lease is over, the actors under it still run
+	LeaseTaking    Point = "lease.taking"    // due sessions were taken, none is loaded
+	LeaseReleasing Point = "lease.releasing" // an actor has left, its session is still owned
+	LeaseLeaving   Point = "lease.leaving"   // all actors have left, the lease still holds
+	PeerAsking     Point = "peer.asking"     // before another server is asked
+	PeerAsked      Point = "peer.asked"      // it has answered, before the client is
+
 	// Turns.
 	TurnStarting Point = "turn.starting" // before the turn is written
 	TurnWritten  Point = "turn.written"  // turn and prompt are durable
@@ -95,7 +105,14 @@ const (
 	RunnerFinished Point = "runner.finished" // its result is kept, nobody was told
 )
 
-// Points lists every point.
+// Shared lists the points that only a server of several reaches.
+func Shared() []Point {
+	return []Point{
+		LeaseJoined, LeaseRenewing, LeaseLost, LeaseTaking, LeaseReleasing, LeaseLeaving, PeerAsking, PeerAsked,
+	}
+}
+
+// Points lists every point that any server reaches.
 func Points() []Point {
 	return []Point{
 		PromptParsed, PromptDeciding, PromptWriting, PromptCommitted, PromptAnswered,

@@ -1,0 +1,163 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Do asks a session's actor, wherever it is, and returns once the answer is
+// durable.
+func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+	err := s.ask(ctx, id, by, v)
+	if s.worthAsking(err, v) {
+		return s.insist(ctx, id, by, v, err)
+	}
+	return err
+}
+
+// ask asks once: the actor here, or the server that has it.
+func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+	err := s.DoHere(ctx, id, by, v)
+	if e, ok := elsewhere(err); ok {
+		return s.forward(ctx, e.Owner, id, by, v)
+	}
+	return err
+}
+
+// DoHere asks the actor on this server. If another server owns the session, it
+// says which.
+func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+	for {
+		a, err := s.actor(ctx, id)
+		if err != nil {
+			return err
+		}
+		err = a.send(ctx, message{by: by, verb: v})
+		if !errors.Is(err, errDropped) {
+			return err
+		}
+		select {
+		case <-a.quit:
+			if a.failed != nil {
+				return a.failed
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+const (
+	// patience bounds how long somebody is looked for who can answer.
+	patience = 15 * time.Second
+	// askAgain is how long the answer is given to change.
+	askAgain = 100 * time.Millisecond
+)
+
+// worthAsking reports whether asking again may bring another answer and can
+// repeat nothing.
+func (s *Sessions) worthAsking(err error, v Verb) bool {
+	switch {
+	case err == nil || errors.Is(err, errNoLease):
+		return false
+	case errors.Is(err, dormouse.ErrUnknownOutcome):
+		return sameTwice(v)
+	case errors.Is(err, ErrUnreached):
+		return true
+	}
+	return s.shared != nil && errors.Is(err, dormouse.ErrLeaseLost) // refused: nothing was changed
+}
+
+// sameTwice reports whether a verb that was carried out already changes nothing
+// when it is asked for again, so that asking again finds out how it went.
+func sameTwice(v Verb) bool {
+	switch v.(type) { //nolint:gochecksumtype // of the others nobody can say
+	case Prompt, OpenThread, Schedule, Spawn, Describe, Archive, Delete, Wake, Terminate:
+		return true
+	}
+	return false
+}
+
+// insist asks until it is known what became of a verb: another server takes a
+// moment to take over, and an actor that lost track reloads.
+func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb, err error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nobody could be asked about %s: %w", id, dormouse.ErrLeaseLost))
+	defer cancel()
+	unknown := false
+	for s.worthAsking(err, v) {
+		unknown = unknown || errors.Is(err, dormouse.ErrUnknownOutcome)
+		select {
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-time.After(askAgain):
+			err = s.ask(ctx, id, by, v)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	switch {
+	case !unknown || err == nil || errors.Is(err, dormouse.ErrUnknownOutcome):
+		return err
+	case !decided(err):
+		return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, err)
+	case s.wasDone(ctx, id, v, err):
+		return nil
+	}
+	return err
+}
+
+// decided reports whether an actor has looked at a verb and refused it.
+func decided(err error) bool {
+	for _, refusal := range []error{
+		dormouse.ErrNotFound, dormouse.ErrInvalid, dormouse.ErrTooLarge, dormouse.ErrConflict, dormouse.ErrTerminated,
+	} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// wasDone reports whether a verb that is refused now was carried out before.
+func (s *Sessions) wasDone(ctx context.Context, id dormouse.SessionID, v Verb, refusal error) bool {
+	switch v := v.(type) { //nolint:gochecksumtype // the others are not refused when they were carried out
+	case Prompt: // by a session that has ended since
+		prior, err := s.deps.Store.Prompt(ctx, id, v.ID)
+		return err == nil && prior.Body == v.Body
+	case Delete:
+		return errors.Is(refusal, dormouse.ErrNotFound)
+	}
+	return false
+}
+
+// Counts is what happened among the servers of a shared store, as this one saw
+// it.
+type Counts struct {
+	// Stale appends were refused: somebody newer wrote the session.
+	Stale uint64
+	// Taken sessions were due and had no live owner.
+	Taken uint64
+	// Forwarded commands were put to another server.
+	Forwarded uint64
+	// Lost leases stopped all actors.
+	Lost uint64
+}
+
+type counts struct{ stale, taken, forwarded, lost atomic.Uint64 }
+
+// Counts returns what has happened so far.
+func (s *Sessions) Counts() Counts {
+	c := &s.counts
+	return Counts{Stale: c.stale.Load(), Taken: c.taken.Load(), Forwarded: c.forwarded.Load(), Lost: c.lost.Load()}
+}

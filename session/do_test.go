@@ -1,0 +1,166 @@
+package session_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+func TestAnyServerAnswersByAskingTheOneThatHasTheSession(t *testing.T) {
+	together(t, 3, func(t *testing.T, f *fleet) {
+		a, b, c := f.servers[0], f.servers[1], f.servers[2]
+		a.create(dormouse.Created{})
+		a.mustPrompt("p", script("sleep 5s"))
+		b.on(a).mustPrompt("q", "hello")
+		b.mustPrompt("q", "hello") // the same id: the same prompt
+		if err := c.on(a).prompt("q", "another"); !errors.Is(err, dormouse.ErrConflict) {
+			t.Errorf("another body: %v", err)
+		}
+		if err := c.do(session.Interrupt{ID: "sevt_i"}); err != nil {
+			t.Error(err)
+		}
+		settle(time.Minute / 3)
+		if n := countType(b.checked(), dormouse.UserMessage); n != 2 {
+			t.Errorf("%d messages", n)
+		}
+		if a.live.Loaded() != 1 || b.live.Loaded()+c.live.Loaded() != 0 {
+			t.Errorf("%d, %d and %d loaded", a.live.Loaded(), b.live.Loaded(), c.live.Loaded())
+		}
+		if n := b.live.Counts().Forwarded; n != 2 {
+			t.Errorf("%d commands forwarded", n)
+		}
+		if err := b.live.Do(t.Context(), "sesn_00000000000000000000000000", dormouse.User("ada"), session.Wake{}); !errors.Is(err, dormouse.ErrNotFound) {
+			t.Errorf("a session nobody has: %v", err)
+		}
+	})
+}
+
+func TestAPromptForADeadServerIsTakenOnceItsLeaseIsOver(t *testing.T) {
+	together(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.servers[0], f.servers[1]
+		a.create(dormouse.Created{})
+		a.mustPrompt("p", "hello")
+		settle(time.Second)
+		a.kill()
+		start := time.Now()
+		b.on(a).mustPrompt("q", "hello")
+		if took := time.Since(start); took > lease+time.Second {
+			t.Errorf("it took %v", took)
+		}
+		settle(time.Minute)
+		if n := countType(b.checked(), dormouse.UserMessage); n != 2 {
+			t.Errorf("%d messages", n)
+		}
+	})
+}
+
+func TestAnAnswerThatWasLostOnTheWayIsLookedUp(t *testing.T) {
+	together(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.servers[0], f.servers[1]
+		a.create(dormouse.Created{})
+		a.mustPrompt("p", script("sleep 10s"))
+		settle(time.Second)
+		left := 0
+		f.fault = func(session.Verb) error {
+			if left--; left >= 0 {
+				return dormouse.ErrUnknownOutcome
+			}
+			return nil
+		}
+		b.on(a)
+		for name, c := range map[string]struct {
+			verb  session.Verb
+			known bool
+		}{
+			"describe":  {session.Describe{Title: new("title")}, true},
+			"wake":      {session.Wake{}, true},
+			"interrupt": {session.Interrupt{ID: "sevt_i"}, false},
+		} {
+			f.mu.Lock()
+			left = 1
+			f.mu.Unlock()
+			err := b.do(c.verb)
+			if c.known && err != nil || !c.known && !errors.Is(err, dormouse.ErrUnknownOutcome) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		f.mu.Lock()
+		left = 2
+		f.mu.Unlock()
+		b.mustPrompt("q", "hello")
+		settle(time.Minute)
+		events := b.checked()
+		if m, u := countType(events, dormouse.UserMessage), countType(events, dormouse.SessionUpdated); m != 2 || u != 1 {
+			t.Errorf("%d messages, %d updates", m, u)
+		}
+	})
+}
+
+// What the store cannot say is asked of the log, by an actor that reloads.
+func TestACommitWhoseAnswerWasLostIsLookedUp(t *testing.T) {
+	for _, landed := range []bool{true, false} {
+		t.Run(fmt.Sprint("landed ", landed), func(t *testing.T) {
+			live(t, func(t *testing.T, h *house) {
+				h.create(dormouse.Created{})
+				settle(time.Second)
+				lose := func() {
+					first := true
+					h.store.set(func(b store.Batch) (error, error) {
+						if !first || len(b.Events) == 0 {
+							return nil, nil
+						}
+						first = false
+						if landed {
+							return nil, dormouse.ErrUnknownOutcome
+						}
+						return dormouse.ErrUnknownOutcome, nil
+					})
+				}
+				lose()
+				h.mustPrompt("p", `SCRIPT[{"text":"one","delay_ms":60000}]`)
+				settle(time.Second)
+				lose()
+				if err := h.do(session.Interrupt{ID: "sevt_i"}); !errors.Is(err, dormouse.ErrUnknownOutcome) {
+					t.Errorf("an interrupt, which twice is not once: %v", err)
+				}
+				settle(time.Second)
+				lose()
+				if err := h.do(session.Terminate{Reason: "enough"}); err != nil {
+					t.Errorf("terminate: %v", err)
+				}
+				settle(time.Minute)
+				events := h.checked()
+				if m, e := countType(events, dormouse.UserMessage), countType(events, dormouse.SessionTerminated); m != 1 || e != 1 {
+					t.Errorf("%d messages, %d ends", m, e)
+				}
+			})
+		})
+	}
+}
+
+func TestAPromptThatWasAcceptedAndThenCutOffByTheEndWasAccepted(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		settle(time.Second)
+		first := true
+		h.store.set(func(b store.Batch) (error, error) {
+			if !first || !has(dormouse.PromptQueued)(b) {
+				return nil, nil
+			}
+			first = false
+			go func() { _ = h.do(session.Terminate{Reason: "enough"}) }()
+			return nil, dormouse.ErrUnknownOutcome
+		})
+		h.mustPrompt("p", "hello")
+		settle(time.Minute)
+		if got := h.phase(); got != dormouse.PhaseTerminated {
+			t.Errorf("phase %s", got)
+		}
+		h.checked()
+	})
+}

@@ -1,0 +1,181 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+// patrol is the longest that a due session waits to be noticed.
+const patrol = 2 * time.Second
+
+// Run wakes sessions when something of theirs is due, until ctx ends: at start
+// those that a server before us left at work, later those whose alarm rings, and
+// those of servers that are no more.
+func (s *Sessions) Run(ctx context.Context) error {
+	wake := s.wakeDue
+	if s.shared != nil {
+		wake = s.takeDue
+	}
+	for {
+		pause, err := wake(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.deps.Logger.WarnContext(ctx, "due sessions not read", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.ctx.Done():
+			return nil
+		case <-s.kick:
+			pause = 50 * time.Millisecond // a failing session must not spin
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(pause):
+			}
+		case <-time.After(pause):
+		}
+	}
+}
+
+// wakeDue loads what is due in a store that no other server uses.
+func (s *Sessions) wakeDue(ctx context.Context) (time.Duration, error) {
+	now := s.deps.Clock()
+	due, err := s.deps.Store.Due(ctx, now, 10_000+s.Loaded())
+	if err != nil {
+		return patrol, err
+	}
+	for _, id := range due {
+		s.wake(id)
+	}
+	return s.untilDue(ctx, now, patrol)
+}
+
+// untilDue is how long nothing becomes due, and at most that long.
+func (s *Sessions) untilDue(ctx context.Context, now time.Time, most time.Duration) (time.Duration, error) {
+	next, err := s.deps.Store.NextDue(ctx, now)
+	if err != nil || next.IsZero() {
+		return most, err
+	}
+	return min(max(next.Sub(now), time.Millisecond), most), nil
+}
+
+// wake loads a session that wants something.
+func (s *Sessions) wake(id dormouse.SessionID) {
+	if _, err := s.actor(s.ctx, id); err != nil && !errors.Is(err, dormouse.ErrClosing) {
+		s.deps.Logger.WarnContext(s.ctx, "session not woken", "session", id, "error", err)
+	}
+}
+
+// takeAtOnce bounds what a server takes before it has loaded what it took, so
+// that servers share what is due.
+const takeAtOnce = 32
+
+// takeDue loads what is due and no live server has.
+func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
+	every := min(s.deps.Lease/6, patrol)
+	if _, ok := s.Self(); !ok {
+		return every, nil
+	}
+	s.payDebts()
+	for {
+		now := s.deps.Clock()
+		ids, err := s.shared.Take(ctx, now, takeAtOnce)
+		if err != nil {
+			s.doubt = true // some may be ours now
+			return every, fmt.Errorf("take due sessions: %w", err)
+		}
+		if len(ids) > 0 {
+			crash.At(crash.LeaseTaking)
+			s.counts.taken.Add(uint64(len(ids)))
+			s.loadAll(ctx, ids)
+		}
+		if len(ids) < takeAtOnce {
+			if err := s.findStrays(ctx, now); err != nil {
+				return every, err
+			}
+			return s.untilDue(ctx, now, every)
+		}
+	}
+}
+
+// loadAll loads sessions at once and waits for them, but not long for one that
+// is slow.
+func (s *Sessions) loadAll(ctx context.Context, ids []dormouse.SessionID) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var loading []*Actor
+	for _, id := range ids {
+		a, err := s.load(id)
+		if err != nil {
+			return // there is no lease any more, or the server stops
+		}
+		loading = append(loading, a)
+	}
+	for _, a := range loading {
+		select {
+		case <-a.ready:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// payDebts loads the sessions that may have become ours, or stayed ours, without
+// an answer that said so. Loaded, they are done with or given up as any other.
+func (s *Sessions) payDebts() {
+	s.mu.Lock()
+	ids := slices.Collect(maps.Keys(s.owed))
+	clear(s.owed)
+	s.mu.Unlock()
+	for _, id := range ids {
+		if _, err := s.load(id); err != nil {
+			s.owe(id)
+		}
+	}
+}
+
+// findStrays loads due sessions that are ours and that nobody here knows of: a
+// take whose answer was lost.
+func (s *Sessions) findStrays(ctx context.Context, now time.Time) error {
+	me, ok := s.Self()
+	if !s.doubt || !ok {
+		return nil
+	}
+	due, err := s.deps.Store.Due(ctx, now, 10_000+s.Loaded())
+	if err != nil {
+		return err
+	}
+	places, err := s.shared.Where(ctx, s.away(due)...)
+	if err != nil {
+		return err
+	}
+	s.doubt = false
+	for _, p := range places {
+		if p.Owner != nil && p.Owner.Incarnation == me.Incarnation {
+			s.owe(p.Session)
+		}
+	}
+	s.payDebts()
+	return nil
+}
+
+// away returns those of the sessions that have no actor here.
+func (s *Sessions) away(ids []dormouse.SessionID) []dormouse.SessionID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []dormouse.SessionID
+	for _, id := range ids {
+		if s.actors[id] == nil {
+			out = append(out, id)
+		}
+	}
+	return out
+}

@@ -1,0 +1,76 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// Peers is the way to the other servers of a shared store.
+type Peers interface {
+	// Do asks the actor of a session on another server. It returns what DoHere
+	// returns there, ErrUnreached if it was surely not asked, and
+	// dormouse.ErrUnknownOutcome if it may have been.
+	Do(ctx context.Context, r Route, id dormouse.SessionID, by dormouse.Actor, v Verb) error
+	// Follow hands on what FollowHere gives another server, until it ends.
+	Follow(ctx context.Context, r Route, id dormouse.SessionID, after uint64, each func(Relayed)) error
+}
+
+// Route says which server asks which.
+type Route struct{ From, To Server }
+
+// ErrUnreached means that another server was not asked: it does not answer, or
+// is no longer the one that was meant.
+var ErrUnreached = errors.New("the other server was not reached")
+
+// askWithin bounds how long another server may take to answer. One that is
+// paused must not hold up who could be served elsewhere by then.
+const askWithin = 5 * time.Second
+
+// forward asks the server that owns a session.
+func (s *Sessions) forward(ctx context.Context, to Server, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+	from, ok := s.Self()
+	if !ok {
+		return errNoLease
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, dormouse.ErrUnknownOutcome)
+	defer cancel()
+	s.counts.forwarded.Add(1)
+	crash.At(crash.PeerAsking)
+	err := s.deps.Peers.Do(ctx, Route{From: from, To: to}, id, by, v)
+	crash.At(crash.PeerAsked)
+	if err == nil || errors.Is(err, dormouse.ErrUnknownOutcome) {
+		return err
+	}
+	if errors.Is(err, dormouse.ErrClosing) || errors.Is(err, dormouse.ErrLeaseLost) {
+		return fmt.Errorf("%w: %s: %w", ErrUnreached, to.Name, err) // it did nothing, and gives the session up
+	}
+	return err
+}
+
+// elsewhere returns who owns a session that another server has.
+func elsewhere(err error) (*store.ElsewhereError, bool) {
+	return errors.AsType[*store.ElsewhereError](err)
+}
+
+// FollowHere reads a session that is loaded on this server, for another one. It
+// ends with ErrUnreached once the session is no longer loaded here.
+func (s *Sessions) FollowHere(id dormouse.SessionID, after uint64) (*Follower, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.actors[id]
+	switch {
+	case s.closing:
+		return nil, dormouse.ErrClosing
+	case a == nil:
+		return nil, fmt.Errorf("session %s is not loaded: %w", id, ErrUnreached)
+	}
+	f := s.feeds.follow(s.deps, id, after)
+	f.gone = a.done
+	return f, nil
+}

@@ -52,9 +52,7 @@ func (s *Sessions) create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 	if err := s.deps.Store.Create(ctx, store.Batch{Session: c.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
 		return store.Index{}, fmt.Errorf("create %s: %w", c.Session, err)
 	}
-	if s.deps.OnCommit != nil {
-		s.deps.OnCommit(c.Session, events)
-	}
+	s.deps.committed(c.Session, events)
 	if c.Warm {
 		s.wake(c.Session)
 	}

@@ -1,0 +1,162 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Signal says that something happened to a session which others may want to act
+// on. It is made from what was just committed, on the server that committed it,
+// and is lost with that server: who must not miss one reads the log.
+type Signal struct {
+	Type    SignalType
+	Session dormouse.SessionID
+	// Seq is the event it was made from.
+	Seq  uint64
+	Time time.Time
+}
+
+// SignalType says what happened.
+type SignalType string
+
+// The types of Signal.
+const (
+	SignalCreated SignalType = "session.created"
+	// SignalCompleted: the agent has done what it was asked and rests.
+	SignalCompleted SignalType = "session.completed"
+	// SignalWaiting: people are asked for something.
+	SignalWaiting SignalType = "session.waiting"
+	// SignalFailed: a turn ended in an error.
+	SignalFailed     SignalType = "session.failed"
+	SignalTerminated SignalType = "session.terminated"
+	SignalArchived   SignalType = "session.archived"
+	SignalDeleted    SignalType = "session.deleted"
+	// SignalMissed: whoever attends was too slow, and some signals before this
+	// one are gone.
+	SignalMissed SignalType = "missed"
+)
+
+// signalOf says what an event means to those who attend, if anything.
+func signalOf(e dormouse.Event) (SignalType, bool) {
+	switch e.Type { //nolint:exhaustive // the others are of interest to followers only
+	case dormouse.SessionCreated:
+		return SignalCreated, true
+	case dormouse.SessionStatusIdle:
+		switch payload[dormouse.Idle](e).StopReason.Type {
+		case dormouse.StopRequiresAction:
+			return SignalWaiting, true
+		case dormouse.StopRetriesExhausted:
+			return SignalFailed, true
+		}
+		return SignalCompleted, true
+	case dormouse.SessionTerminated:
+		return SignalTerminated, true
+	case dormouse.SessionArchived:
+		return SignalArchived, true
+	case dormouse.SessionDeleted:
+		return SignalDeleted, true
+	}
+	return "", false
+}
+
+// maxSignals is how many signals wait for one who attends.
+const maxSignals = 1024
+
+// bus hands signals to whoever attends, inside the process.
+type bus struct {
+	mu     sync.Mutex
+	attend []*attendee // guarded by mu; replaced, never changed
+}
+
+// attendee is one who attends.
+type attendee struct {
+	types []SignalType
+	more  chan struct{}
+
+	mu      sync.Mutex
+	waiting []Signal // guarded by mu
+	missed  bool     // guarded by mu
+}
+
+// Attend calls f with every signal of these types from now on, or of all types,
+// in the order they were committed per session, until ctx ends. It never holds
+// anything up: who is too slow gets SignalMissed in place of what is gone.
+func (s *Sessions) Attend(ctx context.Context, f func(Signal), types ...SignalType) {
+	a := &attendee{types: types, more: make(chan struct{}, 1)}
+	s.deps.bus.mu.Lock()
+	s.deps.bus.attend = append(slices.Clip(s.deps.bus.attend), a)
+	s.deps.bus.mu.Unlock()
+	defer func() {
+		s.deps.bus.mu.Lock()
+		defer s.deps.bus.mu.Unlock()
+		s.deps.bus.attend = slices.DeleteFunc(slices.Clone(s.deps.bus.attend), func(o *attendee) bool { return o == a })
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.more:
+		}
+		for _, signal := range a.take() {
+			if f(signal); ctx.Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+// committed tells those who count and those who attend what was just committed.
+func (c *Config) committed(id dormouse.SessionID, events []dormouse.Event) {
+	if c.OnCommit != nil {
+		c.OnCommit(id, events)
+	}
+	c.bus.ring(id, events)
+}
+
+// ring tells whoever attends what was just committed.
+func (b *bus) ring(id dormouse.SessionID, events []dormouse.Event) {
+	b.mu.Lock()
+	attend := b.attend
+	b.mu.Unlock()
+	if len(attend) == 0 {
+		return
+	}
+	for _, e := range events {
+		if t, ok := signalOf(e); ok {
+			for _, a := range attend {
+				a.add(Signal{Type: t, Session: id, Seq: e.Seq, Time: e.Time})
+			}
+		}
+	}
+}
+
+func (a *attendee) add(s Signal) {
+	if len(a.types) > 0 && !slices.Contains(a.types, s.Type) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.waiting) == maxSignals {
+		a.waiting, a.missed = a.waiting[1:], true
+	}
+	a.waiting = append(a.waiting, s)
+	select {
+	case a.more <- struct{}{}:
+	default:
+	}
+}
+
+func (a *attendee) take() []Signal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	signals := a.waiting
+	if a.missed {
+		signals = append([]Signal{{Type: SignalMissed}}, signals...)
+	}
+	a.waiting, a.missed = nil, false
+	return signals
+}

@@ -41,9 +41,9 @@ func TestRequestCutOffIsSentAgainAndActsOnce(t *testing.T) {
 	for range 5 {
 		p.swallow(true)
 		c := exec("echo x >>acts; sleep 0.05")
+		before := r.lines(t, "acts")
 		started := make(chan error, 1)
 		go func() { started <- l.Start(deadline(t), c) }()
-		before := r.lines(t, "acts")
 		eventually(t, "the command acts", func() bool { return r.lines(t, "acts") > before })
 		p.swallow(false)
 		if err := <-started; err != nil {

@@ -22,17 +22,20 @@ const (
 	// lateOutput is how long output is waited for once a command has exited but
 	// something it started still holds its output open.
 	lateOutput = 100 * time.Millisecond
+	// maxPipe is the most that a pipe holds.
+	maxPipe = 1 << 20
 	// endPatience bounds the ending of processes that will not die.
 	endPatience = 10 * time.Second
 )
 
 // process is a command that runs.
 type process struct {
-	cmd    *exec.Cmd
-	pipe   *os.File
-	exited chan struct{} // closed once cmd is waited for
-	eof    chan struct{} // closed once nobody can print any more
-	sealed chan struct{} // closed once what is printed no longer matters
+	cmd     *exec.Cmd
+	pipe    *os.File
+	exited  chan struct{} // closed once cmd is waited for
+	eof     chan struct{} // closed once nobody can print any more
+	sealing chan struct{} // closed once only what is already printed matters
+	sealed  chan struct{} // closed once that is read
 }
 
 // spawn starts the command of o in a session of its own. What it prints goes to
@@ -49,11 +52,12 @@ func (r *Runner) spawn(o *op, out io.Writer) (*process, error) {
 	cmd.Stdout, cmd.Stderr = pw, pw
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	p := &process{
-		cmd:    cmd,
-		pipe:   pr,
-		exited: make(chan struct{}),
-		eof:    make(chan struct{}),
-		sealed: make(chan struct{}),
+		cmd:     cmd,
+		pipe:    pr,
+		exited:  make(chan struct{}),
+		eof:     make(chan struct{}),
+		sealing: make(chan struct{}),
+		sealed:  make(chan struct{}),
 	}
 	err = r.own(p)
 	_ = pw.Close()
@@ -105,16 +109,48 @@ func (r *Runner) letGo(p *process) {
 
 func (p *process) drain(out io.Writer) {
 	buf := make([]byte, 32<<10)
+	sealing := p.sealing
 	for {
 		n, err := p.pipe.Read(buf)
-		select {
-		case <-p.sealed:
-		default:
-			_, _ = out.Write(buf[:n])
+		_, _ = out.Write(buf[:n])
+		if err == nil {
+			continue
 		}
-		if err != nil {
+		select {
+		case <-sealing:
+		default:
 			return
 		}
+		p.drainHeld(out, buf)
+		out, sealing = io.Discard, nil
+		_ = p.pipe.SetReadDeadline(time.Time{})
+		close(p.sealed)
+	}
+}
+
+// drainHeld reads what the pipe holds, and waits for no more. What the command
+// itself printed is there: however late we are, that is not lost.
+func (p *process) drainHeld(out io.Writer, buf []byte) {
+	c, err := p.pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	for total, n := 0, 1; n > 0 && total < maxPipe; total += n {
+		n = 0
+		_ = c.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), buf) })
+		n = max(n, 0)
+		_, _ = out.Write(buf[:n])
+	}
+}
+
+// seal has drain read what there is to read now and no more. It returns once
+// nothing goes to out any longer.
+func (p *process) seal() {
+	close(p.sealing)
+	_ = p.pipe.SetReadDeadline(time.Now()) // it fails if drain is over
+	select {
+	case <-p.sealed:
+	case <-p.eof:
 	}
 }
 
@@ -176,8 +212,8 @@ func (r *Runner) exec(ctx context.Context, o *op) Result {
 	select {
 	case <-p.eof:
 	case <-late.C:
+		p.seal()
 	}
-	close(p.sealed)
 	out, omitted := o.output.take()
 	return Result{Exit: p.exit(), Output: out, Omitted: omitted, TimedOut: timedOut, Killed: killed}
 }

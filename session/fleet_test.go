@@ -52,7 +52,7 @@ type member struct {
 func together(t *testing.T, n int, test func(t *testing.T, f *fleet)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{
-			t: t, store: new(memory.Store), blobs: &mapBlobs{m: make(map[dormouse.Digest][]byte)},
+			t: t, store: new(memory.Store), blobs: newBlobs(),
 			boxes: &boxes{boxes: make(map[boxName]*fakeBox), effects: make(map[string]int)}, model: scripted.New(scripted.Options{}),
 		}
 		t.Cleanup(f.boxes.endAll)

@@ -45,7 +45,7 @@ type house struct {
 
 func newHouse(t *testing.T) *house {
 	h := &house{
-		t: t, store: &faultyStore{Store: new(memory.Store)}, blobs: &mapBlobs{m: make(map[dormouse.Digest][]byte)},
+		t: t, store: &faultyStore{Store: new(memory.Store)}, blobs: newBlobs(),
 		boxes: &boxes{boxes: make(map[boxName]*fakeBox), effects: make(map[string]int)}, model: scripted.New(scripted.Options{}),
 	}
 	h.open()
@@ -473,15 +473,20 @@ func (l *fakeLink) Forget(_ context.Context, id dormouse.OpID) error {
 
 // mapBlobs is a blob store in a map.
 type mapBlobs struct {
-	mu sync.Mutex
-	m  map[dormouse.Digest][]byte
+	mu  sync.Mutex
+	m   map[dormouse.Digest][]byte
+	put map[dormouse.Digest]time.Time
+}
+
+func newBlobs() *mapBlobs {
+	return &mapBlobs{m: make(map[dormouse.Digest][]byte), put: make(map[dormouse.Digest]time.Time)}
 }
 
 func (b *mapBlobs) Put(_ context.Context, raw []byte) (dormouse.Digest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d := dormouse.DigestOf(raw)
-	b.m[d] = raw
+	b.m[d], b.put[d] = raw, time.Now()
 	return d, nil
 }
 

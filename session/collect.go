@@ -1,0 +1,58 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
+)
+
+// keepBlobs is how long a blob that no log names is left alone: whoever put it
+// may be about to name it.
+const keepBlobs = time.Hour
+
+// Collect removes the blobs that no log names any more and returns how many. A
+// blob that is put again at the very moment stays.
+func (s *Sessions) Collect(ctx context.Context) (int, error) {
+	blobs, ok := s.deps.Blobs.(blob.Collectable)
+	if !ok {
+		return 0, nil
+	}
+	before := time.Now().Add(-keepBlobs) // the blobs' own clock, whatever the sessions' is
+	const atOnce = 500
+	var batch []dormouse.Digest
+	removed := 0
+	flush := func() error {
+		named, err := s.deps.Store.Named(ctx, batch)
+		if err != nil {
+			return fmt.Errorf("look for who names blobs: %w", err)
+		}
+		for _, d := range batch {
+			if slices.Contains(named, d) {
+				continue
+			}
+			gone, err := blobs.Collect(ctx, d, before)
+			if err != nil {
+				return err
+			}
+			if gone {
+				removed++
+			}
+		}
+		batch = batch[:0]
+		return nil
+	}
+	err := blobs.Each(ctx, before, func(d dormouse.Digest) error {
+		if batch = append(batch, d); len(batch) < atOnce {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	return removed, err
+}

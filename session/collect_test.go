@@ -1,0 +1,81 @@
+package session_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// Each and Collect make the map collectable; every blob in it was put when the
+// test says so.
+func (b *mapBlobs) Each(_ context.Context, before time.Time, f func(dormouse.Digest) error) error {
+	b.mu.Lock()
+	var old []dormouse.Digest
+	for d := range b.m {
+		if b.put[d].Before(before) {
+			old = append(old, d)
+		}
+	}
+	b.mu.Unlock()
+	for _, d := range old {
+		if err := f(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *mapBlobs) Collect(_ context.Context, d dormouse.Digest, before time.Time) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.put[d].Before(before) {
+		return false, nil
+	}
+	delete(b.m, d)
+	return true, nil
+}
+
+func TestBlobsGoWithTheLastLogThatNamesThem(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		large := strings.Repeat("x", 100_000)
+		var ids []dormouse.SessionID
+		for range 2 { // each queues a body of its own and says the same message, which both logs name
+			h.create(dormouse.Created{})
+			h.mustPrompt("p", large)
+			ids = append(ids, h.id)
+		}
+		if _, err := h.blobs.Put(t.Context(), []byte("never named")); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		collect := func() int {
+			t.Helper()
+			n, err := h.live.Collect(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if n := collect(); n != 0 {
+			t.Errorf("%d young blobs were removed", n)
+		}
+		settle(2 * time.Hour)
+		if n := collect(); n != 1 {
+			t.Errorf("%d blobs removed, want the one that nobody named", n)
+		}
+		for i, want := range []int{1, 2} {
+			h.id = ids[i]
+			if err := h.do(session.Delete{}); err != nil {
+				t.Fatal(err)
+			}
+			settle(time.Second)
+			if n := collect(); n != want {
+				t.Errorf("after session %d was deleted: %d blobs removed, want %d", i, n, want)
+			}
+		}
+	})
+}

@@ -7,6 +7,17 @@ package crash
 // Point is one instant between two durable steps.
 type Point string
 
+// Death is how a process ends at a point.
+type Death string
+
+// The deaths.
+const (
+	Kill   Death = ""       // SIGKILL
+	Exit   Death = "exit"   // os.Exit
+	Panic  Death = "panic"  // in the goroutine that got there; some are survived
+	Freeze Death = "freeze" // SIGSTOP: it wakes later and goes on as if nothing had happened
+)
+
 // The points, by the step they lie in.
 const (
 	// Prompt intake.

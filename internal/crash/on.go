@@ -4,6 +4,7 @@ package crash
 
 import (
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ const Enabled = true
 
 type trap struct {
 	point Point
+	death Death
 	hits  *os.File
 
 	mu   sync.Mutex
@@ -22,8 +24,9 @@ type trap struct {
 }
 
 var armed = sync.OnceValue(func() *trap {
-	name, nth, _ := strings.Cut(os.Getenv("DORMOUSE_CRASH_AT"), "#")
-	t := &trap{point: Point(name), left: 1}
+	where, death, _ := strings.Cut(os.Getenv("DORMOUSE_CRASH_AT"), "!")
+	name, nth, _ := strings.Cut(where, "#")
+	t := &trap{point: Point(name), death: Death(death), left: 1}
 	if n, err := strconv.Atoi(nth); err == nil && n > 0 {
 		t.left = n
 	}
@@ -33,9 +36,9 @@ var armed = sync.OnceValue(func() *trap {
 	return t
 })
 
-// At kills the process if it was told to die here, on the visit it was told.
-// The variable DORMOUSE_CRASH_AT is "point" or "point#visit"; every visit is
-// appended to the file DORMOUSE_CRASH_HITS names.
+// At ends the process if it was told to die here, on the visit it was told. The
+// variable DORMOUSE_CRASH_AT is "point", "point#visit" or "point#visit!death";
+// every visit is appended to the file DORMOUSE_CRASH_HITS names.
 func At(p Point) {
 	t := armed()
 	t.mu.Lock()
@@ -47,7 +50,28 @@ func At(p Point) {
 		return
 	}
 	if t.left--; t.left == 0 {
+		t.die()
+	}
+}
+
+func (t *trap) die() {
+	switch t.death {
+	case Kill:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
+	case Exit:
+		os.Exit(1) //nolint:forbidigo // that is the fault
+	case Panic:
+		panic("told to panic at " + string(t.point))
+	case Freeze:
+		freeze()
 	}
+}
+
+// freeze stops the process until somebody continues it. The signal goes to the
+// thread that sends it, so that this one is no step further when all stand still.
+func freeze() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_, _, _ = syscall.RawSyscall(syscall.SYS_TGKILL, uintptr(os.Getpid()), uintptr(syscall.Gettid()), uintptr(syscall.SIGSTOP))
 }

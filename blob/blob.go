@@ -4,6 +4,7 @@ package blob
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -14,12 +15,25 @@ var ErrCorrupt = errors.New("blob is corrupt")
 // Store keeps immutable bytes.
 type Store interface {
 	// Put must have made b durable, under its digest, when it returns nil. Putting
-	// the same bytes again must succeed and change nothing. A full disk must be
-	// dormouse.ErrFull.
+	// the same bytes again must succeed and change nothing but when they were
+	// last put. A full disk must be dormouse.ErrFull.
 	Put(ctx context.Context, b []byte) (dormouse.Digest, error)
 	// Get must return the bytes of d, dormouse.ErrNotFound, or ErrCorrupt; it must
 	// never return other bytes.
 	Get(ctx context.Context, d dormouse.Digest) ([]byte, error)
 	// Delete must succeed for what is not there.
 	Delete(ctx context.Context, d dormouse.Digest) error
+}
+
+// Collectable is a store from which what nobody names any more can be removed
+// while others put. Whoever names a blob puts it first, so that one which was
+// put a while ago and is not named by now never will be without another put.
+type Collectable interface {
+	// Each must call f with every blob that was last put before a time, and end
+	// with its error. What is put or deleted meanwhile it may pass over.
+	Each(ctx context.Context, before time.Time, f func(dormouse.Digest) error) error
+	// Collect must delete d and report so, unless it was put again since: a blob
+	// that was last put at or after before must stay, whoever puts it at the very
+	// moment. What is not there must succeed.
+	Collect(ctx context.Context, d dormouse.Digest, before time.Time) (bool, error)
 }

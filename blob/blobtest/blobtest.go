@@ -43,7 +43,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		}
 	})
 
-	t.Run("putting the same bytes again must succeed and change nothing", func(t *testing.T) {
+	t.Run("putting the same bytes again must succeed and change nothing but when they were last put", func(t *testing.T) {
 		s := open(t)
 		first := put(t, s, []byte("hello"))
 		other := put(t, s, []byte("other"))

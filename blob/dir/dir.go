@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
@@ -19,10 +20,13 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// Store is a directory of blobs.
+// shards is among how many directories the blobs are spread.
+const shards = 256
+
+// Store is a directory of blobs, which several processes may use at once.
 type Store struct {
 	root string
-	temp string
+	temp *os.File // where we write; held as long as we live
 }
 
 var _ blob.Store = (*Store)(nil)
@@ -30,36 +34,41 @@ var _ blob.Store = (*Store)(nil)
 // Open opens the blobs in root, makes the directory if there is none, and
 // removes what a crash left half written.
 func Open(root string) (*Store, error) {
-	s := &Store{root: root, temp: filepath.Join(root, "tmp")}
+	s := &Store{root: root}
 	if err := s.prepare(); err != nil {
 		return nil, fmt.Errorf("open blobs in %s: %w", root, full(err))
 	}
 	return s, nil
 }
 
-func (s *Store) prepare() error {
-	// Nobody else writes here: what is in the way is from a process that died.
-	if err := os.RemoveAll(s.temp); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(s.temp, 0o700); err != nil {
-		return err
-	}
+func (s *Store) prepare() (err error) {
 	// The directories are made now and not when first needed, so that no blob is
 	// called durable before the directory it is in.
-	digests := filepath.Join(s.root, "sha256")
-	for i := range 256 {
-		if err := os.MkdirAll(filepath.Join(digests, fmt.Sprintf("%02x", i)), 0o700); err != nil {
+	for i := range shards {
+		if err := os.MkdirAll(s.shard(i), 0o700); err != nil {
 			return err
 		}
 	}
-	for _, d := range []string{digests, s.root, filepath.Dir(s.root)} {
+	for _, d := range []string{filepath.Join(s.root, "sha256"), s.root, filepath.Dir(s.root)} {
 		if err := atomicfile.SyncDir(d); err != nil {
 			return err
 		}
 	}
+	s.temp, err = settle(filepath.Join(s.root, "tmp"))
+	return err
+}
+
+// Close gives back what only a store in use needs. Nothing may be asked of it
+// afterwards.
+func (s *Store) Close() error {
+	if err := errors.Join(os.RemoveAll(s.temp.Name()), s.temp.Close()); err != nil {
+		return fmt.Errorf("close blobs in %s: %w", s.root, err)
+	}
 	return nil
 }
+
+// shard is the directory of the blobs whose digests begin with i.
+func (s *Store) shard(i int) string { return filepath.Join(s.root, "sha256", fmt.Sprintf("%02x", i)) }
 
 // path is where the blob with a valid digest is kept.
 func (s *Store) path(d dormouse.Digest) string {
@@ -80,12 +89,20 @@ func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 }
 
 func (s *Store) put(path string, b []byte) error {
+	held, err := hold(filepath.Dir(path), syscall.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer letGo(held)
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
+		if err := os.Chtimes(path, time.Time{}, time.Now()); err != nil {
+			return err
+		}
 		// It has its name, but perhaps not for certain yet: whoever gave it may
 		// have died, or be about to, before the directory was synced.
-		return atomicfile.SyncDir(filepath.Dir(path))
+		return held.Sync()
 	}
-	return atomicfile.File{Path: path, Perm: 0o600, Temp: s.temp, After: reached}.Write(b)
+	return atomicfile.File{Path: path, Perm: 0o600, Temp: s.temp.Name(), After: reached}.Write(b)
 }
 
 // reached names the instants between the steps of a write.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
@@ -18,6 +19,7 @@ import (
 
 func TestStoreKeepsItsPromises(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Store { return open(t, t.TempDir()) })
+	blobtest.RunCollectable(t, func(t *testing.T) blobtest.Collectable { return open(t, t.TempDir()) })
 }
 
 func TestBlobsOutliveTheStore(t *testing.T) {
@@ -72,15 +74,73 @@ func TestOpenSweepsWhatACrashLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "tmp", ".tmp-1"), []byte("half"), 0o600); err != nil {
+	left := filepath.Join(root, "tmp", "of the dead")
+	if err := os.MkdirAll(left, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	for _, path := range []string{filepath.Join(left, ".tmp-1"), filepath.Join(root, "tmp", ".tmp-2")} {
+		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s := open(t, root)
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory of the dead is left: %v", err)
+	}
 	if got := files(t, root); len(got) != 1 {
 		t.Errorf("files = %v, want the blob alone", got)
 	}
 	if b, err := s.Get(t.Context(), d); err != nil || string(b) != "hello" {
 		t.Errorf("get = %q, %v", b, err)
+	}
+}
+
+func TestOpenLeavesWhatTheLivingWrite(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root)
+	written, err := filepath.Glob(filepath.Join(root, "tmp", "*"))
+	if err != nil || len(written) != 1 {
+		t.Fatalf("directories being written to = %v, %v, want one", written, err)
+	}
+	if err := os.WriteFile(filepath.Join(written[0], ".tmp-1"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := open(t, root)
+	if _, err := os.Stat(filepath.Join(written[0], ".tmp-1")); err != nil {
+		t.Errorf("what another store was writing: %v", err)
+	}
+	for _, s := range []*dir.Store{s, other} {
+		if _, err := s.Put(t.Context(), []byte("hello")); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := filepath.Glob(filepath.Join(root, "tmp", "*")); err != nil || len(left) != 1 {
+		t.Errorf("after one was closed: %v, %v, want the other's alone", left, err)
+	}
+}
+
+// Two stores in one directory are what two servers are to each other.
+func TestWhatAnotherStorePutsIsNotCollected(t *testing.T) {
+	root := t.TempDir()
+	s, other := open(t, root), open(t, root)
+	blobtest.PutAgainWhileCollecting(t, s, other)
+}
+
+func TestEachPassesOverWhatIsNoBlob(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root)
+	if err := os.WriteFile(filepath.Join(root, "sha256", "ab", "README"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Each(t.Context(), time.Now().Add(time.Hour), func(d dormouse.Digest) error {
+		t.Errorf("blob %s", d)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -98,6 +158,11 @@ func TestAFullDiskMustBeErrFull(t *testing.T) {
 		}
 	})
 	s := open(t, root)
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	small, err := s.Put(t.Context(), []byte("small"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,56 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// clock goes on from the time the database said it was, by the monotonic clock
+// of this machine. It never goes back: if it turns out to be ahead it goes at
+// half its speed until it is not, since one that stood still would ring no
+// alarms.
+type clock struct {
+	mu    sync.Mutex
+	base  time.Time     // guarded by mu; what the database said
+	at    time.Time     // guarded by mu; when, by the clock of this machine
+	ahead time.Duration // guarded by mu; of the database, at that time
+}
+
+// ask learns the time from the database.
+func (c *clock) ask(ctx context.Context, conn *pgx.Conn) error {
+	asked := time.Now()
+	var now time.Time
+	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return err
+	}
+	c.learn(now, asked, time.Now())
+	return nil
+}
+
+// learn takes the time the database said it was some time between asked and
+// answered: half-way, as far as anyone can tell.
+func (c *clock) learn(said, asked, answered time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	middle := asked.Add(answered.Sub(asked) / 2)
+	ahead := time.Duration(0)
+	if !c.at.IsZero() {
+		ahead = max(0, c.reading(middle).Sub(said))
+	}
+	c.base, c.at, c.ahead = said.UTC(), middle, ahead
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reading(time.Now()).Truncate(time.Microsecond)
+}
+
+// reading is what the clock shows at a time of this machine. The lock is held.
+func (c *clock) reading(t time.Time) time.Time {
+	passed := t.Sub(c.at)
+	return c.base.Add(passed + max(0, c.ahead-passed/2))
+}

@@ -1,0 +1,89 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// The conditions we tell apart, as PostgreSQL numbers them.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	readOnly             = "25006"
+	idleInTransaction    = "25P03"
+	diskFull             = "53100"
+	tooManyConnections   = "53300"
+	configurationLimit   = "53400"
+	adminShutdown        = "57P01"
+	crashShutdown        = "57P02"
+	cannotConnectNow     = "57P03"
+)
+
+// code is the condition the database reported, or "" if it reported none.
+func code(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// fatal reports whether the database ended the connection with this error.
+func fatal(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Severity != "ERROR"
+}
+
+// passing reports whether an error is of the moment or of the connection, so
+// that the same may work when it is tried again.
+func passing(err error) bool {
+	switch code(err) {
+	case serializationFailure, deadlockDetected, readOnly, idleInTransaction, tooManyConnections, configurationLimit,
+		adminShutdown, crashShutdown, cannotConnectNow:
+		return true
+	case "":
+		return lost(err)
+	}
+	return false
+}
+
+// lost reports whether the connection broke.
+func lost(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) {
+		return true
+	}
+	_, dialing := errors.AsType[*pgconn.ConnectError](err)
+	_, network := errors.AsType[net.Error](err)
+	return code(err) == "" && (dialing || network)
+}
+
+// explain puts PostgreSQL's errors into our words.
+func explain(err error) error {
+	c := code(err)
+	switch {
+	case err == nil:
+		return nil
+	case c == diskFull:
+		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
+	case c == tooManyConnections, c == configurationLimit:
+		return fmt.Errorf("the database takes no more connections (max_connections): %w", err)
+	case c == cannotConnectNow:
+		return fmt.Errorf("the database is starting or stopping: %w", err)
+	case len(c) == 5 && c[:2] == "54":
+		return fmt.Errorf("%w: %w", dormouse.ErrTooLarge, err)
+	case len(c) == 5 && (c[:2] == "22" || c[:2] == "23"):
+		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
+	case lost(err):
+		return fmt.Errorf("the database cannot be reached: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,115 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// kept is how long a server that is gone stays on record, for people who ask.
+const kept = time.Hour
+
+// lives is when a server lives. It asks the clock at the instant it looks, since
+// a transaction may have waited for a lock since it began.
+const lives = `lease_until > clock_timestamp()`
+
+// Join takes a lease for a server and ends the one this store had. Servers that
+// join at once take turns, so that each sees where the others are.
+func (s *Store) Join(ctx context.Context, server store.Server, length time.Duration) (store.Server, error) {
+	err := s.leased(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(turnstile)); err != nil {
+				return err
+			}
+			var elsewhere bool
+			me := signed(s.me.Load())
+			err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation <> $1 AND place <> $2 AND `+lives+`)`,
+				me, server.Place).Scan(&elsewhere)
+			if err != nil {
+				return err
+			}
+			if elsewhere {
+				return fmt.Errorf("a server lives at another place than %q: %w", server.Place, dormouse.ErrConflict)
+			}
+			if _, err := tx.Exec(ctx, `DELETE FROM servers WHERE incarnation = $1 OR lease_until < clock_timestamp() - $2::interval`, me, kept); err != nil {
+				return err
+			}
+			return tx.QueryRow(ctx, `INSERT INTO servers (name, addr, place, lease_until)
+				VALUES ($1, $2, $3, clock_timestamp() + $4::interval) RETURNING incarnation`,
+				server.Name, server.Addr, server.Place, length).Scan(&server.Incarnation)
+		})
+	})
+	if err != nil {
+		return store.Server{}, wrap(err, "join as", server.Name)
+	}
+	s.length.Store(int64(length))
+	s.me.Store(server.Incarnation)
+	return server, nil
+}
+
+// Renew extends the lease, and learns the time.
+func (s *Store) Renew(ctx context.Context) error {
+	length := time.Duration(s.length.Load())
+	err := s.leased(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		asked := time.Now()
+		var now time.Time
+		err := c.QueryRow(ctx, `UPDATE servers SET lease_until = clock_timestamp() + $2::interval
+			WHERE incarnation = $1 AND `+lives+` RETURNING clock_timestamp()`, signed(s.me.Load()), length).Scan(&now)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return dormouse.ErrLeaseLost
+		}
+		if err == nil {
+			s.clock.learn(now, asked, time.Now())
+		}
+		return err
+	})
+	return wrap(err, "renew", "lease")
+}
+
+// Leave ends the lease. What it owned is free, since its owner is gone.
+func (s *Store) Leave(ctx context.Context) error {
+	err := s.leased(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `DELETE FROM servers WHERE incarnation = $1`, signed(s.me.Load()))
+		return err
+	})
+	return wrap(err, "end", "lease")
+}
+
+// leased runs f on the connection of the lease.
+func (s *Store) leased(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	if s.closed() {
+		return dormouse.ErrClosing
+	}
+	return explain(s.lease.do(ctx, f))
+}
+
+// Servers lists the servers that live, the first to join first.
+func (s *Store) Servers(ctx context.Context) ([]store.Server, error) {
+	servers, err := list(ctx, s, pgx.RowToStructByPos[store.Server],
+		`SELECT incarnation, name, addr, place FROM servers WHERE `+lives+` ORDER BY incarnation`)
+	return servers, wrap(err, "list", "servers")
+}
+
+// Key returns the secret of the store, and makes it if there is none.
+func (s *Store) Key(ctx context.Context) (key []byte, err error) {
+	err = s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+		made := make([]byte, 32)
+		_, _ = rand.Read(made) // it cannot fail
+		if _, err := c.Exec(ctx, `INSERT INTO keys (one, key) VALUES (1, $1) ON CONFLICT (one) DO NOTHING`, made); err != nil {
+			return err
+		}
+		return c.QueryRow(ctx, `SELECT key FROM keys WHERE one = 1`).Scan(&key)
+	})
+	return key, wrap(err, "read", "key")
+}
+
+// Now is the clock that all servers of the database share.
+func (s *Store) Now() time.Time { return s.clock.now() }

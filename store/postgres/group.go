@@ -1,0 +1,257 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// errSilent ends what the database does not answer.
+var errSilent = errors.New("the database does not answer")
+
+// commit writes jobs in one transaction. An error that is not
+// dormouse.ErrUnknownOutcome means that nothing changed; a job that was refused
+// has its own.
+func (l *lane) commit(ctx context.Context, jobs []*job) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSilent)
+	defer cancel()
+	err := l.connect(ctx)
+	if err == nil && jobs[0].alone != nil {
+		err = l.commitAlone(ctx, jobs[0])
+	} else if err == nil {
+		err = l.commitGroup(ctx, jobs)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	if err != nil && l.conn != nil && (lost(err) || fatal(err) || ctx.Err() != nil || code(err) == readOnly) {
+		l.hangUp()
+	}
+	return err
+}
+
+// commitAlone runs a job that shares its transaction with nobody.
+func (l *lane) commitAlone(ctx context.Context, j *job) error {
+	tx, err := l.conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := j.alone(ctx, tx); err != nil {
+		if rollback := tx.Rollback(ctx); rollback != nil {
+			l.hangUp()
+		}
+		if refused(err) {
+			j.err = err
+			return nil
+		}
+		return err
+	}
+	return unsure(tx.Commit(ctx))
+}
+
+// unsure says what a failed commit means: if it was not the database itself that
+// refused it, it may have happened.
+func unsure(err error) error {
+	if err == nil || code(err) != "" && !fatal(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
+		return err
+	}
+	return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
+}
+
+// refused reports whether a job said no before it changed anything.
+func refused(err error) bool {
+	return errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, dormouse.ErrConflict)
+}
+
+// commitGroup takes two round trips. The first passes the fences, and if the
+// connection breaks there nothing has happened. The second carries the rows of
+// those who passed and the commit itself.
+func (l *lane) commitGroup(ctx context.Context, jobs []*job) error {
+	p := l.conn.PgConn().StartPipeline(ctx)
+	err := l.fence(p, jobs)
+	if err == nil {
+		for _, j := range jobs {
+			if j.key != 0 && j.queues {
+				crash.At(crash.PromptWriting)
+			}
+		}
+		crash.At(crash.StoreFlushing)
+		err = l.store(p, jobs)
+	}
+	closed := p.Close()
+	if err == nil {
+		// Whatever happened to the connection, the commit was answered.
+		crash.At(crash.StoreFlushed)
+		return nil
+	}
+	if closed != nil {
+		l.hangUp()
+	} else if l.conn.PgConn().TxStatus() != 'I' {
+		if _, rollback := l.conn.Exec(ctx, "ROLLBACK"); rollback != nil {
+			l.hangUp()
+		}
+	}
+	return err
+}
+
+// fence gives a key to each job that may go in.
+func (l *lane) fence(p *pgconn.Pipeline, jobs []*job) error {
+	byID := make(map[string]*job, len(jobs))
+	l.layout.clear()
+	for _, j := range jobs {
+		j.key, j.err = 0, nil
+		byID[string(j.batch.Session)] = j
+		l.layout.fence(j)
+	}
+	p.SendQueryPrepared(begin, nil, nil, nil)
+	sent := 1
+	for _, t := range []*table{l.layout.births, l.layout.fences, l.layout.holds} {
+		if t.send(p) {
+			sent++
+		}
+	}
+	if err := p.Sync(); err != nil {
+		return err
+	}
+	_, err := answers(p, sent, func(v [][]byte) error {
+		j := byID[string(v[0])]
+		if j == nil {
+			return fmt.Errorf("a fence was passed by %q, who is not there", v[0])
+		}
+		j.key = integer(v[1])
+		return nil
+	})
+	return err
+}
+
+// store writes the rows of jobs that passed the fence, commits, and says why the
+// others were refused.
+func (l *lane) store(p *pgconn.Pipeline, jobs []*job) error {
+	for _, j := range jobs {
+		if j.key == 0 {
+			l.layout.look(j)
+		} else {
+			l.layout.rows(j, l.known[j.batch.Session])
+		}
+	}
+	sent := 0
+	if l.layout.looks.send(p) {
+		sent++
+	}
+	for _, t := range l.layout.stored {
+		if t.send(p) {
+			sent++
+		}
+	}
+	p.SendQueryPrepared(commit, nil, nil, nil)
+	fences := make(map[string]fence)
+	err := p.Sync()
+	done := 0
+	if err == nil {
+		done, err = answers(p, sent+1, func(v [][]byte) error {
+			fences[string(v[0])] = fence{epoch: unsigned(integer(v[1])), last: unsigned(integer(v[2]))}
+			return nil
+		})
+	}
+	switch {
+	case done > sent: // the commit was answered
+	case err == nil:
+		return errors.New("the commit was not answered")
+	case code(err) != "" && (done < sent || !fatal(err)):
+		return err // the database got no further than a statement before, or refused the commit
+	default:
+		return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
+	}
+	for _, j := range jobs {
+		if j.key == 0 {
+			j.err = j.refusal(fences)
+		}
+	}
+	return nil
+}
+
+// fence is where a session stood when a batch was refused.
+type fence struct{ epoch, last uint64 }
+
+// refusal says why a batch could not go in.
+func (j *job) refusal(fences map[string]fence) error {
+	at, found := fences[string(j.batch.Session)]
+	switch {
+	case j.birth && j.batch.Under != nil && !admits(fences[string(j.batch.Under.Session)].epoch, j.batch.Under.Epoch):
+		return fmt.Errorf("under %s: %w", j.batch.Under.Session, dormouse.ErrLeaseLost)
+	case j.birth:
+		return dormouse.ErrConflict
+	case !found:
+		return dormouse.ErrNotFound
+	case !admits(at.epoch, j.batch.Epoch):
+		return dormouse.ErrLeaseLost
+	}
+	return dormouse.ErrConflict
+}
+
+// admits reports whether one may write who says it is under an epoch. Nobody
+// writes what nobody claimed.
+func admits(at, said store.Epoch) bool { return at == said && said != 0 }
+
+// answers reads the answers to n statements and says how many came. The rows of
+// all of them are given to read.
+func answers(p *pgconn.Pipeline, n int, read func(values [][]byte) error) (int, error) {
+	for i := range n {
+		result, err := p.GetResults()
+		if err != nil {
+			return i, err
+		}
+		rows, ok := result.(*pgconn.ResultReader)
+		if !ok {
+			return i, fmt.Errorf("a statement was answered with %T", result)
+		}
+		for err == nil && rows.NextRow() {
+			err = read(rows.Values())
+		}
+		if _, closed := rows.Close(); err == nil {
+			err = closed
+		}
+		if err != nil {
+			return i, err
+		}
+	}
+	result, err := p.GetResults()
+	if _, ok := result.(*pgconn.PipelineSync); err == nil && !ok {
+		err = fmt.Errorf("a sync was answered with %T", result)
+	}
+	return n, err
+}
+
+// integer reads an integer in the binary format.
+func integer(b []byte) int64 {
+	return int64(binary.BigEndian.Uint64(b)) //nolint:gosec // the same bits
+}
+
+// prepare readies the statements of a lane in one round trip.
+func prepare(ctx context.Context, c *pgx.Conn) error {
+	p := c.PgConn().StartPipeline(ctx)
+	for name, text := range texts {
+		p.SendPrepare(name, text, nil)
+	}
+	err := p.Sync()
+	for range texts {
+		if err == nil {
+			_, err = p.GetResults()
+		}
+	}
+	if closed := p.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	return nil
+}

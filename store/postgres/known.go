@@ -1,0 +1,46 @@
+package postgres
+
+import (
+	"slices"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// known is what a lane has written of a session itself under an epoch. Nobody
+// else writes under it, so what has not changed is not written again.
+type known struct {
+	epoch     store.Epoch
+	labels    *labels             // nil: not known
+	deadlines []dormouse.Deadline // nil: not known
+}
+
+// remembered bounds what is kept in memory.
+const remembered = 1 << 16
+
+// remember keeps what a job wrote, or forgets the session if it may not have.
+func (l *lane) remember(j *job) {
+	id := j.batch.Session
+	if j.err != nil || j.alone != nil || j.birth {
+		delete(l.known, id)
+		return
+	}
+	if j.batch.Rows == nil {
+		return
+	}
+	k := l.known[id]
+	if k.epoch != j.batch.Epoch {
+		if len(l.known) >= remembered {
+			clear(l.known)
+		}
+		k = known{epoch: j.batch.Epoch}
+	}
+	if k.labels == nil || *k.labels != j.spelled.labels {
+		written := j.spelled.labels
+		k.labels = &written
+	}
+	if d := j.batch.Rows.Deadlines; d != nil && !slices.EqualFunc(d, k.deadlines, alike) || d != nil && k.deadlines == nil {
+		k.deadlines = append([]dormouse.Deadline{}, d...)
+	}
+	l.known[id] = k
+}

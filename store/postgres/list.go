@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due, archived, metrics,
+	coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
+	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
+
+func readIndex(row pgx.CollectableRow) (i store.Index, err error) {
+	var due, archived *time.Time
+	var metrics, tags, metadata []byte
+	err = row.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &i.Created, &i.Updated, &i.Seq,
+		&due, &archived, &metrics, &tags, &metadata, &i.Search)
+	if err != nil {
+		return i, err
+	}
+	i.Created, i.Updated, i.Due, i.Archived = i.Created.UTC(), i.Updated.UTC(), maybe(due), maybe(archived)
+	return i, errors.Join(json.Unmarshal(metrics, &i.Metrics), json.Unmarshal(tags, &i.Tags), json.Unmarshal(metadata, &i.Metadata))
+}
+
+// Session returns the index row of a session.
+func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (store.Index, error) {
+	index, err := first(list(ctx, s, readIndex, selectIndex+`WHERE id = $1`, id))
+	return index, wrap(err, "look up", id)
+}
+
+// Sessions lists the sessions of a tenant, newest first.
+func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, error) {
+	var where strings.Builder
+	var args []any
+	// Each ? in text stands for the next of values.
+	add := func(text string, values ...any) {
+		for _, v := range values {
+			args = append(args, v)
+			text = strings.Replace(text, "?", fmt.Sprintf("$%d", len(args)), 1)
+		}
+		where.WriteString(text)
+	}
+	add(`WHERE tenant = ?`, q.Tenant)
+	if q.Owner != "" {
+		add(` AND owner = ?`, q.Owner)
+	}
+	if q.Parent != "" {
+		add(` AND parent = ? AND parent <> ''`, q.Parent) // the second half is the index's own
+	}
+	if q.Phase != "" {
+		add(` AND phase = ?`, q.Phase)
+	}
+	if !q.Archived {
+		add(` AND archived IS NULL`)
+	}
+	if q.Text != "" {
+		add(` AND strpos(search, ?) > 0`, strings.ToLower(q.Text))
+	}
+	if len(q.Tags) > 0 {
+		add(` AND tags @> ?`, q.Tags)
+	}
+	if len(q.Metadata) > 0 {
+		add(` AND metadata @> ?`, q.Metadata)
+	}
+	if q.After != "" {
+		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = $1 AND tenant = $2`, q.After, q.Tenant)
+		if err != nil {
+			return nil, wrap(err, "list sessions after", q.After)
+		}
+		add(` AND (created, id) < (?, ?)`, created, q.After)
+	}
+	add(` ORDER BY created DESC, id DESC LIMIT ?`, max(q.Limit, 0))
+	found, err := list(ctx, s, readIndex, selectIndex+where.String(), args...)
+	return found, wrap(err, "list sessions of", q.Tenant)
+}
+
+// All lists every session, oldest first.
+func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) ([]dormouse.SessionID, error) {
+	where, args := ``, []any{max(limit, 0)}
+	if after != "" {
+		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = $1`, after)
+		if err != nil {
+			return nil, wrap(err, "list all after", after)
+		}
+		where, args = `WHERE (created, id) > ($2, $3)`, append(args, created, after)
+	}
+	ids, err := list(ctx, s, pgx.RowTo[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id LIMIT $1`, args...)
+	return ids, wrap(err, "list all after", after)
+}
+
+// created finds the place of the last session of a page.
+func (s *Store) created(ctx context.Context, query string, args ...any) (time.Time, error) {
+	return first(list(ctx, s, pgx.RowTo[time.Time], query, args...))
+}
+
+// Due lists sessions due at or before t, most overdue first.
+func (s *Store) Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error) {
+	ids, err := list(ctx, s, pgx.RowTo[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= $1 ORDER BY due, key LIMIT $2`, t, max(limit, 0))
+	return ids, wrap(err, "list sessions due at", t)
+}
+
+// NextDue returns the earliest due time after t, or the zero time.
+func (s *Store) NextDue(ctx context.Context, t time.Time) (time.Time, error) {
+	due, err := first(list(ctx, s, pgx.RowTo[time.Time], `SELECT due FROM sessions WHERE due > $1 ORDER BY due LIMIT 1`, t))
+	if errors.Is(err, dormouse.ErrNotFound) {
+		return time.Time{}, nil
+	}
+	return due.UTC(), wrap(err, "find what is due after", t)
+}

@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// free is when nobody else owns a session: no live server does, or the one that
+// is parameter 1 does itself. An incarnation of 0 is nobody.
+const free = `(server IS NULL OR server = $1 OR NOT EXISTS (SELECT 1 FROM servers WHERE incarnation = server AND ` + lives + `))`
+
+// unclaimed is how long a server may take to claim what it took. After that it
+// is given it again: the answer that named it may never have arrived.
+const unclaimed = 10 * time.Second
+
+// Claim takes the right to write a session. The row is locked first and looked
+// at afterwards, since a look that began before the lock could miss an owner
+// that joined in between. The lock also keeps children from being made under the
+// epoch that ends.
+func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (epoch store.Epoch, err error) {
+	me := signed(s.me.Load())
+	err = s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+		b := new(pgx.Batch)
+		b.Queue(`SELECT 1 FROM sessions WHERE id = $1 FOR UPDATE`, id)
+		b.Queue(`UPDATE sessions SET epoch = epoch + 1, server = nullif($1, 0), taken = NULL
+			WHERE id = $2 AND `+free+` AND ($1 = 0 OR EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`))
+			RETURNING epoch`, me, id)
+		b.Queue(`SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`),
+			coalesce(v.incarnation, 0), coalesce(v.name, ''), coalesce(v.addr, ''), coalesce(v.place, '')
+			FROM sessions LEFT JOIN servers v ON v.incarnation = server AND v.`+lives+` WHERE id = $2`, me, id)
+		r := c.SendBatch(ctx, b)
+		var refusal error
+		_, err := r.Exec()
+		if err == nil {
+			err = r.QueryRow().Scan(&epoch)
+		}
+		if errors.Is(err, pgx.ErrNoRows) {
+			refusal, err = whyElsewhere(r.QueryRow(), id, me)
+		}
+		// The pipeline is a transaction, and it ends here.
+		return errors.Join(err, r.Close(), refusal)
+	})
+	return epoch, wrap(err, "claim", id)
+}
+
+// whyElsewhere reads why a claim was refused.
+func whyElsewhere(row pgx.Row, id dormouse.SessionID, me int64) (refusal, err error) {
+	var alive bool
+	e := &store.ElsewhereError{Session: id}
+	err = row.Scan(&alive, &e.Owner.Incarnation, &e.Owner.Name, &e.Owner.Addr, &e.Owner.Place)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return dormouse.ErrNotFound, nil
+	case err != nil:
+		return nil, err
+	case me != 0 && !alive:
+		return dormouse.ErrLeaseLost, nil
+	}
+	return e, nil
+}
+
+// Take makes this server the owner of due sessions that nobody owns.
+func (s *Store) Take(ctx context.Context, t time.Time, limit int) (ids []dormouse.SessionID, err error) {
+	me := signed(s.me.Load())
+	err = s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) (err error) {
+			ids, err = take(ctx, tx, me, t, limit)
+			return err
+		})
+	})
+	return ids, wrap(err, "take sessions due at", t)
+}
+
+// take locks first and looks again afterwards, as a claim does.
+func take(ctx context.Context, tx pgx.Tx, me int64, t time.Time, limit int) ([]dormouse.SessionID, error) {
+	var alive bool
+	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`)`, me).Scan(&alive)
+	if err == nil && !alive {
+		err = dormouse.ErrLeaseLost
+	}
+	if err != nil {
+		return nil, err
+	}
+	const mine = ` AND (server IS DISTINCT FROM $1 OR taken < clock_timestamp() - $2::interval)`
+	rows, err := tx.Query(ctx, `SELECT key FROM sessions WHERE due <= $3 AND `+free+mine+`
+		ORDER BY due, key LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED`, me, unclaimed, t, max(limit, 0))
+	if err != nil {
+		return nil, err
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil || len(keys) == 0 {
+		return nil, err
+	}
+	rows, err = tx.Query(ctx, `UPDATE sessions SET server = $1, taken = clock_timestamp()
+		WHERE key = ANY ($3) AND `+free+mine+` RETURNING key, id`, me, unclaimed, keys)
+	if err != nil {
+		return nil, err
+	}
+	type taken struct {
+		Key int64
+		ID  dormouse.SessionID
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[taken])
+	if err != nil {
+		return nil, err
+	}
+	var ids []dormouse.SessionID
+	for _, key := range keys {
+		if i := slices.IndexFunc(found, func(f taken) bool { return f.Key == key }); i >= 0 {
+			ids = append(ids, found[i].ID)
+		}
+	}
+	return ids, nil
+}
+
+// Release gives up a session that this server owns under epoch.
+func (s *Store) Release(ctx context.Context, id dormouse.SessionID, epoch store.Epoch) error {
+	err := s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+		_, err := c.Exec(ctx, `UPDATE sessions SET server = NULL, taken = NULL WHERE id = $1 AND server = $2 AND epoch = $3`,
+			id, signed(s.me.Load()), signed(epoch))
+		return err
+	})
+	return wrap(err, "release", id)
+}
+
+// Where says how far sessions go and which live server owns them.
+func (s *Store) Where(ctx context.Context, ids ...dormouse.SessionID) ([]store.Place, error) {
+	places, err := list(ctx, s, func(row pgx.CollectableRow) (p store.Place, err error) {
+		var owner store.Server
+		err = row.Scan(&p.Session, &p.Seq, &owner.Incarnation, &owner.Name, &owner.Addr, &owner.Place)
+		if owner.Incarnation != 0 {
+			p.Owner = &owner
+		}
+		return p, err
+	}, `SELECT s.id, s.last_seq, coalesce(v.incarnation, 0), coalesce(v.name, ''), coalesce(v.addr, ''), coalesce(v.place, '')
+		FROM unnest($1::text[]) WITH ORDINALITY AS asked (id, n) JOIN sessions s ON s.id = asked.id
+		LEFT JOIN servers v ON v.incarnation = s.server AND v.`+lives+` ORDER BY asked.n`, ids)
+	return places, wrap(err, "look for", len(ids))
+}

@@ -1,0 +1,48 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// direct refuses a pooler between us and the database that gives a connection to
+// another client after every transaction: settings, prepared statements and
+// LISTEN do not survive there. Such a pooler hands the connection that one client
+// just let go of to the next who asks.
+func direct(ctx context.Context, c *pgx.Conn, config *pgx.ConnConfig) (err error) {
+	mine, err := backend(ctx, c)
+	if err != nil {
+		return err
+	}
+	other, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, other.Close(context.WithoutCancel(ctx))) }()
+	tx, err := other.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	theirs, err1 := backend(ctx, tx)
+	again, err2 := backend(ctx, c)
+	if err := errors.Join(err1, err2, tx.Rollback(ctx)); err != nil {
+		return err
+	}
+	if mine == theirs || mine != again {
+		return fmt.Errorf("a pooler shares its connections between transactions; "+
+			"connect to the database itself or let the pooler keep one connection per session: %w", ErrServer)
+	}
+	return nil
+}
+
+// backend is the process of the database that answers.
+func backend(ctx context.Context, c interface {
+	QueryRow(context.Context, string, ...any) pgx.Row
+},
+) (pid int, err error) {
+	err = c.QueryRow(ctx, `SELECT pg_backend_pid()`, pgx.QueryExecModeSimpleProtocol).Scan(&pid)
+	return pid, err
+}

@@ -1,0 +1,85 @@
+package postgres
+
+import (
+	"encoding/json"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// spelled is what of a batch has to be worked out before it can be laid out. It
+// is done in the caller's own time.
+type spelled struct {
+	metrics string
+	labels  labels
+	prompts []dormouse.PromptRecord
+	ops     []dormouse.OpRecord
+	texts   []string // of ops
+	chunks  []store.Chunk
+}
+
+// labels is what people put on a session.
+type labels struct{ tags, metadata, search string }
+
+// unlabelled is what a session without a row of labels has.
+var unlabelled = labels{tags: "[]", metadata: "{}"}
+
+// spell spells a batch. A statement must not touch a row twice, so of several
+// rows with one id the last one counts.
+func spell(b store.Batch) (sp spelled, err error) {
+	sp.chunks = last(b.Chunks, func(c store.Chunk) store.Chunk { return store.Chunk{Op: c.Op, N: c.N} })
+	if b.Rows == nil {
+		return sp, nil
+	}
+	i := b.Rows.Index
+	if sp.metrics, err = text(i.Metrics); err != nil {
+		return sp, err
+	}
+	sp.labels = unlabelled
+	sp.labels.search = i.Search
+	if len(i.Tags) > 0 {
+		if sp.labels.tags, err = text(i.Tags); err != nil {
+			return sp, err
+		}
+	}
+	if len(i.Metadata) > 0 {
+		if sp.labels.metadata, err = text(i.Metadata); err != nil {
+			return sp, err
+		}
+	}
+	sp.prompts = last(b.Rows.Prompts, func(p dormouse.PromptRecord) dormouse.EventID { return p.ID })
+	sp.ops = last(b.Rows.Ops, func(o dormouse.OpRecord) dormouse.OpID { return o.ID })
+	for _, o := range sp.ops {
+		t, err := text(o.Op)
+		if err != nil {
+			return sp, err
+		}
+		sp.texts = append(sp.texts, t)
+	}
+	return sp, nil
+}
+
+// last keeps of rows with the same key the last, in the place of the first.
+func last[T any, K comparable](rows []T, key func(T) K) []T {
+	if len(rows) < 2 {
+		return rows
+	}
+	places := make(map[K]int, len(rows))
+	kept := make([]T, 0, len(rows))
+	for _, r := range rows {
+		k := key(r)
+		if place, ok := places[k]; ok {
+			kept[place] = r
+			continue
+		}
+		places[k] = len(kept)
+		kept = append(kept, r)
+	}
+	return kept
+}
+
+// text is how what has no columns of its own is stored.
+func text(v any) (string, error) {
+	b, err := json.Marshal(v)
+	return string(b), err
+}

@@ -18,6 +18,7 @@ type conn struct {
 	driver.Conn
 	stmts [statements]driver.Stmt
 	args  []driver.NamedValue
+	place place
 
 	// rows remembers the index rows of sessions, which only this connection
 	// changes; it is emptied whenever a transaction is rolled back.

@@ -90,6 +90,9 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
+	if c.place, err = newPlace(path); err != nil {
+		return nil, err
+	}
 
 	pool, err := sql.Open("sqlite", dsn(path, url.Values{"mode": {"ro"}}, "busy_timeout(5000)", "query_only(1)"))
 	if err != nil {
@@ -117,9 +120,9 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// Failed yields an error when the disk failed a commit. From then on nothing is
-// written and nobody is told that anything was; only a new process, which reads
-// the disk afresh, can go on.
+// Failed yields an error when the disk failed a commit, or somebody took the
+// database's files away. From then on nothing is written and nobody is told that
+// anything was; only a new process, which reads the disk afresh, can go on.
 func (s *Store) Failed() <-chan error { return s.writer.failed }
 
 // Check writes a row and reports whether that worked.

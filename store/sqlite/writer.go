@@ -172,6 +172,9 @@ func (w *writer) commit(ctx context.Context, jobs []*job) error {
 		w.rollback(ctx)
 		return w.judge(err)
 	}
+	if err := w.conn.place.check(); err != nil {
+		return w.stop(err)
+	}
 	if logs {
 		crash.At(crash.StoreFlushed)
 	}
@@ -193,9 +196,15 @@ func (w *writer) judge(err error) error {
 	case lib.SQLITE_FULL, lib.SQLITE_BUSY:
 		return fmt.Errorf("%w: commit: %w", errSpoiled, explain(err))
 	case lib.SQLITE_IOERR:
-		w.failure = fmt.Errorf("database stopped after a failed commit: %w", err)
-		w.failed <- w.failure
+		return w.stop(err)
 	}
+	return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
+}
+
+// stop ends writing for good after a commit that cannot be believed.
+func (w *writer) stop(err error) error {
+	w.failure = fmt.Errorf("database stopped after a failed commit: %w", err)
+	w.failed <- w.failure
 	return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
 }
 

@@ -290,7 +290,6 @@ func (w *world) ends(why string, cause func()) {
 	if life.Err() == nil || life.Killed() || !strings.Contains(w.Tail(), why) {
 		w.t.Errorf("the server ended with %v, want a status of its own and %q in what it said", life.Err(), why)
 	}
-	w.live()
 }
 
 // doesNotStart has a server refuse the data directory, and say why.

@@ -14,19 +14,23 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
 
-// built is the binary under test.
-var built rig.Binary
+var (
+	// built is the binary under test.
+	built rig.Binary
+	// scratch is a directory for as long as the tests run.
+	scratch string
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	dir, err := rig.TempDir("dormouse-e2e-")
-	if err != nil {
+	var err error
+	if scratch, err = rig.TempDir("dormouse-e2e-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if built, err = choose(dir); err != nil {
+	defer func() { _ = os.RemoveAll(scratch) }()
+	if built, err = choose(scratch); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -46,6 +50,18 @@ func choose(dir string) (rig.Binary, error) {
 	fresh, err := rig.Build(context.Background(), dir)
 	named.Runner = fresh.Runner // some tests wrap it
 	return named, err
+}
+
+// withPoints is the binary with its crash points and a clock that can be set.
+var withPoints = sync.OnceValues(func() (rig.Binary, error) {
+	return rig.Build(context.Background(), filepath.Join(scratch, "crash"), "crash")
+})
+
+func crashing(t *testing.T) rig.Binary {
+	t.Helper()
+	b, err := withPoints()
+	must(t, err)
+	return b
 }
 
 // sources looks at every source file, once. Whether an earlier result still

@@ -2,10 +2,7 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -148,52 +145,6 @@ func TestRebuildFindsNothingToMend(t *testing.T) {
 			t.Errorf("at rest, rebuild says %q", out)
 		}
 	})
-}
-
-// A second server on the same directory is refused and disturbs nothing.
-func TestSecondServerIsRefused(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	a := w.create(nil)
-	wait, open := w.gate()
-	a.send("one", a.script(rig.Bash(a.marked(wait)), rig.Say("undisturbed")))
-	a.begun(1)
-	for _, args := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"store", "rebuild"}} {
-		out, err := w.command(args...).CombinedOutput()
-		if err == nil || !bytes.Contains(out, []byte(w.Data)) {
-			t.Errorf("dormouse %s: %v\n%s; want a refusal that names the directory", strings.Join(args, " "), err, out)
-		}
-	}
-	open()
-	a.rests()
-	if n := len(only(a.log(), dormouse.AttemptStarted)); n != 1 {
-		t.Errorf("%d attempts, want 1", n)
-	}
-}
-
-// What a newer program has written is left to it.
-func TestOlderServerLeavesANewerDatabaseAlone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	a := w.create(cold)
-	a.send("one", a.script(rig.Say("one")))
-	a.rests()
-	step := func(statement string) {
-		db, err := sql.Open("sqlite", filepath.Join(w.Data, "dormouse.db"))
-		must(t, err)
-		_, err = db.ExecContext(w.ctx, statement)
-		must(t, errors.Join(err, db.Close()))
-	}
-	w.kill(func() {
-		step("INSERT INTO schema_steps (version, name) VALUES (999, 'from the future')")
-		out, err := w.command("serve", "--listen", "127.0.0.1:0").CombinedOutput()
-		if err == nil || !bytes.Contains(out, []byte("newer")) {
-			t.Errorf("serve: %v\n%s; want a refusal that says why", err, out)
-		}
-		step("DELETE FROM schema_steps WHERE version = 999")
-	})
-	a.send("two", a.script(rig.Say("two")))
-	a.rests()
 }
 
 // followed is a follower that a person has started in a terminal.

@@ -29,6 +29,7 @@ import (
 	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/door/rest"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox/local"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store/sqlite"
@@ -154,7 +155,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	}
 	if s.sessions, err = session.New(session.Config{
 		Store: s.store, Blobs: blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
-		DropAfter: c.DropAfter, OnCommit: counters.committed,
+		Clock: crash.Now, DropAfter: c.DropAfter, OnCommit: counters.committed,
 	}); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 // Package crash names the instants at which a process may be killed, so that a
 // test can kill it exactly there. In an ordinary build At does nothing and
 // costs nothing; built with the tag "crash", a process told its point by
-// DORMOUSE_CRASH_AT kills itself on reaching it.
+// DORMOUSE_CRASH_AT kills itself on reaching it, and its clock can be set.
 package crash
 
 // Point is one instant between two durable steps.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,6 +122,11 @@ func (s *Server) start(ctx context.Context) error {
 // DSN says how to connect to a database as its superuser.
 func (s *Server) DSN(db string) string {
 	return fmt.Sprintf("host=%s user=postgres dbname=%s", s.dir, db)
+}
+
+// URL is DSN as a URL, for those who take nothing else.
+func (s *Server) URL(db string) string {
+	return "postgres:///" + db + "?" + url.Values{"host": {s.dir}, "user": {"postgres"}}.Encode()
 }
 
 // Socket is where the server listens.

@@ -127,9 +127,10 @@ $(DEADCODE)-$(DEADCODE_VERSION):
 need-run:
 	@scripts/need bash ca-certificates git
 
-# The race detector is linked with the C compiler.
+# The race detector is linked with the C compiler. Tests run the database, and
+# the pooler that must not stand before it, themselves.
 need-test:
-	@scripts/need bash ca-certificates git gcc libc6-dev
+	@scripts/need bash ca-certificates git gcc libc6-dev postgresql pgbouncer
 
 .PHONY: clean
 clean: ## remove what was built

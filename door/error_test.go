@@ -27,6 +27,7 @@ func TestEveryErrorHasItsReply(t *testing.T) {
 		"unknown outcome": {dormouse.ErrUnknownOutcome, 503, "unknown_outcome"},
 		"lease lost":      {dormouse.ErrLeaseLost, 503, "lease_lost"},
 		"closing":         {dormouse.ErrClosing, 503, "closing"},
+		"behind":          {dormouse.ErrBehind, 503, "behind"},
 		"a client gone":   {context.Canceled, 499, "client_left"},
 		"anything else":   {errors.New("password is swordfish"), 500, "internal"},
 		"a refusal":       {&door.Refusal{Status: http.StatusTeapot, Type: "tea", Message: "short and stout"}, 418, "tea"},
@@ -43,5 +44,20 @@ func TestEveryErrorHasItsReply(t *testing.T) {
 				t.Errorf("the log's text was told: %s", got.Message)
 			}
 		})
+	}
+}
+
+func TestAnErrorIsTheSameOnTheOtherSide(t *testing.T) {
+	for _, want := range []error{
+		dormouse.ErrNotFound, dormouse.ErrInvalid, dormouse.ErrTooLarge, dormouse.ErrConflict, dormouse.ErrTerminated,
+		dormouse.ErrFull, dormouse.ErrUnknownOutcome, dormouse.ErrLeaseLost, dormouse.ErrClosing, dormouse.ErrBehind, context.Canceled,
+	} {
+		err := fmt.Errorf("while testing: %w", want)
+		if got := door.Told(door.ReplyTo(err).Type, err.Error()); !errors.Is(got, want) || got.Error() != err.Error() {
+			t.Errorf("%v became %v", err, got)
+		}
+	}
+	if got := door.Told("internal", "swordfish"); got.Error() != "swordfish" || door.ReplyTo(got).Type != "internal" {
+		t.Errorf("an error of no kind became %v", got)
 	}
 }

@@ -1,0 +1,167 @@
+package peer_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/agent"
+	"github.com/dormouse-run/dormouse/agent/tool"
+	"github.com/dormouse-run/dormouse/blob/dir"
+	"github.com/dormouse-run/dormouse/door/peer"
+	"github.com/dormouse-run/dormouse/model"
+	"github.com/dormouse-run/dormouse/model/scripted"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair is two servers on one store that reach each other over HTTP.
+type pair struct {
+	t    *testing.T
+	key  []byte
+	a, b *server
+}
+
+type server struct {
+	*session.Sessions
+	http   *httptest.Server
+	client *peer.Client
+	dials  atomic.Int64 // connections that others made to it
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	base := new(memory.Store)
+	key, err := base.Server().Key(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pair{t: t, key: key}
+	blobs, err := dir.Open(filepath.Join(t.TempDir(), "blobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []**server{&p.a, &p.b} {
+		*s = p.open(base, blobs)
+	}
+	return p
+}
+
+func (p *pair) open(base *memory.Store, blobs *dir.Store) *server {
+	t := p.t
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	s := &server{client: peer.NewClient(p.key)}
+	var inside http.Handler
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside.ServeHTTP(w, r) }))
+	s.http.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.dials.Add(1)
+		}
+	}
+	addr := s.http.Listener.Addr().String()
+	var err error
+	s.Sessions, err = session.New(session.Config{
+		Store: base.Server(), Blobs: blobs, Driver: nowhere{}, Logger: log, Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
+		Server: session.Server{Name: addr, Addr: addr}, Lease: 10 * time.Second, Peers: s.client,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside = peer.New(peer.Config{Sessions: s.Sessions, Key: p.key, Logger: log})
+	s.http.Start()
+	if err := s.Join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.EndFollowers()
+		s.http.Close()
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+		s.client.Close()
+	})
+	return s
+}
+
+// create makes a session that the first server has loaded.
+func (p *pair) create() dormouse.SessionID {
+	p.t.Helper()
+	row, err := p.a.Create(p.t.Context(), ada, dormouse.Created{
+		Recovery: dormouse.RecoverAuto, Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: []dormouse.ToolConfig{}},
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.a.Do(p.t.Context(), row.Session, ada, session.Describe{}); err != nil {
+		p.t.Fatal(err)
+	}
+	return row.Session
+}
+
+// route leads from the second server to the first.
+func (p *pair) route() session.Route {
+	p.t.Helper()
+	from, ok1 := p.b.Self()
+	to, ok2 := p.a.Self()
+	if !ok1 || !ok2 {
+		p.t.Fatal("a server has no lease")
+	}
+	return session.Route{From: from, To: to}
+}
+
+var ada = dormouse.User("ada")
+
+func prompt(id dormouse.SessionID, name, text string) session.Prompt {
+	content := []dormouse.Block{dormouse.Text(text)}
+	raw, err := json.Marshal(content)
+	if err != nil {
+		panic(err)
+	}
+	return session.Prompt{ID: dormouse.PromptID(id, name), Body: dormouse.DigestOf(raw), Content: content}
+}
+
+// eventually waits for something that takes a moment.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("still not: " + what)
+		}
+	}
+}
+
+type one struct{ only model.Model }
+
+func (o one) Model(string) (model.Model, error) { return o.only, nil }
+
+// nowhere is a driver for sessions that need no sandbox.
+type nowhere struct{}
+
+var errNowhere = errors.New("there are no sandboxes here")
+
+func (nowhere) KeepsWorkspace() bool { return true }
+func (nowhere) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
+	return nil, errNowhere
+}
+
+func (nowhere) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.Sandbox, error) {
+	return nil, sandbox.ErrGone
+}
+func (nowhere) Stop(context.Context, sandbox.Handle) error       { return nil }
+func (nowhere) Remove(context.Context, dormouse.SessionID) error { return nil }

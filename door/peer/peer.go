@@ -1,0 +1,118 @@
+// Package peer is the way from one server to another of those that share a
+// store: both ends of it. A server asks the one that owns a session to carry out
+// a command, and has events and deltas of it streamed.
+//
+// Servers know each other by the store's key. A request is signed for one
+// incarnation of one server, so that what was meant for a server that is no more
+// is refused by the one that has its address now. Nothing is hidden from whoever
+// reads the wire.
+package peer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// Prefix is where the routes are.
+const Prefix = "/internal/"
+
+const (
+	doPath     = Prefix + "do"
+	followPath = Prefix + "follow"
+	whoPath    = Prefix + "who"
+)
+
+const (
+	// maxBody bounds a request. What a client may send to /api is larger here,
+	// where it is spelled once more.
+	maxBody = 32 << 20
+	// maxLine bounds a line of a stream, and maxEvent an event in it: a larger one
+	// is read from the log by whoever wants it.
+	maxLine  = 1 << 20
+	maxEvent = 256 << 10
+)
+
+const (
+	// beat is how often a silent stream says that it lives, and silence how long
+	// it may be silent before it counts as dead.
+	beat    = 2 * time.Second
+	silence = 10 * time.Second
+)
+
+// do is a command for another server's session.
+type do struct {
+	Session dormouse.SessionID `json:"session"`
+	By      dormouse.Actor     `json:"by"`
+	Verb    string             `json:"verb"`
+	Args    json.RawMessage    `json:"args"`
+}
+
+// follow asks for a session's events after a cursor.
+type follow struct {
+	Session dormouse.SessionID `json:"session"`
+	After   uint64             `json:"after"`
+}
+
+// refusal is an error on its way.
+type refusal struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+// notMe says that a server is not the one that was meant, or not any more.
+const notMe = "not_me"
+
+// line is one line of a stream: something relayed, why it ends, or only a sign
+// of life.
+type line struct {
+	session.Relayed
+	End *refusal `json:"end,omitempty"`
+}
+
+func decodeLine(b []byte) (line, error) {
+	var l line
+	if err := decode(b, &l); err != nil {
+		return l, err
+	}
+	things := 0
+	for _, there := range []bool{l.Event != nil, l.Delta != nil, l.Upto != 0, l.End != nil} {
+		if there {
+			things++
+		}
+	}
+	if things > 1 || l.Event != nil && l.Event.Seq == 0 {
+		return l, fmt.Errorf("a line says more than one thing, or nothing: %w", dormouse.ErrInvalid)
+	}
+	return l, nil
+}
+
+// decode reads one JSON value and refuses whatever v does not know.
+func decode(b []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("there is something after the value: %w", dormouse.ErrInvalid)
+	}
+	return nil
+}
+
+// encode spells v as every end reads it.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode for another server: %w", err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,263 @@
+package peer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door/peer"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+func TestACommandReachesTheServerThatHasTheSession(t *testing.T) {
+	p := newPair(t)
+	id := p.create()
+	for i := range 20 {
+		if err := p.b.Do(t.Context(), id, ada, prompt(id, fmt.Sprint("p", i), `SCRIPT[{"text":"ok"}]`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := p.a.dials.Load(); n != 1 {
+		t.Errorf("%d connections for 20 commands in a row", n)
+	}
+	if c := p.b.Counts(); c.Forwarded != 20 {
+		t.Errorf("counted %+v", c)
+	}
+	prompts, err := p.b.Prompts(t.Context(), id)
+	if err != nil || len(prompts) != 20 {
+		t.Errorf("%d prompts, %v", len(prompts), err)
+	}
+}
+
+func TestARefusalIsTheSameOnTheOtherSide(t *testing.T) {
+	p := newPair(t)
+	id := p.create()
+	for name, c := range map[string]struct {
+		verb session.Verb
+		want error
+	}{
+		"invalid":   {session.Prompt{ID: "sevt_x"}, dormouse.ErrInvalid},
+		"conflict":  {session.Retry{}, dormouse.ErrConflict},
+		"not found": {session.Cancel{Prompt: "sevt_x"}, dormouse.ErrNotFound},
+		"too large": {prompt(id, "big", strings.Repeat("x", dormouse.MaxContent+1)), dormouse.ErrTooLarge},
+	} {
+		here := p.a.Do(t.Context(), id, ada, c.verb)
+		there := p.b.Do(t.Context(), id, ada, c.verb)
+		if !errors.Is(here, c.want) || !errors.Is(there, c.want) || here.Error() != there.Error() {
+			t.Errorf("%s: here %v, there %v", name, here, there)
+		}
+	}
+	if err := p.b.Do(t.Context(), id, ada, session.Terminate{Reason: "enough"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.b.Do(t.Context(), id, ada, session.Wake{}); !errors.Is(err, dormouse.ErrTerminated) {
+		t.Errorf("after its end: %v", err)
+	}
+	if err := p.b.client.Do(t.Context(), p.route(), id, ada, session.Tick{}); !errors.Is(err, dormouse.ErrInvalid) {
+		t.Errorf("a verb that only an actor may use: %v", err)
+	}
+}
+
+func TestFollowersOfAnotherServerSeeEventsAndDeltas(t *testing.T) {
+	p := newPair(t)
+	id := p.create()
+	ctx, stop := context.WithCancel(t.Context())
+	f, err := p.b.Follow(ctx, id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var deltas, large string
+	var last uint64
+	var done sync.WaitGroup
+	done.Go(func() {
+		defer f.Close()
+		for {
+			items, err := f.Next(ctx)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			for _, i := range items {
+				switch {
+				case i.Delta != nil:
+					deltas += i.Delta.Text
+				case i.Event.Seq != last+1:
+					t.Errorf("event %d after %d", i.Event.Seq, last)
+					fallthrough
+				default:
+					last = i.Event.Seq
+					if strings.Contains(string(i.Event.Payload), "xxxx") && i.Event.Type == dormouse.UserMessage {
+						large = string(i.Event.Payload)
+					}
+				}
+			}
+			mu.Unlock()
+		}
+	})
+	time.Sleep(200 * time.Millisecond) // so that there is a relay
+	if err := p.b.Do(t.Context(), id, ada, prompt(id, "p", `SCRIPT[{"text":"the words come one by one","chunks":20,"chunk_delay_ms":20}]`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.b.Do(t.Context(), id, ada, prompt(id, "q", strings.Repeat("x", 1<<20)+` SCRIPT[{"text":"ok"}]`)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "everything seen", func() bool {
+		row, err := p.a.Row(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return row.Phase == dormouse.PhaseReady && len(large) > 1<<20 && last == row.Seq
+	})
+	stop()
+	done.Wait()
+	if !strings.Contains(deltas, "words come one by") {
+		t.Errorf("deltas %q", deltas)
+	}
+}
+
+func TestOnlyAServerOfTheSameStoreIsAnswered(t *testing.T) {
+	p := newPair(t)
+	id := p.create()
+	stranger := peer.NewClient([]byte("another key"))
+	defer stranger.Close()
+	if err := stranger.Do(t.Context(), p.route(), id, ada, session.Wake{}); !errors.Is(err, session.ErrUnreached) {
+		t.Errorf("a stranger: %v", err)
+	}
+	if _, err := stranger.Who(t.Context(), p.route()); !errors.Is(err, session.ErrUnreached) {
+		t.Errorf("a stranger who asks who is there: %v", err)
+	}
+	old := p.route()
+	old.To.Incarnation += 100
+	if err := p.b.client.Do(t.Context(), old, id, ada, session.Wake{}); !errors.Is(err, session.ErrUnreached) {
+		t.Errorf("for another incarnation: %v", err)
+	}
+	if err := p.b.client.Follow(t.Context(), old, id, 0, nil); !errors.Is(err, session.ErrUnreached) {
+		t.Errorf("following another incarnation: %v", err)
+	}
+	for name, header := range map[string]string{
+		"no signature":      "",
+		"another scheme":    "Bearer x",
+		"half a signature":  "Dormouse 1.2",
+		"no numbers":        "Dormouse a.b.00",
+		"an empty one":      "Dormouse 1.2.",
+		"a made-up one":     "Dormouse 1.2." + strings.Repeat("00", 32),
+		"not hexadecimal":   "Dormouse 1.2.xyz",
+		"a very long one":   "Dormouse 1.2." + strings.Repeat("00", 3000),
+		"too many parts":    "Dormouse 1.2.00.00",
+		"a negative number": "Dormouse -1.2.00",
+	} {
+		for _, path := range []string{"do", "follow", "who"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.a.http.URL+peer.Prefix+path, strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", header)
+			res, err := p.a.http.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if res.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s at %s: %s", name, path, res.Status)
+			}
+		}
+	}
+	if who, err := p.b.client.Who(t.Context(), old); err != nil || who.Addr != p.a.http.Listener.Addr().String() {
+		t.Errorf("who is there: %v, %v", who, err)
+	}
+}
+
+func TestWhetherACommandWasSentIsKnown(t *testing.T) {
+	p := newPair(t)
+	id := p.create()
+	route := p.route()
+	listen := func(serve func(net.Conn)) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var done sync.WaitGroup
+		done.Go(func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				serve(c)
+				_ = c.Close()
+			}
+		})
+		t.Cleanup(func() { _ = l.Close(); done.Wait() })
+		return l.Addr().String()
+	}
+	read := func(c net.Conn) { _, _ = c.Read(make([]byte, 64<<10)) }
+	for name, c := range map[string]struct {
+		addr string
+		want error
+	}{
+		"nobody listens":     {"127.0.0.1:1", session.ErrUnreached},
+		"no address":         {"", session.ErrUnreached},
+		"it dies on the way": {listen(read), dormouse.ErrUnknownOutcome},
+		"another program": {listen(func(c net.Conn) {
+			read(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n")
+		}), session.ErrUnreached},
+		"a proxy that gave up": {listen(func(c net.Conn) {
+			read(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n")
+		}), dormouse.ErrUnknownOutcome},
+	} {
+		route.To.Addr = c.addr
+		if err := p.b.client.Do(t.Context(), route, id, ada, session.Wake{}); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	route.To.Addr = listen(func(c net.Conn) { read(c); <-ctx.Done() })
+	if err := p.b.client.Do(ctx, route, id, ada, session.Wake{}); !errors.Is(err, dormouse.ErrUnknownOutcome) {
+		t.Errorf("it does not answer: %v", err)
+	}
+}
+
+func TestAStreamThatMakesNoSenseEnds(t *testing.T) {
+	p := newPair(t)
+	for name, c := range map[string]struct{ body, says string }{
+		"no JSON":         {"nonsense\n", "invalid"},
+		"an unknown word": {`{"gossip":1}` + "\n", "gossip"},
+		"two things":      {`{"upto":1,"delta":{"text":"x"}}` + "\n", "more than one"},
+		"a long line":     {`{"delta":{"text":"` + strings.Repeat("x", 2<<20) + `"}}` + "\n", "too long"},
+		"an end":          {`{"end":{"type":"behind","message":"follower fell behind"}}` + "\n", "behind"},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fake := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = io.WriteString(w, "{}\n"+c.body)
+		}), ReadHeaderTimeout: time.Second}
+		var done sync.WaitGroup
+		done.Go(func() { _ = fake.Serve(l) })
+		route := p.route()
+		route.To.Addr = l.Addr().String()
+		err = p.b.client.Follow(t.Context(), route, "sesn_x", 0, func(r session.Relayed) { t.Errorf("%s: relayed %+v", name, r) })
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = fake.Close()
+		done.Wait()
+	}
+	p.b.client.Close()
+}

@@ -1,0 +1,95 @@
+package peer
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// follow streams a session to a server whose clients follow it there: a line of
+// JSON each, until the session is no longer loaded here.
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, body []byte) error {
+	var req follow
+	if err := decode(body, &req); err != nil {
+		return err
+	}
+	f, err := s.Sessions.FollowHere(req.Session, req.After)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	out := &lines{w: w, control: http.NewResponseController(w)}
+	_ = out.control.SetReadDeadline(time.Time{}) // it lasts as long as there is somebody to follow
+	w.Header().Set("Content-Type", "application/jsonl")
+	w.WriteHeader(http.StatusOK)
+	for out.say(line{}); out.err == nil && r.Context().Err() == nil; {
+		ctx, cancel := context.WithTimeout(r.Context(), beat)
+		items, err := f.Next(ctx)
+		silent := ctx.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			out.relay(items)
+		case silent:
+			out.say(line{})
+		default:
+			reply := replyTo(err)
+			out.say(line{End: &refusal{Type: reply.Type, Message: reply.Message}})
+			return nil
+		}
+	}
+	return nil
+}
+
+// lines writes lines to another server. One that does not read in time ends its
+// own stream.
+type lines struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	err     error // the first failure; nothing is written after it
+}
+
+// relay writes items, and of an event that is too large for a line only that it
+// is there. A delta that is too large is lost, as any may be.
+func (l *lines) relay(items []*session.Item) {
+	var b []byte
+	for _, i := range items {
+		raw := i.JSON()
+		switch {
+		case i.Delta != nil && len(raw) < maxEvent:
+			b = append(append(append(b, `{"delta":`...), raw...), "}\n"...)
+		case i.Delta != nil:
+		case len(raw) < maxEvent:
+			b = append(append(append(b, `{"event":`...), raw...), "}\n"...)
+		default:
+			more, err := encode(line{Relayed: session.Relayed{Upto: i.Event.Seq}})
+			if err != nil {
+				l.err = err
+				return
+			}
+			b = append(b, more...)
+		}
+	}
+	l.put(b)
+}
+
+func (l *lines) say(v line) {
+	b, err := encode(v)
+	if err != nil {
+		l.err = err
+		return
+	}
+	l.put(b)
+}
+
+func (l *lines) put(b []byte) {
+	if l.err != nil || len(b) == 0 {
+		return
+	}
+	_ = l.control.SetWriteDeadline(time.Now().Add(silence))
+	if _, l.err = l.w.Write(b); l.err == nil {
+		l.err = l.control.Flush()
+	}
+}

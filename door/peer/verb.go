@@ -1,0 +1,66 @@
+package peer
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// verbs is every verb that one server may ask of another. A new one is one line.
+var verbs = []verb{
+	named[session.Prompt]("prompt"),
+	named[session.Cancel]("cancel"),
+	named[session.Interrupt]("interrupt"),
+	named[session.Answer]("answer"),
+	named[session.OpenThread]("open_thread"),
+	named[session.Schedule]("schedule"),
+	named[session.Unschedule]("unschedule"),
+	named[session.Spawn]("spawn"),
+	named[session.EndChild]("end_child"),
+	named[session.Describe]("describe"),
+	named[session.Archive]("archive"),
+	named[session.Delete]("delete"),
+	named[session.Retry]("retry"),
+	named[session.Continue]("continue"),
+	named[session.Hibernate]("hibernate"),
+	named[session.Wake]("wake"),
+	named[session.Terminate]("terminate"),
+}
+
+// verb is a verb on the wire: its name and its fields.
+type verb struct {
+	name   string
+	kind   reflect.Type
+	decode func(args []byte) (session.Verb, error)
+}
+
+func named[V session.Verb](name string) verb {
+	return verb{name: name, kind: reflect.TypeFor[V](), decode: func(args []byte) (session.Verb, error) {
+		var v V
+		err := decode(args, &v)
+		return v, err
+	}}
+}
+
+// encodeVerb names a verb and spells its fields.
+func encodeVerb(v session.Verb) (name string, args []byte, err error) {
+	for _, known := range verbs {
+		if known.kind == reflect.TypeOf(v) {
+			args, err = encode(v)
+			return known.name, args, err
+		}
+	}
+	return "", nil, fmt.Errorf("%T is not for other servers: %w", v, dormouse.ErrInvalid)
+}
+
+// decodeVerb is the verb of a name with these fields.
+func decodeVerb(name string, args []byte) (session.Verb, error) {
+	for _, known := range verbs {
+		if known.name == name {
+			return known.decode(args)
+		}
+	}
+	return nil, fmt.Errorf("there is no verb %q: %w", name, dormouse.ErrInvalid)
+}

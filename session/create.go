@@ -49,7 +49,7 @@ func (s *Sessions) create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 	if err != nil {
 		return store.Index{}, err
 	}
-	if err := s.deps.Store.Create(ctx, store.Batch{Session: c.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
+	if err := s.write(ctx, store.Batch{Session: c.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
 		return store.Index{}, fmt.Errorf("create %s: %w", c.Session, err)
 	}
 	s.deps.committed(c.Session, events)
@@ -57,6 +57,27 @@ func (s *Sessions) create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 		s.wake(c.Session)
 	}
 	return rows.Index, nil
+}
+
+// write stores a session's first events. An answer that was lost is looked up:
+// nobody else makes a session of this id, so that one that exists is ours.
+func (s *Sessions) write(ctx context.Context, b store.Batch) error {
+	err := s.deps.Store.Create(ctx, b)
+	if !errors.Is(err, dormouse.ErrUnknownOutcome) {
+		return err
+	}
+	for errors.Is(err, dormouse.ErrUnknownOutcome) {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(askAgain):
+			err = s.deps.Store.Create(ctx, b)
+		}
+	}
+	if err == nil || errors.Is(err, dormouse.ErrConflict) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, err)
 }
 
 // NewID draws an id.

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -163,4 +164,37 @@ func TestAPromptThatWasAcceptedAndThenCutOffByTheEndWasAccepted(t *testing.T) {
 		}
 		h.checked()
 	})
+}
+
+// forgetful makes a session and, the first times, cannot say whether it did.
+type forgetful struct {
+	store.Store
+	times  int
+	landed bool
+}
+
+func (f *forgetful) Create(ctx context.Context, b store.Batch) error {
+	if f.times--; f.times < 0 {
+		return f.Store.Create(ctx, b)
+	}
+	if f.landed {
+		_ = f.Store.Create(ctx, b)
+	}
+	return dormouse.ErrUnknownOutcome
+}
+
+func TestASessionWhoseCreationWasNotAnsweredIsOneSession(t *testing.T) {
+	for _, landed := range []bool{true, false} {
+		t.Run(fmt.Sprint("landed ", landed), func(t *testing.T) {
+			live(t, func(t *testing.T, h *house) {
+				h.store.Store = &forgetful{Store: h.store.Store, times: 2, landed: landed}
+				h.create(dormouse.Created{})
+				h.mustPrompt("p", "hello")
+				settle(time.Second)
+				if n := countType(h.checked(), dormouse.SessionCreated); n != 1 {
+					t.Errorf("it was made %d times", n)
+				}
+			})
+		})
+	}
 }

@@ -130,8 +130,7 @@ func (f *fleet) Do(ctx context.Context, r session.Route, id dormouse.SessionID, 
 		return err
 	}
 	err = m.live.DoHere(ctx, id, by, v)
-	var elsewhere *store.ElsewhereError
-	if errors.As(err, &elsewhere) {
+	if _, elsewhere := errors.AsType[*session.ElsewhereError](err); elsewhere {
 		return session.ErrUnreached
 	}
 	f.mu.Lock()

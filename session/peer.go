@@ -8,7 +8,6 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // Peers is the way to the other servers of a shared store.
@@ -54,8 +53,8 @@ func (s *Sessions) forward(ctx context.Context, to Server, id dormouse.SessionID
 }
 
 // elsewhere returns who owns a session that another server has.
-func elsewhere(err error) (*store.ElsewhereError, bool) {
-	return errors.AsType[*store.ElsewhereError](err)
+func elsewhere(err error) (*ElsewhereError, bool) {
+	return errors.AsType[*ElsewhereError](err)
 }
 
 // FollowHere reads a session that is loaded on this server, for another one. It

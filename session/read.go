@@ -17,6 +17,8 @@ type (
 	Query = store.Query
 	// Server is one of the servers that share a store.
 	Server = store.Server
+	// ElsewhereError says which other server owns a session.
+	ElsewhereError = store.ElsewhereError
 )
 
 // Peek returns a session's state as the log has it now.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,11 +29,7 @@ type Case struct {
 }
 
 func (c Case) String() string {
-	names := make([]string, 0, len(c.Arms))
-	for _, a := range c.Arms {
-		names = append(names, a.String())
-	}
-	return fmt.Sprintf("%s %s", c.Kind.Name, strings.Join(names, ","))
+	return fmt.Sprintf("%s %s", c.Kind.Name, rig.Spell(c.Arms))
 }
 
 // Outcome is what became of a case.
@@ -53,9 +48,6 @@ type Outcome struct {
 
 // OK reports whether nothing is wrong.
 func (o Outcome) OK() bool { return o.Err == nil && o.Findings.OK() }
-
-// runnerPoint reports whether a point lies in the runner's process.
-func runnerPoint(p crash.Point) bool { return strings.HasPrefix(string(p), "runner.") }
 
 // stage is one case with everything it needs around it.
 type stage struct {
@@ -145,7 +137,7 @@ func (s *stage) perform(ctx context.Context) error {
 }
 
 func (s *stage) hitsOf(n int) string {
-	runner := n < len(s.c.Arms) && runnerPoint(s.c.Arms[n].Point)
+	runner := n < len(s.c.Arms) && s.c.Arms[n].InRunner()
 	if !s.hits && !runner {
 		return ""
 	}
@@ -217,7 +209,7 @@ func (s *stage) reached() {
 			continue
 		}
 		armed++
-		if !runnerPoint(a.Point) {
+		if !a.InRunner() {
 			continue
 		}
 		b, _ := os.ReadFile(s.hitsOf(n)) // no file: nothing was visited
@@ -273,8 +265,12 @@ func (s *stage) again(ctx context.Context) error {
 	}
 	const sample = 10
 	if s.c.N%sample == 0 {
-		if err := s.rebuild(ctx); err != nil {
+		wrong, err := s.keeper.Check(ctx)
+		if err != nil {
 			return err
+		}
+		if wrong != "" {
+			s.out.Findings.Add(oracle.Diverged, "%s", wrong)
 		}
 	}
 	s.keeper.Resume()
@@ -300,15 +296,4 @@ func (s *stage) again(ctx context.Context) error {
 		s.out.Findings.Add(oracle.Lost, "a restart lost %d events", len(before)-len(s.told))
 	}
 	return nil
-}
-
-// rebuild has the server's own tool compare the rows with the logs.
-func (s *stage) rebuild(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, s.Server, "store", "rebuild", "--check", "--data", filepath.Join(s.dir, "data"))
-	text, err := cmd.CombinedOutput()
-	if _, ok := errors.AsType[*exec.ExitError](err); ok {
-		s.out.Findings.Add(oracle.Diverged, "store rebuild --check: %s", strings.TrimSpace(string(text)))
-		return nil
-	}
-	return err
 }

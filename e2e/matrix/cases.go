@@ -37,7 +37,7 @@ func (m *Matrix) cases(ctx context.Context) (chosen, rest []Case, err error) {
 		if !ok {
 			return nil, nil, fmt.Errorf("there is no kind %q", m.Kind)
 		}
-		return []Case{{Kind: k, Arms: ParseArms(m.Point, m.Visit), N: 1}}, nil, nil
+		return []Case{{Kind: k, Arms: rig.ParseArms(m.Point, m.Visit), N: 1}}, nil, nil
 	}
 	looked, err := m.look(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func (m *Matrix) cases(ctx context.Context) (chosen, rest []Case, err error) {
 	}
 	all := slices.Concat(m.singles(looked), m.pairs(looked), m.exhausting())
 	all = slices.DeleteFunc(all, func(c Case) bool {
-		return m.Kind != "" && c.Kind.Name != m.Kind || m.Point != "" && !strings.HasPrefix(spell(c.Arms), m.Point)
+		return m.Kind != "" && c.Kind.Name != m.Kind || m.Point != "" && !strings.HasPrefix(rig.Spell(c.Arms), m.Point)
 	})
 	limit := m.Limit
 	if m.Sample > 0 {
@@ -101,7 +101,7 @@ func (m *Matrix) look(ctx context.Context) ([]seen, error) {
 		}
 	})
 	slices.SortFunc(all, func(a, b seen) int {
-		return cmp.Or(cmp.Compare(a.kind.Name, b.kind.Name), cmp.Compare(spell(a.first), spell(b.first)))
+		return cmp.Or(cmp.Compare(a.kind.Name, b.kind.Name), cmp.Compare(rig.Spell(a.first), rig.Spell(b.first)))
 	})
 	fmt.Fprintf(m.Out, "crash: looked at %d kinds of work in %s\n", len(plans), time.Since(begin).Round(time.Second))
 	if failed == nil {

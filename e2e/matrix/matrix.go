@@ -193,7 +193,7 @@ func (m *Matrix) tell(o Outcome) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nFAILED %s\n", o.Case)
 	if len(o.Arms) > 0 {
-		fmt.Fprintf(&b, "  again with: -kind %s -point %s -visit %d -seed %d\n", o.Kind.Name, spell(o.Arms), o.Arms[0].Visit, m.Seed)
+		fmt.Fprintf(&b, "  again with: -kind %s -point %s -visit %d -seed %d\n", o.Kind.Name, rig.Spell(o.Arms), o.Arms[0].Visit, m.Seed)
 	}
 	fmt.Fprintf(&b, "  kept in %s\n", o.Dir)
 	if o.Err != nil {
@@ -215,30 +215,4 @@ func (m *Matrix) tell(o Outcome) {
 		fmt.Fprintf(&b, "    %s\n", line)
 	}
 	fmt.Fprintln(m.Out, b.String())
-}
-
-// spell names arms so that -point can read them.
-func spell(arms []rig.Arm) string {
-	names := make([]string, 0, len(arms))
-	for _, a := range arms {
-		names = append(names, a.String())
-	}
-	return strings.Join(names, ",")
-}
-
-// ParseArms reads what spell writes.
-func ParseArms(text string, visit int) []rig.Arm {
-	var arms []rig.Arm
-	for name := range strings.SplitSeq(text, ",") {
-		point, nth, counted := strings.Cut(name, "#")
-		if point == "-" {
-			point = ""
-		}
-		a := rig.Arm{Point: crash.Point(point), Visit: max(visit, 1)}
-		if counted {
-			_, _ = fmt.Sscan(nth, &a.Visit)
-		}
-		arms = append(arms, a)
-	}
-	return arms
 }

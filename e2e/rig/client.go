@@ -15,13 +15,28 @@ import (
 
 // Client speaks to whichever life of a server listens now.
 type Client struct {
-	keeper *Keeper
-	http   *http.Client
+	// Patience is how long an answer may take, if not 0. Who has waited that long
+	// asks again, perhaps somebody else.
+	Patience time.Duration
+
+	door door
+	http *http.Client
+}
+
+// door is whom a client asks.
+type door interface {
+	Live(ctx context.Context) (*Life, error)
+	Token() string
 }
 
 // Client returns a client of k's server.
-func (k *Keeper) Client() *Client {
-	return &Client{keeper: k, http: &http.Client{Transport: &http.Transport{
+func (k *Keeper) Client() *Client { return newClient(k) }
+
+// Client returns a client that asks one server after the other.
+func (f *Fleet) Client() *Client { return newClient(f) }
+
+func newClient(d door) *Client {
+	return &Client{door: d, http: &http.Client{Transport: &http.Transport{
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 4,
 	}}}
 }
@@ -52,11 +67,17 @@ var ErrCut = errors.New("the request was cut off")
 // JSON, or as it is if into is a string. It returns ErrCut if the server died
 // under it.
 func (c *Client) Once(ctx context.Context, method, path string, body, into any) (status int, err error) {
-	l, err := c.keeper.Live(ctx)
+	l, err := c.door.Live(ctx)
 	if err != nil {
 		return 0, err
 	}
-	res, err := c.send(ctx, l, method, path, body, nil)
+	within := ctx
+	if c.Patience > 0 {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, c.Patience)
+		defer cancel()
+	}
+	res, err := c.send(within, l, method, path, body, nil)
 	if err != nil {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
@@ -110,7 +131,7 @@ func (c *Client) send(ctx context.Context, l *Life, method, path string, body an
 	if r != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	req.Header.Set("Authorization", "Bearer "+c.keeper.Token())
+	req.Header.Set("Authorization", "Bearer "+c.door.Token())
 	maps.Copy(req.Header, header)
 	return c.http.Do(req)
 }

@@ -123,7 +123,7 @@ func (f *Follower) Reaches(ctx context.Context, seq uint64) error {
 
 // stream reads one connection to its end.
 func (f *Follower) stream(ctx context.Context) error {
-	l, err := f.session.keeper.Live(ctx)
+	l, err := f.session.door.Live(ctx)
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -196,9 +194,10 @@ func (s *storm) judge(ctx context.Context) error {
 		s.add(oracle.Stuck, "the server did not stop: %v", err)
 		return nil
 	}
-	cmd := exec.CommandContext(ctx, s.Server, "store", "rebuild", "--check", "--data", filepath.Join(s.dir, "data"))
-	if text, err := cmd.CombinedOutput(); err != nil {
-		s.add(oracle.Diverged, "store rebuild --check: %s", strings.TrimSpace(string(text)))
+	if wrong, err := s.keeper.Check(ctx); err != nil {
+		return err
+	} else if wrong != "" {
+		s.add(oracle.Diverged, "%s", wrong)
 	}
 	s.keeper.Resume()
 	for _, a := range s.actors {

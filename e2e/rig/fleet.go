@@ -1,0 +1,106 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Fleet is several servers of one store and one data directory, each kept alive
+// by itself. Clients use any of them.
+type Fleet struct {
+	Keepers []*Keeper
+	next    atomic.Uint64
+}
+
+// NewFleet lays out n servers like s, which do not run yet. Each says what it has
+// to say in a file of its own.
+func NewFleet(ctx context.Context, s Server, n int, arms []Arm) *Fleet {
+	f := new(Fleet)
+	for i := range n {
+		one := s
+		if s.Store.Shared() {
+			one.Flags = append([]string{"--server-name", name(i)}, s.Flags...)
+		}
+		if i > 0 {
+			one.Log += fmt.Sprintf(".%d", i)
+			arms = nil // the first is the one that dies
+		}
+		f.Keepers = append(f.Keepers, Keep(ctx, &one, arms))
+	}
+	return f
+}
+
+// name is what the i-th server of a fleet is called.
+func name(i int) string { return fmt.Sprintf("server-%d", i) }
+
+// Named finds a server by its name, or returns nil.
+func (f *Fleet) Named(called string) *Keeper {
+	for i, k := range f.Keepers {
+		if name(i) == called {
+			return k
+		}
+	}
+	return nil
+}
+
+// Run begins the first life of each.
+func (f *Fleet) Run() {
+	for _, k := range f.Keepers {
+		k.Run()
+	}
+}
+
+// Close ends them all.
+func (f *Fleet) Close() {
+	for _, k := range f.Keepers {
+		k.Close()
+	}
+}
+
+// Token is what clients show to any of them.
+func (f *Fleet) Token() string { return f.Keepers[0].Token() }
+
+// Live returns a life to ask, another one each time, and waits while there is
+// none. That it listens does not say that it answers.
+func (f *Fleet) Live(ctx context.Context) (*Life, error) {
+	for {
+		first := f.next.Add(1)
+		for i := range f.Keepers {
+			k := f.Keepers[(int(first)+i)%len(f.Keepers)]
+			if l, err := k.living(); l != nil || err != nil {
+				return l, err
+			}
+		}
+		if err := Pause(ctx, 5*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Halt stops all servers as an operator would, and holds back their next lives.
+func (f *Fleet) Halt(ctx context.Context) error {
+	var errs []error
+	for _, k := range f.Keepers {
+		errs = append(errs, k.Halt(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Resume lets the next lives begin.
+func (f *Fleet) Resume() {
+	for _, k := range f.Keepers {
+		k.Resume()
+	}
+}
+
+// Crashes says how lives ended that nobody ended.
+func (f *Fleet) Crashes() []string {
+	var all []string
+	for _, k := range f.Keepers {
+		all = append(all, k.Crashes()...)
+	}
+	return all
+}

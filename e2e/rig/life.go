@@ -1,0 +1,139 @@
+package rig
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+// Life is one process of a server.
+type Life struct {
+	Arm  Arm
+	Born time.Time
+
+	cmd   *exec.Cmd
+	addr  string // empty if it died before it listened
+	done  chan struct{}
+	err   error       // set before done is closed
+	spent atomic.Bool // it was frozen where it was told, and goes on
+	meant atomic.Bool // whoever ended it wanted to
+}
+
+// Addr is where it listens.
+func (l *Life) Addr() string { return l.addr }
+
+// PID names the process.
+func (l *Life) PID() int { return l.cmd.Process.Pid }
+
+// Done is closed once the process is gone.
+func (l *Life) Done() <-chan struct{} { return l.done }
+
+// Gone reports whether the process is gone.
+func (l *Life) Gone() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Kill is kill -9, and returns once the process is gone.
+func (l *Life) Kill() {
+	l.Signal(syscall.SIGKILL)
+	<-l.done
+}
+
+// Signal sends a signal.
+func (l *Life) Signal(s os.Signal) {
+	if s == syscall.SIGKILL || s == syscall.SIGTERM {
+		l.meant.Store(true)
+	}
+	_ = l.cmd.Process.Signal(s)
+}
+
+// Killed reports whether a process that is gone died of SIGKILL.
+func (l *Life) Killed() bool {
+	exit, ok := errors.AsType[*exec.ExitError](l.err)
+	if !ok {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// Frozen reports whether the process stands still.
+func (l *Life) Frozen() bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", l.PID()))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ") // its name may hold anything
+	return strings.HasPrefix(rest, "T")
+}
+
+// thaw lets a process that froze where it was told go on after a while.
+func (l *Life) thaw(after time.Duration) {
+	for !l.Frozen() {
+		select {
+		case <-l.done:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	l.spent.Store(true)
+	select {
+	case <-l.done:
+	case <-time.After(after):
+		l.Signal(syscall.SIGCONT)
+	}
+}
+
+// diedAsTold reports whether a life died where and how it was told to. One that
+// was told to panic may have survived that, and only the points it visited tell.
+func (l *Life) diedAsTold() bool {
+	if l.Arm.Point == "" || l.Arm.InRunner() {
+		return false
+	}
+	switch l.Arm.Death {
+	case crash.Kill:
+		return l.Gone() && l.Killed() && !l.meant.Load()
+	case crash.Exit, crash.Panic:
+		return l.Gone() && l.code() == map[crash.Death]int{crash.Exit: 1, crash.Panic: 2}[l.Arm.Death]
+	case crash.Freeze:
+		return l.spent.Load()
+	}
+	return false
+}
+
+// code is the exit status of a process that is gone.
+func (l *Life) code() int {
+	exit, ok := errors.AsType[*exec.ExitError](l.err)
+	if !ok {
+		return 0
+	}
+	return exit.ExitCode()
+}
+
+// Err is how a process that is gone ended, nil if it stopped as told.
+func (l *Life) Err() error { return l.err }
+
+// Stop tells the process to stop and returns once it has.
+func (l *Life) Stop() error {
+	const patience = 20 * time.Second
+	l.Signal(syscall.SIGTERM)
+	select {
+	case <-l.done:
+		return l.err
+	case <-time.After(patience):
+		l.Kill()
+		return fmt.Errorf("the server did not stop within %s", patience)
+	}
+}

@@ -66,7 +66,7 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.AttemptEnded:
 		p := payload[dormouse.Attempt](e)
 		if t := s.turnOf(p.Turn); t != nil {
-			t.Turn.Epoch, t.Turn.Until = 0, p.Until
+			t.Turn.Epoch, t.Turn.Until, t.Turn.Since = 0, p.Until, e.Time
 			if p.Reason != dormouse.AttemptReturned {
 				t.Turn.Attempt = p.Number + 1
 			}

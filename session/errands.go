@@ -65,13 +65,16 @@ var errRemoved = errors.New("session was deleted")
 // and are collected.
 func (a *Actor) remove(ctx context.Context) error {
 	crash.At(crash.DeleteClearing)
+	if err := a.lease.holds(); err != nil {
+		return err
+	}
 	if err := a.deps.Driver.Remove(ctx, a.id); err != nil {
 		a.slog.WarnContext(ctx, "workspace not removed", "error", err)
 		a.postpone(ctx)
 		return nil
 	}
 	crash.At(crash.DeleteCleared)
-	if err := a.deps.Store.Delete(context.WithoutCancel(ctx), a.id, a.epoch); err != nil {
+	if err := a.deps.Store.Delete(a.lease.writes, a.id, a.epoch); err != nil {
 		return fmt.Errorf("delete %s: %w", a.id, err)
 	}
 	crash.At(crash.DeleteDone)

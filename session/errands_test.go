@@ -278,3 +278,29 @@ func TestAnArchivedSessionIsHiddenAndOver(t *testing.T) {
 		h.checked()
 	})
 }
+
+// A retry that waits for its time must not wait for a clock that was set back.
+func TestAClockSetBackStrandsNoTurn(t *testing.T) {
+	for name, restart := range map[string]bool{"while it waits": false, "and the server starts anew": true} {
+		t.Run(name, func(t *testing.T) {
+			live(t, func(t *testing.T, h *house) {
+				h.create(dormouse.Created{})
+				h.mustPrompt("p", `SCRIPT[{"error":529,"retry_after_ms":30000,"times":1},{"text":"done"}]`)
+				settle(time.Second)
+				if n := h.count(dormouse.SessionStatusRescheduled); n != 1 {
+					t.Fatalf("%d reschedules", n)
+				}
+				h.skew.Store(int64(-24 * time.Hour))
+				if restart {
+					h.close()
+					h.open()
+				}
+				settle(time.Minute)
+				if h.phase() != dormouse.PhaseReady {
+					t.Errorf("phase %s, a minute after the clock was set back", h.phase())
+				}
+				h.checked()
+			})
+		})
+	}
+}

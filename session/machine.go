@@ -190,8 +190,9 @@ type (
 	}
 	// WantedStart is a turn whose next attempt should start.
 	WantedStart struct {
-		Turn  dormouse.TurnID
-		Until time.Time
+		Turn dormouse.TurnID
+		// Since is when the attempt before it ended.
+		Since, Until time.Time
 	}
 	// WantedChild is a child that should be made from the log's event Seq, or ended.
 	WantedChild struct {
@@ -222,7 +223,7 @@ func Want(s State) Wanted {
 			w.Take = append(w.Take, WantedTake{Thread: t.ID, Prompt: t.Queue[0]})
 		case t.Turn == nil || t.Turn.Blocked != "":
 		case t.Turn.Epoch == 0:
-			w.Start = append(w.Start, WantedStart{Turn: t.Turn.ID, Until: t.Turn.Until})
+			w.Start = append(w.Start, WantedStart{Turn: t.Turn.ID, Since: t.Turn.Since, Until: t.Turn.Until})
 		default:
 			w.Attempts = append(w.Attempts, WantedAttempt{
 				Thread: t.ID, Epoch: t.Turn.Epoch, Work: Work{Turn: t.Turn.ID, Attempt: t.Turn.Attempt},
@@ -247,14 +248,14 @@ func Want(s State) Wanted {
 	return w
 }
 
-// Busy reports whether anything is wanted at once.
+// Due reports whether the attempt may start. One that ended in the future ended
+// before the clock was set back, and has waited long enough.
+func (w WantedStart) Due(now time.Time) bool { return !now.Before(w.Until) || now.Before(w.Since) }
+
+// Busy reports whether anything is wanted at once, or after a pause that is not
+// worth unloading the session for.
 func (w Wanted) Busy() bool {
-	for _, t := range w.Start {
-		if t.Until.IsZero() {
-			return true
-		}
-	}
-	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || w.Delete ||
+	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || w.Delete ||
 		w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping
 }
 

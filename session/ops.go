@@ -281,6 +281,7 @@ func (d *draft) hasOpenOp(turn dormouse.TurnID) bool {
 // nothing, so there is nothing to wait for, and no loss of a sandbox that would
 // ever end it.
 func (d *draft) closeOps(thread dormouse.ThreadID, turn Turn) {
+	doubtful := make(map[dormouse.EventID]dormouse.OpID) // cut off on their way to somebody else
 	for _, op := range d.Ops {
 		if op.Origin.Turn != turn.ID || op.Kind.InSandbox() && op.Kind != dormouse.OpRead {
 			continue
@@ -291,12 +292,19 @@ func (d *draft) closeOps(thread dormouse.ThreadID, turn Turn) {
 			d.addNamed(end.Partial, dormouse.AgentMessage, thread, dormouse.ActorAgent,
 				dormouse.Message{Content: []dormouse.Block{dormouse.Text(text)}})
 		}
+		if op.Kind == dormouse.OpMessage {
+			doubtful[op.Use] = op.ID
+		}
 		d.endOp(thread, op, end)
 	}
 	for _, use := range turn.Uses {
 		text := notRun
+		id, doubt := doubtful[use.ID]
 		if op, open := d.OpFor(use.ID); open {
-			text = fmt.Sprintf(maybeRun, op.ID, "it was interrupted")
+			id, doubt = op.ID, true
+		}
+		if doubt {
+			text = fmt.Sprintf(maybeRun, id, "it was interrupted")
 		}
 		d.tell(dormouse.AgentToolResult, thread, errorResult(use.ID, text))
 	}

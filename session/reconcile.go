@@ -67,7 +67,7 @@ func (a *Actor) reconcileTurns(ctx context.Context, w Wanted) error {
 	}
 	now := a.deps.Clock()
 	for _, t := range w.Start {
-		if !t.Until.After(now) {
+		if t.Due(now) {
 			if err := a.own(ctx, StartAttempt{Turn: t.Turn}); err != nil {
 				return err
 			}

@@ -94,8 +94,9 @@ type Turn struct {
 	Epoch uint64 `json:"epoch,omitempty"`
 	// Blocked says what a blocked turn waits for: people or recovery.
 	Blocked string `json:"blocked,omitempty"`
-	// Until is when the next attempt may start.
+	// Until is when the next attempt may start, Since when the last one ended.
 	Until time.Time `json:"until,omitzero"`
+	Since time.Time `json:"since,omitzero"`
 	// Calls counts the model calls asked for so far.
 	Calls int `json:"calls,omitempty"`
 	// Redo is the model call that has to be made again, if one was cut short.

@@ -44,7 +44,7 @@ func (d *draft) startAttempt(v StartAttempt) error {
 		return fmt.Errorf("turn %s is over: %w", v.Turn, dormouse.ErrConflict)
 	case t.Turn.Epoch != 0 || t.Turn.Blocked != "":
 		return fmt.Errorf("turn %s is not between attempts: %w", v.Turn, dormouse.ErrConflict)
-	case d.c.Now.Before(t.Turn.Until):
+	case !(WantedStart{Since: t.Turn.Since, Until: t.Turn.Until}).Due(d.c.Now):
 		return fmt.Errorf("turn %s waits until %s: %w", v.Turn, t.Turn.Until, dormouse.ErrConflict)
 	}
 	d.tell(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: v.Turn, Number: t.Turn.Attempt, Epoch: d.c.Epoch})

@@ -16,6 +16,7 @@ import (
 const (
 	exitError = 1 // it did not work
 	exitUsage = 2 // it was not said right
+	exitSeeTo = 3 // it worked, and found something to see to
 )
 
 func main() {
@@ -34,8 +35,11 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if err == nil {
 		return 0
 	}
-	if errors.Is(err, errSilent) {
+	switch {
+	case errors.Is(err, errSilent):
 		return exitError
+	case errors.Is(err, errSeeTo):
+		return exitSeeTo
 	}
 	fmt.Fprintln(errs, "dormouse:", err)
 	var u *usageError
@@ -48,6 +52,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 
 // errSilent is an error that was already told.
 var errSilent = errors.New("told already")
+
+// errSeeTo is what was found and told, and wants somebody's attention.
+var errSeeTo = errors.New("something to see to")
 
 // usageError is a command line that cannot be meant.
 type usageError struct{ error }

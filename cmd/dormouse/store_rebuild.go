@@ -6,17 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/blob"
-	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
-	"github.com/dormouse-run/dormouse/store/sqlite"
 )
 
 func newRebuild() *cobra.Command {
@@ -31,24 +28,21 @@ With --check nothing is written, and differences are an error.`,
 		Example: `  dormouse store rebuild --check`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			data, _ := cmd.Flags().GetString("data")
-			s, err := sqlite.Open(cmd.Context(), data, sqlite.Options{})
+			d, err := openDeployment(cmd)
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, s.Close()) }()
-			blobs, err := dir.Open(filepath.Join(data, "blobs"))
-			if err != nil {
-				return err
-			}
-			sessions, changed, err := rebuild(cmd.Context(), s, blobs, check, func(id dormouse.SessionID, what string) {
+			defer func() { err = errors.Join(err, d.Close()) }()
+			done, err := rebuild(cmd.Context(), d, check, func(id dormouse.SessionID, what string) {
 				cmd.PrintErrf("%s: %s differ from the log\n", id, what)
 			})
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "rebuild: sessions=%d changed=%d\n", sessions, changed)
-			if check && changed > 0 {
+			if err := report(cmd, cmd.OutOrStdout(), done, done.say); err != nil {
+				return err
+			}
+			if check && done.Changed > 0 {
 				return errSilent
 			}
 			return nil
@@ -58,43 +52,47 @@ With --check nothing is written, and differences are an error.`,
 	return cmd
 }
 
+// rebuilt is what a rebuild did, or would do.
+type rebuilt struct {
+	Sessions int `json:"sessions"`
+	Changed  int `json:"changed"`
+}
+
+func (r rebuilt) say(w io.Writer) {
+	fmt.Fprintf(w, "rebuild: sessions=%d changed=%d\n", r.Sessions, r.Changed)
+}
+
 // rebuild derives the rows of every session and reports those that differed.
-func rebuild(ctx context.Context, s store.Store, blobs blob.Store, check bool, differ func(dormouse.SessionID, string)) (sessions, changed int, err error) {
-	const page = 500
-	var after dormouse.SessionID
-	for {
-		ids, err := s.All(ctx, after, page)
+func rebuild(ctx context.Context, d *deployment, check bool, differ func(dormouse.SessionID, string)) (done rebuilt, err error) {
+	err = eachSession(ctx, d.store, func(id dormouse.SessionID) error {
+		row, err := d.store.Session(ctx, id)
 		if err != nil {
-			return sessions, changed, err
+			return err
 		}
-		for _, id := range ids {
-			rows, err := session.Rebuild(ctx, s, blobs, id)
-			if err != nil {
-				return sessions, changed, fmt.Errorf("rebuild %s: %w", id, err)
-			}
-			wrong, err := compare(ctx, s, id, rows)
-			if err != nil {
-				return sessions, changed, fmt.Errorf("compare %s: %w", id, err)
-			}
-			sessions++
-			for _, what := range wrong {
-				differ(id, what)
-			}
-			if len(wrong) > 0 {
-				changed++
-			}
-			if check {
-				continue
-			}
-			if err := s.Rebuild(ctx, id, rows); err != nil {
-				return sessions, changed, fmt.Errorf("rebuild %s: %w", id, err)
-			}
+		if row.Arriving() { // laid out now, it would run
+			return fmt.Errorf("%s is not whole: an import was stopped; run it again", id)
 		}
-		if len(ids) < page {
-			return sessions, changed, nil
+		rows, err := session.Rebuild(ctx, d.store, d.blobs, id)
+		if err != nil {
+			return fmt.Errorf("rebuild %s: %w", id, err)
 		}
-		after = ids[len(ids)-1]
-	}
+		wrong, err := compare(ctx, d.store, id, rows)
+		if err != nil {
+			return fmt.Errorf("compare %s: %w", id, err)
+		}
+		done.Sessions++
+		for _, what := range wrong {
+			differ(id, what)
+		}
+		if len(wrong) > 0 {
+			done.Changed++
+		}
+		if check {
+			return nil
+		}
+		return d.store.Rebuild(ctx, id, rows)
+	})
+	return done, err
 }
 
 // compare names the kinds of rows in which the store and the log disagree.

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse/store/sqlite"
+)
+
+// migrated is what a migration did, or would do.
+type migrated struct {
+	// From and To are steps of the schema; 0 is no database.
+	From int `json:"from"`
+	To   int `json:"to"`
+	// Needed says that From is not yet To.
+	Needed bool `json:"needed"`
+}
+
+func newMigrate() *cobra.Command {
+	var check bool
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the schema to this version",
+		Long: `Bring the schema of the database to this version of the program, and say from which
+step to which. A server does so by itself when it starts; this does it before.
+There is no way back: an older program refuses the database from then on.
+
+With --check nothing is changed. The exit code is 0 if there is nothing to do and 3
+if there is.`,
+		Example: `  dormouse store migrate --check || dormouse store migrate`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			data, _ := cmd.Flags().GetString("data")
+			at, newest, err := sqlite.Schema(cmd.Context(), data)
+			if err != nil {
+				return err
+			}
+			m := migrated{From: at, To: newest, Needed: at < newest}
+			if !check {
+				d, err := openDeployment(cmd)
+				if err != nil {
+					return err
+				}
+				if err := d.Close(); err != nil {
+					return err
+				}
+				m.Needed = false
+			}
+			if err := report(cmd, cmd.OutOrStdout(), m, m.say); err != nil {
+				return err
+			}
+			if m.Needed {
+				return errSeeTo
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&check, "check", false, "only say whether it is needed")
+	return cmd
+}
+
+func (m migrated) say(w io.Writer) {
+	switch {
+	case m.Needed:
+		fmt.Fprintf(w, "schema is at step %d and this program needs step %d\n", m.From, m.To)
+	case m.From < m.To:
+		fmt.Fprintf(w, "schema was at step %d and is at step %d\n", m.From, m.To)
+	default:
+		fmt.Fprintf(w, "schema is at step %d, the newest\n", m.To)
+	}
+}

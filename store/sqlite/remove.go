@@ -10,9 +10,9 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// slice is how many rows of a table are removed in one transaction: what waits
-// behind it waits for a few milliseconds.
-const slice = 500
+// slice is how many rows are removed in one transaction. All rows of a long
+// session in one would keep everybody waiting for a second.
+const slice = 100
 
 // Delete removes a session. It is gone for every reader at once; its rows are
 // removed afterwards, a slice at a time, so that nobody has to wait for all.

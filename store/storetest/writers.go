@@ -141,6 +141,28 @@ func testManyWriters(t *testing.T, fresh opener) {
 		}
 	}))
 
+	t.Run("who lost the parent makes no more children not even at that moment", fresh(func(t *testing.T, s store.Store) {
+		const rounds = 40
+		parent := create(t, s, sessionID(1))
+		for n := range rounds {
+			child := first(sessionID(n + 2))
+			child.Under = &store.Fence{Session: parent.id, Epoch: parent.epoch}
+			created := make(chan error, 1)
+			go func() { created <- s.Create(t.Context(), child) }()
+			var err error
+			if parent.epoch, err = s.Claim(t.Context(), parent.id); err != nil {
+				t.Error(err)
+			}
+			_, seen := s.Session(t.Context(), child.Session) // by who has the parent now
+			switch err := <-created; {
+			case err == nil && seen != nil:
+				t.Errorf("a child came after the claim, when its new owner looked: %v", seen)
+			case err != nil:
+				wantErr(t, "create", err, dormouse.ErrLeaseLost)
+			}
+		}
+	}))
+
 	t.Run("of many claims every one is different", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, sessionID(1))
 		var mu sync.Mutex

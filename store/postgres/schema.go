@@ -1,0 +1,40 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Schema returns the step that the schema of a database is at, 0 if it has none
+// yet, and the newest step that this program knows. It changes nothing.
+func Schema(ctx context.Context, dsn string) (at, newest int, err error) {
+	all, err := steps()
+	if err != nil {
+		return 0, 0, err
+	}
+	config, err := configure(dsn, nil)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read schema: %w", err)
+	}
+	if at, err = schemaAt(ctx, config); err != nil {
+		return 0, 0, fmt.Errorf("read schema of database %s on %s: %w", config.Database, config.Host, explain(err))
+	}
+	return at, len(all), nil
+}
+
+func schemaAt(ctx context.Context, config *pgx.ConnConfig) (at int, err error) {
+	c, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
+	var begun bool
+	if err := c.QueryRow(ctx, `SELECT to_regclass('schema_steps') IS NOT NULL`).Scan(&begun); err != nil || !begun {
+		return 0, err
+	}
+	err = c.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM schema_steps`).Scan(&at)
+	return at, err
+}

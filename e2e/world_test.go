@@ -28,6 +28,7 @@ type world struct {
 	ctx     context.Context //nolint:containedctx // the test's own
 	models  *rig.Models
 	witness *rig.Witness
+	untimed bool // the server's clock is not ours
 
 	mu   sync.Mutex
 	down func() // guarded by mu; what to do before the next life
@@ -317,7 +318,7 @@ func words(e dormouse.Event) string {
 func (a *actor) judge() {
 	a.w.t.Helper()
 	a.rests()
-	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers}
+	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers, Untimed: a.w.untimed}
 	a.still(&e)
 	catchUp, cancel := context.WithTimeout(a.w.ctx, 10*time.Second)
 	defer cancel()

@@ -164,16 +164,16 @@ func (l *journal) judgeCommands(e Evidence, f Findings) {
 			f.Add(Diverged, "%s of %s (%s) happened and the log knows no such op", x.Mark, x.Op, x.Nonce)
 			continue
 		}
-		if x.At.Before(op.started) {
+		if !e.Untimed && x.At.Before(op.started) {
 			f.Add(Diverged, "%s of %s (%s) happened at %s, before it was recorded at %s", x.Mark, x.Op, x.Nonce, x.At, op.started)
 		}
 		// A task goes on after its op: that says only that it was started.
 		outlives := op.Kind == dormouse.OpTask && !op.unknown && op.end.Outcome == dormouse.OutcomeOK
-		if !op.ended.IsZero() && x.At.After(op.ended) && !outlives {
+		if !e.Untimed && !op.ended.IsZero() && x.At.After(op.ended) && !outlives {
 			f.Add(Late, "%s of %s (%s) happened at %s, after the log said %q at %s", x.Mark, x.Op, x.Nonce, x.At, op.end.Outcome, op.ended)
 		}
 		if l.uses[op.Use].Permission == dormouse.PermissionAsk {
-			if c := l.confirmed[op.Use]; !c.allowed || x.At.Before(c.at) {
+			if c := l.confirmed[op.Use]; !c.allowed || !e.Untimed && x.At.Before(c.at) {
 				f.Add(Diverged, "%s of %s (%s) happened without permission", x.Mark, x.Op, x.Nonce)
 			}
 		}
@@ -213,7 +213,7 @@ func (l *journal) judgeWrites(e Evidence, f Findings) {
 		case w.Times > 1:
 			f.Add(Double, "%s put %s in place %d times", id, input.Path, w.Times)
 		case op.ended.IsZero():
-		case w.Times == 1 && w.At.After(op.ended):
+		case w.Times == 1 && !e.Untimed && w.At.After(op.ended):
 			f.Add(Late, "%s put %s in place at %s, after the log said %q at %s", id, input.Path, w.At, op.end.Outcome, op.ended)
 		case w.Times == 0 && !op.unknown && op.end.Outcome == dormouse.OutcomeOK && !l.abandoned(op):
 			f.Add(Diverged, "the log says that %s went well, and %s was never put in place", id, input.Path)

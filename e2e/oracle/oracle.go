@@ -79,6 +79,10 @@ type Evidence struct {
 	Acks   []*rig.Ack
 	Answer []Answer
 
+	// Untimed says that the server's clock was not the world's: what happened
+	// when cannot be compared.
+	Untimed bool
+
 	// The world.
 	Effects []rig.Effect
 	Writes  map[string]rig.Written

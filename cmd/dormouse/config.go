@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -21,7 +22,11 @@ import (
 // flag; a file and the environment set the same flags first.
 type config struct {
 	Data        string
+	Store       dsn
 	Listen      string
+	Advertise   string
+	ServerName  string
+	Lease       time.Duration
 	Hosts       []string
 	Model       string
 	ScriptedURL string
@@ -33,7 +38,11 @@ type config struct {
 }
 
 func (c *config) flags(f *pflag.FlagSet) {
+	storeFlag(f, &c.Store)
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:7717", "`address` to listen on")
+	f.StringVar(&c.Advertise, "advertise", "", "`address` at which other servers of the same database reach this one; --listen if not given")
+	f.StringVar(&c.ServerName, "server-name", "", "`name` of this server among others; its host name and port if not given")
+	f.DurationVar(&c.Lease, "lease", 3*time.Second, "how long a server that gives no sign keeps its sessions from the others")
 	f.StringSliceVar(&c.Hosts, "host", nil, "`name` by which clients call this server, besides loopback and --listen")
 	f.StringVar(&c.Model, "model", "offline", "model of sessions that name none; see \"dormouse help models\"")
 	f.StringVar(&c.ScriptedURL, "scripted-url", "", "`URL` of a scripted model; adds the models scripted and scripted-keyed")
@@ -51,6 +60,9 @@ func (c *config) check() error {
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return usage("--listen %q is not an address such as 127.0.0.1:7717", c.Listen)
+	}
+	if err := c.checkServer(); err != nil {
+		return err
 	}
 	if c.ScriptedURL != "" {
 		if u, err := url.Parse(c.ScriptedURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -70,6 +82,30 @@ func (c *config) check() error {
 		return usage("--log-level is %q; it must be debug, info, warn or error", c.LogLevel)
 	}
 	return nil
+}
+
+// checkServer refuses a server that others could not live with.
+func (c *config) checkServer() error {
+	if err := c.Store.check(); err != nil {
+		return err
+	}
+	if c.Advertise != "" {
+		if host, port, err := net.SplitHostPort(c.Advertise); err != nil || everywhere(host) || port == "" || port == "0" {
+			return usage("--advertise %q is not an address such as 10.0.0.1:7717", c.Advertise)
+		}
+	} else if host, _, _ := net.SplitHostPort(c.Listen); c.Store.value != "" && everywhere(host) {
+		return usage("--listen %q is every address; say with --advertise which one other servers can use", c.Listen)
+	}
+	if c.Lease < time.Second {
+		return usage("--lease must be at least 1s")
+	}
+	return nil
+}
+
+// everywhere reports whether listening at host means every address.
+func everywhere(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
 }
 
 // environment is the prefix of the variables that set flags: DORMOUSE_LISTEN

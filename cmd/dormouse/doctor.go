@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -17,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/store/sqlite"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // finding is what one check found.
@@ -57,7 +58,7 @@ func doctor(cmd *cobra.Command, c config) error {
 	}{
 		{"data directory", func() (string, error) { return checkData(c.Data) }},
 		{"server", func() (string, error) { return checkServer(c, up) }},
-		{"database", func() (string, error) { return checkDatabase(cmd.Context(), c.Data, up != "") }},
+		{"database", func() (string, error) { return checkDatabase(cmd.Context(), c, up != "") }},
 		{"runner", func() (string, error) { return checkRunner(c) }},
 		{"bash", func() (string, error) { return exec.LookPath("bash") }},
 	} {
@@ -155,19 +156,43 @@ func checkServer(c config, up string) (string, error) {
 
 // checkDatabase opens the database if nobody has it, which also says whether
 // its schema is one this program knows.
-func checkDatabase(ctx context.Context, data string, up bool) (string, error) {
-	holder, _ := os.ReadFile(filepath.Join(data, "dormouse.lock"))
-	if up {
-		return "in use by process " + strings.TrimSpace(string(holder)), nil
+func checkDatabase(ctx context.Context, c config, up bool) (string, error) {
+	if c.Store.value == "" {
+		holder, _ := os.ReadFile(filepath.Join(c.Data, "dormouse.lock"))
+		if up {
+			return "in use by process " + strings.TrimSpace(string(holder)), nil
+		}
+		if _, err := os.Stat(filepath.Join(c.Data, "dormouse.db")); errors.Is(err, fs.ErrNotExist) {
+			return "none yet; the first start makes it", nil
+		}
 	}
-	if _, err := os.Stat(filepath.Join(data, "dormouse.db")); errors.Is(err, fs.ErrNotExist) {
-		return "none yet; the first start makes it", nil
-	}
-	s, err := sqlite.Open(ctx, data, sqlite.Options{})
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	s, err := openStore(ctx, c.Data, c.Store, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return "", err
 	}
-	return "opens, schema is up to date", errors.Join(s.Check(ctx), s.Close())
+	detail, err := "opens, schema is up to date", s.Check(ctx)
+	if f, ok := s.(store.Fleet); ok && err == nil {
+		detail, err = checkFleet(ctx, c, f)
+	}
+	return detail, errors.Join(err, s.Close())
+}
+
+// checkFleet says which servers use the database.
+func checkFleet(ctx context.Context, c config, f store.Fleet) (string, error) {
+	servers, err := f.Servers(ctx)
+	if err != nil {
+		return "", err
+	}
+	names := make([]string, len(servers))
+	for i, s := range servers {
+		names[i] = s.Name + " at " + s.Addr
+	}
+	if len(names) == 0 {
+		names = []string{"no server"}
+	}
+	return fmt.Sprintf("%s opens, schema is up to date, used by %s", c.Store, strings.Join(names, ", ")), nil
 }
 
 func checkRunner(c config) (string, error) {

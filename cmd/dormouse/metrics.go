@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
 )
 
 // metrics counts what a server commits and answers.
@@ -57,6 +58,23 @@ func (m *metrics) gauge(name, help string, value func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Namespace: "dormouse", Name: name, Help: help},
 		func() float64 { return float64(value()) }))
+}
+
+// fleet shows what happens among the servers of a shared store.
+func (m *metrics) fleet(counts func() session.Counts) {
+	for name, c := range map[string]struct {
+		help  string
+		value func(session.Counts) uint64
+	}{
+		"stale_appends_total":      {"Appends refused because somebody newer writes the session.", func(c session.Counts) uint64 { return c.Stale }},
+		"sessions_taken_total":     {"Due sessions taken because no live server had them.", func(c session.Counts) uint64 { return c.Taken }},
+		"requests_forwarded_total": {"Commands put to the server that owns the session.", func(c session.Counts) uint64 { return c.Forwarded }},
+		"leases_lost_total":        {"Leases that ran out, stopping every session of this server.", func(c session.Counts) uint64 { return c.Lost }},
+	} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(
+			prometheus.CounterOpts{Namespace: "dormouse", Name: name, Help: c.help},
+			func() float64 { return float64(c.value(counts())) }))
+	}
 }
 
 func (m *metrics) handler() http.Handler {

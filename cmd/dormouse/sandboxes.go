@@ -27,15 +27,26 @@ func openSandboxes(c config, log *slog.Logger) (*local.Driver, error) {
 	if runner, err = filepath.Abs(runner); err != nil {
 		return nil, err
 	}
-	// The directory is the instance: a copy of it elsewhere is another one, and
-	// leaves the sandboxes of the original alone.
-	const enough = 16
-	instance := string(dormouse.DigestOf([]byte(data)))[len("sha256:"):][:enough]
+	instance, err := instanceOf(data)
+	if err != nil {
+		return nil, err
+	}
 	d, err := local.New(local.Options{Dir: filepath.Join(data, "sandbox"), Instance: instance, Runner: runner, Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open sandboxes: %w", err)
 	}
 	return d, nil
+}
+
+// instanceOf names the instance that uses a directory. A copy of it elsewhere is
+// another one, and leaves the sandboxes of the original alone.
+func instanceOf(data string) (string, error) {
+	path, err := filepath.Abs(data)
+	if err != nil {
+		return "", err
+	}
+	const enough = 16
+	return string(dormouse.DigestOf([]byte(path)))[len("sha256:"):][:enough], nil
 }
 
 // sweep stops what servers before us left running and no session owns.

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -27,12 +25,11 @@ import (
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/blob/dir"
+	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/rest"
-	"github.com/dormouse-run/dormouse/internal/atomicfile"
-	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox/local"
 	"github.com/dormouse-run/dormouse/session"
-	"github.com/dormouse-run/dormouse/store/sqlite"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 func newServe() *cobra.Command {
@@ -43,11 +40,16 @@ func newServe() *cobra.Command {
 		Long: `Run the server until it is told to stop. Everything it keeps is in one directory;
 sessions that were at work when it last stopped, however it stopped, go on.
 
+With --store the sessions are in a PostgreSQL database instead, and several servers
+can share them and the directory: each answers for all of them, and what one leaves
+undone another takes up.
+
 Every flag can also be set as an environment variable (DORMOUSE_LISTEN for --listen)
 or in config.json in the data directory ("listen"); the command line wins over the
 environment, and that over the file.`,
 		Example: `  dormouse serve
-  dormouse serve --data /srv/dormouse --listen 127.0.0.1:8080 --log-format json`,
+  dormouse serve --data /srv/dormouse --listen 127.0.0.1:8080 --log-format json
+  dormouse serve --store postgres://dormouse@db.example/dormouse --listen 10.0.0.1:7717`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Data, _ = cmd.Flags().GetString("data")
@@ -81,8 +83,9 @@ func newLogger(c config, w io.Writer) *slog.Logger {
 type server struct {
 	config   config
 	log      *slog.Logger
-	store    *sqlite.Store
+	store    store.Store
 	driver   *local.Driver
+	peers    *peer.Client // nil if no other server shares the store
 	sessions *session.Sessions
 	door     *rest.Server
 	http     *http.Server
@@ -106,7 +109,7 @@ func serve(ctx context.Context, c config, signals <-chan os.Signal, out io.Write
 	case sig := <-signals:
 		log.InfoContext(ctx, "stopping", "signal", sig.String())
 	case <-ctx.Done():
-	case err := <-s.store.Failed():
+	case err := <-failure(s.store):
 		cause = fmt.Errorf("the disk failed, so nothing more can be promised: %w", err)
 	case err := <-served:
 		cause = fmt.Errorf("serve: %w", err)
@@ -130,10 +133,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		}
 	}()
 	// The database comes first: whoever has it has the directory.
-	if s.store, err = sqlite.Open(ctx, c.Data, sqlite.Options{}); err != nil {
-		if errors.Is(err, sqlite.ErrLocked) {
-			return nil, fmt.Errorf("%w; another server uses it: stop that one or choose another directory with --data", err)
-		}
+	if s.store, err = openStore(ctx, c.Data, c.Store, log); err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() { _ = s.store.Close() })
@@ -153,14 +153,20 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	if _, err := models.Model(c.Model); err != nil {
 		return nil, usage("--model: %w", err)
 	}
-	if s.sessions, err = session.New(session.Config{
-		Store: s.store, Blobs: blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
-		Clock: crash.Now, DropAfter: c.DropAfter, OnCommit: counters.committed,
-	}); err != nil {
-		return nil, err
-	}
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", c.Listen); err != nil {
 		return nil, fmt.Errorf("%w; choose another address with --listen", err)
+	}
+	undo = append(undo, func() { _ = s.listener.Close() })
+	sessions := session.Config{
+		Store: s.store, Blobs: blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
+		DropAfter: c.DropAfter, OnCommit: counters.committed,
+	}
+	key, err := s.share(ctx, &sessions)
+	if err != nil {
+		return nil, err
+	}
+	if s.sessions, err = session.New(sessions); err != nil {
+		return nil, err
 	}
 	host, _, _ := net.SplitHostPort(c.Listen)
 	if a, ok := s.listener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
@@ -179,13 +185,17 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		SleepAfter: c.SleepAfter, CheckAgent: models.check(tools), Ready: s.isReady,
 		Metrics: counters.handler(), Observe: counters.answered,
 	})
+	counters.fleet(s.sessions.Counts)
 	counters.gauge("sessions_loaded", "Sessions that have an actor in memory.", s.sessions.Loaded)
 	counters.gauge("followers", "Streams that are open.", s.door.Followers)
 	s.http = &http.Server{
 		// Streams set deadlines of their own.
-		Handler: s.door, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, WriteTimeout: 2 * time.Minute,
+		Handler: s.inside(key), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, WriteTimeout: 2 * time.Minute,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	if err := s.sessions.Join(ctx); err != nil {
+		return nil, unwelcome(err)
 	}
 	undo = nil // ours to keep now
 	return s, nil
@@ -208,6 +218,7 @@ func (s *server) start(ctx context.Context) <-chan error {
 		}
 	})
 	s.running.Go(func() { s.sweep(ctx) })
+	s.running.Go(func() { s.findSelf(ctx) })
 	return served
 }
 
@@ -215,117 +226,8 @@ func (s *server) isReady(ctx context.Context) error {
 	if !s.ready.Load() {
 		return dormouse.ErrClosing
 	}
+	if err := s.leased(); err != nil {
+		return err
+	}
 	return s.store.Check(ctx)
-}
-
-// publish tells clients on this machine where the server is. On a disk that is
-// full it does so as soon as there is room.
-func (s *server) publish(ctx context.Context) {
-	write := func() error {
-		b, err := json.Marshal(running{Address: s.listener.Addr().String(), PID: os.Getpid()})
-		if err != nil {
-			return err
-		}
-		return atomicfile.Write(filepath.Join(s.config.Data, serverFile), append(b, '\n'), 0o600)
-	}
-	err := write()
-	if err == nil {
-		return
-	}
-	s.log.WarnContext(ctx, "address not written, so clients do not find this server by itself", "error", err)
-	s.running.Go(func() {
-		for err != nil {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Second):
-				err = write()
-			}
-		}
-	})
-}
-
-// announce tells a person what to do next.
-func (s *server) announce(out io.Writer) error {
-	data := ""
-	if s.config.Data != defaultData() {
-		data = " --data " + s.config.Data
-	}
-	_, err := fmt.Fprintf(out, `dormouse is listening on http://%s
-its token is in %s
-try this in another terminal:
-
-  dormouse session create%s --prompt '$ uname -a' --follow
-
-`, s.listener.Addr(), filepath.Join(s.config.Data, tokenFile), data)
-	return err
-}
-
-// grace is how long shutting down may take before it is cut short.
-const grace = 30 * time.Second
-
-// shutdown is a list. A second signal skips to the end: the steps before it stop
-// waiting, and what they leave undone the next start takes up.
-func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
-	ctx, skip := context.WithTimeoutCause(context.WithoutCancel(ctx), grace, errors.New("it took too long"))
-	defer skip()
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case <-signals:
-			s.log.InfoContext(ctx, "stopping now")
-			skip()
-			signal.Reset(os.Interrupt, syscall.SIGTERM) // a third one kills
-		case <-done:
-		}
-	}()
-	var errs []error
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
-		// 1. No new traffic.
-		{"stop being ready", func() error { s.ready.Store(false); return nil }},
-		// 2. Followers, whom draining would wait for.
-		{"tell followers", func() error { s.sessions.EndFollowers(); return nil }},
-		// 3. Requests in progress are answered.
-		{"drain requests", func() error {
-			ctx, cancel := context.WithTimeout(ctx, grace/3) // a client that trickles must not cost the actors their time
-			defer cancel()
-			_ = s.http.Shutdown(ctx) // who is not done by then is cut off
-			return s.http.Close()
-		}},
-		// 4. Each actor ends its attempt, keeps its turn and releases its lease.
-		{"stop actors", func() error {
-			s.stop()
-			return errors.Join(s.sessions.Close(ctx), wait(ctx, &s.running))
-		}},
-		// 5. The actors have let go of the sandboxes, which live on.
-		{"withdraw the address", func() error {
-			err := os.Remove(filepath.Join(s.config.Data, serverFile))
-			if errors.Is(err, fs.ErrNotExist) { // there was never room for it
-				return nil
-			}
-			return err
-		}},
-		{"close database", s.store.Close}, // last: it gives the directory to the next server
-	} {
-		if err := step.do(); err != nil && !errors.Is(err, context.Canceled) {
-			errs = append(errs, fmt.Errorf("%s: %w", step.name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// wait waits for a group, or until ctx ends.
-func wait(ctx context.Context, g *sync.WaitGroup) error {
-	done := make(chan struct{})
-	go func() { g.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -32,11 +32,14 @@ type serving struct {
 	out     *safeBuffer
 }
 
-func startServer(t *testing.T, data string) *serving {
+func startServer(t *testing.T, data string, change ...func(*config)) *serving {
 	t.Helper()
 	s := &serving{t: t, signals: make(chan os.Signal, 3), ended: make(chan error, 1), out: new(safeBuffer), config: config{
 		Data: data, Listen: "127.0.0.1:0", Model: "offline", Runner: "/bin/true", DropAfter: time.Second, LogFormat: "text", LogLevel: "error",
 	}}
+	for _, f := range change {
+		f(&s.config)
+	}
 	go func() {
 		s.ended <- serve(context.WithoutCancel(t.Context()), s.config, s.signals, s.out, slog.New(slog.DiscardHandler))
 	}()

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+)
+
+// publish tells clients on this machine where the server is. On a disk that is
+// full it does so as soon as there is room.
+func (s *server) publish(ctx context.Context) {
+	write := func() error {
+		b, err := json.Marshal(running{Address: s.listener.Addr().String(), PID: os.Getpid()})
+		if err != nil {
+			return err
+		}
+		return atomicfile.Write(filepath.Join(s.config.Data, serverFile), append(b, '\n'), 0o600)
+	}
+	err := write()
+	if err == nil {
+		return
+	}
+	s.log.WarnContext(ctx, "address not written, so clients do not find this server by itself", "error", err)
+	s.running.Go(func() {
+		for err != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Second):
+				err = write()
+			}
+		}
+	})
+}
+
+// withdraw takes back what publish wrote, unless another server that uses the
+// same directory has written its own since.
+func (s *server) withdraw() error {
+	path := filepath.Join(s.config.Data, serverFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) { // there was never room for it, or it was another's
+		return nil
+	}
+	var told running
+	if err == nil && json.Unmarshal(b, &told) == nil && told.Address != s.listener.Addr().String() {
+		return nil
+	}
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// announce tells a person what to do next.
+func (s *server) announce(out io.Writer) error {
+	data := ""
+	if s.config.Data != defaultData() {
+		data = " --data " + s.config.Data
+	}
+	_, err := fmt.Fprintf(out, `dormouse is listening on http://%s
+its token is in %s
+try this in another terminal:
+
+  dormouse session create%s --prompt '$ uname -a' --follow
+
+`, s.listener.Addr(), filepath.Join(s.config.Data, tokenFile), data)
+	return err
+}

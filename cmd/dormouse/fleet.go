@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door/peer"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// share completes the configuration of sessions for a store that other servers
+// use too, and returns the key by which those know each other. For any other
+// store there is nothing to do, and no key.
+func (s *server) share(ctx context.Context, c *session.Config) (key []byte, err error) {
+	shared, ok := s.store.(store.Shared)
+	if !ok {
+		c.Clock = crash.Now
+		return nil, nil
+	}
+	if key, err = shared.Key(ctx); err != nil {
+		return nil, err
+	}
+	s.peers = peer.NewClient(key)
+	c.Peers, c.Lease = s.peers, s.config.Lease
+	c.Server, err = s.self()
+	return key, err
+}
+
+// self is this server as others know it.
+func (s *server) self() (session.Server, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return session.Server{}, err
+	}
+	instance, err := instanceOf(s.config.Data)
+	if err != nil {
+		return session.Server{}, err
+	}
+	addr := s.listener.Addr().String()
+	_, port, _ := net.SplitHostPort(addr)
+	self := session.Server{
+		Name: s.config.ServerName, Addr: s.config.Advertise,
+		Place: instance + "@" + host, // sandboxes are processes of this machine
+	}
+	if self.Name == "" {
+		self.Name = net.JoinHostPort(host, port)
+	}
+	if self.Addr == "" {
+		self.Addr = addr
+	}
+	return self, nil
+}
+
+// unwelcome explains why others did not let this server join them.
+func unwelcome(err error) error {
+	if errors.Is(err, dormouse.ErrConflict) {
+		return fmt.Errorf("%w; servers that share a database share the machine and the directory of their sandboxes: see --data", err)
+	}
+	return err
+}
+
+// inside is every way in: that of other servers, if there can be any, and those
+// of clients.
+func (s *server) inside(key []byte) http.Handler {
+	if s.peers == nil {
+		return s.door
+	}
+	mux := http.NewServeMux()
+	mux.Handle(peer.Prefix, peer.New(peer.Config{Sessions: s.sessions, Key: key, Logger: s.log}))
+	mux.Handle("/", s.door)
+	return mux
+}
+
+// leased reports whether this server may write sessions now.
+func (s *server) leased() error {
+	if _, ok := s.sessions.Self(); !ok && s.peers != nil {
+		return dormouse.ErrLeaseLost
+	}
+	return nil
+}
+
+// findSelf calls this server by the address that others are told. One that leads
+// nowhere, or to somebody else, would show only when they need it.
+func (s *server) findSelf(ctx context.Context) {
+	me, ok := s.sessions.Self()
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	found, err := s.peers.Who(ctx, session.Route{From: me, To: me})
+	if err == nil && found.Incarnation != me.Incarnation {
+		err = fmt.Errorf("%s answers there", found.Name)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "other servers may not reach this one; see --advertise", "address", me.Addr, "error", err)
+	}
+}

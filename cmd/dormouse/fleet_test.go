@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse/internal/pgserver"
+)
+
+// startDatabase starts a PostgreSQL for one test and returns where it is.
+func startDatabase(t *testing.T) dsn {
+	t.Helper()
+	db, err := pgserver.Start(t.Context(), "fsync=off")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := db.CreateDB(t.Context(), "dormouse", ""); err != nil {
+		t.Fatal(err)
+	}
+	return dsn{db.URL("dormouse")}
+}
+
+func TestServersShareADatabase(t *testing.T) {
+	at, data := startDatabase(t), t.TempDir()
+	shared := func(c *config) { c.Store, c.Lease = at, 3*time.Second }
+	a, b := startServer(t, data, shared), startServer(t, data, shared)
+	id := strings.TrimSpace(must(t, data, "session", "create", "--server", a.url, "--cold"))
+	must(t, data, "session", "send", "--server", a.url, id, "hello", "--follow")
+	out := must(t, data, "session", "send", "--server", b.url, id, "hello again", "--follow")
+	if n := strings.Count(out, "No model is configured"); n != 1 {
+		t.Errorf("the answer came %d times: %s", n, out)
+	}
+	for _, s := range []*serving{a, b} {
+		if status, body := s.get("/readyz", false); status != 200 {
+			t.Errorf("ready: %d %s", status, body)
+		}
+	}
+	if _, body := b.get("/metrics", true); !strings.Contains(body, "dormouse_requests_forwarded_total 1") {
+		t.Error("the forwarded prompt was not counted")
+	}
+	if out := must(t, data, "doctor", "--store", at.value, "--runner", "/bin/true"); strings.Count(out, " at 127.0.0.1:") < 2 {
+		t.Errorf("doctor does not know the servers: %s", out)
+	}
+
+	// The file is for who finds a server by its directory: it goes with the server
+	// it names, and with no other.
+	if err := a.stop(); err != nil {
+		t.Error(err)
+	}
+	var told running
+	raw, err := os.ReadFile(filepath.Join(data, serverFile))
+	if err != nil || json.Unmarshal(raw, &told) != nil || "http://"+told.Address != b.url {
+		t.Errorf("%s names %q, %v", serverFile, told.Address, err)
+	}
+	start := time.Now()
+	must(t, data, "session", "send", id, "and again", "--follow")
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("what the other server had took %v to be free", took)
+	}
+	if err := b.stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(data, serverFile)); err == nil {
+		t.Error("the address outlives the servers")
+	}
+}
+
+func must(t *testing.T, data string, args ...string) string {
+	t.Helper()
+	out, errs, code := runIn(t.Context(), "", append([]string{"--data", data}, args...)...)
+	if code != 0 {
+		t.Fatalf("%v: exit %d: %s%s", args, code, out, errs)
+	}
+	return out
+}
+
+func TestAServerWithAnotherDirectoryIsNotLetIn(t *testing.T) {
+	at := startDatabase(t)
+	shared := func(c *config) { c.Store, c.Lease = at, 3*time.Second }
+	a := startServer(t, t.TempDir(), shared)
+	stranger := a.config
+	stranger.Data = t.TempDir()
+	err := serve(context.WithoutCancel(t.Context()), stranger, make(chan os.Signal), new(safeBuffer), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "--data") {
+		t.Errorf("got %v", err)
+	}
+	if err := a.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPasswordIsNotPrinted(t *testing.T) {
+	const secret = "swordfish"
+	d := dsn{"postgres://dormouse:" + secret + "@db.example/dormouse"}
+	var b safeBuffer
+	log := slog.New(slog.NewTextHandler(&b, nil))
+	log.Info("a line", "store", d, "config", config{Store: d})
+	text := fmt.Sprintf("%v %+v %#v %s %q", d, config{Store: d}, config{Store: d}, d, d) + b.String()
+	if strings.Contains(text, secret) || !strings.Contains(text, "db.example") {
+		t.Error(text)
+	}
+	data := t.TempDir()
+	for _, at := range []string{
+		d.value[:len("postgres://dormouse:"+secret)] + "@127.0.0.1:1/dormouse", "mysql://dormouse:" + secret + "@db.example/dormouse",
+		"postgres://dormouse:" + secret + " @:bad/%zz", "host=db.example password=" + secret,
+	} {
+		for _, args := range [][]string{{"serve", "--log-level", "debug"}, {"doctor"}} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			out, errs, code := runIn(ctx, "", append([]string{"--data", data, "--store", at, "--runner", "/bin/true", "--listen", "127.0.0.1:0"}, args...)...)
+			cancel()
+			if code == 0 || strings.Contains(out+errs, secret) {
+				t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
+			}
+		}
+	}
+}
+
+func TestAServerThatOthersCouldNotReachIsRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"--store", "postgres://db.example/d", "--listen", ":7717"},
+		{"--store", "postgres://db.example/d", "--listen", "0.0.0.0:7717"},
+		{"--store", "postgres://db.example/d", "--listen", "[::]:7717"},
+		{"--store", "postgres://db.example/d", "--advertise", "10.0.0.1"},
+		{"--store", "postgres://db.example/d", "--advertise", "0.0.0.0:7717"},
+		{"--store", "postgres://db.example/d", "--lease", "500ms"},
+	} {
+		if _, errs, code := runIn(t.Context(), "", append([]string{"--data", t.TempDir(), "serve"}, args...)...); code != exitUsage {
+			t.Errorf("%v: exit %d: %s", args, code, errs)
+		}
+	}
+}

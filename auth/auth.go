@@ -63,14 +63,28 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
-func makeToken(path string) (string, error) {
+// makeToken makes a token. Of several servers that start at once one makes it,
+// and the others find it.
+func makeToken(path string) (token string, err error) {
 	b := make([]byte, bits/8)
 	_, _ = rand.Read(b) // never fails: it ends the process instead
-	token := prefix + base64.RawURLEncoding.EncodeToString(b)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	token = prefix + base64.RawURLEncoding.EncodeToString(b)
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("keep token: %w", err)
 	}
-	if err := atomicfile.Write(path, []byte(token+"\n"), 0o600); err != nil {
+	own := path + "-" + rand.Text()
+	if err := atomicfile.Write(own, []byte(token+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("keep token: %w", err)
+	}
+	err = os.Link(own, path) // which a rename would not refuse if there is one
+	if err := errors.Join(os.Remove(own), atomicfile.SyncDir(dir)); err != nil {
+		return "", fmt.Errorf("keep token: %w", err)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return ReadToken(path)
+	}
+	if err != nil {
 		return "", fmt.Errorf("keep token: %w", err)
 	}
 	return token, nil

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/dormouse-run/dormouse/auth"
@@ -94,5 +95,37 @@ func TestFileWithoutTokenIsRefused(t *testing.T) {
 		if _, err := auth.OpenLocal(path); err == nil {
 			t.Errorf("%q was taken for a token", content)
 		}
+	}
+}
+
+func TestServersThatStartAtOnceHaveOneToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data", "token")
+	var mu sync.Mutex
+	var all []*auth.Local
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			l, err := auth.OpenLocal(path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, l)
+		})
+	}
+	wg.Wait()
+	token, err := auth.ReadToken(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range all {
+		if _, ok := l.Authenticate("Bearer " + token); !ok {
+			t.Errorf("server %d has another token", i)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+		t.Errorf("%v is left, %v", left, err)
 	}
 }

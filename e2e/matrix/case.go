@@ -115,9 +115,7 @@ func (s *stage) perform(ctx context.Context) error {
 	client := s.keeper.Client()
 	s.play = &play.Play{Keeper: s.keeper, Witness: w, Models: s.models, Name: tag}
 	defer func() {
-		if s.play.Session != nil && s.play.Follower != nil {
-			s.play.Follower.Close()
-		}
+		s.play.Close()
 		s.keeper.Close()
 		client.Close()
 		server.KillSandboxes()
@@ -249,12 +247,12 @@ func (s *stage) probe(ctx context.Context) error {
 }
 
 func (s *stage) judge(ctx context.Context) error {
-	e, err := s.play.Evidence(ctx)
+	found, log, err := s.play.Judge(ctx)
 	if err != nil {
 		return err
 	}
-	s.told = e.Log
-	s.out.Findings.Merge(oracle.Judge(e))
+	s.told = log
+	s.out.Findings.Merge(found)
 	return nil
 }
 

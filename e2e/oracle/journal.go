@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
@@ -19,6 +20,11 @@ type journal struct {
 	results   map[dormouse.EventID]result
 	messages  map[dormouse.EventID]string
 	prompts   map[dormouse.EventID]*prompt
+	questions map[dormouse.EventID]*question
+	wakeups   map[dormouse.WakeupID]*wakeup
+	children  map[dormouse.SessionID]*child
+	born      birth
+	ended     int // how often the session was terminated
 }
 
 // entry is one op as the log has it.
@@ -41,6 +47,32 @@ type result struct {
 	text     string
 }
 
+type question struct {
+	answer    string
+	answered  int
+	expires   time.Time
+	expiredAt time.Time // zero if it did not
+}
+
+type wakeup struct {
+	dormouse.Wakeup
+	fired []dormouse.WakeupFact
+}
+
+// child is one that the session asked for.
+type child struct {
+	dormouse.Spawned
+	started int
+	ended   int
+	endedAt time.Time
+}
+
+// birth is what a session was made of.
+type birth struct {
+	dormouse.Created
+	at time.Time
+}
+
 type prompt struct {
 	queued, taken, completed, cancelled int
 	text                                string
@@ -52,7 +84,8 @@ func read(log []dormouse.Event) *journal {
 		ops: make(map[dormouse.OpID]*entry), uses: make(map[dormouse.EventID]dormouse.ToolUse),
 		custom: make(map[dormouse.EventID]bool), confirmed: make(map[dormouse.EventID]confirmation),
 		results: make(map[dormouse.EventID]result), messages: make(map[dormouse.EventID]string),
-		prompts: make(map[dormouse.EventID]*prompt),
+		prompts: make(map[dormouse.EventID]*prompt), questions: make(map[dormouse.EventID]*question),
+		wakeups: make(map[dormouse.WakeupID]*wakeup), children: make(map[dormouse.SessionID]*child),
 	}
 	for _, e := range log {
 		l.see(e)
@@ -106,6 +139,49 @@ func (l *journal) see(e dormouse.Event) {
 		for _, id := range rig.Decode[dormouse.Prompts](e).Prompts {
 			l.prompt(id).cancelled++
 		}
+	default:
+		l.seeErrand(e)
+	}
+}
+
+// seeErrand reads what a session does beside its turns.
+func (l *journal) seeErrand(e dormouse.Event) {
+	switch e.Type { //nolint:exhaustive // the others were read, or say nothing by themselves
+	case dormouse.SessionCreated:
+		l.born = birth{rig.Decode[dormouse.Created](e), e.Time}
+	case dormouse.SessionTerminated:
+		l.ended++
+	case dormouse.QuestionAsked:
+		p := rig.Decode[dormouse.Question](e)
+		l.questions[p.Use] = &question{expires: p.Expires}
+	case dormouse.QuestionAnswered:
+		p := rig.Decode[dormouse.Question](e)
+		if q := l.questions[p.Use]; q != nil {
+			q.answered, q.answer = q.answered+1, text(p.Content)
+		}
+	case dormouse.QuestionExpired:
+		if q := l.questions[rig.Decode[dormouse.Question](e).Use]; q != nil {
+			q.expiredAt = e.Time
+		}
+	case dormouse.WakeupScheduled:
+		p := rig.Decode[dormouse.Wakeup](e)
+		l.wakeups[p.ID] = &wakeup{Wakeup: p}
+	case dormouse.WakeupFired:
+		p := rig.Decode[dormouse.WakeupFact](e)
+		if w := l.wakeups[p.ID]; w != nil {
+			w.fired = append(w.fired, p)
+		}
+	case dormouse.ChildSpawned:
+		p := rig.Decode[dormouse.Spawned](e)
+		l.children[p.Child.Session] = &child{Spawned: p}
+	case dormouse.ChildStarted:
+		if c := l.children[rig.Decode[dormouse.ChildFact](e).Child]; c != nil {
+			c.started++
+		}
+	case dormouse.ChildEnded:
+		if c := l.children[rig.Decode[dormouse.ChildFact](e).Child]; c != nil {
+			c.ended, c.endedAt = c.ended+1, e.Time
+		}
 	}
 }
 
@@ -128,21 +204,27 @@ func text(content []dormouse.Block) string {
 // exactly once unless its client asked for it not to.
 func (l *journal) judgePrompts(e Evidence, f Findings) {
 	for _, a := range e.Acks {
-		q := l.prompts[a.ID]
-		switch {
-		case q == nil || q.queued == 0:
-			f.Add(Lost, "prompt %q was acknowledged as %s and is not in the log", a.ClientID, a.ID)
-		case q.text != a.Content:
+		if q := l.prompts[a.ID]; q != nil && q.queued > 0 && q.text != a.Content {
 			f.Add(Lost, "prompt %q is in the log with another body", a.ClientID)
-		case q.queued > 1 || q.taken > 1 || q.turns > 1:
-			f.Add(Double, "prompt %q was queued %d times, taken %d times, worked on in %d turns", a.ClientID, q.queued, q.taken, q.turns)
-		case q.completed > 0 && q.taken == 1:
-		case q.cancelled == 1 && q.taken == 0 && a.Cancelled:
-		case e.Shown.Turning():
-			// Blocked on people: the turn, and what is queued behind it, waits.
-		default:
-			f.Add(Lost, "prompt %q was taken %d times, completed %d and cancelled %d times", a.ClientID, q.taken, q.completed, q.cancelled)
 		}
+		l.judgePrompt(fmt.Sprintf("prompt %q", a.ClientID), a.ID, a.Cancelled, e, f)
+	}
+}
+
+// judgePrompt: a prompt that somebody relies on is there and runs exactly once.
+func (l *journal) judgePrompt(name string, id dormouse.EventID, mayCancel bool, e Evidence, f Findings) {
+	q := l.prompts[id]
+	switch {
+	case q == nil || q.queued == 0:
+		f.Add(Lost, "%s was accepted as %s and is not in the log", name, id)
+	case q.queued > 1 || q.taken > 1 || q.turns > 1:
+		f.Add(Double, "%s was queued %d times, taken %d times, worked on in %d turns", name, q.queued, q.taken, q.turns)
+	case q.completed > 0 && q.taken == 1:
+	case q.cancelled == 1 && q.taken == 0 && mayCancel:
+	case e.Shown.Turning():
+		// Blocked on people: the turn, and what is queued behind it, waits.
+	default:
+		f.Add(Lost, "%s was taken %d times, completed %d and cancelled %d times", name, q.taken, q.completed, q.cancelled)
 	}
 }
 
@@ -164,16 +246,16 @@ func (l *journal) judgeCommands(e Evidence, f Findings) {
 			f.Add(Diverged, "%s of %s (%s) happened and the log knows no such op", x.Mark, x.Op, x.Nonce)
 			continue
 		}
-		if !e.Untimed && x.At.Before(op.started) {
+		if e.before(x.At, op.started) {
 			f.Add(Diverged, "%s of %s (%s) happened at %s, before it was recorded at %s", x.Mark, x.Op, x.Nonce, x.At, op.started)
 		}
 		// A task goes on after its op: that says only that it was started.
 		outlives := op.Kind == dormouse.OpTask && !op.unknown && op.end.Outcome == dormouse.OutcomeOK
-		if !e.Untimed && !op.ended.IsZero() && x.At.After(op.ended) && !outlives {
+		if !op.ended.IsZero() && e.before(op.ended, x.At) && !outlives {
 			f.Add(Late, "%s of %s (%s) happened at %s, after the log said %q at %s", x.Mark, x.Op, x.Nonce, x.At, op.end.Outcome, op.ended)
 		}
 		if l.uses[op.Use].Permission == dormouse.PermissionAsk {
-			if c := l.confirmed[op.Use]; !c.allowed || !e.Untimed && x.At.Before(c.at) {
+			if c := l.confirmed[op.Use]; !c.allowed || e.before(x.At, c.at) {
 				f.Add(Diverged, "%s of %s (%s) happened without permission", x.Mark, x.Op, x.Nonce)
 			}
 		}
@@ -213,7 +295,7 @@ func (l *journal) judgeWrites(e Evidence, f Findings) {
 		case w.Times > 1:
 			f.Add(Double, "%s put %s in place %d times", id, input.Path, w.Times)
 		case op.ended.IsZero():
-		case w.Times == 1 && !e.Untimed && w.At.After(op.ended):
+		case w.Times == 1 && e.before(op.ended, w.At):
 			f.Add(Late, "%s put %s in place at %s, after the log said %q at %s", id, input.Path, w.At, op.end.Outcome, op.ended)
 		case w.Times == 0 && !op.unknown && op.end.Outcome == dormouse.OutcomeOK && !l.abandoned(op):
 			f.Add(Diverged, "the log says that %s went well, and %s was never put in place", id, input.Path)

@@ -75,26 +75,3 @@ func (l *journal) judgeTexts(e Evidence, f Findings) {
 		}
 	}
 }
-
-// judgeAnswers: what people said was taken once, and nobody said it for them.
-func (l *journal) judgeAnswers(e Evidence, f Findings) {
-	for _, a := range e.Answer {
-		c, isConfirmation := l.confirmed[a.Use]
-		r := l.results[a.Use]
-		switch {
-		case l.custom[a.Use] && (!r.byPeople || r.text != a.Content):
-			f.Add(Lost, "the answer to %s was accepted and is not in the log", a.Use)
-		case !l.custom[a.Use] && (!isConfirmation || c.allowed == a.Deny):
-			f.Add(Lost, "the permission for %s was accepted and is not in the log", a.Use)
-		}
-	}
-	answered := make(map[dormouse.EventID]bool)
-	for _, a := range e.Answer {
-		answered[a.Use] = true
-	}
-	for use, custom := range l.custom {
-		if r, ok := l.results[use]; custom && ok && r.byPeople && !answered[use] {
-			f.Add(Diverged, "nobody answered the custom tool call %s, and it has an answer", use)
-		}
-	}
-}

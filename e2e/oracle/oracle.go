@@ -7,6 +7,7 @@ package oracle
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
@@ -78,9 +79,12 @@ type Evidence struct {
 	Rows   rig.Rows
 	Acks   []*rig.Ack
 	Answer []Answer
+	// Said is what people were told they have said about the session, if anything.
+	Said *Said
 
-	// Untimed says that the server's clock was not the world's: what happened
-	// when cannot be compared.
+	// Slack is how far the server's clock may be off the world's. Untimed says
+	// that it was another altogether: what happened when cannot be compared.
+	Slack   time.Duration
 	Untimed bool
 
 	// The world.
@@ -98,20 +102,38 @@ type Evidence struct {
 // Answer is what people said to a tool call and the server accepted.
 type Answer struct {
 	Use     dormouse.EventID
-	Content string // of a custom tool's result
+	Content string // of a custom tool's result, or to a question
 	Deny    bool
 }
+
+// Said is a description that the server accepted.
+type Said struct {
+	Title    string
+	Tags     []string
+	Metadata map[string]string
+}
+
+// before reports whether one thing surely happened before another.
+func (e Evidence) before(a, b time.Time) bool { return !e.Untimed && a.Add(e.Slack).Before(b) }
 
 // Judge finds what is wrong with one session.
 func Judge(e Evidence) Findings {
 	f := make(Findings)
-	l := read(e.Log)
+	read(e.Log).judge(e, f)
+	return f
+}
+
+func (l *journal) judge(e Evidence, f Findings) {
 	l.judgePrompts(e, f)
 	l.judgeCommands(e, f)
 	l.judgeWrites(e, f)
 	l.judgeModel(e, f)
 	l.judgeAnswers(e, f)
+	l.judgeQuestions(f)
+	l.judgeWakeups(e, f)
+	if l.ended > 1 {
+		f.Add(Double, "the session was terminated %d times", l.ended)
+	}
 	judgeShown(e, f)
 	judgeFollower(e, f)
-	return f
 }

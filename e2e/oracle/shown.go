@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
 )
@@ -26,6 +27,13 @@ func judgeShown(e Evidence, f Findings) {
 	if i := e.Rows.Index; i.Phase != rows.Index.Phase || i.Status != rows.Index.Status || i.Seq != rows.Index.Seq {
 		f.Add(Diverged, "listed are %s, %s at %d; the log says %s, %s at %d",
 			i.Phase, i.Status, i.Seq, rows.Index.Phase, rows.Index.Status, rows.Index.Seq)
+	}
+	if s := e.Said; s != nil {
+		for _, shown := range []rig.Shown{e.Shown, e.Rows.Index} {
+			if got := (Said{shown.Title, shown.Tags, shown.Metadata}); !cmp.Equal(got, *s, cmpopts.EquateEmpty()) {
+				f.Add(Lost, "the session was described as %v and is shown as %v", *s, got)
+			}
+		}
 	}
 	ops := slices.Clone(rows.Ops)
 	slices.Reverse(ops)

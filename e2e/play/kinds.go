@@ -23,6 +23,10 @@ type Kind struct {
 	Decide string
 	// Dozing makes the person put the sandbox to sleep before deciding.
 	Dozing bool
+	// Silent makes people answer nothing.
+	Silent bool
+	// Family says that the session may spawn others.
+	Family bool
 	// KillsRunner says that the sandbox dies too, between two servers.
 	KillsRunner bool
 	// Kills says that the scenario itself kills a server, beside the points.

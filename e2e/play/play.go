@@ -4,14 +4,11 @@ package play
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -28,13 +25,22 @@ const SettleWithin = 10 * time.Second
 // does not give up when the server dies under it.
 type Play struct {
 	*rig.Session
+	// Keeper keeps the server that is killed; there may be others.
 	Keeper  *rig.Keeper
 	Witness *rig.Witness
 	Models  *rig.Models
 	// Name is the session's title and its account with the model.
-	Name   string
-	dozing bool
+	Name string
+	// Slack is how far the server's clock may be off the one of this machine.
+	Slack time.Duration
+
+	life   context.Context //nolint:containedctx // that of the followers
+	kind   Kind
 	nonce  int
+	family map[dormouse.SessionID]*Play // those it spawned, and theirs
+	beside []*Play                      // other sessions of the same scenario
+	said   *oracle.Said
+	gone   time.Time // when it was deleted and not there any more
 
 	mu      sync.Mutex
 	answers []oracle.Answer // guarded by mu
@@ -42,7 +48,7 @@ type Play struct {
 
 // Start makes the session and follows it.
 func (p *Play) Start(ctx context.Context, client *rig.Client, k Kind, all bool) error {
-	p.dozing = k.Dozing
+	p.life, p.kind, p.family = ctx, k, make(map[dormouse.SessionID]*Play)
 	options := map[string]any{"warm": false}
 	maps.Copy(options, k.Create)
 	first := ""
@@ -76,24 +82,56 @@ func (p *Play) File() string {
 	return p.Witness.File(p.lastNonce())
 }
 
+// Close stops following.
+func (p *Play) Close() {
+	for _, q := range p.beside {
+		q.Close()
+	}
+	for _, q := range p.family {
+		q.Close()
+	}
+	if p.Session != nil && p.Follower != nil {
+		p.Follower.Close()
+	}
+}
+
 // Settle waits until the session rests.
 func (p *Play) Settle(ctx context.Context) error {
+	if !p.gone.IsZero() {
+		return nil
+	}
 	_, err := p.Idle(ctx)
 	return err
 }
 
-// Rest waits until the session rests with nothing left of its turn, answering
-// and deciding whatever people are asked.
+// Rest waits until the session and all that belong to it rest with nothing left
+// of their turns, answering and deciding whatever people are asked.
 func (p *Play) Rest(ctx context.Context, decide string) error {
+	if p.gone.IsZero() {
+		if err := p.rest(ctx, decide); err != nil {
+			return err
+		}
+	}
+	for _, q := range p.beside {
+		if err := q.Rest(ctx, decide); err != nil {
+			return fmt.Errorf("beside it: %w", err)
+		}
+	}
+	return p.restFamily(ctx)
+}
+
+func (p *Play) rest(ctx context.Context, decide string) error {
 	for {
 		shown, err := p.Idle(ctx)
 		if err != nil {
 			return err
 		}
 		switch {
+		case shown.Phase == dormouse.PhaseWaiting && p.kind.Silent:
+			_, err = p.Until(ctx, func(s rig.Shown) bool { return s.Phase != dormouse.PhaseWaiting })
 		case shown.Phase == dormouse.PhaseWaiting:
 			err = p.AnswerAll(ctx, shown, false)
-		case shown.Phase == dormouse.PhaseInterrupted && p.dozing && shown.Sandbox.Phase == "active":
+		case shown.Phase == dormouse.PhaseInterrupted && p.kind.Dozing && shown.Sandbox.Phase == "active":
 			err = ignoreConflict(p.Insist(ctx, "hibernate", nil, func(s rig.Shown) bool { return s.Sandbox.Phase != "active" }))
 		case shown.Phase == dormouse.PhaseInterrupted:
 			err = p.Insist(ctx, decide, nil, func(s rig.Shown) bool { return s.Phase != dormouse.PhaseInterrupted })
@@ -123,6 +161,9 @@ func (p *Play) AnswerAll(ctx context.Context, shown rig.Shown, deny bool) error 
 			case w.Gate == dormouse.GateCustom:
 				a.Content = "the answer to " + string(w.ID)
 				body = map[string]any{"custom_tool_use_id": w.ID, "content": a.Content}
+			case w.Gate == dormouse.GateQuestion:
+				a.Content = "the answer to " + string(w.ID)
+				body = map[string]any{"tool_use_id": w.ID, "answer": a.Content}
 			case deny:
 				body["result"], body["deny_message"] = "deny", "not today"
 			}
@@ -210,71 +251,6 @@ func (p *Play) StopLife(ctx context.Context) error {
 		return fmt.Errorf("the server did not stop well: %w", err)
 	}
 	return nil
-}
-
-// Evidence gathers everything once the session rests.
-func (p *Play) Evidence(ctx context.Context) (oracle.Evidence, error) {
-	e := oracle.Evidence{Acks: p.Acks(), All: p.Follower.All()}
-	if err := p.snapshot(ctx, &e); err != nil {
-		return e, err
-	}
-	catchUp, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	end := e.Log[len(e.Log)-1].Seq
-	for _, x := range slices.Backward(e.Log) {
-		if e.All || x.Type.Audience() <= dormouse.ForPeople {
-			_ = p.Follower.Reaches(catchUp, x.Seq) // what it has not seen by now is a gap
-			break
-		}
-	}
-	e.Followed, e.Texts, e.Errs = p.Follower.Seen(), p.Follower.Texts(), p.Follower.Errs()
-	for n := len(e.Followed); n > 0 && e.Followed[n-1].Seq > end; n-- {
-		e.Followed = e.Followed[:n-1] // came after the log was read
-	}
-	p.mu.Lock()
-	e.Answer = append(e.Answer, p.answers...)
-	p.mu.Unlock()
-	return e, p.world(&e)
-}
-
-// snapshot reads the log and what is shown of it at one instant: again, until
-// nothing came in between.
-func (p *Play) snapshot(ctx context.Context, e *oracle.Evidence) (err error) {
-	for {
-		if e.Log, err = p.Events(ctx); err != nil {
-			return err
-		}
-		if e.Shown, err = p.Show(ctx); err != nil {
-			return err
-		}
-		if e.Rows, err = p.Rows(ctx); err != nil {
-			return err
-		}
-		after, err := p.Show(ctx)
-		if err != nil {
-			return err
-		}
-		if n := len(e.Log); n > 0 && e.Log[n-1].Seq == after.Seq {
-			return nil
-		}
-		if err := rig.Pause(ctx, time.Millisecond); err != nil {
-			return fmt.Errorf("read the log at rest: %w", err)
-		}
-	}
-}
-
-// world reads what really happened.
-func (p *Play) world(e *oracle.Evidence) error {
-	effects, err := p.Witness.Effects()
-	for _, x := range effects {
-		if strings.HasPrefix(x.Nonce, p.Name+"-") { // sessions may share a witness
-			e.Effects = append(e.Effects, x)
-		}
-	}
-	var err2 error
-	e.Writes, err2 = p.Witness.Writes()
-	e.Calls = p.Models.Account(p.Name).Calls()
-	return errors.Join(err, err2)
 }
 
 // Put makes a file in the witness's directory for the session to read.

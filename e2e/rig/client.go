@@ -137,10 +137,16 @@ func (c *Client) send(ctx context.Context, l *Life, method, path string, body an
 }
 
 // Get asks until it is answered, across any number of lives: reading twice does
-// no harm. A server that says it is going, or cannot say, is asked again.
+// no harm.
 func (c *Client) Get(ctx context.Context, path string, into any) error {
+	return c.Repeat(ctx, http.MethodGet, path, nil, into)
+}
+
+// Repeat sends a request that is the same twice until it is answered. A server
+// that says it is going, or cannot say, is asked again.
+func (c *Client) Repeat(ctx context.Context, method, path string, body, into any) error {
 	for {
-		_, err := c.Once(ctx, http.MethodGet, path, nil, into)
+		_, err := c.Once(ctx, method, path, body, into)
 		if !Again(err) {
 			return err
 		}
@@ -148,6 +154,12 @@ func (c *Client) Get(ctx context.Context, path string, into any) error {
 			return err
 		}
 	}
+}
+
+// Missing reports whether the answer was that there is no such thing.
+func Missing(err error) bool {
+	r := Refused(err)
+	return r != nil && r.Status == http.StatusNotFound
 }
 
 // Again reports whether a request has no answer yet, so that a careful client

@@ -28,7 +28,7 @@ type Follower struct {
 	mu      sync.Mutex
 	events  []dormouse.Event         // guarded by mu; as they came
 	cursor  uint64                   // guarded by mu; the last id
-	broken  int                      // guarded by mu; streams that ended
+	deleted bool                     // guarded by mu; the session said that it goes
 	texts   map[dormouse.OpID]string // guarded by mu; fragments of calls seen whole so far
 	holed   map[dormouse.OpID]bool   // guarded by mu; calls a broken stream may have cut
 	errs    []string                 // guarded by mu
@@ -51,14 +51,17 @@ func (s *Session) Follow(ctx context.Context, all bool) *Follower {
 				return
 			}
 			f.mu.Lock()
-			f.broken++
 			for op := range f.texts {
 				f.holed[op] = true
 			}
-			if r := Refused(err); r != nil && !Again(err) {
+			over := f.deleted && Missing(err)
+			if r := Refused(err); r != nil && !Again(err) && !over {
 				f.errs = append(f.errs, "the stream was refused: "+r.Error())
 			}
 			f.mu.Unlock()
+			if over {
+				return
+			}
 			if Pause(ctx, 2*time.Millisecond) != nil {
 				return
 			}
@@ -121,8 +124,17 @@ func (f *Follower) Reaches(ctx context.Context, seq uint64) error {
 	}
 }
 
-// stream reads one connection to its end.
+// stream reads one connection to its end. A client with patience leaves one that
+// says nothing for too long, and asks elsewhere.
 func (f *Follower) stream(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	heard := func() {}
+	if d := f.session.Patience; d > 0 {
+		silence := time.AfterFunc(d, cancel)
+		defer silence.Stop()
+		heard = func() { silence.Reset(d) }
+	}
 	l, err := f.session.door.Live(ctx)
 	if err != nil {
 		return err
@@ -154,6 +166,7 @@ func (f *Follower) stream(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		heard()
 		line = strings.TrimRight(line, "\n")
 		switch {
 		case line == "":
@@ -203,6 +216,7 @@ func (f *Follower) take(id, event string, data []byte) error {
 		f.errs = append(f.errs, fmt.Sprintf("event %d %s came as id %s, event %s", e.Seq, e.Type, id, event))
 	}
 	f.events = append(f.events, e)
+	f.deleted = f.deleted || e.Type == dormouse.SessionDeleted
 	f.cursor = e.Seq
 	close(f.changed)
 	f.changed = make(chan struct{})

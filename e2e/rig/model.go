@@ -2,6 +2,7 @@ package rig
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -55,8 +56,29 @@ func (m *Models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if found := tagged.FindSubmatch(b); found != nil {
 		name = string(found[1])
 	}
-	r.Body = io.NopCloser(bytes.NewReader(b))
+	b = fill(b)
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
 	m.Account(name).ServeHTTP(w, r)
+}
+
+// Made stands in a script for the id of what the agent has made by then: the
+// n-th child, or the n-th wake-up, counted from 1.
+func Made(what string, n int) string { return fmt.Sprintf("~%s%d~", what, n) }
+
+var made = map[string]*regexp.Regexp{
+	"child":  regexp.MustCompile(`Child session (sesn_[0-9A-Za-z]+) is started\.`),
+	"wakeup": regexp.MustCompile(`Wake-up (wake_[0-9A-Za-z]+) is scheduled\.`),
+}
+
+// fill writes the ids that tools have returned into the script that uses them. A
+// script is written before it is played.
+func fill(request []byte) []byte {
+	for what, answer := range made {
+		for i, found := range answer.FindAllSubmatch(request, -1) {
+			request = bytes.ReplaceAll(request, []byte(Made(what, i+1)), found[1])
+		}
+	}
+	return request
 }
 
 // Account is what was asked under a tag.

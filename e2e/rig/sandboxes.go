@@ -1,11 +1,15 @@
 package rig
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/dormouse-run/dormouse"
 )
 
 // mark is the variable that every process of a local sandbox carries.
@@ -62,6 +66,24 @@ func (s *Server) KillSandboxes() {
 			}
 		}
 	})
+}
+
+// Left lists what is there of a session on this machine: its files and its
+// processes.
+func (s *Server) Left(id dormouse.SessionID) []string {
+	var left []string
+	_ = filepath.WalkDir(s.Data, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.Contains(filepath.Base(path), string(id)) {
+			left = append(left, path)
+		}
+		return nil // what went away meanwhile is not left
+	})
+	each(func(pid int) {
+		if strings.Contains(markOf(pid), "/"+string(id)+"/") {
+			left = append(left, fmt.Sprintf("process %d", pid))
+		}
+	})
+	return left
 }
 
 func markOf(pid int) string {

@@ -14,48 +14,6 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Shown is what the server says of a session.
-type Shown struct {
-	Session dormouse.SessionID `json:"session"`
-	Title   string             `json:"title"`
-	Phase   dormouse.Phase     `json:"phase"`
-	Status  dormouse.Status    `json:"status"`
-	Seq     uint64             `json:"seq"`
-	Queue   int                `json:"queue"`
-	Sandbox struct {
-		Phase      string `json:"phase"`
-		Generation uint64 `json:"generation"`
-	} `json:"sandbox"`
-	Threads []struct {
-		Turn *struct {
-			ID      dormouse.TurnID `json:"id"`
-			Attempt int             `json:"attempt"`
-			Blocked string          `json:"blocked"`
-			Waiting []struct {
-				ID   dormouse.EventID `json:"id"`
-				Gate dormouse.Gate    `json:"gate"`
-				Name string           `json:"name"`
-			} `json:"waiting"`
-		} `json:"turn"`
-	} `json:"threads"`
-}
-
-// Settled reports whether the session rests: nothing is wanted of the server.
-// What waits for people rests as well.
-func (s Shown) Settled() bool {
-	switch s.Phase {
-	case dormouse.PhaseReady, dormouse.PhaseHibernated, dormouse.PhaseError:
-		return s.Queue == 0
-	case dormouse.PhaseWaiting, dormouse.PhaseInterrupted:
-		return true
-	case dormouse.PhaseTerminated:
-		return s.Sandbox.Phase == "cold"
-	case dormouse.PhaseCreating, dormouse.PhaseRunning, dormouse.PhaseHibernating, dormouse.PhaseWaking:
-		return false
-	}
-	return false
-}
-
 // Idle waits until the session rests and nothing of an earlier turn is left to
 // be ended in its sandbox.
 func (s *Session) Idle(ctx context.Context) (Shown, error) {
@@ -72,7 +30,7 @@ func (s *Session) Idle(ctx context.Context) (Shown, error) {
 		}
 		open := dormouse.OpID("")
 		for _, op := range ops.Ops {
-			if op.Status == dormouse.OpOpen && op.Kind != dormouse.OpApproval && op.Kind != dormouse.OpCustom {
+			if op.Status == dormouse.OpOpen && op.Kind.Verdict(op.Keyed, true) != dormouse.VerdictKeep {
 				open = op.ID
 			}
 		}
@@ -83,30 +41,6 @@ func (s *Session) Idle(ctx context.Context) (Shown, error) {
 			return shown, fmt.Errorf("session is %s and %s is still open: %w", shown.Phase, open, err)
 		}
 	}
-}
-
-// Waiting lists the tool calls that people must answer.
-func (s Shown) Waiting() []dormouse.EventID {
-	var ids []dormouse.EventID
-	for _, t := range s.Threads {
-		if t.Turn == nil {
-			continue
-		}
-		for _, w := range t.Turn.Waiting {
-			ids = append(ids, w.ID)
-		}
-	}
-	return ids
-}
-
-// Turning reports whether a turn is active or blocked.
-func (s Shown) Turning() bool {
-	for _, t := range s.Threads {
-		if t.Turn != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // Ack is a prompt that the server has said it accepted.
@@ -184,6 +118,15 @@ func (c *Client) find(ctx context.Context, title string) (dormouse.SessionID, er
 	return "", nil
 }
 
+// Children lists the sessions that one has spawned and the server has made.
+func (s *Session) Children(ctx context.Context) ([]Shown, error) {
+	var page struct {
+		Sessions []Shown `json:"sessions"`
+	}
+	err := s.Get(ctx, "/api/sessions?limit=200&archived=true&parent="+url.QueryEscape(string(s.ID)), &page)
+	return page.Sessions, err
+}
+
 // Path is the URL path of something of the session.
 func (s *Session) Path(what string) string {
 	return "/api/sessions/" + url.PathEscape(string(s.ID)) + what
@@ -191,25 +134,48 @@ func (s *Session) Path(what string) string {
 
 // Prompt sends a prompt under an id until the server has accepted it.
 func (s *Session) Prompt(ctx context.Context, clientID, content string) error {
+	return s.PromptOn(ctx, "", clientID, content)
+}
+
+// PromptOn sends a prompt to a thread, the primary one if none is named.
+func (s *Session) PromptOn(ctx context.Context, thread dormouse.ThreadID, clientID, content string) error {
 	body := map[string]any{"content": content, "id": clientID}
-	for {
-		var answer struct {
-			ID dormouse.EventID `json:"id"`
-		}
-		_, err := s.Once(ctx, http.MethodPost, s.Path("/prompts"), body, &answer)
-		if err == nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.acks = append(s.acks, &Ack{ClientID: clientID, ID: answer.ID, Content: content})
-			return nil
-		}
-		if !Again(err) {
-			return fmt.Errorf("send prompt %q: %w", clientID, err)
-		}
-		if err := Pause(ctx, time.Millisecond); err != nil {
-			return err
+	if thread != "" {
+		body["thread"] = thread
+	}
+	var answer struct {
+		ID dormouse.EventID `json:"id"`
+	}
+	if err := s.Repeat(ctx, http.MethodPost, s.Path("/prompts"), body, &answer); err != nil {
+		return fmt.Errorf("send prompt %q: %w", clientID, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.acks = append(s.acks, &Ack{ClientID: clientID, ID: answer.ID, Content: content})
+	return nil
+}
+
+// OpenThread opens a thread under a name.
+func (s *Session) OpenThread(ctx context.Context, name string) (dormouse.ThreadID, error) {
+	var answer struct {
+		ID dormouse.ThreadID `json:"id"`
+	}
+	err := s.Repeat(ctx, http.MethodPost, s.Path("/threads"), map[string]any{"id": name}, &answer)
+	return answer.ID, err
+}
+
+// Delete has the session removed, and returns once it is gone.
+func (s *Session) Delete(ctx context.Context) error {
+	err := s.Repeat(ctx, http.MethodDelete, s.Path(""), nil, nil)
+	for err == nil {
+		if err = Pause(ctx, 5*time.Millisecond); err == nil {
+			_, err = s.Show(ctx)
 		}
 	}
+	if Missing(err) {
+		return nil // also if the answer to an earlier try was lost
+	}
+	return err
 }
 
 // Acks lists what the server has accepted.
@@ -256,6 +222,27 @@ func (s *Session) Until(ctx context.Context, ok func(Shown) bool) (Shown, error)
 				return shown, err
 			}
 		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Sees waits until the follower has seen n events of a type.
+func (s *Session) Sees(ctx context.Context, t dormouse.EventType, n int) error {
+	for {
+		changed := s.Follower.Changed()
+		seen := 0
+		for _, e := range s.Follower.Seen() {
+			if e.Type == t {
+				seen++
+			}
+		}
+		if seen >= n {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("the follower saw %d of %d %s: %w", seen, n, t, context.Cause(ctx))
 		}
 	}
 }
@@ -327,7 +314,7 @@ func (s *Session) Rows(ctx context.Context) (Rows, error) {
 		Prompts []dormouse.PromptRecord `json:"prompts"`
 	}
 	err := errors.Join(
-		s.Get(ctx, "/api/sessions?limit=200", &list),
+		s.Get(ctx, "/api/sessions?limit=200&archived=true", &list),
 		s.Get(ctx, s.Path("/ops?limit=1000"), &ops),
 		s.Get(ctx, s.Path("/queue"), &queue))
 	for _, row := range list.Sessions {

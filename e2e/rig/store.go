@@ -2,14 +2,10 @@ package rig
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/pgserver"
 )
 
@@ -102,28 +98,4 @@ func (s *Stores) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pg.Restart(ctx, pgserver.Immediate)
-}
-
-// Owners says by name which server each session of a shared store is on: not
-// what servers say, but what the database does.
-func (s Store) Owners(ctx context.Context) (map[dormouse.SessionID]string, error) {
-	owners := make(map[dormouse.SessionID]string)
-	var id dormouse.SessionID
-	var name string
-	return owners, s.query(ctx, "SELECT s.id, v.name FROM sessions s JOIN servers v ON v.incarnation = s.server",
-		[]any{&id, &name}, func() { owners[id] = name })
-}
-
-func (s Store) query(ctx context.Context, text string, into []any, each func()) (err error) {
-	c, err := pgx.Connect(ctx, s.URL)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
-	rows, err := c.Query(ctx, text)
-	if err != nil {
-		return err
-	}
-	_, err = pgx.ForEachRow(rows, into, func() error { each(); return nil })
-	return err
 }

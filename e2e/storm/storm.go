@@ -201,12 +201,8 @@ func (s *storm) judge(ctx context.Context) error {
 	}
 	s.keeper.Resume()
 	for _, a := range s.actors {
-		if e, err := a.Evidence(ctx); err != nil {
-			s.add(oracle.Stuck, "%s: %v", a.Name, err)
-		} else {
-			s.merge(a, oracle.Judge(e))
-		}
-		a.Follower.Close()
+		s.look(ctx, a)
+		a.Close()
 	}
 	return ctx.Err()
 }
@@ -236,18 +232,18 @@ func (s *storm) settle(ctx context.Context) {
 				s.add(oracle.Stuck, "%s takes no prompt: %v", a.Name, err)
 				return
 			}
-			e, err := a.Evidence(ctx)
-			if err != nil {
-				s.add(oracle.Stuck, "%s: %v", a.Name, err)
-				return
-			}
-			s.merge(a, oracle.Judge(e))
+			s.look(ctx, a)
 		})
 	}
 	running.Wait()
 }
 
-func (s *storm) merge(a *actor, f oracle.Findings) {
+// look judges one session.
+func (s *storm) look(ctx context.Context, a *actor) {
+	f, _, err := a.Judge(ctx)
+	if err != nil {
+		s.add(oracle.Stuck, "%s: %v", a.Name, err)
+	}
 	for zero, found := range f {
 		for _, text := range found {
 			s.add(zero, "%s %s: %s", a.Name, a.ID, text)

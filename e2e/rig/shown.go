@@ -1,0 +1,82 @@
+package rig
+
+import "github.com/dormouse-run/dormouse"
+
+// Shown is what the server says of a session.
+type Shown struct {
+	Session  dormouse.SessionID `json:"session"`
+	Parent   dormouse.SessionID `json:"parent"`
+	Title    string             `json:"title"`
+	Tags     []string           `json:"tags"`
+	Metadata map[string]string  `json:"metadata"`
+	Phase    dormouse.Phase     `json:"phase"`
+	Status   dormouse.Status    `json:"status"`
+	Seq      uint64             `json:"seq"`
+	Queue    int                `json:"queue"`
+	Sandbox  struct {
+		Phase      string `json:"phase"`
+		Generation uint64 `json:"generation"`
+	} `json:"sandbox"`
+	// Children are those that have not ended.
+	Children []struct {
+		Session dormouse.SessionID `json:"session"`
+		Stage   string             `json:"stage"`
+	} `json:"children"`
+	Threads []struct {
+		Turn *struct {
+			ID      dormouse.TurnID `json:"id"`
+			Attempt int             `json:"attempt"`
+			Blocked string          `json:"blocked"`
+			Waiting []struct {
+				ID   dormouse.EventID `json:"id"`
+				Gate dormouse.Gate    `json:"gate"`
+				Name string           `json:"name"`
+			} `json:"waiting"`
+		} `json:"turn"`
+	} `json:"threads"`
+}
+
+// Settled reports whether the session rests: nothing is wanted of the server.
+// What waits for people rests as well.
+func (s Shown) Settled() bool {
+	for _, c := range s.Children {
+		if c.Stage != "started" {
+			return false // it is being made, or ended
+		}
+	}
+	switch s.Phase {
+	case dormouse.PhaseReady, dormouse.PhaseHibernated, dormouse.PhaseError:
+		return s.Queue == 0
+	case dormouse.PhaseWaiting, dormouse.PhaseInterrupted:
+		return true
+	case dormouse.PhaseTerminated:
+		return s.Sandbox.Phase == "cold"
+	case dormouse.PhaseCreating, dormouse.PhaseRunning, dormouse.PhaseHibernating, dormouse.PhaseWaking:
+		return false
+	}
+	return false
+}
+
+// Waiting lists the tool calls that people must answer.
+func (s Shown) Waiting() []dormouse.EventID {
+	var ids []dormouse.EventID
+	for _, t := range s.Threads {
+		if t.Turn == nil {
+			continue
+		}
+		for _, w := range t.Turn.Waiting {
+			ids = append(ids, w.ID)
+		}
+	}
+	return ids
+}
+
+// Turning reports whether a turn is active or blocked.
+func (s Shown) Turning() bool {
+	for _, t := range s.Threads {
+		if t.Turn != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -64,12 +64,12 @@ func (c *conn) pass(ctx context.Context, r *row, b store.Batch, sp spelled) erro
 
 // update changes the index row with one of the three fenced statements.
 func (c *conn) update(ctx context.Context, s statement, r *row, b store.Batch, sp spelled) error {
-	args := append(make([]driver.Value, 0, 15), sp.touched[:]...)
+	args := sp.touched.args(make([]driver.Value, 0, 15))
 	if s != touchSession {
-		args = append(args, sp.moved[:]...)
+		args = sp.moved.args(args)
 	}
 	if s == rewriteSession {
-		args = append(args, sp.rewritten[:]...)
+		args = sp.rewritten.args(args)
 	}
 	n, err := c.exec(ctx, s, append(args, r.key, signed(b.Epoch), signed(b.After))...)
 	if err != nil {

@@ -19,13 +19,35 @@ type spelled struct {
 	ops       []string
 }
 
-// The groups hold strings, integers and nil alone, and so can be compared.
+// The groups can be compared, and become arguments only when they are written.
 type (
-	touched   [3]driver.Value
-	moved     [4]driver.Value
-	rewritten [5]driver.Value
-	labels    struct{ tags, metadata, search string }
+	touched struct {
+		seq, updated int64
+		metrics      string
+	}
+	moved struct {
+		title, phase, status string
+		due                  driver.Value
+	}
+	rewritten struct {
+		tenant, owner, parent string
+		created               int64
+		archived              driver.Value
+	}
+	labels struct{ tags, metadata, search string }
 )
+
+func (t touched) args(to []driver.Value) []driver.Value {
+	return append(to, t.seq, t.updated, t.metrics)
+}
+
+func (m moved) args(to []driver.Value) []driver.Value {
+	return append(to, m.title, m.phase, m.status, m.due)
+}
+
+func (r rewritten) args(to []driver.Value) []driver.Value {
+	return append(to, r.tenant, r.owner, r.parent, r.created, r.archived)
+}
 
 // unlabelled is what a session without a row of labels has.
 var unlabelled = labels{tags: "[]", metadata: "{}"}

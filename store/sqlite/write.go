@@ -29,8 +29,7 @@ func (c *conn) begin(ctx context.Context, b store.Batch, sp spelled) error {
 		}
 	}
 	args := append(make([]driver.Value, 0, 14), string(b.Session), signed(b.Epoch))
-	args = append(append(append(args, sp.touched[:]...), sp.moved[:]...), sp.rewritten[:]...)
-	n, err := c.exec(ctx, createSession, args...)
+	n, err := c.exec(ctx, createSession, sp.rewritten.args(sp.moved.args(sp.touched.args(args)))...)
 	if err != nil {
 		return err
 	}

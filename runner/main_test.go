@@ -6,11 +6,11 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -122,11 +122,13 @@ var lastOp struct {
 	n int
 }
 
+// newOp names an op as nobody else on this machine does: what is ended is found
+// by that name, wherever it runs.
 func newOp() dormouse.OpID {
 	lastOp.Lock()
 	defer lastOp.Unlock()
 	lastOp.n++
-	return dormouse.OpID("op_" + strconv.Itoa(lastOp.n))
+	return dormouse.OpID(fmt.Sprintf("op_%d_%d", os.Getpid(), lastOp.n))
 }
 
 func exec(command string) runner.Call {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,10 +88,15 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
+// op names the latest op as nobody else on this machine does.
+func (p *program) op() dormouse.OpID {
+	return dormouse.OpID(fmt.Sprintf("op_%d_%d", p.Process.Pid, p.ops))
+}
+
 func (p *program) sh(t *testing.T, command string) string {
 	t.Helper()
 	p.ops++
-	c := runner.Call{Op: dormouse.OpID("op_" + strconv.Itoa(p.ops)), Kind: dormouse.OpExec, Exec: &runner.Exec{Command: command}}
+	c := runner.Call{Op: p.op(), Kind: dormouse.OpExec, Exec: &runner.Exec{Command: command}}
 	if err := p.link.Start(within(t), c); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +194,7 @@ func TestSecondRunnerOfADirectoryIsRefused(t *testing.T) {
 
 func TestCommandsSeeNothingMeantForTheRunner(t *testing.T) {
 	p := start(t)
-	if out := p.sh(t, "env"); strings.Contains(out, "CRASH") || !strings.Contains(out, "DORMOUSE_OP=op_1") {
+	if out := p.sh(t, "env"); strings.Contains(out, "CRASH") || !strings.Contains(out, "DORMOUSE_OP="+string(p.op())) {
 		t.Errorf("environment:\n%s", out)
 	}
 }

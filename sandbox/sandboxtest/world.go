@@ -62,8 +62,10 @@ func (w *world) cleanUp(t *testing.T, s sandbox.Sandbox) {
 	})
 }
 
+// op names an op as no other world on this machine does: a driver may find what
+// it ends by that name.
 func (w *world) op() dormouse.OpID {
-	return dormouse.OpID("op_" + strconv.FormatInt(w.ops.Add(1), 10))
+	return dormouse.OpID(fmt.Sprintf("op_%s_%d", w.session, w.ops.Add(1)))
 }
 
 func (w *world) exec(command string) runner.Call {

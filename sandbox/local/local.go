@@ -193,7 +193,7 @@ func (d *Driver) stop(ctx context.Context, p place) error {
 		err = d.end(ctx, p)
 	}
 	if err == nil {
-		err = os.RemoveAll(p.dir)
+		err = p.remove(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("stop %s: %w", p, err)

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -304,6 +305,30 @@ func TestNothingIsLeftOfAStoppedSandbox(t *testing.T) {
 	}
 	if _, err := os.Stat(state(t, dir, s.Handle())); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its state is still there: %v", err)
+	}
+}
+
+func TestStopOutlastsWhoeverPutsSomethingBack(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir)
+	s := create(t, d, fence(1, 1))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	at := state(t, dir, s.Handle())
+	stopping, stopped := context.WithCancel(t.Context())
+	var putting sync.WaitGroup
+	putting.Go(func() { // as a link does that has lost its runner, but more often
+		for n := 0; stopping.Err() == nil; n++ {
+			_ = os.WriteFile(filepath.Join(at, fmt.Sprint("late", n)), nil, 0o600) // until the place is gone
+			time.Sleep(50 * time.Microsecond)
+		}
+	})
+	err := d.Stop(within(t), s.Handle())
+	stopped()
+	putting.Wait()
+	if _, left := os.Stat(at); err != nil || !errors.Is(left, os.ErrNotExist) {
+		t.Errorf("stop: %v, and of the state is left: %v", err, left)
 	}
 }
 

@@ -99,6 +99,17 @@ func (p place) prepare() error {
 	return nil
 }
 
+// remove removes the runner's state. A link that has lost its runner and does
+// not know yet that it is dead may put its socket back meanwhile.
+func (p place) remove(ctx context.Context) error {
+	for {
+		err := os.RemoveAll(p.dir)
+		if !errors.Is(err, unix.ENOTEMPTY) || sleep(ctx, time.Millisecond) != nil {
+			return err
+		}
+	}
+}
+
 // complaint is the end of the runner's log, if it has one.
 func (p place) complaint() error {
 	b, err := os.ReadFile(p.log())

@@ -33,6 +33,11 @@ func testClaiming(t *testing.T, pair pairer) {
 		elsewhere(t, "claim", err, ada, me)
 		wantEpoch(t, b.Store, ada, w.epoch)
 		w.append(t)
+		if err := b.Rebuild(t.Context(), ada, store.Rows{Index: w.index}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.Claim(t.Context(), ada)
+		elsewhere(t, "claim of what was written since", err, ada, me)
 		if again := a.claim(t, ada); again.epoch <= w.epoch {
 			t.Errorf("claim by the owner = %d after %d", again.epoch, w.epoch)
 		}

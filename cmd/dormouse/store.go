@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,51 +14,80 @@ import (
 	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/store"
-	"github.com/dormouse-run/dormouse/store/sqlite"
 )
 
 func newStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
 		Short: "Look after the database",
-		Long: `Look after the database: check it, keep a copy of it, move to another one. The
-server must be stopped.`,
+		Long: `Look after the database: check it, keep a copy of it, move to another one. Servers
+must be stopped. --store names the database as it does for a server; if it is not
+given it is what config.json in the data directory says, or else SQLite there.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	var where dsn
+	storeFlag(cmd.PersistentFlags(), &where)
 	cmd.PersistentFlags().Bool("json", false, "print JSON")
-	cmd.AddCommand(newExport(), newImport(), newMigrate(), newRebuild())
+	cmd.AddCommand(newExport(&where), newImport(&where), newMigrate(&where), newRebuild(&where))
 	return cmd
 }
 
-// deployment is all that a server keeps and an archive holds. While we have it
-// no server has.
+// deployment is all that servers keep and an archive holds.
 type deployment struct {
 	data  string
 	store store.Store
 	blobs blob.Store
 }
 
-func openDeployment(cmd *cobra.Command) (*deployment, error) {
-	data, err := cmd.Flags().GetString("data")
+// withDeployment opens a deployment and keeps servers from it until do returns.
+func withDeployment(cmd *cobra.Command, where dsn, do func(context.Context, *deployment) error) (err error) {
+	ctx := cmd.Context()
+	data, where, err := locate(cmd, where)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s, err := sqlite.Open(cmd.Context(), data, sqlite.Options{})
-	if errors.Is(err, sqlite.ErrLocked) {
-		return nil, fmt.Errorf("%w; stop the server that uses it", err)
-	}
+	s, err := openStore(ctx, data, where, newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr()))
 	if err != nil {
-		return nil, err
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if shared, ok := s.(store.Shared); ok {
+		held, release, err := hold(ctx, shared)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, release()) }()
+		ctx = held
 	}
 	blobs, err := dir.Open(filepath.Join(data, "blobs"))
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return err
 	}
-	return &deployment{data, s, blobs}, nil
+	if err := do(ctx, &deployment{data, s, blobs}); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	return nil
 }
 
-func (d *deployment) Close() error { return d.store.Close() }
+// locate says which data directory is meant, and which database.
+func locate(cmd *cobra.Command, where dsn) (string, dsn, error) {
+	data, err := cmd.Flags().GetString("data")
+	if err != nil {
+		return "", where, err
+	}
+	if where.value == "" {
+		file, err := readConfig(filepath.Join(data, "config.json"))
+		if err != nil {
+			return "", where, err
+		}
+		where.value = file["store"]
+	}
+	return data, where, where.check()
+}
 
 // report prints what was done: as JSON if asked for, otherwise by say.
 func report(cmd *cobra.Command, w io.Writer, v any, say func(io.Writer)) error {

@@ -29,7 +29,7 @@ type exported struct {
 	Beside string `json:"beside"`
 }
 
-func newExport() *cobra.Command {
+func newExport(where *dsn) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export FILE",
 		Short: "Write every session to an archive",
@@ -45,32 +45,29 @@ before, the archive has everything else, they are named, and the exit code is 3.
 		Example: `  dormouse store export backup.dormouse
   dormouse store export - | ssh elsewhere 'cat > backup.dormouse'`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if args[0] == "-" && isTerminal(cmd.OutOrStdout()) {
-				return usage("an archive is not for a terminal; name a file or send it on")
-			}
-			d, err := openDeployment(cmd)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, d.Close()) }()
-			x := &exporter{from: d, progress: newProgress(cmd.ErrOrStderr()), tell: cmd.PrintErrf}
-			done, err := x.export(cmd.Context(), args[0], cmd.OutOrStdout())
-			x.progress.done()
-			if err != nil {
-				return fmt.Errorf("export: %w", err)
-			}
-			w := cmd.OutOrStdout()
+		RunE: func(cmd *cobra.Command, args []string) error {
+			told := cmd.OutOrStdout()
 			if args[0] == "-" {
-				w = cmd.ErrOrStderr()
+				if isTerminal(told) {
+					return usage("an archive is not for a terminal; name a file or send it on")
+				}
+				told = cmd.ErrOrStderr()
 			}
-			if err := report(cmd, w, done, done.say); err != nil {
-				return err
-			}
-			if done.Lost > 0 {
-				return errSeeTo
-			}
-			return nil
+			return withDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
+				x := &exporter{from: d, progress: newProgress(cmd.ErrOrStderr()), tell: cmd.PrintErrf}
+				done, err := x.export(ctx, args[0], cmd.OutOrStdout())
+				x.progress.done()
+				if err != nil {
+					return fmt.Errorf("export: %w", err)
+				}
+				if err := report(cmd, told, done, done.say); err != nil {
+					return err
+				}
+				if done.Lost > 0 {
+					return errSeeTo
+				}
+				return nil
+			})
 		},
 	}
 }

@@ -32,7 +32,7 @@ type imported struct {
 	Beside string `json:"beside"`
 }
 
-func newImport() *cobra.Command {
+func newImport(where *dsn) *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
@@ -51,24 +51,21 @@ an archive: copy them before the server starts.`,
 		Example: `  dormouse store import backup.dormouse --check
   dormouse store import backup.dormouse`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
 				return err
 			}
 			defer func() { _ = f.Close() }()
-			d, err := openDeployment(cmd)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, d.Close()) }()
-			p := newProgress(cmd.ErrOrStderr())
-			done, err := importArchive(cmd.Context(), f, d, check, p)
-			p.done()
-			if err != nil {
-				return fmt.Errorf("import %s: %w", args[0], err)
-			}
-			return report(cmd, cmd.OutOrStdout(), done, done.say)
+			return withDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
+				p := newProgress(cmd.ErrOrStderr())
+				done, err := importArchive(ctx, f, d, check, p)
+				p.done()
+				if err != nil {
+					return fmt.Errorf("import %s: %w", args[0], err)
+				}
+				return report(cmd, cmd.OutOrStdout(), done, done.say)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "only read the archive, and see whether it fits")

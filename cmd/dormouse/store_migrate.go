@@ -5,8 +5,6 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-
-	"github.com/dormouse-run/dormouse/store/sqlite"
 )
 
 // migrated is what a migration did, or would do.
@@ -18,7 +16,7 @@ type migrated struct {
 	Needed bool `json:"needed"`
 }
 
-func newMigrate() *cobra.Command {
+func newMigrate(where *dsn) *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
@@ -32,18 +30,21 @@ if there is.`,
 		Example: `  dormouse store migrate --check || dormouse store migrate`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			data, _ := cmd.Flags().GetString("data")
-			at, newest, err := sqlite.Schema(cmd.Context(), data)
+			data, where, err := locate(cmd, *where)
+			if err != nil {
+				return err
+			}
+			at, newest, err := schemaOf(cmd.Context(), data, where)
 			if err != nil {
 				return err
 			}
 			m := migrated{From: at, To: newest, Needed: at < newest}
 			if !check {
-				d, err := openDeployment(cmd)
+				s, err := openStore(cmd.Context(), data, where, newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr()))
 				if err != nil {
 					return err
 				}
-				if err := d.Close(); err != nil {
+				if err := s.Close(); err != nil {
 					return err
 				}
 				m.Needed = false

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -16,7 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-func newRebuild() *cobra.Command {
+func newRebuild(where *dsn) *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "rebuild",
@@ -27,25 +26,22 @@ what differed from what was stored, and stores it. The server must be stopped.
 With --check nothing is written, and differences are an error.`,
 		Example: `  dormouse store rebuild --check`,
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			d, err := openDeployment(cmd)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, d.Close()) }()
-			done, err := rebuild(cmd.Context(), d, check, func(id dormouse.SessionID, what string) {
-				cmd.PrintErrf("%s: %s differ from the log\n", id, what)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
+				done, err := rebuild(ctx, d, check, func(id dormouse.SessionID, what string) {
+					cmd.PrintErrf("%s: %s differ from the log\n", id, what)
+				})
+				if err != nil {
+					return err
+				}
+				if err := report(cmd, cmd.OutOrStdout(), done, done.say); err != nil {
+					return err
+				}
+				if check && done.Changed > 0 {
+					return errSilent
+				}
+				return nil
 			})
-			if err != nil {
-				return err
-			}
-			if err := report(cmd, cmd.OutOrStdout(), done, done.say); err != nil {
-				return err
-			}
-			if check && done.Changed > 0 {
-				return errSilent
-			}
-			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "only compare")

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/postgres"
 	"github.com/dormouse-run/dormouse/store/sqlite"
@@ -27,6 +29,15 @@ func openStore(ctx context.Context, data string, d dsn, log *slog.Logger) (store
 		return nil, err
 	}
 	return s, nil
+}
+
+// schemaOf returns the step that the schema of that database is at, 0 if there is
+// none yet, and the one that this program brings it to.
+func schemaOf(ctx context.Context, data string, d dsn) (at, newest int, err error) {
+	if d.value != "" {
+		return postgres.Schema(ctx, d.value)
+	}
+	return sqlite.Schema(ctx, data)
 }
 
 // failing is implemented by stores that can fail for good.
@@ -59,6 +70,14 @@ func (d dsn) GoString() string { return d.String() }
 
 // LogValue is String for logs.
 func (d dsn) LogValue() slog.Value { return slog.StringValue(d.String()) }
+
+// storeFlag adds the flag that says where the database is.
+func storeFlag(f *pflag.FlagSet, d *dsn) {
+	f.Func("store", "`URL` of a PostgreSQL database, which several servers may share; SQLite in --data if not given", func(v string) error {
+		*d = dsn{v} // whoever sets flags repeats what is refused here, so that check refuses it
+		return nil
+	})
+}
 
 // check refuses what names no database we know.
 func (d dsn) check() error {

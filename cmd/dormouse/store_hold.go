@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+const (
+	// holding is how long a store stays held after whoever held it was killed.
+	holding = 3 * time.Second
+	// aside is where the holder says it is: nowhere near any server.
+	aside = "aside/"
+)
+
+// hold keeps servers from a store that they share, in the only way they know: as
+// a server in a place of its own. It cannot join while another lives, and none
+// can join while it does. The context ends if the store is lost to one after all.
+func hold(ctx context.Context, s store.Fleet) (_ context.Context, release func() error, err error) {
+	if err := alone(ctx, s); err != nil {
+		return nil, nil, err
+	}
+	if _, err := s.Join(ctx, store.Server{Name: "dormouse store", Place: aside + rand.Text()}, holding); err != nil {
+		return nil, nil, err
+	}
+	held, lose := context.WithCancelCause(ctx)
+	stop := make(chan struct{})
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(holding / 3):
+			}
+			// What keeps us from renewing keeps us from writing, so that only the
+			// loss itself is one.
+			if err := s.Renew(held); errors.Is(err, dormouse.ErrLeaseLost) {
+				lose(fmt.Errorf("the store was kept from servers for too long without a sign: %w", err))
+				return
+			}
+		}
+	})
+	return held, func() error {
+		close(stop)
+		renewing.Wait()
+		lose(nil)
+		return s.Leave(context.WithoutCancel(ctx))
+	}, nil
+}
+
+// alone refuses a store that servers use. A command like this one that was killed
+// is waited for: its hold ends by itself.
+func alone(ctx context.Context, s store.Fleet) error {
+	for waited := time.Duration(0); ; waited += holding / 10 {
+		servers, err := s.Servers(ctx)
+		if err != nil {
+			return err
+		}
+		var names []string
+		killed := true
+		for _, other := range servers {
+			names = append(names, other.Name)
+			killed = killed && strings.HasPrefix(other.Place, aside)
+		}
+		switch {
+		case len(names) == 0:
+			return nil
+		case !killed || waited > holding:
+			return fmt.Errorf("the store is in use by %s; stop it first: %w", strings.Join(names, ", "), dormouse.ErrConflict)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(holding / 10):
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/store"
+	"github.com/dormouse-run/dormouse/store/memory"
+)
+
+func TestADamagedArchiveChangesNothing(t *testing.T) {
+	old, file, data := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
+	storeCommand(t, 0, old, "export", file)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damage := range map[string]func() []byte{
+		"cut off":   func() []byte { return b[:len(b)-1] },
+		"changed":   func() []byte { c := []byte(string(b)); c[len(c)*2/3] ^= 1; return c },
+		"no sample": func() []byte { return []byte("no archive at all") },
+	} {
+		if err := os.WriteFile(file, damage(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, errs := storeCommand(t, exitError, data, "import", file); !strings.Contains(errs, "import "+file+": ") || !strings.Contains(errs, "archive") {
+			t.Errorf("%s: said %s", name, errs)
+		}
+		d := openData(t, data)
+		if all := contents(t, d); len(all) != 0 {
+			t.Errorf("%s: %d sessions were written", name, len(all))
+		}
+		if err := d.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAnotherHistoryIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+	old, file := oldData(t), filepath.Join(t.TempDir(), "archive")
+	storeCommand(t, 0, old, "export", file)
+	for name, c := range map[string]struct {
+		live func(p *past) // what the target has lived through
+		want string
+	}{
+		"a session of the same name": {func(p *past) {
+			p.create(ended)
+			for range 5 {
+				p.claim()
+			}
+			p.do(session.Terminate{Reason: "another"})
+		}, "another one here"},
+		"the same session, gone on": {func(p *past) {
+			storeCommand(t, 0, p.data, "import", file)
+			p.deployment = openData(t, p.data)
+			p.id, p.state = open1, session.State{}
+			p.claim()
+			for _, e := range logOf(t, p.deployment, open1) {
+				p.state = session.Apply(p.state, e)
+			}
+			p.do(session.Recover{})
+		}, "it has gone on here"},
+		"the beginning of it, from before": {func(p *past) {
+			p.create(long)
+		}, "older archive"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &past{t: t, deployment: &deployment{data: t.TempDir()}}
+			if !strings.Contains(name, "gone on") {
+				p.deployment = openData(t, p.data)
+			}
+			c.live(p)
+			before := contents(t, p.deployment)
+			if err := p.store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{{"import", file, "--check"}, {"import", file}} {
+				if _, errs := storeCommand(t, exitError, p.data, args...); !strings.Contains(errs, c.want) {
+					t.Errorf("%v: said %s", args, errs)
+				}
+			}
+			if diff := cmp.Diff(before, contents(t, openData(t, p.data))); diff != "" {
+				t.Errorf("a refused import changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOtherSessionsAreLeftAlone(t *testing.T) {
+	old, file, data := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
+	storeCommand(t, 0, old, "export", file)
+	p := &past{t: t, deployment: openData(t, data)}
+	p.create("sesn_own")
+	p.claim()
+	p.converse(0, "mine")
+	own := contents(t, p.deployment)["sesn_own"]
+	if err := p.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	storeCommand(t, 0, data, "import", file)
+	all := contents(t, openData(t, data))
+	if diff := cmp.Diff(own, all["sesn_own"]); diff != "" || len(all) != 7 {
+		t.Errorf("%d sessions, its own (-before +after):\n%s", len(all), diff)
+	}
+}
+
+// dying is a store that is gone after so many writes.
+type dying struct {
+	store.Store
+	left int
+}
+
+var errDead = errors.New("killed")
+
+func (d *dying) write(do func() error) error {
+	if d.left--; d.left < 0 {
+		return errDead
+	}
+	return do()
+}
+
+func (d *dying) Import(ctx context.Context, b store.Batch) error {
+	return d.write(func() error { return d.Store.Import(ctx, b) })
+}
+
+func (d *dying) Append(ctx context.Context, b store.Batch) error {
+	return d.write(func() error { return d.Store.Append(ctx, b) })
+}
+
+func (d *dying) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.Rows) error {
+	return d.write(func() error { return d.Store.Rebuild(ctx, id, rows) })
+}
+
+func TestAnImportThatDiesBetweenAnyTwoWritesCompletes(t *testing.T) {
+	old, file := oldData(t), filepath.Join(t.TempDir(), "archive")
+	storeCommand(t, 0, old, "export", file)
+	want := contents(t, openData(t, old))
+	take := func(d *deployment) error {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		_, err = importArchive(t.Context(), f, d, false, newProgress(&safeBuffer{}))
+		return err
+	}
+	blobs := openData(t, t.TempDir()).blobs
+	n := 0
+	for died := true; died; n++ {
+		d := &deployment{t.TempDir(), new(memory.Store), blobs}
+		err := take(&deployment{d.data, &dying{d.store, n}, d.blobs})
+		if died = errors.Is(err, errDead); !died && err != nil {
+			t.Fatal(err)
+		}
+		if died {
+			half(t, d, want)
+		}
+		if err := take(d); err != nil {
+			t.Fatalf("after %d writes: %v", n, err)
+		}
+		if diff := cmp.Diff(want, contents(t, d), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("after %d writes (-want +got):\n%s", n, diff)
+		}
+	}
+	if n < 15 {
+		t.Errorf("only %d writes", n)
+	}
+}
+
+// half checks that nothing runs or shows a session that is not all there.
+func half(t *testing.T, d *deployment, whole map[dormouse.SessionID]content) {
+	t.Helper()
+	due, err := d.store.Due(t.Context(), time.Now(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := d.store.Sessions(t.Context(), store.Query{Tenant: "local", Limit: 100, Archived: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := due
+	for _, row := range listed {
+		shown = append(shown, row.Session)
+	}
+	now := contents(t, d)
+	for _, id := range shown {
+		if diff := cmp.Diff(whole[id], now[id], cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s runs or is shown before it is whole (-whole +now):\n%s", id, diff)
+		}
+	}
+	for id, c := range now {
+		if !c.Rows.Index.Arriving() {
+			continue
+		}
+		if _, err := rebuild(t.Context(), d, false, nil); err == nil || !strings.Contains(err.Error(), string(id)+" is not whole") {
+			t.Errorf("rebuilt with %v", err)
+		}
+	}
+}

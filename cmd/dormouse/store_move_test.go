@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+func TestADeploymentMovesToPostgresAndBack(t *testing.T) {
+	at, old, between, back, dir := startDatabase(t), oldData(t), t.TempDir(), t.TempDir(), t.TempDir()
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	storeCommand(t, 0, old, "export", one)
+	storeCommand(t, exitSeeTo, between, "migrate", "--check", "--store", at.value)
+	storeCommand(t, 0, between, "migrate", "--store", at.value)
+	if out, _ := storeCommand(t, 0, between, "import", one, "--store", at.value); !strings.Contains(out, "verified 6 sessions") {
+		t.Errorf("imported: %s", out)
+	}
+	if out, _ := storeCommand(t, 0, between, "rebuild", "--check", "--store", at.value); out != "rebuild: sessions=6 changed=0\n" {
+		t.Errorf("after the import: %s", out)
+	}
+	want := contents(t, openData(t, old))
+	d := openAt(t, between, at)
+	if diff := cmp.Diff(want, contents(t, d), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("in PostgreSQL (-before +after):\n%s", diff)
+	}
+	if err := d.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	storeCommand(t, 0, between, "export", two, "--store", at.value)
+	a, err1 := os.ReadFile(one)
+	b, err2 := os.ReadFile(two)
+	if err := errors.Join(err1, err2); err != nil || string(a) != string(b) {
+		t.Errorf("out of PostgreSQL comes another archive than went in, %v", err)
+	}
+	storeCommand(t, 0, back, "import", two)
+	if diff := cmp.Diff(want, contents(t, openData(t, back)), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("back in SQLite (-before +after):\n%s", diff)
+	}
+}
+
+// What was at work when the old server died goes on in the new place.
+func TestAServerGoesOnWithWhatWasImported(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "archive")
+	storeCommand(t, 0, oldData(t), "export", file)
+	for name, where := range map[string]func() dsn{
+		"SQLite":     func() dsn { return dsn{} },
+		"PostgreSQL": func() dsn { return startDatabase(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, at := t.TempDir(), where()
+			chosen := `{"store":"` + at.value + `"}`
+			if err := os.WriteFile(filepath.Join(data, "config.json"), []byte(chosen), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			storeCommand(t, 0, data, "import", file)
+			s := startServer(t, data, func(c *config) { c.Store, c.Lease = at, 3*time.Second })
+			command := func(args ...string) string {
+				t.Helper()
+				out, errs, code := runIn(t.Context(), "", append([]string{"--data", data, "session"}, args...)...)
+				if code != 0 {
+					t.Fatalf("session %v: exit %d: %s%s", args, code, out, errs)
+				}
+				return out
+			}
+			eventually(t, "the open turn and the one behind it have ended", func() bool {
+				return strings.Count(command("events", string(open1)), "session.status_idle") == 2
+			})
+			events := command("events", string(open1), "--json")
+			for _, want := range []string{`once upon a`, `session.status_rescheduled`} {
+				if strings.Count(events, want) != 1 {
+					t.Errorf("the open turn has %q %d times: %s", want, strings.Count(events, want), events)
+				}
+			}
+			eventually(t, "the large prompt that was queued has run", func() bool {
+				return strings.Count(command("events", string(large)), "session.status_idle") == 2
+			})
+			for _, id := range []dormouse.SessionID{fresh, long, open1} {
+				if out := command("send", string(id), "and on", "--follow"); !strings.Contains(out, "No model is configured") {
+					t.Errorf("%s answers %s", id, out)
+				}
+			}
+			if out := command("show", string(ended)); !strings.Contains(out, "terminated") {
+				t.Errorf("%s", out)
+			}
+			if err := s.stop(); err != nil {
+				t.Error(err)
+			}
+			if out, _ := storeCommand(t, 0, data, "rebuild", "--check"); !strings.HasSuffix(out, "changed=0\n") {
+				t.Errorf("afterwards: %s", out)
+			}
+		})
+	}
+}
+
+func TestServersAndStoreCommandsKeepOffEachOther(t *testing.T) {
+	at, data := startDatabase(t), t.TempDir()
+	s := startServer(t, data, func(c *config) { c.Store, c.Lease, c.ServerName = at, 3*time.Second, "the one" })
+	file := filepath.Join(t.TempDir(), "archive")
+	for _, args := range [][]string{{"export", file}, {"rebuild"}} {
+		if _, errs := storeCommand(t, exitError, data, append(args, "--store", at.value)...); !strings.Contains(errs, "in use by the one; stop it first") {
+			t.Errorf("%v: said %s", args, errs)
+		}
+	}
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	d := openAt(t, data, at)
+	fleet, ok := d.store.(store.Shared)
+	if !ok {
+		t.Fatal("the store is not shared")
+	}
+	held, release, err := hold(t.Context(), fleet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, errs, code := runIn(t.Context(), "", "--data", data, "serve", "--runner", "/bin/true", "--listen", "127.0.0.1:0", "--store", at.value)
+	if code != exitError || !strings.Contains(errs, "another place") {
+		t.Errorf("serve: exit %d: %s", code, errs)
+	}
+	time.Sleep(holding + holding/2) // longer than a hold that is not renewed
+	if err := context.Cause(held); err != nil {
+		t.Errorf("held no more: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Error(err)
+	}
+
+	// A command that was killed keeps others off for a moment and no longer.
+	if _, err := fleet.Join(t.Context(), store.Server{Name: "killed", Place: aside + "x"}, holding); err != nil {
+		t.Fatal(err)
+	}
+	storeCommand(t, 0, data, "export", file, "--store", at.value)
+	if err := d.store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAHoldThatIsLostEndsTheCommand(t *testing.T) {
+	s := new(lost)
+	held, release, err := hold(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-held.Done():
+	case <-time.After(2 * holding):
+		t.Fatal("nobody noticed")
+	}
+	if err := context.Cause(held); !errors.Is(err, dormouse.ErrLeaseLost) {
+		t.Errorf("ended with %v", err)
+	}
+	if err := release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// lost is a fleet that cannot be renewed: at first for no good reason, then
+// because the lease is over.
+type lost struct {
+	store.Fleet
+	renewed int
+}
+
+func (*lost) Servers(context.Context) ([]store.Server, error) { return nil, nil }
+func (*lost) Leave(context.Context) error                     { return nil }
+
+func (*lost) Join(_ context.Context, s store.Server, _ time.Duration) (store.Server, error) {
+	return s, nil
+}
+
+func (l *lost) Renew(context.Context) error {
+	if l.renewed++; l.renewed == 1 {
+		return errors.New("the network is away")
+	}
+	return dormouse.ErrLeaseLost
+}

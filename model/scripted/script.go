@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,13 +29,17 @@ type step struct {
 	Chunks       int   `json:"chunks"`
 	Stream       *bool `json:"stream"`
 
-	// Error, Cut and Hang are faults; Times bounds how often they strike.
-	Error        int  `json:"error"`
-	RetryAfterMS int  `json:"retry_after_ms"`
-	Cut          *int `json:"cut"`
-	Hang         bool `json:"hang"`
-	Times        int  `json:"times"`
+	// Error, Cut, Hang and Spoil are faults; Times bounds how often they strike.
+	Error        int   `json:"error"`
+	RetryAfterMS int   `json:"retry_after_ms"`
+	Cut          *int  `json:"cut"`
+	Hang         bool  `json:"hang"`
+	Spoil        spoil `json:"spoil"`
+	Times        int   `json:"times"`
 }
+
+// faulty reports whether something goes wrong at all.
+func (s step) faulty() bool { return s.Error != 0 || s.Hang || s.Cut != nil || s.Spoil != "" }
 
 type call struct {
 	Name  string          `json:"name"`
@@ -109,6 +114,9 @@ func (s step) validate() error {
 	if s.Error != 0 && (s.Error < 400 || s.Error > 599) {
 		return fmt.Errorf("error is %d; it must be a status from 400 to 599: %w", s.Error, dormouse.ErrInvalid)
 	}
+	if s.Spoil != "" && !slices.Contains(spoils(), s.Spoil) {
+		return fmt.Errorf("spoil is %q; it must be one of %v: %w", s.Spoil, spoils(), dormouse.ErrInvalid)
+	}
 	if s.Tool == "" && s.Input != nil {
 		return fmt.Errorf("input without a tool: %w", dormouse.ErrInvalid)
 	}
@@ -155,13 +163,28 @@ type performance struct {
 	// delay comes before the first byte, pause between fragments.
 	delay, pause time.Duration
 	// cut is the number of fragments after which the stream breaks; -1 is never.
-	cut  int
-	hang bool
+	cut   int
+	hang  bool
+	spoil spoil
 }
 
 // smooth is p with its content and none of its obstacles.
 func (p performance) smooth() performance {
-	p.delay, p.pause, p.cut, p.hang = 0, 0, -1, false
+	p.delay, p.pause = 0, 0
+	return p.sound()
+}
+
+// sound is p without its faults.
+func (p performance) sound() performance {
+	p.cut, p.hang, p.spoil = -1, false, ""
+	return p
+}
+
+// broken is p where no stream can be spoiled: it breaks off at its end instead.
+func (p performance) broken() performance {
+	if p.spoil != "" {
+		p.cut = len(p.fragments)
+	}
 	return p
 }
 
@@ -176,6 +199,7 @@ func perform(r model.Request, pos position, request string) performance {
 		pause:  time.Duration(s.ChunkDelayMS) * time.Millisecond,
 		cut:    -1,
 		hang:   s.Hang,
+		spoil:  s.Spoil,
 		name:   request[:24],
 	}
 	if s.Cut != nil {

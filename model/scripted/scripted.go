@@ -21,9 +21,12 @@
 //	error             fail with this HTTP status; retry_after_ms goes with it
 //	cut               break the stream after this many fragments
 //	hang              true: no byte until the caller gives up
+//	spoil             send a stream that cannot be believed: "truncated", "stalled",
+//	                  "malformed", "duplicate", "disordered", "endless" (a line of
+//	                  100 MiB), "unfinished" or "uncounted"
 //	times             the first so many requests for this step of this prompt meet
 //	                  the fault; unless said otherwise an error and a hang are
-//	                  for ever and a cut happens once
+//	                  for ever, a cut and a spoiled stream happen once
 //
 // Behind the script the model says "done"; without one it repeats the prompt.
 //
@@ -66,7 +69,7 @@ func (m *Model) Reply(ctx context.Context, r model.Request, delta func(model.Del
 	if err != nil {
 		return model.Reply{}, asError(err)
 	}
-	err = p.play(ctx, delta)
+	err = p.broken().play(ctx, delta)
 	end(err == nil)
 	if err != nil {
 		return model.Reply{}, asError(err)

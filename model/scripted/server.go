@@ -55,7 +55,7 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request) {
 		err = s.answer(w, r, body, p)
 		end(err == nil)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errEnd) {
 		// The only way for a handler to break a connection in the middle.
 		panic(http.ErrAbortHandler)
 	}
@@ -94,7 +94,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, body wireRequest
 // writeWhole sends the reply as one JSON document; a cut leaves half of it.
 func writeWhole(w http.ResponseWriter, r *http.Request, p performance, m wireMessage) error {
 	p.fragments = nil
-	if err := p.play(r.Context(), func(model.Delta) error { return nil }); errors.Is(err, errCut) {
+	if err := p.broken().play(r.Context(), func(model.Delta) error { return nil }); errors.Is(err, errCut) {
 		doc := encode(m)
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(doc[:len(doc)/2])
@@ -110,7 +110,7 @@ func writeWhole(w http.ResponseWriter, r *http.Request, p performance, m wireMes
 func writeStream(w http.ResponseWriter, r *http.Request, p performance, m wireMessage) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
-	out := eventWriter{w: w, flush: http.NewResponseController(w).Flush}
+	out := eventWriter{w: w, flush: http.NewResponseController(w).Flush, spoil: p.spoil, left: r.Context().Done()}
 	start := m
 	start.Content, start.StopReason = []wirePart{}, nil
 	start.Usage = &wireUsage{InputTokens: m.Usage.InputTokens, OutputTokens: 1}
@@ -150,11 +150,22 @@ func writeStream(w http.ResponseWriter, r *http.Request, p performance, m wireMe
 type eventWriter struct {
 	w     http.ResponseWriter
 	flush func() error
+	spoil spoil
+	left  <-chan struct{} // closed when the client is gone
 }
 
 func (e eventWriter) send(v wireEvent) error {
-	if _, err := fmt.Fprintf(e.w, "event: %s\ndata: %s\n\n", v.Type, encode(v)); err != nil {
-		return err
+	if e.spoil != "" {
+		return e.sendSpoiled(v)
+	}
+	return e.write(v)
+}
+
+func (e eventWriter) write(events ...wireEvent) error {
+	for _, v := range events {
+		if _, err := fmt.Fprintf(e.w, "event: %s\ndata: %s\n\n", v.Type, encode(v)); err != nil {
+			return err
+		}
 	}
 	return e.flush()
 }

@@ -122,9 +122,9 @@ func (s *stage) execute(key string, r model.Request, request string) (performanc
 		return performance{}, s.refuse(err)
 	}
 	p := perform(r, pos, request)
-	if pos.step.Error != 0 || pos.step.Hang || pos.step.Cut != nil {
+	if pos.step.faulty() {
 		if !s.strikes(pos) {
-			p.cut, p.hang = -1, false
+			p = p.sound()
 		} else if pos.step.Error != 0 {
 			return performance{}, &fault{
 				status:     pos.step.Error,
@@ -143,7 +143,7 @@ func (s *stage) execute(key string, r model.Request, request string) (performanc
 func (s *stage) strikes(pos position) bool {
 	times := pos.step.Times
 	if times == 0 {
-		if pos.step.Cut == nil || pos.step.Error != 0 || pos.step.Hang {
+		if pos.step.Error != 0 || pos.step.Hang {
 			return true
 		}
 		times = 1

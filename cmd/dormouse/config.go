@@ -21,20 +21,21 @@ import (
 // config is everything that may be chosen about a server. Every field has a
 // flag; a file and the environment set the same flags first.
 type config struct {
-	Data        string
-	Store       dsn
-	Listen      string
-	Advertise   string
-	ServerName  string
-	Lease       time.Duration
-	Hosts       []string
-	Model       string
-	ScriptedURL string
-	Runner      string
-	DropAfter   time.Duration
-	SleepAfter  time.Duration
-	LogFormat   string
-	LogLevel    string
+	Data         string
+	Store        dsn
+	Listen       string
+	Advertise    string
+	ServerName   string
+	Lease        time.Duration
+	Hosts        []string
+	Model        string
+	ModelTimeout time.Duration
+	ScriptedURL  string
+	Runner       string
+	DropAfter    time.Duration
+	SleepAfter   time.Duration
+	LogFormat    string
+	LogLevel     string
 }
 
 func (c *config) flags(f *pflag.FlagSet) {
@@ -45,6 +46,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.DurationVar(&c.Lease, "lease", 3*time.Second, "how long a server that gives no sign keeps its sessions from the others")
 	f.StringSliceVar(&c.Hosts, "host", nil, "`name` by which clients call this server, besides loopback and --listen")
 	f.StringVar(&c.Model, "model", "offline", "model of sessions that name none; see \"dormouse help models\"")
+	f.DurationVar(&c.ModelTimeout, "model-timeout", 5*time.Minute, "how long a model may say nothing before its call is given up")
 	f.StringVar(&c.ScriptedURL, "scripted-url", "", "`URL` of a scripted model; adds the models scripted and scripted-keyed")
 	f.StringVar(&c.Runner, "runner", "", "`file` to run inside sandboxes instead of the runner in this program")
 	f.DurationVar(&c.DropAfter, "drop-after", 30*time.Second, "how long a session with nothing to do stays in memory")
@@ -68,6 +70,9 @@ func (c *config) check() error {
 		if u, err := url.Parse(c.ScriptedURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return usage("--scripted-url %q is not a URL such as http://127.0.0.1:7718", c.ScriptedURL)
 		}
+	}
+	if c.ModelTimeout <= 0 {
+		return usage("--model-timeout must be more than nothing")
 	}
 	if c.DropAfter <= 0 {
 		return usage("--drop-after must be more than nothing")

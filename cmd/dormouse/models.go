@@ -21,8 +21,10 @@ type models map[string]model.Model
 func newModels(c config) models {
 	m := models{"offline": offline.New()}
 	if c.ScriptedURL != "" {
-		m["scripted"] = scripted.NewClient(scripted.ClientConfig{BaseURL: c.ScriptedURL})
-		m["scripted-keyed"] = scripted.NewClient(scripted.ClientConfig{BaseURL: c.ScriptedURL, Keyed: true})
+		wire := scripted.ClientConfig{BaseURL: c.ScriptedURL, HeaderTimeout: c.ModelTimeout, IdleTimeout: c.ModelTimeout}
+		m["scripted"] = scripted.NewClient(wire)
+		wire.Keyed = true
+		m["scripted-keyed"] = scripted.NewClient(wire)
 	}
 	return m
 }

@@ -60,6 +60,26 @@ func TestAPromptForADeadServerIsTakenOnceItsLeaseIsOver(t *testing.T) {
 	})
 }
 
+func TestAPausedServerHoldsNobodyUpForLong(t *testing.T) {
+	together(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.servers[0], f.servers[1]
+		a.create(dormouse.Created{})
+		a.mustPrompt("p", "hello")
+		settle(time.Second)
+		a.hung.Store(true)
+		a.view.cut()
+		start := time.Now()
+		b.on(a).mustPrompt("q", "hello")
+		if took := time.Since(start); took > lease+lease/3+time.Second {
+			t.Errorf("it took %v", took)
+		}
+		settle(time.Second)
+		if n := countType(b.checked(), dormouse.UserMessage); n != 2 {
+			t.Errorf("%d messages", n)
+		}
+	})
+}
+
 func TestAnAnswerThatWasLostOnTheWayIsLookedUp(t *testing.T) {
 	together(t, 2, func(t *testing.T, f *fleet) {
 		a, b := f.servers[0], f.servers[1]

@@ -45,6 +45,7 @@ type member struct {
 	fleet *fleet
 	view  *cutStore
 	dead  atomic.Bool // nobody reaches it
+	hung  atomic.Bool // whoever reaches it gets no answer
 	gone  bool        // it was stopped by the test
 }
 
@@ -117,7 +118,7 @@ func (m *member) kill() {
 func (f *fleet) reach(r session.Route) (*member, error) {
 	for _, m := range f.servers {
 		self, ok := m.live.Self()
-		if ok && !m.dead.Load() && self.Incarnation == r.To.Incarnation {
+		if !m.dead.Load() && (ok && self.Incarnation == r.To.Incarnation || m.hung.Load()) {
 			return m, nil
 		}
 	}
@@ -128,6 +129,10 @@ func (f *fleet) Do(ctx context.Context, r session.Route, id dormouse.SessionID, 
 	m, err := f.reach(r)
 	if err != nil {
 		return err
+	}
+	if m.hung.Load() {
+		<-ctx.Done()
+		return dormouse.ErrUnknownOutcome
 	}
 	err = m.live.DoHere(ctx, id, by, v)
 	if _, elsewhere := errors.AsType[*session.ElsewhereError](err); elsewhere {

@@ -150,6 +150,8 @@ func (s *Sessions) renew(l *lease) {
 		case err == nil:
 			l.extend(sent)
 			wait = s.deps.Lease/3 - time.Since(sent)
+		case l.writes.Err() != nil:
+			return
 		case errors.Is(err, dormouse.ErrLeaseLost):
 			l.lose()
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -27,22 +28,21 @@ type Route struct{ From, To Server }
 // is no longer the one that was meant.
 var ErrUnreached = errors.New("the other server was not reached")
 
-// askWithin bounds how long another server may take to answer. One that is
-// paused must not hold up who could be served elsewhere by then.
-const askWithin = 5 * time.Second
-
 // forward asks the server that owns a session.
 func (s *Sessions) forward(ctx context.Context, to Server, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
 	from, ok := s.Self()
 	if !ok {
 		return errNoLease
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, dormouse.ErrUnknownOutcome)
-	defer cancel()
 	s.counts.forwarded.Add(1)
+	asking, enough := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { s.whileOwned(asking, enough, to, id) })
 	crash.At(crash.PeerAsking)
-	err := s.deps.Peers.Do(ctx, Route{From: from, To: to}, id, by, v)
+	err := s.deps.Peers.Do(asking, Route{From: from, To: to}, id, by, v)
 	crash.At(crash.PeerAsked)
+	enough()
+	watching.Wait()
 	if err == nil || errors.Is(err, dormouse.ErrUnknownOutcome) {
 		return err
 	}
@@ -50,6 +50,26 @@ func (s *Sessions) forward(ctx context.Context, to Server, id dormouse.SessionID
 		return fmt.Errorf("%w: %s: %w", ErrUnreached, to.Name, err) // it did nothing, and gives the session up
 	}
 	return err
+}
+
+// whileOwned ends the waiting for a server that does not own the session any
+// more. One that is paused must not hold up who can be served elsewhere by then.
+func (s *Sessions) whileOwned(ctx context.Context, enough context.CancelFunc, owner Server, id dormouse.SessionID) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(s.deps.Lease / 3):
+		}
+		places, err := s.shared.Where(ctx, id)
+		if err != nil {
+			continue // nobody else can have it either
+		}
+		if len(places) == 0 || places[0].Owner == nil || places[0].Owner.Incarnation != owner.Incarnation {
+			enough()
+			return
+		}
+	}
 }
 
 // elsewhere returns who owns a session that another server has.

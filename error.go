@@ -21,6 +21,8 @@ var (
 	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrFull: there is no room on the disk; nothing was changed.
 	ErrFull = errors.New("no space left")
+	// ErrUnavailable: the database cannot be reached now; nothing was changed.
+	ErrUnavailable = errors.New("database unavailable")
 	// ErrBehind: a follower fell out of what is kept for the live; it returns
 	// with its cursor.
 	ErrBehind = errors.New("follower fell behind")

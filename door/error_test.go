@@ -26,6 +26,7 @@ func TestEveryErrorHasItsReply(t *testing.T) {
 		"full":            {dormouse.ErrFull, 507, "full"},
 		"unknown outcome": {dormouse.ErrUnknownOutcome, 503, "unknown_outcome"},
 		"lease lost":      {dormouse.ErrLeaseLost, 503, "lease_lost"},
+		"unavailable":     {dormouse.ErrUnavailable, 503, "unavailable"},
 		"closing":         {dormouse.ErrClosing, 503, "closing"},
 		"behind":          {dormouse.ErrBehind, 503, "behind"},
 		"a client gone":   {context.Canceled, 499, "client_left"},
@@ -50,7 +51,8 @@ func TestEveryErrorHasItsReply(t *testing.T) {
 func TestAnErrorIsTheSameOnTheOtherSide(t *testing.T) {
 	for _, want := range []error{
 		dormouse.ErrNotFound, dormouse.ErrInvalid, dormouse.ErrTooLarge, dormouse.ErrConflict, dormouse.ErrTerminated,
-		dormouse.ErrFull, dormouse.ErrUnknownOutcome, dormouse.ErrLeaseLost, dormouse.ErrClosing, dormouse.ErrBehind, context.Canceled,
+		dormouse.ErrFull, dormouse.ErrUnknownOutcome, dormouse.ErrLeaseLost, dormouse.ErrUnavailable,
+		dormouse.ErrClosing, dormouse.ErrBehind, context.Canceled,
 	} {
 		err := fmt.Errorf("while testing: %w", want)
 		if got := door.Told(door.ReplyTo(err).Type, err.Error()); !errors.Is(got, want) || got.Error() != err.Error() {

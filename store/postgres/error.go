@@ -21,6 +21,8 @@ const (
 	diskFull             = "53100"
 	tooManyConnections   = "53300"
 	configurationLimit   = "53400"
+	lockNotAvailable     = "55P03"
+	queryCanceled        = "57014"
 	adminShutdown        = "57P01"
 	crashShutdown        = "57P02"
 	cannotConnectNow     = "57P03"
@@ -66,6 +68,15 @@ func lost(err error) bool {
 	return code(err) == "" && (dialing || network)
 }
 
+// broken reports whether a connection is of no use after this error.
+func broken(err error) bool { return lost(err) || fatal(err) || code(err) == readOnly }
+
+// busy reports whether the database said that it takes nobody now.
+func busy(err error) bool {
+	c := code(err)
+	return c == tooManyConnections || c == configurationLimit || c == cannotConnectNow
+}
+
 // explain puts PostgreSQL's errors into our words.
 func explain(err error) error {
 	c := code(err)
@@ -75,15 +86,15 @@ func explain(err error) error {
 	case c == diskFull:
 		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
 	case c == tooManyConnections, c == configurationLimit:
-		return fmt.Errorf("the database takes no more connections (max_connections): %w", err)
+		return fmt.Errorf("%w: it takes no more connections (max_connections): %w", dormouse.ErrUnavailable, err)
 	case c == cannotConnectNow:
-		return fmt.Errorf("the database is starting or stopping: %w", err)
+		return fmt.Errorf("%w: it is starting or stopping: %w", dormouse.ErrUnavailable, err)
+	case c == lockNotAvailable, c == queryCanceled, passing(err), errors.Is(err, errSilent):
+		return fmt.Errorf("%w: %w", dormouse.ErrUnavailable, err)
 	case len(c) == 5 && c[:2] == "54":
 		return fmt.Errorf("%w: %w", dormouse.ErrTooLarge, err)
 	case len(c) == 5 && (c[:2] == "22" || c[:2] == "23"):
 		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
-	case lost(err):
-		return fmt.Errorf("the database cannot be reached: %w", err)
 	}
 	return err
 }

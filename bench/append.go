@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/sqlite"
 )
 
@@ -80,7 +81,7 @@ func fromAll(n, each int, f func(i int) error) error {
 
 // appender appends to one session per writer through the store.
 type appender struct {
-	store    *sqlite.Store
+	store    store.Store
 	sessions [writers]*history
 }
 

@@ -51,6 +51,7 @@ var parts = []struct {
 	{"fanout", (*bench).fanout},
 	{"turn", (*bench).turns},
 	{"start", (*bench).starts},
+	{"fleet", (*bench).fleets},
 }
 
 var errMissed = errors.New("a target was missed")
@@ -59,16 +60,22 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	binary := flags.String("binary", "bin/dormouse", "the server to measure")
 	dir := flags.String("dir", "", "directory to work in, on the file system to measure; the system's for temporary files if empty")
-	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start")
+	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start, fleet")
 	file := flags.String("json", filepath.Join(os.TempDir(), "dormouse-bench.json"), "file to write the numbers to")
 	noFail := flags.Bool("no-fail", false, "report missed targets and succeed")
 	work := flags.Float64("work", 1, "how much to do of what is repeated; less is faster and noisier")
+	dsn := flags.String("append", "", "append to the PostgreSQL at this URL when told to instead; the bench starts it itself")
+	name := flags.String("append-as", "", "the name of a server that appends")
+	sessions := flags.Int("append-sessions", 0, "how many sessions a server that appends has")
 	bare := flags.String("bare", "", "serve the bare fan-out on this address instead; the bench starts it itself")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *bare != "" {
 		return serveBare(ctx, *bare)
+	}
+	if *dsn != "" {
+		return serveAppends(ctx, *dsn, *name, *sessions, os.Stdin, out)
 	}
 	chosen, err := regexp.Compile(*only)
 	if err != nil {

@@ -48,9 +48,18 @@ type Set struct{ tools []Tool }
 // Builtin returns the tools that need nothing but a session and its sandbox.
 func Builtin() *Set {
 	return &Set{tools: []Tool{
-		bash{}, read{}, write{},
-		questionAsk{}, wakeupSchedule{}, wakeupCancel{}, wakeupList{},
-		childSpawn{}, childMessage{}, childWait{}, childRead{}, childTerminate{},
+		bash{},
+		read{},
+		write{},
+		questionAsk{},
+		wakeupSchedule{},
+		wakeupCancel{},
+		wakeupList{},
+		childSpawn{},
+		childMessage{},
+		childWait{},
+		childRead{},
+		childTerminate{},
 	}}
 }
 

@@ -29,13 +29,22 @@ func (l *lane) commit(ctx context.Context, jobs []*job) error {
 	} else if err == nil {
 		err = l.commitGroup(ctx, jobs)
 	}
-	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
-	}
-	if err != nil && l.conn != nil && (lost(err) || fatal(err) || ctx.Err() != nil || code(err) == readOnly) {
+	if err != nil && (broken(err) || ctx.Err() != nil) {
 		l.hangUp()
 	}
+	if err != nil && ctx.Err() != nil {
+		return silent(ctx, err)
+	}
 	return err
+}
+
+// silent says that the database did not answer in time. It hides how we noticed:
+// a caller must not take our deadline for his.
+func silent(ctx context.Context, err error) error {
+	if errors.Is(err, dormouse.ErrUnknownOutcome) {
+		return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, context.Cause(ctx))
+	}
+	return context.Cause(ctx)
 }
 
 // commitAlone runs a job that shares its transaction with nobody.

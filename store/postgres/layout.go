@@ -13,7 +13,7 @@ import (
 type layout struct {
 	births, fences, holds, looks *table
 
-	events, labels, prompts, ops, closed, chunks, gone, deadlines, states *table
+	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, states *table
 
 	stored []*table // those of the second round trip, in the order they are sent
 }
@@ -27,6 +27,7 @@ func newLayout() *layout {
 
 		events:    newTable(addEvents, "iisssstbs"),
 		labels:    newTable(putLabels, "isss"),
+		bare:      newTable(dropLabels, "i"),
 		prompts:   newTable(putPrompts, "isssssit"),
 		ops:       newTable(putOps, "isssstt"),
 		closed:    newTable(dropChunks, "is"),
@@ -36,7 +37,7 @@ func newLayout() *layout {
 		states:    newTable(putStates, "iiib"),
 	}
 	// Chunks of an op that is closed go before late ones are refused.
-	l.stored = []*table{l.events, l.labels, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines, l.states}
+	l.stored = []*table{l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines, l.states}
 	return l
 }
 
@@ -106,7 +107,11 @@ func (l *layout) derived(j *job, k known) {
 	} else if k.epoch != j.batch.Epoch {
 		k = known{}
 	}
-	if k.labels == nil || *k.labels != j.spelled.labels {
+	switch {
+	case k.labels != nil && *k.labels == j.spelled.labels:
+	case j.spelled.labels == unlabelled:
+		l.bare.integer(j.key)
+	default:
 		l.labels.integer(j.key).text(j.spelled.labels.tags).text(j.spelled.labels.metadata).text(j.spelled.labels.search)
 	}
 	for _, p := range j.spelled.prompts {

@@ -46,7 +46,13 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (epoch store.E
 			refusal, err = whyElsewhere(r.QueryRow(), id, me)
 		}
 		// The pipeline is a transaction, and it ends here.
-		return errors.Join(err, r.Close(), refusal)
+		if ended := r.Close(); err == nil {
+			err = ended
+		}
+		if err == nil {
+			err = refusal
+		}
+		return err
 	})
 	return epoch, wrap(err, "claim", id)
 }

@@ -87,7 +87,7 @@ func Open(ctx context.Context, dsn string, o Options) (_ *Store, err error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if err := again(ctx, nil, func(ctx context.Context) error { return s.prepare(ctx, base) }); err != nil {
+	if err := again(ctx, nil, busy, func(ctx context.Context) error { return s.prepare(ctx, base) }); err != nil {
 		return nil, err
 	}
 	if err := s.connect(ctx, dsn, o.Readers); err != nil {

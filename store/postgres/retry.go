@@ -12,9 +12,10 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// again calls f until it succeeds, fails for good, or patience ends. It is for
-// what may be done twice. A closed stop ends the waiting; it may be nil.
-func again(ctx context.Context, stop <-chan struct{}, f func(context.Context) error) error {
+// again calls f until it succeeds, fails with an error that will not pass, or
+// patience ends. It is for what may be done twice. A closed stop ends the
+// waiting; it may be nil.
+func again(ctx context.Context, stop <-chan struct{}, passes func(error) bool, f func(context.Context) error) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -26,9 +27,9 @@ func again(ctx context.Context, stop <-chan struct{}, f func(context.Context) er
 			return nil
 		}
 		if bounded.Err() != nil {
-			return fmt.Errorf("%w: %w", context.Cause(bounded), err)
+			return context.Cause(bounded)
 		}
-		if !passing(err) {
+		if !passes(err) {
 			return err
 		}
 		timer := time.NewTimer(wait)
@@ -59,7 +60,7 @@ func (s *Store) with(ctx context.Context, pool *pgxpool.Pool, f func(context.Con
 	if s.closed() {
 		return dormouse.ErrClosing
 	}
-	err := again(ctx, s.closing, func(ctx context.Context) error {
+	err := again(ctx, s.closing, passing, func(ctx context.Context) error {
 		return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return f(ctx, c) })
 	})
 	if err != nil && s.closed() {
@@ -85,7 +86,7 @@ func newLine(config *pgx.ConnConfig) *line {
 // do runs f with the connection, and again if that was lost. So f must not mind
 // being done twice.
 func (l *line) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	return again(ctx, nil, func(ctx context.Context) error {
+	return again(ctx, nil, passing, func(ctx context.Context) error {
 		var c *pgx.Conn
 		select {
 		case c = <-l.slot:
@@ -100,7 +101,7 @@ func (l *line) do(ctx context.Context, f func(context.Context, *pgx.Conn) error)
 			}
 		}
 		err := f(ctx, c)
-		if err != nil && (lost(err) || fatal(err) || code(err) == readOnly) {
+		if err != nil && broken(err) {
 			err = errors.Join(err, c.Close(ctx))
 		}
 		return err

@@ -13,6 +13,7 @@ const (
 
 	addEvents     = "events"
 	putLabels     = "labels"
+	dropLabels    = "drop_labels"
 	putPrompts    = "prompts"
 	putOps        = "ops"
 	dropChunks    = "drop_chunks"
@@ -59,6 +60,7 @@ var texts = map[string]string{
 		SELECT session, tags::jsonb, metadata::jsonb, search
 		FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS b (session, tags, metadata, search)
 		ON CONFLICT (session) DO UPDATE SET tags = excluded.tags, metadata = excluded.metadata, search = excluded.search`,
+	dropLabels: `DELETE FROM labels WHERE session = ANY ($1::bigint[])`,
 	putPrompts: `INSERT INTO prompts (session, id, thread, status, body, turn, seq, queued)
 		SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[])
 		ON CONFLICT (session, id) DO UPDATE SET thread = excluded.thread, status = excluded.status, body = excluded.body,

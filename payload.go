@@ -111,7 +111,7 @@ type UsageTotal struct {
 // is cleared, metadata is whole.
 type Update struct {
 	Title    *string           `json:"title,omitempty"`
-	Metadata map[string]string `json:"metadata,omitempty"`
+	Metadata map[string]string `json:"metadata,omitzero"` // empty says that none is left
 }
 
 // ThreadCreated is the payload of session.thread_created.

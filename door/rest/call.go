@@ -127,6 +127,12 @@ func (c *call) send(status int, b []byte) {
 	_ = http.NewResponseController(c.w).Flush()
 }
 
+// none answers that there is nothing to say.
+func (c *call) none() {
+	c.status = http.StatusNoContent
+	c.w.WriteHeader(http.StatusNoContent)
+}
+
 // refuse tells the client why not.
 func (c *call) refuse(err error) {
 	reply := door.ReplyTo(err)
@@ -195,6 +201,15 @@ func (s *Server) rowOf(ctx context.Context, who auth.Principal, id dormouse.Sess
 		return session.Row{}, fmt.Errorf("session %q: %w", shorten(string(id)), err)
 	}
 	return row, nil
+}
+
+// peek finds the session a request is about, and where it stands.
+func (s *Server) peek(ctx context.Context, c *call) (session.State, error) {
+	row, err := s.row(ctx, c)
+	if err != nil {
+		return session.State{}, err
+	}
+	return s.Sessions.Peek(ctx, row.Session)
 }
 
 // shorten keeps a client's own words from filling the answer.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/session"
 )
@@ -23,6 +24,8 @@ type createRequest struct {
 	Recovery    dormouse.Recovery      `json:"recovery"`
 	SleepAfter  *string                `json:"sleep_after"`
 	Warm        *bool                  `json:"warm"`
+	Tags        []string               `json:"tags"`
+	Metadata    map[string]*string     `json:"metadata"`
 	Parent      dormouse.SessionID     `json:"parent"`
 	Prompt      json.RawMessage        `json:"prompt"`
 	PromptID    string                 `json:"prompt_id"`
@@ -41,12 +44,9 @@ func (s *Server) create(c *call) error {
 	if err := c.decode(&req); err != nil {
 		return err
 	}
-	made, err := s.describe(req)
-	if err != nil {
-		return err
-	}
 	asked := !absent(req.Prompt)
 	var body []dormouse.Block
+	var err error
 	if asked { // all of it is checked before any of it is done
 		crash.At(crash.PromptParsed)
 		if body, err = content("prompt", req.Prompt); err != nil {
@@ -57,12 +57,15 @@ func (s *Server) create(c *call) error {
 	}
 	ctx, cancel := c.ctx()
 	defer cancel()
-	if req.Parent != "" {
-		if _, err := s.rowOf(ctx, c.who, req.Parent); err != nil {
-			return fmt.Errorf("parent: %w", err)
-		}
+	like, err := s.like(ctx, c.who, req.Parent)
+	if err != nil {
+		return err
 	}
-	made.Tenant, made.Owner, made.Parent = c.who.Tenant, c.who.Actor, req.Parent
+	made, err := s.complete(req, like)
+	if err != nil {
+		return err
+	}
+	made.Tenant, made.Owner = c.who.Tenant, c.who.Actor
 	answer := Created{}
 	if answer.Row, err = s.Sessions.Create(ctx, c.who.Actor, made); err != nil {
 		return err
@@ -81,7 +84,7 @@ func (s *Server) create(c *call) error {
 }
 
 func (s *Server) firstPrompt(ctx context.Context, c *call, made *Created, clientID string, body []dormouse.Block) error {
-	p, _, err := s.ask(ctx, c.who, made.Session, clientID, body)
+	p, _, err := s.ask(ctx, c.who, made.Session, "", clientID, body)
 	if err != nil {
 		return err
 	}
@@ -92,27 +95,37 @@ func (s *Server) firstPrompt(ctx context.Context, c *call, made *Created, client
 	return nil
 }
 
-// describe completes a request with what it leaves open.
-func (s *Server) describe(req createRequest) (dormouse.Created, error) {
-	agent := s.Agent
-	agent.Tools = slices.Clone(agent.Tools)
-	if req.Agent != "" {
-		agent.Name = req.Agent
+// like is what a session is made of where its creator says nothing: a child of
+// what its parent is made of, any other of what the server has.
+func (s *Server) like(ctx context.Context, who auth.Principal, parent dormouse.SessionID) (dormouse.Created, error) {
+	if parent == "" {
+		return dormouse.Created{Agent: s.Agent, Recovery: dormouse.RecoverAuto, SleepAfter: s.SleepAfter}, nil
 	}
-	if req.Model != "" {
-		agent.Model = req.Model
+	if _, err := s.rowOf(ctx, who, parent); err != nil {
+		return dormouse.Created{}, fmt.Errorf("parent: %w", err)
 	}
-	if req.System != "" {
-		agent.System = req.System
+	made, err := s.Sessions.Created(ctx, parent)
+	if err != nil {
+		return dormouse.Created{}, fmt.Errorf("parent: %w", err)
 	}
-	if req.Tools != nil {
-		agent.Tools = *req.Tools
+	return dormouse.Created{
+		Parent: parent, Agent: made.Agent, Recovery: made.Recovery, FlushOnError: made.FlushOnError, SleepAfter: made.SleepAfter,
+	}, nil
+}
+
+// complete fills what a request leaves open.
+func (s *Server) complete(req createRequest, made dormouse.Created) (dormouse.Created, error) {
+	made.Session = dormouse.SessionID(session.NewID(dormouse.SessionPrefix))
+	made.Title, made.Tags, made.Warm = req.Title, dormouse.CleanTags(req.Tags), true
+	for key, value := range req.Metadata {
+		if made.Metadata == nil {
+			made.Metadata = make(map[string]string)
+		}
+		if value != nil {
+			made.Metadata[key] = *value
+		}
 	}
-	agent.CustomTools = req.CustomTools
-	made := dormouse.Created{
-		Session: dormouse.SessionID(session.NewID(dormouse.SessionPrefix)),
-		Title:   req.Title, Agent: agent, Recovery: dormouse.RecoverAuto, Warm: true, SleepAfter: s.SleepAfter,
-	}
+	made.Agent = req.agentLike(made.Agent)
 	if req.Recovery != "" {
 		made.Recovery = req.Recovery
 	}
@@ -126,11 +139,33 @@ func (s *Server) describe(req createRequest) (dormouse.Created, error) {
 		}
 		made.SleepAfter = d
 	}
-	if len(req.PromptID) > maxPromptID {
-		return made, fmt.Errorf("field \"prompt_id\" is over %d bytes: %w", maxPromptID, dormouse.ErrInvalid)
+	if err := checkName("prompt_id", req.PromptID); err != nil {
+		return made, err
 	}
 	if err := made.Validate(); err != nil || s.CheckAgent == nil {
 		return made, err
 	}
-	return made, s.CheckAgent(agent)
+	return made, s.CheckAgent(made.Agent)
+}
+
+// agentLike is the one asked for, like another where the request says nothing.
+func (req createRequest) agentLike(like dormouse.AgentConfig) dormouse.AgentConfig {
+	agent := like
+	agent.Tools = slices.Clone(like.Tools)
+	if req.Agent != "" {
+		agent.Name = req.Agent
+	}
+	if req.Model != "" {
+		agent.Model = req.Model
+	}
+	if req.System != "" {
+		agent.System = req.System
+	}
+	if req.Tools != nil {
+		agent.Tools = *req.Tools
+	}
+	if req.CustomTools != nil {
+		agent.CustomTools = req.CustomTools
+	}
+	return agent
 }

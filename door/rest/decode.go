@@ -248,21 +248,35 @@ func digest(blocks []dormouse.Block) (dormouse.Digest, error) {
 	return dormouse.DigestOf(b), nil
 }
 
-// query reads the URL's parameters, refusing any that a route does not have.
+// query reads the URL's parameters, refusing any that a route does not have. A
+// route says "tag+" of a name that may be given again and again, and
+// "metadata.*" of every name that begins so.
 func (c *call) query(known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
 	if err != nil {
 		return nil, fmt.Errorf("the query cannot be read: %w", dormouse.ErrInvalid)
 	}
 	for name, values := range q {
+		repeatable := slices.Contains(known, name+"+")
 		switch {
-		case !slices.Contains(known, name):
+		case !repeatable && !slices.ContainsFunc(known, func(k string) bool { return means(k, name) }):
 			return nil, fmt.Errorf("unknown parameter %q: %w", shorten(name), dormouse.ErrInvalid)
-		case len(values) > 1:
-			return nil, fmt.Errorf("parameter %q is given twice: %w", name, dormouse.ErrInvalid)
+		case len(values) > 1 && !repeatable:
+			return nil, fmt.Errorf("parameter %q is given twice: %w", shorten(name), dormouse.ErrInvalid)
+		}
+		if err := dormouse.ValidateText(name + strings.Join(values, "")); err != nil {
+			return nil, fmt.Errorf("parameter %q: %w", shorten(name), err)
 		}
 	}
 	return q, nil
+}
+
+// means reports whether a parameter is the one a route knows as known.
+func means(known, name string) bool {
+	if prefix, ok := strings.CutSuffix(known, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return known == name
 }
 
 func flag(q url.Values, name string) (bool, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/dormouse-run/dormouse"
@@ -16,6 +17,10 @@ var seeds = []string{
 	`{"prompt":"hi","prompt_id":"a"}`, `{"prompt":[{"type":"text","text":"hi"}]}`, `{"content":"hi","id":"x"}`, `{"content":[{"type":"image","source":{"b":1,"a":2}}]}`,
 	`{"tools":[{"name":"bash","permission":"ask"}],"custom_tools":[{"name":"a","input_schema":{}}],"recovery":"ask","sleep_after":"5m","warm":false}`,
 	`{"tool_use_id":"sevt_a","result":"allow"}`, `{"tool_use_id":"sevt_a","result":"deny","deny_message":"x"}`, `{"custom_tool_use_id":"sevt_a","content":"x","is_error":true}`,
+	`{"tool_use_id":"sevt_a","answer":"yes"}`, `{"tool_use_id":"sevt_a","answer":[{"type":"text","text":"yes"}]}`, `{"tool_use_id":"sevt_a","answer":"yes","result":"allow"}`,
+	`{"title":null,"tags":["a","a"],"metadata":{"a":"b","c":null}}`, `{"metadata":null}`, `{"tags":null}`, `{"tags":["a",1]}`, `{"parent":"sesn_a","tags":[],"metadata":{}}`,
+	`{"in":"10m","prompt":"hi"}`, `{"at":"2030-01-02T03:04:05Z","prompt":"hi","id":"x"}`, `{"at":"9999-12-31T23:59:59-23:59","prompt":"hi"}`,
+	`{"cron":"0 9 * * *","prompt":"hi","thread":"sthr_a"}`, `{"in":"1s","cron":"* * * * *","prompt":"hi"}`, `{"in":"9223372036s","prompt":"hi"}`,
 }
 
 // sound checks what must be true of whatever the decoder says.
@@ -37,13 +42,14 @@ func FuzzDecodeCreate(f *testing.F) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
 	}
-	s := &Server{Config: Config{Agent: dormouse.AgentConfig{Name: "a", Model: "m"}}}
+	like := dormouse.Created{Agent: dormouse.AgentConfig{Name: "a", Model: "m"}, Recovery: dormouse.RecoverAuto}
+	s := &Server{}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var req createRequest
 		if !sound(t, body, decodeJSON(body, &req)) {
 			return
 		}
-		made, err := s.describe(req)
+		made, err := s.complete(req, like)
 		if err == nil {
 			err = made.Validate()
 		} else if !errors.Is(err, dormouse.ErrInvalid) && !errors.Is(err, dormouse.ErrTooLarge) {
@@ -120,6 +126,55 @@ func FuzzDecodeAnswer(f *testing.F) {
 	})
 }
 
+func FuzzDecodeDescription(f *testing.F) {
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var req describeRequest
+		if !sound(t, body, decodeJSON(body, &req)) {
+			return
+		}
+		v, err := req.verb()
+		if err != nil {
+			if !errors.Is(err, dormouse.ErrInvalid) {
+				t.Errorf("refused with %v", err)
+			}
+			return
+		}
+		// What is absent stays.
+		if (v.Title == nil) != (req.Title == nil) || (v.Tags == nil) != (req.Tags == nil) || (v.Metadata == nil) != (req.Metadata == nil) {
+			t.Errorf("%s became %+v", body, v)
+		}
+	})
+}
+
+func FuzzDecodeWakeup(f *testing.F) {
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var req wakeupRequest
+		if !sound(t, body, decodeJSON(body, &req)) {
+			return
+		}
+		v, err := req.verb("sesn_a", now)
+		if err != nil {
+			if !errors.Is(err, dormouse.ErrInvalid) && !errors.Is(err, dormouse.ErrTooLarge) {
+				t.Errorf("refused with %v", err)
+			}
+			return
+		}
+		if v.At.IsZero() == (v.Cron == "") || v.At.After(now.Add(maxAhead)) || v.ID.Validate() != nil || dormouse.ValidateContent(v.Content) != nil {
+			t.Errorf("taken: %+v", v)
+		}
+		if again, err := req.verb("sesn_a", now); err != nil || (again.ID == v.ID) != (req.ID != "") {
+			t.Errorf("the name %q gave %s, then %s, %v", req.ID, v.ID, again.ID, err)
+		}
+	})
+}
+
 func TestHasNULSeesEscapesAndNothingElse(t *testing.T) {
 	for body, want := range map[string]bool{
 		`{"a":"\u0000"}`: true, `{"a":"\\u0000"}`: false, `{"a":"\\\u0000"}`: true, `{"a":"u0000"}`: false, `\`: false, `\\`: false, ``: false,
@@ -153,7 +208,7 @@ func TestDigestIsOfTheMeaning(t *testing.T) {
 }
 
 func TestRequestsNameAllTheirFields(t *testing.T) {
-	for _, v := range []any{&createRequest{}, &promptRequest{}, &answerRequest{}} {
+	for _, v := range []any{&createRequest{}, &promptRequest{}, &answerRequest{}, &describeRequest{}, &wakeupRequest{}, &openRequest{}, &interruptRequest{}, &threadRequest{}} {
 		for name := range fieldNames(v) {
 			if name == "" || name == "-" {
 				t.Errorf("%s has a field without a name", reflect.TypeOf(v))

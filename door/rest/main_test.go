@@ -46,6 +46,7 @@ type house struct {
 	sessions *session.Sessions
 	door     *rest.Server
 	http     *http.Client
+	boxes    *boxes
 }
 
 func newHouse(t testing.TB, change ...func(*rest.Config)) *house {
@@ -60,9 +61,9 @@ func newHouse(t testing.TB, change ...func(*rest.Config)) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.DiscardHandler)
+	log, driver := slog.New(slog.DiscardHandler), new(boxes)
 	sessions, err := session.New(session.Config{
-		Store: new(memory.Store), Blobs: blobs, Driver: &boxes{}, Logger: log,
+		Store: new(memory.Store), Blobs: blobs, Driver: driver, Logger: log,
 		Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
 	})
 	if err != nil {
@@ -77,7 +78,7 @@ func newHouse(t testing.TB, change ...func(*rest.Config)) *house {
 	for _, f := range change {
 		f(&c)
 	}
-	h := &house{t: t, sessions: sessions, door: rest.New(c), http: &http.Client{Transport: &http.Transport{}}}
+	h := &house{t: t, sessions: sessions, boxes: driver, door: rest.New(c), http: &http.Client{Transport: &http.Transport{}}}
 	if h.token, err = auth.ReadToken(token); err != nil {
 		t.Fatal(err)
 	}
@@ -297,8 +298,9 @@ func (f *follower) nextEvent() frame {
 }
 
 // boxes is a driver whose sandboxes repeat the commands they are given. A
-// command "wait" ends when it is killed.
-type boxes struct{}
+// command "wait" ends when it is killed. No workspace is removed while hold is
+// held.
+type boxes struct{ hold sync.Mutex }
 
 func (*boxes) KeepsWorkspace() bool { return true }
 
@@ -312,7 +314,11 @@ func (*boxes) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.San
 
 func (*boxes) Stop(context.Context, sandbox.Handle) error { return nil }
 
-func (*boxes) Remove(context.Context, dormouse.SessionID) error { return nil }
+func (b *boxes) Remove(context.Context, dormouse.SessionID) error {
+	b.hold.Lock()
+	defer b.hold.Unlock()
+	return nil
+}
 
 type op struct {
 	call  runner.Call

@@ -14,12 +14,10 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
-// maxPromptID bounds the name a client gives a prompt.
-const maxPromptID = 128
-
 type promptRequest struct {
-	Content json.RawMessage `json:"content"`
-	ID      string          `json:"id"`
+	Content json.RawMessage   `json:"content"`
+	ID      string            `json:"id"`
+	Thread  dormouse.ThreadID `json:"thread"`
 }
 
 // Prompt is an accepted prompt.
@@ -38,8 +36,8 @@ func (s *Server) prompt(c *call) error {
 		return err
 	}
 	crash.At(crash.PromptParsed)
-	if len(req.ID) > maxPromptID {
-		return fmt.Errorf("field \"id\" is over %d bytes: %w", maxPromptID, dormouse.ErrInvalid)
+	if err := checkName("id", req.ID); err != nil {
+		return err
 	}
 	body, err := content("content", req.Content)
 	if err != nil {
@@ -51,7 +49,7 @@ func (s *Server) prompt(c *call) error {
 	if err != nil {
 		return err
 	}
-	p, again, err := s.ask(ctx, c.who, row.Session, req.ID, body)
+	p, again, err := s.ask(ctx, c.who, row.Session, req.Thread, req.ID, body)
 	if err != nil {
 		return err
 	}
@@ -66,28 +64,32 @@ func (s *Server) prompt(c *call) error {
 	return nil
 }
 
-// ask queues a prompt, or finds that it was queued before.
-func (s *Server) ask(ctx context.Context, who auth.Principal, id dormouse.SessionID, clientID string, body []dormouse.Block) (p Prompt, again bool, err error) {
+// ask queues a prompt on a thread, the primary one if none is named, or finds that
+// it was queued before.
+func (s *Server) ask(ctx context.Context, who auth.Principal, id dormouse.SessionID, thread dormouse.ThreadID, clientID string, body []dormouse.Block) (p Prompt, again bool, err error) {
 	name, err := digest(body)
 	if err != nil {
 		return Prompt{}, false, err
 	}
-	prompt := session.Prompt{ID: dormouse.EventID(session.NewID(dormouse.EventPrefix)), Body: name, Content: body}
+	prompt := session.Prompt{Thread: thread, ID: dormouse.EventID(session.NewID(dormouse.EventPrefix)), Body: name, Content: body}
+	if thread == "" {
+		prompt.Thread = dormouse.PrimaryThread(id)
+	}
 	if clientID != "" {
 		prompt.ID = dormouse.PromptID(id, clientID)
 		// Also of a session that takes no more: what was accepted was accepted.
 		prior, err := s.Sessions.Prompt(ctx, id, prompt.ID)
 		switch {
-		case err == nil && prior.Body == name:
+		case err == nil && prior.Body == name && prior.Thread == prompt.Thread:
 			return Prompt{ID: prior.ID, Status: prior.Status, Seq: prior.Seq}, true, nil
 		case err == nil:
-			return Prompt{}, false, fmt.Errorf("prompt %q was already sent with another body: %w", shorten(clientID), dormouse.ErrConflict)
+			return Prompt{}, false, fmt.Errorf("prompt %q was already sent with another body or to another thread: %w", shorten(clientID), dormouse.ErrConflict)
 		case !errors.Is(err, dormouse.ErrNotFound):
 			return Prompt{}, false, err
 		}
 	}
 	if err := s.Sessions.Do(ctx, id, who.Actor, prompt); err != nil {
-		return Prompt{}, false, err
+		return Prompt{}, false, onThread(thread, err)
 	}
 	p = Prompt{ID: prompt.ID, Status: dormouse.PromptIsQueued}
 	// It is durable; that its row cannot be read now changes nothing.
@@ -122,28 +124,33 @@ func (s *Server) queue(c *call) error {
 		Prompts []Queued `json:"prompts"`
 	}{Prompts: make([]Queued, 0, len(prompts))}
 	for _, p := range prompts {
-		text, err := s.textOf(ctx, row.Session, p.Seq)
+		body, err := s.contentAt(ctx, row.Session, p.Seq)
 		if err != nil {
 			return err
 		}
-		answer.Prompts = append(answer.Prompts, Queued{p, text})
+		answer.Prompts = append(answer.Prompts, Queued{p, beginning(body)})
 	}
 	return c.answer(http.StatusOK, answer)
 }
 
-// textOf is the beginning of what the prompt at seq says.
-func (s *Server) textOf(ctx context.Context, id dormouse.SessionID, seq uint64) (string, error) {
+// contentAt is what the prompt or the wake-up at seq says.
+func (s *Server) contentAt(ctx context.Context, id dormouse.SessionID, seq uint64) ([]dormouse.Block, error) {
 	events, err := s.Sessions.Events(ctx, id, seq-1, 1)
 	if err != nil || len(events) == 0 {
-		return "", err
+		return nil, err
 	}
-	var body dormouse.PromptBody
-	if err := json.Unmarshal(events[0].Payload, &body); err != nil {
-		return "", fmt.Errorf("decode event %d: %w", seq, err)
+	var said dormouse.Message
+	if err := json.Unmarshal(events[0].Payload, &said); err != nil {
+		return nil, fmt.Errorf("decode event %d: %w", seq, err)
 	}
+	return said.Content, nil
+}
+
+// beginning is the first words of a text.
+func beginning(content []dormouse.Block) string {
 	const most = 500
 	var b strings.Builder
-	for _, block := range body.Content {
+	for _, block := range content {
 		if block.Type != "text" {
 			continue
 		}
@@ -151,10 +158,10 @@ func (s *Server) textOf(ctx context.Context, id dormouse.SessionID, seq uint64) 
 			b.WriteByte('\n')
 		}
 		if b.WriteString(block.Text); b.Len() > most {
-			return strings.ToValidUTF8(b.String()[:most], "") + "…", nil
+			return strings.ToValidUTF8(b.String()[:most], "") + "…"
 		}
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 // cancel takes a prompt out of the queue before its turn.

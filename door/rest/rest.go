@@ -35,10 +35,12 @@ type Config struct {
 	Metrics http.Handler
 	// Observe is told of every answer, if not nil.
 	Observe func(method, route string, status int, took time.Duration)
-	// KeepAlive is how often a silent stream says that it lives, and WriteTimeout
-	// how long a client may take to read what it was sent. 0 means the default.
+	// KeepAlive is how often a silent stream says that it lives, WriteTimeout how
+	// long a client may take to read what it was sent, and GoneWithin how long a
+	// delete waits for the session to be gone. 0 means the default.
 	KeepAlive    time.Duration
 	WriteTimeout time.Duration
+	GoneWithin   time.Duration
 }
 
 // Server is the door.
@@ -58,6 +60,9 @@ func New(c Config) *Server {
 	if c.WriteTimeout == 0 {
 		c.WriteTimeout = 20 * time.Second
 	}
+	if c.GoneWithin == 0 {
+		c.GoneWithin = 5 * time.Second
+	}
 	s := &Server{Config: c}
 	s.allowHosts(c.Hosts)
 	s.routes()
@@ -75,12 +80,20 @@ func (s *Server) routes() {
 	s.handle("/metrics", closed, methods{http.MethodGet: s.metrics})
 
 	s.handle("/api/sessions", closed, methods{http.MethodGet: s.list, http.MethodPost: s.create})
-	s.handle("/api/sessions/{id}", closed, methods{http.MethodGet: s.show})
+	s.handle("/api/sessions/{id}", closed, methods{
+		http.MethodGet: s.show, http.MethodPatch: s.describe, http.MethodDelete: s.delete,
+	})
 	s.handle("/api/sessions/{id}/prompts", closed, methods{http.MethodPost: s.prompt})
 	s.handle("/api/sessions/{id}/events", closed, methods{http.MethodGet: s.events})
 	s.handle("/api/sessions/{id}/ops", closed, methods{http.MethodGet: s.ops})
 	s.handle("/api/sessions/{id}/queue", closed, methods{http.MethodGet: s.queue})
 	s.handle("/api/sessions/{id}/queue/{prompt}", closed, methods{http.MethodDelete: s.cancel})
+	s.handle("/api/sessions/{id}/threads", closed, methods{http.MethodGet: s.threads, http.MethodPost: s.openThread})
+	s.handle("/api/sessions/{id}/wakeups", closed, methods{http.MethodGet: s.wakeups, http.MethodPost: s.schedule})
+	s.handle("/api/sessions/{id}/wakeups/{wakeup}", closed, methods{http.MethodDelete: s.unschedule})
+	s.handle("/api/sessions/{id}/children", closed, methods{http.MethodGet: s.children})
+	s.handle("/api/sessions/{id}/children/{child}", closed, methods{http.MethodDelete: s.endChild})
+	s.handle("/api/sessions/{id}/questions", closed, methods{http.MethodGet: s.questions})
 	s.handle("/api/sessions/{id}/answers", closed, methods{http.MethodPost: s.answer})
 	s.handle("/api/sessions/{id}/interrupt", closed, methods{http.MethodPost: s.interrupt})
 	s.handle("/api/sessions/{id}/retry", closed, methods{http.MethodPost: s.retry})
@@ -88,6 +101,7 @@ func (s *Server) routes() {
 	s.handle("/api/sessions/{id}/hibernate", closed, methods{http.MethodPost: s.hibernate})
 	s.handle("/api/sessions/{id}/wake", closed, methods{http.MethodPost: s.wake})
 	s.handle("/api/sessions/{id}/terminate", closed, methods{http.MethodPost: s.terminate})
+	s.handle("/api/sessions/{id}/archive", closed, methods{http.MethodPost: s.archive})
 
 	s.handle("/", open, nil)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -14,7 +15,10 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
-var errBeat = errors.New("time to say that the stream lives")
+var (
+	errBeat    = errors.New("time to say that the stream lives")
+	errDeleted = errors.New("the session was deleted")
+)
 
 // follow streams events until the client leaves, falls behind or the server
 // goes. Whoever is cut off comes back with the last id it saw.
@@ -43,7 +47,13 @@ func (s *Server) follow(c *call, id dormouse.SessionID, v view) error {
 		stop()
 		switch {
 		case out.err != nil || ctx.Err() != nil:
+		case errors.Is(err, errDeleted):
+			return nil
 		case silent:
+			// Who was not there when it was deleted cannot read that it was.
+			if _, err := s.Sessions.Row(ctx, id); errors.Is(err, dormouse.ErrNotFound) {
+				return s.farewell(out, f.Cursor(), err)
+			}
 			out.say(": alive\n\n")
 		default:
 			return s.farewell(out, f.Cursor(), err)
@@ -61,13 +71,15 @@ func (s *Server) farewell(out *stream, cursor uint64, err error) error {
 		event, failed = "behind", nil
 	case errors.Is(err, dormouse.ErrClosing):
 		event, failed = "closing", nil
+	case errors.Is(err, dormouse.ErrNotFound):
+		failed = nil
 	}
 	end := struct {
 		Cursor  uint64 `json:"cursor"`
 		Message string `json:"message,omitempty"`
 	}{Cursor: cursor}
-	if failed != nil {
-		end.Message = door.ReplyTo(failed).Message
+	if event == "error" {
+		end.Message = door.ReplyTo(err).Message
 	}
 	b, err := json.Marshal(end)
 	if err != nil {
@@ -84,8 +96,15 @@ func pump(ctx context.Context, f *session.Follower, out *stream, v view) error {
 		if err != nil {
 			return err
 		}
-		if out.write(items, v); out.err != nil {
+		end := slices.IndexFunc(items, func(i *session.Item) bool { return i.Event.Type == dormouse.SessionDeleted })
+		if end >= 0 {
+			items = items[:end+1]
+		}
+		switch out.write(items, v); {
+		case out.err != nil:
 			return out.err
+		case end >= 0:
+			return errDeleted
 		}
 	}
 }

@@ -1,0 +1,98 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// Child is a session that another one spawned.
+type Child struct {
+	session.Row
+	Stage Stage `json:"stage"`
+}
+
+// Stage is where a child stands for its parent.
+type Stage string
+
+// The stages of a child.
+const (
+	// ChildSpawned is recorded and not made yet.
+	ChildSpawned Stage = "spawned"
+	ChildStarted Stage = "started"
+	// ChildEnding is to end, and may not have yet.
+	ChildEnding Stage = "ending"
+	ChildEnded  Stage = "ended"
+)
+
+// ChildStage is a child that has not ended, as its parent has it on record.
+type ChildStage struct {
+	Session dormouse.SessionID `json:"session"`
+	Stage   Stage              `json:"stage"`
+}
+
+func childrenOf(state session.State) []ChildStage {
+	all := make([]ChildStage, 0, len(state.Children))
+	for _, c := range state.Children {
+		all = append(all, ChildStage{c.ID, stageOf(state, c.ID)})
+	}
+	return all
+}
+
+func stageOf(state session.State, child dormouse.SessionID) Stage {
+	i := slices.IndexFunc(state.Children, func(c session.Child) bool { return c.ID == child })
+	switch {
+	case i < 0:
+		return ChildEnded
+	case state.Children[i].Ending || state.Terminated != nil:
+		return ChildEnding
+	case state.Children[i].Started:
+		return ChildStarted
+	}
+	return ChildSpawned
+}
+
+// children lists the sessions that one has spawned, those that have ended too,
+// newest first.
+func (s *Server) children(c *call) error {
+	q, err := c.query("limit", "after")
+	if err != nil {
+		return err
+	}
+	n, err := limit(q, usualPage, longestPage)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	state, err := s.peek(ctx, c)
+	if err != nil {
+		return err
+	}
+	page, err := s.page(ctx, session.Query{
+		Tenant: c.who.Tenant, Parent: state.Session, Archived: true, After: dormouse.SessionID(q.Get("after")), Limit: n,
+	})
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Children []Child            `json:"children"`
+		Next     dormouse.SessionID `json:"next,omitempty"`
+	}{Children: make([]Child, 0, len(page.Sessions)), Next: page.Next}
+	for _, row := range page.Sessions {
+		answer.Children = append(answer.Children, Child{row, stageOf(state, row.Session)})
+	}
+	return c.answer(http.StatusOK, answer)
+}
+
+// endChild ends a child for good, and its own children with it.
+func (s *Server) endChild(c *call) error {
+	child := dormouse.SessionID(c.r.PathValue("child"))
+	if child.Validate() != nil {
+		return fmt.Errorf("child %q: %w", shorten(string(child)), dormouse.ErrNotFound)
+	}
+	return s.command(c, session.EndChild{Child: child, Reason: requested})
+}

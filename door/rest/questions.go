@@ -1,0 +1,136 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// Question is a tool call that only people can answer: a permission, a custom
+// tool, or words that the agent asked for.
+type Question struct {
+	ToolUse dormouse.EventID  `json:"tool_use_id"`
+	Kind    dormouse.OpKind   `json:"kind"`
+	Thread  dormouse.ThreadID `json:"thread"`
+	Name    string            `json:"name"`
+	Input   json.RawMessage   `json:"input,omitempty"`
+	// Question and Options are what is asked when words are.
+	Question string    `json:"question,omitempty"`
+	Options  []string  `json:"options,omitempty"`
+	Asked    time.Time `json:"asked_at"`
+	Expires  time.Time `json:"expires_at,omitzero"`
+}
+
+// questions lists what waits for people, in all threads.
+func (s *Server) questions(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	state, err := s.peek(ctx, c)
+	if err != nil {
+		return err
+	}
+	calls, err := s.gatedCalls(ctx, state)
+	if err != nil {
+		return err
+	}
+	return c.answer(http.StatusOK, struct {
+		Questions []Question `json:"questions"`
+	}{questionsOf(state, calls)})
+}
+
+func questionsOf(state session.State, calls gatedCalls) []Question {
+	all := []Question{}
+	for _, t := range state.Threads {
+		if t.Turn == nil {
+			continue
+		}
+		for _, use := range t.Turn.Uses {
+			op, open := state.OpFor(use.ID)
+			if use.Gate == dormouse.GateNone || !open {
+				continue // nobody can answer it yet
+			}
+			asked := Question{
+				ToolUse: use.ID, Kind: op.Kind, Thread: t.ID, Name: calls[use.ID].Name, Input: calls[use.ID].Input,
+				Asked: op.Started, Expires: op.Expires,
+			}
+			if op.Kind == dormouse.OpQuestion {
+				asked.Question, asked.Options = words(asked.Input)
+			}
+			all = append(all, asked)
+		}
+	}
+	return all
+}
+
+// words is what a question asks. What its tool could not read was never asked.
+func words(input json.RawMessage) (question string, options []string) {
+	var in struct {
+		Question string   `json:"question"`
+		Options  []string `json:"options"`
+	}
+	_ = json.Unmarshal(input, &in)
+	return in.Question, in.Options
+}
+
+// Waiting is a tool call of a turn that waits for an answer.
+type Waiting struct {
+	ID    dormouse.EventID `json:"id"`
+	Gate  dormouse.Gate    `json:"gate"`
+	Name  string           `json:"name,omitempty"`
+	Input json.RawMessage  `json:"input,omitempty"`
+}
+
+// gatedCalls is what the tool calls that wait for people say.
+type gatedCalls map[dormouse.EventID]dormouse.ToolUse
+
+func (g gatedCalls) waiting(t *session.Turn) []Waiting {
+	var all []Waiting
+	for _, use := range t.Uses {
+		if use.Gate != dormouse.GateNone {
+			all = append(all, Waiting{ID: use.ID, Gate: use.Gate, Name: g[use.ID].Name, Input: g[use.ID].Input})
+		}
+	}
+	return all
+}
+
+// gatedCalls reads the tool calls that wait for people. They stand near the end
+// of the log: what waits was asked last.
+func (s *Server) gatedCalls(ctx context.Context, state session.State) (gatedCalls, error) {
+	calls, missing := make(gatedCalls), make(map[dormouse.EventID]bool)
+	for _, t := range state.Threads {
+		if t.Turn != nil {
+			for _, w := range calls.waiting(t.Turn) {
+				missing[w.ID] = true
+			}
+		}
+	}
+	const page = 200
+	for before := state.Seq; len(missing) > 0 && before > 0; {
+		after := before - min(before, page)
+		events, err := s.Sessions.Events(ctx, state.Session, after, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range events {
+			if !missing[e.ID] || e.Type != dormouse.AgentToolUse && e.Type != dormouse.AgentCustomToolUse {
+				continue
+			}
+			var use dormouse.ToolUse
+			if err := json.Unmarshal(e.Payload, &use); err != nil {
+				return nil, fmt.Errorf("decode event %d: %w", e.Seq, err)
+			}
+			calls[e.ID] = use
+			delete(missing, e.ID)
+		}
+		before = after
+	}
+	return calls, nil
+}

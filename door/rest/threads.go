@@ -1,0 +1,111 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// Thread is what one thread works on and what waits for it.
+type Thread struct {
+	ID    dormouse.ThreadID `json:"id"`
+	Queue int               `json:"queue"`
+	Turn  *Turn             `json:"turn,omitempty"`
+}
+
+// Turn is the work in progress.
+type Turn struct {
+	ID      dormouse.TurnID `json:"id"`
+	Attempt int             `json:"attempt"`
+	// Blocked says what it waits for: people or recovery.
+	Blocked string `json:"blocked,omitempty"`
+	// Until is when the next attempt may start.
+	Until time.Time `json:"until,omitzero"`
+	// Waiting are the tool calls that only people can answer.
+	Waiting []Waiting `json:"waiting,omitempty"`
+}
+
+// threads lists a session's threads, the primary one first.
+func (s *Server) threads(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	state, err := s.peek(ctx, c)
+	if err != nil {
+		return err
+	}
+	calls, err := s.gatedCalls(ctx, state)
+	if err != nil {
+		return err
+	}
+	return c.answer(http.StatusOK, struct {
+		Threads []Thread `json:"threads"`
+	}{threadsOf(state, calls)})
+}
+
+func threadsOf(state session.State, calls gatedCalls) []Thread {
+	all := make([]Thread, 0, len(state.Threads))
+	for _, t := range state.Threads {
+		shown := Thread{ID: t.ID, Queue: len(t.Queue)}
+		if t.Turn != nil {
+			shown.Turn = &Turn{
+				ID: t.Turn.ID, Attempt: t.Turn.Attempt, Blocked: t.Turn.Blocked, Until: t.Turn.Until, Waiting: calls.waiting(t.Turn),
+			}
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+type openRequest struct {
+	ID string `json:"id"`
+}
+
+// openThread adds a thread: a queue and a turn of its own beside the others. The
+// same name twice is the same thread.
+func (s *Server) openThread(c *call) error {
+	var req openRequest
+	if err := c.decode(&req); err != nil {
+		return err
+	}
+	if err := checkName("id", req.ID); err != nil {
+		return err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	state, err := s.peek(ctx, c)
+	if err != nil {
+		return err
+	}
+	id, status := dormouse.ThreadID(named(dormouse.ThreadPrefix, state.Session, req.ID)), http.StatusCreated
+	if state.Thread(id) != nil {
+		status = http.StatusOK
+	} else if err := s.Sessions.Do(ctx, state.Session, c.who.Actor, session.OpenThread{Thread: id}); err != nil {
+		return err
+	}
+	return c.answer(status, Thread{ID: id})
+}
+
+// maxName bounds the name a client gives something of its own.
+const maxName = 128
+
+func checkName(field, name string) error {
+	if len(name) > maxName {
+		return fmt.Errorf("field %q is over %d bytes: %w", field, maxName, dormouse.ErrInvalid)
+	}
+	return nil
+}
+
+// named is the id of what a client calls name: the same name is the same thing.
+// Without a name it is a new thing each time.
+func named(prefix string, id dormouse.SessionID, name string) string {
+	if name == "" {
+		return session.NewID(prefix)
+	}
+	return dormouse.DeriveID(prefix, string(id), "client", name)
+}

@@ -84,6 +84,7 @@ type server struct {
 	config   config
 	log      *slog.Logger
 	store    store.Store
+	blobs    *dir.Store
 	driver   *local.Driver
 	peers    *peer.Client // nil if no other server shares the store
 	sessions *session.Sessions
@@ -137,10 +138,10 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		return nil, err
 	}
 	undo = append(undo, func() { _ = s.store.Close() })
-	blobs, err := dir.Open(filepath.Join(c.Data, "blobs"))
-	if err != nil {
+	if s.blobs, err = dir.Open(filepath.Join(c.Data, "blobs")); err != nil {
 		return nil, err
 	}
+	undo = append(undo, func() { _ = s.blobs.Close() })
 	who, err := auth.OpenLocal(filepath.Join(c.Data, tokenFile))
 	if err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	}
 	undo = append(undo, func() { _ = s.listener.Close() })
 	sessions := session.Config{
-		Store: s.store, Blobs: blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
+		Store: s.store, Blobs: s.blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
 		DropAfter: c.DropAfter, OnCommit: counters.committed,
 	}
 	key, err := s.share(ctx, &sessions)
@@ -180,6 +181,10 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 				{Name: "bash", Permission: dormouse.PermissionAllow},
 				{Name: "read", Permission: dormouse.PermissionAllow},
 				{Name: "write", Permission: dormouse.PermissionAllow},
+				{Name: "question_ask", Permission: dormouse.PermissionAllow},
+				{Name: "wakeup_schedule", Permission: dormouse.PermissionAllow},
+				{Name: "wakeup_cancel", Permission: dormouse.PermissionAllow},
+				{Name: "wakeup_list", Permission: dormouse.PermissionAllow},
 			},
 		},
 		SleepAfter: c.SleepAfter, CheckAgent: models.check(tools), Ready: s.isReady,
@@ -218,6 +223,7 @@ func (s *server) start(ctx context.Context) <-chan error {
 		}
 	})
 	s.running.Go(func() { s.sweep(ctx) })
+	s.running.Go(func() { s.collect(ctx) })
 	s.running.Go(func() { s.findSelf(ctx) })
 	return served
 }

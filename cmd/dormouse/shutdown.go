@@ -57,6 +57,7 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		}},
 		// 5. The actors have let go of the sandboxes, which live on.
 		{"withdraw the address", s.withdraw},
+		{"close blobs", s.blobs.Close},
 		{"close database", s.store.Close}, // last: it gives the directory to the next server
 	} {
 		if err := step.do(); err != nil && !errors.Is(err, context.Canceled) {

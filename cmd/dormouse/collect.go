@@ -1,0 +1,29 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// collectEvery is how often blobs that no session names any more are looked for.
+const collectEvery = time.Hour
+
+// collect removes them, the first ones a while after the start: a server that
+// has much to take up has no time for it.
+func (s *server) collect(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(collectEvery):
+		}
+		n, err := s.sessions.Collect(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			s.log.WarnContext(ctx, "blobs not collected", "error", err)
+		case n > 0:
+			s.log.InfoContext(ctx, "blobs collected", "blobs", n)
+		}
+	}
+}

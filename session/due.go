@@ -74,8 +74,8 @@ func (s *Sessions) wake(id dormouse.SessionID) {
 	}
 }
 
-// takeAtOnce bounds what a server takes before it has loaded what it took, so
-// that servers share what is due.
+// takeAtOnce bounds what a server takes before it has loaded what it took before
+// that, so that servers share what is due.
 const takeAtOnce = 32
 
 // takeDue loads what is due and no live server has.
@@ -85,7 +85,7 @@ func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
 		return every, nil
 	}
 	s.payDebts()
-	for {
+	for before := []*Actor(nil); ; {
 		now := s.deps.Clock()
 		ids, err := s.shared.Take(ctx, now, takeAtOnce)
 		if err != nil {
@@ -95,8 +95,10 @@ func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
 		if len(ids) > 0 {
 			crash.At(crash.LeaseTaking)
 			s.counts.taken.Add(uint64(len(ids)))
-			s.loadAll(ctx, ids)
 		}
+		loading := s.loadAll(ids)
+		loaded(ctx, before)
+		before = loading
 		if len(ids) < takeAtOnce {
 			if err := s.findStrays(ctx, now); err != nil {
 				return every, err
@@ -106,19 +108,20 @@ func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// loadAll loads sessions at once and waits for them, but not long for one that
-// is slow.
-func (s *Sessions) loadAll(ctx context.Context, ids []dormouse.SessionID) {
+// loadAll loads sessions at once.
+func (s *Sessions) loadAll(ids []dormouse.SessionID) (loading []*Actor) {
+	for _, id := range ids {
+		if a, err := s.load(id); err == nil { // if not, the lease is lost or given up, and they with it
+			loading = append(loading, a)
+		}
+	}
+	return loading
+}
+
+// loaded waits for actors, but not long for one that is slow.
+func loaded(ctx context.Context, loading []*Actor) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var loading []*Actor
-	for _, id := range ids {
-		a, err := s.load(id)
-		if err != nil {
-			return // there is no lease any more, or the server stops
-		}
-		loading = append(loading, a)
-	}
 	for _, a := range loading {
 		select {
 		case <-a.ready:

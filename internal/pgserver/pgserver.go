@@ -157,6 +157,24 @@ func (s *Server) Exec(ctx context.Context, db, text string) error {
 	return errors.Join(err, c.Close(ctx))
 }
 
+// Dir is a directory that the server may write to.
+func (s *Server) Dir() string { return s.dir }
+
+// Run starts another program as the server's user and in its directory, which
+// like the server lives no longer than this process. Call stop to end it.
+func (s *Server) Run(ctx context.Context, name string, args ...string) (stop func(), err error) {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), name, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, s.log, s.log
+	process, ended, err := spawn(cmd, s.cred)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", name, err)
+	}
+	return func() {
+		_ = process.Kill()
+		<-ended
+	}, nil
+}
+
 // Restart stops the server and starts it again, on what is on its disk.
 func (s *Server) Restart(ctx context.Context, m Mode) error {
 	if err := s.stop(m); err != nil {

@@ -199,11 +199,13 @@ func (s *Store) Check(ctx context.Context) error {
 
 // Close writes what waits and gives every connection back.
 func (s *Store) Close() error {
-	s.once.Do(func() { close(s.closing) })
-	s.running.Wait()
-	s.lease.hangUp()
-	s.readers.Close()
-	s.control.Close()
+	s.once.Do(func() {
+		close(s.closing)
+		s.running.Wait()
+		s.lease.hangUp()
+		s.readers.Close()
+		s.control.Close()
+	})
 	return nil
 }
 

@@ -22,6 +22,9 @@ var server *pgserver.Server
 const template = "template"
 
 func TestMain(m *testing.M) {
+	if dsn := os.Getenv(child); dsn != "" {
+		os.Exit(openOnce(dsn))
+	}
 	os.Exit(run(m))
 }
 

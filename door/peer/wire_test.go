@@ -60,8 +60,8 @@ func fill(v reflect.Value) {
 	case reflect.Uint64:
 		v.SetUint(7)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(v.Field(i))
+		for _, field := range v.Fields() {
+			fill(field)
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,12 +17,14 @@ const quiet = 10 * time.Second
 // Listen calls changed with sessions that have grown, and with none whenever it
 // begins to listen: what was before it has missed.
 func (s *Store) Listen(ctx context.Context, changed func(ids []dormouse.SessionID)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	if s.closed() {
 		return wrap(dormouse.ErrClosing, "listen to", channel)
 	}
-	s.running.Go(func() {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watching.Go(func() {
 		select {
 		case <-s.closing:
 			cancel(dormouse.ErrClosing)

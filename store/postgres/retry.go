@@ -21,27 +21,42 @@ func again(ctx context.Context, stop <-chan struct{}, passes func(error) bool, f
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, patience, errSilent)
 	defer cancel()
+	var last error
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
 		err := f(bounded)
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
-		}
-		if bounded.Err() != nil {
-			return context.Cause(bounded)
-		}
-		if !passes(err) {
+		case passes(err):
+			last = err
+		case bounded.Err() == nil:
 			return err
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-bounded.Done():
-			timer.Stop()
-			return fmt.Errorf("%w: %w", context.Cause(bounded), err)
 		case <-stop:
 			timer.Stop()
 			return err
+		case <-bounded.Done():
+			timer.Stop()
+			return tired(ctx, last)
 		}
+	}
+}
+
+// tired says why nothing is tried any more: the caller left, or what should have
+// passed did not.
+func tired(ctx context.Context, last error) error {
+	switch left := context.Cause(ctx); {
+	case last == nil && left == nil:
+		return errSilent
+	case last == nil:
+		return left
+	case left == nil:
+		return last
+	default:
+		return fmt.Errorf("%w: %w", left, explain(last))
 	}
 }
 

@@ -1,0 +1,117 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+func TestTimesAreKeptToTheMicrosecond(t *testing.T) {
+	dsn := database(t)
+	s := open(t, dsn)
+	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Index.Due = start.Add(time.Microsecond) })
+	create(t, s, sessionID(2))
+	c := raw(t, dsn)
+	if got := query[time.Time](t, c, `SELECT created FROM sessions WHERE id = $1`, sessionID(1)); !got.Equal(start) {
+		t.Errorf("created = %v, want %v", got, start)
+	}
+	if got := query[time.Time](t, c, `SELECT due FROM sessions WHERE id = $1`, sessionID(1)); !got.Equal(start.Add(time.Microsecond)) {
+		t.Errorf("due = %v, want %v", got, start.Add(time.Microsecond))
+	}
+	if got := query[*time.Time](t, c, `SELECT due FROM sessions WHERE id = $1`, sessionID(2)); got != nil {
+		t.Errorf("a session that is never due is stored as due at %v", got)
+	}
+}
+
+// Text of the database could not hold these.
+func TestAPayloadMayHoldWhatTextCannot(t *testing.T) {
+	s := open(t, database(t))
+	w := create(t, s, sessionID(1))
+	for _, payload := range []string{`{"a":"\u0000"}`, "{\"a\":\"\x00\"}", "{\"a\":\"\xff\"}", `{"a": 1, "a": 2}`, ``} {
+		b := w.batch(1)
+		b.Events[0].Payload = json.RawMessage(payload)
+		b.Rows.Ops = []dormouse.OpRecord{{
+			Op: dormouse.Op{ID: "op_1", Origin: dormouse.Origin{Command: "\x00"}}, Status: dormouse.OpOpen, Started: start,
+		}}
+		if err := w.append(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		events, err := s.Read(t.Context(), sessionID(1), b.After, 1)
+		if err != nil || len(events) != 1 || string(events[0].Payload) != payload {
+			t.Errorf("payload = %q, %v, want %q", events[0].Payload, err, payload)
+		}
+	}
+	if ops, err := s.Ops(t.Context(), sessionID(1), 1); err != nil || ops[0].Origin.Command != "\x00" {
+		t.Errorf("ops = %+v, %v", ops, err)
+	}
+}
+
+func TestListsUseTheirIndexes(t *testing.T) {
+	c := raw(t, database(t))
+	do(t, c, `SET enable_seqscan = off`) // the tables are empty
+	do(t, c, `SET enable_sort = off`)
+	for text, index := range map[string]string{
+		`SELECT id FROM sessions WHERE due <= now() ORDER BY due, key LIMIT 5`:                                                              "sessions_due",
+		`SELECT due FROM sessions WHERE due > now() ORDER BY due LIMIT 1`:                                                                   "sessions_due",
+		`SELECT * FROM sessions WHERE tenant = 'a' ORDER BY created DESC, id DESC LIMIT 5`:                                                  "sessions_by_tenant",
+		`SELECT * FROM sessions WHERE tenant = 'a' AND owner = 'o' AND (created, id) < (now(), 'x') ORDER BY created DESC, id DESC LIMIT 5`: "sessions_by_owner",
+		`SELECT * FROM sessions WHERE tenant = 'a' AND phase = 'p' AND (created, id) < (now(), 'x') ORDER BY created DESC, id DESC LIMIT 5`: "sessions_by_phase",
+		`SELECT * FROM sessions WHERE tenant = 'a' AND parent = 'p' AND parent <> '' ORDER BY created DESC, id DESC LIMIT 5`:                "sessions_by_parent",
+		`SELECT id FROM sessions WHERE (created, id) > (now(), 'x') ORDER BY created, id LIMIT 5`:                                           "sessions_by_age",
+		`SELECT 1 FROM events WHERE blob = 'b' AND blob <> ''`:                                                                              "events_by_blob",
+	} {
+		rows, err := c.Query(t.Context(), "EXPLAIN "+text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Join(plan, "\n")
+		if !strings.Contains(said, index) || strings.Contains(said, "Sort") || strings.Contains(said, "Seq Scan") {
+			t.Errorf("%s\nplan:\n%s\nwant %s alone", text, said, index)
+		}
+	}
+}
+
+func TestWhatWasDeletedIsRemovedInTheEnd(t *testing.T) {
+	dsn := database(t)
+	s := open(t, dsn)
+	w, other := create(t, s, sessionID(1)), create(t, s, sessionID(2))
+	for _, w := range []*writer{w, other} {
+		b := w.batch(6000)
+		b.Rows.Index.Tags = []string{"tag"}
+		b.Rows.Prompts = []dormouse.PromptRecord{{ID: "sevt_1", Seq: 2, Queued: start}}
+		b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1"}, Status: dormouse.OpOpen, Started: start}}
+		b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: start}}
+		b.Chunks = []store.Chunk{{Op: "op_1", Text: "seen"}}
+		b.State = &store.State{Seq: b.Last(), Data: []byte("folded")}
+		if err := w.append(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := raw(t, dsn)
+	if err := s.Delete(t.Context(), sessionID(1), w.epoch); err != nil {
+		t.Fatal(err)
+	}
+	count := func() (n int) {
+		for _, table := range []string{"events", "prompts", "ops", "deadlines", "chunks", "states", "labels", "removed"} {
+			n += query[int](t, c, `SELECT count(*) FROM `+table)
+		}
+		return n
+	}
+	const others = 6001 + 6
+	for end := time.Now().Add(30 * time.Second); count() > others; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d rows are left, want the %d of the other session", count(), others)
+		}
+	}
+	whole(t, s, sessionID(2), 6001)
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/store"
@@ -40,8 +41,28 @@ type deployment struct {
 	blobs blob.Store
 }
 
-// withDeployment opens a deployment and keeps servers from it until do returns.
-func withDeployment(cmd *cobra.Command, where dsn, do func(context.Context, *deployment) error) (err error) {
+// withDeployment opens the deployment there is, and keeps servers from it until
+// do returns.
+func withDeployment(cmd *cobra.Command, where dsn, do func(context.Context, *deployment) error) error {
+	data, where, err := locate(cmd, where)
+	if err != nil {
+		return err
+	}
+	at, _, err := schemaOf(cmd.Context(), data, where)
+	if err != nil {
+		return err
+	}
+	if at == 0 { // one that is made now has nothing to look after
+		if where.value == "" {
+			return fmt.Errorf("there is no database in %s: %w; see --data and --store", data, dormouse.ErrNotFound)
+		}
+		return fmt.Errorf("nothing of ours is in %s: %w", where, dormouse.ErrNotFound)
+	}
+	return withAnyDeployment(cmd, where, do)
+}
+
+// withAnyDeployment is withDeployment where there may be none yet.
+func withAnyDeployment(cmd *cobra.Command, where dsn, do func(context.Context, *deployment) error) (err error) {
 	ctx := cmd.Context()
 	data, where, err := locate(cmd, where)
 	if err != nil {

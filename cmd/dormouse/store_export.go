@@ -25,8 +25,8 @@ type exported struct {
 	archive.Total
 	Bytes  int64           `json:"bytes"`
 	Digest dormouse.Digest `json:"digest"`
-	// Beside is the directory whose workspaces the archive does not have.
-	Beside string `json:"beside"`
+	// Workspaces is where those of its sessions are, which it does not have.
+	Workspaces string `json:"workspaces"`
 }
 
 func newExport(where *dsn) *cobra.Command {
@@ -78,7 +78,7 @@ func (e exported) say(w io.Writer) {
 	if e.Lost > 0 {
 		fmt.Fprintf(w, "%s could not be read any more, and nothing else is missing\n", plural(e.Lost, "blob"))
 	}
-	fmt.Fprintf(w, "workspaces are not in it: copy workspaces and homes of %s yourself\n", e.Beside)
+	fmt.Fprintf(w, "workspaces are not in it: copy workspaces and homes in %s yourself\n", e.Workspaces)
 }
 
 // exporter writes a deployment to an archive.
@@ -87,11 +87,12 @@ type exporter struct {
 	to       *archive.Writer
 	progress *progress
 	tell     func(format string, args ...any)
+	sessions int // so far
 }
 
 // export writes to path, or to out if that is -.
 func (x *exporter) export(ctx context.Context, path string, out io.Writer) (done exported, err error) {
-	beside, err := filepath.Abs(filepath.Join(x.from.data, "sandbox"))
+	workspaces, err := filepath.Abs(filepath.Join(x.from.data, "sandbox"))
 	if err != nil {
 		return done, err
 	}
@@ -104,7 +105,7 @@ func (x *exporter) export(ctx context.Context, path string, out io.Writer) (done
 	} else {
 		err = writeWhole(path, fill)
 	}
-	done.File, done.Beside = path, beside
+	done.File, done.Workspaces = path, workspaces
 	return done, err
 }
 
@@ -135,6 +136,7 @@ func (x *exporter) write(ctx context.Context, out io.Writer) (done exported, err
 		if err := x.session(ctx, id); err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
+		x.sessions++
 		return nil
 	})
 	if err != nil {
@@ -251,7 +253,7 @@ func (x *exporter) events(ctx context.Context, id dormouse.SessionID, state sess
 		}
 		state = session.Apply(state, e)
 	}
-	x.progress.tell("export: %s, event %d", id, state.Seq)
+	x.progress.tell("export: %s, now at event %d of %s", plural(x.sessions, "session"), state.Seq, id)
 	return state, x.to.Events(page)
 }
 

@@ -28,8 +28,8 @@ type imported struct {
 	// Verified counts the sessions whose log has the digest it had and whose rows
 	// follow from it.
 	Verified uint64 `json:"verified"`
-	// Beside is the directory that workspaces have to be copied to.
-	Beside string `json:"beside"`
+	// Workspaces is where those of its sessions belong, which it does not have.
+	Workspaces string `json:"workspaces"`
 }
 
 func newImport(where *dsn) *cobra.Command {
@@ -57,7 +57,7 @@ an archive: copy them before the server starts.`,
 				return err
 			}
 			defer func() { _ = f.Close() }()
-			return withDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
+			return withAnyDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
 				p := newProgress(cmd.ErrOrStderr())
 				done, err := importArchive(ctx, f, d, check, p)
 				p.done()
@@ -84,17 +84,17 @@ func (i imported) say(w io.Writer) {
 	}
 	fmt.Fprintf(w, "imported %s that was not there\n", plural(i.Added, "event"))
 	fmt.Fprintf(w, "verified %s: each log has the digest it had, and every row follows from its log\n", plural(i.Verified, "session"))
-	fmt.Fprintf(w, "workspaces are not in it: copy workspaces and homes of the old sandbox directory to %s\n", i.Beside)
+	fmt.Fprintf(w, "workspaces are not in it: copy workspaces and homes from the old directory to %s\n", i.Workspaces)
 }
 
 // importArchive reads the archive twice: the first time to refuse it before
 // anything has changed.
 func importArchive(ctx context.Context, f *os.File, d *deployment, check bool, p *progress) (done imported, err error) {
-	beside, err := filepath.Abs(filepath.Join(d.data, "sandbox"))
+	workspaces, err := filepath.Abs(filepath.Join(d.data, "sandbox"))
 	if err != nil {
 		return done, err
 	}
-	look := &importer{to: d, progress: p, verb: "look"}
+	look := &importer{to: d, progress: p}
 	if done, err = look.read(ctx, f); err != nil {
 		return done, err
 	}
@@ -102,16 +102,16 @@ func importArchive(ctx context.Context, f *os.File, d *deployment, check bool, p
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return done, fmt.Errorf("an archive is read twice: %w", err)
 		}
-		seen := done.Digest
-		write := &importer{to: d, progress: p, verb: "import", writes: true}
+		seen := done
+		write := &importer{to: d, progress: p, writes: true, of: seen.Sessions}
 		if done, err = write.read(ctx, f); err != nil {
 			return done, err
 		}
-		if done.Digest != seen {
+		if done.Digest != seen.Digest {
 			return done, errors.New("the archive changed while it was read")
 		}
 	}
-	done.File, done.Beside = f.Name(), beside
+	done.File, done.Workspaces = f.Name(), workspaces
 	return done, nil
 }
 
@@ -119,8 +119,8 @@ func importArchive(ctx context.Context, f *os.File, d *deployment, check bool, p
 type importer struct {
 	to       *deployment
 	progress *progress
-	verb     string
 	writes   bool
+	of       uint64 // how many sessions there are, once that is known
 	done     imported
 
 	// Of the session at hand:
@@ -148,7 +148,11 @@ func (i *importer) read(ctx context.Context, f io.Reader) (imported, error) {
 		if err := i.take(ctx, item); err != nil {
 			return i.done, fmt.Errorf("%s: %w", i.id, err)
 		}
-		i.progress.tell("%s: %s, event %d", i.verb, i.id, i.seq)
+		if i.writes {
+			i.progress.tell("import: %d of %s", i.done.Verified, plural(i.of, "session"))
+		} else {
+			i.progress.tell("import: looking at %s", i.id)
+		}
 	}
 }
 

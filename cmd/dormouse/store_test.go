@@ -122,6 +122,18 @@ func TestAServerThatRunsKeepsItsStoreToItself(t *testing.T) {
 	}
 }
 
+func TestNothingIsMadeOfADatabaseThatIsNotThere(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "mistyped")
+	for _, args := range [][]string{{"export", filepath.Join(t.TempDir(), "archive")}, {"rebuild"}, {"rebuild", "--check"}} {
+		if _, errs := storeCommand(t, exitError, data, args...); !strings.Contains(errs, "there is no database in "+data) {
+			t.Errorf("%v: said %s", args, errs)
+		}
+	}
+	if _, err := os.Stat(data); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory is there: %v", err)
+	}
+}
+
 func TestMigrateSaysFromWhereToWhere(t *testing.T) {
 	data := t.TempDir()
 	out, _ := storeCommand(t, exitSeeTo, data, "migrate", "--check", "--json")

@@ -257,8 +257,22 @@ func TestAWriterReportsADiskThatFails(t *testing.T) {
 	}
 }
 
+func TestAReaderTellsADiskThatFailsFromDamage(t *testing.T) {
+	b, _, _ := write(t, sample()...)
+	for _, n := range []int{0, len(b) / 2} {
+		r, err := archive.NewReader(io.MultiReader(bytes.NewReader(b[:n]), broken{}))
+		for err == nil {
+			_, err = r.Next()
+		}
+		if !errors.Is(err, errBroken) || errors.Is(err, archive.ErrDamaged) {
+			t.Errorf("after %d bytes: %v", n, err)
+		}
+	}
+}
+
 var errBroken = errors.New("broken")
 
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
+func (broken) Read([]byte) (int, error)  { return 0, errBroken }

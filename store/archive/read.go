@@ -13,6 +13,7 @@ import (
 
 // Reader reads an archive that anybody may have written.
 type Reader struct {
+	in    *source
 	pages pageReader
 	// id is the session that is being read, or empty between sessions.
 	id    dormouse.SessionID
@@ -34,11 +35,12 @@ var (
 // one it does not know with ErrNewer, and one that was cut off or changed, here
 // or later, with ErrDamaged.
 func NewReader(in io.Reader) (*Reader, error) {
-	zip, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	from := &source{in: in}
+	zip, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return nil, fmt.Errorf("open archive: %w", err)
 	}
-	r := &Reader{pages: pageReader{in: zip}, blobs: make(map[dormouse.Digest]bool)}
+	r := &Reader{in: from, pages: pageReader{in: zip}, blobs: make(map[dormouse.Digest]bool)}
 	k, body, err := r.pages.read()
 	if err != nil && !errors.Is(err, zstd.ErrMagicMismatch) {
 		return nil, r.damaged(err)
@@ -80,8 +82,11 @@ func (r *Reader) Digest() dormouse.Digest { return r.pages.seal.digest() }
 // Total is what is in the archive, once the last item was read.
 func (r *Reader) Total() Total { return r.total }
 
-// damaged says what is wrong and where.
+// damaged says what is wrong and where, unless it is the disk.
 func (r *Reader) damaged(err error) error {
+	if r.in.err != nil {
+		return fmt.Errorf("read archive: %w", r.in.err)
+	}
 	where := ""
 	if r.id != "" {
 		where = fmt.Sprintf(" in %s after event %d", r.id, r.end.Events)
@@ -221,4 +226,19 @@ func (r *Reader) trailer(body []byte) error {
 		return errors.New("something follows its end")
 	}
 	return nil
+}
+
+// source is what an archive is read from. It tells a disk that fails from an
+// archive that is damaged.
+type source struct {
+	in  io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.in.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
 }

@@ -34,6 +34,11 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	defer func() {
+		if database != nil {
+			_ = database.Stop()
+		}
+	}()
 	return m.Run()
 }
 

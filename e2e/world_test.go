@@ -28,14 +28,61 @@ type world struct {
 	ctx     context.Context //nolint:containedctx // the test's own
 	models  *rig.Models
 	witness *rig.Witness
-	untimed bool // the server's clock is not ours
+	slack   time.Duration // how far the server's clock may be off ours
+	untimed bool          // the server's clock is not ours at all
+	lull    *lull
+}
 
-	mu   sync.Mutex
-	down func() // guarded by mu; what to do before the next life
+// lull is the time between two lives.
+type lull struct {
+	mu sync.Mutex
+	do func() // guarded by mu
+}
+
+func (l *lull) set(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.do = f
+}
+
+// take returns what is to be done this time, and never again.
+func (l *lull) take() func() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.do
+	l.do = nil
+	return f
+}
+
+// on is the same world for a part of a test.
+func (w *world) on(t *testing.T) *world {
+	part := *w
+	part.t = t
+	return &part
 }
 
 // newWorld starts a server, changed as change says.
 func newWorld(t *testing.T, change ...func(*rig.Server)) *world {
+	t.Helper()
+	w, s := layOut(t)
+	for _, f := range change {
+		f(s)
+	}
+	w.Keeper = rig.Keep(w.ctx, s, nil)
+	w.Between = func(int) {
+		if f := w.lull.take(); f != nil {
+			f()
+		}
+	}
+	w.Client = w.Keeper.Client()
+	w.Run()
+	w.endsWith(w.Keeper)
+	w.live()
+	return w
+}
+
+// layOut makes a world without a server, and the server that is to come.
+func layOut(t *testing.T) (*world, *rig.Server) {
 	t.Helper()
 	sources()
 	dir, err := rig.TempDir("dormouse-e2e-")
@@ -43,39 +90,30 @@ func newWorld(t *testing.T, change ...func(*rig.Server)) *world {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("it took too long"))
 	t.Cleanup(cancel)
-	w := &world{t: t, ctx: ctx}
+	w := &world{t: t, ctx: ctx, lull: new(lull)}
 	w.models, err = rig.NewModels()
 	must(t, err)
 	t.Cleanup(w.models.Close)
 	w.witness, err = rig.NewWitness(filepath.Join(dir, "witness"))
 	must(t, err)
 	t.Cleanup(w.witness.Close)
-	s := &rig.Server{Binary: built, Data: filepath.Join(dir, "data"), Model: w.models.URL(), Log: filepath.Join(dir, "log")}
-	for _, f := range change {
-		f(s)
-	}
-	w.Keeper = rig.Keep(ctx, s, nil)
-	w.Between = func(int) {
-		w.mu.Lock()
-		f := w.down
-		w.down = nil
-		w.mu.Unlock()
-		if f != nil {
-			f()
-		}
-	}
-	w.Client = w.Keeper.Client()
-	w.Run()
-	t.Cleanup(func() {
+	return w, &rig.Server{Binary: built, Data: filepath.Join(dir, "data"), Model: w.models.URL(), Log: filepath.Join(dir, "log")}
+}
+
+// endsWith ends servers when the test ends.
+func (w *world) endsWith(keepers ...*rig.Keeper) {
+	w.t.Cleanup(func() {
 		w.Client.Close()
-		w.Keeper.Close()
-		s.KillSandboxes()
-		if t.Failed() {
-			t.Logf("the server said:\n%s", s.Tail())
+		for _, k := range keepers {
+			k.Close()
+		}
+		for _, k := range keepers {
+			k.KillSandboxes()
+			if w.t.Failed() {
+				w.t.Logf("the server said:\n%s", k.Tail())
+			}
 		}
 	})
-	w.live()
-	return w
 }
 
 func must(t *testing.T, err error) {
@@ -104,14 +142,12 @@ func (w *world) kill(between func()) {
 func (w *world) after(between func(), end func(*rig.Life)) {
 	w.t.Helper()
 	done := make(chan struct{})
-	w.mu.Lock()
-	w.down = func() {
+	w.lull.set(func() {
 		defer close(done)
 		if between != nil {
 			between()
 		}
-	}
-	w.mu.Unlock()
+	})
 	end(w.live())
 	<-done
 	w.live()
@@ -318,7 +354,7 @@ func words(e dormouse.Event) string {
 func (a *actor) judge() {
 	a.w.t.Helper()
 	a.rests()
-	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers, Untimed: a.w.untimed}
+	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers, Slack: a.w.slack, Untimed: a.w.untimed}
 	a.still(&e)
 	catchUp, cancel := context.WithTimeout(a.w.ctx, 10*time.Second)
 	defer cancel()

@@ -114,14 +114,15 @@ func (b *box) watch(ctx context.Context) {
 }
 
 // clear ends what a dead runner left. If another one lives in its place, whoever
-// started that has done so already.
+// started that has done so already. That the dead one seems to live means that a
+// process it had forked, and that has not become a command yet, holds its sign.
 func (b *box) clear(ctx context.Context) error {
 	unlock, err := b.place.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if pid, err := runner.Alive(b.place.dir); err != nil || pid != 0 {
+	if pid, err := runner.Alive(b.place.dir); err != nil || pid != 0 && pid != b.runner.pid {
 		return err
 	}
 	return b.driver.end(ctx, b.place)

@@ -97,8 +97,9 @@ func (s *stage) perform(ctx context.Context) error {
 		return err
 	}
 	defer w.Close()
+	clock := filepath.Join(s.dir, "clock")
 	server := &rig.Server{
-		Binary: s.Binary, Data: filepath.Join(s.dir, "data"), Model: s.models.URL(),
+		Binary: s.Binary, Data: filepath.Join(s.dir, "data"), Model: s.models.URL(), Env: []string{"DORMOUSE_CLOCK=" + clock},
 		Flags: append([]string{"--log-level", "debug"}, s.c.Kind.Flags...), Log: filepath.Join(s.dir, "server.log"),
 	}
 	s.keeper = rig.Keep(ctx, server, s.c.Arms)
@@ -113,7 +114,7 @@ func (s *stage) perform(ctx context.Context) error {
 	}
 	s.keeper.Run()
 	client := s.keeper.Client()
-	s.play = &play.Play{Keeper: s.keeper, Witness: w, Models: s.models, Name: tag}
+	s.play = &play.Play{Keeper: s.keeper, Witness: w, Models: s.models, Name: tag, Clock: clock}
 	defer func() {
 		s.play.Close()
 		s.keeper.Close()
@@ -230,6 +231,9 @@ func (s *stage) reached() {
 func (s *stage) probe(ctx context.Context) error {
 	p := s.play
 	shown, err := p.Show(ctx)
+	if rig.Missing(err) {
+		return nil // it was deleted, which is judged
+	}
 	if err != nil {
 		return err
 	}

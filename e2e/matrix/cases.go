@@ -118,14 +118,22 @@ func deathsBefore(k play.Kind) []rig.Arm {
 		return []rig.Arm{{Point: crash.OpChunk, Visit: 2}, {Point: crash.OpStarted, Visit: 1}}
 	case "exec", "task", "write", "mixed", "ask-retry", "ask-continue", "ask-hibernate", "exec-lost", "write-lost", "task-lost", "exec-big":
 		return []rig.Arm{{Point: crash.OpSent, Visit: 2}, {Point: crash.OpStarted, Visit: 2}, {Point: crash.OpResult, Visit: 2}}
-	case "read", "exec-keyed", "interrupt-flush", "terminate":
+	case "read", "exec-keyed", "interrupt-flush", "terminate", "threads":
 		return []rig.Arm{{Point: crash.OpSent, Visit: 2}}
-	case "custom", "approval", "two-gates":
+	case "custom", "approval", "two-gates", "question":
 		return []rig.Arm{{Point: crash.OpFinished, Visit: 1}, {Point: crash.TurnBlocking, Visit: 1}}
 	case "interrupt-exec":
 		return []rig.Arm{{Point: crash.InterruptCommitted, Visit: 1}, {Point: crash.OpKilling, Visit: 1}}
 	case "queue", "prompt-big":
 		return []rig.Arm{{Point: crash.PromptAnswered, Visit: 1}, {Point: crash.TurnEnded, Visit: 1}}
+	case "wakeup":
+		return []rig.Arm{{Point: crash.WakeupFiring, Visit: 1}, {Point: crash.WakeupFired, Visit: 1}}
+	case "child", "child-message":
+		return []rig.Arm{{Point: crash.ChildCreating, Visit: 1}, {Point: crash.ChildCreated, Visit: 1}, {Point: crash.ChildPrompted, Visit: 1}}
+	case "tree", "child-early":
+		return []rig.Arm{{Point: crash.ChildEnding, Visit: 1}, {Point: crash.ChildEnded, Visit: 1}}
+	case "delete", "tree-delete":
+		return []rig.Arm{{Point: crash.DeleteClearing, Visit: 1}, {Point: crash.DeleteCleared, Visit: 1}}
 	case "sleep", "hibernate":
 		return []rig.Arm{{Point: crash.SandboxStopping, Visit: 1}, {Point: crash.SandboxStopped, Visit: 1}}
 	}
@@ -146,6 +154,9 @@ func (m *Matrix) singles(looked []seen) []Case {
 			continue
 		}
 		for _, p := range slices.Sorted(maps.Keys(s.count)) {
+			if !strings.HasPrefix(string(p), s.kind.Only) {
+				continue
+			}
 			for _, n := range visits(s.count[p]) {
 				all = append(all, Case{Kind: s.kind, Arms: []rig.Arm{{Point: p, Visit: n}}})
 			}

@@ -31,6 +31,11 @@ func (p *Play) Judge(ctx context.Context) (oracle.Findings, []dormouse.Event, er
 	if err != nil {
 		return found, nil, err
 	}
+	effects, err := p.effects()
+	if err != nil {
+		return found, nil, err
+	}
+	tree[0].Effects = append(assign(tree, effects), tree[0].Effects...) // what no log knows is for the root to explain
 	found.Merge(tree.Judge())
 	return found, tree[0].Log, nil
 }
@@ -45,29 +50,28 @@ func (p *Play) tree(ctx context.Context) (oracle.Tree, error) {
 		}
 		tree = append(tree, e)
 	}
-	return tree, p.assign(tree)
+	return tree, nil
 }
 
-// assign gives what commands left to the sessions whose ops they were. What no
-// log knows is for the root to explain.
-func (p *Play) assign(tree oracle.Tree) error {
-	effects, err := p.effects()
-	if err != nil {
-		return err
-	}
-	of := make(map[dormouse.OpID]int)
-	for i, e := range tree {
-		for _, x := range e.Log {
+// assign gives what commands left to the sessions whose ops they were, and
+// returns what belongs to none of them.
+func assign(tree oracle.Tree, effects []rig.Effect) (rest []rig.Effect) {
+	of := make(map[dormouse.OpID]*oracle.Evidence)
+	for i := range tree {
+		for _, x := range tree[i].Log {
 			if x.Type == dormouse.OpStarted {
-				of[rig.Decode[dormouse.OpFact](x).Op.ID] = i
+				of[rig.Decode[dormouse.OpFact](x).Op.ID] = &tree[i]
 			}
 		}
 	}
 	for _, x := range effects {
-		e := &tree[of[x.Op]]
-		e.Effects = append(e.Effects, x)
+		if e := of[x.Op]; e != nil {
+			e.Effects = append(e.Effects, x)
+		} else {
+			rest = append(rest, x)
+		}
 	}
-	return nil
+	return rest
 }
 
 // effects is what commands of this scenario have left.
@@ -155,8 +159,12 @@ func (p *Play) judgeGone(ctx context.Context, found oracle.Findings) error {
 	if err != nil {
 		return err
 	}
+	left, err := p.tree(ctx)
+	if err != nil {
+		return err
+	}
 	seen := make(map[string]bool)
-	for _, x := range effects {
+	for _, x := range assign(left, effects) {
 		if seen[x.Nonce+" "+x.Mark] {
 			found.Add(oracle.Double, "%s of the command %s happened twice", x.Mark, x.Nonce)
 		}
@@ -165,14 +173,10 @@ func (p *Play) judgeGone(ctx context.Context, found oracle.Findings) error {
 			found.Add(oracle.Late, "%s of the command %s happened at %s, when the session was gone since %s", x.Mark, x.Nonce, x.At, p.gone)
 		}
 	}
-	for _, q := range p.members() {
-		e, err := q.evidence(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", q.Name, err)
-		}
+	for _, e := range left {
 		found.Merge(oracle.Judge(e))
 		if e.Shown.Phase != dormouse.PhaseTerminated {
-			found.Add(oracle.Stuck, "%s is %s and the session that spawned it is gone", q.Name, e.Shown.Phase)
+			found.Add(oracle.Stuck, "%q is %s, and the session it descends from is gone", e.Shown.Title, e.Shown.Phase)
 		}
 	}
 	return nil

@@ -27,6 +27,9 @@ type Kind struct {
 	Silent bool
 	// Family says that the session may spawn others.
 	Family bool
+	// Only begins the points worth dying at, if not empty: those that are special
+	// about a scenario that takes long.
+	Only string
 	// KillsRunner says that the sandbox dies too, between two servers.
 	KillsRunner bool
 	// Kills says that the scenario itself kills a server, beside the points.
@@ -45,9 +48,7 @@ func Named(name string) (Kind, bool) {
 
 // Kinds lists every scenario.
 func Kinds() []Kind {
-	all := append(modelKinds(), sandboxKinds()...)
-	all = append(all, peopleKinds()...)
-	return append(all, lifeKinds()...)
+	return slices.Concat(modelKinds(), sandboxKinds(), peopleKinds(), lifeKinds(), errandKinds(), familyKinds(), endKinds())
 }
 
 func warm(more ...any) map[string]any {

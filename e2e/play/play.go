@@ -31,8 +31,10 @@ type Play struct {
 	Models  *rig.Models
 	// Name is the session's title and its account with the model.
 	Name string
-	// Slack is how far the server's clock may be off the one of this machine.
+	// Slack is how far the server's clock may be off the one of this machine; Clock
+	// names the file that sets it, if there is one.
 	Slack time.Duration
+	Clock string
 
 	life   context.Context //nolint:containedctx // that of the followers
 	kind   Kind

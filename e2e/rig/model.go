@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"regexp"
@@ -94,9 +95,11 @@ func (m *Models) Account(name string) *scripted.Server {
 	return s
 }
 
-// Forget drops an account.
+// Forget drops an account, and those of the sessions it spawned.
 func (m *Models) Forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.accounts, name)
+	maps.DeleteFunc(m.accounts, func(of string, _ *scripted.Server) bool {
+		return of == name || strings.HasPrefix(of, name+".")
+	})
 }

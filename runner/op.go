@@ -58,5 +58,10 @@ func (o *op) begun() {
 	}
 }
 
-// opVariable is what every process of an op carries, with the op's id.
-const opVariable = "DORMOUSE_OP"
+// What every process of an op carries: the op's id, and which runner started
+// it. A machine may have two runners with an op of the same name, where one
+// session is a copy of another.
+const (
+	opVariable     = "DORMOUSE_OP"
+	runnerVariable = "DORMOUSE_RUNNER"
+)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -48,7 +49,7 @@ func (r *Runner) spawn(o *op, out io.Writer) (*process, error) {
 	}
 	cmd := exec.Command(r.shell, "-c", o.call.Exec.Command) //nolint:gosec,noctx // running what it is told is its trade; supervise ends it
 	cmd.Dir = r.opts.Workspace
-	cmd.Env = append(slices.Clip(r.opts.Env), opVariable+"="+string(o.call.Op))
+	cmd.Env = append(slices.Clip(r.opts.Env), opVariable+"="+string(o.call.Op), runnerVariable+"="+strconv.Itoa(os.Getpid()))
 	cmd.Stdout, cmd.Stderr = pw, pw
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	p := &process{
@@ -183,13 +184,17 @@ func (r *Runner) supervise(ctx context.Context, o *op, p *process) (timedOut, ki
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 	defer cancel()
-	pid, id := p.cmd.Process.Pid, string(o.call.Op)
+	pid, id, us := p.cmd.Process.Pid, string(o.call.Op), strconv.Itoa(os.Getpid())
 	err := proctree.End(ending, func(q proctree.Process) bool {
 		if q.PID == pid || q.Session == pid {
 			return true
 		}
-		v, _ := q.Variable(opVariable)
-		return v == id
+		op, _ := q.Variable(opVariable)
+		if op != id {
+			return false
+		}
+		runner, _ := q.Variable(runnerVariable)
+		return runner == us
 	}, r.opts.Grace)
 	if err != nil {
 		r.log.ErrorContext(ctx, "op not ended", "op", id, "error", err)

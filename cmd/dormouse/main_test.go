@@ -22,6 +22,7 @@ import (
 	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/model"
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -43,6 +44,7 @@ func TestMain(m *testing.M) {
 type office struct {
 	t    *testing.T
 	data string
+	door *rest.Server
 	http *httptest.Server
 }
 
@@ -58,16 +60,17 @@ func newOffice(t *testing.T) *office {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	m := models{"scripted": scripted.New(scripted.Options{})}
+	m := models{named: map[string]model.Model{"scripted": scripted.New(scripted.Options{})}}
 	sessions, err := session.New(session.Config{
 		Store: new(memory.Store), Blobs: blobs, Driver: nowhere{}, Logger: log, Agent: agent.New(m, tool.Builtin()),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.http = httptest.NewServer(rest.New(rest.Config{
+	o.door = rest.New(rest.Config{
 		Sessions: sessions, Auth: who, Logger: log, Agent: dormouse.AgentConfig{Name: "test", Model: "scripted"}, CheckAgent: m.check(tool.Builtin()),
-	}))
+	})
+	o.http = httptest.NewServer(o.door)
 	t.Cleanup(func() {
 		sessions.EndFollowers()
 		o.http.Close()

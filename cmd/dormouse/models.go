@@ -15,26 +15,32 @@ import (
 	"github.com/dormouse-run/dormouse/model/scripted"
 )
 
-// models are those a server was given, by name.
-type models map[string]model.Model
+// models are those a server was given, by name, and what they cost.
+type models struct {
+	named  map[string]model.Model
+	prices map[string]model.Price
+}
 
 func newModels(c config) models {
-	m := models{"offline": offline.New()}
+	m := models{named: map[string]model.Model{"offline": offline.New()}}
 	if c.ScriptedURL != "" {
 		wire := scripted.ClientConfig{BaseURL: c.ScriptedURL, HeaderTimeout: c.ModelTimeout, IdleTimeout: c.ModelTimeout}
-		m["scripted"] = scripted.NewClient(wire)
+		m.named["scripted"] = scripted.NewClient(wire)
 		wire.Keyed = true
-		m["scripted-keyed"] = scripted.NewClient(wire)
+		m.named["scripted-keyed"] = scripted.NewClient(wire)
 	}
 	return m
 }
 
+// Price implements agent.Priced. What has no price costs nothing.
+func (m models) Price(name string) model.Price { return m.prices[name] }
+
 // Model finds a model by its name.
 func (m models) Model(name string) (model.Model, error) {
-	if found, ok := m[name]; ok {
+	if found, ok := m.named[name]; ok {
 		return found, nil
 	}
-	return nil, fmt.Errorf("there is no model %q here; there is %s: %w", name, strings.Join(slices.Sorted(maps.Keys(m)), ", "), dormouse.ErrInvalid)
+	return nil, fmt.Errorf("there is no model %q here; there is %s: %w", name, strings.Join(slices.Sorted(maps.Keys(m.named)), ", "), dormouse.ErrInvalid)
 }
 
 // check refuses an agent this server could not run.

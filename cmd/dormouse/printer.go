@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,16 +18,18 @@ import (
 type printer struct {
 	out, errs io.Writer
 	json      bool
-	said      strings.Builder             // the reply so far, as deltas
-	streamed  map[dormouse.EventID]string // the output so far, by tool call
-	open      bool                        // the last line has no end yet
+	thread    dormouse.ThreadID                      // the one that has the floor
+	said      map[dormouse.ThreadID]*strings.Builder // the reply so far, as deltas
+	streamed  map[dormouse.EventID]string            // the output so far, by tool call
+	muted     map[string]bool                        // calls that are shown whole, once they have ended
+	open      bool                                   // the last line has no end yet
 }
 
 func newPrinter(cmd *cobra.Command) *printer {
 	asJSON, _ := cmd.Flags().GetBool("json")
 	return &printer{
 		out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), json: asJSON,
-		streamed: make(map[dormouse.EventID]string),
+		said: make(map[dormouse.ThreadID]*strings.Builder), streamed: make(map[dormouse.EventID]string), muted: make(map[string]bool),
 	}
 }
 
@@ -49,30 +52,58 @@ func (p *printer) print(f frame) error {
 	return p.event(e)
 }
 
+// delta shows a fragment as it comes. When several threads speak at once, one of
+// them has the floor; what the others say is shown when it is whole.
 func (p *printer) delta(d session.Delta) error {
+	call := string(d.Op) + string(d.Use)
+	if p.open && d.Thread != p.thread {
+		p.muted[call] = true
+	}
+	if p.muted[call] {
+		return nil
+	}
+	p.floor(d.Thread)
 	if d.Use != "" {
 		p.streamed[d.Use] += d.Text
 		p.output(d.Text)
 		return nil
 	}
-	p.said.WriteString(d.Text)
+	p.reply(d.Thread).WriteString(d.Text)
 	p.write(clean(d.Text))
 	return nil
 }
 
+func (p *printer) reply(thread dormouse.ThreadID) *strings.Builder {
+	if p.said[thread] == nil {
+		p.said[thread] = new(strings.Builder)
+	}
+	return p.said[thread]
+}
+
+// floor says which thread speaks, when it is not the one that spoke last.
+func (p *printer) floor(thread dormouse.ThreadID) {
+	if thread == "" || thread == p.thread {
+		return
+	}
+	if p.thread != "" {
+		p.line("— on " + string(thread))
+	}
+	p.thread = thread
+}
+
 func (p *printer) event(e dormouse.Event) error {
+	line, err := inWords(e)
+	if line != "" || err != nil {
+		p.line(line)
+		return err
+	}
 	var payload struct {
-		Content []dormouse.Block       `json:"content"`
-		Name    string                 `json:"name"`
-		Input   json.RawMessage        `json:"input"`
-		Use     dormouse.EventID       `json:"tool_use_id"`
-		IsError bool                   `json:"is_error"`
-		Result  string                 `json:"result"`
-		Reason  string                 `json:"reason"`
-		Stop    dormouse.StopReason    `json:"stop_reason"`
-		Error   dormouse.FailureDetail `json:"error"`
-		Kind    dormouse.OpKind        `json:"kind"`
-		Outcome string                 `json:"outcome"`
+		Content []dormouse.Block    `json:"content"`
+		Name    string              `json:"name"`
+		Input   json.RawMessage     `json:"input"`
+		Use     dormouse.EventID    `json:"tool_use_id"`
+		IsError bool                `json:"is_error"`
+		Stop    dormouse.StopReason `json:"stop_reason"`
 	}
 	if len(e.Payload) > 0 {
 		if err := json.Unmarshal(e.Payload, &payload); err != nil {
@@ -82,37 +113,23 @@ func (p *printer) event(e dormouse.Event) error {
 	text := textOf(payload.Content)
 	switch e.Type { //nolint:exhaustive // people are shown the conversation, not every fact
 	case dormouse.UserMessage:
+		p.floor(e.Thread)
 		p.line("> " + strings.ReplaceAll(text, "\n", "\n> "))
 	case dormouse.AgentMessage:
-		rest, seen := unsaid(text, p.said.String())
+		p.floor(e.Thread)
+		rest, seen := unsaid(text, p.reply(e.Thread).String())
 		if !seen { // a reply that was begun anew, or joined late
 			p.endLine()
 		}
-		p.said.Reset()
+		delete(p.said, e.Thread)
 		p.write(clean(rest))
 		p.endLine()
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
+		p.floor(e.Thread)
 		p.line("● " + payload.Name + " " + describeInput(payload.Input))
 	case dormouse.AgentToolResult:
+		p.floor(e.Thread)
 		p.result(payload.Use, text, payload.IsError)
-	case dormouse.UserInterrupt:
-		p.line("— interrupted")
-	case dormouse.UserToolConfirmation:
-		p.line("— " + payload.Result)
-	case dormouse.SessionError:
-		p.line("! " + payload.Error.Message + " (" + payload.Error.RetryStatus.Type + ")")
-	case dormouse.SessionStatusRescheduled:
-		p.line("— taken up again after a stop")
-	case dormouse.SessionStatusTerminated:
-		p.line("— terminated")
-	case dormouse.PromptCancelled:
-		p.line("— cancelled from the queue: " + payload.Reason)
-	case dormouse.OpUnknown:
-		p.line("! the outcome of a " + string(payload.Kind) + " cannot be known: " + payload.Outcome)
-	case dormouse.SandboxLost:
-		p.line("! sandbox lost: " + payload.Reason)
-	case dormouse.SandboxStarted, dormouse.SandboxStopped:
-		p.line("— " + strings.ReplaceAll(string(e.Type), ".", " "))
 	case dormouse.SessionStatusIdle:
 		if payload.Stop.Type == dormouse.StopRequiresAction {
 			for _, id := range payload.Stop.EventIDs {
@@ -153,7 +170,7 @@ func (p *printer) blocked(session, on string) {
 		fmt.Fprintf(p.errs, "The turn was stopped by a crash. Decide with:\n  dormouse session retry %s\n  dormouse session continue %s\n", session, session)
 		return
 	}
-	fmt.Fprintf(p.errs, "The turn waits for an answer. See what for, and answer, with:\n  dormouse session show %s\n  dormouse session answer %s --allow\n", session, session)
+	fmt.Fprintf(p.errs, "The turn waits for an answer. See what for, and answer, with:\n  dormouse session questions %s\n  dormouse session answer %s --allow (or --say, or --content)\n", session, session)
 }
 
 func (p *printer) write(s string) {
@@ -212,15 +229,14 @@ func textOf(content []dormouse.Block) string {
 // describeInput is what a tool was asked, as briefly as it can be said.
 func describeInput(raw json.RawMessage) string {
 	var known struct {
-		Command string `json:"command"`
-		Path    string `json:"path"`
+		Command  string `json:"command"`
+		Path     string `json:"file_path"`
+		Question string `json:"question"`
+		Prompt   string `json:"prompt"`
 	}
 	if json.Unmarshal(raw, &known) == nil {
-		if known.Command != "" {
-			return oneLine(known.Command)
-		}
-		if known.Path != "" {
-			return oneLine(known.Path)
+		if what := cmp.Or(known.Command, known.Path, known.Question, known.Prompt); what != "" {
+			return oneLine(what)
 		}
 	}
 	return compactJSON(raw)

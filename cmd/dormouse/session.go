@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -24,8 +25,8 @@ func newSession() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	clientFlags(cmd)
-	cmd.AddCommand(newCreate(), newList(), newShow(), newSend(), newFollow(), newEvents(), newQueue(), newOps(), newAnswer(),
-		newInterrupt(), newTerminate())
+	cmd.AddCommand(newCreate(), newList(), newShow(), newSet(), newSend(), newFollow(), newEvents(), newQueue(), newOps(),
+		newQuestions(), newAnswer(), newWakeups(), newThreads(), newChildren(), newInterrupt(), newTerminate(), newDelete())
 	cmd.AddCommand(plainCommands()...)
 	return cmd
 }
@@ -50,6 +51,34 @@ func table(w io.Writer, header string, rows [][]string) error {
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
+}
+
+// get asks for something and prints the answer: as it came if JSON was asked for,
+// otherwise by show.
+func get[T any](cmd *cobra.Command, path string, show func(io.Writer, T) error) error {
+	c, err := connect(cmd)
+	if err != nil {
+		return err
+	}
+	var answer T
+	raw, err := c.call(cmd.Context(), http.MethodGet, path, nil, &answer)
+	if err != nil {
+		return err
+	}
+	return printed(cmd, raw, func(w io.Writer) error { return show(w, answer) })
+}
+
+// pairs reads what was given as key=value.
+func pairs(flag string, given []string) (map[string]string, error) {
+	all := make(map[string]string, len(given))
+	for _, pair := range given {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return nil, usage("--%s %q is not key=value", flag, pair)
+		}
+		all[key] = value
+	}
+	return all, nil
 }
 
 // clean keeps what others wrote from driving the terminal.

@@ -2,56 +2,80 @@ package main
 
 import (
 	"fmt"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
 )
 
+type answerFlags struct {
+	allow, deny, isError  bool
+	message, say, content string
+}
+
 func newAnswer() *cobra.Command {
-	var allow, deny, isError bool
-	var message, content string
+	var f answerFlags
 	cmd := &cobra.Command{
 		Use:   "answer SESSION [CALL]",
 		Short: "Answer a tool call that waits for people",
-		Long: `Allow or deny a tool call that needs permission, or give the result of a custom
-tool. "dormouse session show" lists the calls that wait; when only one does, it need
-not be named. The first answer wins.`,
+		Long: `Allow or deny a tool call that needs permission, answer a question of the agent, or
+give the result of a custom tool. "dormouse session questions" lists what waits; when
+only one of the kind does, it need not be named. The first answer wins.`,
 		Example: `  dormouse session answer sesn_… --allow
   dormouse session answer sesn_… sevt_… --deny --message 'not in production'
+  dormouse session answer sesn_… --say 'the second one'
   dormouse session answer sesn_… sevt_… --content '{"rows": 3}'`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			given := cmd.Flags().Changed("content")
-			if n := count(allow, deny, given); n != 1 {
-				return usage("give one of --allow, --deny and --content")
-			}
-			call, err := waitingCall(cmd, args)
+			kind, in, err := f.request(cmd)
 			if err != nil {
 				return err
 			}
-			in := map[string]any{"tool_use_id": call, "result": "allow"}
-			switch {
-			case deny:
-				in["result"] = "deny"
-				if message != "" {
-					in["deny_message"] = message
-				}
-			case given:
-				in = map[string]any{"custom_tool_use_id": call, "content": content, "is_error": isError}
+			call, err := waitingCall(cmd, args, kind)
+			if err != nil {
+				return err
+			}
+			if kind == dormouse.OpCustom {
+				in["custom_tool_use_id"] = call
+			} else {
+				in["tool_use_id"] = call
 			}
 			return command(cmd, args[0], "answers", in)
 		},
 	}
-	f := cmd.Flags()
-	f.BoolVar(&allow, "allow", false, "let it run")
-	f.BoolVar(&deny, "deny", false, "do not let it run")
-	f.StringVar(&message, "message", "", "with --deny: why, for the agent")
-	f.StringVar(&content, "content", "", "the result of a custom tool")
-	f.BoolVar(&isError, "is-error", false, "with --content: the result is an error")
+	fs := cmd.Flags()
+	fs.BoolVar(&f.allow, "allow", false, "let it run")
+	fs.BoolVar(&f.deny, "deny", false, "do not let it run")
+	fs.StringVar(&f.message, "message", "", "with --deny: why, for the agent")
+	fs.StringVar(&f.say, "say", "", "your answer to a question")
+	fs.StringVar(&f.content, "content", "", "the result of a custom tool")
+	fs.BoolVar(&f.isError, "is-error", false, "with --content: the result is an error")
 	return cmd
+}
+
+// request is the answer, and what kind of call it answers.
+func (f answerFlags) request(cmd *cobra.Command) (dormouse.OpKind, map[string]any, error) {
+	say, content := cmd.Flags().Changed("say"), cmd.Flags().Changed("content")
+	if count(f.allow, f.deny, say, content) != 1 {
+		return "", nil, usage("give one of --allow, --deny, --say and --content")
+	}
+	switch {
+	case f.message != "" && !f.deny:
+		return "", nil, usage("--message goes with --deny")
+	case f.isError && !content:
+		return "", nil, usage("--is-error goes with --content")
+	case content:
+		return dormouse.OpCustom, map[string]any{"content": f.content, "is_error": f.isError}, nil
+	case say:
+		return dormouse.OpQuestion, map[string]any{"answer": f.say}, nil
+	case f.allow:
+		return dormouse.OpApproval, map[string]any{"result": "allow"}, nil
+	}
+	in := map[string]any{"result": "deny"}
+	if f.message != "" {
+		in["deny_message"] = f.message
+	}
+	return dormouse.OpApproval, in, nil
 }
 
 func count(flags ...bool) (n int) {
@@ -63,31 +87,19 @@ func count(flags ...bool) (n int) {
 	return n
 }
 
-// waitingCall is the tool call that was named, or the one that waits.
-func waitingCall(cmd *cobra.Command, args []string) (dormouse.EventID, error) {
+// waitingCall is the tool call that was named, or the only one of its kind that
+// waits.
+func waitingCall(cmd *cobra.Command, args []string, kind dormouse.OpKind) (dormouse.EventID, error) {
 	session := args[0]
 	if len(args) == 2 {
 		return dormouse.EventID(args[1]), nil
 	}
-	c, err := connect(cmd)
+	found, err := waiting(cmd, session, kind)
 	if err != nil {
 		return "", err
 	}
-	var s rest.Session
-	if _, err := c.call(cmd.Context(), http.MethodGet, sessionPath(session), nil, &s); err != nil {
-		return "", err
+	if len(found) != 1 {
+		return "", fmt.Errorf(`%d calls of kind %s wait for an answer; name one of those that "dormouse session questions %s" lists`, len(found), kind, session)
 	}
-	var waiting []dormouse.EventID
-	for _, t := range s.Threads {
-		if t.Turn == nil {
-			continue
-		}
-		for _, w := range t.Turn.Waiting {
-			waiting = append(waiting, w.ID)
-		}
-	}
-	if len(waiting) != 1 {
-		return "", fmt.Errorf(`%d tool calls wait for an answer; name one of those that "dormouse session show %s" lists`, len(waiting), session)
-	}
-	return waiting[0], nil
+	return found[0].ToolUse, nil
 }

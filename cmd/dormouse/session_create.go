@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,7 @@ import (
 
 type createFlags struct {
 	title, agent, model, system, recovery, sleepAfter, parent string
-	tools, customTools                                        []string
+	tools, customTools, tags, metadata                        []string
 	prompt, promptID                                          string
 	cold, follow                                              bool
 }
@@ -30,6 +29,7 @@ func newCreate() *cobra.Command {
 prompt is accepted at once and runs when the sandbox is there.`,
 		Example: `  dormouse session create
   dormouse session create --title 'fix the build' --prompt '$ make' --follow
+  dormouse session create --title 'nightly' --tag ci --metadata repo=dormouse
   dormouse session create --tool bash=ask --tool read --recovery ask
   dormouse session create --custom-tool '{"name":"lookup","input_schema":{"type":"object"}}'`,
 		Args: cobra.NoArgs,
@@ -37,6 +37,8 @@ prompt is accepted at once and runs when the sandbox is there.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.title, "title", "", "title shown to people")
+	fs.StringArrayVar(&f.tags, "tag", nil, "`tag` to find it by; may be given again")
+	fs.StringArrayVar(&f.metadata, "metadata", nil, "`key=value` to find it by; may be given again")
 	fs.StringVar(&f.agent, "agent", "", "name of the agent")
 	fs.StringVar(&f.model, "model", "", "model; see \"dormouse help models\"")
 	fs.StringVar(&f.system, "system", "", "system prompt")
@@ -44,7 +46,7 @@ prompt is accepted at once and runs when the sandbox is there.`,
 	fs.StringArrayVar(&f.customTools, "custom-tool", nil, "`JSON` of a tool that the client answers")
 	fs.StringVar(&f.recovery, "recovery", "", "after a crash: auto goes on, ask waits for a person")
 	fs.StringVar(&f.sleepAfter, "sleep-after", "", "stop the sandbox after this much idleness; 0s never does")
-	fs.StringVar(&f.parent, "parent", "", "`session` this one belongs to")
+	fs.StringVar(&f.parent, "parent", "", "`session` this one is a child of; it has what that one has, as far as nothing else is said, and ends with it")
 	fs.BoolVar(&f.cold, "cold", false, "start the sandbox on first need only")
 	fs.StringVar(&f.prompt, "prompt", "", "first prompt")
 	fs.StringVar(&f.promptID, "prompt-id", "", "your own `id` for the prompt")
@@ -96,6 +98,16 @@ func (f createFlags) request() (map[string]any, error) {
 	if f.cold {
 		r["warm"] = false
 	}
+	if len(f.tags) > 0 {
+		r["tags"] = f.tags
+	}
+	if len(f.metadata) > 0 {
+		metadata, err := pairs("metadata", f.metadata)
+		if err != nil {
+			return nil, err
+		}
+		r["metadata"] = metadata
+	}
 	if len(f.tools) > 0 {
 		var tools []dormouse.ToolConfig
 		for _, t := range f.tools {
@@ -115,13 +127,4 @@ func (f createFlags) request() (map[string]any, error) {
 		r["custom_tools"] = custom
 	}
 	return r, nil
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

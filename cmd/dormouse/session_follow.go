@@ -43,7 +43,7 @@ being worked on and nothing is queued.`,
 					rests, _, err := atRest(cmd, args[0], f.Seq)
 					return err == nil && rests, nil // a server that is away is asked again at the next rest
 				}
-				return f.Event == string(dormouse.SessionStatusTerminated), nil
+				return f.Event == string(dormouse.SessionStatusTerminated) || f.Event == string(dormouse.SessionDeleted), nil
 			})
 		},
 	}

@@ -2,49 +2,46 @@ package main
 
 import (
 	"io"
-	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse/door/rest"
 )
 
+type listFlags struct {
+	limit                      int
+	after, phase, text, parent string
+	tags, metadata             []string
+	archived                   bool
+}
+
 func newList() *cobra.Command {
-	var limit int
-	var after, phase string
+	var f listFlags
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List sessions, newest first",
+		Long: `List sessions, newest first: all of them, or those that are as the flags say. What was
+archived is left out unless --archived asks for it.`,
 		Example: `  dormouse session list
   dormouse session list --phase waiting
+  dormouse session list --text build --tag ci --metadata repo=dormouse
   dormouse session list --json | jq -r '.sessions[].session'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := connect(cmd)
+			q, err := f.query()
 			if err != nil {
 				return err
 			}
-			q := url.Values{"limit": {strconv.Itoa(limit)}}
-			if after != "" {
-				q.Set("after", after)
-			}
-			if phase != "" {
-				q.Set("phase", phase)
-			}
-			var page rest.Page
-			raw, err := c.call(cmd.Context(), http.MethodGet, "/api/sessions?"+q.Encode(), nil, &page)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error {
+			return get(cmd, "/api/sessions?"+q.Encode(), func(w io.Writer, page rest.Page) error {
 				var rows [][]string
 				for _, s := range page.Sessions {
-					rows = append(rows, []string{string(s.Session), string(s.Phase), ago(s.Updated), s.Title})
+					rows = append(rows, []string{string(s.Session), string(s.Phase), ago(s.Updated), s.Title, strings.Join(s.Tags, ", ")})
 				}
-				if err := table(w, "SESSION\tPHASE\tUPDATED\tTITLE", rows); err != nil {
+				if err := table(w, "SESSION\tPHASE\tUPDATED\tTITLE\tTAGS", rows); err != nil {
 					return err
 				}
 				if page.Next != "" {
@@ -54,8 +51,35 @@ func newList() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 50, "how many, at most 200")
-	cmd.Flags().StringVar(&after, "after", "", "`session` that ended the page before")
-	cmd.Flags().StringVar(&phase, "phase", "", "only sessions in this phase")
+	fs := cmd.Flags()
+	fs.IntVar(&f.limit, "limit", 50, "how many, at most 200")
+	fs.StringVar(&f.after, "after", "", "`session` that ended the page before")
+	fs.StringVar(&f.phase, "phase", "", "only sessions in this phase")
+	fs.StringVar(&f.text, "text", "", "only sessions whose title, agent, tags or metadata contain this, in any case")
+	fs.StringArrayVar(&f.tags, "tag", nil, "only sessions with this `tag`; given again, with all of them")
+	fs.StringArrayVar(&f.metadata, "metadata", nil, "only sessions with this `key=value`; given again, with all of them")
+	fs.StringVar(&f.parent, "parent", "", "only children of this `session`")
+	fs.BoolVar(&f.archived, "archived", false, "also those that were archived")
 	return cmd
+}
+
+// query holds only what was said.
+func (f listFlags) query() (url.Values, error) {
+	q := url.Values{"limit": {strconv.Itoa(f.limit)}}
+	for name, v := range map[string]string{"after": f.after, "phase": f.phase, "text": f.text, "parent": f.parent} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	if len(f.tags) > 0 {
+		q["tag"] = f.tags
+	}
+	metadata, err := pairs("metadata", f.metadata)
+	for key, value := range metadata {
+		q.Set("metadata."+key, value)
+	}
+	if f.archived {
+		q.Set("archived", "true")
+	}
+	return q, err
 }

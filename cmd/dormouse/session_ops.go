@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"net/http"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -18,20 +17,12 @@ func newOps() *cobra.Command {
 		Example: `  dormouse session ops sesn_… --limit 200`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := connect(cmd)
-			if err != nil {
-				return err
-			}
-			var answer struct {
+			type answer struct {
 				Ops []dormouse.OpRecord `json:"ops"`
 			}
-			raw, err := c.call(cmd.Context(), http.MethodGet, sessionPath(args[0], "ops")+"?limit="+strconv.Itoa(limit), nil, &answer)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error {
+			return get(cmd, sessionPath(args[0], "ops")+"?limit="+strconv.Itoa(limit), func(w io.Writer, a answer) error {
 				var rows [][]string
-				for _, o := range answer.Ops {
+				for _, o := range a.Ops {
 					rows = append(rows, []string{string(o.ID), string(o.Kind), string(o.Status), o.Outcome, strconv.Itoa(o.Try), ago(o.Started)})
 				}
 				return table(w, "OP\tKIND\tSTATUS\tOUTCOME\tTRY\tSTARTED", rows)

@@ -21,20 +21,12 @@ func newQueue() *cobra.Command {
 			if cancel != "" {
 				return request(cmd, http.MethodDelete, sessionPath(args[0], "queue", cancel), nil)
 			}
-			c, err := connect(cmd)
-			if err != nil {
-				return err
-			}
-			var answer struct {
+			type answer struct {
 				Prompts []rest.Queued `json:"prompts"`
 			}
-			raw, err := c.call(cmd.Context(), http.MethodGet, sessionPath(args[0], "queue"), nil, &answer)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error {
+			return get(cmd, sessionPath(args[0], "queue"), func(w io.Writer, a answer) error {
 				var rows [][]string
-				for _, p := range answer.Prompts {
+				for _, p := range a.Prompts {
 					rows = append(rows, []string{string(p.ID), string(p.Status), ago(p.Queued), p.Text})
 				}
 				return table(w, "PROMPT\tSTATUS\tQUEUED\tTEXT", rows)

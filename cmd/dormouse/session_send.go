@@ -14,6 +14,7 @@ import (
 func newSend() *cobra.Command {
 	var id string
 	var follow bool
+	var thread *string
 	cmd := &cobra.Command{
 		Use:   "send SESSION [TEXT…]",
 		Short: "Send a prompt",
@@ -23,6 +24,7 @@ code is then that of the turn.
 
 A prompt sent with --id is accepted once however often it is sent.`,
 		Example: `  dormouse session send sesn_… '$ make test' --follow
+  dormouse session send sesn_… --thread sthr_… 'meanwhile, look at the tests'
   git diff | dormouse session send sesn_… --id review-1`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,7 +40,7 @@ A prompt sent with --id is accepted once however often it is sent.`,
 			if err != nil {
 				return err
 			}
-			request := map[string]string{"content": text}
+			request := onThread(map[string]any{"content": text}, thread)
 			if id != "" {
 				request["id"] = id
 			}
@@ -57,6 +59,7 @@ A prompt sent with --id is accepted once however often it is sent.`,
 		},
 	}
 	cmd.Flags().StringVar(&id, "id", "", "your own `id` for the prompt")
+	thread = threadFlag(cmd)
 	cmd.Flags().BoolVar(&follow, "follow", false, "show what happens until the turn ends")
 	return cmd
 }

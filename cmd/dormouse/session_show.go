@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/http"
+	"maps"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -19,16 +21,7 @@ func newShow() *cobra.Command {
 		Example: `  dormouse session show sesn_…`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := connect(cmd)
-			if err != nil {
-				return err
-			}
-			var s rest.Session
-			raw, err := c.call(cmd.Context(), http.MethodGet, sessionPath(args[0]), nil, &s)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error { return showSession(w, s) })
+			return get(cmd, sessionPath(args[0]), showSession)
 		},
 	}
 }
@@ -39,22 +32,41 @@ func showSession(out io.Writer, s rest.Session) error {
 		fmt.Fprintf(w, "%s\t%s\n", name, oneLine(fmt.Sprintf(format, args...)))
 	}
 	line("session", "%s", s.Session)
-	if s.Title != "" {
-		line("title", "%s", s.Title)
+	for _, said := range [][2]string{
+		{"title", s.Title},
+		{"tags", strings.Join(s.Tags, ", ")},
+		{"parent", string(s.Parent)},
+		{"phase", string(s.Phase)},
+		{"attention", s.Attention},
+		{"ended", s.Ended},
+		{"archived", at(s.Archived)},
+	} {
+		if said[1] != "" {
+			line(said[0], "%s", said[1])
+		}
 	}
-	line("phase", "%s", s.Phase)
-	if s.Attention != "" {
-		line("attention", "%s", s.Attention)
-	}
-	if s.Ended != "" {
-		line("ended", "%s", s.Ended)
+	for _, key := range slices.Sorted(maps.Keys(s.Metadata)) {
+		line("metadata", "%s = %s", key, s.Metadata[key])
 	}
 	line("agent", "%s, model %s", s.Agent.Name, s.Agent.Model)
 	line("sandbox", "%s, generation %d", s.Sandbox.Phase, s.Sandbox.Generation)
 	line("queue", "%d waiting", s.Queue)
-	line("usage", "%d tokens in, %d out, %.1f s active", s.Usage.InputTokens, s.Usage.OutputTokens, s.Usage.ActiveSeconds)
+	line("usage", "%d messages, %d tool calls, %d tokens in, %d out, %.1f s active",
+		s.Metrics.Messages, s.Metrics.ToolCalls, s.Metrics.InputTokens, s.Metrics.OutputTokens, s.Metrics.ActiveSeconds)
+	if s.Metrics.CostMicros > 0 {
+		line("cost", "$%.4f", float64(s.Metrics.CostMicros)/1e6)
+	}
 	line("events", "%d, the last %s", s.Seq, ago(s.Updated))
+	showWork(line, s)
+	return w.Flush()
+}
+
+// showWork says what is being done, what waits, and what is to come.
+func showWork(line func(name, format string, args ...any), s rest.Session) {
 	for _, t := range s.Threads {
+		if len(s.Threads) > 1 {
+			line("thread", "%s, %d waiting", t.ID, t.Queue)
+		}
 		if t.Turn == nil {
 			continue
 		}
@@ -65,9 +77,17 @@ func showSession(out io.Writer, s rest.Session) error {
 		case dormouse.BlockedOnPeople:
 			line("", "waits for an answer")
 		}
-		for _, u := range t.Turn.Waiting {
-			line("waiting", "%s %s %s %s", u.ID, u.Gate, u.Name, compactJSON(u.Input))
+	}
+	for _, q := range s.Questions {
+		line("waiting", "%s %s %s", q.ToolUse, q.Kind, asked(q))
+		if !q.Expires.IsZero() {
+			line("", "expires %s", at(q.Expires))
 		}
 	}
-	return w.Flush()
+	for _, wake := range s.Wakeups {
+		line("wake-up", "%s at %s %s", wake.ID, at(wake.At), wake.Cron)
+	}
+	for _, c := range s.Children {
+		line("child", "%s %s", c.Session, c.Stage)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -154,20 +153,24 @@ func checkServer(c config, up string) (string, error) {
 	return "not running, " + c.Listen + " is free", nil
 }
 
-// checkDatabase opens the database if nobody has it, which also says whether
-// its schema is one this program knows.
+// checkDatabase opens the database, unless somebody has it for himself or that
+// would change it.
 func checkDatabase(ctx context.Context, c config, up bool) (string, error) {
-	if c.Store.value == "" {
+	if c.Store.value == "" && up {
 		holder, _ := os.ReadFile(filepath.Join(c.Data, "dormouse.lock"))
-		if up {
-			return "in use by process " + strings.TrimSpace(string(holder)), nil
-		}
-		if _, err := os.Stat(filepath.Join(c.Data, "dormouse.db")); errors.Is(err, fs.ErrNotExist) {
-			return "none yet; the first start makes it", nil
-		}
+		return "in use by process " + strings.TrimSpace(string(holder)), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
+	at, newest, err := schemaOf(ctx, c.Data, c.Store)
+	switch {
+	case err != nil:
+		return "", err
+	case at == 0:
+		return "none yet; the first start makes it", nil
+	case at < newest:
+		return fmt.Sprintf("schema is at step %d; the next start brings it to %d", at, newest), nil
+	}
 	s, err := openStore(ctx, c.Data, c.Store, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return "", err

@@ -50,7 +50,7 @@ func TestServersShareADatabase(t *testing.T) {
 	if _, body := b.get("/metrics", true); !strings.Contains(body, "dormouse_requests_forwarded_total 1") {
 		t.Error("the forwarded prompt was not counted")
 	}
-	if out := must(t, data, "doctor", "--store", at.value, "--runner", "/bin/true"); strings.Count(out, " at 127.0.0.1:") < 2 {
+	if out := must(t, data, "doctor", "--json", "--store", at.value, "--runner", "/bin/true"); strings.Count(out, " at 127.0.0.1:") < 2 {
 		t.Errorf("doctor does not know the servers: %s", out)
 	}
 

@@ -58,8 +58,11 @@ type dsn struct{ value string }
 // String shows the database without its password, if that can be told from the
 // rest.
 func (d dsn) String() string {
+	if d.value == "" {
+		return ""
+	}
 	u, err := url.Parse(d.value)
-	if err != nil || u.Host == "" && d.value != "" {
+	if err != nil || u.Scheme == "" || u.Opaque != "" {
 		return "[secret]"
 	}
 	return u.Scheme + "://" + u.Host + u.Path

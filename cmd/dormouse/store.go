@@ -143,6 +143,11 @@ func (p *progress) tell(format string, args ...any) {
 	}
 }
 
+// note tells something that stays.
+func (p *progress) note(format string, args ...any) {
+	fmt.Fprintf(p.out, p.line+format+"\n", args...)
+}
+
 // done leaves the terminal to others.
 func (p *progress) done() { fmt.Fprint(p.out, p.line) }
 

@@ -54,7 +54,7 @@ before, the archive has everything else, they are named, and the exit code is 3.
 				told = cmd.ErrOrStderr()
 			}
 			return withDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
-				x := &exporter{from: d, progress: newProgress(cmd.ErrOrStderr()), tell: cmd.PrintErrf}
+				x := &exporter{from: d, progress: newProgress(cmd.ErrOrStderr())}
 				done, err := x.export(ctx, args[0], cmd.OutOrStdout())
 				x.progress.done()
 				if err != nil {
@@ -86,7 +86,6 @@ type exporter struct {
 	from     *deployment
 	to       *archive.Writer
 	progress *progress
-	tell     func(format string, args ...any)
 	sessions int // so far
 }
 
@@ -242,8 +241,7 @@ func (x *exporter) events(ctx context.Context, id dormouse.SessionID, state sess
 			case err == nil && !written[e.Blob]:
 				err = x.to.Blob(b)
 			case (errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt)) && !written[e.Blob]:
-				x.progress.done()
-				x.tell("%s: the payload of event %d is lost: %v\n", id, e.Seq, err)
+				x.progress.note("%s: the payload of event %d is lost: %v", id, e.Seq, err)
 				err = x.to.Lost(e.Blob)
 			}
 			if err != nil {

@@ -28,6 +28,9 @@ type imported struct {
 	// Verified counts the sessions whose log has the digest it had and whose rows
 	// follow from it.
 	Verified uint64 `json:"verified"`
+	// Withheld counts the sessions that cannot be shown or run, because a payload
+	// they need had been lost. Their logs are there.
+	Withheld uint64 `json:"withheld"`
 	// Workspaces is where those of its sessions belong, which it does not have.
 	Workspaces string `json:"workspaces"`
 }
@@ -47,7 +50,9 @@ completes. Other sessions of the store are left alone. No server runs a session
 before all of it is there.
 
 Every log is read back and compared when it is written. Workspaces are not part of
-an archive: copy them before the server starts.`,
+an archive: copy them before the server starts. If a payload was lost without which
+a session cannot be loaded, its log is kept, the others go on, and the exit code is
+3.`,
 		Example: `  dormouse store import backup.dormouse --check
   dormouse store import backup.dormouse`,
 		Args: cobra.ExactArgs(1),
@@ -64,7 +69,13 @@ an archive: copy them before the server starts.`,
 				if err != nil {
 					return fmt.Errorf("import %s: %w", args[0], err)
 				}
-				return report(cmd, cmd.OutOrStdout(), done, done.say)
+				if err := report(cmd, cmd.OutOrStdout(), done, done.say); err != nil {
+					return err
+				}
+				if done.Withheld > 0 {
+					return errSeeTo
+				}
+				return nil
 			})
 		},
 	}
@@ -76,13 +87,13 @@ func (i imported) say(w io.Writer) {
 	fmt.Fprintf(w, "%s has %s, %s and %s\n%s\n", i.File,
 		plural(i.Sessions, "session"), plural(i.Events, "event"), plural(i.Blobs, "blob"), i.Digest)
 	if i.Lost > 0 {
-		fmt.Fprintf(w, "%s was lost before it was made\n", plural(i.Lost, "blob"))
+		fmt.Fprintf(w, "%s of them had been lost before it was made\n", plural(i.Lost, "payload"))
 	}
-	if i.Verified == 0 {
+	if i.Verified+i.Withheld == 0 {
 		fmt.Fprintf(w, "it is whole and fits; nothing was written\n")
 		return
 	}
-	fmt.Fprintf(w, "imported %s that was not there\n", plural(i.Added, "event"))
+	fmt.Fprintf(w, "added %s\n", plural(i.Added, "event"))
 	fmt.Fprintf(w, "verified %s: each log has the digest it had, and every row follows from its log\n", plural(i.Verified, "session"))
 	fmt.Fprintf(w, "workspaces are not in it: copy workspaces and homes from the old directory to %s\n", i.Workspaces)
 }
@@ -127,6 +138,7 @@ type importer struct {
 	id      dormouse.SessionID
 	epoch   store.Epoch // that it is written under
 	have    uint64      // how far its log went before
+	lost    bool        // payloads of it are lost
 	seq     uint64      // how far it was read
 	created time.Time
 }
@@ -166,6 +178,7 @@ func (i *importer) take(ctx context.Context, item archive.Item) (err error) {
 		}
 		return err
 	case archive.Lost:
+		i.lost = true
 		return nil
 	case archive.Events:
 		return i.events(ctx, item)
@@ -182,7 +195,7 @@ func (i *importer) take(ctx context.Context, item archive.Item) (err error) {
 
 // begin looks whether the session is there already.
 func (i *importer) begin(ctx context.Context, s archive.Session) error {
-	i.id, i.epoch, i.have, i.seq = s.ID, s.Epoch, 0, 0
+	i.id, i.epoch, i.have, i.seq, i.lost = s.ID, s.Epoch, 0, 0, false
 	epoch, err := i.to.store.Epoch(ctx, s.ID)
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return nil
@@ -239,21 +252,13 @@ func (i *importer) append(ctx context.Context, events []dormouse.Event) error {
 	return nil
 }
 
-// end lays the session's rows out, now that its log is whole, and holds what is
-// stored against what was to be.
+// end lays the session's rows out, once its log is found to be what it was.
 func (i *importer) end(ctx context.Context, end archive.End) error {
 	if i.have > end.Events {
 		return fmt.Errorf("it has gone on here, to event %d, and ends at %d in the archive: %w", i.have, end.Events, dormouse.ErrConflict)
 	}
 	if !i.writes {
 		return nil
-	}
-	rows, err := session.Rebuild(ctx, i.to.store, i.to.blobs, i.id)
-	if err != nil {
-		return err
-	}
-	if err := i.to.store.Rebuild(ctx, i.id, rows); err != nil {
-		return err
 	}
 	digest, err := digestOf(ctx, i.to.store, i.id)
 	if err != nil {
@@ -262,6 +267,27 @@ func (i *importer) end(ctx context.Context, end archive.End) error {
 	if digest != end.Digest {
 		return fmt.Errorf("its log was stored as %s and is %s in the archive", digest, end.Digest)
 	}
+	rows, err := session.Rebuild(ctx, i.to.store, i.to.blobs, i.id)
+	if i.lost && errors.Is(err, dormouse.ErrNotFound) {
+		i.progress.note("%s: is kept and cannot be loaded: %v", i.id, err)
+		i.done.Withheld++
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := i.to.store.Rebuild(ctx, i.id, rows); err != nil {
+		return err
+	}
+	if err := i.verify(ctx, rows, end); err != nil {
+		return err
+	}
+	i.done.Verified++
+	return nil
+}
+
+// verify holds what is stored beside the log against what was to be.
+func (i *importer) verify(ctx context.Context, rows store.Rows, end archive.End) error {
 	wrong, err := compare(ctx, i.to.store, i.id, rows)
 	if err != nil {
 		return err
@@ -269,7 +295,20 @@ func (i *importer) end(ctx context.Context, end archive.End) error {
 	if len(wrong) > 0 {
 		return fmt.Errorf("%v were not stored as they follow from the log", wrong)
 	}
-	i.done.Verified++
+	var n uint64
+	for _, op := range rows.Ops {
+		if op.Status != dormouse.OpOpen {
+			continue
+		}
+		chunks, err := i.to.store.Chunks(ctx, i.id, op.ID)
+		if err != nil {
+			return err
+		}
+		n += uint64(len(chunks))
+	}
+	if n != end.Chunks {
+		return fmt.Errorf("%d of %s of open model calls were stored", n, plural(end.Chunks, "chunk"))
+	}
 	return nil
 }
 

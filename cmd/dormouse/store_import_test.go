@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,6 +94,38 @@ func TestAnotherHistoryIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 				t.Errorf("a refused import changed (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A session whose first words are lost cannot be loaded anywhere. It takes no
+// other with it.
+func TestASessionThatCannotBeLoadedIsKept(t *testing.T) {
+	const mute dormouse.SessionID = "sesn_0mute"
+	old, file, data := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
+	p := &past{t: t, deployment: openData(t, old), id: mute}
+	p.do(session.Create{Created: dormouse.Created{
+		Session: mute, Tenant: "local", Owner: dormouse.User("local"), Recovery: dormouse.RecoverAuto,
+		Agent: dormouse.AgentConfig{Name: "agent", Model: "offline", System: strings.Repeat("be brief ", 10_000)},
+	}})
+	log := logOf(t, p.deployment, mute)
+	if err := errors.Join(p.blobs.Delete(t.Context(), log[0].Blob), p.store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	storeCommand(t, exitSeeTo, old, "export", file)
+	for range 2 {
+		out, errs := storeCommand(t, exitSeeTo, data, "import", file)
+		if !strings.Contains(out, "verified 6 sessions") || !strings.Contains(errs, string(mute)+": is kept and cannot be loaded") {
+			t.Errorf("said %s%s", out, errs)
+		}
+	}
+	for dir, why := range map[string]string{old: "cannot be laid out", data: "is not whole"} {
+		out, errs := storeCommand(t, exitError, dir, "rebuild", "--check")
+		if out != "rebuild: sessions=7 changed=0 failed=1\n" || !strings.Contains(errs, string(mute)+": "+why) {
+			t.Errorf("rebuild said %s%s", out, errs)
+		}
+	}
+	if diff := cmp.Diff(log, logOf(t, openData(t, data), mute)); diff != "" {
+		t.Errorf("its log (-before +after):\n%s", diff)
 	}
 }
 
@@ -202,8 +235,10 @@ func half(t *testing.T, d *deployment, whole map[dormouse.SessionID]content) {
 		if !c.Rows.Index.Arriving() {
 			continue
 		}
-		if _, err := rebuild(t.Context(), d, false, nil); err == nil || !strings.Contains(err.Error(), string(id)+" is not whole") {
-			t.Errorf("rebuilt with %v", err)
+		told := ""
+		done, err := rebuild(t.Context(), d, false, func(format string, args ...any) { told += fmt.Sprintf(format, args...) })
+		if err != nil || done.Failed != 1 || !strings.Contains(told, string(id)+": is not whole") {
+			t.Errorf("rebuilt %+v, %v: %s", done, err, told)
 		}
 	}
 }

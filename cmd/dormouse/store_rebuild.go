@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -23,21 +25,20 @@ func newRebuild(where *dsn) *cobra.Command {
 		Long: `Everything but the logs is derived from the logs. This derives it again, says
 what differed from what was stored, and stores it. The server must be stopped.
 
-With --check nothing is written, and differences are an error.`,
+With --check nothing is written, and differences are an error. A session that cannot
+be derived, because a payload is lost or an import was stopped, is left as it is.`,
 		Example: `  dormouse store rebuild --check`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
-				done, err := rebuild(ctx, d, check, func(id dormouse.SessionID, what string) {
-					cmd.PrintErrf("%s: %s differ from the log\n", id, what)
-				})
+				done, err := rebuild(ctx, d, check, cmd.PrintErrf)
 				if err != nil {
 					return err
 				}
 				if err := report(cmd, cmd.OutOrStdout(), done, done.say); err != nil {
 					return err
 				}
-				if check && done.Changed > 0 {
+				if check && done.Changed > 0 || done.Failed > 0 {
 					return errSilent
 				}
 				return nil
@@ -52,23 +53,37 @@ With --check nothing is written, and differences are an error.`,
 type rebuilt struct {
 	Sessions int `json:"sessions"`
 	Changed  int `json:"changed"`
+	// Failed counts the sessions that cannot be laid out, and were left alone.
+	Failed int `json:"failed"`
 }
 
 func (r rebuilt) say(w io.Writer) {
-	fmt.Fprintf(w, "rebuild: sessions=%d changed=%d\n", r.Sessions, r.Changed)
+	fmt.Fprintf(w, "rebuild: sessions=%d changed=%d", r.Sessions, r.Changed)
+	if r.Failed > 0 {
+		fmt.Fprintf(w, " failed=%d", r.Failed)
+	}
+	fmt.Fprintln(w)
 }
 
-// rebuild derives the rows of every session and reports those that differed.
-func rebuild(ctx context.Context, d *deployment, check bool, differ func(dormouse.SessionID, string)) (done rebuilt, err error) {
+// rebuild derives the rows of every session and tells which differed.
+func rebuild(ctx context.Context, d *deployment, check bool, tell func(format string, args ...any)) (done rebuilt, err error) {
 	err = eachSession(ctx, d.store, func(id dormouse.SessionID) error {
 		row, err := d.store.Session(ctx, id)
 		if err != nil {
 			return err
 		}
+		done.Sessions++
 		if row.Arriving() { // laid out now, it would run
-			return fmt.Errorf("%s is not whole: an import was stopped; run it again", id)
+			tell("%s: is not whole; an import was stopped, or found a payload lost\n", id)
+			done.Failed++
+			return nil
 		}
 		rows, err := session.Rebuild(ctx, d.store, d.blobs, id)
+		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
+			tell("%s: cannot be laid out: %v\n", id, err)
+			done.Failed++
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("rebuild %s: %w", id, err)
 		}
@@ -76,9 +91,8 @@ func rebuild(ctx context.Context, d *deployment, check bool, differ func(dormous
 		if err != nil {
 			return fmt.Errorf("compare %s: %w", id, err)
 		}
-		done.Sessions++
 		for _, what := range wrong {
-			differ(id, what)
+			tell("%s: %s differ from the log\n", id, what)
 		}
 		if len(wrong) > 0 {
 			done.Changed++

@@ -183,6 +183,13 @@ func (a *Actor) do(ctx context.Context, v Verb) error {
 // commit makes the answers to messages durable, then believes them, then tells.
 // It returns an error only if the actor can no longer trust what it believes.
 func (a *Actor) commit(ctx context.Context, batch ...message) error {
+	if err := a.lease.holds(); err != nil { // even an answer that changes nothing would be an old one
+		for _, m := range batch {
+			m.reply <- err
+		}
+		a.broken = err
+		return err
+	}
 	next := a.state
 	var events []dormouse.Event
 	var asked []message

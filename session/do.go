@@ -107,7 +107,11 @@ func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormous
 		}
 	}
 	switch {
-	case !unknown || err == nil || errors.Is(err, dormouse.ErrUnknownOutcome):
+	case err == nil || errors.Is(err, dormouse.ErrUnknownOutcome):
+		return err
+	case !unknown && errors.Is(err, ErrUnreached):
+		return fmt.Errorf("nobody could be asked about %s: %w: %w", id, dormouse.ErrLeaseLost, err)
+	case !unknown:
 		return err
 	case !decided(err):
 		return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, err)

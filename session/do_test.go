@@ -221,3 +221,48 @@ func TestASessionWhoseCreationWasNotAnsweredIsOneSession(t *testing.T) {
 		})
 	}
 }
+
+func TestAServerThatCannotBeReachedIsAReasonToSendAgain(t *testing.T) {
+	together(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.servers[0], f.servers[1]
+		a.create(dormouse.Created{})
+		a.mustPrompt("p", "hello")
+		a.dead.Store(true) // the store hears from it, and nobody else does
+		f.dial = 2 * time.Second
+		if err := b.on(a).prompt("q", "hello"); !errors.Is(err, dormouse.ErrLeaseLost) || !errors.Is(err, session.ErrUnreached) {
+			t.Errorf("got %v", err)
+		}
+		a.dead.Store(false)
+		b.mustPrompt("q", "hello")
+	})
+}
+
+// An actor that was held up finds the answer to a command in what it believes.
+// That is no answer once another server may have written the session.
+func TestAServerThatLostItsLeaseAnswersNothingFromWhatItBelieves(t *testing.T) {
+	for range 8 { // which of two things an actor sees first is a matter of luck
+		together(t, 2, func(t *testing.T, f *fleet) {
+			a, b := f.servers[0], f.servers[1]
+			a.create(dormouse.Created{})
+			a.mustPrompt("p", `SCRIPT[{"text":"done"}]`)
+			settle(time.Second)
+			a.view.freezes.Store(true)
+			a.view.cut()
+			go func() { _ = a.prompt("p", `SCRIPT[{"text":"done"}]`) }() // which is looked up
+			settle(100 * time.Millisecond)
+			interrupted := make(chan error, 1)
+			go func() { interrupted <- a.do(session.Interrupt{ID: "sevt_i"}) }()
+			settle(2 * lease)
+			b.on(a).mustPrompt("q", script("sleep 1h"))
+			settle(time.Second)
+			a.view.giveBack()
+			if err := <-interrupted; err != nil {
+				t.Fatal(err)
+			}
+			settle(time.Second)
+			if n := countType(b.log(), dormouse.UserInterrupt); n != 1 {
+				t.Errorf("an interrupt was acknowledged, and %d are in the log", n)
+			}
+		})
+	}
+}

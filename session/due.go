@@ -111,7 +111,7 @@ func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
 // loadAll loads sessions at once.
 func (s *Sessions) loadAll(ids []dormouse.SessionID) (loading []*Actor) {
 	for _, id := range ids {
-		if a, err := s.load(id); err == nil { // if not, the lease is lost or given up, and they with it
+		if a, err := s.loadOwned(id); err == nil { // if not, the lease is lost or given up, and they with it
 			loading = append(loading, a)
 		}
 	}
@@ -139,10 +139,25 @@ func (s *Sessions) payDebts() {
 	clear(s.owed)
 	s.mu.Unlock()
 	for _, id := range ids {
-		if _, err := s.load(id); err != nil {
+		if _, err := s.loadOwned(id); err != nil {
 			s.owe(id)
 		}
 	}
+}
+
+// loadOwned loads a session that is ours, or may be. An actor on its way out does
+// nothing for it any more, so that it is still owed to the next one.
+func (s *Sessions) loadOwned(id dormouse.SessionID) (*Actor, error) {
+	a, err := s.load(id)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-a.quit:
+		s.owe(id)
+	default:
+	}
+	return a, nil
 }
 
 // findStrays loads due sessions that are ours and that nobody here knows of: a

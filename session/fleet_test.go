@@ -36,7 +36,8 @@ type fleet struct {
 	mu    sync.Mutex
 	fault func(session.Verb) error // guarded by mu; what becomes of an answer on its way back
 
-	relays atomic.Int64 // streams between servers
+	relays atomic.Int64  // streams between servers
+	dial   time.Duration // how long it takes to find out that nobody is there
 }
 
 // member is one server of a fleet.
@@ -128,6 +129,7 @@ func (f *fleet) reach(r session.Route) (*member, error) {
 func (f *fleet) Do(ctx context.Context, r session.Route, id dormouse.SessionID, by dormouse.Actor, v session.Verb) error {
 	m, err := f.reach(r)
 	if err != nil {
+		time.Sleep(f.dial)
 		return err
 	}
 	if m.hung.Load() {
@@ -193,6 +195,8 @@ type cutStore struct {
 	broken  chan struct{} // guarded by mu; closed when the wire is whole again
 	written atomic.Int64  // appends that were carried out
 	lose    atomic.Int64  // how many answers of Take and Release are lost
+	slow    atomic.Int64  // how long the answer of Release takes
+	freezes atomic.Bool   // who looks up a prompt waits for the wire, whatever happens
 }
 
 func (c *cutStore) cut() {
@@ -252,6 +256,14 @@ func (c *cutStore) Session(ctx context.Context, id dormouse.SessionID) (store.In
 	return c.Server.Session(ctx, id)
 }
 
+func (c *cutStore) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error) {
+	if c.freezes.Load() {
+		ctx = context.WithoutCancel(ctx)
+		_ = c.pass(ctx)
+	}
+	return c.Server.Prompt(ctx, id, prompt)
+}
+
 func (c *cutStore) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
 	if err := c.pass(ctx); err != nil {
 		return nil, err
@@ -291,6 +303,7 @@ func (c *cutStore) Release(ctx context.Context, id dormouse.SessionID, epoch sto
 	if c.lose.Add(-1) >= 0 {
 		return errWire
 	}
+	defer time.Sleep(time.Duration(c.slow.Load()))
 	return c.Server.Release(ctx, id, epoch)
 }
 

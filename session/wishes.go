@@ -104,6 +104,10 @@ func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text 
 	case tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
 		return "", false, fmt.Errorf("%T reaches no other session: %w", w, dormouse.ErrInvalid)
 	}
+	if errors.Is(err, dormouse.ErrClosing) {
+		<-ctx.Done() // the attempt ends with the server, and is given back
+		return "", false, context.Cause(ctx)
+	}
 	for _, refusal := range []error{dormouse.ErrNotFound, dormouse.ErrTerminated, dormouse.ErrInvalid, dormouse.ErrConflict, dormouse.ErrTooLarge} {
 		if errors.Is(err, refusal) {
 			return err.Error(), true, nil // the agent asked for what cannot be
@@ -155,6 +159,7 @@ func (a *Actor) await(ctx context.Context, w tool.Wait) (string, error) {
 		const lookAgain = 5 * time.Second // whatever was missed
 		next, stop := context.WithTimeout(within, lookAgain)
 		_, err = f.Next(next)
+		late := next.Err() != nil
 		stop()
 		switch {
 		case ctx.Err() != nil:
@@ -162,7 +167,7 @@ func (a *Actor) await(ctx context.Context, w tool.Wait) (string, error) {
 		case errors.Is(err, dormouse.ErrBehind):
 			f.Close()
 			f = nil
-		case err != nil && next.Err() == nil:
+		case err != nil && !late:
 			return "", err
 		}
 	}

@@ -250,7 +250,13 @@ func (f *Follower) Next(ctx context.Context) ([]*Item, error) {
 				f.cursor = events[len(events)-1].Seq
 				return asItems(events), nil
 			}
-			f.enter()
+			if f.enter() {
+				continue
+			}
+			// There is more, unless it was removed before it could be read.
+			if _, err := f.deps.Store.Session(ctx, f.id); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		select {

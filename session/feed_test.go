@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -205,6 +206,28 @@ func TestAPageOfLargeEventsIsCutShort(t *testing.T) {
 		page, err := h.live.Events(t.Context(), h.id, 0, 1000)
 		if all := len(h.checked()); err != nil || len(page) == 0 || len(page) >= all {
 			t.Errorf("a page of %d of %d events, %v", len(page), all, err)
+		}
+	})
+}
+
+func TestAFollowerThatHadNotReadAllOfADeletedSessionIsTold(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		h.mustPrompt("p", `SCRIPT[{"text":"before"}]`)
+		settle(time.Second)
+		f, err := h.live.Follow(t.Context(), h.id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		h.mustPrompt("q", `SCRIPT[{"text":"after"}]`) // the feed begins here, and history before it
+		settle(time.Second)
+		if err := h.do(session.Delete{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		if items, err := f.Next(t.Context()); !errors.Is(err, dormouse.ErrNotFound) {
+			t.Errorf("it was given %d items, %v", len(items), err)
 		}
 	})
 }

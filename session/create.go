@@ -23,14 +23,27 @@ func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 	if err := s.Do(ctx, c.Parent, by, Spawn{Spawned: dormouse.Spawned{Child: c}}); err != nil {
 		return store.Index{}, fmt.Errorf("spawn from %s: %w", c.Parent, err)
 	}
+	return s.born(ctx, c.Parent, c.Session)
+}
+
+// born waits for a child that was spawned. It exists once its parent has made it,
+// and never if the parent had to end first.
+func (s *Sessions) born(ctx context.Context, parent, child dormouse.SessionID) (Row, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		row, err := s.Row(ctx, c.Session)
+		above, ended := s.Row(ctx, parent) // before the child is looked for, which may come between
+		row, err := s.Row(ctx, child)
 		if !errors.Is(err, dormouse.ErrNotFound) {
 			return row, err
 		}
+		if ended == nil && above.Status == dormouse.StatusTerminated {
+			ended = dormouse.ErrTerminated
+		}
+		if ended != nil {
+			return Row{}, fmt.Errorf("%s was not made: parent %s: %w", child, parent, ended)
+		}
 		select {
 		case <-ctx.Done():
-			return store.Index{}, context.Cause(ctx)
+			return Row{}, context.Cause(ctx)
 		case <-time.After(wait):
 		}
 	}

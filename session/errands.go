@@ -57,6 +57,20 @@ func (a *Actor) eventAt(ctx context.Context, seq uint64) (dormouse.Event, error)
 	return events[0], nil
 }
 
+// stillMade reports whether a parent has not recorded yet that this session is
+// there. It would make one that is gone once more.
+func (a *Actor) stillMade(ctx context.Context) (bool, error) {
+	if a.state.Parent == "" {
+		return false, nil
+	}
+	parent, err := a.deps.family.Peek(ctx, a.state.Parent)
+	if errors.Is(err, dormouse.ErrNotFound) {
+		return false, nil
+	}
+	i := parent.child(a.id)
+	return i >= 0 && !parent.Children[i].Started, err
+}
+
 // errRemoved ends an actor whose session no longer exists.
 var errRemoved = errors.New("session was deleted")
 
@@ -64,6 +78,11 @@ var errRemoved = errors.New("session was deleted")
 // is a log, there is somebody to finish the work. Blobs may have other owners
 // and are collected.
 func (a *Actor) remove(ctx context.Context) error {
+	if making, err := a.stillMade(ctx); err != nil || making {
+		a.slog.DebugContext(ctx, "session not deleted yet", "parent", a.state.Parent, "error", err)
+		a.postpone(ctx)
+		return nil
+	}
 	crash.At(crash.DeleteClearing)
 	if err := a.lease.holds(); err != nil {
 		return err

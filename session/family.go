@@ -13,6 +13,7 @@ import (
 // family is what an actor needs of the other sessions.
 type family interface {
 	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error
+	Peek(ctx context.Context, id dormouse.SessionID) (State, error)
 	Row(ctx context.Context, id dormouse.SessionID) (Row, error)
 	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
 	Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)

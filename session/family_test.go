@@ -9,6 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // grow is a prompt that spawns a child with this prompt.
@@ -184,5 +185,62 @@ func TestNoChildIsMadeAfterItsParentEnded(t *testing.T) {
 			t.Errorf("the child that never was ended %d times", n)
 		}
 		h.checked()
+	})
+}
+
+// The parent has made its child and cannot record that it did. Whoever deletes
+// the child meanwhile must not have it made, and act, once more.
+func TestAChildThatWasDeletedIsNotMadeAgain(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Agent: everyTool()})
+		h.store.set(func(b store.Batch) (before, after error) {
+			if countType(b.Events, dormouse.ChildStarted) > 0 {
+				return dormouse.ErrUnavailable, nil
+			}
+			return nil, nil
+		})
+		h.mustPrompt("p", grow(script("effect child")))
+		settle(5 * time.Second)
+		child := h.of(h.tree()[1])
+		if err := child.do(session.Delete{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(5 * time.Second)
+		h.store.set(nil)
+		settle(time.Minute)
+		if n := h.boxes.effect("child"); n != 1 {
+			t.Errorf("the child acted %d times", n)
+		}
+		if _, err := h.live.Row(t.Context(), child.id); !errors.Is(err, dormouse.ErrNotFound) {
+			t.Errorf("the child is still there: %v", err)
+		}
+		h.checked()
+	})
+}
+
+func TestWhoeverMakesAChildIsToldThatItsParentEndedFirst(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Agent: everyTool()})
+		h.store.failCreate(dormouse.ErrUnavailable)
+		made := make(chan error, 1)
+		go func() {
+			_, err := h.live.Create(t.Context(), dormouse.User("ada"), dormouse.Created{
+				Parent: h.id, Agent: everyTool(), Recovery: dormouse.RecoverAuto,
+			})
+			made <- err
+		}()
+		settle(time.Second)
+		if err := h.do(session.Terminate{Reason: "asked"}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		select {
+		case err := <-made:
+			if !errors.Is(err, dormouse.ErrTerminated) {
+				t.Error(err)
+			}
+		default:
+			t.Error("it waits for a child that nobody makes")
+		}
 	})
 }

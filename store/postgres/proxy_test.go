@@ -2,11 +2,13 @@ package postgres_test
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -33,11 +35,14 @@ const (
 	frozen
 )
 
+var proxies atomic.Int64
+
 // newProxy listens beside the server's own socket.
 func newProxy(t *testing.T) *proxy {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "px") // short, since it is the name of a socket
-	if err != nil {
+	// Not where tests keep theirs: the name of a socket may have 107 bytes.
+	dir := filepath.Join(server.Dir(), fmt.Sprintf("proxy%d", proxies.Add(1)))
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	p := &proxy{dir: dir}
@@ -59,14 +64,13 @@ func newProxy(t *testing.T) *proxy {
 		listener.Close()
 		p.cut()
 		running.Wait()
-		os.RemoveAll(dir)
 	})
 	return p
 }
 
 // through is a data source name by way of the proxy.
 func (p *proxy) through(dsn string) string {
-	return strings.Replace(dsn, "host="+filepath.Dir(server.Socket()), "host="+p.dir, 1)
+	return strings.Replace(dsn, "host="+server.Dir(), "host="+p.dir, 1)
 }
 
 // once arms a trap that springs at the first message to a prepared statement,

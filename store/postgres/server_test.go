@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -140,6 +141,16 @@ func TestADatabaseWithoutFreeConnectionsIsWaitedForAndNamed(t *testing.T) {
 		held = nil
 	}
 	defer free()
+	// meanwhile does something while the connections become free.
+	meanwhile := func(do func()) {
+		var freeing sync.WaitGroup
+		freeing.Go(func() {
+			time.Sleep(100 * time.Millisecond)
+			free()
+		})
+		do()
+		freeing.Wait()
+	}
 
 	hold()
 	ctx, leave := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -147,8 +158,8 @@ func TestADatabaseWithoutFreeConnectionsIsWaitedForAndNamed(t *testing.T) {
 	if _, err := postgres.Open(ctx, theirs, postgres.Options{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "max_connections") {
 		t.Errorf("open = %v, want that time ran out and why", err)
 	}
-	time.AfterFunc(100*time.Millisecond, free)
-	s := open(t, theirs)
+	var s *postgres.Store
+	meanwhile(func() { s = open(t, theirs) })
 	w := create(t, s, sessionID(1))
 
 	// Later, too: what finds no connection waits for one.
@@ -157,10 +168,11 @@ func TestADatabaseWithoutFreeConnectionsIsWaitedForAndNamed(t *testing.T) {
 	if len(held) == 0 {
 		t.Fatal("nothing to hold")
 	}
-	time.AfterFunc(100*time.Millisecond, free)
-	if err := w.append(t.Context(), w.batch(1)); err != nil {
-		t.Errorf("append: %v", err)
-	}
+	meanwhile(func() {
+		if err := w.append(t.Context(), w.batch(1)); err != nil {
+			t.Errorf("append: %v", err)
+		}
+	})
 	whole(t, s, sessionID(1), 2)
 }
 

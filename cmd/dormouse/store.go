@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -117,44 +116,4 @@ func report(cmd *cobra.Command, w io.Writer, v any, say func(io.Writer)) error {
 	}
 	say(w)
 	return nil
-}
-
-// progress tells somebody who waits how far it is: often on a terminal, and now
-// and then elsewhere.
-type progress struct {
-	out   io.Writer
-	every time.Duration
-	line  string // how a line begins
-	end   string // and how it ends
-	told  time.Time
-}
-
-func newProgress(out io.Writer) *progress {
-	if isTerminal(out) {
-		return &progress{out: out, every: 200 * time.Millisecond, line: "\r\x1b[K"}
-	}
-	return &progress{out: out, every: 10 * time.Second, end: "\n", told: time.Now()}
-}
-
-func (p *progress) tell(format string, args ...any) {
-	if now := time.Now(); now.Sub(p.told) >= p.every {
-		p.told = now
-		fmt.Fprintf(p.out, p.line+format+p.end, args...)
-	}
-}
-
-// note tells something that stays.
-func (p *progress) note(format string, args ...any) {
-	fmt.Fprintf(p.out, p.line+format+"\n", args...)
-}
-
-// done leaves the terminal to others.
-func (p *progress) done() { fmt.Fprint(p.out, p.line) }
-
-// plural is n of a thing.
-func plural[N int | uint64](n N, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

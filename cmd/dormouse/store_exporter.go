@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/store"
+	"github.com/dormouse-run/dormouse/store/archive"
+)
+
+// exporter writes a deployment to an archive.
+type exporter struct {
+	from     *deployment
+	to       *archive.Writer
+	progress *progress
+	sessions int // so far
+}
+
+// export writes to path, or to out if that is -.
+func (x *exporter) export(ctx context.Context, path string, out io.Writer) (done exported, err error) {
+	workspaces, err := filepath.Abs(filepath.Join(x.from.data, "sandbox"))
+	if err != nil {
+		return done, err
+	}
+	fill := func(w io.Writer) error {
+		done, err = x.write(ctx, w)
+		return err
+	}
+	if path == "-" {
+		err = fill(out)
+	} else {
+		err = writeWhole(path, fill)
+	}
+	done.File, done.Workspaces = path, workspaces
+	return done, err
+}
+
+// writeWhole lets fill write a file that has its name only when it is durable.
+// What a kill leaves beside it the next try replaces.
+func writeWhole(path string, fill func(io.Writer) error) error {
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(f), f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	if err := os.Rename(part, path); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return atomicfile.SyncDir(filepath.Dir(path))
+}
+
+func (x *exporter) write(ctx context.Context, out io.Writer) (done exported, err error) {
+	counted := &counter{w: out}
+	buffered := bufio.NewWriterSize(counted, 1<<20)
+	if x.to, err = archive.NewWriter(buffered); err != nil {
+		return done, err
+	}
+	err = eachSession(ctx, x.from.store, func(id dormouse.SessionID) error {
+		if err := x.session(ctx, id); err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+		x.sessions++
+		return nil
+	})
+	if err != nil {
+		return done, err
+	}
+	if done.Digest, done.Total, err = x.to.Close(); err != nil {
+		return done, err
+	}
+	err = buffered.Flush()
+	done.Bytes = counted.n
+	return done, err
+}
+
+// eachSession calls f with every session, oldest first.
+func eachSession(ctx context.Context, s store.Rebuilder, f func(dormouse.SessionID) error) error {
+	const page = 500
+	var after dormouse.SessionID
+	for {
+		ids, err := s.All(ctx, after, page)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if err := f(id); err != nil {
+				return err
+			}
+		}
+		if len(ids) < page {
+			return nil
+		}
+		after = ids[len(ids)-1]
+	}
+}
+
+// How much goes into one page of an archive.
+const (
+	pageEvents = 256
+	pageBytes  = 1 << 20
+)
+
+func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
+	s := x.from.store
+	epoch, err := s.Epoch(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := x.to.Session(archive.Session{ID: id, Epoch: epoch}); err != nil {
+		return err
+	}
+	var state session.State
+	for {
+		events, err := s.Read(ctx, id, state.Seq, pageEvents)
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			break
+		}
+		for len(events) > 0 {
+			n := pageOf(events, func(e dormouse.Event) int { return len(e.Payload) })
+			if state, err = x.events(ctx, id, state, events[:n]); err != nil {
+				return err
+			}
+			events = events[n:]
+		}
+	}
+	row, err := s.Session(ctx, id)
+	if err != nil {
+		return err
+	}
+	if row.Seq != state.Seq {
+		return fmt.Errorf("its log ends at event %d, and its row says %d", state.Seq, row.Seq)
+	}
+	for _, op := range state.Ops {
+		if err := x.chunks(ctx, id, op.ID); err != nil {
+			return err
+		}
+	}
+	return x.to.End()
+}
+
+// pageOf is how many of items make a page.
+func pageOf[T any](items []T, size func(T) int) int {
+	total := 0
+	for i, item := range items {
+		if total += size(item); total > pageBytes {
+			return i + 1
+		}
+	}
+	return len(items)
+}
+
+// events writes a page of the log after the blobs that it names, and folds it.
+func (x *exporter) events(ctx context.Context, id dormouse.SessionID, state session.State, page []dormouse.Event) (session.State, error) {
+	written := make(map[dormouse.Digest]bool)
+	for _, e := range page {
+		if e.Seq != state.Seq+1 {
+			return state, fmt.Errorf("event %d follows on event %d", e.Seq, state.Seq)
+		}
+		if e.Blob != "" {
+			b, err := x.from.blobs.Get(ctx, e.Blob)
+			switch {
+			case err == nil && !written[e.Blob]:
+				err = x.to.Blob(b)
+			case (errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt)) && !written[e.Blob]:
+				x.progress.note("%s: the payload of event %d is lost: %v", id, e.Seq, err)
+				err = x.to.Lost(e.Blob)
+			}
+			if err != nil {
+				return state, err
+			}
+			written[e.Blob], e.Payload = true, b
+		}
+		state = session.Apply(state, e)
+	}
+	x.progress.tell("export: %s, now at event %d of %s", plural(x.sessions, "session"), state.Seq, id)
+	return state, x.to.Events(page)
+}
+
+// chunks writes what was seen of an op that is open.
+func (x *exporter) chunks(ctx context.Context, id dormouse.SessionID, op dormouse.OpID) error {
+	chunks, err := x.from.store.Chunks(ctx, id, op)
+	if err != nil {
+		return err
+	}
+	for len(chunks) > 0 {
+		n := min(pageOf(chunks, func(c store.Chunk) int { return len(c.Text) }), archive.MaxRecords)
+		if err := x.to.Chunks(chunks[:n]); err != nil {
+			return err
+		}
+		chunks = chunks[n:]
+	}
+	return nil
+}
+
+// counter counts what is written.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}

@@ -22,6 +22,11 @@ func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Ac
 
 // ask asks once: the actor here, or the server that has it.
 func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+	if owner, ok := s.found(id); ok {
+		if err := s.forward(ctx, owner, id, by, v); !errors.Is(err, ErrUnreached) {
+			return err
+		}
+	}
 	err := s.DoHere(ctx, id, by, v)
 	if e, ok := elsewhere(err); ok {
 		return s.forward(ctx, e.Owner, id, by, v)
@@ -98,27 +103,26 @@ func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormous
 		unknown = unknown || errors.Is(err, dormouse.ErrUnknownOutcome)
 		select {
 		case <-ctx.Done():
-			err = context.Cause(ctx)
+			return inDoubt(unknown, fmt.Errorf("%w: %w", context.Cause(ctx), err))
 		case <-time.After(askAgain):
 			err = s.ask(ctx, id, by, v)
 		}
-		if ctx.Err() != nil {
-			break
-		}
 	}
 	switch {
-	case err == nil || errors.Is(err, dormouse.ErrUnknownOutcome):
-		return err
-	case !unknown && errors.Is(err, ErrUnreached):
-		return fmt.Errorf("nobody could be asked about %s: %w: %w", id, dormouse.ErrLeaseLost, err)
-	case !unknown:
-		return err
-	case !decided(err):
-		return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, err)
-	case s.wasDone(ctx, id, v, err):
+	case err == nil || !decided(err):
+		return inDoubt(unknown, err)
+	case unknown && s.wasDone(ctx, id, v, err):
 		return nil
 	}
 	return err
+}
+
+// inDoubt makes an error say that the outcome is unknown, if it is.
+func inDoubt(unknown bool, err error) error {
+	if err == nil || !unknown || errors.Is(err, dormouse.ErrUnknownOutcome) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, err)
 }
 
 // decided reports whether an actor has looked at a verb and refused it.

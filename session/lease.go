@@ -104,6 +104,7 @@ func (s *Sessions) join(ctx context.Context) (*lease, error) {
 		return nil, fmt.Errorf("join the servers of this store: %w", err)
 	}
 	l := newLease(s.ctx, server, s.deps.Lease-s.deps.Lease/4, begun, &s.counts.stale)
+	s.deps.Logger.InfoContext(ctx, "lease taken", "server", server.Name, "incarnation", server.Incarnation)
 	crash.At(crash.LeaseJoined)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +186,6 @@ func (s *Sessions) rejoin() *lease {
 		l, err := s.join(ctx)
 		cancel()
 		if err == nil {
-			s.deps.Logger.InfoContext(s.kept, "lease taken", "incarnation", l.server.Incarnation)
 			s.nudge()
 			return l
 		}

@@ -43,13 +43,42 @@ func (s *Sessions) forward(ctx context.Context, to Server, id dormouse.SessionID
 	crash.At(crash.PeerAsked)
 	enough()
 	watching.Wait()
-	if err == nil || errors.Is(err, dormouse.ErrUnknownOutcome) {
-		return err
+	unknown := errors.Is(err, dormouse.ErrUnknownOutcome)
+	if !unknown && (errors.Is(err, dormouse.ErrClosing) || errors.Is(err, dormouse.ErrLeaseLost)) {
+		err = fmt.Errorf("%w: %s: %w", ErrUnreached, to.Name, err) // it did nothing, and gives the session up
 	}
-	if errors.Is(err, dormouse.ErrClosing) || errors.Is(err, dormouse.ErrLeaseLost) {
-		return fmt.Errorf("%w: %s: %w", ErrUnreached, to.Name, err) // it did nothing, and gives the session up
+	if unknown || errors.Is(err, ErrUnreached) {
+		s.find(id, nil)
+	} else {
+		s.find(id, &to)
 	}
 	return err
+}
+
+// manyOwners bounds how many sessions are remembered to be elsewhere.
+const manyOwners = 10_000
+
+// find remembers where a session was found, or that it is there no more. It may
+// have moved by the time that is used: whoever is asked knows better.
+func (s *Sessions) find(id dormouse.SessionID, owner *Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if owner == nil {
+		delete(s.owners, id)
+		return
+	}
+	if len(s.owners) >= manyOwners {
+		clear(s.owners)
+	}
+	s.owners[id] = *owner
+}
+
+// found returns where a session was last found, unless it is loaded here.
+func (s *Sessions) found(id dormouse.SessionID) (Server, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owner, ok := s.owners[id]
+	return owner, ok && s.actors[id] == nil
 }
 
 // whileOwned ends the waiting for a server that does not own the session any

@@ -60,6 +60,7 @@ type Sessions struct {
 	lease   *lease                        // guarded by mu; nil between two leases
 	joined  chan struct{}                 // guarded by mu; closed and replaced when there is a new lease
 	owed    map[dormouse.SessionID]bool   // guarded by mu; perhaps ours, and not loaded
+	owners  map[dormouse.SessionID]Server // guarded by mu; who had a session when it was last asked for
 	kick    chan struct{}
 	doubt   bool // of Run: a take may have taken more than it said
 	looks   *looks
@@ -96,7 +97,7 @@ func New(c Config) (*Sessions, error) {
 	const loadsAtOnce = 32
 	s := &Sessions{
 		deps: &c, shared: shared, feeds: newFeeds(), loads: make(chan struct{}, loadsAtOnce),
-		actors: make(map[dormouse.SessionID]*Actor), owed: make(map[dormouse.SessionID]bool),
+		actors: make(map[dormouse.SessionID]*Actor), owed: make(map[dormouse.SessionID]bool), owners: make(map[dormouse.SessionID]Server),
 		joined: make(chan struct{}), kick: make(chan struct{}, 1), looks: newLooks(),
 	}
 	background := context.Background() //nolint:forbidigo // actors outlive every request; Close ends them

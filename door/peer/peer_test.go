@@ -1,6 +1,7 @@
 package peer_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -145,17 +146,20 @@ func TestOnlyAServerOfTheSameStoreIsAnswered(t *testing.T) {
 	if err := p.b.client.Follow(t.Context(), old, id, 0, nil); !errors.Is(err, session.ErrUnreached) {
 		t.Errorf("following another incarnation: %v", err)
 	}
+	zeros := strings.Repeat("00", 32)
 	for name, header := range map[string]string{
 		"no signature":      "",
 		"another scheme":    "Bearer x",
 		"half a signature":  "Dormouse 1.2",
-		"no numbers":        "Dormouse a.b.00",
-		"an empty one":      "Dormouse 1.2.",
-		"a made-up one":     "Dormouse 1.2." + strings.Repeat("00", 32),
-		"not hexadecimal":   "Dormouse 1.2.xyz",
-		"a very long one":   "Dormouse 1.2." + strings.Repeat("00", 3000),
-		"too many parts":    "Dormouse 1.2.00.00",
-		"a negative number": "Dormouse -1.2.00",
+		"no numbers":        "Dormouse a.b." + zeros + ".00",
+		"an empty one":      "Dormouse 1.2." + zeros + ".",
+		"no digest":         "Dormouse 1.2..00",
+		"a long digest":     "Dormouse 1.2." + zeros + zeros + ".00",
+		"a made-up one":     "Dormouse 1.2." + zeros + "." + zeros,
+		"not hexadecimal":   "Dormouse 1.2." + zeros + ".xyz",
+		"a very long one":   "Dormouse 1.2." + zeros + "." + strings.Repeat("00", 3000),
+		"too many parts":    "Dormouse 1.2." + zeros + ".00.00",
+		"a negative number": "Dormouse -1.2." + zeros + ".00",
 	} {
 		for _, path := range []string{"do", "follow", "who"} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.a.http.URL+peer.Prefix+path, strings.NewReader("{}"))
@@ -175,6 +179,26 @@ func TestOnlyAServerOfTheSameStoreIsAnswered(t *testing.T) {
 	}
 	if who, err := p.b.client.Who(t.Context(), old); err != nil || who.Addr != p.a.http.Listener.Addr().String() {
 		t.Errorf("who is there: %v, %v", who, err)
+	}
+}
+
+// A stranger could make a server keep as many bodies as there are connections.
+func TestWhatAStrangerSendsIsNotRead(t *testing.T) {
+	p := newPair(t)
+	c, err := net.Dial("tcp", p.a.http.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	zeros := strings.Repeat("00", 32)
+	_, err = fmt.Fprintf(c, "POST %sdo HTTP/1.1\r\nHost: a\r\nContent-Length: 30000000\r\nAuthorization: Dormouse 1.1.%s.%s\r\n\r\n{", peer.Prefix, zeros, zeros)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	status, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil || !strings.Contains(status, "401") {
+		t.Errorf("before its body has come it is answered %q, %v", status, err)
 	}
 }
 

@@ -59,14 +59,14 @@ func (s *Server) handle(path string, h func(w http.ResponseWriter, r *http.Reque
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	stranger := &door.Refusal{Status: http.StatusUnauthorized, Type: "unauthorized", Message: "only servers of the same store are answered here"}
 	sig, ok := signatureOf(r.Header)
-	if !ok {
+	if !ok || !sig.of(s.Key, r.URL.Path) {
 		return nil, stranger
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		return nil, fmt.Errorf("read request: %w: %w", dormouse.ErrInvalid, err)
 	}
-	if !sig.covers(s.Key, r.URL.Path, body) {
+	if !sig.covers(body) {
 		return nil, stranger
 	}
 	// Who only asks who is there means whoever answers.

@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -112,17 +113,22 @@ func TestEveryVerbThatPeopleAskForIsCarried(t *testing.T) {
 func TestASignatureCoversAllOfARequest(t *testing.T) {
 	key, body := []byte("key"), []byte(`{"a":1}`)
 	good := sign(key, 1, 2, doPath, body)
-	if !good.covers(key, doPath, body) {
+	if read, ok := signatureOf(http.Header{"Authorization": {good.header()}}); !ok || !read.of(key, doPath) || !read.covers(body) {
 		t.Error("it is not its own")
 	}
-	if (signature{from: 3, to: 2, mac: good.mac}).covers(key, doPath, body) || (signature{from: 1, to: 3, mac: good.mac}).covers(key, doPath, body) {
-		t.Error("it covers other servers")
+	for name, change := range map[string]func(*signature){
+		"from another server": func(s *signature) { s.from = 3 },
+		"for another server":  func(s *signature) { s.to = 3 },
+		"of another body":     func(s *signature) { s.body[0]++ },
+		"without a code":      func(s *signature) { s.mac = nil },
+	} {
+		s := good
+		if change(&s); s.of(key, doPath) {
+			t.Errorf("it is good for a request %s", name)
+		}
 	}
-	if good.covers([]byte("kez"), doPath, body) || good.covers(key, followPath, body) || good.covers(key, doPath, []byte(`{"a":2}`)) {
+	if good.of([]byte("kez"), doPath) || good.of(key, followPath) || good.covers([]byte(`{"a":2}`)) {
 		t.Error("it covers another request")
-	}
-	if (signature{from: 1, to: 2}).covers(key, doPath, body) {
-		t.Error("no signature covers everything")
 	}
 }
 

@@ -78,7 +78,7 @@ func (l *lease) end() {
 	l.cut(errCut)
 }
 
-// errNoLease is told to who would have to wait too long for the next lease.
+// errNoLease is told to who has waited long enough for the next lease.
 var errNoLease = fmt.Errorf("this server has no lease now: %w", dormouse.ErrLeaseLost)
 
 // Join makes this server one of those that share the store, and keeps it one

@@ -266,6 +266,37 @@ func TestBetweenTwoLeasesClientsAreToldSoon(t *testing.T) {
 	})
 }
 
+// A server that was paused and comes back has its next lease in a moment.
+func TestWhoAsksAServerAtTheMomentItsLeaseIsLostIsServed(t *testing.T) {
+	together(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.servers[0], f.servers[1]
+		a.create(dormouse.Created{})
+		a.mustPrompt("p", "hello")
+		b.on(a).mustPrompt("q", "hello") // it knows now who has the session
+		settle(time.Second)
+		b.view.cut()
+		time.Sleep(lease*3/4 - time.Millisecond)
+		served := make(chan error, 10)
+		for i := range cap(served) {
+			go func() { served <- b.prompt(fmt.Sprint("r", i), "hello") }()
+			time.Sleep(time.Millisecond / 2)
+		}
+		b.view.giveBack()
+		for range cap(served) {
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		}
+		settle(time.Minute)
+		if c := b.live.Counts(); c.Lost != 1 {
+			t.Errorf("counted %+v", c)
+		}
+		if n := countType(a.checked(), dormouse.UserMessage); n != 12 {
+			t.Errorf("%d messages", n)
+		}
+	})
+}
+
 func TestASharedStoreNeedsAWayToTheOthers(t *testing.T) {
 	together(t, 1, func(t *testing.T, f *fleet) {
 		_, err := session.New(session.Config{Store: f.store.Server(), Blobs: f.blobs, Driver: f.boxes, Lease: lease})

@@ -32,7 +32,7 @@ var ErrUnreached = errors.New("the other server was not reached")
 func (s *Sessions) forward(ctx context.Context, to Server, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
 	from, ok := s.Self()
 	if !ok {
-		return errNoLease
+		return fmt.Errorf("ask %s: %w", to.Name, dormouse.ErrLeaseLost)
 	}
 	s.counts.forwarded.Add(1)
 	asking, enough := context.WithCancel(ctx)

@@ -148,7 +148,7 @@ func (s *Sessions) load(id dormouse.SessionID) (*Actor, error) {
 		return nil, dormouse.ErrClosing
 	}
 	if s.lease == nil {
-		return nil, errNoLease
+		return nil, fmt.Errorf("load %s: %w", id, dormouse.ErrLeaseLost)
 	}
 	a := newActor(id, s.deps, s.feeds, s.lease)
 	s.actors[id] = a

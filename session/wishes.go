@@ -211,16 +211,22 @@ func (a *Actor) look(ctx context.Context, w tool.Look) (string, error) {
 	if len(lines) == 0 {
 		return "It has said nothing yet.", nil
 	}
-	text := strings.Join(lines, "\n")
-	if len(text) > maxLook {
-		text = "[…]" + strings.ToValidUTF8(text[len(text)-maxLook:], "")
-	}
-	return text, nil
+	return ending(strings.Join(lines, "\n")), nil
 }
 
-// spoken words what was said between two seqs.
+// ending is what fits of a text, the last of it.
+func ending(text string) string {
+	if len(text) <= maxLook {
+		return text
+	}
+	return "[…]" + strings.ToValidUTF8(text[len(text)-maxLook:], "")
+}
+
+// spoken words what was said between two seqs. Of what is long it keeps no more
+// than is shown, since a child may have been asked very much.
 func (a *Actor) spoken(ctx context.Context, id dormouse.SessionID, after, upto uint64) ([]string, error) {
 	var lines []string
+	add := func(what, words string) { lines = append(lines, what+": "+ending(words)) }
 	for after < upto {
 		events, err := a.deps.family.Events(ctx, id, after, int(min(upto-after, page)))
 		if err != nil {
@@ -233,14 +239,14 @@ func (a *Actor) spoken(ctx context.Context, id dormouse.SessionID, after, upto u
 			after = e.Seq
 			switch e.Type { //nolint:exhaustive // the others are no part of the conversation
 			case dormouse.UserMessage:
-				lines = append(lines, "Asked: "+plain(payload[dormouse.Message](e).Content))
+				add("Asked", plain(payload[dormouse.Message](e).Content))
 			case dormouse.AgentMessage:
-				lines = append(lines, "Said: "+plain(payload[dormouse.Message](e).Content))
+				add("Said", plain(payload[dormouse.Message](e).Content))
 			case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 				p := payload[dormouse.ToolUse](e)
-				lines = append(lines, "Called: "+p.Name+" "+string(p.Input))
+				add("Called", p.Name+" "+string(p.Input))
 			case dormouse.SessionError:
-				lines = append(lines, "Failed: "+payload[dormouse.Failure](e).Error.Message)
+				add("Failed", payload[dormouse.Failure](e).Error.Message)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,24 @@ func TestAWaitForAChildIsGivenBackByACleanStop(t *testing.T) {
 		}
 		if texts := h.texts(); len(texts) != 2 {
 			t.Errorf("the agent said %q", texts)
+		}
+	})
+}
+
+// What a child was asked may be far more than fits in a reply, or in memory.
+func TestALookAtAChildKeepsTheEndOfWhatIsLong(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Agent: everyTool()})
+		h.mustPrompt("p", grow(`SCRIPT[{"text":"begun"}]`))
+		settle(time.Second)
+		child := h.of(h.tree()[1])
+		child.mustPrompt("q", strings.Repeat("x", 1<<20)+" the end")
+		settle(time.Second)
+		h.mustPrompt("r", says(use("child_read", map[string]any{"child": child.id, "last": 2})))
+		settle(time.Second)
+		told := h.results()
+		if last := told[len(told)-1]; len(last) > 40<<10 || !strings.Contains(last, "x the end\nSaid: ") {
+			t.Errorf("it was told %d bytes, which end with %q", len(last), last[max(0, len(last)-100):])
 		}
 	})
 }

@@ -42,7 +42,7 @@ prompt is accepted at once and runs when the sandbox is there.`,
 	fs.StringVar(&f.agent, "agent", "", "name of the agent")
 	fs.StringVar(&f.model, "model", "", "model; see \"dormouse help models\"")
 	fs.StringVar(&f.system, "system", "", "system prompt")
-	fs.StringArrayVar(&f.tools, "tool", nil, "built-in `tool`, as name or name=ask; default bash, read and write")
+	fs.StringArrayVar(&f.tools, "tool", nil, "built-in `tool`, as name or name=ask; default bash, read, write and those for questions and wake-ups")
 	fs.StringArrayVar(&f.customTools, "custom-tool", nil, "`JSON` of a tool that the client answers")
 	fs.StringVar(&f.recovery, "recovery", "", "after a crash: auto goes on, ask waits for a person")
 	fs.StringVar(&f.sleepAfter, "sleep-after", "", "stop the sandbox after this much idleness; 0s never does")

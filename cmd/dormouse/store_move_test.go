@@ -17,6 +17,7 @@ import (
 )
 
 func TestADeploymentMovesToPostgresAndBack(t *testing.T) {
+	t.Parallel()
 	at, old, between, back, dir := startDatabase(t), oldData(t), t.TempDir(), t.TempDir(), t.TempDir()
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
 	storeCommand(t, 0, old, "export", one)
@@ -51,6 +52,7 @@ func TestADeploymentMovesToPostgresAndBack(t *testing.T) {
 
 // What was at work when the old server died goes on in the new place.
 func TestAServerGoesOnWithWhatWasImported(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "archive")
 	storeCommand(t, 0, oldData(t), "export", file)
 	for name, where := range map[string]func() dsn{
@@ -104,6 +106,7 @@ func TestAServerGoesOnWithWhatWasImported(t *testing.T) {
 }
 
 func TestServersAndStoreCommandsKeepOffEachOther(t *testing.T) {
+	t.Parallel()
 	at, data := startDatabase(t), t.TempDir()
 	s := startServer(t, data, func(c *config) { c.Store, c.Lease, c.ServerName = at, 3*time.Second, "the one" })
 	file := filepath.Join(t.TempDir(), "archive")
@@ -148,6 +151,7 @@ func TestServersAndStoreCommandsKeepOffEachOther(t *testing.T) {
 }
 
 func TestAHoldThatIsLostEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	s := new(lost)
 	held, release, err := hold(t.Context(), s)
 	if err != nil {

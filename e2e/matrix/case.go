@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,7 +56,8 @@ type stage struct {
 	c      Case
 	dir    string
 	hits   bool // note the points of every life
-	keeper *rig.Keeper
+	fleet  *rig.Fleet
+	keeper *rig.Keeper // of the server that dies
 	play   *play.Play
 	out    *Outcome
 	told   []dormouse.Event // the log when last looked at
@@ -97,29 +99,41 @@ func (s *stage) perform(ctx context.Context) error {
 		return err
 	}
 	defer w.Close()
-	clock := filepath.Join(s.dir, "clock")
-	server := &rig.Server{
-		Binary: s.Binary, Data: filepath.Join(s.dir, "data"), Model: s.models.URL(), Env: []string{"DORMOUSE_CLOCK=" + clock},
-		Flags: append([]string{"--log-level", "debug"}, s.c.Kind.Flags...), Log: filepath.Join(s.dir, "server.log"),
+	store, drop, err := s.stores.Make(ctx)
+	if err != nil {
+		return err
 	}
-	s.keeper = rig.Keep(ctx, server, s.c.Arms)
+	defer drop()
+	s.play = &play.Play{Witness: w, Models: s.models, Name: tag, Clock: filepath.Join(s.dir, "clock")}
+	if store.Shared() {
+		s.play.Slack = slack
+	}
+	s.fleet = rig.NewFleet(ctx, rig.Server{
+		Binary: s.Binary, Data: filepath.Join(s.dir, "data"), Store: store, Model: s.models.URL(), Thaw: thaw,
+		Flags: append([]string{"--log-level", "debug"}, s.c.Kind.Flags...), Env: []string{"DORMOUSE_CLOCK=" + s.play.Clock},
+		Log: filepath.Join(s.dir, "server.log"),
+	}, max(s.c.Kind.Servers, 1), s.c.Arms)
+	s.keeper = s.fleet.Keepers[0]
 	s.keeper.Hits = s.hitsOf
 	if s.c.Kind.KillsRunner {
 		// D12: what the server started dies too, before anyone asks for it.
 		s.keeper.Between = func(n int) {
 			if n == 0 {
-				server.KillRunners()
+				s.keeper.KillRunners()
 			}
 		}
 	}
-	s.keeper.Run()
-	client := s.keeper.Client()
-	s.play = &play.Play{Keeper: s.keeper, Witness: w, Models: s.models, Name: tag, Clock: clock}
+	s.fleet.Run()
+	client := s.fleet.Client()
+	if s.c.Kind.Freezes || slices.ContainsFunc(s.c.Arms, func(a rig.Arm) bool { return a.Death == crash.Freeze }) {
+		client.Patience = patience
+	}
+	s.play.Keeper, s.play.Fleet = s.keeper, s.fleet
 	defer func() {
 		s.play.Close()
-		s.keeper.Close()
+		s.fleet.Close()
 		client.Close()
-		server.KillSandboxes()
+		s.keeper.KillSandboxes()
 		s.models.Forget(tag)
 	}()
 	if err = s.drive(ctx, client); err == nil {
@@ -135,13 +149,27 @@ func (s *stage) perform(ctx context.Context) error {
 	return err
 }
 
+const (
+	// slack is how far the clock of a database may be off for who asks it.
+	slack = 100 * time.Millisecond
+	// thaw is how long a frozen server stands still: long enough for others to
+	// take all it had.
+	thaw = lease * 5 / 2
+	// patience is how long a client waits for a server that may be frozen.
+	patience = 500 * time.Millisecond
+)
+
+// hitsOf names the file for the points of life n, if somebody wants to know them:
+// only they tell whether a runner died, or a server panicked.
 func (s *stage) hitsOf(n int) string {
-	runner := n < len(s.c.Arms) && s.c.Arms[n].InRunner()
-	if !s.hits && !runner {
+	if !s.hits && (n >= len(s.c.Arms) || !quiet(s.c.Arms[n])) {
 		return ""
 	}
 	return filepath.Join(s.dir, "hits-"+strconv.Itoa(n))
 }
+
+// quiet reports whether a death may leave the server alive.
+func quiet(a rig.Arm) bool { return a.InRunner() || a.Death == crash.Panic }
 
 // visits counts the points that each life visited.
 func (s *stage) visits() []map[crash.Point]int {
@@ -200,15 +228,14 @@ func (s *stage) drive(ctx context.Context, client *rig.Client) error {
 // reached notes which deaths came about.
 func (s *stage) reached() {
 	s.counts = s.visits() // what follows is about the oracle and not about the work
-	s.out.Died = s.keeper.Died()
-	server := len(s.out.Died)
-	runner, armed := 0, 0
+	s.out.Died = slices.DeleteFunc(s.keeper.Died(), quiet)
+	armed := 0
 	for n, a := range s.c.Arms {
 		if a.Point == "" {
 			continue
 		}
 		armed++
-		if !a.InRunner() {
+		if !quiet(a) {
 			continue
 		}
 		b, _ := os.ReadFile(s.hitsOf(n)) // no file: nothing was visited
@@ -219,11 +246,10 @@ func (s *stage) reached() {
 			}
 		}
 		if visits >= max(a.Visit, 1) {
-			runner++
 			s.out.Died = append(s.out.Died, a)
 		}
 	}
-	s.out.Reached = server+runner == armed
+	s.out.Reached = len(s.out.Died) == armed
 }
 
 // probe shows that the session takes a prompt and works on it, or that it is
@@ -262,8 +288,11 @@ func (s *stage) judge(ctx context.Context) error {
 
 // again stops the server, starts it once more and finds everything as it was.
 func (s *stage) again(ctx context.Context) error {
-	if err := s.keeper.Halt(ctx); err != nil {
+	if err := s.fleet.Halt(ctx); err != nil {
 		return fmt.Errorf("stop: %w", err)
+	}
+	for _, text := range s.fleet.Crashes() {
+		s.out.Findings.Add(oracle.Stuck, "%s", text)
 	}
 	const sample = 10
 	if s.c.N%sample == 0 {
@@ -275,7 +304,7 @@ func (s *stage) again(ctx context.Context) error {
 			s.out.Findings.Add(oracle.Diverged, "%s", wrong)
 		}
 	}
-	s.keeper.Resume()
+	s.fleet.Resume()
 	if err := within(ctx, "after a restart", s.play.Settle); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (m *Matrix) cases(ctx context.Context) (chosen, rest []Case, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	all := slices.Concat(m.singles(looked), m.pairs(looked), m.exhausting())
+	all := slices.Concat(m.singles(looked), m.pairs(looked), m.exhausting(), m.others(looked))
 	all = slices.DeleteFunc(all, func(c Case) bool {
 		return m.Kind != "" && c.Kind.Name != m.Kind || m.Point != "" && !strings.HasPrefix(rig.Spell(c.Arms), m.Point)
 	})
@@ -66,8 +66,8 @@ func (m *Matrix) cases(ctx context.Context) (chosen, rest []Case, err error) {
 func (m *Matrix) look(ctx context.Context) ([]seen, error) {
 	begin := time.Now()
 	var plans []Case
-	for _, k := range play.Kinds() {
-		if m.Kind != "" && m.Kind != k.Name {
+	for _, k := range play.Kinds(m.stores.Shared()) {
+		if m.Kind != "" && m.Kind != k.Name && m.Kind != k.Beside().Name {
 			continue
 		}
 		plans = append(plans, Case{Kind: k})
@@ -188,6 +188,39 @@ func (m *Matrix) pairs(looked []seen) []Case {
 	return all
 }
 
+// others are the cases of other deaths than a kill: a process that exits, one
+// that panics, and, where others take over meanwhile, one that freezes and comes
+// back.
+func (m *Matrix) others(looked []seen) []Case {
+	var all []Case
+	for _, s := range looked {
+		if s.first != nil {
+			continue
+		}
+		for _, p := range slices.Sorted(maps.Keys(s.count)) {
+			a := rig.Arm{Point: p, Visit: s.count[p]}
+			if slices.Contains([]string{"exec", "queue", "child"}, s.kind.Name) {
+				for _, death := range []crash.Death{crash.Exit, crash.Panic} {
+					a.Death = death
+					all = append(all, Case{Kind: s.kind, Arms: []rig.Arm{a}})
+				}
+			}
+			if m.stores.Shared() && zombie(s.kind, a) {
+				a.Death = crash.Freeze
+				all = append(all, Case{Kind: s.kind.Beside(), Arms: []rig.Arm{a}})
+			}
+		}
+	}
+	return all
+}
+
+// zombie reports whether it is worth freezing a server there. A runner has no
+// lease, and a step of the schema is one that others wait for.
+func zombie(k play.Kind, a rig.Arm) bool {
+	kinds := []string{"exec", "queue", "model-stream", "custom", "interrupt-exec", "hibernate", "wakeup", "question", "child", "tree", "delete"}
+	return slices.Contains(kinds, k.Name) && !a.InRunner() && !strings.HasPrefix(string(a.Point), "migrate.")
+}
+
 // exhausting are the cases that die until the turn has no attempt left, and then
 // on the way to saying so.
 func (m *Matrix) exhausting() []Case {
@@ -224,8 +257,9 @@ func (m *Matrix) choose(all []Case, limit int) (chosen, rest []Case) {
 	points, cells := make(map[crash.Point]bool), make(map[string]bool)
 	ranks := make([][]Case, 3)
 	for _, c := range all {
-		last := c.Arms[len(c.Arms)-1].Point
-		cell := c.Kind.Name + " " + string(last)
+		arm := c.Arms[len(c.Arms)-1]
+		last := arm.Point
+		cell := c.Kind.Name + " " + string(last) + "!" + string(arm.Death)
 		rank := 2
 		switch {
 		case !points[last]:

@@ -19,6 +19,8 @@ import (
 // Config chooses what a run does.
 type Config struct {
 	rig.Binary
+	// Store is the kind of store: sqlite or postgres.
+	Store string
 	// Limit bounds the cases of a full run; Sample, if not 0, takes that many of
 	// them, spread over points and kinds.
 	Limit, Sample int
@@ -40,7 +42,11 @@ type Matrix struct {
 	Config
 	dir    string
 	models *rig.Models
+	stores *rig.Stores
 }
+
+// lease is short, so that what a dead server had is soon another one's.
+const lease = time.Second
 
 // Summary is what a run came to.
 type Summary struct {
@@ -70,11 +76,15 @@ func Run(ctx context.Context, c Config) (Summary, error) {
 		return Summary{}, err
 	}
 	defer m.models.Close()
+	if m.stores, err = rig.NewStores(ctx, c.Store, lease); err != nil {
+		return Summary{}, err
+	}
+	defer func() { _ = m.stores.Close() }()
 	cases, rest, err := m.cases(ctx)
 	if err != nil {
 		return Summary{}, err
 	}
-	t := newTally()
+	t := newTally(m.stores.Shared())
 	m.all(ctx, cases, t)
 	m.all(ctx, spare(rest, t.neverHit(), len(cases)), t)
 	s := t.summary()
@@ -86,6 +96,8 @@ func Run(ctx context.Context, c Config) (Summary, error) {
 
 // tally is what the cases of a run have come to so far.
 type tally struct {
+	points []crash.Point // those to be died at
+
 	mu    sync.Mutex
 	begin time.Time
 	done  int                  // guarded by mu
@@ -94,9 +106,14 @@ type tally struct {
 	sum   Summary              // guarded by mu
 }
 
-func newTally() *tally {
+func newTally(shared bool) *tally {
+	points := crash.Points()
+	if shared {
+		points = append(points, crash.Shared()...)
+	}
 	return &tally{
-		begin: time.Now(), hit: make(map[crash.Point]bool), kinds: make(map[string]bool),
+		points: points,
+		begin:  time.Now(), hit: make(map[crash.Point]bool), kinds: make(map[string]bool),
 		sum: Summary{Counts: make(map[string]int)},
 	}
 }
@@ -128,7 +145,7 @@ func (t *tally) neverHit() []crash.Point {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var missing []crash.Point
-	for _, p := range crash.Points() {
+	for _, p := range t.points {
 		if !t.hit[p] {
 			missing = append(missing, p)
 		}

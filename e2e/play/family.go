@@ -55,7 +55,7 @@ func (p *Play) find(ctx context.Context) (found int, err error) {
 				continue
 			}
 			q := &Play{
-				Session: &rig.Session{Client: p.Client, ID: c.Session}, Keeper: p.Keeper, Witness: p.Witness, Models: p.Models,
+				Session: &rig.Session{Client: p.Client, ID: c.Session}, Keeper: p.Keeper, Fleet: p.Fleet, Witness: p.Witness, Models: p.Models,
 				Name: c.Title, Slack: p.Slack,
 			}
 			q.Follow(p.life, p.Follower.All())

@@ -15,6 +15,10 @@ type Kind struct {
 	// Create and Flags say how the session and the server are made.
 	Create map[string]any
 	Flags  []string
+	// Servers is how many share the store; 0 means one. Only the first dies, or is
+	// frozen by the scenario itself.
+	Servers int
+	Freezes bool
 	// First, if not nil, is a prompt that comes with the session.
 	First func(*Play) string
 	// Play drives the session; the server may die under it at any instant.
@@ -36,18 +40,41 @@ type Kind struct {
 	Kills bool
 }
 
+// second ends the name of a scenario with a second server beside.
+const second = "+1"
+
+// Beside is the scenario with a second server beside the one that dies.
+func (k Kind) Beside() Kind {
+	k.Name, k.Servers = k.Name+second, 2
+	return k
+}
+
 // Named finds a scenario.
 func Named(name string) (Kind, bool) {
-	all := Kinds()
-	i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == name })
-	if i < 0 {
+	alone, beside := strings.CutSuffix(name, second)
+	all := Kinds(true)
+	i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == alone })
+	switch {
+	case i < 0:
 		return Kind{}, false
+	case beside:
+		return all[i].Beside(), true
 	}
 	return all[i], true
 }
 
-// Kinds lists every scenario.
-func Kinds() []Kind {
+// Kinds lists every scenario; shared says whether several servers can share the
+// store.
+func Kinds(shared bool) []Kind {
+	all := alone()
+	if shared {
+		all = append(all, fleetKinds()...)
+	}
+	return all
+}
+
+// alone are the scenarios of one server.
+func alone() []Kind {
 	return slices.Concat(modelKinds(), sandboxKinds(), peopleKinds(), lifeKinds(), errandKinds(), familyKinds(), endKinds())
 }
 

@@ -25,8 +25,9 @@ const SettleWithin = 10 * time.Second
 // does not give up when the server dies under it.
 type Play struct {
 	*rig.Session
-	// Keeper keeps the server that is killed; there may be others.
+	// Keeper keeps the server that is killed, one of Fleet.
 	Keeper  *rig.Keeper
+	Fleet   *rig.Fleet
 	Witness *rig.Witness
 	Models  *rig.Models
 	// Name is the session's title and its account with the model.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // to look behind the server's back
 	_ "modernc.org/sqlite"             // likewise
@@ -50,6 +51,22 @@ func (s *Server) Owners(ctx context.Context) (map[dormouse.SessionID]string, err
 	err := query(ctx, s, "SELECT s.id, v.name FROM sessions s JOIN servers v ON v.incarnation = s.server",
 		func(id dormouse.SessionID, name string) { owners[id] = name })
 	return owners, err
+}
+
+// abandoned waits until the lease of the last server is over: one that was killed
+// could not give it up.
+func (s *Server) abandoned(ctx context.Context) error {
+	for s.Store.Shared() {
+		var left int
+		err := query(ctx, s, "SELECT count(*), 0 FROM servers WHERE lease_until > clock_timestamp()", func(n, _ int) { left = n })
+		if err != nil || left == 0 {
+			return err
+		}
+		if err := Pause(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("%d servers still have a lease: %w", left, err)
+		}
+	}
+	return nil
 }
 
 // Orphans counts the rows of sessions that are no more.

@@ -13,6 +13,7 @@ import (
 type Fleet struct {
 	Keepers []*Keeper
 	next    atomic.Uint64
+	steered atomic.Pointer[Keeper]
 }
 
 // NewFleet lays out n servers like s, which do not run yet. Each says what it has
@@ -63,10 +64,18 @@ func (f *Fleet) Close() {
 // Token is what clients show to any of them.
 func (f *Fleet) Token() string { return f.Keepers[0].Token() }
 
+// Steer sends clients to one server as long as that lives; nil is any.
+func (f *Fleet) Steer(k *Keeper) { f.steered.Store(k) }
+
 // Live returns a life to ask, another one each time, and waits while there is
 // none. That it listens does not say that it answers.
 func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 	for {
+		if k := f.steered.Load(); k != nil {
+			if l, err := k.living(); l != nil || err != nil {
+				return l, err
+			}
+		}
 		first := f.next.Add(1)
 		for i := range f.Keepers {
 			k := f.Keepers[(int(first)+i)%len(f.Keepers)]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,6 +23,7 @@ type Keeper struct {
 	ctx    context.Context //nolint:containedctx // the keeper's own life
 	cancel context.CancelFunc
 	ended  chan struct{}
+	parked atomic.Bool // no life is there, and none will be until resumed
 
 	mu      sync.Mutex
 	arms    []Arm         // guarded by mu; of lives to come
@@ -109,8 +111,10 @@ func (k *Keeper) mayStart() bool {
 		if !hold {
 			return true
 		}
+		k.parked.Store(true)
 		select {
 		case <-changed:
+			k.parked.Store(false)
 		case <-k.ctx.Done():
 			return false
 		}
@@ -196,11 +200,13 @@ func (k *Keeper) Halt(ctx context.Context) error {
 		k.mu.Lock()
 		l, err := k.now, k.err
 		k.mu.Unlock()
-		if err != nil || l == nil {
+		if err != nil || k.parked.Load() {
 			return err
 		}
-		if err := l.Stop(); err != nil && !l.Killed() {
-			return err
+		if l != nil { // if not, the next life is already on its way
+			if err := l.Stop(); err != nil && !l.Killed() {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -111,6 +111,9 @@ func withoutOurs(env []string) []string {
 // Check has the server's own tool compare the rows of its store with the logs.
 // Nothing may serve it. It returns what the tool found wrong.
 func (s *Server) Check(ctx context.Context) (wrong string, err error) {
+	if err := s.abandoned(ctx); err != nil {
+		return "", err
+	}
 	args := slices.Concat([]string{"store", "rebuild", "--check", "--data", s.Data}, s.Store.flag())
 	text, err := exec.CommandContext(ctx, s.Binary.Server, args...).CombinedOutput()
 	if _, ok := errors.AsType[*exec.ExitError](err); ok {

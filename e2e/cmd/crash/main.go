@@ -30,11 +30,11 @@ const enough = 1000
 
 func run() error {
 	var c matrix.Config
-	var bin, mode, store string
+	var bin, mode string
 	var runs int
 	flag.StringVar(&mode, "mode", "matrix", "matrix, storm or mutants")
 	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash")
-	flag.StringVar(&store, "store", "", "which store; only the default one so far")
+	flag.StringVar(&c.Store, "store", "sqlite", "which store: sqlite or postgres")
 	flag.IntVar(&c.Limit, "limit", 1400, "most cases of a full matrix")
 	flag.IntVar(&c.Sample, "sample", 0, "cases of the matrix, spread evenly; all if 0")
 	flag.StringVar(&c.Point, "point", "", "only this point, or these as point#visit,point#visit")
@@ -49,9 +49,6 @@ func run() error {
 	c.Out = os.Stdout
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if store != "" && store != "sqlite" {
-		return fmt.Errorf("there is no store %q", store)
-	}
 	var err error
 	if c.Binary, err = rig.Beside(bin); err != nil {
 		return err

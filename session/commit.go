@@ -1,0 +1,230 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// maxBatch bounds the commands decided together.
+const maxBatch = 64
+
+// handle decides a message and whatever else waits, as one commit.
+func (a *Actor) handle(ctx context.Context, m message) error {
+	var batch []message
+	for more := true; more && m.act == nil; {
+		batch = append(batch, m)
+		if len(batch) == maxBatch {
+			m = message{}
+			break
+		}
+		select {
+		case m = <-a.inbox:
+		default:
+			m, more = message{}, false
+		}
+	}
+	if len(batch) > 0 {
+		if err := a.commit(ctx, batch...); err != nil {
+			if m.act != nil {
+				m.reply <- err
+			}
+			return err
+		}
+	}
+	if m.act == nil {
+		return nil
+	}
+	m.reply <- m.act(ctx)
+	return nil
+}
+
+// do commits one verb of the actor's own.
+func (a *Actor) do(ctx context.Context, v Verb) error {
+	m := message{by: dormouse.ActorServer, verb: v, reply: make(chan error, 1)}
+	if err := a.commit(ctx, m); err != nil {
+		return err
+	}
+	return <-m.reply
+}
+
+// commit makes the answers to messages durable, then believes them, then tells.
+// It returns an error only if the actor can no longer trust what it believes.
+func (a *Actor) commit(ctx context.Context, batch ...message) error {
+	if err := a.lease.holds(); err != nil { // even an answer that changes nothing would be an old one
+		for _, m := range batch {
+			m.reply <- err
+		}
+		a.broken = err
+		return err
+	}
+	next := a.state
+	var events []dormouse.Event
+	var asked []message
+	queued := make(map[dormouse.EventID]dormouse.PromptRecord)
+	for _, m := range batch {
+		c, err := a.command(ctx, m)
+		if err != nil {
+			m.reply <- err
+			continue
+		}
+		if v, ok := c.Verb.(Prompt); ok && v.Prior == nil {
+			if p, again := queued[v.ID]; again { // in no row yet, and perhaps cancelled already
+				v.Prior = &p
+				c.Verb = v
+			}
+		}
+		added, err := Decide(next, c)
+		if err != nil {
+			m.reply <- err
+			continue
+		}
+		for _, e := range added {
+			next = Apply(next, e)
+			if e.Type == dormouse.PromptQueued {
+				queued[e.ID] = dormouse.PromptRecord{ID: e.ID, Body: payload[bodyOnly](e).Body}
+			}
+		}
+		events = append(events, added...)
+		asked = append(asked, m)
+	}
+	var err error
+	if len(events) > 0 {
+		err = a.write(ctx, events)
+	}
+	for _, m := range asked {
+		m.reply <- err
+	}
+	if err == nil || errors.Is(err, dormouse.ErrFull) {
+		return nil
+	}
+	a.broken = err
+	return err
+}
+
+// command completes a verb with what the law may not find out itself.
+func (a *Actor) command(ctx context.Context, m message) (Command, error) {
+	c := Command{By: m.by, Now: stamp(a.deps.Clock()), Epoch: a.epoch, Keeps: true, Verb: m.verb}
+	switch v := m.verb.(type) {
+	case Prompt:
+		prior, err := a.deps.Store.Prompt(ctx, a.id, v.ID)
+		switch {
+		case err == nil:
+			v.Prior = &prior
+			c.Verb = v
+		case !errors.Is(err, dormouse.ErrNotFound):
+			return c, fmt.Errorf("look up prompt %s: %w", v.ID, err)
+		}
+	case Spawn:
+		config, err := a.agentConfig(ctx)
+		if err != nil {
+			return c, err
+		}
+		v.Rights = *config
+		c.Verb = v
+	case Settle:
+		if spawn, ok := v.Do.(Spawn); ok {
+			config, err := a.agentConfig(ctx)
+			if err != nil {
+				return c, err
+			}
+			spawn.Rights = *config
+			v.Do = spawn
+			c.Verb = v
+		}
+	case Interrupt, Continue, Hibernate, Terminate, Archive, Delete, Recover, FailAttempt:
+		seen, err := a.seen(ctx)
+		if err != nil {
+			return c, err
+		}
+		c.Seen = seen
+	case Create, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
+		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
+		SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, ChildUp, ChildDown, Tick:
+	}
+	return c, nil
+}
+
+// seen reads what was already seen of the model calls that are open.
+func (a *Actor) seen(ctx context.Context) (map[dormouse.OpID]string, error) {
+	seen := make(map[dormouse.OpID]string)
+	for _, op := range a.state.Ops {
+		if op.Kind != dormouse.OpModel {
+			continue
+		}
+		text, err := seenText(ctx, a.deps.Store, a.id, op.ID)
+		if err != nil {
+			return nil, err
+		}
+		seen[op.ID] = text
+	}
+	return seen, nil
+}
+
+// cacheEvery is how many events may follow the cached fold.
+const cacheEvery = 256
+
+// write makes events durable and believes them. A refusal that surely changed
+// nothing leaves the state as it was.
+func (a *Actor) write(ctx context.Context, events []dormouse.Event) error {
+	pointsBefore(events)
+	next, rows := Project(a.state, events)
+	stored, err := spill(ctx, a.deps.Blobs, events)
+	if err != nil {
+		return err
+	}
+	b := store.Batch{Session: a.id, Epoch: a.epoch, After: a.state.Seq, Events: stored, Rows: &rows}
+	if next.Seq-a.cached >= cacheEvery {
+		crash.At(crash.StateCaching)
+		b.State = cacheState(next)
+	}
+	if err := a.append(b); err != nil {
+		return fmt.Errorf("append to %s: %w", a.id, err)
+	}
+	a.state = next
+	if b.State != nil {
+		a.cached = next.Seq
+	}
+	a.remember(events)
+	a.converse(events)
+	pointsAfter(events)
+	a.deps.committed(a.id, events) // first: who follows may look at what it counts
+	a.feeds.publish(a.id, events)
+	return nil
+}
+
+// append makes a batch durable, as long as the lease holds: whoever else writes
+// the session must not be held up by an answer that comes late.
+func (a *Actor) append(b store.Batch) error {
+	if err := a.lease.holds(); err != nil {
+		return err
+	}
+	err := appendBatch(a.lease.writes, a.deps.Store, a.state, b)
+	switch {
+	case errors.Is(err, dormouse.ErrUnknownOutcome):
+	case errors.Is(err, dormouse.ErrLeaseLost):
+		a.lease.stale.Add(1)
+	case errors.Is(err, errCut):
+		return fmt.Errorf("%w: %w", dormouse.ErrLeaseLost, err)
+	}
+	return err
+}
+
+// remember keeps the bodies of prompts that will be taken in a moment.
+func (a *Actor) remember(events []dormouse.Event) {
+	const few = 8
+	for _, e := range events {
+		switch {
+		case e.Type == dormouse.PromptQueued && len(a.fresh) < few:
+			a.fresh[e.ID] = e
+		case e.Type == dormouse.PromptCancelled:
+			for _, id := range payload[dormouse.Prompts](e).Prompts {
+				delete(a.fresh, id)
+			}
+		}
+	}
+}

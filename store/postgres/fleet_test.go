@@ -201,9 +201,9 @@ func TestAClaimSeesAnOwnerThatJoinedWhileItWaited(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT 1 FROM sessions FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	claimed := make(chan error)
+	claimed := make(chan error, 1)
 	go func() { _, err := s.Claim(t.Context(), sessionID(1)); claimed <- err }()
-	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
+	for waiting := 0; waiting == 0 && len(claimed) == 0; time.Sleep(time.Millisecond) {
 		if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&waiting); err != nil {
 			t.Fatal(err)
 		}
@@ -220,5 +220,71 @@ func TestAClaimSeesAnOwnerThatJoinedWhileItWaited(t *testing.T) {
 	elsewhere, ok := errors.AsType[*store.ElsewhereError](<-claimed)
 	if !ok || elsewhere.Owner.Name != "late" {
 		t.Errorf("claim = %v, want that the session is elsewhere", elsewhere)
+	}
+}
+
+// The same for Take, which has no lock to wait for: a view makes it look long
+// enough for another to come.
+func TestTakeSeesAnOwnerThatJoinedWhileItLooked(t *testing.T) {
+	dsn := server.DSN(createDB(t, template))
+	s := open(t, dsn)
+	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Index.Due = start })
+	join(t, s, "a")
+	c := raw(t, dsn)
+	own := func(name, lease string) {
+		do(t, c, `WITH owner AS (INSERT INTO all_servers (name, addr, place, lease_until)
+			VALUES ($1, '', '', now() + $2::text::interval) RETURNING incarnation)
+			UPDATE sessions SET server = (SELECT incarnation FROM owner)`, name, lease)
+	}
+	do(t, c, `CREATE FUNCTION nap() RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN true; END $$;
+		ALTER TABLE servers RENAME TO all_servers; CREATE VIEW servers AS SELECT * FROM all_servers WHERE nap()`)
+	own("gone", "-1 minute")
+	var ids []dormouse.SessionID
+	taken := make(chan error, 1)
+	go func() {
+		var err error
+		ids, err = s.Take(t.Context(), start, 10)
+		taken <- err
+	}()
+	for looking := false; !looking && len(taken) == 0; time.Sleep(time.Millisecond) {
+		looking = query[bool](t, c, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
+			WHERE state = 'active' AND query LIKE 'SELECT key FROM sessions WHERE due%' AND datname = current_database())`)
+	}
+	own("late", "1 minute")
+	if err := <-taken; err != nil || len(ids) > 0 {
+		t.Errorf("take = %v, %v, want nothing", ids, err)
+	}
+}
+
+// What a server wrote under an epoch it need not write again, but another may
+// have written since it had the session last.
+func TestWhatAnotherServerWroteInBetweenIsWrittenOver(t *testing.T) {
+	dsn := database(t)
+	a, b := open(t, dsn), open(t, dsn)
+	create(t, a, sessionID(1))
+	for n, s := range []*postgres.Store{a, b, a, b, a} {
+		w := &writer{store: s, index: store.Index{Session: sessionID(1)}}
+		if err := w.claim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		labels, deadlines := []string{"of a"}, []dormouse.Deadline{{ID: "of a", At: start}}
+		if n%2 == 1 {
+			labels, deadlines = []string{"of b", "both"}, []dormouse.Deadline{}
+		}
+		for range 2 {
+			batch := w.batch(1)
+			batch.Rows.Index.Tags, batch.Rows.Deadlines = labels, deadlines
+			if err := w.append(t.Context(), batch); err != nil {
+				t.Fatal(err)
+			}
+			index, err1 := s.Session(t.Context(), sessionID(1))
+			found, err2 := s.Deadlines(t.Context(), sessionID(1))
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			if len(index.Tags) != len(labels) || index.Tags[0] != labels[0] || len(found) != len(deadlines) {
+				t.Errorf("round %d: tags %v, deadlines %v, want %v, %v", n, index.Tags, found, labels, deadlines)
+			}
+		}
 	}
 }

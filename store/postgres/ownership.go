@@ -19,7 +19,7 @@ const free = `(server IS NULL OR server = $1 OR NOT EXISTS (SELECT 1 FROM server
 
 // unclaimed is how long a server may take to claim what it took. After that it
 // is given it again: the answer that named it may never have arrived.
-const unclaimed = 10 * time.Second
+const unclaimed = 3 * time.Second
 
 // Claim takes the right to write a session. The row is locked first and looked
 // at afterwards, since a look that began before the lock could miss an owner

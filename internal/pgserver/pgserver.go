@@ -90,7 +90,7 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // start runs the server and waits until it answers.
 func (s *Server) start(ctx context.Context) error {
-	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses="}
+	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "restore_command=false"}
 	for _, set := range s.settings {
 		args = append(args, "-c", set)
 	}
@@ -182,6 +182,45 @@ func (s *Server) Restart(ctx context.Context, m Mode) error {
 	}
 	if err := s.start(ctx); err != nil {
 		return fmt.Errorf("restart postgres: %w", err)
+	}
+	return nil
+}
+
+// Keep remembers what the databases hold now, for Return.
+func (s *Server) Keep(ctx context.Context) error {
+	if err := s.stop(Fast); err != nil {
+		return fmt.Errorf("keep databases: %w", err)
+	}
+	if err := replace(ctx, s.kept(), s.data()); err != nil {
+		return fmt.Errorf("keep databases: %w", err)
+	}
+	return s.start(ctx)
+}
+
+// Return forgets what happened since Keep, as a failover to a replica does that
+// had not heard of it yet.
+func (s *Server) Return(ctx context.Context) error {
+	if err := s.stop(Immediate); err != nil {
+		return fmt.Errorf("return to what was kept: %w", err)
+	}
+	if err := replace(ctx, s.data(), s.kept()); err != nil {
+		return fmt.Errorf("return to what was kept: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(s.data(), "recovery.signal"), nil, 0o644); err != nil { //nolint:gosec // the server reads it
+		return err
+	}
+	return s.start(ctx)
+}
+
+func (s *Server) kept() string { return filepath.Join(s.dir, "kept") }
+
+// replace makes one directory a copy of another, with all its owners.
+func replace(ctx context.Context, to, from string) error {
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(ctx, "cp", "-a", from, to).CombinedOutput(); err != nil { //nolint:gosec // our own directories
+		return fmt.Errorf("copy: %w\n%s", err, out)
 	}
 	return nil
 }

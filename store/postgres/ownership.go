@@ -21,6 +21,12 @@ const free = `(server IS NULL OR server = $1 OR NOT EXISTS (SELECT 1 FROM server
 // is given it again: the answer that named it may never have arrived.
 const unclaimed = 3 * time.Second
 
+// timeline counts how often this database was promoted from a replica or
+// restored from a backup. Either may have forgotten claims that servers and
+// sandboxes remember, so every claim in a later timeline is higher than any in
+// an earlier one.
+const timeline = `('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint`
+
 // Claim takes the right to write a session. The row is locked first and looked
 // at afterwards, since a look that began before the lock could miss an owner
 // that joined in between. The lock also keeps children from being made under the
@@ -30,7 +36,7 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (epoch store.E
 	err = s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		b := new(pgx.Batch)
 		b.Queue(`SELECT 1 FROM sessions WHERE id = $1 FOR UPDATE`, id)
-		b.Queue(`UPDATE sessions SET epoch = epoch + 1, server = nullif($1, 0), taken = NULL
+		b.Queue(`UPDATE sessions SET epoch = greatest(epoch + 1, `+s.floor+`), server = nullif($1, 0), taken = NULL
 			WHERE id = $2 AND `+free+` AND ($1 = 0 OR EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`))
 			RETURNING epoch`, me, id)
 		b.Queue(`SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`),

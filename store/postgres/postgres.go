@@ -56,6 +56,8 @@ type Store struct {
 	me     atomic.Uint64
 	clock  clock
 
+	floor string // what an epoch is at least, in SQL
+
 	notifier *notifier
 	listener *pgx.ConnConfig
 	removed  chan struct{} // has an element when something was removed
@@ -121,6 +123,11 @@ func (s *Store) prepare(ctx context.Context, base *pgx.ConnConfig) (err error) {
 	}
 	if err := s.clock.ask(ctx, c); err != nil {
 		return err
+	}
+	s.floor = `((` + timeline + ` - 1) << 32) + 1`
+	if _, err := c.Exec(ctx, `SELECT `+s.floor); code(err) != "" {
+		s.log.WarnContext(ctx, "database does not say when it was promoted", "error", err)
+		s.floor = `0`
 	}
 	return migrate(context.WithoutCancel(ctx), c)
 }

@@ -3,6 +3,8 @@ package rest
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/url"
 	"reflect"
 	"testing"
 	"time"
@@ -171,6 +173,31 @@ func FuzzDecodeWakeup(f *testing.F) {
 		}
 		if again, err := req.verb("sesn_a", now); err != nil || (again.ID == v.ID) != (req.ID != "") {
 			t.Errorf("the name %q gave %s, then %s, %v", req.ID, v.ID, again.ID, err)
+		}
+	})
+}
+
+func FuzzSelection(f *testing.F) {
+	for _, q := range []string{
+		"", "limit=2&after=sesn_a", "text=a%20b&archived", "tag=a&tag=b", "metadata.k=v&metadata.k%00=v", "metadata.=x", "phase=ready&parent=sesn_a", "limit=1&limit=2", "text=%ff", "%zz", "x=1",
+	} {
+		f.Add(q)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		q, err := (&call{r: &http.Request{URL: &url.URL{RawQuery: query}}}).selection()
+		if err != nil {
+			if status := door.ReplyTo(err).Status; status < 400 || status > 499 {
+				t.Errorf("a bad query is the server's fault: %d %v", status, err)
+			}
+			return
+		}
+		if q.Limit < 1 || q.Limit > longestPage || len(q.Text) > dormouse.MaxTitle || len(q.Tags) > dormouse.MaxTags || len(q.Metadata) > dormouse.MaxMetadata {
+			t.Errorf("taken: %+v", q)
+		}
+		for _, s := range append([]string{q.Text, string(q.After), string(q.Parent)}, q.Tags...) {
+			if err := dormouse.ValidateText(s); err != nil {
+				t.Errorf("taken: %q, %v", s, err)
+			}
 		}
 	})
 }

@@ -68,6 +68,10 @@ check: need-test lint ## format, lint, race tests of what needs no service: what
 e2e: need-run build ## the real binary, from outside
 	$(GO) test -count=1 ./e2e/...
 
+.PHONY: faults
+faults: need-test ## disks, clocks, networks, models and databases that fail; see docs/faults.md
+	$(GO) run ./e2e/cmd/faults
+
 .PHONY: crash
 crash: need-run crash-build ## kill the server at every named instant, restart, compare
 	$(CRASH) -mode matrix $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(STORE),-store $(STORE))

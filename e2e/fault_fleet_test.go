@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -68,7 +67,7 @@ const lease = 2 * time.Second
 func newFleet(t *testing.T, n int, pg *pgserver.Server, name string, change ...func(i int, s *rig.Server)) *fleet {
 	t.Helper()
 	w, s := layOut(t)
-	w.slack = 50 * time.Millisecond // the database's clock is asked over a wire
+	w.slack = lease / 4 // the database's clock is asked over a wire, which may hold the answer up
 	s.Store = rig.Store{URL: pg.URL(name), Lease: lease}
 	f := &fleet{world: w, pg: pg, name: name, direct: *s}
 	servers := rig.NewFleet(w.ctx, *s, n, nil)
@@ -85,7 +84,7 @@ func newFleet(t *testing.T, n int, pg *pgserver.Server, name string, change ...f
 		}
 	}
 	w.Keeper, w.Client = f.keepers[0], servers.Client()
-	w.Client.Patience = 2 * lease
+	w.Patience = 2 * lease
 	servers.Run()
 	w.endsWith(f.keepers...)
 	for _, k := range f.keepers {
@@ -130,18 +129,6 @@ func (f *fleet) at(i int, a *actor, clientID, content string) {
 	}
 	must(f.t, c.Repeat(f.ctx, http.MethodPost, a.Path("/prompts"), options{"content": content, "id": clientID}, &answer))
 	must(f.t, a.Prompt(f.ctx, clientID, content)) // so that it is known to be accepted
-}
-
-// metric is a counter of the i-th server.
-func (f *fleet) metric(i int, name string) string {
-	f.t.Helper()
-	c := f.keepers[i].Client()
-	defer c.Close()
-	var text string
-	must(f.t, c.Get(f.ctx, "/metrics", &text))
-	_, value, _ := strings.Cut(text, "\n"+name+" ")
-	value, _, _ = strings.Cut(value, "\n")
-	return value
 }
 
 // busy is a session at work on a command that ends when open is called.

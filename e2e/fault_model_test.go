@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -39,16 +40,13 @@ func TestB33ModelThatFailsOnceIsAskedAgain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			a := w.on(t).create(nil)
-			step := rig.Step{"text": text, "chunks": 4, "times": 1}
-			for k, v := range c.fault {
-				step[k] = v
+			says := rig.Step{"text": text, "chunks": 4}
+			acts := rig.Bash(a.marked("true"))
+			for _, step := range []rig.Step{acts, says} {
+				maps.Copy(step, c.fault)
+				step["times"] = 1
 			}
-			call := rig.Bash(a.marked("true"))
-			for k, v := range c.fault {
-				call[k] = v
-			}
-			call["times"] = 1
-			a.send("one", a.script(call, step))
+			a.send("one", a.script(acts, says))
 			a.rests()
 			log := a.log()
 			errs := only(log, dormouse.SessionError)

@@ -24,17 +24,23 @@ const cutSeed = 20
 
 func TestB09AcknowledgedPromptsSurviveAPowerCut(t *testing.T) {
 	t.Parallel()
-	g := newGrid(t, built, cutSeed)
-	for n := range cuts {
-		if lost := g.cut(); len(lost) > 0 {
-			t.Fatalf("cut %d of seed %d: %d prompts were acknowledged, and lost are %v", n, cutSeed, g.acknowledged(), lost)
-		}
-	}
-	g.rest()
-	if n := g.acknowledged(); n < 10*cuts || g.pages == 0 {
-		t.Errorf("%d prompts in %d cuts that lost %d pages are too few to mean anything", n, cuts, g.pages)
-	} else {
-		t.Logf("%d prompts survived %d cuts that lost %d pages", n, cuts, g.pages)
+	for seed := range uint64(grids) {
+		seed += cutSeed
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			g := newGrid(t, built, seed)
+			for n := range cuts {
+				if lost := g.cut(); len(lost) > 0 {
+					t.Fatalf("cut %d: %d prompts were acknowledged, and lost are %v", n, g.acknowledged(), lost)
+				}
+			}
+			g.rest()
+			if n := g.acknowledged(); n < 10*cuts || g.pages == 0 {
+				t.Errorf("%d prompts in %d cuts that lost %d pages are too few to mean anything", n, cuts, g.pages)
+			} else {
+				t.Logf("%d prompts survived %d cuts that lost %d pages", n, cuts, g.pages)
+			}
+		})
 	}
 }
 

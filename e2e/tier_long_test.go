@@ -5,8 +5,12 @@ package e2e
 import "time"
 
 const (
-	cuts   = 200
-	stalls = 30 * time.Second
+	grids   = 4
+	cuts    = 50
+	crashes = 50
+	stalls  = 30 * time.Second
+	reads   = 60 * time.Second
+	backlog = 1 << 30
 
-	patience = 5 * time.Minute
+	patience = 10 * time.Minute
 )

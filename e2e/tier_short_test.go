@@ -7,8 +7,12 @@ import "time"
 // The short tier runs with everything else, the long one in "make faults". Both
 // run the same cases; the long one gives the faults more room.
 const (
-	cuts   = 12              // how often the power fails
-	stalls = 3 * time.Second // how long a disk stands still
+	grids   = 1               // on which the power fails
+	cuts    = 12              // how often it does on each
+	crashes = 3               // how often the database does
+	stalls  = 3 * time.Second // how long a disk stands still
+	reads   = 3 * time.Second // how long somebody reads the database
+	backlog = 64 << 20        // how large its log has become at boot
 
 	// patience is for what must happen on a machine that has other things to do.
 	patience = 90 * time.Second

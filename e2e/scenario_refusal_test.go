@@ -57,6 +57,13 @@ func TestBadInputIsRefusedAndChangesNothing(t *testing.T) {
 		{"another owner", "/api/sessions", `{"owner":"user:eve"}`, 400, "invalid"},
 		{"a sandbox command with a body", a.Path("/wake"), `{"now":true}`, 400, "invalid"},
 		{"a flag of another type", a.Path("/interrupt"), `{"flush_queue":"yes"}`, 400, "invalid"},
+		{"a thread nobody opened", prompts, `{"content":"hi","thread":"sthr_nobody"}`, 404, "not_found"},
+		{"a wake-up without a time", a.Path("/wakeups"), `{"prompt":"hi"}`, 400, "invalid"},
+		{"a wake-up that is past", a.Path("/wakeups"), `{"prompt":"hi","at":"2020-01-02T03:04:05Z"}`, 400, "invalid"},
+		{"a wake-up of a terminated session", over.Path("/wakeups"), `{"prompt":"hi","in":"1h"}`, 409, "terminated"},
+		{"a child of a terminated session", "/api/sessions", `{"parent":"` + string(over.ID) + `"}`, 409, "terminated"},
+		{"a tag over its limit", "/api/sessions", `{"tags":["` + strings.Repeat("x", 65) + `"]}`, 400, "invalid"},
+		{"a question nobody asked", a.Path("/answers"), `{"tool_use_id":"sevt_nobody","answer":"yes"}`, 409, "conflict"},
 		{"an answer nobody waits for", a.Path("/answers"), `{"tool_use_id":"sevt_nobody","result":"allow"}`, 409, "conflict"},
 	} {
 		_, err := w.Once(w.ctx, http.MethodPost, c.path, []byte(c.body), nil)
@@ -71,12 +78,18 @@ func TestBadInputIsRefusedAndChangesNothing(t *testing.T) {
 	}{
 		{http.MethodDelete, a.Path("/queue/sevt_nobody"), 404},
 		{http.MethodDelete, a.Path("/queue/" + string(dormouse.PromptID(a.ID, "taken"))), 404}, // it has run
-		{http.MethodDelete, a.Path(""), 405},
+		{http.MethodDelete, "/api/sessions", 405},
+		{http.MethodDelete, "/api/sessions/sesn_nobody", 404},
+		{http.MethodDelete, a.Path("/wakeups/wake_nobody"), 404},
+		{http.MethodDelete, a.Path("/children/" + string(over.ID)), 404},
+		{http.MethodPut, a.Path(""), 405},
 		{http.MethodPut, prompts, 405},
 		{http.MethodGet, a.Path("/events?after=-1"), 400},
 		{http.MethodGet, a.Path("/events?after=10000"), 400},
 		{http.MethodGet, a.Path("/events?limit=many"), 400},
 		{http.MethodGet, a.Path("?verbose=true"), 400},
+		{http.MethodGet, "/api/sessions?tag=", 400},
+		{http.MethodGet, "/api/sessions?text=a%00b", 400},
 		{http.MethodGet, "/api/nothing", 404},
 	} {
 		_, err := w.Once(w.ctx, c.method, c.path, nil, nil)

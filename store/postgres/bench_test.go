@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/pgserver"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -22,9 +23,29 @@ var payload = json.RawMessage(`{"text":"` + strings.Repeat("x", 380) + `"}`)
 
 // BenchmarkAppend compares durable appends from 64 sessions with what a program
 // would do that leaves it all to PostgreSQL: one insert and commit each, on 64
-// connections. Each append of the store is one event with its rows.
+// connections. Each append of the store is one event with its rows. The server
+// is as it comes, and waits for its disk.
 func BenchmarkAppend(b *testing.B) {
-	b.Run("plain", func(b *testing.B) { drive(b, newPlain(b)) })
+	server, err := pgserver.Start(b.Context(), "max_connections=200")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	fresh := func(b *testing.B) string {
+		name := fmt.Sprintf("bench%d", databases.Add(1))
+		if err := server.CreateDB(b.Context(), name, ""); err != nil {
+			b.Fatal(err)
+		}
+		return server.DSN(name)
+	}
+	newAppends := func(b *testing.B, change func(*store.Batch)) func(session, n int) error {
+		return newAppends(b, fresh(b), change)
+	}
+	b.Run("plain", func(b *testing.B) { drive(b, newPlain(b, fresh(b))) })
 	b.Run("event", func(b *testing.B) {
 		drive(b, newAppends(b, func(*store.Batch) {}))
 	})
@@ -71,8 +92,8 @@ func drive(b *testing.B, write func(session, n int) error) {
 	b.ReportMetric(float64((b.N/sessions+1)*sessions)/time.Since(began).Seconds(), "appends/s")
 }
 
-func newAppends(b *testing.B, change func(*store.Batch)) func(session, n int) error {
-	s := open(b, database(b))
+func newAppends(b *testing.B, dsn string, change func(*store.Batch)) func(session, n int) error {
+	s := open(b, dsn)
 	var writers [sessions]*writer
 	for i := range writers {
 		writers[i] = create(b, s, sessionID(i))
@@ -88,8 +109,7 @@ func newAppends(b *testing.B, change func(*store.Batch)) func(session, n int) er
 
 // newPlain is one insert and commit per append, each session on a connection of
 // its own.
-func newPlain(b *testing.B) func(session, n int) error {
-	dsn := server.DSN(createDB(b, ""))
+func newPlain(b *testing.B, dsn string) func(session, n int) error {
 	var conns [sessions]*pgx.Conn
 	for i := range conns {
 		c, err := pgx.Connect(b.Context(), dsn)

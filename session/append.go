@@ -1,4 +1,4 @@
-//go:build !mutant_split_end
+//go:build !mutant_split_end && !mutant_split_wakeup
 
 package session
 
@@ -9,7 +9,7 @@ import (
 )
 
 // appendBatch writes a decision whole: prompt-done and turn-end are one
-// transaction.
+// transaction, and so are a wake-up and the prompt it brings.
 func appendBatch(ctx context.Context, s store.Log, _ State, b store.Batch) error {
 	return s.Append(ctx, b)
 }

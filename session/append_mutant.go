@@ -1,19 +1,18 @@
-//go:build mutant_split_end
+//go:build mutant_split_end || mutant_split_wakeup
 
 package session
 
 import (
 	"context"
 
-	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// appendBatch breaks the rule that prompt-done and turn-end are one transaction,
-// so that the crash matrix can show that it would notice.
+// appendBatch writes a decision in two halves, so that the crash matrix can show
+// that it would notice.
 func appendBatch(ctx context.Context, s store.Log, before State, b store.Batch) error {
 	for i, e := range b.Events {
-		if e.Type != dormouse.TurnEnded || i == 0 {
+		if e.Type != splitsAt || i == 0 {
 			continue
 		}
 		_, rows := Project(before, b.Events[:i])

@@ -123,6 +123,9 @@ func (s *stage) perform(ctx context.Context) error {
 			}
 		}
 	}
+	if s.c.Kind.Steered {
+		s.fleet.Steer(s.keeper)
+	}
 	s.fleet.Run()
 	client := s.fleet.Client()
 	if s.c.Kind.Freezes || slices.ContainsFunc(s.c.Arms, func(a rig.Arm) bool { return a.Death == crash.Freeze }) {

@@ -198,7 +198,7 @@ func (m *Matrix) others(looked []seen) []Case {
 			continue
 		}
 		for _, p := range slices.Sorted(maps.Keys(s.count)) {
-			a := rig.Arm{Point: p, Visit: s.count[p]}
+			a := rig.Arm{Point: p, Visit: (s.count[p] + 1) / 2}
 			if slices.Contains([]string{"exec", "queue", "child"}, s.kind.Name) {
 				for _, death := range []crash.Death{crash.Exit, crash.Panic} {
 					a.Death = death

@@ -27,8 +27,10 @@ type mutant struct {
 
 func all() []mutant {
 	return []mutant{
-		{"mutant_op_late", "an op is recorded before any byte of it leaves", noticeCases(opLate())},
-		{"mutant_split_end", "prompt-done and turn-end are one transaction", noticeCases(splitEnd())},
+		{"mutant_op_late", "an op is recorded before any byte of it leaves", noticeCases("sqlite", opLate())},
+		{"mutant_split_end", "prompt-done and turn-end are one transaction", noticeCases("sqlite", commits("model-whole"))},
+		{"mutant_split_wakeup", "a wake-up and the prompt it brings are one transaction", noticeCases("sqlite", commits("wakeup"))},
+		{"mutant_postgres_no_epoch", "an append under an epoch that is over is refused", noticeCases("postgres", stale())},
 		{"mutant_runner_no_epoch", "a runner refuses an epoch older than one it has met", noticeStaleServer},
 	}
 }
@@ -44,21 +46,28 @@ func opLate() []matrix.Case {
 	return cases
 }
 
-// splitEnd: killed at every commit of a short turn, one of them falls between
-// the two halves.
-func splitEnd() []matrix.Case {
-	const commits = 12
+// stale: frozen with an append on its way, a server comes back when another one
+// has the session.
+func stale() []matrix.Case {
+	k, _ := play.Named("stale")
+	return []matrix.Case{{Kind: k, Arms: []rig.Arm{{Point: crash.StoreFencing, Visit: 2, Death: crash.Freeze}}}}
+}
+
+// commits: killed at every commit of a short turn, one of them falls between the
+// two halves.
+func commits(name string) []matrix.Case {
+	const most = 12
 	var cases []matrix.Case
-	k, _ := play.Named("model-whole")
-	for n := range commits {
+	k, _ := play.Named(name)
+	for n := range most {
 		cases = append(cases, matrix.Case{Kind: k, Arms: []rig.Arm{{Point: crash.StoreFlushing, Visit: n + 1}}})
 	}
 	return cases
 }
 
-func noticeCases(cases []matrix.Case) func(context.Context, rig.Binary) (string, error) {
+func noticeCases(store string, cases []matrix.Case) func(context.Context, rig.Binary) (string, error) {
 	return func(ctx context.Context, b rig.Binary) (string, error) {
-		s, err := matrix.Run(ctx, matrix.Config{Binary: b, Cases: cases, Parallel: 2, Seed: 1, Out: io.Discard})
+		s, err := matrix.Run(ctx, matrix.Config{Binary: b, Store: store, Cases: cases, Parallel: 2, Seed: 1, Out: io.Discard})
 		if err != nil {
 			return "", err
 		}

@@ -16,9 +16,10 @@ type Kind struct {
 	Create map[string]any
 	Flags  []string
 	// Servers is how many share the store; 0 means one. Only the first dies, or is
-	// frozen by the scenario itself.
+	// frozen by the scenario itself. Steered says that it is asked whenever it can be.
 	Servers int
 	Freezes bool
+	Steered bool
 	// First, if not nil, is a prompt that comes with the session.
 	First func(*Play) string
 	// Play drives the session; the server may die under it at any instant.
@@ -45,7 +46,7 @@ const second = "+1"
 
 // Beside is the scenario with a second server beside the one that dies.
 func (k Kind) Beside() Kind {
-	k.Name, k.Servers = k.Name+second, 2
+	k.Name, k.Servers, k.Steered = k.Name+second, 2, true
 	return k
 }
 

@@ -2,10 +2,36 @@ package play
 
 import (
 	"context"
+	"net/http"
 	"syscall"
+	"time"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
+
+// stale has a server freeze, if it is told to, with a prompt on its way to the
+// store. Meanwhile the session changes hands without anything being written, so
+// that only the epoch tells. The client then sends its prompt again.
+func stale(ctx context.Context, p *Play) error {
+	prompt := p.Script(rig.Say("a word"))
+	_, err := p.Once(ctx, http.MethodPost, p.Path("/prompts"), map[string]any{"content": prompt, "id": "p0"}, nil)
+	if err != nil && !rig.Again(err) {
+		return err
+	}
+	if err := p.Repeat(ctx, http.MethodPatch, p.Path(""), map[string]any{"title": p.Name}, nil); err != nil {
+		return err
+	}
+	for l, err := p.Keeper.Live(ctx); err == nil && l.Frozen(); {
+		if err := rig.Pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	if err := rig.Pause(ctx, 200*time.Millisecond); err != nil { // for what was on its way
+		return err
+	}
+	p.Fleet.Steer(p.Fleet.Keepers[1])
+	return p.Prompt(ctx, "p0", prompt)
+}
 
 // fleetKinds are about servers that share a store.
 func fleetKinds() []Kind {
@@ -43,6 +69,7 @@ func fleetKinds() []Kind {
 			}
 			return nil
 		}},
+		{Name: "stale", Servers: 2, Freezes: true, Steered: true, Play: stale},
 		// The one that dies was frozen for longer than its lease, and has just come
 		// back.
 		{Name: "frozen", Servers: 2, Freezes: true, Create: warm(), Play: func(ctx context.Context, p *Play) error {

@@ -47,9 +47,15 @@ func (f *Fleet) Named(called string) *Keeper {
 	return nil
 }
 
-// Run begins the first life of each.
+// Run begins the first life of each. The first server has a second to be there
+// before the others, so that clients who want it find it.
 func (f *Fleet) Run() {
-	for _, k := range f.Keepers {
+	ctx, cancel := context.WithTimeout(f.Keepers[0].ctx, time.Second)
+	defer cancel()
+	for i, k := range f.Keepers {
+		if i == 1 {
+			_, _ = f.Keepers[0].Live(ctx) // it may have been told to die on the way
+		}
 		k.Run()
 	}
 }
@@ -64,7 +70,7 @@ func (f *Fleet) Close() {
 // Token is what clients show to any of them.
 func (f *Fleet) Token() string { return f.Keepers[0].Token() }
 
-// Steer sends clients to one server as long as that lives; nil is any.
+// Steer sends clients to one server as long as that lives and moves; nil is any.
 func (f *Fleet) Steer(k *Keeper) { f.steered.Store(k) }
 
 // Live returns a life to ask, another one each time, and waits while there is
@@ -72,7 +78,7 @@ func (f *Fleet) Steer(k *Keeper) { f.steered.Store(k) }
 func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 	for {
 		if k := f.steered.Load(); k != nil {
-			if l, err := k.living(); l != nil || err != nil {
+			if l, err := k.living(); err != nil || l != nil && !l.Frozen() {
 				return l, err
 			}
 		}

@@ -42,6 +42,7 @@ const (
 	LeaseLeaving   Point = "lease.leaving"   // all actors have left, the lease still holds
 	PeerAsking     Point = "peer.asking"     // before another server is asked
 	PeerAsked      Point = "peer.asked"      // it has answered, before the client is
+	StoreFencing   Point = "store.fencing"   // a group of appends is about to be compared with the epochs
 
 	// Turns.
 	TurnStarting Point = "turn.starting" // before the turn is written
@@ -120,6 +121,7 @@ const (
 func Shared() []Point {
 	return []Point{
 		LeaseJoined, LeaseRenewing, LeaseLost, LeaseTaking, LeaseReleasing, LeaseLeaving, PeerAsking, PeerAsked,
+		StoreFencing,
 	}
 }
 

@@ -84,6 +84,7 @@ func refused(err error) bool {
 // connection breaks there nothing has happened. The second carries the rows of
 // those who passed and the commit itself.
 func (l *lane) commitGroup(ctx context.Context, jobs []*job) error {
+	crash.At(crash.StoreFencing)
 	p := l.conn.PgConn().StartPipeline(ctx)
 	err := l.fence(p, jobs)
 	if err == nil {

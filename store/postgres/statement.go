@@ -45,12 +45,12 @@ var texts = map[string]string{
 		FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::text[],
 			$9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[], $15::bigint[])
 		AS b (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived, after)
-		WHERE s.id = b.id AND s.epoch = b.epoch AND s.last_seq = b.after
+		WHERE s.id = b.id AND ` + sameEpoch + ` AND s.last_seq = b.after
 		RETURNING s.id, s.key`,
 
 	// The same for a batch that changes no row of its session.
 	holdSessions: `SELECT s.id, s.key FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS b (id, epoch, after)
-		JOIN sessions AS s ON s.id = b.id AND s.epoch = b.epoch AND s.last_seq = b.after FOR NO KEY UPDATE OF s`,
+		JOIN sessions AS s ON s.id = b.id AND ` + sameEpoch + ` AND s.last_seq = b.after FOR NO KEY UPDATE OF s`,
 
 	lookFences: `SELECT id, epoch, last_seq FROM sessions WHERE id = ANY ($1::text[])`,
 

@@ -11,6 +11,8 @@ const (
 	MaxChildren = 32
 	// MaxDepth bounds how many parents a session may have above it.
 	MaxDepth = 8
+	// MaxOffspring bounds the sessions below one that has no parent.
+	MaxOffspring = 256
 )
 
 // ChildID is the id of the child that an origin asks for: asked twice, it is the

@@ -57,12 +57,14 @@ type Created struct {
 	Tenant  string    `json:"tenant"`
 	Owner   Actor     `json:"owner"`
 	Parent  SessionID `json:"parent,omitempty"`
-	// Depth counts the parents above.
-	Depth    int               `json:"depth,omitempty"`
-	Title    string            `json:"title,omitempty"`
-	Tags     []string          `json:"tags,omitempty"`
-	Metadata map[string]string `json:"metadata,omitempty"`
-	Agent    AgentConfig       `json:"agent"`
+	// Depth counts the parents above, Offspring how many sessions a child may have
+	// below it: its parent gave it a share of its own.
+	Offspring int               `json:"offspring,omitempty"`
+	Depth     int               `json:"depth,omitempty"`
+	Title     string            `json:"title,omitempty"`
+	Tags      []string          `json:"tags,omitempty"`
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	Agent     AgentConfig       `json:"agent"`
 	// Recovery says who decides after a crash.
 	Recovery Recovery `json:"recovery"`
 	// FlushOnError cancels what is queued when a turn runs out of attempts, as

@@ -25,7 +25,7 @@ func apply(s *State, e dormouse.Event) {
 		applyCreated(s, payload[dormouse.Created](e), e.Time)
 	case dormouse.SessionTerminated:
 		s.Terminated = &Ending{Reason: payload[dormouse.Termination](e).Reason, At: e.Time}
-		s.Attention = nil
+		clearAttention(s, "")
 	case dormouse.PromptQueued:
 		if t := s.Thread(e.Thread); t != nil {
 			t.Queue = append(t.Queue, dormouse.PromptRecord{
@@ -99,7 +99,7 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.AttentionRaised:
 		applyAttention(s, payload[dormouse.Attention](e))
 	case dormouse.AttentionCleared:
-		s.Attention = nil
+		clearAttention(s, e.Thread)
 	case dormouse.SessionUpdated, dormouse.SessionTagged, dormouse.SessionArchived, dormouse.SessionDeleted:
 		applyDescription(s, e)
 	case dormouse.SessionThreadCreated:
@@ -162,6 +162,9 @@ func payload[T any](e dormouse.Event) T {
 
 func applyCreated(s *State, p dormouse.Created, at time.Time) {
 	s.Session, s.Tenant, s.Owner, s.Parent, s.Depth = p.Session, p.Tenant, p.Owner, p.Parent, p.Depth
+	if s.Offspring = p.Offspring; p.Depth == 0 {
+		s.Offspring = dormouse.MaxOffspring
+	}
 	s.Title, s.Tags, s.Metadata = p.Title, dormouse.CleanTags(p.Tags), p.Metadata
 	s.Agent, s.Recovery, s.FlushOnError, s.SleepAfter = p.Agent.Name, p.Recovery, p.FlushOnError, p.SleepAfter
 	s.Created, s.IdleSince = at, at
@@ -189,8 +192,8 @@ func applyTurnStarted(s *State, e dormouse.Event) {
 		return rest
 	}
 	t.Queue = take(t.Queue)
-	if s.Attention != nil && p.RetryOf != "" {
-		take(s.Attention.Prompts)
+	if t.Attention != nil && p.RetryOf != "" {
+		take(t.Attention.Prompts)
 	}
 	t.Turn = turn
 }
@@ -226,7 +229,7 @@ func applyOpEnd(s *State, p dormouse.OpEnd) {
 }
 
 func applyAttention(s *State, p dormouse.Attention) {
-	a := &Attention{Reason: p.Reason, Thread: p.Thread, Turn: p.Turn}
+	a := &Attention{Reason: p.Reason, Turn: p.Turn}
 	if t := s.turnOf(p.Turn); t != nil {
 		for _, q := range t.Turn.Prompts {
 			if slices.Contains(p.Prompts, q.ID) {
@@ -234,7 +237,21 @@ func applyAttention(s *State, p dormouse.Attention) {
 			}
 		}
 	}
-	s.Attention = a
+	if p.Thread == "" { // what is nobody's in particular
+		p.Thread = dormouse.PrimaryThread(s.Session)
+	}
+	if t := s.Thread(p.Thread); t != nil {
+		t.Attention = a
+	}
+}
+
+// clearAttention leaves the error of one thread behind, or of all of them.
+func clearAttention(s *State, thread dormouse.ThreadID) {
+	for i := range s.Threads {
+		if thread == "" || s.Threads[i].ID == thread {
+			s.Threads[i].Attention = nil
+		}
+	}
 }
 
 // applyDescription folds what people say about a session, and what becomes of it.
@@ -260,6 +277,9 @@ func applyDescription(s *State, e dormouse.Event) {
 func applyWakeup(s *State, e dormouse.Event) {
 	if e.Type == dormouse.WakeupScheduled {
 		p := payload[dormouse.Wakeup](e)
+		if p.ID == "" {
+			return // its body is lost
+		}
 		s.Wakeups = append(s.Wakeups, Wakeup{ID: p.ID, Thread: e.Thread, Cron: p.Cron, At: p.At, Seq: e.Seq})
 		return
 	}
@@ -275,7 +295,10 @@ func applyWakeup(s *State, e dormouse.Event) {
 
 func applyChild(s *State, e dormouse.Event) {
 	if e.Type == dormouse.ChildSpawned {
-		s.Children = append(s.Children, Child{ID: payload[dormouse.Spawned](e).Child.Session, Seq: e.Seq})
+		if c := payload[dormouse.Spawned](e).Child; c.Session != "" { // else its body is lost
+			s.Children = append(s.Children, Child{ID: c.Session, Seq: e.Seq, Offspring: c.Offspring})
+			s.Offspring -= 1 + c.Offspring
+		}
 		return
 	}
 	i := s.child(payload[dormouse.ChildFact](e).Child)
@@ -286,6 +309,7 @@ func applyChild(s *State, e dormouse.Event) {
 	case e.Type == dormouse.ChildEnding:
 		s.Children[i].Ending = true
 	default:
+		s.Offspring += 1 + s.Children[i].Offspring
 		s.Children = slices.Delete(s.Children, i, i+1)
 	}
 }

@@ -27,7 +27,9 @@ func (d *draft) warm() error {
 }
 
 func (d *draft) wake() error {
-	d.clearAttention()
+	for _, t := range d.Threads {
+		d.clearAttention(t.ID)
+	}
 	return d.warm()
 }
 

@@ -11,6 +11,8 @@ import (
 func (d *draft) spawn(v Spawn) error {
 	c := &v.Child
 	c.Parent, c.Depth, c.Tenant, c.Owner = d.Session, d.Depth+1, d.Tenant, d.Owner
+	const share = 4 // of what is left goes to each child, so that a tree stays bounded and each may go on
+	c.Offspring = max(d.Offspring-1, 0) / share
 	if err := c.Validate(); err != nil {
 		return err
 	}
@@ -29,6 +31,8 @@ func (d *draft) spawn(v Spawn) error {
 		return fmt.Errorf("a session is not its own child: %w", dormouse.ErrInvalid)
 	case len(d.Children) >= dormouse.MaxChildren:
 		return fmt.Errorf("%d children are at work already; end one first: %w", len(d.Children), dormouse.ErrConflict)
+	case d.Offspring < 1:
+		return fmt.Errorf("this session may have no more children at work; end one first: %w", dormouse.ErrConflict)
 	case c.Depth > dormouse.MaxDepth:
 		return fmt.Errorf("there are %d sessions above this one already: %w", d.Depth, dormouse.ErrConflict)
 	}

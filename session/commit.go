@@ -193,6 +193,7 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event) error {
 	a.converse(events)
 	pointsAfter(events)
 	a.deps.committed(a.id, events) // first: who follows may look at what it counts
+	a.tellParent(ctx, events)
 	a.feeds.publish(a.id, events)
 	return nil
 }

@@ -98,8 +98,8 @@ func TestAnAnswerThatWasLostOnTheWayIsLookedUp(t *testing.T) {
 			verb  session.Verb
 			known bool
 		}{
-			"describe":  {session.Describe{Title: new("title")}, true},
-			"wake":      {session.Wake{}, true},
+			"open":      {session.OpenThread{Thread: "sthr_second"}, true},
+			"describe":  {session.Describe{Title: new("title")}, false}, // it might undo what somebody said since
 			"interrupt": {session.Interrupt{ID: "sevt_i"}, false},
 		} {
 			f.mu.Lock()
@@ -116,8 +116,8 @@ func TestAnAnswerThatWasLostOnTheWayIsLookedUp(t *testing.T) {
 		b.mustPrompt("q", "hello")
 		settle(time.Minute)
 		events := b.checked()
-		if m, u := countType(events, dormouse.UserMessage), countType(events, dormouse.SessionUpdated); m != 2 || u != 1 {
-			t.Errorf("%d messages, %d updates", m, u)
+		if m, n := countType(events, dormouse.UserMessage), countType(events, dormouse.SessionThreadCreated); m != 2 || n != 1 {
+			t.Errorf("%d messages, %d threads", m, n)
 		}
 	})
 }

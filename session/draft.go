@@ -100,9 +100,9 @@ func (d *draft) threadStatus(thread dormouse.ThreadID, stop *dormouse.StopReason
 	return s
 }
 
-// clearAttention leaves the error phase.
-func (d *draft) clearAttention() {
-	if d.Attention != nil {
-		d.add(dormouse.AttentionCleared, "", nil)
+// clearAttention leaves the error of a thread behind.
+func (d *draft) clearAttention(thread dormouse.ThreadID) {
+	if d.Thread(thread).Attention != nil {
+		d.add(dormouse.AttentionCleared, thread, nil)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
@@ -91,6 +92,21 @@ func (a *Actor) bringUp(ctx context.Context, c WantedChild) (Verb, error) {
 	}
 	crash.At(crash.ChildPrompted)
 	return ChildUp{Child: c.ID}, nil
+}
+
+// tellParent has a parent record that its child has ended, whoever ended it. If
+// that is lost on the way, the child keeps its place until the parent ends.
+func (a *Actor) tellParent(ctx context.Context, events []dormouse.Event) {
+	parent := a.state.Parent
+	if parent == "" || !slices.ContainsFunc(events, func(e dormouse.Event) bool { return e.Type == dormouse.SessionTerminated }) {
+		return
+	}
+	a.running.Go(func() {
+		err := a.deps.family.Do(ctx, parent, dormouse.FromSession(a.id), EndChild{Child: a.id, Reason: "it has ended"})
+		if err != nil {
+			a.slog.DebugContext(ctx, "parent not told of the end", "parent", parent, "error", err)
+		}
+	})
 }
 
 // mine refuses a session that is not a child of this one, as if it were not

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
@@ -63,9 +64,11 @@ func readFolds(ctx context.Context, deps *Config, id dormouse.SessionID, after u
 		switch {
 		case err == nil:
 			events[i] = whole
-		case e.Type == dormouse.PromptQueued && (errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound)):
-			// One body that is lost must not take the session with it: when its
-			// turn comes the prompt is cancelled, and that says why.
+		case bears(e.Type) && (errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound)):
+			// One body that is lost must not take the session with it. When its turn
+			// comes a prompt is cancelled, and that says why; a wake-up and a child
+			// nobody can make any more are not there.
+			deps.Logger.ErrorContext(ctx, "event unreadable", "session", id, "seq", e.Seq, "type", e.Type, "error", err)
 		default:
 			return nil, false, err
 		}
@@ -74,6 +77,12 @@ func readFolds(ctx context.Context, deps *Config, id dormouse.SessionID, after u
 		}
 	}
 	return events, len(events) == page, nil
+}
+
+// bears reports whether events of this type hold what people or agents wrote, so
+// that the session is whole without it.
+func bears(t dormouse.EventType) bool {
+	return t == dormouse.PromptQueued || t == dormouse.WakeupScheduled || t == dormouse.ChildSpawned
 }
 
 // spill puts large payloads into the blob store, before any row names them.
@@ -158,6 +167,7 @@ func seenText(ctx context.Context, s store.Loader, id dormouse.SessionID, op dor
 
 // Rebuild lays a session's rows out again from its log alone.
 func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.SessionID) (store.Rows, error) {
+	deps := &Config{Store: s, Blobs: blobs, Logger: slog.New(slog.DiscardHandler)}
 	var state State
 	prompts := make(map[dormouse.EventID]int)
 	ops := make(map[dormouse.OpID]int)
@@ -165,7 +175,7 @@ func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.S
 	for more := true; more; {
 		var events []dormouse.Event
 		var err error
-		if events, more, err = readFolds(ctx, &Config{Store: s, Blobs: blobs}, id, state.Seq); err != nil {
+		if events, more, err = readFolds(ctx, deps, id, state.Seq); err != nil {
 			return all, fmt.Errorf("replay %s: %w", id, err)
 		}
 		var rows store.Rows

@@ -364,7 +364,7 @@ func derive(s State) (dormouse.Phase, dormouse.Status) {
 		return dormouse.PhaseWaiting, dormouse.StatusIdle
 	case recovery:
 		return dormouse.PhaseInterrupted, dormouse.StatusIdle
-	case s.Attention != nil:
+	case s.Attention() != nil:
 		return dormouse.PhaseError, dormouse.StatusIdle
 	case s.Sandbox.Phase == SandboxWarming && s.Sandbox.How == dormouse.WarmRestore:
 		return dormouse.PhaseWaking, dormouse.StatusIdle

@@ -46,7 +46,7 @@ func (d *draft) prompt(v Prompt) error {
 		return fmt.Errorf("%d prompts are queued already; wait, cancel some or interrupt: %w", len(t.Queue), dormouse.ErrConflict)
 	}
 	id := t.ID
-	d.clearAttention()
+	d.clearAttention(id)
 	d.addNamed(v.ID, dormouse.PromptQueued, id, d.c.By, dormouse.PromptBody{Prompt: v.ID, Body: v.Body, Content: v.Content})
 	if d.Sandbox.Phase == SandboxCold && d.Sandbox.Generation > 0 {
 		return d.warm()
@@ -82,7 +82,7 @@ func (d *draft) take(v Take) error {
 		return fmt.Errorf("prompt %s is not next: %w", v.Prompt, dormouse.ErrConflict)
 	}
 	id, asker := t.ID, d.c.By
-	d.clearAttention()
+	d.clearAttention(id)
 	d.startTurn(id, []dormouse.EventID{v.Prompt}, "", func() {
 		d.addNamed(v.Prompt, dormouse.UserMessage, id, asker, dormouse.Message{Content: v.Content})
 	})

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
@@ -20,6 +21,9 @@ type (
 	// ElsewhereError says which other server owns a session.
 	ElsewhereError = store.ElsewhereError
 )
+
+// Now is the time that sessions go by.
+func (s *Sessions) Now() time.Time { return s.deps.Clock() }
 
 // Peek returns a session's state as the log has it now.
 func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, error) {

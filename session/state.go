@@ -37,9 +37,9 @@ type State struct {
 	Ops        []OpenOp            `json:"ops,omitempty"`
 	Sandbox    Sandbox             `json:"sandbox,omitzero"`
 	Snapshot   dormouse.SnapshotID `json:"snapshot,omitempty"` // the newest verified one
-	Attention  *Attention          `json:"attention,omitempty"`
 	Wakeups    []Wakeup            `json:"wakeups,omitempty"`
-	Children   []Child             `json:"children,omitempty"` // those that have not ended
+	Children   []Child             `json:"children,omitempty"`  // those that have not ended
+	Offspring  int                 `json:"offspring,omitempty"` // how many more sessions there may be below this one
 	IdleSince  time.Time           `json:"idle_since,omitzero"`
 
 	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
@@ -67,6 +67,8 @@ type Child struct {
 	Seq     uint64             `json:"seq"`
 	Started bool               `json:"started,omitempty"`
 	Ending  bool               `json:"ending,omitempty"`
+	// Offspring is how many sessions it was given to have below it.
+	Offspring int `json:"offspring,omitempty"`
 }
 
 // Ending is how a session ended.
@@ -80,6 +82,8 @@ type Thread struct {
 	ID    dormouse.ThreadID       `json:"id"`
 	Queue []dormouse.PromptRecord `json:"queue,omitempty"`
 	Turn  *Turn                   `json:"turn,omitempty"`
+	// Attention is set while the thread wants somebody to look.
+	Attention *Attention `json:"attention,omitempty"`
 }
 
 // Turn is the work on one prompt, tried in attempts.
@@ -148,7 +152,6 @@ type Sandbox struct {
 // Attention is why a session shows error, and what retry would take up.
 type Attention struct {
 	Reason  string                  `json:"reason"`
-	Thread  dormouse.ThreadID       `json:"thread,omitempty"`
 	Turn    dormouse.TurnID         `json:"turn,omitempty"`
 	Prompts []dormouse.PromptRecord `json:"prompts,omitempty"`
 }
@@ -221,6 +224,16 @@ func (t *Turn) Use(id dormouse.EventID) (dormouse.Use, bool) {
 // works reports whether any turn is at work, or will be without anybody's help.
 func (s State) works() bool {
 	return slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn != nil && t.Turn.Blocked == "" })
+}
+
+// Attention returns why the session shows error, or nil.
+func (s State) Attention() *Attention {
+	for _, t := range s.Threads {
+		if t.Attention != nil {
+			return t.Attention
+		}
+	}
+	return nil
 }
 
 // wakeup returns the place of a wake-up, or -1.

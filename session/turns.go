@@ -9,6 +9,7 @@ import (
 // recover deals with attempts that a lease before this one left running: they
 // are lost. Their number is durable before the next one starts.
 func (d *draft) recover() error {
+	told := false
 	for _, t := range d.Threads {
 		if t.Turn == nil || t.Turn.Epoch == 0 || t.Turn.Epoch >= d.c.Epoch {
 			continue
@@ -26,15 +27,14 @@ func (d *draft) recover() error {
 			d.tellIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
 			continue
 		}
-		d.tellRescheduled(t.ID)
+		if !told {
+			d.tell(dormouse.SessionStatusRescheduled, "", struct{}{})
+			told = true
+		}
+		d.tell(dormouse.SessionThreadStatusRescheduled, t.ID, d.threadStatus(t.ID, nil))
 		d.tell(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: turn.ID, Number: turn.Attempt + 1, Epoch: d.c.Epoch})
 	}
 	return nil
-}
-
-func (d *draft) tellRescheduled(thread dormouse.ThreadID) {
-	d.tell(dormouse.SessionStatusRescheduled, "", struct{}{})
-	d.tell(dormouse.SessionThreadStatusRescheduled, thread, d.threadStatus(thread, nil))
 }
 
 func (d *draft) startAttempt(v StartAttempt) error {
@@ -83,7 +83,10 @@ func (d *draft) failAttempt(v FailAttempt) error {
 	d.tell(dormouse.AttemptEnded, thread, dormouse.Attempt{
 		Turn: turn.ID, Number: turn.Attempt, Reason: dormouse.AttemptFailed, Until: v.Until,
 	})
-	d.tellRescheduled(thread)
+	if StatusOf(d.State) == dormouse.StatusRescheduling { // else another thread still runs
+		d.tell(dormouse.SessionStatusRescheduled, "", struct{}{})
+	}
+	d.tell(dormouse.SessionThreadStatusRescheduled, thread, d.threadStatus(thread, nil))
 	return nil
 }
 
@@ -201,15 +204,12 @@ func (d *draft) retry(v Retry) error {
 	case t.Turn != nil && t.Turn.Blocked == dormouse.BlockedOnRecovery:
 		d.resume(t.ID, t.Turn.ID)
 		return nil
-	case t.Turn == nil && d.Attention != nil && len(d.Attention.Prompts) > 0:
-		a := *d.Attention
-		if other := d.Thread(a.Thread); other == nil || other.Turn != nil {
-			return fmt.Errorf("thread %s is at work: %w", a.Thread, dormouse.ErrConflict)
-		}
-		d.startTurn(a.Thread, ids(a.Prompts), a.Turn, func() { d.clearAttention() })
+	case t.Turn == nil && t.Attention != nil && len(t.Attention.Prompts) > 0:
+		id, a := t.ID, *t.Attention
+		d.startTurn(id, ids(a.Prompts), a.Turn, func() { d.clearAttention(id) })
 		return nil
-	case t.Turn == nil && d.Attention != nil:
-		d.clearAttention()
+	case t.Turn == nil && t.Attention != nil:
+		d.clearAttention(t.ID)
 		return d.warm()
 	}
 	return fmt.Errorf("there is nothing to retry: %w", dormouse.ErrConflict)

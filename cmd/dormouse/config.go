@@ -30,6 +30,7 @@ type config struct {
 	Hosts        []string
 	Model        string
 	ModelTimeout time.Duration
+	Prices       []string
 	ScriptedURL  string
 	Runner       string
 	DropAfter    time.Duration
@@ -47,6 +48,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Hosts, "host", nil, "`name` by which clients call this server, besides loopback and --listen")
 	f.StringVar(&c.Model, "model", "offline", "model of sessions that name none; see \"dormouse help models\"")
 	f.DurationVar(&c.ModelTimeout, "model-timeout", 5*time.Minute, "how long a model may say nothing before its call is given up")
+	f.StringSliceVar(&c.Prices, "price", nil, "what a model costs, in dollars per million tokens: `MODEL=IN/OUT`")
 	f.StringVar(&c.ScriptedURL, "scripted-url", "", "`URL` of a scripted model; adds the models scripted and scripted-keyed")
 	f.StringVar(&c.Runner, "runner", "", "`file` to run inside sandboxes instead of the runner in this program")
 	f.DurationVar(&c.DropAfter, "drop-after", 30*time.Second, "how long a session with nothing to do stays in memory")
@@ -79,6 +81,9 @@ func (c *config) check() error {
 	}
 	if c.SleepAfter < 0 {
 		return usage("--sleep-after cannot be negative")
+	}
+	if _, err := parsePrices(c.Prices); err != nil {
+		return usage("--price: %w", err)
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		return usage("--log-format is %q; it must be text or json", c.LogFormat)

@@ -23,6 +23,7 @@ type models struct {
 
 func newModels(c config) models {
 	m := models{named: map[string]model.Model{"offline": offline.New()}}
+	m.prices, _ = parsePrices(c.Prices) // checked with the rest of the configuration
 	if c.ScriptedURL != "" {
 		wire := scripted.ClientConfig{BaseURL: c.ScriptedURL, HeaderTimeout: c.ModelTimeout, IdleTimeout: c.ModelTimeout}
 		m.named["scripted"] = scripted.NewClient(wire)

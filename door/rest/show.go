@@ -63,8 +63,8 @@ func (s *Server) show(c *call) error {
 	if view.Sandbox.Phase == "" {
 		view.Sandbox.Phase = "cold"
 	}
-	if state.Attention != nil {
-		view.Attention = state.Attention.Reason
+	if a := state.Attention(); a != nil {
+		view.Attention = a.Reason
 	}
 	if state.Terminated != nil {
 		view.Ended = state.Terminated.Reason

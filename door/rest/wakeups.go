@@ -115,7 +115,7 @@ func (s *Server) schedule(c *call) error {
 	if err != nil {
 		return err
 	}
-	v, err := req.verb(state.Session, time.Now())
+	v, err := req.verb(state.Session, s.Sessions.Now())
 	if err != nil {
 		return err
 	}

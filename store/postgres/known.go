@@ -11,7 +11,7 @@ import (
 // else writes under it, so what has not changed is not written again.
 type known struct {
 	epoch     store.Epoch
-	labels    *labels             // nil: not known
+	labels    fingerprint         // zero: not known
 	deadlines []dormouse.Deadline // nil: not known
 }
 
@@ -35,10 +35,7 @@ func (l *lane) remember(j *job) {
 		}
 		k = known{epoch: j.batch.Epoch}
 	}
-	if k.labels == nil || *k.labels != j.spelled.labels {
-		written := j.spelled.labels
-		k.labels = &written
-	}
+	k.labels = j.spelled.labels.print
 	if d := j.batch.Rows.Deadlines; d != nil && !slices.EqualFunc(d, k.deadlines, alike) || d != nil && k.deadlines == nil {
 		k.deadlines = append([]dormouse.Deadline{}, d...)
 	}

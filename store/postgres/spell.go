@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"io"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
@@ -19,10 +21,27 @@ type spelled struct {
 }
 
 // labels is what people put on a session.
-type labels struct{ tags, metadata, search string }
+type labels struct {
+	tags, metadata, search string
+	print                  fingerprint
+}
+
+// fingerprint stands for labels, which may be large, wherever they are kept.
+type fingerprint [sha256.Size]byte
 
 // unlabelled is what a session without a row of labels has.
-var unlabelled = labels{tags: "[]", metadata: "{}"}
+var unlabelled = labels{tags: "[]", metadata: "{}"}.printed()
+
+// printed returns l with its fingerprint.
+func (l labels) printed() labels {
+	h := sha256.New()
+	for _, s := range []string{l.tags, l.metadata, l.search} {
+		_, _ = io.WriteString(h, s) // neither can fail
+		_, _ = h.Write([]byte{0})
+	}
+	h.Sum(l.print[:0])
+	return l
+}
 
 // spell spells a batch. A statement must not touch a row twice, so of several
 // rows with one id the last one counts.
@@ -47,6 +66,7 @@ func spell(b store.Batch) (sp spelled, err error) {
 			return sp, err
 		}
 	}
+	sp.labels = sp.labels.printed()
 	sp.prompts = last(b.Rows.Prompts, func(p dormouse.PromptRecord) dormouse.EventID { return p.ID })
 	sp.ops = last(b.Rows.Ops, func(o dormouse.OpRecord) dormouse.OpID { return o.ID })
 	for _, o := range sp.ops {

@@ -90,7 +90,7 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // start runs the server and waits until it answers.
 func (s *Server) start(ctx context.Context) error {
-	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "restore_command=false"}
+	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "restore_command=false", "-c", "hot_standby=off"}
 	for _, set := range s.settings {
 		args = append(args, "-c", set)
 	}

@@ -79,6 +79,11 @@ func configure(dsn string, extra map[string]string) (*pgx.ConnConfig, error) {
 	return c, nil
 }
 
+// asker is a connection, inside a transaction or not.
+type asker interface {
+	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
+}
+
 // inspect refuses a server that we could not keep our promises on, and returns
 // what the operator should be warned of.
 func inspect(ctx context.Context, c *pgx.Conn) (warnings []string, err error) {

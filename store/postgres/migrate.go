@@ -93,9 +93,14 @@ func forward(ctx context.Context, c *pgx.Conn, all []step) (more bool, err error
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(turnstile)); err != nil {
 		return false, err
 	}
-	at, err := version(ctx, tx)
+	at, begun, err := version(ctx, tx)
 	if err != nil {
 		return false, err
+	}
+	if !begun {
+		if _, err := tx.Exec(ctx, `CREATE TABLE schema_steps (version integer PRIMARY KEY, name text NOT NULL)`); err != nil {
+			return false, err
+		}
 	}
 	if at > len(all) {
 		return false, fmt.Errorf("schema is at step %d and this program knows %d; use the program that wrote it or a newer one: %w", at, len(all), ErrNewer)
@@ -114,16 +119,12 @@ func forward(ctx context.Context, c *pgx.Conn, all []step) (more bool, err error
 	return true, tx.Commit(ctx)
 }
 
-// version is the number of the newest step the database has.
-func version(ctx context.Context, tx pgx.Tx) (at int, err error) {
-	var exists bool
-	if err := tx.QueryRow(ctx, `SELECT to_regclass('schema_steps') IS NOT NULL`).Scan(&exists); err != nil {
-		return 0, err
+// version is the number of the newest step the database has. Before the first
+// there is nothing to keep it in.
+func version(ctx context.Context, a asker) (at int, begun bool, err error) {
+	if err := a.QueryRow(ctx, `SELECT to_regclass('schema_steps') IS NOT NULL`).Scan(&begun); err != nil || !begun {
+		return 0, false, err
 	}
-	if !exists {
-		_, err := tx.Exec(ctx, `CREATE TABLE schema_steps (version integer PRIMARY KEY, name text NOT NULL)`)
-		return 0, err
-	}
-	err = tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM schema_steps`).Scan(&at)
-	return at, err
+	err = a.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM schema_steps`).Scan(&at)
+	return at, true, err
 }

@@ -76,7 +76,13 @@ func (s *Store) with(ctx context.Context, pool *pgxpool.Pool, f func(context.Con
 		return dormouse.ErrClosing
 	}
 	err := again(ctx, s.closing, passing, func(ctx context.Context) error {
-		return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return f(ctx, c) })
+		return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			err := f(ctx, c)
+			if err != nil && broken(err) {
+				err = errors.Join(err, c.Conn().Close(ctx))
+			}
+			return err
+		})
 	})
 	if err != nil && s.closed() {
 		return fmt.Errorf("%w: %w", dormouse.ErrClosing, err)

@@ -31,10 +31,6 @@ func schemaAt(ctx context.Context, config *pgx.ConnConfig) (at int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
-	var begun bool
-	if err := c.QueryRow(ctx, `SELECT to_regclass('schema_steps') IS NOT NULL`).Scan(&begun); err != nil || !begun {
-		return 0, err
-	}
-	err = c.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM schema_steps`).Scan(&at)
+	at, _, err = version(ctx, c)
 	return at, err
 }

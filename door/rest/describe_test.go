@@ -166,6 +166,8 @@ func TestDeletedSessionIsGone(t *testing.T) {
 	path := h.create(`{"prompt":"SCRIPT[{\"tool\":\"bash\",\"input\":{\"command\":\"wait\"}}]"}`)
 	h.until(path, dormouse.PhaseRunning)
 	f := h.follow(path, "")
+	for f.nextEvent().event != string(dormouse.AgentToolUse) { // what was not read before the end is gone with it
+	}
 	status, b := h.do(h.request(http.MethodDelete, path, nil))
 	if status != http.StatusNoContent || len(b) > 0 {
 		t.Fatalf("%d %s", status, b)

@@ -35,7 +35,7 @@ func (l *lane) remember(j *job) {
 		}
 		k = known{epoch: j.batch.Epoch}
 	}
-	k.labels = j.spelled.labels.print
+	k.labels = j.spelled.labels.mark
 	if d := j.batch.Rows.Deadlines; d != nil && !slices.EqualFunc(d, k.deadlines, alike) || d != nil && k.deadlines == nil {
 		k.deadlines = append([]dormouse.Deadline{}, d...)
 	}

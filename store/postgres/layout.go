@@ -103,12 +103,12 @@ func (l *layout) rows(j *job, k known) {
 // derived lays out the rows of a job's tables, less what is there already.
 func (l *layout) derived(j *job, k known) {
 	if j.birth {
-		k = known{labels: unlabelled.print, deadlines: []dormouse.Deadline{}}
+		k = known{labels: unlabelled.mark, deadlines: []dormouse.Deadline{}}
 	} else if k.epoch != j.batch.Epoch {
 		k = known{}
 	}
 	switch {
-	case k.labels == j.spelled.labels.print:
+	case k.labels == j.spelled.labels.mark:
 	case j.spelled.labels == unlabelled:
 		l.bare.integer(j.key)
 	default:

@@ -36,11 +36,8 @@ func TestAPoolerThatSharesConnectionsBetweenTransactionsIsRefused(t *testing.T) 
 // pooled starts a pooler before the server and says how to get through it.
 func pooled(t *testing.T, dsn, mode string) string {
 	t.Helper()
-	dir := filepath.Join(server.Dir(), mode)
-	if err := os.Mkdir(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o777); err != nil {
+	dir := filepath.Join(server.Dir(), fmt.Sprintf("%s%d", mode, databases.Add(1)))
+	if err := errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "pgbouncer.ini")
@@ -76,7 +73,7 @@ pool_mode = %s
 }
 
 func TestADatabaseInAnotherEncodingIsRefused(t *testing.T) {
-	const name = "latin"
+	name := fmt.Sprintf("latin%d", databases.Add(1))
 	do(t, raw(t, server.DSN("postgres")), `CREATE DATABASE `+name+` TEMPLATE template0 ENCODING 'LATIN1'`)
 	_, err := postgres.Open(t.Context(), server.DSN(name), postgres.Options{})
 	if !errors.Is(err, postgres.ErrServer) || !strings.Contains(err.Error(), "LATIN1") {
@@ -120,10 +117,10 @@ func TestCommitsWaitForTheDiskWhateverTheDatabaseIsSetTo(t *testing.T) {
 func TestADatabaseWithoutFreeConnectionsIsWaitedForAndNamed(t *testing.T) {
 	dsn := database(t)
 	admin := raw(t, server.DSN("postgres"))
-	do(t, admin, `CREATE ROLE crowded LOGIN SUPERUSER`)
-	do(t, admin, `ALTER ROLE crowded NOSUPERUSER CONNECTION LIMIT 12`)
-	do(t, raw(t, dsn), `GRANT ALL ON SCHEMA public TO crowded; GRANT ALL ON ALL TABLES IN SCHEMA public TO crowded`)
-	theirs := strings.Replace(dsn, "user=postgres", "user=crowded", 1)
+	role := fmt.Sprintf("crowded%d", databases.Add(1))
+	do(t, admin, `CREATE ROLE `+role+` LOGIN CONNECTION LIMIT 12`)
+	do(t, raw(t, dsn), `GRANT ALL ON SCHEMA public TO `+role+`; GRANT ALL ON ALL TABLES IN SCHEMA public TO `+role)
+	theirs := strings.Replace(dsn, "user=postgres", "user="+role, 1)
 	var held []*pgx.Conn
 	hold := func() {
 		for {
@@ -163,7 +160,7 @@ func TestADatabaseWithoutFreeConnectionsIsWaitedForAndNamed(t *testing.T) {
 	w := create(t, s, sessionID(1))
 
 	// Later, too: what finds no connection waits for one.
-	do(t, admin, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'crowded'`)
+	do(t, admin, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1`, role)
 	hold()
 	if len(held) == 0 {
 		t.Fatal("nothing to hold")
@@ -188,7 +185,7 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
+		if err := errors.Join(syscall.Unmount(dir, 0), os.Remove(dir)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -23,23 +23,23 @@ type spelled struct {
 // labels is what people put on a session.
 type labels struct {
 	tags, metadata, search string
-	print                  fingerprint
+	mark                   fingerprint
 }
 
 // fingerprint stands for labels, which may be large, wherever they are kept.
 type fingerprint [sha256.Size]byte
 
 // unlabelled is what a session without a row of labels has.
-var unlabelled = labels{tags: "[]", metadata: "{}"}.printed()
+var unlabelled = labels{tags: "[]", metadata: "{}"}.marked()
 
-// printed returns l with its fingerprint.
-func (l labels) printed() labels {
+// marked returns l with its fingerprint.
+func (l labels) marked() labels {
 	h := sha256.New()
 	for _, s := range []string{l.tags, l.metadata, l.search} {
 		_, _ = io.WriteString(h, s) // neither can fail
 		_, _ = h.Write([]byte{0})
 	}
-	h.Sum(l.print[:0])
+	h.Sum(l.mark[:0])
 	return l
 }
 
@@ -66,7 +66,7 @@ func spell(b store.Batch) (sp spelled, err error) {
 			return sp, err
 		}
 	}
-	sp.labels = sp.labels.printed()
+	sp.labels = sp.labels.marked()
 	sp.prompts = last(b.Rows.Prompts, func(p dormouse.PromptRecord) dormouse.EventID { return p.ID })
 	sp.ops = last(b.Rows.Ops, func(o dormouse.OpRecord) dormouse.OpID { return o.ID })
 	for _, o := range sp.ops {

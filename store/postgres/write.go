@@ -70,7 +70,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
 	l := newLayout()
 	l.index(l.fences, j)
 	l.fences.number(j.batch.After)
-	l.rows(j, known{epoch: j.batch.Epoch, labels: unlabelled.print, deadlines: []dormouse.Deadline{}})
+	l.rows(j, known{epoch: j.batch.Epoch, labels: unlabelled.mark, deadlines: []dormouse.Deadline{}})
 	if err := l.send(ctx, tx.Conn()); err != nil {
 		return err
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
 
-// spawn is a reply that makes a child, which keeps its own account with the
+// Spawn is a reply that makes a child, which keeps its own account with the
 // model.
-func (p *Play) spawn(name string, steps ...rig.Step) rig.Step {
+func (p *Play) Spawn(name string, steps ...rig.Step) rig.Step {
 	tag := p.Name + "." + name
 	return rig.Use("child_spawn", map[string]any{"title": tag, "prompt": rig.Script(tag, steps...)})
 }
@@ -28,12 +28,12 @@ func familyKinds() []Kind {
 	return []Kind{
 		{Name: "child", Family: true, Create: parent, Play: prompts(func(p *Play) string {
 			return p.Script(
-				p.spawn("c", rig.Bash(p.Marks("0.02")), rig.Say("done here")), first("wait", "timeout_seconds", 30), first("read"),
+				p.Spawn("c", rig.Bash(p.Marks("0.02")), rig.Say("done here")), first("wait", "timeout_seconds", 30), first("read"),
 				rig.Say("it is done"))
 		})},
 		{Name: "child-message", Family: true, Create: parent, Play: prompts(func(p *Play) string {
 			return p.Script(
-				p.spawn("c", rig.Say("at your service")),
+				p.Spawn("c", rig.Say("at your service")),
 				first("message", "prompt", rig.Script(p.Name+".c", rig.Bash(p.Marks("0.01")), rig.Say("that too"))),
 				first("wait", "timeout_seconds", 30), first("terminate"), rig.Say("enough"))
 		})},
@@ -46,7 +46,7 @@ func familyKinds() []Kind {
 		}},
 		// The parent ends while its child is being made.
 		{Name: "child-early", Family: true, Create: parent, Play: func(ctx context.Context, p *Play) error {
-			if err := p.Prompt(ctx, "p0", p.Script(p.spawn("c", rig.Bash(p.Marks("0.2")), rig.Say("orphaned")), rig.Say("bye"))); err != nil {
+			if err := p.Prompt(ctx, "p0", p.Script(p.Spawn("c", rig.Bash(p.Marks("0.2")), rig.Say("orphaned")), rig.Say("bye"))); err != nil {
 				return err
 			}
 			if err := p.Sees(ctx, dormouse.ChildSpawned, 1); err != nil {
@@ -67,11 +67,11 @@ func familyKinds() []Kind {
 // grow has the session spawn two children, one of which has a child that has a
 // child, all at work, and returns once the last of them is there.
 func (p *Play) grow(ctx context.Context) error {
-	leaf := p.spawn("a.b.c", rig.Bash(p.Marks("0.4")), rig.Say("the leaf"))
-	branch := p.spawn("a.b", leaf, rig.Bash(p.Marks("0.3")), rig.Say("the branch"))
+	leaf := p.Spawn("a.b.c", rig.Bash(p.Marks("0.4")), rig.Say("the leaf"))
+	branch := p.Spawn("a.b", leaf, rig.Bash(p.Marks("0.3")), rig.Say("the branch"))
 	if err := p.Prompt(ctx, "p0", p.Script(
-		p.spawn("a", branch, rig.Bash(p.Marks("0.3")), rig.Say("the bough")),
-		p.spawn("b", rig.Bash(p.Marks("0.3")), rig.Say("the other bough")),
+		p.Spawn("a", branch, rig.Bash(p.Marks("0.3")), rig.Say("the bough")),
+		p.Spawn("b", rig.Bash(p.Marks("0.3")), rig.Say("the other bough")),
 		rig.Bash(p.Marks("0.2")), rig.Say("the trunk"))); err != nil {
 		return err
 	}

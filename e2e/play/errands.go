@@ -32,7 +32,7 @@ func errandKinds() []Kind {
 	}
 	return []Kind{
 		{Name: "wakeup", Create: warm(), Play: func(ctx context.Context, p *Play) error {
-			if _, err := p.schedule(ctx, "once", map[string]any{"in": "150ms", "prompt": awake(p)}); err != nil {
+			if _, err := p.Schedule(ctx, "once", map[string]any{"in": "150ms", "prompt": awake(p)}); err != nil {
 				return err
 			}
 			return p.Sees(ctx, dormouse.WakeupFired, 1)
@@ -83,8 +83,8 @@ func errandKinds() []Kind {
 	}
 }
 
-// schedule has the session prompt itself later, under a name.
-func (p *Play) schedule(ctx context.Context, name string, body map[string]any) (dormouse.WakeupID, error) {
+// Schedule has the session prompt itself later, under a name.
+func (p *Play) Schedule(ctx context.Context, name string, body map[string]any) (dormouse.WakeupID, error) {
 	body["id"] = name
 	var answer struct {
 		ID dormouse.WakeupID `json:"id"`
@@ -97,7 +97,7 @@ func (p *Play) schedule(ctx context.Context, name string, body map[string]any) (
 // that were missed while the clock was set. Servers that share a store have its
 // clock, which nobody sets: there it takes a minute.
 func cron(ctx context.Context, p *Play) error {
-	id, err := p.schedule(ctx, "often", map[string]any{"cron": "* * * * *", "prompt": p.Script(rig.Say("cuckoo"))})
+	id, err := p.Schedule(ctx, "often", map[string]any{"cron": "* * * * *", "prompt": p.Script(rig.Say("cuckoo"))})
 	if err != nil {
 		return err
 	}

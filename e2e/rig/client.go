@@ -23,9 +23,10 @@ type Client struct {
 	http *http.Client
 }
 
-// door is whom a client asks.
+// door is whom a client asks, and tells who did not answer.
 type door interface {
 	Live(ctx context.Context) (*Life, error)
+	Blame(l *Life)
 	Token() string
 }
 
@@ -82,6 +83,7 @@ func (c *Client) Once(ctx context.Context, method, path string, body, into any) 
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
+		c.door.Blame(l)
 		return 0, fmt.Errorf("%w: %w", ErrCut, err)
 	}
 	defer func() { _ = res.Body.Close() }()
@@ -160,6 +162,20 @@ func (c *Client) Repeat(ctx context.Context, method, path string, body, into any
 func Missing(err error) bool {
 	r := Refused(err)
 	return r != nil && r.Status == http.StatusNotFound
+}
+
+// Metrics reads what a life counts.
+func (c *Client) Metrics(ctx context.Context, l *Life) (string, error) {
+	res, err := c.send(ctx, l, http.MethodGet, "/metrics", nil, nil)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = &Refusal{Status: res.StatusCode, Message: string(b)}
+	}
+	return string(b), err
 }
 
 // Again reports whether a request has no answer yet, so that a careful client

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -14,6 +15,9 @@ type Fleet struct {
 	Keepers []*Keeper
 	next    atomic.Uint64
 	steered atomic.Pointer[Keeper]
+
+	mu     sync.Mutex
+	blamed map[*Life]time.Time // guarded by mu; when it last left somebody without an answer
 }
 
 // NewFleet lays out n servers like s, which do not run yet. Each says what it has
@@ -70,7 +74,7 @@ func (f *Fleet) Close() {
 // Token is what clients show to any of them.
 func (f *Fleet) Token() string { return f.Keepers[0].Token() }
 
-// Steer sends clients to one server as long as that lives and moves; nil is any.
+// Steer sends clients to one server as long as that answers; nil is any.
 func (f *Fleet) Steer(k *Keeper) { f.steered.Store(k) }
 
 // Live returns a life to ask, another one each time, and waits while there is
@@ -78,21 +82,55 @@ func (f *Fleet) Steer(k *Keeper) { f.steered.Store(k) }
 func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 	for {
 		if k := f.steered.Load(); k != nil {
-			if l, err := k.living(); err != nil || l != nil && !l.Frozen() {
+			if l, err := k.living(); err != nil || l != nil && !f.isBlamed(l) {
 				return l, err
 			}
 		}
+		var spare *Life
 		first := f.next.Add(1)
 		for i := range f.Keepers {
 			k := f.Keepers[(int(first)+i)%len(f.Keepers)]
-			if l, err := k.living(); l != nil || err != nil {
+			l, err := k.living()
+			if err != nil || l != nil && !f.isBlamed(l) {
 				return l, err
 			}
+			if l != nil {
+				spare = l
+			}
+		}
+		if spare != nil {
+			return spare, nil
 		}
 		if err := Pause(ctx, 5*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// Blame notes that a life left a client without an answer. For a moment nobody
+// asks it, unless there is nobody else.
+func (f *Fleet) Blame(l *Life) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.blamed == nil {
+		f.blamed = make(map[*Life]time.Time)
+	}
+	f.blamed[l] = time.Now()
+}
+
+func (f *Fleet) isBlamed(l *Life) bool {
+	const moment = 3 * time.Second
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, ok := f.blamed[l]
+	return ok && time.Since(at) < moment
+}
+
+// At is the fleet for a client who asks k as long as that answers at all.
+func (f *Fleet) At(k *Keeper) *Fleet {
+	g := &Fleet{Keepers: f.Keepers}
+	g.Steer(k)
+	return g
 }
 
 // Halt stops all servers as an operator would, and holds back their next lives.

@@ -124,6 +124,27 @@ func (f *Follower) Reaches(ctx context.Context, seq uint64) error {
 	}
 }
 
+// Next waits for the next event of a type among those after the first n, and
+// returns how many there are up to it.
+func (f *Follower) Next(ctx context.Context, n int, t dormouse.EventType) (int, error) {
+	for {
+		f.mu.Lock()
+		for ; n < len(f.events); n++ {
+			if f.events[n].Type == t {
+				f.mu.Unlock()
+				return n + 1, nil
+			}
+		}
+		changed := f.changed
+		f.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return n, fmt.Errorf("the follower waits for %s: %w", t, context.Cause(ctx))
+		}
+	}
+}
+
 // stream reads one connection to its end. A client with patience leaves one that
 // says nothing for too long, and asks elsewhere.
 func (f *Follower) stream(ctx context.Context) error {
@@ -151,8 +172,10 @@ func (f *Follower) stream(ctx context.Context) error {
 	}
 	res, err := f.session.send(ctx, l, http.MethodGet, path, nil, header)
 	if err != nil {
+		f.session.door.Blame(l)
 		return err
 	}
+	heard()
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(res.Body)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
@@ -14,17 +15,29 @@ import (
 // actor is a client that keeps one session at work.
 type actor struct {
 	*play.Play
-	n     int
-	rand  *rand.Rand
-	asked int
+	client *rig.Client
+	n      int
+	rand   *rand.Rand
+	asked  int
+	spawns int
 }
 
 func newActor(s *storm, n int) *actor {
-	return &actor{
+	a := &actor{
 		n: n, rand: rand.New(rand.NewPCG(s.Seed, uint64(100+n))),
-		Play: &play.Play{Keeper: s.keeper, Witness: s.witness, Models: s.models, Name: fmt.Sprintf("s%d", n)},
+		Play: &play.Play{
+			Keeper: s.fleet.Keepers[0], Fleet: s.fleet, Witness: s.witness, Models: s.models, Name: fmt.Sprintf("s%d", n), Slack: slack,
+		},
+		client: s.fleet.Client(),
 	}
+	if s.Servers > 1 {
+		a.client.Patience = time.Second + time.Duration(n%3)*time.Second
+	}
+	return a
 }
+
+// slack is how far the clock of a database may be off for who asks it.
+const slack = 150 * time.Millisecond
 
 // kind is how the session is made: every sort of them is there.
 func (a *actor) kind() play.Kind {
@@ -34,21 +47,26 @@ func (a *actor) kind() play.Kind {
 	if a.n%3 == 0 {
 		options["model"] = "scripted-keyed"
 	}
+	tools := []map[string]any{{"name": "bash"}}
 	if a.n%4 == 1 {
-		options["tools"] = []map[string]any{{"name": "bash", "permission": "ask"}, {"name": "write"}, {"name": "read"}}
+		tools[0]["permission"] = "ask"
 	}
+	for _, name := range []string{"write", "read", "question_ask", "child_spawn", "child_message", "child_wait", "child_read", "child_terminate"} {
+		tools = append(tools, map[string]any{"name": name})
+	}
+	options["tools"] = tools
 	if a.n%5 == 2 {
 		options["recovery"] = "ask"
 	}
 	if a.n%7 == 3 {
 		options["sleep_after"] = "100ms"
 	}
-	return play.Kind{Name: a.Name, Create: options}
+	return play.Kind{Name: a.Name, Create: options, Family: true}
 }
 
 // work makes the session and asks it one thing after another until over ends.
 func (a *actor) work(ctx, over context.Context, ready chan<- struct{}) error {
-	err := a.Start(ctx, a.Keeper.Client(), a.kind(), a.n%2 == 0)
+	err := a.Start(ctx, a.client, a.kind(), a.n%2 == 0)
 	ready <- struct{}{}
 	if err != nil {
 		return fmt.Errorf("%s: %w", a.Name, err)
@@ -83,7 +101,7 @@ func (a *actor) ask(ctx context.Context, steps ...rig.Step) error {
 // chapter is one piece of work of some kind.
 func (a *actor) chapter(ctx context.Context) error {
 	pause := fmt.Sprintf("0.%02d", a.rand.IntN(30))
-	switch a.rand.IntN(10) {
+	switch a.rand.IntN(13) {
 	case 0:
 		return a.ask(ctx, rig.Step{"text": "a sentence in many pieces, one after the other", "chunks": 12, "chunk_delay_ms": 5 + a.rand.IntN(20)})
 	case 1, 2:
@@ -111,8 +129,47 @@ func (a *actor) chapter(ctx context.Context) error {
 		return a.Interrupt(ctx, a.rand.IntN(2) == 0)
 	case 8:
 		return a.cancelOne(ctx)
+	case 9:
+		return a.ask(ctx, rig.Use("question_ask", map[string]any{"question": "which way?"}), rig.Say("that way"))
+	case 10:
+		return a.wake(ctx)
+	case 11:
+		return a.family(ctx)
 	}
 	return a.ask(ctx, rig.Use("read", map[string]any{"file_path": "/etc/hostname"}), rig.Say("read"))
+}
+
+// family has the session spawn a child, ask it something more and end it. It has
+// only so many of them.
+func (a *actor) family(ctx context.Context) error {
+	const most = 3
+	if a.spawns++; a.spawns > most {
+		return a.ask(ctx, rig.Say("enough of them"))
+	}
+	name := fmt.Sprintf("c%d", a.spawns)
+	child := rig.Made("child", a.spawns)
+	more := map[string]any{"child": child, "prompt": rig.Script(a.Name+"."+name, rig.Say("that too"))}
+	steps := []rig.Step{a.Spawn(name, rig.Say("at your service")), rig.Use("child_message", more)}
+	if a.spawns%2 == 0 {
+		steps = append(steps, rig.Use("child_terminate", map[string]any{"child": child}))
+	}
+	return a.ask(ctx, append(steps, rig.Say("well done"))...)
+}
+
+// wake has the session prompt itself in a moment, and waits for that. Asked
+// again because the answer was lost, it may be prompted twice; and the moment may
+// be over before anybody could be asked.
+func (a *actor) wake(ctx context.Context) error {
+	a.asked++
+	seen := len(a.Follower.Seen())
+	_, err := a.Schedule(ctx, fmt.Sprintf("w%d", a.asked), map[string]any{"in": "300ms", "prompt": a.Script(rig.Say("awake"))})
+	if r := rig.Refused(err); r != nil && r.Status == http.StatusBadRequest {
+		return nil
+	}
+	if err == nil {
+		_, err = a.Follower.Next(ctx, seen, dormouse.WakeupFired)
+	}
+	return err
 }
 
 // cancelOne queues two prompts and takes the second back, if it has not begun.

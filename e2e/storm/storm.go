@@ -1,5 +1,5 @@
-// Package storm kills a server at random instants while many sessions are at
-// work, and compares what is left with what was promised.
+// Package storm kills and freezes servers at random instants while many sessions
+// are at work, and compares what is left with what was promised.
 package storm
 
 import (
@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -23,47 +22,82 @@ import (
 // Config chooses what a storm does.
 type Config struct {
 	rig.Binary
-	Seed uint64
-	// Runs is how often something is killed.
+	// Store is the kind of store, Servers how many share it.
+	Store   string
+	Servers int
+	Seed    uint64
+	// Runs is how often something is struck.
 	Runs     int
 	Sessions int
 	Verbose  bool
 	Out      io.Writer
 }
 
+// lease is that of servers as they come.
+const lease = 3 * time.Second
+
+// dropAfter is how long a session with nothing to do stays with its server.
+const dropAfter = 200 * time.Millisecond
+
+// longest is how long a session may go without service after a fault: a lease,
+// and the time to notice and to take over.
+const longest = 5 * time.Second
+
 // Summary is what a storm came to.
 type Summary struct {
 	Config
-	Kills, Cases int
-	Findings     oracle.Findings
-	Dir          string
+	Kills, Stops, Restarts, Cases int
+	// Stale appends were refused, and due sessions taken over, as all lives of all
+	// servers counted them.
+	Stale, Takeovers int
+	// Pause is the longest that a session was without service, and After what.
+	Pause    time.Duration
+	After    string
+	Findings oracle.Findings
+	Dir      string
 }
+
+// OK reports whether everything was as promised.
+func (s Summary) OK() bool { return s.Findings.OK() && s.Pause <= longest }
 
 func (s Summary) String() string {
 	counts := make(map[string]int)
 	for zero, found := range s.Findings {
 		counts[zero] = len(found)
 	}
-	return fmt.Sprintf("storm: seed=%d runs=%d kills=%d sessions=%d cases=%d %s",
-		s.Seed, s.Runs, s.Kills, s.Sessions, s.Cases, oracle.Counts(counts))
+	text := fmt.Sprintf("storm: seed=%d runs=%d servers=%d kills=%d stops=%d", s.Seed, s.Runs, s.Servers, s.Kills, s.Stops)
+	if s.Servers > 1 {
+		text += fmt.Sprintf(" restarts=%d", s.Restarts)
+	}
+	text += fmt.Sprintf(" sessions=%d cases=%d", s.Sessions, s.Cases)
+	if s.Servers > 1 {
+		text += fmt.Sprintf(" stale=%d takeovers=%d longest_pause=%.2fs", s.Stale, s.Takeovers, s.Pause.Seconds())
+	}
+	return text + " " + oracle.Counts(counts)
 }
 
 // storm is one of them.
 type storm struct {
 	Config
 	dir     string
-	keeper  *rig.Keeper
+	stores  *rig.Stores
+	fleet   *rig.Fleet
 	witness *rig.Witness
 	models  *rig.Models
 	actors  []*actor
+	probes  []*probe
+	meters  *meters
+	rand    *rand.Rand // of the strikes
+	faults  []fault
+	thawing sync.WaitGroup
 	sum     *Summary
 
 	mu sync.Mutex // guards sum.Findings
 }
 
-// Run lets sessions work, kills what they work with, and judges what is left.
+// Run lets sessions work, strikes what they work with, and judges what is left.
 func Run(ctx context.Context, c Config) (Summary, error) {
-	s := &storm{Config: c, sum: &Summary{Config: c, Findings: make(oracle.Findings)}}
+	s := &storm{Config: c, sum: &Summary{Config: c, Findings: make(oracle.Findings)}, rand: rand.New(rand.NewPCG(c.Seed, 2))}
 	var err error
 	if s.dir, err = rig.TempDir("dormouse-storm-*"); err != nil {
 		return *s.sum, err
@@ -77,28 +111,49 @@ func Run(ctx context.Context, c Config) (Summary, error) {
 		return *s.sum, err
 	}
 	defer s.witness.Close()
-	server := &rig.Server{
-		Binary: c.Binary, Data: filepath.Join(s.dir, "data"), Model: s.models.URL(),
-		Flags: []string{"--drop-after", "200ms"}, Log: filepath.Join(s.dir, "server.log"),
+	if s.stores, err = rig.NewStores(ctx, c.Store, lease); err != nil {
+		return *s.sum, err
 	}
-	s.keeper = rig.Keep(ctx, server, nil)
-	s.keeper.Run()
-	defer server.KillSandboxes()
-	defer s.keeper.Close()
+	defer func() { _ = s.stores.Close() }()
+	if c.Servers > 1 && !s.stores.Shared() {
+		return *s.sum, fmt.Errorf("%d servers cannot share a store of the kind %q", c.Servers, c.Store)
+	}
 	if err := s.rage(ctx); err != nil {
 		return *s.sum, err
 	}
-	if err := s.judge(ctx); err != nil {
-		return *s.sum, err
-	}
-	if s.sum.Findings.OK() {
+	if s.sum.OK() {
 		_ = os.RemoveAll(s.dir)
 	}
 	return *s.sum, nil
 }
 
-// rage keeps the sessions at work until everything has been killed often enough.
+// rage serves, and judges what came of it.
 func (s *storm) rage(ctx context.Context) error {
+	store, drop, err := s.stores.Make(ctx)
+	if err != nil {
+		return err
+	}
+	defer drop()
+	s.fleet = rig.NewFleet(ctx, rig.Server{
+		Binary: s.Binary, Data: filepath.Join(s.dir, "data"), Store: store, Model: s.models.URL(),
+		Flags: []string{"--drop-after", dropAfter.String()}, Log: filepath.Join(s.dir, "server.log"),
+	}, s.Servers, nil)
+	for _, k := range s.fleet.Keepers {
+		k.Stubborn = store.Shared() // the database may not be there
+	}
+	s.fleet.Run()
+	defer s.fleet.Keepers[0].KillSandboxes()
+	defer s.fleet.Close()
+	s.meters = newMeters(s.fleet)
+	defer s.meters.close()
+	if err := s.work(ctx); err != nil {
+		return err
+	}
+	return s.judge(ctx)
+}
+
+// work keeps the sessions at work until everything has been struck often enough.
+func (s *storm) work(ctx context.Context) error {
 	working, over := context.WithCancel(ctx)
 	defer over()
 	var running sync.WaitGroup
@@ -115,67 +170,23 @@ func (s *storm) rage(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	r := rand.New(rand.NewPCG(s.Seed, 2))
+	if s.Servers > 1 {
+		if err := s.probe(ctx, working, &running); err != nil {
+			over()
+			running.Wait()
+			return err
+		}
+	}
 	for range s.Runs {
-		const most = 700
-		if err := rig.Pause(ctx, time.Duration(30+r.IntN(most))*time.Millisecond); err != nil {
+		if rig.Pause(ctx, s.lull()) != nil {
 			break
 		}
-		s.strike(ctx, r)
+		s.strike(ctx)
 	}
+	s.heal(ctx)
 	over()
 	running.Wait()
 	return errors.Join(errs...)
-}
-
-// strike kills a server or a runner, or both in either order, or stops a server
-// and kills it while it stops.
-func (s *storm) strike(ctx context.Context, r *rand.Rand) {
-	l, err := s.keeper.Live(ctx)
-	if err != nil {
-		return
-	}
-	runner := func() {
-		if pids := s.keeper.Runners(); len(pids) > 0 {
-			_ = syscall.Kill(pids[r.IntN(len(pids))], syscall.SIGKILL)
-			s.sum.Kills++
-		}
-	}
-	server := func() {
-		l.Kill()
-		s.sum.Kills++
-	}
-	switch n := r.IntN(20); {
-	case n < 12:
-		server()
-	case n < 15:
-		runner()
-	case n == 15:
-		runner()
-		server()
-	case n == 16:
-		server()
-		runner()
-	case n == 17:
-		l.Signal(syscall.SIGTERM)
-		_ = rig.Pause(ctx, time.Duration(r.IntN(30))*time.Millisecond)
-		server()
-	case n == 18:
-		// Twice in a row: the second while the first is recovered from.
-		server()
-		_ = rig.Pause(ctx, time.Duration(r.IntN(60))*time.Millisecond)
-		if next, err := s.keeper.Live(ctx); err == nil {
-			next.Kill()
-			s.sum.Kills++
-		}
-	default:
-		if err := l.Stop(); err != nil && !l.Killed() {
-			s.add(oracle.Stuck, "the server did not stop: %v", err)
-		}
-	}
-	if s.Verbose {
-		fmt.Fprintf(s.Out, "storm: %d kills\n", s.sum.Kills)
-	}
 }
 
 func (s *storm) add(zero, format string, args ...any) {
@@ -184,25 +195,45 @@ func (s *storm) add(zero, format string, args ...any) {
 	s.sum.Findings.Add(zero, format, args...)
 }
 
+// players are all who have a session to judge.
+func (s *storm) players() []*play.Play {
+	var all []*play.Play
+	for _, a := range s.actors {
+		all = append(all, a.Play)
+	}
+	for _, p := range s.probes {
+		all = append(all, p.Play)
+	}
+	return all
+}
+
 // judge holds every session against its promises, and once more after a restart.
 func (s *storm) judge(ctx context.Context) error {
 	s.settle(ctx)
-	for _, a := range s.actors {
-		s.sum.Cases += len(a.Acks())
+	for _, p := range s.players() {
+		s.sum.Cases += len(p.Acks())
 	}
-	if err := s.keeper.Halt(ctx); err != nil {
-		s.add(oracle.Stuck, "the server did not stop: %v", err)
+	s.sum.Pause, s.sum.After = s.longestPause()
+	s.sum.Stale, s.sum.Takeovers = s.meters.sum(ctx)
+	if s.sum.Pause > longest {
+		fmt.Fprintf(s.Out, "storm: without service for %s after %s\n", s.sum.Pause.Round(time.Millisecond), s.sum.After)
+	}
+	if err := s.fleet.Halt(ctx); err != nil {
+		s.add(oracle.Stuck, "a server did not stop: %v", err)
 		return nil
 	}
-	if wrong, err := s.keeper.Check(ctx); err != nil {
+	for _, text := range s.fleet.Crashes() {
+		s.add(oracle.Stuck, "%s", text)
+	}
+	if wrong, err := s.fleet.Keepers[0].Check(ctx); err != nil {
 		return err
 	} else if wrong != "" {
 		s.add(oracle.Diverged, "%s", wrong)
 	}
-	s.keeper.Resume()
-	for _, a := range s.actors {
-		s.look(ctx, a)
-		a.Close()
+	s.fleet.Resume()
+	for _, p := range s.players() {
+		s.look(ctx, p)
+		p.Close()
 	}
 	return ctx.Err()
 }
@@ -211,42 +242,42 @@ func (s *storm) judge(ctx context.Context) error {
 // its first judgement.
 func (s *storm) settle(ctx context.Context) {
 	var running sync.WaitGroup
-	for _, a := range s.actors {
+	for _, p := range s.players() {
 		running.Go(func() {
 			within, cancel := context.WithTimeout(ctx, play.SettleWithin)
 			defer cancel()
-			if err := a.Rest(within, "retry"); err != nil {
-				s.add(oracle.Stuck, "%s: %v", a.Name, err)
+			if err := p.Rest(within, "retry"); err != nil {
+				s.add(oracle.Stuck, "%s: %v", p.Name, err)
 				return
 			}
-			shown, err := a.Show(ctx)
+			shown, err := p.Show(ctx)
 			if err == nil && shown.Phase != dormouse.PhaseTerminated {
 				again, cancel := context.WithTimeout(ctx, play.SettleWithin)
 				defer cancel()
-				err = a.Prompt(again, "probe", a.Script(rig.Say("still here")))
+				err = p.Prompt(again, "probe", p.Script(rig.Say("still here")))
 				if err == nil {
-					err = a.Rest(again, "retry")
+					err = p.Rest(again, "retry")
 				}
 			}
 			if err != nil {
-				s.add(oracle.Stuck, "%s takes no prompt: %v", a.Name, err)
+				s.add(oracle.Stuck, "%s takes no prompt: %v", p.Name, err)
 				return
 			}
-			s.look(ctx, a)
+			s.look(ctx, p)
 		})
 	}
 	running.Wait()
 }
 
 // look judges one session.
-func (s *storm) look(ctx context.Context, a *actor) {
-	f, _, err := a.Judge(ctx)
+func (s *storm) look(ctx context.Context, p *play.Play) {
+	f, _, err := p.Judge(ctx)
 	if err != nil {
-		s.add(oracle.Stuck, "%s: %v", a.Name, err)
+		s.add(oracle.Stuck, "%s: %v", p.Name, err)
 	}
 	for zero, found := range f {
 		for _, text := range found {
-			s.add(zero, "%s %s: %s", a.Name, a.ID, text)
+			s.add(zero, "%s %s: %s", p.Name, p.ID, text)
 		}
 	}
 }

@@ -31,7 +31,7 @@ const enough = 1000
 func run() error {
 	var c matrix.Config
 	var bin, mode string
-	var runs int
+	var runs, servers int
 	flag.StringVar(&mode, "mode", "matrix", "matrix, storm or mutants")
 	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash")
 	flag.StringVar(&c.Store, "store", "sqlite", "which store: sqlite or postgres")
@@ -42,7 +42,8 @@ func run() error {
 	flag.IntVar(&c.Visit, "visit", 1, "which visit of -point")
 	flag.IntVar(&c.Parallel, "parallel", 4, "cases at once")
 	flag.Uint64Var(&c.Seed, "seed", 1, "decides what is picked and when")
-	flag.IntVar(&runs, "runs", 20, "kills of a storm")
+	flag.IntVar(&runs, "runs", 20, "strikes of a storm")
+	flag.IntVar(&servers, "servers", 1, "servers of a storm, which share a store")
 	flag.BoolVar(&c.Verbose, "v", false, "a line for each case")
 	flag.BoolVar(&c.Keep, "keep", false, "keep the directories of good cases")
 	flag.Parse()
@@ -59,7 +60,9 @@ func run() error {
 	case "mutants":
 		return mutants.Run(ctx, c.Binary, os.Stdout)
 	case "storm":
-		return runStorm(ctx, storm.Config{Binary: c.Binary, Seed: c.Seed, Runs: runs, Sessions: sessions, Verbose: c.Verbose, Out: os.Stdout})
+		return runStorm(ctx, storm.Config{
+			Binary: c.Binary, Store: c.Store, Servers: servers, Seed: c.Seed, Runs: runs, Sessions: sessions, Verbose: c.Verbose, Out: os.Stdout,
+		})
 	}
 	return fmt.Errorf("there is no mode %q", mode)
 }
@@ -72,7 +75,7 @@ func runStorm(ctx context.Context, c storm.Config) error {
 	if err != nil {
 		return fmt.Errorf("seed %d, kept in %s: %w", c.Seed, s.Dir, err)
 	}
-	if !s.Findings.OK() {
+	if !s.OK() {
 		fmt.Fprint(os.Stdout, s.Findings)
 		err = fmt.Errorf("seed %d, kept in %s", c.Seed, s.Dir)
 	}

@@ -31,14 +31,21 @@ func (c *clock) ask(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // learn takes the time the database said it was some time between asked and
-// answered: half-way, as far as anyone can tell.
+// answered: half-way, as far as anyone can tell. An answer that took so long that
+// the clock may be right as it is changes nothing: who was held up for seconds
+// would be wrong by half of them.
 func (c *clock) learn(said, asked, answered time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	middle := asked.Add(answered.Sub(asked) / 2)
+	doubt := answered.Sub(asked) / 2
+	middle := asked.Add(doubt)
 	ahead := time.Duration(0)
 	if !c.at.IsZero() {
-		ahead = max(0, c.reading(middle).Sub(said))
+		off := c.reading(middle).Sub(said)
+		if off.Abs() <= doubt {
+			return
+		}
+		ahead = max(0, off)
 	}
 	c.base, c.at, c.ahead = said.UTC(), middle, ahead
 }

@@ -39,6 +39,11 @@ func TestTheClockFollowsTheDatabaseAndNeverGoesBack(t *testing.T) {
 		pass(time.Hour)
 		ahead(0)
 
+		asked, said := time.Now(), database // who asks is held up, and the answer is old
+		pass(5 * time.Second)
+		c.learn(said, asked, time.Now())
+		ahead(0)
+
 		database = database.Add(time.Hour) // it was set forward
 		renew()
 		ahead(0)

@@ -25,6 +25,7 @@ SEED     ?= 1
 RUNS     ?= 20
 SAMPLE   ?=
 STORE    ?=
+SERVERS  ?=
 FUZZTIME ?= 10s
 ARGS     ?=
 
@@ -40,7 +41,8 @@ help: ## print the targets
 	@printf '  SEED=%-8s of a storm: the same seed kills at the same instants\n' '$(SEED)'
 	@printf '  RUNS=%-8s of a storm: how many kills\n' '$(RUNS)'
 	@printf '  SAMPLE=%-6s of the crash matrix: how many cases, spread evenly; all if empty\n' '$(SAMPLE)'
-	@printf '  STORE=%-7s of crash and storm: which store; the default one if empty\n' '$(STORE)'
+	@printf '  STORE=%-7s of crash, storm and e2e: sqlite or postgres; sqlite if empty\n' '$(STORE)'
+	@printf '  SERVERS=%-5s of a storm over a shared store: how many servers\n' '$(SERVERS)'
 	@printf '  FUZZTIME=%-4s for each fuzz target\n' '$(FUZZTIME)'
 	@printf '  ARGS=%-8s for the server that make run starts\n' '$(ARGS)'
 
@@ -58,30 +60,32 @@ test: need-test build ## everything needed, then the whole suite and a sample of
 	$(GO) vet ./...
 	$(GO) test -race $(UNIT)
 	$(GO) test ./e2e/...
-	$(MAKE) --no-print-directory crash SAMPLE=200
+	DORMOUSE_E2E_STORE=postgres $(GO) test -run Scenario ./e2e
+	$(MAKE) --no-print-directory crash SAMPLE=120
+	$(MAKE) --no-print-directory crash SAMPLE=80 STORE=postgres
 
 .PHONY: check
 check: need-test lint ## format, lint, race tests of what needs no service: what you run all day
 	$(GO) test -race $(UNIT)
 
 .PHONY: e2e
-e2e: need-run build ## the real binary, from outside
-	$(GO) test -count=1 ./e2e/...
+e2e: need-test build ## the real binary, from outside
+	DORMOUSE_E2E_STORE=$(STORE) $(GO) test -count=1 ./e2e/...
 
 .PHONY: faults
 faults: need-test ## disks, clocks, networks, models and databases that fail; see docs/faults.md
 	$(GO) run ./e2e/cmd/faults
 
 .PHONY: crash
-crash: need-run crash-build ## kill the server at every named instant, restart, compare
+crash: need-test crash-build ## kill the server at every named instant, restart, compare
 	$(CRASH) -mode matrix $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(STORE),-store $(STORE))
 
 .PHONY: storm
-storm: need-run crash-build ## random kills from SEED, RUNS of them
-	$(CRASH) -mode storm -seed $(SEED) -runs $(RUNS) $(if $(STORE),-store $(STORE))
+storm: need-test crash-build ## random kills from SEED, RUNS of them; with STORE=postgres SERVERS=3 of several servers
+	$(CRASH) -mode storm -seed $(SEED) -runs $(RUNS) $(if $(STORE),-store $(STORE)) $(if $(SERVERS),-servers $(SERVERS))
 
 .PHONY: mutants
-mutants: need-run crash-build ## break the server on purpose; fail if the crash tests do not notice
+mutants: need-test crash-build ## break the server on purpose; fail if the crash tests do not notice
 	$(CRASH) -mode mutants
 	$(GO) test -count=1 -run 'TestNormalSyncWouldBeCaught' ./e2e
 
@@ -95,7 +99,7 @@ crash-build:
 	$(GO_BUILD) -tags crash -overlay bin/crash/overlay.json -o bin/crash/dormouse ./cmd/dormouse
 
 .PHONY: bench
-bench: need-run build ## ratios against real alternatives, in one run
+bench: need-test build ## ratios against real alternatives, in one run
 	$(GO) run ./bench
 
 .PHONY: fuzz

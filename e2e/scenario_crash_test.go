@@ -179,7 +179,7 @@ func TestScenario20RecoveryTwiceIsOnce(t *testing.T) {
 
 func TestScenario21OrphanADayOldIsRecovered(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, func(s *rig.Server) { s.Store = rig.Store{} }) // its file is what can be aged
 	a := w.create(nil)
 	wait, open := w.gate()
 	a.send("one", a.script(rig.Bash(a.marked(wait)), rig.Say("a day later")))

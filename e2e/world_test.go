@@ -65,6 +65,7 @@ func (w *world) on(t *testing.T) *world {
 func newWorld(t *testing.T, change ...func(*rig.Server)) *world {
 	t.Helper()
 	w, s := layOut(t)
+	s.Store = chosenStore(t)
 	for _, f := range change {
 		f(s)
 	}
@@ -79,6 +80,17 @@ func newWorld(t *testing.T, change ...func(*rig.Server)) *world {
 	w.endsWith(w.Keeper)
 	w.live()
 	return w
+}
+
+// chosenStore is the store that DORMOUSE_E2E_STORE names: the file in the data
+// directory unless it says postgres.
+func chosenStore(t *testing.T) rig.Store {
+	t.Helper()
+	if os.Getenv("DORMOUSE_E2E_STORE") != "postgres" {
+		return rig.Store{}
+	}
+	server, name := sharedDatabase(t)
+	return rig.Store{URL: server.URL(name), Lease: time.Second}
 }
 
 // layOut makes a world without a server, and the server that is to come.

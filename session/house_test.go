@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,7 +29,20 @@ import (
 	"github.com/dormouse-run/dormouse/store/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withDatabase{m}) }
+
+// withDatabase stops the database that tests may have started before anybody
+// looks for what is left.
+type withDatabase struct{ m *testing.M }
+
+func (w withDatabase) Run() int {
+	code := w.m.Run()
+	if err := stopDatabase(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return max(code, 1)
+	}
+	return code
+}
 
 // house is a server in miniature: real actors and the real loop, on a store and
 // a sandbox that outlive it, as a machine outlives a process.

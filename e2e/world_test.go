@@ -66,6 +66,9 @@ func newWorld(t *testing.T, change ...func(*rig.Server)) *world {
 	t.Helper()
 	w, s := layOut(t)
 	s.Store = chosenStore(t)
+	if s.Store.Shared() {
+		w.slack = 100 * time.Millisecond // the database's clock is asked now and then
+	}
 	for _, f := range change {
 		f(s)
 	}
@@ -366,7 +369,7 @@ func words(e dormouse.Event) string {
 func (a *actor) judge() {
 	a.w.t.Helper()
 	a.rests()
-	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers, Slack: a.w.slack, Untimed: a.w.untimed}
+	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers, Slack: a.w.slack, Untimed: a.w.untimed, Relayed: a.w.Store.Shared()}
 	a.still(&e)
 	catchUp, cancel := context.WithTimeout(a.w.ctx, 10*time.Second)
 	defer cancel()

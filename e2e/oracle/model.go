@@ -59,7 +59,7 @@ func (l *journal) judgeModel(e Evidence, f Findings) {
 	l.judgeTexts(e, f)
 }
 
-// judgeTexts: a fragment that somebody saw is part of what stands in the log.
+// judgeTexts: what somebody saw of a reply is part of what stands in the log.
 func (l *journal) judgeTexts(e Evidence, f Findings) {
 	for id, seen := range e.Texts {
 		op := l.ops[id]
@@ -70,8 +70,17 @@ func (l *journal) judgeTexts(e Evidence, f Findings) {
 		if op.end.Partial != "" {
 			kept = l.messages[op.end.Partial]
 		}
-		if !strings.Contains(kept, seen) {
-			f.Add(Lost, "of model call %s a follower saw %d bytes, of which the log keeps %d", id, len(seen), len(kept))
+		if !e.Relayed {
+			seen = []string{strings.Join(seen, "")}
+		}
+		rest := kept
+		for _, piece := range seen {
+			_, after, found := strings.Cut(rest, piece)
+			if !found {
+				f.Add(Lost, "of model call %s a follower saw %q, which is not where it was in what the log keeps: %q", id, piece, kept)
+				break
+			}
+			rest = after
 		}
 	}
 }

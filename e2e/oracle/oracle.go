@@ -95,7 +95,10 @@ type Evidence struct {
 	// The follower.
 	Followed []dormouse.Event
 	All      bool
-	Texts    map[dormouse.OpID]string
+	Texts    map[dormouse.OpID][]string
+	// Relayed says that what it saw may have come by way of another server, where
+	// fragments get lost.
+	Relayed bool
 	Errs     []string
 }
 

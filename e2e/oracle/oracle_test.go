@@ -58,7 +58,7 @@ func TestEveryZeroCanBeMissed(t *testing.T) {
 			if err := json.Unmarshal(end(e, dormouse.OpModel).Payload, &p); err != nil {
 				t.Fatal(err)
 			}
-			e.Texts = map[dormouse.OpID]string{p.Op: "never said"}
+			e.Texts = map[dormouse.OpID][]string{p.Op: {"never said"}}
 		}},
 		{"a command ran twice", oracle.Double, func(e *oracle.Evidence) { e.Effects = append(e.Effects, e.Effects[0]) }},
 		{"a command ran again under another op", oracle.Double, func(e *oracle.Evidence) {

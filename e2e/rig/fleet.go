@@ -17,7 +17,7 @@ type Fleet struct {
 	steered atomic.Pointer[Keeper]
 
 	mu     sync.Mutex
-	blamed map[*Life]time.Time // guarded by mu; when it last left somebody without an answer
+	blamed map[*Life]time.Time // guarded by mu; until when it is not asked
 }
 
 // NewFleet lays out n servers like s, which do not run yet. Each says what it has
@@ -82,7 +82,7 @@ func (f *Fleet) Steer(k *Keeper) { f.steered.Store(k) }
 func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 	for {
 		if k := f.steered.Load(); k != nil {
-			if l, err := k.living(); err != nil || l != nil && !f.isBlamed(l) {
+			if l, err := k.living(); err != nil || l != nil && !f.ill(l) {
 				return l, err
 			}
 		}
@@ -91,7 +91,7 @@ func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 		for i := range f.Keepers {
 			k := f.Keepers[(int(first)+i)%len(f.Keepers)]
 			l, err := k.living()
-			if err != nil || l != nil && !f.isBlamed(l) {
+			if err != nil || l != nil && !f.ill(l) {
 				return l, err
 			}
 			if l != nil {
@@ -107,23 +107,43 @@ func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 	}
 }
 
-// Blame notes that a life left a client without an answer. For a moment nobody
-// asks it, unless there is nobody else.
+// Blame looks after a life that left a client without an answer, as whoever
+// spreads requests over servers does. If it is not well, it is not asked for a
+// moment, unless there is nobody else.
 func (f *Fleet) Blame(l *Life) {
+	const moment = time.Second
+	if l.well() {
+		f.setBlame(l, time.Time{})
+	} else {
+		f.setBlame(l, time.Now().Add(moment))
+	}
+}
+
+func (f *Fleet) setBlame(l *Life, until time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if until.IsZero() {
+		delete(f.blamed, l)
+		return
+	}
 	if f.blamed == nil {
 		f.blamed = make(map[*Life]time.Time)
 	}
-	f.blamed[l] = time.Now()
+	f.blamed[l] = until
 }
 
-func (f *Fleet) isBlamed(l *Life) bool {
-	const moment = 3 * time.Second
+// ill reports whether a life is not to be asked now.
+func (f *Fleet) ill(l *Life) bool {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	at, ok := f.blamed[l]
-	return ok && time.Since(at) < moment
+	until, blamed := f.blamed[l]
+	f.mu.Unlock()
+	if blamed && time.Now().After(until) {
+		f.Blame(l) // it may be well by now
+		f.mu.Lock()
+		_, blamed = f.blamed[l]
+		f.mu.Unlock()
+	}
+	return blamed
 }
 
 // At is the fleet for a client who asks k as long as that answers at all.

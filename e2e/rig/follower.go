@@ -26,20 +26,20 @@ type Follower struct {
 	done    chan struct{}
 
 	mu      sync.Mutex
-	events  []dormouse.Event         // guarded by mu; as they came
-	cursor  uint64                   // guarded by mu; the last id
-	deleted bool                     // guarded by mu; the session said that it goes
-	texts   map[dormouse.OpID]string // guarded by mu; fragments of calls seen whole so far
-	holed   map[dormouse.OpID]bool   // guarded by mu; calls a broken stream may have cut
-	errs    []string                 // guarded by mu
-	changed chan struct{}            // guarded by mu; closed when an event comes
+	events  []dormouse.Event           // guarded by mu; as they came
+	cursor  uint64                     // guarded by mu; the last id
+	deleted bool                       // guarded by mu; the session said that it goes
+	texts   map[dormouse.OpID][]string // guarded by mu; fragments of calls seen whole so far
+	holed   map[dormouse.OpID]bool     // guarded by mu; calls a broken stream may have cut
+	errs    []string                   // guarded by mu
+	changed chan struct{}              // guarded by mu; closed when an event comes
 }
 
 // Follow follows the session; all says whether the core's own facts are wanted.
 func (s *Session) Follow(ctx context.Context, all bool) *Follower {
 	f := &Follower{
 		session: s, all: all, done: make(chan struct{}), changed: make(chan struct{}),
-		texts: make(map[dormouse.OpID]string), holed: make(map[dormouse.OpID]bool),
+		texts: make(map[dormouse.OpID][]string), holed: make(map[dormouse.OpID]bool),
 	}
 	ctx, f.cancel = context.WithCancel(ctx)
 	s.Follower = f
@@ -93,8 +93,8 @@ func (f *Follower) Seen() []dormouse.Event {
 // All reports whether the follower asked for the core's own facts.
 func (f *Follower) All() bool { return f.all }
 
-// Texts is what was seen of model calls while no stream broke.
-func (f *Follower) Texts() map[dormouse.OpID]string {
+// Texts is what was seen of model calls while no stream broke, in fragments.
+func (f *Follower) Texts() map[dormouse.OpID][]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.texts)
@@ -226,7 +226,7 @@ func (f *Follower) take(id, event string, data []byte) error {
 			f.errs = append(f.errs, "a delta cannot be read: "+err.Error())
 		}
 		if d.Op != "" && !f.holed[d.Op] {
-			f.texts[d.Op] += d.Text
+			f.texts[d.Op] = append(f.texts[d.Op], d.Text)
 		}
 		return nil
 	}

@@ -34,7 +34,7 @@ func (s *storm) probe(ctx, over context.Context, running *sync.WaitGroup) error 
 			Keeper: s.fleet.Keepers[0], Fleet: s.fleet, Witness: s.witness, Models: s.models, Name: fmt.Sprintf("probe%d", i), Slack: slack,
 		}}
 		client := s.fleet.At(p.home).Client()
-		client.Patience = time.Second
+		client.Patience = time.Second / 2
 		if err := p.Start(ctx, client, play.Kind{Name: p.Name}, true); err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}

@@ -184,6 +184,9 @@ func (s *storm) work(ctx context.Context) error {
 		s.strike(ctx)
 	}
 	s.heal(ctx)
+	if len(s.probes) > 0 {
+		_ = rig.Pause(ctx, longest) // for the last to be served again
+	}
 	over()
 	running.Wait()
 	return errors.Join(errs...)

@@ -151,6 +151,19 @@ func (f *fleet) ready(i int) bool {
 	return err == nil
 }
 
+// loadedOn counts the sessions that the i-th server has in memory.
+func (f *fleet) loadedOn(i int) string {
+	f.t.Helper()
+	if f.life(i).Frozen() {
+		return ""
+	}
+	c := f.keepers[i].Client()
+	defer c.Close()
+	on := *f.world
+	on.Client = c
+	return on.loaded()
+}
+
 // elsewhere is the same session, followed through another client.
 func (a *actor) elsewhere(c *rig.Client) *rig.Session {
 	s := &rig.Session{Client: c, ID: a.ID}

@@ -24,6 +24,9 @@ func (f *fleet) takenOver(lose, back func(i int), early bool) {
 	was := f.owner(a, -1)
 	lose(was)
 	f.owner(a, was)
+	if n := f.loadedOn(was); n != "0" && !f.life(was).Frozen() {
+		f.t.Errorf("another server has the session, and the one that lost it still holds %s", n)
+	}
 	if early {
 		back(was)
 		open()

@@ -4,10 +4,13 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -21,7 +24,15 @@ var (
 	scratch string
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	atOnce := true
+	flag.Visit(func(f *flag.Flag) { atOnce = atOnce && f.Name != "test.parallel" })
+	if atOnce { // most of what these tests do is wait
+		_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	var err error

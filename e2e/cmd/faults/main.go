@@ -27,12 +27,11 @@ func main() {
 
 func run() error {
 	only := flag.String("run", "", "only cases that match, such as B0[1-9] or B33.*429")
-	parallel := flag.Int("parallel", 6, "cases at once; most of them wait most of the time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-tags", "faults", "-timeout", "20m",
-		"-parallel", fmt.Sprint(*parallel), "-run", "^Test"+prefix(*only), "./e2e")
+		"-run", "^Test"+prefix(*only), "./e2e")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

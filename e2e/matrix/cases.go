@@ -225,7 +225,13 @@ func zombie(k play.Kind, a rig.Arm) bool {
 // on the way to saying so.
 func (m *Matrix) exhausting() []Case {
 	const attempts = 6
-	var all []Case
+	// One session's turn costs the server its life whenever it is taken up.
+	beside, _ := play.Named("beside")
+	loop := make([]rig.Arm, attempts)
+	for n := range loop[1:] {
+		loop[n+1] = rig.Arm{Point: crash.RecoverAttach, Visit: 1}
+	}
+	all := []Case{{Kind: beside, Arms: loop}}
 	for _, name := range []string{"model-stream", "exec", "queue", "custom", "write"} {
 		k, _ := play.Named(name)
 		for _, p := range []crash.Point{crash.TurnFirstOp, crash.OpStarted, crash.OpSent, crash.RecoverCommitted} {

@@ -99,7 +99,7 @@ type Evidence struct {
 	// Relayed says that what it saw may have come by way of another server, where
 	// fragments get lost.
 	Relayed bool
-	Errs     []string
+	Errs    []string
 }
 
 // Answer is what people said to a tool call and the server accepted.

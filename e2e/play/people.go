@@ -126,6 +126,15 @@ func answered(deny bool, content func(*Play) string) func(context.Context, *Play
 	}
 }
 
+// other makes another session of the same scenario.
+func (p *Play) other(ctx context.Context, name string) (*Play, error) {
+	q := &Play{
+		Keeper: p.Keeper, Fleet: p.Fleet, Witness: p.Witness, Models: p.Models, Name: p.Name + "." + name, Slack: p.Slack, Clock: p.Clock,
+	}
+	p.beside = append(p.beside, q)
+	return q, q.Start(ctx, p.Client, Kind{}, p.Follower.All())
+}
+
 // lifeKinds are about servers and actors that come and go.
 func lifeKinds() []Kind {
 	word := func(p *Play) string { return p.Script(rig.Say("a word")) }
@@ -144,6 +153,30 @@ func lifeKinds() []Kind {
 				}
 			}
 			return nil
+		}},
+		// A turn that costs the server its life, again and again, beside one that
+		// does nobody any harm.
+		{Name: "beside", Kills: true, Create: warm(), Play: func(ctx context.Context, p *Play) error {
+			q, err := p.other(ctx, "other")
+			if err != nil {
+				return err
+			}
+			if err := p.Prompt(ctx, "p0", p.Script(rig.Bash(p.Marks("2")), rig.Say("it went on"))); err != nil {
+				return err
+			}
+			if err := p.Begun(ctx); err != nil {
+				return err
+			}
+			if err := q.Prompt(ctx, "p0", q.Script(rig.Step{"text": "slow and steady", "delay_ms": 500, "chunks": 10, "chunk_delay_ms": 20})); err != nil {
+				return err
+			}
+			if _, err := q.Until(ctx, func(s rig.Shown) bool { return s.Turning() || s.Seq > 5 && s.Settled() }); err != nil {
+				return err
+			}
+			if err := p.KillLife(ctx); err != nil {
+				return err
+			}
+			return q.Prompt(ctx, "p1", q.Script(rig.Say("and on")))
 		}},
 		{Name: "idle", Kills: true, Play: func(ctx context.Context, p *Play) error {
 			if err := p.Prompt(ctx, "p0", word(p)); err != nil {

@@ -3,6 +3,7 @@ package oracle_test
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -14,15 +15,20 @@ import (
 // good is what was seen of a turn that ran a command and wrote a file.
 func good(t *testing.T) oracle.Evidence {
 	t.Helper()
-	b, err := os.ReadFile("testdata/exec.json")
+	return seen[oracle.Evidence](t, "exec.json")
+}
+
+// seen reads what was once seen of a real server.
+func seen[T any](t *testing.T, name string) (v T) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var e oracle.Evidence
-	if err := json.Unmarshal(b, &e); err != nil {
+	if err := json.Unmarshal(b, &v); err != nil {
 		t.Fatal(err)
 	}
-	return e
+	return v
 }
 
 func TestNothingIsWrongWithWhatIsGood(t *testing.T) {

@@ -176,7 +176,7 @@ func (h *house) show(path string) rest.Session {
 // until waits for a phase.
 func (h *house) until(path string, phase dormouse.Phase) rest.Session {
 	h.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		s := h.show(path)
 		if s.Phase == phase {
 			return s
@@ -191,7 +191,7 @@ func (h *house) until(path string, phase dormouse.Phase) rest.Session {
 // is not taken yet, or a command that is still being ended.
 func (h *house) rested(path string) {
 	h.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		s := h.until(path, dormouse.PhaseReady)
 		var open struct {
 			Ops []dormouse.OpRecord `json:"ops"`

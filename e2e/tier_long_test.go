@@ -5,8 +5,8 @@ package e2e
 import "time"
 
 const (
-	grids   = 4
-	cuts    = 50
+	grids   = 17 // many and short, because what is looked through after a cut grows
+	cuts    = 12
 	crashes = 50
 	stalls  = 30 * time.Second
 	reads   = 60 * time.Second

@@ -100,7 +100,13 @@ func (a *Actor) run(ctx context.Context) (err error) {
 	}
 	a.loaded()
 	ctx, stop := context.WithCancelCause(ctx)
-	defer func() { stop(err); a.leave(ctx, err) }()
+	defer func() {
+		if bug := recover(); bug != nil {
+			panic(bug) // at once: what the actor started waits for answers that will not come
+		}
+		stop(err)
+		a.leave(ctx, err)
+	}()
 	a.used = a.deps.Clock()
 	for {
 		if err := a.reconcile(ctx); err != nil {

@@ -131,6 +131,7 @@ func (s *stage) perform(ctx context.Context) error {
 	if s.c.Kind.Freezes || slices.ContainsFunc(s.c.Arms, func(a rig.Arm) bool { return a.Death == crash.Freeze }) {
 		client.Patience = patience
 	}
+	client.Panics = slices.ContainsFunc(s.c.Arms, func(a rig.Arm) bool { return a.Death == crash.Panic })
 	s.play.Keeper, s.play.Fleet = s.keeper, s.fleet
 	defer func() {
 		s.play.Close()

@@ -18,6 +18,9 @@ type Client struct {
 	// Patience is how long an answer may take, if not 0. Who has waited that long
 	// asks again, perhaps somebody else.
 	Patience time.Duration
+	// Panics says that a server was told to panic: that something went wrong inside
+	// it says no more then than that the connection broke.
+	Panics bool
 
 	door door
 	http *http.Client
@@ -99,6 +102,9 @@ func (c *Client) Once(ctx context.Context, method, path string, body, into any) 
 			} `json:"error"`
 		}
 		_ = json.Unmarshal(b, &refusal) // an answer that is no JSON has no type
+		if c.Panics && res.StatusCode == http.StatusInternalServerError {
+			return res.StatusCode, fmt.Errorf("%w: %s", ErrCut, refusal.Error.Message)
+		}
 		return res.StatusCode, &Refusal{res.StatusCode, refusal.Error.Type, refusal.Error.Message}
 	}
 	switch into := into.(type) {

@@ -25,7 +25,8 @@ type Life struct {
 	done  chan struct{}
 	err   error       // set before done is closed
 	spent atomic.Bool // it was frozen where it was told, and goes on
-	meant atomic.Bool // whoever ended it wanted to
+	shot  atomic.Bool // somebody killed it
+	meant atomic.Bool // somebody told it to stop
 }
 
 // Addr is where it listens.
@@ -55,7 +56,10 @@ func (l *Life) Kill() {
 
 // Signal sends a signal.
 func (l *Life) Signal(s os.Signal) {
-	if s == syscall.SIGKILL || s == syscall.SIGTERM {
+	switch s {
+	case syscall.SIGKILL:
+		l.shot.Store(true)
+	case syscall.SIGTERM:
 		l.meant.Store(true)
 	}
 	_ = l.cmd.Process.Signal(s)
@@ -121,7 +125,7 @@ func (l *Life) diedAsTold() bool {
 	}
 	switch l.Arm.Death {
 	case crash.Kill:
-		return l.Gone() && l.Killed() && !l.meant.Load()
+		return l.Gone() && l.Killed() && !l.shot.Load()
 	case crash.Exit, crash.Panic:
 		return l.Gone() && l.code() == map[crash.Death]int{crash.Exit: 1, crash.Panic: 2}[l.Arm.Death]
 	case crash.Freeze:

@@ -60,9 +60,9 @@ func TestServerThatRunsOutOfMemoryIsTakenUp(t *testing.T) {
 	q := newSqueeze(t)
 	w := newWorld(t, func(s *rig.Server) {
 		wrapped := filepath.Join(filepath.Dir(s.Data), "wrapped")
-		text := "#!/bin/sh\n" + q.wrap + "\nexec " + s.Binary.Server + " \"$@\"\n"
+		text := "#!/bin/sh\n" + q.wrap + "\nexec " + s.Server + " \"$@\"\n"
 		must(t, os.WriteFile(wrapped, []byte(text), 0o700))
-		s.Binary.Server = wrapped
+		s.Server = wrapped
 	})
 	a := w.create(nil)
 	wait, open := w.gate()

@@ -2,7 +2,7 @@ package play
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
 	"os"
 	"time"
@@ -63,7 +63,7 @@ func errandKinds() []Kind {
 			for _, use := range shown.Waiting() {
 				err := p.Repeat(ctx, http.MethodPost, p.Path("/answers"), map[string]any{"tool_use_id": use, "answer": "too late"}, nil)
 				if r := rig.Refused(err); r == nil || r.Status != http.StatusConflict {
-					return fmt.Errorf("an answer to a question that had expired was met with: %v", err)
+					return errors.Join(errors.New("an answer to a question that had expired was not refused"), err)
 				}
 			}
 			return nil

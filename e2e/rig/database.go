@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // to look behind the server's back
@@ -71,14 +72,11 @@ func (s *Server) abandoned(ctx context.Context) error {
 
 // Orphans counts the rows of sessions that are no more.
 func (s *Server) Orphans(ctx context.Context) (int, error) {
-	text := ""
-	for i, table := range []string{"events", "prompts", "ops", "deadlines", "chunks", "states", "labels"} {
-		if i > 0 {
-			text += " UNION ALL "
-		}
-		text += fmt.Sprintf("SELECT '%s', count(*) FROM %[1]s WHERE session NOT IN (SELECT key FROM sessions)", table)
+	var counts []string
+	for _, table := range []string{"events", "prompts", "ops", "deadlines", "chunks", "states", "labels"} {
+		counts = append(counts, fmt.Sprintf("SELECT '%s', count(*) FROM %[1]s WHERE session NOT IN (SELECT key FROM sessions)", table))
 	}
 	orphans := 0
-	err := query(ctx, s, text, func(_ string, n int) { orphans += n })
+	err := query(ctx, s, strings.Join(counts, " UNION ALL "), func(_ string, n int) { orphans += n })
 	return orphans, err
 }

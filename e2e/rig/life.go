@@ -126,8 +126,10 @@ func (l *Life) diedAsTold() bool {
 	switch l.Arm.Death {
 	case crash.Kill:
 		return l.Gone() && l.Killed() && !l.shot.Load()
-	case crash.Exit, crash.Panic:
-		return l.Gone() && l.code() == map[crash.Death]int{crash.Exit: 1, crash.Panic: 2}[l.Arm.Death]
+	case crash.Exit:
+		return l.Gone() && l.code() == 1
+	case crash.Panic:
+		return l.Gone() && l.code() == 2
 	case crash.Freeze:
 		return l.spent.Load()
 	}

@@ -56,16 +56,13 @@ func (s *storm) targets(n int) []int {
 	if s.Servers == 1 {
 		return all
 	}
-	var moving, chosen []int
+	var moving []int
 	for _, i := range all {
 		if l := s.life(i); l != nil && !l.Frozen() {
 			moving = append(moving, i)
 		}
 	}
-	for _, i := range moving[:min(n, max(len(moving)-1, 0))] {
-		chosen = append(chosen, i)
-	}
-	return chosen
+	return moving[:min(n, max(len(moving)-1, 0))]
 }
 
 // life is the process of a server, nil if there is none now.

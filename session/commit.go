@@ -211,6 +211,10 @@ func (a *Actor) append(b store.Batch) error {
 		a.lease.stale.Add(1)
 	case errors.Is(err, errCut):
 		return fmt.Errorf("%w: %w", dormouse.ErrLeaseLost, err)
+	case errors.Is(err, dormouse.ErrConflict):
+		// The log is not where it was left, as when a database was put back. It is
+		// what we believe that is old, and not what was asked that is wrong.
+		return fmt.Errorf("%w: the log goes on from elsewhere: %s", dormouse.ErrLeaseLost, err.Error())
 	}
 	return err
 }

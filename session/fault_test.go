@@ -210,3 +210,30 @@ func TestAnAnswerThatComesAtOnceCostsNoAttempt(t *testing.T) {
 		})
 	}
 }
+
+// A log that goes on from elsewhere is no fault of who asks: he is told to ask
+// again, and the next actor believes what is there.
+func TestALogThatIsNotWhereItWasLeftIsNoConflictOfTheClients(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		h.mustPrompt("before", script("say before"))
+		settle(time.Second)
+		var once atomic.Bool
+		h.store.set(func(b store.Batch) (error, error) {
+			if has(dormouse.PromptQueued)(b) && once.CompareAndSwap(false, true) {
+				return dormouse.ErrConflict, nil
+			}
+			return nil, nil
+		})
+		if err := h.prompt("after", script("say after")); !errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, dormouse.ErrConflict) {
+			t.Errorf("prompt = %v, want ErrLeaseLost", err)
+		}
+		settle(time.Second)
+		h.mustPrompt("after", script("say after"))
+		settle(time.Minute)
+		if n := countType(h.log(), dormouse.AgentMessage); n != 2 {
+			t.Errorf("%d messages, want both", n)
+		}
+		h.checked()
+	})
+}

@@ -56,8 +56,8 @@ func TestListsUseTheirIndexes(t *testing.T) {
 	c := raw(t, database(t))
 	// Enough of everything for the planner to know what is rare.
 	do(t, c, `INSERT INTO sessions (id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, due, metrics)
-		SELECT 's' || n, 0, 1, 't' || n % 10, 'o' || n / 10 % 50, CASE WHEN n % 7 = 0 THEN 'p' || n % 70 ELSE '' END, '',
-			'f' || n / 10 % 50, 'idle', now() - n * interval '1 second', now(),
+		SELECT 's' || n, 0, 1, 't' || n % 50, 'o' || n / 50 % 20, CASE WHEN n % 7 = 0 THEN 'p' || n % 70 ELSE '' END, '',
+			'f' || n / 50 % 20, 'idle', now() - n * interval '1 second', now(),
 			CASE WHEN n % 20 = 0 THEN now() + (n - 5000) * interval '1 second' END, '{}'
 		FROM generate_series(1, 10000) n`)
 	do(t, c, `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob)

@@ -62,19 +62,26 @@ func (m *Matrix) cases(ctx context.Context) (chosen, rest []Case, err error) {
 }
 
 // look plays every kind once without killing it, and once more for each way to
-// die first, and notes which points are visited.
+// die first, and notes which points are visited. For a sample one way is enough.
 func (m *Matrix) look(ctx context.Context) ([]seen, error) {
 	begin := time.Now()
+	r := rand.New(rand.NewPCG(m.Seed, 3))
 	var plans []Case
 	for _, k := range play.Kinds(m.stores.Shared()) {
 		if m.Kind != "" && m.Kind != k.Name && m.Kind != k.Beside().Name {
 			continue
 		}
 		plans = append(plans, Case{Kind: k})
-		for _, a := range deathsBefore(k) {
+		deaths := deathsBefore(k)
+		if m.Sample > 0 && len(deaths) > 0 {
+			deaths = []rig.Arm{deaths[r.IntN(len(deaths))]}
+		}
+		for _, a := range deaths {
 			plans = append(plans, Case{Kind: k, Arms: []rig.Arm{a}})
 		}
 	}
+	// What takes long begins first.
+	slices.SortStableFunc(plans, func(a, b Case) int { return cmp.Compare(b.Kind.Only, a.Kind.Only) })
 	for i := range plans {
 		plans[i].N = 100_000 + i
 	}

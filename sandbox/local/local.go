@@ -188,7 +188,7 @@ func (d *Driver) Stop(ctx context.Context, h sandbox.Handle) error {
 
 func (d *Driver) stop(ctx context.Context, p place) error {
 	if _, err := os.Stat(filepath.Dir(p.dir)); errors.Is(err, fs.ErrNotExist) {
-		return nil // the session was removed, and locking would bring its directory back
+		return d.end(ctx, p) // the session was removed, and locking would bring its directory back
 	}
 	unlock, err := p.lock(ctx)
 	if err == nil {

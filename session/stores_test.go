@@ -143,11 +143,11 @@ func (noPeers) Follow(context.Context, session.Route, dormouse.SessionID, uint64
 }
 
 // until waits for something to become true of the log.
-func (h *houseOn) until(what string, true func(events []dormouse.Event) bool) []dormouse.Event {
+func (h *houseOn) until(what string, holds func(events []dormouse.Event) bool) []dormouse.Event {
 	h.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		events := h.log()
-		if true(events) {
+		if holds(events) {
 			return events
 		}
 		if time.Now().After(end) {

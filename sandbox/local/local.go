@@ -102,6 +102,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 }
 
 func (d *Driver) create(ctx context.Context, p place, f runner.Fence) (_ *box, err error) {
+	if err := os.MkdirAll(filepath.Dir(p.dir), 0o700); err != nil {
+		return nil, err
+	}
 	unlock, err := p.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -187,9 +190,6 @@ func (d *Driver) Stop(ctx context.Context, h sandbox.Handle) error {
 }
 
 func (d *Driver) stop(ctx context.Context, p place) error {
-	if _, err := os.Stat(filepath.Dir(p.dir)); errors.Is(err, fs.ErrNotExist) {
-		return d.end(ctx, p) // the session was removed, and locking would bring its directory back
-	}
 	unlock, err := p.lock(ctx)
 	if err == nil {
 		defer unlock()

@@ -58,13 +58,13 @@ func (p place) secret() string { return filepath.Join(p.dir, "secret") }
 func (p place) log() string    { return filepath.Join(p.dir, "log") }
 
 // lock keeps everyone else from creating, attaching to or ending a sandbox of
-// this session.
+// this session. A session that was removed has nothing to lock, and whoever comes
+// late must not bring its directory back.
 func (p place) lock(ctx context.Context) (unlock func(), err error) {
-	parent := filepath.Dir(p.dir)
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
+	f, err := os.Open(filepath.Dir(p.dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil
 	}
-	f, err := os.Open(parent)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}

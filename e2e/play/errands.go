@@ -3,8 +3,10 @@ package play
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -32,7 +34,7 @@ func errandKinds() []Kind {
 	}
 	return []Kind{
 		{Name: "wakeup", Create: warm(), Play: func(ctx context.Context, p *Play) error {
-			if _, err := p.Schedule(ctx, "once", map[string]any{"in": "150ms", "prompt": awake(p)}); err != nil {
+			if err := p.wakeOnce(ctx, awake(p)); err != nil {
 				return err
 			}
 			return p.Sees(ctx, dormouse.WakeupFired, 1)
@@ -91,6 +93,23 @@ func (p *Play) Schedule(ctx context.Context, name string, body map[string]any) (
 	}
 	err := p.Repeat(ctx, http.MethodPost, p.Path("/wakeups"), body, &answer)
 	return answer.ID, err
+}
+
+// wakeOnce schedules a wake-up at a time, so that asking again because an answer
+// was lost cannot schedule it again once it has fired. If the time is over before
+// anybody could be asked, another one is chosen.
+func (p *Play) wakeOnce(ctx context.Context, prompt string) error {
+	for n := 0; ; n++ {
+		at := time.Now().Add(150 * time.Millisecond).UTC().Format(time.RFC3339Nano)
+		_, err := p.Schedule(ctx, fmt.Sprintf("once%d", n), map[string]any{"at": at, "prompt": prompt})
+		if r := rig.Refused(err); r == nil || r.Status != http.StatusBadRequest {
+			return err
+		}
+		log, err := p.Events(ctx)
+		if err != nil || slices.ContainsFunc(log, func(e dormouse.Event) bool { return e.Type == dormouse.WakeupScheduled }) {
+			return err
+		}
+	}
 }
 
 // cron lets a wake-up fire by a cron line, and then once more for all the times

@@ -20,6 +20,12 @@ type Event struct {
 	Blob Digest `json:"blob,omitempty"`
 }
 
+// Lost is the payload of an event whose blob is gone or damaged, wherever people
+// or a model read it: the event itself still happened.
+type Lost struct {
+	Blob Digest `json:"lost"`
+}
+
 // EventType says what an event records. A type is never renamed or reused.
 type EventType string
 

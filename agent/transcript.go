@@ -142,9 +142,15 @@ func (b *transcript) append(role string, ps ...model.Part) {
 
 // parts turns a message's blocks into parts, without the empty ones.
 func parts(e dormouse.Event) []model.Part {
-	var m dormouse.Message
+	var m struct {
+		dormouse.Message
+		dormouse.Lost
+	}
 	if json.Unmarshal(e.Payload, &m) != nil {
 		return nil
+	}
+	if m.Blob != "" {
+		return []model.Part{{Type: model.PartText, Text: "[What was said here is lost: its stored copy cannot be read any more.]"}}
 	}
 	return blocks(m.Content)
 }

@@ -70,7 +70,7 @@ func (a *Actor) readTalk(ctx context.Context, after uint64) ([]dormouse.Event, e
 	}
 	for i, e := range events {
 		if converses(e.Type) {
-			if events[i], err = inflate(ctx, a.deps.Blobs, e); err != nil {
+			if events[i], err = inflateOrMourn(ctx, a.deps, a.id, e); err != nil {
 				return nil, err
 			}
 		}

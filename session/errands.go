@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
@@ -33,7 +32,7 @@ func (a *Actor) reconcileTime(ctx context.Context, w Wanted) error {
 func (a *Actor) fire(ctx context.Context, w Wakeup) error {
 	e, err := a.eventAt(ctx, w.Seq)
 	switch {
-	case errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound):
+	case isLost(err):
 		// It fires without a body, which is recorded, rather than for ever.
 		a.slog.ErrorContext(ctx, "wake-up unreadable", "wakeup", w.ID, "error", err)
 	case err != nil:

@@ -3,6 +3,8 @@ package session_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -235,5 +237,29 @@ func TestALogThatIsNotWhereItWasLeftIsNoConflictOfTheClients(t *testing.T) {
 			t.Errorf("%d messages, want both", n)
 		}
 		h.checked()
+	})
+}
+
+func TestALostBodyHidesNothingElse(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		h.mustPrompt("large", strings.Repeat("x", 100<<10)+` SCRIPT[{"text":"one"}]`)
+		settle(time.Second)
+		clear(h.blobs.m) // the disk lost it
+		h.crash()
+		h.mustPrompt("small", `SCRIPT[{"text":"two"}]`)
+		settle(time.Second)
+		if got := h.texts(); !slices.Equal(got, []string{"one", "two"}) {
+			t.Errorf("the agent said %q", got)
+		}
+		lost := 0
+		for _, e := range h.log() {
+			if strings.Contains(string(e.Payload), `"lost":"sha256:`) {
+				lost++
+			}
+		}
+		if lost != 2 { // as it was queued, and as it was taken
+			t.Errorf("%d payloads lost", lost)
+		}
 	})
 }

@@ -64,7 +64,7 @@ func readFolds(ctx context.Context, deps *Config, id dormouse.SessionID, after u
 		switch {
 		case err == nil:
 			events[i] = whole
-		case bears(e.Type) && (errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound)):
+		case bears(e.Type) && isLost(err):
 			// One body that is lost must not take the session with it. When its turn
 			// comes a prompt is cancelled, and that says why; a wake-up and a child
 			// nobody can make any more are not there.
@@ -117,6 +117,23 @@ func inflate(ctx context.Context, blobs blob.Store, e dormouse.Event) (dormouse.
 	return e, nil
 }
 
+// isLost reports whether a payload will never be read again, whatever we do.
+func isLost(err error) bool {
+	return errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound)
+}
+
+// inflateOrMourn is inflate for those to whom one lost payload must not hide all
+// the others: it says in its place that it is lost.
+func inflateOrMourn(ctx context.Context, deps *Config, id dormouse.SessionID, e dormouse.Event) (dormouse.Event, error) {
+	whole, err := inflate(ctx, deps.Blobs, e)
+	if isLost(err) {
+		deps.Logger.ErrorContext(ctx, "event unreadable", "session", id, "seq", e.Seq, "type", e.Type, "error", err)
+		e.Payload, e.Blob = dormouse.Encode(dormouse.Lost{Blob: e.Blob}), ""
+		return e, nil
+	}
+	return whole, err
+}
+
 // read returns events with their payloads.
 func read(ctx context.Context, deps *Config, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
 	events, err := deps.Store.Read(ctx, id, after, limit)
@@ -142,7 +159,7 @@ func readSome(ctx context.Context, deps *Config, id dormouse.SessionID, after ui
 	}
 	size := 0
 	for i := range events {
-		if events[i], err = inflate(ctx, deps.Blobs, events[i]); err != nil {
+		if events[i], err = inflateOrMourn(ctx, deps, id, events[i]); err != nil {
 			return nil, err
 		}
 		if size += len(events[i].Payload); size > enough {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent"
-	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -144,7 +143,7 @@ func (a *Actor) take(ctx context.Context, w WantedTake) error {
 		var err error
 		e, err = a.eventAt(ctx, w.Prompt.Seq)
 		switch {
-		case errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound):
+		case isLost(err):
 			a.slog.ErrorContext(ctx, "prompt unreadable", "prompt", w.Prompt.ID, "error", err)
 			return a.own(ctx, Cancel{Prompt: w.Prompt.ID, Reason: "its stored body cannot be read"})
 		case err != nil:

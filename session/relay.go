@@ -26,7 +26,7 @@ const (
 	// lookSoon is how long requests to look are gathered.
 	lookSoon = 20 * time.Millisecond
 	// relayAgain is how long a relay that ended waits for the session to be
-	// somewhere.
+	// somewhere; one that was hardly there is left to the next round.
 	relayAgain = 100 * time.Millisecond
 )
 
@@ -193,9 +193,13 @@ func (s *Sessions) startRelay(route Route, p store.Place) *relay {
 	r := &relay{owner: route.To.Incarnation, stop: stop, done: make(chan struct{})}
 	after := max(p.Seq, s.feeds.newest(p.Session))
 	s.running.Go(func() {
+		began := time.Now()
 		err := s.deps.Peers.Follow(ctx, route, p.Session, after, func(told Relayed) { s.feeds.relay(p.Session, told) })
 		s.deps.Logger.DebugContext(ctx, "relay ended", "session", p.Session, "server", route.To.Name, "error", err)
 		close(r.done)
+		if time.Since(began) < lookEvery {
+			return
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(relayAgain):

@@ -86,7 +86,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 // stranger.
 func replyTo(err error) door.Reply {
 	_, elsewhere := errors.AsType[*session.ElsewhereError](err)
-	if elsewhere || errors.Is(err, session.ErrUnreached) {
+	if elsewhere || errors.Is(err, session.ErrUnreached) || errors.Is(err, errForeign) {
 		return door.Reply{Status: http.StatusMisdirectedRequest, Type: notMe, Message: err.Error()}
 	}
 	reply := door.ReplyTo(err)

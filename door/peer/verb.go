@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -29,6 +30,10 @@ var verbs = []verb{
 	named[session.Terminate]("terminate"),
 }
 
+// errForeign means that a server of another version asked for what this one does
+// not know. Nothing is wrong with what the client sent.
+var errForeign = errors.New("not understood: the servers are not of one version")
+
 // verb is a verb on the wire: its name and its fields.
 type verb struct {
 	name   string
@@ -39,8 +44,10 @@ type verb struct {
 func named[V session.Verb](name string) verb {
 	return verb{name: name, kind: reflect.TypeFor[V](), decode: func(args []byte) (session.Verb, error) {
 		var v V
-		err := decode(args, &v)
-		return v, err
+		if err := decode(args, &v); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", errForeign, name, err)
+		}
+		return v, nil
 	}}
 }
 
@@ -62,5 +69,5 @@ func decodeVerb(name string, args []byte) (session.Verb, error) {
 			return known.decode(args)
 		}
 	}
-	return nil, fmt.Errorf("there is no verb %q: %w", name, dormouse.ErrInvalid)
+	return nil, fmt.Errorf("%w: there is no verb %q", errForeign, name)
 }

@@ -148,12 +148,15 @@ func FuzzDecodeCommand(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var req do
 		err := decode(body, &req)
-		var v session.Verb
-		if err == nil {
-			v, err = decodeVerb(req.Verb, req.Args)
-		}
 		if err != nil {
 			if !errors.Is(err, dormouse.ErrInvalid) {
+				t.Errorf("refused with %v", err)
+			}
+			return
+		}
+		v, err := decodeVerb(req.Verb, req.Args)
+		if err != nil {
+			if !errors.Is(err, errForeign) {
 				t.Errorf("refused with %v", err)
 			}
 			return
@@ -200,4 +203,18 @@ func FuzzDecodeLine(f *testing.F) {
 			t.Errorf("%s became %s, %v", once, twice, err)
 		}
 	})
+}
+
+func TestWhatANewerServerAsksForIsNotTheClientsFault(t *testing.T) {
+	for _, body := range []string{`{"verb":"levitate","args":{}}`, `{"verb":"wake","args":{"gently":true}}`} {
+		var req do
+		if err := decode([]byte(body), &req); err != nil {
+			t.Fatal(err)
+		}
+		_, err := decodeVerb(req.Verb, req.Args)
+		told := refusal{Type: replyTo(err).Type, Message: replyTo(err).Message}.error(session.Server{Name: "older"})
+		if !errors.Is(told, session.ErrUnreached) || errors.Is(told, dormouse.ErrInvalid) {
+			t.Errorf("%s: the newer one is told %v", body, told)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -19,7 +20,7 @@ type box struct {
 	*runner.Link
 	driver  *Driver
 	place   place
-	runner  *watched
+	runner  *pidfd.Process
 	gone    chan struct{}
 	stop    context.CancelFunc
 	watcher sync.WaitGroup
@@ -29,16 +30,16 @@ var _ sandbox.Sandbox = (*box)(nil)
 
 // open links to the runner behind w and returns once it answers. It takes over
 // w, and must be called with the place locked.
-func (d *Driver) open(ctx context.Context, p place, f runner.Fence, w *watched) (*box, error) {
+func (d *Driver) open(ctx context.Context, p place, f runner.Fence, w *pidfd.Process) (*box, error) {
 	secret, err := p.readSecret()
 	if err != nil {
-		w.close()
+		w.Close()
 		return nil, err
 	}
 	log := d.log.With("session", p.session, "generation", p.generation)
 	link, err := runner.Listen(runner.LinkOptions{Path: p.socket(), Secret: secret, Fence: f, Logger: log})
 	if err != nil {
-		w.close()
+		w.Close()
 		return nil, err
 	}
 	// The watch is over what lives on after this request.
@@ -58,7 +59,7 @@ func (b *box) answers(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if b.runner.wait(ctx) == nil {
+		if b.runner.Wait(ctx) == nil {
 			b.End(errors.New("the runner ended"))
 		}
 	}()
@@ -85,13 +86,13 @@ func (b *box) Close() error {
 	b.stop()
 	err := b.Link.Close()
 	b.watcher.Wait()
-	b.runner.close()
+	b.runner.Close()
 	return err
 }
 
 // watch clears up once the runner has ended and then says so.
 func (b *box) watch(ctx context.Context) {
-	if b.runner.wait(ctx) != nil {
+	if b.runner.Wait(ctx) != nil {
 		return
 	}
 	for {
@@ -122,7 +123,7 @@ func (b *box) clear(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if pid, err := runner.Alive(b.place.dir); err != nil || pid != 0 && pid != b.runner.pid {
+	if pid, err := runner.Alive(b.place.dir); err != nil || pid != 0 && pid != b.runner.PID {
 		return err
 	}
 	return b.driver.end(ctx, b.place)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/runner/proctree"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -127,7 +128,7 @@ func (d *Driver) create(ctx context.Context, p place, f runner.Fence) (_ *box, e
 	if err != nil {
 		return nil, err
 	}
-	w, err := watch(pid)
+	w, err := pidfd.Open(pid)
 	if err == nil {
 		var b *box
 		if b, err = d.open(ctx, p, f, w); err == nil {

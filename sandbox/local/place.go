@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -123,13 +124,13 @@ func (p place) complaint() error {
 }
 
 // watchRunner watches the runner that lives here, if one does.
-func (p place) watchRunner() (*watched, error) {
+func (p place) watchRunner() (*pidfd.Process, error) {
 	for {
 		pid, err := runner.Alive(p.dir)
 		if err != nil || pid == 0 {
 			return nil, err
 		}
-		w, err := watch(pid)
+		w, err := pidfd.Open(pid)
 		if errors.Is(err, unix.ESRCH) {
 			continue
 		}
@@ -142,7 +143,7 @@ func (p place) watchRunner() (*watched, error) {
 		if err == nil && again == pid {
 			return w, nil
 		}
-		w.close()
+		w.Close()
 		if err != nil {
 			return nil, err
 		}

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,13 +67,13 @@ func (d *Driver) end(ctx context.Context, p place) error {
 	}
 	stubborn := 0
 	if w != nil {
-		defer w.close()
+		defer w.Close()
 		// The runner knows its children best: asked, it leaves none behind.
 		obeying, cancel := context.WithTimeout(ctx, obeyWithin)
-		w.signal(unix.SIGTERM)
-		w.signal(unix.SIGCONT)
-		if w.wait(obeying) != nil {
-			stubborn = w.pid
+		w.Signal(unix.SIGTERM)
+		w.Signal(unix.SIGCONT)
+		if w.Wait(obeying) != nil {
+			stubborn = w.PID
 		}
 		cancel()
 	}
@@ -90,56 +89,4 @@ func (d *Driver) end(ctx context.Context, p place) error {
 		err = fmt.Errorf("process %d lives on", left)
 	}
 	return err
-}
-
-// watched is a process whose end can be waited for without polling.
-type watched struct {
-	pid  int
-	file *os.File
-}
-
-func watch(pid int) (*watched, error) {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("watch process %d: %w", pid, err)
-	}
-	return &watched{pid: pid, file: os.NewFile(uintptr(fd), "pidfd")}, nil
-}
-
-func (w *watched) signal(s unix.Signal) {
-	if c, err := w.file.SyscallConn(); err == nil {
-		_ = c.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), s, nil, 0) })
-	}
-}
-
-// wait returns nil once the process has ended. Only one may wait at a time.
-func (w *watched) wait(ctx context.Context) error {
-	c, err := w.file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	expired := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(expired)
-		_ = w.file.SetReadDeadline(time.Unix(1, 0))
-	})
-	err = c.Read(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // descriptors are small
-		return err == nil && n > 0
-	})
-	if !stop() {
-		<-expired
-		_ = w.file.SetReadDeadline(time.Time{})
-	}
-	return err
-}
-
-// close ends the watch. A process that has ended is reaped, if it was ours.
-func (w *watched) close() {
-	if c, err := w.file.SyscallConn(); err == nil {
-		_ = c.Control(func(fd uintptr) {
-			_ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
-		})
-	}
-	_ = w.file.Close()
 }

@@ -1,0 +1,200 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+)
+
+// What lies under a driver's directory.
+const (
+	kernelsDir  = "runsc"
+	rootsDir    = "root"
+	boxesDir    = "boxes"
+	sessionsDir = "sessions"
+)
+
+// box is where one sandbox keeps its state on the host, whether it lives or not.
+type box struct {
+	id  string
+	dir string
+}
+
+func (d *Driver) boxOf(id string) (box, error) {
+	if !strings.HasPrefix(id, "sbx_") || strings.ContainsAny(id, "/.\x00") {
+		return box{}, fmt.Errorf("%.40q names no sandbox: %w", id, dormouse.ErrInvalid)
+	}
+	return box{id: id, dir: filepath.Join(d.opts.Dir, boxesDir, id)}, nil
+}
+
+func (b box) run() string    { return filepath.Join(b.dir, "run") }
+func (b box) state() string  { return filepath.Join(b.run(), "state") }
+func (b box) socket() string { return filepath.Join(b.run(), "socket") }
+func (b box) slot() string   { return filepath.Join(b.dir, "slot") }
+func (b box) bundle() string { return filepath.Join(b.dir, "bundle") }
+
+// kernel is the name of the sandbox's kernel, which every process of it carries.
+func (d *Driver) kernel(b box) string { return "dormouse-" + d.opts.Instance + "-" + b.id }
+
+// newBox makes a place for a sandbox. The secret is what its runner proves
+// itself with: kept here, and once where the runner finds it.
+func (d *Driver) newBox(secret string) (box, error) {
+	b, err := d.boxOf("sbx_" + strings.ToLower(rand.Text()[:16]))
+	if err != nil {
+		return box{}, err
+	}
+	for _, dir := range []string{b.state(), b.bundle(), filepath.Join(b.slot(), "ws"), filepath.Join(b.slot(), "home"), filepath.Join(b.slot(), "tmp")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return box{}, fmt.Errorf("make a sandbox: %w", err)
+		}
+	}
+	for _, name := range []string{filepath.Join(b.dir, "secret"), filepath.Join(b.run(), "secret")} {
+		if err := os.WriteFile(name, []byte(secret), 0o600); err != nil {
+			return box{}, fmt.Errorf("make a sandbox: %w", err)
+		}
+	}
+	// What is mounted in the slot later is seen inside: it has peers of its own.
+	if err := bindAt(b.slot(), b.slot(), unix.MS_SHARED); err != nil {
+		return box{}, fmt.Errorf("make a sandbox: %w", err)
+	}
+	return b, nil
+}
+
+func newSecret() string { return rand.Text() }
+
+func (b box) secret() (string, error) {
+	s, err := os.ReadFile(filepath.Join(b.dir, "secret"))
+	if err != nil {
+		return "", fmt.Errorf("read the runner's secret: %w", err)
+	}
+	return string(s), nil
+}
+
+// fill mounts the files of a session in the slot.
+func (b box) fill(v volume) error {
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", escape(v.in("base")), escape(v.in("upper")), escape(v.in("work")))
+	if err := mountAt("overlay", filepath.Join(b.slot(), "ws"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return err
+	}
+	for _, dir := range []string{"home", "tmp"} {
+		if err := unix.Mount(v.in(dir), filepath.Join(b.slot(), dir), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// escape spells a path as an overlay's options want it.
+func escape(path string) string { return strings.NewReplacer(`\`, `\\`, ",", `\,`, ":", `\:`).Replace(path) }
+
+// remove takes away what a sandbox that has ended had. A link that has lost its
+// runner and does not know yet that it is dead may put its socket back meanwhile.
+func (b box) remove(ctx context.Context) error {
+	if err := unmountUnder(b.dir); err != nil {
+		return err
+	}
+	for {
+		err := os.RemoveAll(b.dir)
+		if !errors.Is(err, unix.ENOTEMPTY) || sleep(ctx, time.Millisecond) != nil {
+			return err
+		}
+	}
+}
+
+// record says which sandbox a session has, and how it came to be.
+type record struct {
+	Box        string `json:"box"`
+	Generation uint64 `json:"generation"`
+	// Started is set once the runner has answered.
+	Started bool `json:"started"`
+	// Frozen is set once its memory image is whole and it may be ended.
+	Frozen bool `json:"frozen,omitempty"`
+	// Woke is what became of the processes of the generation before.
+	Woke string `json:"woke,omitempty"`
+	Why  string `json:"why,omitempty"`
+}
+
+func (v volume) recordFile() string { return filepath.Join(v.dir, "box.json") }
+
+// readRecord returns the sandbox that a session has, nil if it has none.
+func (v volume) readRecord() (*record, error) {
+	raw, err := os.ReadFile(v.recordFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // it has none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read which sandbox there is: %w", err)
+	}
+	var r record
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, nil //nolint:nilerr,nilnil // torn by the machine's own end, which ended every sandbox
+	}
+	return &r, nil
+}
+
+func (v volume) writeRecord(r record) error {
+	raw, err := json.Marshal(r)
+	if err == nil {
+		err = os.WriteFile(v.recordFile()+".new", raw, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(v.recordFile()+".new", v.recordFile())
+	}
+	if err != nil {
+		return fmt.Errorf("note which sandbox there is: %w", err)
+	}
+	return nil
+}
+
+// lock keeps everyone else from creating, attaching to or ending a sandbox of
+// this session. A session that was removed has nothing to lock, and whoever comes
+// late must not bring its directory back.
+func (v volume) lock(ctx context.Context) (unlock func(), err error) {
+	f, err := os.Open(v.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = sleep(ctx, pause)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lock: %w", errors.Join(err, f.Close()))
+		}
+	}
+}
+
+// known is the newest fence that the sandbox's runner has met.
+func (b box) known() (runner.Fence, error) { return runner.KnownFence(b.state()) }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,265 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/config"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// Driver makes sandboxes with gVisor.
+type Driver struct {
+	opts     Options
+	log      *slog.Logger
+	conf     *config.Config
+	root     rootFS
+	template string // of a volume, empty if sizes are not limited
+}
+
+var (
+	_ sandbox.Driver = (*Driver)(nil)
+	_ sandbox.Keeper = (*Driver)(nil)
+)
+
+// New returns a driver that keeps everything under o.Dir. From then on the
+// standard streams of this process are the null device: a kernel inherits them.
+func New(o Options) (*Driver, error) {
+	if o.Dir == "" || o.Instance == "" || strings.ContainsAny(o.Instance, "/\x00") {
+		return nil, fmt.Errorf("gVisor sandboxes need a directory and the name of an instance: %w", dormouse.ErrInvalid)
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("gVisor sandboxes need root, to mount workspaces and to limit what a sandbox takes: " +
+			"start the server as root, or with --sandbox local, which isolates nothing")
+	}
+	for _, path := range []*string{&o.Dir, &o.Runner} {
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
+		}
+		*path = abs
+	}
+	if at, err := os.Stat(o.Runner); err != nil || !at.Mode().IsRegular() || at.Mode()&0o111 == 0 {
+		return nil, fmt.Errorf("open gVisor sandboxes: %s is no runner: %w", o.Runner, errors.Join(dormouse.ErrInvalid, err))
+	}
+	d := &Driver{opts: o, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
+	if err := d.prepare(); err != nil {
+		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
+	}
+	return d, nil
+}
+
+func (d *Driver) prepare() (err error) {
+	for _, dir := range []string{kernelsDir, boxesDir, sessionsDir} {
+		if err := os.MkdirAll(d.path(dir), 0o700); err != nil {
+			return err
+		}
+	}
+	// What is mounted below is nobody else's to see, or to hold on to.
+	for _, dir := range []string{boxesDir, sessionsDir} {
+		there, err := mounted(d.path(dir))
+		if err == nil && !there {
+			err = bindAt(d.path(dir), d.path(dir), unix.MS_PRIVATE)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if d.conf, err = configure(d.path(kernelsDir), d.opts.Program); err != nil {
+		return err
+	}
+	if d.root, err = makeRoot(d.path(rootsDir)); err != nil {
+		return err
+	}
+	d.template, err = makeTemplate(d.opts.Dir, d.opts.Limits)
+	if errors.Is(err, errNoVolumes) {
+		d.log.Warn("the size of workspaces is not limited", "error", err)
+		err = nil
+	}
+	return err
+}
+
+func (d *Driver) path(name string) string { return filepath.Join(d.opts.Dir, name) }
+
+// KeepsWorkspace reports that files outlive every sandbox.
+func (d *Driver) KeepsWorkspace() bool { return true }
+
+// handle is what finds a sandbox again.
+type handle struct {
+	Session    dormouse.SessionID `json:"session"`
+	Generation uint64             `json:"generation"`
+	Box        string             `json:"box"`
+}
+
+func (h handle) String() string { return fmt.Sprintf("sandbox %d of %s", h.Generation, h.Session) }
+
+func (h handle) encode() sandbox.Handle {
+	raw, err := json.Marshal(h)
+	if err != nil {
+		panic(fmt.Sprintf("handle of %s: %v", h, err)) // three plain fields
+	}
+	return raw
+}
+
+func (d *Driver) find(raw sandbox.Handle) (handle, box, error) {
+	var h handle
+	if err := json.Unmarshal(raw, &h); err != nil {
+		return h, box{}, fmt.Errorf("read a sandbox's handle: %w", errors.Join(dormouse.ErrInvalid, err))
+	}
+	if err := (runner.Fence{Session: h.Session, Generation: h.Generation}).Validate(); err != nil {
+		return h, box{}, err
+	}
+	b, err := d.boxOf(h.Box)
+	return h, b, err
+}
+
+// Create starts the sandbox of a session's generation. One that an earlier call
+// started, and that answers, is taken over: its processes must not be lost, nor
+// started twice.
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	if err := spec.Fence.Validate(); err != nil {
+		return nil, err
+	}
+	l, err := d.create(ctx, spec.Fence)
+	if err != nil {
+		return nil, fmt.Errorf("create sandbox %d of %s: %w", spec.Fence.Generation, spec.Fence.Session, err)
+	}
+	return l, nil
+}
+
+// Attach reaches the sandbox that a handle names.
+func (d *Driver) Attach(ctx context.Context, raw sandbox.Handle, f runner.Fence) (sandbox.Sandbox, error) {
+	h, b, err := d.find(raw)
+	if err != nil {
+		return nil, err
+	}
+	if h.Session != f.Session || h.Generation != f.Generation {
+		return nil, fmt.Errorf("attach to %s: %w", h, runner.ErrForeign)
+	}
+	unlock, err := d.volumeOf(h.Session).lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	l, err := d.attach(ctx, h, b, f)
+	if err != nil {
+		return nil, fmt.Errorf("attach to %s: %w", h, err)
+	}
+	return l, nil
+}
+
+func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*live, error) {
+	k, err := findSentry(d.conf, d.kernel(b))
+	if err != nil {
+		return nil, err
+	}
+	if k.alive() {
+		if err := k.resume(); err != nil { // a server ended while it looked at it
+			return nil, errors.Join(err, letGo(k))
+		}
+		l, err := d.open(ctx, h, b, f, k)
+		if err == nil || k.alive() {
+			return l, err
+		}
+	}
+	if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
+		return nil, err
+	}
+	return nil, sandbox.ErrGone
+}
+
+func letGo(k *sentry) error {
+	k.close()
+	return nil
+}
+
+// Stop ends a sandbox and what runs in it. The files of its session stay.
+func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle) error {
+	h, b, err := d.find(raw)
+	if err != nil {
+		return err
+	}
+	v := d.volumeOf(h.Session)
+	unlock, err := v.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := d.end(ctx, b, v); err != nil {
+		return fmt.Errorf("stop %s: %w", h, err)
+	}
+	return nil
+}
+
+// end ends the sandbox in a box, whatever is left of it, and takes it away. It
+// returns nil only when that is certain.
+func (d *Driver) end(ctx context.Context, b box, v volume) error {
+	k, err := findSentry(d.conf, d.kernel(b))
+	if err != nil {
+		return err
+	}
+	if k != nil {
+		if err := k.destroy(ctx); err != nil {
+			return err
+		}
+	}
+	if err := b.remove(ctx); err != nil {
+		return err
+	}
+	if err := d.cgroupOf(b).remove(); err != nil {
+		return err
+	}
+	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
+		return err
+	}
+	if err := v.close(); err != nil {
+		return err
+	}
+	return os.Remove(v.recordFile())
+}
+
+// Remove ends whatever of a session still runs and removes its files.
+func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	v := d.volumeOf(id)
+	unlock, err := v.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := v.readRecord()
+	if err != nil {
+		return err
+	}
+	if r != nil {
+		b, err := d.boxOf(r.Box)
+		if err == nil {
+			err = d.end(ctx, b, v)
+		}
+		if err != nil {
+			return fmt.Errorf("remove sandbox of %s: %w", id, err)
+		}
+	}
+	if err := v.close(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(v.dir); err != nil {
+		return fmt.Errorf("remove files of %s: %w", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// live is a living sandbox as this server reaches it.
+type live struct {
+	*runner.Link
+	driver  *Driver
+	handle  handle
+	box     box
+	kernel  *sentry
+	gone    chan struct{}
+	stop    context.CancelFunc
+	watcher sync.WaitGroup
+}
+
+var _ sandbox.Sandbox = (*live)(nil)
+
+// open links to the runner in a box and returns once it answers. It takes over
+// k, and must be called with the session locked.
+func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry) (*live, error) {
+	secret, err := b.secret()
+	if err != nil {
+		return nil, errors.Join(err, letGo(k))
+	}
+	log := d.log.With("session", h.Session, "generation", h.Generation)
+	link, err := runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Logger: log})
+	if err != nil {
+		return nil, errors.Join(err, letGo(k))
+	}
+	// The watch is over what lives on after this request.
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	l := &live{Link: link, driver: d, handle: h, box: b, kernel: k, gone: make(chan struct{}), stop: stop}
+	if err := l.answers(ctx); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	l.watcher.Go(func() { l.watch(watching) })
+	return l, nil
+}
+
+// answers waits for the runner's first answer, or for the kernel's end.
+func (l *live) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerWithin, runner.ErrUnreachable)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if l.kernel.proc.Wait(ctx) == nil {
+			l.End(errors.New("the sandbox ended"))
+		}
+	}()
+	err := l.Ready(ctx)
+	cancel()
+	<-ended
+	return err
+}
+
+// Handle names the sandbox to any later server.
+func (l *live) Handle() sandbox.Handle { return l.handle.encode() }
+
+// Gone is closed once nothing of the sandbox is left.
+func (l *live) Gone() <-chan struct{} { return l.gone }
+
+// Close lets go of the sandbox, which lives on.
+func (l *live) Close() error {
+	l.stop()
+	err := l.Link.Close()
+	l.watcher.Wait()
+	l.kernel.close()
+	return err
+}
+
+// watch clears up once the kernel has ended and then says so.
+func (l *live) watch(ctx context.Context) {
+	if l.kernel.proc.Wait(ctx) != nil {
+		return
+	}
+	for {
+		err := l.clear(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		l.driver.log.ErrorContext(ctx, "dead sandbox not cleared", "session", l.handle.Session, "generation", l.handle.Generation, "error", err)
+		if sleep(ctx, time.Second) != nil {
+			return
+		}
+	}
+	// In this order: whoever hears of it lets go of the link, and who waits there
+	// should be told why.
+	l.End(sandbox.ErrGone)
+	close(l.gone)
+}
+
+// clear takes away what a dead kernel left.
+func (l *live) clear(ctx context.Context) error {
+	v := l.driver.volumeOf(l.handle.Session)
+	unlock, err := v.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return l.driver.end(ctx, l.box, v)
+}

@@ -1,0 +1,91 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountAt mounts something at a directory that exists.
+func mountAt(source, target, fstype string, flags uintptr, options string) error {
+	if err := unix.Mount(source, target, fstype, flags, options); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", fstype, target, err)
+	}
+	return nil
+}
+
+// bindAt makes a mount of its own out of a directory.
+func bindAt(source, target string, propagation uintptr) error {
+	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", target, err)
+	}
+	if err := unix.Mount("", target, "", propagation, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", target, errors.Join(err, unix.Unmount(target, unix.MNT_DETACH)))
+	}
+	return nil
+}
+
+// unmountUnder unmounts everything at and below a directory, the innermost
+// first.
+func unmountUnder(dir string) error {
+	mounts, err := mountsUnder(dir)
+	if err != nil {
+		return err
+	}
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if err := unix.Unmount(mounts[i], 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			// Somebody still looks at it. It is out of the way, and goes when they do.
+			if err := unix.Unmount(mounts[i], unix.MNT_DETACH); err != nil {
+				return fmt.Errorf("unmount %s: %w", mounts[i], err)
+			}
+		}
+	}
+	return nil
+}
+
+// mountsUnder lists the mount points at and below a directory, in the order they
+// were mounted.
+func mountsUnder(dir string) ([]string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("list mounts: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	var found []string
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		fields := strings.Fields(in.Text())
+		const point = 4
+		if len(fields) <= point {
+			continue
+		}
+		at := unescape.Replace(fields[point])
+		if at == dir || strings.HasPrefix(at, dir+"/") {
+			found = append(found, at)
+		}
+	}
+	return found, in.Err()
+}
+
+// unescape reads a path as the kernel spells it in its list of mounts.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+func mounted(dir string) (bool, error) {
+	all, err := mountsUnder(dir)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range all {
+		if m == dir {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,177 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// rootFS is the root file system of sandboxes made from this machine's own: its
+// programs to read, nothing of its settings, homes and secrets.
+type rootFS struct {
+	dir  string
+	host []string // directories of the host that are bound in, read-only
+}
+
+// fromHost lists what of the host's /etc programs need and everyone may know.
+var fromHost = []string{
+	"alternatives", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+	"localtime", "mime.types", "os-release", "perl", "protocols", "python3", "python3.11", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo",
+}
+
+// etc is the rest of a sandbox's /etc.
+var etc = map[string]string{
+	"passwd":        "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+	"group":         "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
+	"hosts":         "127.0.0.1 localhost dormouse\n::1 localhost ip6-localhost\n",
+	"hostname":      "dormouse\n",
+	"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+	"resolv.conf":   "",
+	"shells":        "/bin/sh\n/bin/bash\n",
+	"profile":       "export PATH=" + searchPath + "\n[ -z \"$BASH_VERSION\" ] || PS1='\\w\\$ '\n",
+	"bash.bashrc":   "PS1='\\w\\$ '\n",
+}
+
+// makeRoot lays out a root file system below dir. What it is made of is part of
+// its name, so that another is never changed under a sandbox.
+func makeRoot(dir string) (rootFS, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
+	}
+	tmp, err := os.MkdirTemp(dir, ".new-")
+	if err != nil {
+		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	r := rootFS{host: []string{"/usr"}}
+	if err := r.fill(tmp); err != nil {
+		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
+	}
+	name, err := digestTree(tmp)
+	if err != nil {
+		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
+	}
+	r.dir = filepath.Join(dir, name)
+	if err := os.Rename(tmp, r.dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
+	}
+	return r, nil
+}
+
+func (r *rootFS) fill(at string) error {
+	for _, dir := range []string{
+		"dev", "etc/ssl", "home", "mnt", "opt", "proc", "root", "run", "srv", "sys", "tmp", "usr", "var/cache", "var/lib", "var/log", "var/tmp",
+		insideBin, insideRun, insideSlot, insideWorkspace,
+	} {
+		if err := os.MkdirAll(filepath.Join(at, dir), 0o755); err != nil { //nolint:gosec // as they are everywhere
+			return err
+		}
+	}
+	for _, dir := range []string{"tmp", "var/tmp"} {
+		if err := os.Chmod(filepath.Join(at, dir), 0o1777|fs.ModeSticky); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
+		to, err := os.Readlink("/" + dir)
+		switch {
+		case err == nil:
+			err = os.Symlink(to, filepath.Join(at, dir))
+		case errors.Is(err, fs.ErrNotExist):
+			err = nil
+		default: // a machine that has not merged them
+			r.host = append(r.host, "/"+dir)
+			err = os.Mkdir(filepath.Join(at, dir), 0o755) //nolint:gosec // as they are everywhere
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for name, text := range etc {
+		if err := os.WriteFile(filepath.Join(at, "etc", name), []byte(text), 0o644); err != nil { //nolint:gosec // everyone may read it
+			return err
+		}
+	}
+	for _, name := range fromHost {
+		if err := copyTree(filepath.Join("/etc", name), filepath.Join(at, "etc", name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyTree copies files, directories and links that everyone may read. What is
+// not there is not copied.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		at := filepath.Join(to, rel)
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		switch {
+		case e.IsDir():
+			return os.MkdirAll(at, 0o755) //nolint:gosec // as they are everywhere
+		case e.Type() == fs.ModeSymlink:
+			link, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(link, at)
+		case e.Type().IsRegular() && info.Mode().Perm()&0o004 != 0:
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(at, b, 0o644) //nolint:gosec // everyone may read it
+		}
+		return nil
+	})
+}
+
+// digestTree names a tree by its content.
+func digestTree(dir string) (string, error) {
+	sum := sha256.New()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%s\x00%s\x00", rel, e.Type())
+		switch e.Type() { //nolint:exhaustive // there is nothing else
+		case 0:
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(sum, "%d\x00%s", len(b), b)
+		case fs.ModeSymlink:
+			to, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(sum, "%s\x00", to)
+		}
+		return nil
+	})
+	return hex.EncodeToString(sum.Sum(nil))[:16], err
+}

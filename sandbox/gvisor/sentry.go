@@ -1,0 +1,200 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+	"gvisor.dev/gvisor/pkg/state/statefile"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+	"gvisor.dev/gvisor/runsc/flag"
+	sentrybox "gvisor.dev/gvisor/runsc/sandbox"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/dormouse-run/dormouse/internal/pidfd"
+)
+
+// configure is how all our kernels run: without any network, with the files of
+// the host as they are, and with changes of the root file system in memory.
+// Cgroups are our own work: gVisor would move this whole process into each.
+func configure(dir, program string) (*config.Config, error) {
+	prepare.Do(func() {
+		log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
+		// A kernel is handed our standard streams. Nothing of ours is meant for it,
+		// and whoever wants to print has kept its own reference.
+		if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
+			os.Stdin, os.Stdout, os.Stderr = null, null, null
+		}
+		if program != "" {
+			specutils.ExePath = program
+		}
+	})
+	flags := flag.NewFlagSet("runsc", flag.ContinueOnError)
+	config.RegisterFlags(flags)
+	err := flags.Parse([]string{
+		"--root=" + dir, "--platform=systrap", "--network=none", "--host-uds=open", "--overlay2=root:memory",
+		"--file-access-mounts=shared", "--ignore-cgroups",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("configure gVisor: %w", err)
+	}
+	return config.NewFromFlags(flags)
+}
+
+var prepare sync.Once
+
+// sentry is one kernel and its file server.
+type sentry struct {
+	conf *config.Config
+	c    *container.Container
+	proc *pidfd.Process
+}
+
+// newSentry starts a kernel in which nothing runs yet.
+func newSentry(conf *config.Config, id string, spec *specs.Spec, bundle string) (*sentry, error) {
+	c, err := container.New(conf, container.Args{ID: id, Spec: spec, BundleDir: bundle})
+	if err != nil {
+		return nil, fmt.Errorf("start a kernel: %w", err)
+	}
+	proc, err := pidfd.Open(c.SandboxPid())
+	if err != nil {
+		return nil, errors.Join(err, c.Destroy())
+	}
+	return &sentry{conf: conf, c: c, proc: proc}, nil
+}
+
+// findSentry finds a kernel that some server started, nil if there is none.
+func findSentry(conf *config.Config, id string) (*sentry, error) {
+	c, err := container.Load(conf.RootDir, container.FullID{SandboxID: id, ContainerID: id}, container.LoadOpts{Exact: true, SkipCheck: true})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the kernel: %w", err)
+	}
+	return &sentry{conf: conf, c: c, proc: runs(id, c.SandboxPid())}, nil
+}
+
+// runs gets hold of the process pid if it is the kernel id and has not ended.
+func runs(id string, pid int) *pidfd.Process {
+	if pid <= 0 {
+		return nil
+	}
+	proc, err := pidfd.Open(pid)
+	if err != nil {
+		return nil
+	}
+	// After a reboot the number is somebody else's.
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || !bytes.HasSuffix(line, []byte("\x00"+id+"\x00")) || proc.Ended() {
+		proc.Close()
+		return nil
+	}
+	return proc
+}
+
+func (s *sentry) alive() bool { return s != nil && s.proc != nil && !s.proc.Ended() }
+
+// pids are the processes of the kernel before it has started anything.
+func (s *sentry) pids() []int {
+	pids := []int{s.c.SandboxPid()}
+	if gofer := s.c.GoferPid.Load(); gofer > 0 {
+		pids = append(pids, gofer)
+	}
+	return pids
+}
+
+func (s *sentry) start() error {
+	if err := s.c.Start(s.conf); err != nil {
+		return fmt.Errorf("start the sandbox: %w", err)
+	}
+	return nil
+}
+
+// restore carries on with what a memory image holds.
+func (s *sentry) restore(image string) error {
+	if err := s.c.Restore(s.conf, image, false, false, nil); err != nil {
+		return fmt.Errorf("restore the sandbox: %w", err)
+	}
+	return nil
+}
+
+// pause stops everything inside where it is. Pausing twice is pausing once.
+func (s *sentry) pause() error {
+	if s.c.Status == container.Paused {
+		return nil
+	}
+	return s.c.Pause()
+}
+
+func (s *sentry) resume() error {
+	if s.c.Status != container.Paused {
+		return nil
+	}
+	return s.c.Resume()
+}
+
+// save writes the memory of a paused kernel to an empty directory and leaves the
+// kernel paused.
+func (s *sentry) save(image string) error {
+	err := s.c.Checkpoint(s.conf, image, sentrybox.CheckpointOpts{
+		Compression: statefile.CompressionLevelNone, Resume: true, ExcludeCommittedZeroPages: true,
+	})
+	if err != nil {
+		return fmt.Errorf("write the memory image: %w", err)
+	}
+	return nil
+}
+
+// imageFiles are what save writes.
+var imageFiles = []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName}
+
+// destroy ends the kernel and everything in it. It returns nil only once that is
+// certain.
+func (s *sentry) destroy(ctx context.Context) error {
+	var processes []*pidfd.Process
+	if s.proc != nil {
+		processes = append(processes, s.proc)
+	}
+	if gofer, err := pidfd.Open(max(s.c.GoferPid.Load(), 1)); err == nil && gofer.PID != 1 {
+		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", gofer.PID)); err == nil && bytes.Contains(line, []byte("gofer")) {
+			processes = append(processes, gofer)
+		} else {
+			gofer.Close()
+		}
+	}
+	for _, p := range processes {
+		p.Signal(unix.SIGKILL)
+	}
+	for _, p := range processes {
+		if err := p.Wait(ctx); err != nil {
+			return fmt.Errorf("end the kernel: %w", err)
+		}
+		p.Close()
+	}
+	s.proc = nil
+	if err := s.c.Destroy(); err != nil {
+		return fmt.Errorf("clear away the kernel: %w", err)
+	}
+	return nil
+}
+
+// close lets go of the kernel, which lives on.
+func (s *sentry) close() {
+	if s.proc != nil {
+		s.proc.Close()
+		s.proc = nil
+	}
+}

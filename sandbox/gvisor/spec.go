@@ -1,0 +1,75 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"path/filepath"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Where things are inside a sandbox.
+const (
+	inside          = "/.dormouse"
+	insideBin       = inside + "/bin"
+	insideRun       = inside + "/run"
+	insideSlot      = inside + "/slot"
+	insideWorkspace = "/workspace"
+	insideHome      = "/root"
+)
+
+// specOf describes the sandbox in a box. All of one driver differ only in where
+// their directories are on the host, so that any can carry on with the memory of
+// any other.
+func (d *Driver) specOf(b box) *specs.Spec {
+	s := &specs.Spec{
+		Version:  specs.Version,
+		Hostname: "dormouse",
+		Root:     &specs.Root{Path: d.root.dir},
+		Process: &specs.Process{
+			Args: []string{
+				filepath.Join(insideBin, filepath.Base(d.opts.Runner)),
+				"-socket", insideRun + "/socket", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
+				"-slot", insideSlot, "-workspace", insideWorkspace, "-home", insideHome,
+			},
+			Cwd: "/",
+			Env: []string{
+				"PATH=" + searchPath, "HOME=" + insideHome, "USER=root", "LC_CTYPE=C.UTF-8", "TERM=dumb",
+			},
+			Capabilities: capabilities(),
+		},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+			bind(filepath.Dir(d.opts.Runner), insideBin, "ro"),
+			bind(b.run(), insideRun, "rw"),
+			bind(b.slot(), insideSlot, "rw", "rslave"),
+		},
+		Linux: &specs.Linux{},
+	}
+	for _, dir := range d.root.host {
+		s.Mounts = append(s.Mounts, bind(dir, dir, "ro"))
+	}
+	if n := d.opts.Limits.Files; n > 0 {
+		s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: n, Soft: n}}
+	}
+	for _, ns := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace} {
+		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: ns})
+	}
+	return s
+}
+
+func bind(from, to string, options ...string) specs.Mount {
+	return specs.Mount{Destination: to, Type: "bind", Source: from, Options: append([]string{"rbind"}, options...)}
+}
+
+// capabilities are the runner's own. It mounts the workspace with CAP_SYS_ADMIN
+// and hands that on to nobody.
+func capabilities() *specs.LinuxCapabilities {
+	all := []string{
+		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD", "CAP_NET_BIND_SERVICE",
+		"CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_ADMIN",
+	}
+	return &specs.LinuxCapabilities{Bounding: all, Effective: all, Inheritable: all, Permitted: all}
+}

@@ -1,0 +1,244 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// volume is where the files of a session lie: a file system of its own where its
+// size is limited, else a directory. In it:
+//
+//	base/    the layer everything begins with, empty
+//	upper/   what was written to the workspace
+//	work/    the overlay's own
+//	home/    the home directory
+//	tmp/     /tmp
+type volume struct {
+	session dormouse.SessionID
+	dir     string // of the session
+}
+
+func (d *Driver) volumeOf(id dormouse.SessionID) volume {
+	return volume{session: id, dir: filepath.Join(d.opts.Dir, sessionsDir, string(id))}
+}
+
+func (v volume) image() string { return filepath.Join(v.dir, "volume.img") }
+func (v volume) at() string    { return filepath.Join(v.dir, "volume") }
+
+// in is a directory of the volume while it is open.
+func (v volume) in(name string) string { return filepath.Join(v.at(), name) }
+
+// openVolume makes a session's files reachable, and makes the volume if there is
+// none.
+func (d *Driver) openVolume(v volume) error {
+	if err := os.MkdirAll(v.at(), 0o700); err != nil {
+		return fmt.Errorf("open volume: %w", err)
+	}
+	if err := d.mountVolume(v); err != nil {
+		return fmt.Errorf("open volume: %w", err)
+	}
+	for _, dir := range []string{"base", "upper", "work", "home"} {
+		if err := os.MkdirAll(v.in(dir), 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
+			return fmt.Errorf("open volume: %w", err)
+		}
+	}
+	err := os.Mkdir(v.in("tmp"), 0o700)
+	if err == nil {
+		err = os.Chmod(v.in("tmp"), 0o777|fs.ModeSticky)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("open volume: %w", err)
+	}
+	return nil
+}
+
+func (d *Driver) mountVolume(v volume) error {
+	_, err := os.Stat(v.image())
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && (d.template == "" || !empty(v.at())):
+		return nil // a plain directory
+	case errors.Is(err, fs.ErrNotExist):
+		if err := copySparse(d.template, v.image()); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	}
+	there, err := mounted(v.at())
+	if err != nil || there {
+		return err
+	}
+	return mountLoop(v.image(), v.at())
+}
+
+func empty(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) == 0
+}
+
+// close makes the files unreachable again. They stay.
+func (v volume) close() error { return unmountUnder(v.at()) }
+
+// sync makes the files durable.
+func (v volume) sync() error {
+	f, err := os.Open(v.at())
+	if err != nil {
+		return fmt.Errorf("sync volume: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("sync volume: %w", err)
+	}
+	return nil
+}
+
+// errNoVolumes says that sizes cannot be limited here.
+var errNoVolumes = errors.New("the size of workspaces is not limited")
+
+// makeTemplate makes the file system that every volume of this size begins as.
+func makeTemplate(dir string, l Limits) (string, error) {
+	if l.Disk == 0 {
+		return "", nil
+	}
+	mkfs, err := findTool("mkfs.ext4")
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errNoVolumes, err)
+	}
+	if _, err := os.Stat("/dev/loop-control"); err != nil {
+		return "", fmt.Errorf("%w: %w", errNoVolumes, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, fmt.Sprintf("volume-%d-%d.img", l.Disk, l.Inodes))
+	if _, err := os.Stat(name); err == nil {
+		return name, nil
+	}
+	tmp := name + ".new"
+	defer func() { _ = os.Remove(tmp) }()
+	if err := os.WriteFile(tmp, nil, 0o600); err != nil {
+		return "", err
+	}
+	if err := os.Truncate(tmp, l.Disk); err != nil {
+		return "", err
+	}
+	args := []string{"-q", "-F", "-m", "0", "-J", "size=4", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0"}
+	if l.Inodes > 0 {
+		args = append(args, "-N", strconv.FormatInt(l.Inodes, 10))
+	}
+	if out, err := exec.Command(mkfs, append(args, tmp)...).CombinedOutput(); err != nil { //nolint:gosec,noctx // it is quick
+		return "", fmt.Errorf("make a file system: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return name, os.Rename(tmp, name)
+}
+
+// findTool finds a program that may be where only administrators look.
+func findTool(name string) (string, error) {
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
+		if path := filepath.Join(dir, name); unix.Access(path, unix.X_OK) == nil {
+			return path, nil
+		}
+	}
+	return exec.LookPath(name)
+}
+
+// copySparse copies a file without the holes in it, whole or not at all.
+func copySparse(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	err = out.Truncate(info.Size())
+	for at := int64(0); err == nil && at < info.Size(); {
+		var start, end int64
+		start, err = unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			err = nil
+			break
+		}
+		if err == nil {
+			end, err = unix.Seek(int(in.Fd()), start, unix.SEEK_HOLE)
+		}
+		if err == nil {
+			_, err = io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start))
+		}
+		at = end
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("copy %s: %w", filepath.Base(from), errors.Join(err, os.Remove(to+".new")))
+	}
+	return os.Rename(to+".new", to)
+}
+
+// mountLoop mounts the file system in a file. The device goes with the mount.
+func mountLoop(image, at string) error {
+	dev, err := attachLoop(image)
+	if err != nil {
+		return fmt.Errorf("attach %s: %w", filepath.Base(image), err)
+	}
+	defer func() { _ = dev.Close() }()
+	// Tables are not zeroed in the background: that would fill what is sparse.
+	return mountAt(dev.Name(), at, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "noinit_itable,discard")
+}
+
+func attachLoop(image string) (*os.File, error) {
+	file, err := os.OpenFile(image, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ctl.Close() }()
+	for range 100 { // others may be quicker to take what is free
+		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, err
+		}
+		dev, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) { // nobody made the node
+			err = unix.Mknod(fmt.Sprintf("/dev/loop%d", n), unix.S_IFBLK|0o600, int(unix.Mkdev(7, uint32(n)))) //nolint:gosec // small numbers
+			if err == nil || errors.Is(err, fs.ErrExist) {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{
+			Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}, //nolint:gosec // descriptors are small
+		})
+		if err == nil {
+			return dev, nil
+		}
+		_ = dev.Close()
+		if !errors.Is(err, unix.EBUSY) {
+			return nil, err
+		}
+	}
+	return nil, errors.New("no loop device is free")
+}

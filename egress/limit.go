@@ -26,6 +26,10 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
+// CloseWrite lets net/http end a response before it gives up on the rest of the
+// request.
+func (c *counted) CloseWrite() error { return closeWrite(c.Conn) }
+
 func (l *limited) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()

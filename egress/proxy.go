@@ -114,7 +114,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener, who Session) error {
 	defer cancel()
 	w := newWay(ctx, p, who)
 	s := &http.Server{
-		Handler:                      w,
+		Handler:                      http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.serve(ctx, rw, r) }),
 		ReadHeaderTimeout:            p.opts.HeaderTimeout,
 		IdleTimeout:                  p.opts.IdleTimeout,
 		MaxHeaderBytes:               maxHead - headSlack,

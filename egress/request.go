@@ -15,23 +15,23 @@ const (
 	bufferSize = 32 << 10
 )
 
-// ServeHTTP takes one request of the session out.
-func (w *way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+// serve takes one request of the session out.
+func (w *way) serve(ctx context.Context, rw http.ResponseWriter, r *http.Request) {
 	if !w.enter() {
 		panic(http.ErrAbortHandler)
 	}
 	defer w.running.Done()
 	rec := newRecord(r.Method)
-	defer rec.write(r.Context(), w.log)
+	defer rec.write(ctx, w.log)
 	var err error
 	rec.to, err = destination(r)
 	switch {
 	case w.proxy.opts.Policy(w.who).Network != On:
-		fail(r.Context(), rw, rec, &refusal{why: "the network of this session is off"})
+		fail(ctx, rw, rec, &refusal{why: "the network of this session is off"})
 	case err != nil:
-		fail(r.Context(), rw, rec, err)
+		fail(ctx, rw, rec, err)
 	case r.Method == http.MethodConnect:
-		w.tunnel(rw, r, rec)
+		w.tunnel(ctx, rw, rec)
 	default:
 		w.forward(rw, r, rec)
 	}

@@ -17,20 +17,22 @@ import (
 const looks = 5
 
 // tunnel answers CONNECT: it reaches the target and then carries bytes.
-func (w *way) tunnel(rw http.ResponseWriter, r *http.Request, rec *record) {
-	outside, err := w.proxy.dial(r.Context(), rec.to)
+// A program may end its side at once and still wait for an answer, so that the
+// request's own context says nothing here.
+func (w *way) tunnel(ctx context.Context, rw http.ResponseWriter, rec *record) {
+	outside, err := w.proxy.dial(ctx, rec.to)
 	if err != nil {
-		fail(r.Context(), rw, rec, err)
+		fail(ctx, rw, rec, err)
 		return
 	}
 	defer func() { _ = outside.Close() }()
 	inside, buffered, err := http.NewResponseController(rw).Hijack()
 	if err != nil {
-		fail(r.Context(), rw, rec, err)
+		fail(ctx, rw, rec, err)
 		return
 	}
 	defer func() { _ = inside.Close() }()
-	stop := context.AfterFunc(r.Context(), func() {
+	stop := context.AfterFunc(ctx, func() {
 		_ = inside.Close()
 		_ = outside.Close()
 	})
@@ -43,7 +45,7 @@ func (w *way) tunnel(rw http.ResponseWriter, r *http.Request, rec *record) {
 		err = join(bare(inside), outside, w.proxy.opts.IdleTimeout, rec)
 	}
 	switch {
-	case r.Context().Err() != nil:
+	case ctx.Err() != nil:
 		rec.verdict = verdictGone
 	case errors.Is(err, errSilent):
 		rec.verdict = verdictTimeout
@@ -91,12 +93,14 @@ type pair struct {
 }
 
 // carry copies in stretches of a fraction of the idle time: what the kernel
-// splices is not seen by us until a stretch is over.
+// splices is not seen by us until a stretch is over. So silence is sure only
+// when one more stretch has passed.
 func (p *pair) carry(to, from net.Conn, count *atomic.Int64) error {
+	stretch := p.idle / looks
 	for {
 		now := time.Now()
-		_ = from.SetReadDeadline(now.Add(p.idle / looks))
-		_ = to.SetWriteDeadline(now.Add(p.idle + p.idle/looks))
+		_ = from.SetReadDeadline(now.Add(stretch))
+		_ = to.SetWriteDeadline(now.Add(p.idle + stretch))
 		n, err := io.Copy(to, from)
 		count.Add(n)
 		if n > 0 {
@@ -106,9 +110,9 @@ func (p *pair) carry(to, from net.Conn, count *atomic.Int64) error {
 		case err == nil:
 			return closeWrite(to)
 		case !errors.Is(err, os.ErrDeadlineExceeded):
-		case time.Since(now) >= p.idle+p.idle/looks:
+		case time.Since(now) >= p.idle+stretch:
 			err = errSilent // nobody takes what was read
-		case time.Since(p.start)-time.Duration(p.latest.Load()) < p.idle:
+		case time.Since(p.start)-time.Duration(p.latest.Load()) < p.idle+stretch:
 			continue
 		default:
 			err = errSilent

@@ -198,7 +198,7 @@ func TestScenario41SecondRunnerTakesTheFirstOnesPlace(t *testing.T) {
 	first := w.Runners()[0]
 	must(t, syscall.Kill(first, syscall.SIGSTOP)) // or it is back before the second is asked anything
 	second := a.dial()
-	second.send(frame{Kind: "hello", Hello: &hello{Protocol: 1, Secret: a.secret(), Fence: fence{Session: a.ID, Generation: 1}}})
+	second.send(frame{Kind: "hello", Hello: &hello{Protocol: 2, Secret: a.secret(), Fence: fence{Session: a.ID, Generation: 1}}})
 	if f := second.read(); f.Kind != "bind" || f.Fence == nil || f.Fence.Session != a.ID {
 		t.Fatalf("the second runner got %+v, want to be bound", f)
 	}
@@ -232,7 +232,7 @@ func TestScenario42RunnerWithAWrongSecretIsTurnedAway(t *testing.T) {
 	a.begun(1)
 	for _, secret := range []string{"", "guessed", a.secret() + "x", a.secret()[1:], strings.ToLower(a.secret())} {
 		impostor := a.dial()
-		impostor.send(frame{Kind: "hello", Hello: &hello{Protocol: 1, Secret: secret, Fence: fence{Session: a.ID, Generation: 1}}})
+		impostor.send(frame{Kind: "hello", Hello: &hello{Protocol: 2, Secret: secret, Fence: fence{Session: a.ID, Generation: 1}}})
 		for {
 			f, err := impostor.next()
 			if err != nil {

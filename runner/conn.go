@@ -20,7 +20,7 @@ type conn struct {
 	r    *bufio.Reader
 	at   os.FileInfo // the socket file it was dialled at
 	out  chan []byte
-	bye  chan struct{} // holds one: another server is obeyed now
+	bye  chan Frame // holds one: the last to be sent
 	done chan struct{}
 	once sync.Once
 
@@ -33,7 +33,7 @@ func newConn(c *net.UnixConn, at os.FileInfo, beat time.Duration) *conn {
 		c:     steady{c, beat},
 		at:    at,
 		out:   make(chan []byte, outDepth),
-		bye:   make(chan struct{}, 1),
+		bye:   make(chan Frame, 1),
 		done:  make(chan struct{}),
 		waits: make(map[uint64]chan struct{}),
 	}
@@ -49,9 +49,12 @@ func (k *conn) close() {
 }
 
 // dismiss tells the server that another one is obeyed now, and hangs up.
-func (k *conn) dismiss() {
+func (k *conn) dismiss() { k.leave(Frame{Kind: KindRefused, Refusal: RefusedStale}) }
+
+// leave hangs up once last is sent.
+func (k *conn) leave(last Frame) {
 	select {
-	case k.bye <- struct{}{}:
+	case k.bye <- last:
 	default:
 	}
 }
@@ -77,8 +80,8 @@ func (k *conn) send() {
 		select {
 		case <-k.done:
 			return
-		case <-k.bye:
-			_ = k.write(Frame{Kind: KindRefused, Refusal: RefusedStale})
+		case last := <-k.bye:
+			_ = k.write(last)
 			return
 		case b := <-k.out:
 			_, err = k.c.Write(b)

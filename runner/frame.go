@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/dormouse-run/dormouse"
 )
 
 // Protocol is the version both ends must speak.
-const Protocol = 1
+const Protocol = 2
 
 // Limits of the wire. Whoever is inside a sandbox may play the runner, so the
 // server believes no length and no count that it was merely told.
@@ -45,6 +46,17 @@ const (
 	KindForget Kind = "forget"
 	// KindDetach ends a wait that nobody waits for any more.
 	KindDetach Kind = "detach"
+	// KindOpen asks for a stream; KindStream is how its connection begins.
+	KindOpen   Kind = "open"
+	KindStream Kind = "stream"
+
+	KindTerminals   Kind = "terminals"
+	KindResize      Kind = "resize"
+	KindEndTerminal Kind = "end_terminal"
+	KindPorts       Kind = "ports"
+	KindUsage       Kind = "usage"
+	// KindQuiesce makes the runner close every connection it has.
+	KindQuiesce Kind = "quiesce"
 
 	// Answers of the runner. Output may be lost; the result is the truth.
 	KindReply  Kind = "reply"
@@ -65,6 +77,13 @@ type Frame struct {
 	Call   *Call         `json:"call,omitempty"`
 	Report *Report       `json:"report,omitempty"`
 	Output []byte        `json:"output,omitempty"`
+	// StreamID pairs a stream's connection with the request for it.
+	StreamID  string           `json:"stream_id,omitempty"`
+	Stream    *Stream          `json:"stream,omitempty"`
+	Terminal  *Terminal        `json:"terminal,omitempty"`
+	Terminals []TerminalReport `json:"terminals,omitempty"`
+	Ports     []Port           `json:"ports,omitempty"`
+	Usage     *Usage           `json:"usage,omitempty"`
 	// Refusal and Detail say why a frame was refused.
 	Refusal Refusal `json:"refusal,omitempty"`
 	Detail  string  `json:"detail,omitempty"`
@@ -85,10 +104,12 @@ type Refusal string
 
 // The refusals.
 const (
-	RefusedStale   Refusal = "stale"
-	RefusedForeign Refusal = "foreign"
-	RefusedNever   Refusal = "never_seen"
-	RefusedInvalid Refusal = "invalid"
+	RefusedStale    Refusal = "stale"
+	RefusedForeign  Refusal = "foreign"
+	RefusedNever    Refusal = "never_seen"
+	RefusedInvalid  Refusal = "invalid"
+	RefusedNotFound Refusal = "not_found"
+	RefusedConflict Refusal = "conflict"
 )
 
 // refuse spells err for the wire.
@@ -100,12 +121,17 @@ func refuse(err error) (Refusal, string) {
 		return RefusedForeign, ""
 	case errors.Is(err, ErrNeverSeen):
 		return RefusedNever, ""
+	case errors.Is(err, dormouse.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return RefusedNotFound, err.Error()
+	case errors.Is(err, dormouse.ErrConflict):
+		return RefusedConflict, err.Error()
 	}
 	return RefusedInvalid, err.Error()
 }
 
 // err is what a refusal means to the one refused.
 func (f Frame) err() error {
+	meaning := dormouse.ErrInvalid
 	switch f.Refusal {
 	case "":
 		return nil
@@ -115,9 +141,13 @@ func (f Frame) err() error {
 		return ErrForeign
 	case RefusedNever:
 		return ErrNeverSeen
+	case RefusedNotFound:
+		meaning = dormouse.ErrNotFound
+	case RefusedConflict:
+		meaning = dormouse.ErrConflict
 	case RefusedInvalid:
 	}
-	return fmt.Errorf("runner refused: %.200q: %w", f.Detail, dormouse.ErrInvalid)
+	return fmt.Errorf("runner refused: %.200q: %w", f.Detail, meaning)
 }
 
 // AppendFrame adds f to b as it goes over the wire.

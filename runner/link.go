@@ -23,15 +23,20 @@ const (
 	// silentBeats is how many beats a peer may miss before it counts as lost.
 	silentBeats = 5
 	// maxHandshakes bounds the connections that nobody has vouched for yet.
-	maxHandshakes = 8
+	maxHandshakes = 64
 	// outputDepth bounds the output a slow reader of a wait may be behind.
 	outputDepth = 64
 	// farewell bounds how long Close waits for the runner to let go.
 	farewell = 250 * time.Millisecond
 )
 
-// ErrClosed means that the link was closed by its owner.
-var ErrClosed = errors.New("link is closed")
+// What ended a link.
+var (
+	// ErrClosed means that the link was closed by its owner.
+	ErrClosed = errors.New("link is closed")
+	// ErrQuiesced means that the runner was told to let go of its connections.
+	ErrQuiesced = errors.New("link was quiesced")
+)
 
 // LinkOptions says which runner a link is for.
 type LinkOptions struct {
@@ -71,6 +76,10 @@ type Link struct {
 	fresh    []*pending          // guarded by mu; of these, what peer was not sent yet
 	detached [][]byte            // guarded by mu; detach frames not sent yet
 	giveUp   *time.Timer         // guarded by mu; runs while a request has no peer
+
+	quiet   bool                  // guarded by mu; no runner is let in any more
+	opening map[string]chan *Conn // guarded by mu; streams asked for, by id
+	streams map[*Conn]bool        // guarded by mu; streams that are open
 }
 
 // pending is a request on its way to an answer.
@@ -105,6 +114,8 @@ func Listen(o LinkOptions) (*Link, error) {
 		shaking: make(chan struct{}, maxHandshakes),
 		strays:  make(map[net.Conn]bool),
 		pending: make(map[uint64]*pending),
+		opening: make(map[string]chan *Conn),
+		streams: make(map[*Conn]bool),
 	}
 	l.giveUp = time.AfterFunc(o.Patience, l.abandon)
 	l.giveUp.Stop()
@@ -207,6 +218,7 @@ func (l *Link) End(err error) {
 // to hang up, so that a sandbox can be frozen with no connection in it.
 func (l *Link) Close() error {
 	l.mu.Lock()
+	l.closeStreams()
 	p := l.peer
 	l.mu.Unlock()
 	if p != nil {
@@ -215,6 +227,39 @@ func (l *Link) Close() error {
 	l.End(ErrClosed)
 	l.running.Wait()
 	return nil
+}
+
+// Quiesce makes the runner let go of every connection and returns once it has.
+// Nobody can dial again until another link listens. The link is over after
+// that, however it went.
+func (l *Link) Quiesce(ctx context.Context) error {
+	p, err := l.hush()
+	if err != nil {
+		return fmt.Errorf("quiesce: %w", err)
+	}
+	defer l.End(ErrQuiesced)
+	if p == nil {
+		return nil // nobody is connected, and nobody can connect
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, l.opts.Patience, ErrUnreachable)
+	defer cancel()
+	asked, err := l.enter(Frame{Kind: KindQuiesce}, false)
+	if err != nil {
+		return fmt.Errorf("quiesce: %w", err)
+	}
+	defer l.leave(asked, KindQuiesce)
+	for {
+		select {
+		case <-p.done: // the answer may be lost with the connection: its end is what matters
+			return nil
+		case a := <-asked.answer:
+			if a.err != nil {
+				return fmt.Errorf("quiesce: %w", a.err)
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("quiesce: %w", context.Cause(ctx))
+		}
+	}
 }
 
 // end must be called with mu held.
@@ -229,6 +274,7 @@ func (l *Link) end(err error) {
 	for c := range l.strays {
 		_ = c.Close()
 	}
+	l.closeStreams()
 	if l.peer != nil {
 		l.peer.close()
 	}
@@ -331,7 +377,7 @@ func (l *Link) abandon() {
 func (l *Link) adopt(p *peer) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
+	if l.err != nil || l.quiet {
 		return false
 	}
 	if l.peer != nil {
@@ -412,6 +458,7 @@ func (l *Link) deliver(f Frame) {
 		if f.Refusal == RefusedStale {
 			l.end(ErrStale)
 		}
-	case KindHello, KindBind, KindBound, KindStart, KindWait, KindAsk, KindKill, KindForget, KindDetach, KindBeat:
+	case KindHello, KindBind, KindBound, KindStart, KindWait, KindAsk, KindKill, KindForget, KindDetach, KindBeat,
+		KindOpen, KindStream, KindTerminals, KindResize, KindEndTerminal, KindPorts, KindUsage, KindQuiesce:
 	}
 }

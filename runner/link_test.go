@@ -200,13 +200,13 @@ func TestEveryRequestIsHeldAgainstTheFence(t *testing.T) {
 		{"none", nil, runner.RefusedInvalid},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, kind := range []runner.Kind{runner.KindStart, runner.KindAsk, runner.KindWait, runner.KindKill, runner.KindForget} {
+			for _, kind := range []runner.Kind{runner.KindStart, runner.KindAsk, runner.KindWait, runner.KindKill, runner.KindForget, runner.KindTerminals, runner.KindPorts, runner.KindUsage, runner.KindEndTerminal} {
 				c := exec("true")
 				want := test.want
 				if kind == runner.KindWait && want == "" {
 					want = runner.RefusedNever
 				}
-				if f := ask(runner.Frame{Kind: kind, ID: 1, Fence: test.fence, Op: c.Op, Call: &c}); f.Refusal != want {
+				if f := ask(runner.Frame{Kind: kind, ID: 1, Fence: test.fence, Op: c.Op, Call: &c, Terminal: &runner.Terminal{ID: "none"}}); f.Refusal != want {
 					t.Errorf("%s was answered %+v", kind, f)
 				}
 			}
@@ -420,7 +420,7 @@ func TestStrangerIsTurnedAwayAndDisturbsNobody(t *testing.T) {
 func TestCrowdOfStrangersKeepsTheRunnerOutOnlyForAWhile(t *testing.T) {
 	r := newRig(t)
 	l := r.listen(t, fence(1, 1))
-	for range 50 {
+	for range 100 {
 		stranger(t, r)
 	}
 	r.run(t)

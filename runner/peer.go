@@ -56,8 +56,8 @@ func (l *Link) publish() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
-		return listener.Close()
+	if l.err != nil || l.quiet {
+		return errors.Join(listener.Close(), removeSocket(l.opts.Path, at))
 	}
 	if l.listener != nil {
 		_ = l.listener.Close()
@@ -81,9 +81,9 @@ func (l *Link) keepPlace() {
 		case <-tick.C:
 		}
 		l.mu.Lock()
-		connected, ours := l.peer != nil, l.at
+		settled, ours := l.peer != nil || l.quiet, l.at
 		l.mu.Unlock()
-		if connected {
+		if settled {
 			continue
 		}
 		if at, err := os.Lstat(l.opts.Path); err == nil && sameSocket(at, ours) {
@@ -119,15 +119,35 @@ func (l *Link) accept(listener *net.UnixListener) {
 	}
 }
 
-// serve sees one connection through: handshake, then frames both ways.
+// hush lets no runner in any more, and returns the one that is.
+func (l *Link) hush() (*peer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return nil, l.err
+	}
+	l.quiet = true
+	err := removeSocket(l.opts.Path, l.at)
+	_ = l.listener.Close()
+	for c := range l.strays {
+		_ = c.Close()
+	}
+	return l.peer, err
+}
+
+// serve sees one connection through: handshake, then frames both ways. That of
+// a stream is handed to whoever waits for it.
 func (l *Link) serve(c *net.UnixConn) {
 	conn := steady{c, l.opts.Beat}
 	r := bufio.NewReaderSize(conn, 32<<10)
-	err := l.handshake(conn, r)
+	first, err := l.handshake(conn, r)
 	<-l.shaking
 	if err != nil {
 		_ = c.Close()
 		l.log.Debug("runner turned away", "error", err)
+		return
+	}
+	if first.Kind == KindStream {
 		return
 	}
 	p := &peer{conn: conn, kick: make(chan struct{}, 1), done: make(chan struct{})}
@@ -174,31 +194,49 @@ func (l *Link) send(p *peer) {
 	}
 }
 
-// handshake lets in whoever knows the secret and takes the link's fence.
-func (l *Link) handshake(c steady, r *bufio.Reader) error {
+// handshake lets in whoever knows the secret, and returns its first frame. A
+// runner takes the link's fence, a stream goes to the one who asked for it.
+func (l *Link) handshake(c steady, r *bufio.Reader) (Frame, error) {
 	if !l.hold(c) {
-		return ErrClosed
+		return Frame{}, ErrClosed
 	}
 	defer l.release(c)
 	// A stranger has only so long in all, however busy it keeps us.
 	late := time.AfterFunc(silentBeats*l.opts.Beat, func() { _ = c.Close() })
 	defer late.Stop()
+	f, err := l.identify(r)
+	if err != nil {
+		return f, err
+	}
+	if f.Kind == KindStream {
+		return f, l.join(c, r, f.StreamID, late)
+	}
+	return f, l.bind(c, r, *f.Hello)
+}
+
+// identify reads the first frame of a connection and checks who sent it.
+func (l *Link) identify(r *bufio.Reader) (Frame, error) {
 	f, err := ReadFrame(r, maxHello)
 	if err != nil {
-		return err
+		return Frame{}, err
 	}
 	hello := f.Hello
-	if f.Kind != KindHello || hello == nil || len(hello.Ops) > MaxReported {
-		return fmt.Errorf("expected a hello: %w", dormouse.ErrInvalid)
+	if f.Kind != KindHello && f.Kind != KindStream || hello == nil || len(hello.Ops) > MaxReported {
+		return Frame{}, fmt.Errorf("expected a hello: %w", dormouse.ErrInvalid)
 	}
 	if subtle.ConstantTimeCompare([]byte(hello.Secret), []byte(l.opts.Secret)) != 1 {
 		l.log.Warn("runner refused: wrong secret")
-		return fmt.Errorf("wrong secret: %w", dormouse.ErrInvalid)
+		return Frame{}, fmt.Errorf("wrong secret: %w", dormouse.ErrInvalid)
 	}
 	if hello.Protocol != Protocol {
 		l.log.Warn("runner refused: wrong protocol", "ours", Protocol, "theirs", hello.Protocol)
-		return fmt.Errorf("wrong protocol: %w", dormouse.ErrInvalid)
+		return Frame{}, fmt.Errorf("wrong protocol: %w", dormouse.ErrInvalid)
 	}
+	return f, nil
+}
+
+// bind has the runner take the link's fence.
+func (l *Link) bind(c steady, r *bufio.Reader, hello Hello) error {
 	b, err := AppendFrame(nil, Frame{Kind: KindBind, Fence: &l.opts.Fence})
 	if err != nil {
 		return err
@@ -206,7 +244,7 @@ func (l *Link) handshake(c steady, r *bufio.Reader) error {
 	if _, err := c.Write(b); err != nil {
 		return err
 	}
-	f, err = ReadFrame(r, maxHello)
+	f, err := ReadFrame(r, maxHello)
 	if err != nil {
 		return err
 	}
@@ -224,7 +262,7 @@ func (l *Link) handshake(c steady, r *bufio.Reader) error {
 func (l *Link) hold(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
+	if l.err != nil || l.quiet {
 		return false
 	}
 	l.strays[c] = true

@@ -22,9 +22,6 @@ import (
 const (
 	tasksDir = "tasks"
 
-	firstRedial = time.Millisecond
-	lastRedial  = 250 * time.Millisecond
-
 	defaultGrace = time.Second
 )
 
@@ -70,6 +67,10 @@ type Runner struct {
 	ops   map[dormouse.OpID]*op // guarded by mu
 	tasks map[dormouse.OpID]*op // guarded by mu; those that are running
 
+	streams   map[string]*stream // guarded by mu; those that are open or being opened
+	terminals terminals
+	active    activity
+
 	procMu sync.Mutex
 	closed bool              // guarded by procMu; nothing is started any more
 	owned  map[int]bool      // guarded by procMu; children that are waited for
@@ -91,6 +92,8 @@ func New(o Options) (*Runner, error) {
 		tasks: make(map[dormouse.OpID]*op),
 		owned: make(map[int]bool),
 		pipes: make(map[*os.File]bool),
+
+		streams: make(map[string]*stream),
 	}
 	if _, err := os.Stat(r.shell); err != nil {
 		r.shell = "/bin/sh"
@@ -125,17 +128,16 @@ func (r *Runner) Run(ctx context.Context) error {
 func (r *Runner) connect(ctx context.Context) {
 	tick := time.NewTicker(r.opts.Beat)
 	defer tick.Stop()
-	wait := firstRedial
+	var pace redial
 	var current *conn
 	for ctx.Err() == nil {
 		if current == nil {
 			c, err := r.reach(ctx)
 			if err == nil {
-				current, wait = c, firstRedial
+				current, pace = c, redial{}
 				continue
 			}
-			pause(ctx, wait)
-			wait = min(2*wait, lastRedial)
+			pace.wait(ctx)
 			continue
 		}
 		select {
@@ -193,7 +195,7 @@ func (r *Runner) handshake(k *conn, secret string) error {
 	if f.Kind != KindBind || f.Fence == nil || f.Fence.Validate() != nil {
 		return fmt.Errorf("expected a bind: %w", dormouse.ErrInvalid)
 	}
-	err = r.bind(k, *f.Fence)
+	ended, err := r.bind(k, *f.Fence)
 	if err == nil && r.opts.Prepare != nil {
 		err = r.opts.Prepare()
 	}
@@ -201,6 +203,7 @@ func (r *Runner) handshake(k *conn, secret string) error {
 		why, detail := refuse(err)
 		return errors.Join(err, k.write(Frame{Kind: KindRefused, Refusal: why, Detail: detail}))
 	}
+	settle(ended)
 	return k.write(Frame{Kind: KindBound})
 }
 
@@ -222,15 +225,24 @@ func (r *Runner) hello() Hello {
 	return h
 }
 
-// bind makes k the connection that is obeyed.
-func (r *Runner) bind(k *conn, f Fence) error {
+// bind makes k the connection that is obeyed. It returns the streams of those
+// who no longer are, which it has told to end.
+func (r *Runner) bind(k *conn, f Fence) ([]*stream, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.learn(r.fence.bind(f)); err != nil {
-		return err
+		return nil, err
 	}
 	r.bound = k
-	return nil
+	return r.endStreams(func(g Fence) bool { return g == f }), nil
+}
+
+// admitted refuses a request that only looks, if it does not come from the
+// newest server.
+func (r *Runner) admitted(k *conn, f Frame) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.admit(k, f)
 }
 
 // admit refuses what does not come from the newest server. It must be called
@@ -274,8 +286,20 @@ func (r *Runner) listen(ctx context.Context, k *conn) {
 		case KindStart:
 			o, err := r.start(ctx, k, f)
 			r.running.Go(func() { r.started(k, f, o, err) })
+			if err == nil {
+				r.running.Go(func() { r.active.during(o.done) })
+			}
 		case KindAsk, KindKill, KindForget:
 			r.running.Go(func() { k.answer(f, r.answer(k, f)) })
+		case KindOpen:
+			s, err := r.open(ctx, k, f)
+			r.running.Go(func() { r.opens(k, f, s, err) })
+		case KindTerminals, KindResize, KindEndTerminal, KindPorts, KindUsage:
+			r.running.Go(func() { k.answer(f, r.look(k, f)) })
+		case KindQuiesce:
+			if r.quiesce(k, f) {
+				return
+			}
 		case KindWait:
 			detached := k.attach(f.ID)
 			r.running.Go(func() {
@@ -286,7 +310,7 @@ func (r *Runner) listen(ctx context.Context, k *conn) {
 			})
 		case KindDetach:
 			k.detach(f.ID)
-		case KindBeat, KindHello, KindBind, KindBound, KindRefused, KindReply, KindOutput:
+		case KindBeat, KindHello, KindBind, KindBound, KindRefused, KindReply, KindOutput, KindStream:
 		}
 	}
 }
@@ -297,6 +321,7 @@ func (r *Runner) close(ctx context.Context) error {
 	r.procMu.Lock()
 	r.closed = true
 	r.procMu.Unlock()
+	r.endTerminals()
 	var err error
 	if r.opts.Init {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -83,6 +84,18 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 		return nil, nil, fmt.Errorf("listen for the runner: %w", err)
 	}
 	return l, at, nil
+}
+
+// removeSocket removes the socket file at, unless the place is somebody else's.
+func removeSocket(path string, at os.FileInfo) error {
+	now, err := os.Lstat(path)
+	if err == nil && sameSocket(now, at) {
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the runner's socket: %w", err)
+	}
+	return nil
 }
 
 // dial reaches whoever listens at path, and says which socket file that was.

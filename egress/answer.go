@@ -1,0 +1,94 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// errSilent ends what nobody has sent a byte on for too long.
+var errSilent = errors.New("nothing was sent either way for too long")
+
+// refusal says why a request must not leave, and what would allow it.
+type refusal struct {
+	why   string
+	entry string // for AllowFlag; empty if nothing allows it
+}
+
+func (r *refusal) Error() string { return r.why }
+
+// invalid says what is wrong with a request.
+type invalid string
+
+func (i invalid) Error() string      { return string(i) }
+func (invalid) Is(target error) bool { return target == dormouse.ErrInvalid }
+
+// The verdicts of the audit.
+const (
+	verdictAllowed     = "allowed"
+	verdictRefused     = "refused"
+	verdictInvalid     = "invalid"
+	verdictUnreachable = "unreachable"
+	verdictTimeout     = "timeout"
+	verdictGone        = "gone" // the program or the server went away first
+)
+
+// answer is what a program is told when its request came to nothing.
+type answer struct {
+	status  int
+	verdict string
+	text    string
+}
+
+// explain turns an error into an answer. Texts hold neither the addresses that
+// names lead to nor those of our resolvers: a sandbox need not know them.
+func explain(ctx context.Context, to string, err error) answer {
+	var no *refusal
+	switch {
+	case errors.As(err, &no):
+		text := to + " is refused: " + no.why + "."
+		if no.entry != "" {
+			text += fmt.Sprintf(" The operator of the server can allow it with %s and %s.", AllowFlag, no.entry)
+		}
+		return answer{http.StatusForbidden, verdictRefused, text}
+	case errors.Is(err, dormouse.ErrInvalid):
+		return answer{http.StatusBadRequest, verdictInvalid, "The request is not one for a proxy: " + err.Error() + "."}
+	case errors.Is(context.Cause(ctx), errSilent):
+		return answer{http.StatusGatewayTimeout, verdictTimeout, to + " was given up: " + errSilent.Error() + "."}
+	case ctx.Err() != nil:
+		return answer{http.StatusBadGateway, verdictGone, to + " was given up."}
+	case timedOut(err):
+		return answer{http.StatusGatewayTimeout, verdictTimeout, to + " did not answer in time."}
+	}
+	return answer{http.StatusBadGateway, verdictUnreachable, to + " cannot be reached: " + cause(err) + "."}
+}
+
+func timedOut(err error) bool {
+	var t net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &t) && t.Timeout()
+}
+
+// cause is the part of a network error that is nobody's secret.
+func cause(err error) string {
+	var name *net.DNSError
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &name) && name.IsNotFound:
+		return "there is no such name"
+	case errors.As(err, &name):
+		return "the name could not be looked up"
+	case errors.As(err, &errno):
+		return errno.Error()
+	}
+	return "the connection broke before there was an answer"
+}
+
+func (a answer) write(w http.ResponseWriter) {
+	http.Error(w, "dormouse: "+a.text, a.status)
+}

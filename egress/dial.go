@@ -1,0 +1,94 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxAddresses is how many of a name's addresses are tried.
+	maxAddresses = 8
+	// minShare is the least one of them is given.
+	minShare = 2 * time.Second
+)
+
+// Resolver turns names into addresses. *net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// dial connects to t, or says why that must not be. One bad address spoils a
+// name: whoever answers for it is not to be trusted with the others.
+func (p *Proxy) dial(ctx context.Context, t target) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.DialTimeout)
+	defer cancel()
+	addrs, err := p.resolve(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		if err := p.guard.check(t, a); err != nil {
+			return nil, err
+		}
+	}
+	addrs = addrs[:min(len(addrs), maxAddresses)]
+	var first error
+	for i, a := range addrs {
+		c, err := p.dialAddress(ctx, t, a, len(addrs)-i)
+		if err == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// resolve looks a name up as it stands: a search list would turn it into
+// another one.
+func (p *Proxy) resolve(ctx context.Context, t target) ([]netip.Addr, error) {
+	if t.addr.IsValid() {
+		return []netip.Addr{t.addr}, nil
+	}
+	addrs, err := p.opts.Resolver.LookupNetIP(ctx, "ip", t.host+".")
+	if err != nil {
+		return nil, err
+	}
+	if len(addrs) == 0 {
+		return nil, &net.DNSError{Err: "no addresses", Name: t.host, IsNotFound: true}
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap() // the resolver may give IPv4 in either form
+	}
+	return addrs, nil
+}
+
+// dialAddress gives one address its share of the time that is left.
+func (p *Proxy) dialAddress(ctx context.Context, t target, a netip.Addr, left int) (net.Conn, error) {
+	if end, ok := ctx.Deadline(); ok {
+		share := max(time.Until(end)/time.Duration(left), minShare)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, share)
+		defer cancel()
+	}
+	d := net.Dialer{Control: func(_, address string, _ syscall.RawConn) error { return p.control(t, address) }}
+	return d.DialContext(ctx, "tcp", netip.AddrPortFrom(a, t.port).String())
+}
+
+// control is asked by the dialer about the address it is about to connect to,
+// so that what is checked is what is dialled.
+func (p *Proxy) control(t target, address string) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if to.Port() != t.port {
+		return errors.New("the dialer changed the port")
+	}
+	return p.guard.check(t, to.Addr())
+}

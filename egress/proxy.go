@@ -1,0 +1,184 @@
+// Package egress is the way out of a sandbox: a forward proxy on a unix socket
+// of its session.
+//
+// It promises that the session is known by the socket and by nothing a request
+// says; that whatever is dialled was checked, as an address, at the moment it
+// was dialled; that only public addresses and what the operator listed are
+// reached; and that nothing it carries outlives the context it was served under.
+package egress
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+const (
+	maxHead = 64 << 10
+	// headSlack is what net/http reads beyond the limit it is given.
+	headSlack = 4 << 10
+
+	defaultMaxConns      = 256
+	defaultHeaderTimeout = 30 * time.Second
+	defaultIdleTimeout   = 5 * time.Minute
+	defaultDialTimeout   = 10 * time.Second
+
+	upstreamIdle   = 30 * time.Second
+	continuePause  = time.Second
+	upstreamPerKey = 8
+)
+
+// Session is whose traffic it is.
+type Session struct {
+	ID dormouse.SessionID
+}
+
+// Network says whether a session has a network.
+type Network int
+
+// The networks. The zero value is the safe one.
+const (
+	Off Network = iota
+	On
+)
+
+// Policy is what a session may do.
+type Policy struct {
+	Network Network
+}
+
+// Options says what a proxy lets through. Zero times and counts are the
+// defaults.
+type Options struct {
+	// Policy is asked at every request. Without it no session has a network.
+	Policy func(Session) Policy
+	// Allow is what may be reached beyond the public internet.
+	Allow Allow
+	// Listeners are where the server itself listens.
+	Listeners []netip.AddrPort
+	// Resolver is nil for the machine's own.
+	Resolver Resolver
+	// Logger gets one line for each request.
+	Logger *slog.Logger
+
+	// MaxConns bounds the connections of one session.
+	MaxConns int
+	// HeaderTimeout is for the head of a request, DialTimeout for name and
+	// connection together, IdleTimeout for silence both ways.
+	HeaderTimeout time.Duration
+	DialTimeout   time.Duration
+	IdleTimeout   time.Duration
+}
+
+// Proxy carries what sandboxes send out. It serves any number of sessions.
+type Proxy struct {
+	opts  Options
+	log   *slog.Logger
+	guard guard
+}
+
+// New makes a proxy.
+func New(o Options) *Proxy {
+	o.MaxConns = cmp.Or(o.MaxConns, defaultMaxConns)
+	o.HeaderTimeout = cmp.Or(o.HeaderTimeout, defaultHeaderTimeout)
+	o.DialTimeout = cmp.Or(o.DialTimeout, defaultDialTimeout)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, defaultIdleTimeout)
+	if o.Policy == nil {
+		o.Policy = func(Session) Policy { return Policy{} }
+	}
+	if o.Resolver == nil {
+		o.Resolver = net.DefaultResolver
+	}
+	return &Proxy{
+		opts:  o,
+		log:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		guard: guard{allow: o.Allow, listeners: o.Listeners, own: own{read: net.InterfaceAddrs}},
+	}
+}
+
+// Serve carries what comes through l, which is who's and nobody else's, until
+// ctx ends. Then it closes l and every connection, and returns nil once all
+// requests have ended. A listener that breaks before that is an error.
+func (p *Proxy) Serve(ctx context.Context, l net.Listener, who Session) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := newWay(ctx, p, who)
+	s := &http.Server{
+		Handler:                      http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.serve(ctx, rw, r) }),
+		ReadHeaderTimeout:            p.opts.HeaderTimeout,
+		IdleTimeout:                  p.opts.IdleTimeout,
+		MaxHeaderBytes:               maxHead - headSlack,
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     w.quiet,
+		BaseContext:                  func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	err := s.Serve(&limited{Listener: l, free: make(chan struct{}, p.opts.MaxConns)})
+	ended := ctx.Err() != nil
+	cancel()
+	_ = s.Close()
+	w.close()
+	if ended || errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve egress of %s: %w", who.ID, err)
+}
+
+// way is one session's way out.
+type way struct {
+	proxy     *Proxy
+	who       Session
+	log       *slog.Logger
+	quiet     *log.Logger // what net/http has to say
+	transport *http.Transport
+
+	mu      sync.Mutex
+	closed  bool           // guarded by mu; no request enters any more
+	running sync.WaitGroup // requests; only added to under mu
+}
+
+func newWay(ctx context.Context, p *Proxy, who Session) *way {
+	w := &way{proxy: p, who: who, log: p.log.With("session", who.ID)}
+	w.quiet = slog.NewLogLogger(w.log.Handler(), slog.LevelDebug)
+	w.transport = &http.Transport{
+		DialContext: func(dialling context.Context, _, address string) (net.Conn, error) {
+			return w.dialPlain(ctx, dialling, address)
+		},
+		DisableCompression:     true,
+		ExpectContinueTimeout:  continuePause,
+		IdleConnTimeout:        upstreamIdle,
+		MaxIdleConnsPerHost:    upstreamPerKey,
+		MaxIdleConns:           p.opts.MaxConns,
+		MaxResponseHeaderBytes: maxHead,
+	}
+	return w
+}
+
+// enter counts a request, unless it is too late for one.
+func (w *way) enter() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.running.Add(1)
+	}
+	return !w.closed
+}
+
+func (w *way) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.running.Wait()
+	w.transport.CloseIdleConnections()
+}

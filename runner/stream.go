@@ -1,0 +1,212 @@
+package runner
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Limits of what a stream may name.
+const (
+	maxStreamID  = 64
+	maxPath      = 4096
+	maxWords     = 256       // of a command or an environment
+	maxWordBytes = 128 << 10 // what the kernel takes of one
+)
+
+// Stream says what a connection of its own is to carry. Exactly one of its
+// fields is set.
+type Stream struct {
+	Terminal *Terminal   `json:"terminal,omitempty"`
+	Port     *PortStream `json:"port,omitempty"`
+	Tree     *Tree       `json:"tree,omitempty"`
+	Watch    *Watch      `json:"watch,omitempty"`
+}
+
+// Validate refuses a stream that no runner could open.
+func (s Stream) Validate() error {
+	set := 0
+	var err error
+	if s.Terminal != nil {
+		set++
+		err = s.Terminal.validate()
+	}
+	if s.Port != nil {
+		set++
+		if s.Port.Port == 0 {
+			err = fmt.Errorf("port 0: %w", dormouse.ErrInvalid)
+		}
+	}
+	if s.Tree != nil {
+		set++
+		err = validatePath(s.Tree.Path)
+	}
+	if s.Watch != nil {
+		set++
+		err = validatePath(s.Watch.Path)
+	}
+	if set != 1 {
+		return fmt.Errorf("a stream carries one thing, not %d: %w", set, dormouse.ErrInvalid)
+	}
+	return err
+}
+
+func (s Stream) String() string {
+	switch {
+	case s.Terminal != nil:
+		return fmt.Sprintf("terminal %q", s.Terminal.ID)
+	case s.Port != nil:
+		return fmt.Sprintf("port %d", s.Port.Port)
+	case s.Tree != nil:
+		return fmt.Sprintf("tree %q", s.Tree.Path)
+	case s.Watch != nil:
+		return fmt.Sprintf("watch over %q", s.Watch.Path)
+	}
+	return "stream"
+}
+
+func validatePath(path string) error {
+	if path == "" || len(path) > maxPath || strings.ContainsRune(path, 0) {
+		return fmt.Errorf("path %.100q: %w", path, dormouse.ErrInvalid)
+	}
+	return nil
+}
+
+func validateWords(what string, words []string) error {
+	bad := func(w string) bool { return len(w) > maxWordBytes || strings.ContainsRune(w, 0) }
+	if len(words) > maxWords || slices.ContainsFunc(words, bad) {
+		return fmt.Errorf("%s of %d words: %w", what, len(words), dormouse.ErrInvalid)
+	}
+	return nil
+}
+
+// Conn is an open stream: raw bytes both ways, and either way can be closed
+// without the other.
+type Conn struct {
+	*net.UnixConn
+	link *Link
+}
+
+// Close ends the stream.
+func (c *Conn) Close() error {
+	c.link.mu.Lock()
+	delete(c.link.streams, c)
+	c.link.mu.Unlock()
+	return c.UnixConn.Close()
+}
+
+// Open has the runner open a stream. It returns once the stream is connected at
+// its far end too. The stream ends when either side closes it, when the link
+// ends, and when a newer epoch has spoken.
+func (l *Link) Open(ctx context.Context, s Stream) (*Conn, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := l.open(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", s, err)
+	}
+	return c, nil
+}
+
+func (l *Link) open(ctx context.Context, s Stream) (*Conn, error) {
+	id := rand.Text()
+	arrives := make(chan *Conn, 1)
+	l.mu.Lock()
+	l.opening[id] = arrives
+	l.mu.Unlock()
+	// From then on nothing arrives any more; what came too late to be wanted goes.
+	stop := func() *Conn {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.opening, id)
+		select {
+		case c := <-arrives:
+			return c
+		default:
+			return nil
+		}
+	}
+	p, err := l.enter(Frame{Kind: KindOpen, StreamID: id, Stream: &s}, false)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	defer l.leave(p, KindOpen)
+	select {
+	case c := <-arrives:
+		return c, nil
+	case a := <-p.answer: // it comes after the connection
+		err = a.err
+	case <-l.done:
+		err = l.cause()
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	c := stop()
+	switch {
+	case err == nil && c == nil:
+		return nil, fmt.Errorf("runner made no connection: %w", dormouse.ErrInvalid)
+	case err != nil && c != nil:
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, err
+}
+
+// join hands the connection that names the stream id to the one who asked for
+// it. Nobody's is refused.
+func (l *Link) join(c steady, r *bufio.Reader, id string, late *time.Timer) error {
+	if r.Buffered() > 0 || !l.awaits(id) {
+		b, err := AppendFrame(nil, Frame{Kind: KindRefused, Refusal: RefusedNever})
+		if err == nil {
+			_, err = c.Write(b)
+		}
+		return errors.Join(fmt.Errorf("nobody waits for stream %.40q: %w", id, dormouse.ErrInvalid), err)
+	}
+	b, err := AppendFrame(nil, Frame{Kind: KindBound})
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	if !late.Stop() {
+		return fmt.Errorf("stream came too slowly: %w", dormouse.ErrInvalid)
+	}
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	arrives := l.opening[id]
+	if arrives == nil || l.err != nil || l.quiet {
+		return fmt.Errorf("nobody waits for stream %.40q any more: %w", id, dormouse.ErrInvalid)
+	}
+	delete(l.opening, id)
+	s := &Conn{UnixConn: c.UnixConn, link: l}
+	l.streams[s] = true
+	arrives <- s
+	return nil
+}
+
+func (l *Link) awaits(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opening[id] != nil
+}
+
+// closeStreams must be called with mu held.
+func (l *Link) closeStreams() {
+	for c := range l.streams {
+		_ = c.UnixConn.Close()
+	}
+	clear(l.streams)
+}

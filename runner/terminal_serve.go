@@ -1,0 +1,436 @@
+//go:build linux
+
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner/proctree"
+)
+
+const (
+	// terminalMemory is how long the end of a terminal is remembered.
+	terminalMemory = time.Minute
+
+	usualRows, usualCols = 24, 80
+	usualTerm            = "TERM=xterm-256color"
+
+	// terminalVariable is what every process of a terminal carries.
+	terminalVariable = "DORMOUSE_TERMINAL"
+)
+
+// terminals are those of a runner, by ID.
+type terminals struct {
+	mu sync.Mutex
+	by map[string]*terminal // guarded by mu
+}
+
+// living returns the terminal id, unless it is over. It must be called with mu
+// held.
+func (ts *terminals) living(id string) *terminal {
+	if t := ts.by[id]; t != nil && !t.over() {
+		return t
+	}
+	return nil
+}
+
+// tidy forgets what ended long ago, and of more the first to end. It must be
+// called with mu held.
+func (ts *terminals) tidy(now time.Time) {
+	var ended []*terminal
+	for id, t := range ts.by {
+		if !t.over() {
+			continue
+		}
+		if now.Sub(t.ended) > terminalMemory {
+			delete(ts.by, id)
+			continue
+		}
+		ended = append(ended, t)
+	}
+	slices.SortFunc(ended, func(a, b *terminal) int { return b.ended.Compare(a.ended) })
+	for _, t := range ended[min(len(ended), MaxTerminals):] {
+		delete(ts.by, t.what.ID)
+	}
+}
+
+// count must be called with mu held.
+func (ts *terminals) count() int {
+	n := 0
+	for _, t := range ts.by {
+		if !t.over() {
+			n++
+		}
+	}
+	return n
+}
+
+// attachTerminal opens a way to the terminal that t names, which is started
+// unless it lives.
+func (r *Runner) attachTerminal(ctx context.Context, what Terminal) (source, error) {
+	ts := &r.terminals
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t := ts.living(what.ID)
+	if t == nil {
+		// One that a server no longer obeyed had asked for must not begin.
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		ts.tidy(time.Now())
+		if ts.count() >= MaxTerminals {
+			return nil, fmt.Errorf("%d terminals live, and no more can: %w", MaxTerminals, dormouse.ErrConflict)
+		}
+		var err error
+		if t, err = r.startTerminal(what); err != nil {
+			return nil, fmt.Errorf("start the terminal: %w", err)
+		}
+		if ts.by == nil {
+			ts.by = make(map[string]*terminal)
+		}
+		ts.by[what.ID] = t
+	} else if what.Rows != 0 && what.Cols != 0 {
+		if err := t.resize(what.Rows, what.Cols); err != nil {
+			return nil, err
+		}
+	}
+	return t.attach()
+}
+
+// startTerminal starts the command of a terminal.
+func (r *Runner) startTerminal(what Terminal) (*terminal, error) {
+	if len(what.Command) == 0 {
+		what.Command = []string{r.shell, "-l"}
+	}
+	dir := r.opts.Workspace
+	if what.Dir != "" {
+		var err error
+		if dir, err = r.resolve(what.Dir); err != nil {
+			return nil, err
+		}
+	}
+	what.Rows, what.Cols = cmp.Or(what.Rows, usualRows), cmp.Or(what.Cols, usualCols)
+	master, tty, err := openPTY(what.Rows, what.Cols)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tty.Close() }()
+	cmd := exec.Command(what.Command[0], what.Command[1:]...) //nolint:gosec,noctx // running what it is told is its trade; superviseTerminal ends it
+	cmd.Dir = dir
+	cmd.Env = slices.Concat(r.opts.Env, []string{usualTerm}, what.Env,
+		[]string{terminalVariable + "=" + what.ID, runnerVariable + "=" + strconv.Itoa(os.Getpid())})
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	t := newTerminal(what, cmd, master, &r.active)
+	if err := r.startOwned(cmd); err != nil {
+		_ = master.Close()
+		return nil, err
+	}
+	r.running.Go(func() { r.superviseTerminal(t) })
+	return t, nil
+}
+
+// startOwned starts cmd and takes note of it in one step, so that whoever looks
+// for orphans never sees a child of ours before we know it.
+func (r *Runner) startOwned(cmd *exec.Cmd) error {
+	r.procMu.Lock()
+	defer r.procMu.Unlock()
+	if r.closed {
+		return errors.New("runner is ending")
+	}
+	if err := r.startCommand(cmd); err != nil {
+		return err
+	}
+	r.owned[cmd.Process.Pid] = true
+	return nil
+}
+
+func (r *Runner) disownCommand(cmd *exec.Cmd) {
+	r.procMu.Lock()
+	defer r.procMu.Unlock()
+	delete(r.owned, cmd.Process.Pid)
+}
+
+// superviseTerminal sees a terminal through: its command's end, everything it
+// printed, and what is left of it when it is ended or the runner ends.
+func (r *Runner) superviseTerminal(t *terminal) {
+	exited := make(chan struct{})
+	r.running.Go(func() {
+		defer close(exited)
+		_ = t.cmd.Wait() // how it ended is in its state
+		r.disownCommand(t.cmd)
+	})
+	printed := make(chan struct{})
+	r.running.Go(func() {
+		defer close(printed)
+		t.pump()
+	})
+	select {
+	case <-exited:
+	case <-t.end:
+		r.endTerminal(t)
+		<-exited
+	}
+	// A process may still hold the terminal open; what the command itself printed
+	// is there by now.
+	late := time.NewTimer(lateOutput)
+	defer late.Stop()
+	select {
+	case <-printed:
+	case <-late.C:
+		_ = t.master.SetReadDeadline(time.Now())
+		<-printed
+	}
+	r.terminals.mu.Lock()
+	t.finish((&process{cmd: t.cmd}).exit())
+	r.terminals.mu.Unlock()
+	r.active.touch()
+}
+
+// endTerminal ends the processes of a terminal.
+func (r *Runner) endTerminal(t *terminal) {
+	ending, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	pid, us := t.cmd.Process.Pid, strconv.Itoa(os.Getpid())
+	err := proctree.End(ending, func(q proctree.Process) bool {
+		if q.PID == pid || q.Session == pid {
+			return true
+		}
+		if id, _ := q.Variable(terminalVariable); id != t.what.ID {
+			return false
+		}
+		runner, _ := q.Variable(runnerVariable)
+		return runner == us
+	}, r.opts.Grace)
+	if err != nil {
+		r.log.Error("terminal not ended", "terminal", t.what.ID, "error", err)
+	}
+}
+
+// endTerminals has every terminal end; who supervises them waits for it.
+func (r *Runner) endTerminals() {
+	r.terminals.mu.Lock()
+	defer r.terminals.mu.Unlock()
+	for _, t := range r.terminals.by {
+		t.kill()
+	}
+}
+
+// terminal is one that lives here or did a moment ago.
+type terminal struct {
+	what   Terminal // but for its size
+	cmd    *exec.Cmd
+	master *os.File
+	active *activity
+	end    chan struct{} // closed to end its processes
+	once   sync.Once
+	done   chan struct{} // closed once exit and ended are set
+	exit   int
+	ended  time.Time
+
+	mu         sync.Mutex
+	rows, cols uint16           // guarded by mu
+	history    []byte           // guarded by mu; what was printed last
+	viewers    map[*viewer]bool // guarded by mu; nil once it is over
+}
+
+func newTerminal(what Terminal, cmd *exec.Cmd, master *os.File, active *activity) *terminal {
+	return &terminal{
+		what:    what,
+		cmd:     cmd,
+		master:  master,
+		active:  active,
+		end:     make(chan struct{}),
+		done:    make(chan struct{}),
+		rows:    what.Rows,
+		cols:    what.Cols,
+		viewers: make(map[*viewer]bool),
+	}
+}
+
+func (t *terminal) kill() { t.once.Do(func() { close(t.end) }) }
+
+func (t *terminal) over() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// finish lets everyone attached read to the end and go.
+func (t *terminal) finish(exit int) {
+	t.mu.Lock()
+	viewers := t.viewers
+	t.viewers, t.history = nil, nil
+	t.mu.Unlock()
+	for v := range viewers {
+		close(v.out)
+	}
+	_ = t.master.Close()
+	t.exit, t.ended = exit, time.Now()
+	close(t.done)
+}
+
+func (t *terminal) resize(rows, cols uint16) error {
+	raw, err := t.master.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("resize: %w", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+	})
+	if err = cmp.Or(err, failed); err != nil {
+		return fmt.Errorf("resize: %w", err)
+	}
+	t.rows, t.cols = rows, cols
+	return nil
+}
+
+func (t *terminal) report() TerminalReport {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rep := TerminalReport{
+		ID: t.what.ID, Command: t.what.Command, PID: t.cmd.Process.Pid,
+		Rows: t.rows, Cols: t.cols, Attached: len(t.viewers),
+	}
+	if t.over() {
+		rep.Exit = &t.exit
+	}
+	return rep
+}
+
+// reportTerminals says which terminals there are.
+func (r *Runner) reportTerminals(k *conn, f Frame) ([]TerminalReport, error) {
+	if err := r.admitted(k, f); err != nil {
+		return nil, err
+	}
+	ts := &r.terminals
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.tidy(time.Now())
+	var all []TerminalReport
+	for _, id := range slices.Sorted(maps.Keys(ts.by)) {
+		all = append(all, ts.by[id].report())
+	}
+	return all, nil
+}
+
+// findTerminal returns the living terminal that f names, nil if there is none.
+func (r *Runner) findTerminal(k *conn, f Frame) (*terminal, error) {
+	if f.Terminal == nil {
+		return nil, fmt.Errorf("%s names no terminal: %w", f.Kind, dormouse.ErrInvalid)
+	}
+	if err := r.admitted(k, f); err != nil {
+		return nil, err
+	}
+	r.terminals.mu.Lock()
+	defer r.terminals.mu.Unlock()
+	return r.terminals.living(f.Terminal.ID), nil
+}
+
+func (r *Runner) resizeTerminal(k *conn, f Frame) error {
+	t, err := r.findTerminal(k, f)
+	switch {
+	case err != nil:
+		return err
+	case t == nil:
+		return fmt.Errorf("no such terminal: %w", dormouse.ErrNotFound)
+	case f.Terminal.Rows == 0 || f.Terminal.Cols == 0:
+		return fmt.Errorf("a terminal of %d by %d: %w", f.Terminal.Rows, f.Terminal.Cols, dormouse.ErrInvalid)
+	}
+	return t.resize(f.Terminal.Rows, f.Terminal.Cols)
+}
+
+// stopTerminal returns once nothing of the terminal is left.
+func (r *Runner) stopTerminal(k *conn, f Frame) error {
+	t, err := r.findTerminal(k, f)
+	if err != nil || t == nil {
+		return err
+	}
+	t.kill()
+	select {
+	case <-t.done:
+	case <-k.done:
+	}
+	return nil
+}
+
+// viewer is a stream attached to a terminal.
+type viewer struct {
+	terminal *terminal
+	in       *os.File    // the terminal, to be closed without the others'
+	first    []byte      // what was printed before it came
+	out      chan []byte // closed once the terminal is over
+	gone     chan struct{}
+	once     sync.Once
+}
+
+func (v *viewer) leave() { v.once.Do(func() { close(v.gone) }) }
+
+func (v *viewer) release() {
+	v.leave()
+	_ = v.in.Close()
+	v.terminal.mu.Lock()
+	defer v.terminal.mu.Unlock()
+	delete(v.terminal.viewers, v)
+}
+
+// carry shows the terminal to c and types what c says.
+func (v *viewer) carry(ctx context.Context, c *net.UnixConn) {
+	stop := context.AfterFunc(ctx, v.leave)
+	defer stop()
+	var rest sync.WaitGroup
+	rest.Go(func() {
+		v.terminal.active.copy(v.in, c)
+		hungUp(c)
+		v.leave()
+	})
+	rest.Go(func() {
+		<-v.gone
+		_ = c.Close()
+		_ = v.in.Close()
+	})
+	v.show(c)
+	v.leave()
+	rest.Wait()
+}
+
+func (v *viewer) show(c *net.UnixConn) {
+	if _, err := c.Write(v.first); err != nil {
+		return
+	}
+	v.first = nil
+	for {
+		select {
+		case b, more := <-v.out:
+			if !more {
+				return
+			}
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		case <-v.gone:
+			return
+		}
+	}
+}

@@ -86,3 +86,27 @@ type Sandbox interface {
 type Keeper interface {
 	KeepsWorkspace() bool
 }
+
+// Freezer is implemented by drivers that can keep what runs in a sandbox.
+type Freezer interface {
+	// Freeze stops a sandbox as Stop does and must keep its processes, so that they
+	// run on in the next generation. It must end nothing before what it keeps is
+	// verified and durable; if it fails, the sandbox must run on. Freezing what is
+	// frozen must succeed. It returns ErrGone if there is nothing to keep any more.
+	Freeze(ctx context.Context, h Handle, f runner.Fence) error
+}
+
+// Woken is implemented by sandboxes that may carry on with what ran in the
+// generation before.
+type Woken interface {
+	// Processes must say what became of the processes of a frozen generation.
+	Processes() Processes
+}
+
+// Processes is what became of them.
+type Processes struct {
+	// Kept says that they run on.
+	Kept bool
+	// Lost says why they do not, if there were any.
+	Lost string
+}

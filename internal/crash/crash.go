@@ -84,6 +84,10 @@ const (
 	SandboxCreated  Point = "sandbox.created"  // created, its handle not stored
 	SandboxReady    Point = "sandbox.ready"    // handle stored
 	SandboxStopping Point = "sandbox.stopping" // before a sandbox is stopped
+	SandboxPaused   Point = "sandbox.paused"   // nothing runs in it, its memory is not written
+	SandboxFrozen   Point = "sandbox.frozen"   // its memory is kept, it is still there
+	SandboxWaking   Point = "sandbox.waking"   // its memory is taken, nothing runs
+	SandboxWoken    Point = "sandbox.woken"    // it runs again, nobody was told
 	SandboxStopped  Point = "sandbox.stopped"  // stopped, not yet written
 
 	// Wake-ups, children, deletion.
@@ -124,6 +128,9 @@ func Shared() []Point {
 		StoreFencing,
 	}
 }
+
+// Freezing lists the points that only a driver reaches that keeps processes.
+func Freezing() []Point { return []Point{SandboxPaused, SandboxFrozen, SandboxWaking, SandboxWoken} }
 
 // Points lists every point that any server reaches.
 func Points() []Point {

@@ -124,11 +124,9 @@ type record struct {
 	Generation uint64 `json:"generation"`
 	// Started is set once the runner has answered.
 	Started bool `json:"started"`
-	// Frozen is set once its memory image is whole and it may be ended.
-	Frozen bool `json:"frozen,omitempty"`
-	// Woke is what became of the processes of the generation before.
-	Woke string `json:"woke,omitempty"`
-	Why  string `json:"why,omitempty"`
+	// Kept and Lost are what became of the processes of the generation before.
+	Kept bool   `json:"kept,omitempty"`
+	Lost string `json:"lost,omitempty"`
 }
 
 func (v volume) recordFile() string { return filepath.Join(v.dir, "box.json") }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -48,27 +49,104 @@ func (d *Driver) adopt(ctx context.Context, v volume, f runner.Fence) (*live, er
 	if r.Generation > f.Generation || known.Session == f.Session && known.Generation == f.Generation && known.Epoch > f.Epoch {
 		return nil, runner.ErrStale
 	}
-	if r.Generation == f.Generation && r.Started {
-		k, err := findSentry(d.conf, b.id)
-		if err != nil {
-			return nil, err
-		}
-		if k.alive() {
-			if l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k); err == nil {
-				return l, nil
-			}
+	if r.Generation == f.Generation {
+		if l := d.takeOver(ctx, v, b, f, *r); l != nil {
+			return l, nil
 		}
 	}
 	return nil, d.end(ctx, b, v)
 }
 
-// begin starts a sandbox.
-func (d *Driver) begin(ctx context.Context, v volume, f runner.Fence) (_ *live, err error) {
-	b, err := d.newBox(newSecret())
+// takeOver reaches a sandbox that was started, or may have been just before its
+// server ended. One that does not answer is nil.
+func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, r record) *live {
+	k, err := findSentry(d.conf, b.id)
+	if err != nil || !k.alive() || !r.Started && !k.running() {
+		return nil
+	}
+	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, nil)
+	if err != nil {
+		d.log.WarnContext(ctx, "sandbox not taken over", "session", f.Session, "generation", f.Generation, "error", err)
+		return nil
+	}
+	if !r.Started {
+		if err := d.started(v, &r); err != nil {
+			_ = l.Close()
+			return nil
+		}
+	}
+	l.record = r
+	return l
+}
+
+// started notes that a sandbox runs. What it was made from is used up.
+func (d *Driver) started(v volume, r *record) error {
+	_, err := os.Stat(v.wakingDir())
+	r.Started, r.Kept = true, r.Kept || err == nil
+	if err := v.writeRecord(*r); err != nil {
+		return err
+	}
+	return os.RemoveAll(v.wakingDir())
+}
+
+// begin starts a sandbox: from the memory of the generation before if there is
+// any, else from the files alone.
+func (d *Driver) begin(ctx context.Context, v volume, f runner.Fence) (*live, error) {
+	r := record{Generation: f.Generation}
+	im, err := d.usableImage(v, f.Generation)
+	if err == nil && im != nil {
+		var l *live
+		if l, err = d.beginWith(ctx, v, f, r, im); err == nil {
+			return l, nil
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
+	if err != nil {
+		d.log.WarnContext(ctx, "processes not woken", "session", f.Session, "generation", f.Generation, "error", err)
+		r.Lost = err.Error()
+	}
+	for _, dir := range []string{v.imageDir(), v.wakingDir()} {
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, err
+		}
+	}
+	return d.beginWith(ctx, v, f, r, nil)
+}
+
+// usableImage returns the memory that a generation carries on with, nil if there
+// is none, and an error that says why there is none any more.
+func (d *Driver) usableImage(v volume, generation uint64) (*image, error) {
+	if _, err := os.Stat(v.wakingDir()); err == nil {
+		return nil, errors.New("the server ended while they were being woken")
+	}
+	im, err := v.readImage()
+	switch {
+	case err != nil || im == nil:
+		return nil, err
+	case im.Generation+1 != generation:
+		return nil, nil //nolint:nilnil // it is older than the files
+	case im.Program != programVersion():
+		return nil, errors.New("they were frozen by another version of gVisor")
+	case im.Host != hostVersion():
+		return nil, errors.New("the programs of this machine have changed meanwhile")
+	}
+	return im, im.whole()
+}
+
+// beginWith starts a sandbox from an image, or from files alone if that is nil.
+func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r record, im *image) (_ *live, err error) {
+	secret, program := newSecret(), filepath.Base(d.opts.Runner)
+	if im != nil {
+		secret, program = im.Secret, im.Runner
+	}
+	b, err := d.newBox(secret)
 	if err != nil {
 		return nil, err
 	}
-	if err := v.writeRecord(record{Box: b.id, Generation: f.Generation}); err != nil {
+	r.Box = b.id
+	if err := v.writeRecord(r); err != nil {
 		return nil, errors.Join(err, b.remove(ctx))
 	}
 	defer func() {
@@ -84,26 +162,45 @@ func (d *Driver) begin(ctx context.Context, v volume, f runner.Fence) (_ *live, 
 	if err := b.fill(v); err != nil {
 		return nil, err
 	}
-	k, err := d.launch(b)
+	k, err := d.launch(b, program)
 	if err != nil {
 		return nil, err
 	}
-	if err := k.start(); err != nil {
-		return nil, errors.Join(err, letGo(k))
+	start := k.start
+	if im != nil {
+		start = func() error { return d.wake(k, v, b) }
 	}
-	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k)
+	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, start)
 	if err != nil {
 		return nil, err
 	}
-	if err := v.writeRecord(record{Box: b.id, Generation: f.Generation, Started: true}); err != nil {
+	crash.At(crash.SandboxWoken)
+	if err := d.started(v, &r); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
+	l.record = r
 	return l, nil
 }
 
+// wake carries on with the session's memory image. It is taken first: whatever
+// happens from here on, no other kernel may carry on with it.
+func (d *Driver) wake(k *sentry, v volume, b box) error {
+	if err := os.Rename(v.imageDir(), v.wakingDir()); err != nil {
+		return fmt.Errorf("take the memory image: %w", err)
+	}
+	if err := os.RemoveAll(b.state()); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(v.wakingDir(), "run", "state"), b.state()); err != nil {
+		return fmt.Errorf("bring back the runner's state: %w", err)
+	}
+	crash.At(crash.SandboxWaking)
+	return k.restore(v.wakingDir())
+}
+
 // launch starts the kernel of a box, under its limits, with nothing in it yet.
-func (d *Driver) launch(b box) (*sentry, error) {
-	spec := d.specOf(b)
+func (d *Driver) launch(b box, program string) (*sentry, error) {
+	spec := d.specOf(b, program)
 	raw, err := json.Marshal(spec)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(b.bundle(), "config.json"), raw, 0o600)

@@ -73,14 +73,12 @@ func (d *Driver) prepare() (err error) {
 		}
 	}
 	// What is mounted below is nobody else's to see, or to hold on to.
-	for _, dir := range []string{boxesDir, sessionsDir} {
-		there, err := mounted(d.path(dir))
-		if err == nil && !there {
-			err = bindAt(d.path(dir), d.path(dir), unix.MS_PRIVATE)
-		}
-		if err != nil {
-			return err
-		}
+	there, err := mounted(d.opts.Dir)
+	if err == nil && !there {
+		err = bindAt(d.opts.Dir, d.opts.Dir, unix.MS_PRIVATE)
+	}
+	if err != nil {
+		return err
 	}
 	if d.conf, err = configure(d.kernels(), d.opts.Program); err != nil {
 		return err
@@ -174,7 +172,7 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 		if err := k.resume(); err != nil { // a server ended while it looked at it
 			return nil, errors.Join(err, letGo(k))
 		}
-		l, err := d.open(ctx, h, b, f, k)
+		l, err := d.open(ctx, h, b, f, k, nil)
 		if err == nil {
 			return l, nil
 		}

@@ -18,17 +18,21 @@ type live struct {
 	driver  *Driver
 	handle  handle
 	box     box
+	record  record
 	kernel  *sentry
 	gone    chan struct{}
 	stop    context.CancelFunc
 	watcher sync.WaitGroup
 }
 
-var _ sandbox.Sandbox = (*live)(nil)
+var (
+	_ sandbox.Sandbox = (*live)(nil)
+	_ sandbox.Woken   = (*live)(nil)
+)
 
-// open links to the runner in a box and returns once it answers. It takes over
-// k, and must be called with the session locked.
-func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry) (*live, error) {
+// open links to the runner in a box, which start has run, and returns once it
+// answers. It takes over k, and must be called with the session locked.
+func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry, start func() error) (*live, error) {
 	secret, err := b.secret()
 	if err != nil {
 		return nil, errors.Join(err, letGo(k))
@@ -41,7 +45,13 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &live{Link: link, driver: d, handle: h, box: b, kernel: k, gone: make(chan struct{}), stop: stop}
-	if err := l.answers(ctx); err != nil {
+	if start != nil {
+		err = start()
+	}
+	if err == nil {
+		err = l.answers(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	l.watcher.Go(func() { l.watch(watching) })
@@ -67,6 +77,11 @@ func (l *live) answers(ctx context.Context) error {
 
 // Handle names the sandbox to any later server.
 func (l *live) Handle() sandbox.Handle { return l.handle.encode() }
+
+// Processes says what became of the processes of the generation before.
+func (l *live) Processes() sandbox.Processes {
+	return sandbox.Processes{Kept: l.record.Kept, Lost: l.record.Lost}
+}
 
 // Gone is closed once nothing of the sandbox is left.
 func (l *live) Gone() <-chan struct{} { return l.gone }

@@ -107,6 +107,12 @@ func runs(id string, pid int) *pidfd.Process {
 
 func (s *sentry) alive() bool { return s != nil && s.proc != nil && !s.proc.Ended() }
 
+// running reports whether the kernel was started, as far as its server got to
+// note it.
+func (s *sentry) running() bool {
+	return s.c.Status == container.Running || s.c.Status == container.Paused
+}
+
 // pids are the processes of the kernel before it has started anything.
 func (s *sentry) pids() []int {
 	pids := []int{s.c.SandboxPid()}

@@ -18,17 +18,17 @@ const (
 	insideHome      = "/root"
 )
 
-// specOf describes the sandbox in a box. All of one driver differ only in where
+// specOf describes the sandbox in a box, with a program as its runner. All of one driver differ only in where
 // their directories are on the host, so that any can carry on with the memory of
 // any other.
-func (d *Driver) specOf(b box) *specs.Spec {
+func (d *Driver) specOf(b box, program string) *specs.Spec {
 	s := &specs.Spec{
 		Version:  specs.Version,
 		Hostname: "dormouse",
 		Root:     &specs.Root{Path: d.root.dir},
 		Process: &specs.Process{
 			Args: []string{
-				filepath.Join(insideBin, filepath.Base(d.opts.Runner)),
+				filepath.Join(insideBin, program),
 				"-socket", insideRun + "/socket", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
 				"-slot", insideSlot, "-workspace", insideWorkspace,
 			},

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dormouse-run/dormouse"
 )
 
@@ -107,27 +105,17 @@ func (d *Driver) strays() ([]box, error) {
 	return all, nil
 }
 
-// Close lets go of the driver's directories. Sandboxes that live on keep theirs.
+// Close lets go of the driver's directories, unless sandboxes live on in them.
 func (d *Driver) Close() error {
-	for _, dir := range []string{boxesDir, sessionsDir} {
-		at := d.path(dir)
-		below, err := mountsUnder(at)
-		if err != nil {
-			return err
-		}
-		if len(below) > 1 {
-			continue
-		}
-		if err := unix.Unmount(at, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("let go of %s: %w", at, err)
-		}
-	}
 	left, err := d.strays()
 	if err != nil || len(left) > 0 {
 		return err
 	}
-	if err := unmountUnder(d.kernels()); err != nil { // a network namespace without anything in it
-		return err
+	// A network namespace without anything in it is mounted with the kernels.
+	for _, dir := range []string{d.opts.Dir, d.kernels()} {
+		if err := unmountUnder(dir); err != nil {
+			return fmt.Errorf("let go of %s: %w", dir, err)
+		}
 	}
 	return os.RemoveAll(d.kernels())
 }

@@ -1,0 +1,213 @@
+//go:build linux
+
+package gvisor_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor"
+)
+
+const session = dormouse.SessionID("sesn_test")
+
+func fence(generation, epoch uint64) runner.Fence {
+	return runner.Fence{Session: session, Generation: generation, Epoch: epoch}
+}
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// house is a driver on a directory of its own.
+type house struct {
+	*gvisor.Driver
+	t   testing.TB
+	dir string
+	ops int
+}
+
+func newHouse(t testing.TB) *house {
+	dir := t.TempDir()
+	t.Cleanup(func() { cleared(t, dir) })
+	return &house{Driver: open(t, dir), t: t, dir: dir}
+}
+
+func (h *house) create(f runner.Fence) sandbox.Sandbox {
+	h.t.Helper()
+	s, err := h.Create(within(h.t), sandbox.Spec{Fence: f})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (h *house) call(s sandbox.Sandbox, kind dormouse.OpKind, command string) runner.Result {
+	h.t.Helper()
+	h.ops++
+	c := runner.Call{Op: dormouse.OpID("op_" + strconv.Itoa(h.ops)), Kind: kind, Exec: &runner.Exec{Command: command}}
+	if err := s.Start(within(h.t), c); err != nil {
+		h.t.Fatal(err)
+	}
+	res, err := s.Wait(within(h.t), c.Op, nil)
+	if err != nil || res.Error != "" {
+		h.t.Fatalf("%s: %+v, %v", command, res, err)
+	}
+	return res
+}
+
+func (h *house) sh(s sandbox.Sandbox, command string) string {
+	h.t.Helper()
+	return strings.TrimSpace(string(h.call(s, dormouse.OpExec, command).Output))
+}
+
+// until waits for a command to print something.
+func (h *house) until(s sandbox.Sandbox, command, want string) {
+	h.t.Helper()
+	for ctx := within(h.t); h.sh(s, command) != want; {
+		if ctx.Err() != nil {
+			h.t.Fatalf("%s never printed %q", command, want)
+		}
+	}
+}
+
+// count reads how far the counter in a sandbox has come.
+func (h *house) count(s sandbox.Sandbox) int {
+	h.t.Helper()
+	n, err := strconv.Atoi(h.sh(s, "cat count"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return n
+}
+
+// counting starts a process that keeps its count in memory and shows it.
+func (h *house) counting(s sandbox.Sandbox) {
+	h.t.Helper()
+	h.call(s, dormouse.OpTask, "n=1000; while :; do n=$((n+1)); echo $n >count.new; mv count.new count; sleep 0.02; done")
+	h.until(s, "[ $(cat count) -gt 1002 ] && echo yes", "yes")
+}
+
+func (h *house) freeze(s sandbox.Sandbox, f runner.Fence) {
+	h.t.Helper()
+	if err := s.Close(); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.Freeze(within(h.t), s.Handle(), f); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func TestProcessesRunOnInTheNextGeneration(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	h.counting(first)
+	h.sh(first, "echo kept >/tmp/file; echo kept >~/file; echo kept >/etc/file")
+	before := h.count(first)
+	h.freeze(first, fence(1, 1))
+	if n := h.processes(); n != 0 {
+		t.Errorf("%d processes are left of a frozen sandbox", n)
+	}
+	second := h.create(fence(2, 2))
+	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+		t.Fatalf("processes: %+v", woken)
+	}
+	after := h.count(second)
+	h.until(second, "[ $(cat count) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
+	if after < before || after > before+2000 {
+		t.Errorf("counted %d before and %d after", before, after)
+	}
+	if got := h.sh(second, "cat /tmp/file ~/file /etc/file"); got != "kept\nkept\nkept" {
+		t.Errorf("files: %q", got)
+	}
+	// And again, from a sandbox that was itself woken.
+	h.freeze(second, fence(2, 2))
+	third := h.create(fence(3, 3))
+	h.until(third, "[ $(cat count) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
+}
+
+// processes counts those that carry the instance's name.
+func (h *house) processes() int {
+	h.t.Helper()
+	n := 0
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, name := range lines {
+		if line, err := os.ReadFile(name); err == nil && strings.Contains(string(line), "/run/dormouse/"+instance(h.dir)) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAnImageIsGoodForOneWaking(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	h.counting(first)
+	h.freeze(first, fence(1, 1))
+	second := h.create(fence(2, 2))
+	signal(t, h.dir, second.Handle(), 9)
+	<-second.Gone()
+	third := h.create(fence(3, 3))
+	woken := third.(sandbox.Woken).Processes()
+	if woken.Kept {
+		t.Error("processes that ran on were woken once more")
+	}
+	if got := h.sh(third, "ps ax 2>/dev/null | grep -c '[s]leep 0.02'; cat count | wc -l"); !strings.HasSuffix(got, "1") {
+		t.Errorf("files: %q", got)
+	}
+}
+
+func TestADamagedImageLosesProcessesAndSaysSo(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	h.counting(first)
+	h.freeze(first, fence(1, 1))
+	name := filepath.Join(h.dir, "sessions", string(session), "image", "checkpoint.img")
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[len(raw)/2] ^= 1
+	if err := os.WriteFile(name, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := h.create(fence(2, 2))
+	if woken := second.(sandbox.Woken).Processes(); woken.Kept || !strings.Contains(woken.Lost, "damaged") {
+		t.Errorf("processes: %+v", woken)
+	}
+	if h.count(second) < 1000 {
+		t.Error("the files are not there")
+	}
+}
+
+func TestFreezingIsTakenUpWhereItWasCutOff(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	h.counting(first)
+	h.freeze(first, fence(1, 1))
+	if err := h.Freeze(within(t), first.Handle(), fence(1, 2)); err != nil {
+		t.Errorf("freezing what is frozen: %v", err)
+	}
+	second := h.create(fence(2, 2))
+	if err := h.Freeze(within(t), first.Handle(), fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("freezing what was woken: %v", err)
+	}
+	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+		t.Errorf("processes: %+v", woken)
+	}
+}

@@ -1,0 +1,150 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+)
+
+// image is what runs in a session that hibernates: the memory of its sandbox, and
+// what its runner had on disk. It belongs to the files as they were left by the
+// same generation, and is good for one waking.
+type image struct {
+	Generation uint64 `json:"generation"`
+	Secret     string `json:"secret"`
+	// Runner, Program and Host are what the memory was made by and holds on to.
+	// It means nothing beside others.
+	Runner  string      `json:"runner"`
+	Program string      `json:"program"`
+	Host    string      `json:"host"`
+	Files   []imageFile `json:"files"`
+	dir     string      `json:"-"`
+}
+
+type imageFile struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	CRC  uint32 `json:"crc"`
+}
+
+const imageNote = "image.json"
+
+func (v volume) imageDir() string  { return filepath.Join(v.dir, "image") }
+func (v volume) wakingDir() string { return filepath.Join(v.dir, "waking") }
+
+// readImage returns the session's memory image, nil if there is none.
+func (v volume) readImage() (*image, error) {
+	raw, err := os.ReadFile(filepath.Join(v.imageDir(), imageNote))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the memory image: %w", err)
+	}
+	im := &image{dir: v.imageDir()}
+	if err := json.Unmarshal(raw, im); err != nil {
+		return nil, fmt.Errorf("read the memory image: %w", err)
+	}
+	return im, nil
+}
+
+// seal notes what an image in dir consists of, makes it durable and puts it in
+// its place.
+func (im image) seal(dir string, v volume) error {
+	for _, name := range imageFiles {
+		f, err := sum(filepath.Join(dir, name), true)
+		if err != nil {
+			return fmt.Errorf("verify the memory image: %w", err)
+		}
+		im.Files = append(im.Files, f)
+	}
+	raw, err := json.Marshal(im)
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(dir, imageNote), raw, 0o600)
+	}
+	if err == nil {
+		err = os.RemoveAll(v.imageDir())
+	}
+	if err == nil {
+		err = os.Rename(dir, v.imageDir())
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(v.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the memory image: %w", err)
+	}
+	return nil
+}
+
+// whole reports why an image cannot be used, nil if it can.
+func (im image) whole() error {
+	for _, want := range im.Files {
+		got, err := sum(filepath.Join(im.dir, want.Name), false)
+		if err != nil {
+			return err
+		}
+		if got != want {
+			return fmt.Errorf("%s of the memory image is damaged", want.Name)
+		}
+	}
+	return nil
+}
+
+// sum reads a file and says what is in it.
+func sum(name string, sync bool) (imageFile, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return imageFile{}, err
+	}
+	defer func() { _ = f.Close() }()
+	if sync {
+		if err := f.Sync(); err != nil {
+			return imageFile{}, err
+		}
+	}
+	crc := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	n, err := io.CopyBuffer(struct{ io.Writer }{crc}, struct{ io.Reader }{f}, make([]byte, 1<<20))
+	return imageFile{Name: filepath.Base(name), Size: n, CRC: crc.Sum32()}, err
+}
+
+// programVersion names what kernels are made of.
+func programVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == "gvisor.dev/gvisor" {
+			return dep.Version + " " + info.GoVersion
+		}
+	}
+	return info.GoVersion
+}
+
+// hostVersion changes whenever programs are installed here: memory that holds on
+// to a library must not wake beside another one.
+func hostVersion() string {
+	sum := sha256.New()
+	for _, name := range []string{
+		"/var/lib/dpkg/status", "/var/lib/rpm", "/lib/apk/db/installed", "/etc/ld.so.cache",
+		"/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/bin", "/usr/local/lib",
+	} {
+		if at, err := os.Stat(name); err == nil {
+			fmt.Fprintf(sum, "%s %d %d\n", name, at.Size(), at.ModTime().UnixNano())
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:16]
+}

@@ -35,6 +35,9 @@ type Options struct {
 	// Dir is the runner's own state; Workspace is where commands start.
 	Dir       string
 	Workspace string
+	// Prepare is called once a server has bound the runner, and must succeed
+	// before anything else is done for it.
+	Prepare func() error
 	// Env is the environment of commands.
 	Env []string
 	// Init says that this process is nothing but the runner, so that it may
@@ -193,6 +196,9 @@ func (r *Runner) handshake(k *conn, secret string) error {
 		return fmt.Errorf("expected a bind: %w", dormouse.ErrInvalid)
 	}
 	ended, err := r.bind(k, *f.Fence)
+	if err == nil && r.opts.Prepare != nil {
+		err = r.opts.Prepare()
+	}
 	if err != nil {
 		why, detail := refuse(err)
 		return errors.Join(err, k.write(Frame{Kind: KindRefused, Refusal: why, Detail: detail}))

@@ -29,8 +29,9 @@ type Spec struct {
 // Driver makes one kind of sandbox.
 type Driver interface {
 	// Create starts the sandbox of spec.Fence's session and generation and returns
-	// once its runner answers. A second Create of the same pair must first end
-	// whatever an earlier one left, so that at most one sandbox of a pair lives.
+	// once its runner answers. A second Create of the same pair must end whatever
+	// an earlier one left, or take it over, so that at most one sandbox of a pair
+	// lives.
 	// A new generation must find the files its predecessor left.
 	Create(ctx context.Context, spec Spec) (Sandbox, error)
 

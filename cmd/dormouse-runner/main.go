@@ -12,9 +12,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/runner"
 )
@@ -36,7 +40,11 @@ func run() error {
 	flag.StringVar(&o.SecretFile, "secret", "", "`file` with the secret that proves this runner to the server")
 	flag.StringVar(&o.Dir, "dir", "", "`directory` of the runner's own state")
 	flag.StringVar(&o.Workspace, "workspace", "", "`directory` commands start in")
+	slot := flag.String("slot", "", "`directory` whose ws, home and tmp become -workspace, the home and /tmp")
 	flag.Parse()
+	if *slot != "" {
+		o.Prepare = sync.OnceValue(func() error { return moveIn(*slot, o.Workspace) })
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -56,6 +64,16 @@ func run() error {
 		return err
 	}
 	return r.Run(ctx)
+}
+
+// moveIn binds what was mounted in the slot from outside to where it belongs.
+func moveIn(slot, workspace string) error {
+	for from, to := range map[string]string{"ws": workspace, "home": os.Getenv("HOME"), "tmp": "/tmp"} {
+		if err := unix.Mount(filepath.Join(slot, from), to, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", to, err)
+		}
+	}
+	return nil
 }
 
 // environment is what commands are given: what we were, but for what is meant

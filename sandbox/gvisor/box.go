@@ -22,7 +22,6 @@ import (
 
 // What lies under a driver's directory.
 const (
-	kernelsDir  = "runsc"
 	rootsDir    = "root"
 	boxesDir    = "boxes"
 	sessionsDir = "sessions"
@@ -47,8 +46,10 @@ func (b box) socket() string { return filepath.Join(b.run(), "socket") }
 func (b box) slot() string   { return filepath.Join(b.dir, "slot") }
 func (b box) bundle() string { return filepath.Join(b.dir, "bundle") }
 
-// kernel is the name of the sandbox's kernel, which every process of it carries.
-func (d *Driver) kernel(b box) string { return "dormouse-" + d.opts.Instance + "-" + b.id }
+// kernels is where gVisor keeps its notes, and the sockets by which kernels are
+// told what to do, whose names must be short. Every process of a sandbox carries
+// this path, and its box's id.
+func (d *Driver) kernels() string { return filepath.Join("/run/dormouse", d.opts.Instance) }
 
 // newBox makes a place for a sandbox. The secret is what its runner proves
 // itself with: kept here, and once where the runner finds it.
@@ -99,7 +100,9 @@ func (b box) fill(v volume) error {
 }
 
 // escape spells a path as an overlay's options want it.
-func escape(path string) string { return strings.NewReplacer(`\`, `\\`, ",", `\,`, ":", `\:`).Replace(path) }
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, ",", `\,`, ":", `\:`).Replace(path)
+}
 
 // remove takes away what a sandbox that has ended had. A link that has lost its
 // runner and does not know yet that it is dead may put its socket back meanwhile.

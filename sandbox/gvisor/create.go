@@ -49,7 +49,7 @@ func (d *Driver) adopt(ctx context.Context, v volume, f runner.Fence) (*live, er
 		return nil, runner.ErrStale
 	}
 	if r.Generation == f.Generation && r.Started {
-		k, err := findSentry(d.conf, d.kernel(b))
+		k, err := findSentry(d.conf, b.id)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func (d *Driver) launch(b box) (*sentry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("describe the sandbox: %w", err)
 	}
-	k, err := newSentry(d.conf, d.kernel(b), spec, b.bundle())
+	k, err := newSentry(d.conf, b.id, spec, b.bundle())
 	if err != nil {
 		return nil, err
 	}

@@ -41,6 +41,10 @@ func New(o Options) (*Driver, error) {
 	if o.Dir == "" || o.Instance == "" || strings.ContainsAny(o.Instance, "/\x00") {
 		return nil, fmt.Errorf("gVisor sandboxes need a directory and the name of an instance: %w", dormouse.ErrInvalid)
 	}
+	const longest = 48 // or the name of a kernel's socket is too long
+	if len(o.Instance) > longest {
+		return nil, fmt.Errorf("the name of an instance has at most %d bytes: %w", longest, dormouse.ErrInvalid)
+	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("gVisor sandboxes need root, to mount workspaces and to limit what a sandbox takes: " +
 			"start the server as root, or with --sandbox local, which isolates nothing")
@@ -63,8 +67,8 @@ func New(o Options) (*Driver, error) {
 }
 
 func (d *Driver) prepare() (err error) {
-	for _, dir := range []string{kernelsDir, boxesDir, sessionsDir} {
-		if err := os.MkdirAll(d.path(dir), 0o700); err != nil {
+	for _, dir := range []string{d.kernels(), d.path(boxesDir), d.path(sessionsDir)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 	}
@@ -78,7 +82,7 @@ func (d *Driver) prepare() (err error) {
 			return err
 		}
 	}
-	if d.conf, err = configure(d.path(kernelsDir), d.opts.Program); err != nil {
+	if d.conf, err = configure(d.kernels(), d.opts.Program); err != nil {
 		return err
 	}
 	if d.root, err = makeRoot(d.path(rootsDir)); err != nil {
@@ -162,7 +166,7 @@ func (d *Driver) Attach(ctx context.Context, raw sandbox.Handle, f runner.Fence)
 }
 
 func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*live, error) {
-	k, err := findSentry(d.conf, d.kernel(b))
+	k, err := findSentry(d.conf, b.id)
 	if err != nil {
 		return nil, err
 	}
@@ -171,8 +175,11 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 			return nil, errors.Join(err, letGo(k))
 		}
 		l, err := d.open(ctx, h, b, f, k)
-		if err == nil || k.alive() {
-			return l, err
+		if err == nil {
+			return l, nil
+		}
+		if again, dead := findSentry(d.conf, b.id); dead != nil || again.alive() {
+			return nil, errors.Join(err, dead)
 		}
 	}
 	if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
@@ -207,7 +214,7 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle) error {
 // end ends the sandbox in a box, whatever is left of it, and takes it away. It
 // returns nil only when that is certain.
 func (d *Driver) end(ctx context.Context, b box, v volume) error {
-	k, err := findSentry(d.conf, d.kernel(b))
+	k, err := findSentry(d.conf, b.id)
 	if err != nil {
 		return err
 	}

@@ -7,9 +7,9 @@
 // next generation carries on with them. The files of a session lie in a volume
 // of their own and outlive its sandboxes.
 //
-// Under Dir:
+// What gVisor notes of its kernels lies in /run/dormouse/INSTANCE and ends with
+// them when the machine does. Under Dir:
 //
-//	runsc/               what gVisor notes of its kernels
 //	root/                the root file system made from this machine
 //	boxes/ID/            one sandbox: its runner's state, and the slot that the
 //	                     workspace is mounted in
@@ -40,12 +40,12 @@ type Options struct {
 
 // Limits bounds a sandbox. Zero is no limit.
 type Limits struct {
-	CPUs    float64
-	Memory  int64 // bytes
-	Pids    int64
-	Disk    int64 // bytes of all files of a session
-	Inodes  int64
-	Files   uint64 // open at once in one process
+	CPUs   float64
+	Memory int64 // bytes
+	Pids   int64
+	Disk   int64 // bytes of all files of a session
+	Inodes int64
+	Files  uint64 // open at once in one process
 }
 
 // DefaultLimits fit a coding agent on a small machine.

@@ -30,7 +30,7 @@ func (d *Driver) specOf(b box) *specs.Spec {
 			Args: []string{
 				filepath.Join(insideBin, filepath.Base(d.opts.Runner)),
 				"-socket", insideRun + "/socket", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
-				"-slot", insideSlot, "-workspace", insideWorkspace, "-home", insideHome,
+				"-slot", insideSlot, "-workspace", insideWorkspace,
 			},
 			Cwd: "/",
 			Env: []string{

@@ -30,7 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		run  func(*testing.T, *world)
 	}{
 		// Driver.
-		{"create must first end whatever an earlier one left", createEndsLeftovers},
+		{"create must end whatever an earlier one left, or take it over", createClearsLeftovers},
 		{"a new generation must find the files its predecessor left", generationFindsFiles},
 		{"attach must return ErrGone only when the sandbox is dead for certain", attachIsCertain},
 		{"attach reaches a sandbox that a server before us started", attachReaches},

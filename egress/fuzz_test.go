@@ -33,9 +33,8 @@ func FuzzProxyHTTP1(f *testing.F) {
 		if bytes.Contains(raw, []byte("CONNECT")) {
 			return // what goes through a tunnel is the program's own affair
 		}
-		var addr string
 		seen := make(chan struct{}, 1024)
-		addr = accept(t, func(c *net.TCPConn) { takeOne(t, c, addr, seen) })
+		addr := accept(t, func(c *net.TCPConn) { takeOne(t, c, seen) })
 		const short = 200 * time.Millisecond
 		r := serve(t, egress.Options{Resolver: &names{}, HeaderTimeout: short, IdleTimeout: short}, addr)
 		c := r.dial(t)
@@ -58,7 +57,8 @@ func FuzzProxyHTTP1(f *testing.F) {
 }
 
 // takeOne answers one request and complains about anything odd in it.
-func takeOne(t *testing.T, c net.Conn, addr string, seen chan<- struct{}) {
+func takeOne(t *testing.T, c net.Conn, seen chan<- struct{}) {
+	addr := c.LocalAddr().String()
 	var wire bytes.Buffer
 	from := bufio.NewReader(io.TeeReader(c, &wire))
 	req, err := http.ReadRequest(from)

@@ -96,7 +96,7 @@ func (w *way) forward(rw http.ResponseWriter, r *http.Request, rec *record) {
 		Transport:     w.transport,
 		Rewrite:       func(p *httputil.ProxyRequest) { rewrite(p, rec.to) },
 		FlushInterval: -1,
-		BufferPool:    buffers,
+		BufferPool:    &buffers,
 		ModifyResponse: func(res *http.Response) error {
 			alive()
 			res.Body = &metered{res.Body, &rec.received, alive}
@@ -149,10 +149,17 @@ func (w *way) dialPlain(serving, dialling context.Context, address string) (net.
 }
 
 // buffers are what responses are copied through.
-var buffers = &bufferPool{sync.Pool{New: func() any { return new([bufferSize]byte) }}}
+var buffers bufferPool
 
 type bufferPool struct{ pool sync.Pool }
 
-func (b *bufferPool) Get() []byte { return b.pool.Get().(*[bufferSize]byte)[:] }
+// Get gives a buffer that was used before, or a new one.
+func (b *bufferPool) Get() []byte {
+	if used, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return used[:]
+	}
+	return make([]byte, bufferSize)
+}
 
+// Put keeps a buffer for the next.
 func (b *bufferPool) Put(buf []byte) { b.pool.Put((*[bufferSize]byte)(buf)) }

@@ -37,7 +37,7 @@ func parseTarget(s string, fallback uint16) (target, error) {
 	if len(s) > maxName+len(".:65535") {
 		return target{}, invalid("the host is too long")
 	}
-	host, port, hasPort := s, "", false
+	host, port, hasPort := strings.Cut(s, ":")
 	inside, bracketed := strings.CutPrefix(s, "[")
 	if bracketed {
 		var rest string
@@ -48,8 +48,6 @@ func parseTarget(s string, fallback uint16) (target, error) {
 		if port, hasPort = strings.CutPrefix(rest, ":"); !hasPort && rest != "" {
 			return target{}, invalid("something follows the closing bracket")
 		}
-	} else {
-		host, port, hasPort = strings.Cut(s, ":")
 	}
 	t := target{port: fallback}
 	if hasPort {

@@ -24,6 +24,9 @@ func (c Call) Validate() error {
 	if !ok {
 		return fmt.Errorf("call %s: what it asks for does not match its kind %.40q: %w", c.Op, c.Kind, dormouse.ErrInvalid)
 	}
+	if c.Exec != nil {
+		return c.Exec.validate()
+	}
 	return nil
 }
 

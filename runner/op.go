@@ -2,7 +2,11 @@
 
 package runner
 
-import "sync"
+import (
+	"context"
+	"sync"
+	"time"
+)
 
 // op is one call a runner was asked for.
 type op struct {
@@ -12,6 +16,7 @@ type op struct {
 	end      chan struct{} // closed to end its processes
 	endOnce  sync.Once
 	output   recorder
+	turn     *shellTurn // its place in the line for a shell, nil if it needs none
 
 	// The result is written before done is closed and read only after.
 	result  Result
@@ -40,6 +45,36 @@ func (o *op) settle(res Result) {
 }
 
 func (o *op) kill() { o.endOnce.Do(func() { close(o.end) }) }
+
+// lookEvery is how often a command is looked after.
+const lookEvery = time.Second
+
+// await returns once over is closed, the time of o is up, it is killed, or the
+// runner ends. Until then it looks after the command now and then.
+func (o *op) await(ctx context.Context, over <-chan struct{}, look func()) (timedOut, killed bool) {
+	var timeout <-chan time.Time
+	if d := o.call.Exec.Timeout; d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		timeout = t.C
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			return false, false
+		case <-timeout:
+			return true, false
+		case <-o.end:
+			return false, true
+		case <-ctx.Done():
+			return false, true
+		case <-tick.C:
+			look()
+		}
+	}
+}
 
 func (o *op) finished() bool {
 	select {

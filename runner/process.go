@@ -29,86 +29,35 @@ const (
 	endPatience = 10 * time.Second
 )
 
-// process is a command that runs.
-type process struct {
-	cmd     *exec.Cmd
+// output is the end of a pipe that a command prints to.
+type output struct {
 	pipe    *os.File
-	exited  chan struct{} // closed once cmd is waited for
 	eof     chan struct{} // closed once nobody can print any more
 	sealing chan struct{} // closed once only what is already printed matters
 	sealed  chan struct{} // closed once that is read
 }
 
-// spawn starts the command of o in a session of its own. What it prints goes to
-// out until the process is sealed, and is read away after that: a command's
-// children must not die of a pipe that nobody reads.
-func (r *Runner) spawn(o *op, out io.Writer) (*process, error) {
-	pr, pw, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(r.shell, "-c", o.call.Exec.Command) //nolint:gosec,noctx // running what it is told is its trade; supervise ends it
-	cmd.Dir = r.opts.Workspace
-	cmd.Env = append(slices.Clip(r.opts.Env), opVariable+"="+string(o.call.Op), runnerVariable+"="+strconv.Itoa(os.Getpid()))
-	cmd.Stdout, cmd.Stderr = pw, pw
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	p := &process{
-		cmd:     cmd,
-		pipe:    pr,
-		exited:  make(chan struct{}),
-		eof:     make(chan struct{}),
-		sealing: make(chan struct{}),
-		sealed:  make(chan struct{}),
-	}
-	err = r.own(p)
-	_ = pw.Close()
-	if err != nil {
-		_ = pr.Close()
-		return nil, err
-	}
-	r.running.Go(func() {
-		defer close(p.exited)
-		_ = cmd.Wait() // how it ended is in its state
-		r.disown(p)
-	})
+func newOutput(pipe *os.File) output {
+	return output{pipe: pipe, eof: make(chan struct{}), sealing: make(chan struct{}), sealed: make(chan struct{})}
+}
+
+// drain reads p in the background until nobody can print any more. What is
+// printed goes to out until p is sealed, and is read away after that.
+func (r *Runner) drain(p *output, out io.Writer) {
+	r.procMu.Lock()
+	r.pipes[p.pipe] = true
+	r.procMu.Unlock()
 	r.draining.Go(func() {
 		defer close(p.eof)
 		p.drain(out)
-		r.letGo(p)
+		r.procMu.Lock()
+		defer r.procMu.Unlock()
+		delete(r.pipes, p.pipe)
+		_ = p.pipe.Close()
 	})
-	return p, nil
 }
 
-// own starts p's command and takes note of it in one step, so that whoever
-// looks for orphans never sees a child of ours before we know it.
-func (r *Runner) own(p *process) error {
-	r.procMu.Lock()
-	defer r.procMu.Unlock()
-	if r.closed {
-		return errors.New("runner is ending")
-	}
-	if err := p.cmd.Start(); err != nil {
-		return err
-	}
-	r.owned[p.cmd.Process.Pid] = true
-	r.pipes[p.pipe] = true
-	return nil
-}
-
-func (r *Runner) disown(p *process) {
-	r.procMu.Lock()
-	defer r.procMu.Unlock()
-	delete(r.owned, p.cmd.Process.Pid)
-}
-
-func (r *Runner) letGo(p *process) {
-	r.procMu.Lock()
-	defer r.procMu.Unlock()
-	delete(r.pipes, p.pipe)
-	_ = p.pipe.Close()
-}
-
-func (p *process) drain(out io.Writer) {
+func (p *output) drain(out io.Writer) {
 	buf := make([]byte, 32<<10)
 	sealing := p.sealing
 	for {
@@ -131,7 +80,7 @@ func (p *process) drain(out io.Writer) {
 
 // drainHeld reads what the pipe holds, and waits for no more. What the command
 // itself printed is there: however late we are, that is not lost.
-func (p *process) drainHeld(out io.Writer, buf []byte) {
+func (p *output) drainHeld(out io.Writer, buf []byte) {
 	c, err := p.pipe.SyscallConn()
 	if err != nil {
 		return
@@ -144,15 +93,96 @@ func (p *process) drainHeld(out io.Writer, buf []byte) {
 	}
 }
 
+// finish returns once nothing is printed to out any longer. It is called when
+// the command itself is over; what it left running is waited for a moment.
+func (p *output) finish() {
+	late := time.NewTimer(lateOutput)
+	defer late.Stop()
+	select {
+	case <-p.eof:
+	case <-late.C:
+		p.seal()
+	}
+}
+
 // seal has drain read what there is to read now and no more. It returns once
 // nothing goes to out any longer.
-func (p *process) seal() {
+func (p *output) seal() {
 	close(p.sealing)
 	_ = p.pipe.SetReadDeadline(time.Now()) // it fails if drain is over
 	select {
 	case <-p.sealed:
 	case <-p.eof:
 	}
+}
+
+// process is a command that runs.
+type process struct {
+	output
+	cmd    *exec.Cmd
+	exited chan struct{} // closed once cmd is waited for
+}
+
+func newProcess(cmd *exec.Cmd, pipe *os.File) *process {
+	return &process{output: newOutput(pipe), cmd: cmd, exited: make(chan struct{})}
+}
+
+// spawn starts the command of o in a session of its own. What it prints goes to
+// out until the process is sealed, and is read away after that: a command's
+// children must not die of a pipe that nobody reads.
+func (r *Runner) spawn(o *op, out io.Writer) (*process, error) {
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(r.shell, "-c", o.call.Exec.Command) //nolint:gosec,noctx // running what it is told is its trade; supervise ends it
+	cmd.Dir = r.opts.Workspace
+	cmd.Env = append(slices.Clip(r.opts.Env), opVariable+"="+string(o.call.Op), runnerVariable+"="+strconv.Itoa(os.Getpid()))
+	cmd.Stdout, cmd.Stderr = pw, pw
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	p := newProcess(cmd, pr)
+	err = r.launch(p, out)
+	_ = pw.Close()
+	if err != nil {
+		_ = pr.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// launch starts p, waits for it and reads what it prints.
+func (r *Runner) launch(p *process, out io.Writer) error {
+	if err := r.own(p); err != nil {
+		return err
+	}
+	r.running.Go(func() {
+		defer close(p.exited)
+		_ = p.cmd.Wait() // how it ended is in its state
+		r.disown(p)
+	})
+	r.drain(&p.output, out)
+	return nil
+}
+
+// own starts p's command and takes note of it in one step, so that whoever
+// looks for orphans never sees a child of ours before we know it.
+func (r *Runner) own(p *process) error {
+	r.procMu.Lock()
+	defer r.procMu.Unlock()
+	if r.closed {
+		return errors.New("runner is ending")
+	}
+	if err := r.startCommand(p.cmd); err != nil {
+		return err
+	}
+	r.owned[p.cmd.Process.Pid] = true
+	return nil
+}
+
+func (r *Runner) disown(p *process) {
+	r.procMu.Lock()
+	defer r.procMu.Unlock()
+	delete(r.owned, p.cmd.Process.Pid)
 }
 
 // exit is the command's exit code, 128+n after signal n.
@@ -166,41 +196,33 @@ func (p *process) exit() int {
 // supervise waits for p's command and ends it, with all it started, when its
 // time is up, when it is killed, or when the runner ends.
 func (r *Runner) supervise(ctx context.Context, o *op, p *process) (timedOut, killed bool) {
-	var timeout <-chan time.Time
-	if d := o.call.Exec.Timeout; d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		timeout = t.C
-	}
-	select {
-	case <-p.exited:
+	if timedOut, killed = o.await(ctx, p.exited, func() {}); !timedOut && !killed {
 		return false, false
-	case <-timeout:
-		timedOut = true
-	case <-o.end:
-		killed = true
-	case <-ctx.Done():
-		killed = true
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
-	defer cancel()
-	pid, id, us := p.cmd.Process.Pid, string(o.call.Op), strconv.Itoa(os.Getpid())
-	err := proctree.End(ending, func(q proctree.Process) bool {
-		if q.PID == pid || q.Session == pid {
-			return true
-		}
-		op, _ := q.Variable(opVariable)
-		if op != id {
-			return false
-		}
-		runner, _ := q.Variable(runnerVariable)
-		return runner == us
+	pid := p.cmd.Process.Pid
+	r.end(ctx, o, func(q proctree.Process) bool {
+		return q.PID == pid || q.Session == pid || carries(q, o)
 	}, r.opts.Grace)
-	if err != nil {
-		r.log.ErrorContext(ctx, "op not ended", "op", id, "error", err)
-	}
 	<-p.exited
 	return timedOut, killed
+}
+
+// end ends the processes of o that seed picks, and all they started.
+func (r *Runner) end(ctx context.Context, o *op, seed func(proctree.Process) bool, grace time.Duration) {
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+	defer cancel()
+	if err := proctree.End(ending, seed, grace); err != nil {
+		r.log.ErrorContext(ctx, "op not ended", "op", o.call.Op, "error", err)
+	}
+}
+
+// carries reports whether q was started by o.
+func carries(q proctree.Process, o *op) bool {
+	if id, _ := q.Variable(opVariable); id != string(o.call.Op) {
+		return false
+	}
+	runner, _ := q.Variable(runnerVariable)
+	return runner == strconv.Itoa(os.Getpid())
 }
 
 // exec carries out a command and returns how it ended.
@@ -212,13 +234,7 @@ func (r *Runner) exec(ctx context.Context, o *op) Result {
 	crash.At(crash.RunnerStarted)
 	o.begun()
 	timedOut, killed := r.supervise(ctx, o, p)
-	late := time.NewTimer(lateOutput)
-	defer late.Stop()
-	select {
-	case <-p.eof:
-	case <-late.C:
-		p.seal()
-	}
+	p.finish()
 	out, omitted := o.output.take()
 	return Result{Exit: p.exit(), Output: out, Omitted: omitted, TimedOut: timedOut, Killed: killed}
 }

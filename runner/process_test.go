@@ -18,7 +18,7 @@ func TestSealLosesNothingThatWasPrintedBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{pipe: pr, sealing: make(chan struct{}), sealed: make(chan struct{})}
+	p := newOutput(pr)
 	printed := bytes.Repeat([]byte("printed "), 6000) // less than a pipe holds, more than one read
 	if _, err := pw.Write(printed); err != nil {
 		t.Fatal(err)

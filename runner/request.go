@@ -61,6 +61,7 @@ func (r *Runner) start(ctx context.Context, k *conn, f Frame) (*op, error) {
 	o := r.ops[f.Call.Op]
 	if o == nil {
 		o = newOp(*f.Call)
+		o.turn = r.lineUp(*f.Call)
 		r.ops[f.Call.Op] = o
 		r.running.Go(func() { r.perform(ctx, o) })
 	}
@@ -111,6 +112,9 @@ func (r *Runner) carryOut(ctx context.Context, o *op) Result {
 	defer close(o.over)
 	if o.call.Kind == dormouse.OpWrite {
 		return r.write(o.call.Op, *o.call.Write)
+	}
+	if o.turn != nil {
+		return r.execInShell(ctx, o)
 	}
 	return r.exec(ctx, o)
 }

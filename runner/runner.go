@@ -48,6 +48,11 @@ type Call struct {
 type Exec struct {
 	Command string        `json:"command"`
 	Timeout time.Duration `json:"timeout,omitempty"`
+	// Shell names the shell that runs the command. It lives on, and with it its
+	// directory, its variables and its jobs, from command to command; two of one
+	// name run one after the other. Without a name the command has a shell of its
+	// own, and so it does where there is no bash. A task always has its own.
+	Shell string `json:"shell,omitempty"`
 }
 
 // Write replaces or creates a file, whole or not at all.
@@ -77,6 +82,9 @@ type Result struct {
 	// TimedOut and Killed say who ended the command.
 	TimedOut bool `json:"timed_out,omitempty"`
 	Killed   bool `json:"killed,omitempty"`
+	// NewShell says that the command was the first of a shell which took the
+	// place of another of its name: directory, variables and jobs of that are gone.
+	NewShell bool `json:"new_shell,omitempty"`
 	// Size is the whole file's size for a read.
 	Size int64 `json:"size,omitempty"`
 	// PID and Log belong to a task: its process and the file its output goes to.

@@ -49,6 +49,9 @@ type Options struct {
 	Beat time.Duration
 	// Grace is what a command is given to end by itself, zero for a second.
 	Grace time.Duration
+	// DropCaps says that what the runner starts must not have all the
+	// capabilities that it has itself: only what a container usually has.
+	DropCaps bool
 }
 
 // Runner is the end inside the sandbox: it executes ops and remembers them.
@@ -71,6 +74,9 @@ type Runner struct {
 	terminals terminals
 	active    activity
 
+	shells  shellSet
+	spawner spawner
+
 	procMu sync.Mutex
 	closed bool              // guarded by procMu; nothing is started any more
 	owned  map[int]bool      // guarded by procMu; children that are waited for
@@ -86,12 +92,13 @@ func New(o Options) (*Runner, error) {
 	o.Beat = cmp.Or(o.Beat, defaultBeat)
 	o.Grace = cmp.Or(o.Grace, defaultGrace)
 	r := &Runner{
-		opts:  o,
-		log:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
-		shell: "/bin/bash",
-		tasks: make(map[dormouse.OpID]*op),
-		owned: make(map[int]bool),
-		pipes: make(map[*os.File]bool),
+		opts:   o,
+		log:    cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		shell:  bashPath,
+		shells: shellSet{slots: make(map[string]*shellSlot)},
+		tasks:  make(map[dormouse.OpID]*op),
+		owned:  make(map[int]bool),
+		pipes:  make(map[*os.File]bool),
 
 		streams: make(map[string]*stream),
 	}
@@ -330,6 +337,7 @@ func (r *Runner) close(ctx context.Context) error {
 		err = proctree.End(ending, func(p proctree.Process) bool { return p.Parent == self }, r.opts.Grace)
 	}
 	r.running.Wait()
+	r.spawner.close()
 	r.procMu.Lock()
 	for pipe := range r.pipes {
 		_ = pipe.SetReadDeadline(time.Now())

@@ -164,31 +164,23 @@ func (l *Link) open(ctx context.Context, s Stream) (*Conn, error) {
 // join hands the connection that names the stream id to the one who asked for
 // it. Nobody's is refused.
 func (l *Link) join(c steady, r *bufio.Reader, id string, late *time.Timer) error {
-	if r.Buffered() > 0 || !l.awaits(id) {
-		b, err := AppendFrame(nil, Frame{Kind: KindRefused, Refusal: RefusedNever})
-		if err == nil {
-			_, err = c.Write(b)
-		}
-		return errors.Join(fmt.Errorf("nobody waits for stream %.40q: %w", id, dormouse.ErrInvalid), err)
-	}
-	b, err := AppendFrame(nil, Frame{Kind: KindBound})
-	if err != nil {
-		return err
-	}
-	if _, err := c.Write(b); err != nil {
-		return err
-	}
 	if !late.Stop() {
 		return fmt.Errorf("stream came too slowly: %w", dormouse.ErrInvalid)
-	}
-	if err := c.SetDeadline(time.Time{}); err != nil {
-		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	arrives := l.opening[id]
-	if arrives == nil || l.err != nil || l.quiet {
-		return fmt.Errorf("nobody waits for stream %.40q any more: %w", id, dormouse.ErrInvalid)
+	if arrives == nil || l.err != nil || l.quiet || r.Buffered() > 0 {
+		return errors.Join(fmt.Errorf("nobody waits for stream %.40q: %w", id, dormouse.ErrInvalid),
+			l.greet(c, Frame{Kind: KindRefused, Refusal: RefusedNever}))
+	}
+	// In this order: the first bytes of the stream come after the greeting, and the
+	// answer to who asked comes after the stream.
+	if err := l.greet(c, Frame{Kind: KindBound}); err != nil {
+		return err
+	}
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		return err
 	}
 	delete(l.opening, id)
 	s := &Conn{UnixConn: c.UnixConn, link: l}
@@ -197,10 +189,14 @@ func (l *Link) join(c steady, r *bufio.Reader, id string, late *time.Timer) erro
 	return nil
 }
 
-func (l *Link) awaits(id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.opening[id] != nil
+// greet writes the only frame that a stream's connection is sent. It never
+// waits: nothing was written there before.
+func (l *Link) greet(c steady, f Frame) error {
+	b, err := AppendFrame(nil, f)
+	if err == nil {
+		_, err = c.Write(b)
+	}
+	return err
 }
 
 // closeStreams must be called with mu held.

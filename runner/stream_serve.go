@@ -137,7 +137,7 @@ var errNotPaired = errors.New("the server did not answer")
 // dialStream connects to the server that waits for the stream id. A server
 // whose door is crowded is tried again.
 func (r *Runner) dialStream(ctx context.Context, id string) (*net.UnixConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, silentBeats*r.opts.Beat)
+	ctx, cancel := context.WithTimeout(ctx, defaultPatience)
 	defer cancel()
 	for wait := firstRedial; ; wait = min(2*wait, lastRedial) {
 		c, err := r.pairStream(ctx, id)

@@ -26,6 +26,10 @@ type Process struct {
 	start uint64 // tells a process from a later one with its pid
 }
 
+// Born is when the process was started, in the hundredths of a second that
+// /proc/uptime counts.
+func (p Process) Born() uint64 { return p.start }
+
 // Variable returns what name was in the environment the process was started
 // with. Children inherit it unless they take care not to.
 func (p Process) Variable(name string) (string, bool) {

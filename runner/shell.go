@@ -1,0 +1,265 @@
+//go:build linux
+
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	shellsDir = "shells"
+
+	// abortSignal makes a shell skip the rest of its command: the last of the
+	// real-time signals, which nothing else uses.
+	abortSignal = syscall.Signal(64)
+)
+
+// errShellEnded: the shell was over before it read the command.
+var errShellEnded = errors.New("the shell ended before it began the command")
+
+// shell is a bash that lives on from command to command.
+//
+// It reads a script that never ends, a FIFO called bash in a directory of its
+// own, so that its commands run at the top level, as if they were typed. Of
+// each it is sent one line that has it read the rest, which is quick, where a
+// script in a pipe is read byte by byte. The command prints to a FIFO of its
+// own and its exit code goes to another, each opened by name: there is no
+// descriptor that a command could close.
+type shell struct {
+	*process        // what it prints are exit codes
+	dir      string // its FIFOs
+	script   *os.File
+	codes    *os.File      // our hold on the FIFO of exit codes
+	stop     chan struct{} // closed to end it
+	stopOnce sync.Once
+
+	mu   sync.Mutex
+	seq  uint64    // guarded by mu; the newest command
+	runs *shellRun // guarded by mu; what it was told to run and has not reported
+	over bool      // guarded by mu; it takes no more
+}
+
+// shellRun is one command in a shell.
+type shellRun struct {
+	seq    uint64
+	out    output
+	holder *os.File      // keeps out open until the command is over
+	done   chan struct{} // closed once the command is over
+	sent   chan struct{} // closed once the shell is sent all it will be
+
+	// Of what was sent, the shell reads line to learn that there is a command.
+	line  int
+	wrote int // written before sent is closed and read only after
+
+	// What follows is written before done is closed and read only after.
+	code   int
+	unread bool // the shell ended and had not begun
+}
+
+// startShell starts a shell in dir, which is made for it.
+func (r *Runner) startShell(ctx context.Context, dir string) (sh *shell, err error) {
+	var undo []func()
+	defer func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}()
+	if _, err := os.Stat(r.opts.Workspace); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	sh = &shell{dir: dir, stop: make(chan struct{})}
+	if err := unix.Mkfifo(sh.file("bash"), 0o600); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	if sh.script, err = os.OpenFile(sh.file("bash"), os.O_RDWR|unix.O_NONBLOCK, 0); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	undo = append(undo, func() { _ = sh.script.Close() })
+	pipe, codes, err := openFIFO(sh.file("codes"))
+	if err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	undo = append(undo, func() { _, _ = pipe.Close(), codes.Close() })
+	sh.codes = codes
+	cmd := exec.Command(r.shell, "--noprofile", "--norc", "bash") //nolint:noctx // keepShell ends it
+	cmd.Dir = dir
+	cmd.Env = append(slices.Clip(r.opts.Env), runnerVariable+"="+strconv.Itoa(os.Getpid()))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	sh.process = newProcess(cmd, pipe)
+	if _, err := sh.script.WriteString(sh.prologue(r.opts.Workspace)); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	if err := r.launch(sh.process, &statusReader{report: sh.report}); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	undo = nil // ours to keep now
+	r.running.Go(func() { r.keepShell(ctx, sh) })
+	return sh, nil
+}
+
+// openFIFO makes a FIFO and opens it to read. It does not end before holder is
+// closed.
+func openFIFO(name string) (reader, holder *os.File, err error) {
+	if err := unix.Mkfifo(name, 0o600); err != nil {
+		return nil, nil, &os.PathError{Op: "mkfifo", Path: name, Err: err}
+	}
+	if reader, err = os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
+		return nil, nil, err
+	}
+	fd, err := unix.Open(name, unix.O_WRONLY|unix.O_CLOEXEC, 0) // it waits for nobody: there is a reader
+	if err != nil {
+		return nil, nil, errors.Join(err, reader.Close())
+	}
+	return reader, os.NewFile(uintptr(fd), name), nil
+}
+
+func (sh *shell) file(name string) string { return filepath.Join(sh.dir, name) }
+
+// keepShell stays with sh until it is over. It ends it when it is told to, or
+// when the runner ends.
+func (r *Runner) keepShell(ctx context.Context, sh *shell) {
+	select {
+	case <-sh.exited:
+	case <-sh.stop:
+	case <-ctx.Done():
+	}
+	sh.mu.Lock()
+	sh.over = true
+	run := sh.runs
+	sh.mu.Unlock()
+	_ = sh.script.SetWriteDeadline(time.Now()) // nobody may be left to read
+	read := 0
+	if run != nil {
+		<-run.sent
+		read = run.wrote - sh.left()
+	}
+	_ = sh.script.Close() // its script ends, and with it an idle shell
+	patience := time.NewTimer(2 * r.opts.Grace)
+	defer patience.Stop()
+	select {
+	case <-sh.exited:
+	case <-patience.C:
+		_ = sh.cmd.Process.Kill()
+		<-sh.exited
+	}
+	_ = sh.codes.Close()
+	sh.finish()
+	sh.close(read)
+}
+
+// end has the shell ended; it is idle.
+func (sh *shell) end() { sh.stopOnce.Do(func() { close(sh.stop) }) }
+
+// close says how the last command ended, if the shell did not: with the shell,
+// which had read so much of what it was sent.
+func (sh *shell) close(read int) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if run := sh.runs; run != nil {
+		run.code, run.unread = sh.exit(), read <= run.line
+		close(run.done)
+		sh.runs = nil
+	}
+}
+
+// report takes in an exit code. One that is forged ends the command that runs,
+// and no other.
+func (sh *shell) report(seq uint64, code int) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if run := sh.runs; run != nil && run.seq == seq {
+		run.code = code
+		close(run.done)
+		sh.runs = nil
+	}
+}
+
+// run has the shell begin a command.
+func (r *Runner) run(sh *shell, o *op) (*shellRun, error) {
+	sh.mu.Lock()
+	sh.seq++
+	run := &shellRun{seq: sh.seq, done: make(chan struct{}), sent: make(chan struct{})}
+	sh.mu.Unlock()
+	name := sh.file(strconv.FormatUint(run.seq, 10))
+	pipe, holder, err := openFIFO(name)
+	if err != nil {
+		return nil, err
+	}
+	run.out, run.holder = newOutput(pipe), holder
+	r.drain(&run.out, &o.output)
+	line, rest := sh.words(o, run.seq, name)
+	run.line = len(line)
+	if !sh.take(run) {
+		run.close(sh)
+		return nil, errShellEnded
+	}
+	// A long command does not fit in the pipe, and who reads it may die.
+	r.running.Go(func() {
+		defer close(run.sent)
+		run.wrote, _ = sh.script.WriteString(line + rest)
+	})
+	return run, nil
+}
+
+func (sh *shell) take(run *shellRun) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.over {
+		return false
+	}
+	sh.runs = run
+	return true
+}
+
+// close lets go of a command's output.
+func (run *shellRun) close(sh *shell) {
+	_ = run.holder.Close()
+	_ = os.Remove(sh.file(strconv.FormatUint(run.seq, 10)))
+	run.out.finish()
+}
+
+// left is how much of what it was sent the shell has not read.
+func (sh *shell) left() int {
+	n := 0
+	if c, err := sh.script.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	return n
+}
+
+// wedged reports whether the shell has read all it was sent, and so is done
+// with its command, although it may not have said so.
+func (sh *shell) wedged(run *shellRun) bool {
+	select {
+	case <-run.sent:
+		return sh.left() == 0
+	default:
+		return false
+	}
+}
+
+// gone reports whether the shell takes no more.
+func (sh *shell) gone() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.over
+}
+
+// quote makes one word of s.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,0 +1,166 @@
+//go:build linux
+
+package runner
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner/proctree"
+)
+
+const (
+	bashPath = "/bin/bash"
+
+	// shellTries is how many shells in a row may end before they read a command.
+	shellTries = 3
+	// wedgedLooks is how often in a row a shell may be found done with a command
+	// that it has not reported.
+	wedgedLooks = 2
+
+	terminated = 128 + int(syscall.SIGTERM)
+)
+
+// execInShell carries out a command in the shell it names, once those before it
+// are over.
+func (r *Runner) execInShell(ctx context.Context, o *op) Result {
+	o.begun()
+	if !o.turn.come(ctx, o) {
+		r.running.Go(func() { r.shells.leave(o.turn) })
+		return Result{Exit: terminated, Killed: true}
+	}
+	defer r.shells.leave(o.turn)
+	if strings.IndexByte(o.call.Exec.Command, 0) >= 0 {
+		return Result{Exit: -1, Error: "the command contains a NUL byte"}
+	}
+	var res Result
+	for range shellTries {
+		sh, again, err := r.shellOf(ctx, o.turn.slot)
+		if err != nil {
+			return Result{Exit: -1, Error: err.Error()}
+		}
+		res.NewShell = res.NewShell || again
+		err = r.runIn(ctx, sh, o, &res)
+		if !errors.Is(err, errShellEnded) {
+			if err != nil {
+				res.Exit, res.Error = -1, err.Error()
+			}
+			res.Output, res.Omitted = o.output.take()
+			return res
+		}
+	}
+	return Result{Exit: -1, Error: errShellEnded.Error()}
+}
+
+// shellOf returns the shell of a slot. It starts one if there is none, and then
+// says whether there was one before. A shell leaves its directory behind, so
+// that this is known even to another runner.
+func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again bool, err error) {
+	if sh = r.shells.shell(slot); sh != nil {
+		return sh, false, nil
+	}
+	dir := filepath.Join(r.opts.Dir, shellsDir, "@"+slot.name)
+	_, err = os.Stat(dir)
+	again = !errors.Is(err, fs.ErrNotExist)
+	if sh, err = r.startShell(ctx, dir); err != nil {
+		return nil, false, err
+	}
+	r.shells.put(slot, sh)
+	return sh, again, nil
+}
+
+// runIn runs the command of o in sh and says in res how it ended.
+func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *Result) error {
+	born := uptime()
+	run, err := r.run(sh, o)
+	if err != nil {
+		return err
+	}
+	defer run.close(sh)
+	crash.At(crash.RunnerStarted)
+	looks := 0
+	res.TimedOut, res.Killed = o.await(ctx, run.done, func() {
+		if looks++; !sh.wedged(run) {
+			looks = 0
+		}
+		if looks == wedgedLooks {
+			_ = sh.cmd.Process.Kill()
+		}
+	})
+	ended := res.TimedOut || res.Killed
+	if ended {
+		r.abort(ctx, sh, run, o, born)
+	}
+	<-run.done
+	res.Exit = run.code
+	switch {
+	case ended:
+		res.Exit = max(run.code, terminated)
+	case run.unread:
+		return errShellEnded
+	case looks >= wedgedLooks:
+		res.Error = "the shell no longer obeyed and was ended"
+	}
+	return nil
+}
+
+// abort ends the command of o and what it started. The shell lives on if it can:
+// it is told to skip the rest before anything that it waits for is ended.
+func (r *Runner) abort(ctx context.Context, sh *shell, run *shellRun, o *op, born uint64) {
+	_ = sh.cmd.Process.Signal(abortSignal)
+	mine := func(q proctree.Process) bool {
+		return q.PID != sh.cmd.Process.Pid && (carries(q, o) || sh.forked(q, born))
+	}
+	r.end(ctx, o, mine, r.opts.Grace)
+	patience := time.NewTimer(r.opts.Grace)
+	defer patience.Stop()
+	select {
+	case <-run.done:
+	case <-patience.C:
+		_ = sh.cmd.Process.Kill()
+		<-run.done
+	}
+	r.end(ctx, o, mine, 0) // what it started while we looked
+}
+
+// forked reports whether q is a part of the shell's present command that shows
+// no environment of its own: a copy of the shell, born since the command was.
+// What those before it left running may have such copies too.
+func (sh *shell) forked(q proctree.Process, born uint64) bool {
+	if q.Session != sh.cmd.Process.Pid || q.Born() < born {
+		return false
+	}
+	if _, ok := q.Variable(opVariable); ok {
+		return false
+	}
+	all, err := proctree.List()
+	if err != nil {
+		return false
+	}
+	byPID := make(map[int]proctree.Process, len(all))
+	for _, p := range all {
+		byPID[p.PID] = p
+	}
+	for p, ok := byPID[q.Parent]; ok && p.Session == q.Session && p.PID != q.Session; p, ok = byPID[p.Parent] {
+		if p.Born() < born {
+			return false
+		}
+	}
+	return true
+}
+
+// uptime is the present in the hundredths of a second that processes are born in.
+func uptime() uint64 {
+	b, _ := os.ReadFile("/proc/uptime")
+	now, _, _ := strings.Cut(string(b), " ")
+	n, _ := strconv.ParseUint(strings.ReplaceAll(now, ".", ""), 10, 64)
+	return n
+}

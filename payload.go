@@ -275,7 +275,16 @@ type SandboxFact struct {
 	Kept bool `json:"kept,omitempty"`
 	// Since is the time from which work may be missing.
 	Since time.Time `json:"since,omitzero"`
+	// Processes says what became of those that ran: of a sandbox that stopped, or
+	// of the one before the one that started. Of lost ones Reason says why.
+	Processes string `json:"processes,omitempty"`
 }
+
+// What becomes of processes.
+const (
+	ProcessesKept = "kept"
+	ProcessesLost = "lost"
+)
 
 // How a sandbox is warmed.
 const (

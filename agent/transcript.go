@@ -14,6 +14,12 @@ import (
 // there instead of starting over. Its prefix marks it as ours.
 const cutNotice = model.NoticePrefix + ": the reply above was cut off before it was complete. Continue from where it stopped; do not repeat it.]"
 
+// restartNotice follows what was done when a sandbox was started anew.
+const restartNotice = model.NoticePrefix + ": the sandbox was restarted. Files are as they were; background processes, shell variables and the working directory are gone.]"
+
+// lostText stands for what was said and can no longer be read.
+const lostText = model.NoticePrefix + ": what was said here is lost; its stored copy cannot be read any more.]"
+
 // lostResult stands in for the result of a tool call that has none.
 const lostResult = model.NoticePrefix + ": no result of this tool call was recorded. Verify before retrying.]"
 
@@ -23,6 +29,7 @@ type Talk struct {
 	parts  []model.Part // of a message, or the one of a tool call
 	answer model.Part   // of a result
 	cut    dormouse.EventID
+	notice string // something happened that the model should know
 }
 
 // Read takes from an event what a transcript needs of it.
@@ -38,6 +45,11 @@ func Read(e dormouse.Event) Talk {
 		}
 	case dormouse.AgentToolResult, dormouse.UserCustomToolResult:
 		t.answer = result(e)
+	case dormouse.SandboxStarted:
+		var p dormouse.SandboxFact
+		if json.Unmarshal(e.Payload, &p) == nil && p.Processes == dormouse.ProcessesLost {
+			t.notice = restartNotice
+		}
 	case dormouse.OpFinished:
 		// Nearly every op ends whole; reading each end would be most of the work.
 		if bytes.Contains(e.Payload, []byte(`"partial"`)) {
@@ -85,6 +97,7 @@ type transcript struct {
 	pending  []string                  // tool uses of the last assistant message
 	cutShort bool                      // the last assistant message was cut short
 	used     map[string]bool           // tool uses seen so far
+	notices  []string                  // what is to be told after the results
 }
 
 func (b *transcript) add(t Talk) {
@@ -97,6 +110,10 @@ func (b *transcript) add(t Talk) {
 	case dormouse.AgentMessage:
 		b.append(model.RoleAssistant, t.parts...)
 		b.cutShort = b.cutShort || b.cut[t.ID]
+	case dormouse.SandboxStarted:
+		if t.notice != "" {
+			b.notices = append(b.notices, t.notice)
+		}
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		if len(t.parts) == 0 || b.used[string(t.ID)] {
 			return
@@ -123,7 +140,10 @@ func (b *transcript) settle() {
 	if n := len(b.messages); b.cutShort && n > 0 && b.messages[n-1].Role == model.RoleAssistant {
 		b.append(model.RoleUser, model.Part{Type: model.PartText, Text: cutNotice})
 	}
-	b.pending, b.cutShort = nil, false
+	for _, n := range b.notices {
+		b.append(model.RoleUser, model.Part{Type: model.PartText, Text: n})
+	}
+	b.pending, b.cutShort, b.notices = nil, false, nil
 }
 
 func (b *transcript) append(role string, ps ...model.Part) {
@@ -150,7 +170,7 @@ func parts(e dormouse.Event) []model.Part {
 		return nil
 	}
 	if m.Blob != "" {
-		return []model.Part{{Type: model.PartText, Text: "[What was said here is lost: its stored copy cannot be read any more.]"}}
+		return []model.Part{{Type: model.PartText, Text: lostText}}
 	}
 	return blocks(m.Content)
 }

@@ -39,6 +39,7 @@ type Actor struct {
 	kills    map[dormouse.OpID]bool
 	children map[dormouse.SessionID]bool // being made or ended
 	box      box
+	freezes  int // in vain, of the sandbox that is stopping
 	waiters  []waiter
 	again    bool      // a step that could not be done now is tried again in a moment
 	broken   error     // why what the actor believes can no longer be trusted

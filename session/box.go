@@ -92,9 +92,9 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 	case SandboxStopping:
 		a.work(ctx, stopTimeout, func(ctx context.Context) func(context.Context) error {
 			crash.At(crash.SandboxStopping)
-			err := a.deps.Driver.Stop(ctx, w.Sandbox.Handle)
+			down, err := a.stop(ctx, w.Sandbox, fence)
 			crash.At(crash.SandboxStopped)
-			return func(ctx context.Context) error { return a.stopped(ctx, fence.Generation, err) }
+			return func(ctx context.Context) error { return a.stopped(ctx, down, err) }
 		})
 	}
 	return nil
@@ -138,7 +138,11 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 		a.slog.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
 		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	}
-	if err := a.do(ctx, SandboxUp{Generation: generation, Handle: live.Handle()}); err != nil {
+	up := SandboxUp{Generation: generation, Handle: live.Handle()}
+	if w, ok := live.(sandbox.Woken); ok {
+		up.Kept, up.Lost = w.Processes().Kept, w.Processes().Lost
+	}
+	if err := a.do(ctx, up); err != nil {
 		_ = live.Close()
 		a.pause(ctx)
 		return err
@@ -195,13 +199,35 @@ func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbo
 	})
 }
 
-func (a *Actor) stopped(ctx context.Context, generation uint64, err error) error {
-	if err != nil {
-		a.slog.WarnContext(ctx, "sandbox not stopped", "generation", generation, "error", err)
+// maxFreezes is how often it is tried to keep what runs in a sandbox before it is
+// stopped without.
+const maxFreezes = 3
+
+// stop stops a sandbox, and keeps what runs in it if that is wanted and possible.
+func (a *Actor) stop(ctx context.Context, w WantedSandbox, f runner.Fence) (SandboxDown, error) {
+	down := SandboxDown{Generation: w.Generation}
+	if freezer, ok := a.deps.Driver.(sandbox.Freezer); ok && w.Keep {
+		err := freezer.Freeze(ctx, w.Handle, f)
+		if a.freezes++; err == nil || errors.Is(err, sandbox.ErrGone) || errors.Is(err, runner.ErrStale) || a.freezes < maxFreezes {
+			down.Kept = err == nil
+			return down, err
+		}
+		down.Lost = err.Error()
+	}
+	return down, a.deps.Driver.Stop(ctx, w.Handle)
+}
+
+func (a *Actor) stopped(ctx context.Context, down SandboxDown, err error) error {
+	switch {
+	case errors.Is(err, sandbox.ErrGone):
+		return a.boxFailed(ctx, down.Generation, fmt.Errorf("the sandbox died before it was frozen: %w", err))
+	case err != nil:
+		a.slog.WarnContext(ctx, "sandbox not stopped", "generation", down.Generation, "error", err)
 		a.pause(ctx)
 		return err
 	}
-	if err := a.do(ctx, SandboxDown{Generation: generation}); err != nil {
+	a.freezes = 0
+	if err := a.do(ctx, down); err != nil {
 		a.pause(ctx)
 		return err
 	}

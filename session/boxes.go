@@ -57,7 +57,15 @@ func (d *draft) sandboxUp(v SandboxUp) error {
 	if d.Sandbox.Phase != SandboxWarming || d.Sandbox.Generation != v.Generation {
 		return fmt.Errorf("sandbox %d is not being warmed: %w", v.Generation, dormouse.ErrConflict)
 	}
-	d.tell(dormouse.SandboxStarted, "", dormouse.SandboxFact{Generation: v.Generation, Handle: v.Handle})
+	fact := dormouse.SandboxFact{Generation: v.Generation, Handle: v.Handle}
+	switch {
+	case d.Sandbox.How != dormouse.WarmRestore: // nothing ran before
+	case v.Kept:
+		fact.Processes = dormouse.ProcessesKept
+	default:
+		fact.Processes, fact.Reason = dormouse.ProcessesLost, v.Lost
+	}
+	d.tell(dormouse.SandboxStarted, "", fact)
 	if d.Terminated != nil {
 		d.stopSandbox("terminated")
 	}
@@ -88,7 +96,11 @@ func (d *draft) sandboxDown(v SandboxDown) error {
 	if !d.Sandbox.Saved {
 		return fmt.Errorf("files of sandbox %d are not saved: %w", v.Generation, dormouse.ErrConflict)
 	}
-	d.tell(dormouse.SandboxStopped, "", dormouse.SandboxFact{Generation: v.Generation})
+	fact := dormouse.SandboxFact{Generation: v.Generation, Processes: dormouse.ProcessesLost, Reason: v.Lost}
+	if v.Kept {
+		fact.Processes = dormouse.ProcessesKept
+	}
+	d.tell(dormouse.SandboxStopped, "", fact)
 	d.loseGeneration(v.Generation, "its sandbox was stopped")
 	return nil
 }

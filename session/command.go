@@ -212,6 +212,10 @@ type (
 	SandboxUp struct {
 		Generation uint64
 		Handle     json.RawMessage
+		// Kept says that the processes of the generation before run on in it, and
+		// Lost why they do not, if that is known.
+		Kept bool
+		Lost string
 	}
 
 	// SandboxGone reports that a sandbox died, or could not be made.
@@ -221,7 +225,13 @@ type (
 	}
 
 	// SandboxDown reports that a stopping sandbox has stopped.
-	SandboxDown struct{ Generation uint64 }
+	SandboxDown struct {
+		Generation uint64
+		// Kept says that its processes can be woken, and Lost why they cannot
+		// although they should.
+		Kept bool
+		Lost string
+	}
 
 	// TakeSnapshot reports a point of the workspace line.
 	TakeSnapshot struct{ dormouse.SnapshotFact }

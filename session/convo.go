@@ -25,7 +25,8 @@ type convo struct {
 func converses(t dormouse.EventType) bool {
 	switch t { //nolint:exhaustive // the others say nothing to a model
 	case dormouse.UserMessage, dormouse.AgentMessage, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
-		dormouse.AgentToolResult, dormouse.UserCustomToolResult, dormouse.SpanModelRequestStart, dormouse.OpFinished:
+		dormouse.AgentToolResult, dormouse.UserCustomToolResult, dormouse.SpanModelRequestStart, dormouse.OpFinished,
+		dormouse.SandboxStarted:
 		return true
 	}
 	return false
@@ -34,7 +35,7 @@ func converses(t dormouse.EventType) bool {
 func (c *convo) add(thread dormouse.ThreadID, events []dormouse.Event) {
 	for _, e := range events {
 		c.upto = e.Seq
-		if e.Thread == thread && converses(e.Type) {
+		if (e.Thread == thread || e.Thread == "") && converses(e.Type) {
 			c.events = append(c.events, agent.Read(e))
 			c.size += 2 * len(e.Payload) // as it came, and as it was read
 		}

@@ -207,6 +207,8 @@ type (
 		How        string
 		Saved      bool
 		Handle     json.RawMessage
+		// Keep says that what runs in a stopping sandbox should be kept.
+		Keep bool
 	}
 )
 
@@ -214,7 +216,7 @@ type (
 func Want(s State) Wanted {
 	w := Wanted{Sandbox: WantedSandbox{
 		Phase: s.Sandbox.Phase, Generation: s.Sandbox.Generation, How: s.Sandbox.How,
-		Saved: s.Sandbox.Saved, Handle: s.Sandbox.Handle,
+		Saved: s.Sandbox.Saved, Handle: s.Sandbox.Handle, Keep: s.Terminated == nil,
 	}}
 	for _, t := range s.Threads {
 		switch {

@@ -268,7 +268,7 @@ func TestBodiesStreamBothWays(t *testing.T) {
 	}
 }
 
-func TestBodyIsNotAskedForBeforeTheUpstreamDoes(t *testing.T) { // E52
+func TestExpectationIsPassedOnAndAnswered(t *testing.T) { // E52
 	_, addr := upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/no" {
 			w.WriteHeader(http.StatusExpectationFailed)

@@ -54,7 +54,7 @@ func explain(ctx context.Context, to string, err error) answer {
 	case errors.As(err, &no):
 		text := to + " is refused: " + no.why + "."
 		if no.entry != "" {
-			text += fmt.Sprintf(" The operator of the server can allow it with %s and %s.", AllowFlag, no.entry)
+			text += fmt.Sprintf(" The operator of the server can allow it with %s %s.", AllowFlag, no.entry)
 		}
 		return answer{http.StatusForbidden, verdictRefused, text}
 	case errors.Is(err, dormouse.ErrInvalid):

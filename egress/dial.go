@@ -49,13 +49,18 @@ func (p *Proxy) dial(ctx context.Context, t target) (net.Conn, error) {
 	return nil, first
 }
 
-// resolve looks a name up as it stands: a search list would turn it into
-// another one.
+// resolve looks a name up as it stands, for a search list would turn it into
+// another one. Names that the operator listed are looked up as the operator's
+// own programs do.
 func (p *Proxy) resolve(ctx context.Context, t target) ([]netip.Addr, error) {
 	if t.addr.IsValid() {
 		return []netip.Addr{t.addr}, nil
 	}
-	addrs, err := p.opts.Resolver.LookupNetIP(ctx, "ip", t.host+".")
+	name := t.host + "."
+	if p.opts.Allow.names[t.String()] {
+		name = t.host
+	}
+	addrs, err := p.opts.Resolver.LookupNetIP(ctx, "ip", name)
 	if err != nil {
 		return nil, err
 	}

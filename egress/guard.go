@@ -39,7 +39,7 @@ func (g *guard) check(t target, a netip.Addr) error {
 		return err
 	}
 	if g.listens(a, t.port, ours) {
-		return &refusal{why: "it is this server", entry: "its address and port"}
+		return &refusal{why: "it is this server", entry: "ADDRESS:PORT"}
 	}
 	if g.allow.names[t.String()] {
 		return nil

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/egress"
@@ -129,4 +131,27 @@ func TestNothingIsDialledWhenTheMachineIsUnknown(t *testing.T) {
 	if p.Check("example.com:443", netip.MustParseAddr("1.1.1.1")) == nil {
 		t.Error("an address was allowed without knowing whose it is")
 	}
+}
+
+func TestTheMachinesAddressesAreReadAgainAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := egress.New(egress.Options{})
+		var mine []net.Addr
+		reads := 0
+		p.SetInterfaces(func() ([]net.Addr, error) {
+			reads++
+			return mine, nil
+		})
+		check := func() error { return p.Check("example.com:443", netip.MustParseAddr("198.20.0.9")) }
+		for range 3 {
+			if err := check(); err != nil || reads != 1 {
+				t.Errorf("%v after %d reads", err, reads)
+			}
+		}
+		mine = []net.Addr{&net.IPNet{IP: net.ParseIP("198.20.0.9"), Mask: net.CIDRMask(24, 32)}}
+		time.Sleep(5 * time.Second)
+		if check() == nil {
+			t.Error("an address that is ours by now was allowed")
+		}
+	})
 }

@@ -11,7 +11,7 @@ import (
 // op is one call a runner was asked for.
 type op struct {
 	call     Call
-	accepted chan struct{} // closed once the call is recorded and begun
+	accepted chan struct{} // closed once the call is recorded, and begun or in the line for its shell
 	done     chan struct{} // closed once the result is kept
 	end      chan struct{} // closed to end its processes
 	endOnce  sync.Once

@@ -102,9 +102,9 @@ func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *Result) error
 	<-run.done
 	res.Exit = run.code
 	switch {
-	case ended:
-		res.Exit = max(run.code, terminated)
-	case run.unread:
+	case ended && run.code < 128:
+		res.Exit = terminated
+	case run.unread && !ended:
 		return errShellEnded
 	case looks >= wedgedLooks:
 		res.Error = "the shell no longer obeyed and was ended"

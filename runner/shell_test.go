@@ -3,10 +3,18 @@
 package runner_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"os"
 	osexec "os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -34,7 +42,7 @@ func TestShellLivesOn(t *testing.T) {
 		{"reads nothing", "cat; echo end", runner.Result{Output: []byte("end\n")}},
 		{"prints anything", `printf '\000\377'`, runner.Result{Output: []byte{0, 0xff}}},
 		{"fails", "(exit 7)", runner.Result{Exit: 7}},
-		{"says where it fails", "true\nnowhere", runner.Result{Exit: 127, Output: []byte("bash: line 2: nowhere: command not found\n")}},
+		{"says what is not there", "command_not_found_handle() { echo \"$1 is not here\"; return 127; }\nnowhere", runner.Result{Exit: 127, Output: []byte("nowhere is not here\n")}},
 		{"is told its op", "sh -c 'echo ${DORMOUSE_OP%%_*}'", runner.Result{Output: []byte("op\n")}},
 	} {
 		got := do(t, l, inShell("s", test.command))
@@ -44,6 +52,403 @@ func TestShellLivesOn(t *testing.T) {
 	}
 	if got := do(t, l, exec("pwd; echo $x")); string(got.Output) != r.workspace+"\n\n" {
 		t.Errorf("a shell of its own: %+v", got)
+	}
+}
+
+// TestNothingWedgesAShell gives a shell a command that is bad for it, and then
+// asks it for what it knew before.
+func TestNothingWedgesAShell(t *testing.T) {
+	_, l := open(t)
+	type result struct {
+		Exit     int
+		Output   string
+		NewShell bool
+	}
+	const any = "*"
+	for name, test := range map[string]struct {
+		command string
+		want    result // of the command
+		fresh   bool   // the next command finds another shell
+	}{
+		"half a command":         {"if", result{2, any, false}, false},
+		"not a command":          {"echo )", result{2, any, false}, false},
+		"half a quote":           {"echo 'x", result{2, any, false}, false},
+		"half a here-document":   {"cat <<end\nx", result{0, any, false}, false},
+		"a comment":              {"echo x # '", result{0, "x\n", false}, false},
+		"nothing":                {"", result{0, "", false}, false},
+		"a line too many":        {"\n\necho x\n\n", result{0, "x\n", false}, false},
+		"exit":                   {"echo x; exit 3; echo y", result{3, "x\n", false}, true},
+		"exit in a function":     {"g() { exit 4; }; g", result{4, "", false}, true},
+		"exit with a trap":       {"trap 'echo bye' EXIT; exit 5", result{5, "bye\n", false}, true},
+		"exec":                   {"exec sh -c 'echo x; exit 6'", result{6, "x\n", false}, true},
+		"exec of nothing":        {"exec /nowhere", result{127, any, false}, true},
+		"its own death":          {"kill -9 $$", result{137, "", false}, true},
+		"errexit":                {"set -e; false; echo y", result{1, "", false}, true},
+		"errexit without error":  {"set -e; echo y", result{0, "y\n", false}, false},
+		"nounset":                {"set -u; echo $nowhere; echo y", result{1, any, false}, true},
+		"division by zero":       {"echo $((1/0)); echo y", result{1, any, false}, false},
+		"break":                  {"break; continue; return 3; echo y", result{0, any, false}, false},
+		"other builtins":         {"read() { :; }; printf() { :; }; eval() { :; }; export() { :; }; exec() { :; }; command() { :; }; unset() { :; }; trap() { :; }; exit() { :; }", result{}, false},
+		"aliases":                {"shopt -s expand_aliases; alias builtin=false read=false if=false", result{}, false},
+		"no IFS":                 {"unset IFS; (exit 12)", result{12, "", false}, false},
+		"another IFS":            {"IFS=0123456789; (exit 12)", result{12, "", false}, false},
+		"strict options":         {"set -C -f -a -k; shopt -s failglob nullglob; (exit 9)", result{9, "", false}, false},
+		"tracing":                {"set -x; (exit 9) 2>/dev/null", result{9, any, false}, false},
+		"posix":                  {"set -o posix; if", result{2, any, false}, false},
+		"closed descriptors":     {`for i in {0..260}; do eval "exec $i>&-"; done; (exit 9)`, result{9, any, false}, false},
+		"closed output":          {"exec >&- 2>&-; (exit 9)", result{9, "", false}, false},
+		"other output":           {"exec >log 2>&1 <log; echo y", result{}, false},
+		"other input":            {"exec 255</dev/null 10</dev/null; (exit 9)", result{9, "", false}, false},
+		"a trap of everything":   {"trap 'echo trapped >>log' DEBUG ERR RETURN TERM HUP; (exit 9)", result{9, any, false}, false},
+		"a trap that forbids":    {"shopt -s extdebug; trap false DEBUG", result{137, "", false}, true},
+		"no execution":           {"set -n", result{137, "", false}, true},
+		"another way to call":    {"builtin() { :; }", result{137, "", false}, true},
+		"no way to call":         {"enable -n builtin", result{137, any, false}, true},
+		"restriction":            {"set -r", result{137, any, false}, true},
+		"no memory of the rest":  {"unset __dm", result{}, true},
+		"fixed names":            {"readonly DORMOUSE_OP", result{}, false},
+		"few descriptors":        {"ulimit -n 20; (exit 9)", result{9, "", false}, false},
+		"bytes that are no text": {"echo \xff\xfe\xe3'\xe3'", result{0, any, false}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shell := strings.ReplaceAll(name, " ", "_")
+			if res := do(t, l, inShell(shell, "memory=kept")); res.Exit != 0 || res.NewShell {
+				t.Fatalf("first command: %+v", res)
+			}
+			res := do(t, l, inShell(shell, test.command))
+			got := result{res.Exit, string(res.Output), res.NewShell}
+			if test.want.Output == any {
+				got.Output = any
+			}
+			if got != test.want {
+				t.Errorf("result: %+v, want %+v", res, test.want)
+			}
+			want := result{0, "kept\n", false}
+			if test.fresh {
+				want = result{0, "\n", true}
+			}
+			res = do(t, l, inShell(shell, "{ set +xeu; } 2>/dev/null; echo $memory"))
+			if got := (result{res.Exit, strings.TrimPrefix(string(res.Output), "+ "), res.NewShell}); got.Exit != want.Exit || !strings.HasSuffix(got.Output, want.Output) || got.NewShell != want.NewShell {
+				t.Errorf("next command: %+v, want %+v", res, want)
+			}
+			if res = do(t, l, inShell(shell, "echo end")); res.NewShell || !strings.HasSuffix(string(res.Output), "end\n") {
+				t.Errorf("last command: %+v", res)
+			}
+		})
+	}
+}
+
+func TestShellTakesHugeCommands(t *testing.T) {
+	_, l := open(t)
+	text := strings.Repeat("it's ünique ", 400_000)
+	res := do(t, l, inShell("s", "x=$(cat <<'end'\n"+text+"\nend\n); echo ${#x}"))
+	if want := strconv.Itoa(len([]rune(text))); res.Error != "" || len(res.Output) < len(want)-1 {
+		t.Errorf("result: %+v", res)
+	}
+	if res := do(t, l, inShell("s", "echo ${#x}")); res.NewShell || string(res.Output) == "0\n" {
+		t.Errorf("afterwards: %+v", res)
+	}
+	if res := do(t, l, inShell("s", "echo \x00")); res.Error == "" {
+		t.Errorf("a NUL byte: %+v", res)
+	}
+}
+
+func TestShellKeepsLongOutput(t *testing.T) {
+	_, l := open(t)
+	res := do(t, l, inShell("s", "printf head; head -c 5242872 /dev/zero; printf tail"))
+	if len(res.Output) != runner.KeptHead+runner.KeptTail || res.Omitted != 5<<20-int64(len(res.Output)) {
+		t.Fatalf("kept %d and omitted %d", len(res.Output), res.Omitted)
+	}
+	if !bytes.HasPrefix(res.Output, []byte("head")) || !bytes.HasSuffix(res.Output, []byte("tail")) {
+		t.Error("head or tail is missing")
+	}
+}
+
+func TestOpsOfOneShellRunInOrder(t *testing.T) {
+	r, l := open(t)
+	var ops []runner.Call
+	for i := range 20 {
+		c := inShell("s", fmt.Sprintf("until [ -e go ]; do sleep 0.01; done; echo %d >>order; echo $((n++))", i))
+		start(t, l, c)
+		ops = append(ops, c)
+	}
+	// Another shell is not held up.
+	do(t, l, inShell("other", "touch go"))
+	for i, c := range ops {
+		if got := string(wait(t, l, c.Op).Output); got != fmt.Sprintln(i) {
+			t.Errorf("op %d was number %s", i, got)
+		}
+	}
+	var want strings.Builder
+	for i := range ops {
+		fmt.Fprintln(&want, i)
+	}
+	if diff := cmp.Diff(want.String(), r.read(t, "order")); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestOpInAShellActsOnce(t *testing.T) {
+	r, l := open(t)
+	c := inShell("s", "echo x >>acts; until [ -e go ]; do sleep 0.01; done")
+	start(t, l, c)
+	start(t, l, c)
+	writeFile(t, r.workspace+"/go", "")
+	wait(t, l, c.Op)
+	start(t, l, c)
+	wait(t, l, c.Op)
+	if n := r.lines(t, "acts"); n != 1 {
+		t.Errorf("acted %d times", n)
+	}
+	if err := l.Forget(deadline(t), c.Op); err != nil {
+		t.Fatal(err)
+	}
+	if s := ask(t, l, c.Op); s != runner.NeverSeen {
+		t.Errorf("forgotten: %s", s)
+	}
+}
+
+func TestKillLeavesTheShellAndSkipsTheRest(t *testing.T) {
+	for name, command := range map[string]string{
+		"a list":                "touch began; sleep 1000; touch wrong",
+		"lines":                 "touch began; sleep 1000\ntouch wrong\ntouch wrong",
+		"and, or":               "touch began; sleep 1000 && touch wrong || touch wrong",
+		"a condition":           "touch began; if sleep 1000; then touch wrong; else touch wrong; fi",
+		"a for loop":            "for i in 1 2 3; do touch began; sleep 1000; touch wrong; done; touch wrong",
+		"a while loop":          "while :; do touch began; sleep 1000; [ ! -e began ] || touch wrong; done",
+		"an until loop":         "touch began; until false; do sleep 1000; touch wrong; done",
+		"a function":            "g() { touch began; sleep 1000; touch wrong; }; g; touch wrong",
+		"builtins only":         "touch began; while :; do :; done; touch wrong",
+		"a subshell":            "touch began; (while :; do :; done; touch wrong); touch wrong",
+		"a substitution":        "touch began; x=$(while :; do :; done; touch wrong); touch wrong",
+		"a pipeline":            "touch began; yes | while read -r x; do :; done; touch wrong",
+		"deaf children":         "touch began; sh -c 'trap \"\" TERM; while :; do sleep 0.1; done'; touch wrong",
+		"a wait":                "sleep 1000 & touch began; wait; touch wrong",
+		"detached":              "(setsid sh -c 'touch began; while :; do sleep 0.1; done' &); sleep 1000; touch wrong",
+		"a cleared environment": "touch began; env -i sleep 1000; touch wrong",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, l := open(t)
+			// What an earlier op left running, by program and by a copy of the shell.
+			do(t, l, inShell("s", "memory=kept; sh -c 'while :; do echo x >>programs; sleep 0.02; done' & (while :; do echo x >>copies; read -t 0.02 <> <(:); done) & sleep 0.1"))
+			c := inShell("s", command)
+			start(t, l, c)
+			eventually(t, "the command runs", func() bool { return len(mustGlob(t, r.workspace+"/began")) == 1 })
+			if err := l.Kill(deadline(t), c.Op); err != nil {
+				t.Fatal(err)
+			}
+			if res := wait(t, l, c.Op); !res.Killed || res.TimedOut || res.Exit < 128 {
+				t.Errorf("result: %+v", res)
+			}
+			for _, file := range []string{"programs", "copies"} {
+				before := r.lines(t, file)
+				eventually(t, "what was running before goes on: "+file, func() bool { return r.lines(t, file) > before })
+			}
+			res := do(t, l, inShell("s", "echo $memory; shopt extdebug; [ -e wrong ] && echo wrong; jobs | wc -l; kill %1 %2"))
+			if got := strings.Fields(string(res.Output)); res.NewShell || len(got) < 3 || got[0] != "kept" || got[2] != "off" || strings.Contains(string(res.Output), "wrong") {
+				t.Errorf("afterwards: %+v\n%s", res, res.Output)
+			}
+		})
+	}
+}
+
+func TestKillEndsAShellThatDoesNotComeBack(t *testing.T) {
+	r, l := open(t)
+	do(t, l, inShell("s", "sh -c 'while [ ! -e stop ]; do echo x >>beats; sleep 0.02; done' &"))
+	c := inShell("s", "trap '' 64; touch began; while :; do :; done")
+	start(t, l, c)
+	eventually(t, "the command runs", func() bool { return len(mustGlob(t, r.workspace+"/began")) == 1 })
+	if err := l.Kill(deadline(t), c.Op); err != nil {
+		t.Fatal(err)
+	}
+	if res := wait(t, l, c.Op); !res.Killed || res.Exit != 128+int(syscall.SIGKILL) {
+		t.Errorf("result: %+v", res)
+	}
+	before := r.lines(t, "beats")
+	eventually(t, "what was running before goes on", func() bool { return r.lines(t, "beats") > before })
+	writeFile(t, r.workspace+"/stop", "")
+	if res := do(t, l, inShell("s", "pwd")); !res.NewShell || string(res.Output) != r.workspace+"\n" {
+		t.Errorf("afterwards: %+v", res)
+	}
+	if res := do(t, l, inShell("s", "pwd")); res.NewShell {
+		t.Errorf("later: %+v", res)
+	}
+}
+
+func TestTimeoutLeavesTheShell(t *testing.T) {
+	_, l := open(t)
+	c := inShell("s", "memory=kept; sleep 1000; memory=lost")
+	c.Exec.Timeout = 100 * time.Millisecond
+	// A machine that is too busy to begin in time gets more of it.
+	for kept := ""; kept != "kept\n"; c.Exec.Timeout *= 2 {
+		if c.Exec.Timeout > 20*time.Second {
+			t.Fatal("the command never ran")
+		}
+		c.Op = newOp()
+		if res := do(t, l, c); !res.TimedOut || res.Killed || res.Exit < 128 {
+			t.Errorf("result: %+v", res)
+		}
+		kept = string(do(t, l, inShell("s", "echo $memory")).Output)
+	}
+}
+
+func TestKillOfAnOpInTheLineLeavesTheOthers(t *testing.T) {
+	r, l := open(t)
+	first, second, third := inShell("s", "until [ -e go ]; do sleep 0.01; done"), inShell("s", "touch wrong"), inShell("s", "echo third")
+	start(t, l, first)
+	start(t, l, second)
+	start(t, l, third)
+	if err := l.Kill(deadline(t), second.Op); err != nil {
+		t.Fatal(err)
+	}
+	if res := wait(t, l, second.Op); !res.Killed {
+		t.Errorf("killed: %+v", res)
+	}
+	writeFile(t, r.workspace+"/go", "")
+	if res := wait(t, l, first.Op); res.Exit != 0 {
+		t.Errorf("first: %+v", res)
+	}
+	if res := wait(t, l, third.Op); string(res.Output) != "third\n" {
+		t.Errorf("third: %+v", res)
+	}
+	if len(mustGlob(t, r.workspace+"/wrong")) > 0 {
+		t.Error("the killed op ran")
+	}
+}
+
+func TestLongestIdleShellIsEnded(t *testing.T) {
+	_, l := open(t)
+	const most = 64
+	shell := func(i int) string { return "s" + strconv.Itoa(i) }
+	busy := inShell("busy", "until [ -e go ]; do sleep 0.05; done; echo $$")
+	start(t, l, busy)
+	for i := range most - 1 {
+		do(t, l, inShell(shell(i), "memory=kept"))
+	}
+	do(t, l, inShell(shell(0), "true")) // so that 1 is idle for longest
+	do(t, l, inShell(shell(most), "touch go"))
+	if res := wait(t, l, busy.Op); res.Exit != 0 {
+		t.Errorf("the busy one: %+v", res)
+	}
+	for i, fresh := range map[int]bool{0: false, 1: true, 3: false, most - 2: false} {
+		if res := do(t, l, inShell(shell(i), "echo $memory")); res.NewShell != fresh {
+			t.Errorf("shell %d: %+v", i, res)
+		}
+	}
+}
+
+func TestForgedCodeEndsItsOwnCommandOnly(t *testing.T) {
+	r, l := open(t)
+	codes := func(shell string) string { return filepath.Join(r.dir, "state/shells/@"+shell+"/codes") }
+	do(t, l, inShell("forger", "true"))
+	do(t, l, inShell("other", "true"))
+	other := inShell("other", "until [ -e go ]; do sleep 0.01; done; echo real")
+	start(t, l, other)
+	c := inShell("forger", "echo before; head -c 100000 /dev/urandom >"+codes("forger")+
+		"; printf '\\n9 9\\n2 256\\n2 -1\\n2\\n 2 1\\n2 7\\n' >"+codes("forger")+"; until [ -e go ]; do sleep 0.01; done")
+	if res := do(t, l, c); res.Exit != 7 || string(res.Output) != "before\n" {
+		t.Errorf("forged: %+v", res)
+	}
+	if s := ask(t, l, other.Op); s != runner.Running {
+		t.Errorf("the other command: %s", s)
+	}
+	next := inShell("forger", "echo next")
+	start(t, l, next)
+	writeFile(t, r.workspace+"/go", "")
+	if res := wait(t, l, next.Op); string(res.Output) != "next\n" || res.NewShell {
+		t.Errorf("next: %+v", res)
+	}
+	if res := wait(t, l, other.Op); string(res.Output) != "real\n" {
+		t.Errorf("the other command: %+v", res)
+	}
+}
+
+func TestShellNames(t *testing.T) {
+	_, l := open(t)
+	for _, name := range []string{".", "..", "-", "sthr_01A.b-c", strings.Repeat("x", 128)} {
+		if res := do(t, l, inShell(name, "echo x")); string(res.Output) != "x\n" {
+			t.Errorf("%q: %+v", name, res)
+		}
+	}
+	for _, name := range []string{"a b", "../x", "a/b", "é", "a\n", "a\x00", strings.Repeat("x", 129)} {
+		if err := l.Start(deadline(t), inShell(name, "echo x")); err == nil {
+			t.Errorf("%q was taken", name)
+		}
+	}
+}
+
+func TestShellWithoutAWorkspaceSaysWhy(t *testing.T) {
+	r, l := open(t)
+	if err := os.Remove(r.workspace); err != nil {
+		t.Fatal(err)
+	}
+	if res := do(t, l, inShell("s", "true")); res.Error == "" || res.Exit == 0 {
+		t.Errorf("result: %+v", res)
+	}
+}
+
+func TestNextRunnerSaysThatItsShellIsNew(t *testing.T) {
+	r, l := open(t)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(do(t, l, inShell("s", "echo $$")).Output)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	if err := syscall.Kill(pid, 0); err == nil {
+		t.Error("the shell outlives its runner")
+	}
+	_ = l.Close()
+	r.run(t)
+	l = r.link(t, fence(1, 2))
+	if res := do(t, l, inShell("s", "true")); !res.NewShell {
+		t.Errorf("result: %+v", res)
+	}
+	if res := do(t, l, inShell("another", "true")); res.NewShell {
+		t.Errorf("result: %+v", res)
+	}
+}
+
+// TestShellDiesWithItsRunner kills a runner in a process of its own, which is
+// this test once more.
+func TestShellDiesWithItsRunner(t *testing.T) {
+	if dir := os.Getenv("DORMOUSE_TEST_RUNNER"); dir != "" {
+		inside, err := runner.New(runner.Options{
+			Socket: filepath.Join(dir, "socket"), SecretFile: filepath.Join(dir, "secret"),
+			Dir: filepath.Join(dir, "state"), Workspace: filepath.Join(dir, "workspace"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = inside.Run(context.Background()) //nolint:usetesting // it is killed
+		return
+	}
+	r := newRig(t)
+	cmd := osexec.Command(os.Args[0], "-test.run=^TestShellDiesWithItsRunner$")
+	cmd.Env = append(os.Environ(), "DORMOUSE_TEST_RUNNER="+r.dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reap := sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(reap)
+	l := r.link(t, fence(1, 1))
+	var pids []int
+	for _, name := range []string{"idle", "busy"} {
+		pid, err := strconv.Atoi(strings.TrimSpace(string(do(t, l, inShell(name, "echo $$")).Output)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	start(t, l, inShell("busy", "touch began; while :; do :; done"))
+	eventually(t, "the command runs", func() bool { return len(mustGlob(t, r.workspace+"/began")) == 1 })
+	reap()
+	for _, pid := range pids {
+		eventually(t, "the shell is gone", func() bool {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err != nil || bytes.Contains(b, []byte(") Z "))
+		})
 	}
 }
 
@@ -74,6 +479,3 @@ func BenchmarkShellEcho(b *testing.B) {
 		}
 	})
 }
-
-var _ = fmt.Sprint
-var _ = strings.Repeat

@@ -26,7 +26,10 @@ type box struct {
 	watcher sync.WaitGroup
 }
 
-var _ sandbox.Sandbox = (*box)(nil)
+var (
+	_ sandbox.Sandbox = (*box)(nil)
+	_ sandbox.Machine = (*box)(nil)
+)
 
 // open links to the runner behind w and returns once it answers. It takes over
 // w, and must be called with the place locked.

@@ -57,6 +57,16 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"a command over its time is ended with everything it started", timeoutEndsAll},
 		{"a task lives on, its result says where, and kill must end it", taskLivesOn},
 		{"a file is written whole and read back", filesReadBack},
+		// Machine, where the sandbox is one.
+		{"a stream must end when a newer epoch has spoken", streamsAreFenced},
+		{"close must end the streams", closeEndsStreams},
+		{"terminals must outlive their streams, and say how they ended", terminalOutlives},
+		{"resize must change the size of a living terminal", terminalResizes},
+		{"end terminal must end it and everything started on it", terminalEnds},
+		{"ports must say what listens inside, and a stream reaches it", portsAreReached},
+		{"trees travel whole or not at all", treesTravel},
+		{"a watch sees what changes", watchesSee},
+		{"usage must say what runs, and since when nothing does", usageKnows},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := open(t)

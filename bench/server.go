@@ -37,7 +37,7 @@ func (b *bench) serve(ctx context.Context, data string, args ...string) (_ *serv
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.CommandContext(ctx, b.binary, append([]string{"serve", "--data", data, "--listen", address, "--log-level", "warn"}, args...)...)
+	cmd := exec.CommandContext(ctx, b.binary, append([]string{"serve", "--data", data, "--listen", address, "--log-level", "warn", "--sandbox", "local"}, args...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir}
 	cmd.Stdout, cmd.Stderr = log, log
 	s := &server{cmd: cmd, data: data, client: newClient(address), began: time.Now()}

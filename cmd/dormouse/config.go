@@ -32,6 +32,8 @@ type config struct {
 	ModelTimeout time.Duration
 	Prices       []string
 	ScriptedURL  string
+	Sandbox      string
+	Limits       limits
 	Runner       string
 	DropAfter    time.Duration
 	SleepAfter   time.Duration
@@ -50,6 +52,8 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.DurationVar(&c.ModelTimeout, "model-timeout", 5*time.Minute, "how long a model may say nothing before its call is given up")
 	f.StringSliceVar(&c.Prices, "price", nil, "what a model costs, in dollars per million tokens: `MODEL=IN/OUT`")
 	f.StringVar(&c.ScriptedURL, "scripted-url", "", "`URL` of a scripted model; adds the models scripted and scripted-keyed")
+	f.StringVar(&c.Sandbox, "sandbox", "", "gvisor, or local, which isolates nothing; what --data has, or gvisor, if not given")
+	c.Limits.flags(f)
 	f.StringVar(&c.Runner, "runner", "", "`file` to run inside sandboxes instead of the runner in this program")
 	f.DurationVar(&c.DropAfter, "drop-after", 30*time.Second, "how long a session with nothing to do stays in memory")
 	f.DurationVar(&c.SleepAfter, "sleep-after", 5*time.Minute, "how long a sandbox may be idle before it is stopped; 0 keeps it")
@@ -72,6 +76,12 @@ func (c *config) check() error {
 		if u, err := url.Parse(c.ScriptedURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return usage("--scripted-url %q is not a URL such as http://127.0.0.1:7718", c.ScriptedURL)
 		}
+	}
+	if c.Sandbox != "" && c.Sandbox != sandboxGVisor && c.Sandbox != sandboxLocal {
+		return usage("--sandbox is %q; it must be gvisor or local", c.Sandbox)
+	}
+	if err := c.Limits.check(); err != nil {
+		return err
 	}
 	if c.ModelTimeout <= 0 {
 		return usage("--model-timeout must be more than nothing")

@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse/sandbox/gvisor"
 )
 
 // The exit codes.
@@ -20,6 +22,7 @@ const (
 )
 
 func main() {
+	gvisor.Main()
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

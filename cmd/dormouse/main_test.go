@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 			_ = os.Unsetenv(name)
 		}
 	}
+	_ = os.Setenv(environment+"SANDBOX", sandboxLocal) // a test is no kernel
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/signal.signal_recv"))
 }
 

@@ -1,20 +1,44 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor"
 	"github.com/dormouse-run/dormouse/sandbox/local"
 	"github.com/dormouse-run/dormouse/session"
 )
 
+// driver is what a server needs of its sandboxes.
+type driver interface {
+	sandbox.Driver
+	// Sweep stops what nobody vouches for.
+	Sweep(ctx context.Context, keep func(dormouse.SessionID, uint64) bool) error
+}
+
+// The kinds of sandbox.
+const (
+	sandboxGVisor = "gvisor"
+	sandboxLocal  = "local"
+)
+
 // openSandboxes returns the driver. It is the only place that names one.
-func openSandboxes(c config, log *slog.Logger) (*local.Driver, error) {
+func openSandboxes(c config, log *slog.Logger) (driver, error) {
 	data, err := filepath.Abs(c.Data)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := sandboxKind(data, c.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -31,11 +55,46 @@ func openSandboxes(c config, log *slog.Logger) (*local.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := local.New(local.Options{Dir: filepath.Join(data, "sandbox"), Instance: instance, Runner: runner, Logger: log})
+	var d driver
+	switch dir := filepath.Join(data, sandboxDir); kind {
+	case sandboxGVisor:
+		d, err = gvisor.New(gvisor.Options{
+			Dir: filepath.Join(dir, sandboxGVisor), Instance: instance, Runner: runner, Limits: c.Limits.parsed, Logger: log,
+		})
+	default:
+		d, err = local.New(local.Options{Dir: dir, Instance: instance, Runner: runner, Logger: log})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open sandboxes: %w", err)
 	}
 	return d, nil
+}
+
+const sandboxDir = "sandbox"
+
+// sandboxKind is the kind that a data directory has, or is given now. Files of
+// one kind are not found by the other.
+func sandboxKind(data, wanted string) (string, error) {
+	note := filepath.Join(data, sandboxDir, "kind")
+	raw, err := os.ReadFile(note)
+	has := strings.TrimSpace(string(raw))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+		if _, old := os.Stat(filepath.Join(data, sandboxDir, "workspaces")); old == nil {
+			has = sandboxLocal // from before there were others
+		}
+	}
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("look for sandboxes: %w", err)
+	case has != "" && wanted != "" && has != wanted:
+		return "", usage("--sandbox is %s, but the workspaces in %s are of %s sandboxes; leave the flag out, or choose another --data", wanted, data, has)
+	}
+	kind := cmp.Or(has, wanted, sandboxGVisor)
+	if err := os.MkdirAll(filepath.Dir(note), 0o700); err != nil {
+		return "", fmt.Errorf("note the kind of sandboxes: %w", err)
+	}
+	return kind, atomicfile.Write(note, []byte(kind+"\n"), 0o600)
 }
 
 // instanceOf names the instance that uses a directory. A copy of it elsewhere is

@@ -27,7 +27,6 @@ import (
 	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/rest"
-	"github.com/dormouse-run/dormouse/sandbox/local"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -85,7 +84,7 @@ type server struct {
 	log      *slog.Logger
 	store    store.Store
 	blobs    *dir.Store
-	driver   *local.Driver
+	driver   driver
 	peers    *peer.Client // nil if no other server shares the store
 	sessions *session.Sessions
 	door     *rest.Server

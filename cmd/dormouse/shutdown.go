@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -57,6 +58,12 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		}},
 		// 5. The actors have let go of the sandboxes, which live on.
 		{"withdraw the address", s.withdraw},
+		{"let go of sandboxes", func() error {
+			if c, ok := s.driver.(io.Closer); ok {
+				return c.Close()
+			}
+			return nil
+		}},
 		{"close blobs", s.blobs.Close},
 		{"close database", s.store.Close}, // last: it gives the directory to the next server
 	} {

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ type Server struct {
 	Data string
 	// Store is where its sessions are, if not in the data directory.
 	Store Store
+	// Sandbox is the kind of its sandboxes, local if empty.
+	Sandbox string
 	// Model is the URL of the scripted model.
 	Model string
 	// Flags are added to the command line, Env to the environment.
@@ -38,7 +41,7 @@ const startWithin = 15 * time.Second
 // Start begins a life and returns once it listens or has died. hits, if not
 // empty, is the file that every point it visits is noted in.
 func (s *Server) Start(ctx context.Context, arm Arm, hits string) (*Life, error) {
-	args := []string{"serve", "--data", s.Data, "--listen", "127.0.0.1:0", "--model", "scripted", "--scripted-url", s.Model}
+	args := []string{"serve", "--data", s.Data, "--listen", "127.0.0.1:0", "--model", "scripted", "--scripted-url", s.Model, "--sandbox", cmp.Or(s.Sandbox, "local")}
 	if s.Runner != "" {
 		args = append(args, "--runner", s.Runner)
 	}

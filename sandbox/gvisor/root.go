@@ -49,6 +49,9 @@ func makeRoot(dir string) (rootFS, error) {
 		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
+	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // as it is everywhere
+		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
+	}
 	r := rootFS{host: []string{"/usr"}}
 	if err := r.fill(tmp); err != nil {
 		return rootFS{}, fmt.Errorf("make a root file system: %w", err)

@@ -1,0 +1,41 @@
+//go:build !linux
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+var errLinux = errors.New("gVisor sandboxes need Linux")
+
+// Main does nothing on this system.
+func Main() {}
+
+// Driver makes sandboxes with gVisor, on Linux.
+type Driver struct{}
+
+// New says that there are no gVisor sandboxes on this system.
+func New(Options) (*Driver, error) { return nil, errLinux }
+
+func (*Driver) KeepsWorkspace() bool { return true }
+
+func (*Driver) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) { return nil, errLinux }
+
+func (*Driver) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.Sandbox, error) {
+	return nil, errLinux
+}
+
+func (*Driver) Freeze(context.Context, sandbox.Handle, runner.Fence) error { return errLinux }
+
+func (*Driver) Stop(context.Context, sandbox.Handle) error { return errLinux }
+
+func (*Driver) Remove(context.Context, dormouse.SessionID) error { return errLinux }
+
+func (*Driver) Sweep(context.Context, func(dormouse.SessionID, uint64) bool) error { return errLinux }
+
+func (*Driver) Close() error { return nil }

@@ -43,11 +43,15 @@ type shell struct {
 	dir      string // its FIFOs
 	script   *os.File
 	codes    *os.File      // our hold on the FIFO of exit codes
+	clock    *os.File      // /proc/uptime
 	stop     chan struct{} // closed to end it
 	stopOnce sync.Once
 
+	// What follows belongs to the op whose turn it is.
+	seq   uint64 // the newest command
+	spare string // a FIFO for what a command prints; making one costs more than the rest
+
 	mu   sync.Mutex
-	seq  uint64    // guarded by mu; the newest command
 	runs *shellRun // guarded by mu; what it was told to run and has not reported
 	over bool      // guarded by mu; it takes no more
 }
@@ -55,6 +59,7 @@ type shell struct {
 // shellRun is one command in a shell.
 type shellRun struct {
 	seq    uint64
+	fifo   string // where it prints
 	out    output
 	holder *os.File      // keeps out open until the command is over
 	done   chan struct{} // closed once the command is over
@@ -84,20 +89,27 @@ func (r *Runner) startShell(ctx context.Context, dir string) (sh *shell, err err
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
 	sh = &shell{dir: dir, stop: make(chan struct{})}
-	if err := unix.Mkfifo(sh.file("bash"), 0o600); err != nil {
+	if err := makeFIFO(sh.file("bash")); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
 	if sh.script, err = os.OpenFile(sh.file("bash"), os.O_RDWR|unix.O_NONBLOCK, 0); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
 	undo = append(undo, func() { _ = sh.script.Close() })
+	if sh.clock, err = os.Open("/proc/uptime"); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	undo = append(undo, func() { _ = sh.clock.Close() })
+	if err := makeFIFO(sh.file("codes")); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
 	pipe, codes, err := openFIFO(sh.file("codes"))
 	if err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
 	undo = append(undo, func() { _, _ = pipe.Close(), codes.Close() })
 	sh.codes = codes
-	cmd := exec.Command(r.shell, "--noprofile", "--norc", "bash") //nolint:noctx // keepShell ends it
+	cmd := exec.Command(r.shell, "--noprofile", "--norc", "bash") //nolint:gosec,noctx // our own shell; keepShell ends it
 	cmd.Dir = dir
 	cmd.Env = append(slices.Clip(r.opts.Env), runnerVariable+"="+strconv.Itoa(os.Getpid()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
@@ -113,12 +125,15 @@ func (r *Runner) startShell(ctx context.Context, dir string) (sh *shell, err err
 	return sh, nil
 }
 
-// openFIFO makes a FIFO and opens it to read. It does not end before holder is
-// closed.
-func openFIFO(name string) (reader, holder *os.File, err error) {
+func makeFIFO(name string) error {
 	if err := unix.Mkfifo(name, 0o600); err != nil {
-		return nil, nil, &os.PathError{Op: "mkfifo", Path: name, Err: err}
+		return &os.PathError{Op: "mkfifo", Path: name, Err: err}
 	}
+	return nil
+}
+
+// openFIFO opens a FIFO to read. It does not end before holder is closed.
+func openFIFO(name string) (reader, holder *os.File, err error) {
 	if reader, err = os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
 		return nil, nil, err
 	}
@@ -158,7 +173,7 @@ func (r *Runner) keepShell(ctx context.Context, sh *shell) {
 		_ = sh.cmd.Process.Kill()
 		<-sh.exited
 	}
-	_ = sh.codes.Close()
+	_, _ = sh.codes.Close(), sh.clock.Close()
 	sh.finish()
 	sh.close(read)
 }
@@ -192,18 +207,21 @@ func (sh *shell) report(seq uint64, code int) {
 
 // run has the shell begin a command.
 func (r *Runner) run(sh *shell, o *op) (*shellRun, error) {
-	sh.mu.Lock()
 	sh.seq++
-	run := &shellRun{seq: sh.seq, done: make(chan struct{}), sent: make(chan struct{})}
-	sh.mu.Unlock()
-	name := sh.file(strconv.FormatUint(run.seq, 10))
-	pipe, holder, err := openFIFO(name)
+	run := &shellRun{seq: sh.seq, fifo: sh.spare, done: make(chan struct{}), sent: make(chan struct{})}
+	if sh.spare = ""; run.fifo == "" {
+		run.fifo = sh.file(strconv.FormatUint(run.seq, 10))
+		if err := makeFIFO(run.fifo); err != nil {
+			return nil, err
+		}
+	}
+	pipe, holder, err := openFIFO(run.fifo)
 	if err != nil {
 		return nil, err
 	}
 	run.out, run.holder = newOutput(pipe), holder
 	r.drain(&run.out, &o.output)
-	line, rest := sh.words(o, run.seq, name)
+	line, rest := sh.words(o, run)
 	run.line = len(line)
 	if !sh.take(run) {
 		run.close(sh)
@@ -227,11 +245,17 @@ func (sh *shell) take(run *shellRun) bool {
 	return true
 }
 
-// close lets go of a command's output.
+// close lets go of what a command printed. Its FIFO is of use to the next one if
+// nobody prints to it any more.
 func (run *shellRun) close(sh *shell) {
 	_ = run.holder.Close()
-	_ = os.Remove(sh.file(strconv.FormatUint(run.seq, 10)))
 	run.out.finish()
+	select {
+	case <-run.out.eof:
+		sh.spare = run.fifo
+	default:
+		_ = os.Remove(run.fifo)
+	}
 }
 
 // left is how much of what it was sent the shell has not read.
@@ -259,6 +283,15 @@ func (sh *shell) gone() bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.over
+}
+
+// now is the present in the hundredths of a second that processes are born in.
+func (sh *shell) now() uint64 {
+	b := make([]byte, 64)
+	n, _ := sh.clock.ReadAt(b, 0)
+	seconds, _, _ := strings.Cut(string(b[:n]), " ")
+	now, _ := strconv.ParseUint(strings.ReplaceAll(seconds, ".", ""), 10, 64)
+	return now
 }
 
 // quote makes one word of s.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -79,7 +78,7 @@ func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again
 
 // runIn runs the command of o in sh and says in res how it ended.
 func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *Result) error {
-	born := uptime()
+	born := sh.now()
 	run, err := r.run(sh, o)
 	if err != nil {
 		return err
@@ -155,12 +154,4 @@ func (sh *shell) forked(q proctree.Process, born uint64) bool {
 		}
 	}
 	return true
-}
-
-// uptime is the present in the hundredths of a second that processes are born in.
-func uptime() uint64 {
-	b, _ := os.ReadFile("/proc/uptime")
-	now, _, _ := strings.Cut(string(b), " ")
-	n, _ := strconv.ParseUint(strings.ReplaceAll(now, ".", ""), 10, 64)
-	return n
 }

@@ -64,16 +64,16 @@ func TestNothingWedgesAShell(t *testing.T) {
 		Output   string
 		NewShell bool
 	}
-	const any = "*"
+	const whatever = "*"
 	for name, test := range map[string]struct {
 		command string
 		want    result // of the command
 		fresh   bool   // the next command finds another shell
 	}{
-		"half a command":         {"if", result{2, any, false}, false},
-		"not a command":          {"echo )", result{2, any, false}, false},
-		"half a quote":           {"echo 'x", result{2, any, false}, false},
-		"half a here-document":   {"cat <<end\nx", result{0, any, false}, false},
+		"half a command":         {"if", result{2, whatever, false}, false},
+		"not a command":          {"echo )", result{2, whatever, false}, false},
+		"half a quote":           {"echo 'x", result{2, whatever, false}, false},
+		"half a here-document":   {"cat <<end\nx", result{0, whatever, false}, false},
 		"a comment":              {"echo x # '", result{0, "x\n", false}, false},
 		"nothing":                {"", result{0, "", false}, false},
 		"a line too many":        {"\n\necho x\n\n", result{0, "x\n", false}, false},
@@ -81,34 +81,34 @@ func TestNothingWedgesAShell(t *testing.T) {
 		"exit in a function":     {"g() { exit 4; }; g", result{4, "", false}, true},
 		"exit with a trap":       {"trap 'echo bye' EXIT; exit 5", result{5, "bye\n", false}, true},
 		"exec":                   {"exec sh -c 'echo x; exit 6'", result{6, "x\n", false}, true},
-		"exec of nothing":        {"exec /nowhere", result{127, any, false}, true},
+		"exec of nothing":        {"exec /nowhere", result{127, whatever, false}, true},
 		"its own death":          {"kill -9 $$", result{137, "", false}, true},
 		"errexit":                {"set -e; false; echo y", result{1, "", false}, true},
 		"errexit without error":  {"set -e; echo y", result{0, "y\n", false}, false},
-		"nounset":                {"set -u; echo $nowhere; echo y", result{1, any, false}, true},
-		"division by zero":       {"echo $((1/0)); echo y", result{1, any, false}, false},
-		"break":                  {"break; continue; return 3; echo y", result{0, any, false}, false},
+		"nounset":                {"set -u; echo $nowhere; echo y", result{1, whatever, false}, true},
+		"division by zero":       {"echo $((1/0)); echo y", result{1, whatever, false}, false},
+		"break":                  {"break; continue; return 3; echo y", result{0, whatever, false}, false},
 		"other builtins":         {"read() { :; }; printf() { :; }; eval() { :; }; export() { :; }; exec() { :; }; command() { :; }; unset() { :; }; trap() { :; }; exit() { :; }", result{}, false},
 		"aliases":                {"shopt -s expand_aliases; alias builtin=false read=false if=false", result{}, false},
 		"no IFS":                 {"unset IFS; (exit 12)", result{12, "", false}, false},
 		"another IFS":            {"IFS=0123456789; (exit 12)", result{12, "", false}, false},
 		"strict options":         {"set -C -f -a -k; shopt -s failglob nullglob; (exit 9)", result{9, "", false}, false},
-		"tracing":                {"set -x; (exit 9) 2>/dev/null", result{9, any, false}, false},
-		"posix":                  {"set -o posix; if", result{2, any, false}, false},
-		"closed descriptors":     {`for i in {0..260}; do eval "exec $i>&-"; done; (exit 9)`, result{9, any, false}, false},
+		"tracing":                {"set -x; (exit 9) 2>/dev/null", result{9, whatever, false}, false},
+		"posix":                  {"set -o posix; if", result{2, whatever, false}, false},
+		"closed descriptors":     {`for i in {0..260}; do eval "exec $i>&-"; done; (exit 9)`, result{9, whatever, false}, false},
 		"closed output":          {"exec >&- 2>&-; (exit 9)", result{9, "", false}, false},
 		"other output":           {"exec >log 2>&1 <log; echo y", result{}, false},
 		"other input":            {"exec 255</dev/null 10</dev/null; (exit 9)", result{9, "", false}, false},
-		"a trap of everything":   {"trap 'echo trapped >>log' DEBUG ERR RETURN TERM HUP; (exit 9)", result{9, any, false}, false},
+		"a trap of everything":   {"trap 'echo trapped >>log' DEBUG ERR RETURN TERM HUP; (exit 9)", result{9, whatever, false}, false},
 		"a trap that forbids":    {"shopt -s extdebug; trap false DEBUG", result{137, "", false}, true},
 		"no execution":           {"set -n", result{137, "", false}, true},
 		"another way to call":    {"builtin() { :; }", result{137, "", false}, true},
-		"no way to call":         {"enable -n builtin", result{137, any, false}, true},
-		"restriction":            {"set -r", result{137, any, false}, true},
+		"no way to call":         {"enable -n builtin", result{137, whatever, false}, true},
+		"restriction":            {"set -r", result{137, whatever, false}, true},
 		"no memory of the rest":  {"unset __dm", result{}, true},
 		"fixed names":            {"readonly DORMOUSE_OP", result{}, false},
 		"few descriptors":        {"ulimit -n 20; (exit 9)", result{9, "", false}, false},
-		"bytes that are no text": {"echo \xff\xfe\xe3'\xe3'", result{0, any, false}, false},
+		"bytes that are no text": {"echo \xff\xfe\xe3'\xe3'", result{0, whatever, false}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -118,8 +118,8 @@ func TestNothingWedgesAShell(t *testing.T) {
 			}
 			res := do(t, l, inShell(shell, test.command))
 			got := result{res.Exit, string(res.Output), res.NewShell}
-			if test.want.Output == any {
-				got.Output = any
+			if test.want.Output == whatever {
+				got.Output = whatever
 			}
 			if got != test.want {
 				t.Errorf("result: %+v, want %+v", res, test.want)
@@ -421,7 +421,7 @@ func TestShellDiesWithItsRunner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = inside.Run(context.Background()) //nolint:usetesting // it is killed
+		_ = inside.Run(context.Background())
 		return
 	}
 	r := newRig(t)

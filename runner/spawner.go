@@ -90,7 +90,7 @@ func dropCaps() error {
 			continue
 		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
-		if err == unix.EINVAL { //nolint:errorlint // a system call's own
+		if err == unix.EINVAL {
 			break // the kernel knows no more
 		}
 		if err != nil {

@@ -97,7 +97,7 @@ func (r *Runner) attachTerminal(ctx context.Context, what Terminal) (source, err
 			return nil, fmt.Errorf("%d terminals live, and no more can: %w", MaxTerminals, dormouse.ErrConflict)
 		}
 		var err error
-		if t, err = r.startTerminal(what); err != nil {
+		if t, err = r.startTerminal(ctx, what); err != nil {
 			return nil, fmt.Errorf("start the terminal: %w", err)
 		}
 		if ts.by == nil {
@@ -113,7 +113,7 @@ func (r *Runner) attachTerminal(ctx context.Context, what Terminal) (source, err
 }
 
 // startTerminal starts the command of a terminal.
-func (r *Runner) startTerminal(what Terminal) (*terminal, error) {
+func (r *Runner) startTerminal(ctx context.Context, what Terminal) (*terminal, error) {
 	if len(what.Command) == 0 {
 		what.Command = []string{r.shell, "-l"}
 	}
@@ -141,7 +141,8 @@ func (r *Runner) startTerminal(what Terminal) (*terminal, error) {
 		_ = master.Close()
 		return nil, err
 	}
-	r.running.Go(func() { r.superviseTerminal(t) })
+	living := context.WithoutCancel(ctx) // it outlives the stream that asked for it
+	r.running.Go(func() { r.superviseTerminal(living, t) })
 	return t, nil
 }
 
@@ -168,7 +169,7 @@ func (r *Runner) disownCommand(cmd *exec.Cmd) {
 
 // superviseTerminal sees a terminal through: its command's end, everything it
 // printed, and what is left of it when it is ended or the runner ends.
-func (r *Runner) superviseTerminal(t *terminal) {
+func (r *Runner) superviseTerminal(ctx context.Context, t *terminal) {
 	exited := make(chan struct{})
 	r.running.Go(func() {
 		defer close(exited)
@@ -183,7 +184,7 @@ func (r *Runner) superviseTerminal(t *terminal) {
 	select {
 	case <-exited:
 	case <-t.end:
-		r.endTerminal(t)
+		r.endTerminal(ctx, t)
 		<-exited
 	}
 	// A process may still hold the terminal open; what the command itself printed
@@ -203,8 +204,8 @@ func (r *Runner) superviseTerminal(t *terminal) {
 }
 
 // endTerminal ends the processes of a terminal.
-func (r *Runner) endTerminal(t *terminal) {
-	ending, cancel := context.WithTimeout(context.Background(), endPatience)
+func (r *Runner) endTerminal(ctx context.Context, t *terminal) {
+	ending, cancel := context.WithTimeout(ctx, endPatience)
 	defer cancel()
 	pid, us := t.cmd.Process.Pid, strconv.Itoa(os.Getpid())
 	err := proctree.End(ending, func(q proctree.Process) bool {
@@ -218,7 +219,7 @@ func (r *Runner) endTerminal(t *terminal) {
 		return runner == us
 	}, r.opts.Grace)
 	if err != nil {
-		r.log.Error("terminal not ended", "terminal", t.what.ID, "error", err)
+		r.log.ErrorContext(ctx, "terminal not ended", "terminal", t.what.ID, "error", err)
 	}
 }
 

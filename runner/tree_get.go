@@ -93,14 +93,14 @@ func (p *packer) pack(name string) error {
 	at, err := p.root.Lstat(name)
 	if err == nil {
 		h := &tar.Header{Name: name, Mode: int64(at.Mode().Perm()), ModTime: at.ModTime(), Format: tar.FormatPAX}
-		switch at.Mode().Type() {
-		case 0:
+		switch mode := at.Mode(); {
+		case mode.IsRegular():
 			h.Typeflag = tar.TypeReg
 			err = p.packFile(h)
-		case fs.ModeDir:
+		case mode.IsDir():
 			h.Typeflag, h.Name = tar.TypeDir, name+"/"
 			err = p.packDir(h, name)
-		case fs.ModeSymlink:
+		case mode&fs.ModeSymlink != 0:
 			h.Typeflag = tar.TypeSymlink
 			if h.Linkname, err = p.root.Readlink(name); err == nil {
 				err = p.header(h)

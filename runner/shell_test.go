@@ -9,6 +9,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -231,7 +232,8 @@ func TestKillLeavesTheShellAndSkipsTheRest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, l := open(t)
-			// What an earlier op left running, by program and by a copy of the shell.
+			// What an earlier op left running, by program and by a copy of the shell. A
+			// copy is known by when it was born, to a hundredth of a second.
 			do(t, l, inShell("s", "memory=kept; sh -c 'while :; do echo x >>programs; sleep 0.02; done' & (while :; do echo x >>copies; read -t 0.02 <> <(:); done) & sleep 0.1"))
 			c := inShell("s", command)
 			start(t, l, c)
@@ -386,6 +388,49 @@ func TestShellWithoutAWorkspaceSaysWhy(t *testing.T) {
 	}
 	if res := do(t, l, inShell("s", "true")); res.Error == "" || res.Exit == 0 {
 		t.Errorf("result: %+v", res)
+	}
+}
+
+func TestCommandsOfARunnerThatDropsCapabilities(t *testing.T) {
+	if b, err := os.ReadFile("/proc/self/status"); err != nil || !regexp.MustCompile(`CapEff:\s*0*1ff`).Match(b) {
+		t.Skip("needs the capabilities it is to lose")
+	}
+	r := newRig(t)
+	inside, err := runner.New(runner.Options{
+		Socket: r.dialled, SecretFile: filepath.Join(r.dir, "secret"),
+		Dir: filepath.Join(r.dir, "state"), Workspace: r.workspace, DropCaps: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- inside.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	l := r.link(t, fence(1, 1))
+	const command = "while read -r name value; do [ \"$name\" = CapBnd: ] && echo $value; done </proc/self/status"
+	for _, c := range []runner.Call{exec(command), inShell("s", command), inShell("s", "bash -c '"+command+"'")} {
+		if res := do(t, l, c); string(res.Output) != "00000000a80425fb\n" {
+			t.Errorf("%s: %+v", c.Exec.Shell, res)
+		}
+	}
+}
+
+func TestShellWithoutItsDirectoryIsReplaced(t *testing.T) {
+	r, l := open(t)
+	for range 2 {
+		do(t, l, inShell("s", "true"))
+		if err := os.RemoveAll(filepath.Join(r.dir, "state/shells")); err != nil {
+			t.Fatal(err)
+		}
+		if res := do(t, l, inShell("s", "echo x")); !res.NewShell || string(res.Output) != "x\n" {
+			t.Errorf("result: %+v", res)
+		}
 	}
 }
 

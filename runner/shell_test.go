@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -144,11 +145,14 @@ func TestShellTakesHugeCommands(t *testing.T) {
 	_, l := open(t)
 	text := strings.Repeat("it's ünique ", 400_000)
 	res := do(t, l, inShell("s", "x=$(cat <<'end'\n"+text+"\nend\n); echo ${#x}"))
-	if want := strconv.Itoa(len([]rune(text))); res.Error != "" || len(res.Output) < len(want)-1 {
-		t.Errorf("result: %+v", res)
+	if want := fmt.Sprintln(len(text)); res.Error != "" || string(res.Output) != want {
+		t.Errorf("result: %d, %q, %.100q, want %q", res.Exit, res.Error, res.Output, want)
 	}
-	if res := do(t, l, inShell("s", "echo ${#x}")); res.NewShell || string(res.Output) == "0\n" {
-		t.Errorf("afterwards: %+v", res)
+	if res := do(t, l, inShell("s", "export LC_ALL=C.UTF-8; echo ${#x}")); res.NewShell || string(res.Output) != fmt.Sprintln(utf8.RuneCountInString(text)) {
+		t.Errorf("counted in letters: %+v", res)
+	}
+	if res := do(t, l, inShell("s", "x='ünïque'; echo ${#x}")); string(res.Output) != "6\n" {
+		t.Errorf("a command in letters: %+v", res)
 	}
 	if res := do(t, l, inShell("s", "echo \x00")); res.Error == "" {
 		t.Errorf("a NUL byte: %+v", res)
@@ -276,6 +280,23 @@ func TestKillEndsAShellThatDoesNotComeBack(t *testing.T) {
 	}
 	if res := do(t, l, inShell("s", "pwd")); res.NewShell {
 		t.Errorf("later: %+v", res)
+	}
+}
+
+func TestKillEndsWhatTookTheShellsPlace(t *testing.T) {
+	r, l := open(t)
+	c := inShell("s", `exec sh -c "trap '' TERM; while :; do echo x >>beats; sleep 0.01; done"`)
+	start(t, l, c)
+	eventually(t, "the command runs", func() bool { return r.lines(t, "beats") > 0 })
+	if err := l.Kill(deadline(t), c.Op); err != nil {
+		t.Fatal(err)
+	}
+	r.settled(t, "beats")
+	if res := wait(t, l, c.Op); !res.Killed || res.Exit < 128 {
+		t.Errorf("result: %+v", res)
+	}
+	if res := do(t, l, inShell("s", "true")); !res.NewShell || res.Exit != 0 {
+		t.Errorf("afterwards: %+v", res)
 	}
 }
 

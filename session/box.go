@@ -65,7 +65,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 	fence := runner.Fence{Session: a.id, Generation: w.Sandbox.Generation, Epoch: a.epoch}
 	switch w.Sandbox.Phase {
 	case SandboxCold:
-		if len(a.waiters) > 0 {
+		if len(a.waiters) > 0 || len(w.Execs) > 0 {
 			return a.own(ctx, Warm{})
 		}
 	case SandboxWarming:
@@ -82,7 +82,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 			a.serveWaiters(boxReply{live: a.box.live, generation: a.box.generation})
 			return nil
 		}
-		if len(a.waiters) == 0 && len(w.Kill) == 0 {
+		if len(a.waiters) == 0 && len(w.Kill) == 0 && len(w.Execs) == 0 {
 			return nil
 		}
 		a.work(ctx, attachTimeout, func(ctx context.Context) func(context.Context) error {

@@ -99,6 +99,12 @@ const (
 	ChildEnding  EventType = "child.ending"
 	ChildEnded   EventType = "child.ended"
 
+	// A command of a person or a program. The id of exec.asked is the command's.
+	ExecAsked    EventType = "exec.asked"
+	ExecEnding   EventType = "exec.ending"
+	ExecRefused  EventType = "exec.refused"
+	ExecAnswered EventType = "exec.answered"
+
 	SandboxWarming  EventType = "sandbox.warming"
 	SandboxStarted  EventType = "sandbox.started"
 	SandboxStopping EventType = "sandbox.stopping"
@@ -139,6 +145,7 @@ func (t EventType) Audience() Audience {
 		QuestionAsked, QuestionAnswered, QuestionExpired,
 		WakeupScheduled, WakeupFired, WakeupCancelled,
 		ChildSpawned, ChildStarted, ChildEnding, ChildEnded,
+		ExecAsked, ExecEnding, ExecRefused, ExecAnswered,
 		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost,
 		SnapshotTaken:
 		return ForPeople

@@ -38,7 +38,8 @@ type Actor struct {
 	convos   map[dormouse.ThreadID]*convo
 	attempts map[dormouse.TurnID]*attempt
 	kills    map[dormouse.OpID]bool
-	children map[dormouse.SessionID]bool // being made or ended
+	execs    map[dormouse.EventID]context.CancelFunc // being run or ended
+	children map[dormouse.SessionID]bool             // being made or ended
 	box      box
 	freezes  int // in vain, of the sandbox that is stopping
 	waiters  []waiter
@@ -69,6 +70,7 @@ func newActor(id dormouse.SessionID, deps *Config, feeds *feeds, l *lease) *Acto
 		convos:   make(map[dormouse.ThreadID]*convo),
 		attempts: make(map[dormouse.TurnID]*attempt),
 		kills:    make(map[dormouse.OpID]bool),
+		execs:    make(map[dormouse.EventID]context.CancelFunc),
 		children: make(map[dormouse.SessionID]bool),
 	}
 }

@@ -67,7 +67,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 	fence := runner.Fence{Session: a.id, Generation: w.Sandbox.Generation, Epoch: a.epoch}
 	switch w.Sandbox.Phase {
 	case SandboxCold:
-		if len(a.waiters) > 0 || visited {
+		if len(a.waiters) > 0 || len(w.Execs) > 0 || visited {
 			return a.own(ctx, Warm{})
 		}
 	case SandboxWarming:
@@ -85,7 +85,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 			a.letIn()
 			return nil
 		}
-		if len(a.waiters) == 0 && len(w.Kill) == 0 && !visited {
+		if len(a.waiters) == 0 && len(w.Kill) == 0 && len(w.Execs) == 0 && !visited {
 			return nil
 		}
 		a.work(ctx, attachTimeout, func(ctx context.Context) func(context.Context) error {

@@ -81,6 +81,9 @@ func (d *draft) sandboxGone(v SandboxGone) error {
 	warming := d.Sandbox.Phase == SandboxWarming
 	d.tell(dormouse.SandboxLost, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason, Since: d.IdleSince})
 	d.loseGeneration(v.Generation, v.Reason)
+	if warming {
+		d.refuseExecs(v.Reason)
+	}
 	if warming && d.Terminated == nil && !d.works() {
 		d.tell(dormouse.AttentionRaised, "", dormouse.Attention{Reason: v.Reason})
 	}

@@ -26,6 +26,9 @@ func (a *Actor) reconcile(ctx context.Context) error {
 			return err
 		}
 		a.reconcileKills(Want(a.state))
+		if err := a.reconcileExecs(ctx, Want(a.state)); err != nil {
+			return err
+		}
 		w = Want(a.state)
 		a.reconcileChildren(ctx, w)
 		if err := a.reconcileTime(ctx, w); err != nil {

@@ -40,6 +40,8 @@ type State struct {
 	Wakeups    []Wakeup            `json:"wakeups,omitempty"`
 	Children   []Child             `json:"children,omitempty"`  // those that have not ended
 	Offspring  int                 `json:"offspring,omitempty"` // how many more sessions there may be below this one
+	Execs      []Exec              `json:"execs,omitempty"`     // those that are not answered
+	Answered   []dormouse.EventID  `json:"answered,omitempty"`  // the last of the others
 	IdleSince  time.Time           `json:"idle_since,omitzero"`
 
 	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
@@ -171,6 +173,7 @@ func (s State) clone() State {
 	s.Ops = slices.Clone(s.Ops)
 	s.Wakeups = slices.Clone(s.Wakeups)
 	s.Children = slices.Clone(s.Children)
+	s.Execs, s.Answered = slices.Clone(s.Execs), slices.Clone(s.Answered)
 	return s
 }
 

@@ -89,8 +89,10 @@ func sandboxKind(data, wanted string) (string, error) {
 		return "", fmt.Errorf("look for sandboxes: %w", err)
 	case has != "" && wanted != "" && has != wanted:
 		return "", usage("--sandbox is %s, but the workspaces in %s are of %s sandboxes; leave the flag out, or choose another --data", wanted, data, has)
+	case has != "":
+		return has, nil
 	}
-	kind := cmp.Or(has, wanted, sandboxGVisor)
+	kind := cmp.Or(wanted, sandboxGVisor)
 	if err := os.MkdirAll(filepath.Dir(note), 0o700); err != nil {
 		return "", fmt.Errorf("note the kind of sandboxes: %w", err)
 	}

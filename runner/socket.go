@@ -123,6 +123,16 @@ func dial(path string) (*net.UnixConn, os.FileInfo, error) {
 	return c, after, nil
 }
 
+// answers reports whether somebody listens at path.
+func answers(path string) bool {
+	c, _, err := dial(path)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
+}
+
 // sameSocket tells a socket file from a later one, which may well be given the
 // same inode.
 func sameSocket(a, b os.FileInfo) bool {

@@ -165,6 +165,23 @@ func TestRunnerOpensOnlySoManyStreams(t *testing.T) {
 	})
 }
 
+func TestStreamOpensAfterADeadServerTookThePlace(t *testing.T) {
+	r, l := open(t)
+	// As one leaves it that was told to stop: a socket that nobody listens at.
+	other := filepath.Join(r.dir, "other")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: other, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	_ = dead.Close()
+	if err := os.Rename(other, r.socket); err != nil {
+		t.Fatal(err)
+	}
+	stream(t, l, idle)
+	do(t, l, exec("true"))
+}
+
 // named is the hello of a stream's connection.
 func named(id string, change func(*runner.Hello)) runner.Frame {
 	f := hello(change)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -42,11 +43,14 @@ type Actor struct {
 	box      box
 	freezes  int // in vain, of the sandbox that is stopping
 	waiters  []waiter
-	again    bool      // a step that could not be done now is tried again in a moment
-	broken   error     // why what the actor believes can no longer be trusted
-	used     time.Time // when somebody last wanted something
+	visitors []*visitor // who waits to be let in
+	again    bool       // a step that could not be done now is tried again in a moment
+	broken   error      // why what the actor believes can no longer be trusted
+	used     time.Time  // when somebody last wanted something
 	running  sync.WaitGroup
 	quit     chan struct{} // closed when the actor takes no more reports
+
+	visits atomic.Int64 // who is in the sandbox
 }
 
 // message is a request to the actor: a verb to decide, or something to do in
@@ -159,7 +163,7 @@ func (a *Actor) timer() (<-chan time.Time, bool) {
 	}
 	now := a.deps.Clock()
 	at := Alarm(a.state)
-	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.children) == 0 && a.box.free() && !Want(a.state).Busy() {
+	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.visitors)+len(a.children) == 0 && a.box.free() && !Want(a.state).Busy() {
 		if a.used.After(now) {
 			a.used = now // the clock was set back
 		}
@@ -194,7 +198,7 @@ func (a *Actor) leave(ctx context.Context, cause error) {
 			waiting = false
 		}
 	}
-	a.box.close()
+	a.box.close(cause)
 	if lost := cause != nil && !errors.Is(cause, dormouse.ErrClosing); lost {
 		return
 	}

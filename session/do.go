@@ -37,12 +37,18 @@ func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.A
 // DoHere asks the actor on this server. If another server owns the session, it
 // says which.
 func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+	return s.onActor(ctx, id, func(a *Actor) error { return a.send(ctx, message{by: by, verb: v}) })
+}
+
+// onActor asks the actor of a session, and the next one if that was on its way
+// out.
+func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(*Actor) error) error {
 	for {
 		a, err := s.actor(ctx, id)
 		if err != nil {
 			return err
 		}
-		err = a.send(ctx, message{by: by, verb: v})
+		err = ask(a)
 		if !errors.Is(err, errDropped) {
 			return err
 		}

@@ -76,7 +76,7 @@ func (a *Actor) runExec(x Exec) {
 			case errors.Is(err, runner.ErrStale):
 				a.broken = err
 			case errors.Is(err, runner.ErrUnreachable):
-				a.box.close() // attaching anew finds out whether it still lives
+				a.box.close(err) // attaching anew finds out whether it still lives
 			}
 			a.later(ctx, func(context.Context) error { // what failed at once must not spin
 				delete(a.execs, x.ID)

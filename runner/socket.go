@@ -98,6 +98,13 @@ func removeSocket(path string, at os.FileInfo) error {
 	return nil
 }
 
+// ListenAt takes the place at path as a link does, for whatever else is to be
+// reached from inside.
+func ListenAt(path string) (*net.UnixListener, error) {
+	l, _, err := listen(path)
+	return l, err
+}
+
 // dial reaches whoever listens at path, and says which socket file that was.
 func dial(path string) (*net.UnixConn, os.FileInfo, error) {
 	short, done, err := shorten(path)

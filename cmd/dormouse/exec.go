@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,22 +47,17 @@ same --id to be told how it ended. It is never run twice.`,
 				request["timeout"] = timeout.String()
 			}
 			asJSON, _ := cmd.Flags().GetBool("json")
-			if live := !asJSON && isTerminal(cmd.OutOrStdout()); live {
-				return execLive(cmd, c, args[0], request)
+			var live io.Writer
+			if !asJSON && isTerminal(cmd.OutOrStdout()) {
+				live = cmd.OutOrStdout()
 			}
-			var e rest.Exec
-			raw, err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "execs"), request, &e)
+			e, err := c.exec(cmd.Context(), args[0], request, live)
 			if err != nil {
 				return err
 			}
-			err = printed(cmd, raw, func(w io.Writer) error {
-				if e.Raw != nil {
-					_, err := w.Write(e.Raw)
-					return err
-				}
-				_, err := io.WriteString(w, e.Output)
-				return err
-			})
+			if live == nil {
+				err = printExec(cmd, e)
+			}
 			return errors.Join(err, asItEnded(cmd.ErrOrStderr(), e))
 		},
 	}
@@ -84,11 +80,12 @@ func commandLine(args []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// execLive shows what a command prints as it comes.
-func execLive(cmd *cobra.Command, c *client, session string, request map[string]any) error {
-	res, err := c.send(cmd.Context(), http.MethodPost, sessionPath(session, "execs")+"?stream=true", request)
+// exec runs a command in a session's sandbox. What it prints is shown as it
+// comes, unless live is nil.
+func (c *client) exec(ctx context.Context, session string, request map[string]any, live io.Writer) (rest.Exec, error) {
+	res, err := c.send(ctx, http.MethodPost, sessionPath(session, "execs")+"?stream=true", request)
 	if err != nil {
-		return err
+		return rest.Exec{}, err
 	}
 	defer func() { _ = res.Body.Close() }()
 	in := bufio.NewReader(res.Body)
@@ -96,7 +93,7 @@ func execLive(cmd *cobra.Command, c *client, session string, request map[string]
 	for {
 		raw, err := in.ReadBytes('\n')
 		if err != nil {
-			return fmt.Errorf("the answer was cut off; the command may still run: %w", err)
+			return rest.Exec{}, fmt.Errorf("%w: the answer was cut off; the command may still run", err)
 		}
 		var line struct {
 			Text  string     `json:"text"`
@@ -104,25 +101,43 @@ func execLive(cmd *cobra.Command, c *client, session string, request map[string]
 			Error string     `json:"error"`
 		}
 		if err := json.Unmarshal(raw, &line); err != nil {
-			return fmt.Errorf("read answer: %w", err)
+			return rest.Exec{}, fmt.Errorf("read answer: %w", err)
+		}
+		text := line.Text
+		if line.Exec != nil { // what was not shown yet
+			if left, ok := strings.CutPrefix(line.Exec.Output, seen.String()); ok && line.Exec.Omitted == 0 {
+				text = left
+			}
+		}
+		if live != nil {
+			seen.WriteString(text)
+			if _, err := io.WriteString(live, text); err != nil {
+				return rest.Exec{}, err
+			}
 		}
 		switch {
 		case line.Error != "":
-			return errors.New(line.Error)
-		case line.Exec == nil:
-			seen.WriteString(line.Text)
-			if _, err := io.WriteString(cmd.OutOrStdout(), line.Text); err != nil {
-				return err
-			}
-		default:
-			if rest, ok := strings.CutPrefix(line.Exec.Output, seen.String()); ok && line.Exec.Omitted == 0 {
-				if _, err := io.WriteString(cmd.OutOrStdout(), rest); err != nil {
-					return err
-				}
-			}
-			return asItEnded(cmd.ErrOrStderr(), *line.Exec)
+			return rest.Exec{}, errors.New(line.Error)
+		case line.Exec != nil:
+			return *line.Exec, nil
 		}
 	}
+}
+
+// printExec prints what a command printed, to the byte.
+func printExec(cmd *cobra.Command, e rest.Exec) error {
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return printed(cmd, append(raw, '\n'), func(w io.Writer) error {
+		if e.Raw != nil {
+			_, err := w.Write(e.Raw)
+			return err
+		}
+		_, err := io.WriteString(w, e.Output)
+		return err
+	})
 }
 
 // asItEnded says what an exit code cannot, and is the error that ends us as the

@@ -95,6 +95,8 @@ func (s *Server) routes() {
 	s.handle("/api/sessions/{id}/children/{child}", closed, methods{http.MethodDelete: s.endChild})
 	s.handle("/api/sessions/{id}/questions", closed, methods{http.MethodGet: s.questions})
 	s.handle("/api/sessions/{id}/answers", closed, methods{http.MethodPost: s.answer})
+	s.handle("/api/sessions/{id}/execs", closed, methods{http.MethodPost: s.exec})
+	s.handle("/api/sessions/{id}/execs/{exec}", closed, methods{http.MethodDelete: s.endExec})
 	s.handle("/api/sessions/{id}/interrupt", closed, methods{http.MethodPost: s.interrupt})
 	s.handle("/api/sessions/{id}/retry", closed, methods{http.MethodPost: s.retry})
 	s.handle("/api/sessions/{id}/continue", closed, methods{http.MethodPost: s.goOn})

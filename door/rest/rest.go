@@ -105,5 +105,13 @@ func (s *Server) routes() {
 	s.handle("/api/sessions/{id}/terminate", closed, methods{http.MethodPost: s.terminate})
 	s.handle("/api/sessions/{id}/archive", closed, methods{http.MethodPost: s.archive})
 
+	s.handle("/api/sessions/{id}/terminal", closed, methods{http.MethodGet: s.terminal})
+	s.handle("/api/sessions/{id}/terminals", closed, methods{http.MethodGet: s.terminals})
+	s.handle("/api/sessions/{id}/terminals/{terminal}", closed, methods{http.MethodDelete: s.endTerminal})
+	s.handle("/api/sessions/{id}/ports", closed, methods{http.MethodGet: s.ports})
+	s.handle("/api/sessions/{id}/ports/{port}/stream", closed, methods{http.MethodGet: s.portStream})
+	s.handle("/api/sessions/{id}/files", closed, methods{http.MethodGet: s.getFiles, http.MethodPut: s.putFiles})
+	s.handle("/api/sessions/{id}/processes", closed, methods{http.MethodGet: s.processes})
+
 	s.handle("/", open, nil)
 }

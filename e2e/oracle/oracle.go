@@ -79,6 +79,7 @@ type Evidence struct {
 	Rows   rig.Rows
 	Acks   []*rig.Ack
 	Answer []Answer
+	Asked  []rig.Asked
 	// Said is what people were told they have said about the session, if anything.
 	Said *Said
 
@@ -134,6 +135,8 @@ func (l *journal) judge(e Evidence, f Findings) {
 	l.judgeAnswers(e, f)
 	l.judgeQuestions(f)
 	l.judgeWakeups(e, f)
+	l.judgeAsked(e, f)
+	l.boxes.judge(f)
 	if l.ended > 1 {
 		f.Add(Double, "the session was terminated %d times", l.ended)
 	}

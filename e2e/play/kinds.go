@@ -76,7 +76,7 @@ func Kinds(shared bool) []Kind {
 
 // alone are the scenarios of one server.
 func alone() []Kind {
-	return slices.Concat(modelKinds(), sandboxKinds(), peopleKinds(), lifeKinds(), errandKinds(), familyKinds(), endKinds())
+	return slices.Concat(modelKinds(), sandboxKinds(), askedKinds(), peopleKinds(), lifeKinds(), errandKinds(), familyKinds(), endKinds())
 }
 
 func warm(more ...any) map[string]any {

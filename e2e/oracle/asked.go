@@ -12,6 +12,7 @@ type command struct {
 	answered, refused int
 	answer            dormouse.ExecAnswer
 	ending            bool
+	seq               uint64 // of the answer
 }
 
 // seeCommand reads what became of the commands of people.
@@ -26,7 +27,7 @@ func (l *journal) seeCommand(e dormouse.Event) {
 	case dormouse.ExecAnswered, dormouse.ExecRefused:
 		a := rig.Decode[dormouse.ExecAnswer](e)
 		c := l.command(a.Exec)
-		c.answer = a
+		c.answer, c.seq = a, e.Seq
 		if e.Type == dormouse.ExecRefused {
 			c.refused++
 		} else {

@@ -272,7 +272,7 @@ func (l *journal) judgeCommands(e Evidence, f Findings) {
 			continue
 		}
 		if want := strings.Count(l.text(op), "$DORMOUSE_OP"); perOp[id] != want {
-			f.Add(Diverged, "the log says that %s went well, and it left %d of %d effects", id, perOp[id], want)
+			f.Add(e.gone(), "the log says that %s went well, and it left %d of %d effects", id, perOp[id], want)
 		}
 	}
 }
@@ -312,7 +312,7 @@ func (l *journal) judgeWrites(e Evidence, f Findings) {
 		case w.Times == 1 && e.before(op.ended, w.At):
 			f.Add(Late, "%s put %s in place at %s, after the log said %q at %s", id, input.Path, w.At, op.end.Outcome, op.ended)
 		case w.Times == 0 && !op.unknown && op.end.Outcome == dormouse.OutcomeOK && !l.abandoned(op):
-			f.Add(Diverged, "the log says that %s went well, and %s was never put in place", id, input.Path)
+			f.Add(e.gone(), "the log says that %s went well, and %s was never put in place, or is not there any more", id, input.Path)
 		}
 	}
 }

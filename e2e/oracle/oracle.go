@@ -1,7 +1,7 @@
 // Package oracle holds what a server says against what really happened. A run is
-// good when six counts are zero: prompts lost, effects doubled, effects too
-// late, sessions stuck, logs diverged from the world or from what is shown, and
-// gaps in what a follower saw.
+// good when seven counts are zero: prompts lost, effects doubled, effects too
+// late, sessions stuck, logs diverged from the world or from what is shown, gaps
+// in what a follower saw, and work lost that was done in a sandbox.
 package oracle
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/dormouse-run/dormouse/model/scripted"
 )
 
-// The six zeroes.
+// The seven zeroes.
 const (
 	Lost     = "lost"
 	Double   = "double"
@@ -22,10 +22,11 @@ const (
 	Stuck    = "stuck"
 	Diverged = "diverged"
 	Gaps     = "gaps"
+	LostWork = "lostwork"
 )
 
 // Zeroes lists them in the order they are told.
-func Zeroes() []string { return []string{Lost, Double, Late, Stuck, Diverged, Gaps} }
+func Zeroes() []string { return []string{Lost, Double, Late, Stuck, Diverged, Gaps, LostWork} }
 
 // Findings is what is wrong, by zero.
 type Findings map[string][]string
@@ -80,6 +81,7 @@ type Evidence struct {
 	Acks   []*rig.Ack
 	Answer []Answer
 	Asked  []rig.Asked
+	Looks  []Look
 	// Said is what people were told they have said about the session, if anything.
 	Said *Said
 
@@ -88,7 +90,8 @@ type Evidence struct {
 	Slack   time.Duration
 	Untimed bool
 
-	// The world.
+	// The world. Inside says that it was seen from the workspace.
+	Inside  bool
 	Effects []rig.Effect
 	Writes  map[string]rig.Written
 	Calls   scripted.Calls
@@ -136,6 +139,7 @@ func (l *journal) judge(e Evidence, f Findings) {
 	l.judgeQuestions(f)
 	l.judgeWakeups(e, f)
 	l.judgeAsked(e, f)
+	l.judgeWork(e, f)
 	l.boxes.judge(f)
 	if l.ended > 1 {
 		f.Add(Double, "the session was terminated %d times", l.ended)

@@ -44,6 +44,7 @@ type Play struct {
 	family map[dormouse.SessionID]*Play // those it spawned, and theirs
 	beside []*Play                      // other sessions of the same scenario
 	said   *oracle.Said
+	looks  []oracle.Look
 	gone   time.Time // when it was deleted and not there any more
 
 	mu      sync.Mutex

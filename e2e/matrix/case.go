@@ -301,7 +301,10 @@ func (s *stage) look(ctx context.Context) error {
 	if s.c.Kind.Look == nil {
 		return nil
 	}
-	return within(ctx, "a look", func(ctx context.Context) error { return s.c.Kind.Look(s.play, ctx) })
+	if err := s.c.Kind.Look(s.play, ctx); err != nil {
+		return fmt.Errorf("a look: %w", err)
+	}
+	return nil
 }
 
 func (s *stage) judge(ctx context.Context) error {

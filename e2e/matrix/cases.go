@@ -276,9 +276,9 @@ func (m *Matrix) exhausting() []Case {
 	return all
 }
 
-// choose takes at most limit cases: every point, those of sandboxes first, then
-// every point with every kind, then whatever else the seed picks. The rest comes
-// second.
+// choose takes at most limit cases: every point, what is done to sandboxes and to
+// the work in them first, then every point with every kind, then whatever else the
+// seed picks. The rest comes second.
 func (m *Matrix) choose(all []Case, limit int) (chosen, rest []Case) {
 	r := rand.New(rand.NewPCG(m.Seed, 1))
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -290,7 +290,7 @@ func (m *Matrix) choose(all []Case, limit int) (chosen, rest []Case) {
 		cell := c.Kind.Name + " " + string(last) + "!" + string(arm.Death)
 		rank := 2
 		switch {
-		case !points[last]:
+		case !points[last] || c.Kind.Look != nil && remote(c) == 0 && !cells[cell]:
 			rank = 0
 		case !cells[cell]:
 			rank = 1

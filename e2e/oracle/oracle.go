@@ -6,6 +6,7 @@ package oracle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,10 +37,14 @@ func (f Findings) Add(zero, format string, args ...any) {
 	f[zero] = append(f[zero], fmt.Sprintf(format, args...))
 }
 
-// Merge takes over what other found.
+// Merge takes over what other found. What is looked at twice is wrong once.
 func (f Findings) Merge(other Findings) {
 	for zero, found := range other {
-		f[zero] = append(f[zero], found...)
+		for _, text := range found {
+			if !slices.Contains(f[zero], text) {
+				f[zero] = append(f[zero], text)
+			}
+		}
 	}
 }
 

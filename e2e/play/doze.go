@@ -14,19 +14,21 @@ import (
 
 // counter is a command that leaves a process behind. It goes on from where the
 // file ends, and knows the last number only from its memory.
-const counter = `setsid bash -c 'while :; do n=$((n+1)); echo $n >> count; sleep 0.05; done' dormouse-counter </dev/null >/dev/null 2>&1 &
+const counter = `touch count; export n=$(tail -n 1 count)
+setsid bash -c 'while :; do n=$((n+1)); echo $n >> count; sleep 0.05; done' dormouse-counter </dev/null >/dev/null 2>&1 &
 echo $! > counter`
 
 // look is a command that says how far the counter has come, whether it counts,
 // whether it ever went back or forgot one, and which notes there are. Then it takes a note.
-const look = `n=0 order=ordered state=still; grep -qa dormouse-counter /proc/$(cat counter)/cmdline 2>/dev/null && state=counts
-first=$(wc -l < count)
-if [ $state = counts ]; then
-	state=still
-	for i in $(seq 100); do [ $(wc -l < count) -gt $first ] && state=counts && break; sleep 0.02; done
-fi
-while read -r x; do n=$((n+1)); [ "$x" = $n ] || order=torn; done < count
-echo $n $state $order note-*
+const look = `order=ordered state=still; mapfile -t before < count
+for i in {1..50}; do
+	grep -qa '[d]ormouse-counter' /proc/$(<counter)/cmdline || break
+	mapfile -t now < count; [ ${#now[@]} -gt ${#before[@]} ] && state=counts && break
+	sleep 0.1
+done 2>/dev/null
+mapfile -t now < count
+for i in ${!now[@]}; do [ "${now[i]}" = $((i+1)) ] || order=torn; done
+echo ${#now[@]} $state $order note-*
 echo > `
 
 // doze starts a counter and sends it to sleep again and again.
@@ -51,7 +53,7 @@ func doze(ctx context.Context, p *Play) error {
 
 // startCounter begins to count where it was left off.
 func (p *Play) startCounter(ctx context.Context) error {
-	told, err := p.mustRun(ctx, "n=$(tail -n 1 count 2>/dev/null || echo 0); export n; "+counter)
+	told, err := p.mustRun(ctx, counter)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ import (
 type driver interface {
 	sandbox.Driver
 	// Sweep stops what nobody vouches for.
-	Sweep(ctx context.Context, keep func(dormouse.SessionID, uint64) bool) error
+	Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Owned) error
 }
 
 // The kinds of sandbox.
@@ -133,12 +133,17 @@ func instanceOf(data string) (string, error) {
 
 // sweep stops what servers before us left running and no session owns.
 func (s *server) sweep(ctx context.Context) {
-	err := s.driver.Sweep(ctx, func(id dormouse.SessionID, generation uint64) bool {
+	err := s.driver.Sweep(ctx, func(id dormouse.SessionID) sandbox.Owned {
 		state, err := s.sessions.Peek(ctx, id)
-		if err != nil {
-			return !errors.Is(err, dormouse.ErrNotFound) // in doubt it stays
+		switch {
+		case errors.Is(err, dormouse.ErrNotFound):
+			return sandbox.Owned{}
+		case err != nil:
+			return sandbox.Owned{Unsure: true}
+		case state.Sandbox.Phase == session.SandboxCold:
+			return sandbox.Owned{Known: true}
 		}
-		return state.Sandbox.Phase != session.SandboxCold && state.Sandbox.Generation == generation
+		return sandbox.Owned{Known: true, Generation: state.Sandbox.Generation}
 	})
 	if err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "stray sandboxes not swept", "error", err)

@@ -141,13 +141,10 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 	if im != nil {
 		secret, program = im.Secret, im.Runner
 	}
-	b, err := d.newBox(secret)
-	if err != nil {
-		return nil, err
-	}
+	b := d.newBox()
 	r.Box = b.id
-	if err := v.writeRecord(r); err != nil {
-		return nil, errors.Join(err, b.remove(ctx))
+	if err := v.writeRecord(r); err != nil { // whoever sweeps must know whose it is
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -156,6 +153,9 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 			err = errors.Join(err, d.end(undo, b, v))
 		}
 	}()
+	if err := b.make(secret); err != nil {
+		return nil, err
+	}
 	if err := d.openVolume(v); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,8 @@ type Driver struct {
 	log      *slog.Logger
 	conf     *config.Config
 	root     rootFS
-	template string // of a volume, empty if sizes are not limited
+	template string   // of a volume, empty if sizes are not limited
+	lock     *os.File // held by every server that uses the directory
 }
 
 var (
@@ -71,6 +72,12 @@ func (d *Driver) prepare() (err error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
+	}
+	if d.lock, err = os.OpenFile(d.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_SH); err != nil {
+		return err
 	}
 	// What is mounted below is nobody else's to see, or to hold on to.
 	there, err := mounted(d.opts.Dir)

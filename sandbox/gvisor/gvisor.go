@@ -13,6 +13,7 @@
 //	root/                the root file system made from this machine
 //	boxes/ID/            one sandbox: its runner's state, and the slot that the
 //	                     workspace is mounted in
+//	lost/                the files of sessions that nobody knows, for a week
 //	sessions/SESSION/    the volume of a session, which sandbox it has, and the
 //	                     memory image of its last hibernation
 package gvisor

@@ -4,13 +4,13 @@ package rootfs
 
 import (
 	"archive/tar"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -123,7 +123,7 @@ func (t *tarFiles) add(h *tar.Header) error {
 	switch h.Typeflag {
 	case tar.TypeReg:
 		for key := range h.PAXRecords {
-			if bytes.HasPrefix([]byte(key), []byte("GNU.sparse.")) {
+			if strings.HasPrefix(key, "GNU.sparse.") {
 				return fmt.Errorf("%.200q is sparse", name)
 			}
 		}
@@ -135,7 +135,7 @@ func (t *tarFiles) add(h *tar.Header) error {
 	case tar.TypeLink:
 		t.found[name] = tarFile{link: path.Clean(h.Linkname)}
 	case tar.TypeSymlink:
-		t.found[name] = tarFile{link: path.Join(path.Dir(name), h.Linkname)}
+		t.found[name] = tarFile{link: path.Join(path.Dir(name), h.Linkname)} //nolint:gosec // it is looked up in found
 	}
 	return nil
 }

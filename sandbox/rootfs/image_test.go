@@ -181,16 +181,16 @@ func list(t testing.TB, dir string) []string {
 		if err != nil {
 			return err
 		}
-		switch e.Type() {
-		case fs.ModeDir:
+		switch {
+		case e.IsDir():
 			name += "/"
-		case fs.ModeSymlink:
+		case e.Type() == fs.ModeSymlink:
 			to, err := os.Readlink(path)
 			if err != nil {
 				return err
 			}
 			name += " -> " + to
-		case 0:
+		case e.Type().IsRegular():
 			text, err := os.ReadFile(path)
 			if err != nil {
 				return err

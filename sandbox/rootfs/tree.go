@@ -63,7 +63,7 @@ func (t *tree) open(name string) (*os.File, error) {
 		fd, err := unix.Openat2(int(t.root.Fd()), name, &how)
 		switch {
 		case err == nil:
-			return os.NewFile(uintptr(fd), name), nil //nolint:gosec // descriptors are not negative
+			return os.NewFile(uintptr(fd), name), nil
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 			continue // something was renamed somewhere on this machine meanwhile
 		}
@@ -158,7 +158,7 @@ func (p place) openDir() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), p.name), nil //nolint:gosec // descriptors are not negative
+	return os.NewFile(uintptr(fd), p.name), nil
 }
 
 func (p place) mkdir() (*os.File, error) {
@@ -175,7 +175,7 @@ func (p place) create() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), p.name), nil //nolint:gosec // descriptors are not negative
+	return os.NewFile(uintptr(fd), p.name), nil
 }
 
 // replace makes something under the name and removes what else has it.
@@ -238,7 +238,7 @@ func own(f *os.File, h *tar.Header) error {
 	if err := unix.Fchown(int(f.Fd()), uid, gid); err != nil {
 		return fmt.Errorf("change its owner: %w", err)
 	}
-	return unix.Fchmod(int(f.Fd()), uint32(h.Mode&permissions)) //nolint:gosec // only these bits
+	return unix.Fchmod(int(f.Fd()), uint32(h.Mode&permissions))
 }
 
 func owner(h *tar.Header) (uid, gid int, err error) {

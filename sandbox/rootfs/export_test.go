@@ -51,3 +51,6 @@ func ParseRef(text string) (string, error) {
 	}
 	return ref.Name(), nil
 }
+
+// TryLock takes a lock unless somebody else holds it.
+func TryLock(path string) (unlock func(), err error) { return tryLock(path) }

@@ -53,6 +53,11 @@ func Open(opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	dir, err := filepath.Abs(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open images: %w", err)
+	}
+	opts.Dir = dir
 	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter, handed: make(map[string]time.Time)}
 	if err := os.MkdirAll(filepath.Join(opts.Dir, refsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open images: %w", err)

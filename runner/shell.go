@@ -51,27 +51,9 @@ type shell struct {
 	seq   uint64 // the newest command
 	spare string // a FIFO for what a command prints; making one costs more than the rest
 
-	mu   sync.Mutex
-	runs *shellRun // guarded by mu; what it was told to run and has not reported
-	over bool      // guarded by mu; it takes no more
-}
-
-// shellRun is one command in a shell.
-type shellRun struct {
-	seq    uint64
-	fifo   string // where it prints
-	out    output
-	holder *os.File      // keeps out open until the command is over
-	done   chan struct{} // closed once the command is over
-	sent   chan struct{} // closed once the shell is sent all it will be
-
-	// Of what was sent, the shell reads line to learn that there is a command.
-	line  int
-	wrote int // written before sent is closed and read only after
-
-	// What follows is written before done is closed and read only after.
-	code   int
-	unread bool // the shell ended and had not begun
+	mu      sync.Mutex
+	current *shellCommand // guarded by mu; what it was told to run and has not reported
+	over    bool          // guarded by mu; it takes no more
 }
 
 // startShell starts a shell in dir, which is made for it.
@@ -156,13 +138,13 @@ func (r *Runner) keepShell(ctx context.Context, sh *shell) {
 	}
 	sh.mu.Lock()
 	sh.over = true
-	run := sh.runs
+	c := sh.current
 	sh.mu.Unlock()
 	_ = sh.script.SetWriteDeadline(time.Now()) // nobody may be left to read
 	read := 0
-	if run != nil {
-		<-run.sent
-		read = run.wrote - sh.left()
+	if c != nil {
+		<-c.sent
+		read = c.wrote - sh.left()
 	}
 	_ = sh.script.Close() // its script ends, and with it an idle shell
 	patience := time.NewTimer(2 * r.opts.Grace)
@@ -179,103 +161,11 @@ func (r *Runner) keepShell(ctx context.Context, sh *shell) {
 }
 
 // end has the shell ended; it is idle.
-func (sh *shell) end() { sh.stopOnce.Do(func() { close(sh.stop) }) }
-
-// close says how the last command ended, if the shell did not: with the shell,
-// which had read so much of what it was sent.
-func (sh *shell) close(read int) {
+func (sh *shell) end() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if run := sh.runs; run != nil {
-		run.code, run.unread = sh.exit(), read <= run.line
-		close(run.done)
-		sh.runs = nil
-	}
-}
-
-// report takes in an exit code. One that is forged ends the command that runs,
-// and no other.
-func (sh *shell) report(seq uint64, code int) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if run := sh.runs; run != nil && run.seq == seq {
-		run.code = code
-		close(run.done)
-		sh.runs = nil
-	}
-}
-
-// run has the shell begin a command.
-func (r *Runner) run(sh *shell, o *op) (*shellRun, error) {
-	sh.seq++
-	run := &shellRun{seq: sh.seq, fifo: sh.spare, done: make(chan struct{}), sent: make(chan struct{})}
-	if sh.spare = ""; run.fifo == "" {
-		run.fifo = sh.file(strconv.FormatUint(run.seq, 10))
-		if err := makeFIFO(run.fifo); err != nil {
-			return nil, err
-		}
-	}
-	pipe, holder, err := openFIFO(run.fifo)
-	if err != nil {
-		return nil, err
-	}
-	run.out, run.holder = newOutput(pipe), holder
-	r.drain(&run.out, &o.output)
-	line, rest := sh.words(o, run)
-	run.line = len(line)
-	if !sh.take(run) {
-		run.close(sh)
-		return nil, errShellEnded
-	}
-	// A long command does not fit in the pipe, and who reads it may die.
-	r.running.Go(func() {
-		defer close(run.sent)
-		run.wrote, _ = sh.script.WriteString(line + rest)
-	})
-	return run, nil
-}
-
-func (sh *shell) take(run *shellRun) bool {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.over {
-		return false
-	}
-	sh.runs = run
-	return true
-}
-
-// close lets go of what a command printed. Its FIFO is of use to the next one if
-// nobody prints to it any more.
-func (run *shellRun) close(sh *shell) {
-	_ = run.holder.Close()
-	run.out.finish()
-	select {
-	case <-run.out.eof:
-		sh.spare = run.fifo
-	default:
-		_ = os.Remove(run.fifo)
-	}
-}
-
-// left is how much of what it was sent the shell has not read.
-func (sh *shell) left() int {
-	n := 0
-	if c, err := sh.script.SyscallConn(); err == nil {
-		_ = c.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	}
-	return n
-}
-
-// wedged reports whether the shell has read all it was sent, and so is done
-// with its command, although it may not have said so.
-func (sh *shell) wedged(run *shellRun) bool {
-	select {
-	case <-run.sent:
-		return sh.left() == 0
-	default:
-		return false
-	}
+	sh.over = true
+	sh.stopOnce.Do(func() { close(sh.stop) })
 }
 
 // gone reports whether the shell takes no more.
@@ -283,15 +173,6 @@ func (sh *shell) gone() bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.over
-}
-
-// now is the present in the hundredths of a second that processes are born in.
-func (sh *shell) now() uint64 {
-	b := make([]byte, 64)
-	n, _ := sh.clock.ReadAt(b, 0)
-	seconds, _, _ := strings.Cut(string(b[:n]), " ")
-	now, _ := strconv.ParseUint(strings.ReplaceAll(seconds, ".", ""), 10, 64)
-	return now
 }
 
 // quote makes one word of s.

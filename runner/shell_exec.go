@@ -63,12 +63,13 @@ func (r *Runner) execInShell(ctx context.Context, o *op) Result {
 // says whether there was one before. A shell leaves its directory behind, so
 // that this is known even to another runner.
 func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again bool, err error) {
-	if sh = r.shells.shell(slot); sh != nil {
+	sh, again = r.shells.shell(slot)
+	if sh != nil {
 		return sh, false, nil
 	}
 	dir := filepath.Join(r.opts.Dir, shellsDir, "@"+slot.name)
 	_, err = os.Stat(dir)
-	again = !errors.Is(err, fs.ErrNotExist)
+	again = again || !errors.Is(err, fs.ErrNotExist)
 	if sh, err = r.startShell(ctx, dir); err != nil {
 		return nil, false, err
 	}
@@ -79,15 +80,15 @@ func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again
 // runIn runs the command of o in sh and says in res how it ended.
 func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *Result) error {
 	born := sh.now()
-	run, err := r.run(sh, o)
+	c, err := r.run(sh, o)
 	if err != nil {
 		return err
 	}
-	defer run.close(sh)
+	defer c.close(sh)
 	crash.At(crash.RunnerStarted)
 	looks := 0
-	res.TimedOut, res.Killed = o.await(ctx, run.done, func() {
-		if looks++; !sh.wedged(run) {
+	res.TimedOut, res.Killed = o.await(ctx, c.done, func() {
+		if looks++; !sh.wedged(c) {
 			looks = 0
 		}
 		if looks == wedgedLooks {
@@ -96,14 +97,14 @@ func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *Result) error
 	})
 	ended := res.TimedOut || res.Killed
 	if ended {
-		r.abort(ctx, sh, run, o, born)
+		r.abort(ctx, sh, c, o, born)
 	}
-	<-run.done
-	res.Exit = run.code
+	<-c.done
+	res.Exit = c.code
 	switch {
-	case ended && run.code < 128:
+	case ended && c.code < 128:
 		res.Exit = terminated
-	case run.unread && !ended:
+	case c.unread && !ended:
 		return errShellEnded
 	case looks >= wedgedLooks:
 		res.Error = "the shell no longer obeyed and was ended"
@@ -113,7 +114,7 @@ func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *Result) error
 
 // abort ends the command of o and what it started. The shell lives on if it can:
 // it is told to skip the rest before anything that it waits for is ended.
-func (r *Runner) abort(ctx context.Context, sh *shell, run *shellRun, o *op, born uint64) {
+func (r *Runner) abort(ctx context.Context, sh *shell, c *shellCommand, o *op, born uint64) {
 	_ = sh.cmd.Process.Signal(abortSignal)
 	mine := func(q proctree.Process) bool {
 		return q.PID != sh.cmd.Process.Pid && (carries(q, o) || sh.forked(q, born))
@@ -122,10 +123,10 @@ func (r *Runner) abort(ctx context.Context, sh *shell, run *shellRun, o *op, bor
 	patience := time.NewTimer(r.opts.Grace)
 	defer patience.Stop()
 	select {
-	case <-run.done:
+	case <-c.done:
 	case <-patience.C:
 		_ = sh.cmd.Process.Kill()
-		<-run.done
+		<-c.done
 	}
 	r.end(ctx, o, mine, 0) // what it started while we looked
 }

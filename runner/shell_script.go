@@ -45,18 +45,18 @@ func (sh *shell) prologue(workspace string) string {
 // words is what the shell is sent to run the command of o: a line, and what the
 // line has it read.
 //
-// What the command prints goes to its FIFO. The shell itself prints there too, for a
-// trap at its exit. The exit code is reported whatever the command did to the
-// shell, and after that the shell no longer holds the FIFO open. The last newline is
-// read when all this is over: a shell which has read it and reported nothing
-// does not obey.
-func (sh *shell) words(o *op, run *shellRun) (line, rest string) {
-	out := quote(run.fifo)
+// What the command prints goes to its FIFO. The shell itself prints there too,
+// for a trap at its exit. The exit code is reported whatever the command did to
+// the shell, and after that the shell no longer holds the FIFO open. The last
+// newline is read when all this is over: a shell which has read it and reported
+// nothing does not obey.
+func (sh *shell) words(o *op, c *shellCommand) (line, rest string) {
+	out := quote(c.fifo)
 	rest = strings.Join([]string{
 		`\builtin export ` + opVariable + "=" + quote(string(o.call.Op)),
 		`\command exec >` + out,
 		`\builtin eval ` + quote(o.call.Exec.Command) + " </dev/null >" + out + " 2>&1",
-		`\builtin printf "${__dm[3]-}` + strconv.FormatUint(run.seq, 10) + ` %d\n" "$?" >` + quote(sh.file("codes")),
+		`\builtin printf "${__dm[3]-}` + strconv.FormatUint(c.seq, 10) + ` %d\n" "$?" >` + quote(sh.file("codes")),
 		`\builtin eval "${__dm[3]+${__dm[4]}}"`,
 		`\command exec >/dev/null 2>&1`,
 		"",

@@ -26,6 +26,7 @@ type shellSlot struct {
 	last  chan struct{} // closed once the last op in the line is over; nil before the first
 	ops   int           // in the line
 	shell *shell        // nil if there is none
+	had   bool          // there was one
 	used  uint64        // when it was last used, in uses
 }
 
@@ -110,18 +111,19 @@ func (s *shellSet) trim() {
 	}
 }
 
-// shell returns the shell of a slot, nil if none lives.
-func (s *shellSet) shell(slot *shellSlot) *shell {
+// shell returns the shell of a slot, nil if none lives, and whether there was
+// one before.
+func (s *shellSet) shell(slot *shellSlot) (sh *shell, had bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slot.shell != nil && slot.shell.gone() {
 		slot.shell = nil
 	}
-	return slot.shell
+	return slot.shell, slot.had
 }
 
 func (s *shellSet) put(slot *shellSlot, sh *shell) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slot.shell = sh
+	slot.shell, slot.had = sh, true
 }

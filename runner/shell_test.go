@@ -9,12 +9,14 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -143,11 +145,14 @@ func TestShellTakesHugeCommands(t *testing.T) {
 	_, l := open(t)
 	text := strings.Repeat("it's ünique ", 400_000)
 	res := do(t, l, inShell("s", "x=$(cat <<'end'\n"+text+"\nend\n); echo ${#x}"))
-	if want := strconv.Itoa(len([]rune(text))); res.Error != "" || len(res.Output) < len(want)-1 {
-		t.Errorf("result: %+v", res)
+	if want := fmt.Sprintln(len(text)); res.Error != "" || string(res.Output) != want {
+		t.Errorf("result: %d, %q, %.100q, want %q", res.Exit, res.Error, res.Output, want)
 	}
-	if res := do(t, l, inShell("s", "echo ${#x}")); res.NewShell || string(res.Output) == "0\n" {
-		t.Errorf("afterwards: %+v", res)
+	if res := do(t, l, inShell("s", "export LC_ALL=C.UTF-8; echo ${#x}")); res.NewShell || string(res.Output) != fmt.Sprintln(utf8.RuneCountInString(text)) {
+		t.Errorf("counted in letters: %+v", res)
+	}
+	if res := do(t, l, inShell("s", "x='ünïque'; echo ${#x}")); string(res.Output) != "6\n" {
+		t.Errorf("a command in letters: %+v", res)
 	}
 	if res := do(t, l, inShell("s", "echo \x00")); res.Error == "" {
 		t.Errorf("a NUL byte: %+v", res)
@@ -231,7 +236,8 @@ func TestKillLeavesTheShellAndSkipsTheRest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, l := open(t)
-			// What an earlier op left running, by program and by a copy of the shell.
+			// What an earlier op left running, by program and by a copy of the shell. A
+			// copy is known by when it was born, to a hundredth of a second.
 			do(t, l, inShell("s", "memory=kept; sh -c 'while :; do echo x >>programs; sleep 0.02; done' & (while :; do echo x >>copies; read -t 0.02 <> <(:); done) & sleep 0.1"))
 			c := inShell("s", command)
 			start(t, l, c)
@@ -274,6 +280,23 @@ func TestKillEndsAShellThatDoesNotComeBack(t *testing.T) {
 	}
 	if res := do(t, l, inShell("s", "pwd")); res.NewShell {
 		t.Errorf("later: %+v", res)
+	}
+}
+
+func TestKillEndsWhatTookTheShellsPlace(t *testing.T) {
+	r, l := open(t)
+	c := inShell("s", `exec sh -c "trap '' TERM; while :; do echo x >>beats; sleep 0.01; done"`)
+	start(t, l, c)
+	eventually(t, "the command runs", func() bool { return r.lines(t, "beats") > 0 })
+	if err := l.Kill(deadline(t), c.Op); err != nil {
+		t.Fatal(err)
+	}
+	r.settled(t, "beats")
+	if res := wait(t, l, c.Op); !res.Killed || res.Exit < 128 {
+		t.Errorf("result: %+v", res)
+	}
+	if res := do(t, l, inShell("s", "true")); !res.NewShell || res.Exit != 0 {
+		t.Errorf("afterwards: %+v", res)
 	}
 }
 
@@ -386,6 +409,49 @@ func TestShellWithoutAWorkspaceSaysWhy(t *testing.T) {
 	}
 	if res := do(t, l, inShell("s", "true")); res.Error == "" || res.Exit == 0 {
 		t.Errorf("result: %+v", res)
+	}
+}
+
+func TestCommandsOfARunnerThatDropsCapabilities(t *testing.T) {
+	if b, err := os.ReadFile("/proc/self/status"); err != nil || !regexp.MustCompile(`CapEff:\s*0*1ff`).Match(b) {
+		t.Skip("needs the capabilities it is to lose")
+	}
+	r := newRig(t)
+	inside, err := runner.New(runner.Options{
+		Socket: r.dialled, SecretFile: filepath.Join(r.dir, "secret"),
+		Dir: filepath.Join(r.dir, "state"), Workspace: r.workspace, DropCaps: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- inside.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	l := r.link(t, fence(1, 1))
+	const command = "while read -r name value; do [ \"$name\" = CapBnd: ] && echo $value; done </proc/self/status"
+	for _, c := range []runner.Call{exec(command), inShell("s", command), inShell("s", "bash -c '"+command+"'")} {
+		if res := do(t, l, c); string(res.Output) != "00000000a80425fb\n" {
+			t.Errorf("%s: %+v", c.Exec.Shell, res)
+		}
+	}
+}
+
+func TestShellWithoutItsDirectoryIsReplaced(t *testing.T) {
+	r, l := open(t)
+	for range 2 {
+		do(t, l, inShell("s", "true"))
+		if err := os.RemoveAll(filepath.Join(r.dir, "state/shells")); err != nil {
+			t.Fatal(err)
+		}
+		if res := do(t, l, inShell("s", "echo x")); !res.NewShell || string(res.Output) != "x\n" {
+			t.Errorf("result: %+v", res)
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -228,7 +227,7 @@ func settle(streams []*stream) {
 	}
 }
 
-// quiesce closes every stream and then, right after it has said so, k itself.
+// quiesce ends every op and every stream and then, right after it has said so, k itself.
 // It reports whether it did.
 func (r *Runner) quiesce(k *conn, f Frame) bool {
 	r.mu.Lock()
@@ -244,9 +243,36 @@ func (r *Runner) quiesce(k *conn, f Frame) bool {
 		return false
 	}
 	settle(streams)
+	r.endOps()
 	k.leave(Frame{Kind: KindReply, ID: f.ID})
 	<-k.done
 	return true
+}
+
+// endOps ends every op that runs. Whoever quiesces a runner does not wait for them
+// any more, and what nobody waits for must not act later. Tasks, shells and
+// terminals live on.
+func (r *Runner) endOps() {
+	r.mu.Lock()
+	var running []*op
+	for _, o := range r.ops {
+		if !o.finished() {
+			running = append(running, o)
+		}
+	}
+	r.mu.Unlock()
+	for _, o := range running {
+		o.kill()
+	}
+	late := time.NewTimer(endPatience)
+	defer late.Stop()
+	for _, o := range running {
+		select {
+		case <-o.done:
+		case <-late.C:
+			return
+		}
+	}
 }
 
 // hungUp returns once the peer has closed both ways. It must be called after
@@ -267,40 +293,4 @@ func hungUp(c *net.UnixConn) {
 func sink(c *net.UnixConn) {
 	_, _ = io.Copy(io.Discard, c)
 	hungUp(c)
-}
-
-// activity is when something last happened that a person may be waiting for.
-type activity struct{ at atomic.Int64 }
-
-func (a *activity) touch() { a.at.Store(time.Now().UnixNano()) }
-
-// during counts everything until done as activity.
-func (a *activity) during(done <-chan struct{}) {
-	a.touch()
-	<-done
-	a.touch()
-}
-
-func (a *activity) last() time.Time {
-	if at := a.at.Load(); at != 0 {
-		return time.Unix(0, at)
-	}
-	return time.Time{}
-}
-
-// copy moves bytes until src ends or one of the two fails.
-func (a *activity) copy(dst io.Writer, src io.Reader) {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := src.Read(buf)
-		if n > 0 {
-			a.touch()
-			if _, err := dst.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
 }

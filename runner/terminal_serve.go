@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,8 +15,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner/proctree"
@@ -232,94 +229,6 @@ func (r *Runner) endTerminals() {
 	}
 }
 
-// terminal is one that lives here or did a moment ago.
-type terminal struct {
-	what   Terminal // but for its size
-	cmd    *exec.Cmd
-	master *os.File
-	active *activity
-	end    chan struct{} // closed to end its processes
-	once   sync.Once
-	done   chan struct{} // closed once exit and ended are set
-	exit   int
-	ended  time.Time
-
-	mu         sync.Mutex
-	rows, cols uint16           // guarded by mu
-	history    []byte           // guarded by mu; what was printed last
-	viewers    map[*viewer]bool // guarded by mu; nil once it is over
-}
-
-func newTerminal(what Terminal, cmd *exec.Cmd, master *os.File, active *activity) *terminal {
-	return &terminal{
-		what:    what,
-		cmd:     cmd,
-		master:  master,
-		active:  active,
-		end:     make(chan struct{}),
-		done:    make(chan struct{}),
-		rows:    what.Rows,
-		cols:    what.Cols,
-		viewers: make(map[*viewer]bool),
-	}
-}
-
-func (t *terminal) kill() { t.once.Do(func() { close(t.end) }) }
-
-func (t *terminal) over() bool {
-	select {
-	case <-t.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// finish lets everyone attached read to the end and go.
-func (t *terminal) finish(exit int) {
-	t.mu.Lock()
-	viewers := t.viewers
-	t.viewers, t.history = nil, nil
-	t.mu.Unlock()
-	for v := range viewers {
-		close(v.out)
-	}
-	_ = t.master.Close()
-	t.exit, t.ended = exit, time.Now()
-	close(t.done)
-}
-
-func (t *terminal) resize(rows, cols uint16) error {
-	raw, err := t.master.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("resize: %w", err)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
-	})
-	if err = cmp.Or(err, failed); err != nil {
-		return fmt.Errorf("resize: %w", err)
-	}
-	t.rows, t.cols = rows, cols
-	return nil
-}
-
-func (t *terminal) report() TerminalReport {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	rep := TerminalReport{
-		ID: t.what.ID, Command: t.what.Command, PID: t.cmd.Process.Pid,
-		Rows: t.rows, Cols: t.cols, Attached: len(t.viewers),
-	}
-	if t.over() {
-		rep.Exit = &t.exit
-	}
-	return rep
-}
-
 // reportTerminals says which terminals there are.
 func (r *Runner) reportTerminals(k *conn, f Frame) ([]TerminalReport, error) {
 	if err := r.admitted(k, f); err != nil {
@@ -374,64 +283,4 @@ func (r *Runner) stopTerminal(k *conn, f Frame) error {
 	case <-k.done:
 	}
 	return nil
-}
-
-// viewer is a stream attached to a terminal.
-type viewer struct {
-	terminal *terminal
-	in       *os.File    // the terminal, to be closed without the others'
-	first    []byte      // what was printed before it came
-	out      chan []byte // closed once the terminal is over
-	gone     chan struct{}
-	once     sync.Once
-}
-
-func (v *viewer) leave() { v.once.Do(func() { close(v.gone) }) }
-
-func (v *viewer) release() {
-	v.leave()
-	_ = v.in.Close()
-	v.terminal.mu.Lock()
-	defer v.terminal.mu.Unlock()
-	delete(v.terminal.viewers, v)
-}
-
-// carry shows the terminal to c and types what c says.
-func (v *viewer) carry(ctx context.Context, c *net.UnixConn) {
-	stop := context.AfterFunc(ctx, v.leave)
-	defer stop()
-	var rest sync.WaitGroup
-	rest.Go(func() {
-		v.terminal.active.copy(v.in, c)
-		hungUp(c)
-		v.leave()
-	})
-	rest.Go(func() {
-		<-v.gone
-		_ = c.Close()
-		_ = v.in.Close()
-	})
-	v.show(c)
-	v.leave()
-	rest.Wait()
-}
-
-func (v *viewer) show(c *net.UnixConn) {
-	if _, err := c.Write(v.first); err != nil {
-		return
-	}
-	v.first = nil
-	for {
-		select {
-		case b, more := <-v.out:
-			if !more {
-				return
-			}
-			if _, err := c.Write(b); err != nil {
-				return
-			}
-		case <-v.gone:
-			return
-		}
-	}
 }

@@ -132,16 +132,27 @@ func (u *unpacker) unpack(h *tar.Header) error {
 	case tar.TypeReg:
 		return u.unpackFile(h, name, mode)
 	case tar.TypeSymlink, tar.TypeLink:
-		if err := u.clearWay(name); err != nil {
-			return err
-		}
-		if h.Typeflag == tar.TypeSymlink {
-			return u.root.Symlink(h.Linkname, name)
-		}
-		return u.root.Link(path.Clean(h.Linkname), name)
+		return u.place(name, func() error {
+			if h.Typeflag == tar.TypeSymlink {
+				return u.root.Symlink(h.Linkname, name)
+			}
+			return u.root.Link(path.Clean(h.Linkname), name)
+		})
 	default:
 		return fmt.Errorf("it is of the unknown kind %q", h.Typeflag)
 	}
+}
+
+// place makes what is to be at name, after clearing the way if there is need.
+func (u *unpacker) place(name string, put func() error) error {
+	err := put()
+	if !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := u.clearWay(name); err != nil {
+		return err
+	}
+	return put()
 }
 
 // clearWay makes name's directory and removes what is in its place. A directory
@@ -166,14 +177,10 @@ func (u *unpacker) clearWay(name string) error {
 }
 
 func (u *unpacker) makeDir(name string) error {
-	at, err := u.root.Lstat(name)
-	if err == nil && at.IsDir() {
+	if at, err := u.root.Lstat(name); err == nil && at.IsDir() {
 		return nil
 	}
-	if err := u.clearWay(name); err != nil {
-		return err
-	}
-	return u.root.Mkdir(name, 0o755)
+	return u.place(name, func() error { return u.root.Mkdir(name, 0o755) })
 }
 
 func (u *unpacker) unpackFile(h *tar.Header, name string, mode fs.FileMode) error {
@@ -183,10 +190,11 @@ func (u *unpacker) unpackFile(h *tar.Header, name string, mode fs.FileMode) erro
 			return errors.New("it is sparse")
 		}
 	}
-	if err := u.clearWay(name); err != nil {
+	var f *os.File
+	err := u.place(name, func() (err error) {
+		f, err = u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 		return err
-	}
-	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	})
 	if err != nil {
 		return err
 	}

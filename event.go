@@ -99,11 +99,18 @@ const (
 	ChildEnding  EventType = "child.ending"
 	ChildEnded   EventType = "child.ended"
 
+	// A command of a person or a program. The id of exec.asked is the command's.
+	ExecAsked    EventType = "exec.asked"
+	ExecEnding   EventType = "exec.ending"
+	ExecRefused  EventType = "exec.refused"
+	ExecAnswered EventType = "exec.answered"
+
 	SandboxWarming  EventType = "sandbox.warming"
 	SandboxStarted  EventType = "sandbox.started"
 	SandboxStopping EventType = "sandbox.stopping"
 	SandboxStopped  EventType = "sandbox.stopped"
 	SandboxLost     EventType = "sandbox.lost"
+	SandboxStirred  EventType = "sandbox.stirred"
 
 	SnapshotTaken EventType = "snapshot.taken"
 
@@ -139,7 +146,8 @@ func (t EventType) Audience() Audience {
 		QuestionAsked, QuestionAnswered, QuestionExpired,
 		WakeupScheduled, WakeupFired, WakeupCancelled,
 		ChildSpawned, ChildStarted, ChildEnding, ChildEnded,
-		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost,
+		ExecAsked, ExecEnding, ExecRefused, ExecAnswered,
+		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost, SandboxStirred,
 		SnapshotTaken:
 		return ForPeople
 	case SessionCreated, SessionTerminated, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,

@@ -29,6 +29,9 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 		return t.grant(ctx, use, asks.Wish)
 	}
 	call := asks.Call
+	if call.Kind == dormouse.OpExec {
+		call.Exec.Shell = string(t.view.Thread) // a thread has one shell, which lives on
+	}
 	box, generation, err := t.j.Sandbox(ctx)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -24,6 +24,8 @@ type conn struct {
 	done chan struct{}
 	once sync.Once
 
+	fence Fence // what it is bound to; set before anything is asked
+
 	mu    sync.Mutex
 	waits map[uint64]chan struct{} // guarded by mu; closed when detached
 }

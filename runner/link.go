@@ -229,7 +229,8 @@ func (l *Link) Close() error {
 	return nil
 }
 
-// Quiesce makes the runner let go of every connection and returns once it has.
+// Quiesce makes the runner end its ops, though not its tasks, shells and terminals,
+// and let go of every connection, and returns once it has.
 // Nobody can dial again until another link listens. The link is over after
 // that, however it went.
 func (l *Link) Quiesce(ctx context.Context) error {

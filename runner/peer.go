@@ -70,7 +70,8 @@ func (l *Link) publish() error {
 // keepPlace takes the path back if another link put itself there. Of two links
 // the runner keeps the one with the newer epoch and tells the other to stop, so
 // this ends; without it a link that was refused would leave a dead socket
-// behind for ever.
+// behind for ever. A link that has its runner leaves the path to whoever answers
+// there, for the runner to tell, but needs it back for streams.
 func (l *Link) keepPlace() {
 	tick := time.NewTicker(l.opts.Beat)
 	defer tick.Stop()
@@ -81,12 +82,15 @@ func (l *Link) keepPlace() {
 		case <-tick.C:
 		}
 		l.mu.Lock()
-		settled, ours := l.peer != nil || l.quiet, l.at
+		connected, quiet, ours := l.peer != nil, l.quiet, l.at
 		l.mu.Unlock()
-		if settled {
+		if quiet {
 			continue
 		}
 		if at, err := os.Lstat(l.opts.Path); err == nil && sameSocket(at, ours) {
+			continue
+		}
+		if connected && answers(l.opts.Path) {
 			continue
 		}
 		if err := l.publish(); err != nil {

@@ -161,7 +161,11 @@ func (r *Runner) connect(ctx context.Context) {
 				continue
 			}
 			if next, err := r.reach(ctx); err == nil {
-				current.dismiss()
+				if next.fence == current.fence {
+					current.close() // the same server, at a new place
+				} else {
+					current.dismiss()
+				}
 				current = next
 			}
 		}
@@ -244,6 +248,7 @@ func (r *Runner) bind(k *conn, f Fence) ([]*stream, error) {
 	if err := r.learn(r.fence.bind(f)); err != nil {
 		return nil, err
 	}
+	k.fence = f
 	r.bound = k
 	return r.endStreams(func(g Fence) bool { return g == f }), nil
 }
@@ -267,6 +272,9 @@ func (r *Runner) admit(k *conn, f Frame) error {
 		return err
 	}
 	if r.bound != k && checksEpoch {
+		if r.bound.fence == k.fence {
+			k.close() // the same server, which asks again where it is bound now
+		}
 		return ErrStale
 	}
 	return nil

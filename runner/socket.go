@@ -98,6 +98,13 @@ func removeSocket(path string, at os.FileInfo) error {
 	return nil
 }
 
+// ListenAt takes the place at path as a link does, for whatever else is to be
+// reached from inside.
+func ListenAt(path string) (*net.UnixListener, error) {
+	l, _, err := listen(path)
+	return l, err
+}
+
 // dial reaches whoever listens at path, and says which socket file that was.
 func dial(path string) (*net.UnixConn, os.FileInfo, error) {
 	short, done, err := shorten(path)
@@ -121,6 +128,16 @@ func dial(path string) (*net.UnixConn, os.FileInfo, error) {
 		return nil, nil, errors.Join(err, c.Close())
 	}
 	return c, after, nil
+}
+
+// answers reports whether somebody listens at path.
+func answers(path string) bool {
+	c, _, err := dial(path)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
 }
 
 // sameSocket tells a socket file from a later one, which may well be given the

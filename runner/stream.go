@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -86,6 +87,12 @@ func validateWords(what string, words []string) error {
 		return fmt.Errorf("%s of %d words: %w", what, len(words), dormouse.ErrInvalid)
 	}
 	return nil
+}
+
+// Duplex is raw bytes both ways, either of which can be closed without the other.
+type Duplex interface {
+	io.ReadWriteCloser
+	CloseWrite() error
 }
 
 // Conn is an open stream: raw bytes both ways, and either way can be closed

@@ -209,10 +209,10 @@ func FuzzTreeStatus(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte, why string) {
 		var got bytes.Buffer
 		wire := append(bytes.Clone(sent), TreeStatus{Files: 1 << 30, Bytes: 1 << 60, Changed: 1 << 30, Error: why}.encode()...)
-		s, err := readTree(bytes.NewReader(wire), &got)
+		s, err := ReadTree(bytes.NewReader(wire), &got)
 		if !bytes.Equal(got.Bytes(), sent) || (err == nil) != (why == "") || s.Files != 1<<30 {
 			t.Errorf("got %q, %+v, %v", got.Bytes(), s, err)
 		}
-		_, _ = readTree(bytes.NewReader(sent), io.Discard)
+		_, _ = ReadTree(bytes.NewReader(sent), io.Discard)
 	})
 }

@@ -165,6 +165,23 @@ func TestRunnerOpensOnlySoManyStreams(t *testing.T) {
 	})
 }
 
+func TestStreamOpensAfterADeadServerTookThePlace(t *testing.T) {
+	r, l := open(t)
+	// As one leaves it that was told to stop: a socket that nobody listens at.
+	other := filepath.Join(r.dir, "other")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: other, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	_ = dead.Close()
+	if err := os.Rename(other, r.socket); err != nil {
+		t.Fatal(err)
+	}
+	stream(t, l, idle)
+	do(t, l, exec("true"))
+}
+
 // named is the hello of a stream's connection.
 func named(id string, change func(*runner.Hello)) runner.Frame {
 	f := hello(change)
@@ -306,7 +323,7 @@ func FuzzStreamHello(f *testing.F) {
 func TestQuiesceLeavesNoConnection(t *testing.T) {
 	r, l := open(t)
 	c := stream(t, l, watching("."))
-	task := exec("while [ ! -e go ]; do sleep 0.01; done; echo end")
+	task := exec("while [ ! -e go ]; do sleep 0.01; done; echo late >late")
 	start(t, l, task)
 	if err := l.Quiesce(deadline(t)); err != nil {
 		t.Fatal(err)
@@ -324,11 +341,14 @@ func TestQuiesceLeavesNoConnection(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Errorf("closed after that: %v", err)
 	}
-	// It finds the next server, and has kept what it was doing.
-	next := r.link(t, fence(1, 2))
+	// It finds the next server, and has ended what nobody waited for any more.
 	writeFile(t, r.workspace+"/go", "")
-	if res := wait(t, next, task.Op); string(res.Output) != "end\n" {
+	next := r.link(t, fence(1, 2))
+	if res := wait(t, next, task.Op); !res.Killed {
 		t.Errorf("result: %+v", res)
+	}
+	if _, err := os.Stat(r.workspace + "/late"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it acted later: %v", err)
 	}
 }
 

@@ -70,12 +70,12 @@ func decodeTreeStatus(b []byte) (TreeStatus, error) {
 // GetTree copies the tar of an opened tree to w. It returns nil only if the tree
 // is whole.
 func (c *Conn) GetTree(w io.Writer) (TreeStatus, error) {
-	return readTree(c, w)
+	return ReadTree(c, w)
 }
 
-// readTree copies all but the last treeStatusSize bytes of r, which are its
-// status.
-func readTree(r io.Reader, w io.Writer) (TreeStatus, error) {
+// ReadTree is GetTree for a stream that r reads, wherever it was opened: it
+// copies all but the last treeStatusSize bytes, which are the tree's status.
+func ReadTree(r io.Reader, w io.Writer) (TreeStatus, error) {
 	buf := make([]byte, 64<<10)
 	held := 0
 	for {
@@ -104,8 +104,13 @@ func readTree(r io.Reader, w io.Writer) (TreeStatus, error) {
 // PutTree sends the tar that r reads to an opened tree. It returns nil only once
 // the runner has unpacked it whole.
 func (c *Conn) PutTree(r io.Reader) (TreeStatus, error) {
+	return WriteTree(c, r)
+}
+
+// WriteTree is PutTree for a stream that was opened elsewhere.
+func WriteTree(c Duplex, r io.Reader) (TreeStatus, error) {
 	from := &remembering{Reader: r}
-	_, err := io.Copy(c.UnixConn, from)
+	_, err := io.Copy(c, from)
 	if from.err != nil {
 		return TreeStatus{}, fmt.Errorf("put tree: %w", errors.Join(from.err, c.Close()))
 	}

@@ -90,7 +90,7 @@ type Keeper interface {
 // Freezer is implemented by drivers that can keep what runs in a sandbox.
 type Freezer interface {
 	// Freeze stops a sandbox as Stop does and must keep its processes, so that they
-	// run on in the next generation. It must end nothing before what it keeps is
+	// run on in the next generation; but an op must be ended. It must end nothing before what it keeps is
 	// verified and durable; if it fails, the sandbox must run on. Freezing what is
 	// frozen must succeed. It returns ErrGone if there is nothing to keep any more.
 	Freeze(ctx context.Context, h Handle, f runner.Fence) error

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -37,15 +38,20 @@ type Actor struct {
 	convos   map[dormouse.ThreadID]*convo
 	attempts map[dormouse.TurnID]*attempt
 	kills    map[dormouse.OpID]bool
-	children map[dormouse.SessionID]bool // being made or ended
+	execs    map[dormouse.EventID]context.CancelFunc // being run or ended
+	children map[dormouse.SessionID]bool             // being made or ended
 	box      box
-	freezes  int // in vain, of the sandbox that is stopping
+	freezes  int  // in vain, of the sandbox that is stopping
+	looks    bool // whether the sandbox is idle
 	waiters  []waiter
-	again    bool      // a step that could not be done now is tried again in a moment
-	broken   error     // why what the actor believes can no longer be trusted
-	used     time.Time // when somebody last wanted something
+	visitors []*visitor // who waits to be let in
+	again    bool       // a step that could not be done now is tried again in a moment
+	broken   error      // why what the actor believes can no longer be trusted
+	used     time.Time  // when somebody last wanted something
 	running  sync.WaitGroup
 	quit     chan struct{} // closed when the actor takes no more reports
+
+	visits atomic.Int64 // who is in the sandbox
 }
 
 // message is a request to the actor: a verb to decide, or something to do in
@@ -65,6 +71,7 @@ func newActor(id dormouse.SessionID, deps *Config, feeds *feeds, l *lease) *Acto
 		convos:   make(map[dormouse.ThreadID]*convo),
 		attempts: make(map[dormouse.TurnID]*attempt),
 		kills:    make(map[dormouse.OpID]bool),
+		execs:    make(map[dormouse.EventID]context.CancelFunc),
 		children: make(map[dormouse.SessionID]bool),
 	}
 }
@@ -157,7 +164,7 @@ func (a *Actor) timer() (<-chan time.Time, bool) {
 	}
 	now := a.deps.Clock()
 	at := Alarm(a.state)
-	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.children) == 0 && a.box.free() && !Want(a.state).Busy() {
+	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.visitors)+len(a.children) == 0 && a.box.free() && !Want(a.state).Busy() {
 		if a.used.After(now) {
 			a.used = now // the clock was set back
 		}
@@ -192,7 +199,7 @@ func (a *Actor) leave(ctx context.Context, cause error) {
 			waiting = false
 		}
 	}
-	a.box.close()
+	a.box.close(cause)
 	if lost := cause != nil && !errors.Is(cause, dormouse.ErrClosing); lost {
 		return
 	}

@@ -77,8 +77,15 @@ func apply(s *State, e dormouse.Event) {
 		if t := s.turnOf(p.Op.Origin.Turn); t != nil && p.Op.Kind == dormouse.OpModel {
 			t.Turn.Calls, t.Turn.Redo = p.Op.Origin.Call, nil
 		}
+		if x := s.exec(p.Op.Use); x != nil && p.Op.Origin.Turn == "" {
+			x.Op = p.Op.ID
+		}
 	case dormouse.OpFinished, dormouse.OpUnknown:
-		applyOpEnd(s, payload[dormouse.OpEnd](e))
+		p := payload[dormouse.OpEnd](e)
+		applyOpEnd(s, p)
+		closeExec(s, e.Time, func(x Exec) bool { return x.Op == p.Op })
+	case dormouse.ExecAsked, dormouse.ExecEnding, dormouse.ExecRefused:
+		applyExec(s, e)
 	case dormouse.SandboxWarming:
 		p := payload[dormouse.SandboxFact](e)
 		s.Sandbox = Sandbox{Phase: SandboxWarming, Generation: p.Generation, How: p.How}
@@ -88,6 +95,8 @@ func apply(s *State, e dormouse.Event) {
 		s.IdleSince = e.Time
 	case dormouse.SandboxStopping:
 		s.Sandbox.Phase, s.Sandbox.Saved = SandboxStopping, payload[dormouse.SandboxFact](e).Kept
+	case dormouse.SandboxStirred:
+		s.Sandbox.Stirred = e.Time
 	case dormouse.SandboxStopped, dormouse.SandboxLost:
 		s.Sandbox = Sandbox{Generation: s.Sandbox.Generation}
 	case dormouse.SnapshotTaken:
@@ -146,6 +155,9 @@ func clock(s *State, e dormouse.Event, worked bool, last time.Time) {
 // folds reports whether Apply reads the payload of events of this type, so that
 // a loader must fetch one that was too large for its row.
 func folds(t dormouse.EventType) bool {
+	if t == dormouse.ExecAsked || t == dormouse.ExecAnswered {
+		return false // they are large, and what matters of them is elsewhere
+	}
 	return t.Audience() != dormouse.ForEveryone || t == dormouse.SessionUpdated || t == dormouse.SessionThreadCreated
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -18,7 +19,7 @@ type box struct {
 	generation uint64
 	live       sandbox.Sandbox // nil while nobody needs it
 	ctx        context.Context //nolint:containedctx // ends with this hold, not with a request
-	cancel     context.CancelFunc
+	cancel     context.CancelCauseFunc
 }
 
 // waiter is an attempt that needs the sandbox.
@@ -35,10 +36,10 @@ type boxReply struct {
 
 func (b *box) free() bool { return !b.busy && b.live == nil }
 
-// close lets go of the sandbox, which lives on.
-func (b *box) close() {
+// close lets go of the sandbox, which lives on, and tells visitors why.
+func (b *box) close(cause error) {
 	if b.cancel != nil {
-		b.cancel()
+		b.cancel(cause)
 	}
 	if b.live != nil {
 		_ = b.live.Close()
@@ -57,15 +58,16 @@ const (
 func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 	a.waiters = slices.DeleteFunc(a.waiters, func(w waiter) bool { return !a.current(w.Work) }) // their context has ended
 	if a.box.live != nil && (w.Sandbox.Phase != SandboxActive || w.Sandbox.Generation != a.box.generation) {
-		a.box.close()
+		a.box.close(a.noLonger())
 	}
+	visited := a.sortVisitors()
 	if a.box.busy {
 		return nil
 	}
 	fence := runner.Fence{Session: a.id, Generation: w.Sandbox.Generation, Epoch: a.epoch}
 	switch w.Sandbox.Phase {
 	case SandboxCold:
-		if len(a.waiters) > 0 {
+		if len(a.waiters) > 0 || len(w.Execs) > 0 || visited {
 			return a.own(ctx, Warm{})
 		}
 	case SandboxWarming:
@@ -80,9 +82,10 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 	case SandboxActive:
 		if a.box.live != nil {
 			a.serveWaiters(boxReply{live: a.box.live, generation: a.box.generation})
+			a.letIn()
 			return nil
 		}
-		if len(a.waiters) == 0 && len(w.Kill) == 0 {
+		if len(a.waiters) == 0 && len(w.Kill) == 0 && len(w.Execs) == 0 && !visited && !a.looks {
 			return nil
 		}
 		a.work(ctx, attachTimeout, func(ctx context.Context) func(context.Context) error {
@@ -186,7 +189,7 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 
 // hold keeps a living sandbox and watches for its death.
 func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbox) {
-	watched, cancel := context.WithCancel(ctx)
+	watched, cancel := context.WithCancelCause(ctx)
 	a.box.generation, a.box.live, a.box.ctx, a.box.cancel = generation, live, watched, cancel
 	a.running.Go(func() {
 		select {
@@ -241,9 +244,12 @@ func (a *Actor) boxFailed(ctx context.Context, generation uint64, cause error) e
 		return nil
 	}
 	if a.box.generation == generation {
-		a.box.close()
+		a.box.close(fmt.Errorf("%w: %w", cause, dormouse.ErrConflict))
 	}
 	a.serveWaiters(boxReply{err: cause})
+	if a.state.Sandbox.Phase == SandboxWarming {
+		a.turnAway(cause) // of the others, those who may wake a sandbox get the next
+	}
 	if err := a.do(ctx, SandboxGone{Generation: generation, Reason: cause.Error()}); err != nil {
 		a.pause(ctx)
 		return err

@@ -81,6 +81,9 @@ func (d *draft) sandboxGone(v SandboxGone) error {
 	warming := d.Sandbox.Phase == SandboxWarming
 	d.tell(dormouse.SandboxLost, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason, Since: d.IdleSince})
 	d.loseGeneration(v.Generation, v.Reason)
+	if warming {
+		d.refuseExecs(v.Reason)
+	}
 	if warming && d.Terminated == nil && !d.works() {
 		d.tell(dormouse.AttentionRaised, "", dormouse.Attention{Reason: v.Reason})
 	}
@@ -113,11 +116,16 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 	return nil
 }
 
-// tick does what is due by itself: a question that nobody answered expires, an
-// idle sandbox goes to sleep.
-func (d *draft) tick() error {
+// tick does what is due by itself: a question that nobody answered expires, a
+// sandbox in which nothing goes on is put to sleep.
+func (d *draft) tick(v Tick) error {
 	d.expire()
-	if at := sleepAt(d.State); !at.IsZero() && !d.c.Now.Before(at) {
+	at := sleepAt(d.State)
+	switch {
+	case at.IsZero() || d.c.Now.Before(at):
+	case v.Stirs != "" && (!v.Bounded || d.c.Now.Before(d.IdleSince.Add(d.SleepAfter+dormouse.MaxStirs))):
+		d.tell(dormouse.SandboxStirred, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: v.Stirs})
+	default:
 		d.stopSandbox("idle")
 	}
 	return nil

@@ -113,6 +113,12 @@ type (
 	// Delete removes the session and everything only it owned.
 	Delete struct{}
 
+	// Run asks for a command in the sandbox, beside what the agent does.
+	Run struct{ dormouse.ExecAsk }
+
+	// EndExec asks for the end of a command.
+	EndExec struct{ Exec dormouse.EventID }
+
 	// Retry tries again what a crash or an error stopped.
 	Retry struct{ Thread dormouse.ThreadID }
 
@@ -208,6 +214,12 @@ type (
 	// Warm asks for a sandbox on the agent's behalf.
 	Warm struct{}
 
+	// StartExec records that a command is about to be sent to the sandbox.
+	StartExec struct {
+		Exec dormouse.EventID
+		Args dormouse.Digest
+	}
+
 	// SandboxUp reports that a sandbox answers.
 	SandboxUp struct {
 		Generation uint64
@@ -252,7 +264,12 @@ type (
 	}
 
 	// Tick reports that time has passed.
-	Tick struct{}
+	Tick struct {
+		// Stirs says what was found to go on in a sandbox that nobody uses.
+		Stirs string
+		// Bounded says that it keeps the sandbox awake only for so long.
+		Bounded bool
+	}
 )
 
 // Work names the attempt that reports. What an attempt that is over reports is
@@ -275,6 +292,9 @@ func (EndChild) verb()      {}
 func (Describe) verb()      {}
 func (Archive) verb()       {}
 func (Delete) verb()        {}
+func (Run) verb()           {}
+func (EndExec) verb()       {}
+func (StartExec) verb()     {}
 func (Retry) verb()         {}
 func (Continue) verb()      {}
 func (Hibernate) verb()     {}

@@ -143,6 +143,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 		}
 		c.Seen = seen
 	case Create, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
+		Run, EndExec, StartExec,
 		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
 		SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, ChildUp, ChildDown, Tick:
 	}
@@ -219,12 +220,13 @@ func (a *Actor) append(b store.Batch) error {
 	return err
 }
 
-// remember keeps the bodies of prompts that will be taken in a moment.
+// remember keeps the bodies of prompts and commands that will be taken in a
+// moment.
 func (a *Actor) remember(events []dormouse.Event) {
 	const few = 8
 	for _, e := range events {
 		switch {
-		case e.Type == dormouse.PromptQueued && len(a.fresh) < few:
+		case (e.Type == dormouse.PromptQueued || e.Type == dormouse.ExecAsked) && len(a.fresh) < few:
 			a.fresh[e.ID] = e
 		case e.Type == dormouse.PromptCancelled:
 			for _, id := range payload[dormouse.Prompts](e).Prompts {

@@ -37,12 +37,18 @@ func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.A
 // DoHere asks the actor on this server. If another server owns the session, it
 // says which.
 func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+	return s.onActor(ctx, id, func(a *Actor) error { return a.send(ctx, message{by: by, verb: v}) })
+}
+
+// onActor asks the actor of a session, and the next one if that was on its way
+// out.
+func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(*Actor) error) error {
 	for {
 		a, err := s.actor(ctx, id)
 		if err != nil {
 			return err
 		}
-		err = a.send(ctx, message{by: by, verb: v})
+		err = ask(a)
 		if !errors.Is(err, errDropped) {
 			return err
 		}
@@ -87,7 +93,7 @@ func (s *Sessions) worthAsking(err error, v Verb) bool {
 // when it is asked for again, so that asking again finds out how it went.
 func sameTwice(v Verb) bool {
 	switch v.(type) { //nolint:gochecksumtype // of the others nobody can say
-	case Prompt, OpenThread, Spawn, Archive, Delete, Terminate:
+	case Prompt, OpenThread, Spawn, Run, Archive, Delete, Terminate:
 		return true
 	}
 	return false

@@ -80,6 +80,12 @@ func (d *draft) decide() error {
 		return d.archive()
 	case Delete:
 		return d.delete()
+	case Run:
+		return d.run(v)
+	case EndExec:
+		return d.endExec(v)
+	case StartExec:
+		return d.startExec(v)
 	case Retry:
 		return d.retry(v)
 	case Continue:
@@ -129,7 +135,7 @@ func (d *draft) decide() error {
 	case ChildDown:
 		return d.childDown(v)
 	case Tick:
-		return d.tick()
+		return d.tick(v)
 	}
 	return fmt.Errorf("unknown verb %T: %w", d.c.Verb, dormouse.ErrInvalid)
 }
@@ -139,10 +145,10 @@ func (d *draft) decide() error {
 func (d *draft) refusedAfterEnd() bool {
 	switch d.c.Verb.(type) {
 	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, Tick,
-		Describe, Archive, Delete, ChildUp, ChildDown:
+		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
 		return false
 	case Create, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
-		Retry, Continue, Hibernate, Wake, Take, Fire,
+		Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
 		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm:
 		return true
 	}
@@ -162,6 +168,8 @@ type Wanted struct {
 	// Kill lists ops in the sandbox whose turn is over: they must end, and how
 	// they ended must be recorded.
 	Kill []dormouse.OpID
+	// Execs lists the commands of people and programs that are not answered.
+	Execs []Exec
 	// Sandbox says what the sandbox should be doing.
 	Sandbox WantedSandbox
 	// Sleep is when an idle sandbox should be stopped.
@@ -233,7 +241,7 @@ func Want(s State) Wanted {
 		}
 	}
 	for _, o := range s.Ops {
-		if o.Kind.InSandbox() && s.turnOf(o.Origin.Turn) == nil {
+		if o.Kind.InSandbox() && s.turnOf(o.Origin.Turn) == nil && (s.Terminated != nil || !s.isExec(o.Op)) {
 			w.Kill = append(w.Kill, o.ID)
 		}
 	}
@@ -244,7 +252,7 @@ func Want(s State) Wanted {
 		}
 	}
 	if s.Terminated == nil {
-		w.Fire = s.Wakeups
+		w.Fire, w.Execs = s.Wakeups, s.Execs
 	}
 	w.Delete = s.Deleted && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
 	return w
@@ -257,7 +265,7 @@ func (w WantedStart) Due(now time.Time) bool { return !now.Before(w.Until) || no
 // Busy reports whether anything is wanted at once, or after a pause that is not
 // worth unloading the session for.
 func (w Wanted) Busy() bool {
-	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || w.Delete ||
+	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || len(w.Execs) > 0 || w.Delete ||
 		w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping
 }
 
@@ -318,12 +326,19 @@ func sleepAt(s State) time.Time {
 			return time.Time{}
 		}
 	}
+	if len(s.Execs) > 0 {
+		return time.Time{}
+	}
 	for _, t := range s.Threads {
 		if len(t.Queue) > 0 || t.Turn != nil && t.Turn.Blocked == "" {
 			return time.Time{}
 		}
 	}
-	return s.IdleSince.Add(s.SleepAfter)
+	at := s.IdleSince
+	if s.Sandbox.Stirred.After(at) {
+		at = s.Sandbox.Stirred
+	}
+	return at.Add(s.SleepAfter)
 }
 
 // PhaseOf derives the word people see.

@@ -26,12 +26,27 @@ type situation struct {
 	make  func(t testing.TB) *world
 }
 
+// run asks for a command.
+func run(id dormouse.EventID) session.Run {
+	return session.Run{ExecAsk: dormouse.ExecAsk{Exec: id, Command: "true"}}
+}
+
 func situations() []situation {
 	none := dormouse.Created{}
 	return []situation{
 		{"creating", dormouse.PhaseCreating, func(t testing.TB) *world { return newWorld(t, dormouse.Created{Warm: true}) }},
 		{"ready", dormouse.PhaseReady, func(t testing.TB) *world { return warm(t, none) }},
 		{"idle", dormouse.PhaseReady, func(t testing.TB) *world { return warm(t, dormouse.Created{SleepAfter: time.Second}) }},
+		{"asked to run", dormouse.PhaseCreating, func(t testing.TB) *world {
+			w := newWorld(t, none)
+			w.must(run("sevt_x"))
+			return w
+		}},
+		{"running a command", dormouse.PhaseReady, func(t testing.TB) *world {
+			w := warm(t, none)
+			w.must(run("sevt_x"))
+			return w
+		}},
 		{"queued", dormouse.PhaseReady, func(t testing.TB) *world {
 			w := warm(t, none)
 			w.must(w.prompt("p1"))
@@ -182,6 +197,9 @@ func verbs() []struct {
 		{"Hibernate", func(*world) session.Verb { return session.Hibernate{} }},
 		{"Wake", func(*world) session.Verb { return session.Wake{} }},
 		{"Terminate", func(*world) session.Verb { return session.Terminate{Reason: "asked"} }},
+		{"Run", func(*world) session.Verb { return run("sevt_x2") }},
+		{"EndExec", func(*world) session.Verb { return session.EndExec{Exec: "sevt_x"} }},
+		{"StartExec", func(*world) session.Verb { return session.StartExec{Exec: "sevt_x", Args: "sha256:x"} }},
 		{"Take", func(w *world) session.Verb { return w.take("p1") }},
 		{"Recover", func(w *world) session.Verb { w.epoch++; return session.Recover{} }},
 		{"StartAttempt", func(w *world) session.Verb { return session.StartAttempt{Turn: w.work().Turn} }},

@@ -132,6 +132,9 @@ func (d *draft) finishOp(v FinishOp) error {
 	if !open {
 		return fmt.Errorf("op %s is not open: %w", v.Op, dormouse.ErrConflict)
 	}
+	if d.isExec(op.Op) {
+		return d.finishExec(op, v)
+	}
 	if d.turnOf(op.Origin.Turn) == nil {
 		d.endOp(op.Origin.Thread, op, dormouse.OpEnd{Outcome: v.Outcome, Usage: v.Usage, CostMicros: v.CostMicros})
 		return nil
@@ -243,6 +246,9 @@ func (d *draft) lose(op OpenOp, why string) {
 	t := d.turnOf(op.Origin.Turn)
 	if t != nil && op.Use != "" {
 		d.tell(dormouse.AgentToolResult, thread, errorResult(op.Use, fmt.Sprintf(maybeRun, op.ID, why)))
+	}
+	if d.isExec(op.Op) {
+		d.tell(dormouse.ExecAnswered, "", dormouse.ExecAnswer{Exec: op.Use, Exit: -1, Unknown: true, Error: why})
 	}
 	d.tell(dormouse.OpUnknown, thread, dormouse.OpEnd{Op: op.ID, Kind: op.Kind, Outcome: why})
 }

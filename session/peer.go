@@ -19,6 +19,10 @@ type Peers interface {
 	Do(ctx context.Context, r Route, id dormouse.SessionID, by dormouse.Actor, v Verb) error
 	// Follow hands on what FollowHere gives another server, until it ends.
 	Follow(ctx context.Context, r Route, id dormouse.SessionID, after uint64, each func(Relayed)) error
+	// Ask has another server run an errand in a sandbox that it holds.
+	Ask(ctx context.Context, r Route, e Errand) (Findings, error)
+	// Open has another server open the stream of an errand, and carries it.
+	Open(ctx context.Context, r Route, e Errand) (Conn, error)
 }
 
 // Route says which server asks which.
@@ -30,6 +34,11 @@ var ErrUnreached = errors.New("the other server was not reached")
 
 // forward asks the server that owns a session.
 func (s *Sessions) forward(ctx context.Context, to Server, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+	return s.across(ctx, to, id, func(ctx context.Context, r Route) error { return s.deps.Peers.Do(ctx, r, id, by, v) })
+}
+
+// across asks the server that owns a session, as long as it does.
+func (s *Sessions) across(ctx context.Context, to Server, id dormouse.SessionID, ask func(context.Context, Route) error) error {
 	from, ok := s.Self()
 	if !ok {
 		return fmt.Errorf("ask %s: %w", to.Name, dormouse.ErrLeaseLost)
@@ -39,7 +48,7 @@ func (s *Sessions) forward(ctx context.Context, to Server, id dormouse.SessionID
 	var watching sync.WaitGroup
 	watching.Go(func() { s.whileOwned(asking, enough, to, id) })
 	crash.At(crash.PeerAsking)
-	err := s.deps.Peers.Do(asking, Route{From: from, To: to}, id, by, v)
+	err := ask(asking, Route{From: from, To: to})
 	crash.At(crash.PeerAsked)
 	enough()
 	watching.Wait()

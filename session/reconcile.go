@@ -26,6 +26,9 @@ func (a *Actor) reconcile(ctx context.Context) error {
 			return err
 		}
 		a.reconcileKills(Want(a.state))
+		if err := a.reconcileExecs(ctx, Want(a.state)); err != nil {
+			return err
+		}
 		w = Want(a.state)
 		a.reconcileChildren(ctx, w)
 		if err := a.reconcileTime(ctx, w); err != nil {
@@ -199,7 +202,7 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 		a.broken = err // somebody newer has spoken, or may have: what we believe is old
 		return err
 	case errors.Is(err, runner.ErrUnreachable):
-		a.box.close() // attaching anew finds out whether it still lives
+		a.box.close(err) // attaching anew finds out whether it still lives
 	}
 	f, ok := errors.AsType[*agent.Failure](err)
 	if !ok {

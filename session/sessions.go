@@ -72,6 +72,10 @@ type Sessions struct {
 	kept    context.Context //nolint:containedctx // the life of the lease, which the actors may not outlive
 	letGo   context.CancelFunc
 	keeping sync.WaitGroup
+
+	visiting  context.Context //nolint:containedctx // the life of visits, which EndFollowers ends
+	endVisits context.CancelCauseFunc
+	visits    sync.WaitGroup
 }
 
 // New returns sessions that are not yet woken by time: that is Run's work. Those
@@ -103,6 +107,7 @@ func New(c Config) (*Sessions, error) {
 	background := context.Background() //nolint:forbidigo // actors outlive every request; Close ends them
 	s.ctx, s.stop = context.WithCancelCause(background)
 	s.kept, s.letGo = context.WithCancel(background)
+	s.visiting, s.endVisits = context.WithCancelCause(background)
 	if shared == nil {
 		s.lease = newLease(s.ctx, Server{}, 0, time.Time{}, &s.counts.stale)
 	}
@@ -201,12 +206,13 @@ func (s *Sessions) nudge() {
 	}
 }
 
-// EndFollowers tells every follower that the server goes away.
+// EndFollowers tells every follower and visitor that the server goes away.
 func (s *Sessions) EndFollowers() {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
 	s.feeds.end(dormouse.ErrClosing)
+	s.endVisits(dormouse.ErrClosing)
 }
 
 // Close stops the actors: each gives its attempts back, keeps its turns and lets
@@ -214,6 +220,7 @@ func (s *Sessions) EndFollowers() {
 // cannot be stopped in time keeps it until it runs out.
 func (s *Sessions) Close(ctx context.Context) error {
 	s.EndFollowers()
+	s.farewell(ctx)
 	s.stop(dormouse.ErrClosing)
 	err := wait(ctx, &s.running)
 	s.letGo()
@@ -222,6 +229,13 @@ func (s *Sessions) Close(ctx context.Context) error {
 		return fmt.Errorf("stop actors: %w", err)
 	}
 	return s.leave(ctx)
+}
+
+// farewell gives visitors a moment to say that they go.
+func (s *Sessions) farewell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_ = wait(ctx, &s.visits) // who does not is cut off
 }
 
 // wait waits for a group, or until ctx ends.

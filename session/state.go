@@ -40,6 +40,8 @@ type State struct {
 	Wakeups    []Wakeup            `json:"wakeups,omitempty"`
 	Children   []Child             `json:"children,omitempty"`  // those that have not ended
 	Offspring  int                 `json:"offspring,omitempty"` // how many more sessions there may be below this one
+	Execs      []Exec              `json:"execs,omitempty"`     // those that are not answered
+	Answered   []dormouse.EventID  `json:"answered,omitempty"`  // the last of the others
 	IdleSince  time.Time           `json:"idle_since,omitzero"`
 
 	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
@@ -139,7 +141,9 @@ const (
 
 // Sandbox is what is known of the session's sandbox.
 type Sandbox struct {
-	Phase SandboxPhase `json:"phase,omitempty"`
+	// Stirred is when it was last found busy although nobody wanted anything.
+	Stirred time.Time    `json:"stirred,omitzero"`
+	Phase   SandboxPhase `json:"phase,omitempty"`
 	// Generation counts every sandbox the session has had.
 	Generation uint64          `json:"generation,omitempty"`
 	How        string          `json:"how,omitempty"`
@@ -171,6 +175,7 @@ func (s State) clone() State {
 	s.Ops = slices.Clone(s.Ops)
 	s.Wakeups = slices.Clone(s.Wakeups)
 	s.Children = slices.Clone(s.Children)
+	s.Execs, s.Answered = slices.Clone(s.Execs), slices.Clone(s.Answered)
 	return s
 }
 

@@ -244,6 +244,7 @@ func (d *draft) terminate(v Terminate) error {
 		}
 		d.tell(dormouse.SessionThreadStatusTerminated, t.ID, d.threadStatus(t.ID, nil))
 	}
+	d.refuseExecs("the session was terminated")
 	d.add(dormouse.SessionTerminated, "", dormouse.Termination{Reason: v.Reason})
 	d.tell(dormouse.SessionStatusTerminated, "", struct{}{})
 	if d.Sandbox.Phase == SandboxActive {

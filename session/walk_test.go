@@ -202,6 +202,13 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 			session.SandboxGone{Generation: box.Generation, Reason: "died"},
 			session.SandboxDown{Generation: box.Generation},
 			session.TakeSnapshot{SnapshotFact: dormouse.SnapshotFact{Snapshot: "snap_x", Generation: box.Generation, Verified: true}})
+	case 10, 11:
+		id := dormouse.EventID(fmt.Sprint("sevt_x", r.IntN(200)))
+		if len(w.state.Execs) > 0 && r.IntN(2) == 0 {
+			x := w.state.Execs[r.IntN(len(w.state.Execs))]
+			return pick(session.EndExec{Exec: x.ID}, session.StartExec{Exec: x.ID, Args: "sha256:x"})
+		}
+		return run(id)
 	case 8, 9:
 		return session.SandboxUp{Generation: box.Generation, Handle: json.RawMessage(`{}`)}
 	}

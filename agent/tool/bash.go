@@ -74,6 +74,9 @@ func (bash) Result(r runner.Result) (string, bool) {
 		}
 		fmt.Fprintf(&b, format, args...)
 	}
+	if r.NewShell {
+		note("[this is a new shell: the working directory is the workspace again, and variables are gone]\n")
+	}
 	switch {
 	case r.Error != "":
 		note("[%s]", r.Error)

@@ -40,6 +40,7 @@ func run() error {
 	flag.StringVar(&o.SecretFile, "secret", "", "`file` with the secret that proves this runner to the server")
 	flag.StringVar(&o.Dir, "dir", "", "`directory` of the runner's own state")
 	flag.StringVar(&o.Workspace, "workspace", "", "`directory` commands start in")
+	outlet := flag.String("outlet", "", "unix `path` that what programs send out is carried to")
 	slot := flag.String("slot", "", "`directory` whose ws, home and tmp become -workspace, the home and /tmp")
 	flag.Int64Var(&o.Pids, "pids", 0, "`number` of processes that commands may have, 0 for any")
 	flag.Parse()
@@ -61,6 +62,13 @@ func run() error {
 		return err
 	}
 	defer func() { _ = alive.Close() }()
+	if *outlet != "" {
+		out, err := runner.ListenOutlet(ctx, "", *outlet, o.Logger)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = out.Close() }()
+	}
 	r, err := runner.New(o)
 	if err != nil {
 		return err

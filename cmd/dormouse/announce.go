@@ -71,6 +71,10 @@ try this in another terminal:
 
   dormouse session create%s --prompt '$ uname -a' --follow
 
+and this, to see in a minute what a session survives:
+
+  dormouse demo
+
 `, s.listener.Addr(), filepath.Join(s.config.Data, tokenFile), data)
 	return err
 }

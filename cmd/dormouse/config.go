@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/dormouse-run/dormouse/egress"
 )
 
 // config is everything that may be chosen about a server. Every field has a
@@ -34,6 +36,8 @@ type config struct {
 	ScriptedURL  string
 	Sandbox      string
 	Limits       limits
+	Network      bool
+	EgressAllow  []string
 	Runner       string
 	DropAfter    time.Duration
 	SleepAfter   time.Duration
@@ -54,6 +58,8 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.ScriptedURL, "scripted-url", "", "`URL` of a scripted model; adds the models scripted and scripted-keyed")
 	f.StringVar(&c.Sandbox, "sandbox", "", "gvisor, or local, which isolates nothing; what --data has, or gvisor, if not given")
 	c.Limits.flags(f)
+	f.BoolVar(&c.Network, "network", true, "let gVisor sandboxes reach the internet, through a proxy in this server")
+	f.StringSliceVar(&c.EgressAllow, "egress-allow", nil, "`address`, prefix, address:port or name:port that sandboxes may reach although it is not public")
 	f.StringVar(&c.Runner, "runner", "", "`file` to run inside sandboxes instead of the runner in this program")
 	f.DurationVar(&c.DropAfter, "drop-after", 30*time.Second, "how long a session with nothing to do stays in memory")
 	f.DurationVar(&c.SleepAfter, "sleep-after", 5*time.Minute, "how long a sandbox may be idle before it is stopped; 0 keeps it")
@@ -82,6 +88,9 @@ func (c *config) check() error {
 	}
 	if err := c.Limits.check(); err != nil {
 		return err
+	}
+	if _, err := egress.ParseAllow(c.EgressAllow); err != nil {
+		return usage("--egress-allow: %w", err)
 	}
 	if c.ModelTimeout <= 0 {
 		return usage("--model-timeout must be more than nothing")

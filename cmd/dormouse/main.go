@@ -38,6 +38,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if err == nil {
 		return 0
 	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
+	}
 	switch {
 	case errors.Is(err, errSilent):
 		return exitError
@@ -89,7 +92,7 @@ Start a server, then talk to it from another terminal:
 		},
 	}
 	root.PersistentFlags().String("data", defaultData(), "`directory` of everything the server keeps")
-	root.AddCommand(newServe(), newSession(), newStore(), newDoctor(), newVersion(), newScriptedModel(), newModelsTopic())
+	root.AddCommand(newServe(), newDemo(), newSession(), newExec(), newStore(), newDoctor(), newVersion(), newScriptedModel(), newModelsTopic())
 	root.InitDefaultCompletionCmd()
 	return root
 }

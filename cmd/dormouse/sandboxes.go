@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/egress"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
@@ -59,7 +62,7 @@ func openSandboxes(c config, log *slog.Logger) (driver, error) {
 	switch dir := filepath.Join(data, sandboxDir); kind {
 	case sandboxGVisor:
 		d, err = gvisor.New(gvisor.Options{
-			Dir: filepath.Join(dir, sandboxGVisor), Instance: instance, Runner: runner, Limits: c.Limits.parsed, Logger: log,
+			Dir: filepath.Join(dir, sandboxGVisor), Instance: instance, Runner: runner, Limits: c.Limits.parsed, Outlet: outlet(c, log), Logger: log,
 		})
 	default:
 		d, err = local.New(local.Options{Dir: dir, Instance: instance, Runner: runner, Logger: log})
@@ -68,6 +71,24 @@ func openSandboxes(c config, log *slog.Logger) (driver, error) {
 		return nil, fmt.Errorf("open sandboxes: %w", err)
 	}
 	return d, nil
+}
+
+// outlet is the way out of sandboxes, nil if they have none.
+func outlet(c config, log *slog.Logger) func(context.Context, dormouse.SessionID, net.Listener) error {
+	if !c.Network {
+		return nil
+	}
+	allow, _ := egress.ParseAllow(c.EgressAllow) // checked with the rest of the configuration
+	o := egress.Options{
+		Policy: func(egress.Session) egress.Policy { return egress.Policy{Network: egress.On} }, Allow: allow, Logger: log,
+	}
+	if at, err := netip.ParseAddrPort(c.Listen); err == nil {
+		o.Listeners = append(o.Listeners, at)
+	}
+	p := egress.New(o)
+	return func(ctx context.Context, id dormouse.SessionID, l net.Listener) error {
+		return p.Serve(ctx, l, egress.Session{ID: id})
+	}
 }
 
 const sandboxDir = "sandbox"
@@ -89,8 +110,10 @@ func sandboxKind(data, wanted string) (string, error) {
 		return "", fmt.Errorf("look for sandboxes: %w", err)
 	case has != "" && wanted != "" && has != wanted:
 		return "", usage("--sandbox is %s, but the workspaces in %s are of %s sandboxes; leave the flag out, or choose another --data", wanted, data, has)
+	case has != "":
+		return has, nil
 	}
-	kind := cmp.Or(has, wanted, sandboxGVisor)
+	kind := cmp.Or(wanted, sandboxGVisor)
 	if err := os.MkdirAll(filepath.Dir(note), 0o700); err != nil {
 		return "", fmt.Errorf("note the kind of sandboxes: %w", err)
 	}

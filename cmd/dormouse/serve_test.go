@@ -36,7 +36,7 @@ func startServer(t *testing.T, data string, change ...func(*config)) *serving {
 	t.Helper()
 	s := &serving{t: t, signals: make(chan os.Signal, 3), ended: make(chan error, 1), out: new(safeBuffer), config: config{
 		Sandbox: sandboxLocal,
-		Data: data, Listen: "127.0.0.1:0", Model: "offline", Runner: "/bin/true", DropAfter: time.Second, LogFormat: "text", LogLevel: "error",
+		Data:    data, Listen: "127.0.0.1:0", Model: "offline", Runner: "/bin/true", DropAfter: time.Second, LogFormat: "text", LogLevel: "error",
 	}}
 	for _, f := range change {
 		f(&s.config)

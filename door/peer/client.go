@@ -114,6 +114,10 @@ func (c *Client) post(ctx context.Context, r session.Route, path string, v any) 
 	}
 	req.Header.Set("Authorization", sign(c.key, r.From.Incarnation, r.To.Incarnation, path, body).header())
 	req.Header.Set("Content-Type", "application/json")
+	if path == openPath {
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", protocol)
+	}
 	res, err := c.http.Do(req)
 	if err != nil {
 		doubt := session.ErrUnreached
@@ -122,7 +126,7 @@ func (c *Client) post(ctx context.Context, r session.Route, path string, v any) 
 		}
 		return nil, fmt.Errorf("ask %s: %w: %w", r.To.Name, doubt, err)
 	}
-	if res.StatusCode == http.StatusOK {
+	if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusSwitchingProtocols {
 		return res, nil
 	}
 	defer func() { _ = res.Body.Close() }()

@@ -32,9 +32,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pair is two servers on one store that reach each other over HTTP.
 type pair struct {
-	t    *testing.T
-	key  []byte
-	a, b *server
+	t      *testing.T
+	key    []byte
+	driver sandbox.Driver
+	a, b   *server
 }
 
 type server struct {
@@ -44,14 +45,17 @@ type server struct {
 	dials  atomic.Int64 // connections that others made to it
 }
 
-func newPair(t *testing.T) *pair {
+func newPair(t *testing.T) *pair { return newPairOn(t, nowhere{}) }
+
+// newPairOn is newPair for sessions that have sandboxes.
+func newPairOn(t *testing.T, driver sandbox.Driver) *pair {
 	t.Helper()
 	base := new(memory.Store)
 	key, err := base.Server().Key(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pair{t: t, key: key}
+	p := &pair{t: t, key: key, driver: driver}
 	blobs, err := dir.Open(filepath.Join(t.TempDir(), "blobs"))
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +81,7 @@ func (p *pair) open(base *memory.Store, blobs *dir.Store) *server {
 	addr := s.http.Listener.Addr().String()
 	var err error
 	s.Sessions, err = session.New(session.Config{
-		Store: base.Server(), Blobs: blobs, Driver: nowhere{}, Logger: log, Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
+		Store: base.Server(), Blobs: blobs, Driver: p.driver, Logger: log, Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
 		Server: session.Server{Name: addr, Addr: addr}, Lease: 10 * time.Second, Peers: s.client,
 	})
 	if err != nil {

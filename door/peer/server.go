@@ -34,6 +34,8 @@ func New(c Config) *Server {
 	s.handle(doPath, s.do)
 	s.handle(followPath, s.follow)
 	s.handle(whoPath, s.who)
+	s.handle(askPath, s.ask)
+	s.handle(openPath, s.open)
 	return s
 }
 

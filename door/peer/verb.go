@@ -23,6 +23,8 @@ var verbs = []verb{
 	named[session.Describe]("describe"),
 	named[session.Archive]("archive"),
 	named[session.Delete]("delete"),
+	named[session.Run]("run"),
+	named[session.EndExec]("end_exec"),
 	named[session.Retry]("retry"),
 	named[session.Continue]("continue"),
 	named[session.Hibernate]("hibernate"),

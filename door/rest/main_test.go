@@ -51,6 +51,15 @@ type house struct {
 
 func newHouse(t testing.TB, change ...func(*rest.Config)) *house {
 	t.Helper()
+	driver := new(boxes)
+	h := newHouseOn(t, driver, change...)
+	h.boxes = driver
+	return h
+}
+
+// newHouseOn is newHouse with sandboxes of another kind.
+func newHouseOn(t testing.TB, driver sandbox.Driver, change ...func(*rest.Config)) *house {
+	t.Helper()
 	temp := t.TempDir()
 	blobs, err := dir.Open(filepath.Join(temp, "blobs"))
 	if err != nil {
@@ -61,7 +70,7 @@ func newHouse(t testing.TB, change ...func(*rest.Config)) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, driver := slog.New(slog.DiscardHandler), new(boxes)
+	log := slog.New(slog.DiscardHandler)
 	sessions, err := session.New(session.Config{
 		Store: new(memory.Store), Blobs: blobs, Driver: driver, Logger: log,
 		Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
@@ -78,7 +87,7 @@ func newHouse(t testing.TB, change ...func(*rest.Config)) *house {
 	for _, f := range change {
 		f(&c)
 	}
-	h := &house{t: t, sessions: sessions, boxes: driver, door: rest.New(c), http: &http.Client{Transport: &http.Transport{}}}
+	h := &house{t: t, sessions: sessions, door: rest.New(c), http: &http.Client{Transport: &http.Transport{}}}
 	if h.token, err = auth.ReadToken(token); err != nil {
 		t.Fatal(err)
 	}

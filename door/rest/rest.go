@@ -95,6 +95,8 @@ func (s *Server) routes() {
 	s.handle("/api/sessions/{id}/children/{child}", closed, methods{http.MethodDelete: s.endChild})
 	s.handle("/api/sessions/{id}/questions", closed, methods{http.MethodGet: s.questions})
 	s.handle("/api/sessions/{id}/answers", closed, methods{http.MethodPost: s.answer})
+	s.handle("/api/sessions/{id}/execs", closed, methods{http.MethodPost: s.exec})
+	s.handle("/api/sessions/{id}/execs/{exec}", closed, methods{http.MethodDelete: s.endExec})
 	s.handle("/api/sessions/{id}/interrupt", closed, methods{http.MethodPost: s.interrupt})
 	s.handle("/api/sessions/{id}/retry", closed, methods{http.MethodPost: s.retry})
 	s.handle("/api/sessions/{id}/continue", closed, methods{http.MethodPost: s.goOn})
@@ -102,6 +104,14 @@ func (s *Server) routes() {
 	s.handle("/api/sessions/{id}/wake", closed, methods{http.MethodPost: s.wake})
 	s.handle("/api/sessions/{id}/terminate", closed, methods{http.MethodPost: s.terminate})
 	s.handle("/api/sessions/{id}/archive", closed, methods{http.MethodPost: s.archive})
+
+	s.handle("/api/sessions/{id}/terminal", closed, methods{http.MethodGet: s.terminal})
+	s.handle("/api/sessions/{id}/terminals", closed, methods{http.MethodGet: s.terminals})
+	s.handle("/api/sessions/{id}/terminals/{terminal}", closed, methods{http.MethodDelete: s.endTerminal})
+	s.handle("/api/sessions/{id}/ports", closed, methods{http.MethodGet: s.ports})
+	s.handle("/api/sessions/{id}/ports/{port}/stream", closed, methods{http.MethodGet: s.portStream})
+	s.handle("/api/sessions/{id}/files", closed, methods{http.MethodGet: s.getFiles, http.MethodPut: s.putFiles})
+	s.handle("/api/sessions/{id}/processes", closed, methods{http.MethodGet: s.processes})
 
 	s.handle("/", open, nil)
 }

@@ -53,15 +53,12 @@ func (s *Server) show(c *call) error {
 	_, rows := session.Project(state, nil)
 	view := Session{
 		Row: rows.Index, Agent: made.Agent, Recovery: made.Recovery, SleepAfter: made.SleepAfter.String(),
-		Sandbox: Sandbox{Phase: string(state.Sandbox.Phase), Generation: state.Sandbox.Generation},
+		Sandbox: sandboxOf(state),
 		Threads: threadsOf(state, calls), Questions: questionsOf(state, calls), Wakeups: wakeupsOf(state), Children: childrenOf(state),
 		Usage: dormouse.UsageTotal{
 			InputTokens: state.Usage.InputTokens, OutputTokens: state.Usage.OutputTokens,
 			CacheReadInputTokens: state.Usage.CacheReadInputTokens, ActiveSeconds: state.Active.Seconds(),
 		},
-	}
-	if view.Sandbox.Phase == "" {
-		view.Sandbox.Phase = "cold"
 	}
 	if a := state.Attention(); a != nil {
 		view.Attention = a.Reason

@@ -43,6 +43,7 @@ func (d *Driver) boxOf(id string) (box, error) {
 func (b box) run() string    { return filepath.Join(b.dir, "run") }
 func (b box) state() string  { return filepath.Join(b.run(), "state") }
 func (b box) socket() string { return filepath.Join(b.run(), "socket") }
+func (b box) outlet() string { return filepath.Join(b.run(), "outlet") }
 func (b box) slot() string   { return filepath.Join(b.dir, "slot") }
 func (b box) bundle() string { return filepath.Join(b.dir, "bundle") }
 

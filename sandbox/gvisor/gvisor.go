@@ -18,8 +18,12 @@
 package gvisor
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"time"
+
+	"github.com/dormouse-run/dormouse"
 )
 
 // Options says where a driver keeps what it makes, and what it allows.
@@ -35,6 +39,9 @@ type Options struct {
 	Program string
 	// Limits are those of every sandbox.
 	Limits Limits
+	// Outlet serves what a session's sandbox sends out, until ctx ends. Without it
+	// sandboxes have no network.
+	Outlet func(ctx context.Context, id dormouse.SessionID, l net.Listener) error
 	Logger *slog.Logger
 }
 

@@ -60,6 +60,9 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		return nil, errors.Join(err, l.Close())
 	}
 	l.watcher.Go(func() { l.watch(watching) })
+	if err := l.letOut(watching); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	return l, nil
 }
 
@@ -78,6 +81,25 @@ func (l *live) answers(ctx context.Context) error {
 	cancel()
 	<-ended
 	return err
+}
+
+// letOut serves what the sandbox sends out, as long as this server has it.
+func (l *live) letOut(ctx context.Context) error {
+	serve := l.driver.opts.Outlet
+	if serve == nil {
+		return nil
+	}
+	out, err := runner.ListenAt(l.box.outlet())
+	if err != nil {
+		return err
+	}
+	l.watcher.Go(func() {
+		if err := serve(ctx, l.handle.Session, out); err != nil && ctx.Err() == nil {
+			l.driver.log.ErrorContext(ctx, "sandbox without network", "session", l.handle.Session, "error", err)
+		}
+		_ = out.Close()
+	})
+	return nil
 }
 
 // Handle names the sandbox to any later server.

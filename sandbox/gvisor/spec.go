@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/dormouse-run/dormouse/runner"
 )
 
 // Where things are inside a sandbox.
@@ -48,6 +50,15 @@ func (d *Driver) specOf(b box, program string) *specs.Spec {
 			bind(b.slot(), insideSlot, "rw", "rslave"),
 		},
 		Linux: &specs.Linux{Resources: resources(d.opts.Limits)},
+	}
+	if d.opts.Outlet != nil {
+		s.Process.Args = append(s.Process.Args, "-outlet", insideRun+"/outlet")
+		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+			s.Process.Env = append(s.Process.Env, name+"=http://"+runner.DefaultOutlet)
+		}
+		for _, name := range []string{"no_proxy", "NO_PROXY"} {
+			s.Process.Env = append(s.Process.Env, name+"=localhost,127.0.0.1,::1")
+		}
 	}
 	for _, dir := range d.root.host {
 		s.Mounts = append(s.Mounts, bind(dir, dir, "ro"))

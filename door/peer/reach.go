@@ -1,0 +1,164 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+const (
+	askPath  = Prefix + "ask"
+	openPath = Prefix + "open"
+
+	// protocol is what a connection speaks once it carries a stream: raw bytes.
+	protocol = "dormouse-stream"
+	// maxFindings bounds what an errand brings back.
+	maxFindings = 8 << 20
+)
+
+// errNotReady is told to a visitor whose sandbox takes too long.
+var errNotReady = fmt.Errorf("the sandbox was not ready in time: %w", dormouse.ErrConflict)
+
+// Ask has another server run an errand in a sandbox that it holds.
+func (c *Client) Ask(ctx context.Context, r session.Route, e session.Errand) (f session.Findings, err error) {
+	res, err := c.post(ctx, r, askPath, e)
+	if err != nil {
+		return f, err
+	}
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxFindings))
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		return f, fmt.Errorf("read answer: %w: %w", dormouse.ErrUnknownOutcome, err)
+	}
+	return f, decode(b, &f)
+}
+
+// Open has another server open a stream, on a connection that carries nothing
+// else from then on.
+func (c *Client) Open(ctx context.Context, r session.Route, e session.Errand) (session.Conn, error) {
+	res, err := c.post(ctx, r, openPath, e)
+	if err != nil {
+		return nil, err
+	}
+	body, ok := res.Body.(io.ReadWriteCloser)
+	if res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != protocol || !ok {
+		return nil, errors.Join(fmt.Errorf("%w: %s carries no streams", session.ErrUnreached, r.To.Name), res.Body.Close())
+	}
+	return newWire(body), nil
+}
+
+// ask runs an errand for a visitor of another server.
+func (s *Server) ask(w http.ResponseWriter, r *http.Request, body []byte) error {
+	ctx, cancel := context.WithTimeoutCause(r.Context(), answerWithin, errNotReady)
+	defer cancel()
+	v, e, err := s.reach(ctx, body)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	f, err := v.Run(ctx, e)
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, f)
+}
+
+// reach visits the sandbox that an errand leads to.
+func (s *Server) reach(ctx context.Context, body []byte) (*session.Visit, session.Errand, error) {
+	e, err := decodeErrand(body)
+	if err != nil {
+		return nil, e, err
+	}
+	v, err := s.Sessions.ReachHere(ctx, e)
+	return v, e, err
+}
+
+func decodeErrand(body []byte) (e session.Errand, err error) {
+	if err := decode(body, &e); err != nil {
+		return e, fmt.Errorf("%w: %w", errForeign, err)
+	}
+	if e.Stream != nil {
+		if err := e.Stream.Validate(); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+// open carries a stream for a visitor of another server.
+func (s *Server) open(w http.ResponseWriter, r *http.Request, body []byte) error {
+	ctx, cancel := context.WithTimeoutCause(r.Context(), answerWithin, errNotReady)
+	defer cancel()
+	v, e, err := s.reach(ctx, body)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	if e.Stream == nil || !strings.EqualFold(r.Header.Get("Upgrade"), protocol) {
+		return fmt.Errorf("there is no stream to open, or nobody to carry it: %w", dormouse.ErrInvalid)
+	}
+	inner, err := v.Open(ctx, *e.Stream)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = inner.Close() }()
+	outer, err := upgrade(w)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = outer.Close() }()
+	defer context.AfterFunc(v.Life(), func() { _ = outer.Close() })()
+	carry(outer, inner)
+	return nil
+}
+
+// taken is the connection of a request that was taken over.
+type taken struct {
+	net.Conn
+	in io.Reader // begins with what came behind the request
+}
+
+func (t taken) Read(b []byte) (int, error) { return t.in.Read(b) }
+
+// upgrade takes the connection of a request over, and says so.
+func upgrade(w http.ResponseWriter) (*wire, error) {
+	c, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, fmt.Errorf("take the connection over: %w", err)
+	}
+	if _, err := io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\n\r\n"); err != nil {
+		return nil, errors.Join(fmt.Errorf("answer: %w", err), c.Close())
+	}
+	return newWire(taken{c, buffered.Reader}), nil
+}
+
+// carry moves bytes both ways until both sides have said all, or the other
+// server has left. What it says that nobody inside reads any more is taken all
+// the same, so that the last word from within is not lost.
+func carry(outer *wire, inner session.Conn) {
+	var inward sync.WaitGroup
+	inward.Go(func() {
+		_, err := io.Copy(inner, outer)
+		if err != nil {
+			_, err = io.Copy(io.Discard, outer)
+		}
+		if err == nil {
+			_ = inner.CloseWrite()
+			outer.hungUp()
+		}
+		_ = inner.Close()
+	})
+	if _, err := io.Copy(outer, inner); err == nil {
+		_ = outer.CloseWrite()
+	} else {
+		_ = outer.Close() // it was cut, and must not look whole
+	}
+	inward.Wait()
+}

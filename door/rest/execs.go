@@ -1,0 +1,157 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+type execRequest struct {
+	Command string `json:"command"`
+	Timeout string `json:"timeout"`
+	Shell   string `json:"shell"`
+	ID      string `json:"id"`
+}
+
+// Exec is how a command in the sandbox ended.
+type Exec struct {
+	ID   dormouse.EventID `json:"id"`
+	Exit int              `json:"exit"`
+	// Output is what it printed, and Raw the bytes if that is not text.
+	Output   string `json:"output"`
+	Raw      []byte `json:"raw,omitempty"`
+	Omitted  int64  `json:"omitted,omitempty"`
+	Error    string `json:"error,omitempty"`
+	TimedOut bool   `json:"timed_out,omitempty"`
+	Killed   bool   `json:"killed,omitempty"`
+	// Unknown says that nobody knows whether it ran. It is never run again.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+func execOf(a dormouse.ExecAnswer) Exec {
+	e := Exec{
+		ID: a.Exec, Exit: a.Exit, Output: string(a.Output), Omitted: a.Omitted, Error: a.Error,
+		TimedOut: a.TimedOut, Killed: a.Killed, Unknown: a.Unknown,
+	}
+	if !utf8.Valid(a.Output) {
+		e.Output, e.Raw = dormouse.CleanText(e.Output), a.Output
+	}
+	return e
+}
+
+// ask is what is asked of the session.
+func (req execRequest) ask(id dormouse.SessionID) (dormouse.ExecAsk, error) {
+	a := dormouse.ExecAsk{Exec: dormouse.EventID(named(dormouse.EventPrefix, id, req.ID)), Command: req.Command, Shell: req.Shell}
+	if err := checkName("id", req.ID); err != nil {
+		return a, err
+	}
+	if err := checkName("shell", req.Shell); err != nil {
+		return a, err
+	}
+	if req.Timeout != "" {
+		d, err := time.ParseDuration(req.Timeout)
+		if err != nil {
+			return a, fmt.Errorf("timeout %q is no duration such as 30s: %w", shorten(req.Timeout), dormouse.ErrInvalid)
+		}
+		a.TimeoutMS = max(d.Milliseconds(), 1)
+	}
+	return a, a.Validate()
+}
+
+// exec runs a command in the sandbox, which it wakes, and answers when it has
+// ended. With stream=true what it prints comes line by line before that.
+func (s *Server) exec(c *call) error {
+	q, err := c.query("stream")
+	if err != nil {
+		return err
+	}
+	var req execRequest
+	if err := c.decode(&req); err != nil {
+		return err
+	}
+	looking, cancel := c.ctx()
+	defer cancel()
+	row, err := s.row(looking, c)
+	if err != nil {
+		return err
+	}
+	ask, err := req.ask(row.Session)
+	if err != nil {
+		return err
+	}
+	ctx := c.r.Context() // without an end: a command may take hours
+	out := &stream{w: c.w, control: http.NewResponseController(c.w), within: s.WriteTimeout}
+	_ = out.control.SetReadDeadline(time.Time{}) // the client may wait as long as it likes
+	_ = out.control.SetWriteDeadline(time.Time{})
+	if q.Get("stream") != "true" {
+		a, err := s.Sessions.Exec(ctx, row.Session, c.who.Actor, ask, nil)
+		if err != nil {
+			return err
+		}
+		_ = out.control.SetWriteDeadline(time.Now().Add(s.WriteTimeout))
+		return c.answer(http.StatusOK, execOf(a))
+	}
+	return s.streamExec(ctx, c, out, row.Session, ask)
+}
+
+// streamExec answers in lines of JSON: what is printed, and last how it ended.
+func (s *Server) streamExec(ctx context.Context, c *call, out *stream, id dormouse.SessionID, ask dormouse.ExecAsk) error {
+	begun := false
+	line := func(v any) {
+		if !begun {
+			begun = true
+			c.w.Header().Set("Content-Type", "application/x-ndjson")
+			c.w.Header().Set("X-Accel-Buffering", "no")
+			c.status, c.stream = http.StatusOK, true
+			c.w.WriteHeader(http.StatusOK)
+		}
+		b, err := json.Marshal(v)
+		if err == nil {
+			out.say(string(b) + "\n")
+		}
+	}
+	a, err := s.Sessions.Exec(ctx, id, c.who.Actor, ask, func(text string) {
+		line(struct {
+			Text string `json:"text"`
+		}{text})
+	})
+	switch {
+	case err == nil:
+		line(struct {
+			Exec Exec `json:"exec"`
+		}{execOf(a)})
+	case !begun:
+		return err
+	case ctx.Err() == nil:
+		// It runs on; whoever asks again with the same id is told how it ended.
+		line(struct {
+			Error string `json:"error"`
+		}{fmt.Sprintf("cut off: %v", errors.Unwrap(err))})
+	}
+	return nil
+}
+
+// endExec ends a command.
+func (s *Server) endExec(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	row, err := s.row(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := s.Sessions.Do(ctx, row.Session, c.who.Actor, session.EndExec{Exec: dormouse.EventID(c.r.PathValue("exec"))}); err != nil {
+		return err
+	}
+	c.none()
+	return nil
+}

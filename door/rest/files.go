@@ -1,0 +1,155 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+const (
+	// TreeStatus is the trailer that says what a tar of files held. A tar without
+	// it is not whole.
+	TreeStatus = "Tree-Status"
+
+	// maxTree bounds the tar that may be put, and stalled how long either side may
+	// take over a piece of one.
+	maxTree = 64 << 30
+	stalled = time.Minute
+)
+
+// treePath reads which files are meant. Below the workspace is the usual place.
+func treePath(c *call) (url.Values, string, error) {
+	q, err := c.query("path", "wake")
+	if err != nil {
+		return nil, "", err
+	}
+	path := q.Get("path")
+	if path == "" {
+		return nil, "", fmt.Errorf("parameter \"path\" says which file or directory: %w", dormouse.ErrInvalid)
+	}
+	return q, path, nil
+}
+
+func (s *Server) tree(c *call) (*session.Visit, string, error) {
+	q, path, err := treePath(c)
+	if err != nil {
+		return nil, "", err
+	}
+	wake, err := wakes(q)
+	if err != nil {
+		return nil, "", err
+	}
+	v, err := s.visit(c, wake)
+	return v, path, err
+}
+
+// getFiles streams a file, or a directory and all below it, as a tar. What goes
+// wrong after the first byte cuts the answer off, so that no half looks whole.
+func (s *Server) getFiles(c *call) error {
+	v, path, err := s.tree(c)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	out := &tarWriter{c: c, control: http.NewResponseController(c.w)}
+	status, err := v.GetTree(c.r.Context(), path, out)
+	switch {
+	case err != nil && c.status == 0:
+		return err
+	case err != nil:
+		s.Logger.WarnContext(context.WithoutCancel(c.r.Context()), "files cut off", "request", c.id, "error", err)
+		panic(http.ErrAbortHandler)
+	}
+	out.begin() // a tar of nothing has no first byte
+	b, err := json.Marshal(status)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set(TreeStatus, string(b))
+	return nil
+}
+
+// tarWriter answers with a tar, once there is something of it.
+type tarWriter struct {
+	c       *call
+	control *http.ResponseController
+}
+
+func (t *tarWriter) begin() {
+	if t.c.status != 0 {
+		return
+	}
+	h := t.c.w.Header()
+	h.Set("Content-Type", "application/x-tar")
+	h.Set("Trailer", TreeStatus)
+	t.c.status, t.c.stream = http.StatusOK, true
+	_ = t.control.SetReadDeadline(time.Time{})
+	t.c.w.WriteHeader(http.StatusOK)
+}
+
+func (t *tarWriter) Write(b []byte) (int, error) {
+	t.begin()
+	_ = t.control.SetWriteDeadline(time.Now().Add(stalled))
+	return t.c.w.Write(b)
+}
+
+// putFiles unpacks a tar below a directory, which is made if it is missing. It
+// answers once everything is there.
+func (s *Server) putFiles(c *call) error {
+	v, path, err := s.tree(c)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	c.stream = true // it takes as long as its client
+	control := http.NewResponseController(c.w)
+	status, err := v.PutTree(c.r.Context(), path, &tarReader{body: http.MaxBytesReader(c.w, c.r.Body, maxTree), control: control})
+	_ = control.SetWriteDeadline(time.Now().Add(stalled))
+	if err != nil {
+		return explainBody(err)
+	}
+	return c.answer(http.StatusOK, status)
+}
+
+// tarReader reads a body that may take its time, but not stand still.
+type tarReader struct {
+	body    io.Reader
+	control *http.ResponseController
+}
+
+func (t *tarReader) Read(b []byte) (int, error) {
+	_ = t.control.SetReadDeadline(time.Now().Add(stalled))
+	n, err := t.body.Read(b)
+	switch {
+	case errors.Is(err, io.EOF):
+		_ = t.control.SetReadDeadline(time.Time{}) // what is still to be done inside may take longer
+	case err != nil:
+		err = &bodyError{err}
+	}
+	return n, err
+}
+
+// bodyError is why a body could not be read.
+type bodyError struct{ error }
+
+func (e *bodyError) Unwrap() error { return e.error }
+
+// explainBody tells what was wrong with a body from what was wrong inside.
+func explainBody(err error) error {
+	body, ok := errors.AsType[*bodyError](err)
+	if !ok {
+		return err
+	}
+	if _, large := errors.AsType[*http.MaxBytesError](body); large {
+		return fmt.Errorf("a tar is over %d bytes: %w", int64(maxTree), dormouse.ErrTooLarge)
+	}
+	return fmt.Errorf("the tar was cut off; what came before may be there: %w: %w", dormouse.ErrInvalid, body)
+}

@@ -1,0 +1,178 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/coder/websocket"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// TerminalID is the header that names the terminal a WebSocket shows.
+const TerminalID = "Terminal-Id"
+
+// TerminalEnd is the reason that a WebSocket is closed with once the command of
+// its terminal has ended.
+type TerminalEnd struct {
+	Exit int `json:"exit"`
+}
+
+// terminal shows a terminal: the living one of an id, or a new one.
+func (s *Server) terminal(c *call) error {
+	q, err := c.query("id", "rows", "cols", "command+", "wake")
+	if err != nil {
+		return err
+	}
+	want, err := terminalOf(q)
+	if err != nil {
+		return err
+	}
+	wake, err := wakes(q)
+	if err != nil {
+		return err
+	}
+	if err := wantsSocket(c.r); err != nil {
+		return err
+	}
+	v, err := s.visit(c, wake)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	conn, err := openStream(c, v, session.Stream{Terminal: &want})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	c.w.Header().Set(TerminalID, want.ID)
+	k, err := s.accept(c, conn)
+	if err != nil {
+		return err
+	}
+	k.text = func(b []byte) error { return resize(v, want.ID, b) }
+	k.carry(v.Life(), s.KeepAlive, func(cause error) (websocket.StatusCode, string) { return terminalEnd(v, want.ID, cause) })
+	return nil
+}
+
+func terminalOf(q url.Values) (t session.Terminal, err error) {
+	t.ID, t.Command = q.Get("id"), q["command"]
+	if t.ID == "" {
+		t.ID = session.NewID("term_")
+	}
+	if t.Rows, err = length(q, "rows"); err != nil {
+		return t, err
+	}
+	if t.Cols, err = length(q, "cols"); err != nil {
+		return t, err
+	}
+	return t, session.Stream{Terminal: &t}.Validate()
+}
+
+// length reads one side of a terminal; zero is as it is, or the usual one.
+func length(q url.Values, name string) (uint16, error) {
+	if !q.Has(name) {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(q.Get(name), 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("parameter %q must be a number up to 65535: %w", name, dormouse.ErrInvalid)
+	}
+	return uint16(n), nil
+}
+
+// sizing is what a text frame of a terminal says.
+type sizing struct {
+	Resize *struct {
+		Rows uint16 `json:"rows"`
+		Cols uint16 `json:"cols"`
+	} `json:"resize"`
+}
+
+func decodeSizing(b []byte) (rows, cols uint16, err error) {
+	var say sizing
+	if err := decodeJSON(b, &say); err != nil {
+		return 0, 0, fmt.Errorf("%w: %w", errFrame, err)
+	}
+	if say.Resize == nil || say.Resize.Rows == 0 || say.Resize.Cols == 0 {
+		return 0, 0, fmt.Errorf(`%w: a text says {"resize":{"rows":24,"cols":80}}`, errFrame)
+	}
+	return say.Resize.Rows, say.Resize.Cols, nil
+}
+
+// resize does what a text frame says. That the terminal has ended meanwhile is
+// told by its end.
+func resize(v *session.Visit, id string, b []byte) error {
+	rows, cols, err := decodeSizing(b)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(v.Life(), askWithin, errNoAnswer)
+	defer cancel()
+	if err := v.Resize(ctx, id, rows, cols); err != nil && !errors.Is(err, dormouse.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// terminalEnd says why a terminal is no longer shown.
+func terminalEnd(v *session.Visit, id string, cause error) (websocket.StatusCode, string) {
+	if errors.Is(cause, errFrame) {
+		return goodbye(cause)
+	}
+	ctx, cancel := context.WithTimeoutCause(v.Life(), askWithin, errNoAnswer)
+	defer cancel()
+	all, err := v.Terminals(ctx)
+	if err != nil {
+		return goodbye(err)
+	}
+	for _, t := range all {
+		if t.ID == id && t.Exit != nil {
+			b, err := json.Marshal(TerminalEnd{Exit: *t.Exit})
+			if err != nil {
+				return goodbye(err)
+			}
+			return websocket.StatusNormalClosure, string(b)
+		}
+	}
+	if errors.Is(cause, io.EOF) {
+		return websocket.StatusTryAgainLater, "this view of the terminal was cut off; the terminal lives on"
+	}
+	return goodbye(cause)
+}
+
+// Terminals is a list of them.
+type Terminals struct {
+	Terminals []session.TerminalReport `json:"terminals"`
+}
+
+func (s *Server) terminals(c *call) error {
+	return s.inside(c, func(ctx context.Context, v *session.Visit) error {
+		all, err := v.Terminals(ctx)
+		if err != nil {
+			return err
+		}
+		return c.answer(http.StatusOK, Terminals{append([]session.TerminalReport{}, all...)})
+	})
+}
+
+func (s *Server) endTerminal(c *call) error {
+	return s.inside(c, func(ctx context.Context, v *session.Visit) error {
+		want := session.Terminal{ID: c.r.PathValue("terminal")}
+		if err := (session.Stream{Terminal: &want}).Validate(); err != nil {
+			return err
+		}
+		if err := v.EndTerminal(ctx, want.ID); err != nil {
+			return err
+		}
+		c.none()
+		return nil
+	})
+}

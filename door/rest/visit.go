@@ -1,0 +1,65 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+const (
+	// readyWithin bounds how long a visitor waits for a sandbox that is being
+	// started, and askWithin how long for an answer from within.
+	readyWithin = 90 * time.Second
+	askWithin   = 20 * time.Second
+)
+
+var (
+	errNotReady = fmt.Errorf("the sandbox was not ready in time; it may be soon: %w", dormouse.ErrConflict)
+	errNoAnswer = fmt.Errorf("the sandbox did not answer in time: %w", dormouse.ErrConflict)
+)
+
+// visit reaches the sandbox of the session a request is about.
+func (s *Server) visit(c *call, wake bool) (*session.Visit, error) {
+	ctx, cancel := context.WithTimeoutCause(c.r.Context(), readyWithin, errNotReady)
+	defer cancel()
+	row, err := s.row(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return s.Sessions.Reach(ctx, row.Session, wake)
+}
+
+// wakes reads whether a request may start a sandbox: it may unless it says no.
+func wakes(q url.Values) (bool, error) {
+	if !q.Has("wake") {
+		return true, nil
+	}
+	return flag(q, "wake")
+}
+
+// inside asks for something in a sandbox that is there. Who only looks wakes
+// nothing.
+func (s *Server) inside(c *call, ask func(context.Context, *session.Visit) error) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	v, err := s.visit(c, false)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	ctx, cancel := context.WithTimeoutCause(c.r.Context(), askWithin, errNoAnswer)
+	defer cancel()
+	return ask(ctx, v)
+}
+
+// openStream opens a stream on a visit.
+func openStream(c *call, v *session.Visit, what session.Stream) (session.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(c.r.Context(), askWithin, errNoAnswer)
+	defer cancel()
+	return v.Open(ctx, what)
+}

@@ -1,0 +1,217 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// reconcileExecs has the commands of people and programs run, and ended.
+func (a *Actor) reconcileExecs(ctx context.Context, w Wanted) error {
+	if a.box.live == nil || w.Sandbox.Phase != SandboxActive || a.box.generation != w.Sandbox.Generation {
+		return nil
+	}
+	for _, x := range w.Execs {
+		if x.Op == "" {
+			if err := a.startExec(ctx, x); err != nil {
+				return err
+			}
+			continue // what is wanted has changed
+		}
+		if a.execs[x.ID] == nil {
+			a.runExec(x)
+		}
+		if x.Ending && !a.kills[x.Op] {
+			a.killExec(x.Op)
+		}
+	}
+	return nil
+}
+
+// startExec records the op of a command that had to wait for the sandbox.
+func (a *Actor) startExec(ctx context.Context, x Exec) error {
+	e, err := a.eventAt(ctx, x.Seq)
+	if isLost(err) {
+		return a.own(ctx, EndExec{Exec: x.ID})
+	}
+	if err != nil {
+		return err
+	}
+	return a.own(ctx, StartExec{Exec: x.ID, Args: dormouse.DigestOf(dormouse.Encode(payload[dormouse.ExecAsk](e)))})
+}
+
+// runExec sends a command to the runner, or finds it there, and records how it
+// ended.
+func (a *Actor) runExec(x Exec) {
+	ctx, cancel := context.WithCancel(a.box.ctx)
+	live, generation := a.box.live, a.box.generation
+	a.execs[x.ID] = cancel
+	asked, known := a.fresh[x.ID]
+	delete(a.fresh, x.ID)
+	a.running.Go(func() {
+		defer cancel()
+		answer, err := a.perform(ctx, live, x, asked, known)
+		recorded := false
+		a.report(func(ctx context.Context) error {
+			if err == nil {
+				err = a.do(ctx, FinishOp{Op: x.Op, Outcome: outcomeOf(answer), Events: []dormouse.Event{{
+					ID:   dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(x.Op), "answer")),
+					Type: dormouse.ExecAnswered, Payload: dormouse.Encode(answer),
+				}}})
+			}
+			switch recorded = err == nil; {
+			case recorded:
+				delete(a.execs, x.ID)
+				return nil
+			case errors.Is(err, sandbox.ErrGone):
+				delete(a.execs, x.ID)
+				return a.boxFailed(ctx, generation, errors.New("the sandbox died"))
+			case errors.Is(err, runner.ErrStale):
+				a.broken = err
+			case errors.Is(err, runner.ErrUnreachable):
+				a.box.close(err) // attaching anew finds out whether it still lives
+			}
+			a.later(ctx, func(context.Context) error { // what failed at once must not spin
+				delete(a.execs, x.ID)
+				return nil
+			})
+			return err
+		})
+		if recorded {
+			_ = live.Forget(ctx, x.Op)
+		}
+	})
+}
+
+// perform carries out one command.
+func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x Exec, asked dormouse.Event, known bool) (dormouse.ExecAnswer, error) {
+	if !known {
+		var err error
+		if asked, err = a.eventAt(ctx, x.Seq); err != nil {
+			return dormouse.ExecAnswer{}, err
+		}
+	}
+	ask := payload[dormouse.ExecAsk](asked)
+	err := live.Start(ctx, runner.Call{Op: x.Op, Kind: dormouse.OpExec, Exec: &runner.Exec{
+		Command: ask.Command, Timeout: time.Duration(ask.TimeoutMS) * time.Millisecond, Shell: ask.Shell,
+	}})
+	if err != nil {
+		return dormouse.ExecAnswer{}, err
+	}
+	crash.At(crash.OpSent)
+	r, err := live.Wait(ctx, x.Op, func(out []byte) {
+		a.feeds.show(a.id, Delta{Use: x.ID, Text: dormouse.CleanText(string(out))})
+	})
+	if err != nil {
+		return dormouse.ExecAnswer{}, err
+	}
+	crash.At(crash.OpResult)
+	return dormouse.ExecAnswer{
+		Exec: x.ID, Exit: r.Exit, Output: r.Output, Omitted: r.Omitted, Error: r.Error, TimedOut: r.TimedOut, Killed: r.Killed,
+	}, nil
+}
+
+func outcomeOf(a dormouse.ExecAnswer) string {
+	switch {
+	case a.Killed:
+		return dormouse.OutcomeInterrupted
+	case a.Error != "" || a.TimedOut:
+		return dormouse.OutcomeError
+	}
+	return dormouse.OutcomeOK
+}
+
+// killExec ends what a command does. How it ended is recorded as always.
+func (a *Actor) killExec(op dormouse.OpID) {
+	a.kills[op] = true
+	ctx, live := a.box.ctx, a.box.live
+	a.running.Go(func() {
+		crash.At(crash.OpKilling)
+		err := live.Kill(ctx, op)
+		a.report(func(ctx context.Context) error {
+			if err != nil { // the next one tries again
+				a.later(ctx, func(context.Context) error { delete(a.kills, op); return nil })
+			}
+			return nil
+		})
+	})
+}
+
+// Exec runs a command in a session's sandbox and returns how it ended. What it
+// prints goes to out as it comes; some of that may be missing, the answer has
+// it. If ctx ends first, the command runs on.
+func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.ExecAsk, out func(text string)) (dormouse.ExecAnswer, error) {
+	before, err := s.Peek(ctx, id)
+	if err != nil {
+		return dormouse.ExecAnswer{}, err
+	}
+	if slices.Contains(before.Answered, ask.Exec) {
+		return s.answered(ctx, id, ask.Exec, before.Seq)
+	}
+	f, err := s.Follow(ctx, id, before.Seq)
+	if err != nil {
+		return dormouse.ExecAnswer{}, err
+	}
+	defer f.Close()
+	if err := s.Do(ctx, id, by, Run{ask}); err != nil {
+		return dormouse.ExecAnswer{}, err
+	}
+	for {
+		items, err := f.Next(ctx)
+		if err != nil {
+			return dormouse.ExecAnswer{}, err
+		}
+		for _, i := range items {
+			if i.Delta != nil {
+				if i.Delta.Use == ask.Exec && out != nil {
+					out(i.Delta.Text)
+				}
+				continue
+			}
+			if a, ok := answerTo(i.Event, ask.Exec); ok {
+				return a, nil
+			}
+		}
+	}
+}
+
+// answerTo reads the answer to a command, if e is that.
+func answerTo(e dormouse.Event, id dormouse.EventID) (dormouse.ExecAnswer, bool) {
+	if e.Type != dormouse.ExecAnswered && e.Type != dormouse.ExecRefused {
+		return dormouse.ExecAnswer{}, false
+	}
+	a := payload[dormouse.ExecAnswer](e)
+	return a, a.Exec == id
+}
+
+// answered finds the answer to a command that was answered some time ago.
+func (s *Sessions) answered(ctx context.Context, id dormouse.SessionID, exec dormouse.EventID, before uint64) (dormouse.ExecAnswer, error) {
+	const page = 100
+	for before > 0 {
+		after := before - min(before, page)
+		for at := after; at < before; {
+			events, err := s.Events(ctx, id, at, int(before-at)) //nolint:gosec // at most a page
+			if err != nil {
+				return dormouse.ExecAnswer{}, err
+			}
+			if len(events) == 0 {
+				break
+			}
+			for _, e := range events {
+				if a, ok := answerTo(e, exec); ok {
+					return a, nil
+				}
+			}
+			at = events[len(events)-1].Seq
+		}
+		before = after
+	}
+	return dormouse.ExecAnswer{}, fmt.Errorf("the answer to %s: %w", exec, dormouse.ErrNotFound)
+}

@@ -42,8 +42,10 @@ func run() error {
 	flag.StringVar(&o.Workspace, "workspace", "", "`directory` commands start in")
 	outlet := flag.String("outlet", "", "unix `path` that what programs send out is carried to")
 	slot := flag.String("slot", "", "`directory` whose ws, home and tmp become -workspace, the home and /tmp")
+	flag.Int64Var(&o.Pids, "pids", 0, "`number` of processes that commands may have, 0 for any")
 	flag.Parse()
 	if *slot != "" {
+		o.DropCaps = true
 		o.Prepare = sync.OnceValue(func() error { return moveIn(*slot, o.Workspace) })
 	}
 

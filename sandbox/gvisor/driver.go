@@ -87,7 +87,7 @@ func (d *Driver) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	if d.conf, err = configure(d.kernels(), d.opts.Program); err != nil {
+	if d.conf, err = configure(d.kernels(), d.opts.Program, d.opts.Limits.Memory); err != nil {
 		return err
 	}
 	if d.root, err = makeRoot(d.path(rootsDir)); err != nil {

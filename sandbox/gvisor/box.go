@@ -3,6 +3,7 @@
 package gvisor
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -87,6 +88,16 @@ func (b box) secret() (string, error) {
 		return "", fmt.Errorf("read the runner's secret: %w", err)
 	}
 	return string(s), nil
+}
+
+// complaint is the end of what the runner wrote down, if it wrote anything.
+func (b box) complaint() error {
+	raw, err := os.ReadFile(filepath.Join(b.run(), "log"))
+	const most = 500
+	if err != nil || len(raw) == 0 {
+		return nil //nolint:nilerr // it is only asked for beside another error
+	}
+	return fmt.Errorf("its log ends: %s", bytes.TrimSpace(raw[max(0, len(raw)-most):]))
 }
 
 // fill mounts the files of a session in the slot.

@@ -129,8 +129,8 @@ func (d *Driver) usableImage(v volume, generation uint64) (*image, error) {
 		return nil, nil //nolint:nilnil // it is older than the files
 	case im.Program != programVersion():
 		return nil, errors.New("they were frozen by another version of gVisor")
-	case im.Host != hostVersion():
-		return nil, errors.New("the programs of this machine have changed meanwhile")
+	case im.Host != d.hostVersion():
+		return nil, errors.New("the programs in the sandbox have changed meanwhile")
 	}
 	return im, im.whole()
 }

@@ -90,8 +90,10 @@ func (d *Driver) prepare() (err error) {
 	if d.conf, err = configure(d.kernels(), d.opts.Program, d.opts.Limits.Memory); err != nil {
 		return err
 	}
-	if d.root, err = makeRoot(d.path(rootsDir)); err != nil {
-		return err
+	if d.root.dir = d.opts.Root; d.root.dir == "" {
+		if d.root, err = makeRoot(d.path(rootsDir)); err != nil {
+			return err
+		}
 	}
 	d.template, err = makeTemplate(d.opts.Dir, d.opts.Limits)
 	if errors.Is(err, errNoVolumes) {

@@ -60,7 +60,7 @@ type ending struct {
 
 func (e *ending) Read(b []byte) (int, error) {
 	n, err := e.Reader.Read(b)
-	if err != nil {
+	if n == 0 && err != nil { // not with the last piece
 		e.ended = true
 	}
 	return n, err

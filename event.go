@@ -110,6 +110,7 @@ const (
 	SandboxStopping EventType = "sandbox.stopping"
 	SandboxStopped  EventType = "sandbox.stopped"
 	SandboxLost     EventType = "sandbox.lost"
+	SandboxStirred  EventType = "sandbox.stirred"
 
 	SnapshotTaken EventType = "snapshot.taken"
 
@@ -146,7 +147,7 @@ func (t EventType) Audience() Audience {
 		WakeupScheduled, WakeupFired, WakeupCancelled,
 		ChildSpawned, ChildStarted, ChildEnding, ChildEnded,
 		ExecAsked, ExecEnding, ExecRefused, ExecAnswered,
-		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost,
+		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost, SandboxStirred,
 		SnapshotTaken:
 		return ForPeople
 	case SessionCreated, SessionTerminated, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,

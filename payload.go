@@ -280,6 +280,10 @@ type SandboxFact struct {
 	Processes string `json:"processes,omitempty"`
 }
 
+// MaxStirs is how long background tasks and busy processes keep a sandbox awake
+// that nobody uses.
+const MaxStirs = 30 * time.Minute
+
 // What becomes of processes.
 const (
 	ProcessesKept = "kept"

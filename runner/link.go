@@ -229,7 +229,8 @@ func (l *Link) Close() error {
 	return nil
 }
 
-// Quiesce makes the runner let go of every connection and returns once it has.
+// Quiesce makes the runner end its ops, though not its tasks, shells and terminals,
+// and let go of every connection, and returns once it has.
 // Nobody can dial again until another link listens. The link is over after
 // that, however it went.
 func (l *Link) Quiesce(ctx context.Context) error {
@@ -459,6 +460,6 @@ func (l *Link) deliver(f Frame) {
 			l.end(ErrStale)
 		}
 	case KindHello, KindBind, KindBound, KindStart, KindWait, KindAsk, KindKill, KindForget, KindDetach, KindBeat,
-		KindOpen, KindStream, KindTerminals, KindResize, KindEndTerminal, KindPorts, KindUsage, KindQuiesce:
+		KindOpen, KindStream, KindTerminals, KindResize, KindEndTerminal, KindPorts, KindUsage, KindRelieve, KindQuiesce:
 	}
 }

@@ -200,6 +200,8 @@ func (r *Runner) look(k *conn, f Frame) Frame {
 		a.Ports, err = r.ports(k, f)
 	case KindUsage:
 		a.Usage, err = r.usage(k, f)
+	case KindRelieve:
+		a.Victims, err = r.relieve(k, f)
 	}
 	if err != nil {
 		a.Refusal, a.Detail = refuse(err)
@@ -227,7 +229,7 @@ func settle(streams []*stream) {
 	}
 }
 
-// quiesce closes every stream and then, right after it has said so, k itself.
+// quiesce ends every op and every stream and then, right after it has said so, k itself.
 // It reports whether it did.
 func (r *Runner) quiesce(k *conn, f Frame) bool {
 	r.mu.Lock()
@@ -243,9 +245,36 @@ func (r *Runner) quiesce(k *conn, f Frame) bool {
 		return false
 	}
 	settle(streams)
+	r.endOps()
 	k.leave(Frame{Kind: KindReply, ID: f.ID})
 	<-k.done
 	return true
+}
+
+// endOps ends every op that runs. Whoever quiesces a runner does not wait for them
+// any more, and what nobody waits for must not act later. Tasks, shells and
+// terminals live on.
+func (r *Runner) endOps() {
+	r.mu.Lock()
+	var running []*op
+	for _, o := range r.ops {
+		if !o.finished() {
+			running = append(running, o)
+		}
+	}
+	r.mu.Unlock()
+	for _, o := range running {
+		o.kill()
+	}
+	late := time.NewTimer(endPatience)
+	defer late.Stop()
+	for _, o := range running {
+		select {
+		case <-o.done:
+		case <-late.C:
+			return
+		}
+	}
 }
 
 // hungUp returns once the peer has closed both ways. It must be called after

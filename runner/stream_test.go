@@ -323,7 +323,7 @@ func FuzzStreamHello(f *testing.F) {
 func TestQuiesceLeavesNoConnection(t *testing.T) {
 	r, l := open(t)
 	c := stream(t, l, watching("."))
-	task := exec("while [ ! -e go ]; do sleep 0.01; done; echo end")
+	task := exec("while [ ! -e go ]; do sleep 0.01; done; echo late >late")
 	start(t, l, task)
 	if err := l.Quiesce(deadline(t)); err != nil {
 		t.Fatal(err)
@@ -341,11 +341,14 @@ func TestQuiesceLeavesNoConnection(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Errorf("closed after that: %v", err)
 	}
-	// It finds the next server, and has kept what it was doing.
-	next := r.link(t, fence(1, 2))
+	// It finds the next server, and has ended what nobody waited for any more.
 	writeFile(t, r.workspace+"/go", "")
-	if res := wait(t, next, task.Op); string(res.Output) != "end\n" {
+	next := r.link(t, fence(1, 2))
+	if res := wait(t, next, task.Op); !res.Killed {
 		t.Errorf("result: %+v", res)
+	}
+	if _, err := os.Stat(r.workspace + "/late"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it acted later: %v", err)
 	}
 }
 

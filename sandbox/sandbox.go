@@ -81,6 +81,16 @@ type Sandbox interface {
 	Close() error
 }
 
+// Owned is what somebody who knows all sessions says of one.
+type Owned struct {
+	// Unsure says that nobody can tell just now; what there is stays.
+	Unsure bool
+	// Known says that there is such a session.
+	Known bool
+	// Generation is that of the sandbox it has, 0 if it has none.
+	Generation uint64
+}
+
 // Keeper is implemented by drivers whose workspace outlives every sandbox by
 // itself, so that stopping one loses no file and needs no snapshot.
 type Keeper interface {
@@ -90,7 +100,7 @@ type Keeper interface {
 // Freezer is implemented by drivers that can keep what runs in a sandbox.
 type Freezer interface {
 	// Freeze stops a sandbox as Stop does and must keep its processes, so that they
-	// run on in the next generation. It must end nothing before what it keeps is
+	// run on in the next generation; but an op must be ended. It must end nothing before what it keeps is
 	// verified and durable; if it fails, the sandbox must run on. Freezing what is
 	// frozen must succeed. It returns ErrGone if there is nothing to keep any more.
 	Freeze(ctx context.Context, h Handle, f runner.Fence) error

@@ -95,6 +95,8 @@ func apply(s *State, e dormouse.Event) {
 		s.IdleSince = e.Time
 	case dormouse.SandboxStopping:
 		s.Sandbox.Phase, s.Sandbox.Saved = SandboxStopping, payload[dormouse.SandboxFact](e).Kept
+	case dormouse.SandboxStirred:
+		s.Sandbox.Stirred = e.Time
 	case dormouse.SandboxStopped, dormouse.SandboxLost:
 		s.Sandbox = Sandbox{Generation: s.Sandbox.Generation}
 	case dormouse.SnapshotTaken:

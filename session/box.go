@@ -85,7 +85,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 			a.letIn()
 			return nil
 		}
-		if len(a.waiters) == 0 && len(w.Kill) == 0 && len(w.Execs) == 0 && !visited {
+		if len(a.waiters) == 0 && len(w.Kill) == 0 && len(w.Execs) == 0 && !visited && !a.looks {
 			return nil
 		}
 		a.work(ctx, attachTimeout, func(ctx context.Context) func(context.Context) error {

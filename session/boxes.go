@@ -116,11 +116,16 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 	return nil
 }
 
-// tick does what is due by itself: a question that nobody answered expires, an
-// idle sandbox goes to sleep.
-func (d *draft) tick() error {
+// tick does what is due by itself: a question that nobody answered expires, a
+// sandbox in which nothing goes on is put to sleep.
+func (d *draft) tick(v Tick) error {
 	d.expire()
-	if at := sleepAt(d.State); !at.IsZero() && !d.c.Now.Before(at) {
+	at := sleepAt(d.State)
+	switch {
+	case at.IsZero() || d.c.Now.Before(at):
+	case v.Stirs != "" && (!v.Bounded || d.c.Now.Before(d.IdleSince.Add(d.SleepAfter+dormouse.MaxStirs))):
+		d.tell(dormouse.SandboxStirred, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: v.Stirs})
+	default:
 		d.stopSandbox("idle")
 	}
 	return nil

@@ -264,7 +264,12 @@ type (
 	}
 
 	// Tick reports that time has passed.
-	Tick struct{}
+	Tick struct {
+		// Stirs says what was found to go on in a sandbox that nobody uses.
+		Stirs string
+		// Bounded says that it keeps the sandbox awake only for so long.
+		Bounded bool
+	}
 )
 
 // Work names the attempt that reports. What an attempt that is over reports is

@@ -143,6 +143,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 		}
 		c.Seen = seen
 	case Create, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
+		Run, EndExec, StartExec,
 		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
 		SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, ChildUp, ChildDown, Tick:
 	}

@@ -21,8 +21,11 @@ func (a *Actor) reconcileTime(ctx context.Context, w Wanted) error {
 			}
 		}
 	}
-	if due(w.Expire) || due(w.Sleep) && len(w.Kill) == 0 {
+	if due(w.Expire) {
 		return a.own(ctx, Tick{})
+	}
+	if due(w.Sleep) && len(w.Kill) == 0 {
+		return a.sleep(ctx)
 	}
 	return nil
 }

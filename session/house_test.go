@@ -245,8 +245,9 @@ type boxes struct {
 	broken  error
 	slow    time.Duration // what a sandbox takes to start
 	created int
-	calls   int // of the driver
-	mute    int // how many links to come reach no runner
+	calls   int          // of the driver
+	mute    int          // how many links to come reach no runner
+	usage   runner.Usage // what goes on in each
 	removed []dormouse.SessionID
 }
 

@@ -135,7 +135,7 @@ func (d *draft) decide() error {
 	case ChildDown:
 		return d.childDown(v)
 	case Tick:
-		return d.tick()
+		return d.tick(v)
 	}
 	return fmt.Errorf("unknown verb %T: %w", d.c.Verb, dormouse.ErrInvalid)
 }
@@ -334,7 +334,11 @@ func sleepAt(s State) time.Time {
 			return time.Time{}
 		}
 	}
-	return s.IdleSince.Add(s.SleepAfter)
+	at := s.IdleSince
+	if s.Sandbox.Stirred.After(at) {
+		at = s.Sandbox.Stirred
+	}
+	return at.Add(s.SleepAfter)
 }
 
 // PhaseOf derives the word people see.

@@ -39,7 +39,11 @@ func (l *fakeLink) Ports(context.Context) ([]runner.Port, error) {
 }
 
 func (l *fakeLink) Usage(context.Context) (runner.Usage, error) {
-	return runner.Usage{Processes: 3}, l.lives()
+	l.home.mu.Lock()
+	u := l.home.usage
+	l.home.mu.Unlock()
+	u.Processes = 3
+	return u, l.lives()
 }
 
 func (l *fakeLink) Terminals(context.Context) ([]runner.TerminalReport, error) { return nil, l.lives() }

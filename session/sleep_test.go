@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -32,4 +33,35 @@ func TestATurnThatWaitsForPeopleIsIdleFromThenOn(t *testing.T) {
 	if at := session.Want(w.state).Sleep; !at.Equal(w.now.Add(time.Minute)) {
 		t.Errorf("sleeps at %s, blocked since %s", at, w.now)
 	}
+}
+
+func TestASandboxInWhichSomethingGoesOnStaysAwakeForSoLong(t *testing.T) {
+	for name, usage := range map[string]runner.Usage{"task": {Tasks: 1}, "terminal": {Terminals: 1}} {
+		t.Run(name, func(t *testing.T) {
+			live(t, func(t *testing.T, h *house) {
+				h.boxes.usage = usage
+				h.create(dormouse.Created{Warm: true, SleepAfter: 5 * time.Minute})
+				settle(25 * time.Minute)
+				if h.phase() != dormouse.PhaseReady || h.count(dormouse.SandboxStirred) == 0 {
+					t.Errorf("it is %s after 25 minutes", h.phase())
+				}
+				settle(20 * time.Minute)
+				if h.phase() != dormouse.PhaseHibernated {
+					t.Errorf("it is %s after 45 minutes", h.phase())
+				}
+				h.checked()
+			})
+		})
+	}
+}
+
+func TestASandboxInWhichNothingGoesOnSleeps(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Warm: true, SleepAfter: 5 * time.Minute})
+		settle(6 * time.Minute)
+		if h.phase() != dormouse.PhaseHibernated || h.count(dormouse.SandboxStirred) != 0 {
+			t.Errorf("it is %s", h.phase())
+		}
+		h.checked()
+	})
 }

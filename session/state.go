@@ -141,7 +141,9 @@ const (
 
 // Sandbox is what is known of the session's sandbox.
 type Sandbox struct {
-	Phase SandboxPhase `json:"phase,omitempty"`
+	// Stirred is when it was last found busy although nobody wanted anything.
+	Stirred time.Time    `json:"stirred,omitzero"`
+	Phase   SandboxPhase `json:"phase,omitempty"`
 	// Generation counts every sandbox the session has had.
 	Generation uint64          `json:"generation,omitempty"`
 	How        string          `json:"how,omitempty"`

@@ -211,3 +211,66 @@ func TestFreezingIsTakenUpWhereItWasCutOff(t *testing.T) {
 		t.Errorf("processes: %+v", woken)
 	}
 }
+
+func TestNoOpRunsOnInTheNextGeneration(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	c := runner.Call{Op: "op_late", Kind: dormouse.OpExec, Exec: &runner.Exec{Command: "echo x >begun; sleep 2; echo x >late"}}
+	if err := first.Start(within(t), c); err != nil {
+		t.Fatal(err)
+	}
+	h.until(first, "cat begun", "x")
+	h.freeze(first, fence(1, 1))
+	second := h.create(fence(2, 2))
+	if got := h.sh(second, "sleep 3; ls"); got != "begun" {
+		t.Errorf("there are %q", got)
+	}
+}
+
+func TestAShellAndATaskRunOn(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	in := func(s sandbox.Sandbox, op dormouse.OpID, command string) string {
+		t.Helper()
+		if err := s.Start(within(t), runner.Call{Op: op, Kind: dormouse.OpExec, Exec: &runner.Exec{Command: command, Shell: "a"}}); err != nil {
+			t.Fatal(err)
+		}
+		res, err := s.Wait(within(t), op, nil)
+		if err != nil || res.NewShell {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		return strings.TrimSpace(string(res.Output))
+	}
+	in(first, "op_a1", "cd /usr; here=yes; f() { echo f is known; }")
+	h.freeze(first, fence(1, 1))
+	second := h.create(fence(2, 2))
+	if got := in(second, "op_a2", "pwd; echo $here; f"); got != "/usr\nyes\nf is known" {
+		t.Errorf("the shell says %q", got)
+	}
+}
+
+func TestFilesOfASessionNobodyKnowsAreSetAside(t *testing.T) {
+	h := newHouse(t)
+	s := h.create(fence(1, 1))
+	h.sh(s, "echo kept >file; sync")
+	stray := func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{} }
+	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Unsure: true} }); err != nil {
+		t.Fatal(err)
+	}
+	h.sh(s, "true") // in doubt it stays
+	if err := h.Sweep(within(t), stray); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Gone()
+	found, err := filepath.Glob(filepath.Join(h.dir, "lost", string(session)+"-*", "volume*"))
+	if err != nil || len(found) == 0 {
+		t.Errorf("set aside were %v, %v", found, err)
+	}
+	if n := h.processes(); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+	again := h.create(fence(1, 2))
+	if got := h.sh(again, "ls"); got != "" {
+		t.Errorf("a new session of the name has %q", got)
+	}
+}

@@ -55,6 +55,8 @@ const (
 	KindEndTerminal Kind = "end_terminal"
 	KindPorts       Kind = "ports"
 	KindUsage       Kind = "usage"
+	// KindRelieve makes the runner kill the processes that hold the most memory.
+	KindRelieve Kind = "relieve"
 	// KindQuiesce makes the runner close every connection it has.
 	KindQuiesce Kind = "quiesce"
 
@@ -84,6 +86,8 @@ type Frame struct {
 	Terminals []TerminalReport `json:"terminals,omitempty"`
 	Ports     []Port           `json:"ports,omitempty"`
 	Usage     *Usage           `json:"usage,omitempty"`
+	Bytes     int64            `json:"bytes,omitempty"` // to be freed
+	Victims   []Victim         `json:"victims,omitempty"`
 	// Refusal and Detail say why a frame was refused.
 	Refusal Refusal `json:"refusal,omitempty"`
 	Detail  string  `json:"detail,omitempty"`

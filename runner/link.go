@@ -460,6 +460,6 @@ func (l *Link) deliver(f Frame) {
 			l.end(ErrStale)
 		}
 	case KindHello, KindBind, KindBound, KindStart, KindWait, KindAsk, KindKill, KindForget, KindDetach, KindBeat,
-		KindOpen, KindStream, KindTerminals, KindResize, KindEndTerminal, KindPorts, KindUsage, KindQuiesce:
+		KindOpen, KindStream, KindTerminals, KindResize, KindEndTerminal, KindPorts, KindUsage, KindRelieve, KindQuiesce:
 	}
 }

@@ -5,6 +5,7 @@ package runner
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,7 +17,8 @@ type op struct {
 	end      chan struct{} // closed to end its processes
 	endOnce  sync.Once
 	output   recorder
-	turn     *shellTurn // its place in the line for a shell, nil if it needs none
+	turn     *shellTurn             // its place in the line for a shell, nil if it needs none
+	victim   atomic.Pointer[Victim] // the process of it that was killed last, if any was
 
 	// The result is written before done is closed and read only after.
 	result  Result

@@ -93,6 +93,9 @@ func (r *Runner) perform(ctx context.Context, o *op) {
 	}
 	crash.At(crash.RunnerAccepted)
 	res := r.carryOut(ctx, o)
+	if v := o.victim.Load(); v != nil {
+		res.Error = v.String()
+	}
 	spilled, err := r.journal.finish(o.call.Op, res)
 	if err != nil {
 		r.log.ErrorContext(ctx, "op result only in memory", "op", o.call.Op, "error", err)

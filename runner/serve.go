@@ -52,6 +52,9 @@ type Options struct {
 	// DropCaps says that what the runner starts must not have all the
 	// capabilities that it has itself: only what a container usually has.
 	DropCaps bool
+	// Pids is how many processes and threads there may be of what the runner
+	// starts, zero for any number.
+	Pids int64
 }
 
 // Runner is the end inside the sandbox: it executes ops and remembers them.
@@ -76,6 +79,7 @@ type Runner struct {
 
 	shells  shellSet
 	spawner spawner
+	group   pidsGroup
 
 	procMu sync.Mutex
 	closed bool              // guarded by procMu; nothing is started any more
@@ -309,7 +313,7 @@ func (r *Runner) listen(ctx context.Context, k *conn) {
 		case KindOpen:
 			s, err := r.open(ctx, k, f)
 			r.running.Go(func() { r.opens(k, f, s, err) })
-		case KindTerminals, KindResize, KindEndTerminal, KindPorts, KindUsage:
+		case KindTerminals, KindResize, KindEndTerminal, KindPorts, KindUsage, KindRelieve:
 			r.running.Go(func() { k.answer(f, r.look(k, f)) })
 		case KindQuiesce:
 			if r.quiesce(k, f) {

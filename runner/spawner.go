@@ -32,8 +32,11 @@ type spawning struct {
 
 // startCommand starts cmd. Everything that the runner starts begins here.
 func (r *Runner) startCommand(cmd *exec.Cmd) error {
+	if err := r.limitPids(cmd); err != nil {
+		return err
+	}
 	if tied := cmd.SysProcAttr != nil && cmd.SysProcAttr.Pdeathsig != 0; !tied && !r.opts.DropCaps {
-		return cmd.Start()
+		return r.atLimit(cmd.Start())
 	}
 	s := &r.spawner
 	s.once.Do(func() {
@@ -47,7 +50,7 @@ func (r *Runner) startCommand(cmd *exec.Cmd) error {
 	}
 	w := spawning{cmd, make(chan error)}
 	s.work <- w
-	return <-w.err
+	return r.atLimit(<-w.err)
 }
 
 // close ends the thread, and with it what was to die with it. Nothing may be

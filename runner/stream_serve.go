@@ -200,6 +200,8 @@ func (r *Runner) look(k *conn, f Frame) Frame {
 		a.Ports, err = r.ports(k, f)
 	case KindUsage:
 		a.Usage, err = r.usage(k, f)
+	case KindRelieve:
+		a.Victims, err = r.relieve(k, f)
 	}
 	if err != nil {
 		a.Refusal, a.Detail = refuse(err)

@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/runner/proctree"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -42,56 +45,81 @@ func (c cgroup) dirs() []string {
 	return []string{c.dir("memory"), c.dir("cpu"), c.dir("pids")}
 }
 
-// settings are the files that say what a limit is. A sandbox has more threads
-// here than processes inside.
-func (c cgroup) settings(l Limits) map[string]string {
-	const period = 100_000
+// cpuPeriod is the time, in microseconds, that a share of the processors is of.
+const cpuPeriod = 100_000
+
+// setting is a file that says what a limit is.
+type setting struct{ controller, file, value string }
+
+// settings are in the order in which they must be made. A sandbox has more
+// threads here than processes inside.
+func (c cgroup) settings(l Limits) []setting {
+	memory := strconv.FormatInt(l.Memory, 10)
+	quota := strconv.FormatInt(int64(l.CPUs*cpuPeriod), 10)
 	threads := strconv.FormatInt(8*l.Pids+1024, 10)
-	quota := strconv.FormatInt(int64(l.CPUs*period), 10)
-	set := make(map[string]string)
-	switch {
-	case c.unified:
-		if l.Memory > 0 {
-			set[filepath.Join(c.dir(""), "memory.max")] = strconv.FormatInt(l.Memory, 10)
-		}
-		if l.CPUs > 0 {
-			set[filepath.Join(c.dir(""), "cpu.max")] = quota + " " + strconv.Itoa(period)
-		}
-		if l.Pids > 0 {
-			set[filepath.Join(c.dir(""), "pids.max")] = threads
-		}
-	default:
-		if l.Memory > 0 {
-			set[filepath.Join(c.dir("memory"), "memory.limit_in_bytes")] = strconv.FormatInt(l.Memory, 10)
-		}
-		if l.CPUs > 0 {
-			set[filepath.Join(c.dir("cpu"), "cpu.cfs_quota_us")] = quota
-		}
-		if l.Pids > 0 {
-			set[filepath.Join(c.dir("pids"), "pids.max")] = threads
-		}
+	var all []setting
+	if l.Memory > 0 && c.unified {
+		// Here the sandbox ends as a whole when it reaches its limit.
+		all = append(all, setting{"memory", "memory.max", memory}, setting{"memory", "memory.oom.group", "1"})
 	}
-	return set
+	if l.Memory > 0 && !c.unified {
+		all = append(all, setting{"memory", memoryLimit, memory})
+	}
+	if l.CPUs > 0 && c.unified {
+		all = append(all, setting{"cpu", "cpu.max", quota + " " + strconv.Itoa(cpuPeriod)})
+	}
+	if l.CPUs > 0 && !c.unified {
+		all = append(all, setting{"cpu", "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)}, setting{"cpu", "cpu.cfs_quota_us", quota})
+	}
+	if l.Pids > 0 {
+		all = append(all, setting{"pids", "pids.max", threads})
+	}
+	return all
 }
 
-// hold puts processes under limits, with all that they will start.
+// hold puts processes under limits, with all that they have started and will.
 func (c cgroup) hold(l Limits, pids []int) error {
 	if err := c.make(); err != nil {
 		return fmt.Errorf("limit the sandbox: %w", err)
 	}
-	for file, value := range c.settings(l) {
-		if err := os.WriteFile(file, []byte(value), 0); err != nil {
+	for _, s := range c.settings(l) {
+		if err := c.set(s.controller, s.file, s.value); err != nil {
 			return fmt.Errorf("limit the sandbox: %w", err)
 		}
 	}
-	for _, dir := range c.dirs() {
-		for _, pid := range pids {
-			if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+	held := make(map[int]bool)
+	for fresh := true; fresh; { // what was started by one that was not held yet is found next time
+		fresh = false
+		found, err := proctree.Find(func(p proctree.Process) bool { return slices.Contains(pids, p.PID) })
+		if err != nil {
+			return fmt.Errorf("limit the sandbox: %w", err)
+		}
+		for _, p := range found {
+			if held[p.PID] {
+				continue
+			}
+			held[p.PID], fresh = true, true
+			if err := c.take(p.PID); err != nil {
 				return fmt.Errorf("limit the sandbox: %w", err)
 			}
 		}
 	}
 	return nil
+}
+
+// take puts one process under the limits. One that has ended needs none.
+func (c cgroup) take(pid int) error {
+	for _, dir := range c.dirs() {
+		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c cgroup) set(controller, file, value string) error {
+	return os.WriteFile(filepath.Join(c.dir(controller), file), []byte(value), 0)
 }
 
 func (c cgroup) make() error {

@@ -20,6 +20,7 @@ type live struct {
 	box     box
 	record  record
 	kernel  *sentry
+	memory  *memoryWatch // nil if this machine ends a sandbox that reaches its limit
 	gone    chan struct{}
 	stop    context.CancelFunc
 	watcher sync.WaitGroup
@@ -35,24 +36,30 @@ var (
 func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry, start func() error) (*live, error) {
 	secret, err := b.secret()
 	if err != nil {
-		return nil, errors.Join(err, letGo(k))
+		k.close()
+		return nil, err
 	}
 	log := d.log.With("session", h.Session, "generation", h.Generation)
 	link, err := runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Logger: log})
 	if err != nil {
-		return nil, errors.Join(err, letGo(k))
+		k.close()
+		return nil, err
 	}
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &live{Link: link, driver: d, handle: h, box: b, kernel: k, gone: make(chan struct{}), stop: stop}
-	if start != nil {
+	if l.memory, err = d.cgroupOf(b).watchMemory(d.opts.Limits.Memory); err == nil && l.memory != nil {
+		l.watcher.Go(func() { l.memory.run(watching) })
+		l.watcher.Go(func() { l.relieve(watching) })
+	}
+	if err == nil && start != nil {
 		err = start()
 	}
 	if err == nil {
 		err = l.answers(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, errors.Join(err, b.complaint(), l.Close())
 	}
 	l.watcher.Go(func() { l.watch(watching) })
 	if err := l.letOut(watching); err != nil {
@@ -113,6 +120,7 @@ func (l *live) Close() error {
 	l.stop()
 	err := l.Link.Close()
 	l.watcher.Wait()
+	err = errors.Join(err, l.memory.close())
 	l.kernel.close()
 	return err
 }

@@ -3,10 +3,16 @@
 package gvisor
 
 import (
+	"encoding/json"
 	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/subcommands"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
@@ -21,9 +27,60 @@ func Main() {
 	if name := os.Args[0]; !strings.HasPrefix(name, "runsc") && name != "/proc/self/exe" {
 		return
 	}
+	os.Args = withLimits(os.Args, runtime.NumCPU())
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",
 		new(cmd.Gofer):        "",
 		new(sentrycmd.Umount): "",
 	}, []subcommands.Command{})
+}
+
+// fewestCPUs is what a program is told of at least. With one some leave out the
+// locks that they need, for they do run on several.
+const fewestCPUs = 2
+
+// withLimits are the arguments of a kernel that tells what runs in it of its
+// limits rather than of this machine: many programs size themselves by that.
+// gVisor itself knows them only from cgroups that are its own work. Of two flags
+// of one name the last counts; the name of the sandbox comes after all flags.
+func withLimits(args []string, cpus int) []string {
+	limits := limitsOf(args)
+	if limits == nil {
+		return args
+	}
+	var told []string
+	if m := limits.Memory; m != nil && m.Limit != nil {
+		// The size of file systems in memory follows from what the machine has.
+		size := strconv.FormatInt(*m.Limit, 10)
+		told = append(told, "--total-memory="+size, "--total-host-memory="+size)
+	}
+	if c := limits.CPU; c != nil && c.Quota != nil {
+		n := int((*c.Quota + cpuPeriod - 1) / cpuPeriod)
+		told = append(told, "--cpu-num="+strconv.Itoa(min(max(n, fewestCPUs), cpus)))
+	}
+	return slices.Insert(slices.Clone(args), len(args)-1, told...)
+}
+
+// limitsOf reads the limits of the kernel that args start, nil if they start
+// none or it has closed itself in already.
+func limitsOf(args []string) *specs.LinuxResources {
+	if !slices.Contains(args, "boot") {
+		return nil
+	}
+	for _, arg := range args {
+		bundle, ok := strings.CutPrefix(arg, "--bundle=")
+		if !ok {
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join(bundle, "config.json")) //nolint:gosec // the server that starts us names it
+		if err != nil {
+			return nil
+		}
+		var spec specs.Spec
+		if json.Unmarshal(raw, &spec) != nil || spec.Linux == nil {
+			return nil
+		}
+		return spec.Linux.Resources
+	}
+	return nil
 }

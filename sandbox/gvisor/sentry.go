@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"sync"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -28,8 +29,10 @@ import (
 
 // configure is how all our kernels run: without any network, with the files of
 // the host as they are, and with changes of the root file system in memory.
-// Cgroups are our own work: gVisor would move this whole process into each.
-func configure(dir, program string) (*config.Config, error) {
+// Cgroups are our own work: gVisor would move this whole process into each. Those
+// inside are of the second version, for in the first gVisor counts only some of
+// the processes.
+func configure(dir, program string, memory int64) (*config.Config, error) {
 	prepare.Do(func() {
 		log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
 		// A kernel is handed our standard streams. Nothing of ours is meant for it,
@@ -43,9 +46,13 @@ func configure(dir, program string) (*config.Config, error) {
 	})
 	flags := flag.NewFlagSet("runsc", flag.ContinueOnError)
 	config.RegisterFlags(flags)
+	overlay := "root:memory"
+	if memory > 0 {
+		overlay += ",size=" + strconv.FormatInt(memory/2, 10) // the rest is for processes
+	}
 	err := flags.Parse([]string{
-		"--root=" + dir, "--platform=systrap", "--network=none", "--host-uds=open", "--overlay2=root:memory",
-		"--file-access-mounts=shared", "--ignore-cgroups",
+		"--root=" + dir, "--platform=systrap", "--network=none", "--host-uds=open", "--overlay2=" + overlay,
+		"--file-access-mounts=shared", "--ignore-cgroups", "--in-sandbox-cgroup=v2",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("configure gVisor: %w", err)

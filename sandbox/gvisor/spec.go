@@ -4,6 +4,8 @@ package gvisor
 
 import (
 	"path/filepath"
+	"slices"
+	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -32,12 +34,13 @@ func (d *Driver) specOf(b box, program string) *specs.Spec {
 			Args: []string{
 				filepath.Join(insideBin, program),
 				"-socket", insideRun + "/socket", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
-				"-slot", insideSlot, "-workspace", insideWorkspace,
+				"-log", insideRun + "/state/log", "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(d.opts.Limits.Pids, 10),
 			},
 			Cwd: "/",
-			Env: []string{
-				"PATH=" + searchPath, "HOME=" + insideHome, "USER=root", "LC_CTYPE=C.UTF-8", "TERM=dumb",
-			},
+			Env: slices.Concat(
+				[]string{"PATH=" + searchPath, "LC_CTYPE=C.UTF-8"}, d.opts.Env,
+				[]string{"HOME=" + insideHome, "USER=root", "TERM=dumb"},
+			),
 			Capabilities: capabilities(),
 		},
 		Mounts: []specs.Mount{
@@ -48,7 +51,7 @@ func (d *Driver) specOf(b box, program string) *specs.Spec {
 			bind(b.run(), insideRun, "rw"),
 			bind(b.slot(), insideSlot, "rw", "rslave"),
 		},
-		Linux: &specs.Linux{},
+		Linux: &specs.Linux{Resources: resources(d.opts.Limits)},
 	}
 	if d.opts.Outlet != nil {
 		s.Process.Args = append(s.Process.Args, "-outlet", insideRun+"/outlet")
@@ -69,6 +72,20 @@ func (d *Driver) specOf(b box, program string) *specs.Spec {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: ns})
 	}
 	return s
+}
+
+// resources are the limits that what runs inside is told of: see Main. Nothing
+// is limited by this.
+func resources(l Limits) *specs.LinuxResources {
+	r := new(specs.LinuxResources)
+	if l.Memory > 0 {
+		r.Memory = &specs.LinuxMemory{Limit: &l.Memory}
+	}
+	if l.CPUs > 0 {
+		quota, period := int64(l.CPUs*cpuPeriod), uint64(cpuPeriod)
+		r.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
+	}
+	return r
 }
 
 func bind(from, to string, options ...string) specs.Mount {

@@ -1,0 +1,58 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+const (
+	// maxVictims bounds the processes that are killed at once.
+	maxVictims = 64
+	// maxVictimName bounds what a victim is called.
+	maxVictimName = 200
+)
+
+// Victim is a process that was killed because the sandbox was out of memory.
+type Victim struct {
+	PID     int    `json:"pid"`
+	Command string `json:"command"`
+	// RSS is the bytes of memory it held.
+	RSS int64 `json:"rss"`
+}
+
+// String says what happened, as the result of an op does.
+func (v Victim) String() string {
+	return fmt.Sprintf("out of memory: process %d (%s), which held %d MiB, was killed", v.PID, v.Command, v.RSS>>20)
+}
+
+// Relieve has the runner kill the processes that hold the most memory: as few as
+// hold so many bytes together, and at least one. It returns once they are gone.
+// The ops that they belong to say so in their result. It returns
+// dormouse.ErrNotFound if there is no process.
+func (l *Link) Relieve(ctx context.Context, bytes int64) ([]Victim, error) {
+	f, err := l.request(ctx, Frame{Kind: KindRelieve, Bytes: bytes}, nil)
+	if err == nil && (len(f.Victims) == 0 || len(f.Victims) > maxVictims) {
+		err = fmt.Errorf("runner named %d processes: %w", len(f.Victims), dormouse.ErrInvalid)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("relieve the sandbox: %w", err)
+	}
+	for i := range f.Victims {
+		f.Victims[i].Command = plain(f.Victims[i].Command)
+	}
+	return f.Victims, nil
+}
+
+// plain makes one short line of what a process calls itself.
+func plain(words string) string {
+	words = strings.ToValidUTF8(words[:min(len(words), maxVictimName)], "")
+	return strings.TrimSpace(strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return ' '
+		}
+		return c
+	}, words))
+}

@@ -1,0 +1,143 @@
+//go:build linux
+
+package runner
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner/proctree"
+)
+
+// relieveWithin bounds the wait for a process that was killed.
+const relieveWithin = 5 * time.Second
+
+// hog is a process and the memory that it holds.
+type hog struct {
+	proctree.Process
+	held int64
+}
+
+// relieve kills the processes that hold the most memory. The runner itself is
+// never among them.
+func (r *Runner) relieve(k *conn, f Frame) ([]Victim, error) {
+	if err := r.admitted(k, f); err != nil {
+		return nil, err
+	}
+	hogs, err := r.hogs()
+	if err != nil {
+		return nil, err
+	}
+	if len(hogs) == 0 {
+		return nil, fmt.Errorf("no process is left to kill: %w", dormouse.ErrNotFound)
+	}
+	var victims []Victim
+	var killed []unix.PollFd
+	defer func() {
+		for _, p := range killed {
+			_ = unix.Close(int(p.Fd))
+		}
+	}()
+	for free := int64(0); len(hogs) > 0 && len(victims) < maxVictims && (free < f.Bytes || free == 0); hogs = hogs[1:] {
+		h := hogs[0]
+		v := &Victim{PID: h.PID, Command: commandOf(h.PID), RSS: h.held}
+		victims, free = append(victims, *v), free+h.held
+		fd, err := unix.PidfdOpen(h.PID, 0)
+		if err != nil {
+			continue // it has ended by itself
+		}
+		if n, ok := held(h.PID); !ok || n < h.held/2 {
+			_ = unix.Close(fd)
+			continue // its memory is free already, or the number is somebody else's
+		}
+		killed = append(killed, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}) //nolint:gosec // descriptors are small
+		r.blame(h.Process, v)
+		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return nil, fmt.Errorf("kill process %d: %w", h.PID, err)
+		}
+	}
+	return victims, ended(killed)
+}
+
+// ended waits until all processes have ended. Who started them still hears how.
+func ended(all []unix.PollFd) error {
+	end := time.Now().Add(relieveWithin)
+	for i := range all {
+		for {
+			n, err := unix.Poll(all[i:i+1], max(int(time.Until(end).Milliseconds()), 0))
+			if n > 0 {
+				break
+			}
+			if err == nil {
+				return errors.New("a process that was killed does not end")
+			}
+			if !errors.Is(err, unix.EINTR) {
+				return fmt.Errorf("wait for a process that was killed: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// hogs are all processes but the runner, the largest first.
+func (r *Runner) hogs() ([]hog, error) {
+	self := os.Getpid()
+	all, err := proctree.Find(func(p proctree.Process) bool { return p.Parent == self })
+	if err != nil {
+		return nil, err
+	}
+	hogs := make([]hog, 0, len(all))
+	for _, p := range all {
+		if n, ok := held(p.PID); ok {
+			hogs = append(hogs, hog{p, n})
+		}
+	}
+	slices.SortFunc(hogs, func(a, b hog) int { return cmp.Compare(b.held, a.held) })
+	return hogs, nil
+}
+
+// blame has the op that p belongs to say what became of it. If that is over, or
+// nobody knows, every op that runs says it.
+func (r *Runner) blame(p proctree.Process, v *Victim) {
+	id, _ := p.Variable(opVariable)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := r.ops[dormouse.OpID(id)]; o != nil && !o.finished() {
+		o.victim.Store(v)
+		return
+	}
+	for _, o := range r.ops {
+		if !o.finished() {
+			o.victim.Store(v)
+		}
+	}
+}
+
+// held is the memory that a process holds, if there is one.
+func held(pid int) (int64, bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, false
+	}
+	s, ok := parseStat(b)
+	return s.rss, ok
+}
+
+// commandOf is what a process calls itself.
+func commandOf(pid int) string {
+	for _, name := range []string{"cmdline", "comm"} {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + name)
+		if words := plain(string(b)); err == nil && words != "" {
+			return words
+		}
+	}
+	return "?"
+}

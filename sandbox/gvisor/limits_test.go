@@ -1,0 +1,284 @@
+//go:build linux
+
+package gvisor_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/pidfd"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor"
+)
+
+// small are limits that a test reaches quickly.
+var small = gvisor.Limits{CPUs: 1, Memory: 256 << 20, Pids: 40, Disk: 96 << 20, Inodes: 2048, Files: 64}
+
+func newSmallHouse(t *testing.T) *house {
+	dir := t.TempDir()
+	t.Cleanup(func() { cleared(t, dir) })
+	h := &house{t: t, dir: dir}
+	h.restart()
+	return h
+}
+
+// restart opens the directory anew, as the next server does.
+func (h *house) restart() {
+	h.t.Helper()
+	d, err := gvisor.New(gvisor.Options{
+		Dir: h.dir, Instance: instance(h.dir), Runner: runnerPath, Program: kernelPath, Limits: small,
+		Logger: slog.New(slog.NewTextHandler(h.t.Output(), nil)),
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = d.Close() }) // a killed server lets go as well
+	h.Driver = d
+}
+
+// try runs a command that may well fail.
+func (h *house) try(s sandbox.Sandbox, command string) runner.Result {
+	h.t.Helper()
+	op := h.begin(s, command)
+	res, err := s.Wait(within(h.t), op, nil)
+	if err != nil {
+		h.t.Fatalf("%s: %v", command, err)
+	}
+	return res
+}
+
+func (h *house) begin(s sandbox.Sandbox, command string) dormouse.OpID {
+	h.t.Helper()
+	h.ops++
+	op := dormouse.OpID("op_" + strconv.Itoa(h.ops))
+	if err := s.Start(within(h.t), runner.Call{Op: op, Kind: dormouse.OpExec, Exec: &runner.Exec{Command: command}}); err != nil {
+		h.t.Fatal(err)
+	}
+	return op
+}
+
+// hog takes so many megabytes and holds them.
+func hog(megabytes int) string {
+	return fmt.Sprintf(`perl -e '$x = "a" x (%d << 20); sleep 60'`, megabytes)
+}
+
+// onFirstCgroups skips where a sandbox ends as a whole when its memory does.
+func onFirstCgroups(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		t.Skip("cgroups of the second version: a sandbox ends when it reaches its limit")
+	}
+}
+
+func TestOnlyTheHogDiesWhenMemoryRunsOut(t *testing.T) {
+	onFirstCgroups(t)
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	h.call(s, dormouse.OpTask, "sleep 1000")
+	for range 2 {
+		res := h.try(s, hog(1000)+"; echo then $?")
+		if !strings.Contains(res.Error, "out of memory") || !strings.Contains(res.Error, "perl") {
+			t.Errorf("the result says %q", res.Error)
+		}
+		if !strings.Contains(string(res.Output), "then 137") {
+			t.Errorf("printed %q", res.Output)
+		}
+	}
+	if got := h.sh(s, "ps ax | grep -c '[s]leep 1000'"); got != "1" {
+		t.Errorf("%s of one task left", got)
+	}
+}
+
+func TestManySmallHogsDieAndTheSandboxLives(t *testing.T) {
+	onFirstCgroups(t)
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	res := h.try(s, `perl -e 'for (1..30) { unless (fork) { $x = "a" x (20 << 20); sleep 2; exit } } 1 while wait > 0'; echo over`)
+	if !strings.Contains(res.Error, "out of memory") || string(res.Output) != "over\n" {
+		t.Errorf("result: %+v", res)
+	}
+	if got := h.sh(s, "echo alive"); got != "alive" {
+		t.Errorf("afterwards: %q", got)
+	}
+}
+
+func TestServerThatCameLateRelievesASandbox(t *testing.T) {
+	onFirstCgroups(t)
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	op := h.begin(s, "until [ -e go ]; do sleep 0.05; done; "+hog(1000))
+	// The server ends as if it were killed: what it held on to stays as it was.
+	keep := memoryFile(t, h, "memory.oom_control")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := memoryValue(t, keep, "oom_kill_disable"); got != "0" {
+		t.Errorf("without a server oom_kill_disable is %s", got)
+	}
+	if err := os.WriteFile(keep, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	h.restart()
+	again, err := h.Attach(within(t), s.Handle(), fence(1, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = again.Close() })
+	h.sh(again, "touch go")
+	res, err := again.Wait(within(t), op, nil)
+	if err != nil || !strings.Contains(res.Error, "out of memory") {
+		t.Errorf("result: %+v, %v", res, err)
+	}
+}
+
+func TestSandboxWithoutAServerDiesRatherThanHangs(t *testing.T) {
+	onFirstCgroups(t)
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	h.call(s, dormouse.OpTask, "until [ -e go ]; do sleep 0.05; done; "+hog(1000))
+	kernel, err := pidfd.Open(kernelOf(t, h.dir, s.Handle()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close()
+	h.call(s, dormouse.OpTask, "sleep 1; touch go")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := kernel.Wait(within(t)); err != nil {
+		t.Errorf("the sandbox hangs: %v", err)
+	}
+	if _, err := h.Attach(within(t), s.Handle(), fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("attach: %v", err)
+	}
+}
+
+// memoryFile is a file of the only sandbox's memory cgroup.
+func memoryFile(t *testing.T, h *house, name string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/memory/dormouse", instance(h.dir), "sbx_*", name))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v, %v", found, err)
+	}
+	return found[0]
+}
+
+func memoryValue(t *testing.T, file, name string) string {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && key == name {
+			return value
+		}
+	}
+	t.Fatalf("no %s in %s", name, raw)
+	return ""
+}
+
+func TestEveryProcessOfASandboxIsLimited(t *testing.T) {
+	onFirstCgroups(t)
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	h.call(s, dormouse.OpTask, hog(100))
+	h.until(s, "ps -o rss= -C perl | awk '{print ($1 > 100000)}'", "1")
+	used, err := strconv.ParseInt(strings.TrimSpace(read(t, memoryFile(t, h, "memory.usage_in_bytes"))), 10, 64)
+	if err != nil || used < 100<<20 {
+		t.Errorf("%d bytes are counted, %v", used, err)
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// bomb starts processes until it cannot, says why and ends them.
+const bomb = `perl -e 'while (defined($p = fork)) { unless ($p) { sleep 60; exit } push @all, $p } print "$!\n"; kill 9, @all; 1 while wait > 0'`
+
+func TestForkBombIsStoppedInside(t *testing.T) {
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	if res := h.try(s, bomb); !strings.HasPrefix(string(res.Output), "Resource temporarily unavailable") {
+		t.Errorf("printed %q, %s", res.Output, res.Error)
+	}
+	h.until(s, "echo alive", "alive")
+}
+
+func TestProgramsSeeTheLimits(t *testing.T) {
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	for command, want := range map[string]string{
+		"awk '/MemTotal/ {print $2}' /proc/meminfo": strconv.Itoa(256 << 10),
+		"nproc":                          "2", // and not fewer: see Main
+		"ulimit -n":                      "64",
+		"ulimit -Hn":                     "64",
+		"df -m / | awk 'END {print $2}'": "128",
+		"perl -e 'for (1..100) { open($f[$_], \"<\", \"/dev/null\") or die \"$!\\n\" }' 2>&1": "Too many open files",
+	} {
+		if got := strings.TrimSpace(string(h.try(s, command).Output)); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+}
+
+func TestFullDiskIsToldAndSpaceComesBack(t *testing.T) {
+	for name, fill := range map[string]string{
+		"bytes":  "dd if=/dev/zero of=fill bs=1M",
+		"inodes": "mkdir fill; i=0; while : 2>/dev/null >fill/$((i++)); do :; done; echo x >fill/x",
+		"root":   "dd if=/dev/zero of=/var/fill bs=1M",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newSmallHouse(t)
+			s := h.create(fence(1, 1))
+			h.sh(s, "echo precious >kept")
+			if res := h.try(s, fill+" 2>&1"); !strings.Contains(string(res.Output), "No space left on device") {
+				t.Errorf("printed %q, %s", res.Output, res.Error)
+			}
+			if got := h.sh(s, "cat kept"); got != "precious" {
+				t.Errorf("kept %q", got)
+			}
+			h.sh(s, "rm -rf fill /var/fill")
+			if got := h.sh(s, "dd if=/dev/zero of=again bs=1M count=8 2>/dev/null; stat -c %s again"); got != strconv.Itoa(8<<20) {
+				t.Errorf("afterwards %q bytes could be written", got)
+			}
+		})
+	}
+}
+
+func TestLimitsHoldAfterWaking(t *testing.T) {
+	onFirstCgroups(t)
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	h.sh(s, "true")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Freeze(within(t), s.Handle(), fence(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	woken := h.create(fence(2, 2))
+	if p := woken.(sandbox.Woken).Processes(); !p.Kept {
+		t.Fatalf("processes: %+v", p)
+	}
+	if res := h.try(woken, hog(1000)); !strings.Contains(res.Error, "out of memory") {
+		t.Errorf("memory: %+v", res)
+	}
+	if res := h.try(woken, bomb); !strings.HasPrefix(string(res.Output), "Resource temporarily unavailable") {
+		t.Errorf("processes: %q, %s", res.Output, res.Error)
+	}
+}

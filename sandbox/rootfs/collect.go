@@ -1,0 +1,102 @@
+//go:build linux
+
+package rootfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Collect removes the images that keep does not want, by digest, except what was
+// handed out within the last hour: whoever has it may not have said so yet.
+func (s *Store) Collect(ctx context.Context, keep func(digest string) bool) error {
+	entries, err := os.ReadDir(s.opts.Dir)
+	if err != nil {
+		return fmt.Errorf("collect images: %w", err)
+	}
+	var failed error
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return fmt.Errorf("collect images: %w", context.Cause(ctx))
+		}
+		algorithm, hex, _ := strings.Cut(e.Name(), "-")
+		digest, err := v1.NewHash(algorithm + ":" + hex)
+		if err != nil || !e.IsDir() || keep(digest.String()) {
+			continue
+		}
+		if err := s.remove(ctx, digest); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("collect image %s: %w", digest, err))
+		}
+	}
+	return errors.Join(failed, s.forget())
+}
+
+// remove removes an image, so that it is never seen in part.
+func (s *Store) remove(ctx context.Context, digest v1.Hash) error {
+	name := fileName(digest)
+	unlock, err := lock(ctx, s.lockFile(name))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	tmp := filepath.Join(s.opts.Dir, newPrefix+name)
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	took, err := s.take(digest, tmp)
+	if err != nil || !took {
+		return err
+	}
+	s.log.InfoContext(ctx, "image removed", "digest", digest.String())
+	return os.RemoveAll(tmp)
+}
+
+// take takes an image away from callers unless one has just been given it.
+func (s *Store) take(digest v1.Hash, to string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at, ok := s.handed[digest.String()]; ok && s.now().Sub(at) < spareFor {
+		return false, nil
+	}
+	if err := os.Rename(filepath.Join(s.opts.Dir, fileName(digest)), to); err != nil {
+		return false, ignoreNotExist(err)
+	}
+	delete(s.handed, digest.String())
+	return true, nil
+}
+
+// sweep removes what a process that was killed has left. What somebody holds the
+// lock of is being made.
+func (s *Store) sweep() error {
+	entries, err := os.ReadDir(s.opts.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), newPrefix)
+		if !ok {
+			if name, ok = strings.CutPrefix(e.Name(), lockPrefix); !ok {
+				continue
+			}
+		}
+		unlock, err := tryLock(s.lockFile(name))
+		if errors.Is(err, errLocked) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = os.RemoveAll(filepath.Join(s.opts.Dir, newPrefix+name))
+		unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return s.sweepRefs()
+}

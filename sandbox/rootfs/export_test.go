@@ -1,0 +1,56 @@
+//go:build linux
+
+package rootfs
+
+import (
+	"bytes"
+	"time"
+)
+
+// SetClock gives a store another clock.
+func (s *Store) SetClock(now func() time.Time) { s.now = now }
+
+// SetStall says how long a registry may send nothing.
+func (s *Store) SetStall(d time.Duration) { s.stall = d }
+
+// Unpack lays layers over each other in a new directory.
+func Unpack(dir string, maxBytes int64, maxEntries int, layers ...[]byte) error {
+	u, err := newUnpacker(dir, maxBytes, maxEntries)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = u.close() }()
+	for _, l := range layers {
+		if err := u.unpack(bytes.NewReader(l)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadTarball reads everything of an image in a tar but its layers.
+func ReadTarball(name string) error {
+	from, err := openTar(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	im, err := fromFiles(from)
+	if err != nil {
+		return err
+	}
+	_ = im.root()
+	return im.check()
+}
+
+// ParseRef reads a reference to a registry and returns it in full.
+func ParseRef(text string) (string, error) {
+	ref, err := parseRef(text)
+	if err != nil {
+		return "", err
+	}
+	return ref.Name(), nil
+}
+
+// TryLock takes a lock unless somebody else holds it.
+func TryLock(path string) (unlock func(), err error) { return tryLock(path) }

@@ -1,0 +1,176 @@
+//go:build linux
+
+package rootfs
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/klauspost/compress/zstd"
+)
+
+// flattening is one image on its way into a directory.
+type flattening struct {
+	image    *image
+	unpacker *unpacker
+	progress func(Progress) // may be nil
+	done     Progress
+	told     int64 // of done.Bytes
+	stored   int64 // bytes that may still be read
+	plain    int64 // bytes that they may still unpack to
+	stall    time.Duration
+}
+
+// tellEvery is how many bytes are worth telling.
+const tellEvery = 1 << 20
+
+var errStalled = errors.New("the registry sends nothing any more")
+
+// run unpacks all layers.
+func (f *flattening) run(ctx context.Context) error {
+	f.done.Layers = len(f.image.layers)
+	for _, l := range f.image.layers {
+		f.done.Total += l.size
+	}
+	for i, l := range f.image.layers {
+		f.done.Layer = i + 1
+		f.tell()
+		if err := f.layer(ctx, l, f.image.config.RootFS.DiffIDs[i]); err != nil {
+			return fmt.Errorf("layer %d: %w", i+1, err)
+		}
+	}
+	f.tell()
+	return nil
+}
+
+// layer unpacks a layer, as long as some of it comes.
+func (f *flattening) layer(ctx context.Context, l layer, want v1.Hash) error {
+	if f.image.abandon == nil {
+		return f.unpack(ctx, l, want, func() {})
+	}
+	timer := time.AfterFunc(f.stall, f.image.abandon)
+	err := f.unpack(ctx, l, want, func() { timer.Reset(f.stall) })
+	if !timer.Stop() && err != nil {
+		return fmt.Errorf("%w: %w", errStalled, err)
+	}
+	return err
+}
+
+// unpack unpacks a layer and makes sure that it was what the configuration says.
+func (f *flattening) unpack(ctx context.Context, l layer, want v1.Hash, came func()) (err error) {
+	sum, err := v1.Hasher(want.Algorithm)
+	if err != nil {
+		return err
+	}
+	from, err := l.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	stored := readFunc(func(b []byte) (int, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		n, err := from.Read(b)
+		if n > 0 {
+			came()
+		}
+		f.read(n)
+		return n, err
+	})
+	plain, stop, err := decompress(bufio.NewReaderSize(within(stored, &f.stored), 64<<10))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	out := io.TeeReader(within(plain, &f.plain), sum)
+	if err := f.unpacker.unpack(out); err != nil {
+		return err
+	}
+	// What follows the end of a tar is part of the layer all the same.
+	if _, err := io.Copy(io.Discard, out); err != nil {
+		return fmt.Errorf("read layer: %w", err)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != want.Hex {
+		return fmt.Errorf("it is damaged: it unpacks to %s, not %s", got, want.Hex)
+	}
+	return nil
+}
+
+func (f *flattening) read(n int) {
+	f.done.Bytes += int64(n)
+	if f.done.Bytes-f.told >= tellEvery {
+		f.tell()
+	}
+}
+
+func (f *flattening) tell() {
+	f.told, f.done.Entries = f.done.Bytes, f.unpacker.entries
+	if f.progress != nil {
+		f.progress(f.done)
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
+// within reads as long as there are bytes left.
+func within(from io.Reader, left *int64) io.Reader {
+	return readFunc(func(b []byte) (int, error) {
+		n, err := from.Read(b)
+		if *left -= int64(n); *left < 0 {
+			return 0, errTooBig
+		}
+		return n, err
+	})
+}
+
+// How compressed data begins.
+var (
+	gzipMagic = []byte{0x1f, 0x8b}
+	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+)
+
+const magicLen = 4
+
+// compressed reports whether data that begins like this is compressed.
+func compressed(magic []byte) bool {
+	return bytes.HasPrefix(magic, gzipMagic) || bytes.HasPrefix(magic, zstdMagic)
+}
+
+// maxWindow bounds the memory that a zstd layer can ask for. It is what the
+// highest levels use.
+const maxWindow = 128 << 20
+
+// decompress reads a layer in whichever way it is compressed. Media types say it
+// too, and are often wrong.
+func decompress(from *bufio.Reader) (plain io.Reader, stop func(), err error) {
+	magic, err := from.Peek(magicLen)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, fmt.Errorf("read layer: %w", err)
+	}
+	switch {
+	case bytes.HasPrefix(magic, gzipMagic):
+		z, err := gzip.NewReader(from)
+		if err != nil {
+			return nil, nil, fmt.Errorf("decompress layer: %w", err)
+		}
+		return z, func() { _ = z.Close() }, nil
+	case bytes.HasPrefix(magic, zstdMagic):
+		z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, nil, fmt.Errorf("decompress layer: %w", err)
+		}
+		return z, z.Close, nil
+	}
+	return from, func() {}, nil
+}

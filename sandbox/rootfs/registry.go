@@ -1,0 +1,79 @@
+//go:build linux
+
+package rootfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// fromRegistry asks a registry for an image, as whom the Docker configuration of
+// this server's user says, else as nobody. It is to be abandoned once it is read.
+func fromRegistry(ctx context.Context, ref name.Reference) (im *image, err error) {
+	pooled, ok := remote.DefaultTransport.(*http.Transport)
+	if !ok {
+		return nil, errors.New("the registry client has no transport")
+	}
+	transport := pooled.Clone()
+	transport.ResponseHeaderTimeout = stallAfter
+	ctx, cancel := context.WithCancel(ctx)
+	abandon := func() {
+		cancel()
+		transport.CloseIdleConnections()
+	}
+	defer func() {
+		if err != nil {
+			abandon()
+		}
+	}()
+	found, err := remote.Image(ref, remote.WithContext(ctx), remote.WithPlatform(platform()), remote.WithTransport(transport),
+		remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("dormouse"))
+	if err != nil {
+		return nil, err
+	}
+	im, err = remoteImage(found)
+	if err != nil {
+		return nil, err
+	}
+	im.abandon = abandon
+	return im, nil
+}
+
+func remoteImage(from v1.Image) (*image, error) {
+	m, err := from.Manifest()
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	// The client reads as much as the manifest says.
+	if m.Config.Size > maxDocument {
+		return nil, fmt.Errorf("its configuration has %d bytes", m.Config.Size)
+	}
+	im := new(image)
+	err = im.setManifest(m, func(digest v1.Hash) (io.ReadCloser, error) {
+		l, err := from.LayerByDigest(digest)
+		if err != nil {
+			return nil, err
+		}
+		return l.Compressed()
+	})
+	if err != nil {
+		return nil, err
+	}
+	if im.digest, err = from.Digest(); err != nil {
+		return nil, err
+	}
+	raw, err := from.RawConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	im.config, err = parseConfig(raw)
+	return im, err
+}

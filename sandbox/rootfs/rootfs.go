@@ -1,0 +1,96 @@
+// Package rootfs turns OCI images into root file systems: directories that
+// sandboxes start from and never write to.
+//
+// An image comes from a registry or from a file of this machine. It is flattened
+// once, under the digest it has, and is there whole or not at all, whatever
+// happens to the process or the power in between. An image is hostile input:
+// nothing outside its own directory is created, changed or read, it is what its
+// digest says, and it has a limited size. Under Dir:
+//
+//	ALGORITHM-HEX/       an image: root/, and what its configuration says
+//	.new-ALGORITHM-HEX/  one that is being made or removed
+//	.lock-…              held by whoever does either
+//	refs/                which digest a reference led to, and when
+//
+// Files keep the owners and modes that the image gives them, set-user-ID
+// included: inside a sandbox that is the sandbox's business, and outside nobody
+// but root gets through Dir.
+package rootfs
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Options says where images are kept and how large they may be.
+type Options struct {
+	// Dir holds everything. Nobody but its owner can enter it.
+	Dir string
+	// MaxBytes bounds an image, both as it is stored and unpacked: 20 GiB if zero.
+	MaxBytes int64
+	// MaxEntries bounds the files, directories and links in all layers of an
+	// image: two million if zero.
+	MaxEntries int
+	Logger     *slog.Logger
+}
+
+const (
+	defaultMaxBytes   = 20 << 30
+	defaultMaxEntries = 2_000_000
+
+	// resolveEvery is how long a tag is believed to lead where it led.
+	resolveEvery = 5 * time.Minute
+	// stallAfter ends a pull that gets no byte.
+	stallAfter = 2 * time.Minute
+	// spareFor keeps an image that was handed out from being collected before
+	// whoever has it could say so.
+	spareFor = time.Hour
+)
+
+// Root is a root file system, to be mounted read-only, and what its image says
+// of the processes in it.
+type Root struct {
+	Dir string `json:"-"`
+	// Digest names the image: that of its manifest, or of its configuration if it
+	// was saved without one. A plain directory has none.
+	Digest  string   `json:"digest"`
+	Env     []string `json:"env,omitempty"` // NAME=value
+	User    string   `json:"user,omitempty"`
+	Workdir string   `json:"workdir,omitempty"` // absolute, or empty
+	// Entrypoint and Cmd are what the image would start. A sandbox starts a runner.
+	Entrypoint []string `json:"entrypoint,omitempty"`
+	Cmd        []string `json:"cmd,omitempty"`
+}
+
+// Progress is how far the unpacking of an image has come.
+type Progress struct {
+	Layer, Layers int   // the one at hand, counted from one, and how many there are
+	Bytes, Total  int64 // read, and to be read, of all layers as they are stored
+	Entries       int   // files, directories and links
+}
+
+// The kinds of references that lead to files of this machine.
+const (
+	tarballRef = "tarball:" // an image in a tar, of docker save or an OCI layout
+	layoutRef  = "oci:"     // an OCI layout
+	dirRef     = "dir:"     // a directory, used as it is
+)
+
+// Local reports whether a reference leads to files of this machine instead of a
+// registry. Whoever may say one can read what it names, so clients must not.
+func Local(ref string) bool {
+	kind, _ := splitRef(ref)
+	return kind != ""
+}
+
+// splitRef tells the kind of a reference, empty for one to a registry, from what
+// it names.
+func splitRef(ref string) (kind, rest string) {
+	for _, kind := range []string{tarballRef, layoutRef, dirRef} {
+		if path, ok := strings.CutPrefix(ref, kind); ok {
+			return kind, path
+		}
+	}
+	return "", ref
+}

@@ -1,0 +1,254 @@
+//go:build linux
+
+package rootfs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+)
+
+// Store keeps root file systems. Several may share a directory.
+type Store struct {
+	opts  Options
+	log   *slog.Logger
+	now   func() time.Time
+	stall time.Duration
+
+	mu sync.Mutex
+	// handed says when an image was last handed out. Images appear to callers and
+	// disappear under mu.
+	handed map[string]time.Time
+}
+
+// What is in Dir, and in an image.
+const (
+	newPrefix  = ".new-"
+	lockPrefix = ".lock-"
+	refsDir    = "refs"
+	rootDir    = "root"
+	noteFile   = "image.json"
+)
+
+// Open opens a store and removes what dead processes have left unfinished in it.
+func Open(opts Options) (*Store, error) {
+	if opts.MaxBytes == 0 {
+		opts.MaxBytes = defaultMaxBytes
+	}
+	if opts.MaxEntries == 0 {
+		opts.MaxEntries = defaultMaxEntries
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	dir, err := filepath.Abs(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open images: %w", err)
+	}
+	opts.Dir = dir
+	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter, handed: make(map[string]time.Time)}
+	if err := os.MkdirAll(filepath.Join(opts.Dir, refsDir), 0o700); err != nil {
+		return nil, fmt.Errorf("open images: %w", err)
+	}
+	// Images bring set-user-ID programs that nobody here may get at.
+	if err := os.Chmod(opts.Dir, 0o700); err != nil { //nolint:gosec // it is a directory
+		return nil, fmt.Errorf("open images: %w", err)
+	}
+	if err := s.sweep(); err != nil {
+		return nil, fmt.Errorf("open images: %w", err)
+	}
+	return s, nil
+}
+
+// Root returns the root file system that a reference leads to, and makes it if
+// there is none. A reference is one of
+//
+//	registry.example/name:tag            an image in a registry, for this machine's
+//	registry.example/name@sha256:…       processor
+//	tarball:/path/image.tar              one of docker save or an OCI layout, in a tar
+//	oci:/path/layout                     an OCI layout
+//	dir:/path                            a directory, used as it is
+//
+// A tag is looked up at most every five minutes. If that fails, the image it led
+// to before is returned. progress may be nil; it is called from within.
+func (s *Store) Root(ctx context.Context, ref string, progress func(Progress)) (Root, error) {
+	r, err := s.root(ctx, ref, progress, false)
+	if err != nil {
+		return Root{}, fmt.Errorf("get image %.200s: %w", ref, err)
+	}
+	return r, nil
+}
+
+// Refresh is Root, but looks a tag up now or fails.
+func (s *Store) Refresh(ctx context.Context, ref string, progress func(Progress)) (Root, error) {
+	r, err := s.root(ctx, ref, progress, true)
+	if err != nil {
+		return Root{}, fmt.Errorf("refresh image %.200s: %w", ref, err)
+	}
+	return r, nil
+}
+
+func (s *Store) root(ctx context.Context, ref string, progress func(Progress), refresh bool) (Root, error) {
+	kind, rest := splitRef(ref)
+	switch kind {
+	case dirRef:
+		return plainDir(rest)
+	case tarballRef:
+		from, err := openTar(rest)
+		if err != nil {
+			return Root{}, err
+		}
+		return s.fromFiles(ctx, from, progress)
+	case layoutRef:
+		from, err := os.OpenRoot(rest)
+		if err != nil {
+			return Root{}, err
+		}
+		return s.fromFiles(ctx, dirFiles{from}, progress)
+	default:
+		return s.pull(ctx, rest, progress, refresh)
+	}
+}
+
+// plainDir is a directory that somebody else looks after.
+func plainDir(dir string) (Root, error) {
+	if !filepath.IsAbs(dir) {
+		return Root{}, errors.New("the path must be absolute")
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return Root{}, err
+	}
+	if dir == "/" {
+		return Root{}, errors.New("it is the machine's own root")
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return Root{}, err
+	}
+	if !info.IsDir() {
+		return Root{}, errors.New("it is no directory")
+	}
+	return Root{Dir: dir}, nil
+}
+
+func (s *Store) fromFiles(ctx context.Context, from files, progress func(Progress)) (Root, error) {
+	defer func() { _ = from.Close() }()
+	im, err := fromFiles(from)
+	if err != nil {
+		return Root{}, err
+	}
+	return s.flattened(ctx, im, progress)
+}
+
+// flattened returns an image's root file system, and makes it if there is none.
+func (s *Store) flattened(ctx context.Context, im *image, progress func(Progress)) (Root, error) {
+	if err := im.check(); err != nil {
+		return Root{}, err
+	}
+	if r, err := s.have(im.digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return r, err
+	}
+	unlock, err := lock(ctx, s.lockFile(fileName(im.digest)))
+	if err != nil {
+		return Root{}, err
+	}
+	defer unlock()
+	if r, err := s.have(im.digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return r, err
+	}
+	if err := s.flatten(ctx, im, progress); err != nil {
+		return Root{}, err
+	}
+	return s.have(im.digest.String())
+}
+
+// flatten makes a root file system while its lock is held.
+func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress)) (err error) {
+	name := fileName(im.digest)
+	tmp := filepath.Join(s.opts.Dir, newPrefix+name)
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("remove what was left: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(tmp))
+		}
+	}()
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return err
+	}
+	u, err := newUnpacker(filepath.Join(tmp, rootDir), s.opts.MaxBytes, s.opts.MaxEntries)
+	if err != nil {
+		return err
+	}
+	f := &flattening{image: im, unpacker: u, progress: progress, stored: s.opts.MaxBytes, plain: s.opts.MaxBytes, stall: s.stall}
+	if err := errors.Join(f.run(ctx), u.close()); err != nil {
+		return err
+	}
+	if u.skipped > 0 {
+		s.log.WarnContext(ctx, "devices and pipes left out of image", "digest", im.digest.String(), "count", u.skipped)
+	}
+	note, err := json.Marshal(im.root())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(tmp, noteFile), note, 0o600); err != nil {
+		return err
+	}
+	return s.keep(tmp, name)
+}
+
+// keep makes a directory durable with everything in it, and gives it its name.
+func (s *Store) keep(tmp, name string) error {
+	d, err := os.Open(tmp)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Syncfs(int(d.Fd())), d.Close()); err != nil {
+		return fmt.Errorf("make the image durable: %w", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(s.opts.Dir, name)); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(s.opts.Dir)
+}
+
+// have returns an image that is there, and counts it as handed out.
+func (s *Store) have(digest string) (Root, error) {
+	h, err := v1.NewHash(digest)
+	if err != nil {
+		return Root{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dir := filepath.Join(s.opts.Dir, fileName(h))
+	raw, err := os.ReadFile(filepath.Join(dir, noteFile))
+	if err != nil {
+		return Root{}, err
+	}
+	r := Root{Dir: filepath.Join(dir, rootDir)}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return Root{}, fmt.Errorf("read %s: %w", noteFile, err)
+	}
+	s.handed[digest] = s.now()
+	return r, nil
+}
+
+// fileName is how a digest is spelled in file names. A colon means something to
+// mounts.
+func fileName(h v1.Hash) string { return h.Algorithm + "-" + h.Hex }
+
+func (s *Store) lockFile(name string) string { return filepath.Join(s.opts.Dir, lockPrefix+name) }

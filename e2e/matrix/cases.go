@@ -290,7 +290,7 @@ func (m *Matrix) choose(all []Case, limit int) (chosen, rest []Case) {
 		cell := c.Kind.Name + " " + string(last) + "!" + string(arm.Death)
 		rank := 2
 		switch {
-		case !points[last] || c.Kind.Look != nil && remote(c) == 0 && !cells[cell]:
+		case !points[last] || c.Kind.Look != nil && !c.Kind.KillsRunner && remote(c) == 0 && !cells[cell]:
 			rank = 0
 		case !cells[cell]:
 			rank = 1

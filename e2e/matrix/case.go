@@ -317,6 +317,21 @@ func (s *stage) judge(ctx context.Context) error {
 	return nil
 }
 
+// swept waits until nothing is there of sandboxes that no session has.
+func (s *stage) swept(ctx context.Context) error {
+	return within(ctx, "sweeping sandboxes", func(ctx context.Context) error {
+		for {
+			left := s.keeper.Strays()
+			if len(left) == 0 {
+				return nil
+			}
+			if err := rig.Pause(ctx, 20*time.Millisecond); err != nil {
+				return fmt.Errorf("%v belong to no session: %w", left, err)
+			}
+		}
+	})
+}
+
 // again stops the server, starts it once more and finds everything as it was.
 func (s *stage) again(ctx context.Context) error {
 	if err := s.fleet.Halt(ctx); err != nil {
@@ -357,8 +372,8 @@ func (s *stage) again(ctx context.Context) error {
 	if len(s.told) < len(before) {
 		s.out.Findings.Add(oracle.Lost, "a restart lost %d events", len(before)-len(s.told))
 	}
-	if s.c.Kind.Look == nil {
-		return nil
+	if err := s.swept(ctx); err != nil || s.c.Kind.Look == nil {
+		return err
 	}
 	if err := s.look(ctx); err != nil {
 		return err

@@ -126,7 +126,7 @@ func deathsBefore(k play.Kind) []rig.Arm {
 	case "exec", "task", "write", "mixed", "ask-retry", "ask-continue", "ask-hibernate", "exec-lost", "write-lost", "task-lost", "exec-big", "gofer-lost", "both-lost":
 		return []rig.Arm{{Point: crash.OpSent, Visit: 2}, {Point: crash.OpStarted, Visit: 2}, {Point: crash.OpResult, Visit: 2}}
 	case "exec-person", "exec-person-lost", "exec-person-cold":
-		return []rig.Arm{{Point: crash.OpSent, Visit: 1}, {Point: crash.OpStarted, Visit: 1}, {Point: crash.OpResult, Visit: 1}}
+		return []rig.Arm{{Point: crash.OpSent, Visit: 1}, {Point: crash.OpResult, Visit: 1}}
 	case "exec-person-end":
 		return []rig.Arm{{Point: crash.OpKilling, Visit: 1}}
 	case "read", "exec-keyed", "interrupt-flush", "terminate", "threads":
@@ -147,8 +147,11 @@ func deathsBefore(k play.Kind) []rig.Arm {
 		return []rig.Arm{{Point: crash.DeleteClearing, Visit: 1}, {Point: crash.DeleteCleared, Visit: 1}}
 	case "doze":
 		return []rig.Arm{
-			{Point: crash.SandboxFrozen, Visit: 1}, {Point: crash.SandboxPaused, Visit: 2}, {Point: crash.SandboxWoken, Visit: 1},
-			{Point: crash.SandboxWaking, Visit: 1}, {Point: crash.SandboxStopped, Visit: 1},
+			{Point: crash.SandboxFrozen, Visit: 1},
+			{Point: crash.SandboxPaused, Visit: 2},
+			{Point: crash.SandboxWoken, Visit: 1},
+			{Point: crash.SandboxWaking, Visit: 1},
+			{Point: crash.SandboxStopped, Visit: 1},
 		}
 	case "doze-lost":
 		return []rig.Arm{{Point: crash.SandboxWoken, Visit: 1}, {Point: crash.SandboxFrozen, Visit: 1}, {Point: crash.OpResult, Visit: 1}}
@@ -235,7 +238,7 @@ func (m *Matrix) others(looked []seen) []Case {
 // zombie reports whether it is worth freezing a server there. A runner has no
 // lease, and a step of the schema is one that others wait for.
 func zombie(k play.Kind, a rig.Arm) bool {
-	kinds := []string{"exec", "queue", "model-stream", "custom", "interrupt-exec", "hibernate", "wakeup", "question", "child", "tree", "delete"}
+	kinds := []string{"exec", "exec-person", "queue", "model-stream", "custom", "interrupt-exec", "hibernate", "wakeup", "question", "child", "tree", "delete"}
 	return slices.Contains(kinds, k.Name) && !a.InRunner() && !strings.HasPrefix(string(a.Point), "migrate.")
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -123,6 +124,9 @@ func (s *Server) clearKernels() error {
 		if err := unmountUnder(dir); err != nil {
 			return err
 		}
+		if left, err := mountsUnder(dir); err != nil || len(left) > 0 {
+			return errors.Join(fmt.Errorf("still mounted are %v", left), err)
+		}
 	}
 	return errors.Join(os.RemoveAll(s.notes()), s.removeLimits())
 }
@@ -149,8 +153,8 @@ func (s *Server) removeLimits() error {
 	return errors.Join(errs...)
 }
 
-// strays lists the kernels that no session has.
-func (s *Server) strays() []string {
+// Strays lists what is there of gVisor sandboxes that no session has.
+func (s *Server) Strays() []string {
 	owned := make(map[string]bool)
 	records, _ := filepath.Glob(filepath.Join(s.Data, "sandbox", GVisor, "sessions", "*", "box.json"))
 	for _, name := range records {
@@ -162,6 +166,12 @@ func (s *Server) strays() []string {
 		}
 	}
 	var left []string
+	boxes, _ := filepath.Glob(filepath.Join(s.Data, "sandbox", GVisor, "boxes", "*"))
+	for _, dir := range boxes {
+		if !owned[filepath.Base(dir)] {
+			left = append(left, dir)
+		}
+	}
 	for _, k := range s.kernels() {
 		if !owned[k.box] {
 			left = append(left, fmt.Sprintf("kernel %d and gofer %d of %s", k.sentry, k.gofer, k.box))
@@ -170,8 +180,8 @@ func (s *Server) strays() []string {
 	return left
 }
 
-// Mounts lists what is mounted at and below a directory, in the order it was.
-func Mounts(dir string) ([]string, error) {
+// mountsUnder lists what is mounted at and below a directory, in the order it was.
+func mountsUnder(dir string) ([]string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -192,17 +202,17 @@ func Mounts(dir string) ([]string, error) {
 
 // unmountUnder unmounts everything at and below a directory, the newest first.
 func unmountUnder(dir string) error {
-	mounts, err := Mounts(dir)
+	mounts, err := mountsUnder(dir)
 	if err != nil {
 		return err
 	}
-	for i := len(mounts) - 1; i >= 0; i-- {
-		err := unix.Unmount(mounts[i], 0)
+	for _, at := range slices.Backward(mounts) {
+		err := unix.Unmount(at, 0)
 		if errors.Is(err, unix.EBUSY) {
-			err = unix.Unmount(mounts[i], unix.MNT_DETACH)
+			err = unix.Unmount(at, unix.MNT_DETACH)
 		}
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("unmount %s: %w", mounts[i], err)
+			return fmt.Errorf("unmount %s: %w", at, err)
 		}
 	}
 	return nil

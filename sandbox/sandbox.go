@@ -81,6 +81,16 @@ type Sandbox interface {
 	Close() error
 }
 
+// Owned is what somebody who knows all sessions says of one.
+type Owned struct {
+	// Unsure says that nobody can tell just now; what there is stays.
+	Unsure bool
+	// Known says that there is such a session.
+	Known bool
+	// Generation is that of the sandbox it has, 0 if it has none.
+	Generation uint64
+}
+
 // Keeper is implemented by drivers whose workspace outlives every sandbox by
 // itself, so that stopping one loses no file and needs no snapshot.
 type Keeper interface {

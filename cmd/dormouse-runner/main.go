@@ -25,25 +25,32 @@ import (
 
 func main() {
 	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "dormouse-runner:", err)
+		slog.Error("runner ended", "error", err) //nolint:sloglint // there is no other
 		os.Exit(1)
 	}
 }
 
 func run() error {
-	o := runner.Options{
-		Env:    environment(),
-		Init:   true,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	}
+	o := runner.Options{Env: environment(), Init: true}
 	flag.StringVar(&o.Socket, "socket", "", "unix `path` the server listens on")
 	flag.StringVar(&o.SecretFile, "secret", "", "`file` with the secret that proves this runner to the server")
 	flag.StringVar(&o.Dir, "dir", "", "`directory` of the runner's own state")
 	flag.StringVar(&o.Workspace, "workspace", "", "`directory` commands start in")
+	log := flag.String("log", "", "`file` to complain to instead of standard error")
 	outlet := flag.String("outlet", "", "unix `path` that what programs send out is carried to")
 	slot := flag.String("slot", "", "`directory` whose ws, home and tmp become -workspace, the home and /tmp")
 	flag.Int64Var(&o.Pids, "pids", 0, "`number` of processes that commands may have, 0 for any")
 	flag.Parse()
+	out := os.Stderr
+	if *log != "" {
+		f, err := os.OpenFile(*log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		out = f
+	}
+	o.Logger = slog.New(slog.NewTextHandler(out, nil))
+	slog.SetDefault(o.Logger)
 	if *slot != "" {
 		o.DropCaps = true
 		o.Prepare = sync.OnceValue(func() error { return moveIn(*slot, o.Workspace) })
@@ -79,6 +86,9 @@ func run() error {
 // moveIn binds what was mounted in the slot from outside to where it belongs.
 func moveIn(slot, workspace string) error {
 	for from, to := range map[string]string{"ws": workspace, "home": os.Getenv("HOME"), "tmp": "/tmp"} {
+		if err := os.MkdirAll(to, 0o755); err != nil { //nolint:gosec // an image may come without it; as it is everywhere
+			return fmt.Errorf("mount %s: %w", to, err)
+		}
 		if err := unix.Mount(filepath.Join(slot, from), to, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", to, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/egress"
@@ -19,6 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
 	"github.com/dormouse-run/dormouse/sandbox/local"
+	"github.com/dormouse-run/dormouse/sandbox/rootfs"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -26,7 +28,7 @@ import (
 type driver interface {
 	sandbox.Driver
 	// Sweep stops what nobody vouches for.
-	Sweep(ctx context.Context, keep func(dormouse.SessionID, uint64) bool) error
+	Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Owned) error
 }
 
 // The kinds of sandbox.
@@ -36,7 +38,7 @@ const (
 )
 
 // openSandboxes returns the driver. It is the only place that names one.
-func openSandboxes(c config, log *slog.Logger) (driver, error) {
+func openSandboxes(ctx context.Context, c config, log *slog.Logger) (driver, error) {
 	data, err := filepath.Abs(c.Data)
 	if err != nil {
 		return nil, err
@@ -61,8 +63,12 @@ func openSandboxes(c config, log *slog.Logger) (driver, error) {
 	var d driver
 	switch dir := filepath.Join(data, sandboxDir); kind {
 	case sandboxGVisor:
+		var root rootfs.Root
+		if root, err = openImage(ctx, data, c.Image, log); err != nil {
+			return nil, err
+		}
 		d, err = gvisor.New(gvisor.Options{
-			Dir: filepath.Join(dir, sandboxGVisor), Instance: instance, Runner: runner, Limits: c.Limits.parsed, Outlet: outlet(c, log), Logger: log,
+			Dir: filepath.Join(dir, sandboxGVisor), Root: root.Dir, Env: root.Env, Instance: instance, Runner: runner, Limits: c.Limits.parsed, Outlet: outlet(c, log), Logger: log,
 		})
 	default:
 		d, err = local.New(local.Options{Dir: dir, Instance: instance, Runner: runner, Logger: log})
@@ -71,6 +77,28 @@ func openSandboxes(c config, log *slog.Logger) (driver, error) {
 		return nil, fmt.Errorf("open sandboxes: %w", err)
 	}
 	return d, nil
+}
+
+// openImage fetches what sandboxes start from, unless it is there.
+func openImage(ctx context.Context, data, ref string, log *slog.Logger) (rootfs.Root, error) {
+	if ref == "" {
+		return rootfs.Root{}, nil
+	}
+	images, err := rootfs.Open(rootfs.Options{Dir: filepath.Join(data, "images"), Logger: log})
+	if err != nil {
+		return rootfs.Root{}, err
+	}
+	told := time.Now()
+	root, err := images.Root(ctx, ref, func(p rootfs.Progress) {
+		if time.Since(told) > 2*time.Second {
+			told = time.Now()
+			log.InfoContext(ctx, "fetching image", "image", ref, "layer", p.Layer, "layers", p.Layers, "bytes", p.Bytes, "total", p.Total)
+		}
+	})
+	if err != nil {
+		return rootfs.Root{}, fmt.Errorf("--image %s: %w", ref, err)
+	}
+	return root, nil
 }
 
 // outlet is the way out of sandboxes, nil if they have none.
@@ -133,12 +161,17 @@ func instanceOf(data string) (string, error) {
 
 // sweep stops what servers before us left running and no session owns.
 func (s *server) sweep(ctx context.Context) {
-	err := s.driver.Sweep(ctx, func(id dormouse.SessionID, generation uint64) bool {
+	err := s.driver.Sweep(ctx, func(id dormouse.SessionID) sandbox.Owned {
 		state, err := s.sessions.Peek(ctx, id)
-		if err != nil {
-			return !errors.Is(err, dormouse.ErrNotFound) // in doubt it stays
+		switch {
+		case errors.Is(err, dormouse.ErrNotFound):
+			return sandbox.Owned{}
+		case err != nil:
+			return sandbox.Owned{Unsure: true}
+		case state.Sandbox.Phase == session.SandboxCold:
+			return sandbox.Owned{Known: true}
 		}
-		return state.Sandbox.Phase != session.SandboxCold && state.Sandbox.Generation == generation
+		return sandbox.Owned{Known: true, Generation: state.Sandbox.Generation}
 	})
 	if err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "stray sandboxes not swept", "error", err)

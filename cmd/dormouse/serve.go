@@ -145,7 +145,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	if err != nil {
 		return nil, err
 	}
-	if s.driver, err = openSandboxes(c, log); err != nil {
+	if s.driver, err = openSandboxes(ctx, c, log); err != nil {
 		return nil, err
 	}
 

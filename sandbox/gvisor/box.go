@@ -3,6 +3,7 @@
 package gvisor
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -25,6 +26,7 @@ const (
 	rootsDir    = "root"
 	boxesDir    = "boxes"
 	sessionsDir = "sessions"
+	lostDir     = "lost"
 )
 
 // box is where one sandbox keeps its state on the host, whether it lives or not.
@@ -52,28 +54,30 @@ func (b box) bundle() string { return filepath.Join(b.dir, "bundle") }
 // this path, and its box's id.
 func (d *Driver) kernels() string { return filepath.Join("/run/dormouse", d.opts.Instance) }
 
-// newBox makes a place for a sandbox. The secret is what its runner proves
-// itself with: kept here, and once where the runner finds it.
-func (d *Driver) newBox(secret string) (box, error) {
-	b, err := d.boxOf("sbx_" + strings.ToLower(rand.Text()[:16]))
-	if err != nil {
-		return box{}, err
-	}
+// newBox names a place for a sandbox that nobody has yet.
+func (d *Driver) newBox() box {
+	id := "sbx_" + strings.ToLower(rand.Text()[:16])
+	return box{id: id, dir: filepath.Join(d.opts.Dir, boxesDir, id)}
+}
+
+// make makes the place. The secret is what its runner proves itself with: kept
+// here, and once where the runner finds it.
+func (b box) make(secret string) error {
 	for _, dir := range []string{b.state(), b.bundle(), filepath.Join(b.slot(), "ws"), filepath.Join(b.slot(), "home"), filepath.Join(b.slot(), "tmp")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return box{}, fmt.Errorf("make a sandbox: %w", err)
+			return fmt.Errorf("make a sandbox: %w", err)
 		}
 	}
 	for _, name := range []string{filepath.Join(b.dir, "secret"), filepath.Join(b.run(), "secret")} {
 		if err := os.WriteFile(name, []byte(secret), 0o600); err != nil {
-			return box{}, fmt.Errorf("make a sandbox: %w", err)
+			return fmt.Errorf("make a sandbox: %w", err)
 		}
 	}
 	// What is mounted in the slot later is seen inside: it has peers of its own.
 	if err := bindAt(b.slot(), b.slot(), unix.MS_SHARED); err != nil {
-		return box{}, fmt.Errorf("make a sandbox: %w", err)
+		return fmt.Errorf("make a sandbox: %w", err)
 	}
-	return b, nil
+	return nil
 }
 
 func newSecret() string { return rand.Text() }
@@ -84,6 +88,16 @@ func (b box) secret() (string, error) {
 		return "", fmt.Errorf("read the runner's secret: %w", err)
 	}
 	return string(s), nil
+}
+
+// complaint is the end of what the runner wrote down, if it wrote anything.
+func (b box) complaint() error {
+	raw, err := os.ReadFile(filepath.Join(b.run(), "log"))
+	const most = 500
+	if err != nil || len(raw) == 0 {
+		return nil //nolint:nilerr // it is only asked for beside another error
+	}
+	return fmt.Errorf("its log ends: %s", bytes.TrimSpace(raw[max(0, len(raw)-most):]))
 }
 
 // fill mounts the files of a session in the slot.

@@ -129,8 +129,8 @@ func (d *Driver) usableImage(v volume, generation uint64) (*image, error) {
 		return nil, nil //nolint:nilnil // it is older than the files
 	case im.Program != programVersion():
 		return nil, errors.New("they were frozen by another version of gVisor")
-	case im.Host != hostVersion():
-		return nil, errors.New("the programs of this machine have changed meanwhile")
+	case im.Host != d.hostVersion():
+		return nil, errors.New("the programs in the sandbox have changed meanwhile")
 	}
 	return im, im.whole()
 }
@@ -141,13 +141,10 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 	if im != nil {
 		secret, program = im.Secret, im.Runner
 	}
-	b, err := d.newBox(secret)
-	if err != nil {
-		return nil, err
-	}
+	b := d.newBox()
 	r.Box = b.id
-	if err := v.writeRecord(r); err != nil {
-		return nil, errors.Join(err, b.remove(ctx))
+	if err := v.writeRecord(r); err != nil { // whoever sweeps must know whose it is
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -156,6 +153,9 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 			err = errors.Join(err, d.end(undo, b, v))
 		}
 	}()
+	if err := b.make(secret); err != nil {
+		return nil, err
+	}
 	if err := d.openVolume(v); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,8 @@ type Driver struct {
 	log      *slog.Logger
 	conf     *config.Config
 	root     rootFS
-	template string // of a volume, empty if sizes are not limited
+	template string   // of a volume, empty if sizes are not limited
+	lock     *os.File // held by every server that uses the directory
 }
 
 var (
@@ -72,6 +73,12 @@ func (d *Driver) prepare() (err error) {
 			return err
 		}
 	}
+	if d.lock, err = os.OpenFile(d.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_SH); err != nil {
+		return err
+	}
 	// What is mounted below is nobody else's to see, or to hold on to.
 	there, err := mounted(d.opts.Dir)
 	if err == nil && !there {
@@ -83,8 +90,10 @@ func (d *Driver) prepare() (err error) {
 	if d.conf, err = configure(d.kernels(), d.opts.Program, d.opts.Limits.Memory); err != nil {
 		return err
 	}
-	if d.root, err = makeRoot(d.path(rootsDir)); err != nil {
-		return err
+	if d.root.dir = d.opts.Root; d.root.dir == "" {
+		if d.root, err = makeRoot(d.path(rootsDir)); err != nil {
+			return err
+		}
 	}
 	d.template, err = makeTemplate(d.opts.Dir, d.opts.Limits)
 	if errors.Is(err, errNoVolumes) {

@@ -91,6 +91,11 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir)) // it may be the room that is missing
+		}
+	}()
 	if err := l.kernel.save(dir); err != nil {
 		return err
 	}
@@ -98,6 +103,6 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 		return err
 	}
 	return image{
-		Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: hostVersion(),
+		Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: d.hostVersion(),
 	}.seal(dir, v)
 }

@@ -248,3 +248,29 @@ func TestAShellAndATaskRunOn(t *testing.T) {
 		t.Errorf("the shell says %q", got)
 	}
 }
+
+func TestFilesOfASessionNobodyKnowsAreSetAside(t *testing.T) {
+	h := newHouse(t)
+	s := h.create(fence(1, 1))
+	h.sh(s, "echo kept >file; sync")
+	stray := func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{} }
+	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Unsure: true} }); err != nil {
+		t.Fatal(err)
+	}
+	h.sh(s, "true") // in doubt it stays
+	if err := h.Sweep(within(t), stray); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Gone()
+	found, err := filepath.Glob(filepath.Join(h.dir, "lost", string(session)+"-*", "volume*"))
+	if err != nil || len(found) == 0 {
+		t.Errorf("set aside were %v, %v", found, err)
+	}
+	if n := h.processes(); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+	again := h.create(fence(1, 2))
+	if got := h.sh(again, "ls"); got != "" {
+		t.Errorf("a new session of the name has %q", got)
+	}
+}

@@ -13,6 +13,7 @@
 //	root/                the root file system made from this machine
 //	boxes/ID/            one sandbox: its runner's state, and the slot that the
 //	                     workspace is mounted in
+//	lost/                the files of sessions that nobody knows, for a week
 //	sessions/SESSION/    the volume of a session, which sandbox it has, and the
 //	                     memory image of its last hibernation
 package gvisor
@@ -37,6 +38,10 @@ type Options struct {
 	// Program is what is started as a kernel: a program that calls Main first. It
 	// is this one if empty.
 	Program string
+	// Root is the directory of an image that sandboxes start from, and Env its
+	// environment. They start from this machine's own programs if it is empty.
+	Root string
+	Env  []string
 	// Limits are those of every sandbox.
 	Limits Limits
 	// Outlet serves what a session's sandbox sends out, until ctx ends. Without it

@@ -56,6 +56,7 @@ func open(t testing.TB, dir string) *gvisor.Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = d.Close() }) // a killed server lets go as well
 	return d
 }
 
@@ -117,7 +118,7 @@ func TestGVisor(t *testing.T) {
 func cleared(t testing.TB, dir string) {
 	t.Helper()
 	d := open(t, dir)
-	if err := d.Sweep(context.Background(), func(dormouse.SessionID, uint64) bool { return false }); err != nil {
+	if err := d.Sweep(context.Background(), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true} }); err != nil {
 		t.Error(err)
 	}
 	if err := d.Close(); err != nil {

@@ -134,10 +134,14 @@ func programVersion() string {
 	return info.GoVersion
 }
 
-// hostVersion changes whenever programs are installed here: memory that holds on
-// to a library must not wake beside another one.
-func hostVersion() string {
+// hostVersion changes whenever other programs are in the root file system: memory
+// that holds on to a library must not wake beside another one.
+func (d *Driver) hostVersion() string {
+	if d.opts.Root != "" {
+		return d.opts.Root // it is named by what is in it
+	}
 	sum := sha256.New()
+	fmt.Fprintln(sum, d.root.dir)
 	for _, name := range []string{
 		"/var/lib/dpkg/status", "/var/lib/rpm", "/lib/apk/db/installed", "/etc/ld.so.cache",
 		"/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/bin", "/usr/local/lib",

@@ -57,7 +57,7 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		err = l.answers(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, errors.Join(err, b.complaint(), l.Close())
 	}
 	l.watcher.Go(func() { l.watch(watching) })
 	if err := l.letOut(watching); err != nil {

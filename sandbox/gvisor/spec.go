@@ -4,6 +4,7 @@ package gvisor
 
 import (
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -33,12 +34,13 @@ func (d *Driver) specOf(b box, program string) *specs.Spec {
 			Args: []string{
 				filepath.Join(insideBin, program),
 				"-socket", insideRun + "/socket", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
-				"-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(d.opts.Limits.Pids, 10),
+				"-log", insideRun + "/log", "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(d.opts.Limits.Pids, 10),
 			},
 			Cwd: "/",
-			Env: []string{
-				"PATH=" + searchPath, "HOME=" + insideHome, "USER=root", "LC_CTYPE=C.UTF-8", "TERM=dumb",
-			},
+			Env: slices.Concat(
+				[]string{"PATH=" + searchPath, "LC_CTYPE=C.UTF-8"}, d.opts.Env,
+				[]string{"HOME=" + insideHome, "USER=root", "TERM=dumb"},
+			),
 			Capabilities: capabilities(),
 		},
 		Mounts: []specs.Mount{

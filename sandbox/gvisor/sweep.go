@@ -8,14 +8,22 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/sandbox"
 )
 
-// Sweep stops the sandboxes of this instance that keep does not vouch for,
-// whoever started them.
-func (d *Driver) Sweep(ctx context.Context, keep func(dormouse.SessionID, uint64) bool) error {
+// lostFor is how long the files of a session that nobody knows are kept.
+const lostFor = 7 * 24 * time.Hour
+
+// Sweep stops the sandboxes of this instance that owned does not vouch for,
+// whoever started them, and sets aside the files of sessions nobody knows.
+func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Owned) error {
 	var errs []error
 	kept := make(map[string]bool)
 	sessions, err := os.ReadDir(d.path(sessionsDir))
@@ -23,7 +31,7 @@ func (d *Driver) Sweep(ctx context.Context, keep func(dormouse.SessionID, uint64
 		return fmt.Errorf("sweep sandboxes: %w", err)
 	}
 	for _, e := range sessions {
-		b, err := d.sweepSession(ctx, dormouse.SessionID(e.Name()), keep)
+		b, err := d.sweepSession(ctx, dormouse.SessionID(e.Name()), owned)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -34,7 +42,7 @@ func (d *Driver) Sweep(ctx context.Context, keep func(dormouse.SessionID, uint64
 		return fmt.Errorf("sweep sandboxes: %w", err)
 	}
 	for _, b := range strays {
-		if kept[b.id] {
+		if kept[b.id] || d.hasOwner(b) {
 			continue
 		}
 		if err := d.end(ctx, b, volume{dir: d.path("none")}); err != nil {
@@ -43,12 +51,27 @@ func (d *Driver) Sweep(ctx context.Context, keep func(dormouse.SessionID, uint64
 		}
 		d.log.InfoContext(ctx, "stray sandbox stopped", "sandbox", b.id)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, d.forgetLost(time.Now()))...)
+}
+
+// hasOwner reports whether a session has taken a box meanwhile.
+func (d *Driver) hasOwner(b box) bool {
+	records, err := filepath.Glob(d.path(sessionsDir) + "/*/box.json")
+	if err != nil {
+		return true
+	}
+	for _, name := range records {
+		r, err := volume{dir: filepath.Dir(name)}.readRecord()
+		if err != nil || r != nil && r.Box == b.id {
+			return true
+		}
+	}
+	return false
 }
 
 // sweepSession stops the sandbox of a session unless it is vouched for, and then
 // returns its box.
-func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, keep func(dormouse.SessionID, uint64) bool) (string, error) {
+func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned func(dormouse.SessionID) sandbox.Owned) (string, error) {
 	if id.Validate() != nil {
 		return "", nil
 	}
@@ -59,21 +82,61 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, keep f
 	}
 	defer unlock()
 	r, err := v.readRecord()
-	if err != nil || r == nil {
+	if err != nil {
 		return "", err
 	}
-	if keep(id, r.Generation) {
-		return r.Box, nil
+	owner := owned(id)
+	if r != nil {
+		if owner.Unsure || owner.Generation == r.Generation {
+			return r.Box, nil
+		}
+		b, err := d.boxOf(r.Box)
+		if err == nil {
+			err = d.end(ctx, b, v)
+		}
+		if err != nil {
+			return r.Box, fmt.Errorf("stop sandbox %d of %s: %w", r.Generation, id, err)
+		}
+		d.log.InfoContext(ctx, "stray sandbox stopped", "session", id, "generation", r.Generation)
 	}
-	b, err := d.boxOf(r.Box)
-	if err == nil {
-		err = d.end(ctx, b, v)
+	if owner.Known || owner.Unsure {
+		return "", nil
 	}
+	return "", d.lose(ctx, v)
+}
+
+// lose sets the files of a session aside.
+func (d *Driver) lose(ctx context.Context, v volume) error {
+	if err := v.close(); err != nil {
+		return err
+	}
+	to := filepath.Join(d.path(lostDir), string(v.session)+"-"+strconv.FormatInt(time.Now().Unix(), 10))
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return fmt.Errorf("set aside the files of %s: %w", v.session, err)
+	}
+	if err := os.Rename(v.dir, to); err != nil {
+		return fmt.Errorf("set aside the files of %s: %w", v.session, err)
+	}
+	d.log.WarnContext(ctx, "files of a session nobody knows set aside", "session", v.session, "kept_in", to, "days", int(lostFor.Hours()/24))
+	return nil
+}
+
+// forgetLost removes what was set aside long enough ago.
+func (d *Driver) forgetLost(now time.Time) error {
+	lost, err := filepath.Glob(d.path(lostDir) + "/*-*")
 	if err != nil {
-		return r.Box, fmt.Errorf("stop sandbox %d of %s: %w", r.Generation, id, err)
+		return err
 	}
-	d.log.InfoContext(ctx, "stray sandbox stopped", "session", id, "generation", r.Generation)
-	return "", nil
+	for _, dir := range lost {
+		at, err := strconv.ParseInt(dir[strings.LastIndexByte(dir, '-')+1:], 10, 64)
+		if err != nil || now.Sub(time.Unix(at, 0)) < lostFor {
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove what was set aside: %w", err)
+		}
+	}
+	return nil
 }
 
 // strays finds every sandbox of this instance that has a directory or a kernel.
@@ -105,8 +168,13 @@ func (d *Driver) strays() ([]box, error) {
 	return all, nil
 }
 
-// Close lets go of the driver's directories, unless sandboxes live on in them.
+// Close lets go of the driver's directories, unless sandboxes live on in them or
+// another server uses them.
 func (d *Driver) Close() error {
+	defer func() { _ = d.lock.Close() }()
+	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil //nolint:nilerr // another server is here
+	}
 	left, err := d.strays()
 	if err != nil || len(left) > 0 {
 		return err

@@ -230,16 +230,16 @@ func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
 	return nil
 }
 
-// Sweep stops the sandboxes of this instance that keep does not vouch for,
+// Sweep stops the sandboxes of this instance that owned does not vouch for,
 // whoever started them.
-func (d *Driver) Sweep(ctx context.Context, keep func(dormouse.SessionID, uint64) bool) error {
+func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Owned) error {
 	found, err := d.leftovers()
 	if err != nil {
 		return fmt.Errorf("sweep sandboxes: %w", err)
 	}
 	var errs []error
 	for _, p := range found {
-		if keep(p.session, p.generation) {
+		if o := owned(p.session); o.Unsure || o.Generation == p.generation {
 			continue
 		}
 		if err := d.stop(ctx, p); err != nil {

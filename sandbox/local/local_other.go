@@ -33,4 +33,4 @@ func (*Driver) Stop(context.Context, sandbox.Handle) error { return errLinux }
 
 func (*Driver) Remove(context.Context, dormouse.SessionID) error { return errLinux }
 
-func (*Driver) Sweep(context.Context, func(dormouse.SessionID, uint64) bool) error { return errLinux }
+func (*Driver) Sweep(context.Context, func(dormouse.SessionID) sandbox.Owned) error { return errLinux }

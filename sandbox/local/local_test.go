@@ -254,8 +254,11 @@ func TestSweepStopsWhatNobodyVouchesFor(t *testing.T) {
 	if err := os.RemoveAll(state(t, dir, lost.Handle())); err != nil {
 		t.Fatal(err)
 	}
-	err := open(t, dir).Sweep(within(t), func(id dormouse.SessionID, generation uint64) bool {
-		return id == session && generation == 2
+	err := open(t, dir).Sweep(within(t), func(id dormouse.SessionID) sandbox.Owned {
+		if id == session {
+			return sandbox.Owned{Known: true, Generation: 2}
+		}
+		return sandbox.Owned{}
 	})
 	if err != nil {
 		t.Fatal(err)

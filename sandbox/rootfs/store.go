@@ -124,9 +124,15 @@ func (s *Store) root(ctx context.Context, ref string, progress func(Progress), r
 
 // plainDir is a directory that somebody else looks after.
 func plainDir(dir string) (Root, error) {
-	dir = filepath.Clean(dir)
-	if !filepath.IsAbs(dir) || dir == "/" {
-		return Root{}, errors.New("the directory must be absolute, and not the machine's own root")
+	if !filepath.IsAbs(dir) {
+		return Root{}, errors.New("the path must be absolute")
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return Root{}, err
+	}
+	if dir == "/" {
+		return Root{}, errors.New("it is the machine's own root")
 	}
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -125,7 +125,11 @@ func TestADirectoryIsUsedAsItIs(t *testing.T) {
 	if err != nil || r.Dir != dir || r.Digest != "" {
 		t.Errorf("root = %+v, %v", r, err)
 	}
-	for _, ref := range []string{"dir:/", "dir:", "dir:relative", "dir://..", "dir:" + dir + "/missing", "dir:/etc/passwd"} {
+	slash := filepath.Join(t.TempDir(), "slash")
+	if err := os.Symlink("/", slash); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{"dir:/", "dir:" + slash, "dir:", "dir:relative", "dir://..", "dir:" + dir + "/missing", "dir:/etc/passwd"} {
 		if r, err := s.Root(t.Context(), ref, nil); err == nil {
 			t.Errorf("%s = %+v, want an error", ref, r)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/local"
 )
 
@@ -29,7 +30,7 @@ func Open(t testing.TB) *local.Driver {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		nobody := func(dormouse.SessionID, uint64) bool { return false }
+		nobody := func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{} }
 		if err := d.Sweep(context.WithoutCancel(t.Context()), nobody); err != nil {
 			t.Error(err)
 		}

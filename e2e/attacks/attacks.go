@@ -23,7 +23,7 @@ type Case struct {
 func Cases() []Case { return slices.Concat(resources(), escapes(), channels(), neighbours()) }
 
 // caseWithin bounds one case.
-const caseWithin = 3 * time.Minute
+const caseWithin = 5 * time.Minute
 
 // Run plays the cases that only matches and says of each in one line what it
 // tried and what was seen. It returns how many it played, and how many broke out.

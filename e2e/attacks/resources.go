@@ -37,7 +37,7 @@ func resources() []Case {
 			`/usr/bin/python3 -c 'import threading,time
 try:
   for i in range(100000): threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
-except RuntimeError as e: print(i < 1000, e)
+except RuntimeError as e: print(i < 1000, e, flush=True)
 import os; os._exit(0)'`, "True can't start new thread")},
 		{"memory-hog", "one process of 3 GiB", told(`perl -e '$x = "a" x (3 << 30)'; echo then $?`, "out of memory", "then 137")},
 		{"memory-hogs", "60 processes of 30 MiB", told(

@@ -35,6 +35,7 @@ type World struct {
 	// Me is the session that is attacked from, Neighbour one that is not to notice.
 	Me, Neighbour *Session
 
+	disk   uint64 // the file system that the directory is on
 	server *rig.Server
 	keeper *rig.Keeper
 	models *rig.Models
@@ -51,6 +52,9 @@ func Open(ctx context.Context, binary string) (_ *World, err error) {
 		}
 	}()
 	if w.Dir, err = os.MkdirTemp("", "dormouse-attacks-"); err != nil {
+		return nil, err
+	}
+	if w.disk, err = device(w.Dir); err != nil {
 		return nil, err
 	}
 	w.Flag, w.Unix = filepath.Join(w.Dir, "flag"), filepath.Join(w.Dir, "listener")
@@ -162,11 +166,10 @@ func (w *World) RSS(ctx context.Context) (int64, error) {
 // Stored is the room that everything of the server takes on the disk.
 func (w *World) Stored() int64 {
 	var sum int64
-	_ = filepath.Walk(w.server.Data, func(path string, info os.FileInfo, err error) error {
-		if err != nil || strings.Contains(path, "/slot/") || strings.Contains(path, "/volume/") {
-			return nil // gone meanwhile, or the inside of a volume, which is counted as a file
+	_ = filepath.Walk(w.server.Data, func(_ string, info os.FileInfo, err error) error {
+		if err == nil { // else it is gone meanwhile
+			sum += allocated(info, w.disk)
 		}
-		sum += allocated(info)
 		return nil
 	})
 	return sum
@@ -204,7 +207,7 @@ type Done struct {
 // Do runs a command.
 func (s *Session) Do(ctx context.Context, command string) (Done, error) {
 	var d Done
-	_, err := s.Once(ctx, http.MethodPost, s.Path("/execs"), map[string]any{"command": command, "timeout": "100s"}, &d)
+	_, err := s.Once(ctx, http.MethodPost, s.Path("/execs"), map[string]any{"command": command, "timeout": "240s"}, &d)
 	if err != nil {
 		return d, fmt.Errorf("run a command: %w", err)
 	}

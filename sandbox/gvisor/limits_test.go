@@ -40,6 +40,7 @@ func (h *house) restart() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	h.t.Cleanup(func() { _ = d.Close() })
 	h.Driver = d
 }
 

@@ -84,8 +84,8 @@ func apply(s *State, e dormouse.Event) {
 		p := payload[dormouse.OpEnd](e)
 		applyOpEnd(s, p)
 		closeExec(s, e.Time, func(x Exec) bool { return x.Op == p.Op })
-	case dormouse.ExecAsked, dormouse.ExecEnding, dormouse.ExecRefused:
-		applyExec(s, e)
+	case dormouse.ExecAsked, dormouse.ExecEnding, dormouse.ExecRefused, dormouse.ExecAnswered:
+		applyExec(s, e) // an answer closes nothing: the end of its op does
 	case dormouse.SandboxWarming:
 		p := payload[dormouse.SandboxFact](e)
 		s.Sandbox = Sandbox{Phase: SandboxWarming, Generation: p.Generation, How: p.How}

@@ -20,7 +20,7 @@ type Exec struct {
 	Ending bool `json:"ending,omitempty"`
 }
 
-func (s *State) exec(id dormouse.EventID) *Exec {
+func (s State) exec(id dormouse.EventID) *Exec {
 	for i := range s.Execs {
 		if s.Execs[i].ID == id {
 			return &s.Execs[i]
@@ -109,7 +109,7 @@ func (d *draft) refuseExecs(why string) {
 }
 
 // isExec reports whether an op is that of a command which is not answered.
-func (s *State) isExec(o dormouse.Op) bool {
+func (s State) isExec(o dormouse.Op) bool {
 	e := s.exec(o.Use)
 	return o.Origin.Turn == "" && e != nil && e.Op == o.ID
 }

@@ -18,8 +18,6 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -89,7 +87,7 @@ func moveIn(slot, workspace string) error {
 		if err := os.MkdirAll(to, 0o755); err != nil { //nolint:gosec // an image may come without it; as it is everywhere
 			return fmt.Errorf("mount %s: %w", to, err)
 		}
-		if err := unix.Mount(filepath.Join(slot, from), to, "", unix.MS_BIND, ""); err != nil {
+		if err := syscall.Mount(filepath.Join(slot, from), to, "", syscall.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", to, err)
 		}
 	}

@@ -88,7 +88,10 @@ func connect(cmd *cobra.Command) (*client, error) {
 // waits to be used again may be dead by then.
 func newHTTP() *http.Client {
 	return &http.Client{
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second},
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second,
+			ExpectContinueTimeout: callWithin,
+		},
 		// A redirect would take the token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -148,10 +151,15 @@ func (c *client) send(ctx context.Context, method, path string, in any) (*http.R
 	if err != nil {
 		return nil, fmt.Errorf("write request: %w", err)
 	}
-	req.Header.Set("Authorization", "Bearer "+c.token)
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	return c.do(req)
+}
+
+// do sends a request, and returns an answer that is not a refusal.
+func (c *client) do(req *http.Request) (*http.Response, error) {
+	req.Header.Set("Authorization", "Bearer "+c.token)
 	res, err := c.http.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("no server answers at %s: %w", c.base, err)

@@ -51,6 +51,12 @@ type office struct {
 
 func newOffice(t *testing.T) *office {
 	t.Helper()
+	return newOfficeOn(t, nowhere{})
+}
+
+// newOfficeOn is newOffice with sandboxes.
+func newOfficeOn(t *testing.T, driver sandbox.Driver) *office {
+	t.Helper()
 	o := &office{t: t, data: t.TempDir()}
 	blobs, err := dir.Open(filepath.Join(o.data, "blobs"))
 	if err != nil {
@@ -63,7 +69,7 @@ func newOffice(t *testing.T) *office {
 	log := slog.New(slog.DiscardHandler)
 	m := models{named: map[string]model.Model{"scripted": scripted.New(scripted.Options{})}}
 	sessions, err := session.New(session.Config{
-		Store: new(memory.Store), Blobs: blobs, Driver: nowhere{}, Logger: log, Agent: agent.New(m, tool.Builtin()),
+		Store: new(memory.Store), Blobs: blobs, Driver: driver, Logger: log, Agent: agent.New(m, tool.Builtin()),
 	})
 	if err != nil {
 		t.Fatal(err)

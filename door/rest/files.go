@@ -25,6 +25,20 @@ const (
 	stalled = time.Minute
 )
 
+// Copied is what a tar of files held.
+type Copied struct {
+	// Files counts entries of every kind, Bytes their content.
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"`
+	// Changed counts the files that shrank while they were read; zeroes stand for
+	// what they lost.
+	Changed int `json:"changed,omitempty"`
+}
+
+func copied(s session.TreeStatus) Copied {
+	return Copied{Files: s.Files, Bytes: s.Bytes, Changed: s.Changed}
+}
+
 // treePath reads which files are meant. Below the workspace is the usual place.
 func treePath(c *call) (url.Values, string, error) {
 	q, err := c.query("path", "wake")
@@ -69,7 +83,7 @@ func (s *Server) getFiles(c *call) error {
 		panic(http.ErrAbortHandler)
 	}
 	out.begin() // a tar of nothing has no first byte
-	b, err := json.Marshal(status)
+	b, err := json.Marshal(copied(status))
 	if err != nil {
 		return err
 	}
@@ -116,7 +130,7 @@ func (s *Server) putFiles(c *call) error {
 	if err != nil {
 		return explainBody(err)
 	}
-	return c.answer(http.StatusOK, status)
+	return c.answer(http.StatusOK, copied(status))
 }
 
 // tarReader reads a body that may take its time, but not stand still.

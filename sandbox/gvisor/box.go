@@ -92,7 +92,7 @@ func (b box) secret() (string, error) {
 
 // complaint is the end of what the runner wrote down, if it wrote anything.
 func (b box) complaint() error {
-	raw, err := os.ReadFile(filepath.Join(b.run(), "log"))
+	raw, err := os.ReadFile(filepath.Join(b.state(), "log"))
 	const most = 500
 	if err != nil || len(raw) == 0 {
 		return nil //nolint:nilerr // it is only asked for beside another error

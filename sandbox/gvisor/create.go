@@ -217,7 +217,8 @@ func (d *Driver) launch(b box, program string) (*sentry, error) {
 		return nil, err
 	}
 	if err := d.cgroupOf(b).hold(d.opts.Limits, k.pids()); err != nil {
-		return nil, errors.Join(err, letGo(k))
+		k.close()
+		return nil, err
 	}
 	return k, nil
 }

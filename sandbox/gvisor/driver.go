@@ -179,7 +179,8 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 	}
 	if k.alive() {
 		if err := k.resume(); err != nil { // a server ended while it looked at it
-			return nil, errors.Join(err, letGo(k))
+			k.close()
+			return nil, err
 		}
 		l, err := d.open(ctx, h, b, f, k, nil)
 		if err == nil {
@@ -193,11 +194,6 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 		return nil, err
 	}
 	return nil, sandbox.ErrGone
-}
-
-func letGo(k *sentry) error {
-	k.close()
-	return nil
 }
 
 // Stop ends a sandbox and what runs in it. The files of its session stay.

@@ -70,7 +70,7 @@ func (im image) seal(dir string, v volume) error {
 		}
 		im.Files = append(im.Files, f)
 	}
-	raw, err := json.Marshal(im)
+	raw, err := json.Marshal(im) //nolint:gosec // only we can read it, and it is worth nothing outside
 	if err == nil {
 		err = atomicfile.Write(filepath.Join(dir, imageNote), raw, 0o600)
 	}

@@ -40,7 +40,7 @@ func (h *house) restart() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.t.Cleanup(func() { _ = d.Close() })
+	h.t.Cleanup(func() { _ = d.Close() }) // a killed server lets go as well
 	h.Driver = d
 }
 

@@ -36,12 +36,14 @@ var (
 func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry, start func() error) (*live, error) {
 	secret, err := b.secret()
 	if err != nil {
-		return nil, errors.Join(err, letGo(k))
+		k.close()
+		return nil, err
 	}
 	log := d.log.With("session", h.Session, "generation", h.Generation)
 	link, err := runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Logger: log})
 	if err != nil {
-		return nil, errors.Join(err, letGo(k))
+		k.close()
+		return nil, err
 	}
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))

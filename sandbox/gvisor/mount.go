@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -38,11 +39,11 @@ func unmountUnder(dir string) error {
 	if err != nil {
 		return err
 	}
-	for i := len(mounts) - 1; i >= 0; i-- {
-		if err := unix.Unmount(mounts[i], 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	for _, at := range slices.Backward(mounts) {
+		if err := unix.Unmount(at, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			// Somebody still looks at it. It is out of the way, and goes when they do.
-			if err := unix.Unmount(mounts[i], unix.MNT_DETACH); err != nil {
-				return fmt.Errorf("unmount %s: %w", mounts[i], err)
+			if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+				return fmt.Errorf("unmount %s: %w", at, err)
 			}
 		}
 	}
@@ -79,13 +80,5 @@ var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\13
 
 func mounted(dir string) (bool, error) {
 	all, err := mountsUnder(dir)
-	if err != nil {
-		return false, err
-	}
-	for _, m := range all {
-		if m == dir {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.Contains(all, dir), err
 }

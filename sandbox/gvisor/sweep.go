@@ -173,7 +173,7 @@ func (d *Driver) strays() ([]box, error) {
 func (d *Driver) Close() error {
 	defer func() { _ = d.lock.Close() }()
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil //nolint:nilerr // another server is here
+		return nil // another server is here
 	}
 	left, err := d.strays()
 	if err != nil || len(left) > 0 {

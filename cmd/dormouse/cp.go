@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door/rest"
+)
+
+func newCp() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cp SOURCE DESTINATION",
+		Short: "Copy files into and out of a session's sandbox",
+		Long: `Copy a file or a directory out of a session's sandbox, or into it. SESSION:PATH is a
+path in the sandbox, below the workspace unless it begins with a slash; the other
+one is a path here, or - for a tar on standard input or output. A sandbox that
+sleeps is woken.
+
+A directory becomes the destination, or is put into it: here if the destination is a
+directory, in the sandbox if it ends in a slash. A file likewise. What is there is
+written over; what else is there stays.`,
+		Example: `  dormouse cp sesn_…:report.pdf .
+  dormouse cp sesn_…:src ./src-of-the-agent
+  dormouse cp notes.txt sesn_…:docs/
+  dormouse cp sesn_…:. - | tar t`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, out := parseRemote(args[0])
+			to, in := parseRemote(args[1])
+			if in == out {
+				return usage("one of %q and %q must be SESSION:PATH, and the other a path here", args[0], args[1])
+			}
+			c, err := connect(cmd)
+			if err != nil {
+				return err
+			}
+			k := &copying{cmd: cmd, client: c, progress: newProgress(cmd.ErrOrStderr())}
+			k.progress.told = time.Now() // what is soon done needs none
+			var status rest.Copied
+			if out {
+				status, err = k.out(cmd.Context(), from, args[1])
+			} else {
+				status, err = k.in(cmd.Context(), args[0], to)
+			}
+			if k.shows() {
+				k.progress.done()
+			}
+			if err != nil {
+				return err
+			}
+			return k.tell(status, args[1] == "-")
+		},
+	}
+	clientFlags(cmd)
+	return cmd
+}
+
+// remote is a path in a sandbox.
+type remote struct{ session, path string }
+
+// parseRemote reads SESSION:PATH. A path here that looks the same is written with
+// ./ before it.
+func parseRemote(arg string) (remote, bool) {
+	id, at, ok := strings.Cut(arg, ":")
+	if !ok || dormouse.SessionID(id).Validate() != nil {
+		return remote{}, false
+	}
+	if at == "" {
+		at = "."
+	}
+	return remote{id, at}, true
+}
+
+func (r remote) url(at string) string {
+	return sessionPath(r.session, "files") + "?" + url.Values{"path": {at}}.Encode()
+}
+
+// copying is one copy on its way.
+type copying struct {
+	cmd      *cobra.Command
+	client   *client
+	progress *progress
+	moved    int64
+}
+
+// shows reports whether somebody watches.
+func (k *copying) shows() bool { return isTerminal(k.cmd.ErrOrStderr()) }
+
+// Write counts what has moved.
+func (k *copying) Write(b []byte) (int, error) {
+	k.moved += int64(len(b))
+	if k.shows() {
+		k.progress.tell("%s", size(k.moved))
+	}
+	return len(b), nil
+}
+
+// tell says what was copied, to people and to who asked for JSON.
+func (k *copying) tell(s rest.Copied, toStdout bool) error {
+	w := k.cmd.OutOrStdout()
+	if toStdout {
+		w = k.cmd.ErrOrStderr() // the other one is for the tar
+	}
+	if s.Changed > 0 {
+		fmt.Fprintf(k.cmd.ErrOrStderr(), "dormouse: %s shrank while being read; zeroes stand for what is lost\n", plural(s.Changed, "file"))
+	}
+	if asJSON, _ := k.cmd.Flags().GetBool("json"); asJSON {
+		return json.NewEncoder(w).Encode(s)
+	}
+	if k.shows() {
+		fmt.Fprintf(k.cmd.ErrOrStderr(), "%s, %s\n", plural(s.Files, "file"), size(s.Bytes))
+	}
+	return nil
+}
+
+// out copies from a sandbox.
+func (k *copying) out(ctx context.Context, from remote, to string) (status rest.Copied, err error) {
+	res, err := k.client.send(ctx, http.MethodGet, from.url(from.path), nil)
+	if err != nil {
+		return status, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body := io.TeeReader(res.Body, k)
+	if to == "-" {
+		_, err = io.Copy(k.cmd.OutOrStdout(), body)
+	} else if err = unpack(body, path.Base(path.Clean(from.path)), to); err == nil {
+		_, err = io.Copy(io.Discard, body) // what follows the tar is how it went
+	}
+	if err != nil {
+		return status, fmt.Errorf("copy %s: %w", from.path, err)
+	}
+	if err := json.Unmarshal([]byte(res.Trailer.Get(rest.TreeStatus)), &status); err != nil {
+		return status, fmt.Errorf("copy %s: it was cut off", from.path)
+	}
+	return status, nil
+}
+
+// in copies to a sandbox.
+func (k *copying) in(ctx context.Context, from string, to remote) (status rest.Copied, err error) {
+	if from == "-" {
+		return k.put(ctx, k.cmd.InOrStdin(), to.url(to.path))
+	}
+	from = filepath.Clean(from)
+	at, err := os.Stat(from)
+	if err != nil {
+		return status, err
+	}
+	dir, name := to.path, filepath.Base(from)
+	into := strings.HasSuffix(to.path, "/") || path.Base(to.path) == "." || path.Base(to.path) == ".."
+	switch {
+	case at.IsDir() && into:
+		dir = path.Join(to.path, name)
+	case !at.IsDir() && !into:
+		dir, name = path.Split(path.Clean(to.path))
+		dir = path.Clean(dir)
+	}
+	tar, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(w, from, name, at)
+		packed <- err
+		_ = w.CloseWithError(err)
+	}()
+	status, err = k.put(ctx, tar, to.url(dir))
+	_ = tar.Close() // a server that had enough has said why
+	if bad := <-packed; bad != nil && !errors.Is(bad, io.ErrClosedPipe) {
+		return status, fmt.Errorf("copy %s: %w", from, bad)
+	}
+	return status, err
+}
+
+func (k *copying) put(ctx context.Context, tar io.Reader, at string) (status rest.Copied, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, k.client.base+at, io.NopCloser(io.TeeReader(tar, k)))
+	if err != nil {
+		return status, fmt.Errorf("write request: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/x-tar")
+	req.Header.Set("Expect", "100-continue") // nothing is sent to who does not want it
+	res, err := k.client.do(req)
+	if err != nil {
+		return status, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if err := json.NewDecoder(io.LimitReader(res.Body, 1<<20)).Decode(&status); err != nil {
+		return status, fmt.Errorf("understand answer: %w", err)
+	}
+	return status, nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door/rest"
+)
+
+func newPs() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ps [SESSION…]",
+		Short: "Show what runs in sandboxes",
+		Long: `Show the sandboxes of sessions: what runs in them, the memory and the time it uses,
+and how long nothing was asked of the session. Without SESSION it shows all that have
+not ended. It wakes nothing.`,
+		Example: `  dormouse ps
+  dormouse ps sesn_…
+  dormouse ps --json | jq '.sessions[] | select(.usage) | .session'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := connect(cmd)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				if args, err = c.living(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			all, err := c.processes(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			raw, err := json.Marshal(map[string]any{"sessions": all})
+			if err != nil {
+				return err
+			}
+			return printed(cmd, append(raw, '\n'), func(w io.Writer) error { return showProcesses(w, all) })
+		},
+	}
+	clientFlags(cmd)
+	return cmd
+}
+
+// living lists the sessions that have not ended, newest first.
+func (c *client) living(ctx context.Context) (ids []string, err error) {
+	q := url.Values{"limit": {"200"}}
+	for {
+		var page rest.Page
+		if _, err := c.call(ctx, http.MethodGet, "/api/sessions?"+q.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		for _, s := range page.Sessions {
+			if s.Phase != dormouse.PhaseTerminated {
+				ids = append(ids, string(s.Session))
+			}
+		}
+		if page.Next == "" {
+			return ids, nil
+		}
+		q.Set("after", string(page.Next))
+	}
+}
+
+// processes asks about sessions, several at once.
+func (c *client) processes(ctx context.Context, ids []string) ([]rest.Processes, error) {
+	const atOnce = 8
+	all, errs := make([]rest.Processes, len(ids)), make([]error, len(ids))
+	slots := make(chan struct{}, atOnce)
+	var asking sync.WaitGroup
+	for i, id := range ids {
+		slots <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-slots }()
+			_, errs[i] = c.call(ctx, http.MethodGet, sessionPath(id, "processes"), nil, &all[i])
+		})
+	}
+	asking.Wait()
+	return all, errors.Join(errs...)
+}
+
+func showProcesses(w io.Writer, all []rest.Processes) error {
+	var rows [][]string
+	for _, p := range all {
+		row := []string{string(p.Session), string(p.Phase), p.Sandbox.Phase, strconv.FormatUint(p.Sandbox.Generation, 10), "-", "-", "-", idle(p.IdleSince)}
+		if u := p.Usage; u != nil {
+			row[4], row[5], row[6] = strconv.Itoa(u.Processes), size(u.Memory), fmt.Sprintf("%.1fs", u.CPUSeconds)
+		}
+		rows = append(rows, row)
+	}
+	return table(w, "SESSION\tPHASE\tSANDBOX\tGENERATION\tPROCESSES\tMEMORY\tCPU\tIDLE", rows)
+}
+
+// idle says for how long nothing was to be done.
+func idle(since time.Time) string {
+	if since.IsZero() {
+		return "-"
+	}
+	return time.Since(since).Truncate(time.Second).String()
+}
+
+// size is a number of bytes as people read it.
+func size(n int64) string {
+	const unit = 1 << 10
+	if n < unit {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	x, units := float64(n)/unit, "KMGTPE"
+	for x >= unit && len(units) > 1 {
+		x, units = x/unit, units[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", x, units[0])
+}

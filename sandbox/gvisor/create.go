@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -185,7 +186,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 // its session, or a new one.
 func (d *Driver) ready(v volume, b box, s *spare, secret, program string) (k *sentry, start func() error, err error) {
 	if s == nil {
-		if err := b.make(secret); err != nil {
+		if err := errors.Join(b.make(secret), b.bound(secret)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -217,8 +218,11 @@ func (d *Driver) wake(k *sentry, v volume, b box) error {
 	if err := os.RemoveAll(b.state()); err != nil {
 		return err
 	}
-	if err := os.Rename(filepath.Join(v.wakingDir(), "run", "state"), b.state()); err != nil {
-		return fmt.Errorf("bring back the runner's state: %w", err)
+	for _, name := range []string{"state", "log"} {
+		err := copyState(filepath.Join(v.wakingDir(), "run", name), filepath.Join(b.run(), name))
+		if err != nil && (name != "log" || !errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
 	}
 	crash.At(crash.SandboxWaking)
 	return k.restore(v.wakingDir())

@@ -117,7 +117,8 @@ func (d *Driver) makeSpare(ctx context.Context) (_ *spare, err error) {
 	if s.held, err = hold(b); err != nil {
 		return nil, err
 	}
-	if err := b.make(newSecret()); err != nil {
+	secret := newSecret()
+	if err := errors.Join(b.make(secret), b.bound(secret)); err != nil {
 		return nil, err
 	}
 	if s.bell, err = runner.ListenAt(b.bell()); err != nil {

@@ -25,6 +25,7 @@ SEED     ?= 1
 RUNS     ?= 20
 SAMPLE   ?=
 STORE    ?=
+SANDBOX  ?=
 SERVERS  ?=
 CASES    ?=
 FUZZTIME ?= 10s
@@ -43,6 +44,7 @@ help: ## print the targets
 	@printf '  RUNS=%-8s of a storm: how many kills\n' '$(RUNS)'
 	@printf '  SAMPLE=%-6s of the crash matrix: how many cases, spread evenly; all if empty\n' '$(SAMPLE)'
 	@printf '  STORE=%-7s of crash, storm and e2e: sqlite or postgres; sqlite if empty\n' '$(STORE)'
+	@printf '  SANDBOX=%-5s of crash: local or gvisor, which needs root; local if empty\n' '$(SANDBOX)'
 	@printf '  SERVERS=%-5s of a storm over a shared store: how many servers\n' '$(SERVERS)'
 	@printf '  CASES=%-7s of the attacks: those whose name matches; all if empty\n' '$(CASES)'
 	@printf '  FUZZTIME=%-4s for each fuzz target\n' '$(FUZZTIME)'
@@ -84,7 +86,7 @@ attacks: need-run build ## hostile code in real sandboxes: what it takes, what i
 
 .PHONY: crash
 crash: need-test crash-build ## kill the server at every named instant, restart, compare
-	$(CRASH) -mode matrix $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(STORE),-store $(STORE))
+	$(CRASH) -mode matrix $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(STORE),-store $(STORE)) $(if $(SANDBOX),-sandbox $(SANDBOX) -parallel 2)
 
 .PHONY: storm
 storm: need-test crash-build ## random kills from SEED, RUNS of them; with STORE=postgres SERVERS=3 of several servers

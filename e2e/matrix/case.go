@@ -92,9 +92,21 @@ func (m *Matrix) run(ctx context.Context, c Case, hits bool) (out Outcome, visit
 	return out, s.counts
 }
 
-func (s *stage) perform(ctx context.Context) error {
+// witness sees what happens in the sandboxes of a data directory.
+func (s *stage) witness(data string) (*rig.Witness, error) {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, err
+	}
+	if s.Sandbox == rig.GVisor {
+		return rig.NewWitnessInside(data)
+	}
+	return rig.NewWitness(filepath.Join(s.dir, "world"))
+}
+
+func (s *stage) perform(ctx context.Context) (err error) {
 	tag := fmt.Sprintf("case-%d", s.c.N)
-	w, err := rig.NewWitness(filepath.Join(s.dir, "world"))
+	data := filepath.Join(s.dir, "data")
+	w, err := s.witness(data)
 	if err != nil {
 		return err
 	}
@@ -105,12 +117,12 @@ func (s *stage) perform(ctx context.Context) error {
 	}
 	defer drop()
 	s.play = &play.Play{Witness: w, Models: s.models, Name: tag, Clock: filepath.Join(s.dir, "clock")}
-	if store.Shared() {
+	if store.Shared() || w.Inside { // other clocks
 		s.play.Slack = slack
 	}
 	s.fleet = rig.NewFleet(ctx, rig.Server{
-		Binary: s.Binary, Data: filepath.Join(s.dir, "data"), Store: store, Model: s.models.URL(), Thaw: thaw,
-		Flags: append([]string{"--log-level", "debug"}, s.c.Kind.Flags...), Env: []string{"DORMOUSE_CLOCK=" + s.play.Clock},
+		Binary: s.Binary, Data: data, Store: store, Sandbox: s.Sandbox, Model: s.models.URL(), Thaw: thaw,
+		Flags: slices.Concat([]string{"--log-level", "debug", "--sandbox-disk", "0"}, s.c.Kind.Flags), Env: []string{"DORMOUSE_CLOCK=" + s.play.Clock},
 		Log: filepath.Join(s.dir, "server.log"),
 	}, max(s.c.Kind.Servers, 1), s.c.Arms)
 	s.keeper = s.fleet.Keepers[0]
@@ -119,7 +131,7 @@ func (s *stage) perform(ctx context.Context) error {
 		// D12: what the server started dies too, before anyone asks for it.
 		s.keeper.Between = func(n int) {
 			if n == 0 {
-				s.keeper.KillRunners()
+				s.keeper.KillPart(s.c.Kind.Part)
 			}
 		}
 	}
@@ -137,7 +149,7 @@ func (s *stage) perform(ctx context.Context) error {
 		s.play.Close()
 		s.fleet.Close()
 		client.Close()
-		s.keeper.KillSandboxes()
+		err = errors.Join(err, s.keeper.Clear())
 		s.models.Forget(tag)
 	}()
 	if err = s.drive(ctx, client); err == nil {
@@ -154,7 +166,8 @@ func (s *stage) perform(ctx context.Context) error {
 }
 
 const (
-	// slack is how far the clock of a database may be off for who asks it.
+	// slack is how far the clock of a database, or of a kernel of its own, may be
+	// off.
 	slack = 100 * time.Millisecond
 	// thaw is how long a frozen server stands still: long enough for others to
 	// take all it had.
@@ -226,6 +239,9 @@ func (s *stage) drive(ctx context.Context, client *rig.Client) error {
 	if err := within(ctx, "a new prompt", s.probe); err != nil {
 		return err
 	}
+	if err := s.look(ctx); err != nil {
+		return err
+	}
 	return s.judge(ctx)
 }
 
@@ -280,6 +296,17 @@ func (s *stage) probe(ctx context.Context) error {
 	return p.Rest(ctx, s.c.Kind.Decide)
 }
 
+// look has a person see what became of the work.
+func (s *stage) look(ctx context.Context) error {
+	if s.c.Kind.Look == nil {
+		return nil
+	}
+	if err := s.c.Kind.Look(s.play, ctx); err != nil {
+		return fmt.Errorf("a look: %w", err)
+	}
+	return nil
+}
+
 func (s *stage) judge(ctx context.Context) error {
 	found, log, err := s.play.Judge(ctx)
 	if err != nil {
@@ -330,5 +357,11 @@ func (s *stage) again(ctx context.Context) error {
 	if len(s.told) < len(before) {
 		s.out.Findings.Add(oracle.Lost, "a restart lost %d events", len(before)-len(s.told))
 	}
-	return nil
+	if s.c.Kind.Look == nil {
+		return nil
+	}
+	if err := s.look(ctx); err != nil {
+		return err
+	}
+	return s.judge(ctx)
 }

@@ -67,7 +67,7 @@ func (m *Matrix) look(ctx context.Context) ([]seen, error) {
 	begin := time.Now()
 	r := rand.New(rand.NewPCG(m.Seed, 3))
 	var plans []Case
-	for _, k := range play.Kinds(m.stores.Shared()) {
+	for _, k := range play.Kinds(m.Sandbox, m.stores.Shared()) {
 		if m.Kind != "" && m.Kind != k.Name && m.Kind != k.Beside().Name {
 			continue
 		}
@@ -123,8 +123,12 @@ func deathsBefore(k play.Kind) []rig.Arm {
 	switch k.Name {
 	case "model-stream", "model-keyed":
 		return []rig.Arm{{Point: crash.OpChunk, Visit: 2}, {Point: crash.OpStarted, Visit: 1}}
-	case "exec", "task", "write", "mixed", "ask-retry", "ask-continue", "ask-hibernate", "exec-lost", "write-lost", "task-lost", "exec-big":
+	case "exec", "task", "write", "mixed", "ask-retry", "ask-continue", "ask-hibernate", "exec-lost", "write-lost", "task-lost", "exec-big", "gofer-lost", "both-lost":
 		return []rig.Arm{{Point: crash.OpSent, Visit: 2}, {Point: crash.OpStarted, Visit: 2}, {Point: crash.OpResult, Visit: 2}}
+	case "exec-person", "exec-person-lost", "exec-person-cold":
+		return []rig.Arm{{Point: crash.OpSent, Visit: 1}, {Point: crash.OpStarted, Visit: 1}, {Point: crash.OpResult, Visit: 1}}
+	case "exec-person-end":
+		return []rig.Arm{{Point: crash.OpKilling, Visit: 1}}
 	case "read", "exec-keyed", "interrupt-flush", "terminate", "threads":
 		return []rig.Arm{{Point: crash.OpSent, Visit: 2}}
 	case "custom", "approval", "two-gates", "question":
@@ -141,6 +145,13 @@ func deathsBefore(k play.Kind) []rig.Arm {
 		return []rig.Arm{{Point: crash.ChildEnding, Visit: 1}, {Point: crash.ChildEnded, Visit: 1}}
 	case "delete", "tree-delete":
 		return []rig.Arm{{Point: crash.DeleteClearing, Visit: 1}, {Point: crash.DeleteCleared, Visit: 1}}
+	case "doze":
+		return []rig.Arm{
+			{Point: crash.SandboxFrozen, Visit: 1}, {Point: crash.SandboxPaused, Visit: 2}, {Point: crash.SandboxWoken, Visit: 1},
+			{Point: crash.SandboxWaking, Visit: 1}, {Point: crash.SandboxStopped, Visit: 1},
+		}
+	case "doze-lost":
+		return []rig.Arm{{Point: crash.SandboxWoken, Visit: 1}, {Point: crash.SandboxFrozen, Visit: 1}, {Point: crash.OpResult, Visit: 1}}
 	case "sleep", "hibernate":
 		return []rig.Arm{{Point: crash.SandboxStopping, Visit: 1}, {Point: crash.SandboxStopped, Visit: 1}}
 	}
@@ -231,6 +242,9 @@ func zombie(k play.Kind, a rig.Arm) bool {
 // exhausting are the cases that die until the turn has no attempt left, and then
 // on the way to saying so.
 func (m *Matrix) exhausting() []Case {
+	if m.Sandbox == rig.GVisor {
+		return nil // what the kind of sandbox has no part in
+	}
 	const attempts = 6
 	// One session's turn costs the server its life whenever it is taken up.
 	beside, _ := play.Named("beside")
@@ -262,8 +276,9 @@ func (m *Matrix) exhausting() []Case {
 	return all
 }
 
-// choose takes at most limit cases: every point, then every point with every
-// kind, then whatever else the seed picks. The rest comes second.
+// choose takes at most limit cases: every point, what is done to sandboxes and to
+// the work in them first, then every point with every kind, then whatever else the
+// seed picks. The rest comes second.
 func (m *Matrix) choose(all []Case, limit int) (chosen, rest []Case) {
 	r := rand.New(rand.NewPCG(m.Seed, 1))
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -275,7 +290,7 @@ func (m *Matrix) choose(all []Case, limit int) (chosen, rest []Case) {
 		cell := c.Kind.Name + " " + string(last) + "!" + string(arm.Death)
 		rank := 2
 		switch {
-		case !points[last]:
+		case !points[last] || c.Kind.Look != nil && !c.Kind.KillsRunner && remote(c) == 0 && !cells[cell]:
 			rank = 0
 		case !cells[cell]:
 			rank = 1
@@ -283,11 +298,21 @@ func (m *Matrix) choose(all []Case, limit int) (chosen, rest []Case) {
 		points[last], cells[cell] = true, true
 		ranks[rank] = append(ranks[rank], c)
 	}
+	// A small sample has not room for every point.
+	slices.SortStableFunc(ranks[0], func(a, b Case) int { return cmp.Compare(remote(a), remote(b)) })
 	all = slices.Concat(ranks...)
 	if limit <= 0 || len(all) <= limit {
 		return all, nil
 	}
 	return all[:limit], all[limit:]
+}
+
+// remote is 0 for a case that dies while something is done to a sandbox.
+func remote(c Case) int {
+	if strings.HasPrefix(string(c.Arms[len(c.Arms)-1].Point), "sandbox.") {
+		return 0
+	}
+	return 1
 }
 
 // spare picks cases for points at which nothing has died yet: how often a point

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ type Config struct {
 	rig.Binary
 	// Store is the kind of store: sqlite or postgres.
 	Store string
+	// Sandbox is the kind of sandboxes, local if empty.
+	Sandbox string
 	// Limit bounds the cases of a full run; Sample, if not 0, takes that many of
 	// them, spread over points and kinds.
 	Limit, Sample int
@@ -84,7 +87,7 @@ func Run(ctx context.Context, c Config) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	t := newTally(m.stores.Shared())
+	t := newTally(m.points(cases))
 	m.all(ctx, cases, t)
 	m.all(ctx, spare(rest, t.neverHit(), len(cases)), t)
 	s := t.summary()
@@ -106,11 +109,25 @@ type tally struct {
 	sum   Summary              // guarded by mu
 }
 
-func newTally(shared bool) *tally {
+// points are those at which something must die. Sandboxes of another kind are
+// about their own points, and about those that their cases are made of.
+func (m *Matrix) points(cases []Case) []crash.Point {
 	points := crash.Points()
-	if shared {
+	switch {
+	case m.Sandbox == rig.GVisor:
+		points = crash.Freezing()
+		for _, c := range cases {
+			points = append(points, c.Arms[len(c.Arms)-1].Point)
+		}
+		slices.Sort(points)
+		return slices.Compact(points)
+	case m.stores.Shared():
 		points = append(points, crash.Shared()...)
 	}
+	return points
+}
+
+func newTally(points []crash.Point) *tally {
 	return &tally{
 		points: points,
 		begin:  time.Now(), hit: make(map[crash.Point]bool), kinds: make(map[string]bool),

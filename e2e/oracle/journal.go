@@ -23,6 +23,8 @@ type journal struct {
 	questions map[dormouse.EventID]*question
 	wakeups   map[dormouse.WakeupID]*wakeup
 	children  map[dormouse.SessionID]*child
+	commands  map[dormouse.EventID]*command
+	boxes     boxes
 	born      birth
 	ended     int // how often the session was terminated
 }
@@ -86,6 +88,7 @@ func read(log []dormouse.Event) *journal {
 		results: make(map[dormouse.EventID]result), messages: make(map[dormouse.EventID]string),
 		prompts: make(map[dormouse.EventID]*prompt), questions: make(map[dormouse.EventID]*question),
 		wakeups: make(map[dormouse.WakeupID]*wakeup), children: make(map[dormouse.SessionID]*child),
+		commands: make(map[dormouse.EventID]*command),
 	}
 	for _, e := range log {
 		l.see(e)
@@ -182,6 +185,9 @@ func (l *journal) seeErrand(e dormouse.Event) {
 		if c := l.children[rig.Decode[dormouse.ChildFact](e).Child]; c != nil {
 			c.ended, c.endedAt = c.ended+1, e.Time
 		}
+	default:
+		l.seeCommand(e)
+		l.boxes.see(e)
 	}
 }
 
@@ -265,10 +271,18 @@ func (l *journal) judgeCommands(e Evidence, f Findings) {
 		if op.Kind != dormouse.OpExec || op.unknown || op.ended.IsZero() || op.end.Outcome != dormouse.OutcomeOK || l.abandoned(op) {
 			continue
 		}
-		if want := strings.Count(string(l.uses[op.Use].Input), "$DORMOUSE_OP"); perOp[id] != want {
-			f.Add(Diverged, "the log says that %s went well, and it left %d of %d effects", id, perOp[id], want)
+		if want := strings.Count(l.text(op), "$DORMOUSE_OP"); perOp[id] != want {
+			f.Add(e.gone(), "the log says that %s went well, and it left %d of %d effects", id, perOp[id], want)
 		}
 	}
+}
+
+// text is the command that an op runs, as the agent or a person spelled it.
+func (l *journal) text(op *entry) string {
+	if c := l.commands[op.Use]; c != nil {
+		return c.ask.Command
+	}
+	return string(l.uses[op.Use].Input)
 }
 
 // abandoned reports whether the turn of an op ended before the op did. Its
@@ -298,7 +312,7 @@ func (l *journal) judgeWrites(e Evidence, f Findings) {
 		case w.Times == 1 && e.before(op.ended, w.At):
 			f.Add(Late, "%s put %s in place at %s, after the log said %q at %s", id, input.Path, w.At, op.end.Outcome, op.ended)
 		case w.Times == 0 && !op.unknown && op.end.Outcome == dormouse.OutcomeOK && !l.abandoned(op):
-			f.Add(Diverged, "the log says that %s went well, and %s was never put in place", id, input.Path)
+			f.Add(e.gone(), "the log says that %s went well, and %s was never put in place, or is not there any more", id, input.Path)
 		}
 	}
 }

@@ -1,11 +1,12 @@
 // Package oracle holds what a server says against what really happened. A run is
-// good when six counts are zero: prompts lost, effects doubled, effects too
-// late, sessions stuck, logs diverged from the world or from what is shown, and
-// gaps in what a follower saw.
+// good when seven counts are zero: prompts lost, effects doubled, effects too
+// late, sessions stuck, logs diverged from the world or from what is shown, gaps
+// in what a follower saw, and work lost that was done in a sandbox.
 package oracle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/model/scripted"
 )
 
-// The six zeroes.
+// The seven zeroes.
 const (
 	Lost     = "lost"
 	Double   = "double"
@@ -22,10 +23,11 @@ const (
 	Stuck    = "stuck"
 	Diverged = "diverged"
 	Gaps     = "gaps"
+	LostWork = "lostwork"
 )
 
 // Zeroes lists them in the order they are told.
-func Zeroes() []string { return []string{Lost, Double, Late, Stuck, Diverged, Gaps} }
+func Zeroes() []string { return []string{Lost, Double, Late, Stuck, Diverged, Gaps, LostWork} }
 
 // Findings is what is wrong, by zero.
 type Findings map[string][]string
@@ -35,10 +37,14 @@ func (f Findings) Add(zero, format string, args ...any) {
 	f[zero] = append(f[zero], fmt.Sprintf(format, args...))
 }
 
-// Merge takes over what other found.
+// Merge takes over what other found. What is looked at twice is wrong once.
 func (f Findings) Merge(other Findings) {
 	for zero, found := range other {
-		f[zero] = append(f[zero], found...)
+		for _, text := range found {
+			if !slices.Contains(f[zero], text) {
+				f[zero] = append(f[zero], text)
+			}
+		}
 	}
 }
 
@@ -79,6 +85,8 @@ type Evidence struct {
 	Rows   rig.Rows
 	Acks   []*rig.Ack
 	Answer []Answer
+	Asked  []rig.Asked
+	Looks  []Look
 	// Said is what people were told they have said about the session, if anything.
 	Said *Said
 
@@ -87,7 +95,8 @@ type Evidence struct {
 	Slack   time.Duration
 	Untimed bool
 
-	// The world.
+	// The world. Inside says that it was seen from the workspace.
+	Inside  bool
 	Effects []rig.Effect
 	Writes  map[string]rig.Written
 	Calls   scripted.Calls
@@ -134,6 +143,9 @@ func (l *journal) judge(e Evidence, f Findings) {
 	l.judgeAnswers(e, f)
 	l.judgeQuestions(f)
 	l.judgeWakeups(e, f)
+	l.judgeAsked(e, f)
+	l.judgeWork(e, f)
+	l.boxes.judge(f)
 	if l.ended > 1 {
 		f.Add(Double, "the session was terminated %d times", l.ended)
 	}

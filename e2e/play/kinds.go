@@ -24,6 +24,8 @@ type Kind struct {
 	First func(*Play) string
 	// Play drives the session; the server may die under it at any instant.
 	Play func(context.Context, *Play) error
+	// Look, if not nil, is what a person looks at once the faults are over.
+	Look func(*Play, context.Context) error
 	// Decide is what a person says to a turn that a crash left waiting.
 	Decide string
 	// Dozing makes the person put the sandbox to sleep before deciding.
@@ -35,8 +37,10 @@ type Kind struct {
 	// Only begins the points worth dying at, if not empty: those that are special
 	// about a scenario that takes long.
 	Only string
-	// KillsRunner says that the sandbox dies too, between two servers.
+	// KillsRunner says that the sandbox dies too, between two servers, and Part
+	// what of it is killed.
 	KillsRunner bool
+	Part        rig.Part
 	// Kills says that the scenario itself kills a server, beside the points.
 	Kills bool
 }
@@ -52,9 +56,9 @@ func (k Kind) Beside() Kind {
 
 // Named finds a scenario.
 func Named(name string) (Kind, bool) {
-	alone, beside := strings.CutSuffix(name, second)
-	all := Kinds(true)
-	i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == alone })
+	plain, beside := strings.CutSuffix(name, second)
+	all := slices.Concat(alone(), fleetKinds(), gvisorKinds())
+	i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == plain })
 	switch {
 	case i < 0:
 		return Kind{}, false
@@ -64,9 +68,12 @@ func Named(name string) (Kind, bool) {
 	return all[i], true
 }
 
-// Kinds lists every scenario; shared says whether several servers can share the
-// store.
-func Kinds(shared bool) []Kind {
+// Kinds lists every scenario for a kind of sandboxes; shared says whether several
+// servers can share the store.
+func Kinds(sandbox string, shared bool) []Kind {
+	if sandbox == rig.GVisor {
+		return slices.Concat(onGVisor(), gvisorKinds())
+	}
 	all := alone()
 	if shared {
 		all = append(all, fleetKinds()...)
@@ -76,7 +83,23 @@ func Kinds(shared bool) []Kind {
 
 // alone are the scenarios of one server.
 func alone() []Kind {
-	return slices.Concat(modelKinds(), sandboxKinds(), peopleKinds(), lifeKinds(), errandKinds(), familyKinds(), endKinds())
+	return slices.Concat(modelKinds(), sandboxKinds(), askedKinds(), peopleKinds(), lifeKinds(), errandKinds(), familyKinds(), endKinds())
+}
+
+// onGVisor are the scenarios in which the kind of sandbox matters.
+func onGVisor() []Kind {
+	matters := []string{
+		"exec", "task", "write", "exec-person", "exec-person-lost", "hibernate", "sleep", "exec-lost", "runner-lost", "delete", "terminate",
+	}
+	return slices.DeleteFunc(alone(), func(k Kind) bool { return !slices.Contains(matters, k.Name) })
+}
+
+// gvisorKinds are the scenarios that other sandboxes have no part in.
+func gvisorKinds() []Kind {
+	run := prompts(func(p *Play) string { return p.Script(rig.Bash(p.Marks("0.03")), rig.Say("it ran")) })
+	return append(dozeKinds(),
+		Kind{Name: "gofer-lost", Create: warm(), Play: run, KillsRunner: true, Part: rig.Gofer},
+		Kind{Name: "both-lost", Create: warm(), Play: run, KillsRunner: true, Part: rig.Both})
 }
 
 func warm(more ...any) map[string]any {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -43,6 +44,7 @@ type Play struct {
 	family map[dormouse.SessionID]*Play // those it spawned, and theirs
 	beside []*Play                      // other sessions of the same scenario
 	said   *oracle.Said
+	looks  []oracle.Look
 	gone   time.Time // when it was deleted and not there any more
 
 	mu      sync.Mutex
@@ -198,14 +200,8 @@ func (p *Play) answer(ctx context.Context, body map[string]any) error {
 // Begun waits until the newest command has left its first mark, or never will.
 func (p *Play) Begun(ctx context.Context) error {
 	for {
-		effects, err := p.Witness.Effects()
-		if err != nil {
+		if begun, err := p.marked(); begun || err != nil {
 			return err
-		}
-		for _, e := range effects {
-			if e.Nonce == p.lastNonce() {
-				return nil
-			}
 		}
 		shown, err := p.Show(ctx)
 		if err != nil || shown.Settled() {
@@ -215,6 +211,12 @@ func (p *Play) Begun(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// marked reports whether the newest command has left a mark.
+func (p *Play) marked() (bool, error) {
+	effects, err := p.Witness.Effects()
+	return slices.ContainsFunc(effects, func(e rig.Effect) bool { return e.Nonce == p.lastNonce() }), err
 }
 
 // Interrupt stops the turn. One that was carried out and whose answer was lost

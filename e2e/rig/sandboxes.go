@@ -30,7 +30,13 @@ func (s *Server) Runners() []int {
 }
 
 // KillRunners is kill -9 for the runners, and for nothing that they started.
-func (s *Server) KillRunners() int {
+func (s *Server) KillRunners() int { return s.KillPart(Runner) }
+
+// KillPart is kill -9 for one part of every sandbox.
+func (s *Server) KillPart(p Part) int {
+	if s.Sandbox == GVisor {
+		return s.killKernels(p)
+	}
 	pids := s.Runners()
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -38,9 +44,22 @@ func (s *Server) KillRunners() int {
 	return len(pids)
 }
 
-// KillSandboxes ends everything that sandboxes of the data directory left, so
-// that a case leaves nothing behind.
+// Clear ends everything that sandboxes of the data directory left, so that a case
+// leaves nothing behind: no process, no mount, no directory elsewhere.
+func (s *Server) Clear() error {
+	if s.Sandbox == GVisor {
+		return s.clearKernels()
+	}
+	s.KillSandboxes()
+	return nil
+}
+
+// KillSandboxes is kill -9 for every process of every sandbox.
 func (s *Server) KillSandboxes() {
+	if s.Sandbox == GVisor {
+		s.killKernels(Both)
+		return
+	}
 	marks := make(map[string]bool)
 	for _, pid := range s.Runners() {
 		if m := markOf(pid); m != "" {
@@ -83,7 +102,7 @@ func (s *Server) Left(id dormouse.SessionID) []string {
 			left = append(left, fmt.Sprintf("process %d", pid))
 		}
 	})
-	return left
+	return append(left, s.strays()...)
 }
 
 func markOf(pid int) string {

@@ -60,8 +60,9 @@ type Session struct {
 	ID       dormouse.SessionID
 	Follower *Follower
 
-	mu   sync.Mutex
-	acks []*Ack // guarded by mu
+	mu    sync.Mutex
+	acks  []*Ack  // guarded by mu
+	asked []Asked // guarded by mu
 }
 
 // Create makes a session, once, whatever happens to the server meanwhile: it is

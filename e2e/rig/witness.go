@@ -3,7 +3,9 @@ package rig
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,13 +18,18 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Witness sees what commands and file writes really did, outside the server and
-// outside the workspace.
+// Witness sees what commands and file writes really did, outside the server.
 type Witness struct {
+	// Dir is where commands write, as they see it.
 	Dir string
+	// Inside says that this is the workspace: what is gone from there was lost.
+	Inside bool
 
-	inotify *os.File
-	done    chan struct{}
+	files, lines string          // below Dir: where files are counted, and what commands append to
+	places       func() []string // where Dir is on this machine
+	inotify      *os.File
+	stop         chan struct{}
+	watching     sync.WaitGroup
 
 	mu     sync.Mutex
 	writes map[string]int // guarded by mu; renames into place by name
@@ -49,32 +56,74 @@ func NewWitness(dir string) (*Witness, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "files"), 0o755); err != nil {
 		return nil, err
 	}
+	w := &Witness{Dir: dir, files: "files", lines: "lines", places: func() []string { return []string{dir} }}
+	return w, w.begin()
+}
+
+// NewWitnessInside watches the workspaces of gVisor sandboxes, which can write
+// nowhere else. Their volumes must be plain directories: those are there for this
+// machine to see whether anything runs in them or not.
+func NewWitnessInside(data string) (*Witness, error) {
+	pattern := filepath.Join(data, "sandbox", GVisor, "sessions", "*", "volume", "upper")
+	w := &Witness{Dir: "/workspace", Inside: true, lines: ".world", places: func() []string {
+		dirs, _ := filepath.Glob(pattern) // the pattern is a good one
+		return dirs
+	}}
+	return w, w.begin()
+}
+
+func (w *Witness) begin() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("watch files: %w", err)
+		return fmt.Errorf("watch files: %w", err)
 	}
-	w := &Witness{
-		Dir: dir, inotify: os.NewFile(uintptr(fd), "inotify"), done: make(chan struct{}),
-		writes: make(map[string]int),
+	w.inotify, w.stop, w.writes = os.NewFile(uintptr(fd), "inotify"), make(chan struct{}), make(map[string]int)
+	if err := w.find(fd); err != nil {
+		return err
 	}
+	w.watching.Go(w.watch)
+	if w.Inside {
+		w.watching.Go(func() { w.seek(fd) })
+	}
+	return nil
+}
+
+// find watches every place that is there. One that is watched already is watched
+// once.
+func (w *Witness) find(fd int) error {
 	// The runner writes beside the file and renames: a rename is the effect. A
 	// writer that does it in place would be seen when it closes.
 	const mask = unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE
-	if _, err := unix.InotifyAddWatch(fd, filepath.Join(dir, "files"), mask); err != nil {
-		return nil, fmt.Errorf("watch files: %w", err)
+	for _, dir := range w.places() {
+		if _, err := unix.InotifyAddWatch(fd, filepath.Join(dir, w.files), mask); err != nil {
+			return fmt.Errorf("watch files: %w", err)
+		}
 	}
-	go w.watch()
-	return w, nil
+	return nil
+}
+
+// seek watches workspaces as they come, which is long before anything runs in
+// them.
+func (w *Witness) seek(fd int) {
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-time.After(5 * time.Millisecond):
+			_ = w.find(fd) // what went away meanwhile is not watched
+		}
+	}
 }
 
 // Close stops watching.
 func (w *Witness) Close() {
+	close(w.stop)
+	_ = w.inotify.SetReadDeadline(time.Now())
+	w.watching.Wait()
 	_ = w.inotify.Close()
-	<-w.done
 }
 
 func (w *Witness) watch() {
-	defer close(w.done)
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := w.inotify.Read(buf)
@@ -86,7 +135,7 @@ func (w *Witness) watch() {
 			size := int(binary.NativeEndian.Uint32(buf[at+12:]))
 			name := string(bytes.TrimRight(buf[at+unix.SizeofInotifyEvent:at+unix.SizeofInotifyEvent+size], "\x00"))
 			at += unix.SizeofInotifyEvent + size
-			if strings.HasPrefix(name, ".") {
+			if name == "" || strings.HasPrefix(name, ".") {
 				continue // not in place yet
 			}
 			w.writes[name]++
@@ -96,26 +145,32 @@ func (w *Witness) watch() {
 }
 
 // Writes says how often each file was put in place, and when. The time is the
-// file system's own: it does not depend on when this process got to run.
+// file system's own: it does not depend on when this process got to run. A file
+// that was there and is gone was not written.
 func (w *Witness) Writes() (map[string]Written, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	writes := make(map[string]Written, len(w.writes))
 	for name, n := range w.writes {
-		var at unix.Stat_t
-		if err := unix.Stat(w.File(name), &at); err != nil {
-			return nil, fmt.Errorf("look at %s: %w", name, err)
+		for _, dir := range w.places() {
+			var at unix.Stat_t
+			err := unix.Stat(filepath.Join(dir, w.files, name), &at)
+			switch {
+			case err == nil:
+				writes[name] = Written{Times: n, At: time.Unix(at.Ctim.Unix()).UTC()}
+			case !w.Inside || !errors.Is(err, fs.ErrNotExist):
+				return nil, fmt.Errorf("look at %s: %w", name, err)
+			}
 		}
-		writes[name] = Written{Times: n, At: time.Unix(at.Ctim.Unix()).UTC()}
 	}
 	return writes, nil
 }
 
 // File is the path of a file whose writes are counted.
-func (w *Witness) File(name string) string { return filepath.Join(w.Dir, "files", name) }
+func (w *Witness) File(name string) string { return filepath.Join(w.Dir, w.files, name) }
 
 // Lines is the file that commands append to.
-func (w *Witness) Lines() string { return filepath.Join(w.Dir, "lines") }
+func (w *Witness) Lines() string { return filepath.Join(w.Dir, w.lines) }
 
 // Mark is a shell command that leaves one line: which op ran it, and when.
 func (w *Witness) Mark(nonce, mark string) string {
@@ -124,29 +179,36 @@ func (w *Witness) Mark(nonce, mark string) string {
 
 // Effects reads what commands left.
 func (w *Witness) Effects() ([]Effect, error) {
-	b, err := os.ReadFile(w.Lines())
-	if os.IsNotExist(err) {
-		return nil, nil
+	var all []Effect
+	for _, dir := range w.places() {
+		b, err := os.ReadFile(filepath.Join(dir, w.lines))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(b)) {
+			e, err := parseEffect(line)
+			if err != nil {
+				return nil, fmt.Errorf("effect %q cannot be read: %w", line, err)
+			}
+			all = append(all, e)
+		}
 	}
+	return all, nil
+}
+
+func parseEffect(line string) (Effect, error) {
+	f := strings.Fields(line)
+	if len(f) != 4 {
+		return Effect{}, fmt.Errorf("it has %d words", len(f))
+	}
+	seconds, micros, _ := strings.Cut(f[3], ".")
+	s, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return nil, err
+		return Effect{}, err
 	}
-	var effects []Effect
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) != 4 {
-			return nil, fmt.Errorf("effect %q cannot be read", line)
-		}
-		seconds, micros, _ := strings.Cut(f[3], ".")
-		s, err := strconv.ParseInt(seconds, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("effect %q cannot be read: %w", line, err)
-		}
-		us, err := strconv.ParseInt(micros, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("effect %q cannot be read: %w", line, err)
-		}
-		effects = append(effects, Effect{Op: dormouse.OpID(f[0]), Nonce: f[1], Mark: f[2], At: time.Unix(s, us*1000).UTC()})
-	}
-	return effects, nil
+	us, err := strconv.ParseInt(micros, 10, 64)
+	return Effect{Op: dormouse.OpID(f[0]), Nonce: f[1], Mark: f[2], At: time.Unix(s, us*1000).UTC()}, err
 }

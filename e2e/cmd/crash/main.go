@@ -25,8 +25,8 @@ func main() {
 	}
 }
 
-// enough is how many cases a full run must count.
-const enough = 1000
+// enough is how many cases a full run must count, by the kind of sandboxes.
+var enough = map[string]int{"local": 1000, rig.GVisor: 300}
 
 func run() error {
 	var c matrix.Config
@@ -35,6 +35,7 @@ func run() error {
 	flag.StringVar(&mode, "mode", "matrix", "matrix, storm or mutants")
 	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash")
 	flag.StringVar(&c.Store, "store", "sqlite", "which store: sqlite or postgres")
+	flag.StringVar(&c.Sandbox, "sandbox", "local", "which sandboxes: local or gvisor")
 	flag.IntVar(&c.Limit, "limit", 1400, "most cases of a full matrix")
 	flag.IntVar(&c.Sample, "sample", 0, "cases of the matrix, spread evenly; all if 0")
 	flag.StringVar(&c.Point, "point", "", "only this point, or these as point#visit,point#visit")
@@ -53,6 +54,9 @@ func run() error {
 	var err error
 	if c.Binary, err = rig.Beside(bin); err != nil {
 		return err
+	}
+	if enough[c.Sandbox] == 0 {
+		return fmt.Errorf("there are no sandboxes %q; there are local and gvisor", c.Sandbox)
 	}
 	switch mode {
 	case "matrix":
@@ -101,8 +105,8 @@ func runMatrix(ctx context.Context, c matrix.Config) error {
 	if !picked && len(s.NeverHit) > 0 {
 		errs = append(errs, fmt.Errorf("nothing died at %v", s.NeverHit))
 	}
-	if !picked && c.Sample == 0 && s.Cases < enough {
-		errs = append(errs, fmt.Errorf("only %d cases were counted, not %d", s.Cases, enough))
+	if !picked && c.Sample == 0 && s.Cases < enough[c.Sandbox] {
+		errs = append(errs, fmt.Errorf("only %d cases were counted, not %d", s.Cases, enough[c.Sandbox]))
 	}
 	fmt.Fprintln(os.Stdout, s)
 	return errors.Join(errs...)

@@ -1,0 +1,144 @@
+package oracle_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/oracle"
+)
+
+// change rewrites the fields of every event of a type.
+func change(t *testing.T, e *oracle.Evidence, typ dormouse.EventType, fields map[string]any) {
+	t.Helper()
+	found := false
+	for i := range e.Log {
+		if e.Log[i].Type != typ {
+			continue
+		}
+		payload := make(map[string]any)
+		if err := json.Unmarshal(e.Log[i].Payload, &payload); err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(payload, fields)
+		e.Log[i].Payload = dormouse.Encode(payload)
+		found = true
+	}
+	if !found {
+		t.Fatalf("there is no %s", typ)
+	}
+}
+
+func index(t *testing.T, e oracle.Evidence, typ dormouse.EventType) int {
+	t.Helper()
+	i := slices.IndexFunc(e.Log, func(x dormouse.Event) bool { return x.Type == typ })
+	if i < 0 {
+		t.Fatalf("there is no %s", typ)
+	}
+	return i
+}
+
+type broken struct {
+	name   string
+	zero   string
+	change func(*testing.T, *oracle.Evidence)
+}
+
+// judgeBroken shows that nothing is wrong with what was seen, and that each
+// change of it is found, with the words it is found with if there are any.
+func judgeBroken(t *testing.T, name string, cases map[string]broken) {
+	t.Helper()
+	if f := oracle.Judge(seen[oracle.Evidence](t, name)); !f.OK() {
+		t.Errorf("%s: %s", name, f)
+	}
+	for words, c := range cases {
+		e := seen[oracle.Evidence](t, name)
+		c.change(t, &e)
+		found := oracle.Judge(e)[c.zero]
+		if !slices.ContainsFunc(found, func(text string) bool { return strings.Contains(text, words) }) {
+			t.Errorf("%s, and nothing %s says %q: %q", c.name, c.zero, words, found)
+		}
+	}
+}
+
+func TestWhatPeopleAskedForIsDoneOnceAndToldTruly(t *testing.T) {
+	judgeBroken(t, "asked.json", map[string]broken{
+		"happened twice": {"it ran twice", oracle.Double, func(_ *testing.T, e *oracle.Evidence) { e.Effects = append(e.Effects, e.Effects[0]) }},
+		"of 2 effects":   {"half of it ran", oracle.Diverged, func(_ *testing.T, e *oracle.Evidence) { e.Effects = e.Effects[:1] }},
+		"asked for 2 times": {"it was taken twice", oracle.Double, func(t *testing.T, e *oracle.Evidence) {
+			i := index(t, *e, dormouse.ExecAsked)
+			e.Log = slices.Insert(e.Log, i, e.Log[i])
+		}},
+		"answered 2 times": {"it was answered twice", oracle.Double, func(t *testing.T, e *oracle.Evidence) {
+			i := index(t, *e, dormouse.ExecAnswered)
+			e.Log = slices.Insert(e.Log, i, e.Log[i])
+		}},
+		"never answered": {"it was forgotten", oracle.Stuck, func(t *testing.T, e *oracle.Evidence) {
+			i := index(t, *e, dormouse.ExecAnswered)
+			e.Log = slices.Delete(e.Log, i, i+1)
+		}},
+		"knows no answer": {"the answer is not in the log", oracle.Lost, func(t *testing.T, e *oracle.Evidence) {
+			i := index(t, *e, dormouse.ExecAnswered)
+			e.Log = slices.Delete(e.Log, i, i+1)
+		}},
+		"nobody asked": {"the asking is not in the log", oracle.Diverged, func(t *testing.T, e *oracle.Evidence) {
+			i := index(t, *e, dormouse.ExecAsked)
+			e.Log = slices.Delete(e.Log, i, i+1)
+		}},
+		"somebody was told": {"the answer was another", oracle.Diverged, func(_ *testing.T, e *oracle.Evidence) { e.Asked[0].Told.Exit++ }},
+		"not what it does": {"the answer is not true", oracle.Diverged, func(t *testing.T, e *oracle.Evidence) {
+			change(t, e, dormouse.ExecAnswered, map[string]any{"exit": 0})
+			e.Asked[0].Told.Exit = 0
+		}},
+		"called unknown": {"nobody knows, for no reason", oracle.Diverged, func(t *testing.T, e *oracle.Evidence) {
+			change(t, e, dormouse.ExecAnswered, map[string]any{"unknown": true})
+		}},
+		"nobody wanted that": {"it was killed, for no reason", oracle.Diverged, func(t *testing.T, e *oracle.Evidence) {
+			change(t, e, dormouse.ExecAnswered, map[string]any{"killed": true})
+		}},
+		"never began": {"it was refused, for no reason", oracle.Diverged, func(t *testing.T, e *oracle.Evidence) {
+			e.Log[index(t, *e, dormouse.ExecAnswered)].Type = dormouse.ExecRefused
+		}},
+		"stirred": {"a sandbox stirs that is not there", oracle.Diverged, func(t *testing.T, e *oracle.Evidence) {
+			x := e.Log[index(t, *e, dormouse.SandboxStarted)]
+			x.Type, x.Payload = dormouse.SandboxStirred, dormouse.Encode(dormouse.SandboxFact{Generation: 7})
+			e.Log = append(e.Log, x)
+		}},
+	})
+}
+
+func TestWorkIsNotLost(t *testing.T) {
+	last := func(e *oracle.Evidence) *oracle.Look { return &e.Looks[len(e.Looks)-1] }
+	lose := func(t *testing.T, e *oracle.Evidence) {
+		change(t, e, dormouse.SandboxStarted, map[string]any{"processes": dormouse.ProcessesLost})
+	}
+	judgeBroken(t, "doze.json", map[string]broken{
+		"a process is gone": {"a process died", oracle.LostWork, func(_ *testing.T, e *oracle.Evidence) { last(e).Counts = false }},
+		"seen a count":      {"a count went back", oracle.LostWork, func(_ *testing.T, e *oracle.Evidence) { last(e).Count = 1 }},
+		"went on from":      {"memory is older than files", oracle.LostWork, func(_ *testing.T, e *oracle.Evidence) { last(e).Ordered = false }},
+		"note-3 was written": {"a file is gone", oracle.LostWork, func(_ *testing.T, e *oracle.Evidence) {
+			last(e).Notes = slices.DeleteFunc(last(e).Notes, func(n string) bool { return n == "note-3" })
+		}},
+		"processes were lost": {"they are said to be lost and live", oracle.Diverged, lose},
+	})
+	e := seen[oracle.Evidence](t, "doze.json")
+	lose(t, &e)
+	for i := range e.Looks {
+		e.Looks[i].Counts = false
+	}
+	found := oracle.Judge(e)[oracle.LostWork]
+	if n := len(found); n != 1 { // the first look was before any of them was lost
+		t.Errorf("the log says that processes were lost, and %d looks are held against it: %q", n, found)
+	}
+}
+
+func TestAnEffectThatIsGoneFromTheWorkspaceIsLostWork(t *testing.T) {
+	e := good(t)
+	e.Inside, e.Effects, e.Writes = true, e.Effects[:1], nil
+	if found := oracle.Judge(e)[oracle.LostWork]; len(found) != 2 {
+		t.Errorf("a mark and a file are gone: %q", found)
+	}
+}

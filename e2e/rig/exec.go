@@ -1,0 +1,51 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Exec is how a command that a person asked for ended, as the person was told.
+type Exec struct {
+	ID       dormouse.EventID `json:"id"`
+	Exit     int              `json:"exit"`
+	Output   string           `json:"output"`
+	Error    string           `json:"error"`
+	TimedOut bool             `json:"timed_out"`
+	Killed   bool             `json:"killed"`
+	Unknown  bool             `json:"unknown"`
+}
+
+// Ran reports whether it ended by itself.
+func (e Exec) Ran() bool { return !e.Unknown && !e.Killed && !e.TimedOut && e.Error == "" }
+
+// Asked is a command, what it does if it ends by itself, and what was told of it.
+type Asked struct {
+	ClientID string
+	Command  string
+	Prints   string
+	Exit     int
+	Told     Exec
+}
+
+// Ask sends a command under its id until somebody says how it ended.
+func (s *Session) Ask(ctx context.Context, a Asked) (Exec, error) {
+	err := s.Repeat(ctx, http.MethodPost, s.Path("/execs"), map[string]any{"id": a.ClientID, "command": a.Command}, &a.Told)
+	if err != nil {
+		return a.Told, fmt.Errorf("ask for command %q: %w", a.ClientID, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, a)
+	return a.Told, nil
+}
+
+// Asked lists the commands that were answered.
+func (s *Session) Asked() []Asked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Asked(nil), s.asked...)
+}

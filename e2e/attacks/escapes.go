@@ -100,9 +100,9 @@ except OSError as e: print("mem", e.strerror)`))},
 mount $t m 2>/dev/null && echo "$t mounted" && cat m/{FLAG} m/1/root/{FLAG} 2>/dev/null; umount m 2>/dev/null; done
 unshare -Urmpf --mount-proc sh -c 'cat /proc/1/root/{FLAG} {FLAG}; mount --bind / m && cat m/{FLAG}; nsenter -t 1 -m cat {FLAG}; chroot . cat {FLAG}' 2>&1; true`)},
 		{"kernel-calls", "modules, kexec, bpf, perf, handles and the like", refused(syscalls(
-			`"init_module": (175, 0, 0, 0), "finit_module": (313, 0, 0, 0), "delete_module": (176, b"x", 0), "kexec_load": (246, 0, 0, 0, 0), "reboot": (169, 0xfee1dead, 672274793, 0x4321fedc, 0),
+			`"init_module": (175, 0, 0, 0), "finit_module": (313, 0, 0, 0), "delete_module": (176, b"m", 0), "kexec_load": (246, 0, 0, 0, 0), "reboot": (169, 0xfee1dead, 672274793, 0x4321fedc, 0),
 "bpf": (321, 0, 0, 0), "perf_event_open": (298, 0, 0, -1, -1, 0), "iopl": (172, 3), "ioperm": (173, 0, 8, 1), "open_by_handle_at": (304, -100, 0, 0), "userfaultfd": (323, 0), "io_uring_setup": (425, 8, 0),
-"add_key": (248, b"user", b"x", b"x", 1, -3), "swapon": (167, b"/dev/zero", 0), "acct": (163, b"/tmp/x"), "pivot_root": (155, b"/", b"/"), "fanotify_init": (300, 0, 0)`))},
+"add_key": (248, b"user", b"k", b"v", 1, -3), "swapon": (167, b"/dev/zero", 0), "acct": (163, b"/tmp/x"), "pivot_root": (155, b"/", b"/"), "fanotify_init": (300, 0, 0)`))},
 		{"clock", "setting the clock", clock},
 		{"hostname", "changing the name of the machine", hostname},
 		{"proc-sys-writes", "writing to /proc and /sys", kernelFiles},

@@ -58,7 +58,7 @@ func Open(ctx context.Context, binary string) (_ *World, err error) {
 		return nil, err
 	}
 	w.Flag, w.Unix = filepath.Join(w.Dir, "flag"), filepath.Join(w.Dir, "listener")
-	if err := os.WriteFile(w.Flag, []byte(w.Secret+"\n"), 0o644); err != nil { //nolint:gosec // everyone on this machine could read it
+	if err := os.WriteFile(w.Flag, []byte(w.Secret+"\n"), 0o644); err != nil {
 		return nil, err
 	}
 	if err := w.listen(); err != nil {
@@ -88,7 +88,7 @@ func Open(ctx context.Context, binary string) (_ *World, err error) {
 // listen opens what must not be reached.
 func (w *World) listen() error {
 	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": w.Unix} {
-		l, err := net.Listen(network, addr) //nolint:noctx // it is ours and at once
+		l, err := net.Listen(network, addr)
 		if err != nil {
 			return err
 		}
@@ -204,14 +204,20 @@ type Done struct {
 	Unknown  bool   `json:"unknown"`
 }
 
-// Do runs a command.
+// Do runs a command. Who is cut off because so much is printed asks again for
+// the same one.
 func (s *Session) Do(ctx context.Context, command string) (Done, error) {
-	var d Done
-	_, err := s.Once(ctx, http.MethodPost, s.Path("/execs"), map[string]any{"command": command, "timeout": "240s"}, &d)
-	if err != nil {
-		return d, fmt.Errorf("run a command: %w", err)
+	ask := map[string]any{"id": rand.Text(), "command": command, "timeout": "240s"}
+	for {
+		var d Done
+		_, err := s.Once(ctx, http.MethodPost, s.Path("/execs"), ask, &d)
+		if err == nil {
+			return d, nil
+		}
+		if r := rig.Refused(err); r == nil || r.Type != "behind" || rig.Pause(ctx, 200*time.Millisecond) != nil {
+			return d, fmt.Errorf("run a command: %w", err)
+		}
 	}
-	return d, nil
 }
 
 // answersWithin is how long a session may take to be of use again. What was done

@@ -27,6 +27,7 @@ SAMPLE   ?=
 STORE    ?=
 SANDBOX  ?=
 SERVERS  ?=
+CASES    ?=
 FUZZTIME ?= 10s
 ARGS     ?=
 
@@ -45,6 +46,7 @@ help: ## print the targets
 	@printf '  STORE=%-7s of crash, storm and e2e: sqlite or postgres; sqlite if empty\n' '$(STORE)'
 	@printf '  SANDBOX=%-5s of crash: local or gvisor, which needs root; local if empty\n' '$(SANDBOX)'
 	@printf '  SERVERS=%-5s of a storm over a shared store: how many servers\n' '$(SERVERS)'
+	@printf '  CASES=%-7s of the attacks: those whose name matches; all if empty\n' '$(CASES)'
 	@printf '  FUZZTIME=%-4s for each fuzz target\n' '$(FUZZTIME)'
 	@printf '  ARGS=%-8s for the server that make run starts\n' '$(ARGS)'
 
@@ -78,6 +80,10 @@ e2e: need-test build ## the real binary, from outside
 .PHONY: faults
 faults: need-test ## disks, clocks, networks, models and databases that fail; see docs/faults.md
 	$(GO) run ./e2e/cmd/faults
+
+.PHONY: attacks
+attacks: need-run build ## hostile code in real sandboxes: what it takes, what it reaches, whom it hurts
+	$(GO) run ./e2e/cmd/attacks $(if $(CASES),-run '$(CASES)')
 
 .PHONY: crash
 crash: need-test crash-build ## kill the server at every named instant, restart, compare

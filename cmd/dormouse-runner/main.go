@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -34,6 +35,7 @@ func run() error {
 	flag.StringVar(&o.SecretFile, "secret", "", "`file` with the secret that proves this runner to the server")
 	flag.StringVar(&o.Dir, "dir", "", "`directory` of the runner's own state")
 	flag.StringVar(&o.Workspace, "workspace", "", "`directory` commands start in")
+	bell := flag.String("bell", "", "unix `path` to wait at, if somebody listens there, until it is closed")
 	log := flag.String("log", "", "`file` to complain to instead of standard error")
 	outlet := flag.String("outlet", "", "unix `path` that what programs send out is carried to")
 	slot := flag.String("slot", "", "`directory` whose ws, home and tmp become -workspace, the home and /tmp")
@@ -78,7 +80,21 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	waitAt(*bell)
 	return r.Run(ctx)
+}
+
+// waitAt returns once nobody keeps us waiting at path.
+func waitAt(path string) {
+	if path == "" {
+		return
+	}
+	c, err := net.Dial("unix", path) //nolint:noctx // as long as it takes
+	if err != nil {
+		return
+	}
+	_, _ = c.Read(make([]byte, 1))
+	_ = c.Close()
 }
 
 // moveIn binds what was mounted in the slot from outside to where it belongs.

@@ -36,6 +36,7 @@ type config struct {
 	ScriptedURL  string
 	Sandbox      string
 	Image        string
+	Spares       int
 	Limits       limits
 	Network      bool
 	EgressAllow  []string
@@ -59,6 +60,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.ScriptedURL, "scripted-url", "", "`URL` of a scripted model; adds the models scripted and scripted-keyed")
 	f.StringVar(&c.Sandbox, "sandbox", "", "gvisor, or local, which isolates nothing; what --data has, or gvisor, if not given")
 	f.StringVar(&c.Image, "image", "", "what gVisor sandboxes start from: an image `reference`, tarball:FILE, oci:DIR or dir:DIR; this machine's own /usr if not given")
+	f.IntVar(&c.Spares, "spares", 1, "how many gVisor sandboxes to keep started for sessions to come")
 	c.Limits.flags(f)
 	f.BoolVar(&c.Network, "network", true, "let gVisor sandboxes reach the internet, through a proxy in this server")
 	f.StringSliceVar(&c.EgressAllow, "egress-allow", nil, "`address`, prefix, address:port or name:port that sandboxes may reach although it is not public")
@@ -87,6 +89,9 @@ func (c *config) check() error {
 	}
 	if c.Sandbox != "" && c.Sandbox != sandboxGVisor && c.Sandbox != sandboxLocal {
 		return usage("--sandbox is %q; it must be gvisor or local", c.Sandbox)
+	}
+	if c.Spares < 0 || c.Spares > 64 {
+		return usage("--spares must be between 0 and 64")
 	}
 	if err := c.Limits.check(); err != nil {
 		return err

@@ -162,7 +162,7 @@ func (c *client) bridge(ctx context.Context, conn net.Conn, path string) error {
 			return errors.New(closed.Reason)
 		}
 		if err != nil {
-			return nil //nolint:nilerr // one of the two has left, and the other is told by the end
+			return nil // one of the two has left, and the other is told by the end
 		}
 		if len(b) == 0 {
 			if half, ok := conn.(interface{ CloseWrite() error }); ok {
@@ -171,7 +171,7 @@ func (c *client) bridge(ctx context.Context, conn net.Conn, path string) error {
 			continue
 		}
 		if _, err := conn.Write(b); err != nil {
-			return nil //nolint:nilerr // likewise
+			return nil
 		}
 	}
 }

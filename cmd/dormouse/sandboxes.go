@@ -68,7 +68,7 @@ func openSandboxes(ctx context.Context, c config, log *slog.Logger) (driver, err
 			return nil, err
 		}
 		d, err = gvisor.New(gvisor.Options{
-			Dir: filepath.Join(dir, sandboxGVisor), Root: root.Dir, Env: root.Env, Instance: instance, Runner: runner, Limits: c.Limits.parsed, Outlet: outlet(c, log), Logger: log,
+			Dir: filepath.Join(dir, sandboxGVisor), Root: root.Dir, Env: root.Env, Instance: instance, Runner: runner, Limits: c.Limits.parsed, Spares: c.Spares, Outlet: outlet(c, log), Logger: log,
 		})
 	default:
 		d, err = local.New(local.Options{Dir: dir, Instance: instance, Runner: runner, Logger: log})

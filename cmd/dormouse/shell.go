@@ -79,7 +79,7 @@ func (s *shell) run(ctx context.Context, c *client) (err error) {
 	}
 	tty := s.tty()
 	if tty != nil {
-		if cols, rows, err := term.GetSize(int(tty.Fd())); err == nil { //nolint:gosec // descriptors are small
+		if cols, rows, err := term.GetSize(int(tty.Fd())); err == nil {
 			q.Set("rows", strconv.Itoa(rows))
 			q.Set("cols", strconv.Itoa(cols))
 		}
@@ -93,11 +93,11 @@ func (s *shell) run(ctx context.Context, c *client) (err error) {
 	defer func() { _ = ws.CloseNow() }()
 	s.ws, s.name = ws, header.Get(rest.TerminalID)
 	if tty != nil {
-		before, err := term.MakeRaw(int(tty.Fd())) //nolint:gosec // descriptors are small
+		before, err := term.MakeRaw(int(tty.Fd()))
 		if err != nil {
 			return fmt.Errorf("take the terminal over: %w", err)
 		}
-		defer func() { err = errors.Join(err, term.Restore(int(tty.Fd()), before)) }() //nolint:gosec // descriptors are small
+		defer func() { err = errors.Join(err, term.Restore(int(tty.Fd()), before)) }()
 	}
 	return s.attend(ctx, tty)
 }
@@ -159,7 +159,7 @@ func (s *shell) follow(ctx context.Context, tty *os.File) {
 			return
 		case <-changed:
 		}
-		cols, rows, err := term.GetSize(int(tty.Fd())) //nolint:gosec // descriptors are small
+		cols, rows, err := term.GetSize(int(tty.Fd()))
 		if err != nil || rows <= 0 || cols <= 0 {
 			continue
 		}

@@ -24,10 +24,11 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
 )
 
-// dial opens a WebSocket. It ends with the test.
-func (h *house) dial(path string) (*websocket.Conn, *http.Response) {
+// dial opens a WebSocket, and returns the header of the answer. It ends with the
+// test.
+func (h *house) dial(path string) (*websocket.Conn, http.Header) {
 	h.t.Helper()
-	ws, res, err := websocket.Dial(h.t.Context(), h.url+path, &websocket.DialOptions{
+	ws, res, err := websocket.Dial(h.t.Context(), h.url+path, &websocket.DialOptions{ //nolint:bodyclose // a WebSocket's answer has none
 		HTTPClient: h.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + h.token}},
 	})
 	if err != nil {
@@ -35,7 +36,7 @@ func (h *house) dial(path string) (*websocket.Conn, *http.Response) {
 	}
 	h.t.Cleanup(func() { _ = ws.CloseNow() })
 	ws.SetReadLimit(1 << 20)
-	return ws, res
+	return ws, res.Header
 }
 
 func within(t *testing.T) context.Context {
@@ -86,8 +87,8 @@ func words(command ...string) string { return url.Values{"command": command}.Enc
 func TestATerminalIsAWebSocket(t *testing.T) {
 	h := newHouseOn(t, localtest.Open(t))
 	path := h.create(`{"warm":false}`)
-	ws, res := h.dial(path + "/terminal?rows=30&cols=100&" + words("sh", "-c", "stty size; read x; stty size; echo got $x; read x; exit 7"))
-	id := res.Header.Get(rest.TerminalID)
+	ws, header := h.dial(path + "/terminal?rows=30&cols=100&" + words("sh", "-c", "stty size; read x; stty size; echo got $x; read x; exit 7"))
+	id := header.Get(rest.TerminalID)
 	shown(t, ws, "30 100")
 	say(t, ws, websocket.MessageText, `{"resize":{"rows":40,"cols":120}}`)
 	say(t, ws, websocket.MessageBinary, "word\n")
@@ -131,9 +132,9 @@ func TestATerminalSaysWhyItIsNoLongerShown(t *testing.T) {
 		}, websocket.StatusPolicyViolation, "frame not understood"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ws, res := h.dial(path + up)
+			ws, header := h.dial(path + up)
 			shown(t, ws, "up")
-			c.end(ws, res.Header.Get(rest.TerminalID))
+			c.end(ws, header.Get(rest.TerminalID))
 			if end := closed(t, ws); end.Code != c.code || !strings.Contains(end.Reason, c.says) {
 				t.Errorf("closed with %v", end)
 			}
@@ -151,8 +152,8 @@ func TestATerminalSaysWhyItIsNoLongerShown(t *testing.T) {
 func TestATerminalCutsOffWhoDoesNotRead(t *testing.T) {
 	h := newHouseOn(t, localtest.Open(t), func(c *rest.Config) { c.WriteTimeout = 100 * time.Millisecond })
 	path := h.create(`{}`)
-	_, res := h.dial(path + "/terminal?" + words("sh", "-c", "while :; do echo many many words; done"))
-	id := res.Header.Get(rest.TerminalID)
+	_, header := h.dial(path + "/terminal?" + words("sh", "-c", "while :; do echo a lot of words; done"))
+	id := header.Get(rest.TerminalID)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		var all rest.Terminals
 		h.call(http.MethodGet, path+"/terminals", "", http.StatusOK, &all)

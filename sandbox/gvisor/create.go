@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -142,8 +143,17 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 		secret, program = im.Secret, im.Runner
 	}
 	b := d.newBox()
+	var ready *spare
+	if im == nil {
+		if ready = d.claim(); ready != nil {
+			b = ready.box
+		}
+	}
 	r.Box = b.id
 	if err := v.writeRecord(r); err != nil { // whoever sweeps must know whose it is
+		if ready != nil {
+			ready.close()
+		}
 		return nil, err
 	}
 	defer func() {
@@ -153,20 +163,10 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 			err = errors.Join(err, d.end(undo, b, v))
 		}
 	}()
-	if err := b.make(secret); err != nil {
-		return nil, err
-	}
-	if err := d.openVolume(v); err != nil {
-		return nil, err
-	}
-	if err := b.fill(v); err != nil {
-		return nil, err
-	}
-	k, err := d.launch(b, program)
+	k, start, err := d.ready(v, b, ready, secret, program)
 	if err != nil {
 		return nil, err
 	}
-	start := k.start
 	if im != nil {
 		start = func() error { return d.wake(k, v, b) }
 	}
@@ -182,6 +182,33 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 	return l, nil
 }
 
+// ready brings a box to where it needs only to be started: a spare that waits for
+// its session, or a new one.
+func (d *Driver) ready(v volume, b box, s *spare, secret, program string) (k *sentry, start func() error, err error) {
+	if s == nil {
+		if err := errors.Join(b.make(secret), b.bound(secret)); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err = d.openVolume(v); err == nil {
+		err = b.fill(v)
+	}
+	switch {
+	case err != nil && s != nil:
+		s.close()
+		return nil, nil, err
+	case err != nil:
+		return nil, nil, err
+	case s != nil:
+		k, s.kernel = s.kernel, nil
+		return k, func() error { s.close(); return nil }, nil
+	}
+	if k, err = d.launch(b, program); err != nil {
+		return nil, nil, err
+	}
+	return k, k.start, nil
+}
+
 // wake carries on with the session's memory image. It is taken first: whatever
 // happens from here on, no other kernel may carry on with it.
 func (d *Driver) wake(k *sentry, v volume, b box) error {
@@ -191,8 +218,11 @@ func (d *Driver) wake(k *sentry, v volume, b box) error {
 	if err := os.RemoveAll(b.state()); err != nil {
 		return err
 	}
-	if err := os.Rename(filepath.Join(v.wakingDir(), "run", "state"), b.state()); err != nil {
-		return fmt.Errorf("bring back the runner's state: %w", err)
+	for _, name := range []string{"state", "log"} {
+		err := copyState(filepath.Join(v.wakingDir(), "run", name), filepath.Join(b.run(), name))
+		if err != nil && (name != "log" || !errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
 	}
 	crash.At(crash.SandboxWaking)
 	return k.restore(v.wakingDir())

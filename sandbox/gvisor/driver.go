@@ -27,7 +27,8 @@ type Driver struct {
 	log      *slog.Logger
 	conf     *config.Config
 	root     rootFS
-	template string   // of a volume, empty if sizes are not limited
+	template string // of a volume, empty if sizes are not limited
+	pool     pool
 	lock     *os.File // held by every server that uses the directory
 }
 
@@ -63,6 +64,9 @@ func New(o Options) (*Driver, error) {
 	d := &Driver{opts: o, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	if err := d.prepare(); err != nil {
 		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
+	}
+	if o.Spares > 0 {
+		d.fillPool(o.Spares)
 	}
 	return d, nil
 }

@@ -53,7 +53,7 @@ func (d *Driver) freeze(ctx context.Context, h handle, b box, v volume, f runner
 		crash.At(crash.SandboxFrozen)
 	}
 	// What the runner has on disk belongs to its memory.
-	err = os.Rename(b.run(), filepath.Join(v.imageDir(), "run"))
+	err = copyState(b.run(), filepath.Join(v.imageDir(), "run"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -4,6 +4,7 @@ package gvisor_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -117,7 +118,7 @@ func TestProcessesRunOnInTheNextGeneration(t *testing.T) {
 	h.sh(first, "echo kept >/tmp/file; echo kept >~/file; echo kept >/etc/file")
 	before := h.count(first)
 	h.freeze(first, fence(1, 1))
-	if n := h.processes(); n != 0 {
+	if n := h.processes(first); n != 0 {
 		t.Errorf("%d processes are left of a frozen sandbox", n)
 	}
 	second := h.create(fence(2, 2))
@@ -138,16 +139,20 @@ func TestProcessesRunOnInTheNextGeneration(t *testing.T) {
 	h.until(third, "[ $(cat count) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
 }
 
-// processes counts those that carry the instance's name.
-func (h *house) processes() int {
+// processes counts those that carry a sandbox's name.
+func (h *house) processes(s sandbox.Sandbox) int {
 	h.t.Helper()
 	n := 0
+	var at struct{ Box string }
+	if err := json.Unmarshal(s.Handle(), &at); err != nil {
+		h.t.Fatal(err)
+	}
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	for _, name := range lines {
-		if line, err := os.ReadFile(name); err == nil && strings.Contains(string(line), "/run/dormouse/"+instance(h.dir)) {
+		if line, err := os.ReadFile(name); err == nil && strings.Contains(string(line), at.Box) {
 			n++
 		}
 	}
@@ -266,7 +271,7 @@ func TestFilesOfASessionNobodyKnowsAreSetAside(t *testing.T) {
 	if err != nil || len(found) == 0 {
 		t.Errorf("set aside were %v, %v", found, err)
 	}
-	if n := h.processes(); n != 0 {
+	if n := h.processes(s); n != 0 {
 		t.Errorf("%d processes are left", n)
 	}
 	again := h.create(fence(1, 2))

@@ -44,6 +44,8 @@ type Options struct {
 	Env  []string
 	// Limits are those of every sandbox.
 	Limits Limits
+	// Spares is how many sandboxes are kept started for sessions to come.
+	Spares int
 	// Outlet serves what a session's sandbox sends out, until ctx ends. Without it
 	// sandboxes have no network.
 	Outlet func(ctx context.Context, id dormouse.SessionID, l net.Listener) error

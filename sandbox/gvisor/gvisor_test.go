@@ -50,7 +50,7 @@ func testMain(m *testing.M) int {
 func open(t testing.TB, dir string) *gvisor.Driver {
 	t.Helper()
 	d, err := gvisor.New(gvisor.Options{
-		Dir: dir, Instance: instance(dir), Runner: runnerPath, Program: kernelPath, Limits: gvisor.DefaultLimits(),
+		Dir: dir, Instance: instance(dir), Runner: runnerPath, Program: kernelPath, Limits: gvisor.DefaultLimits(), Spares: 1,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {

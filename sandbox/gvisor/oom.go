@@ -44,7 +44,7 @@ const (
 	// relieveWithin bounds how long a runner may take to kill processes.
 	relieveWithin = 10 * time.Second
 	// settleWithin is how long the memory of killed processes may take to be free.
-	settleWithin = 250 * time.Millisecond
+	settleWithin = 100 * time.Millisecond
 	// maxRounds is how often in a row processes are killed before it is clear that
 	// something else holds the memory.
 	maxRounds = 64
@@ -54,7 +54,7 @@ const (
 // gVisor that is refused memory of its own panics, so it must be enough for what
 // processes that fill memory as fast as they can take until they are killed: that
 // is half a second if they are many.
-func reserve(limit int64) int64 { return min(max(limit, 512<<20), 1<<30) }
+const reserve = 1 << 30
 
 // memoryWatch is told when a sandbox is above its memory limit.
 type memoryWatch struct {
@@ -79,7 +79,7 @@ func (c cgroup) watchMemory(limit int64) (_ *memoryWatch, err error) {
 		return nil, fmt.Errorf("watch the sandbox's memory: %w", err)
 	}
 	m := &memoryWatch{
-		cgroup: c, limit: limit, event: os.NewFile(uintptr(fd), "memory"), hit: make(chan struct{}, 1), above: reserve(limit),
+		cgroup: c, limit: limit, event: os.NewFile(uintptr(fd), "memory"), hit: make(chan struct{}, 1), above: reserve,
 	}
 	// One that is above its limit already says so at once.
 	err = errors.Join(m.tell(fd, oomControl, ""), m.tell(fd, memoryUsage, strconv.FormatInt(limit, 10)), c.set("memory", oomControl, "1"))
@@ -142,7 +142,7 @@ func (m *memoryWatch) raise() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.above = min(m.above+headroom, 2*reserve(m.limit))
+	m.above = min(m.above+headroom, 2*reserve)
 	return m.allow(m.limit + m.above)
 }
 
@@ -195,7 +195,7 @@ func (m *memoryWatch) trim() error {
 	if err := m.allow(m.limit - m.limit/16); err != nil {
 		return err
 	}
-	m.above = reserve(m.limit)
+	m.above = reserve
 	return m.allow(m.limit + m.above)
 }
 
@@ -203,10 +203,10 @@ func (m *memoryWatch) trim() error {
 func (m *memoryWatch) calm() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.above == reserve(m.limit) {
+	if m.above == reserve {
 		return nil
 	}
-	m.above = reserve(m.limit)
+	m.above = reserve
 	return m.allow(m.limit + m.above)
 }
 
@@ -263,13 +263,14 @@ func (l *live) relieve(ctx context.Context) {
 
 // killHogs has the largest processes killed until the sandbox is below its limit.
 func (l *live) killHogs(ctx context.Context) error {
-	for range maxRounds {
+	for round := range maxRounds {
 		over, err := l.memory.over(ctx)
 		if err != nil || over == 0 {
 			return err
 		}
 		asking, cancel := context.WithTimeoutCause(ctx, relieveWithin, runner.ErrUnreachable)
-		victims, err := l.Relieve(asking, over+l.memory.limit/8)
+		// If it was not enough once, there are many of them.
+		victims, err := l.Relieve(asking, over+l.memory.limit/8<<min(round, 2))
 		cancel()
 		if err != nil {
 			return err

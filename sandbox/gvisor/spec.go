@@ -33,7 +33,7 @@ func (d *Driver) specOf(b box, program string) *specs.Spec {
 		Process: &specs.Process{
 			Args: []string{
 				filepath.Join(insideBin, program),
-				"-socket", insideRun + "/socket", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
+				"-socket", insideRun + "/socket", "-bell", insideRun + "/bell", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
 				"-log", insideRun + "/state/log", "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(d.opts.Limits.Pids, 10),
 			},
 			Cwd: "/",

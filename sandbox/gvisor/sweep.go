@@ -42,7 +42,7 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 		return fmt.Errorf("sweep sandboxes: %w", err)
 	}
 	for _, b := range strays {
-		if kept[b.id] || d.hasOwner(b) {
+		if kept[b.id] || b.isSpare() || d.hasOwner(b) {
 			continue
 		}
 		if err := d.end(ctx, b, volume{dir: d.path("none")}); err != nil {
@@ -172,6 +172,9 @@ func (d *Driver) strays() ([]box, error) {
 // another server uses them.
 func (d *Driver) Close() error {
 	defer func() { _ = d.lock.Close() }()
+	if err := d.closePool(); err != nil {
+		return err
+	}
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil // another server is here
 	}

@@ -20,7 +20,7 @@ import (
 // it is cleared up after.
 func Open(t testing.TB) *local.Driver {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "box") // a test's own has a name too long for a socket
+	dir, err := os.MkdirTemp("", "box") //nolint:usetesting // a test's own has a name too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,95 @@
+//go:build linux
+
+package gvisor_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// spares lists the boxes that wait for a session.
+func (h *house) spares() []string {
+	h.t.Helper()
+	found, err := filepath.Glob(filepath.Join(h.dir, "boxes", "*", "run", "bell"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return found
+}
+
+// spare waits until one is ready.
+func (h *house) spare() string {
+	h.t.Helper()
+	for ctx := within(h.t); ; {
+		for _, bell := range h.spares() {
+			// Its runner has been there for its first breath.
+			if _, err := os.Stat(filepath.Join(filepath.Dir(bell), "state", "alive")); err == nil {
+				return filepath.Base(filepath.Dir(filepath.Dir(bell)))
+			}
+		}
+		if ctx.Err() != nil {
+			h.t.Fatal("no spare is made")
+		}
+	}
+}
+
+func TestASessionTakesASpareAndAnotherIsMade(t *testing.T) {
+	h := newHouse(t)
+	h.spare()
+	first := h.create(fence(1, 1))
+	h.sh(first, "echo mine >file; cd; echo home >file; echo tmp >/tmp/file")
+	if err := h.Stop(within(t), first.Handle()); err != nil {
+		t.Fatal(err)
+	}
+	h.spare()
+	second := h.create(fence(2, 2))
+	if got := h.sh(second, "cat file; cd; cat file; cat /tmp/file"); got != "mine\nhome\ntmp" {
+		t.Errorf("it has %q", got)
+	}
+	h.spare()
+	other, err := h.Create(within(t), sandbox.Spec{Fence: runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	if got := h.sh(other, "ls /workspace /root /tmp"); got != "/root:\n\n/tmp:\n\n/workspace:" {
+		t.Errorf("another session has %q", got)
+	}
+}
+
+func TestASpareOfALivingServerIsNotSwept(t *testing.T) {
+	h := newHouse(t)
+	mine := h.spare()
+	second := open(t, h.dir) // another server on the same directory
+	if err := second.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{} }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(h.dir, "boxes", mine)); err != nil {
+		t.Errorf("the spare is gone: %v", err)
+	}
+	s := h.create(fence(1, 1))
+	h.sh(s, "true")
+}
+
+func BenchmarkCreate(b *testing.B) {
+	h := newHouse(b)
+	generation := uint64(0)
+	for b.Loop() {
+		b.StopTimer()
+		h.spare()
+		generation++
+		b.StartTimer()
+		s := h.create(fence(generation, 1))
+		h.sh(s, "true")
+		b.StopTimer()
+		if err := h.Stop(within(b), s.Handle()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}

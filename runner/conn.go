@@ -10,6 +10,13 @@ import (
 	"time"
 )
 
+// A server is shown at most so much output: so many bytes at once, and so many in
+// a second after that. Whoever prints more is still heard in the result.
+const (
+	outBurst = 16 << 20
+	outRate  = 4 << 20
+)
+
 // outDepth bounds the frames that wait for a slow server. Output beyond it is
 // dropped; answers wait.
 const outDepth = 64
@@ -28,6 +35,8 @@ type conn struct {
 
 	mu    sync.Mutex
 	waits map[uint64]chan struct{} // guarded by mu; closed when detached
+	spent float64                  // guarded by mu; bytes of output shown beyond the rate
+	since time.Time                // guarded by mu; when spent was last looked at
 }
 
 func newConn(c *net.UnixConn, at os.FileInfo, beat time.Duration) *conn {
@@ -115,7 +124,7 @@ func (k *conn) answer(f, a Frame) {
 
 // offer sends output to whoever waits, unless they are too far behind.
 func (k *conn) offer(id uint64, out []byte) {
-	if len(k.out) == cap(k.out) {
+	if len(k.out) == cap(k.out) || !k.affords(len(out)) {
 		return
 	}
 	b, err := AppendFrame(nil, Frame{Kind: KindOutput, ID: id, Output: out})
@@ -126,6 +135,20 @@ func (k *conn) offer(id uint64, out []byte) {
 	case k.out <- b:
 	default:
 	}
+}
+
+// affords reports whether n more bytes of output may be shown now.
+func (k *conn) affords(n int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	k.spent = max(0, k.spent-now.Sub(k.since).Seconds()*outRate)
+	k.since = now
+	if k.spent+float64(n) > outBurst {
+		return false
+	}
+	k.spent += float64(n)
+	return true
 }
 
 // attach notes a wait; the channel is closed when nobody waits any more.

@@ -159,12 +159,21 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 	if err != nil {
 		return dormouse.ExecAnswer{}, err
 	}
-	defer f.Close()
+	defer func() { f.Close() }()
 	if err := s.Do(ctx, id, by, Run{ask}); err != nil {
 		return dormouse.ExecAnswer{}, err
 	}
 	for {
 		items, err := f.Next(ctx)
+		if errors.Is(err, dormouse.ErrBehind) { // it prints faster than anybody reads; the log has its end
+			next, err := s.Follow(ctx, id, f.Cursor())
+			if err != nil {
+				return dormouse.ExecAnswer{}, err
+			}
+			f.Close()
+			f = next
+			continue
+		}
 		if err != nil {
 			return dormouse.ExecAnswer{}, err
 		}

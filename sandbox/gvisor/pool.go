@@ -40,7 +40,7 @@ const poolAgain = 5 * time.Second
 
 // fillPool keeps n spares ready.
 func (d *Driver) fillPool(n int) {
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(context.Background()) //nolint:forbidigo // it lives as long as the driver
 	d.pool = pool{ready: make(chan *spare, n), want: make(chan struct{}, 1), stop: stop}
 	d.pool.running.Go(func() {
 		for ctx.Err() == nil {
@@ -74,7 +74,7 @@ func (d *Driver) closePool() error {
 		select {
 		case s := <-d.pool.ready:
 			s.close()
-			ctx, cancel := context.WithTimeout(context.Background(), undoWithin)
+			ctx, cancel := context.WithTimeout(context.Background(), undoWithin) //nolint:forbidigo // closing takes no context
 			errs = append(errs, d.end(ctx, s.box, volume{dir: d.path("none")}))
 			cancel()
 		default:

@@ -153,7 +153,8 @@ func (s *Server) removeLimits() error {
 	return errors.Join(errs...)
 }
 
-// Strays lists what is there of gVisor sandboxes that no session has.
+// Strays lists what is there of gVisor sandboxes that no session has, and no
+// server keeps ready for one.
 func (s *Server) Strays() []string {
 	owned := make(map[string]bool)
 	records, _ := filepath.Glob(filepath.Join(s.Data, "sandbox", GVisor, "sessions", "*", "box.json"))
@@ -168,6 +169,9 @@ func (s *Server) Strays() []string {
 	var left []string
 	boxes, _ := filepath.Glob(filepath.Join(s.Data, "sandbox", GVisor, "boxes", "*"))
 	for _, dir := range boxes {
+		if locked(filepath.Join(dir, "spare")) {
+			owned[filepath.Base(dir)] = true
+		}
 		if !owned[filepath.Base(dir)] {
 			left = append(left, dir)
 		}
@@ -178,6 +182,22 @@ func (s *Server) Strays() []string {
 		}
 	}
 	return left
+}
+
+// locked reports whether somebody holds the lock of a file. To try it would be to
+// take it for a moment.
+func locked(path string) bool {
+	var at unix.Stat_t
+	if unix.Stat(path, &at) != nil {
+		return false
+	}
+	locks, _ := os.ReadFile("/proc/locks") // what cannot be read is not locked
+	for line := range strings.Lines(string(locks)) {
+		if strings.Contains(line, "FLOCK") && strings.Contains(line, fmt.Sprintf(":%d ", at.Ino)) {
+			return true
+		}
+	}
+	return false
 }
 
 // mountsUnder lists what is mounted at and below a directory, in the order it was.

@@ -102,7 +102,7 @@ func (s *Server) Left(id dormouse.SessionID) []string {
 			left = append(left, fmt.Sprintf("process %d", pid))
 		}
 	})
-	return append(left, s.Strays()...)
+	return left
 }
 
 func markOf(pid int) string {

@@ -142,12 +142,12 @@ $(DEADCODE)-$(DEADCODE_VERSION):
 # Certificates are for the Go modules.
 .PHONY: need-run need-test
 need-run:
-	@scripts/need bash ca-certificates git
+	@scripts/need bash ca-certificates e2fsprogs git
 
 # The race detector is linked with the C compiler. Tests run the database, and
 # the pooler that must not stand before it, themselves.
 need-test:
-	@scripts/need bash ca-certificates git gcc libc6-dev postgresql pgbouncer
+	@scripts/need bash ca-certificates e2fsprogs git gcc libc6-dev postgresql pgbouncer
 
 .PHONY: clean
 clean: ## remove what was built

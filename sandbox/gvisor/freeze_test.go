@@ -279,3 +279,37 @@ func TestFilesOfASessionNobodyKnowsAreSetAside(t *testing.T) {
 		t.Errorf("a new session of the name has %q", got)
 	}
 }
+
+func TestAnImageOfAnotherVersionLosesProcessesAndSaysSo(t *testing.T) {
+	for key, why := range map[string]string{"program": "another version", "host": "have changed"} {
+		t.Run(key, func(t *testing.T) {
+			h := newHouse(t)
+			first := h.create(fence(1, 1))
+			h.counting(first)
+			h.freeze(first, fence(1, 1))
+			name := filepath.Join(h.dir, "sessions", string(session), "image", "image.json")
+			raw, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var note map[string]any
+			if err := json.Unmarshal(raw, &note); err != nil {
+				t.Fatal(err)
+			}
+			note[key] = "another"
+			if raw, err = json.Marshal(note); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			second := h.create(fence(2, 2))
+			if woken := second.(sandbox.Woken).Processes(); woken.Kept || !strings.Contains(woken.Lost, why) {
+				t.Errorf("processes: %+v", woken)
+			}
+			if h.count(second) < 1000 {
+				t.Error("the files are not there")
+			}
+		})
+	}
+}

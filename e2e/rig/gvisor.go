@@ -30,6 +30,7 @@ const (
 	Runner Part = ""      // the runner, or the kernel that it is the first process of
 	Gofer  Part = "gofer" // what serves the kernel its files
 	Both   Part = "both"
+	Notes  Part = "notes" // what was noted of it, as a server leaves that which is killed while it writes
 )
 
 // instance is what tells the sandboxes of the data directory from those of
@@ -45,7 +46,7 @@ func (s *Server) notes() string { return filepath.Join("/run/dormouse", s.instan
 
 // kernel is one gVisor sandbox.
 type kernel struct {
-	box           string
+	box, notes    string
 	sentry, gofer int
 }
 
@@ -65,7 +66,7 @@ func (s *Server) kernels() []kernel {
 			continue // it is just being written, or gone
 		}
 		box, _, _ := strings.Cut(filepath.Base(name), "_sandbox:")
-		k := kernel{box: box}
+		k := kernel{box: box, notes: name}
 		if s.ours(state.Sandbox.PID) {
 			k.sentry = state.Sandbox.PID
 		}
@@ -88,6 +89,11 @@ func (s *Server) ours(pid int) bool {
 func (s *Server) killKernels(p Part) int {
 	killed := 0
 	for _, k := range s.kernels() {
+		if p == Notes {
+			_ = os.Truncate(k.notes, 0)
+			killed++
+			continue
+		}
 		if k.sentry > 0 && p != Gofer {
 			_ = syscall.Kill(k.sentry, syscall.SIGKILL)
 			killed++

@@ -62,7 +62,7 @@ run: need-run build ## everything needed, then the server
 .PHONY: test
 test: need-test build ## everything needed, then the whole suite and a sample of the crash matrix
 	$(GO) vet ./...
-	$(GO) test -race $(UNIT)
+	$(GO) test -race -timeout 20m $(UNIT)
 	$(GO) test ./e2e/...
 	DORMOUSE_E2E_STORE=postgres $(GO) test -run Scenario ./e2e
 	$(MAKE) --no-print-directory crash SAMPLE=120
@@ -70,7 +70,7 @@ test: need-test build ## everything needed, then the whole suite and a sample of
 
 .PHONY: check
 check: need-test lint ## format, lint, race tests of what needs no service: what you run all day
-	$(GO) test -race $(UNIT)
+	$(GO) test -race -timeout 20m $(UNIT)
 
 .PHONY: e2e
 e2e: need-test build ## the real binary, from outside

@@ -60,6 +60,7 @@ func doctor(cmd *cobra.Command, c config) error {
 		{"database", func() (string, error) { return checkDatabase(cmd.Context(), c, up != "") }},
 		{"runner", func() (string, error) { return checkRunner(c) }},
 		{"bash", func() (string, error) { return exec.LookPath("bash") }},
+		{"sandbox", func() (string, error) { return checkSandbox(cmd.Context(), c) }},
 	} {
 		detail, err := check.run()
 		if err != nil {

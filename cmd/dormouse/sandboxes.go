@@ -124,28 +124,37 @@ const sandboxDir = "sandbox"
 // sandboxKind is the kind that a data directory has, or is given now. Files of
 // one kind are not found by the other.
 func sandboxKind(data, wanted string) (string, error) {
-	note := filepath.Join(data, sandboxDir, "kind")
-	raw, err := os.ReadFile(note)
-	has := strings.TrimSpace(string(raw))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-		if _, old := os.Stat(filepath.Join(data, sandboxDir, "workspaces")); old == nil {
-			has = sandboxLocal // from before there were others
-		}
-	}
+	has, err := kindOf(data)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("look for sandboxes: %w", err)
+		return "", err
 	case has != "" && wanted != "" && has != wanted:
 		return "", usage("--sandbox is %s, but the workspaces in %s are of %s sandboxes; leave the flag out, or choose another --data", wanted, data, has)
 	case has != "":
 		return has, nil
 	}
 	kind := cmp.Or(wanted, sandboxGVisor)
-	if err := os.MkdirAll(filepath.Dir(note), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(data, sandboxDir), 0o700); err != nil {
 		return "", fmt.Errorf("note the kind of sandboxes: %w", err)
 	}
-	return kind, atomicfile.Write(note, []byte(kind+"\n"), 0o600)
+	return kind, atomicfile.Write(filepath.Join(data, sandboxDir, kindFile), []byte(kind+"\n"), 0o600)
+}
+
+const kindFile = "kind"
+
+// kindOf is the kind of the sandboxes in a data directory, empty if it has none.
+func kindOf(data string) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(data, sandboxDir, kindFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, old := os.Stat(filepath.Join(data, sandboxDir, "workspaces")); old == nil {
+			return sandboxLocal, nil // from before there were others
+		}
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for sandboxes: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
 }
 
 // instanceOf names the instance that uses a directory. A copy of it elsewhere is

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -177,29 +178,8 @@ func (v volume) writeRecord(r record) error {
 }
 
 // lock keeps everyone else from creating, attaching to or ending a sandbox of
-// this session. A session that was removed has nothing to lock, and whoever comes
-// late must not bring its directory back.
-func (v volume) lock(ctx context.Context) (unlock func(), err error) {
-	f, err := os.Open(v.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return func() {}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
-	}
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = sleep(ctx, pause)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("lock: %w", errors.Join(err, f.Close()))
-		}
-	}
-}
+// this session.
+func (v volume) lock(ctx context.Context) (unlock func(), err error) { return dirlock.Lock(ctx, v.dir) }
 
 // known is the newest fence that the sandbox's runner has met.
 func (b box) known() (runner.Fence, error) { return runner.KnownFence(b.state()) }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
 )
@@ -59,28 +60,9 @@ func (p place) secret() string { return filepath.Join(p.dir, "secret") }
 func (p place) log() string    { return filepath.Join(p.dir, "log") }
 
 // lock keeps everyone else from creating, attaching to or ending a sandbox of
-// this session. A session that was removed has nothing to lock, and whoever comes
-// late must not bring its directory back.
+// this session.
 func (p place) lock(ctx context.Context) (unlock func(), err error) {
-	f, err := os.Open(filepath.Dir(p.dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return func() {}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
-	}
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = sleep(ctx, pause)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("lock: %w", errors.Join(err, f.Close()))
-		}
-	}
+	return dirlock.Lock(ctx, filepath.Dir(p.dir))
 }
 
 // prepare makes the place ready for a runner: its files stay, its secret is new.

@@ -68,6 +68,7 @@ func (a *Actor) runExec(x Exec) {
 			}
 			switch recorded = err == nil; {
 			case recorded:
+				crash.At(crash.OpFinished)
 				delete(a.execs, x.ID)
 				return nil
 			case errors.Is(err, sandbox.ErrGone):
@@ -86,6 +87,7 @@ func (a *Actor) runExec(x Exec) {
 		})
 		if recorded {
 			_ = live.Forget(ctx, x.Op)
+			crash.At(crash.OpForgotten)
 		}
 	})
 }

@@ -153,6 +153,14 @@ func first(path string) string {
 	}
 }
 
+// forgetCgroups removes the directories that the sandboxes of this instance were
+// in, if they are empty.
+func (d *Driver) forgetCgroups() {
+	for _, dir := range d.cgroupOf(box{id: "none"}).dirs() {
+		_ = os.Remove(filepath.Dir(dir))
+	}
+}
+
 // remove removes the directories of a sandbox that has ended.
 func (c cgroup) remove() error {
 	for _, dir := range c.dirs() {

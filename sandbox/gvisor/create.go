@@ -174,7 +174,9 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 	if err != nil {
 		return nil, err
 	}
-	crash.At(crash.SandboxWoken)
+	if im != nil {
+		crash.At(crash.SandboxWoken)
+	}
 	if err := d.started(v, &r); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

@@ -161,6 +161,7 @@ func (s *spare) close() {
 		s.call()
 	}
 	if s.held != nil {
+		_ = os.Remove(s.box.hold())
 		_ = s.held.Close()
 	}
 	if s.kernel != nil {
@@ -169,13 +170,12 @@ func (s *spare) close() {
 }
 
 func (b box) bell() string { return filepath.Join(b.run(), "bell") }
-func (b box) hold() string { return filepath.Join(b.dir, "spare") }
+
+// hold is beside the box: it is there, and locked, before the box is.
+func (b box) hold() string { return filepath.Join(filepath.Dir(b.dir), "."+b.id) }
 
 // hold marks a box as a spare of this server.
 func hold(b box) (*os.File, error) {
-	if err := os.MkdirAll(b.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("hold a sandbox: %w", err)
-	}
 	f, err := os.OpenFile(b.hold(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("hold a sandbox: %w", err)

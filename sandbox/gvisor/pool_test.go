@@ -3,6 +3,8 @@
 package gvisor_test
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -91,5 +93,35 @@ func BenchmarkCreate(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StartTimer()
+	}
+}
+
+func TestAKernelWhoseNotesAreTornIsEnded(t *testing.T) {
+	h := newHouse(t)
+	s := h.create(fence(1, 1))
+	h.sh(s, "echo kept >file")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var at struct{ Box string }
+	if err := json.Unmarshal(s.Handle(), &at); err != nil {
+		t.Fatal(err)
+	}
+	notes, err := filepath.Glob(filepath.Join("/run/dormouse", instance(h.dir), at.Box+"*.state"))
+	if err != nil || len(notes) != 1 {
+		t.Fatalf("%v, %v", notes, err)
+	}
+	if err := os.Truncate(notes[0], 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Attach(within(t), s.Handle(), fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("attach: %v", err)
+	}
+	if n := h.processes(s); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+	second := h.create(fence(2, 2))
+	if got := h.sh(second, "cat file"); got != "kept" {
+		t.Errorf("it has %q", got)
 	}
 }

@@ -88,6 +88,9 @@ func findSentry(conf *config.Config, id string) (*sentry, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // there is none
 	}
+	if err != nil && tornNotes(conf.RootDir, id) {
+		return nil, endTorn(conf.RootDir, id)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find the kernel: %w", err)
 	}

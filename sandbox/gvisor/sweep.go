@@ -51,7 +51,21 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 		}
 		d.log.InfoContext(ctx, "stray sandbox stopped", "sandbox", b.id)
 	}
+	d.dropHolds()
 	return errors.Join(append(errs, d.forgetLost(time.Now()))...)
+}
+
+// dropHolds removes what servers that ended held their spares by.
+func (d *Driver) dropHolds() {
+	holds, _ := filepath.Glob(d.path(boxesDir) + "/.sbx_*") // the pattern is our own
+	for _, name := range holds {
+		if at, err := os.Stat(name); err != nil || time.Since(at.ModTime()) < time.Minute {
+			continue // it may be about to be locked
+		}
+		if b, err := d.boxOf(strings.TrimPrefix(filepath.Base(name), ".")); err == nil && !b.isSpare() {
+			_ = os.Remove(name)
+		}
+	}
 }
 
 // hasOwner reports whether a session has taken a box meanwhile.
@@ -188,5 +202,6 @@ func (d *Driver) Close() error {
 			return fmt.Errorf("let go of %s: %w", dir, err)
 		}
 	}
+	d.forgetCgroups()
 	return os.RemoveAll(d.kernels())
 }

@@ -137,7 +137,8 @@ func makeTemplate(dir string, l Limits) (string, error) {
 	}
 	args := []string{"-q", "-F", "-m", "0", "-J", "size=4", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0"}
 	if l.Inodes > 0 {
-		args = append(args, "-N", strconv.FormatInt(l.Inodes, 10))
+		const perInode = 4096 // no small volume is made of inodes alone
+		args = append(args, "-N", strconv.FormatInt(min(l.Inodes, l.Disk/perInode), 10))
 	}
 	if out, err := exec.Command(mkfs, append(args, tmp)...).CombinedOutput(); err != nil { //nolint:gosec,noctx // it is quick
 		return "", fmt.Errorf("make a file system: %w: %s", err, strings.TrimSpace(string(out)))

@@ -88,6 +88,9 @@ func (r *Runner) perform(ctx context.Context, o *op) {
 	}
 	if err := r.journal.accept(o.call); err != nil {
 		r.log.ErrorContext(ctx, "op not recorded", "op", o.call.Op, "error", err)
+		if o.turn != nil { // who stands behind it must not wait for it
+			r.running.Go(func() { r.shells.leave(o.turn) })
+		}
 		o.settle(Result{Exit: -1, Error: "not started: " + err.Error()})
 		return
 	}

@@ -20,6 +20,7 @@ import (
 
 // flip changes one bit of every blob there is, or changes it back.
 func (w *world) flip() {
+	w.damaged = true
 	w.t.Helper()
 	files, err := filepath.Glob(filepath.Join(w.Data, "blobs", "sha256", "*", "*"))
 	must(w.t, err)

@@ -30,6 +30,7 @@ type world struct {
 	witness *rig.Witness
 	slack   time.Duration // how far the server's clock may be off ours
 	untimed bool          // the server's clock is not ours at all
+	damaged bool          // somebody damaged what is stored
 	lull    *lull
 }
 
@@ -369,7 +370,7 @@ func words(e dormouse.Event) string {
 func (a *actor) judge() {
 	a.w.t.Helper()
 	a.rests()
-	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers, Slack: a.w.slack, Untimed: a.w.untimed, Relayed: a.w.Store.Shared()}
+	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers, Slack: a.w.slack, Untimed: a.w.untimed, Damaged: a.w.damaged, Relayed: a.w.Store.Shared()}
 	a.still(&e)
 	catchUp, cancel := context.WithTimeout(a.w.ctx, 10*time.Second)
 	defer cancel()

@@ -109,6 +109,9 @@ type Evidence struct {
 	// fragments get lost.
 	Relayed bool
 	Errs    []string
+	// Damaged says that somebody damaged stored payloads. Only then may one be
+	// shown as lost.
+	Damaged bool
 }
 
 // Answer is what people said to a tool call and the server accepted.

@@ -97,6 +97,11 @@ func TestEveryZeroCanBeMissed(t *testing.T) {
 		{"an op is not listed", oracle.Diverged, func(e *oracle.Evidence) { e.Rows.Ops = e.Rows.Ops[1:] }},
 		{"the model was sent an invalid transcript", oracle.Diverged, func(e *oracle.Evidence) { e.Calls.Refused = []string{"no"} }},
 		{"a seq is missing", oracle.Diverged, func(e *oracle.Evidence) { e.Log = slices.Delete(e.Log, 3, 4) }},
+		{"a follower was told that an event is lost", oracle.Gaps, func(e *oracle.Evidence) { lose(e) }},
+		{"a follower was told that something else is lost", oracle.Gaps, func(e *oracle.Evidence) {
+			lose(e)
+			e.Damaged, e.Followed[3].Payload = true, []byte(`{"lost":"sha256:other"}`)
+		}},
 		{"a follower missed an event", oracle.Gaps, func(e *oracle.Evidence) { e.Followed = slices.Delete(e.Followed, 3, 4) }},
 		{"a follower saw an event twice", oracle.Gaps, func(e *oracle.Evidence) { e.Followed = slices.Insert(e.Followed, 3, e.Followed[3]) }},
 		{"a follower missed the end", oracle.Gaps, func(e *oracle.Evidence) { e.Followed = e.Followed[:len(e.Followed)-1] }},
@@ -106,5 +111,20 @@ func TestEveryZeroCanBeMissed(t *testing.T) {
 		if f := oracle.Judge(e); len(f[c.zero]) == 0 {
 			t.Errorf("%s, and nothing was found %s:\n%s", c.name, c.zero, f)
 		}
+	}
+}
+
+// lose has the follower see the fourth event as lost.
+func lose(e *oracle.Evidence) {
+	e.Followed = slices.Clone(e.Followed)
+	e.Followed[3].Payload = dormouse.Encode(dormouse.Lost{Blob: dormouse.DigestOf(e.Followed[3].Payload)})
+}
+
+func TestWhatWasDamagedMayBeShownAsLost(t *testing.T) {
+	e := good(t)
+	lose(&e)
+	e.Damaged = true
+	if f := oracle.Judge(e); len(f) > 0 {
+		t.Errorf("found %v", f)
 	}
 }

@@ -64,13 +64,18 @@ func judgeFollower(e Evidence, f Findings) {
 			want = append(want, x)
 		}
 	}
+	for _, x := range append(slices.Clone(e.Followed), want...) {
+		if !e.Damaged && strings.HasPrefix(string(x.Payload), `{"lost":`) {
+			f.Add(Diverged, "event %d %s is shown as lost, and nobody damaged it", x.Seq, x.Type)
+		}
+	}
 	for i := range max(len(want), len(e.Followed)) {
 		switch {
 		case i >= len(e.Followed):
 			f.Add(Gaps, "the follower never saw event %d %s and %d more", want[i].Seq, want[i].Type, len(want)-i-1)
 		case i >= len(want):
 			f.Add(Gaps, "the follower saw event %d %s, which is not in the log", e.Followed[i].Seq, e.Followed[i].Type)
-		case e.Followed[i].Seq != want[i].Seq || e.Followed[i].ID != want[i].ID || !sameSaid(e.Followed[i], want[i]):
+		case e.Followed[i].Seq != want[i].Seq || e.Followed[i].ID != want[i].ID || !sameSaid(e, e.Followed[i], want[i]):
 			f.Add(Gaps, "the follower saw event %d %s where the log has %d %s: %s; %s", e.Followed[i].Seq, e.Followed[i].Type, want[i].Seq, want[i].Type, e.Followed[i].Payload, want[i].Payload)
 		default:
 			continue
@@ -79,10 +84,13 @@ func judgeFollower(e Evidence, f Findings) {
 	}
 }
 
-// sameSaid reports whether two readings of an event say the same. A payload whose
-// blob was damaged at the time of one of them is shown as lost there.
-func sameSaid(a, b dormouse.Event) bool {
-	const lost = `{"lost":"sha256:`
-	said, says := string(a.Payload), string(b.Payload)
-	return said == says || strings.HasPrefix(said, lost) != strings.HasPrefix(says, lost)
+// sameSaid reports whether two readings of an event say the same. If payloads were
+// damaged, one of them may say in its place which one is lost.
+func sameSaid(e Evidence, a, b dormouse.Event) bool {
+	return string(a.Payload) == string(b.Payload) || e.Damaged && (losesOnly(a, b) || losesOnly(b, a))
+}
+
+// losesOnly reports whether a says that the payload of b is lost, and nothing else.
+func losesOnly(a, b dormouse.Event) bool {
+	return string(a.Payload) == string(dormouse.Encode(dormouse.Lost{Blob: dormouse.DigestOf(b.Payload)}))
 }

@@ -2,6 +2,7 @@ package dormouse
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 )
 
@@ -14,6 +15,8 @@ const (
 	// MaxExecTimeout bounds how long one may take.
 	MaxExecTimeout = 24 * time.Hour
 )
+
+var shellName = regexp.MustCompile(`^[A-Za-z0-9_.-]{0,128}$`)
 
 // ExecAsk is the payload of exec.asked: a command that a person or a program
 // wants run, beside what the agent does.
@@ -34,6 +37,8 @@ func (a ExecAsk) Validate() error {
 		return fmt.Errorf("the command is empty: %w", ErrInvalid)
 	case len(a.Command) > MaxExec:
 		return fmt.Errorf("the command has %d bytes, more than %d: %w", len(a.Command), MaxExec, ErrTooLarge)
+	case !shellName.MatchString(a.Shell):
+		return fmt.Errorf("the shell's name may have up to 128 letters, digits, _, . and -: %w", ErrInvalid)
 	case a.TimeoutMS < 0 || a.TimeoutMS > MaxExecTimeout.Milliseconds():
 		return fmt.Errorf("the timeout must be between 0 and %s: %w", MaxExecTimeout, ErrInvalid)
 	}

@@ -104,6 +104,9 @@ func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x Exec, asked
 	err := live.Start(ctx, runner.Call{Op: x.Op, Kind: dormouse.OpExec, Exec: &runner.Exec{
 		Command: ask.Command, Timeout: time.Duration(ask.TimeoutMS) * time.Millisecond, Shell: ask.Shell,
 	}})
+	if errors.Is(err, dormouse.ErrInvalid) { // the runner will never take it
+		return dormouse.ExecAnswer{Exec: x.ID, Exit: -1, Error: err.Error()}, nil
+	}
 	if err != nil {
 		return dormouse.ExecAnswer{}, err
 	}

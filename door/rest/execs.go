@@ -57,7 +57,7 @@ func (req execRequest) ask(id dormouse.SessionID) (dormouse.ExecAsk, error) {
 	}
 	if req.Timeout != "" {
 		d, err := time.ParseDuration(req.Timeout)
-		if err != nil {
+		if err != nil || d <= 0 {
 			return a, fmt.Errorf("timeout %q is no duration such as 30s: %w", shorten(req.Timeout), dormouse.ErrInvalid)
 		}
 		a.TimeoutMS = max(d.Milliseconds(), 1)
@@ -140,18 +140,9 @@ func (s *Server) streamExec(ctx context.Context, c *call, out *stream, id dormou
 
 // endExec ends a command.
 func (s *Server) endExec(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
+	exec := dormouse.EventID(c.r.PathValue("exec"))
+	if err := exec.Validate(); err != nil {
+		return fmt.Errorf("command %q: %w", shorten(string(exec)), dormouse.ErrNotFound)
 	}
-	ctx, cancel := c.ctx()
-	defer cancel()
-	row, err := s.row(ctx, c)
-	if err != nil {
-		return err
-	}
-	if err := s.Sessions.Do(ctx, row.Session, c.who.Actor, session.EndExec{Exec: dormouse.EventID(c.r.PathValue("exec"))}); err != nil {
-		return err
-	}
-	c.none()
-	return nil
+	return s.command(c, session.EndExec{Exec: exec})
 }

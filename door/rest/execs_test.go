@@ -1,0 +1,46 @@
+package rest_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
+)
+
+func TestACommandOverHTTP(t *testing.T) {
+	h := newHouseOn(t, localtest.Open(t))
+	path := h.create(`{}`) + "/execs"
+	var e rest.Exec
+	for range 2 { // the same id is the same command
+		h.call(http.MethodPost, path, `{"id":"one","command":"echo x >>acts; printf 'a\\377b'; exit 3"}`, http.StatusOK, &e)
+		if e.Exit != 3 || string(e.Raw) != "a\xffb" {
+			t.Errorf("it ended as %+v", e)
+		}
+	}
+	var acts, late rest.Exec
+	h.call(http.MethodPost, path, `{"command":"wc -l <acts","shell":"mine"}`, http.StatusOK, &acts)
+	if strings.TrimSpace(acts.Output) != "1" || acts.Raw != nil {
+		t.Errorf("it ran %+v times", acts)
+	}
+	h.call(http.MethodPost, path, `{"command":"sleep 1000","timeout":"50ms"}`, http.StatusOK, &late)
+	if !late.TimedOut {
+		t.Errorf("too long, it ended as %+v", late)
+	}
+}
+
+func TestACommandThatCannotBeMeantIsRefused(t *testing.T) {
+	h := newHouse(t)
+	path := h.create(`{}`) + "/execs"
+	for _, body := range []string{
+		`{}`, `{"command":""}`, `{"command":"true","timeout":"soon"}`, `{"command":"true","timeout":"-1s"}`, `{"command":"true","timeout":"48h"}`,
+		`{"command":"true","shell":"a/b"}`, `{"command":"true","gently":true}`, `{"command":"` + strings.Repeat("x", 1<<20+1) + `"}`,
+	} {
+		status, answer := h.do(h.request(http.MethodPost, path, strings.NewReader(body)))
+		if status < 400 || status >= 500 {
+			t.Errorf("%.60s is answered with %d %.200s", body, status, answer)
+		}
+	}
+	h.call(http.MethodDelete, path+"/sevt_nothing", "", http.StatusNotFound, nil)
+}

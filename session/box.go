@@ -50,9 +50,18 @@ func (b *box) close(cause error) {
 // How long a driver may take before a sandbox counts as failed.
 const (
 	createTimeout = 60 * time.Second
+	fetchTimeout  = 15 * time.Minute // an image may have to be fetched
 	attachTimeout = 10 * time.Second
 	stopTimeout   = 30 * time.Second
 )
+
+// createWithin is how long a sandbox may take to be made.
+func createWithin(e dormouse.Environment) time.Duration {
+	if e.Image == "" || e.Image == dormouse.HostImage {
+		return createTimeout
+	}
+	return createTimeout + fetchTimeout
+}
 
 // reconcileSandbox moves the sandbox to where it should be, one step at a time.
 func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
@@ -71,8 +80,8 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 			return a.own(ctx, Warm{})
 		}
 	case SandboxWarming:
-		spec := sandbox.Spec{Fence: fence, Snapshot: a.state.Snapshot}
-		a.work(ctx, createTimeout, func(ctx context.Context) func(context.Context) error {
+		spec := sandbox.Spec{Fence: fence, Snapshot: a.state.Snapshot, Environment: a.state.Environment, Image: a.state.Image}
+		a.work(ctx, createWithin(spec.Environment), func(ctx context.Context) func(context.Context) error {
 			live, err := a.deps.Driver.Create(ctx, spec)
 			if err == nil {
 				crash.At(crash.SandboxCreated)
@@ -141,7 +150,10 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 		a.slog.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
 		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	}
-	up := SandboxUp{Generation: generation, Handle: live.Handle()}
+	up := SandboxUp{Generation: generation, Handle: live.Handle(), IdleTimeout: a.deps.IdleTimeout}
+	if i, ok := live.(sandbox.Imaged); ok {
+		up.Image = i.Image()
+	}
 	if w, ok := live.(sandbox.Woken); ok {
 		up.Kept, up.Lost = w.Processes().Kept, w.Processes().Lost
 	}

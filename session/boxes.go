@@ -57,7 +57,7 @@ func (d *draft) sandboxUp(v SandboxUp) error {
 	if d.Sandbox.Phase != SandboxWarming || d.Sandbox.Generation != v.Generation {
 		return fmt.Errorf("sandbox %d is not being warmed: %w", v.Generation, dormouse.ErrConflict)
 	}
-	fact := dormouse.SandboxFact{Generation: v.Generation, Handle: v.Handle}
+	fact := dormouse.SandboxFact{Generation: v.Generation, Handle: v.Handle, Image: v.Image, IdleTimeout: v.IdleTimeout}
 	switch {
 	case d.Sandbox.How != dormouse.WarmRestore: // nothing ran before
 	case v.Kept:
@@ -123,7 +123,7 @@ func (d *draft) tick(v Tick) error {
 	at := sleepAt(d.State)
 	switch {
 	case at.IsZero() || d.c.Now.Before(at):
-	case v.Stirs != "" && (!v.Bounded || d.c.Now.Before(d.IdleSince.Add(d.SleepAfter+dormouse.MaxStirs))):
+	case v.Stirs != "" && (!v.Bounded || d.c.Now.Before(d.IdleSince.Add(d.sleepAfter()+dormouse.MaxStirs))):
 		d.tell(dormouse.SandboxStirred, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: v.Stirs})
 	default:
 		d.stopSandbox("idle")

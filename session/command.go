@@ -228,6 +228,10 @@ type (
 		// Lost why they do not, if that is known.
 		Kept bool
 		Lost string
+		// Image is the digest of what it was made from, and IdleTimeout how long this
+		// server lets it be idle.
+		Image       string
+		IdleTimeout time.Duration
 	}
 
 	// SandboxGone reports that a sandbox died, or could not be made.

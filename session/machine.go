@@ -318,7 +318,7 @@ func expireAt(s State) time.Time {
 // sleepAt is when the sandbox has been idle long enough. It is not idle as long
 // as an op is open in it, whether or not anybody waits for that op.
 func sleepAt(s State) time.Time {
-	if s.SleepAfter == 0 || s.Sandbox.Phase != SandboxActive || s.Terminated != nil {
+	if s.sleepAfter() == 0 || s.Sandbox.Phase != SandboxActive || s.Terminated != nil {
 		return time.Time{}
 	}
 	for _, o := range s.Ops {
@@ -338,7 +338,16 @@ func sleepAt(s State) time.Time {
 	if s.Sandbox.Stirred.After(at) {
 		at = s.Sandbox.Stirred
 	}
-	return at.Add(s.SleepAfter)
+	return at.Add(s.sleepAfter())
+}
+
+// sleepAfter is how long the sandbox may be idle, by its session or by the server
+// that started it, whichever is less. Zero is for ever.
+func (s State) sleepAfter() time.Duration {
+	if s.SleepAfter == 0 || s.Sandbox.IdleTimeout == 0 {
+		return max(s.SleepAfter, s.Sandbox.IdleTimeout)
+	}
+	return min(s.SleepAfter, s.Sandbox.IdleTimeout)
 }
 
 // PhaseOf derives the word people see.

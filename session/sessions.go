@@ -32,6 +32,9 @@ type Config struct {
 	Peers  Peers
 	// DropAfter is how long an actor that has nothing to do stays loaded.
 	DropAfter time.Duration
+	// IdleTimeout is how long a sandbox that this server starts may be idle,
+	// whatever its session says; 0 is as long as that says.
+	IdleTimeout time.Duration
 	// OnCommit is called with what was just committed, in order per session. It
 	// must not block.
 	OnCommit func(id dormouse.SessionID, events []dormouse.Event)

@@ -143,6 +143,16 @@ type record struct {
 	// Kept and Lost are what became of the processes of the generation before.
 	Kept bool   `json:"kept,omitempty"`
 	Lost string `json:"lost,omitempty"`
+	// Made is what it is made of. Records from before it was noted have none.
+	Made *made `json:"made,omitempty"`
+}
+
+// madeOf is what the sandbox in a box was made of, as its session's record says.
+func (d *Driver) madeOf(r *record, b box) made {
+	if r == nil || r.Box != b.id || r.Made == nil {
+		return d.usual
+	}
+	return *r.Made
 }
 
 func (v volume) recordFile() string { return filepath.Join(v.dir, "box.json") }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner/proctree"
 )
 
@@ -53,7 +54,7 @@ type setting struct{ controller, file, value string }
 
 // settings are in the order in which they must be made. A sandbox has more
 // threads here than processes inside.
-func (c cgroup) settings(l Limits) []setting {
+func (c cgroup) settings(l dormouse.Limits) []setting {
 	memory := strconv.FormatInt(l.Memory, 10)
 	quota := strconv.FormatInt(int64(l.CPUs*cpuPeriod), 10)
 	threads := strconv.FormatInt(8*l.Pids+1024, 10)
@@ -78,7 +79,7 @@ func (c cgroup) settings(l Limits) []setting {
 }
 
 // hold puts processes under limits, with all that they have started and will.
-func (c cgroup) hold(l Limits, pids []int) error {
+func (c cgroup) hold(l dormouse.Limits, pids []int) error {
 	if err := c.make(); err != nil {
 		return fmt.Errorf("limit the sandbox: %w", err)
 	}

@@ -103,6 +103,6 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 		return err
 	}
 	return image{
-		Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: d.hostVersion(),
+		Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: hostVersion(l.made), Made: &l.made,
 	}.seal(dir, v)
 }

@@ -29,6 +29,7 @@ type image struct {
 	Runner  string      `json:"runner"`
 	Program string      `json:"program"`
 	Host    string      `json:"host"`
+	Made    *made       `json:"made,omitempty"` // as it is made again; none in notes from before it was noted
 	Files   []imageFile `json:"files"`
 	dir     string      `json:"-"`
 }
@@ -136,12 +137,12 @@ func programVersion() string {
 
 // hostVersion changes whenever other programs are in the root file system: memory
 // that holds on to a library must not wake beside another one.
-func (d *Driver) hostVersion() string {
-	if d.opts.Root != "" {
-		return d.opts.Root // it is named by what is in it
+func hostVersion(m made) string {
+	if len(m.Host) == 0 {
+		return m.Root // it is named by what is in it
 	}
 	sum := sha256.New()
-	fmt.Fprintln(sum, d.root.dir)
+	fmt.Fprintln(sum, m.Root)
 	for _, name := range []string{
 		"/var/lib/dpkg/status", "/var/lib/rpm", "/lib/apk/db/installed", "/etc/ld.so.cache",
 		"/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/bin", "/usr/local/lib",

@@ -20,7 +20,7 @@ import (
 )
 
 // small are limits that a test reaches quickly.
-var small = gvisor.Limits{CPUs: 1, Memory: 256 << 20, Pids: 40, Disk: 96 << 20, Inodes: 2048, Files: 64}
+var small = dormouse.Limits{CPUs: 1, Memory: 256 << 20, Pids: 40, Disk: 96 << 20, Inodes: 2048, Files: 64}
 
 func newSmallHouse(t *testing.T) *house {
 	dir := t.TempDir()

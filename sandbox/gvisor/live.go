@@ -19,6 +19,7 @@ type live struct {
 	handle  handle
 	box     box
 	record  record
+	made    made
 	kernel  *sentry
 	memory  *memoryWatch // nil if this machine ends a sandbox that reaches its limit
 	gone    chan struct{}
@@ -29,11 +30,12 @@ type live struct {
 var (
 	_ sandbox.Sandbox = (*live)(nil)
 	_ sandbox.Woken   = (*live)(nil)
+	_ sandbox.Imaged  = (*live)(nil)
 )
 
 // open links to the runner in a box, which start has run, and returns once it
 // answers. It takes over k, and must be called with the session locked.
-func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry, start func() error) (*live, error) {
+func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry, m made, start func() error) (*live, error) {
 	secret, err := b.secret()
 	if err != nil {
 		k.close()
@@ -47,8 +49,8 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	}
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &live{Link: link, driver: d, handle: h, box: b, kernel: k, gone: make(chan struct{}), stop: stop}
-	if l.memory, err = d.cgroupOf(b).watchMemory(d.opts.Limits.Memory); err == nil && l.memory != nil {
+	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, gone: make(chan struct{}), stop: stop}
+	if l.memory, err = d.cgroupOf(b).watchMemory(m.Limits.Memory); err == nil && l.memory != nil {
 		l.watcher.Go(func() { l.memory.run(watching) })
 		l.watcher.Go(func() { l.relieve(watching) })
 	}
@@ -88,7 +90,7 @@ func (l *live) answers(ctx context.Context) error {
 // letOut serves what the sandbox sends out, as long as this server has it.
 func (l *live) letOut(ctx context.Context) error {
 	serve := l.driver.opts.Outlet
-	if serve == nil {
+	if serve == nil || !l.made.Network {
 		return nil
 	}
 	out, err := runner.ListenAt(l.box.outlet())
@@ -111,6 +113,9 @@ func (l *live) Handle() sandbox.Handle { return l.handle.encode() }
 func (l *live) Processes() sandbox.Processes {
 	return sandbox.Processes{Kept: l.record.Kept, Lost: l.record.Lost}
 }
+
+// Image is the digest of the image that the sandbox was made from.
+func (l *live) Image() string { return l.made.Image }
 
 // Gone is closed once nothing of the sandbox is left.
 func (l *live) Gone() <-chan struct{} { return l.gone }

@@ -124,7 +124,7 @@ func (d *Driver) makeSpare(ctx context.Context) (_ *spare, err error) {
 	if s.bell, err = runner.ListenAt(b.bell()); err != nil {
 		return nil, err
 	}
-	if s.kernel, err = d.launch(b, filepath.Base(d.opts.Runner)); err != nil {
+	if s.kernel, err = d.launch(b, filepath.Base(d.opts.Runner), d.usual); err != nil {
 		return nil, err
 	}
 	if err := s.kernel.start(); err != nil {

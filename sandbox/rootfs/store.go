@@ -100,6 +100,37 @@ func (s *Store) Refresh(ctx context.Context, ref string, progress func(Progress)
 	return r, nil
 }
 
+// Pinned returns the image that a reference led to when it had this digest,
+// wherever it leads now. A plain directory has no digest and is what it is.
+func (s *Store) Pinned(ctx context.Context, ref, digest string, progress func(Progress)) (Root, error) {
+	r, err := s.pinned(ctx, ref, digest, progress)
+	if err != nil {
+		return Root{}, fmt.Errorf("get image %.200s as %.100s: %w", ref, digest, err)
+	}
+	return r, nil
+}
+
+func (s *Store) pinned(ctx context.Context, ref, digest string, progress func(Progress)) (Root, error) {
+	r, err := s.have(digest)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return r, err
+	}
+	if !Local(ref) {
+		is, err := parseRef(ref)
+		if err != nil {
+			return Root{}, err
+		}
+		ref = is.Context().Digest(digest).Name()
+	}
+	if r, err = s.root(ctx, ref, progress, false); err != nil {
+		return Root{}, err
+	}
+	if r.Digest != digest {
+		return Root{}, fmt.Errorf("it is %.100s now, and the other is not here any more", r.Digest)
+	}
+	return r, nil
+}
+
 func (s *Store) root(ctx context.Context, ref string, progress func(Progress), refresh bool) (Root, error) {
 	kind, rest := splitRef(ref)
 	switch kind {

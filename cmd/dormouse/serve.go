@@ -159,7 +159,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	undo = append(undo, func() { _ = s.listener.Close() })
 	sessions := session.Config{
 		Store: s.store, Blobs: s.blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
-		DropAfter: c.DropAfter, OnCommit: counters.committed,
+		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout, OnCommit: counters.committed,
 	}
 	key, err := s.share(ctx, &sessions)
 	if err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -19,7 +18,7 @@ type environmentFlags struct {
 
 func (e *environmentFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&e.Image, "image", "", "what its sandboxes start from: an image `reference`, or what --image-allow of the server names")
-	f.StringVar(&e.network, "network", "", "`on` or off: whether its sandboxes reach anything")
+	f.StringVar(&e.network, "network", "", "on or off: `whether` its sandboxes reach anything")
 	f.Float64Var(&e.Limits.CPUs, "cpus", 0, "processors that its sandbox may use; at most those of the server, as for all limits")
 	f.StringVar(&e.memory, "memory", "", "memory that its sandbox may use, such as 512M")
 	f.Int64Var(&e.Limits.Pids, "pids", 0, "processes that its sandbox may have")
@@ -69,10 +68,9 @@ func showEnvironment(line func(name, format string, args ...any), s rest.Session
 	}
 	line("image", "%s", image)
 	line("network", "%s", e.Network)
-	line("limits", "%s", strings.Join([]string{
-		amount(e.Limits.CPUs, "processors"), room(e.Limits.Memory, "memory"), amount(float64(e.Limits.Pids), "processes"),
-		room(e.Limits.Disk, "disk"), amount(float64(e.Limits.Inodes), "inodes"), amount(float64(e.Limits.Files), "open files"),
-	}, ", "))
+	l := e.Limits
+	line("limits", "%s, %s, %s", amount(l.CPUs, "processors"), room(l.Memory, "memory"), amount(float64(l.Pids), "processes"))
+	line("", "%s, %s, %s", room(l.Disk, "disk"), amount(float64(l.Inodes), "inodes"), amount(float64(l.Files), "open files"))
 }
 
 func amount(n float64, of string) string {

@@ -43,7 +43,7 @@ func (d *Driver) Furnish(e dormouse.Environment) (dormouse.Environment, error) {
 		return e, fmt.Errorf("image %q: sessions of this server cannot choose one: %w", e.Image, dormouse.ErrInvalid)
 	default:
 		if err := d.opts.Allow(e.Image); err != nil {
-			return e, fmt.Errorf("image %q: %w", e.Image, err)
+			return e, fmt.Errorf("image %q: %w: %w", e.Image, err, dormouse.ErrInvalid)
 		}
 	}
 	switch {

@@ -210,7 +210,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 		}
 		return run(id)
 	case 8, 9:
-		return session.SandboxUp{Generation: box.Generation, Handle: json.RawMessage(`{}`)}
+		return session.SandboxUp{Generation: box.Generation, Handle: json.RawMessage(`{}`), IdleTimeout: time.Duration(box.Generation%3) * time.Minute}
 	}
 	switch {
 	case turn == nil:

@@ -122,12 +122,12 @@ func TestAWaitingTurnGoesOnWhenThereIsRoom(t *testing.T) {
 		h.create(dormouse.Created{})
 		h.mustPrompt("p", script("effect b"))
 		settle(time.Minute)
-		if h.boxes.effects["b"] != 0 {
+		if h.boxes.effect("b") != 0 {
 			t.Fatal("two are awake")
 		}
 		settle(time.Hour)
-		if h.boxes.effects["b"] != 1 || h.phase() != ready {
-			t.Errorf("it is %s, effects %v", h.phase(), h.boxes.effects)
+		if h.boxes.effect("b") != 1 || h.phase() != ready {
+			t.Errorf("it is %s, and the effect happened %d times", h.phase(), h.boxes.effect("b"))
 		}
 		h.checked()
 	})
@@ -187,9 +187,9 @@ func TestAServerFindsWhoIsAwake(t *testing.T) {
 
 func TestASandboxThatFailsGivesItsSeatBack(t *testing.T) {
 	crowded(t, 1, func(t *testing.T, h *house) {
-		h.boxes.broken = errors.New("no room")
+		h.boxes.setBroken(errors.New("no room"))
 		h.sessions(1)
-		h.boxes.broken = nil
+		h.boxes.setBroken(nil)
 		ids := h.sessions(1)
 		h.expect(ids, ready)
 	})

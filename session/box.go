@@ -70,6 +70,9 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		a.box.close(a.noLonger())
 	}
 	visited := a.sortVisitors()
+	if a.unqueue != nil && a.state.Terminated != nil {
+		a.unqueue()
+	}
 	if a.box.busy {
 		return nil
 	}
@@ -80,6 +83,9 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 			return a.own(ctx, Warm{})
 		}
 	case SandboxWarming:
+		if !a.sit(ctx) {
+			return nil
+		}
 		spec := sandbox.Spec{Fence: fence, Snapshot: a.state.Snapshot, Environment: a.state.Environment, Image: a.state.Image}
 		a.work(ctx, createWithin(spec.Environment), func(ctx context.Context) func(context.Context) error {
 			live, err := a.deps.Driver.Create(ctx, spec)

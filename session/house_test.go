@@ -58,6 +58,7 @@ type house struct {
 	skew  atomic.Int64   // by how much the clock was set
 	kind  sandbox.Driver // boxes, unless it is of another kind
 	idle  time.Duration  // what the server lets any sandbox be idle
+	most  int            // sandboxes awake at once
 }
 
 func newHouse(t *testing.T, change ...func(*house)) *house {
@@ -80,7 +81,7 @@ func (h *house) open() {
 	s, err := session.New(session.Config{
 		Store: h.store, Blobs: h.blobs, Driver: h.kind, IdleTimeout: h.idle,
 		Agent:  agent.New(oneModel{h.model}, tool.Builtin()),
-		Logger: slog.New(slog.DiscardHandler), Clock: h.now,
+		Logger: slog.New(slog.DiscardHandler), Clock: h.now, MaxActive: h.most,
 	})
 	if err != nil {
 		h.t.Fatal(err)

@@ -46,6 +46,7 @@ type config struct {
 	DropAfter    time.Duration
 	SleepAfter   time.Duration
 	IdleTimeout  time.Duration
+	MaxActive    int
 	LogFormat    string
 	LogLevel     string
 }
@@ -72,6 +73,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.DurationVar(&c.DropAfter, "drop-after", 30*time.Second, "how long a session with nothing to do stays in memory")
 	f.DurationVar(&c.SleepAfter, "sleep-after", 5*time.Minute, "how long the sandbox of a session that does not say may be idle before it is stopped; 0 keeps it")
 	f.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "how long any sandbox may be idle before it is stopped, whatever its session says; 0 is as long as that says")
+	f.IntVar(&c.MaxActive, "max-active", 0, "how many sandboxes may be awake at once; at the limit the session idle the longest sleeps; 0 for no limit")
 	f.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -112,6 +114,9 @@ func (c *config) check() error {
 	}
 	if c.DropAfter <= 0 {
 		return usage("--drop-after must be more than nothing")
+	}
+	if c.MaxActive < 0 {
+		return usage("--max-active cannot be negative")
 	}
 	if c.SleepAfter < 0 || c.IdleTimeout < 0 {
 		return usage("--sleep-after and --idle-timeout cannot be negative")

@@ -92,7 +92,26 @@ func openGVisor(ctx context.Context, c config, data string, o gvisor.Options) (d
 		o.Root, o.Digest, o.Env = image.Dir, image.Digest, image.Env
 	}
 	o.Fetch, o.Allow, o.SearchPath = images.fetch, images.allow.Check, os.Getenv("PATH")
-	return gvisor.New(o)
+	d, err := gvisor.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return imaged{d, images}, nil
+}
+
+// imaged is a driver whose sandboxes start from images.
+type imaged struct {
+	*gvisor.Driver
+	images *images
+}
+
+// CollectImages removes the images that no session has sandboxes of.
+func (d imaged) CollectImages(ctx context.Context) error {
+	used, err := d.Images()
+	if err != nil {
+		return err
+	}
+	return d.images.ours.Collect(ctx, func(digest string) bool { return used[digest] })
 }
 
 // wayOut is the way out of sandboxes.

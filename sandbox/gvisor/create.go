@@ -169,7 +169,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 		}
 	}
 	r.Box, r.Made = b.id, &m
-	if err := v.writeRecord(r); err != nil { // whoever sweeps must know whose it is
+	if err := errors.Join(v.noteImage(m.Image), v.writeRecord(r)); err != nil { // whoever sweeps must know whose it is
 		if ready != nil {
 			ready.close()
 		}

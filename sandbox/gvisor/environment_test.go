@@ -260,6 +260,16 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 		t.Errorf("a new session has %q", got)
 	}
 
+	if used, err := h.Images(); err != nil || !used["sha256:a"] || !used["sha256:b"] {
+		t.Errorf("in use are %v, %v", used, err)
+	}
+	if err := errors.Join(other.Close(), h.Remove(within(t), "sesn_other")); err != nil {
+		t.Fatal(err)
+	}
+	if used, err := h.Images(); err != nil || !used["sha256:a"] || used["sha256:b"] {
+		t.Errorf("in use are %v, %v", used, err)
+	}
+
 	// Attaching needs no image, and what cannot be fetched is an error that says so.
 	broken = errors.New("the registry is away")
 	again, err := h.Create(within(t), sandbox.Spec{Fence: fence(3, 4), Environment: own, Image: digest})

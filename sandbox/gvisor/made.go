@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -117,6 +119,41 @@ func (d *Driver) makings(ctx context.Context, e dormouse.Environment, digest str
 	im, err := d.opts.Fetch(ctx, e.Image, digest)
 	m.Root, m.Host, m.Image, m.Env = im.Dir, nil, im.Digest, im.Env
 	return m, err
+}
+
+func (v volume) imageNote() string { return filepath.Join(v.dir, "root") }
+
+// noteImage notes the image that a session's sandboxes are made from, for as long
+// as there is the session.
+func (v volume) noteImage(digest string) error {
+	if digest == "" {
+		return nil
+	}
+	if has, err := os.ReadFile(v.imageNote()); err == nil && string(has) == digest {
+		return nil
+	}
+	if err := atomicfile.Write(v.imageNote(), []byte(digest), 0o600); err != nil {
+		return fmt.Errorf("note the image of the session: %w", err)
+	}
+	return nil
+}
+
+// Images lists the digests of the images that sessions have sandboxes of, or had
+// and may have again.
+func (d *Driver) Images() (map[string]bool, error) {
+	notes, err := filepath.Glob(d.path(sessionsDir) + "/*/root")
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{d.usual.Image: true}
+	for _, name := range notes {
+		digest, err := os.ReadFile(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("look which images are in use: %w", err)
+		}
+		used[string(digest)] = true
+	}
+	return used, nil
 }
 
 // makeUsual is what a sandbox is made of whose environment says nothing.

@@ -27,10 +27,7 @@ type Store struct {
 	now   func() time.Time
 	stall time.Duration
 
-	mu sync.Mutex
-	// handed says when an image was last handed out. Images appear to callers and
-	// disappear under mu.
-	handed map[string]time.Time
+	mu sync.Mutex // images appear to callers and disappear under it
 }
 
 // What is in Dir, and in an image.
@@ -58,7 +55,7 @@ func Open(opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	opts.Dir = dir
-	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter, handed: make(map[string]time.Time)}
+	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter}
 	if err := os.MkdirAll(filepath.Join(opts.Dir, refsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
@@ -257,7 +254,8 @@ func (s *Store) keep(tmp, name string) error {
 	return atomicfile.SyncDir(s.opts.Dir)
 }
 
-// have returns an image that is there, and counts it as handed out.
+// have returns an image that is there. The time of its directory is when it was
+// last handed out, for all stores that share it.
 func (s *Store) have(digest string) (Root, error) {
 	h, err := v1.NewHash(digest)
 	if err != nil {
@@ -274,7 +272,9 @@ func (s *Store) have(digest string) (Root, error) {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return Root{}, fmt.Errorf("read %s: %w", noteFile, err)
 	}
-	s.handed[digest] = s.now()
+	if err := os.Chtimes(dir, s.now(), s.now()); err != nil {
+		return Root{}, err
+	}
 	return r, nil
 }
 

@@ -73,7 +73,7 @@ func openSandboxes(ctx context.Context, c config, log *slog.Logger) (driver, err
 }
 
 // openGVisor adds what sandboxes start from and their way out.
-func openGVisor(ctx context.Context, c config, data string, o gvisor.Options) (driver, error) {
+func openGVisor(ctx context.Context, c config, data string, o gvisor.Options) (imaged, error) {
 	way := wayOut(c, o.Logger)
 	if c.Network {
 		o.Outlet = func(ctx context.Context, id dormouse.SessionID, l net.Listener) error {
@@ -82,21 +82,18 @@ func openGVisor(ctx context.Context, c config, data string, o gvisor.Options) (d
 	}
 	images, err := openImages(data, c, way, o.Logger)
 	if err != nil {
-		return nil, err
+		return imaged{}, err
 	}
 	if o.Image = c.Image; o.Image != "" {
 		image, err := images.fetch(ctx, o.Image, "")
 		if err != nil {
-			return nil, fmt.Errorf("--image %s: %w", o.Image, err)
+			return imaged{}, fmt.Errorf("--image %s: %w", o.Image, err)
 		}
 		o.Root, o.Digest, o.Env = image.Dir, image.Digest, image.Env
 	}
 	o.Fetch, o.Allow, o.SearchPath = images.fetch, images.allow.Check, os.Getenv("PATH")
 	d, err := gvisor.New(o)
-	if err != nil {
-		return nil, err
-	}
-	return imaged{d, images}, nil
+	return imaged{d, images}, err
 }
 
 // imaged is a driver whose sandboxes start from images.

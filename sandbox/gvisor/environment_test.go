@@ -229,9 +229,9 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 		},
 	})
 	own := h.furnished(dormouse.Environment{Image: "app"})
-	const look = `read which </which; echo $which $OF; echo >>/workspace/file; [ -e /usr/bin/env ] || echo no more`
+	const look = `read which </which; echo $which is $OF; echo >>/workspace/file; [ -e /usr/bin/env ] || echo no more`
 	first := h.createIn(fence(1, 1), own, "")
-	if got := h.sh(first, look); got != "a a\nno more" {
+	if got := h.sh(first, look); got != "a is a\nno more" {
 		t.Errorf("it has %q", got)
 	}
 	digest := first.(sandbox.Imaged).Image()
@@ -245,18 +245,18 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
 		t.Errorf("processes: %+v", woken)
 	}
-	if got := h.sh(second, look); got != "a a\nno more" || second.(sandbox.Imaged).Image() != digest {
+	if got := h.sh(second, look); got != "a is a\nno more" || second.(sandbox.Imaged).Image() != digest {
 		t.Errorf("woken it has %q", got)
 	}
 	if err := h.Stop(within(t), second.Handle()); err != nil {
 		t.Fatal(err)
 	}
 	third := h.createIn(fence(3, 3), own, digest)
-	if got := h.sh(third, look); got != "a a\nno more" {
+	if got := h.sh(third, look); got != "a is a\nno more" {
 		t.Errorf("from its files it has %q", got)
 	}
 	other := h.createIn(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, own, "")
-	if got := h.sh(other, look); got != "b b\nno more" {
+	if got := h.sh(other, look); got != "b is b\nno more" {
 		t.Errorf("a new session has %q", got)
 	}
 
@@ -283,7 +283,7 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 }
 
 func TestWhatIsBelowUsrIsFoundInside(t *testing.T) {
-	dir, err := os.MkdirTemp("/usr/local", "dormouse-test-")
+	dir, err := os.MkdirTemp("/usr/local", "dormouse-test-") //nolint:usetesting // it must be below /usr
 	if err != nil {
 		t.Skip(err)
 	}

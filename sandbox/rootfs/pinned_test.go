@@ -11,8 +11,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dormouse-run/dormouse/sandbox/rootfs"
 )
@@ -79,4 +83,39 @@ func TestWhatOnlyGuestsNameIsDialledForThemAndAskedAsNobody(t *testing.T) {
 		return nil, errors.New("it is a loopback address")
 	}
 	wantRefused(t, rootfs.Options{Dial: refuse}, reg.ref(":1"), "loopback")
+}
+
+func TestOnlySoManyImagesAreUnpackedAtOnce(t *testing.T) {
+	const most, all = 4, 12
+	reg, s := newRegistry(t), openStore(t, rootfs.Options{})
+	configs := make(map[string]bool)
+	for i := range all {
+		im := oneFile(t, strconv.Itoa(i))
+		reg.push(":"+strconv.Itoa(i), im)
+		configs[must(im.ConfigName()).Hex] = true
+	}
+	var now, peak atomic.Int32
+	reg.block(func(_ http.ResponseWriter, q *http.Request) bool {
+		_, digest, layer := strings.Cut(q.URL.Path, "/blobs/sha256:")
+		if layer && !configs[digest] {
+			n := now.Add(1)
+			for old := peak.Load(); n > old && !peak.CompareAndSwap(old, n); old = peak.Load() {
+			}
+			time.Sleep(20 * time.Millisecond) // so that the others come by
+			now.Add(-1)
+		}
+		return false
+	})
+	var pulls sync.WaitGroup
+	for i := range all {
+		pulls.Go(func() {
+			if _, err := s.Root(t.Context(), reg.ref(":"+strconv.Itoa(i)), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	pulls.Wait()
+	if got := peak.Load(); got == 0 || got > most {
+		t.Errorf("%d were unpacked at once, at most %d should be", got, most)
+	}
 }

@@ -49,6 +49,8 @@ const (
 
 	// resolveEvery is how long a tag is believed to lead where it led.
 	resolveEvery = 5 * time.Minute
+	// unpackAtOnce bounds the images that are being fetched and unpacked.
+	unpackAtOnce = 4
 	// stallAfter ends a pull that gets no byte.
 	stallAfter = 2 * time.Minute
 	// spareFor keeps an image that was handed out from being collected before

@@ -27,6 +27,8 @@ type Store struct {
 	now   func() time.Time
 	stall time.Duration
 
+	unpacking chan struct{} // holds one for each image that is being unpacked
+
 	mu sync.Mutex // images appear to callers and disappear under it
 }
 
@@ -55,7 +57,7 @@ func Open(opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	opts.Dir = dir
-	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter}
+	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter, unpacking: make(chan struct{}, unpackAtOnce)}
 	if err := os.MkdirAll(filepath.Join(opts.Dir, refsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
@@ -205,6 +207,12 @@ func (s *Store) flattened(ctx context.Context, im *image, progress func(Progress
 
 // flatten makes a root file system while its lock is held.
 func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress)) (err error) {
+	select {
+	case s.unpacking <- struct{}{}:
+		defer func() { <-s.unpacking }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	name := fileName(im.digest)
 	tmp := filepath.Join(s.opts.Dir, newPrefix+name)
 	if err := os.RemoveAll(tmp); err != nil {

@@ -3,13 +3,24 @@
 package gvisor_test
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
+
+// sweep sweeps as a server does whose sessions all sleep.
+func (h *house) sweep() {
+	h.t.Helper()
+	if err := h.Sweep(within(h.t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true} }); err != nil {
+		h.t.Fatal(err)
+	}
+}
 
 func TestAVolumeIsNeverMountedTwice(t *testing.T) {
 	h := newHouse(t)
@@ -42,5 +53,54 @@ func TestAVolumeIsNeverMountedTwice(t *testing.T) {
 	defer func() { _ = second.Close() }()
 	if got := h.sh(second, "cat file"); got != "kept" {
 		t.Errorf("it has %q", got)
+	}
+}
+
+func TestAKernelThatNobodyNotedIsEnded(t *testing.T) {
+	h := newHouse(t)
+	s := h.create(fence(1, 1))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var at struct{ Box string }
+	if err := json.Unmarshal(s.Handle(), &at); err != nil {
+		t.Fatal(err)
+	}
+	notes, err := filepath.Glob(filepath.Join("/run/dormouse", instance(h.dir), at.Box+"*.state"))
+	if err != nil || len(notes) != 1 {
+		t.Fatalf("%v, %v", notes, err)
+	}
+	if err := os.Remove(notes[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Attach(within(t), s.Handle(), fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("attach: %v", err)
+	}
+	if n := h.processes(s); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+}
+
+func TestWhatEndedServersLeftIsSwept(t *testing.T) {
+	h := newHouse(t)
+	mine := h.spare()
+	kernels := filepath.Join("/run/dormouse", instance(h.dir))
+	const box = "sbx_aaaaaaaaaaaaaaaa"
+	left := []string{
+		filepath.Join(h.dir, "boxes", "."+box), filepath.Join(kernels, "runsc-"+box+".sock"), filepath.Join(kernels, box+"_sandbox:"+box+".lock"),
+	}
+	for _, name := range left {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.sweep()
+	for _, name := range left {
+		if _, err := os.Stat(name); err == nil {
+			t.Errorf("%s is left", name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(h.dir, "boxes", "."+mine)); err != nil {
+		t.Errorf("the spare of a living server is no longer held: %v", err)
 	}
 }

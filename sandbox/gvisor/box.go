@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,6 +114,17 @@ func (b box) fill(v volume) error {
 		}
 	}
 	return nil
+}
+
+// filled reports whether all files of a session are mounted in the slot.
+func (b box) filled() (bool, error) {
+	there, err := mountsUnder(b.slot())
+	for _, dir := range []string{"ws", "home", "tmp"} {
+		if !slices.Contains(there, filepath.Join(b.slot(), dir)) {
+			return false, err
+		}
+	}
+	return true, err
 }
 
 // escape spells a path as an overlay's options want it.

@@ -56,6 +56,23 @@ func TestAVolumeIsNeverMountedTwice(t *testing.T) {
 	}
 }
 
+func TestASpareWithoutTheFilesIsNotTakenOver(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	h.sh(first, "echo kept >file")
+	if err := h.Stop(within(t), first.Handle()); err != nil {
+		t.Fatal(err)
+	}
+	h.spare()
+	for h.ClaimAndEnd(fence(2, 2)) != nil {
+		h.spare() // it waits at its bell, but was not counted yet
+	}
+	second := h.create(fence(2, 3))
+	if got := h.sh(second, "cat file"); got != "kept" {
+		t.Errorf("it has %q", got)
+	}
+}
+
 func TestAKernelThatNobodyNotedIsEnded(t *testing.T) {
 	h := newHouse(t)
 	s := h.create(fence(1, 1))

@@ -49,6 +49,7 @@ func (b box) state() string  { return filepath.Join(b.run(), "state") }
 func (b box) socket() string { return filepath.Join(b.run(), "socket") }
 func (b box) outlet() string { return filepath.Join(b.run(), "outlet") }
 func (b box) slot() string   { return filepath.Join(b.dir, "slot") }
+func (b box) quiet() string  { return filepath.Join(b.dir, "quiet") }
 func (b box) bundle() string { return filepath.Join(b.dir, "bundle") }
 
 // kernels is where gVisor keeps its notes, and the sockets by which kernels are

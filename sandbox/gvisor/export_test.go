@@ -3,10 +3,29 @@
 package gvisor
 
 import (
+	"context"
 	"errors"
 
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
 )
+
+// PauseAndEnd leaves a sandbox as a server does that is killed when it has paused
+// the kernel and not noted that yet.
+func (d *Driver) PauseAndEnd(ctx context.Context, raw sandbox.Handle, f runner.Fence) error {
+	h, b, err := d.find(raw)
+	if err != nil {
+		return err
+	}
+	k, leave, err := d.quiet(ctx, h, b, f)
+	if err != nil {
+		return err
+	}
+	if err := k.c.Sandbox.Pause(b.id); err != nil {
+		return err
+	}
+	return leave()
+}
 
 // ClaimAndEnd leaves a spare as a server does that is killed when it has given it
 // to a session, but not the session's files to it.

@@ -56,6 +56,29 @@ func TestAVolumeIsNeverMountedTwice(t *testing.T) {
 	}
 }
 
+func TestASandboxThatWasPausedWithoutANoteIsFrozen(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	h.counting(first)
+	before := h.count(first)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.PauseAndEnd(within(t), first.Handle(), fence(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Freeze(within(t), first.Handle(), fence(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	second := h.create(fence(2, 3))
+	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+		t.Fatalf("processes: %+v", woken)
+	}
+	if after := h.count(second); after < before {
+		t.Errorf("counted %d before and %d after", before, after)
+	}
+}
+
 func TestASpareWithoutTheFilesIsNotTakenOver(t *testing.T) {
 	h := newHouse(t)
 	first := h.create(fence(1, 1))

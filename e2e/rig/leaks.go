@@ -176,7 +176,12 @@ func (s *Server) straySockets(o owners) ([]string, error) {
 	}
 	for line := range strings.Lines(string(b)) {
 		const path = 7
-		if fields := strings.Fields(line); len(fields) > path {
+		fields := strings.Fields(line)
+		if len(fields) <= path {
+			continue
+		}
+		// A server closes what it failed to hand to a kernel in its own time.
+		if _, err := os.Lstat(fields[path]); err == nil || !o.serving {
 			found[fields[path]] = true
 		}
 	}

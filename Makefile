@@ -23,6 +23,8 @@ UNIT = $(shell $(GO) list ./... | grep -vE '/(e2e|bench)(/|$$)')
 # Settings, for example `make storm SEED=7 RUNS=50`.
 SEED     ?= 1
 RUNS     ?= 20
+SESSIONS ?= 100
+MINUTES  ?= 10
 SAMPLE   ?=
 STORE    ?=
 SANDBOX  ?=
@@ -40,8 +42,10 @@ CRASH := $(GO) run ./e2e/cmd/crash
 help: ## print the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nsettings, with their defaults:\n'
-	@printf '  SEED=%-8s of a storm: the same seed kills at the same instants\n' '$(SEED)'
+	@printf '  SEED=%-8s of a storm and of naps: the same seed kills at the same instants\n' '$(SEED)'
 	@printf '  RUNS=%-8s of a storm: how many kills\n' '$(RUNS)'
+	@printf '  SESSIONS=%-4s of naps: how many sessions sleep and wake\n' '$(SESSIONS)'
+	@printf '  MINUTES=%-5s of naps: for how long\n' '$(MINUTES)'
 	@printf '  SAMPLE=%-6s of the crash matrix: how many cases, spread evenly; all if empty\n' '$(SAMPLE)'
 	@printf '  STORE=%-7s of crash, storm and e2e: sqlite or postgres; sqlite if empty\n' '$(STORE)'
 	@printf '  SANDBOX=%-5s of crash: local or gvisor, which needs root; local if empty\n' '$(SANDBOX)'
@@ -91,6 +95,10 @@ crash: need-test crash-build ## kill the server at every named instant, restart,
 .PHONY: storm
 storm: need-test crash-build ## random kills from SEED, RUNS of them; with STORE=postgres SERVERS=3 of several servers
 	$(CRASH) -mode storm -seed $(SEED) -runs $(RUNS) $(if $(STORE),-store $(STORE)) $(if $(SERVERS),-servers $(SERVERS))
+
+.PHONY: naps
+naps: need-run build ## SESSIONS fall asleep and wake in real sandboxes for MINUTES while servers and sandboxes are killed; needs root
+	$(CRASH) -mode naps -bin bin/dormouse -seed $(SEED) -sessions $(SESSIONS) -for $(MINUTES)m
 
 .PHONY: mutants
 mutants: need-test crash-build ## break the server on purpose; fail if the crash tests do not notice

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,7 @@ func (b box) state() string  { return filepath.Join(b.run(), "state") }
 func (b box) socket() string { return filepath.Join(b.run(), "socket") }
 func (b box) outlet() string { return filepath.Join(b.run(), "outlet") }
 func (b box) slot() string   { return filepath.Join(b.dir, "slot") }
+func (b box) quiet() string  { return filepath.Join(b.dir, "quiet") }
 func (b box) bundle() string { return filepath.Join(b.dir, "bundle") }
 
 // kernels is where gVisor keeps its notes, and the sockets by which kernels are
@@ -113,6 +115,17 @@ func (b box) fill(v volume) error {
 		}
 	}
 	return nil
+}
+
+// filled reports whether all files of a session are mounted in the slot.
+func (b box) filled() (bool, error) {
+	there, err := mountsUnder(b.slot())
+	for _, dir := range []string{"ws", "home", "tmp"} {
+		if !slices.Contains(there, filepath.Join(b.slot(), dir)) {
+			return false, err
+		}
+	}
+	return true, err
 }
 
 // escape spells a path as an overlay's options want it.

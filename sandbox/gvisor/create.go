@@ -64,10 +64,14 @@ func (d *Driver) adopt(ctx context.Context, v volume, f runner.Fence) (*live, er
 }
 
 // takeOver reaches a sandbox that was started, or may have been just before its
-// server ended. One that does not answer is nil.
+// server ended. One that does not answer is nil, and so is a spare that its server
+// had no time to give the files to.
 func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, r record) *live {
 	k, err := findSentry(d.conf, b.id)
 	if err != nil || !k.alive() || !r.Started && !k.running() {
+		return nil
+	}
+	if filled, err := b.filled(); err != nil || !filled {
 		return nil
 	}
 	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, d.madeOf(&r, b), nil)

@@ -231,10 +231,14 @@ func (d *Driver) end(ctx context.Context, b box, v volume) error {
 	if err != nil {
 		return err
 	}
-	if k != nil {
-		if err := k.destroy(ctx); err != nil {
-			return err
-		}
+	switch {
+	case k != nil:
+		err = k.destroy(ctx)
+	case len(notesOf(d.kernels(), b.id)) > 0: // somebody ended before he had noted it
+		err = endTorn(d.kernels(), b.id)
+	}
+	if err != nil {
+		return err
 	}
 	if err := b.remove(ctx); err != nil {
 		return err

@@ -174,16 +174,35 @@ func (b box) bell() string { return filepath.Join(b.run(), "bell") }
 // hold is beside the box: it is there, and locked, before the box is.
 func (b box) hold() string { return filepath.Join(filepath.Dir(b.dir), "."+b.id) }
 
-// hold marks a box as a spare of this server.
+// hold marks a box as a spare of this server. Whoever clears away what ended
+// servers held takes the lock first: if that was quicker, the mark is made again.
 func hold(b box) (*os.File, error) {
-	f, err := os.OpenFile(b.hold(), os.O_CREATE|os.O_RDWR, 0o600)
+	for {
+		f, err := os.OpenFile(b.hold(), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("hold a sandbox: %w", err)
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+			return nil, fmt.Errorf("hold a sandbox: %w", errors.Join(err, f.Close()))
+		}
+		mine, err := f.Stat()
+		if there, e := os.Stat(b.hold()); err == nil && e == nil && os.SameFile(mine, there) {
+			return f, nil
+		}
+		_ = f.Close()
+	}
+}
+
+// drop removes what a box was held by, unless a server that lives holds it.
+func drop(name string) {
+	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("hold a sandbox: %w", err)
+		return
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("hold a sandbox: %w", errors.Join(err, f.Close()))
+	defer func() { _ = f.Close() }()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = os.Remove(name)
 	}
-	return f, nil
 }
 
 // isSpare reports whether a server that lives holds the box ready.

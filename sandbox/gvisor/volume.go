@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -80,6 +81,9 @@ func (d *Driver) mountVolume(v volume, l dormouse.Limits) error {
 	if err != nil || there {
 		return err
 	}
+	if err := v.released(); err != nil {
+		return err
+	}
 	return mountLoop(v.image(), v.at())
 }
 
@@ -94,6 +98,37 @@ func (d *Driver) makeVolume(v volume, l dormouse.Limits) error {
 		return copySparse(d.template, v.image())
 	}
 	return makeFileSystem(v.image(), l)
+}
+
+// released waits until no device shows the volume. What looked at it last, such
+// as a kernel that was ended, lets go of it a moment after it is gone, and until
+// then its file system is there and writes. Two must never write to one volume.
+func (v volume) released() error {
+	for end := time.Now().Add(undoWithin); ; {
+		shown, err := showing(v.image())
+		if err != nil || shown == "" {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s is still in use by %s", filepath.Base(v.image()), shown)
+		}
+		unix.Nanosleep(&unix.Timespec{Nsec: 2_000_000}, nil) //nolint:errcheck // it only waits
+	}
+}
+
+// showing names the loop device of a file, empty if it has none.
+func showing(file string) (string, error) {
+	devices, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return "", err
+	}
+	for _, name := range devices {
+		raw, err := os.ReadFile(name)
+		if err == nil && strings.TrimSuffix(string(raw), "\n") == file { // what cannot be read went away
+			return filepath.Base(filepath.Dir(filepath.Dir(name))), nil
+		}
+	}
+	return "", nil
 }
 
 func empty(dir string) bool {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
@@ -23,6 +22,7 @@ type sleeper struct {
 	n       int
 	rand    *rand.Rand
 	asked   int // prompts
+	starts  int // of writers, whether or not anybody heard of it
 	writers []writer
 	looks   []look
 }
@@ -187,7 +187,7 @@ func (s *sleeper) wake(ctx context.Context) error {
 func (s *sleeper) bed(ctx context.Context, disturb bool) error {
 	for {
 		shown, err := s.Idle(ctx)
-		if err != nil || shown.Phase == dormouse.PhaseHibernated || shown.Phase == dormouse.PhaseError {
+		if err != nil || shown.Sandbox.Phase == "cold" {
 			return err
 		}
 		s.naps.moves("hibernate")
@@ -196,6 +196,9 @@ func (s *sleeper) bed(ctx context.Context, disturb bool) error {
 			return err
 		}
 		if !disturb {
+			if err := rig.Pause(ctx, 20*time.Millisecond); err != nil {
+				return fmt.Errorf("session is %s, sandbox %s: %w", shown.Phase, shown.Sandbox.Phase, err)
+			}
 			continue
 		}
 		disturb = false

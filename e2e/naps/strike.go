@@ -21,7 +21,7 @@ func (n *naps) moves(what string) {
 
 // strikes kills servers and sandboxes at instants that follow from the seed.
 func (n *naps) strikes(ctx context.Context) {
-	for rig.Pause(ctx, time.Duration(1000+n.rand.IntN(5000))*time.Millisecond) == nil {
+	for rig.Pause(ctx, time.Duration(1500+n.rand.IntN(6000))*time.Millisecond) == nil {
 		n.strike(ctx, n.rand.IntN(20), time.Duration(n.rand.IntN(300))*time.Millisecond)
 	}
 	// The last one struck comes back before anything is judged.

@@ -87,7 +87,8 @@ func (s *sleeper) look(ctx context.Context) error {
 			return nil
 		}
 	}
-	w := writer{Name: fmt.Sprintf("w%d", len(s.writers))}
+	s.starts++
+	w := writer{Name: fmt.Sprintf("w%d", s.starts)}
 	told, err := s.mustRun(ctx, w.start())
 	if err != nil {
 		return err

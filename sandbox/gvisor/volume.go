@@ -100,11 +100,15 @@ func (d *Driver) makeVolume(v volume, l dormouse.Limits) error {
 	return makeFileSystem(v.image(), l)
 }
 
+// releasedWithin bounds how long a volume may still be in use: a kernel that is
+// being started holds on to what was mounted then, and may be slow.
+const releasedWithin = 40 * time.Second
+
 // released waits until no device shows the volume. What looked at it last, such
 // as a kernel that was ended, lets go of it a moment after it is gone, and until
 // then its file system is there and writes. Two must never write to one volume.
 func (v volume) released() error {
-	for end := time.Now().Add(undoWithin); ; {
+	for end := time.Now().Add(releasedWithin); ; {
 		shown, err := showing(v.image())
 		if err != nil || shown == "" {
 			return err

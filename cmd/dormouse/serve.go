@@ -192,6 +192,9 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	counters.fleet(s.sessions.Counts)
 	counters.gauge("sessions_loaded", "Sessions that have an actor in memory.", s.sessions.Loaded)
 	counters.gauge("followers", "Streams that are open.", s.door.Followers)
+	if p, ok := s.driver.(interface{ Spares() int }); ok {
+		counters.gauge("sandboxes_spare", "Sandboxes that are started and wait for a session.", p.Spares)
+	}
 	s.http = &http.Server{
 		// Streams set deadlines of their own.
 		Handler: s.inside(key), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, WriteTimeout: 2 * time.Minute,

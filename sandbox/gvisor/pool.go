@@ -36,6 +36,9 @@ type spare struct {
 	held *os.File
 }
 
+// Spares is how many sandboxes are ready for sessions to come.
+func (d *Driver) Spares() int { return len(d.pool.ready) }
+
 const poolAgain = 5 * time.Second
 
 // fillPool keeps n spares ready.

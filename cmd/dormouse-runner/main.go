@@ -34,6 +34,7 @@ func run() error {
 	flag.StringVar(&o.Socket, "socket", "", "unix `path` the server listens on")
 	flag.StringVar(&o.SecretFile, "secret", "", "`file` with the secret that proves this runner to the server")
 	flag.StringVar(&o.Dir, "dir", "", "`directory` of the runner's own state")
+	flag.StringVar(&o.Shells, "shells", "", "`directory` for the FIFOs of shells; below -dir if not given")
 	flag.StringVar(&o.Workspace, "workspace", "", "`directory` commands start in")
 	bell := flag.String("bell", "", "unix `path` to wait at, if somebody listens there, until it is closed")
 	log := flag.String("log", "", "`file` to complain to instead of standard error")

@@ -18,6 +18,7 @@ const (
 	insideBin       = inside + "/bin"
 	insideRun       = inside + "/run"
 	insideSlot      = inside + "/slot"
+	insideShells    = inside + "/shells" // in memory: FIFOs of this machine are slow inside
 	insideWorkspace = "/workspace"
 	insideHome      = "/root"
 )
@@ -34,7 +35,7 @@ func (d *Driver) specOf(b box, program string) *specs.Spec {
 			Args: []string{
 				filepath.Join(insideBin, program),
 				"-socket", insideRun + "/socket", "-bell", insideRun + "/bell", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
-				"-log", insideRun + "/state/log", "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(d.opts.Limits.Pids, 10),
+				"-log", insideRun + "/state/log", "-shells", insideShells, "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(d.opts.Limits.Pids, 10),
 			},
 			Cwd: "/",
 			Env: slices.Concat(

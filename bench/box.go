@@ -48,12 +48,16 @@ func (s *server) exec(ctx context.Context, session, shell, command string) (stri
 	return strings.TrimSpace(answer.Output), err
 }
 
-// awaitSpares returns once the server has n sandboxes ready.
+// awaitSpares returns once the server has n sandboxes of each kind ready.
 func (s *server) awaitSpares(ctx context.Context, n int) error {
-	line := fmt.Sprintf("\ndormouse_sandboxes_spare %d\n", n)
 	return until(ctx, func() (bool, error) {
 		text, err := s.ask(ctx, http.MethodGet, "/metrics", nil)
-		return strings.Contains(string(text), line), err
+		for _, kind := range []string{"spare", "blank"} {
+			if !strings.Contains(string(text), fmt.Sprintf("\ndormouse_sandboxes_%s %d\n", kind, n)) {
+				return false, err
+			}
+		}
+		return true, err
 	})
 }
 

@@ -100,9 +100,15 @@ func (n *napper) nap(ctx context.Context, dir string) error {
 	}); err != nil {
 		return fmt.Errorf("hibernate: %w", err)
 	}
+	if err := n.s.awaitSpares(ctx, 1); err != nil {
+		return err
+	}
 	time.Sleep(moment)
 	if err := n.up.timed(func() error { return n.s.says(ctx, n.session, "main", "echo $$ $(jobs -p)", n.pid) }); err != nil {
 		return fmt.Errorf("wake: %w", err)
+	}
+	if err := n.s.awaitSpares(ctx, 1); err != nil { // making the next is in nobody's way
+		return err
 	}
 	time.Sleep(moment)
 	return n.disk.timed(func() error { return keepRandom(dir, n.mebibyte) })

@@ -40,7 +40,7 @@ func (b *bench) sandboxes(ctx context.Context) (err error) {
 		}
 	}
 	s.report(b)
-	return errors.Join(b.naps(ctx, s.cold), b.weigh(ctx, s.cold))
+	return errors.Join(b.naps(ctx, s.warm), b.weigh(ctx, s.cold))
 }
 
 // contest is who takes part, and how long each took.

@@ -9,9 +9,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // weigh measures the memory of a sandbox that does nothing, and what is left of
@@ -69,7 +72,7 @@ func (b *bench) weigh(ctx context.Context, s *server) error {
 // weight is what sandboxes hold.
 type weight struct {
 	processes int
-	pss       int64 // of the processes; what several share counts once
+	pss       int64 // of the processes; what several share counts as their shares of it
 	counted   int64 // by the kernel of this machine as theirs, without what it keeps of files and can drop
 }
 
@@ -101,17 +104,26 @@ func weightOf(limits string) (w weight, err error) {
 	if err != nil {
 		return w, err
 	}
+	var weighed []int
 	for _, file := range held {
 		pids, err := os.ReadFile(file)
 		if err != nil {
 			return w, err
 		}
-		for pid := range strings.FieldsSeq(string(pids)) {
-			rollup, err := os.ReadFile(filepath.Join("/proc", pid, "smaps_rollup"))
+		for field := range strings.FieldsSeq(string(pids)) {
+			pid, err := strconv.Atoi(field)
 			if err != nil {
 				return w, err
 			}
 			w.processes++
+			if slices.ContainsFunc(weighed, func(other int) bool { return sameMemory(pid, other) }) {
+				continue // a kernel runs what is inside in processes that share all their memory
+			}
+			weighed = append(weighed, pid)
+			rollup, err := os.ReadFile(filepath.Join("/proc", field, "smaps_rollup"))
+			if err != nil {
+				return w, err
+			}
 			w.pss += sizeIn(string(rollup), "Pss:") << 10 // it is in KiB
 		}
 	}
@@ -127,6 +139,14 @@ func weightOf(limits string) (w weight, err error) {
 		w.counted += sizeIn(string(stat), name)
 	}
 	return w, err
+}
+
+// sameMemory reports whether two processes have one address space, as far as this
+// machine tells.
+func sameMemory(a, b int) bool {
+	const memory = 1
+	order, _, failed := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), memory, 0, 0, 0)
+	return failed == 0 && order == 0
 }
 
 // sizeIn is the number behind a name in what the kernel says.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,9 @@ func main() {
 }
 
 func run() error {
+	// What the runner does is short and waits for others. In a sandbox a second
+	// thread to do it costs more, in being woken, than it helps.
+	runtime.GOMAXPROCS(1)
 	o := runner.Options{Env: environment(), Init: true}
 	flag.StringVar(&o.Socket, "socket", "", "unix `path` the server listens on")
 	flag.StringVar(&o.SecretFile, "secret", "", "`file` with the secret that proves this runner to the server")

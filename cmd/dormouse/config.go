@@ -60,7 +60,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.ScriptedURL, "scripted-url", "", "`URL` of a scripted model; adds the models scripted and scripted-keyed")
 	f.StringVar(&c.Sandbox, "sandbox", "", "gvisor, or local, which isolates nothing; what --data has, or gvisor, if not given")
 	f.StringVar(&c.Image, "image", "", "what gVisor sandboxes start from: an image `reference`, tarball:FILE, oci:DIR or dir:DIR; this machine's own /usr if not given")
-	f.IntVar(&c.Spares, "spares", 1, "how many gVisor sandboxes to keep started for sessions to come")
+	f.IntVar(&c.Spares, "spares", 1, "how many gVisor sandboxes to keep ready for sessions to come, and as many for those that wake")
 	c.Limits.flags(f)
 	f.BoolVar(&c.Network, "network", true, "let gVisor sandboxes reach the internet, through a proxy in this server")
 	f.StringSliceVar(&c.EgressAllow, "egress-allow", nil, "`address`, prefix, address:port or name:port that sandboxes may reach although it is not public")

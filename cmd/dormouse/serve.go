@@ -192,8 +192,9 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	counters.fleet(s.sessions.Counts)
 	counters.gauge("sessions_loaded", "Sessions that have an actor in memory.", s.sessions.Loaded)
 	counters.gauge("followers", "Streams that are open.", s.door.Followers)
-	if p, ok := s.driver.(interface{ Spares() int }); ok {
-		counters.gauge("sandboxes_spare", "Sandboxes that are started and wait for a session.", p.Spares)
+	if p, ok := s.driver.(interface{ Spares() (started, blank int) }); ok {
+		counters.gauge("sandboxes_spare", "Sandboxes that are started and wait for a session.", func() int { n, _ := p.Spares(); return n })
+		counters.gauge("sandboxes_blank", "Sandboxes that wait for a session to wake in them.", func() int { _, n := p.Spares(); return n })
 	}
 	s.http = &http.Server{
 		// Streams set deadlines of their own.

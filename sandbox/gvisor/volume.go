@@ -41,13 +41,13 @@ func (v volume) at() string    { return filepath.Join(v.dir, "volume") }
 // in is a directory of the volume while it is open.
 func (v volume) in(name string) string { return filepath.Join(v.at(), name) }
 
-// openVolume makes a session's files reachable, and makes the volume if there is
-// none.
-func (d *Driver) openVolume(v volume) error {
+// openVolume makes a session's files reachable. If there is no volume it is the
+// one that was made ahead, if that is there, or a new one.
+func (d *Driver) openVolume(v volume, ahead string) error {
 	if err := os.MkdirAll(v.at(), 0o700); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
-	if err := d.mountVolume(v); err != nil {
+	if err := d.mountVolume(v, ahead); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
 	for _, dir := range []string{"base", "upper", "work", "home"} {
@@ -65,13 +65,17 @@ func (d *Driver) openVolume(v volume) error {
 	return nil
 }
 
-func (d *Driver) mountVolume(v volume) error {
+func (d *Driver) mountVolume(v volume, ahead string) error {
 	_, err := os.Stat(v.image())
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && (d.template == "" || !empty(v.at())):
 		return nil // a plain directory
 	case errors.Is(err, fs.ErrNotExist):
-		if err := copySparse(d.template, v.image()); err != nil {
+		err := os.Rename(ahead, v.image())
+		if errors.Is(err, fs.ErrNotExist) {
+			err = copySparse(d.template, v.image())
+		}
+		if err != nil {
 			return err
 		}
 	case err != nil:

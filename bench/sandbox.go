@@ -175,7 +175,7 @@ func (c *contest) claim(ctx context.Context, name string, s *server, spares int)
 		if session, err = s.createBox(ctx); err != nil {
 			return err
 		}
-		return s.says(ctx, session, "", echoShort, "hello")
+		return s.says(ctx, session, "main", echoShort, "hello")
 	})
 	if err != nil {
 		return err

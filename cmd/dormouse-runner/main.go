@@ -85,15 +85,17 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	waitAt(*bell)
+	if _, err := os.Stat(*bell); err == nil {
+		if err := r.StartAhead(ctx); err != nil {
+			o.Logger.WarnContext(ctx, "no shell ahead", "error", err)
+		}
+		waitAt(*bell)
+	}
 	return r.Run(ctx)
 }
 
 // waitAt returns once nobody keeps us waiting at path.
 func waitAt(path string) {
-	if path == "" {
-		return
-	}
 	c, err := net.Dial("unix", path) //nolint:noctx // as long as it takes
 	if err != nil {
 		return

@@ -99,9 +99,6 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	if err := l.kernel.save(dir); err != nil {
 		return err
 	}
-	if err := v.sync(); err != nil {
-		return err
-	}
 	return image{
 		Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: d.hostVersion(),
 	}.seal(dir, v)

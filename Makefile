@@ -146,7 +146,7 @@ need-run:
 # The race detector is linked with the C compiler. Tests run the database, and
 # the pooler that must not stand before it, themselves.
 need-test:
-	@scripts/need bash ca-certificates e2fsprogs git gcc libc6-dev postgresql pgbouncer
+	@scripts/need bash ca-certificates e2fsprogs git gcc libc6-dev postgresql pgbouncer python3-venv
 
 # Sandboxes are measured beside Docker, which the bench runs itself.
 need-bench: need-test

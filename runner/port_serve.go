@@ -86,6 +86,9 @@ func (r *Runner) ports(k *conn, f Frame) ([]Port, error) {
 	found := make([]Port, 0, len(sockets))
 	for _, s := range sockets {
 		p := Port{Port: s.at.Port(), Address: s.at.Addr().String(), PID: holders[s.inode]}
+		if p.PID == os.Getpid() && s.at.String() == DefaultOutlet {
+			continue // the way out is none in
+		}
 		if p.PID != 0 {
 			p.Command = commandLine(p.PID)
 		}

@@ -41,8 +41,9 @@ type Actor struct {
 	execs    map[dormouse.EventID]context.CancelFunc // being run or ended
 	children map[dormouse.SessionID]bool             // being made or ended
 	box      box
-	freezes  int  // in vain, of the sandbox that is stopping
-	looks    bool // whether the sandbox is idle
+	unqueue  context.CancelFunc // stops waiting for a seat; nil if it does not
+	freezes  int                // in vain, of the sandbox that is stopping
+	looks    bool               // whether the sandbox is idle
 	waiters  []waiter
 	visitors []*visitor // who waits to be let in
 	again    bool       // a step that could not be done now is tried again in a moment

@@ -61,6 +61,9 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		a.box.close(a.noLonger())
 	}
 	visited := a.sortVisitors()
+	if a.unqueue != nil && a.state.Terminated != nil {
+		a.unqueue()
+	}
 	if a.box.busy {
 		return nil
 	}
@@ -71,6 +74,9 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 			return a.own(ctx, Warm{})
 		}
 	case SandboxWarming:
+		if !a.sit(ctx) {
+			return nil
+		}
 		spec := sandbox.Spec{Fence: fence, Snapshot: a.state.Snapshot}
 		a.work(ctx, createTimeout, func(ctx context.Context) func(context.Context) error {
 			live, err := a.deps.Driver.Create(ctx, spec)

@@ -116,6 +116,16 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 	return nil
 }
 
+// makeRoom puts a sandbox to sleep before its time. One that somebody uses keeps
+// its place.
+func (d *draft) makeRoom() error {
+	if idleSince(d.State).IsZero() {
+		return fmt.Errorf("its sandbox is in use, or is none: %w", dormouse.ErrConflict)
+	}
+	d.stopSandbox("room")
+	return nil
+}
+
 // tick does what is due by itself: a question that nobody answered expires, a
 // sandbox in which nothing goes on is put to sleep.
 func (d *draft) tick(v Tick) error {

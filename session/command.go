@@ -263,6 +263,10 @@ type (
 		Reason string
 	}
 
+	// MakeRoom stops a sandbox that nobody uses just now, because others wait for
+	// its place.
+	MakeRoom struct{}
+
 	// Tick reports that time has passed.
 	Tick struct {
 		// Stirs says what was found to go on in a sandbox that nobody uses.
@@ -319,4 +323,5 @@ func (TakeSnapshot) verb()  {}
 func (Fire) verb()          {}
 func (ChildUp) verb()       {}
 func (ChildDown) verb()     {}
+func (MakeRoom) verb()      {}
 func (Tick) verb()          {}

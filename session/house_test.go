@@ -56,6 +56,7 @@ type house struct {
 	stop  context.CancelFunc
 	id    dormouse.SessionID
 	skew  atomic.Int64 // by how much the clock was set
+	most  int          // sandboxes awake at once
 }
 
 func newHouse(t *testing.T) *house {
@@ -74,7 +75,7 @@ func (h *house) open() {
 	s, err := session.New(session.Config{
 		Store: h.store, Blobs: h.blobs, Driver: h.boxes,
 		Agent:  agent.New(oneModel{h.model}, tool.Builtin()),
-		Logger: slog.New(slog.DiscardHandler), Clock: h.now,
+		Logger: slog.New(slog.DiscardHandler), Clock: h.now, MaxActive: h.most,
 	})
 	if err != nil {
 		h.t.Fatal(err)

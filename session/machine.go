@@ -134,6 +134,8 @@ func (d *draft) decide() error {
 		return d.childUp(v)
 	case ChildDown:
 		return d.childDown(v)
+	case MakeRoom:
+		return d.makeRoom()
 	case Tick:
 		return d.tick(v)
 	}
@@ -149,7 +151,7 @@ func (d *draft) refusedAfterEnd() bool {
 		return false
 	case Create, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
 		Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
-		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm:
+		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom:
 		return true
 	}
 	return true
@@ -318,7 +320,17 @@ func expireAt(s State) time.Time {
 // sleepAt is when the sandbox has been idle long enough. It is not idle as long
 // as an op is open in it, whether or not anybody waits for that op.
 func sleepAt(s State) time.Time {
-	if s.SleepAfter == 0 || s.Sandbox.Phase != SandboxActive || s.Terminated != nil {
+	at := idleSince(s)
+	if s.SleepAfter == 0 || at.IsZero() {
+		return time.Time{}
+	}
+	return at.Add(s.SleepAfter)
+}
+
+// idleSince is since when nobody uses the sandbox, zero if somebody does or if
+// there is none.
+func idleSince(s State) time.Time {
+	if s.Sandbox.Phase != SandboxActive || s.Terminated != nil {
 		return time.Time{}
 	}
 	for _, o := range s.Ops {
@@ -338,7 +350,7 @@ func sleepAt(s State) time.Time {
 	if s.Sandbox.Stirred.After(at) {
 		at = s.Sandbox.Stirred
 	}
-	return at.Add(s.SleepAfter)
+	return at
 }
 
 // PhaseOf derives the word people see.

@@ -239,6 +239,7 @@ func verbs() []struct {
 		{"ChildDown", func(*world) session.Verb {
 			return session.ChildDown{Child: dormouse.ChildID(sid, "c"), Reason: "terminated"}
 		}},
+		{"MakeRoom", func(*world) session.Verb { return session.MakeRoom{} }},
 		{"Tick", func(*world) session.Verb { return session.Tick{} }},
 	}
 }

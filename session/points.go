@@ -22,6 +22,8 @@ func pointsBefore(events []dormouse.Event) {
 			crash.At(crash.RecoverDeciding)
 		case dormouse.AttentionRaised:
 			crash.At(crash.RecoverFailing)
+		case dormouse.ExecAsked:
+			crash.At(crash.OpStarting)
 		case dormouse.SandboxWarming:
 			crash.At(crash.SandboxIntent)
 		}
@@ -47,6 +49,8 @@ func pointsAfter(events []dormouse.Event) {
 			crash.At(crash.OpAnswered)
 		case dormouse.AttemptEnded:
 			crash.At(crash.RecoverCommitted)
+		case dormouse.ExecAsked:
+			crash.At(crash.OpStarted)
 		case dormouse.OpUnknown:
 			crash.At(crash.RecoverUnknown)
 		case dormouse.AttentionRaised:

@@ -37,6 +37,7 @@ func (a *Actor) reconcile(ctx context.Context) error {
 		if a.state.Seq != before {
 			continue
 		}
+		a.noteSeat()
 		if w.Delete {
 			return a.remove(ctx)
 		}

@@ -32,12 +32,16 @@ type Config struct {
 	Peers  Peers
 	// DropAfter is how long an actor that has nothing to do stays loaded.
 	DropAfter time.Duration
+	// MaxActive is how many sandboxes may be awake at once. At the bound the session
+	// that has been idle the longest is put to sleep. 0 is no bound.
+	MaxActive int
 	// OnCommit is called with what was just committed, in order per session. It
 	// must not block.
 	OnCommit func(id dormouse.SessionID, events []dormouse.Event)
 
 	family family // the sessions themselves, for actors that have children
 	bus    *bus
+	seats  *seats
 }
 
 // Agent runs one attempt of a turn.
@@ -64,6 +68,7 @@ type Sessions struct {
 	kick    chan struct{}
 	doubt   bool // of Run: a take may have taken more than it said
 	looks   *looks
+	seats   *seats
 	counts  counts
 
 	ctx     context.Context //nolint:containedctx // the life of the actors, which no request may end
@@ -111,7 +116,8 @@ func New(c Config) (*Sessions, error) {
 	if shared == nil {
 		s.lease = newLease(s.ctx, Server{}, 0, time.Time{}, &s.counts.stale)
 	}
-	c.family, c.bus = s, new(bus)
+	s.seats = newSeats(c.MaxActive, s.ctx.Done(), s.makeRoom)
+	c.family, c.bus, c.seats = s, new(bus), s.seats
 	return s, nil
 }
 
@@ -183,6 +189,7 @@ func (s *Sessions) live(a *Actor) {
 // part sees an actor off: why it ended, and what becomes of its session.
 func (s *Sessions) part(a *Actor, err error) {
 	if _, moved := elsewhere(err); moved || errors.Is(err, errRemoved) {
+		s.seats.leave(a.id)
 		return // it is not ours, or is no more
 	}
 	over := context.Cause(a.lease.ctx)
@@ -192,6 +199,9 @@ func (s *Sessions) part(a *Actor, err error) {
 		case <-a.lease.ctx.Done():
 		case <-time.After(retryFull): // what fails at once must not spin
 		}
+	}
+	if s.shared != nil {
+		s.seats.leave(a.id)
 	}
 	if s.shared != nil && a.lease.ctx.Err() == nil { // what a server has at its end goes with its lease
 		s.release(a, err)
@@ -225,6 +235,7 @@ func (s *Sessions) Close(ctx context.Context) error {
 	err := wait(ctx, &s.running)
 	s.letGo()
 	s.keeping.Wait()
+	s.seats.asking.Wait()
 	if err != nil {
 		return fmt.Errorf("stop actors: %w", err)
 	}

@@ -191,7 +191,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 		if r.IntN(40) == 0 {
 			return session.Terminate{Reason: "walk"}
 		}
-		return pick(session.Hibernate{}, session.Wake{}, session.Tick{}, session.Warm{})
+		return pick(session.Hibernate{}, session.Wake{}, session.Tick{}, session.MakeRoom{}, session.Warm{})
 	case 5:
 		w.epoch++
 		return session.Recover{}

@@ -43,6 +43,7 @@ type config struct {
 	Runner       string
 	DropAfter    time.Duration
 	SleepAfter   time.Duration
+	MaxActive    int
 	LogFormat    string
 	LogLevel     string
 }
@@ -67,6 +68,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Runner, "runner", "", "`file` to run inside sandboxes instead of the runner in this program")
 	f.DurationVar(&c.DropAfter, "drop-after", 30*time.Second, "how long a session with nothing to do stays in memory")
 	f.DurationVar(&c.SleepAfter, "sleep-after", 5*time.Minute, "how long a sandbox may be idle before it is stopped; 0 keeps it")
+	f.IntVar(&c.MaxActive, "max-active", 0, "how many sandboxes may be awake at once; at the limit the session idle the longest sleeps; 0 for no limit")
 	f.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -104,6 +106,9 @@ func (c *config) check() error {
 	}
 	if c.DropAfter <= 0 {
 		return usage("--drop-after must be more than nothing")
+	}
+	if c.MaxActive < 0 {
+		return usage("--max-active cannot be negative")
 	}
 	if c.SleepAfter < 0 {
 		return usage("--sleep-after cannot be negative")

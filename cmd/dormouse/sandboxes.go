@@ -21,7 +21,6 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
 	"github.com/dormouse-run/dormouse/sandbox/local"
 	"github.com/dormouse-run/dormouse/sandbox/rootfs"
-	"github.com/dormouse-run/dormouse/session"
 )
 
 // driver is what a server needs of its sandboxes.
@@ -170,18 +169,7 @@ func instanceOf(data string) (string, error) {
 
 // sweep stops what servers before us left running and no session owns.
 func (s *server) sweep(ctx context.Context) {
-	err := s.driver.Sweep(ctx, func(id dormouse.SessionID) sandbox.Owned {
-		state, err := s.sessions.Peek(ctx, id)
-		switch {
-		case errors.Is(err, dormouse.ErrNotFound):
-			return sandbox.Owned{}
-		case err != nil:
-			return sandbox.Owned{Unsure: true}
-		case state.Sandbox.Phase == session.SandboxCold:
-			return sandbox.Owned{Known: true}
-		}
-		return sandbox.Owned{Known: true, Generation: state.Sandbox.Generation}
-	})
+	err := s.driver.Sweep(ctx, func(id dormouse.SessionID) sandbox.Owned { return s.sessions.Owned(ctx, id) })
 	if err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "stray sandboxes not swept", "error", err)
 	}

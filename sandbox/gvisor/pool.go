@@ -43,7 +43,12 @@ type spare struct {
 // sessions to wake in.
 func (d *Driver) Spares() (started, blank int) { return len(d.pool.ready), len(d.pool.blank) }
 
-const poolAgain = 5 * time.Second
+const (
+	// poolAgain is how long nothing is made ahead after that failed.
+	poolAgain = 5 * time.Second
+	// poolPause leaves the processors to whoever has just taken a spare.
+	poolPause = 300 * time.Millisecond
+)
 
 // fillPool keeps n spares of each kind ready.
 func (d *Driver) fillPool(n int) {
@@ -59,6 +64,7 @@ func (d *Driver) fillPool(n int) {
 				select {
 				case <-ctx.Done():
 				case <-d.pool.want:
+					_ = sleep(ctx, poolPause)
 				}
 				continue
 			}

@@ -56,7 +56,7 @@ func startDocker(ctx context.Context, dir, rootfs string) (*docker, error) {
 			break
 		}
 	}
-	return nil, fmt.Errorf("Docker does not start: %w", errors.Join(tries...)) //nolint:staticcheck,revive // a name
+	return nil, fmt.Errorf("Docker does not start: %w", errors.Join(tries...)) //nolint:staticcheck // a name
 }
 
 func (d *docker) start(ctx context.Context, program, driver string) error {

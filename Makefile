@@ -115,7 +115,7 @@ crash-build:
 	$(GO_BUILD) -tags crash -overlay bin/crash/overlay.json -o bin/crash/dormouse ./cmd/dormouse
 
 .PHONY: bench
-bench: need-test build ## ratios against real alternatives, in one run
+bench: need-bench build ## ratios against real alternatives, in one run
 	$(GO) run ./bench
 
 .PHONY: fuzz
@@ -147,7 +147,7 @@ $(DEADCODE)-$(DEADCODE_VERSION):
 	mv $(DEADCODE) $@
 
 # Certificates are for the Go modules.
-.PHONY: need-run need-test
+.PHONY: need-run need-test need-bench
 need-run:
 	@scripts/need bash ca-certificates e2fsprogs git
 
@@ -155,6 +155,10 @@ need-run:
 # the pooler that must not stand before it, themselves.
 need-test:
 	@scripts/need bash ca-certificates e2fsprogs git gcc libc6-dev postgresql pgbouncer python3-venv
+
+# Sandboxes are measured beside Docker, which the bench runs itself.
+need-bench: need-test
+	@scripts/need docker.io perl
 
 .PHONY: clean
 clean: ## remove what was built

@@ -65,7 +65,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Sandbox, "sandbox", "", "gvisor, or local, which isolates nothing; what --data has, or gvisor, if not given")
 	f.StringVar(&c.Image, "image", "", "what gVisor sandboxes start from: an image `reference`, tarball:FILE, oci:DIR or dir:DIR; this machine's own /usr if not given")
 	f.StringSliceVar(&c.ImageAllow, "image-allow", nil, "`image` that sessions may choose: a repository, a registry that ends in /, or tarball:, oci: or dir: with a path; any registry, and no file, if not given")
-	f.IntVar(&c.Spares, "spares", 1, "how many gVisor sandboxes to keep started for sessions to come")
+	f.IntVar(&c.Spares, "spares", 1, "how many gVisor sandboxes to keep ready for sessions to come, and as many for those that wake")
 	c.Limits.flags(f)
 	f.BoolVar(&c.Network, "network", true, "let gVisor sandboxes reach the internet, through a proxy in this server")
 	f.StringSliceVar(&c.EgressAllow, "egress-allow", nil, "`address`, prefix, address:port or name:port that sandboxes may reach although it is not public")

@@ -194,6 +194,10 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	counters.gauge("sandboxes_awake", "Sandboxes of sessions that are awake.", func() int { awake, _ := s.sessions.Seats(); return awake })
 	counters.gauge("sandboxes_waiting", "Sessions that wait until a sandbox may be awake.", func() int { _, waiting := s.sessions.Seats(); return waiting })
 	counters.gauge("followers", "Streams that are open.", s.door.Followers)
+	if p, ok := s.driver.(interface{ Spares() (started, blank int) }); ok {
+		counters.gauge("sandboxes_spare", "Sandboxes that are started and wait for a session.", func() int { n, _ := p.Spares(); return n })
+		counters.gauge("sandboxes_blank", "Sandboxes that wait for a session to wake in them.", func() int { _, n := p.Spares(); return n })
+	}
 	s.http = &http.Server{
 		// Streams set deadlines of their own.
 		Handler: s.inside(key), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, WriteTimeout: 2 * time.Minute,

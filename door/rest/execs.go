@@ -48,7 +48,10 @@ func execOf(a dormouse.ExecAnswer) Exec {
 
 // ask is what is asked of the session.
 func (req execRequest) ask(id dormouse.SessionID) (dormouse.ExecAsk, error) {
-	a := dormouse.ExecAsk{Exec: dormouse.EventID(named(dormouse.EventPrefix, id, req.ID)), Command: req.Command, Shell: req.Shell}
+	a := dormouse.ExecAsk{Command: req.Command, Shell: req.Shell}
+	if req.ID != "" {
+		a.Exec = dormouse.EventID(named(dormouse.EventPrefix, id, req.ID))
+	}
 	if err := checkName("id", req.ID); err != nil {
 		return a, err
 	}

@@ -71,14 +71,22 @@ func (b box) make(secret string) error {
 			return fmt.Errorf("make a sandbox: %w", err)
 		}
 	}
-	for _, name := range []string{filepath.Join(b.dir, "secret"), filepath.Join(b.run(), "secret")} {
-		if err := os.WriteFile(name, []byte(secret), 0o600); err != nil {
-			return fmt.Errorf("make a sandbox: %w", err)
-		}
+	if err := b.writeSecret(secret); err != nil {
+		return err
 	}
 	// What is mounted in the slot later is seen inside: it has peers of its own.
 	if err := bindAt(b.slot(), b.slot(), unix.MS_SHARED); err != nil {
 		return fmt.Errorf("make a sandbox: %w", err)
+	}
+	return nil
+}
+
+// writeSecret puts the secret in both places.
+func (b box) writeSecret(secret string) error {
+	for _, name := range []string{filepath.Join(b.dir, "secret"), filepath.Join(b.run(), "secret")} {
+		if err := os.WriteFile(name, []byte(secret), 0o600); err != nil {
+			return fmt.Errorf("keep the runner's secret: %w", err)
+		}
 	}
 	return nil
 }

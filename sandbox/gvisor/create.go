@@ -167,10 +167,15 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 	}
 	b := d.newBox()
 	var ready *spare
-	if im == nil && m.equal(d.usual) {
-		if ready = d.claim(); ready != nil {
-			b = ready.box
-		}
+	switch {
+	case !m.equal(d.usual): // nothing is made ahead for the others
+	case im == nil:
+		ready = d.claim(d.pool.ready)
+	case program == filepath.Base(d.opts.Runner):
+		ready = d.claim(d.pool.blank)
+	}
+	if ready != nil {
+		b = ready.box
 	}
 	r.Box, r.Made = b.id, &m
 	if err := errors.Join(v.noteImage(m.Image), v.writeRecord(r)); err != nil { // whoever sweeps must know whose it is
@@ -210,12 +215,16 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 // ready brings a box to where it needs only to be started: a spare that waits for
 // its session, or a new one.
 func (d *Driver) ready(v volume, b box, s *spare, secret, program string, m made) (k *sentry, start func() error, err error) {
-	if s == nil {
-		if err := errors.Join(b.make(secret), b.bound(secret)); err != nil {
-			return nil, nil, err
-		}
+	switch {
+	case s == nil:
+		err = errors.Join(b.make(secret), b.bound(secret))
+	case s.bell == nil: // what is restored knows its own secret
+		err = b.writeSecret(secret)
 	}
-	if err = d.openVolume(v, m.Limits); err == nil {
+	if err == nil {
+		err = d.openVolume(v, b.volume(), m.Limits)
+	}
+	if err == nil {
 		err = b.fill(v)
 	}
 	switch {
@@ -224,6 +233,10 @@ func (d *Driver) ready(v volume, b box, s *spare, secret, program string, m made
 		return nil, nil, err
 	case err != nil:
 		return nil, nil, err
+	case s != nil && s.bell == nil:
+		k, s.kernel = s.kernel, nil
+		s.close()
+		return k, k.start, nil
 	case s != nil:
 		k, s.kernel = s.kernel, nil
 		return k, func() error { s.close(); return nil }, nil

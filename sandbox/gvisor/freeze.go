@@ -101,9 +101,6 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	if err := k.save(dir); err != nil {
 		return err
 	}
-	if err := v.sync(); err != nil {
-		return err
-	}
 	return image{
 		Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: hostVersion(of), Made: &of,
 	}.seal(dir, v)

@@ -50,14 +50,12 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, gone: make(chan struct{}), stop: stop}
-	if l.memory, err = d.cgroupOf(b).watchMemory(m.Limits.Memory); err == nil && l.memory != nil {
-		l.watcher.Go(func() { l.memory.run(watching) })
-		l.watcher.Go(func() { l.relieve(watching) })
-	}
-	if err == nil && start != nil {
+	armed := make(chan error, 1)
+	go func() { armed <- l.watchMemory(watching) }() // which takes about as long as to start
+	if start != nil {
 		err = start()
 	}
-	if err == nil {
+	if err = errors.Join(err, <-armed); err == nil {
 		err = l.answers(ctx)
 	}
 	if err != nil {
@@ -68,6 +66,16 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// watchMemory has somebody there when the sandbox runs out of memory.
+func (l *live) watchMemory(ctx context.Context) (err error) {
+	l.memory, err = l.driver.cgroupOf(l.box).watchMemory(l.made.Limits.Memory)
+	if err == nil && l.memory != nil {
+		l.watcher.Go(func() { l.memory.run(ctx) })
+		l.watcher.Go(func() { l.relieve(ctx) })
+	}
+	return err
 }
 
 // answers waits for the runner's first answer, or for the kernel's end.

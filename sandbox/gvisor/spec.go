@@ -19,6 +19,7 @@ const (
 	insideBin       = inside + "/bin"
 	insideRun       = inside + "/run"
 	insideSlot      = inside + "/slot"
+	insideShells    = inside + "/shells" // in memory: FIFOs of this machine are slow inside
 	insideWorkspace = "/workspace"
 	insideHome      = "/root"
 )
@@ -35,7 +36,7 @@ func (d *Driver) specOf(b box, program string, m made) *specs.Spec {
 			Args: []string{
 				filepath.Join(insideBin, program),
 				"-socket", insideRun + "/socket", "-bell", insideRun + "/bell", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
-				"-log", insideRun + "/state/log", "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(m.Limits.Pids, 10),
+				"-log", insideRun + "/state/log", "-shells", insideShells, "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(m.Limits.Pids, 10),
 			},
 			Cwd: "/",
 			Env: slices.Concat(

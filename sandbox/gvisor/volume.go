@@ -42,13 +42,14 @@ func (v volume) at() string    { return filepath.Join(v.dir, "volume") }
 // in is a directory of the volume while it is open.
 func (v volume) in(name string) string { return filepath.Join(v.at(), name) }
 
-// openVolume makes a session's files reachable, and makes the volume if there is
-// none, of the size that the limits say.
-func (d *Driver) openVolume(v volume, l dormouse.Limits) error {
+// openVolume makes a session's files reachable. If there is no volume it is the
+// one that was made ahead, if that is there, or a new one of the size that the
+// limits say.
+func (d *Driver) openVolume(v volume, ahead string, l dormouse.Limits) error {
 	if err := os.MkdirAll(v.at(), 0o700); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
-	if err := d.mountVolume(v, l); err != nil {
+	if err := d.mountVolume(v, ahead, l); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
 	for _, dir := range []string{"base", "upper", "work", "home"} {
@@ -66,10 +67,10 @@ func (d *Driver) openVolume(v volume, l dormouse.Limits) error {
 	return nil
 }
 
-func (d *Driver) mountVolume(v volume, l dormouse.Limits) error {
+func (d *Driver) mountVolume(v volume, ahead string, l dormouse.Limits) error {
 	_, err := os.Stat(v.image())
 	if errors.Is(err, fs.ErrNotExist) && empty(v.at()) {
-		err = d.makeVolume(v, l)
+		err = d.makeVolume(v, ahead, l)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNoVolumes):
@@ -88,14 +89,18 @@ func (d *Driver) mountVolume(v volume, l dormouse.Limits) error {
 }
 
 // makeVolume makes a session's volume, or says that there can be none. The usual
-// one is a copy.
-func (d *Driver) makeVolume(v volume, l dormouse.Limits) error {
+// one was made ahead, or is a copy.
+func (d *Driver) makeVolume(v volume, ahead string, l dormouse.Limits) error {
 	usual := l.Disk == d.opts.Limits.Disk && l.Inodes == d.opts.Limits.Inodes
 	switch {
 	case l.Disk == 0, usual && d.template == "":
 		return errNoVolumes
 	case usual:
-		return copySparse(d.template, v.image())
+		err := os.Rename(ahead, v.image())
+		if errors.Is(err, fs.ErrNotExist) {
+			err = copySparse(d.template, v.image())
+		}
+		return err
 	}
 	return makeFileSystem(v.image(), l)
 }

@@ -115,7 +115,7 @@ func (n *naps) leaks(ctx context.Context, when string, serving bool, awake, all 
 		}
 		if l.None() || time.Now().After(end) || rig.Pause(ctx, 100*time.Millisecond) != nil {
 			fmt.Fprintf(n.Out, "naps: %s: %s\n", when, l)
-			n.count(func(s *Summary) { s.Leaks.Add(l) })
+			n.count(func(s *Summary) { s.Leaks = s.Leaks.And(l) })
 			return
 		}
 	}

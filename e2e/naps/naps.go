@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,24 +71,25 @@ func (s Summary) OK() bool { return s.Findings.OK() && s.Leaks.None() }
 func (s Summary) String() string {
 	text := fmt.Sprintf("naps: seed=%d sessions=%d minutes=%.3g hibernated=%d woken=%d kept=%d told=%d kills=%d struck=%d records=%d commands=%d prompts=%d",
 		s.Seed, s.Sessions, s.For.Minutes(), s.Hibernated, s.Woken, s.Kept, s.Told, s.Kills, s.Struck, s.Records, s.Commands, s.Prompts)
+	words := []string{text}
 	for _, zero := range zeroes() {
-		text += fmt.Sprintf(" %s=%d", zero, len(s.Findings[zero]))
+		words = append(words, fmt.Sprintf("%s=%d", zero, len(s.Findings[zero])))
 	}
-	return text + "\n" + s.Leaks.String()
+	return strings.Join(words, " ") + "\n" + s.Leaks.String()
 }
 
 // Wrong lists everything that is.
 func (s Summary) Wrong() string {
-	text := ""
+	var b strings.Builder
 	for _, zero := range zeroes() {
 		for _, found := range s.Findings[zero] {
-			text += zero + ": " + found + "\n"
+			fmt.Fprintf(&b, "%s: %s\n", zero, found)
 		}
 	}
 	for _, leak := range s.Leaks.All() {
-		text += "leak: " + leak + "\n"
+		fmt.Fprintf(&b, "leak: %s\n", leak)
 	}
-	return text
+	return b.String()
 }
 
 // naps are one of them.

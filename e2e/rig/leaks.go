@@ -26,10 +26,12 @@ func (l Leaks) None() bool { return len(l.All()) == 0 }
 // All lists everything.
 func (l Leaks) All() []string { return slices.Concat(l.Processes, l.Mounts, l.Sockets, l.Dirs) }
 
-// Add adds what was found another time.
-func (l *Leaks) Add(more Leaks) {
-	l.Processes, l.Mounts = append(l.Processes, more.Processes...), append(l.Mounts, more.Mounts...)
-	l.Sockets, l.Dirs = append(l.Sockets, more.Sockets...), append(l.Dirs, more.Dirs...)
+// And is what was found at either of two times.
+func (l Leaks) And(more Leaks) Leaks {
+	return Leaks{
+		slices.Concat(l.Processes, more.Processes), slices.Concat(l.Mounts, more.Mounts),
+		slices.Concat(l.Sockets, more.Sockets), slices.Concat(l.Dirs, more.Dirs),
+	}
 }
 
 // owners says what may be there.
@@ -39,6 +41,9 @@ type owners struct {
 	awake   map[dormouse.SessionID]bool
 	asleep  map[dormouse.SessionID]bool
 }
+
+// used reports whether the places that all sandboxes share are needed.
+func (o owners) used() bool { return o.serving || len(o.awake) > 0 }
 
 // owns reports whether a path, or a command line, names what somebody has.
 func (o owners) owns(path string) bool {
@@ -140,9 +145,10 @@ func (s *Server) strayMounts(o owners) ([]string, error) {
 		}
 		for _, at := range mounts {
 			place := at == s.gvisorDir() || at == filepath.Join(s.notes(), "null-netns") || strings.HasPrefix(at, filepath.Join(s.gvisorDir(), "root")+"/")
-			if !o.owns(at) && !(place && (o.serving || len(o.awake) > 0)) {
-				found = append(found, "mount "+at)
+			if place && o.used() || o.owns(at) {
+				continue
 			}
+			found = append(found, "mount "+at)
 		}
 	}
 	for _, file := range s.Loops() {
@@ -253,14 +259,14 @@ func (s *Server) strayDirs(o owners) []string {
 func (s *Server) strayNotes(o owners) []string {
 	var found []string
 	notes, err := os.ReadDir(s.notes())
-	used := o.serving || len(o.awake) > 0
-	if err == nil && !used {
+	if err == nil && !o.used() {
 		found = append(found, s.notes())
 	}
 	for _, e := range notes {
-		if !o.owns(e.Name()) && !(used && e.Name() == "null-netns") {
-			found = append(found, filepath.Join(s.notes(), e.Name()))
+		if o.used() && e.Name() == "null-netns" || o.owns(e.Name()) {
+			continue
 		}
+		found = append(found, filepath.Join(s.notes(), e.Name()))
 	}
 	return found
 }
@@ -269,10 +275,10 @@ func (s *Server) strayNotes(o owners) []string {
 func (s *Server) strayLimits(o owners) []string {
 	var found []string
 	for _, dir := range s.limits() {
-		place := filepath.Base(dir) == s.instance()
-		if !o.owns(dir) && !(place && (o.serving || len(o.awake) > 0)) {
-			found = append(found, dir)
+		if o.used() && filepath.Base(dir) == s.instance() || o.owns(dir) {
+			continue
 		}
+		found = append(found, dir)
 	}
 	return found
 }

@@ -135,6 +135,21 @@ type Woken interface {
 	Processes() Processes
 }
 
+// Mourned is implemented by sandboxes that may know why they died.
+type Mourned interface {
+	// Cause must say why the sandbox died once it is gone, and nil if that is not
+	// known.
+	Cause() error
+}
+
+// Relieved is implemented by sandboxes in which processes are ended that need more
+// than the sandbox may have.
+type Relieved interface {
+	// Reliefs must say in words which processes were ended, if no op says so. Who
+	// reads it late may miss some.
+	Reliefs() <-chan string
+}
+
 // Processes is what became of them.
 type Processes struct {
 	// Kept says that they run on.

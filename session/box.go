@@ -205,19 +205,51 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 	return nil
 }
 
-// hold keeps a living sandbox and watches for its death.
+// hold keeps a living sandbox, watches for its death and records what was ended
+// in it.
 func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbox) {
 	watched, cancel := context.WithCancelCause(ctx)
 	a.box.generation, a.box.live, a.box.ctx, a.box.cancel = generation, live, watched, cancel
 	a.running.Go(func() {
-		select {
-		case <-watched.Done():
-		case <-live.Gone():
-			a.report(func(ctx context.Context) error {
-				return a.boxFailed(ctx, generation, errors.New("the sandbox died"))
-			})
+		var again <-chan time.Time
+		for reliefs := reliefsOf(live); ; {
+			select {
+			case <-watched.Done():
+				return
+			case <-live.Gone():
+				a.report(func(ctx context.Context) error {
+					return a.boxFailed(ctx, generation, died(live))
+				})
+				return
+			case why := <-reliefs:
+				a.report(func(ctx context.Context) error {
+					return a.do(ctx, SandboxRelieved{Generation: generation, Reason: why})
+				})
+				reliefs, again = nil, time.After(reliefPause)
+			case <-again:
+				reliefs = reliefsOf(live)
+			}
 		}
 	})
+}
+
+// reliefPause is how long nothing is recorded of processes that were ended after
+// some were: what a sandbox does by itself must not fill the log.
+const reliefPause = time.Minute
+
+func reliefsOf(live sandbox.Sandbox) <-chan string {
+	if r, ok := live.(sandbox.Relieved); ok {
+		return r.Reliefs()
+	}
+	return nil
+}
+
+// died says that a sandbox is gone, and why if it knows.
+func died(live sandbox.Sandbox) error {
+	if m, ok := live.(sandbox.Mourned); ok && m.Cause() != nil {
+		return fmt.Errorf("the sandbox died: %w", m.Cause())
+	}
+	return errors.New("the sandbox died")
 }
 
 // maxFreezes is how often it is tried to keep what runs in a sandbox before it is

@@ -90,6 +90,15 @@ func (d *draft) sandboxGone(v SandboxGone) error {
 	return nil
 }
 
+// sandboxRelieved records that processes were ended. Of a sandbox that is no
+// longer there, or goes, nobody needs to know.
+func (d *draft) sandboxRelieved(v SandboxRelieved) error {
+	if d.Sandbox.Phase == SandboxActive && d.Sandbox.Generation == v.Generation {
+		d.tell(dormouse.SandboxRelieved, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason})
+	}
+	return nil
+}
+
 // sandboxDown records a stop. A sandbox whose files are not saved may not be
 // stopped: no workspace is ever lost.
 func (d *draft) sandboxDown(v SandboxDown) error {

@@ -124,6 +124,8 @@ func (d *draft) decide() error {
 		return d.sandboxUp(v)
 	case SandboxGone:
 		return d.sandboxGone(v)
+	case SandboxRelieved:
+		return d.sandboxRelieved(v)
 	case SandboxDown:
 		return d.sandboxDown(v)
 	case TakeSnapshot:
@@ -146,7 +148,7 @@ func (d *draft) decide() error {
 // only reports how things ended is still recorded.
 func (d *draft) refusedAfterEnd() bool {
 	switch d.c.Verb.(type) {
-	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, Tick,
+	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, TakeSnapshot, Tick,
 		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
 		return false
 	case Create, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,

@@ -73,7 +73,7 @@ func (a *Actor) runExec(x Exec) {
 				return nil
 			case errors.Is(err, sandbox.ErrGone):
 				delete(a.execs, x.ID)
-				return a.boxFailed(ctx, generation, errors.New("the sandbox died"))
+				return a.boxFailed(ctx, generation, died(live))
 			case errors.Is(err, runner.ErrStale):
 				a.broken = err
 			case errors.Is(err, runner.ErrUnreachable):

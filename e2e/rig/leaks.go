@@ -300,5 +300,9 @@ func (s *Server) limits() []string {
 		}
 		found = append(found, root)
 	}
+	for _, pattern := range []string{"/sys/fs/cgroup/*/dormouse-", "/sys/fs/cgroup/dormouse-"} { // where nothing is above them
+		flat, _ := filepath.Glob(pattern + s.instance() + "-*")
+		found = append(found, flat...)
+	}
 	return found
 }

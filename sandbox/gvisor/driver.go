@@ -200,8 +200,12 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 			return nil, errors.Join(err, dead)
 		}
 	}
+	starved := d.starved(b, m, false)
 	if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
 		return nil, err
+	}
+	if starved != nil {
+		return nil, fmt.Errorf("%w: %w", sandbox.ErrGone, starved)
 	}
 	return nil, sandbox.ErrGone
 }

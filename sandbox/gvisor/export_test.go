@@ -30,7 +30,7 @@ func (d *Driver) PauseAndEnd(ctx context.Context, raw sandbox.Handle, f runner.F
 // ClaimAndEnd leaves a spare as a server does that is killed when it has given it
 // to a session, but not the session's files to it.
 func (d *Driver) ClaimAndEnd(f runner.Fence) error {
-	s := d.claim()
+	s := d.claim(d.pool.ready)
 	if s == nil {
 		return errors.New("there is no spare")
 	}

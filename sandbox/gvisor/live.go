@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dormouse-run/dormouse/runner"
@@ -23,14 +24,21 @@ type live struct {
 	kernel  *sentry
 	memory  *memoryWatch // nil if this machine ends a sandbox that reaches its limit
 	gone    chan struct{}
+	cause   error // why it died, if that is known; written before the link is over
 	stop    context.CancelFunc
 	watcher sync.WaitGroup
+
+	starving atomic.Bool // it is above its memory limit
+	reliefs  chan string // holds one: which processes were ended
 }
 
 var (
 	_ sandbox.Sandbox = (*live)(nil)
 	_ sandbox.Woken   = (*live)(nil)
 	_ sandbox.Imaged  = (*live)(nil)
+	_ sandbox.Mourned = (*live)(nil)
+
+	_ sandbox.Relieved = (*live)(nil)
 )
 
 // open links to the runner in a box, which start has run, and returns once it
@@ -49,7 +57,7 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	}
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, gone: make(chan struct{}), stop: stop}
+	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
 	armed := make(chan error, 1)
 	go func() { armed <- l.watchMemory(watching) }() // which takes about as long as to start
 	if start != nil {
@@ -128,6 +136,19 @@ func (l *live) Image() string { return l.made.Image }
 // Gone is closed once nothing of the sandbox is left.
 func (l *live) Gone() <-chan struct{} { return l.gone }
 
+// Reliefs says which processes were ended for lack of memory, if no op does.
+func (l *live) Reliefs() <-chan string { return l.reliefs }
+
+// Cause says why the sandbox died, if that is known.
+func (l *live) Cause() error {
+	select {
+	case <-l.Over():
+		return l.cause
+	default:
+		return nil
+	}
+}
+
 // Close lets go of the sandbox, which lives on.
 func (l *live) Close() error {
 	l.stop()
@@ -143,6 +164,7 @@ func (l *live) watch(ctx context.Context) {
 	if l.kernel.proc.Wait(ctx) != nil {
 		return
 	}
+	l.cause = l.driver.starved(l.box, l.made, l.starving.Load())
 	for {
 		err := l.clear(ctx)
 		if err == nil {

@@ -52,9 +52,9 @@ func execOf(a dormouse.ExecAnswer) Exec {
 // pieceOfOutput is how much of a command's output is encoded at a time.
 const pieceOfOutput = 32 << 10
 
-// print encodes e as json.Marshal would, but never holds all of it: what looks
+// encode writes e as json.Marshal would, but never holds all of it: what looks
 // like nothing but control characters is six times as long when it is escaped.
-func (e Exec) print(put func([]byte)) {
+func (e Exec) encode(put func([]byte)) {
 	rest := dormouse.Encode(struct {
 		Exec
 		Output *string `json:"output,omitempty"` // in place of those of e
@@ -139,7 +139,7 @@ func (s *Server) exec(c *call) error {
 		}
 		c.w.Header().Set("Content-Type", "application/json")
 		c.status = http.StatusOK
-		execOf(a).print(out.put)
+		execOf(a).encode(out.put)
 		out.flush()
 		return nil
 	}
@@ -175,7 +175,7 @@ func (s *Server) streamExec(ctx context.Context, c *call, out *stream, id dormou
 	case err == nil:
 		begin()
 		out.put([]byte(`{"exec":`))
-		execOf(a).print(out.put)
+		execOf(a).encode(out.put)
 		out.say("}\n")
 	case !begun:
 		return err

@@ -50,7 +50,7 @@ func cpuLoop(ctx context.Context, w *World) (string, error) {
 			return "", err
 		}
 	}
-	var t timing
+	t := new(timing)
 	calm, cancel := context.WithTimeout(ctx, calmWithin)
 	defer cancel()
 	for range batches {
@@ -96,21 +96,21 @@ func (t *timing) more(ctx, calm context.Context, s *Session, signal func(string)
 	return nil
 }
 
-func (t timing) quiet() times { return slices.Concat(t.once, t.again) }
+func (t *timing) quiet() times { return slices.Concat(t.once, t.again) }
 
 // certain reports whether the machine by itself makes no such difference as is
 // looked for.
-func (t timing) certain() bool {
+func (t *timing) certain() bool {
 	a, b := max(t.once.p99(), tooSmall), max(t.again.p99(), tooSmall)
 	return max(a, b) <= 2*min(a, b)
 }
 
-func (t timing) String() string {
+func (t *timing) String() string {
 	return fmt.Sprintf("p99 of %d: %s and %s beside nothing, %s beside %d busy loops; medians %s and %s", len(t.busy),
 		t.once.p99(), t.again.p99(), t.busy.p99(), 4*runtime.NumCPU(), t.quiet().at(50), t.busy.at(50))
 }
 
-type times []time.Duration
+type times []time.Duration //nolint:recvcheck // only take changes it
 
 // take adds how long a small command takes, n times.
 func (t *times) take(ctx context.Context, s *Session, n int) error {

@@ -303,7 +303,7 @@ func (d *Driver) starved(b box, m made, known bool) error {
 			file = "memory.events"
 		}
 		if kills, err := c.read("memory", file, "oom_kill"); err != nil || kills == 0 {
-			return nil
+			return nil //nolint:nilerr // it is not known, and not needed for anything else
 		}
 	}
 	return fmt.Errorf("it needed more than the %d MiB of memory that it may have", m.Limits.Memory>>20)

@@ -152,7 +152,8 @@ func (s *Server) strayMounts(o owners) ([]string, error) {
 		}
 	}
 	for _, file := range s.Loops() {
-		if !o.owns(file) {
+		// A kernel holds on to what was mounted when it began, until it ends.
+		if !o.used() && !o.owns(file) {
 			found = append(found, "loop device of "+file)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -82,9 +81,6 @@ func (d *Driver) mountVolume(v volume, ahead string, l dormouse.Limits) error {
 	if err != nil || there {
 		return err
 	}
-	if err := v.released(); err != nil {
-		return err
-	}
 	return mountLoop(v.image(), v.at())
 }
 
@@ -103,41 +99,6 @@ func (d *Driver) makeVolume(v volume, ahead string, l dormouse.Limits) error {
 		return err
 	}
 	return makeFileSystem(v.image(), l)
-}
-
-// releasedWithin bounds how long a volume may still be in use: a kernel that is
-// being started holds on to what was mounted then, and may be slow.
-const releasedWithin = 40 * time.Second
-
-// released waits until no device shows the volume. What looked at it last, such
-// as a kernel that was ended, lets go of it a moment after it is gone, and until
-// then its file system is there and writes. Two must never write to one volume.
-func (v volume) released() error {
-	for end := time.Now().Add(releasedWithin); ; {
-		shown, err := showing(v.image())
-		if err != nil || shown == "" {
-			return err
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%s is still in use by %s", filepath.Base(v.image()), shown)
-		}
-		unix.Nanosleep(&unix.Timespec{Nsec: 2_000_000}, nil) //nolint:errcheck // it only waits
-	}
-}
-
-// showing names the loop device of a file, empty if it has none.
-func showing(file string) (string, error) {
-	devices, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		return "", err
-	}
-	for _, name := range devices {
-		raw, err := os.ReadFile(name)
-		if err == nil && strings.TrimSuffix(string(raw), "\n") == file { // what cannot be read went away
-			return filepath.Base(filepath.Dir(filepath.Dir(name))), nil
-		}
-	}
-	return "", nil
 }
 
 func empty(dir string) bool {
@@ -267,15 +228,51 @@ func copySparse(from, to string) error {
 	return os.Rename(to+".new", to)
 }
 
-// mountLoop mounts the file system in a file. The device goes with the mount.
+// mountLoop mounts the file system in a file. The device goes with the mount, but
+// not at once: a kernel that was ended lets go of it a moment later, and whatever
+// was started on this machine while it was mounted may hold on to it for long.
+// Until then its file system is there and writes, so that it is mounted again:
+// two must never write to one file.
 func mountLoop(image, at string) error {
-	dev, err := attachLoop(image)
+	dev, err := showing(image)
+	if err == nil && dev == nil {
+		dev, err = attachLoop(image)
+	}
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", filepath.Base(image), err)
 	}
 	defer func() { _ = dev.Close() }()
 	// Tables are not zeroed in the background: that would fill what is sparse.
 	return mountAt(dev.Name(), at, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "noinit_itable,discard")
+}
+
+// showing opens the loop device that a file has, and returns nil if it has none.
+// As long as it is open it stays.
+func showing(file string) (*os.File, error) {
+	devices, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, err
+	}
+	shows := func(name string) bool {
+		raw, err := os.ReadFile(name) // what cannot be read went away
+		return err == nil && strings.TrimSuffix(string(raw), "\n") == file
+	}
+	for _, name := range devices {
+		if !shows(name) {
+			continue
+		}
+		dev, err := os.OpenFile("/dev/"+filepath.Base(filepath.Dir(filepath.Dir(name))), os.O_RDWR, 0)
+		switch {
+		case errors.Is(err, unix.ENXIO): // the last to have it has closed it
+			continue
+		case err != nil:
+			return nil, err
+		case shows(name):
+			return dev, nil
+		}
+		_ = dev.Close() // it is another file's by now
+	}
+	return nil, nil //nolint:nilnil // it has none
 }
 
 func attachLoop(image string) (*os.File, error) {

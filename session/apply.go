@@ -131,7 +131,7 @@ func apply(s *State, e dormouse.Event) {
 		dormouse.SessionStatusRunning, dormouse.SessionStatusIdle, dormouse.SessionStatusRescheduled, dormouse.SessionStatusTerminated,
 		dormouse.SessionThreadStatusRunning, dormouse.SessionThreadStatusIdle,
 		dormouse.SessionThreadStatusRescheduled, dormouse.SessionThreadStatusTerminated,
-		dormouse.SessionError, dormouse.SessionUsage:
+		dormouse.SessionError, dormouse.SessionUsage, dormouse.SandboxRelieved:
 		// What people are told follows from the facts above and changes none.
 	}
 }

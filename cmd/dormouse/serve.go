@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -30,10 +31,6 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
 )
-
-// spare counts as heap and is never touched, so it takes no room. With it a small
-// heap may grow severalfold before it is collected, and a large one only by half.
-var spare []byte
 
 func newServe() *cobra.Command {
 	var c config
@@ -61,7 +58,10 @@ environment, and that over the file.`,
 			}
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(50)
-				spare = make([]byte, 24<<20)
+				// It counts as heap and is never touched, so it takes no room. With it a small
+				// heap may grow severalfold before it is collected, and a large one only by half.
+				ballast := make([]byte, 24<<20)
+				defer runtime.KeepAlive(ballast)
 			}
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

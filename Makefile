@@ -71,6 +71,7 @@ test: need-test build ## everything needed, then the whole suite and a sample of
 	DORMOUSE_E2E_STORE=postgres $(GO) test -run Scenario ./e2e
 	$(MAKE) --no-print-directory crash SAMPLE=120
 	$(MAKE) --no-print-directory crash SAMPLE=80 STORE=postgres
+	[ $$(id -u) -ne 0 ] || $(MAKE) --no-print-directory crash SAMPLE=30 SANDBOX=gvisor
 
 .PHONY: check
 check: need-test lint ## format, lint, race tests of what needs no service: what you run all day

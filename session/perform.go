@@ -163,14 +163,14 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 		}
 		from = row.Seq
 	} else {
-		before, err := s.Peek(ctx, id)
+		seq, again, err := s.asked(ctx, id, ask.Exec)
 		if err != nil {
 			return dormouse.ExecAnswer{}, err
 		}
-		if slices.Contains(before.Answered, ask.Exec) {
-			return s.answered(ctx, id, ask.Exec, before.Seq)
+		if again {
+			return s.answered(ctx, id, ask.Exec, seq)
 		}
-		from = before.Seq
+		from = seq
 	}
 	f, err := s.Follow(ctx, id, from)
 	if err != nil {
@@ -206,6 +206,23 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 			}
 		}
 	}
+}
+
+// asked reports whether a command was answered already, and how far the session
+// was then. Its actor knows, if there is one here; else the log does.
+func (s *Sessions) asked(ctx context.Context, id dormouse.SessionID, exec dormouse.EventID) (seq uint64, answered bool, err error) {
+	look := func(state State) { seq, answered = state.Seq, slices.Contains(state.Answered, exec) }
+	s.mu.Lock()
+	a := s.actors[id]
+	s.mu.Unlock()
+	if a != nil {
+		if err := a.send(ctx, message{act: func(context.Context) error { look(a.state); return nil }}); err == nil {
+			return seq, answered, nil
+		}
+	}
+	state, err := s.Peek(ctx, id)
+	look(state)
+	return seq, answered, err
 }
 
 // answerTo reads the answer to a command, if e is that.

@@ -190,10 +190,17 @@ func (w *workspace) short(line []string) []string {
 	return append([]string{to}, line[len(line)-most:]...)
 }
 
-// step does something to the workspace.
+// step does something to the workspace, and never through a link in it: that may
+// lead anywhere.
 func (w *workspace) step() {
 	w.t.Helper()
 	name, other := w.name(), w.name()
+	if linked(w.at(), name) || linked(w.at(), other) {
+		if w.r.IntN(3) == 0 {
+			must(w.t, unlink(w.at(), name))
+		}
+		return
+	}
 	var err error
 	switch w.r.IntN(20) {
 	case 0, 1, 2:
@@ -245,6 +252,26 @@ func (w *workspace) step() {
 	}
 }
 
+// linked reports whether a path, or a directory that it is in, is a link.
+func linked(root, name string) bool {
+	for ; name != root; name = filepath.Dir(name) {
+		if i, err := os.Lstat(name); err == nil && i.Mode()&fs.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// unlink removes the first link on a path.
+func unlink(root, name string) error {
+	for at := name; at != root; at = filepath.Dir(at) {
+		if !linked(root, filepath.Dir(at)) && linked(root, at) {
+			return os.Remove(at)
+		}
+	}
+	return nil
+}
+
 // name is one of few, so that steps meet.
 func (w *workspace) name() string {
 	names := []string{"a", "b", "c", "deep", ".wh.x", "new\nline", "é"}
@@ -256,7 +283,7 @@ func (w *workspace) name() string {
 }
 
 func (w *workspace) target() string {
-	return []string{"a", "../b", "/etc/passwd", "nowhere", "."}[w.r.IntN(5)]
+	return []string{"a", "../b", "/nowhere/else", "nowhere", "."}[w.r.IntN(5)]
 }
 
 func (w *workspace) bytes() []byte {

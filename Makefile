@@ -23,6 +23,8 @@ UNIT = $(shell $(GO) list ./... | grep -vE '/(e2e|bench)(/|$$)')
 # Settings, for example `make storm SEED=7 RUNS=50`.
 SEED     ?= 1
 RUNS     ?= 20
+SESSIONS ?= 100
+MINUTES  ?= 10
 SAMPLE   ?=
 STORE    ?=
 SANDBOX  ?=
@@ -40,8 +42,10 @@ CRASH := $(GO) run ./e2e/cmd/crash
 help: ## print the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nsettings, with their defaults:\n'
-	@printf '  SEED=%-8s of a storm: the same seed kills at the same instants\n' '$(SEED)'
+	@printf '  SEED=%-8s of a storm and of naps: the same seed kills at the same instants\n' '$(SEED)'
 	@printf '  RUNS=%-8s of a storm: how many kills\n' '$(RUNS)'
+	@printf '  SESSIONS=%-4s of naps: how many sessions sleep and wake\n' '$(SESSIONS)'
+	@printf '  MINUTES=%-5s of naps: for how long\n' '$(MINUTES)'
 	@printf '  SAMPLE=%-6s of the crash matrix: how many cases, spread evenly; all if empty\n' '$(SAMPLE)'
 	@printf '  STORE=%-7s of crash, storm and e2e: sqlite or postgres; sqlite if empty\n' '$(STORE)'
 	@printf '  SANDBOX=%-5s of crash: local or gvisor, which needs root; local if empty\n' '$(SANDBOX)'
@@ -67,6 +71,7 @@ test: need-test build ## everything needed, then the whole suite and a sample of
 	DORMOUSE_E2E_STORE=postgres $(GO) test -run Scenario ./e2e
 	$(MAKE) --no-print-directory crash SAMPLE=120
 	$(MAKE) --no-print-directory crash SAMPLE=80 STORE=postgres
+	[ $$(id -u) -ne 0 ] || $(MAKE) --no-print-directory crash SAMPLE=30 SANDBOX=gvisor
 
 .PHONY: check
 check: need-test lint ## format, lint, race tests of what needs no service: what you run all day
@@ -92,6 +97,10 @@ crash: need-test crash-build ## kill the server at every named instant, restart,
 storm: need-test crash-build ## random kills from SEED, RUNS of them; with STORE=postgres SERVERS=3 of several servers
 	$(CRASH) -mode storm -seed $(SEED) -runs $(RUNS) $(if $(STORE),-store $(STORE)) $(if $(SERVERS),-servers $(SERVERS))
 
+.PHONY: naps
+naps: need-run build ## SESSIONS fall asleep and wake in real sandboxes for MINUTES while servers and sandboxes are killed; needs root
+	$(CRASH) -mode naps -bin bin/dormouse -seed $(SEED) -sessions $(SESSIONS) -for $(MINUTES)m
+
 .PHONY: mutants
 mutants: need-test crash-build ## break the server on purpose; fail if the crash tests do not notice
 	$(CRASH) -mode mutants
@@ -107,7 +116,7 @@ crash-build:
 	$(GO_BUILD) -tags crash -overlay bin/crash/overlay.json -o bin/crash/dormouse ./cmd/dormouse
 
 .PHONY: bench
-bench: need-test build ## ratios against real alternatives, in one run
+bench: need-bench build ## ratios against real alternatives, in one run
 	$(GO) run ./bench
 
 .PHONY: fuzz
@@ -139,7 +148,7 @@ $(DEADCODE)-$(DEADCODE_VERSION):
 	mv $(DEADCODE) $@
 
 # Certificates are for the Go modules.
-.PHONY: need-run need-test
+.PHONY: need-run need-test need-bench
 need-run:
 	@scripts/need bash ca-certificates e2fsprogs git
 
@@ -147,6 +156,10 @@ need-run:
 # the pooler that must not stand before it, themselves.
 need-test:
 	@scripts/need bash ca-certificates e2fsprogs git gcc libc6-dev postgresql pgbouncer python3-venv
+
+# Sandboxes are measured beside Docker, which the bench runs itself.
+need-bench: need-test
+	@scripts/need docker.io perl
 
 .PHONY: clean
 clean: ## remove what was built

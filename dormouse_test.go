@@ -3,6 +3,7 @@ package dormouse_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -109,9 +110,17 @@ func TestASessionThatCouldNotWorkIsRefused(t *testing.T) {
 		"schema not JSON": func(c *dormouse.Created) {
 			c.Agent.CustomTools = []dormouse.CustomTool{{Name: "a", InputSchema: json.RawMessage("{")}}
 		},
-		"negative sleep":   func(c *dormouse.Created) { c.SleepAfter = -1 },
-		"title not UTF-8":  func(c *dormouse.Created) { c.Title = "\xff" },
-		"system too large": func(c *dormouse.Created) { c.Agent.System = strings.Repeat("x", dormouse.MaxSystem+1) },
+		"image of two words": func(c *dormouse.Created) { c.Environment.Image = "a b" },
+		"image too long":     func(c *dormouse.Created) { c.Environment.Image = strings.Repeat("x", dormouse.MaxImage+1) },
+		"odd network":        func(c *dormouse.Created) { c.Environment.Network = "some" },
+		"too little memory":  func(c *dormouse.Created) { c.Environment.Limits.Memory = 1 },
+		"negative memory":    func(c *dormouse.Created) { c.Environment.Limits.Memory = -2 },
+		"endless processors": func(c *dormouse.Created) { c.Environment.Limits.CPUs = math.Inf(1) },
+		"no number at all":   func(c *dormouse.Created) { c.Environment.Limits.CPUs = math.NaN() },
+		"more than there is": func(c *dormouse.Created) { c.Environment.Limits.Pids = math.MaxInt64 },
+		"negative sleep":     func(c *dormouse.Created) { c.SleepAfter = -1 },
+		"title not UTF-8":    func(c *dormouse.Created) { c.Title = "\xff" },
+		"system too large":   func(c *dormouse.Created) { c.Agent.System = strings.Repeat("x", dormouse.MaxSystem+1) },
 	} {
 		c := good
 		spoil(&c)
@@ -129,5 +138,33 @@ func TestEveryPublicTypeIsShownToEveryone(t *testing.T) {
 	}
 	if dormouse.EventType("fact.of_tomorrow").Audience() != dormouse.ForCore {
 		t.Error("an unknown fact is shown")
+	}
+}
+
+func TestALimitThatIsLeftOpenIsFilled(t *testing.T) {
+	l := dormouse.Limits{CPUs: 1, Disk: dormouse.Unlimited}.Or(dormouse.Limits{CPUs: 2, Memory: 3, Pids: 4, Disk: 5, Inodes: 6, Files: 7})
+	if want := (dormouse.Limits{CPUs: 1, Memory: 3, Pids: 4, Disk: dormouse.Unlimited, Inodes: 6, Files: 7}); l != want {
+		t.Errorf("filled %+v", l)
+	}
+}
+
+func TestALimitMustBeWithinTheOther(t *testing.T) {
+	of := dormouse.Limits{CPUs: 2, Memory: 1 << 30}
+	for name, c := range map[string]struct {
+		l    dormouse.Limits
+		says string
+	}{
+		"nothing":                {dormouse.Limits{}, ""},
+		"the most":               {of, ""},
+		"what has no limit":      {dormouse.Limits{Pids: 1 << 20}, ""},
+		"over it":                {dormouse.Limits{CPUs: 2.5}, "limits.cpus is 2.5; this server gives at most 2"},
+		"over it by a little":    {dormouse.Limits{Memory: 1<<30 + 1}, "limits.memory is 1073741825"},
+		"none":                   {dormouse.Limits{CPUs: dormouse.Unlimited}, "limits.cpus cannot be -1"},
+		"none where none is set": {dormouse.Limits{Files: dormouse.Unlimited}, "limits.files cannot be -1"},
+	} {
+		err := c.l.Within(of)
+		if (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || !errors.Is(err, dormouse.ErrInvalid)) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -111,6 +111,7 @@ const (
 	SandboxStopped  EventType = "sandbox.stopped"
 	SandboxLost     EventType = "sandbox.lost"
 	SandboxStirred  EventType = "sandbox.stirred"
+	SandboxRelieved EventType = "sandbox.relieved"
 
 	SnapshotTaken EventType = "snapshot.taken"
 
@@ -147,7 +148,7 @@ func (t EventType) Audience() Audience {
 		WakeupScheduled, WakeupFired, WakeupCancelled,
 		ChildSpawned, ChildStarted, ChildEnding, ChildEnded,
 		ExecAsked, ExecEnding, ExecRefused, ExecAnswered,
-		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost, SandboxStirred,
+		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost, SandboxStirred, SandboxRelieved,
 		SnapshotTaken:
 		return ForPeople
 	case SessionCreated, SessionTerminated, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,

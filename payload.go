@@ -278,6 +278,12 @@ type SandboxFact struct {
 	// Processes says what became of those that ran: of a sandbox that stopped, or
 	// of the one before the one that started. Of lost ones Reason says why.
 	Processes string `json:"processes,omitempty"`
+	// Image is the digest of what a sandbox that started was made from. All of a
+	// session are made from the same, wherever a tag leads later.
+	Image string `json:"image,omitempty"`
+	// IdleTimeout is how long the server that started it lets it be idle, whatever
+	// its session says.
+	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 }
 
 // MaxStirs is how long background tasks and busy processes keep a sandbox awake

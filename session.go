@@ -74,6 +74,9 @@ type Created struct {
 	Warm bool `json:"warm,omitempty"`
 	// SleepAfter is how long the sandbox may be idle; 0 keeps it up.
 	SleepAfter time.Duration `json:"sleep_after,omitempty"`
+	// Environment is what its sandboxes are made of. A child has its parent's. One
+	// that says nothing is from before there were any, and is what the server says.
+	Environment Environment `json:"environment,omitzero"`
 }
 
 // Limits of a session's description.
@@ -110,6 +113,9 @@ func (c Created) Validate() error {
 	}
 	if c.SleepAfter < 0 {
 		return fmt.Errorf("sleep_after is negative: %w", ErrInvalid)
+	}
+	if err := c.Environment.Validate(); err != nil {
+		return fmt.Errorf("environment: %w", err)
 	}
 	return c.Agent.validateTools()
 }

@@ -50,6 +50,11 @@ func Read(e dormouse.Event) Talk {
 		if json.Unmarshal(e.Payload, &p) == nil && p.Processes == dormouse.ProcessesLost {
 			t.notice = restartNotice
 		}
+	case dormouse.SandboxRelieved:
+		var p dormouse.SandboxFact
+		if json.Unmarshal(e.Payload, &p) == nil {
+			t.notice = model.NoticePrefix + ": " + p.Reason + ".]"
+		}
 	case dormouse.OpFinished:
 		// Nearly every op ends whole; reading each end would be most of the work.
 		if bytes.Contains(e.Payload, []byte(`"partial"`)) {
@@ -110,7 +115,7 @@ func (b *transcript) add(t Talk) {
 	case dormouse.AgentMessage:
 		b.append(model.RoleAssistant, t.parts...)
 		b.cutShort = b.cutShort || b.cut[t.ID]
-	case dormouse.SandboxStarted:
+	case dormouse.SandboxStarted, dormouse.SandboxRelieved:
 		if t.notice != "" {
 			b.notices = append(b.notices, t.notice)
 		}

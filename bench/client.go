@@ -27,17 +27,26 @@ func newClient(address string) *client {
 
 // call asks for something and reads the answer into v, if v is not nil.
 func (c *client) call(ctx context.Context, method, path string, body, v any) error {
+	answer, err := c.ask(ctx, method, path, body)
+	if err != nil || v == nil {
+		return err
+	}
+	return json.Unmarshal(answer, v)
+}
+
+// ask asks for something and returns the answer as it came.
+func (c *client) ask(ctx context.Context, method, path string, body any) ([]byte, error) {
 	var send io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		send = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, send)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
 	if body != nil {
@@ -45,20 +54,14 @@ func (c *client) call(ctx context.Context, method, path string, body, v any) err
 	}
 	r, err := c.http.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = r.Body.Close() }()
 	answer, err := io.ReadAll(r.Body)
-	if err != nil {
-		return err
+	if err == nil && r.StatusCode >= http.StatusMultipleChoices {
+		err = fmt.Errorf("%s %s: %s: %s", method, path, r.Status, answer)
 	}
-	if r.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("%s %s: %s: %s", method, path, r.Status, answer)
-	}
-	if v == nil {
-		return nil
-	}
-	return json.Unmarshal(answer, v)
+	return answer, err
 }
 
 // create makes a session and returns its id.

@@ -78,6 +78,7 @@ func (f *follower) read() (events int, ended bool, err error) {
 
 // rest waits for the end.
 func (f *follower) rest() error {
+	_ = f.conn.SetReadDeadline(time.Now().Add(patience))
 	for {
 		if _, ended, err := f.read(); ended || err != nil {
 			return err

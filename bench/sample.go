@@ -17,6 +17,8 @@ func (s *sample) quantile(q float64) time.Duration {
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }
 
+func (s *sample) least() time.Duration { return s.quantile(0) }
+
 func (s *sample) median() time.Duration { return s.quantile(0.5) }
 
 // timed adds how long f takes.

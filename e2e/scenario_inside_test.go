@@ -32,7 +32,7 @@ func TestEverydayToolsWorkInside(t *testing.T) {
 			git commit -qam more && git log --oneline | wc -l`, "2\n"},
 		{"go build", `mkdir -p built && cd built && echo 'package main; func main() { print("built inside\n") }' >main.go &&
 			go mod init -C . example.com/built 2>/dev/null && go build -o built . && ./built 2>&1`, "built inside\n"},
-		{"venv", `python3 -m venv venv && venv/bin/python -c 'import sys; print(sys.prefix)'`, "/workspace/venv\n"},
+		{"venv", `python3 -m venv .venv && .venv/bin/python -c 'import sys; print(sys.prefix)'`, "/workspace/.venv\n"},
 	} {
 		if got := w.cli("exec", id, step.command); got != step.prints {
 			t.Errorf("%s printed %q, not %q", step.name, got, step.prints)
@@ -63,7 +63,7 @@ func upstream(t *testing.T) (addr string) {
 	}
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.2:0")
 	must(t, err)
-	s := &http.Server{Handler: http.FileServer(http.Dir(dir))} //nolint:gosec // of a test
+	s := &http.Server{Handler: http.FileServer(http.Dir(dir))}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close() })
 	return l.Addr().String()

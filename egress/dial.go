@@ -21,6 +21,16 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
+// Dial connects to host:port as the proxy does for a sandbox, with the same
+// refusals: for what the server itself fetches because somebody else said so.
+func (p *Proxy) Dial(ctx context.Context, _, address string) (net.Conn, error) {
+	t, err := parseTarget(address, 0)
+	if err != nil {
+		return nil, err
+	}
+	return p.dial(ctx, t)
+}
+
 // dial connects to t, or says why that must not be. One bad address spoils a
 // name: whoever answers for it is not to be trusted with the others.
 func (p *Proxy) dial(ctx context.Context, t target) (net.Conn, error) {

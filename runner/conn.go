@@ -124,7 +124,7 @@ func (k *conn) answer(f, a Frame) {
 
 // offer sends output to whoever waits, unless they are too far behind.
 func (k *conn) offer(id uint64, out []byte) {
-	if len(k.out) == cap(k.out) || !k.affords(len(out)) {
+	if len(out) == 0 || len(k.out) == cap(k.out) || !k.affords(len(out)) {
 		return
 	}
 	b, err := AppendFrame(nil, Frame{Kind: KindOutput, ID: id, Output: out})

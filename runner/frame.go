@@ -175,6 +175,11 @@ func AppendFrame(b []byte, f Frame) ([]byte, error) {
 // ReadFrame reads the next frame of at most limit bytes. Memory is taken as
 // bytes arrive, not as a length promises them.
 func ReadFrame(r io.Reader, limit int) (Frame, error) {
+	return readFrame(r, new(bytes.Buffer), limit)
+}
+
+// readFrame reads the next frame by way of a buffer that may be used again.
+func readFrame(r io.Reader, buf *bytes.Buffer, limit int) (Frame, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return Frame{}, err
@@ -183,8 +188,9 @@ func ReadFrame(r io.Reader, limit int) (Frame, error) {
 	if int64(size) > int64(limit) {
 		return Frame{}, fmt.Errorf("frame of %d bytes, at most %d are read: %w", size, limit, dormouse.ErrTooLarge)
 	}
-	var buf bytes.Buffer
-	if _, err := io.CopyN(&buf, r, int64(size)); err != nil {
+	buf.Reset()
+	buf.Grow(min(int(size), maxOutput) + bytes.MinRead) // most frames are of that size, and it is little
+	if _, err := io.CopyN(buf, r, int64(size)); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}

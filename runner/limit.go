@@ -21,6 +21,8 @@ type Victim struct {
 	Command string `json:"command"`
 	// RSS is the bytes of memory it held.
 	RSS int64 `json:"rss"`
+	// Told says that the result of an op will say so.
+	Told bool `json:"told,omitempty"`
 }
 
 // String says what happened, as the result of an op does.

@@ -49,17 +49,20 @@ func (r *Runner) relieve(k *conn, f Frame) ([]Victim, error) {
 	for free := int64(0); len(hogs) > 0 && len(victims) < maxVictims && (free < f.Bytes || free == 0); hogs = hogs[1:] {
 		h := hogs[0]
 		v := &Victim{PID: h.PID, Command: commandOf(h.PID), RSS: h.held}
-		victims, free = append(victims, *v), free+h.held
+		free += h.held
 		fd, err := unix.PidfdOpen(h.PID, 0)
 		if err != nil {
+			victims = append(victims, *v)
 			continue // it has ended by itself
 		}
 		if n, ok := held(h.PID); !ok || n < h.held/2 {
 			_ = unix.Close(fd)
+			victims = append(victims, *v)
 			continue // its memory is free already, or the number is somebody else's
 		}
 		killed = append(killed, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}) //nolint:gosec // descriptors are small
-		r.blame(h.Process, v)
+		v.Told = r.blame(h.Process, v)
+		victims = append(victims, *v)
 		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 			return nil, fmt.Errorf("kill process %d: %w", h.PID, err)
 		}
@@ -105,20 +108,22 @@ func (r *Runner) hogs() ([]hog, error) {
 }
 
 // blame has the op that p belongs to say what became of it. If that is over, or
-// nobody knows, every op that runs says it.
-func (r *Runner) blame(p proctree.Process, v *Victim) {
+// nobody knows, every op that runs says it. It reports whether there is one.
+func (r *Runner) blame(p proctree.Process, v *Victim) (told bool) {
 	id, _ := p.Variable(opVariable)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o := r.ops[dormouse.OpID(id)]; o != nil && !o.finished() {
 		o.victim.Store(v)
-		return
+		return true
 	}
 	for _, o := range r.ops {
 		if !o.finished() {
 			o.victim.Store(v)
+			told = true
 		}
 	}
+	return told
 }
 
 // held is the memory that a process holds, if there is one.

@@ -138,6 +138,9 @@ func (l *Link) Ready(ctx context.Context) error {
 	}
 }
 
+// Over is closed once the link is over.
+func (l *Link) Over() <-chan struct{} { return l.done }
+
 // Start asks the runner for c and returns nil once the runner has it. Starting
 // the same op twice acts once.
 func (l *Link) Start(ctx context.Context, c Call) error {

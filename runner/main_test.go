@@ -36,6 +36,8 @@ type rig struct {
 	socket         string // where links listen
 	dialled        string // where the runner dials
 	stop           func()
+	ahead          bool   // a shell is started before the runner runs
+	shells         string // where shells are, if not where they usually are
 }
 
 // newRig makes the places of a runner without starting one.
@@ -59,6 +61,7 @@ func (r *rig) run(t testing.TB) {
 		SecretFile: filepath.Join(r.dir, "secret"),
 		Dir:        filepath.Join(r.dir, "state"),
 		Workspace:  r.workspace,
+		Shells:     r.shells,
 		Env:        []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + r.workspace},
 		Beat:       beat,
 		Grace:      100 * time.Millisecond,
@@ -67,6 +70,11 @@ func (r *rig) run(t testing.TB) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	if r.ahead {
+		if err := inside.StartAhead(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- inside.Run(ctx) }()
 	r.stop = sync.OnceFunc(func() {

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -161,11 +162,15 @@ func (l *Link) serve(c *net.UnixConn) {
 	}
 	defer l.drop(p)
 	l.running.Go(func() { l.send(p) })
+	buf := new(bytes.Buffer)
 	for {
-		f, err := ReadFrame(r, MaxFrame)
+		f, err := readFrame(r, buf, MaxFrame)
 		if err != nil {
 			l.log.Debug("runner disconnected", "error", err)
 			return
+		}
+		if f.Kind == KindBeat || buf.Len() > 2*maxOutput {
+			buf = new(bytes.Buffer) // only a stream of output needs it again
 		}
 		l.deliver(f)
 	}

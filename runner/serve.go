@@ -35,6 +35,9 @@ type Options struct {
 	// Dir is the runner's own state; Workspace is where commands start.
 	Dir       string
 	Workspace string
+	// Shells is where shells have their FIFOs: below Dir if it is empty. Every
+	// command opens some, so that it should be where that is quick.
+	Shells string
 	// Prepare is called once a server has bound the runner, and must succeed
 	// before anything else is done for it.
 	Prepare func() error
@@ -95,6 +98,7 @@ func New(o Options) (*Runner, error) {
 	}
 	o.Beat = cmp.Or(o.Beat, defaultBeat)
 	o.Grace = cmp.Or(o.Grace, defaultGrace)
+	o.Shells = cmp.Or(o.Shells, filepath.Join(o.Dir, shellsDir))
 	r := &Runner{
 		opts:   o,
 		log:    cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),

@@ -56,17 +56,52 @@ type shell struct {
 	over    bool          // guarded by mu; it takes no more
 }
 
-// startShell starts a shell in dir, which is made for it.
+// startShell starts a shell in dir, which is made for it, or takes the one that was
+// started ahead.
 func (r *Runner) startShell(ctx context.Context, dir string) (sh *shell, err error) {
+	if _, err := os.Stat(r.opts.Workspace); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	if sh = r.shells.ahead.Swap(nil); sh != nil && !sh.gone() {
+		if err := errors.Join(os.RemoveAll(dir), os.Rename(sh.dir, dir)); err != nil {
+			sh.end()
+			return nil, fmt.Errorf("start a shell: %w", err)
+		}
+		sh.dir = dir
+	} else if sh, err = r.openShell(ctx, dir); err != nil {
+		return nil, err
+	}
+	if _, err := sh.script.WriteString(sh.prologue(r.opts.Workspace)); err != nil {
+		sh.end()
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	return sh, nil
+}
+
+// aheadDir is no name of a shell, which begins with an @.
+const aheadDir = "ahead"
+
+// StartAhead starts a shell for the first command that needs one. It is for a
+// runner that has to wait before it can Run with the same context.
+func (r *Runner) StartAhead(ctx context.Context) error {
+	if r.shell != bashPath {
+		return nil
+	}
+	sh, err := r.openShell(ctx, filepath.Join(r.opts.Shells, aheadDir))
+	if err == nil {
+		r.shells.ahead.Store(sh)
+	}
+	return err
+}
+
+// openShell starts a shell in dir that waits for its script.
+func (r *Runner) openShell(ctx context.Context, dir string) (sh *shell, err error) {
 	var undo []func()
 	defer func() {
 		for _, f := range slices.Backward(undo) {
 			f()
 		}
 	}()
-	if _, err := os.Stat(r.opts.Workspace); err != nil {
-		return nil, fmt.Errorf("start a shell: %w", err)
-	}
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
@@ -96,9 +131,6 @@ func (r *Runner) startShell(ctx context.Context, dir string) (sh *shell, err err
 	cmd.Env = append(slices.Clip(r.opts.Env), runnerVariable+"="+strconv.Itoa(os.Getpid()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	sh.process = newProcess(cmd, pipe)
-	if _, err := sh.script.WriteString(sh.prologue(r.opts.Workspace)); err != nil {
-		return nil, fmt.Errorf("start a shell: %w", err)
-	}
 	if err := r.launch(sh.process, &statusReader{report: sh.report}); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}

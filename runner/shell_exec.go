@@ -67,7 +67,7 @@ func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again
 	if sh != nil {
 		return sh, false, nil
 	}
-	dir := filepath.Join(r.opts.Dir, shellsDir, "@"+slot.name)
+	dir := filepath.Join(r.opts.Shells, "@"+slot.name)
 	_, err = os.Stat(dir)
 	again = again || !errors.Is(err, fs.ErrNotExist)
 	if sh, err = r.startShell(ctx, dir); err != nil {

@@ -5,6 +5,7 @@ package runner
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -18,6 +19,8 @@ type shellSet struct {
 	mu    sync.Mutex
 	slots map[string]*shellSlot // guarded by mu; those in use and those with a shell
 	uses  uint64                // guarded by mu; counts what was run
+
+	ahead atomic.Pointer[shell] // has no name yet and has read nothing; nil if there is none
 }
 
 // shellSlot is one name. All of it is guarded by the set's mu.

@@ -57,6 +57,37 @@ func TestShellLivesOn(t *testing.T) {
 	}
 }
 
+// TestFirstCommandGetsTheShellStartedAhead also when the workspace was not there
+// yet when the shell was started.
+func TestFirstCommandGetsTheShellStartedAhead(t *testing.T) {
+	r := newRig(t)
+	r.ahead, r.shells = true, filepath.Join(r.dir, "shells")
+	if err := os.Remove(r.workspace); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	if err := os.Mkdir(r.workspace, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(r.shells, "ahead")); err != nil {
+		t.Fatalf("no shell was started ahead: %v", err)
+	}
+	l := r.link(t, fence(1, 1))
+	first := do(t, l, inShell("a", "pwd; x=1; (exit 3)"))
+	if string(first.Output) != r.workspace+"\n" || first.Exit != 3 || first.NewShell {
+		t.Errorf("the first command: %+v", first)
+	}
+	if _, err := os.Stat(filepath.Join(r.shells, "ahead")); !os.IsNotExist(err) {
+		t.Errorf("the shell was not taken: %v", err)
+	}
+	if got := do(t, l, inShell("a", "echo $x")); string(got.Output) != "1\n" {
+		t.Errorf("the same shell: %+v", got)
+	}
+	if got := do(t, l, inShell("b", "pwd; echo $x")); string(got.Output) != r.workspace+"\n\n" || got.NewShell {
+		t.Errorf("another shell: %+v", got)
+	}
+}
+
 // TestNothingWedgesAShell gives a shell a command that is bad for it, and then
 // asks it for what it knew before.
 func TestNothingWedgesAShell(t *testing.T) {

@@ -24,6 +24,12 @@ type Spec struct {
 	Fence runner.Fence
 	// Snapshot is the point to restore from; empty for a new workspace.
 	Snapshot dormouse.SnapshotID
+	// Environment is what it is made of; what that leaves open is the driver's to
+	// say.
+	Environment dormouse.Environment
+	// Image is the digest that the environment's image had when the session's first
+	// sandbox was made; empty for that one.
+	Image string
 }
 
 // Driver makes one kind of sandbox.
@@ -97,6 +103,22 @@ type Keeper interface {
 	KeepsWorkspace() bool
 }
 
+// Furnisher is implemented by drivers whose sandboxes need not be all alike. With
+// any other driver an environment says nothing.
+type Furnisher interface {
+	// Furnish must complete what an environment leaves open, and must refuse one
+	// that sessions may not have here, naming the field and what it may be. It does
+	// not fetch anything: what turns out to be impossible later fails the Create.
+	Furnish(e dormouse.Environment) (dormouse.Environment, error)
+}
+
+// Imaged is implemented by sandboxes that are made from an image.
+type Imaged interface {
+	// Image must return the digest of the image, empty if it has none. A later
+	// Create that is given it must make a sandbox from the same, or fail.
+	Image() string
+}
+
 // Freezer is implemented by drivers that can keep what runs in a sandbox.
 type Freezer interface {
 	// Freeze stops a sandbox as Stop does and must keep its processes, so that they
@@ -111,6 +133,21 @@ type Freezer interface {
 type Woken interface {
 	// Processes must say what became of the processes of a frozen generation.
 	Processes() Processes
+}
+
+// Mourned is implemented by sandboxes that may know why they died.
+type Mourned interface {
+	// Cause must say why the sandbox died once it is gone, and nil if that is not
+	// known.
+	Cause() error
+}
+
+// Relieved is implemented by sandboxes in which processes are ended that need more
+// than the sandbox may have.
+type Relieved interface {
+	// Reliefs must say in words which processes were ended, if no op says so. Who
+	// reads it late may miss some.
+	Reliefs() <-chan string
 }
 
 // Processes is what became of them.

@@ -91,8 +91,11 @@ func apply(s *State, e dormouse.Event) {
 		s.Sandbox = Sandbox{Phase: SandboxWarming, Generation: p.Generation, How: p.How}
 	case dormouse.SandboxStarted:
 		p := payload[dormouse.SandboxFact](e)
-		s.Sandbox.Phase, s.Sandbox.Handle = SandboxActive, p.Handle
+		s.Sandbox.Phase, s.Sandbox.Handle, s.Sandbox.IdleTimeout = SandboxActive, p.Handle, p.IdleTimeout
 		s.IdleSince = e.Time
+		if s.Image == "" {
+			s.Image = p.Image
+		}
 	case dormouse.SandboxStopping:
 		s.Sandbox.Phase, s.Sandbox.Saved = SandboxStopping, payload[dormouse.SandboxFact](e).Kept
 	case dormouse.SandboxStirred:
@@ -128,7 +131,7 @@ func apply(s *State, e dormouse.Event) {
 		dormouse.SessionStatusRunning, dormouse.SessionStatusIdle, dormouse.SessionStatusRescheduled, dormouse.SessionStatusTerminated,
 		dormouse.SessionThreadStatusRunning, dormouse.SessionThreadStatusIdle,
 		dormouse.SessionThreadStatusRescheduled, dormouse.SessionThreadStatusTerminated,
-		dormouse.SessionError, dormouse.SessionUsage:
+		dormouse.SessionError, dormouse.SessionUsage, dormouse.SandboxRelieved:
 		// What people are told follows from the facts above and changes none.
 	}
 }
@@ -179,6 +182,7 @@ func applyCreated(s *State, p dormouse.Created, at time.Time) {
 	}
 	s.Title, s.Tags, s.Metadata = p.Title, dormouse.CleanTags(p.Tags), p.Metadata
 	s.Agent, s.Recovery, s.FlushOnError, s.SleepAfter = p.Agent.Name, p.Recovery, p.FlushOnError, p.SleepAfter
+	s.Environment = p.Environment
 	s.Created, s.IdleSince = at, at
 	s.Threads = []Thread{{ID: dormouse.PrimaryThread(p.Session)}}
 }

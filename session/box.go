@@ -50,9 +50,18 @@ func (b *box) close(cause error) {
 // How long a driver may take before a sandbox counts as failed.
 const (
 	createTimeout = 60 * time.Second
+	fetchTimeout  = 15 * time.Minute // an image may have to be fetched
 	attachTimeout = 10 * time.Second
 	stopTimeout   = 30 * time.Second
 )
+
+// createWithin is how long a sandbox may take to be made.
+func createWithin(e dormouse.Environment) time.Duration {
+	if e.Image == "" || e.Image == dormouse.HostImage {
+		return createTimeout
+	}
+	return createTimeout + fetchTimeout
+}
 
 // reconcileSandbox moves the sandbox to where it should be, one step at a time.
 func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
@@ -77,8 +86,8 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		if !a.sit(ctx) {
 			return nil
 		}
-		spec := sandbox.Spec{Fence: fence, Snapshot: a.state.Snapshot}
-		a.work(ctx, createTimeout, func(ctx context.Context) func(context.Context) error {
+		spec := sandbox.Spec{Fence: fence, Snapshot: a.state.Snapshot, Environment: a.state.Environment, Image: a.state.Image}
+		a.work(ctx, createWithin(spec.Environment), func(ctx context.Context) func(context.Context) error {
 			live, err := a.deps.Driver.Create(ctx, spec)
 			if err == nil {
 				crash.At(crash.SandboxCreated)
@@ -147,7 +156,10 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 		a.slog.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
 		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	}
-	up := SandboxUp{Generation: generation, Handle: live.Handle()}
+	up := SandboxUp{Generation: generation, Handle: live.Handle(), IdleTimeout: a.deps.IdleTimeout}
+	if i, ok := live.(sandbox.Imaged); ok {
+		up.Image = i.Image()
+	}
 	if w, ok := live.(sandbox.Woken); ok {
 		up.Kept, up.Lost = w.Processes().Kept, w.Processes().Lost
 	}
@@ -193,19 +205,51 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 	return nil
 }
 
-// hold keeps a living sandbox and watches for its death.
+// hold keeps a living sandbox, watches for its death and records what was ended
+// in it.
 func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbox) {
 	watched, cancel := context.WithCancelCause(ctx)
 	a.box.generation, a.box.live, a.box.ctx, a.box.cancel = generation, live, watched, cancel
 	a.running.Go(func() {
-		select {
-		case <-watched.Done():
-		case <-live.Gone():
-			a.report(func(ctx context.Context) error {
-				return a.boxFailed(ctx, generation, errors.New("the sandbox died"))
-			})
+		var again <-chan time.Time
+		for reliefs := reliefsOf(live); ; {
+			select {
+			case <-watched.Done():
+				return
+			case <-live.Gone():
+				a.report(func(ctx context.Context) error {
+					return a.boxFailed(ctx, generation, died(live))
+				})
+				return
+			case why := <-reliefs:
+				a.report(func(ctx context.Context) error {
+					return a.do(ctx, SandboxRelieved{Generation: generation, Reason: why})
+				})
+				reliefs, again = nil, time.After(reliefPause)
+			case <-again:
+				reliefs = reliefsOf(live)
+			}
 		}
 	})
+}
+
+// reliefPause is how long nothing is recorded of processes that were ended after
+// some were: what a sandbox does by itself must not fill the log.
+const reliefPause = time.Minute
+
+func reliefsOf(live sandbox.Sandbox) <-chan string {
+	if r, ok := live.(sandbox.Relieved); ok {
+		return r.Reliefs()
+	}
+	return nil
+}
+
+// died says that a sandbox is gone, and why if it knows.
+func died(live sandbox.Sandbox) error {
+	if m, ok := live.(sandbox.Mourned); ok && m.Cause() != nil {
+		return fmt.Errorf("the sandbox died: %w", m.Cause())
+	}
+	return errors.New("the sandbox died")
 }
 
 // maxFreezes is how often it is tried to keep what runs in a sandbox before it is

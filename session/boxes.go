@@ -57,7 +57,7 @@ func (d *draft) sandboxUp(v SandboxUp) error {
 	if d.Sandbox.Phase != SandboxWarming || d.Sandbox.Generation != v.Generation {
 		return fmt.Errorf("sandbox %d is not being warmed: %w", v.Generation, dormouse.ErrConflict)
 	}
-	fact := dormouse.SandboxFact{Generation: v.Generation, Handle: v.Handle}
+	fact := dormouse.SandboxFact{Generation: v.Generation, Handle: v.Handle, Image: v.Image, IdleTimeout: v.IdleTimeout}
 	switch {
 	case d.Sandbox.How != dormouse.WarmRestore: // nothing ran before
 	case v.Kept:
@@ -86,6 +86,15 @@ func (d *draft) sandboxGone(v SandboxGone) error {
 	}
 	if warming && d.Terminated == nil && !d.works() {
 		d.tell(dormouse.AttentionRaised, "", dormouse.Attention{Reason: v.Reason})
+	}
+	return nil
+}
+
+// sandboxRelieved records that processes were ended. Of a sandbox that is no
+// longer there, or goes, nobody needs to know.
+func (d *draft) sandboxRelieved(v SandboxRelieved) error {
+	if d.Sandbox.Phase == SandboxActive && d.Sandbox.Generation == v.Generation {
+		d.tell(dormouse.SandboxRelieved, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason})
 	}
 	return nil
 }
@@ -133,7 +142,7 @@ func (d *draft) tick(v Tick) error {
 	at := sleepAt(d.State)
 	switch {
 	case at.IsZero() || d.c.Now.Before(at):
-	case v.Stirs != "" && (!v.Bounded || d.c.Now.Before(d.IdleSince.Add(d.SleepAfter+dormouse.MaxStirs))):
+	case v.Stirs != "" && (!v.Bounded || d.c.Now.Before(d.IdleSince.Add(d.sleepAfter()+dormouse.MaxStirs))):
 		d.tell(dormouse.SandboxStirred, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: v.Stirs})
 	default:
 		d.stopSandbox("idle")

@@ -228,10 +228,21 @@ type (
 		// Lost why they do not, if that is known.
 		Kept bool
 		Lost string
+		// Image is the digest of what it was made from, and IdleTimeout how long this
+		// server lets it be idle.
+		Image       string
+		IdleTimeout time.Duration
 	}
 
 	// SandboxGone reports that a sandbox died, or could not be made.
 	SandboxGone struct {
+		Generation uint64
+		Reason     string
+	}
+
+	// SandboxRelieved reports that processes were ended which needed too much, and
+	// that no op says so.
+	SandboxRelieved struct {
 		Generation uint64
 		Reason     string
 	}
@@ -283,45 +294,46 @@ type Work struct {
 	Attempt int
 }
 
-func (Create) verb()        {}
-func (Prompt) verb()        {}
-func (Cancel) verb()        {}
-func (Interrupt) verb()     {}
-func (Answer) verb()        {}
-func (OpenThread) verb()    {}
-func (Schedule) verb()      {}
-func (Unschedule) verb()    {}
-func (Spawn) verb()         {}
-func (EndChild) verb()      {}
-func (Describe) verb()      {}
-func (Archive) verb()       {}
-func (Delete) verb()        {}
-func (Run) verb()           {}
-func (EndExec) verb()       {}
-func (StartExec) verb()     {}
-func (Retry) verb()         {}
-func (Continue) verb()      {}
-func (Hibernate) verb()     {}
-func (Wake) verb()          {}
-func (Terminate) verb()     {}
-func (Take) verb()          {}
-func (Recover) verb()       {}
-func (StartAttempt) verb()  {}
-func (ReturnAttempt) verb() {}
-func (FailAttempt) verb()   {}
-func (StartOp) verb()       {}
-func (FinishOp) verb()      {}
-func (Settle) verb()        {}
-func (LoseOp) verb()        {}
-func (Block) verb()         {}
-func (EndTurn) verb()       {}
-func (Warm) verb()          {}
-func (SandboxUp) verb()     {}
-func (SandboxGone) verb()   {}
-func (SandboxDown) verb()   {}
-func (TakeSnapshot) verb()  {}
-func (Fire) verb()          {}
-func (ChildUp) verb()       {}
-func (ChildDown) verb()     {}
-func (MakeRoom) verb()      {}
-func (Tick) verb()          {}
+func (Create) verb()          {}
+func (Prompt) verb()          {}
+func (Cancel) verb()          {}
+func (Interrupt) verb()       {}
+func (Answer) verb()          {}
+func (OpenThread) verb()      {}
+func (Schedule) verb()        {}
+func (Unschedule) verb()      {}
+func (Spawn) verb()           {}
+func (EndChild) verb()        {}
+func (Describe) verb()        {}
+func (Archive) verb()         {}
+func (Delete) verb()          {}
+func (Run) verb()             {}
+func (EndExec) verb()         {}
+func (StartExec) verb()       {}
+func (Retry) verb()           {}
+func (Continue) verb()        {}
+func (Hibernate) verb()       {}
+func (Wake) verb()            {}
+func (Terminate) verb()       {}
+func (Take) verb()            {}
+func (Recover) verb()         {}
+func (StartAttempt) verb()    {}
+func (ReturnAttempt) verb()   {}
+func (FailAttempt) verb()     {}
+func (StartOp) verb()         {}
+func (FinishOp) verb()        {}
+func (Settle) verb()          {}
+func (LoseOp) verb()          {}
+func (Block) verb()           {}
+func (EndTurn) verb()         {}
+func (Warm) verb()            {}
+func (SandboxUp) verb()       {}
+func (SandboxGone) verb()     {}
+func (SandboxRelieved) verb() {}
+func (SandboxDown) verb()     {}
+func (TakeSnapshot) verb()    {}
+func (Fire) verb()            {}
+func (ChildUp) verb()         {}
+func (ChildDown) verb()       {}
+func (MakeRoom) verb()        {}
+func (Tick) verb()            {}

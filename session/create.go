@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -18,12 +19,35 @@ func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 		c.Session = dormouse.SessionID(NewID(dormouse.SessionPrefix))
 	}
 	if c.Parent == "" {
+		var err error
+		if c.Environment, err = s.deps.furnish(c.Environment); err != nil {
+			return store.Index{}, fmt.Errorf("environment: %w", err)
+		}
 		return s.create(ctx, by, c, nil)
+	}
+	if c.Environment != (dormouse.Environment{}) {
+		return store.Index{}, fmt.Errorf("a child has the environment of its parent: %w", dormouse.ErrInvalid)
 	}
 	if err := s.Do(ctx, c.Parent, by, Spawn{Spawned: dormouse.Spawned{Child: c}}); err != nil {
 		return store.Index{}, fmt.Errorf("spawn from %s: %w", c.Parent, err)
 	}
 	return s.born(ctx, c.Parent, c.Session)
+}
+
+// furnish completes the environment of a new session with what the driver gives,
+// or says why there can be none such.
+func (c *Config) furnish(e dormouse.Environment) (dormouse.Environment, error) {
+	if err := e.Validate(); err != nil {
+		return e, err
+	}
+	f, ok := c.Driver.(sandbox.Furnisher)
+	switch {
+	case ok:
+		return f.Furnish(e)
+	case e != (dormouse.Environment{}):
+		return e, fmt.Errorf("the sandboxes of this server are all alike: they take no image, network or limits of their own: %w", dormouse.ErrInvalid)
+	}
+	return e, nil
 }
 
 // born waits for a child that was spawned. It exists once its parent has made it,

@@ -43,7 +43,7 @@ func (i *Item) JSON() []byte {
 // costs its cursor.
 const (
 	ringItems = 8192
-	ringBytes = 4 << 20
+	ringBytes = 1 << 20
 )
 
 // feeds hands what actors commit to whoever follows. It exists apart from the

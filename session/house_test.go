@@ -55,14 +55,20 @@ type house struct {
 	live  *session.Sessions
 	stop  context.CancelFunc
 	id    dormouse.SessionID
-	skew  atomic.Int64 // by how much the clock was set
-	most  int          // sandboxes awake at once
+	skew  atomic.Int64   // by how much the clock was set
+	kind  sandbox.Driver // boxes, unless it is of another kind
+	idle  time.Duration  // what the server lets any sandbox be idle
+	most  int            // sandboxes awake at once
 }
 
-func newHouse(t *testing.T) *house {
+func newHouse(t *testing.T, change ...func(*house)) *house {
 	h := &house{
 		t: t, store: &faultyStore{Store: new(memory.Store)}, blobs: newBlobs(),
 		boxes: &boxes{boxes: make(map[boxName]*fakeBox), effects: make(map[string]int)}, model: scripted.New(scripted.Options{}),
+	}
+	h.kind = h.boxes
+	for _, f := range change {
+		f(h)
 	}
 	h.open()
 	t.Cleanup(h.close)
@@ -73,7 +79,7 @@ func newHouse(t *testing.T) *house {
 // writer: it was not told.
 func (h *house) open() {
 	s, err := session.New(session.Config{
-		Store: h.store, Blobs: h.blobs, Driver: h.boxes,
+		Store: h.store, Blobs: h.blobs, Driver: h.kind, IdleTimeout: h.idle,
 		Agent:  agent.New(oneModel{h.model}, tool.Builtin()),
 		Logger: slog.New(slog.DiscardHandler), Clock: h.now, MaxActive: h.most,
 	})
@@ -568,8 +574,8 @@ func (f *faultyStore) Append(ctx context.Context, b store.Batch) error {
 }
 
 // live runs a test in virtual time.
-func live(t *testing.T, f func(t *testing.T, h *house)) {
-	synctest.Test(t, func(t *testing.T) { f(t, newHouse(t)) })
+func live(t *testing.T, f func(t *testing.T, h *house), change ...func(*house)) {
+	synctest.Test(t, func(t *testing.T) { f(t, newHouse(t, change...)) })
 }
 
 // settle lets virtual time pass until nothing but alarms is left.

@@ -35,7 +35,7 @@ func (a *Actor) sleep(ctx context.Context) error {
 	if !ok {
 		return a.own(ctx, Tick{})
 	}
-	since := a.deps.Clock().Add(-a.state.SleepAfter)
+	since := a.deps.Clock().Add(-a.state.sleepAfter())
 	a.work(ctx, lookWithin+lookFor, func(ctx context.Context) func(context.Context) error {
 		tick := look(ctx, machine, since)
 		return func(ctx context.Context) error {

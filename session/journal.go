@@ -203,7 +203,7 @@ func (j *journal) Sandbox(ctx context.Context) (sandbox.Sandbox, uint64, error) 
 func (j *journal) Gone(ctx context.Context, generation uint64) error {
 	return waitOut(ctx, func() error {
 		return j.ask(ctx, func(ctx context.Context, _ *Turn) error {
-			return j.a.boxFailed(ctx, generation, errors.New("the sandbox died"))
+			return j.a.boxFailed(ctx, generation, died(j.a.box.live)) // if it is not that one, it is known
 		})
 	})
 }

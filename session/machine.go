@@ -124,6 +124,8 @@ func (d *draft) decide() error {
 		return d.sandboxUp(v)
 	case SandboxGone:
 		return d.sandboxGone(v)
+	case SandboxRelieved:
+		return d.sandboxRelieved(v)
 	case SandboxDown:
 		return d.sandboxDown(v)
 	case TakeSnapshot:
@@ -146,7 +148,7 @@ func (d *draft) decide() error {
 // only reports how things ended is still recorded.
 func (d *draft) refusedAfterEnd() bool {
 	switch d.c.Verb.(type) {
-	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxDown, TakeSnapshot, Tick,
+	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, TakeSnapshot, Tick,
 		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
 		return false
 	case Create, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
@@ -321,10 +323,10 @@ func expireAt(s State) time.Time {
 // as an op is open in it, whether or not anybody waits for that op.
 func sleepAt(s State) time.Time {
 	at := idleSince(s)
-	if s.SleepAfter == 0 || at.IsZero() {
+	if s.sleepAfter() == 0 || at.IsZero() {
 		return time.Time{}
 	}
-	return at.Add(s.SleepAfter)
+	return at.Add(s.sleepAfter())
 }
 
 // idleSince is since when nobody uses the sandbox, zero if somebody does or if
@@ -351,6 +353,15 @@ func idleSince(s State) time.Time {
 		at = s.Sandbox.Stirred
 	}
 	return at
+}
+
+// sleepAfter is how long the sandbox may be idle, by its session or by the server
+// that started it, whichever is less. Zero is for ever.
+func (s State) sleepAfter() time.Duration {
+	if s.SleepAfter == 0 || s.Sandbox.IdleTimeout == 0 {
+		return max(s.SleepAfter, s.Sandbox.IdleTimeout)
+	}
+	return min(s.SleepAfter, s.Sandbox.IdleTimeout)
 }
 
 // PhaseOf derives the word people see.

@@ -228,6 +228,9 @@ func verbs() []struct {
 		{"SandboxGone", func(w *world) session.Verb {
 			return session.SandboxGone{Generation: w.state.Sandbox.Generation, Reason: "it died"}
 		}},
+		{"SandboxRelieved", func(w *world) session.Verb {
+			return session.SandboxRelieved{Generation: w.state.Sandbox.Generation, Reason: "out of memory"}
+		}},
 		{"SandboxDown", func(w *world) session.Verb { return session.SandboxDown{Generation: w.state.Sandbox.Generation} }},
 		{"TakeSnapshot", func(w *world) session.Verb {
 			return session.TakeSnapshot{SnapshotFact: dormouse.SnapshotFact{Snapshot: "snap_1", Generation: 1, Verified: true}}

@@ -73,7 +73,7 @@ func (a *Actor) runExec(x Exec) {
 				return nil
 			case errors.Is(err, sandbox.ErrGone):
 				delete(a.execs, x.ID)
-				return a.boxFailed(ctx, generation, errors.New("the sandbox died"))
+				return a.boxFailed(ctx, generation, died(live))
 			case errors.Is(err, runner.ErrStale):
 				a.broken = err
 			case errors.Is(err, runner.ErrUnreachable):
@@ -151,16 +151,28 @@ func (a *Actor) killExec(op dormouse.OpID) {
 
 // Exec runs a command in a session's sandbox and returns how it ended. What it
 // prints goes to out as it comes; some of that may be missing, the answer has
-// it. If ctx ends first, the command runs on.
+// it. If ctx ends first, the command runs on. One without an id is given a new
+// one, and is known to be new.
 func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.ExecAsk, out func(text string)) (dormouse.ExecAnswer, error) {
-	before, err := s.Peek(ctx, id)
-	if err != nil {
-		return dormouse.ExecAnswer{}, err
+	var from uint64
+	if ask.Exec == "" {
+		ask.Exec = dormouse.EventID(NewID(dormouse.EventPrefix))
+		row, err := s.Row(ctx, id)
+		if err != nil {
+			return dormouse.ExecAnswer{}, err
+		}
+		from = row.Seq
+	} else {
+		before, err := s.Peek(ctx, id)
+		if err != nil {
+			return dormouse.ExecAnswer{}, err
+		}
+		if slices.Contains(before.Answered, ask.Exec) {
+			return s.answered(ctx, id, ask.Exec, before.Seq)
+		}
+		from = before.Seq
 	}
-	if slices.Contains(before.Answered, ask.Exec) {
-		return s.answered(ctx, id, ask.Exec, before.Seq)
-	}
-	f, err := s.Follow(ctx, id, before.Seq)
+	f, err := s.Follow(ctx, id, from)
 	if err != nil {
 		return dormouse.ExecAnswer{}, err
 	}

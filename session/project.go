@@ -120,7 +120,7 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 
 // stateVersion names the encoding of a cached State. It rises whenever Apply
 // would fold an old log differently.
-const stateVersion = 5
+const stateVersion = 6
 
 // cacheState encodes a fold for the store.
 func cacheState(s State) *store.State {

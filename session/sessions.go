@@ -32,6 +32,9 @@ type Config struct {
 	Peers  Peers
 	// DropAfter is how long an actor that has nothing to do stays loaded.
 	DropAfter time.Duration
+	// IdleTimeout is how long a sandbox that this server starts may be idle,
+	// whatever its session says; 0 is as long as that says.
+	IdleTimeout time.Duration
 	// MaxActive is how many sandboxes may be awake at once. At the bound the session
 	// that has been idle the longest is put to sleep. 0 is no bound.
 	MaxActive int

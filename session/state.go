@@ -27,8 +27,12 @@ type State struct {
 	Recovery     dormouse.Recovery `json:"recovery,omitempty"`
 	FlushOnError bool              `json:"flush_on_error,omitempty"`
 	SleepAfter   time.Duration     `json:"sleep_after,omitempty"`
-	Created      time.Time         `json:"created,omitzero"`
-	Updated      time.Time         `json:"updated,omitzero"`
+	// Environment is what sandboxes are made of, and Image the digest that its image
+	// had when the first was.
+	Environment dormouse.Environment `json:"environment,omitzero"`
+	Image       string               `json:"image,omitempty"`
+	Created     time.Time            `json:"created,omitzero"`
+	Updated     time.Time            `json:"updated,omitzero"`
 
 	Terminated *Ending             `json:"terminated,omitempty"`
 	Archived   time.Time           `json:"archived,omitzero"`
@@ -151,6 +155,8 @@ type Sandbox struct {
 	// Saved says that the files of this generation are durable elsewhere, so that
 	// it may be stopped.
 	Saved bool `json:"saved,omitempty"`
+	// IdleTimeout is how long its server lets it be idle, whatever the session says.
+	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 }
 
 // Attention is why a session shows error, and what retry would take up.

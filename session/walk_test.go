@@ -200,6 +200,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 	case 7:
 		return pick(
 			session.SandboxGone{Generation: box.Generation, Reason: "died"},
+			session.SandboxRelieved{Generation: box.Generation, Reason: "out of memory"},
 			session.SandboxDown{Generation: box.Generation},
 			session.TakeSnapshot{SnapshotFact: dormouse.SnapshotFact{Snapshot: "snap_x", Generation: box.Generation, Verified: true}})
 	case 10, 11:
@@ -210,7 +211,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 		}
 		return run(id)
 	case 8, 9:
-		return session.SandboxUp{Generation: box.Generation, Handle: json.RawMessage(`{}`)}
+		return session.SandboxUp{Generation: box.Generation, Handle: json.RawMessage(`{}`), IdleTimeout: time.Duration(box.Generation%3) * time.Minute}
 	}
 	switch {
 	case turn == nil:

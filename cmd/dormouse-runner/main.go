@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -30,10 +31,14 @@ func main() {
 }
 
 func run() error {
+	// What the runner does is short and waits for others. In a sandbox a second
+	// thread to do it costs more, in being woken, than it helps.
+	runtime.GOMAXPROCS(1)
 	o := runner.Options{Env: environment(), Init: true}
 	flag.StringVar(&o.Socket, "socket", "", "unix `path` the server listens on")
 	flag.StringVar(&o.SecretFile, "secret", "", "`file` with the secret that proves this runner to the server")
 	flag.StringVar(&o.Dir, "dir", "", "`directory` of the runner's own state")
+	flag.StringVar(&o.Shells, "shells", "", "`directory` for the FIFOs of shells; below -dir if not given")
 	flag.StringVar(&o.Workspace, "workspace", "", "`directory` commands start in")
 	bell := flag.String("bell", "", "unix `path` to wait at, if somebody listens there, until it is closed")
 	log := flag.String("log", "", "`file` to complain to instead of standard error")
@@ -80,15 +85,17 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	waitAt(*bell)
+	if _, err := os.Stat(*bell); err == nil {
+		if err := r.StartAhead(ctx); err != nil {
+			o.Logger.WarnContext(ctx, "no shell ahead", "error", err)
+		}
+		waitAt(*bell)
+	}
 	return r.Run(ctx)
 }
 
 // waitAt returns once nobody keeps us waiting at path.
 func waitAt(path string) {
-	if path == "" {
-		return
-	}
 	c, err := net.Dial("unix", path) //nolint:noctx // as long as it takes
 	if err != nil {
 		return

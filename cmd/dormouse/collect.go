@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// collectEvery is how often blobs that no session names any more are looked for.
+// collectEvery is how often blobs and images that no session names any more are
+// looked for.
 const collectEvery = time.Hour
 
 // collect removes them, the first ones a while after the start: a server that
@@ -24,6 +25,11 @@ func (s *server) collect(ctx context.Context) {
 			s.log.WarnContext(ctx, "blobs not collected", "error", err)
 		case n > 0:
 			s.log.InfoContext(ctx, "blobs collected", "blobs", n)
+		}
+		if d, ok := s.driver.(interface{ CollectImages(context.Context) error }); ok {
+			if err := d.CollectImages(ctx); err != nil && ctx.Err() == nil {
+				s.log.WarnContext(ctx, "images not collected", "error", err)
+			}
 		}
 	}
 }

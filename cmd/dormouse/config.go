@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dormouse-run/dormouse/egress"
+	"github.com/dormouse-run/dormouse/sandbox/rootfs"
 )
 
 // config is everything that may be chosen about a server. Every field has a
@@ -36,6 +37,7 @@ type config struct {
 	ScriptedURL  string
 	Sandbox      string
 	Image        string
+	ImageAllow   []string
 	Spares       int
 	Limits       limits
 	Network      bool
@@ -43,6 +45,7 @@ type config struct {
 	Runner       string
 	DropAfter    time.Duration
 	SleepAfter   time.Duration
+	IdleTimeout  time.Duration
 	MaxActive    int
 	LogFormat    string
 	LogLevel     string
@@ -61,13 +64,15 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.ScriptedURL, "scripted-url", "", "`URL` of a scripted model; adds the models scripted and scripted-keyed")
 	f.StringVar(&c.Sandbox, "sandbox", "", "gvisor, or local, which isolates nothing; what --data has, or gvisor, if not given")
 	f.StringVar(&c.Image, "image", "", "what gVisor sandboxes start from: an image `reference`, tarball:FILE, oci:DIR or dir:DIR; this machine's own /usr if not given")
-	f.IntVar(&c.Spares, "spares", 1, "how many gVisor sandboxes to keep started for sessions to come")
+	f.StringSliceVar(&c.ImageAllow, "image-allow", nil, "`image` that sessions may choose: a repository, a registry that ends in /, or tarball:, oci: or dir: with a path; any registry, and no file, if not given")
+	f.IntVar(&c.Spares, "spares", 1, "how many gVisor sandboxes to keep ready for sessions to come, and as many for those that wake")
 	c.Limits.flags(f)
 	f.BoolVar(&c.Network, "network", true, "let gVisor sandboxes reach the internet, through a proxy in this server")
 	f.StringSliceVar(&c.EgressAllow, "egress-allow", nil, "`address`, prefix, address:port or name:port that sandboxes may reach although it is not public")
 	f.StringVar(&c.Runner, "runner", "", "`file` to run inside sandboxes instead of the runner in this program")
 	f.DurationVar(&c.DropAfter, "drop-after", 30*time.Second, "how long a session with nothing to do stays in memory")
-	f.DurationVar(&c.SleepAfter, "sleep-after", 5*time.Minute, "how long a sandbox may be idle before it is stopped; 0 keeps it")
+	f.DurationVar(&c.SleepAfter, "sleep-after", 5*time.Minute, "how long the sandbox of a session that does not say may be idle before it is stopped; 0 keeps it")
+	f.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "how long any sandbox may be idle before it is stopped, whatever its session says; 0 is as long as that says")
 	f.IntVar(&c.MaxActive, "max-active", 0, "how many sandboxes may be awake at once; at the limit the session idle the longest sleeps; 0 for no limit")
 	f.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
@@ -101,6 +106,9 @@ func (c *config) check() error {
 	if _, err := egress.ParseAllow(c.EgressAllow); err != nil {
 		return usage("--egress-allow: %w", err)
 	}
+	if _, err := rootfs.ParseAllow(c.ImageAllow); err != nil {
+		return usage("--image-allow: %w", err)
+	}
 	if c.ModelTimeout <= 0 {
 		return usage("--model-timeout must be more than nothing")
 	}
@@ -110,8 +118,8 @@ func (c *config) check() error {
 	if c.MaxActive < 0 {
 		return usage("--max-active cannot be negative")
 	}
-	if c.SleepAfter < 0 {
-		return usage("--sleep-after cannot be negative")
+	if c.SleepAfter < 0 || c.IdleTimeout < 0 {
+		return usage("--sleep-after and --idle-timeout cannot be negative")
 	}
 	if _, err := parsePrices(c.Prices); err != nil {
 		return usage("--price: %w", err)

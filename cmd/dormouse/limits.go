@@ -7,23 +7,24 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
 )
 
 // limits is what one sandbox may take, as it is said on the command line.
 type limits struct {
 	memory, disk string
-	parsed       gvisor.Limits
+	parsed       dormouse.Limits
 }
 
 func (l *limits) flags(f *pflag.FlagSet) {
 	l.parsed = gvisor.DefaultLimits()
-	f.Float64Var(&l.parsed.CPUs, "sandbox-cpus", l.parsed.CPUs, "processors that one sandbox may use; 0 for all")
-	f.StringVar(&l.memory, "sandbox-memory", "4G", "memory that one sandbox may use, such as 512M; 0 for no limit")
+	f.Float64Var(&l.parsed.CPUs, "sandbox-cpus", l.parsed.CPUs, "processors that one sandbox may use, and the most that a session can ask for; 0 for all")
+	f.StringVar(&l.memory, "sandbox-memory", "4G", "memory that one sandbox may use, such as 512M, and the most that a session can ask for; 0 for no limit")
 	f.StringVar(&l.disk, "sandbox-disk", "10G", "room that the files of one session may take; 0 for no limit")
 	f.Int64Var(&l.parsed.Inodes, "sandbox-inodes", l.parsed.Inodes, "files that one session may have; 0 for no limit but the room")
 	f.Int64Var(&l.parsed.Pids, "sandbox-pids", l.parsed.Pids, "processes that one sandbox may have; 0 for no limit")
-	f.Uint64Var(&l.parsed.Files, "sandbox-files", l.parsed.Files, "files that one process may have open; 0 for no limit")
+	f.Int64Var(&l.parsed.Files, "sandbox-files", l.parsed.Files, "files that one process may have open; 0 for no limit")
 }
 
 // check reads the sizes and refuses limits that nothing could live within.
@@ -43,10 +44,13 @@ func (l *limits) check() (err error) {
 		return usage("--sandbox-memory must be at least 128M, or 0")
 	case l.parsed.Disk != 0 && l.parsed.Disk < leastDisk:
 		return usage("--sandbox-disk must be at least 64M, or 0")
-	case l.parsed.CPUs < 0 || l.parsed.Pids < 0 || l.parsed.Inodes < 0:
+	case l.parsed.CPUs < 0 || l.parsed.Pids < 0 || l.parsed.Inodes < 0 || l.parsed.Files < 0:
 		return usage("a limit of sandboxes cannot be negative")
 	case l.parsed.Pids != 0 && l.parsed.Pids < 16:
 		return usage("--sandbox-pids must be at least 16, or 0")
+	}
+	if err := l.parsed.Validate(); err != nil {
+		return usage("--sandbox-…: %w", err)
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ Start a server, then talk to it from another terminal:
 	}
 	root.PersistentFlags().String("data", defaultData(), "`directory` of everything the server keeps")
 	root.AddCommand(newServe(), newDemo(), newSession(), newExec(), newShell(), newCp(), newPorts(), newForward(), newPs(),
-		newStore(), newDoctor(), newVersion(), newScriptedModel(), newModelsTopic())
+		newSandboxes(), newStore(), newDoctor(), newVersion(), newScriptedModel(), newModelsTopic())
 	root.InitDefaultCompletionCmd()
 	return root
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/egress"
@@ -20,7 +19,6 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
 	"github.com/dormouse-run/dormouse/sandbox/local"
-	"github.com/dormouse-run/dormouse/sandbox/rootfs"
 )
 
 // driver is what a server needs of its sandboxes.
@@ -62,12 +60,8 @@ func openSandboxes(ctx context.Context, c config, log *slog.Logger) (driver, err
 	var d driver
 	switch dir := filepath.Join(data, sandboxDir); kind {
 	case sandboxGVisor:
-		var root rootfs.Root
-		if root, err = openImage(ctx, data, c.Image, log); err != nil {
-			return nil, err
-		}
-		d, err = gvisor.New(gvisor.Options{
-			Dir: filepath.Join(dir, sandboxGVisor), Root: root.Dir, Env: root.Env, Instance: instance, Runner: runner, Limits: c.Limits.parsed, Spares: c.Spares, Outlet: outlet(c, log), Logger: log,
+		d, err = openGVisor(ctx, c, data, gvisor.Options{
+			Dir: filepath.Join(dir, sandboxGVisor), Instance: instance, Runner: runner, Limits: c.Limits.parsed, Spares: c.Spares, Logger: log,
 		})
 	default:
 		d, err = local.New(local.Options{Dir: dir, Instance: instance, Runner: runner, Logger: log})
@@ -78,33 +72,47 @@ func openSandboxes(ctx context.Context, c config, log *slog.Logger) (driver, err
 	return d, nil
 }
 
-// openImage fetches what sandboxes start from, unless it is there.
-func openImage(ctx context.Context, data, ref string, log *slog.Logger) (rootfs.Root, error) {
-	if ref == "" {
-		return rootfs.Root{}, nil
-	}
-	images, err := rootfs.Open(rootfs.Options{Dir: filepath.Join(data, "images"), Logger: log})
-	if err != nil {
-		return rootfs.Root{}, err
-	}
-	told := time.Now()
-	root, err := images.Root(ctx, ref, func(p rootfs.Progress) {
-		if time.Since(told) > 2*time.Second {
-			told = time.Now()
-			log.InfoContext(ctx, "fetching image", "image", ref, "layer", p.Layer, "layers", p.Layers, "bytes", p.Bytes, "total", p.Total)
+// openGVisor adds what sandboxes start from and their way out.
+func openGVisor(ctx context.Context, c config, data string, o gvisor.Options) (imaged, error) {
+	way := wayOut(c, o.Logger)
+	if c.Network {
+		o.Outlet = func(ctx context.Context, id dormouse.SessionID, l net.Listener) error {
+			return way.Serve(ctx, l, egress.Session{ID: id})
 		}
-	})
-	if err != nil {
-		return rootfs.Root{}, fmt.Errorf("--image %s: %w", ref, err)
 	}
-	return root, nil
+	images, err := openImages(data, c, way, o.Logger)
+	if err != nil {
+		return imaged{}, err
+	}
+	if o.Image = c.Image; o.Image != "" {
+		image, err := images.fetch(ctx, o.Image, "")
+		if err != nil {
+			return imaged{}, fmt.Errorf("--image %s: %w", o.Image, err)
+		}
+		o.Root, o.Digest, o.Env = image.Dir, image.Digest, image.Env
+	}
+	o.Fetch, o.Allow, o.SearchPath = images.fetch, images.allow.Check, os.Getenv("PATH")
+	d, err := gvisor.New(o)
+	return imaged{d, images}, err
 }
 
-// outlet is the way out of sandboxes, nil if they have none.
-func outlet(c config, log *slog.Logger) func(context.Context, dormouse.SessionID, net.Listener) error {
-	if !c.Network {
-		return nil
+// imaged is a driver whose sandboxes start from images.
+type imaged struct {
+	*gvisor.Driver
+	images *images
+}
+
+// CollectImages removes the images that no session has sandboxes of.
+func (d imaged) CollectImages(ctx context.Context) error {
+	used, err := d.Images()
+	if err != nil {
+		return err
 	}
+	return d.images.ours.Collect(ctx, func(digest string) bool { return used[digest] })
+}
+
+// wayOut is the way out of sandboxes.
+func wayOut(c config, log *slog.Logger) *egress.Proxy {
 	allow, _ := egress.ParseAllow(c.EgressAllow) // checked with the rest of the configuration
 	o := egress.Options{
 		Policy: func(egress.Session) egress.Policy { return egress.Policy{Network: egress.On} }, Allow: allow, Logger: log,
@@ -112,10 +120,7 @@ func outlet(c config, log *slog.Logger) func(context.Context, dormouse.SessionID
 	if at, err := netip.ParseAddrPort(c.Listen); err == nil {
 		o.Listeners = append(o.Listeners, at)
 	}
-	p := egress.New(o)
-	return func(ctx context.Context, id dormouse.SessionID, l net.Listener) error {
-		return p.Serve(ctx, l, egress.Session{ID: id})
-	}
+	return egress.New(o)
 }
 
 const sandboxDir = "sandbox"

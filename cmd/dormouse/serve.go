@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -56,7 +57,11 @@ environment, and that over the file.`,
 				return err
 			}
 			if os.Getenv("GOGC") == "" {
-				debug.SetGCPercent(400) // the heap is small; collecting it less often costs little room
+				debug.SetGCPercent(50)
+				// It counts as heap and is never touched, so it takes no room. With it a small
+				// heap may grow severalfold before it is collected, and a large one only by half.
+				ballast := make([]byte, 24<<20)
+				defer runtime.KeepAlive(ballast)
 			}
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -159,7 +164,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	undo = append(undo, func() { _ = s.listener.Close() })
 	sessions := session.Config{
 		Store: s.store, Blobs: s.blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
-		DropAfter: c.DropAfter, MaxActive: c.MaxActive, OnCommit: counters.committed,
+		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout, MaxActive: c.MaxActive, OnCommit: counters.committed,
 	}
 	key, err := s.share(ctx, &sessions)
 	if err != nil {
@@ -194,6 +199,10 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	counters.gauge("sandboxes_awake", "Sandboxes of sessions that are awake.", func() int { awake, _ := s.sessions.Seats(); return awake })
 	counters.gauge("sandboxes_waiting", "Sessions that wait until a sandbox may be awake.", func() int { _, waiting := s.sessions.Seats(); return waiting })
 	counters.gauge("followers", "Streams that are open.", s.door.Followers)
+	if p, ok := s.driver.(interface{ Spares() (started, blank int) }); ok {
+		counters.gauge("sandboxes_spare", "Sandboxes that are started and wait for a session.", func() int { n, _ := p.Spares(); return n })
+		counters.gauge("sandboxes_blank", "Sandboxes that wait for a session to wake in them.", func() int { _, n := p.Spares(); return n })
+	}
 	s.http = &http.Server{
 		// Streams set deadlines of their own.
 		Handler: s.inside(key), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, WriteTimeout: 2 * time.Minute,

@@ -18,6 +18,7 @@ type createFlags struct {
 	tools, customTools, tags, metadata                        []string
 	prompt, promptID                                          string
 	cold, follow                                              bool
+	environment                                               environmentFlags
 }
 
 func newCreate() *cobra.Command {
@@ -31,6 +32,7 @@ prompt is accepted at once and runs when the sandbox is there.`,
   dormouse session create --title 'fix the build' --prompt '$ make' --follow
   dormouse session create --title 'nightly' --tag ci --metadata repo=dormouse
   dormouse session create --tool bash=ask --tool read --recovery ask
+  dormouse session create --image debian:12 --network off --memory 1G
   dormouse session create --custom-tool '{"name":"lookup","input_schema":{"type":"object"}}'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return create(cmd, f) },
@@ -46,6 +48,7 @@ prompt is accepted at once and runs when the sandbox is there.`,
 	fs.StringArrayVar(&f.customTools, "custom-tool", nil, "`JSON` of a tool that the client answers")
 	fs.StringVar(&f.recovery, "recovery", "", "after a crash: auto goes on, ask waits for a person")
 	fs.StringVar(&f.sleepAfter, "sleep-after", "", "stop the sandbox after this much idleness; 0s never does")
+	f.environment.flags(fs)
 	fs.StringVar(&f.parent, "parent", "", "`session` this one is a child of; it has what that one has, as far as nothing else is said, and ends with it")
 	fs.BoolVar(&f.cold, "cold", false, "start the sandbox on first need only")
 	fs.StringVar(&f.prompt, "prompt", "", "first prompt")
@@ -97,6 +100,13 @@ func (f createFlags) request() (map[string]any, error) {
 	}
 	if f.cold {
 		r["warm"] = false
+	}
+	environment, err := f.environment.request()
+	if err != nil {
+		return nil, err
+	}
+	if environment != (dormouse.Environment{}) {
+		r["environment"] = environment
 	}
 	if len(f.tags) > 0 {
 		r["tags"] = f.tags

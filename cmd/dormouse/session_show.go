@@ -50,6 +50,7 @@ func showSession(out io.Writer, s rest.Session) error {
 	}
 	line("agent", "%s, model %s", s.Agent.Name, s.Agent.Model)
 	line("sandbox", "%s, generation %d", s.Sandbox.Phase, s.Sandbox.Generation)
+	showEnvironment(line, s)
 	line("queue", "%d waiting", s.Queue)
 	line("usage", "%d messages, %d tool calls, %d tokens in, %d out, %.1f s active",
 		s.Metrics.Messages, s.Metrics.ToolCalls, s.Metrics.InputTokens, s.Metrics.OutputTokens, s.Metrics.ActiveSeconds)

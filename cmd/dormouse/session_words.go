@@ -69,6 +69,8 @@ func inWords(e dormouse.Event) (string, error) {
 		return "! the outcome of a " + string(f.Kind) + " cannot be known: " + f.Outcome, nil
 	case dormouse.SandboxLost:
 		return "! sandbox lost: " + f.Reason, nil
+	case dormouse.SandboxRelieved:
+		return "! " + f.Reason, nil
 	case dormouse.SandboxStarted, dormouse.SandboxStopped:
 		return "— " + strings.ReplaceAll(string(e.Type), ".", " "), nil
 	case dormouse.QuestionAsked:

@@ -24,6 +24,7 @@ type createRequest struct {
 	Recovery    dormouse.Recovery      `json:"recovery"`
 	SleepAfter  *string                `json:"sleep_after"`
 	Warm        *bool                  `json:"warm"`
+	Environment dormouse.Environment   `json:"environment"`
 	Tags        []string               `json:"tags"`
 	Metadata    map[string]*string     `json:"metadata"`
 	Parent      dormouse.SessionID     `json:"parent"`
@@ -129,6 +130,7 @@ func (s *Server) complete(req createRequest, made dormouse.Created) (dormouse.Cr
 	if req.Recovery != "" {
 		made.Recovery = req.Recovery
 	}
+	made.Environment = req.Environment // a child has its parent's, and may name none
 	if req.Warm != nil {
 		made.Warm = *req.Warm
 	}

@@ -1,11 +1,14 @@
 package rest
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -46,9 +49,44 @@ func execOf(a dormouse.ExecAnswer) Exec {
 	return e
 }
 
+// pieceOfOutput is how much of a command's output is encoded at a time.
+const pieceOfOutput = 32 << 10
+
+// encode writes e as json.Marshal would, but never holds all of it: what looks
+// like nothing but control characters is six times as long when it is escaped.
+func (e Exec) encode(put func([]byte)) {
+	rest := dormouse.Encode(struct {
+		Exec
+		Output *string `json:"output,omitempty"` // in place of those of e
+		Raw    *string `json:"raw,omitempty"`
+	}{Exec: e})
+	put(bytes.TrimSuffix(rest, []byte("}")))
+	put([]byte(`,"output":"`))
+	for text := e.Output; text != ""; {
+		n := min(len(text), pieceOfOutput)
+		for n < len(text) && !utf8.RuneStart(text[n]) {
+			n++
+		}
+		piece := dormouse.Encode(text[:n])
+		put(piece[1 : len(piece)-1])
+		text = text[n:]
+	}
+	if e.Raw != nil {
+		put([]byte(`","raw":"`))
+		const whole = pieceOfOutput / 3 * 3 // no padding before the end
+		for b := range slices.Chunk(e.Raw, whole) {
+			put(base64.StdEncoding.AppendEncode(nil, b))
+		}
+	}
+	put([]byte(`"}`))
+}
+
 // ask is what is asked of the session.
 func (req execRequest) ask(id dormouse.SessionID) (dormouse.ExecAsk, error) {
-	a := dormouse.ExecAsk{Exec: dormouse.EventID(named(dormouse.EventPrefix, id, req.ID)), Command: req.Command, Shell: req.Shell}
+	a := dormouse.ExecAsk{Command: req.Command, Shell: req.Shell}
+	if req.ID != "" {
+		a.Exec = dormouse.EventID(named(dormouse.EventPrefix, id, req.ID))
+	}
 	if err := checkName("id", req.ID); err != nil {
 		return a, err
 	}
@@ -96,7 +134,14 @@ func (s *Server) exec(c *call) error {
 			return err
 		}
 		_ = out.control.SetWriteDeadline(time.Now().Add(s.WriteTimeout))
-		return c.answer(http.StatusOK, execOf(a))
+		if len(a.Output) <= pieceOfOutput {
+			return c.answer(http.StatusOK, execOf(a))
+		}
+		c.w.Header().Set("Content-Type", "application/json")
+		c.status = http.StatusOK
+		execOf(a).encode(out.put)
+		out.flush()
+		return nil
 	}
 	return s.streamExec(ctx, c, out, row.Session, ask)
 }
@@ -104,14 +149,18 @@ func (s *Server) exec(c *call) error {
 // streamExec answers in lines of JSON: what is printed, and last how it ended.
 func (s *Server) streamExec(ctx context.Context, c *call, out *stream, id dormouse.SessionID, ask dormouse.ExecAsk) error {
 	begun := false
-	line := func(v any) {
-		if !begun {
-			begun = true
-			c.w.Header().Set("Content-Type", "application/x-ndjson")
-			c.w.Header().Set("X-Accel-Buffering", "no")
-			c.status, c.stream = http.StatusOK, true
-			c.w.WriteHeader(http.StatusOK)
+	begin := func() {
+		if begun {
+			return
 		}
+		begun = true
+		c.w.Header().Set("Content-Type", "application/x-ndjson")
+		c.w.Header().Set("X-Accel-Buffering", "no")
+		c.status, c.stream = http.StatusOK, true
+		c.w.WriteHeader(http.StatusOK)
+	}
+	line := func(v any) {
+		begin()
 		b, err := json.Marshal(v)
 		if err == nil {
 			out.say(string(b) + "\n")
@@ -124,9 +173,10 @@ func (s *Server) streamExec(ctx context.Context, c *call, out *stream, id dormou
 	})
 	switch {
 	case err == nil:
-		line(struct {
-			Exec Exec `json:"exec"`
-		}{execOf(a)})
+		begin()
+		out.put([]byte(`{"exec":`))
+		execOf(a).encode(out.put)
+		out.say("}\n")
 	case !begun:
 		return err
 	case ctx.Err() == nil:

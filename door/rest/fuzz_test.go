@@ -20,6 +20,8 @@ var seeds = []string{
 	`{"tools":[{"name":"bash","permission":"ask"}],"custom_tools":[{"name":"a","input_schema":{}}],"recovery":"ask","sleep_after":"5m","warm":false}`,
 	`{"tool_use_id":"sevt_a","result":"allow"}`, `{"tool_use_id":"sevt_a","result":"deny","deny_message":"x"}`, `{"custom_tool_use_id":"sevt_a","content":"x","is_error":true}`,
 	`{"tool_use_id":"sevt_a","answer":"yes"}`, `{"tool_use_id":"sevt_a","answer":[{"type":"text","text":"yes"}]}`, `{"tool_use_id":"sevt_a","answer":"yes","result":"allow"}`,
+	`{"environment":{"image":"debian:12","network":"off","limits":{"cpus":0.5,"memory":536870912,"pids":64,"disk":1073741824,"inodes":4096,"files":1024}}}`,
+	`{"environment":{"limits":{"memory":-1,"cpus":1e300}}}`, `{"environment":null}`, `{"environment":{"image":"dir:/etc"},"parent":"sesn_a"}`,
 	`{"title":null,"tags":["a","a"],"metadata":{"a":"b","c":null}}`, `{"metadata":null}`, `{"tags":null}`, `{"tags":["a",1]}`, `{"parent":"sesn_a","tags":[],"metadata":{}}`,
 	`{"in":"10m","prompt":"hi"}`, `{"at":"2030-01-02T03:04:05Z","prompt":"hi","id":"x"}`, `{"at":"9999-12-31T23:59:59-23:59","prompt":"hi"}`,
 	`{"cron":"0 9 * * *","prompt":"hi","thread":"sthr_a"}`, `{"in":"1s","cron":"* * * * *","prompt":"hi"}`, `{"in":"9223372036s","prompt":"hi"}`,

@@ -13,11 +13,15 @@ type Session struct {
 	Agent      dormouse.AgentConfig `json:"agent"`
 	Recovery   dormouse.Recovery    `json:"recovery"`
 	SleepAfter string               `json:"sleep_after"`
-	Threads    []Thread             `json:"threads"`
-	Sandbox    Sandbox              `json:"sandbox"`
-	Queue      int                  `json:"queue"`
-	Questions  []Question           `json:"questions"`
-	Wakeups    []Wakeup             `json:"wakeups"`
+	// Environment is what its sandboxes are made of, and Image the digest that its
+	// image had when the first was; empty for an image that has none.
+	Environment dormouse.Environment `json:"environment"`
+	Image       string               `json:"image,omitempty"`
+	Threads     []Thread             `json:"threads"`
+	Sandbox     Sandbox              `json:"sandbox"`
+	Queue       int                  `json:"queue"`
+	Questions   []Question           `json:"questions"`
+	Wakeups     []Wakeup             `json:"wakeups"`
 	// Children are those that have not ended.
 	Children  []ChildStage        `json:"children"`
 	Attention string              `json:"attention,omitempty"`
@@ -53,6 +57,7 @@ func (s *Server) show(c *call) error {
 	_, rows := session.Project(state, nil)
 	view := Session{
 		Row: rows.Index, Agent: made.Agent, Recovery: made.Recovery, SleepAfter: made.SleepAfter.String(),
+		Environment: state.Environment, Image: state.Image,
 		Sandbox: sandboxOf(state),
 		Threads: threadsOf(state, calls), Questions: questionsOf(state, calls), Wakeups: wakeupsOf(state), Children: childrenOf(state),
 		Usage: dormouse.UsageTotal{

@@ -142,8 +142,23 @@ func (w *World) begin(ctx context.Context, name string) (err error) {
 
 func (w *World) end(ctx context.Context) { w.Me.remove(ctx) }
 
-// RSS is the memory that the server holds.
+// RSS is the memory that the server holds. From now on Peak counts anew.
 func (w *World) RSS(ctx context.Context) (int64, error) {
+	life, err := w.keeper.Live(ctx)
+	if err != nil {
+		return 0, err
+	}
+	const forgetPeak = "5"
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", life.PID()), []byte(forgetPeak), 0); err != nil {
+		return 0, err
+	}
+	return w.memory(ctx, "VmRSS:")
+}
+
+// Peak is the most memory that the server has held since RSS was asked for.
+func (w *World) Peak(ctx context.Context) (int64, error) { return w.memory(ctx, "VmHWM:") }
+
+func (w *World) memory(ctx context.Context, kind string) (int64, error) {
 	life, err := w.keeper.Live(ctx)
 	if err != nil {
 		return 0, err
@@ -155,7 +170,7 @@ func (w *World) RSS(ctx context.Context) (int64, error) {
 	defer func() { _ = f.Close() }()
 	in := bufio.NewScanner(f)
 	for in.Scan() {
-		if size, ok := strings.CutPrefix(in.Text(), "VmRSS:"); ok {
+		if size, ok := strings.CutPrefix(in.Text(), kind); ok {
 			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(size, "kB")), 10, 64)
 			return n << 10, err
 		}

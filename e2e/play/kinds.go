@@ -57,7 +57,7 @@ func (k Kind) Beside() Kind {
 // Named finds a scenario.
 func Named(name string) (Kind, bool) {
 	plain, beside := strings.CutSuffix(name, second)
-	all := slices.Concat(alone(), fleetKinds(), gvisorKinds(), []Kind{torn()})
+	all := slices.Concat(alone(), fleetKinds(), gvisorKinds())
 	i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == plain })
 	switch {
 	case i < 0:
@@ -99,15 +99,8 @@ func gvisorKinds() []Kind {
 	run := prompts(func(p *Play) string { return p.Script(rig.Bash(p.Marks("0.03")), rig.Say("it ran")) })
 	return append(dozeKinds(),
 		Kind{Name: "gofer-lost", Create: warm(), Play: run, KillsRunner: true, Part: rig.Gofer},
-		Kind{Name: "both-lost", Create: warm(), Play: run, KillsRunner: true, Part: rig.Both})
-}
-
-// torn is played by name only: a sandbox whose notes are torn is neither found nor
-// ended by the next server.
-func torn() Kind {
-	return Kind{Name: "notes-torn", Create: warm(), KillsRunner: true, Part: rig.Notes, Play: prompts(func(p *Play) string {
-		return p.Script(rig.Bash(p.Marks("0.03")), rig.Say("it ran"))
-	})}
+		Kind{Name: "both-lost", Create: warm(), Play: run, KillsRunner: true, Part: rig.Both},
+		Kind{Name: "notes-torn", Create: warm(), Play: run, KillsRunner: true, Part: rig.Notes})
 }
 
 func warm(more ...any) map[string]any {

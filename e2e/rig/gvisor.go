@@ -94,14 +94,31 @@ func (s *Server) killKernels(p Part) int {
 			killed++
 			continue
 		}
-		if k.sentry > 0 && p != Gofer {
-			_ = syscall.Kill(k.sentry, syscall.SIGKILL)
-			killed++
-		}
-		if k.gofer > 0 && p != Runner {
-			_ = syscall.Kill(k.gofer, syscall.SIGKILL)
-			killed++
-		}
+		killed += k.kill(p)
+	}
+	return killed
+}
+
+// KillKernel is kill -9 for a part of one kernel, which pick chooses among so
+// many. It reports whether there was one.
+func (s *Server) KillKernel(p Part, pick func(n int) int) bool {
+	living := slices.DeleteFunc(s.kernels(), func(k kernel) bool { return k.sentry == 0 })
+	if len(living) == 0 {
+		return false
+	}
+	living[pick(len(living))].kill(p)
+	return true
+}
+
+// kill is kill -9 for a part of the kernel, and says for how many processes.
+func (k kernel) kill(p Part) (killed int) {
+	if k.sentry > 0 && p != Gofer {
+		_ = syscall.Kill(k.sentry, syscall.SIGKILL)
+		killed++
+	}
+	if k.gofer > 0 && p != Runner {
+		_ = syscall.Kill(k.gofer, syscall.SIGKILL)
+		killed++
 	}
 	return killed
 }
@@ -140,20 +157,13 @@ func (s *Server) clearKernels() error {
 // removeLimits removes the cgroups of sandboxes that have ended.
 func (s *Server) removeLimits() error {
 	var errs []error
-	roots, _ := filepath.Glob("/sys/fs/cgroup/*/dormouse/" + s.instance()) // the pattern is a good one
-	for _, root := range append(roots, "/sys/fs/cgroup/dormouse/"+s.instance()) {
-		boxes, _ := filepath.Glob(root + "/*")
-		for _, dir := range append(boxes, root) {
-			at, err := os.Stat(dir)
-			if err != nil || !at.IsDir() {
-				continue
-			}
-			for err = syscall.Rmdir(dir); errors.Is(err, syscall.EBUSY); err = syscall.Rmdir(dir) {
-				time.Sleep(2 * time.Millisecond) // the last process is on its way out
-			}
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, fmt.Errorf("remove %s: %w", dir, err))
-			}
+	for _, dir := range s.limits() {
+		err := syscall.Rmdir(dir)
+		for ; errors.Is(err, syscall.EBUSY); err = syscall.Rmdir(dir) {
+			time.Sleep(2 * time.Millisecond) // the last process is on its way out
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove %s: %w", dir, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -173,9 +183,9 @@ func (s *Server) Strays() []string {
 		}
 	}
 	var left []string
-	boxes, _ := filepath.Glob(filepath.Join(s.Data, "sandbox", GVisor, "boxes", "*"))
+	boxes, _ := filepath.Glob(filepath.Join(s.Data, "sandbox", GVisor, "boxes", "sbx_*"))
 	for _, dir := range boxes {
-		if locked(filepath.Join(dir, "spare")) {
+		if locked(s.holdOf(filepath.Base(dir))) {
 			owned[filepath.Base(dir)] = true
 		}
 		if !owned[filepath.Base(dir)] {
@@ -189,6 +199,9 @@ func (s *Server) Strays() []string {
 	}
 	return left
 }
+
+// holdOf is the file that a server holds a spare by.
+func (s *Server) holdOf(box string) string { return filepath.Join(s.boxesDir(), "."+box) }
 
 // locked reports whether somebody holds the lock of a file. To try it would be to
 // take it for a moment.

@@ -27,6 +27,7 @@ type Witness struct {
 
 	files, lines string          // below Dir: where files are counted, and what commands append to
 	places       func() []string // where Dir is on this machine
+	seeks        bool            // places come and go
 	inotify      *os.File
 	stop         chan struct{}
 	watching     sync.WaitGroup
@@ -65,8 +66,18 @@ func NewWitness(dir string) (*Witness, error) {
 // machine to see whether anything runs in them or not.
 func NewWitnessInside(data string) (*Witness, error) {
 	pattern := filepath.Join(data, "sandbox", GVisor, "sessions", "*", "volume", "upper")
-	w := &Witness{Dir: "/workspace", Inside: true, lines: ".world", places: func() []string {
+	w := &Witness{Dir: "/workspace", Inside: true, lines: ".world", seeks: true, places: func() []string {
 		dirs, _ := filepath.Glob(pattern) // the pattern is a good one
+		return dirs
+	}}
+	return w, w.begin()
+}
+
+// NewWitnessOfCopies looks at copies of workspaces, each in a directory of its
+// own below dir. They are made when all is over.
+func NewWitnessOfCopies(dir string) (*Witness, error) {
+	w := &Witness{Dir: "/workspace", Inside: true, lines: ".world", places: func() []string {
+		dirs, _ := filepath.Glob(filepath.Join(dir, "*")) // the pattern is a good one
 		return dirs
 	}}
 	return w, w.begin()
@@ -82,7 +93,7 @@ func (w *Witness) begin() error {
 		return err
 	}
 	w.watching.Go(w.watch)
-	if w.Inside {
+	if w.seeks {
 		w.watching.Go(func() { w.seek(fd) })
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,7 @@ func (b box) state() string  { return filepath.Join(b.run(), "state") }
 func (b box) socket() string { return filepath.Join(b.run(), "socket") }
 func (b box) outlet() string { return filepath.Join(b.run(), "outlet") }
 func (b box) slot() string   { return filepath.Join(b.dir, "slot") }
+func (b box) quiet() string  { return filepath.Join(b.dir, "quiet") }
 func (b box) bundle() string { return filepath.Join(b.dir, "bundle") }
 
 // kernels is where gVisor keeps its notes, and the sockets by which kernels are
@@ -69,14 +71,22 @@ func (b box) make(secret string) error {
 			return fmt.Errorf("make a sandbox: %w", err)
 		}
 	}
-	for _, name := range []string{filepath.Join(b.dir, "secret"), filepath.Join(b.run(), "secret")} {
-		if err := os.WriteFile(name, []byte(secret), 0o600); err != nil {
-			return fmt.Errorf("make a sandbox: %w", err)
-		}
+	if err := b.writeSecret(secret); err != nil {
+		return err
 	}
 	// What is mounted in the slot later is seen inside: it has peers of its own.
 	if err := bindAt(b.slot(), b.slot(), unix.MS_SHARED); err != nil {
 		return fmt.Errorf("make a sandbox: %w", err)
+	}
+	return nil
+}
+
+// writeSecret puts the secret in both places.
+func (b box) writeSecret(secret string) error {
+	for _, name := range []string{filepath.Join(b.dir, "secret"), filepath.Join(b.run(), "secret")} {
+		if err := os.WriteFile(name, []byte(secret), 0o600); err != nil {
+			return fmt.Errorf("keep the runner's secret: %w", err)
+		}
 	}
 	return nil
 }
@@ -115,6 +125,17 @@ func (b box) fill(v volume) error {
 	return nil
 }
 
+// filled reports whether all files of a session are mounted in the slot.
+func (b box) filled() (bool, error) {
+	there, err := mountsUnder(b.slot())
+	for _, dir := range []string{"ws", "home", "tmp"} {
+		if !slices.Contains(there, filepath.Join(b.slot(), dir)) {
+			return false, err
+		}
+	}
+	return true, err
+}
+
 // escape spells a path as an overlay's options want it.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, ",", `\,`, ":", `\:`).Replace(path)
@@ -143,6 +164,16 @@ type record struct {
 	// Kept and Lost are what became of the processes of the generation before.
 	Kept bool   `json:"kept,omitempty"`
 	Lost string `json:"lost,omitempty"`
+	// Made is what it is made of. Records from before it was noted have none.
+	Made *made `json:"made,omitempty"`
+}
+
+// madeOf is what the sandbox in a box was made of, as its session's record says.
+func (d *Driver) madeOf(r *record, b box) made {
+	if r == nil || r.Box != b.id || r.Made == nil {
+		return d.usual
+	}
+	return *r.Made
 }
 
 func (v volume) recordFile() string { return filepath.Join(v.dir, "box.json") }

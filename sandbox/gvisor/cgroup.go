@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner/proctree"
 )
 
@@ -23,17 +25,27 @@ const cgroupRoot = "/sys/fs/cgroup"
 type cgroup struct {
 	unified bool
 	path    string // below the root of each hierarchy
+	// flat is the path where processors are shared. There is nothing between it and
+	// the root: what sandboxes had in common, the busy ones would take from the rest.
+	flat string
 }
 
 func (d *Driver) cgroupOf(b box) cgroup {
 	_, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers"))
-	return cgroup{unified: err == nil, path: filepath.Join("dormouse", d.opts.Instance, b.id)}
+	return cgroup{
+		unified: err == nil,
+		path:    filepath.Join("dormouse", d.opts.Instance, b.id),
+		flat:    "dormouse-" + d.opts.Instance + "-" + b.id,
+	}
 }
 
 // dir is the directory of a controller.
 func (c cgroup) dir(controller string) string {
-	if c.unified {
-		return filepath.Join(cgroupRoot, c.path)
+	switch {
+	case c.unified:
+		return filepath.Join(cgroupRoot, c.flat)
+	case controller == "cpu":
+		return filepath.Join(cgroupRoot, controller, c.flat)
 	}
 	return filepath.Join(cgroupRoot, controller, c.path)
 }
@@ -48,12 +60,19 @@ func (c cgroup) dirs() []string {
 // cpuPeriod is the time, in microseconds, that a share of the processors is of.
 const cpuPeriod = 100_000
 
+// A sandbox weighs half as much as a process of this machine does, so that the
+// server comes first when all want the processors.
+const (
+	cpuShares = "512"
+	cpuWeight = "50" // the same in the second version
+)
+
 // setting is a file that says what a limit is.
 type setting struct{ controller, file, value string }
 
 // settings are in the order in which they must be made. A sandbox has more
 // threads here than processes inside.
-func (c cgroup) settings(l Limits) []setting {
+func (c cgroup) settings(l dormouse.Limits) []setting {
 	memory := strconv.FormatInt(l.Memory, 10)
 	quota := strconv.FormatInt(int64(l.CPUs*cpuPeriod), 10)
 	threads := strconv.FormatInt(8*l.Pids+1024, 10)
@@ -64,6 +83,11 @@ func (c cgroup) settings(l Limits) []setting {
 	}
 	if l.Memory > 0 && !c.unified {
 		all = append(all, setting{"memory", memoryLimit, memory})
+	}
+	if c.unified {
+		all = append(all, setting{"cpu", "cpu.weight", cpuWeight})
+	} else {
+		all = append(all, setting{"cpu", "cpu.shares", cpuShares})
 	}
 	if l.CPUs > 0 && c.unified {
 		all = append(all, setting{"cpu", "cpu.max", quota + " " + strconv.Itoa(cpuPeriod)})
@@ -78,7 +102,7 @@ func (c cgroup) settings(l Limits) []setting {
 }
 
 // hold puts processes under limits, with all that they have started and will.
-func (c cgroup) hold(l Limits, pids []int) error {
+func (c cgroup) hold(l dormouse.Limits, pids []int) error {
 	if err := c.make(); err != nil {
 		return fmt.Errorf("limit the sandbox: %w", err)
 	}
@@ -122,6 +146,20 @@ func (c cgroup) set(controller, file, value string) error {
 	return os.WriteFile(filepath.Join(c.dir(controller), file), []byte(value), 0)
 }
 
+// read returns the number behind a name in a file, or the only one.
+func (c cgroup) read(controller, file, name string) (int64, error) {
+	raw, err := os.ReadFile(filepath.Join(c.dir(controller), file))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name); ok && (name == "" || strings.HasPrefix(value, " ")) {
+			return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s says no %s", file, name)
+}
+
 func (c cgroup) make() error {
 	for _, dir := range c.dirs() {
 		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as they are everywhere
@@ -131,33 +169,17 @@ func (c cgroup) make() error {
 	if !c.unified {
 		return nil
 	}
-	// Each directory on the way hands its controllers down.
-	for at := cgroupRoot; at != c.dir(""); {
-		if err := os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("+memory +cpu +pids"), 0); err != nil {
-			return err
-		}
-		rest, err := filepath.Rel(at, c.dir(""))
-		if err != nil {
-			return err
-		}
-		at = filepath.Join(at, first(rest))
-	}
-	return nil
-}
-
-func first(path string) string {
-	for dir := path; ; dir = filepath.Dir(dir) {
-		if filepath.Dir(dir) == "." {
-			return dir
-		}
-	}
+	return os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte("+memory +cpu +pids"), 0)
 }
 
 // forgetCgroups removes the directories that the sandboxes of this instance were
 // in, if they are empty.
 func (d *Driver) forgetCgroups() {
-	for _, dir := range d.cgroupOf(box{id: "none"}).dirs() {
-		_ = os.Remove(filepath.Dir(dir))
+	c := d.cgroupOf(box{id: "none"})
+	for _, controller := range []string{"memory", "pids"} {
+		if !c.unified {
+			_ = os.Remove(filepath.Dir(c.dir(controller)))
+		}
 	}
 }
 

@@ -13,10 +13,15 @@ import (
 
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
 )
 
-func (d *Driver) create(ctx context.Context, f runner.Fence) (*live, error) {
+func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
+	f := spec.Fence
 	v := d.volumeOf(f.Session)
+	// Before the session is locked: it may take long. If it fails, there may still
+	// be a sandbox to take over, or memory to carry on with.
+	m, missing := d.makings(ctx, spec.Environment, spec.Image)
 	if err := os.MkdirAll(v.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -29,7 +34,7 @@ func (d *Driver) create(ctx context.Context, f runner.Fence) (*live, error) {
 	if l != nil || err != nil {
 		return l, err
 	}
-	return d.begin(ctx, v, f)
+	return d.begin(ctx, v, f, m, missing)
 }
 
 // adopt takes over the sandbox that an earlier call for the same generation has
@@ -59,13 +64,17 @@ func (d *Driver) adopt(ctx context.Context, v volume, f runner.Fence) (*live, er
 }
 
 // takeOver reaches a sandbox that was started, or may have been just before its
-// server ended. One that does not answer is nil.
+// server ended. One that does not answer is nil, and so is a spare that its server
+// had no time to give the files to.
 func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, r record) *live {
 	k, err := findSentry(d.conf, b.id)
 	if err != nil || !k.alive() || !r.Started && !k.running() {
 		return nil
 	}
-	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, nil)
+	if filled, err := b.filled(); err != nil || !filled {
+		return nil
+	}
+	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, d.madeOf(&r, b), nil)
 	if err != nil {
 		d.log.WarnContext(ctx, "sandbox not taken over", "session", f.Session, "generation", f.Generation, "error", err)
 		return nil
@@ -91,13 +100,13 @@ func (d *Driver) started(v volume, r *record) error {
 }
 
 // begin starts a sandbox: from the memory of the generation before if there is
-// any, else from the files alone.
-func (d *Driver) begin(ctx context.Context, v volume, f runner.Fence) (*live, error) {
+// any, else from the files alone, for which nothing may be missing.
+func (d *Driver) begin(ctx context.Context, v volume, f runner.Fence, m made, missing error) (*live, error) {
 	r := record{Generation: f.Generation}
 	im, err := d.usableImage(v, f.Generation)
 	if err == nil && im != nil {
 		var l *live
-		if l, err = d.beginWith(ctx, v, f, r, im); err == nil {
+		if l, err = d.beginWith(ctx, v, f, r, d.madeAs(im), im); err == nil {
 			return l, nil
 		}
 		if ctx.Err() != nil {
@@ -108,12 +117,23 @@ func (d *Driver) begin(ctx context.Context, v volume, f runner.Fence) (*live, er
 		d.log.WarnContext(ctx, "processes not woken", "session", f.Session, "generation", f.Generation, "error", err)
 		r.Lost = err.Error()
 	}
+	if missing != nil {
+		return nil, missing
+	}
 	for _, dir := range []string{v.imageDir(), v.wakingDir()} {
 		if err := os.RemoveAll(dir); err != nil {
 			return nil, err
 		}
 	}
-	return d.beginWith(ctx, v, f, r, nil)
+	return d.beginWith(ctx, v, f, r, m, nil)
+}
+
+// madeAs is what the sandbox was made of whose memory an image is.
+func (d *Driver) madeAs(im *image) made {
+	if im.Made == nil {
+		return d.usual
+	}
+	return *im.Made
 }
 
 // usableImage returns the memory that a generation carries on with, nil if there
@@ -130,27 +150,35 @@ func (d *Driver) usableImage(v volume, generation uint64) (*image, error) {
 		return nil, nil //nolint:nilnil // it is older than the files
 	case im.Program != programVersion():
 		return nil, errors.New("they were frozen by another version of gVisor")
-	case im.Host != d.hostVersion():
+	case im.Host != hostVersion(d.madeAs(im)):
 		return nil, errors.New("the programs in the sandbox have changed meanwhile")
+	}
+	if _, err := os.Stat(d.madeAs(im).Root); err != nil {
+		return nil, fmt.Errorf("the programs in the sandbox are gone: %w", err)
 	}
 	return im, im.whole()
 }
 
 // beginWith starts a sandbox from an image, or from files alone if that is nil.
-func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r record, im *image) (_ *live, err error) {
+func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r record, m made, im *image) (_ *live, err error) {
 	secret, program := newSecret(), filepath.Base(d.opts.Runner)
 	if im != nil {
 		secret, program = im.Secret, im.Runner
 	}
 	b := d.newBox()
 	var ready *spare
-	if im == nil {
-		if ready = d.claim(); ready != nil {
-			b = ready.box
-		}
+	switch {
+	case !m.equal(d.usual): // nothing is made ahead for the others
+	case im == nil:
+		ready = d.claim(d.pool.ready)
+	case program == filepath.Base(d.opts.Runner):
+		ready = d.claim(d.pool.blank)
 	}
-	r.Box = b.id
-	if err := v.writeRecord(r); err != nil { // whoever sweeps must know whose it is
+	if ready != nil {
+		b = ready.box
+	}
+	r.Box, r.Made = b.id, &m
+	if err := errors.Join(v.noteImage(m.Image), v.writeRecord(r)); err != nil { // whoever sweeps must know whose it is
 		if ready != nil {
 			ready.close()
 		}
@@ -163,14 +191,14 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 			err = errors.Join(err, d.end(undo, b, v))
 		}
 	}()
-	k, start, err := d.ready(v, b, ready, secret, program)
+	k, start, err := d.ready(v, b, ready, secret, program, m)
 	if err != nil {
 		return nil, err
 	}
 	if im != nil {
 		start = func() error { return d.wake(k, v, b) }
 	}
-	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, start)
+	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, m, start)
 	if err != nil {
 		return nil, err
 	}
@@ -186,13 +214,17 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 
 // ready brings a box to where it needs only to be started: a spare that waits for
 // its session, or a new one.
-func (d *Driver) ready(v volume, b box, s *spare, secret, program string) (k *sentry, start func() error, err error) {
-	if s == nil {
-		if err := errors.Join(b.make(secret), b.bound(secret)); err != nil {
-			return nil, nil, err
-		}
+func (d *Driver) ready(v volume, b box, s *spare, secret, program string, m made) (k *sentry, start func() error, err error) {
+	switch {
+	case s == nil:
+		err = errors.Join(b.make(secret), b.bound(secret))
+	case s.bell == nil: // what is restored knows its own secret
+		err = b.writeSecret(secret)
 	}
-	if err = d.openVolume(v); err == nil {
+	if err == nil {
+		err = d.openVolume(v, b.volume(), m.Limits)
+	}
+	if err == nil {
 		err = b.fill(v)
 	}
 	switch {
@@ -201,11 +233,15 @@ func (d *Driver) ready(v volume, b box, s *spare, secret, program string) (k *se
 		return nil, nil, err
 	case err != nil:
 		return nil, nil, err
+	case s != nil && s.bell == nil:
+		k, s.kernel = s.kernel, nil
+		s.close()
+		return k, k.start, nil
 	case s != nil:
 		k, s.kernel = s.kernel, nil
 		return k, func() error { s.close(); return nil }, nil
 	}
-	if k, err = d.launch(b, program); err != nil {
+	if k, err = d.launch(b, program, m); err != nil {
 		return nil, nil, err
 	}
 	return k, k.start, nil
@@ -231,8 +267,8 @@ func (d *Driver) wake(k *sentry, v volume, b box) error {
 }
 
 // launch starts the kernel of a box, under its limits, with nothing in it yet.
-func (d *Driver) launch(b box, program string) (*sentry, error) {
-	spec := d.specOf(b, program)
+func (d *Driver) launch(b box, program string, m made) (*sentry, error) {
+	spec := d.specOf(b, program, m)
 	raw, err := json.Marshal(spec)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(b.bundle(), "config.json"), raw, 0o600)
@@ -240,11 +276,15 @@ func (d *Driver) launch(b box, program string) (*sentry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("describe the sandbox: %w", err)
 	}
-	k, err := newSentry(d.conf, b.id, spec, b.bundle())
+	conf, err := configure(d.kernels(), d.opts.Program, m.Limits.Memory)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.cgroupOf(b).hold(d.opts.Limits, k.pids()); err != nil {
+	k, err := newSentry(conf, b.id, spec, b.bundle())
+	if err != nil {
+		return nil, err
+	}
+	if err := d.cgroupOf(b).hold(m.Limits, k.pids()); err != nil {
 		k.close()
 		return nil, err
 	}

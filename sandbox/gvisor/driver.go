@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/config"
@@ -26,8 +27,9 @@ type Driver struct {
 	opts     Options
 	log      *slog.Logger
 	conf     *config.Config
-	root     rootFS
-	template string // of a volume, empty if sizes are not limited
+	usual    made                 // of which a sandbox is whose environment says nothing
+	host     func() (made, error) // what there is of this machine, made on first need
+	template string               // of a usual volume, empty if sizes are not limited
 	pool     pool
 	lock     *os.File // held by every server that uses the directory
 }
@@ -94,10 +96,9 @@ func (d *Driver) prepare() (err error) {
 	if d.conf, err = configure(d.kernels(), d.opts.Program, d.opts.Limits.Memory); err != nil {
 		return err
 	}
-	if d.root.dir = d.opts.Root; d.root.dir == "" {
-		if d.root, err = makeRoot(d.path(rootsDir)); err != nil {
-			return err
-		}
+	d.host = sync.OnceValues(d.makeHost)
+	if d.usual, err = d.makeUsual(); err != nil {
+		return err
 	}
 	d.template, err = makeTemplate(d.opts.Dir, d.opts.Limits)
 	if errors.Is(err, errNoVolumes) {
@@ -148,7 +149,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	if err := spec.Fence.Validate(); err != nil {
 		return nil, err
 	}
-	l, err := d.create(ctx, spec.Fence)
+	l, err := d.create(ctx, spec)
 	if err != nil {
 		return nil, fmt.Errorf("create sandbox %d of %s: %w", spec.Fence.Generation, spec.Fence.Session, err)
 	}
@@ -181,12 +182,17 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 	if err != nil {
 		return nil, err
 	}
+	r, err := d.volumeOf(h.Session).readRecord()
+	if err != nil {
+		return nil, err
+	}
+	m := d.madeOf(r, b)
 	if k.alive() {
 		if err := k.resume(); err != nil { // a server ended while it looked at it
 			k.close()
 			return nil, err
 		}
-		l, err := d.open(ctx, h, b, f, k, nil)
+		l, err := d.open(ctx, h, b, f, k, m, nil)
 		if err == nil {
 			return l, nil
 		}
@@ -194,8 +200,12 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 			return nil, errors.Join(err, dead)
 		}
 	}
+	starved := d.starved(b, m, false)
 	if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
 		return nil, err
+	}
+	if starved != nil {
+		return nil, fmt.Errorf("%w: %w", sandbox.ErrGone, starved)
 	}
 	return nil, sandbox.ErrGone
 }
@@ -225,10 +235,14 @@ func (d *Driver) end(ctx context.Context, b box, v volume) error {
 	if err != nil {
 		return err
 	}
-	if k != nil {
-		if err := k.destroy(ctx); err != nil {
-			return err
-		}
+	switch {
+	case k != nil:
+		err = k.destroy(ctx)
+	case len(notesOf(d.kernels(), b.id)) > 0: // somebody ended before he had noted it
+		err = endTorn(d.kernels(), b.id)
+	}
+	if err != nil {
+		return err
 	}
 	if err := b.remove(ctx); err != nil {
 		return err

@@ -63,20 +63,17 @@ func (d *Driver) freeze(ctx context.Context, h handle, b box, v volume, f runner
 // save writes the memory of a living sandbox to an image, verified and in its
 // place. The sandbox is then paused; if it fails, it goes on.
 func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.Fence) (err error) {
-	l, err := d.attach(ctx, h, b, f)
+	k, leave, err := d.quiet(ctx, h, b, f)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	if err := l.Quiesce(ctx); err != nil {
-		return err
-	}
-	if err := l.kernel.pause(); err != nil {
+	defer func() { err = errors.Join(err, leave()) }()
+	if err := k.pause(); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.kernel.resume())
+			err = errors.Join(err, k.resume(), os.Remove(b.quiet()))
 		}
 	}()
 	crash.At(crash.SandboxPaused)
@@ -84,6 +81,11 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	if err != nil {
 		return err
 	}
+	r, err := v.readRecord()
+	if err != nil {
+		return err
+	}
+	of := d.madeOf(r, b)
 	dir := v.imageDir() + ".new"
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -96,13 +98,44 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 			err = errors.Join(err, os.RemoveAll(dir)) // it may be the room that is missing
 		}
 	}()
-	if err := l.kernel.save(dir); err != nil {
-		return err
-	}
-	if err := v.sync(); err != nil {
+	if err := k.save(dir); err != nil {
 		return err
 	}
 	return image{
-		Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: d.hostVersion(),
+		Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: hostVersion(of), Made: &of,
 	}.seal(dir, v)
+}
+
+// quiet returns the kernel of a sandbox whose runner is ready to sleep, which is
+// noted before anything is paused. A server may end between pausing a kernel and
+// noting that: who comes then must not wait for a runner that cannot answer, but
+// goes on from here. To pause twice does no harm.
+func (d *Driver) quiet(ctx context.Context, h handle, b box, f runner.Fence) (_ *sentry, leave func() error, err error) {
+	if _, err := os.Stat(b.quiet()); err == nil {
+		known, err := b.known()
+		if err != nil {
+			return nil, nil, err
+		}
+		if known.Epoch > f.Epoch {
+			return nil, nil, runner.ErrStale
+		}
+		k, err := findSentry(d.conf, b.id)
+		if err != nil {
+			return nil, nil, err
+		}
+		if k.alive() {
+			return k, func() error { k.close(); return nil }, nil
+		}
+	}
+	l, err := d.attach(ctx, h, b, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = l.Quiesce(ctx); err == nil {
+		err = os.WriteFile(b.quiet(), nil, 0o600)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, l.Close())
+	}
+	return l.kernel, l.Close, nil
 }

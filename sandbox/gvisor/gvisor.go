@@ -38,12 +38,26 @@ type Options struct {
 	// Program is what is started as a kernel: a program that calls Main first. It
 	// is this one if empty.
 	Program string
-	// Root is the directory of an image that sandboxes start from, and Env its
-	// environment. They start from this machine's own programs if it is empty.
-	Root string
-	Env  []string
-	// Limits are those of every sandbox.
-	Limits Limits
+	// Image is what sandboxes start from whose session chose nothing else; Root is
+	// its directory, Digest its digest and Env its environment. They start from this
+	// machine's own programs if it is empty.
+	Image  string
+	Root   string
+	Digest string
+	Env    []string
+	// Fetch returns the root file system that a reference leads to; if a digest is
+	// given, the one of that digest, wherever the reference leads now. Without it
+	// there is no other image.
+	Fetch func(ctx context.Context, ref, digest string) (Image, error)
+	// Allow refuses an image that a session may not choose. Without it there is no
+	// choice.
+	Allow func(ref string) error
+	// SearchPath is the PATH of this machine. What is below /usr in it is part of
+	// that of sandboxes that have this machine's programs.
+	SearchPath string
+	// Limits are those of a sandbox whose session says nothing, and the most that it
+	// can say. Zero is no limit.
+	Limits dormouse.Limits
 	// Spares is how many sandboxes are kept started for sessions to come.
 	Spares int
 	// Outlet serves what a session's sandbox sends out, until ctx ends. Without it
@@ -52,19 +66,16 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Limits bounds a sandbox. Zero is no limit.
-type Limits struct {
-	CPUs   float64
-	Memory int64 // bytes
-	Pids   int64
-	Disk   int64 // bytes of all files of a session
-	Inodes int64
-	Files  uint64 // open at once in one process
+// Image is a root file system and what its image says of it.
+type Image struct {
+	Dir    string
+	Digest string
+	Env    []string // NAME=value
 }
 
 // DefaultLimits fit a coding agent on a small machine.
-func DefaultLimits() Limits {
-	return Limits{CPUs: 2, Memory: 4 << 30, Pids: 1024, Disk: 10 << 30, Inodes: 1 << 20, Files: 65536}
+func DefaultLimits() dormouse.Limits {
+	return dormouse.Limits{CPUs: 2, Memory: 4 << 30, Pids: 1024, Disk: 10 << 30, Inodes: 1 << 20, Files: 65536}
 }
 
 const (

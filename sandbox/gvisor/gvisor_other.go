@@ -22,6 +22,10 @@ type Driver struct{}
 // New says that there are no gVisor sandboxes on this system.
 func New(Options) (*Driver, error) { return nil, errLinux }
 
+func (*Driver) Furnish(e dormouse.Environment) (dormouse.Environment, error) { return e, errLinux }
+
+func (*Driver) Images() (map[string]bool, error) { return nil, errLinux }
+
 func (*Driver) KeepsWorkspace() bool { return true }
 
 func (*Driver) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) { return nil, errLinux }

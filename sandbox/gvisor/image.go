@@ -29,6 +29,7 @@ type image struct {
 	Runner  string      `json:"runner"`
 	Program string      `json:"program"`
 	Host    string      `json:"host"`
+	Made    *made       `json:"made,omitempty"` // as it is made again; none in notes from before it was noted
 	Files   []imageFile `json:"files"`
 	dir     string      `json:"-"`
 }
@@ -60,15 +61,19 @@ func (v volume) readImage() (*image, error) {
 	return im, nil
 }
 
-// seal notes what an image in dir consists of, makes it durable and puts it in
-// its place.
+// seal notes what an image in dir consists of, makes it durable with the files it
+// belongs to and puts it in its place.
 func (im image) seal(dir string, v volume) error {
+	durable := make(chan error, 1)
+	go func() { durable <- errors.Join(syncImage(dir), v.sync()) }() // while it is read
+	var verified error
 	for _, name := range imageFiles {
-		f, err := sum(filepath.Join(dir, name), true)
-		if err != nil {
-			return fmt.Errorf("verify the memory image: %w", err)
-		}
+		f, err := sum(filepath.Join(dir, name))
+		verified = errors.Join(verified, err)
 		im.Files = append(im.Files, f)
+	}
+	if err := errors.Join(verified, <-durable); err != nil {
+		return fmt.Errorf("verify the memory image: %w", err)
 	}
 	raw, err := json.Marshal(im) //nolint:gosec // only we can read it, and it is worth nothing outside
 	if err == nil {
@@ -92,7 +97,7 @@ func (im image) seal(dir string, v volume) error {
 // whole reports why an image cannot be used, nil if it can.
 func (im image) whole() error {
 	for _, want := range im.Files {
-		got, err := sum(filepath.Join(im.dir, want.Name), false)
+		got, err := sum(filepath.Join(im.dir, want.Name))
 		if err != nil {
 			return err
 		}
@@ -103,18 +108,27 @@ func (im image) whole() error {
 	return nil
 }
 
+// syncImage makes the files of an image durable.
+func syncImage(dir string) error {
+	for _, name := range imageFiles {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // sum reads a file and says what is in it.
-func sum(name string, sync bool) (imageFile, error) {
+func sum(name string) (imageFile, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return imageFile{}, err
 	}
 	defer func() { _ = f.Close() }()
-	if sync {
-		if err := f.Sync(); err != nil {
-			return imageFile{}, err
-		}
-	}
 	crc := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	n, err := io.CopyBuffer(struct{ io.Writer }{crc}, struct{ io.Reader }{f}, make([]byte, 1<<20))
 	return imageFile{Name: filepath.Base(name), Size: n, CRC: crc.Sum32()}, err
@@ -136,12 +150,12 @@ func programVersion() string {
 
 // hostVersion changes whenever other programs are in the root file system: memory
 // that holds on to a library must not wake beside another one.
-func (d *Driver) hostVersion() string {
-	if d.opts.Root != "" {
-		return d.opts.Root // it is named by what is in it
+func hostVersion(m made) string {
+	if len(m.Host) == 0 {
+		return m.Root // it is named by what is in it
 	}
 	sum := sha256.New()
-	fmt.Fprintln(sum, d.root.dir)
+	fmt.Fprintln(sum, m.Root)
 	for _, name := range []string{
 		"/var/lib/dpkg/status", "/var/lib/rpm", "/lib/apk/db/installed", "/etc/ld.so.cache",
 		"/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/bin", "/usr/local/lib",

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
@@ -20,7 +21,7 @@ import (
 )
 
 // small are limits that a test reaches quickly.
-var small = gvisor.Limits{CPUs: 1, Memory: 256 << 20, Pids: 40, Disk: 96 << 20, Inodes: 2048, Files: 64}
+var small = dormouse.Limits{CPUs: 1, Memory: 256 << 20, Pids: 40, Disk: 96 << 20, Inodes: 2048, Files: 64}
 
 func newSmallHouse(t *testing.T) *house {
 	dir := t.TempDir()
@@ -156,8 +157,89 @@ func TestSandboxWithoutAServerDiesRatherThanHangs(t *testing.T) {
 	if err := kernel.Wait(within(t)); err != nil {
 		t.Errorf("the sandbox hangs: %v", err)
 	}
-	if _, err := h.Attach(within(t), s.Handle(), fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
+	if _, err := h.Attach(within(t), s.Handle(), fence(1, 2)); !errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "256 MiB of memory") {
 		t.Errorf("attach: %v", err)
+	}
+}
+
+// A server that is killed leaves the killer of the kernel disarmed. What then
+// needs memory waits, or dies, until the next server comes; that one must be able
+// to go on with it.
+func TestSandboxThatRanOutWhileTheServerWasKilled(t *testing.T) {
+	onFirstCgroups(t)
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	op := h.begin(s, "until [ -e go ]; do sleep 0.05; done; "+hog(2000))
+	h.call(s, dormouse.OpTask, "sleep 1; touch go")
+	control, limit := memoryFile(t, h, "memory.oom_control"), memoryFile(t, h, "memory.limit_in_bytes")
+	allowed := read(t, limit)
+	kernel, err := pidfd.Open(kernelOf(t, h.dir, s.Handle()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(control, []byte("1"), 0), os.WriteFile(limit, []byte(allowed), 0)); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); !kernel.Ended() && memoryValue(t, control, "under_oom") == "0"; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it never ran out of memory")
+		}
+	}
+	t.Logf("the kernel of the sandbox has ended: %t", kernel.Ended())
+	h.restart()
+	again, err := h.Attach(within(t), s.Handle(), fence(1, 2))
+	if errors.Is(err, sandbox.ErrGone) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = again.Close() })
+	res, err := again.Wait(within(t), op, nil)
+	if err != nil || !strings.Contains(res.Error, "out of memory") {
+		t.Errorf("result: %+v, %v", res, err)
+	}
+	if got := h.sh(again, "echo alive"); got != "alive" {
+		t.Errorf("afterwards: %q", got)
+	}
+}
+
+func TestAProcessThatNoOpWaitsForIsToldOfToo(t *testing.T) {
+	onFirstCgroups(t)
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	h.sh(s, "(sleep 1; "+hog(1000)+") >/dev/null 2>&1 &")
+	select {
+	case words := <-s.(sandbox.Relieved).Reliefs():
+		if !strings.Contains(words, "out of memory") || !strings.Contains(words, "perl") {
+			t.Errorf("it says %q", words)
+		}
+	case <-within(t).Done():
+		t.Fatal("nobody is told")
+	}
+	h.until(s, "echo alive", "alive")
+}
+
+func TestSandboxThatDiedOfItsMemorySaysSo(t *testing.T) {
+	onFirstCgroups(t)
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	if err := s.(sandbox.Mourned).Cause(); err != nil {
+		t.Errorf("a living sandbox died of %v", err)
+	}
+	// Files in memory are nobody's: no process that could be killed frees them.
+	h.begin(s, "dd if=/dev/zero of=/dev/shm/fill bs=1M; dd if=/dev/zero of=/var/fill bs=1M; sleep 60")
+	select {
+	case <-s.Gone():
+	case <-within(t).Done():
+		t.Fatal("the sandbox lives")
+	}
+	if err := s.(sandbox.Mourned).Cause(); err == nil || !strings.Contains(err.Error(), "256 MiB of memory") {
+		t.Errorf("it died of %v", err)
 	}
 }
 

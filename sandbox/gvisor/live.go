@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dormouse-run/dormouse/runner"
@@ -19,21 +20,30 @@ type live struct {
 	handle  handle
 	box     box
 	record  record
+	made    made
 	kernel  *sentry
 	memory  *memoryWatch // nil if this machine ends a sandbox that reaches its limit
 	gone    chan struct{}
+	cause   error // why it died, if that is known; written before the link is over
 	stop    context.CancelFunc
 	watcher sync.WaitGroup
+
+	starving atomic.Bool // it is above its memory limit
+	reliefs  chan string // holds one: which processes were ended
 }
 
 var (
 	_ sandbox.Sandbox = (*live)(nil)
 	_ sandbox.Woken   = (*live)(nil)
+	_ sandbox.Imaged  = (*live)(nil)
+	_ sandbox.Mourned = (*live)(nil)
+
+	_ sandbox.Relieved = (*live)(nil)
 )
 
 // open links to the runner in a box, which start has run, and returns once it
 // answers. It takes over k, and must be called with the session locked.
-func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry, start func() error) (*live, error) {
+func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry, m made, start func() error) (*live, error) {
 	secret, err := b.secret()
 	if err != nil {
 		k.close()
@@ -47,15 +57,13 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	}
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &live{Link: link, driver: d, handle: h, box: b, kernel: k, gone: make(chan struct{}), stop: stop}
-	if l.memory, err = d.cgroupOf(b).watchMemory(d.opts.Limits.Memory); err == nil && l.memory != nil {
-		l.watcher.Go(func() { l.memory.run(watching) })
-		l.watcher.Go(func() { l.relieve(watching) })
-	}
-	if err == nil && start != nil {
+	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
+	armed := make(chan error, 1)
+	go func() { armed <- l.watchMemory(watching) }() // which takes about as long as to start
+	if start != nil {
 		err = start()
 	}
-	if err == nil {
+	if err = errors.Join(err, <-armed); err == nil {
 		err = l.answers(ctx)
 	}
 	if err != nil {
@@ -66,6 +74,16 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// watchMemory has somebody there when the sandbox runs out of memory.
+func (l *live) watchMemory(ctx context.Context) (err error) {
+	l.memory, err = l.driver.cgroupOf(l.box).watchMemory(l.made.Limits.Memory)
+	if err == nil && l.memory != nil {
+		l.watcher.Go(func() { l.memory.run(ctx) })
+		l.watcher.Go(func() { l.relieve(ctx) })
+	}
+	return err
 }
 
 // answers waits for the runner's first answer, or for the kernel's end.
@@ -88,7 +106,7 @@ func (l *live) answers(ctx context.Context) error {
 // letOut serves what the sandbox sends out, as long as this server has it.
 func (l *live) letOut(ctx context.Context) error {
 	serve := l.driver.opts.Outlet
-	if serve == nil {
+	if serve == nil || !l.made.Network {
 		return nil
 	}
 	out, err := runner.ListenAt(l.box.outlet())
@@ -112,8 +130,24 @@ func (l *live) Processes() sandbox.Processes {
 	return sandbox.Processes{Kept: l.record.Kept, Lost: l.record.Lost}
 }
 
+// Image is the digest of the image that the sandbox was made from.
+func (l *live) Image() string { return l.made.Image }
+
 // Gone is closed once nothing of the sandbox is left.
 func (l *live) Gone() <-chan struct{} { return l.gone }
+
+// Reliefs says which processes were ended for lack of memory, if no op does.
+func (l *live) Reliefs() <-chan string { return l.reliefs }
+
+// Cause says why the sandbox died, if that is known.
+func (l *live) Cause() error {
+	select {
+	case <-l.Over():
+		return l.cause
+	default:
+		return nil
+	}
+}
 
 // Close lets go of the sandbox, which lives on.
 func (l *live) Close() error {
@@ -130,6 +164,7 @@ func (l *live) watch(ctx context.Context) {
 	if l.kernel.proc.Wait(ctx) != nil {
 		return
 	}
+	l.cause = l.driver.starved(l.box, l.made, l.starving.Load())
 	for {
 		err := l.clear(ctx)
 		if err == nil {

@@ -9,8 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -225,18 +225,8 @@ func (m *memoryWatch) allow(bytes int64) error {
 	return m.cgroup.set("memory", memoryLimit, strconv.FormatInt(bytes, 10))
 }
 
-// read returns the number behind a name in a file of the cgroup, or the only one.
 func (m *memoryWatch) read(file, name string) (int64, error) {
-	raw, err := os.ReadFile(filepath.Join(m.cgroup.dir("memory"), file))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(raw)) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name); ok && (name == "" || strings.HasPrefix(value, " ")) {
-			return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-		}
-	}
-	return 0, fmt.Errorf("%s says no %s", file, name)
+	return m.cgroup.read("memory", file, name)
 }
 
 // relieve has processes killed while the sandbox is above its memory limit. If
@@ -265,8 +255,12 @@ func (l *live) relieve(ctx context.Context) {
 func (l *live) killHogs(ctx context.Context) error {
 	for round := range maxRounds {
 		over, err := l.memory.over(ctx)
-		if err != nil || over == 0 {
+		if err != nil {
 			return err
+		}
+		l.starving.Store(over > 0)
+		if over == 0 {
+			return nil
 		}
 		asking, cancel := context.WithTimeoutCause(ctx, relieveWithin, runner.ErrUnreachable)
 		// If it was not enough once, there are many of them.
@@ -277,7 +271,40 @@ func (l *live) killHogs(ctx context.Context) error {
 		}
 		l.driver.log.InfoContext(ctx, "processes killed for lack of memory", "session", l.handle.Session, "generation", l.handle.Generation,
 			"count", len(victims), "pid", victims[0].PID, "command", victims[0].Command, "rss", victims[0].RSS)
+		l.tell(victims)
 		l.memory.freed(ctx)
 	}
 	return errors.New("what was killed did not hold the memory")
+}
+
+// tell says which processes were ended, if no op does.
+func (l *live) tell(victims []runner.Victim) {
+	victims = slices.DeleteFunc(victims, func(v runner.Victim) bool { return v.Told })
+	if len(victims) == 0 {
+		return
+	}
+	words := victims[0].String()
+	if more := len(victims) - 1; more > 0 {
+		words += fmt.Sprintf(", and %d more", more)
+	}
+	select {
+	case l.reliefs <- words:
+	default: // one is waiting to be read
+	}
+}
+
+// starved says that a sandbox died because of its memory limit, if that is known:
+// by the kernel that killed it, or because it was above its limit to the last.
+func (d *Driver) starved(b box, m made, known bool) error {
+	if !known {
+		c := d.cgroupOf(b)
+		file := oomControl
+		if c.unified {
+			file = "memory.events"
+		}
+		if kills, err := c.read("memory", file, "oom_kill"); err != nil || kills == 0 {
+			return nil //nolint:nilerr // it is not known, and not needed for anything else
+		}
+	}
+	return fmt.Errorf("it needed more than the %d MiB of memory that it may have", m.Limits.Memory>>20)
 }

@@ -17,47 +17,64 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// pool holds sandboxes that are started and nobody's yet, so that a new session
-// need not wait for a kernel. Each waits at a bell for its session.
+// pool holds sandboxes that are nobody's yet, so that neither a new session nor one
+// that wakes need wait for a kernel. Those for new sessions are started, and wait at
+// a bell.
 type pool struct {
 	ready   chan *spare
+	blank   chan *spare   // in which nothing runs
 	want    chan struct{} // holds one: a spare was taken
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// spare is a sandbox without a session.
+// spare is a sandbox without a session: one that is started and whose runner waits
+// at the bell, or one in which nothing runs yet, for memory to be restored to.
 type spare struct {
 	box    box
 	kernel *sentry
-	bell   *net.UnixListener
-	ring   *net.UnixConn // the runner, waiting
+	bell   *net.UnixListener // nil if nothing runs
+	ring   *net.UnixConn     // the runner, waiting
 	// held is locked as long as this server lives: nobody else may sweep the box.
 	held *os.File
 }
 
-const poolAgain = 5 * time.Second
+// Spares is how many sandboxes are ready for sessions to come, and how many for
+// sessions to wake in.
+func (d *Driver) Spares() (started, blank int) { return len(d.pool.ready), len(d.pool.blank) }
 
-// fillPool keeps n spares ready.
+const (
+	// poolAgain is how long nothing is made ahead after that failed.
+	poolAgain = 5 * time.Second
+	// poolPause leaves the processors to whoever has just taken a spare.
+	poolPause = 300 * time.Millisecond
+)
+
+// fillPool keeps n spares of each kind ready.
 func (d *Driver) fillPool(n int) {
 	ctx, stop := context.WithCancel(context.Background()) //nolint:forbidigo // it lives as long as the driver
-	d.pool = pool{ready: make(chan *spare, n), want: make(chan struct{}, 1), stop: stop}
+	d.pool = pool{ready: make(chan *spare, n), blank: make(chan *spare, n), want: make(chan struct{}, 1), stop: stop}
 	d.pool.running.Go(func() {
 		for ctx.Err() == nil {
-			if len(d.pool.ready) == n {
+			short, start := d.pool.ready, true
+			if len(short) == n {
+				short, start = d.pool.blank, false
+			}
+			if len(short) == n {
 				select {
 				case <-ctx.Done():
 				case <-d.pool.want:
+					_ = sleep(ctx, poolPause)
 				}
 				continue
 			}
-			s, err := d.makeSpare(ctx)
+			s, err := d.makeSpare(ctx, start)
 			if err != nil {
 				d.log.WarnContext(ctx, "no sandbox made ahead", "error", err)
 				_ = sleep(ctx, poolAgain)
 				continue
 			}
-			d.pool.ready <- s // only we send, and there is room
+			short <- s // only we send, and there is room
 		}
 	})
 }
@@ -69,26 +86,29 @@ func (d *Driver) closePool() error {
 	}
 	d.pool.stop()
 	d.pool.running.Wait()
+	d.pool.stop = nil
+	close(d.pool.ready)
+	close(d.pool.blank)
 	var errs []error
-	for {
-		select {
-		case s := <-d.pool.ready:
+	for _, kind := range []chan *spare{d.pool.ready, d.pool.blank} {
+		for s := range kind {
 			s.close()
 			ctx, cancel := context.WithTimeout(context.Background(), undoWithin) //nolint:forbidigo // closing takes no context
 			errs = append(errs, d.end(ctx, s.box, volume{dir: d.path("none")}))
 			cancel()
-		default:
-			d.pool.stop = nil
-			return errors.Join(errs...)
 		}
 	}
+	return errors.Join(errs...)
 }
 
-// claim takes a spare that still lives, nil if there is none.
-func (d *Driver) claim() *spare {
+// claim takes a spare of a kind that still lives, nil if there is none.
+func (d *Driver) claim(kind <-chan *spare) *spare {
 	for {
 		select {
-		case s := <-d.pool.ready:
+		case s, open := <-kind:
+			if !open {
+				return nil
+			}
 			select {
 			case d.pool.want <- struct{}{}:
 			default:
@@ -103,7 +123,9 @@ func (d *Driver) claim() *spare {
 	}
 }
 
-func (d *Driver) makeSpare(ctx context.Context) (_ *spare, err error) {
+// makeSpare makes a sandbox ahead, and starts it unless memory is to be restored to
+// it.
+func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error) {
 	b := d.newBox()
 	s := &spare{box: b}
 	defer func() {
@@ -121,10 +143,15 @@ func (d *Driver) makeSpare(ctx context.Context) (_ *spare, err error) {
 	if err := errors.Join(b.make(secret), b.bound(secret)); err != nil {
 		return nil, err
 	}
-	if s.bell, err = runner.ListenAt(b.bell()); err != nil {
-		return nil, err
+	if s.kernel, err = d.launch(b, filepath.Base(d.opts.Runner), d.usual); err != nil || !start {
+		return s, err
 	}
-	if s.kernel, err = d.launch(b, filepath.Base(d.opts.Runner)); err != nil {
+	if d.template != "" { // the session that comes may have no volume yet
+		if err := copySparse(d.template, b.volume()); err != nil {
+			return nil, err
+		}
+	}
+	if s.bell, err = runner.ListenAt(b.bell()); err != nil {
 		return nil, err
 	}
 	if err := s.kernel.start(); err != nil {
@@ -169,21 +196,43 @@ func (s *spare) close() {
 	}
 }
 
+// volume is an empty one, made ahead.
+func (b box) volume() string { return filepath.Join(b.dir, "volume.img") }
+
 func (b box) bell() string { return filepath.Join(b.run(), "bell") }
 
 // hold is beside the box: it is there, and locked, before the box is.
 func (b box) hold() string { return filepath.Join(filepath.Dir(b.dir), "."+b.id) }
 
-// hold marks a box as a spare of this server.
+// hold marks a box as a spare of this server. Whoever clears away what ended
+// servers held takes the lock first: if that was quicker, the mark is made again.
 func hold(b box) (*os.File, error) {
-	f, err := os.OpenFile(b.hold(), os.O_CREATE|os.O_RDWR, 0o600)
+	for {
+		f, err := os.OpenFile(b.hold(), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("hold a sandbox: %w", err)
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+			return nil, fmt.Errorf("hold a sandbox: %w", errors.Join(err, f.Close()))
+		}
+		mine, err := f.Stat()
+		if there, e := os.Stat(b.hold()); err == nil && e == nil && os.SameFile(mine, there) {
+			return f, nil
+		}
+		_ = f.Close()
+	}
+}
+
+// drop removes what a box was held by, unless a server that lives holds it.
+func drop(name string) {
+	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("hold a sandbox: %w", err)
+		return
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("hold a sandbox: %w", errors.Join(err, f.Close()))
+	defer func() { _ = f.Close() }()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = os.Remove(name)
 	}
-	return f, nil
 }
 
 // isSpare reports whether a server that lives holds the box ready.

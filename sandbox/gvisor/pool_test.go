@@ -5,6 +5,7 @@ package gvisor_test
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -61,6 +62,51 @@ func TestASessionTakesASpareAndAnotherIsMade(t *testing.T) {
 	defer func() { _ = other.Close() }()
 	if got := h.sh(other, "ls /workspace /root /tmp"); got != "/root:\n\n/tmp:\n\n/workspace:" {
 		t.Errorf("another session has %q", got)
+	}
+}
+
+func TestASessionWakesInASandboxMadeAhead(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	h.sh(first, "sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >pid")
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Freeze(within(t), first.Handle(), fence(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for ctx := within(t); ; {
+		if _, blank := h.Spares(); blank > 0 {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal("no sandbox is made ahead")
+		}
+	}
+	ahead := make(map[string]bool)
+	boxes, err := os.ReadDir(filepath.Join(h.dir, "boxes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range boxes {
+		ahead[e.Name()] = true
+	}
+	second := h.create(fence(2, 1))
+	var at struct{ Box string }
+	if err := json.Unmarshal(second.Handle(), &at); err != nil {
+		t.Fatal(err)
+	}
+	if !ahead[at.Box] {
+		t.Errorf("it woke in %s, and not in one of %v", at.Box, boxes)
+	}
+	if woken, ok := second.(sandbox.Woken); !ok || !woken.Processes().Kept {
+		t.Error("its processes were not kept")
+	}
+	if got := h.sh(second, "kill -0 $(cat pid) && echo lives"); got != "lives" {
+		t.Errorf("its process: %q", got)
+	}
+	if _, err := os.Stat(filepath.Join(h.dir, "boxes", "."+at.Box)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still held as a spare: %v", err)
 	}
 }
 

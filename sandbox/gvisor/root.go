@@ -34,13 +34,18 @@ var etc = map[string]string{ //nolint:gosec // nobody has a password
 	"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 	"resolv.conf":   "",
 	"shells":        "/bin/sh\n/bin/bash\n",
-	"profile":       "export PATH=" + searchPath + "\n[ -z \"$BASH_VERSION\" ] || PS1='\\w\\$ '\n",
 	"bash.bashrc":   "PS1='\\w\\$ '\n",
 }
 
-// makeRoot lays out a root file system below dir. What it is made of is part of
-// its name, so that another is never changed under a sandbox.
-func makeRoot(dir string) (rootFS, error) {
+// profile is what a login shell reads.
+func profile(path string) string {
+	return "export PATH=" + path + "\n[ -z \"$BASH_VERSION\" ] || PS1='\\w\\$ '\n"
+}
+
+// makeRoot lays out a root file system below dir, with a search path for login
+// shells. What it is made of is part of its name, so that another is never changed
+// under a sandbox.
+func makeRoot(dir, path string) (rootFS, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
 	}
@@ -53,7 +58,7 @@ func makeRoot(dir string) (rootFS, error) {
 		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
 	}
 	r := rootFS{host: []string{"/usr"}}
-	if err := r.fill(tmp); err != nil {
+	if err := r.fill(tmp, path); err != nil {
 		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
 	}
 	name, err := digestTree(tmp)
@@ -67,7 +72,7 @@ func makeRoot(dir string) (rootFS, error) {
 	return r, nil
 }
 
-func (r *rootFS) fill(at string) error {
+func (r *rootFS) fill(at, path string) error {
 	for _, dir := range []string{
 		"dev", "etc/ssl", "home", "mnt", "opt", "proc", "root", "run", "srv", "sys", "tmp", "usr", "var/cache", "var/lib", "var/log", "var/tmp",
 		insideBin, insideRun, insideSlot, insideWorkspace,
@@ -100,6 +105,9 @@ func (r *rootFS) fill(at string) error {
 		if err := os.WriteFile(filepath.Join(at, "etc", name), []byte(text), 0o644); err != nil { //nolint:gosec // everyone may read it
 			return err
 		}
+	}
+	if err := os.WriteFile(filepath.Join(at, "etc", "profile"), []byte(profile(path)), 0o644); err != nil { //nolint:gosec // everyone may read it
+		return err
 	}
 	for _, name := range fromHost {
 		if err := copyTree(filepath.Join("/etc", name), filepath.Join(at, "etc", name)); err != nil {

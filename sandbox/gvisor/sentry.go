@@ -139,9 +139,11 @@ func (s *sentry) start() error {
 	return nil
 }
 
-// restore carries on with what a memory image holds.
+// restore carries on with what a memory image holds. What runs does not wait until
+// all of it is read: the kernel holds the files, also once they have no name.
 func (s *sentry) restore(image string) error {
-	if err := s.c.Restore(s.conf, image, false, false, nil); err != nil {
+	const direct, background = false, true
+	if err := s.c.Restore(s.conf, image, direct, background, nil); err != nil {
 		return fmt.Errorf("restore the sandbox: %w", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -18,27 +19,28 @@ const (
 	insideBin       = inside + "/bin"
 	insideRun       = inside + "/run"
 	insideSlot      = inside + "/slot"
+	insideShells    = inside + "/shells" // in memory: FIFOs of this machine are slow inside
 	insideWorkspace = "/workspace"
 	insideHome      = "/root"
 )
 
-// specOf describes the sandbox in a box, with a program as its runner. All of one driver differ only in where
-// their directories are on the host, so that any can carry on with the memory of
-// any other.
-func (d *Driver) specOf(b box, program string) *specs.Spec {
+// specOf describes the sandbox in a box, with a program as its runner. Those that
+// are made of the same differ only in where their directories are on the host, so
+// that any can carry on with the memory of any other.
+func (d *Driver) specOf(b box, program string, m made) *specs.Spec {
 	s := &specs.Spec{
 		Version:  specs.Version,
 		Hostname: "dormouse",
-		Root:     &specs.Root{Path: d.root.dir},
+		Root:     &specs.Root{Path: m.Root},
 		Process: &specs.Process{
 			Args: []string{
 				filepath.Join(insideBin, program),
 				"-socket", insideRun + "/socket", "-bell", insideRun + "/bell", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
-				"-log", insideRun + "/state/log", "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(d.opts.Limits.Pids, 10),
+				"-log", insideRun + "/state/log", "-shells", insideShells, "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(m.Limits.Pids, 10),
 			},
 			Cwd: "/",
 			Env: slices.Concat(
-				[]string{"PATH=" + searchPath, "LC_CTYPE=C.UTF-8"}, d.opts.Env,
+				[]string{"PATH=" + searchPath, "LC_CTYPE=C.UTF-8"}, m.Env,
 				[]string{"HOME=" + insideHome, "USER=root", "TERM=dumb"},
 			),
 			Capabilities: capabilities(),
@@ -51,9 +53,9 @@ func (d *Driver) specOf(b box, program string) *specs.Spec {
 			bind(b.run(), insideRun, "rw"),
 			bind(b.slot(), insideSlot, "rw", "rslave"),
 		},
-		Linux: &specs.Linux{Resources: resources(d.opts.Limits)},
+		Linux: &specs.Linux{Resources: resources(m.Limits)},
 	}
-	if d.opts.Outlet != nil {
+	if m.Network {
 		s.Process.Args = append(s.Process.Args, "-outlet", insideRun+"/outlet")
 		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
 			s.Process.Env = append(s.Process.Env, name+"=http://"+runner.DefaultOutlet)
@@ -62,10 +64,10 @@ func (d *Driver) specOf(b box, program string) *specs.Spec {
 			s.Process.Env = append(s.Process.Env, name+"=localhost,127.0.0.1,::1")
 		}
 	}
-	for _, dir := range d.root.host {
+	for _, dir := range m.Host {
 		s.Mounts = append(s.Mounts, bind(dir, dir, "ro"))
 	}
-	if n := d.opts.Limits.Files; n > 0 {
+	if n := uint64(max(m.Limits.Files, 0)); n > 0 {
 		s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: n, Soft: n}}
 	}
 	for _, ns := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace} {
@@ -76,7 +78,7 @@ func (d *Driver) specOf(b box, program string) *specs.Spec {
 
 // resources are the limits that what runs inside is told of: see Main. Nothing
 // is limited by this.
-func resources(l Limits) *specs.LinuxResources {
+func resources(l dormouse.Limits) *specs.LinuxResources {
 	r := new(specs.LinuxResources)
 	if l.Memory > 0 {
 		r.Memory = &specs.LinuxMemory{Limit: &l.Memory}

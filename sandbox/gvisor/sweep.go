@@ -59,12 +59,7 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 func (d *Driver) dropHolds() {
 	holds, _ := filepath.Glob(d.path(boxesDir) + "/.sbx_*") // the pattern is our own
 	for _, name := range holds {
-		if at, err := os.Stat(name); err != nil || time.Since(at.ModTime()) < time.Minute {
-			continue // it may be about to be locked
-		}
-		if b, err := d.boxOf(strings.TrimPrefix(filepath.Base(name), ".")); err == nil && !b.isSpare() {
-			_ = os.Remove(name)
-		}
+		drop(name)
 	}
 }
 
@@ -153,13 +148,14 @@ func (d *Driver) forgetLost(now time.Time) error {
 	return nil
 }
 
-// strays finds every sandbox of this instance that has a directory or a kernel.
+// strays finds every sandbox of this instance that has a directory, or of which
+// anything is noted.
 func (d *Driver) strays() ([]box, error) {
 	dirs, err := filepath.Glob(d.path(boxesDir) + "/sbx_*")
 	if err != nil {
 		return nil, err
 	}
-	kernels, err := filepath.Glob(d.kernels() + "/sbx_*.state")
+	notes, err := filepath.Glob(d.kernels() + "/*sbx_*")
 	if err != nil {
 		return nil, err
 	}
@@ -169,9 +165,8 @@ func (d *Driver) strays() ([]box, error) {
 			found[b.id] = b
 		}
 	}
-	for _, file := range kernels {
-		id, _, _ := strings.Cut(filepath.Base(file), "_sandbox:")
-		if b, err := d.boxOf(id); err == nil {
+	for _, file := range notes {
+		if b, err := d.boxOf(noted(filepath.Base(file))); err == nil {
 			found[b.id] = b
 		}
 	}
@@ -192,6 +187,7 @@ func (d *Driver) Close() error {
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil // another server is here
 	}
+	d.dropHolds()
 	left, err := d.strays()
 	if err != nil || len(left) > 0 {
 		return err

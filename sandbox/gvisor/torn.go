@@ -18,8 +18,9 @@ import (
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 )
 
-// gVisor does not replace its notes of a kernel, it writes over them. A server
-// that is killed in the middle leaves notes that nobody can read, of a kernel that
+// gVisor does not replace its notes of a kernel, it writes over them, and writes
+// them when the kernel has long begun. A server that is killed in the middle leaves
+// notes that nobody can read, or a lock and a socket without any, of a kernel that
 // may well live. It cannot be told anything any more, and so is ended.
 
 // tornNotes reports whether there are notes of a kernel that cannot be read. Who
@@ -31,6 +32,16 @@ func tornNotes(dir, id string) bool {
 		}
 	}
 	return false
+}
+
+// noted is the box that a note is about, by the note's name.
+func noted(name string) string {
+	const prefix, long = "sbx_", 20
+	at := strings.Index(name, prefix)
+	if at < 0 || len(name) < at+long {
+		return ""
+	}
+	return name[at : at+long]
 }
 
 func notesOf(dir, id string) []string {

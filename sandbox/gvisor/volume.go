@@ -41,13 +41,14 @@ func (v volume) at() string    { return filepath.Join(v.dir, "volume") }
 // in is a directory of the volume while it is open.
 func (v volume) in(name string) string { return filepath.Join(v.at(), name) }
 
-// openVolume makes a session's files reachable, and makes the volume if there is
-// none.
-func (d *Driver) openVolume(v volume) error {
+// openVolume makes a session's files reachable. If there is no volume it is the
+// one that was made ahead, if that is there, or a new one of the size that the
+// limits say.
+func (d *Driver) openVolume(v volume, ahead string, l dormouse.Limits) error {
 	if err := os.MkdirAll(v.at(), 0o700); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
-	if err := d.mountVolume(v); err != nil {
+	if err := d.mountVolume(v, ahead, l); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
 	for _, dir := range []string{"base", "upper", "work", "home"} {
@@ -65,15 +66,14 @@ func (d *Driver) openVolume(v volume) error {
 	return nil
 }
 
-func (d *Driver) mountVolume(v volume) error {
+func (d *Driver) mountVolume(v volume, ahead string, l dormouse.Limits) error {
 	_, err := os.Stat(v.image())
+	if errors.Is(err, fs.ErrNotExist) && empty(v.at()) {
+		err = d.makeVolume(v, ahead, l)
+	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && (d.template == "" || !empty(v.at())):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNoVolumes):
 		return nil // a plain directory
-	case errors.Is(err, fs.ErrNotExist):
-		if err := copySparse(d.template, v.image()); err != nil {
-			return err
-		}
 	case err != nil:
 		return err
 	}
@@ -82,6 +82,23 @@ func (d *Driver) mountVolume(v volume) error {
 		return err
 	}
 	return mountLoop(v.image(), v.at())
+}
+
+// makeVolume makes a session's volume, or says that there can be none. The usual
+// one was made ahead, or is a copy.
+func (d *Driver) makeVolume(v volume, ahead string, l dormouse.Limits) error {
+	usual := l.Disk == d.opts.Limits.Disk && l.Inodes == d.opts.Limits.Inodes
+	switch {
+	case l.Disk == 0, usual && d.template == "":
+		return errNoVolumes
+	case usual:
+		err := os.Rename(ahead, v.image())
+		if errors.Is(err, fs.ErrNotExist) {
+			err = copySparse(d.template, v.image())
+		}
+		return err
+	}
+	return makeFileSystem(v.image(), l)
 }
 
 func empty(dir string) bool {
@@ -108,17 +125,13 @@ func (v volume) sync() error {
 // errNoVolumes says that sizes cannot be limited here.
 var errNoVolumes = errors.New("the size of workspaces is not limited")
 
-// makeTemplate makes the file system that every volume of this size begins as.
-func makeTemplate(dir string, l Limits) (string, error) {
+// makeTemplate makes the file system that every usual volume begins as.
+func makeTemplate(dir string, l dormouse.Limits) (string, error) {
 	if l.Disk == 0 {
 		return "", nil
 	}
-	mkfs, err := findTool("mkfs.ext4")
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", errNoVolumes, err)
-	}
-	if _, err := os.Stat("/dev/loop-control"); err != nil {
-		return "", fmt.Errorf("%w: %w", errNoVolumes, err)
+	if _, err := volumeTool(); err != nil {
+		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -127,13 +140,35 @@ func makeTemplate(dir string, l Limits) (string, error) {
 	if _, err := os.Stat(name); err == nil {
 		return name, nil
 	}
+	return name, makeFileSystem(name, l)
+}
+
+// volumeTool is what makes file systems, if this machine can also mount them.
+func volumeTool() (string, error) {
+	mkfs, err := findTool("mkfs.ext4")
+	if err == nil {
+		_, err = os.Stat("/dev/loop-control")
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errNoVolumes, err)
+	}
+	return mkfs, nil
+}
+
+// makeFileSystem makes a file system of a limited size in a file, whole or not at
+// all.
+func makeFileSystem(name string, l dormouse.Limits) error {
+	mkfs, err := volumeTool()
+	if err != nil {
+		return err
+	}
 	tmp := name + ".new"
 	defer func() { _ = os.Remove(tmp) }()
 	if err := os.WriteFile(tmp, nil, 0o600); err != nil {
-		return "", err
+		return err
 	}
 	if err := os.Truncate(tmp, l.Disk); err != nil {
-		return "", err
+		return err
 	}
 	args := []string{"-q", "-F", "-m", "0", "-J", "size=4", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0"}
 	if l.Inodes > 0 {
@@ -141,9 +176,9 @@ func makeTemplate(dir string, l Limits) (string, error) {
 		args = append(args, "-N", strconv.FormatInt(min(l.Inodes, l.Disk/perInode), 10))
 	}
 	if out, err := exec.Command(mkfs, append(args, tmp)...).CombinedOutput(); err != nil { //nolint:gosec,noctx // it is quick
-		return "", fmt.Errorf("make a file system: %w: %s", err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("make a file system: %w: %s", err, strings.TrimSpace(string(out)))
 	}
-	return name, os.Rename(tmp, name)
+	return os.Rename(tmp, name)
 }
 
 // findTool finds a program that may be where only administrators look.
@@ -193,15 +228,51 @@ func copySparse(from, to string) error {
 	return os.Rename(to+".new", to)
 }
 
-// mountLoop mounts the file system in a file. The device goes with the mount.
+// mountLoop mounts the file system in a file. The device goes with the mount, but
+// not at once: a kernel that was ended lets go of it a moment later, and whatever
+// was started on this machine while it was mounted may hold on to it for long.
+// Until then its file system is there and writes, so that it is mounted again:
+// two must never write to one file.
 func mountLoop(image, at string) error {
-	dev, err := attachLoop(image)
+	dev, err := showing(image)
+	if err == nil && dev == nil {
+		dev, err = attachLoop(image)
+	}
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", filepath.Base(image), err)
 	}
 	defer func() { _ = dev.Close() }()
 	// Tables are not zeroed in the background: that would fill what is sparse.
 	return mountAt(dev.Name(), at, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "noinit_itable,discard")
+}
+
+// showing opens the loop device that a file has, and returns nil if it has none.
+// As long as it is open it stays.
+func showing(file string) (*os.File, error) {
+	devices, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, err
+	}
+	shows := func(name string) bool {
+		raw, err := os.ReadFile(name) // what cannot be read went away
+		return err == nil && strings.TrimSuffix(string(raw), "\n") == file
+	}
+	for _, name := range devices {
+		if !shows(name) {
+			continue
+		}
+		dev, err := os.OpenFile("/dev/"+filepath.Base(filepath.Dir(filepath.Dir(name))), os.O_RDWR, 0)
+		switch {
+		case errors.Is(err, unix.ENXIO): // the last to have it has closed it
+			continue
+		case err != nil:
+			return nil, err
+		case shows(name):
+			return dev, nil
+		}
+		_ = dev.Close() // it is another file's by now
+	}
+	return nil, nil //nolint:nilnil // it has none
 }
 
 func attachLoop(image string) (*os.File, error) {

@@ -61,13 +61,17 @@ func (s *Store) remove(ctx context.Context, digest v1.Hash) error {
 func (s *Store) take(digest v1.Hash, to string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at, ok := s.handed[digest.String()]; ok && s.now().Sub(at) < spareFor {
-		return false, nil
-	}
-	if err := os.Rename(filepath.Join(s.opts.Dir, fileName(digest)), to); err != nil {
+	dir := filepath.Join(s.opts.Dir, fileName(digest))
+	at, err := os.Stat(dir)
+	if err != nil {
 		return false, ignoreNotExist(err)
 	}
-	delete(s.handed, digest.String())
+	if s.now().Sub(at.ModTime()) < spareFor {
+		return false, nil
+	}
+	if err := os.Rename(dir, to); err != nil {
+		return false, ignoreNotExist(err)
+	}
 	return true, nil
 }
 

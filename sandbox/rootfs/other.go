@@ -17,6 +17,10 @@ func Open(Options) (*Store, error) { return nil, errLinux }
 
 func (*Store) Root(context.Context, string, func(Progress)) (Root, error) { return Root{}, errLinux }
 
+func (*Store) Pinned(context.Context, string, string, func(Progress)) (Root, error) {
+	return Root{}, errLinux
+}
+
 func (*Store) Refresh(context.Context, string, func(Progress)) (Root, error) { return Root{}, errLinux }
 
 func (*Store) Collect(context.Context, func(string) bool) error { return errLinux }

@@ -3,11 +3,14 @@
 package rootfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -16,14 +19,19 @@ import (
 )
 
 // fromRegistry asks a registry for an image, as whom the Docker configuration of
-// this server's user says, else as nobody. It is to be abandoned once it is read.
-func fromRegistry(ctx context.Context, ref name.Reference) (im *image, err error) {
+// this server's user says, else as nobody; through dial always as nobody. It is to
+// be abandoned once it is read.
+func fromRegistry(ctx context.Context, ref name.Reference, dial dialer) (im *image, err error) {
 	pooled, ok := remote.DefaultTransport.(*http.Transport)
 	if !ok {
 		return nil, errors.New("the registry client has no transport")
 	}
 	transport := pooled.Clone()
 	transport.ResponseHeaderTimeout = stallAfter
+	var keys authn.Keychain = authn.DefaultKeychain
+	if dial != nil {
+		transport.DialContext, keys = besideProxies(dial), authn.NewMultiKeychain()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	abandon := func() {
 		cancel()
@@ -35,7 +43,7 @@ func fromRegistry(ctx context.Context, ref name.Reference) (im *image, err error
 		}
 	}()
 	found, err := remote.Image(ref, remote.WithContext(ctx), remote.WithPlatform(platform()), remote.WithTransport(transport),
-		remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("dormouse"))
+		remote.WithAuthFromKeychain(keys), remote.WithUserAgent("dormouse"))
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +53,29 @@ func fromRegistry(ctx context.Context, ref name.Reference) (im *image, err error
 	}
 	im.abandon = abandon
 	return im, nil
+}
+
+// besideProxies dials, but reaches a proxy that the operator has set for this
+// server as it is: what a proxy may reach is that proxy's to say.
+func besideProxies(dial dialer) dialer {
+	var plain net.Dialer
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		for _, scheme := range []string{"http", "https"} {
+			at, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: scheme, Host: "registry.invalid"}})
+			if err == nil && at != nil && withPort(at) == address {
+				return plain.DialContext(ctx, network, address)
+			}
+		}
+		return dial(ctx, network, address)
+	}
+}
+
+func withPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), cmp.Or(port, "80"))
 }
 
 func remoteImage(from v1.Image) (*image, error) {

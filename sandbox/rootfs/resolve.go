@@ -27,16 +27,6 @@ type resolution struct {
 	At     time.Time `json:"at"` // when the registry was last asked, whether or not it answered
 }
 
-// maxRef bounds a reference to a registry.
-const maxRef = 1024
-
-func parseRef(text string) (name.Reference, error) {
-	if len(text) > maxRef {
-		return nil, errors.New("the reference is too long")
-	}
-	return name.ParseReference(text)
-}
-
 // pull returns the root file system of an image in a registry.
 func (s *Store) pull(ctx context.Context, text string, progress func(Progress), refresh bool) (Root, error) {
 	ref, err := parseRef(text)
@@ -93,7 +83,7 @@ func (s *Store) believes(ref name.Reference, known *resolution, refresh bool) bo
 
 // ask asks the registry for an image and flattens it.
 func (s *Store) ask(ctx context.Context, ref name.Reference, progress func(Progress)) (Root, error) {
-	im, err := fromRegistry(ctx, ref)
+	im, err := fromRegistry(ctx, ref, s.opts.Dial)
 	if err != nil {
 		return Root{}, err
 	}

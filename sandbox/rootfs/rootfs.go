@@ -18,7 +18,9 @@
 package rootfs
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 )
@@ -32,8 +34,14 @@ type Options struct {
 	// MaxEntries bounds the files, directories and links in all layers of an
 	// image: two million if zero.
 	MaxEntries int
-	Logger     *slog.Logger
+	// Dial connects to registries that people name whom this server does not trust
+	// with its network and its credentials: it says what may be reached, and they
+	// are asked as nobody. Without it they are reached as by any program.
+	Dial   dialer
+	Logger *slog.Logger
 }
+
+type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
 const (
 	defaultMaxBytes   = 20 << 30
@@ -41,6 +49,8 @@ const (
 
 	// resolveEvery is how long a tag is believed to lead where it led.
 	resolveEvery = 5 * time.Minute
+	// unpackAtOnce bounds the images that are being fetched and unpacked.
+	unpackAtOnce = 4
 	// stallAfter ends a pull that gets no byte.
 	stallAfter = 2 * time.Minute
 	// spareFor keeps an image that was handed out from being collected before

@@ -27,10 +27,9 @@ type Store struct {
 	now   func() time.Time
 	stall time.Duration
 
-	mu sync.Mutex
-	// handed says when an image was last handed out. Images appear to callers and
-	// disappear under mu.
-	handed map[string]time.Time
+	unpacking chan struct{} // holds one for each image that is being unpacked
+
+	mu sync.Mutex // images appear to callers and disappear under it
 }
 
 // What is in Dir, and in an image.
@@ -58,7 +57,7 @@ func Open(opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	opts.Dir = dir
-	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter, handed: make(map[string]time.Time)}
+	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter, unpacking: make(chan struct{}, unpackAtOnce)}
 	if err := os.MkdirAll(filepath.Join(opts.Dir, refsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
@@ -96,6 +95,37 @@ func (s *Store) Refresh(ctx context.Context, ref string, progress func(Progress)
 	r, err := s.root(ctx, ref, progress, true)
 	if err != nil {
 		return Root{}, fmt.Errorf("refresh image %.200s: %w", ref, err)
+	}
+	return r, nil
+}
+
+// Pinned returns the image that a reference led to when it had this digest,
+// wherever it leads now. A plain directory has no digest and is what it is.
+func (s *Store) Pinned(ctx context.Context, ref, digest string, progress func(Progress)) (Root, error) {
+	r, err := s.pinned(ctx, ref, digest, progress)
+	if err != nil {
+		return Root{}, fmt.Errorf("get image %.200s as %.100s: %w", ref, digest, err)
+	}
+	return r, nil
+}
+
+func (s *Store) pinned(ctx context.Context, ref, digest string, progress func(Progress)) (Root, error) {
+	r, err := s.have(digest)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return r, err
+	}
+	if !Local(ref) {
+		is, err := parseRef(ref)
+		if err != nil {
+			return Root{}, err
+		}
+		ref = is.Context().Digest(digest).Name()
+	}
+	if r, err = s.root(ctx, ref, progress, false); err != nil {
+		return Root{}, err
+	}
+	if r.Digest != digest {
+		return Root{}, fmt.Errorf("it is %.100s now, and the other is not here any more", r.Digest)
 	}
 	return r, nil
 }
@@ -177,6 +207,12 @@ func (s *Store) flattened(ctx context.Context, im *image, progress func(Progress
 
 // flatten makes a root file system while its lock is held.
 func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress)) (err error) {
+	select {
+	case s.unpacking <- struct{}{}:
+		defer func() { <-s.unpacking }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	name := fileName(im.digest)
 	tmp := filepath.Join(s.opts.Dir, newPrefix+name)
 	if err := os.RemoveAll(tmp); err != nil {
@@ -226,7 +262,8 @@ func (s *Store) keep(tmp, name string) error {
 	return atomicfile.SyncDir(s.opts.Dir)
 }
 
-// have returns an image that is there, and counts it as handed out.
+// have returns an image that is there. The time of its directory is when it was
+// last handed out, for all stores that share it.
 func (s *Store) have(digest string) (Root, error) {
 	h, err := v1.NewHash(digest)
 	if err != nil {
@@ -243,7 +280,9 @@ func (s *Store) have(digest string) (Root, error) {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return Root{}, fmt.Errorf("read %s: %w", noteFile, err)
 	}
-	s.handed[digest] = s.now()
+	if err := os.Chtimes(dir, s.now(), s.now()); err != nil {
+		return Root{}, err
+	}
 	return r, nil
 }
 

@@ -36,6 +36,9 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"attach reaches a sandbox that a server before us started", attachReaches},
 		{"stop must end everything and keep the files", stopKeepsFiles},
 		{"stopping what is gone must succeed", stopGone},
+		{"furnish must complete what an environment leaves open", furnishCompletes},
+		{"furnish must refuse what sessions may not have", furnishRefuses},
+		{"a sandbox must say its image, and a later one is of the same", imageStays},
 		// Sandbox.
 		{"calls must wait out a short loss of the runner", outlastsLoss},
 		{"start must return nil only once the runner has it", startIsKnown},

@@ -1,6 +1,7 @@
 // Command crash kills the real server: at every named instant, one case at a
-// time (-mode matrix), or at random under load (-mode storm). It also breaks the
-// server on purpose, to show that this would be noticed (-mode mutants).
+// time (-mode matrix), or at random under load (-mode storm), or while sandboxes
+// fall asleep and wake (-mode naps). It also breaks the server on purpose, to show
+// that this would be noticed (-mode mutants).
 package main
 
 import (
@@ -11,9 +12,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/dormouse-run/dormouse/e2e/matrix"
 	"github.com/dormouse-run/dormouse/e2e/mutants"
+	"github.com/dormouse-run/dormouse/e2e/naps"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/e2e/storm"
 )
@@ -32,8 +35,9 @@ func run() error {
 	var c matrix.Config
 	var bin, mode string
 	var runs, servers int
-	flag.StringVar(&mode, "mode", "matrix", "matrix, storm or mutants")
-	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash")
+	nap := naps.Config{Out: os.Stdout}
+	flag.StringVar(&mode, "mode", "matrix", "matrix, storm, naps or mutants")
+	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash; naps take any")
 	flag.StringVar(&c.Store, "store", "sqlite", "which store: sqlite or postgres")
 	flag.StringVar(&c.Sandbox, "sandbox", "local", "which sandboxes: local or gvisor")
 	flag.IntVar(&c.Limit, "limit", 1400, "most cases of a full matrix")
@@ -45,6 +49,9 @@ func run() error {
 	flag.Uint64Var(&c.Seed, "seed", 1, "decides what is picked and when")
 	flag.IntVar(&runs, "runs", 20, "strikes of a storm")
 	flag.IntVar(&servers, "servers", 1, "servers of a storm, which share a store")
+	flag.IntVar(&nap.Sessions, "sessions", 100, "sessions that nap")
+	flag.IntVar(&nap.Awake, "awake", 10, "how many of them are awake at once")
+	flag.DurationVar(&nap.For, "for", 10*time.Minute, "how long they nap")
 	flag.BoolVar(&c.Verbose, "v", false, "a line for each case")
 	flag.BoolVar(&c.Keep, "keep", false, "keep the directories of good cases")
 	flag.Parse()
@@ -63,6 +70,9 @@ func run() error {
 		return runMatrix(ctx, c)
 	case "mutants":
 		return mutants.Run(ctx, c.Binary, os.Stdout)
+	case "naps":
+		nap.Binary, nap.Seed, nap.Verbose = c.Binary, c.Seed, c.Verbose
+		return runNaps(ctx, nap)
 	case "storm":
 		return runStorm(ctx, storm.Config{
 			Binary: c.Binary, Store: c.Store, Servers: servers, Seed: c.Seed, Runs: runs, Sessions: sessions, Verbose: c.Verbose, Out: os.Stdout,
@@ -82,6 +92,16 @@ func runStorm(ctx context.Context, c storm.Config) error {
 	if !s.OK() {
 		fmt.Fprint(os.Stdout, s.Findings)
 		err = fmt.Errorf("seed %d, kept in %s", c.Seed, s.Dir)
+	}
+	fmt.Fprintln(os.Stdout, s)
+	return err
+}
+
+func runNaps(ctx context.Context, c naps.Config) error {
+	s, err := naps.Run(ctx, c)
+	if err != nil || !s.OK() {
+		fmt.Fprint(os.Stdout, s.Wrong())
+		err = errors.Join(fmt.Errorf("seed %d, kept in %s", c.Seed, s.Dir), err)
 	}
 	fmt.Fprintln(os.Stdout, s)
 	return err

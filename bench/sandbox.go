@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+)
+
+// What is run everywhere. In a shell that lives on, echo forks nothing; true is
+// the least that does.
+var (
+	echoCommand = []string{"/bin/bash", "-c", "echo hello"}
+	trueCommand = []string{"/bin/true"}
+)
+
+const (
+	echoShort = "echo hello"
+	trueShort = "/bin/true"
+)
+
+// sandboxes measures real sandboxes over the API of a real server, beside Docker
+// and runc. Every round takes one sample of each, so that whatever else the
+// machine does meets them all.
+func (b *bench) sandboxes(ctx context.Context) (err error) {
+	s, err := b.openSandboxes(ctx)
+	if s != nil {
+		defer func() { err = errors.Join(err, s.close(ctx)) }()
+	}
+	if err != nil {
+		return err
+	}
+	for n := range 1 + b.times(20) {
+		if n == 1 {
+			s.forget() // the first round only warmed things up
+		}
+		if err := s.round(ctx); err != nil {
+			return err
+		}
+	}
+	s.report(b)
+	return errors.Join(b.naps(ctx, s.warm), b.weigh(ctx, s.cold))
+}
+
+// contest is who takes part, and how long each took.
+type contest struct {
+	warm, cold *server // the one keeps a sandbox ready, the other none
+	standing   string  // a session of the cold server that has its sandbox
+	docker     *docker
+	runc       *runc
+
+	took map[string]*sample
+}
+
+func (b *bench) openSandboxes(ctx context.Context) (*contest, error) {
+	c := &contest{took: make(map[string]*sample)}
+	rootfs, err := b.space("rootfs")
+	if err != nil {
+		return nil, err
+	}
+	if err := makeRootFS(ctx, rootfs); err != nil {
+		return nil, err
+	}
+	dir, err := b.space("docker")
+	if err != nil {
+		return nil, err
+	}
+	if c.docker, err = startDocker(ctx, dir, rootfs); err != nil {
+		return nil, err
+	}
+	if dir, err = b.space("runc"); err != nil {
+		return c, err
+	}
+	if c.runc, err = startRunc(ctx, dir, rootfs); err != nil {
+		return c, err
+	}
+	if c.warm, err = b.serveSandboxes(ctx, "warm", 1); err != nil {
+		return c, err
+	}
+	if c.cold, err = b.serveSandboxes(ctx, "cold", 0); err != nil {
+		return c, err
+	}
+	c.standing, err = c.cold.createBox(ctx)
+	if err == nil {
+		err = c.cold.says(ctx, c.standing, "main", echoShort, "hello")
+	}
+	return c, err
+}
+
+// close ends everything, in the order in which nothing is left behind.
+func (c *contest) close(ctx context.Context) error {
+	var errs []error
+	for _, s := range []*server{c.warm, c.cold} {
+		if s != nil {
+			errs = append(errs, s.clear(ctx))
+		}
+	}
+	if c.runc != nil {
+		errs = append(errs, c.runc.stop())
+	}
+	return errors.Join(append(errs, c.docker.stop())...)
+}
+
+func (c *contest) forget() { clear(c.took) }
+
+// times adds how long f takes to what is known by a name.
+func (c *contest) times(name string, f func() error) error {
+	s := c.took[name]
+	if s == nil {
+		s = new(sample)
+		c.took[name] = s
+	}
+	if err := s.timed(f); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	time.Sleep(moment) // what it left to do in the background is in nobody's way
+	return nil
+}
+
+// The names of what is timed.
+const (
+	warmOurs, coldOurs, dockerRun, runcRun     = "warm", "cold", "docker run", "runc run"
+	echoOurs, trueOurs                         = "echo", "true"
+	echoDocker, trueDocker, echoRunc, trueRunc = "docker exec echo", "docker exec true", "runc exec echo", "runc exec true"
+	trueHost                                   = "fork"
+)
+
+// round takes one sample of everything.
+func (c *contest) round(ctx context.Context) error {
+	if err := c.claim(ctx, warmOurs, c.warm, 1); err != nil {
+		return err
+	}
+	if err := c.claim(ctx, coldOurs, c.cold, 0); err != nil {
+		return err
+	}
+	said := func(f func() (string, error), want string) func() error {
+		return func() error {
+			if got, err := f(); err != nil || got != want {
+				return errors.Join(err, fmt.Errorf("it said %q and not %q", got, want))
+			}
+			return nil
+		}
+	}
+	for _, t := range []struct {
+		name string
+		do   func() error
+	}{
+		{dockerRun, said(func() (string, error) { return c.docker.run(ctx, echoCommand...) }, "hello")},
+		{runcRun, said(func() (string, error) { return c.runc.run(ctx) }, "hello")},
+		{echoOurs, func() error { return c.cold.says(ctx, c.standing, "main", echoShort, "hello") }},
+		{echoDocker, said(func() (string, error) { return c.docker.exec(ctx, echoCommand...) }, "hello")},
+		{echoRunc, said(func() (string, error) { return c.runc.exec(ctx, echoCommand...) }, "hello")},
+		{trueOurs, func() error { return c.cold.says(ctx, c.standing, "main", trueShort, "") }},
+		{trueDocker, said(func() (string, error) { return c.docker.exec(ctx, trueCommand...) }, "")},
+		{trueRunc, said(func() (string, error) { return c.runc.exec(ctx, trueCommand...) }, "")},
+		{trueHost, func() error { return exec.CommandContext(ctx, trueCommand[0]).Run() }},
+	} {
+		if err := c.times(t.name, t.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claim times a new session up to the result of its first command. Before that
+// the server has as many sandboxes ready as it should, and afterwards again, so
+// that making the next one is in nobody's way.
+func (c *contest) claim(ctx context.Context, name string, s *server, spares int) error {
+	if err := s.awaitSpares(ctx, spares); err != nil {
+		return err
+	}
+	var session string
+	err := c.times(name, func() (err error) {
+		if session, err = s.createBox(ctx); err != nil {
+			return err
+		}
+		return s.says(ctx, session, "main", echoShort, "hello")
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.remove(ctx, session), s.awaitSpares(ctx, spares))
+}
+
+// report compares what was timed. Ours may take a share of what others take, or a
+// time of its own on a quiet machine.
+func (c *contest) report(b *bench) {
+	for _, l := range []struct {
+		name, ours, docker, runc string
+		targets                  []target
+	}{
+		{"sandbox-warm", warmOurs, dockerRun, runcRun, []target{atMost("ratio", 0.1)}},
+		{"sandbox-cold", coldOurs, dockerRun, runcRun, []target{atMost("ratio", 0.8)}},
+		{"sandbox-echo", echoOurs, echoDocker, echoRunc, []target{atMost("ours", 3), atMost("ratio", 0.05)}},
+		{"sandbox-true", trueOurs, trueDocker, trueRunc, []target{atMost("ours", 20)}},
+	} {
+		us, them := took("ours", c.took[l.ours].median()), took("docker", c.took[l.docker].median())
+		b.report("bench", line{Name: l.name, Targets: l.targets, Numbers: []number{
+			us, them, ratio(us, them), took("runc", c.took[l.runc].median()), took("fork", c.took[trueHost].median()),
+			took("ours-min", c.took[l.ours].least()), took("docker-min", c.took[l.docker].least()), took("runc-min", c.took[l.runc].least()),
+		}})
+	}
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door/rest"
+)
+
+// environmentFlags is what a session's sandboxes are made of, as it is said on the
+// command line.
+type environmentFlags struct {
+	dormouse.Environment
+	network, memory, disk string
+}
+
+func (e *environmentFlags) flags(f *pflag.FlagSet) {
+	f.StringVar(&e.Image, "image", "", "what its sandboxes start from: an image `reference`, or what --image-allow of the server names")
+	f.StringVar(&e.network, "network", "", "on or off: `whether` its sandboxes reach anything")
+	f.Float64Var(&e.Limits.CPUs, "cpus", 0, "processors that its sandbox may use; at most those of the server, as for all limits")
+	f.StringVar(&e.memory, "memory", "", "memory that its sandbox may use, such as 512M")
+	f.Int64Var(&e.Limits.Pids, "pids", 0, "processes that its sandbox may have")
+	f.StringVar(&e.disk, "disk", "", "room that its files may take, such as 2G")
+	f.Int64Var(&e.Limits.Inodes, "inodes", 0, "files that it may have")
+	f.Int64Var(&e.Limits.Files, "files", 0, "files that one process may have open")
+}
+
+// request is the environment that was asked for. The server knows what it may be.
+func (e *environmentFlags) request() (_ dormouse.Environment, err error) {
+	asked := e.Environment
+	switch e.network { // the environment may say it as the server's flag does
+	case "true":
+		asked.Network = dormouse.NetworkOn
+	case "false":
+		asked.Network = dormouse.NetworkOff
+	default:
+		asked.Network = dormouse.Network(e.network)
+	}
+	for _, size := range []struct {
+		flag, text string
+		at         *int64
+	}{{"memory", e.memory, &asked.Limits.Memory}, {"disk", e.disk, &asked.Limits.Disk}} {
+		if size.text == "" {
+			continue
+		}
+		if *size.at, err = parseSize(size.text); err != nil {
+			return asked, usage("--%s: %w", size.flag, err)
+		}
+	}
+	return asked, nil
+}
+
+// showEnvironment says what sandboxes are made of. Sessions from before that was
+// noted say nothing.
+func showEnvironment(line func(name, format string, args ...any), s rest.Session) {
+	e := s.Environment
+	if e == (dormouse.Environment{}) {
+		return
+	}
+	image := e.Image
+	if image == dormouse.HostImage {
+		image = "this machine's programs"
+	}
+	if s.Image != "" {
+		image += " as " + s.Image
+	}
+	line("image", "%s", image)
+	line("network", "%s", e.Network)
+	l := e.Limits
+	line("limits", "%s, %s, %s", amount(l.CPUs, "processors"), room(l.Memory, "memory"), amount(float64(l.Pids), "processes"))
+	line("", "%s, %s, %s", room(l.Disk, "disk"), amount(float64(l.Inodes), "inodes"), amount(float64(l.Files), "open files"))
+}
+
+func amount(n float64, of string) string {
+	if n < 0 {
+		return "any number of " + of
+	}
+	return fmt.Sprintf("%.12g %s", n, of)
+}
+
+func room(n int64, of string) string {
+	if n < 0 {
+		return "any " + of
+	}
+	return size(n) + " " + of
+}

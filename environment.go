@@ -1,0 +1,129 @@
+package dormouse
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Environment is what a session's sandboxes are made of and may do. Of what it
+// leaves open the server decides when the session is made, once: what a session
+// was made with holds for all its sandboxes, whatever servers say later.
+type Environment struct {
+	// Image is what a sandbox starts from: a reference to a registry, tarball:FILE,
+	// oci:DIR, dir:DIR, or HostImage.
+	Image   string  `json:"image,omitempty"`
+	Network Network `json:"network,omitempty"`
+	Limits  Limits  `json:"limits,omitzero"`
+}
+
+// HostImage is the image that is none: the programs of the machine itself.
+const HostImage = "host"
+
+// Network says whether anything leaves a sandbox.
+type Network string
+
+// The networks.
+const (
+	NetworkOn  Network = "on"
+	NetworkOff Network = "off"
+)
+
+// Limits bounds a sandbox. Zero leaves a limit open, Unlimited says that there is
+// none.
+type Limits struct {
+	CPUs   float64 `json:"cpus,omitempty"`
+	Memory int64   `json:"memory,omitempty"` // bytes
+	Pids   int64   `json:"pids,omitempty"`
+	Disk   int64   `json:"disk,omitempty"` // bytes of all files of a session
+	Inodes int64   `json:"inodes,omitempty"`
+	Files  int64   `json:"files,omitempty"` // open at once in one process
+}
+
+// Unlimited is a limit that is none. Only a server says it, never who asks for a
+// session.
+const Unlimited = -1
+
+// MaxImage bounds the name of an image.
+const MaxImage = 1024
+
+// Validate refuses an environment that could not be.
+func (e Environment) Validate() error {
+	if err := ValidateText(e.Image); err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	if len(e.Image) > MaxImage || strings.ContainsAny(e.Image, " \t\r\n") {
+		return fmt.Errorf("image %q must be a reference of at most %d bytes without spaces: %w", truncate(e.Image, 40), MaxImage, ErrInvalid)
+	}
+	switch e.Network {
+	case "", NetworkOn, NetworkOff:
+	default:
+		return fmt.Errorf("network is %q; it must be on or off: %w", truncate(string(e.Network), 40), ErrInvalid)
+	}
+	return e.Limits.Validate()
+}
+
+// limit is one limit as its field is called: nothing could live with less than
+// the least, and no machine has more than the most.
+type limit struct {
+	name               string
+	value, least, most float64
+}
+
+func (l Limits) all() []limit {
+	return []limit{
+		{"cpus", l.CPUs, 0.1, 1 << 16},
+		{"memory", float64(l.Memory), 128 << 20, 1 << 50},
+		{"pids", float64(l.Pids), 16, 1 << 22},
+		{"disk", float64(l.Disk), 64 << 20, 16 << 40},
+		{"inodes", float64(l.Inodes), 256, 1 << 32},
+		{"files", float64(l.Files), 64, 1 << 30},
+	}
+}
+
+// Validate refuses limits that nothing could live within.
+func (l Limits) Validate() error {
+	for _, v := range l.all() {
+		if v.value == 0 || v.value == Unlimited || v.value >= v.least && v.value <= v.most { // which no NaN is
+			continue
+		}
+		return fmt.Errorf("limits.%s is %s; it must be between %s and %s: %w", v.name, number(v.value), number(v.least), number(v.most), ErrInvalid)
+	}
+	return nil
+}
+
+// Within refuses limits that are over those of, or that are none although of has
+// one.
+func (l Limits) Within(of Limits) error {
+	most := of.all()
+	for i, v := range l.all() {
+		switch {
+		case v.value == Unlimited:
+			return fmt.Errorf("limits.%s cannot be %d; leave it out for as much as this server gives: %w", v.name, Unlimited, ErrInvalid)
+		case most[i].value > 0 && v.value > most[i].value:
+			return fmt.Errorf("limits.%s is %s; this server gives at most %s: %w", v.name, number(v.value), number(most[i].value), ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// Or fills what l leaves open with what other says.
+func (l Limits) Or(other Limits) Limits {
+	fill(&l.CPUs, other.CPUs)
+	fill(&l.Memory, other.Memory)
+	fill(&l.Pids, other.Pids)
+	fill(&l.Disk, other.Disk)
+	fill(&l.Inodes, other.Inodes)
+	fill(&l.Files, other.Files)
+	return l
+}
+
+func fill[T int64 | float64](at *T, value T) {
+	if *at == 0 {
+		*at = value
+	}
+}
+
+// number spells a limit without an exponent.
+func number(v float64) string {
+	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.3f", v), "0"), ".")
+}

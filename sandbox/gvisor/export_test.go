@@ -1,0 +1,39 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// PauseAndEnd leaves a sandbox as a server does that is killed when it has paused
+// the kernel and not noted that yet.
+func (d *Driver) PauseAndEnd(ctx context.Context, raw sandbox.Handle, f runner.Fence) error {
+	h, b, err := d.find(raw)
+	if err != nil {
+		return err
+	}
+	k, leave, err := d.quiet(ctx, h, b, f)
+	if err != nil {
+		return err
+	}
+	if err := k.c.Sandbox.Pause(b.id); err != nil {
+		return err
+	}
+	return leave()
+}
+
+// ClaimAndEnd leaves a spare as a server does that is killed when it has given it
+// to a session, but not the session's files to it.
+func (d *Driver) ClaimAndEnd(f runner.Fence) error {
+	s := d.claim(d.pool.ready)
+	if s == nil {
+		return errors.New("there is no spare")
+	}
+	defer s.close()
+	return d.volumeOf(f.Session).writeRecord(record{Generation: f.Generation, Box: s.box.id})
+}

@@ -1,0 +1,192 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+var _ sandbox.Furnisher = (*Driver)(nil)
+
+// made is what a sandbox is made of, whole. One that carries on with the memory
+// of another is made of the same, whatever this server would make today.
+type made struct {
+	Root    string          `json:"root"`
+	Host    []string        `json:"host,omitempty"`  // directories of the host that are bound in, read-only
+	Image   string          `json:"image,omitempty"` // the digest of the image in Root, if it is of one
+	Env     []string        `json:"env,omitempty"`
+	Network bool            `json:"network,omitempty"`
+	Limits  dormouse.Limits `json:"limits,omitzero"` // zero is no limit
+}
+
+func (m made) equal(other made) bool { return reflect.DeepEqual(m, other) }
+
+// Furnish completes an environment with what this driver gives, and refuses one
+// that sessions may not have.
+func (d *Driver) Furnish(e dormouse.Environment) (dormouse.Environment, error) {
+	usual := cmp.Or(d.opts.Image, dormouse.HostImage)
+	switch {
+	case e.Image == "" || e.Image == usual:
+		e.Image = usual
+	case d.opts.Allow == nil:
+		return e, fmt.Errorf("image %q: sessions of this server cannot choose one: %w", e.Image, dormouse.ErrInvalid)
+	default:
+		if err := d.opts.Allow(e.Image); err != nil {
+			return e, fmt.Errorf("image %q: %w: %w", e.Image, err, dormouse.ErrInvalid)
+		}
+	}
+	switch {
+	case e.Network == "" && d.usual.Network:
+		e.Network = dormouse.NetworkOn
+	case e.Network == "":
+		e.Network = dormouse.NetworkOff
+	case e.Network == dormouse.NetworkOn && !d.usual.Network:
+		return e, fmt.Errorf("network is on; on this server it is off for every sandbox: %w", dormouse.ErrInvalid)
+	}
+	if err := e.Limits.Within(d.opts.Limits); err != nil {
+		return e, err
+	}
+	if err := d.checkDisk(e.Limits); err != nil {
+		return e, err
+	}
+	e.Limits = e.Limits.Or(limitsAsRecorded(d.opts.Limits))
+	return e, nil
+}
+
+// checkDisk refuses limits on files where nothing would hold a session to them.
+func (d *Driver) checkDisk(asked dormouse.Limits) error {
+	if asked.Disk == 0 && asked.Inodes == 0 {
+		return nil
+	}
+	if _, err := volumeTool(); err != nil {
+		return fmt.Errorf("limits.disk and limits.inodes: %w: %w", err, dormouse.ErrInvalid)
+	}
+	if asked.Disk == 0 && d.opts.Limits.Disk == 0 {
+		return fmt.Errorf("limits.inodes needs limits.disk on this server, which sets none itself: %w", dormouse.ErrInvalid)
+	}
+	return nil
+}
+
+// limitsAsRecorded spells limits as an environment does, in which zero is open.
+func limitsAsRecorded(l dormouse.Limits) dormouse.Limits {
+	return l.Or(dormouse.Limits{
+		CPUs: dormouse.Unlimited, Memory: dormouse.Unlimited, Pids: dormouse.Unlimited,
+		Disk: dormouse.Unlimited, Inodes: dormouse.Unlimited, Files: dormouse.Unlimited,
+	})
+}
+
+// limitsOfRecord is the way back: zero is no limit.
+func limitsOfRecord(l dormouse.Limits) dormouse.Limits {
+	l.CPUs = max(l.CPUs, 0)
+	for _, at := range []*int64{&l.Memory, &l.Pids, &l.Disk, &l.Inodes, &l.Files} {
+		*at = max(*at, 0)
+	}
+	return l
+}
+
+// makings gathers what a sandbox is made of, and fetches its image if it is not
+// there. The digest is that of the session's first sandbox, empty for that one.
+func (d *Driver) makings(ctx context.Context, e dormouse.Environment, digest string) (made, error) {
+	m := d.usual
+	if e.Network != "" {
+		m.Network = e.Network == dormouse.NetworkOn
+	}
+	m.Limits = limitsOfRecord(e.Limits.Or(limitsAsRecorded(d.opts.Limits)))
+	usual := cmp.Or(d.opts.Image, dormouse.HostImage)
+	switch {
+	case e.Image == "", e.Image == usual && (digest == "" || digest == d.usual.Image):
+		return m, nil
+	case e.Image == dormouse.HostImage:
+		host, err := d.host()
+		m.Root, m.Host, m.Image, m.Env = host.Root, host.Host, "", host.Env
+		return m, err
+	case d.opts.Fetch == nil:
+		return m, errors.New("this server fetches no images")
+	}
+	im, err := d.opts.Fetch(ctx, e.Image, digest)
+	m.Root, m.Host, m.Image, m.Env = im.Dir, nil, im.Digest, im.Env
+	return m, err
+}
+
+func (v volume) imageNote() string { return filepath.Join(v.dir, "root") }
+
+// noteImage notes the image that a session's sandboxes are made from, for as long
+// as there is the session.
+func (v volume) noteImage(digest string) error {
+	if digest == "" {
+		return nil
+	}
+	if has, err := os.ReadFile(v.imageNote()); err == nil && string(has) == digest {
+		return nil
+	}
+	if err := atomicfile.Write(v.imageNote(), []byte(digest), 0o600); err != nil {
+		return fmt.Errorf("note the image of the session: %w", err)
+	}
+	return nil
+}
+
+// Images lists the digests of the images that sessions have sandboxes of, or had
+// and may have again.
+func (d *Driver) Images() (map[string]bool, error) {
+	notes, err := filepath.Glob(d.path(sessionsDir) + "/*/root")
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{d.usual.Image: true}
+	for _, name := range notes {
+		digest, err := os.ReadFile(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("look which images are in use: %w", err)
+		}
+		used[string(digest)] = true
+	}
+	return used, nil
+}
+
+// makeUsual is what a sandbox is made of whose environment says nothing.
+func (d *Driver) makeUsual() (made, error) {
+	m := made{Root: d.opts.Root, Image: d.opts.Digest, Env: d.opts.Env}
+	if m.Root == "" {
+		var err error
+		if m, err = d.host(); err != nil {
+			return m, err
+		}
+	}
+	m.Network, m.Limits = d.opts.Outlet != nil, d.opts.Limits
+	return m, nil
+}
+
+// makeHost lays out a root file system of this machine's own programs.
+func (d *Driver) makeHost() (made, error) {
+	path := hostPath(d.opts.SearchPath)
+	root, err := makeRoot(d.path(rootsDir), path)
+	return made{Root: root.dir, Host: root.host, Env: []string{"PATH=" + path}}, err
+}
+
+// hostPath is the search path of sandboxes that have this machine's programs: the
+// usual one, and what is beside it in the machine's own and seen inside.
+func hostPath(machine string) string {
+	dirs := strings.Split(searchPath, ":")
+	for dir := range strings.SplitSeq(machine, ":") {
+		if !strings.HasPrefix(dir, "/usr/") || dir != filepath.Clean(dir) || slices.Contains(dirs, dir) {
+			continue
+		}
+		if at, err := os.Stat(dir); err == nil && at.IsDir() {
+			dirs = append(dirs, dir)
+		}
+	}
+	return strings.Join(dirs, ":")
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,9 +45,9 @@ func Copy(ctx context.Context, from string, entries Index, to string) (torn []En
 
 // stampDirs gives directories their times, the innermost first.
 func stampDirs(r root, entries Index) error {
-	for i := len(entries) - 1; i >= 0; i-- {
-		if entries[i].Kind == Dir {
-			if err := r.stamp(entries[i]); err != nil {
+	for _, e := range slices.Backward(entries) {
+		if e.Kind == Dir {
+			if err := r.stamp(e); err != nil {
 				return err
 			}
 		}
@@ -192,8 +193,7 @@ func (c *copier) content(e Entry, in, out *os.File) error {
 	if err := unix.Fstat(int(in.Fd()), &s); err != nil {
 		return err
 	}
-	now := Entry{Path: e.Path}
-	if now.fill(&s); !now.same(e) {
+	if !entryAt(e.Path, &s).same(e) {
 		c.torn = append(c.torn, e)
 	}
 	return nil

@@ -46,7 +46,10 @@ func (a archive) bytes(t testing.TB) []byte {
 	return b.Bytes()
 }
 
-func dir(name string) tar.Header { return tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755} }
+func dir(name string) tar.Header {
+	return tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755}
+}
+
 func file(name string) tar.Header {
 	return tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}
 }
@@ -181,8 +184,7 @@ func TestUnusualArchivesAreTamed(t *testing.T) {
 // unpackSafely unpacks, and fails the test if anything happened elsewhere.
 func unpackSafely(t testing.TB, raw []byte) error {
 	t.Helper()
-	home, err := os.MkdirTemp(t.TempDir(), "")
-	must(t, err)
+	home := t.TempDir()
 	canary, target := filepath.Join(home, "canary"), filepath.Join(home, "target")
 	must(t, os.WriteFile(canary, []byte("tweet"), 0o600))
 	must(t, os.Mkdir(target, 0o700))
@@ -199,7 +201,6 @@ func unpackSafely(t testing.TB, raw []byte) error {
 	if len(names) != 2 {
 		t.Errorf("there is more than there was: %v", names)
 	}
-	must(t, os.RemoveAll(home))
 	return failed
 }
 

@@ -24,7 +24,7 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 1, "of the random workspace")
-	steps = flag.Int("steps", 3000, "of the random workspace")
+	steps = flag.Int("steps", 1200, "of the random workspace")
 )
 
 var plenty = layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}

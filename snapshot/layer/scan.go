@@ -19,7 +19,7 @@ func Scan(dir string, l Limits) (Index, []Entry, error) {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
 	s := scan{left: l.Entries}
-	if err := s.dir(root, Entry{Path: "."}, 0); err != nil {
+	if err := s.dir(root, ".", 0); err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
 	return s.found, s.skipped, nil
@@ -32,18 +32,17 @@ type scan struct {
 }
 
 // dir looks at an open directory, which it closes.
-func (s *scan) dir(f *os.File, e Entry, depth int) error {
+func (s *scan) dir(f *os.File, path string, depth int) error {
 	defer func() { _ = f.Close() }()
 	var at unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &at); err != nil {
 		return err
 	}
-	e.fill(&at)
-	opaque, err := isOpaque(f)
-	if err != nil {
+	e := entryAt(path, &at)
+	var err error
+	if e.Opaque, err = isOpaque(f); err != nil {
 		return err
 	}
-	e.Opaque = opaque
 	if err := s.add(e); err != nil {
 		return err
 	}
@@ -53,7 +52,7 @@ func (s *scan) dir(f *os.File, e Entry, depth int) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if err := s.name(f, join(e.Path, name), name, depth+1); err != nil {
+		if err := s.name(f, join(path, name), name, depth+1); err != nil {
 			return err
 		}
 	}
@@ -71,8 +70,7 @@ func (s *scan) name(dir *os.File, path, name string, depth int) error {
 	if err != nil {
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
-	e := Entry{Path: path}
-	e.fill(&at)
+	e := entryAt(path, &at)
 	if e.Kind == Other || len(path) > maxPath || depth > maxDepth {
 		s.skipped = append(s.skipped, e)
 		return nil
@@ -87,7 +85,7 @@ func (s *scan) name(dir *os.File, path, name string, depth int) error {
 	case err != nil:
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
-	return s.dir(os.NewFile(uintptr(fd), name), e, depth)
+	return s.dir(os.NewFile(uintptr(fd), name), path, depth)
 }
 
 func (s *scan) add(e Entry) error {
@@ -98,11 +96,12 @@ func (s *scan) add(e Entry) error {
 	return nil
 }
 
-// fill takes over what a look told.
-func (e *Entry) fill(at *unix.Stat_t) {
-	e.Mode, e.UID, e.GID = at.Mode&permissions, at.Uid, at.Gid
-	e.Modified, e.Changed = Stamp(at.Mtim), Stamp(at.Ctim)
-	e.Inode, e.Links = at.Ino, uint32(at.Nlink) //nolint:gosec // file systems keep no more
+// entryAt is an entry as a look at it tells.
+func entryAt(path string, at *unix.Stat_t) Entry {
+	e := Entry{
+		Path: path, Mode: at.Mode & permissions, UID: at.Uid, GID: at.Gid, Modified: Stamp(at.Mtim), Changed: Stamp(at.Ctim),
+		Inode: at.Ino, Links: uint32(at.Nlink), //nolint:gosec // file systems keep no more
+	}
 	switch at.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		e.Kind = Dir
@@ -119,6 +118,7 @@ func (e *Entry) fill(at *unix.Stat_t) {
 	default:
 		e.Kind = Other
 	}
+	return e
 }
 
 // permissions are the bits of a mode that a file keeps.

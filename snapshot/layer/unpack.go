@@ -90,7 +90,7 @@ func entryOf(path string, h *tar.Header) (e Entry, err error) {
 	if h.Uid < 0 || h.Uid >= math.MaxUint32 || h.Gid < 0 || h.Gid >= math.MaxUint32 {
 		return e, fmt.Errorf("there is no owner %d:%d", h.Uid, h.Gid)
 	}
-	e = Entry{Path: path, Mode: uint32(h.Mode & permissions), UID: uint32(h.Uid), GID: uint32(h.Gid), Size: h.Size} //nolint:gosec // bounded above
+	e = Entry{Path: path, Mode: uint32(h.Mode & permissions), UID: uint32(h.Uid), GID: uint32(h.Gid), Size: h.Size}
 	if e.Modified, err = stampOf(h.ModTime); err != nil {
 		return e, err
 	}

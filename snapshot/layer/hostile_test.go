@@ -141,6 +141,7 @@ func many(n int) archive {
 }
 
 func TestHostileArchivesAreRefused(t *testing.T) {
+	asRoot(t)
 	for name, a := range hostile() {
 		t.Run(name, func(t *testing.T) {
 			if err := unpackSafely(t, a.bytes(t)); err == nil {
@@ -152,6 +153,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 
 // What is only unusual is unpacked, without what it may not have.
 func TestUnusualArchivesAreTamed(t *testing.T) {
+	asRoot(t)
 	for name, c := range map[string]struct {
 		archive
 		check func(t *testing.T, dir string)
@@ -205,6 +207,7 @@ func unpackSafely(t testing.TB, raw []byte) error {
 }
 
 func FuzzUnpack(f *testing.F) {
+	asRoot(f)
 	for _, a := range hostile() {
 		f.Add(a.bytes(f))
 	}
@@ -227,6 +230,7 @@ func FuzzUnpack(f *testing.F) {
 }
 
 func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
+	asRoot(t)
 	at := t.TempDir()
 	must(t, unix.Mknod(filepath.Join(at, "null"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
 	must(t, unix.Mkfifo(filepath.Join(at, "pipe"), 0o600))

@@ -51,9 +51,7 @@ type point struct {
 // What was there at any snapshot can be brought back, byte for byte and attribute
 // for attribute, whatever was done in between and since.
 func TestALineBringsBackWhatWasThere(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("overlays need root")
-	}
+	asRoot(t)
 	w := &workspace{t: t, r: rand.New(rand.NewPCG(*seed, 1)), dir: t.TempDir()}
 	w.mount()
 	t.Cleanup(w.unmount)
@@ -355,6 +353,14 @@ func difference(want, got string) string {
 		}
 	}
 	return b.String()
+}
+
+// asRoot leaves out what only root can do: overlays, devices, the files of others.
+func asRoot(t testing.TB) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("layers are made by root")
+	}
 }
 
 func must(t testing.TB, err error) {

@@ -1,0 +1,168 @@
+//go:build linux
+
+package layer
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// root is a directory below which names are resolved. No link is followed, and
+// no other file system is entered.
+type root struct{ *os.File }
+
+func openRoot(dir string) (root, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return root{}, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return root{os.NewFile(uintptr(fd), dir)}, nil
+}
+
+// open opens what a path names.
+func (r root) open(path string, flags int) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), //nolint:gosec // flags are small
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	}
+	if flags&unix.O_CREAT != 0 {
+		how.Mode = 0o600
+	}
+	for {
+		fd, err := unix.Openat2(int(r.Fd()), path, &how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			continue // something was renamed somewhere on this machine meanwhile
+		}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+}
+
+func (r root) openDir(path string) (*os.File, error) {
+	return r.open(path, unix.O_RDONLY|unix.O_DIRECTORY)
+}
+
+// in calls do with the directory that a path is in, and its name there.
+func (r root) in(path string, do func(dir int, name string) error) error {
+	dir, err := r.openDir(parent(path))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	return do(int(dir.Fd()), base(path))
+}
+
+// own gives what has a path the owner, mode and time of an entry, except for
+// directories the time, which changes with every name that is made in them. The
+// mode comes after the owner, whose change takes set-user-ID away.
+func (r root) own(e Entry) error {
+	return r.in(e.Path, func(dir int, name string) error {
+		if err := unix.Fchownat(dir, name, int(e.UID), int(e.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return &fs.PathError{Op: "chown", Path: e.Path, Err: err}
+		}
+		if e.Kind != Symlink {
+			if err := unix.Fchmodat(dir, name, e.Mode, 0); err != nil {
+				return &fs.PathError{Op: "chmod", Path: e.Path, Err: err}
+			}
+		}
+		if e.Kind == Dir {
+			return nil
+		}
+		return stampAt(dir, name, e)
+	})
+}
+
+// stamp gives what has a path the time of an entry.
+func (r root) stamp(e Entry) error {
+	return r.in(e.Path, func(dir int, name string) error { return stampAt(dir, name, e) })
+}
+
+func stampAt(dir int, name string, e Entry) error {
+	t := unix.Timespec(e.Modified)
+	if err := unix.UtimesNanoAt(dir, name, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &fs.PathError{Op: "set the time of", Path: e.Path, Err: err}
+	}
+	return nil
+}
+
+// hide marks a name as gone.
+func (r root) hide(path string) error {
+	return r.in(path, func(dir int, name string) error {
+		if err := unix.Mknodat(dir, name, unix.S_IFCHR, 0); err != nil {
+			return &fs.PathError{Op: "hide", Path: path, Err: err}
+		}
+		return nil
+	})
+}
+
+// hideBelow marks a directory as one that hides what is below it.
+func (r root) hideBelow(path string) error {
+	f, err := r.openDir(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := unix.Fsetxattr(int(f.Fd()), opaque, []byte("y"), 0); err != nil {
+		return &fs.PathError{Op: "hide what is below", Path: path, Err: err}
+	}
+	return nil
+}
+
+// What people may attach to their files. Everything else says something to a
+// kernel, and is not theirs to say.
+const (
+	userAttr   = "user."
+	maxAttrs   = 256
+	maxAttrLen = 64 << 10
+)
+
+// attrs reads what is attached to an open file.
+func attrs(f *os.File) (map[string]string, error) {
+	n, err := unix.Flistxattr(int(f.Fd()), nil)
+	if err != nil || n == 0 {
+		return nil, ignoreUnsupported(err)
+	}
+	names := make([]byte, n)
+	if n, err = unix.Flistxattr(int(f.Fd()), names); err != nil {
+		return nil, ignoreUnsupported(err)
+	}
+	var all map[string]string
+	for name := range strings.SplitSeq(string(names[:n]), "\x00") {
+		if !strings.HasPrefix(name, userAttr) || len(all) == maxAttrs {
+			continue
+		}
+		value := make([]byte, maxAttrLen)
+		n, err := unix.Fgetxattr(int(f.Fd()), name, value)
+		if err != nil {
+			continue // it went meanwhile
+		}
+		if all == nil {
+			all = make(map[string]string)
+		}
+		all[name] = string(value[:n])
+	}
+	return all, nil
+}
+
+// attach is the opposite of attrs.
+func attach(f *os.File, all map[string]string) error {
+	for name, value := range all {
+		if err := unix.Fsetxattr(int(f.Fd()), name, []byte(value), 0); err != nil {
+			return &fs.PathError{Op: "attach " + name + " to", Path: f.Name(), Err: err}
+		}
+	}
+	return nil
+}
+
+func ignoreUnsupported(err error) error {
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,230 @@
+//go:build linux
+
+package layer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Copy copies entries of one directory to another, which must be empty or hold
+// only what a copy before this one has put there. Of a file it takes no more than
+// the entry says it has. It returns those that were not there any more, or
+// changed while they were read: who needs them holds still and copies again.
+func Copy(ctx context.Context, from string, entries Index, to string) (torn []Entry, err error) {
+	src, err := openRoot(from)
+	if err != nil {
+		return nil, fmt.Errorf("copy: %w", err)
+	}
+	defer func() { _ = src.Close() }()
+	dst, err := openRoot(to)
+	if err != nil {
+		return nil, fmt.Errorf("copy: %w", err)
+	}
+	defer func() { _ = dst.Close() }()
+	c := copier{src: src, dst: dst, links: make(map[uint64]string)}
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("copy: %w", context.Cause(ctx))
+		}
+		if err := c.entry(e); err != nil {
+			return nil, fmt.Errorf("copy %.200q: %w", e.Path, err)
+		}
+	}
+	if err := stampDirs(dst, entries); err != nil {
+		return nil, fmt.Errorf("copy: %w", err)
+	}
+	return c.torn, nil
+}
+
+// stampDirs gives directories their times, the innermost first.
+func stampDirs(r root, entries Index) error {
+	for _, e := range slices.Backward(entries) {
+		if e.Kind == Dir {
+			if err := r.stamp(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+type copier struct {
+	src, dst root
+	links    map[uint64]string // where a file with several names was first put
+	torn     []Entry
+}
+
+func (c *copier) entry(e Entry) error {
+	switch e.Kind {
+	case Gone:
+		return c.dst.hide(e.Path)
+	case Dir:
+		return c.dir(e)
+	case Symlink:
+		return c.symlink(e)
+	case Fifo:
+		err := c.dst.in(e.Path, func(dir int, name string) error { return unix.Mknodat(dir, name, unix.S_IFIFO|0o600, 0) })
+		if err != nil {
+			return err
+		}
+		return c.dst.own(e)
+	case File:
+		return c.file(e)
+	case Other:
+	}
+	return fmt.Errorf("it is of the kind %d, which no layer carries", e.Kind)
+}
+
+// missed notes what is not there any more.
+func (c *copier) missed(e Entry, err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) {
+		c.torn = append(c.torn, e)
+		return nil
+	}
+	return err
+}
+
+func (c *copier) dir(e Entry) error {
+	if e.Path != "." {
+		err := c.dst.in(e.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o700) })
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+	}
+	if e.Opaque {
+		if err := c.dst.hideBelow(e.Path); err != nil {
+			return err
+		}
+	}
+	if err := c.attach(e); err != nil {
+		return err
+	}
+	return c.dst.own(e)
+}
+
+// attach copies what is attached to a directory.
+func (c *copier) attach(e Entry) error {
+	in, err := c.src.openDir(e.Path)
+	if err != nil {
+		return c.missed(e, err)
+	}
+	defer func() { _ = in.Close() }()
+	all, err := attrs(in)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	out, err := c.dst.openDir(e.Path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(attach(out, all), out.Close())
+}
+
+func (c *copier) symlink(e Entry) error {
+	target := make([]byte, maxPath+1)
+	n := 0
+	err := c.src.in(e.Path, func(dir int, name string) (err error) {
+		n, err = unix.Readlinkat(dir, name, target)
+		return err
+	})
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.ENOENT // it is something else by now
+	}
+	if err != nil {
+		return c.missed(e, err)
+	}
+	err = c.dst.in(e.Path, func(dir int, name string) error { return unix.Symlinkat(string(target[:n]), dir, name) })
+	if err != nil {
+		return err
+	}
+	return c.dst.own(e)
+}
+
+func (c *copier) file(e Entry) error {
+	if first, ok := c.links[e.Inode]; ok && e.Links > 1 {
+		return link(c.dst, first, e.Path)
+	}
+	// A pipe that has taken the name must not make us wait.
+	in, err := c.src.open(e.Path, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return c.missed(e, err)
+	}
+	defer func() { _ = in.Close() }()
+	out, err := c.dst.open(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(c.content(e, in, out), out.Close()); err != nil {
+		return err
+	}
+	if e.Links > 1 {
+		c.links[e.Inode] = e.Path
+	}
+	return c.dst.own(e)
+}
+
+// content copies what is in a file, without its holes.
+func (c *copier) content(e Entry, in, out *os.File) error {
+	err := eachPiece(in, e.Size, func(at, n int64) error {
+		_, err := io.Copy(io.NewOffsetWriter(out, at), io.NewSectionReader(in, at, n))
+		return err
+	})
+	if err == nil {
+		err = out.Truncate(e.Size)
+	}
+	if err != nil {
+		return err
+	}
+	all, err := attrs(in)
+	if err != nil {
+		return err
+	}
+	if err := attach(out, all); err != nil {
+		return err
+	}
+	var s unix.Stat_t
+	if err := unix.Fstat(int(in.Fd()), &s); err != nil {
+		return err
+	}
+	if !entryAt(e.Path, &s).same(e) {
+		c.torn = append(c.torn, e)
+	}
+	return nil
+}
+
+// eachPiece calls do for each part of a file that is no hole.
+func eachPiece(f *os.File, size int64, do func(at, n int64) error) error {
+	for at := int64(0); at < size; {
+		start, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		end, err := unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
+		if err != nil {
+			return err
+		}
+		if end = min(end, size); start < end {
+			if err := do(start, end-start); err != nil {
+				return err
+			}
+		}
+		at = end
+		if start >= size {
+			return nil
+		}
+	}
+	return nil
+}
+
+// link gives a file of a layer another name.
+func link(r root, from, to string) error { return share(r, from, r, to) }

@@ -1,0 +1,98 @@
+//go:build linux
+
+package layer
+
+// Diff is what must lie over a directory as it was before, to make it what it is
+// now: entries to put, and names that are gone. Directories above them are among
+// them, since a layer says of every directory in it what it is like.
+//
+// The directory may itself lie over others, which only matters for those that
+// hide them: one that has become opaque is put with all there is in it.
+func Diff(before, now Index) Index {
+	d := differ{}
+	b := 0
+	for _, e := range now {
+		for ; b < len(before) && compare(before[b].Path, e.Path) < 0; b++ {
+			d.gone(before[b])
+		}
+		var was Entry
+		if b < len(before) && before[b].Path == e.Path {
+			was = before[b]
+			b++
+		}
+		d.there(was, e)
+	}
+	for ; b < len(before); b++ {
+		d.gone(before[b])
+	}
+	return d.out
+}
+
+// differ walks two indexes side by side.
+type differ struct {
+	out   Index
+	above []ancestor // the directories that the walk is in
+}
+
+type ancestor struct {
+	Entry
+	put   bool // it is in the diff
+	whole bool // and so is everything in it
+}
+
+// enter leaves the directories that a path is not in.
+func (d *differ) enter(path string) {
+	in := parent(path)
+	for n := len(d.above); n > 0; n-- {
+		if at := d.above[n-1].Path; at == "." || at == in || len(in) > len(at) && in[:len(at)] == at && in[len(at)] == '/' {
+			return
+		}
+		d.above = d.above[:n-1]
+	}
+}
+
+// there is an entry that is there now, and what it was.
+func (d *differ) there(was, e Entry) {
+	if e.Path != "." {
+		d.enter(e.Path)
+	}
+	whole := len(d.above) > 0 && d.above[len(d.above)-1].whole
+	changed := whole || !e.same(was)
+	if e.Kind == Dir {
+		fresh := e.Opaque && (was.Kind != Dir || !was.Opaque)
+		e.Opaque = e.Opaque && (fresh || whole)
+		d.above = append(d.above, ancestor{Entry: e, whole: whole || fresh})
+		if changed || e.Path == "." { // every layer says what its root is like
+			d.reach()
+		}
+		return
+	}
+	if changed {
+		d.reach()
+		d.out = append(d.out, e)
+	}
+}
+
+// gone is an entry that is no more. It is hidden, unless it went with its
+// directory or that hides all that was in it.
+func (d *differ) gone(was Entry) {
+	if was.Path == "." {
+		return
+	}
+	d.enter(was.Path)
+	if n := len(d.above); n == 0 || d.above[n-1].Path != parent(was.Path) || d.above[n-1].whole {
+		return
+	}
+	d.reach()
+	d.out = append(d.out, Entry{Path: was.Path, Kind: Gone})
+}
+
+// reach puts the directories that the walk is in.
+func (d *differ) reach() {
+	for i := range d.above {
+		if a := &d.above[i]; !a.put {
+			a.put = true
+			d.out = append(d.out, a.Entry)
+		}
+	}
+}

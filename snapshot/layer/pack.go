@@ -1,0 +1,208 @@
+//go:build linux
+
+package layer
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the tar says beside what every tar says.
+const (
+	// recordSize and recordPieces are of a file of which only pieces are in the
+	// tar: how large it is, and where each piece is and how long, one after the
+	// other.
+	recordSize   = "DORMOUSE.size"
+	recordPieces = "DORMOUSE.pieces"
+	recordAttr   = "SCHILY.xattr."
+
+	// sparseFrom is how much of a file must be holes for them to be left out.
+	sparseFrom = 1 << 20
+	maxPieces  = 16 << 10
+)
+
+// Pack writes a layer as a tar. The same layer is always the same tar.
+func Pack(ctx context.Context, dir string, l Limits, w io.Writer) error {
+	entries, skipped, err := Scan(dir, l)
+	if err != nil {
+		return err
+	}
+	if len(skipped) > 0 {
+		return fmt.Errorf("pack: %.200q is nothing that a layer carries", skipped[0].Path)
+	}
+	r, err := openRoot(dir)
+	if err != nil {
+		return fmt.Errorf("pack: %w", err)
+	}
+	defer func() { _ = r.Close() }()
+	p := packer{root: r, out: tar.NewWriter(w), links: make(map[uint64]string), left: l.Bytes}
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return fmt.Errorf("pack: %w", context.Cause(ctx))
+		}
+		if err := p.entry(e); err != nil {
+			return fmt.Errorf("pack %.200q: %w", e.Path, err)
+		}
+	}
+	if err := p.out.Close(); err != nil {
+		return fmt.Errorf("pack: %w", err)
+	}
+	return nil
+}
+
+type packer struct {
+	root  root
+	out   *tar.Writer
+	links map[uint64]string
+	left  int64
+}
+
+func (p *packer) entry(e Entry) error {
+	h := header(e)
+	switch e.Kind {
+	case Gone:
+		return p.out.WriteHeader(mark(e.Path, gone))
+	case Dir:
+		return p.dir(e, h)
+	case Symlink:
+		return p.symlink(e, h)
+	case Fifo:
+		h.Typeflag = tar.TypeFifo
+		return p.out.WriteHeader(h)
+	case File:
+		return p.file(e, h)
+	case Other:
+	}
+	return fmt.Errorf("it is of the kind %d, which no layer carries", e.Kind)
+}
+
+// header says of an entry what all have.
+func header(e Entry) *tar.Header {
+	h := mark(e.Path, plain)
+	h.Mode, h.Uid, h.Gid, h.ModTime = int64(e.Mode), int(e.UID), int(e.GID), time.Unix(e.Modified.Sec, e.Modified.Nsec)
+	return h
+}
+
+// mark is an entry that only has a name.
+func mark(path string, f form) *tar.Header {
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: f.spell(path), PAXRecords: make(map[string]string), Format: tar.FormatPAX}
+	if disguised(path) {
+		h.PAXRecords[recordName] = path
+	}
+	return h
+}
+
+func (p *packer) dir(e Entry, h *tar.Header) error {
+	f, err := p.root.openDir(e.Path)
+	if err != nil {
+		return err
+	}
+	all, err := attrs(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	addAttrs(h, all)
+	h.Typeflag = tar.TypeDir
+	h.Name += "/"
+	if err := p.out.WriteHeader(h); err != nil || !e.Opaque {
+		return err
+	}
+	return p.out.WriteHeader(mark(e.Path, hiding))
+}
+
+func addAttrs(h *tar.Header, all map[string]string) {
+	for name, value := range all {
+		h.PAXRecords[recordAttr+name] = value
+	}
+}
+
+func (p *packer) symlink(e Entry, h *tar.Header) error {
+	target := make([]byte, maxPath+1)
+	err := p.root.in(e.Path, func(dir int, name string) error {
+		n, err := unix.Readlinkat(dir, name, target)
+		target = target[:max(n, 0)]
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	h.Typeflag, h.Linkname = tar.TypeSymlink, string(target)
+	return p.out.WriteHeader(h)
+}
+
+func (p *packer) file(e Entry, h *tar.Header) error {
+	if e.Links > 1 {
+		if first, ok := p.links[e.Inode]; ok {
+			h.Typeflag, h.Linkname = tar.TypeLink, plain.spell(first)
+			if disguised(first) {
+				h.PAXRecords[recordLink] = first
+			}
+			return p.out.WriteHeader(h)
+		}
+		p.links[e.Inode] = e.Path
+	}
+	if p.left -= e.Size; p.left < 0 {
+		return ErrTooBig
+	}
+	f, err := p.root.open(e.Path, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.content(e, h, f), f.Close())
+}
+
+// content writes a file, without its holes if there is much in them.
+func (p *packer) content(e Entry, h *tar.Header, f *os.File) error {
+	all, err := attrs(f)
+	if err != nil {
+		return err
+	}
+	addAttrs(h, all)
+	var pieces []int64
+	data := int64(0)
+	err = eachPiece(f, e.Size, func(at, n int64) error {
+		pieces = append(pieces, at, n)
+		data += n
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	h.Typeflag, h.Size = tar.TypeReg, e.Size
+	if e.Size-data < sparseFrom || len(pieces) > maxPieces {
+		pieces = []int64{0, e.Size}
+	} else {
+		h.Size = data
+		h.PAXRecords[recordSize], h.PAXRecords[recordPieces] = strconv.FormatInt(e.Size, 10), numbers(pieces)
+	}
+	if err := p.out.WriteHeader(h); err != nil {
+		return err
+	}
+	for i := 0; i+1 < len(pieces); i += 2 {
+		if _, err := io.Copy(p.out, io.NewSectionReader(f, pieces[i], pieces[i+1])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// numbers are written one after the other.
+func numbers(pieces []int64) string {
+	var b strings.Builder
+	for i, n := range pieces {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(n, 10))
+	}
+	return b.String()
+}

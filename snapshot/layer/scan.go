@@ -1,0 +1,140 @@
+//go:build linux
+
+package layer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Scan looks at everything in a directory. What lies too deep, and what no layer
+// carries, is in the second list and not in the first.
+func Scan(dir string, l Limits) (Index, []Entry, error) {
+	root, err := os.Open(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("scan: %w", err)
+	}
+	s := scan{left: l.Entries}
+	if err := s.dir(root, ".", 0); err != nil {
+		return nil, nil, fmt.Errorf("scan: %w", err)
+	}
+	return s.found, s.skipped, nil
+}
+
+type scan struct {
+	found   Index
+	skipped []Entry
+	left    int
+}
+
+// dir looks at an open directory, which it closes.
+func (s *scan) dir(f *os.File, path string, depth int) error {
+	defer func() { _ = f.Close() }()
+	var at unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &at); err != nil {
+		return err
+	}
+	e := entryAt(path, &at)
+	var err error
+	if e.Opaque, err = isOpaque(f); err != nil {
+		return err
+	}
+	if err := s.add(e); err != nil {
+		return err
+	}
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := s.name(f, join(path, name), name, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// name looks at one name in a directory. One that is gone meanwhile was never
+// there.
+func (s *scan) name(dir *os.File, path, name string, depth int) error {
+	var at unix.Stat_t
+	err := unix.Fstatat(int(dir.Fd()), name, &at, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%.200q: %w", path, err)
+	}
+	e := entryAt(path, &at)
+	if e.Kind == Other || len(path) > maxPath || depth > maxDepth {
+		s.skipped = append(s.skipped, e)
+		return nil
+	}
+	if e.Kind != Dir {
+		return s.add(e)
+	}
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%.200q: %w", path, err)
+	}
+	return s.dir(os.NewFile(uintptr(fd), name), path, depth)
+}
+
+func (s *scan) add(e Entry) error {
+	if s.left--; s.left < 0 {
+		return ErrTooMany
+	}
+	s.found = append(s.found, e)
+	return nil
+}
+
+// entryAt is an entry as a look at it tells.
+func entryAt(path string, at *unix.Stat_t) Entry {
+	e := Entry{
+		Path: path, Mode: at.Mode & permissions, UID: at.Uid, GID: at.Gid, Modified: Stamp(at.Mtim), Changed: Stamp(at.Ctim),
+		Inode: at.Ino, Links: uint32(at.Nlink), //nolint:gosec // file systems keep no more
+	}
+	switch at.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		e.Kind = Dir
+	case unix.S_IFREG:
+		e.Kind, e.Size = File, at.Size
+	case unix.S_IFLNK:
+		e.Kind = Symlink
+	case unix.S_IFIFO:
+		e.Kind = Fifo
+	case unix.S_IFCHR:
+		if e.Kind = Other; at.Rdev == 0 {
+			e.Kind = Gone
+		}
+	default:
+		e.Kind = Other
+	}
+	return e
+}
+
+// permissions are the bits of a mode that a file keeps.
+const permissions = 0o7777
+
+// opaque is how overlayfs marks a directory that hides what is below it.
+const opaque = "trusted.overlay.opaque"
+
+func isOpaque(f *os.File) (bool, error) {
+	var value [8]byte
+	n, err := unix.Fgetxattr(int(f.Fd()), opaque, value[:])
+	switch {
+	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ERANGE):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look whether a directory is opaque: %w", err)
+	}
+	return n == 1 && value[0] == 'y', nil
+}

@@ -1,0 +1,259 @@
+//go:build linux
+
+package layer
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Unpack makes a layer in an empty directory out of a tar that Pack wrote, or
+// that somebody says it did. If it fails, what is there is of no use.
+func Unpack(ctx context.Context, from io.Reader, l Limits, dir string) error {
+	r, err := openRoot(dir)
+	if err != nil {
+		return fmt.Errorf("unpack: %w", err)
+	}
+	defer func() { _ = r.Close() }()
+	u := unpacker{root: r, left: l, kinds: map[string]Kind{".": Dir}}
+	in := tar.NewReader(from)
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("unpack: %w", err)
+		}
+		if err := u.entry(h, in); err != nil {
+			return fmt.Errorf("unpack %.200q: %w", h.Name, err)
+		}
+	}
+	if err := stampDirs(r, u.dirs); err != nil {
+		return fmt.Errorf("unpack: %w", err)
+	}
+	return nil
+}
+
+type unpacker struct {
+	root  root
+	left  Limits
+	dirs  Index
+	kinds map[string]Kind // of every path so far
+}
+
+func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
+	if u.left.Entries--; u.left.Entries < 0 {
+		return ErrTooMany
+	}
+	path, says, err := read(h.Name, h.PAXRecords[recordName])
+	if err != nil {
+		return err
+	}
+	if says == hiding {
+		if u.kinds[path] != Dir {
+			return errors.New("it hides what is below something else than a directory that came before")
+		}
+		return u.root.hideBelow(path)
+	}
+	e := Entry{Path: path, Kind: Gone}
+	if says == plain {
+		if e, err = entryOf(path, h); err != nil {
+			return err
+		}
+	}
+	if kind, ok := u.kinds[e.Path]; ok && (e.Path != "." || kind != e.Kind || len(u.dirs) > 0) {
+		return errors.New("it is there twice")
+	}
+	if u.kinds[parent(e.Path)] != Dir {
+		return errors.New("it comes before its directory")
+	}
+	u.kinds[e.Path] = e.Kind
+	return u.put(e, h, in)
+}
+
+// entryOf reads what a tar says of an entry.
+func entryOf(path string, h *tar.Header) (e Entry, err error) {
+	if h.Uid < 0 || h.Uid >= math.MaxUint32 || h.Gid < 0 || h.Gid >= math.MaxUint32 {
+		return e, fmt.Errorf("there is no owner %d:%d", h.Uid, h.Gid)
+	}
+	e = Entry{Path: path, Mode: uint32(h.Mode & permissions), UID: uint32(h.Uid), GID: uint32(h.Gid), Size: h.Size}
+	if e.Modified, err = stampOf(h.ModTime); err != nil {
+		return e, err
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		e.Kind = Dir
+	case tar.TypeReg:
+		e.Kind = File
+	case tar.TypeLink:
+		e.Kind = File
+	case tar.TypeSymlink:
+		e.Kind = Symlink
+	case tar.TypeFifo:
+		e.Kind = Fifo
+	default:
+		return e, fmt.Errorf("it is of the kind %q, which no layer carries", h.Typeflag)
+	}
+	if path == "." && e.Kind != Dir {
+		return e, errors.New("the root must be a directory")
+	}
+	return e, nil
+}
+
+// stampOf is a time that file systems can keep.
+func stampOf(t time.Time) (Stamp, error) {
+	if s := t.Unix(); s < math.MinInt32 || s > 1<<34-1 { // what ext4 reaches
+		return Stamp{}, errors.New("its time is none that a file can have")
+	}
+	return Stamp{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}, nil
+}
+
+func (u *unpacker) put(e Entry, h *tar.Header, in io.Reader) error {
+	switch {
+	case e.Kind == Gone:
+		return u.root.hide(e.Path)
+	case e.Kind == Dir:
+		return u.dir(e, h)
+	case e.Kind == Symlink:
+		if len(h.Linkname) > maxPath {
+			return errors.New("what it leads to is too long")
+		}
+		err := u.root.in(e.Path, func(dir int, name string) error { return unix.Symlinkat(h.Linkname, dir, name) })
+		if err != nil {
+			return err
+		}
+		return u.root.own(e)
+	case e.Kind == Fifo:
+		err := u.root.in(e.Path, func(dir int, name string) error { return unix.Mknodat(dir, name, unix.S_IFIFO|0o600, 0) })
+		if err != nil {
+			return err
+		}
+		return u.root.own(e)
+	case h.Typeflag == tar.TypeLink:
+		return u.link(e, h)
+	}
+	return u.file(e, h, in)
+}
+
+func (u *unpacker) dir(e Entry, h *tar.Header) error {
+	if e.Path != "." {
+		err := u.root.in(e.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o700) })
+		if err != nil {
+			return err
+		}
+	}
+	f, err := u.root.openDir(e.Path)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(attachFrom(h, f), f.Close()); err != nil {
+		return err
+	}
+	u.dirs = append(u.dirs, e)
+	return u.root.own(e)
+}
+
+// link gives a file that came before another name.
+func (u *unpacker) link(e Entry, h *tar.Header) error {
+	to, says, err := read(h.Linkname, h.PAXRecords[recordLink])
+	if err != nil || says != plain || u.kinds[to] != File || to == e.Path {
+		return fmt.Errorf("it is a link to %.200q, which is no file that came before", h.Linkname)
+	}
+	return link(u.root, to, e.Path)
+}
+
+func (u *unpacker) file(e Entry, h *tar.Header, in io.Reader) error {
+	size, pieces, err := piecesOf(h)
+	if err != nil {
+		return err
+	}
+	if u.left.Bytes -= size; u.left.Bytes < 0 {
+		return ErrTooBig
+	}
+	f, err := u.root.open(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(f, size, pieces, in), attachFrom(h, f), f.Close()); err != nil {
+		return err
+	}
+	return u.root.own(e)
+}
+
+// fill writes the pieces of a file.
+func fill(f *os.File, size int64, pieces []int64, in io.Reader) error {
+	for i := 0; i+1 < len(pieces); i += 2 {
+		if _, err := io.CopyN(io.NewOffsetWriter(f, pieces[i]), in, pieces[i+1]); err != nil {
+			return fmt.Errorf("it ends too soon: %w", err)
+		}
+	}
+	return f.Truncate(size)
+}
+
+// piecesOf says how large a file is, and which parts of it are in the tar.
+func piecesOf(h *tar.Header) (size int64, pieces []int64, err error) {
+	text, ok := h.PAXRecords[recordSize]
+	if !ok {
+		return h.Size, []int64{0, h.Size}, nil
+	}
+	wrong := errors.New("its pieces make no file")
+	if size, err = strconv.ParseInt(text, 10, 64); err != nil || size < 0 {
+		return 0, nil, wrong
+	}
+	end, sum := int64(0), int64(0)
+	for word := range strings.SplitSeq(h.PAXRecords[recordPieces], ",") {
+		if word == "" && h.PAXRecords[recordPieces] == "" {
+			break
+		}
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil || n < 0 || len(pieces) >= maxPieces {
+			return 0, nil, wrong
+		}
+		if len(pieces)%2 == 0 {
+			if n < end {
+				return 0, nil, wrong
+			}
+		} else {
+			at := pieces[len(pieces)-1]
+			if n > size-at {
+				return 0, nil, wrong
+			}
+			end, sum = at+n, sum+n
+		}
+		pieces = append(pieces, n)
+	}
+	if len(pieces)%2 != 0 || sum != h.Size {
+		return 0, nil, wrong
+	}
+	return size, pieces, nil
+}
+
+// attachFrom attaches what a tar says people had attached, and nothing else.
+func attachFrom(h *tar.Header, f *os.File) error {
+	all := make(map[string]string)
+	for key, value := range h.PAXRecords {
+		name, ok := strings.CutPrefix(key, recordAttr+userAttr)
+		if !ok {
+			continue
+		}
+		if len(all) == maxAttrs || len(value) > maxAttrLen || name == "" || len(name) > 255-len(userAttr) || strings.ContainsRune(name, 0) {
+			return errors.New("what is attached to it is too much")
+		}
+		all[userAttr+name] = value
+	}
+	return attach(f, all)
+}

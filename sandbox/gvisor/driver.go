@@ -79,6 +79,10 @@ func (d *Driver) prepare() (err error) {
 			return err
 		}
 	}
+	// The kernel spells what is mounted and what is shown without links.
+	if d.opts.Dir, err = filepath.EvalSymlinks(d.opts.Dir); err != nil {
+		return err
+	}
 	if d.lock, err = os.OpenFile(d.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -138,5 +139,33 @@ func TestWhatEndedServersLeftIsSwept(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(h.dir, "boxes", "."+mine)); err != nil {
 		t.Errorf("the spare of a living server is no longer held: %v", err)
+	}
+}
+
+func TestADirectoryReachedThroughALinkIsTheSame(t *testing.T) {
+	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	t.Cleanup(func() { cleared(t, dir) })
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	h := &house{Driver: open(t, link), t: t, dir: link}
+	for generation := range uint64(3) {
+		f := fence(generation+1, 1)
+		s := h.create(f)
+		h.sh(s, "echo line >> lines")
+		if got := h.sh(s, "wc -l < lines"); got != strconv.FormatUint(generation+1, 10) {
+			t.Errorf("it has %s lines", got)
+		}
+		h.freeze(s, f)
+	}
+	if err := h.Driver.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), dir) {
+		t.Errorf("something is still mounted in %s", dir)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -126,14 +127,34 @@ func (r *Runner) blame(p proctree.Process, v Victim) (told bool) {
 	return told
 }
 
-// held is the memory that a process holds, if there is one.
+// held is the memory that a process holds, if there is one: what it has mapped,
+// and what it has in open files that are nothing but memory.
 func held(pid int) (int64, bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, false
 	}
 	s, ok := parseStat(b)
-	return s.rss, ok
+	return s.rss + inMemoryFiles(pid), ok
+}
+
+// inMemoryFiles is the size of the files without a name that a process has open.
+func inMemoryFiles(pid int) (size int64) {
+	const most = 256 // who has more of them is found by the first
+	dir := "/proc/" + strconv.Itoa(pid) + "/fd/"
+	f, err := os.Open(dir)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	names, _ := f.Readdirnames(most)
+	for _, name := range names {
+		var at unix.Stat_t
+		if to, err := os.Readlink(dir + name); err == nil && strings.HasPrefix(to, "/memfd:") && unix.Stat(dir+name, &at) == nil {
+			size += at.Blocks * 512 // what a block is, whatever the file system has
+		}
+	}
+	return size
 }
 
 // commandOf is what a process calls itself.

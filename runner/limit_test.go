@@ -4,10 +4,14 @@ package runner_test
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
 )
 
 func TestRelieveKillsTheLargestAndItsOpSaysSo(t *testing.T) {
@@ -48,6 +52,33 @@ func TestRelieveKillsTheLargestAndItsOpSaysSo(t *testing.T) {
 	}
 	if _, err := l.Relieve(deadline(t), 1); !errors.Is(err, dormouse.ErrNotFound) {
 		t.Errorf("nobody is left, and relieve says %v", err)
+	}
+}
+
+// Memory that no process maps is held by who has it open.
+func TestRelieveFindsWhoHoldsAFileOfMemory(t *testing.T) {
+	_, l := open(t)
+	mapped := exec(`perl -e '$x = "a" x (32 << 20); $| = 1; print "full\n"; sleep 60'`)
+	file := exec(`perl -e '$n = "x"; open(F, ">&=", syscall(` + strconv.Itoa(unix.SYS_MEMFD_CREATE) + `, $n, 0)); select(F); $| = 1; print "a" x (1 << 20) for 1..128;
+		select(STDOUT); $| = 1; print "full\n"; sleep 60'`)
+	for _, c := range []runner.Call{mapped, file} {
+		start(t, l, c)
+		full := make(chan struct{})
+		go func() {
+			_, _ = l.Wait(deadline(t), c.Op, func(b []byte) {
+				if strings.Contains(string(b), "full") {
+					close(full)
+				}
+			})
+		}()
+		<-full
+	}
+	victims, err := l.Relieve(deadline(t), 1<<20)
+	if err != nil || len(victims) != 1 || victims[0].RSS < 128<<20 {
+		t.Fatalf("killed %+v, %v", victims, err)
+	}
+	if report, err := l.Ask(deadline(t), mapped.Op); err != nil || report.State != "running" {
+		t.Errorf("the other op: %+v, %v", report, err)
 	}
 }
 

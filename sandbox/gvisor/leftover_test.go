@@ -158,7 +158,7 @@ func TestADirectoryReachedThroughALinkIsTheSame(t *testing.T) {
 		}
 		h.freeze(s, f)
 	}
-	if err := h.Driver.Close(); err != nil {
+	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

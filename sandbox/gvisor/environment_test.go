@@ -174,7 +174,7 @@ func smallImage(t testing.TB, which string) gvisor.Image {
 	dir := t.TempDir()
 	out, err := exec.Command("ldd", "/bin/bash").Output()
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	files := append(regexp.MustCompile(`/\S+`).FindAllString(string(out), -1), "/bin/bash", "/bin/sleep")
 	for _, name := range files {
@@ -285,7 +285,7 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 func TestWhatIsBelowUsrIsFoundInside(t *testing.T) {
 	dir, err := os.MkdirTemp("/usr/local", "dormouse-test-") //nolint:usetesting // it must be below /usr
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	program := filepath.Join(dir, "found-inside")

@@ -109,13 +109,6 @@ func (t *turn) callAfterTools() *dormouse.Op {
 
 // act records the op, sends it and waits for its result.
 func (t *turn) act(ctx context.Context, box sandbox.Sandbox, op dormouse.Op, call runner.Call, open bool) (runner.Result, error) {
-	send := func() error {
-		if err := box.Start(ctx, call); err != nil {
-			return err
-		}
-		crash.At(crash.OpSent)
-		return nil
-	}
 	record := func() error {
 		if open {
 			return nil
@@ -127,17 +120,16 @@ func (t *turn) act(ctx context.Context, box sandbox.Sandbox, op dormouse.Op, cal
 		crash.At(crash.OpStarted)
 		return nil
 	}
-	first, then := record, send
 	if startsLate {
-		first, then = send, record
+		if err := box.Start(ctx, call); err != nil {
+			return runner.Result{}, err
+		}
 	}
-	if err := first(); err != nil {
+	if err := record(); err != nil {
 		return runner.Result{}, err
 	}
-	if err := then(); err != nil {
-		return runner.Result{}, err
-	}
-	return box.Wait(ctx, op.ID, func(out []byte) { t.j.Show(op.Use, out) })
+	sent := func() { crash.At(crash.OpSent) }
+	return box.Run(ctx, call, sent, func(out []byte) { t.j.Show(op.Use, out) })
 }
 
 func (t *turn) opFor(use dormouse.EventID) (dormouse.Op, bool) {

@@ -95,7 +95,7 @@ func (k *conn) send() {
 			_ = k.write(last)
 			return
 		case b := <-k.out:
-			_, err = k.c.Write(b)
+			_, err = k.c.Write(k.gather(b))
 		case <-tick.C:
 			err = k.write(Frame{Kind: KindBeat})
 		}
@@ -103,6 +103,22 @@ func (k *conn) send() {
 			return
 		}
 	}
+}
+
+// gathered bounds what is sent at once.
+const gathered = 256 << 10
+
+// gather adds to a frame those that wait behind it: sending costs more than they do.
+func (k *conn) gather(b []byte) []byte {
+	for len(b) < gathered {
+		select {
+		case next := <-k.out:
+			b = append(b, next...)
+		default:
+			return b
+		}
+	}
+	return b
 }
 
 // answer sends a to the one who asked f.

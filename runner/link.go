@@ -157,6 +157,11 @@ func (l *Link) Start(ctx context.Context, c Call) error {
 // to out, as far as out keeps up.
 func (l *Link) Wait(ctx context.Context, op dormouse.OpID, out func([]byte)) (Result, error) {
 	f, err := l.request(ctx, Frame{Kind: KindWait, Op: op}, out)
+	return f.result(op, err)
+}
+
+// result is what a wait for op was answered with.
+func (f Frame) result(op dormouse.OpID, err error) (Result, error) {
 	if err == nil && (f.Report == nil || f.Report.State != Finished || f.Report.Result == nil) {
 		err = fmt.Errorf("runner sent no result: %w", dormouse.ErrInvalid)
 	}
@@ -164,6 +169,30 @@ func (l *Link) Wait(ctx context.Context, op dormouse.OpID, out func([]byte)) (Re
 		return Result{}, fmt.Errorf("wait for %s: %w", op, err)
 	}
 	return *f.Report.Result, nil
+}
+
+// Run asks the runner for c and returns its result: Start and Wait, without the time
+// between them. Once the runner has it, started is called.
+func (l *Link) Run(ctx context.Context, c Call, started func(), out func([]byte)) (Result, error) {
+	if err := c.Validate(); err != nil {
+		return Result{}, err
+	}
+	asked, err := l.enter(Frame{Kind: KindStart, Call: &c}, false)
+	if err != nil {
+		return Result{}, fmt.Errorf("start %s: %w", c.Op, err)
+	}
+	defer l.leave(asked, KindStart)
+	waits, err := l.enter(Frame{Kind: KindWait, Op: c.Op}, out != nil)
+	if err != nil {
+		return Result{}, fmt.Errorf("wait for %s: %w", c.Op, err)
+	}
+	defer l.leave(waits, KindWait)
+	if _, err := l.attend(ctx, asked, nil); err != nil {
+		return Result{}, fmt.Errorf("start %s: %w", c.Op, err)
+	}
+	started()
+	f, err := l.attend(ctx, waits, out)
+	return f.result(c.Op, err)
 }
 
 // Ask says what the runner knows of an op.
@@ -297,6 +326,11 @@ func (l *Link) request(ctx context.Context, f Frame, out func([]byte)) (Frame, e
 		return Frame{}, err
 	}
 	defer l.leave(p, f.Kind)
+	return l.attend(ctx, p, out)
+}
+
+// attend returns what a request is answered with.
+func (l *Link) attend(ctx context.Context, p *pending, out func([]byte)) (Frame, error) {
 	for {
 		select {
 		case b := <-p.output:
@@ -417,19 +451,21 @@ func (l *Link) drop(p *peer) {
 }
 
 // unsent takes what p has yet to be sent.
-func (l *Link) unsent(p *peer) [][]byte {
+func (l *Link) unsent(p *peer) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.peer != p {
 		return nil
 	}
-	var frames [][]byte
+	var frames []byte
 	for _, q := range l.fresh {
 		if l.pending[q.id] == q {
-			frames = append(frames, q.frame)
+			frames = append(frames, q.frame...)
 		}
 	}
-	frames = append(frames, l.detached...)
+	for _, b := range l.detached {
+		frames = append(frames, b...)
+	}
 	l.fresh, l.detached = nil, nil
 	return frames
 }

@@ -186,7 +186,7 @@ func (l *Link) send(p *peer) {
 	tick := time.NewTicker(l.opts.Beat)
 	defer tick.Stop()
 	for {
-		for _, b := range l.unsent(p) {
+		if b := l.unsent(p); len(b) > 0 {
 			if _, err := p.conn.Write(b); err != nil {
 				return
 			}

@@ -37,8 +37,8 @@ type output struct {
 	sealed  chan struct{} // closed once that is read
 }
 
-func newOutput(pipe *os.File) output {
-	return output{pipe: pipe, eof: make(chan struct{}), sealing: make(chan struct{}), sealed: make(chan struct{})}
+func newOutput(pipe *os.File) *output {
+	return &output{pipe: pipe, eof: make(chan struct{}), sealing: make(chan struct{}), sealed: make(chan struct{})}
 }
 
 // drain reads p in the background until nobody can print any more. What is
@@ -118,7 +118,7 @@ func (p *output) seal() {
 
 // process is a command that runs.
 type process struct {
-	output
+	*output
 	cmd    *exec.Cmd
 	exited chan struct{} // closed once cmd is waited for
 }
@@ -160,7 +160,7 @@ func (r *Runner) launch(p *process, out io.Writer) error {
 		_ = p.cmd.Wait() // how it ended is in its state
 		r.disown(p)
 	})
-	r.drain(&p.output, out)
+	r.drain(p.output, out)
 	return nil
 }
 

@@ -4,6 +4,7 @@ package runner
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -32,26 +33,29 @@ var errShellEnded = errors.New("the shell ended before it began the command")
 
 // shell is a bash that lives on from command to command.
 //
-// It reads a script that never ends, a FIFO called bash in a directory of its
-// own, so that its commands run at the top level, as if they were typed. Of
-// each it is sent one line that has it read the rest, which is quick, where a
-// script in a pipe is read byte by byte. The command prints to a FIFO of its
-// own and its exit code goes to another, each opened by name: there is no
-// descriptor that a command could close.
+// It has a directory of its own with a script that never ends, so that its commands
+// run at the top level, as if they were typed. Each line of it reads a command from
+// a FIFO and runs it. The script is a file because a script in a pipe is read byte
+// by byte; in a sandbox what counts is the number of system calls. What the shell
+// and its commands print goes to another FIFO, and how each ended is said there too,
+// after what it printed. It is changed for a new one when a command may have left
+// somebody behind who prints, or has made the shell print elsewhere.
 type shell struct {
-	*process        // what it prints are exit codes
-	dir      string // its FIFOs
-	script   *os.File
-	codes    *os.File      // our hold on the FIFO of exit codes
-	clock    *os.File      // /proc/uptime
+	*process               // what it prints goes where it printed first
+	dir      string        // its FIFOs and its script
+	mark     string        // what it says before an exit code
+	script   *os.File      // to add to
+	commands *os.File      // to write to
 	stop     chan struct{} // closed to end it
 	stopOnce sync.Once
 
 	// What follows belongs to the op whose turn it is.
 	seq   uint64 // the newest command
-	spare string // a FIFO for what a command prints; making one costs more than the rest
+	lines int    // how many more commands the script reads
+	procs uint64 // how many processes there were when nobody else printed there
 
 	mu      sync.Mutex
+	out     *shellPipe    // guarded by mu; where it prints
 	current *shellCommand // guarded by mu; what it was told to run and has not reported
 	over    bool          // guarded by mu; it takes no more
 }
@@ -71,7 +75,7 @@ func (r *Runner) startShell(ctx context.Context, dir string) (sh *shell, err err
 	} else if sh, err = r.openShell(ctx, dir); err != nil {
 		return nil, err
 	}
-	if _, err := sh.script.WriteString(sh.prologue(r.opts.Workspace)); err != nil {
+	if _, err := sh.commands.WriteString(sh.prologue(r.opts.Workspace)); err != nil {
 		sh.end()
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
@@ -105,33 +109,33 @@ func (r *Runner) openShell(ctx context.Context, dir string) (sh *shell, err erro
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
-	sh = &shell{dir: dir, stop: make(chan struct{})}
-	if err := makeFIFO(sh.file("bash")); err != nil {
-		return nil, fmt.Errorf("start a shell: %w", err)
-	}
-	if sh.script, err = os.OpenFile(sh.file("bash"), os.O_RDWR|unix.O_NONBLOCK, 0); err != nil {
+	sh = &shell{dir: dir, mark: rand.Text(), stop: make(chan struct{})}
+	if sh.script, err = os.OpenFile(sh.file(scriptFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
 	undo = append(undo, func() { _ = sh.script.Close() })
-	if sh.clock, err = os.Open("/proc/uptime"); err != nil {
+	if _, err := sh.script.WriteString(firstLine + strings.Repeat(nextCommand, scriptLines)); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
-	undo = append(undo, func() { _ = sh.clock.Close() })
-	if err := makeFIFO(sh.file("codes")); err != nil {
+	sh.lines = scriptLines - 1 // it must not come to the end
+	if err := makeFIFO(sh.file(commandsFIFO)); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
-	pipe, codes, err := openFIFO(sh.file("codes"))
-	if err != nil {
+	if sh.commands, err = os.OpenFile(sh.file(commandsFIFO), os.O_RDWR|unix.O_NONBLOCK, 0); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
-	undo = append(undo, func() { _, _ = pipe.Close(), codes.Close() })
-	sh.codes = codes
-	cmd := exec.Command(r.shell, "--noprofile", "--norc", "bash") //nolint:gosec,noctx // our own shell; keepShell ends it
+	undo = append(undo, func() { _ = sh.commands.Close() })
+	if sh.out, err = sh.openPipe(sh.file("to")); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	undo = append(undo, func() { _ = sh.out.pipe.Close() }, sh.out.letGo)
+	cmd := exec.Command(r.shell, "--noprofile", "--norc", scriptFile) //nolint:gosec,noctx // our own shell; keepShell ends it
 	cmd.Dir = dir
 	cmd.Env = append(slices.Clip(r.opts.Env), runnerVariable+"="+strconv.Itoa(os.Getpid()))
+	cmd.Stdout, cmd.Stderr = sh.out.holder, sh.out.holder
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	sh.process = newProcess(cmd, pipe)
-	if err := r.launch(sh.process, &statusReader{report: sh.report}); err != nil {
+	sh.process = &process{output: sh.out.output, cmd: cmd, exited: make(chan struct{})}
+	if err := r.launch(sh.process, sh.out.shows); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
 	undo = nil // ours to keep now
@@ -172,13 +176,13 @@ func (r *Runner) keepShell(ctx context.Context, sh *shell) {
 	sh.over = true
 	c := sh.current
 	sh.mu.Unlock()
-	_ = sh.script.SetWriteDeadline(time.Now()) // nobody may be left to read
+	_ = sh.commands.SetWriteDeadline(time.Now()) // nobody may be left to read
 	read := 0
 	if c != nil {
 		<-c.sent
 		read = c.wrote - sh.left()
 	}
-	_ = sh.script.Close() // its script ends, and with it an idle shell
+	_ = sh.commands.Close() // what it reads ends, and with it an idle shell
 	patience := time.NewTimer(2 * r.opts.Grace)
 	defer patience.Stop()
 	select {
@@ -187,8 +191,8 @@ func (r *Runner) keepShell(ctx context.Context, sh *shell) {
 		_ = sh.cmd.Process.Kill()
 		<-sh.exited
 	}
-	_, _ = sh.codes.Close(), sh.clock.Close()
-	sh.finish()
+	_ = sh.script.Close()
+	sh.pipe().drained() // it may have said how its command ended
 	sh.close(read)
 }
 

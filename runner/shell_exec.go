@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,7 +24,7 @@ const (
 	shellTries = 3
 	// wedgedLooks is how often in a row a shell may be found done with a command
 	// that it has not reported.
-	wedgedLooks = 2
+	wedgedLooks = 3
 
 	terminated = 128 + int(syscall.SIGTERM)
 )
@@ -55,6 +56,7 @@ func (r *Runner) execInShell(ctx context.Context, o *op) Result {
 			res.Output, res.Omitted = o.output.take()
 			return res
 		}
+		o.output.take() // that was the shell's
 	}
 	return Result{Exit: -1, Error: errShellEnded.Error()}
 }
@@ -79,19 +81,32 @@ func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again
 
 // runIn runs the command of o in sh and says in res how it ended.
 func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *Result) error {
-	born := sh.now()
+	born := time.Now()
 	c, err := r.run(sh, o)
 	if err != nil {
 		return err
 	}
-	defer c.close(sh)
+	var left []*shellPipe // which the command made useless
+	defer func() {
+		for _, p := range left {
+			p.drained()
+			p.shows.reclaim(false)
+		}
+		r.reclaim(sh, o)
+	}()
 	crash.At(crash.RunnerStarted)
 	looks := 0
 	res.TimedOut, res.Killed = o.await(ctx, c.done, func() {
 		if looks++; !sh.wedged(c) {
 			looks = 0
 		}
-		if looks == wedgedLooks {
+		switch looks {
+		case 1: // it may have said so where the command has made it print
+			was := sh.pipe()
+			if r.divert(sh, c, o) {
+				left = append(left, was)
+			}
+		case wedgedLooks:
 			_ = sh.cmd.Process.Kill()
 		}
 	})
@@ -114,7 +129,8 @@ func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *Result) error
 
 // abort ends the command of o and what it started. The shell lives on if it can:
 // it is told to skip the rest before anything that it waits for is ended.
-func (r *Runner) abort(ctx context.Context, sh *shell, c *shellCommand, o *op, born uint64) {
+func (r *Runner) abort(ctx context.Context, sh *shell, c *shellCommand, o *op, begun time.Time) {
+	born := ticksAt(begun)
 	_ = sh.cmd.Process.Signal(abortSignal)
 	mine := func(q proctree.Process) bool {
 		return q.PID != sh.cmd.Process.Pid && (carries(q, o) || sh.forked(q, born))
@@ -155,4 +171,17 @@ func (sh *shell) forked(q proctree.Process, born uint64) bool {
 		}
 	}
 	return true
+}
+
+// ticksAt is a time of the present run in the hundredths of a second that processes
+// are born in. It may be a tick early.
+func ticksAt(t time.Time) uint64 {
+	raw, err := os.ReadFile("/proc/uptime")
+	past := time.Since(t)
+	if err != nil {
+		return 0
+	}
+	seconds, _, _ := strings.Cut(string(raw), " ")
+	now, _ := strconv.ParseUint(strings.ReplaceAll(seconds, ".", ""), 10, 64)
+	return now - min(now, uint64(past/(10*time.Millisecond))+1) //nolint:gosec // it is past
 }

@@ -69,6 +69,9 @@ type Sandbox interface {
 	// from now on goes to out, which may be nil.
 	Wait(ctx context.Context, op dormouse.OpID, out func([]byte)) (runner.Result, error)
 
+	// Run must do what Start and then Wait do, and call started in between.
+	Run(ctx context.Context, c runner.Call, started func(), out func([]byte)) (runner.Result, error)
+
 	// Ask must say what the runner knows of an op.
 	Ask(ctx context.Context, op dormouse.OpID) (runner.Report, error)
 

@@ -60,6 +60,9 @@ func (f *Follower) Next(ctx context.Context) ([]*Item, error) {
 		if err != nil || len(items) > 0 {
 			return items, err
 		}
+		if !f.live && f.meets() {
+			continue
+		}
 		if !f.live {
 			events, err := readSome(ctx, f.deps, f.id, f.cursor, page)
 			if err != nil {
@@ -125,6 +128,20 @@ func (f *Follower) take() ([]*Item, <-chan struct{}, error) {
 		f.looked, f.live = upto, false // what was written elsewhere is in the log
 	}
 	return items, f.feed.changed, nil
+}
+
+// meets makes a follower live that has its place in the feed, which needs no look
+// at the log.
+func (f *Follower) meets() bool {
+	f.feed.mu.Lock()
+	defer f.feed.mu.Unlock()
+	for i, item := range f.feed.items {
+		if item.Delta == nil && item.Event.Seq == f.cursor+1 {
+			f.at, f.live = f.feed.first+uint64(i), true
+			return true
+		}
+	}
+	return false
 }
 
 // enter makes a follower that has read all history live, if the feed goes on

@@ -422,6 +422,14 @@ func (l *fakeLink) Start(_ context.Context, c runner.Call) error {
 	return nil
 }
 
+func (l *fakeLink) Run(ctx context.Context, c runner.Call, started func(), out func([]byte)) (runner.Result, error) {
+	if err := l.Start(ctx, c); err != nil {
+		return runner.Result{}, err
+	}
+	started()
+	return l.Wait(ctx, c.Op, out)
+}
+
 func (l *fakeLink) act(op *fakeOp, c runner.Call) {
 	defer close(op.done)
 	if c.Exec == nil {

@@ -101,19 +101,18 @@ func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x Exec, asked
 		}
 	}
 	ask := payload[dormouse.ExecAsk](asked)
-	err := live.Start(ctx, runner.Call{Op: x.Op, Kind: dormouse.OpExec, Exec: &runner.Exec{
+	started := false
+	r, err := live.Run(ctx, runner.Call{Op: x.Op, Kind: dormouse.OpExec, Exec: &runner.Exec{
 		Command: ask.Command, Timeout: time.Duration(ask.TimeoutMS) * time.Millisecond, Shell: ask.Shell,
-	}})
-	if errors.Is(err, dormouse.ErrInvalid) { // the runner will never take it
-		return dormouse.ExecAnswer{Exec: x.ID, Exit: -1, Error: err.Error()}, nil
-	}
-	if err != nil {
-		return dormouse.ExecAnswer{}, err
-	}
-	crash.At(crash.OpSent)
-	r, err := live.Wait(ctx, x.Op, func(out []byte) {
+	}}, func() {
+		started = true
+		crash.At(crash.OpSent)
+	}, func(out []byte) {
 		a.feeds.show(a.id, Delta{Use: x.ID, Text: dormouse.CleanText(string(out))})
 	})
+	if errors.Is(err, dormouse.ErrInvalid) && !started { // the runner will never take it
+		return dormouse.ExecAnswer{Exec: x.ID, Exit: -1, Error: err.Error()}, nil
+	}
 	if err != nil {
 		return dormouse.ExecAnswer{}, err
 	}
@@ -172,7 +171,7 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 		}
 		from = seq
 	}
-	f, err := s.Follow(ctx, id, from)
+	f, err := s.followFrom(ctx, id, from)
 	if err != nil {
 		return dormouse.ExecAnswer{}, err
 	}

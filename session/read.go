@@ -51,15 +51,20 @@ func (s *Sessions) Events(ctx context.Context, id dormouse.SessionID, after uint
 // Follow reads a session from a cursor on, live, on whichever server it is
 // loaded. A cursor from the future is refused: it is not of this session.
 func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error) {
-	if err := s.held(ctx); err != nil {
-		return nil, err
-	}
 	row, err := s.deps.Store.Session(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if after > row.Seq {
 		return nil, fmt.Errorf("cursor %d is beyond the log, which ends at %d: %w", after, row.Seq, dormouse.ErrInvalid)
+	}
+	return s.followFrom(ctx, id, after)
+}
+
+// followFrom follows a session that is known to have come as far as after.
+func (s *Sessions) followFrom(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error) {
+	if err := s.held(ctx); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

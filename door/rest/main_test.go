@@ -364,6 +364,14 @@ func (b *box) Start(_ context.Context, c runner.Call) error {
 	return nil
 }
 
+func (b *box) Run(ctx context.Context, c runner.Call, started func(), out func([]byte)) (runner.Result, error) {
+	if err := b.Start(ctx, c); err != nil {
+		return runner.Result{}, err
+	}
+	started()
+	return b.Wait(ctx, c.Op, out)
+}
+
 func (b *box) Wait(ctx context.Context, id dormouse.OpID, out func([]byte)) (runner.Result, error) {
 	o := b.find(id)
 	if o == nil {

@@ -16,6 +16,10 @@ import (
 // key finds a session's key inside another query.
 const key = `(SELECT key FROM sessions WHERE id = ?)`
 
+// limited bounds what a query returns, by its next parameter. A bare parameter would
+// have SQLite plan the query anew each time.
+const limited = ` LIMIT ? + 0`
+
 // Read returns events with a seq above after.
 func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
 	events, err := list(ctx, s, func(rows *sql.Rows) (e dormouse.Event, err error) {
@@ -25,7 +29,7 @@ func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, l
 		e.Time, e.Payload = instant(at), payload
 		return e, err
 	}, `SELECT seq, id, type, thread, actor, time, payload, blob FROM events
-		WHERE session = `+key+` AND seq > ? ORDER BY seq LIMIT ?`, id, int64(min(after, 1<<62)), max(limit, 0))
+		WHERE session = `+key+` AND seq > ? ORDER BY seq`+limited, id, int64(min(after, 1<<62)), max(limit, 0))
 	return events, wrap(err, "read", id)
 }
 
@@ -80,7 +84,7 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, err
 		}
 		add(` AND (created, id) < (?, ?)`, created, q.After)
 	}
-	add(` ORDER BY created DESC, id DESC LIMIT ?`, max(q.Limit, 0))
+	add(` ORDER BY created DESC, id DESC`+limited, max(q.Limit, 0))
 	found, err := list(ctx, s, readIndex, selectIndex+`WHERE tenant = ?`+where.String(), args...)
 	return found, wrap(err, "list sessions of", q.Tenant)
 }
@@ -95,7 +99,7 @@ func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) ([
 		}
 		where, args = `WHERE (created, id) > (?, ?)`, []any{created, after}
 	}
-	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id LIMIT ?`, append(args, max(limit, 0))...)
+	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id`+limited, append(args, max(limit, 0))...)
 	return ids, wrap(err, "list all after", after)
 }
 
@@ -162,7 +166,7 @@ func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]do
 		err = json.Unmarshal(op, &o.Op)
 		return o, err
 	}, `SELECT op, status, outcome, started, finished FROM ops
-		WHERE n IN (SELECT n FROM ops WHERE session = `+key+` ORDER BY n DESC LIMIT ?) ORDER BY n DESC`, id, max(limit, 0))
+		WHERE n IN (SELECT n FROM ops WHERE session = `+key+` ORDER BY n DESC`+limited+`) ORDER BY n DESC`, id, max(limit, 0))
 	return ops, wrap(err, "list ops of", id)
 }
 
@@ -200,7 +204,7 @@ func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormous
 
 // Due lists sessions due at or before t, most overdue first.
 func (s *Store) Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error) {
-	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= ? ORDER BY due, key LIMIT ?`, micros(t), max(limit, 0))
+	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= ? ORDER BY due, key`+limited, micros(t), max(limit, 0))
 	return ids, wrap(err, "list sessions due at", t)
 }
 

@@ -55,9 +55,9 @@ type recorder struct {
 	started []dormouse.OpID
 }
 
-func (r *recorder) Start(_ context.Context, c runner.Call) error {
+func (r *recorder) Run(_ context.Context, c runner.Call, _ func(), _ func([]byte)) (runner.Result, error) {
 	r.started = append(r.started, c.Op)
-	return errSeen
+	return runner.Result{}, errSeen
 }
 
 type noModels struct{}

@@ -55,6 +55,9 @@ type Options struct {
 	// DropCaps says that what the runner starts must not have all the
 	// capabilities that it has itself: only what a container usually has.
 	DropCaps bool
+	// Alone says that the machine has no processes but the runner's, so that it can
+	// be told from their number whether somebody was left behind.
+	Alone bool
 	// Pids is how many processes and threads there may be of what the runner
 	// starts, zero for any number.
 	Pids int64

@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"math"
 	"os"
 	"strconv"
 	"sync"
@@ -55,13 +56,14 @@ func (sh *shell) pipe() *shellPipe {
 func (r *Runner) reclaim(sh *shell, o *op) {
 	was := sh.pipe()
 	procs := processes()
-	if procs > 0 && procs <= sh.procs && !sh.gone() {
+	if r.opts.Alone && procs <= sh.procs && !sh.gone() {
 		sh.procs = procs // nobody is left who could print there but the shell
 		was.shows.reclaim(false)
 		return
 	}
 	moved := !sh.gone() && r.move(sh, o)
 	if !moved {
+		_ = os.MkdirAll(sh.dir, 0o700) // by which the next one knows that there was this
 		sh.end()
 	}
 	was.drained()
@@ -117,11 +119,11 @@ func (r *Runner) divert(sh *shell, c *shellCommand, o *op) bool {
 	return sh.send(words) == len(words)
 }
 
-// processes is how many processes and threads there are, 0 if that is not known.
+// processes is how many processes and threads there are.
 func processes() uint64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
-		return 0
+		return math.MaxUint64
 	}
 	return uint64(info.Procs)
 }

@@ -51,6 +51,9 @@ func (s *Sessions) Events(ctx context.Context, id dormouse.SessionID, after uint
 // Follow reads a session from a cursor on, live, on whichever server it is
 // loaded. A cursor from the future is refused: it is not of this session.
 func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error) {
+	if err := s.held(ctx); err != nil { // who is not has nothing to say about a log
+		return nil, err
+	}
 	row, err := s.deps.Store.Session(ctx, id)
 	if err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func run() error {
 	o.Logger = slog.New(slog.NewTextHandler(out, nil))
 	slog.SetDefault(o.Logger)
 	if *slot != "" {
-		o.DropCaps = true
+		o.DropCaps, o.Alone = true, true
 		o.Prepare = sync.OnceValue(func() error { return moveIn(*slot, o.Workspace) })
 	}
 

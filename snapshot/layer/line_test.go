@@ -162,7 +162,7 @@ func (w *workspace) carried(dir string) string {
 	return dir
 }
 
-// shown is what a line shows: mounted, or merged.
+// shown is what a line shows: merged, or mounted, as it is or some of it merged.
 func (w *workspace) shown(line []string) string {
 	w.t.Helper()
 	at := filepath.Join(w.dir, "shown")
@@ -172,7 +172,11 @@ func (w *workspace) shown(line []string) string {
 		must(w.t, layer.Merge(w.t.Context(), line, plenty, at))
 		return describe(w.t, at)
 	}
-	w.overlay(at, append([]string{filepath.Join(w.dir, "empty")}, w.short(line)...), "")
+	short := w.short(line)
+	if w.r.IntN(2) == 0 {
+		short = w.inRuns(line)
+	}
+	w.overlay(at, append([]string{filepath.Join(w.dir, "empty")}, short...), "")
 	defer func() { must(w.t, unix.Unmount(at, unix.MNT_DETACH)) }()
 	return describe(w.t, at)
 }
@@ -186,6 +190,24 @@ func (w *workspace) short(line []string) []string {
 	to := w.t.TempDir()
 	must(w.t, layer.Merge(w.t.Context(), line[:len(line)-most], plenty, to))
 	return append([]string{to}, line[len(line)-most:]...)
+}
+
+// inRuns is a line of which every layer is one of the line, or several that lie
+// over each other.
+func (w *workspace) inRuns(line []string) []string {
+	w.t.Helper()
+	var short []string
+	for len(line) > 0 {
+		n := min(len(line), 1+w.r.IntN(1+len(line)/4))
+		run := line[0]
+		if n > 1 {
+			run = w.t.TempDir()
+			must(w.t, layer.MergeOver(w.t.Context(), short, line[:n], plenty, run))
+			run = w.carried(run)
+		}
+		short, line = append(short, run), line[n:]
+	}
+	return short
 }
 
 // step does something to the workspace, and never through a link in it: that may

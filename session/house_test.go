@@ -1,10 +1,12 @@
 package session_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -520,6 +522,20 @@ func (b *mapBlobs) Get(_ context.Context, d dormouse.Digest) ([]byte, error) {
 		return raw, nil
 	}
 	return nil, dormouse.ErrNotFound
+}
+
+func (b *mapBlobs) PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int64, error) {
+	raw, err := io.ReadAll(r)
+	if err != nil {
+		return "", 0, err
+	}
+	d, err := b.Put(ctx, raw)
+	return d, int64(len(raw)), err
+}
+
+func (b *mapBlobs) Open(ctx context.Context, d dormouse.Digest) (io.ReadCloser, int64, error) {
+	raw, err := b.Get(ctx, d)
+	return io.NopCloser(bytes.NewReader(raw)), int64(len(raw)), err
 }
 
 func (b *mapBlobs) Delete(context.Context, dormouse.Digest) error { return nil }

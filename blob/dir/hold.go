@@ -2,6 +2,7 @@ package dir
 
 import (
 	"errors"
+	"io"
 	"os"
 	"syscall"
 )
@@ -25,4 +26,4 @@ func hold(path string, how int) (*os.File, error) {
 }
 
 // letGo closes what was only read.
-func letGo(d *os.File) { _ = d.Close() }
+func letGo(d io.Closer) { _ = d.Close() }

@@ -108,6 +108,11 @@ const (
 	BlobRenamed Point = "blob.renamed" // renamed, directory not synced
 	BlobWritten Point = "blob.written" // durable, no row names it
 
+	// Layers.
+	LayerPacking Point = "layer.packing" // what changed is on the stage, nothing was put
+	LayerPut     Point = "layer.put"     // its blob is durable, its directory has no name
+	LayerKept    Point = "layer.kept"    // both are there, no row names them
+
 	// The database.
 	StoreFlushing  Point = "store.flushing"  // a group of appends is about to commit
 	StoreFlushed   Point = "store.flushed"   // committed, nobody was answered
@@ -131,6 +136,9 @@ func Shared() []Point {
 
 // Freezing lists the points that only a driver reaches that keeps processes.
 func Freezing() []Point { return []Point{SandboxPaused, SandboxFrozen, SandboxWaking, SandboxWoken} }
+
+// Keeping lists the points that only a server reaches that keeps layers.
+func Keeping() []Point { return []Point{LayerPacking, LayerPut, LayerKept} }
 
 // Points lists every point that any server reaches.
 func Points() []Point {

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -144,12 +145,29 @@ func (w *Workspace) change(name string, flags int, do func(*os.File) error) erro
 	return errors.Join(do(f), f.Close())
 }
 
-// Mount mounts layers, the lowest first, with more options if any.
+// Mount mounts layers that are in one directory, the lowest first, with more
+// options if any. From there their names are short enough to be a list.
 func Mount(t testing.TB, at string, layers []string, more string) {
 	t.Helper()
-	from := slices.Clone(layers)
-	slices.Reverse(from)
-	must(t, unix.Mount("overlay", at, "overlay", 0, "lowerdir="+strings.Join(from, ":")+more+",redirect_dir=off,metacopy=off"))
+	var names []string
+	for _, dir := range slices.Backward(layers) {
+		name, err := filepath.Rel(filepath.Dir(layers[0]), dir)
+		must(t, err)
+		names = append(names, name)
+	}
+	mounted := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for ever: the thread ends with us
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			err = unix.Chdir(filepath.Dir(layers[0]))
+		}
+		if err == nil {
+			err = unix.Mount("overlay", at, "overlay", 0, "lowerdir="+strings.Join(names, ":")+more+",redirect_dir=off,metacopy=off")
+		}
+		mounted <- err
+	}()
+	must(t, <-mounted)
 }
 
 // Describe writes down everything that can be seen of a tree.

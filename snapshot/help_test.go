@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -62,4 +63,11 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// chtimes sets the time of a link.
+func chtimes(t testing.TB, name string, to time.Time) {
+	t.Helper()
+	tv := unix.NsecToTimeval(to.UnixNano())
+	must(t, unix.Lutimes(name, []unix.Timeval{tv, tv}))
 }

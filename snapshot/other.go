@@ -37,3 +37,11 @@ func (*Store) Use(context.Context, dormouse.SessionID, uint64, []dormouse.Layer,
 func (*Store) Release(dormouse.SessionID, uint64) error { return nil }
 
 func (*Store) ReleaseAll(dormouse.SessionID) error { return nil }
+
+func (*Store) Compact(context.Context, []dormouse.Layer) error { return errLinux }
+
+func (*Store) Shorter(line []dormouse.Layer) []dormouse.Layer { return line }
+
+func (*Store) Sweep(context.Context, func(context.Context, []dormouse.Digest) ([]dormouse.Digest, error), func(dormouse.SessionID) (bool, error)) (int, error) {
+	return 0, nil
+}

@@ -90,27 +90,30 @@ func (s *Store) trust() error {
 	if string(was) == string(boot) {
 		return nil
 	}
-	for _, dir := range []string{layersDir, namesDir} {
-		if err := s.discard(s.path(dir)); err != nil {
-			return err
-		}
-		if err := os.Mkdir(s.path(dir), 0o700); err != nil {
+	old := []string{s.path(layersDir), s.path(namesDir)}
+	if err := s.discard(old...); err != nil {
+		return err
+	}
+	for _, dir := range old {
+		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
 	}
 	return atomicfile.Write(s.path(bootFile), boot, 0o600)
 }
 
-// discard takes a directory away at once, and removes it in its own time. None
+// discard takes directories away at once, and removes them in its own time. None
 // there is well.
-func (s *Store) discard(path string) error {
+func (s *Store) discard(paths ...string) error {
 	away, err := os.MkdirTemp(s.temp.Name(), "gone-")
 	if err != nil {
 		return err
 	}
-	err = os.Rename(path, filepath.Join(away, filepath.Base(path)))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return errors.Join(err, os.Remove(away))
+	for _, path := range paths {
+		err := os.Rename(path, filepath.Join(away, filepath.Base(path)))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
 	s.removing.Go(func() {
 		if err := os.RemoveAll(away); err != nil {

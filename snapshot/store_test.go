@@ -229,6 +229,18 @@ func TestALongLineCanBeMounted(t *testing.T) {
 	}
 }
 
+func TestTheSameLayerTwiceInALineCanBeMounted(t *testing.T) {
+	h := open(t)
+	nothing, one, two := h.keep(), h.keep("a", "1", "d/", ""), h.keep("a", "2", "d/", "", "d/x", "2")
+	dirs := h.use(1, nothing, one, nothing, two, one, nothing)
+	at := t.TempDir()
+	layertest.Mount(t, at, dirs, "")
+	defer func() { must(t, unix.Unmount(at, 0)) }()
+	if content(t, at, "a") != "1" || content(t, at, "d/x") != "2" {
+		t.Errorf("of %v there is %v", dirs, list(t, at))
+	}
+}
+
 func TestALayerIsNotKeptUnlessItCanBeReadBack(t *testing.T) {
 	h := open(t)
 	g := h.staged("a", "1")

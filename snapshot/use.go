@@ -50,6 +50,7 @@ func (s *Store) use(ctx context.Context, owner dormouse.SessionID, number uint64
 	if err := validate(layers); err != nil {
 		return nil, err
 	}
+	layers = once(layers)
 	note := useNote(owner, number)
 	if dirs, err := s.asBefore(note, layers); err != nil || dirs != nil {
 		return dirs, err
@@ -93,6 +94,21 @@ func tooMany(layers int) int {
 	}
 	over := layers - MaxMounted + 1
 	return (over + mergeStep - 1) / mergeStep * mergeStep
+}
+
+// once leaves out layers that come again later in the line, which overlayfs does
+// not mount. What one of them puts or hides, the later one puts or hides again.
+func once(layers []dormouse.Layer) []dormouse.Layer {
+	seen := make(map[dormouse.Digest]bool)
+	var out []dormouse.Layer
+	for _, l := range slices.Backward(layers) {
+		if !seen[l.DiffID] {
+			seen[l.DiffID] = true
+			out = append(out, l)
+		}
+	}
+	slices.Reverse(out)
+	return out
 }
 
 func validate(layers []dormouse.Layer) error {

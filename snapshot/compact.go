@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
@@ -103,7 +104,7 @@ func (s *Store) merge(ctx context.Context, below, layers []dormouse.Layer) (merg
 	if err == nil {
 		err = s.putAgain(ctx, merged)
 	}
-	if errors.Is(err, dormouse.ErrNotFound) {
+	if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
 		merged, err = s.keepMerged(ctx, below, layers)
 	}
 	if err != nil {

@@ -1,6 +1,4 @@
-//go:build linux
-
-package rootfs
+package imagefile
 
 import (
 	"archive/tar"
@@ -11,35 +9,42 @@ import (
 	"os"
 	"path"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
-// files are what an image consists of where it lies on this machine.
-type files interface {
-	// open opens a file for reading and says how large it is.
-	open(name string) (io.ReadCloser, int64, error)
+// Files are what an image consists of where it lies on this machine.
+type Files interface {
+	// Open opens a file for reading and says how large it is.
+	Open(name string) (io.ReadCloser, int64, error)
 	io.Closer
 }
 
 // readDocument reads a small file whole.
-func readDocument(from files, name string) ([]byte, error) {
-	f, size, err := from.open(name)
+func readDocument(from Files, name string) ([]byte, error) {
+	f, size, err := from.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	if size > maxDocument {
+	if size > MaxDocument {
 		return nil, fmt.Errorf("%.200s has %d bytes", name, size)
 	}
-	return io.ReadAll(io.LimitReader(f, maxDocument))
+	return io.ReadAll(io.LimitReader(f, MaxDocument))
 }
 
-// dirFiles are those in a directory.
+// OpenDir finds the files in a directory.
+func OpenDir(name string) (Files, error) {
+	root, err := os.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	return dirFiles{root}, nil
+}
+
 type dirFiles struct{ *os.Root }
 
-func (d dirFiles) open(name string) (io.ReadCloser, int64, error) {
-	f, err := d.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+func (d dirFiles) Open(name string) (io.ReadCloser, int64, error) {
+	f, err := d.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -67,12 +72,13 @@ type tarFile struct {
 
 const (
 	maxTarFiles = 10_000
+	maxPath     = 4096
 	maxLinks    = 8 // one after the other
 )
 
-// openTar finds the files in a tar.
-func openTar(name string) (*tarFiles, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+// OpenTar finds the files in a tar.
+func OpenTar(name string) (Files, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +146,7 @@ func (t *tarFiles) add(h *tar.Header) error {
 	return nil
 }
 
-func (t *tarFiles) open(name string) (io.ReadCloser, int64, error) {
+func (t *tarFiles) Open(name string) (io.ReadCloser, int64, error) {
 	at := path.Clean(name)
 	for range maxLinks {
 		f, ok := t.found[at]

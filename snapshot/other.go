@@ -5,6 +5,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -45,3 +46,7 @@ func (*Store) Shorter(line []dormouse.Layer) []dormouse.Layer { return line }
 func (*Store) Sweep(context.Context, func(context.Context, []dormouse.Digest) ([]dormouse.Digest, error), func(dormouse.SessionID) (bool, error)) (int, error) {
 	return 0, nil
 }
+
+func (*Store) Export(context.Context, io.Writer, []dormouse.Layer, Meta) error { return errLinux }
+
+func (*Store) Import(context.Context, io.Reader) ([]dormouse.Layer, error) { return nil, errLinux }

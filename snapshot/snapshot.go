@@ -52,3 +52,11 @@ func (o Options) complete() Options {
 
 // MaxMounted is how many directories a workspace is made of at most.
 const MaxMounted = 64
+
+// Meta is what an exported image says of itself.
+type Meta struct {
+	// Name is what it is called where it is loaded; empty for no name.
+	Name    string
+	Created time.Time
+	Labels  map[string]string
+}

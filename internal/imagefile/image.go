@@ -40,9 +40,15 @@ func Platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runt
 // Check reports why an image cannot be used here.
 func (im *Image) Check() error {
 	want, is := Platform(), v1.Platform{OS: im.Config.OS, Architecture: im.Config.Architecture}
-	switch {
-	case is.OS != "" && is.OS != want.OS, is.Architecture != "" && is.Architecture != want.Architecture:
+	if is.OS != "" && is.OS != want.OS || is.Architecture != "" && is.Architecture != want.Architecture {
 		return fmt.Errorf("the image is for %.100s, not %s", is, want)
+	}
+	return im.Described()
+}
+
+// Described reports whether the configuration says what the layers are.
+func (im *Image) Described() error {
+	switch {
 	case len(im.Layers) > maxLayers:
 		return fmt.Errorf("the image has %d layers", len(im.Layers))
 	case len(im.Layers) != len(im.Config.RootFS.DiffIDs):

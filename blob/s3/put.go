@@ -65,16 +65,16 @@ func (s *Store) spool(ctx context.Context, r io.Reader) (*spooled, error) {
 // that time after announcing itself; so whoever has announced itself before may
 // have looked too early, and is waited for.
 func (s *Store) put(ctx context.Context, b *body) error {
-	whole, err := s.whole(ctx, b)
+	found, err := s.look(ctx, b)
 	if err != nil {
 		return err
 	}
 	crash.At(crash.BlobWriting)
 	for try := range s.opts.Tries {
-		if whole {
+		if found == whole {
 			err = s.mark(ctx, s.key(stamps, b.digest))
 		} else {
-			err = s.upload(ctx, b, try == 0)
+			err = s.upload(ctx, b, found == absent)
 		}
 		if err != nil {
 			return err
@@ -84,10 +84,10 @@ func (s *Store) put(ctx context.Context, b *body) error {
 			return err
 		}
 		crash.At(crash.BlobRenamed)
-		if whole, err = s.whole(ctx, b); err != nil {
+		if found, err = s.look(ctx, b); err != nil {
 			return err
 		}
-		if whole {
+		if found == whole {
 			s.suspect.Delete(b.digest)
 			crash.At(crash.BlobWritten)
 			return nil
@@ -99,37 +99,56 @@ func (s *Store) put(ctx context.Context, b *body) error {
 	return fmt.Errorf("the server took %d bytes and has others, or none: %w", b.size, blob.ErrCorrupt)
 }
 
-// whole reports whether the server has the blob as it should be. It is enough
-// that it says so of its own accord, by a checksum; otherwise it is read.
-func (s *Store) whole(ctx context.Context, b *body) (bool, error) {
+// state is what the server has of a blob.
+type state int
+
+const (
+	absent state = iota
+	other        // bytes that are not the blob's
+	whole
+)
+
+// look says what the server has of a blob. Its own word, a checksum, is enough to
+// call it whole; without it the blob is read.
+func (s *Store) look(ctx context.Context, b *body) (state, error) {
 	if err := context.Cause(ctx); err != nil {
-		return false, err
+		return absent, err
 	}
 	info, err := s.client.StatObject(ctx, s.opts.Bucket, s.key(blobs, b.digest), minio.StatObjectOptions{Checksum: true})
 	switch err := because(ctx, err); {
 	case errors.Is(err, dormouse.ErrNotFound):
-		return false, nil
+		return absent, nil
 	case err != nil:
-		return false, err
+		return absent, err
 	case info.Size != b.size:
-		return false, nil
+		return other, nil
 	}
 	if _, doubted := s.suspect.Load(b.digest); !doubted && info.ChecksumSHA256 != "" {
 		want, err := b.checksum()
 		if err != nil {
-			return false, err
+			return absent, err
 		}
 		if info.ChecksumSHA256 == want {
-			return true, nil
+			return whole, nil
 		}
 	}
-	r, _, err := s.open(ctx, b.digest)
+	return s.read(ctx, b.digest)
+}
+
+// read reads a blob to the end to see whether it is whole.
+func (s *Store) read(ctx context.Context, d dormouse.Digest) (state, error) {
+	r, _, err := s.open(ctx, d)
 	if err == nil {
 		_, err = io.Copy(io.Discard, r)
 		_ = r.Close() // it was only read
 	}
-	if errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound) {
-		return false, nil
+	switch {
+	case errors.Is(err, dormouse.ErrNotFound):
+		return absent, nil
+	case errors.Is(err, blob.ErrCorrupt):
+		return other, nil
+	case err != nil:
+		return absent, err
 	}
-	return err == nil, err
+	return whole, nil
 }

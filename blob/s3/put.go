@@ -29,7 +29,7 @@ func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 func (s *Store) PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int64, error) {
 	b, err := s.spool(ctx, r)
 	if err != nil {
-		return "", 0, fmt.Errorf("put a stream: %w", because(ctx, err))
+		return "", 0, fmt.Errorf("put a stream: %w", full(err))
 	}
 	defer func() { _ = b.file.Close() }() // nobody needs it any more
 	if err := s.put(ctx, &b.body); err != nil {

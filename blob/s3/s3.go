@@ -43,7 +43,7 @@ type Options struct {
 	// Temp is a directory for streams on their way; the system's if empty.
 	Temp string
 	// Patience is how long the server may be silent before a request is given up;
-	// a minute if zero.
+	// 30 seconds if zero.
 	Patience time.Duration
 	// Tries is how often a request is sent before an error of the server or of the
 	// way there is believed; 5 if zero.
@@ -70,7 +70,7 @@ var _ blob.Store = (*Store)(nil)
 // Open opens the blobs in a bucket.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Patience == 0 {
-		o.Patience = time.Minute
+		o.Patience = 30 * time.Second
 	}
 	if o.Tries == 0 {
 		o.Tries = 5

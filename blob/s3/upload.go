@@ -33,7 +33,7 @@ func (s *Store) upload(ctx context.Context, b *body, first bool) error {
 	if refused(err, minio.PreconditionFailed, "ConditionalRequestConflict") {
 		return nil // somebody puts the same; whether it is there is looked at next
 	}
-	return because(ctx, err)
+	return unsent(ctx, err)
 }
 
 // send sends a body at once.
@@ -125,7 +125,7 @@ func sendEach(ctx context.Context, parts []part, send func(context.Context, int)
 func (s *Store) mark(ctx context.Context, key string) error {
 	nothing := part{sum: sha256.Sum256(nil)}
 	_, err := s.client.PutObject(ctx, s.opts.Bucket, key, bytes.NewReader(nil), 0, "", nothing.hex(), options(false))
-	return because(ctx, err)
+	return unsent(ctx, err)
 }
 
 // sweepUploads ends uploads that nobody finishes any more.

@@ -501,6 +501,14 @@ type mapBlobs struct {
 	mu  sync.Mutex
 	m   map[dormouse.Digest][]byte
 	put map[dormouse.Digest]time.Time
+	bad error // how puts fail, if not nil
+}
+
+// fail has every put fail from now on, or none.
+func (b *mapBlobs) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bad = err
 }
 
 func newBlobs() *mapBlobs {
@@ -510,6 +518,9 @@ func newBlobs() *mapBlobs {
 func (b *mapBlobs) Put(_ context.Context, raw []byte) (dormouse.Digest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.bad != nil {
+		return "", b.bad
+	}
 	d := dormouse.DigestOf(raw)
 	b.m[d], b.put[d] = raw, time.Now()
 	return d, nil

@@ -19,9 +19,12 @@ import (
 	"github.com/dormouse-run/dormouse/blob/dir"
 )
 
+// tick is more than the times of files may be off.
+const tick = blobtest.Tick(50 * time.Millisecond)
+
 func TestStoreKeepsItsPromises(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Store { return open(t, t.TempDir()) })
-	blobtest.RunCollectable(t, func(t *testing.T) blobtest.Collectable { return open(t, t.TempDir()) })
+	blobtest.RunCollectable(t, tick, func(t *testing.T) blobtest.Collectable { return open(t, t.TempDir()) })
 }
 
 func TestBlobsOutliveTheStore(t *testing.T) {
@@ -183,7 +186,7 @@ func TestOpenLeavesWhatTheLivingWrite(t *testing.T) {
 func TestWhatAnotherStorePutsIsNotCollected(t *testing.T) {
 	root := t.TempDir()
 	s, other := open(t, root), open(t, root)
-	blobtest.PutAgainWhileCollecting(t, s, other)
+	blobtest.PutAgainWhileCollecting(t, tick, s, other)
 }
 
 func TestEachPassesOverWhatIsNoBlob(t *testing.T) {

@@ -126,6 +126,9 @@ const (
 	RunnerFinished Point = "runner.finished" // its result is kept, nobody was told
 )
 
+// Keeping lists the points that only a server reaches that keeps layers.
+func Keeping() []Point { return []Point{LayerPacking, LayerPut, LayerKept} }
+
 // Shared lists the points that only a server of several reaches.
 func Shared() []Point {
 	return []Point{
@@ -136,9 +139,6 @@ func Shared() []Point {
 
 // Freezing lists the points that only a driver reaches that keeps processes.
 func Freezing() []Point { return []Point{SandboxPaused, SandboxFrozen, SandboxWaking, SandboxWoken} }
-
-// Keeping lists the points that only a server reaches that keeps layers.
-func Keeping() []Point { return []Point{LayerPacking, LayerPut, LayerKept} }
 
 // Points lists every point that any server reaches.
 func Points() []Point {

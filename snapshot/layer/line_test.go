@@ -52,7 +52,7 @@ func TestALineBringsBackWhatWasThere(t *testing.T) {
 	w.mount()
 	t.Cleanup(w.unmount)
 	for n := range *steps {
-		(&layertest.Workspace{T: t, R: w.r, Dir: w.at()}).Step()
+		w.step()
 		switch {
 		case w.r.IntN(25) == 0:
 			w.snapshot()
@@ -67,7 +67,7 @@ func TestALineBringsBackWhatWasThere(t *testing.T) {
 	w.snapshot()
 	for n, p := range w.points {
 		if got := w.shown(p.line); got != p.tree {
-			t.Fatalf("point %d, of %d layers, is not what was there:\n%s", n, len(p.line), layertest.Difference(p.tree, got))
+			t.Fatalf("point %d, of %d layers, is not what was there:\n%s", n, len(p.line), difference(p.tree, got))
 		}
 	}
 	t.Logf("%d points, %d layers", len(w.points), len(w.line))
@@ -127,7 +127,7 @@ func (w *workspace) snapshot() {
 		w.t.Fatalf("%v is torn", torn)
 	}
 	w.line, w.index = append(w.line, w.carried(dir)), now
-	w.points = append(w.points, point{line: slices.Clone(w.line), tree: layertest.Describe(w.t, w.at())})
+	w.points = append(w.points, point{line: slices.Clone(w.line), tree: describe(w.t, w.at())})
 }
 
 // carried is a layer after it was packed and unpacked.
@@ -156,7 +156,7 @@ func (w *workspace) shown(line []string) string {
 	must(w.t, os.Mkdir(at, 0o755))
 	if w.r.IntN(2) == 0 {
 		must(w.t, layer.Merge(w.t.Context(), line, plenty, at))
-		return layertest.Describe(w.t, at)
+		return describe(w.t, at)
 	}
 	short := w.short(line)
 	if w.r.IntN(2) == 0 {
@@ -164,7 +164,7 @@ func (w *workspace) shown(line []string) string {
 	}
 	layertest.Mount(w.t, at, append([]string{filepath.Join(w.dir, "empty")}, short...), "")
 	defer func() { must(w.t, unix.Unmount(at, unix.MNT_DETACH)) }()
-	return layertest.Describe(w.t, at)
+	return describe(w.t, at)
 }
 
 // short is a line of at most as many layers as can be mounted.
@@ -195,6 +195,13 @@ func (w *workspace) inRuns(line []string) []string {
 	}
 	return short
 }
+
+// step does something to the workspace.
+func (w *workspace) step() { (&layertest.Workspace{T: w.t, R: w.r, Dir: w.at()}).Step() }
+
+func describe(t testing.TB, dir string) string { return layertest.Describe(t, dir) }
+
+func difference(want, got string) string { return layertest.Difference(want, got) }
 
 // asRoot leaves out what only root can do: overlays, devices, the files of others.
 func asRoot(t testing.TB) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,10 @@ func Merge(ctx context.Context, dirs []string, l Limits, to string) error {
 // What hides something in them is kept.
 func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) error {
 	var all []placed
+	put := lay
+	if len(below) > 0 {
+		put = layOver
+	}
 	for n, dir := range dirs {
 		if ctx.Err() != nil {
 			return fmt.Errorf("merge: %w", context.Cause(ctx))
@@ -30,7 +35,7 @@ func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) e
 		if err != nil {
 			return fmt.Errorf("merge: %w", err)
 		}
-		if all = lay(all, n, entries); len(all) > l.Entries {
+		if all = put(all, n, entries); len(all) > l.Entries {
 			return fmt.Errorf("merge: %w", ErrTooMany)
 		}
 	}
@@ -50,8 +55,13 @@ type placed struct {
 	layer int
 }
 
-// lay puts a layer over what there is, as if both lay over something else.
+// lay puts a layer over what there is, with nothing below.
 func lay(lower []placed, n int, upper Index) []placed {
+	return slices.DeleteFunc(layOver(lower, n, upper), func(p placed) bool { return p.Kind == Gone })
+}
+
+// layOver puts a layer over what there is, as if both lay over something else.
+func layOver(lower []placed, n int, upper Index) []placed {
 	out := make([]placed, 0, len(lower)+len(upper))
 	hidden := "" // what is below this path is gone
 	keep := func(p placed) {

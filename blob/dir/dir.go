@@ -18,6 +18,7 @@ import (
 	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/dirlock"
 )
 
 // shards is among how many directories the blobs are spread.
@@ -54,7 +55,7 @@ func (s *Store) prepare() (err error) {
 			return err
 		}
 	}
-	s.temp, err = settle(filepath.Join(s.root, "tmp"))
+	s.temp, err = dirlock.Settle(filepath.Join(s.root, "tmp"))
 	return err
 }
 
@@ -123,7 +124,7 @@ func (s *Store) file() atomicfile.File {
 // keep has the file of d written, unless it is there and whole.
 func (s *Store) keep(ctx context.Context, d dormouse.Digest, size int64, write func(path string) error) error {
 	path := s.path(d)
-	held, err := hold(filepath.Dir(path), syscall.LOCK_SH)
+	held, err := dirlock.Hold(filepath.Dir(path), syscall.LOCK_SH)
 	if err != nil {
 		return err
 	}
@@ -238,3 +239,6 @@ func full(err error) error {
 	}
 	return err
 }
+
+// letGo closes what was only read.
+func letGo(d io.Closer) { _ = d.Close() }

@@ -200,6 +200,9 @@ func (s *Store) fetchAll(ctx context.Context, layers []dormouse.Layer, names []s
 			return err
 		}
 	}
+	if progress != nil && done < total {
+		progress(total, total) // others have fetched the rest
+	}
 	return nil
 }
 

@@ -239,13 +239,17 @@ func (c *copier) merge(e Entry) error {
 		}
 	}
 	err := c.entry(e)
-	if errors.Is(err, unix.EMLINK) {
+	if errors.Is(err, unix.EMLINK) { // and so has the copy
 		delete(c.links, e.Inode)
 		err = c.entry(e)
 	}
-	if err == nil && len(c.torn) > 0 {
-		err = errors.New("somebody changes the layer")
+	for _, t := range c.torn {
+		// The names that we have given it have changed it, and nobody else.
+		if now, err := c.src.stat(t.Path); err != nil || now.Size != t.Size || now.Modified != t.Modified || now.Inode != t.Inode {
+			return errors.Join(errors.New("somebody changes the layer"), err)
+		}
 	}
+	c.torn = nil
 	return err
 }
 

@@ -71,11 +71,11 @@ func (s *Store) runNote(layers []dormouse.Layer, bottom bool) string {
 // were not merged it returns dormouse.ErrNotFound.
 func (s *Store) readRun(layers []dormouse.Layer, bottom bool) (merged dormouse.Layer, fresh bool, err error) {
 	path := s.runNote(layers, bottom)
-	note, err := readNote[run](path)
+	note, found, err := readNote[run](path)
 	if err != nil {
 		return merged, false, err
 	}
-	if note == nil || note.Bottom != bottom || !slices.Equal(note.Layers, contents(layers)) || validate([]dormouse.Layer{note.Merged}) != nil {
+	if !found || note.Bottom != bottom || !slices.Equal(note.Layers, contents(layers)) || validate([]dormouse.Layer{note.Merged}) != nil {
 		return merged, false, dormouse.ErrNotFound
 	}
 	info, err := os.Stat(path)

@@ -83,11 +83,12 @@ func measure(index layer.Index) (entries int, size int64) {
 			continue
 		}
 		entries++
-		if e.Kind == layer.File && !(e.Links > 1 && seen[e.Inode]) {
-			size += e.Size
-			if e.Links > 1 {
-				seen[e.Inode] = true
-			}
+		if e.Kind != layer.File || seen[e.Inode] {
+			continue
+		}
+		size += e.Size
+		if e.Links > 1 {
+			seen[e.Inode] = true
 		}
 	}
 	return entries, size

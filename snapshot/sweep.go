@@ -154,12 +154,9 @@ func (s *Store) used() (map[string]bool, error) {
 		return nil, err
 	}
 	for _, e := range notes {
-		u, err := readNote[use](s.path(usesDir, e.Name()))
+		u, _, err := readNote[use](s.path(usesDir, e.Name()))
 		if err != nil {
 			return nil, err
-		}
-		if u == nil {
-			continue
 		}
 		for _, name := range u.Dirs {
 			used[name] = true

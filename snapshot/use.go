@@ -144,8 +144,8 @@ func useNote(owner dormouse.SessionID, number uint64) string {
 // same layers. What is mounted over other directories, if of the same content, is
 // not the same to an overlay.
 func (s *Store) asBefore(note string, layers []dormouse.Layer) ([]string, error) {
-	u, err := readNote[use](s.path(usesDir, note))
-	if err != nil || u == nil || !slices.Equal(u.Layers, contents(layers)) {
+	u, found, err := readNote[use](s.path(usesDir, note))
+	if err != nil || !found || !slices.Equal(u.Layers, contents(layers)) {
 		return nil, err
 	}
 	for _, name := range u.Dirs {
@@ -156,21 +156,17 @@ func (s *Store) asBefore(note string, layers []dormouse.Layer) ([]string, error)
 	return u.Dirs, nil
 }
 
-// readNote reads what was written durably, nil if there is nothing. What cannot be
-// read was written by somebody else, and says nothing.
-func readNote[T any](path string) (*T, error) {
-	raw, err := os.ReadFile(path) //nolint:gosec // it is in our directory
+// readNote reads a note, if there is one. What cannot be read was written by
+// somebody else, or lost in a crash, and says nothing.
+func readNote[T any](path string) (note T, found bool, err error) {
+	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil //nolint:nilnil // there is none
+		return note, false, nil
 	}
 	if err != nil {
-		return nil, err
+		return note, false, err
 	}
-	v := new(T)
-	if json.Unmarshal(raw, v) != nil {
-		return nil, nil //nolint:nilnil // it is no note
-	}
-	return v, nil
+	return note, json.Unmarshal(raw, &note) == nil, nil
 }
 
 // fetchAll unpacks what is missing of layers.

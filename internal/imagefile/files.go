@@ -32,18 +32,17 @@ func readDocument(from Files, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, MaxDocument))
 }
 
+// Dir is files in a directory.
+type Dir struct{ *os.Root }
+
 // OpenDir finds the files in a directory.
-func OpenDir(name string) (Files, error) {
+func OpenDir(name string) (Dir, error) {
 	root, err := os.OpenRoot(name)
-	if err != nil {
-		return nil, err
-	}
-	return dirFiles{root}, nil
+	return Dir{root}, err
 }
 
-type dirFiles struct{ *os.Root }
-
-func (d dirFiles) Open(name string) (io.ReadCloser, int64, error) {
+// Open opens a file of an image.
+func (d Dir) Open(name string) (io.ReadCloser, int64, error) {
 	f, err := d.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, err
@@ -58,8 +57,8 @@ func (d dirFiles) Open(name string) (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
-// tarFiles are those in a tar.
-type tarFiles struct {
+// Tar is files in a tar.
+type Tar struct {
 	tar   *os.File
 	found map[string]tarFile
 }
@@ -77,21 +76,22 @@ const (
 )
 
 // OpenTar finds the files in a tar.
-func OpenTar(name string) (Files, error) {
+func OpenTar(name string) (*Tar, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	t := &tarFiles{tar: f, found: make(map[string]tarFile)}
+	t := &Tar{tar: f, found: make(map[string]tarFile)}
 	if err := t.index(); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, errors.Join(err, f.Close()))
 	}
 	return t, nil
 }
 
-func (t *tarFiles) Close() error { return t.tar.Close() }
+// Close gives the tar back.
+func (t *Tar) Close() error { return t.tar.Close() }
 
-func (t *tarFiles) index() error {
+func (t *Tar) index() error {
 	info, err := t.tar.Stat()
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (t *tarFiles) index() error {
 	}
 }
 
-func (t *tarFiles) add(h *tar.Header) error {
+func (t *Tar) add(h *tar.Header) error {
 	name := path.Clean(h.Name)
 	if len(name) > maxPath {
 		return errors.New("a name in it is too long")
@@ -146,7 +146,8 @@ func (t *tarFiles) add(h *tar.Header) error {
 	return nil
 }
 
-func (t *tarFiles) Open(name string) (io.ReadCloser, int64, error) {
+// Open opens a file of an image.
+func (t *Tar) Open(name string) (io.ReadCloser, int64, error) {
 	at := path.Clean(name)
 	for range maxLinks {
 		f, ok := t.found[at]

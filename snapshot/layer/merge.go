@@ -128,8 +128,8 @@ func needed(below []string, all []placed) ([]placed, error) {
 
 // shows reports whether layers show something at a path.
 func shows(layers []root, path string) (bool, error) {
-	for n := len(layers) - 1; n >= 0; n-- {
-		kind, ends, err := layers[n].look(path)
+	for _, r := range slices.Backward(layers) {
+		kind, ends, err := r.look(path)
 		if err != nil {
 			return false, err
 		}

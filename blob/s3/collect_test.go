@@ -47,6 +47,7 @@ func announcements(t *testing.T, o s3.Options, d dormouse.Digest) []string {
 // The collector is stopped before and after each of its requests, and the blob
 // is put meanwhile: it must be there when that has returned and when all is over.
 func TestWhatIsPutAtAnyInstantOfACollectionStays(t *testing.T) {
+	t.Parallel()
 	asks := []string{"HEAD sha256", "HEAD put", "PUT collecting", "DELETE sha256", "DELETE put", "DELETE collecting"}
 	for _, again := range []bool{false, true} { // whether it was put again before
 		for _, name := range asks {
@@ -147,6 +148,7 @@ func (p *putter) start(t *testing.T) <-chan error {
 }
 
 func TestWhoDiedCollectingIsWaitedForOnce(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	p := newProxy(t, &o)
 	s := open(t, o)
@@ -188,6 +190,7 @@ func (d discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d discard) WriteHeader(int)             {}
 
 func TestWhoLeavesWhileCollectingTakesItsAnnouncementBack(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	p := newProxy(t, &o)
 	s := open(t, o)
@@ -211,6 +214,7 @@ func TestWhoLeavesWhileCollectingTakesItsAnnouncementBack(t *testing.T) {
 }
 
 func TestEachSweepsWhatACrashLeft(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	p := newProxy(t, &o)
 	s := open(t, o)
@@ -240,6 +244,7 @@ func TestEachSweepsWhatACrashLeft(t *testing.T) {
 }
 
 func TestEachPassesOverWhatIsNoBlob(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	s := open(t, o)
 	hex := strings.Repeat("a", 64)

@@ -43,10 +43,10 @@ type Options struct {
 	// Temp is a directory for streams on their way; the system's if empty.
 	Temp string
 	// Patience is how long the server may be silent before a request is given up;
-	// 30 seconds if zero.
+	// 15 seconds if zero.
 	Patience time.Duration
 	// Tries is how often a request is sent before an error of the server or of the
-	// way there is believed; 5 if zero.
+	// way there is believed; 4 if zero.
 	Tries int
 }
 
@@ -70,10 +70,10 @@ var _ blob.Store = (*Store)(nil)
 // Open opens the blobs in a bucket.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Patience == 0 {
-		o.Patience = 30 * time.Second
+		o.Patience = 15 * time.Second
 	}
 	if o.Tries == 0 {
-		o.Tries = 5
+		o.Tries = 4
 	}
 	o.Prefix = strings.Trim(path.Clean("/"+o.Prefix), "/")
 	s := &Store{opts: o, transport: newTransport(o.Patience), grace: 30 * time.Second}

@@ -156,6 +156,8 @@ func (s *Store) key(kind string, d dormouse.Digest) string {
 	return path.Join(s.opts.Prefix, kind, hex[:2], hex)
 }
 
+func valid(d dormouse.Digest) bool { return d.Validate() == nil }
+
 // under is what the keys of a kind begin with.
 func (s *Store) under(kind string) string { return path.Join(s.opts.Prefix, kind) + "/" }
 
@@ -164,7 +166,7 @@ func (s *Store) Delete(ctx context.Context, d dormouse.Digest) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("delete %s: %w", d, err)
 	}
-	if d.Validate() != nil {
+	if !valid(d) {
 		return nil // it cannot be there
 	}
 	for _, kind := range []string{blobs, stamps} {

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -242,6 +244,48 @@ func TestEachSweepsWhatACrashLeft(t *testing.T) {
 		t.Errorf("an announcement of just now is gone: %v", got)
 	}
 }
+
+func TestEachEndsUploadsThatNobodyFinishes(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	p := newProxy(t, &o)
+	s := open(t, o)
+	s.SetGrace(time.Second)
+	no := refuses(http.StatusForbidden, "AccessDenied")
+	p.begin(func(w http.ResponseWriter, r *http.Request, name string, before int, next http.Handler) {
+		if name == "PART 2" || name == "ABORT sha256" {
+			no(w, r, name, before, next)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+	if _, _, err := s.PutFrom(t.Context(), large(20<<20)); err == nil {
+		t.Fatal("it was put")
+	}
+	each := func(age string) int {
+		t.Helper()
+		p.begin(on("UPLOADS bucket", changes(func(h http.Header, b []byte) []byte {
+			b = initiated.ReplaceAll(b, []byte("<Initiated>"+age+"</Initiated>"))
+			h.Set("Content-Length", strconv.Itoa(len(b)))
+			return b
+		})))
+		if err := s.Each(t.Context(), time.Now(), func(dormouse.Digest) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return p.count("ABORT sha256")
+	}
+	if n := each(time.Now().UTC().Format(time.RFC3339)); n != 0 {
+		t.Errorf("%d uploads of just now were ended", n)
+	}
+	if n := each("2020-01-02T03:04:05Z"); n != 1 {
+		t.Errorf("%d uploads of long ago were ended, want 1", n)
+	}
+	if n := each("2020-01-02T03:04:05Z"); n != 0 {
+		t.Errorf("%d uploads were left", n)
+	}
+}
+
+var initiated = regexp.MustCompile("<Initiated>[^<]*</Initiated>")
 
 func TestEachPassesOverWhatIsNoBlob(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ func Copy(ctx context.Context, w io.Writer, r io.Reader) (dormouse.Digest, int64
 
 // bound is a reader for as long as ctx lasts.
 type bound struct {
-	ctx context.Context //nolint:containedctx // a reader has no other way to hear of it
+	ctx context.Context // a reader has no other way to hear of it
 	r   io.Reader
 }
 

@@ -39,7 +39,7 @@ func (s *Store) Each(ctx context.Context, before time.Time, f func(dormouse.Dige
 			return fmt.Errorf("list blobs: %w", because(ctx, err))
 		}
 		d := dormouse.Digest("sha256:" + path.Base(object.Key))
-		if d.Validate() != nil || s.key(blobs, d) != object.Key {
+		if !valid(d) || s.key(blobs, d) != object.Key {
 			continue
 		}
 		for more && at.Err == nil && at.Key < s.key(stamps, d) {
@@ -88,7 +88,7 @@ func (s *Store) Collect(ctx context.Context, d dormouse.Digest, before time.Time
 	if err := context.Cause(ctx); err != nil {
 		return false, fmt.Errorf("collect %s: %w", d, err)
 	}
-	if d.Validate() != nil {
+	if !valid(d) {
 		return false, nil // it cannot be there
 	}
 	collected, err := s.collect(ctx, d, before)

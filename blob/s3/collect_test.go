@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +49,7 @@ func announcements(t *testing.T, o s3.Options, d dormouse.Digest) []string {
 // The collector is stopped before and after each of its requests, and the blob
 // is put meanwhile: it must be there when that has returned and when all is over.
 func TestWhatIsPutAtAnyInstantOfACollectionStays(t *testing.T) {
+	t.Parallel()
 	asks := []string{"HEAD sha256", "HEAD put", "PUT collecting", "DELETE sha256", "DELETE put", "DELETE collecting"}
 	for _, again := range []bool{false, true} { // whether it was put again before
 		for _, name := range asks {
@@ -147,6 +150,7 @@ func (p *putter) start(t *testing.T) <-chan error {
 }
 
 func TestWhoDiedCollectingIsWaitedForOnce(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	p := newProxy(t, &o)
 	s := open(t, o)
@@ -188,6 +192,7 @@ func (d discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d discard) WriteHeader(int)             {}
 
 func TestWhoLeavesWhileCollectingTakesItsAnnouncementBack(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	p := newProxy(t, &o)
 	s := open(t, o)
@@ -211,6 +216,7 @@ func TestWhoLeavesWhileCollectingTakesItsAnnouncementBack(t *testing.T) {
 }
 
 func TestEachSweepsWhatACrashLeft(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	p := newProxy(t, &o)
 	s := open(t, o)
@@ -239,7 +245,50 @@ func TestEachSweepsWhatACrashLeft(t *testing.T) {
 	}
 }
 
+func TestEachEndsUploadsThatNobodyFinishes(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	p := newProxy(t, &o)
+	s := open(t, o)
+	s.SetGrace(time.Second)
+	no := refuses(http.StatusForbidden, "AccessDenied")
+	p.begin(func(w http.ResponseWriter, r *http.Request, name string, before int, next http.Handler) {
+		if name == "PART 2" || name == "ABORT sha256" {
+			no(w, r, name, before, next)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+	if _, _, err := s.PutFrom(t.Context(), large(20<<20)); err == nil {
+		t.Fatal("it was put")
+	}
+	each := func(age string) int {
+		t.Helper()
+		p.begin(on("UPLOADS bucket", changes(func(h http.Header, b []byte) []byte {
+			b = initiated.ReplaceAll(b, []byte("<Initiated>"+age+"</Initiated>"))
+			h.Set("Content-Length", strconv.Itoa(len(b)))
+			return b
+		})))
+		if err := s.Each(t.Context(), time.Now(), func(dormouse.Digest) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return p.count("ABORT sha256")
+	}
+	if n := each(time.Now().UTC().Format(time.RFC3339)); n != 0 {
+		t.Errorf("%d uploads of just now were ended", n)
+	}
+	if n := each("2020-01-02T03:04:05Z"); n != 1 {
+		t.Errorf("%d uploads of long ago were ended, want 1", n)
+	}
+	if n := each("2020-01-02T03:04:05Z"); n != 0 {
+		t.Errorf("%d uploads were left", n)
+	}
+}
+
+var initiated = regexp.MustCompile("<Initiated>[^<]*</Initiated>")
+
 func TestEachPassesOverWhatIsNoBlob(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	s := open(t, o)
 	hex := strings.Repeat("a", 64)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"syscall"
 
 	"github.com/minio/minio-go/v7"
@@ -25,6 +27,9 @@ func because(ctx context.Context, err error) error {
 		return dormouse.ErrNotFound
 	case answer.StatusCode == http.StatusInsufficientStorage, answer.Code == "XMinioStorageFull", answer.Code == "QuotaExceeded":
 		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
+	}
+	if errors.Is(err, io.EOF) { // nobody must take it for the end of a blob
+		return fmt.Errorf("%w: %w: %s", dormouse.ErrUnavailable, io.ErrUnexpectedEOF, err.Error())
 	}
 	// Whatever else it is, it says nothing of the blob and may be mended: a server
 	// that is down, a key that is too old, a bucket that is gone.
@@ -51,11 +56,5 @@ func full(err error) error {
 
 // refused reports whether the server answered with one of these codes.
 func refused(err error, codes ...string) bool {
-	answer := minio.ToErrorResponse(err)
-	for _, code := range codes {
-		if answer.Code == code {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(codes, minio.ToErrorResponse(err).Code)
 }

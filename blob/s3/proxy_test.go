@@ -2,6 +2,7 @@ package s3_test
 
 import (
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -178,6 +179,12 @@ func reset(w http.ResponseWriter) {
 	_ = c.Close()
 }
 
+// hangsUp says nothing and leaves.
+func hangsUp(w http.ResponseWriter, r *http.Request, _ string, _ int, _ http.Handler) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	panic(http.ErrAbortHandler)
+}
+
 // hangs says nothing until whoever asked has left.
 func hangs(_ http.ResponseWriter, r *http.Request, _ string, _ int, _ http.Handler) {
 	_, _ = io.Copy(io.Discard, r.Body)
@@ -190,9 +197,7 @@ func changes(f func(h http.Header, body []byte) []byte) lie {
 		answer := httptest.NewRecorder()
 		next.ServeHTTP(answer, r)
 		body := f(answer.Header(), answer.Body.Bytes())
-		for k, v := range answer.Header() {
-			w.Header()[k] = v
-		}
+		maps.Copy(w.Header(), answer.Header())
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(body)
 	}
@@ -204,9 +209,7 @@ func cuts(after int) lie {
 		answer := httptest.NewRecorder()
 		next.ServeHTTP(answer, r)
 		body := answer.Body.Bytes()
-		for k, v := range answer.Header() {
-			w.Header()[k] = v
-		}
+		maps.Copy(w.Header(), answer.Header())
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(body[:min(after, len(body))])
 		_ = http.NewResponseController(w).Flush()

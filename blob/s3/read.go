@@ -79,7 +79,7 @@ func (s *Store) fetch(ctx context.Context, key string, from int64) (io.ReadClose
 // stream reads an object and asks again for what is missing when the connection
 // breaks. That it breaks says nothing about the bytes.
 type stream struct {
-	ctx  context.Context //nolint:containedctx // a reader has no other way to hear of it
+	ctx  context.Context // a reader has no other way to hear of it
 	s    *Store
 	key  string
 	body io.ReadCloser

@@ -43,10 +43,10 @@ type Options struct {
 	// Temp is a directory for streams on their way; the system's if empty.
 	Temp string
 	// Patience is how long the server may be silent before a request is given up;
-	// 30 seconds if zero.
+	// 15 seconds if zero.
 	Patience time.Duration
 	// Tries is how often a request is sent before an error of the server or of the
-	// way there is believed; 5 if zero.
+	// way there is believed; 4 if zero.
 	Tries int
 }
 
@@ -70,10 +70,10 @@ var _ blob.Store = (*Store)(nil)
 // Open opens the blobs in a bucket.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Patience == 0 {
-		o.Patience = 30 * time.Second
+		o.Patience = 15 * time.Second
 	}
 	if o.Tries == 0 {
-		o.Tries = 5
+		o.Tries = 4
 	}
 	o.Prefix = strings.Trim(path.Clean("/"+o.Prefix), "/")
 	s := &Store{opts: o, transport: newTransport(o.Patience), grace: 30 * time.Second}
@@ -156,6 +156,8 @@ func (s *Store) key(kind string, d dormouse.Digest) string {
 	return path.Join(s.opts.Prefix, kind, hex[:2], hex)
 }
 
+func valid(d dormouse.Digest) bool { return d.Validate() == nil }
+
 // under is what the keys of a kind begin with.
 func (s *Store) under(kind string) string { return path.Join(s.opts.Prefix, kind) + "/" }
 
@@ -164,7 +166,7 @@ func (s *Store) Delete(ctx context.Context, d dormouse.Digest) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("delete %s: %w", d, err)
 	}
-	if d.Validate() != nil {
+	if !valid(d) {
 		return nil // it cannot be there
 	}
 	for _, kind := range []string{blobs, stamps} {

@@ -70,6 +70,7 @@ func open(t *testing.T, o s3.Options) *s3.Store {
 // tick is more than the second that times are rounded to.
 const tick = blobtest.Tick(1100 * time.Millisecond)
 
+// It counts memory, so that it is alone.
 func TestStoreKeepsItsPromises(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Store { return open(t, options(t)) })
 	blobtest.RunCollectable(t, tick, func(t *testing.T) blobtest.Collectable { return open(t, options(t)) })
@@ -77,11 +78,13 @@ func TestStoreKeepsItsPromises(t *testing.T) {
 
 // Two stores of one prefix are what two servers are to each other.
 func TestWhatAnotherStorePutsIsNotCollected(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	blobtest.PutAgainWhileCollecting(t, tick, open(t, o), open(t, o))
 }
 
 func TestBlobsAreWhereTheirDigestsSay(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	s := open(t, o)
 	d, err := s.Put(t.Context(), []byte("hello"))
@@ -106,8 +109,10 @@ func path(o s3.Options, d dormouse.Digest) string {
 }
 
 func TestGetMustNeverReturnOtherBytes(t *testing.T) {
+	t.Parallel()
 	for name, rotten := range map[string]string{"changed": "hellO", "cut off": "hel", "emptied": "", "longer": "hello "} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := options(t)
 			s := open(t, o)
 			d, err := s.Put(t.Context(), []byte("hello"))
@@ -132,6 +137,7 @@ func TestGetMustNeverReturnOtherBytes(t *testing.T) {
 }
 
 func TestOpenRefusesWhatIsNotThere(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*s3.Options){
 		"a bucket":          func(o *s3.Options) { o.Bucket = "nowhere" },
 		"a secret":          func(o *s3.Options) { o.SecretKey = "guessed" },
@@ -139,6 +145,7 @@ func TestOpenRefusesWhatIsNotThere(t *testing.T) {
 		"a URL with a path": func(o *s3.Options) { o.Endpoint += "/path" },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := options(t)
 			change(&o)
 			_, err := s3.Open(t.Context(), o)

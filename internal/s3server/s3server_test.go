@@ -2,13 +2,12 @@ package s3server_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"go.uber.org/goleak"
-
-	"strings"
 
 	"github.com/dormouse-run/dormouse/internal/s3server"
 )

@@ -3,6 +3,7 @@
 
 GOLANGCI_VERSION := v2.14.0
 DEADCODE_VERSION := v0.52.0
+VERSITY_VERSION  := v1.8.0
 
 SHELL   := /bin/sh
 GO      ?= go
@@ -16,6 +17,7 @@ GO_BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=
 EMBEDDED := cmd/dormouse/embedded/dormouse-runner
 LINT     := bin/golangci-lint
 DEADCODE := bin/deadcode
+VERSITY  := bin/versitygw
 
 # Everything that is tested inside one process.
 UNIT = $(shell $(GO) list ./... | grep -vE '/(e2e|bench)(/|$$)')
@@ -147,14 +149,26 @@ $(DEADCODE)-$(DEADCODE_VERSION):
 	GOBIN=$(CURDIR)/bin $(GO) install golang.org/x/tools/cmd/deadcode@$(DEADCODE_VERSION)
 	mv $(DEADCODE) $@
 
+# The S3 server of the tests. Several may want it at once, so it gets its name
+# when it is whole.
+$(VERSITY)-$(VERSITY_VERSION):
+	mkdir -p bin && dir=$$(mktemp -d $(CURDIR)/bin/.versitygw-XXXXXX) && \
+		CGO_ENABLED=0 GOBIN=$$dir $(GO) install -trimpath -ldflags "-s -w" github.com/versity/versitygw/cmd/versitygw@$(VERSITY_VERSION) && \
+		mv $$dir/versitygw $@ && rmdir $$dir
+
+# Tests ask for it by this name and are told where it is.
+.PHONY: s3-server
+s3-server: $(VERSITY)-$(VERSITY_VERSION)
+	@echo $(CURDIR)/$<
+
 # Certificates are for the Go modules.
 .PHONY: need-run need-test need-bench
 need-run:
 	@scripts/need bash ca-certificates e2fsprogs git
 
 # The race detector is linked with the C compiler. Tests run the database, and
-# the pooler that must not stand before it, themselves.
-need-test:
+# the pooler that must not stand before it, themselves, and an S3 server.
+need-test: $(VERSITY)-$(VERSITY_VERSION)
 	@scripts/need bash ca-certificates e2fsprogs git gcc libc6-dev postgresql pgbouncer python3-venv
 
 # Sandboxes are measured beside Docker, which the bench runs itself.

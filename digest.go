@@ -11,8 +11,10 @@ import (
 type Digest string
 
 // DigestOf names b.
-func DigestOf(b []byte) Digest {
-	sum := sha256.Sum256(b)
+func DigestOf(b []byte) Digest { return DigestOfSum(sha256.Sum256(b)) }
+
+// DigestOfSum names bytes whose SHA-256 is known.
+func DigestOfSum(sum [sha256.Size]byte) Digest {
 	return Digest("sha256:" + hex.EncodeToString(sum[:]))
 }
 

@@ -21,8 +21,9 @@ var (
 	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrFull: there is no room on the disk; nothing was changed.
 	ErrFull = errors.New("no space left")
-	// ErrUnavailable: the database cannot be reached now; nothing was changed.
-	ErrUnavailable = errors.New("database unavailable")
+	// ErrUnavailable: the database, or where blobs are, cannot be reached now;
+	// nothing was changed.
+	ErrUnavailable = errors.New("storage unavailable")
 	// ErrBehind: a follower fell out of what is kept for the live; it returns
 	// with its cursor.
 	ErrBehind = errors.New("follower fell behind")

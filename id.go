@@ -76,6 +76,9 @@ func (id ThreadID) Validate() error { return validateID(string(id), ThreadPrefix
 // Validate refuses what cannot be an op's name.
 func (id OpID) Validate() error { return validateID(string(id), OpPrefix) }
 
+// Validate refuses what cannot be a snapshot's name.
+func (id SnapshotID) Validate() error { return validateID(string(id), SnapshotPrefix) }
+
 func validateID(id, prefix string) error {
 	rest, ok := strings.CutPrefix(id, prefix)
 	if !ok || rest == "" || len(id) > maxID {

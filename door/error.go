@@ -43,7 +43,7 @@ var replies = []struct {
 	{dormouse.ErrConflict, http.StatusConflict, "conflict", ""},
 	{dormouse.ErrFull, http.StatusInsufficientStorage, "full", "no space left on the server; nothing was changed"},
 	{dormouse.ErrLeaseLost, http.StatusServiceUnavailable, "lease_lost", "another server writes this session now; send again"},
-	{dormouse.ErrUnavailable, http.StatusServiceUnavailable, "unavailable", "the database cannot be reached now; nothing was changed, send again"},
+	{dormouse.ErrUnavailable, http.StatusServiceUnavailable, "unavailable", "the database or the blob store cannot be reached now; nothing was changed, send again"},
 	{dormouse.ErrClosing, http.StatusServiceUnavailable, "closing", ""},
 	{dormouse.ErrBehind, http.StatusServiceUnavailable, "behind", ""},
 	{context.Canceled, statusClosed, "client_left", "the client left before the answer"},

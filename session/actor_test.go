@@ -355,6 +355,33 @@ func TestAFullDiskRefusesPromptsAndBurnsNoAttempt(t *testing.T) {
 	})
 }
 
+func TestBlobsThatCannotBeReachedHoldUpWhatIsLargeAndBurnNoAttempt(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		large := strings.Repeat("large ", 1<<14)
+		h.create(dormouse.Created{})
+		h.mustPrompt("p", script("effect a; sleep 10s", "effect b"))
+		h.mustPrompt("q", large)
+		settle(time.Second)
+		h.blobs.fail(dormouse.ErrUnavailable)
+		if err := h.prompt("r", "again "+large); !errors.Is(err, dormouse.ErrUnavailable) {
+			t.Errorf("prompt without blobs: %v", err)
+		}
+		settle(time.Hour)
+		h.blobs.fail(nil)
+		settle(time.Minute)
+		events := h.checked()
+		if countType(events, dormouse.SessionStatusRescheduled) != 0 || h.boxes.effect("a") != 1 || h.boxes.effect("b") != 1 {
+			t.Errorf("effects a=%d b=%d", h.boxes.effect("a"), h.boxes.effect("b"))
+		}
+		if n := countType(events, dormouse.UserMessage); n != 2 {
+			t.Errorf("%d messages, want the two that were accepted", n)
+		}
+		if n := countType(events, dormouse.AttemptStarted); n != 2 {
+			t.Errorf("%d attempts, want one for each", n)
+		}
+	})
+}
+
 func TestAnAppendOfUnknownOutcomeDropsTheActorWhichReloads(t *testing.T) {
 	for _, landed := range []bool{true, false} {
 		live(t, func(t *testing.T, h *house) {

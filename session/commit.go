@@ -99,7 +99,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	for _, m := range asked {
 		m.reply <- err
 	}
-	if err == nil || errors.Is(err, dormouse.ErrFull) {
+	if err == nil || passes(err) {
 		return nil
 	}
 	a.broken = err

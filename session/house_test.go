@@ -1,10 +1,12 @@
 package session_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -507,6 +509,14 @@ type mapBlobs struct {
 	mu  sync.Mutex
 	m   map[dormouse.Digest][]byte
 	put map[dormouse.Digest]time.Time
+	bad error // how puts fail, if not nil
+}
+
+// fail has every put fail from now on, or none.
+func (b *mapBlobs) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bad = err
 }
 
 func newBlobs() *mapBlobs {
@@ -516,6 +526,9 @@ func newBlobs() *mapBlobs {
 func (b *mapBlobs) Put(_ context.Context, raw []byte) (dormouse.Digest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.bad != nil {
+		return "", b.bad
+	}
 	d := dormouse.DigestOf(raw)
 	b.m[d], b.put[d] = raw, time.Now()
 	return d, nil
@@ -528,6 +541,20 @@ func (b *mapBlobs) Get(_ context.Context, d dormouse.Digest) ([]byte, error) {
 		return raw, nil
 	}
 	return nil, dormouse.ErrNotFound
+}
+
+func (b *mapBlobs) PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int64, error) {
+	raw, err := io.ReadAll(r)
+	if err != nil {
+		return "", 0, err
+	}
+	d, err := b.Put(ctx, raw)
+	return d, int64(len(raw)), err
+}
+
+func (b *mapBlobs) Open(ctx context.Context, d dormouse.Digest) (io.ReadCloser, int64, error) {
+	raw, err := b.Get(ctx, d)
+	return io.NopCloser(bytes.NewReader(raw)), int64(len(raw)), err
 }
 
 func (b *mapBlobs) Delete(context.Context, dormouse.Digest) error { return nil }

@@ -41,8 +41,8 @@ func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *Turn) 
 	}})
 }
 
-// record commits a verb. A full disk is waited out: nothing is lost and no
-// attempt is burned, the turn only stands still.
+// record commits a verb. A full disk, and blobs that cannot be reached, are waited
+// out: nothing is lost and no attempt is burned, the turn only stands still.
 func (j *journal) record(ctx context.Context, v Verb) error {
 	return waitOut(ctx, func() error { return j.send(ctx, message{by: dormouse.ActorAgent, verb: v}) })
 }
@@ -50,7 +50,7 @@ func (j *journal) record(ctx context.Context, v Verb) error {
 func waitOut(ctx context.Context, write func() error) error {
 	for {
 		err := write()
-		if !errors.Is(err, dormouse.ErrFull) {
+		if !passes(err) {
 			return err
 		}
 		select {

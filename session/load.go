@@ -85,6 +85,13 @@ func bears(t dormouse.EventType) bool {
 	return t == dormouse.PromptQueued || t == dormouse.WakeupScheduled || t == dormouse.ChildSpawned
 }
 
+// errUnkept means that a payload could not be kept now, so that no row names it.
+var errUnkept = errors.New("blobs cannot be reached")
+
+// passes reports whether a write that failed surely changed nothing and may be
+// tried again when there is room, or when blobs can be reached.
+func passes(err error) bool { return errors.Is(err, dormouse.ErrFull) || errors.Is(err, errUnkept) }
+
 // spill puts large payloads into the blob store, before any row names them.
 func spill(ctx context.Context, blobs blob.Store, events []dormouse.Event) ([]dormouse.Event, error) {
 	stored := events
@@ -96,6 +103,9 @@ func spill(ctx context.Context, blobs blob.Store, events []dormouse.Event) ([]do
 			stored = append([]dormouse.Event(nil), events...)
 		}
 		d, err := blobs.Put(ctx, e.Payload)
+		if errors.Is(err, dormouse.ErrUnavailable) {
+			err = fmt.Errorf("%w: %w", errUnkept, err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("keep payload of event %d: %w", e.Seq, err)
 		}

@@ -216,7 +216,7 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 	failed := a.do(ctx, FailAttempt{
 		Work: w, Error: f.Type, Message: f.Error(), Retry: !f.Final, Until: stamp(a.deps.Clock().Add(f.After)),
 	})
-	if errors.Is(failed, dormouse.ErrFull) {
+	if passes(failed) {
 		a.later(ctx, func(ctx context.Context) error { return a.attemptOver(ctx, w, err) })
 		return nil
 	}

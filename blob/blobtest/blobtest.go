@@ -118,6 +118,8 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		}
 		has(t, s, kept, []byte("kept"))
 	})
+
+	runStreams(t, open)
 }
 
 func put(t *testing.T, s blob.Store, b []byte) dormouse.Digest {

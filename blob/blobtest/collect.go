@@ -22,22 +22,23 @@ type Collectable interface {
 	blob.Collectable
 }
 
-// tick is longer than the times of blobs may be off.
-const tick = 50 * time.Millisecond
+// Tick is how long to wait for a time that is certainly another: longer than the
+// times of a store's blobs may be off.
+type Tick time.Duration
 
 // RunCollectable holds a store to the promises that whoever collects needs.
-func RunCollectable(t *testing.T, open func(t *testing.T) Collectable) {
+func RunCollectable(t *testing.T, tick Tick, open func(t *testing.T) Collectable) {
 	t.Run("each must call f with every blob that was last put before a time", func(t *testing.T) {
 		s := open(t)
 		var early, late []dormouse.Digest
 		for n := range 40 {
 			early = append(early, put(t, s, fmt.Appendf(nil, "early %d", n)))
 		}
-		middle := pass()
+		middle := tick.pass()
 		for n := range 40 {
 			late = append(late, put(t, s, fmt.Appendf(nil, "late %d", n)))
 		}
-		end := pass()
+		end := tick.pass()
 		listed(t, s, middle.Add(-time.Hour))
 		listed(t, s, middle, early...)
 		listed(t, s, end, slices.Concat(early, late)...)
@@ -49,7 +50,7 @@ func RunCollectable(t *testing.T, open func(t *testing.T) Collectable) {
 			put(t, s, fmt.Appendf(nil, "blob %d", n))
 		}
 		enough, calls := errors.New("enough"), 0
-		err := s.Each(t.Context(), pass(), func(dormouse.Digest) error {
+		err := s.Each(t.Context(), tick.pass(), func(dormouse.Digest) error {
 			calls++
 			if calls == 3 {
 				return enough
@@ -66,7 +67,7 @@ func RunCollectable(t *testing.T, open func(t *testing.T) Collectable) {
 		for n := range 10 {
 			put(t, s, fmt.Appendf(nil, "blob %d", n))
 		}
-		end := pass()
+		end := tick.pass()
 		kept := put(t, s, []byte("kept"))
 		err := s.Each(t.Context(), end, func(d dormouse.Digest) error {
 			_, err := s.Collect(t.Context(), d, end)
@@ -75,13 +76,13 @@ func RunCollectable(t *testing.T, open func(t *testing.T) Collectable) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		listed(t, s, pass(), kept)
+		listed(t, s, tick.pass(), kept)
 	})
 
 	t.Run("collect must delete d and report so unless it was put again since", func(t *testing.T) {
 		s := open(t)
 		old, again := put(t, s, []byte("old")), put(t, s, []byte("again"))
-		middle := pass()
+		middle := tick.pass()
 		put(t, s, []byte("again"))
 		listed(t, s, middle, old)
 		for _, test := range []struct {
@@ -93,7 +94,7 @@ func RunCollectable(t *testing.T, open func(t *testing.T) Collectable) {
 			{again, middle, false},
 			{old, middle, true},
 			{old, middle, false},
-			{again, pass(), true},
+			{again, tick.pass(), true},
 		} {
 			if collected, err := s.Collect(t.Context(), test.d, test.before); collected != test.want || err != nil {
 				t.Errorf("collect = %t, %v, want %t", collected, err, test.want)
@@ -117,13 +118,13 @@ func RunCollectable(t *testing.T, open func(t *testing.T) Collectable) {
 
 	t.Run("a blob that was last put at or after before must stay, whoever puts it at the very moment", func(t *testing.T) {
 		s := open(t)
-		PutAgainWhileCollecting(t, s, s)
+		PutAgainWhileCollecting(t, tick, s, s)
 	})
 
 	t.Run("a caller who has already left collects nothing", func(t *testing.T) {
 		s := open(t)
 		d := put(t, s, []byte("kept"))
-		end := pass()
+		end := tick.pass()
 		ctx, leave := context.WithCancelCause(t.Context())
 		gone := errors.New("gone")
 		leave(gone)
@@ -140,7 +141,7 @@ func RunCollectable(t *testing.T, open func(t *testing.T) Collectable) {
 // PutAgainWhileCollecting puts old blobs again through one store while they are
 // collected through another, which may be the same or share its bytes, and fails
 // if one that was put is gone.
-func PutAgainWhileCollecting(t *testing.T, puts, collects Collectable) {
+func PutAgainWhileCollecting(t *testing.T, tick Tick, puts, collects Collectable) {
 	t.Helper()
 	const blobs = 200
 	var bytes [blobs][]byte
@@ -148,7 +149,7 @@ func PutAgainWhileCollecting(t *testing.T, puts, collects Collectable) {
 		bytes[n] = fmt.Appendf(nil, "blob %d", n)
 		put(t, puts, bytes[n])
 	}
-	end := pass()
+	end := tick.pass()
 	for n, b := range bytes {
 		var running sync.WaitGroup
 		begin := time.Now()
@@ -168,10 +169,10 @@ func PutAgainWhileCollecting(t *testing.T, puts, collects Collectable) {
 
 // pass lets time pass and returns an instant that is certainly after what was
 // and before what comes.
-func pass() time.Time {
-	time.Sleep(tick)
+func (tick Tick) pass() time.Time {
+	time.Sleep(time.Duration(tick))
 	now := time.Now()
-	time.Sleep(tick)
+	time.Sleep(time.Duration(tick))
 	return now
 }
 

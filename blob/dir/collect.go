@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/internal/dirlock"
 )
 
 var _ blob.Collectable = (*Store)(nil)
@@ -61,7 +62,7 @@ func (s *Store) collect(d dormouse.Digest, before time.Time) (bool, error) {
 		return false, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	}
 	path := s.path(d)
-	held, err := hold(filepath.Dir(path), syscall.LOCK_EX)
+	held, err := dirlock.Hold(filepath.Dir(path), syscall.LOCK_EX)
 	if err != nil {
 		return false, err
 	}

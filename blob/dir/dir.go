@@ -3,10 +3,10 @@
 package dir
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,6 +18,7 @@ import (
 	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/dirlock"
 )
 
 // shards is among how many directories the blobs are spread.
@@ -54,7 +55,7 @@ func (s *Store) prepare() (err error) {
 			return err
 		}
 	}
-	s.temp, err = settle(filepath.Join(s.root, "tmp"))
+	s.temp, err = dirlock.Settle(filepath.Join(s.root, "tmp"))
 	return err
 }
 
@@ -82,27 +83,78 @@ func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 	if err := context.Cause(ctx); err != nil {
 		return "", fmt.Errorf("put %s: %w", d, err)
 	}
-	if err := s.put(s.path(d), b); err != nil {
+	err := s.keep(ctx, d, int64(len(b)), func(path string) error {
+		file := s.file()
+		file.Path = path
+		return file.Write(b)
+	})
+	if err != nil {
 		return "", fmt.Errorf("put %s: %w", d, full(err))
 	}
 	return d, nil
 }
 
-func (s *Store) put(path string, b []byte) error {
-	held, err := hold(filepath.Dir(path), syscall.LOCK_SH)
+// PutFrom keeps what r has under its digest.
+func (s *Store) PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int64, error) {
+	d, n, err := s.putFrom(ctx, r)
+	if err != nil {
+		return "", 0, fmt.Errorf("put a stream: %w", full(err))
+	}
+	return d, n, nil
+}
+
+func (s *Store) putFrom(ctx context.Context, r io.Reader) (_ dormouse.Digest, _ int64, err error) {
+	draft, err := s.file().Draft()
+	if err != nil {
+		return "", 0, err
+	}
+	defer func() { err = errors.Join(err, draft.Drop()) }()
+	d, n, err := blob.Copy(ctx, draft, r)
+	if err != nil {
+		return "", 0, err
+	}
+	return d, n, s.keep(ctx, d, n, draft.Keep)
+}
+
+// file says how blobs are written.
+func (s *Store) file() atomicfile.File {
+	return atomicfile.File{Perm: 0o600, Temp: s.temp.Name(), After: reached}
+}
+
+// keep has the file of d written, unless it is there and whole.
+func (s *Store) keep(ctx context.Context, d dormouse.Digest, size int64, write func(path string) error) error {
+	path := s.path(d)
+	held, err := dirlock.Hold(filepath.Dir(path), syscall.LOCK_SH)
 	if err != nil {
 		return err
 	}
 	defer letGo(held)
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
-		if err := os.Chtimes(path, time.Time{}, time.Now()); err != nil {
+	if !s.whole(ctx, d, size) {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		// It has its name, but perhaps not for certain yet: whoever gave it may
-		// have died, or be about to, before the directory was synced.
-		return held.Sync()
+		return write(path)
 	}
-	return atomicfile.File{Path: path, Perm: 0o600, Temp: s.temp.Name(), After: reached}.Write(b)
+	if err := os.Chtimes(path, time.Time{}, time.Now()); err != nil {
+		return err
+	}
+	// It has its name, but perhaps not for certain yet: whoever gave it may
+	// have died, or be about to, before the directory was synced.
+	return held.Sync()
+}
+
+// whole reports whether d is there, as it was put.
+func (s *Store) whole(ctx context.Context, d dormouse.Digest, size int64) bool {
+	r, n, err := s.open(ctx, d)
+	if err != nil {
+		return false
+	}
+	defer letGo(r)
+	if n != size {
+		return false
+	}
+	_, err = io.Copy(io.Discard, r)
+	return err == nil
 }
 
 // reached names the instants between the steps of a write.
@@ -121,30 +173,45 @@ func reached(step atomicfile.Step) {
 
 // Get returns the bytes of d.
 func (s *Store) Get(ctx context.Context, d dormouse.Digest) ([]byte, error) {
-	b, err := s.get(ctx, d)
+	r, size, err := s.open(ctx, d)
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", d, err)
+	}
+	b, err := blob.ReadAll(r, size)
+	if err != nil {
+		return nil, fmt.Errorf("get: %w", err)
 	}
 	return b, nil
 }
 
-func (s *Store) get(ctx context.Context, d dormouse.Digest) ([]byte, error) {
+// Open returns a reader of d.
+func (s *Store) Open(ctx context.Context, d dormouse.Digest) (io.ReadCloser, int64, error) {
+	r, size, err := s.open(ctx, d)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open %s: %w", d, err)
+	}
+	return r, size, nil
+}
+
+func (s *Store) open(ctx context.Context, d dormouse.Digest) (io.ReadCloser, int64, error) {
 	if err := context.Cause(ctx); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := d.Validate(); err != nil {
-		return nil, fmt.Errorf("%w: %w", dormouse.ErrNotFound, err)
+		return nil, 0, fmt.Errorf("%w: %w", dormouse.ErrNotFound, err)
 	}
-	b, err := os.ReadFile(s.path(d))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, dormouse.ErrNotFound
-	case err != nil:
-		return nil, err
-	case dormouse.DigestOf(b) != d:
-		return nil, blob.ErrCorrupt
+	f, err := os.Open(s.path(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, dormouse.ErrNotFound
 	}
-	return b, nil
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return blob.Verify(ctx, f, d, info.Size()), info.Size(), nil
 }
 
 // Delete forgets d.
@@ -172,3 +239,6 @@ func full(err error) error {
 	}
 	return err
 }
+
+// letGo closes what was only read.
+func letGo(d io.Closer) { _ = d.Close() }

@@ -3,12 +3,14 @@ package dir_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -17,9 +19,12 @@ import (
 	"github.com/dormouse-run/dormouse/blob/dir"
 )
 
+// tick is more than the times of files may be off.
+const tick = blobtest.Tick(50 * time.Millisecond)
+
 func TestStoreKeepsItsPromises(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Store { return open(t, t.TempDir()) })
-	blobtest.RunCollectable(t, func(t *testing.T) blobtest.Collectable { return open(t, t.TempDir()) })
+	blobtest.RunCollectable(t, tick, func(t *testing.T) blobtest.Collectable { return open(t, t.TempDir()) })
 }
 
 func TestBlobsOutliveTheStore(t *testing.T) {
@@ -57,6 +62,16 @@ func TestGetMustNeverReturnOtherBytes(t *testing.T) {
 			if b, err := s.Get(t.Context(), d); !errors.Is(err, blob.ErrCorrupt) {
 				t.Errorf("get = %q, %v, want ErrCorrupt", b, err)
 			}
+			r, n, err := s.Open(t.Context(), d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(r); !errors.Is(err, blob.ErrCorrupt) || n > 0 && int64(len(got)) >= n {
+				t.Errorf("read = %q of %d, %v, want ErrCorrupt before the end", got, n, err)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
 			// Whoever has the bytes can mend it.
 			if _, err := s.Put(t.Context(), []byte("hello")); err != nil {
 				t.Fatal(err)
@@ -65,6 +80,51 @@ func TestGetMustNeverReturnOtherBytes(t *testing.T) {
 				t.Errorf("get after another put = %q, %v", b, err)
 			}
 		})
+	}
+}
+
+func TestAFileThatShrinksWhileItIsReadIsCorrupt(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root)
+	d, err := s.Put(t.Context(), []byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := s.Open(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if err := os.Truncate(path(root, d), 3); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(r); !errors.Is(err, blob.ErrCorrupt) {
+		t.Errorf("read = %q, %v, want ErrCorrupt", b, err)
+	}
+}
+
+func TestAStreamIsWrittenOnce(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root)
+	d, err := s.Put(t.Context(), []byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(path(root, d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []io.Reader{strings.NewReader("hello"), iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("hello")))} {
+		if _, _, err := s.PutFrom(t.Context(), r); err != nil && !errors.Is(err, iotest.ErrTimeout) {
+			t.Fatal(err)
+		}
+	}
+	after, err := os.Stat(path(root, d))
+	if err != nil || !os.SameFile(before, after) {
+		t.Errorf("what was there is another file: %v", err)
+	}
+	if got := files(t, root); len(got) != 1 {
+		t.Errorf("files = %v, want the blob alone", got)
 	}
 }
 
@@ -126,7 +186,7 @@ func TestOpenLeavesWhatTheLivingWrite(t *testing.T) {
 func TestWhatAnotherStorePutsIsNotCollected(t *testing.T) {
 	root := t.TempDir()
 	s, other := open(t, root), open(t, root)
-	blobtest.PutAgainWhileCollecting(t, s, other)
+	blobtest.PutAgainWhileCollecting(t, tick, s, other)
 }
 
 func TestEachPassesOverWhatIsNoBlob(t *testing.T) {
@@ -170,6 +230,9 @@ func TestAFullDiskMustBeErrFull(t *testing.T) {
 	large := bytes.Repeat([]byte("large"), 1<<20)
 	if _, err := s.Put(t.Context(), large); !errors.Is(err, dormouse.ErrFull) {
 		t.Errorf("put = %v, want ErrFull", err)
+	}
+	if _, _, err := s.PutFrom(t.Context(), bytes.NewReader(large)); !errors.Is(err, dormouse.ErrFull) {
+		t.Errorf("put from = %v, want ErrFull", err)
 	}
 	if _, err := s.Get(t.Context(), dormouse.DigestOf(large)); !errors.Is(err, dormouse.ErrNotFound) {
 		t.Errorf("get of what did not fit = %v, want ErrNotFound", err)

@@ -26,6 +26,7 @@ import (
 type config struct {
 	Data         string
 	Store        dsn
+	Blobs        bucket
 	Listen       string
 	Advertise    string
 	ServerName   string
@@ -53,6 +54,7 @@ type config struct {
 
 func (c *config) flags(f *pflag.FlagSet) {
 	storeFlag(f, &c.Store)
+	c.Blobs.flags(f)
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:7717", "`address` to listen on")
 	f.StringVar(&c.Advertise, "advertise", "", "`address` at which other servers of the same database reach this one; --listen if not given")
 	f.StringVar(&c.ServerName, "server-name", "", "`name` of this server among others; its host name and port if not given")
@@ -87,6 +89,9 @@ func (c *config) check() error {
 		return usage("--listen %q is not an address such as 127.0.0.1:7717", c.Listen)
 	}
 	if err := c.checkServer(); err != nil {
+		return err
+	}
+	if err := c.Blobs.check(); err != nil {
 		return err
 	}
 	if c.ScriptedURL != "" {

@@ -25,7 +25,7 @@ func newSandboxes() *cobra.Command {
 }
 
 func newSandboxesEnd() *cobra.Command {
-	var where dsn
+	var where places
 	cmd := &cobra.Command{
 		Use:   "end",
 		Short: "End all sandboxes that a server left",
@@ -44,7 +44,7 @@ for when there is no next one, before the directory or the machine is taken away
 			})
 		},
 	}
-	storeFlag(cmd.Flags(), &where)
+	where.flags(cmd.Flags())
 	return cmd
 }
 

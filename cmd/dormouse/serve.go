@@ -25,7 +25,6 @@ import (
 	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/auth"
-	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/rest"
 	"github.com/dormouse-run/dormouse/session"
@@ -88,7 +87,7 @@ type server struct {
 	config   config
 	log      *slog.Logger
 	store    store.Store
-	blobs    *dir.Store
+	blobs    blobStore
 	driver   driver
 	peers    *peer.Client // nil if no other server shares the store
 	sessions *session.Sessions
@@ -142,7 +141,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		return nil, err
 	}
 	undo = append(undo, func() { _ = s.store.Close() })
-	if s.blobs, err = dir.Open(filepath.Join(c.Data, "blobs")); err != nil {
+	if s.blobs, err = openBlobs(ctx, c.Data, c.Blobs); err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() { _ = s.blobs.Close() })

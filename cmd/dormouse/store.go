@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,10 +10,10 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
-	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -21,16 +22,28 @@ func newStore() *cobra.Command {
 		Use:   "store",
 		Short: "Look after the database",
 		Long: `Look after the database: check it, keep a copy of it, move to another one. Servers
-must be stopped. --store names the database as it does for a server; if it is not
-given it is what config.json in the data directory says, or else SQLite there.`,
+must be stopped. --store names the database and --blobs where large payloads are, as
+they do for a server; if they are not given it is what config.json in the data
+directory says, or else SQLite and the blobs there.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	var where dsn
-	storeFlag(cmd.PersistentFlags(), &where)
+	var where places
+	where.flags(cmd.PersistentFlags())
 	cmd.PersistentFlags().Bool("json", false, "print JSON")
 	cmd.AddCommand(newExport(&where), newImport(&where), newMigrate(&where), newRebuild(&where))
 	return cmd
+}
+
+// places are where a deployment keeps what it has.
+type places struct {
+	store dsn
+	blobs bucket
+}
+
+func (p *places) flags(f *pflag.FlagSet) {
+	storeFlag(f, &p.store)
+	p.blobs.flags(f)
 }
 
 // deployment is all that servers keep and an archive holds.
@@ -42,32 +55,32 @@ type deployment struct {
 
 // withDeployment opens the deployment there is, and keeps servers from it until
 // do returns.
-func withDeployment(cmd *cobra.Command, where dsn, do func(context.Context, *deployment) error) error {
+func withDeployment(cmd *cobra.Command, where places, do func(context.Context, *deployment) error) error {
 	data, where, err := locate(cmd, where)
 	if err != nil {
 		return err
 	}
-	at, _, err := schemaOf(cmd.Context(), data, where)
+	at, _, err := schemaOf(cmd.Context(), data, where.store)
 	if err != nil {
 		return err
 	}
 	if at == 0 { // one that is made now has nothing to look after
-		if where.value == "" {
+		if where.store.value == "" {
 			return fmt.Errorf("there is no database in %s: %w; see --data and --store", data, dormouse.ErrNotFound)
 		}
-		return fmt.Errorf("nothing of ours is in %s: %w", where, dormouse.ErrNotFound)
+		return fmt.Errorf("nothing of ours is in %s: %w", where.store, dormouse.ErrNotFound)
 	}
 	return withAnyDeployment(cmd, where, do)
 }
 
 // withAnyDeployment is withDeployment where there may be none yet.
-func withAnyDeployment(cmd *cobra.Command, where dsn, do func(context.Context, *deployment) error) (err error) {
+func withAnyDeployment(cmd *cobra.Command, where places, do func(context.Context, *deployment) error) (err error) {
 	ctx := cmd.Context()
 	data, where, err := locate(cmd, where)
 	if err != nil {
 		return err
 	}
-	s, err := openStore(ctx, data, where, newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr()))
+	s, err := openStore(ctx, data, where.store, newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr()))
 	if err != nil {
 		return err
 	}
@@ -80,10 +93,11 @@ func withAnyDeployment(cmd *cobra.Command, where dsn, do func(context.Context, *
 		defer func() { err = errors.Join(err, release()) }()
 		ctx = held
 	}
-	blobs, err := dir.Open(filepath.Join(data, "blobs"))
+	blobs, err := openBlobs(ctx, data, where.blobs)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, blobs.Close()) }()
 	if err := do(ctx, &deployment{data, s, blobs}); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -93,20 +107,22 @@ func withAnyDeployment(cmd *cobra.Command, where dsn, do func(context.Context, *
 	return nil
 }
 
-// locate says which data directory is meant, and which database.
-func locate(cmd *cobra.Command, where dsn) (string, dsn, error) {
+// locate says which data directory is meant, which database and which blobs.
+func locate(cmd *cobra.Command, where places) (string, places, error) {
 	data, err := cmd.Flags().GetString("data")
 	if err != nil {
 		return "", where, err
 	}
-	if where.value == "" {
-		file, err := readConfig(filepath.Join(data, "config.json"))
-		if err != nil {
-			return "", where, err
-		}
-		where.value = file["store"]
+	file, err := readConfig(filepath.Join(data, "config.json"))
+	if err != nil {
+		return "", where, err
 	}
-	return data, where, where.check()
+	where.store.value = cmp.Or(where.store.value, file["store"])
+	where.blobs.fill(file)
+	if err := where.store.check(); err != nil {
+		return "", where, err
+	}
+	return data, where, where.blobs.check()
 }
 
 // report prints what was done: as JSON if asked for, otherwise by say.

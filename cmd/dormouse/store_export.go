@@ -21,7 +21,7 @@ type exported struct {
 	Workspaces string `json:"workspaces"`
 }
 
-func newExport(where *dsn) *cobra.Command {
+func newExport(where *places) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export FILE",
 		Short: "Write every session to an archive",

@@ -31,7 +31,7 @@ type imported struct {
 	Workspaces string `json:"workspaces"`
 }
 
-func newImport(where *dsn) *cobra.Command {
+func newImport(where *places) *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",

@@ -16,7 +16,7 @@ type migrated struct {
 	Needed bool `json:"needed"`
 }
 
-func newMigrate(where *dsn) *cobra.Command {
+func newMigrate(where *places) *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
@@ -34,13 +34,13 @@ if there is.`,
 			if err != nil {
 				return err
 			}
-			at, newest, err := schemaOf(cmd.Context(), data, where)
+			at, newest, err := schemaOf(cmd.Context(), data, where.store)
 			if err != nil {
 				return err
 			}
 			m := migrated{From: at, To: newest, Needed: at < newest}
 			if !check {
-				s, err := openStore(cmd.Context(), data, where, newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr()))
+				s, err := openStore(cmd.Context(), data, where.store, newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr()))
 				if err != nil {
 					return err
 				}

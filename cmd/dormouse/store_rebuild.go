@@ -17,7 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-func newRebuild(where *dsn) *cobra.Command {
+func newRebuild(where *places) *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "rebuild",

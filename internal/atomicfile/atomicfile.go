@@ -5,7 +5,6 @@ package atomicfile
 import (
 	"errors"
 	"os"
-	"path/filepath"
 )
 
 // Step is how far a write has come.
@@ -38,51 +37,14 @@ func Write(path string, data []byte, perm os.FileMode) error {
 
 // Write makes the file hold data, durably, or leaves it as it was.
 func (f File) Write(data []byte) error {
-	dir := filepath.Dir(f.Path)
-	temp := f.Temp
-	if temp == "" {
-		temp = dir
-	}
-	w, err := os.CreateTemp(temp, ".tmp-*")
+	d, err := f.Draft()
 	if err != nil {
 		return err
 	}
-	if err := f.fill(w, data); err != nil {
-		return errors.Join(err, w.Close(), os.Remove(w.Name()))
+	if _, err := d.Write(data); err != nil {
+		return errors.Join(err, d.Drop())
 	}
-	if err := w.Close(); err != nil {
-		return errors.Join(err, os.Remove(w.Name()))
-	}
-	if err := os.Rename(w.Name(), f.Path); err != nil {
-		return errors.Join(err, os.Remove(w.Name()))
-	}
-	f.reached(Renamed)
-	if err := SyncDir(dir); err != nil {
-		return err
-	}
-	f.reached(Durable)
-	return nil
-}
-
-func (f File) fill(w *os.File, data []byte) error {
-	if _, err := w.Write(data); err != nil {
-		return err
-	}
-	if err := w.Chmod(f.Perm); err != nil {
-		return err
-	}
-	f.reached(Written)
-	if err := w.Sync(); err != nil {
-		return err
-	}
-	f.reached(Synced)
-	return nil
-}
-
-func (f File) reached(s Step) {
-	if f.After != nil {
-		f.After(s)
-	}
+	return d.Keep(f.Path)
 }
 
 // SyncDir makes the names in dir durable.

@@ -75,6 +75,42 @@ func TestAWriteThatCannotFinishLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestADraftHasNoNameUntilItIsKept(t *testing.T) {
+	dir, temp := t.TempDir(), t.TempDir()
+	for _, keep := range []bool{false, true} {
+		d, err := atomicfile.File{Perm: 0o600, Temp: temp}.Draft()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"one ", "two"} {
+			if _, err := d.Write([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := names(t, dir); len(got) != 0 {
+			t.Errorf("files = %v before it is kept", got)
+		}
+		path := filepath.Join(dir, "file")
+		if keep {
+			if err := d.Keep(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Drop(); err != nil {
+			t.Error(err)
+		}
+		if left := names(t, temp); len(left) != 0 {
+			t.Errorf("temporary files left: %v", left)
+		}
+		if !keep {
+			continue
+		}
+		if b, err := os.ReadFile(path); err != nil || string(b) != "one two" {
+			t.Errorf("file = %q, %v", b, err)
+		}
+	}
+}
+
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -108,6 +108,11 @@ const (
 	BlobRenamed Point = "blob.renamed" // renamed, directory not synced
 	BlobWritten Point = "blob.written" // durable, no row names it
 
+	// Layers.
+	LayerPacking Point = "layer.packing" // what changed is on the stage, nothing was put
+	LayerPut     Point = "layer.put"     // its blob is durable, its directory has no name
+	LayerKept    Point = "layer.kept"    // both are there, no row names them
+
 	// The database.
 	StoreFlushing  Point = "store.flushing"  // a group of appends is about to commit
 	StoreFlushed   Point = "store.flushed"   // committed, nobody was answered
@@ -120,6 +125,9 @@ const (
 	RunnerStarted  Point = "runner.started"  // its process runs, nobody was told
 	RunnerFinished Point = "runner.finished" // its result is kept, nobody was told
 )
+
+// Keeping lists the points that only a server reaches that keeps layers.
+func Keeping() []Point { return []Point{LayerPacking, LayerPut, LayerKept} }
 
 // Shared lists the points that only a server of several reaches.
 func Shared() []Point {

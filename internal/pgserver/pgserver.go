@@ -3,7 +3,6 @@
 package pgserver
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/dormouse-run/dormouse/internal/companion"
 )
 
 // Mode is how a server is told to stop.
@@ -41,8 +40,8 @@ type Server struct {
 	cred     *syscall.Credential // nil: our own user
 
 	process *os.Process
-	ended   chan error // how the process ended, once
-	log     *tail
+	ended   <-chan error // how the process ended, once
+	log     *companion.Tail
 }
 
 // Start makes a new database cluster and serves it. Settings are of the form
@@ -66,7 +65,7 @@ func Start(ctx context.Context, settings ...string) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, dir: dir, settings: settings, cred: cred, log: new(tail)}
+	s := &Server{bin: bin, dir: dir, settings: settings, cred: cred, log: new(companion.Tail)}
 	defer func() {
 		if err != nil {
 			_ = os.RemoveAll(dir)
@@ -97,7 +96,8 @@ func (s *Server) start(ctx context.Context) error {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.bin, "postgres"), args...) //nolint:gosec // as above
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, s.log, s.log
 	var err error
-	if s.process, s.ended, err = spawn(cmd, s.cred); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
+	if s.process, s.ended, err = companion.Start(cmd, syscall.SIGQUIT); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("postgres does not answer"))
@@ -165,7 +165,8 @@ func (s *Server) Dir() string { return s.dir }
 func (s *Server) Run(ctx context.Context, name string, args ...string) (stop func(), err error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), name, args...) //nolint:gosec // what the caller says
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, s.log, s.log
-	process, ended, err := spawn(cmd, s.cred)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
+	process, ended, err := companion.Start(cmd, syscall.SIGQUIT)
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", name, err)
 	}
@@ -260,26 +261,4 @@ func programs() (string, error) {
 		return "", errors.Join(errors.New("postgres is not installed"), err)
 	}
 	return filepath.Dir(found[len(found)-1]), nil
-}
-
-// tail keeps the end of what a server says.
-type tail struct {
-	mu   sync.Mutex
-	text []byte // guarded by mu
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, b...)
-	if over := len(t.text) - 1<<14; over > 0 {
-		t.text = bytes.Clone(t.text[over:])
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.text))
 }

@@ -5,6 +5,8 @@ package rootfs
 import (
 	"bytes"
 	"time"
+
+	"github.com/dormouse-run/dormouse/internal/imagefile"
 )
 
 // SetClock gives a store another clock.
@@ -30,17 +32,18 @@ func Unpack(dir string, maxBytes int64, maxEntries int, layers ...[]byte) error 
 
 // ReadTarball reads everything of an image in a tar but its layers.
 func ReadTarball(name string) error {
-	from, err := openTar(name)
+	from, err := imagefile.OpenTar(name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = from.Close() }()
-	im, err := fromFiles(from)
+	found, err := imagefile.Read(from)
 	if err != nil {
 		return err
 	}
+	im := image{Image: found}
 	_ = im.root()
-	return im.check()
+	return im.Check()
 }
 
 // ParseRef reads a reference to a registry and returns it in full.

@@ -4,8 +4,6 @@ package rootfs
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -14,7 +12,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/klauspost/compress/zstd"
+
+	"github.com/dormouse-run/dormouse/internal/imagefile"
 )
 
 // flattening is one image on its way into a directory.
@@ -36,14 +35,14 @@ var errStalled = errors.New("the registry sends nothing any more")
 
 // run unpacks all layers.
 func (f *flattening) run(ctx context.Context) error {
-	f.done.Layers = len(f.image.layers)
-	for _, l := range f.image.layers {
-		f.done.Total += l.size
+	f.done.Layers = len(f.image.Layers)
+	for _, l := range f.image.Layers {
+		f.done.Total += l.Size
 	}
-	for i, l := range f.image.layers {
+	for i, l := range f.image.Layers {
 		f.done.Layer = i + 1
 		f.tell()
-		if err := f.layer(ctx, l, f.image.config.RootFS.DiffIDs[i]); err != nil {
+		if err := f.layer(ctx, l, f.image.Config.RootFS.DiffIDs[i]); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}
@@ -52,7 +51,7 @@ func (f *flattening) run(ctx context.Context) error {
 }
 
 // layer unpacks a layer, as long as some of it comes.
-func (f *flattening) layer(ctx context.Context, l layer, want v1.Hash) error {
+func (f *flattening) layer(ctx context.Context, l imagefile.Layer, want v1.Hash) error {
 	if f.image.abandon == nil {
 		return f.unpack(ctx, l, want, func() {})
 	}
@@ -65,12 +64,12 @@ func (f *flattening) layer(ctx context.Context, l layer, want v1.Hash) error {
 }
 
 // unpack unpacks a layer and makes sure that it was what the configuration says.
-func (f *flattening) unpack(ctx context.Context, l layer, want v1.Hash, came func()) (err error) {
+func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash, came func()) (err error) {
 	sum, err := v1.Hasher(want.Algorithm)
 	if err != nil {
 		return err
 	}
-	from, err := l.open()
+	from, err := l.Open()
 	if err != nil {
 		return err
 	}
@@ -86,7 +85,7 @@ func (f *flattening) unpack(ctx context.Context, l layer, want v1.Hash, came fun
 		f.read(n)
 		return n, err
 	})
-	plain, stop, err := decompress(bufio.NewReaderSize(within(stored, &f.stored), 64<<10))
+	plain, stop, err := imagefile.Decompress(bufio.NewReaderSize(within(stored, &f.stored), 64<<10))
 	if err != nil {
 		return err
 	}
@@ -132,45 +131,4 @@ func within(from io.Reader, left *int64) io.Reader {
 		}
 		return n, err
 	})
-}
-
-// How compressed data begins.
-var (
-	gzipMagic = []byte{0x1f, 0x8b}
-	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
-)
-
-const magicLen = 4
-
-// compressed reports whether data that begins like this is compressed.
-func compressed(magic []byte) bool {
-	return bytes.HasPrefix(magic, gzipMagic) || bytes.HasPrefix(magic, zstdMagic)
-}
-
-// maxWindow bounds the memory that a zstd layer can ask for. It is what the
-// highest levels use.
-const maxWindow = 128 << 20
-
-// decompress reads a layer in whichever way it is compressed. Media types say it
-// too, and are often wrong.
-func decompress(from *bufio.Reader) (plain io.Reader, stop func(), err error) {
-	magic, err := from.Peek(magicLen)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, fmt.Errorf("read layer: %w", err)
-	}
-	switch {
-	case bytes.HasPrefix(magic, gzipMagic):
-		z, err := gzip.NewReader(from)
-		if err != nil {
-			return nil, nil, fmt.Errorf("decompress layer: %w", err)
-		}
-		return z, func() { _ = z.Close() }, nil
-	case bytes.HasPrefix(magic, zstdMagic):
-		z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
-		if err != nil {
-			return nil, nil, fmt.Errorf("decompress layer: %w", err)
-		}
-		return z, z.Close, nil
-	}
-	return from, func() {}, nil
 }

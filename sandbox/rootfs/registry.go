@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/dormouse-run/dormouse/internal/imagefile"
 )
 
 // fromRegistry asks a registry for an image, as whom the Docker configuration of
@@ -42,7 +44,7 @@ func fromRegistry(ctx context.Context, ref name.Reference, dial dialer) (im *ima
 			abandon()
 		}
 	}()
-	found, err := remote.Image(ref, remote.WithContext(ctx), remote.WithPlatform(platform()), remote.WithTransport(transport),
+	found, err := remote.Image(ref, remote.WithContext(ctx), remote.WithPlatform(imagefile.Platform()), remote.WithTransport(transport),
 		remote.WithAuthFromKeychain(keys), remote.WithUserAgent("dormouse"))
 	if err != nil {
 		return nil, err
@@ -84,11 +86,11 @@ func remoteImage(from v1.Image) (*image, error) {
 		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
 	// The client reads as much as the manifest says.
-	if m.Config.Size > maxDocument {
+	if m.Config.Size > imagefile.MaxDocument {
 		return nil, fmt.Errorf("its configuration has %d bytes", m.Config.Size)
 	}
-	im := new(image)
-	err = im.setManifest(m, func(digest v1.Hash) (io.ReadCloser, error) {
+	im := &image{Image: new(imagefile.Image)}
+	err = im.SetManifest(m, func(digest v1.Hash) (io.ReadCloser, error) {
 		l, err := from.LayerByDigest(digest)
 		if err != nil {
 			return nil, err
@@ -98,13 +100,13 @@ func remoteImage(from v1.Image) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if im.digest, err = from.Digest(); err != nil {
+	if im.Digest, err = from.Digest(); err != nil {
 		return nil, err
 	}
 	raw, err := from.RawConfigFile()
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
-	im.config, err = parseConfig(raw)
+	im.Config, err = imagefile.ParseConfig(raw)
 	return im, err
 }

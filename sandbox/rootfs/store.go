@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/imagefile"
 )
 
 // Store keeps root file systems. Several may share a directory.
@@ -136,17 +137,17 @@ func (s *Store) root(ctx context.Context, ref string, progress func(Progress), r
 	case dirRef:
 		return plainDir(rest)
 	case tarballRef:
-		from, err := openTar(rest)
+		from, err := imagefile.OpenTar(rest)
 		if err != nil {
 			return Root{}, err
 		}
 		return s.fromFiles(ctx, from, progress)
 	case layoutRef:
-		from, err := os.OpenRoot(rest)
+		from, err := imagefile.OpenDir(rest)
 		if err != nil {
 			return Root{}, err
 		}
-		return s.fromFiles(ctx, dirFiles{from}, progress)
+		return s.fromFiles(ctx, from, progress)
 	default:
 		return s.pull(ctx, rest, progress, refresh)
 	}
@@ -174,35 +175,35 @@ func plainDir(dir string) (Root, error) {
 	return Root{Dir: dir}, nil
 }
 
-func (s *Store) fromFiles(ctx context.Context, from files, progress func(Progress)) (Root, error) {
+func (s *Store) fromFiles(ctx context.Context, from imagefile.Files, progress func(Progress)) (Root, error) {
 	defer func() { _ = from.Close() }()
-	im, err := fromFiles(from)
+	found, err := imagefile.Read(from)
 	if err != nil {
 		return Root{}, err
 	}
-	return s.flattened(ctx, im, progress)
+	return s.flattened(ctx, &image{Image: found}, progress)
 }
 
 // flattened returns an image's root file system, and makes it if there is none.
 func (s *Store) flattened(ctx context.Context, im *image, progress func(Progress)) (Root, error) {
-	if err := im.check(); err != nil {
+	if err := im.Check(); err != nil {
 		return Root{}, err
 	}
-	if r, err := s.have(im.digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if r, err := s.have(im.Digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
-	unlock, err := lock(ctx, s.lockFile(fileName(im.digest)))
+	unlock, err := lock(ctx, s.lockFile(fileName(im.Digest)))
 	if err != nil {
 		return Root{}, err
 	}
 	defer unlock()
-	if r, err := s.have(im.digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if r, err := s.have(im.Digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
 	if err := s.flatten(ctx, im, progress); err != nil {
 		return Root{}, err
 	}
-	return s.have(im.digest.String())
+	return s.have(im.Digest.String())
 }
 
 // flatten makes a root file system while its lock is held.
@@ -213,7 +214,7 @@ func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	name := fileName(im.digest)
+	name := fileName(im.Digest)
 	tmp := filepath.Join(s.opts.Dir, newPrefix+name)
 	if err := os.RemoveAll(tmp); err != nil {
 		return fmt.Errorf("remove what was left: %w", err)
@@ -235,7 +236,7 @@ func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress))
 		return err
 	}
 	if u.skipped > 0 {
-		s.log.WarnContext(ctx, "devices and pipes left out of image", "digest", im.digest.String(), "count", u.skipped)
+		s.log.WarnContext(ctx, "devices and pipes left out of image", "digest", im.Digest.String(), "count", u.skipped)
 	}
 	note, err := json.Marshal(im.root())
 	if err != nil {

@@ -183,8 +183,15 @@ func TestUnusualArchivesAreTamed(t *testing.T) {
 	}
 }
 
-// unpackSafely unpacks, and fails the test if anything happened elsewhere.
 func unpackSafely(t testing.TB, raw []byte) error {
+	t.Helper()
+	return safely(t, raw, func(t testing.TB, raw []byte, to string) error {
+		return layer.Unpack(t.Context(), bytes.NewReader(raw), few, to)
+	})
+}
+
+// safely unpacks, and fails the test if anything happened elsewhere.
+func safely(t testing.TB, raw []byte, unpack func(t testing.TB, raw []byte, to string) error) error {
 	t.Helper()
 	home := t.TempDir()
 	canary, target := filepath.Join(home, "canary"), filepath.Join(home, "target")
@@ -192,7 +199,7 @@ func unpackSafely(t testing.TB, raw []byte) error {
 	must(t, os.Mkdir(target, 0o700))
 	var before, after unix.Stat_t
 	must(t, unix.Stat(canary, &before))
-	failed := layer.Unpack(t.Context(), bytes.NewReader(raw), few, target)
+	failed := unpack(t, raw, target)
 	must(t, unix.Stat(canary, &after))
 	before.Atim, after.Atim = unix.Timespec{}, unix.Timespec{}
 	if before != after {

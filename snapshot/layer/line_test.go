@@ -4,22 +4,18 @@ package layer_test
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/snapshot/layer"
+	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
 var (
@@ -90,17 +86,7 @@ func (w *workspace) mount() {
 	for _, dir := range []string{w.at(), w.upper(), work} {
 		must(w.t, os.Mkdir(dir, 0o755))
 	}
-	w.overlay(w.at(), w.below, fmt.Sprintf(",upperdir=%s,workdir=%s", w.upper(), work))
-}
-
-// overlay mounts layers, the lowest first.
-func (w *workspace) overlay(at string, layers []string, more string) {
-	w.t.Helper()
-	var short []string
-	for _, dir := range slices.Backward(layers) {
-		short = append(short, dir)
-	}
-	must(w.t, unix.Mount("overlay", at, "overlay", 0, "lowerdir="+strings.Join(short, ":")+more+",redirect_dir=off,metacopy=off"))
+	layertest.Mount(w.t, w.at(), w.below, fmt.Sprintf(",upperdir=%s,workdir=%s", w.upper(), work))
 }
 
 func (w *workspace) unmount() { must(w.t, unix.Unmount(w.at(), unix.MNT_DETACH)) }
@@ -162,7 +148,7 @@ func (w *workspace) carried(dir string) string {
 	return dir
 }
 
-// shown is what a line shows: mounted, or merged.
+// shown is what a line shows: merged, or mounted, as it is or some of it merged.
 func (w *workspace) shown(line []string) string {
 	w.t.Helper()
 	at := filepath.Join(w.dir, "shown")
@@ -172,7 +158,11 @@ func (w *workspace) shown(line []string) string {
 		must(w.t, layer.Merge(w.t.Context(), line, plenty, at))
 		return describe(w.t, at)
 	}
-	w.overlay(at, append([]string{filepath.Join(w.dir, "empty")}, w.short(line)...), "")
+	short := w.short(line)
+	if w.r.IntN(2) == 0 {
+		short = w.inRuns(line)
+	}
+	layertest.Mount(w.t, at, append([]string{filepath.Join(w.dir, "empty")}, short...), "")
 	defer func() { must(w.t, unix.Unmount(at, unix.MNT_DETACH)) }()
 	return describe(w.t, at)
 }
@@ -188,172 +178,30 @@ func (w *workspace) short(line []string) []string {
 	return append([]string{to}, line[len(line)-most:]...)
 }
 
-// step does something to the workspace, and never through a link in it: that may
-// lead anywhere.
-func (w *workspace) step() {
+// inRuns is a line of which every layer is one of the line, or several that lie
+// over each other.
+func (w *workspace) inRuns(line []string) []string {
 	w.t.Helper()
-	name, other := w.name(), w.name()
-	if linked(w.at(), name) || linked(w.at(), other) {
-		if w.r.IntN(3) == 0 {
-			must(w.t, unlink(w.at(), name))
+	var short []string
+	for len(line) > 0 {
+		n := min(len(line), 1+w.r.IntN(1+len(line)/4))
+		run := line[0]
+		if n > 1 {
+			run = w.t.TempDir()
+			must(w.t, layer.MergeOver(w.t.Context(), short, line[:n], plenty, run))
+			run = w.carried(run)
 		}
-		return
+		short, line = append(short, run), line[n:]
 	}
-	var err error
-	switch w.r.IntN(20) {
-	case 0, 1, 2:
-		err = os.WriteFile(name, w.bytes(), w.mode())
-	case 3, 4:
-		err = w.change(name, os.O_APPEND|os.O_WRONLY, func(f *os.File) error { _, err := f.Write(w.bytes()); return err })
-	case 5:
-		err = os.Truncate(name, int64(w.r.IntN(5000)))
-	case 6, 7:
-		err = os.Rename(name, other)
-	case 8:
-		err = os.Link(name, other)
-	case 9:
-		err = os.Symlink(w.target(), name)
-	case 10:
-		err = os.Remove(name)
-	case 11:
-		err = os.RemoveAll(name)
-	case 12:
-		err = os.Chmod(name, w.mode())
-	case 13:
-		err = unix.Setxattr(name, fmt.Sprintf("user.x%d", w.r.IntN(3)), w.bytes()[:w.r.IntN(20)], 0)
-	case 14:
-		err = w.change(name, os.O_CREATE|os.O_WRONLY, func(f *os.File) error {
-			_, err := f.WriteAt(w.bytes(), int64(w.r.IntN(8<<20)))
-			return err
-		})
-	case 15, 16:
-		err = os.MkdirAll(name, 0o700|w.mode())
-	case 17: // a directory becomes a file, or a file a directory
-		if i, e := os.Lstat(name); e == nil {
-			must(w.t, os.RemoveAll(name))
-			if i.IsDir() {
-				err = os.WriteFile(name, w.bytes(), w.mode())
-			} else {
-				err = os.Mkdir(name, 0o755)
-			}
-		}
-	case 18:
-		err = errors.Join(os.Lchown(name, w.r.IntN(4), w.r.IntN(4)))
-	case 19:
-		err = os.Chtimes(name, time.Time{}, time.Unix(int64(w.r.IntN(1<<31)), int64(w.r.IntN(1e9))))
-	}
-	var failed *fs.PathError
-	var linked *os.LinkError
-	var number unix.Errno
-	if err != nil && !errors.As(err, &failed) && !errors.As(err, &linked) && !errors.As(err, &number) {
-		w.t.Fatal(err)
-	}
+	return short
 }
 
-// linked reports whether a path, or a directory that it is in, is a link.
-func linked(root, name string) bool {
-	for ; name != root; name = filepath.Dir(name) {
-		if i, err := os.Lstat(name); err == nil && i.Mode()&fs.ModeSymlink != 0 {
-			return true
-		}
-	}
-	return false
-}
+// step does something to the workspace.
+func (w *workspace) step() { (&layertest.Workspace{T: w.t, R: w.r, Dir: w.at()}).Step() }
 
-// unlink removes the first link on a path.
-func unlink(root, name string) error {
-	for at := name; at != root; at = filepath.Dir(at) {
-		if !linked(root, filepath.Dir(at)) && linked(root, at) {
-			return os.Remove(at)
-		}
-	}
-	return nil
-}
+func describe(t testing.TB, dir string) string { return layertest.Describe(t, dir) }
 
-// name is one of few, so that steps meet.
-func (w *workspace) name() string {
-	names := []string{"a", "b", "c", "deep", ".wh.x", "new\nline", "é"}
-	parts := []string{w.at()}
-	for range 1 + w.r.IntN(3) {
-		parts = append(parts, names[w.r.IntN(len(names))])
-	}
-	return filepath.Join(parts...)
-}
-
-func (w *workspace) target() string {
-	return []string{"a", "../b", "/nowhere/else", "nowhere", "."}[w.r.IntN(5)]
-}
-
-func (w *workspace) bytes() []byte {
-	return bytes.Repeat([]byte{byte(w.r.IntN(256))}, 20+w.r.IntN(3000))
-}
-
-func (w *workspace) mode() os.FileMode {
-	return []os.FileMode{0o644, 0o600, 0o755, 0, 0o777 | os.ModeSetuid, 0o755 | os.ModeSticky}[w.r.IntN(6)]
-}
-
-func (w *workspace) change(name string, flags int, do func(*os.File) error) error {
-	if i, err := os.Lstat(name); err == nil && !i.Mode().IsRegular() {
-		return nil // it would leave the workspace
-	}
-	f, err := os.OpenFile(name, flags, 0o644)
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(f), f.Close())
-}
-
-// describe writes down everything that can be seen of a tree.
-func describe(t *testing.T, dir string) string {
-	t.Helper()
-	var b strings.Builder
-	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		var s unix.Stat_t
-		must(t, unix.Lstat(path, &s))
-		name, _ := filepath.Rel(dir, path)
-		fmt.Fprintf(&b, "%q %o %d:%d %d.%09d", name, s.Mode, s.Uid, s.Gid, s.Mtim.Sec, s.Mtim.Nsec)
-		switch {
-		case d.Type().IsRegular():
-			raw, err := os.ReadFile(path)
-			must(t, err)
-			fmt.Fprintf(&b, " %d %x", s.Size, sha256.Sum256(raw))
-		case d.Type()&fs.ModeSymlink != 0:
-			to, err := os.Readlink(path)
-			must(t, err)
-			fmt.Fprintf(&b, " -> %q", to)
-		}
-		if d.Type().IsRegular() || d.IsDir() {
-			for n := range 3 {
-				value := make([]byte, 100)
-				if size, err := unix.Lgetxattr(path, fmt.Sprintf("user.x%d", n), value); err == nil {
-					fmt.Fprintf(&b, " x%d=%x", n, value[:size])
-				}
-			}
-		}
-		b.WriteByte('\n')
-		return nil
-	}))
-	return b.String()
-}
-
-// difference shows the lines that only one of two has.
-func difference(want, got string) string {
-	var b strings.Builder
-	for line := range strings.Lines(want) {
-		if !strings.Contains(got, line) {
-			b.WriteString("- " + line)
-		}
-	}
-	for line := range strings.Lines(got) {
-		if !strings.Contains(want, line) {
-			b.WriteString("+ " + line)
-		}
-	}
-	return b.String()
-}
+func difference(want, got string) string { return layertest.Difference(want, got) }
 
 // asRoot leaves out what only root can do: overlays, devices, the files of others.
 func asRoot(t testing.TB) {

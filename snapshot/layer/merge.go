@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,17 @@ import (
 // them, in an empty directory on the same file system. Files are shared with the
 // layers they come from and not copied: nobody may write to either.
 func Merge(ctx context.Context, dirs []string, l Limits, to string) error {
+	return MergeOver(ctx, nil, dirs, l, to)
+}
+
+// MergeOver is Merge for layers that lie over others, the lowest of those first.
+// What hides something in them is kept.
+func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) error {
 	var all []placed
+	put := lay
+	if len(below) > 0 {
+		put = layOver
+	}
 	for n, dir := range dirs {
 		if ctx.Err() != nil {
 			return fmt.Errorf("merge: %w", context.Cause(ctx))
@@ -24,11 +35,15 @@ func Merge(ctx context.Context, dirs []string, l Limits, to string) error {
 		if err != nil {
 			return fmt.Errorf("merge: %w", err)
 		}
-		if all = lay(all, n, entries); len(all) > l.Entries {
+		if all = put(all, n, entries); len(all) > l.Entries {
 			return fmt.Errorf("merge: %w", ErrTooMany)
 		}
 	}
-	if err := write(ctx, dirs, all, to); err != nil {
+	all, err := needed(below, all)
+	if err == nil {
+		err = write(ctx, dirs, all, to)
+	}
+	if err != nil {
 		return fmt.Errorf("merge: %w", err)
 	}
 	return nil
@@ -40,8 +55,13 @@ type placed struct {
 	layer int
 }
 
-// lay puts a layer over what there is.
+// lay puts a layer over what there is, with nothing below.
 func lay(lower []placed, n int, upper Index) []placed {
+	return slices.DeleteFunc(layOver(lower, n, upper), func(p placed) bool { return p.Kind == Gone })
+}
+
+// layOver puts a layer over what there is, as if both lay over something else.
+func layOver(lower []placed, n int, upper Index) []placed {
 	out := make([]placed, 0, len(lower)+len(upper))
 	hidden := "" // what is below this path is gone
 	keep := func(p placed) {
@@ -54,17 +74,20 @@ func lay(lower []placed, n int, upper Index) []placed {
 			keep(lower[0])
 			lower = lower[1:]
 		}
-		was := Kind(0)
+		var was Entry
 		if len(lower) > 0 && lower[0].Path == e.Path {
-			was = lower[0].Kind
+			was = lower[0].Entry
 			lower = lower[1:]
 		}
-		if inside := hidden != "" && strings.HasPrefix(e.Path, hidden); was == Dir && !inside && (e.Kind != Dir || e.Opaque) {
+		inside := hidden != "" && strings.HasPrefix(e.Path, hidden)
+		if was.Kind == Dir && !inside && (e.Kind != Dir || e.Opaque) {
 			hidden = e.Path + "/"
 		}
-		if e.Kind != Gone {
-			out = append(out, placed{e, n})
+		if e.Kind == Dir && !inside {
+			// What it took the place of hid what lies below both.
+			e.Opaque = e.Opaque || was.Opaque || was.Kind != 0 && was.Kind != Dir
 		}
+		out = append(out, placed{e, n})
 	}
 	for _, p := range lower {
 		keep(p)
@@ -72,49 +95,162 @@ func lay(lower []placed, n int, upper Index) []placed {
 	return out
 }
 
-// write makes the merged layer.
-func write(ctx context.Context, dirs []string, all []placed, to string) error {
-	layers := make([]root, len(dirs))
-	defer func() {
-		for _, r := range layers {
-			if r.File != nil {
-				_ = r.Close()
+// needed leaves out what hides nothing. Nor would it be without harm: overlayfs
+// shows a whiteout in a directory that only one layer has.
+func needed(below []string, all []placed) ([]placed, error) {
+	under, err := openRoots(below)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(under)
+	out := all[:0]
+	whole := "" // what is in this directory hides nothing
+	for _, p := range all {
+		inside := whole != "" && strings.HasPrefix(p.Path, whole)
+		if p.Kind == Dir {
+			if p.Opaque = p.Opaque && len(below) > 0; p.Opaque && !inside {
+				whole = p.Path + "/"
 			}
 		}
-	}()
-	for i, dir := range dirs {
-		var err error
-		if layers[i], err = openRoot(dir); err != nil {
-			return err
+		if p.Kind == Gone {
+			there, err := shows(under, p.Path)
+			if err != nil {
+				return nil, fmt.Errorf("%.200q: %w", p.Path, err)
+			}
+			if inside || !there {
+				continue
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// shows reports whether layers show something at a path.
+func shows(layers []root, path string) (bool, error) {
+	for _, r := range slices.Backward(layers) {
+		kind, ends, err := r.look(path)
+		if err != nil {
+			return false, err
+		}
+		if ends {
+			return kind != 0 && kind != Gone, nil
 		}
 	}
+	return false, nil
+}
+
+// look says what a layer has at a path, 0 if nothing, and whether that is all
+// there is, whatever lower layers have there.
+func (r root) look(path string) (kind Kind, ends bool, err error) {
+	for end := 0; end < len(path); end++ {
+		next := strings.IndexByte(path[end:], '/')
+		if end += next; next < 0 {
+			end = len(path)
+		}
+		e, err := r.stat(path[:end])
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			return 0, ends, nil
+		case err != nil:
+			return 0, false, err
+		case end == len(path):
+			return e.Kind, true, nil
+		case e.Kind != Dir:
+			return 0, true, nil
+		}
+		ends = ends || e.Opaque
+	}
+	return 0, ends, nil
+}
+
+// stat looks at one entry.
+func (r root) stat(path string) (e Entry, err error) {
+	var at unix.Stat_t
+	err = r.in(path, func(dir int, name string) error { return unix.Fstatat(dir, name, &at, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil {
+		return e, err
+	}
+	if e = entryAt(path, &at); e.Kind != Dir {
+		return e, nil
+	}
+	f, err := r.openDir(path)
+	if err != nil {
+		return e, err
+	}
+	e.Opaque, err = isOpaque(f)
+	return e, errors.Join(err, f.Close())
+}
+
+func openRoots(dirs []string) ([]root, error) {
+	roots := make([]root, 0, len(dirs))
+	for _, dir := range dirs {
+		r, err := openRoot(dir)
+		if err != nil {
+			closeAll(roots)
+			return nil, err
+		}
+		roots = append(roots, r)
+	}
+	return roots, nil
+}
+
+func closeAll(roots []root) {
+	for _, r := range roots {
+		_ = r.Close()
+	}
+}
+
+// write makes the merged layer.
+func write(ctx context.Context, dirs []string, all []placed, to string) error {
+	layers, err := openRoots(dirs)
+	if err != nil {
+		return err
+	}
+	defer closeAll(layers)
 	dst, err := openRoot(to)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dst.Close() }()
-	var made Index
+	from := make([]copier, len(layers))
+	for n, src := range layers {
+		from[n] = copier{src: src, dst: dst, links: make(map[uint64]string)}
+	}
+	made := make(Index, 0, len(all))
 	for _, p := range all {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if p.Kind != Dir {
-			if err := share(layers[p.layer], p.Path, dst, p.Path); err != nil {
-				return fmt.Errorf("%.200q: %w", p.Path, err)
-			}
-			continue
-		}
-		p.Opaque = false
-		made = append(made, p.Entry)
-		c := copier{src: layers[p.layer], dst: dst}
-		if err := c.dir(p.Entry); err != nil {
+		if err := from[p.layer].merge(p.Entry); err != nil {
 			return fmt.Errorf("%.200q: %w", p.Path, err)
 		}
-		if len(c.torn) > 0 {
-			return fmt.Errorf("%.200q: %w", p.Path, errors.New("somebody changes the layer"))
-		}
+		made = append(made, p.Entry)
 	}
 	return stampDirs(dst, made)
+}
+
+// merge gives the merged layer an entry. Files are shared, and copied only when
+// they have as many names as a file can have.
+func (c *copier) merge(e Entry) error {
+	if _, copied := c.links[e.Inode]; e.Kind != Dir && e.Kind != Gone && !copied {
+		if err := share(c.src, e.Path, c.dst, e.Path); !errors.Is(err, unix.EMLINK) {
+			return err
+		}
+	}
+	err := c.entry(e)
+	if errors.Is(err, unix.EMLINK) { // and so has the copy
+		delete(c.links, e.Inode)
+		err = c.entry(e)
+	}
+	for _, t := range c.torn {
+		// The names that we have given it have changed it, and nobody else.
+		if now, err := c.src.stat(t.Path); err != nil || now.Size != t.Size || now.Modified != t.Modified || now.Inode != t.Inode {
+			return errors.Join(errors.New("somebody changes the layer"), err)
+		}
+	}
+	c.torn = nil
+	return err
 }
 
 // share gives what has a path in one layer another in the same, or in another.

@@ -39,13 +39,18 @@ func Pack(ctx context.Context, dir string, l Limits, w io.Writer) error {
 	if len(skipped) > 0 {
 		return fmt.Errorf("pack: %.200q is nothing that a layer carries", skipped[0].Path)
 	}
+	return entries.Pack(ctx, dir, l, w)
+}
+
+// Pack writes a layer as a tar after a look at all of it.
+func (x Index) Pack(ctx context.Context, dir string, l Limits, w io.Writer) error {
 	r, err := openRoot(dir)
 	if err != nil {
 		return fmt.Errorf("pack: %w", err)
 	}
 	defer func() { _ = r.Close() }()
 	p := packer{root: r, out: tar.NewWriter(w), links: make(map[uint64]string), left: l.Bytes}
-	for _, e := range entries {
+	for _, e := range x {
 		if ctx.Err() != nil {
 			return fmt.Errorf("pack: %w", context.Cause(ctx))
 		}

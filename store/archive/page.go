@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +49,7 @@ func (s seal) next(head, body []byte) seal {
 	return seal(h.Sum(nil))
 }
 
-func (s seal) digest() dormouse.Digest { return dormouse.Digest("sha256:" + hex.EncodeToString(s[:])) }
+func (s seal) digest() dormouse.Digest { return dormouse.DigestOfSum(s) }
 
 // pageWriter writes pages.
 type pageWriter struct {

@@ -1,6 +1,4 @@
-//go:build linux
-
-package rootfs
+package imagefile
 
 import (
 	"archive/tar"
@@ -11,35 +9,41 @@ import (
 	"os"
 	"path"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
-// files are what an image consists of where it lies on this machine.
-type files interface {
-	// open opens a file for reading and says how large it is.
-	open(name string) (io.ReadCloser, int64, error)
+// Files are what an image consists of where it lies on this machine.
+type Files interface {
+	// Open opens a file for reading and says how large it is.
+	Open(name string) (io.ReadCloser, int64, error)
 	io.Closer
 }
 
 // readDocument reads a small file whole.
-func readDocument(from files, name string) ([]byte, error) {
-	f, size, err := from.open(name)
+func readDocument(from Files, name string) ([]byte, error) {
+	f, size, err := from.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	if size > maxDocument {
+	if size > MaxDocument {
 		return nil, fmt.Errorf("%.200s has %d bytes", name, size)
 	}
-	return io.ReadAll(io.LimitReader(f, maxDocument))
+	return io.ReadAll(io.LimitReader(f, MaxDocument))
 }
 
-// dirFiles are those in a directory.
-type dirFiles struct{ *os.Root }
+// Dir is files in a directory.
+type Dir struct{ *os.Root }
 
-func (d dirFiles) open(name string) (io.ReadCloser, int64, error) {
-	f, err := d.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+// OpenDir finds the files in a directory.
+func OpenDir(name string) (Dir, error) {
+	root, err := os.OpenRoot(name)
+	return Dir{root}, err
+}
+
+// Open opens a file of an image.
+func (d Dir) Open(name string) (io.ReadCloser, int64, error) {
+	f, err := d.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -53,8 +57,8 @@ func (d dirFiles) open(name string) (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
-// tarFiles are those in a tar.
-type tarFiles struct {
+// Tar is files in a tar.
+type Tar struct {
 	tar   *os.File
 	found map[string]tarFile
 }
@@ -67,25 +71,27 @@ type tarFile struct {
 
 const (
 	maxTarFiles = 10_000
+	maxPath     = 4096
 	maxLinks    = 8 // one after the other
 )
 
-// openTar finds the files in a tar.
-func openTar(name string) (*tarFiles, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+// OpenTar finds the files in a tar.
+func OpenTar(name string) (*Tar, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	t := &tarFiles{tar: f, found: make(map[string]tarFile)}
+	t := &Tar{tar: f, found: make(map[string]tarFile)}
 	if err := t.index(); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, errors.Join(err, f.Close()))
 	}
 	return t, nil
 }
 
-func (t *tarFiles) Close() error { return t.tar.Close() }
+// Close gives the tar back.
+func (t *Tar) Close() error { return t.tar.Close() }
 
-func (t *tarFiles) index() error {
+func (t *Tar) index() error {
 	info, err := t.tar.Stat()
 	if err != nil {
 		return err
@@ -115,7 +121,7 @@ func (t *tarFiles) index() error {
 	}
 }
 
-func (t *tarFiles) add(h *tar.Header) error {
+func (t *Tar) add(h *tar.Header) error {
 	name := path.Clean(h.Name)
 	if len(name) > maxPath {
 		return errors.New("a name in it is too long")
@@ -140,7 +146,8 @@ func (t *tarFiles) add(h *tar.Header) error {
 	return nil
 }
 
-func (t *tarFiles) open(name string) (io.ReadCloser, int64, error) {
+// Open opens a file of an image.
+func (t *Tar) Open(name string) (io.ReadCloser, int64, error) {
 	at := path.Clean(name)
 	for range maxLinks {
 		f, ok := t.found[at]

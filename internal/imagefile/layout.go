@@ -1,6 +1,4 @@
-//go:build linux
-
-package rootfs
+package imagefile
 
 import (
 	"bytes"
@@ -14,8 +12,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// fromFiles finds the image in a layout, or in what docker save writes.
-func fromFiles(from files) (*image, error) {
+// Read finds the image in a layout, or in what docker save writes.
+func Read(from Files) (*Image, error) {
 	raw, err := readDocument(from, "index.json")
 	if errors.Is(err, fs.ErrNotExist) {
 		return fromSaved(from)
@@ -30,7 +28,7 @@ func fromFiles(from files) (*image, error) {
 const maxNesting = 4
 
 // fromLayout finds the one image in an OCI layout that this machine can use.
-func fromLayout(from files, index []byte) (*image, error) {
+func fromLayout(from Files, index []byte) (*Image, error) {
 	for range maxNesting {
 		d, err := choose(index)
 		if err != nil {
@@ -57,7 +55,7 @@ func choose(index []byte) (v1.Descriptor, error) {
 	}
 	var found []v1.Descriptor
 	for _, d := range m.Manifests {
-		fits := d.Platform == nil || d.Platform.OS == "" || d.Platform.Satisfies(platform())
+		fits := d.Platform == nil || d.Platform.OS == "" || d.Platform.Satisfies(Platform())
 		known := len(found) > 0 && found[0].Digest == d.Digest // under another name
 		if fits && !known && (d.MediaType.IsImage() || d.MediaType.IsIndex()) {
 			found = append(found, d)
@@ -65,21 +63,21 @@ func choose(index []byte) (v1.Descriptor, error) {
 	}
 	switch {
 	case len(found) == 0:
-		return v1.Descriptor{}, fmt.Errorf("it holds no image for %s", platform())
+		return v1.Descriptor{}, fmt.Errorf("it holds no image for %s", Platform())
 	case len(found) > 1 && found[0].Platform == nil:
 		return v1.Descriptor{}, errors.New("it holds more than one image")
 	}
 	return found[0], nil
 }
 
-func layoutImage(from files, digest v1.Hash, raw []byte) (*image, error) {
+func layoutImage(from Files, digest v1.Hash, raw []byte) (*Image, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(raw))
 	if err != nil {
 		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	im := &image{digest: digest}
-	err = im.setManifest(m, func(digest v1.Hash) (io.ReadCloser, error) {
-		f, _, err := from.open(blobName(digest))
+	im := &Image{Digest: digest}
+	err = im.SetManifest(m, func(digest v1.Hash) (io.ReadCloser, error) {
+		f, _, err := from.Open(blobName(digest))
 		return f, err
 	})
 	if err != nil {
@@ -89,14 +87,14 @@ func layoutImage(from files, digest v1.Hash, raw []byte) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	im.config, err = parseConfig(config)
+	im.Config, err = ParseConfig(config)
 	return im, err
 }
 
 func blobName(digest v1.Hash) string { return path.Join("blobs", digest.Algorithm, digest.Hex) }
 
 // readBlob reads a document by its digest.
-func readBlob(from files, digest v1.Hash) ([]byte, error) {
+func readBlob(from Files, digest v1.Hash) ([]byte, error) {
 	raw, err := readDocument(from, blobName(digest))
 	if err != nil {
 		return nil, err
@@ -115,7 +113,7 @@ type saved struct {
 
 // fromSaved finds the image that docker save wrote. It has no manifest: its
 // configuration names it, and the layers by what they unpack to.
-func fromSaved(from files) (*image, error) {
+func fromSaved(from Files) (*Image, error) {
 	raw, err := readDocument(from, "manifest.json")
 	if err != nil {
 		return nil, err
@@ -131,23 +129,23 @@ func fromSaved(from files) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	im := new(image)
-	if im.digest, _, err = v1.SHA256(bytes.NewReader(config)); err != nil {
+	im := new(Image)
+	if im.Digest, _, err = v1.SHA256(bytes.NewReader(config)); err != nil {
 		return nil, err
 	}
-	if im.config, err = parseConfig(config); err != nil {
+	if im.Config, err = ParseConfig(config); err != nil {
 		return nil, err
 	}
 	for _, name := range all[0].Layers {
-		f, size, err := from.open(name)
+		f, size, err := from.Open(name)
 		if err != nil {
 			return nil, err
 		}
 		if err := f.Close(); err != nil {
 			return nil, err
 		}
-		im.layers = append(im.layers, layer{size, func() (io.ReadCloser, error) {
-			f, _, err := from.open(name)
+		im.Layers = append(im.Layers, Layer{size, func() (io.ReadCloser, error) {
+			f, _, err := from.Open(name)
 			return f, err
 		}})
 	}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/blob/dir"
+	"github.com/dormouse-run/dormouse/blob/s3"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+)
+
+// bucket is where blobs are that are not in the data directory. Who we are there
+// is no setting: a secret on a command line is everybody's.
+type bucket struct {
+	URL      string // s3://BUCKET/PREFIX; empty: the data directory
+	Endpoint string
+	Region   string
+}
+
+func (b *bucket) flags(f *pflag.FlagSet) {
+	f.StringVar(&b.URL, "blobs", "", "`s3://BUCKET/PREFIX` to keep large payloads and snapshots in; --data if not given")
+	f.StringVar(&b.Endpoint, "s3-endpoint", "", "`URL` of the S3 server of --blobs; Amazon's if not given")
+	f.StringVar(&b.Region, "s3-region", "", "`region` of the bucket of --blobs; AWS_REGION, or what the server says, if not given")
+}
+
+// fill takes from a file what was not said.
+func (b *bucket) fill(file map[string]string) {
+	b.URL = cmp.Or(b.URL, file["blobs"])
+	b.Endpoint = cmp.Or(b.Endpoint, file["s3_endpoint"])
+	b.Region = cmp.Or(b.Region, file["s3_region"])
+}
+
+// check refuses what names no bucket.
+func (b *bucket) check() error {
+	if b.URL == "" {
+		if b.Endpoint != "" || b.Region != "" {
+			return usage("--s3-endpoint and --s3-region say how to reach --blobs, which is not given")
+		}
+		return nil
+	}
+	u, err := url.Parse(b.URL)
+	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return usage("--blobs is not a URL such as s3://bucket/prefix, without keys; leave it out for --data")
+	}
+	if b.Endpoint != "" {
+		if e, err := url.Parse(b.Endpoint); err != nil || e.Host == "" || e.Scheme != "http" && e.Scheme != "https" || e.User != nil {
+			return usage("--s3-endpoint is not a URL such as https://s3.example.com, without keys")
+		}
+	}
+	return nil
+}
+
+// blobStore is a blob store that is open.
+type blobStore interface {
+	blob.Store
+	Close() error
+}
+
+const blobDir = "blobs"
+
+// openBlobs opens the blobs of a deployment. It is the only place that knows
+// which kinds there are.
+func openBlobs(ctx context.Context, data string, b bucket) (blobStore, error) {
+	if err := noteBlobs(data, b); err != nil {
+		return nil, err
+	}
+	return reachBlobs(ctx, data, b)
+}
+
+func reachBlobs(ctx context.Context, data string, b bucket) (blobStore, error) {
+	home := filepath.Join(data, blobDir)
+	if b.URL == "" {
+		return dir.Open(home)
+	}
+	u, err := url.Parse(b.URL)
+	if err != nil {
+		return nil, err
+	}
+	return s3.Open(ctx, s3.Options{
+		Endpoint: b.Endpoint, Region: cmp.Or(b.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
+		Bucket: u.Host, Prefix: u.Path, Temp: home,
+	})
+}
+
+// placeFile says in which bucket the blobs of a data directory are.
+const placeFile = "place"
+
+// noteBlobs notes where blobs are. Sessions that do not find theirs would think
+// them lost, so that another place than before is refused.
+func noteBlobs(data string, b bucket) error {
+	has, err := placeOf(data)
+	if err != nil {
+		return fmt.Errorf("look for blobs: %w", err)
+	}
+	wants := strings.TrimRight(b.URL, "/")
+	switch {
+	case has == wants:
+		return nil
+	case has == "here" && wants != "":
+		return usage("--blobs is %s, but blobs of sessions are in %s; leave the flag out, or move the sessions with \"dormouse store export\" and import", wants, data)
+	case has == "here":
+		return nil
+	case has != "":
+		return usage("blobs of the sessions in %s are in %s; say --blobs %s, or choose another --data", data, has, has)
+	}
+	if err := os.MkdirAll(filepath.Join(data, blobDir), 0o700); err != nil {
+		return fmt.Errorf("note where blobs are: %w", err)
+	}
+	return atomicfile.Write(filepath.Join(data, blobDir, placeFile), []byte(wants+"\n"), 0o600)
+}
+
+// placeOf is where the blobs of a data directory are: the URL of a bucket, "here"
+// if the directory has some itself, empty if there are none yet.
+func placeOf(data string) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(data, blobDir, placeFile))
+	if err == nil {
+		return strings.TrimSpace(string(raw)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	place := ""
+	err = filepath.WalkDir(filepath.Join(data, blobDir, "sha256"), func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			place = "here"
+			return fs.SkipAll
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return place, err
+}
+
+// checkBlobs puts something where the server would, reads it and deletes it.
+func checkBlobs(ctx context.Context, c config) (detail string, err error) {
+	if c.Blobs.URL == "" {
+		return "in " + filepath.Join(c.Data, blobDir), nil // whether it can be written to is known
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := os.MkdirAll(filepath.Join(c.Data, blobDir), 0o700); err != nil {
+		return "", err
+	}
+	s, err := reachBlobs(ctx, c.Data, c.Blobs)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	start := time.Now()
+	d, err := s.Put(ctx, []byte("dormouse doctor "+rand.Text()))
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(start)
+	if _, err := s.Get(ctx, d); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("in %s, a blob is stored in %v", c.Blobs.URL, took.Round(time.Millisecond)), s.Delete(ctx, d)
+}

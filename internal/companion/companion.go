@@ -1,0 +1,60 @@
+// Package companion starts programs that live no longer than we do, however we
+// end: the servers that tests and measurements need.
+package companion
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Start starts a program that is sent a signal when this process ends. How it
+// ended itself is told once.
+func Start(cmd *exec.Cmd, last syscall.Signal) (*os.Process, <-chan error, error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	cmd.SysProcAttr.Pdeathsig = last
+	begun, ended := make(chan error), make(chan error, 1)
+	go func() {
+		// The signal comes when the thread that started the process ends. So the
+		// thread is kept until the process is gone.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		begun <- err
+		if err == nil {
+			ended <- cmd.Wait()
+		}
+	}()
+	if err := <-begun; err != nil {
+		return nil, nil, err
+	}
+	return cmd.Process, ended, nil
+}
+
+// Tail keeps the end of what a program says.
+type Tail struct {
+	mu   sync.Mutex
+	text []byte // guarded by mu
+}
+
+func (t *Tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	if over := len(t.text) - 1<<14; over > 0 {
+		t.text = bytes.Clone(t.text[over:])
+	}
+	return len(b), nil
+}
+
+func (t *Tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.text))
+}

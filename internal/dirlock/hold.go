@@ -1,0 +1,78 @@
+package dirlock
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Hold opens a directory and locks it, against other processes as well as our
+// own, until it is closed. How is a combination of syscall.LOCK_SH, LOCK_EX and
+// LOCK_NB.
+func Hold(path string, how int) (*os.File, error) {
+	d, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := syscall.Flock(int(d.Fd()), how)
+		if err == nil {
+			return d, nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+}
+
+// Settle makes a directory under root for what this process is writing and holds
+// it, so that no other process takes it for left behind. What the dead have left
+// there is removed.
+func Settle(root string) (*os.File, error) {
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, err
+	}
+	if err := Clear(root); err != nil {
+		return nil, err
+	}
+	// Nobody clears meanwhile: a directory that is made and not yet held looks
+	// left behind.
+	alone, err := Hold(root, syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = alone.Close() }()
+	path, err := os.MkdirTemp(root, "")
+	if err != nil {
+		return nil, err
+	}
+	return Hold(path, syscall.LOCK_EX)
+}
+
+// Clear removes what is under root and nobody holds: whoever wrote it is dead.
+func Clear(root string) error {
+	alone, err := Hold(root, syscall.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = alone.Close() }()
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(root, e.Name())
+		held, err := Hold(path, syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(os.RemoveAll(path), held.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

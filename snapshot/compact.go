@@ -1,0 +1,159 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+// run is the note of what layers that lie over each other were merged to.
+type run struct {
+	Layers []dormouse.Digest `json:"layers"` // the DiffIDs
+	Bottom bool              `json:"bottom"` // nothing lies below them
+	Merged dormouse.Layer    `json:"merged"`
+}
+
+// offered is how long what was merged can be had. It is not named by anybody until
+// it is had, and who collects blobs leaves alone those that were put in the last
+// hour.
+const offered = 30 * time.Minute
+
+// Compact merges what is worth merging of a line, which may take a while, so that
+// Shorter can offer it. What has been merged when it fails is not lost.
+func (s *Store) Compact(ctx context.Context, line []dormouse.Layer) error {
+	err := validate(line)
+	for err == nil {
+		from, to, ok := next(line, s.opts.Limits)
+		if !ok {
+			return nil
+		}
+		var merged dormouse.Layer
+		if merged, err = s.merge(ctx, line[:from], line[from:to]); err == nil {
+			line = slices.Concat(line[:from], []dormouse.Layer{merged}, line[to:])
+		}
+	}
+	return fmt.Errorf("compact %d layers: %w", len(line), full(err))
+}
+
+// Shorter returns the shortest line that is the same and that Compact has lately
+// prepared, or the line itself. Whoever wants to name its layers must do so soon.
+func (s *Store) Shorter(line []dormouse.Layer) []dormouse.Layer {
+	for {
+		from, to, ok := next(line, s.opts.Limits)
+		if !ok {
+			return line
+		}
+		merged, fresh, err := s.readRun(line[from:to], from == 0)
+		if err != nil || !fresh {
+			return line
+		}
+		line = slices.Concat(line[:from], []dormouse.Layer{merged}, line[to:])
+	}
+}
+
+// runNote is where the note of a run is.
+func (s *Store) runNote(layers []dormouse.Layer, bottom bool) string {
+	return s.path(runsDir, hexOf(dormouse.DigestOf(fmt.Appendf(nil, "%t %s", bottom, runOf(layers)))))
+}
+
+// readRun returns what layers were merged to, and whether that can be had. If they
+// were not merged it returns dormouse.ErrNotFound.
+func (s *Store) readRun(layers []dormouse.Layer, bottom bool) (merged dormouse.Layer, fresh bool, err error) {
+	path := s.runNote(layers, bottom)
+	note, found, err := readNote[run](path)
+	if err != nil {
+		return merged, false, err
+	}
+	if !found || note.Bottom != bottom || !slices.Equal(note.Layers, contents(layers)) || validate([]dormouse.Layer{note.Merged}) != nil {
+		return merged, false, dormouse.ErrNotFound
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return merged, false, dormouse.ErrNotFound // by now
+	}
+	if err != nil {
+		return merged, false, err
+	}
+	return note.Merged, time.Since(info.ModTime()) < offered, nil
+}
+
+// merge merges layers that lie over others.
+func (s *Store) merge(ctx context.Context, below, layers []dormouse.Layer) (merged dormouse.Layer, err error) {
+	bottom := len(below) == 0
+	path := s.runNote(layers, bottom)
+	done, err := s.alone(ctx, filepath.Base(path))
+	if err != nil {
+		return merged, err
+	}
+	defer done()
+	merged, fresh, err := s.readRun(layers, bottom)
+	if err == nil && fresh {
+		return merged, nil
+	}
+	if err == nil {
+		err = s.putAgain(ctx, merged)
+	}
+	if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
+		merged, err = s.keepMerged(ctx, below, layers)
+	}
+	if err != nil {
+		return merged, err
+	}
+	return merged, s.writeRun(path, run{Layers: contents(layers), Bottom: bottom, Merged: merged})
+}
+
+// putAgain keeps a blob that nobody names yet from being collected.
+func (s *Store) putAgain(ctx context.Context, l dormouse.Layer) error {
+	packed, _, err := s.opts.Blobs.Open(ctx, l.Digest)
+	if err != nil {
+		return err
+	}
+	_, _, err = s.opts.Blobs.PutFrom(ctx, packed)
+	return errors.Join(err, packed.Close())
+}
+
+func (s *Store) keepMerged(ctx context.Context, below, layers []dormouse.Layer) (merged dormouse.Layer, err error) {
+	all := slices.Concat(below, layers)
+	names, unpin, err := s.pin(all, nil)
+	if err != nil {
+		return merged, err
+	}
+	defer unpin()
+	if err := s.fetchAll(ctx, all, names, nil); err != nil {
+		return merged, err
+	}
+	g, err := s.Stage(ctx)
+	if err != nil {
+		return merged, err
+	}
+	dirs := s.paths(names)
+	err = layer.MergeOver(ctx, dirs[:len(below)], dirs[len(below):], s.opts.Limits, g.Dir)
+	if err == nil {
+		merged, err = s.Keep(ctx, g)
+	}
+	return merged, errors.Join(err, g.Close())
+}
+
+// writeRun writes a note that can be lost.
+func (s *Store) writeRun(path string, r run) error {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(s.temp.Name(), filepath.Base(path))
+	if err := os.WriteFile(temp, raw, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}

@@ -1,0 +1,366 @@
+//go:build linux
+
+package snapshot_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/snapshot"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
+)
+
+var meta = snapshot.Meta{Name: "dormouse/workspace", Created: time.Unix(1, 0), Labels: map[string]string{"session": "sesn_1"}}
+
+func (h *home) export(layers ...dormouse.Layer) []byte {
+	h.t.Helper()
+	var b bytes.Buffer
+	must(h.t, h.Export(h.t.Context(), &b, layers, meta))
+	return b.Bytes()
+}
+
+func TestAnExportedLineIsImportedAsItWas(t *testing.T) {
+	h := open(t)
+	line := []dormouse.Layer{
+		h.keep("a", "1", "d/", "", "d/x", "1", ".wh.odd", "1"), h.keep("-a", "", "d/", "", "-d/x", ""), h.keep("b", noise(1, 2<<20)), h.keep("-.wh.odd", ""),
+	}
+	image := h.export(line...)
+	if !bytes.Equal(image, h.export(line...)) {
+		t.Error("it is exported in two ways")
+	}
+	other := open(t)
+	got, err := other.Import(t.Context(), bytes.NewReader(image))
+	must(t, err)
+	if !slices.Equal(got, line) {
+		t.Errorf("imported are %v, exported were %v", got, line)
+	}
+	if got, want := other.shown(got), h.shown(line); got != want {
+		t.Errorf("it is not what it was:\n%s", layertest.Difference(want, got))
+	}
+}
+
+// Others read from it what there is.
+func TestOthersReadWhatWasExported(t *testing.T) {
+	h := open(t)
+	g := h.staged("a", "1")
+	f, err := os.Create(filepath.Join(g.Dir, "sparse"))
+	must(t, err)
+	must(t, f.Truncate(3<<20))
+	must(t, f.Close())
+	sparse, err := h.Keep(t.Context(), g)
+	must(t, err)
+	line := []dormouse.Layer{sparse, h.keep("-a", "", "b", "2"), sparse}
+	path := filepath.Join(t.TempDir(), "image.tar")
+	must(t, os.WriteFile(path, h.export(line...), 0o600))
+	image, err := tarball.ImageFromPath(path, nil)
+	must(t, err)
+	config, err := image.ConfigFile()
+	must(t, err)
+	layers, err := image.Layers()
+	must(t, err)
+	if len(layers) != 3 || config.OS != "linux" || config.Config.Labels["session"] != "sesn_1" || !config.Created.Equal(time.Unix(1, 0)) {
+		t.Errorf("%d layers, configuration %+v", len(layers), config)
+	}
+	if id, err := layers[1].DiffID(); err != nil || id.String() != string(line[1].DiffID) {
+		t.Errorf("the second layer is %v, %v", id, err)
+	}
+	plain, err := layers[0].Uncompressed()
+	must(t, err)
+	sizes := make(map[string]int64)
+	for in := tar.NewReader(plain); ; {
+		e, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		must(t, err)
+		sizes[e.Name] = e.Size
+	}
+	if sizes["sparse"] != 3<<20 {
+		t.Errorf("files are %v", sizes)
+	}
+	manifest, err := tarball.LoadManifest(func() (io.ReadCloser, error) { return os.Open(path) })
+	must(t, err)
+	if !slices.Equal(manifest[0].RepoTags, []string{"dormouse/workspace:latest"}) {
+		t.Errorf("it is called %v", manifest[0].RepoTags)
+	}
+	// It is a layout too, and what we read of it is the same.
+	names := make(map[string]bool)
+	for in := tar.NewReader(bytes.NewReader(h.export(line...))); ; {
+		e, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		must(t, err)
+		if names[e.Name] {
+			t.Errorf("%s is there twice", e.Name)
+		}
+		names[e.Name] = true
+	}
+	if !names["oci-layout"] || !names["index.json"] || !names["manifest.json"] || len(names) != 7 {
+		t.Errorf("files are %v", names)
+	}
+}
+
+func TestALongLineIsExportedAsOneLayer(t *testing.T) {
+	h := open(t)
+	var line []dormouse.Layer
+	for n := range 70 {
+		line = append(line, h.keep(fmt.Sprint(n), "", fmt.Sprintf("-%d", n-1), ""))
+	}
+	got, err := h.Import(t.Context(), bytes.NewReader(h.export(line...)))
+	must(t, err)
+	if len(got) != 1 || !slices.Equal(list(t, h.use(1, got...)[0]), []string{"69"}) {
+		t.Errorf("imported are %v", got)
+	}
+}
+
+func TestWhatCannotBeExportedIsRefused(t *testing.T) {
+	h := open(t)
+	l := h.keep("a", "1")
+	for name, c := range map[string]struct {
+		layers []dormouse.Layer
+		meta   snapshot.Meta
+		want   error
+	}{
+		"nothing":   {nil, meta, dormouse.ErrInvalid},
+		"no digest": {[]dormouse.Layer{{Digest: "x", DiffID: l.DiffID}}, meta, dormouse.ErrInvalid},
+		"missing":   {[]dormouse.Layer{{Digest: l.DiffID, DiffID: l.DiffID}}, meta, dormouse.ErrNotFound},
+		"no name":   {[]dormouse.Layer{l}, snapshot.Meta{Name: "a b"}, dormouse.ErrInvalid},
+	} {
+		if err := h.Export(t.Context(), io.Discard, c.layers, c.meta); !errors.Is(err, c.want) {
+			t.Errorf("%s: export = %v, want %v", name, err, c.want)
+		}
+	}
+	full := errors.New("full")
+	if err := h.Export(t.Context(), failing{full}, []dormouse.Layer{l}, snapshot.Meta{}); !errors.Is(err, full) {
+		t.Errorf("export = %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// saved is an image as docker save has it.
+type saved struct {
+	layers [][]byte // as they are stored
+	ids    []dormouse.Digest
+}
+
+// file is an entry of a tar.
+type file struct{ name, content string }
+
+func tarOf(t testing.TB, files ...file) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644, Size: int64(len(f.content))}
+		if strings.HasSuffix(f.name, "/") {
+			h.Typeflag, h.Mode = tar.TypeDir, 0o755
+		}
+		must(t, w.WriteHeader(h))
+		_, err := io.WriteString(w, f.content)
+		must(t, err)
+	}
+	must(t, w.Close())
+	return b.Bytes()
+}
+
+func (s *saved) add(plain []byte, pack func([]byte) []byte) *saved {
+	s.layers, s.ids = append(s.layers, pack(plain)), append(s.ids, dormouse.DigestOf(plain))
+	return s
+}
+
+func (s *saved) tar(t testing.TB) []byte {
+	t.Helper()
+	config, err := json.Marshal(map[string]any{"os": "linux", "rootfs": map[string]any{"type": "layers", "diff_ids": s.ids}})
+	must(t, err)
+	var names []string
+	var files []file
+	for i, l := range s.layers {
+		names = append(names, fmt.Sprintf("%d/layer.tar", i))
+		files = append(files, file{names[i], string(l)})
+	}
+	manifest, err := json.Marshal([]any{map[string]any{"Config": "config.json", "Layers": names}})
+	must(t, err)
+	return tarOf(t, append(files, file{"config.json", string(config)}, file{"manifest.json", string(manifest)})...)
+}
+
+func plain(b []byte) []byte { return b }
+
+func gzipped(b []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(b)
+	_ = w.Close()
+	return out.Bytes()
+}
+
+func TestImagesOfOthersAreImported(t *testing.T) {
+	h := open(t)
+	zstd := func(b []byte) []byte { return packed(t, b) }
+	image := new(saved).
+		add(tarOf(t, file{"etc/", ""}, file{"etc/x", "1"}, file{"gone", "1"}), plain).
+		add(tarOf(t, file{"./etc/y", "2"}, file{"./.wh.gone", ""}), gzipped).
+		add(tarOf(t, file{"/z", "3"}), zstd).tar(t)
+	for name, raw := range map[string][]byte{"plain": image, "gzip": gzipped(image), "zstd": zstd(image)} {
+		layers, err := h.Import(t.Context(), bytes.NewReader(raw))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		at := t.TempDir()
+		layertest.Mount(t, at, h.use(1, layers...), "")
+		if content(t, at, "etc/x") != "1" || content(t, at, "etc/y") != "2" || content(t, at, "z") != "3" || len(list(t, at)) != 2 {
+			t.Errorf("%s: there is %v", name, list(t, at))
+		}
+		if info, err := os.Stat(at); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: its root is %v, %v", name, info.Mode(), err)
+		}
+		must(t, unix.Unmount(at, 0))
+	}
+}
+
+func hostileImages(t testing.TB) map[string][]byte {
+	good := tarOf(t, file{"a", "1"})
+	manifest := func(layers ...string) []byte {
+		raw, err := json.Marshal([]any{map[string]any{"Config": "c", "Layers": layers}})
+		must(t, err)
+		return tarOf(t, file{"c", fmt.Sprintf(`{"rootfs":{"diff_ids":["%s"]}}`, dormouse.DigestOf(good))}, file{"manifest.json", string(raw)}, file{"l", string(good)})
+	}
+	return map[string][]byte{
+		"nothing":               nil,
+		"no tar":                []byte("hello"),
+		"an empty tar":          tarOf(t),
+		"half":                  new(saved).add(good, plain).tar(t)[:700],
+		"half, compressed":      gzipped(new(saved).add(good, plain).tar(t))[:100],
+		"up":                    new(saved).add(tarOf(t, file{"../x", "1"}), plain).tar(t),
+		"another layer":         (&saved{[][]byte{good}, []dormouse.Digest{dormouse.DigestOf(nil)}}).tar(t),
+		"another hash":          (&saved{[][]byte{good}, []dormouse.Digest{"md5:d41d8cd98f00b204e9800998ecf8427e"}}).tar(t),
+		"a layer too few":       (&saved{nil, []dormouse.Digest{dormouse.DigestOf(good)}}).tar(t),
+		"a layer of the host's": manifest("/etc/passwd"),
+		"a layer above":         manifest("../../etc/passwd"),
+		"a layer too many":      manifest("l", "l"),
+		"no layer":              manifest("x"),
+		"no JSON":               tarOf(t, file{"manifest.json", "x"}),
+		"two images":            tarOf(t, file{"manifest.json", "[{},{}]"}),
+		"no images":             tarOf(t, file{"manifest.json", "[]"}),
+		"an endless index":      tarOf(t, file{"index.json", `{"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}]}`}),
+		"half a layer":          new(saved).add(good, func(b []byte) []byte { return gzipped(b)[:40] }).tar(t),
+		"a layer that is none":  new(saved).add([]byte("hello"), plain).tar(t),
+	}
+}
+
+func TestHostileImagesAreNotImported(t *testing.T) {
+	h := open(t)
+	for name, raw := range hostileImages(t) {
+		t.Run(name, func(t *testing.T) {
+			if layers, err := h.Import(t.Context(), bytes.NewReader(raw)); !errors.Is(err, dormouse.ErrInvalid) {
+				t.Errorf("import = %v, %v, want ErrInvalid", layers, err)
+			}
+			h.empty()
+		})
+	}
+}
+
+// empty makes sure that nothing was kept, and nothing left.
+func (h *home) empty() {
+	h.t.Helper()
+	if names := list(h.t, filepath.Join(h.dir, "layers")); len(names) > 0 {
+		h.t.Errorf("directories are %v", names)
+	}
+	for _, process := range list(h.t, filepath.Join(h.dir, "tmp")) {
+		if left := list(h.t, filepath.Join(h.dir, "tmp", process)); len(left) > 0 {
+			h.t.Errorf("left are %v", left)
+		}
+	}
+}
+
+func TestImagesAreImportedWithinTheLimits(t *testing.T) {
+	h := open(t, func(o *snapshot.Options) { o.Limits = layer.Limits{Entries: 10, Bytes: 100_000} })
+	many := new(saved)
+	for n := range 3 {
+		var files []file
+		for i := range 4 {
+			files = append(files, file{fmt.Sprintf("%d-%d", n, i), ""})
+		}
+		many.add(tarOf(t, files...), plain)
+	}
+	large := new(saved)
+	for n := range 3 {
+		large.add(tarOf(t, file{fmt.Sprint(n), strings.Repeat("x", 40_000)}), gzipped)
+	}
+	padded := new(saved).add(slices.Concat(tarOf(t, file{"a", "1"}), make([]byte, 1<<20)), gzipped)
+	for name, image := range map[string][]byte{
+		"many entries": many.tar(t), "many bytes": large.tar(t), "much after the end": padded.tar(t),
+		"a bomb": gzipped(make([]byte, 4<<20)), "long": bytes.Repeat(many.tar(t), 100),
+	} {
+		if layers, err := h.Import(t.Context(), bytes.NewReader(image)); !errors.Is(err, dormouse.ErrTooLarge) {
+			t.Errorf("%s: import = %v, %v, want ErrTooLarge", name, layers, err)
+		}
+	}
+	if _, err := h.Import(t.Context(), bytes.NewReader(new(saved).add(tarOf(t, file{"a", "1"}), plain).tar(t))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnImportThatBreaksOffLeavesNothing(t *testing.T) {
+	h := open(t)
+	image := new(saved).add(tarOf(t, file{"a", "1"}), plain).tar(t)
+	because := errors.New("because")
+	if _, err := h.Import(t.Context(), io.MultiReader(bytes.NewReader(image[:1000]), failing{because})); !errors.Is(err, because) || errors.Is(err, dormouse.ErrInvalid) {
+		t.Errorf("import = %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(because)
+	if _, err := h.Import(ctx, bytes.NewReader(image)); !errors.Is(err, because) {
+		t.Errorf("import = %v", err)
+	}
+	h.empty()
+}
+
+func FuzzImport(f *testing.F) {
+	for _, raw := range hostileImages(f) {
+		f.Add(raw)
+	}
+	h := open(f, func(o *snapshot.Options) { o.Limits = layer.Limits{Entries: 100, Bytes: 1 << 20} })
+	f.Add(new(saved).add(tarOf(f, file{"d/a", "1"}), gzipped).add(tarOf(f, file{".wh.d", ""}), plain).tar(f))
+	f.Add(h.export(h.keep("a", "1"), h.keep("-a", "")))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		layers, err := h.Import(t.Context(), bytes.NewReader(raw))
+		if err != nil {
+			if !errors.Is(err, dormouse.ErrInvalid) && !errors.Is(err, dormouse.ErrTooLarge) {
+				t.Errorf("it is refused with %v", err)
+			}
+			return
+		}
+		// What can be imported can be exported, and imported as it was.
+		if len(layers) == 0 {
+			return
+		}
+		var b bytes.Buffer
+		must(t, h.Export(t.Context(), &b, layers, snapshot.Meta{}))
+		if again, err := h.Import(t.Context(), &b); err != nil || !slices.Equal(again, layers) {
+			t.Errorf("imported are %v, %v, exported were %v", again, err, layers)
+		}
+	})
+}

@@ -1,0 +1,164 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/imagefile"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+// Import keeps the layers of a container image that comes as a tar: one of Export,
+// of docker save, or an OCI layout; compressed or not, as a whole or each layer.
+// The limits of a layer are those of the whole image.
+func (s *Store) Import(ctx context.Context, r io.Reader) ([]dormouse.Layer, error) {
+	layers, err := s.importFrom(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("import an image: %w", limited(full(err)))
+	}
+	return layers, nil
+}
+
+// limited says in our words that something is too large.
+func limited(err error) error {
+	if errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany) {
+		return fmt.Errorf("%w: %w", dormouse.ErrTooLarge, err)
+	}
+	return err
+}
+
+func (s *Store) importFrom(ctx context.Context, r io.Reader) (layers []dormouse.Layer, err error) {
+	name, err := s.spool(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.Remove(name)) }()
+	files, err := imagefile.OpenTar(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
+	}
+	defer func() { _ = files.Close() }()
+	image, err := imagefile.Read(files)
+	if err == nil {
+		err = image.Described()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
+	}
+	left := allowance{s.opts.Limits, tarLimit(s.opts.Limits)}
+	for i, l := range image.Layers {
+		kept, err := s.importLayer(ctx, l, image.Config.RootFS.DiffIDs[i], &left)
+		if err != nil {
+			return nil, fmt.Errorf("layer %d: %w", i+1, err)
+		}
+		layers = append(layers, kept)
+	}
+	return layers, nil
+}
+
+// spool writes what comes to a file, from which it can be read in any order.
+func (s *Store) spool(ctx context.Context, r io.Reader) (name string, err error) {
+	f, err := os.CreateTemp(s.temp.Name(), "import-")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	came := &watchedReader{from: readerFunc(func(b []byte) (int, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return r.Read(b)
+	})}
+	plain, stop, err := imagefile.Decompress(bufio.NewReaderSize(came, bufferSize))
+	if err == nil {
+		defer stop()
+		_, err = io.Copy(f, &cappedReader{plain, tarLimit(s.opts.Limits)})
+	}
+	switch {
+	case err == nil:
+		return f.Name(), nil
+	case came.err != nil:
+		return "", came.err
+	case errors.Is(err, layer.ErrTooBig), errors.Is(full(err), dormouse.ErrFull):
+		return "", err
+	}
+	return "", fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+// allowance is what an image may still take.
+type allowance struct {
+	layer.Limits
+	plain int64 // bytes that layers unpack to
+}
+
+// importLayer keeps one layer of an image, which may take what is left.
+func (s *Store) importLayer(ctx context.Context, l imagefile.Layer, want v1.Hash, left *allowance) (kept dormouse.Layer, err error) {
+	g, err := s.Stage(ctx)
+	if err != nil {
+		return kept, err
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	if err := s.adopt(ctx, l, want, left, g.Dir); err != nil {
+		if errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany) || errors.Is(full(err), dormouse.ErrFull) || ctx.Err() != nil {
+			return kept, err
+		}
+		return kept, fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
+	}
+	if kept, err = s.Keep(ctx, g); err != nil {
+		return kept, err
+	}
+	left.Entries -= kept.Entries
+	left.Bytes -= kept.Bytes
+	return kept, nil
+}
+
+// adopt unpacks a layer and makes sure that it was what the configuration says.
+func (s *Store) adopt(ctx context.Context, l imagefile.Layer, want v1.Hash, allowed *allowance, dir string) error {
+	stored, err := l.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stored.Close() }()
+	plain, stop, err := imagefile.Decompress(bufio.NewReaderSize(stored, bufferSize))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	sum := sha256.New()
+	capped := &cappedReader{plain, allowed.plain}
+	in := io.TeeReader(capped, sum)
+	left, err := layer.Adopt(ctx, in, allowed.Limits, dir)
+	if err != nil {
+		return err
+	}
+	// What follows the end of a tar is part of the layer all the same.
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		return err
+	}
+	if got := digestOf(sum); string(got) != want.String() {
+		return fmt.Errorf("it is damaged: it unpacks to %s, not %.100s", got, want)
+	}
+	allowed.plain = capped.left
+	if left > 0 {
+		s.opts.Log.WarnContext(ctx, "devices left out of a layer", "layer", string(digestOf(sum)), "count", left)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/dirlock"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+// Keep makes the layer in a stage durable, and verifies that it can be read back.
+// The same layer can be kept any number of times. On nil the stage is used up;
+// otherwise it is as it was.
+func (s *Store) Keep(ctx context.Context, g *Stage) (dormouse.Layer, error) {
+	l, err := s.put(ctx, g.Dir)
+	if err == nil {
+		crash.At(crash.LayerPut)
+		err = s.shelve(g, l)
+	}
+	if err != nil {
+		return dormouse.Layer{}, fmt.Errorf("keep a layer: %w", full(err))
+	}
+	crash.At(crash.LayerKept)
+	return l, nil
+}
+
+// shelve makes the directory of a stage one that can be used.
+func (s *Store) shelve(g *Stage, l dormouse.Layer) error {
+	held, err := dirlock.Hold(s.opts.Dir, unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = held.Close() }()
+	name, err := s.name(layerIdentity(l))
+	if err != nil {
+		return err
+	}
+	if err := s.place(g.Dir, name); err != nil {
+		return err
+	}
+	g.kept = true
+	return nil
+}
+
+// put packs a directory into a blob and reads that back.
+func (s *Store) put(ctx context.Context, dir string) (l dormouse.Layer, err error) {
+	index, left, err := layer.Scan(dir, s.opts.Limits)
+	if err != nil {
+		return l, err
+	}
+	if len(left) > 0 {
+		return l, fmt.Errorf("%.200q is nothing that a layer carries", left[0].Path)
+	}
+	l.Entries, l.Bytes = measure(index)
+	crash.At(crash.LayerPacking)
+	if l.Bytes+int64(l.Entries)*perEntry <= inMemory {
+		err = s.putSmall(ctx, dir, index, &l)
+	} else {
+		err = s.putLarge(ctx, dir, index, &l)
+	}
+	if err != nil {
+		return l, err
+	}
+	if err := s.read(ctx, l, nil, func(io.Reader) error { return nil }); err != nil {
+		return l, fmt.Errorf("verify %s: %w", l.Digest, err)
+	}
+	return l, nil
+}
+
+// measure counts what is in a layer. A file with several names counts once.
+func measure(index layer.Index) (entries int, size int64) {
+	seen := make(map[uint64]bool)
+	for _, e := range index {
+		if e.Path == "." {
+			continue
+		}
+		entries++
+		if e.Kind != layer.File || seen[e.Inode] {
+			continue
+		}
+		size += e.Size
+		if e.Links > 1 {
+			seen[e.Inode] = true
+		}
+	}
+	return entries, size
+}
+
+// What is packed in memory before it is put: layers of a few small files are what
+// most steps leave.
+const (
+	inMemory = 1 << 20
+	perEntry = 2 << 10
+)
+
+func (s *Store) putSmall(ctx context.Context, dir string, index layer.Index, l *dormouse.Layer) error {
+	var b bytes.Buffer
+	var err error
+	if l.DiffID, err = s.pack(ctx, dir, index, &b); err != nil {
+		return err
+	}
+	l.Size = int64(b.Len())
+	l.Digest, err = s.opts.Blobs.Put(ctx, b.Bytes())
+	return err
+}
+
+func (s *Store) putLarge(ctx context.Context, dir string, index layer.Index, l *dormouse.Layer) error {
+	from, to := io.Pipe()
+	packed := make(chan struct{})
+	go func() {
+		defer close(packed)
+		var err error
+		l.DiffID, err = s.pack(ctx, dir, index, to)
+		_ = to.CloseWithError(err) // it never fails
+	}()
+	d, n, err := s.opts.Blobs.PutFrom(ctx, from)
+	_ = from.CloseWithError(err) // it never fails
+	<-packed
+	l.Digest, l.Size = d, n
+	return err
+}

@@ -1,0 +1,37 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+// A file can only have so many names. Who has given it most of them still has one
+// file, or two, and not as many as there are names.
+func TestAFileWithManyNamesIsMerged(t *testing.T) {
+	asRoot(t)
+	const many = 40_000 // ext4 takes 65,000
+	from, to := t.TempDir(), t.TempDir()
+	first := filepath.Join(from, "0")
+	must(t, os.WriteFile(first, []byte("x"), 0o600))
+	for n := range many {
+		must(t, os.Link(first, filepath.Join(from, fmt.Sprint(n+1))))
+	}
+	must(t, layer.Merge(t.Context(), []string{from}, plenty, to))
+	inodes := make(map[uint64]int)
+	for n := range many + 1 {
+		var s unix.Stat_t
+		must(t, unix.Lstat(filepath.Join(to, fmt.Sprint(n)), &s))
+		inodes[s.Ino]++
+	}
+	if len(inodes) > 2 {
+		t.Errorf("there are %d files", len(inodes))
+	}
+}

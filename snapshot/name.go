@@ -1,0 +1,135 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// identity is what a directory in layers is, for ever.
+type identity struct {
+	// Content names what is in it: the DiffID of a layer, or all that were merged.
+	Content dormouse.Digest
+	// Blob has it packed; a directory merged by us alone has none.
+	Blob dormouse.Digest
+}
+
+func layerIdentity(l dormouse.Layer) identity { return identity{Content: l.DiffID, Blob: l.Digest} }
+
+// mergedIdentity is of layers that are merged with nothing below them.
+func mergedIdentity(layers []dormouse.Layer) identity {
+	return identity{Content: dormouse.DigestOf([]byte("merged " + runOf(layers)))}
+}
+
+// runOf names layers that lie over each other.
+func runOf(layers []dormouse.Layer) string {
+	var b strings.Builder
+	for _, l := range layers {
+		b.WriteString(string(l.DiffID))
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
+
+// shortest is how many digits of a digest a directory is named by. An overlay of
+// many is mounted by a list of their names that must fit one page.
+const (
+	shortest = 16
+	longer   = 8
+)
+
+// name finds the name of a directory, or gives it one. Who calls it holds Dir, so
+// that nobody takes the name away before it is used. What a name stands for is a
+// link that leads nowhere: it is made in one step, with all it says.
+func (s *Store) name(id identity) (string, error) {
+	hex := hexOf(id.Content)
+	for n := shortest; n <= len(hex); n += longer {
+		name := hex[:n]
+		err := os.Symlink(string(id.Content)+" "+string(id.Blob), s.path(namesDir, name))
+		if err == nil {
+			return name, nil
+		}
+		if !errors.Is(err, os.ErrExist) {
+			return "", err
+		}
+		is, err := s.identity(name)
+		if err != nil {
+			return "", err
+		}
+		if is.Content == id.Content {
+			return name, s.touch(name)
+		}
+	}
+	return "", fmt.Errorf("another directory has the name of %s", id.Content)
+}
+
+// identity is what a name stands for.
+func (s *Store) identity(name string) (identity, error) {
+	text, err := os.Readlink(s.path(namesDir, name))
+	if err != nil {
+		return identity{}, err
+	}
+	content, blob, _ := strings.Cut(text, " ")
+	return identity{Content: dormouse.Digest(content), Blob: dormouse.Digest(blob)}, nil
+}
+
+// touch notes that somebody has just used a directory.
+func (s *Store) touch(name string) error {
+	now := unix.NsecToTimeval(time.Now().UnixNano())
+	return unix.Lutimes(s.path(namesDir, name), []unix.Timeval{now, now})
+}
+
+// there reports whether a directory is. If so it is whole.
+func (s *Store) there(name string) (bool, error) {
+	_, err := os.Lstat(s.path(layersDir, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// place gives a directory that was made elsewhere its name. One that is there
+// already stays.
+func (s *Store) place(dir, name string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, s.path(layersDir, name), unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EEXIST) {
+		return s.discard(dir)
+	}
+	return err
+}
+
+// alone waits until nobody else in this process makes a directory.
+func (s *Store) alone(ctx context.Context, name string) (done func(), err error) {
+	mine := make(chan struct{})
+	for {
+		s.mu.Lock()
+		other, busy := s.making[name]
+		if !busy {
+			s.making[name] = mine
+		}
+		s.mu.Unlock()
+		if !busy {
+			break
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.making, name)
+		close(mine)
+	}, nil
+}

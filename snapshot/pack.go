@@ -1,0 +1,161 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+// Encoders and decoders are large and none of them has a goroutine, so they are
+// handed on.
+var (
+	encoders = sync.Pool{New: func() any {
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			panic(err) // the options are wrong
+		}
+		return e
+	}}
+	decoders = sync.Pool{New: func() any {
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			panic(err) // the options are wrong
+		}
+		return d
+	}}
+)
+
+// maxWindow bounds the memory that a packed layer can ask for.
+const maxWindow = 128 << 20
+
+// pack writes a directory as a tar, compressed, and returns the digest of the tar.
+func (s *Store) pack(ctx context.Context, dir string, index layer.Index, w io.Writer) (dormouse.Digest, error) {
+	e := encoders.Get().(*zstd.Encoder) //nolint:errcheck,forcetypeassert // nothing else is in there
+	defer func() {
+		e.Reset(nil)
+		encoders.Put(e)
+	}()
+	e.Reset(w)
+	sum := sha256.New()
+	out := bufio.NewWriterSize(&cappedWriter{io.MultiWriter(sum, e), tarLimit(s.opts.Limits)}, bufferSize)
+	if err := index.Pack(ctx, dir, s.opts.Limits, out); err != nil {
+		return "", err
+	}
+	if err := errors.Join(out.Flush(), e.Close()); err != nil {
+		return "", err
+	}
+	return digestOf(sum), nil
+}
+
+const bufferSize = 64 << 10
+
+func digestOf(h hash.Hash) dormouse.Digest {
+	return dormouse.DigestOfSum([sha256.Size]byte(h.Sum(nil)))
+}
+
+// tarLimit is how long the tar of a layer can be. Beside its files there is
+// what it says of each, which is little unless much is attached to them.
+func tarLimit(l layer.Limits) int64 { return l.Bytes + int64(l.Entries)*tarPerEntry + tarPerEntry }
+
+const tarPerEntry = 16 << 10
+
+// cappedWriter and cappedReader let so many bytes pass and no more.
+type cappedWriter struct {
+	to   io.Writer
+	left int64
+}
+
+func (c *cappedWriter) Write(b []byte) (int, error) {
+	if c.left -= int64(len(b)); c.left < 0 {
+		return 0, layer.ErrTooBig
+	}
+	return c.to.Write(b)
+}
+
+type cappedReader struct {
+	from io.Reader
+	left int64
+}
+
+func (c *cappedReader) Read(b []byte) (int, error) {
+	n, err := c.from.Read(b)
+	if c.left -= int64(n); c.left < 0 {
+		return 0, layer.ErrTooBig
+	}
+	return n, err
+}
+
+// read calls do with the tar of a layer, and fails unless that, and the blob it
+// came from, were what the layer says. came, which may be nil, is told how many
+// bytes of the blob have come.
+func (s *Store) read(ctx context.Context, l dormouse.Layer, came func(int), do func(tar io.Reader) error) error {
+	packed, _, err := s.opts.Blobs.Open(ctx, l.Digest)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = packed.Close() }()
+	d := decoders.Get().(*zstd.Decoder) //nolint:errcheck,forcetypeassert // nothing else is in there
+	defer func() {
+		_ = d.Reset(nil)
+		decoders.Put(d)
+	}()
+	in := &watchedReader{from: packed, came: came}
+	if err := d.Reset(in); err != nil {
+		return err
+	}
+	sum := sha256.New()
+	out := &watchedReader{from: d}
+	plain := io.TeeReader(&cappedReader{out, tarLimit(s.opts.Limits)}, sum)
+	err = do(plain)
+	if err == nil {
+		// What follows the end of a tar is part of the layer all the same.
+		_, err = io.Copy(io.Discard, plain)
+	}
+	if err != nil && !errors.Is(full(err), dormouse.ErrFull) && !errors.Is(err, layer.ErrTooBig) {
+		_, _ = io.Copy(io.Discard, in) // a broken blob says so at its end
+	}
+	switch {
+	case err == nil:
+	case in.err != nil:
+		return in.err
+	case out.err != nil:
+		return fmt.Errorf("%w: %w", blob.ErrCorrupt, out.err)
+	default:
+		return err
+	}
+	if got := digestOf(sum); got != l.DiffID {
+		return fmt.Errorf("it unpacks to %s, not %s: %w", got, l.DiffID, blob.ErrCorrupt)
+	}
+	return nil
+}
+
+// watchedReader says how many bytes have come, and why no more did.
+type watchedReader struct {
+	from io.Reader
+	came func(int) // may be nil
+	err  error
+}
+
+func (w *watchedReader) Read(b []byte) (int, error) {
+	n, err := w.from.Read(b)
+	if w.came != nil && n > 0 {
+		w.came(n)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.err = err
+	}
+	return n, err
+}

@@ -1,0 +1,176 @@
+package snapshot
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Ref is how people and agents hold a snapshot: a JSON document that says whose it
+// is, and that we said so.
+//
+//	{"providerId":"dormouse","ref":{"session":"sesn_…","snapshot":"snap_…","mac":"…"}}
+//
+// What else is in the inner object belongs to whoever put it there, and comes back
+// as it was.
+type Ref struct {
+	Session  dormouse.SessionID
+	Snapshot dormouse.SnapshotID
+	mac      [sha256.Size]byte
+	inner    json.RawMessage // as it was written
+}
+
+const (
+	provider = "dormouse"
+	// MaxRef is how long a ref may be.
+	MaxRef = 64 << 10
+)
+
+// Key is what refs are authenticated with.
+type Key [32]byte
+
+// String does not tell.
+func (Key) String() string { return "[secret]" }
+
+// GoString does not tell either.
+func (Key) GoString() string { return "[secret]" }
+
+// sum authenticates whose a snapshot is.
+func (k Key) sum(session dormouse.SessionID, snapshot dormouse.SnapshotID) (sum [sha256.Size]byte) {
+	h := hmac.New(sha256.New, k[:])
+	for _, part := range []string{"snapshot ref", string(session), string(snapshot)} {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		h.Write([]byte(part))
+	}
+	h.Sum(sum[:0])
+	return sum
+}
+
+// Mint makes the ref of a session's snapshot.
+func Mint(k Key, session dormouse.SessionID, snapshot dormouse.SnapshotID) Ref {
+	r := Ref{Session: session, Snapshot: snapshot, mac: k.sum(session, snapshot)}
+	r.inner = json.RawMessage(fmt.Sprintf(`{"session":%q,"snapshot":%q,"mac":"%x"}`, session, snapshot, r.mac))
+	return r
+}
+
+// Check returns dormouse.ErrNotFound unless the ref was minted with this key.
+func (r Ref) Check(k Key) error {
+	want := k.sum(r.Session, r.Snapshot)
+	if !hmac.Equal(want[:], r.mac[:]) {
+		return fmt.Errorf("check a snapshot ref: %w", dormouse.ErrNotFound)
+	}
+	return nil
+}
+
+// Bytes is the ref as JSON.
+func (r Ref) Bytes() []byte {
+	return fmt.Appendf(nil, `{"providerId":%q,"ref":%s}`, provider, r.inner)
+}
+
+// MarshalJSON is Bytes.
+func (r Ref) MarshalJSON() ([]byte, error) {
+	if len(r.inner) == 0 {
+		return nil, errors.New("write a snapshot ref: there is none")
+	}
+	return r.Bytes(), nil
+}
+
+// UnmarshalJSON is ParseRef.
+func (r *Ref) UnmarshalJSON(b []byte) (err error) {
+	*r, err = ParseRef(b)
+	return err
+}
+
+// ParseRef reads a ref. Whether it is true is for Check to say.
+func ParseRef(b []byte) (Ref, error) {
+	r, err := parseRef(b)
+	if err != nil {
+		return Ref{}, fmt.Errorf("read a snapshot ref: %w", err)
+	}
+	return r, nil
+}
+
+func parseRef(b []byte) (r Ref, err error) {
+	if len(b) > MaxRef {
+		return r, fmt.Errorf("it has more than %d bytes: %w", MaxRef, dormouse.ErrTooLarge)
+	}
+	outer, err := members(b)
+	if err != nil {
+		return r, err
+	}
+	var by, session, snapshot, mac string
+	if err := text(outer, "providerId", &by); err != nil {
+		return r, err
+	}
+	if by != provider {
+		return r, fmt.Errorf("it is of another provider: %w", dormouse.ErrInvalid)
+	}
+	inner, err := members(outer["ref"])
+	if err != nil {
+		return r, fmt.Errorf("ref: %w", err)
+	}
+	if len(outer) != 2 { //nolint:mnd // these two
+		return r, fmt.Errorf("it has more than a providerId and a ref: %w", dormouse.ErrInvalid)
+	}
+	for name, to := range map[string]*string{"session": &session, "snapshot": &snapshot, "mac": &mac} {
+		if err := text(inner, name, to); err != nil {
+			return r, err
+		}
+	}
+	r = Ref{Session: dormouse.SessionID(session), Snapshot: dormouse.SnapshotID(snapshot), inner: outer["ref"]}
+	if err := errors.Join(r.Session.Validate(), r.Snapshot.Validate()); err != nil {
+		return r, err
+	}
+	if n, err := hex.Decode(r.mac[:], []byte(mac)[:min(len(mac), hex.EncodedLen(len(r.mac)))]); err != nil || n != len(r.mac) || len(mac) != hex.EncodedLen(n) {
+		return r, fmt.Errorf("its mac is none: %w", dormouse.ErrInvalid)
+	}
+	return r, nil
+}
+
+// text is the member of an object that is a string.
+func text(object map[string]json.RawMessage, name string, to *string) error {
+	if v := object[name]; len(v) == 0 || v[0] != '"' || json.Unmarshal(v, to) != nil {
+		return fmt.Errorf("its %s is no string: %w", name, dormouse.ErrInvalid)
+	}
+	return nil
+}
+
+// members are those of an object. Names are what they are: none is there twice,
+// and upper case is not lower case.
+func members(b []byte) (map[string]json.RawMessage, error) {
+	wrong := fmt.Errorf("it is no object: %w", dormouse.ErrInvalid)
+	d := json.NewDecoder(bytes.NewReader(b))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, wrong
+	}
+	all := make(map[string]json.RawMessage)
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil, wrong
+		}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return nil, wrong
+		}
+		if _, twice := all[name.(string)]; twice { //nolint:errcheck,forcetypeassert // names are strings
+			return nil, fmt.Errorf("it has a member twice: %w", dormouse.ErrInvalid)
+		}
+		all[name.(string)] = v //nolint:errcheck,forcetypeassert // names are strings
+	}
+	if t, err := d.Token(); err != nil || t != json.Delim('}') {
+		return nil, wrong
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("it goes on after its end: %w", dormouse.ErrInvalid)
+	}
+	return all, nil
+}

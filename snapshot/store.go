@@ -1,0 +1,150 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/dirlock"
+)
+
+// What is in Dir. It is locked itself: shared by those who say that they use a
+// directory, alone by those who remove any.
+const (
+	layersDir = "layers" // directories to mount
+	namesDir  = "names"  // what each of them is
+	usesDir   = "uses"   // which of them sessions use
+	runsDir   = "runs"   // what runs of layers were merged to
+	tempDir   = "tmp"    // what processes are making
+	bootFile  = "boot"   // during which boot all that was written
+)
+
+// Store keeps layers.
+type Store struct {
+	opts Options
+	temp *os.File // what this process is making; held as long as it lives
+
+	removing sync.WaitGroup
+
+	mu     sync.Mutex
+	making map[string]chan struct{} // guarded by mu: directories somebody is making
+}
+
+// Open opens the layers in a directory, and makes it if there is none. What dead
+// processes have left unfinished is removed.
+func Open(opts Options) (*Store, error) {
+	s := &Store{opts: opts.complete(), making: make(map[string]chan struct{})}
+	if err := s.prepare(); err != nil {
+		return nil, fmt.Errorf("open layers in %s: %w", opts.Dir, full(err))
+	}
+	return s, nil
+}
+
+func (s *Store) prepare() (err error) {
+	if s.opts.Dir, err = filepath.Abs(s.opts.Dir); err != nil {
+		return err
+	}
+	for _, dir := range []string{usesDir, runsDir, tempDir} {
+		if err := os.MkdirAll(s.path(dir), 0o700); err != nil {
+			return err
+		}
+	}
+	// Workspaces may have set-user-ID programs that nobody here may get at.
+	if err := os.Chmod(s.opts.Dir, 0o700); err != nil { //nolint:gosec // it is a directory
+		return err
+	}
+	if s.temp, err = dirlock.Settle(s.path(tempDir)); err != nil {
+		return err
+	}
+	if err := s.trust(); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	return nil
+}
+
+// trust makes sure that the directories are those of this boot. They are never
+// synced, so that after another nobody knows what became of them.
+func (s *Store) trust() error {
+	alone, err := dirlock.Hold(s.opts.Dir, unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = alone.Close() }()
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	was, err := os.ReadFile(s.path(bootFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if string(was) == string(boot) {
+		return nil
+	}
+	old := []string{s.path(layersDir), s.path(namesDir)}
+	if err := s.discard(old...); err != nil {
+		return err
+	}
+	for _, dir := range old {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return atomicfile.Write(s.path(bootFile), boot, 0o600)
+}
+
+// discard takes directories away at once, and removes them in its own time. None
+// there is well.
+func (s *Store) discard(paths ...string) error {
+	away, err := os.MkdirTemp(s.temp.Name(), "gone-")
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		err := os.Rename(path, filepath.Join(away, filepath.Base(path)))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	s.removing.Go(func() {
+		if err := os.RemoveAll(away); err != nil {
+			s.opts.Log.Warn("layers not removed", "dir", away, "error", err)
+		}
+	})
+	return nil
+}
+
+// Close gives back what only a store in use needs. Nothing may be asked of it
+// afterwards.
+func (s *Store) Close() error {
+	s.removing.Wait()
+	if err := errors.Join(os.RemoveAll(s.temp.Name()), s.temp.Close()); err != nil {
+		return fmt.Errorf("close layers in %s: %w", s.opts.Dir, err)
+	}
+	return nil
+}
+
+// path is something in our directory.
+func (s *Store) path(names ...string) string {
+	return filepath.Join(append([]string{s.opts.Dir}, names...)...)
+}
+
+// full says in our words that the disk is.
+func full(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
+	}
+	return err
+}
+
+// hexOf is the digits of a digest that is valid.
+func hexOf(d dormouse.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }

@@ -1,0 +1,254 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/dirlock"
+)
+
+// Sweep removes directories that no workspace is made of and no session names,
+// and returns how many. Named says which of some blobs sessions name, and alive
+// whether there is a session: what those that are no more have used is released.
+// What dead processes have left unfinished goes too.
+func (s *Store) Sweep(ctx context.Context, named func(context.Context, []dormouse.Digest) ([]dormouse.Digest, error), alive func(dormouse.SessionID) (bool, error)) (removed int, err error) {
+	removed, err = s.sweep(ctx, named, alive)
+	if err != nil {
+		return removed, fmt.Errorf("sweep layers: %w", err)
+	}
+	return removed, nil
+}
+
+func (s *Store) sweep(ctx context.Context, named func(context.Context, []dormouse.Digest) ([]dormouse.Digest, error), alive func(dormouse.SessionID) (bool, error)) (int, error) {
+	if err := dirlock.Clear(s.path(tempDir)); err != nil {
+		return 0, err
+	}
+	if err := s.releaseDead(ctx, alive); err != nil {
+		return 0, err
+	}
+	if err := s.sweepRuns(); err != nil {
+		return 0, err
+	}
+	unused, err := s.unused()
+	if err != nil {
+		return 0, err
+	}
+	const atOnce = 500
+	removed := 0
+	for some := range slices.Chunk(unused, atOnce) {
+		if some, err = s.unnamed(ctx, some, named); err != nil {
+			return removed, err
+		}
+		n, err := s.remove(some)
+		if removed += n; err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// releaseDead releases what sessions have used that are no more.
+func (s *Store) releaseDead(ctx context.Context, alive func(dormouse.SessionID) (bool, error)) error {
+	notes, err := os.ReadDir(s.path(usesDir))
+	if err != nil {
+		return err
+	}
+	lives := make(map[dormouse.SessionID]bool)
+	for _, e := range notes {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		owner, ok := ownerOf(e.Name())
+		if !ok {
+			continue
+		}
+		if _, known := lives[owner]; !known {
+			if lives[owner], err = alive(owner); err != nil {
+				return fmt.Errorf("look for %s: %w", owner, err)
+			}
+		}
+		if !lives[owner] {
+			if err := s.release(e.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sweepRuns removes notes of what nobody has wanted to have.
+func (s *Store) sweepRuns() error {
+	notes, err := os.ReadDir(s.path(runsDir))
+	if err != nil {
+		return err
+	}
+	for _, e := range notes {
+		if idle, err := s.idle(e.Info()); err != nil || !idle {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := os.Remove(s.path(runsDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// idle reports whether something is there that was touched too long ago.
+func (s *Store) idle(info fs.FileInfo, err error) (bool, error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && time.Since(info.ModTime()) >= s.opts.Idle, err
+}
+
+// unused lists the names that stand for nothing anybody uses, in order.
+func (s *Store) unused() ([]string, error) {
+	used, err := s.used()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(s.path(namesDir))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		idle, err := s.idle(e.Info())
+		if err != nil {
+			return nil, err
+		}
+		if idle && !used[e.Name()] {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// used is every directory that a workspace is made of or that somebody works with.
+func (s *Store) used() (map[string]bool, error) {
+	used := make(map[string]bool)
+	// Pins come first: one is removed when what it stands for is noted.
+	pinned, err := s.pinned()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range pinned {
+		used[name] = true
+	}
+	notes, err := os.ReadDir(s.path(usesDir))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range notes {
+		u, _, err := readNote[use](s.path(usesDir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range u.Dirs {
+			used[name] = true
+		}
+	}
+	return used, nil
+}
+
+// pinned lists what processes work with.
+func (s *Store) pinned() (names []string, err error) {
+	processes, err := os.ReadDir(s.path(tempDir))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range processes {
+		files, err := os.ReadDir(s.path(tempDir, p.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, f := range files {
+			if !strings.HasPrefix(f.Name(), pinPrefix) {
+				continue
+			}
+			raw, err := os.ReadFile(s.path(tempDir, p.Name(), f.Name()))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			names = append(names, strings.Split(string(raw), "\n")...)
+		}
+	}
+	return names, nil
+}
+
+// unnamed are those whose blobs no session names.
+func (s *Store) unnamed(ctx context.Context, names []string, named func(context.Context, []dormouse.Digest) ([]dormouse.Digest, error)) ([]string, error) {
+	blobs := make(map[string]dormouse.Digest)
+	var all []dormouse.Digest
+	for _, name := range names {
+		id, err := s.identity(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if blobs[name] = id.Blob; id.Blob != "" {
+			all = append(all, id.Blob)
+		}
+	}
+	wanted, err := named(ctx, all)
+	if err != nil {
+		return nil, fmt.Errorf("look for who names layers: %w", err)
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		blob, known := blobs[name]
+		return !known || blob != "" && slices.Contains(wanted, blob)
+	}), nil
+}
+
+// remove removes directories, unless somebody has begun to use them meanwhile.
+func (s *Store) remove(names []string) (int, error) {
+	alone, err := dirlock.Hold(s.opts.Dir, unix.LOCK_EX)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = alone.Close() }()
+	free, err := s.unused()
+	if err != nil {
+		return 0, err
+	}
+	var dirs, nameless []string
+	for _, name := range names {
+		if _, found := slices.BinarySearch(free, name); !found {
+			continue
+		}
+		there, err := s.there(name)
+		if err != nil {
+			return 0, err
+		}
+		if there {
+			dirs = append(dirs, s.path(layersDir, name))
+		}
+		nameless = append(nameless, s.path(namesDir, name))
+	}
+	// What has a name need not be there; what is there must have one.
+	if err := s.discard(dirs...); err != nil {
+		return 0, err
+	}
+	for _, path := range nameless {
+		if err := os.Remove(path); err != nil {
+			return len(dirs), err
+		}
+	}
+	return len(dirs), nil
+}

@@ -47,7 +47,7 @@ func TestOnlyWholeBytesAreGivenToTheLast(t *testing.T) {
 			if test.want != nil && test.size > 0 && int64(got.Len()) >= test.size {
 				t.Errorf("%q was read to the last byte", got.String())
 			}
-			if _, again := r.Read(make([]byte, 1)); test.want != nil && !errors.Is(again, test.want) || test.want == nil && again != io.EOF { //nolint:errorlint // readers end with the bare one
+			if _, again := r.Read(make([]byte, 1)); test.want != nil && !errors.Is(again, test.want) || test.want == nil && again != io.EOF {
 				t.Errorf("read again = %v", again)
 			}
 		})

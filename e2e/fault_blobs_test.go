@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/e2e/wire"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/s3server"
 )
 
@@ -31,7 +33,7 @@ type cloud struct {
 }
 
 // newCloud starts a server that keeps its blobs in a bucket.
-func newCloud(t *testing.T) (*world, *cloud) {
+func newCloud(t *testing.T, change ...func(*rig.Server)) (*world, *cloud) {
 	t.Helper()
 	c := new(cloud)
 	var err error
@@ -55,7 +57,7 @@ func newCloud(t *testing.T) (*world, *cloud) {
 	c.Wire, err = wire.New("tcp", h.Listener.Addr().String())
 	must(t, err)
 	t.Cleanup(c.Close)
-	w := newWorld(t, func(s *rig.Server) {
+	w := newWorld(t, append(change, func(s *rig.Server) {
 		s.Env = append(s.Env, "AWS_ACCESS_KEY_ID="+s3server.AccessKey, "AWS_SECRET_ACCESS_KEY="+s3server.SecretKey)
 		file, err := json.Marshal(map[string]string{
 			"blobs": "s3://dormouse/e2e", "s3_endpoint": "http://" + c.Addr(), "s3_region": s3server.Region,
@@ -63,7 +65,7 @@ func newCloud(t *testing.T) (*world, *cloud) {
 		must(t, err)
 		must(t, os.MkdirAll(s.Data, 0o700))
 		must(t, os.WriteFile(filepath.Join(s.Data, "config.json"), file, 0o600)) // for its tools as well
-	})
+	})...)
 	return w, c
 }
 
@@ -151,6 +153,36 @@ func TestB32BlobsThatCannotBeFetchedAreWaitedFor(t *testing.T) {
 	log := a.log()
 	if said := only(log, dormouse.AgentMessage); len(said) != 2 || words(said[1]) != "it was found" || place(log, dormouse.PromptCancelled) >= 0 {
 		t.Errorf("the prompt was not found again:\n%s", types(log))
+	}
+}
+
+// TestB32: what a server that is killed has begun to store, the next one stores.
+func TestB32ServerKilledWhileItStoresABlobLosesNothing(t *testing.T) {
+	t.Parallel()
+	var s *rig.Server
+	w, _ := newCloud(t, func(server *rig.Server) {
+		s = server
+		s.Binary = crashing(t)
+	})
+	plain := s.Env
+	for _, point := range []crash.Point{crash.BlobWriting, crash.BlobSynced, crash.BlobRenamed, crash.BlobWritten} {
+		t.Run(string(point), func(t *testing.T) {
+			a := w.on(t).create(nil)
+			a.phase(dormouse.PhaseReady)
+			w.kill(func() {
+				s.Env = append(slices.Clip(plain), "DORMOUSE_CRASH_AT="+rig.Arm{Point: point}.String())
+			})
+			w.lull.set(func() { s.Env = plain })
+			lives := w.Lives()
+			a.send("large", a.script(rig.Say("it was kept"))+large)
+			a.rests()
+			if n := w.Lives() - lives; n != 1 {
+				t.Errorf("the server died %d times, want once", n)
+			}
+			if log := a.log(); len(only(log, dormouse.UserMessage)) != 1 || len(only(log, dormouse.AgentMessage)) != 1 {
+				t.Errorf("the prompt was not answered once:\n%s", types(log))
+			}
+		})
 	}
 }
 

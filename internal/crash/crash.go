@@ -102,10 +102,10 @@ const (
 	DeleteCleared  Point = "delete.cleared"  // workspace removed, the log is there
 	DeleteDone     Point = "delete.done"     // nothing is left
 
-	// Blobs.
-	BlobWriting Point = "blob.writing" // temporary file written, not synced
-	BlobSynced  Point = "blob.synced"  // synced, not renamed
-	BlobRenamed Point = "blob.renamed" // renamed, directory not synced
+	// Blobs: of a file, and in a bucket.
+	BlobWriting Point = "blob.writing" // temporary file written, not synced; nothing sent
+	BlobSynced  Point = "blob.synced"  // synced, not renamed; sent, perhaps about to be collected
+	BlobRenamed Point = "blob.renamed" // renamed, directory not synced; not proven to be there
 	BlobWritten Point = "blob.written" // durable, no row names it
 
 	// Layers.

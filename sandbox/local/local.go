@@ -88,9 +88,6 @@ func (d *Driver) Workspace(id dormouse.SessionID) string {
 // Create starts the runner of a session's generation, after ending whatever an
 // earlier one left.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-	if spec.Snapshot != "" {
-		return nil, fmt.Errorf("local sandboxes restore no snapshot: %w", dormouse.ErrInvalid)
-	}
 	p, err := d.placeOf(spec.Fence.Session, spec.Fence.Generation)
 	if err != nil {
 		return nil, err

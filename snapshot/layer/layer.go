@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package layer is what one step of a workspace line consists of.
 //
 // On disk a layer is a directory as overlayfs has its upper one: what was written

@@ -92,11 +92,15 @@ func (c *copier) missed(e Entry, err error) error {
 }
 
 func (c *copier) dir(e Entry) error {
+	err := error(unix.EEXIST)
 	if e.Path != "." {
-		err := c.dst.in(e.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o700) })
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return err
-		}
+		err = c.dst.in(e.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o700) })
+	}
+	if errors.Is(err, unix.EEXIST) { // a copy before this one has made it
+		err = c.dst.bare(e.Path)
+	}
+	if err != nil {
+		return err
 	}
 	if e.Opaque {
 		if err := c.dst.hideBelow(e.Path); err != nil {

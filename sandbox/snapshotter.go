@@ -36,8 +36,10 @@ type Workspace struct {
 type Snapshotter interface {
 	// Capture must write what changed in a workspace since a point into an empty
 	// directory, as a layer. If the driver has no note of that point it must write
-	// all that lies over the base. It must note the point it captures, and must
-	// know the last two. Whatever runs must run on.
+	// all that lies over the base, or all there is. It must note the point it
+	// captures, and must know the last two. Whatever runs must run on. It returns
+	// ErrGone if the sandbox of the handle is gone; its files are then captured
+	// without one.
 	Capture(ctx context.Context, c Capture) (Captured, error)
 }
 
@@ -58,7 +60,8 @@ type Capture struct {
 
 // Captured is what a capture has written.
 type Captured struct {
-	// Since is what it lies over: the point that was asked for, or the base.
+	// Since is what it lies over: the point that was asked for, or the base; empty
+	// if it lies over nothing.
 	Since dormouse.SnapshotID
 	// Left are paths of what no layer carries, such as sockets and devices, Count
 	// how many there are. At most MaxLeft are listed.

@@ -89,7 +89,7 @@ func (c *Capture) Index() Index {
 	const tick = 20 * time.Millisecond // or less, which is as fine as file systems tell the time
 	last := c.since.Add(-tick)
 	return c.now.doubt(func(e Entry) bool {
-		return c.held[e.Inode] || e.Kind != Gone && time.Unix(e.Changed.Sec, e.Changed.Nsec).After(last)
+		return c.held[e.Inode] || c.again[e.Inode] || e.Kind != Gone && time.Unix(e.Changed.Sec, e.Changed.Nsec).After(last)
 	})
 }
 

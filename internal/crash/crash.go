@@ -143,7 +143,9 @@ func Freezing() []Point { return []Point{SandboxPaused, SandboxFrozen, SandboxWa
 
 // Capturing lists the points that only a driver reaches which pauses what it
 // captures.
-func Capturing() []Point { return []Point{CapturePausing, CapturePaused, CaptureCopied, CaptureResumed} }
+func Capturing() []Point {
+	return []Point{CapturePausing, CapturePaused, CaptureCopied, CaptureResumed}
+}
 
 // Restoring lists the points that only a server reaches whose sessions go back to
 // snapshots.

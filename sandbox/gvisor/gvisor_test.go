@@ -110,6 +110,7 @@ func TestGVisor(t *testing.T) {
 				signal(t, dir, h, syscall.SIGSTOP)
 				return func() { signal(t, dir, h, syscall.SIGCONT) }
 			},
+			Pauses: true,
 		}
 	})
 }

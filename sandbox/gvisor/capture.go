@@ -65,7 +65,7 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 	err = d.holdStill(k, b, func() error {
 		began := time.Now()
 		defer func() { d.log.DebugContext(ctx, "captured", "session", v.session, "paused", time.Since(began)) }()
-		held, err := k.writing()
+		held, err := k.mapped()
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -120,42 +119,4 @@ func (s *sentry) read(name string) (string, error) {
 	}
 	raw, err := io.ReadAll(io.LimitReader(r, most))
 	return string(raw), err
-}
-
-// writing lists the files of the workspace that the kernel has open to write to,
-// by their paths there.
-func (s *sentry) writing() ([]string, error) {
-	const workspace = "/slot/ws/"
-	var found []string
-	for _, pid := range s.pids() {
-		dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
-		names, err := readNames(dir)
-		if err != nil {
-			return nil, fmt.Errorf("look which files are open: %w", err)
-		}
-		for _, name := range names {
-			name = filepath.Join(dir, name)
-			info, err := os.Lstat(name)
-			if err != nil || info.Mode()&0o200 == 0 { // it is closed, or only read
-				continue
-			}
-			to, err := os.Readlink(name)
-			if err != nil {
-				continue
-			}
-			if _, path, ok := strings.Cut(to, workspace); ok {
-				found = append(found, path)
-			}
-		}
-	}
-	return found, nil
-}
-
-func readNames(dir string) ([]string, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	return f.Readdirnames(-1)
 }

@@ -95,7 +95,8 @@ func (l *line) request(t *testing.T, s sandbox.Sandbox, generation uint64, since
 // tree is what a sandbox sees of its workspace.
 func (l *line) tree(t *testing.T, s sandbox.Sandbox) string {
 	t.Helper()
-	return l.sh(t, s, "find . -exec stat -c '%n %F %a %u:%g %h' {} + | sort; find . -type f -exec sha256sum {} + | sort; find . -type l -exec readlink {} + | sort")
+	return l.sh(t, s, `find . -exec stat -c '%n %F %a %u:%g' {} + | sort
+find . -type f -exec stat -c '%n %h' {} + | sort; find . -type f -exec sha256sum {} + | sort; find . -type l -exec readlink {} + | sort`)
 }
 
 // names are what lies in a captured layer.
@@ -117,9 +118,9 @@ func (l *line) names(t *testing.T, point dormouse.SnapshotID) []string {
 func captureWritesChanges(t *testing.T, w *world) {
 	l := w.line(t)
 	s := l.start(t, 1)
-	l.sh(t, s, `mkdir -p keep/deep drop && echo 1 >keep/deep/a && echo 1 >b && echo 1 >drop/c && ln -s keep link && mkfifo pipe && chmod 711 . && chmod 640 b`)
+	l.sh(t, s, `mkdir -p keep/deep drop && echo 1 >keep/deep/a && echo 1 >b && echo 1 >drop/c && ln -s keep link && chmod 711 . && chmod 640 b`)
 	before := l.tree(t, s)
-	if done := l.capture(t, s, 1, "", "snap_1"); done.Since != "" || done.Entries != 9 || done.Bytes != 6 || done.Count != 0 {
+	if done := l.capture(t, s, 1, "", "snap_1"); done.Since != "" || done.Entries != 8 || done.Bytes != 6 || done.Count != 0 {
 		t.Errorf("captured %+v", done)
 	}
 	l.settle(t, s)

@@ -37,9 +37,9 @@ func NewCapture(from, to string, before Index, covers bool, l Limits) *Capture {
 }
 
 // Pass makes the copy what the directory is now, and reports whether nothing
-// changed meanwhile. Held are paths that somebody has opened for writing: a look
-// does not tell whether such a file is what it was, since what is written to mapped
-// memory changes no time.
+// changed meanwhile. Held are paths of files that somebody writes to as if they
+// were memory: a look does not tell whether such a file is what it was, since what
+// is written then changes no time.
 func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err error) {
 	c.since = time.Now()
 	if c.now, c.left, err = Scan(c.from, c.limits); err != nil {

@@ -72,9 +72,6 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 		return settle(ctx, taken, held)
 	})
 	if err != nil {
-		if !k.alive() {
-			err = errors.Join(sandbox.ErrGone, err)
-		}
 		return sandbox.Captured{}, err
 	}
 	return d.captured(ctx, v, c, taken, since), nil

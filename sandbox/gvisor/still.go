@@ -3,6 +3,7 @@
 package gvisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/sandbox"
 )
 
 // A kernel is held still for a moment while its files are captured. That is noted
@@ -30,7 +32,7 @@ func (d *Driver) holdStill(k *sentry, b box, do func() error) (err error) {
 	if err := d.goOn(k, b); err != nil {
 		return err
 	}
-	if still, err := k.isStill(); err != nil || still { // its memory was to be written
+	if paused, err := d.sleeps(k, b); err != nil || paused {
 		if err == nil {
 			err = do()
 		}
@@ -40,19 +42,18 @@ func (d *Driver) holdStill(k *sentry, b box, do func() error) (err error) {
 		return fmt.Errorf("note that a sandbox is held: %w", err)
 	}
 	crash.At(crash.CapturePausing)
-	if err := k.c.Sandbox.Pause(b.id); err != nil {
-		return errors.Join(err, d.goOn(k, b))
+	if err := k.tell(func() error { return k.c.Sandbox.Pause(b.id) }); err != nil {
+		return err // what became of it is asked by whoever comes next
 	}
 	defer func() {
-		on := k.c.Sandbox.Resume(b.id)
-		if on != nil && !k.alive() {
-			on = nil
-		}
+		on := k.tell(func() error { return k.c.Sandbox.Resume(b.id) })
 		crash.At(crash.CaptureResumed)
-		if on == nil {
-			on = d.letGo(b)
+		switch {
+		case on == nil:
+			err = errors.Join(err, d.letGo(b))
+		case !errors.Is(on, sandbox.ErrGone):
+			err = errors.Join(err, on)
 		}
-		err = errors.Join(err, on)
 	}()
 	crash.At(crash.CapturePaused)
 	if err := do(); err != nil {
@@ -60,6 +61,15 @@ func (d *Driver) holdStill(k *sentry, b box, do func() error) (err error) {
 	}
 	crash.At(crash.CaptureCopied)
 	return nil
+}
+
+// sleeps reports whether a sandbox is paused because its memory was about to be
+// written. It stays so.
+func (d *Driver) sleeps(k *sentry, b box) (bool, error) {
+	if _, err := os.Stat(b.quiet()); err != nil {
+		return false, nil //nolint:nilerr // it was not
+	}
+	return k.isStill()
 }
 
 // goOn has a sandbox run on that a server had held when it ended. The note of that
@@ -70,7 +80,7 @@ func (d *Driver) goOn(k *sentry, b box) error {
 	}
 	still, err := k.isStill()
 	if err == nil && still {
-		err = k.c.Sandbox.Resume(b.id)
+		err = k.tell(func() error { return k.c.Sandbox.Resume(b.id) })
 	}
 	if err != nil {
 		return fmt.Errorf("have a held sandbox run on: %w", err)
@@ -86,10 +96,25 @@ func (d *Driver) letGo(b box) error {
 	return nil
 }
 
+// tell tells the kernel something. If it could not be told because it is dead, or
+// about to be, that is what the error says.
+func (s *sentry) tell(what func() error) error {
+	err := what()
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // nobody waits for less
+	defer cancel()
+	if s.proc.Wait(ctx) == nil {
+		return fmt.Errorf("%w: %w", sandbox.ErrGone, err)
+	}
+	return err
+}
+
 // isStill asks a kernel whether all that runs in it is stopped. What only waits for
 // a file looks the same, but not for long.
 func (s *sentry) isStill() (bool, error) {
-	const looks, between = 4, 2 * time.Millisecond
+	const looks, between = 20, 5 * time.Millisecond
 	for n := range looks {
 		if n > 0 {
 			time.Sleep(between)
@@ -113,7 +138,7 @@ func (s *sentry) read(name string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = r.Close() }()
-	err = s.c.Sandbox.ReadFile(s.c.ID, name, 0, most, w)
+	err = s.tell(func() error { return s.c.Sandbox.ReadFile(s.c.ID, name, 0, most, w) })
 	if err = errors.Join(err, w.Close()); err != nil {
 		return "", fmt.Errorf("look into the sandbox: %w", err)
 	}

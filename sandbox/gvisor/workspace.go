@@ -88,13 +88,13 @@ func (v volume) takes(w sandbox.Workspace) error {
 func (v volume) makeWorkspace(ctx context.Context, w sandbox.Workspace) error {
 	to := v.place(w.Number)
 	if w.Number > 0 {
-		if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
+		if there, err := v.isOver(w); err != nil || there {
 			return err
 		}
-		to += ".new"
-		if err := os.RemoveAll(to); err != nil {
+		if err := errors.Join(os.RemoveAll(to), os.RemoveAll(to+".new")); err != nil {
 			return fmt.Errorf("make workspace %d: %w", w.Number, err)
 		}
+		to += ".new"
 	}
 	for _, dir := range []string{"upper", "work"} {
 		if err := os.MkdirAll(filepath.Join(to, dir), 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
@@ -109,11 +109,34 @@ func (v volume) makeWorkspace(ctx context.Context, w sandbox.Workspace) error {
 			return fmt.Errorf("make workspace %d: %w", w.Number, err)
 		}
 	}
-	if err := os.Rename(to, v.place(w.Number)); err != nil {
+	err := os.WriteFile(filepath.Join(to, baseFile), []byte(w.Base), 0o600)
+	if err == nil {
+		err = os.Rename(to, v.place(w.Number))
+	}
+	if err != nil {
 		return fmt.Errorf("make workspace %d: %w", w.Number, err)
 	}
 	crash.At(crash.WorkspaceMade)
 	return nil
+}
+
+// baseFile says which point a workspace lies over.
+const baseFile = "base"
+
+// isOver reports whether a workspace is there. One of the same number over another
+// point was made for a sandbox that never started.
+func (v volume) isOver(w sandbox.Workspace) (bool, error) {
+	base, err := os.ReadFile(filepath.Join(v.place(w.Number), baseFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || dormouse.SnapshotID(base) == w.Base {
+		return err == nil, err
+	}
+	if last, err := v.number(); err != nil || last == w.Number {
+		return false, errors.Join(err, fmt.Errorf("workspace %d lies over %.40q and not over %.40q: %w", w.Number, base, w.Base, dormouse.ErrInvalid))
+	}
+	return false, nil
 }
 
 // mountWorkspace mounts a workspace over its layers. The names of all layers must

@@ -83,11 +83,11 @@ func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
 		}
 		return at, os.MkdirAll(at, 0o700)
 	}
-	if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
-		return at, err
+	if w.Number == last {
+		return at, nil
 	}
-	temp := at + ".new"
-	if err := errors.Join(os.RemoveAll(temp), os.Mkdir(temp, 0o700)); err != nil {
+	temp := at + ".new" // no sandbox has started with what is there already
+	if err := errors.Join(os.RemoveAll(at), os.RemoveAll(temp), os.Mkdir(temp, 0o700)); err != nil {
 		return "", fmt.Errorf("make workspace %d: %w", w.Number, err)
 	}
 	if err := layer.Flatten(ctx, w.Layers, unlimited, temp); err != nil {

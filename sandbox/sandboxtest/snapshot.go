@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -271,9 +272,10 @@ func workspaceStaysUntilStarted(t *testing.T, w *world) {
 func captureRunsOn(t *testing.T, w *world) {
 	l := w.line(t)
 	s := l.start(t, 1)
-	// A file that is written over again and again: what is in it is always as many
-	// of one character.
-	writer := l.exec(`exec 3<>file; n=0; while :; do n=$(((n+1)%10)); printf "%04096d" 0 | tr 0 $n >part; cat part >file; echo x >>beats; done`)
+	// Two files that are written over, one after the other: at no instant is one
+	// further than one step ahead.
+	l.sh(t, s, "mkdir between; for n in $(seq 300); do echo $n >between/$n; done")
+	writer := l.exec(`n=0; while :; do n=$((n+1)); printf %08d $n 1<>a; printf %08d $n 1<>z; echo x >>beats; done`)
 	start(t, s, writer)
 	eventually(t, "the writer writes", func() bool { return l.count(t, s, "beats") > 3 })
 	since := dormouse.SnapshotID("")
@@ -286,19 +288,27 @@ func captureRunsOn(t *testing.T, w *world) {
 		if !l.Pauses {
 			continue
 		}
-		raw, err := os.ReadFile(filepath.Join(l.at(point), "part"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range raw {
-			if b != raw[0] {
-				t.Fatalf("capture %d is of several instants: %q", n, raw)
-			}
+		if a, z := l.number(t, point, "a"), l.number(t, point, "z"); a != z && a != z+1 {
+			t.Fatalf("capture %d is of several instants: %d and %d", n, a, z)
 		}
 	}
 	if rep, err := s.Ask(within(t), writer.Op); err != nil || rep.State != runner.Running {
 		t.Errorf("the writer: %+v, %v", rep, err)
 	}
+}
+
+// number is what a captured file holds.
+func (l *line) number(t *testing.T, point dormouse.SnapshotID, name string) int {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(l.at(point), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(string(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func captureIsFenced(t *testing.T, w *world) {

@@ -84,7 +84,7 @@ func (c *copier) entry(e Entry) error {
 
 // missed notes what is not there any more.
 func (c *copier) missed(e Entry, err error) error {
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		c.torn = append(c.torn, e)
 		return nil
 	}
@@ -161,6 +161,9 @@ func (c *copier) file(e Entry) error {
 		return c.missed(e, err)
 	}
 	defer func() { _ = in.Close() }()
+	if i, err := in.Stat(); err != nil || !i.Mode().IsRegular() {
+		return c.missed(e, errors.Join(err, unix.ENOENT)) // it is something else by now
+	}
 	out, err := c.dst.open(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err

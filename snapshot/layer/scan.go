@@ -47,7 +47,7 @@ func (s *scan) dir(f *os.File, path string, depth int) error {
 		return err
 	}
 	names, err := f.Readdirnames(-1)
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.ENOENT) { // then the directory has gone
 		return err
 	}
 	slices.Sort(names)

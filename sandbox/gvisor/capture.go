@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
@@ -63,8 +62,6 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 		return sandbox.Captured{}, err
 	}
 	err = d.holdStill(k, b, func() error {
-		began := time.Now()
-		defer func() { d.log.DebugContext(ctx, "captured", "session", v.session, "paused", time.Since(began)) }()
 		held, err := k.mapped()
 		if err != nil {
 			return err
@@ -119,17 +116,13 @@ func (d *Driver) begins(v volume, c sandbox.Capture) (*layer.Capture, dormouse.S
 	return layer.NewCapture(v.upper(c.Workspace.Number), c.To, before, len(c.Workspace.Layers) > 0, c.Limits), since
 }
 
-// ahead copies what can be copied while everything runs, again if that took so
-// long that there may be much more.
+// ahead copies what can be copied while everything runs, again if that was so much
+// that meanwhile there may be much more.
 func ahead(ctx context.Context, taken *layer.Capture) error {
-	const most, quick = 4, 20 * time.Millisecond
+	const most, little = 4, 4 << 20
 	for range most {
-		began := time.Now()
-		if _, err := taken.Pass(ctx, nil); err != nil {
+		if _, err := taken.Pass(ctx, nil); err != nil || taken.Moved() < little {
 			return err
-		}
-		if time.Since(began) < quick {
-			break
 		}
 	}
 	return nil

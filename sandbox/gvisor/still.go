@@ -42,11 +42,13 @@ func (d *Driver) holdStill(k *sentry, b box, do func() error) (err error) {
 		return fmt.Errorf("note that a sandbox is held: %w", err)
 	}
 	crash.At(crash.CapturePausing)
+	began := time.Now()
 	if err := k.tell(func() error { return k.c.Sandbox.Pause(b.id) }); err != nil {
 		return err // what became of it is asked by whoever comes next
 	}
 	defer func() {
 		on := k.tell(func() error { return k.c.Sandbox.Resume(b.id) })
+		d.log.Debug("sandbox held still", "sandbox", b.id, "held_for", time.Since(began))
 		crash.At(crash.CaptureResumed)
 		switch {
 		case on == nil:

@@ -13,24 +13,29 @@ import (
 
 // amend makes a directory that holds a copy of some entries one that holds a copy
 // of others, of the same directory as it is now. What is the same is left as it
-// is, except for the inodes to take again. It returns what Copy does.
-func amend(ctx context.Context, from string, had, now Index, again map[uint64]bool, to string) (torn []Entry, err error) {
+// is, except for the inodes to take again. It returns how many bytes it had to
+// copy, and what Copy does.
+func amend(ctx context.Context, from string, had, now Index, again map[uint64]bool, to string) (copied int64, torn []Entry, err error) {
 	dst, err := openRoot(to)
 	if err != nil {
-		return nil, fmt.Errorf("amend a copy: %w", err)
+		return 0, nil, fmt.Errorf("amend a copy: %w", err)
 	}
 	defer func() { _ = dst.Close() }()
 	missing, err := amender{dst: dst, again: again}.clear(had, now)
 	if err != nil {
-		return nil, fmt.Errorf("amend a copy: %w", err)
+		return 0, nil, fmt.Errorf("amend a copy: %w", err)
 	}
 	if torn, err = Copy(ctx, from, missing, to); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	if err := stampDirs(dst, now); err != nil { // what went out of them has changed their times
-		return nil, fmt.Errorf("amend a copy: %w", err)
+		return 0, nil, fmt.Errorf("amend a copy: %w", err)
 	}
-	return torn, nil
+	const each = 4096 // what a file costs beside what is in it
+	for _, e := range missing {
+		copied += e.Size + each
+	}
+	return copied, torn, nil
 }
 
 type amender struct {

@@ -26,6 +26,7 @@ type Capture struct {
 	now   Index           // of from, as the last pass has found it
 	left  []Entry
 	since time.Time // when the last pass began
+	moved int64
 	held  map[uint64]bool
 }
 
@@ -42,7 +43,7 @@ func NewCapture(from, to string, before Index, covers bool, l Limits) *Capture {
 // is written then changes no time.
 func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err error) {
 	c.since = time.Now()
-	if c.now, c.left, err = Scan(c.from, c.limits); err != nil {
+	if c.now, c.left, err = scanLike(c.from, c.limits, max(len(c.now), len(c.before))); err != nil {
 		return false, err
 	}
 	if c.covers {
@@ -54,16 +55,19 @@ func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err er
 	if err := c.fits(changed); err != nil {
 		return false, err
 	}
-	torn, err := amend(ctx, c.from, c.had, changed, c.again, c.to)
+	moved, torn, err := amend(ctx, c.from, c.had, changed, c.again, c.to)
 	if err != nil {
 		return false, err
 	}
-	c.had, c.again = changed, make(map[uint64]bool)
+	c.had, c.moved, c.again = changed, moved, make(map[uint64]bool)
 	for _, e := range torn {
 		c.again[e.Inode] = true
 	}
 	return len(torn) == 0, nil
 }
+
+// Moved is about how many bytes the last pass had to copy.
+func (c *Capture) Moved() int64 { return c.moved }
 
 // doubted is what was there before, without what may have changed unseen.
 func (c *Capture) doubted() Index {

@@ -13,12 +13,15 @@ import (
 
 // Scan looks at everything in a directory. What lies too deep, and what no layer
 // carries, is in the second list and not in the first.
-func Scan(dir string, l Limits) (Index, []Entry, error) {
+func Scan(dir string, l Limits) (Index, []Entry, error) { return scanLike(dir, l, 0) }
+
+// scanLike is Scan of a directory that has about so many entries.
+func scanLike(dir string, l Limits, about int) (Index, []Entry, error) {
 	root, err := os.Open(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
-	s := scan{left: l.Entries}
+	s := scan{left: l.Entries, found: make(Index, 0, min(about, l.Entries))}
 	if err := s.dir(root, ".", 0); err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}

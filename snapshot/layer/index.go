@@ -88,7 +88,7 @@ func DecodeIndex(raw []byte, l Limits) (Index, error) {
 		all = append(all, e)
 		before = e.Path
 	}
-	if r.bad || len(r.rest) > 0 {
+	if r.bad || len(r.rest) > 0 || count == 0 {
 		return nil, errIndex
 	}
 	return all, nil

@@ -264,3 +264,16 @@ func FuzzIndex(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkScan(b *testing.B) {
+	dir := b.TempDir()
+	for n := range 20000 {
+		in := filepath.Join(dir, fmt.Sprint(n/100))
+		must(b, os.MkdirAll(in, 0o755))
+		must(b, os.WriteFile(filepath.Join(in, fmt.Sprint(n)), nil, 0o600))
+	}
+	for b.Loop() {
+		_, _, err := layer.Scan(dir, plenty)
+		must(b, err)
+	}
+}

@@ -61,7 +61,7 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 	if err := ahead(ctx, taken); err != nil {
 		return sandbox.Captured{}, err
 	}
-	err = d.holdStill(k, b, func() error {
+	err = d.holdStill(ctx, k, b, func() error {
 		held, err := k.mapped()
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func (d *Driver) captures(v volume, c sandbox.Capture) (box, error) {
 	return b, nil
 }
 
-// begins begins to capture what lies over a point that is known, or over the base.
+// begins makes ready to capture what lies over a point that is known, or over the base.
 func (d *Driver) begins(v volume, c sandbox.Capture) (*layer.Capture, dormouse.SnapshotID) {
 	since := c.Workspace.Base
 	var before layer.Index

@@ -285,7 +285,7 @@ func TestWhatNoLayerCarriesIsLeftAndHidesWhatIsBelow(t *testing.T) {
 func TestOldWorkspacesAreRemovedOnceTheNextHasStarted(t *testing.T) {
 	h := newHouse(t)
 	s := h.create(fence(1, 1))
-	h.sh(s, "echo mine >file; echo mine >~/file")
+	h.sh(s, "echo mine >file; echo home >~/file")
 	base, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.stop(s)
 	there := func() []string {
@@ -305,7 +305,7 @@ func TestOldWorkspacesAreRemovedOnceTheNextHasStarted(t *testing.T) {
 	}
 	for number := uint64(1); number < 4; number++ {
 		s := h.createOver(fence(number+1, 1), sandbox.Workspace{Number: number, Base: "snap_1", Layers: []string{base}})
-		if got := h.sh(s, "cat file ~/file"); got != "mine\nmine" {
+		if got := h.sh(s, "cat file ~/file"); got != "mine\nhome" {
 			t.Errorf("found %q", got)
 		}
 		h.mustCapture(s, fence(number+1, 1), sandbox.Workspace{Number: number, Base: "snap_1", Layers: []string{base}}, "snap_1", "snap_2")

@@ -77,7 +77,7 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 	if filled, err := b.filled(); err != nil || !filled {
 		return nil
 	}
-	if err := d.goOn(k, b); err != nil {
+	if err := d.goOn(ctx, k, b); err != nil {
 		k.close()
 		return nil
 	}

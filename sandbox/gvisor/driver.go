@@ -197,7 +197,7 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 			k.close()
 			return nil, err
 		}
-		if err := d.goOn(k, b); err != nil {
+		if err := d.goOn(ctx, k, b); err != nil {
 			k.close()
 			return nil, err
 		}

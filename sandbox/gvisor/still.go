@@ -28,11 +28,11 @@ func (b box) still() string { return filepath.Join(b.dir, "still") }
 // holdStill does something while nothing runs in a sandbox. It must be called with
 // the session locked. If the kernel dies meanwhile, that is nothing to whoever has
 // seen its files.
-func (d *Driver) holdStill(k *sentry, b box, do func() error) (err error) {
-	if err := d.goOn(k, b); err != nil {
+func (d *Driver) holdStill(ctx context.Context, k *sentry, b box, do func() error) (err error) {
+	if err := d.goOn(ctx, k, b); err != nil {
 		return err
 	}
-	if paused, err := d.sleeps(k, b); err != nil || paused {
+	if paused, err := d.sleeps(ctx, k, b); err != nil || paused {
 		if err == nil {
 			err = do()
 		}
@@ -43,12 +43,12 @@ func (d *Driver) holdStill(k *sentry, b box, do func() error) (err error) {
 	}
 	crash.At(crash.CapturePausing)
 	began := time.Now()
-	if err := k.tell(func() error { return k.c.Sandbox.Pause(b.id) }); err != nil {
+	if err := k.tell(ctx, func() error { return k.c.Sandbox.Pause(b.id) }); err != nil {
 		return err // what became of it is asked by whoever comes next
 	}
 	defer func() {
-		on := k.tell(func() error { return k.c.Sandbox.Resume(b.id) })
-		d.log.Debug("sandbox held still", "sandbox", b.id, "held_for", time.Since(began))
+		on := k.tell(ctx, func() error { return k.c.Sandbox.Resume(b.id) })
+		d.log.DebugContext(ctx, "sandbox held still", "sandbox", b.id, "held_for", time.Since(began))
 		crash.At(crash.CaptureResumed)
 		switch {
 		case on == nil:
@@ -67,22 +67,22 @@ func (d *Driver) holdStill(k *sentry, b box, do func() error) (err error) {
 
 // sleeps reports whether a sandbox is paused because its memory was about to be
 // written. It stays so.
-func (d *Driver) sleeps(k *sentry, b box) (bool, error) {
+func (d *Driver) sleeps(ctx context.Context, k *sentry, b box) (bool, error) {
 	if _, err := os.Stat(b.quiet()); err != nil {
 		return false, nil //nolint:nilerr // it was not
 	}
-	return k.isStill()
+	return k.isStill(ctx)
 }
 
 // goOn has a sandbox run on that a server had held when it ended. The note of that
 // stays until it is seen to run.
-func (d *Driver) goOn(k *sentry, b box) error {
+func (d *Driver) goOn(ctx context.Context, k *sentry, b box) error {
 	if _, err := os.Stat(b.still()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	still, err := k.isStill()
+	still, err := k.isStill(ctx)
 	if err == nil && still {
-		err = k.tell(func() error { return k.c.Sandbox.Resume(b.id) })
+		err = k.tell(ctx, func() error { return k.c.Sandbox.Resume(b.id) })
 	}
 	if err != nil {
 		return fmt.Errorf("have a held sandbox run on: %w", err)
@@ -100,12 +100,12 @@ func (d *Driver) letGo(b box) error {
 
 // tell tells the kernel something. If it could not be told because it is dead, or
 // about to be, that is what the error says.
-func (s *sentry) tell(what func() error) error {
+func (s *sentry) tell(ctx context.Context, what func() error) error {
 	err := what()
 	if err == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // nobody waits for less
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if s.proc.Wait(ctx) == nil {
 		return fmt.Errorf("%w: %w", sandbox.ErrGone, err)
@@ -115,13 +115,15 @@ func (s *sentry) tell(what func() error) error {
 
 // isStill asks a kernel whether all that runs in it is stopped. What only waits for
 // a file looks the same, but not for long.
-func (s *sentry) isStill() (bool, error) {
+func (s *sentry) isStill(ctx context.Context) (bool, error) {
 	const looks, between = 20, 5 * time.Millisecond
 	for n := range looks {
 		if n > 0 {
-			time.Sleep(between)
+			if err := sleep(ctx, between); err != nil {
+				return false, err
+			}
 		}
-		status, err := s.read("/proc/1/status")
+		status, err := s.read(ctx, "/proc/1/status")
 		if err != nil {
 			return false, err
 		}
@@ -133,14 +135,14 @@ func (s *sentry) isStill() (bool, error) {
 }
 
 // read returns the beginning of a file as it is inside.
-func (s *sentry) read(name string) (string, error) {
+func (s *sentry) read(ctx context.Context, name string) (string, error) {
 	const most = 4096 // which a pipe holds
 	r, w, err := os.Pipe()
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = r.Close() }()
-	err = s.tell(func() error { return s.c.Sandbox.ReadFile(s.c.ID, name, 0, most, w) })
+	err = s.tell(ctx, func() error { return s.c.Sandbox.ReadFile(s.c.ID, name, 0, most, w) })
 	if err = errors.Join(err, w.Close()); err != nil {
 		return "", fmt.Errorf("look into the sandbox: %w", err)
 	}

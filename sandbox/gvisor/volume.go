@@ -107,7 +107,7 @@ func (v volume) show() (there bool, err error) {
 	_, err = os.Stat(v.image())
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err := os.Stat(v.at())
-		return err == nil, nil //nolint:nilerr // then there are none
+		return err == nil, nil
 	}
 	if err == nil {
 		there, err = mounted(v.at())

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,8 +49,7 @@ type amender struct {
 func (a amender) clear(had, now Index) (missing Index, err error) {
 	kept := make([]bool, len(now))
 	n := len(now) - 1
-	for i := len(had) - 1; i >= 0; i-- {
-		h := had[i]
+	for _, h := range slices.Backward(had) {
 		for n >= 0 && compare(now[n].Path, h.Path) > 0 {
 			n--
 		}

@@ -69,8 +69,8 @@ func DecodeIndex(raw []byte, l Limits) (Index, error) {
 		return nil, errIndex
 	}
 	r := indexReader{rest: body[:len(body)-sum]}
-	count := r.uint(uint64(max(l.Entries, 0))) //nolint:gosec // not negative
-	const least = 14                           // bytes of an entry
+	count := r.uint(uint64(max(l.Entries, 0)))
+	const least = 14 // bytes of an entry
 	if count > uint64(len(body)/least) {
 		return nil, fmt.Errorf("%w: it is too short", errIndex)
 	}

@@ -113,7 +113,7 @@ func (d *Driver) begins(v volume, c sandbox.Capture) (*layer.Capture, dormouse.S
 	if before != nil {
 		since = c.Since
 	}
-	return layer.NewCapture(v.upper(c.Workspace.Number), c.To, before, len(c.Workspace.Layers) > 0, c.Limits), since
+	return layer.NewCapture(v.upper(c.Workspace.Number), c.To, before, c.Workspace.Layers, c.Limits), since
 }
 
 // ahead copies what can be copied while everything runs, again if that was so much

@@ -43,26 +43,56 @@ func (d *Driver) holdStill(ctx context.Context, k *sentry, b box, do func() erro
 	}
 	crash.At(crash.CapturePausing)
 	began := time.Now()
-	if err := k.tell(ctx, func() error { return k.c.Sandbox.Pause(b.id) }); err != nil {
-		return err // what became of it is asked by whoever comes next
+	if err := k.stop(ctx); err != nil {
+		return err // the note stays: who knows what becomes of it
 	}
-	defer func() {
-		on := k.tell(ctx, func() error { return k.c.Sandbox.Resume(b.id) })
-		d.log.DebugContext(ctx, "sandbox held still", "sandbox", b.id, "held_for", time.Since(began))
-		crash.At(crash.CaptureResumed)
-		switch {
-		case on == nil:
-			err = errors.Join(err, d.letGo(b))
-		case !errors.Is(on, sandbox.ErrGone):
-			err = errors.Join(err, on)
+	crash.At(crash.CapturePaused)
+	if err = do(); err == nil {
+		crash.At(crash.CaptureCopied)
+	}
+	on := k.tell(ctx, func() error { return k.c.Sandbox.Resume(b.id) })
+	d.log.DebugContext(ctx, "sandbox held still", "sandbox", b.id, "held_for", time.Since(began))
+	crash.At(crash.CaptureResumed)
+	switch {
+	case on == nil:
+		on = d.letGo(b)
+	case errors.Is(on, sandbox.ErrGone):
+		on = nil
+	default:
+		on = errors.Join(on, d.goOn(context.WithoutCancel(ctx), k, b))
+	}
+	return errors.Join(err, on)
+}
+
+// stopWithin is how long a kernel may take to stop what runs in it.
+const stopWithin = 10 * time.Second
+
+// stop stops everything inside. A process that waits for this machine may not stop
+// for long; then all of them run on.
+func (s *sentry) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.c.Sandbox.Pause(s.c.ID) }() // it ends once all has stopped, or the kernel has
+	select {
+	case err := <-stopped:
+		return s.tell(ctx, func() error { return err })
+	case <-ctx.Done():
+	}
+	late := errors.New("what runs in the sandbox does not stop")
+	still, err := s.isStill(context.WithoutCancel(ctx))
+	if err == nil && still {
+		err = s.c.Sandbox.Resume(s.c.ID)
+	}
+	if err != nil || still {
+		return errors.Join(late, err)
+	}
+	go func() { // it was not even told yet
+		if <-stopped == nil {
+			_ = s.c.Sandbox.Resume(s.c.ID)
 		}
 	}()
-	crash.At(crash.CapturePaused)
-	if err := do(); err != nil {
-		return err
-	}
-	crash.At(crash.CaptureCopied)
-	return nil
+	return late
 }
 
 // sleeps reports whether a sandbox is paused because its memory was about to be

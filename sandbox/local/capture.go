@@ -59,7 +59,7 @@ func (d *Driver) capture(ctx context.Context, p place, c sandbox.Capture) (sandb
 	}
 	marks := f.marks(c.Workspace.Number)
 	before, since := known(marks, c)
-	taken := layer.NewCapture(from, c.To, before, false, c.Limits)
+	taken := layer.NewCapture(from, c.To, before, nil, c.Limits)
 	settled := false
 	for n := 0; n < maxPasses && !settled; n++ {
 		if settled, err = taken.Pass(ctx, nil); err != nil {

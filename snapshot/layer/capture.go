@@ -19,7 +19,7 @@ type Capture struct {
 	from, to string
 	limits   Limits
 	before   Index
-	covers   bool
+	below    []string
 
 	had   Index           // what is in to
 	again map[uint64]bool // of it, what was not read in one instant
@@ -32,9 +32,9 @@ type Capture struct {
 
 // NewCapture begins a capture of the directory from into the empty directory to.
 // Before is what from was like at the point to compare with, empty for all of it.
-// Covers says that from lies over other layers.
-func NewCapture(from, to string, before Index, covers bool, l Limits) *Capture {
-	return &Capture{from: from, to: to, before: before, covers: covers, limits: l, again: make(map[uint64]bool)}
+// Below are the layers that from lies over, the lowest first.
+func NewCapture(from, to string, before Index, below []string, l Limits) *Capture {
+	return &Capture{from: from, to: to, before: before, below: below, limits: l, again: make(map[uint64]bool)}
 }
 
 // Pass makes the copy what the directory is now, and reports whether nothing
@@ -46,8 +46,8 @@ func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err er
 	if c.now, c.left, err = scanLike(c.from, c.limits, max(len(c.now), len(c.before))); err != nil {
 		return false, err
 	}
-	if c.covers {
-		c.now = hideOthers(c.now, c.left)
+	if c.now, err = hideOthers(c.now, c.left, c.below); err != nil {
+		return false, fmt.Errorf("capture: %w", err)
 	}
 	c.held = c.now.inodes(held)
 	maps.Copy(c.again, c.held)
@@ -113,27 +113,11 @@ func (c *Capture) Written() (entries int, bytes int64) {
 // Left is what no layer carries.
 func (c *Capture) Left() []Entry { return c.left }
 
-// hideOthers adds what no layer carries as gone: what lies below it must not be
-// seen instead.
-func hideOthers(all Index, left []Entry) Index {
-	gone := 0
-	for _, e := range left {
-		if e.Kind == Other && len(e.Path) <= maxPath {
-			all = append(all, Entry{Path: e.Path, Kind: Gone})
-			gone++
-		}
-	}
-	if gone > 0 {
-		slices.SortFunc(all, func(a, b Entry) int { return compare(a.Path, b.Path) })
-	}
-	return all
-}
-
 // inodes are those that paths lead to.
 func (all Index) inodes(paths []string) map[uint64]bool {
 	found := make(map[uint64]bool)
 	for _, path := range paths {
-		n, ok := slices.BinarySearchFunc(all, path, func(e Entry, path string) int { return compare(e.Path, path) })
+		n, ok := all.find(path)
 		if ok && all[n].Kind == File {
 			found[all[n].Inode] = true
 		}

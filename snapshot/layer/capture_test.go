@@ -51,7 +51,7 @@ func TestACaptureIsCorrectedByTheNextPass(t *testing.T) {
 	must(t, os.Link(in("linked"), in("link")))
 	must(t, os.Symlink("file", in("becomes-file")))
 	must(t, unix.Setxattr(in("dir"), "user.x", []byte("1"), 0))
-	c := layer.NewCapture(from, to, nil, false, plenty)
+	c := layer.NewCapture(from, to, nil, nil, plenty)
 	pass(t, c)
 	must(t, os.RemoveAll(in("dir/sub")))
 	must(t, os.WriteFile(in("dir/sub"), []byte("now a file"), 0o640))
@@ -87,7 +87,7 @@ func TestWhatIsHeldIsCapturedAgain(t *testing.T) {
 	capture := func(before layer.Index, held ...string) (layer.Index, []string) {
 		t.Helper()
 		to := t.TempDir()
-		c := layer.NewCapture(from, to, before, false, plenty)
+		c := layer.NewCapture(from, to, before, nil, plenty)
 		pass(t, c, held...)
 		return c.Index(), paths(t, to)
 	}
@@ -115,12 +115,12 @@ func TestAChangeInTheSameInstantIsSeenByTheNextCapture(t *testing.T) {
 	for n := range 50 {
 		must(t, os.WriteFile(name, fmt.Appendf(nil, "%02d", n), 0o600))
 		must(t, os.Chtimes(name, at, at))
-		c := layer.NewCapture(from, t.TempDir(), nil, false, plenty)
+		c := layer.NewCapture(from, t.TempDir(), nil, nil, plenty)
 		pass(t, c)
 		must(t, os.WriteFile(name, fmt.Appendf(nil, "%02d", n+50), 0o600))
 		must(t, os.Chtimes(name, at, at))
 		to := t.TempDir()
-		pass(t, layer.NewCapture(from, to, c.Index(), false, plenty))
+		pass(t, layer.NewCapture(from, to, c.Index(), nil, plenty))
 		raw, err := os.ReadFile(filepath.Join(to, "file"))
 		if err != nil || string(raw) != fmt.Sprintf("%02d", n+50) {
 			t.Fatalf("captured %q, %v", raw, err)
@@ -130,26 +130,36 @@ func TestAChangeInTheSameInstantIsSeenByTheNextCapture(t *testing.T) {
 
 func TestACaptureSaysWhatItWroteAndWhatItLeft(t *testing.T) {
 	asRoot(t)
-	from, to := t.TempDir(), t.TempDir()
+	from, to, below := t.TempDir(), t.TempDir(), []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	must(t, os.WriteFile(filepath.Join(from, "file"), []byte("12345"), 0o600))
-	must(t, unix.Mknod(filepath.Join(from, "null"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
+	must(t, os.Mkdir(filepath.Join(from, "dir"), 0o755))
+	for _, name := range []string{"null", "dir/null", "dir/new"} {
+		must(t, unix.Mknod(filepath.Join(from, name), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
+	}
+	must(t, os.WriteFile(filepath.Join(below[0], "null"), nil, 0o600))
+	must(t, os.Mkdir(filepath.Join(below[0], "dir"), 0o755))
+	must(t, os.WriteFile(filepath.Join(below[0], "dir/null"), nil, 0o600))
+	must(t, os.Symlink("elsewhere", filepath.Join(below[1], "dir"))) // so that nothing is below
 	settle()
-	c := layer.NewCapture(from, to, nil, true, plenty)
+	c := layer.NewCapture(from, to, nil, below, plenty)
 	pass(t, c)
-	if entries, bytes := c.Written(); entries != 3 || bytes != 5 || len(c.Left()) != 1 || c.Left()[0].Path != "null" {
+	if entries, bytes := c.Written(); entries != 4 || bytes != 5 || len(c.Left()) != 3 || c.Left()[0].Path != "dir/new" {
 		t.Errorf("written %d, %d bytes, left %v", entries, bytes, c.Left())
+	}
+	if diff := cmp.Diff([]string{"dir", "file", "null"}, paths(t, to)); diff != "" {
+		t.Errorf("written (-want +got):\n%s", diff)
 	}
 	var at unix.Stat_t
 	if err := unix.Lstat(filepath.Join(to, "null"), &at); err != nil || at.Mode&unix.S_IFMT != unix.S_IFCHR || at.Rdev != 0 {
 		t.Errorf("a device does not hide what is below: %o %d, %v", at.Mode, at.Rdev, err)
 	}
-	again := layer.NewCapture(from, t.TempDir(), c.Index(), true, plenty)
+	again := layer.NewCapture(from, t.TempDir(), c.Index(), below, plenty)
 	pass(t, again)
 	if entries, bytes := again.Written(); entries != 0 || bytes != 0 {
 		t.Errorf("of what has not changed %d entries and %d bytes were written", entries, bytes)
 	}
 	for want, l := range map[error]layer.Limits{layer.ErrTooBig: {Entries: 10, Bytes: 4}, layer.ErrTooMany: {Entries: 1, Bytes: 10}} {
-		if _, err := layer.NewCapture(from, t.TempDir(), nil, false, l).Pass(t.Context(), nil); !errors.Is(err, want) {
+		if _, err := layer.NewCapture(from, t.TempDir(), nil, nil, l).Pass(t.Context(), nil); !errors.Is(err, want) {
 			t.Errorf("with %+v: %v", l, err)
 		}
 	}

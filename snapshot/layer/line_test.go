@@ -130,7 +130,7 @@ func (w *workspace) snapshot() {
 	w.t.Helper()
 	dir := filepath.Join(w.dir, fmt.Sprintf("l%d", len(w.line)))
 	must(w.t, os.Mkdir(dir, 0o700))
-	c := layer.NewCapture(w.upper(), dir, w.index, true, plenty)
+	c := layer.NewCapture(w.upper(), dir, w.index, w.below, plenty)
 	for range w.r.IntN(3) { // ahead of the one that counts
 		_, err := c.Pass(w.t.Context(), []string{"a", "b", "nowhere"}[:w.r.IntN(4)])
 		must(w.t, err)

@@ -253,6 +253,29 @@ func TestAKernelThatDiesWhileItIsCapturedLeavesItsFiles(t *testing.T) {
 	}
 }
 
+func TestAKernelThatDoesNotAnswerIsNotWaitedForForEver(t *testing.T) {
+	h := newHouse(t)
+	s := h.create(fence(1, 1))
+	h.counting(s)
+	pid := kernelOf(t, h.dir, s.Handle())
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := h.capture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil || errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("captured: %v", err)
+	}
+	after := h.count(s)
+	h.until(s, "[ $(cat count) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
+	h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	if left := h.notes(); len(left) > 0 {
+		t.Errorf("it is still noted as held: %v", left)
+	}
+}
+
 func TestWhatNoLayerCarriesIsLeftAndHidesWhatIsBelow(t *testing.T) {
 	h := newHouse(t)
 	s := h.create(fence(1, 1))

@@ -64,35 +64,30 @@ func (d *Driver) holdStill(ctx context.Context, k *sentry, b box, do func() erro
 	return errors.Join(err, on)
 }
 
-// stopWithin is how long a kernel may take to stop what runs in it.
-const stopWithin = 10 * time.Second
+// heedWithin is how long a kernel may take to do as it is told.
+const heedWithin = 10 * time.Second
 
 // stop stops everything inside. A process that waits for this machine may not stop
 // for long; then all of them run on.
 func (s *sentry) stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
-	defer cancel()
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.c.Sandbox.Pause(s.c.ID) }() // it ends once all has stopped, or the kernel has
 	select {
 	case err := <-stopped:
-		return s.tell(ctx, func() error { return err })
-	case <-ctx.Done():
+		return s.died(ctx, err)
+	case <-time.After(heedWithin):
 	}
 	late := errors.New("what runs in the sandbox does not stop")
 	still, err := s.isStill(context.WithoutCancel(ctx))
 	if err == nil && still {
-		err = s.c.Sandbox.Resume(s.c.ID)
-	}
-	if err != nil || still {
-		return errors.Join(late, err)
+		return errors.Join(late, s.tell(ctx, func() error { return s.c.Sandbox.Resume(s.c.ID) }))
 	}
 	go func() { // it was not even told yet
 		if <-stopped == nil {
 			_ = s.c.Sandbox.Resume(s.c.ID)
 		}
 	}()
-	return late
+	return errors.Join(late, err)
 }
 
 // sleeps reports whether a sandbox is paused because its memory was about to be
@@ -128,10 +123,22 @@ func (d *Driver) letGo(b box) error {
 	return nil
 }
 
-// tell tells the kernel something. If it could not be told because it is dead, or
-// about to be, that is what the error says.
+// tell tells the kernel something, and waits until it has done so, but not for
+// ever.
 func (s *sentry) tell(ctx context.Context, what func() error) error {
-	err := what()
+	done := make(chan error, 1)
+	go func() { done <- what() }() // it ends with the kernel, if not before
+	select {
+	case err := <-done:
+		return s.died(ctx, err)
+	case <-time.After(heedWithin):
+		return errors.New("the kernel does not answer")
+	}
+}
+
+// died says of a kernel that could not be told something that it is dead, if it is
+// or is about to be.
+func (s *sentry) died(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,70 +21,17 @@ func scanLike(dir string, l Limits, about int) (Index, []Entry, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
-	w := walk{others: make(chan struct{}, runtime.GOMAXPROCS(0)-1)}
-	w.left.Store(int64(l.Entries))
-	s := scan{walk: &w}
-	s.err = s.dir(root, ".", 0)
-	found, skipped := make(Index, 0, min(about, l.Entries)), []Entry(nil)
-	if err := s.collect(&found, &skipped); err != nil {
+	s := scan{left: l.Entries, found: make(Index, 0, min(about, l.Entries))}
+	if err := s.dir(root, ".", 0); err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
-	slices.SortFunc(skipped, func(a, b Entry) int { return compare(a.Path, b.Path) })
-	return found, skipped, nil
+	return s.found, s.skipped, nil
 }
 
-// walk is what those have in common who look at a directory together: who waits
-// for it may hold up everything else.
-type walk struct {
-	others chan struct{} // holds one for each that helps
-	left   atomic.Int64
-}
-
-// scan is what one of them has found.
 type scan struct {
-	*walk
 	found   Index
 	skipped []Entry
-	parts   []part
-	err     error
-}
-
-// part is a directory that another one looks at, and where it belongs.
-type part struct {
-	at   int
-	scan *scan
-	done chan struct{}
-}
-
-// collect puts together what was found, once all have ended.
-func (s *scan) collect(found *Index, skipped *[]Entry) error {
-	err, at := s.err, 0
-	for _, p := range s.parts {
-		*found = append(*found, s.found[at:p.at]...)
-		at = p.at
-		<-p.done
-		err = errors.Join(err, p.scan.collect(found, skipped))
-	}
-	*found, *skipped = append(*found, s.found[at:]...), append(*skipped, s.skipped...)
-	return err
-}
-
-// below looks at an open directory, or has somebody else do so who has nothing to
-// do.
-func (s *scan) below(f *os.File, path string, depth int) error {
-	select {
-	case s.others <- struct{}{}:
-	default:
-		return s.dir(f, path, depth)
-	}
-	p := part{at: len(s.found), scan: &scan{walk: s.walk}, done: make(chan struct{})}
-	s.parts = append(s.parts, p)
-	go func() {
-		defer close(p.done)
-		p.scan.err = p.scan.dir(f, path, depth)
-		<-s.others
-	}()
-	return nil
+	left    int
 }
 
 // dir looks at an open directory, which it closes.
@@ -143,11 +88,11 @@ func (s *scan) name(dir *os.File, path, name string, depth int) error {
 	case err != nil:
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
-	return s.below(os.NewFile(uintptr(fd), name), path, depth)
+	return s.dir(os.NewFile(uintptr(fd), name), path, depth)
 }
 
 func (s *scan) add(e Entry) error {
-	if s.left.Add(-1) < 0 {
+	if s.left--; s.left < 0 {
 		return ErrTooMany
 	}
 	s.found = append(s.found, e)

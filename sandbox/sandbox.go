@@ -22,8 +22,11 @@ type Handle = json.RawMessage
 // Spec says which sandbox to make.
 type Spec struct {
 	Fence runner.Fence
-	// Snapshot is the point to restore from; empty for a new workspace.
-	Snapshot dormouse.SnapshotID
+	// Workspace is which files it has. Drivers that are no Snapshotter have only the
+	// first.
+	Workspace Workspace
+	// Fresh says that nothing that ran before may run on.
+	Fresh bool
 	// Environment is what it is made of; what that leaves open is the driver's to
 	// say.
 	Environment dormouse.Environment

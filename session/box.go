@@ -86,7 +86,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		if !a.sit(ctx) {
 			return nil
 		}
-		spec := sandbox.Spec{Fence: fence, Snapshot: a.state.Snapshot, Environment: a.state.Environment, Image: a.state.Image}
+		spec := sandbox.Spec{Fence: fence, Environment: a.state.Environment, Image: a.state.Image}
 		a.work(ctx, createWithin(spec.Environment), func(ctx context.Context) func(context.Context) error {
 			live, err := a.deps.Driver.Create(ctx, spec)
 			if err == nil {

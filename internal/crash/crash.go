@@ -90,6 +90,15 @@ const (
 	SandboxWoken    Point = "sandbox.woken"    // it runs again, nobody was told
 	SandboxStopped  Point = "sandbox.stopped"  // stopped, not yet written
 
+	// Captures, and the workspaces that are made of them.
+	CapturePausing   Point = "capture.pausing"   // noted, everything in the sandbox still runs
+	CapturePaused    Point = "capture.paused"    // nothing runs, what is missing is not copied
+	CaptureCopied    Point = "capture.copied"    // all is copied, nothing runs
+	CaptureResumed   Point = "capture.resumed"   // it runs again, which is not noted, nor is the point
+	CaptureNoted     Point = "capture.noted"     // the point is noted, nobody was told
+	WorkspaceMade    Point = "workspace.made"    // a workspace is there over its layers, no sandbox has it
+	WorkspaceStarted Point = "workspace.started" // a sandbox has it, those before it are still there
+
 	// Wake-ups, children, deletion.
 	WakeupFiring   Point = "wakeup.firing"   // due, before its prompt is queued
 	WakeupFired    Point = "wakeup.fired"    // its prompt is durable
@@ -139,6 +148,16 @@ func Shared() []Point {
 
 // Freezing lists the points that only a driver reaches that keeps processes.
 func Freezing() []Point { return []Point{SandboxPaused, SandboxFrozen, SandboxWaking, SandboxWoken} }
+
+// Capturing lists the points that only a driver reaches which pauses what it
+// captures.
+func Capturing() []Point {
+	return []Point{CapturePausing, CapturePaused, CaptureCopied, CaptureResumed}
+}
+
+// Restoring lists the points that only a server reaches whose sessions go back to
+// snapshots.
+func Restoring() []Point { return []Point{CaptureNoted, WorkspaceMade, WorkspaceStarted} }
 
 // Points lists every point that any server reaches.
 func Points() []Point {

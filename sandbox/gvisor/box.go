@@ -21,6 +21,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
 )
 
 // What lies under a driver's directory.
@@ -112,9 +113,8 @@ func (b box) complaint() error {
 }
 
 // fill mounts the files of a session in the slot.
-func (b box) fill(v volume) error {
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", escape(v.in("base")), escape(v.in("upper")), escape(v.in("work")))
-	if err := mountAt("overlay", filepath.Join(b.slot(), "ws"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+func (b box) fill(v volume, w sandbox.Workspace) error {
+	if err := v.mountWorkspace(w, filepath.Join(b.slot(), "ws")); err != nil {
 		return err
 	}
 	for _, dir := range []string{"home", "tmp"} {
@@ -166,6 +166,8 @@ type record struct {
 	Lost string `json:"lost,omitempty"`
 	// Made is what it is made of. Records from before it was noted have none.
 	Made *made `json:"made,omitempty"`
+	// Workspace is the number of the one it has.
+	Workspace uint64 `json:"workspace,omitempty"`
 }
 
 // madeOf is what the sandbox in a box was made of, as its session's record says.

@@ -17,8 +17,7 @@ import (
 )
 
 func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
-	f := spec.Fence
-	v := d.volumeOf(f.Session)
+	v := d.volumeOf(spec.Fence.Session)
 	// Before the session is locked: it may take long. If it fails, there may still
 	// be a sandbox to take over, or memory to carry on with.
 	m, missing := d.makings(ctx, spec.Environment, spec.Image)
@@ -30,16 +29,20 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
 		return nil, err
 	}
 	defer unlock()
-	l, err := d.adopt(ctx, v, f)
+	if err := v.takes(spec.Workspace); err != nil {
+		return nil, err
+	}
+	l, err := d.adopt(ctx, v, spec)
 	if l != nil || err != nil {
 		return l, err
 	}
-	return d.begin(ctx, v, f, m, missing)
+	return d.begin(ctx, v, spec, m, missing)
 }
 
 // adopt takes over the sandbox that an earlier call for the same generation has
 // started, and ends any other.
-func (d *Driver) adopt(ctx context.Context, v volume, f runner.Fence) (*live, error) {
+func (d *Driver) adopt(ctx context.Context, v volume, spec sandbox.Spec) (*live, error) {
+	f := spec.Fence
 	r, err := v.readRecord()
 	if err != nil || r == nil {
 		return nil, err
@@ -55,7 +58,7 @@ func (d *Driver) adopt(ctx context.Context, v volume, f runner.Fence) (*live, er
 	if r.Generation > f.Generation || known.Session == f.Session && known.Generation == f.Generation && known.Epoch > f.Epoch {
 		return nil, runner.ErrStale
 	}
-	if r.Generation == f.Generation {
+	if r.Generation == f.Generation && r.Workspace == spec.Workspace.Number {
 		if l := d.takeOver(ctx, v, b, f, *r); l != nil {
 			return l, nil
 		}
@@ -74,7 +77,16 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 	if filled, err := b.filled(); err != nil || !filled {
 		return nil
 	}
+	if err := d.goOn(ctx, k, b); err != nil {
+		k.close()
+		return nil
+	}
 	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, d.madeOf(&r, b), nil)
+	if err == nil {
+		if err = d.letGo(b); err != nil {
+			_ = l.Close()
+		}
+	}
 	if err != nil {
 		d.log.WarnContext(ctx, "sandbox not taken over", "session", f.Session, "generation", f.Generation, "error", err)
 		return nil
@@ -91,6 +103,10 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 
 // started notes that a sandbox runs. What it was made from is used up.
 func (d *Driver) started(v volume, r *record) error {
+	if err := v.has(r.Workspace); err != nil {
+		return err
+	}
+	d.clear(v, r.Workspace)
 	_, err := os.Stat(v.wakingDir())
 	r.Started, r.Kept = true, r.Kept || err == nil
 	if err := v.writeRecord(*r); err != nil {
@@ -101,12 +117,13 @@ func (d *Driver) started(v volume, r *record) error {
 
 // begin starts a sandbox: from the memory of the generation before if there is
 // any, else from the files alone, for which nothing may be missing.
-func (d *Driver) begin(ctx context.Context, v volume, f runner.Fence, m made, missing error) (*live, error) {
-	r := record{Generation: f.Generation}
-	im, err := d.usableImage(v, f.Generation)
+func (d *Driver) begin(ctx context.Context, v volume, spec sandbox.Spec, m made, missing error) (*live, error) {
+	f := spec.Fence
+	r := record{Generation: f.Generation, Workspace: spec.Workspace.Number}
+	im, err := d.usableImage(v, spec)
 	if err == nil && im != nil {
 		var l *live
-		if l, err = d.beginWith(ctx, v, f, r, d.madeAs(im), im); err == nil {
+		if l, err = d.beginWith(ctx, v, spec, r, d.madeAs(im), im); err == nil {
 			return l, nil
 		}
 		if ctx.Err() != nil {
@@ -125,7 +142,7 @@ func (d *Driver) begin(ctx context.Context, v volume, f runner.Fence, m made, mi
 			return nil, err
 		}
 	}
-	return d.beginWith(ctx, v, f, r, m, nil)
+	return d.beginWith(ctx, v, spec, r, m, nil)
 }
 
 // madeAs is what the sandbox was made of whose memory an image is.
@@ -137,8 +154,11 @@ func (d *Driver) madeAs(im *image) made {
 }
 
 // usableImage returns the memory that a generation carries on with, nil if there
-// is none, and an error that says why there is none any more.
-func (d *Driver) usableImage(v volume, generation uint64) (*image, error) {
+// is none or must be none, and an error that says why there is none any more.
+func (d *Driver) usableImage(v volume, spec sandbox.Spec) (*image, error) {
+	if spec.Fresh {
+		return nil, nil //nolint:nilnil // that is what it means
+	}
 	if _, err := os.Stat(v.wakingDir()); err == nil {
 		return nil, errors.New("the server ended while they were being woken")
 	}
@@ -146,8 +166,10 @@ func (d *Driver) usableImage(v volume, generation uint64) (*image, error) {
 	switch {
 	case err != nil || im == nil:
 		return nil, err
-	case im.Generation+1 != generation:
+	case im.Generation+1 != spec.Fence.Generation:
 		return nil, nil //nolint:nilnil // it is older than the files
+	case im.Workspace != spec.Workspace.Number && (im.Workspace+1 != spec.Workspace.Number || !spec.Workspace.Sealed):
+		return nil, errors.New("they ran over other files")
 	case im.Program != programVersion():
 		return nil, errors.New("they were frozen by another version of gVisor")
 	case im.Host != hostVersion(d.madeAs(im)):
@@ -160,7 +182,8 @@ func (d *Driver) usableImage(v volume, generation uint64) (*image, error) {
 }
 
 // beginWith starts a sandbox from an image, or from files alone if that is nil.
-func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r record, m made, im *image) (_ *live, err error) {
+func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r record, m made, im *image) (_ *live, err error) {
+	f := spec.Fence
 	secret, program := newSecret(), filepath.Base(d.opts.Runner)
 	if im != nil {
 		secret, program = im.Secret, im.Runner
@@ -191,7 +214,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 			err = errors.Join(err, d.end(undo, b, v))
 		}
 	}()
-	k, start, err := d.ready(v, b, ready, secret, program, m)
+	k, start, err := d.ready(ctx, v, spec.Workspace, b, ready, secret, program, m)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +237,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, f runner.Fence, r reco
 
 // ready brings a box to where it needs only to be started: a spare that waits for
 // its session, or a new one.
-func (d *Driver) ready(v volume, b box, s *spare, secret, program string, m made) (k *sentry, start func() error, err error) {
+func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box, s *spare, secret, program string, m made) (k *sentry, start func() error, err error) {
 	switch {
 	case s == nil:
 		err = errors.Join(b.make(secret), b.bound(secret))
@@ -225,7 +248,10 @@ func (d *Driver) ready(v volume, b box, s *spare, secret, program string, m made
 		err = d.openVolume(v, b.volume(), m.Limits)
 	}
 	if err == nil {
-		err = b.fill(v)
+		err = v.makeWorkspace(ctx, w)
+	}
+	if err == nil {
+		err = b.fill(v, w)
 	}
 	switch {
 	case err != nil && s != nil:

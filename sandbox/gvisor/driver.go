@@ -31,7 +31,8 @@ type Driver struct {
 	host     func() (made, error) // what there is of this machine, made on first need
 	template string               // of a usual volume, empty if sizes are not limited
 	pool     pool
-	lock     *os.File // held by every server that uses the directory
+	clearing sync.WaitGroup // old workspaces are being removed
+	lock     *os.File       // held by every server that uses the directory
 }
 
 var (
@@ -196,7 +197,16 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 			k.close()
 			return nil, err
 		}
+		if err := d.goOn(ctx, k, b); err != nil {
+			k.close()
+			return nil, err
+		}
 		l, err := d.open(ctx, h, b, f, k, m, nil)
+		if err == nil {
+			if err = d.letGo(b); err != nil {
+				_ = l.Close()
+			}
+		}
 		if err == nil {
 			return l, nil
 		}

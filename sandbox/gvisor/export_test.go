@@ -5,6 +5,7 @@ package gvisor
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -36,4 +37,22 @@ func (d *Driver) ClaimAndEnd(f runner.Fence) error {
 	}
 	defer s.close()
 	return d.volumeOf(f.Session).writeRecord(record{Generation: f.Generation, Box: s.box.id})
+}
+
+// HoldAndEnd leaves a sandbox as a server does that is killed while it captures
+// its files: before the kernel was paused, or after.
+func (d *Driver) HoldAndEnd(raw sandbox.Handle, paused bool) error {
+	_, b, err := d.find(raw)
+	if err != nil {
+		return err
+	}
+	k, err := findSentry(d.conf, b.id)
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	if err := os.WriteFile(b.still(), nil, 0o600); err != nil || !paused {
+		return err
+	}
+	return k.c.Sandbox.Pause(b.id)
 }

@@ -101,8 +101,12 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	if err := k.save(dir); err != nil {
 		return err
 	}
+	var number uint64
+	if r != nil {
+		number = r.Workspace
+	}
 	return image{
-		Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: hostVersion(of), Made: &of,
+		Workspace: number, Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: hostVersion(of), Made: &of,
 	}.seal(dir, v)
 }
 

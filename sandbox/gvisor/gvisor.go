@@ -14,8 +14,10 @@
 //	boxes/ID/            one sandbox: its runner's state, and the slot that the
 //	                     workspace is mounted in
 //	lost/                the files of sessions that nobody knows, for a week
-//	sessions/SESSION/    the volume of a session, which sandbox it has, and the
-//	                     memory image of its last hibernation
+//	sessions/SESSION/    the volume of a session, which sandbox and which
+//	                     workspace it has, the memory image of its last
+//	                     hibernation, and what its files were like at the last
+//	                     snapshots
 package gvisor
 
 import (

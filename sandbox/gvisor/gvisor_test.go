@@ -26,6 +26,10 @@ var runnerPath, kernelPath string
 
 func TestMain(m *testing.M) {
 	gvisor.Main()
+	if told := os.Getenv(servedVariable); told != "" {
+		fmt.Fprintln(os.Stderr, serve(told))
+		os.Exit(1)
+	}
 	os.Exit(testMain(m))
 }
 
@@ -110,6 +114,7 @@ func TestGVisor(t *testing.T) {
 				signal(t, dir, h, syscall.SIGSTOP)
 				return func() { signal(t, dir, h, syscall.SIGCONT) }
 			},
+			Pauses: true,
 		}
 	})
 }

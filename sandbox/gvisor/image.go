@@ -31,7 +31,9 @@ type image struct {
 	Host    string      `json:"host"`
 	Made    *made       `json:"made,omitempty"` // as it is made again; none in notes from before it was noted
 	Files   []imageFile `json:"files"`
-	dir     string      `json:"-"`
+	// Workspace is the number of the one that it ran over.
+	Workspace uint64 `json:"workspace,omitempty"`
+	dir       string `json:"-"`
 }
 
 type imageFile struct {

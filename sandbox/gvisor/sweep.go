@@ -97,6 +97,9 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned 
 	owner := owned(id)
 	if r != nil {
 		if owner.Unsure || owner.Generation == r.Generation {
+			if r.Started {
+				d.clear(v, r.Workspace)
+			}
 			return r.Box, nil
 		}
 		b, err := d.boxOf(r.Box)
@@ -181,6 +184,7 @@ func (d *Driver) strays() ([]box, error) {
 // another server uses them.
 func (d *Driver) Close() error {
 	defer func() { _ = d.lock.Close() }()
+	d.clearing.Wait()
 	if err := d.closePool(); err != nil {
 		return err
 	}

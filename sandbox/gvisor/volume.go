@@ -22,8 +22,9 @@ import (
 // size is limited, else a directory. In it:
 //
 //	base/    the layer everything begins with, empty
-//	upper/   what was written to the workspace
+//	upper/   what was written to the first workspace
 //	work/    the overlay's own
+//	ws/N/    the same two for workspace N
 //	home/    the home directory
 //	tmp/     /tmp
 type volume struct {
@@ -51,7 +52,7 @@ func (d *Driver) openVolume(v volume, ahead string, l dormouse.Limits) error {
 	if err := d.mountVolume(v, ahead, l); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
-	for _, dir := range []string{"base", "upper", "work", "home"} {
+	for _, dir := range []string{"base", "home"} {
 		if err := os.MkdirAll(v.in(dir), 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
 			return fmt.Errorf("open volume: %w", err)
 		}
@@ -99,6 +100,25 @@ func (d *Driver) makeVolume(v volume, ahead string, l dormouse.Limits) error {
 		return err
 	}
 	return makeFileSystem(v.image(), l)
+}
+
+// show makes a session's files reachable if there are any.
+func (v volume) show() (there bool, err error) {
+	_, err = os.Stat(v.image())
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Stat(v.at())
+		return err == nil, nil
+	}
+	if err == nil {
+		there, err = mounted(v.at())
+	}
+	if err == nil && !there {
+		err = mountLoop(v.image(), v.at())
+	}
+	if err != nil {
+		return false, fmt.Errorf("open volume: %w", err)
+	}
+	return true, nil
 }
 
 func empty(dir string) bool {

@@ -81,28 +81,28 @@ func New(o Options) (*Driver, error) {
 func (d *Driver) KeepsWorkspace() bool { return true }
 
 // Workspace returns the directory of a session's files.
-func (d *Driver) Workspace(id dormouse.SessionID) string {
-	return filepath.Join(d.opts.Dir, workspaces, string(id))
+func (d *Driver) Workspace(id dormouse.SessionID) (string, error) {
+	f := d.filesOf(id)
+	n, err := f.number()
+	return f.at(n), err
 }
 
 // Create starts the runner of a session's generation, after ending whatever an
 // earlier one left.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-	if spec.Snapshot != "" {
-		return nil, fmt.Errorf("local sandboxes restore no snapshot: %w", dormouse.ErrInvalid)
-	}
 	p, err := d.placeOf(spec.Fence.Session, spec.Fence.Generation)
 	if err != nil {
 		return nil, err
 	}
-	b, err := d.create(ctx, p, spec.Fence)
+	b, err := d.create(ctx, p, spec)
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", p, err)
 	}
 	return b, nil
 }
 
-func (d *Driver) create(ctx context.Context, p place, f runner.Fence) (_ *box, err error) {
+func (d *Driver) create(ctx context.Context, p place, spec sandbox.Spec) (_ *box, err error) {
+	f, has := spec.Fence, d.filesOf(p.session)
 	if err := os.MkdirAll(filepath.Dir(p.dir), 0o700); err != nil {
 		return nil, err
 	}
@@ -121,6 +121,9 @@ func (d *Driver) create(ctx context.Context, p place, f runner.Fence) (_ *box, e
 	if err := d.end(ctx, p); err != nil {
 		return nil, err
 	}
+	if p.workspace, err = has.ready(ctx, spec.Workspace); err != nil {
+		return nil, err
+	}
 	if err := p.prepare(); err != nil {
 		return nil, err
 	}
@@ -132,12 +135,23 @@ func (d *Driver) create(ctx context.Context, p place, f runner.Fence) (_ *box, e
 	if err == nil {
 		var b *box
 		if b, err = d.open(ctx, p, f, w); err == nil {
-			return b, nil
+			if err = has.started(spec.Workspace.Number); err == nil {
+				d.clear(ctx, has, spec.Workspace.Number)
+				return b, nil
+			}
+			err = errors.Join(err, b.Close())
 		}
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
 	defer cancel()
 	return nil, errors.Join(err, p.complaint(), d.end(undo, p))
+}
+
+// clear removes the workspaces before the one that a sandbox has.
+func (d *Driver) clear(ctx context.Context, has files, number uint64) {
+	if err := has.remove(func(n uint64) bool { return n < number }); err != nil {
+		d.log.WarnContext(ctx, "old workspace not removed", "session", has.session, "error", err)
+	}
 }
 
 // Attach reaches the sandbox that h names.
@@ -222,7 +236,10 @@ func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
 			return err
 		}
 	}
-	for _, dir := range []string{sandboxes, homes, workspaces} {
+	if err := d.filesOf(id).remove(func(uint64) bool { return true }); err != nil {
+		return fmt.Errorf("remove files of %s: %w", id, err)
+	}
+	for _, dir := range []string{sandboxes, homes} {
 		if err := os.RemoveAll(filepath.Join(d.opts.Dir, dir, string(id))); err != nil {
 			return fmt.Errorf("remove files of %s: %w", id, err)
 		}

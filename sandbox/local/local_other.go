@@ -21,7 +21,7 @@ func New(Options) (*Driver, error) { return nil, errLinux }
 
 func (*Driver) KeepsWorkspace() bool { return true }
 
-func (*Driver) Workspace(dormouse.SessionID) string { return "" }
+func (*Driver) Workspace(dormouse.SessionID) (string, error) { return "", errLinux }
 
 func (*Driver) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) { return nil, errLinux }
 

@@ -295,7 +295,11 @@ func TestNothingIsLeftOfAStoppedSandbox(t *testing.T) {
 		t.Errorf("%d processes are left", n)
 	}
 	beats := func() int {
-		b, err := os.ReadFile(filepath.Join(d.Workspace(session), "beats"))
+		at, err := d.Workspace(session)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(at, "beats"))
 		if err != nil {
 			t.Fatal(err)
 		}

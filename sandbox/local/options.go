@@ -12,7 +12,9 @@
 // also wipes its environment, while the runner is killed from outside, is
 // beyond what this package can see.
 //
-// The files of a session lie in Dir/workspaces and outlive its sandboxes.
+// The files of a session lie in Dir/workspaces and outlive its sandboxes. A
+// workspace that is made from layers is a copy. Nothing can be paused: a snapshot
+// of files that are being written to may be of several instants.
 package local
 
 import "log/slog"

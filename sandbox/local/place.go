@@ -34,7 +34,7 @@ type place struct {
 	generation uint64
 	mark       string // what its processes carry
 	dir        string // its runner's state
-	workspace  string
+	workspace  string // set when it is created
 	home       string
 }
 
@@ -48,7 +48,6 @@ func (d *Driver) placeOf(id dormouse.SessionID, generation uint64) (place, error
 		generation: generation,
 		mark:       d.opts.Instance + "/" + string(id) + "/" + n,
 		dir:        filepath.Join(d.opts.Dir, sandboxes, string(id), n),
-		workspace:  filepath.Join(d.opts.Dir, workspaces, string(id)),
 		home:       filepath.Join(d.opts.Dir, homes, string(id)),
 	}, nil
 }
@@ -67,7 +66,7 @@ func (p place) lock(ctx context.Context) (unlock func(), err error) {
 
 // prepare makes the place ready for a runner: its files stay, its secret is new.
 func (p place) prepare() error {
-	for _, dir := range []string{p.dir, p.workspace, p.home} {
+	for _, dir := range []string{p.dir, p.home} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("prepare: %w", err)
 		}

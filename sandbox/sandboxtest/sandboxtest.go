@@ -20,6 +20,8 @@ type Harness struct {
 	Kill func(t *testing.T, h sandbox.Handle)
 	// Freeze holds the whole runner still until thaw is called.
 	Freeze func(t *testing.T, h sandbox.Handle) (thaw func())
+	// Pauses says that what runs holds still while it is captured.
+	Pauses bool
 }
 
 // Run holds a driver to its promises. It calls open for every subtest. Commands
@@ -70,6 +72,17 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"trees travel whole or not at all", treesTravel},
 		{"a watch sees what changes", watchesSee},
 		{"usage must say what runs, and since when nothing does", usageKnows},
+		// Snapshotter, where the driver is one.
+		{"capture must write what changed in a workspace since a point", captureWritesChanges},
+		{"capture must know the last two points, and write all without a note", captureKnowsTheLastTwo},
+		{"create must give the files of the layers and what was written over them", workspaceOverLayers},
+		{"a workspace must stay until the next has started, and an older one is refused", workspaceStaysUntilStarted},
+		{"whatever runs must run on when it is captured", captureRunsOn},
+		{"capture under an older epoch is refused", captureIsFenced},
+		{"a workspace that no sandbox had is captured", captureOfNothing},
+		{"a capture that is too large is refused", captureHasLimits},
+		{"hard links are what they were, and over a base what they are", linksOverABase},
+		{"what ran over a workspace may run on over it sealed, and not if it must not", sealKeepsProcesses},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := open(t)

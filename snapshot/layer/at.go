@@ -5,6 +5,7 @@ package layer
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"strings"
 
@@ -110,6 +111,34 @@ func (r root) hideBelow(path string) error {
 	defer func() { _ = f.Close() }()
 	if err := unix.Fsetxattr(int(f.Fd()), opaque, []byte("y"), 0); err != nil {
 		return &fs.PathError{Op: "hide what is below", Path: path, Err: err}
+	}
+	return nil
+}
+
+// bare takes from a directory whatever is attached to it.
+func (r root) bare(path string) error {
+	f, err := r.openDir(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	all, err := attrs(f)
+	if err != nil {
+		return err
+	}
+	if hiding, err := isOpaque(f); err != nil {
+		return err
+	} else if hiding {
+		all = maps.Clone(all)
+		if all == nil {
+			all = make(map[string]string)
+		}
+		all[opaque] = ""
+	}
+	for name := range all {
+		if err := unix.Fremovexattr(int(f.Fd()), name); err != nil {
+			return &fs.PathError{Op: "take " + name + " from", Path: path, Err: err}
+		}
 	}
 	return nil
 }

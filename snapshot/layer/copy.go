@@ -84,7 +84,7 @@ func (c *copier) entry(e Entry) error {
 
 // missed notes what is not there any more.
 func (c *copier) missed(e Entry, err error) error {
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		c.torn = append(c.torn, e)
 		return nil
 	}
@@ -92,11 +92,15 @@ func (c *copier) missed(e Entry, err error) error {
 }
 
 func (c *copier) dir(e Entry) error {
+	err := error(unix.EEXIST)
 	if e.Path != "." {
-		err := c.dst.in(e.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o700) })
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return err
-		}
+		err = c.dst.in(e.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o700) })
+	}
+	if errors.Is(err, unix.EEXIST) { // a copy before this one has made it
+		err = c.dst.bare(e.Path)
+	}
+	if err != nil {
+		return err
 	}
 	if e.Opaque {
 		if err := c.dst.hideBelow(e.Path); err != nil {
@@ -157,6 +161,9 @@ func (c *copier) file(e Entry) error {
 		return c.missed(e, err)
 	}
 	defer func() { _ = in.Close() }()
+	if i, err := in.Stat(); err != nil || !i.Mode().IsRegular() {
+		return c.missed(e, errors.Join(err, unix.ENOENT)) // it is something else by now
+	}
 	out, err := c.dst.open(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err

@@ -114,19 +114,24 @@ func (w *workspace) few(line []string) []string {
 // snapshot takes what has changed since the last.
 func (w *workspace) snapshot() {
 	w.t.Helper()
-	now, skipped, err := layer.Scan(w.upper(), plenty)
-	must(w.t, err)
-	if len(skipped) > 0 {
-		w.t.Fatalf("%v was skipped", skipped)
-	}
 	dir := filepath.Join(w.dir, fmt.Sprintf("l%d", len(w.line)))
 	must(w.t, os.Mkdir(dir, 0o700))
-	torn, err := layer.Copy(w.t.Context(), w.upper(), layer.Diff(w.index, now), dir)
-	must(w.t, err)
-	if len(torn) > 0 {
-		w.t.Fatalf("%v is torn", torn)
+	c := layer.NewCapture(w.upper(), dir, w.index, w.below, plenty)
+	for range w.r.IntN(3) { // ahead of the one that counts
+		_, err := c.Pass(w.t.Context(), []string{"a", "b", "nowhere"}[:w.r.IntN(4)])
+		must(w.t, err)
+		for range w.r.IntN(20) {
+			w.step()
+		}
 	}
-	w.line, w.index = append(w.line, w.carried(dir)), now
+	settled, err := c.Pass(w.t.Context(), nil)
+	must(w.t, err)
+	if !settled || len(c.Left()) > 0 {
+		w.t.Fatalf("settled is %v, %v was left", settled, c.Left())
+	}
+	index, err := layer.DecodeIndex(c.Index().Encode(), plenty)
+	must(w.t, err)
+	w.line, w.index = append(w.line, w.carried(dir)), index
 	w.points = append(w.points, point{line: slices.Clone(w.line), tree: describe(w.t, w.at())})
 }
 

@@ -13,12 +13,15 @@ import (
 
 // Scan looks at everything in a directory. What lies too deep, and what no layer
 // carries, is in the second list and not in the first.
-func Scan(dir string, l Limits) (Index, []Entry, error) {
+func Scan(dir string, l Limits) (Index, []Entry, error) { return scanLike(dir, l, 0) }
+
+// scanLike is Scan of a directory that has about so many entries.
+func scanLike(dir string, l Limits, about int) (Index, []Entry, error) {
 	root, err := os.Open(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
-	s := scan{left: l.Entries}
+	s := scan{left: l.Entries, found: make(Index, 0, min(about, l.Entries))}
 	if err := s.dir(root, ".", 0); err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
@@ -47,7 +50,7 @@ func (s *scan) dir(f *os.File, path string, depth int) error {
 		return err
 	}
 	names, err := f.Readdirnames(-1)
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.ENOENT) { // then the directory has gone
 		return err
 	}
 	slices.Sort(names)

@@ -1,0 +1,196 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+var _ sandbox.Snapshotter = (*Driver)(nil)
+
+// Capture copies what changed in a workspace. What runs over it is paused for as
+// long as it takes to see what has changed since it was looked at last: all files
+// are of one instant.
+func (d *Driver) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captured, error) {
+	if err := c.Fence.Validate(); err != nil {
+		return sandbox.Captured{}, err
+	}
+	v := d.volumeOf(c.Fence.Session)
+	unlock, err := v.lock(ctx)
+	if err != nil {
+		return sandbox.Captured{}, err
+	}
+	defer unlock()
+	var done sandbox.Captured
+	if err = v.takes(c.Workspace); err == nil && c.Handle != nil {
+		done, err = d.captureLive(ctx, v, c)
+	} else if err == nil {
+		done, err = d.captureCold(ctx, v, c)
+	}
+	if err != nil {
+		return sandbox.Captured{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, v.session, err)
+	}
+	return done, nil
+}
+
+// captureLive captures the workspace of a sandbox that runs.
+func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (sandbox.Captured, error) {
+	b, err := d.captures(v, c)
+	if err != nil {
+		return sandbox.Captured{}, err
+	}
+	k, err := findSentry(d.conf, b.id)
+	if err != nil {
+		return sandbox.Captured{}, err
+	}
+	if !k.alive() {
+		return sandbox.Captured{}, sandbox.ErrGone
+	}
+	defer k.close()
+	taken, since := d.begins(v, c)
+	if err := ahead(ctx, taken); err != nil {
+		return sandbox.Captured{}, err
+	}
+	err = d.holdStill(ctx, k, b, func() error {
+		held, err := k.mapped()
+		if err != nil {
+			return err
+		}
+		return settle(ctx, taken, held)
+	})
+	if err != nil {
+		return sandbox.Captured{}, err
+	}
+	return d.captured(ctx, v, c, taken, since), nil
+}
+
+// captures refuses whoever may not capture, and returns where the sandbox is.
+func (d *Driver) captures(v volume, c sandbox.Capture) (box, error) {
+	h, b, err := d.find(c.Handle)
+	if err != nil {
+		return b, err
+	}
+	if h.Session != c.Fence.Session || h.Generation != c.Fence.Generation {
+		return b, runner.ErrForeign
+	}
+	r, err := v.readRecord()
+	if err != nil {
+		return b, err
+	}
+	if r == nil || r.Box != b.id {
+		return b, sandbox.ErrGone
+	}
+	if r.Workspace != c.Workspace.Number {
+		return b, fmt.Errorf("the sandbox has workspace %d: %w", r.Workspace, runner.ErrStale)
+	}
+	known, err := b.known()
+	if err != nil {
+		return b, err
+	}
+	if known.Epoch > c.Fence.Epoch {
+		return b, runner.ErrStale
+	}
+	return b, nil
+}
+
+// begins makes ready to capture what lies over a point that is known, or over the base.
+func (d *Driver) begins(v volume, c sandbox.Capture) (*layer.Capture, dormouse.SnapshotID) {
+	since := c.Workspace.Base
+	var before layer.Index
+	if c.Since != "" {
+		before = v.marks(c.Workspace.Number).Read(string(c.Since), c.Limits)
+	}
+	if before != nil {
+		since = c.Since
+	}
+	return layer.NewCapture(v.upper(c.Workspace.Number), c.To, before, c.Workspace.Layers, c.Limits), since
+}
+
+// ahead copies what can be copied while everything runs, again if that was so much
+// that meanwhile there may be much more.
+func ahead(ctx context.Context, taken *layer.Capture) error {
+	const most, little = 4, 4 << 20
+	for range most {
+		if _, err := taken.Pass(ctx, nil); err != nil || taken.Moved() < little {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle copies the rest while nothing runs.
+func settle(ctx context.Context, taken *layer.Capture, held []string) error {
+	const most = 3
+	for range most {
+		settled, err := taken.Pass(ctx, held)
+		if settled || err != nil {
+			return err
+		}
+	}
+	return errors.New("somebody outside the sandbox writes to the workspace")
+}
+
+// captured notes a point and says what was captured.
+func (d *Driver) captured(ctx context.Context, v volume, c sandbox.Capture, taken *layer.Capture, since dormouse.SnapshotID) sandbox.Captured {
+	if err := v.marks(c.Workspace.Number).Write(string(c.As), taken.Index()); err != nil {
+		d.log.WarnContext(ctx, "the next snapshot will hold everything", "session", v.session, "error", err)
+	}
+	crash.At(crash.CaptureNoted)
+	return sandbox.CapturedBy(taken, since)
+}
+
+// captureCold captures a workspace that no sandbox has.
+func (d *Driver) captureCold(ctx context.Context, v volume, c sandbox.Capture) (_ sandbox.Captured, err error) {
+	if err := d.endLeftover(ctx, v, c.Fence); err != nil {
+		return sandbox.Captured{}, err
+	}
+	there, err := v.show()
+	if err != nil {
+		return sandbox.Captured{}, err
+	}
+	defer func() { err = errors.Join(err, v.close()) }()
+	if there {
+		_, err = os.Stat(v.upper(c.Workspace.Number))
+	}
+	if !there || errors.Is(err, fs.ErrNotExist) {
+		return sandbox.CaptureNothing(ctx, c)
+	}
+	if err != nil {
+		return sandbox.Captured{}, err
+	}
+	taken, since := d.begins(v, c)
+	if err := settle(ctx, taken, nil); err != nil {
+		return sandbox.Captured{}, err
+	}
+	return d.captured(ctx, v, c, taken, since), nil
+}
+
+// endLeftover ends the sandbox of a session that should have none any more.
+func (d *Driver) endLeftover(ctx context.Context, v volume, f runner.Fence) error {
+	r, err := v.readRecord()
+	if err != nil || r == nil {
+		return err
+	}
+	b, err := d.boxOf(r.Box)
+	if err != nil {
+		return err
+	}
+	known, err := b.known()
+	if err != nil {
+		return err
+	}
+	if r.Generation > f.Generation || known.Session == f.Session && known.Generation == f.Generation && known.Epoch > f.Epoch {
+		return runner.ErrStale
+	}
+	return d.end(ctx, b, v)
+}

@@ -1,0 +1,146 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+// files is the workspaces of one session. Each is a directory of its own: one that
+// is made from layers is a copy of what they show.
+type files struct {
+	session dormouse.SessionID
+	dir     string // of all sessions' workspaces
+	notes   string // of this session
+}
+
+func (d *Driver) filesOf(id dormouse.SessionID) files {
+	return files{session: id, dir: filepath.Join(d.opts.Dir, workspaces), notes: filepath.Join(d.opts.Dir, sandboxes, string(id))}
+}
+
+// numbered separates a session from the number of its workspace. No id has it.
+const numbered = "@"
+
+// at is where a workspace lies.
+func (f files) at(number uint64) string {
+	name := string(f.session)
+	if number > 0 {
+		name += numbered + strconv.FormatUint(number, 10)
+	}
+	return filepath.Join(f.dir, name)
+}
+
+func (f files) marks(number uint64) layer.Marks {
+	return layer.Marks{Dir: filepath.Join(f.notes, "marks", strconv.FormatUint(number, 10)), Of: f.at(number)}
+}
+
+func (f files) numberFile() string { return filepath.Join(f.notes, "number") }
+
+// number is that of the workspace which a sandbox was started with last.
+func (f files) number() (uint64, error) {
+	raw, err := os.ReadFile(f.numberFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read which workspace there is: %w", err)
+	}
+	return strconv.ParseUint(string(raw), 10, 64)
+}
+
+// unlimited is for layers that were kept: what may be in them was decided then.
+var unlimited = layer.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64}
+
+// ready makes a workspace that is not there yet, whole or not at all, and returns
+// where it is. Those before it stay.
+func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
+	last, err := f.number()
+	if err != nil {
+		return "", err
+	}
+	if w.Number < last {
+		return "", fmt.Errorf("workspace %d, there is %d: %w", w.Number, last, runner.ErrStale)
+	}
+	at := f.at(w.Number)
+	if w.Number == 0 {
+		if len(w.Layers) > 0 {
+			return "", fmt.Errorf("the first workspace lies over nothing: %w", dormouse.ErrInvalid)
+		}
+		return at, os.MkdirAll(at, 0o700)
+	}
+	if w.Number == last {
+		return at, nil
+	}
+	temp := at + ".new" // no sandbox has started with what is there already
+	if err := errors.Join(os.RemoveAll(at), os.RemoveAll(temp), os.Mkdir(temp, 0o700)); err != nil {
+		return "", fmt.Errorf("make workspace %d: %w", w.Number, err)
+	}
+	if err := layer.Flatten(ctx, w.Layers, unlimited, temp); err != nil {
+		return "", fmt.Errorf("make workspace %d: %w", w.Number, errors.Join(err, os.RemoveAll(temp)))
+	}
+	if err := os.Rename(temp, at); err != nil {
+		return "", fmt.Errorf("make workspace %d: %w", w.Number, err)
+	}
+	crash.At(crash.WorkspaceMade)
+	if w.Base == "" {
+		return at, nil
+	}
+	index, _, err := layer.Scan(at, unlimited)
+	if err != nil {
+		return "", err
+	}
+	return at, f.marks(w.Number).Write(string(w.Base), index)
+}
+
+// started notes that a sandbox has a workspace.
+func (f files) started(number uint64) error {
+	last, err := f.number()
+	if err == nil && last != number {
+		err = atomicfile.Write(f.numberFile(), strconv.AppendUint(nil, number, 10), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("note which workspace there is: %w", err)
+	}
+	if last != number {
+		crash.At(crash.WorkspaceStarted)
+	}
+	return nil
+}
+
+// remove removes the workspaces of some numbers and what is noted of them.
+func (f files) remove(which func(uint64) bool) error {
+	found, err := filepath.Glob(filepath.Join(f.dir, string(f.session)+numbered+"*"))
+	if err != nil {
+		return err
+	}
+	numbers := map[uint64]bool{0: true}
+	for _, name := range found {
+		_, of, _ := strings.Cut(filepath.Base(name), numbered)
+		of = strings.TrimSuffix(of, ".new")
+		if n, err := strconv.ParseUint(of, 10, 64); err == nil {
+			numbers[n] = true
+		}
+	}
+	var errs []error
+	for n := range numbers {
+		if which(n) {
+			errs = append(errs, os.RemoveAll(f.at(n)), os.RemoveAll(f.at(n)+".new"), os.RemoveAll(f.marks(n).Dir))
+		}
+	}
+	return errors.Join(errs...)
+}

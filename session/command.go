@@ -232,6 +232,10 @@ type (
 		// server lets it be idle.
 		Image       string
 		IdleTimeout time.Duration
+		// Snapshots is when they are taken of its workspace, empty if they cannot be,
+		// and Seals whether that is sealed when it has stopped.
+		Snapshots dormouse.SnapshotPolicy
+		Seals     bool
 	}
 
 	// SandboxGone reports that a sandbox died, or could not be made.
@@ -256,8 +260,32 @@ type (
 		Lost string
 	}
 
-	// TakeSnapshot reports a point of the workspace line.
-	TakeSnapshot struct{ dormouse.SnapshotFact }
+	// AskSnapshot has a point made of the workspace as it is. Asked twice for the same
+	// it is one.
+	AskSnapshot struct{ dormouse.SnapshotAsk }
+
+	// TakeSnapshot reports a point of the workspace line, whose layers are verified.
+	TakeSnapshot struct {
+		dormouse.Snapshot
+		Keep dormouse.Retention
+	}
+
+	// SkipSnapshot reports that a point was not made.
+	SkipSnapshot struct{ dormouse.SnapshotSkip }
+
+	// ForgetSnapshots removes points from the line. What is not there is forgotten
+	// already.
+	ForgetSnapshots struct{ IDs []dormouse.SnapshotID }
+
+	// Swap goes on with the files of a point, in the workspace Number.
+	Swap struct {
+		dormouse.WorkspaceSwap
+		// To is the seq of the log to go back to with the conversation; 0 leaves that
+		// as it is.
+		To uint64
+		// Within is set for a tool call, in whose turn the files are swapped.
+		Within dormouse.TurnID
+	}
 
 	// Fire queues the prompt of a wake-up that is due, whose body the actor has read.
 	Fire struct {
@@ -331,7 +359,11 @@ func (SandboxUp) verb()       {}
 func (SandboxGone) verb()     {}
 func (SandboxRelieved) verb() {}
 func (SandboxDown) verb()     {}
+func (AskSnapshot) verb()     {}
 func (TakeSnapshot) verb()    {}
+func (SkipSnapshot) verb()    {}
+func (ForgetSnapshots) verb() {}
+func (Swap) verb()            {}
 func (Fire) verb()            {}
 func (ChildUp) verb()         {}
 func (ChildDown) verb()       {}

@@ -17,6 +17,7 @@ type spelled struct {
 	rewritten rewritten
 	labels    labels
 	ops       []string
+	names     []string
 }
 
 // The groups can be compared, and become arguments only when they are written.
@@ -83,6 +84,13 @@ func spell(r *store.Rows) (sp spelled, err error) {
 			return sp, err
 		}
 		sp.ops = append(sp.ops, op)
+	}
+	for _, n := range r.Names {
+		digests, err := text(n.Digests)
+		if err != nil {
+			return sp, err
+		}
+		sp.names = append(sp.names, digests)
 	}
 	return sp, nil
 }

@@ -24,12 +24,15 @@ const (
 	putOp
 	dropDeadlines
 	addDeadline
+	dropName
+	addNames
 	putChunk
 	dropChunks
 	putState
 
 	dropPrompts
 	dropOps
+	dropNames
 	dropState
 	dropClosedChunks
 
@@ -39,6 +42,7 @@ const (
 	sweepEvents
 	sweepPrompts
 	sweepOps
+	sweepNames
 	sweepChunks
 	unmarkRemoved
 
@@ -89,6 +93,9 @@ var texts = [statements]string{
 		started = excluded.started, finished = excluded.finished`,
 	dropDeadlines: `DELETE FROM deadlines WHERE session = ?`,
 	addDeadline:   `INSERT INTO deadlines (session, id, kind, at) VALUES (?, ?, ?, ?)`,
+	dropName:      `DELETE FROM names WHERE session = ? AND point = ?`,
+	addNames: `INSERT INTO names (session, point, digest) SELECT ?, ?, value FROM json_each(?)
+		WHERE value <> '' ON CONFLICT DO NOTHING`,
 	// A late chunk of an op that is not open any more is nobody's.
 	putChunk: `INSERT OR REPLACE INTO chunks (session, op, n, text) SELECT ?, ?, ?, ?
 		WHERE NOT EXISTS (SELECT 1 FROM ops WHERE session = ? AND id = ? AND status <> 'started')`,
@@ -98,6 +105,7 @@ var texts = [statements]string{
 
 	dropPrompts: `DELETE FROM prompts WHERE session = ?`,
 	dropOps:     `DELETE FROM ops WHERE session = ?`,
+	dropNames:   `DELETE FROM names WHERE session = ?`,
 	dropState:   `DELETE FROM states WHERE session = ?`,
 	dropClosedChunks: `DELETE FROM chunks WHERE session = ?
 		AND op NOT IN (SELECT id FROM ops WHERE session = ? AND status = 'started')`,
@@ -108,6 +116,7 @@ var texts = [statements]string{
 	sweepEvents:   `DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = ? LIMIT ?)`,
 	sweepPrompts:  `DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE session = ? LIMIT ?)`,
 	sweepOps:      `DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = ? LIMIT ?)`,
+	sweepNames:    `DELETE FROM names WHERE (session, point, digest) IN (SELECT session, point, digest FROM names WHERE session = ? LIMIT ?)`,
 	sweepChunks:   `DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = ? LIMIT ?)`,
 	unmarkRemoved: `DELETE FROM removed WHERE session = ?`,
 }

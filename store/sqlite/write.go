@@ -142,7 +142,7 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, sp spelled) error {
 		return err
 	}
 	r.labels, r.deadlines = nil, nil
-	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropState} {
+	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropNames, dropState} {
 		if _, err := c.exec(ctx, drop, r.key); err != nil {
 			return err
 		}
@@ -206,6 +206,9 @@ func (c *conn) addRows(ctx context.Context, r *row, rows store.Rows, sp spelled)
 			}
 		}
 	}
+	if err := c.name(ctx, r, rows, sp.names); err != nil {
+		return err
+	}
 	if rows.Deadlines == nil || r.deadlines != nil && slices.EqualFunc(rows.Deadlines, r.deadlines, alike) {
 		return nil
 	}
@@ -233,6 +236,24 @@ func (c *conn) label(ctx context.Context, r *row, l labels) (err error) {
 	}
 	r.labels = &l
 	return err
+}
+
+// name writes what points name, and takes away what they do not name any more.
+func (c *conn) name(ctx context.Context, r *row, rows store.Rows, digests []string) error {
+	for i, n := range rows.Names {
+		if _, err := c.exec(ctx, dropName, r.key, string(n.Point)); err != nil {
+			return err
+		}
+		if _, err := c.exec(ctx, addNames, r.key, string(n.Point), digests[i]); err != nil {
+			return err
+		}
+	}
+	for _, point := range rows.Unnamed {
+		if _, err := c.exec(ctx, dropName, r.key, string(point)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func alike(a, b dormouse.Deadline) bool { return a.ID == b.ID && a.Kind == b.Kind && a.At.Equal(b.At) }

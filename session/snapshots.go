@@ -43,6 +43,8 @@ type Point struct {
 	Seq   uint64              `json:"seq"`
 	At    uint64              `json:"at"`
 	Taken time.Time           `json:"taken"`
+	// Midway says that a turn was at work.
+	Midway bool `json:"midway,omitempty"`
 }
 
 // Void is a part of the log that is no part of the conversation any more: what comes
@@ -221,7 +223,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 		s.Asked = append(s.Asked, payload[dormouse.SnapshotAsk](e))
 	case dormouse.SnapshotTaken:
 		p := payload[dormouse.Snapshot](e)
-		s.Points = append(s.Points, Point{ID: p.ID, Seq: e.Seq, At: p.At, Taken: e.Time})
+		s.Points = append(s.Points, Point{ID: p.ID, Seq: e.Seq, At: p.At, Taken: e.Time, Midway: p.Midway})
 		s.Workspace.Newest, s.Workspace.Line = p.ID, p.Layers
 		settleSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotSkipped:

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -55,4 +56,19 @@ func (s *Sessions) Collect(ctx context.Context) (int, error) {
 		err = flush()
 	}
 	return removed, err
+}
+
+// SweepLayers removes the directories of layers that nobody needs any more and returns
+// how many.
+func (s *Sessions) SweepLayers(ctx context.Context) (int, error) {
+	if s.deps.Snapshots == nil {
+		return 0, nil
+	}
+	return s.deps.Snapshots.Sweep(ctx, s.deps.Store.Named, func(id dormouse.SessionID) (bool, error) {
+		_, err := s.deps.Store.Session(ctx, id)
+		if errors.Is(err, dormouse.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }

@@ -45,6 +45,10 @@ type Config struct {
 	Snapshots      *snapshot.Store
 	SnapshotPolicy dormouse.SnapshotPolicy
 	Retention      dormouse.Retention
+	// Refs is what refs of snapshots are authenticated with, and CrossSession says that
+	// agents may use those of other sessions, when they say that they mean to.
+	Refs         snapshot.Key
+	CrossSession bool
 	// OnCommit is called with what was just committed, in order per session. It
 	// must not block.
 	OnCommit func(id dormouse.SessionID, events []dormouse.Event)

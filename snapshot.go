@@ -28,7 +28,7 @@ type Snapshot struct {
 	// Reason is why it was taken.
 	Reason string `json:"reason"`
 	// At is the seq of the log at which the files were as they are in it.
-	At         uint64 `json:"at"`
+	At uint64 `json:"at"`
 	// Midway says that a turn was at work, so that no conversation goes with it.
 	Midway     bool   `json:"midway,omitempty"`
 	Generation uint64 `json:"generation,omitempty"`

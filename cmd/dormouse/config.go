@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/egress"
 	"github.com/dormouse-run/dormouse/sandbox/rootfs"
 )

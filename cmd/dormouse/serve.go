@@ -91,7 +91,7 @@ type server struct {
 	blobs    blobStore
 	driver   driver
 	lines    *snapshot.Store // what workspaces were like
-	peers    *peer.Client // nil if no other server shares the store
+	peers    *peer.Client    // nil if no other server shares the store
 	sessions *session.Sessions
 	door     *rest.Server
 	http     *http.Server

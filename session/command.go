@@ -197,6 +197,8 @@ type (
 		Do Verb
 		// Text is what the agent is told otherwise.
 		Text string
+		// Failed says that nothing is to be changed, since what was asked for cannot be.
+		Failed error
 	}
 
 	// LoseOp records that an op's outcome cannot be known.

@@ -13,7 +13,7 @@ import (
 type layout struct {
 	births, fences, holds, looks *table
 
-	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, states *table
+	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, unnamed, names, states *table
 
 	stored []*table // those of the second round trip, in the order they are sent
 }
@@ -34,10 +34,15 @@ func newLayout() *layout {
 		chunks:    newTable(putChunks, "isis"),
 		gone:      newTable(dropDeadlines, "i"),
 		deadlines: newTable(addDeadlines, "isst"),
+		unnamed:   newTable(dropNames, "is"),
+		names:     newTable(addNames, "iss"),
 		states:    newTable(putStates, "iiib"),
 	}
-	// Chunks of an op that is closed go before late ones are refused.
-	l.stored = []*table{l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines, l.states}
+	// Chunks of an op that is closed go before late ones are refused, and what a
+	// point named before what it names.
+	l.stored = []*table{
+		l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines, l.unnamed, l.names, l.states,
+	}
 	return l
 }
 
@@ -123,6 +128,12 @@ func (l *layout) derived(j *job, k known) {
 			time(o.Started).time(o.Finished)
 		if o.Status != dormouse.OpOpen {
 			l.closed.integer(j.key).text(string(o.ID))
+		}
+	}
+	for _, n := range j.spelled.names {
+		l.unnamed.integer(j.key).text(string(n.Point))
+		for _, d := range n.Digests {
+			l.names.integer(j.key).text(string(n.Point)).text(string(d))
 		}
 	}
 	deadlines := j.batch.Rows.Deadlines

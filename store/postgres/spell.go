@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"io"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
@@ -16,7 +17,8 @@ type spelled struct {
 	labels  labels
 	prompts []dormouse.PromptRecord
 	ops     []dormouse.OpRecord
-	texts   []string // of ops
+	texts   []string      // of ops
+	names   []store.Names // of every point that changes, without empty digests
 	chunks  []store.Chunk
 }
 
@@ -76,7 +78,21 @@ func spell(b store.Batch) (sp spelled, err error) {
 		}
 		sp.texts = append(sp.texts, t)
 	}
+	sp.names = names(b.Rows)
 	return sp, nil
+}
+
+// names is what each point names in the end. The unnamed ones name nothing.
+func names(r *store.Rows) []store.Names {
+	all := make([]store.Names, 0, len(r.Names)+len(r.Unnamed))
+	for _, n := range r.Names {
+		n.Digests = slices.DeleteFunc(slices.Clone(n.Digests), func(d dormouse.Digest) bool { return d == "" })
+		all = append(all, n)
+	}
+	for _, point := range r.Unnamed {
+		all = append(all, store.Names{Point: point})
+	}
+	return last(all, func(n store.Names) dormouse.SnapshotID { return n.Point })
 }
 
 // last keeps of rows with the same key the last, in the place of the first.

@@ -20,6 +20,8 @@ const (
 	putChunks     = "chunks"
 	dropDeadlines = "drop_deadlines"
 	addDeadlines  = "deadlines"
+	dropNames     = "drop_names"
+	addNames      = "names"
 	putStates     = "states"
 )
 
@@ -81,6 +83,10 @@ var texts = map[string]string{
 	dropDeadlines: `DELETE FROM deadlines WHERE session = ANY ($1::bigint[])`,
 	addDeadlines: `INSERT INTO deadlines (session, id, kind, at)
 		SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::timestamptz[])`,
+	dropNames: `DELETE FROM names AS n USING unnest($1::bigint[], $2::text[]) AS b (session, point)
+		WHERE n.session = b.session AND n.point = b.point`,
+	addNames: `INSERT INTO names (session, point, digest)
+		SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) ON CONFLICT DO NOTHING`,
 	putStates: `INSERT INTO states (session, seq, version, data)
 		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[])
 		ON CONFLICT (session) DO UPDATE SET seq = excluded.seq, version = excluded.version, data = excluded.data`,

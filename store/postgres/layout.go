@@ -13,7 +13,7 @@ import (
 type layout struct {
 	births, fences, holds, looks *table
 
-	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, unnamed, names, states *table
+	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, unnamed, pointless, points, names, states *table
 
 	stored []*table // those of the second round trip, in the order they are sent
 }
@@ -35,13 +35,16 @@ func newLayout() *layout {
 		gone:      newTable(dropDeadlines, "i"),
 		deadlines: newTable(addDeadlines, "isst"),
 		unnamed:   newTable(dropNames, "is"),
-		names:     newTable(addNames, "iss"),
+		pointless: newTable(dropPoints, "is"),
+		points:    newTable(putPoints, "iss"),
+		names:     newTable(addNames, "is"),
 		states:    newTable(putStates, "iiib"),
 	}
 	// Chunks of an op that is closed go before late ones are refused, and what a
 	// point named before what it names.
 	l.stored = []*table{
-		l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines, l.unnamed, l.names, l.states,
+		l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines,
+		l.unnamed, l.pointless, l.points, l.names, l.states,
 	}
 	return l
 }
@@ -130,10 +133,15 @@ func (l *layout) derived(j *job, k known) {
 			l.closed.integer(j.key).text(string(o.ID))
 		}
 	}
-	for _, n := range j.spelled.names {
-		l.unnamed.integer(j.key).text(string(n.Point))
-		for _, d := range n.Digests {
-			l.names.integer(j.key).text(string(n.Point)).text(string(d))
+	for _, p := range j.spelled.points {
+		l.unnamed.integer(j.key).text(string(p.Point))
+		if len(p.Digests) == 0 {
+			l.pointless.integer(j.key).text(string(p.Point))
+			continue
+		}
+		l.points.integer(j.key).text(string(p.Point)).text(p.text)
+		for _, d := range p.Digests {
+			l.names.integer(j.key).text(string(d))
 		}
 	}
 	deadlines := j.batch.Rows.Deadlines

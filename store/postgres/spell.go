@@ -17,8 +17,8 @@ type spelled struct {
 	labels  labels
 	prompts []dormouse.PromptRecord
 	ops     []dormouse.OpRecord
-	texts   []string      // of ops
-	names   []store.Names // of every point that changes, without empty digests
+	texts   []string // of ops
+	points  []point
 	chunks  []store.Chunk
 }
 
@@ -78,21 +78,32 @@ func spell(b store.Batch) (sp spelled, err error) {
 		}
 		sp.texts = append(sp.texts, t)
 	}
-	sp.names = names(b.Rows)
-	return sp, nil
+	sp.points, err = points(b.Rows)
+	return sp, err
 }
 
-// names is what each point names in the end. The unnamed ones name nothing.
-func names(r *store.Rows) []store.Names {
-	all := make([]store.Names, 0, len(r.Names)+len(r.Unnamed))
+// point is what a point names, without empty digests.
+type point struct {
+	store.Names
+	text string
+}
+
+// points is what each point that changes names in the end. The unnamed ones name
+// nothing.
+func points(r *store.Rows) ([]point, error) {
+	all := make([]point, 0, len(r.Names)+len(r.Unnamed))
 	for _, n := range r.Names {
 		n.Digests = slices.DeleteFunc(slices.Clone(n.Digests), func(d dormouse.Digest) bool { return d == "" })
-		all = append(all, n)
+		t, err := text(n.Digests)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, point{n, t})
 	}
-	for _, point := range r.Unnamed {
-		all = append(all, store.Names{Point: point})
+	for _, id := range r.Unnamed {
+		all = append(all, point{Names: store.Names{Point: id}})
 	}
-	return last(all, func(n store.Names) dormouse.SnapshotID { return n.Point })
+	return last(all, func(p point) dormouse.SnapshotID { return p.Point }), nil
 }
 
 // last keeps of rows with the same key the last, in the place of the first.

@@ -15,8 +15,8 @@ import (
 // may be about to name it.
 const keepBlobs = time.Hour
 
-// Collect removes the blobs that neither an event nor a point names any more and returns how many. A
-// blob that is put again at the very moment stays.
+// Collect removes the blobs that neither an event nor a point names any more and
+// returns how many. A blob that is put again at the very moment stays.
 func (s *Sessions) Collect(ctx context.Context) (int, error) {
 	blobs, ok := s.deps.Blobs.(blob.Collectable)
 	if !ok {

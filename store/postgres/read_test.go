@@ -62,7 +62,7 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		FROM generate_series(1, 10000) n`)
 	do(t, c, `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob)
 		SELECT 1, n, 'e' || n, 'x', '', '', now(), '', CASE WHEN n % 10 = 0 THEN 'b' || n ELSE '' END FROM generate_series(1, 10000) n`)
-	do(t, c, `INSERT INTO names (session, digest) SELECT n / 100, 'd' || n % 1000 FROM generate_series(1, 10000) n`)
+	do(t, c, `INSERT INTO names (session, digest, n) SELECT n / 100, 'd' || n % 1000, 1 FROM generate_series(1, 10000) n`)
 	do(t, c, `ANALYZE`)
 	do(t, c, `SET enable_sort = off`) // what is asked is whether an index has the order
 	do(t, c, `SET enable_bitmapscan = off`)

@@ -82,7 +82,7 @@ func spell(b store.Batch) (sp spelled, err error) {
 	return sp, err
 }
 
-// point is what a point names, without empty digests.
+// point is what a point names, each digest once and none empty.
 type point struct {
 	store.Names
 	text string
@@ -93,7 +93,8 @@ type point struct {
 func points(r *store.Rows) ([]point, error) {
 	all := make([]point, 0, len(r.Names)+len(r.Unnamed))
 	for _, n := range r.Names {
-		n.Digests = slices.DeleteFunc(slices.Clone(n.Digests), func(d dormouse.Digest) bool { return d == "" })
+		n.Digests = slices.Compact(slices.Sorted(slices.Values(n.Digests)))
+		n.Digests = slices.DeleteFunc(n.Digests, func(d dormouse.Digest) bool { return d == "" })
 		t, err := text(n.Digests)
 		if err != nil {
 			return nil, err

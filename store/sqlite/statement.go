@@ -28,6 +28,7 @@ const (
 	dropPoint
 	putPoint
 	addNames
+	dropUnnamed
 	putChunk
 	dropChunks
 	putState
@@ -97,15 +98,14 @@ var texts = [statements]string{
 		started = excluded.started, finished = excluded.finished`,
 	dropDeadlines: `DELETE FROM deadlines WHERE session = ?`,
 	addDeadline:   `INSERT INTO deadlines (session, id, kind, at) VALUES (?, ?, ?, ?)`,
-	// What no other point names goes with the point.
-	unname: `DELETE FROM names WHERE session = ?1
-		AND digest IN (SELECT value FROM points, json_each(digests) WHERE session = ?1 AND points.id = ?2)
-		AND digest NOT IN (SELECT value FROM points, json_each(digests) WHERE session = ?1 AND points.id <> ?2)`,
+	unname: `UPDATE names SET n = n - 1 WHERE session = ?1
+		AND digest IN (SELECT value FROM points, json_each(digests) WHERE session = ?1 AND points.id = ?2)`,
 	dropPoint: `DELETE FROM points WHERE session = ? AND id = ?`,
 	putPoint: `INSERT INTO points (session, id, digests) VALUES (?, ?, ?)
 		ON CONFLICT (session, id) DO UPDATE SET digests = excluded.digests`,
-	addNames: `INSERT INTO names (session, digest) SELECT ?, value FROM json_each(?)
-		WHERE value <> '' ON CONFLICT DO NOTHING`,
+	addNames: `INSERT INTO names (session, digest, n) SELECT DISTINCT ?, value, 1 FROM json_each(?) WHERE value <> ''
+		ON CONFLICT (session, digest) DO UPDATE SET n = n + 1`,
+	dropUnnamed: `DELETE FROM names WHERE session = ? AND n < 1`,
 	// A late chunk of an op that is not open any more is nobody's.
 	putChunk: `INSERT OR REPLACE INTO chunks (session, op, n, text) SELECT ?, ?, ?, ?
 		WHERE NOT EXISTS (SELECT 1 FROM ops WHERE session = ? AND id = ? AND status <> 'started')`,

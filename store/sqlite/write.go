@@ -238,10 +238,16 @@ func (c *conn) label(ctx context.Context, r *row, l labels) (err error) {
 	return err
 }
 
-// name writes what points name, and takes away what they do not name any more.
+// name writes what points name, and takes away what none names any more.
 func (c *conn) name(ctx context.Context, r *row, rows store.Rows, digests []string) error {
+	var fewer int64
+	forget := func(point dormouse.SnapshotID) error {
+		n, err := c.exec(ctx, unname, r.key, string(point))
+		fewer += n
+		return err
+	}
 	for i, n := range rows.Names {
-		if _, err := c.exec(ctx, unname, r.key, string(n.Point)); err != nil {
+		if err := forget(n.Point); err != nil {
 			return err
 		}
 		if _, err := c.exec(ctx, putPoint, r.key, string(n.Point), digests[i]); err != nil {
@@ -252,13 +258,18 @@ func (c *conn) name(ctx context.Context, r *row, rows store.Rows, digests []stri
 		}
 	}
 	for _, point := range rows.Unnamed {
-		for _, s := range []statement{unname, dropPoint} {
-			if _, err := c.exec(ctx, s, r.key, string(point)); err != nil {
-				return err
-			}
+		if err := forget(point); err != nil {
+			return err
+		}
+		if _, err := c.exec(ctx, dropPoint, r.key, string(point)); err != nil {
+			return err
 		}
 	}
-	return nil
+	if fewer == 0 {
+		return nil
+	}
+	_, err := c.exec(ctx, dropUnnamed, r.key)
+	return err
 }
 
 func alike(a, b dormouse.Deadline) bool { return a.ID == b.ID && a.Kind == b.Kind && a.At.Equal(b.At) }

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -138,6 +140,34 @@ func testNaming(t *testing.T, fresh opener) {
 		wantNamed(t, "at first", s, digest(2))
 		w.append(t, naming(2, digest(3)), naming(3, digest(4)), naming(4, digest(5)), unnaming(3, 2, 9))
 		wantNamed(t, "later", s, digest(5))
+	}))
+
+	t.Run("whatever points named before what they name last is named", fresh(func(t *testing.T, s store.Store) {
+		r := rand.New(rand.NewPCG(1, 2))
+		ws := []*writer{create(t, s, ada), create(t, s, sessionID(2))}
+		names := make(map[*writer][]store.Names)
+		for round := range 100 {
+			w := ws[r.IntN(len(ws))]
+			var changes []func(*store.Batch)
+			for range r.IntN(3) {
+				var all []dormouse.Digest
+				for range r.IntN(6) {
+					all = append(all, digest(r.IntN(12)))
+				}
+				changes = append(changes, naming(r.IntN(5), all...))
+			}
+			for range r.IntN(4) {
+				changes = append(changes, unnaming(r.IntN(5)))
+			}
+			w.append(t, append(changes, func(b *store.Batch) { names[w] = b.Rows.NamesAfter(names[w]) })...)
+			want := make(map[dormouse.Digest]bool)
+			for _, n := range slices.Concat(names[ws[0]], names[ws[1]]) {
+				for _, d := range n.Digests {
+					want[d] = true
+				}
+			}
+			wantNamed(t, fmt.Sprintf("after batch %d", round), s, slices.Collect(maps.Keys(want))...)
+		}
 	}))
 
 	t.Run("a digest is named for as long as one session names it", fresh(func(t *testing.T, s store.Store) {

@@ -7,12 +7,14 @@ CREATE TABLE points (
     PRIMARY KEY (session, id)
 );
 
--- All that the points of a session name. One names mostly what the one before
--- names, so that a row for each would be sixty times as many.
+-- All that the points of a session name, and how many of them do. One names
+-- mostly what the one before names, so rows for each point would be many times
+-- as many, and each in a page of its own of the index.
 CREATE TABLE names (
     session bigint NOT NULL,
     digest  text   NOT NULL,
+    n       bigint NOT NULL,
     PRIMARY KEY (session, digest)
-);
+) WITH (fillfactor = 60);
 
 CREATE INDEX names_by_digest ON names (digest);

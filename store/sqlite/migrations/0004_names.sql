@@ -7,11 +7,13 @@ CREATE TABLE points (
     UNIQUE (session, id)
 ) STRICT;
 
--- All that the points of a session name. One names mostly what the one before
--- names, so that a row for each would be sixty times as many.
+-- All that the points of a session name, and how many of them do. One names
+-- mostly what the one before names, so rows for each point would be many times
+-- as many, and each in a page of its own of the index.
 CREATE TABLE names (
     session INTEGER NOT NULL,
     digest  TEXT    NOT NULL,
+    n       INTEGER NOT NULL,
     PRIMARY KEY (session, digest)
 ) STRICT, WITHOUT ROWID;
 

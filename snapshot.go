@@ -45,6 +45,8 @@ const (
 	SnapshotOfTurn  = "turn"  // a turn has ended
 	SnapshotAsked   = "asked" // somebody wants it
 	SnapshotSealing = "seal"  // the sandbox has stopped
+	// SnapshotOfBranch is what a branch began with.
+	SnapshotOfBranch = "branch"
 )
 
 // SnapshotPolicy says when snapshots are taken of a workspace.

@@ -431,3 +431,62 @@ func TestAnAgentKeepsAndRestoresItsFiles(t *testing.T) {
 		h.checked()
 	})
 }
+
+func TestABranchGoesItsOwnWay(t *testing.T) {
+	var asked []string
+	alongLine(t, func(t *testing.T, h *house, d *lined) {
+		h.create(dormouse.Created{Title: "a project"})
+		h.mustPrompt("p1", "first "+script("effect x"))
+		settle(time.Second)
+		d.write("a", "good")
+		h.mustPrompt("p2", "second "+script("effect x"))
+		settle(time.Second)
+		h.mustPrompt("p3", "third "+script("effect x"))
+		settle(time.Second)
+		second := h.state().Points[1]
+		row, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Snapshot: second.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		branch := h.of(row.Session)
+		if s := branch.state(); s.Title != "Branch of a project" || s.Workspace.Number != 1 || len(s.Points) != 1 {
+			t.Errorf("%+v", s)
+		}
+		delete(d.files, 1)
+		asked = nil
+		branch.mustPrompt("q1", "elsewhere "+script("effect z"))
+		settle(time.Minute)
+		all := strings.Join(asked, "\n")
+		if !strings.Contains(all, "second") || strings.Contains(all, "third") || !strings.Contains(all, "elsewhere") {
+			t.Errorf("the model heard:\n%s", all)
+		}
+		if spec := d.specs[len(d.specs)-1]; spec.Fence.Session != branch.id || spec.Fence.Generation != 1 || spec.Workspace.Number != 1 || d.files[1]["a"] != "good" {
+			t.Errorf("made as %+v with %v", spec, d.files[1])
+		}
+		branch.checked()
+		h.checked()
+		// The present is a point too, and what happens to the one does not happen to the other.
+		if row, err = h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Title: "now"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range []session.Verb{session.Terminate{Reason: "test"}, session.Delete{}} {
+			if err := h.do(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		settle(time.Minute)
+		now := h.of(row.Session)
+		asked = nil
+		now.mustPrompt("r1", "afterwards")
+		settle(time.Minute)
+		if all := strings.Join(asked, "\n"); !strings.Contains(all, "third") || strings.Contains(all, "elsewhere") {
+			t.Errorf("the model heard:\n%s", all)
+		}
+		now.checked()
+	}, func(h *house) {
+		h.heard = func(r model.Request) {
+			raw, _ := json.Marshal(r)
+			asked = append(asked, string(raw))
+		}
+	})
+}

@@ -31,7 +31,12 @@ type Verb interface{ verb() }
 // What people and programs ask for.
 type (
 	// Create makes the session.
-	Create struct{ dormouse.Created }
+	Create struct {
+		dormouse.Created
+		// Talk and Files are what a branch begins with.
+		Talk  []dormouse.Event   `json:"-"`
+		Files *dormouse.Snapshot `json:"-"`
+	}
 
 	// Prompt asks the agent something, now or when the turns before it have ended.
 	Prompt struct {

@@ -50,3 +50,7 @@ func (*Store) Sweep(context.Context, func(context.Context, []dormouse.Digest) ([
 func (*Store) Export(context.Context, io.Writer, []dormouse.Layer, Meta) error { return errLinux }
 
 func (*Store) Import(context.Context, io.Reader) ([]dormouse.Layer, error) { return nil, errLinux }
+
+func (*Store) Diff(context.Context, []dormouse.Layer, []dormouse.Layer, int) (Difference, error) {
+	return Difference{}, errLinux
+}

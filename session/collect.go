@@ -11,11 +11,11 @@ import (
 	"github.com/dormouse-run/dormouse/blob"
 )
 
-// keepBlobs is how long a blob that no log names is left alone: whoever put it
+// keepBlobs is how long a blob that nobody names is left alone: whoever put it
 // may be about to name it.
 const keepBlobs = time.Hour
 
-// Collect removes the blobs that no log names any more and returns how many. A
+// Collect removes the blobs that neither an event nor a point names any more and returns how many. A
 // blob that is put again at the very moment stays.
 func (s *Sessions) Collect(ctx context.Context) (int, error) {
 	blobs, ok := s.deps.Blobs.(blob.Collectable)

@@ -131,6 +131,24 @@ type (
 	// Wake starts a sandbox if there is none.
 	Wake struct{}
 
+	// AskSnapshot has a point made of the workspace as it is. Asked twice for the same
+	// it is one.
+	AskSnapshot struct{ dormouse.SnapshotAsk }
+
+	// ForgetSnapshots removes points from the line. What is not there is forgotten
+	// already.
+	ForgetSnapshots struct{ IDs []dormouse.SnapshotID }
+
+	// Swap goes on with the files of a point, in the workspace Number.
+	Swap struct {
+		dormouse.WorkspaceSwap
+		// To is the seq of the log to go back to with the conversation; 0 leaves that
+		// as it is.
+		To uint64
+		// Within is set for a tool call, in whose turn the files are swapped.
+		Within dormouse.TurnID
+	}
+
 	// Terminate ends the session for good.
 	Terminate struct{ Reason string }
 )
@@ -197,6 +215,8 @@ type (
 		Do Verb
 		// Text is what the agent is told otherwise.
 		Text string
+		// Failed says that nothing is to be changed, since what was asked for cannot be.
+		Failed error
 	}
 
 	// LoseOp records that an op's outcome cannot be known.
@@ -260,10 +280,6 @@ type (
 		Lost string
 	}
 
-	// AskSnapshot has a point made of the workspace as it is. Asked twice for the same
-	// it is one.
-	AskSnapshot struct{ dormouse.SnapshotAsk }
-
 	// TakeSnapshot reports a point of the workspace line, whose layers are verified.
 	TakeSnapshot struct {
 		dormouse.Snapshot
@@ -272,20 +288,6 @@ type (
 
 	// SkipSnapshot reports that a point was not made.
 	SkipSnapshot struct{ dormouse.SnapshotSkip }
-
-	// ForgetSnapshots removes points from the line. What is not there is forgotten
-	// already.
-	ForgetSnapshots struct{ IDs []dormouse.SnapshotID }
-
-	// Swap goes on with the files of a point, in the workspace Number.
-	Swap struct {
-		dormouse.WorkspaceSwap
-		// To is the seq of the log to go back to with the conversation; 0 leaves that
-		// as it is.
-		To uint64
-		// Within is set for a tool call, in whose turn the files are swapped.
-		Within dormouse.TurnID
-	}
 
 	// Fire queues the prompt of a wake-up that is due, whose body the actor has read.
 	Fire struct {

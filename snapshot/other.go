@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 var errLinux = errors.New("snapshots need Linux")
@@ -54,3 +55,5 @@ func (*Store) Import(context.Context, io.Reader) ([]dormouse.Layer, error) { ret
 func (*Store) Diff(context.Context, []dormouse.Layer, []dormouse.Layer, int) (Difference, error) {
 	return Difference{}, errLinux
 }
+
+func (*Store) Limits() layer.Limits { return layer.Limits{} }

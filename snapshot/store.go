@@ -15,6 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // What is in Dir. It is locked itself: shared by those who say that they use a
@@ -148,3 +149,6 @@ func full(err error) error {
 
 // hexOf is the digits of a digest that is valid.
 func hexOf(d dormouse.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
+
+// Limits is what a layer may hold.
+func (s *Store) Limits() layer.Limits { return s.opts.Limits }

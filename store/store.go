@@ -85,13 +85,6 @@ type Rows struct {
 	Unnamed   []dormouse.SnapshotID // points that name nothing any more, after Names; they may never have been
 }
 
-// Names are the blobs that a point of a workspace line needs. The empty digest
-// names nothing.
-type Names struct {
-	Point   dormouse.SnapshotID
-	Digests []dormouse.Digest
-}
-
 // Index is the one row a session has among all sessions.
 type Index struct {
 	Session dormouse.SessionID `json:"session"`

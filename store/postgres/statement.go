@@ -20,6 +20,10 @@ const (
 	putChunks     = "chunks"
 	dropDeadlines = "drop_deadlines"
 	addDeadlines  = "deadlines"
+	dropNames     = "drop_names"
+	dropPoints    = "drop_points"
+	putPoints     = "points"
+	addNames      = "names"
 	putStates     = "states"
 )
 
@@ -81,6 +85,20 @@ var texts = map[string]string{
 	dropDeadlines: `DELETE FROM deadlines WHERE session = ANY ($1::bigint[])`,
 	addDeadlines: `INSERT INTO deadlines (session, id, kind, at)
 		SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::timestamptz[])`,
+	// What no other point names goes with the points.
+	dropNames: `WITH b AS (SELECT * FROM unnest($1::bigint[], $2::text[]) AS b (session, id)),
+		before AS MATERIALIZED (SELECT session, digest FROM b JOIN points USING (session, id), json_array_elements_text(digests) AS digest),
+		others AS (SELECT session, digest FROM points AS p, json_array_elements_text(digests) AS digest
+			WHERE session IN (SELECT session FROM before) AND NOT EXISTS (SELECT 1 FROM b WHERE b.session = p.session AND b.id = p.id))
+		DELETE FROM names AS n USING (SELECT * FROM before EXCEPT SELECT * FROM others) AS gone
+		WHERE n.session = gone.session AND n.digest = gone.digest`,
+	dropPoints: `DELETE FROM points AS p USING unnest($1::bigint[], $2::text[]) AS b (session, id)
+		WHERE p.session = b.session AND p.id = b.id`,
+	putPoints: `INSERT INTO points (session, id, digests)
+		SELECT session, id, digests::json FROM unnest($1::bigint[], $2::text[], $3::text[]) AS b (session, id, digests)
+		ON CONFLICT (session, id) DO UPDATE SET digests = excluded.digests`,
+	addNames: `INSERT INTO names (session, digest)
+		SELECT * FROM unnest($1::bigint[], $2::text[]) ON CONFLICT DO NOTHING`,
 	putStates: `INSERT INTO states (session, seq, version, data)
 		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[])
 		ON CONFLICT (session) DO UPDATE SET seq = excluded.seq, version = excluded.version, data = excluded.data`,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -86,7 +87,7 @@ func spell(r *store.Rows) (sp spelled, err error) {
 		sp.ops = append(sp.ops, op)
 	}
 	for _, n := range r.Names {
-		digests, err := text(n.Digests)
+		digests, err := text(append([]dormouse.Digest{}, n.Digests...)) // a list, even of nothing
 		if err != nil {
 			return sp, err
 		}

@@ -24,7 +24,9 @@ const (
 	putOp
 	dropDeadlines
 	addDeadline
-	dropName
+	unname
+	dropPoint
+	putPoint
 	addNames
 	putChunk
 	dropChunks
@@ -32,6 +34,7 @@ const (
 
 	dropPrompts
 	dropOps
+	dropPoints
 	dropNames
 	dropState
 	dropClosedChunks
@@ -42,6 +45,7 @@ const (
 	sweepEvents
 	sweepPrompts
 	sweepOps
+	sweepPoints
 	sweepNames
 	sweepChunks
 	unmarkRemoved
@@ -93,8 +97,14 @@ var texts = [statements]string{
 		started = excluded.started, finished = excluded.finished`,
 	dropDeadlines: `DELETE FROM deadlines WHERE session = ?`,
 	addDeadline:   `INSERT INTO deadlines (session, id, kind, at) VALUES (?, ?, ?, ?)`,
-	dropName:      `DELETE FROM names WHERE session = ? AND point = ?`,
-	addNames: `INSERT INTO names (session, point, digest) SELECT ?, ?, value FROM json_each(?)
+	// What no other point names goes with the point.
+	unname: `DELETE FROM names WHERE session = ?1
+		AND digest IN (SELECT value FROM points, json_each(digests) WHERE session = ?1 AND points.id = ?2)
+		AND digest NOT IN (SELECT value FROM points, json_each(digests) WHERE session = ?1 AND points.id <> ?2)`,
+	dropPoint: `DELETE FROM points WHERE session = ? AND id = ?`,
+	putPoint: `INSERT INTO points (session, id, digests) VALUES (?, ?, ?)
+		ON CONFLICT (session, id) DO UPDATE SET digests = excluded.digests`,
+	addNames: `INSERT INTO names (session, digest) SELECT ?, value FROM json_each(?)
 		WHERE value <> '' ON CONFLICT DO NOTHING`,
 	// A late chunk of an op that is not open any more is nobody's.
 	putChunk: `INSERT OR REPLACE INTO chunks (session, op, n, text) SELECT ?, ?, ?, ?
@@ -105,6 +115,7 @@ var texts = [statements]string{
 
 	dropPrompts: `DELETE FROM prompts WHERE session = ?`,
 	dropOps:     `DELETE FROM ops WHERE session = ?`,
+	dropPoints:  `DELETE FROM points WHERE session = ?`,
 	dropNames:   `DELETE FROM names WHERE session = ?`,
 	dropState:   `DELETE FROM states WHERE session = ?`,
 	dropClosedChunks: `DELETE FROM chunks WHERE session = ?
@@ -116,7 +127,8 @@ var texts = [statements]string{
 	sweepEvents:   `DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = ? LIMIT ?)`,
 	sweepPrompts:  `DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE session = ? LIMIT ?)`,
 	sweepOps:      `DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = ? LIMIT ?)`,
-	sweepNames:    `DELETE FROM names WHERE (session, point, digest) IN (SELECT session, point, digest FROM names WHERE session = ? LIMIT ?)`,
+	sweepPoints:   `DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = ? LIMIT ?)`,
+	sweepNames:    `DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = ? LIMIT ?)`,
 	sweepChunks:   `DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = ? LIMIT ?)`,
 	unmarkRemoved: `DELETE FROM removed WHERE session = ?`,
 }

@@ -142,7 +142,7 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, sp spelled) error {
 		return err
 	}
 	r.labels, r.deadlines = nil, nil
-	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropNames, dropState} {
+	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropPoints, dropNames, dropState} {
 		if _, err := c.exec(ctx, drop, r.key); err != nil {
 			return err
 		}
@@ -241,16 +241,21 @@ func (c *conn) label(ctx context.Context, r *row, l labels) (err error) {
 // name writes what points name, and takes away what they do not name any more.
 func (c *conn) name(ctx context.Context, r *row, rows store.Rows, digests []string) error {
 	for i, n := range rows.Names {
-		if _, err := c.exec(ctx, dropName, r.key, string(n.Point)); err != nil {
+		if _, err := c.exec(ctx, unname, r.key, string(n.Point)); err != nil {
 			return err
 		}
-		if _, err := c.exec(ctx, addNames, r.key, string(n.Point), digests[i]); err != nil {
+		if _, err := c.exec(ctx, putPoint, r.key, string(n.Point), digests[i]); err != nil {
+			return err
+		}
+		if _, err := c.exec(ctx, addNames, r.key, digests[i]); err != nil {
 			return err
 		}
 	}
 	for _, point := range rows.Unnamed {
-		if _, err := c.exec(ctx, dropName, r.key, string(point)); err != nil {
-			return err
+		for _, s := range []statement{unname, dropPoint} {
+			if _, err := c.exec(ctx, s, r.key, string(point)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

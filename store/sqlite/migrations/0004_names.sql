@@ -1,10 +1,18 @@
 -- Which blobs the points of a workspace line need. A point that is deleted names
 -- nothing any more, though its event stays.
+CREATE TABLE points (
+    session INTEGER NOT NULL,
+    id      TEXT    NOT NULL,
+    digests TEXT    NOT NULL, -- JSON
+    UNIQUE (session, id)
+) STRICT;
+
+-- All that the points of a session name. One names mostly what the one before
+-- names, so that a row for each would be sixty times as many.
 CREATE TABLE names (
     session INTEGER NOT NULL,
-    point   TEXT    NOT NULL,
     digest  TEXT    NOT NULL,
-    PRIMARY KEY (session, point, digest)
+    PRIMARY KEY (session, digest)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX names_by_digest ON names (digest);

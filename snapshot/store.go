@@ -38,6 +38,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	making map[string]chan struct{} // guarded by mu: directories somebody is making
+	codecs codecs
 }
 
 // Open opens the layers in a directory, and makes it if there is none. What dead

@@ -45,6 +45,9 @@ func TestADifferenceNamesWhatIsNotWhatItWas(t *testing.T) {
 	if diff := cmp.Diff(want, h.diff(before, now, 2)); diff != "" {
 		t.Errorf("of which two are named (-want +got):\n%s", diff)
 	}
+	if all := h.diff(nil, before, 100); all.Added != 6 || len(all.Changes) != 6 || all.Changes[0].Path != "d" {
+		t.Errorf("from nothing: %+v", all)
+	}
 	back := h.diff(now, before, 0)
 	if back.Added != 3 || back.Changed != 2 || back.Removed != 2 || back.Omitted != 7 {
 		t.Errorf("the other way: %+v", back)

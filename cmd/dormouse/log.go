@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 )
@@ -56,28 +55,49 @@ prompts and snapshots that were reverted, and snapshots that were deleted.`,
 // draw shows steps, the newest first. What was reverted stands one further to the
 // right for each time it was, and joins the line where the session went back to.
 func draw(out io.Writer, steps []step) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	var before []int
+	const gap = 2
+	var names, ages []string
+	var name, age int // how wide they are
 	for _, s := range steps {
+		names = append(names, strings.Repeat("| ", len(s.within))+s.mark()+" "+s.name())
+		ages = append(ages, ago(s.Time))
+		name, age = max(name, len(names[len(names)-1])+gap), max(age, len(ages[len(ages)-1])+gap)
+	}
+	var b strings.Builder
+	var before []int
+	for i, s := range steps {
 		common := 0
 		for common < len(before) && common < len(s.within) && before[common] == s.within[common] {
 			common++
 		}
 		for level := len(before); level > common; level-- {
-			fmt.Fprintln(w, strings.Repeat("| ", level-1)+"|/")
+			b.WriteString(strings.Repeat("| ", level-1) + "|/\n")
 		}
-		fmt.Fprintln(w, strings.Repeat("| ", len(s.within))+s.line())
+		fmt.Fprintf(&b, "%-*s%-*s%s\n", name, names[i], age, ages[i], s.words())
 		before = s.within
 	}
-	return w.Flush()
+	_, err := io.WriteString(out, b.String())
+	return err
 }
 
-// line is a step in one line: its mark, what it is called, when it was, what it is.
-func (s step) line() string {
-	mark, words := "o", oneLine(s.Text)
+// mark says of what kind a step is.
+func (s step) mark() string {
+	switch {
+	case s.Reverted || s.Deleted:
+		return "x"
+	case s.Kind == stepSnapshot:
+		return "*"
+	case s.Kind == stepTurn:
+		return "o"
+	}
+	return "<"
+}
+
+// words is what there is to say of a step.
+func (s step) words() string {
+	words := oneLine(s.Text)
 	switch s.Kind {
 	case stepSnapshot:
-		mark = "*"
 		words = s.Reason
 		if s.Midway {
 			words += ", during a turn"
@@ -87,22 +107,22 @@ func (s step) line() string {
 			words += ", " + oneLine(s.Label)
 		}
 	case stepRestored:
-		mark, words = "<", "went back to its files"
+		words = "went back to its files"
 	case stepReverted:
-		mark, words = "<", "went back to it"
+		words = "went back to it"
 	}
 	if s.Outcome != "" {
 		words += " (" + s.Outcome + ")"
 	}
 	switch {
 	case s.Reverted:
-		mark, words = "x", words+" (reverted)"
+		return words + " (reverted)"
 	case s.Deleted:
-		mark, words = "x", words+" (deleted)"
+		return words + " (deleted)"
 	case s.Newest:
-		words += " (newest)"
+		return words + " (newest)"
 	}
-	return fmt.Sprintf("%s %s\t%s\t%s", mark, s.name(), ago(s.Time), words)
+	return words
 }
 
 // name is what the other commands call it.

@@ -130,4 +130,3 @@ func (s *Server) exportSnapshot(c *call) error {
 	}
 	return err
 }
-

@@ -22,7 +22,8 @@ type Change struct {
 
 // Compare finds what differs between what two lines of layers show, the lowest layer
 // first, with nothing below them. Times count for nothing: a file is the same if its
-// bytes, its owner, its permissions and what is attached to it are.
+// bytes, its owner, its permissions and what is attached to it are. A line without
+// layers shows an empty directory.
 func Compare(ctx context.Context, before, now []string, l Limits, each func(Change)) error {
 	var a, b view
 	err := errors.Join(a.open(ctx, before, l), b.open(ctx, now, l))
@@ -66,6 +67,9 @@ func (v *view) open(ctx context.Context, dirs []string, l Limits) (err error) {
 
 func compareViews(ctx context.Context, a, b *view, each func(Change)) error {
 	was, now := a.entries, b.entries
+	if len(was) == 0 || len(now) == 0 { // there is a root all the same
+		was, now = was[min(1, len(was)):], now[min(1, len(now)):]
+	}
 	for len(was) > 0 || len(now) > 0 {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -52,4 +52,8 @@ func (*Store) Export(context.Context, io.Writer, []dormouse.Layer, Meta) error {
 
 func (*Store) Import(context.Context, io.Reader) ([]dormouse.Layer, error) { return nil, errLinux }
 
+func (*Store) Diff(context.Context, []dormouse.Layer, []dormouse.Layer, int) (Difference, error) {
+	return Difference{}, errLinux
+}
+
 func (*Store) Limits() layer.Limits { return layer.Limits{} }

@@ -272,7 +272,7 @@ func TestDigestIsOfTheMeaning(t *testing.T) {
 func TestRequestsNameAllTheirFields(t *testing.T) {
 	for _, v := range []any{
 		&createRequest{}, &promptRequest{}, &answerRequest{}, &describeRequest{}, &wakeupRequest{}, &openRequest{}, &interruptRequest{}, &threadRequest{},
-		&snapshotRequest{}, &restoreRequest{}, &revertRequest{}, &pruneRequest{},
+		&snapshotRequest{}, &restoreRequest{}, &revertRequest{}, &branchRequest{}, &pruneRequest{},
 	} {
 		for name := range fieldNames(v) {
 			if name == "" || name == "-" {

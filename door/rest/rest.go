@@ -112,6 +112,7 @@ func (s *Server) routes() {
 	s.handle("/api/sessions/{id}/snapshots/{snapshot}/export", closed, methods{http.MethodGet: s.exportSnapshot})
 	s.handle("/api/sessions/{id}/restore", closed, methods{http.MethodPost: s.restore})
 	s.handle("/api/sessions/{id}/revert", closed, methods{http.MethodPost: s.revert})
+	s.handle("/api/sessions/{id}/branch", closed, methods{http.MethodPost: s.branch})
 
 	s.handle("/api/sessions/{id}/terminal", closed, methods{http.MethodGet: s.terminal})
 	s.handle("/api/sessions/{id}/terminals", closed, methods{http.MethodGet: s.terminals})

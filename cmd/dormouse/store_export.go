@@ -70,5 +70,5 @@ func (e exported) say(w io.Writer) {
 	if e.Lost > 0 {
 		fmt.Fprintf(w, "%s could not be read any more, and nothing else is missing\n", plural(e.Lost, "blob"))
 	}
-	fmt.Fprintf(w, "workspaces are not in it: copy workspaces and homes in %s yourself\n", e.Workspaces)
+	fmt.Fprintf(w, "workspaces and snapshots are not in it: copy workspaces and homes in %s yourself, and the blobs\n", e.Workspaces)
 }

@@ -91,7 +91,7 @@ func (i imported) say(w io.Writer) {
 	}
 	fmt.Fprintf(w, "added %s\n", plural(i.Added, "event"))
 	fmt.Fprintf(w, "verified %s: each log has the digest it had, and every row follows from its log\n", plural(i.Verified, "session"))
-	fmt.Fprintf(w, "workspaces are not in it: copy workspaces and homes from the old directory to %s\n", i.Workspaces)
+	fmt.Fprintf(w, "workspaces and snapshots are not in it: copy workspaces and homes from the old directory to %s, and the blobs\n", i.Workspaces)
 }
 
 // importArchive reads the archive twice: the first time to refuse it before

@@ -3,6 +3,7 @@
 package gvisor
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -116,4 +117,14 @@ func (a *attention) close() {
 		a.touch = nil
 	}
 	a.set(resting)
+}
+
+// restAll has what servers before left weigh little until somebody opens it. If
+// another server is here, it is told again of everyone who begins to wait.
+func (d *Driver) restAll() error {
+	all, err := d.strays()
+	for _, b := range all {
+		err = errors.Join(err, d.cgroupOf(b).weigh(resting))
+	}
+	return err
 }

@@ -22,6 +22,7 @@ type live struct {
 	record  record
 	made    made
 	kernel  *sentry
+	heed    *attention
 	memory  *memoryWatch // nil if this machine ends a sandbox that reaches its limit
 	gone    chan struct{}
 	cause   error // why it died, if that is known; written before the link is over
@@ -50,14 +51,17 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		return nil, err
 	}
 	log := d.log.With("session", h.Session, "generation", h.Generation)
-	link, err := runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Logger: log})
+	heed := newAttention(d.cgroupOf(b).weigh, log)
+	defer heed.hold()()
+	link, err := runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Logger: log, Attention: heed})
 	if err != nil {
+		heed.close()
 		k.close()
 		return nil, err
 	}
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
+	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, heed: heed, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
 	armed := make(chan error, 1)
 	go func() { armed <- l.watchMemory(watching) }() // which takes about as long as to start
 	if start != nil {
@@ -154,6 +158,7 @@ func (l *live) Close() error {
 	l.stop()
 	err := l.Link.Close()
 	l.watcher.Wait()
+	l.heed.close()
 	err = errors.Join(err, l.memory.close())
 	l.kernel.close()
 	return err

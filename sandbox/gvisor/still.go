@@ -179,8 +179,10 @@ func (s *sentry) read(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = r.Close() }()
-	err = s.tell(ctx, func() error { return s.c.Sandbox.ReadFile(s.c.ID, name, 0, most, w) })
-	if err = errors.Join(err, w.Close()); err != nil {
+	err = s.tell(ctx, func() error { // who may outlive us, and has w until then
+		return errors.Join(s.c.Sandbox.ReadFile(s.c.ID, name, 0, most, w), w.Close())
+	})
+	if err != nil {
 		return "", fmt.Errorf("look into the sandbox: %w", err)
 	}
 	raw, err := io.ReadAll(io.LimitReader(r, most))

@@ -107,6 +107,7 @@ var (
 	ErrTooMany = errors.New("the layer has too many entries")
 	ErrTooBig  = errors.New("the layer is too large")
 	ErrDeep    = errors.New("it lies too deep")
+	ErrWrong   = errors.New("it is no layer")
 )
 
 // parent is the path of the directory that an entry is in.

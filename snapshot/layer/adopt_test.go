@@ -79,7 +79,7 @@ func TestHostileLayersAreNotAdopted(t *testing.T) {
 			}
 		})
 	}
-	for name, raw := range layertest.Malformed() {
+	for name, raw := range layertest.Malformed("/etc") {
 		t.Run(name, func(t *testing.T) {
 			if err := safely(t, raw, adopt); !isTyped(err) {
 				t.Errorf("adopt = %v", err)
@@ -99,7 +99,7 @@ func FuzzAdopt(f *testing.F) {
 	for _, a := range layertest.Hostile("/etc") {
 		f.Add(a.Bytes())
 	}
-	for _, raw := range layertest.Malformed() {
+	for _, raw := range layertest.Malformed("/etc") {
 		f.Add(raw[:min(len(raw), 1<<16)])
 	}
 	f.Add(layertest.Global())

@@ -3,12 +3,12 @@
 package layer_test
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,7 +33,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 			}
 		})
 	}
-	for name, raw := range layertest.Malformed() {
+	for name, raw := range layertest.Malformed("/etc") {
 		t.Run(name, func(t *testing.T) {
 			if err := unpackSafely(t, raw); !isTyped(err) {
 				t.Errorf("unpack = %v", err)
@@ -87,30 +87,21 @@ func TestWhatCannotBeAttachedIsTooMuch(t *testing.T) {
 // What is only unusual is unpacked, without what it may not have.
 func TestUnusualArchivesAreTamed(t *testing.T) {
 	asRoot(t)
-	for name, c := range map[string]struct {
-		layertest.Archive
-		check func(t *testing.T, dir string)
-	}{
-		"a pipe": {layertest.Archive{layertest.Dir("./"), {Typeflag: tar.TypeFifo, Name: "p", Mode: 0o600}}, nil},
-		"attributes of the kernel": {
-			layertest.Archive{layertest.Dir("./"), layertest.With(layertest.File("a"), "SCHILY.xattr.security.capability", "x", "SCHILY.xattr.trusted.overlay.opaque", "y", "SCHILY.xattr.user.mine", "m")},
-			func(t *testing.T, dir string) {
-				names := make([]byte, 1000)
-				n, err := unix.Llistxattr(filepath.Join(dir, "a"), names)
-				must(t, err)
-				if got := string(names[:n]); got != "user.mine\x00" {
-					t.Errorf("it has %q", got)
-				}
-			},
-		},
-		"odd names":              {layertest.Archive{layertest.Dir("./"), layertest.File("new\nline"), layertest.File("\x1b[2J"), layertest.File("a b")}, nil},
-		"a directory for nobody": {layertest.Archive{layertest.Dir("./"), {Typeflag: tar.TypeDir, Name: "d/"}, layertest.File("d/x")}, nil},
-	} {
+	for name, raw := range layertest.Unusual() {
 		t.Run(name, func(t *testing.T) {
 			at := t.TempDir()
-			must(t, layer.Unpack(t.Context(), bytes.NewReader(c.Bytes()), few, at))
-			if c.check != nil {
-				c.check(t, at)
+			must(t, layer.Unpack(t.Context(), bytes.NewReader(raw), few, at))
+			must(t, filepath.WalkDir(at, func(path string, _ fs.DirEntry, err error) error {
+				names := make([]byte, 1000)
+				n, err := unix.Llistxattr(path, names)
+				must(t, err)
+				if got := string(names[:n]); got != "" && got != "user.mine\x00" {
+					t.Errorf("%s has %q", path, got)
+				}
+				return nil
+			}))
+			if err := safely(t, raw, adopt); err != nil {
+				t.Errorf("adopt = %v", err)
 			}
 		})
 	}
@@ -156,10 +147,13 @@ func FuzzUnpack(f *testing.F) {
 	for _, a := range layertest.Hostile("/etc") {
 		f.Add(a.Bytes())
 	}
-	for _, raw := range layertest.Malformed() {
+	for _, raw := range layertest.Malformed("/etc") {
 		f.Add(raw[:min(len(raw), 1<<16)])
 	}
 	f.Add(layertest.Global())
+	for _, raw := range layertest.Unusual() {
+		f.Add(raw)
+	}
 	f.Add(layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.Hardlink("b", "a"), layertest.File(".wh.c"), layertest.Dir("d/"), layertest.File("d/.wh..wh..opq"), layertest.With(layertest.File("s"), "DORMOUSE.size", "5000000", "DORMOUSE.pieces", "4096,7")}.Bytes())
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if err := unpackSafely(t, raw); err != nil {
@@ -191,12 +185,17 @@ func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
 		long = filepath.Join(long, "d")
 	}
 	must(t, os.MkdirAll(long, 0o700))
+	for _, name := range []string{"mounted", "mounted/below"} {
+		must(t, os.Mkdir(filepath.Join(at, name), 0o700))
+	}
+	must(t, unix.Mount(at, filepath.Join(at, "mounted/below"), "", unix.MS_BIND, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(filepath.Join(at, "mounted/below"), 0)) })
 	found, skipped, err := layer.Scan(at, plenty)
 	must(t, err)
-	if len(skipped) != 2 || skipped[1].Path != "null" || !strings.HasPrefix(skipped[0].Path, "d/d/") {
+	if len(skipped) != 3 || skipped[1].Path != "mounted/below" || skipped[1].Kind != layer.Other || skipped[2].Path != "null" || !strings.HasPrefix(skipped[0].Path, "d/d/") {
 		t.Errorf("skipped are %v", skipped)
 	}
-	if len(found) != 1+256+1 {
+	if len(found) != 1+256+1+1 {
 		t.Errorf("found are %d entries", len(found))
 	}
 	if _, _, err := layer.Scan(at, layer.Limits{Entries: 10}); !errors.Is(err, layer.ErrTooMany) {

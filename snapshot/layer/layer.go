@@ -28,7 +28,7 @@ const (
 	Symlink
 	Fifo
 	Gone  // what lower layers have under this name is hidden
-	Other // a socket or a device, which no layer carries
+	Other // a socket, a device or what is mounted there, which no layer carries
 )
 
 // Entry is one name in a directory, and what a look at it tells.

@@ -93,6 +93,15 @@ func Hostile(elsewhere string) map[string]Archive {
 		"link to a link":                {Dir("./"), Symlink("l", elsewhere+"/passwd"), Hardlink("a", "l")},
 		"link to a directory":           {Dir("./"), Dir("d/"), Hardlink("a", "d")},
 		"link to what is gone":          {Dir("./"), File(".wh.f"), Hardlink("a", "f")},
+		"link to a relative file":       {Dir("./"), Hardlink("a", "passwd")},
+		"link to another file system":   {Dir("./"), Hardlink("a", "/proc/self/environ")},
+		"link that is overwritten":      {Dir("./"), File("a"), Hardlink("b", "a"), File("b")},
+		"a link below a link":           {Dir("./"), Symlink("d", elsewhere), Symlink("d/e", "passwd")},
+		"a directory that is a link":    {Dir("./"), Dir("d/"), Symlink("d", elsewhere), File("d/x")},
+		"links in a circle":             {Dir("./"), Symlink("a", "b"), Symlink("b", "a"), File("a/x")},
+		"a link of a process":           {Dir("./"), Symlink("a", "/proc/self/cwd"), File("a/x")},
+		"a descriptor of a process":     {Dir("./"), Symlink("a", "/proc/self/fd/1"), File("a")},
+		"nothing but dots":              {Dir("./"), File("..")},
 		"memory":                        {Dir("./"), {Typeflag: tar.TypeChar, Name: "mem", Devmajor: 1, Devminor: 1}},
 		"disk":                          {Dir("./"), {Typeflag: tar.TypeBlock, Name: "sda", Devmajor: 8}},
 		"overlay's own whiteout":        {Dir("./"), {Typeflag: tar.TypeChar, Name: "gone"}},
@@ -120,6 +129,30 @@ func Hostile(elsewhere string) map[string]Archive {
 		"a long name":                   {Dir("./"), File(strings.Repeat("x", 5000))},
 		"a deep name":                   deep(300),
 		"too many":                      many(2000),
+	}
+}
+
+// Unusual are archives that a layer may be packed as, with something in them that
+// has to be let be, or left out.
+func Unusual() map[string][]byte {
+	chain := Archive{Dir("./"), File("f0")}
+	for i := range 900 {
+		chain = append(chain, Hardlink(fmt.Sprintf("f%d", i+1), fmt.Sprintf("f%d", i)))
+	}
+	return map[string][]byte{
+		"a pipe": Archive{Dir("./"), {Typeflag: tar.TypeFifo, Name: "pipe", Mode: 0o600}}.Bytes(),
+		"attributes of the kernel": Archive{Dir("./"), With(
+			File("a"), "SCHILY.xattr.security.capability", "x", "SCHILY.xattr.trusted.overlay.opaque", "y", "SCHILY.xattr.system.posix_acl_access", "x",
+			"SCHILY.acl.access", "user::rwx", "SCHILY.fflags", "schg,immutable", "SCHILY.xattr.user.mine", "m")}.Bytes(),
+		"an attribute that redirects": Archive{Dir("./"), With(Dir("a/"), "SCHILY.xattr.trusted.overlay.redirect", "/")}.Bytes(),
+		"odd names":                   Archive{Dir("./"), File("new\nline"), File("\x1b[2J"), File("a b")}.Bytes(),
+		"names that look alike":       Archive{Dir("./"), File("a"), File("A"), File("\u00e9"), File("e\u0301")}.Bytes(),
+		"a directory for nobody":      Archive{Dir("./"), {Typeflag: tar.TypeDir, Name: "d/"}, File("d/x")}.Bytes(),
+		"rights of others":            Archive{Dir("./"), {Typeflag: tar.TypeReg, Name: "a", Mode: 0o7755}}.Bytes(),
+		"a file with a slash":         append(Archive{Dir("./")}.Bytes()[:blockSize], append(block("d/", '0', 0), make([]byte, 2*blockSize)...)...),
+		"links that lead out":         Archive{Dir("./"), Symlink("a", "/"), Symlink("b", "../../.."), Symlink("c", "/proc/self/root")}.Bytes(),
+		"a chain of links":            chain.Bytes(),
+		"an archive after it":         append(Archive{Dir("./"), File("a")}.Bytes(), Archive{File("../x")}.Bytes()...),
 	}
 }
 

@@ -11,9 +11,10 @@ import (
 	"strings"
 )
 
-// Malformed are archives that no writer of tars would write. Most that are made to
-// lead elsewhere lead beside where they are unpacked.
-func Malformed() map[string][]byte {
+// Malformed are archives that no writer of tars would write. Those that lead
+// elsewhere lead to a directory that is not theirs, or beside where they are
+// unpacked.
+func Malformed(elsewhere string) map[string][]byte {
 	root := block("./", '5', 0)
 	broken := block("a", '0', 0)
 	broken[0] = 'b'
@@ -21,6 +22,7 @@ func Malformed() map[string][]byte {
 	return map[string][]byte{
 		"a name with a zero":         slices.Concat(root, pax('x', "path", "a\x00/../../x"), block("a", '0', 0), end),
 		"a link with a zero":         slices.Concat(root, pax('x', "linkpath", "a\x00b"), block("a", '2', 0), end),
+		"a slash after a link":       slices.Concat(root, pax('x', "linkpath", elsewhere), block("a", '2', 0), block("a/", '0', 0), end),
 		"a link to nothing":          slices.Concat(root, block("a", '2', 0), end),
 		"a time that is no number":   slices.Concat(root, pax('x', "mtime", "NaN"), block("a", '0', 0), end),
 		"a time without end":         slices.Concat(root, pax('x', "mtime", "Inf"), block("a", '0', 0), end),

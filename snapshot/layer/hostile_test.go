@@ -79,7 +79,7 @@ func TestOnlyArchivesAreBlamed(t *testing.T) {
 // Where that much cannot be attached, the disk is not to blame either.
 func TestWhatCannotBeAttachedIsTooMuch(t *testing.T) {
 	asRoot(t)
-	if err := unpackSafely(t, layertest.Attached().Bytes()); err != nil && !errors.Is(err, layer.ErrTooBig) {
+	if err := unpackSafely(t, layertest.Attributes(10, 60_000)); err != nil && !errors.Is(err, layer.ErrTooBig) {
 		t.Errorf("unpack = %v", err)
 	}
 }

@@ -156,16 +156,6 @@ func Unusual() map[string][]byte {
 	}
 }
 
-// Attached is an archive of a file with so much attached to it as few file systems
-// keep beside one.
-func Attached() Archive {
-	var records []string
-	for i := range 10 {
-		records = append(records, fmt.Sprint("SCHILY.xattr.user.", i), strings.Repeat("x", 60_000))
-	}
-	return Archive{Dir("./"), With(File("a"), records...)}
-}
-
 func deep(n int) Archive {
 	a := Archive{Dir("./")}
 	for i := range n {

@@ -91,16 +91,16 @@ func pad(text string) []byte {
 // pax is a header with records, each a key and a value, for the next entry or for
 // all of them.
 func pax(kind byte, records ...string) []byte {
-	var text string
+	var text strings.Builder
 	for i := 0; i+1 < len(records); i += 2 {
 		rest := " " + records[i] + "=" + records[i+1] + "\n"
 		n := len(rest)
 		for len(fmt.Sprint(n))+len(rest) != n {
 			n = len(fmt.Sprint(n)) + len(rest)
 		}
-		text += fmt.Sprint(n) + rest
+		text.WriteString(fmt.Sprint(n) + rest)
 	}
-	return append(block("records", kind, int64(len(text))), pad(text)...)
+	return append(block("records", kind, int64(text.Len())), pad(text.String())...)
 }
 
 // sparse is a file of nothing but a hole, as tar wrote them once.
@@ -116,4 +116,13 @@ func sparse(name string, size int64) []byte {
 // Global is an archive whose first header gives all that follow another name.
 func Global() []byte {
 	return slices.Concat(pax('g', "path", "../x", "mtime", "9"), block("a", '0', 0), make([]byte, 2*blockSize))
+}
+
+// Attributes is an archive of a file that so many attributes are attached to.
+func Attributes(n, size int) []byte {
+	var records []string
+	for i := range n {
+		records = append(records, fmt.Sprint("SCHILY.xattr.user.", i), strings.Repeat("x", size))
+	}
+	return slices.Concat(block("./", '5', 0), pax('x', records...), block("a", '0', 0), make([]byte, 2*blockSize))
 }

@@ -11,32 +11,27 @@ import (
 // Flatten copies what layers show, the lowest first, with nothing below them, into
 // an empty directory. It shares nothing with them.
 func Flatten(ctx context.Context, dirs []string, l Limits, to string) error {
-	var all []placed
-	layers := make([]copier, len(dirs))
-	defer func() {
-		for _, c := range layers {
-			if c.src.File != nil {
-				_ = c.src.Close()
-			}
-		}
-	}()
+	layers, err := openRoots(dirs)
+	if err != nil {
+		return fmt.Errorf("flatten: %w", err)
+	}
+	defer closeAll(layers)
 	dst, err := openRoot(to)
 	if err != nil {
 		return fmt.Errorf("flatten: %w", err)
 	}
 	defer func() { _ = dst.Close() }()
+	var all []placed
+	from := make([]copier, len(dirs))
 	for n, dir := range dirs {
 		entries, _, err := Scan(dir, l)
-		if err == nil {
-			layers[n] = copier{dst: dst, links: make(map[uint64]string)}
-			layers[n].src, err = openRoot(dir)
-		}
 		if err != nil {
 			return fmt.Errorf("flatten: %w", err)
 		}
 		if all = lay(all, n, entries); len(all) > l.Entries {
 			return fmt.Errorf("flatten: %w", ErrTooMany)
 		}
+		from[n] = copier{src: layers[n], dst: dst, links: make(map[uint64]string)}
 	}
 	made := make(Index, 0, len(all))
 	for _, p := range all {
@@ -45,7 +40,7 @@ func Flatten(ctx context.Context, dirs []string, l Limits, to string) error {
 		}
 		p.Opaque = false
 		made = append(made, p.Entry)
-		c := &layers[p.layer]
+		c := &from[p.layer]
 		err := c.entry(p.Entry)
 		if err == nil && len(c.torn) > 0 {
 			err = errors.New("somebody changes the layer")

@@ -2,23 +2,26 @@
 
 package layer
 
-import (
-	"errors"
-	"slices"
-
-	"golang.org/x/sys/unix"
-)
+import "slices"
 
 // hideOthers adds what no layer carries as gone if it hides something below, which
 // must not be seen instead. If it hides nothing, nor may a whiteout be there:
 // overlayfs shows one in a directory that only one layer has.
 func hideOthers(all Index, left []Entry, below []string) (Index, error) {
+	if len(left) == 0 || len(below) == 0 {
+		return all, nil
+	}
+	under, err := openRoots(below)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(under)
 	var gone Index
 	for _, e := range left {
 		if e.Kind != Other || all.opaqueAbove(e.Path) {
 			continue
 		}
-		hides, err := covered(below, e.Path)
+		hides, err := shows(under, e.Path)
 		if err != nil {
 			return nil, err
 		}
@@ -47,26 +50,4 @@ func (all Index) opaqueAbove(path string) bool {
 // find is where the entry of a path is.
 func (all Index) find(path string) (int, bool) {
 	return slices.BinarySearchFunc(all, path, func(e Entry, path string) int { return compare(e.Path, path) })
-}
-
-// covered reports whether layers, the lowest first, have something at a path.
-func covered(layers []string, path string) (bool, error) {
-	for _, dir := range slices.Backward(layers) {
-		r, err := openRoot(dir)
-		if err != nil {
-			return false, err
-		}
-		var at unix.Stat_t
-		err = r.in(path, func(dir int, name string) error { return unix.Fstatat(dir, name, &at, unix.AT_SYMLINK_NOFOLLOW) })
-		_ = r.Close()
-		switch {
-		case err == nil:
-			return entryAt(path, &at).Kind != Gone, nil
-		case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-			return false, nil // a directory above it is something else in this layer
-		case !errors.Is(err, unix.ENOENT):
-			return false, err
-		}
-	}
-	return false, nil
 }

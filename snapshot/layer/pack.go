@@ -43,14 +43,14 @@ func Pack(ctx context.Context, dir string, l Limits, w io.Writer) error {
 }
 
 // Pack writes a layer as a tar after a look at all of it.
-func (x Index) Pack(ctx context.Context, dir string, l Limits, w io.Writer) error {
+func (all Index) Pack(ctx context.Context, dir string, l Limits, w io.Writer) error {
 	r, err := openRoot(dir)
 	if err != nil {
 		return fmt.Errorf("pack: %w", err)
 	}
 	defer func() { _ = r.Close() }()
 	p := packer{root: r, out: tar.NewWriter(w), links: make(map[uint64]string), left: l.Bytes}
-	for _, e := range x {
+	for _, e := range all {
 		if ctx.Err() != nil {
 			return fmt.Errorf("pack: %w", context.Cause(ctx))
 		}

@@ -306,7 +306,7 @@ func grows(ctx context.Context, w *World) (string, error) {
 }
 
 func tooLarge(ctx context.Context, w *World) (string, error) {
-	for want, make := range map[error]func(from string) error{
+	for want, fill := range map[error]func(from string) error{
 		layer.ErrTooBig: func(from string) error { return os.Truncate(filepath.Join(from, "0"), 1<<42) },
 		layer.ErrTooMany: func(from string) error {
 			var err error
@@ -321,7 +321,7 @@ func tooLarge(ctx context.Context, w *World) (string, error) {
 			err = os.WriteFile(filepath.Join(from, "0"), nil, 0o600)
 		}
 		if err == nil {
-			err = make(from)
+			err = fill(from)
 		}
 		if err != nil {
 			return "", err

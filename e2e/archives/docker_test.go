@@ -28,7 +28,7 @@ func startDocker(t *testing.T) *dockerd.Daemon {
 	if os.Getenv("DORMOUSE_DOCKER") == "" {
 		t.Skip("make images runs this")
 	}
-	at, err := os.MkdirTemp("", "docker-") // short, because a socket is in it
+	at, err := os.MkdirTemp("", "docker-") //nolint:usetesting // a socket is in it, whose path must be short
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(at)) })
 	d, err := dockerd.Start(t.Context(), at)

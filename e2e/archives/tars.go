@@ -40,8 +40,8 @@ func tars() []Case {
 	for name := range layertest.Malformed(elsewhere) {
 		hostile[name] = func(canary string) []byte { return layertest.Malformed(canary)[name] }
 	}
-	cases := named("tar", "an archive that is no layer", hostile, func(ctx context.Context, w *World, make func(string) []byte) (string, error) {
-		return w.everyWay(ctx, make(w.Canary), limits, refused)
+	cases := named("tar", "an archive that is no layer", hostile, func(ctx context.Context, w *World, aimedAt func(string) []byte) (string, error) {
+		return w.everyWay(ctx, aimedAt(w.Canary), limits, refused)
 	})
 	cases = append(cases, named("tar", "an archive with something unusual", layertest.Unusual(), func(ctx context.Context, w *World, raw []byte) (string, error) {
 		return w.everyWay(ctx, raw, limits, tamed)
@@ -76,8 +76,14 @@ func (w *World) everyWay(ctx context.Context, raw []byte, l layer.Limits, want v
 			return "", err
 		}
 		dirs, got, breach := way.play(ctx, w, raw, l)
-		if breach == nil {
-			breach = w.judge(dirs, got, l, want, way.strict)
+		switch {
+		case breach != nil:
+		case got == nil && want == refused && way.strict:
+			breach = errors.New("it was taken")
+		case got == nil:
+			breach = w.inspectAll(dirs, l)
+		case want == tamed:
+			breach = fmt.Errorf("it was not taken: %w", got)
 		}
 		if breach != nil {
 			return "", fmt.Errorf("%s: %w", way.name, breach)
@@ -110,28 +116,19 @@ func summary(all []outcome) string {
 	return strings.Join(said, "; ")
 }
 
-// judge compares what came of an archive with what had to.
-func (w *World) judge(dirs []string, got error, l layer.Limits, want verdict, strict bool) error {
-	switch {
-	case got == nil && want == refused && strict:
-		return errors.New("it was taken")
-	case got != nil && want == tamed:
-		return fmt.Errorf("it was not taken: %w", got)
-	case got != nil:
-		return nil
-	}
+// inspectAll looks at every directory that a workspace is made of.
+func (w *World) inspectAll(dirs []string, l layer.Limits) error {
+	var err error
 	for _, dir := range dirs {
-		if err := w.inspect(dir, l); err != nil {
-			return err
-		}
+		err = errors.Join(err, w.inspect(dir, l))
 	}
-	return nil
+	return err
 }
 
 // reason is the last thing that an error says.
 func reason(err error) string {
 	text := err.Error()
-	return text[strings.LastIndex(text, ": ")+1:]
+	return text[strings.LastIndex(text, ": ")+1:] // with the space
 }
 
 func chain(n int) []byte {

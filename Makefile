@@ -94,7 +94,7 @@ attacks: need-run build ## hostile code in real sandboxes, and hostile archives:
 	$(GO) run ./e2e/cmd/attacks $(if $(CASES),-run '$(CASES)') $(if $(SECTION),-section $(SECTION))
 
 .PHONY: images
-images: need-bench ## a real Docker loads and runs what was exported, and what it saves is imported
+images: need-images ## a real Docker loads and runs what was exported, and what it saves is imported
 	DORMOUSE_DOCKER=1 $(GO) test -count=1 -v -run Docker ./e2e/archives
 
 .PHONY: crash
@@ -168,7 +168,7 @@ s3-server: $(VERSITY)-$(VERSITY_VERSION)
 	@echo $(CURDIR)/$<
 
 # Certificates are for the Go modules.
-.PHONY: need-run need-test need-bench
+.PHONY: need-run need-test need-bench need-images
 need-run:
 	@scripts/need bash ca-certificates e2fsprogs git
 
@@ -181,6 +181,9 @@ need-test: $(VERSITY)-$(VERSITY_VERSION)
 # themselves.
 need-bench: need-test
 	@scripts/need docker.io perl
+
+need-images: need-run
+	@scripts/need docker.io
 
 .PHONY: clean
 clean: ## remove what was built

@@ -31,9 +31,10 @@ func Cases() []Case { return slices.Concat(tars(), blobs(), images(), refs(), ca
 const caseWithin = 2 * time.Minute
 
 // Run plays the cases that only matches and says of each in one line what it
-// tried and what was seen. It returns how many it played, and how many escaped.
-func Run(ctx context.Context, out io.Writer, only *regexp.Regexp) (cases, escapes int, err error) {
-	w, err := Open()
+// tried and what was seen. An attempt that takes longer than within has escaped.
+// It returns how many it played, and how many escaped.
+func Run(ctx context.Context, within time.Duration, out io.Writer, only *regexp.Regexp) (cases, escapes int, err error) {
+	w, err := Open(within)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -53,8 +53,8 @@ func (w *World) captured(from string, l layer.Limits) (c *layer.Capture, to stri
 }
 
 // pass makes one pass of a capture.
-func pass(ctx context.Context, c *layer.Capture, most int64) (settled bool, err error) {
-	got, breach := guard(ctx, most, func(ctx context.Context) (err error) {
+func (w *World) pass(ctx context.Context, c *layer.Capture, most int64) (settled bool, err error) {
+	got, breach := w.guard(ctx, most, func(ctx context.Context) (err error) {
 		settled, err = c.Pass(ctx, nil)
 		return err
 	})
@@ -64,7 +64,7 @@ func pass(ctx context.Context, c *layer.Capture, most int64) (settled bool, err 
 // leaves captures a workspace and looks whether only some of it is left out.
 func (w *World) leaves(ctx context.Context, from string, want ...string) (string, error) {
 	c, to := w.captured(from, limits)
-	settled, err := pass(ctx, c, limits.Bytes+little)
+	settled, err := w.pass(ctx, c, limits.Bytes+little)
 	if err == nil && !settled {
 		err = errors.New("what stands still seems to change")
 	}
@@ -175,7 +175,7 @@ func changes(ctx context.Context, w *World) (string, error) {
 	c, to := w.captured(from, limits)
 	rounds, torn := 0, 0
 	for began := time.Now(); time.Since(began) < passes; rounds++ {
-		settled, err := pass(ctx, c, anything)
+		settled, err := w.pass(ctx, c, anything)
 		if err != nil {
 			return "", err
 		}
@@ -186,7 +186,7 @@ func changes(ctx context.Context, w *World) (string, error) {
 	if err := halt(); err != nil {
 		return "", err
 	}
-	settled, err := pass(ctx, c, limits.Bytes+little)
+	settled, err := w.pass(ctx, c, limits.Bytes+little)
 	if err != nil || !settled {
 		return "", errors.Join(err, errors.New("what stands still seems to change"))
 	}
@@ -248,7 +248,7 @@ func exchanged(ctx context.Context, w *World) (string, error) {
 		}
 		c := layer.NewCapture(from, to, nil, nil, limits)
 		for range 5 { // each corrects the one before
-			if _, err := pass(ctx, c, anything); err != nil {
+			if _, err := w.pass(ctx, c, anything); err != nil {
 				return "", err
 			}
 		}
@@ -287,7 +287,7 @@ func grows(ctx context.Context, w *World) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if _, err := pass(ctx, c, anything); err != nil {
+		if _, err := w.pass(ctx, c, anything); err != nil {
 			return "", err
 		}
 		after, err := f.Stat()
@@ -327,7 +327,7 @@ func tooLarge(ctx context.Context, w *World) (string, error) {
 			return "", err
 		}
 		c, _ := w.captured(from, limits)
-		_, got := pass(ctx, c, limits.Bytes+little)
+		_, got := w.pass(ctx, c, limits.Bytes+little)
 		if _, err := said(got, nil, want); err != nil {
 			return "", err
 		}

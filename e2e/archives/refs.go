@@ -13,8 +13,8 @@ import (
 )
 
 func refs() []Case {
-	cases := named("ref", "a ref that is none", snapshottest.HostileRefs(), func(ctx context.Context, _ *World, raw string) (string, error) {
-		return readRef(ctx, raw, dormouse.ErrInvalid)
+	cases := named("ref", "a ref that is none", snapshottest.HostileRefs(), func(ctx context.Context, w *World, raw string) (string, error) {
+		return w.readRef(ctx, raw, dormouse.ErrInvalid)
 	})
 	key, other := snapshot.Key{1}, snapshot.Key{2}
 	ours := string(snapshot.Mint(key, "sesn_1", "snap_1").Bytes())
@@ -31,16 +31,16 @@ func refs() []Case {
 		}
 		return said(r.Check(key), nil, dormouse.ErrNotFound)
 	})...)
-	return append(cases, Case{"ref-too-long", "a ref of more than 64 KiB", func(ctx context.Context, _ *World) (string, error) {
-		return readRef(ctx, snapshottest.Outer(snapshottest.Inner(`,"x":"`+strings.Repeat("x", snapshot.MaxRef)+`"`)), dormouse.ErrTooLarge)
-	}}, Case{"ref-very-deep", "a ref of brackets", func(ctx context.Context, _ *World) (string, error) {
-		return readRef(ctx, snapshottest.Outer(strings.Repeat("[", 50_000)), dormouse.ErrInvalid)
+	return append(cases, Case{"ref-too-long", "a ref of more than 64 KiB", func(ctx context.Context, w *World) (string, error) {
+		return w.readRef(ctx, snapshottest.Outer(snapshottest.Inner(`,"x":"`+strings.Repeat("x", snapshot.MaxRef)+`"`)), dormouse.ErrTooLarge)
+	}}, Case{"ref-very-deep", "a ref of brackets", func(ctx context.Context, w *World) (string, error) {
+		return w.readRef(ctx, snapshottest.Outer(strings.Repeat("[", 50_000)), dormouse.ErrInvalid)
 	}})
 }
 
-func readRef(ctx context.Context, raw string, want error) (string, error) {
+func (w *World) readRef(ctx context.Context, raw string, want error) (string, error) {
 	var r snapshot.Ref
-	got, breach := guard(ctx, little, func(context.Context) (err error) {
+	got, breach := w.guard(ctx, little, func(context.Context) (err error) {
 		r, err = snapshot.ParseRef([]byte(raw))
 		return err
 	})

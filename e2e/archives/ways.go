@@ -42,13 +42,13 @@ var ways = []way{
 
 // unpack has a layer unpacked from a tar.
 func (w *World) unpack(ctx context.Context, from io.Reader, l layer.Limits) (dirs []string, got, breach error) {
-	got, breach = guard(ctx, l.Bytes+little, func(ctx context.Context) error { return layer.Unpack(ctx, from, l, w.Target) })
+	got, breach = w.guard(ctx, l.Bytes+little, func(ctx context.Context) error { return layer.Unpack(ctx, from, l, w.Target) })
 	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrWrong, layer.ErrTooBig, layer.ErrTooMany, layer.ErrDeep))
 }
 
 // adopt has a layer of somebody's image unpacked.
 func (w *World) adopt(ctx context.Context, from io.Reader, l layer.Limits) (dirs []string, got, breach error) {
-	got, breach = guard(ctx, l.Bytes+little, func(ctx context.Context) error {
+	got, breach = w.guard(ctx, l.Bytes+little, func(ctx context.Context) error {
 		_, err := layer.Adopt(ctx, from, l, w.Target)
 		return err
 	})
@@ -88,7 +88,7 @@ func (w *World) inStore(ctx context.Context, l layer.Limits, give func(context.C
 	w.attempts++
 	number := w.attempts + 1 // the first is in use
 	most := l.Bytes + 2*plainMost + little
-	got, breach = guard(ctx, most, func(ctx context.Context) error {
+	got, breach = w.guard(ctx, most, func(ctx context.Context) error {
 		layers, err := give(ctx, s)
 		if err != nil {
 			return err

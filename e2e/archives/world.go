@@ -24,9 +24,10 @@ import (
 // limits is what an archive may take.
 var limits = layer.Limits{Entries: 1000, Bytes: 1 << 20}
 
+// Within is how long one attempt may take on a machine that does nothing else.
+const Within = 5 * time.Second
+
 const (
-	// within is how long one attempt may take.
-	within = 5 * time.Second
 	// plainMost is what the tar of a layer may have within the limits.
 	plainMost = 1<<20 + 1001*16<<10
 	// little is what is written beside files: notes, and what the harness says.
@@ -45,14 +46,15 @@ type World struct {
 	// Blobs is what hostile layers are put in.
 	Blobs *dir.Store
 
+	within          time.Duration // for one attempt
 	base, home, was string
 	good            []dormouse.Layer
 	attempts        uint64
 }
 
-// Open makes a world.
-func Open() (_ *World, err error) {
-	w := &World{Secret: "canary-" + rand.Text()}
+// Open makes a world in which an attempt may take so long.
+func Open(within time.Duration) (_ *World, err error) {
+	w := &World{Secret: "canary-" + rand.Text(), within: within}
 	if w.was, err = os.Getwd(); err != nil {
 		return nil, err
 	}
@@ -176,8 +178,8 @@ func (w *World) look() (string, error) {
 
 // guard makes an attempt, which may take so long and write so much. It returns
 // what came of that, and whether it kept to it.
-func guard(ctx context.Context, most int64, do func(context.Context) error) (got, breach error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+func (w *World) guard(ctx context.Context, most int64, do func(context.Context) error) (got, breach error) {
+	ctx, cancel := context.WithTimeout(ctx, w.within)
 	defer cancel()
 	before, err := written()
 	if err != nil {
@@ -185,7 +187,7 @@ func guard(ctx context.Context, most int64, do func(context.Context) error) (got
 	}
 	began, done := time.Now(), make(chan error, 1)
 	go func() { done <- do(ctx) }()
-	late := time.NewTimer(within + time.Second) // who heeds the context is heard
+	late := time.NewTimer(w.within + time.Second) // who heeds the context is heard
 	defer late.Stop()
 	select {
 	case got = <-done:
@@ -197,7 +199,7 @@ func guard(ctx context.Context, most int64, do func(context.Context) error) (got
 	switch {
 	case err != nil:
 		return got, err
-	case took > within:
+	case took > w.within:
 		return got, fmt.Errorf("it took %s: %w", took, got)
 	case after-before > most:
 		return got, fmt.Errorf("it wrote %d bytes, and may %d: %w", after-before, most, got)

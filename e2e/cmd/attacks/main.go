@@ -45,7 +45,7 @@ func sections(binary string) []section {
 		sandbox.cases = append(sandbox.cases, attack{c.Name, c.Tries})
 	}
 	archive := section{name: "archive", broke: "escapes", play: func(ctx context.Context, only *regexp.Regexp) (int, int, error) {
-		return archives.Run(ctx, os.Stdout, only)
+		return archives.Run(ctx, archives.Within, os.Stdout, only)
 	}}
 	for _, c := range archives.Cases() {
 		archive.cases = append(archive.cases, attack{c.Name, c.Tries})

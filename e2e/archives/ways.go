@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"unicode"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
@@ -121,10 +123,16 @@ func (w *World) nothingLeft() error {
 	return err
 }
 
-// typed reports whether an error, if there is one, is one that callers know.
+// typed reports whether an error, if there is one, is one that callers know, and
+// says nothing to a terminal or a log that is not text.
 func typed(err error, known ...error) error {
 	if err == nil {
 		return nil
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") { // several errors have a line each
+		if strings.ContainsFunc(line, unicode.IsControl) || strings.HasPrefix(line, "line") {
+			return fmt.Errorf("a name gets into what is said: %q", err)
+		}
 	}
 	for _, k := range known {
 		if errors.Is(err, k) {

@@ -94,7 +94,7 @@ func (s *scan) name(dir *os.File, path, name string, depth int) error {
 	case err != nil:
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
-	return s.dir(os.NewFile(uintptr(fd), name), path, depth)
+	return s.dir(os.NewFile(uintptr(fd), quoted(name)), path, depth)
 }
 
 func (s *scan) add(e Entry) error {

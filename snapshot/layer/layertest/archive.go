@@ -74,6 +74,11 @@ func Hostile(elsewhere string) map[string]Archive {
 	return map[string]Archive{
 		"up":                            {Dir("./"), File("../x")},
 		"up from inside":                {Dir("./"), Dir("a/"), File("a/../../x")},
+		"up from a dot":                 {Dir("./"), File("./../x")},
+		"a loud name that is too long":  {Dir("./"), File("\x1b[2Jnew\nline" + strings.Repeat("x", 300))},
+		"a loud name there twice":       {Dir("./"), File("\x1b[2Jnew\nline"), File("\x1b[2Jnew\nline")},
+		"a loud link":                   {Dir("./"), Hardlink("a", "\x1b[2Jnew\nline")},
+		"a loud attribute":              {Dir("./"), With(File("a"), "SCHILY.xattr.user.\x1b[2Jnew\nline", strings.Repeat("x", 60_000), "SCHILY.xattr.user."+strings.Repeat("x", 300), "y")},
 		"absolute":                      {Dir("./"), File(elsewhere + "/x")},
 		"twice absolute":                {Dir("./"), File("/" + elsewhere + "/x")},
 		"dotted":                        {Dir("./"), File("./x")},

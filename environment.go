@@ -14,6 +14,8 @@ type Environment struct {
 	Image   string  `json:"image,omitempty"`
 	Network Network `json:"network,omitempty"`
 	Limits  Limits  `json:"limits,omitzero"`
+	// Snapshots says when they are taken by themselves.
+	Snapshots SnapshotPolicy `json:"snapshots,omitempty"`
 }
 
 // HostImage is the image that is none: the programs of the machine itself.
@@ -53,6 +55,11 @@ func (e Environment) Validate() error {
 	}
 	if len(e.Image) > MaxImage || strings.ContainsAny(e.Image, " \t\r\n") {
 		return fmt.Errorf("image %q must be a reference of at most %d bytes without spaces: %w", truncate(e.Image, 40), MaxImage, ErrInvalid)
+	}
+	switch e.Snapshots {
+	case "", SnapshotsOff, SnapshotsByTurn:
+	default:
+		return fmt.Errorf("snapshots is %q; it must be off or turn: %w", truncate(string(e.Snapshots), 40), ErrInvalid)
 	}
 	switch e.Network {
 	case "", NetworkOn, NetworkOff:

@@ -113,7 +113,13 @@ const (
 	SandboxStirred  EventType = "sandbox.stirred"
 	SandboxRelieved EventType = "sandbox.relieved"
 
-	SnapshotTaken EventType = "snapshot.taken"
+	SnapshotAskedFor EventType = "snapshot.asked"
+	SnapshotTaken    EventType = "snapshot.taken"
+	SnapshotSkipped  EventType = "snapshot.skipped"
+	SnapshotDeleted  EventType = "snapshot.deleted"
+
+	WorkspaceSwapped EventType = "workspace.swapped"
+	HistoryTruncated EventType = "history.truncated"
 
 	AttentionRaised  EventType = "attention.raised"
 	AttentionCleared EventType = "attention.cleared"
@@ -149,7 +155,7 @@ func (t EventType) Audience() Audience {
 		ChildSpawned, ChildStarted, ChildEnding, ChildEnded,
 		ExecAsked, ExecEnding, ExecRefused, ExecAnswered,
 		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost, SandboxStirred, SandboxRelieved,
-		SnapshotTaken:
+		SnapshotAskedFor, SnapshotTaken, SnapshotSkipped, SnapshotDeleted, WorkspaceSwapped, HistoryTruncated:
 		return ForPeople
 	case SessionCreated, SessionTerminated, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
 		AttemptStarted, AttemptEnded, OpStarted, OpFinished, AttentionRaised, AttentionCleared:

@@ -34,6 +34,8 @@ const (
 	OpMessage OpKind = "child_message"
 	// OpLook reads a child or waits for it; it may run again.
 	OpLook OpKind = "child_look"
+	// OpSnapshot makes a point of the workspace, under an id that follows from the op.
+	OpSnapshot OpKind = "snapshot"
 )
 
 // Verdict is what the next attempt does with an op it finds open.
@@ -69,7 +71,7 @@ func (k OpKind) Verdict(keyed, sameSandbox bool) Verdict {
 			return VerdictAsk
 		}
 		return VerdictUnknown
-	case OpRead, OpSelf, OpMessage, OpLook:
+	case OpRead, OpSelf, OpMessage, OpLook, OpSnapshot:
 		return VerdictRepeat
 	case OpCustom, OpApproval, OpQuestion:
 		return VerdictKeep

@@ -267,10 +267,9 @@ type Use struct {
 type SandboxFact struct {
 	Generation uint64 `json:"generation"`
 	// How says create or restore.
-	How      string          `json:"how,omitempty"`
-	Snapshot SnapshotID      `json:"snapshot,omitempty"`
-	Handle   json.RawMessage `json:"handle,omitempty"`
-	Reason   string          `json:"reason,omitempty"`
+	How    string          `json:"how,omitempty"`
+	Handle json.RawMessage `json:"handle,omitempty"`
+	Reason string          `json:"reason,omitempty"`
 	// Kept says that the files outlive the sandbox without a snapshot.
 	Kept bool `json:"kept,omitempty"`
 	// Since is the time from which work may be missing.
@@ -284,6 +283,11 @@ type SandboxFact struct {
 	// IdleTimeout is how long the server that started it lets it be idle, whatever
 	// its session says.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
+	// Snapshots says what is taken of the workspace of a sandbox that started: none
+	// at all if it is empty.
+	Snapshots SnapshotPolicy `json:"snapshots,omitempty"`
+	// Seals says that its workspace is sealed when it has stopped.
+	Seals bool `json:"seals,omitempty"`
 }
 
 // MaxStirs is how long background tasks and busy processes keep a sandbox awake
@@ -301,14 +305,6 @@ const (
 	WarmCreate  = "create"
 	WarmRestore = "restore"
 )
-
-// SnapshotFact is the payload of snapshot.taken.
-type SnapshotFact struct {
-	Snapshot   SnapshotID `json:"snapshot"`
-	Parent     SnapshotID `json:"parent,omitempty"`
-	Generation uint64     `json:"generation,omitempty"`
-	Verified   bool       `json:"verified,omitempty"`
-}
 
 // Attention is the payload of attention.raised.
 type Attention struct {

@@ -77,6 +77,18 @@ type Created struct {
 	// Environment is what its sandboxes are made of. A child has its parent's. One
 	// that says nothing is from before there were any, and is what the server says.
 	Environment Environment `json:"environment,omitzero"`
+	// Branch says where it comes from, if it goes on from another session.
+	Branch *Branched `json:"branch,omitempty"`
+}
+
+// Branched says where a branch begins: at a seq of another session's log, and at a
+// point of its workspace line if it had files.
+type Branched struct {
+	From     SessionID  `json:"from"`
+	At       uint64     `json:"at"`
+	Snapshot SnapshotID `json:"snapshot,omitempty"`
+	// Talk is how many of the events that follow are what was said there.
+	Talk int `json:"talk,omitempty"`
 }
 
 // Limits of a session's description.

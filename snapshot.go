@@ -1,5 +1,10 @@
 package dormouse
 
+import (
+	"fmt"
+	"time"
+)
+
 // Layer is one step of a workspace line: what to put over the steps before it.
 type Layer struct {
 	// Digest names the blob that holds it, packed.
@@ -11,4 +16,119 @@ type Layer struct {
 	// Bytes and Entries are of the files in it.
 	Bytes   int64 `json:"bytes"`
 	Entries int   `json:"entries"`
+}
+
+// Snapshot is a point of a workspace line, and the payload of snapshot.taken: it can
+// be gone back to, and holds what is needed for that.
+type Snapshot struct {
+	ID SnapshotID `json:"snapshot"`
+	// Parent is the point before it on the line.
+	Parent SnapshotID `json:"parent,omitempty"`
+	Label  string     `json:"label,omitempty"`
+	// Reason is why it was taken.
+	Reason string `json:"reason"`
+	// At is the seq of the log at which the files were as they are in it.
+	At uint64 `json:"at"`
+	// Midway says that a turn was at work, so that no conversation goes with it.
+	Midway     bool   `json:"midway,omitempty"`
+	Generation uint64 `json:"generation,omitempty"`
+	Workspace  uint64 `json:"workspace"`
+	// Layers are the files, the lowest first. All are verified.
+	Layers []Layer `json:"layers"`
+	// Left are some paths of what no layer carries, LeftOut how many there are.
+	Left    []string `json:"left,omitempty"`
+	LeftOut int      `json:"left_out,omitempty"`
+}
+
+// Why snapshots are taken.
+const (
+	SnapshotOfTurn  = "turn"  // a turn has ended
+	SnapshotAsked   = "asked" // somebody wants it
+	SnapshotSealing = "seal"  // the sandbox has stopped
+	// SnapshotOfBranch is what a branch began with.
+	SnapshotOfBranch = "branch"
+)
+
+// SnapshotPolicy says when snapshots are taken of a workspace.
+type SnapshotPolicy string
+
+// The policies.
+const (
+	SnapshotsOff    SnapshotPolicy = "off"  // none by themselves
+	SnapshotsByTurn SnapshotPolicy = "turn" // when a turn has ended that used the sandbox
+)
+
+// Limits of snapshots.
+const (
+	// MaxLabel bounds what a snapshot is called.
+	MaxLabel = 200
+	// MaxSnapshotsAsked is how many a session may owe.
+	MaxSnapshotsAsked = 16
+	// MaxPoints is how many points a session has at most, whatever retention says.
+	MaxPoints = 1000
+)
+
+// SnapshotAsk is the payload of snapshot.asked.
+type SnapshotAsk struct {
+	ID    SnapshotID `json:"snapshot"`
+	Label string     `json:"label,omitempty"`
+}
+
+// Validate refuses what could not be asked for.
+func (a SnapshotAsk) Validate() error {
+	if err := a.ID.Validate(); err != nil {
+		return err
+	}
+	if err := ValidateText(a.Label); err != nil {
+		return fmt.Errorf("label: %w", err)
+	}
+	if len(a.Label) > MaxLabel {
+		return fmt.Errorf("label of %d bytes; at most %d are allowed: %w", len(a.Label), MaxLabel, ErrInvalid)
+	}
+	return nil
+}
+
+// SnapshotSkip is the payload of snapshot.skipped: no point was made.
+type SnapshotSkip struct {
+	ID     SnapshotID `json:"snapshot"`
+	Reason string     `json:"reason"`
+	// Error says why, if it was to be made.
+	Error string `json:"error,omitempty"`
+}
+
+// SnapshotsGone is the payload of snapshot.deleted.
+type SnapshotsGone struct {
+	IDs    []SnapshotID `json:"snapshots"`
+	Reason string       `json:"reason,omitempty"`
+}
+
+// WorkspaceSwap is the payload of workspace.swapped: from now on the session has other
+// files, or the same over other layers.
+type WorkspaceSwap struct {
+	Number   uint64     `json:"workspace"`
+	Snapshot SnapshotID `json:"snapshot"`
+	Layers   []Layer    `json:"layers"`
+	// Reason is why: restored, branched or sealed.
+	Reason string `json:"reason"`
+	// Origin is the session whose snapshot it is, if that is another.
+	Origin SessionID `json:"origin,omitempty"`
+}
+
+// Why workspaces are swapped.
+const (
+	SwapRestored = "restored"
+	SwapBranched = "branched"
+	SwapSealed   = "sealed"
+)
+
+// Truncation is the payload of history.truncated: what was said after To, up to this
+// event, is not part of the conversation any more. It still happened.
+type Truncation struct {
+	To uint64 `json:"to"`
+}
+
+// Retention is how long points are kept. Zero is no limit.
+type Retention struct {
+	MaxAge   time.Duration `json:"max_age,omitempty"`
+	MaxCount int           `json:"max_count,omitempty"`
 }

@@ -17,8 +17,10 @@ func (t *turn) grant(ctx context.Context, use dormouse.Use, w tool.Wish) error {
 	switch w.(type) {
 	case tool.Message:
 		kind = dormouse.OpMessage
+	case tool.Snapshot:
+		kind = dormouse.OpSnapshot
 	case tool.Wait, tool.Look:
-	case tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
+	case tool.Restore, tool.Snapshots, tool.DeleteSnapshot, tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
 		return t.j.Settle(ctx, use, w)
 	}
 	op, open := t.opFor(use.ID)

@@ -43,6 +43,12 @@ type Snapshotter interface {
 	Capture(ctx context.Context, c Capture) (Captured, error)
 }
 
+// Sealer is implemented by drivers for whom a workspace over layers is as good as one
+// over nothing, so that one whose sandbox has stopped is made a layer and forgotten.
+type Sealer interface {
+	Seals() bool
+}
+
 // Capture says what to capture.
 type Capture struct {
 	Fence runner.Fence

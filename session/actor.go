@@ -41,6 +41,8 @@ type Actor struct {
 	execs    map[dormouse.EventID]context.CancelFunc // being run or ended
 	children map[dormouse.SessionID]bool             // being made or ended
 	box      box
+	capture  capturing
+	shortens bool               // its line is being made shorter
 	unqueue  context.CancelFunc // stops waiting for a seat; nil if it does not
 	freezes  int                // in vain, of the sandbox that is stopping
 	looks    bool               // whether the sandbox is idle
@@ -165,7 +167,7 @@ func (a *Actor) timer() (<-chan time.Time, bool) {
 	}
 	now := a.deps.Clock()
 	at := Alarm(a.state)
-	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.visitors)+len(a.children) == 0 && a.box.free() && !Want(a.state).Busy() {
+	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.visitors)+len(a.children) == 0 && a.box.free() && a.capture.id == "" && !a.shortens && !Want(a.state).Busy() {
 		if a.used.After(now) {
 			a.used = now // the clock was set back
 		}

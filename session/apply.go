@@ -58,6 +58,9 @@ func apply(s *State, e dormouse.Event) {
 			t.Turn = nil
 			s.IdleSince = e.Time
 		}
+		if s.Workspace.Used && s.Workspace.Policy == dormouse.SnapshotsByTurn {
+			s.Workspace.Used, s.Workspace.Due = false, e.Seq
+		}
 	case dormouse.AttemptStarted:
 		p := payload[dormouse.Attempt](e)
 		if t := s.turnOf(p.Turn); t != nil {
@@ -74,6 +77,7 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.OpStarted:
 		p := payload[dormouse.OpFact](e)
 		s.Ops = append(s.Ops, OpenOp{Op: p.Op, Span: p.Span, Started: e.Time, Expires: p.Expires})
+		s.Workspace.Used = s.Workspace.Used || p.Op.Kind.InSandbox() && p.Op.Kind != dormouse.OpRead
 		if t := s.turnOf(p.Op.Origin.Turn); t != nil && p.Op.Kind == dormouse.OpModel {
 			t.Turn.Calls, t.Turn.Redo = p.Op.Origin.Call, nil
 		}
@@ -92,6 +96,7 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.SandboxStarted:
 		p := payload[dormouse.SandboxFact](e)
 		s.Sandbox.Phase, s.Sandbox.Handle, s.Sandbox.IdleTimeout = SandboxActive, p.Handle, p.IdleTimeout
+		s.Workspace.Policy, s.Workspace.Seals, s.Workspace.Open, s.Workspace.Fresh = p.Snapshots, p.Seals, true, false
 		s.IdleSince = e.Time
 		if s.Image == "" {
 			s.Image = p.Image
@@ -102,12 +107,9 @@ func apply(s *State, e dormouse.Event) {
 		s.Sandbox.Stirred = e.Time
 	case dormouse.SandboxStopped, dormouse.SandboxLost:
 		s.Sandbox = Sandbox{Generation: s.Sandbox.Generation}
-	case dormouse.SnapshotTaken:
-		p := payload[dormouse.SnapshotFact](e)
-		if p.Verified {
-			s.Snapshot = p.Snapshot
-			s.Sandbox.Saved = s.Sandbox.Saved || s.Sandbox.Phase == SandboxStopping && p.Generation == s.Sandbox.Generation
-		}
+	case dormouse.SnapshotAskedFor, dormouse.SnapshotTaken, dormouse.SnapshotSkipped, dormouse.SnapshotDeleted,
+		dormouse.WorkspaceSwapped, dormouse.HistoryTruncated:
+		applySnapshot(s, e)
 	case dormouse.AttentionRaised:
 		applyAttention(s, payload[dormouse.Attention](e))
 	case dormouse.AttentionCleared:

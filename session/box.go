@@ -50,14 +50,15 @@ func (b *box) close(cause error) {
 // How long a driver may take before a sandbox counts as failed.
 const (
 	createTimeout = 60 * time.Second
-	fetchTimeout  = 15 * time.Minute // an image may have to be fetched
+	fetchTimeout  = 15 * time.Minute // an image or layers may have to be fetched
 	attachTimeout = 10 * time.Second
 	stopTimeout   = 30 * time.Second
 )
 
 // createWithin is how long a sandbox may take to be made.
-func createWithin(e dormouse.Environment) time.Duration {
-	if e.Image == "" || e.Image == dormouse.HostImage {
+func createWithin(s State) time.Duration {
+	e := s.Environment
+	if (e.Image == "" || e.Image == dormouse.HostImage) && len(s.Workspace.Layers) == 0 {
 		return createTimeout
 	}
 	return createTimeout + fetchTimeout
@@ -76,6 +77,9 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 	if a.box.busy {
 		return nil
 	}
+	if a.capture.id != "" && (w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping) {
+		return nil // a point is made of the workspace; it was told to end
+	}
 	fence := runner.Fence{Session: a.id, Generation: w.Sandbox.Generation, Epoch: a.epoch}
 	switch w.Sandbox.Phase {
 	case SandboxCold:
@@ -86,9 +90,14 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		if !a.sit(ctx) {
 			return nil
 		}
-		spec := sandbox.Spec{Fence: fence, Environment: a.state.Environment, Image: a.state.Image}
-		a.work(ctx, createWithin(spec.Environment), func(ctx context.Context) func(context.Context) error {
-			live, err := a.deps.Driver.Create(ctx, spec)
+		state := a.state
+		spec := sandbox.Spec{Fence: fence, Environment: state.Environment, Image: state.Image, Fresh: state.Workspace.Fresh}
+		a.work(ctx, createWithin(state), func(ctx context.Context) func(context.Context) error {
+			var live sandbox.Sandbox
+			var err error
+			if spec.Workspace, err = a.workspaceOf(ctx, state); err == nil {
+				live, err = a.deps.Driver.Create(ctx, spec)
+			}
 			if err == nil {
 				crash.At(crash.SandboxCreated)
 			}
@@ -163,11 +172,13 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 	if w, ok := live.(sandbox.Woken); ok {
 		up.Kept, up.Lost = w.Processes().Kept, w.Processes().Lost
 	}
+	up.Snapshots, up.Seals = a.policy()
 	if err := a.do(ctx, up); err != nil {
 		_ = live.Close()
 		a.pause(ctx)
 		return err
 	}
+	a.release(a.state.Workspace.Number)
 	a.slog.InfoContext(ctx, "sandbox started", "generation", generation)
 	a.hold(ctx, generation, live)
 	return nil

@@ -15,7 +15,7 @@ func (d *draft) warm() error {
 			how = dormouse.WarmRestore
 		}
 		d.tell(dormouse.SandboxWarming, "", dormouse.SandboxFact{
-			Generation: d.Sandbox.Generation + 1, How: how, Snapshot: d.Snapshot,
+			Generation: d.Sandbox.Generation + 1, How: how,
 		})
 		return nil
 	case SandboxStopping:
@@ -57,7 +57,9 @@ func (d *draft) sandboxUp(v SandboxUp) error {
 	if d.Sandbox.Phase != SandboxWarming || d.Sandbox.Generation != v.Generation {
 		return fmt.Errorf("sandbox %d is not being warmed: %w", v.Generation, dormouse.ErrConflict)
 	}
-	fact := dormouse.SandboxFact{Generation: v.Generation, Handle: v.Handle, Image: v.Image, IdleTimeout: v.IdleTimeout}
+	fact := dormouse.SandboxFact{
+		Generation: v.Generation, Handle: v.Handle, Image: v.Image, IdleTimeout: v.IdleTimeout, Snapshots: v.Snapshots, Seals: v.Seals,
+	}
 	switch {
 	case d.Sandbox.How != dormouse.WarmRestore: // nothing ran before
 	case v.Kept:
@@ -114,14 +116,6 @@ func (d *draft) sandboxDown(v SandboxDown) error {
 	}
 	d.tell(dormouse.SandboxStopped, "", fact)
 	d.loseGeneration(v.Generation, "its sandbox was stopped")
-	return nil
-}
-
-func (d *draft) takeSnapshot(v TakeSnapshot) error {
-	if v.Snapshot == "" || v.Generation > d.Sandbox.Generation {
-		return fmt.Errorf("snapshot %q of sandbox %d: %w", v.Snapshot, v.Generation, dormouse.ErrInvalid)
-	}
-	d.tell(dormouse.SnapshotTaken, "", v.SnapshotFact)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,12 +11,12 @@ import (
 	"github.com/dormouse-run/dormouse/blob"
 )
 
-// keepBlobs is how long a blob that no log names is left alone: whoever put it
+// keepBlobs is how long a blob that nobody names is left alone: whoever put it
 // may be about to name it.
 const keepBlobs = time.Hour
 
-// Collect removes the blobs that no log names any more and returns how many. A
-// blob that is put again at the very moment stays.
+// Collect removes the blobs that neither an event nor a point names any more and
+// returns how many. A blob that is put again at the very moment stays.
 func (s *Sessions) Collect(ctx context.Context) (int, error) {
 	blobs, ok := s.deps.Blobs.(blob.Collectable)
 	if !ok {
@@ -55,4 +56,19 @@ func (s *Sessions) Collect(ctx context.Context) (int, error) {
 		err = flush()
 	}
 	return removed, err
+}
+
+// SweepLayers removes the directories of layers that nobody needs any more and returns
+// how many.
+func (s *Sessions) SweepLayers(ctx context.Context) (int, error) {
+	if s.deps.Snapshots == nil {
+		return 0, nil
+	}
+	return s.deps.Snapshots.Sweep(ctx, s.deps.Store.Named, func(id dormouse.SessionID) (bool, error) {
+		_, err := s.deps.Store.Session(ctx, id)
+		if errors.Is(err, dormouse.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }

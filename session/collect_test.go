@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // Each and Collect make the map collectable; every blob in it was put when the
@@ -75,6 +76,41 @@ func TestBlobsGoWithTheLastLogThatNamesThem(t *testing.T) {
 			settle(time.Second)
 			if n := collect(); n != want {
 				t.Errorf("after session %d was deleted: %d blobs removed, want %d", i, n, want)
+			}
+		}
+	})
+}
+
+func TestBlobsGoWithTheLastPointThatNamesThem(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		var layers []dormouse.Digest
+		for _, text := range []string{"lower", "upper"} {
+			d, err := h.blobs.Put(t.Context(), []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			layers = append(layers, d)
+		}
+		settle(2 * time.Hour)
+		rows, err := session.Rebuild(t.Context(), h.store, h.blobs, h.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			names   []store.Names
+			removed int
+		}{
+			{[]store.Names{{Point: "snap_1", Digests: layers[:1]}, {Point: "snap_2", Digests: layers}}, 0},
+			{[]store.Names{{Point: "snap_1", Digests: layers[:1]}}, 1},
+			{nil, 1},
+		} {
+			rows.Names = c.names
+			if err := h.store.Rebuild(t.Context(), h.id, rows); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := h.live.Collect(t.Context()); n != c.removed || err != nil {
+				t.Errorf("with %d points: %d blobs removed, %v, want %d", len(c.names), n, err, c.removed)
 			}
 		}
 	})

@@ -31,7 +31,12 @@ type Verb interface{ verb() }
 // What people and programs ask for.
 type (
 	// Create makes the session.
-	Create struct{ dormouse.Created }
+	Create struct {
+		dormouse.Created
+		// Talk and Files are what a branch begins with.
+		Talk  []dormouse.Event   `json:"-"`
+		Files *dormouse.Snapshot `json:"-"`
+	}
 
 	// Prompt asks the agent something, now or when the turns before it have ended.
 	Prompt struct {
@@ -131,6 +136,24 @@ type (
 	// Wake starts a sandbox if there is none.
 	Wake struct{}
 
+	// AskSnapshot has a point made of the workspace as it is. Asked twice for the same
+	// it is one.
+	AskSnapshot struct{ dormouse.SnapshotAsk }
+
+	// ForgetSnapshots removes points from the line. What is not there is forgotten
+	// already.
+	ForgetSnapshots struct{ IDs []dormouse.SnapshotID }
+
+	// Swap goes on with the files of a point, in the workspace Number.
+	Swap struct {
+		dormouse.WorkspaceSwap
+		// To is the seq of the log to go back to with the conversation; 0 leaves that
+		// as it is.
+		To uint64
+		// Within is set for a tool call, in whose turn the files are swapped.
+		Within dormouse.TurnID
+	}
+
 	// Terminate ends the session for good.
 	Terminate struct{ Reason string }
 )
@@ -197,6 +220,8 @@ type (
 		Do Verb
 		// Text is what the agent is told otherwise.
 		Text string
+		// Failed says that nothing is to be changed, since what was asked for cannot be.
+		Failed error
 	}
 
 	// LoseOp records that an op's outcome cannot be known.
@@ -232,6 +257,10 @@ type (
 		// server lets it be idle.
 		Image       string
 		IdleTimeout time.Duration
+		// Snapshots is when they are taken of its workspace, empty if they cannot be,
+		// and Seals whether that is sealed when it has stopped.
+		Snapshots dormouse.SnapshotPolicy
+		Seals     bool
 	}
 
 	// SandboxGone reports that a sandbox died, or could not be made.
@@ -256,8 +285,14 @@ type (
 		Lost string
 	}
 
-	// TakeSnapshot reports a point of the workspace line.
-	TakeSnapshot struct{ dormouse.SnapshotFact }
+	// TakeSnapshot reports a point of the workspace line, whose layers are verified.
+	TakeSnapshot struct {
+		dormouse.Snapshot
+		Keep dormouse.Retention
+	}
+
+	// SkipSnapshot reports that a point was not made.
+	SkipSnapshot struct{ dormouse.SnapshotSkip }
 
 	// Fire queues the prompt of a wake-up that is due, whose body the actor has read.
 	Fire struct {
@@ -331,7 +366,11 @@ func (SandboxUp) verb()       {}
 func (SandboxGone) verb()     {}
 func (SandboxRelieved) verb() {}
 func (SandboxDown) verb()     {}
+func (AskSnapshot) verb()     {}
 func (TakeSnapshot) verb()    {}
+func (SkipSnapshot) verb()    {}
+func (ForgetSnapshots) verb() {}
+func (Swap) verb()            {}
 func (Fire) verb()            {}
 func (ChildUp) verb()         {}
 func (ChildDown) verb()       {}

@@ -35,6 +35,9 @@ func converses(t dormouse.EventType) bool {
 func (c *convo) add(thread dormouse.ThreadID, events []dormouse.Event) {
 	for _, e := range events {
 		c.upto = e.Seq
+		if e.Type == dormouse.HistoryTruncated {
+			c.cut(payload[dormouse.Truncation](e).To)
+		}
 		if (e.Thread == thread || e.Thread == "") && converses(e.Type) {
 			c.events = append(c.events, agent.Read(e))
 			c.size += 2 * len(e.Payload) // as it came, and as it was read
@@ -43,14 +46,20 @@ func (c *convo) add(thread dormouse.ThreadID, events []dormouse.Event) {
 }
 
 // after returns the conversation beyond a seq.
-func (c *convo) after(seq uint64) []agent.Talk {
-	i, _ := slices.BinarySearchFunc(c.events, seq+1, func(e agent.Talk, s uint64) int {
+func (c *convo) after(seq uint64) []agent.Talk { return slices.Clip(c.events[c.find(seq+1):]) }
+
+// cut forgets what was said after a seq. What others were given stays theirs.
+func (c *convo) cut(to uint64) { c.events = slices.Clip(c.events[:c.find(to+1)]) }
+
+// find is the place of the first event that has this seq or a later one.
+func (c *convo) find(seq uint64) int {
+	i, _ := slices.BinarySearchFunc(c.events, seq, func(e agent.Talk, s uint64) int {
 		if e.Seq < s {
 			return -1
 		}
 		return 1
 	})
-	return slices.Clip(c.events[i:])
+	return i
 }
 
 // converse adds what was just committed to the conversations at hand.

@@ -76,24 +76,7 @@ func (s *Sessions) born(ctx context.Context, parent, child dormouse.SessionID) (
 // create writes a session's first events; under fences those of a child by its
 // parent's epoch.
 func (s *Sessions) create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *store.Fence) (store.Index, error) {
-	now := stamp(s.deps.Clock())
-	events, err := Decide(State{}, Command{By: by, Now: now, Keeps: true, Verb: Create{c}})
-	if err != nil {
-		return store.Index{}, err
-	}
-	_, rows := Project(State{}, events)
-	stored, err := spill(ctx, s.deps.Blobs, events)
-	if err != nil {
-		return store.Index{}, err
-	}
-	if err := s.write(ctx, store.Batch{Session: c.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
-		return store.Index{}, fmt.Errorf("create %s: %w", c.Session, err)
-	}
-	s.deps.committed(c.Session, events)
-	if c.Warm {
-		s.wake(c.Session)
-	}
-	return rows.Index, nil
+	return s.make(ctx, by, Create{Created: c}, under)
 }
 
 // write stores a session's first events. An answer that was lost is looked up:

@@ -94,6 +94,11 @@ func (a *Actor) remove(ctx context.Context) error {
 		a.postpone(ctx)
 		return nil
 	}
+	if a.deps.Snapshots != nil {
+		if err := a.deps.Snapshots.ReleaseAll(a.id); err != nil {
+			a.slog.WarnContext(ctx, "layers not released", "error", err)
+		}
+	}
 	crash.At(crash.DeleteCleared)
 	if err := a.deps.Store.Delete(a.lease.writes, a.id, a.epoch); err != nil {
 		return fmt.Errorf("delete %s: %w", a.id, err)

@@ -19,6 +19,8 @@ type family interface {
 	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
 	Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
 	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error)
+	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
+	manifest(ctx context.Context, id dormouse.SessionID, p Point) (dormouse.Snapshot, error)
 	create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *store.Fence) (store.Index, error)
 }
 

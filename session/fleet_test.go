@@ -75,7 +75,7 @@ func (f *fleet) join() *member {
 	name := fmt.Sprint("server ", len(f.servers))
 	f.servers = append(f.servers, m)
 	s, err := session.New(session.Config{
-		Store: view, Blobs: f.blobs, Driver: f.boxes, Agent: agent.New(oneModel{f.model}, tool.Builtin()),
+		Store: view, Blobs: f.blobs, Driver: f.boxes, Agent: agent.New(oneModel{m: f.model}, tool.Builtin()),
 		Logger: slog.New(slog.DiscardHandler), Server: session.Server{Name: name, Addr: name}, Lease: lease, Peers: f,
 	})
 	if err != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
+	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
 )
@@ -61,6 +62,10 @@ type house struct {
 	kind  sandbox.Driver // boxes, unless it is of another kind
 	idle  time.Duration  // what the server lets any sandbox be idle
 	most  int            // sandboxes awake at once
+
+	lines *snapshot.Store // nil if nothing is kept
+	keep  dormouse.Retention
+	heard func(model.Request) // what a model is asked
 }
 
 func newHouse(t *testing.T, change ...func(*house)) *house {
@@ -82,8 +87,9 @@ func newHouse(t *testing.T, change ...func(*house)) *house {
 func (h *house) open() {
 	s, err := session.New(session.Config{
 		Store: h.store, Blobs: h.blobs, Driver: h.kind, IdleTimeout: h.idle,
-		Agent:  agent.New(oneModel{h.model}, tool.Builtin()),
+		Agent:  agent.New(oneModel{h.model, h.heard}, tool.Builtin()),
 		Logger: slog.New(slog.DiscardHandler), Clock: h.now, MaxActive: h.most,
+		Snapshots: h.lines, Retention: h.keep,
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -236,13 +242,30 @@ func (h *house) use(t dormouse.EventType) dormouse.EventID {
 	return ""
 }
 
-type oneModel struct{ m model.Model }
+type oneModel struct {
+	m     *scripted.Model
+	heard func(model.Request)
+}
 
 func (o oneModel) Model(name string) (model.Model, error) {
 	if name != "scripted" {
 		return nil, errors.New("there is no model " + name)
 	}
-	return o.m, nil
+	if o.heard == nil {
+		return o.m, nil
+	}
+	return listening{o.m, o.heard}, nil
+}
+
+// listening is a model whose requests are looked at.
+type listening struct {
+	*scripted.Model
+	heard func(model.Request)
+}
+
+func (l listening) Reply(ctx context.Context, r model.Request, delta func(model.Delta) error) (model.Reply, error) {
+	l.heard(r)
+	return l.Model.Reply(ctx, r, delta)
 }
 
 // boxes is a driver whose sandboxes outlive servers. A command "effect NAME"

@@ -221,7 +221,7 @@ func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.S
 			}
 			ops[r.ID], all.Ops = len(all.Ops), append(all.Ops, r)
 		}
-		all.Index, all.Deadlines = rows.Index, rows.Deadlines
+		all.Index, all.Deadlines, all.Names = rows.Index, rows.Deadlines, rows.NamesAfter(all.Names)
 	}
 	return all, nil
 }

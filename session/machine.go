@@ -128,8 +128,16 @@ func (d *draft) decide() error {
 		return d.sandboxRelieved(v)
 	case SandboxDown:
 		return d.sandboxDown(v)
+	case AskSnapshot:
+		return d.askSnapshot(v)
 	case TakeSnapshot:
 		return d.takeSnapshot(v)
+	case SkipSnapshot:
+		return d.skipSnapshot(v)
+	case ForgetSnapshots:
+		return d.forgetSnapshots(v)
+	case Swap:
+		return d.swap(v)
 	case Fire:
 		return d.fire(v)
 	case ChildUp:
@@ -148,11 +156,11 @@ func (d *draft) decide() error {
 // only reports how things ended is still recorded.
 func (d *draft) refusedAfterEnd() bool {
 	switch d.c.Verb.(type) {
-	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, TakeSnapshot, Tick,
+	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
 		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
 		return false
 	case Create, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
-		Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
+		AskSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
 		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom:
 		return true
 	}
@@ -176,6 +184,8 @@ type Wanted struct {
 	Execs []Exec
 	// Sandbox says what the sandbox should be doing.
 	Sandbox WantedSandbox
+	// Capture is the point that should be made of the workspace, if one should.
+	Capture *WantedCapture
 	// Sleep is when an idle sandbox should be stopped.
 	Sleep time.Time
 	// Expire is when the first open question is no longer answered.
@@ -228,12 +238,15 @@ type (
 func Want(s State) Wanted {
 	w := Wanted{Sandbox: WantedSandbox{
 		Phase: s.Sandbox.Phase, Generation: s.Sandbox.Generation, How: s.Sandbox.How,
-		Saved: s.Sandbox.Saved, Handle: s.Sandbox.Handle, Keep: s.Terminated == nil,
+		Saved: s.Sandbox.Saved, Handle: s.Sandbox.Handle, Keep: s.Terminated == nil && !s.Workspace.Fresh,
 	}}
+	w.Capture = wantCapture(s)
+	// The point of a turn is made before the next one changes anything.
+	waits := w.Capture != nil && w.Capture.Reason == dormouse.SnapshotOfTurn
 	for _, t := range s.Threads {
 		switch {
 		case s.Terminated != nil:
-		case t.Turn == nil && len(t.Queue) > 0:
+		case t.Turn == nil && len(t.Queue) > 0 && !waits:
 			w.Take = append(w.Take, WantedTake{Thread: t.ID, Prompt: t.Queue[0]})
 		case t.Turn == nil || t.Turn.Blocked != "":
 		case t.Turn.Epoch == 0:
@@ -258,7 +271,7 @@ func Want(s State) Wanted {
 	if s.Terminated == nil {
 		w.Fire, w.Execs = s.Wakeups, s.Execs
 	}
-	w.Delete = s.Deleted && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
+	w.Delete = s.Deleted && w.Capture == nil && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
 	return w
 }
 
@@ -269,7 +282,7 @@ func (w WantedStart) Due(now time.Time) bool { return !now.Before(w.Until) || no
 // Busy reports whether anything is wanted at once, or after a pause that is not
 // worth unloading the session for.
 func (w Wanted) Busy() bool {
-	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || len(w.Execs) > 0 || w.Delete ||
+	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || len(w.Execs) > 0 || w.Delete || w.Capture != nil ||
 		w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping
 }
 

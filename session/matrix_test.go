@@ -31,6 +31,44 @@ func run(id dormouse.EventID) session.Run {
 	return session.Run{ExecAsk: dormouse.ExecAsk{Exec: id, Command: "true"}}
 }
 
+// kept is a session whose line has a point, askedPoint("0").
+func kept(t testing.TB) *world {
+	w := newWorld(t, dormouse.Created{Warm: true})
+	w.must(session.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByTurn, Seals: true})
+	w.must(session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("0")}})
+	w.must(w.point())
+	return w
+}
+
+func askedPoint(name string) dormouse.SnapshotID {
+	return dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, name))
+}
+
+func layers(names ...string) (list []dormouse.Layer) {
+	for _, n := range names {
+		list = append(list, dormouse.Layer{Digest: dormouse.DigestOf([]byte(n)), DiffID: dormouse.DigestOf([]byte(n)), Size: 1})
+	}
+	return list
+}
+
+// point is the point that is wanted, or one that is not.
+func (w *world) point() session.TakeSnapshot {
+	p := dormouse.Snapshot{
+		ID: askedPoint("x"), Reason: dormouse.SnapshotAsked, At: w.state.Seq, Generation: w.state.Sandbox.Generation,
+		Workspace: w.state.Workspace.Number, Layers: append(slices.Clip(w.state.Workspace.Line), layers(fmt.Sprint(w.state.Seq))...),
+	}
+	if want := session.Want(w.state).Capture; want != nil {
+		p.ID, p.Reason = want.ID, want.Reason
+	}
+	return session.TakeSnapshot{Snapshot: p}
+}
+
+func (w *world) swap(to uint64) session.Swap {
+	return session.Swap{To: to, WorkspaceSwap: dormouse.WorkspaceSwap{
+		Number: w.state.Workspace.Number + 1, Snapshot: askedPoint("0"), Layers: layers("0"), Reason: dormouse.SwapRestored,
+	}}
+}
+
 func situations() []situation {
 	none := dormouse.Created{}
 	return []situation{
@@ -50,6 +88,17 @@ func situations() []situation {
 		{"queued", dormouse.PhaseReady, func(t testing.TB) *world {
 			w := warm(t, none)
 			w.must(w.prompt("p1"))
+			return w
+		}},
+		{"a snapshot asked for", dormouse.PhaseReady, func(t testing.TB) *world {
+			w := kept(t)
+			w.must(session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("1")}})
+			return w
+		}},
+		{"sealing", dormouse.PhaseHibernated, func(t testing.TB) *world {
+			w := kept(t)
+			w.must(session.Hibernate{})
+			w.must(session.SandboxDown{Generation: 1})
 			return w
 		}},
 		{"running", dormouse.PhaseRunning, func(t testing.TB) *world { return running(t, none) }},
@@ -232,9 +281,19 @@ func verbs() []struct {
 			return session.SandboxRelieved{Generation: w.state.Sandbox.Generation, Reason: "out of memory"}
 		}},
 		{"SandboxDown", func(w *world) session.Verb { return session.SandboxDown{Generation: w.state.Sandbox.Generation} }},
-		{"TakeSnapshot", func(w *world) session.Verb {
-			return session.TakeSnapshot{SnapshotFact: dormouse.SnapshotFact{Snapshot: "snap_1", Generation: 1, Verified: true}}
+		{"AskSnapshot", func(*world) session.Verb {
+			return session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("2")}}
 		}},
+		{"TakeSnapshot", func(w *world) session.Verb { return w.point() }},
+		{"SkipSnapshot", func(w *world) session.Verb {
+			p := w.point()
+			return session.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: p.ID, Reason: p.Reason, Error: "no room"}}
+		}},
+		{"ForgetSnapshots", func(*world) session.Verb {
+			return session.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint("0"), askedPoint("nowhere")}}
+		}},
+		{"Swap", func(w *world) session.Verb { return w.swap(0) }},
+		{"Swap and truncate", func(w *world) session.Verb { return w.swap(2) }},
 		{"Fire", func(w *world) session.Verb {
 			return session.Fire{ID: "wake_w", Content: []dormouse.Block{dormouse.Text("again")}}
 		}},

@@ -84,7 +84,11 @@ func (d *draft) settle(v Settle) error {
 	d.openOp(thread, op, time.Time{})
 	result := dormouse.ToolResult{Use: v.Use, Content: []dormouse.Block{dormouse.Text(v.Text)}}
 	outcome := dormouse.OutcomeOK
-	if err := d.change(v.Do); err != nil {
+	err = v.Failed
+	if err == nil {
+		err = d.change(v.Do)
+	}
+	if err != nil {
 		result, outcome = errorResult(v.Use, err.Error()), dormouse.OutcomeError
 	}
 	d.add(dormouse.AgentToolResult, thread, result)
@@ -109,6 +113,10 @@ func (d *draft) change(v Verb) error {
 		return d.endChild(v)
 	case Describe:
 		return d.describe(v)
+	case ForgetSnapshots:
+		return d.forgetSnapshots(v)
+	case Swap:
+		return d.swap(v)
 	}
 	return fmt.Errorf("an agent cannot ask for %T: %w", v, dormouse.ErrInvalid)
 }

@@ -59,6 +59,8 @@ func pointsAfter(events []dormouse.Event) {
 			crash.At(crash.SandboxCreating)
 		case dormouse.SandboxStarted:
 			crash.At(crash.SandboxReady)
+		case dormouse.WorkspaceSwapped:
+			crash.At(crash.SwapCommitted)
 		}
 	}
 }

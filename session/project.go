@@ -52,6 +52,8 @@ func Project(s State, events []dormouse.Event) (State, store.Rows) {
 				}
 				rows.Ops = putOp(rows.Ops, r)
 			}
+		case dormouse.SnapshotTaken, dormouse.SnapshotDeleted, dormouse.WorkspaceSwapped:
+			name(&rows, e)
 		}
 	}
 	rows.Index = index(s)
@@ -120,7 +122,7 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 
 // stateVersion names the encoding of a cached State. It rises whenever Apply
 // would fold an old log differently.
-const stateVersion = 6
+const stateVersion = 7
 
 // cacheState encodes a fold for the store.
 func cacheState(s State) *store.State {

@@ -16,6 +16,9 @@ func (d *draft) create(v Create) error {
 	}
 	d.Session = v.Session
 	d.add(dormouse.SessionCreated, "", v.Created)
+	if v.Branch != nil {
+		d.branch(v)
+	}
 	if v.Warm {
 		return d.warm()
 	}

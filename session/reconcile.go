@@ -25,6 +25,9 @@ func (a *Actor) reconcile(ctx context.Context) error {
 		if err := a.reconcileSandbox(ctx, Want(a.state)); err != nil {
 			return err
 		}
+		if err := a.reconcileCapture(ctx, Want(a.state)); err != nil {
+			return err
+		}
 		a.reconcileKills(Want(a.state))
 		if err := a.reconcileExecs(ctx, Want(a.state)); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -38,6 +39,16 @@ type Config struct {
 	// MaxActive is how many sandboxes may be awake at once. At the bound the session
 	// that has been idle the longest is put to sleep. 0 is no bound.
 	MaxActive int
+	// Snapshots keeps what workspaces were like; nil if nobody does. SnapshotPolicy is
+	// when they are taken where an environment does not say, and Retention how long
+	// they are kept.
+	Snapshots      *snapshot.Store
+	SnapshotPolicy dormouse.SnapshotPolicy
+	Retention      dormouse.Retention
+	// Refs is what refs of snapshots are authenticated with, and CrossSession says that
+	// agents may use those of other sessions, when they say that they mean to.
+	Refs         snapshot.Key
+	CrossSession bool
 	// OnCommit is called with what was just committed, in order per session. It
 	// must not block.
 	OnCommit func(id dormouse.SessionID, events []dormouse.Event)

@@ -109,7 +109,7 @@ func (h *houseOn) begin() {
 	}
 	h.owned = s
 	h.live, err = session.New(session.Config{
-		Store: s, Blobs: h.blobs, Driver: h.boxes, Agent: agent.New(oneModel{h.model}, tool.Builtin()), Logger: slog.New(slog.DiscardHandler),
+		Store: s, Blobs: h.blobs, Driver: h.boxes, Agent: agent.New(oneModel{m: h.model}, tool.Builtin()), Logger: slog.New(slog.DiscardHandler),
 		Server: session.Server{Name: "house", Addr: "nowhere", Place: "here"}, Lease: 10 * time.Second, Peers: noPeers{},
 	})
 	if err == nil {

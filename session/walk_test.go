@@ -202,7 +202,10 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 			session.SandboxGone{Generation: box.Generation, Reason: "died"},
 			session.SandboxRelieved{Generation: box.Generation, Reason: "out of memory"},
 			session.SandboxDown{Generation: box.Generation},
-			session.TakeSnapshot{SnapshotFact: dormouse.SnapshotFact{Snapshot: "snap_x", Generation: box.Generation, Verified: true}})
+			w.point(), w.point(), w.swap(0), w.swap(w.state.Seq/2),
+			session.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.point().ID, Reason: w.point().Reason}},
+			session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint(fmt.Sprint(r.IntN(50)))}},
+			session.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint(fmt.Sprint(r.IntN(50)))}})
 	case 10, 11:
 		id := dormouse.EventID(fmt.Sprint("sevt_x", r.IntN(200)))
 		if len(w.state.Execs) > 0 && r.IntN(2) == 0 {
@@ -211,7 +214,10 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 		}
 		return run(id)
 	case 8, 9:
-		return session.SandboxUp{Generation: box.Generation, Handle: json.RawMessage(`{}`), IdleTimeout: time.Duration(box.Generation%3) * time.Minute}
+		return session.SandboxUp{
+			Generation: box.Generation, Handle: json.RawMessage(`{}`), IdleTimeout: time.Duration(box.Generation%3) * time.Minute,
+			Snapshots: []dormouse.SnapshotPolicy{"", dormouse.SnapshotsOff, dormouse.SnapshotsByTurn}[r.IntN(3)], Seals: r.IntN(2) == 0,
+		}
 	}
 	switch {
 	case turn == nil:

@@ -45,7 +45,13 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 	case tool.EndChild:
 		v.Do = EndChild{Child: w.Child, Reason: "the agent ended it"}
 		v.Text = fmt.Sprintf("Child session %s is being terminated.", w.Child)
-	case tool.Question, tool.Message, tool.Wait, tool.Look:
+	case tool.Restore, tool.Snapshots, tool.DeleteSnapshot:
+		var err error
+		if v.Do, v.Text, err = j.line(ctx, w); err != nil && !refused(err) {
+			return err
+		}
+		v.Failed = err
+	case tool.Question, tool.Message, tool.Wait, tool.Look, tool.Snapshot:
 		return fmt.Errorf("%T changes nothing in the session: %w", w, dormouse.ErrInvalid)
 	}
 	return j.record(ctx, v)
@@ -101,19 +107,29 @@ func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text 
 		text, err = j.a.await(ctx, w)
 	case tool.Look:
 		text, err = j.a.look(ctx, w)
-	case tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
+	case tool.Snapshot:
+		text, err = j.a.keepFiles(ctx, op)
+	case tool.Restore, tool.Snapshots, tool.DeleteSnapshot, tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
 		return "", false, fmt.Errorf("%T reaches no other session: %w", w, dormouse.ErrInvalid)
 	}
 	if errors.Is(err, dormouse.ErrClosing) {
 		<-ctx.Done() // the attempt ends with the server, and is given back
 		return "", false, context.Cause(ctx)
 	}
-	for _, refusal := range []error{dormouse.ErrNotFound, dormouse.ErrTerminated, dormouse.ErrInvalid, dormouse.ErrConflict, dormouse.ErrTooLarge} {
-		if errors.Is(err, refusal) {
-			return err.Error(), true, nil // the agent asked for what cannot be
-		}
+	if refused(err) {
+		return err.Error(), true, nil // the agent asked for what cannot be
 	}
 	return text, false, err
+}
+
+// refused reports whether something was asked for that cannot be.
+func refused(err error) bool {
+	for _, refusal := range []error{dormouse.ErrNotFound, dormouse.ErrTerminated, dormouse.ErrInvalid, dormouse.ErrConflict, dormouse.ErrTooLarge} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
 }
 
 // message sends a child a prompt under an id that follows from the op, so that

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 var errLinux = errors.New("snapshots need Linux")
@@ -50,3 +51,9 @@ func (*Store) Sweep(context.Context, func(context.Context, []dormouse.Digest) ([
 func (*Store) Export(context.Context, io.Writer, []dormouse.Layer, Meta) error { return errLinux }
 
 func (*Store) Import(context.Context, io.Reader) ([]dormouse.Layer, error) { return nil, errLinux }
+
+func (*Store) Diff(context.Context, []dormouse.Layer, []dormouse.Layer, int) (Difference, error) {
+	return Difference{}, errLinux
+}
+
+func (*Store) Limits() layer.Limits { return layer.Limits{} }

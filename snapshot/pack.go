@@ -19,34 +19,41 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Encoders and decoders are large and none of them has a goroutine, so they are
-// handed on.
-var (
-	encoders = sync.Pool{New: func() any {
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
-		if err != nil {
-			panic(err) // the options are wrong
-		}
+// codecs are encoders and decoders. They are large and none of them has a goroutine,
+// so they are handed on.
+type codecs struct{ encoders, decoders sync.Pool }
+
+func (c *codecs) encoder() *zstd.Encoder {
+	if e, ok := c.encoders.Get().(*zstd.Encoder); ok {
 		return e
-	}}
-	decoders = sync.Pool{New: func() any {
-		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
-		if err != nil {
-			panic(err) // the options are wrong
-		}
+	}
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		panic(err) // the options are wrong
+	}
+	return e
+}
+
+func (c *codecs) decoder() *zstd.Decoder {
+	if d, ok := c.decoders.Get().(*zstd.Decoder); ok {
 		return d
-	}}
-)
+	}
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
+		panic(err) // the options are wrong
+	}
+	return d
+}
 
 // maxWindow bounds the memory that a packed layer can ask for.
 const maxWindow = 128 << 20
 
 // pack writes a directory as a tar, compressed, and returns the digest of the tar.
 func (s *Store) pack(ctx context.Context, dir string, index layer.Index, w io.Writer) (dormouse.Digest, error) {
-	e := encoders.Get().(*zstd.Encoder) //nolint:errcheck,forcetypeassert // nothing else is in there
+	e := s.codecs.encoder()
 	defer func() {
 		e.Reset(nil)
-		encoders.Put(e)
+		s.codecs.encoders.Put(e)
 	}()
 	e.Reset(w)
 	sum := sha256.New()
@@ -107,10 +114,10 @@ func (s *Store) read(ctx context.Context, l dormouse.Layer, came func(int), do f
 		return err
 	}
 	defer func() { _ = packed.Close() }()
-	d := decoders.Get().(*zstd.Decoder) //nolint:errcheck,forcetypeassert // nothing else is in there
+	d := s.codecs.decoder()
 	defer func() {
 		_ = d.Reset(nil)
-		decoders.Put(d)
+		s.codecs.decoders.Put(d)
 	}()
 	in := &watchedReader{from: packed, came: came}
 	if err := d.Reset(in); err != nil {

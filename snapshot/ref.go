@@ -29,7 +29,8 @@ type Ref struct {
 }
 
 const (
-	provider = "dormouse"
+	// Provider is who makes refs.
+	Provider = "dormouse"
 	// MaxRef is how long a ref may be.
 	MaxRef = 64 << 10
 )
@@ -72,7 +73,7 @@ func (r Ref) Check(k Key) error {
 
 // Bytes is the ref as JSON.
 func (r Ref) Bytes() []byte {
-	return fmt.Appendf(nil, `{"providerId":%q,"ref":%s}`, provider, r.inner)
+	return fmt.Appendf(nil, `{"providerId":%q,"ref":%s}`, Provider, r.inner)
 }
 
 // MarshalJSON is Bytes.
@@ -110,7 +111,7 @@ func parseRef(b []byte) (r Ref, err error) {
 	if err := text(outer, "providerId", &by); err != nil {
 		return r, err
 	}
-	if by != provider {
+	if by != Provider {
 		return r, fmt.Errorf("it is of another provider: %w", dormouse.ErrInvalid)
 	}
 	inner, err := members(outer["ref"])

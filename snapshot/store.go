@@ -15,6 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // What is in Dir. It is locked itself: shared by those who say that they use a
@@ -37,6 +38,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	making map[string]chan struct{} // guarded by mu: directories somebody is making
+	codecs codecs
 }
 
 // Open opens the layers in a directory, and makes it if there is none. What dead
@@ -148,3 +150,6 @@ func full(err error) error {
 
 // hexOf is the digits of a digest that is valid.
 func hexOf(d dormouse.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
+
+// Limits is what a layer may hold.
+func (s *Store) Limits() layer.Limits { return s.opts.Limits }

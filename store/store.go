@@ -81,6 +81,8 @@ type Rows struct {
 	Ops     []dormouse.OpRecord     // inserted or replaced by id, in the order of the log
 	// Deadlines replaces the session's deadlines when not nil.
 	Deadlines []dormouse.Deadline
+	Names     []Names               // inserted or replaced by point
+	Unnamed   []dormouse.SnapshotID // points that name nothing any more, after Names; they may never have been
 }
 
 // Index is the one row a session has among all sessions.
@@ -183,7 +185,8 @@ type Remover interface {
 	// append is; what remains of it on the disk may follow. A session that is not
 	// there must succeed.
 	Delete(ctx context.Context, id dormouse.SessionID, epoch Epoch) error
-	// Named must return those of the digests that an event of any session names.
+	// Named must return those of the digests that an event or a point of any
+	// session names.
 	Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error)
 }
 

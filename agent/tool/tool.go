@@ -60,6 +60,11 @@ func Builtin() *Set {
 		childWait{},
 		childRead{},
 		childTerminate{},
+		workspaceSnapshot{},
+		workspaceRestore{},
+		workspaceBranch{},
+		workspaceList{},
+		workspaceDelete{},
 	}}
 }
 

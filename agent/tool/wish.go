@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -35,10 +36,28 @@ type (
 	}
 	// EndChild ends a child.
 	EndChild struct{ Child dormouse.SessionID }
+	// Restore goes on with the files of a snapshot. As a Branch it is called so.
+	Restore struct {
+		Ref    json.RawMessage
+		Branch bool
+		Cross  bool // the snapshot may be another session's
+	}
+	// Snapshots lists those of the session, or of another that a ref names.
+	Snapshots struct {
+		Limit int
+		Cross bool
+	}
+	// DeleteSnapshot removes a snapshot. One that is gone is removed.
+	DeleteSnapshot struct {
+		Ref   json.RawMessage
+		Cross bool
+	}
 )
 
-// What reaches another session and is an op.
+// What reaches another session, or takes long, and is an op.
 type (
+	// Snapshot makes a point of the workspace.
+	Snapshot struct{}
 	// Message sends a child a prompt.
 	Message struct {
 		Child   dormouse.SessionID
@@ -56,15 +75,19 @@ type (
 	}
 )
 
-func (Question) wish()   {}
-func (Schedule) wish()   {}
-func (Unschedule) wish() {}
-func (Wakeups) wish()    {}
-func (Spawn) wish()      {}
-func (EndChild) wish()   {}
-func (Message) wish()    {}
-func (Wait) wish()       {}
-func (Look) wish()       {}
+func (Question) wish()       {}
+func (Snapshot) wish()       {}
+func (Restore) wish()        {}
+func (Snapshots) wish()      {}
+func (DeleteSnapshot) wish() {}
+func (Schedule) wish()       {}
+func (Unschedule) wish()     {}
+func (Wakeups) wish()        {}
+func (Spawn) wish()          {}
+func (EndChild) wish()       {}
+func (Message) wish()        {}
+func (Wait) wish()           {}
+func (Look) wish()           {}
 
 // words makes the content of a prompt, and refuses an empty or too large one.
 func words(field, text string) ([]dormouse.Block, error) {

@@ -119,6 +119,11 @@ const callWithin = 90 * time.Second
 func (c *client) call(ctx context.Context, method, path string, in, out any) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callWithin, errors.New("the server did not answer in time"))
 	defer cancel()
+	return c.wait(ctx, method, path, in, out)
+}
+
+// wait is call for what takes as long as it takes.
+func (c *client) wait(ctx context.Context, method, path string, in, out any) ([]byte, error) {
 	res, err := c.send(ctx, method, path, in)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,14 @@ func (s *server) collect(ctx context.Context) {
 		case n > 0:
 			s.log.InfoContext(ctx, "blobs collected", "blobs", n)
 		}
+		n, err = s.sessions.SweepLayers(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			s.log.WarnContext(ctx, "layers not collected", "error", err)
+		case n > 0:
+			s.log.InfoContext(ctx, "layers collected", "layers", n)
+		}
 		if d, ok := s.driver.(interface{ CollectImages(context.Context) error }); ok {
 			if err := d.CollectImages(ctx); err != nil && ctx.Err() == nil {
 				s.log.WarnContext(ctx, "images not collected", "error", err)

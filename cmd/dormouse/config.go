@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/egress"
 	"github.com/dormouse-run/dormouse/sandbox/rootfs"
 )
@@ -47,6 +48,10 @@ type config struct {
 	DropAfter    time.Duration
 	SleepAfter   time.Duration
 	IdleTimeout  time.Duration
+	Snapshots    string
+	KeepCount    int
+	KeepAge      time.Duration
+	CrossSession bool
 	MaxActive    int
 	LogFormat    string
 	LogLevel     string
@@ -76,6 +81,10 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.DurationVar(&c.SleepAfter, "sleep-after", 5*time.Minute, "how long the sandbox of a session that does not say may be idle before it is stopped; 0 keeps it")
 	f.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "how long any sandbox may be idle before it is stopped, whatever its session says; 0 is as long as that says")
 	f.IntVar(&c.MaxActive, "max-active", 0, "how many sandboxes may be awake at once; at the limit the session idle the longest sleeps; 0 for no limit")
+	f.StringVar(&c.Snapshots, "snapshots", "turn", "when snapshots of a workspace are taken whose environment does not say: turn, after each turn that used its sandbox, or off")
+	f.IntVar(&c.KeepCount, "snapshots-keep", 100, "how many snapshots of a session are kept, the newest; 0 for as many as there may be")
+	f.DurationVar(&c.KeepAge, "snapshots-max-age", 0, "how long snapshots are kept; the newest of a session always is; 0 for as long as the session")
+	f.BoolVar(&c.CrossSession, "allow-cross-session", false, "let agents use snapshots of other sessions, when they say that they mean to")
 	f.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -125,6 +134,12 @@ func (c *config) check() error {
 	}
 	if c.SleepAfter < 0 || c.IdleTimeout < 0 {
 		return usage("--sleep-after and --idle-timeout cannot be negative")
+	}
+	if c.Snapshots != string(dormouse.SnapshotsByTurn) && c.Snapshots != string(dormouse.SnapshotsOff) {
+		return usage("--snapshots is %q; it must be turn or off", c.Snapshots)
+	}
+	if c.KeepCount < 0 || c.KeepAge < 0 {
+		return usage("--snapshots-keep and --snapshots-max-age cannot be negative")
 	}
 	if _, err := parsePrices(c.Prices); err != nil {
 		return usage("--price: %w", err)

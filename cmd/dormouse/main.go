@@ -92,7 +92,7 @@ Start a server, then talk to it from another terminal:
 		},
 	}
 	root.PersistentFlags().String("data", defaultData(), "`directory` of everything the server keeps")
-	root.AddCommand(newServe(), newDemo(), newSession(), newExec(), newShell(), newCp(), newPorts(), newForward(), newPs(),
+	root.AddCommand(newServe(), newDemo(), newSession(), newSnapshot(), newRevert(), newBranch(), newLog(), newExec(), newShell(), newCp(), newPorts(), newForward(), newPs(),
 		newSandboxes(), newStore(), newDoctor(), newVersion(), newScriptedModel(), newModelsTopic())
 	root.InitDefaultCompletionCmd()
 	return root

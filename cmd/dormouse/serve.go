@@ -28,6 +28,7 @@ import (
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/rest"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -89,7 +90,8 @@ type server struct {
 	store    store.Store
 	blobs    blobStore
 	driver   driver
-	peers    *peer.Client // nil if no other server shares the store
+	lines    *snapshot.Store // what workspaces were like
+	peers    *peer.Client    // nil if no other server shares the store
 	sessions *session.Sessions
 	door     *rest.Server
 	http     *http.Server
@@ -153,6 +155,11 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		return nil, err
 	}
 
+	if s.lines, err = snapshot.Open(snapshot.Options{Dir: filepath.Join(c.Data, snapshotsDir), Blobs: s.blobs, Log: log}); err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() { _ = s.lines.Close() })
+
 	models, tools, counters := newModels(c), tool.Builtin(), newMetrics()
 	if _, err := models.Model(c.Model); err != nil {
 		return nil, usage("--model: %w", err)
@@ -167,6 +174,9 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	}
 	key, err := s.share(ctx, &sessions)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.keepLines(&sessions, key); err != nil {
 		return nil, err
 	}
 	if s.sessions, err = session.New(sessions); err != nil {
@@ -188,6 +198,11 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 				{Name: "wakeup_schedule", Permission: dormouse.PermissionAllow},
 				{Name: "wakeup_cancel", Permission: dormouse.PermissionAllow},
 				{Name: "wakeup_list", Permission: dormouse.PermissionAllow},
+				{Name: "workspace_snapshot", Permission: dormouse.PermissionAllow},
+				{Name: "workspace_restore", Permission: dormouse.PermissionAllow},
+				{Name: "workspace_branch", Permission: dormouse.PermissionAllow},
+				{Name: "workspace_list_snapshots", Permission: dormouse.PermissionAllow},
+				{Name: "workspace_delete_snapshot", Permission: dormouse.PermissionAllow},
 			},
 		},
 		SleepAfter: c.SleepAfter, CheckAgent: models.check(tools), Ready: s.isReady,

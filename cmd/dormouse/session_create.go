@@ -32,7 +32,7 @@ prompt is accepted at once and runs when the sandbox is there.`,
   dormouse session create --title 'fix the build' --prompt '$ make' --follow
   dormouse session create --title 'nightly' --tag ci --metadata repo=dormouse
   dormouse session create --tool bash=ask --tool read --recovery ask
-  dormouse session create --image debian:12 --network off --memory 1G
+  dormouse session create --image debian:12 --network off --memory 1G --snapshots off
   dormouse session create --custom-tool '{"name":"lookup","input_schema":{"type":"object"}}'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return create(cmd, f) },

@@ -13,12 +13,13 @@ import (
 // command line.
 type environmentFlags struct {
 	dormouse.Environment
-	network, memory, disk string
+	network, snapshots, memory, disk string
 }
 
 func (e *environmentFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&e.Image, "image", "", "what its sandboxes start from: an image `reference`, or what --image-allow of the server names")
 	f.StringVar(&e.network, "network", "", "on or off: `whether` its sandboxes reach anything")
+	f.StringVar(&e.snapshots, "snapshots", "", "turn or off: `when` snapshots of its workspace are taken by themselves")
 	f.Float64Var(&e.Limits.CPUs, "cpus", 0, "processors that its sandbox may use; at most those of the server, as for all limits")
 	f.StringVar(&e.memory, "memory", "", "memory that its sandbox may use, such as 512M")
 	f.Int64Var(&e.Limits.Pids, "pids", 0, "processes that its sandbox may have")
@@ -38,6 +39,7 @@ func (e *environmentFlags) request() (_ dormouse.Environment, err error) {
 	default:
 		asked.Network = dormouse.Network(e.network)
 	}
+	asked.Snapshots = dormouse.SnapshotPolicy(e.snapshots)
 	for _, size := range []struct {
 		flag, text string
 		at         *int64
@@ -68,6 +70,9 @@ func showEnvironment(line func(name, format string, args ...any), s rest.Session
 	}
 	line("image", "%s", image)
 	line("network", "%s", e.Network)
+	if e.Snapshots != "" {
+		line("snapshots", "%s", e.Snapshots)
+	}
 	l := e.Limits
 	line("limits", "%s, %s, %s", amount(l.CPUs, "processors"), room(l.Memory, "memory"), amount(float64(l.Pids), "processes"))
 	line("", "%s, %s, %s", room(l.Disk, "disk"), amount(float64(l.Inodes), "inodes"), amount(float64(l.Files), "open files"))

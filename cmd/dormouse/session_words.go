@@ -33,6 +33,11 @@ type fact struct {
 // inWords is the line that tells people of an event; empty if there is none. A
 // line that begins with ! is worth a look, one with ? wants an answer.
 func inWords(e dormouse.Event) (string, error) {
+	switch e.Type { //nolint:exhaustive // these are told elsewhere
+	case dormouse.SnapshotAskedFor, dormouse.SnapshotTaken, dormouse.SnapshotSkipped, dormouse.SnapshotDeleted,
+		dormouse.WorkspaceSwapped, dormouse.HistoryTruncated:
+		return workspaceInWords(e)
+	}
 	var f fact
 	if len(e.Payload) > 0 {
 		if err := json.Unmarshal(e.Payload, &f); err != nil {

@@ -64,6 +64,7 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 			}
 			return nil
 		}},
+		{"close snapshots", s.lines.Close},
 		{"close blobs", s.blobs.Close},
 		{"close database", s.store.Close}, // last: it gives the directory to the next server
 	} {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -146,5 +147,26 @@ func compare(ctx context.Context, s store.Store, id dormouse.SessionID, want sto
 			wrong = append(wrong, c.what)
 		}
 	}
-	return wrong, nil
+	whole, err := named(ctx, s, want.Names)
+	if err == nil && !whole {
+		wrong = append(wrong, "names")
+	}
+	return wrong, err
+}
+
+// named reports whether the store knows of every blob that points name, so that
+// none is collected. What it names beside them only stays longer.
+func named(ctx context.Context, s store.Store, names []store.Names) (bool, error) {
+	wanted := make(map[dormouse.Digest]bool)
+	for _, n := range names {
+		for _, d := range n.Digests {
+			wanted[d] = true
+		}
+	}
+	delete(wanted, "")
+	if len(wanted) == 0 {
+		return true, nil
+	}
+	found, err := s.Named(ctx, slices.Collect(maps.Keys(wanted)))
+	return len(found) == len(wanted), err
 }

@@ -30,6 +30,9 @@ var verbs = []verb{
 	named[session.Hibernate]("hibernate"),
 	named[session.Wake]("wake"),
 	named[session.Terminate]("terminate"),
+	named[session.AskSnapshot]("ask_snapshot"),
+	named[session.ForgetSnapshots]("forget_snapshots"),
+	named[session.Swap]("swap"),
 }
 
 // errForeign means that a server of another version asked for what this one does

@@ -73,7 +73,7 @@ func (s *Server) getFiles(c *call) error {
 		return err
 	}
 	defer v.Close()
-	out := &tarWriter{c: c, control: http.NewResponseController(c.w)}
+	out := &tarWriter{c: c, control: http.NewResponseController(c.w), trailer: TreeStatus}
 	status, err := v.GetTree(c.r.Context(), path, out)
 	switch {
 	case err != nil && c.status == 0:
@@ -95,6 +95,7 @@ func (s *Server) getFiles(c *call) error {
 type tarWriter struct {
 	c       *call
 	control *http.ResponseController
+	trailer string // what comes after it, if anything does
 }
 
 func (t *tarWriter) begin() {
@@ -103,7 +104,9 @@ func (t *tarWriter) begin() {
 	}
 	h := t.c.w.Header()
 	h.Set("Content-Type", "application/x-tar")
-	h.Set("Trailer", TreeStatus)
+	if t.trailer != "" {
+		h.Set("Trailer", t.trailer)
+	}
 	t.c.status, t.c.stream = http.StatusOK, true
 	_ = t.control.SetReadDeadline(time.Time{})
 	t.c.w.WriteHeader(http.StatusOK)

@@ -23,6 +23,7 @@ var seeds = []string{
 	`{"environment":{"image":"debian:12","network":"off","limits":{"cpus":0.5,"memory":536870912,"pids":64,"disk":1073741824,"inodes":4096,"files":1024}}}`,
 	`{"environment":{"limits":{"memory":-1,"cpus":1e300}}}`, `{"environment":null}`, `{"environment":{"image":"dir:/etc"},"parent":"sesn_a"}`,
 	`{"title":null,"tags":["a","a"],"metadata":{"a":"b","c":null}}`, `{"metadata":null}`, `{"tags":null}`, `{"tags":["a",1]}`, `{"parent":"sesn_a","tags":[],"metadata":{}}`,
+	`{"id":"a","label":"b"}`, `{"snapshot":"snap_a","history":true}`, `{"prompt":"sevt_a"}`, `{"keep":3,"older_than":"72h","dry_run":true}`, `{"keep":-1}`, `{"older_than":"-1s"}`,
 	`{"in":"10m","prompt":"hi"}`, `{"at":"2030-01-02T03:04:05Z","prompt":"hi","id":"x"}`, `{"at":"9999-12-31T23:59:59-23:59","prompt":"hi"}`,
 	`{"cron":"0 9 * * *","prompt":"hi","thread":"sthr_a"}`, `{"in":"1s","cron":"* * * * *","prompt":"hi"}`, `{"in":"9223372036s","prompt":"hi"}`,
 }
@@ -204,6 +205,38 @@ func FuzzSelection(f *testing.F) {
 	})
 }
 
+func FuzzDecodeSnapshot(f *testing.F) {
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var take snapshotRequest
+		if err := decodeJSON(body, &take); err == nil {
+			ask := dormouse.SnapshotAsk{ID: dormouse.SnapshotID(named(dormouse.SnapshotPrefix, "sesn_a", take.ID)), Label: take.Label}
+			if err := ask.Validate(); err != nil && door.ReplyTo(err).Status >= 500 {
+				t.Errorf("refused with %v", err)
+			}
+		}
+		var back restoreRequest
+		if sound(t, body, decodeJSON(body, &back)) {
+			if p, err := point(back.Snapshot); err == nil && p.Validate() != nil {
+				t.Errorf("taken: %q", p)
+			}
+		}
+		var prune pruneRequest
+		if !sound(t, body, decodeJSON(body, &prune)) {
+			return
+		}
+		keep, err := prune.retention()
+		switch {
+		case err != nil && !errors.Is(err, dormouse.ErrInvalid):
+			t.Errorf("refused with %v", err)
+		case err == nil && (keep.MaxAge < 0 || keep.MaxCount < 0):
+			t.Errorf("taken: %+v", keep)
+		}
+	})
+}
+
 func TestHasNULSeesEscapesAndNothingElse(t *testing.T) {
 	for body, want := range map[string]bool{
 		`{"a":"\u0000"}`: true, `{"a":"\\u0000"}`: false, `{"a":"\\\u0000"}`: true, `{"a":"u0000"}`: false, `\`: false, `\\`: false, ``: false,
@@ -237,7 +270,10 @@ func TestDigestIsOfTheMeaning(t *testing.T) {
 }
 
 func TestRequestsNameAllTheirFields(t *testing.T) {
-	for _, v := range []any{&createRequest{}, &promptRequest{}, &answerRequest{}, &describeRequest{}, &wakeupRequest{}, &openRequest{}, &interruptRequest{}, &threadRequest{}} {
+	for _, v := range []any{
+		&createRequest{}, &promptRequest{}, &answerRequest{}, &describeRequest{}, &wakeupRequest{}, &openRequest{}, &interruptRequest{}, &threadRequest{},
+		&snapshotRequest{}, &restoreRequest{}, &revertRequest{}, &branchRequest{}, &pruneRequest{},
+	} {
 		for name := range fieldNames(v) {
 			if name == "" || name == "-" {
 				t.Errorf("%s has a field without a name", reflect.TypeOf(v))

@@ -60,6 +60,12 @@ func newHouse(t testing.TB, change ...func(*rest.Config)) *house {
 // newHouseOn is newHouse with sandboxes of another kind.
 func newHouseOn(t testing.TB, driver sandbox.Driver, change ...func(*rest.Config)) *house {
 	t.Helper()
+	return newHouseOf(t, driver, nil, change...)
+}
+
+// newHouseOf is newHouseOn with sessions that are made of something else.
+func newHouseOf(t testing.TB, driver sandbox.Driver, furnish func(*session.Config), change ...func(*rest.Config)) *house {
+	t.Helper()
 	temp := t.TempDir()
 	blobs, err := dir.Open(filepath.Join(temp, "blobs"))
 	if err != nil {
@@ -71,10 +77,14 @@ func newHouseOn(t testing.TB, driver sandbox.Driver, change ...func(*rest.Config
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	sessions, err := session.New(session.Config{
+	made := session.Config{
 		Store: new(memory.Store), Blobs: blobs, Driver: driver, Logger: log,
 		Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
-	})
+	}
+	if furnish != nil {
+		furnish(&made)
+	}
+	sessions, err := session.New(made)
 	if err != nil {
 		t.Fatal(err)
 	}

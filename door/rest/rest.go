@@ -105,6 +105,15 @@ func (s *Server) routes() {
 	s.handle("/api/sessions/{id}/terminate", closed, methods{http.MethodPost: s.terminate})
 	s.handle("/api/sessions/{id}/archive", closed, methods{http.MethodPost: s.archive})
 
+	s.handle("/api/sessions/{id}/snapshots", closed, methods{http.MethodGet: s.snapshots, http.MethodPost: s.takeSnapshot})
+	s.handle("/api/sessions/{id}/snapshots/prune", closed, methods{http.MethodPost: s.pruneSnapshots})
+	s.handle("/api/sessions/{id}/snapshots/{snapshot}", closed, methods{http.MethodGet: s.showSnapshot, http.MethodDelete: s.deleteSnapshot})
+	s.handle("/api/sessions/{id}/snapshots/{snapshot}/diff", closed, methods{http.MethodGet: s.diffSnapshots})
+	s.handle("/api/sessions/{id}/snapshots/{snapshot}/export", closed, methods{http.MethodGet: s.exportSnapshot})
+	s.handle("/api/sessions/{id}/restore", closed, methods{http.MethodPost: s.restore})
+	s.handle("/api/sessions/{id}/revert", closed, methods{http.MethodPost: s.revert})
+	s.handle("/api/sessions/{id}/branch", closed, methods{http.MethodPost: s.branch})
+
 	s.handle("/api/sessions/{id}/terminal", closed, methods{http.MethodGet: s.terminal})
 	s.handle("/api/sessions/{id}/terminals", closed, methods{http.MethodGet: s.terminals})
 	s.handle("/api/sessions/{id}/terminals/{terminal}", closed, methods{http.MethodDelete: s.endTerminal})

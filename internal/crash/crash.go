@@ -90,6 +90,14 @@ const (
 	SandboxWoken    Point = "sandbox.woken"    // it runs again, nobody was told
 	SandboxStopped  Point = "sandbox.stopped"  // stopped, not yet written
 
+	// Snapshots.
+	SnapshotCapturing Point = "snapshot.capturing" // wanted, nothing is captured
+	SnapshotCaptured  Point = "snapshot.captured"  // what changed is on the stage
+	SnapshotRecording Point = "snapshot.recording" // its layers are kept, it is not written
+	SnapshotRecorded  Point = "snapshot.recorded"  // written, nobody was told
+	SwapDeciding      Point = "swap.deciding"      // its layers are there, the swap is not written
+	SwapCommitted     Point = "swap.committed"     // written, the sandbox has the files of before
+
 	// Captures, and the workspaces that are made of them.
 	CapturePausing   Point = "capture.pausing"   // noted, everything in the sandbox still runs
 	CapturePaused    Point = "capture.paused"    // nothing runs, what is missing is not copied
@@ -157,7 +165,12 @@ func Capturing() []Point {
 
 // Restoring lists the points that only a server reaches whose sessions go back to
 // snapshots.
-func Restoring() []Point { return []Point{CaptureNoted, WorkspaceMade, WorkspaceStarted} }
+func Restoring() []Point {
+	return []Point{
+		SnapshotCapturing, SnapshotCaptured, SnapshotRecording, SnapshotRecorded, SwapDeciding, SwapCommitted,
+		CaptureNoted, WorkspaceMade, WorkspaceStarted,
+	}
+}
 
 // Points lists every point that any server reaches.
 func Points() []Point {

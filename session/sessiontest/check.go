@@ -43,6 +43,7 @@ type checker struct {
 	lives   map[string]string           // questions, children, firings
 	public  dormouse.Status             // as a client would fold it
 	acting  bool                        // idle, and people are asked for something
+	said    uint64                      // up to here it was said in another session
 	errs    []error
 }
 
@@ -52,10 +53,16 @@ func (c *checker) fail(e dormouse.Event, format string, args ...any) {
 
 func (c *checker) see(e dormouse.Event, before []dormouse.Event) {
 	switch e.Type { //nolint:exhaustive // the others promise nothing by themselves
+	case dormouse.SessionCreated:
+		if b := decode[dormouse.Created](e).Branch; b != nil {
+			c.said = e.Seq + uint64(b.Talk)
+		}
 	case dormouse.PromptQueued:
 		c.move(e, e.ID, "", "queued")
 	case dormouse.UserMessage:
-		c.move(e, e.ID, "queued", "taken")
+		if e.Seq > c.said { // of a branch, where it was said before
+			c.move(e, e.ID, "queued", "taken")
+		}
 	case dormouse.TurnStarted:
 		if p := decode[dormouse.TurnFact](e); p.RetryOf != "" {
 			for _, id := range p.Prompts {

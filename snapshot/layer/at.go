@@ -64,6 +64,17 @@ func (r root) in(path string, do func(dir int, name string) error) error {
 	return do(int(dir.Fd()), base(path))
 }
 
+// target is where the link at a path points.
+func (r root) target(path string) (string, error) {
+	to := make([]byte, maxPath+1)
+	n := 0
+	err := r.in(path, func(dir int, name string) (err error) {
+		n, err = unix.Readlinkat(dir, name, to)
+		return err
+	})
+	return string(to[:max(n, 0)]), err
+}
+
 // own gives what has a path the owner, mode and time of an entry, except for
 // directories the time, which changes with every name that is made in them. The
 // mode comes after the owner, whose change takes set-user-ID away.

@@ -132,19 +132,14 @@ func (c *copier) attach(e Entry) error {
 }
 
 func (c *copier) symlink(e Entry) error {
-	target := make([]byte, maxPath+1)
-	n := 0
-	err := c.src.in(e.Path, func(dir int, name string) (err error) {
-		n, err = unix.Readlinkat(dir, name, target)
-		return err
-	})
+	target, err := c.src.target(e.Path)
 	if errors.Is(err, unix.EINVAL) {
 		err = unix.ENOENT // it is something else by now
 	}
 	if err != nil {
 		return c.missed(e, err)
 	}
-	err = c.dst.in(e.Path, func(dir int, name string) error { return unix.Symlinkat(string(target[:n]), dir, name) })
+	err = c.dst.in(e.Path, func(dir int, name string) error { return unix.Symlinkat(target, dir, name) })
 	if err != nil {
 		return err
 	}

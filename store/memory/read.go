@@ -97,13 +97,18 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (epoch store.E
 	return epoch, err
 }
 
-// Named returns those of the digests that an event names.
+// Named returns those of the digests that an event or a point names.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) (named []dormouse.Digest, err error) {
 	err = s.read(ctx, "look for names of digests", "", func(*session) error {
 		blobs := make(map[dormouse.Digest]bool)
 		for ss := range maps.Values(s.base.sessions) {
 			for _, e := range ss.events {
 				blobs[e.Blob] = true
+			}
+			for digests := range maps.Values(ss.names) {
+				for _, d := range digests {
+					blobs[d] = true
+				}
 			}
 		}
 		delete(blobs, "")

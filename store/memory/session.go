@@ -19,6 +19,7 @@ type session struct {
 	ops       map[dormouse.OpID]op
 	recorded  int // ops ever recorded
 	deadlines []dormouse.Deadline
+	names     map[dormouse.SnapshotID][]dormouse.Digest
 	chunks    map[dormouse.OpID]map[int]string
 	state     store.State
 }
@@ -38,6 +39,7 @@ func (ss *session) admits(epoch store.Epoch) bool {
 func (ss *session) forget() {
 	ss.prompts = make(map[dormouse.EventID]dormouse.PromptRecord)
 	ss.ops = make(map[dormouse.OpID]op)
+	ss.names = make(map[dormouse.SnapshotID][]dormouse.Digest)
 	ss.chunks = make(map[dormouse.OpID]map[int]string)
 	ss.deadlines, ss.state = nil, store.State{}
 }
@@ -90,6 +92,12 @@ func (ss *session) takeRows(r store.Rows) {
 		for i := range ss.deadlines {
 			ss.deadlines[i].At = utc(ss.deadlines[i].At)
 		}
+	}
+	for _, n := range r.Names {
+		ss.names[n.Point] = slices.Clone(n.Digests)
+	}
+	for _, point := range r.Unnamed {
+		delete(ss.names, point)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 type layout struct {
 	births, fences, holds, looks *table
 
-	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, states *table
+	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, unnamed, pointless, points, names, counted, states *table
 
 	stored []*table // those of the second round trip, in the order they are sent
 }
@@ -34,10 +34,19 @@ func newLayout() *layout {
 		chunks:    newTable(putChunks, "isis"),
 		gone:      newTable(dropDeadlines, "i"),
 		deadlines: newTable(addDeadlines, "isst"),
+		unnamed:   newTable(countNames, "is"),
+		pointless: newTable(dropPoints, "is"),
+		points:    newTable(putPoints, "iss"),
+		names:     newTable(addNames, "is"),
+		counted:   newTable(dropNames, "i"),
 		states:    newTable(putStates, "iiib"),
 	}
-	// Chunks of an op that is closed go before late ones are refused.
-	l.stored = []*table{l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines, l.states}
+	// Chunks of an op that is closed go before late ones are refused, and what a
+	// point named before what it names.
+	l.stored = []*table{
+		l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines,
+		l.unnamed, l.pointless, l.points, l.names, l.counted, l.states,
+	}
 	return l
 }
 
@@ -123,6 +132,20 @@ func (l *layout) derived(j *job, k known) {
 			time(o.Started).time(o.Finished)
 		if o.Status != dormouse.OpOpen {
 			l.closed.integer(j.key).text(string(o.ID))
+		}
+	}
+	if len(j.spelled.points) > 0 {
+		l.counted.integer(j.key)
+	}
+	for _, p := range j.spelled.points {
+		l.unnamed.integer(j.key).text(string(p.Point))
+		if len(p.Digests) == 0 {
+			l.pointless.integer(j.key).text(string(p.Point))
+			continue
+		}
+		l.points.integer(j.key).text(string(p.Point)).text(p.text)
+		for _, d := range p.Digests {
+			l.names.integer(j.key).text(string(d))
 		}
 	}
 	deadlines := j.batch.Rows.Deadlines

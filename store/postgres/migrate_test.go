@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/postgres"
 )
 
@@ -64,23 +66,67 @@ func TestSchemaIsBroughtForwardFromEveryStep(t *testing.T) {
 	for have := range files {
 		t.Run(fmt.Sprintf("%d steps", have), func(t *testing.T) {
 			dsn := server.DSN(createDB(t, ""))
-			c := raw(t, dsn)
-			if have > 0 {
-				do(t, c, `CREATE TABLE schema_steps (version integer PRIMARY KEY, name text NOT NULL)`)
-			}
-			for i, file := range files[:have] {
-				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				do(t, c, string(text))
-				name := strings.TrimSuffix(filepath.Base(file)[5:], ".sql")
-				do(t, c, `INSERT INTO schema_steps (version, name) VALUES ($1, $2)`, i+1, name)
-			}
+			older(t, raw(t, dsn), files[:have])
 			create(t, open(t, dsn), sessionID(1))
 			if diff := cmp.Diff(want, schema(t, dsn)); diff != "" {
 				t.Errorf("schema (-want +got):\n%s", diff)
 			}
+		})
+	}
+}
+
+// older makes the schema of a program that knew only some steps.
+func older(t *testing.T, c *pgx.Conn, files []string) {
+	t.Helper()
+	if len(files) > 0 {
+		do(t, c, `CREATE TABLE schema_steps (version integer PRIMARY KEY, name text NOT NULL)`)
+	}
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(t, c, string(text))
+		name := strings.TrimSuffix(filepath.Base(file)[5:], ".sql")
+		do(t, c, `INSERT INTO schema_steps (version, name) VALUES ($1, $2)`, i+1, name)
+	}
+}
+
+// A database of before points named anything keeps what it has, and its sessions
+// are as good as new ones.
+func TestSessionsOfAnOlderSchemaAreKept(t *testing.T) {
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for have := 3; have < len(files); have++ {
+		t.Run(fmt.Sprintf("%d steps", have), func(t *testing.T) {
+			dsn := server.DSN(createDB(t, ""))
+			c := raw(t, dsn)
+			older(t, c, files[:have])
+			do(t, c, `INSERT INTO sessions (id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, metrics)
+				VALUES ('sesn_old', 3, 2, 'acme', 'user:ada', '', 'a title', 'ready', 'idle', $1, $1, '{}')`, start)
+			do(t, c, `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob)
+				SELECT key, 1, 'sevt_1', 'session.created', '', 'user:ada', $1::timestamptz, '{}'::bytea, '' FROM sessions
+				UNION ALL SELECT key, 2, 'sevt_2', 'agent.message', '', 'agent', $1, NULL, 'sha256:old' FROM sessions`, start)
+			s := open(t, dsn)
+			w := newWriter(s, "sesn_old")
+			if err := w.claim(t.Context()); err != nil || w.epoch != 4 || w.index.Seq != 2 || w.index.Title != "a title" {
+				t.Fatalf("claimed %+v under epoch %d, %v", w.index, w.epoch, err)
+			}
+			asked := []dormouse.Digest{"sha256:old", "sha256:new"}
+			if named, err := s.Named(t.Context(), asked); err != nil || len(named) != 1 {
+				t.Errorf("named = %v, %v, want one", named, err)
+			}
+			b := w.batch(1)
+			b.Rows.Names = []store.Names{{Point: "snap_1", Digests: asked[1:]}}
+			if err := w.append(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			if named, err := s.Named(t.Context(), asked); err != nil || len(named) != 2 {
+				t.Errorf("named = %v, %v, want both", named, err)
+			}
+			whole(t, s, "sesn_old", 3)
 		})
 	}
 }

@@ -105,10 +105,14 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	return epoch, wrap(err, "look up the epoch of", id)
 }
 
-// Named returns those of the digests that an event names.
+// Named returns those of the digests that an event or a point names. It looks in
+// the indexes for each, whatever the planner believes: two EXISTS might be
+// answered by reading a whole table.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error) {
 	named, err := list(ctx, s, pgx.RowTo[dormouse.Digest], `SELECT named FROM unnest($1::text[]) AS named WHERE EXISTS (
-		SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = named AND blob <> '')`, digests)
+		SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = named AND blob <> ''
+		UNION ALL
+		SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = named)`, digests)
 	return named, wrap(err, "look for names of", len(digests))
 }
 

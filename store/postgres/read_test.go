@@ -62,6 +62,7 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		FROM generate_series(1, 10000) n`)
 	do(t, c, `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob)
 		SELECT 1, n, 'e' || n, 'x', '', '', now(), '', CASE WHEN n % 10 = 0 THEN 'b' || n ELSE '' END FROM generate_series(1, 10000) n`)
+	do(t, c, `INSERT INTO names (session, digest, n) SELECT n / 100, 'd' || n % 1000, 1 FROM generate_series(1, 10000) n`)
 	do(t, c, `ANALYZE`)
 	do(t, c, `SET enable_sort = off`) // what is asked is whether an index has the order
 	do(t, c, `SET enable_bitmapscan = off`)
@@ -74,6 +75,11 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		`SELECT * FROM sessions WHERE tenant = 't1' AND parent = 'p21' AND parent <> '' ORDER BY created DESC, id DESC LIMIT 5`:               "sessions_by_parent",
 		`SELECT id FROM sessions WHERE (created, id) > (now() - interval '1 minute', 'x') ORDER BY created, id LIMIT 5`:                       "sessions_by_age",
 		`SELECT 1 FROM events WHERE blob = 'b50' AND blob <> ''`:                                                                              "events_by_blob",
+		`SELECT named FROM unnest('{b50,d50}'::text[]) AS named WHERE EXISTS (
+			SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = named AND blob <> ''
+			UNION ALL
+			SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = named)`: "names_by_digest",
+		`SELECT ctid FROM names WHERE session = 5 LIMIT 5`: "names_pkey",
 	} {
 		rows, err := c.Query(t.Context(), "EXPLAIN "+text)
 		if err != nil {
@@ -100,6 +106,7 @@ func TestWhatWasDeletedIsRemovedInTheEnd(t *testing.T) {
 		b.Rows.Prompts = []dormouse.PromptRecord{{ID: "sevt_1", Seq: 2, Queued: start}}
 		b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1"}, Status: dormouse.OpOpen, Started: start}}
 		b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: start}}
+		b.Rows.Names = []store.Names{{Point: "snap_1", Digests: []dormouse.Digest{"sha256:a", "sha256:b"}}}
 		b.Chunks = []store.Chunk{{Op: "op_1", Text: "seen"}}
 		b.State = &store.State{Seq: b.Last(), Data: []byte("folded")}
 		if err := w.append(t.Context(), b); err != nil {
@@ -111,12 +118,12 @@ func TestWhatWasDeletedIsRemovedInTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := func() (n int) {
-		for _, table := range []string{"events", "prompts", "ops", "deadlines", "chunks", "states", "labels", "removed"} {
+		for _, table := range []string{"events", "prompts", "ops", "deadlines", "points", "names", "chunks", "states", "labels", "removed"} {
 			n += query[int](t, c, `SELECT count(*) FROM `+table)
 		}
 		return n
 	}
-	const others = 6001 + 6
+	const others = 6001 + 9
 	for end := time.Now().Add(30 * time.Second); count() > others; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d rows are left, want the %d of the other session", count(), others)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"io"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
@@ -17,6 +18,7 @@ type spelled struct {
 	prompts []dormouse.PromptRecord
 	ops     []dormouse.OpRecord
 	texts   []string // of ops
+	points  []point
 	chunks  []store.Chunk
 }
 
@@ -76,7 +78,33 @@ func spell(b store.Batch) (sp spelled, err error) {
 		}
 		sp.texts = append(sp.texts, t)
 	}
-	return sp, nil
+	sp.points, err = points(b.Rows)
+	return sp, err
+}
+
+// point is what a point names, each digest once and none empty.
+type point struct {
+	store.Names
+	text string
+}
+
+// points is what each point that changes names in the end. The unnamed ones name
+// nothing.
+func points(r *store.Rows) ([]point, error) {
+	all := make([]point, 0, len(r.Names)+len(r.Unnamed))
+	for _, n := range r.Names {
+		n.Digests = slices.Compact(slices.Sorted(slices.Values(n.Digests)))
+		n.Digests = slices.DeleteFunc(n.Digests, func(d dormouse.Digest) bool { return d == "" })
+		t, err := text(n.Digests)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, point{n, t})
+	}
+	for _, id := range r.Unnamed {
+		all = append(all, point{Names: store.Names{Point: id}})
+	}
+	return last(all, func(p point) dormouse.SnapshotID { return p.Point }), nil
 }
 
 // last keeps of rows with the same key the last, in the place of the first.

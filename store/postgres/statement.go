@@ -20,6 +20,11 @@ const (
 	putChunks     = "chunks"
 	dropDeadlines = "drop_deadlines"
 	addDeadlines  = "deadlines"
+	countNames    = "count_names"
+	dropPoints    = "drop_points"
+	putPoints     = "points"
+	addNames      = "names"
+	dropNames     = "drop_names"
 	putStates     = "states"
 )
 
@@ -81,6 +86,19 @@ var texts = map[string]string{
 	dropDeadlines: `DELETE FROM deadlines WHERE session = ANY ($1::bigint[])`,
 	addDeadlines: `INSERT INTO deadlines (session, id, kind, at)
 		SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::timestamptz[])`,
+	countNames: `WITH gone AS (SELECT session, digest, count(*) AS n
+			FROM unnest($1::bigint[], $2::text[]) AS b (session, id) JOIN points USING (session, id), json_array_elements_text(digests) AS digest
+			GROUP BY session, digest)
+		UPDATE names SET n = names.n - gone.n FROM gone WHERE names.session = gone.session AND names.digest = gone.digest`,
+	dropPoints: `DELETE FROM points AS p USING unnest($1::bigint[], $2::text[]) AS b (session, id)
+		WHERE p.session = b.session AND p.id = b.id`,
+	putPoints: `INSERT INTO points (session, id, digests)
+		SELECT session, id, digests::json FROM unnest($1::bigint[], $2::text[], $3::text[]) AS b (session, id, digests)
+		ON CONFLICT (session, id) DO UPDATE SET digests = excluded.digests`,
+	addNames: `INSERT INTO names (session, digest, n)
+		SELECT session, digest, count(*) FROM unnest($1::bigint[], $2::text[]) AS b (session, digest) GROUP BY session, digest
+		ON CONFLICT (session, digest) DO UPDATE SET n = names.n + excluded.n`,
+	dropNames: `DELETE FROM names WHERE session = ANY ($1::bigint[]) AND n < 1`,
 	putStates: `INSERT INTO states (session, seq, version, data)
 		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[])
 		ON CONFLICT (session) DO UPDATE SET seq = excluded.seq, version = excluded.version, data = excluded.data`,

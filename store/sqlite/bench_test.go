@@ -52,6 +52,15 @@ func BenchmarkAppend(b *testing.B) {
 			batch.Rows.Deadlines = []dormouse.Deadline{}
 		}))
 	})
+	b.Run("point", func(b *testing.B) {
+		drive(b, newAppends(b, func(batch *store.Batch) {
+			names := store.Names{Point: dormouse.SnapshotID(fmt.Sprintf("snap_%026d", batch.After))}
+			for n := range uint64(64) { // all but one are those of the point before
+				names.Digests = append(names.Digests, dormouse.DigestOf(fmt.Append(nil, batch.Session, batch.After+n)))
+			}
+			batch.Rows.Names = []store.Names{names}
+		}))
+	})
 }
 
 // BenchmarkList turns to a page in the middle of ten thousand sessions.

@@ -58,10 +58,11 @@ func dial(path string) (*conn, error) {
 // prepare readies the statements, which need the newest schema.
 func (c *conn) prepare() error {
 	for s, text := range texts {
-		var err error
-		if c.stmts[s], err = c.Prepare(text); err != nil {
+		stmt, err := c.Prepare(text)
+		if err != nil {
 			return fmt.Errorf("prepare %q: %w", text, err)
 		}
+		c.stmts[s] = stmt
 	}
 	return nil
 }

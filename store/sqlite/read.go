@@ -109,14 +109,15 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	return epoch, wrap(err, "look up the epoch of", id)
 }
 
-// Named returns those of the digests that an event names.
+// Named returns those of the digests that an event or a point names.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error) {
 	asked, err := text(digests)
 	if err != nil {
 		return nil, wrap(err, "look for names of", len(digests))
 	}
-	named, err := list(ctx, s, scan[dormouse.Digest], `SELECT value FROM json_each(?) WHERE EXISTS (
-		SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = value AND blob <> '')`, asked)
+	named, err := list(ctx, s, scan[dormouse.Digest], `SELECT value FROM json_each(?) WHERE
+		EXISTS (SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = value AND blob <> '')
+		OR EXISTS (SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = value)`, asked)
 	return named, wrap(err, "look for names of", len(digests))
 }
 

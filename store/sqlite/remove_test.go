@@ -13,7 +13,7 @@ import (
 )
 
 // tables are those with rows of a session.
-var tables = []string{"events", "prompts", "ops", "chunks", "labels", "deadlines", "states"}
+var tables = []string{"events", "prompts", "ops", "points", "names", "chunks", "labels", "deadlines", "states"}
 
 // createLong makes a session with more rows in every table than are removed at once.
 func createLong(t *testing.T, s *sqlite.Store, id dormouse.SessionID) *writer {
@@ -26,6 +26,9 @@ func createLong(t *testing.T, s *sqlite.Store, id dormouse.SessionID) *writer {
 		b.Rows.Prompts = append(b.Rows.Prompts, dormouse.PromptRecord{ID: dormouse.EventID(fmt.Sprintf("sevt_%d", n)), Seq: 2})
 		b.Rows.Ops = append(b.Rows.Ops, dormouse.OpRecord{Op: dormouse.Op{ID: dormouse.OpID(fmt.Sprintf("op_%d", n))}, Status: dormouse.OpOpen})
 		b.Rows.Deadlines = append(b.Rows.Deadlines, dormouse.Deadline{ID: fmt.Sprint(n)})
+		b.Rows.Names = append(b.Rows.Names, store.Names{
+			Point: dormouse.SnapshotID(fmt.Sprintf("snap_%d", n)), Digests: []dormouse.Digest{"sha256:a", dormouse.DigestOf(fmt.Append(nil, n))},
+		})
 		b.Chunks = append(b.Chunks, store.Chunk{Op: "op_1", N: n})
 	}
 	if err := w.append(t.Context(), b); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -17,6 +18,7 @@ type spelled struct {
 	rewritten rewritten
 	labels    labels
 	ops       []string
+	names     []string
 }
 
 // The groups can be compared, and become arguments only when they are written.
@@ -83,6 +85,13 @@ func spell(r *store.Rows) (sp spelled, err error) {
 			return sp, err
 		}
 		sp.ops = append(sp.ops, op)
+	}
+	for _, n := range r.Names {
+		digests, err := text(append([]dormouse.Digest{}, n.Digests...)) // a list, even of nothing
+		if err != nil {
+			return sp, err
+		}
+		sp.names = append(sp.names, digests)
 	}
 	return sp, nil
 }

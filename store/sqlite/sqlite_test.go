@@ -218,15 +218,7 @@ func TestSchemaIsBroughtForwardFromEveryStep(t *testing.T) {
 		t.Run(fmt.Sprintf("%d steps", have), func(t *testing.T) {
 			dir := t.TempDir()
 			db := raw(t, dir)
-			script := `CREATE TABLE schema_steps (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;`
-			for i, file := range files[:have] {
-				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				script += string(text) + fmt.Sprintf(`INSERT INTO schema_steps (version, name) VALUES (%d, 'step');`, i+1)
-			}
-			if _, err := db.ExecContext(t.Context(), script); err != nil {
+			if _, err := db.ExecContext(t.Context(), older(t, files[:have])); err != nil {
 				t.Fatal(err)
 			}
 			db.Close()
@@ -240,20 +232,21 @@ func TestSchemaIsBroughtForwardFromEveryStep(t *testing.T) {
 	}
 }
 
-// A database of before there were labels keeps what it has, and its sessions are
-// as good as new ones.
+// A database of before there were labels, or names, keeps what it has, and its
+// sessions are as good as new ones.
 func TestSessionsOfAnOlderSchemaAreKept(t *testing.T) {
-	dir := t.TempDir()
-	script := `CREATE TABLE schema_steps (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
-		INSERT INTO schema_steps (version, name) VALUES (1, 'log'), (2, 'rows');`
-	for _, file := range []string{"migrations/0001_log.sql", "migrations/0002_rows.sql"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		script = string(text) + script
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
 	}
-	script += `INSERT INTO sessions (key, id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, due)
+	for have := 2; have < len(files); have++ {
+		t.Run(fmt.Sprintf("%d steps", have), func(t *testing.T) { testOlderSchema(t, files[:have]) })
+	}
+}
+
+func testOlderSchema(t *testing.T, files []string) {
+	dir := t.TempDir()
+	script := older(t, files) + `INSERT INTO sessions (key, id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, due)
 			VALUES (7, 'sesn_old', 3, 2, 'acme', 'user:ada', '', 'a title', 'ready', 'idle', 1000000, 2000000, NULL);
 		INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob)
 			VALUES (7, 1, 'sevt_1', 'session.created', '', 'user:ada', 1000000, '{}', ''),
@@ -283,6 +276,7 @@ func TestSessionsOfAnOlderSchemaAreKept(t *testing.T) {
 	w := &writer{store: s, epoch: 3, index: want}
 	b := w.batch(1)
 	b.Rows.Index.Tags = []string{"new"}
+	b.Rows.Names = []store.Names{{Point: "snap_1", Digests: []dormouse.Digest{"sha256:new"}}}
 	if err := w.append(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -292,6 +286,23 @@ func TestSessionsOfAnOlderSchemaAreKept(t *testing.T) {
 	if got, err := s.Session(t.Context(), "sesn_old"); err != nil || len(got.Tags) != 1 {
 		t.Errorf("tags = %v, %v, want one", got.Tags, err)
 	}
+	if named, err := s.Named(t.Context(), []dormouse.Digest{"sha256:old", "sha256:new"}); err != nil || len(named) != 2 {
+		t.Errorf("named = %v, %v, want both", named, err)
+	}
+}
+
+// older makes the schema of a program that knew only some steps.
+func older(t *testing.T, files []string) string {
+	t.Helper()
+	script := `CREATE TABLE schema_steps (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;`
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script += string(text) + fmt.Sprintf(`INSERT INTO schema_steps (version, name) VALUES (%d, 'step');`, i+1)
+	}
+	return script
 }
 
 func schema(t *testing.T, db *sql.DB) string {
@@ -313,6 +324,9 @@ func TestQueriesUseTheirIndexes(t *testing.T) {
 		listed + `AND phase = 'p' AND archived IS NULL AND (created, id) < (5, 'x') ORDER BY created DESC, id DESC LIMIT 5`: "sessions_by_phase",
 		listed + `AND parent = 'p' AND parent <> '' ORDER BY created DESC, id DESC LIMIT 5`:                                 "sessions_by_parent",
 		`SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = 'd' AND blob <> ''`:               "events_by_blob",
+		`SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = 'd'`:                              "COVERING INDEX names_by_digest",
+		`DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = 1 LIMIT 5)`:        "PRIMARY KEY (session=?)",
+		`DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = 1 LIMIT 5)`:                            "sqlite_autoindex_points_1",
 		`DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = 1 LIMIT 5)`:                            "sqlite_autoindex_events_1",
 		`DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = 1 LIMIT 5)`:                                          "sqlite_autoindex_ops_1",
 		`DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = 1 LIMIT 5)`:        "PRIMARY KEY (session=?)",

@@ -24,12 +24,19 @@ const (
 	putOp
 	dropDeadlines
 	addDeadline
+	unname
+	dropPoint
+	putPoint
+	addNames
+	dropUnnamed
 	putChunk
 	dropChunks
 	putState
 
 	dropPrompts
 	dropOps
+	dropPoints
+	dropNames
 	dropState
 	dropClosedChunks
 
@@ -39,6 +46,8 @@ const (
 	sweepEvents
 	sweepPrompts
 	sweepOps
+	sweepPoints
+	sweepNames
 	sweepChunks
 	unmarkRemoved
 
@@ -89,6 +98,14 @@ var texts = [statements]string{
 		started = excluded.started, finished = excluded.finished`,
 	dropDeadlines: `DELETE FROM deadlines WHERE session = ?`,
 	addDeadline:   `INSERT INTO deadlines (session, id, kind, at) VALUES (?, ?, ?, ?)`,
+	unname: `UPDATE names SET n = n - 1 WHERE session = ?1
+		AND digest IN (SELECT value FROM points, json_each(digests) WHERE session = ?1 AND points.id = ?2)`,
+	dropPoint: `DELETE FROM points WHERE session = ? AND id = ?`,
+	putPoint: `INSERT INTO points (session, id, digests) VALUES (?, ?, ?)
+		ON CONFLICT (session, id) DO UPDATE SET digests = excluded.digests`,
+	addNames: `INSERT INTO names (session, digest, n) SELECT DISTINCT ?, value, 1 FROM json_each(?) WHERE value <> ''
+		ON CONFLICT (session, digest) DO UPDATE SET n = n + 1`,
+	dropUnnamed: `DELETE FROM names WHERE session = ? AND n < 1`,
 	// A late chunk of an op that is not open any more is nobody's.
 	putChunk: `INSERT OR REPLACE INTO chunks (session, op, n, text) SELECT ?, ?, ?, ?
 		WHERE NOT EXISTS (SELECT 1 FROM ops WHERE session = ? AND id = ? AND status <> 'started')`,
@@ -98,6 +115,8 @@ var texts = [statements]string{
 
 	dropPrompts: `DELETE FROM prompts WHERE session = ?`,
 	dropOps:     `DELETE FROM ops WHERE session = ?`,
+	dropPoints:  `DELETE FROM points WHERE session = ?`,
+	dropNames:   `DELETE FROM names WHERE session = ?`,
 	dropState:   `DELETE FROM states WHERE session = ?`,
 	dropClosedChunks: `DELETE FROM chunks WHERE session = ?
 		AND op NOT IN (SELECT id FROM ops WHERE session = ? AND status = 'started')`,
@@ -108,6 +127,8 @@ var texts = [statements]string{
 	sweepEvents:   `DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = ? LIMIT ?)`,
 	sweepPrompts:  `DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE session = ? LIMIT ?)`,
 	sweepOps:      `DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = ? LIMIT ?)`,
+	sweepPoints:   `DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = ? LIMIT ?)`,
+	sweepNames:    `DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = ? LIMIT ?)`,
 	sweepChunks:   `DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = ? LIMIT ?)`,
 	unmarkRemoved: `DELETE FROM removed WHERE session = ?`,
 }

@@ -142,7 +142,7 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, sp spelled) error {
 		return err
 	}
 	r.labels, r.deadlines = nil, nil
-	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropState} {
+	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropPoints, dropNames, dropState} {
 		if _, err := c.exec(ctx, drop, r.key); err != nil {
 			return err
 		}
@@ -206,6 +206,9 @@ func (c *conn) addRows(ctx context.Context, r *row, rows store.Rows, sp spelled)
 			}
 		}
 	}
+	if err := c.name(ctx, r, rows, sp.names); err != nil {
+		return err
+	}
 	if rows.Deadlines == nil || r.deadlines != nil && slices.EqualFunc(rows.Deadlines, r.deadlines, alike) {
 		return nil
 	}
@@ -232,6 +235,40 @@ func (c *conn) label(ctx context.Context, r *row, l labels) (err error) {
 		_, err = c.exec(ctx, putLabels, r.key, l.tags, l.metadata, l.search)
 	}
 	r.labels = &l
+	return err
+}
+
+// name writes what points name, and takes away what none names any more.
+func (c *conn) name(ctx context.Context, r *row, rows store.Rows, digests []string) error {
+	var fewer int64
+	forget := func(point dormouse.SnapshotID) error {
+		n, err := c.exec(ctx, unname, r.key, string(point))
+		fewer += n
+		return err
+	}
+	for i, n := range rows.Names {
+		if err := forget(n.Point); err != nil {
+			return err
+		}
+		if _, err := c.exec(ctx, putPoint, r.key, string(n.Point), digests[i]); err != nil {
+			return err
+		}
+		if _, err := c.exec(ctx, addNames, r.key, digests[i]); err != nil {
+			return err
+		}
+	}
+	for _, point := range rows.Unnamed {
+		if err := forget(point); err != nil {
+			return err
+		}
+		if _, err := c.exec(ctx, dropPoint, r.key, string(point)); err != nil {
+			return err
+		}
+	}
+	if fewer == 0 {
+		return nil
+	}
+	_, err := c.exec(ctx, dropUnnamed, r.key)
 	return err
 }
 

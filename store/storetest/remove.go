@@ -109,40 +109,6 @@ func testRemoving(t *testing.T, fresh opener) {
 			}
 		}
 	}))
-
-	t.Run("named must return those of the digests that an event of any session names", fresh(func(t *testing.T, s store.Store) {
-		digest := func(n int) dormouse.Digest { return dormouse.DigestOf(fmt.Appendf(nil, "blob %d", n)) }
-		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		names := func(n int) func(*store.Batch) {
-			return func(b *store.Batch) { b.Events[0].Payload, b.Events[0].Blob = nil, digest(n) }
-		}
-		w.append(t, names(1))
-		w.append(t, names(2))
-		w.append(t, names(1))
-		other.append(t, names(2))
-		other.append(t, names(3))
-		many := make([]dormouse.Digest, 5000)
-		for n := range many {
-			many[n] = digest(n)
-		}
-		named := func(asked ...dormouse.Digest) []dormouse.Digest {
-			t.Helper()
-			got, err := s.Named(t.Context(), asked)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return slices.Sorted(slices.Values(got))
-		}
-		sorted := func(ds ...dormouse.Digest) []dormouse.Digest { return slices.Sorted(slices.Values(ds)) }
-		equal(t, "named of none", named(), []dormouse.Digest{})
-		equal(t, "named of one", named(digest(2)), sorted(digest(2)))
-		equal(t, "named of no digest", named(""), []dormouse.Digest{})
-		equal(t, "named of many", named(many...), sorted(digest(1), digest(2), digest(3)))
-		if err := s.Delete(t.Context(), ada, w.epoch); err != nil {
-			t.Fatal(err)
-		}
-		equal(t, "named after a delete", named(many...), sorted(digest(2), digest(3)))
-	}))
 }
 
 // gone fails unless no question about a session has an answer.

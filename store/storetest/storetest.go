@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Run("rebuilding", func(t *testing.T) { testRebuilding(t, fresh) })
 	t.Run("carrying", func(t *testing.T) { testCarrying(t, fresh) })
 	t.Run("removing", func(t *testing.T) { testRemoving(t, fresh) })
+	t.Run("naming", func(t *testing.T) { testNaming(t, fresh) })
 	t.Run("check reports whether the database can be read and written now", fresh(func(t *testing.T, s store.Store) {
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("check of an open store: %v", err)

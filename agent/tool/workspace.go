@@ -1,0 +1,121 @@
+package tool
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+
+	"github.com/dormouse-run/dormouse/model"
+)
+
+//go:embed workspace_snapshot.md
+var workspaceSnapshotText string
+
+//go:embed workspace_restore.md
+var workspaceRestoreText string
+
+//go:embed workspace_branch.md
+var workspaceBranchText string
+
+//go:embed workspace_list_snapshots.md
+var workspaceListText string
+
+//go:embed workspace_delete_snapshot.md
+var workspaceDeleteText string
+
+// MaxListed is how many snapshots are listed at once.
+const MaxListed = 100
+
+const (
+	refSchema   = `"ref":{"type":"object","description":"The ref of the snapshot, as it was given to you."}`
+	crossSchema = `"allowCrossSession":{"type":"boolean","description":"Set if the snapshot is another session's."}`
+)
+
+type workspaceSnapshot struct{}
+
+func (workspaceSnapshot) Spec() model.Tool {
+	return model.Tool{
+		Name: "workspace_snapshot", Description: workspaceSnapshotText,
+		InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`),
+	}
+}
+
+func (workspaceSnapshot) Wish(input json.RawMessage) (Wish, error) {
+	return Snapshot{}, decode(input, &struct{}{})
+}
+
+// refInput is what names a snapshot.
+type refInput struct {
+	Ref   json.RawMessage `json:"ref"`
+	Cross bool            `json:"allowCrossSession"`
+}
+
+func readRef(input json.RawMessage) (refInput, error) {
+	var in refInput
+	if err := decode(input, &in); err != nil {
+		return in, err
+	}
+	if len(in.Ref) == 0 || in.Ref[0] != '{' {
+		return in, errors.New("ref must be the object that workspace_snapshot returned")
+	}
+	return in, nil
+}
+
+func refTool(name, text string) model.Tool {
+	return model.Tool{Name: name, Description: text, InputSchema: json.RawMessage(
+		`{"type":"object","properties":{` + refSchema + `,` + crossSchema + `},"required":["ref"],"additionalProperties":false}`)}
+}
+
+type workspaceRestore struct{}
+
+func (workspaceRestore) Spec() model.Tool { return refTool("workspace_restore", workspaceRestoreText) }
+
+func (workspaceRestore) Wish(input json.RawMessage) (Wish, error) {
+	in, err := readRef(input)
+	return Restore{Ref: in.Ref, Cross: in.Cross}, err
+}
+
+type workspaceBranch struct{}
+
+func (workspaceBranch) Spec() model.Tool { return refTool("workspace_branch", workspaceBranchText) }
+
+func (workspaceBranch) Wish(input json.RawMessage) (Wish, error) {
+	in, err := readRef(input)
+	return Restore{Ref: in.Ref, Cross: in.Cross, Branch: true}, err
+}
+
+type workspaceDelete struct{}
+
+func (workspaceDelete) Spec() model.Tool {
+	return refTool("workspace_delete_snapshot", workspaceDeleteText)
+}
+
+func (workspaceDelete) Wish(input json.RawMessage) (Wish, error) {
+	in, err := readRef(input)
+	return DeleteSnapshot{Ref: in.Ref, Cross: in.Cross}, err
+}
+
+type workspaceList struct{}
+
+func (workspaceList) Spec() model.Tool {
+	return model.Tool{Name: "workspace_list_snapshots", Description: workspaceListText, InputSchema: json.RawMessage(
+		`{"type":"object","properties":{"limit":{"type":"integer","minimum":1,"description":"List at most so many, the newest; 100 at most."},` +
+			crossSchema + `},"additionalProperties":false}`)}
+}
+
+func (workspaceList) Wish(input json.RawMessage) (Wish, error) {
+	var in struct {
+		Limit int  `json:"limit"`
+		Cross bool `json:"allowCrossSession"`
+	}
+	if err := decode(input, &in); err != nil {
+		return nil, err
+	}
+	if in.Limit < 0 {
+		return nil, errors.New("limit must be at least 1")
+	}
+	if in.Limit == 0 || in.Limit > MaxListed {
+		in.Limit = MaxListed
+	}
+	return Snapshots{Limit: in.Limit, Cross: in.Cross}, nil
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/snapshot"
+)
+
+const (
+	snapshotsDir = "snapshots"
+	refsKeyFile  = "refs.key"
+)
+
+// keepLines has sessions take snapshots. Servers that share a store share a key, and
+// refs are good with all of them.
+func (s *server) keepLines(c *session.Config, shared []byte) error {
+	key, err := refsKey(s.config.Data, shared)
+	if err != nil {
+		return err
+	}
+	c.Snapshots, c.Refs, c.CrossSession = s.lines, key, s.config.CrossSession
+	c.SnapshotPolicy = dormouse.SnapshotPolicy(s.config.Snapshots)
+	c.Retention = dormouse.Retention{MaxCount: s.config.KeepCount, MaxAge: s.config.KeepAge}
+	return nil
+}
+
+// refsKey is what refs of snapshots are authenticated with. It lasts as long as the
+// store.
+func refsKey(data string, shared []byte) (snapshot.Key, error) {
+	if shared != nil {
+		return sha256.Sum256(append([]byte("refs of snapshots\x00"), shared...)), nil
+	}
+	name := filepath.Join(data, refsKeyFile)
+	raw, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		raw = make([]byte, len(snapshot.Key{}))
+		_, _ = rand.Read(raw) // never fails: it ends the process instead
+		err = atomicfile.Write(name, raw, 0o600)
+	}
+	if err == nil && len(raw) != len(snapshot.Key{}) {
+		err = fmt.Errorf("%s has %d bytes; it must have %d", name, len(raw), len(snapshot.Key{}))
+	}
+	if err != nil {
+		return snapshot.Key{}, fmt.Errorf("key of snapshots: %w", err)
+	}
+	return snapshot.Key(raw), nil
+}

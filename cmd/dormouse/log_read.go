@@ -1,0 +1,211 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// step is one thing on a session's line.
+type step struct {
+	Kind string `json:"kind"`
+	// At is the event at which it has its place.
+	At   uint64    `json:"at"`
+	Time time.Time `json:"time"`
+	// Prompt, Text and Outcome are of a turn; the outcome only if it did not complete.
+	Prompt  dormouse.EventID `json:"prompt,omitempty"`
+	Text    string           `json:"text,omitempty"`
+	Outcome string           `json:"outcome,omitempty"`
+	// Snapshot is the one that was taken, or gone back to.
+	Snapshot dormouse.SnapshotID `json:"snapshot,omitempty"`
+	Reason   string              `json:"reason,omitempty"`
+	Label    string              `json:"label,omitempty"`
+	Bytes    int64               `json:"bytes,omitempty"`
+	Midway   bool                `json:"midway,omitempty"`
+	// Newest says that the session goes on from this snapshot, Deleted that it cannot
+	// be gone back to any more.
+	Newest  bool `json:"newest,omitempty"`
+	Deleted bool `json:"deleted,omitempty"`
+	// Reverted says that it is no part of the line any more.
+	Reverted bool `json:"reverted,omitempty"`
+
+	within []int // what it was reverted by, the outermost first
+}
+
+// The kinds of steps.
+const (
+	stepTurn     = "turn"
+	stepSnapshot = "snapshot"
+	stepRestored = "restored"
+	stepReverted = "reverted"
+)
+
+// line is the steps of a session, the oldest first.
+type line struct {
+	steps  []step
+	voids  []void
+	newest dormouse.SnapshotID
+	places map[string]int // of turns, prompts and snapshots among the steps, until they are in order
+}
+
+// void is a part of the log that was reverted: what comes after from, up to and
+// with upto.
+type void struct{ from, upto uint64 }
+
+// lineOf reads a session's log.
+func lineOf(ctx context.Context, c *client, session string) (*line, error) {
+	l := &line{places: make(map[string]int)}
+	for after := uint64(0); ; {
+		var page struct {
+			Events []dormouse.Event `json:"events"`
+			Next   uint64           `json:"next"`
+			More   bool             `json:"more"`
+		}
+		path := sessionPath(session, "events") + "?all=true&limit=1000&after=" + strconv.FormatUint(after, 10)
+		if _, err := c.call(ctx, http.MethodGet, path, nil, &page); err != nil {
+			return nil, err
+		}
+		for _, e := range page.Events {
+			if err := l.add(e); err != nil {
+				return nil, fmt.Errorf("understand event %d: %w", e.Seq, err)
+			}
+		}
+		if after = page.Next; !page.More {
+			l.finish()
+			return l, nil
+		}
+	}
+}
+
+// factOf is the payload of an event.
+func factOf[T any](e dormouse.Event) (f T, err error) { return f, json.Unmarshal(e.Payload, &f) }
+
+// add takes note of an event.
+func (l *line) add(e dormouse.Event) error {
+	switch e.Type { //nolint:exhaustive // the others have no place on the line
+	case dormouse.TurnStarted, dormouse.TurnEnded, dormouse.UserMessage:
+		return l.addTurn(e)
+	case dormouse.SnapshotTaken:
+		f, err := factOf[dormouse.Snapshot](e)
+		s := step{
+			Kind: stepSnapshot, At: f.At, Time: e.Time, Snapshot: f.ID, Reason: f.Reason, Label: f.Label, Midway: f.Midway,
+		}
+		for _, layer := range f.Layers {
+			s.Bytes += layer.Bytes
+		}
+		l.newest = f.ID
+		l.put(s, string(f.ID))
+		return err
+	case dormouse.SnapshotDeleted:
+		f, err := factOf[dormouse.SnapshotsGone](e)
+		for _, id := range f.IDs {
+			if s := l.at(string(id)); s != nil {
+				s.Deleted = true
+			}
+		}
+		return err
+	case dormouse.WorkspaceSwapped:
+		f, err := factOf[dormouse.WorkspaceSwap](e)
+		l.newest = f.Snapshot
+		if f.Reason != dormouse.SwapSealed {
+			l.put(step{Kind: stepRestored, At: e.Seq, Time: e.Time, Snapshot: f.Snapshot})
+		}
+		return err
+	case dormouse.HistoryTruncated:
+		f, err := factOf[dormouse.Truncation](e)
+		l.voids = append(l.voids, void{from: f.To, upto: e.Seq})
+		// The files went back with it; that is what is left of the part that was reverted.
+		if n := len(l.steps); n > 0 && l.steps[n-1].Kind == stepRestored {
+			l.steps[n-1].Kind, l.steps[n-1].At = stepReverted, e.Seq+1
+		}
+		return err
+	}
+	return nil
+}
+
+// put adds a step, which is found again by its names.
+func (l *line) put(s step, names ...string) {
+	for _, name := range names {
+		l.places[name] = len(l.steps)
+	}
+	l.steps = append(l.steps, s)
+}
+
+// at is the last step that has a name, or nil.
+func (l *line) at(name string) *step {
+	if i, ok := l.places[name]; ok {
+		return &l.steps[i]
+	}
+	return nil
+}
+
+func (l *line) addTurn(e dormouse.Event) error {
+	if e.Type == dormouse.UserMessage {
+		f, err := factOf[dormouse.Message](e)
+		if s := l.at(string(e.ID)); s != nil {
+			s.Text = textOf(f.Content)
+		}
+		return err
+	}
+	f, err := factOf[dormouse.TurnFact](e)
+	if e.Type == dormouse.TurnEnded {
+		if s := l.at(string(f.Turn)); s != nil && f.Outcome != dormouse.TurnCompleted {
+			s.Outcome = f.Outcome
+		}
+		return err
+	}
+	s := step{Kind: stepTurn, At: e.Seq, Time: e.Time}
+	if before := l.at(string(f.RetryOf)); before != nil {
+		s.Text = before.Text
+	}
+	names := []string{string(f.Turn)}
+	for _, p := range f.Prompts {
+		s.Prompt = cmp.Or(s.Prompt, p)
+		names = append(names, string(p))
+	}
+	l.put(s, names...)
+	return err
+}
+
+// finish puts steps into their order, and says which of them are no part of the line
+// any more.
+func (l *line) finish() {
+	slices.SortStableFunc(l.steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
+	for i := range l.steps {
+		s := &l.steps[i]
+		s.Newest = s.Kind == stepSnapshot && s.Snapshot == l.newest && !s.Deleted
+		for n, v := range slices.Backward(l.voids) { // a later one may hold an earlier one
+			if v.from < s.At && s.At <= v.upto {
+				s.within = append(s.within, n)
+			}
+		}
+		s.Reverted = len(s.within) > 0
+	}
+}
+
+// last is the last turn that is part of the line, if there is one.
+func (l *line) last() (step, bool) {
+	for _, s := range slices.Backward(l.steps) {
+		if s.Kind == stepTurn && !s.Reverted && s.Prompt != "" {
+			return s, true
+		}
+	}
+	return step{}, false
+}
+
+// of is the last turn of a prompt.
+func (l *line) of(prompt dormouse.EventID) step {
+	for _, s := range slices.Backward(l.steps) {
+		if s.Kind == stepTurn && s.Prompt == prompt {
+			return s
+		}
+	}
+	return step{Prompt: prompt}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// workspaceInWords is inWords for what is said of a workspace and its snapshots.
+func workspaceInWords(e dormouse.Event) (string, error) {
+	var f struct {
+		Snapshot  dormouse.SnapshotID   `json:"snapshot"`
+		Snapshots []dormouse.SnapshotID `json:"snapshots"`
+		Label     string                `json:"label"`
+		Reason    string                `json:"reason"`
+		Error     string                `json:"error"`
+		To        uint64                `json:"to"`
+	}
+	if err := json.Unmarshal(e.Payload, &f); err != nil {
+		return "", fmt.Errorf("understand event %d: %w", e.Seq, err)
+	}
+	switch e.Type { //nolint:exhaustive // only these come here
+	case dormouse.SnapshotTaken:
+		words := "— snapshot " + string(f.Snapshot)
+		if f.Label != "" {
+			words += ": " + oneLine(f.Label)
+		}
+		return words, nil
+	case dormouse.SnapshotSkipped:
+		if f.Error != "" {
+			return "! snapshot " + string(f.Snapshot) + " was not taken: " + f.Error, nil
+		}
+	case dormouse.SnapshotDeleted:
+		var all []string
+		for _, id := range f.Snapshots {
+			all = append(all, string(id))
+		}
+		words := "— deleted " + strings.Join(all, ", ")
+		if f.Reason != "" {
+			words += ": " + f.Reason
+		}
+		return words, nil
+	case dormouse.WorkspaceSwapped:
+		if f.Reason != dormouse.SwapSealed {
+			return "— the files are those of " + string(f.Snapshot), nil
+		}
+	case dormouse.HistoryTruncated:
+		return fmt.Sprintf("— what was said after event %d is no part of the conversation any more", f.To), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse/door/rest"
+)
+
+func newSnapshot() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "snapshot",
+		Aliases: []string{"snapshots"},
+		Short:   "What a session's files were like, and going back to it",
+		Long: `A snapshot is what a session's workspace was like at one instant. One is taken when a
+turn has ended that used the sandbox, and whenever somebody asks for it. Each holds
+what changed since the one before.
+
+"dormouse log" shows them among the prompts, "dormouse revert" goes back to before a
+prompt with files and conversation.`,
+		Example: `  dormouse snapshot list sesn_…
+  dormouse snapshot create sesn_… --label 'before the rewrite'
+  dormouse snapshot restore sesn_… snap_…`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	clientFlags(cmd)
+	cmd.AddCommand(newSnapshotCreate(), newSnapshotList(), newSnapshotShow(), newSnapshotDiff(), newSnapshotRestore(),
+		newSnapshotDelete(), newSnapshotExport(), newSnapshotPrune())
+	return cmd
+}
+
+func newSnapshotCreate() *cobra.Command {
+	var label, id string
+	cmd := &cobra.Command{
+		Use:   "create SESSION",
+		Short: "Take a snapshot now",
+		Long: `Take a snapshot of a session's workspace as it is and print its id. The sandbox goes on;
+the agent may be at work.`,
+		Example: `  dormouse snapshot create sesn_…
+  dormouse snapshot create sesn_… --label 'before the rewrite'`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := make(map[string]any)
+			for key, v := range map[string]string{"label": label, "id": id} {
+				if v != "" {
+					request[key] = v
+				}
+			}
+			var made rest.Snapshot
+			raw, err := patiently(cmd, "taking the snapshot", http.MethodPost, sessionPath(args[0], "snapshots"), request, &made)
+			if err != nil {
+				return err
+			}
+			return printed(cmd, raw, func(w io.Writer) error {
+				tellLeft(cmd.ErrOrStderr(), made)
+				_, err := fmt.Fprintln(w, made.ID)
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&label, "label", "", "what to call it, for people")
+	cmd.Flags().StringVar(&id, "id", "", "your own `id`: the same id is the same snapshot")
+	return cmd
+}
+
+// tellLeft says what a snapshot does not hold.
+func tellLeft(w io.Writer, s rest.Snapshot) {
+	if s.LeftOut > 0 {
+		fmt.Fprintf(w, "dormouse: left out, as no snapshot holds them: %s (sockets, devices, what lies too deep)\n", plural(s.LeftOut, "file"))
+	}
+}
+
+func newSnapshotList() *cobra.Command {
+	var limit int
+	var after string
+	cmd := &cobra.Command{
+		Use:     "list SESSION",
+		Aliases: []string{"ls"},
+		Short:   "List the snapshots of a session, newest first",
+		Long: `List the snapshots of a session that can be gone back to, newest first. The session goes
+on from the one that is marked with a star. SIZE is that of the files in all its layers.`,
+		Example: `  dormouse snapshot list sesn_…
+  dormouse snapshot list sesn_… --json | jq -r '.snapshots[0].snapshot'`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := url.Values{"limit": {strconv.Itoa(limit)}}
+			if after != "" {
+				q.Set("after", after)
+			}
+			return get(cmd, sessionPath(args[0], "snapshots")+"?"+q.Encode(), func(w io.Writer, page rest.Snapshots) error {
+				var rows [][]string
+				for _, s := range page.Snapshots {
+					rows = append(rows, []string{string(s.ID) + star(s.Newest), ago(s.Taken), reasonOf(s), size(s.Bytes), s.Label})
+				}
+				if err := table(w, "SNAPSHOT\tTAKEN\tREASON\tSIZE\tLABEL", rows); err != nil {
+					return err
+				}
+				if page.Next != "" {
+					cmd.PrintErrf("%d of %d; more: --after %s\n", len(page.Snapshots), page.Total, page.Next)
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many, at most 100")
+	cmd.Flags().StringVar(&after, "after", "", "`snapshot` that ended the page before")
+	return cmd
+}
+
+func star(newest bool) string {
+	if newest {
+		return " *"
+	}
+	return ""
+}
+
+// reasonOf says why a snapshot was taken.
+func reasonOf(s rest.Snapshot) string {
+	if s.Midway {
+		return s.Reason + ", during a turn"
+	}
+	return s.Reason
+}
+
+func newSnapshotShow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show SESSION SNAPSHOT",
+		Short:   "Show all there is to know of a snapshot",
+		Example: `  dormouse snapshot show sesn_… snap_…`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return get(cmd, sessionPath(args[0], "snapshots", args[1]), showSnapshot)
+		},
+	}
+}
+
+func showSnapshot(out io.Writer, s rest.Snapshot) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", name, clean(fmt.Sprintf(format, args...)))
+	}
+	line("snapshot", "%s%s", s.ID, star(s.Newest))
+	line("session", "%s", s.Session)
+	for _, said := range [][2]string{{"parent", string(s.Parent)}, {"label", oneLine(s.Label)}} {
+		if said[1] != "" {
+			line(said[0], "%s", said[1])
+		}
+	}
+	line("taken", "%s, %s", at(s.Taken), ago(s.Taken))
+	line("reason", "%s", reasonOf(s))
+	line("at", "event %d, workspace %d", s.At, s.Workspace)
+	line("files", "%s in %d entries", size(s.Bytes), s.Entries)
+	line("stored", "%s in %s", size(s.Size), plural(s.Depth, "layer"))
+	for _, l := range s.Layers {
+		line("layer", "%s  %s in %d entries", l.Digest, size(l.Bytes), l.Entries)
+	}
+	for _, path := range s.Left {
+		line("left out", "%s", oneLine(path))
+	}
+	if more := s.LeftOut - len(s.Left); more > 0 {
+		line("left out", "and %d more", more)
+	}
+	line("ref", "%s", s.Ref.Bytes())
+	return w.Flush()
+}
+
+func newSnapshotDelete() *cobra.Command {
+	return &cobra.Command{
+		Use:     "delete SESSION SNAPSHOT…",
+		Aliases: []string{"rm"},
+		Short:   "Delete snapshots",
+		Long: `Delete snapshots of a session, so that they cannot be gone back to. The session's present
+files stay, whatever they were made from. Deleting what is not there is well.`,
+		Example: `  dormouse snapshot delete sesn_… snap_…`,
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := connect(cmd)
+			if err != nil {
+				return err
+			}
+			for _, id := range args[1:] {
+				if _, err := c.call(cmd.Context(), http.MethodDelete, sessionPath(args[0], "snapshots", id), nil, nil); err != nil {
+					return err
+				}
+				raw := fmt.Appendf(nil, "{\"snapshot\":%q,\"deleted\":true}\n", id)
+				if err := printed(cmd, raw, func(w io.Writer) error { _, err := fmt.Fprintln(w, id, "deleted"); return err }); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func newSnapshotPrune() *cobra.Command {
+	var keep int
+	var older time.Duration
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "prune SESSION",
+		Short: "Delete old snapshots",
+		Long: `Delete the snapshots of a session that are older than --older-than, and the oldest of
+more than --keep. The newest stays, and so does what the session's files lie over.`,
+		Example: `  dormouse snapshot prune sesn_… --keep 10
+  dormouse snapshot prune sesn_… --older-than 72h --dry-run`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if keep < 0 || older < 0 || keep == 0 && older == 0 {
+				return usage("say what to keep with --keep, or what to delete with --older-than")
+			}
+			request := map[string]any{"keep": keep, "dry_run": dry}
+			if older > 0 {
+				request["older_than"] = older.String()
+			}
+			c, err := connect(cmd)
+			if err != nil {
+				return err
+			}
+			var gone rest.Pruned
+			raw, err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "snapshots", "prune"), request, &gone)
+			if err != nil {
+				return err
+			}
+			return printed(cmd, raw, func(w io.Writer) error {
+				word := "deleted"
+				if dry {
+					word = "would be deleted"
+				}
+				var lines strings.Builder
+				for _, id := range gone.Snapshots {
+					fmt.Fprintln(&lines, id, word)
+				}
+				_, err := io.WriteString(w, lines.String())
+				return err
+			})
+		},
+	}
+	cmd.Flags().IntVar(&keep, "keep", 0, "how many to keep")
+	cmd.Flags().DurationVar(&older, "older-than", 0, "`age` of those to delete, such as 72h")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say which would be deleted")
+	return cmd
+}
+
+// patiently asks for what may take long. Somebody who watches is told that it does.
+func patiently(cmd *cobra.Command, doing, method, path string, in, out any) (raw []byte, err error) {
+	c, err := connect(cmd)
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		raw, err = c.wait(cmd.Context(), method, path, in, out)
+	}()
+	watched := isTerminal(cmd.ErrOrStderr())
+	p := newProgress(cmd.ErrOrStderr())
+	p.every = 0
+	tick, begun := time.NewTicker(time.Second), time.Now()
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			if watched {
+				p.done()
+			}
+			return raw, err
+		case <-tick.C:
+			if watched {
+				p.tell("%s, %s", doing, time.Since(begun).Round(time.Second))
+			}
+		}
+	}
+}

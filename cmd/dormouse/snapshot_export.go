@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newSnapshotExport() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "export SESSION SNAPSHOT FILE",
+		Short: "Write a snapshot as a container image",
+		Long: `Write a snapshot as a container image in one tar, which "docker load" takes and which is an
+OCI layout. The workspace is the root of the image. FILE - is standard output.`,
+		Example: `  dormouse snapshot export sesn_… snap_… workspace.tar
+  dormouse snapshot export sesn_… snap_… - --name workspace:1 | docker load`,
+		Args: cobra.ExactArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[2] == "-" && isTerminal(cmd.OutOrStdout()) {
+				return usage("a tar is nothing for a terminal; name a file")
+			}
+			c, err := connect(cmd)
+			if err != nil {
+				return err
+			}
+			q := url.Values{}
+			if name != "" {
+				q.Set("name", name)
+			}
+			res, err := c.send(cmd.Context(), http.MethodGet, sessionPath(args[0], "snapshots", args[1], "export")+"?"+q.Encode(), nil)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = res.Body.Close() }()
+			k := &copying{cmd: cmd, client: c, progress: newProgress(cmd.ErrOrStderr())}
+			k.progress.told = time.Now()
+			body := io.TeeReader(res.Body, k)
+			if args[2] == "-" {
+				_, err = io.Copy(cmd.OutOrStdout(), body)
+			} else {
+				err = writeWhole(args[2], func(w io.Writer) error { _, err := io.Copy(w, body); return err })
+			}
+			if k.shows() {
+				k.progress.done()
+			}
+			if err != nil {
+				return fmt.Errorf("export %s: %w", args[1], err)
+			}
+			if args[2] == "-" {
+				return nil
+			}
+			raw := fmt.Appendf(nil, "{\"file\":%q,\"bytes\":%d}\n", args[2], k.moved)
+			return printed(cmd, raw, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s: %s\n", args[2], size(k.moved))
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "what the image is `called` where it is loaded, such as workspace:1")
+	return cmd
+}

@@ -1,0 +1,40 @@
+package rest
+
+import (
+	"net/http"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+type branchRequest struct {
+	// Snapshot is where the branch begins; the present if it is empty.
+	Snapshot dormouse.SnapshotID `json:"snapshot"`
+	Title    string              `json:"title"`
+}
+
+// branch makes a session that goes on from a point of another.
+func (s *Server) branch(c *call) error {
+	var req branchRequest
+	if err := c.decode(&req); err != nil {
+		return err
+	}
+	looking, cancel := c.ctx()
+	defer cancel()
+	row, err := s.row(looking, c)
+	if err != nil {
+		return err
+	}
+	if req.Snapshot != "" {
+		if req.Snapshot, err = point(string(req.Snapshot)); err != nil {
+			return err
+		}
+	}
+	answering := s.unhurried(c)
+	defer answering()
+	if row, err = s.Sessions.Branch(c.r.Context(), row.Session, c.who.Actor, session.BranchAsk{Snapshot: req.Snapshot, Title: req.Title}); err != nil {
+		return err
+	}
+	answering()
+	return c.answer(http.StatusCreated, row)
+}

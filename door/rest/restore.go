@@ -1,0 +1,132 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// Restored is what a session goes on with.
+type Restored struct {
+	Session dormouse.SessionID `json:"session"`
+	// Snapshot is the one whose files it has now, in the workspace of this number.
+	Snapshot  dormouse.SnapshotID `json:"snapshot"`
+	Workspace uint64              `json:"workspace"`
+	// History says that the conversation went back too.
+	History bool `json:"history"`
+}
+
+type restoreRequest struct {
+	Snapshot string `json:"snapshot"`
+	History  bool   `json:"history"`
+}
+
+func (s *Server) restore(c *call) error {
+	var req restoreRequest
+	if err := c.decode(&req); err != nil {
+		return err
+	}
+	if req.Snapshot == "" {
+		return fmt.Errorf("field \"snapshot\" says which one to go back to: %w", dormouse.ErrInvalid)
+	}
+	p, err := point(req.Snapshot)
+	if err != nil {
+		return err
+	}
+	return s.goBack(c, req.History, func(ctx context.Context, id dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
+		return s.Sessions.Restore(ctx, id, c.who.Actor, p, req.History)
+	})
+}
+
+type revertRequest struct {
+	Prompt dormouse.EventID `json:"prompt"`
+}
+
+func (s *Server) revert(c *call) error {
+	var req revertRequest
+	if err := c.decode(&req); err != nil {
+		return err
+	}
+	if req.Prompt == "" {
+		return fmt.Errorf("field \"prompt\" says which one to go back to before: %w", dormouse.ErrInvalid)
+	}
+	if req.Prompt.Validate() != nil {
+		return fmt.Errorf("prompt %q: %w", shorten(string(req.Prompt)), dormouse.ErrNotFound)
+	}
+	return s.goBack(c, true, func(ctx context.Context, id dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
+		return s.Sessions.Revert(ctx, id, c.who.Actor, req.Prompt)
+	})
+}
+
+// goBack answers when the session has other files. Layers that are elsewhere may take
+// long to come.
+func (s *Server) goBack(c *call, history bool, swap func(context.Context, dormouse.SessionID) (dormouse.WorkspaceSwap, error)) error {
+	looking, cancel := c.ctx()
+	defer cancel()
+	row, err := s.row(looking, c)
+	if err != nil {
+		return err
+	}
+	answering := s.unhurried(c)
+	defer answering()
+	done, err := swap(c.r.Context(), row.Session)
+	if err != nil {
+		return err
+	}
+	answering()
+	return c.answer(http.StatusOK, Restored{Session: row.Session, Snapshot: done.Snapshot, Workspace: done.Number, History: history})
+}
+
+// Diff is what differs between two snapshots.
+type Diff struct {
+	From dormouse.SnapshotID `json:"from,omitempty"`
+	To   dormouse.SnapshotID `json:"to"`
+	session.Difference
+}
+
+// diffSnapshots compares a snapshot with another, or with the one before it.
+func (s *Server) diffSnapshots(c *call) error {
+	q, id, from, err := s.onPoint(c, "to")
+	if err != nil {
+		return err
+	}
+	answer := Diff{From: from}
+	if answer.To, err = point(q.Get("to")); q.Has("to") && err != nil {
+		return err
+	}
+	ctx, answering := c.r.Context(), s.unhurried(c)
+	defer answering()
+	if !q.Has("to") {
+		now, err := s.Sessions.Point(ctx, id, from)
+		if err != nil {
+			return err
+		}
+		answer.From, answer.To = now.Parent, now.ID
+	}
+	if answer.Difference, err = s.Sessions.Diff(ctx, id, answer.From, answer.To); err != nil {
+		return err
+	}
+	answering()
+	return c.answer(http.StatusOK, answer)
+}
+
+// exportSnapshot streams a snapshot as a container image. What goes wrong after the
+// first byte cuts the answer off, so that no half looks whole.
+func (s *Server) exportSnapshot(c *call) error {
+	q, id, p, err := s.onPoint(c, "name")
+	if err != nil {
+		return err
+	}
+	answering := s.unhurried(c)
+	defer answering()
+	ctx := c.r.Context()
+	err = s.Sessions.Export(ctx, id, p, q.Get("name"), &tarWriter{c: c, control: http.NewResponseController(c.w)})
+	if err != nil && c.status != 0 {
+		s.Logger.WarnContext(context.WithoutCancel(ctx), "image cut off", "request", c.id, "error", err)
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}

@@ -1,0 +1,266 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// Snapshot is a point of a session's workspace line that can be gone back to.
+type Snapshot struct {
+	ID      dormouse.SnapshotID `json:"snapshot"`
+	Session dormouse.SessionID  `json:"session"`
+	Parent  dormouse.SnapshotID `json:"parent,omitempty"`
+	Label   string              `json:"label,omitempty"`
+	Reason  string              `json:"reason"`
+	Taken   time.Time           `json:"taken"`
+	// At is the number of the event at which the files were so.
+	At uint64 `json:"at"`
+	// Midway says that a turn was at work, so that no conversation goes with it.
+	Midway bool `json:"midway,omitempty"`
+	// Newest says that the session goes on from here.
+	Newest     bool   `json:"newest,omitempty"`
+	Workspace  uint64 `json:"workspace"`
+	Generation uint64 `json:"generation,omitempty"`
+	// Bytes and Entries are of the files in all layers, also of those that a later
+	// layer hides; Size is what the layers take in the blob store, where points share
+	// what they have in common; Depth is how many layers there are.
+	Bytes   int64 `json:"bytes"`
+	Entries int   `json:"entries"`
+	Size    int64 `json:"size"`
+	Depth   int   `json:"depth"`
+	// Layers and Left are told of one snapshot, not of each in a list.
+	Layers  []dormouse.Layer `json:"layers,omitempty"`
+	Left    []string         `json:"left,omitempty"`
+	LeftOut int              `json:"left_out,omitempty"`
+	// Ref is how programs hold it.
+	Ref session.Ref `json:"ref"`
+}
+
+// Snapshots is a list of them, the newest first.
+type Snapshots struct {
+	Snapshots []Snapshot `json:"snapshots"`
+	// Total is how many there are in all.
+	Total int `json:"total"`
+	// Next is the cursor of the next page; empty when this is the last.
+	Next dormouse.SnapshotID `json:"next,omitempty"`
+}
+
+func (s *Server) snapshotOf(id dormouse.SessionID, k session.Kept) Snapshot {
+	v := Snapshot{
+		ID: k.ID, Session: id, Parent: k.Parent, Label: k.Label, Reason: k.Reason, Taken: k.Taken, At: k.At, Midway: k.Midway,
+		Newest: k.Newest, Workspace: k.Workspace, Generation: k.Generation, Depth: len(k.Layers), LeftOut: k.LeftOut, Ref: s.Sessions.Ref(id, k.ID),
+	}
+	for _, l := range k.Layers {
+		v.Bytes += l.Bytes
+		v.Entries += l.Entries
+		v.Size += l.Size
+	}
+	return v
+}
+
+// whole is a snapshot with all there is to know of it.
+func (s *Server) whole(ctx context.Context, id dormouse.SessionID, point dormouse.SnapshotID) (Snapshot, error) {
+	k, err := s.Sessions.Kept(ctx, id, point)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	v := s.snapshotOf(id, k)
+	v.Layers, v.Left = k.Layers, k.Left
+	return v, nil
+}
+
+// point reads which snapshot a path or a parameter names.
+func point(name string) (dormouse.SnapshotID, error) {
+	id := dormouse.SnapshotID(name)
+	if id.Validate() != nil {
+		return "", fmt.Errorf("snapshot %q: %w", shorten(name), dormouse.ErrNotFound)
+	}
+	return id, nil
+}
+
+// unhurried lets a request take its time, and returns what gives its answer an end.
+func (s *Server) unhurried(c *call) (answering func()) {
+	control := http.NewResponseController(c.w)
+	_ = control.SetReadDeadline(time.Time{})
+	_ = control.SetWriteDeadline(time.Time{})
+	return func() { _ = control.SetWriteDeadline(time.Now().Add(s.WriteTimeout)) }
+}
+
+type snapshotRequest struct {
+	ID    string `json:"id"`
+	Label string `json:"label"`
+}
+
+// takeSnapshot answers when the snapshot is there.
+func (s *Server) takeSnapshot(c *call) error {
+	var req snapshotRequest
+	if err := c.decode(&req); err != nil {
+		return err
+	}
+	if err := checkName("id", req.ID); err != nil {
+		return err
+	}
+	looking, cancel := c.ctx()
+	defer cancel()
+	row, err := s.row(looking, c)
+	if err != nil {
+		return err
+	}
+	ask := dormouse.SnapshotAsk{ID: dormouse.SnapshotID(named(dormouse.SnapshotPrefix, row.Session, req.ID)), Label: req.Label}
+	ctx, answering := c.r.Context(), s.unhurried(c)
+	defer answering()
+	if _, err := s.Sessions.Snapshot(ctx, row.Session, c.who.Actor, ask); err != nil {
+		return err
+	}
+	v, err := s.whole(ctx, row.Session, ask.ID)
+	if err != nil {
+		return err
+	}
+	answering()
+	return c.answer(http.StatusOK, v)
+}
+
+// longestLine is how many snapshots a list has at most.
+const longestLine = 100
+
+func (s *Server) snapshots(c *call) error {
+	q, err := c.query("limit", "after")
+	if err != nil {
+		return err
+	}
+	n, err := limit(q, longestLine, longestLine)
+	if err != nil {
+		return err
+	}
+	var after dormouse.SnapshotID
+	if q.Has("after") {
+		if after, err = point(q.Get("after")); err != nil {
+			return unknownCursor()
+		}
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	row, err := s.row(ctx, c)
+	if err != nil {
+		return err
+	}
+	page, total, err := s.Sessions.Points(ctx, row.Session, after, n+1)
+	if after != "" && errors.Is(err, dormouse.ErrNotFound) {
+		return unknownCursor()
+	}
+	if err != nil {
+		return err
+	}
+	answer := Snapshots{Snapshots: []Snapshot{}, Total: total}
+	for _, k := range page[:min(n, len(page))] {
+		answer.Snapshots = append(answer.Snapshots, s.snapshotOf(row.Session, k))
+	}
+	if len(page) > n {
+		answer.Next = page[n-1].ID
+	}
+	return c.answer(http.StatusOK, answer)
+}
+
+func unknownCursor() error {
+	return fmt.Errorf("parameter \"after\" names no snapshot of the session: %w", dormouse.ErrInvalid)
+}
+
+// onPoint finds the session and the snapshot that a request is about.
+func (s *Server) onPoint(c *call, known ...string) (url.Values, dormouse.SessionID, dormouse.SnapshotID, error) {
+	q, err := c.query(known...)
+	if err != nil {
+		return nil, "", "", err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	row, err := s.row(ctx, c)
+	if err != nil {
+		return nil, "", "", err
+	}
+	p, err := point(c.r.PathValue("snapshot"))
+	return q, row.Session, p, err
+}
+
+func (s *Server) showSnapshot(c *call) error {
+	_, id, p, err := s.onPoint(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	v, err := s.whole(ctx, id, p)
+	if err != nil {
+		return err
+	}
+	return c.answer(http.StatusOK, v)
+}
+
+// deleteSnapshot is well with one that is not there.
+func (s *Server) deleteSnapshot(c *call) error {
+	_, id, p, err := s.onPoint(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	if err := s.Sessions.Do(ctx, id, c.who.Actor, session.ForgetSnapshots{IDs: []dormouse.SnapshotID{p}}); err != nil {
+		return err
+	}
+	c.none()
+	return nil
+}
+
+type pruneRequest struct {
+	Keep      int    `json:"keep"`
+	OlderThan string `json:"older_than"`
+	DryRun    bool   `json:"dry_run"`
+}
+
+// retention is what is to be kept.
+func (req pruneRequest) retention() (keep dormouse.Retention, err error) {
+	keep.MaxCount = req.Keep
+	if req.OlderThan != "" {
+		if keep.MaxAge, err = time.ParseDuration(req.OlderThan); err != nil || keep.MaxAge <= 0 {
+			return keep, fmt.Errorf("field \"older_than\" must be a duration such as \"72h\": %w", dormouse.ErrInvalid)
+		}
+	}
+	if keep.MaxCount < 0 {
+		return keep, fmt.Errorf("field \"keep\" cannot be negative: %w", dormouse.ErrInvalid)
+	}
+	return keep, nil
+}
+
+// Pruned is which snapshots were deleted, or would be.
+type Pruned struct {
+	Snapshots []dormouse.SnapshotID `json:"snapshots"`
+	DryRun    bool                  `json:"dry_run,omitempty"`
+}
+
+func (s *Server) pruneSnapshots(c *call) error {
+	var req pruneRequest
+	if err := c.decode(&req); err != nil {
+		return err
+	}
+	keep, err := req.retention()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	row, err := s.row(ctx, c)
+	if err != nil {
+		return err
+	}
+	gone, err := s.Sessions.Prune(ctx, row.Session, c.who.Actor, keep, req.DryRun)
+	if err != nil {
+		return err
+	}
+	return c.answer(http.StatusOK, Pruned{Snapshots: append([]dormouse.SnapshotID{}, gone...), DryRun: req.DryRun})
+}

@@ -1,0 +1,171 @@
+package session
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// MaxBranched is how many events of a conversation a branch takes with it.
+const MaxBranched = 20_000
+
+// BranchAsk says where a branch begins.
+type BranchAsk struct {
+	// Session is the id of the branch, a new one if it is empty.
+	Session dormouse.SessionID
+	// Snapshot is the point it begins at. Without one it is the present.
+	Snapshot dormouse.SnapshotID
+	Title    string
+}
+
+// Branch makes a session that goes on from a point of another: with its conversation
+// and its files, which neither sees the other change any more.
+func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask BranchAsk) (Row, error) {
+	made, err := created(ctx, s.deps, id)
+	if err != nil {
+		return Row{}, err
+	}
+	point, err := s.branchPoint(ctx, id, by, ask.Snapshot)
+	if err != nil {
+		return Row{}, err
+	}
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return Row{}, err
+	}
+	c := dormouse.Created{
+		Session: ask.Session, Tenant: made.Tenant, Owner: by, Title: ask.Title, Agent: made.Agent, Recovery: made.Recovery,
+		FlushOnError: made.FlushOnError, SleepAfter: made.SleepAfter, Environment: state.Environment,
+		Branch: &dormouse.Branched{From: id, At: point.At, Snapshot: point.ID},
+	}
+	if c.Session == "" {
+		c.Session = dormouse.SessionID(NewID(dormouse.SessionPrefix))
+	}
+	if c.Title == "" && state.Title != "" {
+		c.Title = dormouse.TitleOf([]dormouse.Block{dormouse.Text("Branch of " + state.Title)})
+	}
+	v := Create{Created: c}
+	if v.Talk, err = s.talk(ctx, state, point.At); err != nil {
+		return Row{}, err
+	}
+	c.Branch.Talk = len(v.Talk)
+	if len(point.Layers) > 0 {
+		if s.deps.Snapshots == nil {
+			return Row{}, errNoSnapshots
+		}
+		point.Layers = s.deps.Snapshots.Shorter(point.Layers)
+		if _, err := s.deps.Snapshots.Use(ctx, c.Session, 1, point.Layers, nil); err != nil {
+			return Row{}, fmt.Errorf("fetch snapshot %s: %w", point.ID, err)
+		}
+		v.Files = &point
+	}
+	return s.make(ctx, by, v, nil)
+}
+
+// branchPoint is where a branch begins: at a point, or at the present, of which a
+// point is made. A session without files has only a conversation.
+func (s *Sessions) branchPoint(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, point dormouse.SnapshotID) (dormouse.Snapshot, error) {
+	if point != "" {
+		m, err := s.Point(ctx, id, point)
+		if err == nil && m.Midway {
+			err = fmt.Errorf("snapshot %s was taken while a turn was at work, so that no conversation goes with it: %w", point, dormouse.ErrConflict)
+		}
+		return m, err
+	}
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	if state.works() {
+		return dormouse.Snapshot{}, fmt.Errorf("the session is at work; branch from a snapshot, or when it rests: %w", dormouse.ErrConflict)
+	}
+	if state.Workspace.Policy == "" {
+		return dormouse.Snapshot{At: state.Seq}, nil
+	}
+	return s.Snapshot(ctx, id, by, dormouse.SnapshotAsk{Label: "branch"})
+}
+
+// talk is the conversation of a session's first thread up to a seq.
+func (s *Sessions) talk(ctx context.Context, state State, upto uint64) ([]dormouse.Event, error) {
+	primary := dormouse.PrimaryThread(state.Session)
+	var talk []dormouse.Event
+	for after := uint64(0); after < upto; {
+		events, err := s.Events(ctx, state.Session, after, page)
+		if err != nil {
+			return nil, err
+		}
+		if len(events) == 0 {
+			break
+		}
+		for _, e := range events {
+			after = e.Seq
+			switch {
+			case e.Seq > upto:
+			case e.Type == dormouse.HistoryTruncated:
+				to := payload[dormouse.Truncation](e).To
+				for len(talk) > 0 && talk[len(talk)-1].Seq > to {
+					talk = talk[:len(talk)-1]
+				}
+			case e.Thread == primary && passesOn(e.Type):
+				talk = append(talk, e)
+			}
+		}
+		if len(talk) > MaxBranched {
+			return nil, fmt.Errorf("the conversation has more than %d events; branch from an earlier snapshot: %w", MaxBranched, dormouse.ErrTooLarge)
+		}
+	}
+	return talk, nil
+}
+
+// passesOn reports whether events of this type are what was said.
+func passesOn(t dormouse.EventType) bool {
+	switch t { //nolint:exhaustive // the others concern the session they are of
+	case dormouse.UserMessage, dormouse.AgentMessage, dormouse.AgentThinking, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
+		dormouse.AgentToolResult, dormouse.UserCustomToolResult, dormouse.SpanModelRequestStart, dormouse.SpanModelRequestEnd:
+		return true
+	}
+	return false
+}
+
+// branch adds what a branch begins with. What was said keeps its ids, by which it
+// refers to itself.
+func (d *draft) branch(v Create) {
+	primary := dormouse.PrimaryThread(d.Session)
+	for _, e := range v.Talk {
+		d.addNamed(e.ID, e.Type, primary, e.Actor, e.Payload)
+	}
+	if v.Files == nil {
+		return
+	}
+	p := *v.Files
+	d.tell(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{
+		Number: 1, Snapshot: p.ID, Layers: p.Layers, Reason: dormouse.SwapBranched, Origin: v.Branch.From,
+	})
+	d.tell(dormouse.SnapshotTaken, "", dormouse.Snapshot{
+		ID: p.ID, Label: p.Label, Reason: dormouse.SnapshotOfBranch, At: d.Seq, Workspace: 1, Layers: p.Layers,
+	})
+}
+
+// make writes a session's first events.
+func (s *Sessions) make(ctx context.Context, by dormouse.Actor, v Create, under *store.Fence) (store.Index, error) {
+	now := stamp(s.deps.Clock())
+	events, err := Decide(State{}, Command{By: by, Now: now, Keeps: true, Verb: v})
+	if err != nil {
+		return store.Index{}, err
+	}
+	_, rows := Project(State{}, events)
+	stored, err := spill(ctx, s.deps.Blobs, events)
+	if err != nil {
+		return store.Index{}, err
+	}
+	if err := s.write(ctx, store.Batch{Session: v.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
+		return store.Index{}, fmt.Errorf("create %s: %w", v.Session, err)
+	}
+	s.deps.committed(v.Session, events)
+	if v.Warm {
+		s.wake(v.Session)
+	}
+	return rows.Index, nil
+}

@@ -1,0 +1,236 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+const (
+	// captureTimeout is how long it may take to make a point.
+	captureTimeout = 15 * time.Minute
+	// maxCaptures is how often it is tried to make a point before it is not made.
+	maxCaptures = 3
+	// longLine is how many layers a line may have before it is made shorter.
+	longLine = 12
+)
+
+// capturing is the actor's hold on a point that is being made.
+type capturing struct {
+	id     dormouse.SnapshotID // empty if none is
+	cancel context.CancelFunc
+	failed int // in vain, of the point that is wanted
+}
+
+// reconcileCapture makes the point that should be made. While that goes on, a
+// sandbox that runs is used on but not stopped, and one that does not is not started.
+func (a *Actor) reconcileCapture(ctx context.Context, w Wanted) error {
+	if a.capture.id != "" {
+		if w.Capture == nil || w.Capture.ID != a.capture.id {
+			a.capture.cancel()
+		}
+		return nil
+	}
+	if w.Capture == nil || a.box.busy || a.again {
+		return nil
+	}
+	driver, ok := a.deps.Driver.(sandbox.Snapshotter)
+	if !ok || a.deps.Snapshots == nil {
+		return a.own(ctx, SkipSnapshot{dormouse.SnapshotSkip{
+			ID: w.Capture.ID, Reason: w.Capture.Reason, Error: "this server takes no snapshots",
+		}})
+	}
+	within, cancel := context.WithTimeout(ctx, captureTimeout)
+	a.capture.id, a.capture.cancel = w.Capture.ID, cancel
+	state := a.state
+	a.running.Go(func() {
+		defer cancel()
+		err := a.lease.holds()
+		var taken *dormouse.Snapshot
+		if err == nil {
+			taken, err = a.makePoint(within, driver, state, *w.Capture)
+		}
+		a.report(func(ctx context.Context) error {
+			a.capture.id = ""
+			return a.captured(ctx, *w.Capture, taken, err)
+		})
+	})
+	return nil
+}
+
+// captured records a point that was made, or why it was not.
+func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.Snapshot, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // the next server makes it
+	}
+	if want := wantCapture(a.state); want == nil || want.ID != w.ID {
+		return nil // nobody wants it any more
+	}
+	skip := SkipSnapshot{dormouse.SnapshotSkip{ID: w.ID, Reason: w.Reason}}
+	switch {
+	case errors.Is(err, runner.ErrStale):
+		a.broken = err
+		return err
+	case err != nil:
+		if a.capture.failed++; a.capture.failed < maxCaptures {
+			a.slog.WarnContext(ctx, "snapshot not taken", "snapshot", w.ID, "error", err)
+			a.postpone(ctx)
+			return nil
+		}
+		a.slog.ErrorContext(ctx, "snapshot given up", "snapshot", w.ID, "error", err)
+		skip.Error = dormouse.CleanText(err.Error())
+		err = a.do(ctx, skip)
+	case taken == nil:
+		err = a.do(ctx, skip)
+	default:
+		crash.At(crash.SnapshotRecording)
+		err = a.do(ctx, TakeSnapshot{Snapshot: *taken, Keep: a.deps.Retention})
+		crash.At(crash.SnapshotRecorded)
+	}
+	if err != nil {
+		a.postpone(ctx)
+		return err
+	}
+	a.capture.failed = 0
+	a.shorten(ctx)
+	return nil
+}
+
+// makePoint captures what changed in the workspace and keeps it. It returns nil if
+// nothing did, and nobody has asked for a point.
+func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s State, w WantedCapture) (*dormouse.Snapshot, error) {
+	ws, err := a.workspaceOf(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	stage, err := a.deps.Snapshots.Stage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stage.Close() }()
+	crash.At(crash.SnapshotCapturing)
+	c := sandbox.Capture{
+		Fence:     runner.Fence{Session: a.id, Generation: s.Sandbox.Generation, Epoch: a.epoch},
+		Workspace: ws, Since: s.Workspace.Newest, As: w.ID, To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
+	}
+	if s.Sandbox.Phase == SandboxActive {
+		c.Handle = s.Sandbox.Handle
+	}
+	done, err := driver.Capture(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("capture the workspace: %w", err)
+	}
+	crash.At(crash.SnapshotCaptured)
+	p := &dormouse.Snapshot{
+		ID: w.ID, Parent: s.Workspace.Newest, Label: w.Label, Reason: w.Reason, At: s.Seq,
+		Generation: s.Sandbox.Generation, Workspace: s.Workspace.Number, Left: done.Left, LeftOut: done.Count,
+	}
+	if w.Reason == dormouse.SnapshotOfTurn {
+		p.At = s.Workspace.Due
+	}
+	p.Midway = s.works()
+	var below []dormouse.Layer
+	switch {
+	case done.Since != "" && done.Since == s.Workspace.Newest:
+		below = s.Workspace.Line
+	case done.Since != "" && done.Since == s.Workspace.Base:
+		below = s.Workspace.Layers
+	case done.Since != "":
+		return nil, fmt.Errorf("what changed since %s is of no use", done.Since)
+	}
+	if done.Entries == 0 && len(below) > 0 { // as it was at that point
+		if w.Reason != dormouse.SnapshotAsked && (w.Reason != dormouse.SnapshotSealing || s.Workspace.Newest == s.Workspace.Base) {
+			return nil, nil //nolint:nilnil // there is nothing to tell
+		}
+		p.Layers = a.deps.Snapshots.Shorter(below)
+		return p, nil
+	}
+	layer, err := a.deps.Snapshots.Keep(ctx, stage)
+	if err != nil {
+		return nil, err
+	}
+	p.Layers = a.deps.Snapshots.Shorter(append(slices.Clip(below), layer))
+	if w.Reason == dormouse.SnapshotSealing && exceeds(p.Layers, s.Environment.Limits.Disk) {
+		return nil, nil //nolint:nilnil // the volume holds the session to its limit; layers do not
+	}
+	return p, nil
+}
+
+// exceeds reports whether the files of layers are more than a limit.
+func exceeds(layers []dormouse.Layer, limit int64) bool {
+	var bytes int64
+	for _, l := range layers {
+		bytes += l.Bytes
+	}
+	return limit > 0 && bytes > limit
+}
+
+// release gives back the layers of workspaces that are no more.
+func (a *Actor) release(number uint64) {
+	if a.deps.Snapshots == nil {
+		return
+	}
+	const few = 8 // that were swapped before any sandbox had them
+	for n := number - min(number, few); n < number; n++ {
+		if err := a.deps.Snapshots.Release(a.id, n); err != nil {
+			a.slog.Warn("layers not released", "workspace", n, "error", err)
+		}
+	}
+}
+
+// workspaceOf is the workspace of a state with the directories of its layers, which
+// are fetched if they are not there.
+func (a *Actor) workspaceOf(ctx context.Context, s State) (sandbox.Workspace, error) {
+	ws := sandbox.Workspace{Number: s.Workspace.Number, Base: s.Workspace.Base, Sealed: s.Workspace.Sealed}
+	if len(s.Workspace.Layers) == 0 {
+		return ws, nil
+	}
+	if a.deps.Snapshots == nil {
+		return ws, errors.New("the workspace lies over a snapshot, and this server keeps none")
+	}
+	var err error
+	if ws.Layers, err = a.deps.Snapshots.Use(ctx, a.id, ws.Number, s.Workspace.Layers, nil); err != nil {
+		return ws, fmt.Errorf("fetch the workspace: %w", err)
+	}
+	return ws, nil
+}
+
+// shorten has a long line made shorter in the background, for the points to come.
+func (a *Actor) shorten(ctx context.Context) {
+	line := a.state.Workspace.Line
+	if len(line) <= longLine || a.shortens {
+		return
+	}
+	a.shortens = true
+	a.running.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, captureTimeout)
+		defer cancel()
+		err := a.deps.Snapshots.Compact(ctx, line)
+		a.report(func(ctx context.Context) error {
+			a.shortens = false
+			if err != nil {
+				a.slog.WarnContext(ctx, "line not shortened", "error", err)
+			}
+			return nil
+		})
+	})
+}
+
+// policy is when snapshots are taken of the session's workspace, empty if they cannot
+// be, and whether it is sealed when its sandbox has stopped.
+func (a *Actor) policy() (dormouse.SnapshotPolicy, bool) {
+	if _, ok := a.deps.Driver.(sandbox.Snapshotter); !ok || a.deps.Snapshots == nil {
+		return "", false
+	}
+	policy := cmp.Or(a.state.Environment.Snapshots, a.deps.SnapshotPolicy, dormouse.SnapshotsByTurn)
+	sealer, ok := a.deps.Driver.(sandbox.Sealer)
+	return policy, ok && sealer.Seals() && policy != dormouse.SnapshotsOff
+}

@@ -1,0 +1,156 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/agent/tool"
+	"github.com/dormouse-run/dormouse/snapshot"
+)
+
+// keepFiles makes a point of the workspace under an id that follows from the op, so
+// that asked for twice it is one, and words its ref.
+func (a *Actor) keepFiles(ctx context.Context, op dormouse.Op) (string, error) {
+	p, err := a.deps.family.Snapshot(ctx, a.id, dormouse.ActorAgent, dormouse.SnapshotAsk{
+		ID: dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, string(a.id), string(op.ID))),
+	})
+	if err != nil {
+		return "", err
+	}
+	return said(refResult{snapshot.Mint(a.deps.Refs, a.id, p.ID)}), nil
+}
+
+// line answers a wish that concerns the session's line of snapshots: what to change
+// and what to say then.
+func (j *journal) line(ctx context.Context, w tool.Wish) (Verb, string, error) {
+	switch w := w.(type) { //nolint:gochecksumtype // those of the line
+	case tool.Restore:
+		return j.restore(ctx, w)
+	case tool.Snapshots:
+		text, err := j.points(ctx, w.Limit)
+		return nil, text, err
+	case tool.DeleteSnapshot:
+		_, p, err := j.resolve(ctx, w.Ref, w.Cross, "delete")
+		if err != nil {
+			return nil, "", err
+		}
+		if p.Session != j.a.id {
+			err = j.a.deps.family.Do(ctx, p.Session, dormouse.ActorAgent, ForgetSnapshots{IDs: []dormouse.SnapshotID{p.Snapshot}})
+			return nil, `{"deleted":true}`, err
+		}
+		return ForgetSnapshots{IDs: []dormouse.SnapshotID{p.Snapshot}}, `{"deleted":true}`, nil
+	}
+	return nil, "", fmt.Errorf("%T is no wish of the line: %w", w, dormouse.ErrInvalid)
+}
+
+func (j *journal) restore(ctx context.Context, w tool.Restore) (Verb, string, error) {
+	state, ref, err := j.resolve(ctx, w.Ref, w.Cross, "restore")
+	if err != nil {
+		return nil, "", err
+	}
+	p, ok := state.Point(ref.Snapshot)
+	if !ok {
+		return nil, "", fmt.Errorf("snapshot %s: %w", ref.Snapshot, dormouse.ErrNotFound)
+	}
+	m, err := j.a.deps.family.manifest(ctx, ref.Session, p)
+	if err != nil {
+		return nil, "", err
+	}
+	own, err := j.a.deps.family.Peek(ctx, j.a.id)
+	if err != nil {
+		return nil, "", err
+	}
+	reason, origin := dormouse.SwapRestored, ref.Session
+	if w.Branch {
+		reason = dormouse.SwapBranched
+	}
+	if origin == j.a.id {
+		origin = ""
+	}
+	swap, err := j.a.deps.prepare(ctx, own, m, reason, origin)
+	if err != nil {
+		return nil, "", err
+	}
+	var out struct {
+		Ref workspaceRef `json:"ref"`
+	}
+	out.Ref = workspaceRef{Provider: snapshot.Provider, Ref: workspaceInner{Session: j.a.id, Workspace: swap.Number, Snapshot: swap.Snapshot}}
+	return Swap{WorkspaceSwap: swap, Within: j.work.Turn}, said(out), nil
+}
+
+// workspaceRef is how an agent holds the workspace it has.
+type workspaceRef struct {
+	Provider string         `json:"providerId"`
+	Ref      workspaceInner `json:"ref"`
+}
+
+type workspaceInner struct {
+	Session   dormouse.SessionID  `json:"session"`
+	Workspace uint64              `json:"workspace"`
+	Snapshot  dormouse.SnapshotID `json:"snapshot"`
+}
+
+type refResult struct {
+	Ref snapshot.Ref `json:"ref"`
+}
+
+// said is a result as a model reads it.
+func said(v any) string { return string(dormouse.Encode(v)) }
+
+// resolve finds out whose snapshot a ref is. One that the session may not use is as
+// good as none.
+func (j *journal) resolve(ctx context.Context, raw json.RawMessage, cross bool, what string) (State, snapshot.Ref, error) {
+	ref, err := snapshot.ParseRef(raw)
+	if err != nil {
+		return State{}, ref, err
+	}
+	if err := ref.Check(j.a.deps.Refs); err != nil {
+		return State{}, ref, err
+	}
+	missing := fmt.Errorf("snapshot %s: %w", ref.Snapshot, dormouse.ErrNotFound)
+	if ref.Session != j.a.id && !(cross && j.a.deps.CrossSession) {
+		return State{}, ref, missing
+	}
+	state, err := j.a.deps.family.Peek(ctx, ref.Session)
+	if err != nil {
+		return State{}, ref, missing
+	}
+	if ref.Session != j.a.id {
+		own, err := j.a.deps.family.Row(ctx, j.a.id)
+		if err != nil {
+			return State{}, ref, err
+		}
+		if own.Tenant != state.Tenant {
+			return State{}, ref, missing
+		}
+		j.a.slog.WarnContext(ctx, "an agent uses a snapshot of another session", "what", what, "origin", ref.Session, "snapshot", ref.Snapshot)
+	}
+	return state, ref, nil
+}
+
+// points words the snapshots that can be gone back to, the newest first.
+func (j *journal) points(ctx context.Context, limit int) (string, error) {
+	state, err := j.a.deps.family.Peek(ctx, j.a.id)
+	if err != nil {
+		return "", err
+	}
+	type listed struct {
+		Ref   snapshot.Ref `json:"ref"`
+		Taken time.Time    `json:"taken_at"`
+	}
+	out := struct {
+		Snapshots []listed `json:"snapshots"`
+		Total     int      `json:"total"`
+	}{Snapshots: []listed{}, Total: len(state.Points)}
+	for _, p := range slices.Backward(state.Points) {
+		if len(out.Snapshots) == limit {
+			break
+		}
+		out.Snapshots = append(out.Snapshots, listed{snapshot.Mint(j.a.deps.Refs, j.a.id, p.ID), p.Taken})
+	}
+	return said(out), nil
+}

@@ -1,0 +1,120 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/snapshot"
+)
+
+// What doors say of snapshots.
+type (
+	// Ref is how people and agents hold a snapshot.
+	Ref = snapshot.Ref
+	// Difference is what differs between two points, and Change one name of it.
+	Difference = snapshot.Difference
+	Change     = snapshot.Change
+)
+
+// Kept is a point that can be gone back to, and when it was taken.
+type Kept struct {
+	dormouse.Snapshot
+	Taken time.Time
+	// Newest says that it is the last point of the line: what the session goes on from.
+	Newest bool
+}
+
+// Ref is how others hold a point of a session.
+func (s *Sessions) Ref(id dormouse.SessionID, point dormouse.SnapshotID) Ref {
+	return snapshot.Mint(s.deps.Refs, id, point)
+}
+
+// Kept returns one point of a session.
+func (s *Sessions) Kept(ctx context.Context, id dormouse.SessionID, point dormouse.SnapshotID) (Kept, error) {
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return Kept{}, err
+	}
+	p, ok := state.Point(point)
+	if !ok {
+		return Kept{}, fmt.Errorf("snapshot %s: %w", point, dormouse.ErrNotFound)
+	}
+	return s.readPoint(ctx, state, p)
+}
+
+func (s *Sessions) readPoint(ctx context.Context, state State, p Point) (Kept, error) {
+	m, err := s.manifest(ctx, state.Session, p)
+	return Kept{Snapshot: m, Taken: p.Taken, Newest: p.ID == state.Workspace.Newest}, err
+}
+
+// Points returns points of a session, the newest first: at most limit of those that
+// are older than after, if that is given. It also says how many there are in all.
+func (s *Sessions) Points(ctx context.Context, id dormouse.SessionID, after dormouse.SnapshotID, limit int) (page []Kept, all int, err error) {
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	points := state.Points
+	if after != "" {
+		i := slices.IndexFunc(points, func(p Point) bool { return p.ID == after })
+		if i < 0 {
+			return nil, 0, fmt.Errorf("snapshot %s: %w", after, dormouse.ErrNotFound)
+		}
+		points = points[:i]
+	}
+	for _, p := range slices.Backward(points[len(points)-min(len(points), limit):]) {
+		k, err := s.readPoint(ctx, state, p)
+		if err != nil {
+			return nil, 0, err
+		}
+		page = append(page, k)
+	}
+	return page, len(state.Points), nil
+}
+
+// Prune deletes points that are not to be kept any longer, as retention does, and
+// returns which; with dry it only says which it would delete.
+func (s *Sessions) Prune(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, keep dormouse.Retention, dry bool) ([]dormouse.SnapshotID, error) {
+	if keep.MaxAge < 0 || keep.MaxCount < 0 || keep == (dormouse.Retention{}) {
+		return nil, fmt.Errorf("prune by an age, by a number, or by both: %w", dormouse.ErrInvalid)
+	}
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	points := make([]snapshot.Point, len(state.Points))
+	for i, p := range state.Points {
+		points[i] = snapshot.Point{ID: p.ID, Taken: p.Taken}
+	}
+	pinned := func(id dormouse.SnapshotID) bool { return id == state.Workspace.Base || id == state.Workspace.Newest }
+	gone := snapshot.Retain(points, s.deps.Clock(), keep.MaxAge, keep.MaxCount, pinned)
+	if dry || len(gone) == 0 {
+		return gone, nil
+	}
+	return gone, s.Do(ctx, id, by, ForgetSnapshots{IDs: gone})
+}
+
+// maxChanges bounds how many names a difference has.
+const maxChanges = 10_000
+
+// Diff says what differs between two points of a session. Without the first, the
+// second is compared with nothing.
+func (s *Sessions) Diff(ctx context.Context, id dormouse.SessionID, from, to dormouse.SnapshotID) (Difference, error) {
+	now, err := s.Point(ctx, id, to)
+	if err != nil {
+		return Difference{}, err
+	}
+	var before dormouse.Snapshot
+	if from != "" {
+		if before, err = s.Point(ctx, id, from); err != nil {
+			return Difference{}, err
+		}
+	}
+	if s.deps.Snapshots == nil {
+		return Difference{}, errNoSnapshots
+	}
+	return s.deps.Snapshots.Diff(ctx, before.Layers, now.Layers, maxChanges)
+}

@@ -1,0 +1,206 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/snapshot"
+)
+
+// errNoSnapshots says that nothing is kept here.
+var errNoSnapshots = fmt.Errorf("this server keeps no snapshots: %w", dormouse.ErrConflict)
+
+// Snapshot makes a point of a session's workspace as it is and returns it. Asked
+// again under the same id it is the same point; without one it is a new one.
+func (s *Sessions) Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error) {
+	if ask.ID == "" {
+		ask.ID = dormouse.SnapshotID(NewID(dormouse.SnapshotPrefix))
+	}
+	if err := ask.Validate(); err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	f, err := s.followFrom(ctx, id, state.Seq)
+	if err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	defer func() { f.Close() }()
+	if err := s.Do(ctx, id, by, AskSnapshot{ask}); err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	if p, err := s.Point(ctx, id, ask.ID); !errors.Is(err, dormouse.ErrNotFound) {
+		return p, err
+	}
+	for {
+		items, err := f.Next(ctx)
+		if errors.Is(err, dormouse.ErrBehind) {
+			at := f.Cursor()
+			f.Close()
+			if f, err = s.followFrom(ctx, id, at); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return dormouse.Snapshot{}, err
+		}
+		for _, i := range items {
+			switch i.Event.Type { //nolint:exhaustive // the others say nothing of it
+			case dormouse.SnapshotTaken:
+				if p := payload[dormouse.Snapshot](i.Event); p.ID == ask.ID {
+					return p, nil
+				}
+			case dormouse.SnapshotSkipped:
+				if p := payload[dormouse.SnapshotSkip](i.Event); p.ID == ask.ID {
+					return dormouse.Snapshot{}, fmt.Errorf("snapshot %s was not taken: %s: %w", ask.ID, p.Error, dormouse.ErrConflict)
+				}
+			case dormouse.SessionTerminated:
+				return dormouse.Snapshot{}, dormouse.ErrTerminated
+			}
+		}
+	}
+}
+
+// Point returns a point of a session that can be gone back to.
+func (s *Sessions) Point(ctx context.Context, id dormouse.SessionID, point dormouse.SnapshotID) (dormouse.Snapshot, error) {
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	p, ok := state.Point(point)
+	if !ok {
+		return dormouse.Snapshot{}, fmt.Errorf("snapshot %s: %w", point, dormouse.ErrNotFound)
+	}
+	return s.manifest(ctx, id, p)
+}
+
+// manifest reads all of a point from the log.
+func (s *Sessions) manifest(ctx context.Context, id dormouse.SessionID, p Point) (dormouse.Snapshot, error) {
+	events, err := s.Events(ctx, id, p.Seq-1, 1)
+	switch {
+	case err != nil:
+		return dormouse.Snapshot{}, err
+	case len(events) == 0 || events[0].Type != dormouse.SnapshotTaken:
+		return dormouse.Snapshot{}, fmt.Errorf("snapshot %s is not in the log: %w", p.ID, dormouse.ErrNotFound)
+	}
+	m := payload[dormouse.Snapshot](events[0])
+	if m.ID != p.ID || len(m.Layers) == 0 {
+		return m, fmt.Errorf("snapshot %s cannot be read: %w", p.ID, dormouse.ErrNotFound)
+	}
+	return m, nil
+}
+
+// Restore goes on with the files of a point, and with the conversation of that
+// instant if that is wanted. The present files are kept until those are there.
+func (s *Sessions) Restore(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, point dormouse.SnapshotID, history bool) (dormouse.WorkspaceSwap, error) {
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return dormouse.WorkspaceSwap{}, err
+	}
+	m, err := s.Point(ctx, id, point)
+	if err != nil {
+		return dormouse.WorkspaceSwap{}, err
+	}
+	var to uint64
+	if history {
+		if to = m.At; m.Midway {
+			return dormouse.WorkspaceSwap{}, fmt.Errorf("snapshot %s was taken while a turn was at work, so that no conversation goes with it; "+
+				"restore its files alone, or revert to a message: %w", point, dormouse.ErrConflict)
+		}
+	}
+	swap, err := s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "")
+	if err != nil {
+		return swap, err
+	}
+	return swap, s.Do(ctx, id, by, Swap{WorkspaceSwap: swap, To: to})
+}
+
+// Revert goes back to before a prompt was taken up: files and conversation.
+func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, prompt dormouse.EventID) (dormouse.WorkspaceSwap, error) {
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return dormouse.WorkspaceSwap{}, err
+	}
+	begun, err := s.begun(ctx, state, prompt)
+	if err != nil {
+		return dormouse.WorkspaceSwap{}, err
+	}
+	var before *Point
+	for _, p := range state.Points {
+		if p.At < begun && !p.Midway {
+			before = &p
+		}
+	}
+	if before == nil {
+		return dormouse.WorkspaceSwap{}, fmt.Errorf("there is no snapshot from before %s: %w", prompt, dormouse.ErrConflict)
+	}
+	m, err := s.manifest(ctx, id, *before)
+	if err != nil {
+		return dormouse.WorkspaceSwap{}, err
+	}
+	swap, err := s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "")
+	if err != nil {
+		return swap, err
+	}
+	return swap, s.Do(ctx, id, by, Swap{WorkspaceSwap: swap, To: begun - 1})
+}
+
+// begun finds the seq at which the turn of a prompt began.
+func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.EventID) (uint64, error) {
+	for after := uint64(0); ; {
+		events, err := s.Events(ctx, state.Session, after, page)
+		if err != nil {
+			return 0, err
+		}
+		for _, e := range events {
+			after = e.Seq
+			if e.Type != dormouse.TurnStarted || state.voids(e.Seq) {
+				continue
+			}
+			for _, p := range payload[dormouse.TurnFact](e).Prompts {
+				if p == prompt {
+					return e.Seq, nil
+				}
+			}
+		}
+		if len(events) == 0 {
+			return 0, fmt.Errorf("prompt %s has not been taken up: %w", prompt, dormouse.ErrNotFound)
+		}
+	}
+}
+
+// Export writes the files of a point as a container image.
+func (s *Sessions) Export(ctx context.Context, id dormouse.SessionID, point dormouse.SnapshotID, name string, w io.Writer) error {
+	m, err := s.Point(ctx, id, point)
+	if err != nil {
+		return err
+	}
+	if s.deps.Snapshots == nil {
+		return errNoSnapshots
+	}
+	return s.deps.Snapshots.Export(ctx, w, m.Layers, snapshot.Meta{Name: name, Created: s.deps.Clock(), Labels: map[string]string{
+		"dormouse.session": string(id), "dormouse.snapshot": string(point),
+	}})
+}
+
+// prepare fetches the files of a point, so that nothing is given up for what is not
+// there, and says what swapping to them is.
+func (c *Config) prepare(ctx context.Context, s State, m dormouse.Snapshot, reason string, origin dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
+	if c.Snapshots == nil {
+		return dormouse.WorkspaceSwap{}, errNoSnapshots
+	}
+	swap := dormouse.WorkspaceSwap{
+		Number: s.Workspace.Number + 1, Snapshot: m.ID, Layers: c.Snapshots.Shorter(m.Layers), Reason: reason, Origin: origin,
+	}
+	if _, err := c.Snapshots.Use(ctx, s.Session, swap.Number, swap.Layers, nil); err != nil {
+		return swap, fmt.Errorf("fetch snapshot %s: %w", m.ID, err)
+	}
+	crash.At(crash.SwapDeciding)
+	return swap, nil
+}

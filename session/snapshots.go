@@ -1,0 +1,286 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/snapshot"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// Workspace is what is known of the session's files.
+type Workspace struct {
+	// Number counts the workspaces; Base is the point this one lies over, and Layers
+	// what that consists of.
+	Number uint64              `json:"number,omitempty"`
+	Base   dormouse.SnapshotID `json:"base,omitempty"`
+	Layers []dormouse.Layer    `json:"layers,omitempty"`
+	// Sealed says that it began with exactly the files of the one before, and Fresh
+	// that nothing that ran over those may run on.
+	Sealed bool `json:"sealed,omitempty"`
+	Fresh  bool `json:"fresh,omitempty"`
+	// Newest is the newest point of the line, whether or not it can still be gone back
+	// to, and Line what it consists of.
+	Newest dormouse.SnapshotID `json:"newest,omitempty"`
+	Line   []dormouse.Layer    `json:"line,omitempty"`
+	// Policy and Seals are those of the newest sandbox.
+	Policy dormouse.SnapshotPolicy `json:"policy,omitempty"`
+	Seals  bool                    `json:"seals,omitempty"`
+	// Used says that an op has used the sandbox, Due is the seq of the end of a turn
+	// that did and has no point yet.
+	Used bool   `json:"used,omitempty"`
+	Due  uint64 `json:"due,omitempty"`
+	// Open says that a sandbox has had it, so that it may have changed since its base.
+	Open bool `json:"open,omitempty"`
+}
+
+// Point is a snapshot that can be gone back to. All of it is in the log, at Seq.
+type Point struct {
+	ID    dormouse.SnapshotID `json:"id"`
+	Seq   uint64              `json:"seq"`
+	At    uint64              `json:"at"`
+	Taken time.Time           `json:"taken"`
+	// Midway says that a turn was at work.
+	Midway bool `json:"midway,omitempty"`
+}
+
+// Void is a part of the log that is no part of the conversation any more: what comes
+// after From, up to and with Upto.
+type Void struct {
+	From uint64 `json:"from"`
+	Upto uint64 `json:"upto"`
+}
+
+// WantedCapture is a point that should be made.
+type WantedCapture struct {
+	ID     dormouse.SnapshotID
+	Label  string
+	Reason string
+}
+
+// wantCapture says which point should be made of a workspace now, if one should.
+func wantCapture(s State) *WantedCapture {
+	still := s.Sandbox.Phase == SandboxActive || s.Sandbox.Phase == SandboxCold
+	switch {
+	case s.Terminated != nil || !still || s.Workspace.Policy == "":
+		return nil
+	case len(s.Asked) > 0:
+		return &WantedCapture{ID: s.Asked[0].ID, Label: s.Asked[0].Label, Reason: dormouse.SnapshotAsked}
+	case s.Workspace.Due > 0 && !s.works():
+		return &WantedCapture{ID: pointID(s.Session, dormouse.SnapshotOfTurn, s.Workspace.Due), Reason: dormouse.SnapshotOfTurn}
+	case s.Sandbox.Phase == SandboxCold && s.Workspace.Seals && s.Workspace.Open:
+		return &WantedCapture{ID: pointID(s.Session, dormouse.SnapshotSealing, s.Sandbox.Generation), Reason: dormouse.SnapshotSealing}
+	}
+	return nil
+}
+
+// pointID names a point by what it is made for, so that it is the same however often
+// that is tried.
+func pointID(id dormouse.SessionID, reason string, n uint64) dormouse.SnapshotID {
+	return dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, string(id), reason, strconv.FormatUint(n, 10)))
+}
+
+// Point returns a point that can be gone back to.
+func (s State) Point(id dormouse.SnapshotID) (Point, bool) {
+	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.ID == id })
+	if i < 0 {
+		return Point{}, false
+	}
+	return s.Points[i], true
+}
+
+// voids reports whether what has a seq is no part of the conversation any more.
+func (s State) voids(seq uint64) bool {
+	return slices.ContainsFunc(s.Voided, func(v Void) bool { return v.From < seq && seq <= v.Upto })
+}
+
+func (d *draft) askSnapshot(v AskSnapshot) error {
+	if err := v.Validate(); err != nil {
+		return err
+	}
+	asked := slices.ContainsFunc(d.Asked, func(a dormouse.SnapshotAsk) bool { return a.ID == v.ID })
+	if _, taken := d.Point(v.ID); taken || asked {
+		return nil
+	}
+	switch {
+	case d.Workspace.Policy == "" && d.Sandbox.Generation == 0:
+		return fmt.Errorf("the session has had no sandbox yet, so that there is nothing to take a snapshot of: %w", dormouse.ErrConflict)
+	case d.Workspace.Policy == "":
+		return fmt.Errorf("no snapshots are taken of the sandboxes of this server: %w", dormouse.ErrConflict)
+	case len(d.Asked) >= dormouse.MaxSnapshotsAsked:
+		return fmt.Errorf("%d snapshots are being waited for: %w", len(d.Asked), dormouse.ErrConflict)
+	}
+	d.add(dormouse.SnapshotAskedFor, "", v.SnapshotAsk)
+	return nil
+}
+
+// takeSnapshot records a point, and what it makes superfluous.
+func (d *draft) takeSnapshot(v TakeSnapshot) error {
+	w := wantCapture(d.State)
+	if w == nil || w.ID != v.ID {
+		return fmt.Errorf("snapshot %s is not wanted: %w", v.ID, dormouse.ErrConflict)
+	}
+	if v.Workspace != d.Workspace.Number || len(v.Layers) == 0 {
+		return fmt.Errorf("snapshot %s of workspace %d: %w", v.ID, v.Workspace, dormouse.ErrConflict)
+	}
+	d.tell(dormouse.SnapshotTaken, "", v.Snapshot)
+	if v.Reason == dormouse.SnapshotSealing {
+		d.tell(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{
+			Number: d.Workspace.Number + 1, Snapshot: v.ID, Layers: v.Layers, Reason: dormouse.SwapSealed,
+		})
+	}
+	points := make([]snapshot.Point, len(d.Points))
+	for i, p := range d.Points {
+		points[i] = snapshot.Point{ID: p.ID, Taken: p.Taken}
+	}
+	count := dormouse.MaxPoints
+	if v.Keep.MaxCount > 0 {
+		count = min(count, v.Keep.MaxCount)
+	}
+	pinned := func(id dormouse.SnapshotID) bool { return id == d.Workspace.Base || id == d.Workspace.Newest }
+	if gone := snapshot.Retain(points, d.c.Now, v.Keep.MaxAge, count, pinned); len(gone) > 0 {
+		d.tell(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone, Reason: "retention"})
+	}
+	return nil
+}
+
+func (d *draft) skipSnapshot(v SkipSnapshot) error {
+	if w := wantCapture(d.State); w == nil || w.ID != v.ID {
+		return nil
+	}
+	d.tell(dormouse.SnapshotSkipped, "", v.SnapshotSkip)
+	return nil
+}
+
+func (d *draft) forgetSnapshots(v ForgetSnapshots) error {
+	var gone []dormouse.SnapshotID
+	for _, id := range v.IDs {
+		if _, ok := d.Point(id); ok && !slices.Contains(gone, id) {
+			gone = append(gone, id)
+		}
+	}
+	if len(gone) > 0 {
+		d.add(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone})
+	}
+	return nil
+}
+
+// swap goes on with other files. The sandbox that has the present ones stops, and
+// what ran in it does not run on.
+func (d *draft) swap(v Swap) error {
+	if v.Number != d.Workspace.Number+1 {
+		return fmt.Errorf("workspace %d comes after %d: %w", v.Number, d.Workspace.Number, dormouse.ErrConflict)
+	}
+	for _, t := range d.Threads {
+		if t.Turn != nil && t.Turn.ID != v.Within && (t.Turn.Blocked == "" || v.To > 0) {
+			return fmt.Errorf("the session is at work; interrupt it first: %w", dormouse.ErrConflict)
+		}
+	}
+	for _, o := range d.Ops {
+		if o.Kind.InSandbox() {
+			return fmt.Errorf("something runs in the sandbox: %w", dormouse.ErrConflict)
+		}
+	}
+	if len(d.Execs) > 0 {
+		return fmt.Errorf("a command runs in the sandbox: %w", dormouse.ErrConflict)
+	}
+	if d.Sandbox.Phase == SandboxWarming {
+		return fmt.Errorf("the sandbox is being started: %w", dormouse.ErrConflict)
+	}
+	d.add(dormouse.WorkspaceSwapped, "", v.WorkspaceSwap)
+	if v.To > 0 {
+		d.truncate(v.To)
+	}
+	if d.Sandbox.Phase == SandboxActive {
+		d.stopSandbox(v.Reason)
+	}
+	return nil
+}
+
+// truncate goes back in the conversation. Points that are newer go.
+func (d *draft) truncate(to uint64) {
+	for _, t := range d.Threads {
+		d.clearAttention(t.ID)
+	}
+	var gone []dormouse.SnapshotID
+	for _, p := range d.Points {
+		if p.At > to {
+			gone = append(gone, p.ID)
+		}
+	}
+	if len(gone) > 0 {
+		d.add(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone, Reason: "history was truncated"})
+	}
+	d.add(dormouse.HistoryTruncated, "", dormouse.Truncation{To: to})
+}
+
+func applySnapshot(s *State, e dormouse.Event) {
+	switch e.Type { //nolint:exhaustive // those of snapshots
+	case dormouse.SnapshotAskedFor:
+		s.Asked = append(s.Asked, payload[dormouse.SnapshotAsk](e))
+	case dormouse.SnapshotTaken:
+		p := payload[dormouse.Snapshot](e)
+		s.Points = append(s.Points, Point{ID: p.ID, Seq: e.Seq, At: p.At, Taken: e.Time, Midway: p.Midway})
+		s.Workspace.Newest, s.Workspace.Line = p.ID, p.Layers
+		settleSnapshot(s, p.ID, p.Reason)
+	case dormouse.SnapshotSkipped:
+		p := payload[dormouse.SnapshotSkip](e)
+		settleSnapshot(s, p.ID, p.Reason)
+	case dormouse.SnapshotDeleted:
+		gone := payload[dormouse.SnapshotsGone](e).IDs
+		s.Points = slices.DeleteFunc(s.Points, func(p Point) bool { return slices.Contains(gone, p.ID) })
+	case dormouse.WorkspaceSwapped:
+		p := payload[dormouse.WorkspaceSwap](e)
+		sealed := p.Reason == dormouse.SwapSealed
+		s.Workspace = Workspace{
+			Number: p.Number, Base: p.Snapshot, Layers: p.Layers, Newest: p.Snapshot, Line: p.Layers,
+			Sealed: sealed, Fresh: !sealed, Policy: s.Workspace.Policy, Seals: s.Workspace.Seals,
+		}
+	case dormouse.HistoryTruncated:
+		s.Voided = append(s.Voided, Void{From: payload[dormouse.Truncation](e).To, Upto: e.Seq})
+	}
+}
+
+// settleSnapshot notes that a point was made, or will not be.
+func settleSnapshot(s *State, id dormouse.SnapshotID, reason string) {
+	s.Asked = slices.DeleteFunc(s.Asked, func(a dormouse.SnapshotAsk) bool { return a.ID == id })
+	switch reason {
+	case dormouse.SnapshotOfTurn:
+		s.Workspace.Due = 0
+	case dormouse.SnapshotSealing:
+		s.Workspace.Open, s.Workspace.Due = false, 0
+	}
+}
+
+// What names layers beside the points: the files the session has, and its newest
+// point, which the next one is compared with.
+const (
+	baseName dormouse.SnapshotID = "base"
+	lineName dormouse.SnapshotID = "line"
+)
+
+// name lays out which blobs the points name.
+func name(rows *store.Rows, e dormouse.Event) {
+	names := func(point dormouse.SnapshotID, layers []dormouse.Layer) {
+		digests := make([]dormouse.Digest, len(layers))
+		for i, l := range layers {
+			digests[i] = l.Digest
+		}
+		rows.Names = append(rows.Names, store.Names{Point: point, Digests: digests})
+	}
+	switch e.Type { //nolint:exhaustive // those that name
+	case dormouse.SnapshotTaken:
+		p := payload[dormouse.Snapshot](e)
+		names(p.ID, p.Layers)
+		names(lineName, p.Layers)
+	case dormouse.SnapshotDeleted:
+		rows.Unnamed = append(rows.Unnamed, payload[dormouse.SnapshotsGone](e).IDs...)
+	case dormouse.WorkspaceSwapped:
+		p := payload[dormouse.WorkspaceSwap](e)
+		names(baseName, p.Layers)
+		names(lineName, p.Layers)
+	}
+}

@@ -1,0 +1,66 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+// Diff says what differs between the files of two lists of layers, and names at most
+// so many. Times count for nothing.
+func (s *Store) Diff(ctx context.Context, before, now []dormouse.Layer, most int) (Difference, error) {
+	d, err := s.diff(ctx, before, now, most)
+	if err != nil {
+		return Difference{}, fmt.Errorf("compare snapshots: %w", full(err))
+	}
+	return d, nil
+}
+
+func (s *Store) diff(ctx context.Context, before, now []dormouse.Layer, most int) (Difference, error) {
+	d := Difference{Changes: []Change{}}
+	all := slices.Concat(before, now)
+	if err := validate(all); err != nil {
+		return d, err
+	}
+	names, unpin, err := s.pin(all, nil)
+	if err != nil {
+		return d, err
+	}
+	defer unpin()
+	if err := s.fetchAll(ctx, all, names, nil); err != nil {
+		return d, err
+	}
+	dirs := s.paths(names)
+	// Each layer was within the limits; all of them together need not be.
+	limits := layer.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64}
+	err = layer.Compare(ctx, dirs[:len(before)], dirs[len(before):], limits, func(c layer.Change) { d.add(c, most) })
+	return d, err
+}
+
+// add counts a change, and names it if there is room.
+func (d *Difference) add(c layer.Change, most int) {
+	named := Change{Path: c.Path, What: Changed, Kind: kinds[c.Now.Kind], Was: c.Was.Size, Size: c.Now.Size}
+	switch {
+	case c.Was.Kind == 0:
+		named.What = Added
+		d.Added++
+	case c.Now.Kind == 0:
+		named.What, named.Kind = Removed, kinds[c.Was.Kind]
+		d.Removed++
+	default:
+		d.Changed++
+	}
+	if len(d.Changes) < most {
+		d.Changes = append(d.Changes, named)
+	} else {
+		d.Omitted++
+	}
+}
+
+var kinds = map[layer.Kind]string{layer.Dir: "directory", layer.File: "file", layer.Symlink: "symlink", layer.Fifo: "pipe"}

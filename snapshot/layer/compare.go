@@ -1,0 +1,170 @@
+//go:build linux
+
+package layer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+
+	"golang.org/x/sys/unix"
+)
+
+// Change is a name that two lines of layers do not show alike. Of one that was not
+// there before, or is not there now, the kind of that side is 0.
+type Change struct {
+	Path     string
+	Was, Now Entry
+}
+
+// Compare finds what differs between what two lines of layers show, the lowest layer
+// first, with nothing below them. Times count for nothing: a file is the same if its
+// bytes, its owner, its permissions and what is attached to it are. A line without
+// layers shows an empty directory.
+func Compare(ctx context.Context, before, now []string, l Limits, each func(Change)) error {
+	var a, b view
+	err := errors.Join(a.open(ctx, before, l), b.open(ctx, now, l))
+	defer closeAll(a.roots)
+	defer closeAll(b.roots)
+	if err == nil {
+		err = compareViews(ctx, &a, &b, each)
+	}
+	if err != nil {
+		return fmt.Errorf("compare: %w", err)
+	}
+	return nil
+}
+
+// view is what a line of layers shows.
+type view struct {
+	roots   []root
+	dirs    []string
+	entries []placed
+}
+
+func (v *view) open(ctx context.Context, dirs []string, l Limits) (err error) {
+	if v.roots, err = openRoots(dirs); err != nil {
+		return err
+	}
+	v.dirs = dirs
+	for n, dir := range dirs {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		found, _, err := Scan(dir, l)
+		if err != nil {
+			return err
+		}
+		if v.entries = lay(v.entries, n, found); len(v.entries) > l.Entries {
+			return ErrTooMany
+		}
+	}
+	return nil
+}
+
+func compareViews(ctx context.Context, a, b *view, each func(Change)) error {
+	was, now := a.entries, b.entries
+	if len(was) == 0 || len(now) == 0 { // there is a root all the same
+		was, now = was[min(1, len(was)):], now[min(1, len(now)):]
+	}
+	for len(was) > 0 || len(now) > 0 {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		switch {
+		case len(now) == 0 || len(was) > 0 && compare(was[0].Path, now[0].Path) < 0:
+			each(Change{Path: was[0].Path, Was: was[0].Entry})
+			was = was[1:]
+		case len(was) == 0 || compare(was[0].Path, now[0].Path) > 0:
+			each(Change{Path: now[0].Path, Now: now[0].Entry})
+			now = now[1:]
+		default:
+			same, err := a.same(ctx, was[0], b, now[0])
+			if err != nil {
+				return fmt.Errorf("%.200q: %w", was[0].Path, err)
+			}
+			if !same {
+				each(Change{Path: was[0].Path, Was: was[0].Entry, Now: now[0].Entry})
+			}
+			was, now = was[1:], now[1:]
+		}
+	}
+	return nil
+}
+
+// same reports whether two entries of one name show the same. What is in the same
+// layer is, and so is what shares an inode: all layers are on one file system.
+func (v *view) same(ctx context.Context, e placed, other *view, o placed) (bool, error) {
+	if v.dirs[e.layer] == other.dirs[o.layer] || e.Kind == File && e.Inode == o.Inode {
+		return true, nil
+	}
+	if e.Kind != o.Kind || e.Mode != o.Mode || e.UID != o.UID || e.GID != o.GID || e.Size != o.Size {
+		return false, nil
+	}
+	switch e.Kind { //nolint:exhaustive // of the others there is no more to know
+	case Symlink:
+		a, err := v.roots[e.layer].target(e.Path)
+		if err != nil {
+			return false, err
+		}
+		b, err := other.roots[o.layer].target(o.Path)
+		return a == b, err
+	case File, Dir:
+		return sameFile(ctx, v.roots[e.layer], other.roots[o.layer], e.Entry)
+	}
+	return true, nil
+}
+
+// sameFile compares what two layers have at a path, which is as large in both.
+func sameFile(ctx context.Context, a, b root, e Entry) (bool, error) {
+	flags := unix.O_RDONLY
+	if e.Kind == Dir {
+		flags |= unix.O_DIRECTORY
+	}
+	f, err := a.open(e.Path, flags)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }()
+	g, err := b.open(e.Path, flags)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = g.Close() }()
+	attached, err := attrs(f)
+	if err != nil {
+		return false, err
+	}
+	others, err := attrs(g)
+	if err != nil || !maps.Equal(attached, others) {
+		return false, err
+	}
+	if e.Kind == Dir {
+		return true, nil
+	}
+	return sameBytes(ctx, f, g)
+}
+
+func sameBytes(ctx context.Context, a, b io.Reader) (bool, error) {
+	const piece = 128 << 10
+	x, y := make([]byte, piece), make([]byte, piece)
+	for ctx.Err() == nil {
+		n, err := io.ReadFull(a, x)
+		m, other := io.ReadFull(b, y)
+		ends := func(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+		switch {
+		case err != nil && !ends(err):
+			return false, err
+		case other != nil && !ends(other):
+			return false, other
+		case !bytes.Equal(x[:n], y[:m]):
+			return false, nil
+		case err != nil:
+			return true, nil
+		}
+	}
+	return false, context.Cause(ctx)
+}

@@ -1,0 +1,63 @@
+package postgres_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// However much a batch brings, it is two round trips, and no statement is said
+// that has nothing to do.
+func TestABatchIsTwoRoundTrips(t *testing.T) {
+	p := newProxy(t)
+	s := open(t, p.through(database(t)))
+	w := create(t, s, sessionID(1))
+	if err := w.append(t.Context(), w.batch(1)); err != nil { // from then on the lane knows what it wrote
+		t.Fatal(err)
+	}
+	var trips [][]string // guarded by p.mu
+	p.always(func(said []byte) fate {
+		var trip []string
+		for _, statement := range []string{
+			"begin", "birth", "fence", "hold", "look", "events", "labels", "drop_labels", "prompts", "ops", "drop_chunks", "chunks",
+			"drop_deadlines", "deadlines", "count_names", "drop_points", "points", "names", "drop_names", "states", "commit",
+		} {
+			if bytes.Contains(said, []byte("\x00"+statement+"\x00")) {
+				trip = append(trip, statement)
+			}
+		}
+		if trip != nil { // the others are not the writer's
+			trips = append(trips, trip)
+		}
+		return passes
+	})
+	var digests []dormouse.Digest
+	for n := range 64 {
+		digests = append(digests, dormouse.DigestOf([]byte{byte(n)}))
+	}
+	for _, c := range []struct {
+		what   string
+		change func(*store.Rows)
+		stored []string
+	}{
+		{"nothing else", func(*store.Rows) {}, []string{"events", "commit"}},
+		{"names", func(r *store.Rows) { r.Names = []store.Names{{Point: "snap_1", Digests: digests}} }, []string{"events", "count_names", "points", "names", "drop_names", "commit"}},
+		{"no names any more", func(r *store.Rows) { r.Unnamed = []dormouse.SnapshotID{"snap_1"} }, []string{"events", "count_names", "drop_points", "drop_names", "commit"}},
+	} {
+		b := w.batch(1)
+		c.change(b.Rows)
+		if err := w.append(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		p.mu.Lock()
+		if diff := cmp.Diff([][]string{{"begin", "fence"}, c.stored}, trips); diff != "" {
+			t.Errorf("a batch with %s (-want +got):\n%s", c.what, diff)
+		}
+		trips = nil
+		p.mu.Unlock()
+	}
+}

@@ -131,7 +131,7 @@ func typed(err error, known ...error) error {
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") { // several errors have a line each
 		if strings.ContainsFunc(line, unicode.IsControl) || strings.HasPrefix(line, "line") {
-			return fmt.Errorf("a name gets into what is said: %q", err)
+			return fmt.Errorf("a name gets into what is said: %q", err.Error())
 		}
 	}
 	for _, k := range known {

@@ -33,14 +33,10 @@ prompts and snapshots that were reverted, and snapshots that were deleted.`,
 			if err != nil {
 				return err
 			}
-			steps := slices.Clone(line.steps)
-			slices.Reverse(steps)
-			if !graph {
-				steps = slices.DeleteFunc(steps, func(s step) bool { return s.Reverted || s.Deleted })
-			}
+			steps := line.shown(graph)
 			raw, err := json.Marshal(struct {
 				Line []step `json:"line"`
-			}{append([]step{}, steps...)})
+			}{steps})
 			if err != nil {
 				return err
 			}
@@ -50,6 +46,17 @@ prompts and snapshots that were reverted, and snapshots that were deleted.`,
 	clientFlags(cmd)
 	cmd.Flags().BoolVar(&graph, "graph", false, "also what was reverted or deleted")
 	return cmd
+}
+
+// shown is the steps to show, the newest first.
+func (l *line) shown(graph bool) []step {
+	steps := []step{}
+	for _, s := range slices.Backward(l.steps) {
+		if graph || !s.Reverted && !s.Deleted {
+			steps = append(steps, s)
+		}
+	}
+	return steps
 }
 
 // draw shows steps, the newest first. What was reverted stands one further to the

@@ -19,6 +19,7 @@ type Session struct {
 	Image       string               `json:"image,omitempty"`
 	Threads     []Thread             `json:"threads"`
 	Sandbox     Sandbox              `json:"sandbox"`
+	Workspace   Workspace            `json:"workspace"`
 	Queue       int                  `json:"queue"`
 	Questions   []Question           `json:"questions"`
 	Wakeups     []Wakeup             `json:"wakeups"`
@@ -27,6 +28,25 @@ type Session struct {
 	Attention string              `json:"attention,omitempty"`
 	Ended     string              `json:"ended,omitempty"`
 	Usage     dormouse.UsageTotal `json:"usage"`
+}
+
+// Workspace is which files a session has.
+type Workspace struct {
+	// Number counts its workspaces, Base is the snapshot that this one lies over.
+	Number uint64              `json:"number"`
+	Base   dormouse.SnapshotID `json:"base,omitempty"`
+	// Snapshots is how many can be gone back to.
+	Snapshots int `json:"snapshots"`
+	// Due is the snapshot that is about to be taken.
+	Due dormouse.SnapshotID `json:"due,omitempty"`
+}
+
+func workspaceOf(s session.State) Workspace {
+	w := Workspace{Number: s.Workspace.Number, Base: s.Workspace.Base, Snapshots: len(s.Points)}
+	if c := session.Want(s).Capture; c != nil {
+		w.Due = c.ID
+	}
+	return w
 }
 
 // Sandbox is where a session's sandbox stands.
@@ -59,7 +79,7 @@ func (s *Server) show(c *call) error {
 		Row: rows.Index, Agent: made.Agent, Recovery: made.Recovery, SleepAfter: made.SleepAfter.String(),
 		Environment: state.Environment, Image: state.Image,
 		Sandbox: sandboxOf(state),
-		Threads: threadsOf(state, calls), Questions: questionsOf(state, calls), Wakeups: wakeupsOf(state), Children: childrenOf(state),
+		Threads: threadsOf(state, calls), Questions: questionsOf(state, calls), Wakeups: wakeupsOf(state), Children: childrenOf(state), Workspace: workspaceOf(state),
 		Usage: dormouse.UsageTotal{
 			InputTokens: state.Usage.InputTokens, OutputTokens: state.Usage.OutputTokens,
 			CacheReadInputTokens: state.Usage.CacheReadInputTokens, ActiveSeconds: state.Active.Seconds(),

@@ -112,10 +112,10 @@ type tally struct {
 // points are those at which something must die. Sandboxes of another kind are
 // about their own points, and about those that their cases are made of.
 func (m *Matrix) points(cases []Case) []crash.Point {
-	points := crash.Points()
+	points := slices.Concat(crash.Points(), crash.Keeping(), crash.Restoring())
 	switch {
 	case m.Sandbox == rig.GVisor:
-		points = crash.Freezing()
+		points = slices.Concat(crash.Freezing(), crash.Capturing())
 		for _, c := range cases {
 			points = append(points, c.Arms[len(c.Arms)-1].Point)
 		}

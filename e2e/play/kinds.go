@@ -83,13 +83,14 @@ func Kinds(sandbox string, shared bool) []Kind {
 
 // alone are the scenarios of one server.
 func alone() []Kind {
-	return slices.Concat(modelKinds(), sandboxKinds(), askedKinds(), peopleKinds(), lifeKinds(), errandKinds(), familyKinds(), endKinds())
+	return slices.Concat(modelKinds(), sandboxKinds(), askedKinds(), peopleKinds(), lifeKinds(), errandKinds(), familyKinds(), lineKinds(), endKinds())
 }
 
 // onGVisor are the scenarios in which the kind of sandbox matters.
 func onGVisor() []Kind {
 	matters := []string{
 		"exec", "task", "write", "exec-person", "exec-person-lost", "hibernate", "sleep", "exec-lost", "runner-lost", "delete", "terminate",
+		"line", "line-asleep", "line-turns",
 	}
 	return slices.DeleteFunc(alone(), func(k Kind) bool { return !slices.Contains(matters, k.Name) })
 }

@@ -17,6 +17,9 @@ type Shown struct {
 		Phase      string `json:"phase"`
 		Generation uint64 `json:"generation"`
 	} `json:"sandbox"`
+	Workspace struct {
+		Due dormouse.SnapshotID `json:"due"`
+	} `json:"workspace"`
 	// Children are those that have not ended.
 	Children []struct {
 		Session dormouse.SessionID `json:"session"`
@@ -43,6 +46,9 @@ func (s Shown) Settled() bool {
 		if c.Stage != "started" {
 			return false // it is being made, or ended
 		}
+	}
+	if s.Workspace.Due != "" {
+		return false // a snapshot is about to be taken
 	}
 	switch s.Phase {
 	case dormouse.PhaseReady, dormouse.PhaseHibernated, dormouse.PhaseError:

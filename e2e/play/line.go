@@ -1,0 +1,100 @@
+package play
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/rig"
+)
+
+// lineKinds are about going back to what a workspace was like.
+func lineKinds() []Kind {
+	return []Kind{
+		{Name: "line", Create: warm(), Play: line, Look: (*Play).whole},
+		{Name: "line-asleep", Create: warm(), Play: func(ctx context.Context, p *Play) error {
+			if err := line(ctx, p); err != nil {
+				return err
+			}
+			cold := func(s rig.Shown) bool { return s.Sandbox.Phase != "active" }
+			if err := ignoreConflict(p.Insist(ctx, "hibernate", nil, cold)); err != nil {
+				return err
+			}
+			return p.whole(ctx)
+		}, Look: (*Play).whole},
+		{Name: "line-turns", Create: warm(), Play: turns},
+	}
+}
+
+// line keeps a workspace, breaks it and goes back. What somebody was told was kept is
+// there again once they are told so.
+func line(ctx context.Context, p *Play) error {
+	if _, err := p.mustRun(ctx, "mkdir -p d; echo one > d/kept; ln -sf d/kept link"); err != nil {
+		return err
+	}
+	if err := p.again(ctx, "snapshots", map[string]any{"id": "kept"}); err != nil {
+		return err
+	}
+	if _, err := p.mustRun(ctx, "echo two > d/kept; rm -f link; echo x > later"); err != nil {
+		return err
+	}
+	if err := p.again(ctx, "snapshots", map[string]any{"id": "broken"}); err != nil {
+		return err
+	}
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.point("kept")}); err != nil {
+		return err
+	}
+	return p.whole(ctx)
+}
+
+// turns goes back to before the turn that broke the workspace.
+func turns(ctx context.Context, p *Play) error {
+	for i, command := range []string{"mkdir -p d; echo one > d/kept; ln -sf d/kept link", "rm -rf d link; echo x > later"} {
+		if err := p.Prompt(ctx, fmt.Sprint("p", i), p.Script(rig.Bash(command), rig.Say("so it is"))); err != nil {
+			return err
+		}
+		if err := p.Rest(ctx, "continue"); err != nil {
+			return err
+		}
+		if i == 0 && p.whole(ctx) != nil {
+			return nil // nobody knows whether the command ran: there is nothing to go back to
+		}
+	}
+	broke := dormouse.PromptID(p.ID, "p1")
+	err := p.again(ctx, "revert", map[string]any{"prompt": broke})
+	if r := rig.Refused(err); r != nil {
+		// It may have been reverted before the answer was lost; and a crash may have
+		// left the first turn without a point.
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.whole(ctx)
+}
+
+// point is the id of a snapshot that was asked for by a name.
+func (p *Play) point(name string) dormouse.SnapshotID {
+	return dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, string(p.ID), "client", name))
+}
+
+// again asks for what is the same twice, until there is an answer.
+func (p *Play) again(ctx context.Context, what string, body any) error {
+	for {
+		if err := p.Command(ctx, what, body); !rig.Again(err) {
+			return err
+		}
+	}
+}
+
+// whole looks whether the files are those that were kept.
+func (p *Play) whole(ctx context.Context) error {
+	told, err := p.mustRun(ctx, "cat d/kept; readlink link; ls")
+	if err != nil {
+		return err
+	}
+	if want := "one\nd/kept\nd\nlink\n"; told.Output != want {
+		return fmt.Errorf("went back to a snapshot and found %q, not %q", told.Output, want)
+	}
+	return nil
+}

@@ -16,7 +16,7 @@ func newLog() *cobra.Command {
 		Use:   "log SESSION",
 		Short: "Show a session's line: prompts and snapshots, newest first",
 		Long: `Show what a session was asked and the snapshots of its files, newest first: o is a turn
-with its prompt, * a snapshot, < where the session went back to one.
+with its prompt, * a snapshot, < where the session went back to one or branched from it.
 
 With --graph what is no part of the line any more is shown beside it, marked with x:
 prompts and snapshots that were reverted, and snapshots that were deleted.`,
@@ -94,7 +94,7 @@ func (s step) mark() string {
 		return "x"
 	case s.Kind == stepSnapshot:
 		return "*"
-	case s.Kind == stepTurn:
+	case s.Kind == stepTurn || s.Kind == stepCopied:
 		return "o"
 	}
 	return "<"
@@ -117,6 +117,11 @@ func (s step) words() string {
 		words = "went back to its files"
 	case stepReverted:
 		words = "went back to it"
+	case stepBranched:
+		words = "branched from it"
+	}
+	if s.Origin != "" {
+		words += ", of " + string(s.Origin)
 	}
 	if s.Outcome != "" {
 		words += " (" + s.Outcome + ")"
@@ -134,7 +139,7 @@ func (s step) words() string {
 
 // name is what the other commands call it.
 func (s step) name() string {
-	if s.Kind == stepTurn {
+	if s.Prompt != "" {
 		return string(s.Prompt)
 	}
 	return string(s.Snapshot)

@@ -23,8 +23,10 @@ type step struct {
 	Prompt  dormouse.EventID `json:"prompt,omitempty"`
 	Text    string           `json:"text,omitempty"`
 	Outcome string           `json:"outcome,omitempty"`
-	// Snapshot is the one that was taken, or gone back to.
+	// Snapshot is the one that was taken, gone back to or branched from, and Origin the
+	// session that has it, if that is another.
 	Snapshot dormouse.SnapshotID `json:"snapshot,omitempty"`
+	Origin   dormouse.SessionID  `json:"origin,omitempty"`
 	Reason   string              `json:"reason,omitempty"`
 	Label    string              `json:"label,omitempty"`
 	Bytes    int64               `json:"bytes,omitempty"`
@@ -42,9 +44,11 @@ type step struct {
 // The kinds of steps.
 const (
 	stepTurn     = "turn"
+	stepCopied   = "copied" // a prompt of the session that this one is a branch of
 	stepSnapshot = "snapshot"
 	stepRestored = "restored"
 	stepReverted = "reverted"
+	stepBranched = "branched"
 )
 
 // line is the steps of a session, the oldest first.
@@ -114,8 +118,11 @@ func (l *line) add(e dormouse.Event) error {
 	case dormouse.WorkspaceSwapped:
 		f, err := factOf[dormouse.WorkspaceSwap](e)
 		l.newest = f.Snapshot
-		if f.Reason != dormouse.SwapSealed {
-			l.put(step{Kind: stepRestored, At: e.Seq, Time: e.Time, Snapshot: f.Snapshot})
+		switch f.Reason {
+		case dormouse.SwapRestored:
+			l.put(step{Kind: stepRestored, At: e.Seq, Time: e.Time, Snapshot: f.Snapshot, Origin: f.Origin})
+		case dormouse.SwapBranched:
+			l.put(step{Kind: stepBranched, At: e.Seq, Time: e.Time, Snapshot: f.Snapshot, Origin: f.Origin})
 		}
 		return err
 	case dormouse.HistoryTruncated:
@@ -149,9 +156,12 @@ func (l *line) at(name string) *step {
 func (l *line) addTurn(e dormouse.Event) error {
 	if e.Type == dormouse.UserMessage {
 		f, err := factOf[dormouse.Message](e)
-		if s := l.at(string(e.ID)); s != nil {
-			s.Text = textOf(f.Content)
+		s := l.at(string(e.ID))
+		if s == nil {
+			l.put(step{Kind: stepCopied, At: e.Seq, Time: e.Time, Prompt: e.ID, Text: textOf(f.Content)})
+			return err
 		}
+		s.Text = textOf(f.Content)
 		return err
 	}
 	f, err := factOf[dormouse.TurnFact](e)

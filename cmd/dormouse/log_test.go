@@ -147,3 +147,25 @@ o sevt_b  1h ago  two
 		t.Errorf("drawn\n%s\nwant\n%s", got, graph)
 	}
 }
+
+func TestABranchBeginsWithWhatWasSaidBefore(t *testing.T) {
+	l := told(t,
+		says("sevt_a", "one"),
+		dormouse.WorkspaceSwap{Snapshot: "snap_a", Reason: dormouse.SwapBranched, Origin: "sesn_p"}, took("snap_a", 2, "", 1),
+		begins("turn_b", "sevt_b"), says("sevt_b", "two"),
+	)
+	const graph = `o sevt_b  1h ago  two
+* snap_a  1h ago  turn, 1 B (newest)
+< snap_a  1h ago  branched from it, of sesn_p
+o sevt_a  1h ago  one
+`
+	if got := drawn(t, l, true); got != graph {
+		t.Errorf("drawn\n%s\nwant\n%s", got, graph)
+	}
+	if last, ok := l.last(); !ok || last.Prompt != "sevt_b" {
+		t.Errorf("the last is %+v", last)
+	}
+	if last, ok := told(t, says("sevt_a", "one")).last(); ok { // another session has taken it up
+		t.Errorf("the last is %+v", last)
+	}
+}

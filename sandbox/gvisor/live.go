@@ -80,6 +80,19 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	return l, nil
 }
 
+// haveRunOn sees to it, until ctx ends, that a sandbox runs which a server may have
+// told to stand still at the very last.
+func (l *live) haveRunOn(ctx context.Context) {
+	for sleep(ctx, stillEvery) == nil {
+		if err := l.driver.goOn(ctx, l.kernel, l.box); err != nil && ctx.Err() == nil {
+			l.driver.log.WarnContext(ctx, "sandbox may stand still", "session", l.handle.Session, "error", err)
+		}
+	}
+}
+
+// stillEvery is how often that is looked at.
+const stillEvery = 500 * time.Millisecond
+
 // watchMemory has somebody there when the sandbox runs out of memory.
 func (l *live) watchMemory(ctx context.Context) (err error) {
 	l.memory, err = l.driver.cgroupOf(l.box).watchMemory(l.made.Limits.Memory)
@@ -101,9 +114,15 @@ func (l *live) answers(ctx context.Context) error {
 			l.End(errors.New("the sandbox ended"))
 		}
 	}()
+	waking := make(chan struct{})
+	go func() {
+		defer close(waking)
+		l.haveRunOn(ctx)
+	}()
 	err := l.Ready(ctx)
 	cancel()
 	<-ended
+	<-waking
 	return err
 }
 

@@ -14,9 +14,10 @@ import (
 type (
 	// Ref is how people and agents hold a snapshot.
 	Ref = snapshot.Ref
-	// Difference is what differs between two points, and Change one name of it.
+	// Difference is what differs between two points.
 	Difference = snapshot.Difference
-	Change     = snapshot.Change
+	// Change is one name of a difference.
+	Change = snapshot.Change
 )
 
 // Kept is a point that can be gone back to, and when it was taken.

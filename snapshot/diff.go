@@ -45,13 +45,13 @@ func (s *Store) diff(ctx context.Context, before, now []dormouse.Layer, most int
 
 // add counts a change, and names it if there is room.
 func (d *Difference) add(c layer.Change, most int) {
-	named := Change{Path: c.Path, What: Changed, Kind: kinds[c.Now.Kind], Was: c.Was.Size, Size: c.Now.Size}
+	named := Change{Path: c.Path, What: Changed, Kind: kind(c.Now), Was: c.Was.Size, Size: c.Now.Size}
 	switch {
 	case c.Was.Kind == 0:
 		named.What = Added
 		d.Added++
 	case c.Now.Kind == 0:
-		named.What, named.Kind = Removed, kinds[c.Was.Kind]
+		named.What, named.Kind = Removed, kind(c.Was)
 		d.Removed++
 	default:
 		d.Changed++
@@ -63,4 +63,18 @@ func (d *Difference) add(c layer.Change, most int) {
 	}
 }
 
-var kinds = map[layer.Kind]string{layer.Dir: "directory", layer.File: "file", layer.Symlink: "symlink", layer.Fifo: "pipe"}
+// kind is what people call what an entry is.
+func kind(e layer.Entry) string {
+	switch e.Kind {
+	case layer.Dir:
+		return "directory"
+	case layer.File:
+		return "file"
+	case layer.Symlink:
+		return "symlink"
+	case layer.Fifo:
+		return "pipe"
+	case layer.Gone, layer.Other: // which no line shows
+	}
+	return ""
+}

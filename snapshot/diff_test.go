@@ -70,7 +70,7 @@ func TestADifferenceComparesBytesAndNotTimes(t *testing.T) {
 // A line that was made shorter shows the same, also where its layers were fetched.
 func TestAShorterLineDoesNotDiffer(t *testing.T) {
 	h := open(t)
-	w := layertest.Workspace{T: t, R: rand.New(rand.NewPCG(3, 7))} //nolint:gosec // the same each time
+	w := layertest.Workspace{T: t, R: rand.New(rand.NewPCG(3, 7))}
 	var line []dormouse.Layer
 	for range 20 {
 		g, err := h.Stage(t.Context())

@@ -75,7 +75,7 @@ func TestWhatLocalSandboxesCannotDoIsRefused(t *testing.T) {
 
 func TestFlagsOfImagesAndIdlenessAreChecked(t *testing.T) {
 	good := func() config {
-		c := config{Data: "x", Listen: "127.0.0.1:0", Lease: 3e9, ModelTimeout: 1, DropAfter: 1, LogFormat: "text", LogLevel: "info"}
+		c := config{Data: "x", Listen: "127.0.0.1:0", Lease: 3e9, ModelTimeout: 1, DropAfter: 1, LogFormat: "text", LogLevel: "info", Snapshots: "turn"}
 		c.Limits.memory, c.Limits.disk = "1G", "1G"
 		return c
 	}
@@ -85,6 +85,8 @@ func TestFlagsOfImagesAndIdlenessAreChecked(t *testing.T) {
 	for says, spoil := range map[string]func(*config){
 		"--image-allow":  func(c *config) { c.ImageAllow = []string{"dir:relative"} },
 		"--idle-timeout": func(c *config) { c.IdleTimeout = -1 },
+		"--snapshots is": func(c *config) { c.Snapshots = "hourly" },
+		"--snapshots-ke": func(c *config) { c.KeepCount = -1 },
 		"limits.cpus":    func(c *config) { c.Limits.parsed.CPUs = 0.01 },
 		"limits.files":   func(c *config) { c.Limits.parsed.Files = 3 },
 	} {

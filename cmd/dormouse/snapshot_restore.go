@@ -52,7 +52,7 @@ func newSnapshotDiff() *cobra.Command {
 		Long: `List the files that were added (+), changed (~) and removed (-) from the first snapshot to
 the second. With one, from the snapshot before it. Times alone are no change.`,
 		Example: `  dormouse snapshot diff sesn_… snap_…
-  dormouse snapshot diff sesn_… snap_… snap_… --json | jq -r '.changes[].path'`,
+  dormouse snapshot diff sesn_… snap_a… snap_b… --json | jq -r '.changes[].path'`,
 		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{}

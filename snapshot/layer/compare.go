@@ -152,19 +152,23 @@ func sameBytes(ctx context.Context, a, b io.Reader) (bool, error) {
 	const piece = 128 << 10
 	x, y := make([]byte, piece), make([]byte, piece)
 	for ctx.Err() == nil {
-		n, err := io.ReadFull(a, x)
-		m, other := io.ReadFull(b, y)
-		ends := func(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
-		switch {
-		case err != nil && !ends(err):
+		n, last, err := readPiece(a, x)
+		m, _, other := readPiece(b, y)
+		if err := errors.Join(err, other); err != nil {
 			return false, err
-		case other != nil && !ends(other):
-			return false, other
-		case !bytes.Equal(x[:n], y[:m]):
-			return false, nil
-		case err != nil:
-			return true, nil
+		}
+		if same := bytes.Equal(x[:n], y[:m]); !same || last {
+			return same, nil
 		}
 	}
 	return false, context.Cause(ctx)
+}
+
+// readPiece reads as much as there is room for, and says whether that was the last.
+func readPiece(r io.Reader, to []byte) (n int, last bool, err error) {
+	n, err = io.ReadFull(r, to)
+	if last = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); last {
+		err = nil
+	}
+	return n, last, err
 }

@@ -32,6 +32,7 @@ STORE    ?=
 SANDBOX  ?=
 SERVERS  ?=
 CASES    ?=
+SECTION  ?=
 FUZZTIME ?= 10s
 ARGS     ?=
 
@@ -53,6 +54,7 @@ help: ## print the targets
 	@printf '  SANDBOX=%-5s of crash: local or gvisor, which needs root; local if empty\n' '$(SANDBOX)'
 	@printf '  SERVERS=%-5s of a storm over a shared store: how many servers\n' '$(SERVERS)'
 	@printf '  CASES=%-7s of the attacks: those whose name matches; all if empty\n' '$(CASES)'
+	@printf '  SECTION=%-5s of the attacks: sandbox or archive; both if empty\n' '$(SECTION)'
 	@printf '  FUZZTIME=%-4s for each fuzz target\n' '$(FUZZTIME)'
 	@printf '  ARGS=%-8s for the server that make run starts\n' '$(ARGS)'
 
@@ -88,8 +90,12 @@ faults: need-test ## disks, clocks, networks, models and databases that fail; se
 	$(GO) run ./e2e/cmd/faults
 
 .PHONY: attacks
-attacks: need-run build ## hostile code in real sandboxes: what it takes, what it reaches, whom it hurts
-	$(GO) run ./e2e/cmd/attacks $(if $(CASES),-run '$(CASES)')
+attacks: need-run build ## hostile code in real sandboxes, and hostile archives: what they take, what they reach, whom they hurt
+	$(GO) run ./e2e/cmd/attacks $(if $(CASES),-run '$(CASES)') $(if $(SECTION),-section $(SECTION))
+
+.PHONY: images
+images: need-images ## a real Docker loads and runs what was exported, and what it saves is imported
+	DORMOUSE_DOCKER=1 $(GO) test -count=1 -v -run Docker ./e2e/archives
 
 .PHONY: crash
 crash: need-test crash-build ## kill the server at every named instant, restart, compare
@@ -162,7 +168,7 @@ s3-server: $(VERSITY)-$(VERSITY_VERSION)
 	@echo $(CURDIR)/$<
 
 # Certificates are for the Go modules.
-.PHONY: need-run need-test need-bench
+.PHONY: need-run need-test need-bench need-images
 need-run:
 	@scripts/need bash ca-certificates e2fsprogs git
 
@@ -171,9 +177,13 @@ need-run:
 need-test: $(VERSITY)-$(VERSITY_VERSION)
 	@scripts/need bash ca-certificates e2fsprogs git gcc libc6-dev postgresql pgbouncer python3-venv
 
-# Sandboxes are measured beside Docker, which the bench runs itself.
+# Sandboxes are measured beside Docker, and images tried with it. Both run it
+# themselves.
 need-bench: need-test
 	@scripts/need docker.io perl
+
+need-images: need-run
+	@scripts/need docker.io
 
 .PHONY: clean
 clean: ## remove what was built

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // runc is the least that a container takes: what Docker starts its own with, and
@@ -90,4 +92,16 @@ func (r *runc) stop() error {
 	defer cancel()
 	_, err := output(r.command(ctx, "delete", "--force", r.name))
 	return err
+}
+
+// output runs a program and returns what it printed, and fails with what it
+// complained about.
+func output(cmd *exec.Cmd) (string, error) {
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
 }

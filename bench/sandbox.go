@@ -99,7 +99,7 @@ func (c *contest) close(ctx context.Context) error {
 	if c.runc != nil {
 		errs = append(errs, c.runc.stop())
 	}
-	return errors.Join(append(errs, c.docker.stop())...)
+	return errors.Join(append(errs, c.docker.Stop(ctx))...)
 }
 
 func (c *contest) forget() { clear(c.took) }

@@ -52,6 +52,8 @@ type LinkOptions struct {
 	// Patience is how long a call waits for a lost runner before it returns
 	// ErrUnreachable, zero for ten seconds.
 	Patience time.Duration
+	// Attention is told of every request, before the runner is. It may be nil.
+	Attention Attention
 }
 
 // Link is the server's end: one runner as one server reaches it, across as
@@ -88,6 +90,7 @@ type pending struct {
 	frame  []byte
 	answer chan answer // holds one
 	output chan []byte
+	done   func() // nobody waits for it any more
 }
 
 type answer struct {
@@ -106,6 +109,7 @@ func Listen(o LinkOptions) (*Link, error) {
 	}
 	o.Beat = cmp.Or(o.Beat, defaultBeat)
 	o.Patience = cmp.Or(o.Patience, defaultPatience)
+	o.Attention = cmp.Or(o.Attention, Attention(nobody{}))
 	l := &Link{
 		opts:    o,
 		log:     cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
@@ -348,8 +352,13 @@ func (l *Link) attend(ctx context.Context, p *pending, out func([]byte)) (Frame,
 	}
 }
 
-func (l *Link) enter(f Frame, live bool) (*pending, error) {
-	p := &pending{answer: make(chan answer, 1)}
+func (l *Link) enter(f Frame, live bool) (_ *pending, err error) {
+	p := &pending{answer: make(chan answer, 1), done: l.opts.Attention.Wait()}
+	defer func() {
+		if err != nil {
+			p.done()
+		}
+	}()
 	if live {
 		p.output = make(chan []byte, outputDepth)
 	}
@@ -383,6 +392,7 @@ func (l *Link) enter(f Frame, live bool) (*pending, error) {
 }
 
 func (l *Link) leave(p *pending, kind Kind) {
+	p.done()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pending[p.id] != p {

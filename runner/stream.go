@@ -102,6 +102,12 @@ type Conn struct {
 	link *Link
 }
 
+// Write sends bytes to the far end.
+func (c *Conn) Write(b []byte) (int, error) {
+	c.link.opts.Attention.Touch()
+	return c.UnixConn.Write(b)
+}
+
 // Close ends the stream.
 func (c *Conn) Close() error {
 	c.link.mu.Lock()

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
@@ -34,13 +33,6 @@ func list(t testing.TB, dir string) []string {
 		names = append(names, e.Name())
 	}
 	return names
-}
-
-func packed(t testing.TB, b []byte) []byte {
-	t.Helper()
-	e, err := zstd.NewWriter(nil)
-	must(t, err)
-	return e.EncodeAll(b, nil)
 }
 
 func (c *counting) Open(ctx context.Context, d dormouse.Digest) (io.ReadCloser, int64, error) {

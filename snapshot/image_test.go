@@ -5,9 +5,7 @@ package snapshot_test
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +23,7 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
+	"github.com/dormouse-run/dormouse/snapshot/snapshottest"
 )
 
 var meta = snapshot.Meta{Name: "dormouse/workspace", Created: time.Unix(1, 0), Labels: map[string]string{"session": "sesn_1"}}
@@ -160,70 +159,13 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// saved is an image as docker save has it.
-type saved struct {
-	layers [][]byte // as they are stored
-	ids    []dormouse.Digest
-}
-
-// file is an entry of a tar.
-type file struct{ name, content string }
-
-func tarOf(t testing.TB, files ...file) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, f := range files {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644, Size: int64(len(f.content))}
-		if strings.HasSuffix(f.name, "/") {
-			h.Typeflag, h.Mode = tar.TypeDir, 0o755
-		}
-		must(t, w.WriteHeader(h))
-		_, err := io.WriteString(w, f.content)
-		must(t, err)
-	}
-	must(t, w.Close())
-	return b.Bytes()
-}
-
-func (s *saved) add(plain []byte, pack func([]byte) []byte) *saved {
-	s.layers, s.ids = append(s.layers, pack(plain)), append(s.ids, dormouse.DigestOf(plain))
-	return s
-}
-
-func (s *saved) tar(t testing.TB) []byte {
-	t.Helper()
-	config, err := json.Marshal(map[string]any{"os": "linux", "rootfs": map[string]any{"type": "layers", "diff_ids": s.ids}})
-	must(t, err)
-	var names []string
-	var files []file
-	for i, l := range s.layers {
-		names = append(names, fmt.Sprintf("%d/layer.tar", i))
-		files = append(files, file{names[i], string(l)})
-	}
-	manifest, err := json.Marshal([]any{map[string]any{"Config": "config.json", "Layers": names}})
-	must(t, err)
-	return tarOf(t, append(files, file{"config.json", string(config)}, file{"manifest.json", string(manifest)})...)
-}
-
-func plain(b []byte) []byte { return b }
-
-func gzipped(b []byte) []byte {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = w.Write(b)
-	_ = w.Close()
-	return out.Bytes()
-}
-
 func TestImagesOfOthersAreImported(t *testing.T) {
 	h := open(t)
-	zstd := func(b []byte) []byte { return packed(t, b) }
-	image := new(saved).
-		add(tarOf(t, file{"etc/", ""}, file{"etc/x", "1"}, file{"gone", "1"}), plain).
-		add(tarOf(t, file{"./etc/y", "2"}, file{"./.wh.gone", ""}), gzipped).
-		add(tarOf(t, file{"/z", "3"}), zstd).tar(t)
-	for name, raw := range map[string][]byte{"plain": image, "gzip": gzipped(image), "zstd": zstd(image)} {
+	image := new(snapshottest.Image).
+		Add(snapshottest.Tar("etc/", "", "etc/x", "1", "gone", "1"), snapshottest.Plain).
+		Add(snapshottest.Tar("./etc/y", "2", "./.wh.gone", ""), snapshottest.Gzip).
+		Add(snapshottest.Tar("/z", "3"), snapshottest.Zstd).Tar()
+	for name, raw := range map[string][]byte{"plain": image, "gzip": snapshottest.Gzip(image), "zstd": snapshottest.Zstd(image)} {
 		layers, err := h.Import(t.Context(), bytes.NewReader(raw))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -240,39 +182,9 @@ func TestImagesOfOthersAreImported(t *testing.T) {
 	}
 }
 
-func hostileImages(t testing.TB) map[string][]byte {
-	good := tarOf(t, file{"a", "1"})
-	manifest := func(layers ...string) []byte {
-		raw, err := json.Marshal([]any{map[string]any{"Config": "c", "Layers": layers}})
-		must(t, err)
-		return tarOf(t, file{"c", fmt.Sprintf(`{"rootfs":{"diff_ids":["%s"]}}`, dormouse.DigestOf(good))}, file{"manifest.json", string(raw)}, file{"l", string(good)})
-	}
-	return map[string][]byte{
-		"nothing":               nil,
-		"no tar":                []byte("hello"),
-		"an empty tar":          tarOf(t),
-		"half":                  new(saved).add(good, plain).tar(t)[:700],
-		"half, compressed":      gzipped(new(saved).add(good, plain).tar(t))[:100],
-		"up":                    new(saved).add(tarOf(t, file{"../x", "1"}), plain).tar(t),
-		"another layer":         (&saved{[][]byte{good}, []dormouse.Digest{dormouse.DigestOf(nil)}}).tar(t),
-		"another hash":          (&saved{[][]byte{good}, []dormouse.Digest{"md5:d41d8cd98f00b204e9800998ecf8427e"}}).tar(t),
-		"a layer too few":       (&saved{nil, []dormouse.Digest{dormouse.DigestOf(good)}}).tar(t),
-		"a layer of the host's": manifest("/etc/passwd"),
-		"a layer above":         manifest("../../etc/passwd"),
-		"a layer too many":      manifest("l", "l"),
-		"no layer":              manifest("x"),
-		"no JSON":               tarOf(t, file{"manifest.json", "x"}),
-		"two images":            tarOf(t, file{"manifest.json", "[{},{}]"}),
-		"no images":             tarOf(t, file{"manifest.json", "[]"}),
-		"an endless index":      tarOf(t, file{"index.json", `{"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}]}`}),
-		"half a layer":          new(saved).add(good, func(b []byte) []byte { return gzipped(b)[:40] }).tar(t),
-		"a layer that is none":  new(saved).add([]byte("hello"), plain).tar(t),
-	}
-}
-
 func TestHostileImagesAreNotImported(t *testing.T) {
 	h := open(t)
-	for name, raw := range hostileImages(t) {
+	for name, raw := range snapshottest.HostileImages() {
 		t.Run(name, func(t *testing.T) {
 			if layers, err := h.Import(t.Context(), bytes.NewReader(raw)); !errors.Is(err, dormouse.ErrInvalid) {
 				t.Errorf("import = %v, %v, want ErrInvalid", layers, err)
@@ -297,35 +209,35 @@ func (h *home) empty() {
 
 func TestImagesAreImportedWithinTheLimits(t *testing.T) {
 	h := open(t, func(o *snapshot.Options) { o.Limits = layer.Limits{Entries: 10, Bytes: 100_000} })
-	many := new(saved)
+	many := new(snapshottest.Image)
 	for n := range 3 {
-		var files []file
+		var files []string
 		for i := range 4 {
-			files = append(files, file{fmt.Sprintf("%d-%d", n, i), ""})
+			files = append(files, fmt.Sprintf("%d-%d", n, i), "")
 		}
-		many.add(tarOf(t, files...), plain)
+		many.Add(snapshottest.Tar(files...), snapshottest.Plain)
 	}
-	large := new(saved)
+	large := new(snapshottest.Image)
 	for n := range 3 {
-		large.add(tarOf(t, file{fmt.Sprint(n), strings.Repeat("x", 40_000)}), gzipped)
+		large.Add(snapshottest.Tar(fmt.Sprint(n), strings.Repeat("x", 40_000)), snapshottest.Gzip)
 	}
-	padded := new(saved).add(slices.Concat(tarOf(t, file{"a", "1"}), make([]byte, 1<<20)), gzipped)
+	padded := new(snapshottest.Image).Add(slices.Concat(snapshottest.Tar("a", "1"), make([]byte, 1<<20)), snapshottest.Gzip)
 	for name, image := range map[string][]byte{
-		"many entries": many.tar(t), "many bytes": large.tar(t), "much after the end": padded.tar(t),
-		"a bomb": gzipped(make([]byte, 4<<20)), "long": bytes.Repeat(many.tar(t), 100),
+		"many entries": many.Tar(), "many bytes": large.Tar(), "much after the end": padded.Tar(),
+		"a bomb": snapshottest.Gzip(make([]byte, 4<<20)), "long": bytes.Repeat(many.Tar(), 100),
 	} {
 		if layers, err := h.Import(t.Context(), bytes.NewReader(image)); !errors.Is(err, dormouse.ErrTooLarge) {
 			t.Errorf("%s: import = %v, %v, want ErrTooLarge", name, layers, err)
 		}
 	}
-	if _, err := h.Import(t.Context(), bytes.NewReader(new(saved).add(tarOf(t, file{"a", "1"}), plain).tar(t))); err != nil {
+	if _, err := h.Import(t.Context(), bytes.NewReader(new(snapshottest.Image).Add(snapshottest.Tar("a", "1"), snapshottest.Plain).Tar())); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestAnImportThatBreaksOffLeavesNothing(t *testing.T) {
 	h := open(t)
-	image := new(saved).add(tarOf(t, file{"a", "1"}), plain).tar(t)
+	image := new(snapshottest.Image).Add(snapshottest.Tar("a", "1"), snapshottest.Plain).Tar()
 	because := errors.New("because")
 	if _, err := h.Import(t.Context(), io.MultiReader(bytes.NewReader(image[:1000]), failing{because})); !errors.Is(err, because) || errors.Is(err, dormouse.ErrInvalid) {
 		t.Errorf("import = %v", err)
@@ -339,11 +251,11 @@ func TestAnImportThatBreaksOffLeavesNothing(t *testing.T) {
 }
 
 func FuzzImport(f *testing.F) {
-	for _, raw := range hostileImages(f) {
+	for _, raw := range snapshottest.HostileImages() {
 		f.Add(raw)
 	}
 	h := open(f, func(o *snapshot.Options) { o.Limits = layer.Limits{Entries: 100, Bytes: 1 << 20} })
-	f.Add(new(saved).add(tarOf(f, file{"d/a", "1"}), gzipped).add(tarOf(f, file{".wh.d", ""}), plain).tar(f))
+	f.Add(new(snapshottest.Image).Add(snapshottest.Tar("d/a", "1"), snapshottest.Gzip).Add(snapshottest.Tar(".wh.d", ""), snapshottest.Plain).Tar())
 	f.Add(h.export(h.keep("a", "1"), h.keep("-a", "")))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		layers, err := h.Import(t.Context(), bytes.NewReader(raw))

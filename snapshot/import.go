@@ -24,15 +24,20 @@ import (
 func (s *Store) Import(ctx context.Context, r io.Reader) ([]dormouse.Layer, error) {
 	layers, err := s.importFrom(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("import an image: %w", limited(full(err)))
+		return nil, fmt.Errorf("import an image: %w", refused(full(err)))
 	}
 	return layers, nil
 }
 
-// limited says in our words that something is too large.
-func limited(err error) error {
-	if errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany) {
+// refused says in our words that a layer is too large, or none.
+func refused(err error) error {
+	switch {
+	case errors.Is(err, dormouse.ErrInvalid):
+		return err
+	case errors.Is(err, layer.ErrTooBig), errors.Is(err, layer.ErrTooMany):
 		return fmt.Errorf("%w: %w", dormouse.ErrTooLarge, err)
+	case errors.Is(err, layer.ErrWrong), errors.Is(err, layer.ErrDeep):
+		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
 	}
 	return err
 }

@@ -10,17 +10,10 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/snapshot"
+	"github.com/dormouse-run/dormouse/snapshot/snapshottest"
 )
 
 var key = snapshot.Key{1, 2, 3}
-
-const mac = "0000000000000000000000000000000000000000000000000000000000000000"
-
-func inner(more string) string {
-	return fmt.Sprintf(`{"session":"sesn_1","snapshot":"snap_1","mac":"%s"%s}`, mac, more)
-}
-
-func outer(inner string) string { return `{"providerId":"dormouse","ref":` + inner + `}` }
 
 func TestARefComesBackAndIsOurs(t *testing.T) {
 	minted := snapshot.Mint(key, "sesn_1", "snap_1")
@@ -32,7 +25,7 @@ func TestARefComesBackAndIsOurs(t *testing.T) {
 		t.Errorf("it is %s, was %s", got.Bytes(), minted.Bytes())
 	}
 	// What was minted once is good for ever.
-	want := outer(`{"session":"sesn_1","snapshot":"snap_1","mac":"ac4e801d6641f0c28c397f4a0909bf06bae8a8eb9e8dd2ab59dde94bfbed9b3c"}`)
+	want := snapshottest.Outer(`{"session":"sesn_1","snapshot":"snap_1","mac":"ac4e801d6641f0c28c397f4a0909bf06bae8a8eb9e8dd2ab59dde94bfbed9b3c"}`)
 	if string(minted.Bytes()) != want {
 		t.Errorf("it is %s, want %s", minted.Bytes(), want)
 	}
@@ -44,7 +37,7 @@ func TestARefOfSomebodyElseIsNotFound(t *testing.T) {
 		"another session":  strings.Replace(ours, "sesn_1", "sesn_2", 1),
 		"another snapshot": strings.Replace(ours, "snap_1", "snap_2", 1),
 		"another key":      string(snapshot.Mint(snapshot.Key{9}, "sesn_1", "snap_1").Bytes()),
-		"no mac":           outer(inner("")),
+		"no mac":           snapshottest.Outer(snapshottest.Inner("")),
 	} {
 		r, err := snapshot.ParseRef([]byte(raw))
 		if err != nil {
@@ -60,38 +53,12 @@ func TestARefOfSomebodyElseIsNotFound(t *testing.T) {
 }
 
 func TestWhatIsNoRefIsRefused(t *testing.T) {
-	for name, raw := range map[string]string{
-		"nothing":                 "",
-		"null":                    "null",
-		"a string":                `"snap_1"`,
-		"a list":                  "[]",
-		"half":                    outer(inner(""))[:80],
-		"more after it":           outer(inner("")) + " {}",
-		"another provider":        strings.Replace(outer(inner("")), "dormouse", "r2", 1),
-		"no provider":             `{"ref":` + inner("") + `}`,
-		"no ref":                  `{"providerId":"dormouse"}`,
-		"ref is a string":         outer(`"x"`),
-		"ref is null":             outer("null"),
-		"an outer field":          `{"providerId":"dormouse","ref":` + inner("") + `,"more":1}`,
-		"upper case":              `{"ProviderId":"dormouse","ref":` + inner("") + `}`,
-		"an outer field twice":    `{"providerId":"r2","providerId":"dormouse","ref":` + inner("") + `}`,
-		"an inner field twice":    outer(inner(`,"session":"sesn_2"`)),
-		"twice, the other hidden": outer(inner(`,"\u0073ession":"sesn_2"`)),
-		"a number":                outer(strings.Replace(inner(""), `"sesn_1"`, "1", 1)),
-		"session is null":         outer(strings.Replace(inner(""), `"sesn_1"`, "null", 1)),
-		"up":                      outer(strings.Replace(inner(""), "snap_1", "snap_../x", 1)),
-		"escaped up":              outer(strings.Replace(inner(""), "snap_1", "snap_%2f", 1)),
-		"looks alike":             outer(strings.Replace(inner(""), "snap_1", "snаp_1", 1)),
-		"empty id":                outer(strings.Replace(inner(""), "snap_1", "", 1)),
-		"a short mac":             outer(strings.Replace(inner(""), mac, mac[:62], 1)),
-		"a long mac":              outer(strings.Replace(inner(""), mac, mac+"00", 1)),
-		"no hex":                  outer(strings.Replace(inner(""), mac, "z"+mac[1:], 1)),
-	} {
+	for name, raw := range snapshottest.HostileRefs() {
 		if r, err := snapshot.ParseRef([]byte(raw)); !errors.Is(err, dormouse.ErrInvalid) {
 			t.Errorf("%s: ref is %+v, %v, want ErrInvalid", name, r, err)
 		}
 	}
-	long := outer(inner(`,"x":"` + strings.Repeat("x", snapshot.MaxRef) + `"`))
+	long := snapshottest.Outer(snapshottest.Inner(`,"x":"` + strings.Repeat("x", snapshot.MaxRef) + `"`))
 	if _, err := snapshot.ParseRef([]byte(long)); !errors.Is(err, dormouse.ErrTooLarge) {
 		t.Errorf("long: %v, want ErrTooLarge", err)
 	}
@@ -102,13 +69,13 @@ func TestWhatOthersSayInARefComesBack(t *testing.T) {
 	for _, more := range []string{
 		`,"x":1e400`, `,"x":1.0`, `,"x":12345678901234567890`, ` , "x" : { "a":[1, 2 ,{}] , "a":null}`, `,"x":"\u003c<\ud800"`, `,"":""`,
 	} {
-		raw := inner(more)
-		r, err := snapshot.ParseRef([]byte(outer(raw)))
+		raw := snapshottest.Inner(more)
+		r, err := snapshot.ParseRef([]byte(snapshottest.Outer(raw)))
 		if err != nil {
 			t.Fatalf("%s: %v", more, err)
 		}
-		if got := string(r.Bytes()); got != outer(raw) {
-			t.Errorf("it is %s, was %s", got, outer(raw))
+		if got := string(r.Bytes()); got != snapshottest.Outer(raw) {
+			t.Errorf("it is %s, was %s", got, snapshottest.Outer(raw))
 		}
 	}
 }
@@ -137,8 +104,8 @@ func TestKeysAreNotPrinted(t *testing.T) {
 
 func FuzzRef(f *testing.F) {
 	f.Add(snapshot.Mint(key, "sesn_1", "snap_1").Bytes())
-	f.Add([]byte(outer(inner(`,"x":[1e400,{"a":"\ud800"}]`))))
-	f.Add([]byte(outer(inner(`,"session":"sesn_2"`))))
+	f.Add([]byte(snapshottest.Outer(snapshottest.Inner(`,"x":[1e400,{"a":"\ud800"}]`))))
+	f.Add([]byte(snapshottest.Outer(snapshottest.Inner(`,"session":"sesn_2"`))))
 	f.Add([]byte(`{"providerId":"dormouse","ref":{}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r, err := snapshot.ParseRef(raw)

@@ -27,7 +27,7 @@ func readDocument(from Files, name string) ([]byte, error) {
 	}
 	defer func() { _ = f.Close() }()
 	if size > MaxDocument {
-		return nil, fmt.Errorf("%.200s has %d bytes", name, size)
+		return nil, fmt.Errorf("%.200q has %d bytes", name, size)
 	}
 	return io.ReadAll(io.LimitReader(f, MaxDocument))
 }
@@ -49,7 +49,7 @@ func (d Dir) Open(name string) (io.ReadCloser, int64, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%.200s is no file", name)
+		err = fmt.Errorf("%.200q is no file", name)
 	}
 	if err != nil {
 		return nil, 0, errors.Join(err, f.Close())
@@ -153,12 +153,12 @@ func (t *Tar) Open(name string) (io.ReadCloser, int64, error) {
 		f, ok := t.found[at]
 		switch {
 		case !ok:
-			return nil, 0, fmt.Errorf("find %.200s: %w", name, fs.ErrNotExist)
+			return nil, 0, fmt.Errorf("find %.200q: %w", name, fs.ErrNotExist)
 		case f.link != "":
 			at = f.link
 			continue
 		}
 		return io.NopCloser(io.NewSectionReader(t.tar, f.at, f.size)), f.size, nil
 	}
-	return nil, 0, fmt.Errorf("find %.200s: too many links", name)
+	return nil, 0, fmt.Errorf("find %.200q: too many links", name)
 }

@@ -41,7 +41,7 @@ func Platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runt
 func (im *Image) Check() error {
 	want, is := Platform(), v1.Platform{OS: im.Config.OS, Architecture: im.Config.Architecture}
 	if is.OS != "" && is.OS != want.OS || is.Architecture != "" && is.Architecture != want.Architecture {
-		return fmt.Errorf("the image is for %.100s, not %s", is, want)
+		return fmt.Errorf("the image is for %.100q, not %s", is, want)
 	}
 	return im.Described()
 }

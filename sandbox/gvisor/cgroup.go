@@ -60,11 +60,16 @@ func (c cgroup) dirs() []string {
 // cpuPeriod is the time, in microseconds, that a share of the processors is of.
 const cpuPeriod = 100_000
 
+// weight is how much a sandbox counts when all want the processors.
+type weight struct{ shares, weight string } // the same in both versions of cgroups
+
 // A sandbox weighs half as much as a process of this machine does, so that the
-// server comes first when all want the processors.
-const (
-	cpuShares = "512"
-	cpuWeight = "50" // the same in the second version
+// server comes first. While nobody waits for it, it weighs a sixteenth of that:
+// little enough that the others hardly notice it, and enough that it goes on
+// whatever they do.
+var (
+	usual   = weight{"512", "50"}
+	resting = weight{"32", "3"}
 )
 
 // setting is a file that says what a limit is.
@@ -84,11 +89,7 @@ func (c cgroup) settings(l dormouse.Limits) []setting {
 	if l.Memory > 0 && !c.unified {
 		all = append(all, setting{"memory", memoryLimit, memory})
 	}
-	if c.unified {
-		all = append(all, setting{"cpu", "cpu.weight", cpuWeight})
-	} else {
-		all = append(all, setting{"cpu", "cpu.shares", cpuShares})
-	}
+	all = append(all, c.weighing(usual))
 	if l.CPUs > 0 && c.unified {
 		all = append(all, setting{"cpu", "cpu.max", quota + " " + strconv.Itoa(cpuPeriod)})
 	}
@@ -99,6 +100,23 @@ func (c cgroup) settings(l dormouse.Limits) []setting {
 		all = append(all, setting{"pids", "pids.max", threads})
 	}
 	return all
+}
+
+func (c cgroup) weighing(w weight) setting {
+	if c.unified {
+		return setting{"cpu", "cpu.weight", w.weight}
+	}
+	return setting{"cpu", "cpu.shares", w.shares}
+}
+
+// weigh changes how much the sandbox counts. One that has ended has no weight.
+func (c cgroup) weigh(w weight) error {
+	s := c.weighing(w)
+	err := c.set(s.controller, s.file, s.value)
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return fmt.Errorf("weigh the sandbox: %w", err)
 }
 
 // hold puts processes under limits, with all that they have started and will.

@@ -101,6 +101,9 @@ func (d *Driver) prepare() (err error) {
 	if d.conf, err = configure(d.kernels(), d.opts.Program, d.opts.Limits.Memory); err != nil {
 		return err
 	}
+	if err := d.restAll(); err != nil {
+		return err
+	}
 	d.host = sync.OnceValues(d.makeHost)
 	if d.usual, err = d.makeUsual(); err != nil {
 		return err

@@ -22,6 +22,7 @@ type live struct {
 	record  record
 	made    made
 	kernel  *sentry
+	heed    *attention
 	memory  *memoryWatch // nil if this machine ends a sandbox that reaches its limit
 	gone    chan struct{}
 	cause   error // why it died, if that is known; written before the link is over
@@ -50,14 +51,17 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		return nil, err
 	}
 	log := d.log.With("session", h.Session, "generation", h.Generation)
-	link, err := runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Logger: log})
+	heed := newAttention(d.cgroupOf(b).weigh, log)
+	defer heed.hold()()
+	link, err := runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Logger: log, Attention: heed})
 	if err != nil {
+		heed.close()
 		k.close()
 		return nil, err
 	}
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
+	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, heed: heed, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
 	armed := make(chan error, 1)
 	go func() { armed <- l.watchMemory(watching) }() // which takes about as long as to start
 	if start != nil {
@@ -75,6 +79,19 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	}
 	return l, nil
 }
+
+// haveRunOn sees to it, until ctx ends, that a sandbox runs which a server may have
+// told to stand still at the very last.
+func (l *live) haveRunOn(ctx context.Context) {
+	for sleep(ctx, stillEvery) == nil {
+		if err := l.driver.goOn(ctx, l.kernel, l.box); err != nil && ctx.Err() == nil {
+			l.driver.log.WarnContext(ctx, "sandbox may stand still", "session", l.handle.Session, "error", err)
+		}
+	}
+}
+
+// stillEvery is how often that is looked at.
+const stillEvery = 500 * time.Millisecond
 
 // watchMemory has somebody there when the sandbox runs out of memory.
 func (l *live) watchMemory(ctx context.Context) (err error) {
@@ -97,9 +114,15 @@ func (l *live) answers(ctx context.Context) error {
 			l.End(errors.New("the sandbox ended"))
 		}
 	}()
+	waking := make(chan struct{})
+	go func() {
+		defer close(waking)
+		l.haveRunOn(ctx)
+	}()
 	err := l.Ready(ctx)
 	cancel()
 	<-ended
+	<-waking
 	return err
 }
 
@@ -154,6 +177,7 @@ func (l *live) Close() error {
 	l.stop()
 	err := l.Link.Close()
 	l.watcher.Wait()
+	l.heed.close()
 	err = errors.Join(err, l.memory.close())
 	l.kernel.close()
 	return err

@@ -151,9 +151,11 @@ func (s *sentry) died(ctx context.Context, err error) error {
 }
 
 // isStill asks a kernel whether all that runs in it is stopped. What only waits for
-// a file looks the same, but not for long.
+// a file looks the same, but not for long. And whoever ended may have told it to stop
+// at the very last, which it then does in a moment.
 func (s *sentry) isStill(ctx context.Context) (bool, error) {
-	const looks, between = 20, 5 * time.Millisecond
+	const looks, enough, between = 60, 20, 5 * time.Millisecond
+	still := 0
 	for n := range looks {
 		if n > 0 {
 			if err := sleep(ctx, between); err != nil {
@@ -164,11 +166,14 @@ func (s *sentry) isStill(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if !strings.Contains(status, "\nState:\tD") {
-			return false, nil
+		if still++; !strings.Contains(status, "\nState:\tD") {
+			still = 0
+		}
+		if still == enough {
+			return true, nil
 		}
 	}
-	return true, nil
+	return false, nil
 }
 
 // read returns the beginning of a file as it is inside.
@@ -179,8 +184,10 @@ func (s *sentry) read(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = r.Close() }()
-	err = s.tell(ctx, func() error { return s.c.Sandbox.ReadFile(s.c.ID, name, 0, most, w) })
-	if err = errors.Join(err, w.Close()); err != nil {
+	err = s.tell(ctx, func() error { // who may outlive us, and has w until then
+		return errors.Join(s.c.Sandbox.ReadFile(s.c.ID, name, 0, most, w), w.Close())
+	})
+	if err != nil {
 		return "", fmt.Errorf("look into the sandbox: %w", err)
 	}
 	raw, err := io.ReadAll(io.LimitReader(r, most))

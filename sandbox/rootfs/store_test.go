@@ -157,7 +157,7 @@ func TestTheImageForThisMachineIsChosen(t *testing.T) {
 		{"under two names", []mutate.IndexAddendum{{Add: ours}, {Add: ours}}, ""},
 		{"none", []mutate.IndexAddendum{on(theirs, "linux", "pdp11")}, "no image for linux"},
 		{"two", []mutate.IndexAddendum{{Add: ours}, {Add: theirs}}, "more than one image"},
-		{"one for another machine", []mutate.IndexAddendum{{Add: foreign}}, "is for plan9/pdp11"},
+		{"one for another machine", []mutate.IndexAddendum{{Add: foreign}}, "is for \"plan9/pdp11\""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := openStore(t, rootfs.Options{}).Root(t.Context(), "oci:"+saveLayout(t, test.images...), nil)

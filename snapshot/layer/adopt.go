@@ -26,19 +26,20 @@ func Adopt(ctx context.Context, from io.Reader, l Limits, dir string) (left int,
 	if err := a.dir("."); err != nil {
 		return 0, fmt.Errorf("adopt: %w", err)
 	}
-	for in := tar.NewReader(from); ; {
+	archive := &source{from: from}
+	for in := tar.NewReader(archive); ; {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil {
-			err = context.Cause(ctx)
-		}
 		if err != nil {
-			return a.skipped, fmt.Errorf("adopt: %w", err)
+			return a.skipped, fmt.Errorf("adopt: %w", archive.blame(err))
+		}
+		if ctx.Err() != nil {
+			return a.skipped, fmt.Errorf("adopt: %w", context.Cause(ctx))
 		}
 		if err := a.entry(h, in); err != nil {
-			return a.skipped, fmt.Errorf("adopt %.200q: %w", h.Name, err)
+			return a.skipped, fmt.Errorf("adopt %.200q: %w", h.Name, archive.blame(err))
 		}
 	}
 	if err := stampDirs(r, a.dirs); err != nil {

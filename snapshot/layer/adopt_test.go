@@ -21,34 +21,34 @@ import (
 func TestAnyImagesLayersAreAdopted(t *testing.T) {
 	asRoot(t)
 	private := func(name string) tar.Header {
-		h := dir(name)
+		h := layertest.Dir(name)
 		h.Mode = 0o700
 		return h
 	}
 	for name, c := range map[string]struct {
-		archive
-		same archive // as it would have been packed
+		layertest.Archive
+		same layertest.Archive // as it would have been packed
 		left int
 	}{
-		"no root":                   {archive{file("a")}, archive{dir("./"), file("a")}, 0},
-		"a root of its own":         {archive{private("./"), file("a")}, archive{private("./"), file("a")}, 0},
-		"dotted":                    {archive{file("./a"), dir("./d/"), file("./d/b")}, archive{dir("./"), file("a"), dir("d/"), file("d/b")}, 0},
-		"absolute":                  {archive{file("/a"), hardlink("/b", "/a")}, archive{dir("./"), file("a"), hardlink("b", "a")}, 0},
-		"no directory":              {archive{file("d/e/b")}, archive{dir("./"), dir("d/"), dir("d/e/"), file("d/e/b")}, 0},
-		"a directory after all":     {archive{file("d/b"), private("d/")}, archive{dir("./"), private("d/"), file("d/b")}, 0},
-		"a directory twice":         {archive{dir("d/"), private("d/")}, archive{dir("./"), private("d/")}, 0},
-		"in no order":               {archive{file("b"), file("a")}, archive{dir("./"), file("a"), file("b")}, 0},
-		"gone":                      {archive{file("d/.wh.x")}, archive{dir("./"), dir("d/"), file("d/.wh.x")}, 0},
-		"hiding before it is there": {archive{file("d/.wh..wh..opq"), file("d/a"), dir("d/")}, archive{dir("./"), dir("d/"), file("d/.wh..wh..opq"), file("d/a")}, 0},
-		"devices and others' notes": {archive{{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3}, file(".wh..wh.plnk"), file("a")}, archive{dir("./"), file("a")}, 2},
-		"a header for all":          {archive{{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}}, file("a")}, archive{dir("./"), file("a")}, 0},
-		"ours":                      {archive{dir("./"), with(file(".dormouse.wh.x"), "DORMOUSE.name", ".wh.x")}, archive{dir("./"), with(file(".dormouse.wh.x"), "DORMOUSE.name", ".wh.x")}, 0},
+		"no root":                   {layertest.Archive{layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a")}, 0},
+		"a root of its own":         {layertest.Archive{private("./"), layertest.File("a")}, layertest.Archive{private("./"), layertest.File("a")}, 0},
+		"dotted":                    {layertest.Archive{layertest.File("./a"), layertest.Dir("./d/"), layertest.File("./d/b")}, layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.Dir("d/"), layertest.File("d/b")}, 0},
+		"absolute":                  {layertest.Archive{layertest.File("/a"), layertest.Hardlink("/b", "/a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.Hardlink("b", "a")}, 0},
+		"no directory":              {layertest.Archive{layertest.File("d/e/b")}, layertest.Archive{layertest.Dir("./"), layertest.Dir("d/"), layertest.Dir("d/e/"), layertest.File("d/e/b")}, 0},
+		"a directory after all":     {layertest.Archive{layertest.File("d/b"), private("d/")}, layertest.Archive{layertest.Dir("./"), private("d/"), layertest.File("d/b")}, 0},
+		"a directory twice":         {layertest.Archive{layertest.Dir("d/"), private("d/")}, layertest.Archive{layertest.Dir("./"), private("d/")}, 0},
+		"in no order":               {layertest.Archive{layertest.File("b"), layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.File("b")}, 0},
+		"gone":                      {layertest.Archive{layertest.File("d/.wh.x")}, layertest.Archive{layertest.Dir("./"), layertest.Dir("d/"), layertest.File("d/.wh.x")}, 0},
+		"hiding before it is there": {layertest.Archive{layertest.File("d/.wh..wh..opq"), layertest.File("d/a"), layertest.Dir("d/")}, layertest.Archive{layertest.Dir("./"), layertest.Dir("d/"), layertest.File("d/.wh..wh..opq"), layertest.File("d/a")}, 0},
+		"devices and others' notes": {layertest.Archive{{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3}, layertest.File(".wh..wh.plnk"), layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a")}, 2},
+		"a header for all":          {layertest.Archive{{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}}, layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a")}, 0},
+		"ours":                      {layertest.Archive{layertest.Dir("./"), layertest.With(layertest.File(".dormouse.wh.x"), "DORMOUSE.name", ".wh.x")}, layertest.Archive{layertest.Dir("./"), layertest.With(layertest.File(".dormouse.wh.x"), "DORMOUSE.name", ".wh.x")}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			adopted, unpacked := t.TempDir(), t.TempDir()
-			left, err := layer.Adopt(t.Context(), bytes.NewReader(c.bytes(t)), few, adopted)
+			left, err := layer.Adopt(t.Context(), bytes.NewReader(c.Bytes()), few, adopted)
 			must(t, err)
-			must(t, layer.Unpack(t.Context(), bytes.NewReader(c.same.bytes(t)), few, unpacked))
+			must(t, layer.Unpack(t.Context(), bytes.NewReader(c.same.Bytes()), few, unpacked))
 			if got, want := repack(t, adopted), repack(t, unpacked); !bytes.Equal(got, want) || left != c.left {
 				t.Errorf("%d were left, and it is\n%s", left, layertest.Difference(layertest.Describe(t, unpacked), layertest.Describe(t, adopted)))
 			}
@@ -71,10 +71,17 @@ var lenient = map[string]bool{
 
 func TestHostileLayersAreNotAdopted(t *testing.T) {
 	asRoot(t)
-	for name, a := range hostile() {
+	for name, a := range layertest.Hostile("/etc") {
 		t.Run(name, func(t *testing.T) {
-			err := safely(t, a.bytes(t), adopt)
-			if (err == nil) != lenient[name] {
+			err := safely(t, a.Bytes(), adopt)
+			if (err == nil) != lenient[name] || err != nil && !isTyped(err) {
+				t.Errorf("adopt = %v", err)
+			}
+		})
+	}
+	for name, raw := range layertest.Malformed("/etc") {
+		t.Run(name, func(t *testing.T) {
+			if err := safely(t, raw, adopt); !isTyped(err) {
 				t.Errorf("adopt = %v", err)
 			}
 		})
@@ -89,12 +96,19 @@ func adopt(t testing.TB, raw []byte, to string) error {
 
 func FuzzAdopt(f *testing.F) {
 	asRoot(f)
-	for _, a := range hostile() {
-		f.Add(a.bytes(f))
+	for _, a := range layertest.Hostile("/etc") {
+		f.Add(a.Bytes())
 	}
-	f.Add(archive{file("d/b"), dir("d/"), hardlink("/c", "./d/b"), file("e/.wh..wh..opq"), file(".wh.x"), file(".wh..wh.plnk")}.bytes(f))
+	for _, raw := range layertest.Malformed("/etc") {
+		f.Add(raw[:min(len(raw), 1<<16)])
+	}
+	f.Add(layertest.Global())
+	f.Add(layertest.Archive{layertest.File("d/b"), layertest.Dir("d/"), layertest.Hardlink("/c", "./d/b"), layertest.File("e/.wh..wh..opq"), layertest.File(".wh.x"), layertest.File(".wh..wh.plnk")}.Bytes())
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if safely(t, raw, adopt) != nil {
+		if err := safely(t, raw, adopt); err != nil {
+			if !isTyped(err) {
+				t.Errorf("it is refused with %v", err)
+			}
 			return
 		}
 		// What can be adopted is a layer like any other.

@@ -86,7 +86,7 @@ func (a amender) remove(e Entry) error {
 	}
 	err := a.dst.in(e.Path, func(dir int, name string) error { return unix.Unlinkat(dir, name, flags) })
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return &fs.PathError{Op: "remove", Path: e.Path, Err: err}
+		return &fs.PathError{Op: "remove", Path: quoted(e.Path), Err: err}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package layer
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -37,13 +38,17 @@ func (r root) open(path string, flags int) (*os.File, error) {
 		fd, err := unix.Openat2(int(r.Fd()), path, &how)
 		switch {
 		case err == nil:
-			return os.NewFile(uintptr(fd), path), nil
+			return os.NewFile(uintptr(fd), quoted(path)), nil
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 			continue // something was renamed somewhere on this machine meanwhile
 		}
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, &fs.PathError{Op: "open", Path: quoted(path), Err: err}
 	}
 }
+
+// quoted is a name as errors have it. People choose names, and terminals and logs
+// would do what they say.
+func quoted(name string) string { return fmt.Sprintf("%.200q", name) }
 
 func (r root) openDir(path string) (*os.File, error) {
 	return r.open(path, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -76,11 +81,11 @@ func (r root) target(path string) (string, error) {
 func (r root) own(e Entry) error {
 	return r.in(e.Path, func(dir int, name string) error {
 		if err := unix.Fchownat(dir, name, int(e.UID), int(e.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return &fs.PathError{Op: "chown", Path: e.Path, Err: err}
+			return &fs.PathError{Op: "chown", Path: quoted(e.Path), Err: err}
 		}
 		if e.Kind != Symlink {
 			if err := unix.Fchmodat(dir, name, e.Mode, 0); err != nil {
-				return &fs.PathError{Op: "chmod", Path: e.Path, Err: err}
+				return &fs.PathError{Op: "chmod", Path: quoted(e.Path), Err: err}
 			}
 		}
 		if e.Kind == Dir {
@@ -98,7 +103,7 @@ func (r root) stamp(e Entry) error {
 func stampAt(dir int, name string, e Entry) error {
 	t := unix.Timespec(e.Modified)
 	if err := unix.UtimesNanoAt(dir, name, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return &fs.PathError{Op: "set the time of", Path: e.Path, Err: err}
+		return &fs.PathError{Op: "set the time of", Path: quoted(e.Path), Err: err}
 	}
 	return nil
 }
@@ -107,7 +112,7 @@ func stampAt(dir int, name string, e Entry) error {
 func (r root) hide(path string) error {
 	return r.in(path, func(dir int, name string) error {
 		if err := unix.Mknodat(dir, name, unix.S_IFCHR, 0); err != nil {
-			return &fs.PathError{Op: "hide", Path: path, Err: err}
+			return &fs.PathError{Op: "hide", Path: quoted(path), Err: err}
 		}
 		return nil
 	})
@@ -121,7 +126,7 @@ func (r root) hideBelow(path string) error {
 	}
 	defer func() { _ = f.Close() }()
 	if err := unix.Fsetxattr(int(f.Fd()), opaque, []byte("y"), 0); err != nil {
-		return &fs.PathError{Op: "hide what is below", Path: path, Err: err}
+		return &fs.PathError{Op: "hide what is below", Path: quoted(path), Err: err}
 	}
 	return nil
 }
@@ -148,7 +153,7 @@ func (r root) bare(path string) error {
 	}
 	for name := range all {
 		if err := unix.Fremovexattr(int(f.Fd()), name); err != nil {
-			return &fs.PathError{Op: "take " + name + " from", Path: path, Err: err}
+			return &fs.PathError{Op: "take " + quoted(name) + " from", Path: quoted(path), Err: err}
 		}
 	}
 	return nil
@@ -194,7 +199,7 @@ func attrs(f *os.File) (map[string]string, error) {
 func attach(f *os.File, all map[string]string) error {
 	for name, value := range all {
 		if err := unix.Fsetxattr(int(f.Fd()), name, []byte(value), 0); err != nil {
-			return &fs.PathError{Op: "attach " + name + " to", Path: f.Name(), Err: err}
+			return &fs.PathError{Op: "attach " + quoted(name) + " to", Path: f.Name(), Err: err}
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@
 package layer_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -105,6 +106,39 @@ func TestWhatIsHeldIsCapturedAgain(t *testing.T) {
 	}
 }
 
+// Whatever happens to a file while it is read, the next pass has it.
+func TestAFileThatIsRewrittenAllTheTimeIsCaptured(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	name := filepath.Join(from, "file")
+	over, done := make(chan struct{}), make(chan error)
+	go func() {
+		var err error
+		for n := 0; err == nil; n++ {
+			select {
+			case <-over:
+				done <- nil
+				return
+			default:
+				err = os.WriteFile(name, bytes.Repeat([]byte{byte(n)}, n%2*500_000), 0o600)
+			}
+		}
+		done <- err
+	}()
+	c := layer.NewCapture(from, to, nil, nil, plenty)
+	for range 3000 {
+		if _, err := c.Pass(t.Context(), nil); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(over)
+	must(t, <-done)
+	pass(t, c)
+	if diff := cmp.Diff(describe(t, from), describe(t, to)); diff != "" {
+		t.Errorf("the copy (-want +got):\n%s", diff)
+	}
+}
+
 // settle waits until a change has another time than those before it.
 func settle() { time.Sleep(50 * time.Millisecond) }
 
@@ -170,7 +204,7 @@ func TestAFlatCopySharesNothing(t *testing.T) {
 	w := &workspace{t: t, r: rand.New(rand.NewPCG(*seed, 7)), dir: t.TempDir()}
 	w.mount()
 	t.Cleanup(w.unmount)
-	for range 300 {
+	for range 3000 {
 		w.step()
 		if w.r.IntN(30) == 0 {
 			w.snapshot()

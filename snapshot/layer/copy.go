@@ -212,6 +212,9 @@ func eachPiece(f *os.File, size int64, do func(at, n int64) error) error {
 			return err
 		}
 		end, err := unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
+		if errors.Is(err, unix.ENXIO) {
+			return nil // it has become shorter
+		}
 		if err != nil {
 			return err
 		}

@@ -3,181 +3,106 @@
 package layer_test
 
 import (
-	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+	"testing/iotest"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/snapshot/layer"
+	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
 // few is what an archive of somebody else may take.
 var few = layer.Limits{Entries: 1000, Bytes: 1 << 20}
 
-// archive is a tar of entries as they are, in the order they are.
-type archive []tar.Header
-
-const content = "content"
-
-func (a archive) bytes(t testing.TB) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, h := range a {
-		if h.Typeflag == tar.TypeReg && h.Size == 0 && h.Mode != 0 {
-			h.Size = int64(len(content))
-		}
-		must(t, w.WriteHeader(&h))
-		if h.Size > 0 {
-			_, err := io.WriteString(w, content[:min(len(content), int(h.Size))])
-			must(t, err)
-		}
-	}
-	must(t, w.Flush())
-	must(t, w.Close())
-	return b.Bytes()
-}
-
-func dir(name string) tar.Header {
-	return tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755}
-}
-
-func file(name string) tar.Header {
-	return tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}
-}
-
-func symlink(name, to string) tar.Header {
-	return tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to}
-}
-
-func hardlink(name, to string) tar.Header {
-	return tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: to}
-}
-
-func with(h tar.Header, records ...string) tar.Header {
-	h.PAXRecords, h.Format = make(map[string]string), tar.FormatPAX
-	for i := 0; i+1 < len(records); i += 2 {
-		h.PAXRecords[records[i]] = records[i+1]
-	}
-	return h
-}
-
-// hostile are archives that no layer is packed as.
-func hostile() map[string]archive {
-	return map[string]archive{
-		"up":                            {dir("./"), file("../x")},
-		"up from inside":                {dir("./"), dir("a/"), file("a/../../x")},
-		"absolute":                      {dir("./"), file("/etc/x")},
-		"twice absolute":                {dir("./"), file("//etc/x")},
-		"dotted":                        {dir("./"), file("./x")},
-		"empty name":                    {dir("./"), file("")},
-		"double slash":                  {dir("./"), dir("a/"), file("a//x")},
-		"file as a directory":           {dir("./"), file("a"), file("a/x")},
-		"through a link":                {dir("./"), symlink("a", "/"), file("a/x")},
-		"through a link to a directory": {dir("./"), dir("d/"), symlink("a", "d"), file("a/x")},
-		"a directory over a link":       {dir("./"), symlink("a", "/etc"), dir("a/")},
-		"a file over a dangling link":   {dir("./"), symlink("a", "nowhere"), file("a")},
-		"there twice":                   {dir("./"), file("a"), file("a")},
-		"before its directory":          {dir("./"), file("a/x")},
-		"link to what comes later":      {dir("./"), hardlink("a", "b"), file("b")},
-		"link to itself":                {dir("./"), hardlink("a", "a")},
-		"link out":                      {dir("./"), hardlink("a", "../canary")},
-		"link to a host's file":         {dir("./"), hardlink("a", "/etc/passwd")},
-		"link to a link":                {dir("./"), symlink("l", "/etc/passwd"), hardlink("a", "l")},
-		"link to a directory":           {dir("./"), dir("d/"), hardlink("a", "d")},
-		"link to what is gone":          {dir("./"), file(".wh.f"), hardlink("a", "f")},
-		"memory":                        {dir("./"), {Typeflag: tar.TypeChar, Name: "mem", Devmajor: 1, Devminor: 1}},
-		"disk":                          {dir("./"), {Typeflag: tar.TypeBlock, Name: "sda", Devmajor: 8}},
-		"overlay's own whiteout":        {dir("./"), {Typeflag: tar.TypeChar, Name: "gone"}},
-		"hides nothing":                 {dir("./"), file(".wh.")},
-		"hides its directory":           {dir("./"), file(".wh..")},
-		"hides the one above":           {dir("./"), file(".wh...")},
-		"hides what it has":             {dir("./"), file("a"), file(".wh.a")},
-		"has what it hides":             {dir("./"), file(".wh.a"), file("a")},
-		"hides below a file":            {dir("./"), file("a"), file("a/.wh..wh..opq")},
-		"root is a file":                {file(".")},
-		"root is a link":                {symlink(".", "/etc")},
-		"another name of its own":       {dir("./"), with(file(".dormouse.wh.x"), "DORMOUSE.name", "../x")},
-		"another name for nothing":      {dir("./"), with(file("x"), "DORMOUSE.name", "y")},
-		"another name with a slash":     {dir("./"), with(file(".dormouse.wh.x"), "DORMOUSE.name", ".wh.x/")},
-		"no such owner":                 {dir("./"), {Typeflag: tar.TypeReg, Name: "a", Mode: 0o644, Uid: 1 << 32}},
-		"a time before all":             {dir("./"), {Typeflag: tar.TypeReg, Name: "a", Mode: 0o644, ModTime: time.Unix(-1<<40, 0), Format: tar.FormatPAX}},
-		"a time after all":              {dir("./"), {Typeflag: tar.TypeReg, Name: "a", Mode: 0o644, ModTime: time.Unix(1<<40, 0), Format: tar.FormatPAX}},
-		"larger than allowed":           {dir("./"), with(file("a"), "DORMOUSE.size", "9223372036854775807", "DORMOUSE.pieces", "0,7")},
-		"pieces that overlap":           {dir("./"), with(file("a"), "DORMOUSE.size", "100", "DORMOUSE.pieces", "0,5,3,2")},
-		"pieces beyond the end":         {dir("./"), with(file("a"), "DORMOUSE.size", "5", "DORMOUSE.pieces", "0,7")},
-		"pieces that are no numbers":    {dir("./"), with(file("a"), "DORMOUSE.size", "100", "DORMOUSE.pieces", "0,x")},
-		"half a piece":                  {dir("./"), with(file("a"), "DORMOUSE.size", "100", "DORMOUSE.pieces", "0")},
-		"no size":                       {dir("./"), with(file("a"), "DORMOUSE.size", "-1")},
-		"much attached":                 {dir("./"), with(file("a"), "SCHILY.xattr.user.x", strings.Repeat("x", 100_000))},
-		"a long name":                   {dir("./"), file(strings.Repeat("x", 5000))},
-		"a deep name":                   deep(300),
-		"too many":                      many(2000),
-	}
-}
-
-func deep(n int) archive {
-	a := archive{dir("./")}
-	for i := range n {
-		a = append(a, dir(strings.Repeat("d/", i+1)))
-	}
-	return a
-}
-
-func many(n int) archive {
-	a := archive{dir("./")}
-	for i := range n {
-		a = append(a, file(fmt.Sprintf("f%d", i)))
-	}
-	return a
-}
-
 func TestHostileArchivesAreRefused(t *testing.T) {
 	asRoot(t)
-	for name, a := range hostile() {
+	for name, a := range layertest.Hostile("/etc") {
 		t.Run(name, func(t *testing.T) {
-			if err := unpackSafely(t, a.bytes(t)); err == nil {
-				t.Error("it was unpacked")
+			if err := unpackSafely(t, a.Bytes()); !isTyped(err) {
+				t.Errorf("unpack = %v", err)
 			}
 		})
+	}
+	for name, raw := range layertest.Malformed("/etc") {
+		t.Run(name, func(t *testing.T) {
+			if err := unpackSafely(t, raw); !isTyped(err) {
+				t.Errorf("unpack = %v", err)
+			}
+		})
+	}
+}
+
+// isTyped reports whether an error says that an archive is to blame.
+func isTyped(err error) bool {
+	return errors.Is(err, layer.ErrWrong) || errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany) || errors.Is(err, layer.ErrDeep)
+}
+
+// Archives that do not come, or come where they cannot be put, are not to blame.
+func TestOnlyArchivesAreBlamed(t *testing.T) {
+	asRoot(t)
+	raw := layertest.Archive{layertest.Dir("./"), layertest.File("a")}.Bytes()
+	because := errors.New("because")
+	broken := func() io.Reader { return io.MultiReader(bytes.NewReader(raw[:1000]), iotest.ErrReader(because)) }
+	if err := layer.Unpack(t.Context(), broken(), few, t.TempDir()); !errors.Is(err, because) || isTyped(err) {
+		t.Errorf("unpack what does not come = %v", err)
+	}
+	if _, err := layer.Adopt(t.Context(), broken(), few, t.TempDir()); !errors.Is(err, because) || isTyped(err) {
+		t.Errorf("adopt what does not come = %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(because)
+	if err := layer.Unpack(ctx, bytes.NewReader(raw), few, t.TempDir()); !errors.Is(err, because) || isTyped(err) {
+		t.Errorf("unpack in vain = %v", err)
+	}
+	small := t.TempDir()
+	must(t, unix.Mount("none", small, "tmpfs", 0, "size=64k"))
+	t.Cleanup(func() { must(t, unix.Unmount(small, 0)) })
+	large := layertest.Archive{layertest.Dir("./")}
+	for n := range 100 {
+		large = append(large, layertest.File(fmt.Sprint(n)))
+	}
+	if err := layer.Unpack(t.Context(), bytes.NewReader(large.Bytes()), few, small); !errors.Is(err, unix.ENOSPC) || isTyped(err) {
+		t.Errorf("unpack where there is no room = %v", err)
+	}
+}
+
+// Where that much cannot be attached, the disk is not to blame either.
+func TestWhatCannotBeAttachedIsTooMuch(t *testing.T) {
+	asRoot(t)
+	if err := unpackSafely(t, layertest.Attributes(10, 60_000)); err != nil && !errors.Is(err, layer.ErrTooBig) {
+		t.Errorf("unpack = %v", err)
 	}
 }
 
 // What is only unusual is unpacked, without what it may not have.
 func TestUnusualArchivesAreTamed(t *testing.T) {
 	asRoot(t)
-	for name, c := range map[string]struct {
-		archive
-		check func(t *testing.T, dir string)
-	}{
-		"a pipe": {archive{dir("./"), {Typeflag: tar.TypeFifo, Name: "p", Mode: 0o600}}, nil},
-		"attributes of the kernel": {
-			archive{dir("./"), with(file("a"), "SCHILY.xattr.security.capability", "x", "SCHILY.xattr.trusted.overlay.opaque", "y", "SCHILY.xattr.user.mine", "m")},
-			func(t *testing.T, dir string) {
-				names := make([]byte, 1000)
-				n, err := unix.Llistxattr(filepath.Join(dir, "a"), names)
-				must(t, err)
-				if got := string(names[:n]); got != "user.mine\x00" {
-					t.Errorf("it has %q", got)
-				}
-			},
-		},
-		"odd names":              {archive{dir("./"), file("new\nline"), file("\x1b[2J"), file("a b")}, nil},
-		"a directory for nobody": {archive{dir("./"), {Typeflag: tar.TypeDir, Name: "d/"}, file("d/x")}, nil},
-	} {
+	for name, raw := range layertest.Unusual() {
 		t.Run(name, func(t *testing.T) {
 			at := t.TempDir()
-			must(t, layer.Unpack(t.Context(), bytes.NewReader(c.bytes(t)), few, at))
-			if c.check != nil {
-				c.check(t, at)
+			must(t, layer.Unpack(t.Context(), bytes.NewReader(raw), few, at))
+			must(t, filepath.WalkDir(at, func(path string, _ fs.DirEntry, err error) error {
+				must(t, err)
+				names := make([]byte, 1000)
+				n, err := unix.Llistxattr(path, names)
+				must(t, err)
+				if got := string(names[:n]); got != "" && got != "user.mine\x00" {
+					t.Errorf("%s has %q", path, got)
+				}
+				return nil
+			}))
+			if err := safely(t, raw, adopt); err != nil {
+				t.Errorf("adopt = %v", err)
 			}
 		})
 	}
@@ -195,14 +120,19 @@ func safely(t testing.TB, raw []byte, unpack func(t testing.TB, raw []byte, to s
 	t.Helper()
 	home := t.TempDir()
 	canary, target := filepath.Join(home, "canary"), filepath.Join(home, "target")
-	must(t, os.WriteFile(canary, []byte("tweet"), 0o600))
+	must(t, os.Mkdir(canary, 0o700))
+	must(t, os.WriteFile(filepath.Join(canary, "passwd"), []byte("tweet"), 0o600))
 	must(t, os.Mkdir(target, 0o700))
-	var before, after unix.Stat_t
-	must(t, unix.Stat(canary, &before))
+	look := func() (at [2]unix.Stat_t) {
+		for i, name := range []string{canary, filepath.Join(canary, "passwd")} {
+			must(t, unix.Stat(name, &at[i]))
+			at[i].Atim = unix.Timespec{}
+		}
+		return at
+	}
+	before := look()
 	failed := unpack(t, raw, target)
-	must(t, unix.Stat(canary, &after))
-	before.Atim, after.Atim = unix.Timespec{}, unix.Timespec{}
-	if before != after {
+	if before != look() {
 		t.Errorf("the canary was touched")
 	}
 	names, err := os.ReadDir(home)
@@ -215,12 +145,22 @@ func safely(t testing.TB, raw []byte, unpack func(t testing.TB, raw []byte, to s
 
 func FuzzUnpack(f *testing.F) {
 	asRoot(f)
-	for _, a := range hostile() {
-		f.Add(a.bytes(f))
+	for _, a := range layertest.Hostile("/etc") {
+		f.Add(a.Bytes())
 	}
-	f.Add(archive{dir("./"), file("a"), hardlink("b", "a"), file(".wh.c"), dir("d/"), file("d/.wh..wh..opq"), with(file("s"), "DORMOUSE.size", "5000000", "DORMOUSE.pieces", "4096,7")}.bytes(f))
+	for _, raw := range layertest.Malformed("/etc") {
+		f.Add(raw[:min(len(raw), 1<<16)])
+	}
+	f.Add(layertest.Global())
+	for _, raw := range layertest.Unusual() {
+		f.Add(raw)
+	}
+	f.Add(layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.Hardlink("b", "a"), layertest.File(".wh.c"), layertest.Dir("d/"), layertest.File("d/.wh..wh..opq"), layertest.With(layertest.File("s"), "DORMOUSE.size", "5000000", "DORMOUSE.pieces", "4096,7")}.Bytes())
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if err := unpackSafely(t, raw); err != nil {
+			if !isTyped(err) {
+				t.Errorf("it is refused with %v", err)
+			}
 			return
 		}
 		// What can be unpacked is packed as one thing only.
@@ -246,12 +186,17 @@ func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
 		long = filepath.Join(long, "d")
 	}
 	must(t, os.MkdirAll(long, 0o700))
+	for _, name := range []string{"mounted", "mounted/below"} {
+		must(t, os.Mkdir(filepath.Join(at, name), 0o700))
+	}
+	must(t, unix.Mount(at, filepath.Join(at, "mounted/below"), "", unix.MS_BIND, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(filepath.Join(at, "mounted/below"), 0)) })
 	found, skipped, err := layer.Scan(at, plenty)
 	must(t, err)
-	if len(skipped) != 2 || skipped[1].Path != "null" || !strings.HasPrefix(skipped[0].Path, "d/d/") {
+	if len(skipped) != 3 || skipped[1].Path != "mounted/below" || skipped[1].Kind != layer.Other || skipped[2].Path != "null" || !strings.HasPrefix(skipped[0].Path, "d/d/") {
 		t.Errorf("skipped are %v", skipped)
 	}
-	if len(found) != 1+256+1 {
+	if len(found) != 1+256+1+1 {
 		t.Errorf("found are %d entries", len(found))
 	}
 	if _, _, err := layer.Scan(at, layer.Limits{Entries: 10}); !errors.Is(err, layer.ErrTooMany) {

@@ -28,7 +28,7 @@ const (
 	Symlink
 	Fifo
 	Gone  // what lower layers have under this name is hidden
-	Other // a socket or a device, which no layer carries
+	Other // a socket, a device or what is mounted there, which no layer carries
 )
 
 // Entry is one name in a directory, and what a look at it tells.
@@ -107,6 +107,7 @@ var (
 	ErrTooMany = errors.New("the layer has too many entries")
 	ErrTooBig  = errors.New("the layer is too large")
 	ErrDeep    = errors.New("it lies too deep")
+	ErrWrong   = errors.New("it is no layer")
 )
 
 // parent is the path of the directory that an entry is in.

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Scan looks at everything in a directory. What lies too deep, and what no layer
-// carries, is in the second list and not in the first.
+// Scan looks at everything in a directory. What lies too deep, what is mounted
+// there, and what no layer carries is in the second list and not in the first.
 func Scan(dir string, l Limits) (Index, []Entry, error) { return scanLike(dir, l, 0) }
 
 // scanLike is Scan of a directory that has about so many entries.
@@ -81,14 +81,20 @@ func (s *scan) name(dir *os.File, path, name string, depth int) error {
 	if e.Kind != Dir {
 		return s.add(e)
 	}
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV,
+	})
 	switch {
+	case errors.Is(err, unix.EXDEV): // something else is mounted there
+		e.Kind = Other
+		s.skipped = append(s.skipped, e)
+		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return nil
 	case err != nil:
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
-	return s.dir(os.NewFile(uintptr(fd), name), path, depth)
+	return s.dir(os.NewFile(uintptr(fd), quoted(name)), path, depth)
 }
 
 func (s *scan) add(e Entry) error {

@@ -18,7 +18,8 @@ import (
 )
 
 // Unpack makes a layer in an empty directory out of a tar that Pack wrote, or
-// that somebody says it did. If it fails, what is there is of no use.
+// that somebody says it did. If it fails, what is there is of no use; if that is
+// the fault of the tar, with one of the errors of layers.
 func Unpack(ctx context.Context, from io.Reader, l Limits, dir string) error {
 	r, err := openRoot(dir)
 	if err != nil {
@@ -26,20 +27,20 @@ func Unpack(ctx context.Context, from io.Reader, l Limits, dir string) error {
 	}
 	defer func() { _ = r.Close() }()
 	u := unpacker{root: r, left: l, kinds: map[string]Kind{".": Dir}}
-	in := tar.NewReader(from)
-	for {
+	archive := &source{from: from}
+	for in := tar.NewReader(archive); ; {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil {
-			err = context.Cause(ctx)
-		}
 		if err != nil {
-			return fmt.Errorf("unpack: %w", err)
+			return fmt.Errorf("unpack: %w", archive.blame(err))
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("unpack: %w", context.Cause(ctx))
 		}
 		if err := u.entry(h, in); err != nil {
-			return fmt.Errorf("unpack %.200q: %w", h.Name, err)
+			return fmt.Errorf("unpack %.200q: %w", h.Name, archive.blame(err))
 		}
 	}
 	if err := stampDirs(r, u.dirs); err != nil {
@@ -255,5 +256,16 @@ func attachFrom(h *tar.Header, f *os.File) error {
 		}
 		all[userAttr+name] = value
 	}
-	return attach(f, all)
+	err := attach(f, all)
+	if errors.Is(err, unix.ENOSPC) && hasRoom(f) {
+		return fmt.Errorf("what is attached to it does not fit a file here: %w", ErrTooBig)
+	}
+	return err
+}
+
+// hasRoom reports whether the disk of a file is not full. File systems that keep
+// little beside a file say so in the same words.
+func hasRoom(f *os.File) bool {
+	var at unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &at) == nil && at.Bavail*uint64(at.Bsize) > maxAttrs*maxAttrLen //nolint:gosec // sizes of blocks are positive
 }

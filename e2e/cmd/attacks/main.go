@@ -1,5 +1,6 @@
-// Command attacks plays hostile code inside real sandboxes of a real server. It
-// says of each case what was tried and what was seen, and fails if one broke out.
+// Command attacks plays hostile code inside real sandboxes of a real server, and
+// restores archives that somebody made to do harm. It says of each case what was
+// tried and what was seen, and fails if one broke out.
 package main
 
 import (
@@ -7,11 +8,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 
+	"github.com/dormouse-run/dormouse/e2e/archives"
 	"github.com/dormouse-run/dormouse/e2e/attacks"
 )
 
@@ -22,8 +27,48 @@ func main() {
 	}
 }
 
-func run() (err error) {
+// section is a kind of attack.
+type section struct {
+	name, broke string // and what its last line calls those that got through
+	cases       []attack
+	play        func(ctx context.Context, only *regexp.Regexp) (cases, broke int, err error)
+}
+
+// attack is a case as it is listed.
+type attack struct{ name, tries string }
+
+func sections(binary string) []section {
+	sandbox := section{name: "sandbox", broke: "broke", play: func(ctx context.Context, only *regexp.Regexp) (int, int, error) {
+		return inSandboxes(ctx, binary, only)
+	}}
+	for _, c := range attacks.Cases() {
+		sandbox.cases = append(sandbox.cases, attack{c.Name, c.Tries})
+	}
+	archive := section{name: "archive", broke: "escapes", play: func(ctx context.Context, only *regexp.Regexp) (int, int, error) {
+		return archives.Run(ctx, archives.Within, os.Stdout, only)
+	}}
+	for _, c := range archives.Cases() {
+		archive.cases = append(archive.cases, attack{c.Name, c.Tries})
+	}
+	return []section{sandbox, archive}
+}
+
+// inSandboxes plays the cases that need a server.
+func inSandboxes(ctx context.Context, binary string, only *regexp.Regexp) (cases, broke int, err error) {
+	w, err := attacks.Open(ctx, binary)
+	if err != nil {
+		return 0, 0, err
+	}
+	cases, broke = attacks.Run(ctx, w, os.Stdout, only)
+	if broke > 0 {
+		fmt.Fprintln(os.Stderr, w.Log())
+	}
+	return cases, broke, errors.Join(context.Cause(ctx), w.Close())
+}
+
+func run() error {
 	only := flag.String("run", "", "only cases whose name matches")
+	which := flag.String("section", "", "only this section: sandbox or archive")
 	binary := flag.String("binary", "bin/dormouse", "the server")
 	list := flag.Bool("list", false, "name the cases and stop")
 	flag.Parse()
@@ -31,31 +76,45 @@ func run() (err error) {
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
 	}
+	chosen := slices.DeleteFunc(sections(*binary), func(s section) bool { return *which != "" && s.name != *which })
+	if len(chosen) == 0 {
+		return fmt.Errorf("-section: there is no %q", *which)
+	}
+	chosen = slices.DeleteFunc(chosen, func(s section) bool {
+		return !slices.ContainsFunc(s.cases, func(c attack) bool { return pattern.MatchString(c.name) })
+	})
+	if len(chosen) == 0 {
+		return errors.New("no case has such a name")
+	}
 	if *list {
-		for _, c := range attacks.Cases() {
-			fmt.Fprintf(os.Stdout, "%-22s %s\n", c.Name, c.Tries)
+		for _, s := range chosen {
+			for _, c := range s.cases {
+				fmt.Fprintf(os.Stdout, "%-8s %-36s %s\n", s.name, c.name, c.tries)
+			}
 		}
 		return nil
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	w, err := attacks.Open(ctx, *binary)
-	if err != nil {
-		return err
+	return play(ctx, chosen, pattern, os.Stdout)
+}
+
+// play plays sections and ends with one line of each.
+func play(ctx context.Context, all []section, only *regexp.Regexp, out io.Writer) error {
+	var failed []error
+	var last strings.Builder
+	for _, s := range all {
+		cases, broke, err := s.play(ctx, only)
+		switch {
+		case err != nil:
+			failed = append(failed, fmt.Errorf("%s: %w", s.name, err))
+		case broke > 0:
+			failed = append(failed, fmt.Errorf("%s: %d of %d cases broke out", s.name, broke, cases))
+		case cases == 0:
+			failed = append(failed, fmt.Errorf("%s: no case ran", s.name))
+		}
+		fmt.Fprintf(&last, "%s: cases=%d %s=%d\n", s.name, cases, s.broke, broke)
 	}
-	cases, broke := attacks.Run(ctx, w, os.Stdout, pattern)
-	if broke > 0 {
-		fmt.Fprintln(os.Stderr, w.Log())
-	}
-	err = errors.Join(context.Cause(ctx), w.Close())
-	fmt.Fprintf(os.Stdout, "sandbox: cases=%d broke=%d\n", cases, broke)
-	switch {
-	case err != nil:
-		return err
-	case broke > 0:
-		return fmt.Errorf("%d of %d cases broke out", broke, cases)
-	case cases == 0:
-		return errors.New("no case ran")
-	}
-	return nil
+	fmt.Fprint(out, last.String())
+	return errors.Join(failed...)
 }

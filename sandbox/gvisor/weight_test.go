@@ -1,0 +1,87 @@
+//go:build linux
+
+package gvisor_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// weighs waits until a sandbox weighs little, or does not.
+func weighs(t *testing.T, dir string, h sandbox.Handle, little bool) {
+	t.Helper()
+	file := weightFile(t, dir, h)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		got := strings.TrimSpace(read(t, file))
+		if (got == "32" || got == "3") == little {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it weighs %s", got)
+		}
+	}
+}
+
+func weightFile(t *testing.T, dir string, h sandbox.Handle) string {
+	t.Helper()
+	var v struct{ Box string }
+	if err := json.Unmarshal(h, &v); err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"cpu/%/cpu.shares", "%/cpu.weight"} {
+		name := filepath.Join("/sys/fs/cgroup", strings.ReplaceAll(pattern, "%", "dormouse-"+instance(dir)+"-"+v.Box))
+		if _, err := os.Stat(name); err == nil {
+			return name
+		}
+	}
+	t.Fatal("the sandbox has no weight")
+	return ""
+}
+
+func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	weighs(t, h.dir, s.Handle(), true)
+	h.call(s, dormouse.OpTask, "while :; do :; done")
+	weighs(t, h.dir, s.Handle(), true)
+	asking, stop := context.WithCancel(within(t))
+	var asks sync.WaitGroup
+	defer asks.Wait()
+	defer stop()
+	asks.Go(func() {
+		for asking.Err() == nil {
+			if _, err := s.(sandbox.Machine).Usage(asking); err != nil && asking.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+	weighs(t, h.dir, s.Handle(), false)
+	stop()
+	asks.Wait()
+	weighs(t, h.dir, s.Handle(), true)
+}
+
+func TestServerFindsWhatTheOneBeforeLeftHeavy(t *testing.T) {
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	h.call(s, dormouse.OpTask, "while :; do :; done")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	weighs(t, h.dir, s.Handle(), true)
+	// As if it had been killed while somebody waited.
+	if err := os.WriteFile(weightFile(t, h.dir, s.Handle()), []byte("100"), 0); err != nil {
+		t.Fatal(err)
+	}
+	h.restart()
+	weighs(t, h.dir, s.Handle(), true)
+}

@@ -19,7 +19,8 @@ func (c Call) Validate() error {
 		ok = c.Write != nil && c.Exec == nil && c.Read == nil
 	case dormouse.OpRead:
 		ok = c.Read != nil && c.Exec == nil && c.Write == nil
-	case dormouse.OpModel, dormouse.OpCustom, dormouse.OpApproval, dormouse.OpQuestion, dormouse.OpSelf, dormouse.OpMessage, dormouse.OpLook:
+	case dormouse.OpModel, dormouse.OpCustom, dormouse.OpApproval, dormouse.OpQuestion, dormouse.OpSelf, dormouse.OpMessage, dormouse.OpLook,
+		dormouse.OpSnapshot:
 	}
 	if !ok {
 		return fmt.Errorf("call %s: what it asks for does not match its kind %.40q: %w", c.Op, c.Kind, dormouse.ErrInvalid)

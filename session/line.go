@@ -112,7 +112,7 @@ func (j *journal) resolve(ctx context.Context, raw json.RawMessage, cross bool, 
 		return State{}, ref, err
 	}
 	missing := fmt.Errorf("snapshot %s: %w", ref.Snapshot, dormouse.ErrNotFound)
-	if ref.Session != j.a.id && !(cross && j.a.deps.CrossSession) {
+	if ref.Session != j.a.id && (!cross || !j.a.deps.CrossSession) {
 		return State{}, ref, missing
 	}
 	state, err := j.a.deps.family.Peek(ctx, ref.Session)

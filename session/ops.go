@@ -44,7 +44,7 @@ func (d *draft) startOp(v StartOp) error {
 		if err := d.answerable(turn, op.Use); err != nil {
 			return err
 		}
-	case dormouse.OpMessage, dormouse.OpLook:
+	case dormouse.OpMessage, dormouse.OpLook, dormouse.OpSnapshot:
 		if err := d.answerable(turn, op.Use); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
@@ -163,10 +164,8 @@ func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.Event
 			if e.Type != dormouse.TurnStarted || state.voids(e.Seq) {
 				continue
 			}
-			for _, p := range payload[dormouse.TurnFact](e).Prompts {
-				if p == prompt {
-					return e.Seq, nil
-				}
+			if slices.Contains(payload[dormouse.TurnFact](e).Prompts, prompt) {
+				return e.Seq, nil
 			}
 		}
 		if len(events) == 0 {

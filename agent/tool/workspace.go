@@ -92,7 +92,7 @@ func (workspaceDelete) Spec() model.Tool {
 
 func (workspaceDelete) Wish(input json.RawMessage) (Wish, error) {
 	in, err := readRef(input)
-	return DeleteSnapshot{Ref: in.Ref, Cross: in.Cross}, err
+	return DeleteSnapshot(in), err
 }
 
 type workspaceList struct{}

@@ -57,15 +57,15 @@ func turns(ctx context.Context, p *Play) error {
 			return err
 		}
 		if i == 0 && p.whole(ctx) != nil {
-			return nil // nobody knows whether the command ran: there is nothing to go back to
+			return nil //nolint:nilerr // nobody knows whether the command ran: there is nothing to go back to
 		}
 	}
 	broke := dormouse.PromptID(p.ID, "p1")
 	err := p.again(ctx, "revert", map[string]any{"prompt": broke})
-	if r := rig.Refused(err); r != nil {
+	if rig.Refused(err) != nil {
 		// It may have been reverted before the answer was lost; and a crash may have
 		// left the first turn without a point.
-		return nil
+		return nil //nolint:nilerr // that is no fault
 	}
 	if err != nil {
 		return err

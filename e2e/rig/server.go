@@ -118,7 +118,7 @@ func (s *Server) Check(ctx context.Context) (wrong string, err error) {
 		return "", err
 	}
 	args := slices.Concat([]string{"store", "rebuild", "--check", "--data", s.Data}, s.Store.flag())
-	cmd := exec.CommandContext(ctx, s.Binary.Server, args...)
+	cmd := exec.CommandContext(ctx, s.Server, args...)
 	cmd.Env = slices.Concat(withoutOurs(os.Environ()), s.Env)
 	text, err := cmd.CombinedOutput()
 	if _, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -17,6 +17,9 @@ const cutNotice = model.NoticePrefix + ": the reply above was cut off before it 
 // restartNotice follows what was done when a sandbox was started anew.
 const restartNotice = model.NoticePrefix + ": the sandbox was restarted. Files are as they were; background processes, shell variables and the working directory are gone.]"
 
+// swapNotice follows what was done when the files became others.
+const swapNotice = model.NoticePrefix + ": the workspace was taken back to a snapshot. Its files are those of then; background processes, shell variables and the working directory are gone.]"
+
 // lostText stands for what was said and can no longer be read.
 const lostText = model.NoticePrefix + ": what was said here is lost; its stored copy cannot be read any more.]"
 
@@ -49,6 +52,11 @@ func Read(e dormouse.Event) Talk {
 		var p dormouse.SandboxFact
 		if json.Unmarshal(e.Payload, &p) == nil && p.Processes == dormouse.ProcessesLost {
 			t.notice = restartNotice
+		}
+	case dormouse.WorkspaceSwapped:
+		var p dormouse.WorkspaceSwap
+		if json.Unmarshal(e.Payload, &p) == nil && p.Reason == dormouse.SwapRestored {
+			t.notice = swapNotice
 		}
 	case dormouse.SandboxRelieved:
 		var p dormouse.SandboxFact
@@ -103,6 +111,13 @@ type transcript struct {
 	cutShort bool                      // the last assistant message was cut short
 	used     map[string]bool           // tool uses seen so far
 	notices  []string                  // what is to be told after the results
+	swapped  bool                      // the files became others, and no sandbox has them yet
+}
+
+func (b *transcript) tell(notice string) {
+	if notice != "" {
+		b.notices = append(b.notices, notice)
+	}
 }
 
 func (b *transcript) add(t Talk) {
@@ -115,10 +130,16 @@ func (b *transcript) add(t Talk) {
 	case dormouse.AgentMessage:
 		b.append(model.RoleAssistant, t.parts...)
 		b.cutShort = b.cutShort || b.cut[t.ID]
-	case dormouse.SandboxStarted, dormouse.SandboxRelieved:
-		if t.notice != "" {
-			b.notices = append(b.notices, t.notice)
+	case dormouse.WorkspaceSwapped:
+		b.swapped = t.notice != ""
+		b.tell(t.notice)
+	case dormouse.SandboxStarted:
+		if !b.swapped { // else it was told
+			b.tell(t.notice)
 		}
+		b.swapped = false
+	case dormouse.SandboxRelieved:
+		b.tell(t.notice)
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		if len(t.parts) == 0 || b.used[string(t.ID)] {
 			return

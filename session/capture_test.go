@@ -490,3 +490,30 @@ func TestABranchGoesItsOwnWay(t *testing.T) {
 		}
 	})
 }
+
+func TestAnAgentIsToldThatItsFilesAreOthers(t *testing.T) {
+	var asked []string
+	alongLine(t, func(t *testing.T, h *house, d *lined) {
+		h.create(dormouse.Created{Environment: dormouse.Environment{Snapshots: dormouse.SnapshotsByTurn}})
+		h.mustPrompt("p1", script("effect x"))
+		settle(time.Second)
+		h.mustPrompt("p2", script("effect y"))
+		settle(time.Second)
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), h.state().Points[0].ID, false); err != nil {
+			t.Fatal(err)
+		}
+		asked = nil
+		h.mustPrompt("p3", script("effect z"))
+		settle(time.Minute)
+		all := strings.Join(asked, "\n")
+		if !strings.Contains(all, "taken back to a snapshot") || strings.Contains(all, "Files are as they were") || !strings.Contains(all, "effect y") {
+			t.Errorf("the model heard:\n%s", all)
+		}
+		h.checked()
+	}, func(h *house) {
+		h.heard = func(r model.Request) {
+			raw, _ := json.Marshal(r)
+			asked = append(asked, string(raw))
+		}
+	})
+}

@@ -44,7 +44,7 @@ func (c *Config) furnish(e dormouse.Environment) (dormouse.Environment, error) {
 	switch {
 	case ok:
 		return f.Furnish(e)
-	case e != (dormouse.Environment{}):
+	case e != (dormouse.Environment{Snapshots: e.Snapshots}):
 		return e, fmt.Errorf("the sandboxes of this server are all alike: they take no image, network or limits of their own: %w", dormouse.ErrInvalid)
 	}
 	return e, nil

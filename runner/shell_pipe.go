@@ -77,6 +77,10 @@ func (p *shellPipe) drained() {
 	p.ended.Do(p.finish)
 }
 
+// movePatience is how long an idle shell may take to move. One that is not idle,
+// although it has said so, is ended then.
+const movePatience = 5 * time.Second
+
 // move has an idle shell print to another FIFO, and reports whether it does.
 func (r *Runner) move(sh *shell, o *op) bool {
 	c, err := sh.begin()
@@ -88,7 +92,7 @@ func (r *Runner) move(sh *shell, o *op) bool {
 		return false
 	}
 	close(c.sent)
-	patience := time.NewTimer(2 * r.opts.Grace)
+	patience := time.NewTimer(movePatience)
 	defer patience.Stop()
 	select {
 	case <-c.done:

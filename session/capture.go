@@ -19,6 +19,9 @@ const (
 	captureTimeout = 15 * time.Minute
 	// maxCaptures is how often it is tried to make a point before it is not made.
 	maxCaptures = 3
+	// keepWithin is how long it may take to keep the point of a turn, for which the
+	// next turn waits.
+	keepWithin = 10 * time.Second
 	// longLine is how many layers a line may have before it is made shorter.
 	longLine = 12
 )
@@ -80,7 +83,8 @@ func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.S
 		a.broken = err
 		return err
 	case err != nil:
-		if a.capture.failed++; a.capture.failed < maxCaptures {
+		late := errors.Is(err, dormouse.ErrUnavailable) || errors.Is(err, errLate) // nobody waits for that once more
+		if a.capture.failed++; a.capture.failed < maxCaptures && !late {
 			a.slog.WarnContext(ctx, "snapshot not taken", "snapshot", w.ID, "error", err)
 			a.postpone(ctx)
 			return nil
@@ -103,6 +107,9 @@ func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.S
 	a.shorten(ctx)
 	return nil
 }
+
+// errLate gives a point up.
+var errLate = errors.New("it took too long to keep, and the next turn waits")
 
 // makePoint captures what changed in the workspace and keeps it. It returns nil if
 // nothing did, and nobody has asked for a point.
@@ -153,9 +160,14 @@ func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s Sta
 		p.Layers = a.deps.Snapshots.Shorter(below)
 		return p, nil
 	}
+	if w.Reason == dormouse.SnapshotOfTurn {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, keepWithin, errLate)
+		defer cancel()
+	}
 	layer, err := a.deps.Snapshots.Keep(ctx, stage)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, context.Cause(ctx))
 	}
 	p.Layers = a.deps.Snapshots.Shorter(append(slices.Clip(below), layer))
 	if w.Reason == dormouse.SnapshotSealing && exceeds(p.Layers, s.Environment.Limits.Disk) {

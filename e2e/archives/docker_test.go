@@ -140,7 +140,7 @@ func (l *line) first() {
 		must(l.t, unix.Chmod(in("program"), 0o6755))
 		must(l.t, os.WriteFile(in("one"), []byte("two names"), 0o600))
 		must(l.t, os.Link(in("one"), in("two")))
-		must(l.t, os.Symlink("/work/one", in("link")))
+		must(l.t, os.Symlink("/srv/one", in("link")))
 		must(l.t, os.Symlink("nowhere", in("dangling")))
 		must(l.t, os.WriteFile(in("new\nline é"), nil, 0o600))
 		must(l.t, unix.Mkfifo(in("pipe"), 0o640))

@@ -52,24 +52,21 @@ func (s *sleeper) kind() play.Kind {
 
 // work makes the session and has it wake and sleep until over ends.
 func (s *sleeper) work(ctx, over context.Context) error {
-	for first := true; ; first = false {
-		select {
-		case s.naps.slots <- struct{}{}:
-		case <-over.Done():
-			return nil
-		}
-		if over.Err() != nil {
-			return nil //nolint:nilerr // the time is over
-		}
-		err := s.within(ctx, func(ctx context.Context) error {
-			if first {
-				if err := s.begin(ctx); err != nil {
-					return err
+	for first := true; over.Err() == nil; first = false {
+		err := s.inTurn(over, func() error {
+			return s.within(ctx, func(ctx context.Context) error {
+				if first {
+					if err := s.begin(ctx); err != nil {
+						return err
+					}
 				}
-			}
-			return s.bout(ctx)
+				err := s.bout(ctx)
+				if err == nil {
+					s.naps.bouts.Add(1)
+				}
+				return err
+			})
 		})
-		<-s.naps.slots
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -79,8 +76,22 @@ func (s *sleeper) work(ctx, over context.Context) error {
 			s.naps.add(oracle.Stuck, "%s %s: %v", s.Name, s.ID, err)
 			return nil
 		}
-		s.naps.bouts.Add(1)
 	}
+	return nil
+}
+
+// inTurn does one thing in a slot, unless the time is over before there is one.
+func (s *sleeper) inTurn(over context.Context, do func() error) error {
+	select {
+	case s.naps.slots <- struct{}{}:
+	case <-over.Done():
+		return nil
+	}
+	defer func() { <-s.naps.slots }()
+	if over.Err() != nil { // both were so
+		return nil //nolint:nilerr // the time is over
+	}
+	return do()
 }
 
 var errPatience = errors.New("that took too long")

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -130,7 +129,6 @@ func New(models Models, tools *tool.Set) *Agent { return &Agent{models: models, 
 // means that the attempt is over already.
 func (a *Agent) Run(ctx context.Context, j Journal) error {
 	t := &turn{Agent: a, j: j}
-	defer t.forgets.Wait()
 	crash.At(crash.TurnFirstOp)
 	for conflicts := 0; ; {
 		more, err := t.step(ctx)
@@ -159,8 +157,7 @@ type turn struct {
 	events []Talk
 	// next is an op that was recorded together with the end of the one before it
 	// and is not sent yet.
-	next    dormouse.OpID
-	forgets sync.WaitGroup
+	next dormouse.OpID
 }
 
 // step does the next thing the record asks for.

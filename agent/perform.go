@@ -67,10 +67,8 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	if err := t.finish(ctx, answered(op, content, failed), t.callAfterTools()); err != nil {
 		return err
 	}
-	t.forgets.Go(func() {
-		_ = box.Forget(ctx, op.ID) // what stays is only space, until the sandbox goes
-		crash.At(crash.OpForgotten)
-	})
+	box.Forget(op.ID)
+	crash.At(crash.OpForgotten)
 	return nil
 }
 

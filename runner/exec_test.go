@@ -197,9 +197,7 @@ func TestTaskLivesOnAndItsLogIsBounded(t *testing.T) {
 	if n := len(log()); n > 10<<20 {
 		t.Errorf("log has %d bytes", n)
 	}
-	if err := l.Forget(deadline(t), c.Op); err != nil {
-		t.Fatal(err)
-	}
+	l.Forget(c.Op)
 	if err := syscall.Kill(res.PID, 0); err != nil {
 		t.Fatalf("the task is gone once forgotten: %v", err)
 	}
@@ -218,9 +216,7 @@ func TestThousandQuickCommands(t *testing.T) {
 		if got, want := string(do(t, l, c).Output), fmt.Sprintln(i); got != want {
 			t.Fatalf("command %d printed %q", i, got)
 		}
-		if err := l.Forget(deadline(t), c.Op); err != nil {
-			t.Fatal(err)
-		}
+		l.Forget(c.Op)
 	}
 }
 
@@ -259,9 +255,7 @@ func BenchmarkExec(b *testing.B) {
 			if _, err := l.Wait(ctx, c.Op, nil); err != nil {
 				b.Fatal(err)
 			}
-			if err := l.Forget(ctx, c.Op); err != nil {
-				b.Fatal(err)
-			}
+			l.Forget(c.Op)
 		}
 	})
 	b.Run("plain", func(b *testing.B) {

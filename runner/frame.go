@@ -39,10 +39,11 @@ const (
 	KindRefused Kind = "refused"
 
 	// Requests of the server. Each carries an id and the fence.
-	KindStart  Kind = "start"
-	KindWait   Kind = "wait"
-	KindAsk    Kind = "ask"
-	KindKill   Kind = "kill"
+	KindStart Kind = "start"
+	KindWait  Kind = "wait"
+	KindAsk   Kind = "ask"
+	KindKill  Kind = "kill"
+	// KindForget drops ops that are over. Nobody waits for an answer.
 	KindForget Kind = "forget"
 	// KindDetach ends a wait that nobody waits for any more.
 	KindDetach Kind = "detach"
@@ -72,13 +73,15 @@ const (
 type Frame struct {
 	Kind Kind `json:"kind"`
 	// ID pairs a reply with its request.
-	ID     uint64        `json:"id,omitempty"`
-	Fence  *Fence        `json:"fence,omitempty"`
-	Hello  *Hello        `json:"hello,omitempty"`
-	Op     dormouse.OpID `json:"op,omitempty"`
-	Call   *Call         `json:"call,omitempty"`
-	Report *Report       `json:"report,omitempty"`
-	Output []byte        `json:"output,omitempty"`
+	ID    uint64        `json:"id,omitempty"`
+	Fence *Fence        `json:"fence,omitempty"`
+	Hello *Hello        `json:"hello,omitempty"`
+	Op    dormouse.OpID `json:"op,omitempty"`
+	// Ops are what is to be forgotten.
+	Ops    []dormouse.OpID `json:"ops,omitempty"`
+	Call   *Call           `json:"call,omitempty"`
+	Report *Report         `json:"report,omitempty"`
+	Output []byte          `json:"output,omitempty"`
 	// StreamID pairs a stream's connection with the request for it.
 	StreamID  string           `json:"stream_id,omitempty"`
 	Stream    *Stream          `json:"stream,omitempty"`

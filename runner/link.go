@@ -77,6 +77,7 @@ type Link struct {
 	pending  map[uint64]*pending // guarded by mu; requests without an answer
 	fresh    []*pending          // guarded by mu; of these, what peer was not sent yet
 	detached [][]byte            // guarded by mu; detach frames not sent yet
+	forgets  forgets             // guarded by mu
 	giveUp   *time.Timer         // guarded by mu; runs while a request has no peer
 
 	quiet   bool                  // guarded by mu; no runner is let in any more
@@ -123,6 +124,8 @@ func Listen(o LinkOptions) (*Link, error) {
 	}
 	l.giveUp = time.AfterFunc(o.Patience, l.abandon)
 	l.giveUp.Stop()
+	l.forgets.due = time.AfterFunc(lull, l.nudge)
+	l.forgets.due.Stop()
 	if err := l.publish(); err != nil {
 		return nil, err
 	}
@@ -235,14 +238,6 @@ func (l *Link) Kill(ctx context.Context, op dormouse.OpID) error {
 	return nil
 }
 
-// Forget tells the runner that an op's result is durable elsewhere.
-func (l *Link) Forget(ctx context.Context, op dormouse.OpID) error {
-	if _, err := l.request(ctx, Frame{Kind: KindForget, Op: op}, nil); err != nil {
-		return fmt.Errorf("forget %s: %w", op, err)
-	}
-	return nil
-}
-
 // End makes the link return err from every call, now and later.
 func (l *Link) End(err error) {
 	l.mu.Lock()
@@ -307,6 +302,7 @@ func (l *Link) end(err error) {
 	l.err = err
 	close(l.done)
 	l.giveUp.Stop()
+	l.forgets.due.Stop()
 	_ = l.listener.Close()
 	for c := range l.strays {
 		_ = c.Close()
@@ -379,6 +375,7 @@ func (l *Link) enter(f Frame, live bool) (_ *pending, err error) {
 	if l.err != nil {
 		return nil, l.err
 	}
+	l.forgets.before(f)
 	l.pending[p.id] = p
 	if l.peer == nil {
 		if len(l.pending) == 1 {
@@ -467,7 +464,7 @@ func (l *Link) unsent(p *peer) []byte {
 	if l.peer != p {
 		return nil
 	}
-	var frames []byte
+	frames := l.forgets.take(l.opts.Fence)
 	for _, q := range l.fresh {
 		if l.pending[q.id] == q {
 			frames = append(frames, q.frame...)

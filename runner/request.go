@@ -20,8 +20,6 @@ func (r *Runner) answer(k *conn, f Frame) Frame {
 		a.Report, err = r.ask(k, f)
 	case KindKill:
 		err = r.kill(k, f)
-	case KindForget:
-		err = r.forget(k, f)
 	}
 	if err != nil {
 		a.Refusal, a.Detail = refuse(err)
@@ -186,25 +184,22 @@ func (r *Runner) kill(k *conn, f Frame) error {
 	return nil
 }
 
-// forget drops an op that is over; the log of a task stays.
-func (r *Runner) forget(k *conn, f Frame) error {
+// forget drops ops that are over; the log of a task stays. What cannot be
+// dropped is only space.
+func (r *Runner) forget(k *conn, f Frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.admit(k, f); err != nil {
-		return err
+	if r.admit(k, f) != nil {
+		return
 	}
-	o := r.ops[f.Op]
-	if o == nil {
-		return nil
-	}
-	if !o.finished() {
-		return fmt.Errorf("%s is running: %w", f.Op, dormouse.ErrConflict)
-	}
-	if o.call.Kind != dormouse.OpRead {
-		if err := r.journal.forget(o); err != nil {
-			return err
+	for _, id := range f.Ops {
+		o := r.ops[id]
+		if o == nil || !o.finished() {
+			continue
 		}
+		if o.call.Kind != dormouse.OpRead && r.journal.forget(o) != nil {
+			continue
+		}
+		delete(r.ops, id)
 	}
-	delete(r.ops, f.Op)
-	return nil
 }

@@ -315,7 +315,9 @@ func (r *Runner) listen(ctx context.Context, k *conn) {
 			if err == nil {
 				r.running.Go(func() { r.active.during(o.done) })
 			}
-		case KindAsk, KindKill, KindForget:
+		case KindForget:
+			r.forget(k, f)
+		case KindAsk, KindKill:
 			r.running.Go(func() { k.answer(f, r.answer(k, f)) })
 		case KindOpen:
 			s, err := r.open(ctx, k, f)

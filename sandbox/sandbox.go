@@ -83,8 +83,9 @@ type Sandbox interface {
 	// seen, is left alone.
 	Kill(ctx context.Context, op dormouse.OpID) error
 
-	// Forget tells the runner that an op's result is durable elsewhere.
-	Forget(ctx context.Context, op dormouse.OpID) error
+	// Forget tells the runner that an op's result is durable elsewhere, and does
+	// not wait until the runner knows.
+	Forget(op dormouse.OpID)
 
 	// Gone must be closed once the sandbox is dead for certain.
 	Gone() <-chan struct{}

@@ -520,11 +520,10 @@ func (l *fakeLink) Kill(_ context.Context, id dormouse.OpID) error {
 	return nil
 }
 
-func (l *fakeLink) Forget(_ context.Context, id dormouse.OpID) error {
+func (l *fakeLink) Forget(id dormouse.OpID) {
 	l.home.mu.Lock()
 	defer l.home.mu.Unlock()
 	delete(l.ops, id)
-	return nil
 }
 
 // mapBlobs is a blob store in a map.

@@ -86,7 +86,7 @@ func (a *Actor) runExec(x Exec) {
 			return err
 		})
 		if recorded {
-			_ = live.Forget(ctx, x.Op)
+			live.Forget(x.Op)
 			crash.At(crash.OpForgotten)
 		}
 	})

@@ -259,7 +259,7 @@ func (a *Actor) reconcileKills(w Wanted) {
 				return err
 			})
 			if recorded { // before that, whoever asks again must not hear that the op was never seen
-				_ = live.Forget(ctx, id)
+				live.Forget(id)
 			}
 		})
 	}

@@ -414,6 +414,6 @@ func (b *box) Kill(_ context.Context, id dormouse.OpID) error {
 	return nil
 }
 
-func (*box) Forget(context.Context, dormouse.OpID) error { return nil }
-func (b *box) Gone() <-chan struct{}                     { return b.gone }
-func (*box) Close() error                                { return nil }
+func (*box) Forget(dormouse.OpID)    {}
+func (b *box) Gone() <-chan struct{} { return b.gone }
+func (*box) Close() error            { return nil }

@@ -21,6 +21,10 @@ import (
 // after the last byte that was written to a stream.
 const patience = time.Second
 
+// linger is how long a sandbox still weighs more when nobody waits any more: who
+// asked for one thing often asks for the next at once.
+const linger = 100 * time.Millisecond
+
 // attention has a sandbox weigh more while somebody waits for it. Nobody need
 // remember what it weighed: who opens the sandbox next begins anew.
 type attention struct {
@@ -31,6 +35,7 @@ type attention struct {
 	waiting int         // guarded by mu; how many wait, and not for long yet
 	touched time.Time   // guarded by mu; when something was last written
 	touch   *time.Timer // guarded by mu; not nil while that counts as waiting
+	rest    *time.Timer // guarded by mu; not nil while nobody waits and that is not seen yet
 	closed  bool        // guarded by mu; nothing is weighed any more
 }
 
@@ -91,9 +96,22 @@ func (a *attention) add(n int) {
 	a.waiting += n
 	switch {
 	case a.closed:
+	case before == 0 && a.rest != nil:
+		a.rest.Stop()
+		a.rest = nil
 	case before == 0:
 		a.set(usual)
 	case a.waiting == 0:
+		a.rest = time.AfterFunc(linger, a.lieDown)
+	}
+}
+
+// lieDown has the sandbox weigh little, unless somebody came meanwhile.
+func (a *attention) lieDown() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting == 0 && a.rest != nil && !a.closed {
+		a.rest = nil
 		a.set(resting)
 	}
 }
@@ -115,6 +133,10 @@ func (a *attention) close() {
 	if a.touch != nil {
 		a.touch.Stop()
 		a.touch = nil
+	}
+	if a.rest != nil {
+		a.rest.Stop()
+		a.rest = nil
 	}
 	a.set(resting)
 }

@@ -48,7 +48,11 @@ func TestSandboxWeighsMoreWhileSomebodyWaits(t *testing.T) {
 		one()
 		s.after(0, usual, "somebody else waits")
 		two()
-		s.after(0, resting, "nobody waits any more")
+		s.after(linger/2, usual, "nobody waits just now")
+		three := s.Wait()
+		s.after(linger, usual, "somebody waits again")
+		three()
+		s.after(linger, resting, "nobody waits any more")
 		s.after(time.Hour, resting, "much later")
 		if s.n != 2 {
 			t.Errorf("it was weighed %d times", s.n)
@@ -66,7 +70,7 @@ func TestWhatTakesLongIsNotWaitedFor(t *testing.T) {
 		long()
 		s.after(0, usual, "the long one ended meanwhile")
 		short()
-		s.after(0, resting, "both have ended")
+		s.after(linger, resting, "both have ended")
 	})
 }
 
@@ -76,7 +80,7 @@ func TestSandboxThatIsOpenedIsHeldHoweverLongItTakes(t *testing.T) {
 		release := s.hold()
 		s.after(time.Hour, usual, "it is being opened")
 		release()
-		s.after(0, resting, "it is open")
+		s.after(linger, resting, "it is open")
 	})
 }
 
@@ -87,7 +91,7 @@ func TestWritingToAStreamCountsForAWhile(t *testing.T) {
 			s.Touch()
 			s.after(patience*3/4, usual, "keys are pressed")
 		}
-		s.after(patience, resting, "no key was pressed lately")
+		s.after(patience+linger, resting, "no key was pressed lately")
 		s.Touch()
 		s.after(patience/2, usual, "one more")
 		if s.n != 3 {

@@ -191,9 +191,7 @@ func forgotten(t *testing.T, w *world) {
 	c := w.exec("echo x")
 	do(t, s, c)
 	for range 2 {
-		if err := s.Forget(within(t), c.Op); err != nil {
-			t.Fatal(err)
-		}
+		s.Forget(c.Op)
 	}
 	if rep, err := s.Ask(within(t), c.Op); err != nil || rep.State != runner.NeverSeen {
 		t.Errorf("asked: %+v, %v", rep, err)
@@ -254,9 +252,7 @@ func manyAtOnce(t *testing.T, w *world) {
 				if err != nil || string(res.Output) != want {
 					t.Errorf("%d/%d: %+v, %v", i, j, res, err)
 				}
-				if err := s.Forget(within(t), c.Op); err != nil {
-					t.Error(err)
-				}
+				s.Forget(c.Op)
 			}
 		})
 	}
@@ -279,10 +275,9 @@ func respectsContext(t *testing.T, w *world) {
 	thaw := w.Freeze(t, s.Handle())
 	defer thaw()
 	for name, call := range map[string]func(context.Context) error{
-		"start":  func(ctx context.Context) error { return s.Start(ctx, w.exec("true")) },
-		"ask":    func(ctx context.Context) error { _, err := s.Ask(ctx, c.Op); return err },
-		"kill":   func(ctx context.Context) error { return s.Kill(ctx, c.Op) },
-		"forget": func(ctx context.Context) error { return s.Forget(ctx, c.Op) },
+		"start": func(ctx context.Context) error { return s.Start(ctx, w.exec("true")) },
+		"ask":   func(ctx context.Context) error { _, err := s.Ask(ctx, c.Op); return err },
+		"kill":  func(ctx context.Context) error { return s.Kill(ctx, c.Op) },
 	} {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, why)
 		if err := call(ctx); !errors.Is(err, why) {
@@ -330,9 +325,7 @@ func taskLivesOn(t *testing.T, w *world) {
 	if got := w.sh(t, s, "cat "+res.Log); got != "started" {
 		t.Errorf("log: %q", got)
 	}
-	if err := s.Forget(within(t), c.Op); err != nil {
-		t.Fatal(err)
-	}
+	s.Forget(c.Op)
 	before := w.count(t, s, "beats")
 	eventually(t, "the task goes on", func() bool { return w.count(t, s, "beats") > before })
 	if err := s.Kill(within(t), c.Op); err != nil {

@@ -245,7 +245,7 @@ func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box
 		err = b.writeSecret(secret)
 	}
 	if err == nil {
-		err = d.openVolume(v, b.volume(), m.Limits)
+		err = d.openVolume(v, b.ahead(), m.Limits)
 	}
 	if err == nil {
 		err = v.makeWorkspace(ctx, w)

@@ -95,7 +95,9 @@ const stillEvery = 500 * time.Millisecond
 
 // watchMemory has somebody there when the sandbox runs out of memory.
 func (l *live) watchMemory(ctx context.Context) (err error) {
-	l.memory, err = l.driver.cgroupOf(l.box).watchMemory(l.made.Limits.Memory)
+	if l.memory, l.kernel.watch = l.kernel.watch, nil; l.memory == nil {
+		l.memory, err = l.driver.cgroupOf(l.box).watchMemory(l.made.Limits.Memory)
+	}
 	if err == nil && l.memory != nil {
 		l.watcher.Go(func() { l.memory.run(ctx) })
 		l.watcher.Go(func() { l.relieve(ctx) })

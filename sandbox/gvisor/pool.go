@@ -146,10 +146,12 @@ func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error
 	if s.kernel, err = d.launch(b, filepath.Base(d.opts.Runner), d.usual); err != nil || !start {
 		return s, err
 	}
-	if d.template != "" { // the session that comes may have no volume yet
-		if err := copySparse(d.template, b.volume()); err != nil {
-			return nil, err
-		}
+	// What takes long is done before the session comes.
+	if err := d.volumeAhead(b); err != nil {
+		return nil, err
+	}
+	if s.kernel.watch, err = d.cgroupOf(b).watchMemory(d.usual.Limits.Memory); err != nil {
+		return nil, err
 	}
 	if s.bell, err = runner.ListenAt(b.bell()); err != nil {
 		return nil, err
@@ -195,9 +197,6 @@ func (s *spare) close() {
 		s.kernel.close()
 	}
 }
-
-// volume is an empty one, made ahead.
-func (b box) volume() string { return filepath.Join(b.dir, "volume.img") }
 
 func (b box) bell() string { return filepath.Join(b.run(), "bell") }
 

@@ -67,6 +67,8 @@ type sentry struct {
 	conf *config.Config
 	c    *container.Container
 	proc *pidfd.Process
+	// watch is over its memory, if that was begun ahead of whoever opens it.
+	watch *memoryWatch
 }
 
 // newSentry starts a kernel in which nothing runs yet.
@@ -211,6 +213,8 @@ func (s *sentry) destroy(ctx context.Context) error {
 
 // close lets go of the kernel, which lives on.
 func (s *sentry) close() {
+	_ = s.watch.close()
+	s.watch = nil
 	if s.proc != nil {
 		s.proc.Close()
 		s.proc = nil

@@ -42,16 +42,46 @@ func (v volume) at() string    { return filepath.Join(v.dir, "volume") }
 // in is a directory of the volume while it is open.
 func (v volume) in(name string) string { return filepath.Join(v.at(), name) }
 
+// ahead is an empty volume that is made and opened with a box, for a session which
+// may have none.
+func (b box) ahead() volume { return volume{dir: filepath.Join(b.dir, "ahead")} }
+
+func (d *Driver) volumeAhead(b box) error {
+	if d.template == "" {
+		return nil
+	}
+	v := b.ahead()
+	if err := os.MkdirAll(v.at(), 0o700); err != nil {
+		return fmt.Errorf("make a volume ahead: %w", err)
+	}
+	err := copySparse(d.template, v.image())
+	if err == nil {
+		err = mountLoop(v.image(), v.at())
+	}
+	if err == nil {
+		err = v.furnish()
+	}
+	if err != nil {
+		return fmt.Errorf("make a volume ahead: %w", err)
+	}
+	return nil
+}
+
 // openVolume makes a session's files reachable. If there is no volume it is the
 // one that was made ahead, if that is there, or a new one of the size that the
 // limits say.
-func (d *Driver) openVolume(v volume, ahead string, l dormouse.Limits) error {
+func (d *Driver) openVolume(v, ahead volume, l dormouse.Limits) error {
 	if err := os.MkdirAll(v.at(), 0o700); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
 	if err := d.mountVolume(v, ahead, l); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
+	return v.furnish()
+}
+
+// furnish makes the directories that every volume has.
+func (v volume) furnish() error {
 	for _, dir := range []string{"base", "home"} {
 		if err := os.MkdirAll(v.in(dir), 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
 			return fmt.Errorf("open volume: %w", err)
@@ -67,7 +97,7 @@ func (d *Driver) openVolume(v volume, ahead string, l dormouse.Limits) error {
 	return nil
 }
 
-func (d *Driver) mountVolume(v volume, ahead string, l dormouse.Limits) error {
+func (d *Driver) mountVolume(v, ahead volume, l dormouse.Limits) error {
 	_, err := os.Stat(v.image())
 	if errors.Is(err, fs.ErrNotExist) && empty(v.at()) {
 		err = d.makeVolume(v, ahead, l)
@@ -87,17 +117,21 @@ func (d *Driver) mountVolume(v volume, ahead string, l dormouse.Limits) error {
 
 // makeVolume makes a session's volume, or says that there can be none. The usual
 // one was made ahead, or is a copy.
-func (d *Driver) makeVolume(v volume, ahead string, l dormouse.Limits) error {
+func (d *Driver) makeVolume(v, ahead volume, l dormouse.Limits) error {
 	usual := l.Disk == d.opts.Limits.Disk && l.Inodes == d.opts.Limits.Inodes
 	switch {
 	case l.Disk == 0, usual && d.template == "":
 		return errNoVolumes
 	case usual:
-		err := os.Rename(ahead, v.image())
-		if errors.Is(err, fs.ErrNotExist) {
-			err = copySparse(d.template, v.image())
+		err := os.Rename(ahead.image(), v.image())
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return copySparse(d.template, v.image())
+		case err != nil:
+			return err
 		}
-		return err
+		// It is open there, and stays so until the box goes.
+		return mountAt(ahead.at(), v.at(), "volume", unix.MS_BIND, "")
 	}
 	return makeFileSystem(v.image(), l)
 }

@@ -106,7 +106,7 @@ func (c *contest) forget() { clear(c.took) }
 
 // burst is how many commands in a row are run in what stands: whoever works runs
 // one after the other.
-const burst = 5
+const burst = 10
 
 // times adds how long f takes to what is known by a name, n times in a row.
 func (c *contest) times(name string, n int, f func() error) error {

@@ -26,7 +26,7 @@ type conn struct {
 	c    steady
 	r    *bufio.Reader
 	at   os.FileInfo // the socket file it was dialled at
-	out  chan []byte
+	out  chan message
 	bye  chan Frame // holds one: the last to be sent
 	done chan struct{}
 	once sync.Once
@@ -43,7 +43,7 @@ func newConn(c *net.UnixConn, at os.FileInfo, beat time.Duration) *conn {
 	k := &conn{
 		c:     steady{c, beat},
 		at:    at,
-		out:   make(chan []byte, outDepth),
+		out:   make(chan message, outDepth),
 		bye:   make(chan Frame, 1),
 		done:  make(chan struct{}),
 		waits: make(map[uint64]chan struct{}),
@@ -81,21 +81,52 @@ func (k *conn) write(f Frame) error {
 	return err
 }
 
+// message is a frame to be sent.
+type message struct {
+	frame []byte
+	soon  bool // it may wait a moment for others
+}
+
+const (
+	// gathered bounds what is sent at once.
+	gathered = 256 << 10
+	// moment is how long what may wait does wait. In a sandbox it costs more to send
+	// something, and have the server woken for it, than to run a short command: that
+	// it was begun and what it printed is sent with how it ended.
+	moment = 2 * time.Millisecond
+)
+
 // send writes answers, output and beats until the connection is closed.
 func (k *conn) send() {
 	defer k.close()
 	tick := time.NewTicker(k.c.beat)
 	defer tick.Stop()
+	var waiting []byte
+	late := time.NewTimer(moment)
+	defer late.Stop()
+	late.Stop()
 	for {
 		var err error
 		select {
 		case <-k.done:
 			return
 		case last := <-k.bye:
+			_, _ = k.c.Write(waiting)
 			_ = k.write(last)
 			return
-		case b := <-k.out:
-			_, err = k.c.Write(k.gather(b))
+		case m := <-k.out:
+			first := len(waiting) == 0
+			switch waiting, m.soon = k.gather(waiting, m); {
+			case !m.soon:
+				late.Stop()
+				_, err = k.c.Write(waiting)
+				waiting = nil
+			case first:
+				late.Reset(moment)
+			}
+		case <-late.C:
+			_, err = k.c.Write(waiting)
+			waiting = nil
 		case <-tick.C:
 			err = k.write(Frame{Kind: KindBeat})
 		}
@@ -105,24 +136,28 @@ func (k *conn) send() {
 	}
 }
 
-// gathered bounds what is sent at once.
-const gathered = 256 << 10
-
-// gather adds to a frame those that wait behind it: sending costs more than they do.
-func (k *conn) gather(b []byte) []byte {
-	for len(b) < gathered {
+// gather adds a message and those behind it to what waits, and says whether all of
+// it may wait on.
+func (k *conn) gather(waiting []byte, m message) (_ []byte, soon bool) {
+	soon = true
+	for {
+		waiting = append(waiting, m.frame...)
+		soon = soon && m.soon
+		if len(waiting) >= gathered {
+			return waiting, false
+		}
 		select {
-		case next := <-k.out:
-			b = append(b, next...)
+		case m = <-k.out:
 		default:
-			return b
+			return waiting, soon
 		}
 	}
-	return b
 }
 
 // answer sends a to the one who asked f.
-func (k *conn) answer(f, a Frame) {
+func (k *conn) answer(f, a Frame) { k.reply(f, a, false) }
+
+func (k *conn) reply(f, a Frame, soon bool) {
 	a.Kind, a.ID = KindReply, f.ID
 	b, err := AppendFrame(nil, a)
 	if err != nil {
@@ -133,7 +168,7 @@ func (k *conn) answer(f, a Frame) {
 		return
 	}
 	select {
-	case k.out <- b:
+	case k.out <- message{b, soon}:
 	case <-k.done:
 	}
 }
@@ -148,7 +183,7 @@ func (k *conn) offer(id uint64, out []byte) {
 		return
 	}
 	select {
-	case k.out <- b:
+	case k.out <- message{b, true}:
 	default:
 	}
 }

@@ -200,7 +200,7 @@ func TestEveryRequestIsHeldAgainstTheFence(t *testing.T) {
 		{"none", nil, runner.RefusedInvalid},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, kind := range []runner.Kind{runner.KindStart, runner.KindAsk, runner.KindWait, runner.KindKill, runner.KindForget, runner.KindTerminals, runner.KindPorts, runner.KindUsage, runner.KindEndTerminal} {
+			for _, kind := range []runner.Kind{runner.KindStart, runner.KindAsk, runner.KindWait, runner.KindKill, runner.KindTerminals, runner.KindPorts, runner.KindUsage, runner.KindEndTerminal} {
 				c := exec("true")
 				want := test.want
 				if kind == runner.KindWait && want == "" {

@@ -68,13 +68,13 @@ func (r *Runner) start(ctx context.Context, k *conn, f Frame) (*op, error) {
 
 // started answers a start once the op is begun, or says why it is not.
 func (r *Runner) started(k *conn, f Frame, o *op, err error) {
-	var a Frame
 	if err != nil {
-		a.Refusal, a.Detail = refuse(err)
-	} else {
-		<-o.accepted
+		why, detail := refuse(err)
+		k.answer(f, Frame{Refusal: why, Detail: detail})
+		return
 	}
-	k.answer(f, a)
+	<-o.accepted
+	k.reply(f, Frame{}, true)
 }
 
 // perform carries out an op: recorded first, then done, then its result kept.

@@ -178,9 +178,9 @@ need-test: $(VERSITY)-$(VERSITY_VERSION)
 	@scripts/need bash ca-certificates e2fsprogs git gcc libc6-dev postgresql pgbouncer python3-venv
 
 # Sandboxes are measured beside Docker, and images tried with it. Both run it
-# themselves.
+# themselves. Snapshots are measured beside what people back up with.
 need-bench: need-test
-	@scripts/need docker.io perl
+	@scripts/need docker.io perl restic zstd
 
 need-images: need-run
 	@scripts/need docker.io

@@ -11,12 +11,12 @@ import (
 
 // serveSandboxes starts a server whose sandboxes are real ones. It is no part of
 // the context: what it leaves has to be cleared away.
-func (b *bench) serveSandboxes(ctx context.Context, name string, spares int) (*server, error) {
+func (b *bench) serveSandboxes(ctx context.Context, name string, spares int, args ...string) (*server, error) {
 	data, err := b.space(name)
 	if err != nil {
 		return nil, err
 	}
-	return b.serve(context.WithoutCancel(ctx), data, "--sandbox", "gvisor", "--spares", fmt.Sprint(spares))
+	return b.serve(context.WithoutCancel(ctx), data, append([]string{"--sandbox", "gvisor", "--spares", fmt.Sprint(spares)}, args...)...)
 }
 
 // createBox makes a session whose sandbox is wanted at once, and sleeps only when

@@ -15,8 +15,9 @@ import (
 type docker struct{ *dockerd.Daemon }
 
 const (
-	dockerImage = "bench:latest"
-	dockerBox   = "standing" // a container that lives as long as the daemon
+	dockerImage     = "bench:latest"
+	dockerCommitted = "bench:committed"
+	dockerBox       = "standing" // a container that lives as long as the daemon
 )
 
 // startDocker starts a daemon with an image of a root file system, and a
@@ -50,7 +51,18 @@ func (d *docker) stand(ctx context.Context) error {
 
 // run is a command in a container of its own.
 func (d *docker) run(ctx context.Context, command ...string) (string, error) {
-	return d.Do(ctx, append([]string{"run", "--rm", "--network", "none", dockerImage}, command...)...)
+	return d.runFrom(ctx, dockerImage, command...)
+}
+
+// runFrom is a command in a container of its own from some image.
+func (d *docker) runFrom(ctx context.Context, image string, command ...string) (string, error) {
+	return d.Do(ctx, append([]string{"run", "--rm", "--network", "none", image}, command...)...)
+}
+
+// commit makes an image of the container that stands, as it is.
+func (d *docker) commit(ctx context.Context) error {
+	_, err := d.Do(ctx, "commit", dockerBox, dockerCommitted)
+	return err
 }
 
 // exec is a command in a container that is there.

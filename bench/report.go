@@ -41,6 +41,7 @@ func atMost(name string, limit float64) target {
 const (
 	perSecond = "/s"
 	millis    = "ms"
+	kibibytes = "KiB"
 	mebibytes = "MiB"
 )
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -30,3 +31,29 @@ func (s *sample) timed(f func() error) error {
 	*s = append(*s, time.Since(began))
 	return nil
 }
+
+// timings is how long things took that are known by a name.
+type timings map[string]*sample
+
+// times adds how long f takes to what is known by a name, n times in a row.
+func (t timings) times(name string, n int, f func() error) error {
+	s := t[name]
+	if s == nil {
+		s = new(sample)
+		t[name] = s
+	}
+	for range n {
+		if err := s.timed(f); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	time.Sleep(moment) // what it left to do in the background is in nobody's way
+	return nil
+}
+
+func (t timings) forget() { clear(t) }
+
+// median is how long something took as a number of a line.
+func (t timings) median(name, as string) number { return took(as, t[name].median()) }
+
+func (t timings) least(name, as string) number { return took(as, t[name].least()) }

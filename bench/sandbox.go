@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"time"
 )
 
 // What is run everywhere. In a shell that lives on, echo forks nothing; true is
@@ -50,11 +49,11 @@ type contest struct {
 	docker     *docker
 	runc       *runc
 
-	took map[string]*sample
+	timings
 }
 
 func (b *bench) openSandboxes(ctx context.Context) (*contest, error) {
-	c := &contest{took: make(map[string]*sample)}
+	c := &contest{timings: make(timings)}
 	rootfs, err := b.space("rootfs")
 	if err != nil {
 		return nil, err
@@ -102,27 +101,9 @@ func (c *contest) close(ctx context.Context) error {
 	return errors.Join(append(errs, c.docker.Stop(ctx))...)
 }
 
-func (c *contest) forget() { clear(c.took) }
-
 // burst is how many commands in a row are run in what stands: whoever works runs
 // one after the other.
 const burst = 10
-
-// times adds how long f takes to what is known by a name, n times in a row.
-func (c *contest) times(name string, n int, f func() error) error {
-	s := c.took[name]
-	if s == nil {
-		s = new(sample)
-		c.took[name] = s
-	}
-	for range n {
-		if err := s.timed(f); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	time.Sleep(moment) // what it left to do in the background is in nobody's way
-	return nil
-}
 
 // The names of what is timed.
 const (
@@ -202,10 +183,10 @@ func (c *contest) report(b *bench) {
 		{"sandbox-echo", echoOurs, echoDocker, echoRunc, []target{atMost("ours", 3), atMost("ratio", 0.05)}},
 		{"sandbox-true", trueOurs, trueDocker, trueRunc, []target{atMost("ours", 20)}},
 	} {
-		us, them := took("ours", c.took[l.ours].median()), took("docker", c.took[l.docker].median())
+		us, them := took("ours", c.timings[l.ours].median()), took("docker", c.timings[l.docker].median())
 		b.report("bench", line{Name: l.name, Targets: l.targets, Numbers: []number{
-			us, them, ratio(us, them), took("runc", c.took[l.runc].median()), took("fork", c.took[trueHost].median()),
-			took("ours-min", c.took[l.ours].least()), took("docker-min", c.took[l.docker].least()), took("runc-min", c.took[l.runc].least()),
+			us, them, ratio(us, them), took("runc", c.timings[l.runc].median()), took("fork", c.timings[trueHost].median()),
+			took("ours-min", c.timings[l.ours].least()), took("docker-min", c.timings[l.docker].least()), took("runc-min", c.timings[l.runc].least()),
 		}})
 	}
 }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	sessionTurns = 200
+	// storedFile is how large the files are that turns change.
+	storedFile = 16 << 10
+	taken      = "\nevent: snapshot.taken\n"
+)
+
+// storage measures what a session adds to the disk that works on a tree for many
+// turns, with a snapshot of each. Beside it stands a packed copy of the whole tree
+// after each turn.
+func (b *bench) storage(ctx context.Context, s *server) error {
+	session, err := s.create(ctx, map[string]any{"model": "scripted", "sleep_after": "0s"})
+	if err != nil {
+		return err
+	}
+	if err := grow(ctx, s, session, fewFiles, storedFile); err != nil {
+		return err
+	}
+	if _, err := s.snapshot(ctx, session); err != nil {
+		return err
+	}
+	f, err := s.follow(ctx, "/api/sessions/"+session+"/events?follow=1", taken, 64<<10)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	before, err := s.stored()
+	if err != nil {
+		return err
+	}
+	turns, lookEvery := b.times(sessionTurns), max(1, b.times(sessionTurns)/10)
+	var each sample
+	var full, looks int64
+	for n := range turns {
+		if err := each.timed(func() error {
+			return errors.Join(s.prompt(ctx, session, storedTurn(n)), f.rest())
+		}); err != nil {
+			return fmt.Errorf("turn %d: %w", n, err)
+		}
+		if n%lookEvery != 0 { // one copy is about as large as the next
+			continue
+		}
+		tar, err := s.ask(ctx, http.MethodGet, "/api/sessions/"+session+"/files?path="+treeName, nil)
+		if err != nil {
+			return err
+		}
+		size, err := packedSize(ctx, bytes.NewReader(tar))
+		if err != nil {
+			return err
+		}
+		full, looks = full+size, looks+1
+	}
+	after, err := s.settled()
+	if err != nil {
+		return err
+	}
+	perTurn := func(name string, bytes int64) number {
+		return number{name, float64(bytes) / float64(turns) / (1 << 10), kibibytes}
+	}
+	us, them := perTurn("ours", after.blobs-before.blobs), number{"tar-zstd", float64(full) / float64(looks) / (1 << 10), kibibytes}
+	b.report("bench", line{
+		Name: "snapshot-storage", Numbers: []number{
+			us, them, ratio(us, them), perTurn("with-cache", after.disk-before.disk), took("turn", each.median()), count("turns", turns), count("files", fewFiles),
+		},
+		Targets: []target{atMost("ratio", 0.05)},
+	})
+	return nil
+}
+
+// storedTurn is a prompt whose turn changes three files and makes one.
+func storedTurn(n int) string {
+	command := ""
+	for _, file := range []int{n, 7 * n, 13 * n} {
+		command += fmt.Sprintf("echo turn %d >>%s/%s; ", n, treeName, fileOf(file%fewFiles))
+	}
+	command += fmt.Sprintf("echo turn %d >%s/new-%d", n, treeName, n)
+	script, err := json.Marshal([]map[string]any{{"tool": "bash", "input": map[string]any{"command": command}}, {"text": "done"}})
+	if err != nil {
+		panic(err) // strings can be told
+	}
+	return fmt.Sprintf("turn %d SCRIPT%s", n, script)
+}
+
+// kept is what a server has on its disk for snapshots.
+type kept struct {
+	blobs int64 // what the layers are packed to
+	disk  int64 // of this machine, with the directories that are mounted
+}
+
+// settled is what is stored once nothing is added any more: lines are made shorter
+// in the background.
+func (s *server) settled() (kept, error) {
+	last, err := s.stored()
+	for err == nil {
+		time.Sleep(time.Second)
+		was := last
+		if last, err = s.stored(); last == was {
+			break
+		}
+	}
+	return last, err
+}
+
+// stored is what there is now. A file with several names counts once.
+func (s *server) stored() (k kept, err error) {
+	seen := make(map[uint64]bool)
+	for _, dir := range []string{"blobs", "snapshots"} {
+		err = errors.Join(err, filepath.WalkDir(filepath.Join(s.data, dir), func(_ string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return gone(err)
+			}
+			info, err := e.Info()
+			if err != nil {
+				return gone(err)
+			}
+			at, ok := info.Sys().(*syscall.Stat_t)
+			if !ok || seen[at.Ino] {
+				return nil
+			}
+			seen[at.Ino] = true
+			const block = 512
+			k.disk += at.Blocks * block
+			if dir == "blobs" && e.Type().IsRegular() {
+				k.blobs += info.Size()
+			}
+			return nil
+		}))
+	}
+	return k, err
+}
+
+// gone makes nothing of what was removed meanwhile.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -34,7 +34,7 @@ func (b *bench) rewinds(ctx context.Context, k *keepers) error {
 		return err
 	}
 	runs := make(timings)
-	for n := range 1 + b.times(10) {
+	for n := range 1 + b.times(5) {
 		for _, p := range all {
 			if n == 1 { // the round before only warmed things up
 				p.forget()
@@ -102,7 +102,7 @@ func (b *bench) makePasts(ctx context.Context, k *keepers) ([]*past, error) {
 			return nil, err
 		}
 		if n == b.times(shortChain) || n == b.times(longChain) {
-			all = append(all, &past{name: "chain", session: session, point: point, files: fewFiles, chain: n, timings: make(timings)})
+			all = append(all, &past{name: fmt.Sprintf("chain-%d", n), session: session, point: point, files: fewFiles, chain: n, timings: make(timings)})
 		}
 	}
 	return all, nil

@@ -120,7 +120,7 @@ const (
 
 // round makes the same changes everywhere and has everybody keep them.
 func (k *keepers) round(ctx context.Context, n int) error {
-	if err := k.tree.change(ctx, n); err != nil {
+	if err := k.tree.do(ctx, changes(n)); err != nil {
 		return err
 	}
 	if _, err := k.docker.exec(ctx, "/bin/bash", "-c", changes(n)); err != nil {

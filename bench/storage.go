@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
+	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -28,10 +26,15 @@ func (b *bench) storage(ctx context.Context, s *server) error {
 	if err != nil {
 		return err
 	}
-	if err := grow(ctx, s, session, fewFiles, storedFile); err != nil {
+	dir, err := b.space("storage")
+	if err != nil {
 		return err
 	}
-	if _, err := s.snapshot(ctx, session); err != nil {
+	t, err := makeTree(dir, fewFiles, fewFiles*storedFile)
+	if err != nil {
+		return err
+	}
+	if err := t.put(ctx, s, session); err != nil {
 		return err
 	}
 	f, err := s.follow(ctx, "/api/sessions/"+session+"/events?follow=1", taken, 64<<10)
@@ -39,31 +42,39 @@ func (b *bench) storage(ctx context.Context, s *server) error {
 		return err
 	}
 	defer f.close()
+	if _, err := s.snapshot(ctx, session); err != nil {
+		return err
+	}
+	if err := f.rest(); err != nil {
+		return err
+	}
 	before, err := s.stored()
 	if err != nil {
 		return err
 	}
-	turns, lookEvery := b.times(sessionTurns), max(1, b.times(sessionTurns)/10)
+	turns := b.times(sessionTurns)
+	copies := max(1, turns/10) // between two copies of everything, which are about as large
 	var each sample
 	var full, looks int64
 	for n := range turns {
-		if err := each.timed(func() error {
-			return errors.Join(s.prompt(ctx, session, storedTurn(n)), f.rest())
-		}); err != nil {
+		work := storedWork(n)
+		if err := errors.Join(t.do(ctx, work), each.timed(func() error {
+			return errors.Join(s.prompt(ctx, session, storedTurn(n, work)), f.rest())
+		})); err != nil {
 			return fmt.Errorf("turn %d: %w", n, err)
 		}
-		if n%lookEvery != 0 { // one copy is about as large as the next
+		if n%copies != 0 {
 			continue
 		}
-		tar, err := s.ask(ctx, http.MethodGet, "/api/sessions/"+session+"/files?path="+treeName, nil)
+		packed := filepath.Join(dir, "tree.tar.zst")
+		if err := t.pack(ctx, packed); err != nil {
+			return err
+		}
+		info, err := os.Stat(packed)
 		if err != nil {
 			return err
 		}
-		size, err := packedSize(ctx, bytes.NewReader(tar))
-		if err != nil {
-			return err
-		}
-		full, looks = full+size, looks+1
+		full, looks = full+info.Size(), looks+1
 	}
 	after, err := s.settled()
 	if err != nil {
@@ -82,18 +93,18 @@ func (b *bench) storage(ctx context.Context, s *server) error {
 	return nil
 }
 
-// storedTurn is a prompt whose turn changes three files and makes one.
-func storedTurn(n int) string {
+// storedWork is a command for bash that changes three files and makes one.
+func storedWork(n int) string {
 	command := ""
 	for _, file := range []int{n, 7 * n, 13 * n} {
 		command += fmt.Sprintf("echo turn %d >>%s/%s; ", n, treeName, fileOf(file%fewFiles))
 	}
-	command += fmt.Sprintf("echo turn %d >%s/new-%d", n, treeName, n)
-	script, err := json.Marshal([]map[string]any{{"tool": "bash", "input": map[string]any{"command": command}}, {"text": "done"}})
-	if err != nil {
-		panic(err) // strings can be told
-	}
-	return fmt.Sprintf("turn %d SCRIPT%s", n, script)
+	return command + fmt.Sprintf("echo turn %d >%s/new-%d", n, treeName, n)
+}
+
+// storedTurn is a prompt whose turn runs a command.
+func storedTurn(n int, command string) string {
+	return fmt.Sprintf(`turn %d SCRIPT[{"tool":"bash","input":{"command":%q}},{"text":"done"}]`, n, command)
 }
 
 // kept is what a server has on its disk for snapshots.

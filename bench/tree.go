@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -68,9 +67,9 @@ func changes(round int) string {
 	return s.String()
 }
 
-// change makes the changes of a round on this machine.
-func (t *tree) change(ctx context.Context, round int) error {
-	cmd := exec.CommandContext(ctx, "/bin/bash", "-c", changes(round))
+// do runs a command for bash where the tree is on this machine.
+func (t *tree) do(ctx context.Context, command string) error {
+	cmd := exec.CommandContext(ctx, "/bin/bash", "-c", command)
 	cmd.Dir = filepath.Dir(t.dir)
 	_, err := output(cmd)
 	return err
@@ -140,23 +139,4 @@ func (b *backup) do(ctx context.Context, args ...string) error {
 	cmd.Stdin = nil
 	_, err := output(cmd)
 	return err
-}
-
-// counted counts what is written.
-type counted int64
-
-func (c *counted) Write(b []byte) (int, error) {
-	*c += counted(len(b))
-	return len(b), nil
-}
-
-// packedSize is how large a tar is once it is packed.
-func packedSize(ctx context.Context, tar io.Reader) (int64, error) {
-	var n counted
-	cmd := exec.CommandContext(ctx, "zstd", "-q", "-c")
-	cmd.Stdin, cmd.Stdout = tar, &n
-	if err := cmd.Run(); err != nil {
-		return 0, fmt.Errorf("pack a tar: %w", err)
-	}
-	return int64(n), nil
 }

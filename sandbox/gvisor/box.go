@@ -210,6 +210,14 @@ func (v volume) writeRecord(r record) error {
 	return nil
 }
 
+// dropRecord forgets that the session has the sandbox in a box, if it has.
+func (v volume) dropRecord(b box) error {
+	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
+		return err
+	}
+	return os.Remove(v.recordFile())
+}
+
 // lock keeps everyone else from creating, attaching to or ending a sandbox of
 // this session.
 func (v volume) lock(ctx context.Context) (unlock func(), err error) { return dirlock.Lock(ctx, v.dir) }

@@ -31,7 +31,7 @@ type Driver struct {
 	host     func() (made, error) // what there is of this machine, made on first need
 	template string               // of a usual volume, empty if sizes are not limited
 	pool     pool
-	clearing sync.WaitGroup // old workspaces are being removed
+	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
 	lock     *os.File       // held by every server that uses the directory
 }
 
@@ -227,7 +227,9 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 	return nil, sandbox.ErrGone
 }
 
-// Stop ends a sandbox and what runs in it. The files of its session stay.
+// Stop ends a sandbox and what runs in it. The files of its session stay. Once the
+// kernel is dead, who goes on with them need not wait until all else is cleared
+// away; a server that ends before leaves a box that is nobody's, for the next sweep.
 func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle) error {
 	h, b, err := d.find(raw)
 	if err != nil {
@@ -239,26 +241,43 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle) error {
 		return err
 	}
 	defer unlock()
-	if err := d.end(ctx, b, v); err != nil {
+	if err := d.endKernel(ctx, b); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
+	if err := v.dropRecord(b); err != nil {
+		return fmt.Errorf("stop %s: %w", h, err)
+	}
+	d.clearing.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
+		defer cancel()
+		if err := d.clearAway(ctx, b, v); err != nil {
+			d.log.WarnContext(ctx, "stopped sandbox not cleared", "session", h.Session, "generation", h.Generation, "error", err)
+		}
+	})
 	return nil
+}
+
+// clearAway takes away the box of a dead kernel, and closes its session's volume
+// if no other sandbox has it by then.
+func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
+	if err := errors.Join(b.remove(ctx), d.cgroupOf(b).remove()); err != nil {
+		return err
+	}
+	unlock, err := v.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if r, err := v.readRecord(); err != nil || r != nil {
+		return err
+	}
+	return v.close()
 }
 
 // end ends the sandbox in a box, whatever is left of it, and takes it away. It
 // returns nil only when that is certain.
 func (d *Driver) end(ctx context.Context, b box, v volume) error {
-	k, err := findSentry(d.conf, b.id)
-	if err != nil {
-		return err
-	}
-	switch {
-	case k != nil:
-		err = k.destroy(ctx)
-	case len(notesOf(d.kernels(), b.id)) > 0: // somebody ended before he had noted it
-		err = endTorn(d.kernels(), b.id)
-	}
-	if err != nil {
+	if err := d.endKernel(ctx, b); err != nil {
 		return err
 	}
 	if err := b.remove(ctx); err != nil {
@@ -274,6 +293,20 @@ func (d *Driver) end(ctx context.Context, b box, v volume) error {
 		return err
 	}
 	return os.Remove(v.recordFile())
+}
+
+// endKernel ends what runs in a box. It returns nil only when that is certain.
+func (d *Driver) endKernel(ctx context.Context, b box) error {
+	k, err := findSentry(d.conf, b.id)
+	switch {
+	case err != nil:
+		return err
+	case k != nil:
+		return k.destroy(ctx)
+	case len(notesOf(d.kernels(), b.id)) > 0: // somebody ended before he had noted it
+		return endTorn(d.kernels(), b.id)
+	}
+	return nil
 }
 
 // Remove ends whatever of a session still runs and removes its files.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -167,5 +168,65 @@ func TestADirectoryReachedThroughALinkIsTheSame(t *testing.T) {
 	}
 	if strings.Contains(string(mounts), dir) {
 		t.Errorf("something is still mounted in %s", dir)
+	}
+}
+
+// Who stops a sandbox goes on with its files at once. What is left of the one
+// before goes meanwhile, and the volume stays open as long as somebody has it.
+func TestAStoppedSandboxIsClearedWhileTheNextStarts(t *testing.T) {
+	h := newHouse(t)
+	there := func(s sandbox.Sandbox) bool {
+		t.Helper()
+		var at struct{ Box string }
+		if err := json.Unmarshal(s.Handle(), &at); err != nil || at.Box == "" {
+			t.Fatal(err)
+		}
+		_, err := os.Stat(filepath.Join(h.dir, "boxes", at.Box))
+		return err == nil
+	}
+	eventually := func(is func() bool, what string) {
+		t.Helper()
+		for ctx := within(t); !is(); time.Sleep(10 * time.Millisecond) {
+			if ctx.Err() != nil {
+				t.Fatal(what)
+			}
+		}
+	}
+	open := func() bool {
+		t.Helper()
+		raw, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(raw), " "+h.volume()+" ")
+	}
+	first := h.create(fence(1, 1))
+	h.sh(first, "echo 1 >file")
+	if !open() {
+		t.Skip("volumes are directories on this machine")
+	}
+	for generation := uint64(2); generation < 6; generation++ {
+		if err := h.Stop(within(t), first.Handle()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Attach(within(t), first.Handle(), fence(generation-1, generation)); !errors.Is(err, sandbox.ErrGone) {
+			t.Fatalf("it is reached: %v", err)
+		}
+		next := h.create(fence(generation, generation))
+		if got, want := h.sh(next, "cat file; echo "+strconv.FormatUint(generation, 10)+" >file"), strconv.FormatUint(generation-1, 10); got != want {
+			t.Errorf("it has %q, want %q", got, want)
+		}
+		eventually(func() bool { return !there(first) }, "the box before is still there")
+		if !there(next) || !open() {
+			t.Error("it was cleared away under a sandbox")
+		}
+		first = next
+	}
+	if err := h.Stop(within(t), first.Handle()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(func() bool { return !there(first) && !open() }, "the last box is still there, or the volume open")
+	if err := h.Stop(within(t), first.Handle()); err != nil {
+		t.Errorf("stop once more: %v", err)
 	}
 }

@@ -40,7 +40,10 @@ func (b *bench) snapshots(ctx context.Context) (err error) {
 		}
 	}
 	k.report(b)
-	return errors.Join(b.rewinds(ctx, k), b.storage(ctx, k.server))
+	if err := b.rewinds(ctx, k); err != nil {
+		return err
+	}
+	return b.storage(ctx, k.server)
 }
 
 // keepers is who keeps the tree, and how long each took.

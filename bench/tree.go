@@ -100,10 +100,11 @@ func (t *tree) put(ctx context.Context, s *server, session string) error {
 	return cmd.Wait()
 }
 
-// grow writes a tree of small files in a session's sandbox, in pieces for which
-// nobody loses patience. Such files begin as those of other trees do.
+// grow writes a tree of small files in a session's sandbox, in pieces that take less
+// than a second: a longer command gives way to whatever else the machine does. Such
+// files begin as those of other trees do.
 func grow(ctx context.Context, s *server, session string, files, size int) error {
-	const piece = 2_000
+	const piece = 1_000
 	for from := 0; from < files; from += piece {
 		script := fmt.Sprintf(`open R, "<", "/dev/urandom"; mkdir "%[1]s"; for $n (%[2]d..%[3]d) { $d = int($n/%[4]d); mkdir "%[1]s/d$d" unless $n %% %[4]d; `+
 			`sysread(R, $b, %[5]d/4); open F, ">", "%[1]s/d$d/f" . $n %% %[4]d or die; print F "file $n\n", $b, "more words\n" x (%[5]d*3/4/11); close F }`,

@@ -241,7 +241,8 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle) error {
 		return err
 	}
 	defer unlock()
-	if err := d.endKernel(ctx, b); err != nil {
+	// It takes processors to end, too, and somebody waits for that.
+	if err := errors.Join(d.cgroupOf(b).weigh(usual), d.endKernel(ctx, b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
 	if err := v.dropRecord(b); err != nil {

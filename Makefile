@@ -128,8 +128,9 @@ bench: need-bench build ## ratios against real alternatives, in one run
 	$(GO) run ./bench
 
 .PHONY: fuzz
-fuzz: need-run ## every fuzz target for FUZZTIME
+fuzz: need-run ## every fuzz target for FUZZTIME, and long random walks
 	scripts/fuzz $(FUZZTIME)
+	WALKS=1000 $(GO) test -count=1 -run RandomWalk ./session
 
 .PHONY: fmt
 fmt: $(LINT)-$(GOLANGCI_VERSION) ## format everything

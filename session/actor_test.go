@@ -340,7 +340,7 @@ func TestAFullDiskRefusesPromptsAndBurnsNoAttempt(t *testing.T) {
 		if err := h.prompt("q", "hello"); !errors.Is(err, dormouse.ErrFull) {
 			t.Errorf("prompt on a full disk: %v", err)
 		}
-		settle(time.Hour)
+		settle(time.Minute) // some 240 tries
 		h.store.set(nil)
 		settle(time.Minute)
 		h.mustPrompt("q", "hello")
@@ -357,7 +357,7 @@ func TestAFullDiskRefusesPromptsAndBurnsNoAttempt(t *testing.T) {
 
 func TestBlobsThatCannotBeReachedHoldUpWhatIsLargeAndBurnNoAttempt(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
-		large := strings.Repeat("large ", 1<<14)
+		large := strings.Repeat("large ", 1<<14*3/4) // more than a row takes
 		h.create(dormouse.Created{})
 		h.mustPrompt("p", script("effect a; sleep 10s", "effect b"))
 		h.mustPrompt("q", large)
@@ -366,7 +366,7 @@ func TestBlobsThatCannotBeReachedHoldUpWhatIsLargeAndBurnNoAttempt(t *testing.T)
 		if err := h.prompt("r", "again "+large); !errors.Is(err, dormouse.ErrUnavailable) {
 			t.Errorf("prompt without blobs: %v", err)
 		}
-		settle(time.Hour)
+		settle(time.Minute) // some 240 tries
 		h.blobs.fail(nil)
 		settle(time.Minute)
 		events := h.checked()

@@ -142,10 +142,17 @@ func (h *house) create(c dormouse.Created) {
 	h.id = row.Session
 }
 
-func (h *house) prompt(clientID, text string) error {
+// asks is the prompt that a client sends.
+func (h *house) asks(clientID, text string) session.Prompt {
 	content := []dormouse.Block{dormouse.Text(text)}
 	raw, _ := json.Marshal(content)
-	return h.do(session.Prompt{ID: dormouse.PromptID(h.id, clientID), Body: dormouse.DigestOf(raw), Content: content})
+	return session.Prompt{ID: dormouse.PromptID(h.id, clientID), Body: dormouse.DigestOf(raw), Content: content}
+}
+
+func (h *house) prompt(clientID, text string) error { return h.do(h.asks(clientID, text)) }
+
+func (h *house) queue(clientID string) (again bool, err error) {
+	return h.live.Queue(h.t.Context(), h.id, dormouse.User("ada"), h.asks(clientID, "hello"))
 }
 
 func (h *house) mustPrompt(clientID, text string) {

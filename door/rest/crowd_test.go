@@ -23,11 +23,12 @@ type crowd struct {
 }
 
 func (c *crowd) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error) {
+	found, err := c.Store.Prompt(ctx, id, prompt)
 	if c.awaited.Add(-1) == 0 {
 		close(c.all)
 	}
 	<-c.all
-	return c.Store.Prompt(ctx, id, prompt)
+	return found, err
 }
 
 func TestOneOfThoseWhoSendTheSamePromptAtOnceIsToldThatItIsNew(t *testing.T) {

@@ -115,11 +115,8 @@ func TestGVisor(t *testing.T) {
 			Driver:  d,
 			Restart: func(t *testing.T) sandbox.Driver { return open(t, dir) },
 			Kill:    func(t *testing.T, h sandbox.Handle) { signal(t, dir, h, syscall.SIGKILL) },
-			Freeze: func(t *testing.T, h sandbox.Handle) func() {
-				signal(t, dir, h, syscall.SIGSTOP)
-				return func() { signal(t, dir, h, syscall.SIGCONT) }
-			},
-			Pauses: true,
+			Freeze:  func(t *testing.T, h sandbox.Handle) func() { return sandboxtest.Halt(t, kernelOf(t, dir, h)) },
+			Pauses:  true,
 		}
 	})
 }

@@ -35,7 +35,7 @@ func (s *server) branch(ctx context.Context, session, snapshot string) (string, 
 	return made.Session, err
 }
 
-// reads reads a file of a session's workspace, which has to begin as expected.
+// reads gets a file of a session's workspace, which has to begin as expected.
 func (s *server) reads(ctx context.Context, session, file, want string) error {
 	raw, err := s.ask(ctx, http.MethodGet, "/api/sessions/"+session+"/files?path="+file, nil)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -95,11 +96,12 @@ func (b *bench) storage(ctx context.Context, s *server) error {
 
 // storedWork is a command for bash that changes three files and makes one.
 func storedWork(n int) string {
-	command := ""
+	var command strings.Builder
 	for _, file := range []int{n, 7 * n, 13 * n} {
-		command += fmt.Sprintf("echo turn %d >>%s/%s; ", n, treeName, fileOf(file%fewFiles))
+		fmt.Fprintf(&command, "echo turn %d >>%s/%s; ", n, treeName, fileOf(file%fewFiles))
 	}
-	return command + fmt.Sprintf("echo turn %d >%s/new-%d", n, treeName, n)
+	fmt.Fprintf(&command, "echo turn %d >%s/new-%d", n, treeName, n)
+	return command.String()
 }
 
 // storedTurn is a prompt whose turn runs a command.

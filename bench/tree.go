@@ -32,7 +32,7 @@ func makeTree(dir string, files int, size int64) (*tree, error) {
 	for n := range files {
 		name := filepath.Join(t.dir, fileOf(n))
 		if n%perDir == 0 {
-			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // others read it inside
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 				return nil, err
 			}
 		}
@@ -42,7 +42,7 @@ func makeTree(dir string, files int, size int64) (*tree, error) {
 		for len(body) < each {
 			body = append(body, "\nand one more line of what is in most files: words\n"...)
 		}
-		if err := os.WriteFile(name, body, 0o644); err != nil { //nolint:gosec // others read it inside
+		if err := os.WriteFile(name, body, 0o644); err != nil {
 			return nil, err
 		}
 	}

@@ -163,7 +163,9 @@ func (k *keepers) report(b *bench) {
 		us, them := k.median(l.ours, "ours"), k.median(archived, "tar-zstd")
 		b.report("bench", line{Name: l.name, Targets: l.targets, Numbers: []number{
 			us, them, ratio(us, them), k.median(backedUp, "restic"), k.median(committed, "docker-commit"),
-			count("changed", changedFiles), count("files", treeFiles), number{"holding", treeBytes >> 20, mebibytes}, k.least(l.ours, "ours-min"),
+			count("changed", changedFiles), count("files", treeFiles),
+			{"holding", treeBytes >> 20, mebibytes},
+			k.least(l.ours, "ours-min"),
 		}})
 	}
 }

@@ -104,7 +104,7 @@ func (t *tree) put(ctx context.Context, s *server, session string) error {
 // than a second: a longer command gives way to whatever else the machine does. Such
 // files begin as those of other trees do.
 func grow(ctx context.Context, s *server, session string, files, size int) error {
-	const piece = 1_000
+	const piece = 250
 	for from := 0; from < files; from += piece {
 		script := fmt.Sprintf(`open R, "<", "/dev/urandom"; mkdir "%[1]s"; for $n (%[2]d..%[3]d) { $d = int($n/%[4]d); mkdir "%[1]s/d$d" unless $n %% %[4]d; `+
 			`sysread(R, $b, %[5]d/4); open F, ">", "%[1]s/d$d/f" . $n %% %[4]d or die; print F "file $n\n", $b, "more words\n" x (%[5]d*3/4/11); close F }`,

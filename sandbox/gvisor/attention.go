@@ -19,7 +19,7 @@ import (
 
 // patience is how long a sandbox weighs as much as it can for one request, and
 // after the last byte that was written to a stream.
-const patience = time.Second
+const patience = 10 * time.Second
 
 // linger is how long a sandbox still weighs more when nobody waits any more: who
 // asked for one thing often asks for the next at once.

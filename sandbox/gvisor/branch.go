@@ -72,6 +72,9 @@ func (d *Driver) branch(ctx context.Context, v volume, generation uint64, to vol
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(fresh.dir)) }()
+	if err := v.calm(ctx); err != nil {
+		return err
+	}
 	if err := copyVolume(v.image(), fresh.image()); err != nil {
 		return err
 	}
@@ -83,6 +86,20 @@ func (d *Driver) branch(ctx context.Context, v volume, generation uint64, to vol
 	}
 	crash.At(crash.BranchCopied)
 	return atomicfile.SyncDir(filepath.Dir(to.dir))
+}
+
+// calm returns once nobody writes to the volume of a session that sleeps, and all
+// that was written is in its file. Nobody can begin to while the session is locked.
+func (v volume) calm(ctx context.Context) error {
+	done, err := v.clears(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if _, err := v.show(); err != nil {
+		return err
+	}
+	return errors.Join(v.sync(), v.close())
 }
 
 // copyVolume copies the file system of a session that sleeps, durably: all of it that

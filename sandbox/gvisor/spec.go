@@ -51,7 +51,9 @@ func (d *Driver) specOf(b box, program string, m made) *specs.Spec {
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 			bind(filepath.Dir(d.opts.Runner), insideBin, "ro"),
 			bind(b.run(), insideRun, "rw"),
-			bind(b.slot(), insideSlot, "rw", "rslave"),
+			// What is mounted in the slot later is an overlay, as gVisor must know: a file
+			// that was open when it was first changed is then another one.
+			bind(b.slot(), insideSlot, "rw", "rslave", "overlayfs_stale_read"),
 		},
 		Linux: &specs.Linux{Resources: resources(m.Limits)},
 	}

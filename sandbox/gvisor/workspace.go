@@ -18,6 +18,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -167,12 +168,28 @@ func (d *Driver) clear(v volume, number uint64) {
 		return
 	}
 	d.clearing.Go(func() {
+		done, err := v.clears(context.Background()) //nolint:forbidigo // it outlives whoever started the sandbox
+		if err != nil {
+			d.log.Warn("old workspaces not removed", "session", v.session, "error", err)
+			return
+		}
+		defer done()
 		for _, old := range v.before(number) {
 			if err := os.RemoveAll(old); err != nil {
 				d.log.Warn("old workspace not removed", "session", v.session, "error", err)
 			}
 		}
 	})
+}
+
+// clears keeps others from the files of the volume, but for its sandbox, until done is
+// called: whoever removes old workspaces may go on when the sandbox has ended.
+func (v volume) clears(ctx context.Context) (done func(), err error) {
+	dir := filepath.Join(v.dir, "clearing")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return dirlock.Lock(ctx, dir)
 }
 
 // before lists what there is of the workspaces before one. The volume is open.

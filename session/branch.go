@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -61,7 +62,10 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 		}
 		v.Files = &point
 	}
-	return s.make(ctx, by, v, nil)
+	crash.At(crash.BranchPrepared)
+	row, err := s.make(ctx, by, v, nil)
+	crash.At(crash.BranchWritten)
+	return row, err
 }
 
 // branchPoint is where a branch begins: at a point, or at the present, of which a

@@ -43,7 +43,7 @@ func entry(path string, d fs.DirEntry) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&b, " %d %x", s.Size, sha256.Sum256(raw))
+		fmt.Fprintf(&b, " %d %x %s", s.Size, sha256.Sum256(raw), runs(raw))
 	case d.Type()&fs.ModeSymlink != 0:
 		to, err := os.Readlink(path)
 		if err != nil {
@@ -60,6 +60,22 @@ func entry(path string, d fs.DirEntry) (string, error) {
 		}
 	}
 	return b.String(), nil
+}
+
+// runs says how the content of a file begins, as a hand writes it: so many of one
+// byte, and of the next.
+func runs(raw []byte) string {
+	const most = 6
+	var b strings.Builder
+	for n := 0; n < most && len(raw) > 0; n++ {
+		size := 1
+		for size < len(raw) && raw[size] == raw[0] {
+			size++
+		}
+		fmt.Fprintf(&b, "%02xx%d,", raw[0], size)
+		raw = raw[size:]
+	}
+	return b.String()
 }
 
 // Groups writes down which names of a tree are those of one file.

@@ -92,7 +92,7 @@ func newLines(t *testing.T, kind string, kills bool) *lines {
 func (l *lines) play() {
 	s, err := l.Create(l.ctx, "random", map[string]any{"warm": true}, "")
 	must(l.t, err)
-	l.add(s, "")
+	l.deepen(l.add(s, ""))
 	for end := time.Now().Add(*linesFor); time.Now().Before(end) && !l.t.Failed(); {
 		line := l.all[l.r.IntN(len(l.all))]
 		act := l.act()
@@ -105,8 +105,19 @@ func (l *lines) play() {
 	}
 	l.t.Logf("seed %d: %d steps, %d points, %d times back, %d branches, %d kills; at most %d layers",
 		*linesSeed, l.steps, l.taken, l.back, l.branched, l.killed, l.deepest)
-	if l.steps == 0 || l.taken == 0 || l.back == 0 || l.branched == 0 || l.kills != (l.killed > 0) {
+	if l.deepest < deep || l.steps == 0 || l.taken == 0 || l.back == 0 || l.branched == 0 || l.kills != (l.killed > 0) {
 		l.t.Error("not everything was tried")
+	}
+}
+
+// deep is how long a line is that is worth being made shorter.
+const deep = 13
+
+// deepen makes a line so long.
+func (l *lines) deepen(line *randomLine) {
+	for range deep + 2 {
+		l.write(line)
+		l.take(line)
 	}
 }
 

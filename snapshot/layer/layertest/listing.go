@@ -43,6 +43,9 @@ func entry(path string, d fs.DirEntry) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if int64(len(raw)) != s.Size {
+			return "", fmt.Errorf("%q has %d bytes, and %d were read: %s", path, s.Size, len(raw), runs(raw))
+		}
 		fmt.Fprintf(&b, " %d %x %s", s.Size, sha256.Sum256(raw), runs(raw))
 	case d.Type()&fs.ModeSymlink != 0:
 		to, err := os.Readlink(path)

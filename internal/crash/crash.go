@@ -102,6 +102,10 @@ const (
 	SwapDeciding       Point = "swap.deciding"       // its layers are there, the swap is not written
 	SwapCommitted      Point = "swap.committed"      // written, the sandbox has the files of before
 
+	// Branches that take along what runs.
+	BranchCopied    Point = "branch.copied"    // what ran is copied, the session is not there
+	BranchInherited Point = "branch.inherited" // a part of it is the session's, no sandbox has it
+
 	// Captures, and the workspaces that are made of them.
 	CapturePausing   Point = "capture.pausing"   // noted, everything in the sandbox still runs
 	CapturePaused    Point = "capture.paused"    // nothing runs, what is missing is not copied
@@ -176,6 +180,10 @@ func Shared() []Point {
 
 // Freezing lists the points that only a driver reaches that keeps processes.
 func Freezing() []Point { return []Point{SandboxPaused, SandboxFrozen, SandboxWaking, SandboxWoken} }
+
+// Branching lists the points that only a driver reaches in which branches take along
+// what runs.
+func Branching() []Point { return []Point{BranchCopied, BranchInherited} }
 
 // Capturing lists the points that only a driver reaches which pauses what it
 // captures.

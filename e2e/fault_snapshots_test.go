@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,20 +20,10 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
 
-// blobbed reports whether a request is about the bytes of a blob.
-func blobbed(r *http.Request, methods ...string) bool {
-	for _, m := range methods {
-		if r.Method == m {
-			return strings.Contains(r.URL.Path, "/sha256/")
-		}
-	}
-	return false
-}
-
 // answers has requests about blobs answered by f, and others as ever.
 func (c *cloud) answers(method string, f http.HandlerFunc) {
 	g := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if blobbed(r, method) {
+		if r.Method == method && strings.Contains(r.URL.Path, "/sha256/") {
 			f(w, r)
 			return
 		}
@@ -50,9 +41,7 @@ func (c *cloud) changes(change func(body []byte) []byte) {
 		if rec.Code < http.StatusMultipleChoices {
 			body = change(bytes.Clone(body))
 		}
-		for name, values := range rec.Header() {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), rec.Header())
 		w.Header().Del("Content-Length")
 		w.WriteHeader(rec.Code)
 		_, _ = w.Write(body)
@@ -98,9 +87,7 @@ var cloudFaults = []cloudFault{
 			rec := httptest.NewRecorder()
 			c.proxy.ServeHTTP(rec, r)
 			rec.Header().Set("ETag", `"0123456789abcdef0123456789abcdef"`)
-			for name, values := range rec.Header() {
-				w.Header()[name] = values
-			}
+			maps.Copy(w.Header(), rec.Header())
 			w.WriteHeader(rec.Code)
 			_, _ = w.Write(rec.Body.Bytes())
 		})
@@ -158,7 +145,7 @@ func TestB32SnapshotsAreKeptOrNotTaken(t *testing.T) {
 				s.Flags = append(s.Flags, "--snapshots", "off", "--sleep-after", "0")
 			})
 			if kind == rig.GVisor {
-				t.Cleanup(func() { must(t, w.Keeper.Clear()) })
+				t.Cleanup(func() { must(t, w.Clear()) })
 			}
 			var all []*lined
 			for _, f := range cloudFaults {

@@ -84,7 +84,7 @@ func newLines(t *testing.T, kind string, kills bool) *lines {
 		s.Flags = append(s.Flags, "--snapshots-keep", "0", "--sandbox-disk", "256M", "--sleep-after", "0")
 	})
 	if kind == rig.GVisor {
-		t.Cleanup(func() { must(t, l.Keeper.Clear()) })
+		t.Cleanup(func() { must(t, l.Clear()) })
 	}
 	return l
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
@@ -130,12 +131,12 @@ func (p *person) use(ctx context.Context, tool string, input map[string]any) (sa
 	if err != nil {
 		return "", false, err
 	}
-	for i := len(log) - 1; i >= 0; i-- {
-		if log[i].Type == dormouse.AgentToolResult {
+	for _, e := range slices.Backward(log) {
+		if e.Type == dormouse.AgentToolResult {
 			m := rig.Decode[struct {
 				Content []dormouse.Block `json:"content"`
 				IsError bool             `json:"is_error"`
-			}](log[i])
+			}](e)
 			for _, b := range m.Content {
 				said += b.Text
 			}
@@ -176,7 +177,7 @@ func (w *World) Close() error {
 				p.Follower.Close()
 			}
 		}
-		h.Client.Close()
+		h.Close()
 		h.keeper.Close()
 		h.keeper.KillSandboxes()
 	}

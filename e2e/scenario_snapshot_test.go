@@ -19,6 +19,7 @@ type listedSnapshot struct {
 	Label  string `json:"label"`
 	Reason string `json:"reason"`
 	Newest bool   `json:"newest"`
+	Depth  int    `json:"depth"`
 }
 
 func (w *world) snapshots(id string) []listedSnapshot {

@@ -12,5 +12,8 @@ const (
 	reads   = 60 * time.Second
 	backlog = 1 << 30
 
+	random  = 3 * time.Minute
+	insides = "local gvisor"
+
 	patience = 10 * time.Minute
 )

@@ -14,6 +14,10 @@ const (
 	reads   = 3 * time.Second // how long somebody reads the database
 	backlog = 64 << 20        // how large its log has become at boot
 
+	// How long files are written to at random, and in which sandboxes.
+	random  = 12 * time.Second
+	insides = "local"
+
 	// patience is for what must happen on a machine that has other things to do.
 	patience = 90 * time.Second
 )

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -89,7 +90,9 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	if v.Processes {
 		c.Branch.Shell = state.shellOf(dormouse.PrimaryThread(id))
 	}
+	crash.At(crash.BranchPrepared)
 	row, err := s.make(ctx, by, v, nil)
+	crash.At(crash.BranchWritten)
 	if err != nil && v.Processes {
 		err = errors.Join(err, s.deps.Driver.Remove(context.WithoutCancel(ctx), c.Session))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
 // keepBlobs is how long a blob that nobody names is left alone: whoever put it
@@ -16,7 +17,10 @@ import (
 const keepBlobs = time.Hour
 
 // Collect removes the blobs that neither an event nor a point names any more and
-// returns how many. A blob that is put again at the very moment stays.
+// returns how many. A blob that is put again at the very moment stays, and so does
+// one that was named the last time it was called: whoever goes back to a point, or
+// branches from it, names its layers a while after that point was looked at, and
+// may be the only one by then. It is called by one at a time.
 func (s *Sessions) Collect(ctx context.Context) (int, error) {
 	blobs, ok := s.deps.Blobs.(blob.Collectable)
 	if !ok {
@@ -25,22 +29,28 @@ func (s *Sessions) Collect(ctx context.Context) (int, error) {
 	before := time.Now().Add(-keepBlobs) // the blobs' own clock, whatever the sessions' is
 	const atOnce = 500
 	var batch []dormouse.Digest
-	removed := 0
+	removed, unnamed := 0, make(map[dormouse.Digest]bool)
 	flush := func() error {
 		named, err := s.deps.Store.Named(ctx, batch)
 		if err != nil {
 			return fmt.Errorf("look for who names blobs: %w", err)
 		}
 		for _, d := range batch {
-			if slices.Contains(named, d) {
+			switch {
+			case slices.Contains(named, d):
+				continue
+			case !s.unnamed[d]:
+				unnamed[d] = true
 				continue
 			}
+			crash.At(crash.CollectFound)
 			gone, err := blobs.Collect(ctx, d, before)
 			if err != nil {
 				return err
 			}
 			if gone {
 				removed++
+				crash.At(crash.CollectRemoved)
 			}
 		}
 		batch = batch[:0]
@@ -55,6 +65,7 @@ func (s *Sessions) Collect(ctx context.Context) (int, error) {
 	if err == nil {
 		err = flush()
 	}
+	s.unnamed = unnamed
 	return removed, err
 }
 

@@ -108,10 +108,10 @@ func (j *journal) resolve(ctx context.Context, raw json.RawMessage, cross bool, 
 	if err != nil {
 		return State{}, ref, err
 	}
-	if err := ref.Check(j.a.deps.Refs); err != nil {
-		return State{}, ref, err
-	}
 	missing := fmt.Errorf("snapshot %s: %w", ref.Snapshot, dormouse.ErrNotFound)
+	if ref.Check(j.a.deps.Refs) != nil {
+		return State{}, ref, missing // whether a ref is good is nobody's business who may not use it
+	}
 	if ref.Session != j.a.id && (!cross || !j.a.deps.CrossSession) {
 		return State{}, ref, missing
 	}

@@ -26,6 +26,8 @@ func pointsBefore(events []dormouse.Event) {
 			crash.At(crash.OpStarting)
 		case dormouse.SandboxWarming:
 			crash.At(crash.SandboxIntent)
+		case dormouse.SnapshotDeleted:
+			crash.At(crash.SnapshotForgetting)
 		}
 	}
 }
@@ -61,6 +63,8 @@ func pointsAfter(events []dormouse.Event) {
 			crash.At(crash.SandboxReady)
 		case dormouse.WorkspaceSwapped:
 			crash.At(crash.SwapCommitted)
+		case dormouse.SnapshotDeleted:
+			crash.At(crash.SnapshotForgotten)
 		}
 	}
 }

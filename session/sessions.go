@@ -84,6 +84,7 @@ type Sessions struct {
 	looks   *looks
 	seats   *seats
 	counts  counts
+	unnamed map[dormouse.Digest]bool // of Collect: the blobs that nobody named the last time
 
 	ctx     context.Context //nolint:containedctx // the life of the actors, which no request may end
 	stop    context.CancelCauseFunc

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
@@ -110,7 +111,12 @@ func (s *Store) merge(ctx context.Context, below, layers []dormouse.Layer) (merg
 	if err != nil {
 		return merged, err
 	}
-	return merged, s.writeRun(path, run{Layers: contents(layers), Bottom: bottom, Merged: merged})
+	crash.At(crash.CompactMerged)
+	if err := s.writeRun(path, run{Layers: contents(layers), Bottom: bottom, Merged: merged}); err != nil {
+		return merged, err
+	}
+	crash.At(crash.CompactNoted)
+	return merged, nil
 }
 
 // putAgain keeps a blob that nobody names yet from being collected.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 )
 
@@ -82,6 +83,7 @@ func (s *Store) releaseDead(ctx context.Context, alive func(dormouse.SessionID) 
 			if err := s.release(e.Name()); err != nil {
 				return err
 			}
+			crash.At(crash.SweepReleased)
 		}
 	}
 	return nil
@@ -244,6 +246,9 @@ func (s *Store) remove(names []string) (int, error) {
 	// What has a name need not be there; what is there must have one.
 	if err := s.discard(dirs...); err != nil {
 		return 0, err
+	}
+	if len(dirs) > 0 {
+		crash.At(crash.SweepDiscarded)
 	}
 	for _, path := range nameless {
 		if err := os.Remove(path); err != nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"time"
+
+	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
 // collectEvery is how often blobs and images that no session names any more are
@@ -16,7 +18,7 @@ func (s *server) collect(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(collectEvery):
+		case <-time.After(crash.Every("DORMOUSE_COLLECT_EVERY", collectEvery)):
 		}
 		n, err := s.sessions.Collect(ctx)
 		switch {

@@ -122,7 +122,7 @@ func (s *stage) perform(ctx context.Context) (err error) {
 	}
 	s.fleet = rig.NewFleet(ctx, rig.Server{
 		Binary: s.Binary, Data: data, Store: store, Sandbox: s.Sandbox, Model: s.models.URL(), Thaw: thaw,
-		Flags: slices.Concat([]string{"--log-level", "debug", "--sandbox-disk", "0"}, s.c.Kind.Flags), Env: []string{"DORMOUSE_CLOCK=" + s.play.Clock},
+		Flags: slices.Concat([]string{"--log-level", "debug", "--sandbox-disk", "0"}, s.c.Kind.Flags), Env: append([]string{"DORMOUSE_CLOCK=" + s.play.Clock}, s.c.Kind.Env...),
 		Log: filepath.Join(s.dir, "server.log"),
 	}, max(s.c.Kind.Servers, 1), s.c.Arms)
 	s.keeper = s.fleet.Keepers[0]
@@ -332,6 +332,24 @@ func (s *stage) swept(ctx context.Context) error {
 	})
 }
 
+// kept looks whether all is there that files are made of and, where that is
+// collected, nothing else.
+func (s *stage) kept(ctx context.Context) error {
+	if s.c.Kind.Collects {
+		if err := within(ctx, "collecting layers", s.play.Collected); err != nil {
+			return err
+		}
+	}
+	named, err := s.play.Named(ctx)
+	if err != nil {
+		return err
+	}
+	for _, text := range s.keeper.LostBlobs(named) {
+		s.out.Findings.Add(oracle.Lost, "%s", text)
+	}
+	return nil
+}
+
 // again stops the server, starts it once more and finds everything as it was.
 func (s *stage) again(ctx context.Context) error {
 	if err := s.fleet.Halt(ctx); err != nil {
@@ -350,8 +368,16 @@ func (s *stage) again(ctx context.Context) error {
 			s.out.Findings.Add(oracle.Diverged, "%s", wrong)
 		}
 	}
+	if s.c.Kind.Collects {
+		if err := s.keeper.Age(); err != nil {
+			return err
+		}
+	}
 	s.fleet.Resume()
 	if err := within(ctx, "after a restart", s.play.Settle); err != nil {
+		return err
+	}
+	if err := s.kept(ctx); err != nil {
 		return err
 	}
 	before := s.told

@@ -112,7 +112,7 @@ type tally struct {
 // points are those at which something must die. Sandboxes of another kind are
 // about their own points, and about those that their cases are made of.
 func (m *Matrix) points(cases []Case) []crash.Point {
-	points := slices.Concat(crash.Points(), crash.Keeping(), crash.Restoring())
+	points := slices.Concat(crash.Points(), crash.Keeping(), crash.Restoring(), crash.Collecting())
 	switch {
 	case m.Sandbox == rig.GVisor:
 		points = slices.Concat(crash.Freezing(), crash.Capturing(), crash.Branching())

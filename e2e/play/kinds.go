@@ -13,8 +13,10 @@ import (
 type Kind struct {
 	Name string
 	// Create and Flags say how the session and the server are made.
-	Create map[string]any
-	Flags  []string
+	Create     map[string]any
+	Flags, Env []string
+	// Collects says that what nobody needs any more must be gone in the end.
+	Collects bool
 	// Servers is how many share the store; 0 means one. Only the first dies, or is
 	// frozen by the scenario itself. Steered says that it is asked whenever it can be.
 	Servers int
@@ -90,7 +92,7 @@ func alone() []Kind {
 func onGVisor() []Kind {
 	matters := []string{
 		"exec", "task", "write", "exec-person", "exec-person-lost", "hibernate", "sleep", "exec-lost", "runner-lost", "delete", "terminate",
-		"line", "line-asleep", "line-turns",
+		"line", "line-asleep", "line-turns", "line-branch", "line-forget", "line-long", "line-collect",
 	}
 	return slices.DeleteFunc(alone(), func(k Kind) bool { return !slices.Contains(matters, k.Name) })
 }

@@ -2,7 +2,10 @@ package play
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
@@ -10,7 +13,7 @@ import (
 
 // lineKinds are about going back to what a workspace was like.
 func lineKinds() []Kind {
-	return []Kind{
+	kinds := []Kind{
 		{Name: "line", Create: warm(), Play: line, Look: (*Play).whole},
 		{Name: "line-asleep", Create: warm(), Play: func(ctx context.Context, p *Play) error {
 			if err := line(ctx, p); err != nil {
@@ -23,7 +26,15 @@ func lineKinds() []Kind {
 			return p.whole(ctx)
 		}, Look: (*Play).whole},
 		{Name: "line-turns", Create: warm(), Play: turns},
+		{Name: "line-branch", Create: warm(), Play: branches, Look: (*Play).wholeBranches},
+		{Name: "line-forget", Create: warm(), Play: forgets, Look: (*Play).whole},
+		{Name: "line-long", Create: warm(), Play: long, Look: (*Play).whole},
+		{Name: "line-collect", Create: warm(), Play: collects, Look: (*Play).wholeBranches, Kills: true},
 	}
+	for i := range kinds {
+		kinds[i].Env, kinds[i].Collects = []string{"DORMOUSE_COLLECT_EVERY=100ms"}, true
+	}
+	return kinds
 }
 
 // line keeps a workspace, breaks it and goes back. What somebody was told was kept is
@@ -45,6 +56,154 @@ func line(ctx context.Context, p *Play) error {
 		return err
 	}
 	return p.whole(ctx)
+}
+
+// branches goes on elsewhere from a point and from the present, and what becomes of
+// the one does not become of the others.
+func branches(ctx context.Context, p *Play) error {
+	if err := line(ctx, p); err != nil {
+		return err
+	}
+	for _, at := range []dormouse.SnapshotID{p.point("kept"), "", p.point("kept")} {
+		if err := p.branch(ctx, at); err != nil {
+			return err
+		}
+	}
+	last := len(p.branched) - 1
+	gone := p.branched[last]
+	p.branched = p.branched[:last]
+	if err := gone.Delete(ctx); err != nil {
+		return err
+	}
+	if err := p.forget(ctx, "kept"); err != nil {
+		return err
+	}
+	return p.wholeBranches(ctx)
+}
+
+// branch makes a session that goes on from a point, or from the present. Asked again
+// after a crash there may be two, and both are well.
+func (p *Play) branch(ctx context.Context, at dormouse.SnapshotID) error {
+	body := map[string]any{"snapshot": at}
+	if at == "" {
+		body = map[string]any{}
+	}
+	for {
+		var made struct {
+			Session dormouse.SessionID `json:"session"`
+		}
+		_, err := p.Once(ctx, http.MethodPost, p.Path("/branch"), body, &made)
+		if rig.Again(err) {
+			continue
+		}
+		if err == nil {
+			p.branched = append(p.branched, &rig.Session{Client: p.Client, ID: made.Session})
+		}
+		return err
+	}
+}
+
+// forgets deletes the points around one that is gone back to.
+func forgets(ctx context.Context, p *Play) error {
+	if _, err := p.mustRun(ctx, "echo before > before"); err != nil {
+		return err
+	}
+	if err := p.again(ctx, "snapshots", map[string]any{"id": "before"}); err != nil {
+		return err
+	}
+	if _, err := p.mustRun(ctx, "rm -f before"); err != nil {
+		return err
+	}
+	if err := line(ctx, p); err != nil {
+		return err
+	}
+	for _, name := range []string{"before", "broken", "broken"} {
+		if err := p.forget(ctx, name); err != nil {
+			return err
+		}
+	}
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.point("kept")}); err != nil {
+		return err
+	}
+	return p.whole(ctx)
+}
+
+// forget deletes a point.
+func (p *Play) forget(ctx context.Context, name string) error {
+	return p.Repeat(ctx, http.MethodDelete, p.Path("/snapshots/"+string(p.point(name))), nil, nil)
+}
+
+// long makes a line that is worth being made shorter, and goes back on it.
+func long(ctx context.Context, p *Play) error {
+	if err := line(ctx, p); err != nil {
+		return err
+	}
+	const steps = 16
+	for n := range steps {
+		if _, err := p.mustRun(ctx, fmt.Sprintf("echo %d > later; echo %d > later%d", n, n, n)); err != nil {
+			return err
+		}
+		if err := p.again(ctx, "snapshots", map[string]any{"id": fmt.Sprint("later", n)}); err != nil {
+			return err
+		}
+	}
+	if _, err := p.mustRun(ctx, "rm -f later*"); err != nil {
+		return err
+	}
+	if err := p.again(ctx, "snapshots", map[string]any{"id": "last"}); err != nil {
+		return err
+	}
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.point("later3")}); err != nil {
+		return err
+	}
+	told, err := p.mustRun(ctx, "cat d/kept later; ls")
+	if err != nil {
+		return err
+	}
+	if want := "one\n3\nd\nlater\nlater0\nlater1\nlater2\nlater3\nlink\n"; told.Output != want {
+		return fmt.Errorf("went back on a long line and found %q, not %q", told.Output, want)
+	}
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.point("last")}); err != nil {
+		return err
+	}
+	return p.whole(ctx)
+}
+
+// collects has the server look for what nobody needs when much of that is there: of
+// points that were deleted, of a session that is gone, and of one that never came to
+// be.
+func collects(ctx context.Context, p *Play) error {
+	if err := branches(ctx, p); err != nil {
+		return err
+	}
+	if err := p.forget(ctx, "broken"); err != nil {
+		return err
+	}
+	if err := p.Keeper.Halt(ctx); err != nil {
+		return err
+	}
+	if err := errors.Join(p.Keeper.LeaveUse("sesn_00000000000000000000000000"), p.Keeper.Age()); err != nil {
+		return err
+	}
+	p.Keeper.Resume()
+	return p.Collected(ctx)
+}
+
+// Collected waits until nothing is there that nobody needs.
+func (p *Play) Collected(ctx context.Context) error {
+	for {
+		named, err := p.Named(ctx)
+		if err != nil {
+			return err
+		}
+		left, err := p.Keeper.StrayLayers(named)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		if err := rig.Pause(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("%v are needed by nobody: %w", left, err)
+		}
+	}
 }
 
 // turns goes back to before the turn that broke the workspace.
@@ -87,14 +246,40 @@ func (p *Play) again(ctx context.Context, what string, body any) error {
 	}
 }
 
+// wholeFiles is what is kept, and lookWhole shows it.
+const (
+	lookWhole  = "cat d/kept; readlink link; ls"
+	wholeFiles = "one\nd/kept\nd\nlink\n"
+)
+
 // whole looks whether the files are those that were kept.
 func (p *Play) whole(ctx context.Context) error {
-	told, err := p.mustRun(ctx, "cat d/kept; readlink link; ls")
+	told, err := p.mustRun(ctx, lookWhole)
 	if err != nil {
 		return err
 	}
-	if want := "one\nd/kept\nd\nlink\n"; told.Output != want {
-		return fmt.Errorf("went back to a snapshot and found %q, not %q", told.Output, want)
+	if told.Output != wholeFiles {
+		return fmt.Errorf("went back to a snapshot and found %q, not %q", told.Output, wholeFiles)
 	}
 	return nil
+}
+
+// wholeBranches looks whether the branches have the files, too.
+func (p *Play) wholeBranches(ctx context.Context) error {
+	for _, b := range p.branched {
+		told, err := rig.Exec{Unknown: true}, error(nil)
+		for range 5 {
+			if p.nonce++; told.Ran() || err != nil {
+				break
+			}
+			told, err = b.Ask(ctx, rig.Asked{ClientID: p.lastNonce(), Command: lookWhole})
+		}
+		if err == nil && told.Output != wholeFiles {
+			err = fmt.Errorf("branched from a snapshot and found %q, not %q", told.Output, wholeFiles)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return p.whole(ctx)
 }

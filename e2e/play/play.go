@@ -38,14 +38,15 @@ type Play struct {
 	Slack time.Duration
 	Clock string
 
-	life   context.Context //nolint:containedctx // that of the followers
-	kind   Kind
-	nonce  int
-	family map[dormouse.SessionID]*Play // those it spawned, and theirs
-	beside []*Play                      // other sessions of the same scenario
-	said   *oracle.Said
-	looks  []oracle.Look
-	gone   time.Time // when it was deleted and not there any more
+	life     context.Context //nolint:containedctx // that of the followers
+	kind     Kind
+	nonce    int
+	family   map[dormouse.SessionID]*Play // those it spawned, and theirs
+	beside   []*Play                      // other sessions of the same scenario
+	branched []*rig.Session               // those that go on from points of this one
+	said     *oracle.Said
+	looks    []oracle.Look
+	gone     time.Time // when it was deleted and not there any more
 
 	mu      sync.Mutex
 	answers []oracle.Answer // guarded by mu

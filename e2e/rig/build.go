@@ -52,6 +52,15 @@ func Build(ctx context.Context, dir string, tags ...string) (Binary, error) {
 	return b, nil
 }
 
+// Compile builds a program of the module that is put into sandboxes.
+func Compile(ctx context.Context, out, what string) error {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	return compile(ctx, root, out, what, nil, "-ldflags", "-s -w")
+}
+
 func compile(ctx context.Context, root, out, what string, tags []string, more ...string) error {
 	// As in the Makefile: what debuggers need is most of the time it takes to link.
 	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-tags", strings.Join(tags, ","), "-o", out}, more...)

@@ -91,12 +91,16 @@ const (
 	SandboxStopped  Point = "sandbox.stopped"  // stopped, not yet written
 
 	// Snapshots.
-	SnapshotCapturing Point = "snapshot.capturing" // wanted, nothing is captured
-	SnapshotCaptured  Point = "snapshot.captured"  // what changed is on the stage
-	SnapshotRecording Point = "snapshot.recording" // its layers are kept, it is not written
-	SnapshotRecorded  Point = "snapshot.recorded"  // written, nobody was told
-	SwapDeciding      Point = "swap.deciding"      // its layers are there, the swap is not written
-	SwapCommitted     Point = "swap.committed"     // written, the sandbox has the files of before
+	SnapshotCapturing  Point = "snapshot.capturing"  // wanted, nothing is captured
+	SnapshotCaptured   Point = "snapshot.captured"   // what changed is on the stage
+	SnapshotRecording  Point = "snapshot.recording"  // its layers are kept, it is not written
+	SnapshotRecorded   Point = "snapshot.recorded"   // written, nobody was told
+	SnapshotForgetting Point = "snapshot.forgetting" // before its deletion is written
+	SnapshotForgotten  Point = "snapshot.forgotten"  // written, its layers are all there
+	BranchPrepared     Point = "branch.prepared"     // its layers are there and noted, no session is
+	BranchWritten      Point = "branch.written"      // the session is there, nobody was told
+	SwapDeciding       Point = "swap.deciding"       // its layers are there, the swap is not written
+	SwapCommitted      Point = "swap.committed"      // written, the sandbox has the files of before
 
 	// Branches that take along what runs.
 	BranchCopied    Point = "branch.copied"    // what ran is copied, the session is not there
@@ -134,6 +138,15 @@ const (
 	LayerPut     Point = "layer.put"     // its blob is durable, its directory has no name
 	LayerKept    Point = "layer.kept"    // both are there, no row names them
 
+	CompactMerged Point = "compact.merged" // layers are merged and kept, which is not noted
+	CompactNoted  Point = "compact.noted"  // noted, no line has it
+
+	// Collections.
+	CollectFound   Point = "collect.found"   // nobody names a blob, which is there
+	CollectRemoved Point = "collect.removed" // it is gone, others are not
+	SweepReleased  Point = "sweep.released"  // what a session used that is no more may go
+	SweepDiscarded Point = "sweep.discarded" // directories are gone, their names are there
+
 	// The database.
 	StoreFlushing  Point = "store.flushing"  // a group of appends is about to commit
 	StoreFlushed   Point = "store.flushed"   // committed, nobody was answered
@@ -148,7 +161,14 @@ const (
 )
 
 // Keeping lists the points that only a server reaches that keeps layers.
-func Keeping() []Point { return []Point{LayerPacking, LayerPut, LayerKept} }
+func Keeping() []Point {
+	return []Point{LayerPacking, LayerPut, LayerKept, CompactMerged, CompactNoted}
+}
+
+// Collecting lists the points of removing what nobody names.
+func Collecting() []Point {
+	return []Point{CollectFound, CollectRemoved, SweepReleased, SweepDiscarded}
+}
 
 // Shared lists the points that only a server of several reaches.
 func Shared() []Point {
@@ -176,6 +196,7 @@ func Capturing() []Point {
 func Restoring() []Point {
 	return []Point{
 		SnapshotCapturing, SnapshotCaptured, SnapshotRecording, SnapshotRecorded, SwapDeciding, SwapCommitted,
+		SnapshotForgetting, SnapshotForgotten, BranchPrepared, BranchWritten,
 		CaptureNoted, WorkspaceMade, WorkspaceStarted,
 	}
 }

@@ -91,3 +91,12 @@ func Now() time.Time {
 	}
 	return time.Now()
 }
+
+// Every is how often something is done, unless a test has it done more often: the
+// variable it is named by says so.
+func Every(name string, usual time.Duration) time.Duration {
+	if often, err := time.ParseDuration(os.Getenv(name)); err == nil && often > 0 {
+		return often
+	}
+	return usual
+}

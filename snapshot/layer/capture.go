@@ -63,7 +63,19 @@ func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err er
 	for _, e := range torn {
 		c.again[e.Inode] = true
 	}
+	for _, e := range changed { // it may change once more and have the same time
+		if c.fresh(e) {
+			c.again[e.Inode] = true
+		}
+	}
 	return len(torn) == 0, nil
+}
+
+// fresh reports whether an entry changed so short before the last pass that a change
+// since need not show.
+func (c *Capture) fresh(e Entry) bool {
+	const tick = 20 * time.Millisecond // or less, which is as fine as file systems tell the time
+	return e.Kind != Gone && time.Unix(e.Changed.Sec, e.Changed.Nsec).After(c.since.Add(-tick))
 }
 
 // Moved is about how many bytes the last pass had to copy.
@@ -90,11 +102,7 @@ func (c *Capture) fits(changed Index) error {
 // Index is what the directory was like at the last pass, to compare with at the
 // next capture. What may change again without a later time is doubted in it.
 func (c *Capture) Index() Index {
-	const tick = 20 * time.Millisecond // or less, which is as fine as file systems tell the time
-	last := c.since.Add(-tick)
-	return c.now.doubt(func(e Entry) bool {
-		return c.held[e.Inode] || c.again[e.Inode] || e.Kind != Gone && time.Unix(e.Changed.Sec, e.Changed.Nsec).After(last)
-	})
+	return c.now.doubt(func(e Entry) bool { return c.held[e.Inode] || c.again[e.Inode] || c.fresh(e) })
 }
 
 // Written is what the copy holds: how many entries, and how many bytes are in

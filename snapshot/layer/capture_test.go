@@ -162,6 +162,36 @@ func TestAChangeInTheSameInstantIsSeenByTheNextCapture(t *testing.T) {
 	}
 }
 
+// What has just been changed is copied again by the next pass: it may have been
+// changed once more at what is the same time to its file system.
+func TestWhatHasJustChangedIsCopiedAgain(t *testing.T) {
+	from := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(from, "old"), []byte("1"), 0o600))
+	settle()
+	const tries = 100 // a pass may begin late
+	for range tries {
+		to := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(from, "file"), []byte("1"), 0o600))
+		c := layer.NewCapture(from, to, nil, nil, plenty)
+		pass(t, c)
+		for _, name := range []string{"old", "file"} { // as if nothing showed that they changed
+			must(t, os.WriteFile(filepath.Join(to, name), []byte("0"), 0o600))
+		}
+		pass(t, c)
+		old, err := os.ReadFile(filepath.Join(to, "old"))
+		must(t, err)
+		file, err := os.ReadFile(filepath.Join(to, "file"))
+		must(t, err)
+		if string(old) != "0" {
+			t.Fatal("what was old was copied again")
+		}
+		if string(file) == "1" {
+			return
+		}
+	}
+	t.Error("what had just changed was not copied again")
+}
+
 func TestACaptureSaysWhatItWroteAndWhatItLeft(t *testing.T) {
 	asRoot(t)
 	from, to, below := t.TempDir(), t.TempDir(), []string{t.TempDir(), t.TempDir(), t.TempDir()}

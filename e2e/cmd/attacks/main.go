@@ -18,6 +18,7 @@ import (
 
 	"github.com/dormouse-run/dormouse/e2e/archives"
 	"github.com/dormouse-run/dormouse/e2e/attacks"
+	"github.com/dormouse-run/dormouse/e2e/forgeries"
 )
 
 func main() {
@@ -45,8 +46,16 @@ func sections(binary string) []section {
 		sandbox.cases = append(sandbox.cases, attack{c.Name, c.Tries})
 	}
 	archive := section{name: "archive", broke: "escapes", play: func(ctx context.Context, only *regexp.Regexp) (int, int, error) {
-		return archives.Run(ctx, archives.Within, os.Stdout, only)
+		cases, escapes, err := archives.Run(ctx, archives.Within, os.Stdout, only)
+		if err != nil {
+			return cases, escapes, err
+		}
+		more, through, err := forgeries.Run(ctx, binary, os.Stdout, only)
+		return cases + more, escapes + through, err
 	}}
+	for _, c := range forgeries.Cases() {
+		archive.cases = append(archive.cases, attack{c.Name, c.Tries})
+	}
 	for _, c := range archives.Cases() {
 		archive.cases = append(archive.cases, attack{c.Name, c.Tries})
 	}

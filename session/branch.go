@@ -69,7 +69,11 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 func (s *Sessions) branchPoint(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, point dormouse.SnapshotID) (dormouse.Snapshot, error) {
 	if point != "" {
 		m, err := s.Point(ctx, id, point)
-		if err == nil && m.Midway {
+		switch {
+		case err != nil:
+		case m.Aside:
+			err = fmt.Errorf("snapshot %s was brought in, so that no conversation goes with it; make a session of its image: %w", point, dormouse.ErrConflict)
+		case m.Midway:
 			err = fmt.Errorf("snapshot %s was taken while a turn was at work, so that no conversation goes with it: %w", point, dormouse.ErrConflict)
 		}
 		return m, err

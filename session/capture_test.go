@@ -110,13 +110,27 @@ func (d *lined) has() map[string]string {
 func alongLine(t *testing.T, f func(t *testing.T, h *house, d *lined), change ...func(*house)) {
 	live(t, func(t *testing.T, h *house) { f(t, h, h.kind.(*lined)) }, append([]func(*house){func(h *house) {
 		h.kind = &lined{boxes: h.boxes, files: make(map[uint64]map[string]string)}
-		lines, err := snapshot.Open(snapshot.Options{Dir: h.t.TempDir(), Blobs: h.blobs})
+		h.dir = h.t.TempDir()
+		lines, err := snapshot.Open(snapshot.Options{Dir: h.dir, Blobs: h.blobs})
 		if err != nil {
 			h.t.Fatal(err)
 		}
 		h.t.Cleanup(func() { _ = lines.Close() })
 		h.lines = lines
 	}}, change...)...)
+}
+
+// notes are what says that layers are in use.
+func (h *house) notes() (names []string) {
+	h.t.Helper()
+	all, err := os.ReadDir(filepath.Join(h.dir, "uses"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, n := range all {
+		names = append(names, n.Name())
+	}
+	return names
 }
 
 func (h *house) state() session.State {

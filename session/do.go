@@ -93,7 +93,7 @@ func (s *Sessions) worthAsking(err error, v Verb) bool {
 // when it is asked for again, so that asking again finds out how it went.
 func sameTwice(v Verb) bool {
 	switch v.(type) { //nolint:gochecksumtype // of the others nobody can say
-	case Prompt, OpenThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ForgetSnapshots:
+	case Prompt, OpenThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ImportSnapshot, ForgetSnapshots:
 		return true
 	}
 	return false

@@ -134,6 +134,8 @@ func (d *draft) decide() error {
 		return d.takeSnapshot(v)
 	case SkipSnapshot:
 		return d.skipSnapshot(v)
+	case ImportSnapshot:
+		return d.importSnapshot(v)
 	case ForgetSnapshots:
 		return d.forgetSnapshots(v)
 	case Swap:
@@ -160,7 +162,7 @@ func (d *draft) refusedAfterEnd() bool {
 		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
 		return false
 	case Create, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
-		AskSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
+		AskSnapshot, ImportSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
 		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom:
 		return true
 	}

@@ -43,8 +43,9 @@ type Point struct {
 	Seq   uint64              `json:"seq"`
 	At    uint64              `json:"at"`
 	Taken time.Time           `json:"taken"`
-	// Midway says that a turn was at work.
+	// Midway says that a turn was at work, Aside that it stands beside the line.
 	Midway bool `json:"midway,omitempty"`
+	Aside  bool `json:"aside,omitempty"`
 }
 
 // Void is a part of the log that is no part of the conversation any more: what comes
@@ -132,19 +133,24 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 			Number: d.Workspace.Number + 1, Snapshot: v.ID, Layers: v.Layers, Reason: dormouse.SwapSealed,
 		})
 	}
+	d.retain(v.Keep)
+	return nil
+}
+
+// retain removes points that are not to be kept any longer.
+func (d *draft) retain(keep dormouse.Retention) {
 	points := make([]snapshot.Point, len(d.Points))
 	for i, p := range d.Points {
 		points[i] = snapshot.Point{ID: p.ID, Taken: p.Taken}
 	}
 	count := dormouse.MaxPoints
-	if v.Keep.MaxCount > 0 {
-		count = min(count, v.Keep.MaxCount)
+	if keep.MaxCount > 0 {
+		count = min(count, keep.MaxCount)
 	}
 	pinned := func(id dormouse.SnapshotID) bool { return id == d.Workspace.Base || id == d.Workspace.Newest }
-	if gone := snapshot.Retain(points, d.c.Now, v.Keep.MaxAge, count, pinned); len(gone) > 0 {
+	if gone := snapshot.Retain(points, d.c.Now, keep.MaxAge, count, pinned); len(gone) > 0 {
 		d.tell(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone, Reason: "retention"})
 	}
-	return nil
 }
 
 func (d *draft) skipSnapshot(v SkipSnapshot) error {
@@ -207,7 +213,7 @@ func (d *draft) truncate(to uint64) {
 	}
 	var gone []dormouse.SnapshotID
 	for _, p := range d.Points {
-		if p.At > to {
+		if p.At > to && !p.Aside {
 			gone = append(gone, p.ID)
 		}
 	}
@@ -223,7 +229,10 @@ func applySnapshot(s *State, e dormouse.Event) {
 		s.Asked = append(s.Asked, payload[dormouse.SnapshotAsk](e))
 	case dormouse.SnapshotTaken:
 		p := payload[dormouse.Snapshot](e)
-		s.Points = append(s.Points, Point{ID: p.ID, Seq: e.Seq, At: p.At, Taken: e.Time, Midway: p.Midway})
+		s.Points = append(s.Points, Point{ID: p.ID, Seq: e.Seq, At: p.At, Taken: e.Time, Midway: p.Midway, Aside: p.Aside})
+		if p.Aside {
+			return
+		}
 		s.Workspace.Newest, s.Workspace.Line = p.ID, p.Layers
 		settleSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotSkipped:
@@ -275,7 +284,9 @@ func name(rows *store.Rows, e dormouse.Event) {
 	case dormouse.SnapshotTaken:
 		p := payload[dormouse.Snapshot](e)
 		names(p.ID, p.Layers)
-		names(lineName, p.Layers)
+		if !p.Aside {
+			names(lineName, p.Layers)
+		}
 	case dormouse.SnapshotDeleted:
 		rows.Unnamed = append(rows.Unnamed, payload[dormouse.SnapshotsGone](e).IDs...)
 	case dormouse.WorkspaceSwapped:

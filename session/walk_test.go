@@ -205,6 +205,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 			w.point(), w.point(), w.swap(0), w.swap(w.state.Seq/2),
 			session.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.point().ID, Reason: w.point().Reason}},
 			session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint(fmt.Sprint(r.IntN(50)))}},
+			imports(fmt.Sprint(r.IntN(50))),
 			session.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint(fmt.Sprint(r.IntN(50)))}})
 	case 10, 11:
 		id := dormouse.EventID(fmt.Sprint("sevt_x", r.IntN(200)))

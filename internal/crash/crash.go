@@ -98,6 +98,11 @@ const (
 	SwapDeciding      Point = "swap.deciding"      // its layers are there, the swap is not written
 	SwapCommitted     Point = "swap.committed"     // written, the sandbox has the files of before
 
+	// Images that are brought in.
+	ImageRead  Point = "image.read"  // all of it is on stages, nothing is kept
+	ImageKept  Point = "image.kept"  // its layers are kept, no row names them
+	ImageNamed Point = "image.named" // a point names them, nobody was told
+
 	// Captures, and the workspaces that are made of them.
 	CapturePausing   Point = "capture.pausing"   // noted, everything in the sandbox still runs
 	CapturePaused    Point = "capture.paused"    // nothing runs, what is missing is not copied
@@ -168,7 +173,7 @@ func Capturing() []Point {
 func Restoring() []Point {
 	return []Point{
 		SnapshotCapturing, SnapshotCaptured, SnapshotRecording, SnapshotRecorded, SwapDeciding, SwapCommitted,
-		CaptureNoted, WorkspaceMade, WorkspaceStarted,
+		CaptureNoted, WorkspaceMade, WorkspaceStarted, ImageRead, ImageKept, ImageNamed,
 	}
 }
 

@@ -314,6 +314,7 @@ func TestOnlyAnIdleSessionIsTakenBack(t *testing.T) {
 		if s := h.state(); len(s.Points) != 1 || s.Workspace.Base != point {
 			t.Errorf("points %v, base %s", s.Points, s.Workspace.Base)
 		}
+		settle(time.Minute)
 		h.checked()
 	})
 }

@@ -84,6 +84,7 @@ func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
 		if _, ok := h.state().Point(p.ID); !ok {
 			t.Error("what was brought in went with the conversation")
 		}
+		settle(time.Minute)
 		h.checked()
 	})
 }
@@ -176,6 +177,7 @@ func TestASessionIsMadeOfAnImage(t *testing.T) {
 		if got := h.state().Workspace.Base; got != point {
 			t.Errorf("reverted to %s, not to what it began with", got)
 		}
+		settle(time.Minute)
 		h.checked()
 	})
 }

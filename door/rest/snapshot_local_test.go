@@ -32,9 +32,10 @@ func newHouseWithLines(t *testing.T) *house {
 		t.Skip("layers are made by root")
 	}
 	driver := localtest.Open(t)
-	return newHouseOf(t, driver, func(c *session.Config) {
+	layers := filepath.Join(t.TempDir(), "snapshots")
+	h := newHouseOf(t, driver, func(c *session.Config) {
 		var err error
-		c.Snapshots, err = snapshot.Open(snapshot.Options{Dir: filepath.Join(t.TempDir(), "snapshots"), Blobs: c.Blobs})
+		c.Snapshots, err = snapshot.Open(snapshot.Options{Dir: layers, Blobs: c.Blobs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,6 +46,8 @@ func newHouseWithLines(t *testing.T) *house {
 		})
 		c.Refs = snapshot.Key{1}
 	})
+	h.layers = layers
+	return h
 }
 
 // does has the agent run a command, and returns the prompt.

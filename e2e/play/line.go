@@ -3,6 +3,8 @@ package play
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/url"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
@@ -23,6 +25,7 @@ func lineKinds() []Kind {
 			return p.whole(ctx)
 		}, Look: (*Play).whole},
 		{Name: "line-turns", Create: warm(), Play: turns},
+		{Name: "line-image", Create: warm(), Play: image, Look: (*Play).whole},
 	}
 }
 
@@ -42,6 +45,66 @@ func line(ctx context.Context, p *Play) error {
 		return err
 	}
 	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.point("kept")}); err != nil {
+		return err
+	}
+	return p.whole(ctx)
+}
+
+// image carries a workspace out, breaks it, and brings it in again: as a snapshot of
+// the session, and as a session of its own. Brought in twice it is there once.
+func image(ctx context.Context, p *Play) error {
+	if _, err := p.mustRun(ctx, "mkdir -p d; echo one > d/kept; ln -sf d/kept link"); err != nil {
+		return err
+	}
+	if err := p.again(ctx, "snapshots", map[string]any{"id": "kept"}); err != nil {
+		return err
+	}
+	var tar string
+	if err := p.Get(ctx, p.Path("/snapshots/"+string(p.point("kept"))+"/export"), &tar); err != nil {
+		return err
+	}
+	var made [2]struct {
+		Session  dormouse.SessionID  `json:"session"`
+		Snapshot dormouse.SnapshotID `json:"snapshot"`
+	}
+	for _, path := range []string{p.Path("/snapshots/import?id=i"), "/api/sessions/import?id=" + url.QueryEscape(p.Name)} {
+		for i := range made {
+			if err := p.Repeat(ctx, http.MethodPost, path, rig.Tar(tar), &made[i]); err != nil {
+				return err
+			}
+		}
+		if made[0] != made[1] {
+			return fmt.Errorf("brought in twice, it is %v", made)
+		}
+		if made[0].Session == p.ID {
+			continue
+		}
+		if err := p.Repeat(ctx, http.MethodDelete, "/api/sessions/"+string(made[0].Session), nil, nil); err != nil && !rig.Missing(err) {
+			return err
+		}
+	}
+	if _, err := p.mustRun(ctx, "rm -r d link; echo x > later"); err != nil {
+		return err
+	}
+	var points struct {
+		Snapshots []struct {
+			ID     dormouse.SnapshotID `json:"snapshot"`
+			Reason string              `json:"reason"`
+		} `json:"snapshots"`
+	}
+	if err := p.Get(ctx, p.Path("/snapshots"), &points); err != nil {
+		return err
+	}
+	var came []dormouse.SnapshotID
+	for _, s := range points.Snapshots {
+		if s.Reason == dormouse.SnapshotImported {
+			came = append(came, s.ID)
+		}
+	}
+	if len(came) != 1 {
+		return fmt.Errorf("brought in are %v", came)
+	}
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": came[0]}); err != nil {
 		return err
 	}
 	return p.whole(ctx)

@@ -46,6 +46,7 @@ type Snapshot struct {
 // Why snapshots are taken.
 const (
 	SnapshotOfTurn  = "turn"  // a turn has ended
+	SnapshotOfCall  = "call"  // a tool call has ended
 	SnapshotAsked   = "asked" // somebody wants it
 	SnapshotSealing = "seal"  // the sandbox has stopped
 	// SnapshotOfBranch is what a branch began with.
@@ -61,7 +62,17 @@ type SnapshotPolicy string
 const (
 	SnapshotsOff    SnapshotPolicy = "off"  // none by themselves
 	SnapshotsByTurn SnapshotPolicy = "turn" // when a turn has ended that used the sandbox
+	SnapshotsByCall SnapshotPolicy = "call" // also when a tool call has, before the next one begins
 )
+
+// Validate refuses what is no policy. None is one: others decide.
+func (p SnapshotPolicy) Validate() error {
+	switch p {
+	case "", SnapshotsOff, SnapshotsByTurn, SnapshotsByCall:
+		return nil
+	}
+	return fmt.Errorf("snapshots is %q; it must be turn, call or off: %w", truncate(string(p), 40), ErrInvalid)
+}
 
 // Limits of snapshots.
 const (

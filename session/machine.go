@@ -244,7 +244,7 @@ func Want(s State) Wanted {
 	}}
 	w.Capture = wantCapture(s)
 	// The point of a turn is made before the next one changes anything.
-	waits := w.Capture != nil && w.Capture.Reason == dormouse.SnapshotOfTurn
+	waits := w.Capture != nil && (w.Capture.Reason == dormouse.SnapshotOfTurn || w.Capture.Reason == dormouse.SnapshotOfCall)
 	for _, t := range s.Threads {
 		switch {
 		case s.Terminated != nil:

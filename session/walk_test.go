@@ -217,7 +217,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 	case 8, 9:
 		return session.SandboxUp{
 			Generation: box.Generation, Handle: json.RawMessage(`{}`), IdleTimeout: time.Duration(box.Generation%3) * time.Minute,
-			Snapshots: []dormouse.SnapshotPolicy{"", dormouse.SnapshotsOff, dormouse.SnapshotsByTurn}[r.IntN(3)], Seals: r.IntN(2) == 0,
+			Snapshots: []dormouse.SnapshotPolicy{"", dormouse.SnapshotsOff, dormouse.SnapshotsByTurn, dormouse.SnapshotsByCall}[r.IntN(4)], Seals: r.IntN(2) == 0,
 		}
 	}
 	switch {

@@ -54,6 +54,11 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 	case tool.Question, tool.Message, tool.Wait, tool.Look, tool.Snapshot:
 		return fmt.Errorf("%T changes nothing in the session: %w", w, dormouse.ErrInvalid)
 	}
+	if _, ok := v.Do.(Swap); ok {
+		if err := j.awaitPoint(ctx); err != nil {
+			return err
+		}
+	}
 	if err := j.record(ctx, v); err != nil {
 		return err
 	}

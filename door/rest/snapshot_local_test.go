@@ -84,6 +84,35 @@ func (h *house) files(path string) string {
 	return e.Output
 }
 
+// What adds nothing has no layer, however often it is asked for and whatever the files
+// lie over.
+func TestASnapshotOfNothingNewHasNoLayerOfItsOwn(t *testing.T) {
+	h := newHouseWithLines(t)
+	path := h.create(`{}`)
+	h.does(path, "echo one >a; mkdir d")
+	first := h.points(path, 1)[0]
+	alike := func(when string) {
+		t.Helper()
+		var s rest.Snapshot
+		h.call(http.MethodPost, path+"/snapshots", `{}`, http.StatusOK, &s)
+		if s.Depth != first.Depth || s.Size != first.Size {
+			t.Errorf("%s it has %d layers of %d bytes, not %d of %d", when, s.Depth, s.Size, first.Depth, first.Size)
+		}
+	}
+	alike("at once")
+	alike("again")
+	h.call(http.MethodPost, path+"/restore", `{"snapshot":"`+string(first.ID)+`"}`, http.StatusOK, nil)
+	h.files(path)
+	alike("restored")
+	// A root of its own is something new.
+	h.call(http.MethodPost, path+"/execs", `{"command":"chmod 750 ."}`, http.StatusOK, nil)
+	var s rest.Snapshot
+	h.call(http.MethodPost, path+"/snapshots", `{}`, http.StatusOK, &s)
+	if s.Depth != first.Depth+1 {
+		t.Errorf("with another root it has %d layers", s.Depth)
+	}
+}
+
 func TestSnapshotsAreTakenListedComparedAndGoneBackTo(t *testing.T) {
 	h := newHouseWithLines(t)
 	path := h.create(`{}`)

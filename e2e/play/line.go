@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
@@ -25,6 +26,7 @@ func lineKinds() []Kind {
 			return p.whole(ctx)
 		}, Look: (*Play).whole},
 		{Name: "line-turns", Create: warm(), Play: turns},
+		{Name: "line-calls", Create: map[string]any{"environment": map[string]any{"snapshots": "call"}}, Play: calls},
 		{Name: "line-image", Create: warm(), Play: image, Look: (*Play).whole},
 	}
 }
@@ -108,6 +110,44 @@ func image(ctx context.Context, p *Play) error {
 		return err
 	}
 	return p.whole(ctx)
+}
+
+// calls goes back to between two calls of one turn.
+func calls(ctx context.Context, p *Play) error {
+	err := p.Prompt(ctx, "p0", p.Script(rig.Bash("mkdir -p d; echo one > d/kept; ln -sf d/kept link"), rig.Bash("rm -rf d link; echo x > later"), rig.Say("so it is")))
+	if err != nil {
+		return err
+	}
+	if err := p.Settle(ctx); err != nil {
+		return err
+	}
+	var points struct {
+		Snapshots []struct {
+			ID     dormouse.SnapshotID `json:"snapshot"`
+			Reason string              `json:"reason"`
+		} `json:"snapshots"`
+	}
+	if err := p.Get(ctx, p.Path("/snapshots"), &points); err != nil {
+		return err
+	}
+	n := len(points.Snapshots)
+	if n == 0 || points.Snapshots[n-1].Reason != dormouse.SnapshotOfCall {
+		return fmt.Errorf("there are %v", points.Snapshots)
+	}
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": points.Snapshots[n-1].ID}); err != nil {
+		return err
+	}
+	broken := p.whole(ctx)
+	var ops struct {
+		Ops []dormouse.OpRecord `json:"ops"`
+	}
+	if err := p.Get(ctx, p.Path("/ops?limit=100"), &ops); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(ops.Ops, func(o dormouse.OpRecord) bool { return o.Status == dormouse.OpLost }) {
+		return nil // nobody knows whether the first command ran
+	}
+	return broken
 }
 
 // turns goes back to before the turn that broke the workspace.

@@ -56,7 +56,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 			return Row{}, errNoSnapshots
 		}
 		point.Layers = s.deps.Snapshots.Shorter(point.Layers)
-		if _, err := s.deps.Snapshots.Use(ctx, c.Session, 1, point.Layers, nil); err != nil {
+		if _, err := s.deps.Snapshots.Use(ctx, c.Session, 1, point.Layers, s.feeds.fetching(id)); err != nil {
 			return Row{}, fmt.Errorf("fetch snapshot %s: %w", point.ID, err)
 		}
 		v.Files = &point

@@ -11,7 +11,9 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/snapshot/snapshottest"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // image is a container image with these files, each in a layer of its own.
@@ -206,4 +208,87 @@ func TestARestoreThatIsRefusedLeavesNoNote(t *testing.T) {
 			t.Errorf("noted are %v", notes)
 		}
 	})
+}
+
+// Who follows is told how far it is when layers have to come from elsewhere.
+func TestFollowersAreToldHowMuchHasCome(t *testing.T) {
+	alongLine(t, func(t *testing.T, h *house, _ *lined) {
+		h.create(dormouse.Created{})
+		p, err := h.imports("a", image("a", strings.Repeat("x", 1000)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.close()
+		elsewhere, err := snapshot.Open(snapshot.Options{Dir: t.TempDir(), Blobs: h.blobs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = elsewhere.Close() })
+		h.lines = elsewhere
+		h.open()
+		f, err := h.live.Follow(t.Context(), h.id, h.state().Seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		var last session.Fetched
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			for {
+				items, err := f.Next(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, i := range items {
+					if i.Delta != nil && i.Delta.Fetched != nil {
+						last = *i.Delta.Fetched
+					}
+					if i.Delta == nil && i.Event.Type == dormouse.WorkspaceSwapped {
+						return
+					}
+				}
+			}
+		}()
+		settle(time.Second)
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		<-over
+		if last.Of != p.Layers[0].Size || last.Bytes != last.Of {
+			t.Errorf("told %+v of a layer of %d bytes", last, p.Layers[0].Size)
+		}
+	})
+}
+
+// Whether a session went back is found out, if the answer was lost.
+func TestARestoreWhoseAnswerWasLostIsKnown(t *testing.T) {
+	for name, durable := range map[string]bool{"it was written": true, "it was not": false} {
+		t.Run(name, func(t *testing.T) {
+			alongLine(t, func(t *testing.T, h *house, _ *lined) {
+				h.create(dormouse.Created{})
+				p, err := h.imports("a", image("a", "1"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				failed := false
+				h.store.set(func(b store.Batch) (before, after error) {
+					if failed || len(b.Events) == 0 || b.Events[0].Type != dormouse.WorkspaceSwapped {
+						return nil, nil
+					}
+					if failed = true; durable {
+						return nil, dormouse.ErrUnknownOutcome
+					}
+					return dormouse.ErrUnknownOutcome, nil
+				})
+				if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, false); err != nil {
+					t.Error(err)
+				}
+				if n := h.count(dormouse.WorkspaceSwapped); n != 1 || !failed {
+					t.Errorf("%d swaps", n)
+				}
+			})
+		})
+	}
 }

@@ -124,7 +124,7 @@ func (s *Sessions) Restore(ctx context.Context, id dormouse.SessionID, by dormou
 
 // swap fetches the files of a point and goes on with them.
 func (s *Sessions) swap(ctx context.Context, state State, by dormouse.Actor, m dormouse.Snapshot, to uint64) (dormouse.WorkspaceSwap, error) {
-	swap, err := s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "")
+	swap, err := s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "", s.feeds.fetching(state.Session))
 	if err != nil {
 		return swap, err
 	}
@@ -227,14 +227,14 @@ func (s *Sessions) Export(ctx context.Context, id dormouse.SessionID, point dorm
 
 // prepare fetches the files of a point, so that nothing is given up for what is not
 // there, and says what swapping to them is.
-func (c *Config) prepare(ctx context.Context, s State, m dormouse.Snapshot, reason string, origin dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
+func (c *Config) prepare(ctx context.Context, s State, m dormouse.Snapshot, reason string, origin dormouse.SessionID, progress func(done, total int64)) (dormouse.WorkspaceSwap, error) {
 	if c.Snapshots == nil {
 		return dormouse.WorkspaceSwap{}, errNoSnapshots
 	}
 	swap := dormouse.WorkspaceSwap{
 		Number: s.Workspace.Number + 1, Snapshot: m.ID, Layers: c.Snapshots.Shorter(m.Layers), Reason: reason, Origin: origin,
 	}
-	if _, err := c.Snapshots.Use(ctx, s.Session, swap.Number, swap.Layers, nil); err != nil {
+	if _, err := c.Snapshots.Use(ctx, s.Session, swap.Number, swap.Layers, progress); err != nil {
 		return swap, fmt.Errorf("fetch snapshot %s: %w", m.ID, err)
 	}
 	crash.At(crash.SwapDeciding)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +32,7 @@ What runs in the sandbox is not taken along, nor are the home directory and /tmp
 				body["title"] = title
 			}
 			var row session.Row
-			raw, err := patiently(cmd, "fetching the snapshot", http.MethodPost, sessionPath(args[0], "branch"), body, &row)
+			raw, err := fetching(cmd, args[0], "branch", body, &row)
 			if err != nil {
 				return err
 			}

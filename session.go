@@ -89,6 +89,8 @@ type Branched struct {
 	Snapshot SnapshotID `json:"snapshot,omitempty"`
 	// Talk is how many of the events that follow are what was said there.
 	Talk int `json:"talk,omitempty"`
+	// Shell is the name of the first thread's shell there, if what runs is taken along.
+	Shell ThreadID `json:"shell,omitempty"`
 }
 
 // Limits of a session's description.

@@ -128,6 +128,8 @@ type WorkspaceSwap struct {
 	Reason string `json:"reason"`
 	// Origin is the session whose snapshot it is, if that is another.
 	Origin SessionID `json:"origin,omitempty"`
+	// Processes says that what ran over these files there may run on here.
+	Processes bool `json:"processes,omitempty"`
 }
 
 // Why workspaces are swapped.

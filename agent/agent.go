@@ -64,6 +64,8 @@ type Journal interface {
 type View struct {
 	Session dormouse.SessionID
 	Thread  dormouse.ThreadID
+	// Shell is the name of the thread's shell in the sandbox.
+	Shell   dormouse.ThreadID
 	Turn    dormouse.TurnID
 	Attempt int
 	Agent   dormouse.AgentConfig

@@ -30,7 +30,7 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	}
 	call := asks.Call
 	if call.Kind == dormouse.OpExec {
-		call.Exec.Shell = string(t.view.Thread) // a thread has one shell, which lives on
+		call.Exec.Shell = string(t.view.Shell) // a thread has one, which lives on
 	}
 	box, generation, err := t.j.Sandbox(ctx)
 	if err != nil {

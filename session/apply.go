@@ -187,6 +187,9 @@ func applyCreated(s *State, p dormouse.Created, at time.Time) {
 	s.Environment = p.Environment
 	s.Created, s.IdleSince = at, at
 	s.Threads = []Thread{{ID: dormouse.PrimaryThread(p.Session)}}
+	if p.Branch != nil {
+		s.Shell = p.Branch.Shell
+	}
 }
 
 // applyTurnStarted moves the turn's prompts from the queue, or from the turn it

@@ -11,7 +11,7 @@ func (d *draft) warm() error {
 	switch d.Sandbox.Phase {
 	case SandboxCold:
 		how := dormouse.WarmCreate
-		if d.Sandbox.Generation > 0 {
+		if d.Sandbox.Generation > 0 || d.Workspace.Sealed { // a branch may begin with what ran
 			how = dormouse.WarmRestore
 		}
 		d.tell(dormouse.SandboxWarming, "", dormouse.SandboxFact{

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/dormouse-run/dormouse"
@@ -18,22 +19,37 @@ type BranchAsk struct {
 	// Snapshot is the point it begins at. Without one it is the present.
 	Snapshot dormouse.SnapshotID
 	Title    string
+	// Processes says whether what runs is taken along: if it is nil only if the session
+	// sleeps, and if it is true the session is put to sleep for it.
+	Processes *bool
+}
+
+// Branched is a session that was made from another.
+type Branched struct {
+	Row
+	// Processes says that what ran there runs on here.
+	Processes bool `json:"processes"`
 }
 
 // Branch makes a session that goes on from a point of another: with its conversation
-// and its files, which neither sees the other change any more.
-func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask BranchAsk) (Row, error) {
+// and its files, which neither sees the other change any more, and perhaps with what
+// runs in its sandbox.
+func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask BranchAsk) (Branched, error) {
 	made, err := created(ctx, s.deps, id)
 	if err != nil {
-		return Row{}, err
+		return Branched{}, err
+	}
+	asleep, err := s.asleep(ctx, id, by, ask)
+	if err != nil {
+		return Branched{}, err
 	}
 	point, err := s.branchPoint(ctx, id, by, ask.Snapshot)
 	if err != nil {
-		return Row{}, err
+		return Branched{}, err
 	}
 	state, err := s.Peek(ctx, id)
 	if err != nil {
-		return Row{}, err
+		return Branched{}, err
 	}
 	c := dormouse.Created{
 		Session: ask.Session, Tenant: made.Tenant, Owner: by, Title: ask.Title, Agent: made.Agent, Recovery: made.Recovery,
@@ -48,20 +64,36 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	}
 	v := Create{Created: c}
 	if v.Talk, err = s.talk(ctx, state, point.At); err != nil {
-		return Row{}, err
+		return Branched{}, err
 	}
 	c.Branch.Talk = len(v.Talk)
 	if len(point.Layers) > 0 {
 		if s.deps.Snapshots == nil {
-			return Row{}, errNoSnapshots
+			return Branched{}, errNoSnapshots
 		}
 		point.Layers = s.deps.Snapshots.Shorter(point.Layers)
 		if _, err := s.deps.Snapshots.Use(ctx, c.Session, 1, point.Layers, s.feeds.fetching(id)); err != nil {
-			return Row{}, fmt.Errorf("fetch snapshot %s: %w", point.ID, err)
+			return Branched{}, fmt.Errorf("fetch snapshot %s: %w", point.ID, err)
 		}
 		v.Files = &point
 	}
-	return s.make(ctx, by, v, nil)
+	// It slept before the point was made, and has not woken since: what it sleeps with
+	// ran over the files of the point.
+	if asleep > 0 && state.Sandbox.Phase == SandboxCold && state.Sandbox.Generation == asleep && v.Files != nil {
+		if v.Processes, err = s.takeAlong(ctx, id, asleep, c.Session, ask); err != nil {
+			return Branched{}, err
+		}
+	} else if ask.wants() {
+		return Branched{}, fmt.Errorf("the session woke meanwhile; try it again: %w", dormouse.ErrConflict)
+	}
+	if v.Processes {
+		c.Branch.Shell = state.shellOf(dormouse.PrimaryThread(id))
+	}
+	row, err := s.make(ctx, by, v, nil)
+	if err != nil && v.Processes {
+		err = errors.Join(err, s.deps.Driver.Remove(context.WithoutCancel(ctx), c.Session))
+	}
+	return Branched{Row: row, Processes: v.Processes}, err
 }
 
 // branchPoint is where a branch begins: at a point, or at the present, of which a
@@ -145,7 +177,7 @@ func (d *draft) branch(v Create) {
 	}
 	p := *v.Files
 	d.tell(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{
-		Number: 1, Snapshot: p.ID, Layers: p.Layers, Reason: dormouse.SwapBranched, Origin: v.Branch.From,
+		Number: 1, Snapshot: p.ID, Layers: p.Layers, Reason: dormouse.SwapBranched, Origin: v.Branch.From, Processes: v.Processes,
 	})
 	d.tell(dormouse.SnapshotTaken, "", dormouse.Snapshot{
 		ID: p.ID, Label: p.Label, Reason: dormouse.SnapshotOfBranch, At: d.Seq, Workspace: 1, Layers: p.Layers,

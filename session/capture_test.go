@@ -108,16 +108,19 @@ func (d *lined) has() map[string]string {
 
 // alongLine runs f with a driver whose workspaces are captured.
 func alongLine(t *testing.T, f func(t *testing.T, h *house, d *lined), change ...func(*house)) {
-	live(t, func(t *testing.T, h *house) { f(t, h, h.kind.(*lined)) }, append([]func(*house){func(h *house) {
-		h.kind = &lined{boxes: h.boxes, files: make(map[uint64]map[string]string)}
-		h.dir = h.t.TempDir()
-		lines, err := snapshot.Open(snapshot.Options{Dir: h.dir, Blobs: h.blobs})
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		h.t.Cleanup(func() { _ = lines.Close() })
-		h.lines = lines
-	}}, change...)...)
+	live(t, func(t *testing.T, h *house) { f(t, h, h.kind.(*lined)) }, append([]func(*house){keepsLines}, change...)...)
+}
+
+// keepsLines has workspaces captured, and what is captured kept.
+func keepsLines(h *house) {
+	h.kind = &lined{boxes: h.boxes, files: make(map[uint64]map[string]string)}
+	h.dir = h.t.TempDir()
+	lines, err := snapshot.Open(snapshot.Options{Dir: h.dir, Blobs: h.blobs})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = lines.Close() })
+	h.lines = lines
 }
 
 // notes are what says that layers are in use.

@@ -37,6 +37,8 @@ type (
 		// image does.
 		Talk  []dormouse.Event   `json:"-"`
 		Files *dormouse.Snapshot `json:"-"`
+		// Processes says that it begins with what ran over the files.
+		Processes bool `json:"-"`
 	}
 
 	// Prompt asks the agent something, now or when the turns before it have ended.

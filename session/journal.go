@@ -70,7 +70,7 @@ func (j *journal) View(ctx context.Context) (agent.View, error) {
 			return err
 		}
 		v = agent.View{
-			Session: j.a.id, Thread: j.thread, Turn: j.work.Turn, Attempt: j.work.Attempt, Agent: *config,
+			Session: j.a.id, Thread: j.thread, Shell: j.a.state.shellOf(j.thread), Turn: j.work.Turn, Attempt: j.work.Attempt, Agent: *config,
 			Calls: t.Calls, Said: t.Stop != "", Uses: t.Uses,
 		}
 		if t.Redo != nil {

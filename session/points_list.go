@@ -101,21 +101,44 @@ func (s *Sessions) Prune(ctx context.Context, id dormouse.SessionID, by dormouse
 // maxChanges bounds how many names a difference has.
 const maxChanges = 10_000
 
-// Diff says what differs between two points of a session. Without the first, the
-// second is compared with nothing.
-func (s *Sessions) Diff(ctx context.Context, id dormouse.SessionID, from, to dormouse.SnapshotID) (Difference, error) {
-	now, err := s.Point(ctx, id, to)
-	if err != nil {
-		return Difference{}, err
+// Place is a point of a session, the newest if it names none.
+type Place struct {
+	Session  dormouse.SessionID
+	Snapshot dormouse.SnapshotID
+}
+
+// place reads a point.
+func (s *Sessions) place(ctx context.Context, p Place) (dormouse.Snapshot, error) {
+	if p.Snapshot != "" {
+		return s.Point(ctx, p.Session, p.Snapshot)
 	}
-	var before dormouse.Snapshot
-	if from != "" {
-		if before, err = s.Point(ctx, id, from); err != nil {
-			return Difference{}, err
+	state, err := s.Peek(ctx, p.Session)
+	if err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	if len(state.Points) == 0 {
+		return dormouse.Snapshot{}, fmt.Errorf("session %s has no snapshot: %w", p.Session, dormouse.ErrNotFound)
+	}
+	return s.manifest(ctx, p.Session, state.Points[len(state.Points)-1])
+}
+
+// Diff says what differs between two points, of one session or of two, and which they
+// are. Without a first the second is compared with the one before it, or with nothing.
+func (s *Sessions) Diff(ctx context.Context, from *Place, to Place) (d Difference, before, now dormouse.Snapshot, err error) {
+	if now, err = s.place(ctx, to); err != nil {
+		return d, before, now, err
+	}
+	if from == nil && now.Parent != "" {
+		from = &Place{to.Session, now.Parent}
+	}
+	if from != nil {
+		if before, err = s.place(ctx, *from); err != nil {
+			return d, before, now, err
 		}
 	}
 	if s.deps.Snapshots == nil {
-		return Difference{}, errNoSnapshots
+		return d, before, now, errNoSnapshots
 	}
-	return s.deps.Snapshots.Diff(ctx, before.Layers, now.Layers, maxChanges)
+	d, err = s.deps.Snapshots.Diff(ctx, before.Layers, now.Layers, maxChanges)
+	return d, before, now, err
 }

@@ -276,7 +276,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 		s.Points = slices.DeleteFunc(s.Points, func(p Point) bool { return slices.Contains(gone, p.ID) })
 	case dormouse.WorkspaceSwapped:
 		p := payload[dormouse.WorkspaceSwap](e)
-		sealed := p.Reason == dormouse.SwapSealed
+		sealed := p.Reason == dormouse.SwapSealed || p.Processes
 		s.Workspace = Workspace{
 			Number: p.Number, Base: p.Snapshot, Layers: p.Layers, Newest: p.Snapshot, Line: p.Layers,
 			Sealed: sealed, Fresh: !sealed, Policy: s.Workspace.Policy, Seals: s.Workspace.Seals,

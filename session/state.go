@@ -34,22 +34,24 @@ type State struct {
 	Created     time.Time            `json:"created,omitzero"`
 	Updated     time.Time            `json:"updated,omitzero"`
 
-	Terminated *Ending                `json:"terminated,omitempty"`
-	Archived   time.Time              `json:"archived,omitzero"`
-	Deleted    bool                   `json:"deleted,omitempty"`
-	Threads    []Thread               `json:"threads,omitempty"`
-	Ops        []OpenOp               `json:"ops,omitempty"`
-	Sandbox    Sandbox                `json:"sandbox,omitzero"`
-	Workspace  Workspace              `json:"workspace,omitzero"`
-	Points     []Point                `json:"points,omitempty"` // the oldest first
-	Asked      []dormouse.SnapshotAsk `json:"asked,omitempty"`  // snapshots that somebody waits for
-	Voided     []Void                 `json:"voided,omitempty"` // what is no part of the conversation any more
-	Wakeups    []Wakeup               `json:"wakeups,omitempty"`
-	Children   []Child                `json:"children,omitempty"`  // those that have not ended
-	Offspring  int                    `json:"offspring,omitempty"` // how many more sessions there may be below this one
-	Execs      []Exec                 `json:"execs,omitempty"`     // those that are not answered
-	Answered   []dormouse.EventID     `json:"answered,omitempty"`  // the last of the others
-	IdleSince  time.Time              `json:"idle_since,omitzero"`
+	Terminated *Ending   `json:"terminated,omitempty"`
+	Archived   time.Time `json:"archived,omitzero"`
+	Deleted    bool      `json:"deleted,omitempty"`
+	Threads    []Thread  `json:"threads,omitempty"`
+	Ops        []OpenOp  `json:"ops,omitempty"`
+	Sandbox    Sandbox   `json:"sandbox,omitzero"`
+	Workspace  Workspace `json:"workspace,omitzero"`
+	// Shell is the name of the first thread's shell, if that is not the thread's own.
+	Shell     dormouse.ThreadID      `json:"shell,omitempty"`
+	Points    []Point                `json:"points,omitempty"` // the oldest first
+	Asked     []dormouse.SnapshotAsk `json:"asked,omitempty"`  // snapshots that somebody waits for
+	Voided    []Void                 `json:"voided,omitempty"` // what is no part of the conversation any more
+	Wakeups   []Wakeup               `json:"wakeups,omitempty"`
+	Children  []Child                `json:"children,omitempty"`  // those that have not ended
+	Offspring int                    `json:"offspring,omitempty"` // how many more sessions there may be below this one
+	Execs     []Exec                 `json:"execs,omitempty"`     // those that are not answered
+	Answered  []dormouse.EventID     `json:"answered,omitempty"`  // the last of the others
+	IdleSince time.Time              `json:"idle_since,omitzero"`
 
 	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
 	CostMicros int64               `json:"cost_micros,omitempty"`

@@ -46,19 +46,35 @@ snapshots go. Events stay in the log.`,
 }
 
 func newSnapshotDiff() *cobra.Command {
+	var with string
 	cmd := &cobra.Command{
-		Use:   "diff SESSION SNAPSHOT [SNAPSHOT]",
+		Use:   "diff SESSION [SNAPSHOT [SNAPSHOT]]",
 		Short: "List what changed between two snapshots",
 		Long: `List the files that were added (+), changed (~) and removed (-) from the first snapshot to
-the second. With one, from the snapshot before it. Times alone are no change.`,
-		Example: `  dormouse snapshot diff sesn_… snap_…
+the second. With one, from the snapshot before it; with none, in the newest. Times alone
+are no change.
+
+With --with the second is of another session, such as a branch: the newest of each unless
+others are named.`,
+		Example: `  dormouse snapshot diff sesn_…
+  dormouse snapshot diff sesn_a… --with sesn_b…
   dormouse snapshot diff sesn_… snap_a… snap_b… --json | jq -r '.changes[].path'`,
-		Args: cobra.RangeArgs(2, 3),
+		Args: cobra.RangeArgs(1, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{}
 			const three = 3
 			if len(args) == three {
 				q.Set("to", args[2])
+			}
+			if with != "" {
+				q.Set("with", with)
+			}
+			if len(args) == 1 {
+				newest, err := newestSnapshot(cmd, args[0])
+				if err != nil {
+					return err
+				}
+				args = append(args, newest)
 			}
 			path := sessionPath(args[0], "snapshots", args[1], "diff") + "?" + q.Encode()
 			var d rest.Diff
@@ -69,7 +85,20 @@ the second. With one, from the snapshot before it. Times alone are no change.`,
 			return printed(cmd, raw, func(w io.Writer) error { return showDiff(w, d) })
 		},
 	}
+	cmd.Flags().StringVar(&with, "with", "", "`session` that the second snapshot is of")
 	return cmd
+}
+
+// newestSnapshot is the newest of a session.
+func newestSnapshot(cmd *cobra.Command, id string) (string, error) {
+	var list rest.Snapshots
+	if _, err := patiently(cmd, "looking", http.MethodGet, sessionPath(id, "snapshots")+"?limit=1", nil, &list); err != nil {
+		return "", err
+	}
+	if len(list.Snapshots) == 0 {
+		return "", fmt.Errorf("session %s has no snapshot yet; dormouse snapshot create %s takes one", id, id)
+	}
+	return string(list.Snapshots[0].ID), nil
 }
 
 func showDiff(w io.Writer, d rest.Diff) error {

@@ -11,6 +11,9 @@ type branchRequest struct {
 	// Snapshot is where the branch begins; the present if it is empty.
 	Snapshot dormouse.SnapshotID `json:"snapshot"`
 	Title    string              `json:"title"`
+	// Processes says whether what runs is taken along: if it is null only if the
+	// session sleeps, and if it is true the session is put to sleep for it.
+	Processes *bool `json:"processes"`
 }
 
 // branch makes a session that goes on from a point of another.
@@ -32,9 +35,12 @@ func (s *Server) branch(c *call) error {
 	}
 	answering := s.unhurried(c)
 	defer answering()
-	if row, err = s.Sessions.Branch(c.r.Context(), row.Session, c.who.Actor, session.BranchAsk{Snapshot: req.Snapshot, Title: req.Title}); err != nil {
+	branch, err := s.Sessions.Branch(c.r.Context(), row.Session, c.who.Actor, session.BranchAsk{
+		Snapshot: req.Snapshot, Title: req.Title, Processes: req.Processes,
+	})
+	if err != nil {
 		return err
 	}
 	answering()
-	return c.answer(http.StatusCreated, row)
+	return c.answer(http.StatusCreated, branch)
 }

@@ -84,31 +84,46 @@ func (s *Server) goBack(c *call, history bool, swap func(context.Context, dormou
 type Diff struct {
 	From dormouse.SnapshotID `json:"from,omitempty"`
 	To   dormouse.SnapshotID `json:"to"`
+	// With is the session that the second is of, if that is another.
+	With dormouse.SessionID `json:"with,omitempty"`
 	session.Difference
 }
 
-// diffSnapshots compares a snapshot with another, or with the one before it.
+// diffSnapshots compares a snapshot with another, of the same session or of a second
+// one, or with the one before it.
 func (s *Server) diffSnapshots(c *call) error {
-	q, id, from, err := s.onPoint(c, "to")
+	q, id, p, err := s.onPoint(c, "to", "with")
 	if err != nil {
 		return err
 	}
-	answer := Diff{From: from}
-	if answer.To, err = point(q.Get("to")); q.Has("to") && err != nil {
-		return err
+	answer := Diff{With: dormouse.SessionID(q.Get("with"))}
+	to := session.Place{Session: id, Snapshot: p}
+	var from *session.Place
+	if q.Has("to") || q.Has("with") {
+		first := to
+		from, to.Snapshot = &first, ""
 	}
-	ctx, answering := c.r.Context(), s.unhurried(c)
-	defer answering()
-	if !q.Has("to") {
-		now, err := s.Sessions.Point(ctx, id, from)
+	if q.Has("with") {
+		looking, cancel := c.ctx()
+		row, err := s.rowOf(looking, c.who, answer.With)
+		cancel()
 		if err != nil {
 			return err
 		}
-		answer.From, answer.To = now.Parent, now.ID
+		to.Session = row.Session
 	}
-	if answer.Difference, err = s.Sessions.Diff(ctx, id, answer.From, answer.To); err != nil {
+	if q.Has("to") {
+		if to.Snapshot, err = point(q.Get("to")); err != nil {
+			return err
+		}
+	}
+	answering := s.unhurried(c)
+	defer answering()
+	d, before, now, err := s.Sessions.Diff(c.r.Context(), from, to)
+	if err != nil {
 		return err
 	}
+	answer.From, answer.To, answer.Difference = before.ID, now.ID, d
 	answering()
 	return c.answer(http.StatusOK, answer)
 }

@@ -162,6 +162,19 @@ func TestSnapshotsAreTakenListedComparedAndGoneBackTo(t *testing.T) {
 		t.Errorf("since nothing: %+v", diff)
 	}
 
+	// A branch is compared with what it is of.
+	var branch session.Branched
+	h.call(http.MethodPost, path+"/branch", `{"snapshot":"`+string(first.ID)+`"}`, http.StatusCreated, &branch)
+	if branch.Processes {
+		t.Error("what runs was taken along")
+	}
+	diff = rest.Diff{}
+	h.call(http.MethodGet, path+"/snapshots/"+string(asked.ID)+"/diff?with="+string(branch.Session), "", http.StatusOK, &diff)
+	if diff.From != asked.ID || diff.To != first.ID || diff.With != branch.Session || diff.Added != 2 || diff.Changed != 1 || diff.Removed != 1 {
+		t.Errorf("with its branch: %+v", diff)
+	}
+	h.refuses(h.request(http.MethodPost, path+"/branch", strings.NewReader(`{"processes":true}`)), http.StatusConflict, "cannot be taken along")
+
 	// Back with the files alone, and forth.
 	var back rest.Restored
 	h.call(http.MethodPost, path+"/restore", `{"snapshot":"`+string(first.ID)+`"}`, http.StatusOK, &back)

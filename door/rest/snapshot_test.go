@@ -62,6 +62,8 @@ func TestSnapshotsThatAreNotThereAreNotFound(t *testing.T) {
 		{"GET", "/snapshots/snap_x/diff?to=snap_y", "", 404, "snap_y"},
 		{"GET", "/snapshots/snap_x/diff?to=", "", 404, `""`},
 		{"GET", "/snapshots/snap_x/diff?form=snap_y", "", 400, `"form"`},
+		{"GET", "/snapshots/snap_x/diff?with=sesn_nobody", "", 404, "sesn_nobody"},
+		{"GET", "/snapshots/snap_x/diff?with=", "", 404, `session ""`},
 		{"GET", "/snapshots?limit=0", "", 400, "1 to 100"},
 		{"GET", "/snapshots?after=snap_x", "", 400, "names no snapshot"},
 		{"GET", "/snapshots?after=nonsense", "", 400, "names no snapshot"},

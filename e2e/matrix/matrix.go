@@ -115,7 +115,7 @@ func (m *Matrix) points(cases []Case) []crash.Point {
 	points := slices.Concat(crash.Points(), crash.Keeping(), crash.Restoring())
 	switch {
 	case m.Sandbox == rig.GVisor:
-		points = slices.Concat(crash.Freezing(), crash.Capturing())
+		points = slices.Concat(crash.Freezing(), crash.Capturing(), crash.Branching())
 		for _, c := range cases {
 			points = append(points, c.Arms[len(c.Arms)-1].Point)
 		}

@@ -107,6 +107,7 @@ func dozeKinds() []Kind {
 	own := []string{"--sandbox-disk", "256M", "--sandbox-inodes", "4096"}
 	return []Kind{
 		{Name: "doze", Create: warm(), Flags: own, Play: doze, Look: (*Play).look},
+		{Name: "doze-branch", Create: warm(), Flags: own, Play: fork, Look: (*Play).look},
 		{Name: "doze-lost", Create: warm(), Flags: own, Play: doze, Look: (*Play).look, KillsRunner: true},
 	}
 }

@@ -103,6 +103,10 @@ const (
 	ImageKept  Point = "image.kept"  // its layers are kept, no row names them
 	ImageNamed Point = "image.named" // a point names them, nobody was told
 
+	// Branches that take along what runs.
+	BranchCopied    Point = "branch.copied"    // what ran is copied, the session is not there
+	BranchInherited Point = "branch.inherited" // a part of it is the session's, no sandbox has it
+
 	// Captures, and the workspaces that are made of them.
 	CapturePausing   Point = "capture.pausing"   // noted, everything in the sandbox still runs
 	CapturePaused    Point = "capture.paused"    // nothing runs, what is missing is not copied
@@ -161,6 +165,10 @@ func Shared() []Point {
 
 // Freezing lists the points that only a driver reaches that keeps processes.
 func Freezing() []Point { return []Point{SandboxPaused, SandboxFrozen, SandboxWaking, SandboxWoken} }
+
+// Branching lists the points that only a driver reaches in which branches take along
+// what runs.
+func Branching() []Point { return []Point{BranchCopied, BranchInherited} }
 
 // Capturing lists the points that only a driver reaches which pauses what it
 // captures.

@@ -29,7 +29,7 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
 		return nil, err
 	}
 	defer unlock()
-	if err := v.takes(spec.Workspace); err != nil {
+	if err := errors.Join(v.takes(spec.Workspace), d.inherit(v)); err != nil {
 		return nil, err
 	}
 	l, err := d.adopt(ctx, v, spec)

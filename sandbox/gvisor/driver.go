@@ -303,7 +303,7 @@ func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
 	if err := v.close(); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(v.dir); err != nil {
+	if err := errors.Join(os.RemoveAll(v.dir), os.RemoveAll(d.legacy(id).dir)); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
 	return nil

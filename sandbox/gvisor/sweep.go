@@ -52,7 +52,7 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 		d.log.InfoContext(ctx, "stray sandbox stopped", "sandbox", b.id)
 	}
 	d.dropHolds()
-	return errors.Join(append(errs, d.forgetLost(time.Now()))...)
+	return errors.Join(append(errs, d.forgetLost(time.Now()), d.sweepBranches(owned, time.Now()))...)
 }
 
 // dropHolds removes what servers that ended held their spares by.

@@ -83,6 +83,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"a capture that is too large is refused", captureHasLimits},
 		{"hard links are what they were, and over a base what they are", linksOverABase},
 		{"what ran over a workspace may run on over it sealed, and not if it must not", sealKeepsProcesses},
+		{"a branch must carry on with what runs in its origin, and go its own way", branches},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := open(t)

@@ -1,0 +1,90 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// wants reports whether what runs must be taken along.
+func (b BranchAsk) wants() bool { return b.Processes != nil && *b.Processes }
+
+// asleep is the generation that a session sleeps since, 0 if nothing that ran is to
+// be taken along. It puts the session to sleep if that is wanted.
+func (s *Sessions) asleep(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask BranchAsk) (uint64, error) {
+	if _, ok := s.deps.Driver.(sandbox.Brancher); !ok || ask.Snapshot != "" || ask.Processes != nil && !*ask.Processes {
+		if ask.wants() && ok {
+			return 0, fmt.Errorf("what ran at a snapshot is not kept; branch from the present: %w", dormouse.ErrConflict)
+		} else if ask.wants() {
+			return 0, fmt.Errorf("what runs in these sandboxes cannot be taken along: %w", dormouse.ErrConflict)
+		}
+		return 0, nil
+	}
+	state, err := s.Peek(ctx, id)
+	if err == nil && ask.wants() {
+		state, err = s.putToSleep(ctx, state, by)
+	}
+	if err != nil || state.Sandbox.Phase != SandboxCold {
+		return 0, err
+	}
+	return state.Sandbox.Generation, nil
+}
+
+// putToSleep has a session that rests hibernate, and returns it as it sleeps.
+func (s *Sessions) putToSleep(ctx context.Context, state State, by dormouse.Actor) (State, error) {
+	if state.works() {
+		return state, fmt.Errorf("the session is at work; branch when it rests: %w", dormouse.ErrConflict)
+	}
+	f, err := s.followFrom(ctx, state.Session, state.Seq)
+	if err != nil {
+		return state, err
+	}
+	defer func() { f.Close() }()
+	if state.Sandbox.Phase == SandboxActive {
+		if err := s.Do(ctx, state.Session, by, Hibernate{}); err != nil {
+			return state, err
+		}
+	}
+	for {
+		if state, err = s.Peek(ctx, state.Session); err != nil || state.Sandbox.Phase == SandboxCold {
+			return state, err
+		}
+		if _, err = f.Next(ctx); errors.Is(err, dormouse.ErrBehind) {
+			at := f.Cursor()
+			f.Close()
+			f, err = s.followFrom(ctx, state.Session, at)
+		}
+		if err != nil {
+			return state, err
+		}
+	}
+}
+
+// takeAlong has what a session sleeps with copied for its branch, and reports whether
+// there was anything.
+func (s *Sessions) takeAlong(ctx context.Context, from dormouse.SessionID, generation uint64, to dormouse.SessionID, ask BranchAsk) (bool, error) {
+	err := s.deps.Driver.(sandbox.Brancher).Branch(ctx, from, generation, to)
+	switch {
+	case err == nil:
+		return true, nil
+	case ask.wants() && errors.Is(err, sandbox.ErrNothingKept):
+		return false, fmt.Errorf("%w: %w", err, dormouse.ErrConflict)
+	case ask.wants() || ctx.Err() != nil:
+		return false, err
+	case !errors.Is(err, sandbox.ErrNothingKept):
+		s.deps.Logger.WarnContext(ctx, "a branch begins without what ran", "session", from, "branch", to, "error", err)
+	}
+	return false, nil
+}
+
+// shellOf is the name of a thread's shell. That of a branch's first thread may have
+// been begun elsewhere.
+func (s State) shellOf(thread dormouse.ThreadID) dormouse.ThreadID {
+	if s.Shell != "" && thread == dormouse.PrimaryThread(s.Session) {
+		return s.Shell
+	}
+	return thread
+}

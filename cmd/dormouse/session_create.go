@@ -94,7 +94,7 @@ func create(cmd *cobra.Command, f createFlags) error {
 }
 
 // request holds only what was said, so that the server decides the rest.
-func (f createFlags) request() (map[string]any, error) {
+func (f *createFlags) request() (map[string]any, error) {
 	r := make(map[string]any)
 	for key, v := range map[string]string{
 		"title": f.title, "agent": f.agent, "model": f.model, "system": f.system, "recovery": f.recovery,

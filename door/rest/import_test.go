@@ -111,13 +111,13 @@ func TestImagesThatCannotBeBroughtInAreRefused(t *testing.T) {
 		h.refuses(h.sends(path+c.at, strings.NewReader(c.body)), c.status, c.says)
 	}
 	for query, says := range map[string]string{
-		"id=" + strings.Repeat("x", 1000):                                                 `"id"`,
-		"label=" + strings.Repeat("x", 201):                                               "at most 200",
-		"session=x":                                                                       "JSON",
-		"session=" + url.QueryEscape(`{"titel":"x"}`):                                     `"titel"`,
-		"session=" + url.QueryEscape(`{"prompt":"x"}`):                                    "no first prompt",
-		"session=" + url.QueryEscape(`{"parent":"sesn_x"}`):                               "no parent",
-		"session=" + url.QueryEscape(`{"environment":{"network":"on","image":"debian"}}`): "environment",
+		"id=" + strings.Repeat("x", 1000):                                  `"id"`,
+		"label=" + strings.Repeat("x", 201):                                "at most 200",
+		"session=x":                                                        "JSON",
+		"session=" + url.QueryEscape(`{"titel":"x"}`):                      `"titel"`,
+		"session=" + url.QueryEscape(`{"prompt":"x"}`):                     "no first prompt",
+		"session=" + url.QueryEscape(`{"parent":"sesn_x"}`):                "no parent",
+		"session=" + url.QueryEscape(`{"environment":{"image":"debian"}}`): "environment",
 	} {
 		h.refuses(h.sends("/api/sessions/import?"+query, bytes.NewReader(image)), http.StatusBadRequest, says)
 	}

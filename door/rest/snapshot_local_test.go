@@ -89,7 +89,7 @@ func (h *house) files(path string) string {
 func TestASnapshotOfNothingNewHasNoLayerOfItsOwn(t *testing.T) {
 	h := newHouseWithLines(t)
 	path := h.create(`{}`)
-	h.does(path, "echo one >a; mkdir d")
+	h.does(path, "echo one >a; mkdir d; sleep 0.2") // what was just written is looked at again
 	first := h.points(path, 1)[0]
 	alike := func(when string) {
 		t.Helper()

@@ -107,6 +107,7 @@ storm: need-test crash-build ## random kills from SEED, RUNS of them; with STORE
 
 .PHONY: naps
 naps: need-run build ## SESSIONS fall asleep and wake in real sandboxes for MINUTES while servers and sandboxes are killed; needs root
+	KILLS=20 $(GO) test -count=1 -run 'Killed|Dies' ./sandbox/gvisor
 	$(CRASH) -mode naps -bin bin/dormouse -seed $(SEED) -sessions $(SESSIONS) -for $(MINUTES)m
 
 .PHONY: mutants
@@ -128,8 +129,9 @@ bench: need-bench build ## ratios against real alternatives, in one run
 	$(GO) run ./bench
 
 .PHONY: fuzz
-fuzz: need-run ## every fuzz target for FUZZTIME
+fuzz: need-run ## every fuzz target for FUZZTIME, and long random walks
 	scripts/fuzz $(FUZZTIME)
+	WALKS=1000 $(GO) test -count=1 -run RandomWalk ./session
 
 .PHONY: fmt
 fmt: $(LINT)-$(GOLANGCI_VERSION) ## format everything

@@ -88,10 +88,11 @@ func (r *Runner) move(sh *shell, o *op) bool {
 		return false
 	}
 	defer sh.report(c.seq, 0) // nobody waits for it any more
-	if !r.divert(sh, c, o) {
+	moves := r.divert(sh, c, o)
+	close(c.sent) // whoever keeps the shell may wait for that, for it may be over
+	if !moves {
 		return false
 	}
-	close(c.sent)
 	patience := time.NewTimer(movePatience)
 	defer patience.Stop()
 	select {

@@ -3,19 +3,13 @@
 package runner_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -88,89 +82,6 @@ func TestFirstCommandGetsTheShellStartedAhead(t *testing.T) {
 	}
 }
 
-// TestNothingWedgesAShell gives a shell a command that is bad for it, and then
-// asks it for what it knew before.
-func TestNothingWedgesAShell(t *testing.T) {
-	_, l := open(t)
-	type result struct {
-		Exit     int
-		Output   string
-		NewShell bool
-	}
-	const whatever = "*"
-	for name, test := range map[string]struct {
-		command string
-		want    result // of the command
-		fresh   bool   // the next command finds another shell
-	}{
-		"half a command":         {"if", result{2, whatever, false}, false},
-		"not a command":          {"echo )", result{2, whatever, false}, false},
-		"half a quote":           {"echo 'x", result{2, whatever, false}, false},
-		"half a here-document":   {"cat <<end\nx", result{0, whatever, false}, false},
-		"a comment":              {"echo x # '", result{0, "x\n", false}, false},
-		"nothing":                {"", result{0, "", false}, false},
-		"a line too many":        {"\n\necho x\n\n", result{0, "x\n", false}, false},
-		"exit":                   {"echo x; exit 3; echo y", result{3, "x\n", false}, true},
-		"exit in a function":     {"g() { exit 4; }; g", result{4, "", false}, true},
-		"exit with a trap":       {"trap 'echo bye' EXIT; exit 5", result{5, "bye\n", false}, true},
-		"exec":                   {"exec sh -c 'echo x; exit 6'", result{6, "x\n", false}, true},
-		"exec of nothing":        {"exec /nowhere", result{127, whatever, false}, true},
-		"its own death":          {"kill -9 $$", result{137, "", false}, true},
-		"errexit":                {"set -e; false; echo y", result{1, "", false}, true},
-		"errexit without error":  {"set -e; echo y", result{0, "y\n", false}, false},
-		"nounset":                {"set -u; echo $nowhere; echo y", result{1, whatever, false}, true},
-		"division by zero":       {"echo $((1/0)); echo y", result{1, whatever, false}, false},
-		"break":                  {"break; continue; return 3; echo y", result{0, whatever, false}, false},
-		"other builtins":         {"read() { :; }; printf() { :; }; eval() { :; }; export() { :; }; exec() { :; }; command() { :; }; unset() { :; }; trap() { :; }; exit() { :; }", result{}, false},
-		"aliases":                {"shopt -s expand_aliases; alias builtin=false read=false if=false", result{}, false},
-		"no IFS":                 {"unset IFS; (exit 12)", result{12, "", false}, false},
-		"another IFS":            {"IFS=0123456789; (exit 12)", result{12, "", false}, false},
-		"strict options":         {"set -C -f -a -k; shopt -s failglob nullglob; (exit 9)", result{9, "", false}, false},
-		"tracing":                {"set -x; (exit 9) 2>/dev/null", result{9, whatever, false}, false},
-		"posix":                  {"set -o posix; if", result{2, whatever, false}, false},
-		"closed descriptors":     {`for i in {0..260}; do eval "exec $i>&-"; done; (exit 9)`, result{9, whatever, false}, false},
-		"closed output":          {"exec >&- 2>&-; (exit 9)", result{9, "", false}, false},
-		"other output":           {"exec >log 2>&1 <log; echo y", result{}, false},
-		"other input":            {"exec 255</dev/null 10</dev/null; (exit 9)", result{9, "", false}, false},
-		"a trap of everything":   {"trap 'echo trapped >>log' DEBUG ERR RETURN TERM HUP; (exit 9)", result{9, whatever, false}, false},
-		"a trap that forbids":    {"shopt -s extdebug; trap false DEBUG", result{0, "", false}, true},
-		"no execution":           {"set -n", result{0, "", false}, true},
-		"another way to call":    {"builtin() { :; }", result{0, "", false}, true},
-		"no way to call":         {"enable -n builtin", result{127, whatever, false}, true},
-		"no memory of the rest":  {"unset __dm", result{0, whatever, false}, true},
-		"fixed names":            {"readonly DORMOUSE_OP", result{}, false},
-		"few descriptors":        {"ulimit -n 20; (exit 9)", result{9, "", false}, false},
-		"bytes that are no text": {"echo \xff\xfe\xe3'\xe3'", result{0, whatever, false}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			shell := strings.ReplaceAll(name, " ", "_")
-			if res := do(t, l, inShell(shell, "memory=kept")); res.Exit != 0 || res.NewShell {
-				t.Fatalf("first command: %+v", res)
-			}
-			res := do(t, l, inShell(shell, test.command))
-			got := result{res.Exit, string(res.Output), res.NewShell}
-			if test.want.Output == whatever {
-				got.Output = whatever
-			}
-			if got != test.want {
-				t.Errorf("result: %+v, want %+v", res, test.want)
-			}
-			want := result{0, "kept\n", false}
-			if test.fresh {
-				want = result{0, "\n", true}
-			}
-			res = do(t, l, inShell(shell, "{ set +xeu; } 2>/dev/null; echo $memory"))
-			if got := (result{res.Exit, strings.TrimPrefix(string(res.Output), "+ "), res.NewShell}); got.Exit != want.Exit || !strings.HasSuffix(got.Output, want.Output) || got.NewShell != want.NewShell {
-				t.Errorf("next command: %+v, want %+v", res, want)
-			}
-			if res = do(t, l, inShell(shell, "echo end")); res.NewShell || !strings.HasSuffix(string(res.Output), "end\n") {
-				t.Errorf("last command: %+v", res)
-			}
-		})
-	}
-}
-
 func TestShellTakesHugeCommands(t *testing.T) {
 	_, l := open(t)
 	text := strings.Repeat("it's ünique ", 400_000)
@@ -186,17 +97,6 @@ func TestShellTakesHugeCommands(t *testing.T) {
 	}
 	if res := do(t, l, inShell("s", "echo \x00")); res.Error == "" {
 		t.Errorf("a NUL byte: %+v", res)
-	}
-}
-
-func TestShellKeepsLongOutput(t *testing.T) {
-	_, l := open(t)
-	res := do(t, l, inShell("s", "printf head; head -c 5242872 /dev/zero; printf tail"))
-	if len(res.Output) != runner.KeptHead+runner.KeptTail || res.Omitted != 5<<20-int64(len(res.Output)) {
-		t.Fatalf("kept %d and omitted %d", len(res.Output), res.Omitted)
-	}
-	if !bytes.HasPrefix(res.Output, []byte("head")) || !bytes.HasSuffix(res.Output, []byte("tail")) {
-		t.Error("head or tail is missing")
 	}
 }
 
@@ -242,133 +142,6 @@ func TestOpInAShellActsOnce(t *testing.T) {
 	}
 }
 
-func TestKillLeavesTheShellAndSkipsTheRest(t *testing.T) {
-	for name, command := range map[string]string{
-		"a list":                "touch began; sleep 1000; touch wrong",
-		"lines":                 "touch began; sleep 1000\ntouch wrong\ntouch wrong",
-		"and, or":               "touch began; sleep 1000 && touch wrong || touch wrong",
-		"a condition":           "touch began; if sleep 1000; then touch wrong; else touch wrong; fi",
-		"a for loop":            "for i in 1 2 3; do touch began; sleep 1000; touch wrong; done; touch wrong",
-		"a while loop":          "while :; do touch began; sleep 1000; [ ! -e began ] || touch wrong; done",
-		"an until loop":         "touch began; until false; do sleep 1000; touch wrong; done",
-		"a function":            "g() { touch began; sleep 1000; touch wrong; }; g; touch wrong",
-		"builtins only":         "touch began; while :; do :; done; touch wrong",
-		"a subshell":            "touch began; (while :; do :; done; touch wrong); touch wrong",
-		"a substitution":        "touch began; x=$(while :; do :; done; touch wrong); touch wrong",
-		"a pipeline":            "touch began; yes | while read -r x; do :; done; touch wrong",
-		"deaf children":         "touch began; sh -c 'trap \"\" TERM; while :; do sleep 0.1; done'; touch wrong",
-		"a wait":                "sleep 1000 & touch began; wait; touch wrong",
-		"detached":              "(setsid sh -c 'touch began; while :; do sleep 0.1; done' &); sleep 1000; touch wrong",
-		"a cleared environment": "touch began; env -i sleep 1000; touch wrong",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, l := open(t)
-			// What an earlier op left running, by program and by a copy of the shell. A
-			// copy is known by when it was born, to a hundredth of a second.
-			do(t, l, inShell("s", "memory=kept; sh -c 'while :; do echo x >>programs; sleep 0.02; done' & (while :; do echo x >>copies; read -t 0.02 <> <(:); done) & sleep 0.1"))
-			c := inShell("s", command)
-			start(t, l, c)
-			eventually(t, "the command runs", func() bool { return len(mustGlob(t, r.workspace+"/began")) == 1 })
-			if err := l.Kill(deadline(t), c.Op); err != nil {
-				t.Fatal(err)
-			}
-			if res := wait(t, l, c.Op); !res.Killed || res.TimedOut || res.Exit < 128 {
-				t.Errorf("result: %+v", res)
-			}
-			for _, file := range []string{"programs", "copies"} {
-				before := r.lines(t, file)
-				eventually(t, "what was running before goes on: "+file, func() bool { return r.lines(t, file) > before })
-			}
-			res := do(t, l, inShell("s", "echo $memory; shopt extdebug; [ -e wrong ] && echo wrong; jobs | wc -l; kill %1 %2"))
-			if got := strings.Fields(string(res.Output)); res.NewShell || len(got) < 3 || got[0] != "kept" || got[2] != "off" || strings.Contains(string(res.Output), "wrong") {
-				t.Errorf("afterwards: %+v\n%s", res, res.Output)
-			}
-		})
-	}
-}
-
-func TestKillEndsAShellThatDoesNotComeBack(t *testing.T) {
-	r, l := open(t)
-	do(t, l, inShell("s", "sh -c 'while [ ! -e stop ]; do echo x >>beats; sleep 0.02; done' &"))
-	c := inShell("s", "trap '' 64; touch began; while :; do :; done")
-	start(t, l, c)
-	eventually(t, "the command runs", func() bool { return len(mustGlob(t, r.workspace+"/began")) == 1 })
-	if err := l.Kill(deadline(t), c.Op); err != nil {
-		t.Fatal(err)
-	}
-	if res := wait(t, l, c.Op); !res.Killed || res.Exit != 128+int(syscall.SIGKILL) {
-		t.Errorf("result: %+v", res)
-	}
-	before := r.lines(t, "beats")
-	eventually(t, "what was running before goes on", func() bool { return r.lines(t, "beats") > before })
-	writeFile(t, r.workspace+"/stop", "")
-	if res := do(t, l, inShell("s", "pwd")); !res.NewShell || string(res.Output) != r.workspace+"\n" {
-		t.Errorf("afterwards: %+v", res)
-	}
-	if res := do(t, l, inShell("s", "pwd")); res.NewShell {
-		t.Errorf("later: %+v", res)
-	}
-}
-
-func TestKillEndsWhatTookTheShellsPlace(t *testing.T) {
-	r, l := open(t)
-	c := inShell("s", `exec sh -c "trap '' TERM; while :; do echo x >>beats; sleep 0.01; done"`)
-	start(t, l, c)
-	eventually(t, "the command runs", func() bool { return r.lines(t, "beats") > 0 })
-	if err := l.Kill(deadline(t), c.Op); err != nil {
-		t.Fatal(err)
-	}
-	r.settled(t, "beats")
-	if res := wait(t, l, c.Op); !res.Killed || res.Exit < 128 {
-		t.Errorf("result: %+v", res)
-	}
-	if res := do(t, l, inShell("s", "true")); !res.NewShell || res.Exit != 0 {
-		t.Errorf("afterwards: %+v", res)
-	}
-}
-
-func TestTimeoutLeavesTheShell(t *testing.T) {
-	_, l := open(t)
-	c := inShell("s", "memory=kept; sleep 1000; memory=lost")
-	c.Exec.Timeout = 100 * time.Millisecond
-	// A machine that is too busy to begin in time gets more of it.
-	for kept := ""; kept != "kept\n"; c.Exec.Timeout *= 2 {
-		if c.Exec.Timeout > 20*time.Second {
-			t.Fatal("the command never ran")
-		}
-		c.Op = newOp()
-		if res := do(t, l, c); !res.TimedOut || res.Killed || res.Exit < 128 {
-			t.Errorf("result: %+v", res)
-		}
-		kept = string(do(t, l, inShell("s", "echo $memory")).Output)
-	}
-}
-
-func TestKillOfAnOpInTheLineLeavesTheOthers(t *testing.T) {
-	r, l := open(t)
-	first, second, third := inShell("s", "until [ -e go ]; do sleep 0.01; done"), inShell("s", "touch wrong"), inShell("s", "echo third")
-	start(t, l, first)
-	start(t, l, second)
-	start(t, l, third)
-	if err := l.Kill(deadline(t), second.Op); err != nil {
-		t.Fatal(err)
-	}
-	if res := wait(t, l, second.Op); !res.Killed {
-		t.Errorf("killed: %+v", res)
-	}
-	writeFile(t, r.workspace+"/go", "")
-	if res := wait(t, l, first.Op); res.Exit != 0 {
-		t.Errorf("first: %+v", res)
-	}
-	if res := wait(t, l, third.Op); string(res.Output) != "third\n" {
-		t.Errorf("third: %+v", res)
-	}
-	if len(mustGlob(t, r.workspace+"/wrong")) > 0 {
-		t.Error("the killed op ran")
-	}
-}
-
 func TestLongestIdleShellIsEnded(t *testing.T) {
 	_, l := open(t)
 	const most = 64
@@ -387,70 +160,6 @@ func TestLongestIdleShellIsEnded(t *testing.T) {
 		if res := do(t, l, inShell(shell(i), "echo $memory")); res.NewShell != fresh {
 			t.Errorf("shell %d: %+v", i, res)
 		}
-	}
-}
-
-func TestForgedCodeEndsItsOwnCommandOnly(t *testing.T) {
-	r, l := open(t)
-	do(t, l, inShell("forger", "true"))
-	do(t, l, inShell("other", "true"))
-	other := inShell("other", "until [ -e go ]; do sleep 0.01; done; echo real")
-	start(t, l, other)
-	// What the shell is to say is among what it was sent.
-	c := inShell("forger", `m=${__dm[2]##*-\}}; n=${m#*\" }; m=${m%%\"*}; n=${n%% *}
-		echo before; printf '\0\0%s\0%s9 9\n\0%s%d 256\n\0%s%d -1\n\0%s%d 7\n' "$m" "$m" "$m" "$n" "$m" "$n" "$m" "$n"
-		until [ -e go ]; do sleep 0.01; done`)
-	if res := do(t, l, c); res.Exit != 7 || !strings.HasPrefix(string(res.Output), "before\n") {
-		t.Errorf("forged: %+v", res)
-	}
-	if s := ask(t, l, other.Op); s != runner.Running {
-		t.Errorf("the other command: %s", s)
-	}
-	if res := do(t, l, inShell("forger", "echo next")); string(res.Output) != "next\n" {
-		t.Errorf("next: %+v", res)
-	}
-	writeFile(t, r.workspace+"/go", "")
-	if res := wait(t, l, other.Op); string(res.Output) != "real\n" {
-		t.Errorf("the other command: %+v", res)
-	}
-}
-
-// TestWhoIsLeftBehindPrintsToNoOtherCommand starts what goes on printing, and looks
-// whose output that is.
-func TestWhoIsLeftBehindPrintsToNoOtherCommand(t *testing.T) {
-	_, l := open(t)
-	res := do(t, l, inShell("s", "echo mine; while :; do echo stray; sleep 0.01; done & disown; (setsid sh -c 'while :; do echo stray; sleep 0.01; done' &)"))
-	if !strings.HasPrefix(string(res.Output), "mine\n") && !strings.Contains(string(res.Output), "\nmine\n") {
-		t.Errorf("first: %q", res.Output)
-	}
-	for range 5 {
-		if res := do(t, l, inShell("s", "sleep 0.05; echo ours")); string(res.Output) != "ours\n" || res.NewShell {
-			t.Errorf("next: %+v %q", res, res.Output)
-		}
-	}
-}
-
-// TestShellThatCannotMoveIsReplaced has a shell print where others print too, and
-// takes from it the right to print elsewhere.
-func TestShellThatCannotMoveIsReplaced(t *testing.T) {
-	_, l := open(t)
-	if res := do(t, l, inShell("s", "while :; do echo stray; sleep 0.01; done & set -r")); res.Exit != 0 {
-		t.Errorf("restricted: %+v", res)
-	}
-	if res := do(t, l, inShell("s", "echo next")); string(res.Output) != "next\n" || !res.NewShell {
-		t.Errorf("next: %+v %q", res, res.Output)
-	}
-}
-
-// TestShellPrintsHereAgain has a command make the shell print elsewhere, and looks
-// whether the next one is heard.
-func TestShellPrintsHereAgain(t *testing.T) {
-	_, l := open(t)
-	if res := do(t, l, inShell("s", "x=kept; exec >log 2>&1; echo y; (exit 3)")); res.Exit != 3 || len(res.Output) > 0 {
-		t.Errorf("elsewhere: %+v", res)
-	}
-	if res := do(t, l, inShell("s", "echo $x; cat log; echo err >&2")); string(res.Output) != "kept\ny\nerr\n" || res.NewShell {
-		t.Errorf("here: %+v %q", res, res.Output)
 	}
 }
 
@@ -475,114 +184,6 @@ func TestShellWithoutAWorkspaceSaysWhy(t *testing.T) {
 	}
 	if res := do(t, l, inShell("s", "true")); res.Error == "" || res.Exit == 0 {
 		t.Errorf("result: %+v", res)
-	}
-}
-
-func TestCommandsOfARunnerThatDropsCapabilities(t *testing.T) {
-	if b, err := os.ReadFile("/proc/self/status"); err != nil || !regexp.MustCompile(`CapEff:\s*0*1ff`).Match(b) {
-		t.Skip("needs the capabilities it is to lose")
-	}
-	r := newRig(t)
-	inside, err := runner.New(runner.Options{
-		Socket: r.dialled, SecretFile: filepath.Join(r.dir, "secret"),
-		Dir: filepath.Join(r.dir, "state"), Workspace: r.workspace, DropCaps: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- inside.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	l := r.link(t, fence(1, 1))
-	const command = "while read -r name value; do [ \"$name\" = CapBnd: ] && echo $value; done </proc/self/status"
-	for _, c := range []runner.Call{exec(command), inShell("s", command), inShell("s", "bash -c '"+command+"'")} {
-		if res := do(t, l, c); string(res.Output) != "00000000a80425fb\n" {
-			t.Errorf("%s: %+v", c.Exec.Shell, res)
-		}
-	}
-}
-
-func TestShellWithoutItsDirectoryIsReplaced(t *testing.T) {
-	r, l := open(t)
-	for range 2 {
-		do(t, l, inShell("s", "true"))
-		if err := os.RemoveAll(filepath.Join(r.dir, "state/shells")); err != nil {
-			t.Fatal(err)
-		}
-		// It may have its FIFO open, but cannot open it again.
-		first, then := do(t, l, inShell("s", "echo x")), do(t, l, inShell("s", "echo y"))
-		if string(first.Output) != "x\n" || string(then.Output) != "y\n" || first.NewShell == then.NewShell {
-			t.Errorf("results: %+v, %+v", first, then)
-		}
-	}
-}
-
-func TestNextRunnerSaysThatItsShellIsNew(t *testing.T) {
-	r, l := open(t)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(do(t, l, inShell("s", "echo $$")).Output)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.stop()
-	if err := syscall.Kill(pid, 0); err == nil {
-		t.Error("the shell outlives its runner")
-	}
-	_ = l.Close()
-	r.run(t)
-	l = r.link(t, fence(1, 2))
-	if res := do(t, l, inShell("s", "true")); !res.NewShell {
-		t.Errorf("result: %+v", res)
-	}
-	if res := do(t, l, inShell("another", "true")); res.NewShell {
-		t.Errorf("result: %+v", res)
-	}
-}
-
-// TestShellDiesWithItsRunner kills a runner in a process of its own, which is
-// this test once more.
-func TestShellDiesWithItsRunner(t *testing.T) {
-	if dir := os.Getenv("DORMOUSE_TEST_RUNNER"); dir != "" {
-		inside, err := runner.New(runner.Options{
-			Socket: filepath.Join(dir, "socket"), SecretFile: filepath.Join(dir, "secret"),
-			Dir: filepath.Join(dir, "state"), Workspace: filepath.Join(dir, "workspace"),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = inside.Run(context.Background())
-		return
-	}
-	r := newRig(t)
-	cmd := osexec.Command(os.Args[0], "-test.run=^TestShellDiesWithItsRunner$")
-	cmd.Env = append(os.Environ(), "DORMOUSE_TEST_RUNNER="+r.dir)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	reap := sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	t.Cleanup(reap)
-	l := r.link(t, fence(1, 1))
-	var pids []int
-	for _, name := range []string{"idle", "busy"} {
-		pid, err := strconv.Atoi(strings.TrimSpace(string(do(t, l, inShell(name, "echo $$")).Output)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pids = append(pids, pid)
-	}
-	start(t, l, inShell("busy", "touch began; while :; do :; done"))
-	eventually(t, "the command runs", func() bool { return len(mustGlob(t, r.workspace+"/began")) == 1 })
-	reap()
-	for _, pid := range pids {
-		eventually(t, "the shell is gone", func() bool {
-			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			return err != nil || bytes.Contains(b, []byte(") Z "))
-		})
 	}
 }
 

@@ -4,20 +4,27 @@ package sandbox
 
 import (
 	"context"
+	"log/slog"
 	"os"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// CapturedBy is what a capture has written, over a point.
-func CapturedBy(c *layer.Capture, since dormouse.SnapshotID) Captured {
-	left := c.Left()
+// Done notes the point that was captured and says what was written over another.
+// If it cannot be noted, the next capture holds everything.
+func (c Capture) Done(ctx context.Context, log *slog.Logger, marks layer.Marks, taken *layer.Capture, since dormouse.SnapshotID) Captured {
+	if err := marks.Write(string(c.As), taken.Index()); err != nil {
+		log.WarnContext(ctx, "the next snapshot will hold everything", "session", c.Fence.Session, "error", err)
+	}
+	crash.At(crash.CaptureNoted)
+	left := taken.Left()
 	done := Captured{Since: since, Count: len(left)}
 	for _, e := range left[:min(len(left), MaxLeft)] {
 		done.Left = append(done.Left, e.Path)
 	}
-	done.Entries, done.Bytes = c.Written()
+	done.Entries, done.Bytes = taken.Written()
 	return done
 }
 

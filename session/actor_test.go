@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,6 +63,35 @@ func TestATurnRunsItsToolsAndEnds(t *testing.T) {
 	})
 }
 
+func TestOneOfThoseWhoSendTheSamePromptIsToldThatItIsNew(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		settle(time.Second)
+		h.store.set(func(store.Batch) (error, error) { return dormouse.ErrFull, nil })
+		if again, err := h.queue("p"); again || !errors.Is(err, dormouse.ErrFull) {
+			t.Errorf("a prompt that could not be recorded: again %v, %v", again, err)
+		}
+		h.store.set(nil)
+		var fresh atomic.Int64
+		var all sync.WaitGroup
+		for range 100 { // some of them in one batch
+			all.Go(func() {
+				again, err := h.queue("p")
+				if err != nil {
+					t.Error(err)
+				}
+				if !again {
+					fresh.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if n := fresh.Load(); n != 1 {
+			t.Errorf("%d were told that it is new", n)
+		}
+	})
+}
+
 func TestTheSameClientIDIsOnePrompt(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})
@@ -71,6 +102,14 @@ func TestTheSameClientIDIsOnePrompt(t *testing.T) {
 		h.mustPrompt("p", "hello")
 		if err := h.prompt("p", "another"); !errors.Is(err, dormouse.ErrConflict) {
 			t.Errorf("another body: %v", err)
+		}
+		if err := h.do(session.OpenThread{Thread: "sthr_second"}); err != nil {
+			t.Fatal(err)
+		}
+		elsewhere := h.asks("p", "hello")
+		elsewhere.Thread = "sthr_second"
+		if err := h.do(elsewhere); !errors.Is(err, dormouse.ErrConflict) {
+			t.Errorf("another thread: %v", err)
 		}
 		settle(time.Second)
 		if n := countType(h.checked(), dormouse.UserMessage); n != 1 {
@@ -340,7 +379,7 @@ func TestAFullDiskRefusesPromptsAndBurnsNoAttempt(t *testing.T) {
 		if err := h.prompt("q", "hello"); !errors.Is(err, dormouse.ErrFull) {
 			t.Errorf("prompt on a full disk: %v", err)
 		}
-		settle(time.Hour)
+		settle(time.Minute) // some 240 tries
 		h.store.set(nil)
 		settle(time.Minute)
 		h.mustPrompt("q", "hello")
@@ -357,7 +396,7 @@ func TestAFullDiskRefusesPromptsAndBurnsNoAttempt(t *testing.T) {
 
 func TestBlobsThatCannotBeReachedHoldUpWhatIsLargeAndBurnNoAttempt(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
-		large := strings.Repeat("large ", 1<<14)
+		large := strings.Repeat("large ", 1<<14*3/4) // more than a row takes
 		h.create(dormouse.Created{})
 		h.mustPrompt("p", script("effect a; sleep 10s", "effect b"))
 		h.mustPrompt("q", large)
@@ -366,7 +405,7 @@ func TestBlobsThatCannotBeReachedHoldUpWhatIsLargeAndBurnNoAttempt(t *testing.T)
 		if err := h.prompt("r", "again "+large); !errors.Is(err, dormouse.ErrUnavailable) {
 			t.Errorf("prompt without blobs: %v", err)
 		}
-		settle(time.Hour)
+		settle(time.Minute) // some 240 tries
 		h.blobs.fail(nil)
 		settle(time.Minute)
 		events := h.checked()

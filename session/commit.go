@@ -64,7 +64,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	}
 	next := a.state
 	var events []dormouse.Event
-	var asked []message
+	var asked, repeated []message
 	queued := make(map[dormouse.EventID]dormouse.PromptRecord)
 	for _, m := range batch {
 		c, err := a.command(ctx, m)
@@ -86,11 +86,15 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 		for _, e := range added {
 			next = Apply(next, e)
 			if e.Type == dormouse.PromptQueued {
-				queued[e.ID] = dormouse.PromptRecord{ID: e.ID, Body: payload[bodyOnly](e).Body}
+				queued[e.ID] = dormouse.PromptRecord{ID: e.ID, Thread: e.Thread, Body: payload[bodyOnly](e).Body}
 			}
 		}
 		events = append(events, added...)
-		asked = append(asked, m)
+		if _, ok := m.verb.(Prompt); ok && len(added) == 0 {
+			repeated = append(repeated, m)
+		} else {
+			asked = append(asked, m)
+		}
 	}
 	var err error
 	if len(events) > 0 {
@@ -98,6 +102,13 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	}
 	for _, m := range asked {
 		m.reply <- err
+	}
+	told := err // what they repeat may be in this very batch
+	if told == nil {
+		told = ErrRepeated
+	}
+	for _, m := range repeated {
+		m.reply <- told
 	}
 	if err == nil || passes(err) {
 		return nil

@@ -10,9 +10,31 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
+// ErrRepeated means that a prompt was recorded before, and is not recorded again.
+var ErrRepeated = errors.New("the prompt was recorded before")
+
 // Do asks a session's actor, wherever it is, and returns once the answer is
 // durable.
 func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+	err := s.do(ctx, id, by, v)
+	if errors.Is(err, ErrRepeated) {
+		return nil
+	}
+	return err
+}
+
+// Queue is Do for a prompt. It also reports whether the session had recorded the
+// prompt before: of those who send the same one, however close together, one is
+// told that it was new.
+func (s *Sessions) Queue(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, p Prompt) (again bool, err error) {
+	err = s.do(ctx, id, by, p)
+	if errors.Is(err, ErrRepeated) {
+		return true, nil
+	}
+	return false, err
+}
+
+func (s *Sessions) do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
 	err := s.ask(ctx, id, by, v)
 	if s.worthAsking(err, v) {
 		return s.insist(ctx, id, by, v, err)
@@ -35,7 +57,7 @@ func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.A
 }
 
 // DoHere asks the actor on this server. If another server owns the session, it
-// says which.
+// says which. A prompt that changed nothing is ErrRepeated.
 func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
 	return s.onActor(ctx, id, func(a *Actor) error { return a.send(ctx, message{by: by, verb: v}) })
 }
@@ -115,7 +137,11 @@ func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormous
 		}
 	}
 	switch {
-	case err == nil || !decided(err):
+	case unknown && errors.Is(err, ErrRepeated):
+		return nil // as far as can be known, by us
+	case err == nil || errors.Is(err, ErrRepeated):
+		return err
+	case !decided(err):
 		return inDoubt(unknown, err)
 	case unknown && s.wasDone(ctx, id, v, err):
 		return nil

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -29,17 +30,17 @@ func (d *draft) create(v Create) error {
 }
 
 // prompt queues what was asked. The same id twice is one prompt; the same id
-// with another body is refused.
+// with another body, or on another thread, is refused.
 func (d *draft) prompt(v Prompt) error {
 	prior := v.Prior
 	if held := promptsNamed(d.State, []dormouse.EventID{v.ID}); len(held) > 0 {
 		prior = &held[0]
 	}
 	if prior != nil {
-		if prior.Body == v.Body {
+		if prior.Body == v.Body && prior.Thread == cmp.Or(v.Thread, dormouse.PrimaryThread(d.Session)) {
 			return nil
 		}
-		return fmt.Errorf("prompt %s was already sent with another body: %w", v.ID, dormouse.ErrConflict)
+		return fmt.Errorf("prompt %s was already sent with another body or to another thread: %w", v.ID, dormouse.ErrConflict)
 	}
 	if err := dormouse.ValidateContent(v.Content); err != nil {
 		return err

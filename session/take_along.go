@@ -66,7 +66,11 @@ func (s *Sessions) putToSleep(ctx context.Context, state State, by dormouse.Acto
 // takeAlong has what a session sleeps with copied for its branch, and reports whether
 // there was anything.
 func (s *Sessions) takeAlong(ctx context.Context, from dormouse.SessionID, generation uint64, to dormouse.SessionID, ask BranchAsk) (bool, error) {
-	err := s.deps.Driver.(sandbox.Brancher).Branch(ctx, from, generation, to)
+	brancher, ok := s.deps.Driver.(sandbox.Brancher)
+	if !ok {
+		return false, nil
+	}
+	err := brancher.Branch(ctx, from, generation, to)
 	switch {
 	case err == nil:
 		return true, nil

@@ -22,15 +22,12 @@ import (
 // TestARandomWalkKeepsThePromises takes the machine through lives nobody would
 // think of and holds every log against the law.
 func TestARandomWalkKeepsThePromises(t *testing.T) {
-	seed, walks := uint64(1), 200
+	seed, walks := uint64(1), 60 // "make fuzz" takes more
 	if s, err := strconv.ParseUint(os.Getenv("WALK_SEED"), 10, 64); err == nil {
 		seed = s
 	}
 	if n, err := strconv.Atoi(os.Getenv("WALKS")); err == nil {
 		walks = n
-	}
-	if testing.Short() {
-		walks = 60
 	}
 	for i := range walks {
 		walk(t, seed+uint64(i), 400)

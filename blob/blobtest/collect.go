@@ -143,18 +143,20 @@ func RunCollectable(t *testing.T, tick Tick, open func(t *testing.T) Collectable
 // if one that was put is gone.
 func PutAgainWhileCollecting(t *testing.T, tick Tick, puts, collects Collectable) {
 	t.Helper()
-	const blobs = 200
+	const blobs = 60
 	var bytes [blobs][]byte
+	began := time.Now()
 	for n := range bytes {
 		bytes[n] = fmt.Appendf(nil, "blob %d", n)
 		put(t, puts, bytes[n])
 	}
+	later := 2 * time.Since(began) / blobs / blobs
 	end := tick.pass()
 	for n, b := range bytes {
 		var running sync.WaitGroup
 		begin := time.Now()
 		running.Go(func() {
-			for time.Since(begin) < time.Duration(n)*time.Microsecond {
+			for time.Since(begin) < time.Duration(n)*later {
 				// Collect a little later each time: before, while and after it is put.
 			}
 			if _, err := collects.Collect(t.Context(), dormouse.DigestOf(b), end); err != nil {

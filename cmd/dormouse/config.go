@@ -19,6 +19,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/egress"
+	"github.com/dormouse-run/dormouse/model/anthropic"
 	"github.com/dormouse-run/dormouse/sandbox/rootfs"
 )
 
@@ -35,6 +36,8 @@ type config struct {
 	Hosts        []string
 	Model        string
 	ModelTimeout time.Duration
+	AnthropicKey string // a file
+	AnthropicURL string
 	Prices       []string
 	ScriptedURL  string
 	Sandbox      string
@@ -65,7 +68,9 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.ServerName, "server-name", "", "`name` of this server among others; its host name and port if not given")
 	f.DurationVar(&c.Lease, "lease", 3*time.Second, "how long a server that gives no sign keeps its sessions from the others")
 	f.StringSliceVar(&c.Hosts, "host", nil, "`name` by which clients call this server, besides loopback and --listen")
-	f.StringVar(&c.Model, "model", "offline", "model of sessions that name none; see \"dormouse help models\"")
+	f.StringVar(&c.Model, "model", "", "model of sessions that name none; "+anthropic.Default+" with a key of Anthropic's, else offline, if not given; see \"dormouse help models\"")
+	f.StringVar(&c.AnthropicKey, "anthropic-key-file", "", "`file` with an API key of Anthropic's; what ANTHROPIC_API_KEY says if not given")
+	f.StringVar(&c.AnthropicURL, "anthropic-url", "", "`URL` that answers as Anthropic's API does, in its place")
 	f.DurationVar(&c.ModelTimeout, "model-timeout", 5*time.Minute, "how long a model may say nothing before its call is given up")
 	f.StringSliceVar(&c.Prices, "price", nil, "what a model costs, in dollars per million tokens: `MODEL=IN/OUT`")
 	f.StringVar(&c.ScriptedURL, "scripted-url", "", "`URL` of a scripted model; adds the models scripted and scripted-keyed")
@@ -103,9 +108,9 @@ func (c *config) check() error {
 	if err := c.Blobs.check(); err != nil {
 		return err
 	}
-	if c.ScriptedURL != "" {
-		if u, err := url.Parse(c.ScriptedURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return usage("--scripted-url %q is not a URL such as http://127.0.0.1:7718", c.ScriptedURL)
+	for flag, value := range map[string]string{"scripted-url": c.ScriptedURL, "anthropic-url": c.AnthropicURL} {
+		if u, err := url.Parse(value); value != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+			return usage("--%s %q is not a URL such as http://127.0.0.1:7718", flag, value)
 		}
 	}
 	if c.Sandbox != "" && c.Sandbox != sandboxGVisor && c.Sandbox != sandboxLocal {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/model"
+	"github.com/dormouse-run/dormouse/model/anthropic"
 	"github.com/dormouse-run/dormouse/model/offline"
 	"github.com/dormouse-run/dormouse/model/scripted"
 )
@@ -18,20 +20,56 @@ import (
 // models are those a server was given, by name, and what they cost.
 type models struct {
 	named  map[string]model.Model
+	claude model.Model // answers for every name of its own; nil without a key
 	prices map[string]model.Price
 }
 
-func newModels(c config) models {
+func newModels(c config) (models, error) {
 	m := models{named: map[string]model.Model{"offline": offline.New()}}
 	m.prices, _ = parsePrices(c.Prices) // checked with the rest of the configuration
+	key, err := anthropicKey(c.AnthropicKey)
+	if err != nil {
+		return m, err
+	}
+	if key != "" {
+		m.claude = anthropic.New(anthropic.Config{Key: key, BaseURL: c.AnthropicURL, HeaderTimeout: c.ModelTimeout, IdleTimeout: c.ModelTimeout})
+	}
 	if c.ScriptedURL != "" {
 		wire := scripted.ClientConfig{BaseURL: c.ScriptedURL, HeaderTimeout: c.ModelTimeout, IdleTimeout: c.ModelTimeout}
 		m.named["scripted"] = scripted.NewClient(wire)
 		wire.Keyed = true
 		m.named["scripted-keyed"] = scripted.NewClient(wire)
 	}
-	return m
+	return m, nil
 }
+
+// anthropicKey is the key in a file, or in the environment.
+func anthropicKey(file string) (string, error) {
+	if file == "" {
+		return strings.TrimSpace(os.Getenv("ANTHROPIC_API_KEY")), nil
+	}
+	const most = 4096
+	raw, err := os.ReadFile(file)
+	key := strings.TrimSpace(string(raw))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read --anthropic-key-file: %w", err)
+	case key == "" || len(key) > most || strings.ContainsAny(key, "\n\r \t"):
+		return "", usage("--anthropic-key-file %s holds no key", file)
+	}
+	return key, nil
+}
+
+// usual is the model of sessions that name none, unless the server was told one.
+func (m models) usual() string {
+	if m.claude != nil {
+		return anthropic.Default
+	}
+	return "offline"
+}
+
+// claudes begin the names of models that a key of Anthropic's opens.
+const claudes = "claude-"
 
 // Price implements agent.Priced. What has no price costs nothing.
 func (m models) Price(name string) model.Price { return m.prices[name] }
@@ -41,7 +79,23 @@ func (m models) Model(name string) (model.Model, error) {
 	if found, ok := m.named[name]; ok {
 		return found, nil
 	}
-	return nil, fmt.Errorf("there is no model %q here; there is %s: %w", name, strings.Join(slices.Sorted(maps.Keys(m.named)), ", "), dormouse.ErrInvalid)
+	is := strings.HasPrefix(name, claudes)
+	if is && m.claude != nil {
+		return m.claude, nil
+	}
+	if is {
+		return nil, fmt.Errorf("model %q needs a key: start the server with ANTHROPIC_API_KEY or --anthropic-key-file: %w", name, dormouse.ErrInvalid)
+	}
+	return nil, fmt.Errorf("there is no model %q here; there is %s: %w", name, strings.Join(m.names(), ", "), dormouse.ErrInvalid)
+}
+
+// names are the models that can be named.
+func (m models) names() []string {
+	names := slices.Sorted(maps.Keys(m.named))
+	if m.claude != nil {
+		names = append(names, claudes+"…")
+	}
+	return names
 }
 
 // check refuses an agent this server could not run.
@@ -80,6 +134,10 @@ A session that names none gets the server's, which is set with
 
 These can be named:
 
+  claude-…        Anthropic's, by the names that its API knows, such as
+                  ` + anthropic.Default + `. Needs a key: ANTHROPIC_API_KEY in the server's
+                  environment, or "dormouse serve --anthropic-key-file FILE". This is
+                  what a server has that was told a key and nothing else.
   offline         Needs no key and no network. Lines of a prompt that begin with $
                   are run in the sandbox; anything else is answered with advice.
                   This is what a server has when it was told nothing.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,7 +161,12 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	}
 	undo = append(undo, func() { _ = s.lines.Close() })
 
-	models, tools, counters := newModels(c), tool.Builtin(), newMetrics()
+	models, err := newModels(c)
+	if err != nil {
+		return nil, err
+	}
+	c.Model = cmp.Or(c.Model, models.usual())
+	tools, counters := tool.Builtin(), newMetrics()
 	if _, err := models.Model(c.Model); err != nil {
 		return nil, usage("--model: %w", err)
 	}

@@ -50,8 +50,12 @@ func (c *Client) Do(ctx context.Context, r session.Route, id dormouse.SessionID,
 	if err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxLine)) // so that the connection can be used again
-	return res.Body.Close()
+	var was done
+	b, _ := io.ReadAll(io.LimitReader(res.Body, maxLine)) // all of it, so that the connection can be used again
+	if decode(b, &was) == nil && was.Repeated {
+		err = session.ErrRepeated
+	}
+	return errors.Join(err, res.Body.Close())
 }
 
 // Who asks who answers at an address.

@@ -54,6 +54,11 @@ type do struct {
 	Args    json.RawMessage    `json:"args"`
 }
 
+// done says that a command was carried out, or had been before.
+type done struct {
+	Repeated bool `json:"repeated,omitempty"`
+}
+
 // follow asks for a session's events after a cursor.
 type follow struct {
 	Session dormouse.SessionID `json:"session"`

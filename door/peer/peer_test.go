@@ -38,6 +38,24 @@ func TestACommandReachesTheServerThatHasTheSession(t *testing.T) {
 	}
 }
 
+func TestAPromptThatWasRecordedBeforeIsKnownOnTheOtherSide(t *testing.T) {
+	p := newPair(t)
+	id := p.create()
+	hello := prompt(id, "p", "hello")
+	for i := range 2 {
+		again, err := p.b.Queue(t.Context(), id, ada, hello)
+		if err != nil || again != (i > 0) {
+			t.Errorf("time %d: again %v, %v", i+1, again, err)
+		}
+	}
+	if err := p.b.Do(t.Context(), id, ada, hello); err != nil {
+		t.Errorf("who only wants it recorded is told %v", err)
+	}
+	if n := p.b.Counts().Forwarded; n != 3 {
+		t.Errorf("%d commands were put to the other server", n)
+	}
+}
+
 func TestARefusalIsTheSameOnTheOtherSide(t *testing.T) {
 	p := newPair(t)
 	id := p.create()

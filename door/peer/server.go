@@ -119,10 +119,12 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, body []byte) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), answerWithin, dormouse.ErrUnknownOutcome)
 	defer cancel()
-	if err := s.Sessions.DoHere(ctx, req.Session, req.By, v); err != nil {
+	err = s.Sessions.DoHere(ctx, req.Session, req.By, v)
+	repeated := errors.Is(err, session.ErrRepeated)
+	if err != nil && !repeated {
 		return err
 	}
-	return answer(w, http.StatusOK, struct{}{})
+	return answer(w, http.StatusOK, done{Repeated: repeated})
 }
 
 // who says which server this is.

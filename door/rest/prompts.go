@@ -88,7 +88,8 @@ func (s *Server) ask(ctx context.Context, who auth.Principal, id dormouse.Sessio
 			return Prompt{}, false, err
 		}
 	}
-	if err := s.Sessions.Do(ctx, id, who.Actor, prompt); err != nil {
+	// Somebody else may have sent it just now: the session knows who was first.
+	if again, err = s.Sessions.Queue(ctx, id, who.Actor, prompt); err != nil {
 		return Prompt{}, false, onThread(thread, err)
 	}
 	p = Prompt{ID: prompt.ID, Status: dormouse.PromptIsQueued}
@@ -96,7 +97,7 @@ func (s *Server) ask(ctx context.Context, who auth.Principal, id dormouse.Sessio
 	if row, err := s.Sessions.Prompt(ctx, id, prompt.ID); err == nil {
 		p.Status, p.Seq = row.Status, row.Seq
 	}
-	return p, false, nil
+	return p, again, nil
 }
 
 // Queued is a prompt that waits, with the beginning of what it says.

@@ -53,7 +53,8 @@ func Build(ctx context.Context, dir string, tags ...string) (Binary, error) {
 }
 
 func compile(ctx context.Context, root, out, what string, tags []string, more ...string) error {
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags", strings.Join(tags, ","), "-o", out}, more...)
+	// As in the Makefile: what debuggers need is most of the time it takes to link.
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-tags", strings.Join(tags, ","), "-o", out}, more...)
 	cmd := exec.CommandContext(ctx, "go", append(args, what)...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -9,7 +9,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -175,7 +174,7 @@ func (c *Client) request(ctx context.Context, r model.Request) (*http.Request, e
 
 // failure reads an answer that is not a reply.
 func failure(res *http.Response) *model.Error {
-	e := &model.Error{Kind: kindOf(res.StatusCode), RetryAfter: retryAfter(res.Header)}
+	e := &model.Error{Kind: model.KindOf(res.StatusCode), RetryAfter: model.RetryAfter(res.Header)}
 	b, err := io.ReadAll(io.LimitReader(res.Body, maxFailure))
 	var f wireFailure
 	if err != nil || json.Unmarshal(b, &f) != nil || f.Error.Message == "" {
@@ -184,23 +183,6 @@ func failure(res *http.Response) *model.Error {
 	}
 	e.Err = fmt.Errorf("status %d: %s: %s", res.StatusCode, f.Error.Type, f.Error.Message)
 	return e
-}
-
-// retryAfter is what the server asked for, in its finer unit where it gave one.
-func retryAfter(h http.Header) time.Duration {
-	for _, u := range []struct {
-		header string
-		unit   time.Duration
-	}{{"Retry-After-Ms", time.Millisecond}, {"Retry-After", time.Second}} {
-		n, err := strconv.ParseFloat(h.Get(u.header), 64)
-		if err == nil && n >= 0 && n <= 24*3600*1000 {
-			return time.Duration(n * float64(u.unit))
-		}
-	}
-	if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
-		return max(0, time.Until(at))
-	}
-	return 0
 }
 
 // listener reports each read that brought something.

@@ -38,7 +38,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/dormouse-run/dormouse/model"
@@ -141,23 +140,7 @@ func (f *fault) Unwrap() error { return f.err }
 
 func asError(err error) *model.Error {
 	if f, ok := errors.AsType[*fault](err); ok {
-		return &model.Error{Kind: kindOf(f.status), RetryAfter: f.retryAfter, Err: f.err}
+		return &model.Error{Kind: model.KindOf(f.status), RetryAfter: f.retryAfter, Err: f.err}
 	}
 	return model.AsError(err)
-}
-
-// overloaded is the provider's own status for having too much to do.
-const overloaded = 529
-
-// kindOf says what a status means for the caller.
-func kindOf(status int) model.ErrorKind {
-	switch {
-	case status == http.StatusTooManyRequests:
-		return model.RateLimited
-	case status == overloaded, status == http.StatusServiceUnavailable:
-		return model.Overloaded
-	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusConflict:
-		return model.RequestFailed
-	}
-	return model.Rejected
 }

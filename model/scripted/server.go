@@ -222,7 +222,7 @@ func faultType(status int) string {
 		return "request_too_large"
 	case http.StatusTooManyRequests:
 		return "rate_limit_error"
-	case overloaded:
+	case model.StatusOverloaded:
 		return "overloaded_error"
 	}
 	return "api_error"

@@ -10,7 +10,6 @@ import (
 	"os"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
@@ -71,7 +70,7 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 	if err != nil {
 		return sandbox.Captured{}, err
 	}
-	return d.captured(ctx, v, c, taken, since), nil
+	return c.Done(ctx, d.log, v.marks(c.Workspace.Number), taken, since), nil
 }
 
 // captures refuses whoever may not capture, and returns where the sandbox is.
@@ -140,15 +139,6 @@ func settle(ctx context.Context, taken *layer.Capture, held []string) error {
 	return errors.New("somebody outside the sandbox writes to the workspace")
 }
 
-// captured notes a point and says what was captured.
-func (d *Driver) captured(ctx context.Context, v volume, c sandbox.Capture, taken *layer.Capture, since dormouse.SnapshotID) sandbox.Captured {
-	if err := v.marks(c.Workspace.Number).Write(string(c.As), taken.Index()); err != nil {
-		d.log.WarnContext(ctx, "the next snapshot will hold everything", "session", v.session, "error", err)
-	}
-	crash.At(crash.CaptureNoted)
-	return sandbox.CapturedBy(taken, since)
-}
-
 // captureCold captures a workspace that no sandbox has.
 func (d *Driver) captureCold(ctx context.Context, v volume, c sandbox.Capture) (_ sandbox.Captured, err error) {
 	if err := d.endLeftover(ctx, v, c.Fence); err != nil {
@@ -172,7 +162,7 @@ func (d *Driver) captureCold(ctx context.Context, v volume, c sandbox.Capture) (
 	if err := settle(ctx, taken, nil); err != nil {
 		return sandbox.Captured{}, err
 	}
-	return d.captured(ctx, v, c, taken, since), nil
+	return c.Done(ctx, d.log, v.marks(c.Workspace.Number), taken, since), nil
 }
 
 // endLeftover ends the sandbox of a session that should have none any more.

@@ -226,13 +226,13 @@ func TestACaptureThatHasNoRoomEndsNothing(t *testing.T) {
 
 func TestAKernelThatDiesWhileItIsCapturedLeavesItsFiles(t *testing.T) {
 	h := newHouse(t)
-	for generation := uint64(1); generation < 8; generation++ {
+	for generation := uint64(1); generation <= kills(); generation++ {
 		s := h.create(fence(generation, generation))
 		h.counting(s)
 		h.sh(s, "mkdir -p many; for n in $(seq 300); do echo x >>many/$n; done")
 		var killing sync.WaitGroup
 		killing.Go(func() {
-			h.sh(s, fmt.Sprintf("sleep 0.0%d", generation))
+			h.sh(s, fmt.Sprintf("sleep 0.0%d", generation%8+1))
 			signal(t, h.dir, s.Handle(), syscall.SIGKILL)
 		})
 		for n := 0; ; n++ {
@@ -335,7 +335,7 @@ func TestOldWorkspacesAreRemovedOnceTheNextHasStarted(t *testing.T) {
 		n := strconv.FormatUint(number, 10)
 		want := []string{"volume/ws/" + n, "marks/" + n}
 		for ctx := within(t); strings.Join(there(), " ") != strings.Join(want, " "); {
-			if ctx.Err() != nil {
+			if !wait(ctx) {
 				t.Fatalf("there are %v, want %v", there(), want)
 			}
 		}
@@ -351,7 +351,7 @@ func TestOldWorkspacesAreRemovedOnceTheNextHasStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for ctx := within(t); len(there()) != 1; {
-		if ctx.Err() != nil {
+		if !wait(ctx) {
 			t.Fatalf("there are %v", there())
 		}
 	}

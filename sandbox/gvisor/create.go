@@ -103,7 +103,7 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 
 // started notes that a sandbox runs. What it was made from is used up.
 func (d *Driver) started(v volume, r *record) error {
-	if err := v.has(r.Workspace); err != nil {
+	if err := v.latest().Started(r.Workspace); err != nil {
 		return err
 	}
 	d.clear(v, r.Workspace)

@@ -39,10 +39,19 @@ type house struct {
 	ops int
 }
 
-func newHouse(t testing.TB) *house {
+func newHouse(t testing.TB) *house { return newHouseWith(t, 0) }
+
+// newHouseWith is newHouse with sandboxes made ahead.
+func newHouseWith(t testing.TB, spares int) *house {
 	dir := t.TempDir()
 	t.Cleanup(func() { cleared(t, dir) })
-	return &house{Driver: open(t, dir), t: t, dir: dir}
+	return &house{Driver: openWith(t, dir, spares), t: t, dir: dir}
+}
+
+// wait lets a moment pass before somebody looks again, for as long as ctx lasts.
+func wait(ctx context.Context) bool {
+	time.Sleep(5 * time.Millisecond)
+	return ctx.Err() == nil
 }
 
 func (h *house) create(f runner.Fence) sandbox.Sandbox {
@@ -78,7 +87,7 @@ func (h *house) sh(s sandbox.Sandbox, command string) string {
 func (h *house) until(s sandbox.Sandbox, command, want string) {
 	h.t.Helper()
 	for ctx := within(h.t); h.sh(s, command) != want; {
-		if ctx.Err() != nil {
+		if !wait(ctx) {
 			h.t.Fatalf("%s never printed %q", command, want)
 		}
 	}

@@ -51,10 +51,13 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-func open(t testing.TB, dir string) *gvisor.Driver {
+func open(t testing.TB, dir string) *gvisor.Driver { return openWith(t, dir, 0) }
+
+// openWith is open for a driver that makes sandboxes ahead: two kernels for each.
+func openWith(t testing.TB, dir string, spares int) *gvisor.Driver {
 	t.Helper()
 	d, err := gvisor.New(gvisor.Options{
-		Dir: dir, Instance: instance(dir), Runner: runnerPath, Program: kernelPath, Limits: gvisor.DefaultLimits(), Spares: 1,
+		Dir: dir, Instance: instance(dir), Runner: runnerPath, Program: kernelPath, Limits: gvisor.DefaultLimits(), Spares: spares,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
@@ -103,18 +106,17 @@ func signal(t testing.TB, dir string, h sandbox.Handle, s syscall.Signal) {
 }
 
 func TestGVisor(t *testing.T) {
+	dir := t.TempDir()
+	t.Cleanup(func() { cleared(t, dir) })
+	d := openWith(t, dir, 1) // one for all: there is mostly a spare, as on a server
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Harness {
-		dir := t.TempDir()
-		t.Cleanup(func() { cleared(t, dir) })
+		t.Cleanup(func() { sweep(t, d) })
 		return sandboxtest.Harness{
-			Driver:  open(t, dir),
+			Driver:  d,
 			Restart: func(t *testing.T) sandbox.Driver { return open(t, dir) },
 			Kill:    func(t *testing.T, h sandbox.Handle) { signal(t, dir, h, syscall.SIGKILL) },
-			Freeze: func(t *testing.T, h sandbox.Handle) func() {
-				signal(t, dir, h, syscall.SIGSTOP)
-				return func() { signal(t, dir, h, syscall.SIGCONT) }
-			},
-			Pauses: true,
+			Freeze:  func(t *testing.T, h sandbox.Handle) func() { return sandboxtest.Halt(t, kernelOf(t, dir, h)) },
+			Pauses:  true,
 		}
 	})
 }
@@ -123,10 +125,16 @@ func TestGVisor(t *testing.T) {
 func cleared(t testing.TB, dir string) {
 	t.Helper()
 	d := open(t, dir)
-	if err := d.Sweep(context.Background(), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true} }); err != nil {
+	sweep(t, d)
+	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := d.Close(); err != nil {
+}
+
+// sweep ends the sandboxes of all sessions.
+func sweep(t testing.TB, d *gvisor.Driver) {
+	t.Helper()
+	if err := d.Sweep(context.Background(), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true} }); err != nil {
 		t.Error(err)
 	}
 }

@@ -77,7 +77,7 @@ func TestASandboxThatWasPausedWithoutANoteIsFrozen(t *testing.T) {
 }
 
 func TestASpareWithoutTheFilesIsNotTakenOver(t *testing.T) {
-	h := newHouse(t)
+	h := newHouseWith(t, 1)
 	first := h.create(fence(1, 1))
 	h.sh(first, "echo kept >file")
 	if err := h.Stop(within(t), first.Handle()); err != nil {
@@ -119,7 +119,7 @@ func TestAKernelThatNobodyNotedIsEnded(t *testing.T) {
 }
 
 func TestWhatEndedServersLeftIsSwept(t *testing.T) {
-	h := newHouse(t)
+	h := newHouseWith(t, 1)
 	mine := h.spare()
 	kernels := filepath.Join("/run/dormouse", instance(h.dir))
 	const box = "sbx_aaaaaaaaaaaaaaaa"

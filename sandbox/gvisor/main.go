@@ -27,6 +27,7 @@ func Main() {
 	if name := os.Args[0]; !strings.HasPrefix(name, "runsc") && name != "/proc/self/exe" {
 		return
 	}
+	keepGiven(os.Args)
 	os.Args = withLimits(os.Args, runtime.NumCPU())
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",

@@ -35,14 +35,14 @@ func (h *house) spare() string {
 				return filepath.Base(filepath.Dir(filepath.Dir(bell)))
 			}
 		}
-		if ctx.Err() != nil {
+		if !wait(ctx) {
 			h.t.Fatal("no spare is made")
 		}
 	}
 }
 
 func TestASessionTakesASpareAndAnotherIsMade(t *testing.T) {
-	h := newHouse(t)
+	h := newHouseWith(t, 1)
 	h.spare()
 	first := h.create(fence(1, 1))
 	h.sh(first, "echo mine >file; cd; echo home >file; echo tmp >/tmp/file")
@@ -66,7 +66,7 @@ func TestASessionTakesASpareAndAnotherIsMade(t *testing.T) {
 }
 
 func TestASessionWakesInASandboxMadeAhead(t *testing.T) {
-	h := newHouse(t)
+	h := newHouseWith(t, 1)
 	first := h.create(fence(1, 1))
 	h.sh(first, "sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >pid")
 	if err := first.Close(); err != nil {
@@ -79,7 +79,7 @@ func TestASessionWakesInASandboxMadeAhead(t *testing.T) {
 		if _, blank := h.Spares(); blank > 0 {
 			break
 		}
-		if ctx.Err() != nil {
+		if !wait(ctx) {
 			t.Fatal("no sandbox is made ahead")
 		}
 	}
@@ -111,9 +111,9 @@ func TestASessionWakesInASandboxMadeAhead(t *testing.T) {
 }
 
 func TestASpareOfALivingServerIsNotSwept(t *testing.T) {
-	h := newHouse(t)
+	h := newHouseWith(t, 1)
 	mine := h.spare()
-	second := open(t, h.dir) // another server on the same directory
+	second := openWith(t, h.dir, 1) // another server on the same directory
 	if err := second.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{} }); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestASpareOfALivingServerIsNotSwept(t *testing.T) {
 }
 
 func BenchmarkCreate(b *testing.B) {
-	h := newHouse(b)
+	h := newHouseWith(b, 1)
 	generation := uint64(0)
 	for b.Loop() {
 		b.StopTimer()

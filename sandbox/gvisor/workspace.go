@@ -17,9 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
-	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -46,34 +44,13 @@ func (v volume) marks(number uint64) layer.Marks {
 	return layer.Marks{Dir: filepath.Join(v.dir, "marks", strconv.FormatUint(number, 10)), Of: v.upper(number)}
 }
 
-func (v volume) numberFile() string { return filepath.Join(v.dir, "workspace") }
-
-// number is that of the workspace which a sandbox was started with last.
-func (v volume) number() (uint64, error) {
-	raw, err := os.ReadFile(v.numberFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read which workspace there is: %w", err)
-	}
-	n, err := strconv.ParseUint(string(raw), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read which workspace there is: %w", err)
-	}
-	return n, nil
-}
+// latest is the workspace which a sandbox was started with last.
+func (v volume) latest() sandbox.Latest { return sandbox.Latest(filepath.Join(v.dir, "workspace")) }
 
 // takes refuses a workspace that the session cannot have any more, or never.
 func (v volume) takes(w sandbox.Workspace) error {
-	last, err := v.number()
-	switch {
-	case err != nil:
+	if _, err := v.latest().Takes(w); err != nil {
 		return err
-	case w.Number < last:
-		return fmt.Errorf("workspace %d, there is %d: %w", w.Number, last, runner.ErrStale)
-	case w.Number == 0 && len(w.Layers) > 0:
-		return fmt.Errorf("the first workspace lies over nothing: %w", dormouse.ErrInvalid)
 	}
 	for _, dir := range w.Layers {
 		if !filepath.IsAbs(dir) || filepath.Dir(dir) != filepath.Dir(w.Layers[0]) {
@@ -133,7 +110,7 @@ func (v volume) isOver(w sandbox.Workspace) (bool, error) {
 	if err != nil || dormouse.SnapshotID(base) == w.Base {
 		return err == nil, err
 	}
-	if last, err := v.number(); err != nil || last == w.Number {
+	if last, err := v.latest().Number(); err != nil || last == w.Number {
 		return false, errors.Join(err, fmt.Errorf("workspace %d lies over %.40q and not over %.40q: %w", w.Number, base, w.Base, dormouse.ErrInvalid))
 	}
 	return false, nil
@@ -181,19 +158,6 @@ func from(dir string, do func() error) error {
 		done <- do()
 	}()
 	return <-done
-}
-
-// has notes that a sandbox was started with a workspace.
-func (v volume) has(number uint64) error {
-	last, err := v.number()
-	if err != nil || last == number {
-		return err
-	}
-	if err := atomicfile.Write(v.numberFile(), strconv.AppendUint(nil, number, 10), 0o600); err != nil {
-		return fmt.Errorf("note which workspace there is: %w", err)
-	}
-	crash.At(crash.WorkspaceStarted)
-	return nil
 }
 
 // clear removes the workspaces before the one that a sandbox has, which may take

@@ -10,7 +10,6 @@ import (
 	"os"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
@@ -46,12 +45,8 @@ func (d *Driver) capture(ctx context.Context, p place, c sandbox.Capture) (sandb
 		return sandbox.Captured{}, err
 	}
 	f := d.filesOf(p.session)
-	last, err := f.number()
-	if err != nil {
+	if _, err := f.latest().Takes(c.Workspace); err != nil {
 		return sandbox.Captured{}, err
-	}
-	if c.Workspace.Number < last {
-		return sandbox.Captured{}, fmt.Errorf("there is workspace %d: %w", last, runner.ErrStale)
 	}
 	from := f.at(c.Workspace.Number)
 	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
@@ -66,11 +61,7 @@ func (d *Driver) capture(ctx context.Context, p place, c sandbox.Capture) (sandb
 			return sandbox.Captured{}, err
 		}
 	}
-	if err := marks.Write(string(c.As), taken.Index()); err != nil {
-		d.log.WarnContext(ctx, "the next snapshot will hold everything", "session", p.session, "error", err)
-	}
-	crash.At(crash.CaptureNoted)
-	return sandbox.CapturedBy(taken, since), nil
+	return c.Done(ctx, d.log, marks, taken, since), nil
 }
 
 // captures refuses whoever may not capture.

@@ -83,7 +83,7 @@ func (d *Driver) KeepsWorkspace() bool { return true }
 // Workspace returns the directory of a session's files.
 func (d *Driver) Workspace(id dormouse.SessionID) (string, error) {
 	f := d.filesOf(id)
-	n, err := f.number()
+	n, err := f.latest().Number()
 	return f.at(n), err
 }
 
@@ -135,7 +135,7 @@ func (d *Driver) create(ctx context.Context, p place, spec sandbox.Spec) (_ *box
 	if err == nil {
 		var b *box
 		if b, err = d.open(ctx, p, f, w); err == nil {
-			if err = has.started(spec.Workspace.Number); err == nil {
+			if err = has.latest().Started(spec.Workspace.Number); err == nil {
 				d.clear(ctx, has, spec.Workspace.Number)
 				return b, nil
 			}

@@ -78,13 +78,19 @@ func state(t testing.TB, dir string, h sandbox.Handle) string {
 	return filepath.Join(dir, "sandboxes", v.Session, fmt.Sprint(v.Generation))
 }
 
-func signal(t testing.TB, dir string, h sandbox.Handle, s syscall.Signal) {
+// runnerOf is the process of a sandbox's runner.
+func runnerOf(t testing.TB, dir string, h sandbox.Handle) int {
 	t.Helper()
 	pid, err := runner.Alive(state(t, dir, h))
 	if err != nil || pid == 0 {
 		t.Fatalf("the runner is process %d, %v", pid, err)
 	}
-	if err := syscall.Kill(pid, s); err != nil {
+	return pid
+}
+
+func signal(t testing.TB, dir string, h sandbox.Handle, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(runnerOf(t, dir, h), s); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -96,10 +102,7 @@ func TestLocal(t *testing.T) {
 			Driver:  open(t, dir),
 			Restart: func(t *testing.T) sandbox.Driver { return open(t, dir) },
 			Kill:    func(t *testing.T, h sandbox.Handle) { signal(t, dir, h, syscall.SIGKILL) },
-			Freeze: func(t *testing.T, h sandbox.Handle) func() {
-				signal(t, dir, h, syscall.SIGSTOP)
-				return func() { signal(t, dir, h, syscall.SIGCONT) }
-			},
+			Freeze:  func(t *testing.T, h sandbox.Handle) func() { return sandboxtest.Halt(t, runnerOf(t, dir, h)) },
 		}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,9 +13,7 @@ import (
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
-	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -49,19 +46,8 @@ func (f files) marks(number uint64) layer.Marks {
 	return layer.Marks{Dir: filepath.Join(f.notes, "marks", strconv.FormatUint(number, 10)), Of: f.at(number)}
 }
 
-func (f files) numberFile() string { return filepath.Join(f.notes, "number") }
-
-// number is that of the workspace which a sandbox was started with last.
-func (f files) number() (uint64, error) {
-	raw, err := os.ReadFile(f.numberFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read which workspace there is: %w", err)
-	}
-	return strconv.ParseUint(string(raw), 10, 64)
-}
+// latest is the workspace which a sandbox was started with last.
+func (f files) latest() sandbox.Latest { return sandbox.Latest(filepath.Join(f.notes, "number")) }
 
 // unlimited is for layers that were kept: what may be in them was decided then.
 var unlimited = layer.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64}
@@ -69,21 +55,15 @@ var unlimited = layer.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64}
 // ready makes a workspace that is not there yet, whole or not at all, and returns
 // where it is. Those before it stay.
 func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
-	last, err := f.number()
+	last, err := f.latest().Takes(w)
 	if err != nil {
 		return "", err
 	}
-	if w.Number < last {
-		return "", fmt.Errorf("workspace %d, there is %d: %w", w.Number, last, runner.ErrStale)
-	}
 	at := f.at(w.Number)
-	if w.Number == 0 {
-		if len(w.Layers) > 0 {
-			return "", fmt.Errorf("the first workspace lies over nothing: %w", dormouse.ErrInvalid)
-		}
+	switch w.Number {
+	case 0:
 		return at, os.MkdirAll(at, 0o700)
-	}
-	if w.Number == last {
+	case last:
 		return at, nil
 	}
 	temp := at + ".new" // no sandbox has started with what is there already
@@ -105,21 +85,6 @@ func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
 		return "", err
 	}
 	return at, f.marks(w.Number).Write(string(w.Base), index)
-}
-
-// started notes that a sandbox has a workspace.
-func (f files) started(number uint64) error {
-	last, err := f.number()
-	if err == nil && last != number {
-		err = atomicfile.Write(f.numberFile(), strconv.AppendUint(nil, number, 10), 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("note which workspace there is: %w", err)
-	}
-	if last != number {
-		crash.At(crash.WorkspaceStarted)
-	}
-	return nil
 }
 
 // remove removes the workspaces of some numbers and what is noted of them.

@@ -18,7 +18,8 @@ type Harness struct {
 	Restart func(t *testing.T) sandbox.Driver
 	// Kill ends the sandbox from outside, as a fault would.
 	Kill func(t *testing.T, h sandbox.Handle)
-	// Freeze holds the whole runner still until thaw is called.
+	// Freeze holds the whole runner still until thaw is called. Halt does that to a
+	// process.
 	Freeze func(t *testing.T, h sandbox.Handle) (thaw func())
 	// Pauses says that what runs holds still while it is captured.
 	Pauses bool

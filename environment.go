@@ -56,10 +56,8 @@ func (e Environment) Validate() error {
 	if len(e.Image) > MaxImage || strings.ContainsAny(e.Image, " \t\r\n") {
 		return fmt.Errorf("image %q must be a reference of at most %d bytes without spaces: %w", truncate(e.Image, 40), MaxImage, ErrInvalid)
 	}
-	switch e.Snapshots {
-	case "", SnapshotsOff, SnapshotsByTurn:
-	default:
-		return fmt.Errorf("snapshots is %q; it must be off or turn: %w", truncate(string(e.Snapshots), 40), ErrInvalid)
+	if err := e.Snapshots.Validate(); err != nil {
+		return err
 	}
 	switch e.Network {
 	case "", NetworkOn, NetworkOff:

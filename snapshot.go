@@ -30,7 +30,10 @@ type Snapshot struct {
 	// At is the seq of the log at which the files were as they are in it.
 	At uint64 `json:"at"`
 	// Midway says that a turn was at work, so that no conversation goes with it.
-	Midway     bool   `json:"midway,omitempty"`
+	Midway bool `json:"midway,omitempty"`
+	// Aside says that the session's files were never so: it was brought in, stands
+	// beside the line, and no conversation goes with it.
+	Aside      bool   `json:"aside,omitempty"`
 	Generation uint64 `json:"generation,omitempty"`
 	Workspace  uint64 `json:"workspace"`
 	// Layers are the files, the lowest first. All are verified.
@@ -43,10 +46,13 @@ type Snapshot struct {
 // Why snapshots are taken.
 const (
 	SnapshotOfTurn  = "turn"  // a turn has ended
+	SnapshotOfCall  = "call"  // a tool call has ended
 	SnapshotAsked   = "asked" // somebody wants it
 	SnapshotSealing = "seal"  // the sandbox has stopped
 	// SnapshotOfBranch is what a branch began with.
 	SnapshotOfBranch = "branch"
+	// SnapshotImported is what was brought in as an image.
+	SnapshotImported = "import"
 )
 
 // SnapshotPolicy says when snapshots are taken of a workspace.
@@ -56,7 +62,17 @@ type SnapshotPolicy string
 const (
 	SnapshotsOff    SnapshotPolicy = "off"  // none by themselves
 	SnapshotsByTurn SnapshotPolicy = "turn" // when a turn has ended that used the sandbox
+	SnapshotsByCall SnapshotPolicy = "call" // also when a tool call has, before the next one begins
 )
+
+// Validate refuses what is no policy. None is one: others decide.
+func (p SnapshotPolicy) Validate() error {
+	switch p {
+	case "", SnapshotsOff, SnapshotsByTurn, SnapshotsByCall:
+		return nil
+	}
+	return fmt.Errorf("snapshots is %q; it must be turn, call or off: %w", truncate(string(p), 40), ErrInvalid)
+}
 
 // Limits of snapshots.
 const (
@@ -108,7 +124,7 @@ type WorkspaceSwap struct {
 	Number   uint64     `json:"workspace"`
 	Snapshot SnapshotID `json:"snapshot"`
 	Layers   []Layer    `json:"layers"`
-	// Reason is why: restored, branched or sealed.
+	// Reason is why: restored, branched, sealed or imported.
 	Reason string `json:"reason"`
 	// Origin is the session whose snapshot it is, if that is another.
 	Origin SessionID `json:"origin,omitempty"`
@@ -121,6 +137,7 @@ const (
 	SwapRestored = "restored"
 	SwapBranched = "branched"
 	SwapSealed   = "sealed"
+	SwapImported = "imported" // the session began so
 )
 
 // Truncation is the payload of history.truncated: what was said after To, up to this

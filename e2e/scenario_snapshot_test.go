@@ -137,6 +137,36 @@ func TestASessionIsTakenBackByHand(t *testing.T) {
 	}
 }
 
+// Between any two calls of a turn there is a snapshot, if that was asked for, and the
+// conversation up to there goes with it.
+func TestEveryCallHasItsSnapshot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("layers are made by root")
+	}
+	t.Parallel()
+	w := newWorld(t)
+	id := strings.TrimSpace(w.cli("session", "create", "--model", "offline", "--snapshots", "call"))
+	w.cli("session", "send", id, "$ echo 1 >a; sleep 0.2\n$ cat a\n$ echo 2 >a; echo b >b; sleep 0.2\n$ rm b; sleep 0.2", "--follow")
+	w.until("each call that changed something has one", func() bool { return len(w.snapshots(id)) == 3 })
+	all := w.snapshots(id)
+	for i, want := range []string{"- b\n0 added, 0 changed, 1 removed\n", "~ a\n+ b  2 B\n1 added, 1 changed, 0 removed\n", "+ a  2 B\n1 added, 0 changed, 0 removed\n"} {
+		if got := w.cli("snapshot", "diff", id, all[i].ID); got != want || all[i].Reason != "call" {
+			t.Errorf("call %d (%s) did %q, not %q", 2-i, all[i].Reason, got, want)
+		}
+	}
+	branch, _, _ := strings.Cut(w.cli("branch", id, "--at", all[1].ID), "\t")
+	if got := w.cli("exec", branch, "cat a b"); got != "2\nb\n" {
+		t.Errorf("the branch has %q", got)
+	}
+	if n := strings.Count(w.cli("session", "events", branch), "\tagent.tool_result\t"); n != 3 {
+		t.Errorf("the branch knows of %d results", n)
+	}
+	w.cli("snapshot", "restore", id, all[2].ID, "--history")
+	if got := w.cli("session", "send", id, "$ cat a; ls", "--follow"); !strings.Contains(got, "  1\n  a\n") {
+		t.Errorf("restored it says %q", got)
+	}
+}
+
 func (w *world) compare(id, before, now string) {
 	w.t.Helper()
 	if got := w.cli("snapshot", "diff", id, before, now); got != "0 added, 0 changed, 0 removed\n" {

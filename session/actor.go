@@ -47,12 +47,14 @@ type Actor struct {
 	freezes  int                // in vain, of the sandbox that is stopping
 	looks    bool               // whether the sandbox is idle
 	waiters  []waiter
-	visitors []*visitor // who waits to be let in
-	again    bool       // a step that could not be done now is tried again in a moment
-	broken   error      // why what the actor believes can no longer be trusted
-	used     time.Time  // when somebody last wanted something
-	running  sync.WaitGroup
-	quit     chan struct{} // closed when the actor takes no more reports
+	// pointMade is told those who wait until no tool call is without its point.
+	pointMade []chan struct{}
+	visitors  []*visitor // who waits to be let in
+	again     bool       // a step that could not be done now is tried again in a moment
+	broken    error      // why what the actor believes can no longer be trusted
+	used      time.Time  // when somebody last wanted something
+	running   sync.WaitGroup
+	quit      chan struct{} // closed when the actor takes no more reports
 
 	visits atomic.Int64 // who is in the sandbox
 }

@@ -58,7 +58,7 @@ func apply(s *State, e dormouse.Event) {
 			t.Turn = nil
 			s.IdleSince = e.Time
 		}
-		if s.Workspace.Used && s.Workspace.Policy == dormouse.SnapshotsByTurn {
+		if p := s.Workspace.Policy; s.Workspace.Used && (p == dormouse.SnapshotsByTurn || p == dormouse.SnapshotsByCall) {
 			s.Workspace.Used, s.Workspace.Due = false, e.Seq
 		}
 	case dormouse.AttemptStarted:
@@ -227,6 +227,9 @@ func applyOpEnd(s *State, p dormouse.OpEnd) {
 		return
 	}
 	s.Ops = slices.DeleteFunc(s.Ops, func(o OpenOp) bool { return o.ID == p.Op })
+	if changes := op.Kind.InSandbox() && op.Kind != dormouse.OpRead; changes && op.Origin.Turn != "" && s.Workspace.Policy == dormouse.SnapshotsByCall {
+		s.Workspace.Calls = append(slices.Clip(s.Workspace.Calls), Called{Seq: s.Seq, Turn: op.Origin.Turn})
+	}
 	s.Usage, s.CostMicros = s.Usage.Add(p.Usage), s.CostMicros+p.CostMicros
 	t := s.turnOf(op.Origin.Turn)
 	if t == nil {

@@ -73,7 +73,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 			return Branched{}, errNoSnapshots
 		}
 		point.Layers = s.deps.Snapshots.Shorter(point.Layers)
-		if _, err := s.deps.Snapshots.Use(ctx, c.Session, 1, point.Layers, nil); err != nil {
+		if _, err := s.deps.Snapshots.Use(ctx, c.Session, 1, point.Layers, s.feeds.fetching(id)); err != nil {
 			return Branched{}, fmt.Errorf("fetch snapshot %s: %w", point.ID, err)
 		}
 		v.Files = &point
@@ -104,7 +104,11 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 func (s *Sessions) branchPoint(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, point dormouse.SnapshotID) (dormouse.Snapshot, error) {
 	if point != "" {
 		m, err := s.Point(ctx, id, point)
-		if err == nil && m.Midway {
+		switch {
+		case err != nil:
+		case m.Aside:
+			err = fmt.Errorf("snapshot %s was brought in, so that no conversation goes with it; make a session of its image: %w", point, dormouse.ErrConflict)
+		case m.Midway:
 			err = fmt.Errorf("snapshot %s was taken while a turn was at work, so that no conversation goes with it: %w", point, dormouse.ErrConflict)
 		}
 		return m, err

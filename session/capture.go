@@ -19,8 +19,8 @@ const (
 	captureTimeout = 15 * time.Minute
 	// maxCaptures is how often it is tried to make a point before it is not made.
 	maxCaptures = 3
-	// keepWithin is how long it may take to keep the point of a turn, for which the
-	// next turn waits.
+	// keepWithin is how long it may take to keep the point of a turn or a tool call, for
+	// which the next one waits.
 	keepWithin = 10 * time.Second
 	// longLine is how many layers a line may have before it is made shorter.
 	longLine = 12
@@ -36,6 +36,12 @@ type capturing struct {
 // reconcileCapture makes the point that should be made. While that goes on, a
 // sandbox that runs is used on but not stopped, and one that does not is not started.
 func (a *Actor) reconcileCapture(ctx context.Context, w Wanted) error {
+	if !pointDue(a.state) {
+		for _, made := range a.pointMade {
+			close(made)
+		}
+		a.pointMade = nil
+	}
 	if a.capture.id != "" {
 		if w.Capture == nil || w.Capture.ID != a.capture.id {
 			a.capture.cancel()
@@ -109,7 +115,7 @@ func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.S
 }
 
 // errLate gives a point up.
-var errLate = errors.New("it took too long to keep, and the next turn waits")
+var errLate = errors.New("it took too long to keep, and others wait for it")
 
 // makePoint captures what changed in the workspace and keeps it. It returns nil if
 // nothing did, and nobody has asked for a point.
@@ -144,6 +150,9 @@ func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s Sta
 		p.At = s.Workspace.Due
 	}
 	p.Midway = s.works()
+	if w.Reason == dormouse.SnapshotOfCall {
+		p.At, p.Midway = ofCall(s)
+	}
 	var below []dormouse.Layer
 	switch {
 	case done.Since != "" && done.Since == s.Workspace.Newest:
@@ -153,14 +162,25 @@ func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s Sta
 	case done.Since != "":
 		return nil, fmt.Errorf("what changed since %s is of no use", done.Since)
 	}
-	if done.Entries == 0 && len(below) > 0 { // as it was at that point
-		if w.Reason != dormouse.SnapshotAsked && (w.Reason != dormouse.SnapshotSealing || s.Workspace.Newest == s.Workspace.Base) {
+	unchanged := func() (*dormouse.Snapshot, error) { // as it was at that point
+		told := done.Since == s.Workspace.Newest
+		if w.Reason == dormouse.SnapshotSealing {
+			told = s.Workspace.Newest == s.Workspace.Base
+		}
+		if told && w.Reason != dormouse.SnapshotAsked {
 			return nil, nil //nolint:nilnil // there is nothing to tell
 		}
 		p.Layers = a.deps.Snapshots.Shorter(below)
 		return p, nil
 	}
-	if w.Reason == dormouse.SnapshotOfTurn {
+	adds, err := a.deps.Snapshots.Adds(ctx, stage, below)
+	if err != nil {
+		return nil, err
+	}
+	if len(below) > 0 && (done.Entries == 0 || !adds) {
+		return unchanged()
+	}
+	if w.Reason == dormouse.SnapshotOfTurn || w.Reason == dormouse.SnapshotOfCall {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, keepWithin, errLate)
 		defer cancel()
@@ -168,6 +188,10 @@ func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s Sta
 	layer, err := a.deps.Snapshots.Keep(ctx, stage)
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(ctx))
+	}
+	// What was written a moment before the last point may be in it already.
+	if n := len(below); n > 0 && below[n-1].DiffID == layer.DiffID {
+		return unchanged()
 	}
 	p.Layers = a.deps.Snapshots.Shorter(append(slices.Clip(below), layer))
 	if w.Reason == dormouse.SnapshotSealing && exceeds(p.Layers, s.Environment.Limits.Disk) {
@@ -209,7 +233,7 @@ func (a *Actor) workspaceOf(ctx context.Context, s State) (sandbox.Workspace, er
 		return ws, errors.New("the workspace lies over a snapshot, and this server keeps none")
 	}
 	var err error
-	if ws.Layers, err = a.deps.Snapshots.Use(ctx, a.id, ws.Number, s.Workspace.Layers, nil); err != nil {
+	if ws.Layers, err = a.deps.Snapshots.Use(ctx, a.id, ws.Number, s.Workspace.Layers, a.feeds.fetching(a.id)); err != nil {
 		return ws, fmt.Errorf("fetch the workspace: %w", err)
 	}
 	return ws, nil

@@ -114,12 +114,26 @@ func alongLine(t *testing.T, f func(t *testing.T, h *house, d *lined), change ..
 // keepsLines has workspaces captured, and what is captured kept.
 func keepsLines(h *house) {
 	h.kind = &lined{boxes: h.boxes, files: make(map[uint64]map[string]string)}
-	lines, err := snapshot.Open(snapshot.Options{Dir: h.t.TempDir(), Blobs: h.blobs})
+	h.dir = h.t.TempDir()
+	lines, err := snapshot.Open(snapshot.Options{Dir: h.dir, Blobs: h.blobs})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { _ = lines.Close() })
 	h.lines = lines
+}
+
+// notes are what says that layers are in use.
+func (h *house) notes() (names []string) {
+	h.t.Helper()
+	all, err := os.ReadDir(filepath.Join(h.dir, "uses"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, n := range all {
+		names = append(names, n.Name())
+	}
+	return names
 }
 
 func (h *house) state() session.State {
@@ -303,6 +317,7 @@ func TestOnlyAnIdleSessionIsTakenBack(t *testing.T) {
 		if s := h.state(); len(s.Points) != 1 || s.Workspace.Base != point {
 			t.Errorf("points %v, base %s", s.Points, s.Workspace.Base)
 		}
+		settle(time.Minute)
 		h.checked()
 	})
 }

@@ -33,7 +33,8 @@ type (
 	// Create makes the session.
 	Create struct {
 		dormouse.Created
-		// Talk and Files are what a branch begins with.
+		// Talk and Files are what a branch begins with, Files also what a session of an
+		// image does.
 		Talk  []dormouse.Event   `json:"-"`
 		Files *dormouse.Snapshot `json:"-"`
 		// Processes says that it begins with what ran over the files.
@@ -141,6 +142,14 @@ type (
 	// AskSnapshot has a point made of the workspace as it is. Asked twice for the same
 	// it is one.
 	AskSnapshot struct{ dormouse.SnapshotAsk }
+
+	// ImportSnapshot adds a point whose layers were brought in and are verified. Asked
+	// twice for the same it is one.
+	ImportSnapshot struct {
+		Ask    dormouse.SnapshotAsk
+		Layers []dormouse.Layer
+		Keep   dormouse.Retention
+	}
 
 	// ForgetSnapshots removes points from the line. What is not there is forgotten
 	// already.
@@ -371,6 +380,7 @@ func (SandboxDown) verb()     {}
 func (AskSnapshot) verb()     {}
 func (TakeSnapshot) verb()    {}
 func (SkipSnapshot) verb()    {}
+func (ImportSnapshot) verb()  {}
 func (ForgetSnapshots) verb() {}
 func (Swap) verb()            {}
 func (Fire) verb()            {}

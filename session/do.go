@@ -115,7 +115,7 @@ func (s *Sessions) worthAsking(err error, v Verb) bool {
 // when it is asked for again, so that asking again finds out how it went.
 func sameTwice(v Verb) bool {
 	switch v.(type) { //nolint:gochecksumtype // of the others nobody can say
-	case Prompt, OpenThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ForgetSnapshots:
+	case Prompt, OpenThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ImportSnapshot, ForgetSnapshots, Swap:
 		return true
 	}
 	return false
@@ -177,8 +177,29 @@ func (s *Sessions) wasDone(ctx context.Context, id dormouse.SessionID, v Verb, r
 		return err == nil && prior.Body == v.Body
 	case Delete:
 		return errors.Is(refusal, dormouse.ErrNotFound)
+	case Swap: // a number is given once
+		return s.swapped(ctx, id, v.WorkspaceSwap)
 	}
 	return false
+}
+
+// swapped reports whether a session has gone on with these files under this number.
+func (s *Sessions) swapped(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap) bool {
+	for after := uint64(0); ; {
+		events, err := s.Events(ctx, id, after, page)
+		if err != nil || len(events) == 0 {
+			return false
+		}
+		for _, e := range events {
+			after = e.Seq
+			if e.Type != dormouse.WorkspaceSwapped {
+				continue
+			}
+			if p := payload[dormouse.WorkspaceSwap](e); p.Number == swap.Number {
+				return p.Snapshot == swap.Snapshot && p.Reason == swap.Reason
+			}
+		}
+	}
 }
 
 // Counts is what happened among the servers of a shared store, as this one saw

@@ -19,12 +19,33 @@ type Item struct {
 	raw  []byte
 }
 
-// Delta is a fragment of a reply or of a tool's output.
+// Delta is a fragment of a reply or of a tool's output, or says how far something is.
 type Delta struct {
 	Thread dormouse.ThreadID `json:"thread,omitempty"`
 	Op     dormouse.OpID     `json:"op,omitempty"`
 	Use    dormouse.EventID  `json:"use,omitempty"`
 	Text   string            `json:"text"`
+	// Fetched says how much of the files of a snapshot has come.
+	Fetched *Fetched `json:"fetched,omitempty"`
+}
+
+// Fetched is how many bytes of how many have come.
+type Fetched struct {
+	Bytes int64 `json:"bytes"`
+	Of    int64 `json:"of"`
+}
+
+// fetching tells the followers of a session how far it is with fetching layers, now
+// and then.
+func (f *feeds) fetching(id dormouse.SessionID) func(done, total int64) {
+	const steps = 100
+	var told int64
+	return func(done, total int64) {
+		if done-told >= max(total/steps, 1) || done == total {
+			told = done
+			f.show(id, Delta{Fetched: &Fetched{Bytes: done, Of: total}})
+		}
+	}
 }
 
 // JSON returns the item as every door sends it.

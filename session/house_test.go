@@ -57,6 +57,7 @@ type house struct {
 	most  int            // sandboxes awake at once
 
 	lines *snapshot.Store // nil if nothing is kept
+	dir   string          // where lines are
 	keep  dormouse.Retention
 	heard func(model.Request) // what a model is asked
 }

@@ -120,7 +120,37 @@ func (j *journal) Seen(ctx context.Context, op dormouse.OpID) (string, error) {
 
 // Start implements agent.Journal.
 func (j *journal) Start(ctx context.Context, op dormouse.Op) error {
-	return j.record(ctx, StartOp{Work: j.work, Op: op})
+	for {
+		err := j.record(ctx, StartOp{Work: j.work, Op: op})
+		if !errors.Is(err, errPointDue) {
+			return err
+		}
+		if err := j.awaitPoint(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitPoint waits until no tool call is without its point.
+func (j *journal) awaitPoint(ctx context.Context) error {
+	made := make(chan struct{})
+	err := j.ask(ctx, func(context.Context, *Turn) error {
+		if !pointDue(j.a.state) {
+			close(made)
+			return nil
+		}
+		j.a.pointMade = append(j.a.pointMade, made)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-made:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Finish implements agent.Journal.

@@ -71,7 +71,7 @@ func (j *journal) restore(ctx context.Context, w tool.Restore) (Verb, string, er
 	if origin == j.a.id {
 		origin = ""
 	}
-	swap, err := j.a.deps.prepare(ctx, own, m, reason, origin)
+	swap, err := j.a.deps.prepare(ctx, own, m, reason, origin, j.a.feeds.fetching(j.a.id))
 	if err != nil {
 		return nil, "", err
 	}

@@ -134,6 +134,8 @@ func (d *draft) decide() error {
 		return d.takeSnapshot(v)
 	case SkipSnapshot:
 		return d.skipSnapshot(v)
+	case ImportSnapshot:
+		return d.importSnapshot(v)
 	case ForgetSnapshots:
 		return d.forgetSnapshots(v)
 	case Swap:
@@ -160,7 +162,7 @@ func (d *draft) refusedAfterEnd() bool {
 		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
 		return false
 	case Create, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
-		AskSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
+		AskSnapshot, ImportSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
 		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom:
 		return true
 	}
@@ -242,7 +244,7 @@ func Want(s State) Wanted {
 	}}
 	w.Capture = wantCapture(s)
 	// The point of a turn is made before the next one changes anything.
-	waits := w.Capture != nil && w.Capture.Reason == dormouse.SnapshotOfTurn
+	waits := w.Capture != nil && (w.Capture.Reason == dormouse.SnapshotOfTurn || w.Capture.Reason == dormouse.SnapshotOfCall)
 	for _, t := range s.Threads {
 		switch {
 		case s.Terminated != nil:

@@ -63,6 +63,10 @@ func (w *world) point() session.TakeSnapshot {
 	return session.TakeSnapshot{Snapshot: p}
 }
 
+func imports(name string) session.ImportSnapshot {
+	return session.ImportSnapshot{Ask: dormouse.SnapshotAsk{ID: askedPoint(name)}, Layers: layers(name)}
+}
+
 func (w *world) swap(to uint64) session.Swap {
 	return session.Swap{To: to, WorkspaceSwap: dormouse.WorkspaceSwap{
 		Number: w.state.Workspace.Number + 1, Snapshot: askedPoint("0"), Layers: layers("0"), Reason: dormouse.SwapRestored,
@@ -289,6 +293,7 @@ func verbs() []struct {
 			p := w.point()
 			return session.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: p.ID, Reason: p.Reason, Error: "no room"}}
 		}},
+		{"ImportSnapshot", func(*world) session.Verb { return imports("7") }},
 		{"ForgetSnapshots", func(*world) session.Verb {
 			return session.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint("0"), askedPoint("nowhere")}}
 		}},

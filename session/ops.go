@@ -38,6 +38,9 @@ func (d *draft) startOp(v StartOp) error {
 			return fmt.Errorf("model call %d is not next: %w", op.Origin.Call, dormouse.ErrConflict)
 		}
 	case dormouse.OpExec, dormouse.OpTask, dormouse.OpWrite, dormouse.OpRead:
+		if op.Kind != dormouse.OpRead && pointDue(d.State) {
+			return errPointDue
+		}
 		if d.Sandbox.Phase != SandboxActive || op.Generation != d.Sandbox.Generation {
 			return fmt.Errorf("sandbox %d is not active: %w", op.Generation, dormouse.ErrConflict)
 		}

@@ -17,8 +17,11 @@ func (d *draft) create(v Create) error {
 	}
 	d.Session = v.Session
 	d.add(dormouse.SessionCreated, "", v.Created)
-	if v.Branch != nil {
+	switch {
+	case v.Branch != nil:
 		d.branch(v)
+	case v.Files != nil:
+		d.begin(*v.Files)
 	}
 	if v.Warm {
 		return d.warm()

@@ -110,16 +110,40 @@ func (s *Sessions) Restore(ctx context.Context, id dormouse.SessionID, by dormou
 	}
 	var to uint64
 	if history {
-		if to = m.At; m.Midway {
+		to = m.At
+		switch {
+		case m.Aside:
+			return dormouse.WorkspaceSwap{}, fmt.Errorf("snapshot %s was brought in, so that no conversation goes with it; restore its files alone: %w", point, dormouse.ErrConflict)
+		case m.Midway:
 			return dormouse.WorkspaceSwap{}, fmt.Errorf("snapshot %s was taken while a turn was at work, so that no conversation goes with it; "+
 				"restore its files alone, or revert to a message: %w", point, dormouse.ErrConflict)
 		}
 	}
-	swap, err := s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "")
+	return s.swap(ctx, state, by, m, to)
+}
+
+// swap fetches the files of a point and goes on with them.
+func (s *Sessions) swap(ctx context.Context, state State, by dormouse.Actor, m dormouse.Snapshot, to uint64) (dormouse.WorkspaceSwap, error) {
+	swap, err := s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "", s.feeds.fetching(state.Session))
 	if err != nil {
 		return swap, err
 	}
-	return swap, s.Do(ctx, id, by, Swap{WorkspaceSwap: swap, To: to})
+	if err = s.Do(ctx, state.Session, by, Swap{WorkspaceSwap: swap, To: to}); decided(err) {
+		s.unprepare(ctx, state.Session, swap)
+	}
+	return swap, err
+}
+
+// unprepare gives back what was fetched for a swap that was refused, unless the
+// session has come to that number otherwise.
+func (s *Sessions) unprepare(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap) {
+	state, err := s.Peek(ctx, id)
+	if err == nil && state.Workspace.Number < swap.Number {
+		err = s.deps.Snapshots.Release(id, swap.Number)
+	}
+	if err != nil {
+		s.deps.Logger.WarnContext(ctx, "layers not released", "session", id, "workspace", swap.Number, "error", err)
+	}
 }
 
 // Revert goes back to before a prompt was taken up: files and conversation.
@@ -128,14 +152,22 @@ func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormous
 	if err != nil {
 		return dormouse.WorkspaceSwap{}, err
 	}
-	begun, err := s.begun(ctx, state, prompt)
+	begun, swapped, err := s.begun(ctx, state, prompt)
 	if err != nil {
 		return dormouse.WorkspaceSwap{}, err
 	}
 	var before *Point
 	for _, p := range state.Points {
-		if p.At < begun && !p.Midway {
+		if p.At < begun && !p.Midway && !p.Aside {
 			before = &p
+		}
+	}
+	// What it had gone on with since then is nearer to what it had.
+	if swapped != nil && (before == nil || before.At < swapped.at) {
+		if p, ok := state.Point(swapped.Snapshot); ok {
+			before = &p
+		} else if swapped.Number == state.Workspace.Number {
+			return s.swap(ctx, state, by, dormouse.Snapshot{ID: swapped.Snapshot, Layers: swapped.Layers}, begun-1)
 		}
 	}
 	if before == nil {
@@ -145,31 +177,36 @@ func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormous
 	if err != nil {
 		return dormouse.WorkspaceSwap{}, err
 	}
-	swap, err := s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "")
-	if err != nil {
-		return swap, err
-	}
-	return swap, s.Do(ctx, id, by, Swap{WorkspaceSwap: swap, To: begun - 1})
+	return s.swap(ctx, state, by, m, begun-1)
 }
 
-// begun finds the seq at which the turn of a prompt began.
-func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.EventID) (uint64, error) {
+// swappedAt is a swap and the seq it has in the log.
+type swappedAt struct {
+	dormouse.WorkspaceSwap
+	at uint64
+}
+
+// begun finds the seq at which the turn of a prompt began, and the last time before
+// it that the session went on with other files, if it ever did.
+func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.EventID) (uint64, *swappedAt, error) {
+	var swapped *swappedAt
 	for after := uint64(0); ; {
 		events, err := s.Events(ctx, state.Session, after, page)
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		for _, e := range events {
 			after = e.Seq
-			if e.Type != dormouse.TurnStarted || state.voids(e.Seq) {
-				continue
-			}
-			if slices.Contains(payload[dormouse.TurnFact](e).Prompts, prompt) {
-				return e.Seq, nil
+			switch {
+			case e.Type == dormouse.WorkspaceSwapped:
+				swapped = &swappedAt{payload[dormouse.WorkspaceSwap](e), e.Seq}
+			case e.Type != dormouse.TurnStarted || state.voids(e.Seq):
+			case slices.Contains(payload[dormouse.TurnFact](e).Prompts, prompt):
+				return e.Seq, swapped, nil
 			}
 		}
 		if len(events) == 0 {
-			return 0, fmt.Errorf("prompt %s has not been taken up: %w", prompt, dormouse.ErrNotFound)
+			return 0, nil, fmt.Errorf("prompt %s has not been taken up: %w", prompt, dormouse.ErrNotFound)
 		}
 	}
 }
@@ -190,14 +227,14 @@ func (s *Sessions) Export(ctx context.Context, id dormouse.SessionID, point dorm
 
 // prepare fetches the files of a point, so that nothing is given up for what is not
 // there, and says what swapping to them is.
-func (c *Config) prepare(ctx context.Context, s State, m dormouse.Snapshot, reason string, origin dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
+func (c *Config) prepare(ctx context.Context, s State, m dormouse.Snapshot, reason string, origin dormouse.SessionID, progress func(done, total int64)) (dormouse.WorkspaceSwap, error) {
 	if c.Snapshots == nil {
 		return dormouse.WorkspaceSwap{}, errNoSnapshots
 	}
 	swap := dormouse.WorkspaceSwap{
 		Number: s.Workspace.Number + 1, Snapshot: m.ID, Layers: c.Snapshots.Shorter(m.Layers), Reason: reason, Origin: origin,
 	}
-	if _, err := c.Snapshots.Use(ctx, s.Session, swap.Number, swap.Layers, nil); err != nil {
+	if _, err := c.Snapshots.Use(ctx, s.Session, swap.Number, swap.Layers, progress); err != nil {
 		return swap, fmt.Errorf("fetch snapshot %s: %w", m.ID, err)
 	}
 	crash.At(crash.SwapDeciding)

@@ -33,8 +33,17 @@ type Workspace struct {
 	// that did and has no point yet.
 	Used bool   `json:"used,omitempty"`
 	Due  uint64 `json:"due,omitempty"`
+	// Calls are the tool calls that used the sandbox and have no point yet, if each is
+	// to have one.
+	Calls []Called `json:"calls,omitempty"`
 	// Open says that a sandbox has had it, so that it may have changed since its base.
 	Open bool `json:"open,omitempty"`
+}
+
+// Called is the seq at which a tool call of a turn ended.
+type Called struct {
+	Seq  uint64          `json:"seq"`
+	Turn dormouse.TurnID `json:"turn"`
 }
 
 // Point is a snapshot that can be gone back to. All of it is in the log, at Seq.
@@ -43,8 +52,9 @@ type Point struct {
 	Seq   uint64              `json:"seq"`
 	At    uint64              `json:"at"`
 	Taken time.Time           `json:"taken"`
-	// Midway says that a turn was at work.
+	// Midway says that a turn was at work, Aside that it stands beside the line.
 	Midway bool `json:"midway,omitempty"`
+	Aside  bool `json:"aside,omitempty"`
 }
 
 // Void is a part of the log that is no part of the conversation any more: what comes
@@ -67,6 +77,8 @@ func wantCapture(s State) *WantedCapture {
 	switch {
 	case s.Terminated != nil || !still || s.Workspace.Policy == "":
 		return nil
+	case len(s.Workspace.Calls) > 0 && s.Workspace.Policy == dormouse.SnapshotsByCall:
+		return &WantedCapture{ID: pointID(s.Session, dormouse.SnapshotOfCall, s.Workspace.Calls[0].Seq), Reason: dormouse.SnapshotOfCall}
 	case len(s.Asked) > 0:
 		return &WantedCapture{ID: s.Asked[0].ID, Label: s.Asked[0].Label, Reason: dormouse.SnapshotAsked}
 	case s.Workspace.Due > 0 && !s.works():
@@ -75,6 +87,28 @@ func wantCapture(s State) *WantedCapture {
 		return &WantedCapture{ID: pointID(s.Session, dormouse.SnapshotSealing, s.Sandbox.Generation), Reason: dormouse.SnapshotSealing}
 	}
 	return nil
+}
+
+// errPointDue refuses what could change files before the point of a tool call is made.
+var errPointDue = fmt.Errorf("the snapshot of the tool call before is being taken: %w", dormouse.ErrConflict)
+
+// pointDue reports whether the point of a tool call is to be made first.
+func pointDue(s State) bool {
+	w := wantCapture(s)
+	return w != nil && w.Reason == dormouse.SnapshotOfCall
+}
+
+// ofCall says of which instant the point of a tool call is, and whether something else
+// was at work then, so that no conversation goes with it.
+func ofCall(s State) (at uint64, midway bool) {
+	call := s.Workspace.Calls[0]
+	for _, t := range s.Threads {
+		midway = midway || t.Turn != nil && t.Turn.Blocked == "" && t.Turn.ID != call.Turn
+	}
+	for _, o := range s.Ops {
+		midway = midway || o.Kind.InSandbox() && o.Kind != dormouse.OpRead
+	}
+	return call.Seq, midway
 }
 
 // pointID names a point by what it is made for, so that it is the same however often
@@ -132,19 +166,24 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 			Number: d.Workspace.Number + 1, Snapshot: v.ID, Layers: v.Layers, Reason: dormouse.SwapSealed,
 		})
 	}
+	d.retain(v.Keep)
+	return nil
+}
+
+// retain removes points that are not to be kept any longer.
+func (d *draft) retain(keep dormouse.Retention) {
 	points := make([]snapshot.Point, len(d.Points))
 	for i, p := range d.Points {
 		points[i] = snapshot.Point{ID: p.ID, Taken: p.Taken}
 	}
 	count := dormouse.MaxPoints
-	if v.Keep.MaxCount > 0 {
-		count = min(count, v.Keep.MaxCount)
+	if keep.MaxCount > 0 {
+		count = min(count, keep.MaxCount)
 	}
 	pinned := func(id dormouse.SnapshotID) bool { return id == d.Workspace.Base || id == d.Workspace.Newest }
-	if gone := snapshot.Retain(points, d.c.Now, v.Keep.MaxAge, count, pinned); len(gone) > 0 {
+	if gone := snapshot.Retain(points, d.c.Now, keep.MaxAge, count, pinned); len(gone) > 0 {
 		d.tell(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone, Reason: "retention"})
 	}
-	return nil
 }
 
 func (d *draft) skipSnapshot(v SkipSnapshot) error {
@@ -207,7 +246,7 @@ func (d *draft) truncate(to uint64) {
 	}
 	var gone []dormouse.SnapshotID
 	for _, p := range d.Points {
-		if p.At > to {
+		if p.At > to && !p.Aside {
 			gone = append(gone, p.ID)
 		}
 	}
@@ -223,7 +262,10 @@ func applySnapshot(s *State, e dormouse.Event) {
 		s.Asked = append(s.Asked, payload[dormouse.SnapshotAsk](e))
 	case dormouse.SnapshotTaken:
 		p := payload[dormouse.Snapshot](e)
-		s.Points = append(s.Points, Point{ID: p.ID, Seq: e.Seq, At: p.At, Taken: e.Time, Midway: p.Midway})
+		s.Points = append(s.Points, Point{ID: p.ID, Seq: e.Seq, At: p.At, Taken: e.Time, Midway: p.Midway, Aside: p.Aside})
+		if p.Aside {
+			return
+		}
 		s.Workspace.Newest, s.Workspace.Line = p.ID, p.Layers
 		settleSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotSkipped:
@@ -250,8 +292,12 @@ func settleSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 	switch reason {
 	case dormouse.SnapshotOfTurn:
 		s.Workspace.Due = 0
+	case dormouse.SnapshotOfCall:
+		if calls := s.Workspace.Calls; len(calls) > 0 && pointID(s.Session, reason, calls[0].Seq) == id {
+			s.Workspace.Calls = calls[1:]
+		}
 	case dormouse.SnapshotSealing:
-		s.Workspace.Open, s.Workspace.Due = false, 0
+		s.Workspace.Open, s.Workspace.Due, s.Workspace.Calls = false, 0, nil
 	}
 }
 
@@ -275,7 +321,9 @@ func name(rows *store.Rows, e dormouse.Event) {
 	case dormouse.SnapshotTaken:
 		p := payload[dormouse.Snapshot](e)
 		names(p.ID, p.Layers)
-		names(lineName, p.Layers)
+		if !p.Aside {
+			names(lineName, p.Layers)
+		}
 	case dormouse.SnapshotDeleted:
 		rows.Unnamed = append(rows.Unnamed, payload[dormouse.SnapshotsGone](e).IDs...)
 	case dormouse.WorkspaceSwapped:

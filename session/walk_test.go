@@ -202,6 +202,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 			w.point(), w.point(), w.swap(0), w.swap(w.state.Seq/2),
 			session.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.point().ID, Reason: w.point().Reason}},
 			session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint(fmt.Sprint(r.IntN(50)))}},
+			imports(fmt.Sprint(r.IntN(50))),
 			session.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint(fmt.Sprint(r.IntN(50)))}})
 	case 10, 11:
 		id := dormouse.EventID(fmt.Sprint("sevt_x", r.IntN(200)))
@@ -213,7 +214,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 	case 8, 9:
 		return session.SandboxUp{
 			Generation: box.Generation, Handle: json.RawMessage(`{}`), IdleTimeout: time.Duration(box.Generation%3) * time.Minute,
-			Snapshots: []dormouse.SnapshotPolicy{"", dormouse.SnapshotsOff, dormouse.SnapshotsByTurn}[r.IntN(3)], Seals: r.IntN(2) == 0,
+			Snapshots: []dormouse.SnapshotPolicy{"", dormouse.SnapshotsOff, dormouse.SnapshotsByTurn, dormouse.SnapshotsByCall}[r.IntN(4)], Seals: r.IntN(2) == 0,
 		}
 	}
 	switch {

@@ -54,7 +54,18 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 	case tool.Question, tool.Message, tool.Wait, tool.Look, tool.Snapshot:
 		return fmt.Errorf("%T changes nothing in the session: %w", w, dormouse.ErrInvalid)
 	}
-	return j.record(ctx, v)
+	if _, ok := v.Do.(Swap); ok {
+		if err := j.awaitPoint(ctx); err != nil {
+			return err
+		}
+	}
+	if err := j.record(ctx, v); err != nil {
+		return err
+	}
+	if swap, ok := v.Do.(Swap); ok {
+		j.a.deps.family.unprepare(ctx, j.a.id, swap.WorkspaceSwap) // the law may have refused it
+	}
+	return nil
 }
 
 // childOf is a child with what its parent has, as far as the wish does not say

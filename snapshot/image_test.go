@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
@@ -45,7 +46,7 @@ func TestAnExportedLineIsImportedAsItWas(t *testing.T) {
 		t.Error("it is exported in two ways")
 	}
 	other := open(t)
-	got, err := other.Import(t.Context(), bytes.NewReader(image))
+	got, err := other.Import(t.Context(), bytes.NewReader(image), layer.Limits{})
 	must(t, err)
 	if !slices.Equal(got, line) {
 		t.Errorf("imported are %v, exported were %v", got, line)
@@ -123,7 +124,7 @@ func TestALongLineIsExportedAsOneLayer(t *testing.T) {
 	for n := range 70 {
 		line = append(line, h.keep(fmt.Sprint(n), "", fmt.Sprintf("-%d", n-1), ""))
 	}
-	got, err := h.Import(t.Context(), bytes.NewReader(h.export(line...)))
+	got, err := h.Import(t.Context(), bytes.NewReader(h.export(line...)), layer.Limits{})
 	must(t, err)
 	if len(got) != 1 || !slices.Equal(list(t, h.use(1, got...)[0]), []string{"69"}) {
 		t.Errorf("imported are %v", got)
@@ -166,7 +167,7 @@ func TestImagesOfOthersAreImported(t *testing.T) {
 		Add(snapshottest.Tar("./etc/y", "2", "./.wh.gone", ""), snapshottest.Gzip).
 		Add(snapshottest.Tar("/z", "3"), snapshottest.Zstd).Tar()
 	for name, raw := range map[string][]byte{"plain": image, "gzip": snapshottest.Gzip(image), "zstd": snapshottest.Zstd(image)} {
-		layers, err := h.Import(t.Context(), bytes.NewReader(raw))
+		layers, err := h.Import(t.Context(), bytes.NewReader(raw), layer.Limits{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -186,7 +187,7 @@ func TestHostileImagesAreNotImported(t *testing.T) {
 	h := open(t)
 	for name, raw := range snapshottest.HostileImages() {
 		t.Run(name, func(t *testing.T) {
-			if layers, err := h.Import(t.Context(), bytes.NewReader(raw)); !errors.Is(err, dormouse.ErrInvalid) {
+			if layers, err := h.Import(t.Context(), bytes.NewReader(raw), layer.Limits{}); !errors.Is(err, dormouse.ErrInvalid) {
 				t.Errorf("import = %v, %v, want ErrInvalid", layers, err)
 			}
 			h.empty()
@@ -203,6 +204,33 @@ func (h *home) empty() {
 	for _, process := range list(h.t, filepath.Join(h.dir, "tmp")) {
 		if left := list(h.t, filepath.Join(h.dir, "tmp", process)); len(left) > 0 {
 			h.t.Errorf("left are %v", left)
+		}
+	}
+}
+
+func TestAnImageWithOneHostileLayerLeavesNothing(t *testing.T) {
+	h := open(t)
+	image := new(snapshottest.Image).Add(snapshottest.Tar("a", "1"), snapshottest.Plain).Add(snapshottest.Tar("../b", "1"), snapshottest.Plain).Tar()
+	_, err := h.Import(t.Context(), bytes.NewReader(image), layer.Limits{})
+	if !errors.Is(err, dormouse.ErrInvalid) || !strings.Contains(err.Error(), "layer 2") {
+		t.Errorf("import = %v", err)
+	}
+	h.empty()
+	must(t, h.blobs.(blob.Collectable).Each(t.Context(), time.Now().Add(time.Hour), func(d dormouse.Digest) error { return fmt.Errorf("%s is left", d) }))
+	// How the server calls its files is not told.
+	if _, err := h.Import(t.Context(), strings.NewReader("junk"), layer.Limits{}); err == nil || strings.Contains(err.Error(), h.dir) {
+		t.Errorf("import = %v", err)
+	}
+}
+
+func TestAnImageMayBeHeldToLess(t *testing.T) {
+	h := open(t)
+	image := new(snapshottest.Image).Add(snapshottest.Tar("a", strings.Repeat("x", 1000)), snapshottest.Plain).Add(snapshottest.Tar("b", "1"), snapshottest.Plain).Tar()
+	for limit, want := range map[layer.Limits]error{
+		{Bytes: 1001}: nil, {Bytes: 1000}: dormouse.ErrTooLarge, {Entries: 3}: nil, {Entries: 1}: dormouse.ErrTooLarge,
+	} {
+		if _, err := h.Import(t.Context(), bytes.NewReader(image), limit); !errors.Is(err, want) {
+			t.Errorf("held to %+v: %v, want %v", limit, err, want)
 		}
 	}
 }
@@ -226,11 +254,11 @@ func TestImagesAreImportedWithinTheLimits(t *testing.T) {
 		"many entries": many.Tar(), "many bytes": large.Tar(), "much after the end": padded.Tar(),
 		"a bomb": snapshottest.Gzip(make([]byte, 4<<20)), "long": bytes.Repeat(many.Tar(), 100),
 	} {
-		if layers, err := h.Import(t.Context(), bytes.NewReader(image)); !errors.Is(err, dormouse.ErrTooLarge) {
+		if layers, err := h.Import(t.Context(), bytes.NewReader(image), layer.Limits{}); !errors.Is(err, dormouse.ErrTooLarge) {
 			t.Errorf("%s: import = %v, %v, want ErrTooLarge", name, layers, err)
 		}
 	}
-	if _, err := h.Import(t.Context(), bytes.NewReader(new(snapshottest.Image).Add(snapshottest.Tar("a", "1"), snapshottest.Plain).Tar())); err != nil {
+	if _, err := h.Import(t.Context(), bytes.NewReader(new(snapshottest.Image).Add(snapshottest.Tar("a", "1"), snapshottest.Plain).Tar()), layer.Limits{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -239,12 +267,12 @@ func TestAnImportThatBreaksOffLeavesNothing(t *testing.T) {
 	h := open(t)
 	image := new(snapshottest.Image).Add(snapshottest.Tar("a", "1"), snapshottest.Plain).Tar()
 	because := errors.New("because")
-	if _, err := h.Import(t.Context(), io.MultiReader(bytes.NewReader(image[:1000]), failing{because})); !errors.Is(err, because) || errors.Is(err, dormouse.ErrInvalid) {
+	if _, err := h.Import(t.Context(), io.MultiReader(bytes.NewReader(image[:1000]), failing{because}), layer.Limits{}); !errors.Is(err, because) || errors.Is(err, dormouse.ErrInvalid) {
 		t.Errorf("import = %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(because)
-	if _, err := h.Import(ctx, bytes.NewReader(image)); !errors.Is(err, because) {
+	if _, err := h.Import(ctx, bytes.NewReader(image), layer.Limits{}); !errors.Is(err, because) {
 		t.Errorf("import = %v", err)
 	}
 	h.empty()
@@ -258,7 +286,7 @@ func FuzzImport(f *testing.F) {
 	f.Add(new(snapshottest.Image).Add(snapshottest.Tar("d/a", "1"), snapshottest.Gzip).Add(snapshottest.Tar(".wh.d", ""), snapshottest.Plain).Tar())
 	f.Add(h.export(h.keep("a", "1"), h.keep("-a", "")))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		layers, err := h.Import(t.Context(), bytes.NewReader(raw))
+		layers, err := h.Import(t.Context(), bytes.NewReader(raw), layer.Limits{})
 		if err != nil {
 			if !errors.Is(err, dormouse.ErrInvalid) && !errors.Is(err, dormouse.ErrTooLarge) {
 				t.Errorf("it is refused with %v", err)
@@ -271,7 +299,7 @@ func FuzzImport(f *testing.F) {
 		}
 		var b bytes.Buffer
 		must(t, h.Export(t.Context(), &b, layers, snapshot.Meta{}))
-		if again, err := h.Import(t.Context(), &b); err != nil || !slices.Equal(again, layers) {
+		if again, err := h.Import(t.Context(), &b, layer.Limits{}); err != nil || !slices.Equal(again, layers) {
 			t.Errorf("imported are %v, %v, exported were %v", again, err, layers)
 		}
 	})

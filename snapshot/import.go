@@ -14,15 +14,19 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/imagefile"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // Import keeps the layers of a container image that comes as a tar: one of Export,
 // of docker save, or an OCI layout; compressed or not, as a whole or each layer.
-// The limits of a layer are those of the whole image.
-func (s *Store) Import(ctx context.Context, r io.Reader) ([]dormouse.Layer, error) {
-	layers, err := s.importFrom(ctx, r)
+// The limits, or where they are zero those of a layer, are of the whole image. An
+// image that is refused leaves nothing: none of it is kept before all of it is read.
+func (s *Store) Import(ctx context.Context, r io.Reader, limits layer.Limits) ([]dormouse.Layer, error) {
+	limits = Options{Limits: limits}.complete().Limits
+	limits.Entries, limits.Bytes = min(limits.Entries, s.opts.Limits.Entries), min(limits.Bytes, s.opts.Limits.Bytes)
+	layers, err := s.importFrom(ctx, r, limits)
 	if err != nil {
 		return nil, fmt.Errorf("import an image: %w", refused(full(err)))
 	}
@@ -42,15 +46,41 @@ func refused(err error) error {
 	return err
 }
 
-func (s *Store) importFrom(ctx context.Context, r io.Reader) (layers []dormouse.Layer, err error) {
-	name, err := s.spool(ctx, r)
+func (s *Store) importFrom(ctx context.Context, r io.Reader, limits layer.Limits) (layers []dormouse.Layer, err error) {
+	stages, err := s.readImage(ctx, r, limits)
+	defer func() {
+		for _, g := range stages {
+			err = errors.Join(err, g.Close())
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	crash.At(crash.ImageRead)
+	// What nobody names yet is left alone for so long.
+	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Idle/2, fmt.Errorf("it took too long to keep: %w", dormouse.ErrUnavailable))
+	defer cancel()
+	for i, g := range stages {
+		kept, err := s.Keep(ctx, g)
+		if err != nil {
+			return nil, fmt.Errorf("layer %d: %w", i+1, errors.Join(err, context.Cause(ctx)))
+		}
+		layers = append(layers, kept)
+	}
+	return layers, nil
+}
+
+// readImage unpacks each layer of an image on a stage of its own. The caller closes
+// the stages, also those that come with an error.
+func (s *Store) readImage(ctx context.Context, r io.Reader, limits layer.Limits) (stages []*Stage, err error) {
+	name, err := s.spool(ctx, r, limits)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.Remove(name)) }()
 	files, err := imagefile.OpenTar(name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
+	if err != nil { // how we call the file is nobody's business
+		return nil, fmt.Errorf("%w: it is no tar, or not all of one: %w", dormouse.ErrInvalid, errors.Unwrap(err))
 	}
 	defer func() { _ = files.Close() }()
 	image, err := imagefile.Read(files)
@@ -60,19 +90,22 @@ func (s *Store) importFrom(ctx context.Context, r io.Reader) (layers []dormouse.
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
 	}
-	left := allowance{s.opts.Limits, tarLimit(s.opts.Limits)}
+	left := allowance{limits, tarLimit(limits)}
 	for i, l := range image.Layers {
-		kept, err := s.importLayer(ctx, l, image.Config.RootFS.DiffIDs[i], &left)
+		g, err := s.Stage(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("layer %d: %w", i+1, err)
+			return stages, err
 		}
-		layers = append(layers, kept)
+		stages = append(stages, g)
+		if err := s.unpackLayer(ctx, l, image.Config.RootFS.DiffIDs[i], &left, g.Dir); err != nil {
+			return stages, fmt.Errorf("layer %d: %w", i+1, err)
+		}
 	}
-	return layers, nil
+	return stages, nil
 }
 
 // spool writes what comes to a file, from which it can be read in any order.
-func (s *Store) spool(ctx context.Context, r io.Reader) (name string, err error) {
+func (s *Store) spool(ctx context.Context, r io.Reader, limits layer.Limits) (name string, err error) {
 	f, err := os.CreateTemp(s.temp.Name(), "import-")
 	if err != nil {
 		return "", err
@@ -91,7 +124,7 @@ func (s *Store) spool(ctx context.Context, r io.Reader) (name string, err error)
 	plain, stop, err := imagefile.Decompress(bufio.NewReaderSize(came, bufferSize))
 	if err == nil {
 		defer stop()
-		_, err = io.Copy(f, &cappedReader{plain, tarLimit(s.opts.Limits)})
+		_, err = io.Copy(f, &cappedReader{plain, tarLimit(limits)})
 	}
 	switch {
 	case err == nil:
@@ -114,25 +147,22 @@ type allowance struct {
 	plain int64 // bytes that layers unpack to
 }
 
-// importLayer keeps one layer of an image, which may take what is left.
-func (s *Store) importLayer(ctx context.Context, l imagefile.Layer, want v1.Hash, left *allowance) (kept dormouse.Layer, err error) {
-	g, err := s.Stage(ctx)
-	if err != nil {
-		return kept, err
-	}
-	defer func() { err = errors.Join(err, g.Close()) }()
-	if err := s.adopt(ctx, l, want, left, g.Dir); err != nil {
+// unpackLayer unpacks one layer of an image, which may take what is left.
+func (s *Store) unpackLayer(ctx context.Context, l imagefile.Layer, want v1.Hash, left *allowance, dir string) error {
+	if err := s.adopt(ctx, l, want, left, dir); err != nil {
 		if errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany) || errors.Is(full(err), dormouse.ErrFull) || ctx.Err() != nil {
-			return kept, err
+			return err
 		}
-		return kept, fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
 	}
-	if kept, err = s.Keep(ctx, g); err != nil {
-		return kept, err
+	index, _, err := layer.Scan(dir, s.opts.Limits)
+	if err != nil {
+		return err
 	}
-	left.Entries -= kept.Entries
-	left.Bytes -= kept.Bytes
-	return kept, nil
+	entries, bytes := measure(index)
+	left.Entries -= entries
+	left.Bytes -= bytes
+	return nil
 }
 
 // adopt unpacks a layer and makes sure that it was what the configuration says.

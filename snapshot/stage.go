@@ -6,6 +6,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // Stage is a directory in which a layer is made.
@@ -36,4 +39,28 @@ func (g *Stage) Close() error {
 		return fmt.Errorf("close a stage: %w", err)
 	}
 	return nil
+}
+
+// Adds reports whether the layer in a stage changes anything over others, the lowest
+// first. Each layer has a root, and one that has nothing else adds nothing if the root
+// below it is the same. What cannot be compared counts as a change.
+func (s *Store) Adds(ctx context.Context, g *Stage, below []dormouse.Layer) (bool, error) {
+	if len(below) == 0 {
+		return true, nil
+	}
+	entries, err := os.ReadDir(g.Dir)
+	if err != nil {
+		return false, fmt.Errorf("look at a stage: %w", err)
+	}
+	if len(entries) > 0 {
+		return true, nil
+	}
+	top := below[len(below)-1].DiffID
+	for hex, n := hexOf(top), shortest; n <= len(hex); n += longer {
+		if is, err := s.identity(hex[:n]); err == nil && is.Content == top {
+			same, err := layer.SameRoot(ctx, g.Dir, s.path(layersDir, hex[:n]))
+			return err != nil || !same, nil //nolint:nilerr // it may not be there
+		}
+	}
+	return true, nil
 }

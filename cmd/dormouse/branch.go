@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -40,7 +39,7 @@ it is used. Without, and from a snapshot, a branch begins with files and convers
 				body["processes"] = processes
 			}
 			var branch session.Branched
-			raw, err := patiently(cmd, "fetching the snapshot", http.MethodPost, sessionPath(args[0], "branch"), body, &branch)
+			raw, err := fetching(cmd, args[0], "branch", body, &branch)
 			if err != nil {
 				return err
 			}

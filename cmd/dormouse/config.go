@@ -86,7 +86,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	f.DurationVar(&c.SleepAfter, "sleep-after", 5*time.Minute, "how long the sandbox of a session that does not say may be idle before it is stopped; 0 keeps it")
 	f.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "how long any sandbox may be idle before it is stopped, whatever its session says; 0 is as long as that says")
 	f.IntVar(&c.MaxActive, "max-active", 0, "how many sandboxes may be awake at once; at the limit the session idle the longest sleeps; 0 for no limit")
-	f.StringVar(&c.Snapshots, "snapshots", "turn", "when snapshots of a workspace are taken whose environment does not say: turn, after each turn that used its sandbox, or off")
+	f.StringVar(&c.Snapshots, "snapshots", "turn", "when snapshots of a workspace are taken whose environment does not say: turn, after each turn that used its sandbox, call, also after each tool call that did, or off")
 	f.IntVar(&c.KeepCount, "snapshots-keep", 100, "how many snapshots of a session are kept, the newest; 0 for as many as there may be")
 	f.DurationVar(&c.KeepAge, "snapshots-max-age", 0, "how long snapshots are kept; the newest of a session always is; 0 for as long as the session")
 	f.BoolVar(&c.CrossSession, "allow-cross-session", false, "let agents use snapshots of other sessions, when they say that they mean to")
@@ -140,8 +140,8 @@ func (c *config) check() error {
 	if c.SleepAfter < 0 || c.IdleTimeout < 0 {
 		return usage("--sleep-after and --idle-timeout cannot be negative")
 	}
-	if c.Snapshots != string(dormouse.SnapshotsByTurn) && c.Snapshots != string(dormouse.SnapshotsOff) {
-		return usage("--snapshots is %q; it must be turn or off", c.Snapshots)
+	if c.Snapshots == "" || dormouse.SnapshotPolicy(c.Snapshots).Validate() != nil {
+		return usage("--snapshots is %q; it must be turn, call or off", c.Snapshots)
 	}
 	if c.KeepCount < 0 || c.KeepAge < 0 {
 		return usage("--snapshots-keep and --snapshots-max-age cannot be negative")

@@ -36,7 +36,7 @@ func follow(cmd *cobra.Command, session string, o following, see func(frame) (do
 	wait := first
 	for {
 		before := o.after
-		done, err := followOnce(cmd, session, &o, see)
+		done, err := followOnce(cmd.Context(), cmd, session, &o, see)
 		var r *refusal
 		switch {
 		case done || cmd.Context().Err() != nil:
@@ -58,7 +58,7 @@ func follow(cmd *cobra.Command, session string, o following, see func(frame) (do
 
 // followOnce reads one connection to its end. Only an error of see, which comes
 // with done, is worth stopping for.
-func followOnce(cmd *cobra.Command, session string, o *following, see func(frame) (bool, error)) (done bool, err error) {
+func followOnce(ctx context.Context, cmd *cobra.Command, session string, o *following, see func(frame) (bool, error)) (done bool, err error) {
 	c, err := connect(cmd) // anew: a server that restarted may listen elsewhere
 	if err != nil {
 		return false, err
@@ -73,7 +73,7 @@ func followOnce(cmd *cobra.Command, session string, o *following, see func(frame
 	// The server sends a sign of life every 15 s; a line that is silent for long
 	// is dead.
 	const silence = time.Minute
-	ctx, cancel := context.WithCancelCause(cmd.Context())
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(silence, func() { cancel(errors.New("the server fell silent")) })
 	defer watch.Stop()

@@ -31,6 +31,7 @@ type step struct {
 	Label    string              `json:"label,omitempty"`
 	Bytes    int64               `json:"bytes,omitempty"`
 	Midway   bool                `json:"midway,omitempty"`
+	Aside    bool                `json:"aside,omitempty"`
 	// Newest says that the session goes on from this snapshot, Deleted that it cannot
 	// be gone back to any more.
 	Newest  bool `json:"newest,omitempty"`
@@ -99,12 +100,14 @@ func (l *line) add(e dormouse.Event) error {
 	case dormouse.SnapshotTaken:
 		f, err := factOf[dormouse.Snapshot](e)
 		s := step{
-			Kind: stepSnapshot, At: f.At, Time: e.Time, Snapshot: f.ID, Reason: f.Reason, Label: f.Label, Midway: f.Midway,
+			Kind: stepSnapshot, At: f.At, Time: e.Time, Snapshot: f.ID, Reason: f.Reason, Label: f.Label, Midway: f.Midway, Aside: f.Aside,
 		}
 		for _, layer := range f.Layers {
 			s.Bytes += layer.Bytes
 		}
-		l.newest = f.ID
+		if !f.Aside {
+			l.newest = f.ID
+		}
 		l.put(s, string(f.ID))
 		return err
 	case dormouse.SnapshotDeleted:
@@ -192,7 +195,7 @@ func (l *line) finish() {
 		s := &l.steps[i]
 		s.Newest = s.Kind == stepSnapshot && s.Snapshot == l.newest && !s.Deleted
 		for n, v := range slices.Backward(l.voids) { // a later one may hold an earlier one
-			if v.from < s.At && s.At <= v.upto {
+			if v.from < s.At && s.At <= v.upto && !s.Aside {
 				s.within = append(s.within, n)
 			}
 		}

@@ -55,6 +55,9 @@ func (p *printer) print(f frame) error {
 // delta shows a fragment as it comes. When several threads speak at once, one of
 // them has the floor; what the others say is shown when it is whole.
 func (p *printer) delta(d session.Delta) error {
+	if d.Fetched != nil {
+		return nil // who asked for it shows it
+	}
 	call := string(d.Op) + string(d.Use)
 	if p.open && d.Thread != p.thread {
 		p.muted[call] = true

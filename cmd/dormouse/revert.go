@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +43,7 @@ interrupted first.`,
 				return fmt.Errorf("%s has taken up no prompt that could be reverted", args[0])
 			}
 			var done rest.Restored
-			raw, err := patiently(cmd, "fetching the snapshot", http.MethodPost, sessionPath(args[0], "revert"),
+			raw, err := fetching(cmd, args[0], "revert",
 				map[string]any{"prompt": turn.Prompt}, &done)
 			if err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door/rest"
@@ -38,6 +39,16 @@ prompt is accepted at once and runs when the sandbox is there.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return create(cmd, f) },
 	}
 	fs := cmd.Flags()
+	f.flags(fs)
+	fs.StringVar(&f.parent, "parent", "", "`session` this one is a child of; it has what that one has, as far as nothing else is said, and ends with it")
+	fs.StringVar(&f.prompt, "prompt", "", "first prompt")
+	fs.StringVar(&f.promptID, "prompt-id", "", "your own `id` for the prompt")
+	fs.BoolVar(&f.follow, "follow", false, "with --prompt: show what happens until the turn ends")
+	return cmd
+}
+
+// flags are those that say what a session is like.
+func (f *createFlags) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.title, "title", "", "title shown to people")
 	fs.StringArrayVar(&f.tags, "tag", nil, "`tag` to find it by; may be given again")
 	fs.StringArrayVar(&f.metadata, "metadata", nil, "`key=value` to find it by; may be given again")
@@ -49,12 +60,7 @@ prompt is accepted at once and runs when the sandbox is there.`,
 	fs.StringVar(&f.recovery, "recovery", "", "after a crash: auto goes on, ask waits for a person")
 	fs.StringVar(&f.sleepAfter, "sleep-after", "", "stop the sandbox after this much idleness; 0s never does")
 	f.environment.flags(fs)
-	fs.StringVar(&f.parent, "parent", "", "`session` this one is a child of; it has what that one has, as far as nothing else is said, and ends with it")
 	fs.BoolVar(&f.cold, "cold", false, "start the sandbox on first need only")
-	fs.StringVar(&f.prompt, "prompt", "", "first prompt")
-	fs.StringVar(&f.promptID, "prompt-id", "", "your own `id` for the prompt")
-	fs.BoolVar(&f.follow, "follow", false, "with --prompt: show what happens until the turn ends")
-	return cmd
 }
 
 func create(cmd *cobra.Command, f createFlags) error {
@@ -88,7 +94,7 @@ func create(cmd *cobra.Command, f createFlags) error {
 }
 
 // request holds only what was said, so that the server decides the rest.
-func (f createFlags) request() (map[string]any, error) {
+func (f *createFlags) request() (map[string]any, error) {
 	r := make(map[string]any)
 	for key, v := range map[string]string{
 		"title": f.title, "agent": f.agent, "model": f.model, "system": f.system, "recovery": f.recovery,

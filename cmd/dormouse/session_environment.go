@@ -19,7 +19,7 @@ type environmentFlags struct {
 func (e *environmentFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&e.Image, "image", "", "what its sandboxes start from: an image `reference`, or what --image-allow of the server names")
 	f.StringVar(&e.network, "network", "", "on or off: `whether` its sandboxes reach anything")
-	f.StringVar(&e.snapshots, "snapshots", "", "turn or off: `when` snapshots of its workspace are taken by themselves")
+	f.StringVar(&e.snapshots, "snapshots", "", "turn, call or off: `when` snapshots of its workspace are taken by themselves")
 	f.Float64Var(&e.Limits.CPUs, "cpus", 0, "processors that its sandbox may use; at most those of the server, as for all limits")
 	f.StringVar(&e.memory, "memory", "", "memory that its sandbox may use, such as 512M")
 	f.Int64Var(&e.Limits.Pids, "pids", 0, "processes that its sandbox may have")

@@ -34,7 +34,7 @@ prompt with files and conversation.`,
 	}
 	clientFlags(cmd)
 	cmd.AddCommand(newSnapshotCreate(), newSnapshotList(), newSnapshotShow(), newSnapshotDiff(), newSnapshotRestore(),
-		newSnapshotDelete(), newSnapshotExport(), newSnapshotPrune())
+		newSnapshotDelete(), newSnapshotExport(), newSnapshotImport(), newSnapshotPrune())
 	return cmd
 }
 
@@ -256,10 +256,16 @@ func patiently(cmd *cobra.Command, doing, method, path string, in, out any) (raw
 	if err != nil {
 		return nil, err
 	}
+	attended(cmd, func() string { return doing }, func() { raw, err = c.wait(cmd.Context(), method, path, in, out) })
+	return raw, err
+}
+
+// attended does something and says meanwhile what is being done, and for how long.
+func attended(cmd *cobra.Command, doing func() string, do func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		raw, err = c.wait(cmd.Context(), method, path, in, out)
+		do()
 	}()
 	watched := isTerminal(cmd.ErrOrStderr())
 	p := newProgress(cmd.ErrOrStderr())
@@ -272,10 +278,10 @@ func patiently(cmd *cobra.Command, doing, method, path string, in, out any) (raw
 			if watched {
 				p.done()
 			}
-			return raw, err
+			return
 		case <-tick.C:
 			if watched {
-				p.tell("%s, %s", doing, time.Since(begun).Round(time.Second))
+				p.tell("%s, %s", doing(), time.Since(begun).Round(time.Second))
 			}
 		}
 	}

@@ -26,7 +26,7 @@ snapshots go. Events stay in the log.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var done rest.Restored
-			raw, err := patiently(cmd, "fetching the snapshot", http.MethodPost, sessionPath(args[0], "restore"),
+			raw, err := fetching(cmd, args[0], "restore",
 				map[string]any{"snapshot": args[1], "history": history}, &done)
 			if err != nil {
 				return err

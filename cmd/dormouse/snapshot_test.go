@@ -58,7 +58,7 @@ func TestWhetherSnapshotsAreTakenIsAskedFor(t *testing.T) {
 		t.Errorf("%+v, %v", asked, err)
 	}
 	o := newOffice(t)
-	if _, errs, code := o.run("session", "create", "--snapshots", "never"); code != exitError || !strings.Contains(errs, "off or turn") {
+	if _, errs, code := o.run("session", "create", "--snapshots", "never"); code != exitError || !strings.Contains(errs, "turn, call or off") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 }

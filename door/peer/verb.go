@@ -31,6 +31,7 @@ var verbs = []verb{
 	named[session.Wake]("wake"),
 	named[session.Terminate]("terminate"),
 	named[session.AskSnapshot]("ask_snapshot"),
+	named[session.ImportSnapshot]("import_snapshot"),
 	named[session.ForgetSnapshots]("forget_snapshots"),
 	named[session.Swap]("swap"),
 }

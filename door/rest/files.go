@@ -131,7 +131,7 @@ func (s *Server) putFiles(c *call) error {
 	status, err := v.PutTree(c.r.Context(), path, &tarReader{body: http.MaxBytesReader(c.w, c.r.Body, maxTree), control: control})
 	_ = control.SetWriteDeadline(time.Now().Add(stalled))
 	if err != nil {
-		return explainBody(err)
+		return explainBody(err, "what came before may be there")
 	}
 	return c.answer(http.StatusOK, copied(status))
 }
@@ -159,8 +159,9 @@ type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
 
-// explainBody tells what was wrong with a body from what was wrong inside.
-func explainBody(err error) error {
+// explainBody tells what was wrong with a body from what was wrong inside, and what
+// is left of one that was cut off.
+func explainBody(err error, left string) error {
 	body, ok := errors.AsType[*bodyError](err)
 	if !ok {
 		return err
@@ -168,5 +169,5 @@ func explainBody(err error) error {
 	if _, large := errors.AsType[*http.MaxBytesError](body); large {
 		return fmt.Errorf("a tar is over %d bytes: %w", int64(maxTree), dormouse.ErrTooLarge)
 	}
-	return fmt.Errorf("the tar was cut off; what came before may be there: %w: %w", dormouse.ErrInvalid, body)
+	return fmt.Errorf("the tar was cut off; %s: %w: %w", left, dormouse.ErrInvalid, body)
 }

@@ -47,6 +47,7 @@ type house struct {
 	door     *rest.Server
 	http     *http.Client
 	boxes    *boxes
+	layers   string // where they are kept, if they are
 }
 
 func newHouse(t testing.TB, change ...func(*rest.Config)) *house {

@@ -80,6 +80,7 @@ func (s *Server) routes() {
 	s.handle("/metrics", closed, methods{http.MethodGet: s.metrics})
 
 	s.handle("/api/sessions", closed, methods{http.MethodGet: s.list, http.MethodPost: s.create})
+	s.handle("/api/sessions/import", closed, methods{http.MethodPost: s.importSession})
 	s.handle("/api/sessions/{id}", closed, methods{
 		http.MethodGet: s.show, http.MethodPatch: s.describe, http.MethodDelete: s.delete,
 	})
@@ -107,6 +108,7 @@ func (s *Server) routes() {
 
 	s.handle("/api/sessions/{id}/snapshots", closed, methods{http.MethodGet: s.snapshots, http.MethodPost: s.takeSnapshot})
 	s.handle("/api/sessions/{id}/snapshots/prune", closed, methods{http.MethodPost: s.pruneSnapshots})
+	s.handle("/api/sessions/{id}/snapshots/import", closed, methods{http.MethodPost: s.importSnapshot})
 	s.handle("/api/sessions/{id}/snapshots/{snapshot}", closed, methods{http.MethodGet: s.showSnapshot, http.MethodDelete: s.deleteSnapshot})
 	s.handle("/api/sessions/{id}/snapshots/{snapshot}/diff", closed, methods{http.MethodGet: s.diffSnapshots})
 	s.handle("/api/sessions/{id}/snapshots/{snapshot}/export", closed, methods{http.MethodGet: s.exportSnapshot})

@@ -32,9 +32,10 @@ func newHouseWithLines(t *testing.T) *house {
 		t.Skip("layers are made by root")
 	}
 	driver := localtest.Open(t)
-	return newHouseOf(t, driver, func(c *session.Config) {
+	layers := filepath.Join(t.TempDir(), "snapshots")
+	h := newHouseOf(t, driver, func(c *session.Config) {
 		var err error
-		c.Snapshots, err = snapshot.Open(snapshot.Options{Dir: filepath.Join(t.TempDir(), "snapshots"), Blobs: c.Blobs})
+		c.Snapshots, err = snapshot.Open(snapshot.Options{Dir: layers, Blobs: c.Blobs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,6 +46,8 @@ func newHouseWithLines(t *testing.T) *house {
 		})
 		c.Refs = snapshot.Key{1}
 	})
+	h.layers = layers
+	return h
 }
 
 // does has the agent run a command, and returns the prompt.
@@ -79,6 +82,35 @@ func (h *house) files(path string) string {
 	var e rest.Exec
 	h.call(http.MethodPost, path+"/execs", `{"command":"grep -rH . * | sort"}`, http.StatusOK, &e)
 	return e.Output
+}
+
+// What adds nothing has no layer, however often it is asked for and whatever the files
+// lie over.
+func TestASnapshotOfNothingNewHasNoLayerOfItsOwn(t *testing.T) {
+	h := newHouseWithLines(t)
+	path := h.create(`{}`)
+	h.does(path, "echo one >a; mkdir d; sleep 0.2") // what was just written is looked at again
+	first := h.points(path, 1)[0]
+	alike := func(when string) {
+		t.Helper()
+		var s rest.Snapshot
+		h.call(http.MethodPost, path+"/snapshots", `{}`, http.StatusOK, &s)
+		if s.Depth != first.Depth || s.Size != first.Size {
+			t.Errorf("%s it has %d layers of %d bytes, not %d of %d", when, s.Depth, s.Size, first.Depth, first.Size)
+		}
+	}
+	alike("at once")
+	alike("again")
+	h.call(http.MethodPost, path+"/restore", `{"snapshot":"`+string(first.ID)+`"}`, http.StatusOK, nil)
+	h.files(path)
+	alike("restored")
+	// A root of its own is something new.
+	h.call(http.MethodPost, path+"/execs", `{"command":"chmod 750 ."}`, http.StatusOK, nil)
+	var s rest.Snapshot
+	h.call(http.MethodPost, path+"/snapshots", `{}`, http.StatusOK, &s)
+	if s.Depth != first.Depth+1 {
+		t.Errorf("with another root it has %d layers", s.Depth)
+	}
 }
 
 func TestSnapshotsAreTakenListedComparedAndGoneBackTo(t *testing.T) {

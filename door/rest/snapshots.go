@@ -24,6 +24,8 @@ type Snapshot struct {
 	At uint64 `json:"at"`
 	// Midway says that a turn was at work, so that no conversation goes with it.
 	Midway bool `json:"midway,omitempty"`
+	// Aside says that it was brought in and stands beside the line.
+	Aside bool `json:"aside,omitempty"`
 	// Newest says that the session goes on from here.
 	Newest     bool   `json:"newest,omitempty"`
 	Workspace  uint64 `json:"workspace"`
@@ -54,7 +56,7 @@ type Snapshots struct {
 
 func (s *Server) snapshotOf(id dormouse.SessionID, k session.Kept) Snapshot {
 	v := Snapshot{
-		ID: k.ID, Session: id, Parent: k.Parent, Label: k.Label, Reason: k.Reason, Taken: k.Taken, At: k.At, Midway: k.Midway,
+		ID: k.ID, Session: id, Parent: k.Parent, Label: k.Label, Reason: k.Reason, Taken: k.Taken, At: k.At, Midway: k.Midway, Aside: k.Aside,
 		Newest: k.Newest, Workspace: k.Workspace, Generation: k.Generation, Depth: len(k.Layers), LeftOut: k.LeftOut, Ref: s.Sessions.Ref(id, k.ID),
 	}
 	for _, l := range k.Layers {

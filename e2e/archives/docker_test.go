@@ -19,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/internal/dockerd"
 	"github.com/dormouse-run/dormouse/snapshot"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
@@ -186,7 +187,7 @@ func TestDockerRunsWhatWasExported(t *testing.T) {
 	f, err := os.Open(saved)
 	must(t, err)
 	defer func() { _ = f.Close() }()
-	back, err := l.Import(t.Context(), f)
+	back, err := l.Import(t.Context(), f, layer.Limits{})
 	must(t, err)
 	if diff := cmp.Diff(want, l.show(2, back)); diff != "" {
 		t.Errorf("what Docker saved (-want +got):\n%s", diff)

@@ -75,7 +75,7 @@ func (w *World) useLayer(ctx context.Context, hostile dormouse.Layer, l layer.Li
 // load has an image imported, and a workspace made of it.
 func (w *World) load(ctx context.Context, image []byte, l layer.Limits) (dirs []string, got, breach error) {
 	return w.inStore(ctx, l, func(ctx context.Context, s *snapshot.Store) ([]dormouse.Layer, error) {
-		return s.Import(ctx, bytes.NewReader(image))
+		return s.Import(ctx, bytes.NewReader(image), layer.Limits{})
 	})
 }
 

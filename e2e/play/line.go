@@ -30,6 +30,8 @@ func lineKinds() []Kind {
 		{Name: "line-forget", Create: warm(), Play: forgets, Look: (*Play).whole},
 		{Name: "line-long", Create: warm(), Play: long, Look: (*Play).whole},
 		{Name: "line-collect", Create: warm(), Play: collects, Look: (*Play).wholeBranches, Kills: true},
+		{Name: "line-calls", Create: map[string]any{"environment": map[string]any{"snapshots": "call"}}, Play: calls},
+		{Name: "line-image", Create: warm(), Play: image, Look: (*Play).whole},
 	}
 	for i := range kinds {
 		kinds[i].Env, kinds[i].Collects = []string{"DORMOUSE_COLLECT_EVERY=100ms"}, true

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -67,6 +68,9 @@ func Refused(err error) *Refusal {
 // request may or may not have been carried out.
 var ErrCut = errors.New("the request was cut off")
 
+// Tar is a body that is one.
+type Tar string
+
 // Once sends one request to the life that listens now and reads its answer as
 // JSON, or as it is if into is a string. It returns ErrCut if the server died
 // under it.
@@ -121,10 +125,13 @@ func (c *Client) Once(ctx context.Context, method, path string, body, into any) 
 
 func (c *Client) send(ctx context.Context, l *Life, method, path string, body any, header http.Header) (*http.Response, error) {
 	var r io.Reader
+	kind := "application/json"
 	switch b := body.(type) {
 	case nil:
 	case []byte:
 		r = bytes.NewReader(b)
+	case Tar:
+		r, kind = strings.NewReader(string(b)), "application/x-tar"
 	default:
 		text, err := json.Marshal(body)
 		if err != nil {
@@ -137,7 +144,7 @@ func (c *Client) send(ctx context.Context, l *Life, method, path string, body an
 		return nil, err
 	}
 	if r != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", kind)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.door.Token())
 	maps.Copy(req.Header, header)

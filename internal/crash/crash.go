@@ -102,6 +102,11 @@ const (
 	SwapDeciding       Point = "swap.deciding"       // its layers are there, the swap is not written
 	SwapCommitted      Point = "swap.committed"      // written, the sandbox has the files of before
 
+	// Images that are brought in.
+	ImageRead  Point = "image.read"  // all of it is on stages, nothing is kept
+	ImageKept  Point = "image.kept"  // its layers are kept, no row names them
+	ImageNamed Point = "image.named" // a point names them, nobody was told
+
 	// Branches that take along what runs.
 	BranchCopied    Point = "branch.copied"    // what ran is copied, the session is not there
 	BranchInherited Point = "branch.inherited" // a part of it is the session's, no sandbox has it
@@ -197,7 +202,7 @@ func Restoring() []Point {
 	return []Point{
 		SnapshotCapturing, SnapshotCaptured, SnapshotRecording, SnapshotRecorded, SwapDeciding, SwapCommitted,
 		SnapshotForgetting, SnapshotForgotten, BranchPrepared, BranchWritten,
-		CaptureNoted, WorkspaceMade, WorkspaceStarted,
+		CaptureNoted, WorkspaceMade, WorkspaceStarted, ImageRead, ImageKept, ImageNamed,
 	}
 }
 

@@ -118,6 +118,29 @@ func (v *view) same(ctx context.Context, e placed, other *view, o placed) (bool,
 	return true, nil
 }
 
+// SameRoot reports whether the roots of two layers are the same, to the nanosecond.
+func SameRoot(ctx context.Context, a, b string) (bool, error) {
+	var entries [2]Entry
+	var roots [2]root
+	for i, dir := range []string{a, b} {
+		r, err := openRoot(dir)
+		if err != nil {
+			return false, err
+		}
+		defer func() { _ = r.Close() }()
+		var at unix.Stat_t
+		if err := unix.Fstat(int(r.Fd()), &at); err != nil {
+			return false, fmt.Errorf("%.200q: %w", dir, err)
+		}
+		roots[i], entries[i] = r, entryAt(".", &at)
+		entries[i].Changed, entries[i].Inode, entries[i].Links, entries[i].Size = Stamp{}, 0, 0, 0
+	}
+	if entries[0] != entries[1] {
+		return false, nil
+	}
+	return sameFile(ctx, roots[0], roots[1], entries[0])
+}
+
 // sameFile compares what two layers have at a path, which is as large in both.
 func sameFile(ctx context.Context, a, b root, e Entry) (bool, error) {
 	flags := unix.O_RDONLY

@@ -18,7 +18,7 @@ type Workspace struct {
 	// Base is the point that the layers make up, empty if there are none.
 	Base dormouse.SnapshotID
 	// Layers are the directories that it begins with, the lowest first, all of them
-	// in one directory. Nobody writes to them.
+	// in one directory. Nobody writes to them, and no file has two names in one.
 	Layers []string
 	// Sealed says that the layers are exactly the files that the workspace before
 	// this one was left with, so that what ran over those may run on.

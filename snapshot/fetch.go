@@ -43,6 +43,9 @@ func (s *Store) make(ctx context.Context, name string, fill func(dir string) err
 		return err
 	}
 	if err = fill(dir); err == nil {
+		err = layer.Separate(ctx, dir, s.opts.Limits)
+	}
+	if err == nil {
 		err = s.place(dir, name)
 	}
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 
 // Keep makes the layer in a stage durable, and verifies that it can be read back.
 // The same layer can be kept any number of times. On nil the stage is used up;
-// otherwise it is as it was.
+// otherwise it holds the same files, of which several names may be files by now.
 func (s *Store) Keep(ctx context.Context, g *Stage) (dormouse.Layer, error) {
 	l, err := s.put(ctx, g.Dir)
 	if err == nil {
 		crash.At(crash.LayerPut)
-		err = s.shelve(g, l)
+		err = s.shelve(ctx, g, l)
 	}
 	if err != nil {
 		return dormouse.Layer{}, fmt.Errorf("keep a layer: %w", full(err))
@@ -33,7 +33,10 @@ func (s *Store) Keep(ctx context.Context, g *Stage) (dormouse.Layer, error) {
 }
 
 // shelve makes the directory of a stage one that can be used.
-func (s *Store) shelve(g *Stage, l dormouse.Layer) error {
+func (s *Store) shelve(ctx context.Context, g *Stage, l dormouse.Layer) error {
+	if err := layer.Separate(ctx, g.Dir, s.opts.Limits); err != nil {
+		return err
+	}
 	held, err := dirlock.Hold(s.opts.Dir, unix.LOCK_SH)
 	if err != nil {
 		return err

@@ -82,7 +82,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"capture under an older epoch is refused", captureIsFenced},
 		{"a workspace that no sandbox had is captured", captureOfNothing},
 		{"a capture that is too large is refused", captureHasLimits},
-		{"hard links are what they were, and over a base what they are", linksOverABase},
+		{"names of one file are files of their own over a base", linksOverABase},
 		{"what ran over a workspace may run on over it sealed, and not if it must not", sealKeepsProcesses},
 		{"a branch must carry on with what runs in its origin, and go its own way", branches},
 	} {

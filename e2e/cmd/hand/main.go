@@ -42,12 +42,8 @@ func run(seed uint64, steps int, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	groups, err := layertest.Groups(at)
-	if err != nil {
-		return err
-	}
 	coded := base64.NewEncoder(base64.StdEncoding, out)
 	packed := gzip.NewWriter(coded)
-	_, err = io.WriteString(packed, tree+groups)
+	_, err = io.WriteString(packed, tree)
 	return errors.Join(err, packed.Close(), coded.Close())
 }

@@ -80,28 +80,3 @@ func runs(raw []byte) string {
 	}
 	return b.String()
 }
-
-// Groups writes down which names of a tree are those of one file.
-func Groups(dir string) (string, error) {
-	type inode struct{ dev, ino uint64 }
-	first := make(map[inode]string)
-	var b strings.Builder
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		var s unix.Stat_t
-		if err := unix.Lstat(path, &s); err != nil {
-			return err
-		}
-		name, _ := filepath.Rel(dir, path)
-		at := inode{s.Dev, s.Ino}
-		if other, known := first[at]; known {
-			fmt.Fprintf(&b, "%q is %q\n", name, other)
-		} else if s.Nlink > 1 {
-			first[at] = name
-		}
-		return nil
-	})
-	return b.String(), err
-}

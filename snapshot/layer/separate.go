@@ -1,0 +1,78 @@
+//go:build linux
+
+package layer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// Separate makes a file of its own out of every name of a file but the first. Who
+// writes to one of several names that lie in a layer gets a copy of it, under that
+// name alone; a kernel in between that takes them for one file, as gVisor does, would
+// write what is meant for the others to that copy.
+func Separate(ctx context.Context, dir string, l Limits) error {
+	all, _, err := Scan(dir, l)
+	if err != nil {
+		return fmt.Errorf("separate: %w", err)
+	}
+	r, err := openRoot(dir)
+	if err != nil {
+		return fmt.Errorf("separate: %w", err)
+	}
+	defer func() { _ = r.Close() }()
+	first, touched := make(map[uint64]string), make(map[string]bool)
+	left := l.Bytes
+	for _, e := range all {
+		if e.Kind != File || e.Links < 2 {
+			continue
+		}
+		from, again := first[e.Inode]
+		if !again {
+			first[e.Inode] = e.Path
+			continue
+		}
+		if left -= e.Size; left < 0 {
+			return fmt.Errorf("separate: %w", ErrTooBig)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("separate: %w", context.Cause(ctx))
+		}
+		if err := separate(r, from, e); err != nil {
+			return fmt.Errorf("separate %.200q: %w", e.Path, err)
+		}
+		touched[path.Dir(e.Path)] = true
+	}
+	for _, e := range all {
+		if e.Kind == Dir && touched[e.Path] {
+			if err := r.stamp(e); err != nil {
+				return fmt.Errorf("separate: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// separate puts a copy of a file in the place of one of its names.
+func separate(r root, from string, e Entry) error {
+	in, err := r.open(from, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	if err := r.in(e.Path, func(dir int, name string) error { return unix.Unlinkat(dir, name, 0) }); err != nil {
+		return err
+	}
+	out, err := r.open(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(new(copier).content(e, in, out), out.Close()); err != nil {
+		return err
+	}
+	return r.own(e)
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
+)
+
+func TestNamesOfOneFileBecomeFiles(t *testing.T) {
+	dir := t.TempDir()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	must(os.Mkdir(in("d"), 0o750))
+	must(os.WriteFile(in("a"), []byte("one"), 0o640))
+	must(unix.Setxattr(in("a"), "user.x", []byte("y"), 0))
+	must(os.Truncate(in("a"), 1<<20)) // most of it a hole
+	must(os.Link(in("a"), in("b")))
+	must(os.Link(in("a"), in("d/c")))
+	must(os.WriteFile(in("alone"), []byte("x"), 0o600))
+	must(os.Link(in("alone"), filepath.Join(t.TempDir(), "elsewhere")))
+	must(unix.UtimesNanoAt(unix.AT_FDCWD, in("d"), []unix.Timespec{{Sec: 5}, {Sec: 6}}, 0))
+	before, err := layertest.Listing(dir)
+	must(err)
+	var was unix.Stat_t
+	must(unix.Lstat(in("alone"), &was))
+	must(layer.Separate(t.Context(), dir, layer.Limits{Entries: 100, Bytes: 1 << 30}))
+	after, err := layertest.Listing(dir)
+	must(err)
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the files changed (-before +after):\n%s", diff)
+	}
+	inodes := make(map[uint64]string)
+	for _, name := range []string{"a", "b", "d/c", "alone"} {
+		var s unix.Stat_t
+		must(unix.Lstat(in(name), &s))
+		if other, ok := inodes[s.Ino]; ok {
+			t.Errorf("%s and %s are one file", name, other)
+		}
+		if inodes[s.Ino] = name; s.Blocks*512 > 64<<10 {
+			t.Errorf("%s has no hole any more", name)
+		}
+	}
+	must(os.Link(in("a"), in("e")))
+	must(os.Link(in("a"), in("f")))
+	if err := layer.Separate(t.Context(), dir, layer.Limits{Entries: 100, Bytes: 1 << 20}); !errors.Is(err, layer.ErrTooBig) {
+		t.Errorf("two copies where there is room for one: %v", err)
+	}
+	var is unix.Stat_t
+	if must(unix.Lstat(in("alone"), &is)); is.Ino != was.Ino {
+		t.Error("a file with one name here was copied")
+	}
+}

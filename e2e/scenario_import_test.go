@@ -10,7 +10,7 @@ import (
 )
 
 // everything lists what files are like, to the nanosecond.
-const everything = `find . -printf '%p %y %m %U:%G %s %T@ %n %l\n' | grep -v '^\. ' | sort; find . -type f | sort | xargs md5sum`
+const everything = `find . -printf '%p %y %m %U:%G %s %T@ %l\n' | grep -v '^\. ' | sort; find . -type f | sort | xargs md5sum`
 
 // A workspace is carried from one server to another, as a session and as a snapshot
 // of one that is there.

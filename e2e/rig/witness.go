@@ -63,11 +63,16 @@ func NewWitness(dir string) (*Witness, error) {
 
 // NewWitnessInside watches the workspaces of gVisor sandboxes, which can write
 // nowhere else. Their volumes must be plain directories: those are there for this
-// machine to see whether anything runs in them or not.
+// machine to see whether anything runs in them or not. What was sealed is in layers.
 func NewWitnessInside(data string) (*Witness, error) {
-	pattern := filepath.Join(data, "sandbox", GVisor, "sessions", "*", "volume", "upper")
-	w := &Witness{Dir: "/workspace", Inside: true, lines: ".world", seeks: true, places: func() []string {
-		dirs, _ := filepath.Glob(pattern) // the pattern is a good one
+	volumes := filepath.Join(data, "sandbox", GVisor, "sessions", "*", "volume")
+	w := &Witness{Dir: "/workspace", Inside: true, lines: ".world", seeks: true, places: func() (dirs []string) {
+		for _, pattern := range []string{
+			filepath.Join(volumes, "upper"), filepath.Join(volumes, "ws", "*", "upper"), filepath.Join(data, "snapshots", "layers", "*"),
+		} {
+			found, _ := filepath.Glob(pattern) // the pattern is a good one
+			dirs = append(dirs, found...)
+		}
 		return dirs
 	}}
 	return w, w.begin()
@@ -188,9 +193,11 @@ func (w *Witness) Mark(nonce, mark string) string {
 	return fmt.Sprintf(`printf '%%s %s %s %%s\n' "$DORMOUSE_OP" "$EPOCHREALTIME" >> %s`, nonce, mark, w.Lines())
 }
 
-// Effects reads what commands left.
+// Effects reads what commands left. A line that lies in several places, as it does
+// when a workspace is captured, was left once: it says when.
 func (w *Witness) Effects() ([]Effect, error) {
 	var all []Effect
+	seen := make(map[string]bool)
 	for _, dir := range w.places() {
 		b, err := os.ReadFile(filepath.Join(dir, w.lines))
 		if os.IsNotExist(err) {
@@ -199,12 +206,19 @@ func (w *Witness) Effects() ([]Effect, error) {
 		if err != nil {
 			return nil, err
 		}
+		var here []string
 		for line := range strings.Lines(string(b)) {
+			if here = append(here, line); seen[line] {
+				continue
+			}
 			e, err := parseEffect(line)
 			if err != nil {
 				return nil, fmt.Errorf("effect %q cannot be read: %w", line, err)
 			}
 			all = append(all, e)
+		}
+		for _, line := range here {
+			seen[line] = true
 		}
 	}
 	return all, nil

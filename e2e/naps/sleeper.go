@@ -89,7 +89,7 @@ func (s *sleeper) inTurn(over context.Context, do func() error) error {
 	}
 	defer func() { <-s.naps.slots }()
 	if over.Err() != nil { // both were so
-		return nil //nolint:nilerr // the time is over
+		return nil
 	}
 	return do()
 }

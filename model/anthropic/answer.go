@@ -2,7 +2,6 @@ package anthropic
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	sdk "github.com/anthropics/anthropic-sdk-go/v2"
@@ -142,5 +141,5 @@ func (a *answer) reply() (model.Reply, error) {
 }
 
 func broken(format string, args ...any) error {
-	return &model.Error{Kind: model.RequestFailed, Err: fmt.Errorf("read the answer: %w", errors.New(fmt.Sprintf(format, args...)))}
+	return &model.Error{Kind: model.RequestFailed, Err: fmt.Errorf("read the answer: "+format, args...)}
 }

@@ -30,7 +30,7 @@ type Config struct {
 
 const (
 	// Default is the model of sessions that name none.
-	Default = string(sdk.ModelClaudeSonnet5_5)
+	Default = sdk.ModelClaudeSonnet5_5
 
 	defaultIdle      = 5 * time.Minute
 	defaultMaxTokens = 32_000

@@ -14,7 +14,7 @@ import (
 // call of a turn begins with it.
 func paramsOf(r model.Request) (sdk.MessageNewParams, error) {
 	p := sdk.MessageNewParams{
-		Model: sdk.Model(r.Model), MaxTokens: int64(r.MaxTokens), CacheControl: sdk.NewCacheControlEphemeralParam(),
+		Model: r.Model, MaxTokens: int64(r.MaxTokens), CacheControl: sdk.NewCacheControlEphemeralParam(),
 	}
 	if p.MaxTokens == 0 {
 		p.MaxTokens = defaultMaxTokens

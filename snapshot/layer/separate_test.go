@@ -8,9 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"

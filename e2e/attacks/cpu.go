@@ -18,6 +18,9 @@ const (
 	rounds   = 12
 	perRound = 20
 	batches  = 3
+	// unnoticed is how long it takes until nobody waits any more for the sandboxes that
+	// were told to be busy.
+	unnoticed = 300 * time.Millisecond
 	// tooSmall is what nobody notices.
 	tooSmall = 20 * time.Millisecond
 	// calmWithin bounds, over all rounds, the wait for a machine that does nothing
@@ -96,7 +99,7 @@ func (t *timing) more(ctx, calm context.Context, s *Session, signal func(string)
 		if err := errors.Join(t.once.take(ctx, s, perRound/2), t.again.take(ctx, s, perRound/2)); err != nil {
 			return err
 		}
-		if err := signal("CONT"); err != nil {
+		if err := errors.Join(signal("CONT"), rig.Pause(ctx, unnoticed)); err != nil {
 			return err
 		}
 		if err := t.busy.take(ctx, s, perRound); err != nil {

@@ -542,3 +542,33 @@ func TestAKillNeverOvertakesItsStart(t *testing.T) {
 		}
 	}
 }
+
+func TestForgettingIsHeldAgainstTheFence(t *testing.T) {
+	r := newRig(t)
+	r.run(t)
+	c, ask := impostor(t, r)
+	bound := fence(3, 7)
+	if f := ask(runner.Frame{Kind: runner.KindBind, Fence: &bound}); f.Kind != runner.KindBound {
+		t.Fatalf("bind: %+v", f)
+	}
+	call := exec("true")
+	if f := ask(runner.Frame{Kind: runner.KindStart, ID: 1, Fence: &bound, Call: &call}); f.Refusal != "" {
+		t.Fatalf("start: %+v", f)
+	}
+	if f := ask(runner.Frame{Kind: runner.KindWait, ID: 2, Fence: &bound, Op: call.Op}); f.Report == nil {
+		t.Fatalf("wait: %+v", f)
+	}
+	state := func() runner.State {
+		return ask(runner.Frame{Kind: runner.KindAsk, ID: 3, Fence: &bound, Op: call.Op}).Report.State
+	}
+	for _, wrong := range []*runner.Fence{new(fence(3, 6)), new(fence(2, 7)), new(fence(4, 7)), nil} {
+		send(t, c, runner.Frame{Kind: runner.KindForget, Fence: wrong, Ops: []dormouse.OpID{call.Op}})
+		if s := state(); s != runner.Finished {
+			t.Errorf("under %+v it was forgotten: %s", wrong, s)
+		}
+	}
+	send(t, c, runner.Frame{Kind: runner.KindForget, Fence: &bound, Ops: []dormouse.OpID{call.Op}})
+	if s := state(); s != runner.NeverSeen {
+		t.Errorf("under its own fence it was not: %s", s)
+	}
+}

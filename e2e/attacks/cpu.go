@@ -71,11 +71,9 @@ func cpuLoop(ctx context.Context, w *World) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A command in a sandbox wakes many more threads than programs outside do.
-	bound := max(2, 1.5*floor)
 	told := fmt.Sprintf("%s; the machine slows its own programs %.1f times for loops that yield to everything", t, floor)
 	switch {
-	case float64(t.busy.p99()) > bound*float64(max(t.quiet().p99(), tooSmall)):
+	case t.busy.p99() > 2*max(t.quiet().p99(), tooSmall):
 		return "", fmt.Errorf("a neighbour is slowed down: %s", told)
 	case !t.certain():
 		return "", fmt.Errorf("the machine does too much else to tell: %s", told)

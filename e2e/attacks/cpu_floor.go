@@ -10,8 +10,8 @@ import (
 )
 
 // slowing is how much slower, at the 99th percentile, a few small programs of this
-// machine are beside as many loops of the lowest class there is. No runtime can do
-// better for its sandboxes than the kernel under it does.
+// machine are beside as many loops of the lowest class there is: what the kernel under
+// the sandboxes does by itself, to be read beside what they do.
 func slowing(ctx context.Context) (float64, error) {
 	var quiet, busy times
 	if err := quiet.fork(ctx); err != nil {

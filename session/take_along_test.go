@@ -111,7 +111,8 @@ func TestWhatCannotBeTakenAlongIsSaidOrLeft(t *testing.T) {
 		d.write("a", "good")
 		for _, why := range []error{sandbox.ErrNothingKept, errors.New("the disk is full")} {
 			d.fails = why
-			if _, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Processes: &yes}); !errors.Is(err, why) {
+			_, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Processes: &yes})
+			if nothing := errors.Is(why, sandbox.ErrNothingKept); !errors.Is(err, why) || errors.Is(err, dormouse.ErrConflict) != nothing {
 				t.Errorf("it was wanted, and %v is told as %v", why, err)
 			}
 			if b, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{}); err != nil || b.Processes {

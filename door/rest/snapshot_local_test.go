@@ -162,6 +162,12 @@ func TestSnapshotsAreTakenListedComparedAndGoneBackTo(t *testing.T) {
 		t.Errorf("since nothing: %+v", diff)
 	}
 
+	diff = rest.Diff{}
+	h.call(http.MethodGet, path+"/snapshots/"+string(asked.ID)+"/diff", "", http.StatusOK, &diff)
+	if diff.From != asked.Parent || diff.From == "" || diff.To != asked.ID {
+		t.Errorf("since the one before: %+v", diff)
+	}
+
 	// A branch is compared with what it is of.
 	var branch session.Branched
 	h.call(http.MethodPost, path+"/branch", `{"snapshot":"`+string(first.ID)+`"}`, http.StatusCreated, &branch)

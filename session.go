@@ -111,6 +111,7 @@ const (
 	MaxToolName    = 128
 	MaxCustomTools = 128
 	MaxSchema      = 64 << 10
+	MaxShown       = 2 << 20
 )
 
 // Validate refuses a session that could not work.
@@ -121,7 +122,7 @@ func (c Created) Validate() error {
 	if err := (Description{Title: &c.Title, Tags: &c.Tags, Metadata: c.Metadata}).Validate(); err != nil {
 		return err
 	}
-	for _, s := range []string{c.Tenant, string(c.Owner)} {
+	for _, s := range []string{c.EnvironmentID, c.Tenant, string(c.Owner)} {
 		if err := ValidateText(s); err != nil {
 			return err
 		}
@@ -130,6 +131,9 @@ func (c Created) Validate() error {
 	case RecoverAuto, RecoverAsk:
 	default:
 		return fmt.Errorf("recovery is %q; it must be auto or ask: %w", truncate(string(c.Recovery), 40), ErrInvalid)
+	}
+	if len(c.EnvironmentID) > MaxName {
+		return fmt.Errorf("environment id is over %d bytes: %w", MaxName, ErrInvalid)
 	}
 	if c.SleepAfter < 0 {
 		return fmt.Errorf("sleep_after is negative: %w", ErrInvalid)
@@ -145,7 +149,7 @@ func (a AgentConfig) Validate() error {
 	if n := utf8.RuneCountInString(a.System); n > MaxSystem {
 		return fmt.Errorf("system has %d characters, at most %d are taken: %w", n, MaxSystem, ErrTooLarge)
 	}
-	for _, s := range []string{a.System, a.Name, a.Model} {
+	for _, s := range []string{a.ID, a.System, a.Name, a.Model} {
 		if err := ValidateText(s); err != nil {
 			return err
 		}
@@ -153,7 +157,24 @@ func (a AgentConfig) Validate() error {
 	if a.Model == "" || utf8.RuneCountInString(a.Model) > MaxName || utf8.RuneCountInString(a.Name) > MaxName {
 		return fmt.Errorf("agent needs a model, and names of at most %d characters: %w", MaxName, ErrInvalid)
 	}
+	if err := a.validateSource(); err != nil {
+		return err
+	}
 	return a.validateTools()
+}
+
+// validateSource looks at what says where the agent is from.
+func (a AgentConfig) validateSource() error {
+	if len(a.ID) > MaxName || a.Version < 0 || a.ID == "" && a.Version != 0 {
+		return fmt.Errorf("agent %q has no version %d: %w", truncate(a.ID, 40), a.Version, ErrInvalid)
+	}
+	if len(a.Shown) > MaxShown {
+		return fmt.Errorf("agent is shown with %d bytes, at most %d are taken: %w", len(a.Shown), MaxShown, ErrTooLarge)
+	}
+	if len(a.Shown) > 0 && !json.Valid(a.Shown) {
+		return fmt.Errorf("agent is shown as what is not JSON: %w", ErrInvalid)
+	}
+	return nil
 }
 
 func (a AgentConfig) validateTools() error {

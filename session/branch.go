@@ -57,8 +57,8 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 		return Branched{}, err
 	}
 	c := dormouse.Created{
-		Session: ask.Session, Tenant: made.Tenant, Owner: by, Title: ask.Title, Agent: config, EnvironmentID: made.EnvironmentID, Recovery: made.Recovery,
-		FlushOnError: made.FlushOnError, SleepAfter: made.SleepAfter, Environment: state.Environment,
+		Session: ask.Session, Tenant: made.Tenant, Owner: by, Title: ask.Title, Agent: config, Recovery: made.Recovery,
+		FlushOnError: made.FlushOnError, SleepAfter: made.SleepAfter, Environment: state.Environment, EnvironmentID: made.EnvironmentID,
 		Branch: &dormouse.Branched{From: id, At: point.At, Snapshot: point.ID},
 	}
 	if c.Session == "" {

@@ -66,6 +66,7 @@ func index(s State) store.Index {
 	phase, status := derive(s)
 	row := store.Index{
 		Session: s.Session, Tenant: s.Tenant, Owner: s.Owner, Parent: s.Parent, Title: s.Title,
+		AgentID: s.AgentID, AgentVersion: s.AgentVersion, EnvironmentID: s.EnvironmentID,
 		Phase: phase, Status: status, Created: s.Created, Updated: s.Updated, Seq: s.Seq, Due: Alarm(s),
 		Archived: s.Archived, Tags: s.Tags, Metadata: s.Metadata, Search: searchText(s),
 		Metrics: dormouse.Metrics{

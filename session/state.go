@@ -22,6 +22,10 @@ type State struct {
 	// Config is the event that says what the next turn runs with: agent.configured, or
 	// session.created if it is 0.
 	Config uint64 `json:"config,omitempty"`
+	// What of the catalog it was made of, if it was.
+	AgentID       string `json:"agent_id,omitempty"`
+	AgentVersion  int    `json:"agent_version,omitempty"`
+	EnvironmentID string `json:"environment_id,omitempty"`
 
 	Title string `json:"title,omitempty"`
 	// Titled says that somebody gave it its title.

@@ -43,11 +43,16 @@ type CustomTool struct {
 // AgentConfig is the agent a session was made with, whole: later changes of the
 // catalog do not reach a session that exists.
 type AgentConfig struct {
+	// ID and Version say which agent of the catalog it is, if it is one.
+	ID          string       `json:"id,omitempty"`
+	Version     int          `json:"version,omitempty"`
 	Name        string       `json:"name"`
 	Model       string       `json:"model"`
 	System      string       `json:"system,omitempty"`
 	Tools       []ToolConfig `json:"tools"`
 	CustomTools []CustomTool `json:"custom_tools,omitempty"`
+	// Shown is the agent as the Managed Agents API shows it in a session.
+	Shown json.RawMessage `json:"shown,omitempty"`
 }
 
 // Created is the payload of session.created: everything about a session that
@@ -77,6 +82,8 @@ type Created struct {
 	// Environment is what its sandboxes are made of. A child has its parent's. One
 	// that says nothing is from before there were any, and is what the server says.
 	Environment Environment `json:"environment,omitzero"`
+	// EnvironmentID says which environment of the catalog that is, if it is one.
+	EnvironmentID string `json:"environment_id,omitempty"`
 	// Branch says where it comes from, if it goes on from another session.
 	Branch *Branched `json:"branch,omitempty"`
 }
@@ -99,6 +106,7 @@ const (
 	MaxName        = 128
 	MaxCustomTools = 128
 	MaxSchema      = 64 << 10
+	MaxShown       = 2 << 20
 )
 
 // Validate refuses a session that could not work.
@@ -112,7 +120,7 @@ func (c Created) Validate() error {
 	if len(c.Agent.System) > MaxSystem {
 		return fmt.Errorf("system is %d bytes, at most %d are taken: %w", len(c.Agent.System), MaxSystem, ErrTooLarge)
 	}
-	for _, s := range []string{c.Agent.System, c.Agent.Name, c.Agent.Model, c.Tenant, string(c.Owner)} {
+	for _, s := range []string{c.Agent.System, c.Agent.Name, c.Agent.Model, c.Agent.ID, c.EnvironmentID, c.Tenant, string(c.Owner)} {
 		if err := ValidateText(s); err != nil {
 			return err
 		}
@@ -125,6 +133,12 @@ func (c Created) Validate() error {
 	if c.Agent.Model == "" || len(c.Agent.Model) > MaxName || len(c.Agent.Name) > MaxName {
 		return fmt.Errorf("agent needs a model name of at most %d bytes: %w", MaxName, ErrInvalid)
 	}
+	if err := c.Agent.validateSource(); err != nil {
+		return err
+	}
+	if len(c.EnvironmentID) > MaxName {
+		return fmt.Errorf("environment id is over %d bytes: %w", MaxName, ErrInvalid)
+	}
 	if c.SleepAfter < 0 {
 		return fmt.Errorf("sleep_after is negative: %w", ErrInvalid)
 	}
@@ -132,6 +146,20 @@ func (c Created) Validate() error {
 		return fmt.Errorf("environment: %w", err)
 	}
 	return c.Agent.validateTools()
+}
+
+// validateSource looks at what says where the agent is from.
+func (a AgentConfig) validateSource() error {
+	if len(a.ID) > MaxName || a.Version < 0 || a.ID == "" && a.Version != 0 {
+		return fmt.Errorf("agent %q has no version %d: %w", truncate(a.ID, 40), a.Version, ErrInvalid)
+	}
+	if len(a.Shown) > MaxShown {
+		return fmt.Errorf("agent is shown with %d bytes, at most %d are taken: %w", len(a.Shown), MaxShown, ErrTooLarge)
+	}
+	if len(a.Shown) > 0 && !json.Valid(a.Shown) {
+		return fmt.Errorf("agent is shown as what is not JSON: %w", ErrInvalid)
+	}
+	return nil
 }
 
 func (a AgentConfig) validateTools() error {

@@ -184,7 +184,8 @@ func applyCreated(s *State, p dormouse.Created, at time.Time) {
 	}
 	s.Title, s.Tags, s.Metadata = p.Title, dormouse.CleanTags(p.Tags), p.Metadata
 	s.Agent, s.Recovery, s.FlushOnError, s.SleepAfter = p.Agent.Name, p.Recovery, p.FlushOnError, p.SleepAfter
-	s.Environment = p.Environment
+	s.AgentID, s.AgentVersion = p.Agent.ID, p.Agent.Version
+	s.Environment, s.EnvironmentID = p.Environment, p.EnvironmentID
 	s.Created, s.IdleSince = at, at
 	s.Threads = []Thread{{ID: dormouse.PrimaryThread(p.Session)}}
 	if p.Branch != nil {

@@ -54,7 +54,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	}
 	c := dormouse.Created{
 		Session: ask.Session, Tenant: made.Tenant, Owner: by, Title: ask.Title, Agent: made.Agent, Recovery: made.Recovery,
-		FlushOnError: made.FlushOnError, SleepAfter: made.SleepAfter, Environment: state.Environment,
+		FlushOnError: made.FlushOnError, SleepAfter: made.SleepAfter, Environment: state.Environment, EnvironmentID: made.EnvironmentID,
 		Branch: &dormouse.Branched{From: id, At: point.At, Snapshot: point.ID},
 	}
 	if c.Session == "" {

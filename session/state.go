@@ -19,6 +19,10 @@ type State struct {
 	Parent  dormouse.SessionID `json:"parent,omitempty"`
 	Depth   int                `json:"depth,omitempty"`
 	Agent   string             `json:"agent,omitempty"`
+	// What of the catalog it was made of, if it was.
+	AgentID       string `json:"agent_id,omitempty"`
+	AgentVersion  int    `json:"agent_version,omitempty"`
+	EnvironmentID string `json:"environment_id,omitempty"`
 
 	Title    string            `json:"title,omitempty"`
 	Tags     []string          `json:"tags,omitempty"`

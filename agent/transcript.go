@@ -222,9 +222,25 @@ func blocks(content []dormouse.Block) []model.Part {
 		if b.Type == model.PartText && strings.TrimSpace(b.Text) == "" {
 			continue
 		}
+		if b.Type == "search_result" {
+			out = append(out, model.Part{Type: model.PartText, Text: found(b)})
+			continue
+		}
 		out = append(out, model.Part{Type: b.Type, Text: b.Text, Source: b.Source, Title: b.Title, Context: b.Context})
 	}
 	return out
+}
+
+// found words a search result, which not every model takes as such.
+func found(b dormouse.Block) string {
+	var source string
+	var content []dormouse.Block
+	_, _ = json.Unmarshal(b.Source, &source), json.Unmarshal(b.Content, &content)
+	words := []string{strings.TrimSpace(b.Title + " " + source)}
+	for _, c := range content {
+		words = append(words, c.Text)
+	}
+	return strings.Join(words, "\n")
 }
 
 // result reads the result of a tool call.

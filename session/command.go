@@ -97,6 +97,10 @@ type (
 	// OpenThread adds a line of its own to the session: a queue and a turn.
 	OpenThread struct{ Thread dormouse.ThreadID }
 
+	// ArchiveThread ends a thread that is not running, for good. The first one ends
+	// with its session.
+	ArchiveThread struct{ Thread dormouse.ThreadID }
+
 	// Schedule has the session prompt itself later: at a time, or by a cron line.
 	Schedule struct {
 		Thread  dormouse.ThreadID
@@ -380,6 +384,7 @@ func (Cancel) verb()          {}
 func (Interrupt) verb()       {}
 func (Answer) verb()          {}
 func (OpenThread) verb()      {}
+func (ArchiveThread) verb()   {}
 func (Schedule) verb()        {}
 func (Unschedule) verb()      {}
 func (Spawn) verb()           {}

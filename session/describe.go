@@ -103,3 +103,30 @@ func (d *draft) openThread(v OpenThread) error {
 	d.add(dormouse.SessionThreadCreated, "", dormouse.ThreadCreated{Thread: v.Thread, AgentName: d.Agent})
 	return nil
 }
+
+// archiveThread ends a thread. Twice is once.
+func (d *draft) archiveThread(v ArchiveThread) error {
+	t, err := d.thread(v.Thread)
+	if err != nil {
+		return err
+	}
+	switch {
+	case t.ID == dormouse.PrimaryThread(d.Session):
+		return fmt.Errorf("the primary thread lasts as long as its session; archive that: %w", dormouse.ErrConflict)
+	case !t.Archived.IsZero():
+		return nil
+	case t.Turn != nil && t.Turn.Blocked == "":
+		return fmt.Errorf("thread %s is running; interrupt it first: %w", t.ID, dormouse.ErrConflict)
+	}
+	id, asked := t.ID, t.Turn != nil
+	if asked {
+		d.close(id, dormouse.TurnAbandoned)
+	}
+	d.flush(id, "archived")
+	d.add(dormouse.ThreadArchived, id, nil)
+	if asked {
+		d.tellIdle(id, dormouse.StopReason{Type: dormouse.StopEndTurn})
+	}
+	d.tell(dormouse.SessionThreadStatusTerminated, id, d.threadStatus(id, nil))
+	return nil
+}

@@ -68,6 +68,8 @@ func (d *draft) decide() error {
 		return d.answer(v)
 	case OpenThread:
 		return d.openThread(v)
+	case ArchiveThread:
+		return d.archiveThread(v)
 	case Schedule:
 		return d.schedule(v)
 	case Unschedule:
@@ -163,7 +165,7 @@ func (d *draft) refusedAfterEnd() bool {
 	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
 		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
 		return false
-	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
+	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, ArchiveThread, Schedule, Unschedule, Spawn, EndChild,
 		AskSnapshot, ImportSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
 		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom:
 		return true

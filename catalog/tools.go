@@ -174,14 +174,8 @@ func checkSchema(path string, raw json.RawMessage) (json.RawMessage, error) {
 
 // refers reports whether a schema says $ref anywhere.
 func refers(raw json.RawMessage) bool {
-	if !bytes.Contains(raw, []byte("ref")) {
-		return false
-	}
 	var v any
-	if json.Unmarshal(raw, &v) != nil {
-		return false
-	}
-	return refersIn(v)
+	return json.Unmarshal(raw, &v) == nil && refersIn(v)
 }
 
 func refersIn(v any) bool {

@@ -26,6 +26,7 @@ import (
 	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/auth"
+	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/rest"
 	"github.com/dormouse-run/dormouse/door/v1"
@@ -195,7 +196,9 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		log.WarnContext(ctx, "listening beyond this machine without encryption", "address", a.String())
 	}
 	hosts := append([]string{host}, c.Hosts...)
-	s.v1 = v1.New(v1.Deps{Auth: who, Logger: log, Hosts: hosts, Observe: counters.answered})
+	s.v1 = v1.New(v1.Deps{
+		Auth: who, Logger: log, Catalog: catalog.New(s.store, nil), Models: models, Hosts: hosts, Observe: counters.answered,
+	})
 	s.door = rest.New(rest.Config{
 		Sessions: s.sessions, Auth: who, Logger: log, Hosts: hosts,
 		Agent: dormouse.AgentConfig{
@@ -204,6 +207,10 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 				{Name: "bash", Permission: dormouse.PermissionAllow},
 				{Name: "read", Permission: dormouse.PermissionAllow},
 				{Name: "write", Permission: dormouse.PermissionAllow},
+				{Name: "edit", Permission: dormouse.PermissionAllow},
+				{Name: "glob", Permission: dormouse.PermissionAllow},
+				{Name: "grep", Permission: dormouse.PermissionAllow},
+				{Name: "task", Permission: dormouse.PermissionAllow},
 				{Name: "question_ask", Permission: dormouse.PermissionAllow},
 				{Name: "wakeup_schedule", Permission: dormouse.PermissionAllow},
 				{Name: "wakeup_cancel", Permission: dormouse.PermissionAllow},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/auth"
+	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door"
 )
 
@@ -21,11 +22,23 @@ const Prefix = "/v1/"
 type Deps struct {
 	Auth   *auth.Local
 	Logger *slog.Logger
+	// Catalog has the agents and the environments.
+	Catalog *catalog.Catalog
+	Models  Models
 	// Hosts are the names under which the server may be called, besides those of
 	// loopback.
 	Hosts []string
 	// Observe is told of every answer, if not nil.
 	Observe func(method, route string, status int, took time.Duration)
+}
+
+// Models are those that the server has.
+type Models interface {
+	// All lists the models that have a name of their own here.
+	All() []Model
+	// Find returns the model that a name stands for, which may be one that All does
+	// not list.
+	Find(id string) (Model, bool)
 }
 
 // Server is the door.
@@ -45,6 +58,9 @@ func New(d Deps) *Server {
 // routes is every way in. Each names its methods, so that another method is told
 // which there are.
 func (s *Server) routes() {
+	s.agentRoutes()
+	s.environmentRoutes()
+	s.modelRoutes()
 	s.mux.HandleFunc("/", s.nowhere)
 }
 

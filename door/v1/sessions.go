@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/catalog"
@@ -206,7 +207,8 @@ func (s *Server) listSessions(c *call) error {
 		find.Statuses = append(find.Statuses, dormouse.Status(status))
 	}
 	l := newList("sessions", c.who.Tenant, strconv.FormatBool(find.Oldest))
-	find.After = dormouse.SessionID(l.after(q))
+	made, after, _ := strings.Cut(l.after(q), " ")
+	find.After = dormouse.SessionID(after)
 	if q.err == nil && (q.text("memory_store_id") != "" || q.text("deployment_id") != "") {
 		return c.answer(Page[Session]{Data: []Session{}}) // there are none, so that no session has one
 	}
@@ -216,13 +218,16 @@ func (s *Server) listSessions(c *call) error {
 	ctx, cancel := c.ctx()
 	defer cancel()
 	rows, err := s.Sessions.List(ctx, find)
-	if errors.Is(err, dormouse.ErrNotFound) {
-		return invalidf("page: the session it begins after is gone; list again from the first page")
+	if errors.Is(err, dormouse.ErrNotFound) { // what the page before ended with is gone
+		if find, err = beyond(find, made); err != nil {
+			return err
+		}
+		rows, err = s.Sessions.List(ctx, find)
 	}
 	if err != nil {
 		return err
 	}
-	page := pageOf(l, limit, rows, func(r session.Row) string { return string(r.Session) })
+	page := pageOf(l, limit, rows, func(r session.Row) string { return spell(r.Created) + " " + string(r.Session) })
 	out := Page[Session]{Data: []Session{}, Next: page.Next}
 	for _, row := range page.Data {
 		shown, err := s.sessionOf(ctx, row.Session)
@@ -235,6 +240,20 @@ func (s *Server) listSessions(c *call) error {
 		out.Data = append(out.Data, shown)
 	}
 	return c.answer(out)
+}
+
+// beyond goes on from when a session that is gone was made.
+func beyond(q session.Query, made string) (session.Query, error) {
+	t, err := time.Parse(time.RFC3339Nano, made)
+	if err != nil {
+		return q, invalidf("page: is no cursor of this list")
+	}
+	if q.After = ""; q.Oldest {
+		q.CreatedFrom = latest(q.CreatedFrom, t)
+	} else {
+		q.CreatedUntil = earliest(q.CreatedUntil, t)
+	}
+	return q, nil
 }
 
 var statuses = []string{

@@ -32,6 +32,9 @@ func checkMetadata(m map[string]string) error {
 	return nil
 }
 
+// CheckMetadata refuses metadata that is over a limit.
+func CheckMetadata(m map[string]string) (map[string]string, error) { return m, checkMetadata(m) }
+
 // PatchMetadata returns metadata as a patch leaves it. With emptyRemoves an empty
 // value removes its key, as null does.
 func PatchMetadata(was map[string]string, patch MetadataPatch, emptyRemoves bool) (map[string]string, error) {

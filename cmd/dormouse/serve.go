@@ -198,6 +198,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	hosts := append([]string{host}, c.Hosts...)
 	s.v1 = v1.New(v1.Deps{
 		Auth: who, Logger: log, Catalog: catalog.New(s.store, nil), Models: models, Hosts: hosts, Observe: counters.answered,
+		Sessions: s.sessions, SleepAfter: c.SleepAfter, CheckAgent: models.check(tools),
 	})
 	s.door = rest.New(rest.Config{
 		Sessions: s.sessions, Auth: who, Logger: log, Hosts: hosts,
@@ -229,7 +230,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	counters.gauge("sessions_loaded", "Sessions that have an actor in memory.", s.sessions.Loaded)
 	counters.gauge("sandboxes_awake", "Sandboxes of sessions that are awake.", func() int { awake, _ := s.sessions.Seats(); return awake })
 	counters.gauge("sandboxes_waiting", "Sessions that wait until a sandbox may be awake.", func() int { _, waiting := s.sessions.Seats(); return waiting })
-	counters.gauge("followers", "Streams that are open.", s.door.Followers)
+	counters.gauge("followers", "Streams that are open.", func() int { return s.door.Followers() + s.v1.Followers() })
 	if p, ok := s.driver.(interface{ Spares() (started, blank int) }); ok {
 		counters.gauge("sandboxes_spare", "Sandboxes that are started and wait for a session.", func() int { n, _ := p.Spares(); return n })
 		counters.gauge("sandboxes_blank", "Sandboxes that wait for a session to wake in them.", func() int { _, n := p.Spares(); return n })

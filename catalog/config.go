@@ -20,7 +20,7 @@ type (
 		AllowedHosts         closedjson.Optional[[]string] `json:"allowed_hosts"`
 	}
 	packagesParams struct {
-		Type  closedjson.Optional[string]   `json:"type"`
+		Type  closedjson.Omittable[string]  `json:"type"`
 		Apt   closedjson.Optional[[]string] `json:"apt"`
 		Cargo closedjson.Optional[[]string] `json:"cargo"`
 		Gem   closedjson.Optional[[]string] `json:"gem"`

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -63,6 +64,11 @@ func (q *query) number(name string, usual, least, most int) int {
 
 // limit is how many are wanted on a page.
 func (q *query) limit(usual, most int) int { return q.number("limit", usual, 1, most) }
+
+// limitOrZero is as limit where the API takes 0 for what was not given.
+func (q *query) limitOrZero(usual, most int) int {
+	return cmp.Or(q.number("limit", usual, 0, most), usual)
+}
 
 func (q *query) flag(name string) bool {
 	switch s := q.text(name); s {

@@ -41,6 +41,8 @@ func Read(e dormouse.Event) Talk {
 	switch e.Type { //nolint:exhaustive // only the conversation goes to the model
 	case dormouse.UserMessage, dormouse.AgentMessage:
 		t.parts = parts(e)
+	case dormouse.SystemMessage:
+		t.notice = systemWords(e)
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		var p dormouse.ToolUse
 		if json.Unmarshal(e.Payload, &p) == nil {
@@ -138,7 +140,7 @@ func (b *transcript) add(t Talk) {
 			b.tell(t.notice)
 		}
 		b.swapped = false
-	case dormouse.SandboxRelieved:
+	case dormouse.SandboxRelieved, dormouse.SystemMessage:
 		b.tell(t.notice)
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		if len(t.parts) == 0 || b.used[string(t.ID)] {
@@ -184,6 +186,19 @@ func (b *transcript) append(role string, ps ...model.Part) {
 		return
 	}
 	b.messages = append(b.messages, model.Message{Role: role, Content: slices.Clip(ps)}) // what was read is shared
+}
+
+// systemWords is what an operator says in the middle of a conversation, marked so
+// that the model tells it from what people and tools say.
+func systemWords(e dormouse.Event) string {
+	var words []string
+	for _, p := range parts(e) {
+		words = append(words, p.Text)
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return model.NoticePrefix + ": message from the operator of this session:]\n" + strings.Join(words, "\n\n")
 }
 
 // parts turns a message's blocks into parts, without the empty ones.

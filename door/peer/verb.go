@@ -11,6 +11,7 @@ import (
 
 // verbs is every verb that one server may ask of another. A new one is one line.
 var verbs = []verb{
+	named[session.Send]("send"),
 	named[session.Prompt]("prompt"),
 	named[session.Cancel]("cancel"),
 	named[session.Interrupt]("interrupt"),

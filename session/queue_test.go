@@ -65,6 +65,7 @@ func TestANewPromptWhoseAnswersWereLostIsOnePrompt(t *testing.T) {
 	together(t, 2, func(t *testing.T, f *fleet) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
+		a.mustPrompt("first", "hello") // a has it from now on
 		settle(time.Second)
 		b.on(a)
 		left := 20 // by then its turn is over
@@ -80,8 +81,8 @@ func TestANewPromptWhoseAnswersWereLostIsOnePrompt(t *testing.T) {
 			t.Error(err)
 		}
 		settle(time.Minute)
-		if n := countType(b.checked(), dormouse.UserMessage); n != 1 {
-			t.Errorf("%d messages", n)
+		if n := countType(b.checked(), dormouse.UserMessage); n != 2 || left >= 0 {
+			t.Errorf("%d messages, and %d answers were not asked for", n, left)
 		}
 	})
 }

@@ -34,6 +34,7 @@ type Actor struct {
 	state    State
 	cached   uint64 // the seq of the newest cached fold
 	config   *dormouse.AgentConfig
+	configAt uint64                              // the event that config is of
 	fresh    map[dormouse.EventID]dormouse.Event // bodies of prompts queued a moment ago
 	convos   map[dormouse.ThreadID]*convo
 	attempts map[dormouse.TurnID]*attempt

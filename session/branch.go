@@ -52,9 +52,13 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	if err != nil {
 		return Branched{}, err
 	}
+	config, err := configAt(ctx, s.deps, id, state.Config)
+	if err != nil {
+		return Branched{}, err
+	}
 	c := dormouse.Created{
-		Session: ask.Session, Tenant: made.Tenant, Owner: by, Title: ask.Title, Agent: made.Agent, Recovery: made.Recovery,
-		FlushOnError: made.FlushOnError, SleepAfter: made.SleepAfter, Environment: state.Environment,
+		Session: ask.Session, Tenant: made.Tenant, Owner: by, Title: ask.Title, Agent: config, Recovery: made.Recovery,
+		FlushOnError: made.FlushOnError, SleepAfter: made.SleepAfter, Environment: state.Environment, EnvironmentID: made.EnvironmentID,
 		Branch: &dormouse.Branched{From: id, At: point.At, Snapshot: point.ID},
 	}
 	if c.Session == "" {
@@ -161,7 +165,7 @@ func (s *Sessions) talk(ctx context.Context, state State, upto uint64) ([]dormou
 // passesOn reports whether events of this type are what was said.
 func passesOn(t dormouse.EventType) bool {
 	switch t { //nolint:exhaustive // the others concern the session they are of
-	case dormouse.UserMessage, dormouse.AgentMessage, dormouse.AgentThinking, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
+	case dormouse.UserMessage, dormouse.SystemMessage, dormouse.AgentMessage, dormouse.AgentThinking, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
 		dormouse.AgentToolResult, dormouse.UserCustomToolResult, dormouse.SpanModelRequestStart, dormouse.SpanModelRequestEnd:
 		return true
 	}

@@ -25,7 +25,7 @@ func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 		}
 		return s.create(ctx, by, c, nil)
 	}
-	if c.Environment != (dormouse.Environment{}) {
+	if !c.Environment.IsZero() {
 		return store.Index{}, fmt.Errorf("a child has the environment of its parent: %w", dormouse.ErrInvalid)
 	}
 	if err := s.Do(ctx, c.Parent, by, Spawn{Spawned: dormouse.Spawned{Child: c}}); err != nil {
@@ -44,8 +44,8 @@ func (c *Config) furnish(e dormouse.Environment) (dormouse.Environment, error) {
 	switch {
 	case ok:
 		return f.Furnish(e)
-	case e != (dormouse.Environment{Snapshots: e.Snapshots}):
-		return e, fmt.Errorf("the sandboxes of this server are all alike: they take no image, network or limits of their own: %w", dormouse.ErrInvalid)
+	case !e.Equal(dormouse.Environment{Snapshots: e.Snapshots}):
+		return e, fmt.Errorf("the sandboxes of this server are all alike: they take no image, network, packages or limits of their own: %w", dormouse.ErrInvalid)
 	}
 	return e, nil
 }

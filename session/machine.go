@@ -56,6 +56,8 @@ func (d *draft) decide() error {
 	switch v := d.c.Verb.(type) {
 	case Create:
 		return d.create(v)
+	case Send:
+		return d.send(v)
 	case Prompt:
 		return d.prompt(v)
 	case Cancel:
@@ -66,6 +68,8 @@ func (d *draft) decide() error {
 		return d.answer(v)
 	case OpenThread:
 		return d.openThread(v)
+	case ArchiveThread:
+		return d.archiveThread(v)
 	case Schedule:
 		return d.schedule(v)
 	case Unschedule:
@@ -79,7 +83,7 @@ func (d *draft) decide() error {
 	case Archive:
 		return d.archive()
 	case Delete:
-		return d.delete()
+		return d.delete(v)
 	case Run:
 		return d.run(v)
 	case EndExec:
@@ -161,7 +165,7 @@ func (d *draft) refusedAfterEnd() bool {
 	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
 		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
 		return false
-	case Create, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
+	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, ArchiveThread, Schedule, Unschedule, Spawn, EndChild,
 		AskSnapshot, ImportSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
 		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom:
 		return true
@@ -388,6 +392,9 @@ func PhaseOf(s State) dormouse.Phase {
 // StatusOf derives the status of the Managed Agents API.
 func StatusOf(s State) dormouse.Status {
 	_, status := derive(s)
+	if status == dormouse.StatusIdle && s.takes() {
+		return dormouse.StatusRunning // who just sent a message must not take it for answered
+	}
 	return status
 }
 

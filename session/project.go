@@ -66,6 +66,7 @@ func index(s State) store.Index {
 	phase, status := derive(s)
 	row := store.Index{
 		Session: s.Session, Tenant: s.Tenant, Owner: s.Owner, Parent: s.Parent, Title: s.Title,
+		AgentID: s.AgentID, AgentVersion: s.AgentVersion, EnvironmentID: s.EnvironmentID,
 		Phase: phase, Status: status, Created: s.Created, Updated: s.Updated, Seq: s.Seq, Due: Alarm(s),
 		Archived: s.Archived, Tags: s.Tags, Metadata: s.Metadata, Search: searchText(s),
 		Metrics: dormouse.Metrics{
@@ -122,7 +123,7 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 
 // stateVersion names the encoding of a cached State. It rises whenever Apply
 // would fold an old log differently.
-const stateVersion = 8
+const stateVersion = 9
 
 // cacheState encodes a fold for the store.
 func cacheState(s State) *store.State {

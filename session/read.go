@@ -89,7 +89,7 @@ func (s *Sessions) Row(ctx context.Context, id dormouse.SessionID) (Row, error) 
 	return s.deps.Store.Session(ctx, id)
 }
 
-// List returns rows, newest first.
+// List returns rows, in the order the query says.
 func (s *Sessions) List(ctx context.Context, q Query) ([]Row, error) {
 	return s.deps.Store.Sessions(ctx, q)
 }

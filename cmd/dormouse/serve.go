@@ -28,6 +28,7 @@ import (
 	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
@@ -95,6 +96,7 @@ type server struct {
 	peers    *peer.Client    // nil if no other server shares the store
 	sessions *session.Sessions
 	door     *rest.Server
+	v1       *v1.Server
 	http     *http.Server
 	listener net.Listener
 	ready    atomic.Bool
@@ -192,8 +194,10 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	if a, ok := s.listener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		log.WarnContext(ctx, "listening beyond this machine without encryption", "address", a.String())
 	}
+	hosts := append([]string{host}, c.Hosts...)
+	s.v1 = v1.New(v1.Deps{Auth: who, Logger: log, Hosts: hosts, Observe: counters.answered})
 	s.door = rest.New(rest.Config{
-		Sessions: s.sessions, Auth: who, Logger: log, Hosts: append([]string{host}, c.Hosts...),
+		Sessions: s.sessions, Auth: who, Logger: log, Hosts: hosts,
 		Agent: dormouse.AgentConfig{
 			Name: "dormouse", Model: c.Model,
 			Tools: []dormouse.ToolConfig{

@@ -69,7 +69,7 @@ func (s *Server) handle(route string, needsToken bool, m methods) {
 }
 
 func (s *Server) serve(c *call, needsToken bool, m methods) error {
-	if err := s.guard(c.r); err != nil {
+	if err := s.guard.Check(c.r); err != nil {
 		return err
 	}
 	if needsToken || m == nil {
@@ -213,10 +213,4 @@ func (s *Server) peek(ctx context.Context, c *call) (session.State, error) {
 }
 
 // shorten keeps a client's own words from filling the answer.
-func shorten(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
+func shorten(s string) string { return door.Shorten(s) }

@@ -53,8 +53,11 @@ func (d *Driver) Furnish(e dormouse.Environment) (dormouse.Environment, error) {
 		e.Network = dormouse.NetworkOn
 	case e.Network == "":
 		e.Network = dormouse.NetworkOff
-	case e.Network == dormouse.NetworkOn && !d.usual.Network:
-		return e, fmt.Errorf("network is on; on this server it is off for every sandbox: %w", dormouse.ErrInvalid)
+	case e.Network != dormouse.NetworkOff && !d.usual.Network:
+		return e, fmt.Errorf("network is %s; on this server it is off for every sandbox: %w", e.Network, dormouse.ErrInvalid)
+	}
+	if err := e.Validate(); err != nil { // packages need the network that it has by now
+		return e, err
 	}
 	if err := e.Limits.Within(d.opts.Limits); err != nil {
 		return e, err

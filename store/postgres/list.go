@@ -15,14 +15,14 @@ import (
 )
 
 const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due, archived, metrics,
-	coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
+	agent, agent_version, environment, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
 func readIndex(row pgx.CollectableRow) (i store.Index, err error) {
 	var due, archived *time.Time
 	var metrics, tags, metadata []byte
 	err = row.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &i.Created, &i.Updated, &i.Seq,
-		&due, &archived, &metrics, &tags, &metadata, &i.Search)
+		&due, &archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &tags, &metadata, &i.Search)
 	if err != nil {
 		return i, err
 	}
@@ -36,7 +36,8 @@ func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (store.Index
 	return index, wrap(err, "look up", id)
 }
 
-// Sessions lists the sessions of a tenant, newest first.
+// Sessions lists the sessions of a tenant, newest first unless it is asked for the
+// oldest.
 func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, error) {
 	var where strings.Builder
 	var args []any
@@ -48,6 +49,10 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, err
 		}
 		where.WriteString(text)
 	}
+	beyond, order := `<`, ` DESC`
+	if q.Oldest {
+		beyond, order = `>`, ``
+	}
 	add(`WHERE tenant = ?`, q.Tenant)
 	if q.Owner != "" {
 		add(` AND owner = ?`, q.Owner)
@@ -57,6 +62,22 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, err
 	}
 	if q.Phase != "" {
 		add(` AND phase = ?`, q.Phase)
+	}
+	if q.AgentID != "" {
+		add(` AND agent = ? AND agent <> ''`, q.AgentID) // as above
+	}
+	if q.AgentVersion != 0 {
+		add(` AND agent_version = ?`, q.AgentVersion)
+	}
+	if len(q.Statuses) > 0 {
+		add(` AND status = ANY (?)`, q.Statuses)
+	}
+	from, until := q.Window()
+	if !from.IsZero() {
+		add(` AND created >= ?`, from)
+	}
+	if !until.IsZero() {
+		add(` AND created <= ?`, until)
 	}
 	if !q.Archived {
 		add(` AND archived IS NULL`)
@@ -75,9 +96,9 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, err
 		if err != nil {
 			return nil, wrap(err, "list sessions after", q.After)
 		}
-		add(` AND (created, id) < (?, ?)`, created, q.After)
+		add(` AND (created, id) `+beyond+` (?, ?)`, created, q.After)
 	}
-	add(` ORDER BY created DESC, id DESC LIMIT ?`, max(q.Limit, 0))
+	add(` ORDER BY created`+order+`, id`+order+` LIMIT ?`, max(q.Limit, 0))
 	found, err := list(ctx, s, readIndex, selectIndex+where.String(), args...)
 	return found, wrap(err, "list sessions of", q.Tenant)
 }

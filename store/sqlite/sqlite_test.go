@@ -315,21 +315,23 @@ func TestQueriesUseTheirIndexes(t *testing.T) {
 	db := raw(t, dir)
 	const listed = `SELECT title, search FROM sessions LEFT JOIN labels ON labels.session = sessions.key WHERE tenant = 'a' `
 	for text, index := range map[string]string{
-		`SELECT id FROM sessions WHERE due <= 5 ORDER BY due, key LIMIT 5`:                                                  "sessions_due",
-		`SELECT due FROM sessions WHERE due > 5 ORDER BY due LIMIT 1`:                                                       "sessions_due",
-		`SELECT id FROM sessions WHERE (created, id) > (5, 'x') ORDER BY created, id LIMIT 5`:                               "sessions_by_age",
-		listed + `AND archived IS NULL ORDER BY created DESC, id DESC LIMIT 5`:                                              "sessions_by_tenant",
-		listed + `AND archived IS NULL AND instr(search, 'x') ORDER BY created DESC, id DESC LIMIT 5`:                       "sessions_by_tenant",
-		listed + `AND owner = 'o' AND archived IS NULL AND (created, id) < (5, 'x') ORDER BY created DESC, id DESC LIMIT 5`: "sessions_by_owner",
-		listed + `AND phase = 'p' AND archived IS NULL AND (created, id) < (5, 'x') ORDER BY created DESC, id DESC LIMIT 5`: "sessions_by_phase",
-		listed + `AND parent = 'p' AND parent <> '' ORDER BY created DESC, id DESC LIMIT 5`:                                 "sessions_by_parent",
-		`SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = 'd' AND blob <> ''`:               "events_by_blob",
-		`SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = 'd'`:                              "COVERING INDEX names_by_digest",
-		`DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = 1 LIMIT 5)`:        "PRIMARY KEY (session=?)",
-		`DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = 1 LIMIT 5)`:                            "sqlite_autoindex_points_1",
-		`DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = 1 LIMIT 5)`:                            "sqlite_autoindex_events_1",
-		`DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = 1 LIMIT 5)`:                                          "sqlite_autoindex_ops_1",
-		`DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = 1 LIMIT 5)`:        "PRIMARY KEY (session=?)",
+		`SELECT id FROM sessions WHERE due <= 5 ORDER BY due, key LIMIT 5`:                                                                   "sessions_due",
+		`SELECT due FROM sessions WHERE due > 5 ORDER BY due LIMIT 1`:                                                                        "sessions_due",
+		`SELECT id FROM sessions WHERE (created, id) > (5, 'x') ORDER BY created, id LIMIT 5`:                                                "sessions_by_age",
+		listed + `AND archived IS NULL ORDER BY created DESC, id DESC LIMIT 5`:                                                               "sessions_by_tenant",
+		listed + `AND archived IS NULL AND instr(search, 'x') ORDER BY created DESC, id DESC LIMIT 5`:                                        "sessions_by_tenant",
+		listed + `AND owner = 'o' AND archived IS NULL AND (created, id) < (5, 'x') ORDER BY created DESC, id DESC LIMIT 5`:                  "sessions_by_owner",
+		listed + `AND phase = 'p' AND archived IS NULL AND (created, id) < (5, 'x') ORDER BY created DESC, id DESC LIMIT 5`:                  "sessions_by_phase",
+		listed + `AND parent = 'p' AND parent <> '' ORDER BY created DESC, id DESC LIMIT 5`:                                                  "sessions_by_parent",
+		listed + `AND agent = 'g' AND agent <> '' AND agent_version = 2 AND (created, id) < (5, 'x') ORDER BY created DESC, id DESC LIMIT 5`: "sessions_by_agent",
+		listed + `AND created >= 1 AND created <= 9 AND (created, id) > (5, 'x') ORDER BY created, id LIMIT 5`:                               "sessions_by_tenant",
+		`SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = 'd' AND blob <> ''`:                                "events_by_blob",
+		`SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = 'd'`:                                               "COVERING INDEX names_by_digest",
+		`DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = 1 LIMIT 5)`:                         "PRIMARY KEY (session=?)",
+		`DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = 1 LIMIT 5)`:                                             "sqlite_autoindex_points_1",
+		`DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = 1 LIMIT 5)`:                                             "sqlite_autoindex_events_1",
+		`DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = 1 LIMIT 5)`:                                                           "sqlite_autoindex_ops_1",
+		`DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = 1 LIMIT 5)`:                         "PRIMARY KEY (session=?)",
 	} {
 		plan := strings.Join(explain(t, db, text), "\n")
 		if !strings.Contains(plan, index) || strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {

@@ -59,7 +59,7 @@ const (
 const (
 	setTouched   = `last_seq = ?, updated = ?, metrics = ?`
 	setMoved     = `title = ?, phase = ?, status = ?, due = ?`
-	setRewritten = `tenant = ?, owner = ?, parent = ?, created = ?, archived = ?`
+	setRewritten = `tenant = ?, owner = ?, parent = ?, created = ?, archived = ?, agent = ?, agent_version = ?, environment = ?`
 )
 
 // The fence is the WHERE of the three updates: no row of that epoch and seq, no
@@ -73,9 +73,10 @@ var texts = [statements]string{
 	check:    `UPDATE checks SET n = n + 1 WHERE only = 1`,
 
 	// A key that is still being removed must not be given again.
-	createSession: `INSERT INTO sessions (key, id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived)
+	createSession: `INSERT INTO sessions (key, id, epoch, last_seq, updated, metrics, title, phase, status, due,
+			tenant, owner, parent, created, archived, agent, agent_version, environment)
 		VALUES (1 + max((SELECT coalesce(max(key), 0) FROM sessions), (SELECT coalesce(max(session), 0) FROM removed)),
-			?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+			?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 	claimSession:   `UPDATE sessions SET epoch = epoch + 1 WHERE id = ? RETURNING epoch`,
 	findSession:    `SELECT key FROM sessions WHERE id = ?`,
 	lookFence:      `SELECT epoch, last_seq FROM sessions WHERE key = ?`,

@@ -39,6 +39,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Run("many writers", func(t *testing.T) { testManyWriters(t, fresh) })
 	t.Run("rows", func(t *testing.T) { testRows(t, fresh) })
 	t.Run("listing", func(t *testing.T) { testListing(t, fresh) })
+	t.Run("selecting", func(t *testing.T) { testSelecting(t, fresh) })
 	t.Run("loading", func(t *testing.T) { testLoading(t, fresh) })
 	t.Run("due", func(t *testing.T) { testDue(t, fresh) })
 	t.Run("rebuilding", func(t *testing.T) { testRebuilding(t, fresh) })

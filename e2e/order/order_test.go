@@ -399,7 +399,6 @@ func TestEveryRuleIsHeld(t *testing.T) {
 	}
 }
 
-
 func TestGapsAreSeen(t *testing.T) {
 	log := raw(good())
 	other := slices.Clone(log)

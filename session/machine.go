@@ -398,6 +398,21 @@ func StatusOf(s State) dormouse.Status {
 	return status
 }
 
+// ThreadStatus derives the status of one thread.
+func ThreadStatus(s State, t Thread) dormouse.Status {
+	switch {
+	case s.Terminated != nil || !t.Archived.IsZero():
+		return dormouse.StatusTerminated
+	case t.Turn == nil && len(t.Queue) > 0:
+		return dormouse.StatusRunning
+	case t.Turn == nil || t.Turn.Blocked != "":
+		return dormouse.StatusIdle
+	case t.Turn.Epoch == 0:
+		return dormouse.StatusRescheduling
+	}
+	return dormouse.StatusRunning
+}
+
 // derive is the table of docs/session.md, the first match first. With several
 // threads a session runs as long as one of them does.
 func derive(s State) (dormouse.Phase, dormouse.Status) {

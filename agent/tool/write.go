@@ -35,7 +35,7 @@ func (write) Call(input json.RawMessage) (runner.Call, error) {
 	if err := decode(input, &in); err != nil {
 		return runner.Call{}, err
 	}
-	if err := checkPath(in.Path); err != nil {
+	if err := checkPath("file_path", in.Path); err != nil {
 		return runner.Call{}, err
 	}
 	if len(in.Content) > maxWrite {
@@ -44,9 +44,9 @@ func (write) Call(input json.RawMessage) (runner.Call, error) {
 	return runner.Call{Kind: dormouse.OpWrite, Write: &runner.Write{Path: in.Path, Content: []byte(in.Content)}}, nil
 }
 
-func (write) Result(r runner.Result) (string, bool) {
+func (write) Result(r runner.Result) ([]dormouse.Block, bool) {
 	if r.Error != "" {
-		return r.Error, true
+		return says(bounded(r.Error, MaxText)), true
 	}
-	return fmt.Sprintf("wrote %d bytes", r.Size), false
+	return says(fmt.Sprintf("wrote %d bytes", r.Size)), false
 }

@@ -67,7 +67,8 @@ func words(e event) string {
 // say is a message.
 func say(text string) anthropic.BetaManagedAgentsEventParamsUnion {
 	return anthropic.BetaManagedAgentsEventParamsUnion{OfUserMessage: &anthropic.BetaManagedAgentsUserMessageEventParams{
-		Content: []anthropic.BetaManagedAgentsUserMessageEventParamsContentUnion{{OfText: &anthropic.BetaManagedAgentsTextBlockParam{Text: text}}},
+		Type:    "user.message",
+		Content: []anthropic.BetaManagedAgentsUserMessageEventParamsContentUnion{{OfText: &anthropic.BetaManagedAgentsTextBlockParam{Type: "text", Text: text}}},
 	}}
 }
 

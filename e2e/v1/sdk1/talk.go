@@ -96,7 +96,7 @@ func confirmation(ctx context.Context, p *player) error {
 	if len(both) != 2 {
 		return check(false, "the session waits for %v", both)
 	}
-	allow := anthropic.BetaManagedAgentsUserToolConfirmationEventParams{ToolUseID: both[0], Result: anthropic.BetaManagedAgentsUserToolConfirmationEventParamsResultAllow}
+	allow := anthropic.BetaManagedAgentsUserToolConfirmationEventParams{Type: "user.tool_confirmation", ToolUseID: both[0], Result: anthropic.BetaManagedAgentsUserToolConfirmationEventParamsResultAllow}
 	if err := p.send(ctx, s.ID, anthropic.BetaManagedAgentsEventParamsUnion{OfUserToolConfirmation: &allow}); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func confirmation(ctx context.Context, p *player) error {
 		return err
 	}
 	deny := anthropic.BetaManagedAgentsUserToolConfirmationEventParams{
-		ToolUseID: both[1], Result: anthropic.BetaManagedAgentsUserToolConfirmationEventParamsResultDeny, DenyMessage: anthropic.String("not on my watch"),
+		Type: "user.tool_confirmation", ToolUseID: both[1], Result: anthropic.BetaManagedAgentsUserToolConfirmationEventParamsResultDeny, DenyMessage: anthropic.String("not on my watch"),
 	}
 	if err := p.send(ctx, s.ID, anthropic.BetaManagedAgentsEventParamsUnion{OfUserToolConfirmation: &deny}); err != nil {
 		return err
@@ -123,22 +123,23 @@ func confirmation(ctx context.Context, p *player) error {
 		return err
 	}
 	first, second := results[both[0]], results[both[1]]
-	_, again := p.client.Beta.Sessions.Events.Send(ctx, s.ID, anthropic.BetaSessionEventSendParams{
-		Events: []anthropic.BetaManagedAgentsEventParamsUnion{{OfUserToolConfirmation: &deny}},
+	allow.ToolUseID = both[1]
+	_, contrary := p.client.Beta.Sessions.Events.Send(ctx, s.ID, anthropic.BetaSessionEventSendParams{
+		Events: []anthropic.BetaManagedAgentsEventParamsUnion{{OfUserToolConfirmation: &allow}},
 	})
 	return errors.Join(
 		check(!first.IsError && strings.Contains(first.RawJSON(), "first"), "the allowed call gave %s", first.RawJSON()),
 		check(second.IsError && strings.Contains(second.RawJSON(), "not on my watch"), "the denied call gave %s", second.RawJSON()),
-		refused(again, "an answer to what is closed", 400, 409),
+		refused(contrary, "another answer to what was answered", 400, 409),
 	)
 }
 
 // customTool runs a tool in the client, twice: once it works, once it does not.
 func customTool(ctx context.Context, p *player) error {
 	lookup := anthropic.BetaAgentNewParamsToolUnion{OfCustom: &anthropic.BetaManagedAgentsCustomToolParams{
-		Name: "lookup", Description: "Looks a word up.",
+		Type: "custom", Name: "lookup", Description: "Looks a word up.",
 		InputSchema: anthropic.BetaManagedAgentsCustomToolInputSchemaParam{
-			Properties: map[string]any{"word": map[string]any{"type": "string"}}, Required: []string{"word"},
+			Type: "object", Properties: map[string]any{"word": map[string]any{"type": "string"}}, Required: []string{"word"},
 		},
 	}}
 	s, err := p.session(ctx, toolset(false), lookup)
@@ -168,8 +169,8 @@ func customTool(ctx context.Context, p *player) error {
 			return err
 		}
 		answer := anthropic.BetaManagedAgentsUserCustomToolResultEventParams{
-			CustomToolUseID: call.ID, IsError: anthropic.Bool(w == "cat"),
-			Content: []anthropic.BetaManagedAgentsUserCustomToolResultEventParamsContentUnion{{OfText: &anthropic.BetaManagedAgentsTextBlockParam{Text: "about " + w}}},
+			Type: "user.custom_tool_result", CustomToolUseID: call.ID, IsError: anthropic.Bool(w == "cat"),
+			Content: []anthropic.BetaManagedAgentsUserCustomToolResultEventParamsContentUnion{{OfText: &anthropic.BetaManagedAgentsTextBlockParam{Type: "text", Text: "about " + w}}},
 		}
 		if err := p.send(ctx, s.ID, anthropic.BetaManagedAgentsEventParamsUnion{OfUserCustomToolResult: &answer}); err != nil {
 			return err
@@ -188,7 +189,7 @@ func interrupt(ctx context.Context, p *player) error {
 	}
 	stream := p.follow(ctx, s.ID)
 	defer func() { _ = stream.Close() }()
-	stop := anthropic.BetaManagedAgentsEventParamsUnion{OfUserInterrupt: &anthropic.BetaManagedAgentsUserInterruptEventParams{}}
+	stop := anthropic.BetaManagedAgentsEventParamsUnion{OfUserInterrupt: &anthropic.BetaManagedAgentsUserInterruptEventParams{Type: "user.interrupt"}}
 	for _, c := range []struct {
 		step  rig.Step
 		until string

@@ -60,14 +60,14 @@ const model = anthropic.BetaManagedAgentsModelClaudeOpus5_5
 
 // toolset is the agent's tools, which people are asked for if ask says so.
 func toolset(ask bool) anthropic.BetaAgentNewParamsToolUnion {
-	set := &anthropic.BetaManagedAgentsAgentToolset20260401Params{}
+	set := &anthropic.BetaManagedAgentsAgentToolset20260401Params{Type: "agent_toolset_20260401"}
 	if ask {
-		set.DefaultConfig.PermissionPolicy.OfAlwaysAsk = &anthropic.BetaManagedAgentsAlwaysAskPolicyParam{}
+		set.DefaultConfig.PermissionPolicy.OfAlwaysAsk = &anthropic.BetaManagedAgentsAlwaysAskPolicyParam{Type: "always_ask"}
 	}
 	// The web is elsewhere.
 	set.Configs = []anthropic.BetaManagedAgentsAgentToolConfigParamsUnion{
-		{OfWebFetch: &anthropic.BetaManagedAgentsWebFetchToolConfigParams{Enabled: anthropic.Bool(false)}},
-		{OfWebSearch: &anthropic.BetaManagedAgentsWebSearchToolConfigParams{Enabled: anthropic.Bool(false)}},
+		{OfWebFetch: &anthropic.BetaManagedAgentsWebFetchToolConfigParams{Name: "web_fetch", Enabled: anthropic.Bool(false)}},
+		{OfWebSearch: &anthropic.BetaManagedAgentsWebSearchToolConfigParams{Name: "web_search", Enabled: anthropic.Bool(false)}},
 	}
 	return anthropic.BetaAgentNewParamsToolUnion{OfAgentToolset20260401: set}
 }

@@ -82,6 +82,8 @@ func Open(ctx context.Context, o Options) (_ *Site, err error) {
 	undo = append(undo, s.Models.Close)
 	server := &rig.Server{
 		Binary: o.Binary, Data: filepath.Join(s.dir, "data"), Store: o.Store, Sandbox: o.Sandbox, Model: s.Models.URL(), Log: filepath.Join(s.dir, "log"),
+		// Agents name models as everybody does, and the scripted one answers.
+		Flags: []string{"--anthropic-url", s.Models.URL()}, Env: []string{"ANTHROPIC_API_KEY=scripted"},
 	}
 	if server.Sandbox == "" {
 		server.Sandbox = Sandboxes()

@@ -141,6 +141,7 @@ const programs = {
     assert.match(JSON.stringify(results.get(both[0])), /first/);
     assert.ok(results.get(both[1]).is_error);
     assert.match(JSON.stringify(results.get(both[1])), /not on my watch/);
+    await refused(sessions.events.send(s.id, { events: [{ type: 'user.tool_confirmation', tool_use_id: both[1], result: 'allow' }] }), 400, 409);
     f.close();
   },
 

@@ -297,7 +297,7 @@ func (s *Server) updateSession(c *call) error {
 	if p.Title.Set {
 		v.Title = &p.Title.Value
 	}
-	if _, err := catalog.PatchMetadata(state.Metadata, p.Metadata, false); err != nil {
+	if _, err := catalog.PatchMetadata(state.Metadata, p.Metadata.Value, false); err != nil {
 		return err
 	}
 	for key, value := range p.Metadata.Value {

@@ -2,6 +2,7 @@ package dormouse
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -13,7 +14,13 @@ type Environment struct {
 	// oci:DIR, dir:DIR, or HostImage.
 	Image   string  `json:"image,omitempty"`
 	Network Network `json:"network,omitempty"`
-	Limits  Limits  `json:"limits,omitzero"`
+	// Hosts are those that a limited network leads to; see ParseHost.
+	Hosts []string `json:"hosts,omitempty"`
+	// PackageManagers says that a limited network leads to where packages come from,
+	// too. Which hosts that are the server knows.
+	PackageManagers bool     `json:"package_managers,omitempty"`
+	Packages        Packages `json:"packages,omitzero"`
+	Limits          Limits   `json:"limits,omitzero"`
 	// Snapshots says when they are taken by themselves.
 	Snapshots SnapshotPolicy `json:"snapshots,omitempty"`
 }
@@ -28,6 +35,8 @@ type Network string
 const (
 	NetworkOn  Network = "on"
 	NetworkOff Network = "off"
+	// NetworkLimited is one that leads to the hosts named and nowhere else.
+	NetworkLimited Network = "limited"
 )
 
 // Limits bounds a sandbox. Zero leaves a limit open, Unlimited says that there is
@@ -45,8 +54,11 @@ type Limits struct {
 // session.
 const Unlimited = -1
 
-// MaxImage bounds the name of an image.
-const MaxImage = 1024
+// What an environment may hold.
+const (
+	MaxImage = 1024 // bytes
+	MaxHosts = 100
+)
 
 // Validate refuses an environment that could not be.
 func (e Environment) Validate() error {
@@ -59,13 +71,50 @@ func (e Environment) Validate() error {
 	if err := e.Snapshots.Validate(); err != nil {
 		return err
 	}
-	switch e.Network {
-	case "", NetworkOn, NetworkOff:
-	default:
-		return fmt.Errorf("network is %q; it must be on or off: %w", truncate(string(e.Network), 40), ErrInvalid)
+	if err := e.validateNetwork(); err != nil {
+		return err
+	}
+	if err := e.Packages.Validate(); err != nil {
+		return fmt.Errorf("packages.%w", err)
 	}
 	return e.Limits.Validate()
 }
+
+func (e Environment) validateNetwork() error {
+	switch e.Network {
+	case "", NetworkOn, NetworkOff, NetworkLimited:
+	default:
+		return fmt.Errorf("network is %q; it must be on, limited or off: %w", truncate(string(e.Network), 40), ErrInvalid)
+	}
+	limited := e.Network == NetworkLimited
+	switch {
+	case len(e.Hosts) > 0 && !limited:
+		return fmt.Errorf("hosts are for a network that is limited: %w", ErrInvalid)
+	case e.PackageManagers && !limited:
+		return fmt.Errorf("package_managers is for a network that is limited: %w", ErrInvalid)
+	case len(e.Hosts) > MaxHosts:
+		return fmt.Errorf("there are %d hosts; %d are the most: %w", len(e.Hosts), MaxHosts, ErrInvalid)
+	case !e.Packages.IsZero() && e.Network == NetworkOff:
+		return fmt.Errorf("packages need a network, and it is off: %w", ErrInvalid)
+	case !e.Packages.IsZero() && limited && !e.PackageManagers:
+		return fmt.Errorf("packages need package_managers when the network is limited: %w", ErrInvalid)
+	}
+	for i, h := range e.Hosts {
+		if _, err := ParseHost(h); err != nil {
+			return fmt.Errorf("hosts[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// Equal reports whether two environments are the same.
+func (e Environment) Equal(other Environment) bool {
+	return e.Image == other.Image && e.Network == other.Network && slices.Equal(e.Hosts, other.Hosts) && e.PackageManagers == other.PackageManagers &&
+		e.Packages.Equal(other.Packages) && e.Limits == other.Limits && e.Snapshots == other.Snapshots
+}
+
+// IsZero reports whether an environment leaves everything open.
+func (e Environment) IsZero() bool { return e.Equal(Environment{}) }
 
 // limit is one limit as its field is called: nothing could live with less than
 // the least, and no machine has more than the most.

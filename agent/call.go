@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -207,10 +206,11 @@ func (t *turn) brought(op dormouse.Op, r model.Reply) Finish {
 	f := Finish{Op: op.ID, Outcome: dormouse.OutcomeOK, Usage: r.Usage}
 	var text []dormouse.Block
 	var refused []dormouse.Event
+	said := 0
 	say := func() {
 		if len(text) > 0 {
-			f.Events = append(f.Events, event(op, len(f.Events), dormouse.AgentMessage, dormouse.Message{Content: text}))
-			text = nil
+			f.Events = append(f.Events, event(op, said, dormouse.AgentMessage, dormouse.Message{Content: text}))
+			text, said = nil, said+1
 		}
 	}
 	for i, p := range r.Content {
@@ -285,7 +285,7 @@ func object(raw json.RawMessage) json.RawMessage {
 // the same reply recorded twice would have the same names.
 func event(op dormouse.Op, n int, typ dormouse.EventType, p any) dormouse.Event {
 	return dormouse.Event{
-		ID:   dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID), string(typ), strconv.Itoa(n))),
+		ID:   dormouse.Brought(op.ID, typ, n),
 		Type: typ, Payload: dormouse.Encode(p),
 	}
 }
@@ -325,13 +325,14 @@ type chunks struct {
 	seen   strings.Builder // guarded by mu
 	unsent strings.Builder // guarded by mu
 	skip   int             // guarded by mu; bytes of the reply that are recorded already
+	first  int             // guarded by mu; bytes of its first block, -1 as long as that goes on
 	block  int             // guarded by mu
 	err    error           // guarded by mu
 }
 
 func newChunks(ctx context.Context, j Journal, op dormouse.OpID, seen string) *chunks {
 	ctx, stop := context.WithCancel(ctx)
-	w := &chunks{stop: stop, more: make(chan struct{}, 1), done: make(chan struct{}), before: seen, skip: len(seen)}
+	w := &chunks{stop: stop, more: make(chan struct{}, 1), done: make(chan struct{}), before: seen, skip: len(seen), first: -1}
 	go w.write(ctx, j, op)
 	return w
 }
@@ -351,6 +352,9 @@ func (w *chunks) add(d model.Delta) error {
 	text := dormouse.CleanText(d.Text)
 	if d.Index != w.block && w.seen.Len() > 0 {
 		text = "\n\n" + text
+		if w.first < 0 {
+			w.first = w.seen.Len()
+		}
 	}
 	w.block = d.Index
 	w.seen.WriteString(text)
@@ -388,11 +392,15 @@ func (w *chunks) write(ctx context.Context, j Journal, op dormouse.OpID) {
 		w.mu.Lock()
 		text += w.unsent.String()
 		w.unsent.Reset()
+		first := len(text)
+		if w.first >= 0 {
+			first = min(max(w.first-at, 0), first)
+		}
 		w.mu.Unlock()
 		if text == "" {
 			continue
 		}
-		err := j.Chunk(ctx, op, at, text)
+		err := j.Chunk(ctx, op, at, text, first)
 		switch {
 		case err == nil:
 			at, text = at+len(text), ""

@@ -25,13 +25,24 @@ func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 		}
 		return s.create(ctx, by, c, nil)
 	}
-	if c.Environment != (dormouse.Environment{}) {
+	if !c.Environment.IsZero() {
 		return store.Index{}, fmt.Errorf("a child has the environment of its parent: %w", dormouse.ErrInvalid)
 	}
 	if err := s.Do(ctx, c.Parent, by, Spawn{Spawned: dormouse.Spawned{Child: c}}); err != nil {
 		return store.Index{}, fmt.Errorf("spawn from %s: %w", c.Parent, err)
 	}
 	return s.born(ctx, c.Parent, c.Session)
+}
+
+// CreateAsked makes a session together with what it is asked first, and returns it
+// as it begins. One whose id is taken is refused with dormouse.ErrConflict.
+func (s *Sessions) CreateAsked(ctx context.Context, by dormouse.Actor, c dormouse.Created, prompts []Prompt) (State, error) {
+	var err error
+	if c.Environment, err = s.deps.furnish(c.Environment); err != nil {
+		return State{}, fmt.Errorf("environment: %w", err)
+	}
+	state, _, err := s.begin(ctx, by, Create{Created: c, Prompts: prompts}, nil)
+	return state, err
 }
 
 // furnish completes the environment of a new session with what the driver gives,
@@ -44,8 +55,8 @@ func (c *Config) furnish(e dormouse.Environment) (dormouse.Environment, error) {
 	switch {
 	case ok:
 		return f.Furnish(e)
-	case e != (dormouse.Environment{Snapshots: e.Snapshots}):
-		return e, fmt.Errorf("the sandboxes of this server are all alike: they take no image, network or limits of their own: %w", dormouse.ErrInvalid)
+	case !e.Equal(dormouse.Environment{Snapshots: e.Snapshots}):
+		return e, fmt.Errorf("the sandboxes of this server are all alike: they take no image, network, packages or limits of their own: %w", dormouse.ErrInvalid)
 	}
 	return e, nil
 }

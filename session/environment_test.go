@@ -99,11 +99,11 @@ func TestAnEnvironmentIsWhatItWasWhenItsSessionWasMade(t *testing.T) {
 		h.crash()
 		h.mustPrompt("p", script("effect a"))
 		settle(time.Minute)
-		if got := r.last(); got.Fence.Generation != 2 || got.Environment != want || got.Image != "sha256:a" {
+		if got := r.last(); got.Fence.Generation != 2 || !got.Environment.Equal(want) || got.Image != "sha256:a" {
 			t.Errorf("then %+v", got)
 		}
 		state, err := h.live.Peek(t.Context(), h.id)
-		if err != nil || state.Environment != want || state.Image != "sha256:a" {
+		if err != nil || !state.Environment.Equal(want) || state.Image != "sha256:a" {
 			t.Errorf("it is known as %+v, %q, %v", state.Environment, state.Image, err)
 		}
 		for _, e := range h.checked() {
@@ -134,7 +134,7 @@ func TestAChildHasTheEnvironmentOfItsParent(t *testing.T) {
 			t.Fatalf("the tree has %d sessions", len(tree))
 		}
 		for _, id := range tree {
-			if s, err := h.live.Peek(t.Context(), id); err != nil || s.Environment != parent.Environment || s.Environment.Image != "app" {
+			if s, err := h.live.Peek(t.Context(), id); err != nil || !s.Environment.Equal(parent.Environment) || s.Environment.Image != "app" {
 				t.Errorf("%s has %+v, %v", id, s.Environment, err)
 			}
 		}

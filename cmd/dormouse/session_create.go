@@ -111,7 +111,7 @@ func (f *createFlags) request() (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if environment != (dormouse.Environment{}) {
+	if !environment.IsZero() {
 		r["environment"] = environment
 	}
 	if len(f.tags) > 0 {

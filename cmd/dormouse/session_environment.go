@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -14,11 +17,15 @@ import (
 type environmentFlags struct {
 	dormouse.Environment
 	network, snapshots, memory, disk string
+	packages                         []string
 }
 
 func (e *environmentFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&e.Image, "image", "", "what its sandboxes start from: an image `reference`, or what --image-allow of the server names")
-	f.StringVar(&e.network, "network", "", "on or off: `whether` its sandboxes reach anything")
+	f.StringVar(&e.network, "network", "", "on, limited or off: `whether` its sandboxes reach anything")
+	f.StringSliceVar(&e.Hosts, "allow-host", nil, "`host` that its sandboxes may reach, such as example.com, *.example.com or example.com:8443; the network is limited to these")
+	f.BoolVar(&e.PackageManagers, "package-managers", false, "let a limited network reach where packages come from, too")
+	f.StringArrayVar(&e.packages, "packages", nil, "`MANAGER:NAME` of a package that its sandboxes have, such as pip:requests==2.32.0; managers are apt, cargo, gem, go, npm and pip")
 	f.StringVar(&e.snapshots, "snapshots", "", "turn, call or off: `when` snapshots of its workspace are taken by themselves")
 	f.Float64Var(&e.Limits.CPUs, "cpus", 0, "processors that its sandbox may use; at most those of the server, as for all limits")
 	f.StringVar(&e.memory, "memory", "", "memory that its sandbox may use, such as 512M")
@@ -39,6 +46,15 @@ func (e *environmentFlags) request() (_ dormouse.Environment, err error) {
 	default:
 		asked.Network = dormouse.Network(e.network)
 	}
+	if e.network == "" && (len(asked.Hosts) > 0 || asked.PackageManagers) {
+		asked.Network = dormouse.NetworkLimited
+	}
+	for _, p := range e.packages {
+		manager, name, _ := strings.Cut(p, ":")
+		if err := asked.Packages.Add(manager, name); err != nil {
+			return asked, usage("--packages %s: %w", p, err)
+		}
+	}
 	asked.Snapshots = dormouse.SnapshotPolicy(e.snapshots)
 	for _, size := range []struct {
 		flag, text string
@@ -58,7 +74,7 @@ func (e *environmentFlags) request() (_ dormouse.Environment, err error) {
 // noted say nothing.
 func showEnvironment(line func(name, format string, args ...any), s rest.Session) {
 	e := s.Environment
-	if e == (dormouse.Environment{}) {
+	if e.IsZero() {
 		return
 	}
 	image := e.Image
@@ -70,6 +86,16 @@ func showEnvironment(line func(name, format string, args ...any), s rest.Session
 	}
 	line("image", "%s", image)
 	line("network", "%s", e.Network)
+	if e.Network == dormouse.NetworkLimited {
+		hosts := slices.Clone(e.Hosts)
+		if e.PackageManagers {
+			hosts = append(hosts, "where packages come from")
+		}
+		line("hosts", "%s", cmp.Or(strings.Join(hosts, ", "), "none"))
+	}
+	for manager, list := range e.Packages.All() {
+		line(manager, "%s", strings.Join(list, ", "))
+	}
 	if e.Snapshots != "" {
 		line("snapshots", "%s", e.Snapshots)
 	}

@@ -54,7 +54,7 @@ func TestCommandsOfSnapshotsSayWhatIsNotThere(t *testing.T) {
 
 func TestWhetherSnapshotsAreTakenIsAskedFor(t *testing.T) {
 	asked, err := (&environmentFlags{snapshots: "off"}).request()
-	if err != nil || asked != (dormouse.Environment{Snapshots: dormouse.SnapshotsOff}) {
+	if err != nil || !asked.Equal(dormouse.Environment{Snapshots: dormouse.SnapshotsOff}) {
 		t.Errorf("%+v, %v", asked, err)
 	}
 	o := newOffice(t)

@@ -191,7 +191,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 	b := d.newBox()
 	var ready *spare
 	switch {
-	case !m.equal(d.usual): // nothing is made ahead for the others
+	case !m.alike(d.usual): // nothing is made ahead for the others
 	case im == nil:
 		ready = d.claim(d.pool.ready)
 	case program == filepath.Base(d.opts.Runner):

@@ -64,8 +64,16 @@ type Options struct {
 	Spares int
 	// Outlet serves what a session's sandbox sends out, until ctx ends. Without it
 	// sandboxes have no network.
-	Outlet func(ctx context.Context, id dormouse.SessionID, l net.Listener) error
+	Outlet func(ctx context.Context, from Outgoing, l net.Listener) error
 	Logger *slog.Logger
+}
+
+// Outgoing is whose traffic comes out of a sandbox, and where it may go.
+type Outgoing struct {
+	Session         dormouse.SessionID
+	Network         dormouse.Network // on or limited
+	Hosts           []string
+	PackageManagers bool
 }
 
 // Image is a root file system and what its image says of it.

@@ -139,7 +139,7 @@ func (l *live) letOut(ctx context.Context) error {
 		return err
 	}
 	l.watcher.Go(func() {
-		if err := serve(ctx, l.handle.Session, out); err != nil && ctx.Err() == nil {
+		if err := serve(ctx, l.made.outgoing(l.handle.Session), out); err != nil && ctx.Err() == nil {
 			l.driver.log.ErrorContext(ctx, "sandbox without network", "session", l.handle.Session, "error", err)
 		}
 		_ = out.Close()

@@ -1,0 +1,85 @@
+package dormouse
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/dormouse-run/dormouse/internal/hostname"
+)
+
+// Host is a host that a sandbox of a limited network may reach, or all below a
+// name.
+type Host struct {
+	name  string     // lower case, without a trailing dot or brackets
+	addr  netip.Addr // set if the name is an address
+	below bool       // all names below this one, and not the name itself
+	ports []uint16
+}
+
+// MaxHost bounds the spelling of a host.
+const MaxHost = len("https://*.[]:65535/") + hostname.Longest
+
+// The ports that a host has which names none.
+const (
+	portHTTP  = 80
+	portHTTPS = 443
+)
+
+// ParseHost reads example.com, *.example.com, 192.0.2.1 or [2001:db8::1], with a
+// :port after it or https:// before it if only one port is meant. Without either
+// the ports are 443 and 80. Names of other alphabets are spelled in punycode.
+func ParseHost(s string) (Host, error) {
+	h, err := parseHost(s)
+	if err != nil {
+		return Host{}, fmt.Errorf("%q is not a host such as example.com, *.example.com or example.com:8443: %w: %w", truncate(s, 80), err, ErrInvalid)
+	}
+	return h, nil
+}
+
+func parseHost(s string) (Host, error) {
+	if len(s) > MaxHost {
+		return Host{}, fmt.Errorf("it has more than %d bytes", MaxHost)
+	}
+	h := Host{ports: []uint16{portHTTP, portHTTPS}}
+	for scheme, port := range map[string]uint16{"http://": portHTTP, "https://": portHTTPS} {
+		if rest, ok := strings.CutPrefix(s, scheme); ok {
+			s, h.ports = strings.TrimSuffix(rest, "/"), []uint16{port}
+			break
+		}
+	}
+	name, port, bracketed, err := hostname.Split(s)
+	if err != nil {
+		return Host{}, err
+	}
+	if port != 0 {
+		h.ports = []uint16{port}
+	}
+	if bracketed {
+		h.addr, err = hostname.ParseIPv6(name)
+		h.name = h.addr.String()
+		return h, err
+	}
+	name, h.below = strings.CutPrefix(name, "*.")
+	h.name, h.addr, err = hostname.Parse(name)
+	switch {
+	case err != nil:
+		return Host{}, err
+	case h.below && (h.addr.IsValid() || !strings.Contains(h.name, ".")):
+		return Host{}, fmt.Errorf("what follows *. must have two parts at least")
+	}
+	return h, nil
+}
+
+// Covers reports whether a host and port are meant. The host is spelled as in a
+// request that was understood: in lower case, without a trailing dot or brackets.
+func (h Host) Covers(host string, port uint16) bool {
+	if !slices.Contains(h.ports, port) {
+		return false
+	}
+	if h.below {
+		return strings.HasSuffix(host, "."+h.name)
+	}
+	return host == h.name
+}

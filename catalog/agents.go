@@ -72,7 +72,7 @@ func (c *Catalog) UpdateAgent(ctx context.Context, tenant, id string, u AgentUpd
 		}
 		changed.Version++
 		changed.Updated = c.moment()
-		changed.Multiagent.pin(a.ID, changed.Version)
+		pin(changed.Multiagent, a.ID, changed.Version)
 		return changed, nil
 	})
 }

@@ -64,7 +64,7 @@ func (c *Catalog) SessionAgent(ctx context.Context, tenant string, p SessionAgen
 	if err != nil {
 		return Agent{}, under("agent", err)
 	}
-	if p.Overrides.Tools.Set && len(a.Tools) == 0 && len(a.Skills) > 0 {
+	if p.Tools.Set && len(a.Tools) == 0 && len(a.Skills) > 0 {
 		return Agent{}, invalidf("agent.tools", "cannot be cleared while there are skills, which need them")
 	}
 	return a, nil

@@ -70,6 +70,7 @@ func (q *query) limitOrZero(usual, most int) int {
 	return cmp.Or(q.number("limit", usual, 0, most), usual)
 }
 
+//nolint:unparam // the only one there is now
 func (q *query) flag(name string) bool {
 	switch s := q.text(name); s {
 	case "", "false":

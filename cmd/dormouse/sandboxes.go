@@ -87,6 +87,7 @@ func openGVisor(ctx context.Context, c config, data string, o gvisor.Options) (i
 			return way.Serve(ctx, l, who)
 		}
 	}
+	o.PackageEnv = func() []string { return sources().Env }
 	images, err := openImages(data, c, way, o.Logger)
 	if err != nil {
 		return imaged{}, err
@@ -109,13 +110,13 @@ type imaged struct {
 	images *images
 }
 
-// CollectImages removes the images that no session has sandboxes of.
+// CollectImages removes the images and packages that no session has sandboxes of.
 func (d imaged) CollectImages(ctx context.Context) error {
 	used, err := d.Images()
 	if err != nil {
 		return err
 	}
-	return d.images.ours.Collect(ctx, func(digest string) bool { return used[digest] })
+	return errors.Join(d.CollectPackages(ctx), d.images.ours.Collect(ctx, func(digest string) bool { return used[digest] }))
 }
 
 // packageSources says where packages come from. This machine is asked while the

@@ -18,6 +18,7 @@ import (
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/e2e/schema"
+	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store/memory"
 )
 
@@ -30,7 +31,12 @@ type house struct {
 	token  string
 	http   *http.Client
 	report *schema.Report
+	// Of a house with sessions: what they are, and what ends them before it does.
+	sessions *session.Sessions
+	before   func()
 }
+
+var quiet = slog.New(slog.DiscardHandler)
 
 type someModels struct{}
 
@@ -43,6 +49,12 @@ func (someModels) Find(id string) (v1.Model, bool) {
 }
 
 func newHouse(t *testing.T) *house {
+	t.Helper()
+	return newHouseOn(t, new(memory.Store), func(*v1.Deps) {})
+}
+
+// newHouseOn is newHouse with a catalog that is kept somewhere.
+func newHouseOn(t *testing.T, kept catalog.Documents, change func(*v1.Deps)) *house {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
 	who, err := auth.OpenLocal(file)
@@ -57,13 +69,16 @@ func newHouse(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(v1.New(v1.Deps{
-		Auth: who, Logger: slog.New(slog.DiscardHandler), Catalog: catalog.New(new(memory.Store), nil), Models: someModels{},
-	}))
+	deps := v1.Deps{Auth: who, Logger: quiet, Catalog: catalog.New(kept, nil), Models: someModels{}}
+	change(&deps)
+	server := httptest.NewServer(v1.New(deps))
 	base := new(http.Transport)
 	h := &house{t: t, url: server.URL, token: token, report: schema.NewReport()}
 	h.http = &http.Client{Transport: &schema.Transport{Spec: spec, Report: h.report, Base: base}}
 	t.Cleanup(func() {
+		if h.before != nil {
+			h.before()
+		}
 		base.CloseIdleConnections()
 		server.Close()
 		for _, v := range h.report.Violations() {
@@ -74,7 +89,7 @@ func newHouse(t *testing.T) *house {
 }
 
 // do asks in plain HTTP.
-func (h *house) do(method, path, body string) (int, string) {
+func (h *house) do(method, path, body string, header ...string) (int, string) {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
 	if err != nil {
@@ -83,6 +98,9 @@ func (h *house) do(method, path, body string) (int, string) {
 	r.Header.Set("Authorization", "Bearer "+h.token)
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
 	}
 	res, err := h.http.Do(r)
 	if err != nil {

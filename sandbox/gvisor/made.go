@@ -32,6 +32,11 @@ type made struct {
 	// Limited says where the network leads, if not everywhere.
 	Limited *limited        `json:"limited,omitempty"`
 	Limits  dormouse.Limits `json:"limits,omitzero"` // zero is no limit
+	// Stock has the packages of its environment, and Missing says which it has not,
+	// and why.
+	Stock   string `json:"stock,omitempty"`
+	Missing string `json:"missing,omitempty"`
+	build   bool   // packages are installed in it
 }
 
 // limited is how far a network leads that is limited.

@@ -3,7 +3,6 @@ package contract
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +34,7 @@ const (
 	theEnv     = "env_011CZkZ9X2dpNyB7HsEFoRfW"
 	theSession = "sesn_011CZkZAtmR3yMPDzynEDxu7"
 	theThread  = "sthr_011CZkZVWa6oJjw1rgXZpnBt"
+	theModel   = "/models/model_id"
 )
 
 // NewFixtures starts it. It ends with Close.
@@ -71,8 +71,10 @@ func (f *Fixtures) replace(r *http.Request) error {
 	r.Header.Del("X-Api-Key")
 	r.Header.Set("Authorization", "Bearer "+f.site.Token())
 	query := r.URL.Query()
-	if query.Get("page") == "page" { // a cursor of nobody's: the first page
-		query.Del("page")
+	for _, cursor := range []string{"page", "after_id", "before_id"} {
+		if query.Get(cursor) == cursor { // one of nobody's: the first page
+			query.Del(cursor)
+		}
 	}
 	var body []byte
 	if r.Body != nil && strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
@@ -115,6 +117,10 @@ func (f *Fixtures) make(ctx context.Context, text string) (map[string]string, er
 		id, err := f.agent(ctx)
 		set(otherAgent, id, err)
 	}
+	if has(theModel) {
+		id, err := f.first(ctx, "/v1/models")
+		set(theModel, "/models/"+id, err)
+	}
 	if !has(theAgent) && !has(theEnv) && !has(theSession) {
 		return ids, errors.Join(errs...)
 	}
@@ -126,7 +132,7 @@ func (f *Fixtures) make(ctx context.Context, text string) (map[string]string, er
 		session, err := f.create(ctx, "/v1/sessions", map[string]any{"agent": agent, "environment_id": env})
 		set(theSession, session, err)
 		if has(theThread) && err == nil {
-			thread, err := f.thread(ctx, session)
+			thread, err := f.first(ctx, "/v1/sessions/"+session+"/threads")
 			set(theThread, thread, err)
 		}
 	}
@@ -145,15 +151,17 @@ func (f *Fixtures) create(ctx context.Context, path string, body any) (string, e
 	return made.ID, nil
 }
 
-// thread is the primary thread of a session.
-func (f *Fixtures) thread(ctx context.Context, session string) (string, error) {
-	threads, err := f.site.All(ctx, "/v1/sessions/"+session+"/threads", nil)
-	if err != nil {
+// first is the id of what a list begins with: of threads, that is the primary
+// one.
+func (f *Fixtures) first(ctx context.Context, path string) (string, error) {
+	var list struct {
+		Data []struct{ ID string }
+	}
+	if err := f.site.Do(ctx, http.MethodGet, path, nil, &list); err != nil {
 		return "", err
 	}
-	if len(threads) == 0 {
-		return "", fmt.Errorf("%s has no thread", session)
+	if len(list.Data) == 0 {
+		return "", fmt.Errorf("%s lists nothing", path)
 	}
-	var t struct{ ID string }
-	return t.ID, json.Unmarshal(threads[0], &t)
+	return list.Data[0].ID, nil
 }

@@ -73,6 +73,7 @@ const (
 
 	// What a session runs with from the next turn on; the last one holds.
 	AgentConfigured EventType = "agent.configured"
+	ThreadArchived  EventType = "thread.archived"
 	// A request that was sent under a name, so that sent again it is the same one.
 	RequestTaken EventType = "request.taken"
 
@@ -163,7 +164,7 @@ func (t EventType) Audience() Audience {
 		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost, SandboxStirred, SandboxRelieved,
 		SnapshotAskedFor, SnapshotTaken, SnapshotSkipped, SnapshotDeleted, WorkspaceSwapped, HistoryTruncated:
 		return ForPeople
-	case SessionCreated, SessionTerminated, AgentConfigured, RequestTaken, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
+	case SessionCreated, SessionTerminated, AgentConfigured, RequestTaken, ThreadArchived, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
 		AttemptStarted, AttemptEnded, OpStarted, OpFinished, AttentionRaised, AttentionCleared:
 		return ForCore
 	}

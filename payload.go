@@ -14,12 +14,38 @@ type Message struct {
 	Content []Block `json:"content"`
 }
 
-// ToolUse is the payload of agent.tool_use and agent.custom_tool_use.
+// ToolUse is the payload of agent.tool_use and agent.custom_tool_use, which has no
+// permission.
 type ToolUse struct {
 	Name       string          `json:"name"`
 	Input      json.RawMessage `json:"input"`
-	Permission Permission      `json:"evaluated_permission,omitempty"`
+	Permission Permission      `json:"evaluated_permission,omitempty"` // allow or ask
+	Evaluation *Evaluation     `json:"evaluation,omitempty"`
 }
+
+// Evaluation says by which policy a tool call was allowed or must be asked for.
+type Evaluation struct {
+	Type string `json:"type"`
+	// Permission is what was judged, if that was left to the server.
+	Permission *JudgedPermission `json:"evaluated_permission,omitempty"`
+}
+
+// The types of Evaluation.
+const (
+	AlwaysAllow = "always_allow"
+	AlwaysAsk   = "always_ask"
+	AutoJudged  = "auto"
+)
+
+// JudgedPermission is what the server judged of a tool call.
+type JudgedPermission struct {
+	Type Permission `json:"type"`
+	// Reason says why it is asked for.
+	Reason string `json:"reason_code,omitempty"`
+}
+
+// ReasonIndeterminate: the server cannot say what the call would do.
+const ReasonIndeterminate = "indeterminate"
 
 // ToolResult is the payload of agent.tool_result.
 type ToolResult struct {
@@ -337,6 +363,9 @@ type SandboxFact struct {
 	// Image is the digest of what a sandbox that started was made from. All of a
 	// session are made from the same, wherever a tag leads later.
 	Image string `json:"image,omitempty"`
+	// Missing says which packages of its environment a sandbox that started has not,
+	// and why.
+	Missing string `json:"missing,omitempty"`
 	// IdleTimeout is how long the server that started it lets it be idle, whatever
 	// its session says.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`

@@ -26,7 +26,22 @@ type Permission string
 const (
 	PermissionAllow Permission = "allow"
 	PermissionAsk   Permission = "ask"
+	// PermissionAuto leaves it to the server to judge each call: those that change
+	// nothing run at once.
+	PermissionAuto Permission = "auto"
 )
+
+// strictness orders permissions by how little they let through.
+func (p Permission) strictness() int {
+	switch p {
+	case PermissionAsk:
+		return 2
+	case PermissionAuto:
+		return 1
+	case PermissionAllow:
+	}
+	return 0
+}
 
 // ToolConfig turns on one built-in tool.
 type ToolConfig struct {
@@ -197,9 +212,9 @@ func (a AgentConfig) validateTools() error {
 			return err
 		}
 		switch t.Permission {
-		case "", PermissionAllow, PermissionAsk:
+		case "", PermissionAllow, PermissionAsk, PermissionAuto:
 		default:
-			return fmt.Errorf("permission of %q must be allow or ask: %w", t.Name, ErrInvalid)
+			return fmt.Errorf("permission of %q must be allow, ask or auto: %w", t.Name, ErrInvalid)
 		}
 	}
 	for _, t := range a.CustomTools {

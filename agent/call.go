@@ -256,14 +256,18 @@ func (t *turn) toolUse(op dormouse.Op, n int, p model.Part) (dormouse.Event, dor
 		return event(op, n, dormouse.AgentToolUse, asked), dormouse.Use{}, err
 	}
 	var use dormouse.Use
-	asked.Permission = dormouse.PermissionAllow
+	if q, ok := asks.Wish.(tool.Question); ok { // to be asked whether one may ask helps nobody
+		asked.Permission, asked.Evaluation = evaluate(dormouse.PermissionAllow, asks)
+		use = dormouse.Use{Gate: dormouse.GateQuestion, Within: q.Within}
+		return event(op, n, dormouse.AgentToolUse, asked), use, nil
+	}
 	for _, c := range t.view.Agent.Tools {
-		if c.Name == asked.Name && c.Permission == dormouse.PermissionAsk {
-			asked.Permission, use.Gate = dormouse.PermissionAsk, dormouse.GateAsk
+		if c.Name == asked.Name {
+			asked.Permission, asked.Evaluation = evaluate(c.Permission, asks)
 		}
 	}
-	if q, ok := asks.Wish.(tool.Question); ok { // to be asked whether one may ask helps nobody
-		asked.Permission, use = dormouse.PermissionAllow, dormouse.Use{Gate: dormouse.GateQuestion, Within: q.Within}
+	if asked.Permission == dormouse.PermissionAsk {
+		use.Gate = dormouse.GateAsk
 	}
 	return event(op, n, dormouse.AgentToolUse, asked), use, nil
 }

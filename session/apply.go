@@ -121,7 +121,11 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.RequestTaken:
 		applyRequest(s, payload[dormouse.Taken](e))
 	case dormouse.SessionThreadCreated:
-		s.Threads = append(s.Threads, Thread{ID: payload[dormouse.ThreadCreated](e).Thread})
+		s.Threads = append(s.Threads, Thread{ID: payload[dormouse.ThreadCreated](e).Thread, Created: e.Time})
+	case dormouse.ThreadArchived:
+		if t := s.Thread(e.Thread); t != nil {
+			t.Archived = e.Time
+		}
 	case dormouse.WakeupScheduled, dormouse.WakeupFired, dormouse.WakeupCancelled:
 		applyWakeup(s, e)
 	case dormouse.ChildSpawned, dormouse.ChildStarted, dormouse.ChildEnding, dormouse.ChildEnded:
@@ -191,7 +195,7 @@ func applyCreated(s *State, p dormouse.Created, at time.Time) {
 	s.AgentID, s.AgentVersion = p.Agent.ID, p.Agent.Version
 	s.Environment, s.EnvironmentID = p.Environment, p.EnvironmentID
 	s.Created, s.IdleSince = at, at
-	s.Threads = []Thread{{ID: dormouse.PrimaryThread(p.Session)}}
+	s.Threads = []Thread{{ID: dormouse.PrimaryThread(p.Session), Created: at}}
 	if p.Branch != nil {
 		s.Shell = p.Branch.Shell
 	}

@@ -193,22 +193,28 @@ func (d *draft) branch(v Create) {
 
 // make writes a session's first events.
 func (s *Sessions) make(ctx context.Context, by dormouse.Actor, v Create, under *store.Fence) (store.Index, error) {
+	_, row, err := s.begin(ctx, by, v, under)
+	return row, err
+}
+
+// begin makes a session and returns it as it begins.
+func (s *Sessions) begin(ctx context.Context, by dormouse.Actor, v Create, under *store.Fence) (State, store.Index, error) {
 	now := stamp(s.deps.Clock())
 	events, err := Decide(State{}, Command{By: by, Now: now, Keeps: true, Verb: v})
 	if err != nil {
-		return store.Index{}, err
+		return State{}, store.Index{}, err
 	}
-	_, rows := Project(State{}, events)
+	state, rows := Project(State{}, events)
 	stored, err := spill(ctx, s.deps.Blobs, events)
 	if err != nil {
-		return store.Index{}, err
+		return State{}, store.Index{}, err
 	}
 	if err := s.write(ctx, store.Batch{Session: v.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
-		return store.Index{}, fmt.Errorf("create %s: %w", v.Session, err)
+		return State{}, store.Index{}, fmt.Errorf("create %s: %w", v.Session, err)
 	}
 	s.deps.committed(v.Session, events)
-	if v.Warm {
+	if v.Warm || len(v.Prompts) > 0 {
 		s.wake(v.Session)
 	}
-	return rows.Index, nil
+	return state, rows.Index, nil
 }

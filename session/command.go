@@ -97,6 +97,10 @@ type (
 	// OpenThread adds a line of its own to the session: a queue and a turn.
 	OpenThread struct{ Thread dormouse.ThreadID }
 
+	// ArchiveThread ends a thread that is not running, for good. The first one ends
+	// with its session.
+	ArchiveThread struct{ Thread dormouse.ThreadID }
+
 	// Schedule has the session prompt itself later: at a time, or by a cron line.
 	Schedule struct {
 		Thread  dormouse.ThreadID
@@ -301,6 +305,8 @@ type (
 		// server lets it be idle.
 		Image       string
 		IdleTimeout time.Duration
+		// Missing says which packages of its environment it has not, and why.
+		Missing string
 		// Snapshots is when they are taken of its workspace, empty if they cannot be,
 		// and Seals whether that is sealed when it has stopped.
 		Snapshots dormouse.SnapshotPolicy
@@ -380,6 +386,7 @@ func (Cancel) verb()          {}
 func (Interrupt) verb()       {}
 func (Answer) verb()          {}
 func (OpenThread) verb()      {}
+func (ArchiveThread) verb()   {}
 func (Schedule) verb()        {}
 func (Unschedule) verb()      {}
 func (Spawn) verb()           {}

@@ -146,7 +146,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 		}
 	case Send:
 		return a.commandSend(ctx, c, v)
-	case Interrupt, Continue, Hibernate, Terminate, Archive, Delete, Recover, FailAttempt:
+	case Interrupt, ArchiveThread, Continue, Hibernate, Terminate, Archive, Delete, Recover, FailAttempt:
 		seen, err := a.seen(ctx)
 		if err != nil {
 			return c, err

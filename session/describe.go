@@ -32,7 +32,10 @@ func (d *draft) describe(v Describe) error {
 		update.Metadata = metadata
 	}
 	if v.Agent != nil {
-		if d.works() {
+		switch {
+		case d.Terminated != nil:
+			return dormouse.ErrTerminated
+		case d.works():
 			return errRuns
 		}
 		if err := v.Agent.Validate(); err != nil {
@@ -101,5 +104,32 @@ func (d *draft) openThread(v OpenThread) error {
 		return fmt.Errorf("a session has at most %d threads: %w", MaxThreads, dormouse.ErrConflict)
 	}
 	d.add(dormouse.SessionThreadCreated, "", dormouse.ThreadCreated{Thread: v.Thread, AgentName: d.Agent})
+	return nil
+}
+
+// archiveThread ends a thread. Twice is once.
+func (d *draft) archiveThread(v ArchiveThread) error {
+	t, err := d.thread(v.Thread)
+	if err != nil {
+		return err
+	}
+	switch {
+	case t.ID == dormouse.PrimaryThread(d.Session):
+		return fmt.Errorf("the primary thread lasts as long as its session; archive that: %w", dormouse.ErrConflict)
+	case !t.Archived.IsZero():
+		return nil
+	case t.Turn != nil && t.Turn.Blocked == "":
+		return fmt.Errorf("thread %s is running; interrupt it first: %w", t.ID, dormouse.ErrConflict)
+	}
+	id, turn := t.ID, t.Turn
+	if turn != nil {
+		d.close(id, dormouse.TurnAbandoned)
+	}
+	d.flush(id, "archived")
+	d.add(dormouse.ThreadArchived, id, nil)
+	if turn != nil && turn.Blocked != dormouse.BlockedOnRecovery { // else it was told
+		d.tellIdle(id, dormouse.StopReason{Type: dormouse.StopEndTurn})
+	}
+	d.tell(dormouse.SessionThreadStatusTerminated, id, d.threadStatus(id, nil))
 	return nil
 }

@@ -118,7 +118,7 @@ func sameTwice(v Verb) bool {
 	switch v := v.(type) { //nolint:gochecksumtype // of the others nobody can say
 	case Send:
 		return v.Request != "" || !slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Prompt == nil })
-	case Prompt, OpenThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ImportSnapshot, ForgetSnapshots, Swap:
+	case Prompt, OpenThread, ArchiveThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ImportSnapshot, ForgetSnapshots, Swap:
 		return true
 	}
 	return false

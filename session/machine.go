@@ -74,6 +74,8 @@ func (d *draft) decide() error {
 		return d.answer(v)
 	case OpenThread:
 		return d.openThread(v)
+	case ArchiveThread:
+		return d.archiveThread(v)
 	case Schedule:
 		return d.schedule(v)
 	case Unschedule:
@@ -169,7 +171,7 @@ func (d *draft) refusedAfterEnd() bool {
 	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
 		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
 		return false
-	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
+	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, ArchiveThread, Schedule, Unschedule, Spawn, EndChild,
 		AskSnapshot, ImportSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
 		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom:
 		return true
@@ -400,6 +402,21 @@ func StatusOf(s State) dormouse.Status {
 		return dormouse.StatusRunning // who just sent a message must not take it for answered
 	}
 	return status
+}
+
+// ThreadStatus derives the status of one thread.
+func ThreadStatus(s State, t Thread) dormouse.Status {
+	switch {
+	case s.Terminated != nil || !t.Archived.IsZero():
+		return dormouse.StatusTerminated
+	case t.Turn == nil && len(t.Queue) > 0:
+		return dormouse.StatusRunning
+	case t.Turn == nil || t.Turn.Blocked != "":
+		return dormouse.StatusIdle
+	case t.Turn.Epoch == 0:
+		return dormouse.StatusRescheduling
+	}
+	return dormouse.StatusRunning
 }
 
 // derive is the table of docs/session.md, the first match first. With several

@@ -54,6 +54,9 @@ func (d *draft) prompt(v Prompt) error {
 	if err != nil {
 		return err
 	}
+	if !t.Archived.IsZero() {
+		return fmt.Errorf("thread %s is archived: %w", t.ID, dormouse.ErrConflict)
+	}
 	if len(t.Queue) >= MaxQueue {
 		return fmt.Errorf("%d prompts are queued already; wait, cancel some or interrupt: %w", len(t.Queue), dormouse.ErrConflict)
 	}

@@ -61,6 +61,11 @@ func (s *Sessions) Created(ctx context.Context, id dormouse.SessionID) (dormouse
 	return created(ctx, s.deps, id)
 }
 
+// AgentOf returns what a session runs with from its next turn on.
+func (s *Sessions) AgentOf(ctx context.Context, state State) (dormouse.AgentConfig, error) {
+	return configAt(ctx, s.deps, state.Session, state.Config)
+}
+
 // Events reads history with its payloads: at most limit events, fewer if they are
 // large or many, none only at the end.
 func (s *Sessions) Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {

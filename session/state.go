@@ -100,9 +100,11 @@ type Ending struct {
 
 // Thread is one agent's line: what it was asked and what it works on.
 type Thread struct {
-	ID    dormouse.ThreadID       `json:"id"`
-	Queue []dormouse.PromptRecord `json:"queue,omitempty"`
-	Turn  *Turn                   `json:"turn,omitempty"`
+	ID       dormouse.ThreadID       `json:"id"`
+	Created  time.Time               `json:"created,omitzero"`
+	Archived time.Time               `json:"archived,omitzero"`
+	Queue    []dormouse.PromptRecord `json:"queue,omitempty"`
+	Turn     *Turn                   `json:"turn,omitempty"`
 	// Attention is set while the thread wants somebody to look.
 	Attention *Attention `json:"attention,omitempty"`
 }

@@ -245,6 +245,9 @@ func (d *draft) terminate(v Terminate) error {
 		return nil
 	}
 	for _, t := range d.Threads {
+		if !t.Archived.IsZero() {
+			continue
+		}
 		worked := t.Turn != nil && t.Turn.Blocked == ""
 		if t.Turn != nil {
 			d.close(t.ID, dormouse.TurnAbandoned)

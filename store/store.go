@@ -1,6 +1,7 @@
 // Package store is the promise a database makes to sessions: one ordered log
 // per session, fenced by an epoch, with rows derived from it that are written
-// in the same transaction and can be rebuilt from it at any time.
+// in the same transaction and can be rebuilt from it at any time. Beside them it
+// keeps the documents that sessions are made of.
 package store
 
 import (
@@ -205,6 +206,7 @@ type Store interface {
 	Rebuilder
 	Carrier
 	Remover
+	Documents
 	// Check reports whether the database can be read and written now.
 	Check(ctx context.Context) error
 	Close() error

@@ -17,6 +17,7 @@ var verbs = []verb{
 	named[session.Interrupt]("interrupt"),
 	named[session.Answer]("answer"),
 	named[session.OpenThread]("open_thread"),
+	named[session.ArchiveThread]("archive_thread"),
 	named[session.Schedule]("schedule"),
 	named[session.Unschedule]("unschedule"),
 	named[session.Spawn]("spawn"),

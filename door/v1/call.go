@@ -131,6 +131,14 @@ func (c *call) answer(v any) error {
 	return nil
 }
 
+// answerWith sends v, unless there is an error.
+func (c *call) answerWith(v any, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.answer(v)
+}
+
 func (c *call) send(status int, b []byte) {
 	c.status = status
 	c.w.Header().Set("Content-Type", "application/json")

@@ -2,10 +2,15 @@ package v1
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
+	"strings"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/catalog"
 )
 
 // Page is a part of a list.
@@ -69,6 +74,39 @@ func (l list) open(s string) (after string, ok bool) {
 	after = string(b[1+listDigest:])
 	return after, dormouse.ValidateText(after) == nil
 }
+
+// listOf answers with a page of the catalog. A cursor says what the page before
+// ended with, and when that was made: so that a list goes on where it was even if
+// that is gone by now.
+func listOf[T any](c *call, l list, q *query, want catalog.Query, find func(context.Context, catalog.Query) ([]T, error), name func(T) (string, time.Time)) error {
+	made, id, _ := strings.Cut(l.after(q), " ")
+	n := want.Limit
+	want.After, want.Limit = id, n+1
+	if q.err != nil {
+		return q.err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	found, err := find(ctx, want)
+	if errors.Is(err, dormouse.ErrNotFound) {
+		t, bad := time.Parse(time.RFC3339Nano, made)
+		if bad != nil {
+			return invalidf("page: is no cursor of this list")
+		}
+		want.After, want.CreatedUntil = "", t
+		found, err = find(ctx, want)
+	}
+	if err != nil {
+		return err
+	}
+	return c.answer(pageOf(l, n, found, func(v T) string {
+		id, made := name(v)
+		return spell(made) + " " + id
+	}))
+}
+
+// spell is how a time is told apart from others.
+func spell(t time.Time) string { return t.Format(time.RFC3339Nano) }
 
 // pageOf cuts a page of at most n from what was found, of which there is one more
 // than n if there is another page. name is what the cursor says of an item.

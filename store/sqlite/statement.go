@@ -40,6 +40,15 @@ const (
 	dropState
 	dropClosedChunks
 
+	addDocument
+	lookDocument
+	lookName
+	keepDocument
+	putDocument
+	carryDocument
+	removeDocument
+	removeVersions
+
 	removeSession
 	markRemoved
 	findRemoved
@@ -121,6 +130,19 @@ var texts = [statements]string{
 	dropState:   `DELETE FROM states WHERE session = ?`,
 	dropClosedChunks: `DELETE FROM chunks WHERE session = ?
 		AND op NOT IN (SELECT id FROM ops WHERE session = ? AND status = 'started')`,
+
+	addDocument: `INSERT INTO documents (` + documentColumns + `)
+		VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+	lookDocument: `SELECT revision, version FROM documents WHERE tenant = ? AND kind = ? AND id = ?`,
+	lookName:     `SELECT 1 FROM documents WHERE tenant = ? AND kind = ? AND name = ? AND name <> '' AND id <> ?`,
+	keepDocument: `INSERT OR REPLACE INTO document_versions (` + documentColumns + `)
+		SELECT ` + documentColumns + ` FROM documents WHERE tenant = ? AND kind = ? AND id = ?`,
+	putDocument: `UPDATE documents SET name = ?, version = ?, revision = revision + 1, updated = ?, archived = ?, body = ?
+		WHERE tenant = ? AND kind = ? AND id = ? AND revision = ?`,
+	carryDocument: `INSERT OR REPLACE INTO document_versions (` + documentColumns + `)
+		VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?)`,
+	removeDocument: `DELETE FROM documents WHERE tenant = ? AND kind = ? AND id = ?`,
+	removeVersions: `DELETE FROM document_versions WHERE tenant = ? AND kind = ? AND id = ?`,
 
 	removeSession: `DELETE FROM sessions WHERE key = ?`,
 	markRemoved:   `INSERT INTO removed (session) VALUES (?)`,

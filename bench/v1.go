@@ -3,17 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 )
-
-// v1 measures the Managed Agents API: a whole turn beside that of another server
-// for agents, many who listen, and how fast sessions and events are taken.
-func (b *bench) v1(ctx context.Context) error {
-	return errors.Join(b.v1Turns(ctx), b.v1Crowd(ctx), b.v1Rates(ctx))
-}
 
 // official is a server as clients of the Managed Agents API see it, with an agent
 // and an environment to make sessions of.

@@ -22,21 +22,17 @@ const (
 // event is from the time it carries, which is when the session decided it and
 // before it was durable, to when a client had read it; every client's is counted.
 // Nobody may miss one.
-func (b *bench) v1Crowd(ctx context.Context) error {
-	data, err := b.space("v1-crowd")
-	if err != nil {
-		return err
-	}
+func (b *bench) v1Crowd(ctx context.Context) (err error) {
 	p, err := newProvider(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	s, err := b.serve(ctx, data, "--scripted-url", p.url)
+	s, err := b.serveSandboxes(ctx, "v1-crowd", 0, "--scripted-url", p.url) // of which nobody needs one
 	if err != nil {
 		return err
 	}
-	defer s.kill()
+	defer func() { err = errors.Join(err, s.stop()) }()
 	o, err := offer(ctx, s)
 	if err != nil {
 		return err

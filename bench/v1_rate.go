@@ -19,21 +19,17 @@ const (
 
 // v1Rates measures how fast sessions are made and events are taken. What was
 // answered is durable, so that the disk's own speed is printed beside.
-func (b *bench) v1Rates(ctx context.Context) error {
-	data, err := b.space("v1-rate")
-	if err != nil {
-		return err
-	}
+func (b *bench) v1Rates(ctx context.Context) (err error) {
 	p, err := newProvider(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	s, err := b.serve(ctx, data, "--scripted-url", p.url)
+	s, err := b.serveSandboxes(ctx, "v1-rate", 0, "--scripted-url", p.url) // of which nobody needs one
 	if err != nil {
 		return err
 	}
-	defer s.kill()
+	defer func() { err = errors.Join(err, s.stop()) }()
 	o, err := offer(ctx, s)
 	if err != nil {
 		return err

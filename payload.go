@@ -44,7 +44,7 @@ type JudgedPermission struct {
 	Reason string `json:"reason_code,omitempty"`
 }
 
-// ReasonIndeterminate: the server cannot say what the call would do.
+// ReasonIndeterminate says that the server cannot tell what a call would do.
 const ReasonIndeterminate = "indeterminate"
 
 // ToolResult is the payload of agent.tool_result.

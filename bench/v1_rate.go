@@ -100,23 +100,21 @@ func (b *bench) rated(s *server, name string, each int, ask func(i int) error) (
 	if err := fromAll(askers, each, func(i int) error { return samples[i].timed(func() error { return ask(i) }) }); err != nil {
 		return line{}, err
 	}
-	took1 := time.Since(began)
+	elapsed := time.Since(began)
 	cpu := s.busy() - busy
 	n := each * askers
-	all := sample(slices.Concat(samples...))
+	all := slices.Concat(samples...)
 	return line{Name: name, Numbers: []number{
-		rate("ours", n, took1), rate("fsync", 1, b.floors.sync), took("p50", all.median()), took("p99", all.quantile(0.99)),
+		rate("ours", n, elapsed), rate("fsync", 1, b.floors.sync), took("p50", all.median()), took("p99", all.quantile(0.99)),
 		took("cpu", cpu/time.Duration(n)), count("clients", askers),
 	}}, nil
 }
-
-var errRefused = errors.New("refused")
 
 // post asks and waits for a good answer.
 func (w *wire) post(path, body string) error {
 	status, answer, err := w.ask(http.MethodPost, path, body)
 	if err == nil && status >= http.StatusMultipleChoices {
-		err = fmt.Errorf("%s: %w: %d %s", path, errRefused, status, answer)
+		err = fmt.Errorf("%s: %d %s", path, status, answer)
 	}
 	return err
 }

@@ -33,7 +33,7 @@ func arms() []rig.Arm {
 		crash.LeaseClaiming: {1}, crash.LeaseClaimed: {1},
 		crash.TurnStarting: {1, 2}, crash.TurnWritten: {1, 2}, crash.TurnFirstOp: {1}, crash.TurnBetween: {1, 2}, crash.TurnEnding: {1, 2}, crash.TurnEnded: {1}, crash.TurnNext: {1},
 		crash.TurnBlocking: {1},
-		crash.OpStarting:   {1, 3}, crash.OpStarted: {1, 2}, crash.OpSent: {1, 3}, crash.OpFirstByte: {1, 3}, crash.OpChunk: {1, 4}, crash.OpResult: {1, 2}, crash.OpFinished: {1, 2},
+		crash.OpStarting:   {1, 3}, crash.OpStarted: {1, 2}, crash.OpSent: {1, 3}, crash.OpFirstByte: {1, 3}, crash.OpChunk: {1}, crash.OpResult: {1, 2}, crash.OpFinished: {1, 2},
 		crash.OpAnswered: {1}, crash.InterruptDeciding: {1}, crash.InterruptCommitted: {1},
 		crash.StoreFlushing: {2, 9, 17, 25}, crash.StoreFlushed: {2, 8, 16, 24},
 	} {

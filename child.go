@@ -44,9 +44,7 @@ func (a AgentConfig) Within(of AgentConfig) error {
 		case i < 0:
 			return fmt.Errorf("the parent has no tool %q, so its child cannot have it: %w", t.Name, ErrInvalid)
 		case t.Permission.strictness() < of.Tools[i].Permission.strictness():
-			return fmt.Errorf("the parent must %s before it uses %q, so its child must too: %w", map[Permission]string{
-				PermissionAsk: "ask", PermissionAuto: "be judged",
-			}[of.Tools[i].Permission], t.Name, ErrInvalid)
+			return fmt.Errorf("the parent's permission for %q is %s, so its child's must be as strict: %w", t.Name, of.Tools[i].Permission, ErrInvalid)
 		}
 	}
 	for _, t := range a.CustomTools {

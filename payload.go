@@ -44,7 +44,7 @@ type JudgedPermission struct {
 	Reason string `json:"reason_code,omitempty"`
 }
 
-// ReasonIndeterminate: the server cannot say what the call would do.
+// ReasonIndeterminate says that the server cannot tell what a call would do.
 const ReasonIndeterminate = "indeterminate"
 
 // ToolResult is the payload of agent.tool_result.
@@ -363,6 +363,9 @@ type SandboxFact struct {
 	// Image is the digest of what a sandbox that started was made from. All of a
 	// session are made from the same, wherever a tag leads later.
 	Image string `json:"image,omitempty"`
+	// Missing says which packages of its environment a sandbox that started has not,
+	// and why.
+	Missing string `json:"missing,omitempty"`
 	// IdleTimeout is how long the server that started it lets it be idle, whatever
 	// its session says.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`

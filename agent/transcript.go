@@ -33,6 +33,8 @@ type Talk struct {
 	answer model.Part   // of a result
 	cut    dormouse.EventID
 	notice string // something happened that the model should know
+	// missing says what a sandbox that started should have and has not.
+	missing string
 }
 
 // Read takes from an event what a transcript needs of it.
@@ -54,6 +56,9 @@ func Read(e dormouse.Event) Talk {
 		var p dormouse.SandboxFact
 		if json.Unmarshal(e.Payload, &p) == nil && p.Processes == dormouse.ProcessesLost {
 			t.notice = restartNotice
+		}
+		if p.Missing != "" {
+			t.missing = model.NoticePrefix + ": packages are missing from this sandbox: " + p.Missing + ".]"
 		}
 	case dormouse.WorkspaceSwapped:
 		var p dormouse.WorkspaceSwap
@@ -139,6 +144,7 @@ func (b *transcript) add(t Talk) {
 		if !b.swapped { // else it was told
 			b.tell(t.notice)
 		}
+		b.tell(t.missing)
 		b.swapped = false
 	case dormouse.SandboxRelieved, dormouse.SystemMessage:
 		b.tell(t.notice)

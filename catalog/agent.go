@@ -40,24 +40,24 @@ const (
 
 // AgentParams is an agent as it is asked for.
 type AgentParams struct {
-	Name        string                                 `json:"name"`
-	Model       ModelParams                            `json:"model"`
-	Description closedjson.Optional[string]            `json:"description"`
-	System      closedjson.Optional[string]            `json:"system"`
-	Tools       closedjson.Optional[[]ToolParams]      `json:"tools"`
-	MCPServers  closedjson.Optional[[]MCPServer]       `json:"mcp_servers"`
-	Skills      closedjson.Optional[[]SkillParams]     `json:"skills"`
-	Metadata    closedjson.Optional[map[string]string] `json:"metadata"`
-	Multiagent  closedjson.Optional[MultiagentParams]  `json:"multiagent"`
-	Identity    closedjson.Optional[IdentityParams]    `json:"execution_identity"`
+	Name        string                                  `json:"name"`
+	Model       ModelParams                             `json:"model"`
+	Description closedjson.Optional[string]             `json:"description"`
+	System      closedjson.Optional[string]             `json:"system"`
+	Tools       closedjson.Omittable[[]ToolParams]      `json:"tools"`
+	MCPServers  closedjson.Omittable[[]MCPServer]       `json:"mcp_servers"`
+	Skills      closedjson.Omittable[[]SkillParams]     `json:"skills"`
+	Metadata    closedjson.Omittable[map[string]string] `json:"metadata"`
+	Multiagent  closedjson.Optional[MultiagentParams]   `json:"multiagent"`
+	Identity    closedjson.Optional[IdentityParams]     `json:"execution_identity"`
 }
 
 // AgentUpdate is what is to change of an agent: what is left out stays.
 type AgentUpdate struct {
 	// Version, if given, is the version that the change is meant for.
-	Version     closedjson.Optional[int32]            `json:"version"`
-	Name        closedjson.Optional[string]           `json:"name"`
-	Model       closedjson.Optional[ModelParams]      `json:"model"`
+	Version     closedjson.Omittable[int32]           `json:"version"`
+	Name        closedjson.Omittable[string]          `json:"name"`
+	Model       closedjson.Omittable[ModelParams]     `json:"model"`
 	Description closedjson.Optional[string]           `json:"description"`
 	System      closedjson.Optional[string]           `json:"system"`
 	Tools       closedjson.Optional[[]ToolParams]     `json:"tools"`
@@ -69,29 +69,20 @@ type AgentUpdate struct {
 }
 
 // update is what p asks for, as a change of an agent that has nothing.
-func (p AgentParams) update() (AgentUpdate, error) {
-	for name, null := range map[string]bool{"tools": p.Tools.Null, "mcp_servers": p.MCPServers.Null, "skills": p.Skills.Null, "metadata": p.Metadata.Null} {
-		if null {
-			return AgentUpdate{}, invalidf(name, "must not be null; leave it out")
-		}
-	}
+func (p AgentParams) update() AgentUpdate {
 	patch := make(MetadataPatch, len(p.Metadata.Value))
 	for k, v := range p.Metadata.Value {
 		patch[k] = closedjson.Some(v)
 	}
 	return AgentUpdate{
-		Name: closedjson.Some(p.Name), Model: closedjson.Some(p.Model), Description: p.Description, System: p.System, Tools: p.Tools,
-		MCPServers: p.MCPServers, Skills: p.Skills, Metadata: closedjson.Some(patch), Multiagent: p.Multiagent, Identity: p.Identity,
-	}, nil
+		Name: closedjson.Omittable[string]{Set: true, Value: p.Name}, Model: closedjson.Omittable[ModelParams]{Set: true, Value: p.Model},
+		Description: p.Description, System: p.System, Tools: p.Tools.Optional(), MCPServers: p.MCPServers.Optional(),
+		Skills: p.Skills.Optional(), Metadata: closedjson.Some(patch), Multiagent: p.Multiagent, Identity: p.Identity,
+	}
 }
 
 // with is the agent as a change leaves it.
 func (a Agent) with(ctx context.Context, u AgentUpdate, r resolver) (_ Agent, err error) {
-	for name, null := range map[string]bool{"version": u.Version.Null, "name": u.Name.Null, "model": u.Model.Null} {
-		if null {
-			return a, invalidf(name, "must not be null")
-		}
-	}
 	if u.Name.Set {
 		a.Name = u.Name.Value
 	}
@@ -105,7 +96,7 @@ func (a Agent) with(ctx context.Context, u AgentUpdate, r resolver) (_ Agent, er
 		a.Description = orNil(u.Description.Value)
 	}
 	if u.Metadata.Set || a.Metadata == nil {
-		if a.Metadata, err = PatchMetadata(a.Metadata, u.Metadata, false); err != nil {
+		if a.Metadata, err = PatchMetadata(a.Metadata, u.Metadata.Value, false); err != nil {
 			return a, err
 		}
 	}
@@ -122,7 +113,7 @@ func (a Agent) with(ctx context.Context, u AgentUpdate, r resolver) (_ Agent, er
 			return a, err
 		}
 	}
-	return a.override(Overrides{Model: u.Model, System: u.System, Tools: u.Tools, MCPServers: u.MCPServers, Skills: u.Skills})
+	return a.override(Overrides{Model: u.Model.Optional(), System: u.System, Tools: u.Tools, MCPServers: u.MCPServers, Skills: u.Skills})
 }
 
 // Overrides is what may be replaced of an agent for one session.

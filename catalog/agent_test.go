@@ -1,7 +1,6 @@
 package catalog_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -282,7 +281,7 @@ func TestASessionGetsWhatItsAgentHas(t *testing.T) {
 	if err := (dormouse.Created{Session: "sesn_1", Tenant: tenant, Owner: "user:local", Recovery: dormouse.RecoverAuto, Agent: c}).Validate(); err != nil {
 		t.Error(err)
 	}
-	s.holds("BetaManagedAgentsSessionAgent", json.RawMessage(c.Shown))
+	s.holds("BetaManagedAgentsSessionAgent", c.Shown)
 	if len(a.Gaps()) != 0 {
 		t.Errorf("gaps are %v", a.Gaps())
 	}

@@ -10,13 +10,10 @@ import (
 
 // CreateAgent makes an agent, in version 1.
 func (c *Catalog) CreateAgent(ctx context.Context, tenant string, p AgentParams) (Agent, error) {
-	u, err := p.update()
-	if err != nil {
-		return Agent{}, err
-	}
 	now := c.moment()
 	a := Agent{Type: typeAgent, ID: newID(AgentPrefix), Version: 1, Created: now, Updated: now}
-	if a, err = a.with(ctx, u, resolver{c, tenant, a.ID, a.Version}); err != nil {
+	a, err := a.with(ctx, p.update(), resolver{c, tenant, a.ID, a.Version})
+	if err != nil {
 		return Agent{}, err
 	}
 	if err := c.documents.Insert(ctx, a.document(tenant)); err != nil {
@@ -59,14 +56,14 @@ const tries = 16
 // UpdateAgent changes an agent, which makes a version of it unless nothing is
 // different.
 func (c *Catalog) UpdateAgent(ctx context.Context, tenant, id string, u AgentUpdate) (Agent, error) {
-	if u.Version.Given() && u.Version.Value < 1 {
+	if u.Version.Set && u.Version.Value < 1 {
 		return Agent{}, invalidf("version", "must be at least 1")
 	}
 	return c.changeAgent(ctx, tenant, id, func(a Agent) (Agent, error) {
 		if a.Archived != nil {
 			return a, &problem{kind: dormouse.ErrInvalid, message: "agent " + id + " is archived; it can only be read"}
 		}
-		if u.Version.Given() && int(u.Version.Value) != a.Version {
+		if u.Version.Set && int(u.Version.Value) != a.Version {
 			return a, conflictf("version: agent %s is at version %d, not %d", id, a.Version, u.Version.Value)
 		}
 		changed, err := a.with(ctx, u, resolver{c, tenant, a.ID, a.Version})
@@ -75,7 +72,7 @@ func (c *Catalog) UpdateAgent(ctx context.Context, tenant, id string, u AgentUpd
 		}
 		changed.Version++
 		changed.Updated = c.moment()
-		changed.Multiagent.pin(a.ID, changed.Version)
+		pin(changed.Multiagent, a.ID, changed.Version)
 		return changed, nil
 	})
 }

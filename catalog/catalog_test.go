@@ -109,8 +109,8 @@ func field(t testing.TB, v any, path ...any) string {
 // refused checks that err is of a kind, and says so.
 func refused(t testing.TB, what string, err, kind error, says string) {
 	t.Helper()
-	var in *closedjson.Error
-	if !errors.Is(err, kind) && !(errors.Is(kind, dormouse.ErrInvalid) && errors.As(err, &in)) {
+	_, undecoded := errors.AsType[*closedjson.Error](err)
+	if !errors.Is(err, kind) && (!undecoded || !errors.Is(kind, dormouse.ErrInvalid)) {
 		t.Errorf("%s: got %v, not %v", what, err, kind)
 		return
 	}

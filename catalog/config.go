@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"cmp"
+
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/closedjson"
 )
@@ -20,7 +22,7 @@ type (
 		AllowedHosts         closedjson.Optional[[]string] `json:"allowed_hosts"`
 	}
 	packagesParams struct {
-		Type  closedjson.Optional[string]   `json:"type"`
+		Type  closedjson.Omittable[string]  `json:"type"`
 		Apt   closedjson.Optional[[]string] `json:"apt"`
 		Cargo closedjson.Optional[[]string] `json:"cargo"`
 		Gem   closedjson.Optional[[]string] `json:"gem"`
@@ -66,17 +68,12 @@ func (p *networkingParams) DecodeJSON(raw []byte) error {
 
 // resolve is the config that is asked for. What it leaves open is as it was; where
 // nothing was, it is what an environment has that says nothing.
-func (p ConfigParams) resolve(was Config) (Config, error) {
-	if p.Type == "" {
-		p.Type = was.Type
+func (p *ConfigParams) resolve(was Config) (Config, error) {
+	kind := cmp.Or(p.Type, was.Type, typeCloud)
+	if was.Type != "" && was.Type != kind {
+		return was, &problem{kind: dormouse.ErrInvalid, code: codeTypeChange, message: "config.type: is " + was.Type + " and cannot become " + kind}
 	}
-	if p.Type == "" {
-		p.Type = typeCloud
-	}
-	if was.Type != "" && was.Type != p.Type {
-		return was, &problem{kind: dormouse.ErrInvalid, code: codeTypeChange, message: "config.type: is " + was.Type + " and cannot become " + p.Type}
-	}
-	if p.Type == typeSelfHosted {
+	if kind == typeSelfHosted {
 		return Config{Type: typeSelfHosted}, nil
 	}
 	c := Config{Type: typeCloud, Networking: was.Networking, Packages: was.Packages}
@@ -95,7 +92,7 @@ func (p ConfigParams) resolve(was Config) (Config, error) {
 	return c, c.check()
 }
 
-func (p networkingParams) resolve(was *Networking) *Networking {
+func (p *networkingParams) resolve(was *Networking) *Networking {
 	if p.Type == typeUnrestricted {
 		return &Networking{Type: typeUnrestricted}
 	}

@@ -76,42 +76,37 @@ const (
 
 // EnvironmentParams is an environment as it is asked for.
 type EnvironmentParams struct {
-	Name        string                                 `json:"name"`
-	Description closedjson.Optional[string]            `json:"description"`
-	Config      closedjson.Optional[ConfigParams]      `json:"config"`
-	Metadata    closedjson.Optional[map[string]string] `json:"metadata"`
-	Scope       closedjson.Optional[string]            `json:"scope"`
+	Name        string                                  `json:"name"`
+	Description closedjson.Optional[string]             `json:"description"`
+	Config      closedjson.Optional[ConfigParams]       `json:"config"`
+	Metadata    closedjson.Omittable[map[string]string] `json:"metadata"`
+	Scope       closedjson.Optional[string]             `json:"scope"`
 }
 
 // EnvironmentUpdate is what is to change of an environment: what is left out
 // stays.
 type EnvironmentUpdate struct {
-	Name        closedjson.Optional[string]        `json:"name"`
-	Description closedjson.Optional[string]        `json:"description"`
-	Config      closedjson.Optional[ConfigParams]  `json:"config"`
-	Metadata    closedjson.Optional[MetadataPatch] `json:"metadata"`
-	Scope       closedjson.Optional[string]        `json:"scope"`
+	Name        closedjson.Optional[string]         `json:"name"`
+	Description closedjson.Optional[string]         `json:"description"`
+	Config      closedjson.Optional[ConfigParams]   `json:"config"`
+	Metadata    closedjson.Omittable[MetadataPatch] `json:"metadata"`
+	Scope       closedjson.Optional[string]         `json:"scope"`
 }
 
 // update is what p asks for, as a change of an environment that has nothing.
-func (p EnvironmentParams) update() (EnvironmentUpdate, error) {
-	if p.Metadata.Null {
-		return EnvironmentUpdate{}, invalidf("metadata", "must not be null; leave it out")
-	}
+func (p EnvironmentParams) update() EnvironmentUpdate {
 	patch := make(MetadataPatch, len(p.Metadata.Value))
 	for k, v := range p.Metadata.Value {
 		patch[k] = closedjson.Some(v)
 	}
 	return EnvironmentUpdate{
-		Name: closedjson.Some(p.Name), Description: p.Description, Config: p.Config, Metadata: closedjson.Some(patch), Scope: p.Scope,
-	}, nil
+		Name: closedjson.Some(p.Name), Description: p.Description, Config: p.Config, Scope: p.Scope,
+		Metadata: closedjson.Omittable[MetadataPatch]{Set: true, Value: patch},
+	}
 }
 
 // with is the environment as a change leaves it.
 func (e Environment) with(u EnvironmentUpdate, fresh bool) (_ Environment, err error) {
-	if u.Metadata.Null {
-		return e, invalidf("metadata", "must not be null; leave it out")
-	}
 	e.Name = u.Name.Or(e.Name)
 	if err := length("name", e.Name, 1, maxName); err != nil {
 		return e, err
@@ -126,7 +121,7 @@ func (e Environment) with(u EnvironmentUpdate, fresh bool) (_ Environment, err e
 		e.Description = &u.Description.Value
 	}
 	// A key that is there from the start may be empty; later, empty removes it.
-	if e.Metadata, err = PatchMetadata(e.Metadata, u.Metadata, !fresh); err != nil {
+	if e.Metadata, err = PatchMetadata(e.Metadata, u.Metadata.Value, !fresh); err != nil {
 		return e, err
 	}
 	if scope := u.Scope.Or(scopeOrganization); scope != scopeOrganization {

@@ -94,7 +94,7 @@ func TestUpdatesOfAnEnvironmentKeepWhatTheyLeaveOut(t *testing.T) {
 	}
 	_, err := s.updateEnvironment(e.ID, `{"config":{"type":"self_hosted"}}`)
 	refused(t, "another type", err, dormouse.ErrInvalid, "cannot become self_hosted")
-	if c, ok := err.(interface{ ErrorCode() string }); !ok || c.ErrorCode() != "invalid_config_type_change" { //nolint:errorlint // it is not wrapped
+	if c, ok := err.(interface{ ErrorCode() string }); !ok || c.ErrorCode() != "invalid_config_type_change" {
 		t.Errorf("it has no code: %v", err)
 	}
 }

@@ -11,13 +11,10 @@ import (
 
 // CreateEnvironment makes an environment. Its name must be that of no other.
 func (c *Catalog) CreateEnvironment(ctx context.Context, tenant string, p EnvironmentParams) (Environment, error) {
-	u, err := p.update()
-	if err != nil {
-		return Environment{}, err
-	}
 	now := c.moment()
 	e := Environment{Type: kindEnvironment, ID: newID(EnvironmentPrefix), Scope: scopeOrganization, Created: now, Updated: now}
-	if e, err = e.with(u, true); err != nil {
+	e, err := e.with(p.update(), true)
+	if err != nil {
 		return Environment{}, err
 	}
 	err = c.documents.Insert(ctx, e.document(tenant))

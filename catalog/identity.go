@@ -41,7 +41,7 @@ func (p *IdentityParams) DecodeJSON(raw []byte) error {
 
 var roleARN = regexp.MustCompile(`^arn:aws(-[a-z]+)*:iam::[0-9]{12}:role/[\w+=,.@/-]+$`)
 
-func (p IdentityParams) resolve() (Identity, error) {
+func (p *IdentityParams) resolve() (Identity, error) {
 	switch {
 	case p.Type == "":
 		return Identity{Type: identityService}, nil

@@ -37,12 +37,12 @@ func CheckMetadata(m map[string]string) (map[string]string, error) { return m, c
 
 // PatchMetadata returns metadata as a patch leaves it. With emptyRemoves an empty
 // value removes its key, as null does.
-func PatchMetadata(was map[string]string, patch closedjson.Optional[MetadataPatch], emptyRemoves bool) (map[string]string, error) {
+func PatchMetadata(was map[string]string, patch MetadataPatch, emptyRemoves bool) (map[string]string, error) {
 	m := maps.Clone(was)
 	if m == nil {
 		m = make(map[string]string)
 	}
-	for k, v := range patch.Value {
+	for k, v := range patch {
 		if v.Null || emptyRemoves && v.Value == "" {
 			delete(m, k)
 		} else {

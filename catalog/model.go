@@ -66,7 +66,7 @@ func (w *wordOrTyped) DecodeJSON(raw []byte) error {
 
 // resolve is the model that is asked for. Of was, the model before, only the
 // effort can be left.
-func (p ModelParams) resolve(was Model) (Model, error) {
+func (p *ModelParams) resolve(was Model) (Model, error) {
 	m := Model{ID: p.ID, Speed: p.Speed.Or(speedStandard), Effort: Typed{effortUsual}, InferenceGeo: p.InferenceGeo.Or("")}
 	switch {
 	case p.Effort.Given():

@@ -112,7 +112,7 @@ func (m *Multiagent) UnmarshalJSON(raw []byte) error {
 }
 
 // rosters are the lists of agents in it.
-func (m *Multiagent) rosters() [][]Roster {
+func rosters(m *Multiagent) [][]Roster {
 	switch {
 	case m == nil:
 		return nil
@@ -123,8 +123,8 @@ func (m *Multiagent) rosters() [][]Roster {
 }
 
 // pin has every mention of an agent itself mean this version of it.
-func (m *Multiagent) pin(self string, version int) {
-	for _, list := range m.rosters() {
+func pin(m *Multiagent, self string, version int) {
+	for _, list := range rosters(m) {
 		for i := range list {
 			if list[i].ID == self {
 				list[i].Version = version

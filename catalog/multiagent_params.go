@@ -25,7 +25,7 @@ type (
 	rosterParams struct {
 		Type    string
 		ID      string
-		Version closedjson.Optional[int32]
+		Version closedjson.Omittable[int32]
 		Model   string
 	}
 	teamParams struct {

@@ -13,9 +13,9 @@ import (
 
 // AgentRef names an agent, in a version or in its newest.
 type AgentRef struct {
-	Type    string                     `json:"type"`
-	ID      string                     `json:"id"`
-	Version closedjson.Optional[int32] `json:"version"`
+	Type    string                      `json:"type"`
+	ID      string                      `json:"id"`
+	Version closedjson.Omittable[int32] `json:"version"`
 }
 
 // SessionAgentParams is the agent that a session asks for: its id, a reference, or
@@ -64,7 +64,7 @@ func (c *Catalog) SessionAgent(ctx context.Context, tenant string, p SessionAgen
 	if err != nil {
 		return Agent{}, under("agent", err)
 	}
-	if p.Overrides.Tools.Set && len(a.Tools) == 0 && len(a.Skills) > 0 {
+	if p.Tools.Set && len(a.Tools) == 0 && len(a.Skills) > 0 {
 		return Agent{}, invalidf("agent.tools", "cannot be cleared while there are skills, which need them")
 	}
 	return a, nil
@@ -77,18 +77,13 @@ func under(path string, err error) error {
 
 // Retooling is what may change of the agent of a session that exists.
 type Retooling struct {
-	Tools      closedjson.Optional[[]ToolParams] `json:"tools"`
-	MCPServers closedjson.Optional[[]MCPServer]  `json:"mcp_servers"`
+	Tools      closedjson.Omittable[[]ToolParams] `json:"tools"`
+	MCPServers closedjson.Omittable[[]MCPServer]  `json:"mcp_servers"`
 }
 
 // Retool is the agent as a session goes on with it.
 func (a Agent) Retool(r Retooling) (Agent, error) {
-	for name, null := range map[string]bool{"tools": r.Tools.Null, "mcp_servers": r.MCPServers.Null} {
-		if null {
-			return a, invalidf("agent."+name, "must not be null; send an empty list")
-		}
-	}
-	changed, err := a.override(Overrides{Tools: r.Tools, MCPServers: r.MCPServers})
+	changed, err := a.override(Overrides{Tools: r.Tools.Optional(), MCPServers: r.MCPServers.Optional()})
 	if err != nil {
 		return a, under("agent", err)
 	}

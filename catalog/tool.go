@@ -98,15 +98,15 @@ type (
 		Policy  closedjson.Optional[Typed] `json:"permission_policy"`
 	}
 	toolsetParams struct {
-		Type    string                                   `json:"type"`
-		Default closedjson.Optional[settingParams]       `json:"default_config"`
-		Configs closedjson.Optional[[]toolSettingParams] `json:"configs"`
+		Type    string                                    `json:"type"`
+		Default closedjson.Optional[settingParams]        `json:"default_config"`
+		Configs closedjson.Omittable[[]toolSettingParams] `json:"configs"`
 	}
 	mcpToolsetParams struct {
-		Type    string                                  `json:"type"`
-		Server  string                                  `json:"mcp_server_name"`
-		Default closedjson.Optional[settingParams]      `json:"default_config"`
-		Configs closedjson.Optional[[]mcpSettingParams] `json:"configs"`
+		Type    string                                   `json:"type"`
+		Server  string                                   `json:"mcp_server_name"`
+		Default closedjson.Optional[settingParams]       `json:"default_config"`
+		Configs closedjson.Omittable[[]mcpSettingParams] `json:"configs"`
 	}
 	mcpSettingParams struct {
 		Name string `json:"name"`

@@ -95,7 +95,7 @@ func (p *mcpToolsetParams) resolve(path string) (*MCPToolset, error) {
 			return nil, invalidf(at+".name", "%s is configured twice", short(c.Name))
 		}
 		seen[c.Name] = true
-		s, err := c.settingParams.resolve(at, def)
+		s, err := c.resolve(at, def)
 		if err != nil {
 			return nil, err
 		}

@@ -41,11 +41,11 @@ type Location struct {
 }
 
 type toolSettingParams struct {
-	Type closedjson.Optional[string] `json:"type"`
-	Name string                      `json:"name"`
+	Type closedjson.Omittable[string] `json:"type"`
+	Name string                       `json:"name"`
 	settingParams
-	AllowedDomains   closedjson.Optional[[]string]         `json:"allowed_domains"`
-	BlockedDomains   closedjson.Optional[[]string]         `json:"blocked_domains"`
+	AllowedDomains   closedjson.Omittable[[]string]        `json:"allowed_domains"`
+	BlockedDomains   closedjson.Omittable[[]string]        `json:"blocked_domains"`
 	MaxContentTokens closedjson.Optional[int32]            `json:"max_content_tokens"`
 	URLSources       closedjson.Optional[urlSourcesParams] `json:"url_sources"`
 	UserLocation     closedjson.Optional[locationParams]   `json:"user_location"`
@@ -122,7 +122,7 @@ func (p toolSettingParams) resolveDomains(path string, s *ToolSetting) error {
 	}
 	for _, f := range []struct {
 		path string
-		from closedjson.Optional[[]string]
+		from closedjson.Omittable[[]string]
 		to   *[]string
 	}{{path + ".allowed_domains", p.AllowedDomains, &s.AllowedDomains}, {path + ".blocked_domains", p.BlockedDomains, &s.BlockedDomains}} {
 		if !f.from.Set {

@@ -83,10 +83,10 @@ func (s urlSources) serverTools() []toolReference {
 	return s.Server.Tools
 }
 
-func (p urlSourceParams) resolve(path string, lists bool) (*urlSource, error) {
+func (p *urlSourceParams) resolve(path string, lists bool) (*urlSource, error) {
 	listed := p.Type == "only" || p.Type == "except"
 	switch {
-	case p.Type != "all" && p.Type != "none" && !(listed && lists):
+	case p.Type != "all" && p.Type != "none" && (!listed || !lists):
 		return nil, invalidf(path, "%q is not what it can be", short(p.Type))
 	case listed != p.Tools.Given():
 		return nil, invalidf(path+".tools", "is for only and except, which need it")

@@ -17,11 +17,22 @@ var errSilent = errors.New("nothing was sent either way for too long")
 
 // refusal says why a request must not leave, and what would allow it.
 type refusal struct {
-	why   string
-	entry string // for AllowFlag; empty if nothing allows it
+	why    string
+	entry  string // for AllowFlag; empty if that allows nothing
+	remedy string // what else would allow it, as a sentence
 }
 
-func (r *refusal) Error() string { return r.why }
+// Error says both, for the audit.
+func (r *refusal) Error() string {
+	text := r.why + "."
+	if r.entry != "" {
+		text += fmt.Sprintf(" The operator of the server can allow it with %s %s.", AllowFlag, r.entry)
+	}
+	if r.remedy != "" {
+		text += " " + r.remedy
+	}
+	return text
+}
 
 // invalid says what is wrong with a request.
 type invalid string
@@ -52,11 +63,7 @@ func explain(ctx context.Context, to string, err error) answer {
 	var no *refusal
 	switch {
 	case errors.As(err, &no):
-		text := to + " is refused: " + no.why + "."
-		if no.entry != "" {
-			text += fmt.Sprintf(" The operator of the server can allow it with %s %s.", AllowFlag, no.entry)
-		}
-		return answer{http.StatusForbidden, verdictRefused, text}
+		return answer{http.StatusForbidden, verdictRefused, to + " is refused: " + no.Error()}
 	case errors.Is(err, dormouse.ErrInvalid):
 		return answer{http.StatusBadRequest, verdictInvalid, "The request is not one for a proxy: " + err.Error() + "."}
 	case errors.Is(context.Cause(ctx), errSilent):

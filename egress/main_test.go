@@ -58,12 +58,15 @@ type rig struct {
 // serve starts a proxy whose session has a network unless o says otherwise.
 func serve(t testing.TB, o egress.Options, allow ...string) *rig {
 	t.Helper()
+	return serveSession(t, o, egress.Session{ID: "sesn_test", Policy: egress.Policy{Network: egress.On}}, allow...)
+}
+
+// serveSession starts a proxy for a session.
+func serveSession(t testing.TB, o egress.Options, who egress.Session, allow ...string) *rig {
+	t.Helper()
 	var err error
 	if o.Allow, err = egress.ParseAllow(allow); err != nil {
 		t.Fatal(err)
-	}
-	if o.Policy == nil {
-		o.Policy = func(egress.Session) egress.Policy { return egress.Policy{Network: egress.On} }
 	}
 	r := &rig{socket: filepath.Join(t.TempDir(), "s"), audit: &audit{grown: make(chan struct{})}}
 	o.Logger = slog.New(slog.NewJSONHandler(r.audit, nil))
@@ -73,7 +76,7 @@ func serve(t testing.TB, o egress.Options, allow ...string) *rig {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- egress.New(o).Serve(ctx, l, egress.Session{ID: "sesn_test"}) }()
+	go func() { ended <- egress.New(o).Serve(ctx, l, who) }()
 	r.stop = sync.OnceValue(func() error {
 		cancel()
 		return <-ended

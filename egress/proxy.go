@@ -4,7 +4,8 @@
 // It promises that the session is known by the socket and by nothing a request
 // says; that whatever is dialled was checked, as an address, at the moment it
 // was dialled; that only public addresses and what the operator listed are
-// reached; and that nothing it carries outlives the context it was served under.
+// reached, and of these only hosts that the session names if its network is
+// limited; and that nothing it carries outlives the context it was served under.
 package egress
 
 import (
@@ -38,30 +39,20 @@ const (
 	upstreamPerKey = 8
 )
 
-// Session is whose traffic it is.
+// Session is whose traffic it is, and what it may do.
 type Session struct {
-	ID dormouse.SessionID
-}
-
-// Network says whether a session has a network.
-type Network int
-
-// The networks. The zero value is the safe one.
-const (
-	Off Network = iota
-	On
-)
-
-// Policy is what a session may do.
-type Policy struct {
-	Network Network
+	ID     dormouse.SessionID
+	Policy Policy
 }
 
 // Options says what a proxy lets through. Zero times and counts are the
 // defaults.
 type Options struct {
-	// Policy is asked at every request. Without it no session has a network.
+	// Policy is asked at every request. Without it a session's own holds.
 	Policy func(Session) Policy
+	// PackageHosts says where packages come from. It is asked only about sessions
+	// whose network is limited, and may take a while at first.
+	PackageHosts func() []dormouse.Host
 	// Allow is what may be reached beyond the public internet.
 	Allow Allow
 	// Listeners are where the server itself listens.
@@ -94,7 +85,10 @@ func New(o Options) *Proxy {
 	o.DialTimeout = cmp.Or(o.DialTimeout, defaultDialTimeout)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, defaultIdleTimeout)
 	if o.Policy == nil {
-		o.Policy = func(Session) Policy { return Policy{} }
+		o.Policy = func(s Session) Policy { return s.Policy }
+	}
+	if o.PackageHosts == nil {
+		o.PackageHosts = func() []dormouse.Host { return nil }
 	}
 	if o.Resolver == nil {
 		o.Resolver = net.DefaultResolver

@@ -435,7 +435,7 @@ func TestAuditHasALineForEveryRequestAndNoSecret(t *testing.T) {
 	want := []line{
 		{Method: "CONNECT", Host: "127.0.0.1", Port: port(addr), Verdict: "allowed", Sent: 5, Received: 5},
 		{Method: "POST", Host: "127.0.0.1", Port: port(plain), Verdict: "allowed", Sent: 2, Received: 4},
-		{Method: "GET", Host: "10.0.0.1", Port: 80, Verdict: "refused", Error: "it is a private address"},
+		{Method: "GET", Host: "10.0.0.1", Port: 80, Verdict: "refused", Error: "it is a private address. The operator of the server can allow it with --egress-allow 10.0.0.1:80."},
 		{Method: "GET", Verdict: "invalid", Error: "the URL holds a user name"},
 	}
 	for i := range want {

@@ -12,6 +12,7 @@ import (
 
 const (
 	plainPort  = 80
+	securePort = 443
 	bufferSize = 32 << 10
 )
 
@@ -25,9 +26,11 @@ func (w *way) serve(ctx context.Context, rw http.ResponseWriter, r *http.Request
 	defer rec.write(ctx, w.log)
 	var err error
 	rec.to, err = destination(r)
+	policy := w.proxy.opts.Policy(w.who)
+	if err == nil || policy.Network == Off {
+		err = policy.check(rec.to, w.proxy.opts.PackageHosts)
+	}
 	switch {
-	case w.proxy.opts.Policy(w.who).Network != On:
-		fail(ctx, rw, rec, &refusal{why: "the network of this session is off"})
 	case err != nil:
 		fail(ctx, rw, rec, err)
 	case r.Method == http.MethodConnect:

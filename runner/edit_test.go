@@ -27,7 +27,7 @@ func TestEditReplacesWhatItWasTold(t *testing.T) {
 		{"nothing in its place", "a b c", " b", "", false, "a c", ""},
 		{"no final line feed", "a\nb", "b", "c", false, "a\nc", ""},
 		{"a final line feed", "a\nb\n", "b\n", "c\n", false, "a\nc\n", ""},
-		{"every place", "a a a", "a", "aa", true, "aa aa aa", ""},
+		{"every place", "a b a", "a", "aa", true, "aa b aa", ""},
 		{"two places", "a b a", "a", "x", false, "a b a", "occurs 2 times"},
 		{"no place", "a b c", "d", "x", false, "a b c", "not found"},
 		{"bytes that are no text", "\xff\x00a", "a", "b", false, "\xff\x00b", ""},

@@ -6,10 +6,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxFound bounds the files that a glob names.
@@ -45,16 +46,16 @@ func (r *Runner) glob(ctx context.Context, g Glob) (Result, error) {
 	}
 	var newest []found
 	n := 0
-	err = from.walk(ctx, p.depth, func(rel string, e fs.DirEntry) error {
-		if !p.fits.MatchString(rel) {
+	err = from.walk(ctx, p.depth, func(e sight) error {
+		if !p.fits.MatchString(e.rel) {
 			return nil
 		}
-		at, err := e.Info()
-		if err != nil {
+		var at unix.Stat_t
+		if err := unix.Fstatat(e.dir, e.Name(), &at, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return nil //nolint:nilerr // it is gone already
 		}
 		n++
-		if newest = append(newest, found{from.spell(rel), at.ModTime()}); len(newest) >= 2*maxFound {
+		if newest = append(newest, found{from.spell(e.rel), time.Unix(at.Mtim.Unix())}); len(newest) >= 2*maxFound {
 			newest = sorted(newest)
 		}
 		return nil

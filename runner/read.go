@@ -16,7 +16,7 @@ import (
 
 const (
 	// searchTime is how long one read, glob or grep may take.
-	searchTime = 20 * time.Second
+	searchTime = time.Minute
 	// sniffed is how much of a file is looked at to say what it is.
 	sniffed = 8 << 10
 	// maxNames bounds what is listed of a directory.

@@ -94,6 +94,7 @@ func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again
 func (r *Runner) endShell(slot *shellSlot) {
 	if sh, _ := r.shells.shell(slot); sh != nil {
 		sh.end()
+		_ = sh.cmd.Process.Kill() // it is idle, and may not want to end
 		<-sh.exited
 	}
 	_ = os.RemoveAll(filepath.Join(r.opts.Shells, "@"+slot.name))

@@ -62,11 +62,19 @@ func (p place) spell(rel string) string {
 	return filepath.Join(p.shown, rel)
 }
 
-// walk visits every file below a directory, by its name there. It goes at most
+// sight is one file that a walk comes by. Who opens or looks at it does so from its
+// directory: in a sandbox every part of a path costs.
+type sight struct {
+	fs.DirEntry
+	rel string // its name from where the walk began
+	dir int    // its directory, open
+}
+
+// walk visits every file below a directory. It goes at most
 // depth directories down, everywhere if that is negative, follows no links, and
 // leaves out what version control keeps and what is no file. A directory that
 // cannot be read is passed over.
-func (p place) walk(ctx context.Context, depth int, visit func(rel string, e fs.DirEntry) error) error {
+func (p place) walk(ctx context.Context, depth int, visit func(sight) error) error {
 	type pending struct {
 		rel   string
 		depth int
@@ -77,15 +85,15 @@ func (p place) walk(ctx context.Context, depth int, visit func(rel string, e fs.
 		dir := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		var below []pending
-		err := p.entries(ctx, dir.rel, func(rel string, e fs.DirEntry) error {
+		err := p.entries(ctx, dir.rel, func(e sight) error {
 			if visits++; visits > maxVisits || len(todo)+len(below) > maxPending {
 				return fmt.Errorf("there is too much below %s to look at", p.real)
 			}
 			if !e.IsDir() {
-				return visit(rel, e)
+				return visit(e)
 			}
-			if dir.depth != 0 && !p.passed(rel, e.Name()) {
-				below = append(below, pending{rel, dir.depth - 1})
+			if dir.depth != 0 && !p.passed(e.rel, e.Name()) {
+				below = append(below, pending{e.rel, dir.depth - 1})
 			}
 			return nil
 		})
@@ -99,7 +107,7 @@ func (p place) walk(ctx context.Context, depth int, visit func(rel string, e fs.
 }
 
 // entries reads a directory batch by batch, each in the order of names.
-func (p place) entries(ctx context.Context, rel string, each func(rel string, e fs.DirEntry) error) error {
+func (p place) entries(ctx context.Context, rel string, each func(sight) error) error {
 	d, err := os.OpenFile(filepath.Join(p.real, rel), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if rel == "" {
@@ -108,6 +116,7 @@ func (p place) entries(ctx context.Context, rel string, each func(rel string, e 
 		return nil
 	}
 	defer func() { _ = d.Close() }()
+	at := int(d.Fd())
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -119,7 +128,7 @@ func (p place) entries(ctx context.Context, rel string, each func(rel string, e 
 			if rel != "" {
 				name = rel + "/" + name
 			}
-			if err := each(name, e); err != nil {
+			if err := each(sight{e, name, at}); err != nil {
 				return err
 			}
 		}

@@ -126,6 +126,13 @@ type Imaged interface {
 	Image() string
 }
 
+// Stocked is implemented by sandboxes that may have packages.
+type Stocked interface {
+	// Missing must say which packages of its environment the sandbox has not, and
+	// why; it is empty if it has all of them.
+	Missing() string
+}
+
 // Freezer is implemented by drivers that can keep what runs in a sandbox.
 type Freezer interface {
 	// Freeze stops a sandbox as Stop does and must keep its processes, so that they

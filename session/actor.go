@@ -28,6 +28,7 @@ type Actor struct {
 
 	loaded func() // called once the state is there
 	failed error  // why it could not be loaded; set before quit is closed
+	tenant string // whose the session is; set before ready is closed
 
 	// The fields below belong to the goroutine in run.
 	epoch    store.Epoch
@@ -155,6 +156,7 @@ func (a *Actor) load(ctx context.Context) (err error) {
 	}
 	crash.At(crash.LeaseClaimed)
 	a.state, a.cached, err = fold(ctx, a.deps, a.id)
+	a.tenant = a.state.Tenant
 	return err
 }
 

@@ -28,7 +28,7 @@ func apply(s *State, e dormouse.Event) {
 		clearAttention(s, "")
 	case dormouse.PromptQueued:
 		if t := s.Thread(e.Thread); t != nil {
-			t.Queue = append(t.Queue, dormouse.PromptRecord{
+			t.Queue = append(slices.Clip(t.Queue), dormouse.PromptRecord{
 				ID: e.ID, Thread: e.Thread, Status: dormouse.PromptIsQueued,
 				Body: payload[bodyOnly](e).Body, Seq: e.Seq, Queued: e.Time,
 			})
@@ -39,7 +39,7 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.PromptCancelled:
 		p := payload[dormouse.Prompts](e)
 		if t := s.Thread(e.Thread); t != nil {
-			t.Queue = slices.DeleteFunc(t.Queue, func(q dormouse.PromptRecord) bool { return slices.Contains(p.Prompts, q.ID) })
+			t.Queue = slices.DeleteFunc(slices.Clone(t.Queue), func(q dormouse.PromptRecord) bool { return slices.Contains(p.Prompts, q.ID) })
 		}
 	case dormouse.TurnStarted:
 		applyTurnStarted(s, e)

@@ -51,17 +51,22 @@ func (b *box) close(cause error) {
 const (
 	createTimeout = 60 * time.Second
 	fetchTimeout  = 15 * time.Minute // an image or layers may have to be fetched
-	attachTimeout = 10 * time.Second
-	stopTimeout   = 30 * time.Second
+	// installTimeout is for packages, which come from several places.
+	installTimeout = 30 * time.Minute
+	attachTimeout  = 10 * time.Second
+	stopTimeout    = 30 * time.Second
 )
 
 // createWithin is how long a sandbox may take to be made.
 func createWithin(s State) time.Duration {
-	e := s.Environment
-	if (e.Image == "" || e.Image == dormouse.HostImage) && len(s.Workspace.Layers) == 0 {
-		return createTimeout
+	e, limit := s.Environment, createTimeout
+	if e.Image != "" && e.Image != dormouse.HostImage || len(s.Workspace.Layers) > 0 {
+		limit += fetchTimeout
 	}
-	return createTimeout + fetchTimeout
+	if !e.Packages.IsZero() {
+		limit += installTimeout
+	}
+	return limit
 }
 
 // reconcileSandbox moves the sandbox to where it should be, one step at a time.
@@ -171,6 +176,9 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 	}
 	if w, ok := live.(sandbox.Woken); ok {
 		up.Kept, up.Lost = w.Processes().Kept, w.Processes().Lost
+	}
+	if s, ok := live.(sandbox.Stocked); ok && !up.Kept { // else it was told
+		up.Missing = s.Missing()
 	}
 	up.Snapshots, up.Seals = a.policy()
 	if err := a.do(ctx, up); err != nil {

@@ -58,7 +58,7 @@ func (d *draft) sandboxUp(v SandboxUp) error {
 		return fmt.Errorf("sandbox %d is not being warmed: %w", v.Generation, dormouse.ErrConflict)
 	}
 	fact := dormouse.SandboxFact{
-		Generation: v.Generation, Handle: v.Handle, Image: v.Image, IdleTimeout: v.IdleTimeout, Snapshots: v.Snapshots, Seals: v.Seals,
+		Generation: v.Generation, Handle: v.Handle, Image: v.Image, IdleTimeout: v.IdleTimeout, Missing: v.Missing, Snapshots: v.Snapshots, Seals: v.Seals,
 	}
 	switch {
 	case d.Sandbox.How != dormouse.WarmRestore: // nothing ran before

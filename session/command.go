@@ -305,6 +305,8 @@ type (
 		// server lets it be idle.
 		Image       string
 		IdleTimeout time.Duration
+		// Missing says which packages of its environment it has not, and why.
+		Missing string
 		// Snapshots is when they are taken of its workspace, empty if they cannot be,
 		// and Seals whether that is sealed when it has stopped.
 		Snapshots dormouse.SnapshotPolicy

@@ -79,13 +79,12 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 				c.Verb = v
 			}
 		}
-		added, err := Decide(next, c)
-		if err != nil {
+		var added []dormouse.Event
+		if next, added, err = decide(next, c); err != nil {
 			m.reply <- err
 			continue
 		}
 		for _, e := range added {
-			next = Apply(next, e)
 			if e.Type == dormouse.PromptQueued {
 				queued[e.ID] = dormouse.PromptRecord{ID: e.ID, Thread: e.Thread, Body: payload[bodyOnly](e).Body}
 			}

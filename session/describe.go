@@ -32,7 +32,10 @@ func (d *draft) describe(v Describe) error {
 		update.Metadata = metadata
 	}
 	if v.Agent != nil {
-		if d.works() {
+		switch {
+		case d.Terminated != nil:
+			return dormouse.ErrTerminated
+		case d.works():
 			return errRuns
 		}
 		if err := v.Agent.Validate(); err != nil {
@@ -118,13 +121,13 @@ func (d *draft) archiveThread(v ArchiveThread) error {
 	case t.Turn != nil && t.Turn.Blocked == "":
 		return fmt.Errorf("thread %s is running; interrupt it first: %w", t.ID, dormouse.ErrConflict)
 	}
-	id, asked := t.ID, t.Turn != nil
-	if asked {
+	id, turn := t.ID, t.Turn
+	if turn != nil {
 		d.close(id, dormouse.TurnAbandoned)
 	}
 	d.flush(id, "archived")
 	d.add(dormouse.ThreadArchived, id, nil)
-	if asked {
+	if turn != nil && turn.Blocked != dormouse.BlockedOnRecovery { // else it was told
 		d.tellIdle(id, dormouse.StopReason{Type: dormouse.StopEndTurn})
 	}
 	d.tell(dormouse.SessionThreadStatusTerminated, id, d.threadStatus(id, nil))

@@ -155,6 +155,10 @@ func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormous
 
 // known is a verb that may have been carried out: its ids are no longer new.
 func known(v Verb) Verb {
+	if p, ok := v.(Prompt); ok {
+		p.New = false
+		return p
+	}
 	send, ok := v.(Send)
 	if !ok {
 		return v

@@ -30,11 +30,17 @@ const MaxQueue = 1000
 // Decide answers a command with the events that record it. No events and no
 // error mean that there is nothing to do. It reads nothing but its arguments.
 func Decide(s State, c Command) ([]dormouse.Event, error) {
+	_, events, err := decide(s, c)
+	return events, err
+}
+
+// decide is Decide that also returns the state with the events folded in.
+func decide(s State, c Command) (State, []dormouse.Event, error) {
 	d := &draft{State: s, c: c}
 	if err := d.decide(); err != nil {
-		return nil, err
+		return s, nil, err
 	}
-	return d.events, nil
+	return d.State, d.events, nil
 }
 
 func (d *draft) decide() error {

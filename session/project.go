@@ -92,13 +92,15 @@ func searchText(s State) string {
 func promptsNamed(s State, ids []dormouse.EventID) []dormouse.PromptRecord {
 	var found []dormouse.PromptRecord
 	for _, t := range s.Threads {
-		all := t.Queue
+		held := [2][]dormouse.PromptRecord{t.Queue}
 		if t.Turn != nil {
-			all = slices.Concat(all, t.Turn.Prompts)
+			held[1] = t.Turn.Prompts
 		}
-		for _, q := range all {
-			if slices.Contains(ids, q.ID) {
-				found = append(found, q)
+		for _, prompts := range held {
+			for _, q := range prompts {
+				if slices.Contains(ids, q.ID) {
+					found = append(found, q)
+				}
 			}
 		}
 	}

@@ -25,6 +25,25 @@ type (
 // Now is the time that sessions go by.
 func (s *Sessions) Now() time.Time { return s.deps.Clock() }
 
+// Tenant says whose a session is. That never changes, so that a session which is
+// loaded here is not looked up.
+func (s *Sessions) Tenant(ctx context.Context, id dormouse.SessionID) (string, error) {
+	s.mu.Lock()
+	a := s.actors[id]
+	s.mu.Unlock()
+	if a != nil {
+		select {
+		case <-a.ready:
+			if a.failed == nil {
+				return a.tenant, nil
+			}
+		default:
+		}
+	}
+	row, err := s.Row(ctx, id)
+	return row.Tenant, err
+}
+
 // Peek returns a session's state as the log has it now.
 func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, error) {
 	if err := id.Validate(); err != nil {

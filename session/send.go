@@ -33,9 +33,12 @@ func (d *draft) send(v Send) error {
 	return nil
 }
 
+// ErrOtherRequest means that another request was taken under the same name.
+var ErrOtherRequest = fmt.Errorf("this name was given to another request: %w", dormouse.ErrConflict)
+
 func sameRequest(was, is dormouse.Digest) error {
 	if was != is {
-		return fmt.Errorf("this key was used for another request: %w", dormouse.ErrConflict)
+		return ErrOtherRequest
 	}
 	return nil
 }

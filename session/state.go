@@ -187,12 +187,12 @@ type Attention struct {
 	Prompts []dormouse.PromptRecord `json:"prompts,omitempty"`
 }
 
-// clone copies what Apply may change.
+// clone copies what Apply may change. A queue is long and most events leave it
+// alone, so that those which do not make a new one.
 func (s State) clone() State {
 	s.Threads = slices.Clone(s.Threads)
 	for i := range s.Threads {
 		t := &s.Threads[i]
-		t.Queue = slices.Clone(t.Queue)
 		if t.Turn != nil {
 			turn := *t.Turn
 			turn.Uses = slices.Clone(turn.Uses)

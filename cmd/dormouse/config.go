@@ -47,6 +47,7 @@ type config struct {
 	Limits       limits
 	Network      bool
 	EgressAllow  []string
+	PackageHosts []string
 	Runner       string
 	DropAfter    time.Duration
 	SleepAfter   time.Duration
@@ -81,6 +82,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	c.Limits.flags(f)
 	f.BoolVar(&c.Network, "network", true, "let gVisor sandboxes reach the internet, through a proxy in this server")
 	f.StringSliceVar(&c.EgressAllow, "egress-allow", nil, "`address`, prefix, address:port or name:port that sandboxes may reach although it is not public")
+	f.StringSliceVar(&c.PackageHosts, "package-hosts", nil, "`host` that packages come from, for sessions whose network is limited; what this machine's own package managers say if not given")
 	f.StringVar(&c.Runner, "runner", "", "`file` to run inside sandboxes instead of the runner in this program")
 	f.DurationVar(&c.DropAfter, "drop-after", 30*time.Second, "how long a session with nothing to do stays in memory")
 	f.DurationVar(&c.SleepAfter, "sleep-after", 5*time.Minute, "how long the sandbox of a session that does not say may be idle before it is stopped; 0 keeps it")
@@ -124,6 +126,9 @@ func (c *config) check() error {
 	}
 	if _, err := egress.ParseAllow(c.EgressAllow); err != nil {
 		return usage("--egress-allow: %w", err)
+	}
+	if _, err := parseHosts(c.PackageHosts); err != nil {
+		return usage("%s: %w", egress.PackageFlag, err)
 	}
 	if _, err := rootfs.ParseAllow(c.ImageAllow); err != nil {
 		return usage("--image-allow: %w", err)

@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/packages"
 )
 
 func openTestImages(t *testing.T, c config) *images {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	c.Listen = "127.0.0.1:0"
-	i, err := openImages(t.TempDir(), c, wayOut(c, log), log)
+	i, err := openImages(t.TempDir(), c, wayOut(c, func() packages.Sources { return packages.Sources{} }, log), log)
 	if err != nil {
 		t.Fatal(err)
 	}

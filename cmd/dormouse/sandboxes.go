@@ -12,10 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/egress"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/packages"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
 	"github.com/dormouse-run/dormouse/sandbox/local"
@@ -74,12 +76,18 @@ func openSandboxes(ctx context.Context, c config, log *slog.Logger) (driver, err
 
 // openGVisor adds what sandboxes start from and their way out.
 func openGVisor(ctx context.Context, c config, data string, o gvisor.Options) (imaged, error) {
-	way := wayOut(c, o.Logger)
+	sources := packageSources(ctx, c, o.Logger)
+	way := wayOut(c, sources, o.Logger)
 	if c.Network {
-		o.Outlet = func(ctx context.Context, id dormouse.SessionID, l net.Listener) error {
-			return way.Serve(ctx, l, egress.Session{ID: id})
+		o.Outlet = func(ctx context.Context, from gvisor.Outgoing, l net.Listener) error {
+			who, err := outgoing(from)
+			if err != nil {
+				return err
+			}
+			return way.Serve(ctx, l, who)
 		}
 	}
+	o.PackageEnv = func() []string { return sources().Env }
 	images, err := openImages(data, c, way, o.Logger)
 	if err != nil {
 		return imaged{}, err
@@ -102,21 +110,63 @@ type imaged struct {
 	images *images
 }
 
-// CollectImages removes the images that no session has sandboxes of.
+// CollectImages removes the images and packages that no session has sandboxes of.
 func (d imaged) CollectImages(ctx context.Context) error {
 	used, err := d.Images()
 	if err != nil {
 		return err
 	}
-	return d.images.ours.Collect(ctx, func(digest string) bool { return used[digest] })
+	return errors.Join(d.CollectPackages(ctx), d.images.ours.Collect(ctx, func(digest string) bool { return used[digest] }))
+}
+
+// packageSources says where packages come from. This machine is asked while the
+// server starts; who wants to know before it has answered waits.
+func packageSources(ctx context.Context, c config, log *slog.Logger) func() packages.Sources {
+	look := sync.OnceValue(func() packages.Sources {
+		s := packages.Look(ctx, cmp.Or(log, slog.New(slog.DiscardHandler)))
+		if len(c.PackageHosts) > 0 {
+			s.Hosts, _ = parseHosts(c.PackageHosts) // checked with the rest of the configuration
+		}
+		return s
+	})
+	if c.Network {
+		go look()
+	}
+	return look
+}
+
+func parseHosts(names []string) ([]dormouse.Host, error) {
+	hosts := make([]dormouse.Host, 0, len(names))
+	for _, name := range names {
+		h, err := dormouse.ParseHost(name)
+		if err != nil {
+			return nil, err
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts, nil
+}
+
+// outgoing is whose traffic it is and where it may go, as the proxy knows it.
+func outgoing(from gvisor.Outgoing) (egress.Session, error) {
+	who := egress.Session{ID: from.Session}
+	switch from.Network {
+	case dormouse.NetworkOn:
+		who.Policy.Network = egress.On
+	case dormouse.NetworkLimited:
+		hosts, err := parseHosts(from.Hosts)
+		if err != nil {
+			return who, err
+		}
+		who.Policy = egress.Policy{Network: egress.Limited, Hosts: hosts, Packages: from.PackageManagers}
+	}
+	return who, nil
 }
 
 // wayOut is the way out of sandboxes.
-func wayOut(c config, log *slog.Logger) *egress.Proxy {
+func wayOut(c config, sources func() packages.Sources, log *slog.Logger) *egress.Proxy {
 	allow, _ := egress.ParseAllow(c.EgressAllow) // checked with the rest of the configuration
-	o := egress.Options{
-		Policy: func(egress.Session) egress.Policy { return egress.Policy{Network: egress.On} }, Allow: allow, Logger: log,
-	}
+	o := egress.Options{Allow: allow, PackageHosts: func() []dormouse.Host { return sources().Hosts }, Logger: log}
 	if at, err := netip.ParseAddrPort(c.Listen); err == nil {
 		o.Listeners = append(o.Listeners, at)
 	}

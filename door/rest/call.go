@@ -203,6 +203,20 @@ func (s *Server) rowOf(ctx context.Context, who auth.Principal, id dormouse.Sess
 	return row, nil
 }
 
+// own checks that the session a request is about is its sender's. That is all
+// that what only asks the session has to know.
+func (s *Server) own(ctx context.Context, c *call) (dormouse.SessionID, error) {
+	id := dormouse.SessionID(c.r.PathValue("id"))
+	tenant, err := s.Sessions.Tenant(ctx, id)
+	if err == nil && tenant != c.who.Tenant {
+		err = dormouse.ErrNotFound
+	}
+	if err != nil {
+		return "", fmt.Errorf("session %q: %w", shorten(string(id)), err)
+	}
+	return id, nil
+}
+
 // peek finds the session a request is about, and where it stands.
 func (s *Server) peek(ctx context.Context, c *call) (session.State, error) {
 	row, err := s.row(ctx, c)

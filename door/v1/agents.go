@@ -30,7 +30,7 @@ func (s *Server) createAgent(c *call) error {
 
 func (s *Server) getAgent(c *call) error {
 	q := c.query()
-	version := q.number("version", 0, 1, 1<<31-1)
+	version := q.number("version", 0, 0, 1<<31-1)
 	if q.err != nil {
 		return q.err
 	}
@@ -61,7 +61,7 @@ func (s *Server) archiveAgent(c *call) error {
 func (s *Server) listAgents(c *call) error {
 	q := c.query()
 	want := catalog.Query{
-		Tenant: c.who.Tenant, Limit: q.limit(usualAgents, mostAgents), Archived: q.flag("include_archived"),
+		Tenant: c.who.Tenant, Limit: q.limitOrZero(usualAgents, mostAgents), Archived: q.flag("include_archived"),
 		CreatedFrom: q.time("created_at[gte]"), CreatedUntil: q.time("created_at[lte]"),
 	}
 	l := newList("agents", want.Tenant, strconv.FormatBool(want.Archived), spell(want.CreatedFrom), spell(want.CreatedUntil))
@@ -71,7 +71,7 @@ func (s *Server) listAgents(c *call) error {
 func (s *Server) listAgentVersions(c *call) error {
 	q := c.query()
 	id := c.r.PathValue("id")
-	n := q.limit(usualAgents, mostAgents)
+	n := q.limitOrZero(usualAgents, mostAgents)
 	l := newList("agent versions", c.who.Tenant, id)
 	before := 0
 	if after := l.after(q); after != "" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
+	"github.com/dormouse-run/dormouse/session"
 )
 
 // kinds says what an error of each status is called in this API. What is not here
@@ -110,11 +111,17 @@ func invalidf(format string, args ...any) error {
 	return refusef(http.StatusBadRequest, format, args...)
 }
 
+// errKeyUsed refuses a request that is another one under the same name.
+var errKeyUsed = refusef(http.StatusConflict, "this idempotency-key was used for another request")
+
 // wrongState tells what a session refuses as it stands now as this API does: as
 // an invalid request, which clients do not send again.
 func wrongState(err error) error {
-	if errors.Is(err, dormouse.ErrConflict) {
-		return refusef(http.StatusBadRequest, "%s", err)
+	switch {
+	case errors.Is(err, session.ErrOtherRequest):
+		return errKeyUsed
+	case errors.Is(err, dormouse.ErrConflict):
+		return refusef(http.StatusBadRequest, "%s", door.ReplyTo(err).Message)
 	}
 	return err
 }

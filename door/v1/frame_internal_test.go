@@ -106,7 +106,7 @@ func ask(t testing.TB, s *Server, r *http.Request) (*httptest.ResponseRecorder, 
 }
 
 func request(method, target, body, token string) *http.Request {
-	r := httptest.NewRequest(method, target, strings.NewReader(body)) //nolint:noctx // nothing here waits
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+token)
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")

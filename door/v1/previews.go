@@ -67,9 +67,9 @@ func (p *previews) delta(b []byte, d *session.Delta) []byte {
 	if strings.TrimSpace(p.held) != "" { // a block of nothing but space is not kept
 		if !p.begun {
 			p.begun = true
-			b = append(append(append(b, frame...), dormouse.Encode(eventStart(p.id))...), "\n\n"...)
+			b = append(append(append(b, messageFrame...), dormouse.Encode(eventStart(p.id))...), "\n\n"...)
 		}
-		b = append(append(append(b, frame...), dormouse.Encode(eventDelta(p.id, p.held))...), "\n\n"...)
+		b = append(append(append(b, messageFrame...), dormouse.Encode(eventDelta(p.id, p.held))...), "\n\n"...)
 		p.held = ""
 	}
 	if last {

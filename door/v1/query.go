@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -64,6 +65,12 @@ func (q *query) number(name string, usual, least, most int) int {
 // limit is how many are wanted on a page.
 func (q *query) limit(usual, most int) int { return q.number("limit", usual, 1, most) }
 
+// limitOrZero is as limit where the API takes 0 for what was not given.
+func (q *query) limitOrZero(usual, most int) int {
+	return cmp.Or(q.number("limit", usual, 0, most), usual)
+}
+
+//nolint:unparam // the only one there is now
 func (q *query) flag(name string) bool {
 	switch s := q.text(name); s {
 	case "", "false":

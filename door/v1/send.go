@@ -30,24 +30,24 @@ func (s *Server) send(c *call) error {
 	}
 	ctx, cancel := c.ctx()
 	defer cancel()
-	row, err := s.row(ctx, c)
+	id, err := s.own(ctx, c)
 	if err != nil {
 		return err
 	}
 	name := func(int) dormouse.EventID { return dormouse.EventID(session.NewID(dormouse.EventPrefix)) }
 	v := session.Send{}
 	if key != "" {
-		name = func(n int) dormouse.EventID { return keyed(row.Session, key, n) }
-		v.Request, v.Body = keyed(row.Session, key, -1), dormouse.DigestOf(body)
+		name = func(n int) dormouse.EventID { return keyed(id, key, n) }
+		v.Request, v.Body = keyed(id, key, -1), dormouse.DigestOf(body)
 	}
 	steps, ids, err := steps(req.Events, name, key == "")
 	if err != nil {
 		return err
 	}
-	if v.Steps, err = s.everywhere(ctx, row.Session, steps); err != nil {
+	if v.Steps, err = s.everywhere(ctx, id, steps); err != nil {
 		return err
 	}
-	sent, err := s.put(ctx, c, row, v, ids)
+	sent, err := s.put(ctx, c, id, v, ids)
 	if err != nil {
 		return wrongState(err)
 	}
@@ -58,12 +58,12 @@ func (s *Server) send(c *call) error {
 
 // put asks the session and returns the events as they are stored. An answer to a
 // tool call that is there already, word for word, is not asked for again.
-func (s *Server) put(ctx context.Context, c *call, row session.Row, v session.Send, ids []dormouse.EventID) ([]json.RawMessage, error) {
-	err := s.Sessions.Do(ctx, row.Session, c.who.Actor, v)
+func (s *Server) put(ctx context.Context, c *call, id dormouse.SessionID, v session.Send, ids []dormouse.EventID) ([]json.RawMessage, error) {
+	err := s.Sessions.Do(ctx, id, c.who.Actor, v)
 	known := make(map[dormouse.EventID]dormouse.Event)
 	if errors.Is(err, dormouse.ErrConflict) || errors.Is(err, dormouse.ErrTerminated) {
 		var again error
-		if known, again = s.answered(ctx, row.Session, v.Steps); again != nil {
+		if known, again = s.answered(ctx, id, v.Steps); again != nil {
 			return nil, again
 		}
 		if len(known) > 0 {
@@ -73,43 +73,43 @@ func (s *Server) put(ctx context.Context, c *call, row session.Row, v session.Se
 				return ok
 			})
 			if err = nil; len(left.Steps) > 0 {
-				err = s.Sessions.Do(ctx, row.Session, c.who.Actor, left)
+				err = s.Sessions.Do(ctx, id, c.who.Actor, left)
 			}
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return s.stored(ctx, row, v, ids, known)
+	return s.stored(ctx, id, v, ids, known)
 }
 
 // stored spells the events of a request. Prompts wait; the others were processed as
 // they came, and are read back for when that was.
-func (s *Server) stored(ctx context.Context, row session.Row, v session.Send, ids []dormouse.EventID, known map[dormouse.EventID]dormouse.Event) ([]json.RawMessage, error) {
+func (s *Server) stored(ctx context.Context, id dormouse.SessionID, v session.Send, ids []dormouse.EventID, known map[dormouse.EventID]dormouse.Event) ([]json.RawMessage, error) {
 	out := make(map[dormouse.EventID]json.RawMessage)
 	var find []dormouse.EventID
 	for _, step := range v.Steps {
-		id := stepID(step)
+		name := stepID(step)
 		switch {
 		case step.Prompt != nil && v.Request == "":
-			e := dormouse.Event{ID: id, Payload: dormouse.Encode(dormouse.PromptBody{Content: step.Prompt.Content, System: step.Prompt.System})}
+			e := dormouse.Event{ID: name, Payload: dormouse.Encode(dormouse.PromptBody{Content: step.Prompt.Content, System: step.Prompt.System})}
 			queued, named := queuedEvents(&e)
 			for i, raw := range queued {
 				out[named[i]] = raw
 			}
-		case slices.Contains(ids, id):
-			if e, ok := known[id]; ok {
-				out[id] = viewOf(row.Session).append(nil, &e)
+		case slices.Contains(ids, name):
+			if e, ok := known[name]; ok {
+				out[name] = viewOf(id).append(nil, &e)
 				continue
 			}
-			find = append(find, id)
+			find = append(find, name)
 		}
 	}
 	if v.Request != "" {
 		find = slices.DeleteFunc(slices.Clone(ids), func(id dormouse.EventID) bool { return out[id] != nil })
 	}
 	if len(find) > 0 {
-		if err := s.find(ctx, row, find, out); err != nil {
+		if err := s.find(ctx, id, find, out); err != nil {
 			return nil, err
 		}
 	}
@@ -138,13 +138,13 @@ func stepID(s session.Step) dormouse.EventID {
 
 // find reads events back, the newest first. One that is queued is there once as it
 // waits and perhaps once as it was taken: that is the newer.
-func (s *Server) find(ctx context.Context, row session.Row, ids []dormouse.EventID, out map[dormouse.EventID]json.RawMessage) error {
-	newest, err := s.Sessions.Row(ctx, row.Session)
+func (s *Server) find(ctx context.Context, id dormouse.SessionID, ids []dormouse.EventID, out map[dormouse.EventID]json.RawMessage) error {
+	row, err := s.Sessions.Row(ctx, id)
 	if err != nil {
 		return err
 	}
-	v, left := viewOf(row.Session), len(ids)
-	return s.backwards(ctx, row.Session, newest.Seq, func(e *dormouse.Event) bool {
+	v, left := viewOf(id), len(ids)
+	return s.backwards(ctx, id, row.Seq, func(e *dormouse.Event) bool {
 		if e.Type == dormouse.PromptQueued {
 			queued, named := queuedEvents(e)
 			for i, id := range named {

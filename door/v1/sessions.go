@@ -29,6 +29,20 @@ func (s *Server) row(ctx context.Context, c *call) (session.Row, error) {
 	return row, nil
 }
 
+// own checks that the session a request is about is its sender's. That is all that
+// what only asks the session has to know.
+func (s *Server) own(ctx context.Context, c *call) (dormouse.SessionID, error) {
+	id := dormouse.SessionID(c.r.PathValue("session_id"))
+	tenant, err := s.Sessions.Tenant(ctx, id)
+	if err == nil && tenant != c.who.Tenant {
+		err = dormouse.ErrNotFound
+	}
+	if err != nil {
+		return "", fmt.Errorf("session %q: %w", shorten(string(id)), err)
+	}
+	return id, nil
+}
+
 // maxInitial bounds what a session is asked as it is made.
 const maxInitial = 50
 
@@ -124,7 +138,7 @@ func (s *Server) createdBefore(ctx context.Context, c *call, id dormouse.Session
 	case err != nil:
 		return false, err
 	case made.Request != asked:
-		return false, fmt.Errorf("this idempotency-key was used for another request: %w", dormouse.ErrConflict)
+		return false, errKeyUsed
 	}
 	return true, s.answerSession(ctx, c, id)
 }
@@ -297,7 +311,7 @@ func (s *Server) updateSession(c *call) error {
 	if p.Title.Set {
 		v.Title = &p.Title.Value
 	}
-	if _, err := catalog.PatchMetadata(state.Metadata, p.Metadata, false); err != nil {
+	if _, err := catalog.PatchMetadata(state.Metadata, p.Metadata.Value, false); err != nil {
 		return err
 	}
 	for key, value := range p.Metadata.Value {

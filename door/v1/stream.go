@@ -164,7 +164,7 @@ func ends(t dormouse.EventType) bool {
 	return t == dormouse.SessionDeleted || t == dormouse.SessionStatusTerminated
 }
 
-const frame = "event: message\ndata: "
+const messageFrame = "event: message\ndata: "
 
 // item spells one item. The id of a frame is where to go on: a client that has seen
 // the last frame of an event has seen the event.
@@ -188,11 +188,11 @@ func (s *events) item(b []byte, i *session.Item) []byte {
 			if n == len(queued)-1 {
 				b = appendID(b, e.Seq)
 			}
-			b = append(append(append(b, frame...), raw...), "\n\n"...)
+			b = append(append(append(b, messageFrame...), raw...), "\n\n"...)
 		}
 		return b
 	}
-	b = append(appendID(b, e.Seq), frame...)
+	b = append(appendID(b, e.Seq), messageFrame...)
 	return append(s.view.append(b, e), "\n\n"...)
 }
 

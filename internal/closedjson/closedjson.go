@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Optional is a field that may be left out. A field of any other type must be
-// there, and must not be null.
+// Optional is a field that may be left out, or be null. A field that is neither
+// this nor Omittable must be there, and must not be null.
 type Optional[T any] struct {
 	Set   bool // it was given, if only as null
 	Null  bool // it was given as null
@@ -45,6 +45,34 @@ func (o *Optional[T]) DecodeJSON(raw []byte) error {
 }
 
 func (*Optional[T]) optional() {}
+
+// Omittable is a field that may be left out, but not be null.
+type Omittable[T any] struct {
+	Set   bool // it was given
+	Value T
+}
+
+// DecodeJSON implements Decoder.
+func (o *Omittable[T]) DecodeJSON(raw []byte) error {
+	if isNull(raw) {
+		return Errorf("must not be null; leave it out")
+	}
+	o.Set = true
+	return bind(raw, reflect.ValueOf(&o.Value).Elem())
+}
+
+func (*Omittable[T]) optional() {}
+
+// Or is the value, or other if it was left out.
+func (o Omittable[T]) Or(other T) T {
+	if o.Set {
+		return o.Value
+	}
+	return other
+}
+
+// Optional is the same field where null could have been given too.
+func (o Omittable[T]) Optional() Optional[T] { return Optional[T]{Set: o.Set, Value: o.Value} }
 
 // Decoder is implemented by types that are spelled in more than one way. What it
 // is given is one valid value without space around it.

@@ -44,12 +44,13 @@ type document struct {
 	Tools closedjson.Optional[[]tool]          `json:"tools"`
 	Data  closedjson.Optional[map[string]int]  `json:"data"`
 	Raw   closedjson.Optional[json.RawMessage] `json:"raw"`
+	Count closedjson.Omittable[int]            `json:"count"`
 }
 
 func TestFieldsKnowWhetherTheyWereLeftOutNullOrGiven(t *testing.T) {
 	var d document
 	err := closedjson.Unmarshal([]byte(` { "name":"a\u00e9\"", "note":null, "size" : "large",
-		"tools":[{"name":"x","enabled":false},{"name":"y"}], "data":{"a":1,"b":-2}, "raw": {"k": [1, {"z":"]}"}]} } `), &d)
+		"tools":[{"name":"x","enabled":false},{"name":"y"}], "data":{"a":1,"b":-2}, "raw": {"k": [1, {"z":"]}"}]}, "count":3 } `), &d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +59,7 @@ func TestFieldsKnowWhetherTheyWereLeftOutNullOrGiven(t *testing.T) {
 		Tools: closedjson.Some([]tool{{common{closedjson.Some(false)}, "x"}, {common{}, "y"}}),
 		Data:  closedjson.Some(map[string]int{"a": 1, "b": -2}),
 		Raw:   closedjson.Some(json.RawMessage(`{"k": [1, {"z":"]}"}]}`)),
+		Count: closedjson.Omittable[int]{Set: true, Value: 3},
 	}
 	if diff := cmp.Diff(want, d, cmp.AllowUnexported(tool{}, common{})); diff != "" {
 		t.Error(diff)
@@ -74,6 +76,7 @@ func TestErrorsSayWhere(t *testing.T) {
 		`[]`:                               "must be an object, not a list",
 		`null`:                             "must be an object, not null",
 		`{}`:                               "name: is required",
+		`{"name":"a","count":null}`:        "count: must not be null; leave it out",
 		`{"name":null}`:                    "name: must be a string, not null",
 		`{"name":7}`:                       "name: must be a string, not 7",
 		`{"Name":"a"}`:                     "Name: there is no such field",

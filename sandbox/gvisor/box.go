@@ -170,9 +170,15 @@ type record struct {
 	Workspace uint64 `json:"workspace,omitempty"`
 }
 
-// madeOf is what the sandbox in a box was made of, as its session's record says.
+// madeOf is what the sandbox in a box was made of, as its session's record says. Of
+// one that no record tells of nothing is let out.
 func (d *Driver) madeOf(r *record, b box) made {
-	if r == nil || r.Box != b.id || r.Made == nil {
+	switch {
+	case r == nil || r.Box != b.id:
+		m := d.usual
+		m.Network = false
+		return m
+	case r.Made == nil:
 		return d.usual
 	}
 	return *r.Made

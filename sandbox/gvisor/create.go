@@ -21,6 +21,9 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
 	// Before the session is locked: it may take long. If it fails, there may still
 	// be a sandbox to take over, or memory to carry on with.
 	m, missing := d.makings(ctx, spec.Environment, spec.Image)
+	if missing == nil {
+		m, missing = d.install(ctx, spec, m)
+	}
 	if err := os.MkdirAll(v.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -178,6 +181,15 @@ func (d *Driver) usableImage(v volume, spec sandbox.Spec) (*image, error) {
 	if _, err := os.Stat(d.madeAs(im).Root); err != nil {
 		return nil, fmt.Errorf("the programs in the sandbox are gone: %w", err)
 	}
+	if name := d.madeAs(im).Stock; name != "" {
+		l, err := d.stockOf(name)
+		if err == nil {
+			_, err = os.Stat(filepath.Join(l.dir, stockNote))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the packages in the sandbox are gone: %w", err)
+		}
+	}
 	return im, im.whole()
 }
 
@@ -191,7 +203,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 	b := d.newBox()
 	var ready *spare
 	switch {
-	case !m.equal(d.usual): // nothing is made ahead for the others
+	case !m.alike(d.usual): // nothing is made ahead for the others
 	case im == nil:
 		ready = d.claim(d.pool.ready)
 	case program == filepath.Base(d.opts.Runner):
@@ -201,7 +213,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 		b = ready.box
 	}
 	r.Box, r.Made = b.id, &m
-	if err := errors.Join(v.noteImage(m.Image), v.writeRecord(r)); err != nil { // whoever sweeps must know whose it is
+	if err := errors.Join(v.noteImage(m.Image), v.notePackages(m.Stock), v.writeRecord(r)); err != nil { // whoever sweeps must know whose it is
 		if ready != nil {
 			ready.close()
 		}
@@ -267,7 +279,7 @@ func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box
 		k, s.kernel = s.kernel, nil
 		return k, func() error { s.close(); return nil }, nil
 	}
-	if k, err = d.launch(b, program, m); err != nil {
+	if k, err = d.launch(ctx, b, program, m); err != nil {
 		return nil, nil, err
 	}
 	return k, k.start, nil
@@ -293,7 +305,7 @@ func (d *Driver) wake(k *sentry, v volume, b box) error {
 }
 
 // launch starts the kernel of a box, under its limits, with nothing in it yet.
-func (d *Driver) launch(b box, program string, m made) (*sentry, error) {
+func (d *Driver) launch(ctx context.Context, b box, program string, m made) (*sentry, error) {
 	spec := d.specOf(b, program, m)
 	raw, err := json.Marshal(spec)
 	if err == nil {
@@ -302,7 +314,10 @@ func (d *Driver) launch(b box, program string, m made) (*sentry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("describe the sandbox: %w", err)
 	}
-	conf, err := configure(d.kernels(), d.opts.Program, m.Limits.Memory)
+	if err := d.showStock(ctx, m); err != nil {
+		return nil, err
+	}
+	conf, err := configure(d.kernels(), d.opts.Program, rootAccess(m))
 	if err != nil {
 		return nil, err
 	}

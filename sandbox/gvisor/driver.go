@@ -98,7 +98,7 @@ func (d *Driver) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	if d.conf, err = configure(d.kernels(), d.opts.Program, d.opts.Limits.Memory); err != nil {
+	if d.conf, err = configure(d.kernels(), d.opts.Program, rootAccess(made{Limits: d.opts.Limits})); err != nil {
 		return err
 	}
 	if err := d.restAll(); err != nil {

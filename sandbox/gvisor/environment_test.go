@@ -63,7 +63,7 @@ func (h *house) createIn(f runner.Fence, e dormouse.Environment, image string) s
 }
 
 // swallow is a way out that leads nowhere.
-func swallow(ctx context.Context, _ dormouse.SessionID, l net.Listener) error {
+func swallow(ctx context.Context, _ gvisor.Outgoing, l net.Listener) error {
 	<-ctx.Done()
 	return l.Close()
 }
@@ -100,6 +100,8 @@ func TestAnEnvironmentThatSessionsMayNotHaveIsRefused(t *testing.T) {
 		"no limit":             {dormouse.Environment{Limits: dormouse.Limits{Pids: dormouse.Unlimited}}, "limits.pids cannot be -1"},
 		"inodes without disk":  {dormouse.Environment{Limits: dormouse.Limits{Inodes: 1024}}, "limits.inodes needs limits.disk"},
 		"a network":            {dormouse.Environment{Network: dormouse.NetworkOn}, "network is on; on this server it is off"},
+		"a limited network":    {dormouse.Environment{Network: dormouse.NetworkLimited}, "network is limited; on this server it is off"},
+		"packages, no network": {dormouse.Environment{Packages: dormouse.Packages{Npm: []string{"x"}}}, "packages need a network"},
 		"an image of the host": {dormouse.Environment{Image: "dir:/etc"}, `image "dir:/etc": not for you`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -296,5 +298,39 @@ func TestWhatIsBelowUsrIsFoundInside(t *testing.T) {
 	s := h.create(fence(1, 1))
 	if got := h.sh(s, "found-inside; echo $PATH; bash -lc 'found-inside; echo $PATH'"); got != strings.Repeat("found\n/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:"+dir+"\n", 2)[:len(got)] || !strings.HasSuffix(got, dir) {
 		t.Errorf("inside: %q", got)
+	}
+}
+
+func TestWhereANetworkLeadsIsKnownToEveryServer(t *testing.T) {
+	asked := make(chan gvisor.Outgoing, 8)
+	o := gvisor.Options{Spares: 1, Outlet: func(ctx context.Context, from gvisor.Outgoing, l net.Listener) error {
+		asked <- from
+		return swallow(ctx, from, l)
+	}}
+	h := newHouseOf(t, o)
+	waiting := h.spare()
+	own := h.furnished(dormouse.Environment{Network: dormouse.NetworkLimited, Hosts: []string{"example.com", "*.example.org"}, PackageManagers: true})
+	first := h.createIn(fence(1, 1), own, "")
+	if !strings.Contains(string(first.Handle()), waiting) {
+		t.Errorf("%s waited, and the session has %s", waiting, first.Handle())
+	}
+	h.counting(first)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := h.Attach(within(t), first.Handle(), fence(1, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.freeze(again, fence(1, 2))
+	woken := h.createIn(fence(2, 3), own, "")
+	if p := woken.(sandbox.Woken).Processes(); !p.Kept {
+		t.Errorf("processes: %+v", p)
+	}
+	want := gvisor.Outgoing{Session: "sesn_test", Network: dormouse.NetworkLimited, Hosts: []string{"example.com", "*.example.org"}, PackageManagers: true}
+	for _, when := range []string{"made", "found again", "woken"} {
+		if diff := cmp.Diff(want, <-asked); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
 	}
 }

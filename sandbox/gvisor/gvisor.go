@@ -13,6 +13,7 @@
 //	root/                the root file system made from this machine
 //	boxes/ID/            one sandbox: its runner's state, and the slot that the
 //	                     workspace is mounted in
+//	packages/KEY/ID/     what installing packages changed of a root file system
 //	lost/                the files of sessions that nobody knows, for a week
 //	sessions/SESSION/    the volume of a session, which sandbox and which
 //	                     workspace it has, the memory image of its last
@@ -64,8 +65,19 @@ type Options struct {
 	Spares int
 	// Outlet serves what a session's sandbox sends out, until ctx ends. Without it
 	// sandboxes have no network.
-	Outlet func(ctx context.Context, id dormouse.SessionID, l net.Listener) error
-	Logger *slog.Logger
+	Outlet func(ctx context.Context, from Outgoing, l net.Listener) error
+	// PackageEnv is what package managers are told of where packages come from,
+	// NAME=value.
+	PackageEnv func() []string
+	Logger     *slog.Logger
+}
+
+// Outgoing is whose traffic comes out of a sandbox, and where it may go.
+type Outgoing struct {
+	Session         dormouse.SessionID
+	Network         dormouse.Network // on or limited
+	Hosts           []string
+	PackageManagers bool
 }
 
 // Image is a root file system and what its image says of it.

@@ -26,6 +26,8 @@ func (*Driver) Furnish(e dormouse.Environment) (dormouse.Environment, error) { r
 
 func (*Driver) Images() (map[string]bool, error) { return nil, errLinux }
 
+func (*Driver) CollectPackages(context.Context) error { return errLinux }
+
 func (*Driver) KeepsWorkspace() bool { return true }
 
 func (*Driver) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) { return nil, errLinux }

@@ -154,10 +154,13 @@ func programVersion() string {
 // that holds on to a library must not wake beside another one.
 func hostVersion(m made) string {
 	if len(m.Host) == 0 {
-		return m.Root // it is named by what is in it
+		return m.Root + m.Stock // they are named by what is in them
 	}
 	sum := sha256.New()
 	fmt.Fprintln(sum, m.Root)
+	if m.Stock != "" {
+		fmt.Fprintln(sum, m.Stock)
+	}
 	for _, name := range []string{
 		"/var/lib/dpkg/status", "/var/lib/rpm", "/lib/apk/db/installed", "/etc/ld.so.cache",
 		"/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/bin", "/usr/local/lib",

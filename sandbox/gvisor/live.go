@@ -38,6 +38,7 @@ var (
 	_ sandbox.Woken   = (*live)(nil)
 	_ sandbox.Imaged  = (*live)(nil)
 	_ sandbox.Mourned = (*live)(nil)
+	_ sandbox.Stocked = (*live)(nil)
 
 	_ sandbox.Relieved = (*live)(nil)
 )
@@ -139,7 +140,7 @@ func (l *live) letOut(ctx context.Context) error {
 		return err
 	}
 	l.watcher.Go(func() {
-		if err := serve(ctx, l.handle.Session, out); err != nil && ctx.Err() == nil {
+		if err := serve(ctx, l.made.outgoing(l.handle.Session), out); err != nil && ctx.Err() == nil {
 			l.driver.log.ErrorContext(ctx, "sandbox without network", "session", l.handle.Session, "error", err)
 		}
 		_ = out.Close()
@@ -157,6 +158,9 @@ func (l *live) Processes() sandbox.Processes {
 
 // Image is the digest of the image that the sandbox was made from.
 func (l *live) Image() string { return l.made.Image }
+
+// Missing says which packages of its environment it has not, and why.
+func (l *live) Missing() string { return l.made.Missing }
 
 // Gone is closed once nothing of the sandbox is left.
 func (l *live) Gone() <-chan struct{} { return l.gone }
@@ -213,6 +217,9 @@ func (l *live) watch(ctx context.Context) {
 // clear takes away what a dead kernel left.
 func (l *live) clear(ctx context.Context) error {
 	v := l.driver.volumeOf(l.handle.Session)
+	if l.made.build {
+		v = volume{dir: l.driver.path("none")} // it is not the session's own
+	}
 	unlock, err := v.lock(ctx)
 	if err != nil {
 		return err

@@ -24,15 +24,45 @@ var _ sandbox.Furnisher = (*Driver)(nil)
 // made is what a sandbox is made of, whole. One that carries on with the memory
 // of another is made of the same, whatever this server would make today.
 type made struct {
-	Root    string          `json:"root"`
-	Host    []string        `json:"host,omitempty"`  // directories of the host that are bound in, read-only
-	Image   string          `json:"image,omitempty"` // the digest of the image in Root, if it is of one
-	Env     []string        `json:"env,omitempty"`
-	Network bool            `json:"network,omitempty"`
+	Root    string   `json:"root"`
+	Host    []string `json:"host,omitempty"`  // directories of the host that are bound in, read-only
+	Image   string   `json:"image,omitempty"` // the digest of the image in Root, if it is of one
+	Env     []string `json:"env,omitempty"`
+	Network bool     `json:"network,omitempty"`
+	// Limited says where the network leads, if not everywhere.
+	Limited *limited        `json:"limited,omitempty"`
 	Limits  dormouse.Limits `json:"limits,omitzero"` // zero is no limit
+	// Stock has the packages of its environment, and Missing says which it has not,
+	// and why.
+	Stock   string `json:"stock,omitempty"`
+	Missing string `json:"missing,omitempty"`
+	build   bool   // packages are installed in it
 }
 
-func (m made) equal(other made) bool { return reflect.DeepEqual(m, other) }
+// limited is how far a network leads that is limited.
+type limited struct {
+	Hosts           []string `json:"hosts,omitempty"`
+	PackageManagers bool     `json:"package_managers,omitempty"`
+}
+
+// alike reports whether nothing tells two sandboxes apart from within. How far the
+// network leads is known outside alone.
+func (m made) alike(other made) bool {
+	m.Limited, other.Limited = nil, nil
+	return reflect.DeepEqual(m, other)
+}
+
+// outgoing is what is to be known of what a sandbox sends out.
+func (m made) outgoing(id dormouse.SessionID) Outgoing {
+	o := Outgoing{Session: id, Network: dormouse.NetworkOff}
+	switch {
+	case m.Network && m.Limited != nil:
+		o.Network, o.Hosts, o.PackageManagers = dormouse.NetworkLimited, m.Limited.Hosts, m.Limited.PackageManagers
+	case m.Network:
+		o.Network = dormouse.NetworkOn
+	}
+	return o
+}
 
 // Furnish completes an environment with what this driver gives, and refuses one
 // that sessions may not have.
@@ -105,7 +135,10 @@ func limitsOfRecord(l dormouse.Limits) dormouse.Limits {
 func (d *Driver) makings(ctx context.Context, e dormouse.Environment, digest string) (made, error) {
 	m := d.usual
 	if e.Network != "" {
-		m.Network = e.Network == dormouse.NetworkOn
+		m.Network = e.Network == dormouse.NetworkOn || e.Network == dormouse.NetworkLimited
+	}
+	if e.Network == dormouse.NetworkLimited {
+		m.Limited = &limited{Hosts: e.Hosts, PackageManagers: e.PackageManagers}
 	}
 	m.Limits = limitsOfRecord(e.Limits.Or(limitsAsRecorded(d.opts.Limits)))
 	usual := cmp.Or(d.opts.Image, dormouse.HostImage)

@@ -143,7 +143,7 @@ func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error
 	if err := errors.Join(b.make(secret), b.bound(secret)); err != nil {
 		return nil, err
 	}
-	if s.kernel, err = d.launch(b, filepath.Base(d.opts.Runner), d.usual); err != nil || !start {
+	if s.kernel, err = d.launch(ctx, b, filepath.Base(d.opts.Runner), d.usual); err != nil || !start {
 		return s, err
 	}
 	// What takes long is done before the session comes.

@@ -31,7 +31,8 @@ func (h *house) spare() string {
 	for ctx := within(h.t); ; {
 		for _, bell := range h.spares() {
 			// Its runner has been there for its first breath.
-			if _, err := os.Stat(filepath.Join(filepath.Dir(bell), "state", "alive")); err == nil {
+			_, err := os.Stat(filepath.Join(filepath.Dir(bell), "state", "alive"))
+			if started, _ := h.Spares(); err == nil && started > 0 {
 				return filepath.Base(filepath.Dir(filepath.Dir(bell)))
 			}
 		}

@@ -27,12 +27,24 @@ import (
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 )
 
+// rootAccess is what becomes of changes to the root file system: they are in memory,
+// unless packages are installed in it.
+func rootAccess(m made) []string {
+	switch {
+	case m.build:
+		return []string{"--overlay2=none", "--file-access=shared"}
+	case m.Limits.Memory > 0:
+		return []string{"--overlay2=root:memory,size=" + strconv.FormatInt(m.Limits.Memory/2, 10)} // the rest is for processes
+	}
+	return []string{"--overlay2=root:memory"}
+}
+
 // configure is how all our kernels run: without any network, with the files of
-// the host as they are, and with changes of the root file system in memory.
+// the host as they are, and with a root file system as rootAccess says.
 // Cgroups are our own work: gVisor would move this whole process into each. Those
 // inside are of the second version, for in the first gVisor counts only some of
 // the processes.
-func configure(dir, program string, memory int64) (*config.Config, error) {
+func configure(dir, program string, root []string) (*config.Config, error) {
 	prepare.Do(func() {
 		log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
 		// A kernel is handed our standard streams. Nothing of ours is meant for it,
@@ -46,14 +58,10 @@ func configure(dir, program string, memory int64) (*config.Config, error) {
 	})
 	flags := flag.NewFlagSet("runsc", flag.ContinueOnError)
 	config.RegisterFlags(flags)
-	overlay := "root:memory"
-	if memory > 0 {
-		overlay += ",size=" + strconv.FormatInt(memory/2, 10) // the rest is for processes
-	}
-	err := flags.Parse([]string{
-		"--root=" + dir, "--platform=systrap", "--network=none", "--host-uds=open", "--overlay2=" + overlay,
+	err := flags.Parse(append([]string{
+		"--root=" + dir, "--platform=systrap", "--network=none", "--host-uds=open",
 		"--file-access-mounts=shared", "--ignore-cgroups", "--in-sandbox-cgroup=v2",
-	})
+	}, root...))
 	if err != nil {
 		return nil, fmt.Errorf("configure gVisor: %w", err)
 	}

@@ -66,9 +66,7 @@ func (d *Driver) specOf(b box, program string, m made) *specs.Spec {
 			s.Process.Env = append(s.Process.Env, name+"=localhost,127.0.0.1,::1")
 		}
 	}
-	for _, dir := range m.Host {
-		s.Mounts = append(s.Mounts, bind(dir, dir, "ro"))
-	}
+	d.lay(s, m)
 	if n := uint64(max(m.Limits.Files, 0)); n > 0 {
 		s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: n, Soft: n}}
 	}
@@ -76,6 +74,25 @@ func (d *Driver) specOf(b box, program string, m made) *specs.Spec {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: ns})
 	}
 	return s
+}
+
+// lay adds the host's directories, and has packages lie over them and the root.
+func (d *Driver) lay(s *specs.Spec, m made) {
+	l, err := d.stockOf(m.Stock)
+	layered := err == nil // else there is none
+	if layered {
+		s.Root.Path = l.at(0)
+	}
+	for n, dir := range m.Host {
+		switch {
+		case m.build:
+			s.Mounts = append(s.Mounts, bind(l.at(n+1), dir, "rw", "overlayfs_stale_read"))
+		case layered:
+			s.Mounts = append(s.Mounts, bind(l.at(n+1), dir, "ro"))
+		default:
+			s.Mounts = append(s.Mounts, bind(dir, dir, "ro"))
+		}
+	}
 }
 
 // resources are the limits that what runs inside is told of: see Main. Nothing

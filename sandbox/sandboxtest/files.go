@@ -52,13 +52,13 @@ func editActsOnce(t *testing.T, w *world) {
 	s := w.create(t, 1, 1)
 	w.put(t, s, "file", "one\ntwo\nend")
 	w.sh(t, s, "chmod 750 file")
-	c := runner.Call{Op: w.op(), Kind: dormouse.OpWrite, Edit: &runner.Edit{Path: "file", Old: []byte("two\n"), New: []byte("two\ntwo\n")}}
+	c := runner.Call{Op: w.op(), Kind: dormouse.OpWrite, Edit: &runner.Edit{Path: "file", Old: []byte("two\n"), New: []byte("two\nor two\n")}}
 	for range 2 { // the same op
 		if res := do(t, s, c); res.Error != "" || res.Count != 1 {
 			t.Fatalf("result: %+v", res)
 		}
 	}
-	if got := w.sh(t, s, "cat file; stat -c ' %a' file"); got != "one\ntwo\ntwo\nend 750" {
+	if got := w.sh(t, s, "cat file; stat -c ' %a' file"); got != "one\ntwo\nor two\nend 750" {
 		t.Errorf("the file is %q", got)
 	}
 	c.Op = w.op()
@@ -69,7 +69,7 @@ func editActsOnce(t *testing.T, w *world) {
 	if res := do(t, s, c); res.Count != 2 {
 		t.Errorf("an edit of all: %+v", res)
 	}
-	if got := w.sh(t, s, "cat file"); got != "one\n2\n2\nend" {
+	if got := w.sh(t, s, "cat file"); got != "one\n2\nor 2\nend" {
 		t.Errorf("the file is %q", got)
 	}
 }

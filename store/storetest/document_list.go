@@ -204,11 +204,11 @@ func testDocumentsShared(t *testing.T, pair pairer) {
 		wantDocument(t, a.Store, d)
 		same := doc("environment", 2)
 		same.Name = "prod"
-		wantErr(t, "the name on the other server", b.Store.Insert(t.Context(), same), dormouse.ErrConflict)
-		if err := a.Store.Remove(t.Context(), d.Ref()); err != nil {
+		wantErr(t, "the name on the other server", b.Insert(t.Context(), same), dormouse.ErrConflict)
+		if err := a.Remove(t.Context(), d.Ref()); err != nil {
 			t.Fatal(err)
 		}
-		_, err := b.Store.Document(t.Context(), d.Ref())
+		_, err := b.Document(t.Context(), d.Ref())
 		wantErr(t, "document", err, dormouse.ErrNotFound)
 	}))
 	t.Run("of many who replace one revision on two servers exactly one wins", pair(func(t *testing.T, a, b server) {

@@ -1,0 +1,85 @@
+package packages
+
+import (
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Step has one package manager install what it is asked for.
+type Step struct {
+	Manager  string
+	Packages []string
+	// Command is for a shell, as root, and succeeds only if all are installed.
+	Command string
+}
+
+// Steps installs packages for all of a system. What is left behind beside them is
+// in the home directory and in /tmp.
+func Steps(p dormouse.Packages) []Step {
+	var steps []Step
+	for manager, names := range p.All() {
+		c := commands[manager]
+		steps = append(steps, Step{Manager: manager, Packages: names, Command: "set -e\n" + found(c.program) + c.install(names)})
+	}
+	return steps
+}
+
+// found fails with words that name what is missing.
+func found(program string) string {
+	return "command -v " + program + " >/dev/null || { echo 'there is no " + program + " in this sandbox'; exit 127; }\n"
+}
+
+// command is how a package manager is told to install.
+type command struct {
+	program string
+	install func(names []string) string
+}
+
+var commands = map[string]command{
+	dormouse.ManagerApt:   {"apt-get", apt},
+	dormouse.ManagerCargo: {"cargo", func(names []string) string { return "cargo install --root /usr/local -- " + quote(names) }},
+	dormouse.ManagerGem:   {"gem", func(names []string) string { return "gem install --no-document -- " + quote(names) }},
+	dormouse.ManagerGo:    {"go", golang},
+	dormouse.ManagerNpm: {"npm", func(names []string) string {
+		return "npm install --global --no-audit --no-fund --no-update-notifier -- " + quote(names)
+	}},
+	dormouse.ManagerPip: {"python3", func(names []string) string {
+		return "export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1\n" +
+			"python3 -m pip install --no-input -- " + quote(names)
+	}},
+}
+
+// apt starts no services, asks nothing and leaves no lists behind. It has no account
+// of its own to fetch as.
+func apt(names []string) string {
+	return `export DEBIAN_FRONTEND=noninteractive
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+	printf '#!/bin/sh\nexit 101\n' >$policy
+	chmod 755 $policy
+	trap 'rm -f $policy' EXIT
+fi
+apt="apt-get -qq -o APT::Sandbox::User=root -o Acquire::http::Pipeline-Depth=0 -o Dpkg::Use-Pty=0"
+$apt update
+$apt --yes --no-install-recommends install -- ` + quote(names) + `
+$apt clean
+rm -rf /var/lib/apt/lists/*`
+}
+
+// golang installs one after the other: they may be of different modules. One
+// without a version is the latest.
+func golang(names []string) string {
+	var b strings.Builder
+	b.WriteString("export GOBIN=/usr/local/bin GOPATH=/tmp/go GOCACHE=/tmp/go-build GOFLAGS=-modcacherw\n")
+	for _, name := range names {
+		if !strings.Contains(name, "@") {
+			name += "@latest"
+		}
+		b.WriteString("go install -- " + quote([]string{name}) + "\n")
+	}
+	return b.String()
+}
+
+// quote spells words for a shell. No name of a package has a quote in it.
+func quote(names []string) string { return "'" + strings.Join(names, "' '") + "'" }

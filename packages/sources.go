@@ -1,0 +1,178 @@
+// Package packages knows where the packages of a sandbox come from, and how each
+// package manager installs them.
+//
+// Where they come from is what this machine's own package managers say. No address
+// is written down here.
+package packages
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Sources is where packages come from.
+type Sources struct {
+	// Hosts are those that package managers ask.
+	Hosts []dormouse.Host
+	// Env tells package managers in a sandbox to ask where this machine's do.
+	Env []string
+}
+
+const (
+	// askWithin bounds how long one package manager may take to answer.
+	askWithin = 20 * time.Second
+	// maxAnswer bounds what it says, and each of its files.
+	maxAnswer = 64 << 10
+	// maxFiles bounds how many files are read.
+	maxFiles = 64
+)
+
+// question is what one package manager is asked. One that is not on this machine,
+// or does not answer, has no sources.
+type question struct {
+	argv []string
+	// name is the variable that tells the same to another one.
+	name string
+}
+
+// python prints the index that pip asks, and where that keeps its files.
+const python = `
+from pip._internal.commands import create_command
+print(create_command("download").parser.get_default_values().index_url)
+from pip._internal.models.index import PyPI
+print("https://" + PyPI.file_storage_domain)
+`
+
+// questions ask for URLs. What follows the first is for sandboxes to reach, and not
+// what a package manager is to be told.
+var questions = []question{
+	{[]string{"go", "env", "GOPROXY"}, "GOPROXY"},
+	{[]string{"go", "env", "GOSUMDB"}, ""},
+	{[]string{"npm", "config", "get", "registry"}, "npm_config_registry"},
+	{[]string{"python3", "-c", python}, "PIP_INDEX_URL"},
+	{[]string{"gem", "sources", "--list"}, ""},
+}
+
+// Look asks the package managers of this machine, all at once, which takes a
+// moment. What it found is logged.
+func Look(ctx context.Context, log *slog.Logger) Sources {
+	answers := make([]string, len(questions))
+	var asking sync.WaitGroup
+	for i, q := range questions {
+		asking.Go(func() {
+			var err error
+			if answers[i], err = ask(ctx, q.argv); err != nil {
+				log.DebugContext(ctx, "package manager not asked", "command", q.argv[0], "error", err)
+			}
+		})
+	}
+	asking.Wait()
+	var found finder
+	for i, q := range questions {
+		found.answer(q.name, answers[i])
+	}
+	for _, text := range aptFiles("/etc/apt") {
+		found.apt(text)
+	}
+	for _, name := range found.secret {
+		log.WarnContext(ctx, "packages come from an address with a password in it, which sandboxes are not told", "setting", name)
+	}
+	log.InfoContext(ctx, "packages come from", "hosts", found.names)
+	return Sources{Hosts: found.hosts, Env: found.env}
+}
+
+// ask runs a package manager where no project has a say.
+func ask(ctx context.Context, argv []string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // from a list of our own
+	cmd.Dir = "/"
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	return string(out[:min(len(out), maxAnswer)]), err
+}
+
+// finder gathers what was said.
+type finder struct {
+	hosts  []dormouse.Host
+	names  []string
+	env    []string
+	secret []string // settings that hold a password
+}
+
+// answer takes the words of an answer that are URLs, and a bare name for one. The
+// whole first line tells another of the same kind the same.
+func (f *finder) answer(name, text string) {
+	private := false
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n,|", r) }) {
+		if !strings.Contains(word, "://") {
+			if strings.Contains(word, ".") {
+				f.add("https://" + word)
+			}
+			continue
+		}
+		private = f.add(word) || private
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	switch {
+	case name == "" || line == "" || strings.ContainsAny(line, "\x00\r"):
+	case private:
+		f.secret = append(f.secret, name)
+	default:
+		f.env = append(f.env, name+"="+line)
+	}
+}
+
+// add adds the host of a URL, and reports whether the URL holds more than sandboxes
+// may know.
+func (f *finder) add(raw string) (private bool) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return err != nil
+	}
+	name := u.Scheme + "://" + u.Host
+	if h, err := dormouse.ParseHost(name); err == nil && !slices.Contains(f.names, name) {
+		f.hosts, f.names = append(f.hosts, h), append(f.names, name)
+	}
+	return u.User != nil
+}
+
+// aptFiles reads what apt is told of its sources.
+func aptFiles(dir string) []string {
+	names := []string{filepath.Join(dir, "sources.list")}
+	for _, pattern := range []string{"*.list", "*.sources"} {
+		found, _ := filepath.Glob(filepath.Join(dir, "sources.list.d", pattern)) // the pattern is our own
+		names = append(names, found...)
+	}
+	var texts []string
+	for _, name := range names[:min(len(names), maxFiles)] {
+		if text, err := os.ReadFile(name); err == nil && len(text) <= maxAnswer { //nolint:gosec // below a directory of the machine's settings
+			texts = append(texts, string(text))
+		}
+	}
+	return texts
+}
+
+// apt takes the URLs of a file of sources, of either kind.
+func (f *finder) apt(text string) {
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] != "deb" && !strings.EqualFold(words[0], "URIs:") {
+			continue
+		}
+		for _, word := range words[1:] {
+			f.add(word)
+		}
+	}
+}

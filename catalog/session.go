@@ -33,7 +33,7 @@ func (p *SessionAgentParams) DecodeJSON(raw []byte) error {
 		p.Type = typeAgent
 		return closedjson.Bind(raw, &p.ID)
 	}
-	kind, err := typeOf(raw)
+	kind, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ const maxDenial = 10_000
 
 // DecodeJSON implements closedjson.Decoder.
 func (r *received) DecodeJSON(raw []byte) error {
-	t, err := typeOf(raw)
+	t, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}

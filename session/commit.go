@@ -88,10 +88,8 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 		added := d.events
 		next = d.State
 		merge(&rows, d.rows)
-		for _, e := range added {
-			if e.Type == dormouse.PromptQueued {
-				queued[e.ID] = dormouse.PromptRecord{ID: e.ID, Thread: e.Thread, Body: payload[bodyOnly](e).Body}
-			}
+		for _, p := range d.rows.Prompts {
+			queued[p.ID] = p
 		}
 		events = append(events, added...)
 		if _, ok := m.verb.(Prompt); ok && len(added) == 0 {

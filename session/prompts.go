@@ -38,8 +38,10 @@ func (d *draft) create(v Create) error {
 // with another body, or on another thread, is refused.
 func (d *draft) prompt(v Prompt) error {
 	prior := v.Prior
-	if held := promptsNamed(d.State, []dormouse.EventID{v.ID}); len(held) > 0 {
-		prior = &held[0]
+	if !v.New {
+		if held := promptsNamed(d.State, []dormouse.EventID{v.ID}); len(held) > 0 {
+			prior = &held[0]
+		}
 	}
 	if prior != nil {
 		if prior.Body == v.Body && prior.Thread == cmp.Or(v.Thread, dormouse.PrimaryThread(d.Session)) {

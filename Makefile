@@ -4,6 +4,7 @@
 GOLANGCI_VERSION := v2.14.0
 DEADCODE_VERSION := v0.52.0
 VERSITY_VERSION  := v1.8.0
+OPENCODE_VERSION := 1.18.33
 
 SHELL   := /bin/sh
 GO      ?= go
@@ -18,6 +19,7 @@ EMBEDDED := cmd/dormouse/embedded/dormouse-runner
 LINT     := bin/golangci-lint
 DEADCODE := bin/deadcode
 VERSITY  := bin/versitygw
+OPENCODE := bin/opencode
 
 # Everything that is tested inside one process.
 UNIT = $(shell $(GO) list ./... | grep -vE '/(e2e|bench)(/|$$)')
@@ -169,6 +171,13 @@ $(VERSITY)-$(VERSITY_VERSION):
 s3-server: $(VERSITY)-$(VERSITY_VERSION)
 	@echo $(CURDIR)/$<
 
+# What turns are measured beside. The bench looks for it by this name.
+$(OPENCODE)-$(OPENCODE_VERSION):
+	@scripts/need npm
+	mkdir -p bin && dir=$$(mktemp -d $(CURDIR)/bin/.opencode-XXXXXX) && \
+		npm install --prefix $$dir --no-fund --no-audit --ignore-scripts opencode-ai@$(OPENCODE_VERSION) && \
+		node $$dir/node_modules/opencode-ai/postinstall.mjs && mv $$dir $@
+
 # Certificates are for the Go modules.
 .PHONY: need-run need-test need-bench need-images
 need-run:
@@ -180,8 +189,9 @@ need-test: $(VERSITY)-$(VERSITY_VERSION)
 	@scripts/need bash ca-certificates e2fsprogs git gcc libc6-dev postgresql pgbouncer python3-venv
 
 # Sandboxes are measured beside Docker, and images tried with it. Both run it
-# themselves. Snapshots are measured beside what people back up with.
-need-bench: need-test
+# themselves. Snapshots are measured beside what people back up with, and turns
+# beside another server for agents.
+need-bench: need-test $(OPENCODE)-$(OPENCODE_VERSION)
 	@scripts/need docker.io perl restic zstd
 
 need-images: need-run

@@ -43,8 +43,8 @@ func (a AgentConfig) Within(of AgentConfig) error {
 		switch {
 		case i < 0:
 			return fmt.Errorf("the parent has no tool %q, so its child cannot have it: %w", t.Name, ErrInvalid)
-		case of.Tools[i].Permission == PermissionAsk && t.Permission != PermissionAsk:
-			return fmt.Errorf("the parent must ask before it uses %q, so its child must too: %w", t.Name, ErrInvalid)
+		case t.Permission.strictness() < of.Tools[i].Permission.strictness():
+			return fmt.Errorf("the parent's permission for %q is %s, so its child's must be as strict: %w", t.Name, of.Tools[i].Permission, ErrInvalid)
 		}
 	}
 	for _, t := range a.CustomTools {

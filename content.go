@@ -12,11 +12,17 @@ import (
 type Block struct {
 	Type string `json:"type"`
 	Text string `json:"text,omitempty"`
-	// Source, Title and Context belong to images and documents.
-	Source  json.RawMessage `json:"source,omitempty"`
-	Title   string          `json:"title,omitempty"`
-	Context string          `json:"context,omitempty"`
+	// Source, Title and Context belong to images and documents; Source, Title, Content
+	// and Citations to search results, which only tools bring.
+	Source    json.RawMessage `json:"source,omitempty"`
+	Title     string          `json:"title,omitempty"`
+	Context   string          `json:"context,omitempty"`
+	Content   json.RawMessage `json:"content,omitempty"`
+	Citations json.RawMessage `json:"citations,omitempty"`
 }
+
+// searchResult is the type of a block that a search found.
+const searchResult = "search_result"
 
 // Text makes one text block.
 func Text(s string) Block { return Block{Type: "text", Text: s} }
@@ -32,6 +38,16 @@ const (
 // ValidateContent refuses content that no model could be sent: no blocks,
 // unknown blocks, empty text, NUL, bad UTF-8, too much of it.
 func ValidateContent(content []Block) error {
+	for i, b := range content {
+		if b.Type == searchResult {
+			return fmt.Errorf("content[%d].type is %s, which only a tool brings: %w", i, searchResult, ErrInvalid)
+		}
+	}
+	return ValidateResult(content)
+}
+
+// ValidateResult is ValidateContent for what a tool brings.
+func ValidateResult(content []Block) error {
 	if len(content) == 0 {
 		return fmt.Errorf("content is empty: %w", ErrInvalid)
 	}
@@ -40,7 +56,7 @@ func ValidateContent(content []Block) error {
 	}
 	size := 0
 	for i, b := range content {
-		size += len(b.Text) + len(b.Source) + len(b.Title) + len(b.Context)
+		size += len(b.Text) + len(b.Source) + len(b.Title) + len(b.Context) + len(b.Content) + len(b.Citations)
 		switch b.Type {
 		case "text":
 			if strings.TrimSpace(b.Text) == "" {
@@ -49,14 +65,14 @@ func ValidateContent(content []Block) error {
 			if len(b.Source) > 0 {
 				return fmt.Errorf("content[%d] is text and cannot have a source: %w", i, ErrInvalid)
 			}
-		case "image", "document":
+		case "image", "document", searchResult:
 			if len(b.Source) == 0 {
 				return fmt.Errorf("content[%d].source is missing: %w", i, ErrInvalid)
 			}
 		default:
 			return fmt.Errorf("content[%d].type is %q; it must be text, image or document: %w", i, truncate(b.Type, 40), ErrInvalid)
 		}
-		for _, s := range []string{b.Text, b.Title, b.Context, string(b.Source)} {
+		for _, s := range []string{b.Text, b.Title, b.Context, string(b.Source), string(b.Content), string(b.Citations)} {
 			if err := ValidateText(s); err != nil {
 				return fmt.Errorf("content[%d]: %w", i, err)
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Limits of what people may say about a session.
@@ -28,8 +29,8 @@ type Description struct {
 func (d Description) Validate() error {
 	var texts []string
 	if d.Title != nil {
-		if len(*d.Title) > MaxTitle {
-			return fmt.Errorf("title is %d bytes, at most %d are taken: %w", len(*d.Title), MaxTitle, ErrTooLarge)
+		if n := utf8.RuneCountInString(*d.Title); n > MaxTitle {
+			return fmt.Errorf("title has %d characters, at most %d are taken: %w", n, MaxTitle, ErrTooLarge)
 		}
 		texts = append(texts, *d.Title)
 	}
@@ -48,8 +49,8 @@ func (d Description) Validate() error {
 		return fmt.Errorf("%d pairs of metadata, at most %d are taken: %w", len(d.Metadata), MaxMetadata, ErrTooLarge)
 	}
 	for k, v := range d.Metadata {
-		if k == "" || len(k) > MaxMetadataKey || len(v) > MaxMetadataValue {
-			return fmt.Errorf("metadata %q: a key has 1 to %d bytes, a value at most %d: %w",
+		if k == "" || utf8.RuneCountInString(k) > MaxMetadataKey || utf8.RuneCountInString(v) > MaxMetadataValue {
+			return fmt.Errorf("metadata %q: a key has 1 to %d characters, a value at most %d: %w",
 				truncate(k, 40), MaxMetadataKey, MaxMetadataValue, ErrInvalid)
 		}
 		texts = append(texts, k, v)

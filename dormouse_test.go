@@ -120,6 +120,11 @@ func TestASessionThatCouldNotWorkIsRefused(t *testing.T) {
 		"more than there is": func(c *dormouse.Created) { c.Environment.Limits.Pids = math.MaxInt64 },
 		"negative sleep":     func(c *dormouse.Created) { c.SleepAfter = -1 },
 		"title not UTF-8":    func(c *dormouse.Created) { c.Title = "\xff" },
+		"version of nobody":  func(c *dormouse.Created) { c.Agent.Version = 1 },
+		"negative version":   func(c *dormouse.Created) { c.Agent.ID, c.Agent.Version = "agent_a", -1 },
+		"shown not as JSON":  func(c *dormouse.Created) { c.Agent.Shown = json.RawMessage("{") },
+		"long agent id":      func(c *dormouse.Created) { c.Agent.ID = strings.Repeat("x", dormouse.MaxName+1) },
+		"long environment":   func(c *dormouse.Created) { c.EnvironmentID = strings.Repeat("x", dormouse.MaxName+1) },
 		"system too large":   func(c *dormouse.Created) { c.Agent.System = strings.Repeat("x", dormouse.MaxSystem+1) },
 	} {
 		c := good

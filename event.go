@@ -35,6 +35,7 @@ const (
 	UserInterrupt        EventType = "user.interrupt"
 	UserToolConfirmation EventType = "user.tool_confirmation"
 	UserCustomToolResult EventType = "user.custom_tool_result"
+	SystemMessage        EventType = "system.message"
 
 	AgentMessage       EventType = "agent.message"
 	AgentThinking      EventType = "agent.thinking"
@@ -69,6 +70,12 @@ const (
 	SessionTagged     EventType = "session.tagged"
 	SessionArchived   EventType = "session.archived"
 	SessionTerminated EventType = "session.terminated"
+
+	// What a session runs with from the next turn on; the last one holds.
+	AgentConfigured EventType = "agent.configured"
+	ThreadArchived  EventType = "thread.archived"
+	// A request that was sent under a name, so that sent again it is the same one.
+	RequestTaken EventType = "request.taken"
 
 	PromptQueued    EventType = "prompt.queued"
 	PromptCompleted EventType = "prompt.completed"
@@ -142,7 +149,7 @@ const (
 // bookkeeping of a newer version.
 func (t EventType) Audience() Audience {
 	switch t {
-	case UserMessage, UserInterrupt, UserToolConfirmation, UserCustomToolResult,
+	case UserMessage, UserInterrupt, UserToolConfirmation, UserCustomToolResult, SystemMessage,
 		AgentMessage, AgentThinking, AgentToolUse, AgentToolResult, AgentCustomToolUse,
 		SpanModelRequestStart, SpanModelRequestEnd,
 		SessionStatusRunning, SessionStatusIdle, SessionStatusRescheduled, SessionStatusTerminated,
@@ -157,7 +164,7 @@ func (t EventType) Audience() Audience {
 		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost, SandboxStirred, SandboxRelieved,
 		SnapshotAskedFor, SnapshotTaken, SnapshotSkipped, SnapshotDeleted, WorkspaceSwapped, HistoryTruncated:
 		return ForPeople
-	case SessionCreated, SessionTerminated, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
+	case SessionCreated, SessionTerminated, AgentConfigured, RequestTaken, ThreadArchived, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
 		AttemptStarted, AttemptEnded, OpStarted, OpFinished, AttentionRaised, AttentionCleared:
 		return ForCore
 	}

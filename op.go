@@ -38,6 +38,15 @@ const (
 	OpSnapshot OpKind = "snapshot"
 )
 
+// Brought is the id of the n-th event of its type that an op brings, counted from
+// 0: known before the op has ended, and the same if it is recorded twice.
+func Brought(op OpID, t EventType, n int) EventID {
+	return EventID(DeriveID(EventPrefix, string(op), string(t), strconv.Itoa(n)))
+}
+
+// SpanOf is the id of the span.model_request_start of a model call.
+func SpanOf(op OpID) EventID { return EventID(DeriveID(EventPrefix, string(op), "span")) }
+
 // Verdict is what the next attempt does with an op it finds open.
 type Verdict string
 

@@ -2,23 +2,50 @@ package dormouse
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 )
 
 // The payloads of public events hold exactly the fields the Managed Agents API
 // gives them, less id, type and processed_at, which every event has.
 
-// Message is the payload of user.message and agent.message.
+// Message is the payload of user.message, agent.message and system.message.
 type Message struct {
 	Content []Block `json:"content"`
 }
 
-// ToolUse is the payload of agent.tool_use and agent.custom_tool_use.
+// ToolUse is the payload of agent.tool_use and agent.custom_tool_use, which has no
+// permission.
 type ToolUse struct {
 	Name       string          `json:"name"`
 	Input      json.RawMessage `json:"input"`
-	Permission Permission      `json:"evaluated_permission,omitempty"`
+	Permission Permission      `json:"evaluated_permission,omitempty"` // allow or ask
+	Evaluation *Evaluation     `json:"evaluation,omitempty"`
 }
+
+// Evaluation says by which policy a tool call was allowed or must be asked for.
+type Evaluation struct {
+	Type string `json:"type"`
+	// Permission is what was judged, if that was left to the server.
+	Permission *JudgedPermission `json:"evaluated_permission,omitempty"`
+}
+
+// The types of Evaluation.
+const (
+	AlwaysAllow = "always_allow"
+	AlwaysAsk   = "always_ask"
+	AutoJudged  = "auto"
+)
+
+// JudgedPermission is what the server judged of a tool call.
+type JudgedPermission struct {
+	Type Permission `json:"type"`
+	// Reason says why it is asked for.
+	Reason string `json:"reason_code,omitempty"`
+}
+
+// ReasonIndeterminate says that the server cannot tell what a call would do.
+const ReasonIndeterminate = "indeterminate"
 
 // ToolResult is the payload of agent.tool_result.
 type ToolResult struct {
@@ -86,6 +113,14 @@ type Idle struct {
 	StopDetails json.RawMessage `json:"stop_details"`
 }
 
+// Details says more about a reason, where there is more to say.
+func (r StopReason) Details() json.RawMessage {
+	if r.Type == StopRefusal {
+		return json.RawMessage(`{"type":"refusal","category":null,"explanation":null}`)
+	}
+	return json.RawMessage("null")
+}
+
 // ThreadStatus is the payload of session.thread_status_running and its like.
 type ThreadStatus struct {
 	Thread      ThreadID        `json:"session_thread_id"`
@@ -101,10 +136,37 @@ type Usage struct {
 
 // UsageTotal is what a session has used so far.
 type UsageTotal struct {
-	InputTokens          int64   `json:"input_tokens"`
-	OutputTokens         int64   `json:"output_tokens"`
-	CacheReadInputTokens int64   `json:"cache_read_input_tokens"`
-	ActiveSeconds        float64 `json:"active_seconds"`
+	InputTokens          int64         `json:"input_tokens"`
+	OutputTokens         int64         `json:"output_tokens"`
+	CacheReadInputTokens int64         `json:"cache_read_input_tokens"`
+	CacheCreation        CacheCreation `json:"cache_creation"`
+	ListCost             Money         `json:"list_cost"`
+	ActiveSeconds        float64       `json:"active_seconds"`
+}
+
+// CacheCreation counts the tokens that were put into a provider's cache, by how
+// long they stay there.
+type CacheCreation struct {
+	OneHour     int64 `json:"ephemeral_1h_input_tokens"`
+	FiveMinutes int64 `json:"ephemeral_5m_input_tokens"`
+}
+
+// Money is an amount in whole cents.
+type Money struct {
+	Currency string `json:"currency"`
+	Amount   string `json:"amount"`
+}
+
+// Total is what model calls used and cost so far, in millionths of a dollar, while
+// the session was active.
+func Total(u ModelUsage, micros int64, active time.Duration) UsageTotal {
+	const microsPerCent = 10_000
+	return UsageTotal{
+		InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, CacheReadInputTokens: u.CacheReadInputTokens,
+		CacheCreation: CacheCreation{FiveMinutes: u.CacheCreationInputTokens},
+		ListCost:      Money{Currency: "USD", Amount: strconv.FormatInt((micros+microsPerCent/2)/microsPerCent, 10)},
+		ActiveSeconds: active.Seconds(),
+	}
 }
 
 // Update is the payload of session.updated: what changed. A title that is null
@@ -112,6 +174,19 @@ type UsageTotal struct {
 type Update struct {
 	Title    *string           `json:"title,omitempty"`
 	Metadata map[string]string `json:"metadata,omitzero"` // empty says that none is left
+	// Agent is the whole agent as the door that changed it shows it.
+	Agent json.RawMessage `json:"agent,omitempty"`
+}
+
+// AgentChange is the payload of agent.configured.
+type AgentChange struct {
+	Agent AgentConfig `json:"agent"`
+}
+
+// Taken is the payload of request.taken: which request, and what was in it.
+type Taken struct {
+	Request EventID `json:"request"`
+	Body    Digest  `json:"body"`
 }
 
 // ThreadCreated is the payload of session.thread_created.
@@ -151,6 +226,14 @@ type Tagging struct {
 type PromptBody struct {
 	Prompt  EventID `json:"prompt"`
 	Body    Digest  `json:"body"`
+	Content []Block `json:"content"`
+	// System follows the message when it is taken, if there is one.
+	System *SystemBody `json:"system,omitempty"`
+}
+
+// SystemBody is a system message that belongs to a prompt.
+type SystemBody struct {
+	ID      EventID `json:"id"`
 	Content []Block `json:"content"`
 }
 

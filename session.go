@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Recovery says who decides when a crash ends an attempt.
@@ -25,7 +26,22 @@ type Permission string
 const (
 	PermissionAllow Permission = "allow"
 	PermissionAsk   Permission = "ask"
+	// PermissionAuto leaves it to the server to judge each call: those that change
+	// nothing run at once.
+	PermissionAuto Permission = "auto"
 )
+
+// strictness orders permissions by how little they let through.
+func (p Permission) strictness() int {
+	switch p {
+	case PermissionAsk:
+		return 2
+	case PermissionAuto:
+		return 1
+	case PermissionAllow:
+	}
+	return 0
+}
 
 // ToolConfig turns on one built-in tool.
 type ToolConfig struct {
@@ -43,11 +59,16 @@ type CustomTool struct {
 // AgentConfig is the agent a session was made with, whole: later changes of the
 // catalog do not reach a session that exists.
 type AgentConfig struct {
+	// ID and Version say which agent of the catalog it is, if it is one.
+	ID          string       `json:"id,omitempty"`
+	Version     int          `json:"version,omitempty"`
 	Name        string       `json:"name"`
 	Model       string       `json:"model"`
 	System      string       `json:"system,omitempty"`
 	Tools       []ToolConfig `json:"tools"`
 	CustomTools []CustomTool `json:"custom_tools,omitempty"`
+	// Shown is the agent as the Managed Agents API shows it in a session.
+	Shown json.RawMessage `json:"shown,omitempty"`
 }
 
 // Created is the payload of session.created: everything about a session that
@@ -77,6 +98,11 @@ type Created struct {
 	// Environment is what its sandboxes are made of. A child has its parent's. One
 	// that says nothing is from before there were any, and is what the server says.
 	Environment Environment `json:"environment,omitzero"`
+	// EnvironmentID says which environment of the catalog that is, if it is one.
+	EnvironmentID string `json:"environment_id,omitempty"`
+	// Request is the digest of what was asked for under a name of the client's, so
+	// that asked for again it is the same session.
+	Request Digest `json:"request,omitempty"`
 	// Branch says where it comes from, if it goes on from another session.
 	Branch *Branched `json:"branch,omitempty"`
 }
@@ -96,9 +122,11 @@ type Branched struct {
 // Limits of a session's description.
 const (
 	MaxSystem      = 100_000
-	MaxName        = 128
+	MaxName        = 256
+	MaxToolName    = 128
 	MaxCustomTools = 128
 	MaxSchema      = 64 << 10
+	MaxShown       = 2 << 20
 )
 
 // Validate refuses a session that could not work.
@@ -109,10 +137,7 @@ func (c Created) Validate() error {
 	if err := (Description{Title: &c.Title, Tags: &c.Tags, Metadata: c.Metadata}).Validate(); err != nil {
 		return err
 	}
-	if len(c.Agent.System) > MaxSystem {
-		return fmt.Errorf("system is %d bytes, at most %d are taken: %w", len(c.Agent.System), MaxSystem, ErrTooLarge)
-	}
-	for _, s := range []string{c.Agent.System, c.Agent.Name, c.Agent.Model, c.Tenant, string(c.Owner)} {
+	for _, s := range []string{c.EnvironmentID, c.Tenant, string(c.Owner)} {
 		if err := ValidateText(s); err != nil {
 			return err
 		}
@@ -122,8 +147,8 @@ func (c Created) Validate() error {
 	default:
 		return fmt.Errorf("recovery is %q; it must be auto or ask: %w", truncate(string(c.Recovery), 40), ErrInvalid)
 	}
-	if c.Agent.Model == "" || len(c.Agent.Model) > MaxName || len(c.Agent.Name) > MaxName {
-		return fmt.Errorf("agent needs a model name of at most %d bytes: %w", MaxName, ErrInvalid)
+	if len(c.EnvironmentID) > MaxName {
+		return fmt.Errorf("environment id is over %d bytes: %w", MaxName, ErrInvalid)
 	}
 	if c.SleepAfter < 0 {
 		return fmt.Errorf("sleep_after is negative: %w", ErrInvalid)
@@ -131,7 +156,40 @@ func (c Created) Validate() error {
 	if err := c.Environment.Validate(); err != nil {
 		return fmt.Errorf("environment: %w", err)
 	}
-	return c.Agent.validateTools()
+	return c.Agent.Validate()
+}
+
+// Validate refuses an agent that could not work.
+func (a AgentConfig) Validate() error {
+	if n := utf8.RuneCountInString(a.System); n > MaxSystem {
+		return fmt.Errorf("system has %d characters, at most %d are taken: %w", n, MaxSystem, ErrTooLarge)
+	}
+	for _, s := range []string{a.ID, a.System, a.Name, a.Model} {
+		if err := ValidateText(s); err != nil {
+			return err
+		}
+	}
+	if a.Model == "" || utf8.RuneCountInString(a.Model) > MaxName || utf8.RuneCountInString(a.Name) > MaxName {
+		return fmt.Errorf("agent needs a model, and names of at most %d characters: %w", MaxName, ErrInvalid)
+	}
+	if err := a.validateSource(); err != nil {
+		return err
+	}
+	return a.validateTools()
+}
+
+// validateSource looks at what says where the agent is from.
+func (a AgentConfig) validateSource() error {
+	if len(a.ID) > MaxName || a.Version < 0 || a.ID == "" && a.Version != 0 {
+		return fmt.Errorf("agent %q has no version %d: %w", truncate(a.ID, 40), a.Version, ErrInvalid)
+	}
+	if len(a.Shown) > MaxShown {
+		return fmt.Errorf("agent is shown with %d bytes, at most %d are taken: %w", len(a.Shown), MaxShown, ErrTooLarge)
+	}
+	if len(a.Shown) > 0 && !json.Valid(a.Shown) {
+		return fmt.Errorf("agent is shown as what is not JSON: %w", ErrInvalid)
+	}
+	return nil
 }
 
 func (a AgentConfig) validateTools() error {
@@ -140,8 +198,8 @@ func (a AgentConfig) validateTools() error {
 	}
 	seen := make(map[string]bool)
 	name := func(s string) error {
-		if s == "" || len(s) > MaxName || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
-			return fmt.Errorf("tool name %q must be 1 to %d letters, digits, _ or -: %w", truncate(s, 40), MaxName, ErrInvalid)
+		if s == "" || len(s) > MaxToolName || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+			return fmt.Errorf("tool name %q must be 1 to %d letters, digits, _ or -: %w", truncate(s, 40), MaxToolName, ErrInvalid)
 		}
 		if seen[s] {
 			return fmt.Errorf("tool %q is named twice: %w", s, ErrInvalid)
@@ -154,9 +212,9 @@ func (a AgentConfig) validateTools() error {
 			return err
 		}
 		switch t.Permission {
-		case "", PermissionAllow, PermissionAsk:
+		case "", PermissionAllow, PermissionAsk, PermissionAuto:
 		default:
-			return fmt.Errorf("permission of %q must be allow or ask: %w", t.Name, ErrInvalid)
+			return fmt.Errorf("permission of %q must be allow, ask or auto: %w", t.Name, ErrInvalid)
 		}
 	}
 	for _, t := range a.CustomTools {

@@ -35,9 +35,9 @@ type Journal interface {
 	// Start records that an op begins.
 	Start(ctx context.Context, op dormouse.Op) error
 	// Chunk records a fragment of an open model call, which begins at that byte of
-	// the reply, then shows it to followers. It fails with dormouse.ErrFull when
-	// there is no room for it now.
-	Chunk(ctx context.Context, op dormouse.OpID, at int, text string) error
+	// the reply, then shows it to followers. first is how much of it is of the reply's
+	// first block. It fails with dormouse.ErrFull when there is no room for it now.
+	Chunk(ctx context.Context, op dormouse.OpID, at int, text string, first int) error
 	// Show shows followers what a running tool prints; nothing is recorded.
 	Show(use dormouse.EventID, output []byte)
 	// Finish records how an op ended and what it brought, and in the same commit

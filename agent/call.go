@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -207,10 +206,11 @@ func (t *turn) brought(op dormouse.Op, r model.Reply) Finish {
 	f := Finish{Op: op.ID, Outcome: dormouse.OutcomeOK, Usage: r.Usage}
 	var text []dormouse.Block
 	var refused []dormouse.Event
+	said := 0
 	say := func() {
 		if len(text) > 0 {
-			f.Events = append(f.Events, event(op, len(f.Events), dormouse.AgentMessage, dormouse.Message{Content: text}))
-			text = nil
+			f.Events = append(f.Events, event(op, said, dormouse.AgentMessage, dormouse.Message{Content: text}))
+			text, said = nil, said+1
 		}
 	}
 	for i, p := range r.Content {
@@ -256,14 +256,18 @@ func (t *turn) toolUse(op dormouse.Op, n int, p model.Part) (dormouse.Event, dor
 		return event(op, n, dormouse.AgentToolUse, asked), dormouse.Use{}, err
 	}
 	var use dormouse.Use
-	asked.Permission = dormouse.PermissionAllow
+	if q, ok := asks.Wish.(tool.Question); ok { // to be asked whether one may ask helps nobody
+		asked.Permission, asked.Evaluation = evaluate(dormouse.PermissionAllow, asks)
+		use = dormouse.Use{Gate: dormouse.GateQuestion, Within: q.Within}
+		return event(op, n, dormouse.AgentToolUse, asked), use, nil
+	}
 	for _, c := range t.view.Agent.Tools {
-		if c.Name == asked.Name && c.Permission == dormouse.PermissionAsk {
-			asked.Permission, use.Gate = dormouse.PermissionAsk, dormouse.GateAsk
+		if c.Name == asked.Name {
+			asked.Permission, asked.Evaluation = evaluate(c.Permission, asks)
 		}
 	}
-	if q, ok := asks.Wish.(tool.Question); ok { // to be asked whether one may ask helps nobody
-		asked.Permission, use = dormouse.PermissionAllow, dormouse.Use{Gate: dormouse.GateQuestion, Within: q.Within}
+	if asked.Permission == dormouse.PermissionAsk {
+		use.Gate = dormouse.GateAsk
 	}
 	return event(op, n, dormouse.AgentToolUse, asked), use, nil
 }
@@ -281,7 +285,7 @@ func object(raw json.RawMessage) json.RawMessage {
 // the same reply recorded twice would have the same names.
 func event(op dormouse.Op, n int, typ dormouse.EventType, p any) dormouse.Event {
 	return dormouse.Event{
-		ID:   dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID), string(typ), strconv.Itoa(n))),
+		ID:   dormouse.Brought(op.ID, typ, n),
 		Type: typ, Payload: dormouse.Encode(p),
 	}
 }
@@ -321,13 +325,14 @@ type chunks struct {
 	seen   strings.Builder // guarded by mu
 	unsent strings.Builder // guarded by mu
 	skip   int             // guarded by mu; bytes of the reply that are recorded already
+	first  int             // guarded by mu; bytes of its first block, -1 as long as that goes on
 	block  int             // guarded by mu
 	err    error           // guarded by mu
 }
 
 func newChunks(ctx context.Context, j Journal, op dormouse.OpID, seen string) *chunks {
 	ctx, stop := context.WithCancel(ctx)
-	w := &chunks{stop: stop, more: make(chan struct{}, 1), done: make(chan struct{}), before: seen, skip: len(seen)}
+	w := &chunks{stop: stop, more: make(chan struct{}, 1), done: make(chan struct{}), before: seen, skip: len(seen), first: -1}
 	go w.write(ctx, j, op)
 	return w
 }
@@ -347,6 +352,9 @@ func (w *chunks) add(d model.Delta) error {
 	text := dormouse.CleanText(d.Text)
 	if d.Index != w.block && w.seen.Len() > 0 {
 		text = "\n\n" + text
+		if w.first < 0 {
+			w.first = w.seen.Len()
+		}
 	}
 	w.block = d.Index
 	w.seen.WriteString(text)
@@ -384,11 +392,15 @@ func (w *chunks) write(ctx context.Context, j Journal, op dormouse.OpID) {
 		w.mu.Lock()
 		text += w.unsent.String()
 		w.unsent.Reset()
+		first := len(text)
+		if w.first >= 0 {
+			first = min(max(w.first-at, 0), first)
+		}
 		w.mu.Unlock()
 		if text == "" {
 			continue
 		}
-		err := j.Chunk(ctx, op, at, text)
+		err := j.Chunk(ctx, op, at, text, first)
 		switch {
 		case err == nil:
 			at, text = at+len(text), ""

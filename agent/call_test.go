@@ -43,7 +43,7 @@ func (c *calling) Seen(context.Context, dormouse.OpID) (string, error) {
 	return b.String(), nil
 }
 
-func (c *calling) Chunk(_ context.Context, _ dormouse.OpID, at int, text string) error {
+func (c *calling) Chunk(_ context.Context, _ dormouse.OpID, at int, text string, _ int) error {
 	if c.full > 0 {
 		c.full--
 		c.recorded <- struct{}{}

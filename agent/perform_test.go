@@ -32,7 +32,7 @@ func (g *gone) View(context.Context) (agent.View, error) {
 	if g.looks > 1 {
 		return agent.View{}, errSeen
 	}
-	tools := []dormouse.ToolConfig{{Name: "bash"}, {Name: "read"}, {Name: "write"}}
+	tools := []dormouse.ToolConfig{{Name: "bash"}, {Name: "task"}, {Name: "read"}, {Name: "write"}}
 	return agent.View{
 		Agent: dormouse.AgentConfig{Model: "none", Tools: tools},
 		Uses:  []dormouse.Use{{ID: "sevt_use"}},
@@ -42,7 +42,7 @@ func (g *gone) View(context.Context) (agent.View, error) {
 
 func (g *gone) History(context.Context, uint64) ([]agent.Talk, error) {
 	names := map[dormouse.OpKind]string{ //nolint:exhaustive // only these have a tool
-		dormouse.OpExec: "bash", dormouse.OpTask: "bash", dormouse.OpRead: "read", dormouse.OpWrite: "write"}
+		dormouse.OpExec: "bash", dormouse.OpTask: "task", dormouse.OpRead: "read", dormouse.OpWrite: "write"}
 	use, err := json.Marshal(dormouse.ToolUse{Name: names[g.kind], Input: json.RawMessage(g.input)})
 	return []agent.Talk{agent.Read(dormouse.Event{Seq: 1, ID: "sevt_use", Type: dormouse.AgentToolUse, Payload: use})}, err
 }
@@ -71,7 +71,7 @@ func TestAnOpOfASandboxThatIsGoneIsNotStartedInTheNext(t *testing.T) {
 		again bool
 	}{
 		{dormouse.OpExec, `{"command":"true"}`, false},
-		{dormouse.OpTask, `{"command":"true","run_in_background":true}`, false},
+		{dormouse.OpTask, `{"command":"true"}`, false},
 		{dormouse.OpWrite, `{"file_path":"f","content":"c"}`, false},
 		{dormouse.OpRead, `{"file_path":"f"}`, true},
 	} {

@@ -43,6 +43,8 @@ func Read(e dormouse.Event) Talk {
 	switch e.Type { //nolint:exhaustive // only the conversation goes to the model
 	case dormouse.UserMessage, dormouse.AgentMessage:
 		t.parts = parts(e)
+	case dormouse.SystemMessage:
+		t.notice = systemWords(e)
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		var p dormouse.ToolUse
 		if json.Unmarshal(e.Payload, &p) == nil {
@@ -144,7 +146,7 @@ func (b *transcript) add(t Talk) {
 		}
 		b.tell(t.missing)
 		b.swapped = false
-	case dormouse.SandboxRelieved:
+	case dormouse.SandboxRelieved, dormouse.SystemMessage:
 		b.tell(t.notice)
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		if len(t.parts) == 0 || b.used[string(t.ID)] {
@@ -192,6 +194,19 @@ func (b *transcript) append(role string, ps ...model.Part) {
 	b.messages = append(b.messages, model.Message{Role: role, Content: slices.Clip(ps)}) // what was read is shared
 }
 
+// systemWords is what an operator says in the middle of a conversation, marked so
+// that the model tells it from what people and tools say.
+func systemWords(e dormouse.Event) string {
+	var words []string
+	for _, p := range parts(e) {
+		words = append(words, p.Text)
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return model.NoticePrefix + ": message from the operator of this session:]\n" + strings.Join(words, "\n\n")
+}
+
 // parts turns a message's blocks into parts, without the empty ones.
 func parts(e dormouse.Event) []model.Part {
 	var m struct {
@@ -213,9 +228,25 @@ func blocks(content []dormouse.Block) []model.Part {
 		if b.Type == model.PartText && strings.TrimSpace(b.Text) == "" {
 			continue
 		}
+		if b.Type == "search_result" {
+			out = append(out, model.Part{Type: model.PartText, Text: found(b)})
+			continue
+		}
 		out = append(out, model.Part{Type: b.Type, Text: b.Text, Source: b.Source, Title: b.Title, Context: b.Context})
 	}
 	return out
+}
+
+// found words a search result, which not every model takes as such.
+func found(b dormouse.Block) string {
+	var source string
+	var content []dormouse.Block
+	_, _ = json.Unmarshal(b.Source, &source), json.Unmarshal(b.Content, &content)
+	words := []string{strings.TrimSpace(b.Title + " " + source)}
+	for _, c := range content {
+		words = append(words, c.Text)
+	}
+	return strings.Join(words, "\n")
 }
 
 // result reads the result of a tool call.

@@ -33,6 +33,12 @@ func TestTokenIsMadeOnceAndOnlyItsOwnerReadsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, ok := l.Recognize(first); !ok {
+		t.Error("the token alone is not recognized")
+	}
+	if _, ok := l.Recognize(first + "x"); ok {
+		t.Error("another token is recognized")
+	}
 	if _, ok := l.Authenticate("Bearer " + first); !ok {
 		t.Error("the token of the first start does not work after the second")
 	}

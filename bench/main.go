@@ -33,12 +33,13 @@ func main() {
 
 // bench is one run: what is measured, where, and what came of it.
 type bench struct {
-	binary string // the server, as built
-	dir    string // where everything of this run is kept
-	work   float64
-	out    io.Writer
-	floors floors
-	lines  []line
+	binary   string // the server, as built
+	dir      string // where everything of this run is kept
+	opencode string // where opencode is installed
+	work     float64
+	out      io.Writer
+	floors   floors
+	lines    []line
 }
 
 // parts are the measurements, in order. Each stands alone.
@@ -54,6 +55,7 @@ var parts = []struct {
 	{"fleet", (*bench).fleets},
 	{"sandbox", (*bench).sandboxes},
 	{"snapshot", (*bench).snapshots},
+	{"v1", (*bench).v1},
 }
 
 var errMissed = errors.New("a target was missed")
@@ -62,7 +64,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	binary := flags.String("binary", "bin/dormouse", "the server to measure")
 	dir := flags.String("dir", "", "directory to work in, on the file system to measure; the system's for temporary files if empty")
-	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start, fleet, sandbox, snapshot")
+	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start, fleet, sandbox, snapshot, v1")
 	file := flags.String("json", filepath.Join(os.TempDir(), "dormouse-bench.json"), "file to write the numbers to")
 	noFail := flags.Bool("no-fail", false, "report missed targets and succeed")
 	work := flags.Float64("work", 1, "how much to do of what is repeated; less is faster and noisier")
@@ -70,6 +72,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	name := flags.String("append-as", "", "the name of a server that appends")
 	sessions := flags.Int("append-sessions", 0, "how many sessions a server that appends has")
 	bare := flags.String("bare", "", "serve the bare fan-out on this address instead; the bench starts it itself")
+	opencode := flags.String("opencode", "bin/opencode-"+opencodeVersion, "where opencode is installed")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -83,7 +86,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{work: *work, out: out}
+	b := &bench{opencode: *opencode, work: *work, out: out}
 	if b.binary, err = filepath.Abs(*binary); err != nil {
 		return err
 	}

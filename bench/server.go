@@ -38,7 +38,7 @@ func (b *bench) serve(ctx context.Context, data string, args ...string) (_ *serv
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.CommandContext(ctx, b.binary, append([]string{"serve", "--data", data, "--listen", address, "--log-level", "warn", "--sandbox", "local"}, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "DORMOUSE_PPROF=" + os.Getenv("DORMOUSE_PPROF")}
 	cmd.Stdout, cmd.Stderr = log, log
 	s := &server{cmd: cmd, data: data, client: newClient(address), began: time.Now()}
 	if err := cmd.Start(); err != nil {
@@ -60,12 +60,18 @@ func (b *bench) serve(ctx context.Context, data string, args ...string) (_ *serv
 }
 
 // await asks until the server says that it is ready.
-func (s *server) await(ctx context.Context) error {
+func (s *server) await(ctx context.Context) error { return s.awaitAt(ctx, "/readyz") }
+
+// awaitAt asks at a path until there is a good answer. A server that has only
+// begun to listen may leave a question unanswered for ever.
+func (s *server) awaitAt(ctx context.Context, path string) error {
 	for ctx.Err() == nil {
 		if time.Since(s.began) > patience {
 			return errors.New("the server was never ready")
 		}
-		if s.call(ctx, http.MethodGet, "/readyz", nil, nil) == nil {
+		asked, cancel := context.WithTimeout(ctx, time.Second)
+		err := s.call(asked, http.MethodGet, path, nil, nil)
+		if cancel(); err == nil {
 			return nil
 		}
 		time.Sleep(time.Millisecond)
@@ -114,8 +120,12 @@ func (s *server) busy() time.Duration {
 	if err != nil {
 		return 0
 	}
+	return parseBusy(string(b))
+}
+
+func parseBusy(b string) time.Duration {
 	const user, system, tick = 11, 12, 10 * time.Millisecond // counted behind the name, which may hold anything
-	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	fields := strings.Fields(b[strings.LastIndexByte(b, ')')+1:])
 	if len(fields) <= system {
 		return 0
 	}

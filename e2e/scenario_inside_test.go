@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
 
@@ -93,4 +94,66 @@ func (w *world) fetch(url string) string {
 	b, err := io.ReadAll(res.Body)
 	must(w.t, err)
 	return string(b)
+}
+
+// An agent finds, reads and changes files with tools made for that, and its shell
+// is what it makes of it.
+func TestFileToolsWorkInside(t *testing.T) {
+	t.Parallel()
+	kinds := []string{"local"}
+	if os.Getuid() == 0 {
+		kinds = append(kinds, rig.GVisor)
+	}
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(s *rig.Server) { s.Sandbox = kind })
+			a := w.createUnseen(nil)
+			type input = map[string]any
+			steps := []struct {
+				tool  string
+				input input
+				says  string
+			}{
+				{"bash", input{"command": "mkdir -p src/.git && cd src && printf 'a\\r\\nb\\r\\n' >crlf && touch .git/x.go && said=this"}, "(no output)"},
+				{"write", input{"file_path": "src/main.go", "content": "package main\n\nfunc main() {}\n"}, "wrote 29 bytes"},
+				{"glob", input{"pattern": "**/*.go"}, "src/main.go\n"},
+				{"grep", input{"pattern": `func \w+\(`, "path": "src"}, "src/main.go:3:func main() {}\n"},
+				{"edit", input{"file_path": "src/main.go", "old_string": "main", "new_string": "other"}, "src/main.go: the text to replace occurs 2 times"},
+				{"edit", input{"file_path": "src/main.go", "old_string": "main", "new_string": "other", "replace_all": true}, "replaced it in 2 places"},
+				{"edit", input{"file_path": "src/crlf", "old_string": "a\nb", "new_string": "a\nc"}, "replaced it in one place"},
+				{"read", input{"file_path": "src/main.go", "view_range": []int{2, -1}}, "     2\t\n     3\tfunc other() {}\n"},
+				{"read", input{"file_path": "src"}, ".git/\ncrlf\nmain.go\n"},
+				{"grep", input{"pattern": "(", "path": "src"}, "pattern"},
+				{"bash", input{"command": `od -An -c crlf | tr -d ' \n'; echo $said`}, `a\r\nc\r\n` + "this\n"},
+				{"bash", input{"restart": true}, "[this is a new shell]\n"},
+				{"bash", input{"command": `echo "<$said>"`}, "<>\n"},
+				{"bash", input{"command": "seq 1 30000"}, "1\n2\n"},
+			}
+			var script []rig.Step
+			for _, s := range steps {
+				script = append(script, rig.Use(s.tool, s.input))
+			}
+			a.send("one", a.script(append(script, rig.Say("done"))...))
+			a.rests()
+			results := only(a.log(), dormouse.AgentToolResult)
+			if len(results) != len(steps) {
+				t.Fatalf("%d results, want %d", len(results), len(steps))
+			}
+			for i, s := range steps {
+				if got := words(results[i]); !strings.HasPrefix(got, s.says) {
+					t.Errorf("%s %v says %q, want %q", s.tool, s.input, got, s.says)
+				}
+			}
+			long := words(results[len(results)-1])
+			_, file, _ := strings.Cut(long, "all of it is in ")
+			file, _, _ = strings.Cut(file, " ")
+			a.send("two", a.script(rig.Bash("tail -n 1 "+file+"; wc -l <"+file), rig.Use("read", input{"file_path": file, "view_range": []int{15000, 15000}})))
+			a.rests()
+			results = only(a.log(), dormouse.AgentToolResult)[len(steps):]
+			if got := words(results[0]) + words(results[1]); got != "30000\n30000\n 15000\t15000\n" || len(long) > 25_000 {
+				t.Errorf("what was long is %d bytes, and %s holds %q", len(long), file, got)
+			}
+		})
+	}
 }

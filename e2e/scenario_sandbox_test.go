@@ -48,7 +48,7 @@ func TestScenario28WarmSandboxIsKept(t *testing.T) {
 	a := w.create(nil)
 	wait, _ := w.gate()
 	a.send("one", a.script(rig.Bash("echo old > notes.txt"),
-		rig.Use("bash", map[string]any{"command": "echo $$ > pid; " + wait, "run_in_background": true}),
+		rig.Use("task", map[string]any{"command": "echo $$ > pid; " + wait}),
 		rig.Bash("until [ -s pid ]; do sleep 0.01; done")))
 	a.rests()
 	runners := w.Runners()

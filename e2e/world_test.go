@@ -223,6 +223,18 @@ var cold = options{"warm": false}
 // oracle looks at it in the end.
 func (w *world) create(o options) *actor {
 	w.t.Helper()
+	a := w.createUnseen(o)
+	w.t.Cleanup(func() {
+		if !w.t.Failed() {
+			a.judge()
+		}
+	})
+	return a
+}
+
+// createUnseen makes a session and follows it. It may write where no witness looks.
+func (w *world) createUnseen(o options) *actor {
+	w.t.Helper()
 	a := &actor{w: w, tag: fmt.Sprintf("%s-%d", strings.ToLower(w.t.Name()), time.Now().UnixNano())}
 	a.tag = strings.Map(func(r rune) rune {
 		if r == '/' {
@@ -234,12 +246,7 @@ func (w *world) create(o options) *actor {
 	must(w.t, err)
 	a.Session = s
 	a.Follow(w.ctx, true)
-	w.t.Cleanup(func() {
-		defer a.Follower.Close()
-		if !w.t.Failed() {
-			a.judge()
-		}
-	})
+	w.t.Cleanup(func() { a.Follower.Close() })
 	return a
 }
 

@@ -14,15 +14,15 @@ func (c Call) Validate() error {
 	var ok bool
 	switch c.Kind {
 	case dormouse.OpExec, dormouse.OpTask:
-		ok = c.Exec != nil && c.Write == nil && c.Read == nil
+		ok = c.Exec != nil
 	case dormouse.OpWrite:
-		ok = c.Write != nil && c.Exec == nil && c.Read == nil
+		ok = c.Write != nil || c.Edit != nil
 	case dormouse.OpRead:
-		ok = c.Read != nil && c.Exec == nil && c.Write == nil
+		ok = c.Read != nil || c.Glob != nil || c.Grep != nil
 	case dormouse.OpModel, dormouse.OpCustom, dormouse.OpApproval, dormouse.OpQuestion, dormouse.OpSelf, dormouse.OpMessage, dormouse.OpLook,
 		dormouse.OpSnapshot:
 	}
-	if !ok {
+	if !ok || c.parts() != 1 {
 		return fmt.Errorf("call %s: what it asks for does not match its kind %.40q: %w", c.Op, c.Kind, dormouse.ErrInvalid)
 	}
 	if c.Exec != nil {
@@ -31,10 +31,22 @@ func (c Call) Validate() error {
 	return nil
 }
 
+func (c Call) parts() (n int) {
+	for _, set := range []bool{c.Exec != nil, c.Write != nil, c.Edit != nil, c.Read != nil, c.Glob != nil, c.Grep != nil} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
 // record is the call as it is kept: a file's content need not be kept twice.
 func (c Call) record() Call {
 	if c.Write != nil {
 		c.Write = &Write{Path: c.Write.Path}
+	}
+	if c.Edit != nil {
+		c.Edit = &Edit{Path: c.Edit.Path}
 	}
 	return c
 }

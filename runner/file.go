@@ -5,7 +5,6 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,9 +12,6 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 )
-
-// MaxRead bounds the bytes one read returns.
-const MaxRead = 10 << 20
 
 // resolve makes a path of the caller's absolute.
 func (r *Runner) resolve(path string) (string, error) {
@@ -28,51 +24,27 @@ func (r *Runner) resolve(path string) (string, error) {
 	return filepath.Join(r.opts.Workspace, path), nil
 }
 
-// read returns a file's bytes, or why it cannot be read.
-func (r *Runner) read(rd Read) Result {
-	res, err := r.readFile(rd)
-	if err != nil {
-		return Result{Error: err.Error()}
-	}
-	return res
-}
-
-func (r *Runner) readFile(rd Read) (Result, error) {
-	path, err := r.resolve(rd.Path)
-	if err != nil {
-		return Result{}, err
-	}
-	if rd.Offset < 0 || rd.Limit < 0 {
-		return Result{}, errors.New("offset or limit is negative")
-	}
+// openRegular opens a file to read, and no device, pipe or directory.
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	// Looked at before it is opened: opening a device can already do something.
 	at, err := os.Stat(path)
 	if err != nil {
-		return Result{}, err
+		return nil, nil, err
 	}
 	if err := regular(path, at); err != nil {
-		return Result{}, err
+		return nil, nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return Result{}, err
+		return nil, nil, err
 	}
-	defer func() { _ = f.Close() }()
-	if at, err = f.Stat(); err != nil {
-		return Result{}, err
+	if at, err = f.Stat(); err == nil {
+		err = regular(path, at)
 	}
-	if err := regular(path, at); err != nil {
-		return Result{}, err
-	}
-	limit := int64(MaxRead)
-	if rd.Limit > 0 {
-		limit = min(limit, rd.Limit)
-	}
-	out, err := io.ReadAll(io.NewSectionReader(f, rd.Offset, limit))
 	if err != nil {
-		return Result{}, err
+		return nil, nil, errors.Join(err, f.Close())
 	}
-	return Result{Output: out, Size: at.Size()}, nil
+	return f, at, nil
 }
 
 func regular(path string, at fs.FileInfo) error {

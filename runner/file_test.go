@@ -3,7 +3,6 @@
 package runner_test
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,28 +19,31 @@ func write(path, content string) runner.Call {
 	return runner.Call{Op: newOp(), Kind: dormouse.OpWrite, Write: &runner.Write{Path: path, Content: []byte(content)}}
 }
 
-func read(path string, offset, limit int64) runner.Call {
-	return runner.Call{Op: newOp(), Kind: dormouse.OpRead, Read: &runner.Read{Path: path, Offset: offset, Limit: limit}}
+func read(path string, from, to int64) runner.Call {
+	return runner.Call{Op: newOp(), Kind: dormouse.OpRead, Read: &runner.Read{Path: path, From: from, To: to}}
 }
 
 func TestFileIsWrittenWholeAndReadBack(t *testing.T) {
 	r, l := open(t)
-	if res := do(t, l, write("a/b/c.txt", "hello")); res.Error != "" || res.Size != 5 {
+	const content = "one\ntwo\nthree"
+	if res := do(t, l, write("a/b/c.txt", content)); res.Error != "" || res.Size != 13 {
 		t.Fatalf("write: %+v", res)
 	}
 	for _, test := range []struct {
-		name          string
-		path          string
-		offset, limit int64
-		want          runner.Result
+		name     string
+		path     string
+		from, to int64
+		want     runner.Result
 	}{
-		{"whole", "a/b/c.txt", 0, 0, runner.Result{Output: []byte("hello"), Size: 5}},
-		{"by its full path", filepath.Join(r.workspace, "a/b/c.txt"), 0, 0, runner.Result{Output: []byte("hello"), Size: 5}},
-		{"a part", "a/b/c.txt", 1, 3, runner.Result{Output: []byte("ell"), Size: 5}},
-		{"past its end", "a/b/c.txt", 9, 3, runner.Result{Output: nil, Size: 5}},
+		{"whole", "a/b/c.txt", 0, 0, runner.Result{Output: []byte(content), Size: 13, Line: 1}},
+		{"by its full path", filepath.Join(r.workspace, "a/b/c.txt"), 1, -1, runner.Result{Output: []byte(content), Size: 13, Line: 1}},
+		{"a line", "a/b/c.txt", 2, 2, runner.Result{Output: []byte("two\n"), Size: 13, Line: 2}},
+		{"to the end", "a/b/c.txt", 2, -1, runner.Result{Output: []byte("two\nthree"), Size: 13, Line: 2}},
+		{"beyond the end", "a/b/c.txt", 3, 9, runner.Result{Output: []byte("three"), Size: 13, Line: 3}},
+		{"past its end", "a/b/c.txt", 4, 4, runner.Result{Error: filepath.Join(r.workspace, "a/b/c.txt") + ": it has 3 lines"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, do(t, l, read(test.path, test.offset, test.limit))); diff != "" {
+			if diff := cmp.Diff(test.want, do(t, l, read(test.path, test.from, test.to))); diff != "" {
 				t.Errorf("read (-want +got):\n%s", diff)
 			}
 		})
@@ -72,17 +74,43 @@ func TestWriteKeepsModeAndLinkOfWhatItReplaces(t *testing.T) {
 	}
 }
 
-func TestLargeFileTravelsInParts(t *testing.T) {
+func TestAFileThatIsTooLongIsReadInParts(t *testing.T) {
 	r, l := open(t)
-	content := strings.Repeat("0123456789abcdef", (runner.MaxRead+32)/16)
-	writeFile(t, filepath.Join(r.workspace, "large"), content)
+	line := strings.Repeat("0123456789abcde", 10) + "\n"
+	lines := runner.MaxText/len(line) + 2
+	writeFile(t, filepath.Join(r.workspace, "large"), strings.Repeat(line, lines))
 	first := do(t, l, read("large", 0, 0))
-	rest := do(t, l, read("large", int64(len(first.Output)), 0))
-	if len(first.Output) != runner.MaxRead || first.Size != int64(len(content)) {
-		t.Fatalf("first part has %d of %d bytes: %s", len(first.Output), first.Size, first.Error)
+	if len(first.Output) != runner.MaxText || !first.More {
+		t.Fatalf("first part has %d bytes: %s", len(first.Output), first.Error)
 	}
-	if !bytes.Equal(append(first.Output, rest.Output...), []byte(content)) {
-		t.Error("the parts are not the file")
+	whole := strings.Count(string(first.Output), "\n")
+	rest := do(t, l, read("large", int64(whole)+1, -1))
+	if rest.More || string(rest.Output) != strings.Repeat(line, lines-whole) {
+		t.Errorf("the rest has %d bytes", len(rest.Output))
+	}
+}
+
+func TestWhatIsNoTextIsCalledSo(t *testing.T) {
+	r, l := open(t)
+	for name, content := range map[string]string{
+		"a.png": "\x89PNG\r\n\x1a\nrest", "b.jpg": "\xff\xd8\xff\x00", "c.gif": "GIF89a\x00", "d.webp": "RIFF\x00\x00\x00\x00WEBPVP8 ",
+	} {
+		writeFile(t, filepath.Join(r.workspace, name), content)
+	}
+	for name, media := range map[string]string{
+		"a.png": runner.MediaPNG, "b.jpg": runner.MediaJPEG, "c.gif": runner.MediaGIF, "d.webp": runner.MediaWebP, ".": runner.MediaDirectory,
+	} {
+		if res := do(t, l, read(name, 0, 0)); res.Media != media || res.Error != "" {
+			t.Errorf("%s: %+v", name, res)
+		}
+	}
+	writeFile(t, filepath.Join(r.workspace, "large.png"), "\x89PNG\r\n\x1a\n"+strings.Repeat("x", runner.MaxImage))
+	if res := do(t, l, read("large.png", 0, 0)); !strings.Contains(res.Error, "at most") {
+		t.Errorf("an image that is too large: %d bytes, %q", len(res.Output), res.Error)
+	}
+	writeFile(t, filepath.Join(r.workspace, "program"), "\x7fELF\x00")
+	if res := do(t, l, read("program", 0, 0)); !strings.Contains(res.Error, "binary file of 5 bytes") {
+		t.Errorf("a program: %+v", res)
 	}
 }
 
@@ -93,12 +121,23 @@ func TestFileThatIsNoFileIsRefused(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(r.workspace, "file"), "")
 	for name, c := range map[string]runner.Call{
-		"read of a directory":      read(".", 0, 0),
 		"read of a pipe":           read("fifo", 0, 0),
 		"read of a device":         read("/dev/zero", 0, 0),
 		"read of nothing":          read("nothing", 0, 0),
 		"read of no name":          read("", 0, 0),
 		"read before the start":    read("file", -1, 0),
+		"read from end to start":   read("file", 2, 1),
+		"edit of a directory":      edit(".", "x", "y"),
+		"edit of a pipe":           edit("fifo", "x", "y"),
+		"edit of a device":         edit("/dev/zero", "x", "y"),
+		"edit of nothing":          edit("nothing", "x", "y"),
+		"glob of nothing":          glob("nothing", "*"),
+		"glob of a file":           glob("file", "*"),
+		"glob by half a class":     glob("", "[a"),
+		"grep of nothing":          grep("nothing", "x"),
+		"grep of a pipe":           grep("fifo", "x"),
+		"grep of a device":         grep("/dev/zero", "x"),
+		"grep by half a group":     grep("", "(a"),
 		"write of a directory":     write(".", "x"),
 		"write of a pipe":          write("fifo", "x"),
 		"write of a device":        write("/dev/null", "x"),

@@ -12,12 +12,12 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-func (r *Runner) answer(k *conn, f Frame) Frame {
+func (r *Runner) answer(ctx context.Context, k *conn, f Frame) Frame {
 	var a Frame
 	var err error
 	switch f.Kind { //nolint:exhaustive // the rest are no requests
 	case KindAsk:
-		a.Report, err = r.ask(k, f)
+		a.Report, err = r.ask(ctx, k, f)
 	case KindKill:
 		err = r.kill(k, f)
 	}
@@ -27,12 +27,12 @@ func (r *Runner) answer(k *conn, f Frame) Frame {
 	return a
 }
 
-func (r *Runner) ask(k *conn, f Frame) (*Report, error) {
+func (r *Runner) ask(ctx context.Context, k *conn, f Frame) (*Report, error) {
 	o, err := r.find(k, f)
 	if err != nil {
 		return nil, err
 	}
-	return r.report(f.Op, o), nil
+	return r.report(ctx, f.Op, o), nil
 }
 
 // find returns the op a request is about, nil if it was never seen.
@@ -114,17 +114,29 @@ func (r *Runner) carryOut(ctx context.Context, o *op) Result {
 		return r.task(ctx, o)
 	}
 	defer close(o.over)
-	if o.call.Kind == dormouse.OpWrite {
+	switch {
+	case o.call.Write != nil:
 		return r.write(o.call.Op, *o.call.Write)
+	case o.call.Edit != nil:
+		return r.edit(o.call.Op, *o.call.Edit)
 	}
-	if o.turn != nil {
+	res := r.command(ctx, o)
+	r.keep(o.call.Op, *o.call.Exec, &res)
+	return res
+}
+
+func (r *Runner) command(ctx context.Context, o *op) Result {
+	switch {
+	case o.turn != nil:
 		return r.execInShell(ctx, o)
+	case o.call.Exec.Restart && o.call.Exec.Command == "":
+		return Result{Note: restarted} // every command has a shell of its own
 	}
 	return r.exec(ctx, o)
 }
 
 // report says what is known of o.
-func (r *Runner) report(id dormouse.OpID, o *op) *Report {
+func (r *Runner) report(ctx context.Context, id dormouse.OpID, o *op) *Report {
 	switch {
 	case o == nil:
 		return &Report{Op: id, State: NeverSeen}
@@ -133,7 +145,7 @@ func (r *Runner) report(id dormouse.OpID, o *op) *Report {
 	}
 	res := o.result
 	if o.call.Kind == dormouse.OpRead {
-		res = r.read(*o.call.Read)
+		res = r.see(ctx, o.call)
 	}
 	if o.spilled {
 		var err error
@@ -145,7 +157,7 @@ func (r *Runner) report(id dormouse.OpID, o *op) *Report {
 }
 
 // wait answers once the op is over, unless nobody waits any more.
-func (r *Runner) wait(k *conn, f Frame, detached <-chan struct{}) (Frame, bool) {
+func (r *Runner) wait(ctx context.Context, k *conn, f Frame, detached <-chan struct{}) (Frame, bool) {
 	o, err := r.find(k, f)
 	if err == nil && o == nil {
 		err = ErrNeverSeen
@@ -158,7 +170,20 @@ func (r *Runner) wait(k *conn, f Frame, detached <-chan struct{}) (Frame, bool) 
 	defer stop()
 	select {
 	case <-o.done:
-		return Frame{Report: r.report(f.Op, o)}, true
+		if o.call.Kind == dormouse.OpRead { // it reads only now
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			defer cancel()
+			r.running.Go(func() {
+				defer cancel()
+				select {
+				case <-ctx.Done():
+				case <-detached:
+				case <-k.done:
+				}
+			})
+		}
+		return Frame{Report: r.report(ctx, f.Op, o)}, true
 	case <-detached:
 	case <-k.done:
 	}

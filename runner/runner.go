@@ -33,14 +33,20 @@ type Fence struct {
 	Epoch      uint64             `json:"epoch"`
 }
 
-// Call is an op as a runner is asked for it. Exactly one of Exec, Write and
-// Read is set, by Kind.
+// Call is an op as a runner is asked for it. Exactly one of what follows Kind is
+// set, and it belongs to Kind.
 type Call struct {
-	Op    dormouse.OpID   `json:"op"`
-	Kind  dormouse.OpKind `json:"kind"`
-	Exec  *Exec           `json:"exec,omitempty"`
-	Write *Write          `json:"write,omitempty"`
-	Read  *Read           `json:"read,omitempty"`
+	Op   dormouse.OpID   `json:"op"`
+	Kind dormouse.OpKind `json:"kind"`
+	// Exec is of an exec or a task.
+	Exec *Exec `json:"exec,omitempty"`
+	// Write and Edit are of a file write.
+	Write *Write `json:"write,omitempty"`
+	Edit  *Edit  `json:"edit,omitempty"`
+	// Read, Glob and Grep are of a file read.
+	Read *Read `json:"read,omitempty"`
+	Glob *Glob `json:"glob,omitempty"`
+	Grep *Grep `json:"grep,omitempty"`
 }
 
 // Exec is a shell command. As a dormouse.OpTask it is left running and its
@@ -53,6 +59,12 @@ type Exec struct {
 	// name run one after the other. Without a name the command has a shell of its
 	// own, and so it does where there is no bash. A task always has its own.
 	Shell string `json:"shell,omitempty"`
+	// Restart ends the shell that Shell names before the command begins. Without a
+	// command that is all.
+	Restart bool `json:"restart,omitempty"`
+	// Keep is how many characters of output need no file, zero for any number. What
+	// is longer is kept in one inside the sandbox.
+	Keep int `json:"keep,omitempty"`
 }
 
 // Write replaces or creates a file, whole or not at all.
@@ -61,18 +73,55 @@ type Write struct {
 	Content []byte `json:"content"`
 }
 
-// Read reads a file, or Limit bytes of it from Offset.
-type Read struct {
-	Path   string `json:"path"`
-	Offset int64  `json:"offset,omitempty"`
-	Limit  int64  `json:"limit,omitempty"`
+// Edit replaces a text in a file that is there. Unless All is set, the text must
+// occur once. What it is told with line feeds fits a file that has carriage returns
+// before them.
+type Edit struct {
+	Path string `json:"path"`
+	Old  []byte `json:"old"`
+	New  []byte `json:"new"`
+	All  bool   `json:"all,omitempty"`
 }
+
+// Read reads lines of a text file, from From, the first being 1, to To, which is
+// -1 for the last there is; zero of either is the same as 1 and -1. An image is
+// read whole, and of a directory the names in it.
+type Read struct {
+	Path string `json:"path"`
+	From int64  `json:"from,omitempty"`
+	To   int64  `json:"to,omitempty"`
+}
+
+// Glob finds files below Path, the workspace if it is empty, by a pattern of their
+// names: * and ? stand for what is within one name, ** for directories, [a-z] for
+// one character and {a,b} for either.
+type Glob struct {
+	Path    string `json:"path,omitempty"`
+	Pattern string `json:"pattern"`
+}
+
+// Grep finds lines of a text file, or of those below a directory, by a regular
+// expression of package regexp.
+type Grep struct {
+	Path    string `json:"path,omitempty"`
+	Pattern string `json:"pattern"`
+}
+
+// Bounds of what a call returns.
+const (
+	// MaxText bounds the bytes of text that a read, a glob or a grep returns.
+	MaxText = 100_000
+	// MaxImage bounds the bytes of an image.
+	MaxImage = 3 << 20
+	// MaxPattern bounds the bytes of a pattern.
+	MaxPattern = 1024
+)
 
 // Result is how a call ended.
 type Result struct {
 	// Exit is the exit code of an exec, 128+n after signal n.
 	Exit int `json:"exit"`
-	// Output is what the command printed, or the file's bytes. Of more than the
+	// Output is what the command printed, or what was read or found. Of more than the
 	// runner keeps, it is the head and the tail.
 	Output []byte `json:"output,omitempty"`
 	// Omitted counts the bytes between head and tail.
@@ -85,12 +134,36 @@ type Result struct {
 	// NewShell says that the command was the first of a shell which took the
 	// place of another of its name: directory, variables and jobs of that are gone.
 	NewShell bool `json:"new_shell,omitempty"`
-	// Size is the whole file's size for a read.
+	// File holds the output of a command that printed more than it need not keep.
+	File string `json:"file,omitempty"`
+	// Size is the size of the file that was read or written.
 	Size int64 `json:"size,omitempty"`
+	// Line is the number of the first line that was read, and More says that what
+	// was asked for goes on where Output ends.
+	Line int64 `json:"line,omitempty"`
+	More bool  `json:"more,omitempty"`
+	// Media says what was read if that is no text: MediaDirectory, or an image by
+	// its media type.
+	Media string `json:"media,omitempty"`
+	// Count is how many places an edit replaced, or how many files or lines were
+	// found.
+	Count int `json:"count,omitempty"`
+	// Note says what else there is to know: what was left out, or that a shell was
+	// restarted.
+	Note string `json:"note,omitempty"`
 	// PID and Log belong to a task: its process and the file its output goes to.
 	PID int    `json:"pid,omitempty"`
 	Log string `json:"log,omitempty"`
 }
+
+// What a read may return beside text.
+const (
+	MediaDirectory = "directory"
+	MediaPNG       = "image/png"
+	MediaJPEG      = "image/jpeg"
+	MediaGIF       = "image/gif"
+	MediaWebP      = "image/webp"
+)
 
 // State is what a runner knows of an op.
 type State string

@@ -38,6 +38,8 @@ type Options struct {
 	// Shells is where shells have their FIFOs: below Dir if it is empty. Every
 	// command opens some, so that it should be where that is quick.
 	Shells string
+	// Results is where long outputs of commands are kept: below Dir if it is empty.
+	Results string
 	// Prepare is called once a server has bound the runner, and must succeed
 	// before anything else is done for it.
 	Prepare func() error
@@ -102,6 +104,7 @@ func New(o Options) (*Runner, error) {
 	o.Beat = cmp.Or(o.Beat, defaultBeat)
 	o.Grace = cmp.Or(o.Grace, defaultGrace)
 	o.Shells = cmp.Or(o.Shells, filepath.Join(o.Dir, shellsDir))
+	o.Results = cmp.Or(o.Results, filepath.Join(o.Dir, resultsDir))
 	r := &Runner{
 		opts:   o,
 		log:    cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
@@ -318,7 +321,7 @@ func (r *Runner) listen(ctx context.Context, k *conn) {
 		case KindForget:
 			r.forget(k, f)
 		case KindAsk, KindKill:
-			r.running.Go(func() { k.answer(f, r.answer(k, f)) })
+			r.running.Go(func() { k.answer(f, r.answer(ctx, k, f)) })
 		case KindOpen:
 			s, err := r.open(ctx, k, f)
 			r.running.Go(func() { r.opens(k, f, s, err) })
@@ -332,7 +335,7 @@ func (r *Runner) listen(ctx context.Context, k *conn) {
 			detached := k.attach(f.ID)
 			r.running.Go(func() {
 				defer k.detach(f.ID)
-				if a, ok := r.wait(k, f, detached); ok {
+				if a, ok := r.wait(ctx, k, f, detached); ok {
 					k.answer(f, a)
 				}
 			})

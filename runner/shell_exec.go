@@ -29,6 +29,9 @@ const (
 	terminated = 128 + int(syscall.SIGTERM)
 )
 
+// restarted is what is said of a shell that was ended on request.
+const restarted = "this is a new shell"
+
 // execInShell carries out a command in the shell it names, once those before it
 // are over.
 func (r *Runner) execInShell(ctx context.Context, o *op) Result {
@@ -42,6 +45,13 @@ func (r *Runner) execInShell(ctx context.Context, o *op) Result {
 		return Result{Exit: -1, Error: "the command contains a NUL byte"}
 	}
 	var res Result
+	if o.call.Exec.Restart {
+		r.endShell(o.turn.slot)
+		res.Note = restarted
+		if o.call.Exec.Command == "" {
+			return res
+		}
+	}
 	for range shellTries {
 		sh, again, err := r.shellOf(ctx, o.turn.slot)
 		if err != nil {
@@ -77,6 +87,18 @@ func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again
 	}
 	r.shells.put(slot, sh)
 	return sh, again, nil
+}
+
+// endShell ends the shell of a slot, if one lives, so that the next command has a
+// new one. Whoever asked for that need not be told of it.
+func (r *Runner) endShell(slot *shellSlot) {
+	if sh, _ := r.shells.shell(slot); sh != nil {
+		sh.end()
+		_ = sh.cmd.Process.Kill() // it is idle, and may not want to end
+		<-sh.exited
+	}
+	_ = os.RemoveAll(filepath.Join(r.opts.Shells, "@"+slot.name))
+	r.shells.drop(slot)
 }
 
 // runIn runs the command of o in sh and says in res how it ended.

@@ -130,3 +130,10 @@ func (s *shellSet) put(slot *shellSlot, sh *shell) {
 	defer s.mu.Unlock()
 	slot.shell, slot.had = sh, true
 }
+
+// drop makes a slot one that never had a shell.
+func (s *shellSet) drop(slot *shellSlot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot.shell, slot.had = nil, false
+}

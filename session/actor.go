@@ -28,12 +28,14 @@ type Actor struct {
 
 	loaded func() // called once the state is there
 	failed error  // why it could not be loaded; set before quit is closed
+	tenant string // whose the session is; set before ready is closed
 
 	// The fields below belong to the goroutine in run.
 	epoch    store.Epoch
 	state    State
 	cached   uint64 // the seq of the newest cached fold
 	config   *dormouse.AgentConfig
+	configAt uint64                              // the event that config is of
 	fresh    map[dormouse.EventID]dormouse.Event // bodies of prompts queued a moment ago
 	convos   map[dormouse.ThreadID]*convo
 	attempts map[dormouse.TurnID]*attempt
@@ -154,6 +156,7 @@ func (a *Actor) load(ctx context.Context) (err error) {
 	}
 	crash.At(crash.LeaseClaimed)
 	a.state, a.cached, err = fold(ctx, a.deps, a.id)
+	a.tenant = a.state.Tenant
 	return err
 }
 

@@ -37,8 +37,10 @@ func (d *draft) answer(v Answer) error {
 		if v.Allow || v.Deny {
 			return fmt.Errorf("tool call %s waits for a result, not for a permission: %w", v.Use, dormouse.ErrInvalid)
 		}
-		if err := dormouse.ValidateContent(v.Content); err != nil {
-			return err
+		if len(v.Content) > 0 { // else it did something and has nothing to say
+			if err := dormouse.ValidateResult(v.Content); err != nil {
+				return err
+			}
 		}
 		d.addNamed(v.ID, dormouse.UserCustomToolResult, thread, d.c.By,
 			dormouse.CustomToolResult{Use: v.Use, Content: v.Content, IsError: v.IsError})

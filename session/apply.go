@@ -28,25 +28,25 @@ func apply(s *State, e dormouse.Event) {
 		clearAttention(s, "")
 	case dormouse.PromptQueued:
 		if t := s.Thread(e.Thread); t != nil {
-			t.Queue = append(t.Queue, dormouse.PromptRecord{
+			t.Queue = append(slices.Clip(t.Queue), dormouse.PromptRecord{
 				ID: e.ID, Thread: e.Thread, Status: dormouse.PromptIsQueued,
 				Body: payload[bodyOnly](e).Body, Seq: e.Seq, Queued: e.Time,
 			})
 		}
-		if s.Title == "" {
+		if s.Title == "" && !s.Titled {
 			s.Title = dormouse.TitleOf(payload[dormouse.PromptBody](e).Content)
 		}
 	case dormouse.PromptCancelled:
 		p := payload[dormouse.Prompts](e)
 		if t := s.Thread(e.Thread); t != nil {
-			t.Queue = slices.DeleteFunc(t.Queue, func(q dormouse.PromptRecord) bool { return slices.Contains(p.Prompts, q.ID) })
+			t.Queue = slices.DeleteFunc(slices.Clone(t.Queue), func(q dormouse.PromptRecord) bool { return slices.Contains(p.Prompts, q.ID) })
 		}
 	case dormouse.TurnStarted:
 		applyTurnStarted(s, e)
 	case dormouse.TurnBlocked:
 		p := payload[dormouse.Blocked](e)
 		if t := s.turnOf(p.Turn); t != nil {
-			t.Turn.Blocked, t.Turn.Epoch, t.Turn.Until = p.On, 0, time.Time{}
+			t.Turn.Blocked, t.Turn.Epoch, t.Turn.Until, t.Turn.Told = p.On, 0, time.Time{}, false
 			s.IdleSince = e.Time
 		}
 	case dormouse.TurnResumed:
@@ -64,14 +64,14 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.AttemptStarted:
 		p := payload[dormouse.Attempt](e)
 		if t := s.turnOf(p.Turn); t != nil {
-			t.Turn.Attempt, t.Turn.Epoch, t.Turn.Until = p.Number, p.Epoch, time.Time{}
+			t.Turn.Attempt, t.Turn.Epoch, t.Turn.Until, t.Turn.Told = p.Number, p.Epoch, time.Time{}, false
 		}
 	case dormouse.AttemptEnded:
 		p := payload[dormouse.Attempt](e)
 		if t := s.turnOf(p.Turn); t != nil {
 			t.Turn.Epoch, t.Turn.Until, t.Turn.Since = 0, p.Until, e.Time
 			if p.Reason != dormouse.AttemptReturned {
-				t.Turn.Attempt = p.Number + 1
+				t.Turn.Attempt, t.Turn.Told = p.Number+1, true
 			}
 		}
 	case dormouse.OpStarted:
@@ -116,8 +116,16 @@ func apply(s *State, e dormouse.Event) {
 		clearAttention(s, e.Thread)
 	case dormouse.SessionUpdated, dormouse.SessionTagged, dormouse.SessionArchived, dormouse.SessionDeleted:
 		applyDescription(s, e)
+	case dormouse.AgentConfigured:
+		s.Config, s.Agent = e.Seq, payload[dormouse.AgentChange](e).Agent.Name
+	case dormouse.RequestTaken:
+		applyRequest(s, payload[dormouse.Taken](e))
 	case dormouse.SessionThreadCreated:
-		s.Threads = append(s.Threads, Thread{ID: payload[dormouse.ThreadCreated](e).Thread})
+		s.Threads = append(s.Threads, Thread{ID: payload[dormouse.ThreadCreated](e).Thread, Created: e.Time})
+	case dormouse.ThreadArchived:
+		if t := s.Thread(e.Thread); t != nil {
+			t.Archived = e.Time
+		}
 	case dormouse.WakeupScheduled, dormouse.WakeupFired, dormouse.WakeupCancelled:
 		applyWakeup(s, e)
 	case dormouse.ChildSpawned, dormouse.ChildStarted, dormouse.ChildEnding, dormouse.ChildEnded:
@@ -127,7 +135,7 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		s.ToolCalls++
 	case dormouse.PromptCompleted, dormouse.QuestionAsked, dormouse.QuestionAnswered, dormouse.QuestionExpired,
-		dormouse.UserInterrupt, dormouse.UserToolConfirmation, dormouse.UserCustomToolResult,
+		dormouse.UserInterrupt, dormouse.UserToolConfirmation, dormouse.UserCustomToolResult, dormouse.SystemMessage,
 		dormouse.AgentThinking, dormouse.AgentToolResult,
 		dormouse.SpanModelRequestStart, dormouse.SpanModelRequestEnd,
 		dormouse.SessionStatusRunning, dormouse.SessionStatusIdle, dormouse.SessionStatusRescheduled, dormouse.SessionStatusTerminated,
@@ -182,11 +190,12 @@ func applyCreated(s *State, p dormouse.Created, at time.Time) {
 	if s.Offspring = p.Offspring; p.Depth == 0 {
 		s.Offspring = dormouse.MaxOffspring
 	}
-	s.Title, s.Tags, s.Metadata = p.Title, dormouse.CleanTags(p.Tags), p.Metadata
+	s.Title, s.Titled, s.Tags, s.Metadata = p.Title, p.Title != "", dormouse.CleanTags(p.Tags), p.Metadata
 	s.Agent, s.Recovery, s.FlushOnError, s.SleepAfter = p.Agent.Name, p.Recovery, p.FlushOnError, p.SleepAfter
-	s.Environment = p.Environment
+	s.AgentID, s.AgentVersion = p.Agent.ID, p.Agent.Version
+	s.Environment, s.EnvironmentID = p.Environment, p.EnvironmentID
 	s.Created, s.IdleSince = at, at
-	s.Threads = []Thread{{ID: dormouse.PrimaryThread(p.Session)}}
+	s.Threads = []Thread{{ID: dormouse.PrimaryThread(p.Session), Created: at}}
 	if p.Branch != nil {
 		s.Shell = p.Branch.Shell
 	}
@@ -200,7 +209,7 @@ func applyTurnStarted(s *State, e dormouse.Event) {
 	if t == nil {
 		return
 	}
-	turn := &Turn{ID: p.Turn}
+	turn := &Turn{ID: p.Turn, Config: s.Config}
 	take := func(from []dormouse.PromptRecord) (rest []dormouse.PromptRecord) {
 		for _, q := range from {
 			if !slices.Contains(p.Prompts, q.ID) {
@@ -284,7 +293,7 @@ func applyDescription(s *State, e dormouse.Event) {
 	case dormouse.SessionUpdated:
 		p := payload[dormouse.Update](e)
 		if p.Title != nil {
-			s.Title = *p.Title
+			s.Title, s.Titled = *p.Title, *p.Title != ""
 		}
 		if p.Metadata != nil {
 			s.Metadata = p.Metadata

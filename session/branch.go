@@ -52,9 +52,13 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	if err != nil {
 		return Branched{}, err
 	}
+	config, err := configAt(ctx, s.deps, id, state.Config)
+	if err != nil {
+		return Branched{}, err
+	}
 	c := dormouse.Created{
-		Session: ask.Session, Tenant: made.Tenant, Owner: by, Title: ask.Title, Agent: made.Agent, Recovery: made.Recovery,
-		FlushOnError: made.FlushOnError, SleepAfter: made.SleepAfter, Environment: state.Environment,
+		Session: ask.Session, Tenant: made.Tenant, Owner: by, Title: ask.Title, Agent: config, Recovery: made.Recovery,
+		FlushOnError: made.FlushOnError, SleepAfter: made.SleepAfter, Environment: state.Environment, EnvironmentID: made.EnvironmentID,
 		Branch: &dormouse.Branched{From: id, At: point.At, Snapshot: point.ID},
 	}
 	if c.Session == "" {
@@ -161,7 +165,7 @@ func (s *Sessions) talk(ctx context.Context, state State, upto uint64) ([]dormou
 // passesOn reports whether events of this type are what was said.
 func passesOn(t dormouse.EventType) bool {
 	switch t { //nolint:exhaustive // the others concern the session they are of
-	case dormouse.UserMessage, dormouse.AgentMessage, dormouse.AgentThinking, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
+	case dormouse.UserMessage, dormouse.SystemMessage, dormouse.AgentMessage, dormouse.AgentThinking, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
 		dormouse.AgentToolResult, dormouse.UserCustomToolResult, dormouse.SpanModelRequestStart, dormouse.SpanModelRequestEnd:
 		return true
 	}
@@ -189,22 +193,28 @@ func (d *draft) branch(v Create) {
 
 // make writes a session's first events.
 func (s *Sessions) make(ctx context.Context, by dormouse.Actor, v Create, under *store.Fence) (store.Index, error) {
+	_, row, err := s.begin(ctx, by, v, under)
+	return row, err
+}
+
+// begin makes a session and returns it as it begins.
+func (s *Sessions) begin(ctx context.Context, by dormouse.Actor, v Create, under *store.Fence) (State, store.Index, error) {
 	now := stamp(s.deps.Clock())
 	events, err := Decide(State{}, Command{By: by, Now: now, Keeps: true, Verb: v})
 	if err != nil {
-		return store.Index{}, err
+		return State{}, store.Index{}, err
 	}
-	_, rows := Project(State{}, events)
+	state, rows := Project(State{}, events)
 	stored, err := spill(ctx, s.deps.Blobs, events)
 	if err != nil {
-		return store.Index{}, err
+		return State{}, store.Index{}, err
 	}
 	if err := s.write(ctx, store.Batch{Session: v.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
-		return store.Index{}, fmt.Errorf("create %s: %w", v.Session, err)
+		return State{}, store.Index{}, fmt.Errorf("create %s: %w", v.Session, err)
 	}
 	s.deps.committed(v.Session, events)
-	if v.Warm {
+	if v.Warm || len(v.Prompts) > 0 {
 		s.wake(v.Session)
 	}
-	return rows.Index, nil
+	return state, rows.Index, nil
 }

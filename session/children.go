@@ -11,7 +11,7 @@ import (
 func (d *draft) spawn(v Spawn) error {
 	c := &v.Child
 	c.Parent, c.Depth, c.Tenant, c.Owner = d.Session, d.Depth+1, d.Tenant, d.Owner
-	c.Environment = d.Environment
+	c.Environment, c.EnvironmentID = d.Environment, d.EnvironmentID
 	const share = 4 // of what is left goes to each child, so that a tree stays bounded and each may go on
 	c.Offspring = max(d.Offspring-1, 0) / share
 	if err := c.Validate(); err != nil {

@@ -39,6 +39,18 @@ type (
 		Files *dormouse.Snapshot `json:"-"`
 		// Processes says that it begins with what ran over the files.
 		Processes bool `json:"-"`
+		// Prompts are what it is asked first.
+		Prompts []Prompt `json:"-"`
+	}
+
+	// Send is several things that a client asks for at once: all of them are taken,
+	// in this order, or none is.
+	Send struct {
+		Steps []Step
+		// Request is the name of the request if its client gave it one, and Body what
+		// was in it: the same request twice is one.
+		Request dormouse.EventID
+		Body    dormouse.Digest
 	}
 
 	// Prompt asks the agent something, now or when the turns before it have ended.
@@ -47,6 +59,10 @@ type (
 		ID      dormouse.EventID
 		Body    dormouse.Digest
 		Content []dormouse.Block
+		// System is a system message that follows the content.
+		System *dormouse.SystemBody `json:",omitempty"`
+		// New says that the id was just drawn, so that nothing can be there under it.
+		New bool `json:",omitempty"`
 		// Prior is what the queue already holds under ID.
 		Prior *dormouse.PromptRecord
 	}
@@ -57,11 +73,13 @@ type (
 		Reason string
 	}
 
-	// Interrupt ends the active turn; Flush also empties the queue.
+	// Interrupt ends the active turn; Flush also empties the queue. Always records it
+	// even if nothing runs.
 	Interrupt struct {
 		Thread dormouse.ThreadID
 		ID     dormouse.EventID
 		Flush  bool
+		Always bool `json:",omitempty"`
 	}
 
 	// Answer answers a tool call that waits for people.
@@ -78,6 +96,10 @@ type (
 
 	// OpenThread adds a line of its own to the session: a queue and a turn.
 	OpenThread struct{ Thread dormouse.ThreadID }
+
+	// ArchiveThread ends a thread that is not running, for good. The first one ends
+	// with its session.
+	ArchiveThread struct{ Thread dormouse.ThreadID }
 
 	// Schedule has the session prompt itself later: at a time, or by a cron line.
 	Schedule struct {
@@ -108,18 +130,22 @@ type (
 	}
 
 	// Describe changes what people say about the session. A metadata value that is
-	// nil takes its key away.
+	// nil takes its key away. Agent is what it runs with from the next turn on.
 	Describe struct {
 		Title    *string
 		Tags     *[]string
 		Metadata map[string]*string
+		Agent    *dormouse.AgentConfig `json:",omitempty"`
 	}
 
 	// Archive puts a session that is not running away for good.
 	Archive struct{}
 
-	// Delete removes the session and everything only it owned.
-	Delete struct{}
+	// Delete removes the session and everything only it owned. Resting refuses that
+	// while it runs.
+	Delete struct {
+		Resting bool `json:",omitempty"`
+	}
 
 	// Run asks for a command in the sandbox, beside what the agent does.
 	Run struct{ dormouse.ExecAsk }
@@ -169,6 +195,16 @@ type (
 	Terminate struct{ Reason string }
 )
 
+// Step is one thing of a Send: exactly one of its fields is set.
+type Step struct {
+	Prompt    *Prompt    `json:",omitempty"`
+	Interrupt *Interrupt `json:",omitempty"`
+	Answer    *Answer    `json:",omitempty"`
+	// System is said to the model after what the step before brought, which answered
+	// a tool call. One that follows a message is a part of its prompt.
+	System *dormouse.SystemBody `json:",omitempty"`
+}
+
 // What the actor and the agent loop report.
 type (
 	// Take starts a turn on the next prompt, whose body the actor has read.
@@ -176,6 +212,7 @@ type (
 		Thread  dormouse.ThreadID
 		Prompt  dormouse.EventID
 		Content []dormouse.Block
+		System  *dormouse.SystemBody
 	}
 
 	// Recover deals with attempts of a lease before this one.
@@ -343,11 +380,13 @@ type Work struct {
 }
 
 func (Create) verb()          {}
+func (Send) verb()            {}
 func (Prompt) verb()          {}
 func (Cancel) verb()          {}
 func (Interrupt) verb()       {}
 func (Answer) verb()          {}
 func (OpenThread) verb()      {}
+func (ArchiveThread) verb()   {}
 func (Schedule) verb()        {}
 func (Unschedule) verb()      {}
 func (Spawn) verb()           {}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
@@ -78,13 +79,12 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 				c.Verb = v
 			}
 		}
-		added, err := Decide(next, c)
-		if err != nil {
+		var added []dormouse.Event
+		if next, added, err = decide(next, c); err != nil {
 			m.reply <- err
 			continue
 		}
 		for _, e := range added {
-			next = Apply(next, e)
 			if e.Type == dormouse.PromptQueued {
 				queued[e.ID] = dormouse.PromptRecord{ID: e.ID, Thread: e.Thread, Body: payload[bodyOnly](e).Body}
 			}
@@ -122,16 +122,13 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 	c := Command{By: m.by, Now: stamp(a.deps.Clock()), Epoch: a.epoch, Keeps: true, Verb: m.verb}
 	switch v := m.verb.(type) {
 	case Prompt:
-		prior, err := a.deps.Store.Prompt(ctx, a.id, v.ID)
-		switch {
-		case err == nil:
-			v.Prior = &prior
-			c.Verb = v
-		case !errors.Is(err, dormouse.ErrNotFound):
-			return c, fmt.Errorf("look up prompt %s: %w", v.ID, err)
+		var err error
+		if v.Prior, err = a.prior(ctx, v); err != nil {
+			return c, err
 		}
+		c.Verb = v
 	case Spawn:
-		config, err := a.agentConfig(ctx)
+		config, err := a.agentConfig(ctx, a.state.Config)
 		if err != nil {
 			return c, err
 		}
@@ -139,7 +136,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 		c.Verb = v
 	case Settle:
 		if spawn, ok := v.Do.(Spawn); ok {
-			config, err := a.agentConfig(ctx)
+			config, err := a.agentConfig(ctx, a.state.Config)
 			if err != nil {
 				return c, err
 			}
@@ -147,7 +144,9 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 			v.Do = spawn
 			c.Verb = v
 		}
-	case Interrupt, Continue, Hibernate, Terminate, Archive, Delete, Recover, FailAttempt:
+	case Send:
+		return a.commandSend(ctx, c, v)
+	case Interrupt, ArchiveThread, Continue, Hibernate, Terminate, Archive, Delete, Recover, FailAttempt:
 		seen, err := a.seen(ctx)
 		if err != nil {
 			return c, err
@@ -159,6 +158,42 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 		SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, ChildUp, ChildDown, MakeRoom, Tick:
 	}
 	return c, nil
+}
+
+// commandSend completes the steps of a request.
+func (a *Actor) commandSend(ctx context.Context, c Command, v Send) (Command, error) {
+	v.Steps = slices.Clone(v.Steps)
+	for i, s := range v.Steps {
+		var err error
+		switch {
+		case s.Prompt != nil:
+			p := *s.Prompt
+			p.Prior, err = a.prior(ctx, p)
+			v.Steps[i].Prompt = &p
+		case s.Interrupt != nil && c.Seen == nil:
+			c.Seen, err = a.seen(ctx)
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+	c.Verb = v
+	return c, nil
+}
+
+// prior finds what the queue already holds under a prompt's id.
+func (a *Actor) prior(ctx context.Context, p Prompt) (*dormouse.PromptRecord, error) {
+	if p.New {
+		return nil, nil
+	}
+	prior, err := a.deps.Store.Prompt(ctx, a.id, p.ID)
+	switch {
+	case err == nil:
+		return &prior, nil
+	case errors.Is(err, dormouse.ErrNotFound):
+		return nil, nil
+	}
+	return nil, fmt.Errorf("look up prompt %s: %w", p.ID, err)
 }
 
 // seen reads what was already seen of the model calls that are open.

@@ -24,7 +24,7 @@ type convo struct {
 // converses reports whether the agent loop reads events of this type.
 func converses(t dormouse.EventType) bool {
 	switch t { //nolint:exhaustive // the others say nothing to a model
-	case dormouse.UserMessage, dormouse.AgentMessage, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
+	case dormouse.UserMessage, dormouse.SystemMessage, dormouse.AgentMessage, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
 		dormouse.AgentToolResult, dormouse.UserCustomToolResult, dormouse.SpanModelRequestStart, dormouse.OpFinished,
 		dormouse.SandboxStarted, dormouse.SandboxRelieved, dormouse.WorkspaceSwapped:
 		return true

@@ -34,6 +34,17 @@ func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 	return s.born(ctx, c.Parent, c.Session)
 }
 
+// CreateAsked makes a session together with what it is asked first, and returns it
+// as it begins. One whose id is taken is refused with dormouse.ErrConflict.
+func (s *Sessions) CreateAsked(ctx context.Context, by dormouse.Actor, c dormouse.Created, prompts []Prompt) (State, error) {
+	var err error
+	if c.Environment, err = s.deps.furnish(c.Environment); err != nil {
+		return State{}, fmt.Errorf("environment: %w", err)
+	}
+	state, _, err := s.begin(ctx, by, Create{Created: c, Prompts: prompts}, nil)
+	return state, err
+}
+
 // furnish completes the environment of a new session with what the driver gives,
 // or says why there can be none such.
 func (c *Config) furnish(e dormouse.Environment) (dormouse.Environment, error) {

@@ -31,7 +31,20 @@ func (d *draft) describe(v Describe) error {
 	if !maps.Equal(metadata, d.Metadata) {
 		update.Metadata = metadata
 	}
-	if update.Title != nil || update.Metadata != nil {
+	if v.Agent != nil {
+		switch {
+		case d.Terminated != nil:
+			return dormouse.ErrTerminated
+		case d.works():
+			return errRuns
+		}
+		if err := v.Agent.Validate(); err != nil {
+			return err
+		}
+		d.add(dormouse.AgentConfigured, "", dormouse.AgentChange{Agent: *v.Agent})
+		update.Agent = v.Agent.Shown
+	}
+	if update.Title != nil || update.Metadata != nil || update.Agent != nil {
 		d.add(dormouse.SessionUpdated, "", update)
 	}
 	if v.Tags != nil {
@@ -42,13 +55,16 @@ func (d *draft) describe(v Describe) error {
 	return nil
 }
 
+// errRuns refuses what must not happen to a session at work.
+var errRuns = fmt.Errorf("the session is running; interrupt or terminate it first: %w", dormouse.ErrConflict)
+
 // archive ends a session and puts it away. Twice is once.
 func (d *draft) archive() error {
 	if !d.Archived.IsZero() {
 		return nil
 	}
 	if d.works() {
-		return fmt.Errorf("the session is running; interrupt or terminate it first: %w", dormouse.ErrConflict)
+		return errRuns
 	}
 	if err := d.terminate(Terminate{Reason: "archived"}); err != nil {
 		return err
@@ -59,9 +75,12 @@ func (d *draft) archive() error {
 
 // delete ends a session for good: once its sandbox and its children are gone,
 // so is its log. Twice is once.
-func (d *draft) delete() error {
+func (d *draft) delete(v Delete) error {
 	if d.Deleted {
 		return nil
+	}
+	if v.Resting && d.works() {
+		return errRuns
 	}
 	if err := d.terminate(Terminate{Reason: "deleted"}); err != nil {
 		return err
@@ -85,5 +104,32 @@ func (d *draft) openThread(v OpenThread) error {
 		return fmt.Errorf("a session has at most %d threads: %w", MaxThreads, dormouse.ErrConflict)
 	}
 	d.add(dormouse.SessionThreadCreated, "", dormouse.ThreadCreated{Thread: v.Thread, AgentName: d.Agent})
+	return nil
+}
+
+// archiveThread ends a thread. Twice is once.
+func (d *draft) archiveThread(v ArchiveThread) error {
+	t, err := d.thread(v.Thread)
+	if err != nil {
+		return err
+	}
+	switch {
+	case t.ID == dormouse.PrimaryThread(d.Session):
+		return fmt.Errorf("the primary thread lasts as long as its session; archive that: %w", dormouse.ErrConflict)
+	case !t.Archived.IsZero():
+		return nil
+	case t.Turn != nil && t.Turn.Blocked == "":
+		return fmt.Errorf("thread %s is running; interrupt it first: %w", t.ID, dormouse.ErrConflict)
+	}
+	id, turn := t.ID, t.Turn
+	if turn != nil {
+		d.close(id, dormouse.TurnAbandoned)
+	}
+	d.flush(id, "archived")
+	d.add(dormouse.ThreadArchived, id, nil)
+	if turn != nil && turn.Blocked != dormouse.BlockedOnRecovery { // else it was told
+		d.tellIdle(id, dormouse.StopReason{Type: dormouse.StopEndTurn})
+	}
+	d.tell(dormouse.SessionThreadStatusTerminated, id, d.threadStatus(id, nil))
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -114,8 +115,10 @@ func (s *Sessions) worthAsking(err error, v Verb) bool {
 // sameTwice reports whether a verb that was carried out already changes nothing
 // when it is asked for again, so that asking again finds out how it went.
 func sameTwice(v Verb) bool {
-	switch v.(type) { //nolint:gochecksumtype // of the others nobody can say
-	case Prompt, OpenThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ImportSnapshot, ForgetSnapshots, Swap:
+	switch v := v.(type) { //nolint:gochecksumtype // of the others nobody can say
+	case Send:
+		return v.Request != "" || !slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Prompt == nil })
+	case Prompt, OpenThread, ArchiveThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ImportSnapshot, ForgetSnapshots, Swap:
 		return true
 	}
 	return false
@@ -126,6 +129,7 @@ func sameTwice(v Verb) bool {
 func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb, err error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nobody could be asked about %s: %w", id, dormouse.ErrLeaseLost))
 	defer cancel()
+	v = known(v)
 	unknown := false
 	for s.worthAsking(err, v) {
 		unknown = unknown || errors.Is(err, dormouse.ErrUnknownOutcome)
@@ -147,6 +151,27 @@ func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormous
 		return nil
 	}
 	return err
+}
+
+// known is a verb that may have been carried out: its ids are no longer new.
+func known(v Verb) Verb {
+	if p, ok := v.(Prompt); ok {
+		p.New = false
+		return p
+	}
+	send, ok := v.(Send)
+	if !ok {
+		return v
+	}
+	send.Steps = slices.Clone(send.Steps)
+	for i, s := range send.Steps {
+		if s.Prompt != nil {
+			p := *s.Prompt
+			p.New = false
+			send.Steps[i].Prompt = &p
+		}
+	}
+	return send
 }
 
 // inDoubt makes an error say that the outcome is unknown, if it is.
@@ -175,6 +200,13 @@ func (s *Sessions) wasDone(ctx context.Context, id dormouse.SessionID, v Verb, r
 	case Prompt: // by a session that has ended since
 		prior, err := s.deps.Store.Prompt(ctx, id, v.ID)
 		return err == nil && prior.Body == v.Body
+	case Send: // likewise; all of it was taken if one of its prompts was
+		for _, step := range v.Steps {
+			if step.Prompt != nil {
+				prior, err := s.deps.Store.Prompt(ctx, id, step.Prompt.ID)
+				return err == nil && prior.Body == step.Prompt.Body
+			}
+		}
 	case Delete:
 		return errors.Is(refusal, dormouse.ErrNotFound)
 	case Swap: // a number is given once

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/dormouse-run/dormouse"
@@ -69,16 +70,24 @@ func (d *draft) tellRunning(thread dormouse.ThreadID, was bool) {
 func (d *draft) tellIdle(thread dormouse.ThreadID, stop dormouse.StopReason) {
 	d.tell(dormouse.SessionThreadStatusIdle, thread, d.threadStatus(thread, &stop))
 	if d.works() {
+		if !d.runs() { // all that is left waits for its next attempt
+			d.tell(dormouse.SessionStatusRescheduled, "", struct{}{})
+		}
 		return
 	}
 	if asked := d.asked(); len(asked) > 0 {
 		stop = dormouse.StopReason{Type: dormouse.StopRequiresAction, EventIDs: asked}
 	}
-	d.tell(dormouse.SessionUsage, "", dormouse.Usage{Usage: dormouse.UsageTotal{
-		InputTokens: d.Usage.InputTokens, OutputTokens: d.Usage.OutputTokens,
-		CacheReadInputTokens: d.Usage.CacheReadInputTokens, ActiveSeconds: d.Active.Seconds(),
-	}})
-	d.tell(dormouse.SessionStatusIdle, "", dormouse.Idle{StopReason: stop})
+	d.tell(dormouse.SessionUsage, "", dormouse.Usage{Usage: dormouse.Total(d.Usage, d.CostMicros, d.Active)})
+	d.tell(dormouse.SessionStatusIdle, "", dormouse.Idle{StopReason: stop, StopDetails: stop.Details()})
+}
+
+// runs reports whether clients were told that the session runs: an attempt does, or
+// one was given back of which they know nothing.
+func (d *draft) runs() bool {
+	return slices.ContainsFunc(d.Threads, func(t Thread) bool {
+		return t.Turn != nil && t.Turn.Blocked == "" && !t.Turn.Told
+	})
 }
 
 // asked lists what people are asked for, on any thread.
@@ -95,7 +104,7 @@ func (d *draft) asked() []dormouse.EventID {
 func (d *draft) threadStatus(thread dormouse.ThreadID, stop *dormouse.StopReason) dormouse.ThreadStatus {
 	s := dormouse.ThreadStatus{Thread: thread, AgentName: d.Agent, StopReason: stop}
 	if stop != nil {
-		s.StopDetails = json.RawMessage("null")
+		s.StopDetails = stop.Details()
 	}
 	return s
 }

@@ -135,12 +135,14 @@ func TestAParentWaitsForItsChildAndReadsIt(t *testing.T) {
 func TestAChildMayDoNoMoreThanItsParent(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: []dormouse.ToolConfig{
-			{Name: "bash", Permission: dormouse.PermissionAsk}, {Name: "read"},
+			{Name: "bash", Permission: dormouse.PermissionAsk}, {Name: "read"}, {Name: "edit", Permission: dormouse.PermissionAuto},
 		}}})
 		for _, tools := range [][]dormouse.ToolConfig{
 			{{Name: "write"}},
 			{{Name: "bash"}},
 			{{Name: "bash", Permission: dormouse.PermissionAllow}},
+			{{Name: "bash", Permission: dormouse.PermissionAuto}},
+			{{Name: "edit", Permission: dormouse.PermissionAllow}},
 		} {
 			_, err := h.live.Create(t.Context(), dormouse.User("ada"), dormouse.Created{
 				Parent: h.id, Recovery: dormouse.RecoverAuto, Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: tools},
@@ -151,7 +153,9 @@ func TestAChildMayDoNoMoreThanItsParent(t *testing.T) {
 		}
 		row, err := h.live.Create(t.Context(), dormouse.User("eve"), dormouse.Created{
 			Parent: h.id, Recovery: dormouse.RecoverAuto, Tenant: "other",
-			Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: []dormouse.ToolConfig{{Name: "bash", Permission: dormouse.PermissionAsk}}},
+			Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: []dormouse.ToolConfig{
+				{Name: "bash", Permission: dormouse.PermissionAsk}, {Name: "edit", Permission: dormouse.PermissionAuto},
+			}},
 		})
 		if err != nil {
 			t.Fatal(err)

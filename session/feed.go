@@ -25,6 +25,10 @@ type Delta struct {
 	Op     dormouse.OpID     `json:"op,omitempty"`
 	Use    dormouse.EventID  `json:"use,omitempty"`
 	Text   string            `json:"text"`
+	// At is where in the reply a fragment begins, and First how many bytes of it are
+	// of the reply's first block.
+	At    int `json:"at,omitempty"`
+	First int `json:"first,omitempty"`
 	// Fetched says how much of the files of a snapshot has come.
 	Fetched *Fetched `json:"fetched,omitempty"`
 }

@@ -65,7 +65,7 @@ func waitOut(ctx context.Context, write func() error) error {
 func (j *journal) View(ctx context.Context) (agent.View, error) {
 	var v agent.View
 	err := j.ask(ctx, func(ctx context.Context, t *Turn) error {
-		config, err := j.a.agentConfig(ctx)
+		config, err := j.a.agentConfig(ctx, t.Config)
 		if err != nil {
 			return err
 		}
@@ -89,16 +89,32 @@ func (j *journal) View(ctx context.Context) (agent.View, error) {
 	return v, err
 }
 
-// agentConfig reads what the session was made with, once.
-func (a *Actor) agentConfig(ctx context.Context) (*dormouse.AgentConfig, error) {
-	if a.config == nil {
-		created, err := created(ctx, a.deps, a.id)
+// agentConfig reads what a turn runs with, once.
+func (a *Actor) agentConfig(ctx context.Context, at uint64) (*dormouse.AgentConfig, error) {
+	if a.config == nil || a.configAt != at {
+		config, err := configAt(ctx, a.deps, a.id, at)
 		if err != nil {
 			return nil, err
 		}
-		a.config = &created.Agent
+		a.config, a.configAt = &config, at
 	}
 	return a.config, nil
+}
+
+// configAt reads what a session runs with by the event at that seq, or as it was made if that is 0.
+func configAt(ctx context.Context, deps *Config, id dormouse.SessionID, at uint64) (dormouse.AgentConfig, error) {
+	if at == 0 {
+		created, err := created(ctx, deps, id)
+		return created.Agent, err
+	}
+	events, err := read(ctx, deps, id, at-1, 1)
+	if err != nil {
+		return dormouse.AgentConfig{}, err
+	}
+	if len(events) == 0 || events[0].Type != dormouse.AgentConfigured {
+		return dormouse.AgentConfig{}, fmt.Errorf("%s has no configuration at %d: %w", id, at, dormouse.ErrNotFound)
+	}
+	return payload[dormouse.AgentChange](events[0]).Agent, nil
 }
 
 // created reads a session's first event.
@@ -188,7 +204,7 @@ func (j *journal) Block(ctx context.Context) error { return j.record(ctx, Block{
 func (j *journal) End(ctx context.Context) error { return j.record(ctx, EndTurn{Work: j.work}) }
 
 // Chunk implements agent.Journal.
-func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text string) error {
+func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text string, first int) error {
 	return j.ask(ctx, func(ctx context.Context, _ *Turn) error {
 		open, ok := j.a.state.Op(op)
 		if !ok {
@@ -201,7 +217,7 @@ func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text stri
 			}
 			return err
 		}
-		j.a.feeds.show(j.a.id, Delta{Thread: j.thread, Op: open.ID, Text: text})
+		j.a.feeds.show(j.a.id, Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})
 		return nil
 	})
 }

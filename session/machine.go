@@ -30,11 +30,17 @@ const MaxQueue = 1000
 // Decide answers a command with the events that record it. No events and no
 // error mean that there is nothing to do. It reads nothing but its arguments.
 func Decide(s State, c Command) ([]dormouse.Event, error) {
+	_, events, err := decide(s, c)
+	return events, err
+}
+
+// decide is Decide that also returns the state with the events folded in.
+func decide(s State, c Command) (State, []dormouse.Event, error) {
 	d := &draft{State: s, c: c}
 	if err := d.decide(); err != nil {
-		return nil, err
+		return s, nil, err
 	}
-	return d.events, nil
+	return d.State, d.events, nil
 }
 
 func (d *draft) decide() error {
@@ -56,6 +62,8 @@ func (d *draft) decide() error {
 	switch v := d.c.Verb.(type) {
 	case Create:
 		return d.create(v)
+	case Send:
+		return d.send(v)
 	case Prompt:
 		return d.prompt(v)
 	case Cancel:
@@ -66,6 +74,8 @@ func (d *draft) decide() error {
 		return d.answer(v)
 	case OpenThread:
 		return d.openThread(v)
+	case ArchiveThread:
+		return d.archiveThread(v)
 	case Schedule:
 		return d.schedule(v)
 	case Unschedule:
@@ -79,7 +89,7 @@ func (d *draft) decide() error {
 	case Archive:
 		return d.archive()
 	case Delete:
-		return d.delete()
+		return d.delete(v)
 	case Run:
 		return d.run(v)
 	case EndExec:
@@ -161,7 +171,7 @@ func (d *draft) refusedAfterEnd() bool {
 	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
 		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
 		return false
-	case Create, Prompt, Cancel, Interrupt, Answer, OpenThread, Schedule, Unschedule, Spawn, EndChild,
+	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, ArchiveThread, Schedule, Unschedule, Spawn, EndChild,
 		AskSnapshot, ImportSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
 		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom:
 		return true
@@ -388,7 +398,25 @@ func PhaseOf(s State) dormouse.Phase {
 // StatusOf derives the status of the Managed Agents API.
 func StatusOf(s State) dormouse.Status {
 	_, status := derive(s)
+	if status == dormouse.StatusIdle && s.takes() {
+		return dormouse.StatusRunning // who just sent a message must not take it for answered
+	}
 	return status
+}
+
+// ThreadStatus derives the status of one thread.
+func ThreadStatus(s State, t Thread) dormouse.Status {
+	switch {
+	case s.Terminated != nil || !t.Archived.IsZero():
+		return dormouse.StatusTerminated
+	case t.Turn == nil && len(t.Queue) > 0:
+		return dormouse.StatusRunning
+	case t.Turn == nil || t.Turn.Blocked != "":
+		return dormouse.StatusIdle
+	case t.Turn.Epoch == 0:
+		return dormouse.StatusRescheduling
+	}
+	return dormouse.StatusRunning
 }
 
 // derive is the table of docs/session.md, the first match first. With several

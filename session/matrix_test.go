@@ -44,6 +44,21 @@ func askedPoint(name string) dormouse.SnapshotID {
 	return dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, name))
 }
 
+// redirect interrupts what goes on and asks for something else, in one request.
+func redirect(w *world, request dormouse.EventID) session.Send {
+	p := w.prompt(fmt.Sprint("redirect", w.state.Seq))
+	p.System = &dormouse.SystemBody{ID: dormouse.EventID(fmt.Sprint("sevt_s", w.state.Seq)), Content: []dormouse.Block{dormouse.Text("be brief")}}
+	return session.Send{Request: request, Body: "sha256:body", Steps: []session.Step{
+		{Interrupt: &session.Interrupt{Thread: w.at, ID: dormouse.EventID(fmt.Sprint("sevt_r", w.state.Seq)), Always: true}}, {Prompt: &p},
+	}}
+}
+
+func retool(name string) session.Describe {
+	return session.Describe{Agent: &dormouse.AgentConfig{
+		Name: name, Model: "m", Tools: []dormouse.ToolConfig{{Name: "bash"}}, Shown: json.RawMessage(`{"name":"` + name + `"}`),
+	}}
+}
+
 func layers(names ...string) (list []dormouse.Layer) {
 	for _, n := range names {
 		list = append(list, dormouse.Layer{Digest: dormouse.DigestOf([]byte(n)), DiffID: dormouse.DigestOf([]byte(n)), Size: 1})
@@ -234,15 +249,18 @@ func verbs() []struct {
 	return []row{
 		{"Create", func(*world) session.Verb { return session.Create{Created: dormouse.Created{Session: sid}} }},
 		{"Prompt", func(w *world) session.Verb { return w.prompt("p2") }},
+		{"Send", func(w *world) session.Verb { return redirect(w, "") }},
 		{"Cancel", func(*world) session.Verb { return session.Cancel{Prompt: dormouse.PromptID(sid, "p1")} }},
 		{"Interrupt", func(*world) session.Verb { return session.Interrupt{ID: "sevt_i"} }},
 		{"Answer", func(w *world) session.Verb { return answer(w.use(), true) }},
 		{"OpenThread", func(*world) session.Verb { return session.OpenThread{Thread: "sthr_second"} }},
+		{"ArchiveThread", func(*world) session.Verb { return session.ArchiveThread{Thread: "sthr_other"} }},
 		{"Schedule", func(w *world) session.Verb { return w.schedule("w2") }},
 		{"Unschedule", func(*world) session.Verb { return session.Unschedule{ID: "wake_w"} }},
 		{"Spawn", func(*world) session.Verb { return spawn("c2") }},
 		{"EndChild", func(*world) session.Verb { return session.EndChild{Child: dormouse.ChildID(sid, "c")} }},
 		{"Describe", func(*world) session.Verb { return session.Describe{Title: new("other"), Tags: &[]string{"b", "a"}} }},
+		{"Describe its agent", func(*world) session.Verb { return retool("other") }},
 		{"Archive", func(*world) session.Verb { return session.Archive{} }},
 		{"Delete", func(*world) session.Verb { return session.Delete{} }},
 		{"Retry", func(*world) session.Verb { return session.Retry{} }},

@@ -128,7 +128,7 @@ func (d *draft) change(v Verb) error {
 func (d *draft) openOp(thread dormouse.ThreadID, op dormouse.Op, expires time.Time) {
 	fact := dormouse.OpFact{Op: op, Expires: expires}
 	if op.Kind == dormouse.OpModel {
-		fact.Span = dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID), "span"))
+		fact.Span = dormouse.SpanOf(op.ID)
 	}
 	d.add(dormouse.OpStarted, thread, fact)
 	if fact.Span != "" {
@@ -305,7 +305,7 @@ func (d *draft) closeOps(thread dormouse.ThreadID, turn Turn) {
 		}
 		end := dormouse.OpEnd{Outcome: dormouse.OutcomeInterrupted}
 		if text := d.c.Seen[op.ID]; op.Kind == dormouse.OpModel && text != "" {
-			end.Partial = eventID(d.Session, d.Seq+1)
+			end.Partial = dormouse.Brought(op.ID, dormouse.AgentMessage, 0)
 			d.addNamed(end.Partial, dormouse.AgentMessage, thread, dormouse.ActorAgent,
 				dormouse.Message{Content: []dormouse.Block{dormouse.Text(text)}})
 		}

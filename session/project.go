@@ -66,6 +66,7 @@ func index(s State) store.Index {
 	phase, status := derive(s)
 	row := store.Index{
 		Session: s.Session, Tenant: s.Tenant, Owner: s.Owner, Parent: s.Parent, Title: s.Title,
+		AgentID: s.AgentID, AgentVersion: s.AgentVersion, EnvironmentID: s.EnvironmentID,
 		Phase: phase, Status: status, Created: s.Created, Updated: s.Updated, Seq: s.Seq, Due: Alarm(s),
 		Archived: s.Archived, Tags: s.Tags, Metadata: s.Metadata, Search: searchText(s),
 		Metrics: dormouse.Metrics{
@@ -91,13 +92,15 @@ func searchText(s State) string {
 func promptsNamed(s State, ids []dormouse.EventID) []dormouse.PromptRecord {
 	var found []dormouse.PromptRecord
 	for _, t := range s.Threads {
-		all := t.Queue
+		held := [2][]dormouse.PromptRecord{t.Queue}
 		if t.Turn != nil {
-			all = slices.Concat(all, t.Turn.Prompts)
+			held[1] = t.Turn.Prompts
 		}
-		for _, q := range all {
-			if slices.Contains(ids, q.ID) {
-				found = append(found, q)
+		for _, prompts := range held {
+			for _, q := range prompts {
+				if slices.Contains(ids, q.ID) {
+					found = append(found, q)
+				}
 			}
 		}
 	}
@@ -122,7 +125,7 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 
 // stateVersion names the encoding of a cached State. It rises whenever Apply
 // would fold an old log differently.
-const stateVersion = 8
+const stateVersion = 9
 
 // cacheState encodes a fold for the store.
 func cacheState(s State) *store.State {

@@ -23,6 +23,11 @@ func (d *draft) create(v Create) error {
 	case v.Files != nil:
 		d.begin(*v.Files)
 	}
+	for _, p := range v.Prompts {
+		if err := d.prompt(p); err != nil {
+			return err
+		}
+	}
 	if v.Warm {
 		return d.warm()
 	}
@@ -49,12 +54,16 @@ func (d *draft) prompt(v Prompt) error {
 	if err != nil {
 		return err
 	}
+	if !t.Archived.IsZero() {
+		return fmt.Errorf("thread %s is archived: %w", t.ID, dormouse.ErrConflict)
+	}
 	if len(t.Queue) >= MaxQueue {
 		return fmt.Errorf("%d prompts are queued already; wait, cancel some or interrupt: %w", len(t.Queue), dormouse.ErrConflict)
 	}
 	id := t.ID
 	d.clearAttention(id)
-	d.addNamed(v.ID, dormouse.PromptQueued, id, d.c.By, dormouse.PromptBody{Prompt: v.ID, Body: v.Body, Content: v.Content})
+	d.addNamed(v.ID, dormouse.PromptQueued, id, d.c.By,
+		dormouse.PromptBody{Prompt: v.ID, Body: v.Body, Content: v.Content, System: v.System})
 	if d.Sandbox.Phase == SandboxCold && d.Sandbox.Generation > 0 {
 		return d.warm()
 	}
@@ -92,6 +101,9 @@ func (d *draft) take(v Take) error {
 	d.clearAttention(id)
 	d.startTurn(id, []dormouse.EventID{v.Prompt}, "", func() {
 		d.addNamed(v.Prompt, dormouse.UserMessage, id, asker, dormouse.Message{Content: v.Content})
+		if v.System != nil {
+			d.addNamed(v.System.ID, dormouse.SystemMessage, id, asker, dormouse.Message{Content: v.System.Content})
+		}
 	})
 	return nil
 }
@@ -99,7 +111,7 @@ func (d *draft) take(v Take) error {
 // startTurn writes a turn and its first attempt. say adds what the turn brings
 // into the conversation.
 func (d *draft) startTurn(thread dormouse.ThreadID, prompts []dormouse.EventID, retryOf dormouse.TurnID, say func()) {
-	was := d.works()
+	was := d.runs()
 	turn := dormouse.TurnID(dormouse.DeriveID(dormouse.TurnPrefix, string(eventID(d.Session, d.Seq+1))))
 	d.tell(dormouse.TurnStarted, thread, dormouse.TurnFact{Turn: turn, Prompts: prompts, RetryOf: retryOf})
 	d.tell(dormouse.AttemptStarted, thread, dormouse.Attempt{Turn: turn, Epoch: d.c.Epoch})

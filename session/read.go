@@ -25,6 +25,25 @@ type (
 // Now is the time that sessions go by.
 func (s *Sessions) Now() time.Time { return s.deps.Clock() }
 
+// Tenant says whose a session is. That never changes, so that a session which is
+// loaded here is not looked up.
+func (s *Sessions) Tenant(ctx context.Context, id dormouse.SessionID) (string, error) {
+	s.mu.Lock()
+	a := s.actors[id]
+	s.mu.Unlock()
+	if a != nil {
+		select {
+		case <-a.ready:
+			if a.failed == nil {
+				return a.tenant, nil
+			}
+		default:
+		}
+	}
+	row, err := s.Row(ctx, id)
+	return row.Tenant, err
+}
+
 // Peek returns a session's state as the log has it now.
 func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, error) {
 	if err := id.Validate(); err != nil {
@@ -40,6 +59,11 @@ func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, erro
 // Created returns what a session was made with.
 func (s *Sessions) Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error) {
 	return created(ctx, s.deps, id)
+}
+
+// AgentOf returns what a session runs with from its next turn on.
+func (s *Sessions) AgentOf(ctx context.Context, state State) (dormouse.AgentConfig, error) {
+	return configAt(ctx, s.deps, state.Session, state.Config)
 }
 
 // Events reads history with its payloads: at most limit events, fewer if they are
@@ -89,7 +113,7 @@ func (s *Sessions) Row(ctx context.Context, id dormouse.SessionID) (Row, error) 
 	return s.deps.Store.Session(ctx, id)
 }
 
-// List returns rows, newest first.
+// List returns rows, in the order the query says.
 func (s *Sessions) List(ctx context.Context, q Query) ([]Row, error) {
 	return s.deps.Store.Sessions(ctx, q)
 }

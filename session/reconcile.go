@@ -157,7 +157,8 @@ func (a *Actor) take(ctx context.Context, w WantedTake) error {
 			return err
 		}
 	}
-	v := Take{Thread: w.Thread, Prompt: w.Prompt.ID, Content: payload[dormouse.PromptBody](e).Content}
+	body := payload[dormouse.PromptBody](e)
+	v := Take{Thread: w.Thread, Prompt: w.Prompt.ID, Content: body.Content, System: body.System}
 	m := message{by: e.Actor, verb: v, reply: make(chan error, 1)}
 	if err := a.commit(ctx, m); err != nil {
 		return err

@@ -19,8 +19,17 @@ type State struct {
 	Parent  dormouse.SessionID `json:"parent,omitempty"`
 	Depth   int                `json:"depth,omitempty"`
 	Agent   string             `json:"agent,omitempty"`
+	// Config is the event that says what the next turn runs with: agent.configured, or
+	// session.created if it is 0.
+	Config uint64 `json:"config,omitempty"`
+	// What of the catalog it was made of, if it was.
+	AgentID       string `json:"agent_id,omitempty"`
+	AgentVersion  int    `json:"agent_version,omitempty"`
+	EnvironmentID string `json:"environment_id,omitempty"`
 
-	Title    string            `json:"title,omitempty"`
+	Title string `json:"title,omitempty"`
+	// Titled says that somebody gave it its title.
+	Titled   bool              `json:"titled,omitempty"`
 	Tags     []string          `json:"tags,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 
@@ -52,6 +61,7 @@ type State struct {
 	Execs     []Exec                 `json:"execs,omitempty"`     // those that are not answered
 	Answered  []dormouse.EventID     `json:"answered,omitempty"`  // the last of the others
 	IdleSince time.Time              `json:"idle_since,omitzero"`
+	Requests  []dormouse.Taken       `json:"requests,omitempty"` // the last that had a name
 
 	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
 	CostMicros int64               `json:"cost_micros,omitempty"`
@@ -90,9 +100,11 @@ type Ending struct {
 
 // Thread is one agent's line: what it was asked and what it works on.
 type Thread struct {
-	ID    dormouse.ThreadID       `json:"id"`
-	Queue []dormouse.PromptRecord `json:"queue,omitempty"`
-	Turn  *Turn                   `json:"turn,omitempty"`
+	ID       dormouse.ThreadID       `json:"id"`
+	Created  time.Time               `json:"created,omitzero"`
+	Archived time.Time               `json:"archived,omitzero"`
+	Queue    []dormouse.PromptRecord `json:"queue,omitempty"`
+	Turn     *Turn                   `json:"turn,omitempty"`
 	// Attention is set while the thread wants somebody to look.
 	Attention *Attention `json:"attention,omitempty"`
 }
@@ -112,10 +124,14 @@ type Turn struct {
 	// Until is when the next attempt may start, Since when the last one ended.
 	Until time.Time `json:"until,omitzero"`
 	Since time.Time `json:"since,omitzero"`
+	// Told says that people were told of the end of the last one.
+	Told bool `json:"told,omitempty"`
 	// Calls counts the model calls asked for so far.
 	Calls int `json:"calls,omitempty"`
 	// Redo is the model call that has to be made again, if one was cut short.
 	Redo *Redo `json:"redo,omitempty"`
+	// Config is what it runs with, as State.Config.
+	Config uint64 `json:"config,omitempty"`
 	// Stop is set once the agent has said its last word, and says why it was.
 	Stop string `json:"stop,omitempty"`
 	// Uses are the tool calls that have no result yet.
@@ -171,12 +187,12 @@ type Attention struct {
 	Prompts []dormouse.PromptRecord `json:"prompts,omitempty"`
 }
 
-// clone copies what Apply may change.
+// clone copies what Apply may change. A queue is long and most events leave it
+// alone, so that those which do not make a new one.
 func (s State) clone() State {
 	s.Threads = slices.Clone(s.Threads)
 	for i := range s.Threads {
 		t := &s.Threads[i]
-		t.Queue = slices.Clone(t.Queue)
 		if t.Turn != nil {
 			turn := *t.Turn
 			turn.Uses = slices.Clone(turn.Uses)
@@ -241,6 +257,11 @@ func (t *Turn) Use(id dormouse.EventID) (dormouse.Use, bool) {
 // works reports whether any turn is at work, or will be without anybody's help.
 func (s State) works() bool {
 	return slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn != nil && t.Turn.Blocked == "" })
+}
+
+// takes reports whether a prompt waits for nothing but its turn.
+func (s State) takes() bool {
+	return s.Terminated == nil && slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn == nil && len(t.Queue) > 0 })
 }
 
 // Attention returns why the session shows error, or nil.

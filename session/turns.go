@@ -10,6 +10,7 @@ import (
 // are lost. Their number is durable before the next one starts.
 func (d *draft) recover() error {
 	told := false
+	var again []dormouse.ThreadID
 	for _, t := range d.Threads {
 		if t.Turn == nil || t.Turn.Epoch == 0 || t.Turn.Epoch >= d.c.Epoch {
 			continue
@@ -33,6 +34,10 @@ func (d *draft) recover() error {
 		}
 		d.tell(dormouse.SessionThreadStatusRescheduled, t.ID, d.threadStatus(t.ID, nil))
 		d.tell(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: turn.ID, Number: turn.Attempt + 1, Epoch: d.c.Epoch})
+		again = append(again, t.ID)
+	}
+	for i, thread := range again {
+		d.tellRunning(thread, i > 0)
 	}
 	return nil
 }
@@ -47,7 +52,11 @@ func (d *draft) startAttempt(v StartAttempt) error {
 	case !(WantedStart{Since: t.Turn.Since, Until: t.Turn.Until}).Due(d.c.Now):
 		return fmt.Errorf("turn %s waits until %s: %w", v.Turn, t.Turn.Until, dormouse.ErrConflict)
 	}
-	d.tell(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: v.Turn, Number: t.Turn.Attempt, Epoch: d.c.Epoch})
+	thread, was, told := t.ID, d.runs(), t.Turn.Told
+	d.tell(dormouse.AttemptStarted, thread, dormouse.Attempt{Turn: v.Turn, Number: t.Turn.Attempt, Epoch: d.c.Epoch})
+	if told {
+		d.tellRunning(thread, was)
+	}
 	return nil
 }
 
@@ -83,7 +92,7 @@ func (d *draft) failAttempt(v FailAttempt) error {
 	d.tell(dormouse.AttemptEnded, thread, dormouse.Attempt{
 		Turn: turn.ID, Number: turn.Attempt, Reason: dormouse.AttemptFailed, Until: v.Until,
 	})
-	if StatusOf(d.State) == dormouse.StatusRescheduling { // else another thread still runs
+	if !d.runs() { // else another thread still does
 		d.tell(dormouse.SessionStatusRescheduled, "", struct{}{})
 	}
 	d.tell(dormouse.SessionThreadStatusRescheduled, thread, d.threadStatus(thread, nil))
@@ -120,8 +129,10 @@ func (d *draft) interrupt(v Interrupt) error {
 	}
 	thread, active := t.ID, t.Turn != nil
 	told := active && t.Turn.Blocked == dormouse.BlockedOnRecovery // already idle, nothing required of anyone
-	if active {
+	if active || v.Always {
 		d.addNamed(v.ID, dormouse.UserInterrupt, thread, d.c.By, struct{}{})
+	}
+	if active {
 		d.close(thread, dormouse.TurnInterrupted)
 	}
 	if v.Flush {
@@ -188,7 +199,7 @@ func (d *draft) block(v Block) error {
 
 // resume takes a turn that is no longer blocked up again.
 func (d *draft) resume(thread dormouse.ThreadID, turn dormouse.TurnID) {
-	was := d.works()
+	was := d.runs()
 	d.add(dormouse.TurnResumed, thread, dormouse.TurnFact{Turn: turn})
 	d.tellRunning(thread, was)
 }
@@ -234,6 +245,9 @@ func (d *draft) terminate(v Terminate) error {
 		return nil
 	}
 	for _, t := range d.Threads {
+		if !t.Archived.IsZero() {
+			continue
+		}
 		worked := t.Turn != nil && t.Turn.Blocked == ""
 		if t.Turn != nil {
 			d.close(t.ID, dormouse.TurnAbandoned)

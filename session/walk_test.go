@@ -166,7 +166,9 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 		return pick(
 			session.Describe{Title: new(fmt.Sprint("t", r.IntN(3))), Metadata: map[string]*string{"k": new("v"), "gone": nil}},
 			session.Describe{Tags: &[]string{"x", fmt.Sprint(r.IntN(3))}},
-			session.OpenThread{Thread: dormouse.ThreadID(fmt.Sprint("sthr_", r.IntN(3)))})
+			session.OpenThread{Thread: dormouse.ThreadID(fmt.Sprint("sthr_", r.IntN(3)))},
+			session.ArchiveThread{Thread: dormouse.ThreadID(fmt.Sprint("sthr_", r.IntN(9)))},
+			retool(fmt.Sprint("a", r.IntN(3))), redirect(w, dormouse.EventID(fmt.Sprint("sevt_q", r.IntN(5)))))
 	case 0, 1:
 		*prompts++
 		return w.prompt(fmt.Sprint("p", *prompts))

@@ -34,7 +34,7 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 		}
 		v.Text = text
 	case tool.Spawn:
-		made, err := created(ctx, j.a.deps, j.a.id)
+		made, err := j.made(ctx)
 		if err != nil {
 			return err
 		}
@@ -68,11 +68,29 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 	return nil
 }
 
+// made is what the session was made with, and the agent it works with now.
+func (j *journal) made(ctx context.Context) (made dormouse.Created, err error) {
+	if made, err = created(ctx, j.a.deps, j.a.id); err != nil {
+		return made, err
+	}
+	err = j.ask(ctx, func(ctx context.Context, t *Turn) error {
+		config, err := j.a.agentConfig(ctx, t.Config)
+		if err == nil {
+			made.Agent = *config
+		}
+		return err
+	})
+	return made, err
+}
+
 // childOf is a child with what its parent has, as far as the wish does not say
 // otherwise.
 func childOf(parent dormouse.Created, w tool.Spawn) dormouse.Created {
 	child := dormouse.Created{
 		Title: w.Title, Agent: parent.Agent, Recovery: parent.Recovery, FlushOnError: parent.FlushOnError, SleepAfter: parent.SleepAfter,
+	}
+	if w.System != "" || w.Tools != nil { // then it is no longer that of the catalog
+		child.Agent.ID, child.Agent.Version, child.Agent.Shown = "", 0, nil
 	}
 	if w.System != "" {
 		child.Agent.System = w.System

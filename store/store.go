@@ -1,6 +1,7 @@
 // Package store is the promise a database makes to sessions: one ordered log
 // per session, fenced by an epoch, with rows derived from it that are written
-// in the same transaction and can be rebuilt from it at any time.
+// in the same transaction and can be rebuilt from it at any time. Beside them it
+// keeps the documents that sessions are made of.
 package store
 
 import (
@@ -92,11 +93,17 @@ type Index struct {
 	Owner   dormouse.Actor     `json:"owner"`
 	Parent  dormouse.SessionID `json:"parent,omitempty"`
 	Title   string             `json:"title,omitempty"`
-	Phase   dormouse.Phase     `json:"phase"`
-	Status  dormouse.Status    `json:"status"`
-	Created time.Time          `json:"created_at"`
-	Updated time.Time          `json:"updated_at"`
-	Seq     uint64             `json:"seq"`
+	// AgentID, AgentVersion and EnvironmentID are what of the catalog it was made
+	// of, if it was.
+	AgentID       string `json:"agent_id,omitempty"`
+	AgentVersion  int    `json:"agent_version,omitempty"`
+	EnvironmentID string `json:"environment_id,omitempty"`
+
+	Phase   dormouse.Phase  `json:"phase"`
+	Status  dormouse.Status `json:"status"`
+	Created time.Time       `json:"created_at"`
+	Updated time.Time       `json:"updated_at"`
+	Seq     uint64          `json:"seq"`
 	// Archived is when the session was put away; lists leave it out unless asked.
 	Archived time.Time         `json:"archived_at,omitzero"`
 	Tags     []string          `json:"tags,omitempty"`
@@ -132,8 +139,9 @@ type Chunk struct {
 type Reader interface {
 	// Session must return the index row, or dormouse.ErrNotFound.
 	Session(ctx context.Context, id dormouse.SessionID) (Index, error)
-	// Sessions must list newest first, at most q.Limit, from q.After on. A
-	// q.After that the tenant does not have must be dormouse.ErrNotFound.
+	// Sessions must list newest first, or oldest first if q.Oldest says so, at most
+	// q.Limit, from q.After on. A q.After that the tenant does not have must be
+	// dormouse.ErrNotFound.
 	Sessions(ctx context.Context, q Query) ([]Index, error)
 	// Prompts must list a session's prompts with the given statuses, or with any
 	// if none is given, oldest first.
@@ -198,28 +206,8 @@ type Store interface {
 	Rebuilder
 	Carrier
 	Remover
+	Documents
 	// Check reports whether the database can be read and written now.
 	Check(ctx context.Context) error
 	Close() error
-}
-
-// Query selects sessions to list.
-type Query struct {
-	Tenant string
-	// Owner, Parent and Phase select when not empty.
-	Owner  dormouse.Actor
-	Parent dormouse.SessionID
-	Phase  dormouse.Phase
-	// Text selects sessions whose Search contains it, whatever its case; no
-	// character in it is special.
-	Text string
-	// Tags selects sessions that have all of them, Metadata those that have every
-	// one of its pairs.
-	Tags     []string
-	Metadata map[string]string
-	// Archived also lists what was put away.
-	Archived bool
-	// After is the last session of the page before.
-	After dormouse.SessionID
-	Limit int
 }

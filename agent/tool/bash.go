@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/model"
@@ -21,23 +22,24 @@ const (
 	bashTimeout    = 2 * time.Minute
 	maxBashTimeout = time.Hour
 	maxCommand     = 256 << 10
-	maxShown       = 64 << 10
+	maxPreview     = 20_000
+	maxNote        = 1000
 )
 
 type bash struct{}
 
 type bashInput struct {
-	Command    string `json:"command"`
-	TimeoutMS  int64  `json:"timeout_ms"`
-	Background bool   `json:"run_in_background"`
+	Command   string `json:"command"`
+	Restart   bool   `json:"restart"`
+	TimeoutMS int64  `json:"timeout_ms"`
 }
 
 func (bash) Spec() model.Tool {
 	return model.Tool{Name: "bash", Description: bashText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
 		`"command":{"type":"string","description":"The command to run."},` +
-		`"timeout_ms":{"type":"integer","minimum":0,"description":"How long it may take; 120000 if not given."},` +
-		`"run_in_background":{"type":"boolean","description":"Leave it running and return at once."}},` +
-		`"required":["command"],"additionalProperties":false}`)}
+		`"restart":{"type":"boolean","description":"Start a new shell first. Without a command that is all."},` +
+		`"timeout_ms":{"type":"integer","minimum":0,"description":"How long it may take; 120000 if not given."}},` +
+		`"additionalProperties":false}`)}
 }
 
 func (bash) Call(input json.RawMessage) (runner.Call, error) {
@@ -45,62 +47,94 @@ func (bash) Call(input json.RawMessage) (runner.Call, error) {
 	if err := decode(input, &in); err != nil {
 		return runner.Call{}, err
 	}
-	timeout := time.Duration(in.TimeoutMS) * time.Millisecond
-	switch {
-	case strings.TrimSpace(in.Command) == "":
-		return runner.Call{}, errors.New("command is empty")
-	case len(in.Command) > maxCommand:
-		return runner.Call{}, fmt.Errorf("command is %d bytes, at most %d are taken; write a script file instead", len(in.Command), maxCommand)
-	case in.TimeoutMS < 0 || in.TimeoutMS > maxBashTimeout.Milliseconds():
+	if in.TimeoutMS < 0 || in.TimeoutMS > maxBashTimeout.Milliseconds() {
 		return runner.Call{}, fmt.Errorf("timeout_ms must be between 0 and %d", maxBashTimeout.Milliseconds())
-	case strings.IndexByte(in.Command, 0) >= 0:
-		return runner.Call{}, errors.New("command contains a NUL byte")
 	}
-	if in.Background {
-		return runner.Call{Kind: dormouse.OpTask, Exec: &runner.Exec{Command: in.Command}}, nil
+	if in.Restart && strings.TrimSpace(in.Command) == "" {
+		return runner.Call{Kind: dormouse.OpExec, Exec: &runner.Exec{Restart: true}}, nil
 	}
+	if err := checkCommand(in.Command); err != nil {
+		return runner.Call{}, err
+	}
+	timeout := time.Duration(in.TimeoutMS) * time.Millisecond
 	if timeout == 0 {
 		timeout = bashTimeout
 	}
-	return runner.Call{Kind: dormouse.OpExec, Exec: &runner.Exec{Command: in.Command, Timeout: timeout}}, nil
+	return runner.Call{Kind: dormouse.OpExec, Exec: &runner.Exec{
+		Command: in.Command, Timeout: timeout, Restart: in.Restart, Keep: MaxText,
+	}}, nil
 }
 
-func (bash) Result(r runner.Result) (string, bool) {
-	var b strings.Builder
-	b.WriteString(shorten(r.Output, r.Omitted))
-	note := func(format string, args ...any) {
-		if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
-			b.WriteByte('\n')
-		}
-		fmt.Fprintf(&b, format, args...)
+func checkCommand(command string) error {
+	switch {
+	case strings.TrimSpace(command) == "":
+		return errors.New("command is empty")
+	case len(command) > maxCommand:
+		return fmt.Errorf("command is %d bytes, at most %d are taken; write a script file instead", len(command), maxCommand)
+	case strings.IndexByte(command, 0) >= 0:
+		return errors.New("command contains a NUL byte")
 	}
+	return nil
+}
+
+func (bash) Result(r runner.Result) ([]dormouse.Block, bool) {
+	var b strings.Builder
+	b.WriteString(preview(r))
 	if r.NewShell {
-		note("[this is a new shell: the working directory is the workspace again, and variables are gone]\n")
+		note(&b, "this is a new shell: the working directory is the workspace again, and variables are gone")
+		b.WriteByte('\n')
+	}
+	if r.Note != "" {
+		note(&b, "%s", bounded(r.Note, maxNote))
+		b.WriteByte('\n')
 	}
 	switch {
 	case r.Error != "":
-		note("[%s]", r.Error)
-	case r.Log != "":
-		note("[running in the background as process %d; its output goes to %s]", r.PID, r.Log)
+		note(&b, "%s", bounded(r.Error, maxPreview))
 	case r.TimedOut:
-		note("[timed out and was killed]")
+		note(&b, "timed out and was killed")
 	case r.Killed:
-		note("[killed]")
+		note(&b, "killed")
 	case r.Exit != 0:
-		note("[exit status %d]", r.Exit)
+		note(&b, "exit status %d", r.Exit)
 	}
-	return b.String(), r.Error != "" || r.TimedOut || r.Killed || r.Exit != 0
+	return says(b.String()), r.Error != "" || r.TimedOut || r.Killed || r.Exit != 0
 }
 
-// shorten shows the head and the tail of what is too long for a model.
-func shorten(out []byte, omitted int64) string {
-	if len(out) <= maxShown && omitted == 0 {
-		return string(out)
+// note adds a line that is not of the output.
+func note(b *strings.Builder, format string, args ...any) {
+	if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
+		b.WriteByte('\n')
 	}
-	head, tail := out[:len(out)/2], out[len(out)/2:]
-	if len(out) > maxShown {
-		head, tail = out[:maxShown/2], out[len(out)-maxShown/2:]
+	fmt.Fprintf(b, "["+format+"]", args...)
+}
+
+// preview shows an output, or the head and the tail of a long one, and where the
+// whole is.
+func preview(r runner.Result) string {
+	out := dormouse.CleanText(string(r.Output))
+	if r.Omitted == 0 && utf8.RuneCountInString(out) <= MaxText {
+		return out
 	}
-	left := omitted + int64(len(out)-len(head)-len(tail))
-	return fmt.Sprintf("%s\n[… %d bytes left out …]\n%s", head, left, tail)
+	head := bounded(out, maxPreview/2)
+	tail := lastOf(out[len(head):], maxPreview/2)
+	where := "the rest was not kept"
+	if r.File != "" {
+		where = "all of it is in " + r.File
+		if r.Omitted > 0 {
+			where = fmt.Sprintf("it is in %s, but for %d bytes in its middle that were not kept", r.File, r.Omitted)
+		}
+	}
+	return fmt.Sprintf("%s\n[… the output has %d bytes, of which head and tail are shown; %s …]\n%s",
+		head, int64(len(r.Output))+r.Omitted, bounded(where, maxPreview), tail)
+}
+
+// lastOf is at most so many characters from the end of a text.
+func lastOf(text string, most int) string {
+	i := len(text)
+	for ; most > 0 && i > 0; most-- {
+		_, n := utf8.DecodeLastRuneInString(text[:i])
+		i -= n
+	}
+	return text[i:]
 }

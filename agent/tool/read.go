@@ -2,9 +2,11 @@ package tool
 
 import (
 	_ "embed"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
@@ -15,22 +17,18 @@ import (
 //go:embed read.md
 var readText string
 
-// maxRead bounds what one read shows a model.
-const maxRead = 256 << 10
-
 type read struct{}
 
 type readInput struct {
-	Path   string `json:"file_path"`
-	Offset int64  `json:"offset"`
-	Limit  int64  `json:"limit"`
+	Path  string  `json:"file_path"`
+	Range []int64 `json:"view_range"`
 }
 
 func (read) Spec() model.Tool {
 	return model.Tool{Name: "read", Description: readText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
 		`"file_path":{"type":"string","description":"The file, relative to the workspace or absolute."},` +
-		`"offset":{"type":"integer","minimum":0,"description":"The byte to begin at."},` +
-		`"limit":{"type":"integer","minimum":0,"description":"How many bytes to read."}},` +
+		`"view_range":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":2,` +
+		`"description":"The first and the last line to read, from 1; -1 is the last line."}},` +
 		`"required":["file_path"],"additionalProperties":false}`)}
 }
 
@@ -39,38 +37,97 @@ func (read) Call(input json.RawMessage) (runner.Call, error) {
 	if err := decode(input, &in); err != nil {
 		return runner.Call{}, err
 	}
-	if err := checkPath(in.Path); err != nil {
+	if err := checkPath("file_path", in.Path); err != nil {
 		return runner.Call{}, err
 	}
-	if in.Offset < 0 || in.Limit < 0 {
-		return runner.Call{}, errors.New("offset and limit cannot be negative")
+	rd := &runner.Read{Path: in.Path}
+	if in.Range != nil {
+		if len(in.Range) != 2 {
+			return runner.Call{}, errors.New("view_range must be two numbers")
+		}
+		rd.From, rd.To = in.Range[0], in.Range[1]
+		if rd.From < 1 || rd.To != -1 && rd.To < rd.From {
+			return runner.Call{}, errors.New("view_range must begin at 1 or later and not end before, or end with -1")
+		}
 	}
-	limit := in.Limit
-	if limit == 0 || limit > maxRead {
-		limit = maxRead
-	}
-	return runner.Call{Kind: dormouse.OpRead, Read: &runner.Read{Path: in.Path, Offset: in.Offset, Limit: limit}}, nil
+	return runner.Call{Kind: dormouse.OpRead, Read: rd}, nil
 }
 
-func (read) Result(r runner.Result) (string, bool) {
-	if r.Error != "" {
-		return r.Error, true
+// images are what a model can look at.
+var images = []string{runner.MediaPNG, runner.MediaJPEG, runner.MediaGIF, runner.MediaWebP}
+
+func (read) Result(r runner.Result) ([]dormouse.Block, bool) {
+	switch {
+	case r.Error != "":
+		return says(bounded(r.Error, MaxText)), true
+	case r.Media == runner.MediaDirectory:
+		return says(listed(r, "(the directory is empty)")), false
+	case slices.Contains(images, r.Media) && len(r.Output) <= runner.MaxImage:
+		return []dormouse.Block{{Type: "image", Source: dormouse.Encode(imageSource{
+			Type: "base64", Media: r.Media, Data: base64.StdEncoding.EncodeToString(r.Output),
+		})}}, false
+	case len(r.Output) == 0:
+		return says("(the file is empty)"), false
 	}
-	text := string(r.Output)
-	if left := r.Size - int64(len(r.Output)); left > 0 {
-		text += fmt.Sprintf("\n[… the file has %d bytes; %d are not shown …]", r.Size, left)
-	}
-	return text, false
+	return says(numbered(r)), false
 }
 
-func checkPath(path string) error {
+type imageSource struct {
+	Type  string `json:"type"`
+	Media string `json:"media_type"`
+	Data  string `json:"data"`
+}
+
+// numbered is a text with a number before every line.
+func numbered(r runner.Result) string {
+	var b strings.Builder
+	rest, line, room := dormouse.CleanText(string(r.Output)), max(r.Line, 1), MaxText
+	for first := line; rest != ""; line++ {
+		text, after, ended := strings.Cut(rest, "\n")
+		number := fmt.Sprintf("%6d\t", line)
+		whole := ended || !r.More
+		if most := room - len(number) - 1; !whole || len(text) > most {
+			if line > first {
+				break
+			}
+			b.WriteString(number + bounded(text, most))
+			note(&b, "… line %d is cut off here …", line)
+			return b.String()
+		}
+		b.WriteString(number + text)
+		if ended {
+			b.WriteByte('\n')
+		}
+		room -= len(number) + len(text) + 1
+		rest = after
+	}
+	if rest != "" || r.More {
+		note(&b, "… read on with view_range [%d, -1] …", line)
+	}
+	return b.String()
+}
+
+// listed is what was found, and what was left out of it.
+func listed(r runner.Result, nothing string) string {
+	if len(r.Output) == 0 && r.Note == "" {
+		return nothing
+	}
+	var b strings.Builder
+	b.WriteString(bounded(string(r.Output), MaxText-maxNote))
+	if r.Note != "" {
+		note(&b, "%s", bounded(r.Note, maxNote-10))
+	}
+	return b.String()
+}
+
+func checkPath(field, path string) error {
 	switch {
 	case strings.TrimSpace(path) == "":
-		return errors.New("file_path is empty")
+		return fmt.Errorf("%s is empty", field)
 	case len(path) > 4096:
-		return errors.New("file_path is longer than 4096 bytes")
+		return fmt.Errorf("%s is longer than 4096 bytes", field)
 	case strings.IndexByte(path, 0) >= 0:
-		return errors.New("file_path contains a NUL byte")
+		return fmt.Errorf("%s contains a NUL byte", field)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type sandboxed interface {
 	// Call reads the model's input; an error is told to the model.
 	Call(input json.RawMessage) (runner.Call, error)
 	// Result words a result for the model and says whether it is an error.
-	Result(r runner.Result) (text string, failed bool)
+	Result(r runner.Result) (content []dormouse.Block, failed bool)
 }
 
 // wishing is a tool that asks something of the session.
@@ -51,6 +51,10 @@ func Builtin() *Set {
 		bash{},
 		read{},
 		write{},
+		edit{},
+		glob{},
+		grep{},
+		task{},
 		questionAsk{},
 		wakeupSchedule{},
 		wakeupCancel{},
@@ -124,11 +128,36 @@ func (s *Set) Result(name string, r runner.Result) (content []dormouse.Block, fa
 	if !ok {
 		return nil, true
 	}
-	text, failed := t.Result(r)
+	content, failed = t.Result(r)
+	for i, b := range content {
+		content[i].Text = dormouse.CleanText(b.Text)
+	}
+	return content, failed
+}
+
+// MaxText bounds the characters of text in one result.
+const MaxText = 100_000
+
+// says makes the content of a result that is text.
+func says(text string) []dormouse.Block {
 	if text == "" {
 		text = "(no output)"
 	}
-	return []dormouse.Block{dormouse.Text(dormouse.CleanText(text))}, failed
+	return []dormouse.Block{dormouse.Text(text)}
+}
+
+// bounded is at most so many characters from the beginning of a text: what comes
+// from a sandbox may be longer than what was asked of it.
+func bounded(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for i := range text {
+		if most--; most < 0 {
+			return text[:i]
+		}
+	}
+	return text
 }
 
 func (s *Set) find(name string) Tool {

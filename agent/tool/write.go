@@ -3,6 +3,7 @@ package tool
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/dormouse-run/dormouse"
@@ -19,8 +20,8 @@ const maxWrite = 8 << 20
 type write struct{}
 
 type writeInput struct {
-	Path    string `json:"file_path"`
-	Content string `json:"content"`
+	Path    string  `json:"file_path"`
+	Content *string `json:"content"`
 }
 
 func (write) Spec() model.Tool {
@@ -35,18 +36,21 @@ func (write) Call(input json.RawMessage) (runner.Call, error) {
 	if err := decode(input, &in); err != nil {
 		return runner.Call{}, err
 	}
-	if err := checkPath(in.Path); err != nil {
+	if err := checkPath("file_path", in.Path); err != nil {
 		return runner.Call{}, err
 	}
-	if len(in.Content) > maxWrite {
-		return runner.Call{}, fmt.Errorf("content is %d bytes, at most %d are taken", len(in.Content), maxWrite)
+	switch {
+	case in.Content == nil:
+		return runner.Call{}, errors.New("content is needed")
+	case len(*in.Content) > maxWrite:
+		return runner.Call{}, fmt.Errorf("content is %d bytes, at most %d are taken", len(*in.Content), maxWrite)
 	}
-	return runner.Call{Kind: dormouse.OpWrite, Write: &runner.Write{Path: in.Path, Content: []byte(in.Content)}}, nil
+	return runner.Call{Kind: dormouse.OpWrite, Write: &runner.Write{Path: in.Path, Content: []byte(*in.Content)}}, nil
 }
 
-func (write) Result(r runner.Result) (string, bool) {
+func (write) Result(r runner.Result) ([]dormouse.Block, bool) {
 	if r.Error != "" {
-		return r.Error, true
+		return says(bounded(r.Error, MaxText)), true
 	}
-	return fmt.Sprintf("wrote %d bytes", r.Size), false
+	return says(fmt.Sprintf("wrote %d bytes", r.Size)), false
 }

@@ -58,6 +58,7 @@ func run() error {
 	slog.SetDefault(o.Logger)
 	if *slot != "" {
 		o.DropCaps, o.Alone = true, true
+		o.Results = "/tmp/dormouse" // -dir is in memory
 		o.Prepare = sync.OnceValue(func() error { return moveIn(*slot, o.Workspace) })
 	}
 

@@ -7,10 +7,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door/peer"
+	"github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
@@ -70,13 +72,20 @@ func unwelcome(err error) error {
 // inside is every way in: that of other servers, if there can be any, and those
 // of clients.
 func (s *server) inside(key []byte) http.Handler {
-	if s.peers == nil {
-		return s.door
+	var peers http.Handler
+	if s.peers != nil {
+		peers = peer.New(peer.Config{Sessions: s.sessions, Key: key, Logger: s.log})
 	}
-	mux := http.NewServeMux()
-	mux.Handle(peer.Prefix, peer.New(peer.Config{Sessions: s.sessions, Key: key, Logger: s.log}))
-	mux.Handle("/", s.door)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, v1.Prefix):
+			s.v1.ServeHTTP(w, r)
+		case peers != nil && strings.HasPrefix(r.URL.Path, peer.Prefix):
+			peers.ServeHTTP(w, r)
+		default:
+			s.door.ServeHTTP(w, r)
+		}
+	})
 }
 
 // leased reports whether this server may write sessions now.

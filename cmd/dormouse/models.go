@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent/tool"
+	"github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/model"
 	"github.com/dormouse-run/dormouse/model/anthropic"
 	"github.com/dormouse-run/dormouse/model/offline"
@@ -96,6 +97,32 @@ func (m models) names() []string {
 		names = append(names, claudes+"…")
 	}
 	return names
+}
+
+// All implements v1.Models. Of the models that a key opens it lists those that the
+// server was told of.
+func (m models) All() []v1.Model {
+	names := slices.Collect(maps.Keys(m.named))
+	if m.claude != nil {
+		names = append(names, anthropic.Default)
+	}
+	for name := range m.prices {
+		if _, err := m.Model(name); err == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	all := make([]v1.Model, 0, len(names))
+	for _, name := range slices.Compact(names) {
+		all = append(all, v1.Model{ID: name, Name: name})
+	}
+	return all
+}
+
+// Find implements v1.Models.
+func (m models) Find(name string) (v1.Model, bool) {
+	_, err := m.Model(name)
+	return v1.Model{ID: name, Name: name}, err == nil
 }
 
 // check refuses an agent this server could not run.

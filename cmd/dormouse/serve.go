@@ -26,8 +26,10 @@ import (
 	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/auth"
+	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
@@ -95,6 +97,7 @@ type server struct {
 	peers    *peer.Client    // nil if no other server shares the store
 	sessions *session.Sessions
 	door     *rest.Server
+	v1       *v1.Server
 	http     *http.Server
 	listener net.Listener
 	ready    atomic.Bool
@@ -192,14 +195,23 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	if a, ok := s.listener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		log.WarnContext(ctx, "listening beyond this machine without encryption", "address", a.String())
 	}
+	hosts := append([]string{host}, c.Hosts...)
+	s.v1 = v1.New(v1.Deps{
+		Auth: who, Logger: log, Catalog: catalog.New(s.store, nil), Models: models, Hosts: hosts, Observe: counters.answered,
+		Sessions: s.sessions, SleepAfter: c.SleepAfter, CheckAgent: models.check(tools),
+	})
 	s.door = rest.New(rest.Config{
-		Sessions: s.sessions, Auth: who, Logger: log, Hosts: append([]string{host}, c.Hosts...),
+		Sessions: s.sessions, Auth: who, Logger: log, Hosts: hosts,
 		Agent: dormouse.AgentConfig{
 			Name: "dormouse", Model: c.Model,
 			Tools: []dormouse.ToolConfig{
 				{Name: "bash", Permission: dormouse.PermissionAllow},
 				{Name: "read", Permission: dormouse.PermissionAllow},
 				{Name: "write", Permission: dormouse.PermissionAllow},
+				{Name: "edit", Permission: dormouse.PermissionAllow},
+				{Name: "glob", Permission: dormouse.PermissionAllow},
+				{Name: "grep", Permission: dormouse.PermissionAllow},
+				{Name: "task", Permission: dormouse.PermissionAllow},
 				{Name: "question_ask", Permission: dormouse.PermissionAllow},
 				{Name: "wakeup_schedule", Permission: dormouse.PermissionAllow},
 				{Name: "wakeup_cancel", Permission: dormouse.PermissionAllow},
@@ -218,7 +230,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	counters.gauge("sessions_loaded", "Sessions that have an actor in memory.", s.sessions.Loaded)
 	counters.gauge("sandboxes_awake", "Sandboxes of sessions that are awake.", func() int { awake, _ := s.sessions.Seats(); return awake })
 	counters.gauge("sandboxes_waiting", "Sessions that wait until a sandbox may be awake.", func() int { _, waiting := s.sessions.Seats(); return waiting })
-	counters.gauge("followers", "Streams that are open.", s.door.Followers)
+	counters.gauge("followers", "Streams that are open.", func() int { return s.door.Followers() + s.v1.Followers() })
 	if p, ok := s.driver.(interface{ Spares() (started, blank int) }); ok {
 		counters.gauge("sandboxes_spare", "Sandboxes that are started and wait for a session.", func() int { n, _ := p.Spares(); return n })
 		counters.gauge("sandboxes_blank", "Sandboxes that wait for a session to wake in them.", func() int { _, n := p.Spares(); return n })

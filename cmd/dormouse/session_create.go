@@ -55,7 +55,7 @@ func (f *createFlags) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.agent, "agent", "", "name of the agent")
 	fs.StringVar(&f.model, "model", "", "model; see \"dormouse help models\"")
 	fs.StringVar(&f.system, "system", "", "system prompt")
-	fs.StringArrayVar(&f.tools, "tool", nil, "built-in `tool`, as name or name=ask; default bash, read, write and those for questions and wake-ups")
+	fs.StringArrayVar(&f.tools, "tool", nil, "built-in `tool`, as name, name=ask or name=auto; default bash, read, write, edit, glob, grep, task and those for questions, wake-ups and snapshots")
 	fs.StringArrayVar(&f.customTools, "custom-tool", nil, "`JSON` of a tool that the client answers")
 	fs.StringVar(&f.recovery, "recovery", "", "after a crash: auto goes on, ask waits for a person")
 	fs.StringVar(&f.sleepAfter, "sleep-after", "", "stop the sandbox after this much idleness; 0s never does")

@@ -24,15 +24,16 @@ type exported struct {
 func newExport(where *places) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export FILE",
-		Short: "Write every session to an archive",
+		Short: "Write every session and document to an archive",
 		Long: `Write every session to an archive: its log, what was seen of a model call that is
-open, and the payloads it names. The archive is compressed, can be read by any
+open, and the payloads it names; and every document, such as agents and
+environments, with all its versions. The archive is compressed, can be read by any
 store, and says by itself whether it is whole. FILE is there when it is finished
 and not before; - writes to standard output.
 
 Workspaces are not part of it: they stay in the data directory, under sandbox.
 
-Two exports of the same sessions have the same digest. If payloads were lost
+Two exports of the same deployment have the same digest. If payloads were lost
 before, the archive has everything else, they are named, and the exit code is 3.`,
 		Example: `  dormouse store export backup.dormouse
   dormouse store export - | ssh elsewhere 'cat > backup.dormouse'`,
@@ -65,8 +66,8 @@ before, the archive has everything else, they are named, and the exit code is 3.
 }
 
 func (e exported) say(w io.Writer) {
-	fmt.Fprintf(w, "exported %s, %s and %s to %s: %d bytes\n%s\n",
-		plural(e.Sessions, "session"), plural(e.Events, "event"), plural(e.Blobs, "blob"), e.File, e.Bytes, e.Digest)
+	fmt.Fprintf(w, "exported %s, %s, %s and %s to %s: %d bytes\n%s\n",
+		plural(e.Sessions, "session"), plural(e.Events, "event"), plural(e.Blobs, "blob"), plural(e.Documents, "document"), e.File, e.Bytes, e.Digest)
 	if e.Lost > 0 {
 		fmt.Fprintf(w, "%s could not be read any more, and nothing else is missing\n", plural(e.Lost, "blob"))
 	}

@@ -67,6 +67,9 @@ func (x *exporter) write(ctx context.Context, out io.Writer) (done exported, err
 	if x.to, err = archive.NewWriter(buffered); err != nil {
 		return done, err
 	}
+	if err := x.documents(ctx); err != nil {
+		return done, err
+	}
 	err = eachSession(ctx, x.from.store, func(id dormouse.SessionID) error {
 		if err := x.session(ctx, id); err != nil {
 			return fmt.Errorf("%s: %w", id, err)

@@ -24,6 +24,8 @@ type imported struct {
 	// Verified counts the sessions whose log has the digest it had and whose rows
 	// follow from it.
 	Verified uint64 `json:"verified"`
+	// VerifiedDocuments counts the documents that have every version they had.
+	VerifiedDocuments uint64 `json:"verified_documents"`
 	// Withheld counts the sessions that cannot be shown or run, because a payload
 	// they need had been lost. Their logs are there.
 	Withheld uint64 `json:"withheld"`
@@ -35,15 +37,16 @@ func newImport(where *places) *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Read every session from an archive",
-		Long: `Read every session from an archive that "dormouse store export" wrote, and go on
-where it left off there. The archive is read twice: nothing is written before it
+		Short: "Read every session and document from an archive",
+		Long: `Read every session and every document, such as agents and environments, from an
+archive that "dormouse store export" wrote, and go on where it left off there. The archive is read twice: nothing is written before it
 was found to be whole and to fit.
 
 A session that is there already must have the history it has in the archive, or the
 beginning of it, as an import that was stopped leaves it: run it again and it
-completes. Other sessions of the store are left alone. No server runs a session
-before all of it is there.
+completes. A document that is there already must be as it is in the archive,
+with all its versions. Other sessions and documents of the store are left alone. No
+server runs a session before all of it is there.
 
 Every log is read back and compared when it is written. Workspaces are not part of
 an archive: copy them before the server starts. If a payload was lost without which
@@ -80,17 +83,20 @@ a session cannot be loaded, its log is kept, the others go on, and the exit code
 }
 
 func (i imported) say(w io.Writer) {
-	fmt.Fprintf(w, "%s has %s, %s and %s\n%s\n", i.File,
-		plural(i.Sessions, "session"), plural(i.Events, "event"), plural(i.Blobs, "blob"), i.Digest)
+	fmt.Fprintf(w, "%s has %s, %s, %s and %s\n%s\n", i.File,
+		plural(i.Sessions, "session"), plural(i.Events, "event"), plural(i.Blobs, "blob"), plural(i.Documents, "document"), i.Digest)
 	if i.Lost > 0 {
 		fmt.Fprintf(w, "%s of them had been lost before it was made\n", plural(i.Lost, "payload"))
 	}
-	if i.Verified+i.Withheld == 0 {
+	if i.Verified+i.Withheld+i.VerifiedDocuments == 0 {
 		fmt.Fprintf(w, "it is whole and fits; nothing was written\n")
 		return
 	}
 	fmt.Fprintf(w, "added %s\n", plural(i.Added, "event"))
 	fmt.Fprintf(w, "verified %s: each log has the digest it had, and every row follows from its log\n", plural(i.Verified, "session"))
+	if i.VerifiedDocuments > 0 {
+		fmt.Fprintf(w, "verified %s: each has every version it had\n", plural(i.VerifiedDocuments, "document"))
+	}
 	fmt.Fprintf(w, "workspaces and snapshots are not in it: copy workspaces and homes from the old directory to %s, and the blobs\n", i.Workspaces)
 }
 

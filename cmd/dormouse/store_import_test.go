@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
+	"github.com/dormouse-run/dormouse/store/archive"
 	"github.com/dormouse-run/dormouse/store/memory"
 )
 
@@ -71,6 +74,37 @@ func TestAnotherHistoryIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 			}
 			p.do(session.Recover{})
 		}, "it has gone on here"},
+		"another version of a document": {func(p *past) {
+			p.configure()
+			d, err := p.store.Document(t.Context(), store.DocumentRef{Tenant: "local", Kind: "agent", ID: "agent_1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.Version++
+			if err := p.store.Replace(t.Context(), d, true); err != nil {
+				t.Fatal(err)
+			}
+		}, "agent agent_1: it is another one here"},
+		"another past of a document": {func(p *past) {
+			p.configure()
+			ref := store.DocumentRef{Tenant: "local", Kind: "agent", ID: "agent_1"}
+			d, err := p.store.Document(t.Context(), ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(p.store.Remove(t.Context(), ref), p.store.Insert(t.Context(), d)); err != nil {
+				t.Fatal(err)
+			}
+		}, "agent agent_1: it is another one here"},
+		"a document of the same name": {func(p *past) {
+			now := time.Now().UTC()
+			err := p.store.Insert(t.Context(), store.Document{
+				Tenant: "local", Kind: "environment", ID: "env_2", Name: "production", Version: 1, Created: now, Updated: now, Archived: now, Body: []byte(`{}`),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, `environment env_1: environment env_2 is called "production" here, too`},
 		"the beginning of it, from before": {func(p *past) {
 			p.create(long)
 		}, "older archive"},
@@ -81,7 +115,7 @@ func TestAnotherHistoryIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 				p.deployment = openData(t, p.data)
 			}
 			c.live(p)
-			before := contents(t, p.deployment)
+			before, documents := contents(t, p.deployment), configured(t, p.deployment)
 			if err := p.store.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -90,8 +124,12 @@ func TestAnotherHistoryIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 					t.Errorf("%v: said %s", args, errs)
 				}
 			}
-			if diff := cmp.Diff(before, contents(t, openData(t, p.data))); diff != "" {
+			after := openData(t, p.data)
+			if diff := cmp.Diff(before, contents(t, after)); diff != "" {
 				t.Errorf("a refused import changed (-before +after):\n%s", diff)
+			}
+			if !reflect.DeepEqual(documents, configured(t, after)) {
+				t.Error("a refused import changed documents")
 			}
 		})
 	}
@@ -126,6 +164,22 @@ func TestASessionThatCannotBeLoadedIsKept(t *testing.T) {
 	}
 	if diff := cmp.Diff(log, logOf(t, openData(t, data), mute)); diff != "" {
 		t.Errorf("its log (-before +after):\n%s", diff)
+	}
+}
+
+// The file was written by a program that knew no documents.
+func TestAnArchiveOfTheFirstVersionIsRead(t *testing.T) {
+	old, data := oldData(t), t.TempDir()
+	out, _ := storeCommand(t, 0, data, "import", filepath.Join("testdata", "archive-1.dormouse"))
+	if !strings.Contains(out, "verified 6 sessions") || !strings.Contains(out, "0 documents") {
+		t.Errorf("imported: %s", out)
+	}
+	is := openData(t, data)
+	if diff := cmp.Diff(contents(t, openData(t, old)), contents(t, is), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("sessions (-now +then):\n%s", diff)
+	}
+	if got := configured(t, is); len(got) != 0 {
+		t.Errorf("documents came from nowhere: %v", got)
 	}
 }
 
@@ -174,10 +228,19 @@ func (d *dying) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.R
 	return d.write(func() error { return d.Store.Rebuild(ctx, id, rows) })
 }
 
+func (d *dying) Carry(ctx context.Context, doc store.Document) error {
+	return d.write(func() error { return d.Store.Carry(ctx, doc) })
+}
+
+func (d *dying) Insert(ctx context.Context, doc store.Document) error {
+	return d.write(func() error { return d.Store.Insert(ctx, doc) })
+}
+
 func TestAnImportThatDiesBetweenAnyTwoWritesCompletes(t *testing.T) {
 	old, file := oldData(t), filepath.Join(t.TempDir(), "archive")
 	storeCommand(t, 0, old, "export", file)
-	want := contents(t, openData(t, old))
+	was := openData(t, old)
+	want, documents := contents(t, was), configured(t, was)
 	take := func(d *deployment) error {
 		f, err := os.Open(file)
 		if err != nil {
@@ -197,6 +260,13 @@ func TestAnImportThatDiesBetweenAnyTwoWritesCompletes(t *testing.T) {
 		}
 		if died {
 			half(t, d, want)
+			shown := configured(t, d)
+			whole := slices.DeleteFunc(slices.Clone(documents), func(v archive.Version) bool {
+				return !slices.ContainsFunc(shown, func(s archive.Version) bool { return s.Ref() == v.Ref() })
+			})
+			if len(shown) != len(whole) || len(shown) > 0 && !reflect.DeepEqual(shown, whole) {
+				t.Errorf("after %d writes a document is shown before its past is there", n)
+			}
 		}
 		if err := take(d); err != nil {
 			t.Fatalf("after %d writes: %v", n, err)
@@ -204,8 +274,11 @@ func TestAnImportThatDiesBetweenAnyTwoWritesCompletes(t *testing.T) {
 		if diff := cmp.Diff(want, contents(t, d), cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("after %d writes (-want +got):\n%s", n, diff)
 		}
+		if !reflect.DeepEqual(documents, configured(t, d)) {
+			t.Fatalf("after %d writes there are other documents", n)
+		}
 	}
-	if n < 15 {
+	if n < 40 {
 		t.Errorf("only %d writes", n)
 	}
 }

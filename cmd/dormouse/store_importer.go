@@ -14,13 +14,15 @@ import (
 	"github.com/dormouse-run/dormouse/store/archive"
 )
 
-// importer takes the sessions of an archive in.
+// importer takes the documents and the sessions of an archive in.
 type importer struct {
 	to       *deployment
 	progress *progress
 	writes   bool
 	of       uint64 // how many sessions there are, once that is known
 	done     imported
+	at       string // what it is at
+	doc      arriving
 
 	// Of the session at hand:
 	id      dormouse.SessionID
@@ -46,19 +48,28 @@ func (i *importer) read(ctx context.Context, f io.Reader) (imported, error) {
 			return i.done, err
 		}
 		if err := i.take(ctx, item); err != nil {
-			return i.done, fmt.Errorf("%s: %w", i.id, err)
+			return i.done, fmt.Errorf("%s: %w", i.at, err)
 		}
 		if i.writes {
 			i.progress.tell("import: %d of %s", i.done.Verified, plural(i.of, "session"))
 		} else {
-			i.progress.tell("import: looking at %s", i.id)
+			i.progress.tell("import: looking at %s", i.at)
 		}
 	}
 }
 
 func (i *importer) take(ctx context.Context, item archive.Item) (err error) {
 	switch item := item.(type) {
+	case archive.Documents:
+		for _, v := range item {
+			i.at = v.Ref().String()
+			if err := i.document(ctx, v); err != nil {
+				return err
+			}
+		}
+		return nil
 	case archive.Session:
+		i.at = string(item.ID)
 		return i.begin(ctx, item)
 	case archive.Blob:
 		if i.writes { // durable before any row names it

@@ -23,16 +23,23 @@ func TestADeploymentMovesToPostgresAndBack(t *testing.T) {
 	storeCommand(t, 0, old, "export", one)
 	storeCommand(t, exitSeeTo, between, "migrate", "--check", "--store", at.value)
 	storeCommand(t, 0, between, "migrate", "--store", at.value)
-	if out, _ := storeCommand(t, 0, between, "import", one, "--store", at.value); !strings.Contains(out, "verified 6 sessions") {
+	if out, _ := storeCommand(t, 0, between, "import", one, "--store", at.value); !strings.Contains(out, "verified 6 sessions") || !strings.Contains(out, "verified 4 documents") {
 		t.Errorf("imported: %s", out)
 	}
 	if out, _ := storeCommand(t, 0, between, "rebuild", "--check", "--store", at.value); out != "rebuild: sessions=6 changed=0\n" {
 		t.Errorf("after the import: %s", out)
 	}
-	want := contents(t, openData(t, old))
+	was := openData(t, old)
+	want, documents := contents(t, was), configured(t, was)
+	if len(documents) != 24 {
+		t.Errorf("%d versions of documents, want 24", len(documents))
+	}
 	d := openAt(t, between, at)
 	if diff := cmp.Diff(want, contents(t, d), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("in PostgreSQL (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(documents, configured(t, d)); diff != "" {
+		t.Errorf("documents in PostgreSQL (-before +after):\n%s", diff)
 	}
 	if err := d.store.Close(); err != nil {
 		t.Fatal(err)
@@ -45,8 +52,12 @@ func TestADeploymentMovesToPostgresAndBack(t *testing.T) {
 		t.Errorf("out of PostgreSQL comes another archive than went in, %v", err)
 	}
 	storeCommand(t, 0, back, "import", two)
-	if diff := cmp.Diff(want, contents(t, openData(t, back)), cmpopts.EquateEmpty()); diff != "" {
+	is := openData(t, back)
+	if diff := cmp.Diff(want, contents(t, is), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("back in SQLite (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(documents, configured(t, is)); diff != "" {
+		t.Errorf("documents back in SQLite (-before +after):\n%s", diff)
 	}
 }
 

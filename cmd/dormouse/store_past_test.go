@@ -17,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
+	"github.com/dormouse-run/dormouse/store/archive"
 )
 
 // openData opens the deployment in a data directory.
@@ -131,6 +132,55 @@ func (p *past) converse(n int, text string) {
 	p.do(session.EndTurn{Work: w})
 }
 
+// configure makes an agent that has a past of several pages, one that was put
+// away, and environments of two tenants that have the same name.
+func (p *past) configure() {
+	p.t.Helper()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	do := func(err error) {
+		p.t.Helper()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	agent := store.Document{
+		Tenant: "local", Kind: "agent", ID: "agent_1", Version: 1, Revision: 1, Created: at, Updated: at, Body: []byte(`{"name": "<first>" }`),
+	}
+	do(p.store.Insert(p.t.Context(), agent))
+	for range 20 {
+		agent.Version++
+		agent.Updated = agent.Updated.Add(time.Second)
+		agent.Body = fmt.Appendf(nil, `{"version": %d, "system": %q}`, agent.Version, strings.Repeat("be brief ", 7000))
+		do(p.store.Replace(p.t.Context(), agent, true))
+		agent.Revision++
+	}
+	agent.ID, agent.Version, agent.Revision = "agent_2", 3, 1
+	do(p.store.Insert(p.t.Context(), agent))
+	agent.Archived = at.Add(time.Hour)
+	do(p.store.Replace(p.t.Context(), agent, true))
+	for _, tenant := range []string{"local", "another"} {
+		do(p.store.Insert(p.t.Context(), store.Document{
+			Tenant: tenant, Kind: "environment", ID: "env_1", Name: "production", Version: 1, Created: at, Updated: at, Body: []byte(`null`),
+		}))
+	}
+}
+
+// configured is every version of every document of a store.
+func configured(t *testing.T, d *deployment) (all []archive.Version) {
+	t.Helper()
+	err := eachDocument(t.Context(), d.store, func(ref store.DocumentRef) error {
+		return eachVersion(t.Context(), d.store, ref, func(v archive.Version) error {
+			v.Revision = 0 // of one store only
+			all = append(all, v)
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
 // The sessions of an old deployment.
 const (
 	fresh  dormouse.SessionID = "sesn_1fresh"  // nobody ever claimed it
@@ -192,6 +242,8 @@ func liveThrough(t *testing.T) fs.FS {
 	if err := p.store.Append(t.Context(), store.Batch{Session: p.id, Epoch: p.epoch, After: p.state.Seq, Chunks: chunks}); err != nil {
 		t.Fatal(err)
 	}
+
+	p.configure()
 
 	p.create(ended)
 	p.claim()

@@ -11,11 +11,13 @@ import (
 
 // verbs is every verb that one server may ask of another. A new one is one line.
 var verbs = []verb{
+	named[session.Send]("send"),
 	named[session.Prompt]("prompt"),
 	named[session.Cancel]("cancel"),
 	named[session.Interrupt]("interrupt"),
 	named[session.Answer]("answer"),
 	named[session.OpenThread]("open_thread"),
+	named[session.ArchiveThread]("archive_thread"),
 	named[session.Schedule]("schedule"),
 	named[session.Unschedule]("unschedule"),
 	named[session.Spawn]("spawn"),

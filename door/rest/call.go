@@ -69,7 +69,7 @@ func (s *Server) handle(route string, needsToken bool, m methods) {
 }
 
 func (s *Server) serve(c *call, needsToken bool, m methods) error {
-	if err := s.guard(c.r); err != nil {
+	if err := s.guard.Check(c.r); err != nil {
 		return err
 	}
 	if needsToken || m == nil {
@@ -203,6 +203,20 @@ func (s *Server) rowOf(ctx context.Context, who auth.Principal, id dormouse.Sess
 	return row, nil
 }
 
+// own checks that the session a request is about is its sender's. That is all
+// that what only asks the session has to know.
+func (s *Server) own(ctx context.Context, c *call) (dormouse.SessionID, error) {
+	id := dormouse.SessionID(c.r.PathValue("id"))
+	tenant, err := s.Sessions.Tenant(ctx, id)
+	if err == nil && tenant != c.who.Tenant {
+		err = dormouse.ErrNotFound
+	}
+	if err != nil {
+		return "", fmt.Errorf("session %q: %w", shorten(string(id)), err)
+	}
+	return id, nil
+}
+
 // peek finds the session a request is about, and where it stands.
 func (s *Server) peek(ctx context.Context, c *call) (session.State, error) {
 	row, err := s.row(ctx, c)
@@ -213,10 +227,4 @@ func (s *Server) peek(ctx context.Context, c *call) (session.State, error) {
 }
 
 // shorten keeps a client's own words from filling the answer.
-func shorten(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
+func shorten(s string) string { return door.Shorten(s) }

@@ -40,7 +40,7 @@ func TestChildIsMadeLikeItsParent(t *testing.T) {
 	h.rested(child)
 	for name, c := range map[string]struct{ tools, says string }{
 		"a tool its parent lacks":          {`[{"name":"write"}]`, `the parent has no tool "write"`},
-		"a tool its parent must ask for":   {`[{"name":"bash"}]`, `must ask before it uses "bash"`},
+		"a tool its parent must ask for":   {`[{"name":"bash"}]`, `permission for "bash" is ask`},
 		"a custom tool its parent lacks":   {`[],"custom_tools":[{"name":"lookup"}]`, `the parent has no tool "lookup"`},
 		"a tool that is not a tool at all": {`[{"name":"a b"}]`, "letters"},
 	} {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -125,29 +126,27 @@ func (s *Server) exec(c *call) error {
 		return err
 	}
 	ctx := c.r.Context() // without an end: a command may take hours
-	out := &stream{w: c.w, control: http.NewResponseController(c.w), within: s.WriteTimeout}
-	_ = out.control.SetReadDeadline(time.Time{}) // the client may wait as long as it likes
-	_ = out.control.SetWriteDeadline(time.Time{})
+	out := door.NewStream(c.w, s.WriteTimeout)
 	if q.Get("stream") != "true" {
 		a, err := s.Sessions.Exec(ctx, row.Session, c.who.Actor, ask, nil)
 		if err != nil {
 			return err
 		}
-		_ = out.control.SetWriteDeadline(time.Now().Add(s.WriteTimeout))
+		out.Hurry()
 		if len(a.Output) <= pieceOfOutput {
 			return c.answer(http.StatusOK, execOf(a))
 		}
 		c.w.Header().Set("Content-Type", "application/json")
 		c.status = http.StatusOK
-		execOf(a).encode(out.put)
-		out.flush()
+		execOf(a).encode(out.Put)
+		out.Flush()
 		return nil
 	}
 	return s.streamExec(ctx, c, out, row.Session, ask)
 }
 
 // streamExec answers in lines of JSON: what is printed, and last how it ended.
-func (s *Server) streamExec(ctx context.Context, c *call, out *stream, id dormouse.SessionID, ask dormouse.ExecAsk) error {
+func (s *Server) streamExec(ctx context.Context, c *call, out *door.Stream, id dormouse.SessionID, ask dormouse.ExecAsk) error {
 	begun := false
 	begin := func() {
 		if begun {
@@ -163,7 +162,7 @@ func (s *Server) streamExec(ctx context.Context, c *call, out *stream, id dormou
 		begin()
 		b, err := json.Marshal(v)
 		if err == nil {
-			out.say(string(b) + "\n")
+			out.Say(string(b) + "\n")
 		}
 	}
 	a, err := s.Sessions.Exec(ctx, id, c.who.Actor, ask, func(text string) {
@@ -174,9 +173,9 @@ func (s *Server) streamExec(ctx context.Context, c *call, out *stream, id dormou
 	switch {
 	case err == nil:
 		begin()
-		out.put([]byte(`{"exec":`))
-		execOf(a).encode(out.put)
-		out.say("}\n")
+		out.Put([]byte(`{"exec":`))
+		execOf(a).encode(out.Put)
+		out.Say("}\n")
 	case !begun:
 		return err
 	case ctx.Err() == nil:

@@ -45,11 +45,11 @@ func (s *Server) prompt(c *call) error {
 	}
 	ctx, cancel := c.ctx()
 	defer cancel()
-	row, err := s.row(ctx, c)
+	id, err := s.own(ctx, c)
 	if err != nil {
 		return err
 	}
-	p, again, err := s.ask(ctx, c.who, row.Session, req.Thread, req.ID, body)
+	p, again, err := s.ask(ctx, c.who, id, req.Thread, req.ID, body)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *Server) ask(ctx context.Context, who auth.Principal, id dormouse.Sessio
 	if thread == "" {
 		prompt.Thread = dormouse.PrimaryThread(id)
 	}
-	if clientID != "" {
+	if prompt.New = clientID == ""; !prompt.New {
 		prompt.ID = dormouse.PromptID(id, clientID)
 		// Also of a session that takes no more: what was accepted was accepted.
 		prior, err := s.Sessions.Prompt(ctx, id, prompt.ID)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/auth"
+	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -47,8 +48,7 @@ type Config struct {
 type Server struct {
 	Config
 	mux       http.ServeMux
-	hosts     map[string]bool
-	anyIP     bool // listening everywhere: any address may be ours
+	guard     *door.Guard
 	followers atomic.Int64
 }
 
@@ -63,8 +63,7 @@ func New(c Config) *Server {
 	if c.GoneWithin == 0 {
 		c.GoneWithin = 5 * time.Second
 	}
-	s := &Server{Config: c}
-	s.allowHosts(c.Hosts)
+	s := &Server{Config: c, guard: door.NewGuard(c.Hosts)}
 	s.routes()
 	return s
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
@@ -32,21 +31,17 @@ func (s *Server) follow(c *call, id dormouse.SessionID, v view) error {
 	s.followers.Add(1)
 	defer s.followers.Add(-1)
 
-	h := c.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no")
-	out := &stream{w: c.w, control: http.NewResponseController(c.w), within: s.WriteTimeout}
-	_ = out.control.SetReadDeadline(time.Time{}) // a client may listen as long as it likes
 	c.status, c.stream = http.StatusOK, true
-	c.w.WriteHeader(http.StatusOK)
-	out.say(": following\n\n")
-	for out.err == nil && ctx.Err() == nil {
+	out := stream{door.NewStream(c.w, s.WriteTimeout)}
+	out.Events()
+	out.Say(": following\n\n")
+	for out.Err == nil && ctx.Err() == nil {
 		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errBeat)
 		err := pump(beat, f, out, v)
 		silent := beat.Err() != nil
 		stop()
 		switch {
-		case out.err != nil || ctx.Err() != nil:
+		case out.Err != nil || ctx.Err() != nil:
 		case errors.Is(err, errDeleted):
 			return nil
 		case silent:
@@ -54,17 +49,17 @@ func (s *Server) follow(c *call, id dormouse.SessionID, v view) error {
 			if _, err := s.Sessions.Row(ctx, id); errors.Is(err, dormouse.ErrNotFound) {
 				return s.farewell(out, f.Cursor(), err)
 			}
-			out.say(": alive\n\n")
+			out.Say(": alive\n\n")
 		default:
 			return s.farewell(out, f.Cursor(), err)
 		}
 	}
-	s.Logger.DebugContext(ctx, "follower left", "request", c.id, "session", id, "cursor", f.Cursor(), "error", out.err)
+	s.Logger.DebugContext(ctx, "follower left", "request", c.id, "session", id, "cursor", f.Cursor(), "error", out.Err)
 	return nil
 }
 
 // farewell says why a stream ends and where to take it up again.
-func (s *Server) farewell(out *stream, cursor uint64, err error) error {
+func (s *Server) farewell(out stream, cursor uint64, err error) error {
 	event, failed := "error", err
 	switch {
 	case errors.Is(err, dormouse.ErrBehind):
@@ -85,12 +80,12 @@ func (s *Server) farewell(out *stream, cursor uint64, err error) error {
 	if err != nil {
 		return err
 	}
-	out.say("event: " + event + "\ndata: " + string(b) + "\n\n")
+	out.Say("event: " + event + "\ndata: " + string(b) + "\n\n")
 	return failed
 }
 
 // pump moves what the follower is given to the client until something ends it.
-func pump(ctx context.Context, f *session.Follower, out *stream, v view) error {
+func pump(ctx context.Context, f *session.Follower, out stream, v view) error {
 	for {
 		items, err := f.Next(ctx)
 		if err != nil {
@@ -101,33 +96,27 @@ func pump(ctx context.Context, f *session.Follower, out *stream, v view) error {
 			items = items[:end+1]
 		}
 		switch out.write(items, v); {
-		case out.err != nil:
-			return out.err
+		case out.Err != nil:
+			return out.Err
 		case end >= 0:
 			return errDeleted
 		}
 	}
 }
 
-// stream writes server-sent events: a batch at a time, so that a busy session
-// costs its followers few system calls. A client that does not read in time ends
-// its own stream and nobody else's.
-type stream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	within  time.Duration
-	err     error // the first failure; nothing is written after it
-}
-
 // pieces is how much is gathered before it is written.
-const pieces = 32 << 10
+const pieces = door.Pieces
 
 var buffers = sync.Pool{New: func() any {
 	b := make([]byte, 0, pieces+pieces/4)
 	return &b
 }}
 
-func (s *stream) write(items []*session.Item, v view) {
+// stream writes events as server-sent ones: a batch at a time, so that a busy
+// session costs its followers few system calls.
+type stream struct{ *door.Stream }
+
+func (s stream) write(items []*session.Item, v view) {
 	buffer, _ := buffers.Get().(*[]byte)
 	b := (*buffer)[:0]
 	wrote := false
@@ -148,44 +137,22 @@ func (s *stream) write(items []*session.Item, v view) {
 		if raw := i.JSON(); len(raw) <= pieces/4 {
 			b = append(b, raw...)
 		} else { // too large to be worth a copy
-			s.put(b)
-			s.put(raw)
+			s.Put(b)
+			s.Put(raw)
 			b = b[:0]
 		}
 		if b = append(b, "\n\n"...); len(b) >= pieces {
-			s.put(b)
+			s.Put(b)
 			b = b[:0]
 		}
-		if s.err != nil {
+		if s.Err != nil {
 			break
 		}
 	}
-	s.put(b)
+	s.Put(b)
 	if wrote {
-		s.flush()
+		s.Flush()
 	}
 	*buffer = b[:0]
 	buffers.Put(buffer)
-}
-
-// put writes b. A client has its time for each piece of it, not for the whole:
-// one that is slow would never get past a large event.
-func (s *stream) put(b []byte) {
-	for s.err == nil && len(b) > 0 {
-		n := min(len(b), pieces+pieces/4)
-		_ = s.control.SetWriteDeadline(time.Now().Add(s.within))
-		_, s.err = s.w.Write(b[:n])
-		b = b[n:]
-	}
-}
-
-func (s *stream) flush() {
-	if s.err == nil {
-		s.err = s.control.Flush()
-	}
-}
-
-func (s *stream) say(text string) {
-	s.put([]byte(text))
-	s.flush()
 }

@@ -123,13 +123,13 @@ func deathsBefore(k play.Kind) []rig.Arm {
 	switch k.Name {
 	case "model-stream", "model-keyed":
 		return []rig.Arm{{Point: crash.OpChunk, Visit: 2}, {Point: crash.OpStarted, Visit: 1}}
-	case "exec", "task", "write", "mixed", "ask-retry", "ask-continue", "ask-hibernate", "exec-lost", "write-lost", "task-lost", "exec-big", "gofer-lost", "both-lost":
+	case "exec", "task", "write", "edit", "mixed", "ask-retry", "ask-continue", "ask-hibernate", "exec-lost", "write-lost", "edit-lost", "task-lost", "exec-big", "gofer-lost", "both-lost":
 		return []rig.Arm{{Point: crash.OpSent, Visit: 2}, {Point: crash.OpStarted, Visit: 2}, {Point: crash.OpResult, Visit: 2}}
 	case "exec-person", "exec-person-lost", "exec-person-cold":
 		return []rig.Arm{{Point: crash.OpSent, Visit: 1}, {Point: crash.OpResult, Visit: 1}}
 	case "exec-person-end":
 		return []rig.Arm{{Point: crash.OpKilling, Visit: 1}}
-	case "read", "exec-keyed", "interrupt-flush", "terminate", "threads":
+	case "read", "glob", "grep", "exec-keyed", "interrupt-flush", "terminate", "threads":
 		return []rig.Arm{{Point: crash.OpSent, Visit: 2}}
 	case "custom", "approval", "two-gates", "question":
 		return []rig.Arm{{Point: crash.OpFinished, Visit: 1}, {Point: crash.TurnBlocking, Visit: 1}}

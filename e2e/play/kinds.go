@@ -2,6 +2,7 @@ package play
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -91,7 +92,7 @@ func alone() []Kind {
 // onGVisor are the scenarios in which the kind of sandbox matters.
 func onGVisor() []Kind {
 	matters := []string{
-		"exec", "task", "write", "exec-person", "exec-person-lost", "hibernate", "sleep", "exec-lost", "runner-lost", "delete", "terminate",
+		"exec", "task", "write", "edit", "exec-person", "exec-person-lost", "hibernate", "sleep", "exec-lost", "runner-lost", "delete", "terminate",
 		"line", "line-asleep", "line-turns", "line-branch", "line-forget", "line-long", "line-collect",
 	}
 	return slices.DeleteFunc(alone(), func(k Kind) bool { return !slices.Contains(matters, k.Name) })
@@ -159,10 +160,28 @@ func prompts(contents ...func(*Play) string) func(context.Context, *Play) error 
 func sandboxKinds() []Kind {
 	exec := func(p *Play) string { return p.Script(rig.Bash(p.Marks("0.03")), rig.Say("it ran")) }
 	task := func(p *Play) string {
-		return p.Script(rig.Use("bash", map[string]any{"command": p.Marks("0.05"), "run_in_background": true}), rig.Say("it runs"))
+		return p.Script(rig.Use("task", map[string]any{"command": p.Marks("0.05")}), rig.Say("it runs"))
 	}
 	write := func(p *Play) string {
 		return p.Script(rig.Use("write", map[string]any{"file_path": p.File(), "content": "new content"}), rig.Say("written"))
+	}
+	edit := func(p *Play) string {
+		file := p.File()
+		seed := filepath.Join(filepath.Dir(file), ".seed-"+filepath.Base(file))
+		// A link puts the file there without counting as a write.
+		plant := "printf 'one word\\n' >" + seed + "; [ -e " + file + " ] || ln " + seed + " " + file
+		return p.Script(rig.Bash(plant),
+			rig.Use("edit", map[string]any{"file_path": file, "old_string": "word", "new_string": "wordword"}), rig.Say("edited"))
+	}
+	look := func(tool, pattern string) func(context.Context, *Play) error {
+		return func(ctx context.Context, p *Play) error {
+			if _, err := p.Put("story", "once upon a time"); err != nil {
+				return err
+			}
+			return prompts(func(p *Play) string {
+				return p.Script(rig.Use(tool, map[string]any{"pattern": pattern, "path": p.Witness.Dir}), rig.Say("found"))
+			})(ctx, p)
+		}
 	}
 	mixed := func(p *Play) string {
 		return p.Script(
@@ -181,6 +200,9 @@ func sandboxKinds() []Kind {
 		})},
 		{Name: "task", Create: warm(), Play: prompts(task)},
 		{Name: "write", Create: warm(), Play: prompts(write)},
+		{Name: "edit", Create: warm(), Play: prompts(edit)},
+		{Name: "glob", Create: warm(), Play: look("glob", "**/story")},
+		{Name: "grep", Create: warm(), Play: look("grep", "upon")},
 		{Name: "read", Create: warm(), Play: func(ctx context.Context, p *Play) error {
 			path, err := p.Put("story", "once upon a time")
 			if err != nil {
@@ -194,6 +216,7 @@ func sandboxKinds() []Kind {
 		{Name: "exec-lost", Create: warm(), Play: prompts(exec), KillsRunner: true},
 		{Name: "task-lost", Create: warm(), Play: prompts(task), KillsRunner: true},
 		{Name: "write-lost", Create: warm(), Play: prompts(write), KillsRunner: true},
+		{Name: "edit-lost", Create: warm(), Play: prompts(edit), KillsRunner: true},
 		{Name: "runner-lost", Create: warm(), Play: func(ctx context.Context, p *Play) error {
 			if err := p.Prompt(ctx, "p0", p.Script(rig.Bash(p.Marks("0.2")), rig.Say("it was lost"))); err != nil {
 				return err

@@ -51,7 +51,7 @@ func (a *actor) kind() play.Kind {
 	if a.n%4 == 1 {
 		tools[0]["permission"] = "ask"
 	}
-	for _, name := range []string{"write", "read", "question_ask", "child_spawn", "child_message", "child_wait", "child_read", "child_terminate"} {
+	for _, name := range []string{"write", "edit", "read", "glob", "grep", "task", "question_ask", "child_spawn", "child_message", "child_wait", "child_read", "child_terminate"} {
 		tools = append(tools, map[string]any{"name": name})
 	}
 	options["tools"] = tools
@@ -107,7 +107,7 @@ func (a *actor) chapter(ctx context.Context) error {
 	case 1, 2:
 		return a.ask(ctx, rig.Bash(a.Marks(pause)), rig.Say("it ran"))
 	case 3:
-		return a.ask(ctx, rig.Use("bash", map[string]any{"command": a.Marks(pause), "run_in_background": true}), rig.Say("it runs"))
+		return a.ask(ctx, rig.Use("task", map[string]any{"command": a.Marks(pause)}), rig.Say("it runs"))
 	case 4:
 		return a.ask(ctx, rig.Use("write", map[string]any{"file_path": a.File(), "content": "stormy"}), rig.Bash(a.Marks("0")), rig.Say("written"))
 	case 5:

@@ -333,21 +333,3 @@ func taskLivesOn(t *testing.T, w *world) {
 	}
 	w.still(t, s, "beats")
 }
-
-func filesReadBack(t *testing.T, w *world) {
-	s := w.create(t, 1, 1)
-	content := bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 1<<18)
-	put := runner.Call{Op: w.op(), Kind: dormouse.OpWrite, Write: &runner.Write{Path: "deep/file", Content: content}}
-	if res := do(t, s, put); res.Error != "" {
-		t.Fatal(res.Error)
-	}
-	get := runner.Call{Op: w.op(), Kind: dormouse.OpRead, Read: &runner.Read{Path: "deep/file", Offset: 2, Limit: 5}}
-	want := runner.Result{Output: content[2:7], Size: int64(len(content))}
-	if diff := cmp.Diff(want, do(t, s, get)); diff != "" {
-		t.Errorf("read (-want +got):\n%s", diff)
-	}
-	none := runner.Call{Op: w.op(), Kind: dormouse.OpRead, Read: &runner.Read{Path: "deep"}}
-	if res := do(t, s, none); res.Error == "" {
-		t.Error("a directory was read")
-	}
-}

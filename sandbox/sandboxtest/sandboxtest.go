@@ -63,6 +63,10 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"a command over its time is ended with everything it started", timeoutEndsAll},
 		{"a task lives on, its result says where, and kill must end it", taskLivesOn},
 		{"a file is written whole and read back", filesReadBack},
+		{"an edit acts once, keeps the mode, and changes nothing if it does not fit", editActsOnce},
+		{"files are found by their names and lines by what they say", searches},
+		{"a long output is kept in a file inside", longOutputIsKept},
+		{"a shell is restarted on request", shellRestarts},
 		// Machine, where the sandbox is one.
 		{"a stream must end when a newer epoch has spoken", streamsAreFenced},
 		{"close must end the streams", closeEndsStreams},

@@ -1,7 +1,7 @@
 // Package archive is how a whole deployment travels from one store to another,
-// and how it is kept: every session's log with its epoch, what was seen of model
-// calls that are open, and the blobs that the logs name. What follows from the
-// logs is not in it.
+// and how it is kept: every document with all its versions, and every session's
+// log with its epoch, what was seen of model calls that are open, and the blobs
+// that the logs name. What follows from the logs is not in it.
 //
 // An archive is a zstd stream of pages:
 //
@@ -12,12 +12,12 @@
 //
 // and pages come in one order:
 //
-//	header { session { { blob | lost } events } { chunks } end } trailer
+//	header { documents } { session { { blob | lost } events } { chunks } end } trailer
 //
 // Each seal covers everything up to it, so that a page is believed or refused
 // before anything is made of it, and the last seal is the digest of the archive.
 // Neither side holds more than a page in memory. Nothing in an archive depends
-// on when or where it was written: the same sessions make the same archive.
+// on when or where it was written: the same deployment makes the same archive.
 package archive
 
 import (
@@ -40,18 +40,19 @@ var (
 // Limits of an archive. A reader believes no length and no count beyond them, and
 // a writer writes none.
 const (
-	// MaxRecords bounds the events, and the chunks, of one page.
+	// MaxRecords bounds the events, the chunks and the versions of one page.
 	MaxRecords = 1024
 	// MaxBlob bounds one blob.
 	MaxBlob = 512 << 20
 
 	maxPage   = 64 << 20 // of every other kind
-	maxDetail = 64 << 10 // of an event without its payload
+	maxDetail = 64 << 10 // of a record without its text
 	maxWindow = 8 << 20  // of zstd
 )
 
-// version is of the format. A reader refuses what is newer.
-const version = 1
+// version is of the format. A reader refuses what is newer. The first had no
+// documents.
+const version = 2
 
 // format is how a header begins.
 const format = "dormouse archive"
@@ -66,6 +67,17 @@ type header struct {
 //
 //sumtype:decl
 type Item interface{ item() }
+
+// Documents are versions of documents, by tenant, kind, id and version. The last
+// version of each is the document itself.
+type Documents []Version
+
+// Version is one version of a document.
+type Version struct {
+	store.Document
+	// Past says that a later one follows.
+	Past bool `json:"past,omitempty"`
+}
 
 // Session begins a session.
 type Session struct {
@@ -95,12 +107,13 @@ type End struct {
 	Digest dormouse.Digest `json:"digest"`
 }
 
-func (Session) item() {}
-func (Blob) item()    {}
-func (Lost) item()    {}
-func (Events) item()  {}
-func (Chunks) item()  {}
-func (End) item()     {}
+func (Documents) item() {}
+func (Session) item()   {}
+func (Blob) item()      {}
+func (Lost) item()      {}
+func (Events) item()    {}
+func (Chunks) item()    {}
+func (End) item()       {}
 
 // Total is what is in an archive.
 type Total struct {
@@ -109,4 +122,7 @@ type Total struct {
 	Chunks   uint64 `json:"chunks"`
 	Blobs    uint64 `json:"blobs"`
 	Lost     uint64 `json:"lost"`
+	// Documents counts documents, and Versions what is kept of their past.
+	Documents uint64 `json:"documents,omitempty"`
+	Versions  uint64 `json:"versions,omitempty"`
 }

@@ -42,6 +42,8 @@ func sample() []archive.Item {
 	sum := archive.NewSum()
 	sum.Add(log...)
 	return []archive.Item{
+		archive.Documents{version("agent", "a", 1, true), version("agent", "a", 2, true)},
+		archive.Documents{version("agent", "a", 5, false), version("agent", "b", 1, false), version("environment", "a", 3, false)},
 		archive.Session{ID: "sesn_one", Epoch: 7},
 		archive.Events(log[:2]),
 		archive.Blob(large),
@@ -54,6 +56,18 @@ func sample() []archive.Item {
 		archive.Events(log[:1]),
 		archive.End{Events: 1, Digest: sumOf(log[:1])},
 	}
+}
+
+// version is a version of a document.
+func version(kind, id string, n int, past bool) archive.Version {
+	at := history(n)[n-1].Time
+	v := archive.Version{Past: past, Document: store.Document{
+		Tenant: "acme", Kind: kind, ID: id, Version: n, Created: at, Updated: at.Add(time.Hour), Body: fmt.Appendf(nil, `{"n": %d, "html":"<&>"} `, n),
+	}}
+	if !past {
+		v.Name, v.Archived = kind+" "+id, at
+	}
+	return v
 }
 
 func sumOf(log []dormouse.Event) dormouse.Digest {
@@ -72,6 +86,8 @@ func write(t testing.TB, items ...archive.Item) ([]byte, dormouse.Digest, archiv
 	}
 	for _, item := range items {
 		switch i := item.(type) {
+		case archive.Documents:
+			err = w.Documents(i)
 		case archive.Session:
 			err = w.Session(i)
 		case archive.Blob:
@@ -120,7 +136,7 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 	if diff := cmp.Diff(sample(), items); diff != "" {
 		t.Errorf("items (-written +read):\n%s", diff)
 	}
-	if want := (archive.Total{Sessions: 2, Events: 6, Chunks: 3, Blobs: 1, Lost: 1}); total != want || r.Total() != want {
+	if want := (archive.Total{Sessions: 2, Events: 6, Chunks: 3, Blobs: 1, Lost: 1, Documents: 3, Versions: 2}); total != want || r.Total() != want {
 		t.Errorf("total = %+v written, %+v read, want %+v", total, r.Total(), want)
 	}
 	if r.Digest() != digest || digest.Validate() != nil {
@@ -213,9 +229,9 @@ func TestAnAlteredArchiveNeverReadsAsAnother(t *testing.T) {
 
 func TestDamageIsToldWithItsPlace(t *testing.T) {
 	pages := forge(t, sample()...)
-	pages[2][8] ^= 1 // the first events
+	pages[4][8] ^= 1 // the first events
 	_, _, err := read(pack(t, pages...))
-	if !errors.Is(err, archive.ErrDamaged) || !strings.Contains(err.Error(), "in sesn_one after event 0, after 2 pages and") {
+	if !errors.Is(err, archive.ErrDamaged) || !strings.Contains(err.Error(), "in sesn_one after event 0, after 4 pages and") {
 		t.Errorf("told as %v", err)
 	}
 }

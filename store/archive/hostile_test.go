@@ -101,7 +101,7 @@ func TestWhatIsNoArchiveIsSaidToBeNone(t *testing.T) {
 		"text":             {[]byte("hello, this is a file of somebody else"), archive.ErrForeign},
 		"zstd of another":  {zip(t, sealed(page('X', "hello"))), archive.ErrForeign},
 		"another header":   {zip(t, sealed(page('H', `{"format":"tar"}`))), archive.ErrForeign},
-		"a newer version":  {zip(t, sealed(page('H', `{"format":"dormouse archive","version":2,"more":1}`))), archive.ErrNewer},
+		"a newer version":  {zip(t, sealed(page('H', `{"format":"dormouse archive","version":3,"more":1}`))), archive.ErrNewer},
 		"nothing":          {nil, archive.ErrDamaged},
 		"an empty archive": {zip(t, nil), archive.ErrDamaged},
 	} {
@@ -113,53 +113,78 @@ func TestWhatIsNoArchiveIsSaidToBeNone(t *testing.T) {
 
 // Each has every seal right, as somebody would make it who means harm.
 func TestAnArchiveThatCannotBeIsRefused(t *testing.T) {
+	const document = `{"tenant":"","kind":"agent","id":"a","version":2,"created_at":"2026-01-02T03:04:05Z","updated_at":"2026-01-02T03:04:05Z"}`
+	past := strings.Replace(document, `"version":2`, `"version":1,"past":true`, 1)
+	after := strings.Replace(document, `"a"`, `"b"`, 1)
+	documents := strings.Replace(total1, "}", `,"documents":2,"versions":1}`, 1)
 	digest := string(dormouse.DigestOf([]byte("blob")))
 	named := strings.Replace(event1, `"time"`, `"blob":"`+digest+`","time"`, 1)
 	good1 := [][]byte{page('S', one), page('E', record(event1, "")), page('Z', end1), page('T', total1)}
 	if _, _, err := read(zip(t, sealed(append([][]byte{page('H', good)}, good1...)...))); err != nil {
 		t.Fatalf("the archive that the others are made of is refused: %v", err)
 	}
+	written := page('D', record(past, "{}")+record(document, "{}")+record(after, "{}"))
+	if _, _, err := read(zip(t, sealed(page('H', good), written, good1[0], good1[1], good1[2], page('T', documents)))); err != nil {
+		t.Fatalf("the archive of documents that the others are made of is refused: %v", err)
+	}
 	for name, pages := range map[string][][]byte{
-		"no trailer":                   {page('S', one), page('E', record(event1, "")), page('Z', end1)},
-		"a session without an end":     {page('S', one), page('E', record(event1, "")), page('T', total1)},
-		"a session in a session":       {page('S', one), page('S', one)},
-		"a session without events":     {page('S', one), page('Z', `{"events":0,"digest":"`+string(sumOf(nil))+`"}`)},
-		"a session without a name":     {page('S', `{"session":"","epoch":1}`)},
-		"a name with a path in it":     {page('S', `{"session":"sesn_../../etc","epoch":1}`)},
-		"a negative epoch":             {page('S', `{"session":"sesn_one","epoch":-1}`)},
-		"a field nobody knows":         {page('S', `{"session":"sesn_one","epoch":1,"owner":"me"}`)},
-		"two objects":                  {page('S', one+one)},
-		"no JSON":                      {page('S', "\x00\x01")},
-		"events without a session":     {page('E', record(event1, ""))},
-		"a blob without a session":     {page('B', "blob")},
-		"an unknown page":              {page('?', "")},
-		"a second header":              {page('H', good)},
-		"no events in a page":          {page('S', one), page('E', "")},
-		"events that begin at two":     {page('S', one), page('E', record(strings.Replace(event1, `"seq":1`, `"seq":2`, 1), ""))},
-		"an event twice":               {page('S', one), page('E', record(event1, "")+record(event1, ""))},
-		"an event without its text":    {page('S', one), page('E', record(event1, "")[:len(event1)])},
-		"an event longer than is left": {page('S', one), page('E', "\xff\xff\xff\xff\xff\xff\xff\xff\x7f{}")},
-		"a length without end":         {page('S', one), page('E', strings.Repeat("\xff", 20))},
-		"a payload twice":              {page('S', one), page('E', record(strings.Replace(event1, `"time"`, `"payload":{},"time"`, 1), "{}"))},
-		"a payload beside a blob":      {page('S', one), page('B', "blob"), page('E', record(named, "{}"))},
-		"a time in a zone":             {page('S', one), page('E', record(strings.Replace(event1, `05Z`, `05+02:00`, 1), ""))},
-		"a time too exact":             {page('S', one), page('E', record(strings.Replace(event1, `05Z`, `05.000000001Z`, 1), ""))},
-		"a blob that did not come":     {page('S', one), page('E', record(named, ""))},
-		"another blob":                 {page('S', one), page('B', "another"), page('E', record(named, ""))},
-		"a blob that nothing names":    {page('S', one), page('B', "blob"), page('E', record(event1, ""))},
-		"a blob before the end":        {page('S', one), page('E', record(event1, "")), page('B', "blob"), page('Z', end1)},
-		"a lost blob without a digest": {page('S', one), page('L', `{"blob":"sha256:x"}`)},
-		"chunks before events":         {page('S', one), page('C', record(chunk, ""))},
-		"no chunks in a page":          {page('S', one), page('E', record(event1, "")), page('C', "")},
-		"a chunk before the first":     {page('S', one), page('E', record(event1, "")), page('C', record(`{"op":"op_1","n":-1}`, ""))},
-		"events after chunks":          {page('S', one), page('E', record(event1, "")), page('C', record(chunk, "")), page('E', record(strings.ReplaceAll(event1, "1", "2"), ""))},
-		"a chunk that is not counted":  {page('S', one), page('E', record(event1, "")), page('C', record(chunk, "")), page('Z', end1)},
-		"another count":                {page('S', one), page('E', record(event1, "")), page('Z', strings.Replace(end1, `:1`, `:2`, 1))},
-		"another digest":               {page('S', one), page('E', record(event1, "{}")), page('Z', end1)},
-		"another total":                {page('S', one), page('E', record(event1, "")), page('Z', end1), page('T', none)},
-		"something after the end":      append(slices.Clip(good1), page('S', one)),
-		"records without number":       {page('S', one), page('E', record(event1, "")), page('C', strings.Repeat(record(chunk, ""), archive.MaxRecords+1))},
-		"a detail without measure":     {page('S', one), page('E', record(event1+strings.Repeat(" ", 64<<10), ""))},
+		"documents that are not counted":      append([][]byte{written}, good1...),
+		"documents after sessions":            {good1[0], good1[1], good1[2], written, page('T', documents)},
+		"documents in a session":              {good1[0], written},
+		"no documents in a page":              {page('D', "")},
+		"a past without its document":         {page('D', record(past, "{}")), good1[0]},
+		"nothing but a past":                  {page('D', record(past, "{}")), page('T', strings.Replace(none, "}", `,"versions":1}`, 1))},
+		"a past of another document":          {page('D', record(past, "{}")+record(after, "{}"))},
+		"a past that is not before":           {page('D', record(past, "{}")+record(past, "{}"))},
+		"documents out of order":              {page('D', record(after, "{}")+record(document, "{}"))},
+		"a document twice":                    {page('D', record(document, "{}")), page('D', record(document, "{}"))},
+		"a document that is not JSON":         {page('D', record(document, "{"))},
+		"a document without measure":          {page('D', record(document, `"`+strings.Repeat("x", 1<<20)+`"`))},
+		"a document without a kind":           {page('D', record(strings.Replace(document, "agent", "", 1), "{}"))},
+		"a document of version none":          {page('D', record(strings.Replace(document, ":2,", ":0,", 1), "{}"))},
+		"a document with a time in a zone":    {page('D', record(strings.Replace(document, `05Z`, `05+02:00`, 1), "{}"))},
+		"a document with a field of its own":  {page('D', record(strings.Replace(document, `"kind"`, `"x":1,"kind"`, 1), "{}"))},
+		"a document with a body in its place": {page('D', record(strings.Replace(document, `"kind"`, `"Body":"e30=","kind"`, 1), "{}"))},
+		"no trailer":                          {page('S', one), page('E', record(event1, "")), page('Z', end1)},
+		"a session without an end":            {page('S', one), page('E', record(event1, "")), page('T', total1)},
+		"a session in a session":              {page('S', one), page('S', one)},
+		"a session without events":            {page('S', one), page('Z', `{"events":0,"digest":"`+string(sumOf(nil))+`"}`)},
+		"a session without a name":            {page('S', `{"session":"","epoch":1}`)},
+		"a name with a path in it":            {page('S', `{"session":"sesn_../../etc","epoch":1}`)},
+		"a negative epoch":                    {page('S', `{"session":"sesn_one","epoch":-1}`)},
+		"a field nobody knows":                {page('S', `{"session":"sesn_one","epoch":1,"owner":"me"}`)},
+		"two objects":                         {page('S', one+one)},
+		"no JSON":                             {page('S', "\x00\x01")},
+		"events without a session":            {page('E', record(event1, ""))},
+		"a blob without a session":            {page('B', "blob")},
+		"an unknown page":                     {page('?', "")},
+		"a second header":                     {page('H', good)},
+		"no events in a page":                 {page('S', one), page('E', "")},
+		"events that begin at two":            {page('S', one), page('E', record(strings.Replace(event1, `"seq":1`, `"seq":2`, 1), ""))},
+		"an event twice":                      {page('S', one), page('E', record(event1, "")+record(event1, ""))},
+		"an event without its text":           {page('S', one), page('E', record(event1, "")[:len(event1)])},
+		"an event longer than is left":        {page('S', one), page('E', "\xff\xff\xff\xff\xff\xff\xff\xff\x7f{}")},
+		"a length without end":                {page('S', one), page('E', strings.Repeat("\xff", 20))},
+		"a payload twice":                     {page('S', one), page('E', record(strings.Replace(event1, `"time"`, `"payload":{},"time"`, 1), "{}"))},
+		"a payload beside a blob":             {page('S', one), page('B', "blob"), page('E', record(named, "{}"))},
+		"a time in a zone":                    {page('S', one), page('E', record(strings.Replace(event1, `05Z`, `05+02:00`, 1), ""))},
+		"a time too exact":                    {page('S', one), page('E', record(strings.Replace(event1, `05Z`, `05.000000001Z`, 1), ""))},
+		"a blob that did not come":            {page('S', one), page('E', record(named, ""))},
+		"another blob":                        {page('S', one), page('B', "another"), page('E', record(named, ""))},
+		"a blob that nothing names":           {page('S', one), page('B', "blob"), page('E', record(event1, ""))},
+		"a blob before the end":               {page('S', one), page('E', record(event1, "")), page('B', "blob"), page('Z', end1)},
+		"a lost blob without a digest":        {page('S', one), page('L', `{"blob":"sha256:x"}`)},
+		"chunks before events":                {page('S', one), page('C', record(chunk, ""))},
+		"no chunks in a page":                 {page('S', one), page('E', record(event1, "")), page('C', "")},
+		"a chunk before the first":            {page('S', one), page('E', record(event1, "")), page('C', record(`{"op":"op_1","n":-1}`, ""))},
+		"events after chunks":                 {page('S', one), page('E', record(event1, "")), page('C', record(chunk, "")), page('E', record(strings.ReplaceAll(event1, "1", "2"), ""))},
+		"a chunk that is not counted":         {page('S', one), page('E', record(event1, "")), page('C', record(chunk, "")), page('Z', end1)},
+		"another count":                       {page('S', one), page('E', record(event1, "")), page('Z', strings.Replace(end1, `:1`, `:2`, 1))},
+		"another digest":                      {page('S', one), page('E', record(event1, "{}")), page('Z', end1)},
+		"another total":                       {page('S', one), page('E', record(event1, "")), page('Z', end1), page('T', none)},
+		"something after the end":             append(slices.Clip(good1), page('S', one)),
+		"records without number":              {page('S', one), page('E', record(event1, "")), page('C', strings.Repeat(record(chunk, ""), archive.MaxRecords+1))},
+		"a detail without measure":            {page('S', one), page('E', record(event1+strings.Repeat(" ", 64<<10), ""))},
 	} {
 		_, _, err := read(zip(t, sealed(append([][]byte{page('H', good)}, pages...)...)))
 		if !errors.Is(err, archive.ErrDamaged) {
@@ -194,6 +219,7 @@ func FuzzReader(f *testing.F) {
 	f.Add(whole, false)
 	f.Add(whole[:len(whole)/2], false)
 	f.Add(sealed(page('S', one), page('E', record(event1, "{}")), page('Z', end1), page('T', total1)), true)
+	f.Add(sealed(page('D', record(`{"tenant":"","kind":"k","id":"a","version":1,"created_at":"2026-01-02T03:04:05Z","updated_at":"2026-01-02T03:04:05Z"}`, "{}"))), true)
 	f.Add(bytes.Join(forge(f, sample()...)[1:], nil), true)
 	f.Fuzz(func(t *testing.T, b []byte, plain bool) {
 		if plain { // the pages rather than what packs them, with their seals mended

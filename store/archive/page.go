@@ -16,14 +16,15 @@ type kind byte
 
 // The kinds of page.
 const (
-	headerPage  kind = 'H'
-	sessionPage kind = 'S'
-	blobPage    kind = 'B'
-	lostPage    kind = 'L'
-	eventsPage  kind = 'E'
-	chunksPage  kind = 'C'
-	endPage     kind = 'Z'
-	trailerPage kind = 'T'
+	headerPage    kind = 'H'
+	documentsPage kind = 'D'
+	sessionPage   kind = 'S'
+	blobPage      kind = 'B'
+	lostPage      kind = 'L'
+	eventsPage    kind = 'E'
+	chunksPage    kind = 'C'
+	endPage       kind = 'Z'
+	trailerPage   kind = 'T'
 )
 
 // most is how long the body of a page may be.

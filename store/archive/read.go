@@ -15,6 +15,8 @@ import (
 type Reader struct {
 	in    *source
 	pages pageReader
+	// version is the last that was read of a document, if one was.
+	version *Version
 	// id is the session that is being read, or empty between sessions.
 	id    dormouse.SessionID
 	sum   *Sum
@@ -98,9 +100,11 @@ func (r *Reader) damaged(err error) error {
 func (r *Reader) item(k kind, body []byte) (Item, error) {
 	inside := r.id != ""
 	switch {
-	case !inside && k == sessionPage:
+	case !inside && r.total.Sessions == 0 && k == documentsPage:
+		return r.documents(body)
+	case !inside && !r.half() && k == sessionPage:
 		return r.session(body)
-	case !inside && k == trailerPage:
+	case !inside && !r.half() && k == trailerPage:
 		return nil, r.trailer(body)
 	case inside && r.end.Chunks == 0 && (k == blobPage || k == lostPage):
 		return r.blob(k, body)

@@ -32,6 +32,7 @@ var _ store.Store = (*Store)(nil)
 type base struct {
 	mu        sync.RWMutex
 	sessions  map[dormouse.SessionID]*session // guarded by mu
+	documents map[store.DocumentRef]*document // guarded by mu
 	servers   map[uint64]*lease               // guarded by mu
 	joined    uint64                          // guarded by mu; the last incarnation given
 	listeners map[*listener]bool              // guarded by mu
@@ -47,6 +48,7 @@ func (s *Store) ready() {
 		}
 		s.base = &base{
 			sessions:  make(map[dormouse.SessionID]*session),
+			documents: make(map[store.DocumentRef]*document),
 			servers:   make(map[uint64]*lease),
 			listeners: make(map[*listener]bool),
 			born:      time.Now(),

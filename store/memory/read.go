@@ -40,8 +40,13 @@ func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (index store
 	return index, err
 }
 
-// Sessions lists the sessions of a tenant, newest first.
+// Sessions lists the sessions of a tenant, newest first unless it is asked for the oldest.
 func (s *Store) Sessions(ctx context.Context, q store.Query) (found []store.Index, err error) {
+	order := func(a, b store.Index) int { return byAge(b, a) }
+	if q.Oldest {
+		order = byAge
+	}
+	from, until := q.Window()
 	err = s.read(ctx, "list after", q.After, func(last *session) error {
 		if last != nil && last.index.Tenant != q.Tenant {
 			return dormouse.ErrNotFound
@@ -51,10 +56,14 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) (found []store.Inde
 				(q.Owner == "" || i.Owner == q.Owner) &&
 				(q.Parent == "" || i.Parent == q.Parent) &&
 				(q.Phase == "" || i.Phase == q.Phase) &&
+				(q.AgentID == "" || i.AgentID == q.AgentID) &&
+				(q.AgentVersion == 0 || i.AgentVersion == q.AgentVersion) &&
+				(len(q.Statuses) == 0 || slices.Contains(q.Statuses, i.Status)) &&
+				!i.Created.Before(from) && (until.IsZero() || !i.Created.After(until)) &&
 				(q.Archived || i.Archived.IsZero()) &&
 				strings.Contains(i.Search, strings.ToLower(q.Text)) &&
 				labelled(i, q)
-		}, func(a, b store.Index) int { return byAge(b, a) })
+		}, order)
 		return err
 	})
 	return found, err

@@ -14,6 +14,7 @@ import (
 
 // The conditions we tell apart, as PostgreSQL numbers them.
 const (
+	uniqueViolation      = "23505"
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
 	readOnly             = "25006"

@@ -20,8 +20,8 @@ type layout struct {
 
 func newLayout() *layout {
 	l := &layout{
-		births: newTable(birthSessions, "siitsssstsssttis"),
-		fences: newTable(fenceSessions, "siitsssstssstti"),
+		births: newTable(birthSessions, "siitsssstsssttsisis"),
+		fences: newTable(fenceSessions, "siitsssstsssttsisi"),
 		holds:  newTable(holdSessions, "sii"),
 		looks:  newTable(lookFences, "s"),
 
@@ -81,6 +81,7 @@ func (l *layout) index(t *table, j *job) {
 	t.text(string(i.Session)).number(j.batch.Epoch).number(i.Seq).time(i.Updated).text(j.spelled.metrics)
 	t.text(i.Title).text(string(i.Phase)).text(string(i.Status)).time(i.Due)
 	t.text(i.Tenant).text(string(i.Owner)).text(string(i.Parent)).time(i.Created).time(i.Archived)
+	t.text(i.AgentID).integer(int64(i.AgentVersion)).text(i.EnvironmentID)
 }
 
 // look asks why a job was refused.

@@ -15,14 +15,14 @@ import (
 )
 
 const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due, archived, metrics,
-	coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
+	agent, agent_version, environment, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
 func readIndex(row pgx.CollectableRow) (i store.Index, err error) {
 	var due, archived *time.Time
 	var metrics, tags, metadata []byte
 	err = row.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &i.Created, &i.Updated, &i.Seq,
-		&due, &archived, &metrics, &tags, &metadata, &i.Search)
+		&due, &archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &tags, &metadata, &i.Search)
 	if err != nil {
 		return i, err
 	}
@@ -36,50 +36,77 @@ func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (store.Index
 	return index, wrap(err, "look up", id)
 }
 
-// Sessions lists the sessions of a tenant, newest first.
+// Sessions lists the sessions of a tenant, newest first unless it is asked for the
+// oldest.
 func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, error) {
-	var where strings.Builder
-	var args []any
-	// Each ? in text stands for the next of values.
-	add := func(text string, values ...any) {
-		for _, v := range values {
-			args = append(args, v)
-			text = strings.Replace(text, "?", fmt.Sprintf("$%d", len(args)), 1)
-		}
-		where.WriteString(text)
+	var w where
+	beyond, order := `<`, ` DESC`
+	if q.Oldest {
+		beyond, order = `>`, ``
 	}
-	add(`WHERE tenant = ?`, q.Tenant)
+	w.add(`WHERE tenant = ?`, q.Tenant)
 	if q.Owner != "" {
-		add(` AND owner = ?`, q.Owner)
+		w.add(` AND owner = ?`, q.Owner)
 	}
 	if q.Parent != "" {
-		add(` AND parent = ? AND parent <> ''`, q.Parent) // the second half is the index's own
+		w.add(` AND parent = ? AND parent <> ''`, q.Parent) // the second half is the index's own
 	}
 	if q.Phase != "" {
-		add(` AND phase = ?`, q.Phase)
+		w.add(` AND phase = ?`, q.Phase)
+	}
+	if q.AgentID != "" {
+		w.add(` AND agent = ? AND agent <> ''`, q.AgentID) // as above
+	}
+	if q.AgentVersion != 0 {
+		w.add(` AND agent_version = ?`, q.AgentVersion)
+	}
+	if len(q.Statuses) > 0 {
+		w.add(` AND status = ANY (?)`, q.Statuses)
+	}
+	from, until := q.Window()
+	if !from.IsZero() {
+		w.add(` AND created >= ?`, from)
+	}
+	if !until.IsZero() {
+		w.add(` AND created <= ?`, until)
 	}
 	if !q.Archived {
-		add(` AND archived IS NULL`)
+		w.add(` AND archived IS NULL`)
 	}
 	if q.Text != "" {
-		add(` AND strpos(search, ?) > 0`, strings.ToLower(q.Text))
+		w.add(` AND strpos(search, ?) > 0`, strings.ToLower(q.Text))
 	}
 	if len(q.Tags) > 0 {
-		add(` AND tags @> ?`, q.Tags)
+		w.add(` AND tags @> ?`, q.Tags)
 	}
 	if len(q.Metadata) > 0 {
-		add(` AND metadata @> ?`, q.Metadata)
+		w.add(` AND metadata @> ?`, q.Metadata)
 	}
 	if q.After != "" {
 		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = $1 AND tenant = $2`, q.After, q.Tenant)
 		if err != nil {
 			return nil, wrap(err, "list sessions after", q.After)
 		}
-		add(` AND (created, id) < (?, ?)`, created, q.After)
+		w.add(` AND (created, id) `+beyond+` (?, ?)`, created, q.After)
 	}
-	add(` ORDER BY created DESC, id DESC LIMIT ?`, max(q.Limit, 0))
-	found, err := list(ctx, s, readIndex, selectIndex+where.String(), args...)
+	w.add(` ORDER BY created`+order+`, id`+order+` LIMIT ?`, max(q.Limit, 0))
+	found, err := list(ctx, s, readIndex, selectIndex+w.text, w.args...)
 	return found, wrap(err, "list sessions of", q.Tenant)
+}
+
+// where is what a query asks for, in the making.
+type where struct {
+	text string
+	args []any
+}
+
+// add goes on with it. Each ? in text stands for the next of values.
+func (w *where) add(text string, values ...any) {
+	for _, v := range values {
+		w.args = append(w.args, v)
+		text = strings.Replace(text, "?", fmt.Sprintf("$%d", len(w.args)), 1)
+	}
+	w.text += text
 }
 
 // All lists every session, oldest first.

@@ -97,7 +97,8 @@ func database(t testing.TB) string {
 
 // empty removes every row but those that come with the schema.
 const empty = `DELETE FROM sessions; DELETE FROM events; DELETE FROM prompts; DELETE FROM ops; DELETE FROM deadlines;
-	DELETE FROM points; DELETE FROM names; DELETE FROM chunks; DELETE FROM states; DELETE FROM labels; DELETE FROM removed; DELETE FROM servers; DELETE FROM keys`
+	DELETE FROM points; DELETE FROM names; DELETE FROM chunks; DELETE FROM states; DELETE FROM labels; DELETE FROM removed; DELETE FROM servers; DELETE FROM keys;
+	DELETE FROM documents; DELETE FROM document_versions`
 
 func createDB(t testing.TB, template string) string {
 	t.Helper()

@@ -55,26 +55,36 @@ func TestAPayloadMayHoldWhatTextCannot(t *testing.T) {
 func TestListsUseTheirIndexes(t *testing.T) {
 	c := raw(t, database(t))
 	// Enough of everything for the planner to know what is rare.
-	do(t, c, `INSERT INTO sessions (id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, due, metrics)
+	do(t, c, `INSERT INTO sessions (id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, due, metrics, agent, agent_version)
 		SELECT 's' || n, 0, 1, 't' || n % 50, 'o' || n / 50 % 20, CASE WHEN n % 7 = 0 THEN 'p' || n % 70 ELSE '' END, '',
 			'f' || n / 50 % 20, 'idle', now() - n * interval '1 second', now(),
-			CASE WHEN n % 20 = 0 THEN now() + (n - 5000) * interval '1 second' END, '{}'
+			CASE WHEN n % 20 = 0 THEN now() + (n - 5000) * interval '1 second' END, '{}', CASE WHEN n % 3 = 0 THEN 'g' || n / 50 % 20 ELSE '' END, n % 4
 		FROM generate_series(1, 10000) n`)
 	do(t, c, `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob)
 		SELECT 1, n, 'e' || n, 'x', '', '', now(), '', CASE WHEN n % 10 = 0 THEN 'b' || n ELSE '' END FROM generate_series(1, 10000) n`)
 	do(t, c, `INSERT INTO names (session, digest, n) SELECT n / 100, 'd' || n % 1000, 1 FROM generate_series(1, 10000) n`)
+	do(t, c, `INSERT INTO documents (tenant, kind, id, name, version, revision, created, updated, body)
+		SELECT 't' || n % 50, 'k' || n % 3, 'd' || n, 'n' || n, 1, 1, now() - n * interval '1 second', now(), '{}' FROM generate_series(1, 10000) n`)
+	do(t, c, `INSERT INTO document_versions SELECT * FROM documents`)
 	do(t, c, `ANALYZE`)
 	do(t, c, `SET enable_sort = off`) // what is asked is whether an index has the order
 	do(t, c, `SET enable_bitmapscan = off`)
 	for text, index := range map[string]string{
-		`SELECT id FROM sessions WHERE due <= now() ORDER BY due, key LIMIT 5`:                                                                "sessions_due",
-		`SELECT due FROM sessions WHERE due > now() ORDER BY due LIMIT 1`:                                                                     "sessions_due",
-		`SELECT * FROM sessions WHERE tenant = 't1' ORDER BY created DESC, id DESC LIMIT 5`:                                                   "sessions_by_tenant",
-		`SELECT * FROM sessions WHERE tenant = 't1' AND owner = 'o1' AND (created, id) < (now(), 'x') ORDER BY created DESC, id DESC LIMIT 5`: "sessions_by_owner",
-		`SELECT * FROM sessions WHERE tenant = 't1' AND phase = 'f1' AND (created, id) < (now(), 'x') ORDER BY created DESC, id DESC LIMIT 5`: "sessions_by_phase",
-		`SELECT * FROM sessions WHERE tenant = 't1' AND parent = 'p21' AND parent <> '' ORDER BY created DESC, id DESC LIMIT 5`:               "sessions_by_parent",
-		`SELECT id FROM sessions WHERE (created, id) > (now() - interval '1 minute', 'x') ORDER BY created, id LIMIT 5`:                       "sessions_by_age",
-		`SELECT 1 FROM events WHERE blob = 'b50' AND blob <> ''`:                                                                              "events_by_blob",
+		`SELECT id FROM sessions WHERE due <= now() ORDER BY due, key LIMIT 5`:                                                                                                                               "sessions_due",
+		`SELECT due FROM sessions WHERE due > now() ORDER BY due LIMIT 1`:                                                                                                                                    "sessions_due",
+		`SELECT * FROM sessions WHERE tenant = 't1' ORDER BY created DESC, id DESC LIMIT 5`:                                                                                                                  "sessions_by_tenant",
+		`SELECT * FROM sessions WHERE tenant = 't1' AND owner = 'o1' AND (created, id) < (now(), 'x') ORDER BY created DESC, id DESC LIMIT 5`:                                                                "sessions_by_owner",
+		`SELECT * FROM sessions WHERE tenant = 't1' AND phase = 'f1' AND (created, id) < (now(), 'x') ORDER BY created DESC, id DESC LIMIT 5`:                                                                "sessions_by_phase",
+		`SELECT * FROM sessions WHERE tenant = 't1' AND parent = 'p21' AND parent <> '' ORDER BY created DESC, id DESC LIMIT 5`:                                                                              "sessions_by_parent",
+		`SELECT * FROM sessions WHERE tenant = 't1' AND agent = 'g1' AND agent <> '' AND agent_version = 2 ORDER BY created DESC, id DESC LIMIT 5`:                                                           "sessions_by_agent",
+		`SELECT * FROM sessions WHERE tenant = 't1' AND status = ANY ('{idle}') AND created >= now() - interval '1 day' AND (created, id) > (now() - interval '1 minute', 'x') ORDER BY created, id LIMIT 5`: "sessions_by_tenant",
+		`SELECT body FROM documents WHERE tenant = 't1' AND kind = 'k1' AND id = 'd1'`:                                                                                                                       "documents_pkey",
+		`SELECT body FROM documents WHERE tenant = 't1' AND kind = 'k1' AND name = 'n1' AND name <> ''`:                                                                                                      "documents_by_name",
+		`SELECT body FROM documents WHERE tenant = 't1' AND kind = 'k1' AND archived IS NULL AND (created, id) < (now(), 'x') ORDER BY created DESC, id DESC LIMIT 5`:                                        "documents_by_age",
+		`SELECT tenant, kind, id FROM documents WHERE (tenant, kind, id) > ('t1', 'k1', 'd1') ORDER BY tenant, kind, id LIMIT 5`:                                                                             "documents_pkey",
+		`SELECT body FROM document_versions WHERE tenant = 't1' AND kind = 'k1' AND id = 'd1' AND version < 9 ORDER BY version DESC LIMIT 5`:                                                                 "document_versions_pkey",
+		`SELECT id FROM sessions WHERE (created, id) > (now() - interval '1 minute', 'x') ORDER BY created, id LIMIT 5`:                                                                                      "sessions_by_age",
+		`SELECT 1 FROM events WHERE blob = 'b50' AND blob <> ''`:                                                                                                                                             "events_by_blob",
 		`SELECT named FROM unnest('{b50,d50}'::text[]) AS named WHERE EXISTS (
 			SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = named AND blob <> ''
 			UNION ALL

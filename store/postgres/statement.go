@@ -34,22 +34,29 @@ var texts = map[string]string{
 
 	// The lock on a parent lets it be written but not be claimed, so that its epoch
 	// is still the same when the child is committed.
-	birthSessions: `WITH parents AS (SELECT id, epoch FROM sessions WHERE id = ANY ($16::text[]) AND epoch > 0 FOR KEY SHARE)
-		INSERT INTO sessions (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived)
-		SELECT id, epoch, last_seq, updated, metrics::json, title, phase, status, due, tenant, owner, parent, created, archived
+	birthSessions: `WITH parents AS (SELECT id, epoch FROM sessions WHERE id = ANY ($19::text[]) AND epoch > 0 FOR KEY SHARE)
+		INSERT INTO sessions (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived,
+			agent, agent_version, environment)
+		SELECT id, epoch, last_seq, updated, metrics::json, title, phase, status, due, tenant, owner, parent, created, archived,
+			agent, agent_version, environment
 		FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::text[],
-			$9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[], $15::bigint[], $16::text[])
-		AS b (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived, under_epoch, under)
+			$9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[],
+			$15::text[], $16::bigint[], $17::text[], $18::bigint[], $19::text[])
+		AS b (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived,
+			agent, agent_version, environment, under_epoch, under)
 		WHERE under IS NULL OR EXISTS (SELECT 1 FROM parents WHERE parents.id = under AND parents.epoch = under_epoch)
 		ON CONFLICT (id) DO NOTHING RETURNING id, key`,
 
 	// The fence: no row of that epoch and seq, no append.
 	fenceSessions: `UPDATE sessions AS s SET last_seq = b.last_seq, updated = b.updated, metrics = b.metrics::json,
 			title = b.title, phase = b.phase, status = b.status, due = b.due,
-			tenant = b.tenant, owner = b.owner, parent = b.parent, created = b.created, archived = b.archived
+			tenant = b.tenant, owner = b.owner, parent = b.parent, created = b.created, archived = b.archived,
+			agent = b.agent, agent_version = b.agent_version, environment = b.environment
 		FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::text[],
-			$9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[], $15::bigint[])
-		AS b (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived, after)
+			$9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[],
+			$15::text[], $16::bigint[], $17::text[], $18::bigint[])
+		AS b (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived,
+			agent, agent_version, environment, after)
 		WHERE s.id = b.id AND ` + sameEpoch + ` AND s.last_seq = b.after
 		RETURNING s.id, s.key`,
 

@@ -33,76 +33,6 @@ func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, l
 	return events, wrap(err, "read", id)
 }
 
-// Session returns the index row of a session.
-func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (store.Index, error) {
-	index, err := first(list(ctx, s, readIndex, selectIndex+`WHERE id = ?`, id))
-	return index, wrap(err, "look up", id)
-}
-
-// Sessions lists the sessions of a tenant, newest first.
-func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, error) {
-	var where strings.Builder
-	args := []any{q.Tenant}
-	add := func(text string, values ...any) {
-		where.WriteString(text)
-		args = append(args, values...)
-	}
-	if q.Owner != "" {
-		add(` AND owner = ?`, q.Owner)
-	}
-	if q.Parent != "" {
-		add(` AND parent = ? AND parent <> ''`, q.Parent) // the second half is the index's own
-	}
-	if q.Phase != "" {
-		add(` AND phase = ?`, q.Phase)
-	}
-	if !q.Archived {
-		add(` AND archived IS NULL`)
-	}
-	if q.Text != "" {
-		add(` AND instr(search, ?)`, strings.ToLower(q.Text))
-	}
-	if len(q.Tags) > 0 {
-		wanted, err := text(q.Tags)
-		if err != nil {
-			return nil, wrap(err, "list sessions of", q.Tenant)
-		}
-		add(` AND NOT EXISTS (SELECT 1 FROM json_each(?) AS want WHERE want.value NOT IN (SELECT value FROM json_each(labels.tags)))`, wanted)
-	}
-	if len(q.Metadata) > 0 {
-		wanted, err := text(q.Metadata)
-		if err != nil {
-			return nil, wrap(err, "list sessions of", q.Tenant)
-		}
-		add(` AND NOT EXISTS (SELECT 1 FROM json_each(?) AS want
-			WHERE NOT EXISTS (SELECT 1 FROM json_each(labels.metadata) AS has WHERE has.key = want.key AND has.value = want.value))`, wanted)
-	}
-	if q.After != "" {
-		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = ? AND tenant = ?`, q.After, q.Tenant)
-		if err != nil {
-			return nil, wrap(err, "list sessions after", q.After)
-		}
-		add(` AND (created, id) < (?, ?)`, created, q.After)
-	}
-	add(` ORDER BY created DESC, id DESC`+limited, max(q.Limit, 0))
-	found, err := list(ctx, s, readIndex, selectIndex+`WHERE tenant = ?`+where.String(), args...)
-	return found, wrap(err, "list sessions of", q.Tenant)
-}
-
-// All lists every session, oldest first.
-func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) ([]dormouse.SessionID, error) {
-	where, args := ``, []any{}
-	if after != "" {
-		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = ?`, after)
-		if err != nil {
-			return nil, wrap(err, "list all after", after)
-		}
-		where, args = `WHERE (created, id) > (?, ?)`, []any{created, after}
-	}
-	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id`+limited, append(args, max(limit, 0))...)
-	return ids, wrap(err, "list all after", after)
-}
-
 // Epoch returns the newest epoch of a session.
 func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
 	epoch, err := first(list(ctx, s, scan[store.Epoch], `SELECT epoch FROM sessions WHERE id = ?`, id))
@@ -119,11 +49,6 @@ func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormous
 		EXISTS (SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = value AND blob <> '')
 		OR EXISTS (SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = value)`, asked)
 	return named, wrap(err, "look for names of", len(digests))
-}
-
-// created finds the place of the last session of a page.
-func (s *Store) created(ctx context.Context, query string, args ...any) (int64, error) {
-	return first(list(ctx, s, scan[int64], query, args...))
 }
 
 // Prompts lists a session's prompts, oldest first.
@@ -247,11 +172,19 @@ func list[T any](ctx context.Context, s *Store, read func(*sql.Rows) (T, error),
 	return found, rows.Err()
 }
 
+// prepared bounds the statements that stay prepared.
+const prepared = 512
+
 // query asks with a statement that stays prepared: SQLite takes longer to read a
-// short question than to answer it. There are only so many texts.
+// short question than to answer it. There are only so many texts, but for lists,
+// which may be asked for in thousands of ways.
 func (s *Store) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	s.mu.Lock()
 	stmt := s.asked[text]
+	if stmt == nil && len(s.asked) >= prepared {
+		s.mu.Unlock()
+		return s.pool.QueryContext(ctx, text, args...)
+	}
 	if stmt == nil {
 		var err error
 		if stmt, err = s.pool.PrepareContext(ctx, text); err != nil {
@@ -287,24 +220,6 @@ func wrap(err error, verb string, what any) error {
 func scan[T any](rows *sql.Rows) (v T, err error) {
 	err = rows.Scan(&v)
 	return v, err
-}
-
-const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due, archived, metrics,
-	coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
-	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
-
-func readIndex(rows *sql.Rows) (i store.Index, err error) {
-	var created, updated int64
-	var due, archived sql.NullInt64
-	var metrics, tags, metadata []byte
-	err = rows.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &created, &updated, &i.Seq, &due,
-		&archived, &metrics, &tags, &metadata, &i.Search)
-	if err != nil {
-		return i, err
-	}
-	i.Created, i.Updated, i.Due, i.Archived = instant(created), instant(updated), maybeInstant(due), maybeInstant(archived)
-	err = errors.Join(json.Unmarshal(metrics, &i.Metrics), json.Unmarshal(tags, &i.Tags), json.Unmarshal(metadata, &i.Metadata))
-	return i, err
 }
 
 func instant(us int64) time.Time { return time.UnixMicro(us).UTC() }

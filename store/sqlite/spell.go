@@ -35,6 +35,9 @@ type (
 		tenant, owner, parent string
 		created               int64
 		archived              driver.Value
+		agent                 string
+		agentVersion          int64
+		environment           string
 	}
 	labels struct{ tags, metadata, search string }
 )
@@ -48,7 +51,7 @@ func (m moved) args(to []driver.Value) []driver.Value {
 }
 
 func (r rewritten) args(to []driver.Value) []driver.Value {
-	return append(to, r.tenant, r.owner, r.parent, r.created, r.archived)
+	return append(to, r.tenant, r.owner, r.parent, r.created, r.archived, r.agent, r.agentVersion, r.environment)
 }
 
 // unlabelled is what a session without a row of labels has.
@@ -66,7 +69,10 @@ func spell(r *store.Rows) (sp spelled, err error) {
 	}
 	sp.touched = touched{signed(i.Seq), micros(i.Updated), metrics}
 	sp.moved = moved{i.Title, string(i.Phase), string(i.Status), maybe(i.Due)}
-	sp.rewritten = rewritten{i.Tenant, string(i.Owner), string(i.Parent), micros(i.Created), maybe(i.Archived)}
+	sp.rewritten = rewritten{
+		i.Tenant, string(i.Owner), string(i.Parent), micros(i.Created), maybe(i.Archived),
+		i.AgentID, int64(i.AgentVersion), i.EnvironmentID,
+	}
 	sp.labels = unlabelled
 	sp.labels.search = i.Search
 	if len(i.Tags) > 0 {

@@ -40,6 +40,15 @@ const (
 	dropState
 	dropClosedChunks
 
+	addDocument
+	lookDocument
+	lookName
+	keepDocument
+	putDocument
+	carryDocument
+	removeDocument
+	removeVersions
+
 	removeSession
 	markRemoved
 	findRemoved
@@ -59,7 +68,7 @@ const (
 const (
 	setTouched   = `last_seq = ?, updated = ?, metrics = ?`
 	setMoved     = `title = ?, phase = ?, status = ?, due = ?`
-	setRewritten = `tenant = ?, owner = ?, parent = ?, created = ?, archived = ?`
+	setRewritten = `tenant = ?, owner = ?, parent = ?, created = ?, archived = ?, agent = ?, agent_version = ?, environment = ?`
 )
 
 // The fence is the WHERE of the three updates: no row of that epoch and seq, no
@@ -73,9 +82,10 @@ var texts = [statements]string{
 	check:    `UPDATE checks SET n = n + 1 WHERE only = 1`,
 
 	// A key that is still being removed must not be given again.
-	createSession: `INSERT INTO sessions (key, id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived)
+	createSession: `INSERT INTO sessions (key, id, epoch, last_seq, updated, metrics, title, phase, status, due,
+			tenant, owner, parent, created, archived, agent, agent_version, environment)
 		VALUES (1 + max((SELECT coalesce(max(key), 0) FROM sessions), (SELECT coalesce(max(session), 0) FROM removed)),
-			?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+			?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 	claimSession:   `UPDATE sessions SET epoch = epoch + 1 WHERE id = ? RETURNING epoch`,
 	findSession:    `SELECT key FROM sessions WHERE id = ?`,
 	lookFence:      `SELECT epoch, last_seq FROM sessions WHERE key = ?`,
@@ -120,6 +130,19 @@ var texts = [statements]string{
 	dropState:   `DELETE FROM states WHERE session = ?`,
 	dropClosedChunks: `DELETE FROM chunks WHERE session = ?
 		AND op NOT IN (SELECT id FROM ops WHERE session = ? AND status = 'started')`,
+
+	addDocument: `INSERT INTO documents (` + documentColumns + `)
+		VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+	lookDocument: `SELECT revision, version FROM documents WHERE tenant = ? AND kind = ? AND id = ?`,
+	lookName:     `SELECT 1 FROM documents WHERE tenant = ? AND kind = ? AND name = ? AND name <> '' AND id <> ?`,
+	keepDocument: `INSERT OR REPLACE INTO document_versions (` + documentColumns + `)
+		SELECT ` + documentColumns + ` FROM documents WHERE tenant = ? AND kind = ? AND id = ?`,
+	putDocument: `UPDATE documents SET name = ?, version = ?, revision = revision + 1, updated = ?, archived = ?, body = ?
+		WHERE tenant = ? AND kind = ? AND id = ? AND revision = ?`,
+	carryDocument: `INSERT OR REPLACE INTO document_versions (` + documentColumns + `)
+		VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?)`,
+	removeDocument: `DELETE FROM documents WHERE tenant = ? AND kind = ? AND id = ?`,
+	removeVersions: `DELETE FROM document_versions WHERE tenant = ? AND kind = ? AND id = ?`,
 
 	removeSession: `DELETE FROM sessions WHERE key = ?`,
 	markRemoved:   `INSERT INTO removed (session) VALUES (?)`,

@@ -28,7 +28,7 @@ func (c *conn) begin(ctx context.Context, b store.Batch, sp spelled) error {
 			return fmt.Errorf("under %s: %w", b.Under.Session, err)
 		}
 	}
-	args := append(make([]driver.Value, 0, 14), string(b.Session), signed(b.Epoch))
+	args := append(make([]driver.Value, 0, 17), string(b.Session), signed(b.Epoch))
 	n, err := c.exec(ctx, createSession, sp.rewritten.args(sp.moved.args(sp.touched.args(args)))...)
 	if err != nil {
 		return err

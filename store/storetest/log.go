@@ -340,4 +340,11 @@ func testClosed(t *testing.T, open func(t *testing.T) store.Store) {
 	wantErr(t, "delete", s.Delete(t.Context(), sessionID(1), w.epoch), dormouse.ErrClosing)
 	_, err = s.Named(t.Context(), []dormouse.Digest{dormouse.DigestOf(nil)})
 	wantErr(t, "named", err, dormouse.ErrClosing)
+	d := doc("agent", 1)
+	for verb, write := range writesOf(s) {
+		wantErr(t, verb, write(t, d), dormouse.ErrClosing)
+	}
+	wantErr(t, "remove", s.Remove(t.Context(), d.Ref()), dormouse.ErrClosing)
+	_, err = s.Document(t.Context(), d.Ref())
+	wantErr(t, "document", err, dormouse.ErrClosing)
 }

@@ -35,6 +35,7 @@ func RunShared(t *testing.T, open func(t *testing.T) (a, b store.Store)) {
 	t.Run("releasing", func(t *testing.T) { testReleasing(t, pair) })
 	t.Run("where", func(t *testing.T) { testWhere(t, pair) })
 	t.Run("listening", func(t *testing.T) { testListening(t, pair) })
+	t.Run("documents", func(t *testing.T) { testDocumentsShared(t, pair) })
 	t.Run("a closed server refuses everything and the other goes on", pair(testOneCloses))
 }
 

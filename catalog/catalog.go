@@ -1,0 +1,117 @@
+// Package catalog is what sessions refer to: agents, in versions, and the
+// environments their sandboxes are made of. It holds them as the Managed Agents
+// API does, and says what a session is made of when it names them. A session takes
+// a copy: what changes here later does not reach it.
+package catalog
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// Documents is what the catalog needs of a store.
+type Documents interface {
+	Insert(ctx context.Context, d store.Document) error
+	Replace(ctx context.Context, d store.Document, keep bool) error
+	Document(ctx context.Context, ref store.DocumentRef) (store.Document, error)
+	DocumentVersion(ctx context.Context, ref store.DocumentRef, version int) (store.Document, error)
+	Documents(ctx context.Context, q store.DocumentQuery) ([]store.Document, error)
+	DocumentVersions(ctx context.Context, ref store.DocumentRef, before, limit int) ([]store.Document, error)
+	Remove(ctx context.Context, ref store.DocumentRef) error
+}
+
+// The kinds of documents.
+const (
+	kindAgent       = "agent"
+	kindEnvironment = "environment"
+)
+
+// The prefixes of the ids.
+const (
+	AgentPrefix       = "agent_"
+	EnvironmentPrefix = "env_"
+)
+
+// Catalog keeps agents and environments.
+type Catalog struct {
+	documents Documents
+	now       func() time.Time
+}
+
+// New returns the catalog that is in documents. A nil clock is the machine's.
+func New(documents Documents, clock func() time.Time) *Catalog {
+	if clock == nil {
+		clock = time.Now
+	}
+	return &Catalog{documents, clock}
+}
+
+// Query selects what to list, newest first.
+type Query struct {
+	Tenant                    string
+	CreatedFrom, CreatedUntil time.Time
+	// Archived also lists what was put away.
+	Archived bool
+	// After is the id of the last one of the page before.
+	After string
+	Limit int
+}
+
+func (q Query) of(kind string) store.DocumentQuery {
+	return store.DocumentQuery{
+		Tenant: q.Tenant, Kind: kind, CreatedFrom: q.CreatedFrom, CreatedUntil: q.CreatedUntil,
+		Archived: q.Archived, After: q.After, Limit: q.Limit,
+	}
+}
+
+// moment is now, as precisely as every store keeps it.
+func (c *Catalog) moment() time.Time { return c.now().UTC().Truncate(time.Microsecond) }
+
+func newID(prefix string) string {
+	var bits [16]byte
+	_, _ = rand.Read(bits[:]) // never fails: it ends the process instead
+	return dormouse.FormatID(prefix, bits)
+}
+
+// find reads a document. What is not there is not found by the name it has for
+// people, and an id that no document could have is not looked for.
+func (c *Catalog) find(ctx context.Context, tenant, kind, id string) (store.Document, error) {
+	if id == "" || len(id) > store.MaxDocumentRef || dormouse.ValidateText(id) != nil {
+		return store.Document{}, notFound(kind, id)
+	}
+	d, err := c.documents.Document(ctx, store.DocumentRef{Tenant: tenant, Kind: kind, ID: id})
+	if err != nil {
+		return d, missing(err, kind, id)
+	}
+	return d, nil
+}
+
+// read decodes what a document holds.
+func read[T any](d store.Document) (T, error) {
+	var v T
+	if err := json.Unmarshal(d.Body, &v); err != nil {
+		return v, fmt.Errorf("read %s: %w", d.Ref(), err)
+	}
+	return v, nil
+}
+
+// timeOrNil is a time that may not have come.
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func orNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,119 @@
+package v1
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/catalog"
+)
+
+// Page is a part of a list.
+type Page[T any] struct {
+	Data []T `json:"data"`
+	// Next is the cursor of the next page; null when this is the last.
+	Next *string `json:"next_page"`
+}
+
+// list names what a cursor belongs to: which list, whose, in which order, and
+// chosen how. A cursor of one list means nothing in another.
+type list struct{ digest [listDigest]byte }
+
+const (
+	cursorVersion = 1
+	listDigest    = 16
+	cursorCheck   = 4
+	maxCursor     = 1024
+)
+
+func newList(parts ...string) list {
+	return list{[listDigest]byte([]byte(dormouse.DeriveID("", parts...)))}
+}
+
+// cursor spells where the next page begins: after an item of this list. It is
+// opaque to clients. Nothing in it is secret, and nobody is let in by it.
+func (l list) cursor(after string) *string {
+	b := append([]byte{cursorVersion}, l.digest[:]...)
+	b = append(b, after...)
+	sum := sha256.Sum256(b)
+	s := "page_" + base64.RawURLEncoding.EncodeToString(append(b, sum[:cursorCheck]...))
+	return &s
+}
+
+// after is where a page begins; empty if it is the first.
+func (l list) after(q *query) string {
+	s := q.text("page")
+	if s == "" {
+		return ""
+	}
+	after, ok := l.open(s)
+	if !ok {
+		q.wrongf("page: %q is no cursor of this list; use next_page as it was given, with the same order and filters", shorten(s))
+	}
+	return after
+}
+
+func (l list) open(s string) (after string, ok bool) {
+	const prefix = "page_"
+	if len(s) > maxCursor || len(s) < len(prefix) || s[:len(prefix)] != prefix {
+		return "", false
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(s[len(prefix):])
+	if err != nil || len(b) < 1+listDigest+cursorCheck+1 || b[0] != cursorVersion {
+		return "", false
+	}
+	b, check := b[:len(b)-cursorCheck], b[len(b)-cursorCheck:]
+	if sum := sha256.Sum256(b); !bytes.Equal(sum[:cursorCheck], check) || !bytes.Equal(b[1:1+listDigest], l.digest[:]) {
+		return "", false
+	}
+	after = string(b[1+listDigest:])
+	return after, dormouse.ValidateText(after) == nil
+}
+
+// listOf answers with a page of the catalog. A cursor says what the page before
+// ended with, and when that was made: so that a list goes on where it was even if
+// that is gone by now.
+func listOf[T any](c *call, l list, q *query, want catalog.Query, find func(context.Context, catalog.Query) ([]T, error), name func(T) (string, time.Time)) error {
+	made, id, _ := strings.Cut(l.after(q), " ")
+	n := want.Limit
+	want.After, want.Limit = id, n+1
+	if q.err != nil {
+		return q.err
+	}
+	ctx, cancel := c.ctx()
+	defer cancel()
+	found, err := find(ctx, want)
+	if errors.Is(err, dormouse.ErrNotFound) {
+		t, bad := time.Parse(time.RFC3339Nano, made)
+		if bad != nil {
+			return invalidf("page: is no cursor of this list")
+		}
+		want.After, want.CreatedUntil = "", t
+		found, err = find(ctx, want)
+	}
+	if err != nil {
+		return err
+	}
+	return c.answer(pageOf(l, n, found, func(v T) string {
+		id, made := name(v)
+		return spell(made) + " " + id
+	}))
+}
+
+// spell is how a time is told apart from others.
+func spell(t time.Time) string { return t.Format(time.RFC3339Nano) }
+
+// pageOf cuts a page of at most n from what was found, of which there is one more
+// than n if there is another page. name is what the cursor says of an item.
+func pageOf[T any](l list, n int, found []T, name func(T) string) Page[T] {
+	page := Page[T]{Data: append([]T{}, found[:min(n, len(found))]...)}
+	if len(found) > n {
+		page.Next = l.cursor(name(found[n-1]))
+	}
+	return page
+}

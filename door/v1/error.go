@@ -1,0 +1,129 @@
+package v1
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// kinds says what an error of each status is called in this API. What is not here
+// is an api_error.
+var kinds = map[int]string{
+	http.StatusBadRequest:            "invalid_request_error",
+	http.StatusUnauthorized:          "authentication_error",
+	http.StatusForbidden:             "permission_error",
+	http.StatusNotFound:              "not_found_error",
+	http.StatusMethodNotAllowed:      "invalid_request_error",
+	http.StatusConflict:              "conflict_error",
+	http.StatusRequestEntityTooLarge: "request_too_large",
+	http.StatusTooManyRequests:       "rate_limit_error",
+	http.StatusGatewayTimeout:        "timeout_error",
+}
+
+// reply is how an error is told to a client.
+type reply struct {
+	status  int
+	message string
+	// code names the cause for programs, where the API has a name for it.
+	code string
+	// final says that sending the same again is of no use, or not safe.
+	final bool
+}
+
+// coded is implemented by errors that have a name in the API.
+type coded interface{ ErrorCode() string }
+
+// replyTo says how err is told in this API.
+func replyTo(err error) reply {
+	told := door.ReplyTo(err)
+	r := reply{status: told.Status, message: told.Message}
+	switch {
+	case errors.Is(err, dormouse.ErrUnknownOutcome):
+		// Clients of this API send again by themselves, and have nothing that would
+		// keep the same from being done twice.
+		r.message, r.final = "outcome unknown: look whether it was done before sending it again", true
+	case errors.Is(err, dormouse.ErrTerminated):
+		r.status = http.StatusBadRequest
+	}
+	if r.status == http.StatusConflict {
+		r.final = true
+	}
+	if c, ok := errors.AsType[interface {
+		error
+		coded
+	}](err); ok {
+		r.code = c.ErrorCode()
+	}
+	return r
+}
+
+func (r reply) headers() map[string]string {
+	h := make(map[string]string)
+	if r.final {
+		h["X-Should-Retry"] = "false"
+	}
+	if r.status == http.StatusServiceUnavailable && !r.final {
+		h["Retry-After"] = "1"
+	}
+	if r.status == http.StatusUnauthorized {
+		h["Www-Authenticate"] = "Bearer"
+	}
+	return h
+}
+
+func (r reply) body(request string) []byte {
+	type details struct {
+		Code string `json:"error_code"`
+	}
+	type cause struct {
+		Type    string   `json:"type"`
+		Message string   `json:"message"`
+		Details *details `json:"details,omitempty"`
+	}
+	body := struct {
+		Type    string `json:"type"`
+		Error   cause  `json:"error"`
+		Request string `json:"request_id"`
+	}{Type: "error", Request: request}
+	kind, ok := kinds[r.status]
+	if !ok {
+		kind = "api_error"
+	}
+	body.Error = cause{Type: kind, Message: strings.ToValidUTF8(r.message, "\uFFFD")}
+	if r.code != "" {
+		body.Error.Details = &details{r.code}
+	}
+	return append(dormouse.Encode(body), '\n')
+}
+
+// refusef is a request turned away.
+func refusef(status int, format string, args ...any) error {
+	return &door.Refusal{Status: status, Type: kinds[status], Message: fmt.Sprintf(format, args...)}
+}
+
+// invalidf is a request that can never be right as it stands.
+func invalidf(format string, args ...any) error {
+	return refusef(http.StatusBadRequest, format, args...)
+}
+
+// errKeyUsed refuses a request that is another one under the same name.
+var errKeyUsed = refusef(http.StatusConflict, "this idempotency-key was used for another request")
+
+// wrongState tells what a session refuses as it stands now as this API does: as
+// an invalid request, which clients do not send again.
+func wrongState(err error) error {
+	switch {
+	case errors.Is(err, session.ErrOtherRequest):
+		return errKeyUsed
+	case errors.Is(err, dormouse.ErrConflict):
+		return refusef(http.StatusBadRequest, "%s", door.ReplyTo(err).Message)
+	}
+	return err
+}
+
+func shorten(s string) string { return door.Shorten(strings.ToValidUTF8(s, "\uFFFD")) }

@@ -1,0 +1,86 @@
+package v1
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/catalog"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// Session is a session as the API shows it.
+type Session struct {
+	Type          string              `json:"type"`
+	ID            dormouse.SessionID  `json:"id"`
+	Status        dormouse.Status     `json:"status"`
+	Created       time.Time           `json:"created_at"`
+	Updated       time.Time           `json:"updated_at"`
+	EnvironmentID string              `json:"environment_id"`
+	Title         *string             `json:"title"`
+	Metadata      map[string]string   `json:"metadata"`
+	Agent         json.RawMessage     `json:"agent"`
+	Resources     []struct{}          `json:"resources"`
+	VaultIDs      []string            `json:"vault_ids"`
+	Outcomes      []struct{}          `json:"outcome_evaluations"`
+	Usage         dormouse.UsageTotal `json:"usage"`
+	Stats         Stats               `json:"stats"`
+	Archived      *time.Time          `json:"archived_at"`
+	DeploymentID  *string             `json:"deployment_id"`
+	Budget        *struct{}           `json:"budget"`
+}
+
+// Stats is how long a session, or a thread of it, has been there and at work.
+type Stats struct {
+	Duration float64 `json:"duration_seconds"`
+	Active   float64 `json:"active_seconds"`
+}
+
+// shown is a session as it stands.
+func (s *Server) shown(state session.State, agent dormouse.AgentConfig) Session {
+	out := Session{
+		Type: "session", ID: state.Session, Status: session.StatusOf(state), Created: state.Created, Updated: state.Updated,
+		EnvironmentID: state.EnvironmentID, Metadata: state.Metadata, Agent: shownAgent(state, agent),
+		Resources: []struct{}{}, VaultIDs: []string{}, Outcomes: []struct{}{},
+		Usage: dormouse.Total(state.Usage, state.CostMicros, s.active(state)), Stats: s.stats(state),
+	}
+	if out.EnvironmentID == "" { // what it was made with is in no catalog
+		out.EnvironmentID = dormouse.DeriveID(catalog.EnvironmentPrefix, string(state.Session))
+	}
+	if state.Titled {
+		out.Title = &state.Title
+	}
+	if out.Metadata == nil {
+		out.Metadata = map[string]string{}
+	}
+	if !state.Archived.IsZero() {
+		out.Archived = &state.Archived
+	}
+	return out
+}
+
+// active is how long a session has been at work.
+func (s *Server) active(state session.State) time.Duration {
+	active := state.Active
+	if !state.ActiveSince.IsZero() {
+		active += max(s.Sessions.Now().Sub(state.ActiveSince), 0)
+	}
+	return active
+}
+
+func (s *Server) stats(state session.State) Stats {
+	until := s.Sessions.Now()
+	if state.Terminated != nil {
+		until = state.Terminated.At
+	}
+	return Stats{Duration: max(until.Sub(state.Created), 0).Seconds(), Active: s.active(state).Seconds()}
+}
+
+// shownAgent is the agent of a session. One that was made of no agent of the catalog
+// is shown as if there were one that only it has.
+func shownAgent(state session.State, a dormouse.AgentConfig) json.RawMessage {
+	if len(a.Shown) > 0 {
+		return a.Shown
+	}
+	return catalog.Describe(dormouse.DeriveID(catalog.AgentPrefix, string(state.Session)), a)
+}

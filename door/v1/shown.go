@@ -1,0 +1,155 @@
+package v1
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// view is which events of a log belong to a list or a stream: those of a session,
+// or those of one thread.
+type view struct {
+	primary dormouse.ThreadID
+	// thread is set for the list of one thread.
+	thread dormouse.ThreadID
+}
+
+func viewOf(id dormouse.SessionID) view { return view{primary: dormouse.PrimaryThread(id)} }
+
+// shows reports whether an event is part of the view. The list of a session is that
+// of its first thread, what concerns the session as a whole, and what is asked of
+// people elsewhere.
+func (v view) shows(e *dormouse.Event) bool {
+	if e.Type != dormouse.PromptQueued && e.Type.Audience() != dormouse.ForEveryone {
+		return false
+	}
+	if v.thread != "" {
+		return e.Thread == v.thread
+	}
+	if e.Thread == "" || e.Thread == v.primary {
+		return true
+	}
+	switch e.Type { //nolint:exhaustive // the others are of their own thread alone
+	case dormouse.SessionError, dormouse.SessionThreadStatusRunning, dormouse.SessionThreadStatusIdle,
+		dormouse.SessionThreadStatusRescheduled, dormouse.SessionThreadStatusTerminated,
+		dormouse.AgentCustomToolUse, dormouse.UserCustomToolResult, dormouse.UserToolConfirmation:
+		return true
+	case dormouse.AgentToolUse:
+		return bytes.Contains(e.Payload, []byte(`"evaluated_permission":"ask"`))
+	}
+	return false
+}
+
+// posted reports whether an event of another thread is shown with its thread.
+func (v view) posted(e *dormouse.Event) bool {
+	if v.thread != "" || e.Thread == "" || e.Thread == v.primary {
+		return false
+	}
+	switch e.Type { //nolint:exhaustive // the others name their thread themselves, or none
+	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse, dormouse.UserCustomToolResult, dormouse.UserToolConfirmation:
+		return true
+	}
+	return false
+}
+
+// append spells an event as the API does. What its payload holds is what the API
+// gives it, so that it is only put together here.
+func (v view) append(b []byte, e *dormouse.Event) []byte {
+	switch e.Type { //nolint:exhaustive // the others are as they are stored
+	case dormouse.SessionUpdated:
+		return appendEvent(b, e.ID, e.Type, &e.Time, updated(e.Payload))
+	case dormouse.PromptQueued:
+		queued, _ := queuedEvents(e)
+		return append(b, queued[0]...)
+	}
+	p := e.Payload
+	if bytes.HasPrefix(p, []byte(`{"lost":`)) {
+		p = lost(e.Type)
+	}
+	if v.posted(e) {
+		p = join(p, dormouse.Encode(struct {
+			Thread dormouse.ThreadID `json:"session_thread_id"`
+		}{e.Thread}))
+	}
+	return appendEvent(b, e.ID, e.Type, &e.Time, p)
+}
+
+// appendEvent spells an event whose fields are those of an object.
+func appendEvent(b []byte, id dormouse.EventID, t dormouse.EventType, at *time.Time, fields []byte) []byte {
+	b = append(b, `{"type":`...)
+	b = strconv.AppendQuote(b, string(t))
+	b = append(b, `,"id":`...)
+	b = strconv.AppendQuote(b, string(id))
+	b = append(b, `,"processed_at":`...)
+	if at == nil {
+		b = append(b, "null"...)
+	} else {
+		b = append(b, '"')
+		b = at.UTC().AppendFormat(b, time.RFC3339Nano)
+		b = append(b, '"')
+	}
+	fields = bytes.TrimSpace(fields)
+	if len(fields) < 2 || fields[0] != '{' || len(bytes.TrimSpace(fields[1:len(fields)-1])) == 0 {
+		return append(b, '}')
+	}
+	b = append(b, ',')
+	return append(b, fields[1:]...)
+}
+
+// join puts the fields of two objects together.
+func join(a, b []byte) []byte {
+	if len(bytes.TrimSpace(a)) < 3 {
+		return b
+	}
+	out := append([]byte{}, bytes.TrimSpace(a)...)
+	out[len(out)-1] = ','
+	return append(out, b[1:]...)
+}
+
+// queuedEvents spells a prompt that waits: its message, and the system message that
+// follows it, neither of them processed.
+func queuedEvents(e *dormouse.Event) (events [][]byte, ids []dormouse.EventID) {
+	var p dormouse.PromptBody
+	if json.Unmarshal(e.Payload, &p) != nil || len(p.Content) == 0 {
+		return [][]byte{appendEvent(nil, e.ID, dormouse.UserMessage, nil, lost(dormouse.UserMessage))}, []dormouse.EventID{e.ID}
+	}
+	events = append(events, appendEvent(nil, e.ID, dormouse.UserMessage, nil, dormouse.Encode(dormouse.Message{Content: p.Content})))
+	ids = append(ids, e.ID)
+	if p.System != nil {
+		events = append(events, appendEvent(nil, p.System.ID, dormouse.SystemMessage, nil, dormouse.Encode(dormouse.Message{Content: p.System.Content})))
+		ids = append(ids, p.System.ID)
+	}
+	return events, ids
+}
+
+// updated spells a title that was taken away as the API does.
+func updated(payload []byte) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(payload, &fields) != nil {
+		return nil
+	}
+	if title, ok := fields["title"]; ok && string(title) == `""` {
+		fields["title"] = json.RawMessage("null")
+	}
+	return dormouse.Encode(fields)
+}
+
+// lost stands for what an event said when that cannot be read any more.
+func lost(t dormouse.EventType) []byte {
+	switch t { //nolint:exhaustive // the others are too small to be stored apart
+	case dormouse.UserMessage, dormouse.AgentMessage:
+		return []byte(`{"content":[{"type":"redacted"}]}`)
+	case dormouse.SystemMessage:
+		return []byte(`{"content":[{"type":"text","text":"(lost)"}]}`)
+	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
+		return []byte(`{"name":"lost","input":{}}`)
+	case dormouse.AgentToolResult:
+		return []byte(`{"tool_use_id":"lost","is_error":true}`)
+	case dormouse.UserCustomToolResult:
+		return []byte(`{"custom_tool_use_id":"lost","is_error":true}`)
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package v1
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+var (
+	errBeat = errors.New("time to say that the stream lives")
+	errOver = errors.New("nothing more will come")
+)
+
+// stream follows a session from now on, or from the event a client saw last.
+func (s *Server) stream(c *call) error { return s.follow(c, "") }
+
+// maxDeltas bounds the values of event_deltas[].
+const maxDeltas = 100
+
+func (s *Server) follow(c *call, thread dormouse.ThreadID) error {
+	q := c.query()
+	deltas := q.list("event_deltas", string(dormouse.AgentMessage), string(dormouse.AgentThinking))
+	if len(deltas) > maxDeltas {
+		q.wrongf("event_deltas[]: at most %d are taken", maxDeltas)
+	}
+	if q.err != nil {
+		return q.err
+	}
+	ctx := c.r.Context() // without an end: a stream lasts as long as its client
+	row, err := s.row(ctx, c)
+	if err != nil {
+		return err
+	}
+	v := viewOf(row.Session)
+	if v.thread = thread; thread != "" {
+		if _, _, err := s.threadOf(ctx, c, row); err != nil {
+			return err
+		}
+	}
+	after := row.Seq
+	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
+		n, err := strconv.ParseUint(last, 10, 64)
+		if err != nil || n > row.Seq {
+			return invalidf("Last-Event-ID: %q is not the id of an event of this session", shorten(last))
+		}
+		after = n
+	}
+	f, err := s.Sessions.Follow(ctx, row.Session, after)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s.followers.Add(1)
+	defer s.followers.Add(-1)
+	c.status, c.stream = http.StatusOK, true
+	out := &events{Stream: door.NewStream(c.w, s.WriteTimeout), view: v}
+	if slices.Contains(deltas, string(dormouse.AgentMessage)) {
+		out.previews = newPreviews(v)
+	}
+	out.Events()
+	out.Say(": following\n\n")
+	if row.Status == dormouse.StatusTerminated && after >= row.Seq {
+		return nil
+	}
+	return s.pump(ctx, c, f, out)
+}
+
+// pump moves what the follower is given to the client until something ends it.
+func (s *Server) pump(ctx context.Context, c *call, f *session.Follower, out *events) error {
+	for out.Err == nil && ctx.Err() == nil {
+		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errBeat)
+		err := out.pump(beat, f)
+		silent := beat.Err() != nil
+		stop()
+		switch {
+		case out.Err != nil || ctx.Err() != nil:
+		case errors.Is(err, errOver) || errors.Is(err, dormouse.ErrClosing):
+			return nil // clients come back by themselves, and list what they missed
+		case silent:
+			// Who was not there when it was deleted cannot read that it was.
+			if _, err := s.row(ctx, c); errors.Is(err, dormouse.ErrNotFound) {
+				return nil
+			}
+			out.Say(": alive\n\n")
+		default:
+			r := replyTo(err)
+			if errors.Is(err, dormouse.ErrBehind) {
+				r.message = "the client fell too far behind; open the stream again and list what it missed"
+			}
+			out.Say("event: error\ndata: " + string(bytes.TrimSpace(r.body(c.id))) + "\n\n")
+			return nil
+		}
+	}
+	return nil
+}
+
+// events writes events as server-sent ones: a batch at a time, so that a busy
+// session costs its followers few system calls.
+type events struct {
+	*door.Stream
+	view     view
+	previews *previews // nil if none were asked for
+}
+
+var buffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, door.Pieces+door.Pieces/4)
+	return &b
+}}
+
+func (s *events) pump(ctx context.Context, f *session.Follower) error {
+	for {
+		items, err := f.Next(ctx)
+		if err != nil {
+			return err
+		}
+		over := s.write(items)
+		if s.Err != nil {
+			return s.Err
+		}
+		if over {
+			return errOver
+		}
+	}
+}
+
+// write sends what is for this stream and reports whether nothing more will come.
+func (s *events) write(items []*session.Item) (over bool) {
+	buffer, _ := buffers.Get().(*[]byte)
+	b := (*buffer)[:0]
+	wrote := false
+	for _, i := range items {
+		was := len(b)
+		b = s.item(b, i)
+		wrote = wrote || len(b) > was
+		if len(b) >= door.Pieces {
+			s.Put(b)
+			b = b[:0]
+		}
+		if over = ends(i.Event.Type); over || s.Err != nil {
+			break
+		}
+	}
+	s.Put(b)
+	if wrote {
+		s.Flush()
+	}
+	if cap(b) <= 4*door.Pieces { // one that grew for a large event is not kept
+		*buffer = b[:0]
+		buffers.Put(buffer)
+	}
+	return over
+}
+
+// ends reports whether an event is the last of its stream.
+func ends(t dormouse.EventType) bool {
+	return t == dormouse.SessionDeleted || t == dormouse.SessionStatusTerminated
+}
+
+const messageFrame = "event: message\ndata: "
+
+// item spells one item. The id of a frame is where to go on: a client that has seen
+// the last frame of an event has seen the event.
+func (s *events) item(b []byte, i *session.Item) []byte {
+	if i.Delta != nil {
+		if s.previews != nil {
+			b = s.previews.delta(b, i.Delta)
+		}
+		return b
+	}
+	e := &i.Event
+	if s.previews != nil {
+		s.previews.see(e)
+	}
+	if !s.view.shows(e) {
+		return b
+	}
+	if e.Type == dormouse.PromptQueued {
+		queued, _ := queuedEvents(e)
+		for n, raw := range queued {
+			if n == len(queued)-1 {
+				b = appendID(b, e.Seq)
+			}
+			b = append(append(append(b, messageFrame...), raw...), "\n\n"...)
+		}
+		return b
+	}
+	b = append(appendID(b, e.Seq), messageFrame...)
+	return append(s.view.append(b, e), "\n\n"...)
+}
+
+func appendID(b []byte, seq uint64) []byte {
+	b = append(b, "id: "...)
+	return append(strconv.AppendUint(b, seq, 10), '\n')
+}

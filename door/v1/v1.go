@@ -1,0 +1,100 @@
+// Package v1 is the door that speaks the Managed Agents API: JSON over HTTP under
+// /v1, as the official clients of both generations speak it. Requests are closed:
+// what the API does not have is refused, never guessed at. Replies hold exactly
+// what the API's own description of them allows.
+package v1
+
+import (
+	"log/slog"
+	"net/http"
+	"path"
+	"sync/atomic"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/auth"
+	"github.com/dormouse-run/dormouse/catalog"
+	"github.com/dormouse-run/dormouse/door"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// Prefix is where the routes are.
+const Prefix = "/v1/"
+
+// Deps is what the door opens to.
+type Deps struct {
+	Auth   *auth.Local
+	Logger *slog.Logger
+	// Catalog has the agents and the environments.
+	Catalog  *catalog.Catalog
+	Models   Models
+	Sessions *session.Sessions
+	// SleepAfter is how long a session's sandbox may be idle, and CheckAgent refuses an
+	// agent that this server could not run.
+	SleepAfter time.Duration
+	CheckAgent func(dormouse.AgentConfig) error
+	// Hosts are the names under which the server may be called, besides those of
+	// loopback.
+	Hosts []string
+	// Observe is told of every answer, if not nil.
+	Observe func(method, route string, status int, took time.Duration)
+	// KeepAlive is how often a silent stream says that it lives, WriteTimeout how long
+	// a client may take to read what it was sent. 0 means the default.
+	KeepAlive    time.Duration
+	WriteTimeout time.Duration
+}
+
+// Models are those that the server has.
+type Models interface {
+	// All lists the models that have a name of their own here.
+	All() []Model
+	// Find returns the model that a name stands for, which may be one that All does
+	// not list.
+	Find(id string) (Model, bool)
+}
+
+// Server is the door.
+type Server struct {
+	Deps
+	mux       http.ServeMux
+	guard     *door.Guard
+	followers atomic.Int64
+}
+
+// New returns a door that is not yet open: it is an http.Handler.
+func New(d Deps) *Server {
+	if d.KeepAlive == 0 {
+		d.KeepAlive = 15 * time.Second
+	}
+	if d.WriteTimeout == 0 {
+		d.WriteTimeout = 20 * time.Second
+	}
+	s := &Server{Deps: d, guard: door.NewGuard(d.Hosts)}
+	s.routes()
+	return s
+}
+
+// Followers counts the streams that are open.
+func (s *Server) Followers() int { return int(s.followers.Load()) }
+
+// routes is every way in. Each names its methods, so that another method is told
+// which there are.
+func (s *Server) routes() {
+	s.agentRoutes()
+	s.environmentRoutes()
+	s.modelRoutes()
+	s.sessionRoutes()
+	s.mux.HandleFunc("/", s.nowhere)
+}
+
+func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) { s.answer(w, r, Prefix, nil) }
+
+// ServeHTTP lets a request in.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if path.Clean(r.URL.Path) != r.URL.Path {
+		// The mux would send the client elsewhere, and not in JSON.
+		s.nowhere(w, r)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}

@@ -1,0 +1,72 @@
+package contract
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// known lists the tests that fail, and why, as it is known.
+//
+//go:embed gaps.txt
+var known string
+
+// Gaps spells the tests that failed, one line each.
+func Gaps(all []Outcome) string {
+	var lines []string
+	for _, o := range all {
+		if !o.Passed() {
+			lines = append(lines, o.String()+"\n")
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// Compare says what is not as it is known: what fails now, what fails for another
+// reason, and what no longer fails.
+func Compare(all []Outcome) []string {
+	expected, seen := parse(known), parse(Gaps(all))
+	var wrong []string
+	for _, o := range all {
+		was, now := expected[o.Test], seen[o.Test]
+		switch {
+		case was == now:
+		case was == "":
+			wrong = append(wrong, fmt.Sprintf("%s fails: %s", o.Test, now))
+		case now == "":
+			wrong = append(wrong, fmt.Sprintf("%s no longer fails; take it off gaps.txt", o.Test))
+		default:
+			wrong = append(wrong, fmt.Sprintf("%s fails for another reason: %s", o.Test, now))
+		}
+		delete(expected, o.Test)
+	}
+	for test := range expected {
+		wrong = append(wrong, test+" is in gaps.txt and did not run")
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+func parse(text string) map[string]string {
+	all := make(map[string]string)
+	for line := range strings.Lines(text) {
+		test, why, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if ok {
+			all[test] = why
+		}
+	}
+	return all
+}
+
+// Summary is the line that a run ends with.
+func Summary(all []Outcome) string {
+	passed := 0
+	for _, o := range all {
+		if o.Passed() {
+			passed++
+		}
+	}
+	return fmt.Sprintf("contract: run=%d passed=%d gaps=%d", len(all), passed, len(all)-passed)
+}

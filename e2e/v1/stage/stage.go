@@ -1,0 +1,59 @@
+// Package stage is where programs with an official SDK play: a server, a key, and
+// a name that keeps what they make apart from what others make.
+package stage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dormouse-run/dormouse/e2e/rig"
+)
+
+// Stage is all that a program is told.
+type Stage struct {
+	// URL and Key are those of the server.
+	URL, Key string
+	// Name is one of its own, in small letters.
+	Name string
+}
+
+// Script is a message that tells the model what to say.
+func (s Stage) Script(steps ...rig.Step) string { return rig.Script(s.Name, steps...) }
+
+// Program is one thing that people do with the API. It returns what was not as it
+// must be.
+type Program struct {
+	Name string
+	Run  func(ctx context.Context, s Stage) error
+}
+
+// Reader collects what a program saw of a session, by the reconnect rule: what
+// comes twice is taken once.
+type Reader struct {
+	IDs  []string
+	seen map[string]bool
+}
+
+// Take notes an event that is stored and processed, and reports whether it is
+// new.
+func (r *Reader) Take(id string, processed bool) bool {
+	if r.seen == nil {
+		r.seen = make(map[string]bool)
+	}
+	if id == "" || !processed || r.seen[id] {
+		return false
+	}
+	r.seen[id] = true
+	r.IDs = append(r.IDs, id)
+	return true
+}
+
+// Same compares what was seen with what is listed.
+func Same(what string, got, want []string) error {
+	if slices.Equal(got, want) {
+		return nil
+	}
+	return fmt.Errorf("%s: got\n%s\nwant\n%s", what, strings.Join(got, " "), strings.Join(want, " "))
+}

@@ -1,0 +1,263 @@
+// Package closedjson decodes JSON into types that say exactly what may be there:
+// a name nobody knows, a name given twice and a value of the wrong kind are errors
+// that say where, and a field knows whether it was left out, null or given.
+package closedjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// Optional is a field that may be left out, or be null. A field that is neither
+// this nor Omittable must be there, and must not be null.
+type Optional[T any] struct {
+	Set   bool // it was given, if only as null
+	Null  bool // it was given as null
+	Value T
+}
+
+// Some is a field that was given.
+func Some[T any](v T) Optional[T] { return Optional[T]{Set: true, Value: v} }
+
+// Given reports whether there is a value.
+func (o Optional[T]) Given() bool { return o.Set && !o.Null }
+
+// Or is the value, or other if there is none.
+func (o Optional[T]) Or(other T) T {
+	if o.Given() {
+		return o.Value
+	}
+	return other
+}
+
+// DecodeJSON implements Decoder.
+func (o *Optional[T]) DecodeJSON(raw []byte) error {
+	*o = Optional[T]{Set: true}
+	if isNull(raw) {
+		o.Null = true
+		return nil
+	}
+	return bind(raw, reflect.ValueOf(&o.Value).Elem())
+}
+
+func (*Optional[T]) optional() {}
+
+// Omittable is a field that may be left out, but not be null.
+type Omittable[T any] struct {
+	Set   bool // it was given
+	Value T
+}
+
+// DecodeJSON implements Decoder.
+func (o *Omittable[T]) DecodeJSON(raw []byte) error {
+	if isNull(raw) {
+		return Errorf("must not be null; leave it out")
+	}
+	o.Set = true
+	return bind(raw, reflect.ValueOf(&o.Value).Elem())
+}
+
+func (*Omittable[T]) optional() {}
+
+// Or is the value, or other if it was left out.
+func (o Omittable[T]) Or(other T) T {
+	if o.Set {
+		return o.Value
+	}
+	return other
+}
+
+// Optional is the same field where null could have been given too.
+func (o Omittable[T]) Optional() Optional[T] { return Optional[T]{Set: o.Set, Value: o.Value} }
+
+// Decoder is implemented by types that are spelled in more than one way. What it
+// is given is one valid value without space around it.
+type Decoder interface{ DecodeJSON(raw []byte) error }
+
+// Error is what is wrong with a document, and where.
+type Error struct {
+	// Path leads to the value from the top, such as tools[2].name; empty for the
+	// document itself.
+	Path    string
+	Message string
+}
+
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return e.Message
+	}
+	return e.Path + ": " + e.Message
+}
+
+// Errorf is an error of the value that is being decoded.
+func Errorf(format string, args ...any) error { return &Error{Message: fmt.Sprintf(format, args...)} }
+
+// In says that err happened at a step further down: a name, or an index in
+// brackets.
+func In(step string, err error) error {
+	e, ok := err.(*Error) //nolint:errorlint // paths are built as the error is returned, before anybody wraps it
+	if !ok {
+		e = &Error{Message: err.Error()}
+	}
+	path := step
+	switch {
+	case strings.HasPrefix(e.Path, "["):
+		path += e.Path
+	case e.Path != "":
+		path += "." + e.Path
+	}
+	return &Error{Path: path, Message: e.Message}
+}
+
+// Unmarshal decodes one value, and nothing else, into what v points to.
+func Unmarshal(data []byte, v any) error {
+	if err := check(data); err != nil {
+		return err
+	}
+	return Bind(bytes.TrimSpace(data), v)
+}
+
+// Bind decodes a part of a document that a Decoder was given.
+func Bind(raw []byte, v any) error { return bind(raw, reflect.ValueOf(v).Elem()) }
+
+var rawMessage = reflect.TypeFor[json.RawMessage]()
+
+func bind(raw []byte, v reflect.Value) error {
+	if d, ok := v.Addr().Interface().(Decoder); ok {
+		return d.DecodeJSON(raw)
+	}
+	if v.Type() == rawMessage {
+		v.SetBytes(bytes.Clone(raw))
+		return nil
+	}
+	switch v.Kind() { //nolint:exhaustive // no document has the other kinds
+	case reflect.Struct:
+		return bindStruct(raw, v)
+	case reflect.Map:
+		return bindMap(raw, v)
+	case reflect.Slice:
+		return bindSlice(raw, v)
+	case reflect.String:
+		if raw[0] != '"' {
+			return wrongKind("a string", raw)
+		}
+		v.SetString(unquote(raw))
+	case reflect.Bool:
+		if raw[0] != 't' && raw[0] != 'f' {
+			return wrongKind("true or false", raw)
+		}
+		v.SetBool(raw[0] == 't')
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		n, err := strconv.ParseInt(string(raw), 10, v.Type().Bits())
+		if err != nil {
+			return wrongKind("a whole number", raw)
+		}
+		v.SetInt(n)
+	default:
+		panic("closedjson: no document has a " + v.Type().String())
+	}
+	return nil
+}
+
+func bindStruct(raw []byte, v reflect.Value) error {
+	if raw[0] != '{' {
+		return wrongKind("an object", raw)
+	}
+	fields := make(map[string]reflect.Value)
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			fields[name] = v.FieldByIndex(f.Index)
+		}
+	}
+	for name, value := range members(raw) {
+		field, ok := fields[name]
+		if !ok {
+			return In(Name(name), Errorf("there is no such field"))
+		}
+		if err := bind(value, field); err != nil {
+			return In(name, err)
+		}
+		delete(fields, name)
+	}
+	missing := ""
+	for name, field := range fields {
+		_, may := field.Addr().Interface().(interface{ optional() })
+		if !may && (missing == "" || name < missing) {
+			missing = name
+		}
+	}
+	if missing != "" {
+		return In(missing, Errorf("is required"))
+	}
+	return nil
+}
+
+func bindMap(raw []byte, v reflect.Value) error {
+	if raw[0] != '{' {
+		return wrongKind("an object", raw)
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	for name, value := range members(raw) {
+		item := reflect.New(v.Type().Elem()).Elem()
+		if err := bind(value, item); err != nil {
+			return In(Name(name), err)
+		}
+		v.SetMapIndex(reflect.ValueOf(name), item)
+	}
+	return nil
+}
+
+func bindSlice(raw []byte, v reflect.Value) error {
+	if raw[0] != '[' {
+		return wrongKind("a list", raw)
+	}
+	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+	for value := range elements(raw) {
+		item := reflect.New(v.Type().Elem()).Elem()
+		if err := bind(value, item); err != nil {
+			return In("["+strconv.Itoa(v.Len())+"]", err)
+		}
+		v.Set(reflect.Append(v, item))
+	}
+	return nil
+}
+
+func isNull(raw []byte) bool { return raw[0] == 'n' }
+
+// Kind is how a value is called in an error.
+func Kind(raw []byte) string {
+	switch raw[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "true or false"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+func wrongKind(want string, raw []byte) error {
+	got := Kind(raw)
+	if got == "a number" {
+		got = Name(string(raw))
+	}
+	return Errorf("must be %s, not %s", want, got)
+}
+
+// Name is a word of the document, short enough for an error.
+func Name(s string) string {
+	const most = 64
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}

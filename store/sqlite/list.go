@@ -1,0 +1,130 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// Session returns the index row of a session.
+func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (store.Index, error) {
+	index, err := first(list(ctx, s, readIndex, selectIndex+`WHERE id = ?`, id))
+	return index, wrap(err, "look up", id)
+}
+
+// Sessions lists the sessions of a tenant, newest first unless it is asked for the
+// oldest.
+func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, error) {
+	var where strings.Builder
+	args := []any{q.Tenant}
+	beyond, order := `<`, ` DESC`
+	if q.Oldest {
+		beyond, order = `>`, ``
+	}
+	add := func(text string, values ...any) {
+		where.WriteString(text)
+		args = append(args, values...)
+	}
+	if q.Owner != "" {
+		add(` AND owner = ?`, q.Owner)
+	}
+	if q.Parent != "" {
+		add(` AND parent = ? AND parent <> ''`, q.Parent) // the second half is the index's own
+	}
+	if q.Phase != "" {
+		add(` AND phase = ?`, q.Phase)
+	}
+	if q.AgentID != "" {
+		add(` AND agent = ? AND agent <> ''`, q.AgentID) // as above
+	}
+	if q.AgentVersion != 0 {
+		add(` AND agent_version = ?`, q.AgentVersion)
+	}
+	if len(q.Statuses) > 0 {
+		wanted, err := text(q.Statuses)
+		if err != nil {
+			return nil, wrap(err, "list sessions of", q.Tenant)
+		}
+		add(` AND status IN (SELECT value FROM json_each(?))`, wanted)
+	}
+	from, until := q.Window()
+	if !from.IsZero() {
+		add(` AND created >= ?`, micros(from))
+	}
+	if !until.IsZero() {
+		add(` AND created <= ?`, micros(until))
+	}
+	if !q.Archived {
+		add(` AND archived IS NULL`)
+	}
+	if q.Text != "" {
+		add(` AND instr(search, ?)`, strings.ToLower(q.Text))
+	}
+	if len(q.Tags) > 0 {
+		wanted, err := text(q.Tags)
+		if err != nil {
+			return nil, wrap(err, "list sessions of", q.Tenant)
+		}
+		add(` AND NOT EXISTS (SELECT 1 FROM json_each(?) AS want WHERE want.value NOT IN (SELECT value FROM json_each(labels.tags)))`, wanted)
+	}
+	if len(q.Metadata) > 0 {
+		wanted, err := text(q.Metadata)
+		if err != nil {
+			return nil, wrap(err, "list sessions of", q.Tenant)
+		}
+		add(` AND NOT EXISTS (SELECT 1 FROM json_each(?) AS want
+			WHERE NOT EXISTS (SELECT 1 FROM json_each(labels.metadata) AS has WHERE has.key = want.key AND has.value = want.value))`, wanted)
+	}
+	if q.After != "" {
+		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = ? AND tenant = ?`, q.After, q.Tenant)
+		if err != nil {
+			return nil, wrap(err, "list sessions after", q.After)
+		}
+		add(` AND (created, id) `+beyond+` (?, ?)`, created, q.After)
+	}
+	add(` ORDER BY created`+order+`, id`+order+limited, max(q.Limit, 0))
+	found, err := list(ctx, s, readIndex, selectIndex+`WHERE tenant = ?`+where.String(), args...)
+	return found, wrap(err, "list sessions of", q.Tenant)
+}
+
+// All lists every session, oldest first.
+func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) ([]dormouse.SessionID, error) {
+	where, args := ``, []any{}
+	if after != "" {
+		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = ?`, after)
+		if err != nil {
+			return nil, wrap(err, "list all after", after)
+		}
+		where, args = `WHERE (created, id) > (?, ?)`, []any{created, after}
+	}
+	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id`+limited, append(args, max(limit, 0))...)
+	return ids, wrap(err, "list all after", after)
+}
+
+// created finds the place of the last session of a page.
+func (s *Store) created(ctx context.Context, query string, args ...any) (int64, error) {
+	return first(list(ctx, s, scan[int64], query, args...))
+}
+
+const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due, archived, metrics,
+	agent, agent_version, environment, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
+	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
+
+func readIndex(rows *sql.Rows) (i store.Index, err error) {
+	var created, updated int64
+	var due, archived sql.NullInt64
+	var metrics, tags, metadata []byte
+	err = rows.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &created, &updated, &i.Seq, &due,
+		&archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &tags, &metadata, &i.Search)
+	if err != nil {
+		return i, err
+	}
+	i.Created, i.Updated, i.Due, i.Archived = instant(created), instant(updated), maybeInstant(due), maybeInstant(archived)
+	err = errors.Join(json.Unmarshal(metrics, &i.Metrics), json.Unmarshal(tags, &i.Tags), json.Unmarshal(metadata, &i.Metadata))
+	return i, err
+}

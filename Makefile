@@ -58,7 +58,7 @@ help: ## print the targets
 	@printf '  CASES=%-7s of the attacks: those whose name matches; all if empty\n' '$(CASES)'
 	@printf '  SECTION=%-5s of the attacks: sandbox or archive; both if empty\n' '$(SECTION)'
 	@printf '  FUZZTIME=%-4s for each fuzz target\n' '$(FUZZTIME)'
-	@printf '  ARGS=%-8s for the server that make run starts\n' '$(ARGS)'
+	@printf '  ARGS=%-8s for the server that make run starts, and for what make v1 runs\n' '$(ARGS)'
 
 .PHONY: build
 build: ## bin/dormouse, static, the runner inside
@@ -94,6 +94,10 @@ faults: need-test ## disks, clocks, networks, models and databases that fail; se
 .PHONY: attacks
 attacks: need-run build ## hostile code in real sandboxes, and hostile archives: what they take, what they reach, whom they hurt
 	$(GO) run ./e2e/cmd/attacks $(if $(CASES),-run '$(CASES)') $(if $(SECTION),-section $(SECTION))
+
+.PHONY: v1
+v1: need-v1 build ## the official SDKs of both generations at /v1, every answer held against the official description
+	$(GO) run ./e2e/cmd/v1 $(ARGS)
 
 .PHONY: images
 images: need-images ## a real Docker loads and runs what was exported, and what it saves is imported
@@ -179,7 +183,7 @@ $(OPENCODE)-$(OPENCODE_VERSION):
 		node $$dir/node_modules/opencode-ai/postinstall.mjs && mv $$dir $@
 
 # Certificates are for the Go modules.
-.PHONY: need-run need-test need-bench need-images
+.PHONY: need-run need-test need-bench need-images need-v1
 need-run:
 	@scripts/need bash ca-certificates e2fsprogs git
 
@@ -196,6 +200,10 @@ need-bench: need-test $(OPENCODE)-$(OPENCODE_VERSION)
 
 need-images: need-run
 	@scripts/need docker.io
+
+# Node is for the SDK in TypeScript.
+need-v1: need-run
+	@scripts/need nodejs npm
 
 .PHONY: clean
 clean: ## remove what was built

@@ -131,6 +131,9 @@ func (a Agent) Config() dormouse.AgentConfig {
 	if a.System != nil {
 		c.System = *a.System
 	}
+	if e := a.Model.Effort.Type; e != effortUsual {
+		c.Effort = e
+	}
 	for _, t := range a.Tools {
 		switch {
 		case t.Toolset != nil:

@@ -3,6 +3,8 @@ package schema
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -37,6 +39,7 @@ func NewProxy(spec *Spec, report *Report, to Upstream) (*Proxy, error) {
 		Transport:     p,
 		FlushInterval: -1,
 		ErrorHandler:  abort,
+		ErrorLog:      log.New(io.Discard, "", 0), // servers die, and it says so
 	}, ReadHeaderTimeout: time.Minute, MaxHeaderBytes: 4 << 20}
 	go func() { _ = p.http.Serve(l) }() // ends with Close
 	return p, nil

@@ -127,7 +127,7 @@ func Bind(raw []byte, v any) error { return bind(raw, reflect.ValueOf(v).Elem())
 var rawMessage = reflect.TypeFor[json.RawMessage]()
 
 func bind(raw []byte, v reflect.Value) error {
-	if d, ok := v.Addr().Interface().(Decoder); ok {
+	if d, ok := reflect.TypeAssert[Decoder](v.Addr()); ok {
 		return d.DecodeJSON(raw)
 	}
 	if v.Type() == rawMessage {
@@ -185,7 +185,7 @@ func bindStruct(raw []byte, v reflect.Value) error {
 	}
 	missing := ""
 	for name, field := range fields {
-		_, may := field.Addr().Interface().(interface{ optional() })
+		_, may := reflect.TypeAssert[interface{ optional() }](field.Addr())
 		if !may && (missing == "" || name < missing) {
 			missing = name
 		}

@@ -1,12 +1,11 @@
 package dormouse
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/dormouse-run/dormouse/internal/hostname"
 )
 
 // Host is a host that a sandbox of a limited network may reach, or all below a
@@ -19,7 +18,7 @@ type Host struct {
 }
 
 // MaxHost bounds the spelling of a host.
-const MaxHost = len("https://*.[]:65535/") + hostname.Longest
+const MaxHost = len("https://*.") + maxAuthority + len("/")
 
 // The ports that a host has which names none.
 const (
@@ -49,25 +48,17 @@ func parseHost(s string) (Host, error) {
 			break
 		}
 	}
-	name, port, bracketed, err := hostname.Split(s)
-	if err != nil {
+	s, h.below = strings.CutPrefix(s, "*.")
+	var port uint16
+	var err error
+	if h.name, h.addr, port, err = ParseAuthority(s); err != nil {
 		return Host{}, err
 	}
 	if port != 0 {
 		h.ports = []uint16{port}
 	}
-	if bracketed {
-		h.addr, err = hostname.ParseIPv6(name)
-		h.name = h.addr.String()
-		return h, err
-	}
-	name, h.below = strings.CutPrefix(name, "*.")
-	h.name, h.addr, err = hostname.Parse(name)
-	switch {
-	case err != nil:
-		return Host{}, err
-	case h.below && (h.addr.IsValid() || !strings.Contains(h.name, ".")):
-		return Host{}, fmt.Errorf("what follows *. must have two parts at least")
+	if h.below && (h.addr.IsValid() || !strings.Contains(h.name, ".")) {
+		return Host{}, errors.New("what follows *. must have two parts at least")
 	}
 	return h, nil
 }

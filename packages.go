@@ -49,16 +49,16 @@ func (p Packages) All() iter.Seq2[string, []string] {
 	}
 }
 
-// Add adds packages of a manager.
-func (p *Packages) Add(manager string, names ...string) error {
+// With is these and more packages of a manager.
+func (p Packages) With(manager string, names ...string) (Packages, error) {
 	list, ok := map[string]*[]string{
 		ManagerApt: &p.Apt, ManagerCargo: &p.Cargo, ManagerGem: &p.Gem, ManagerGo: &p.Go, ManagerNpm: &p.Npm, ManagerPip: &p.Pip,
 	}[manager]
 	if !ok {
-		return fmt.Errorf("%q is no package manager; there are apt, cargo, gem, go, npm and pip: %w", truncate(manager, 40), ErrInvalid)
+		return p, fmt.Errorf("%q is no package manager; there are apt, cargo, gem, go, npm and pip: %w", truncate(manager, 40), ErrInvalid)
 	}
-	*list = append(*list, names...)
-	return nil
+	*list = slices.Concat(*list, names)
+	return p, nil
 }
 
 // IsZero reports whether there are none.

@@ -33,14 +33,15 @@ func TestPackagesAreNamedAsTheirManagersDo(t *testing.T) {
 	}
 	var many dormouse.Packages
 	for i := range dormouse.MaxPackages + 1 {
-		if err := many.Add([]string{"apt", "npm"}[i%2], fmt.Sprint("p", i)); err != nil {
+		var err error
+		if many, err = many.With([]string{"apt", "npm"}[i%2], fmt.Sprint("p", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := many.Validate(); !errors.Is(err, dormouse.ErrInvalid) {
 		t.Errorf("too many: %v", err)
 	}
-	if err := many.Add("brew", "x"); !errors.Is(err, dormouse.ErrInvalid) {
+	if _, err := many.With("brew", "x"); !errors.Is(err, dormouse.ErrInvalid) {
 		t.Errorf("brew: %v", err)
 	}
 }

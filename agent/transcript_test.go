@@ -81,6 +81,14 @@ func TestTranscript(t *testing.T) {
 			new(log).user("go").call().says("m", "two things").uses("a").uses("b").result("b", "2").result("a", "1"),
 			[]string{"user: go", "assistant: two things | use a | use b", "user: result a 1 | result b 2"},
 		},
+		"packages that are missing are told beside what was lost": {
+			new(log).user("go").call().uses("a").add("x", dormouse.SandboxStarted, dormouse.SandboxFact{Generation: 2, Processes: dormouse.ProcessesLost, Missing: "pip"}).result("a", "1"),
+			[]string{"user: go", "assistant: use a", "user: result a 1 | notice | notice"},
+		},
+		"packages that were missing from the first": {
+			new(log).add("x", dormouse.SandboxStarted, dormouse.SandboxFact{Generation: 1, Missing: "pip"}).user("go").call().uses("a").result("a", "1"),
+			[]string{"user: notice | go", "assistant: use a", "user: result a 1"},
+		},
 		"the first result wins": {
 			new(log).user("go").call().uses("a").result("a", "1").result("a", "again"),
 			[]string{"user: go", "assistant: use a", "user: result a 1"},

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 
-	"github.com/dormouse-run/dormouse/internal/hostname"
+	"github.com/dormouse-run/dormouse"
 )
 
 // target is where a request wants to go, spelled in the one way we compare,
@@ -30,25 +30,13 @@ func (t target) authority() string {
 // parseTarget reads host:port. A port of zero as fallback means that the port
 // has to be there.
 func parseTarget(s string, fallback uint16) (target, error) {
-	if len(s) > hostname.Longest+len(".:65535") {
-		return target{}, invalid("the host is too long")
-	}
-	host, port, bracketed, err := hostname.Split(s)
+	host, addr, port, err := dormouse.ParseAuthority(s)
 	if err != nil {
 		return target{}, invalid(err.Error())
 	}
-	t := target{port: cmp.Or(port, fallback)}
+	t := target{host: host, addr: addr, port: cmp.Or(port, fallback)}
 	if t.port == 0 {
 		return target{}, invalid("the port is missing")
-	}
-	if bracketed {
-		t.addr, err = hostname.ParseIPv6(host)
-		t.host = t.addr.String()
-	} else {
-		t.host, t.addr, err = hostname.Parse(host)
-	}
-	if err != nil {
-		return target{}, invalid(err.Error())
 	}
 	return t, nil
 }

@@ -22,7 +22,9 @@ type rooms struct {
 	*boxes
 	usual dormouse.Environment
 	leads string // where every image leads now
-	specs []sandbox.Spec
+	// missing is what could not be installed.
+	missing string
+	specs   []sandbox.Spec
 }
 
 func inRooms(usual dormouse.Environment) (*rooms, func(*house)) {
@@ -60,7 +62,7 @@ func (r *rooms) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	if image == "" {
 		image = r.leads
 	}
-	return imagedLink{link, image}, nil
+	return imagedLink{link, image, r.missing}, nil
 }
 
 // last is what was asked for last.
@@ -72,10 +74,11 @@ func (r *rooms) last() sandbox.Spec {
 
 type imagedLink struct {
 	*fakeLink
-	image string
+	image, missing string
 }
 
-func (l imagedLink) Image() string { return l.image }
+func (l imagedLink) Image() string   { return l.image }
+func (l imagedLink) Missing() string { return l.missing }
 
 var usual = dormouse.Environment{Image: "debian", Network: dormouse.NetworkOn, Limits: dormouse.Limits{CPUs: 2, Memory: 4 << 30}}
 
@@ -190,6 +193,30 @@ func TestASessionLivesOnWhenItsImageCannotBeFetched(t *testing.T) {
 			t.Errorf("effects %d, in %+v", h.boxes.effect("a"), r.last())
 		}
 		h.checked()
+	}, change)
+}
+
+func TestWhichPackagesAreMissingIsTold(t *testing.T) {
+	r, change := inRooms(usual)
+	r.missing = "pip could not install x: exit 1: no such package"
+	live(t, func(t *testing.T, h *house) {
+		e := dormouse.Environment{Packages: dormouse.Packages{Pip: []string{"x"}}}
+		h.create(dormouse.Created{Warm: true, Environment: e})
+		h.mustPrompt("p", script("effect a"))
+		settle(time.Minute)
+		if !r.last().Environment.Packages.Equal(e.Packages) {
+			t.Errorf("the sandbox was asked for %+v", r.last().Environment)
+		}
+		told := 0
+		for _, e := range h.checked() {
+			var fact dormouse.SandboxFact
+			if e.Type == dormouse.SandboxStarted && json.Unmarshal(e.Payload, &fact) == nil && fact.Missing == r.missing {
+				told++
+			}
+		}
+		if told != 1 || h.boxes.effect("a") != 1 { // the session goes on
+			t.Errorf("told %d times, effects %d", told, h.boxes.effect("a"))
+		}
 	}, change)
 }
 

@@ -150,7 +150,7 @@ func parseHosts(names []string) ([]dormouse.Host, error) {
 // outgoing is whose traffic it is and where it may go, as the proxy knows it.
 func outgoing(from gvisor.Outgoing) (egress.Session, error) {
 	who := egress.Session{ID: from.Session}
-	switch from.Network {
+	switch from.Network { //nolint:exhaustive // any other is off
 	case dormouse.NetworkOn:
 		who.Policy.Network = egress.On
 	case dormouse.NetworkLimited:

@@ -51,7 +51,7 @@ func (e *environmentFlags) request() (_ dormouse.Environment, err error) {
 	}
 	for _, p := range e.packages {
 		manager, name, _ := strings.Cut(p, ":")
-		if err := asked.Packages.Add(manager, name); err != nil {
+		if asked.Packages, err = asked.Packages.With(manager, name); err != nil {
 			return asked, usage("--packages %s: %w", p, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 // of it.
 type fact struct {
 	Reason  string                 `json:"reason"`
+	Missing string                 `json:"missing"`
 	Result  string                 `json:"result"`
 	Error   dormouse.FailureDetail `json:"error"`
 	Kind    dormouse.OpKind        `json:"kind"`
@@ -77,6 +78,9 @@ func inWords(e dormouse.Event) (string, error) {
 	case dormouse.SandboxRelieved:
 		return "! " + f.Reason, nil
 	case dormouse.SandboxStarted, dormouse.SandboxStopped:
+		if f.Missing != "" {
+			return "! sandbox started without all its packages: " + f.Missing, nil
+		}
 		return "— " + strings.ReplaceAll(string(e.Type), ".", " "), nil
 	case dormouse.QuestionAsked:
 		return "? asks " + string(f.Use) + ", until " + at(f.Expires), nil

@@ -204,13 +204,13 @@ func (d *Driver) forgetCgroups() {
 // remove removes the directories of a sandbox that has ended.
 func (c cgroup) remove() error {
 	for _, dir := range c.dirs() {
-		err := os.Remove(dir)
+		err := os.Remove(dir) //nolint:gosec // of a box, whose name was looked at
 		for range 100 { // the last process may still be on its way out
 			if !errors.Is(err, unix.EBUSY) {
 				break
 			}
 			unix.Nanosleep(&unix.Timespec{Nsec: 2_000_000}, nil) //nolint:errcheck // it only waits
-			err = os.Remove(dir)
+			err = os.Remove(dir) //nolint:gosec // the same
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the limits of the sandbox: %w", err)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
@@ -236,5 +237,10 @@ func lastWords(out []byte) string {
 	const most, lines = 600, 4
 	out = bytes.TrimSpace(out)
 	all := strings.Split(string(out[max(0, len(out)-most):]), "\n")
-	return strings.ToValidUTF8(strings.Join(all[max(0, len(all)-lines):], " / "), "\uFFFD")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.Join(all[max(0, len(all)-lines):], " / "))
 }

@@ -276,3 +276,27 @@ func TestPackagesThatNobodyHasAreRemoved(t *testing.T) {
 		t.Errorf("%v, there is %v", err, notes())
 	}
 }
+
+func TestPackagesLieOverAnImage(t *testing.T) {
+	im := smallImage(t, "a")
+	const npm = "#!/bin/bash\nread which </which\necho \"$which: $*\" >/which\necho '#!/bin/bash\necho greets' >/bin/greets\n"
+	if err := os.WriteFile(filepath.Join(im.Dir, "bin", "npm"), []byte(npm), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h := newHouseOf(t, gvisor.Options{
+		Outlet: swallow, Allow: func(string) error { return nil },
+		Fetch: func(context.Context, string, string) (gvisor.Image, error) { return im, nil },
+	})
+	e := h.furnished(dormouse.Environment{Image: "app", Packages: dormouse.Packages{Npm: []string{"x@^1"}, Pip: []string{"y"}}})
+	s, missing := h.make(fence(1, 1), e)
+	const want = "a: install --global --no-audit --no-fund --no-update-notifier -- x@^1\necho greets"
+	if got := h.sh(s, "read which </which; echo $which; { read; read line; echo $line; } </bin/greets"); got != want {
+		t.Errorf("it has %q", got)
+	}
+	if !strings.Contains(missing, "pip could not install y: exit 127: there is no python3 in this sandbox") || strings.Contains(missing, "npm") {
+		t.Errorf("missing is %q", missing)
+	}
+	if raw, err := os.ReadFile(filepath.Join(im.Dir, "which")); err != nil || string(raw) != "a\n" {
+		t.Errorf("the image became %q, %v", raw, err)
+	}
+}

@@ -64,6 +64,7 @@ type AgentConfig struct {
 	Version     int          `json:"version,omitempty"`
 	Name        string       `json:"name"`
 	Model       string       `json:"model"`
+	Effort      string       `json:"effort,omitempty"` // as usual if empty
 	System      string       `json:"system,omitempty"`
 	Tools       []ToolConfig `json:"tools"`
 	CustomTools []CustomTool `json:"custom_tools,omitempty"`
@@ -164,7 +165,7 @@ func (a AgentConfig) Validate() error {
 	if n := utf8.RuneCountInString(a.System); n > MaxSystem {
 		return fmt.Errorf("system has %d characters, at most %d are taken: %w", n, MaxSystem, ErrTooLarge)
 	}
-	for _, s := range []string{a.ID, a.System, a.Name, a.Model} {
+	for _, s := range []string{a.ID, a.System, a.Name, a.Model, a.Effort} {
 		if err := ValidateText(s); err != nil {
 			return err
 		}

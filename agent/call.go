@@ -300,7 +300,7 @@ func (t *turn) model() (model.Model, error) {
 
 func (t *turn) request() model.Request {
 	return model.Request{
-		Model: t.view.Agent.Model, System: t.view.Agent.System, MaxTokens: maxTokens,
+		Model: t.view.Agent.Model, Effort: t.view.Agent.Effort, System: t.view.Agent.System, MaxTokens: maxTokens,
 		Messages: Transcript(t.events), Tools: t.tools.Specs(t.view.Agent),
 	}
 }

@@ -20,7 +20,7 @@ func (t *turn) grant(ctx context.Context, use dormouse.Use, w tool.Wish) error {
 	case tool.Snapshot:
 		kind = dormouse.OpSnapshot
 	case tool.Wait, tool.Look:
-	case tool.Restore, tool.Snapshots, tool.DeleteSnapshot, tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
+	case tool.Nothing, tool.Restore, tool.Snapshots, tool.DeleteSnapshot, tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
 		return t.j.Settle(ctx, use, w)
 	}
 	op, open := t.opFor(use.ID)

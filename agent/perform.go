@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -22,8 +23,11 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 		return err
 	}
 	asks, err := t.tools.Call(t.view.Agent.Tools, asked.Name, asked.Input)
+	if _, open := t.opFor(use.ID); err != nil && !open {
+		return t.grant(ctx, use, tool.Nothing{Why: err.Error()})
+	}
 	if err != nil {
-		return fmt.Errorf("tool call %s was accepted and cannot be read: %w", use.ID, err)
+		return &Failure{Type: "unknown_error", Final: true, Err: fmt.Errorf("tool call %s runs and cannot be read: %w", use.ID, err)}
 	}
 	if asks.Wish != nil {
 		return t.grant(ctx, use, asks.Wish)

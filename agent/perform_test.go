@@ -84,3 +84,37 @@ func TestAnOpOfASandboxThatIsGoneIsNotStartedInTheNext(t *testing.T) {
 		}
 	}
 }
+
+// old is the journal of a turn that wants what no tool understands any more.
+type old struct {
+	gone
+	running bool
+	settled tool.Wish
+}
+
+func (o *old) View(ctx context.Context) (agent.View, error) {
+	v, err := o.gone.View(ctx)
+	if !o.running {
+		v.Ops = nil
+	}
+	return v, err
+}
+
+func (o *old) Settle(_ context.Context, _ dormouse.Use, w tool.Wish) error {
+	o.settled = w
+	return nil
+}
+
+func TestACallThatIsNotUnderstoodAnyMoreEndsNoSession(t *testing.T) {
+	run := func(running bool) (*old, error) {
+		o := &old{gone: gone{kind: dormouse.OpExec, input: `{"command":"true","run_in_background":true}`, box: new(recorder)}, running: running}
+		return o, agent.New(noModels{}, tool.Builtin()).Run(t.Context(), o)
+	}
+	if o, err := run(false); !errors.Is(err, errSeen) || o.settled == nil {
+		t.Errorf("one that does not run: %v, told %v", err, o.settled)
+	}
+	_, err := run(true)
+	if f, ok := errors.AsType[*agent.Failure](err); !ok || !f.Final {
+		t.Errorf("one that runs: %v", err)
+	}
+}

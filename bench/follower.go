@@ -48,7 +48,7 @@ func (c *client) follow(ctx context.Context, path, end string, size int) (*follo
 // greet reads the head of the answer and the greeting of the stream.
 func (f *follower) greet() error {
 	_ = f.conn.SetReadDeadline(time.Now().Add(patience))
-	for !bytes.Contains(f.buf[:f.full], []byte(": following\n\n")) && !bytes.Contains(f.buf[:f.full], []byte("server.connected")) {
+	for !bytes.Contains(f.buf[:f.full], []byte(": following\n\n")) {
 		n, err := f.conn.Read(f.buf[f.full:])
 		f.full += n
 		if err == nil && f.full == len(f.buf) {

@@ -55,7 +55,9 @@ var parts = []struct {
 	{"fleet", (*bench).fleets},
 	{"sandbox", (*bench).sandboxes},
 	{"snapshot", (*bench).snapshots},
-	{"v1", (*bench).v1},
+	{"v1-turn", (*bench).v1Turns},
+	{"v1-crowd", (*bench).v1Crowd},
+	{"v1-rate", (*bench).v1Rates},
 }
 
 var errMissed = errors.New("a target was missed")
@@ -64,7 +66,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	binary := flags.String("binary", "bin/dormouse", "the server to measure")
 	dir := flags.String("dir", "", "directory to work in, on the file system to measure; the system's for temporary files if empty")
-	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start, fleet, sandbox, snapshot, v1")
+	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start, fleet, sandbox, snapshot, v1-turn, v1-crowd, v1-rate")
 	file := flags.String("json", filepath.Join(os.TempDir(), "dormouse-bench.json"), "file to write the numbers to")
 	noFail := flags.Bool("no-fail", false, "report missed targets and succeed")
 	work := flags.Float64("work", 1, "how much to do of what is repeated; less is faster and noisier")

@@ -38,7 +38,7 @@ func (b *bench) serve(ctx context.Context, data string, args ...string) (_ *serv
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.CommandContext(ctx, b.binary, append([]string{"serve", "--data", data, "--listen", address, "--log-level", "warn", "--sandbox", "local"}, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "DORMOUSE_PPROF=" + os.Getenv("DORMOUSE_PPROF")}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir}
 	cmd.Stdout, cmd.Stderr = log, log
 	s := &server{cmd: cmd, data: data, client: newClient(address), began: time.Now()}
 	if err := cmd.Start(); err != nil {
@@ -120,12 +120,8 @@ func (s *server) busy() time.Duration {
 	if err != nil {
 		return 0
 	}
-	return parseBusy(string(b))
-}
-
-func parseBusy(b string) time.Duration {
 	const user, system, tick = 11, 12, 10 * time.Millisecond // counted behind the name, which may hold anything
-	fields := strings.Fields(b[strings.LastIndexByte(b, ')')+1:])
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	if len(fields) <= system {
 		return 0
 	}

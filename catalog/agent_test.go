@@ -61,7 +61,7 @@ func TestWhatAnAgentMayNotBe(t *testing.T) {
 		custom = append(custom, fmt.Sprintf(`{"type":"custom","name":"t%d","description":"d","input_schema":{"type":"object"}}`, i))
 	}
 	for fields, says := range map[string]string{
-		`"nmae":1`:                                         "nmae: there is no such field",
+		`"title_of":1`:                                     "title_of: there is no such field",
 		`"name":""`:                                        "name: has 0 characters",
 		`"name":"` + long(257) + `"`:                       "name: has 257 characters",
 		`"description":"` + long(2049) + `"`:               "description: has 2049",

@@ -34,7 +34,7 @@ type (
 
 // DecodeJSON implements closedjson.Decoder.
 func (p *ConfigParams) DecodeJSON(raw []byte) error {
-	kind, err := typeOf(raw)
+	kind, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (p *ConfigParams) DecodeJSON(raw []byte) error {
 
 // DecodeJSON implements closedjson.Decoder.
 func (p *networkingParams) DecodeJSON(raw []byte) error {
-	kind, err := typeOf(raw)
+	kind, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}

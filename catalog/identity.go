@@ -23,7 +23,7 @@ type IdentityParams struct{ Identity }
 
 // DecodeJSON implements closedjson.Decoder.
 func (p *IdentityParams) DecodeJSON(raw []byte) error {
-	kind, err := typeOf(raw)
+	kind, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ type (
 
 // DecodeJSON implements closedjson.Decoder.
 func (p *MultiagentParams) DecodeJSON(raw []byte) error {
-	kind, err := typeOf(raw)
+	kind, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (p *rosterParams) DecodeJSON(raw []byte) error {
 		p.Type = typeAgent
 		return closedjson.Bind(raw, &p.ID)
 	}
-	kind, err := typeOf(raw)
+	kind, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (p *rosterParams) DecodeJSON(raw []byte) error {
 
 // DecodeJSON implements closedjson.Decoder.
 func (p *membersParams) DecodeJSON(raw []byte) error {
-	kind, err := typeOf(raw)
+	kind, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (p *membersParams) DecodeJSON(raw []byte) error {
 
 // DecodeJSON implements closedjson.Decoder.
 func (p *advisorParams) DecodeJSON(raw []byte) error {
-	kind, err := typeOf(raw)
+	kind, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"testing"
 
@@ -19,9 +20,7 @@ func mutants(doc any, rebuild func(any) any, yield func(any)) {
 	case map[string]any:
 		with := func(change func(map[string]any)) any {
 			m := make(map[string]any)
-			for k, v := range doc {
-				m[k] = v
-			}
+			maps.Copy(m, doc)
 			change(m)
 			return rebuild(m)
 		}

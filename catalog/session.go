@@ -33,7 +33,7 @@ func (p *SessionAgentParams) DecodeJSON(raw []byte) error {
 		p.Type = typeAgent
 		return closedjson.Bind(raw, &p.ID)
 	}
-	kind, err := typeOf(raw)
+	kind, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}
@@ -130,6 +130,9 @@ func (a Agent) Config() dormouse.AgentConfig {
 	}
 	if a.System != nil {
 		c.System = *a.System
+	}
+	if e := a.Model.Effort.Type; e != effortUsual {
+		c.Effort = e
 	}
 	for _, t := range a.Tools {
 		switch {

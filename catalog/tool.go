@@ -116,7 +116,7 @@ type (
 
 // DecodeJSON implements closedjson.Decoder.
 func (t *ToolParams) DecodeJSON(raw []byte) error {
-	kind, err := typeOf(raw)
+	kind, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}
@@ -132,22 +132,6 @@ func (t *ToolParams) DecodeJSON(raw []byte) error {
 		return closedjson.Bind(raw, t.custom)
 	}
 	return closedjson.In("type", closedjson.Errorf("must be %s, %s or %s, not %q", typeToolset, typeMCP, typeCustom, short(kind)))
-}
-
-// typeOf reads the type of an object that can be one of several.
-func typeOf(raw []byte) (string, error) {
-	if raw[0] != '{' {
-		return "", closedjson.Errorf("must be an object, not %s", closedjson.Kind(raw))
-	}
-	var kind string
-	value := closedjson.Member(raw, "type")
-	if value == nil {
-		return "", closedjson.In("type", closedjson.Errorf("is required"))
-	}
-	if err := closedjson.Bind(value, &kind); err != nil {
-		return "", closedjson.In("type", err)
-	}
-	return kind, nil
 }
 
 // The policies: who decides whether a tool may be called.

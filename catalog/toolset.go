@@ -97,8 +97,11 @@ func (p toolSettingParams) resolve(path string, def Setting) (ToolSetting, error
 		name     string
 		set, may bool
 	}{
-		{"allowed_domains", p.AllowedDomains.Set, fetches || searches}, {"blocked_domains", p.BlockedDomains.Set, fetches || searches},
-		{"max_content_tokens", p.MaxContentTokens.Set, fetches}, {"url_sources", p.URLSources.Set, fetches}, {"user_location", p.UserLocation.Set, searches},
+		{"allowed_domains", p.AllowedDomains.Set, fetches || searches},
+		{"blocked_domains", p.BlockedDomains.Set, fetches || searches},
+		{"max_content_tokens", p.MaxContentTokens.Set, fetches},
+		{"url_sources", p.URLSources.Set, fetches},
+		{"user_location", p.UserLocation.Set, searches},
 	} {
 		if f.set && !f.may {
 			return s, invalidf(path+"."+f.name, "there is no such field of %s", p.Name)

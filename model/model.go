@@ -37,6 +37,9 @@ type Request struct {
 	Messages  []Message
 	Tools     []Tool
 	MaxTokens int
+	// Effort is how hard the model should work, in the words of its provider; empty is
+	// as usual.
+	Effort string
 }
 
 // Message is one entry of a transcript.

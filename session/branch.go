@@ -200,11 +200,12 @@ func (s *Sessions) make(ctx context.Context, by dormouse.Actor, v Create, under 
 // begin makes a session and returns it as it begins.
 func (s *Sessions) begin(ctx context.Context, by dormouse.Actor, v Create, under *store.Fence) (State, store.Index, error) {
 	now := stamp(s.deps.Clock())
-	events, err := Decide(State{}, Command{By: by, Now: now, Keeps: true, Verb: v})
+	d, err := decide(State{}, Command{By: by, Now: now, Keeps: true, Verb: v})
 	if err != nil {
 		return State{}, store.Index{}, err
 	}
-	state, rows := Project(State{}, events)
+	events, state, rows := d.events, d.State, d.rows
+	finish(&rows, state)
 	stored, err := spill(ctx, s.deps.Blobs, events)
 	if err != nil {
 		return State{}, store.Index{}, err

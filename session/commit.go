@@ -65,6 +65,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	}
 	next := a.state
 	var events []dormouse.Event
+	var rows store.Rows
 	var asked, repeated []message
 	queued := make(map[dormouse.EventID]dormouse.PromptRecord)
 	for _, m := range batch {
@@ -79,11 +80,14 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 				c.Verb = v
 			}
 		}
-		var added []dormouse.Event
-		if next, added, err = decide(next, c); err != nil {
+		d, err := decide(next, c)
+		if err != nil {
 			m.reply <- err
 			continue
 		}
+		added := d.events
+		next = d.State
+		merge(&rows, d.rows)
 		for _, e := range added {
 			if e.Type == dormouse.PromptQueued {
 				queued[e.ID] = dormouse.PromptRecord{ID: e.ID, Thread: e.Thread, Body: payload[bodyOnly](e).Body}
@@ -98,7 +102,8 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	}
 	var err error
 	if len(events) > 0 {
-		err = a.write(ctx, events)
+		finish(&rows, next)
+		err = a.write(ctx, events, next, rows)
 	}
 	for _, m := range asked {
 		m.reply <- err
@@ -217,9 +222,8 @@ const cacheEvery = 256
 
 // write makes events durable and believes them. A refusal that surely changed
 // nothing leaves the state as it was.
-func (a *Actor) write(ctx context.Context, events []dormouse.Event) error {
+func (a *Actor) write(ctx context.Context, events []dormouse.Event, next State, rows store.Rows) error {
 	pointsBefore(events)
-	next, rows := Project(a.state, events)
 	stored, err := spill(ctx, a.deps.Blobs, events)
 	if err != nil {
 		return err

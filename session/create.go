@@ -55,6 +55,9 @@ func (c *Config) furnish(e dormouse.Environment) (dormouse.Environment, error) {
 	switch {
 	case ok:
 		return f.Furnish(e)
+	case e.Network == dormouse.NetworkOn: // nothing keeps them from it
+		e.Network = ""
+		return c.furnish(e)
 	case !e.Equal(dormouse.Environment{Snapshots: e.Snapshots}):
 		return e, fmt.Errorf("the sandboxes of this server are all alike: they take no image, network, packages or limits of their own: %w", dormouse.ErrInvalid)
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // draft is a decision in the making: every event it adds is folded in at once,
@@ -14,6 +15,7 @@ type draft struct {
 	State
 	c      Command
 	events []dormouse.Event
+	rows   store.Rows // what the events change, without what follows from the whole
 }
 
 // add appends a fact.
@@ -39,7 +41,9 @@ func (d *draft) addNamed(id dormouse.EventID, t dormouse.EventType, thread dormo
 	}
 	e := dormouse.Event{Seq: seq, ID: id, Type: t, Thread: thread, Actor: by, Time: d.c.Now, Payload: raw}
 	d.events = append(d.events, e)
-	d.State = Apply(d.State, e)
+	before := d.State
+	d.State = Apply(before, e)
+	lay(&d.rows, before, d.State, e)
 }
 
 func eventID(s dormouse.SessionID, seq uint64) dormouse.EventID {

@@ -30,17 +30,18 @@ const MaxQueue = 1000
 // Decide answers a command with the events that record it. No events and no
 // error mean that there is nothing to do. It reads nothing but its arguments.
 func Decide(s State, c Command) ([]dormouse.Event, error) {
-	_, events, err := decide(s, c)
-	return events, err
+	d, err := decide(s, c)
+	if err != nil {
+		return nil, err
+	}
+	return d.events, nil
 }
 
-// decide is Decide that also returns the state with the events folded in.
-func decide(s State, c Command) (State, []dormouse.Event, error) {
+// decide is Decide that returns all that was decided: the events, the state with
+// them folded in, and the rows they change.
+func decide(s State, c Command) (*draft, error) {
 	d := &draft{State: s, c: c}
-	if err := d.decide(); err != nil {
-		return s, nil, err
-	}
-	return d.State, d.events, nil
+	return d, d.decide()
 }
 
 func (d *draft) decide() error {

@@ -12,62 +12,81 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// Project folds events into s and lays out what changed as rows. It is the only
-// function that makes rows: in service for each batch, in a rebuild for the
-// whole log.
+// Project folds events into s and lays out what changed as rows. In a rebuild that
+// is the whole log; in service the same is done while deciding.
 func Project(s State, events []dormouse.Event) (State, store.Rows) {
 	var rows store.Rows
 	for _, e := range events {
 		before := s
 		s = Apply(s, e)
-		switch e.Type { //nolint:exhaustive // the other types change no row but the index
-		case dormouse.PromptQueued:
-			if t := s.Thread(e.Thread); t != nil && len(t.Queue) > 0 {
-				rows.Prompts = put(rows.Prompts, t.Queue[len(t.Queue)-1])
-			}
-		case dormouse.TurnStarted:
-			if t := s.Thread(e.Thread); t != nil && t.Turn != nil {
-				for _, q := range t.Turn.Prompts {
-					rows.Prompts = put(rows.Prompts, q)
-				}
-			}
-		case dormouse.PromptCompleted, dormouse.PromptCancelled:
-			status := dormouse.PromptIsCompleted
-			if e.Type == dormouse.PromptCancelled {
-				status = dormouse.PromptIsCancelled
-			}
-			for _, q := range promptsNamed(before, payload[dormouse.Prompts](e).Prompts) {
-				q.Status = status
+		lay(&rows, before, s, e)
+	}
+	finish(&rows, s)
+	return s, rows
+}
+
+// lay lays out what one event changed. Only here are rows made of events.
+func lay(rows *store.Rows, before, after State, e dormouse.Event) {
+	switch e.Type { //nolint:exhaustive // the other types change no row but the index
+	case dormouse.PromptQueued:
+		if t := after.Thread(e.Thread); t != nil && len(t.Queue) > 0 {
+			rows.Prompts = put(rows.Prompts, t.Queue[len(t.Queue)-1])
+		}
+	case dormouse.TurnStarted:
+		if t := after.Thread(e.Thread); t != nil && t.Turn != nil {
+			for _, q := range t.Turn.Prompts {
 				rows.Prompts = put(rows.Prompts, q)
 			}
-		case dormouse.OpStarted:
-			p := payload[dormouse.OpFact](e)
-			rows.Ops = putOp(rows.Ops, dormouse.OpRecord{Op: p.Op, Status: dormouse.OpOpen, Started: e.Time})
-		case dormouse.OpFinished, dormouse.OpUnknown:
-			p := payload[dormouse.OpEnd](e)
-			if op, ok := before.Op(p.Op); ok {
-				r := dormouse.OpRecord{Op: op.Op, Status: dormouse.OpDone, Outcome: p.Outcome, Started: op.Started, Finished: e.Time}
-				if e.Type == dormouse.OpUnknown {
-					r.Status = dormouse.OpLost
-				}
-				rows.Ops = putOp(rows.Ops, r)
-			}
-		case dormouse.SnapshotTaken, dormouse.SnapshotDeleted, dormouse.WorkspaceSwapped:
-			name(&rows, e)
 		}
+	case dormouse.PromptCompleted, dormouse.PromptCancelled:
+		status := dormouse.PromptIsCompleted
+		if e.Type == dormouse.PromptCancelled {
+			status = dormouse.PromptIsCancelled
+		}
+		for _, q := range promptsNamed(before, payload[dormouse.Prompts](e).Prompts) {
+			q.Status = status
+			rows.Prompts = put(rows.Prompts, q)
+		}
+	case dormouse.OpStarted:
+		p := payload[dormouse.OpFact](e)
+		rows.Ops = putOp(rows.Ops, dormouse.OpRecord{Op: p.Op, Status: dormouse.OpOpen, Started: e.Time})
+	case dormouse.OpFinished, dormouse.OpUnknown:
+		p := payload[dormouse.OpEnd](e)
+		if op, ok := before.Op(p.Op); ok {
+			r := dormouse.OpRecord{Op: op.Op, Status: dormouse.OpDone, Outcome: p.Outcome, Started: op.Started, Finished: e.Time}
+			if e.Type == dormouse.OpUnknown {
+				r.Status = dormouse.OpLost
+			}
+			rows.Ops = putOp(rows.Ops, r)
+		}
+	case dormouse.SnapshotTaken, dormouse.SnapshotDeleted, dormouse.WorkspaceSwapped:
+		name(rows, e)
 	}
+}
+
+// merge adds what was laid out later.
+func merge(rows *store.Rows, later store.Rows) {
+	for _, p := range later.Prompts {
+		rows.Prompts = put(rows.Prompts, p)
+	}
+	for _, o := range later.Ops {
+		rows.Ops = putOp(rows.Ops, o)
+	}
+	rows.Names, rows.Unnamed = append(rows.Names, later.Names...), append(rows.Unnamed, later.Unnamed...)
+}
+
+// finish adds what follows from the state as a whole.
+func finish(rows *store.Rows, s State) {
 	rows.Index = index(s)
 	rows.Deadlines = Deadlines(s)
-	return s, rows
 }
 
 // index is the session's row among all sessions.
 func index(s State) store.Index {
-	phase, status := derive(s)
 	row := store.Index{
 		Session: s.Session, Tenant: s.Tenant, Owner: s.Owner, Parent: s.Parent, Title: s.Title,
 		AgentID: s.AgentID, AgentVersion: s.AgentVersion, EnvironmentID: s.EnvironmentID,
-		Phase: phase, Status: status, Created: s.Created, Updated: s.Updated, Seq: s.Seq, Due: Alarm(s),
+		Phase: PhaseOf(s), Status: StatusOf(s), Created: s.Created, Updated: s.Updated, Seq: s.Seq, Due: Alarm(s),
 		Archived: s.Archived, Tags: s.Tags, Metadata: s.Metadata, Search: searchText(s),
 		Metrics: dormouse.Metrics{
 			ActiveSeconds: s.Active.Seconds(), Messages: s.Messages, ToolCalls: s.ToolCalls,

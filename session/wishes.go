@@ -51,6 +51,8 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 			return err
 		}
 		v.Failed = err
+	case tool.Nothing:
+		v.Failed = errors.New(w.Why)
 	case tool.Question, tool.Message, tool.Wait, tool.Look, tool.Snapshot:
 		return fmt.Errorf("%T changes nothing in the session: %w", w, dormouse.ErrInvalid)
 	}
@@ -138,7 +140,7 @@ func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text 
 		text, err = j.a.look(ctx, w)
 	case tool.Snapshot:
 		text, err = j.a.keepFiles(ctx, op)
-	case tool.Restore, tool.Snapshots, tool.DeleteSnapshot, tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
+	case tool.Nothing, tool.Restore, tool.Snapshots, tool.DeleteSnapshot, tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
 		return "", false, fmt.Errorf("%T reaches no other session: %w", w, dormouse.ErrInvalid)
 	}
 	if errors.Is(err, dormouse.ErrClosing) {

@@ -47,6 +47,9 @@ type (
 		Limit int
 		Cross bool
 	}
+	// Nothing is a call that was taken once and cannot be carried out any more, as
+	// after an upgrade.
+	Nothing struct{ Why string }
 	// DeleteSnapshot removes a snapshot. One that is gone is removed.
 	DeleteSnapshot struct {
 		Ref   json.RawMessage
@@ -80,6 +83,7 @@ func (Snapshot) wish()       {}
 func (Restore) wish()        {}
 func (Snapshots) wish()      {}
 func (DeleteSnapshot) wish() {}
+func (Nothing) wish()        {}
 func (Schedule) wish()       {}
 func (Unschedule) wish()     {}
 func (Wakeups) wish()        {}

@@ -158,7 +158,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	if s.driver, err = openSandboxes(ctx, c, log); err != nil {
 		return nil, err
 	}
-
+	undo = append(undo, func() { _ = s.letGo() })
 	if s.lines, err = snapshot.Open(snapshot.Options{Dir: filepath.Join(c.Data, snapshotsDir), Blobs: s.blobs, Log: log}); err != nil {
 		return nil, err
 	}

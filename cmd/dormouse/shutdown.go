@@ -58,12 +58,7 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		}},
 		// 5. The actors have let go of the sandboxes, which live on.
 		{"withdraw the address", s.withdraw},
-		{"let go of sandboxes", func() error {
-			if c, ok := s.driver.(io.Closer); ok {
-				return c.Close()
-			}
-			return nil
-		}},
+		{"let go of sandboxes", s.letGo},
 		{"close snapshots", s.lines.Close},
 		{"close blobs", s.blobs.Close},
 		{"close database", s.store.Close}, // last: it gives the directory to the next server
@@ -73,6 +68,14 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// letGo ends what the driver has and no session does.
+func (s *server) letGo() error {
+	if c, ok := s.driver.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
 }
 
 // wait waits for a group, or until ctx ends.

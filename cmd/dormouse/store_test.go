@@ -16,7 +16,7 @@ import (
 func TestADeploymentIsTheSameInAnotherPlace(t *testing.T) {
 	old, file, data := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
 	out, _ := storeCommand(t, 0, old, "export", file)
-	for _, want := range []string{"exported 6 sessions, ", " and 4 blobs to " + file, "sha256:", filepath.Join(old, "sandbox")} {
+	for _, want := range []string{"exported 6 sessions, ", "4 blobs and 4 documents to " + file, "sha256:", filepath.Join(old, "sandbox")} {
 		if !strings.Contains(out, want) {
 			t.Errorf("export does not say %q: %s", want, out)
 		}

@@ -49,7 +49,7 @@ func TestBodiesThatCannotBeMeantAreRefused(t *testing.T) {
 		"a limit twice":                {"/api/sessions", `{"environment":{"limits":{"pids":20,"pids":21}}}`, 400, "twice"},
 		"a limit in words":             {"/api/sessions", `{"environment":{"limits":{"memory":"1G"}}}`, 400, `"environment.limits.memory" must be a number`},
 		"a limit below the least":      {"/api/sessions", `{"environment":{"limits":{"memory":1}}}`, 400, "limits.memory is 1; it must be between"},
-		"half a network":               {"/api/sessions", `{"environment":{"network":"maybe"}}`, 400, "on or off"},
+		"half a network":               {"/api/sessions", `{"environment":{"network":"maybe"}}`, 400, "it must be on, limited or off"},
 		"an image where all are alike": {"/api/sessions", `{"environment":{"image":"dir:/etc"}}`, 400, "all alike"},
 		"an owner":                     {"/api/sessions", `{"owner":"user:eve"}`, 400, `"owner"`},
 		"a tenant":                     {"/api/sessions", `{"tenant":"other"}`, 400, `"tenant"`},

@@ -77,7 +77,7 @@ func TestRefusalsOfTheCatalog(t *testing.T) {
 		status             int
 		says               string
 	}{
-		{"POST", "/v1/agents", `{"name":"a","model":"m","modle":"n"}`, 400, "modle: there is no such field"},
+		{"POST", "/v1/agents", `{"name":"a","model":"m","engine":"n"}`, 400, "engine: there is no such field"},
 		{"POST", "/v1/agents", `{"name":"a"}`, 400, "model: is required"},
 		{"POST", "/v1/agents", ``, 400, "empty"},
 		{"POST", "/v1/agents/agent_none", `{}`, 404, "agent_none"},

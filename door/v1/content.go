@@ -7,26 +7,12 @@ import (
 	"github.com/dormouse-run/dormouse/internal/closedjson"
 )
 
-// typeOf is the type of a value that is one of several.
-func typeOf(raw []byte) (string, error) {
-	var v struct {
-		Type *string `json:"type"`
-	}
-	if raw[0] != '{' {
-		return "", closedjson.Errorf("must be an object, not %s", closedjson.Kind(raw))
-	}
-	if json.Unmarshal(raw, &v) != nil || v.Type == nil {
-		return "", closedjson.In("type", closedjson.Errorf("is required, and a string"))
-	}
-	return *v.Type, nil
-}
-
 // block is one piece of content as clients send it.
 type block struct{ dormouse.Block }
 
 // DecodeJSON implements closedjson.Decoder.
 func (b *block) DecodeJSON(raw []byte) error {
-	t, err := typeOf(raw)
+	t, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package v1
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +85,13 @@ func (s *Server) listEvents(ctx context.Context, c *call, row session.Row, q *qu
 	if err != nil {
 		return err
 	}
-	return c.answer(pageOf(l.list, found.limit, found.events, func(e shownEvent) string { return e.at.String() }))
+	page := pageOf(l.list, found.limit, found.events, func(e shownEvent) string { return e.at.String() })
+	events := make([]json.RawMessage, len(page.Data))
+	for i, e := range page.Data {
+		events[i] = e.raw
+	}
+	c.send(http.StatusOK, spelled(events, append([]byte(`,"next_page":`), dormouse.Encode(page.Next)...)))
+	return nil
 }
 
 // shownEvent is an event of a page.
@@ -92,9 +99,6 @@ type shownEvent struct {
 	raw json.RawMessage
 	at  cursor
 }
-
-// MarshalJSON implements json.Marshaler.
-func (e shownEvent) MarshalJSON() ([]byte, error) { return e.raw, nil }
 
 // collected is what was found for a page, and how many of it are one.
 type collected struct {

@@ -219,12 +219,12 @@ func TestForeignPagesAreTurnedAway(t *testing.T) {
 func TestBodiesAreClosed(t *testing.T) {
 	s, token := frame(t, io.Discard)
 	for body, want := range map[string]string{
-		``:                         "the body is empty; send a JSON object",
-		`{"name":"x","nmae":1}`:    "nmae: there is no such field",
-		`{"name":"x","name":"y"}`:  "name: is given twice",
-		`{"name":`:                 "not JSON at byte 8: unexpected end of JSON input",
-		`{"count":1}`:              "name: is required",
-		`{"name":"x","count":"1"}`: "count: must be a whole number, not a string",
+		``:                          "the body is empty; send a JSON object",
+		`{"name":"x","title_of":1}`: "title_of: there is no such field",
+		`{"name":"x","name":"y"}`:   "name: is given twice",
+		`{"name":`:                  "not JSON at byte 8: unexpected end of JSON input",
+		`{"count":1}`:               "name: is required",
+		`{"name":"x","count":"1"}`:  "count: must be a whole number, not a string",
 	} {
 		if w, f := ask(t, s, request("POST", "/v1/echo", body, token)); w.Code != 400 || f.Error.Message != want {
 			t.Errorf("%s: got %d: %s", body, w.Code, w.Body)

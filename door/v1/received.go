@@ -23,7 +23,7 @@ const maxDenial = 10_000
 
 // DecodeJSON implements closedjson.Decoder.
 func (r *received) DecodeJSON(raw []byte) error {
-	t, err := typeOf(raw)
+	t, err := closedjson.Type(raw)
 	if err != nil {
 		return err
 	}
@@ -44,10 +44,10 @@ func (r *received) DecodeJSON(raw []byte) error {
 		return r.decodeConfirmation(raw)
 	case "user.custom_tool_result":
 		var p struct {
-			Type    string                       `json:"type"`
-			Use     string                       `json:"custom_tool_use_id"`
-			Content closedjson.Optional[[]block] `json:"content"`
-			IsError closedjson.Optional[bool]    `json:"is_error"`
+			Type    string                        `json:"type"`
+			Use     string                        `json:"custom_tool_use_id"`
+			Content closedjson.Omittable[[]block] `json:"content"`
+			IsError closedjson.Optional[bool]     `json:"is_error"`
 		}
 		if err := closedjson.Bind(raw, &p); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"slices"
 	"strconv"
 
@@ -51,9 +52,24 @@ func (s *Server) send(c *call) error {
 	if err != nil {
 		return wrongState(err)
 	}
-	return c.answer(struct {
-		Data []json.RawMessage `json:"data"`
-	}{sent})
+	c.send(http.StatusOK, spelled(sent, nil))
+	return nil
+}
+
+// spelled is a list of events, which are spelled already.
+func spelled(events []json.RawMessage, more []byte) []byte {
+	size := len(more) + len(`{"data":[]}`)
+	for _, e := range events {
+		size += len(e) + 1
+	}
+	b := append(make([]byte, 0, size), `{"data":[`...)
+	for i, e := range events {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, e...)
+	}
+	return append(append(append(b, ']'), more...), '}')
 }
 
 // put asks the session and returns the events as they are stored. An answer to a

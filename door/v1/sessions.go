@@ -48,20 +48,20 @@ const maxInitial = 50
 
 // sessionParams is what a session is made of.
 type sessionParams struct {
-	Agent         catalog.SessionAgentParams             `json:"agent"`
-	EnvironmentID string                                 `json:"environment_id"`
-	Title         closedjson.Optional[string]            `json:"title"`
-	Metadata      closedjson.Optional[map[string]string] `json:"metadata"`
-	Resources     closedjson.Optional[[]json.RawMessage] `json:"resources"`
-	VaultIDs      closedjson.Optional[[]string]          `json:"vault_ids"`
-	InitialEvents closedjson.Optional[[]received]        `json:"initial_events"`
-	Budget        closedjson.Optional[json.RawMessage]   `json:"budget"`
+	Agent         catalog.SessionAgentParams              `json:"agent"`
+	EnvironmentID string                                  `json:"environment_id"`
+	Title         closedjson.Optional[string]             `json:"title"`
+	Metadata      closedjson.Omittable[map[string]string] `json:"metadata"`
+	Resources     closedjson.Omittable[[]json.RawMessage] `json:"resources"`
+	VaultIDs      closedjson.Omittable[[]string]          `json:"vault_ids"`
+	InitialEvents closedjson.Omittable[[]received]        `json:"initial_events"`
+	Budget        closedjson.Omittable[json.RawMessage]   `json:"budget"`
 }
 
 // gaps refuses what no session can have yet.
 func (p sessionParams) gaps() error {
 	for name, given := range map[string]bool{
-		"resources": len(p.Resources.Value) > 0, "vault_ids": len(p.VaultIDs.Value) > 0, "budget": p.Budget.Given(),
+		"resources": len(p.Resources.Value) > 0, "vault_ids": len(p.VaultIDs.Value) > 0, "budget": p.Budget.Set,
 	} {
 		if given {
 			return invalidf("%s: not served yet", name)
@@ -280,8 +280,8 @@ func (s *Server) updateSession(c *call) error {
 	var p struct {
 		Title    closedjson.Optional[string]                `json:"title"`
 		Metadata closedjson.Optional[catalog.MetadataPatch] `json:"metadata"`
-		VaultIDs closedjson.Optional[[]string]              `json:"vault_ids"`
-		Agent    closedjson.Optional[catalog.Retooling]     `json:"agent"`
+		VaultIDs closedjson.Omittable[[]string]             `json:"vault_ids"`
+		Agent    closedjson.Omittable[catalog.Retooling]    `json:"agent"`
 		Budget   closedjson.Optional[json.RawMessage]       `json:"budget"`
 	}
 	if err := c.decode(&p); err != nil {
@@ -292,8 +292,6 @@ func (s *Server) updateSession(c *call) error {
 		return invalidf("vault_ids: cannot change")
 	case p.Budget.Given():
 		return invalidf("budget: not served yet")
-	case p.Agent.Null:
-		return invalidf("agent: must not be null")
 	case p.Title.Given() && p.Title.Value == "":
 		return invalidf("title: is empty; send null to take it away")
 	}
@@ -322,7 +320,7 @@ func (s *Server) updateSession(c *call) error {
 			v.Metadata[key] = &value.Value
 		}
 	}
-	if p.Agent.Given() && (p.Agent.Value.Tools.Set || p.Agent.Value.MCPServers.Set) {
+	if p.Agent.Set && (p.Agent.Value.Tools.Set || p.Agent.Value.MCPServers.Set) {
 		if v.Agent, err = s.retooled(ctx, state, p.Agent.Value); err != nil {
 			return err
 		}

@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Optional is a field that may be left out, or be null. A field that is neither
@@ -127,7 +129,7 @@ func Bind(raw []byte, v any) error { return bind(raw, reflect.ValueOf(v).Elem())
 var rawMessage = reflect.TypeFor[json.RawMessage]()
 
 func bind(raw []byte, v reflect.Value) error {
-	if d, ok := v.Addr().Interface().(Decoder); ok {
+	if d, ok := reflect.TypeAssert[Decoder](v.Addr()); ok {
 		return d.DecodeJSON(raw)
 	}
 	if v.Type() == rawMessage {
@@ -167,33 +169,58 @@ func bindStruct(raw []byte, v reflect.Value) error {
 	if raw[0] != '{' {
 		return wrongKind("an object", raw)
 	}
-	fields := make(map[string]reflect.Value)
-	for _, f := range reflect.VisibleFields(v.Type()) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-			fields[name] = v.FieldByIndex(f.Index)
-		}
-	}
+	fields := fieldsOf(v.Type())
+	given := make([]bool, len(fields.list))
 	for name, value := range members(raw) {
-		field, ok := fields[name]
+		i, ok := fields.named[name]
 		if !ok {
 			return In(Name(name), Errorf("there is no such field"))
 		}
-		if err := bind(value, field); err != nil {
+		if err := bind(value, v.FieldByIndex(fields.list[i].index)); err != nil {
 			return In(name, err)
 		}
-		delete(fields, name)
+		given[i] = true
 	}
-	missing := ""
-	for name, field := range fields {
-		_, may := field.Addr().Interface().(interface{ optional() })
-		if !may && (missing == "" || name < missing) {
-			missing = name
+	for i, f := range fields.list {
+		if f.required && !given[i] {
+			return In(f.name, Errorf("is required"))
 		}
 	}
-	if missing != "" {
-		return In(missing, Errorf("is required"))
-	}
 	return nil
+}
+
+// field is a field that a document may have.
+type field struct {
+	name     string
+	index    []int
+	required bool
+}
+
+// fields are those of a type, in the order of their names.
+type fields struct {
+	list  []field
+	named map[string]int
+}
+
+var known sync.Map // of reflect.Type to *fields
+
+func fieldsOf(t reflect.Type) *fields {
+	if f, ok := known.Load(t); ok {
+		return f.(*fields) //nolint:forcetypeassert // nothing else is stored
+	}
+	f := &fields{named: make(map[string]int)}
+	for _, sf := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(sf.Tag.Get("json"), ","); name != "" {
+			may := reflect.PointerTo(sf.Type).Implements(reflect.TypeFor[interface{ optional() }]())
+			f.list = append(f.list, field{name: name, index: sf.Index, required: !may})
+		}
+	}
+	slices.SortFunc(f.list, func(a, b field) int { return strings.Compare(a.name, b.name) })
+	for i := range f.list {
+		f.named[f.list[i].name] = i
+	}
+	known.Store(t, f)
+	return f
 }
 
 func bindMap(raw []byte, v reflect.Value) error {

@@ -196,3 +196,18 @@ func Member(raw []byte, name string) []byte {
 	}
 	return nil
 }
+
+// Type is the type that an object says it is of.
+func Type(raw []byte) (kind string, err error) {
+	if raw[0] != '{' {
+		return "", wrongKind("an object", raw)
+	}
+	value := Member(raw, "type")
+	if value == nil {
+		return "", In("type", Errorf("is required"))
+	}
+	if err := Bind(value, &kind); err != nil {
+		return "", In("type", err)
+	}
+	return kind, nil
+}

@@ -19,6 +19,9 @@ func paramsOf(r model.Request) (sdk.MessageNewParams, error) {
 	if p.MaxTokens == 0 {
 		p.MaxTokens = defaultMaxTokens
 	}
+	if r.Effort != "" {
+		p.OutputConfig.Effort = sdk.OutputConfigEffort(r.Effort)
+	}
 	if r.System != "" {
 		p.System = []sdk.TextBlockParam{{Text: r.System}}
 	}

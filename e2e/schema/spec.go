@@ -59,11 +59,11 @@ var Load = sync.OnceValues(func() (*Spec, error) {
 
 // ModuleDir is where a module of ours lies in the module cache.
 func ModuleDir(ctx context.Context, path string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", path) //nolint:gosec // a name of ours
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", path)
 	out, err := cmd.Output()
 	dir := strings.TrimSpace(string(out))
 	if err == nil && dir == "" {
-		cmd = exec.CommandContext(ctx, "go", "mod", "download", "-json", path) //nolint:gosec // a name of ours
+		cmd = exec.CommandContext(ctx, "go", "mod", "download", "-json", path)
 		var got struct{ Dir string }
 		if out, err = cmd.Output(); err == nil {
 			err = json.Unmarshal(out, &got)
@@ -178,7 +178,7 @@ func explain(err error) error {
 	if len(out.Errors) == 0 && out.Error != nil {
 		return fmt.Errorf("at /%s: %s", strings.Join(deepest.InstanceLocation, "/"), out.Error)
 	}
-	return fmt.Errorf("at /%s: %s", strings.Join(deepest.InstanceLocation, "/"), failed)
+	return fmt.Errorf("at /%s: %s", strings.Join(deepest.InstanceLocation, "/"), failed.Error())
 }
 
 func walk(e *jsonschema.ValidationError, see func(*jsonschema.ValidationError)) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,9 +29,7 @@ func asks(ctx context.Context, t *testing.T, s *site.Site, method, path string, 
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, header)
 	err = s.Send(req, nil)
 	var no *site.Refusal
 	switch {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/packages/ssestream"
@@ -57,11 +58,11 @@ func open(e event) []string { return e.AsSessionStatusIdle().StopReason.AsRequir
 
 // words is what the agent said.
 func words(e event) string {
-	var text string
+	var text strings.Builder
 	for _, b := range e.AsAgentMessage().Content {
-		text += b.Text
+		text.WriteString(b.Text)
 	}
-	return text
+	return text.String()
 }
 
 // say is a message.
@@ -109,11 +110,6 @@ func ids(events []anthropic.BetaManagedAgentsSessionEventUnion) []string {
 		r.Take(e.ID, !e.ProcessedAt.IsZero())
 	}
 	return r.IDs
-}
-
-// collect notes what a stream shows.
-func collect(r *stage.Reader) func(event) {
-	return func(e event) { r.Take(e.ID, !e.ProcessedAt.IsZero()) }
 }
 
 var errWrong = errors.New("not as it must be")

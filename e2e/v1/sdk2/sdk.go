@@ -108,7 +108,7 @@ func (p *player) sessionOf(ctx context.Context, agent string) (*anthropic.BetaMa
 func refused(err error, what string, status ...int) error {
 	var e *anthropic.Error
 	if !errors.As(err, &e) {
-		return fmt.Errorf("%s: got %v, want an error of the API", what, err)
+		return fmt.Errorf("%s: want an error of the API, got %w", what, errors.Join(err, errWrong))
 	}
 	for _, s := range status {
 		if e.StatusCode == s && e.RequestID != "" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,11 +32,11 @@ type Event struct {
 
 // Text is what the event says.
 func (e Event) Text() string {
-	var all string
+	var all strings.Builder
 	for _, b := range e.Content {
-		all += b.Text
+		all.WriteString(b.Text)
 	}
-	return all
+	return all.String()
 }
 
 // Idle reports whether a session stopped, for this reason.
@@ -178,9 +179,9 @@ func (f *Follower) Until(ctx context.Context, what string, enough func([]Event) 
 }
 
 func last(seen []Event) string {
-	text := ""
+	var text strings.Builder
 	for _, e := range seen[max(0, len(seen)-5):] {
-		text += "\n" + string(e.Raw)
+		fmt.Fprintf(&text, "\n%s", e.Raw)
 	}
-	return text
+	return text.String()
 }

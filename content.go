@@ -32,7 +32,7 @@ const (
 	// MaxBlocks bounds the blocks of one message.
 	MaxBlocks = 1000
 	// MaxContent bounds the bytes of one message.
-	MaxContent = 8 << 20
+	MaxContent = 32 << 20
 )
 
 // ValidateContent refuses content that no model could be sent: no blocks,

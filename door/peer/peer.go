@@ -32,7 +32,7 @@ const (
 const (
 	// maxBody bounds a request. What a client may send to /api is larger here,
 	// where it is spelled once more.
-	maxBody = 32 << 20
+	maxBody = 96 << 20
 	// maxLine bounds a line of a stream, and maxEvent an event in it: a larger one
 	// is read from the log by whoever wants it.
 	maxLine  = 1 << 20

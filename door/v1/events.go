@@ -65,7 +65,7 @@ func (s *Server) events(c *call) error {
 	}
 	q := c.query()
 	l := listed{
-		view: viewOf(row.Session), limit: q.limit(usualEvents, mostEvents), newest: q.word("order", "asc", "desc") == "desc",
+		view: viewOf(row.Session), limit: q.limitOrZero(usualEvents, mostEvents), newest: q.word("order", "asc", "desc") == "desc",
 		types: q.list("types", eventTypes...),
 	}
 	l.from, l.to = latest(q.time("created_at[gte]"), next(q.time("created_at[gt]"))), earliest(q.time("created_at[lte]"), before(q.time("created_at[lt]")))

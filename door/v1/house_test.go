@@ -185,7 +185,9 @@ func (h *house) follows(id, query string, header ...string) (events <-chan frame
 		defer close(done)
 		defer close(out)
 		var f frame
-		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		lines := bufio.NewScanner(res.Body)
+		lines.Buffer(nil, 32<<20)
+		for lines.Scan() {
 			switch name, value, _ := strings.Cut(lines.Text(), ": "); {
 			case lines.Text() == "" && f.data != nil:
 				out <- f

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -48,10 +49,12 @@ func (s *Server) send(c *call) error {
 	if v.Steps, err = s.everywhere(ctx, id, steps); err != nil {
 		return err
 	}
+	crash.At(crash.PromptParsed)
 	sent, err := s.put(ctx, c, id, v, ids)
 	if err != nil {
 		return wrongState(err)
 	}
+	crash.At(crash.PromptAnswered)
 	c.send(http.StatusOK, spelled(sent, nil))
 	return nil
 }

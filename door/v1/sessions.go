@@ -13,6 +13,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/internal/closedjson"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -116,6 +117,7 @@ func (s *Server) createSession(c *call) error {
 	for i, step := range steps {
 		prompts[i] = *step.Prompt
 	}
+	crash.At(crash.PromptParsed)
 	state, err := s.Sessions.CreateAsked(ctx, c.who.Actor, made, prompts)
 	if key != "" && errors.Is(err, dormouse.ErrConflict) { // by the same request, which was faster
 		if done, err := s.createdBefore(ctx, c, id, asked); done || err != nil {
@@ -125,6 +127,7 @@ func (s *Server) createSession(c *call) error {
 	if err != nil {
 		return err
 	}
+	crash.At(crash.PromptAnswered)
 	return c.answer(s.shown(state, made.Agent))
 }
 
@@ -209,10 +212,10 @@ const (
 // listSessions lists sessions, the newest first unless asked otherwise.
 func (s *Server) listSessions(c *call) error {
 	q := c.query()
-	limit := q.limit(usualPage, mostPage)
+	limit := q.limitOrZero(usualPage, mostPage)
 	find := session.Query{
 		Tenant: c.who.Tenant, Oldest: q.word("order", "desc", "asc") == "asc", Archived: q.flag("include_archived"),
-		AgentID: q.text("agent_id"), AgentVersion: q.number("agent_version", 0, 1, 1<<31-1),
+		AgentID: q.text("agent_id"), AgentVersion: q.number("agent_version", 0, 0, 1<<31-1),
 		CreatedFrom: q.time("created_at[gte]"), CreatedAfter: q.time("created_at[gt]"),
 		CreatedUntil: q.time("created_at[lte]"), CreatedBefore: q.time("created_at[lt]"),
 		Limit: limit + 1,
@@ -352,6 +355,17 @@ func (s *Server) retooled(ctx context.Context, state session.State, r catalog.Re
 		return nil, nil
 	}
 	return &now, s.CheckAgent(now)
+}
+
+// listResources lists what is mounted in a session's sandbox: nothing, since nothing
+// can be yet.
+func (s *Server) listResources(c *call) error {
+	ctx, cancel := c.ctx()
+	defer cancel()
+	if _, err := s.own(ctx, c); err != nil {
+		return err
+	}
+	return c.answer(Page[struct{}]{Data: []struct{}{}})
 }
 
 func (s *Server) archiveSession(c *call) error {

@@ -261,4 +261,13 @@ func TestASessionIsChangedPutAwayAndRemoved(t *testing.T) {
 	}
 	h.ask(200, "DELETE", path, "")
 	h.ask(404, "GET", path, "")
+
+	other := h.made("")
+	last, end := h.follows(other, "events/stream")
+	defer end()
+	h.ask(200, "DELETE", "/v1/sessions/"+other, "")
+	next(t, last, "session.deleted")
+	if f, more := <-last; more {
+		t.Errorf("after the deletion came %s", f.data)
+	}
 }

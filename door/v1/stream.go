@@ -70,11 +70,12 @@ func (s *Server) follow(c *call, thread dormouse.ThreadID) error {
 	if row.Status == dormouse.StatusTerminated && after >= row.Seq {
 		return nil
 	}
-	return s.pump(ctx, c, f, out)
+	return s.pump(ctx, c, row.Session, f, out)
 }
 
 // pump moves what the follower is given to the client until something ends it.
-func (s *Server) pump(ctx context.Context, c *call, f *session.Follower, out *events) error {
+func (s *Server) pump(ctx context.Context, c *call, id dormouse.SessionID, f *session.Follower, out *events) error {
+	defer func() { f.Close() }()
 	for out.Err == nil && ctx.Err() == nil {
 		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errBeat)
 		err := out.pump(beat, f)
@@ -90,15 +91,25 @@ func (s *Server) pump(ctx context.Context, c *call, f *session.Follower, out *ev
 				return nil
 			}
 			out.Say(": alive\n\n")
-		default:
-			r := replyTo(err)
-			if errors.Is(err, dormouse.ErrBehind) {
-				r.message = "the client fell too far behind; open the stream again and list what it missed"
+		case errors.Is(err, dormouse.ErrBehind):
+			// Clients of this API do not come back by themselves. What they missed is in the
+			// log, and who does not read at all is cut off for that.
+			again, err := s.Sessions.Follow(ctx, id, f.Cursor())
+			if err != nil {
+				return s.farewell(c, out, err)
 			}
-			out.Say("event: error\ndata: " + string(bytes.TrimSpace(r.body(c.id))) + "\n\n")
-			return nil
+			f.Close()
+			f = again
+		default:
+			return s.farewell(c, out, err)
 		}
 	}
+	return nil
+}
+
+// farewell says why a stream ends.
+func (s *Server) farewell(c *call, out *events, err error) error {
+	out.Say("event: error\ndata: " + string(bytes.TrimSpace(replyTo(err).body(c.id))) + "\n\n")
 	return nil
 }
 
@@ -144,7 +155,8 @@ func (s *events) write(items []*session.Item) (over bool) {
 			s.Put(b)
 			b = b[:0]
 		}
-		if over = ends(i.Event.Type); over || s.Err != nil {
+		over = over || ends(i.Event.Type) // a deletion comes right after the end
+		if s.Err != nil {
 			break
 		}
 	}
@@ -159,7 +171,7 @@ func (s *events) write(items []*session.Item) (over bool) {
 	return over
 }
 
-// ends reports whether an event is the last of its stream.
+// ends reports whether nothing comes after an event but what was committed with it.
 func ends(t dormouse.EventType) bool {
 	return t == dormouse.SessionDeleted || t == dormouse.SessionStatusTerminated
 }

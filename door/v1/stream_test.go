@@ -87,6 +87,20 @@ func TestAStreamGoesOnAfterTheLastFrameThatWasSeen(t *testing.T) {
 	}
 }
 
+// What is larger than all that is kept for followers comes from the log.
+func TestALargeMessageCutsNobodyOff(t *testing.T) {
+	h := newSessions(t)
+	id := h.made("")
+	events, stop := h.follows(id, "events/stream")
+	defer stop()
+	large := strings.Repeat("x", 7<<20)
+	h.sends(200, id, message(large))
+	seen := next(t, events, "session.status_idle")
+	if got := field(seen[1].data, "type"); len(seen[1].data) < len(large) || got != "user.message" {
+		t.Errorf("the second frame is %s of %d bytes", got, len(seen[1].data))
+	}
+}
+
 func TestThreadsHaveEventsOfTheirOwn(t *testing.T) {
 	h := newSessions(t)
 	id := h.made("")

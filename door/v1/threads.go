@@ -77,7 +77,7 @@ func (s *Server) threadOf(ctx context.Context, c *call, row session.Row) (sessio
 
 func (s *Server) listThreads(c *call) error {
 	q := c.query()
-	limit, wanted := q.limit(usualEvents, mostEvents), q.list("statuses", statuses...)
+	limit, wanted := q.limitOrZero(usualEvents, mostEvents), q.list("statuses", statuses...)
 	ctx, cancel := c.ctx()
 	defer cancel()
 	row, err := s.row(ctx, c)
@@ -145,7 +145,7 @@ func (s *Server) threadEvents(c *call) error {
 		return err
 	}
 	q := c.query()
-	l := listed{view: viewOf(row.Session), limit: q.limit(usualEvents, mostEvents), list: newList("events", string(row.Session), string(t.ID))}
+	l := listed{view: viewOf(row.Session), limit: q.limitOrZero(usualEvents, mostEvents), list: newList("events", string(row.Session), string(t.ID))}
 	l.view.thread = t.ID
 	return s.listEvents(ctx, c, row, q, l)
 }
@@ -183,6 +183,7 @@ func (s *Server) sessionRoutes() {
 	s.handle("/v1/sessions/{session_id}/archive", methods{http.MethodPost: s.archiveSession})
 	s.handle("/v1/sessions/{session_id}/events", methods{http.MethodGet: s.events, http.MethodPost: s.send})
 	s.handle("/v1/sessions/{session_id}/events/stream", methods{http.MethodGet: s.stream})
+	s.handle("/v1/sessions/{session_id}/resources", methods{http.MethodGet: s.listResources})
 	s.handle("/v1/sessions/{session_id}/threads", methods{http.MethodGet: s.listThreads})
 	s.handle("/v1/sessions/{session_id}/threads/{thread_id}", methods{http.MethodGet: s.showThread})
 	s.handle("/v1/sessions/{session_id}/threads/{thread_id}/events", methods{http.MethodGet: s.threadEvents})

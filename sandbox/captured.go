@@ -15,16 +15,19 @@ import (
 // Done notes the point that was captured and says what was written over another.
 // If it cannot be noted, the next capture holds everything.
 func (c Capture) Done(ctx context.Context, log *slog.Logger, marks layer.Marks, taken *layer.Capture, since dormouse.SnapshotID) Captured {
-	if err := marks.Write(string(c.As), taken.Index()); err != nil {
-		log.WarnContext(ctx, "the next snapshot will hold everything", "session", c.Fence.Session, "error", err)
-	}
-	crash.At(crash.CaptureNoted)
 	left := taken.Left()
 	done := Captured{Since: since, Count: len(left)}
 	for _, e := range left[:min(len(left), MaxLeft)] {
 		done.Left = append(done.Left, e.Path)
 	}
 	done.Entries, done.Bytes = taken.Written()
+	if !c.Needed && done.Entries == 0 && since != "" && since == c.Since {
+		return done // that point is noted, and there will be no other
+	}
+	if err := marks.Write(string(c.As), taken.Index(), string(since)); err != nil {
+		log.WarnContext(ctx, "the next snapshot will hold everything", "session", c.Fence.Session, "error", err)
+	}
+	crash.At(crash.CaptureNoted)
 	return done
 }
 

@@ -57,8 +57,10 @@ type Capture struct {
 	Workspace Workspace
 	// Since is the point to compare with, empty to have all that lies over the base.
 	Since dormouse.SnapshotID
-	// As is the point that is captured. Capturing the same twice must be well.
-	As dormouse.SnapshotID
+	// As is the point that is captured. Capturing the same twice must be well. Needed
+	// says that there will be one even if nothing changed.
+	As     dormouse.SnapshotID
+	Needed bool
 	// To is an empty directory.
 	To     string
 	Limits layer.Limits

@@ -132,7 +132,7 @@ func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s Sta
 	crash.At(crash.SnapshotCapturing)
 	c := sandbox.Capture{
 		Fence:     runner.Fence{Session: a.id, Generation: s.Sandbox.Generation, Epoch: a.epoch},
-		Workspace: ws, Since: s.Workspace.Newest, As: w.ID, To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
+		Workspace: ws, Since: s.Workspace.Newest, As: w.ID, Needed: w.Reason == dormouse.SnapshotAsked || w.Reason == dormouse.SnapshotSealing, To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
 	}
 	if s.Sandbox.Phase == SandboxActive {
 		c.Handle = s.Sandbox.Handle

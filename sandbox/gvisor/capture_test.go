@@ -31,7 +31,7 @@ import (
 func (h *house) capture(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, since, as dormouse.SnapshotID) (string, sandbox.Captured, error) {
 	h.t.Helper()
 	c := sandbox.Capture{
-		Fence: f, Workspace: w, Since: since, As: as, To: filepath.Join(h.t.TempDir(), string(as)),
+		Fence: f, Workspace: w, Since: since, As: as, Needed: true, To: filepath.Join(h.t.TempDir(), string(as)),
 		Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 40},
 	}
 	if s != nil {
@@ -72,6 +72,43 @@ func (h *house) stop(s sandbox.Sandbox) {
 
 // volume is where a session's files are while they are open.
 func (h *house) volume() string { return filepath.Join(h.dir, "sessions", string(session), "volume") }
+
+// Turns that change nothing are many, and the first that does is compared with the
+// point before all of them.
+func TestWhatIsUnchangedIsNotCapturedAndForgetsNothing(t *testing.T) {
+	h := newHouse(t)
+	s := h.create(fence(1, 1))
+	h.sh(s, "mkdir d; echo one > d/one; sleep 0.1")
+	h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	h.sh(s, "sleep 0.1")
+	_, settled := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "snap_1", "snap_2") // what was fresh is not any more
+	if settled.Since != "snap_1" {
+		t.Errorf("it lies over %q", settled.Since)
+	}
+	capture := func(as dormouse.SnapshotID) sandbox.Captured {
+		to := filepath.Join(t.TempDir(), string(as))
+		if err := os.Mkdir(to, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		done, err := h.Capture(within(t), sandbox.Capture{
+			Fence: fence(1, 1), Handle: s.Handle(), Since: "snap_2", As: as, To: to, Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 40},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	for n := range 5 {
+		h.sh(s, "true")
+		if done := capture(dormouse.SnapshotID(fmt.Sprint("snap_same", n))); done.Since != "snap_2" || done.Entries != 0 {
+			t.Errorf("capture %d: %+v", n, done)
+		}
+	}
+	h.sh(s, "echo two > d/two")
+	if done := capture("snap_3"); done.Since != "snap_2" || done.Entries == 0 || done.Bytes != 4 {
+		t.Errorf("the change was captured as %+v", done)
+	}
+}
 
 // note is in the box of a sandbox that is held.
 func (h *house) notes() []string {

@@ -84,7 +84,7 @@ func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return at, f.marks(w.Number).Write(string(w.Base), index)
+	return at, f.marks(w.Number).Write(string(w.Base), index, "")
 }
 
 // remove removes the workspaces of some numbers and what is noted of them.

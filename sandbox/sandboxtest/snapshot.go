@@ -87,7 +87,7 @@ func (l *line) request(t *testing.T, s sandbox.Sandbox, generation uint64, since
 		t.Fatal(err)
 	}
 	c := sandbox.Capture{
-		Fence: l.fence(generation, generation), Workspace: l.now, Since: since, As: as, To: l.at(as),
+		Fence: l.fence(generation, generation), Workspace: l.now, Since: since, As: as, Needed: true, To: l.at(as),
 		Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 30},
 	}
 	if s != nil {

@@ -78,6 +78,9 @@ func (c *Capture) fresh(e Entry) bool {
 	return e.Kind != Gone && time.Unix(e.Changed.Sec, e.Changed.Nsec).After(c.since.Add(-tick))
 }
 
+// Torn reports whether the last pass has met something that changed under it.
+func (c *Capture) Torn() bool { return len(c.again) > 0 }
+
 // Moved is about how many bytes the last pass had to copy.
 func (c *Capture) Moved() int64 { return c.moved }
 

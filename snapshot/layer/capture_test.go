@@ -271,7 +271,7 @@ func TestMarksAreOfOneDirectoryAndTheLastTwo(t *testing.T) {
 	must(t, err)
 	m := layer.Marks{Dir: dir, Of: of}
 	for _, name := range []string{"a", "b", "c", "c", "b", "d"} {
-		must(t, m.Write(name, index))
+		must(t, m.Write(name, index, ""))
 		if diff := cmp.Diff(index, m.Read(name, plenty)); diff != "" {
 			t.Fatalf("mark %s (-want +got):\n%s", name, diff)
 		}
@@ -280,6 +280,12 @@ func TestMarksAreOfOneDirectoryAndTheLastTwo(t *testing.T) {
 	must(t, err)
 	if len(names) != 2 || names[1].Name() != "d" {
 		t.Errorf("there are %v", names)
+	}
+	for _, name := range []string{"x", "y", "z", "d"} { // none of which became a point
+		must(t, m.Write(name, index, "b"))
+		if m.Read("b", plenty) == nil {
+			t.Fatalf("after %s the point that was compared with has no mark", name)
+		}
 	}
 	if m.Read("a", plenty) != nil || m.Read("never", plenty) != nil {
 		t.Error("a mark that is not there is read")
@@ -291,7 +297,7 @@ func TestMarksAreOfOneDirectoryAndTheLastTwo(t *testing.T) {
 		t.Error("a mark is read that is too long")
 	}
 	for _, name := range []string{"", "../d", ".", ".new"} {
-		if err := m.Write(name, index); err == nil {
+		if err := m.Write(name, index, ""); err == nil {
 			t.Errorf("%q was written", name)
 		}
 	}

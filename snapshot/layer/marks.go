@@ -49,8 +49,9 @@ func (m Marks) Read(name string, l Limits) Index {
 	return all
 }
 
-// Write keeps an index and lets go of the oldest ones.
-func (m Marks) Write(name string, all Index) error {
+// Write keeps an index, and that of the point it was compared with: whether the new
+// one becomes a point is decided later. It lets go of the others, the oldest first.
+func (m Marks) Write(name string, all Index, since string) error {
 	if name == "" || strings.ContainsAny(name, "/\x00") || strings.HasPrefix(name, ".") {
 		return fmt.Errorf("%.40q names no mark", name)
 	}
@@ -66,7 +67,7 @@ func (m Marks) Write(name string, all Index) error {
 		err = os.Rename(temp, filepath.Join(m.Dir, name))
 	}
 	if err == nil {
-		err = m.trim(name)
+		err = m.trim(name, since)
 	}
 	if err != nil {
 		return fmt.Errorf("mark a point: %w", errors.Join(err, ignoreMissing(os.Remove(temp))))
@@ -74,8 +75,9 @@ func (m Marks) Write(name string, all Index) error {
 	return nil
 }
 
-// trim removes all but the newest marks, the last of which has a name.
-func (m Marks) trim(last string) error {
+// trim removes all marks but the last, the one that it was compared with, and the
+// newest of the others as long as there is room.
+func (m Marks) trim(last, since string) error {
 	entries, err := os.ReadDir(m.Dir)
 	if err != nil {
 		return err
@@ -87,6 +89,12 @@ func (m Marks) trim(last string) error {
 		}
 	}
 	slices.SortFunc(marks, func(a, b fs.FileInfo) int {
+		switch since {
+		case a.Name():
+			return -1
+		case b.Name():
+			return 1
+		}
 		return cmp.Or(b.ModTime().Compare(a.ModTime()), cmp.Compare(a.Name(), b.Name()))
 	})
 	for _, old := range marks[min(kept-1, len(marks)):] {

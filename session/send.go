@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -66,11 +67,13 @@ func (d *draft) system(b dormouse.SystemBody) error {
 	if err := dormouse.ValidateContent(b.Content); err != nil {
 		return err
 	}
-	if len(d.events) == 0 {
-		return fmt.Errorf("a system message follows a message or the answer to a tool call: %w", dormouse.ErrInvalid)
+	for _, e := range slices.Backward(d.events) {
+		if e.Type == dormouse.UserCustomToolResult {
+			d.addNamed(b.ID, dormouse.SystemMessage, e.Thread, d.c.By, dormouse.Message{Content: b.Content})
+			return nil
+		}
 	}
-	d.addNamed(b.ID, dormouse.SystemMessage, d.events[0].Thread, d.c.By, dormouse.Message{Content: b.Content})
-	return nil
+	return fmt.Errorf("a system message follows a message or the answer to a tool call: %w", dormouse.ErrInvalid)
 }
 
 // waits reports whether the turn of a thread waits for people.

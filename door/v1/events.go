@@ -1,8 +1,10 @@
 package v1
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -31,28 +33,36 @@ type listed struct {
 	after    cursor
 }
 
-// cursor is the last event of the page before: its seq in the log, or its place
-// among those that wait, which come after all of the log.
+// cursor is the last event of the page before. One that waited has the place where
+// it was queued, and comes after all of the log as it was then.
 type cursor struct {
-	seq     uint64
-	waiting bool
-	set     bool
+	place
+	upto uint64 // how far the log went, if it waited
+	set  bool
 }
 
-func (c cursor) String() string {
-	if c.waiting {
-		return "q" + strconv.FormatUint(c.seq, 10)
-	}
-	return strconv.FormatUint(c.seq, 10)
+// place is where an event stands: at a seq of the log, and as which of those that
+// are shown there.
+type place struct {
+	seq  uint64
+	part int
 }
+
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(p.seq, q.seq), cmp.Compare(p.part, q.part))
+}
+
+func (c cursor) waited() bool { return c.upto > 0 }
+
+func (c cursor) String() string { return fmt.Sprintf("%d.%d.%d", c.seq, c.part, c.upto) }
 
 func parseCursor(s string) (c cursor, ok bool) {
 	if s == "" {
 		return c, true
 	}
-	rest, waiting := strings.CutPrefix(s, "q")
-	seq, err := strconv.ParseUint(rest, 10, 64)
-	return cursor{seq: seq, waiting: waiting, set: true}, err == nil
+	c.set = true
+	n, err := fmt.Sscanf(s, "%d.%d.%d", &c.seq, &c.part, &c.upto)
+	return c, n == 3 && err == nil && c.String() == s
 }
 
 // events lists the events of a session.
@@ -118,146 +128,6 @@ func (c *collected) full() bool {
 func (c *collected) add(raw []byte, at cursor) {
 	c.events = append(c.events, shownEvent{raw, at})
 	c.size += len(raw)
-}
-
-// collect gathers a page: the log in its order and then what waits, or all of that
-// backwards.
-func (s *Server) collect(ctx context.Context, row session.Row, l listed) (*collected, error) {
-	state, err := s.Sessions.Peek(ctx, row.Session)
-	if err != nil {
-		return nil, err
-	}
-	waiting := make(map[uint64]bool)
-	for _, t := range state.Threads {
-		for _, p := range t.Queue {
-			waiting[p.Seq] = true
-		}
-	}
-	taken, err := s.taken(ctx, row.Session)
-	if err != nil {
-		return nil, err
-	}
-	p := &pager{Server: s, listed: l, session: row.Session, upto: state.Seq, waiting: waiting, taken: taken, collected: &collected{limit: l.limit}}
-	steps := []func(context.Context) error{p.log, p.queue}
-	if l.newest {
-		slices.Reverse(steps)
-	}
-	for _, step := range steps {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return p.collected, nil
-}
-
-// taken is the prompts that were not cancelled: those are shown where they were
-// taken, or where they wait.
-func (s *Server) taken(ctx context.Context, id dormouse.SessionID) (map[dormouse.EventID]bool, error) {
-	cancelled, err := s.Sessions.Prompts(ctx, id, dormouse.PromptIsCancelled)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[dormouse.EventID]bool, len(cancelled))
-	for _, p := range cancelled {
-		out[p.ID] = true
-	}
-	return out, nil
-}
-
-// pager reads one page.
-type pager struct {
-	*Server
-	listed
-	*collected
-	session dormouse.SessionID
-	upto    uint64
-	waiting map[uint64]bool           // by the seq of their prompt.queued
-	taken   map[dormouse.EventID]bool // prompts that were cancelled
-}
-
-// log adds what is in the log. A prompt that was cancelled is shown where it was
-// queued: it was never processed.
-func (p *pager) log(ctx context.Context) error {
-	add := func(e *dormouse.Event) bool {
-		if !p.shows(e) || !p.within(e) {
-			return true
-		}
-		at := cursor{seq: e.Seq}
-		if e.Type != dormouse.PromptQueued {
-			if p.wants(e.Type) {
-				p.add(p.view.append(nil, e), at)
-			}
-			return !p.full()
-		}
-		if p.taken[e.ID] {
-			p.addQueued(e, at)
-		}
-		return !p.full()
-	}
-	switch {
-	case p.newest:
-		from := p.upto
-		if p.after.set && !p.after.waiting {
-			from = p.after.seq - 1
-		}
-		if p.full() {
-			return nil
-		}
-		return p.backwards(ctx, p.session, from, add)
-	case p.after.waiting:
-		return nil
-	}
-	return p.forwards(ctx, p.session, p.after.seq, p.upto, add)
-}
-
-// queue adds what waits, which is after all of the log.
-func (p *pager) queue(ctx context.Context) error {
-	if p.newest && p.after.set && !p.after.waiting {
-		return nil
-	}
-	seqs := slices.Sorted(func(yield func(uint64) bool) {
-		for seq := range p.waiting {
-			if !yield(seq) {
-				return
-			}
-		}
-	})
-	if p.newest {
-		slices.Reverse(seqs)
-	}
-	for _, seq := range seqs {
-		if p.full() {
-			return nil
-		}
-		if p.after.waiting && (p.newest && seq >= p.after.seq || !p.newest && seq <= p.after.seq) {
-			continue
-		}
-		events, err := p.Sessions.Events(ctx, p.session, seq-1, 1)
-		if err != nil {
-			return err
-		}
-		for i := range events {
-			if e := &events[i]; p.shows(e) && p.within(e) {
-				p.addQueued(e, cursor{seq: seq, waiting: true})
-			}
-		}
-	}
-	return nil
-}
-
-func (p *pager) addQueued(e *dormouse.Event, at cursor) {
-	queued, _ := queuedEvents(e)
-	types := []dormouse.EventType{dormouse.UserMessage, dormouse.SystemMessage}
-	if p.newest {
-		slices.Reverse(queued)
-		types = types[:len(queued)]
-		slices.Reverse(types)
-	}
-	for i, raw := range queued {
-		if p.wants(types[i]) {
-			p.add(raw, at)
-		}
-	}
 }
 
 func (l *listed) wants(t dormouse.EventType) bool {

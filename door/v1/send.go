@@ -80,7 +80,7 @@ func spelled(events []json.RawMessage, more []byte) []byte {
 func (s *Server) put(ctx context.Context, c *call, id dormouse.SessionID, v session.Send, ids []dormouse.EventID) ([]json.RawMessage, error) {
 	err := s.Sessions.Do(ctx, id, c.who.Actor, v)
 	known := make(map[dormouse.EventID]dormouse.Event)
-	if errors.Is(err, dormouse.ErrConflict) || errors.Is(err, dormouse.ErrTerminated) {
+	if errors.Is(err, dormouse.ErrConflict) && !errors.Is(err, session.ErrOtherRequest) || errors.Is(err, dormouse.ErrTerminated) {
 		var again error
 		if known, again = s.answered(ctx, id, v.Steps); again != nil {
 			return nil, again
@@ -179,7 +179,7 @@ func (s *Server) find(ctx context.Context, id dormouse.SessionID, ids []dormouse
 }
 
 // answered finds the answers to tool calls that the log already has, as they were
-// asked for now.
+// asked for now, and what was said to the model with one of them.
 func (s *Server) answered(ctx context.Context, id dormouse.SessionID, steps []session.Step) (map[dormouse.EventID]dormouse.Event, error) {
 	open := make(map[dormouse.EventID]*session.Answer)
 	for _, step := range steps {
@@ -195,13 +195,21 @@ func (s *Server) answered(ctx context.Context, id dormouse.SessionID, steps []se
 	if err != nil {
 		return nil, err
 	}
+	said := steps[len(steps)-1].System
+	var after dormouse.Event // the system message that follows
 	err = s.backwards(ctx, id, row.Seq, func(e *dormouse.Event) bool {
 		switch e.Type { //nolint:exhaustive // only these answer, and only those are answered
+		case dormouse.SystemMessage:
+			after = *e
 		case dormouse.UserToolConfirmation, dormouse.UserCustomToolResult:
 			for use, a := range open {
-				if answersSame(e, a) {
-					known[a.ID] = *e
-					delete(open, use)
+				if !answersSame(e, a) {
+					continue
+				}
+				known[a.ID] = *e
+				delete(open, use)
+				if said != nil && a == steps[len(steps)-2].Answer && after.Time.Equal(e.Time) && saysSame(&after, said) {
+					known[said.ID] = after
 				}
 			}
 		case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
@@ -210,6 +218,12 @@ func (s *Server) answered(ctx context.Context, id dormouse.SessionID, steps []se
 		return len(open) > 0
 	})
 	return known, err
+}
+
+func saysSame(e *dormouse.Event, b *dormouse.SystemBody) bool {
+	var m dormouse.Message
+	_ = json.Unmarshal(e.Payload, &m)
+	return dormouse.DigestOf(dormouse.Encode(m.Content)) == dormouse.DigestOf(dormouse.Encode(b.Content))
 }
 
 func answersSame(e *dormouse.Event, a *session.Answer) bool {

@@ -7,18 +7,26 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// answer gives a tool call that waits for people what they said. The first
-// answer wins.
+// answer gives a tool call that waits for people what they said, and goes on.
 func (d *draft) answer(v Answer) error {
 	t, use, err := d.waiting(v.Use)
 	if err != nil {
 		return err
 	}
+	thread := t.ID
+	if err := d.record(v, thread, use); err != nil {
+		return err
+	}
+	d.unblock(thread)
+	return nil
+}
+
+// record notes an answer. The first one wins.
+func (d *draft) record(v Answer, thread dormouse.ThreadID, use dormouse.Use) error {
 	op, open := d.OpFor(v.Use)
 	if !open {
 		return fmt.Errorf("tool call %s is not waiting: %w", v.Use, dormouse.ErrConflict)
 	}
-	thread := t.ID
 	switch {
 	case use.Gate == dormouse.GateQuestion:
 		if v.Allow || v.Deny || v.IsError {
@@ -63,15 +71,13 @@ func (d *draft) answer(v Answer) error {
 		d.tell(dormouse.AgentToolResult, thread, errorResult(v.Use, text))
 		d.endOp(thread, op, dormouse.OpEnd{Outcome: dormouse.OutcomeDenied, Result: v.ID})
 	}
-	d.unblock(thread)
 	return nil
 }
 
-// unblock goes on with a turn that was blocked and has one thing less to wait
-// for.
+// unblock goes on with a turn that was blocked and has less to wait for.
 func (d *draft) unblock(thread dormouse.ThreadID) {
 	turn := d.Thread(thread).Turn
-	if turn.Blocked != dormouse.BlockedOnPeople {
+	if turn == nil || turn.Blocked != dormouse.BlockedOnPeople {
 		return
 	}
 	if left := turn.gated(); len(left) > 0 {

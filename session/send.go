@@ -11,7 +11,8 @@ import (
 const MaxSteps = 1000
 
 // send takes everything of a request or nothing. A request that has a name is
-// taken once, whatever has become of it since.
+// taken once, whatever has become of it since. Answers that come together are one:
+// nobody is asked in between for what is answered as well.
 func (d *draft) send(v Send) error {
 	if len(v.Steps) == 0 || len(v.Steps) > MaxSteps {
 		return fmt.Errorf("a request has 1 to %d events, this one %d: %w", MaxSteps, len(v.Steps), dormouse.ErrInvalid)
@@ -23,10 +24,18 @@ func (d *draft) send(v Send) error {
 			}
 		}
 	}
+	var answered []dormouse.ThreadID
 	for i, s := range v.Steps {
-		if err := d.step(s); err != nil {
+		thread, err := d.step(s)
+		if err != nil {
 			return fmt.Errorf("events[%d]: %w", i, err)
 		}
+		if thread != "" && !slices.Contains(answered, thread) {
+			answered = append(answered, thread)
+		}
+	}
+	for _, thread := range answered {
+		d.unblock(thread)
 	}
 	if v.Request != "" {
 		d.add(dormouse.RequestTaken, "", dormouse.Taken{Request: v.Request, Body: v.Body})
@@ -44,21 +53,27 @@ func sameRequest(was, is dormouse.Digest) error {
 	return nil
 }
 
-func (d *draft) step(s Step) error {
+// step takes one event, and says on which thread it answered something.
+func (d *draft) step(s Step) (answered dormouse.ThreadID, err error) {
 	switch {
 	case s.Prompt != nil:
 		if s.Prompt.System != nil && d.waits(s.Prompt.Thread) {
-			return fmt.Errorf("a system message must wait until the tool calls are answered, or follow their answer: %w", dormouse.ErrConflict)
+			return "", fmt.Errorf("a system message must wait until the tool calls are answered, or follow their answer: %w", dormouse.ErrConflict)
 		}
-		return d.prompt(*s.Prompt)
+		return "", d.prompt(*s.Prompt)
 	case s.Interrupt != nil:
-		return d.interrupt(*s.Interrupt)
+		return "", d.interrupt(*s.Interrupt)
 	case s.Answer != nil:
-		return d.answer(*s.Answer)
+		t, use, err := d.waiting(s.Answer.Use)
+		if err != nil {
+			return "", err
+		}
+		thread := t.ID
+		return thread, d.record(*s.Answer, thread, use)
 	case s.System != nil:
-		return d.system(*s.System)
+		return "", d.system(*s.System)
 	}
-	return fmt.Errorf("it asks for nothing: %w", dormouse.ErrInvalid)
+	return "", fmt.Errorf("it asks for nothing: %w", dormouse.ErrInvalid)
 }
 
 // system says something to the model after the answer to a tool call. The turn
@@ -79,7 +94,7 @@ func (d *draft) system(b dormouse.SystemBody) error {
 // waits reports whether the turn of a thread waits for people.
 func (d *draft) waits(thread dormouse.ThreadID) bool {
 	t, err := d.thread(thread)
-	return err == nil && t.Turn != nil && t.Turn.Blocked == dormouse.BlockedOnPeople
+	return err == nil && t.Turn != nil && t.Turn.Blocked == dormouse.BlockedOnPeople && len(t.Turn.gated()) > 0
 }
 
 // keptRequests is how many named requests a session remembers.

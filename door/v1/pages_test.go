@@ -140,3 +140,23 @@ func TestAResultIsTakenOnceWithItsSystemMessage(t *testing.T) {
 	other := strings.Replace(note, "note", "another", 1)
 	h.sends(400, id, result, other)
 }
+
+func TestAnswersThatComeTogetherAreOneAnswer(t *testing.T) {
+	h := newSessions(t)
+	id := h.made("")
+	h.sends(200, id, message(`SCRIPT[{"tools":[{"name":"ticket","input":{"n":1}},{"name":"ticket","input":{"n":2}}]},{"text":"done"}]`))
+	h.until(id, "session.status_idle", 1)
+	var results []string
+	for _, use := range fields(h.listed(id, "types[]=agent.custom_tool_use"), "id") {
+		results = append(results, fmt.Sprintf(`{"type":"user.custom_tool_result","custom_tool_use_id":%q}`, use))
+	}
+	h.sends(200, id, append(results, message("and then"), note)...)
+	h.until(id, "session.status_idle", 3)
+	idle := h.listed(id, "types[]=session.status_idle")
+	for i, want := range []string{"requires_action", "end_turn", "end_turn"} {
+		if !strings.Contains(string(idle[i]), want) {
+			t.Errorf("its rest is %s, want %s", idle[i], want)
+		}
+	}
+	h.listed(id, "limit=1000") // in order
+}

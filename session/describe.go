@@ -56,7 +56,7 @@ func (d *draft) describe(v Describe) error {
 }
 
 // errRuns refuses what must not happen to a session at work.
-var errRuns = fmt.Errorf("the session is running; interrupt or terminate it first: %w", dormouse.ErrConflict)
+var errRuns = fmt.Errorf("the session is running; interrupt it first: %w", dormouse.ErrConflict)
 
 // archive ends a session and puts it away. Twice is once.
 func (d *draft) archive() error {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -58,7 +59,7 @@ func (d *draft) thread(id dormouse.ThreadID) (*Thread, error) {
 	if t := d.Thread(id); t != nil {
 		return t, nil
 	}
-	return nil, dormouse.ErrNotFound
+	return nil, fmt.Errorf("thread %.80s: %w", id, dormouse.ErrNotFound)
 }
 
 // tellRunning says that a thread works; was says whether the session did before.

@@ -1,7 +1,11 @@
 package v1
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"io"
+	"slices"
+	"strings"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/closedjson"
@@ -105,19 +109,26 @@ type (
 
 // DecodeJSON implements closedjson.Decoder.
 func (s *imageSource) DecodeJSON(raw []byte) (err error) {
-	s.raw, err = readSource(raw, "base64", "url")
+	s.raw, err = readSource(raw, imageTypes, "base64", "url")
 	return err
 }
 
 // DecodeJSON implements closedjson.Decoder.
 func (s *documentSource) DecodeJSON(raw []byte) (err error) {
-	s.raw, err = readSource(raw, "base64", "text", "url")
+	s.raw, err = readSource(raw, documentTypes, "base64", "text", "url")
 	return err
 }
 
+// What models take. Anything else would stay in the conversation, and fail every
+// turn from then on.
+var (
+	imageTypes    = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
+	documentTypes = []string{"application/pdf"}
+)
+
 // readSource reads a source of one of the kinds. The order of its fields does not
 // matter to anybody, so that it is spelled anew.
-func readSource(raw []byte, kinds ...string) (json.RawMessage, error) {
+func readSource(raw []byte, types []string, kinds ...string) (json.RawMessage, error) {
 	var p source
 	if err := closedjson.Bind(raw, &p); err != nil {
 		return nil, err
@@ -146,10 +157,18 @@ func readSource(raw []byte, kinds ...string) (json.RawMessage, error) {
 			if !need(p.URL) {
 				return nil, closedjson.Errorf("a source of type url has a url and nothing else")
 			}
+			if !strings.HasPrefix(p.URL.Value, "https://") && !strings.HasPrefix(p.URL.Value, "http://") {
+				return nil, closedjson.In("url", closedjson.Errorf("must begin with https:// or http://"))
+			}
 			out["url"] = p.URL.Value
 		default:
 			if !need(p.Kind, p.Data) || k == "text" && p.Kind.Value != "text/plain" {
 				return nil, closedjson.Errorf("a source of type %s has media_type and data and nothing else; that of a text is text/plain", k)
+			}
+			if k == "base64" {
+				if err := checkData(p.Kind.Value, types, p.Data.Value); err != nil {
+					return nil, err
+				}
 			}
 			out["media_type"], out["data"] = p.Kind.Value, p.Data.Value
 		}
@@ -159,6 +178,22 @@ func readSource(raw []byte, kinds ...string) (json.RawMessage, error) {
 		return nil, closedjson.In("type", closedjson.Errorf("files are not served yet; send the content itself"))
 	}
 	return nil, closedjson.In("type", closedjson.Errorf("%q is not known here", closedjson.Name(p.Type)))
+}
+
+func checkData(kind string, types []string, data string) error {
+	if !slices.Contains(types, kind) {
+		last := len(types) - 1
+		known := types[last]
+		if last > 0 {
+			known = strings.Join(types[:last], ", ") + " or " + known
+		}
+		return closedjson.In("media_type", closedjson.Errorf("must be %s, not %q", known, closedjson.Name(kind)))
+	}
+	_, err := io.Copy(io.Discard, base64.NewDecoder(base64.StdEncoding.Strict(), strings.NewReader(data)))
+	if err != nil || strings.ContainsAny(data, "\r\n") {
+		return closedjson.In("data", closedjson.Errorf("is not base64"))
+	}
+	return nil
 }
 
 func blocksOf(in []block) []dormouse.Block {

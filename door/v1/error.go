@@ -41,7 +41,7 @@ type coded interface{ ErrorCode() string }
 // replyTo says how err is told in this API.
 func replyTo(err error) reply {
 	told := door.ReplyTo(err)
-	r := reply{status: told.Status, message: told.Message}
+	r := reply{status: told.Status, message: sentence(told.Message)}
 	switch {
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
 		// Clients of this API send again by themselves, and have nothing that would
@@ -101,6 +101,14 @@ func (r reply) body(request string) []byte {
 	return append(dormouse.Encode(body), '\n')
 }
 
+// sentence is what an error says, without the word for its kind: the type says that.
+func sentence(message string) string {
+	for _, kind := range []error{dormouse.ErrInvalid, dormouse.ErrConflict, dormouse.ErrTooLarge} {
+		message = strings.TrimSuffix(message, ": "+kind.Error())
+	}
+	return message
+}
+
 // refusef is a request turned away.
 func refusef(status int, format string, args ...any) error {
 	return &door.Refusal{Status: status, Type: kinds[status], Message: fmt.Sprintf(format, args...)}
@@ -121,7 +129,7 @@ func wrongState(err error) error {
 	case errors.Is(err, session.ErrOtherRequest):
 		return errKeyUsed
 	case errors.Is(err, dormouse.ErrConflict):
-		return refusef(http.StatusBadRequest, "%s", door.ReplyTo(err).Message)
+		return refusef(http.StatusBadRequest, "%s", sentence(door.ReplyTo(err).Message))
 	}
 	return err
 }

@@ -79,7 +79,7 @@ func (r *received) decodeMessage(raw []byte) error {
 		}
 	}
 	if err := dormouse.ValidateContent(r.content); err != nil {
-		return closedjson.Errorf("%s", err)
+		return closedjson.Errorf("%s", sentence(err.Error()))
 	}
 	return nil
 }

@@ -21,8 +21,8 @@ import (
 func (s *Server) row(ctx context.Context, c *call) (session.Row, error) {
 	id := dormouse.SessionID(c.r.PathValue("session_id"))
 	row, err := s.Sessions.Row(ctx, id)
-	if err == nil && row.Tenant != c.who.Tenant {
-		err = dormouse.ErrNotFound
+	if err == nil && row.Tenant != c.who.Tenant || errors.Is(err, dormouse.ErrNotFound) {
+		err = dormouse.ErrNotFound // and not where it was looked for
 	}
 	if err != nil {
 		return session.Row{}, fmt.Errorf("session %q: %w", shorten(string(id)), err)
@@ -35,7 +35,7 @@ func (s *Server) row(ctx context.Context, c *call) (session.Row, error) {
 func (s *Server) own(ctx context.Context, c *call) (dormouse.SessionID, error) {
 	id := dormouse.SessionID(c.r.PathValue("session_id"))
 	tenant, err := s.Sessions.Tenant(ctx, id)
-	if err == nil && tenant != c.who.Tenant {
+	if err == nil && tenant != c.who.Tenant || errors.Is(err, dormouse.ErrNotFound) {
 		err = dormouse.ErrNotFound
 	}
 	if err != nil {

@@ -67,8 +67,10 @@ func (s *Server) follow(c *call, thread dormouse.ThreadID) error {
 	}
 	out.Events()
 	out.Say(": following\n\n")
-	if row.Status == dormouse.StatusTerminated && after >= row.Seq {
-		return nil
+	if row.Status == dormouse.StatusTerminated {
+		if out.last = row.Seq; after >= row.Seq {
+			return nil
+		}
 	}
 	return s.pump(ctx, c, row.Session, f, out)
 }
@@ -119,6 +121,7 @@ type events struct {
 	*door.Stream
 	view     view
 	previews *previews // nil if none were asked for
+	last     uint64    // the event after which nothing comes; 0 if that is not known
 }
 
 var buffers = sync.Pool{New: func() any {
@@ -155,7 +158,7 @@ func (s *events) write(items []*session.Item) (over bool) {
 			s.Put(b)
 			b = b[:0]
 		}
-		over = over || ends(i.Event.Type) // a deletion comes right after the end
+		over = over || ends(i.Event.Type) || s.last > 0 && i.Event.Seq >= s.last // a deletion comes right after the end
 		if s.Err != nil {
 			break
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/order"
@@ -148,4 +149,25 @@ func TestThreadsHaveEventsOfTheirOwn(t *testing.T) {
 	}
 	h.ask(404, "GET", path+"/sthr_none", "")
 	h.ask(404, "GET", path+"/sthr_none/stream", "")
+}
+
+// A client that has seen the end and comes back is told that there is nothing more.
+func TestAStreamOfWhatHasEndedEnds(t *testing.T) {
+	h := newSessions(t)
+	id := h.made("")
+	events, stop := h.follows(id, "events/stream")
+	h.ask(200, "POST", "/v1/sessions/"+id+"/archive", "")
+	seen := next(t, events, "session.status_terminated")
+	stop()
+	for _, last := range []string{"0", seen[len(seen)-1].id, ""} {
+		again, stop := h.follows(id, "events/stream", "Last-Event-ID", last)
+		defer stop()
+		for open := true; open; {
+			select {
+			case _, open = <-again:
+			case <-time.After(30 * time.Second):
+				t.Fatalf("after %q it goes on", last)
+			}
+		}
+	}
 }

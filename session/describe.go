@@ -35,7 +35,7 @@ func (d *draft) describe(v Describe) error {
 		switch {
 		case d.Terminated != nil:
 			return dormouse.ErrTerminated
-		case d.works():
+		case d.engaged():
 			return errRuns
 		}
 		if err := v.Agent.Validate(); err != nil {
@@ -63,7 +63,7 @@ func (d *draft) archive() error {
 	if !d.Archived.IsZero() {
 		return nil
 	}
-	if d.works() {
+	if d.engaged() {
 		return errRuns
 	}
 	if err := d.terminate(Terminate{Reason: "archived"}); err != nil {
@@ -79,7 +79,7 @@ func (d *draft) delete(v Delete) error {
 	if d.Deleted {
 		return nil
 	}
-	if v.Resting && d.works() {
+	if v.Resting && d.engaged() {
 		return errRuns
 	}
 	if err := d.terminate(Terminate{Reason: "deleted"}); err != nil {

@@ -264,6 +264,10 @@ func (s State) takes() bool {
 	return s.Terminated == nil && slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn == nil && len(t.Queue) > 0 })
 }
 
+// engaged reports whether it works or is about to: what was asked a moment ago is
+// not dropped as if nobody had.
+func (s State) engaged() bool { return s.works() || s.takes() }
+
 // Attention returns why the session shows error, or nil.
 func (s State) Attention() *Attention {
 	for _, t := range s.Threads {

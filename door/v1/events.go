@@ -185,7 +185,7 @@ func (p *pager) log(ctx context.Context) error {
 		at := cursor{seq: e.Seq}
 		if e.Type != dormouse.PromptQueued {
 			if p.wants(e.Type) {
-				p.add(p.view.append(nil, e), at)
+				p.add(p.append(nil, e), at)
 			}
 			return !p.full()
 		}

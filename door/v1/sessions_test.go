@@ -167,15 +167,15 @@ func TestARequestWithAKeyIsOne(t *testing.T) {
 		t.Errorf("it was asked %d times", n)
 	}
 	s := h.ask(200, "GET", "/v1/sessions/"+id, "")
-	make := fmt.Sprintf(`{"agent":%q,"environment_id":%q,"initial_events":[%s]}`, s["agent"].(map[string]any)["id"], s["environment_id"], message("x"))
-	a := h.ask(200, "POST", "/v1/sessions", make, "Idempotency-Key", "k1")
+	asked := fmt.Sprintf(`{"agent":%q,"environment_id":%q,"initial_events":[%s]}`, s["agent"].(map[string]any)["id"], s["environment_id"], message("x"))
+	a := h.ask(200, "POST", "/v1/sessions", asked, "Idempotency-Key", "k1")
 	if a["status"] != "running" {
 		t.Errorf("it was made %v", a["status"])
 	}
-	if b := h.ask(200, "POST", "/v1/sessions", make, "Idempotency-Key", "k1"); b["id"] != a["id"] {
+	if b := h.ask(200, "POST", "/v1/sessions", asked, "Idempotency-Key", "k1"); b["id"] != a["id"] {
 		t.Errorf("made again it is %v, first %v", b["id"], a["id"])
 	}
-	h.ask(409, "POST", "/v1/sessions", strings.Replace(make, `"x"`, `"y"`, 1), "Idempotency-Key", "k1")
+	h.ask(409, "POST", "/v1/sessions", strings.Replace(asked, `"x"`, `"y"`, 1), "Idempotency-Key", "k1")
 	if n := len(h.ask(200, "GET", "/v1/sessions", "")["data"].([]any)); n != 2 {
 		t.Errorf("there are %d sessions", n)
 	}

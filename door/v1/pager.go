@@ -124,7 +124,7 @@ func (c cursor) next(parts int) cursor {
 // offer adds an event if it is wanted and the page before did not have it.
 func (p *pager) offer(e *dormouse.Event, at cursor) {
 	if p.shows(e) && p.within(e) && p.wants(e.Type) && p.follows(at) {
-		p.add(p.view.append(nil, e), at)
+		p.add(p.append(nil, e), at)
 	}
 }
 

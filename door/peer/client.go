@@ -155,6 +155,8 @@ func (r refusal) error(by session.Server) error {
 		return fmt.Errorf("%w: %s", session.ErrUnreached, r.Message)
 	case "unauthorized":
 		return fmt.Errorf("%w: %s does not know our key", session.ErrUnreached, by.Name)
+	case otherRequest:
+		return fmt.Errorf("%s: %w", by.Name, session.ErrOtherRequest)
 	case "client_left":
 		return fmt.Errorf("%s stopped waiting: %w", by.Name, dormouse.ErrUnknownOutcome)
 	}

@@ -74,6 +74,9 @@ type refusal struct {
 // notMe says that a server is not the one that was meant, or not any more.
 const notMe = "not_me"
 
+// otherRequest says that another request was taken under the same name.
+const otherRequest = "other_request"
+
 // line is one line of a stream: something relayed, why it ends, or only a sign
 // of life.
 type line struct {

@@ -92,6 +92,9 @@ func replyTo(err error) door.Reply {
 		return door.Reply{Status: http.StatusMisdirectedRequest, Type: notMe, Message: err.Error()}
 	}
 	reply := door.ReplyTo(err)
+	if errors.Is(err, session.ErrOtherRequest) {
+		reply.Type = otherRequest
+	}
 	reply.Message = err.Error()
 	return reply
 }

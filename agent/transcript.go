@@ -225,11 +225,10 @@ func parts(e dormouse.Event) []model.Part {
 func blocks(content []dormouse.Block) []model.Part {
 	var out []model.Part
 	for _, b := range content {
-		if b.Type == model.PartText && strings.TrimSpace(b.Text) == "" {
-			continue
-		}
 		if b.Type == "search_result" {
-			out = append(out, model.Part{Type: model.PartText, Text: found(b)})
+			b = dormouse.Text(found(b))
+		}
+		if b.Type == model.PartText && strings.TrimSpace(b.Text) == "" {
 			continue
 		}
 		out = append(out, model.Part{Type: b.Type, Text: b.Text, Source: b.Source, Title: b.Title, Context: b.Context})

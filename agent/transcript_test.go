@@ -147,3 +147,15 @@ func TestEveryTranscriptIsValid(t *testing.T) {
 		}
 	}
 }
+
+func TestASearchThatFoundNothingToReadIsNoOutput(t *testing.T) {
+	l := new(log).user("find it").call().uses("a")
+	l.add("ra", dormouse.UserCustomToolResult, dormouse.CustomToolResult{Use: "a", Content: []dormouse.Block{{
+		Type: "search_result", Source: json.RawMessage(`" "`), Title: " ", Content: json.RawMessage(`[]`),
+	}}})
+	messages := agent.Transcript(agent.ReadAll(l.events))
+	got := messages[len(messages)-1].Content[0].Result
+	if want := []model.Part{{Type: model.PartText, Text: "(no output)"}}; !cmp.Equal(got, want) {
+		t.Errorf("the model is told %+v", got)
+	}
+}

@@ -47,6 +47,10 @@ With --store the sessions are in a PostgreSQL database instead, and several serv
 can share them and the directory: each answers for all of them, and what one leaves
 undone another takes up.
 
+Programs reach it over HTTP: its own API is under /api, and the Managed Agents API
+under /v1, for which official clients take the address as their base URL and the
+token as their key.
+
 Every flag can also be set as an environment variable (DORMOUSE_LISTEN for --listen)
 or in config.json in the data directory ("listen"); the command line wins over the
 environment, and that over the file.`,

@@ -168,7 +168,7 @@ func (r *runner) contract(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprint(os.Stdout, contract.Gaps(all))
-	r.last = append(r.last, contract.Summary(all))
+	r.last = append(r.last, contract.Summary(all)...)
 	if r.update {
 		return os.WriteFile("e2e/v1/contract/gaps.txt", []byte(contract.Gaps(all)), 0o600)
 	}

@@ -132,7 +132,7 @@ func (f *Fixtures) make(ctx context.Context, text string) (map[string]string, er
 		session, err := f.create(ctx, "/v1/sessions", map[string]any{"agent": agent, "environment_id": env})
 		set(theSession, session, err)
 		if has(theThread) && err == nil {
-			thread, err := f.first(ctx, "/v1/sessions/"+session+"/threads")
+			thread, err := f.thread(ctx, session)
 			set(theThread, thread, err)
 		}
 	}
@@ -143,6 +143,15 @@ func (f *Fixtures) agent(ctx context.Context) (string, error) {
 	return f.create(ctx, "/v1/agents", map[string]any{"name": "contract", "model": "claude-opus-5-5"})
 }
 
+// thread is a second one of a session: the primary one cannot be archived alone.
+func (f *Fixtures) thread(ctx context.Context, session string) (string, error) {
+	client := f.site.Client()
+	defer client.Close()
+	var opened struct{ ID string }
+	_, err := client.Once(ctx, http.MethodPost, "/api/sessions/"+session+"/threads", map[string]any{"id": "second"}, &opened)
+	return opened.ID, err
+}
+
 func (f *Fixtures) create(ctx context.Context, path string, body any) (string, error) {
 	var made struct{ ID string }
 	if err := f.site.Do(ctx, http.MethodPost, path, body, &made); err != nil {
@@ -151,8 +160,7 @@ func (f *Fixtures) create(ctx context.Context, path string, body any) (string, e
 	return made.ID, nil
 }
 
-// first is the id of what a list begins with: of threads, that is the primary
-// one.
+// first is the id of what a list begins with.
 func (f *Fixtures) first(ctx context.Context, path string) (string, error) {
 	var list struct {
 		Data []struct{ ID string }

@@ -11,6 +11,7 @@ import (
 // TestWhatGoesWrongIsTold has a model that is overloaded for a while, and one that
 // refuses; then the session goes on.
 func TestWhatGoesWrongIsTold(t *testing.T) {
+	t.Parallel()
 	s, ctx := open(t, site.Options{})
 	c := newClient(ctx, t, s, false)
 	has := func(kind string) func([]site.Event) bool {

@@ -35,6 +35,7 @@ func play(t *testing.T, who string, programs []stage.Program) {
 // TestWhatHasAKeyIsTakenOnce kills the server when a session is made, and when a
 // message is in the log, and nobody was told. The SDK asks again by itself.
 func TestWhatHasAKeyIsTakenOnce(t *testing.T) {
+	t.Parallel()
 	binary, err := withPoints()
 	if err != nil {
 		t.Fatal(err)

@@ -81,14 +81,14 @@ func run() error {
 	return errors.Join(failed...)
 }
 
-// golang runs the tests with both Go SDKs, and all others of e2e/v1.
+// golang runs the tests with both Go SDKs, and all others of e2e/v1, at length.
 func (r *runner) golang(ctx context.Context) error {
 	path, err := filepath.Abs(filepath.Join(r.work, "report.json"))
 	if err != nil {
 		return err
 	}
 	_ = os.Remove(path) // of an earlier run
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", "30m", "./e2e/v1/...")
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", "30m", "./e2e/v1", "-every", "-kills", "8")
 	cmd.Env = append(os.Environ(), "DORMOUSE_BIN="+r.binary.Server, "DORMOUSE_V1_REPORT="+path)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	err = cmd.Run()

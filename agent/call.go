@@ -213,6 +213,9 @@ func (t *turn) brought(op dormouse.Op, r model.Reply) Finish {
 			text, said = nil, said+1
 		}
 	}
+	if r.Thought {
+		f.Events = append(f.Events, event(op, 0, dormouse.AgentThinking, struct{}{}))
+	}
 	for i, p := range r.Content {
 		switch p.Type {
 		case model.PartText:

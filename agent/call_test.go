@@ -133,3 +133,37 @@ func TestAFullDiskLeavesNoHoleInWhatWasSeen(t *testing.T) {
 		t.Errorf("seen %q, said %q", seen, said)
 	}
 }
+
+// thinker thinks, and says one thing.
+type thinker struct{}
+
+func (thinker) Model(string) (model.Model, error) { return thinker{}, nil }
+func (thinker) Keyed() bool                       { return true }
+
+func (thinker) Reply(context.Context, model.Request, func(model.Delta) error) (model.Reply, error) {
+	return model.Reply{Thought: true, Content: []model.Part{{Type: model.PartText, Text: "so"}}, StopReason: model.StopEndTurn}, nil
+}
+
+// thinking is the journal of its call, and nothing after.
+type thinking struct{ calling }
+
+func (c *thinking) View(ctx context.Context) (agent.View, error) {
+	if c.finished.Op != "" {
+		return agent.View{}, errSeen
+	}
+	return c.calling.View(ctx)
+}
+
+func TestThatAModelThoughtIsToldBeforeWhatItSaid(t *testing.T) {
+	c := &thinking{calling{kept: make(map[int]string), recorded: make(chan struct{}, 100)}}
+	if err := agent.New(thinker{}, tool.Builtin()).Run(t.Context(), c); !errors.Is(err, errSeen) {
+		t.Fatal(err)
+	}
+	var got []dormouse.EventType
+	for _, e := range c.finished.Events {
+		got = append(got, e.Type)
+	}
+	if !slices.Equal(got, []dormouse.EventType{dormouse.AgentThinking, dormouse.AgentMessage}) || string(c.finished.Events[0].Payload) != "{}" {
+		t.Errorf("it told %v", got)
+	}
+}

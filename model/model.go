@@ -96,7 +96,9 @@ type Delta struct {
 // Reply is a whole answer.
 type Reply struct {
 	// Content holds text and tool_use parts, none empty, in the model's order.
-	Content    []Part
+	Content []Part
+	// Thought says that the model thought before it spoke; what it thought is not kept.
+	Thought    bool
 	StopReason string
 	Usage      dormouse.ModelUsage
 }

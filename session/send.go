@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -86,5 +87,5 @@ func applyRequest(s *State, p dormouse.Taken) {
 	if n := len(s.Requests) - keptRequests + 1; n > 0 {
 		s.Requests = s.Requests[n:]
 	}
-	s.Requests = append(s.Requests[:len(s.Requests):len(s.Requests)], p)
+	s.Requests = append(slices.Clip(s.Requests), p)
 }

@@ -3,6 +3,7 @@ package v1
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -31,28 +32,27 @@ type listed struct {
 	after    cursor
 }
 
-// cursor is the last event of the page before: its seq in the log, or its place
-// among those that wait, which come after all of the log.
+// cursor is where the page before ended: in the log, and among those that wait, which
+// come after all of it. Forwards, whoever goes on sees first what the log has got
+// meanwhile, so that a prompt that was taken between two pages is not missed.
 type cursor struct {
-	seq     uint64
-	waiting bool
-	set     bool
+	seq    uint64 // in the log
+	queued uint64 // of the last that waits; 0 if none was shown
+	set    bool
 }
 
-func (c cursor) String() string {
-	if c.waiting {
-		return "q" + strconv.FormatUint(c.seq, 10)
-	}
-	return strconv.FormatUint(c.seq, 10)
-}
+func (c cursor) String() string { return fmt.Sprintf("%d.%d", c.seq, c.queued) }
 
 func parseCursor(s string) (c cursor, ok bool) {
 	if s == "" {
 		return c, true
 	}
-	rest, waiting := strings.CutPrefix(s, "q")
-	seq, err := strconv.ParseUint(rest, 10, 64)
-	return cursor{seq: seq, waiting: waiting, set: true}, err == nil
+	seq, queued, _ := strings.Cut(s, ".")
+	var err, bad error
+	c.seq, err = strconv.ParseUint(seq, 10, 64)
+	c.queued, bad = strconv.ParseUint(queued, 10, 64)
+	c.set = true
+	return c, err == nil && bad == nil
 }
 
 // events lists the events of a session.
@@ -85,7 +85,7 @@ func (s *Server) listEvents(ctx context.Context, c *call, row session.Row, q *qu
 	if err != nil {
 		return err
 	}
-	page := pageOf(l.list, found.limit, found.events, func(e shownEvent) string { return e.at.String() })
+	page := pageOf(l.list, found.cut(), found.events, func(e shownEvent) string { return e.at.String() })
 	events := make([]json.RawMessage, len(page.Data))
 	for i, e := range page.Data {
 		events[i] = e.raw
@@ -107,12 +107,22 @@ type collected struct {
 	limit  int
 }
 
+// cut is how many are on the page: no more than was asked for or than is enough, but
+// a message and the system message that belongs to it are not torn apart.
+func (c *collected) cut() int {
+	n := min(c.limit, len(c.events))
+	for n > 0 && n < len(c.events) && c.events[n-1].at == c.events[n].at {
+		n++
+	}
+	return n
+}
+
 // full reports whether there is one more than fits on the page.
 func (c *collected) full() bool {
 	if c.size >= enough && c.limit > len(c.events) {
 		c.limit = max(len(c.events), 1)
 	}
-	return len(c.events) > c.limit
+	return len(c.events) > c.cut()
 }
 
 func (c *collected) add(raw []byte, at cursor) {
@@ -133,11 +143,14 @@ func (s *Server) collect(ctx context.Context, row session.Row, l listed) (*colle
 			waiting[p.Seq] = true
 		}
 	}
-	taken, err := s.taken(ctx, row.Session)
+	cancelled, err := s.cancelled(ctx, row.Session)
 	if err != nil {
 		return nil, err
 	}
-	p := &pager{Server: s, listed: l, session: row.Session, upto: state.Seq, waiting: waiting, taken: taken, collected: &collected{limit: l.limit}}
+	p := &pager{
+		Server: s, listed: l, session: row.Session, upto: state.Seq, waiting: waiting, cancelled: cancelled,
+		collected: &collected{limit: l.limit},
+	}
 	steps := []func(context.Context) error{p.log, p.queue}
 	if l.newest {
 		slices.Reverse(steps)
@@ -150,15 +163,14 @@ func (s *Server) collect(ctx context.Context, row session.Row, l listed) (*colle
 	return p.collected, nil
 }
 
-// taken is the prompts that were not cancelled: those are shown where they were
-// taken, or where they wait.
-func (s *Server) taken(ctx context.Context, id dormouse.SessionID) (map[dormouse.EventID]bool, error) {
-	cancelled, err := s.Sessions.Prompts(ctx, id, dormouse.PromptIsCancelled)
+// cancelled is the prompts that were taken out of the queue.
+func (s *Server) cancelled(ctx context.Context, id dormouse.SessionID) (map[dormouse.EventID]bool, error) {
+	prompts, err := s.Sessions.Prompts(ctx, id, dormouse.PromptIsCancelled)
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[dormouse.EventID]bool, len(cancelled))
-	for _, p := range cancelled {
+	out := make(map[dormouse.EventID]bool, len(prompts))
+	for _, p := range prompts {
 		out[p.ID] = true
 	}
 	return out, nil
@@ -171,8 +183,9 @@ type pager struct {
 	*collected
 	session dormouse.SessionID
 	upto    uint64
-	waiting map[uint64]bool           // by the seq of their prompt.queued
-	taken   map[dormouse.EventID]bool // prompts that were cancelled
+	// waiting is by the seq of prompt.queued, cancelled by the id of the prompt.
+	waiting   map[uint64]bool
+	cancelled map[dormouse.EventID]bool
 }
 
 // log adds what is in the log. A prompt that was cancelled is shown where it was
@@ -183,37 +196,44 @@ func (p *pager) log(ctx context.Context) error {
 			return true
 		}
 		at := cursor{seq: e.Seq}
+		if !p.newest {
+			at.queued = p.after.queued
+		}
 		if e.Type != dormouse.PromptQueued {
 			if p.wants(e.Type) {
-				p.add(p.view.append(nil, e), at)
+				p.add(p.append(nil, e), at)
 			}
 			return !p.full()
 		}
-		if p.taken[e.ID] {
+		if p.cancelled[e.ID] {
 			p.addQueued(e, at)
 		}
 		return !p.full()
 	}
-	switch {
-	case p.newest:
-		from := p.upto
-		if p.after.set && !p.after.waiting {
-			from = p.after.seq - 1
-		}
-		if p.full() {
-			return nil
-		}
-		return p.backwards(ctx, p.session, from, add)
-	case p.after.waiting:
+	if !p.newest {
+		return p.forwards(ctx, p.session, p.after.seq, p.upto, add)
+	}
+	if p.full() {
 		return nil
 	}
-	return p.forwards(ctx, p.session, p.after.seq, p.upto, add)
+	from := p.upto
+	if p.after.set {
+		from = p.after.seq - min(p.after.seq, 1)
+	}
+	return p.backwards(ctx, p.session, from, add)
 }
 
 // queue adds what waits, which is after all of the log.
 func (p *pager) queue(ctx context.Context) error {
-	if p.newest && p.after.set && !p.after.waiting {
-		return nil
+	end := p.upto // of the log, where a page after this one goes on
+	if p.newest {
+		end++
+		if p.after.set && p.after.queued == 0 {
+			return nil // it is at the log already
+		}
+		if p.after.set {
+			end = p.after.seq
+		}
 	}
 	seqs := slices.Sorted(func(yield func(uint64) bool) {
 		for seq := range p.waiting {
@@ -229,7 +249,7 @@ func (p *pager) queue(ctx context.Context) error {
 		if p.full() {
 			return nil
 		}
-		if p.after.waiting && (p.newest && seq >= p.after.seq || !p.newest && seq <= p.after.seq) {
+		if q := p.after.queued; q > 0 && (p.newest && seq >= q || !p.newest && seq <= q) {
 			continue
 		}
 		events, err := p.Sessions.Events(ctx, p.session, seq-1, 1)
@@ -238,7 +258,7 @@ func (p *pager) queue(ctx context.Context) error {
 		}
 		for i := range events {
 			if e := &events[i]; p.shows(e) && p.within(e) {
-				p.addQueued(e, cursor{seq: seq, waiting: true})
+				p.addQueued(e, cursor{seq: end, queued: seq})
 			}
 		}
 	}

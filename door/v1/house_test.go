@@ -32,6 +32,7 @@ type nowhere struct{}
 var errNowhere = errors.New("there are no sandboxes here")
 
 func (nowhere) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) { return nil, errNowhere }
+
 func (nowhere) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.Sandbox, error) {
 	return nil, sandbox.ErrGone
 }
@@ -175,7 +176,7 @@ func (h *house) follows(id, query string, header ...string) (events <-chan frame
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	res, err := h.http.Do(r)
+	res, err := h.http.Do(r) //nolint:bodyclose // what stops it closes it
 	if err != nil || res.StatusCode != http.StatusOK {
 		h.t.Fatal(err, res.Status)
 	}

@@ -167,15 +167,15 @@ func TestARequestWithAKeyIsOne(t *testing.T) {
 		t.Errorf("it was asked %d times", n)
 	}
 	s := h.ask(200, "GET", "/v1/sessions/"+id, "")
-	make := fmt.Sprintf(`{"agent":%q,"environment_id":%q,"initial_events":[%s]}`, s["agent"].(map[string]any)["id"], s["environment_id"], message("x"))
-	a := h.ask(200, "POST", "/v1/sessions", make, "Idempotency-Key", "k1")
+	asked := fmt.Sprintf(`{"agent":%q,"environment_id":%q,"initial_events":[%s]}`, s["agent"].(map[string]any)["id"], s["environment_id"], message("x"))
+	a := h.ask(200, "POST", "/v1/sessions", asked, "Idempotency-Key", "k1")
 	if a["status"] != "running" {
 		t.Errorf("it was made %v", a["status"])
 	}
-	if b := h.ask(200, "POST", "/v1/sessions", make, "Idempotency-Key", "k1"); b["id"] != a["id"] {
+	if b := h.ask(200, "POST", "/v1/sessions", asked, "Idempotency-Key", "k1"); b["id"] != a["id"] {
 		t.Errorf("made again it is %v, first %v", b["id"], a["id"])
 	}
-	h.ask(409, "POST", "/v1/sessions", strings.Replace(make, `"x"`, `"y"`, 1), "Idempotency-Key", "k1")
+	h.ask(409, "POST", "/v1/sessions", strings.Replace(asked, `"x"`, `"y"`, 1), "Idempotency-Key", "k1")
 	if n := len(h.ask(200, "GET", "/v1/sessions", "")["data"].([]any)); n != 2 {
 		t.Errorf("there are %d sessions", n)
 	}
@@ -212,6 +212,58 @@ func TestEventsAreListedInBothDirectionsAndByPage(t *testing.T) {
 	h.ask(400, "GET", "/v1/sessions/"+id+"/events?order=desc&page=nonsense", "")
 	h.ask(400, "GET", "/v1/sessions/"+id+"/events?types[]=nothing", "")
 	h.sends(200, id, `{"type":"user.interrupt"}`)
+}
+
+// A prompt that is taken between two pages is on one of them.
+func TestAPagerMissesNothingThatIsTakenMeanwhile(t *testing.T) {
+	h := newSessions(t)
+	id := h.made("")
+	h.sends(200, id, message(`SCRIPT[{"text":"b","delay_ms":600000}]`))
+	h.until(id, "span.model_request_start", 1)
+	system := `{"type":"system.message","content":[{"type":"text","text":"be brief"}]}`
+	for i := range 3 {
+		h.sends(200, id, message(fmt.Sprint("waits ", i)), system)
+	}
+	before := len(h.listed(id, "")) - 6
+	got := make(map[string]string) // by id: processed or not, as seen last
+	page, taken := "", false
+	for {
+		_, raw := h.do("GET", fmt.Sprintf("/v1/sessions/%s/events?limit=%d%s", id, before+1, page), "")
+		var p struct {
+			Data []json.RawMessage `json:"data"`
+			Next *string           `json:"next_page"`
+		}
+		if err := json.Unmarshal([]byte(raw), &p); err != nil || p.Data == nil {
+			t.Fatal(raw)
+		}
+		for _, e := range p.Data {
+			got[field(e, "type")+" "+field(e, "id")] = field(e, "processed_at")
+		}
+		if p.Next == nil {
+			break
+		}
+		if page = "&page=" + *p.Next; !taken {
+			taken = true
+			h.sends(200, id, `{"type":"user.interrupt"}`)
+			h.until(id, "session.status_idle", 4)
+		}
+	}
+	messages, systems := 0, 0
+	for e, at := range got {
+		switch kind, _, _ := strings.Cut(e, " "); kind {
+		case "user.message":
+			messages++
+		case "system.message":
+			systems++
+		default:
+			if at == "" {
+				t.Errorf("%s was never processed", e)
+			}
+		}
+	}
+	if messages != 4 || systems != 3 {
+		t.Errorf("%d messages and %d system messages were seen", messages, systems)
+	}
 }
 
 func texts(events []json.RawMessage) []string {

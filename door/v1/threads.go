@@ -146,7 +146,7 @@ func (s *Server) threadEvents(c *call) error {
 	}
 	q := c.query()
 	l := listed{view: viewOf(row.Session), limit: q.limitOrZero(usualEvents, mostEvents), list: newList("events", string(row.Session), string(t.ID))}
-	l.view.thread = t.ID
+	l.thread = t.ID
 	return s.listEvents(ctx, c, row, q, l)
 }
 

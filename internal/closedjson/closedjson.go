@@ -206,7 +206,7 @@ var known sync.Map // of reflect.Type to *fields
 
 func fieldsOf(t reflect.Type) *fields {
 	if f, ok := known.Load(t); ok {
-		return f.(*fields) //nolint:forcetypeassert // nothing else is stored
+		return f.(*fields) //nolint:errcheck,forcetypeassert // nothing else is stored
 	}
 	f := &fields{named: make(map[string]int)}
 	for _, sf := range reflect.VisibleFields(t) {

@@ -14,6 +14,7 @@ import (
 type answer struct {
 	content []model.Part
 	blocks  map[int64]int // which part a block of the wire is; those we do not keep have none
+	thought bool
 	stop    string
 	usage   dormouse.ModelUsage
 	size    int
@@ -67,8 +68,10 @@ func (a *answer) begin(e sdk.MessageStreamEventUnion, delta func(model.Delta) er
 	case "tool_use":
 		a.blocks[e.Index] = len(a.content)
 		a.content = append(a.content, model.Part{Type: model.PartToolUse, ID: e.ContentBlock.ID, Name: e.ContentBlock.Name})
+	case "thinking", "redacted_thinking":
+		a.thought = true // what it thinks is not asked for, and not kept
 	}
-	return nil // what a model thinks is not asked for, and not kept
+	return nil
 }
 
 func (a *answer) add(e sdk.MessageStreamEventUnion, delta func(model.Delta) error) error {
@@ -120,7 +123,7 @@ func (a *answer) grow(n int) error {
 
 // reply is the whole answer.
 func (a *answer) reply() (model.Reply, error) {
-	r := model.Reply{StopReason: a.stop, Usage: a.usage}
+	r := model.Reply{Thought: a.thought, StopReason: a.stop, Usage: a.usage}
 	for _, p := range a.content {
 		switch {
 		case p.Type == model.PartText && p.Text == "":

@@ -142,6 +142,9 @@ func TestBlocksThatAreNotKeptLeaveNoGap(t *testing.T) {
 		if err := got.Match(reply); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+		if reply.Thought != (name == "what it thinks") {
+			t.Errorf("%s: thought %v", name, reply.Thought)
+		}
 	}
 }
 

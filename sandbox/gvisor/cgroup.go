@@ -205,12 +205,12 @@ func (d *Driver) forgetCgroups() {
 func (c cgroup) remove() error {
 	for _, dir := range c.dirs() {
 		err := os.Remove(dir) //nolint:gosec // of a box, whose name was looked at
-		for range 100 { // the last process may still be on its way out
+		for range 100 {       // the last process may still be on its way out
 			if !errors.Is(err, unix.EBUSY) {
 				break
 			}
 			unix.Nanosleep(&unix.Timespec{Nsec: 2_000_000}, nil) //nolint:errcheck // it only waits
-			err = os.Remove(dir) //nolint:gosec // the same
+			err = os.Remove(dir)                                 //nolint:gosec // the same
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the limits of the sandbox: %w", err)

@@ -23,8 +23,11 @@ FAIL
 
 func TestWhatTheTestsSayIsRead(t *testing.T) {
 	want := []Outcome{
-		{Test: "TestBetaOne"}, {Test: "TestBetaTwo", Why: "404 Not Found: not_found_error: no agent agent…"}, {Test: "TestBetaThree", Why: "connection refused"},
-		{Test: "TestBetaFour", Why: "it did not say why"}, {Test: "TestBetaFive", Why: "skipped"},
+		{Test: "TestBetaOne"},
+		{Test: "TestBetaTwo", Why: "404 Not Found: not_found_error: no agent agent…"},
+		{Test: "TestBetaThree", Why: "connection refused"},
+		{Test: "TestBetaFour", Why: "it did not say why"},
+		{Test: "TestBetaFive", Why: "skipped"},
 	}
 	got := read([]byte(said))
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -129,7 +129,11 @@ func (f *Fixtures) make(ctx context.Context, text string) (map[string]string, er
 	env, err := f.create(ctx, "/v1/environments", map[string]any{"name": fmt.Sprintf("contract-%d", f.made.Add(1))})
 	set(theEnv, env, err)
 	if has(theSession) {
-		session, err := f.create(ctx, "/v1/sessions", map[string]any{"agent": agent, "environment_id": env})
+		made := map[string]any{"agent": agent, "environment_id": env}
+		if has(theThread) { // only who has worked has other threads
+			made["initial_events"] = []any{map[string]any{"type": "user.message", "content": []any{map[string]any{"type": "text", "text": "squeak"}}}}
+		}
+		session, err := f.create(ctx, "/v1/sessions", made)
 		set(theSession, session, err)
 		if has(theThread) && err == nil {
 			thread, err := f.thread(ctx, session)
@@ -145,6 +149,9 @@ func (f *Fixtures) agent(ctx context.Context) (string, error) {
 
 // thread is a second one of a session: the primary one cannot be archived alone.
 func (f *Fixtures) thread(ctx context.Context, session string) (string, error) {
+	if err := f.site.Rest(ctx, session); err != nil {
+		return "", err
+	}
 	client := f.site.Client()
 	defer client.Close()
 	var opened struct{ ID string }

@@ -66,6 +66,11 @@ func parse(text string) map[string]string {
 // those that are listed.
 var ours = []string{"agent", "agentversion", "environment", "session", "sessionevent", "sessionthread", "sessionthreadevent", "model"}
 
+// Refused are the tests of what is served that fail.
+func Refused(all []Outcome) []Outcome {
+	return slices.DeleteFunc(slices.Clone(all), func(o Outcome) bool { return o.Passed() || !o.served() })
+}
+
 // served reports whether a test is of a resource that is.
 func (o Outcome) served() bool {
 	name := strings.ToLower(strings.TrimPrefix(o.Test, "TestBeta"))
@@ -91,7 +96,7 @@ func Summary(all []Outcome) []string {
 	return []string{"contract: " + own.String(), "contract of the rest: " + rest.String()}
 }
 
-// counts counts tests.
+// counts is how many tests there are, and how many of them passed.
 type counts struct{ run, passed int }
 
 func (c *counts) add(o Outcome) {

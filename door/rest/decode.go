@@ -20,7 +20,7 @@ import (
 )
 
 // maxBody bounds a request's body.
-const maxBody = 16 << 20
+const maxBody = 40 << 20
 
 // decode reads the body into v, which points to a struct. Nothing is guessed: a
 // field nobody knows is as wrong as one of the wrong type. No body leaves v as

@@ -85,10 +85,10 @@ func TestBodiesThatCannotBeMeantAreRefused(t *testing.T) {
 		"an unknown block":           {session + "/prompts", `{"content":[{"type":"video"}]}`, 400, "video"},
 		"an unknown field in blocks": {session + "/prompts", `{"content":[{"type":"text","text":"x","role":"system"}]}`, 400, `"role"`},
 		"a long id":                  {session + "/prompts", `{"content":"x","id":"` + strings.Repeat("x", 129) + `"}`, 400, `"id"`},
-		"too much content":           {session + "/prompts", `{"content":"` + strings.Repeat("x", 9<<20) + `"}`, 413, "content"},
+		"too much content":           {session + "/prompts", `{"content":"` + strings.Repeat("x", 33<<20) + `"}`, 413, "content"},
 		"a bottomless body":          {session + "/prompts", `{"content":` + strings.Repeat("[", 15<<20), 400, "deep"},
 		"a bottomless object":        {session + "/prompts", strings.Repeat(`{"content":`, 1<<20), 400, "deep"},
-		"too much of a body":         {session + "/prompts", `{"content":"` + strings.Repeat("x", 17<<20) + `"}`, 413, "body"},
+		"too much of a body":         {session + "/prompts", `{"content":"` + strings.Repeat("x", 41<<20) + `"}`, 413, "body"},
 
 		"a body where none belongs":   {session + "/wake", `{"now":true}`, 400, `"now"`},
 		"a flag of the wrong type":    {session + "/interrupt", `{"flush_queue":1}`, 400, "flush_queue"},

@@ -61,12 +61,17 @@ type sessionParams struct {
 
 // gaps refuses what no session can have yet.
 func (p sessionParams) gaps() error {
-	for name, given := range map[string]bool{
-		"resources": len(p.Resources.Value) > 0, "vault_ids": len(p.VaultIDs.Value) > 0, "budget": p.Budget.Set,
-	} {
-		if given {
-			return invalidf("%s: not served yet", name)
+	var missing []string
+	for _, field := range []struct {
+		name  string
+		given bool
+	}{{"resources", len(p.Resources.Value) > 0}, {"vault_ids", len(p.VaultIDs.Value) > 0}, {"budget", p.Budget.Set}} {
+		if field.given {
+			missing = append(missing, field.name)
 		}
+	}
+	if len(missing) > 0 {
+		return invalidf("%s: not served yet", strings.Join(missing, ", "))
 	}
 	if n := len(p.InitialEvents.Value); n > maxInitial {
 		return invalidf("initial_events: at most %d are taken, not %d", maxInitial, n)

@@ -9,8 +9,10 @@ import (
 )
 
 // TestWhatGoesWrongIsTold has a model that is overloaded for a while, and one that
-// refuses; then the session goes on.
+// refuses; then the session goes on. What is rare is told too: a message of the
+// system, and that the model thought.
 func TestWhatGoesWrongIsTold(t *testing.T) {
+	t.Parallel()
 	s, ctx := open(t, site.Options{})
 	c := newClient(ctx, t, s, false)
 	has := func(kind string) func([]site.Event) bool {
@@ -27,6 +29,10 @@ func TestWhatGoesWrongIsTold(t *testing.T) {
 		map[string]any{"type": "system.message", "content": []any{map[string]any{"type": "text", "text": "The cat is out."}}})
 	c.until("the system message is taken", func(seen []site.Event) bool {
 		return has("system.message")(seen) && idle(since(seen, "system"), "end_turn")
+	})
+	c.send("thinking", says("thinking"), c.message("thinking", rig.Step{"thinking": true, "text": "I think so"}))
+	c.until("the thought is told", func(seen []site.Event) bool {
+		return has("agent.thinking")(since(seen, "thinking")) && idle(since(seen, "thinking"), "end_turn")
 	})
 	c.settle()
 }

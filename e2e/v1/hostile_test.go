@@ -53,6 +53,7 @@ func between(t *testing.T, what string, status, from, to int) {
 var plainJSON = http.Header{"Content-Type": {"application/json"}}
 
 func TestWhatIsNotARequestIsRefusedInTheShapeOfTheAPI(t *testing.T) {
+	t.Parallel()
 	s, ctx := open(t, site.Options{})
 	c := newClient(ctx, t, s, false)
 	session := "/v1/sessions/" + c.session
@@ -88,6 +89,7 @@ func TestWhatIsNotARequestIsRefusedInTheShapeOfTheAPI(t *testing.T) {
 }
 
 func TestQuestionsThatMakeNoSenseAreRefused(t *testing.T) {
+	t.Parallel()
 	s, ctx := open(t, site.Options{})
 	c := newClient(ctx, t, s, false)
 	c.play("some")
@@ -139,6 +141,7 @@ func TestQuestionsThatMakeNoSenseAreRefused(t *testing.T) {
 // limit is what a body may be.
 const limit = 32 << 20
 
+// It runs alone: what it sends is large for whatever else this process does.
 func TestBodiesAreTakenUpToTheLimitAndNoFurther(t *testing.T) {
 	s, ctx := open(t, site.Options{})
 	c := newClient(ctx, t, s, false)
@@ -172,6 +175,7 @@ func TestBodiesAreTakenUpToTheLimitAndNoFurther(t *testing.T) {
 }
 
 func TestHugeHeadersAreRefused(t *testing.T) {
+	t.Parallel()
 	s, ctx := open(t, site.Options{})
 	l, err := s.Live(ctx)
 	if err != nil {
@@ -194,6 +198,7 @@ func TestHugeHeadersAreRefused(t *testing.T) {
 // TestWhoConnectsAndSaysLittleHoldsNobodyUp opens connections that say half of
 // something, and streams that nobody reads, while somebody works.
 func TestWhoConnectsAndSaysLittleHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
 	s, ctx := open(t, site.Options{})
 	c := newClient(ctx, t, s, false)
 	l, err := s.Live(ctx)

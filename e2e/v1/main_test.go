@@ -24,6 +24,8 @@ var (
 	built rig.Binary
 	// seen is what all tests saw together.
 	seen = schema.NewReport()
+	// stores are of the kind that DORMOUSE_E2E_STORE names.
+	stores *rig.Stores
 	// scratch is a directory for as long as the tests run.
 	scratch string
 )
@@ -55,6 +57,11 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if stores, err = rig.NewStores(context.Background(), os.Getenv("DORMOUSE_E2E_STORE"), time.Second); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = stores.Close() }()
 	code := m.Run()
 	// Whoever runs more than these tests adds up what all of them saw.
 	if path := os.Getenv("DORMOUSE_V1_REPORT"); path != "" {
@@ -96,6 +103,12 @@ func open(t *testing.T, o site.Options) (*site.Site, context.Context) {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("it took too long"))
 	t.Cleanup(cancel)
+	st, drop, err := stores.Make(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(drop)
+	o.Store = st
 	s, err := site.Open(ctx, o)
 	if err != nil {
 		t.Fatal(err)

@@ -43,6 +43,8 @@ func TestClientAndModelSayTheSame(t *testing.T) {
 		`SCRIPT[{"text":"a","tools":[{"name":"bash","input":{"command":"x"}},{"name":"b"}]}]`,
 		`SCRIPT[{"text":"whole","tool":"bash","stream":false}]`,
 		`SCRIPT[{"text":"half a sen","stop_reason":"max_tokens"}]`,
+		`SCRIPT[{"thinking":true,"text":"so","tool":"bash"}]`,
+		`SCRIPT[{"thinking":true,"text":"so","tool":"bash","stream":false}]`,
 	} {
 		var streamed, inProcess []model.Delta
 		got, err := c.Reply(t.Context(), request(script), func(d model.Delta) error { streamed = append(streamed, d); return nil })

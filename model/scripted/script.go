@@ -17,6 +17,9 @@ import (
 
 // step is one reply of a script.
 type step struct {
+	// Thinking has the reply begin with a thought.
+	Thinking bool `json:"thinking"`
+
 	Text  string          `json:"text"`
 	Tool  string          `json:"tool"`
 	Input json.RawMessage `json:"input"`
@@ -219,6 +222,7 @@ func perform(r model.Request, pos position, request string) performance {
 			ID: "toolu_" + request[:20] + strconv.Itoa(i),
 		})
 	}
+	p.reply.Thought = s.Thinking
 	p.reply.StopReason = model.StopEndTurn
 	if len(calls) > 0 {
 		p.reply.StopReason = model.StopToolUse

@@ -10,6 +10,7 @@
 // Each step is one reply. The next step comes when the tool calls of the last
 // one are answered. A step may hold:
 //
+//	thinking          true: the model thinks before it speaks
 //	text              what is said
 //	tool, input       one tool call, after the text
 //	tools             several: [{"name":…, "input":…}, …]

@@ -120,6 +120,12 @@ func writeStream(w http.ResponseWriter, r *http.Request, p performance, m wireMe
 	if err := out.send(wireEvent{Type: "ping"}); err != nil {
 		return err
 	}
+	if p.reply.Thought {
+		if err := out.think(); err != nil {
+			return err
+		}
+		out.after = 1
+	}
 	streamed := -1
 	err := p.play(r.Context(), func(d model.Delta) error {
 		if streamed != d.Index {
@@ -152,9 +158,23 @@ type eventWriter struct {
 	flush func() error
 	spoil spoil
 	left  <-chan struct{} // closed when the client is gone
+	after int             // how many blocks were sent before those of the reply
+}
+
+// think sends a thought, as the first block.
+func (e eventWriter) think() error {
+	first := 0
+	if err := e.send(wireEvent{Type: "content_block_start", Index: &first, Block: &wirePart{Type: partThinking}}); err != nil {
+		return err
+	}
+	return e.send(wireEvent{Type: "content_block_stop", Index: &first})
 }
 
 func (e eventWriter) send(v wireEvent) error {
+	if v.Index != nil {
+		n := *v.Index + e.after
+		v.Index = &n
+	}
 	if e.spoil != "" {
 		return e.sendSpoiled(v)
 	}

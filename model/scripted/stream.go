@@ -180,6 +180,7 @@ func (a *assembly) takeBlock(e wireEvent) error {
 		}
 		a.next++
 		a.open = &block{wirePart: *e.Block, index: *e.Index}
+		a.reply.Thought = a.reply.Thought || e.Block.Type == partThinking
 		if e.Block.Type == model.PartText && e.Block.Text != nil {
 			return a.say(*e.Block.Text)
 		}

@@ -81,6 +81,9 @@ func TestStreamsThatMakeAReply(t *testing.T) {
 			if diff := cmp.Diff(c.want, words(got)); diff != "" {
 				t.Error(diff)
 			}
+			if want := strings.Contains(c.body, "thinking"); got.Thought != want {
+				t.Errorf("thought: got %v, want %v", got.Thought, want)
+			}
 			if err := seen.Match(got); err != nil {
 				t.Error(err)
 			}

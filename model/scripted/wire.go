@@ -92,6 +92,10 @@ type wireUsage struct {
 	CacheCreationInputTokens int64 `json:"cache_creation_input_tokens,omitempty"`
 }
 
+// partThinking is a block of what a model thinks. It is told that there was one,
+// and not what is in it.
+const partThinking = "thinking"
+
 func newMessage(id, name string, r model.Reply) wireMessage {
 	m := wireMessage{
 		ID: id, Type: "message", Role: model.RoleAssistant, Model: name, StopReason: &r.StopReason,
@@ -100,6 +104,9 @@ func newMessage(id, name string, r model.Reply) wireMessage {
 			InputTokens: r.Usage.InputTokens, OutputTokens: r.Usage.OutputTokens,
 			CacheReadInputTokens: r.Usage.CacheReadInputTokens, CacheCreationInputTokens: r.Usage.CacheCreationInputTokens,
 		},
+	}
+	if r.Thought {
+		m.Content = append(m.Content, wirePart{Type: partThinking})
 	}
 	for _, p := range r.Content {
 		w := wirePart{Type: p.Type, ID: p.ID, Name: p.Name, Input: p.Input}

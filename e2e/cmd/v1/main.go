@@ -21,6 +21,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/v1/coverage"
 	"github.com/dormouse-run/dormouse/e2e/v1/node"
 	"github.com/dormouse-run/dormouse/e2e/v1/site"
+	"github.com/dormouse-run/dormouse/e2e/v1/stage"
 )
 
 func main() {
@@ -36,7 +37,8 @@ type runner struct {
 	work   string // a directory for what is built
 	update bool
 	seen   *schema.Report
-	last   []string // the lines that it ends with
+	gaps   []contract.Outcome // what of the SDK's own tests is refused and is of what is served
+	last   []string           // the lines that it ends with
 }
 
 func run() error {
@@ -80,14 +82,14 @@ func run() error {
 	return errors.Join(failed...)
 }
 
-// golang runs the tests with both Go SDKs, and all others of e2e/v1.
+// golang runs the tests with both Go SDKs, and all others of e2e/v1, at length.
 func (r *runner) golang(ctx context.Context) error {
 	path, err := filepath.Abs(filepath.Join(r.work, "report.json"))
 	if err != nil {
 		return err
 	}
 	_ = os.Remove(path) // of an earlier run
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", "30m", "./e2e/v1/...")
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", "30m", "./e2e/v1", "-every", "-kills", "8")
 	cmd.Env = append(os.Environ(), "DORMOUSE_BIN="+r.binary.Server, "DORMOUSE_V1_REPORT="+path)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	err = cmd.Run()
@@ -100,8 +102,11 @@ func (r *runner) golang(ctx context.Context) error {
 }
 
 // at opens a site, plays there, and judges what came of it.
-func (r *runner) at(ctx context.Context, play func(*site.Site) error) (err error) {
-	s, err := site.Open(ctx, site.Options{Binary: r.binary})
+func (r *runner) at(ctx context.Context, o site.Options, play func(*site.Site) error) (err error) {
+	if o.Binary == (rig.Binary{}) {
+		o.Binary = r.binary
+	}
+	s, err := site.Open(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -122,30 +127,43 @@ func (r *runner) at(ctx context.Context, play func(*site.Site) error) (err error
 	return err
 }
 
-// node plays with both generations of the TypeScript SDK.
+// node plays with both generations of the TypeScript SDK, and has the server
+// killed under the requests that have a key.
 func (r *runner) node(ctx context.Context) error {
+	points, err := rig.Build(ctx, filepath.Join(r.work, "crash"), "crash")
+	if err != nil {
+		return err
+	}
 	played, failed := 0, 0
-	err := r.at(ctx, func(s *site.Site) error {
-		for _, generation := range node.Generations() {
-			outcomes, err := node.Play(ctx, generation, filepath.Join(r.work, "node-"+generation), s.Stage("node-"+generation))
-			if err != nil {
-				return err
-			}
-			for _, o := range outcomes {
-				fmt.Fprintf(os.Stdout, "node %s: %s\n", generation, o)
-				played++
-				if !o.Passed() {
-					failed++
-				}
+	play := func(s *site.Site, generation, note string, programs ...string) error {
+		outcomes, err := node.Play(ctx, generation, filepath.Join(r.work, "node-"+generation), s.Stage("node-"+generation), programs...)
+		for _, o := range outcomes {
+			fmt.Fprintf(os.Stdout, "node %s%s: %s\n", generation, note, o)
+			played++
+			if !o.Passed() {
+				failed++
 			}
 		}
-		return nil
-	})
-	r.last = append(r.last, fmt.Sprintf("node: programs=%d failed=%d", played, failed))
-	if err == nil && (failed > 0 || played == 0) {
-		err = fmt.Errorf("%d of %d programs failed", failed, played)
+		return err
 	}
-	return err
+	var errs []error
+	for _, generation := range node.Generations() {
+		errs = append(errs, r.at(ctx, site.Options{}, func(s *site.Site) error { return play(s, generation, "") }))
+		for _, arm := range stage.Untold() {
+			errs = append(errs, r.at(ctx, site.Options{Binary: points, Arms: []rig.Arm{arm}}, func(s *site.Site) error {
+				err := play(s, generation, ", killed at "+arm.String(), stage.Keys)
+				if err == nil && len(s.Died()) == 0 {
+					err = fmt.Errorf("the server never came to %s", arm)
+				}
+				return err
+			}))
+		}
+	}
+	r.last = append(r.last, fmt.Sprintf("node: programs=%d failed=%d", played, failed))
+	if failed > 0 || played == 0 {
+		errs = append(errs, fmt.Errorf("%d of %d programs failed", failed, played))
+	}
+	return errors.Join(errs...)
 }
 
 // contract runs the SDK's own tests.
@@ -155,7 +173,7 @@ func (r *runner) contract(ctx context.Context) error {
 		return err
 	}
 	var all []contract.Outcome
-	err = r.at(ctx, func(s *site.Site) error {
+	err = r.at(ctx, site.Options{}, func(s *site.Site) error {
 		f, err := contract.NewFixtures(s)
 		if err != nil {
 			return err
@@ -168,7 +186,8 @@ func (r *runner) contract(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprint(os.Stdout, contract.Gaps(all))
-	r.last = append(r.last, contract.Summary(all))
+	r.gaps = contract.Refused(all)
+	r.last = append(r.last, contract.Summary(all)...)
 	if r.update {
 		return os.WriteFile("e2e/v1/contract/gaps.txt", []byte(contract.Gaps(all)), 0o600)
 	}
@@ -185,11 +204,14 @@ func (r *runner) coverage(ctx context.Context) error {
 		return err
 	}
 	var table coverage.Table
-	if err := r.at(ctx, func(s *site.Site) (err error) {
+	if err := r.at(ctx, site.Options{}, func(s *site.Site) (err error) {
 		table, err = coverage.Take(ctx, spec, r.seen, s)
 		return err
 	}); err != nil {
 		return err
+	}
+	for _, o := range r.gaps {
+		table.Refused = append(table.Refused, coverage.Refusal{Test: o.Test, Why: o.Why})
 	}
 	r.last = append(r.last, table.Summary())
 	const file = "docs/v1-coverage.md"

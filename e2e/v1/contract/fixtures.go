@@ -129,10 +129,14 @@ func (f *Fixtures) make(ctx context.Context, text string) (map[string]string, er
 	env, err := f.create(ctx, "/v1/environments", map[string]any{"name": fmt.Sprintf("contract-%d", f.made.Add(1))})
 	set(theEnv, env, err)
 	if has(theSession) {
-		session, err := f.create(ctx, "/v1/sessions", map[string]any{"agent": agent, "environment_id": env})
+		made := map[string]any{"agent": agent, "environment_id": env}
+		if has(theThread) { // only who has worked has other threads
+			made["initial_events"] = []any{map[string]any{"type": "user.message", "content": []any{map[string]any{"type": "text", "text": "squeak"}}}}
+		}
+		session, err := f.create(ctx, "/v1/sessions", made)
 		set(theSession, session, err)
 		if has(theThread) && err == nil {
-			thread, err := f.first(ctx, "/v1/sessions/"+session+"/threads")
+			thread, err := f.thread(ctx, session)
 			set(theThread, thread, err)
 		}
 	}
@@ -143,6 +147,18 @@ func (f *Fixtures) agent(ctx context.Context) (string, error) {
 	return f.create(ctx, "/v1/agents", map[string]any{"name": "contract", "model": "claude-opus-5-5"})
 }
 
+// thread is a second one of a session: the primary one cannot be archived alone.
+func (f *Fixtures) thread(ctx context.Context, session string) (string, error) {
+	if err := f.site.Rest(ctx, session); err != nil {
+		return "", err
+	}
+	client := f.site.Client()
+	defer client.Close()
+	var opened struct{ ID string }
+	_, err := client.Once(ctx, http.MethodPost, "/api/sessions/"+session+"/threads", map[string]any{"id": "second"}, &opened)
+	return opened.ID, err
+}
+
 func (f *Fixtures) create(ctx context.Context, path string, body any) (string, error) {
 	var made struct{ ID string }
 	if err := f.site.Do(ctx, http.MethodPost, path, body, &made); err != nil {
@@ -151,8 +167,7 @@ func (f *Fixtures) create(ctx context.Context, path string, body any) (string, e
 	return made.ID, nil
 }
 
-// first is the id of what a list begins with: of threads, that is the primary
-// one.
+// first is the id of what a list begins with.
 func (f *Fixtures) first(ctx context.Context, path string) (string, error) {
 	var list struct {
 		Data []struct{ ID string }

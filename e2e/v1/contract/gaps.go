@@ -62,13 +62,50 @@ func parse(text string) map[string]string {
 	return all
 }
 
-// Summary is the line that a run ends with.
-func Summary(all []Outcome) string {
-	passed := 0
-	for _, o := range all {
-		if o.Passed() {
-			passed++
+// ours are the resources that are served. A longer name is another resource, of
+// those that are listed.
+var ours = []string{"agent", "agentversion", "environment", "session", "sessionevent", "sessionthread", "sessionthreadevent", "model"}
+
+// Refused are the tests of what is served that fail.
+func Refused(all []Outcome) []Outcome {
+	return slices.DeleteFunc(slices.Clone(all), func(o Outcome) bool { return o.Passed() || !o.served() })
+}
+
+// served reports whether a test is of a resource that is.
+func (o Outcome) served() bool {
+	name := strings.ToLower(strings.TrimPrefix(o.Test, "TestBeta"))
+	of := ""
+	for _, r := range resources {
+		if strings.HasPrefix(name, r) && len(r) > len(of) {
+			of = r
 		}
 	}
-	return fmt.Sprintf("contract: run=%d passed=%d gaps=%d", len(all), passed, len(all)-passed)
+	return slices.Contains(ours, of)
+}
+
+// Summary is the lines that a run ends with: of what is served, and of the rest.
+func Summary(all []Outcome) []string {
+	var own, rest counts
+	for _, o := range all {
+		if o.served() {
+			own.add(o)
+		} else {
+			rest.add(o)
+		}
+	}
+	return []string{"contract: " + own.String(), "contract of the rest: " + rest.String()}
+}
+
+// counts is how many tests there are, and how many of them passed.
+type counts struct{ run, passed int }
+
+func (c *counts) add(o Outcome) {
+	c.run++
+	if o.Passed() {
+		c.passed++
+	}
+}
+
+func (c *counts) String() string {
+	return fmt.Sprintf("run=%d passed=%d gaps=%d", c.run, c.passed, c.run-c.passed)
 }

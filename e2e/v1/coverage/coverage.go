@@ -33,7 +33,13 @@ type Row struct {
 // Table is what of the API there is.
 type Table struct {
 	Routes, Events []Row
+	// Refused are the requests to routes that are served which the SDK's own tests
+	// make and the server does not take, and why.
+	Refused []Refusal
 }
+
+// Refusal is a request that was not taken.
+type Refusal struct{ Test, Why string }
 
 var parameter = regexp.MustCompile(`\{[^}]*\}`)
 
@@ -113,13 +119,24 @@ func (t Table) Markdown() string {
 official SDKs of both generations, the tests that the Go SDK has for its own resources, and what
 hostile clients and killed servers are tried with. A route that is *served, and seen in the run* gave
 an answer that is as described; one that is *served* is there and was not part of the run; a *gap*
-answers 404. Events that are a gap never come.
+answers 404, or 405 where the path has another method. Events that are a gap never come.
 
 `)
 	fmt.Fprintf(&b, "Of %d routes %d were seen, %d more are served, %d are gaps. Of %d types of event %d were seen.\n",
 		len(t.Routes), count(t.Routes, Seen), count(t.Routes, Served), count(t.Routes, Gap), len(t.Events), count(t.Events, Seen))
 	table(&b, "Routes", "route", t.Routes)
 	table(&b, "Events", "type", t.Events)
+	b.WriteString(`
+## Requests
+
+Of the tests that the Go SDK has for what is served, these are refused. All others have their answer.
+
+| test | answer |
+|---|---|
+`)
+	for _, r := range t.Refused {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", r.Test, r.Why)
+	}
 	return b.String()
 }
 

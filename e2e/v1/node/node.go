@@ -37,12 +37,13 @@ func (o Outcome) String() string {
 	return o.Program + ": " + o.Why
 }
 
-// Play installs a generation in dir, unless it is there, and runs the programs.
-func Play(ctx context.Context, generation, dir string, s stage.Stage) ([]Outcome, error) {
+// Play installs a generation in dir, unless it is there, and runs the programs:
+// all of them, if none is named.
+func Play(ctx context.Context, generation, dir string, s stage.Stage, programs ...string) ([]Outcome, error) {
 	if err := install(ctx, generation, dir); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "node", "programs.mjs", s.URL, s.Key, s.Name)
+	cmd := exec.CommandContext(ctx, "node", append([]string{"programs.mjs", s.URL, s.Key, s.Name}, programs...)...)
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	outcomes := read(string(out))

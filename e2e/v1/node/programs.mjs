@@ -288,7 +288,83 @@ const programs = {
     assert.equal((await f.until(kind('agent.message'))).content[0].text, 'threaded');
     f.close();
   },
+
+  // Its requests have names: sent again, as the client does by itself, they are
+  // the same ones.
+  async keys(p) {
+    const a = await p.agent(toolset());
+    const environment_id = await p.environment();
+    const under = (key) => ({ headers: { 'Idempotency-Key': key }, maxRetries: 8 });
+    const create = (title) => sessions.create({ agent: a.id, environment_id, title }, under(p.tag));
+    const s = await create('once');
+    assert.equal((await create('once')).id, s.id);
+    await refused(create('twice'), 409);
+    const said = p.script({ text: 'Once.' });
+    const send = (t) => sessions.events.send(s.id, { events: [message(t)] }, under(`${p.tag}-message`));
+    const sent = await send(said);
+    assert.equal(sent.data.length, 1);
+    assert.equal((await send(said)).data[0].id, sent.data[0].id);
+    await refused(send('something else'), 409);
+    await p.turn(s.id); // whatever was asked before is done by then
+    const log = await history(s.id);
+    assert.equal(log.filter((e) => e.type === 'user.message' && e.content[0].text === said).length, 1);
+    assert.equal(log.filter((e) => e.type === 'agent.message' && e.content[0].text === 'Once.').length, 1);
+    const all = [];
+    for await (const one of sessions.list({ agent_id: a.id })) all.push(one.id);
+    assert.deepEqual(all, [s.id]);
+  },
+
+  // Follows a session from its beginning, and another time from where it was
+  // left, without listing anything.
+  async 'last event'(p) {
+    const s = await p.session(toolset());
+    await p.send(s.id, message(p.script(bash('true'), bash('sleep 0.2'), { text: 'There.' })));
+    const seen = [];
+    for (let last = '0', done = false; !done; ) {
+      const noted = new Notes();
+      const stream = await noted.client().beta.sessions.events.stream(s.id, {}, { headers: { 'Last-Event-ID': last } });
+      const f = new Follower(stream);
+      let n = 0;
+      const e = await f.until((e) => {
+        if (!e.processed_at) return false;
+        assert.ok(!seen.includes(e.id), `${e.type} behind ${last} came again`);
+        seen.push(e.id);
+        return ++n === 3 || idle('end_turn')(e);
+      });
+      done = idle('end_turn')(e);
+      last = noted.of(e.id);
+      f.close();
+    }
+    assert.deepEqual(seen, ids(await history(s.id)));
+    await refused(sessions.events.stream(s.id, {}, { headers: { 'Last-Event-ID': 'yesterday' } }), 400);
+  },
 };
+
+// Notes keeps the ids that frames have beside those of their events. The SDK does
+// not show them.
+class Notes {
+  text = '';
+  client() {
+    return new Anthropic({
+      baseURL: url,
+      apiKey: key,
+      fetch: async (...args) => {
+        const res = await fetch(...args);
+        const decoder = new TextDecoder();
+        const note = (chunk, out) => {
+          this.text += decoder.decode(chunk, { stream: true });
+          out.enqueue(chunk);
+        };
+        return new Response(res.body.pipeThrough(new TransformStream({ transform: note })), res);
+      },
+    });
+  }
+  // The id of the frame that an event came in last.
+  of(event) {
+    const frames = this.text.split('\n\n').filter((f) => f.startsWith('id: ') && f.includes(`"id":"${event}"`));
+    return frames.at(-1).match(/^id: (\d+)/)[1];
+  }
+}
 
 const wanted = Object.entries(programs).filter(([n]) => chosen.length === 0 || chosen.includes(n));
 const outcomes = await Promise.all(

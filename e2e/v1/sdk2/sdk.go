@@ -27,6 +27,8 @@ func Programs() []stage.Program {
 		{Name: "update and archive", Run: with(updateAndArchive)},
 		{Name: "reconnect", Run: with(reconnect)},
 		{Name: "threads", Run: with(threads)},
+		{Name: stage.Keys, Run: with(keys)},
+		{Name: "last event", Run: with(lastEvent)},
 	}
 }
 

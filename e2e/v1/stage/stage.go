@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
 // Stage is all that a program is told.
@@ -27,6 +28,17 @@ func (s Stage) Script(steps ...rig.Step) string { return rig.Script(s.Name, step
 type Program struct {
 	Name string
 	Run  func(ctx context.Context, s Stage) error
+}
+
+// Keys is the program that names its requests, which may be cut off anywhere.
+const Keys = "keys"
+
+// Untold are where a server has made the session of that program, or has taken its
+// message, and tells nobody.
+func Untold() []rig.Arm {
+	return []rig.Arm{
+		{Point: crash.PromptAnswered, Visit: 1}, {Point: crash.PromptAnswered, Visit: 2}, {Point: crash.PromptCommitted, Visit: 1},
+	}
 }
 
 // Reader collects what a program saw of a session, by the reconnect rule: what

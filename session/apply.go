@@ -46,7 +46,7 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.TurnBlocked:
 		p := payload[dormouse.Blocked](e)
 		if t := s.turnOf(p.Turn); t != nil {
-			t.Turn.Blocked, t.Turn.Epoch, t.Turn.Until, t.Turn.Told = p.On, 0, time.Time{}, false
+			t.Turn.Blocked, t.Turn.Epoch, t.Turn.Until = p.On, 0, time.Time{}
 			s.IdleSince = e.Time
 		}
 	case dormouse.TurnResumed:
@@ -64,14 +64,14 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.AttemptStarted:
 		p := payload[dormouse.Attempt](e)
 		if t := s.turnOf(p.Turn); t != nil {
-			t.Turn.Attempt, t.Turn.Epoch, t.Turn.Until, t.Turn.Told = p.Number, p.Epoch, time.Time{}, false
+			t.Turn.Attempt, t.Turn.Epoch, t.Turn.Until = p.Number, p.Epoch, time.Time{}
 		}
 	case dormouse.AttemptEnded:
 		p := payload[dormouse.Attempt](e)
 		if t := s.turnOf(p.Turn); t != nil {
 			t.Turn.Epoch, t.Turn.Until, t.Turn.Since = 0, p.Until, e.Time
 			if p.Reason != dormouse.AttemptReturned {
-				t.Turn.Attempt, t.Turn.Told = p.Number+1, true
+				t.Turn.Attempt = p.Number + 1
 			}
 		}
 	case dormouse.OpStarted:

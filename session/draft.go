@@ -3,7 +3,6 @@ package session
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/dormouse-run/dormouse"
@@ -75,9 +74,6 @@ func (d *draft) tellRunning(thread dormouse.ThreadID, was bool) {
 func (d *draft) tellIdle(thread dormouse.ThreadID, stop dormouse.StopReason) {
 	d.tell(dormouse.SessionThreadStatusIdle, thread, d.threadStatus(thread, &stop))
 	if d.works() {
-		if !d.runs() { // all that is left waits for its next attempt
-			d.tell(dormouse.SessionStatusRescheduled, "", struct{}{})
-		}
 		return
 	}
 	if asked := d.asked(); len(asked) > 0 {
@@ -85,14 +81,6 @@ func (d *draft) tellIdle(thread dormouse.ThreadID, stop dormouse.StopReason) {
 	}
 	d.tell(dormouse.SessionUsage, "", dormouse.Usage{Usage: dormouse.Total(d.Usage, d.CostMicros, d.Active)})
 	d.tell(dormouse.SessionStatusIdle, "", dormouse.Idle{StopReason: stop, StopDetails: stop.Details()})
-}
-
-// runs reports whether clients were told that the session runs: an attempt does, or
-// one was given back of which they know nothing.
-func (d *draft) runs() bool {
-	return slices.ContainsFunc(d.Threads, func(t Thread) bool {
-		return t.Turn != nil && t.Turn.Blocked == "" && !t.Turn.Told
-	})
 }
 
 // asked lists what people are asked for, on any thread.

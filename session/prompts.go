@@ -113,7 +113,7 @@ func (d *draft) take(v Take) error {
 // startTurn writes a turn and its first attempt. say adds what the turn brings
 // into the conversation.
 func (d *draft) startTurn(thread dormouse.ThreadID, prompts []dormouse.EventID, retryOf dormouse.TurnID, say func()) {
-	was := d.runs()
+	was := d.works()
 	turn := dormouse.TurnID(dormouse.DeriveID(dormouse.TurnPrefix, string(eventID(d.Session, d.Seq+1))))
 	d.tell(dormouse.TurnStarted, thread, dormouse.TurnFact{Turn: turn, Prompts: prompts, RetryOf: retryOf})
 	d.tell(dormouse.AttemptStarted, thread, dormouse.Attempt{Turn: turn, Epoch: d.c.Epoch})

@@ -124,8 +124,6 @@ type Turn struct {
 	// Until is when the next attempt may start, Since when the last one ended.
 	Until time.Time `json:"until,omitzero"`
 	Since time.Time `json:"since,omitzero"`
-	// Told says that people were told of the end of the last one.
-	Told bool `json:"told,omitempty"`
 	// Calls counts the model calls asked for so far.
 	Calls int `json:"calls,omitempty"`
 	// Redo is the model call that has to be made again, if one was cut short.

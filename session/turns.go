@@ -10,7 +10,6 @@ import (
 // are lost. Their number is durable before the next one starts.
 func (d *draft) recover() error {
 	told := false
-	var again []dormouse.ThreadID
 	for _, t := range d.Threads {
 		if t.Turn == nil || t.Turn.Epoch == 0 || t.Turn.Epoch >= d.c.Epoch {
 			continue
@@ -34,10 +33,6 @@ func (d *draft) recover() error {
 		}
 		d.tell(dormouse.SessionThreadStatusRescheduled, t.ID, d.threadStatus(t.ID, nil))
 		d.tell(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: turn.ID, Number: turn.Attempt + 1, Epoch: d.c.Epoch})
-		again = append(again, t.ID)
-	}
-	for i, thread := range again {
-		d.tellRunning(thread, i > 0)
 	}
 	return nil
 }
@@ -52,11 +47,7 @@ func (d *draft) startAttempt(v StartAttempt) error {
 	case !(WantedStart{Since: t.Turn.Since, Until: t.Turn.Until}).Due(d.c.Now):
 		return fmt.Errorf("turn %s waits until %s: %w", v.Turn, t.Turn.Until, dormouse.ErrConflict)
 	}
-	thread, was, told := t.ID, d.runs(), t.Turn.Told
-	d.tell(dormouse.AttemptStarted, thread, dormouse.Attempt{Turn: v.Turn, Number: t.Turn.Attempt, Epoch: d.c.Epoch})
-	if told {
-		d.tellRunning(thread, was)
-	}
+	d.tell(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: v.Turn, Number: t.Turn.Attempt, Epoch: d.c.Epoch})
 	return nil
 }
 
@@ -92,7 +83,7 @@ func (d *draft) failAttempt(v FailAttempt) error {
 	d.tell(dormouse.AttemptEnded, thread, dormouse.Attempt{
 		Turn: turn.ID, Number: turn.Attempt, Reason: dormouse.AttemptFailed, Until: v.Until,
 	})
-	if !d.runs() { // else another thread still does
+	if StatusOf(d.State) == dormouse.StatusRescheduling { // else another thread still runs
 		d.tell(dormouse.SessionStatusRescheduled, "", struct{}{})
 	}
 	d.tell(dormouse.SessionThreadStatusRescheduled, thread, d.threadStatus(thread, nil))
@@ -199,7 +190,7 @@ func (d *draft) block(v Block) error {
 
 // resume takes a turn that is no longer blocked up again.
 func (d *draft) resume(thread dormouse.ThreadID, turn dormouse.TurnID) {
-	was := d.runs()
+	was := d.works()
 	d.add(dormouse.TurnResumed, thread, dormouse.TurnFact{Turn: turn})
 	d.tellRunning(thread, was)
 }

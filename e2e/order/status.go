@@ -36,8 +36,8 @@ func (l *life) may(to string, stop stop, interrupted bool) bool {
 		return true
 	case l.status == terminated:
 		return false
-	case to == running:
-		return l.status == idle || l.status == rescheduled
+	case to == running: // once per turn: that it is tried again is told by rescheduled alone
+		return l.status == idle
 	case to == rescheduled:
 		return l.status == running || l.status == rescheduled
 	case to == idle && l.status == idle:
@@ -94,10 +94,23 @@ func (c *checker) threadStatus(e *event, to string) {
 	if !l.may(to, e.stop(), c.interrupted) {
 		c.wrong(Status, "thread %s goes from %s to %s", e.Thread, l.status, to)
 	}
-	if to == running && c.session.status != running && c.session.status != "" {
-		c.wrong(Pairing, "thread %s runs in a session that is %s", e.Thread, c.session.status)
+	switch now := c.session.status; {
+	case to == running && now != running && now != rescheduled && now != "":
+		c.wrong(Pairing, "thread %s runs in a session that is %s", e.Thread, now)
+	case to == rescheduled && now == running && !c.another(e.Thread):
+		c.wrong(Pairing, "thread %s is tried again in a session that runs without it", e.Thread)
 	}
 	l.status, l.stop = to, e.stop()
+}
+
+// another reports whether a thread other than this one runs, as far as is known.
+func (c *checker) another(thread string) bool {
+	for id, l := range c.threads {
+		if id != thread && l.status != idle && l.status != terminated {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *checker) sessionStatus(e *event, to string) {

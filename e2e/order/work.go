@@ -60,7 +60,7 @@ func (c *checker) works(e *event) {
 	case c.foreign(e):
 	case c.session.status == "":
 		c.session.status = running // as it must have been
-	case c.session.status != running:
+	case c.session.status != running && c.session.status != rescheduled:
 		c.wrong(Working, "%s while the session is %s", e.Type, c.session.status)
 	}
 }

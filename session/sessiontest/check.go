@@ -189,7 +189,7 @@ func (c *checker) result(e dormouse.Event, use dormouse.EventID) {
 func (c *checker) status(e dormouse.Event, before []dormouse.Event) {
 	switch e.Type { //nolint:exhaustive // only statuses come here
 	case dormouse.SessionStatusRunning:
-		if c.public == dormouse.StatusRunning || c.public == dormouse.StatusTerminated {
+		if c.public == dormouse.StatusRunning || c.public == dormouse.StatusRescheduling || c.public == dormouse.StatusTerminated {
 			c.fail(e, "running while %s", c.public)
 		}
 		c.public, c.acting = dormouse.StatusRunning, false
@@ -226,8 +226,8 @@ func (c *checker) settle(events []dormouse.Event) {
 		got = dormouse.StatusIdle
 	}
 	want := session.StatusOf(c.state)
-	if want == dormouse.StatusRescheduling && got == dormouse.StatusRunning {
-		got = want // an attempt that was given back is not talked about
+	if got == dormouse.StatusRescheduling || want == dormouse.StatusRescheduling {
+		got, want = dormouse.StatusRunning, dormouse.StatusRunning // between attempts both words are true
 	}
 	if want == dormouse.StatusRunning && !slices.ContainsFunc(c.state.Threads, works) {
 		want = dormouse.StatusIdle // a prompt waits for its turn, and no turn has begun

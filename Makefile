@@ -73,7 +73,7 @@ run: need-run build ## everything needed, then the server
 test: need-test build ## everything needed, then the whole suite and a sample of the crash matrix
 	$(GO) vet ./...
 	$(GO) test -race -timeout 20m $(UNIT)
-	$(GO) test ./e2e/...
+	$(GO) test -p 1 ./e2e/... # each starts servers and sandboxes of its own
 	DORMOUSE_E2E_STORE=postgres $(GO) test -run Scenario ./e2e
 	$(MAKE) --no-print-directory crash SAMPLE=120
 	$(MAKE) --no-print-directory crash SAMPLE=80 STORE=postgres

@@ -19,5 +19,5 @@ const (
 	insides = "local"
 
 	// patience is for what must happen on a machine that has other things to do.
-	patience = 90 * time.Second
+	patience = 4 * time.Minute
 )

@@ -122,6 +122,10 @@ func (d *Driver) clearUnfinished(ctx context.Context, dir string) error {
 	return nil
 }
 
+// builderWithin is how long a sandbox that has installed packages may take to end:
+// they are of use only then, and a busy machine is slow.
+const builderWithin = time.Minute
+
 // makeStock installs packages in a sandbox of its own, which has nothing of the
 // session, and reaches only where packages come from if the session is limited.
 func (d *Driver) makeStock(ctx context.Context, l stock, spec sandbox.Spec, m made) (missing string, err error) {
@@ -135,8 +139,9 @@ func (d *Driver) makeStock(ctx context.Context, l stock, spec sandbox.Spec, m ma
 		return "", err
 	}
 	ended := func() error {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), builderWithin)
 		defer cancel()
+		_ = d.cgroupOf(b).weigh(usual) // it takes processors to end, too
 		return d.end(undo, b, volume{dir: d.path("none")})
 	}
 	defer func() {

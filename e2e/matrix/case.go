@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -350,6 +351,22 @@ func (s *stage) kept(ctx context.Context) error {
 	return nil
 }
 
+// dozes reports whether an event is of a sandbox that falls asleep by itself: it stops,
+// and then its workspace is sealed.
+func dozes(e dormouse.Event) bool {
+	var p struct {
+		Reason string `json:"reason"`
+	}
+	_ = json.Unmarshal(e.Payload, &p)
+	switch e.Type { //nolint:exhaustive // the others are none of it
+	case dormouse.SnapshotTaken:
+		return p.Reason == dormouse.SnapshotSealing
+	case dormouse.WorkspaceSwapped:
+		return p.Reason == dormouse.SwapSealed
+	}
+	return strings.HasPrefix(string(e.Type), "sandbox.")
+}
+
 // again stops the server, starts it once more and finds everything as it was.
 func (s *stage) again(ctx context.Context) error {
 	if err := s.fleet.Halt(ctx); err != nil {
@@ -390,7 +407,7 @@ func (s *stage) again(ctx context.Context) error {
 			if !cmp.Equal(e, before[i]) {
 				s.out.Findings.Add(oracle.Diverged, "event %d changed over a restart", e.Seq)
 			}
-		case s.c.Kind.Create["sleep_after"] != nil && strings.HasPrefix(string(e.Type), "sandbox."):
+		case s.c.Kind.Create["sleep_after"] != nil && dozes(e):
 		default:
 			s.out.Findings.Add(oracle.Diverged, "a restart of a session at rest added event %d %s", e.Seq, e.Type)
 		}

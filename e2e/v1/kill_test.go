@@ -256,7 +256,7 @@ func idle(events []site.Event, reason string) bool {
 func (c *client) play(round string) {
 	c.t.Helper()
 	one, two, three, four := round+".one", round+".two", round+".three", round+".four"
-	c.send(one, says(one), c.message(one, rig.Bash("sleep 0.1"), rig.Say("one is done")))
+	c.send(one, says(one), c.message(one, rig.Bash("sleep 0.1"), rig.Step{"text": "one is done, bit by bit", "chunks": 10, "chunk_delay_ms": 40}))
 	c.send(two, says(two), c.message(two, rig.Use("lookup", map[string]any{"word": "cheese"}), rig.Say("two is done")))
 	var call string
 	c.until("the agent asks", func(seen []site.Event) bool {

@@ -129,7 +129,8 @@ func (b *bench) v1Alone(ctx context.Context, d *duel) error {
 	return nil
 }
 
-// v1Together runs rounds of each from many sessions at once.
+// v1Together runs rounds of each from many sessions at once, each with the machine
+// to itself.
 func (b *bench) v1Together(ctx context.Context, d *duel) error {
 	const ourEach, theirEach = 20, 2
 	rounds := b.times(3)
@@ -150,12 +151,14 @@ func (b *bench) v1Together(ctx context.Context, d *duel) error {
 			{ourEach, func(i int) error { return pairs[i].turn(ctx) }, &ours},
 			{theirEach, func(i int) error { return pairs[i].theirTurn(ctx) }, &theirs},
 		} {
+			if err := b.calm(ctx); err != nil {
+				return err
+			}
 			began := time.Now()
 			if err := d.counted(side.each*together, func() error { return fromAll(together, side.each, side.turn) }); err != nil {
 				return err
 			}
 			*side.took += time.Since(began)
-			time.Sleep(moment)
 		}
 		for _, p := range pairs {
 			if err := p.end(ctx); err != nil {

@@ -20,7 +20,7 @@ type answerRequest struct {
 }
 
 // answer answers a tool call that waits for people. The first answer wins.
-func (s *Server) answer(c *call) error {
+func (s *Server) answer(c call) error {
 	var req answerRequest
 	if err := c.decode(&req); err != nil {
 		return err

@@ -17,12 +17,12 @@ type branchRequest struct {
 }
 
 // branch makes a session that goes on from a point of another.
-func (s *Server) branch(c *call) error {
+func (s *Server) branch(c call) error {
 	var req branchRequest
 	if err := c.decode(&req); err != nil {
 		return err
 	}
-	looking, cancel := c.ctx()
+	looking, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(looking, c)
 	if err != nil {
@@ -35,12 +35,12 @@ func (s *Server) branch(c *call) error {
 	}
 	answering := s.unhurried(c)
 	defer answering()
-	branch, err := s.Sessions.Branch(c.r.Context(), row.Session, c.who.Actor, session.BranchAsk{
+	branch, err := s.Sessions.Branch(c.R.Context(), row.Session, c.Who.Actor, session.BranchAsk{
 		Snapshot: req.Snapshot, Title: req.Title, Processes: req.Processes,
 	})
 	if err != nil {
 		return err
 	}
 	answering()
-	return c.answer(http.StatusCreated, branch)
+	return c.Answer(http.StatusCreated, branch)
 }

@@ -57,7 +57,7 @@ func stageOf(state session.State, child dormouse.SessionID) Stage {
 
 // children lists the sessions that one has spawned, those that have ended too,
 // newest first.
-func (s *Server) children(c *call) error {
+func (s *Server) children(c call) error {
 	q, err := c.query("limit", "after")
 	if err != nil {
 		return err
@@ -66,14 +66,14 @@ func (s *Server) children(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	state, err := s.peek(ctx, c)
 	if err != nil {
 		return err
 	}
 	page, err := s.page(ctx, session.Query{
-		Tenant: c.who.Tenant, Parent: state.Session, Archived: true, After: dormouse.SessionID(q.Get("after")), Limit: n,
+		Tenant: c.Who.Tenant, Parent: state.Session, Archived: true, After: dormouse.SessionID(q.Get("after")), Limit: n,
 	})
 	if err != nil {
 		return err
@@ -85,12 +85,12 @@ func (s *Server) children(c *call) error {
 	for _, row := range page.Sessions {
 		answer.Children = append(answer.Children, Child{row, stageOf(state, row.Session)})
 	}
-	return c.answer(http.StatusOK, answer)
+	return c.Answer(http.StatusOK, answer)
 }
 
 // endChild ends a child for good, and its own children with it.
-func (s *Server) endChild(c *call) error {
-	child := dormouse.SessionID(c.r.PathValue("child"))
+func (s *Server) endChild(c call) error {
+	child := dormouse.SessionID(c.R.PathValue("child"))
 	if child.Validate() != nil {
 		return fmt.Errorf("child %q: %w", shorten(string(child)), dormouse.ErrNotFound)
 	}

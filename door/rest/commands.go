@@ -10,23 +10,23 @@ import (
 )
 
 // command asks a session for something and answers with where it stands then.
-func (s *Server) command(c *call, v session.Verb) error { return s.commandOn(c, "", v) }
+func (s *Server) command(c call, v session.Verb) error { return s.commandOn(c, "", v) }
 
 // commandOn is command for something that one thread of the session has.
-func (s *Server) commandOn(c *call, thread dormouse.ThreadID, v session.Verb) error {
-	ctx, cancel := c.ctx()
+func (s *Server) commandOn(c call, thread dormouse.ThreadID, v session.Verb) error {
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
 		return err
 	}
-	if err := s.Sessions.Do(ctx, row.Session, c.who.Actor, v); err != nil {
+	if err := s.Sessions.Do(ctx, row.Session, c.Who.Actor, v); err != nil {
 		return onThread(thread, err)
 	}
 	if row, err = s.Sessions.Row(ctx, row.Session); err != nil {
 		return err
 	}
-	return c.answer(http.StatusOK, row)
+	return c.Answer(http.StatusOK, row)
 }
 
 // onThread says that it is the thread which is not there, if one was named.
@@ -40,11 +40,11 @@ func onThread(thread dormouse.ThreadID, err error) error {
 // empty refuses a body where there is nothing to say.
 type empty struct{}
 
-func (s *Server) hibernate(c *call) error { return s.plain(c, session.Hibernate{}) }
-func (s *Server) wake(c *call) error      { return s.plain(c, session.Wake{}) }
-func (s *Server) archive(c *call) error   { return s.plain(c, session.Archive{}) }
+func (s *Server) hibernate(c call) error { return s.plain(c, session.Hibernate{}) }
+func (s *Server) wake(c call) error      { return s.plain(c, session.Wake{}) }
+func (s *Server) archive(c call) error   { return s.plain(c, session.Archive{}) }
 
-func (s *Server) plain(c *call, v session.Verb) error {
+func (s *Server) plain(c call, v session.Verb) error {
 	if err := c.decode(&empty{}); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ type interruptRequest struct {
 	Thread     dormouse.ThreadID `json:"thread"`
 }
 
-func (s *Server) interrupt(c *call) error {
+func (s *Server) interrupt(c call) error {
 	var req interruptRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -71,7 +71,7 @@ type threadRequest struct {
 	Thread dormouse.ThreadID `json:"thread"`
 }
 
-func (s *Server) retry(c *call) error {
+func (s *Server) retry(c call) error {
 	var req threadRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (s *Server) retry(c *call) error {
 	return s.commandOn(c, req.Thread, session.Retry{Thread: req.Thread})
 }
 
-func (s *Server) goOn(c *call) error {
+func (s *Server) goOn(c call) error {
 	var req threadRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (s *Server) goOn(c *call) error {
 	return s.commandOn(c, req.Thread, session.Continue{Thread: req.Thread})
 }
 
-func (s *Server) terminate(c *call) error {
+func (s *Server) terminate(c call) error {
 	var req struct {
 		Reason string `json:"reason"`
 	}

@@ -40,7 +40,7 @@ type Created struct {
 }
 
 // create makes a session and answers at once; the sandbox comes when it comes.
-func (s *Server) create(c *call) error {
+func (s *Server) create(c call) error {
 	var req createRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -56,9 +56,9 @@ func (s *Server) create(c *call) error {
 	} else if req.PromptID != "" {
 		return fmt.Errorf("field \"prompt_id\" is given without a prompt: %w", dormouse.ErrInvalid)
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
-	like, err := s.like(ctx, c.who, req.Parent)
+	like, err := s.like(ctx, c.Who, req.Parent)
 	if err != nil {
 		return err
 	}
@@ -66,26 +66,26 @@ func (s *Server) create(c *call) error {
 	if err != nil {
 		return err
 	}
-	made.Tenant, made.Owner = c.who.Tenant, c.who.Actor
+	made.Tenant, made.Owner = c.Who.Tenant, c.Who.Actor
 	answer := Created{}
-	if answer.Row, err = s.Sessions.Create(ctx, c.who.Actor, made); err != nil {
+	if answer.Row, err = s.Sessions.Create(ctx, c.Who.Actor, made); err != nil {
 		return err
 	}
 	if !asked {
-		return c.answer(http.StatusCreated, answer)
+		return c.Answer(http.StatusCreated, answer)
 	}
 	if err := s.firstPrompt(ctx, c, &answer, req.PromptID, body); err != nil {
 		return fmt.Errorf("session %s was made, but its prompt was not queued: %w", answer.Session, err)
 	}
-	if err := c.answer(http.StatusCreated, answer); err != nil {
+	if err := c.Answer(http.StatusCreated, answer); err != nil {
 		return err
 	}
 	crash.At(crash.PromptAnswered)
 	return nil
 }
 
-func (s *Server) firstPrompt(ctx context.Context, c *call, made *Created, clientID string, body []dormouse.Block) error {
-	p, _, err := s.ask(ctx, c.who, made.Session, "", clientID, body)
+func (s *Server) firstPrompt(ctx context.Context, c call, made *Created, clientID string, body []dormouse.Block) error {
+	p, _, err := s.ask(ctx, c.Who, made.Session, "", clientID, body)
 	if err != nil {
 		return err
 	}

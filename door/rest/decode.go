@@ -25,8 +25,8 @@ const maxBody = 40 << 20
 // decode reads the body into v, which points to a struct. Nothing is guessed: a
 // field nobody knows is as wrong as one of the wrong type. No body leaves v as
 // it is.
-func (c *call) decode(v any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+func (c call) decode(v any) error {
+	body, err := io.ReadAll(http.MaxBytesReader(c.W, c.R.Body, maxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return fmt.Errorf("the body is over %d bytes: %w", maxBody, dormouse.ErrTooLarge)
 	}
@@ -36,7 +36,7 @@ func (c *call) decode(v any) error {
 	if len(body) == 0 {
 		return nil
 	}
-	if err := checkType(c.r.Header); err != nil {
+	if err := checkType(c.R.Header); err != nil {
 		return err
 	}
 	return decodeJSON(body, v)
@@ -251,8 +251,8 @@ func digest(blocks []dormouse.Block) (dormouse.Digest, error) {
 // query reads the URL's parameters, refusing any that a route does not have. A
 // route says "tag+" of a name that may be given again and again, and
 // "metadata.*" of every name that begins so.
-func (c *call) query(known ...string) (url.Values, error) {
-	q, err := url.ParseQuery(c.r.URL.RawQuery)
+func (c call) query(known ...string) (url.Values, error) {
+	q, err := url.ParseQuery(c.R.URL.RawQuery)
 	if err != nil {
 		return nil, fmt.Errorf("the query cannot be read: %w", dormouse.ErrInvalid)
 	}

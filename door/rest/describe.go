@@ -20,7 +20,7 @@ type describeRequest struct {
 }
 
 // describe changes what people say about a session, in any phase of its life.
-func (s *Server) describe(c *call) error {
+func (s *Server) describe(c call) error {
 	var req describeRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -67,30 +67,30 @@ func patched[T any](field string, raw json.RawMessage) (*T, error) {
 
 // delete ends a session and removes it. The answer says whether it is gone, 204,
 // or only will be, 202: once it was accepted, nothing can keep it.
-func (s *Server) delete(c *call) error {
+func (s *Server) delete(c call) error {
 	if err := c.decode(&empty{}); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	state, err := s.peek(ctx, c)
 	if err != nil {
 		return err
 	}
 	if !state.Deleted {
-		if err := s.Sessions.Do(ctx, state.Session, c.who.Actor, session.Delete{}); err != nil {
+		if err := s.Sessions.Do(ctx, state.Session, c.Who.Actor, session.Delete{}); err != nil {
 			return err
 		}
 	}
 	row, err := s.last(ctx, state.Session)
 	switch {
 	case errors.Is(err, dormouse.ErrNotFound):
-		c.none()
+		c.None()
 		return nil
 	case err != nil:
 		return err
 	}
-	return c.answer(http.StatusAccepted, row)
+	return c.Answer(http.StatusAccepted, row)
 }
 
 // last looks at a session that is going until it is gone, or for as long as a

@@ -21,7 +21,7 @@ type view struct {
 
 func (v view) shows(t dormouse.EventType) bool { return t.Audience() <= v.audience }
 
-func (c *call) view() (v view, err error) {
+func (c call) view() (v view, err error) {
 	q, err := c.query("after", "limit", "all", "follow", "deltas")
 	if err != nil {
 		return v, err
@@ -36,7 +36,7 @@ func (c *call) view() (v view, err error) {
 		}
 	}
 	// A browser that reconnects repeats its URL and adds the newer cursor.
-	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
+	if last := c.R.Header.Get("Last-Event-ID"); last != "" {
 		if v.after, err = cursor("Last-Event-ID", last); err != nil {
 			return v, err
 		}
@@ -55,17 +55,17 @@ func (c *call) view() (v view, err error) {
 	if v.follow, err = flag(q, "follow"); err != nil {
 		return v, err
 	}
-	v.follow = v.follow || strings.Contains(c.r.Header.Get("Accept"), "text/event-stream")
+	v.follow = v.follow || strings.Contains(c.R.Header.Get("Accept"), "text/event-stream")
 	return v, nil
 }
 
 // events answers with a page of history, or follows.
-func (s *Server) events(c *call) error {
+func (s *Server) events(c call) error {
 	v, err := c.view()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -105,5 +105,5 @@ func (s *Server) events(c *call) error {
 		}
 	}
 	answer.More = answer.Next < row.Seq
-	return c.answer(http.StatusOK, answer)
+	return c.Answer(http.StatusOK, answer)
 }

@@ -106,7 +106,7 @@ func (req execRequest) ask(id dormouse.SessionID) (dormouse.ExecAsk, error) {
 
 // exec runs a command in the sandbox, which it wakes, and answers when it has
 // ended. With stream=true what it prints comes line by line before that.
-func (s *Server) exec(c *call) error {
+func (s *Server) exec(c call) error {
 	q, err := c.query("stream")
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (s *Server) exec(c *call) error {
 	if err := c.decode(&req); err != nil {
 		return err
 	}
-	looking, cancel := c.ctx()
+	looking, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(looking, c)
 	if err != nil {
@@ -125,19 +125,19 @@ func (s *Server) exec(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx := c.r.Context() // without an end: a command may take hours
-	out := door.NewStream(c.w, s.WriteTimeout)
+	ctx := c.R.Context() // without an end: a command may take hours
+	out := door.NewStream(c.W, s.WriteTimeout)
 	if q.Get("stream") != "true" {
-		a, err := s.Sessions.Exec(ctx, row.Session, c.who.Actor, ask, nil)
+		a, err := s.Sessions.Exec(ctx, row.Session, c.Who.Actor, ask, nil)
 		if err != nil {
 			return err
 		}
 		out.Hurry()
 		if len(a.Output) <= pieceOfOutput {
-			return c.answer(http.StatusOK, execOf(a))
+			return c.Answer(http.StatusOK, execOf(a))
 		}
-		c.w.Header().Set("Content-Type", "application/json")
-		c.status = http.StatusOK
+		c.W.Header().Set("Content-Type", "application/json")
+		c.Status = http.StatusOK
 		execOf(a).encode(out.Put)
 		out.Flush()
 		return nil
@@ -146,17 +146,17 @@ func (s *Server) exec(c *call) error {
 }
 
 // streamExec answers in lines of JSON: what is printed, and last how it ended.
-func (s *Server) streamExec(ctx context.Context, c *call, out *door.Stream, id dormouse.SessionID, ask dormouse.ExecAsk) error {
+func (s *Server) streamExec(ctx context.Context, c call, out *door.Stream, id dormouse.SessionID, ask dormouse.ExecAsk) error {
 	begun := false
 	begin := func() {
 		if begun {
 			return
 		}
 		begun = true
-		c.w.Header().Set("Content-Type", "application/x-ndjson")
-		c.w.Header().Set("X-Accel-Buffering", "no")
-		c.status, c.stream = http.StatusOK, true
-		c.w.WriteHeader(http.StatusOK)
+		c.W.Header().Set("Content-Type", "application/x-ndjson")
+		c.W.Header().Set("X-Accel-Buffering", "no")
+		c.Status, c.Stream = http.StatusOK, true
+		c.W.WriteHeader(http.StatusOK)
 	}
 	line := func(v any) {
 		begin()
@@ -165,7 +165,7 @@ func (s *Server) streamExec(ctx context.Context, c *call, out *door.Stream, id d
 			out.Say(string(b) + "\n")
 		}
 	}
-	a, err := s.Sessions.Exec(ctx, id, c.who.Actor, ask, func(text string) {
+	a, err := s.Sessions.Exec(ctx, id, c.Who.Actor, ask, func(text string) {
 		line(struct {
 			Text string `json:"text"`
 		}{text})
@@ -188,8 +188,8 @@ func (s *Server) streamExec(ctx context.Context, c *call, out *door.Stream, id d
 }
 
 // endExec ends a command.
-func (s *Server) endExec(c *call) error {
-	exec := dormouse.EventID(c.r.PathValue("exec"))
+func (s *Server) endExec(c call) error {
+	exec := dormouse.EventID(c.R.PathValue("exec"))
 	if err := exec.Validate(); err != nil {
 		return fmt.Errorf("command %q: %w", shorten(string(exec)), dormouse.ErrNotFound)
 	}

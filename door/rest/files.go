@@ -40,7 +40,7 @@ func copied(s session.TreeStatus) Copied {
 }
 
 // treePath reads which files are meant. Below the workspace is the usual place.
-func treePath(c *call) (url.Values, string, error) {
+func treePath(c call) (url.Values, string, error) {
 	q, err := c.query("path", "wake")
 	if err != nil {
 		return nil, "", err
@@ -52,7 +52,7 @@ func treePath(c *call) (url.Values, string, error) {
 	return q, path, nil
 }
 
-func (s *Server) tree(c *call) (*session.Visit, string, error) {
+func (s *Server) tree(c call) (*session.Visit, string, error) {
 	q, path, err := treePath(c)
 	if err != nil {
 		return nil, "", err
@@ -67,19 +67,19 @@ func (s *Server) tree(c *call) (*session.Visit, string, error) {
 
 // getFiles streams a file, or a directory and all below it, as a tar. What goes
 // wrong after the first byte cuts the answer off, so that no half looks whole.
-func (s *Server) getFiles(c *call) error {
+func (s *Server) getFiles(c call) error {
 	v, path, err := s.tree(c)
 	if err != nil {
 		return err
 	}
 	defer v.Close()
-	out := &tarWriter{c: c, control: http.NewResponseController(c.w), trailer: TreeStatus}
-	status, err := v.GetTree(c.r.Context(), path, out)
+	out := &tarWriter{c: c, control: http.NewResponseController(c.W), trailer: TreeStatus}
+	status, err := v.GetTree(c.R.Context(), path, out)
 	switch {
-	case err != nil && c.status == 0:
+	case err != nil && c.Status == 0:
 		return err
 	case err != nil:
-		s.Logger.WarnContext(context.WithoutCancel(c.r.Context()), "files cut off", "request", c.id, "error", err)
+		s.Logger.WarnContext(context.WithoutCancel(c.R.Context()), "files cut off", "request", c.ID, "error", err)
 		panic(http.ErrAbortHandler)
 	}
 	out.begin() // a tar of nothing has no first byte
@@ -87,53 +87,53 @@ func (s *Server) getFiles(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.w.Header().Set(TreeStatus, string(b))
+	c.W.Header().Set(TreeStatus, string(b))
 	return nil
 }
 
 // tarWriter answers with a tar, once there is something of it.
 type tarWriter struct {
-	c       *call
+	c       call
 	control *http.ResponseController
 	trailer string // what comes after it, if anything does
 }
 
 func (t *tarWriter) begin() {
-	if t.c.status != 0 {
+	if t.c.Status != 0 {
 		return
 	}
-	h := t.c.w.Header()
+	h := t.c.W.Header()
 	h.Set("Content-Type", "application/x-tar")
 	if t.trailer != "" {
 		h.Set("Trailer", t.trailer)
 	}
-	t.c.status, t.c.stream = http.StatusOK, true
+	t.c.Status, t.c.Stream = http.StatusOK, true
 	_ = t.control.SetReadDeadline(time.Time{})
-	t.c.w.WriteHeader(http.StatusOK)
+	t.c.W.WriteHeader(http.StatusOK)
 }
 
 func (t *tarWriter) Write(b []byte) (int, error) {
 	t.begin()
 	_ = t.control.SetWriteDeadline(time.Now().Add(stalled))
-	return t.c.w.Write(b)
+	return t.c.W.Write(b)
 }
 
 // putFiles unpacks a tar below a directory, which is made if it is missing. It
 // answers once everything is there.
-func (s *Server) putFiles(c *call) error {
+func (s *Server) putFiles(c call) error {
 	v, path, err := s.tree(c)
 	if err != nil {
 		return err
 	}
 	defer v.Close()
-	c.stream = true // it takes as long as its client
-	control := http.NewResponseController(c.w)
-	status, err := v.PutTree(c.r.Context(), path, &tarReader{body: http.MaxBytesReader(c.w, c.r.Body, maxTree), control: control})
+	c.Stream = true // it takes as long as its client
+	control := http.NewResponseController(c.W)
+	status, err := v.PutTree(c.R.Context(), path, &tarReader{body: http.MaxBytesReader(c.W, c.R.Body, maxTree), control: control})
 	_ = control.SetWriteDeadline(time.Now().Add(stalled))
 	if err != nil {
 		return explainBody(err, "what came before may be there")
 	}
-	return c.answer(http.StatusOK, copied(status))
+	return c.Answer(http.StatusOK, copied(status))
 }
 
 // tarReader reads a body that may take its time, but not stand still.

@@ -187,7 +187,7 @@ func FuzzSelection(f *testing.F) {
 		f.Add(q)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
-		q, err := (&call{r: &http.Request{URL: &url.URL{RawQuery: query}}}).selection()
+		q, err := (call{&door.Call{R: &http.Request{URL: &url.URL{RawQuery: query}}}}).selection()
 		if err != nil {
 			if status := door.ReplyTo(err).Status; status < 400 || status > 499 {
 				t.Errorf("a bad query is the server's fault: %d %v", status, err)

@@ -11,25 +11,25 @@ type health struct {
 }
 
 // healthz says that the process is up, and nothing more.
-func (s *Server) healthz(c *call) error { return c.answer(http.StatusOK, health{"ok"}) }
+func (s *Server) healthz(c call) error { return c.Answer(http.StatusOK, health{"ok"}) }
 
 // readyz says whether traffic should come here.
-func (s *Server) readyz(c *call) error {
+func (s *Server) readyz(c call) error {
 	if s.Ready != nil {
-		ctx, cancel := c.ctx()
+		ctx, cancel := c.Context()
 		defer cancel()
 		if err := s.Ready(ctx); err != nil {
 			return &door.Refusal{Status: http.StatusServiceUnavailable, Type: "not_ready", Message: err.Error()}
 		}
 	}
-	return c.answer(http.StatusOK, health{"ready"})
+	return c.Answer(http.StatusOK, health{"ready"})
 }
 
-func (s *Server) metrics(c *call) error {
+func (s *Server) metrics(c call) error {
 	if s.Metrics == nil {
 		return &door.Refusal{Status: http.StatusNotFound, Type: "not_found", Message: "this server keeps no metrics"}
 	}
-	c.status = http.StatusOK
-	s.Metrics.ServeHTTP(c.w, c.r)
+	c.Status = http.StatusOK
+	s.Metrics.ServeHTTP(c.W, c.R)
 	return nil
 }

@@ -23,7 +23,7 @@ const maxImportSession = 256 << 10
 
 // importSession makes a session whose files are those of an image, which is the body.
 // The parameter "session" is what the body of a create is.
-func (s *Server) importSession(c *call) error {
+func (s *Server) importSession(c call) error {
 	q, err := c.query("id", "label", "session")
 	if err != nil {
 		return err
@@ -42,9 +42,9 @@ func (s *Server) importSession(c *call) error {
 	if err := checkName("id", q.Get("id")); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
-	like, err := s.like(ctx, c.who, "")
+	like, err := s.like(ctx, c.Who, "")
 	if err != nil {
 		return err
 	}
@@ -52,20 +52,20 @@ func (s *Server) importSession(c *call) error {
 	if err != nil {
 		return err
 	}
-	made.Tenant, made.Owner = c.who.Tenant, c.who.Actor
+	made.Tenant, made.Owner = c.Who.Tenant, c.Who.Actor
 	if name := q.Get("id"); name != "" {
-		made.Session = dormouse.SessionID(dormouse.DeriveID(dormouse.SessionPrefix, c.who.Tenant, "import", name))
+		made.Session = dormouse.SessionID(dormouse.DeriveID(dormouse.SessionPrefix, c.Who.Tenant, "import", name))
 	}
 	var answer Imported
 	return s.takeImage(c, http.StatusCreated, func(image io.Reader) (_ any, err error) {
-		answer.Row, answer.Snapshot, err = s.Sessions.CreateFrom(c.r.Context(), c.who.Actor, made, q.Get("label"), image)
+		answer.Row, answer.Snapshot, err = s.Sessions.CreateFrom(c.R.Context(), c.Who.Actor, made, q.Get("label"), image)
 		return answer, err
 	})
 }
 
 // importSnapshot makes a snapshot of a session from an image, which is the body. The
 // session goes on with the files it has.
-func (s *Server) importSnapshot(c *call) error {
+func (s *Server) importSnapshot(c call) error {
 	q, err := c.query("id", "label")
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (s *Server) importSnapshot(c *call) error {
 	if err := checkName("id", q.Get("id")); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -85,31 +85,31 @@ func (s *Server) importSnapshot(c *call) error {
 	}
 	ask := dormouse.SnapshotAsk{ID: dormouse.SnapshotID(named(dormouse.SnapshotPrefix, row.Session, name)), Label: q.Get("label")}
 	return s.takeImage(c, http.StatusOK, func(image io.Reader) (any, error) {
-		if _, err := s.Sessions.Import(c.r.Context(), row.Session, c.who.Actor, ask, image); err != nil {
+		if _, err := s.Sessions.Import(c.R.Context(), row.Session, c.Who.Actor, ask, image); err != nil {
 			return nil, err
 		}
-		return s.whole(c.r.Context(), row.Session, ask.ID)
+		return s.whole(c.R.Context(), row.Session, ask.ID)
 	})
 }
 
 // takeImage reads an image from the body as it comes, and answers once what is made
 // of it is there.
-func (s *Server) takeImage(c *call, status int, take func(image io.Reader) (any, error)) error {
-	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
-	if err != nil || kind != "application/x-tar" && kind != "application/octet-stream" || c.r.Header.Get("Content-Encoding") != "" {
+func (s *Server) takeImage(c call, status int, take func(image io.Reader) (any, error)) error {
+	kind, _, err := mime.ParseMediaType(c.R.Header.Get("Content-Type"))
+	if err != nil || kind != "application/x-tar" && kind != "application/octet-stream" || c.R.Header.Get("Content-Encoding") != "" {
 		return &door.Refusal{
 			Status: http.StatusUnsupportedMediaType, Type: "unsupported_media_type",
 			Message: "send the image as Content-Type: application/x-tar; its own compression is found out",
 		}
 	}
-	c.stream = true // it takes as long as its client
+	c.Stream = true // it takes as long as its client
 	answering := s.unhurried(c)
 	defer answering()
-	body := http.MaxBytesReader(c.w, c.r.Body, maxTree)
-	made, err := take(&tarReader{body: body, control: http.NewResponseController(c.w)})
+	body := http.MaxBytesReader(c.W, c.R.Body, maxTree)
+	made, err := take(&tarReader{body: body, control: http.NewResponseController(c.W)})
 	if err != nil {
 		return explainBody(err, "nothing of it was kept")
 	}
 	answering()
-	return c.answer(status, made)
+	return c.Answer(status, made)
 }

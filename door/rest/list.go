@@ -19,18 +19,18 @@ type Page struct {
 	Next dormouse.SessionID `json:"next,omitempty"`
 }
 
-func (s *Server) list(c *call) error {
+func (s *Server) list(c call) error {
 	q, err := c.selection()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	page, err := s.page(ctx, q)
 	if err != nil {
 		return err
 	}
-	return c.answer(http.StatusOK, page)
+	return c.Answer(http.StatusOK, page)
 }
 
 // page finds at most q.Limit sessions.
@@ -55,13 +55,13 @@ func (s *Server) page(ctx context.Context, q session.Query) (Page, error) {
 const usualPage, longestPage = 50, 200
 
 // selection is which sessions a list is to hold.
-func (c *call) selection() (session.Query, error) {
+func (c call) selection() (session.Query, error) {
 	q, err := c.query("limit", "after", "phase", "text", "tag+", "metadata.*", "parent", "archived")
 	if err != nil {
 		return session.Query{}, err
 	}
 	all := session.Query{
-		Tenant: c.who.Tenant, Phase: dormouse.Phase(q.Get("phase")), Parent: dormouse.SessionID(q.Get("parent")),
+		Tenant: c.Who.Tenant, Phase: dormouse.Phase(q.Get("phase")), Parent: dormouse.SessionID(q.Get("parent")),
 		Text: q.Get("text"), Tags: q["tag"], After: dormouse.SessionID(q.Get("after")),
 	}
 	if all.Limit, err = limit(q, usualPage, longestPage); err != nil {

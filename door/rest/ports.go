@@ -19,19 +19,19 @@ type Ports struct {
 	Ports []session.Port `json:"ports"`
 }
 
-func (s *Server) ports(c *call) error {
+func (s *Server) ports(c call) error {
 	return s.inside(c, func(ctx context.Context, v *session.Visit) error {
 		all, err := v.Ports(ctx)
 		if err != nil {
 			return err
 		}
-		return c.answer(http.StatusOK, Ports{append([]session.Port{}, all...)})
+		return c.Answer(http.StatusOK, Ports{append([]session.Port{}, all...)})
 	})
 }
 
 // portStream is one connection to a port, as a WebSocket. An empty binary frame
 // closes one way and leaves the other open.
-func (s *Server) portStream(c *call) error {
+func (s *Server) portStream(c call) error {
 	q, err := c.query("wake")
 	if err != nil {
 		return err
@@ -40,11 +40,11 @@ func (s *Server) portStream(c *call) error {
 	if err != nil {
 		return err
 	}
-	port, err := strconv.ParseUint(c.r.PathValue("port"), 10, 16)
+	port, err := strconv.ParseUint(c.R.PathValue("port"), 10, 16)
 	if err != nil || port == 0 {
 		return fmt.Errorf("a port is a number from 1 to 65535: %w", dormouse.ErrInvalid)
 	}
-	if err := wantsSocket(c.r); err != nil {
+	if err := wantsSocket(c.R); err != nil {
 		return err
 	}
 	v, err := s.visit(c, wake)

@@ -35,11 +35,11 @@ type Used struct {
 }
 
 // processes says what runs. It wakes nothing.
-func (s *Server) processes(c *call) error {
+func (s *Server) processes(c call) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	state, err := s.peek(ctx, c)
 	if err != nil {
@@ -54,11 +54,11 @@ func (s *Server) processes(c *call) error {
 			return err
 		}
 	}
-	return c.answer(http.StatusOK, view)
+	return c.Answer(http.StatusOK, view)
 }
 
 // used asks a sandbox; nil if it went meanwhile.
-func (s *Server) used(ctx context.Context, c *call) (*Used, error) {
+func (s *Server) used(ctx context.Context, c call) (*Used, error) {
 	v, err := s.visit(c, false)
 	if errors.Is(err, dormouse.ErrConflict) || errors.Is(err, dormouse.ErrTerminated) {
 		return nil, nil

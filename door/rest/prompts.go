@@ -30,7 +30,7 @@ type Prompt struct {
 
 // prompt queues what a client asks. Once it has answered, the prompt will be
 // worked on whatever happens; the same id again is the same prompt.
-func (s *Server) prompt(c *call) error {
+func (s *Server) prompt(c call) error {
 	var req promptRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -43,13 +43,13 @@ func (s *Server) prompt(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	id, err := s.own(ctx, c)
 	if err != nil {
 		return err
 	}
-	p, again, err := s.ask(ctx, c.who, id, req.Thread, req.ID, body)
+	p, again, err := s.ask(ctx, c.Who, id, req.Thread, req.ID, body)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *Server) prompt(c *call) error {
 	if again {
 		status = http.StatusOK
 	}
-	if err := c.answer(status, p); err != nil {
+	if err := c.Answer(status, p); err != nil {
 		return err
 	}
 	crash.At(crash.PromptAnswered)
@@ -107,11 +107,11 @@ type Queued struct {
 }
 
 // queue lists the prompts that wait and those being worked on, oldest first.
-func (s *Server) queue(c *call) error {
+func (s *Server) queue(c call) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Server) queue(c *call) error {
 		}
 		answer.Prompts = append(answer.Prompts, Queued{p, beginning(body)})
 	}
-	return c.answer(http.StatusOK, answer)
+	return c.Answer(http.StatusOK, answer)
 }
 
 // contentAt is what the prompt or the wake-up at seq says.
@@ -166,8 +166,8 @@ func beginning(content []dormouse.Block) string {
 }
 
 // cancel takes a prompt out of the queue before its turn.
-func (s *Server) cancel(c *call) error {
-	prompt := dormouse.EventID(c.r.PathValue("prompt"))
+func (s *Server) cancel(c call) error {
+	prompt := dormouse.EventID(c.R.PathValue("prompt"))
 	if err := prompt.Validate(); err != nil {
 		return fmt.Errorf("prompt %q: %w", shorten(string(prompt)), dormouse.ErrNotFound)
 	}

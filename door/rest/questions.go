@@ -27,11 +27,11 @@ type Question struct {
 }
 
 // questions lists what waits for people, in all threads.
-func (s *Server) questions(c *call) error {
+func (s *Server) questions(c call) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	state, err := s.peek(ctx, c)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Server) questions(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.answer(http.StatusOK, struct {
+	return c.Answer(http.StatusOK, struct {
 		Questions []Question `json:"questions"`
 	}{questionsOf(state, calls)})
 }

@@ -49,6 +49,7 @@ type Server struct {
 	Config
 	mux       http.ServeMux
 	guard     *door.Guard
+	frame     door.Frame
 	followers atomic.Int64
 }
 
@@ -64,6 +65,7 @@ func New(c Config) *Server {
 		c.GoneWithin = 5 * time.Second
 	}
 	s := &Server{Config: c, guard: door.NewGuard(c.Hosts)}
+	s.frame = door.Frame{Logger: c.Logger, Admit: s.admit, Tell: tell, Observe: c.Observe}
 	s.routes()
 	return s
 }
@@ -123,5 +125,5 @@ func (s *Server) routes() {
 	s.handle("/api/sessions/{id}/files", closed, methods{http.MethodGet: s.getFiles, http.MethodPut: s.putFiles})
 	s.handle("/api/sessions/{id}/processes", closed, methods{http.MethodGet: s.processes})
 
-	s.handle("/", open, nil)
+	s.handle("/", closed, nil)
 }

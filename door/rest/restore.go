@@ -24,7 +24,7 @@ type restoreRequest struct {
 	History  bool   `json:"history"`
 }
 
-func (s *Server) restore(c *call) error {
+func (s *Server) restore(c call) error {
 	var req restoreRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (s *Server) restore(c *call) error {
 		return err
 	}
 	return s.goBack(c, req.History, func(ctx context.Context, id dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
-		return s.Sessions.Restore(ctx, id, c.who.Actor, p, req.History)
+		return s.Sessions.Restore(ctx, id, c.Who.Actor, p, req.History)
 	})
 }
 
@@ -45,7 +45,7 @@ type revertRequest struct {
 	Prompt dormouse.EventID `json:"prompt"`
 }
 
-func (s *Server) revert(c *call) error {
+func (s *Server) revert(c call) error {
 	var req revertRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -57,14 +57,14 @@ func (s *Server) revert(c *call) error {
 		return fmt.Errorf("prompt %q: %w", shorten(string(req.Prompt)), dormouse.ErrNotFound)
 	}
 	return s.goBack(c, true, func(ctx context.Context, id dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
-		return s.Sessions.Revert(ctx, id, c.who.Actor, req.Prompt)
+		return s.Sessions.Revert(ctx, id, c.Who.Actor, req.Prompt)
 	})
 }
 
 // goBack answers when the session has other files. Layers that are elsewhere may take
 // long to come.
-func (s *Server) goBack(c *call, history bool, swap func(context.Context, dormouse.SessionID) (dormouse.WorkspaceSwap, error)) error {
-	looking, cancel := c.ctx()
+func (s *Server) goBack(c call, history bool, swap func(context.Context, dormouse.SessionID) (dormouse.WorkspaceSwap, error)) error {
+	looking, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(looking, c)
 	if err != nil {
@@ -72,12 +72,12 @@ func (s *Server) goBack(c *call, history bool, swap func(context.Context, dormou
 	}
 	answering := s.unhurried(c)
 	defer answering()
-	done, err := swap(c.r.Context(), row.Session)
+	done, err := swap(c.R.Context(), row.Session)
 	if err != nil {
 		return err
 	}
 	answering()
-	return c.answer(http.StatusOK, Restored{Session: row.Session, Snapshot: done.Snapshot, Workspace: done.Number, History: history})
+	return c.Answer(http.StatusOK, Restored{Session: row.Session, Snapshot: done.Snapshot, Workspace: done.Number, History: history})
 }
 
 // Diff is what differs between two snapshots.
@@ -91,7 +91,7 @@ type Diff struct {
 
 // diffSnapshots compares a snapshot with another, of the same session or of a second
 // one, or with the one before it.
-func (s *Server) diffSnapshots(c *call) error {
+func (s *Server) diffSnapshots(c call) error {
 	q, id, p, err := s.onPoint(c, "to", "with")
 	if err != nil {
 		return err
@@ -104,8 +104,8 @@ func (s *Server) diffSnapshots(c *call) error {
 		from, to.Snapshot = &first, ""
 	}
 	if q.Has("with") {
-		looking, cancel := c.ctx()
-		row, err := s.rowOf(looking, c.who, answer.With)
+		looking, cancel := c.Context()
+		row, err := s.rowOf(looking, c.Who, answer.With)
 		cancel()
 		if err != nil {
 			return err
@@ -119,28 +119,28 @@ func (s *Server) diffSnapshots(c *call) error {
 	}
 	answering := s.unhurried(c)
 	defer answering()
-	d, before, now, err := s.Sessions.Diff(c.r.Context(), from, to)
+	d, before, now, err := s.Sessions.Diff(c.R.Context(), from, to)
 	if err != nil {
 		return err
 	}
 	answer.From, answer.To, answer.Difference = before.ID, now.ID, d
 	answering()
-	return c.answer(http.StatusOK, answer)
+	return c.Answer(http.StatusOK, answer)
 }
 
 // exportSnapshot streams a snapshot as a container image. What goes wrong after the
 // first byte cuts the answer off, so that no half looks whole.
-func (s *Server) exportSnapshot(c *call) error {
+func (s *Server) exportSnapshot(c call) error {
 	q, id, p, err := s.onPoint(c, "name")
 	if err != nil {
 		return err
 	}
 	answering := s.unhurried(c)
 	defer answering()
-	ctx := c.r.Context()
-	err = s.Sessions.Export(ctx, id, p, q.Get("name"), &tarWriter{c: c, control: http.NewResponseController(c.w)})
-	if err != nil && c.status != 0 {
-		s.Logger.WarnContext(context.WithoutCancel(ctx), "image cut off", "request", c.id, "error", err)
+	ctx := c.R.Context()
+	err = s.Sessions.Export(ctx, id, p, q.Get("name"), &tarWriter{c: c, control: http.NewResponseController(c.W)})
+	if err != nil && c.Status != 0 {
+		s.Logger.WarnContext(context.WithoutCancel(ctx), "image cut off", "request", c.ID, "error", err)
 		panic(http.ErrAbortHandler)
 	}
 	return err

@@ -55,11 +55,11 @@ type Sandbox struct {
 	Generation uint64 `json:"generation"`
 }
 
-func (s *Server) show(c *call) error {
+func (s *Server) show(c call) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	state, err := s.peek(ctx, c)
 	if err != nil {
@@ -94,11 +94,11 @@ func (s *Server) show(c *call) error {
 	for _, t := range state.Threads {
 		view.Queue += len(t.Queue)
 	}
-	return c.answer(http.StatusOK, view)
+	return c.Answer(http.StatusOK, view)
 }
 
 // ops lists the newest ops of a session.
-func (s *Server) ops(c *call) error {
+func (s *Server) ops(c call) error {
 	q, err := c.query("limit")
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (s *Server) ops(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Server) ops(c *call) error {
 	if ops == nil {
 		ops = []dormouse.OpRecord{}
 	}
-	return c.answer(http.StatusOK, struct {
+	return c.Answer(http.StatusOK, struct {
 		Ops []dormouse.OpRecord `json:"ops"`
 	}{ops})
 }

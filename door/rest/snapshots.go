@@ -88,8 +88,8 @@ func point(name string) (dormouse.SnapshotID, error) {
 }
 
 // unhurried lets a request take its time, and returns what gives its answer an end.
-func (s *Server) unhurried(c *call) (answering func()) {
-	control := http.NewResponseController(c.w)
+func (s *Server) unhurried(c call) (answering func()) {
+	control := http.NewResponseController(c.W)
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Time{})
 	return func() { _ = control.SetWriteDeadline(time.Now().Add(s.WriteTimeout)) }
@@ -101,7 +101,7 @@ type snapshotRequest struct {
 }
 
 // takeSnapshot answers when the snapshot is there.
-func (s *Server) takeSnapshot(c *call) error {
+func (s *Server) takeSnapshot(c call) error {
 	var req snapshotRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -109,16 +109,16 @@ func (s *Server) takeSnapshot(c *call) error {
 	if err := checkName("id", req.ID); err != nil {
 		return err
 	}
-	looking, cancel := c.ctx()
+	looking, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(looking, c)
 	if err != nil {
 		return err
 	}
 	ask := dormouse.SnapshotAsk{ID: dormouse.SnapshotID(named(dormouse.SnapshotPrefix, row.Session, req.ID)), Label: req.Label}
-	ctx, answering := c.r.Context(), s.unhurried(c)
+	ctx, answering := c.R.Context(), s.unhurried(c)
 	defer answering()
-	if _, err := s.Sessions.Snapshot(ctx, row.Session, c.who.Actor, ask); err != nil {
+	if _, err := s.Sessions.Snapshot(ctx, row.Session, c.Who.Actor, ask); err != nil {
 		return err
 	}
 	v, err := s.whole(ctx, row.Session, ask.ID)
@@ -126,13 +126,13 @@ func (s *Server) takeSnapshot(c *call) error {
 		return err
 	}
 	answering()
-	return c.answer(http.StatusOK, v)
+	return c.Answer(http.StatusOK, v)
 }
 
 // longestLine is how many snapshots a list has at most.
 const longestLine = 100
 
-func (s *Server) snapshots(c *call) error {
+func (s *Server) snapshots(c call) error {
 	q, err := c.query("limit", "after")
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (s *Server) snapshots(c *call) error {
 			return unknownCursor()
 		}
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *Server) snapshots(c *call) error {
 	if len(page) > n {
 		answer.Next = page[n-1].ID
 	}
-	return c.answer(http.StatusOK, answer)
+	return c.Answer(http.StatusOK, answer)
 }
 
 func unknownCursor() error {
@@ -175,47 +175,47 @@ func unknownCursor() error {
 }
 
 // onPoint finds the session and the snapshot that a request is about.
-func (s *Server) onPoint(c *call, known ...string) (url.Values, dormouse.SessionID, dormouse.SnapshotID, error) {
+func (s *Server) onPoint(c call, known ...string) (url.Values, dormouse.SessionID, dormouse.SnapshotID, error) {
 	q, err := c.query(known...)
 	if err != nil {
 		return nil, "", "", err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
 		return nil, "", "", err
 	}
-	p, err := point(c.r.PathValue("snapshot"))
+	p, err := point(c.R.PathValue("snapshot"))
 	return q, row.Session, p, err
 }
 
-func (s *Server) showSnapshot(c *call) error {
+func (s *Server) showSnapshot(c call) error {
 	_, id, p, err := s.onPoint(c)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	v, err := s.whole(ctx, id, p)
 	if err != nil {
 		return err
 	}
-	return c.answer(http.StatusOK, v)
+	return c.Answer(http.StatusOK, v)
 }
 
 // deleteSnapshot is well with one that is not there.
-func (s *Server) deleteSnapshot(c *call) error {
+func (s *Server) deleteSnapshot(c call) error {
 	_, id, p, err := s.onPoint(c)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
-	if err := s.Sessions.Do(ctx, id, c.who.Actor, session.ForgetSnapshots{IDs: []dormouse.SnapshotID{p}}); err != nil {
+	if err := s.Sessions.Do(ctx, id, c.Who.Actor, session.ForgetSnapshots{IDs: []dormouse.SnapshotID{p}}); err != nil {
 		return err
 	}
-	c.none()
+	c.None()
 	return nil
 }
 
@@ -245,7 +245,7 @@ type Pruned struct {
 	DryRun    bool                  `json:"dry_run,omitempty"`
 }
 
-func (s *Server) pruneSnapshots(c *call) error {
+func (s *Server) pruneSnapshots(c call) error {
 	var req pruneRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -254,15 +254,15 @@ func (s *Server) pruneSnapshots(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
 		return err
 	}
-	gone, err := s.Sessions.Prune(ctx, row.Session, c.who.Actor, keep, req.DryRun)
+	gone, err := s.Sessions.Prune(ctx, row.Session, c.Who.Actor, keep, req.DryRun)
 	if err != nil {
 		return err
 	}
-	return c.answer(http.StatusOK, Pruned{Snapshots: append([]dormouse.SnapshotID{}, gone...), DryRun: req.DryRun})
+	return c.Answer(http.StatusOK, Pruned{Snapshots: append([]dormouse.SnapshotID{}, gone...), DryRun: req.DryRun})
 }

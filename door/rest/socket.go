@@ -62,11 +62,11 @@ var (
 
 // accept answers a request for a WebSocket. From then on an error is told in the
 // frame that closes it.
-func (s *Server) accept(c *call, conn session.Conn) (*socket, error) {
-	c.status, c.stream = http.StatusSwitchingProtocols, true
-	ws, err := websocket.Accept(c.w, c.r, nil)
+func (s *Server) accept(c call, conn session.Conn) (*socket, error) {
+	c.Status, c.Stream = http.StatusSwitchingProtocols, true
+	ws, err := websocket.Accept(c.W, c.R, nil)
 	if err != nil {
-		c.status = http.StatusBadRequest // and has said so
+		c.Status = http.StatusBadRequest // and has said so
 		return nil, fmt.Errorf("accept a WebSocket: %w: %w", dormouse.ErrInvalid, err)
 	}
 	ws.SetReadLimit(maxFrame)

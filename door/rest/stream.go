@@ -21,8 +21,8 @@ var (
 
 // follow streams events until the client leaves, falls behind or the server
 // goes. Whoever is cut off comes back with the last id it saw.
-func (s *Server) follow(c *call, id dormouse.SessionID, v view) error {
-	ctx := c.r.Context() // without an end: a stream lasts as long as its client
+func (s *Server) follow(c call, id dormouse.SessionID, v view) error {
+	ctx := c.R.Context() // without an end: a stream lasts as long as its client
 	f, err := s.Sessions.Follow(ctx, id, v.after)
 	if err != nil {
 		return err
@@ -31,8 +31,8 @@ func (s *Server) follow(c *call, id dormouse.SessionID, v view) error {
 	s.followers.Add(1)
 	defer s.followers.Add(-1)
 
-	c.status, c.stream = http.StatusOK, true
-	out := stream{door.NewStream(c.w, s.WriteTimeout)}
+	c.Status, c.Stream = http.StatusOK, true
+	out := stream{door.NewStream(c.W, s.WriteTimeout)}
 	out.Events()
 	out.Say(": following\n\n")
 	for out.Err == nil && ctx.Err() == nil {
@@ -54,7 +54,7 @@ func (s *Server) follow(c *call, id dormouse.SessionID, v view) error {
 			return s.farewell(out, f.Cursor(), err)
 		}
 	}
-	s.Logger.DebugContext(ctx, "follower left", "request", c.id, "session", id, "cursor", f.Cursor(), "error", out.Err)
+	s.Logger.DebugContext(ctx, "follower left", "request", c.ID, "session", id, "cursor", f.Cursor(), "error", out.Err)
 	return nil
 }
 

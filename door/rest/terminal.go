@@ -26,7 +26,7 @@ type TerminalEnd struct {
 }
 
 // terminal shows a terminal: the living one of an id, or a new one.
-func (s *Server) terminal(c *call) error {
+func (s *Server) terminal(c call) error {
 	q, err := c.query("id", "rows", "cols", "command+", "wake")
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (s *Server) terminal(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := wantsSocket(c.r); err != nil {
+	if err := wantsSocket(c.R); err != nil {
 		return err
 	}
 	v, err := s.visit(c, wake)
@@ -52,7 +52,7 @@ func (s *Server) terminal(c *call) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	c.w.Header().Set(TerminalID, want.ID)
+	c.W.Header().Set(TerminalID, want.ID)
 	k, err := s.accept(c, conn)
 	if err != nil {
 		return err
@@ -153,26 +153,26 @@ type Terminals struct {
 	Terminals []session.TerminalReport `json:"terminals"`
 }
 
-func (s *Server) terminals(c *call) error {
+func (s *Server) terminals(c call) error {
 	return s.inside(c, func(ctx context.Context, v *session.Visit) error {
 		all, err := v.Terminals(ctx)
 		if err != nil {
 			return err
 		}
-		return c.answer(http.StatusOK, Terminals{append([]session.TerminalReport{}, all...)})
+		return c.Answer(http.StatusOK, Terminals{append([]session.TerminalReport{}, all...)})
 	})
 }
 
-func (s *Server) endTerminal(c *call) error {
+func (s *Server) endTerminal(c call) error {
 	return s.inside(c, func(ctx context.Context, v *session.Visit) error {
-		want := session.Terminal{ID: c.r.PathValue("terminal")}
+		want := session.Terminal{ID: c.R.PathValue("terminal")}
 		if err := (session.Stream{Terminal: &want}).Validate(); err != nil {
 			return err
 		}
 		if err := v.EndTerminal(ctx, want.ID); err != nil {
 			return err
 		}
-		c.none()
+		c.None()
 		return nil
 	})
 }

@@ -29,11 +29,11 @@ type Turn struct {
 }
 
 // threads lists a session's threads, the primary one first.
-func (s *Server) threads(c *call) error {
+func (s *Server) threads(c call) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	state, err := s.peek(ctx, c)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Server) threads(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.answer(http.StatusOK, struct {
+	return c.Answer(http.StatusOK, struct {
 		Threads []Thread `json:"threads"`
 	}{threadsOf(state, calls)})
 }
@@ -68,7 +68,7 @@ type openRequest struct {
 
 // openThread adds a thread: a queue and a turn of its own beside the others. The
 // same name twice is the same thread.
-func (s *Server) openThread(c *call) error {
+func (s *Server) openThread(c call) error {
 	var req openRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *Server) openThread(c *call) error {
 	if err := checkName("id", req.ID); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	state, err := s.peek(ctx, c)
 	if err != nil {
@@ -85,10 +85,10 @@ func (s *Server) openThread(c *call) error {
 	id, status := dormouse.ThreadID(named(dormouse.ThreadPrefix, state.Session, req.ID)), http.StatusCreated
 	if state.Thread(id) != nil {
 		status = http.StatusOK
-	} else if err := s.Sessions.Do(ctx, state.Session, c.who.Actor, session.OpenThread{Thread: id}); err != nil {
+	} else if err := s.Sessions.Do(ctx, state.Session, c.Who.Actor, session.OpenThread{Thread: id}); err != nil {
 		return err
 	}
-	return c.answer(status, Thread{ID: id})
+	return c.Answer(status, Thread{ID: id})
 }
 
 // maxName bounds the name a client gives something of its own.

@@ -23,8 +23,8 @@ var (
 )
 
 // visit reaches the sandbox of the session a request is about.
-func (s *Server) visit(c *call, wake bool) (*session.Visit, error) {
-	ctx, cancel := context.WithTimeoutCause(c.r.Context(), readyWithin, errNotReady)
+func (s *Server) visit(c call, wake bool) (*session.Visit, error) {
+	ctx, cancel := context.WithTimeoutCause(c.R.Context(), readyWithin, errNotReady)
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -43,7 +43,7 @@ func wakes(q url.Values) (bool, error) {
 
 // inside asks for something in a sandbox that is there. Who only looks wakes
 // nothing.
-func (s *Server) inside(c *call, ask func(context.Context, *session.Visit) error) error {
+func (s *Server) inside(c call, ask func(context.Context, *session.Visit) error) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
@@ -52,14 +52,14 @@ func (s *Server) inside(c *call, ask func(context.Context, *session.Visit) error
 		return err
 	}
 	defer v.Close()
-	ctx, cancel := context.WithTimeoutCause(c.r.Context(), askWithin, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(c.R.Context(), askWithin, errNoAnswer)
 	defer cancel()
 	return ask(ctx, v)
 }
 
 // openStream opens a stream on a visit.
-func openStream(c *call, v *session.Visit, what session.Stream) (session.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(c.r.Context(), askWithin, errNoAnswer)
+func openStream(c call, v *session.Visit, what session.Stream) (session.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(c.R.Context(), askWithin, errNoAnswer)
 	defer cancel()
 	return v.Open(ctx, what)
 }

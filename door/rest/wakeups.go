@@ -32,11 +32,11 @@ func wakeupsOf(state session.State) []Wakeup {
 }
 
 // wakeups lists what is scheduled.
-func (s *Server) wakeups(c *call) error {
+func (s *Server) wakeups(c call) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	state, err := s.peek(ctx, c)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Server) wakeups(c *call) error {
 		}
 		all[i].Text = beginning(body)
 	}
-	return c.answer(http.StatusOK, struct {
+	return c.Answer(http.StatusOK, struct {
 		Wakeups []Wakeup `json:"wakeups"`
 	}{all})
 }
@@ -104,12 +104,12 @@ func (req wakeupRequest) verb(id dormouse.SessionID, now time.Time) (session.Sch
 
 // schedule has a session prompt itself later. As long as a wake-up is scheduled,
 // the same name is the same wake-up.
-func (s *Server) schedule(c *call) error {
+func (s *Server) schedule(c call) error {
 	var req wakeupRequest
 	if err := c.decode(&req); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	state, err := s.peek(ctx, c)
 	if err != nil {
@@ -123,9 +123,9 @@ func (s *Server) schedule(c *call) error {
 		if err := s.sameWakeup(ctx, state, state.Wakeups[i], v, req.At != ""); err != nil {
 			return err
 		}
-		return c.answer(http.StatusOK, wakeupsOf(state)[i])
+		return c.Answer(http.StatusOK, wakeupsOf(state)[i])
 	}
-	if err := s.Sessions.Do(ctx, state.Session, c.who.Actor, v); err != nil {
+	if err := s.Sessions.Do(ctx, state.Session, c.Who.Actor, v); err != nil {
 		return onThread(req.Thread, err)
 	}
 	shown := Wakeup{ID: v.ID, Thread: v.Thread, At: v.At.UTC(), Cron: v.Cron}
@@ -135,7 +135,7 @@ func (s *Server) schedule(c *call) error {
 			shown = wakeupsOf(state)[i]
 		}
 	}
-	return c.answer(http.StatusCreated, shown)
+	return c.Answer(http.StatusCreated, shown)
 }
 
 func placeOf(state session.State, id dormouse.WakeupID) int {
@@ -164,8 +164,8 @@ func (s *Server) sameWakeup(ctx context.Context, state session.State, w session.
 }
 
 // unschedule cancels a wake-up, which frees its place.
-func (s *Server) unschedule(c *call) error {
-	wakeup := dormouse.WakeupID(c.r.PathValue("wakeup"))
+func (s *Server) unschedule(c call) error {
+	wakeup := dormouse.WakeupID(c.R.PathValue("wakeup"))
 	if wakeup.Validate() != nil {
 		return fmt.Errorf("wake-up %q: %w", shorten(string(wakeup)), dormouse.ErrNotFound)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -74,14 +75,14 @@ func (l list) open(s string) (after string, ok bool) {
 // listOf answers with a page of the catalog. A cursor says what the page before
 // ended with, and when that was made: so that a list goes on where it was even if
 // that is gone by now.
-func listOf[T any](c *call, l list, q *query, want catalog.Query, find func(context.Context, catalog.Query) ([]T, error), name func(T) (string, time.Time)) error {
+func listOf[T any](c call, l list, q *query, want catalog.Query, find func(context.Context, catalog.Query) ([]T, error), name func(T) (string, time.Time)) error {
 	made, id, _ := strings.Cut(l.after(q), " ")
 	n := want.Limit
 	want.After, want.Limit = id, n+1
 	if q.err != nil {
 		return q.err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	found, err := find(ctx, want)
 	if errors.Is(err, dormouse.ErrNotFound) {
@@ -95,7 +96,7 @@ func listOf[T any](c *call, l list, q *query, want catalog.Query, find func(cont
 	if err != nil {
 		return err
 	}
-	return c.answer(pageOf(l, n, found, func(v T) string {
+	return c.Answer(http.StatusOK, pageOf(l, n, found, func(v T) string {
 		id, made := name(v)
 		return spell(made) + " " + id
 	}))

@@ -16,13 +16,13 @@ const maxBody = 32 << 20
 
 // decode reads the body into v, which points to a struct of the fields that may
 // be there. Those that may be left out are closedjson.Optional.
-func (c *call) decode(v any) error {
+func (c call) decode(v any) error {
 	_, err := c.decodeBody(v)
 	return err
 }
 
 // decodeBody is decode, and returns what was read.
-func (c *call) decodeBody(v any) ([]byte, error) {
+func (c call) decodeBody(v any) ([]byte, error) {
 	body, err := c.body()
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (c *call) decodeBody(v any) ([]byte, error) {
 	if len(body) == 0 {
 		return nil, invalidf("the body is empty; send a JSON object")
 	}
-	if err := checkType(c.r.Header); err != nil {
+	if err := checkType(c.R.Header); err != nil {
 		return nil, err
 	}
 	if err := closedjson.Unmarshal(body, v); err != nil {
@@ -44,8 +44,8 @@ const maxKey = 255
 
 // key is what the client calls this request, so that sent again it is the same one;
 // empty if it does not say.
-func (c *call) key() (string, error) {
-	all := c.r.Header.Values("Idempotency-Key")
+func (c call) key() (string, error) {
+	all := c.R.Header.Values("Idempotency-Key")
 	switch {
 	case len(all) == 0:
 		return "", nil
@@ -56,7 +56,7 @@ func (c *call) key() (string, error) {
 }
 
 // nothing refuses a body where the API has none.
-func (c *call) nothing() error {
+func (c call) nothing() error {
 	body, err := c.body()
 	if err != nil || len(body) == 0 {
 		return err
@@ -67,8 +67,8 @@ func (c *call) nothing() error {
 	return nil
 }
 
-func (c *call) body() ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+func (c call) body() ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(c.W, c.R.Body, maxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, refusef(http.StatusRequestEntityTooLarge, "the body is over %d bytes", maxBody)
 	}

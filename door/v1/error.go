@@ -62,6 +62,12 @@ func replyTo(err error) reply {
 	return r
 }
 
+// tell says an error as this door does.
+func tell(err error, request string) door.Telling {
+	r := replyTo(err)
+	return door.Telling{Status: r.status, Headers: r.headers(), Body: r.body(request)}
+}
+
 func (r reply) headers() map[string]string {
 	h := make(map[string]string)
 	if r.final {
@@ -76,7 +82,7 @@ func (r reply) headers() map[string]string {
 	return h
 }
 
-func (r reply) body(request string) []byte {
+func (r reply) body(request string) any {
 	type details struct {
 		Code string `json:"error_code"`
 	}
@@ -98,7 +104,7 @@ func (r reply) body(request string) []byte {
 	if r.code != "" {
 		body.Error.Details = &details{r.code}
 	}
-	return append(dormouse.Encode(body), '\n')
+	return body
 }
 
 // sentence is what an error says, without the word for its kind: the type says that.

@@ -66,8 +66,8 @@ func parseCursor(s string) (c cursor, ok bool) {
 }
 
 // events lists the events of a session.
-func (s *Server) events(c *call) error {
-	ctx, cancel := c.ctx()
+func (s *Server) events(c call) error {
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Server) events(c *call) error {
 	return s.listEvents(ctx, c, row, q, l)
 }
 
-func (s *Server) listEvents(ctx context.Context, c *call, row session.Row, q *query, l listed) error {
+func (s *Server) listEvents(ctx context.Context, c call, row session.Row, q *query, l listed) error {
 	var ok bool
 	if l.after, ok = parseCursor(l.list.after(q)); !ok {
 		q.wrongf("page: is no cursor of this list")
@@ -100,7 +100,7 @@ func (s *Server) listEvents(ctx context.Context, c *call, row session.Row, q *qu
 	for i, e := range page.Data {
 		events[i] = e.raw
 	}
-	c.send(http.StatusOK, spelled(events, append([]byte(`,"next_page":`), dormouse.Encode(page.Next)...)))
+	c.Send(http.StatusOK, spelled(events, append([]byte(`,"next_page":`), dormouse.Encode(page.Next)...)))
 	return nil
 }
 

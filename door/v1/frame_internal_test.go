@@ -15,6 +15,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/auth"
+	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/internal/closedjson"
 )
 
@@ -30,7 +31,7 @@ func frame(t testing.TB, logs io.Writer) (s *Server, token string) {
 		t.Fatal(err)
 	}
 	s = New(Deps{Auth: who, Logger: slog.New(slog.NewTextHandler(logs, nil))})
-	s.handle("/v1/echo", methods{http.MethodPost: func(c *call) error {
+	s.handle("/v1/echo", methods{http.MethodPost: func(c call) error {
 		var body struct {
 			Name  string                   `json:"name"`
 			Count closedjson.Optional[int] `json:"count"`
@@ -38,12 +39,12 @@ func frame(t testing.TB, logs io.Writer) (s *Server, token string) {
 		if err := c.decode(&body); err != nil {
 			return err
 		}
-		return c.answer(map[string]any{"name": body.Name, "count": body.Count.Or(-1)})
+		return c.Answer(http.StatusOK, map[string]any{"name": body.Name, "count": body.Count.Or(-1)})
 	}})
-	s.handle("/v1/fail", methods{http.MethodGet: func(c *call) error {
-		return failures[c.r.URL.Query().Get("with")]
+	s.handle("/v1/fail", methods{http.MethodGet: func(c call) error {
+		return failures[c.R.URL.Query().Get("with")]
 	}})
-	s.handle("/v1/panic", methods{http.MethodGet: func(*call) error { panic("a bug") }})
+	s.handle("/v1/panic", methods{http.MethodGet: func(call) error { panic("a bug") }})
 	return s, token
 }
 
@@ -248,8 +249,8 @@ func TestBodiesAreClosed(t *testing.T) {
 
 func TestParametersThatARouteHasMustBeRight(t *testing.T) {
 	read := func(raw string) (*query, string) {
-		c := &call{r: &http.Request{URL: request("GET", "/v1/x", "", "").URL}}
-		c.r.URL.RawQuery = raw
+		c := call{&door.Call{R: &http.Request{URL: request("GET", "/v1/x", "", "").URL}}}
+		c.R.URL.RawQuery = raw
 		q := c.query()
 		got := fmt.Sprintln(q.limit(20, 100), q.flag("include_archived"), q.time("created_at[gte]").Format(time.RFC3339),
 			q.list("statuses", "idle", "running"), q.word("order", "desc", "asc"))

@@ -49,15 +49,15 @@ func (s *Server) modelRoutes() {
 	s.handle("/v1/models/{id}", methods{http.MethodGet: s.getModel})
 }
 
-func (s *Server) getModel(c *call) error {
-	m, ok := s.Models.Find(c.r.PathValue("id"))
+func (s *Server) getModel(c call) error {
+	m, ok := s.Models.Find(c.R.PathValue("id"))
 	if !ok {
-		return refusef(http.StatusNotFound, "there is no model %q", shorten(c.r.PathValue("id")))
+		return refusef(http.StatusNotFound, "there is no model %q", shorten(c.R.PathValue("id")))
 	}
-	return c.answer(newModelInfo(m))
+	return c.Answer(http.StatusOK, newModelInfo(m))
 }
 
-func (s *Server) listModels(c *call) error {
+func (s *Server) listModels(c call) error {
 	q := c.query()
 	n := q.limit(usualModels, mostModels)
 	after, before := q.text("after_id"), q.text("before_id")
@@ -94,5 +94,5 @@ func (s *Server) listModels(c *call) error {
 	if len(page.Data) > 0 {
 		page.First, page.Last = &page.Data[0].ID, &page.Data[len(page.Data)-1].ID
 	}
-	return c.answer(page)
+	return c.Answer(http.StatusOK, page)
 }

@@ -19,9 +19,9 @@ type query struct {
 	err    error
 }
 
-func (c *call) query() *query {
+func (c call) query() *query {
 	q := new(query)
-	if q.values, q.err = url.ParseQuery(c.r.URL.RawQuery); q.err != nil {
+	if q.values, q.err = url.ParseQuery(c.R.URL.RawQuery); q.err != nil {
 		q.err = invalidf("the query cannot be read")
 	}
 	return q

@@ -15,7 +15,7 @@ import (
 
 // send takes what a client has to say, all of it or nothing, and answers when it
 // is durable.
-func (s *Server) send(c *call) error {
+func (s *Server) send(c call) error {
 	var req struct {
 		Events []received `json:"events"`
 	}
@@ -30,7 +30,7 @@ func (s *Server) send(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	id, err := s.own(ctx, c)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Server) send(c *call) error {
 		return wrongState(err)
 	}
 	crash.At(crash.PromptAnswered)
-	c.send(http.StatusOK, spelled(sent, nil))
+	c.Send(http.StatusOK, spelled(sent, nil))
 	return nil
 }
 
@@ -77,8 +77,8 @@ func spelled(events []json.RawMessage, more []byte) []byte {
 
 // put asks the session and returns the events as they are stored. An answer to a
 // tool call that is there already, word for word, is not asked for again.
-func (s *Server) put(ctx context.Context, c *call, id dormouse.SessionID, v session.Send, ids []dormouse.EventID) ([]json.RawMessage, error) {
-	err := s.Sessions.Do(ctx, id, c.who.Actor, v)
+func (s *Server) put(ctx context.Context, c call, id dormouse.SessionID, v session.Send, ids []dormouse.EventID) ([]json.RawMessage, error) {
+	err := s.Sessions.Do(ctx, id, c.Who.Actor, v)
 	known := make(map[dormouse.EventID]dormouse.Event)
 	if errors.Is(err, dormouse.ErrConflict) && !errors.Is(err, session.ErrOtherRequest) || errors.Is(err, dormouse.ErrTerminated) {
 		var again error
@@ -92,7 +92,7 @@ func (s *Server) put(ctx context.Context, c *call, id dormouse.SessionID, v sess
 				return ok
 			})
 			if err = nil; len(left.Steps) > 0 {
-				err = s.Sessions.Do(ctx, id, c.who.Actor, left)
+				err = s.Sessions.Do(ctx, id, c.Who.Actor, left)
 			}
 		}
 	}

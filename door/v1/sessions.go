@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,10 +19,10 @@ import (
 )
 
 // row finds the session a request is about. One of another tenant is not found.
-func (s *Server) row(ctx context.Context, c *call) (session.Row, error) {
-	id := dormouse.SessionID(c.r.PathValue("session_id"))
+func (s *Server) row(ctx context.Context, c call) (session.Row, error) {
+	id := dormouse.SessionID(c.R.PathValue("session_id"))
 	row, err := s.Sessions.Row(ctx, id)
-	if err == nil && row.Tenant != c.who.Tenant || errors.Is(err, dormouse.ErrNotFound) {
+	if err == nil && row.Tenant != c.Who.Tenant || errors.Is(err, dormouse.ErrNotFound) {
 		err = dormouse.ErrNotFound // and not where it was looked for
 	}
 	if err != nil {
@@ -32,10 +33,10 @@ func (s *Server) row(ctx context.Context, c *call) (session.Row, error) {
 
 // own checks that the session a request is about is its sender's. That is all that
 // what only asks the session has to know.
-func (s *Server) own(ctx context.Context, c *call) (dormouse.SessionID, error) {
-	id := dormouse.SessionID(c.r.PathValue("session_id"))
+func (s *Server) own(ctx context.Context, c call) (dormouse.SessionID, error) {
+	id := dormouse.SessionID(c.R.PathValue("session_id"))
 	tenant, err := s.Sessions.Tenant(ctx, id)
-	if err == nil && tenant != c.who.Tenant || errors.Is(err, dormouse.ErrNotFound) {
+	if err == nil && tenant != c.Who.Tenant || errors.Is(err, dormouse.ErrNotFound) {
 		err = dormouse.ErrNotFound
 	}
 	if err != nil {
@@ -85,7 +86,7 @@ func (p sessionParams) gaps() error {
 }
 
 // createSession makes a session, with what it is asked first or idle.
-func (s *Server) createSession(c *call) error {
+func (s *Server) createSession(c call) error {
 	var p sessionParams
 	body, err := c.decodeBody(&p)
 	if err != nil {
@@ -98,22 +99,22 @@ func (s *Server) createSession(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	id := dormouse.SessionID(session.NewID(dormouse.SessionPrefix))
 	var asked dormouse.Digest
 	if key != "" {
-		id = dormouse.SessionID(dormouse.DeriveID(dormouse.SessionPrefix, c.who.Tenant, "key", key))
+		id = dormouse.SessionID(dormouse.DeriveID(dormouse.SessionPrefix, c.Who.Tenant, "key", key))
 		asked = dormouse.DigestOf(body)
 		if done, err := s.createdBefore(ctx, c, id, asked); done || err != nil {
 			return err
 		}
 	}
-	made, err := s.madeOf(ctx, c.who.Tenant, p)
+	made, err := s.madeOf(ctx, c.Who.Tenant, p)
 	if err != nil {
 		return err
 	}
-	made.Session, made.Tenant, made.Owner, made.Request = id, c.who.Tenant, c.who.Actor, asked
+	made.Session, made.Tenant, made.Owner, made.Request = id, c.Who.Tenant, c.Who.Actor, asked
 	steps, _, err := steps(p.InitialEvents.Value, func(n int) dormouse.EventID { return keyed(id, "initial", n) }, true)
 	if err != nil {
 		return err
@@ -123,7 +124,7 @@ func (s *Server) createSession(c *call) error {
 		prompts[i] = *step.Prompt
 	}
 	crash.At(crash.PromptParsed)
-	state, err := s.Sessions.CreateAsked(ctx, c.who.Actor, made, prompts)
+	state, err := s.Sessions.CreateAsked(ctx, c.Who.Actor, made, prompts)
 	if key != "" && errors.Is(err, dormouse.ErrConflict) { // by the same request, which was faster
 		if done, err := s.createdBefore(ctx, c, id, asked); done || err != nil {
 			return err
@@ -133,12 +134,12 @@ func (s *Server) createSession(c *call) error {
 		return err
 	}
 	crash.At(crash.PromptAnswered)
-	return c.answer(s.shown(state, made.Agent))
+	return c.Answer(http.StatusOK, s.shown(state, made.Agent))
 }
 
 // createdBefore answers with the session that a request under the same key made, if
 // one did.
-func (s *Server) createdBefore(ctx context.Context, c *call, id dormouse.SessionID, asked dormouse.Digest) (bool, error) {
+func (s *Server) createdBefore(ctx context.Context, c call, id dormouse.SessionID, asked dormouse.Digest) (bool, error) {
 	made, err := s.Sessions.Created(ctx, id)
 	switch {
 	case errors.Is(err, dormouse.ErrNotFound):
@@ -175,8 +176,8 @@ func (s *Server) madeOf(ctx context.Context, tenant string, p sessionParams) (ma
 	return made, s.CheckAgent(made.Agent)
 }
 
-func (s *Server) showSession(c *call) error {
-	ctx, cancel := c.ctx()
+func (s *Server) showSession(c call) error {
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -185,12 +186,12 @@ func (s *Server) showSession(c *call) error {
 	return s.answerSession(ctx, c, row.Session)
 }
 
-func (s *Server) answerSession(ctx context.Context, c *call, id dormouse.SessionID) error {
+func (s *Server) answerSession(ctx context.Context, c call, id dormouse.SessionID) error {
 	shown, err := s.sessionOf(ctx, id)
 	if err != nil {
 		return err
 	}
-	return c.answer(shown)
+	return c.Answer(http.StatusOK, shown)
 }
 
 // sessionOf is a session as it stands.
@@ -215,11 +216,11 @@ const (
 )
 
 // listSessions lists sessions, the newest first unless asked otherwise.
-func (s *Server) listSessions(c *call) error {
+func (s *Server) listSessions(c call) error {
 	q := c.query()
 	limit := q.limitOrZero(usualPage, mostPage)
 	find := session.Query{
-		Tenant: c.who.Tenant, Oldest: q.word("order", "desc", "asc") == "asc", Archived: q.flag("include_archived"),
+		Tenant: c.Who.Tenant, Oldest: q.word("order", "desc", "asc") == "asc", Archived: q.flag("include_archived"),
 		AgentID: q.text("agent_id"), AgentVersion: q.number("agent_version", 0, 0, 1<<31-1),
 		CreatedFrom: q.time("created_at[gte]"), CreatedAfter: q.time("created_at[gt]"),
 		CreatedUntil: q.time("created_at[lte]"), CreatedBefore: q.time("created_at[lt]"),
@@ -228,16 +229,16 @@ func (s *Server) listSessions(c *call) error {
 	for _, status := range q.list("statuses", statuses...) {
 		find.Statuses = append(find.Statuses, dormouse.Status(status))
 	}
-	l := newList("sessions", c.who.Tenant, strconv.FormatBool(find.Oldest))
+	l := newList("sessions", c.Who.Tenant, strconv.FormatBool(find.Oldest))
 	made, after, _ := strings.Cut(l.after(q), " ")
 	find.After = dormouse.SessionID(after)
 	if q.err == nil && (q.text("memory_store_id") != "" || q.text("deployment_id") != "") {
-		return c.answer(Page[Session]{Data: []Session{}}) // there are none, so that no session has one
+		return c.Answer(http.StatusOK, Page[Session]{Data: []Session{}}) // there are none, so that no session has one
 	}
 	if q.err != nil {
 		return q.err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	rows, err := s.Sessions.List(ctx, find)
 	if errors.Is(err, dormouse.ErrNotFound) { // what the page before ended with is gone
@@ -261,7 +262,7 @@ func (s *Server) listSessions(c *call) error {
 		}
 		out.Data = append(out.Data, shown)
 	}
-	return c.answer(out)
+	return c.Answer(http.StatusOK, out)
 }
 
 // beyond goes on from when a session that is gone was made.
@@ -284,7 +285,7 @@ var statuses = []string{
 
 // updateSession changes what is said about a session, or what it works with from
 // the next turn on.
-func (s *Server) updateSession(c *call) error {
+func (s *Server) updateSession(c call) error {
 	var p struct {
 		Title    closedjson.Optional[string]                `json:"title"`
 		Metadata closedjson.Optional[catalog.MetadataPatch] `json:"metadata"`
@@ -303,7 +304,7 @@ func (s *Server) updateSession(c *call) error {
 	case p.Title.Given() && p.Title.Value == "":
 		return invalidf("title: is empty; send null to take it away")
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -333,7 +334,7 @@ func (s *Server) updateSession(c *call) error {
 			return err
 		}
 	}
-	if err := s.Sessions.Do(ctx, row.Session, c.who.Actor, v); err != nil {
+	if err := s.Sessions.Do(ctx, row.Session, c.Who.Actor, v); err != nil {
 		return wrongState(err)
 	}
 	return s.answerSession(ctx, c, row.Session)
@@ -364,40 +365,40 @@ func (s *Server) retooled(ctx context.Context, state session.State, r catalog.Re
 
 // listResources lists what is mounted in a session's sandbox: nothing, since nothing
 // can be yet.
-func (s *Server) listResources(c *call) error {
-	ctx, cancel := c.ctx()
+func (s *Server) listResources(c call) error {
+	ctx, cancel := c.Context()
 	defer cancel()
 	if _, err := s.own(ctx, c); err != nil {
 		return err
 	}
-	return c.answer(Page[struct{}]{Data: []struct{}{}})
+	return c.Answer(http.StatusOK, Page[struct{}]{Data: []struct{}{}})
 }
 
-func (s *Server) archiveSession(c *call) error {
+func (s *Server) archiveSession(c call) error {
 	return s.end(c, session.Archive{}, func(ctx context.Context, id dormouse.SessionID) error { return s.answerSession(ctx, c, id) })
 }
 
 // deleteSession removes a session that is not running.
-func (s *Server) deleteSession(c *call) error {
+func (s *Server) deleteSession(c call) error {
 	return s.end(c, session.Delete{Resting: true}, func(_ context.Context, id dormouse.SessionID) error {
-		return c.answer(struct {
+		return c.Answer(http.StatusOK, struct {
 			Type string             `json:"type"`
 			ID   dormouse.SessionID `json:"id"`
 		}{"session_deleted", id})
 	})
 }
 
-func (s *Server) end(c *call, v session.Verb, answer func(context.Context, dormouse.SessionID) error) error {
+func (s *Server) end(c call, v session.Verb, answer func(context.Context, dormouse.SessionID) error) error {
 	if err := c.nothing(); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
 		return err
 	}
-	if err := s.Sessions.Do(ctx, row.Session, c.who.Actor, v); err != nil {
+	if err := s.Sessions.Do(ctx, row.Session, c.Who.Actor, v); err != nil {
 		return wrongState(err)
 	}
 	return answer(ctx, row.Session)

@@ -1,7 +1,6 @@
 package v1
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -20,12 +19,12 @@ var (
 )
 
 // stream follows a session from now on, or from the event a client saw last.
-func (s *Server) stream(c *call) error { return s.follow(c, "") }
+func (s *Server) stream(c call) error { return s.follow(c, "") }
 
 // maxDeltas bounds the values of event_deltas[].
 const maxDeltas = 100
 
-func (s *Server) follow(c *call, thread dormouse.ThreadID) error {
+func (s *Server) follow(c call, thread dormouse.ThreadID) error {
 	q := c.query()
 	deltas := q.list("event_deltas", string(dormouse.AgentMessage), string(dormouse.AgentThinking))
 	if len(deltas) > maxDeltas {
@@ -34,7 +33,7 @@ func (s *Server) follow(c *call, thread dormouse.ThreadID) error {
 	if q.err != nil {
 		return q.err
 	}
-	ctx := c.r.Context() // without an end: a stream lasts as long as its client
+	ctx := c.R.Context() // without an end: a stream lasts as long as its client
 	row, err := s.row(ctx, c)
 	if err != nil {
 		return err
@@ -46,7 +45,7 @@ func (s *Server) follow(c *call, thread dormouse.ThreadID) error {
 		}
 	}
 	after := row.Seq
-	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
+	if last := c.R.Header.Get("Last-Event-ID"); last != "" {
 		n, err := strconv.ParseUint(last, 10, 64)
 		if err != nil || n > row.Seq {
 			return invalidf("Last-Event-ID: %q is not the id of an event of this session", shorten(last))
@@ -60,8 +59,8 @@ func (s *Server) follow(c *call, thread dormouse.ThreadID) error {
 	defer f.Close()
 	s.followers.Add(1)
 	defer s.followers.Add(-1)
-	c.status, c.stream = http.StatusOK, true
-	out := &events{Stream: door.NewStream(c.w, s.WriteTimeout), view: v}
+	c.Status, c.Stream = http.StatusOK, true
+	out := &events{Stream: door.NewStream(c.W, s.WriteTimeout), view: v}
 	if slices.Contains(deltas, string(dormouse.AgentMessage)) {
 		out.previews = newPreviews(v)
 	}
@@ -76,7 +75,7 @@ func (s *Server) follow(c *call, thread dormouse.ThreadID) error {
 }
 
 // pump moves what the follower is given to the client until something ends it.
-func (s *Server) pump(ctx context.Context, c *call, id dormouse.SessionID, f *session.Follower, out *events) error {
+func (s *Server) pump(ctx context.Context, c call, id dormouse.SessionID, f *session.Follower, out *events) error {
 	defer func() { f.Close() }()
 	for out.Err == nil && ctx.Err() == nil {
 		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errBeat)
@@ -110,8 +109,8 @@ func (s *Server) pump(ctx context.Context, c *call, id dormouse.SessionID, f *se
 }
 
 // farewell says why a stream ends.
-func (s *Server) farewell(c *call, out *events, err error) error {
-	out.Say("event: error\ndata: " + string(bytes.TrimSpace(replyTo(err).body(c.id))) + "\n\n")
+func (s *Server) farewell(c call, out *events, err error) error {
+	out.Say("event: error\ndata: " + string(dormouse.Encode(replyTo(err).body(c.ID))) + "\n\n")
 	return nil
 }
 

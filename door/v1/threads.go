@@ -62,8 +62,8 @@ func threadAgent(agent json.RawMessage) json.RawMessage {
 }
 
 // threadOf finds the thread a request is about.
-func (s *Server) threadOf(ctx context.Context, c *call, row session.Row) (session.State, session.Thread, error) {
-	id := dormouse.ThreadID(c.r.PathValue("thread_id"))
+func (s *Server) threadOf(ctx context.Context, c call, row session.Row) (session.State, session.Thread, error) {
+	id := dormouse.ThreadID(c.R.PathValue("thread_id"))
 	state, err := s.Sessions.Peek(ctx, row.Session)
 	if err != nil {
 		return state, session.Thread{}, err
@@ -75,10 +75,10 @@ func (s *Server) threadOf(ctx context.Context, c *call, row session.Row) (sessio
 	return state, *t, nil
 }
 
-func (s *Server) listThreads(c *call) error {
+func (s *Server) listThreads(c call) error {
 	q := c.query()
 	limit, wanted := q.limitOrZero(usualEvents, mostEvents), q.list("statuses", statuses...)
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -108,11 +108,11 @@ func (s *Server) listThreads(c *call) error {
 			found = append(found, shown)
 		}
 	}
-	return c.answer(pageOf(l, limit, found, func(t Thread) string { return string(t.ID) }))
+	return c.Answer(http.StatusOK, pageOf(l, limit, found, func(t Thread) string { return string(t.ID) }))
 }
 
-func (s *Server) showThread(c *call) error {
-	ctx, cancel := c.ctx()
+func (s *Server) showThread(c call) error {
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Server) showThread(c *call) error {
 	return s.answerThread(ctx, c, row)
 }
 
-func (s *Server) answerThread(ctx context.Context, c *call, row session.Row) error {
+func (s *Server) answerThread(ctx context.Context, c call, row session.Row) error {
 	state, t, err := s.threadOf(ctx, c, row)
 	if err != nil {
 		return err
@@ -130,11 +130,11 @@ func (s *Server) answerThread(ctx context.Context, c *call, row session.Row) err
 	if err != nil {
 		return err
 	}
-	return c.answer(s.thread(state, threadAgent(shownAgent(state, config)), t))
+	return c.Answer(http.StatusOK, s.thread(state, threadAgent(shownAgent(state, config)), t))
 }
 
-func (s *Server) threadEvents(c *call) error {
-	ctx, cancel := c.ctx()
+func (s *Server) threadEvents(c call) error {
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -150,15 +150,15 @@ func (s *Server) threadEvents(c *call) error {
 	return s.listEvents(ctx, c, row, q, l)
 }
 
-func (s *Server) threadStream(c *call) error {
-	return s.follow(c, dormouse.ThreadID(c.r.PathValue("thread_id")))
+func (s *Server) threadStream(c call) error {
+	return s.follow(c, dormouse.ThreadID(c.R.PathValue("thread_id")))
 }
 
-func (s *Server) archiveThread(c *call) error {
+func (s *Server) archiveThread(c call) error {
 	if err := c.nothing(); err != nil {
 		return err
 	}
-	ctx, cancel := c.ctx()
+	ctx, cancel := c.Context()
 	defer cancel()
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *Server) archiveThread(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Sessions.Do(ctx, row.Session, c.who.Actor, session.ArchiveThread{Thread: t.ID}); err != nil {
+	if err := s.Sessions.Do(ctx, row.Session, c.Who.Actor, session.ArchiveThread{Thread: t.ID}); err != nil {
 		return wrongState(err)
 	}
 	return s.answerThread(ctx, c, row)

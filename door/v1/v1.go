@@ -58,6 +58,7 @@ type Server struct {
 	Deps
 	mux       http.ServeMux
 	guard     *door.Guard
+	frame     door.Frame
 	followers atomic.Int64
 }
 
@@ -70,6 +71,7 @@ func New(d Deps) *Server {
 		d.WriteTimeout = 20 * time.Second
 	}
 	s := &Server{Deps: d, guard: door.NewGuard(d.Hosts)}
+	s.frame = door.Frame{Logger: d.Logger, Admit: s.admit, Tell: tell, Observe: d.Observe}
 	s.routes()
 	return s
 }
@@ -87,7 +89,9 @@ func (s *Server) routes() {
 	s.mux.HandleFunc("/", s.nowhere)
 }
 
-func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) { s.answer(w, r, Prefix, nil) }
+func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
+	s.frame.Serve(w, r, door.Route{Pattern: Prefix})
+}
 
 // ServeHTTP lets a request in.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

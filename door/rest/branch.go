@@ -24,7 +24,7 @@ func (s *Server) branch(c call) error {
 	}
 	looking, cancel := c.Context()
 	defer cancel()
-	row, err := s.row(looking, c)
+	id, err := s.own(looking, c)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (s *Server) branch(c call) error {
 	}
 	answering := s.unhurried(c)
 	defer answering()
-	branch, err := s.Sessions.Branch(c.R.Context(), row.Session, c.Who.Actor, session.BranchAsk{
+	branch, err := s.Sessions.Branch(c.R.Context(), id, c.Who.Actor, session.BranchAsk{
 		Snapshot: req.Snapshot, Title: req.Title, Processes: req.Processes,
 	})
 	if err != nil {

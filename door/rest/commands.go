@@ -16,14 +16,15 @@ func (s *Server) command(c call, v session.Verb) error { return s.commandOn(c, "
 func (s *Server) commandOn(c call, thread dormouse.ThreadID, v session.Verb) error {
 	ctx, cancel := c.Context()
 	defer cancel()
-	row, err := s.row(ctx, c)
+	id, err := s.own(ctx, c)
 	if err != nil {
 		return err
 	}
-	if err := s.Sessions.Do(ctx, row.Session, c.Who.Actor, v); err != nil {
+	if err := s.Sessions.Do(ctx, id, c.Who.Actor, v); err != nil {
 		return onThread(thread, err)
 	}
-	if row, err = s.Sessions.Row(ctx, row.Session); err != nil {
+	row, err := s.Sessions.Row(ctx, id)
+	if err != nil {
 		return err
 	}
 	return c.Answer(http.StatusOK, row)

@@ -117,18 +117,18 @@ func (s *Server) exec(c call) error {
 	}
 	looking, cancel := c.Context()
 	defer cancel()
-	row, err := s.row(looking, c)
+	id, err := s.own(looking, c)
 	if err != nil {
 		return err
 	}
-	ask, err := req.ask(row.Session)
+	ask, err := req.ask(id)
 	if err != nil {
 		return err
 	}
 	ctx := c.R.Context() // without an end: a command may take hours
 	out := door.NewStream(c.W, s.WriteTimeout)
 	if q.Get("stream") != "true" {
-		a, err := s.Sessions.Exec(ctx, row.Session, c.Who.Actor, ask, nil)
+		a, err := s.Sessions.Exec(ctx, id, c.Who.Actor, ask, nil)
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (s *Server) exec(c call) error {
 		out.Flush()
 		return nil
 	}
-	return s.streamExec(ctx, c, out, row.Session, ask)
+	return s.streamExec(ctx, c, out, id, ask)
 }
 
 // streamExec answers in lines of JSON: what is printed, and last how it ended.

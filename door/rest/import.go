@@ -75,7 +75,7 @@ func (s *Server) importSnapshot(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	row, err := s.row(ctx, c)
+	id, err := s.own(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -83,12 +83,12 @@ func (s *Server) importSnapshot(c call) error {
 	if name != "" {
 		name = "import\x00" + name // what is taken has its own names
 	}
-	ask := dormouse.SnapshotAsk{ID: dormouse.SnapshotID(named(dormouse.SnapshotPrefix, row.Session, name)), Label: q.Get("label")}
+	ask := dormouse.SnapshotAsk{ID: dormouse.SnapshotID(named(dormouse.SnapshotPrefix, id, name)), Label: q.Get("label")}
 	return s.takeImage(c, http.StatusOK, func(image io.Reader) (any, error) {
-		if _, err := s.Sessions.Import(c.R.Context(), row.Session, c.Who.Actor, ask, image); err != nil {
+		if _, err := s.Sessions.Import(c.R.Context(), id, c.Who.Actor, ask, image); err != nil {
 			return nil, err
 		}
-		return s.whole(c.R.Context(), row.Session, ask.ID)
+		return s.whole(c.R.Context(), id, ask.ID)
 	})
 }
 

@@ -113,11 +113,11 @@ func (s *Server) queue(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	row, err := s.row(ctx, c)
+	id, err := s.own(ctx, c)
 	if err != nil {
 		return err
 	}
-	prompts, err := s.Sessions.Prompts(ctx, row.Session, dormouse.PromptIsProcessing, dormouse.PromptIsQueued)
+	prompts, err := s.Sessions.Prompts(ctx, id, dormouse.PromptIsProcessing, dormouse.PromptIsQueued)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *Server) queue(c call) error {
 		Prompts []Queued `json:"prompts"`
 	}{Prompts: make([]Queued, 0, len(prompts))}
 	for _, p := range prompts {
-		body, err := s.contentAt(ctx, row.Session, p.Seq)
+		body, err := s.contentAt(ctx, id, p.Seq)
 		if err != nil {
 			return err
 		}

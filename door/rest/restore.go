@@ -66,18 +66,18 @@ func (s *Server) revert(c call) error {
 func (s *Server) goBack(c call, history bool, swap func(context.Context, dormouse.SessionID) (dormouse.WorkspaceSwap, error)) error {
 	looking, cancel := c.Context()
 	defer cancel()
-	row, err := s.row(looking, c)
+	id, err := s.own(looking, c)
 	if err != nil {
 		return err
 	}
 	answering := s.unhurried(c)
 	defer answering()
-	done, err := swap(c.R.Context(), row.Session)
+	done, err := swap(c.R.Context(), id)
 	if err != nil {
 		return err
 	}
 	answering()
-	return c.Answer(http.StatusOK, Restored{Session: row.Session, Snapshot: done.Snapshot, Workspace: done.Number, History: history})
+	return c.Answer(http.StatusOK, Restored{Session: id, Snapshot: done.Snapshot, Workspace: done.Number, History: history})
 }
 
 // Diff is what differs between two snapshots.

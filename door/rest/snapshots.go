@@ -111,17 +111,17 @@ func (s *Server) takeSnapshot(c call) error {
 	}
 	looking, cancel := c.Context()
 	defer cancel()
-	row, err := s.row(looking, c)
+	id, err := s.own(looking, c)
 	if err != nil {
 		return err
 	}
-	ask := dormouse.SnapshotAsk{ID: dormouse.SnapshotID(named(dormouse.SnapshotPrefix, row.Session, req.ID)), Label: req.Label}
+	ask := dormouse.SnapshotAsk{ID: dormouse.SnapshotID(named(dormouse.SnapshotPrefix, id, req.ID)), Label: req.Label}
 	ctx, answering := c.R.Context(), s.unhurried(c)
 	defer answering()
-	if _, err := s.Sessions.Snapshot(ctx, row.Session, c.Who.Actor, ask); err != nil {
+	if _, err := s.Sessions.Snapshot(ctx, id, c.Who.Actor, ask); err != nil {
 		return err
 	}
-	v, err := s.whole(ctx, row.Session, ask.ID)
+	v, err := s.whole(ctx, id, ask.ID)
 	if err != nil {
 		return err
 	}
@@ -149,11 +149,11 @@ func (s *Server) snapshots(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	row, err := s.row(ctx, c)
+	id, err := s.own(ctx, c)
 	if err != nil {
 		return err
 	}
-	page, total, err := s.Sessions.Points(ctx, row.Session, after, n+1)
+	page, total, err := s.Sessions.Points(ctx, id, after, n+1)
 	if after != "" && errors.Is(err, dormouse.ErrNotFound) {
 		return unknownCursor()
 	}
@@ -162,7 +162,7 @@ func (s *Server) snapshots(c call) error {
 	}
 	answer := Snapshots{Snapshots: []Snapshot{}, Total: total}
 	for _, k := range page[:min(n, len(page))] {
-		answer.Snapshots = append(answer.Snapshots, s.snapshotOf(row.Session, k))
+		answer.Snapshots = append(answer.Snapshots, s.snapshotOf(id, k))
 	}
 	if len(page) > n {
 		answer.Next = page[n-1].ID
@@ -182,12 +182,12 @@ func (s *Server) onPoint(c call, known ...string) (url.Values, dormouse.SessionI
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	row, err := s.row(ctx, c)
+	id, err := s.own(ctx, c)
 	if err != nil {
 		return nil, "", "", err
 	}
 	p, err := point(c.R.PathValue("snapshot"))
-	return q, row.Session, p, err
+	return q, id, p, err
 }
 
 func (s *Server) showSnapshot(c call) error {
@@ -256,11 +256,11 @@ func (s *Server) pruneSnapshots(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	row, err := s.row(ctx, c)
+	id, err := s.own(ctx, c)
 	if err != nil {
 		return err
 	}
-	gone, err := s.Sessions.Prune(ctx, row.Session, c.Who.Actor, keep, req.DryRun)
+	gone, err := s.Sessions.Prune(ctx, id, c.Who.Actor, keep, req.DryRun)
 	if err != nil {
 		return err
 	}

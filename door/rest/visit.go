@@ -26,11 +26,11 @@ var (
 func (s *Server) visit(c call, wake bool) (*session.Visit, error) {
 	ctx, cancel := context.WithTimeoutCause(c.R.Context(), readyWithin, errNotReady)
 	defer cancel()
-	row, err := s.row(ctx, c)
+	id, err := s.own(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return s.Sessions.Reach(ctx, row.Session, wake)
+	return s.Sessions.Reach(ctx, id, wake)
 }
 
 // wakes reads whether a request may start a sandbox: it may unless it says no.

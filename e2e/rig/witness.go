@@ -61,6 +61,9 @@ func NewWitness(dir string) (*Witness, error) {
 	return w, w.begin()
 }
 
+// layersDir is where what was captured of workspaces lies.
+const layersDir = "layers"
+
 // NewWitnessInside watches the workspaces of gVisor sandboxes, which can write
 // nowhere else. Their volumes must be plain directories: those are there for this
 // machine to see whether anything runs in them or not. What was sealed is in layers.
@@ -68,7 +71,7 @@ func NewWitnessInside(data string) (*Witness, error) {
 	volumes := filepath.Join(data, "sandbox", GVisor, "sessions", "*", "volume")
 	w := &Witness{Dir: "/workspace", Inside: true, lines: ".world", seeks: true, places: func() (dirs []string) {
 		for _, pattern := range []string{
-			filepath.Join(volumes, "upper"), filepath.Join(volumes, "ws", "*", "upper"), filepath.Join(data, "snapshots", "layers", "*"),
+			filepath.Join(volumes, "upper"), filepath.Join(volumes, "ws", "*", "upper"), filepath.Join(data, "snapshots", layersDir, "*"),
 		} {
 			found, _ := filepath.Glob(pattern) // the pattern is a good one
 			dirs = append(dirs, found...)
@@ -161,17 +164,25 @@ func (w *Witness) watch() {
 }
 
 // Writes says how often each file was put in place, and when. The time is the
-// file system's own: it does not depend on when this process got to run. A file
-// that was there and is gone was not written.
+// file system's own: it does not depend on when this process got to run. Layers are
+// looked at where there is nothing else: there may be copies in them, which keep
+// when a file was written and not when it was put in place. A file that was there and
+// is gone was not written.
 func (w *Witness) Writes() (map[string]Written, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	writes := make(map[string]Written, len(w.writes))
 	for name, n := range w.writes {
 		for _, dir := range w.places() {
+			layer := filepath.Base(filepath.Dir(dir)) == layersDir
+			if layer && writes[name].Times > 0 {
+				continue
+			}
 			var at unix.Stat_t
 			err := unix.Stat(filepath.Join(dir, w.files, name), &at)
 			switch {
+			case err == nil && layer:
+				writes[name] = Written{Times: n, At: time.Unix(at.Mtim.Unix()).UTC()}
 			case err == nil:
 				writes[name] = Written{Times: n, At: time.Unix(at.Ctim.Unix()).UTC()}
 			case !w.Inside || !errors.Is(err, fs.ErrNotExist):

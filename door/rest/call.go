@@ -2,12 +2,10 @@ package rest
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/session"
 )
@@ -64,34 +62,15 @@ func tell(err error, request string) door.Telling {
 	return told
 }
 
-// row finds the session a request is about. One of another tenant is not found.
+// named is the session that a request is about.
+func (c call) named() dormouse.SessionID { return dormouse.SessionID(c.R.PathValue("id")) }
+
 func (s *Server) row(ctx context.Context, c call) (session.Row, error) {
-	return s.rowOf(ctx, c.Who, dormouse.SessionID(c.R.PathValue("id")))
+	return c.Row(ctx, s.Sessions, c.named())
 }
 
-func (s *Server) rowOf(ctx context.Context, who auth.Principal, id dormouse.SessionID) (session.Row, error) {
-	row, err := s.Sessions.Row(ctx, id)
-	if err == nil && row.Tenant != who.Tenant {
-		err = dormouse.ErrNotFound
-	}
-	if err != nil {
-		return session.Row{}, fmt.Errorf("session %q: %w", shorten(string(id)), err)
-	}
-	return row, nil
-}
-
-// own checks that the session a request is about is its sender's. That is all
-// that what only asks the session has to know.
 func (s *Server) own(ctx context.Context, c call) (dormouse.SessionID, error) {
-	id := dormouse.SessionID(c.R.PathValue("id"))
-	tenant, err := s.Sessions.Tenant(ctx, id)
-	if err == nil && tenant != c.Who.Tenant {
-		err = dormouse.ErrNotFound
-	}
-	if err != nil {
-		return "", fmt.Errorf("session %q: %w", shorten(string(id)), err)
-	}
-	return id, nil
+	return c.Own(ctx, s.Sessions, c.named())
 }
 
 // peek finds the session a request is about, and where it stands.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/session"
 )
@@ -58,7 +57,7 @@ func (s *Server) create(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	like, err := s.like(ctx, c.Who, req.Parent)
+	like, err := s.like(ctx, c, req.Parent)
 	if err != nil {
 		return err
 	}
@@ -98,11 +97,11 @@ func (s *Server) firstPrompt(ctx context.Context, c call, made *Created, clientI
 
 // like is what a session is made of where its creator says nothing: a child of
 // what its parent is made of, any other of what the server has.
-func (s *Server) like(ctx context.Context, who auth.Principal, parent dormouse.SessionID) (dormouse.Created, error) {
+func (s *Server) like(ctx context.Context, c call, parent dormouse.SessionID) (dormouse.Created, error) {
 	if parent == "" {
 		return dormouse.Created{Agent: s.Agent, Recovery: dormouse.RecoverAuto, SleepAfter: s.SleepAfter}, nil
 	}
-	if _, err := s.rowOf(ctx, who, parent); err != nil {
+	if _, err := c.Own(ctx, s.Sessions, parent); err != nil {
 		return dormouse.Created{}, fmt.Errorf("parent: %w", err)
 	}
 	made, err := s.Sessions.Created(ctx, parent)

@@ -44,7 +44,7 @@ func (s *Server) importSession(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	like, err := s.like(ctx, c.Who, "")
+	like, err := s.like(ctx, c, "")
 	if err != nil {
 		return err
 	}

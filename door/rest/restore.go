@@ -105,12 +105,12 @@ func (s *Server) diffSnapshots(c call) error {
 	}
 	if q.Has("with") {
 		looking, cancel := c.Context()
-		row, err := s.rowOf(looking, c.Who, answer.With)
+		with, err := c.Own(looking, s.Sessions, answer.With)
 		cancel()
 		if err != nil {
 			return err
 		}
-		to.Session = row.Session
+		to.Session = with
 	}
 	if q.Has("to") {
 		if to.Snapshot, err = point(q.Get("to")); err != nil {

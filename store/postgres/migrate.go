@@ -3,50 +3,16 @@ package postgres
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
-	"path"
-	"strconv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/store"
 )
-
-// ErrNewer means that a newer program has used the database.
-var ErrNewer = errors.New("database is of a newer version")
 
 //go:embed migrations/*.sql
 var migrations embed.FS
-
-// step is one change of the schema. Steps are added, never edited.
-type step struct {
-	version int
-	name    string
-	text    string
-}
-
-func steps() ([]step, error) {
-	entries, err := migrations.ReadDir("migrations")
-	if err != nil {
-		return nil, err
-	}
-	var all []step
-	for i, e := range entries {
-		number, name, _ := strings.Cut(strings.TrimSuffix(e.Name(), ".sql"), "_")
-		version, err := strconv.Atoi(number)
-		if err != nil || version != i+1 {
-			return nil, fmt.Errorf("migration %s is not number %d", e.Name(), i+1)
-		}
-		text, err := migrations.ReadFile(path.Join("migrations", e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, step{version, name, string(text)})
-	}
-	return all, nil
-}
 
 // turnstile is the advisory lock of those who change the schema or join.
 const turnstile = 0x646f726d6f757365
@@ -56,7 +22,7 @@ const turnstile = 0x646f726d6f757365
 // that start at once take turns: the lock ends with each transaction, and who
 // gets it next looks again.
 func migrate(ctx context.Context, c *pgx.Conn) error {
-	all, err := steps()
+	all, err := store.Steps(migrations)
 	if err != nil {
 		return err
 	}
@@ -73,7 +39,7 @@ func migrate(ctx context.Context, c *pgx.Conn) error {
 }
 
 // forward does the next step and reports whether there was one.
-func forward(ctx context.Context, c *pgx.Conn, all []step) (more bool, err error) {
+func forward(ctx context.Context, c *pgx.Conn, all []store.Step) (more bool, err error) {
 	tx, err := c.Begin(ctx)
 	if err != nil {
 		return false, err
@@ -102,17 +68,18 @@ func forward(ctx context.Context, c *pgx.Conn, all []step) (more bool, err error
 			return false, err
 		}
 	}
-	if at > len(all) {
-		return false, fmt.Errorf("schema is at step %d and this program knows %d; use the program that wrote it or a newer one: %w", at, len(all), ErrNewer)
+	missing, err := store.Missing(all, at)
+	if err != nil {
+		return false, err
 	}
-	if at == len(all) {
+	if len(missing) == 0 {
 		return false, tx.Rollback(ctx)
 	}
-	s := all[at]
-	if _, err := tx.Exec(ctx, s.text); err != nil {
-		return false, fmt.Errorf("migrate to step %d, %s: %w", s.version, s.name, err)
+	s := missing[0]
+	if _, err := tx.Exec(ctx, s.Text); err != nil {
+		return false, fmt.Errorf("migrate to step %d, %s: %w", s.Version, s.Name, err)
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO schema_steps (version, name) VALUES ($1, $2)`, s.version, s.name); err != nil {
+	if _, err := tx.Exec(ctx, `INSERT INTO schema_steps (version, name) VALUES ($1, $2)`, s.Version, s.Name); err != nil {
 		return false, err
 	}
 	crash.At(crash.MigrateBegun)

@@ -135,7 +135,7 @@ func TestSchemaOfANewerProgramIsRefused(t *testing.T) {
 	dsn := server.DSN(createDB(t, template))
 	do(t, raw(t, dsn), `INSERT INTO schema_steps (version, name) VALUES (1000, 'of the future')`)
 	_, err := postgres.Open(t.Context(), dsn, postgres.Options{})
-	if !errors.Is(err, postgres.ErrNewer) || !strings.Contains(err.Error(), "step 1000") {
+	if !errors.Is(err, store.ErrNewer) || !strings.Contains(err.Error(), "step 1000") {
 		t.Errorf("open = %v, want ErrNewer and the step", err)
 	}
 }

@@ -74,7 +74,7 @@ var (
 
 // Open connects to a database and brings its schema forward. It refuses a server
 // that it cannot keep its promises on with ErrServer and a database of a newer
-// version with ErrNewer.
+// version with store.ErrNewer.
 func Open(ctx context.Context, dsn string, o Options) (_ *Store, err error) {
 	base, err := configure(dsn, nil)
 	if err != nil {

@@ -6,12 +6,14 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // Schema returns the step that the schema of a database is at, 0 if it has none
 // yet, and the newest step that this program knows. It changes nothing.
 func Schema(ctx context.Context, dsn string) (at, newest int, err error) {
-	all, err := steps()
+	all, err := store.Steps(migrations)
 	if err != nil {
 		return 0, 0, err
 	}

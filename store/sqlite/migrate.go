@@ -6,51 +6,18 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"path"
-	"strconv"
-	"strings"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/store"
 )
-
-// ErrNewer means that a newer program has used the database.
-var ErrNewer = errors.New("database is of a newer version")
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// step is one change of the schema. Steps are added, never edited.
-type step struct {
-	version int
-	name    string
-	text    string
-}
-
-func steps() ([]step, error) {
-	entries, err := migrations.ReadDir("migrations")
-	if err != nil {
-		return nil, err
-	}
-	var all []step
-	for i, e := range entries {
-		number, name, _ := strings.Cut(strings.TrimSuffix(e.Name(), ".sql"), "_")
-		version, err := strconv.Atoi(number)
-		if err != nil || version != i+1 {
-			return nil, fmt.Errorf("migration %s is not number %d", e.Name(), i+1)
-		}
-		text, err := migrations.ReadFile(path.Join("migrations", e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, step{version, name, string(text)})
-	}
-	return all, nil
-}
-
 // migrate brings the schema forward. Each step is one transaction together with
 // its row in schema_steps, so that a kill anywhere leaves whole steps.
 func (c *conn) migrate(ctx context.Context) error {
-	all, err := steps()
+	all, err := store.Steps(migrations)
 	if err != nil {
 		return err
 	}
@@ -61,25 +28,26 @@ func (c *conn) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if at > len(all) {
-		return fmt.Errorf("schema is at step %d and this program knows %d; use the program that wrote it or a newer one: %w", at, len(all), ErrNewer)
+	missing, err := store.Missing(all, at)
+	if err != nil {
+		return err
 	}
-	for _, s := range all[at:] {
+	for _, s := range missing {
 		if err := c.step(ctx, s); err != nil {
-			return fmt.Errorf("migrate to step %d, %s: %w", s.version, s.name, err)
+			return fmt.Errorf("migrate to step %d, %s: %w", s.Version, s.Name, err)
 		}
 		crash.At(crash.MigrateStepped)
 	}
 	return nil
 }
 
-func (c *conn) step(ctx context.Context, s step) error {
+func (c *conn) step(ctx context.Context, s store.Step) error {
 	if err := c.script(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	err := c.script(ctx, s.text)
+	err := c.script(ctx, s.Text)
 	if err == nil {
-		err = c.script(ctx, fmt.Sprintf("INSERT INTO schema_steps (version, name) VALUES (%d, '%s')", s.version, s.name))
+		err = c.script(ctx, fmt.Sprintf("INSERT INTO schema_steps (version, name) VALUES (%d, '%s')", s.Version, s.Name))
 	}
 	if err == nil {
 		crash.At(crash.MigrateBegun)

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // Schema returns the step that the schema of the database in dir is at, 0 if
@@ -23,7 +25,7 @@ func Schema(ctx context.Context, dir string) (at, newest int, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return 0, 0, err
 	}
-	all, err := steps()
+	all, err := store.Steps(migrations)
 	if err != nil {
 		return 0, 0, err
 	}

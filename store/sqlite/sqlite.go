@@ -47,7 +47,7 @@ var _ store.Store = (*Store)(nil)
 
 // Open opens the database in dir, makes it if there is none, and brings its
 // schema forward. It refuses a directory that another process uses with
-// ErrLocked and a database of a newer version with ErrNewer.
+// ErrLocked and a database of a newer version with store.ErrNewer.
 func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	defer func() {
 		if err != nil {

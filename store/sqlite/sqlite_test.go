@@ -195,7 +195,7 @@ func TestSchemaOfANewerProgramIsRefused(t *testing.T) {
 	db.Close()
 	for range 2 { // a refusal gives the directory back
 		_, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
-		if !errors.Is(err, sqlite.ErrNewer) {
+		if !errors.Is(err, store.ErrNewer) {
 			t.Fatalf("open = %v, want ErrNewer", err)
 		}
 		for _, want := range []string{dir, "step 1000"} {

@@ -35,3 +35,24 @@ func TestAFileWithManyNamesIsMerged(t *testing.T) {
 		t.Errorf("there are %d files", len(inodes))
 	}
 }
+
+// A file of a layer that had a second name elsewhere would change its number when a
+// workspace over it writes to it, and what has it open could not be put to sleep.
+func TestMergedFilesHaveNoOtherName(t *testing.T) {
+	asRoot(t)
+	lower, upper, to := t.TempDir(), t.TempDir(), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(lower, "below"), []byte("below"), 0o600))
+	must(t, os.WriteFile(filepath.Join(upper, "above"), []byte("above"), 0o640))
+	must(t, layer.Merge(t.Context(), []string{lower, upper}, plenty, to))
+	for _, name := range []string{filepath.Join(lower, "below"), filepath.Join(upper, "above"), filepath.Join(to, "below"), filepath.Join(to, "above")} {
+		var s unix.Stat_t
+		must(t, unix.Lstat(name, &s))
+		if s.Nlink != 1 {
+			t.Errorf("%s has %d names", name, s.Nlink)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(to, "above"))
+	if must(t, err); string(b) != "above" {
+		t.Errorf("above says %q", b)
+	}
+}

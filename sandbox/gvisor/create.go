@@ -94,11 +94,11 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 		d.log.WarnContext(ctx, "sandbox not taken over", "session", f.Session, "generation", f.Generation, "error", err)
 		return nil
 	}
-	if !r.Started {
-		if err := d.started(v, &r); err != nil {
-			_ = l.Close()
-			return nil
-		}
+	if r.Started {
+		d.clear(v, r.Workspace) // who started it may not have come to that
+	} else if err := d.started(v, &r); err != nil {
+		_ = l.Close()
+		return nil
 	}
 	l.record = r
 	return l

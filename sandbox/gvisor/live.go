@@ -63,6 +63,7 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, heed: heed, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
+	l.watcher.Go(func() { k.endWithFiles(watching) })
 	armed := make(chan error, 1)
 	go func() { armed <- l.watchMemory(watching) }() // which takes about as long as to start
 	if start != nil {

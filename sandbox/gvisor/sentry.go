@@ -70,11 +70,12 @@ func configure(dir, program string, root []string) (*config.Config, error) {
 
 var prepare sync.Once
 
-// sentry is one kernel and its file server.
+// sentry is one kernel and its file server. Neither is of use without the other.
 type sentry struct {
-	conf *config.Config
-	c    *container.Container
-	proc *pidfd.Process
+	conf  *config.Config
+	c     *container.Container
+	proc  *pidfd.Process
+	files *pidfd.Process // the file server
 	// watch is over its memory, if that was begun ahead of whoever opens it.
 	watch *memoryWatch
 }
@@ -89,7 +90,7 @@ func newSentry(conf *config.Config, id string, spec *specs.Spec, bundle string) 
 	if err != nil {
 		return nil, errors.Join(err, c.Destroy())
 	}
-	return &sentry{conf: conf, c: c, proc: proc}, nil
+	return &sentry{conf: conf, c: c, proc: proc, files: fileServer(c)}, nil
 }
 
 // findSentry finds a kernel that some server started, nil if there is none.
@@ -104,7 +105,7 @@ func findSentry(conf *config.Config, id string) (*sentry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the kernel: %w", err)
 	}
-	return &sentry{conf: conf, c: c, proc: runs(id, c.SandboxPid())}, nil
+	return &sentry{conf: conf, c: c, proc: runs(id, c.SandboxPid()), files: fileServer(c)}, nil
 }
 
 // runs gets hold of the process pid if it is the kernel id and has not ended.
@@ -125,7 +126,35 @@ func runs(id string, pid int) *pidfd.Process {
 	return proc
 }
 
-func (s *sentry) alive() bool { return s != nil && s.proc != nil && !s.proc.Ended() }
+// fileServer gets hold of the file server of a kernel, nil if it has ended.
+func fileServer(c *container.Container) *pidfd.Process {
+	pid := c.GoferPid.Load()
+	if pid <= 1 {
+		return nil
+	}
+	proc, err := pidfd.Open(pid)
+	if err != nil {
+		return nil
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || !bytes.Contains(line, []byte("gofer")) || !bytes.Contains(line, []byte(c.ID)) || proc.Ended() {
+		proc.Close()
+		return nil
+	}
+	return proc
+}
+
+func (s *sentry) alive() bool {
+	return s != nil && s.proc != nil && !s.proc.Ended() && s.files != nil && !s.files.Ended()
+}
+
+// endWithFiles ends the kernel when its file server has ended, until ctx does.
+// Nothing inside could open a file any more, and nobody outside would ever be told.
+func (s *sentry) endWithFiles(ctx context.Context) {
+	if s.files == nil || s.files.Wait(ctx) == nil {
+		s.proc.Signal(unix.SIGKILL)
+	}
+}
 
 // running reports whether the kernel was started, as far as its server got to
 // note it.
@@ -193,14 +222,9 @@ var imageFiles = []string{checkpointfiles.StateFileName, checkpointfiles.PagesMe
 // certain.
 func (s *sentry) destroy(ctx context.Context) error {
 	var processes []*pidfd.Process
-	if s.proc != nil {
-		processes = append(processes, s.proc)
-	}
-	if gofer, err := pidfd.Open(max(s.c.GoferPid.Load(), 1)); err == nil && gofer.PID != 1 {
-		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", gofer.PID)); err == nil && bytes.Contains(line, []byte("gofer")) {
-			processes = append(processes, gofer)
-		} else {
-			gofer.Close()
+	for _, p := range []*pidfd.Process{s.proc, s.files} {
+		if p != nil {
+			processes = append(processes, p)
 		}
 	}
 	for _, p := range processes {
@@ -212,7 +236,7 @@ func (s *sentry) destroy(ctx context.Context) error {
 		}
 		p.Close()
 	}
-	s.proc = nil
+	s.proc, s.files = nil, nil
 	if err := s.c.Destroy(); err != nil {
 		return fmt.Errorf("clear away the kernel: %w", err)
 	}
@@ -223,8 +247,10 @@ func (s *sentry) destroy(ctx context.Context) error {
 func (s *sentry) close() {
 	_ = s.watch.close()
 	s.watch = nil
-	if s.proc != nil {
-		s.proc.Close()
-		s.proc = nil
+	for _, p := range []*pidfd.Process{s.proc, s.files} {
+		if p != nil {
+			p.Close()
+		}
 	}
+	s.proc, s.files = nil, nil
 }

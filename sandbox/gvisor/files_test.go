@@ -1,0 +1,79 @@
+//go:build linux
+
+package gvisor_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// killFiles kills the file server of a sandbox, and nothing else of it.
+func (h *house) killFiles(s sandbox.Sandbox) {
+	h.t.Helper()
+	var at struct{ Box string }
+	if err := json.Unmarshal(s.Handle(), &at); err != nil {
+		h.t.Fatal(err)
+	}
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, name := range lines {
+		line, err := os.ReadFile(name)
+		if err != nil || !bytes.HasPrefix(line, []byte("runsc-gofer\x00")) || !bytes.Contains(line, []byte(at.Box)) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err == nil {
+			err = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		return
+	}
+	h.t.Fatal("there is no file server")
+}
+
+func TestASandboxEndsWithItsFileServer(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	h.counting(first)
+	h.freeze(first, fence(1, 1))
+	second := h.create(fence(2, 2)) // one that was woken is told by nobody
+	h.killFiles(second)
+	select {
+	case <-second.Gone():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the sandbox lives on without files")
+	}
+}
+
+func TestASandboxWithoutFilesIsNotAttachedTo(t *testing.T) {
+	h := newHouse(t)
+	s := h.create(fence(1, 1))
+	handle := s.Handle()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.killFiles(s)
+	began := time.Now()
+	if _, err := h.Attach(within(t), handle, fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("attach: %v", err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s to see that", took)
+	}
+	if n := h.processes(s); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+}

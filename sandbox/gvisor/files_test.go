@@ -60,14 +60,15 @@ func TestASandboxEndsWithItsFileServer(t *testing.T) {
 
 func TestASandboxWithoutFilesIsNotAttachedTo(t *testing.T) {
 	h := newHouse(t)
-	s := h.create(fence(1, 1))
+	h.freeze(h.create(fence(1, 1)), fence(1, 1))
+	s := h.create(fence(2, 2))
 	handle := s.Handle()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	h.killFiles(s)
 	began := time.Now()
-	if _, err := h.Attach(within(t), handle, fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
+	if _, err := h.Attach(within(t), handle, fence(2, 3)); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("attach: %v", err)
 	}
 	if took := time.Since(began); took > 10*time.Second {

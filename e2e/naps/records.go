@@ -2,7 +2,6 @@ package naps
 
 import (
 	"bytes"
-	"strings"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
@@ -23,8 +22,8 @@ type evidence struct {
 func (e evidence) judge() oracle.Findings {
 	f := make(oracle.Findings)
 	written := make(map[string]int)
+	e.judgeRecords(written, f)
 	b := readBoxes(e.Log)
-	e.judgeRecords(b, written, f)
 	for _, l := range e.Looks {
 		switch {
 		case l.Size > len(e.Records):
@@ -47,12 +46,9 @@ func (e evidence) judge() oracle.Findings {
 }
 
 // judgeRecords goes through the file and counts what each writer wrote.
-func (e evidence) judgeRecords(b boxes, written map[string]int, f oracle.Findings) {
+func (e evidence) judgeRecords(written map[string]int, f oracle.Findings) {
 	at := 0
 	for line := range bytes.Lines(e.Records) {
-		if cut := e.cut(b, written, at, line); cut > 0 {
-			at, line = at+cut, line[cut:]
-		}
 		name, n, err := parse(line)
 		switch last := written[name]; {
 		case err != nil:
@@ -67,25 +63,6 @@ func (e evidence) judgeRecords(b boxes, written map[string]int, f oracle.Finding
 		}
 		at += len(line)
 	}
-}
-
-// cut is how much of a line is the beginning of a record whose writer was killed
-// while it wrote that, with the first record of the next one behind it. A write ends
-// at a page if its process is killed, on any Linux; its writer was never told that
-// it was done.
-func (e evidence) cut(b boxes, written map[string]int, at int, line []byte) int {
-	const page = 4096
-	n := page - at%page
-	if n >= len(line) {
-		return 0
-	}
-	for i, w := range e.Writers[:max(len(e.Writers)-1, 0)] {
-		next := e.Writers[i+1]
-		if strings.HasPrefix(record(w.Name, written[w.Name]+1), string(line[:n])) && string(line[n:]) == record(next.Name, 1) && b.lostBetween(b.of[w.Exec], b.of[next.Exec]) {
-			return n
-		}
-	}
-	return 0
 }
 
 // boxes is what the log says of a session's sandboxes.

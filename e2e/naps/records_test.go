@@ -65,34 +65,6 @@ func TestRecordsThatAreAllThereAreGood(t *testing.T) {
 	}
 }
 
-// cutAt has the first writer killed while it wrote its next record, after so many
-// bytes of the file.
-func cutAt(e *evidence, end int) {
-	before := written("w0", 41)
-	e.Records = slices.Concat(before, []byte(record("w0", 42)[:end-len(before)]), written("w1", 20))
-}
-
-func TestARecordWhoseWriterWasKilledMayEndAtAPage(t *testing.T) {
-	before := len(written("w0", 41))
-	end := before/4096*4096 + 4096
-	if end-before >= len(record("w0", 42)) {
-		t.Fatalf("record 42 ends at %d, before a page does", before+len(record("w0", 42)))
-	}
-	e := good(t)
-	if cutAt(&e, end); !e.judge().OK() {
-		t.Errorf("%v", e.judge())
-	}
-	if cutAt(&e, end-1); e.judge().OK() {
-		t.Error("a record ends before the page does, and that is good")
-	}
-	cutAt(&e, end)
-	e.Log = slices.DeleteFunc(e.Log, func(e dormouse.Event) bool { return e.Type == dormouse.SandboxLost })
-	e.Looks = nil
-	if e.judge().OK() {
-		t.Error("nobody was killed, and a record is cut, and that is good")
-	}
-}
-
 func TestDamageIsFound(t *testing.T) {
 	cases := map[string]struct {
 		zero, words string

@@ -164,15 +164,24 @@ func TestSandboxWithoutAServerDiesRatherThanHangs(t *testing.T) {
 
 // A server that is killed leaves the killer of the kernel disarmed. What then
 // needs memory waits, or dies, until the next server comes; that one must be able
-// to go on with it.
+// to go on with it, even if the sandbox holds more than a server gives at first.
 func TestSandboxThatRanOutWhileTheServerWasKilled(t *testing.T) {
 	onFirstCgroups(t)
+	for name, more := range map[string]int64{"at once": 0, "after it was given more": 512 << 20} {
+		t.Run(name, func(t *testing.T) { ranOutUnseen(t, more) })
+	}
+}
+
+func ranOutUnseen(t *testing.T, more int64) {
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
-	op := h.begin(s, "until [ -e go ]; do sleep 0.05; done; "+hog(2000))
+	op := h.begin(s, "until [ -e go ]; do sleep 0.05; done; "+hog(2500))
 	h.call(s, dormouse.OpTask, "sleep 1; touch go")
 	control, limit := memoryFile(t, h, "memory.oom_control"), memoryFile(t, h, "memory.limit_in_bytes")
-	allowed := read(t, limit)
+	allowed, err := strconv.ParseInt(strings.TrimSpace(read(t, limit)), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
 	kernel, err := pidfd.Open(kernelOf(t, h.dir, s.Handle()))
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +190,7 @@ func TestSandboxThatRanOutWhileTheServerWasKilled(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile(control, []byte("1"), 0), os.WriteFile(limit, []byte(allowed), 0)); err != nil {
+	if err := errors.Join(os.WriteFile(control, []byte("1"), 0), os.WriteFile(limit, strconv.AppendInt(nil, allowed+more, 10), 0)); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); !kernel.Ended() && memoryValue(t, control, "under_oom") == "0"; time.Sleep(20 * time.Millisecond) {

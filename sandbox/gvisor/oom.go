@@ -56,6 +56,9 @@ const (
 // is half a second if they are many.
 const reserve = 1 << 30
 
+// maxAbove is how far above its limit a sandbox ever gets.
+const maxAbove = 2 * reserve
+
 // memoryWatch is told when a sandbox is above its memory limit.
 type memoryWatch struct {
 	cgroup cgroup
@@ -84,7 +87,7 @@ func (c cgroup) watchMemory(limit int64) (_ *memoryWatch, err error) {
 	// One that is above its limit already says so at once.
 	err = errors.Join(m.tell(fd, oomControl, ""), m.tell(fd, memoryUsage, strconv.FormatInt(limit, 10)), c.set("memory", oomControl, "1"))
 	if err == nil {
-		err = m.allow(limit + m.above)
+		err = m.grant()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("watch the sandbox's memory: %w", err), m.close())
@@ -142,8 +145,8 @@ func (m *memoryWatch) raise() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.above = min(m.above+headroom, 2*reserve)
-	return m.allow(m.limit + m.above)
+	m.above = min(m.above+headroom, maxAbove)
+	return m.grant()
 }
 
 // over waits until it is certain whether processes of the sandbox hold too much,
@@ -196,7 +199,7 @@ func (m *memoryWatch) trim() error {
 		return err
 	}
 	m.above = reserve
-	return m.allow(m.limit + m.above)
+	return m.grant()
 }
 
 // calm takes back what the sandbox got when there was nothing left.
@@ -207,7 +210,7 @@ func (m *memoryWatch) calm() error {
 		return nil
 	}
 	m.above = reserve
-	return m.allow(m.limit + m.above)
+	return m.grant()
 }
 
 // freed waits a moment for the memory of killed processes.
@@ -218,6 +221,19 @@ func (m *memoryWatch) freed(ctx context.Context) {
 		if _, held, err := m.usage(); err != nil || held <= m.limit || sleep(ctx, 5*time.Millisecond) != nil {
 			return
 		}
+	}
+}
+
+// grant lets the sandbox be as far above its limit as it may. What the kernel of
+// this machine cannot refuse is charged beyond any limit, so one that has nothing
+// left may hold more than it was given; then it gets what it holds.
+func (m *memoryWatch) grant() error {
+	for {
+		err := m.allow(m.limit + m.above)
+		if !errors.Is(err, unix.EBUSY) || m.above == maxAbove {
+			return err
+		}
+		m.above = min(m.above+headroom, maxAbove)
 	}
 }
 

@@ -80,11 +80,9 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 	if filled, err := b.filled(); err != nil || !filled {
 		return nil
 	}
-	if err := d.goOn(ctx, k, b); err != nil {
-		k.close()
-		return nil
-	}
-	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, d.madeOf(&r, b), nil)
+	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, d.madeOf(&r, b), func() error {
+		return d.goOn(ctx, k, b)
+	})
 	if err == nil {
 		if err = d.letGo(b); err != nil {
 			_ = l.Close()

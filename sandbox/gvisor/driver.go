@@ -31,6 +31,7 @@ type Driver struct {
 	host     func() (made, error) // what there is of this machine, made on first need
 	template string               // of a usual volume, empty if sizes are not limited
 	pool     pool
+	heeds    attentions
 	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
 	lock     *os.File       // held by every server that uses the directory
 }
@@ -196,15 +197,12 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 	}
 	m := d.madeOf(r, b)
 	if k.alive() {
-		if err := k.resume(); err != nil { // a server ended while it looked at it
-			k.close()
-			return nil, err
-		}
-		if err := d.goOn(ctx, k, b); err != nil {
-			k.close()
-			return nil, err
-		}
-		l, err := d.open(ctx, h, b, f, k, m, nil)
+		l, err := d.open(ctx, h, b, f, k, m, func() error {
+			if err := k.resume(); err != nil { // a server ended while it looked at it
+				return err
+			}
+			return d.goOn(ctx, k, b)
+		})
 		if err == nil {
 			if err = d.letGo(b); err != nil {
 				_ = l.Close()

@@ -68,9 +68,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 		return err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
-	if err := d.cgroupOf(b).weigh(usual); err != nil { // writing the image is its own work
-		return err
-	}
+	defer d.attend(b)() // writing the image is its own work
 	if err := k.pause(); err != nil {
 		return err
 	}

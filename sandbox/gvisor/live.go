@@ -60,6 +60,7 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		k.close()
 		return nil, err
 	}
+	d.heeds.add(b.id, heed)
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, heed: heed, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
@@ -184,6 +185,7 @@ func (l *live) Close() error {
 	l.stop()
 	err := l.Link.Close()
 	l.watcher.Wait()
+	l.driver.heeds.remove(l.box.id, l.heed)
 	l.heed.close()
 	err = errors.Join(err, l.memory.close())
 	l.kernel.close()

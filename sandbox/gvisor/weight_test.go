@@ -5,6 +5,7 @@ package gvisor_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,6 +69,36 @@ func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
 	stop()
 	asks.Wait()
 	weighs(t, h.dir, s.Handle(), true)
+}
+
+// A sandbox that is captured stands still meanwhile, whether or not somebody has it
+// open, so it must not wait for others.
+func TestSandboxThatIsCapturedWeighsMore(t *testing.T) {
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	for _, open := range []bool{true, false} {
+		if !open {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		weighs(t, h.dir, s.Handle(), true)
+		capturing, stop := context.WithCancel(within(t))
+		var captures sync.WaitGroup
+		captures.Go(func() {
+			for n := 0; capturing.Err() == nil; n++ {
+				as := dormouse.SnapshotID(fmt.Sprintf("snap_%t%d", open, n))
+				if _, _, err := h.capture(s, fence(1, 1), sandbox.Workspace{}, "", as); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		weighs(t, h.dir, s.Handle(), false)
+		stop()
+		captures.Wait()
+		weighs(t, h.dir, s.Handle(), true)
+	}
 }
 
 func TestServerFindsWhatTheOneBeforeLeftHeavy(t *testing.T) {

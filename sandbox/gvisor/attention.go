@@ -141,40 +141,11 @@ func (a *attention) close() {
 	a.set(resting)
 }
 
-// attentions are those of the sandboxes that are open here, by their boxes.
-type attentions struct {
-	mu  sync.Mutex
-	all map[string]*attention // guarded by mu
-}
-
-func (s *attentions) add(box string, a *attention) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = make(map[string]*attention)
-	}
-	s.all[box] = a
-}
-
-func (s *attentions) remove(box string, a *attention) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all[box] == a {
-		delete(s.all, box)
-	}
-}
-
-func (s *attentions) of(box string) *attention {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.all[box]
-}
-
 // attend has a sandbox weigh more, open or not, while this server does something to
 // it for which it needs processors of its own: it stands still meanwhile, or its
 // session waits. It must be called with the session locked.
 func (d *Driver) attend(b box) (release func()) {
-	if a := d.heeds.of(b.id); a != nil {
+	if a := d.crowd.of(b); a != nil {
 		return a.hold()
 	}
 	a := newAttention(d.cgroupOf(b).weigh, d.log)
@@ -187,7 +158,8 @@ func (d *Driver) attend(b box) (release func()) {
 func (d *Driver) restAll() error {
 	all, err := d.strays()
 	for _, b := range all {
-		err = errors.Join(err, d.cgroupOf(b).weigh(resting))
+		c := d.cgroupOf(b)
+		err = errors.Join(err, c.weigh(resting), c.runOn(d.crowd.cpus.all))
 	}
 	return err
 }

@@ -24,6 +24,7 @@ const cgroupRoot = "/sys/fs/cgroup"
 // absolute: below that of the server it would end with the server's service.
 type cgroup struct {
 	unified bool
+	divides bool   // it can be told on which processors to run
 	path    string // below the root of each hierarchy
 	// flat is the path where processors are shared. There is nothing between it and
 	// the root: what sandboxes had in common, the busy ones would take from the rest.
@@ -31,9 +32,15 @@ type cgroup struct {
 }
 
 func (d *Driver) cgroupOf(b box) cgroup {
-	_, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers"))
+	has, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
+	unified, divides := err == nil, slices.Contains(strings.Fields(string(has)), "cpuset")
+	if !unified {
+		_, err = os.Stat(filepath.Join(cgroupRoot, "cpuset", cpusetCPUs))
+		divides = err == nil
+	}
 	return cgroup{
-		unified: err == nil,
+		unified: unified,
+		divides: divides,
 		path:    filepath.Join("dormouse", d.opts.Instance, b.id),
 		flat:    "dormouse-" + d.opts.Instance + "-" + b.id,
 	}
@@ -44,7 +51,7 @@ func (c cgroup) dir(controller string) string {
 	switch {
 	case c.unified:
 		return filepath.Join(cgroupRoot, c.flat)
-	case controller == "cpu":
+	case controller == "cpu", controller == "cpuset":
 		return filepath.Join(cgroupRoot, controller, c.flat)
 	}
 	return filepath.Join(cgroupRoot, controller, c.path)
@@ -54,8 +61,15 @@ func (c cgroup) dirs() []string {
 	if c.unified {
 		return []string{c.dir("")}
 	}
-	return []string{c.dir("memory"), c.dir("cpu"), c.dir("pids")}
+	all := []string{c.dir("memory"), c.dir("cpu"), c.dir("pids")}
+	if c.divides {
+		all = append(all, c.dir("cpuset"))
+	}
+	return all
 }
+
+// cpusetCPUs is the file that says on which processors a sandbox runs.
+const cpusetCPUs = "cpuset.cpus"
 
 // cpuPeriod is the time, in microseconds, that a share of the processors is of.
 const cpuPeriod = 100_000
@@ -77,7 +91,7 @@ type setting struct{ controller, file, value string }
 
 // settings are in the order in which they must be made. A sandbox has more
 // threads here than processes inside.
-func (c cgroup) settings(l dormouse.Limits) []setting {
+func (c cgroup) settings(l dormouse.Limits, d processors) []setting {
 	memory := strconv.FormatInt(l.Memory, 10)
 	quota := strconv.FormatInt(int64(l.CPUs*cpuPeriod), 10)
 	threads := strconv.FormatInt(8*l.Pids+1024, 10)
@@ -90,6 +104,9 @@ func (c cgroup) settings(l dormouse.Limits) []setting {
 		all = append(all, setting{"memory", memoryLimit, memory})
 	}
 	all = append(all, c.weighing(usual))
+	if c.divides && !c.unified { // before anything is in it
+		all = append(all, setting{"cpuset", "cpuset.mems", d.mems}, setting{"cpuset", cpusetCPUs, d.all})
+	}
 	if l.CPUs > 0 && c.unified {
 		all = append(all, setting{"cpu", "cpu.max", quota + " " + strconv.Itoa(cpuPeriod)})
 	}
@@ -120,11 +137,11 @@ func (c cgroup) weigh(w weight) error {
 }
 
 // hold puts processes under limits, with all that they have started and will.
-func (c cgroup) hold(l dormouse.Limits, pids []int) error {
+func (c cgroup) hold(l dormouse.Limits, d processors, pids []int) error {
 	if err := c.make(); err != nil {
 		return fmt.Errorf("limit the sandbox: %w", err)
 	}
-	for _, s := range c.settings(l) {
+	for _, s := range c.settings(l, d) {
 		if err := c.set(s.controller, s.file, s.value); err != nil {
 			return fmt.Errorf("limit the sandbox: %w", err)
 		}
@@ -187,7 +204,11 @@ func (c cgroup) make() error {
 	if !c.unified {
 		return nil
 	}
-	return os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte("+memory +cpu +pids"), 0)
+	wanted := "+memory +cpu +pids"
+	if c.divides {
+		wanted += " +cpuset"
+	}
+	return os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte(wanted), 0)
 }
 
 // forgetCgroups removes the directories that the sandboxes of this instance were

@@ -31,7 +31,7 @@ type Driver struct {
 	host     func() (made, error) // what there is of this machine, made on first need
 	template string               // of a usual volume, empty if sizes are not limited
 	pool     pool
-	heeds    attentions
+	crowd    crowd
 	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
 	lock     *os.File       // held by every server that uses the directory
 }
@@ -69,6 +69,7 @@ func New(o Options) (*Driver, error) {
 	if err := d.prepare(); err != nil {
 		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
 	}
+	d.crowd.begin()
 	if o.Spares > 0 {
 		d.fillPool(o.Spares)
 	}
@@ -102,6 +103,10 @@ func (d *Driver) prepare() (err error) {
 	if d.conf, err = configure(d.kernels(), d.opts.Program, rootAccess(made{Limits: d.opts.Limits})); err != nil {
 		return err
 	}
+	if d.crowd.cpus, err = divide(); err != nil {
+		return err
+	}
+	d.crowd.log = d.log
 	if err := d.restAll(); err != nil {
 		return err
 	}

@@ -52,15 +52,14 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		return nil, err
 	}
 	log := d.log.With("session", h.Session, "generation", h.Generation)
-	heed := newAttention(d.cgroupOf(b).weigh, log)
+	heed := d.crowd.join(b, d.cgroupOf(b), log)
 	defer heed.hold()()
 	link, err := runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Logger: log, Attention: heed})
 	if err != nil {
-		heed.close()
+		d.crowd.leave(b, heed)
 		k.close()
 		return nil, err
 	}
-	d.heeds.add(b.id, heed)
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, heed: heed, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
@@ -185,8 +184,7 @@ func (l *live) Close() error {
 	l.stop()
 	err := l.Link.Close()
 	l.watcher.Wait()
-	l.driver.heeds.remove(l.box.id, l.heed)
-	l.heed.close()
+	l.driver.crowd.leave(l.box, l.heed)
 	err = errors.Join(err, l.memory.close())
 	l.kernel.close()
 	return err

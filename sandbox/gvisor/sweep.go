@@ -185,6 +185,7 @@ func (d *Driver) strays() ([]box, error) {
 func (d *Driver) Close() error {
 	defer func() { _ = d.lock.Close() }()
 	d.clearing.Wait()
+	d.crowd.end()
 	if err := d.closePool(); err != nil {
 		return err
 	}

@@ -156,11 +156,13 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 	var from uint64
 	if ask.Exec == "" {
 		ask.Exec = dormouse.EventID(NewID(dormouse.EventPrefix))
-		row, err := s.Row(ctx, id)
-		if err != nil {
-			return dormouse.ExecAnswer{}, err
+		if !s.believes(ctx, id, func(state State) { from = state.Seq }) {
+			row, err := s.Row(ctx, id)
+			if err != nil {
+				return dormouse.ExecAnswer{}, err
+			}
+			from = row.Seq
 		}
-		from = row.Seq
 	} else {
 		seq, again, err := s.asked(ctx, id, ask.Exec)
 		if err != nil {
@@ -210,18 +212,22 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 // asked reports whether a command was answered already, and how far the session
 // was then. Its actor knows, if there is one here; else the log does.
 func (s *Sessions) asked(ctx context.Context, id dormouse.SessionID, exec dormouse.EventID) (seq uint64, answered bool, err error) {
-	look := func(state State) { seq, answered = state.Seq, slices.Contains(state.Answered, exec) }
+	knows := func(state State) { seq, answered = state.Seq, slices.Contains(state.Answered, exec) }
+	if s.believes(ctx, id, knows) {
+		return seq, answered, nil
+	}
+	state, err := s.Peek(ctx, id)
+	knows(state)
+	return seq, answered, err
+}
+
+// believes shows what a session's actor believes, if there is one here, without a look
+// at the store.
+func (s *Sessions) believes(ctx context.Context, id dormouse.SessionID, see func(State)) bool {
 	s.mu.Lock()
 	a := s.actors[id]
 	s.mu.Unlock()
-	if a != nil {
-		if err := a.send(ctx, message{act: func(context.Context) error { look(a.state); return nil }}); err == nil {
-			return seq, answered, nil
-		}
-	}
-	state, err := s.Peek(ctx, id)
-	look(state)
-	return seq, answered, err
+	return a != nil && a.send(ctx, message{act: func(context.Context) error { see(a.state); return nil }}) == nil
 }
 
 // answerTo reads the answer to a command, if e is that.

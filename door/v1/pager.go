@@ -77,7 +77,7 @@ func (p *pager) log(ctx context.Context) error {
 func (p *pager) cancelled(ctx context.Context, e *dormouse.Event) error {
 	var left dormouse.Prompts
 	if json.Unmarshal(e.Payload, &left) != nil {
-		return nil
+		return nil //nolint:nilerr // what was lost of the log names nobody
 	}
 	for i := range left.Prompts {
 		if p.newest {

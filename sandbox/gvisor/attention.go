@@ -159,7 +159,10 @@ func (d *Driver) restAll() error {
 	all, err := d.strays()
 	for _, b := range all {
 		c := d.cgroupOf(b)
-		err = errors.Join(err, c.weigh(resting), c.runOn(d.crowd.cpus.all))
+		err = errors.Join(err, c.weigh(resting))
+		if moved := c.runOn(d.crowd.cpus.all); moved != nil && !ended(moved) {
+			err = errors.Join(err, moved)
+		}
 	}
 	return err
 }

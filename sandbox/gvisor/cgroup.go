@@ -32,15 +32,10 @@ type cgroup struct {
 }
 
 func (d *Driver) cgroupOf(b box) cgroup {
-	has, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
-	unified, divides := err == nil, slices.Contains(strings.Fields(string(has)), "cpuset")
-	if !unified {
-		_, err = os.Stat(filepath.Join(cgroupRoot, "cpuset", cpusetCPUs))
-		divides = err == nil
-	}
+	_, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers"))
 	return cgroup{
-		unified: unified,
-		divides: divides,
+		unified: err == nil,
+		divides: d.crowd.cpus.all != "",
 		path:    filepath.Join("dormouse", d.opts.Instance, b.id),
 		flat:    "dormouse-" + d.opts.Instance + "-" + b.id,
 	}
@@ -68,9 +63,6 @@ func (c cgroup) dirs() []string {
 	return all
 }
 
-// cpusetCPUs is the file that says on which processors a sandbox runs.
-const cpusetCPUs = "cpuset.cpus"
-
 // cpuPeriod is the time, in microseconds, that a share of the processors is of.
 const cpuPeriod = 100_000
 
@@ -91,7 +83,7 @@ type setting struct{ controller, file, value string }
 
 // settings are in the order in which they must be made. A sandbox has more
 // threads here than processes inside.
-func (c cgroup) settings(l dormouse.Limits, d processors) []setting {
+func (c cgroup) settings(l dormouse.Limits, p processors) []setting {
 	memory := strconv.FormatInt(l.Memory, 10)
 	quota := strconv.FormatInt(int64(l.CPUs*cpuPeriod), 10)
 	threads := strconv.FormatInt(8*l.Pids+1024, 10)
@@ -104,9 +96,7 @@ func (c cgroup) settings(l dormouse.Limits, d processors) []setting {
 		all = append(all, setting{"memory", memoryLimit, memory})
 	}
 	all = append(all, c.weighing(usual))
-	if c.divides && !c.unified { // before anything is in it
-		all = append(all, setting{"cpuset", "cpuset.mems", d.mems}, setting{"cpuset", cpusetCPUs, d.all})
-	}
+	all = append(all, c.chosen(p)...)
 	if l.CPUs > 0 && c.unified {
 		all = append(all, setting{"cpu", "cpu.max", quota + " " + strconv.Itoa(cpuPeriod)})
 	}
@@ -129,19 +119,18 @@ func (c cgroup) weighing(w weight) setting {
 // weigh changes how much the sandbox counts. One that has ended has no weight.
 func (c cgroup) weigh(w weight) error {
 	s := c.weighing(w)
-	err := c.set(s.controller, s.file, s.value)
-	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return nil
+	if err := c.set(s.controller, s.file, s.value); err != nil && !ended(err) {
+		return fmt.Errorf("weigh the sandbox: %w", err)
 	}
-	return fmt.Errorf("weigh the sandbox: %w", err)
+	return nil
 }
 
 // hold puts processes under limits, with all that they have started and will.
-func (c cgroup) hold(l dormouse.Limits, d processors, pids []int) error {
+func (c cgroup) hold(l dormouse.Limits, p processors, pids []int) error {
 	if err := c.make(); err != nil {
 		return fmt.Errorf("limit the sandbox: %w", err)
 	}
-	for _, s := range c.settings(l, d) {
+	for _, s := range c.settings(l, p) {
 		if err := c.set(s.controller, s.file, s.value); err != nil {
 			return fmt.Errorf("limit the sandbox: %w", err)
 		}
@@ -224,6 +213,7 @@ func (d *Driver) forgetCgroups() {
 
 // remove removes the directories of a sandbox that has ended.
 func (c cgroup) remove() error {
+	c.divides = true // a server before this one may have been able to
 	for _, dir := range c.dirs() {
 		err := os.Remove(dir) //nolint:gosec // of a box, whose name was looked at
 		for range 100 {       // the last process may still be on its way out
@@ -239,3 +229,6 @@ func (c cgroup) remove() error {
 	}
 	return nil
 }
+
+// ended reports whether an error only means that a cgroup is no more.
+func ended(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }

@@ -4,17 +4,9 @@ package gvisor
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A weight says who runs next, but not where. If every processor has something to
@@ -41,41 +33,8 @@ type crowd struct {
 type member struct {
 	cgroup cgroup
 	heed   *attention
-	waited bool // somebody waits for it
-	away   bool // it keeps off some processors
-}
-
-// processors are those that this server may use, those of them for sandboxes that
-// nobody waits for, none if they are too few to share, and the memory beside them.
-type processors struct{ all, rest, mems string }
-
-// divide looks at what this server may use.
-func divide() (processors, error) {
-	var mine unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &mine); err != nil {
-		return processors{}, fmt.Errorf("look at the processors: %w", err)
-	}
-	var all []string
-	for n := 0; len(all) < mine.Count(); n++ {
-		if mine.IsSet(n) {
-			all = append(all, strconv.Itoa(n))
-		}
-	}
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return processors{}, fmt.Errorf("look at the processors: %w", err)
-	}
-	p := processors{all: strings.Join(all, ","), mems: "0"}
-	for line := range strings.Lines(string(status)) {
-		if list, ok := strings.CutPrefix(line, "Mems_allowed_list:"); ok {
-			p.mems = strings.TrimSpace(list)
-		}
-	}
-	if len(all) > 1 {
-		kept := max(1, len(all)/4)
-		p.rest = strings.Join(all[kept:], ",")
-	}
-	return p, nil
+	waited bool // guarded by the crowd's mu; somebody waits for it
+	away   bool // guarded by the crowd's mu; it keeps off some processors
 }
 
 // begin keeps the processors divided, until end is called.
@@ -138,7 +97,7 @@ func (c *crowd) place(box string, apart bool) {
 	if m.away = !m.away; m.away {
 		to = c.cpus.rest
 	}
-	if err := m.cgroup.runOn(to); err != nil {
+	if err := m.cgroup.runOn(to); err != nil && !ended(err) {
 		c.log.Warn("processors of a sandbox not changed", "error", err)
 	}
 }
@@ -189,16 +148,4 @@ func (c *crowd) of(b box) *attention {
 		return m.heed
 	}
 	return nil
-}
-
-// runOn has a sandbox run on some processors only. One that has ended runs nowhere.
-func (c cgroup) runOn(list string) error {
-	if !c.divides {
-		return nil
-	}
-	err := c.set("cpuset", cpusetCPUs, list)
-	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return nil
-	}
-	return fmt.Errorf("choose the processors of a sandbox: %w", err)
 }

@@ -103,10 +103,7 @@ func (d *Driver) prepare() (err error) {
 	if d.conf, err = configure(d.kernels(), d.opts.Program, rootAccess(made{Limits: d.opts.Limits})); err != nil {
 		return err
 	}
-	if d.crowd.cpus, err = divide(); err != nil {
-		return err
-	}
-	d.crowd.log = d.log
+	d.divide()
 	if err := d.restAll(); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,7 +111,7 @@ func (m *memoryWatch) close() error {
 	}
 	err := m.cgroup.set("memory", oomControl, "0")
 	_ = m.allow(m.limit) // one that is above may stay there
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+	if ended(err) {
 		err = nil // the sandbox has ended
 	}
 	if err = errors.Join(err, m.event.Close()); err != nil {

@@ -41,7 +41,7 @@ func (d *Driver) tryCPUs(p processors) error {
 	try, tries := d.cgroupOf(box{id: nobody + strconv.Itoa(os.Getpid())}), d.cgroupOf(box{id: nobody + "*"})
 	left, err := filepath.Glob(tries.dir("cpuset"))
 	for _, dir := range left {
-		_ = os.Remove(dir) //nolint:gosec // it is empty, or stays
+		_ = os.Remove(dir) // it is empty, or stays
 	}
 	if err == nil && try.unified {
 		err = try.make()

@@ -124,7 +124,9 @@ func (w *world) endsWith(keepers ...*rig.Keeper) {
 			k.Close()
 		}
 		for _, k := range keepers {
-			k.KillSandboxes()
+			if err := k.Clear(); err != nil {
+				w.t.Errorf("clear up: %v", err)
+			}
 			if w.t.Failed() {
 				w.t.Logf("the server said:\n%s", k.Tail())
 			}

@@ -3,12 +3,10 @@
 package gvisor_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -58,17 +56,7 @@ func TestWhoeverNobodyWaitsForMakesRoomForOthers(t *testing.T) {
 	quick := h.create(fence(1, 1))
 	slow := h.create(runner.Fence{Session: "sesn_slow", Generation: 1, Epoch: 1})
 	runsOn(t, h.dir, slow.Handle(), true)
-	asking, stop := context.WithCancel(within(t))
-	var asks sync.WaitGroup
-	defer asks.Wait()
-	defer stop()
-	asks.Go(func() {
-		for asking.Err() == nil {
-			if _, err := quick.(sandbox.Machine).Usage(asking); err != nil && asking.Err() == nil {
-				t.Error(err)
-			}
-		}
-	})
+	stop := keepAsking(t, quick)
 	runsOn(t, h.dir, slow.Handle(), false)
 	runsOn(t, h.dir, quick.Handle(), true)
 	if _, err := slow.(sandbox.Machine).Usage(within(t)); err != nil { // somebody waits for it too
@@ -81,7 +69,6 @@ func TestWhoeverNobodyWaitsForMakesRoomForOthers(t *testing.T) {
 	}
 	runsOn(t, h.dir, slow.Handle(), true) // it lives on without anybody who would move it
 	stop()
-	asks.Wait()
 	runsOn(t, h.dir, quick.Handle(), true)
 }
 

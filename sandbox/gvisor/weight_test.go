@@ -48,16 +48,11 @@ func weightFile(t *testing.T, dir string, h sandbox.Handle) string {
 	return ""
 }
 
-func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
-	h := newSmallHouse(t)
-	s := h.create(fence(1, 1))
-	weighs(t, h.dir, s.Handle(), true)
-	h.call(s, dormouse.OpTask, "while :; do :; done")
-	weighs(t, h.dir, s.Handle(), true)
-	asking, stop := context.WithCancel(within(t))
+// keepAsking has somebody wait for a sandbox until stop is called.
+func keepAsking(t *testing.T, s sandbox.Sandbox) (stop func()) {
+	t.Helper()
+	asking, cancel := context.WithCancel(within(t))
 	var asks sync.WaitGroup
-	defer asks.Wait()
-	defer stop()
 	asks.Go(func() {
 		for asking.Err() == nil {
 			if _, err := s.(sandbox.Machine).Usage(asking); err != nil && asking.Err() == nil {
@@ -65,9 +60,23 @@ func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
 			}
 		}
 	})
+	stop = func() {
+		cancel()
+		asks.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	weighs(t, h.dir, s.Handle(), true)
+	h.call(s, dormouse.OpTask, "while :; do :; done")
+	weighs(t, h.dir, s.Handle(), true)
+	stop := keepAsking(t, s)
 	weighs(t, h.dir, s.Handle(), false)
 	stop()
-	asks.Wait()
 	weighs(t, h.dir, s.Handle(), true)
 }
 

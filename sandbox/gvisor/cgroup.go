@@ -213,7 +213,8 @@ func (d *Driver) forgetCgroups() {
 
 // remove removes the directories of a sandbox that has ended.
 func (c cgroup) remove() error {
-	c.divides = true // a server before this one may have been able to
+	_, err := os.Stat(c.dir("cpuset"))
+	c.divides = err == nil // whether or not this server could make it
 	for _, dir := range c.dirs() {
 		err := os.Remove(dir) //nolint:gosec // of a box, whose name was looked at
 		for range 100 {       // the last process may still be on its way out

@@ -89,12 +89,18 @@ func (c *crowd) settle(crowded bool) bool {
 func (c *crowd) place(box string, apart bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.members[box]
-	if m == nil || m.away == (apart && !m.waited) {
+	if m := c.members[box]; m != nil {
+		c.move(m, apart && !m.waited)
+	}
+}
+
+// move must be called with mu held.
+func (c *crowd) move(m *member, away bool) {
+	if m.away == away {
 		return
 	}
 	to := c.cpus.all
-	if m.away = !m.away; m.away {
+	if m.away = away; away {
 		to = c.cpus.rest
 	}
 	if err := m.cgroup.runOn(to); err != nil && !ended(err) {
@@ -102,7 +108,7 @@ func (c *crowd) place(box string, apart bool) {
 	}
 }
 
-// join adds a sandbox, which somebody is told of who waits for it.
+// join adds a sandbox, and returns who is to be told when somebody waits for it.
 func (c *crowd) join(b box, g cgroup, log *slog.Logger) *attention {
 	m := &member{cgroup: g}
 	m.heed = newAttention(func(w weight) error {
@@ -120,24 +126,23 @@ func (c *crowd) join(b box, g cgroup, log *slog.Logger) *attention {
 	if c.members == nil {
 		c.members = make(map[string]*member)
 	}
+	if before := c.members[b.id]; before != nil { // who has not let go of it yet
+		m.away = before.away
+	}
 	c.members[b.id] = m
 	return m.heed
 }
 
-// leave removes a sandbox, which nobody here waits for any more.
+// leave removes a sandbox, which nobody here waits for any more, unless it was
+// opened again.
 func (c *crowd) leave(b box, heed *attention) {
 	heed.close()
 	c.mu.Lock()
-	m := c.members[b.id]
-	mine := m != nil && m.heed == heed
-	c.mu.Unlock()
-	if !mine {
-		return
-	}
-	c.place(b.id, false)
-	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.members, b.id)
+	if m := c.members[b.id]; m != nil && m.heed == heed {
+		c.move(m, false)
+		delete(c.members, b.id)
+	}
 }
 
 // of is who is told that somebody waits for a sandbox, nil if it is not open here.

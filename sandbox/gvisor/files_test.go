@@ -3,12 +3,8 @@
 package gvisor_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
-	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,24 +15,11 @@ import (
 // killFiles kills the file server of a sandbox, and nothing else of it.
 func (h *house) killFiles(s sandbox.Sandbox) {
 	h.t.Helper()
-	var at struct{ Box string }
-	if err := json.Unmarshal(s.Handle(), &at); err != nil {
-		h.t.Fatal(err)
-	}
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	for _, name := range lines {
-		line, err := os.ReadFile(name)
-		if err != nil || !bytes.HasPrefix(line, []byte("runsc-gofer\x00")) || !bytes.Contains(line, []byte(at.Box)) {
+	for pid, line := range h.processes(s) {
+		if !strings.HasPrefix(line, "runsc-gofer\x00") {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if err == nil {
-			err = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		if err != nil {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			h.t.Fatal(err)
 		}
 		return
@@ -74,7 +57,7 @@ func TestASandboxWithoutFilesIsNotAttachedTo(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %s to see that", took)
 	}
-	if n := h.processes(s); n != 0 {
+	if n := len(h.processes(s)); n != 0 {
 		t.Errorf("%d processes are left", n)
 	}
 }

@@ -127,7 +127,7 @@ func TestProcessesRunOnInTheNextGeneration(t *testing.T) {
 	h.sh(first, "echo kept >/tmp/file; echo kept >~/file; echo kept >/etc/file")
 	before := h.count(first)
 	h.freeze(first, fence(1, 1))
-	if n := h.processes(first); n != 0 {
+	if n := len(h.processes(first)); n != 0 {
 		t.Errorf("%d processes are left of a frozen sandbox", n)
 	}
 	second := h.create(fence(2, 2))
@@ -148,10 +148,9 @@ func TestProcessesRunOnInTheNextGeneration(t *testing.T) {
 	h.until(third, "[ $(cat count) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
 }
 
-// processes counts those that carry a sandbox's name.
-func (h *house) processes(s sandbox.Sandbox) int {
+// processes are the command lines of those that carry a sandbox's name.
+func (h *house) processes(s sandbox.Sandbox) map[int]string {
 	h.t.Helper()
-	n := 0
 	var at struct{ Box string }
 	if err := json.Unmarshal(s.Handle(), &at); err != nil {
 		h.t.Fatal(err)
@@ -160,12 +159,14 @@ func (h *house) processes(s sandbox.Sandbox) int {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	all := make(map[int]string)
 	for _, name := range lines {
-		if line, err := os.ReadFile(name); err == nil && strings.Contains(string(line), at.Box) {
-			n++
+		line, err := os.ReadFile(name)
+		if pid, bad := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && bad == nil && strings.Contains(string(line), at.Box) {
+			all[pid] = string(line)
 		}
 	}
-	return n
+	return all
 }
 
 func TestAnImageIsGoodForOneWaking(t *testing.T) {
@@ -280,7 +281,7 @@ func TestFilesOfASessionNobodyKnowsAreSetAside(t *testing.T) {
 	if err != nil || len(found) == 0 {
 		t.Errorf("set aside were %v, %v", found, err)
 	}
-	if n := h.processes(s); n != 0 {
+	if n := len(h.processes(s)); n != 0 {
 		t.Errorf("%d processes are left", n)
 	}
 	again := h.create(fence(1, 2))

@@ -114,7 +114,7 @@ func TestAKernelThatNobodyNotedIsEnded(t *testing.T) {
 	if _, err := h.Attach(within(t), s.Handle(), fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("attach: %v", err)
 	}
-	if n := h.processes(s); n != 0 {
+	if n := len(h.processes(s)); n != 0 {
 		t.Errorf("%d processes are left", n)
 	}
 }

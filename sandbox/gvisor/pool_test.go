@@ -164,7 +164,7 @@ func TestAKernelWhoseNotesAreTornIsEnded(t *testing.T) {
 	if _, err := h.Attach(within(t), s.Handle(), fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("attach: %v", err)
 	}
-	if n := h.processes(s); n != 0 {
+	if n := len(h.processes(s)); n != 0 {
 		t.Errorf("%d processes are left", n)
 	}
 	second := h.create(fence(2, 2))

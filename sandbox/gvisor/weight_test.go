@@ -48,24 +48,34 @@ func weightFile(t *testing.T, dir string, h sandbox.Handle) string {
 	return ""
 }
 
-// keepAsking has somebody wait for a sandbox until stop is called.
-func keepAsking(t *testing.T, s sandbox.Sandbox) (stop func()) {
+// again does something again and again until stop is called.
+func again(t *testing.T, do func(context.Context) error) (stop func()) {
 	t.Helper()
-	asking, cancel := context.WithCancel(within(t))
-	var asks sync.WaitGroup
-	asks.Go(func() {
-		for asking.Err() == nil {
-			if _, err := s.(sandbox.Machine).Usage(asking); err != nil && asking.Err() == nil {
+	ctx, cancel := context.WithCancel(within(t))
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			if err := do(ctx); err != nil && ctx.Err() == nil {
 				t.Error(err)
+				return
 			}
 		}
 	})
 	stop = func() {
 		cancel()
-		asks.Wait()
+		running.Wait()
 	}
 	t.Cleanup(stop)
 	return stop
+}
+
+// keepAsking has somebody wait for a sandbox until stop is called.
+func keepAsking(t *testing.T, s sandbox.Sandbox) (stop func()) {
+	t.Helper()
+	return again(t, func(ctx context.Context) error {
+		_, err := s.(sandbox.Machine).Usage(ctx)
+		return err
+	})
 }
 
 func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
@@ -92,20 +102,14 @@ func TestSandboxThatIsCapturedWeighsMore(t *testing.T) {
 			}
 		}
 		weighs(t, h.dir, s.Handle(), true)
-		capturing, stop := context.WithCancel(within(t))
-		var captures sync.WaitGroup
-		captures.Go(func() {
-			for n := 0; capturing.Err() == nil; n++ {
-				as := dormouse.SnapshotID(fmt.Sprintf("snap_%t%d", open, n))
-				if _, _, err := h.capture(s, fence(1, 1), sandbox.Workspace{}, "", as); err != nil {
-					t.Error(err)
-					return
-				}
-			}
+		n := 0
+		stop := again(t, func(context.Context) error {
+			n++
+			_, _, err := h.capture(s, fence(1, 1), sandbox.Workspace{}, "", dormouse.SnapshotID(fmt.Sprintf("snap_%t%d", open, n)))
+			return err
 		})
 		weighs(t, h.dir, s.Handle(), false)
 		stop()
-		captures.Wait()
 		weighs(t, h.dir, s.Handle(), true)
 	}
 }

@@ -40,7 +40,7 @@ func plainCommands() []*cobra.Command {
 	}{
 		{"retry", "Try again what a crash or an error stopped", "Take up again a turn that a crash left waiting (--recovery ask), or the prompts of a turn that failed.", true},
 		{"continue", "Leave a turn that a crash stopped as it is", "Close a turn that a crash left waiting (--recovery ask) and go on with what is queued.", true},
-		{"hibernate", "Stop the sandbox and keep its files", "Stop the sandbox. Its files are kept; the next prompt or a wake brings it back. A turn at work is interrupted.", false},
+		{"hibernate", "Put the sandbox to sleep", "Put the sandbox to sleep. Its files are kept and, with gVisor, what runs in it; the next prompt or command or a wake brings it back. A turn at work is interrupted.", false},
 		{"wake", "Start the sandbox", "Start the sandbox of a hibernated session without asking anything of it.", false},
 		{"archive", "End a session and put it away", "End a session that is not running and leave it out of lists that do not ask for it. Its events stay readable. Twice is once.", false},
 	} {

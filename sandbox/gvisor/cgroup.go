@@ -214,7 +214,7 @@ func (d *Driver) forgetCgroups() {
 // remove removes the directories of a sandbox that has ended.
 func (c cgroup) remove() error {
 	_, err := os.Stat(c.dir("cpuset")) //nolint:gosec // of a box, whose name was looked at
-	c.divides = err == nil // whether or not this server could make it
+	c.divides = err == nil             // whether or not this server could make it
 	for _, dir := range c.dirs() {
 		err := os.Remove(dir) //nolint:gosec // of a box, whose name was looked at
 		for range 100 {       // the last process may still be on its way out

@@ -22,27 +22,27 @@ func (f Fence) Validate() error {
 	return nil
 }
 
-// same reports whether both fences are of one sandbox.
-func (f Fence) same(g Fence) bool {
+// Same reports whether both fences are of one sandbox.
+func (f Fence) Same(g Fence) bool {
 	return f.Session == g.Session && f.Generation == g.Generation
 }
 
-// bind returns what a runner that knew f knows once it is told g. Which
+// Bind returns what a runner that knew f knows once it is told g. Which
 // sandbox it is, a runner is told from outside: a memory image wakes as
 // another, and what it knew of epochs then means nothing.
-func (f Fence) bind(g Fence) (Fence, error) {
-	if f.same(g) && g.Epoch < f.Epoch && checksEpoch {
+func (f Fence) Bind(g Fence) (Fence, error) {
+	if f.Same(g) && g.Epoch < f.Epoch && ChecksEpoch {
 		return f, ErrStale
 	}
 	return g, nil
 }
 
-// admit returns what a runner that knew f knows after a request under g.
-func (f Fence) admit(g Fence) (Fence, error) {
-	if !f.same(g) {
+// Admit returns what a runner that knew f knows after a request under g.
+func (f Fence) Admit(g Fence) (Fence, error) {
+	if !f.Same(g) {
 		return f, ErrForeign
 	}
-	return f.bind(g)
+	return f.Bind(g)
 }
 
 const fenceFile = "fence.json"
@@ -69,8 +69,8 @@ func KnownFence(dir string) (Fence, error) {
 	return f, nil
 }
 
-// keepFence makes f the known fence, whole or not at all.
-func keepFence(dir string, f Fence) error {
+// KeepFence makes f the known fence, whole or not at all.
+func KeepFence(dir string, f Fence) error {
 	b, err := json.Marshal(f)
 	if err != nil {
 		return fmt.Errorf("encode the fence: %w", err)

@@ -23,7 +23,7 @@ const (
 	// MaxReported bounds the ops named in a hello.
 	MaxReported = 1000
 
-	maxHello  = 256 << 10 // a hello comes before any trust
+	MaxHello  = 256 << 10 // a hello comes before any trust
 	maxOutput = 64 << 10  // the bytes of one output frame
 )
 
@@ -119,8 +119,8 @@ const (
 	RefusedConflict Refusal = "conflict"
 )
 
-// refuse spells err for the wire.
-func refuse(err error) (Refusal, string) {
+// Refuse spells err for the wire.
+func Refuse(err error) (Refusal, string) {
 	switch {
 	case errors.Is(err, ErrStale):
 		return RefusedStale, ""

@@ -12,7 +12,7 @@ func FuzzPlain(f *testing.F) {
 	f.Add(strings.Repeat("ä", maxVictimName))
 	f.Add("\x1b[31m\r\nlevel=ERROR")
 	f.Fuzz(func(t *testing.T, words string) {
-		got := plain(words)
+		got := Plain(words)
 		if len(got) > maxVictimName || !utf8.ValidString(got) || strings.ContainsFunc(got, func(c rune) bool { return c < ' ' && unicode.IsControl(c) }) {
 			t.Errorf("%q became %q", words, got)
 		}

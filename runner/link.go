@@ -17,8 +17,8 @@ import (
 
 // Defaults of both ends.
 const (
-	defaultBeat     = time.Second
-	defaultPatience = 10 * time.Second
+	DefaultBeat     = time.Second
+	DefaultPatience = 10 * time.Second
 
 	// silentBeats is how many beats a peer may miss before it counts as lost.
 	silentBeats = 5
@@ -108,8 +108,8 @@ func Listen(o LinkOptions) (*Link, error) {
 	if o.Secret == "" {
 		return nil, fmt.Errorf("a link needs a secret: %w", dormouse.ErrInvalid)
 	}
-	o.Beat = cmp.Or(o.Beat, defaultBeat)
-	o.Patience = cmp.Or(o.Patience, defaultPatience)
+	o.Beat = cmp.Or(o.Beat, DefaultBeat)
+	o.Patience = cmp.Or(o.Patience, DefaultPatience)
 	o.Attention = cmp.Or(o.Attention, Attention(nobody{}))
 	l := &Link{
 		opts:    o,

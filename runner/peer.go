@@ -17,7 +17,7 @@ import (
 
 // peer is one connection of a bound runner.
 type peer struct {
-	conn steady
+	conn Steady
 	kick chan struct{} // holds one: there is something to send
 	done chan struct{}
 	once sync.Once
@@ -88,7 +88,7 @@ func (l *Link) keepPlace() {
 		if quiet {
 			continue
 		}
-		if at, err := os.Lstat(l.opts.Path); err == nil && sameSocket(at, ours) {
+		if at, err := os.Lstat(l.opts.Path); err == nil && SameSocket(at, ours) {
 			continue
 		}
 		if connected && answers(l.opts.Path) {
@@ -143,7 +143,7 @@ func (l *Link) hush() (*peer, error) {
 // serve sees one connection through: handshake, then frames both ways. That of
 // a stream is handed to whoever waits for it.
 func (l *Link) serve(c *net.UnixConn) {
-	conn := steady{c, l.opts.Beat}
+	conn := Steady{c, l.opts.Beat}
 	r := bufio.NewReaderSize(conn, 32<<10)
 	first, err := l.handshake(conn, r)
 	<-l.shaking
@@ -205,7 +205,7 @@ func (l *Link) send(p *peer) {
 
 // handshake lets in whoever knows the secret, and returns its first frame. A
 // runner takes the link's fence, a stream goes to the one who asked for it.
-func (l *Link) handshake(c steady, r *bufio.Reader) (Frame, error) {
+func (l *Link) handshake(c Steady, r *bufio.Reader) (Frame, error) {
 	if !l.hold(c) {
 		return Frame{}, ErrClosed
 	}
@@ -225,7 +225,7 @@ func (l *Link) handshake(c steady, r *bufio.Reader) (Frame, error) {
 
 // identify reads the first frame of a connection and checks who sent it.
 func (l *Link) identify(r *bufio.Reader) (Frame, error) {
-	f, err := ReadFrame(r, maxHello)
+	f, err := ReadFrame(r, MaxHello)
 	if err != nil {
 		return Frame{}, err
 	}
@@ -244,8 +244,8 @@ func (l *Link) identify(r *bufio.Reader) (Frame, error) {
 	return f, nil
 }
 
-// bind has the runner take the link's fence.
-func (l *Link) bind(c steady, r *bufio.Reader, hello Hello) error {
+// Bind has the runner take the link's fence.
+func (l *Link) bind(c Steady, r *bufio.Reader, hello Hello) error {
 	b, err := AppendFrame(nil, Frame{Kind: KindBind, Fence: &l.opts.Fence})
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (l *Link) bind(c steady, r *bufio.Reader, hello Hello) error {
 	if _, err := c.Write(b); err != nil {
 		return err
 	}
-	f, err := ReadFrame(r, maxHello)
+	f, err := ReadFrame(r, MaxHello)
 	if err != nil {
 		return err
 	}

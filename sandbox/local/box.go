@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -126,7 +127,7 @@ func (b *box) clear(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if pid, err := runner.Alive(b.place.dir); err != nil || pid != 0 && pid != b.runner.PID {
+	if pid, err := inside.Alive(b.place.dir); err != nil || pid != 0 && pid != b.runner.PID {
 		return err
 	}
 	return b.driver.end(ctx, b.place)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -83,7 +84,7 @@ func (d *Driver) captures(p place, c sandbox.Capture) error {
 	if of.session != p.session || of.generation != p.generation {
 		return runner.ErrForeign
 	}
-	if pid, err := runner.Alive(p.dir); err != nil || pid == 0 {
+	if pid, err := inside.Alive(p.dir); err != nil || pid == 0 {
 		return errors.Join(err, sandbox.ErrGone)
 	}
 	return nil

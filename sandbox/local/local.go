@@ -21,6 +21,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/runner/proctree"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -185,7 +186,7 @@ func (d *Driver) attach(ctx context.Context, p place, f runner.Fence) (*box, err
 		if err == nil {
 			return b, nil
 		}
-		if pid, dead := runner.Alive(p.dir); dead != nil || pid != 0 {
+		if pid, dead := inside.Alive(p.dir); dead != nil || pid != 0 {
 			return nil, errors.Join(err, dead)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 )
 
 // What lies under a driver's directory.
@@ -72,7 +73,7 @@ func (p place) prepare() error {
 		}
 	}
 	// A runner that begins now must not be taken for the one before it.
-	if err := runner.RemoveAlive(p.dir); err != nil {
+	if err := inside.RemoveAlive(p.dir); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
 	if err := os.WriteFile(p.secret(), []byte(newSecret()), 0o600); err != nil {
@@ -107,7 +108,7 @@ func (p place) complaint() error {
 // watchRunner watches the runner that lives here, if one does.
 func (p place) watchRunner() (*pidfd.Process, error) {
 	for {
-		pid, err := runner.Alive(p.dir)
+		pid, err := inside.Alive(p.dir)
 		if err != nil || pid == 0 {
 			return nil, err
 		}
@@ -120,7 +121,7 @@ func (p place) watchRunner() (*pidfd.Process, error) {
 		}
 		// It signs and holds the same file after we got hold of its pid, so the
 		// pid was and is its own.
-		again, err := runner.Alive(p.dir)
+		again, err := inside.Alive(p.dir)
 		if err == nil && again == pid {
 			return w, nil
 		}

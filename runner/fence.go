@@ -1,12 +1,7 @@
 package runner
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -43,44 +38,4 @@ func (f Fence) Admit(g Fence) (Fence, error) {
 		return f, ErrForeign
 	}
 	return f.Bind(g)
-}
-
-const fenceFile = "fence.json"
-
-// KnownFence returns the newest fence that the runner with state in dir has
-// met, zero if it has met none.
-func KnownFence(dir string) (Fence, error) {
-	b, err := os.ReadFile(filepath.Join(dir, fenceFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Fence{}, nil
-	}
-	if err != nil {
-		return Fence{}, fmt.Errorf("read the known fence: %w", err)
-	}
-	// It takes its place whole and is not synced: only the machine's own end can
-	// tear it, and that ended everyone whom it was to hold off.
-	var f Fence
-	if !json.Valid(b) {
-		return f, nil
-	}
-	if err := json.Unmarshal(b, &f); err != nil {
-		return Fence{}, fmt.Errorf("read the known fence: %w", err)
-	}
-	return f, nil
-}
-
-// KeepFence makes f the known fence, whole or not at all.
-func KeepFence(dir string, f Fence) error {
-	b, err := json.Marshal(f)
-	if err != nil {
-		return fmt.Errorf("encode the fence: %w", err)
-	}
-	name := filepath.Join(dir, fenceFile)
-	if err := os.WriteFile(name+".new", b, 0o600); err != nil {
-		return fmt.Errorf("keep the fence: %w", err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
-		return fmt.Errorf("keep the fence: %w", err)
-	}
-	return nil
 }

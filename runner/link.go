@@ -45,7 +45,11 @@ type LinkOptions struct {
 	// Secret is what the runner must know.
 	Secret string
 	// Fence is what the runner is bound to and every request carries.
-	Fence  Fence
+	Fence Fence
+	// Known is where the newest fence of the sandbox is kept. A runner that claims
+	// to know a newer one is believed if it says so too. Without it every claim is
+	// believed.
+	Known  FenceFile
 	Logger *slog.Logger
 	// Beat is the time between two signs of life, zero for a second.
 	Beat time.Duration
@@ -477,9 +481,25 @@ func (l *Link) unsent(p *peer) []byte {
 	return frames
 }
 
+// outrun returns ErrStale if the runner, which claims to know a newer epoch, is
+// right, and else that it is not.
+func (l *Link) outrun() error {
+	if l.opts.Known == "" {
+		return ErrStale
+	}
+	if err := l.opts.Known.Check(l.opts.Fence); err != nil {
+		return err
+	}
+	return fmt.Errorf("runner claims a newer epoch than there is: %w", dormouse.ErrInvalid)
+}
+
 // deliver hands a frame of the runner to whom it is for. Nothing a runner can
 // send blocks here or is kept beyond a bound.
 func (l *Link) deliver(f Frame) {
+	refused := f.err()
+	if f.Refusal == RefusedStale {
+		refused = l.outrun()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pending[f.ID]
@@ -489,8 +509,8 @@ func (l *Link) deliver(f Frame) {
 			return
 		}
 		delete(l.pending, f.ID)
-		p.answer <- answer{f, f.err()}
-		if f.Refusal == RefusedStale {
+		p.answer <- answer{f, refused}
+		if errors.Is(refused, ErrStale) {
 			l.end(ErrStale)
 		}
 	case KindOutput:
@@ -502,7 +522,7 @@ func (l *Link) deliver(f Frame) {
 		default:
 		}
 	case KindRefused:
-		if f.Refusal == RefusedStale {
+		if errors.Is(refused, ErrStale) {
 			l.end(ErrStale)
 		}
 	case KindHello, KindBind, KindBound, KindStart, KindWait, KindAsk, KindKill, KindForget, KindDetach, KindBeat,

@@ -257,7 +257,7 @@ func (l *Link) bind(c Steady, r *bufio.Reader, hello Hello) error {
 	if err != nil {
 		return err
 	}
-	if f.Kind == KindRefused && f.Refusal == RefusedStale {
+	if f.Kind == KindRefused && f.Refusal == RefusedStale && errors.Is(l.outrun(), ErrStale) {
 		l.End(ErrStale)
 	}
 	if f.Kind != KindBound {

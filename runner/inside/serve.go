@@ -126,7 +126,7 @@ func New(o Options) (*Runner, error) {
 		return nil, fmt.Errorf("open the runner's state: %w", err)
 	}
 	var err error
-	if r.fence, err = runner.KnownFence(o.Dir); err != nil {
+	if r.fence, err = knownFence(o.Dir); err != nil {
 		return nil, err
 	}
 	if r.journal, r.ops, err = openJournal(o.Dir); err != nil {
@@ -299,7 +299,7 @@ func (r *Runner) learn(next runner.Fence, err error) error {
 	if err != nil || next == r.fence {
 		return err
 	}
-	if err := runner.KeepFence(r.opts.Dir, next); err != nil {
+	if err := keepFence(r.opts.Dir, next); err != nil {
 		return err
 	}
 	r.fence = next

@@ -198,6 +198,12 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 		return nil, err
 	}
 	m := d.madeOf(r, b)
+	if k.alive() && r != nil && r.Box == b.id && r.Layout != layout {
+		if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("it was started by another version of this program: %w", sandbox.ErrGone)
+	}
 	if k.alive() {
 		l, err := d.open(ctx, h, b, f, k, m, func() error {
 			if err := k.resume(); err != nil { // a server ended while it looked at it

@@ -54,7 +54,10 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	log := d.log.With("session", h.Session, "generation", h.Generation)
 	heed := d.crowd.join(b, d.cgroupOf(b), log)
 	defer heed.hold()()
-	link, err := runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Logger: log, Attention: heed})
+	var link *runner.Link
+	if err = b.fence().Raise(f); err == nil {
+		link, err = runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Known: b.fence(), Logger: log, Attention: heed})
+	}
 	if err != nil {
 		d.crowd.leave(b, heed)
 		k.close()
@@ -73,7 +76,7 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		err = l.answers(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, b.complaint(), l.Close())
+		return nil, errors.Join(err, k.complaint(ctx), l.Close())
 	}
 	l.watcher.Go(func() { l.watch(watching) })
 	if err := l.letOut(watching); err != nil {

@@ -41,7 +41,10 @@ func (d *Driver) open(ctx context.Context, p place, f runner.Fence, w *pidfd.Pro
 		return nil, err
 	}
 	log := d.log.With("session", p.session, "generation", p.generation)
-	link, err := runner.Listen(runner.LinkOptions{Path: p.socket(), Secret: secret, Fence: f, Logger: log})
+	var link *runner.Link
+	if err = p.fence().Raise(f); err == nil {
+		link, err = runner.Listen(runner.LinkOptions{Path: p.socket(), Secret: secret, Fence: f, Known: p.fence(), Logger: log})
+	}
 	if err != nil {
 		w.Close()
 		return nil, err

@@ -67,12 +67,8 @@ func (d *Driver) capture(ctx context.Context, p place, c sandbox.Capture) (sandb
 
 // captures refuses whoever may not capture.
 func (d *Driver) captures(p place, c sandbox.Capture) error {
-	met, err := runner.KnownFence(p.dir)
-	if err != nil {
+	if err := p.fence().Check(c.Fence); err != nil {
 		return err
-	}
-	if met.Session == c.Fence.Session && met.Generation == c.Fence.Generation && met.Epoch > c.Fence.Epoch {
-		return runner.ErrStale
 	}
 	if c.Handle == nil {
 		return nil

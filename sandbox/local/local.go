@@ -112,12 +112,8 @@ func (d *Driver) create(ctx context.Context, p place, spec sandbox.Spec) (_ *box
 		return nil, err
 	}
 	defer unlock()
-	known, err := runner.KnownFence(p.dir)
-	if err != nil {
+	if err := p.fence().Check(f); err != nil {
 		return nil, err
-	}
-	if known.Session == f.Session && known.Generation == f.Generation && known.Epoch > f.Epoch {
-		return nil, runner.ErrStale
 	}
 	if err := d.end(ctx, p); err != nil {
 		return nil, err

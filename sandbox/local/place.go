@@ -59,6 +59,11 @@ func (p place) socket() string { return filepath.Join(p.dir, "socket") }
 func (p place) secret() string { return filepath.Join(p.dir, "secret") }
 func (p place) log() string    { return filepath.Join(p.dir, "log") }
 
+// fence is the newest that the sandbox was reached under.
+func (p place) fence() runner.FenceFile {
+	return runner.FenceFile(filepath.Join(p.dir, "reached.json"))
+}
+
 // lock keeps everyone else from creating, attaching to or ending a sandbox of
 // this session.
 func (p place) lock(ctx context.Context) (unlock func(), err error) {
@@ -102,7 +107,7 @@ func (p place) complaint() error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("its log ends: %s", bytes.TrimSpace(b[max(0, len(b)-500):]))
+	return fmt.Errorf("its log ends: %q", bytes.TrimSpace(b[max(0, len(b)-500):]))
 }
 
 // watchRunner watches the runner that lives here, if one does.

@@ -3,17 +3,12 @@ package runner
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/dormouse-run/dormouse"
 )
 
-const (
-	// MaxVictims bounds the processes that are killed at once.
-	MaxVictims = 64
-	// maxVictimName bounds what a victim is called.
-	maxVictimName = 200
-)
+// MaxVictims bounds the processes that are killed at once.
+const MaxVictims = 64
 
 // Victim is a process that was killed because the sandbox was out of memory.
 type Victim struct {
@@ -42,19 +37,5 @@ func (l *Link) Relieve(ctx context.Context, bytes int64) ([]Victim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relieve the sandbox: %w", err)
 	}
-	for i := range f.Victims {
-		f.Victims[i].Command = Plain(f.Victims[i].Command)
-	}
 	return f.Victims, nil
-}
-
-// Plain makes one short line of what a process calls itself.
-func Plain(words string) string {
-	words = strings.ToValidUTF8(words[:min(len(words), maxVictimName)], "")
-	return strings.TrimSpace(strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f {
-			return ' '
-		}
-		return c
-	}, words))
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -164,15 +163,21 @@ func (l *Link) serve(c *net.UnixConn) {
 	l.running.Go(func() { l.send(p) })
 	buf := new(bytes.Buffer)
 	for {
-		f, err := readFrame(r, buf, MaxFrame)
+		size := 0
+		f, err := readFrame(r, buf, FromRunner(), func(n int) error {
+			size = n
+			return l.budget.take(n, p.done)
+		})
 		if err != nil {
+			l.budget.give(size)
 			l.log.Debug("runner disconnected", "error", err)
 			return
 		}
-		if f.Kind == KindBeat || buf.Len() > 2*maxOutput {
-			buf = new(bytes.Buffer) // only a stream of output needs it again
+		if buf.Cap() > 2*maxOutput {
+			buf = new(bytes.Buffer) // only beats and output are so many that it helps
 		}
-		l.deliver(f)
+		tame(&f)
+		l.deliver(f, size)
 	}
 }
 
@@ -220,17 +225,17 @@ func (l *Link) handshake(c Steady, r *bufio.Reader) (Frame, error) {
 	if f.Kind == KindStream {
 		return f, l.join(c, r, f.StreamID, late)
 	}
-	return f, l.bind(c, r, *f.Hello)
+	return f, l.bind(c, r)
 }
 
 // identify reads the first frame of a connection and checks who sent it.
 func (l *Link) identify(r *bufio.Reader) (Frame, error) {
-	f, err := ReadFrame(r, MaxHello)
+	f, err := ReadFrame(r, FromStranger())
 	if err != nil {
 		return Frame{}, err
 	}
 	hello := f.Hello
-	if f.Kind != KindHello && f.Kind != KindStream || hello == nil || len(hello.Ops) > MaxReported {
+	if f.Kind != KindHello && f.Kind != KindStream || hello == nil {
 		return Frame{}, fmt.Errorf("expected a hello: %w", dormouse.ErrInvalid)
 	}
 	if subtle.ConstantTimeCompare([]byte(hello.Secret), []byte(l.opts.Secret)) != 1 {
@@ -245,7 +250,7 @@ func (l *Link) identify(r *bufio.Reader) (Frame, error) {
 }
 
 // Bind has the runner take the link's fence.
-func (l *Link) bind(c Steady, r *bufio.Reader, hello Hello) error {
+func (l *Link) bind(c Steady, r *bufio.Reader) error {
 	b, err := AppendFrame(nil, Frame{Kind: KindBind, Fence: &l.opts.Fence})
 	if err != nil {
 		return err
@@ -253,7 +258,7 @@ func (l *Link) bind(c Steady, r *bufio.Reader, hello Hello) error {
 	if _, err := c.Write(b); err != nil {
 		return err
 	}
-	f, err := ReadFrame(r, MaxHello)
+	f, err := ReadFrame(r, FromStranger())
 	if err != nil {
 		return err
 	}
@@ -263,7 +268,7 @@ func (l *Link) bind(c Steady, r *bufio.Reader, hello Hello) error {
 	if f.Kind != KindBound {
 		return fmt.Errorf("bind answered by %.40q %.40q: %w", f.Kind, f.Refusal, dormouse.ErrInvalid)
 	}
-	l.log.Debug("runner connected", slog.Int("ops", len(hello.Ops)))
+	l.log.Debug("runner connected")
 	return nil
 }
 

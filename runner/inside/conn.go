@@ -74,7 +74,7 @@ func (k *conn) leave(last runner.Frame) {
 	}
 }
 
-func (k *conn) read() (runner.Frame, error) { return runner.ReadFrame(k.r, runner.MaxFrame) }
+func (k *conn) read() (runner.Frame, error) { return runner.ReadFrame(k.r, runner.FromServer()) }
 
 func (k *conn) write(f runner.Frame) error {
 	b, err := runner.AppendFrame(nil, f)

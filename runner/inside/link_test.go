@@ -148,7 +148,7 @@ func impostor(t *testing.T, r *rig) (net.Conn, func(runner.Frame) runner.Frame) 
 	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	next := func() runner.Frame {
 		for {
-			f, err := runner.ReadFrame(c, runner.MaxFrame)
+			f, err := runner.ReadFrame(c, runner.FromServer())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -422,7 +422,7 @@ func TestStrangerIsTurnedAwayAndDisturbsNobody(t *testing.T) {
 		"the wrong secret":    frame(hello(func(h *runner.Hello) { h.Secret = "guess" })),
 		"no secret":           frame(hello(func(h *runner.Hello) { h.Secret = "" })),
 		"a newer protocol":    frame(hello(func(h *runner.Hello) { h.Protocol++ })),
-		"too many ops":        frame(hello(func(h *runner.Hello) { h.Ops = make([]runner.Report, runner.MaxReported+1) })),
+		"a long secret":       frame(hello(func(h *runner.Hello) { h.Secret = strings.Repeat("x", runner.FromStranger().Head) })),
 		"nothing for a while": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -450,7 +450,7 @@ func TestRunnerThatConnectsAgainReplacesItsConnection(t *testing.T) {
 	r, l := open(t)
 	c := stranger(t, r)
 	send(t, c, hello(func(*runner.Hello) {}))
-	if f, err := runner.ReadFrame(c, runner.MaxFrame); err != nil || f.Kind != runner.KindBind {
+	if f, err := runner.ReadFrame(c, runner.FromServer()); err != nil || f.Kind != runner.KindBind {
 		t.Fatalf("bind: %+v, %v", f, err)
 	}
 	send(t, c, runner.Frame{Kind: runner.KindBound})
@@ -480,20 +480,20 @@ func TestAnswerThatMakesNoSenseIsAnError(t *testing.T) {
 		"no result":      {Report: &runner.Report{State: runner.Finished}},
 		"no such state":  {Report: &runner.Report{State: "perhaps"}},
 		"another op":     {Report: &runner.Report{Op: "op_other", State: runner.Running}},
-		"strange reason": {Refusal: "because", Detail: strings.Repeat("x", 1<<20)},
+		"strange reason": {Refusal: "because", Detail: strings.Repeat("x", 1<<17)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := stranger(t, r)
 			send(t, c, hello(func(*runner.Hello) {}))
-			if _, err := runner.ReadFrame(c, runner.MaxFrame); err != nil {
+			if _, err := runner.ReadFrame(c, runner.FromServer()); err != nil {
 				t.Fatal(err)
 			}
 			send(t, c, runner.Frame{Kind: runner.KindBound})
 			asked := make(chan error, 1)
 			go func() { _, err := l.Ask(deadline(t), "op_1"); asked <- err }()
-			f, err := runner.ReadFrame(c, runner.MaxFrame)
+			f, err := runner.ReadFrame(c, runner.FromServer())
 			for err == nil && f.Kind != runner.KindAsk {
-				f, err = runner.ReadFrame(c, runner.MaxFrame)
+				f, err = runner.ReadFrame(c, runner.FromServer())
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -530,7 +530,7 @@ func TestAKillNeverOvertakesItsStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		for replies := 0; replies < 2; {
-			f, err := runner.ReadFrame(c, runner.MaxFrame)
+			f, err := runner.ReadFrame(c, runner.FromServer())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -264,7 +264,7 @@ func proxied(t testing.TB, r *rig) *proxy {
 
 func (p *proxy) back(to io.Writer, from io.Reader) {
 	for {
-		f, err := runner.ReadFrame(from, runner.MaxFrame)
+		f, err := runner.ReadFrame(from, runner.FromServer())
 		if err != nil {
 			return
 		}

@@ -91,7 +91,7 @@ func (r *Runner) ports(k *conn, f runner.Frame) ([]runner.Port, error) {
 			continue // the way out is none in
 		}
 		if p.PID != 0 {
-			p.Command = commandLine(p.PID)
+			p.Command = runner.Plain(commandLine(p.PID))
 		}
 		found = append(found, p)
 	}

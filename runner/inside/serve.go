@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -238,19 +237,7 @@ func (r *Runner) handshake(k *conn, secret string) error {
 func (r *Runner) hello() runner.Hello {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := runner.Hello{Protocol: runner.Protocol, Fence: r.fence}
-	for id, o := range r.ops {
-		state := runner.Running
-		if o.finished() {
-			state = runner.Finished
-		}
-		h.Ops = append(h.Ops, runner.Report{Op: id, State: state})
-	}
-	slices.SortFunc(h.Ops, func(a, b runner.Report) int {
-		return cmp.Or(-cmp.Compare(a.State, b.State), cmp.Compare(a.Op, b.Op))
-	})
-	h.Ops = h.Ops[:min(len(h.Ops), runner.MaxReported)]
-	return h
+	return runner.Hello{Protocol: runner.Protocol, Fence: r.fence}
 }
 
 // bind makes k the connection that is obeyed. It returns the streams of those

@@ -176,7 +176,7 @@ func (r *Runner) pairStream(ctx context.Context, id string) (_ *net.UnixConn, er
 	if _, err := paced.Write(b); err != nil {
 		return nil, err
 	}
-	f, err := runner.ReadFrame(paced, runner.MaxHello)
+	f, err := runner.ReadFrame(paced, runner.FromServer())
 	if err != nil {
 		return nil, errors.Join(errNotPaired, err)
 	}

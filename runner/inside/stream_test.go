@@ -72,7 +72,7 @@ func TestStreamOutlivesTheLinksConnection(t *testing.T) {
 	// Another connection takes the first one's place, and is gone.
 	c := stranger(t, r)
 	send(t, c, hello(func(*runner.Hello) {}))
-	if _, err := runner.ReadFrame(c, runner.MaxFrame); err != nil {
+	if _, err := runner.ReadFrame(c, runner.FromServer()); err != nil {
 		t.Fatal(err)
 	}
 	send(t, c, runner.Frame{Kind: runner.KindBound})
@@ -193,7 +193,7 @@ func TestConnectionForNoStreamIsRefused(t *testing.T) {
 	r, l := open(t)
 	c := stranger(t, r)
 	send(t, c, named("nobody's", func(*runner.Hello) {}))
-	if f, err := runner.ReadFrame(c, runner.MaxFrame); err != nil || f.Kind != runner.KindRefused {
+	if f, err := runner.ReadFrame(c, runner.FromServer()); err != nil || f.Kind != runner.KindRefused {
 		t.Errorf("was answered %+v, %v", f, err)
 	}
 	ends(t, c)
@@ -213,7 +213,7 @@ func TestRunnerThatMakesNoConnectionIsNotBelieved(t *testing.T) {
 	send(t, c, hello(func(*runner.Hello) {}))
 	next := func() runner.Frame {
 		for {
-			f, err := runner.ReadFrame(c, runner.MaxFrame)
+			f, err := runner.ReadFrame(c, runner.FromServer())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +255,7 @@ func TestRunnerThatMakesNoConnectionIsNotBelieved(t *testing.T) {
 	ends(t, early)
 	conn := stranger(t, r)
 	send(t, conn, named(f.StreamID, func(*runner.Hello) {}))
-	if f, err := runner.ReadFrame(conn, runner.MaxFrame); err != nil || f.Kind != runner.KindBound {
+	if f, err := runner.ReadFrame(conn, runner.FromServer()); err != nil || f.Kind != runner.KindBound {
 		t.Fatalf("the stream was answered %+v, %v", f, err)
 	}
 	o := <-done
@@ -264,7 +264,7 @@ func TestRunnerThatMakesNoConnectionIsNotBelieved(t *testing.T) {
 	}
 	second := stranger(t, r)
 	send(t, second, named(f.StreamID, func(*runner.Hello) {}))
-	if f, err := runner.ReadFrame(second, runner.MaxFrame); err != nil || f.Kind != runner.KindRefused {
+	if f, err := runner.ReadFrame(second, runner.FromServer()); err != nil || f.Kind != runner.KindRefused {
 		t.Errorf("the second of one name was answered %+v, %v", f, err)
 	}
 	if _, err := conn.Write([]byte("x")); err != nil {
@@ -368,7 +368,7 @@ func TestQuiesceSaysWhenTheRunnerHoldsOn(t *testing.T) {
 	l := r.listen(t, fence(1, 1))
 	c := stranger(t, r)
 	send(t, c, hello(func(*runner.Hello) {}))
-	if _, err := runner.ReadFrame(c, runner.MaxFrame); err != nil {
+	if _, err := runner.ReadFrame(c, runner.FromServer()); err != nil {
 		t.Fatal(err)
 	}
 	send(t, c, runner.Frame{Kind: runner.KindBound})

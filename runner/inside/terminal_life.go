@@ -100,7 +100,7 @@ func (t *terminal) report() runner.TerminalReport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rep := runner.TerminalReport{
-		ID: t.what.ID, Command: t.what.Command, PID: t.cmd.Process.Pid,
+		ID: t.what.ID, Command: runner.ShortWords(t.what.Command), PID: t.cmd.Process.Pid,
 		Rows: t.rows, Cols: t.cols, Attached: len(t.viewers),
 	}
 	if t.over() {

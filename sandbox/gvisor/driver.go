@@ -32,6 +32,7 @@ type Driver struct {
 	template string               // of a usual volume, empty if sizes are not limited
 	pool     pool
 	crowd    crowd
+	outlets  outlets
 	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
 	lock     *os.File       // held by every server that uses the directory
 }
@@ -70,6 +71,8 @@ func New(o Options) (*Driver, error) {
 		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
 	}
 	d.crowd.begin()
+	d.outlets.boxes, d.outlets.serve, d.outlets.log = d.path(boxesDir), d.opts.Outlet, d.log
+	d.outlets.begin()
 	if o.Spares > 0 {
 		d.fillPool(o.Spares)
 	}

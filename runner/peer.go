@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -87,7 +86,7 @@ func (l *Link) keepPlace() {
 		if quiet {
 			continue
 		}
-		if at, err := os.Lstat(l.opts.Path); err == nil && SameSocket(at, ours) {
+		if isAt(l.opts.Path, ours) {
 			continue
 		}
 		if connected && answers(l.opts.Path) {

@@ -88,14 +88,20 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 
 // removeSocket removes the socket file at, unless the place is somebody else's.
 func removeSocket(path string, at os.FileInfo) error {
-	now, err := os.Lstat(path)
-	if err == nil && SameSocket(now, at) {
+	var err error
+	if isAt(path, at) {
 		err = os.Remove(path)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the runner's socket: %w", err)
 	}
 	return nil
+}
+
+// isAt reports whether the socket file at a path is this one.
+func isAt(path string, this os.FileInfo) bool {
+	at, err := os.Lstat(path)
+	return err == nil && SameSocket(at, this)
 }
 
 // ListenAt takes the place at path as a link does, for whatever else is to be

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"iter"
 )
 
@@ -44,9 +45,11 @@ type Change struct {
 }
 
 // Changes reads an opened watch until it ends. Leaving the loop does not end it.
-func (c *Conn) Changes() iter.Seq2[Change, error] {
+func (c *Conn) Changes() iter.Seq2[Change, error] { return changesIn(c) }
+
+func changesIn(r io.Reader) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
-		lines := bufio.NewScanner(c)
+		lines := bufio.NewScanner(r)
 		lines.Buffer(nil, maxChange)
 		for lines.Scan() {
 			var change Change

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -49,7 +50,7 @@ func (w *World) workspace(ctx context.Context) (from string, err error) {
 // captured is a capture of a workspace.
 func (w *World) captured(from string, l layer.Limits) (c *layer.Capture, to string) {
 	to = filepath.Join(w.Target, "to")
-	return layer.NewCapture(from, to, nil, nil, l), to
+	return layer.NewCapture(beneath.At(from), to, nil, nil, l), to
 }
 
 // pass makes one pass of a capture.
@@ -246,7 +247,7 @@ func exchanged(ctx context.Context, w *World) (string, error) {
 		if err := os.Mkdir(to, 0o700); err != nil {
 			return "", err
 		}
-		c := layer.NewCapture(from, to, nil, nil, limits)
+		c := layer.NewCapture(beneath.At(from), to, nil, nil, limits)
 		for range 5 { // each corrects the one before
 			if _, err := w.pass(ctx, c, anything); err != nil {
 				return "", err
@@ -369,7 +370,7 @@ func manyFiles(ctx context.Context, w *World) (string, error) {
 		began = time.Now()
 		return text
 	}
-	c := layer.NewCapture(from, g.Dir, nil, nil, l)
+	c := layer.NewCapture(beneath.At(from), g.Dir, nil, nil, l)
 	settled, err := c.Pass(ctx, nil)
 	if err != nil || !settled {
 		return "", errors.Join(err, fmt.Errorf("settled is %t", settled))

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -126,13 +127,28 @@ func (b box) secret() (string, error) {
 	return string(s), nil
 }
 
+// note leaves a mark in the box for whoever comes after a server that ends.
+func (b box) note(mark string) error { return os.WriteFile(mark, nil, 0o600) }
+
+func (b box) noted(mark string) bool {
+	_, err := os.Stat(mark)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func (b box) forget(mark string) error {
+	if err := os.Remove(mark); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // fill mounts the files of a session in the slot.
 func (b box) fill(v volume, w sandbox.Workspace) error {
 	if err := v.mountWorkspace(w, filepath.Join(b.slot(), "ws")); err != nil {
 		return err
 	}
-	for _, dir := range []string{"home", "tmp"} {
-		if err := unix.Mount(v.in(dir), filepath.Join(b.slot(), dir), "", unix.MS_BIND, ""); err != nil {
+	for dir, files := range map[string]beneath.Tree{"home": v.home(), "tmp": v.tmp()} {
+		if err := unix.Mount(files.Host(), filepath.Join(b.slot(), dir), "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", dir, err)
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
@@ -169,13 +167,13 @@ func (d *Driver) captureCold(ctx context.Context, v volume, c sandbox.Capture) (
 	}
 	defer func() { err = errors.Join(err, v.close()) }()
 	if there {
-		_, err = os.Stat(v.upper(c.Workspace.Number))
-	}
-	if !there || errors.Is(err, fs.ErrNotExist) {
-		return sandbox.CaptureNothing(ctx, c)
+		there, err = v.has(c.Workspace.Number)
 	}
 	if err != nil {
 		return sandbox.Captured{}, err
+	}
+	if !there {
+		return sandbox.CaptureNothing(ctx, c)
 	}
 	taken, since := d.begins(v, c)
 	if err := settle(ctx, taken, nil); err != nil {

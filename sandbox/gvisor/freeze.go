@@ -68,7 +68,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, k.resume(), os.Remove(b.quiet()))
+			err = errors.Join(err, k.resume(), b.forget(b.quiet()))
 		}
 	}()
 	crash.At(crash.SandboxPaused)
@@ -111,7 +111,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 // noting that: who comes then must not wait for a runner that cannot answer, but
 // goes on from here. To pause twice does no harm.
 func (d *Driver) quiet(ctx context.Context, h handle, b box, f runner.Fence) (_ *sentry, leave func() error, err error) {
-	if _, err := os.Stat(b.quiet()); err == nil {
+	if b.noted(b.quiet()) {
 		if err := b.fence().Check(f); err != nil {
 			return nil, nil, err
 		}
@@ -128,7 +128,7 @@ func (d *Driver) quiet(ctx context.Context, h handle, b box, f runner.Fence) (_ 
 		return nil, nil, err
 	}
 	if err = l.Quiesce(ctx); err == nil {
-		err = os.WriteFile(b.quiet(), nil, 0o600)
+		err = b.note(b.quiet())
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, l.Close())

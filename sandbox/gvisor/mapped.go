@@ -3,14 +3,20 @@
 package gvisor
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // mapped lists the files of the workspace that something inside writes to as if
@@ -22,34 +28,55 @@ func (s *sentry) mapped() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look which files are mapped: %w", err)
 	}
-	var found []string
+	found := mappings{paths: make(map[string]bool), room: mostMapped}
 	for _, pid := range append(spaces, pid) {
-		raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "maps"))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it has ended
+		list, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "maps"))
+		if err == nil {
+			err = errors.Join(found.read(list), list.Close())
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) { // else it has ended
 			return nil, fmt.Errorf("look which files are mapped: %w", err)
 		}
-		found = append(found, mappedIn(raw)...)
 	}
-	return found, nil
+	return slices.Collect(maps.Keys(found.paths)), nil
 }
 
-// mappedIn finds them in the list of one address space. A file without a name has
-// one that could also be that of another.
-func mappedIn(maps []byte) (found []string) {
+// mostMapped bounds the bytes of all paths together: whoever is inside chooses how
+// many there are, and what they are called.
+const mostMapped = 8 << 20
+
+// mappings are files that are written to as memory.
+type mappings struct {
+	paths map[string]bool
+	room  int
+}
+
+// read finds them in the list of one address space. A file without a name has one
+// that could also be that of another.
+func (m *mappings) read(list io.Reader) error {
 	const shared, inWorkspace, deleted = " rw-s ", insideSlot + "/ws/", " (deleted)"
-	for line := range bytes.Lines(maps) {
-		if !bytes.Contains(line, []byte(shared)) {
+	lines := bufio.NewScanner(list)
+	lines.Buffer(nil, 1<<20) // four times what the longest path may take
+	for lines.Scan() {
+		if !bytes.Contains(lines.Bytes(), []byte(shared)) {
 			continue
 		}
-		if _, path, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), inWorkspace); ok {
-			path = strings.ReplaceAll(path, `\012`, "\n")
-			found = append(found, path, strings.TrimSuffix(path, deleted))
+		_, path, ok := strings.Cut(lines.Text(), inWorkspace)
+		if !ok {
+			continue
+		}
+		path = strings.ReplaceAll(path, `\012`, "\n")
+		for _, path := range []string{path, strings.TrimSuffix(path, deleted)} {
+			if m.paths[path] {
+				continue
+			}
+			if m.room -= len(path); m.room < 0 {
+				return errors.New("there are too many")
+			}
+			m.paths[path] = true
 		}
 	}
-	return found
+	return lines.Err()
 }
 
 // children lists the processes that a process has started.

@@ -3,16 +3,25 @@
 package gvisor
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestMappedFilesAreFoundWhateverTheyAreCalled(t *testing.T) {
-	const maps = `7ef89cd9b000-7ef89cd9d000 rw-s 00000000 00:45 839687                     /root/.dormouse/slot/ws/mapped
+func readMappings(list string) (mappings, error) {
+	m := mappings{paths: make(map[string]bool), room: mostMapped}
+	err := m.read(strings.NewReader(list))
+	return m, err
+}
+
+func TestFilesThatAreWrittenToAsMemoryAreFound(t *testing.T) {
+	const list = `7ef89cd9b000-7ef89cd9d000 rw-s 00000000 00:45 839687                     /root/.dormouse/slot/ws/mapped
 7ef89cd9b000-7ef89cd9d000 rw-s 00000000 00:45 839687                     /root/.dormouse/slot/ws/a b/c  d\012e
 7ef89cd9b000-7ef89cd9d000 rw-s 00000000 00:45 839687                     /root/.dormouse/slot/ws/gone (deleted)
 7ef89cd9b000-7ef89cd9d000 rw-s 00000000 00:45 839687                     /root/.dormouse/slot/ws/x/.dormouse/slot/ws/y
@@ -20,14 +29,40 @@ func TestMappedFilesAreFoundWhateverTheyAreCalled(t *testing.T) {
 7ef89cd9b000-7ef89cd9d000 rw-p 00000000 00:45 839687                     /root/.dormouse/slot/ws/private
 7ef89cd9b000-7ef89cd9d000 rw-s 00000000 00:45 839687                     /root/.dormouse/slot/home/elsewhere
 7ef89cd9b000-7ef89cd9d000 rw-s 00000000 00:01 1                          /memfd:runsc-memory (deleted)
-7ef89cd9b000-7ef89cd9d000 rw-s 00000000 00:00 0
+7ef89cd9b000-7ef89cd9d000 rw-p 00000000 00:00 0
 `
-	want := []string{"a b/c  d\ne", "gone", "gone (deleted)", "mapped", "x/.dormouse/slot/ws/y"}
-	got := mappedIn([]byte(maps))
-	slices.Sort(got)
-	if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
-		t.Errorf("mapped (-want +got):\n%s", diff)
+	m, err := readMappings(list)
+	if err != nil {
+		t.Fatal(err)
 	}
+	want := []string{"a b/c  d\ne", "gone", "gone (deleted)", "mapped", "x/.dormouse/slot/ws/y"}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(m.paths))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestOnlySoManyMappedFilesAreTold(t *testing.T) {
+	var list strings.Builder
+	for i := range mostMapped / 1000 {
+		fmt.Fprintf(&list, "0-1 rw-s 0 0:0 1 /.dormouse/slot/ws/%d%s\n", i, strings.Repeat("x", 1000))
+	}
+	if m, err := readMappings(list.String()); err == nil || m.room > 0 {
+		t.Errorf("%d bytes of names are held, %v", mostMapped-m.room, err)
+	}
+}
+
+func FuzzMappings(f *testing.F) {
+	f.Add("0-1 rw-s 0 0:0 1 /.dormouse/slot/ws/a (deleted)\n")
+	f.Fuzz(func(t *testing.T, list string) {
+		m, _ := readMappings(list)
+		bytes := 0
+		for path := range m.paths {
+			bytes += len(path)
+		}
+		if bytes > 2*len(list) {
+			t.Errorf("%d bytes became %d", len(list), bytes)
+		}
+	})
 }
 
 func TestChildrenAreFoundWithOrWithoutTheListOfThem(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +37,7 @@ func (d *Driver) holdStill(ctx context.Context, k *sentry, b box, do func() erro
 		}
 		return err
 	}
-	if err := os.WriteFile(b.still(), nil, 0o600); err != nil {
+	if err := b.note(b.still()); err != nil {
 		return fmt.Errorf("note that a sandbox is held: %w", err)
 	}
 	crash.At(crash.CapturePausing)
@@ -93,8 +92,8 @@ func (s *sentry) stop(ctx context.Context) error {
 // sleeps reports whether a sandbox is paused because its memory was about to be
 // written. It stays so.
 func (d *Driver) sleeps(ctx context.Context, k *sentry, b box) (bool, error) {
-	if _, err := os.Stat(b.quiet()); err != nil {
-		return false, nil //nolint:nilerr // it was not
+	if !b.noted(b.quiet()) {
+		return false, nil
 	}
 	return k.isStill(ctx)
 }
@@ -102,7 +101,7 @@ func (d *Driver) sleeps(ctx context.Context, k *sentry, b box) (bool, error) {
 // goOn has a sandbox run on that a server had held when it ended. The note of that
 // stays until it is seen to run.
 func (d *Driver) goOn(ctx context.Context, k *sentry, b box) error {
-	if _, err := os.Stat(b.still()); errors.Is(err, fs.ErrNotExist) {
+	if !b.noted(b.still()) {
 		return nil
 	}
 	still, err := k.isStill(ctx)
@@ -117,7 +116,7 @@ func (d *Driver) goOn(ctx context.Context, k *sentry, b box) error {
 
 // letGo removes the note of a sandbox that runs.
 func (d *Driver) letGo(b box) error {
-	if err := os.Remove(b.still()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := b.forget(b.still()); err != nil {
 		return fmt.Errorf("note that a sandbox runs on: %w", err)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
 // volume is where the files of a session lie: a file system of its own where its
@@ -41,6 +42,10 @@ func (v volume) at() string    { return filepath.Join(v.dir, "volume") }
 
 // in is a directory of the volume while it is open.
 func (v volume) in(name string) string { return filepath.Join(v.at(), name) }
+
+// home and tmp are written to by whatever runs in the sandbox.
+func (v volume) home() beneath.Tree { return beneath.At(v.in("home")) }
+func (v volume) tmp() beneath.Tree  { return beneath.At(v.in("tmp")) }
 
 // ahead is an empty volume that is made and opened with a box, for a session which
 // may have none.
@@ -82,14 +87,14 @@ func (d *Driver) openVolume(v, ahead volume, l dormouse.Limits) error {
 
 // furnish makes the directories that every volume has.
 func (v volume) furnish() error {
-	for _, dir := range []string{"base", "home"} {
-		if err := os.MkdirAll(v.in(dir), 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
+	for _, dir := range []string{v.in("base"), v.home().Host()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
 			return fmt.Errorf("open volume: %w", err)
 		}
 	}
-	err := os.Mkdir(v.in("tmp"), 0o700)
+	err := os.Mkdir(v.tmp().Host(), 0o700)
 	if err == nil {
-		err = os.Chmod(v.in("tmp"), 0o777|fs.ModeSticky)
+		err = os.Chmod(v.tmp().Host(), 0o777|fs.ModeSticky)
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("open volume: %w", err)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -37,12 +38,25 @@ func (v volume) place(number uint64) string {
 	return filepath.Join(v.in(workspacesDir), strconv.FormatUint(number, 10))
 }
 
-func (v volume) upper(number uint64) string { return filepath.Join(v.place(number), "upper") }
-func (v volume) work(number uint64) string  { return filepath.Join(v.place(number), "work") }
+func (v volume) work(number uint64) string { return filepath.Join(v.place(number), "work") }
+
+// upper is what was written to a workspace, by whatever runs in its sandbox.
+func (v volume) upper(number uint64) beneath.Tree {
+	return beneath.At(filepath.Join(v.place(number), "upper"))
+}
+
+// has reports whether there is such a workspace. The volume is open.
+func (v volume) has(number uint64) (bool, error) {
+	_, err := os.Stat(v.upper(number).Host())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 // marks is what is known of a workspace's last snapshots.
 func (v volume) marks(number uint64) layer.Marks {
-	return layer.Marks{Dir: filepath.Join(v.dir, "marks", strconv.FormatUint(number, 10)), Of: v.upper(number)}
+	return layer.Marks{Dir: filepath.Join(v.dir, "marks", strconv.FormatUint(number, 10)), Of: v.upper(number).Host()}
 }
 
 // latest is the workspace which a sandbox was started with last.
@@ -123,7 +137,7 @@ func (v volume) isOver(w sandbox.Workspace) (bool, error) {
 // to keep them one, the layers would have to be the very same files for ever.
 func (v volume) mountWorkspace(w sandbox.Workspace, at string) error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV
-	dirs := fmt.Sprintf(",upperdir=%s,workdir=%s", escape(v.upper(w.Number)), escape(v.work(w.Number)))
+	dirs := fmt.Sprintf(",upperdir=%s,workdir=%s", escape(v.upper(w.Number).Host()), escape(v.work(w.Number)))
 	if w.Number == 0 {
 		return mountAt("overlay", at, "overlay", flags, "lowerdir="+escape(v.in("base"))+dirs)
 	}
@@ -194,7 +208,7 @@ func (v volume) clears(ctx context.Context) (done func(), err error) {
 
 // before lists what there is of the workspaces before one. The volume is open.
 func (v volume) before(number uint64) []string {
-	old := []string{v.upper(0), v.work(0)}
+	old := []string{v.upper(0).Host(), v.work(0)}
 	for _, dir := range []string{v.in(workspacesDir), filepath.Join(v.dir, "marks")} {
 		entries, _ := os.ReadDir(dir) // what is not there is not old
 		for _, e := range entries {

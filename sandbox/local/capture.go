@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -55,7 +56,7 @@ func (d *Driver) capture(ctx context.Context, p place, c sandbox.Capture) (sandb
 	}
 	marks := f.marks(c.Workspace.Number)
 	before, since := known(marks, c)
-	taken := layer.NewCapture(from, c.To, before, nil, c.Limits)
+	taken := layer.NewCapture(beneath.At(from), c.To, before, nil, c.Limits)
 	settled := false
 	for n := 0; n < maxPasses && !settled; n++ {
 		if settled, err = taken.Pass(ctx, nil); err != nil {

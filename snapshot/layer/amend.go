@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
 // amend makes a directory that holds a copy of some entries one that holds a copy
@@ -86,7 +88,7 @@ func (a amender) remove(e Entry) error {
 	}
 	err := a.dst.in(e.Path, func(dir int, name string) error { return unix.Unlinkat(dir, name, flags) })
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return &fs.PathError{Op: "remove", Path: quoted(e.Path), Err: err}
+		return &fs.PathError{Op: "remove", Path: beneath.Quoted(e.Path), Err: err}
 	}
 	return nil
 }

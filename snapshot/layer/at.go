@@ -4,54 +4,27 @@ package layer
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// root is a directory below which names are resolved. No link is followed, and
-// no other file system is entered.
-type root struct{ *os.File }
+// root is a directory of a layer, or of what is to become one.
+type root struct{ beneath.Dir }
 
 func openRoot(dir string) (root, error) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return root{}, &fs.PathError{Op: "open", Path: dir, Err: err}
-	}
-	return root{os.NewFile(uintptr(fd), dir)}, nil
+	d, err := beneath.Open(dir)
+	return root{d}, err
 }
-
-// open opens what a path names.
-func (r root) open(path string, flags int) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), //nolint:gosec // flags are small
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-	}
-	if flags&unix.O_CREAT != 0 {
-		how.Mode = 0o600
-	}
-	for {
-		fd, err := unix.Openat2(int(r.Fd()), path, &how)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), quoted(path)), nil
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
-			continue // something was renamed somewhere on this machine meanwhile
-		}
-		return nil, &fs.PathError{Op: "open", Path: quoted(path), Err: err}
-	}
-}
-
-// quoted is a name as errors have it. People choose names, and terminals and logs
-// would do what they say.
-func quoted(name string) string { return fmt.Sprintf("%.200q", name) }
 
 func (r root) openDir(path string) (*os.File, error) {
-	return r.open(path, unix.O_RDONLY|unix.O_DIRECTORY)
+	d, err := r.Dir.Dir(path)
+	return d.File, err
 }
 
 // in calls do with the directory that a path is in, and its name there.
@@ -81,11 +54,11 @@ func (r root) target(path string) (string, error) {
 func (r root) own(e Entry) error {
 	return r.in(e.Path, func(dir int, name string) error {
 		if err := unix.Fchownat(dir, name, int(e.UID), int(e.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return &fs.PathError{Op: "chown", Path: quoted(e.Path), Err: err}
+			return &fs.PathError{Op: "chown", Path: beneath.Quoted(e.Path), Err: err}
 		}
 		if e.Kind != Symlink {
 			if err := unix.Fchmodat(dir, name, e.Mode, 0); err != nil {
-				return &fs.PathError{Op: "chmod", Path: quoted(e.Path), Err: err}
+				return &fs.PathError{Op: "chmod", Path: beneath.Quoted(e.Path), Err: err}
 			}
 		}
 		if e.Kind == Dir {
@@ -103,7 +76,7 @@ func (r root) stamp(e Entry) error {
 func stampAt(dir int, name string, e Entry) error {
 	t := unix.Timespec(e.Modified)
 	if err := unix.UtimesNanoAt(dir, name, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return &fs.PathError{Op: "set the time of", Path: quoted(e.Path), Err: err}
+		return &fs.PathError{Op: "set the time of", Path: beneath.Quoted(e.Path), Err: err}
 	}
 	return nil
 }
@@ -112,7 +85,7 @@ func stampAt(dir int, name string, e Entry) error {
 func (r root) hide(path string) error {
 	return r.in(path, func(dir int, name string) error {
 		if err := unix.Mknodat(dir, name, unix.S_IFCHR, 0); err != nil {
-			return &fs.PathError{Op: "hide", Path: quoted(path), Err: err}
+			return &fs.PathError{Op: "hide", Path: beneath.Quoted(path), Err: err}
 		}
 		return nil
 	})
@@ -126,7 +99,7 @@ func (r root) hideBelow(path string) error {
 	}
 	defer func() { _ = f.Close() }()
 	if err := unix.Fsetxattr(int(f.Fd()), opaque, []byte("y"), 0); err != nil {
-		return &fs.PathError{Op: "hide what is below", Path: quoted(path), Err: err}
+		return &fs.PathError{Op: "hide what is below", Path: beneath.Quoted(path), Err: err}
 	}
 	return nil
 }
@@ -153,7 +126,7 @@ func (r root) bare(path string) error {
 	}
 	for name := range all {
 		if err := unix.Fremovexattr(int(f.Fd()), name); err != nil {
-			return &fs.PathError{Op: "take " + quoted(name) + " from", Path: quoted(path), Err: err}
+			return &fs.PathError{Op: "take " + beneath.Quoted(name) + " from", Path: beneath.Quoted(path), Err: err}
 		}
 	}
 	return nil
@@ -199,7 +172,7 @@ func attrs(f *os.File) (map[string]string, error) {
 func attach(f *os.File, all map[string]string) error {
 	for name, value := range all {
 		if err := unix.Fsetxattr(int(f.Fd()), name, []byte(value), 0); err != nil {
-			return &fs.PathError{Op: "attach " + quoted(name) + " to", Path: f.Name(), Err: err}
+			return &fs.PathError{Op: "attach " + beneath.Quoted(name) + " to", Path: f.Name(), Err: err}
 		}
 	}
 	return nil

@@ -10,16 +10,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
 // Capture copies what changed in a directory since a point into another one. It
 // does so in passes: while the directory is written to, each pass leaves less to
 // do for the one that is made while nobody writes.
 type Capture struct {
-	from, to string
-	limits   Limits
-	before   Index
-	below    []string
+	from   beneath.Tree
+	to     string
+	limits Limits
+	before Index
+	below  []string
 
 	had   Index           // what is in to
 	again map[uint64]bool // of it, what was not read in one instant
@@ -30,10 +33,10 @@ type Capture struct {
 	held  map[uint64]bool
 }
 
-// NewCapture begins a capture of the directory from into the empty directory to.
+// NewCapture begins a capture of what is in from into the empty directory to.
 // Before is what from was like at the point to compare with, empty for all of it.
 // Below are the layers that from lies over, the lowest first.
-func NewCapture(from, to string, before Index, below []string, l Limits) *Capture {
+func NewCapture(from beneath.Tree, to string, before Index, below []string, l Limits) *Capture {
 	return &Capture{from: from, to: to, before: before, below: below, limits: l, again: make(map[uint64]bool)}
 }
 
@@ -43,7 +46,7 @@ func NewCapture(from, to string, before Index, below []string, l Limits) *Captur
 // is written then changes no time.
 func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err error) {
 	c.since = time.Now()
-	if c.now, c.left, err = scanLike(c.from, c.limits, max(len(c.now), len(c.before))); err != nil {
+	if c.now, c.left, err = scanLike(c.from.Host(), c.limits, max(len(c.now), len(c.before))); err != nil {
 		return false, err
 	}
 	if c.now, err = hideOthers(c.now, c.left, c.below); err != nil {
@@ -55,7 +58,7 @@ func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err er
 	if err := c.fits(changed); err != nil {
 		return false, err
 	}
-	moved, torn, err := amend(ctx, c.from, c.had, changed, c.again, c.to)
+	moved, torn, err := amend(ctx, c.from.Host(), c.had, changed, c.again, c.to)
 	if err != nil {
 		return false, err
 	}

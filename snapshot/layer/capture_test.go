@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
@@ -52,7 +53,7 @@ func TestACaptureIsCorrectedByTheNextPass(t *testing.T) {
 	must(t, os.Link(in("linked"), in("link")))
 	must(t, os.Symlink("file", in("becomes-file")))
 	must(t, unix.Setxattr(in("dir"), "user.x", []byte("1"), 0))
-	c := layer.NewCapture(from, to, nil, nil, plenty)
+	c := layer.NewCapture(beneath.At(from), to, nil, nil, plenty)
 	pass(t, c)
 	must(t, os.RemoveAll(in("dir/sub")))
 	must(t, os.WriteFile(in("dir/sub"), []byte("now a file"), 0o640))
@@ -88,7 +89,7 @@ func TestWhatIsHeldIsCapturedAgain(t *testing.T) {
 	capture := func(before layer.Index, held ...string) (layer.Index, []string) {
 		t.Helper()
 		to := t.TempDir()
-		c := layer.NewCapture(from, to, before, nil, plenty)
+		c := layer.NewCapture(beneath.At(from), to, before, nil, plenty)
 		pass(t, c, held...)
 		return c.Index(), paths(t, to)
 	}
@@ -124,7 +125,7 @@ func TestAFileThatIsRewrittenAllTheTimeIsCaptured(t *testing.T) {
 		}
 		done <- err
 	}()
-	c := layer.NewCapture(from, to, nil, nil, plenty)
+	c := layer.NewCapture(beneath.At(from), to, nil, nil, plenty)
 	for range 3000 {
 		if _, err := c.Pass(t.Context(), nil); err != nil {
 			t.Error(err)
@@ -149,12 +150,12 @@ func TestAChangeInTheSameInstantIsSeenByTheNextCapture(t *testing.T) {
 	for n := range 50 {
 		must(t, os.WriteFile(name, fmt.Appendf(nil, "%02d", n), 0o600))
 		must(t, os.Chtimes(name, at, at))
-		c := layer.NewCapture(from, t.TempDir(), nil, nil, plenty)
+		c := layer.NewCapture(beneath.At(from), t.TempDir(), nil, nil, plenty)
 		pass(t, c)
 		must(t, os.WriteFile(name, fmt.Appendf(nil, "%02d", n+50), 0o600))
 		must(t, os.Chtimes(name, at, at))
 		to := t.TempDir()
-		pass(t, layer.NewCapture(from, to, c.Index(), nil, plenty))
+		pass(t, layer.NewCapture(beneath.At(from), to, c.Index(), nil, plenty))
 		raw, err := os.ReadFile(filepath.Join(to, "file"))
 		if err != nil || string(raw) != fmt.Sprintf("%02d", n+50) {
 			t.Fatalf("captured %q, %v", raw, err)
@@ -172,7 +173,7 @@ func TestWhatHasJustChangedIsCopiedAgain(t *testing.T) {
 	for range tries {
 		to := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(from, "file"), []byte("1"), 0o600))
-		c := layer.NewCapture(from, to, nil, nil, plenty)
+		c := layer.NewCapture(beneath.At(from), to, nil, nil, plenty)
 		pass(t, c)
 		for _, name := range []string{"old", "file"} { // as if nothing showed that they changed
 			must(t, os.WriteFile(filepath.Join(to, name), []byte("0"), 0o600))
@@ -205,7 +206,7 @@ func TestACaptureSaysWhatItWroteAndWhatItLeft(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(below[0], "dir/null"), nil, 0o600))
 	must(t, os.Symlink("elsewhere", filepath.Join(below[1], "dir"))) // so that nothing is below
 	settle()
-	c := layer.NewCapture(from, to, nil, below, plenty)
+	c := layer.NewCapture(beneath.At(from), to, nil, below, plenty)
 	pass(t, c)
 	if entries, bytes := c.Written(); entries != 4 || bytes != 5 || len(c.Left()) != 3 || c.Left()[0].Path != "dir/new" {
 		t.Errorf("written %d, %d bytes, left %v", entries, bytes, c.Left())
@@ -217,13 +218,13 @@ func TestACaptureSaysWhatItWroteAndWhatItLeft(t *testing.T) {
 	if err := unix.Lstat(filepath.Join(to, "null"), &at); err != nil || at.Mode&unix.S_IFMT != unix.S_IFCHR || at.Rdev != 0 {
 		t.Errorf("a device does not hide what is below: %o %d, %v", at.Mode, at.Rdev, err)
 	}
-	again := layer.NewCapture(from, t.TempDir(), c.Index(), below, plenty)
+	again := layer.NewCapture(beneath.At(from), t.TempDir(), c.Index(), below, plenty)
 	pass(t, again)
 	if entries, bytes := again.Written(); entries != 0 || bytes != 0 {
 		t.Errorf("of what has not changed %d entries and %d bytes were written", entries, bytes)
 	}
 	for want, l := range map[error]layer.Limits{layer.ErrTooBig: {Entries: 10, Bytes: 4}, layer.ErrTooMany: {Entries: 1, Bytes: 10}} {
-		if _, err := layer.NewCapture(from, t.TempDir(), nil, nil, l).Pass(t.Context(), nil); !errors.Is(err, want) {
+		if _, err := layer.NewCapture(beneath.At(from), t.TempDir(), nil, nil, l).Pass(t.Context(), nil); !errors.Is(err, want) {
 			t.Errorf("with %+v: %v", l, err)
 		}
 	}

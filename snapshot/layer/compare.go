@@ -147,12 +147,12 @@ func sameFile(ctx context.Context, a, b root, e Entry) (bool, error) {
 	if e.Kind == Dir {
 		flags |= unix.O_DIRECTORY
 	}
-	f, err := a.open(e.Path, flags)
+	f, err := a.At(e.Path, flags)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = f.Close() }()
-	g, err := b.open(e.Path, flags)
+	g, err := b.At(e.Path, flags)
 	if err != nil {
 		return false, err
 	}

@@ -150,16 +150,12 @@ func (c *copier) file(e Entry) error {
 	if first, ok := c.links[e.Inode]; ok && e.Links > 1 {
 		return link(c.dst, first, e.Path)
 	}
-	// A pipe that has taken the name must not make us wait.
-	in, err := c.src.open(e.Path, unix.O_RDONLY|unix.O_NONBLOCK)
+	in, err := c.src.Regular(e.Path)
 	if err != nil {
-		return c.missed(e, err)
+		return c.missed(e, err) // it is something else by now, or not there
 	}
 	defer func() { _ = in.Close() }()
-	if i, err := in.Stat(); err != nil || !i.Mode().IsRegular() {
-		return c.missed(e, errors.Join(err, unix.ENOENT)) // it is something else by now
-	}
-	out, err := c.dst.open(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	out, err := c.dst.At(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
@@ -116,7 +117,7 @@ func (w *workspace) snapshot() {
 	w.t.Helper()
 	dir := filepath.Join(w.dir, fmt.Sprintf("l%d", len(w.line)))
 	must(w.t, os.Mkdir(dir, 0o700))
-	c := layer.NewCapture(w.upper(), dir, w.index, w.below, plenty)
+	c := layer.NewCapture(beneath.At(w.upper()), dir, w.index, w.below, plenty)
 	for range w.r.IntN(3) { // ahead of the one that counts
 		_, err := c.Pass(w.t.Context(), []string{"a", "b", "nowhere"}[:w.r.IntN(4)])
 		must(w.t, err)

@@ -158,7 +158,7 @@ func (p *packer) file(e Entry, h *tar.Header) error {
 	if p.left -= e.Size; p.left < 0 {
 		return ErrTooBig
 	}
-	f, err := p.root.open(e.Path, unix.O_RDONLY)
+	f, err := p.root.Regular(e.Path)
 	if err != nil {
 		return err
 	}

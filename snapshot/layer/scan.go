@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
 // Scan looks at everything in a directory. What lies too deep, what is mounted
@@ -17,7 +19,7 @@ func Scan(dir string, l Limits) (Index, []Entry, error) { return scanLike(dir, l
 
 // scanLike is Scan of a directory that has about so many entries.
 func scanLike(dir string, l Limits, about int) (Index, []Entry, error) {
-	root, err := os.Open(dir)
+	root, err := beneath.Open(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
@@ -35,7 +37,7 @@ type scan struct {
 }
 
 // dir looks at an open directory, which it closes.
-func (s *scan) dir(f *os.File, path string, depth int) error {
+func (s *scan) dir(f beneath.Dir, path string, depth int) error {
 	defer func() { _ = f.Close() }()
 	var at unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &at); err != nil {
@@ -43,14 +45,17 @@ func (s *scan) dir(f *os.File, path string, depth int) error {
 	}
 	e := entryAt(path, &at)
 	var err error
-	if e.Opaque, err = isOpaque(f); err != nil {
+	if e.Opaque, err = isOpaque(f.File); err != nil {
 		return err
 	}
 	if err := s.add(e); err != nil {
 		return err
 	}
-	names, err := f.Readdirnames(-1)
-	if err != nil && !errors.Is(err, unix.ENOENT) { // then the directory has gone
+	names, err := f.Names(s.left)
+	if errors.Is(err, beneath.ErrTooMany) {
+		err = ErrTooMany
+	}
+	if err != nil {
 		return err
 	}
 	slices.Sort(names)
@@ -64,7 +69,7 @@ func (s *scan) dir(f *os.File, path string, depth int) error {
 
 // name looks at one name in a directory. One that is gone meanwhile was never
 // there.
-func (s *scan) name(dir *os.File, path, name string, depth int) error {
+func (s *scan) name(dir beneath.Dir, path, name string, depth int) error {
 	var at unix.Stat_t
 	err := unix.Fstatat(int(dir.Fd()), name, &at, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
@@ -75,26 +80,32 @@ func (s *scan) name(dir *os.File, path, name string, depth int) error {
 	}
 	e := entryAt(path, &at)
 	if e.Kind == Other || len(path) > maxPath || depth > maxDepth {
-		s.skipped = append(s.skipped, e)
-		return nil
+		return s.skip(e)
 	}
 	if e.Kind != Dir {
 		return s.add(e)
 	}
-	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
-		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV,
-	})
+	below, err := dir.Dir(name)
 	switch {
 	case errors.Is(err, unix.EXDEV): // something else is mounted there
 		e.Kind = Other
-		s.skipped = append(s.skipped, e)
-		return nil
+		return s.skip(e)
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return nil
 	case err != nil:
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
-	return s.dir(os.NewFile(uintptr(fd), quoted(name)), path, depth)
+	return s.dir(below, path, depth)
+}
+
+// skip notes what no layer carries. It counts: there may be as many of it as of
+// anything else.
+func (s *scan) skip(e Entry) error {
+	if s.left--; s.left < 0 {
+		return ErrTooMany
+	}
+	s.skipped = append(s.skipped, e)
+	return nil
 }
 
 func (s *scan) add(e Entry) error {

@@ -59,7 +59,7 @@ func Separate(ctx context.Context, dir string, l Limits) error {
 
 // separate puts a copy of a file in the place of one of its names.
 func separate(r root, from string, e Entry) error {
-	in, err := r.open(from, unix.O_RDONLY|unix.O_NONBLOCK)
+	in, err := r.Regular(from)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func separate(r root, from string, e Entry) error {
 	if err := r.in(e.Path, func(dir int, name string) error { return unix.Unlinkat(dir, name, 0) }); err != nil {
 		return err
 	}
-	out, err := r.open(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	out, err := r.At(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}

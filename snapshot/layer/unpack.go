@@ -185,7 +185,7 @@ func (u *unpacker) file(e Entry, h *tar.Header, in io.Reader) error {
 	if u.left.Bytes -= size; u.left.Bytes < 0 {
 		return ErrTooBig
 	}
-	f, err := u.root.open(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	f, err := u.root.At(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}

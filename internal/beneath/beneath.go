@@ -1,0 +1,118 @@
+//go:build linux
+
+// Package beneath opens files in directories that a sandbox can write to. It is the
+// only way by which the host does so.
+//
+// Whoever writes there may put anything in the place of anything at any moment. So
+// names are resolved beneath a descriptor of the directory, no link is followed, no
+// other file system is entered, nothing that is opened makes the opener wait, and
+// no more names are taken than the caller has said.
+package beneath
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tree is a directory of the host in which a sandbox writes. The directory itself
+// is the host's; what is in it is not. It is a type of its own, so that no path in
+// it is opened as if it were one of the host's.
+type Tree struct{ host string }
+
+// At is the tree in a directory of the host.
+func At(dir string) Tree { return Tree{host: dir} }
+
+// Host is the directory itself: to mount it, to look whether it is there, and to
+// remove it.
+func (t Tree) Host() string { return t.host }
+
+// Open gets hold of the directory.
+func (t Tree) Open() (Dir, error) { return Open(t.host) }
+
+// Dir is an open directory, beneath which names are resolved.
+type Dir struct{ *os.File }
+
+// Open gets hold of a directory of the host.
+func Open(dir string) (Dir, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return Dir{}, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return Dir{os.NewFile(uintptr(fd), dir)}, nil
+}
+
+// At opens what a path names beneath the directory. A pipe or a device does not make
+// it wait, but may be what is opened: see Regular.
+func (d Dir) At(path string, flags int) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY), //nolint:gosec // flags are small
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	}
+	if flags&unix.O_CREAT != 0 {
+		how.Mode = 0o600
+	}
+	for {
+		fd, err := unix.Openat2(int(d.Fd()), path, &how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), Quoted(path)), nil
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			continue // something was renamed somewhere on this machine meanwhile
+		}
+		return nil, &fs.PathError{Op: "open", Path: Quoted(path), Err: err}
+	}
+}
+
+// Dir opens the directory that a path names.
+func (d Dir) Dir(path string) (Dir, error) {
+	f, err := d.At(path, unix.O_RDONLY|unix.O_DIRECTORY)
+	return Dir{f}, err
+}
+
+// Regular opens the file that a path names, to be read. Anything that is not a plain
+// file is an error; that of one in whose place is something else by now is ENOENT.
+func (d Dir) Regular(path string) (*os.File, error) {
+	f, err := d.At(path, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	at, err := f.Stat()
+	if err == nil && !at.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: Quoted(path), Err: unix.ENOENT}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// ErrTooMany means that a directory has more names than are wanted.
+var ErrTooMany = errors.New("there are more names than may be")
+
+// Names lists what is in the directory, and returns ErrTooMany if that is more than
+// most, without holding all of it. One that was removed meanwhile has none.
+func (d Dir) Names(most int) ([]string, error) {
+	const step = 4096
+	var all []string
+	for {
+		names, err := d.Readdirnames(step)
+		all = append(all, names...)
+		switch {
+		case len(all) > most:
+			return nil, ErrTooMany
+		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT):
+			return all, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// Quoted is a name as errors have it. Whoever is inside chooses names, and terminals
+// and logs would do what they say.
+func Quoted(name string) string { return fmt.Sprintf("%.200q", name) }

@@ -26,6 +26,8 @@ type Frame struct {
 	Tell func(err error, request string) Telling
 	// Observe is told of every answer, if not nil.
 	Observe func(method, route string, status int, took time.Duration)
+	// Witness is told what is read of requests, if not nil.
+	Witness Witness
 }
 
 // Telling is an error in a door's dialect.

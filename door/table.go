@@ -48,7 +48,7 @@ type Witness interface {
 
 // ReadsParams says which parameters of the URL are read.
 func (c *Call) ReadsParams(names ...string) {
-	if w := c.frame.Witness; w != nil {
+	if w := c.witness; w != nil {
 		for _, name := range names {
 			w.Param(c.R, name)
 		}
@@ -57,7 +57,7 @@ func (c *Call) ReadsParams(names ...string) {
 
 // ReadsBody says what a body is decoded into.
 func (c *Call) ReadsBody(v any) {
-	if w := c.frame.Witness; w != nil {
+	if w := c.witness; w != nil {
 		w.Body(c.R, reflect.TypeOf(v).Elem())
 	}
 }

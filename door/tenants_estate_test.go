@@ -69,7 +69,7 @@ func makers() map[string]func(*estate) string {
 			return string(s.Ref)
 		},
 		"execs": func(e *estate) string {
-			e.background(e.path("/execs"), `{"id":"name","command":"sleep 1000; : `+e.canary()+`"}`)
+			e.background(http.MethodPost, e.path("/execs"), `{"id":"name","command":"sleep 1000; : `+e.canary()+`"}`)
 			id := dormouse.DeriveID(dormouse.EventPrefix, e.get("sessions"), "client", "name")
 			e.until(id)
 			return id
@@ -134,8 +134,11 @@ func (e *estate) count(kind string) int {
 	return n
 }
 
-// renew has everything made anew that is of the session, and what may have changed.
+// renew has everything made anew.
 func (e *estate) renew() {
+	if e.has["sessions"] != "" && e.tenant == mine { // with its sandbox, so that there are few
+		e.background(http.MethodDelete, e.path(""), "")
+	}
 	counted := e.has["count environment"]
 	clear(e.has)
 	e.has["count environment"] = counted
@@ -189,8 +192,8 @@ func (e *estate) post(path, body, field string) string {
 
 // background asks for something that is answered when it is ended, or when the server
 // goes.
-func (e *estate) background(path, body string) {
-	r, err := http.NewRequestWithContext(e.t.Context(), http.MethodPost, e.url+path, strings.NewReader(body))
+func (e *estate) background(method, path, body string) {
+	r, err := http.NewRequestWithContext(e.t.Context(), method, e.url+path, strings.NewReader(body))
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/door/rest"
 )
 
@@ -32,7 +33,7 @@ func makers() map[string]func(*estate) string {
 	return map[string]func(*estate) string{
 		"sessions": func(e *estate) string {
 			return e.post("/api/sessions", `{"warm":false,"title":"$canary","metadata":{"said":"$canary"},"tags":["$canary"],"prompt":"$canary","prompt_id":"first",
-			"tools":[{"name":"bash","permission":"ask"},{"name":"question_ask"}],"custom_tools":[{"name":"lookup","input_schema":{"type":"object"}}]}`, "session")
+			"tools":`+everyTool()+`,"custom_tools":[{"name":"lookup","input_schema":{"type":"object"}}]}`, "session")
 		},
 		"children": func(e *estate) string {
 			return e.post("/api/sessions", `{"warm":false,"title":"$canary","parent":"`+e.get("sessions")+`"}`, "session")
@@ -95,6 +96,19 @@ func makers() map[string]func(*estate) string {
 		},
 		"models": func(*estate) string { return "scripted" },
 	}
+}
+
+// everyTool is all of them, of which one asks before it does anything.
+func everyTool() string {
+	var all []dormouse.ToolConfig
+	for _, name := range tool.Builtin().Names() {
+		c := dormouse.ToolConfig{Name: name, Permission: dormouse.PermissionAllow}
+		if name == "bash" {
+			c.Permission = dormouse.PermissionAsk
+		}
+		all = append(all, c)
+	}
+	return string(mustJSON(all))
 }
 
 // notTheirs are kinds whose values are nobody's.

@@ -11,7 +11,8 @@ import (
 // its tenant's, and lead nobody to what another made.
 func TestNamesThatClientsGiveAreTheirTenants(t *testing.T) {
 	h := newHouse(t)
-	all := map[string]map[string]string{theirs: h.estate(theirs).everything(), mine: h.estate(mine).everything()}
+	estates := map[string]*estate{theirs: h.estate(theirs), mine: h.estate(mine)}
+	all := map[string]map[string]string{theirs: estates[theirs].everything(), mine: estates[mine].everything()}
 	for kind, id := range all[theirs] {
 		if all[mine][kind] == id {
 			t.Errorf("%s of both is %s", kind, id)
@@ -20,7 +21,7 @@ func TestNamesThatClientsGiveAreTheirTenants(t *testing.T) {
 	var image []byte
 	ids := make(map[string]string) // what was made, and whose it is
 	for _, tenant := range []string{theirs, mine} {
-		e := h.estate(tenant)
+		e := estates[tenant]
 		if image == nil {
 			image = e.send(tenant, http.MethodGet, e.path("/snapshots/"+e.get("snapshots")+"/export"), nil, nil).body
 		}

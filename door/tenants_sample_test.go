@@ -39,7 +39,7 @@ var samples = map[string][]sample{
 		{body: `{"agent":{"type":"agent","id":"$agents","version":1},"environment_id":"$environments"}`},
 		{body: `{"agent":{"type":"agent_with_overrides","id":"$agents","system":"x"},"environment_id":"$environments"}`},
 	},
-	"GET /v1/sessions":               {{query: "agent_id=$agents"}},
+	"GET /v1/sessions":               {{}, {query: "agent_id=$agents"}},
 	"POST /v1/sessions/{session_id}": {{body: `{"title":"x"}`}},
 	"POST /v1/sessions/{session_id}/events": {
 		{body: `{"events":[{"type":"user.message","content":[{"type":"text","text":"x"}]}]}`},

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -27,6 +26,7 @@ type trial struct {
 	unreached  map[string]string // places whose id nothing depends on, and what was seen
 	reached    map[string]bool
 	routes     int
+	forgeries  int
 	places     map[string]bool
 	differ     map[string]bool // places where never is not a 404
 }
@@ -65,6 +65,10 @@ func TestAnIDOfAnotherTenantIsAnIDOfNothing(t *testing.T) {
 			places++
 		}
 	}
+	const lists = 3
+	if tr.forgeries < lists {
+		t.Errorf("only %d lists had a cursor to forge", tr.forgeries)
+	}
 	t.Logf("tenants: routes=%d places=%d leaks=%d", tr.routes, places, len(tr.leaks))
 }
 
@@ -79,6 +83,12 @@ func newTrial(h *house) *trial {
 		tr.secret = append(tr.secret, slices.Collect(maps.Values(tr.ids))...)
 	}
 	tr.secret = append(tr.secret, tr.their.canary())
+	for range 3 { // and lists of the caller's
+		tr.own.renew()
+		tr.own.get("agents")
+		tr.own.get("environments")
+		tr.own.post("/api/sessions", `{"warm":false}`, "session")
+	}
 	return tr
 }
 
@@ -228,9 +238,10 @@ func (tr *trial) try(method, pattern string, s sample, p place) {
 		if method != http.MethodGet {
 			ids = map[string]string{"sessions": ids["sessions"], "snapshots": ids["snapshots"]}
 		}
-		if cursor := tr.cursor(method, pattern, s); cursor != "" {
+		if cursor := tr.cursor(tr.their, method, pattern, s); cursor != "" {
 			ids["cursor"] = cursor
 		}
+		tr.forged(method, pattern, s, p)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(ids)) {
 		tr.compare(method, pattern, s, p, ids[kind], false)
@@ -238,23 +249,6 @@ func (tr *trial) try(method, pattern string, s sample, p place) {
 			tr.compare(method, pattern, s, p, ids[kind], true)
 		}
 	}
-}
-
-// cursor is where the next page of theirs begins.
-func (tr *trial) cursor(method, pattern string, s sample) string {
-	if method != http.MethodGet {
-		return ""
-	}
-	s.query = strings.TrimPrefix(s.query+"&limit=1", "&")
-	var page map[string]any
-	_ = json.Unmarshal(tr.their.ask(tr.their.own(method, pattern, s)).body, &page)
-	for _, name := range []string{"next", "next_page"} {
-		if next, ok := page[name].(string); ok {
-			tr.secret = append(tr.secret, next)
-			return next
-		}
-	}
-	return ""
 }
 
 // compare calls a route with an id of theirs and with one of nothing, and finds no
@@ -297,5 +291,3 @@ func cut(s string) string {
 	}
 	return s
 }
-
-var _ = dormouse.ErrNotFound

@@ -7,6 +7,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -196,9 +197,7 @@ func (h *house) send(tenant, method, path string, body []byte, header http.Heade
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	for name, values := range header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, header)
 	r.Header.Set("Authorization", "Bearer "+tenant)
 	res, err := h.http.Do(r)
 	if err != nil {

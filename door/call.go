@@ -25,8 +25,9 @@ type Call struct {
 	// Stream says that the answer took as long as its client listened.
 	Stream bool
 	// reason is why, when it is not the client's doing.
-	reason error
-	frame  *Frame
+	reason  error
+	frame   *Frame
+	witness Witness
 }
 
 // answerWithin bounds how long an answer may take. Past it nobody knows whether

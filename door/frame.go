@@ -26,6 +26,8 @@ type Frame struct {
 	Tell func(err error, request string) Telling
 	// Observe is told of every answer, if not nil.
 	Observe func(method, route string, status int, took time.Duration)
+	// Witness is told what is read of requests, if not nil.
+	Witness Witness
 }
 
 // Telling is an error in a door's dialect.
@@ -61,7 +63,7 @@ func MethodsOf[C any](m map[string]func(C) error, as func(*Call) C) Methods {
 // Serve carries a request through a route.
 func (f *Frame) Serve(w http.ResponseWriter, r *http.Request, route Route) {
 	start := time.Now()
-	c := &Call{W: w, R: r, ID: session.NewID("req_"), frame: f}
+	c := &Call{W: w, R: r, ID: session.NewID("req_"), frame: f, witness: f.Witness}
 	w.Header().Set("Request-Id", c.ID)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")

@@ -116,8 +116,8 @@ func (a *Actor) tellParent(ctx context.Context, events []dormouse.Event) {
 // there.
 func (a *Actor) mine(ctx context.Context, child dormouse.SessionID) (Row, error) {
 	row, err := a.deps.family.Row(ctx, child)
-	if err == nil && row.Parent != a.id {
-		err = dormouse.ErrNotFound
+	if err == nil && row.Parent != a.id || errors.Is(err, dormouse.ErrNotFound) {
+		err = dormouse.ErrNotFound // and not where it was looked for, which would tell the two apart
 	}
 	if err != nil {
 		return Row{}, fmt.Errorf("child %s: %w", child, err)

@@ -23,12 +23,11 @@ const (
 
 // handle adds a route.
 func (s *Server) handle(pattern string, open bool, m methods) {
-	route := door.Route{Pattern: pattern, Open: open, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })}
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.frame.Serve(w, r, route) })
+	s.table.Handle(door.Route{Pattern: pattern, Open: open, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
 }
 
 // ServeHTTP lets a request in.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.table.ServeHTTP(w, r) }
 
 // admit finds out who asks.
 func (s *Server) admit(c *door.Call, open bool) error {

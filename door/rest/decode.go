@@ -26,6 +26,7 @@ const maxBody = 40 << 20
 // field nobody knows is as wrong as one of the wrong type. No body leaves v as
 // it is.
 func (c call) decode(v any) error {
+	c.ReadsBody(v)
 	body, err := io.ReadAll(http.MaxBytesReader(c.W, c.R.Body, maxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return fmt.Errorf("the body is over %d bytes: %w", maxBody, dormouse.ErrTooLarge)
@@ -252,6 +253,7 @@ func digest(blocks []dormouse.Block) (dormouse.Digest, error) {
 // route says "tag+" of a name that may be given again and again, and
 // "metadata.*" of every name that begins so.
 func (c call) query(known ...string) (url.Values, error) {
+	c.ReadsParams(known...)
 	q, err := url.ParseQuery(c.R.URL.RawQuery)
 	if err != nil {
 		return nil, fmt.Errorf("the query cannot be read: %w", dormouse.ErrInvalid)

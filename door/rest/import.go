@@ -29,6 +29,7 @@ func (s *Server) importSession(c call) error {
 		return err
 	}
 	var req createRequest
+	c.ReadsBody(&req)
 	if said := q.Get("session"); len(said) > maxImportSession {
 		return fmt.Errorf("parameter \"session\" is over %d bytes: %w", maxImportSession, dormouse.ErrTooLarge)
 	} else if said != "" {

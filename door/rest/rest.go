@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/session"
 )
@@ -19,7 +18,7 @@ import (
 // Config is what the door opens to.
 type Config struct {
 	Sessions *session.Sessions
-	Auth     *auth.Local
+	Auth     door.Authenticator
 	Logger   *slog.Logger
 	// Hosts are the names under which the server may be called, besides those of
 	// loopback. A request for any other name comes from a page that had its name
@@ -36,6 +35,8 @@ type Config struct {
 	Metrics http.Handler
 	// Observe is told of every answer, if not nil.
 	Observe func(method, route string, status int, took time.Duration)
+	// Witness is told what is read of requests, if not nil.
+	Witness door.Witness
 	// KeepAlive is how often a silent stream says that it lives, WriteTimeout how
 	// long a client may take to read what it was sent, and GoneWithin how long a
 	// delete waits for the session to be gone. 0 means the default.
@@ -47,9 +48,8 @@ type Config struct {
 // Server is the door.
 type Server struct {
 	Config
-	mux       http.ServeMux
+	table     door.Table
 	guard     *door.Guard
-	frame     door.Frame
 	followers atomic.Int64
 }
 
@@ -65,13 +65,16 @@ func New(c Config) *Server {
 		c.GoneWithin = 5 * time.Second
 	}
 	s := &Server{Config: c, guard: door.NewGuard(c.Hosts)}
-	s.frame = door.Frame{Logger: c.Logger, Admit: s.admit, Tell: tell, Observe: c.Observe}
+	s.table.Frame = door.Frame{Logger: c.Logger, Admit: s.admit, Tell: tell, Observe: c.Observe, Witness: c.Witness}
 	s.routes()
 	return s
 }
 
 // Followers counts the streams that are open.
 func (s *Server) Followers() int { return int(s.followers.Load()) }
+
+// Routes is every way in.
+func (s *Server) Routes() []door.Route { return s.table.Routes() }
 
 // routes is every way in. Each names its methods, so that another method is told
 // which there are.

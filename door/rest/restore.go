@@ -20,8 +20,8 @@ type Restored struct {
 }
 
 type restoreRequest struct {
-	Snapshot string `json:"snapshot"`
-	History  bool   `json:"history"`
+	Snapshot dormouse.SnapshotID `json:"snapshot"`
+	History  bool                `json:"history"`
 }
 
 func (s *Server) restore(c call) error {
@@ -32,7 +32,7 @@ func (s *Server) restore(c call) error {
 	if req.Snapshot == "" {
 		return fmt.Errorf("field \"snapshot\" says which one to go back to: %w", dormouse.ErrInvalid)
 	}
-	p, err := point(req.Snapshot)
+	p, err := point(string(req.Snapshot))
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,7 @@ type methods map[string]func(call) error
 
 // handle adds a route.
 func (s *Server) handle(pattern string, m methods) {
-	route := door.Route{Pattern: pattern, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })}
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.frame.Serve(w, r, route) })
+	s.table.Handle(door.Route{Pattern: pattern, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
 }
 
 // admit finds out who asks, and in which version of the API.

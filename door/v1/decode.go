@@ -23,6 +23,7 @@ func (c call) decode(v any) error {
 
 // decodeBody is decode, and returns what was read.
 func (c call) decodeBody(v any) ([]byte, error) {
+	c.ReadsBody(v)
 	body, err := c.body()
 	if err != nil {
 		return nil, err

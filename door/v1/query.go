@@ -15,12 +15,13 @@ import (
 // as clients add some of their own; those it has must be right. What is wrong is
 // kept until the end, so that a route reads them all and then asks once.
 type query struct {
+	call   call
 	values url.Values
 	err    error
 }
 
 func (c call) query() *query {
-	q := new(query)
+	q := &query{call: c}
 	if q.values, q.err = url.ParseQuery(c.R.URL.RawQuery); q.err != nil {
 		q.err = invalidf("the query cannot be read")
 	}
@@ -35,6 +36,7 @@ func (q *query) wrongf(format string, args ...any) {
 
 // text is one parameter; empty if it was not given.
 func (q *query) text(name string) string {
+	q.call.ReadsParams(name)
 	all := q.values[name]
 	if len(all) == 0 {
 		return ""
@@ -98,6 +100,7 @@ func (q *query) time(name string) time.Time {
 
 // list is every value of name[], each of which must be one of known.
 func (q *query) list(name string, known ...string) []string {
+	q.call.ReadsParams(name, name+"[]")
 	all := slices.Concat(q.values[name+"[]"], q.values[name])
 	for _, s := range all {
 		if !slices.Contains(known, s) {

@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/session"
@@ -23,7 +23,7 @@ const Prefix = "/v1/"
 
 // Deps is what the door opens to.
 type Deps struct {
-	Auth   *auth.Local
+	Auth   door.Authenticator
 	Logger *slog.Logger
 	// Catalog has the agents and the environments.
 	Catalog  *catalog.Catalog
@@ -38,6 +38,8 @@ type Deps struct {
 	Hosts []string
 	// Observe is told of every answer, if not nil.
 	Observe func(method, route string, status int, took time.Duration)
+	// Witness is told what is read of requests, if not nil.
+	Witness door.Witness
 	// KeepAlive is how often a silent stream says that it lives, WriteTimeout how long
 	// a client may take to read what it was sent. 0 means the default.
 	KeepAlive    time.Duration
@@ -56,9 +58,8 @@ type Models interface {
 // Server is the door.
 type Server struct {
 	Deps
-	mux       http.ServeMux
+	table     door.Table
 	guard     *door.Guard
-	frame     door.Frame
 	followers atomic.Int64
 }
 
@@ -71,13 +72,16 @@ func New(d Deps) *Server {
 		d.WriteTimeout = 20 * time.Second
 	}
 	s := &Server{Deps: d, guard: door.NewGuard(d.Hosts)}
-	s.frame = door.Frame{Logger: d.Logger, Admit: s.admit, Tell: tell, Observe: d.Observe}
+	s.table.Frame = door.Frame{Logger: d.Logger, Admit: s.admit, Tell: tell, Observe: d.Observe, Witness: d.Witness}
 	s.routes()
 	return s
 }
 
 // Followers counts the streams that are open.
 func (s *Server) Followers() int { return int(s.followers.Load()) }
+
+// Routes is every way in.
+func (s *Server) Routes() []door.Route { return s.table.Routes() }
 
 // routes is every way in. Each names its methods, so that another method is told
 // which there are.
@@ -86,19 +90,19 @@ func (s *Server) routes() {
 	s.environmentRoutes()
 	s.modelRoutes()
 	s.sessionRoutes()
-	s.mux.HandleFunc("/", s.nowhere)
+	s.handle(Prefix, nil)
 }
 
 func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
-	s.frame.Serve(w, r, door.Route{Pattern: Prefix})
+	s.table.Frame.Serve(w, r, door.Route{Pattern: Prefix})
 }
 
 // ServeHTTP lets a request in.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if path.Clean(r.URL.Path) != r.URL.Path {
-		// The mux would send the client elsewhere, and not in JSON.
+	if path.Clean(r.URL.Path) != r.URL.Path || !strings.HasPrefix(r.URL.Path, Prefix) {
+		// The mux would send the client elsewhere or nowhere, and not in JSON.
 		s.nowhere(w, r)
 		return
 	}
-	s.mux.ServeHTTP(w, r)
+	s.table.ServeHTTP(w, r)
 }

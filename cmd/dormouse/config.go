@@ -187,6 +187,9 @@ func everywhere(host string) bool {
 	return host == "" || err == nil && ip.IsUnspecified()
 }
 
+// configFile is what of a data directory people write.
+const configFile = "config.json"
+
 // environment is the prefix of the variables that set flags: DORMOUSE_LISTEN
 // sets --listen.
 const environment = "DORMOUSE_"
@@ -203,7 +206,7 @@ func fill(cmd *cobra.Command) error {
 	if err != nil || cmd.Flags().Lookup("listen") == nil { // only a server has a file
 		return err
 	}
-	path := filepath.Join(data, "config.json")
+	path := filepath.Join(data, configFile)
 	file, err := readConfig(path)
 	if err != nil {
 		return err

@@ -146,6 +146,9 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 			f()
 		}
 	}()
+	if err := claimData(ctx, c.Data, log); err != nil {
+		return nil, err
+	}
 	// The database comes first: whoever has it has the directory.
 	if s.store, err = openStore(ctx, c.Data, c.Store, log); err != nil {
 		return nil, err

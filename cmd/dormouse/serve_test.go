@@ -41,6 +41,8 @@ func startServer(t *testing.T, data string, change ...func(*config)) *serving {
 	for _, f := range change {
 		f(&s.config)
 	}
+	usualMask()
+	t.Cleanup(usualMask)
 	go func() {
 		s.ended <- serve(context.WithoutCancel(t.Context()), s.config, s.signals, s.out, slog.New(slog.DiscardHandler))
 	}()

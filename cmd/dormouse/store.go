@@ -80,7 +80,11 @@ func withAnyDeployment(cmd *cobra.Command, where places, do func(context.Context
 	if err != nil {
 		return err
 	}
-	s, err := openStore(ctx, data, where.store, newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr()))
+	log := newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr())
+	if err := claimData(ctx, data, log); err != nil {
+		return err
+	}
+	s, err := openStore(ctx, data, where.store, log)
 	if err != nil {
 		return err
 	}
@@ -113,7 +117,7 @@ func locate(cmd *cobra.Command, where places) (string, places, error) {
 	if err != nil {
 		return "", where, err
 	}
-	file, err := readConfig(filepath.Join(data, "config.json"))
+	file, err := readConfig(filepath.Join(data, configFile))
 	if err != nil {
 		return "", where, err
 	}

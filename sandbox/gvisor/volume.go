@@ -83,7 +83,7 @@ func (d *Driver) openVolume(v, ahead volume, l dormouse.Limits) error {
 // furnish makes the directories that every volume has.
 func (v volume) furnish() error {
 	for _, dir := range []string{"base", "home"} {
-		if err := os.MkdirAll(v.in(dir), 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
+		if err := makeDirs(v.in(dir)); err != nil {
 			return fmt.Errorf("open volume: %w", err)
 		}
 	}

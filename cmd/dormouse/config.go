@@ -112,7 +112,7 @@ func (c *config) check() error {
 	}
 	for flag, value := range map[string]string{"scripted-url": c.ScriptedURL, "anthropic-url": c.AnthropicURL} {
 		if u, err := url.Parse(value); value != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-			return usage("--%s %q is not a URL such as http://127.0.0.1:7718", flag, value)
+			return usage("--%s is not a URL such as http://127.0.0.1:7718", flag) // it may hold a password
 		}
 	}
 	if c.Sandbox != "" && c.Sandbox != sandboxGVisor && c.Sandbox != sandboxLocal {
@@ -224,7 +224,12 @@ func fill(cmd *cobra.Command) error {
 }
 
 func fillFrom(flags *pflag.FlagSet, source string, look func(*pflag.Flag) (string, bool)) (err error) {
+	// Either of two says where the database is, so that both are left as they were said.
+	stored := flags.Changed(storeName) || flags.Changed(storeFileName)
 	flags.VisitAll(func(f *pflag.Flag) {
+		if stored && (f.Name == storeName || f.Name == storeFileName) {
+			return
+		}
 		v, ok := look(f)
 		if f.Changed || !ok || v == "" || f.Name == "help" || err != nil {
 			return

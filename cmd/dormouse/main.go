@@ -84,9 +84,11 @@ Start a server, then talk to it from another terminal:
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		// What comes before this is about the words on the command line.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			exposed := hideFlags(cmd.Flags())
 			if err := fill(cmd); err != nil {
 				return err
 			}
+			exposed.warn(cmd)
 			*began = true
 			return nil
 		},

@@ -56,7 +56,7 @@ or in config.json in the data directory ("listen"); the command line wins over t
 environment, and that over the file.`,
 		Example: `  dormouse serve
   dormouse serve --data /srv/dormouse --listen 127.0.0.1:8080 --log-format json
-  dormouse serve --store postgres://dormouse@db.example/dormouse --listen 10.0.0.1:7717`,
+  dormouse serve --store-file /etc/dormouse/store --listen 10.0.0.1:7717`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Data, _ = cmd.Flags().GetString("data")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +21,7 @@ func newStore() *cobra.Command {
 		Use:   "store",
 		Short: "Look after the database",
 		Long: `Look after the database: check it, keep a copy of it, move to another one. Servers
-must be stopped. --store names the database and --blobs where large payloads are, as
+must be stopped. --store or --store-file names the database and --blobs where large payloads are, as
 they do for a server; if they are not given it is what config.json in the data
 directory says, or else SQLite and the blobs there.`,
 		Args: cobra.NoArgs,
@@ -121,7 +120,9 @@ func locate(cmd *cobra.Command, where places) (string, places, error) {
 	if err != nil {
 		return "", where, err
 	}
-	where.store.value = cmp.Or(where.store.value, file["store"])
+	if where.store == (dsn{}) {
+		where.store = dsn{value: file["store"], file: file["store_file"]}
+	}
 	where.blobs.fill(file)
 	if err := where.store.check(); err != nil {
 		return "", where, err

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
@@ -27,4 +29,82 @@ func TestAPasswordOnTheCommandLineIsBlanked(t *testing.T) {
 	if bytes.Contains(log, []byte(secret)) || !bytes.Contains(log, []byte(`"flag":"--anthropic-url"`)) {
 		t.Errorf("the log has %s", log)
 	}
+}
+
+// What a server was given in its environment, nobody it starts is given.
+func TestNoProcessIsGivenTheEnvironmentOfTheServer(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"local", rig.GVisor} {
+		t.Run(kind, func(t *testing.T) {
+			if kind == rig.GVisor && os.Getuid() != 0 {
+				t.Skip("gVisor sandboxes need root")
+			}
+			t.Parallel()
+			canary := "canary-of-" + kind + "-in-the-environment"
+			w := newWorld(t, func(s *rig.Server) {
+				s.Sandbox = kind
+				for _, name := range []string{"ANTHROPIC_API_KEY", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "SOMETHING_ELSE"} {
+					s.Env = append(s.Env, name+"="+canary)
+				}
+				s.Env = append(s.Env, "HTTPS_PROXY=http://dormouse:"+canary+"@127.0.0.1:1")
+			})
+			id := strings.TrimSpace(w.cli("session", "create"))
+			command := "env"
+			if kind == rig.GVisor { // the other kind isolates nothing
+				command += "; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'"
+			}
+			if got := w.cli("exec", id, command); strings.Contains(got, canary) {
+				t.Errorf("a command sees %s", got)
+			}
+			server := w.live().PID()
+			look := func() {
+				t.Helper()
+				started, held := 0, 0
+				for pid, shown := range processes(t) {
+					switch {
+					case pid == server:
+						continue
+					case bytes.Contains(shown, []byte(canary)):
+						t.Errorf("process %d has it: %.2000q", pid, shown)
+					}
+					if mine := bytes.Contains(shown, []byte(w.Data)); mine {
+						started++
+					}
+					if line, env, _ := bytes.Cut(shown, []byte("\n")); bytes.HasPrefix(line, []byte("runsc-")) && bytes.Contains(line, []byte(w.Data)) {
+						held++
+						if len(env) > 0 {
+							t.Errorf("process %d of a sandbox begins with %q", pid, env)
+						}
+					}
+				}
+				if started == 0 || kind == rig.GVisor && held < 2 {
+					t.Errorf("%d processes were looked at, %d of them kernels and file servers", started, held)
+				}
+			}
+			look()
+			w.cli("session", "hibernate", id)
+			w.cli("exec", id, "true")
+			look()
+			w.cli("session", "delete", id, "--yes")
+		})
+	}
+}
+
+// processes are the command line and the environment of each process, a line each.
+func processes(t *testing.T) map[int][]byte {
+	t.Helper()
+	found, err := filepath.Glob("/proc/[0-9]*")
+	must(t, err)
+	all := make(map[int][]byte)
+	for _, dir := range found {
+		var pid int
+		_, err := fmt.Sscan(filepath.Base(dir), &pid)
+		must(t, err)
+		line, err1 := os.ReadFile(filepath.Join(dir, "cmdline"))
+		env, err2 := os.ReadFile(filepath.Join(dir, "environ"))
+		if err1 == nil && err2 == nil { // others are gone by now
+			all[pid] = append(append(line, '\n'), env...)
+		}
+	}
+	return all
 }

@@ -57,6 +57,8 @@ type Options struct {
 	Allow Allow
 	// Listeners are where the server itself listens.
 	Listeners []netip.AddrPort
+	// Names are where it is said to be, as name:port, wherever that leads.
+	Names []string
 	// Resolver is nil for the machine's own.
 	Resolver Resolver
 	// Logger gets one line for each request.
@@ -96,7 +98,7 @@ func New(o Options) *Proxy {
 	return &Proxy{
 		opts:  o,
 		log:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
-		guard: guard{allow: o.Allow, listeners: o.Listeners, own: own{read: net.InterfaceAddrs}},
+		guard: guard{allow: o.Allow, listeners: o.Listeners, names: ownNames(o.Names), own: own{read: net.InterfaceAddrs}},
 	}
 }
 

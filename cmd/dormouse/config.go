@@ -27,9 +27,11 @@ import (
 // flag; a file and the environment set the same flags first.
 type config struct {
 	Data         string
+	usual        bool // Data is where it is if nobody says
 	Store        dsn
 	Blobs        bucket
 	Listen       string
+	listening    net.Addr // where that is, once the server listens
 	Advertise    string
 	ServerName   string
 	Lease        time.Duration

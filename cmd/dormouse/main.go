@@ -23,6 +23,7 @@ const (
 
 func main() {
 	gvisor.Main()
+	ownProcess = true
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

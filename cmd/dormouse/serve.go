@@ -60,6 +60,7 @@ environment, and that over the file.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Data, _ = cmd.Flags().GetString("data")
+			c.usual = c.Data == defaultData()
 			if err := c.check(); err != nil {
 				return err
 			}
@@ -162,7 +163,19 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	if err != nil {
 		return nil, err
 	}
-	if s.driver, err = openSandboxes(ctx, c, log); err != nil {
+	models, err := newModels(c)
+	if err != nil {
+		return nil, err
+	}
+	// Whoever is in a sandbox is kept from where we listen, so that comes before any.
+	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", c.Listen); err != nil {
+		return nil, fmt.Errorf("%w; choose another address with --listen", err)
+	}
+	undo = append(undo, func() { _ = s.listener.Close() })
+	c.listening = s.listener.Addr()
+	s.config.listening = c.listening
+	// What is started from here on is given nothing of the environment.
+	if s.driver, err = openSandboxes(ctx, c, leaveEnvironment(c), log); err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() { _ = s.letGo() })
@@ -171,19 +184,11 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	}
 	undo = append(undo, func() { _ = s.lines.Close() })
 
-	models, err := newModels(c)
-	if err != nil {
-		return nil, err
-	}
 	c.Model = cmp.Or(c.Model, models.usual())
 	tools, counters := tool.Builtin(), newMetrics()
 	if _, err := models.Model(c.Model); err != nil {
 		return nil, usage("--model: %w", err)
 	}
-	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", c.Listen); err != nil {
-		return nil, fmt.Errorf("%w; choose another address with --listen", err)
-	}
-	undo = append(undo, func() { _ = s.listener.Close() })
 	sessions := session.Config{
 		Store: s.store, Blobs: s.blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
 		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout, MaxActive: c.MaxActive, OnCommit: counters.committed,

@@ -3,8 +3,12 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -107,4 +111,66 @@ func processes(t *testing.T) map[int][]byte {
 		}
 	}
 	return all
+}
+
+// Whoever only holds connections keeps nobody out, and costs no more than so many.
+func TestAServerAnswersWhileStrangersHoldConnections(t *testing.T) {
+	t.Parallel()
+	const most, held = 500, 3000
+	w := newWorld(t, func(s *rig.Server) { s.Flags = append(s.Flags, "--max-connections", strconv.Itoa(most)) })
+	id := strings.TrimSpace(w.cli("session", "create"))
+	stream, err := http.NewRequestWithContext(w.ctx, http.MethodGet, "http://"+w.live().Addr()+"/api/sessions/"+id+"/events", nil)
+	must(t, err)
+	stream.Header.Set("Authorization", "Bearer "+w.Token())
+	stream.Header.Set("Accept", "text/event-stream")
+	res, err := http.DefaultClient.Do(stream)
+	must(t, err)
+	defer res.Body.Close()
+	told := make(chan string, 1)
+	go func() {
+		b, err := io.ReadAll(res.Body)
+		told <- fmt.Sprint(string(b), err)
+	}()
+	pid := w.live().PID()
+	before := resident(t, pid)
+	for i := range held {
+		c, err := net.Dial("tcp", w.live().Addr())
+		must(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		if i%3 == 0 {
+			_, _ = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHo")
+		}
+		if i%500 == 0 {
+			w.cli("session", "show", id)
+		}
+	}
+	w.cli("session", "show", id)
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	must(t, err)
+	if len(open) > most+200 {
+		t.Errorf("it has %d files open", len(open))
+	}
+	if grown := resident(t, pid) - before; grown > 64<<20 {
+		t.Errorf("it has grown by %d MiB", grown>>20)
+	}
+	select {
+	case got := <-told:
+		t.Errorf("a stream was cut after %s", got)
+	default:
+		w.cli("session", "delete", id, "--yes")
+		if got := <-told; !strings.Contains(got, "session.deleted") || !strings.HasSuffix(got, "<nil>") {
+			t.Errorf("the stream ended with %s", got)
+		}
+	}
+}
+
+// resident is the memory that a process has.
+func resident(t *testing.T, pid int) int {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	must(t, err)
+	var size, pages int
+	_, err = fmt.Sscan(string(raw), &size, &pages)
+	must(t, err)
+	return pages * os.Getpagesize()
 }

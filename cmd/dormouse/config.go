@@ -59,6 +59,7 @@ type config struct {
 	KeepAge      time.Duration
 	CrossSession bool
 	MaxActive    int
+	MaxConns     int
 	LogFormat    string
 	LogLevel     string
 }
@@ -67,6 +68,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	storeFlag(f, &c.Store)
 	c.Blobs.flags(f)
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:7717", "`address` to listen on")
+	f.IntVar(&c.MaxConns, "max-connections", defaultConns, "how many `connections` clients may hold; for one more the one that has waited the longest for a request is closed, and none that is being answered")
 	f.StringVar(&c.Advertise, "advertise", "", "`address` at which other servers of the same database reach this one; --listen if not given")
 	f.StringVar(&c.ServerName, "server-name", "", "`name` of this server among others; its host name and port if not given")
 	f.DurationVar(&c.Lease, "lease", 3*time.Second, "how long a server that gives no sign keeps its sessions from the others")
@@ -140,6 +142,9 @@ func (c *config) check() error {
 	}
 	if c.DropAfter <= 0 {
 		return usage("--drop-after must be more than nothing")
+	}
+	if c.MaxConns < leastConns {
+		return usage("--max-connections must be at least %d", leastConns)
 	}
 	if c.MaxActive < 0 {
 		return usage("--max-active cannot be negative")

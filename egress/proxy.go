@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/lograte"
 )
 
 const (
@@ -37,6 +38,11 @@ const (
 	upstreamIdle   = 30 * time.Second
 	continuePause  = time.Second
 	upstreamPerKey = 8
+
+	// auditBurst and refusedBurst are how many requests of a session are in the log in
+	// ten seconds.
+	auditBurst   = 100
+	refusedBurst = 10
 )
 
 // Session is whose traffic it is, and what it may do.
@@ -61,7 +67,9 @@ type Options struct {
 	Names []string
 	// Resolver is nil for the machine's own.
 	Resolver Resolver
-	// Logger gets one line for each request.
+	// Logger gets one line for each request: of a session that makes many, the first of
+	// every ten seconds, and how many were left out. Refused ones have an allowance of
+	// their own.
 	Logger *slog.Logger
 
 	// MaxConns bounds the connections of one session.
@@ -136,7 +144,9 @@ type way struct {
 	proxy     *Proxy
 	who       Session
 	log       *slog.Logger
-	quiet     *log.Logger // what net/http has to say
+	audit     *lograte.Handler // of requests that left
+	refused   *lograte.Handler // of those that did not
+	quiet     *log.Logger      // what net/http has to say
 	transport *http.Transport
 
 	mu      sync.Mutex
@@ -146,7 +156,9 @@ type way struct {
 
 func newWay(ctx context.Context, p *Proxy, who Session) *way {
 	w := &way{proxy: p, who: who, log: p.log.With("session", who.ID)}
-	w.quiet = slog.NewLogLogger(w.log.Handler(), slog.LevelDebug)
+	w.audit = lograte.New(w.log.Handler(), lograte.Options{Burst: auditBurst})
+	w.refused = lograte.New(w.log.Handler(), lograte.Options{Burst: refusedBurst})
+	w.quiet = slog.NewLogLogger(lograte.New(w.log.Handler(), lograte.Options{Together: true}), slog.LevelDebug)
 	w.transport = &http.Transport{
 		DialContext: func(dialling context.Context, _, address string) (net.Conn, error) {
 			return w.dialPlain(ctx, dialling, address)
@@ -176,5 +188,7 @@ func (w *way) close() {
 	w.closed = true
 	w.mu.Unlock()
 	w.running.Wait()
+	w.audit.Flush()
+	w.refused.Flush()
 	w.transport.CloseIdleConnections()
 }

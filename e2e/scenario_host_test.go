@@ -123,9 +123,9 @@ func TestAServerAnswersWhileStrangersHoldConnections(t *testing.T) {
 	must(t, err)
 	stream.Header.Set("Authorization", "Bearer "+w.Token())
 	stream.Header.Set("Accept", "text/event-stream")
-	res, err := http.DefaultClient.Do(stream)
+	res, err := http.DefaultClient.Do(stream) //nolint:bodyclose // it is, when the test ends
 	must(t, err)
-	defer res.Body.Close()
+	t.Cleanup(func() { _ = res.Body.Close() })
 	told := make(chan string, 1)
 	go func() {
 		b, err := io.ReadAll(res.Body)

@@ -173,7 +173,7 @@ func wayOut(c config, sources func() packages.Sources, log *slog.Logger) *egress
 
 // ownAddresses are where this server is reached: where it listens, and where others
 // are told that it does.
-func (c config) ownAddresses() (at []netip.AddrPort, names []string) {
+func (c *config) ownAddresses() (at []netip.AddrPort, names []string) {
 	if a, ok := c.listening.(*net.TCPAddr); ok {
 		at = append(at, a.AddrPort())
 	}

@@ -57,6 +57,7 @@ func ask(t *testing.T, c net.Conn) string {
 		return err.Error()
 	}
 	_, _ = io.Copy(io.Discard, res.Body)
+	_ = res.Body.Close()
 	return res.Status
 }
 

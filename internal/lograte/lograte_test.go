@@ -46,7 +46,7 @@ func TestMessagesThatVaryCountTogether(t *testing.T) {
 			var out bytes.Buffer
 			h := lograte.New(slog.NewTextHandler(&out, nil), o)
 			for i := range 10000 {
-				slog.New(h).Warn(fmt.Sprint("from ", i))
+				slog.New(h).Warn(fmt.Sprint("from ", i)) //nolint:sloglint // that is the case
 			}
 			h.Flush()
 			if n := strings.Count(out.String(), "\n"); n > 270 || !strings.Contains(out.String(), lograte.LeftOut) {

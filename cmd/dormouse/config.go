@@ -143,7 +143,7 @@ func (c *config) check() error {
 	if c.DropAfter <= 0 {
 		return usage("--drop-after must be more than nothing")
 	}
-	if c.MaxConns < leastConns {
+	if c.MaxConns != 0 && c.MaxConns < leastConns {
 		return usage("--max-connections must be at least %d", leastConns)
 	}
 	if c.MaxActive < 0 {

@@ -10,8 +10,10 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/dormouse-run/dormouse/internal/lograte"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -28,6 +30,18 @@ type Frame struct {
 	Observe func(method, route string, status int, took time.Duration)
 	// Witness is told what is read of requests, if not nil.
 	Witness Witness
+
+	once      sync.Once
+	strangers *slog.Logger // for what anybody can cause
+}
+
+// logger is the one for a call. What strangers cause is bounded, and the rest counted.
+func (f *Frame) logger(c *Call) *slog.Logger {
+	if c.Who.Tenant != "" {
+		return f.Logger
+	}
+	f.once.Do(func() { f.strangers = slog.New(lograte.New(f.Logger.Handler(), lograte.Options{})) })
+	return f.strangers
 }
 
 // Telling is an error in a door's dialect.
@@ -107,11 +121,14 @@ func (f *Frame) panicked(c *Call, p any) {
 }
 
 func (f *Frame) done(c *Call, route string, took time.Duration) {
-	ctx := context.WithoutCancel(c.R.Context())
+	ctx, log, method := context.WithoutCancel(c.R.Context()), f.logger(c), Shorten(c.R.Method)
 	if c.reason != nil {
-		f.Logger.WarnContext(ctx, "request failed", "request", c.ID, "method", c.R.Method, "route", route, "status", c.Status, "error", c.reason)
+		log.WarnContext(ctx, "request failed", "request", c.ID, "method", method, "route", route, "status", c.Status, "error", c.reason)
 	}
-	f.Logger.DebugContext(ctx, "request answered", "request", c.ID, "method", c.R.Method, "route", route, "status", c.Status, "took", took)
+	if c.Status == http.StatusUnauthorized {
+		log.InfoContext(ctx, "token refused", "request", c.ID, "method", method, "route", route, "address", c.R.RemoteAddr)
+	}
+	log.DebugContext(ctx, "request answered", "request", c.ID, "method", method, "route", route, "status", c.Status, "took", took)
 	if f.Observe != nil {
 		if c.Stream {
 			route += "?follow"

@@ -20,6 +20,7 @@ const (
 type guard struct {
 	allow     Allow
 	listeners []netip.AddrPort
+	names     map[string]bool // of the server itself, as target spells them, with the port
 	own       own
 }
 
@@ -38,7 +39,7 @@ func (g *guard) check(t target, a netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if g.listens(a, t.port, ours) {
+	if g.names[t.String()] || g.listens(a, t.port, ours) {
 		return &refusal{why: "it is this server", entry: "ADDRESS:PORT"}
 	}
 	if g.allow.names[t.String()] {
@@ -54,6 +55,17 @@ func (g *guard) check(t target, a netip.Addr) error {
 		return &refusal{why: "it is an address of the machine that sandboxes run on", entry: t.String()}
 	}
 	return nil
+}
+
+// ownNames spells names as targets are. What is none leads nowhere.
+func ownNames(names []string) map[string]bool {
+	spelled := make(map[string]bool, len(names))
+	for _, name := range names {
+		if t, err := parseTarget(name, 0); err == nil {
+			spelled[t.String()] = true
+		}
+	}
+	return spelled
 }
 
 // listens reports whether the server itself would answer.

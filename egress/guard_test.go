@@ -117,6 +117,24 @@ func TestAllowedIsWhatIsListedAndNoMore(t *testing.T) {
 	}
 }
 
+func TestTheNameOfTheServerIsTheServer(t *testing.T) {
+	allow, err := egress.ParseAllow([]string{"dormouse.example:7717", "10.0.0.0/8", "93.184.216.9:7717"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := egress.New(egress.Options{Allow: allow, Names: []string{"Dormouse.Example.:7717", "no name at all"}})
+	for to, want := range map[string]bool{"dormouse.example:7717": false, "DORMOUSE.example:7717": false, "dormouse.example:80": true, "other.example:7717": true} {
+		for _, addr := range []string{"93.184.216.34", "10.1.2.3"} {
+			if err := p.Check(to, netip.MustParseAddr(addr)); (err == nil) != want {
+				t.Errorf("%s at %s: %v", to, addr, err)
+			}
+		}
+	}
+	if err := p.Check("dormouse.example:7717", netip.MustParseAddr("93.184.216.9")); err != nil {
+		t.Errorf("allowed by address and port: %v", err)
+	}
+}
+
 func TestAllowRefusesWhatItCannotMean(t *testing.T) {
 	for _, entry := range []string{"", "example.com", "10.0.0.0/33", "::ffff:10.0.0.1", "::ffff:10.0.0.0/104", "[::ffff:10.0.0.1]:80", "fe80::1%eth0", "10.0.0.1:0", "*.example.com:443", "127.1:80", "0.0.0.0:80"} {
 		if _, err := egress.ParseAllow([]string{entry}); !errors.Is(err, dormouse.ErrInvalid) {

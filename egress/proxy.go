@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/lograte"
 )
 
 const (
@@ -37,6 +38,11 @@ const (
 	upstreamIdle   = 30 * time.Second
 	continuePause  = time.Second
 	upstreamPerKey = 8
+
+	// auditBurst and refusedBurst are how many requests of a session are in the log in
+	// ten seconds.
+	auditBurst   = 100
+	refusedBurst = 10
 )
 
 // Session is whose traffic it is, and what it may do.
@@ -57,9 +63,13 @@ type Options struct {
 	Allow Allow
 	// Listeners are where the server itself listens.
 	Listeners []netip.AddrPort
+	// Names are where it is said to be, as name:port, wherever that leads.
+	Names []string
 	// Resolver is nil for the machine's own.
 	Resolver Resolver
-	// Logger gets one line for each request.
+	// Logger gets one line for each request: of a session that makes many, the first of
+	// every ten seconds, and how many were left out. Refused ones have an allowance of
+	// their own.
 	Logger *slog.Logger
 
 	// MaxConns bounds the connections of one session.
@@ -96,7 +106,7 @@ func New(o Options) *Proxy {
 	return &Proxy{
 		opts:  o,
 		log:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
-		guard: guard{allow: o.Allow, listeners: o.Listeners, own: own{read: net.InterfaceAddrs}},
+		guard: guard{allow: o.Allow, listeners: o.Listeners, names: ownNames(o.Names), own: own{read: net.InterfaceAddrs}},
 	}
 }
 
@@ -134,7 +144,9 @@ type way struct {
 	proxy     *Proxy
 	who       Session
 	log       *slog.Logger
-	quiet     *log.Logger // what net/http has to say
+	audit     *lograte.Handler // of requests that left
+	refused   *lograte.Handler // of those that did not
+	quiet     *log.Logger      // what net/http has to say
 	transport *http.Transport
 
 	mu      sync.Mutex
@@ -144,7 +156,9 @@ type way struct {
 
 func newWay(ctx context.Context, p *Proxy, who Session) *way {
 	w := &way{proxy: p, who: who, log: p.log.With("session", who.ID)}
-	w.quiet = slog.NewLogLogger(w.log.Handler(), slog.LevelDebug)
+	w.audit = lograte.New(w.log.Handler(), lograte.Options{Burst: auditBurst})
+	w.refused = lograte.New(w.log.Handler(), lograte.Options{Burst: refusedBurst})
+	w.quiet = slog.NewLogLogger(lograte.New(w.log.Handler(), lograte.Options{Together: true}), slog.LevelDebug)
 	w.transport = &http.Transport{
 		DialContext: func(dialling context.Context, _, address string) (net.Conn, error) {
 			return w.dialPlain(ctx, dialling, address)
@@ -174,5 +188,7 @@ func (w *way) close() {
 	w.closed = true
 	w.mu.Unlock()
 	w.running.Wait()
+	w.audit.Flush()
+	w.refused.Flush()
 	w.transport.CloseIdleConnections()
 }

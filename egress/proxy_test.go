@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -446,5 +447,76 @@ func TestAuditHasALineForEveryRequestAndNoSecret(t *testing.T) {
 	}
 	if strings.Contains(strings.ToLower(r.audit.text.String()), "hidden") {
 		t.Errorf("the audit tells too much:\n%s", r.audit.text.String())
+	}
+}
+
+func TestASessionCannotFillTheLogWithWhatIsRefused(t *testing.T) {
+	_, plain := upstream(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "four") })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := audit{grown: make(chan struct{})}
+	path := filepath.Join(t.TempDir(), "socket")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow, err := egress.ParseAllow([]string{plain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- egress.New(egress.Options{Allow: allow, Logger: slog.New(slog.NewTextHandler(&out, nil))}).
+			Serve(ctx, l, egress.Session{ID: "sesn_test", Policy: egress.Policy{Network: egress.On}})
+	}()
+	const requests = 300
+	long := strings.Repeat("x", 50000)
+	for i := range requests {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := "GET http://10.0.0.1/" + long
+		switch i % 3 {
+		case 1:
+			to = "GET http://" + long + "/"
+		case 2:
+			to = "GET http://x\x1by/"
+		}
+		_, _ = io.WriteString(c, to+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		_, _ = io.ReadAll(c)
+		_ = c.Close()
+	}
+	// One that leaves has a line all the same.
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, "GET http://"+plain+"/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	_, _ = io.ReadAll(c)
+	_ = c.Close()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	text := out.text.String()
+	written, left := 0, 0
+	for line := range strings.Lines(text) {
+		if len(line) > 2000 {
+			t.Errorf("a line has %d bytes", len(line))
+		}
+		if _, count, ok := strings.Cut(line, " count="); ok {
+			n := 0
+			_, _ = fmt.Sscan(count, &n)
+			left += n
+		} else {
+			written++
+		}
+	}
+	// A machine that is slow enough begins another interval.
+	if written > requests/4 || left == 0 || !strings.Contains(text, "verdict=allowed") || strings.Contains(text, "\x1b") {
+		t.Errorf("%d lines, %d left out:\n%s", written, left, text)
 	}
 }

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -23,7 +24,13 @@ func (w *way) serve(ctx context.Context, rw http.ResponseWriter, r *http.Request
 	}
 	defer w.running.Done()
 	rec := newRecord(r.Method)
-	defer rec.write(ctx, w.log)
+	defer func() {
+		log := w.audit
+		if rec.verdict != verdictAllowed {
+			log = w.refused
+		}
+		rec.write(ctx, slog.New(log))
+	}()
 	var err error
 	rec.to, err = destination(r)
 	policy := w.proxy.opts.Policy(w.who)

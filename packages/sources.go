@@ -64,14 +64,14 @@ var questions = []question{
 }
 
 // Look asks the package managers of this machine, all at once, which takes a
-// moment. What it found is logged.
-func Look(ctx context.Context, log *slog.Logger) Sources {
+// moment. They are given env and nothing else. What it found is logged.
+func Look(ctx context.Context, env []string, log *slog.Logger) Sources {
 	answers := make([]string, len(questions))
 	var asking sync.WaitGroup
 	for i, q := range questions {
 		asking.Go(func() {
 			var err error
-			if answers[i], err = ask(ctx, q.argv); err != nil {
+			if answers[i], err = ask(ctx, q.argv, env); err != nil {
 				log.DebugContext(ctx, "package manager not asked", "command", q.argv[0], "error", err)
 			}
 		})
@@ -92,14 +92,38 @@ func Look(ctx context.Context, log *slog.Logger) Sources {
 }
 
 // ask runs a package manager where no project has a say.
-func ask(ctx context.Context, argv []string) (string, error) {
+func ask(ctx context.Context, argv, env []string) (string, error) {
+	program, err := find(argv[0], env)
+	if err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // from a list of our own
+	cmd := exec.CommandContext(ctx, program, argv[1:]...) //nolint:gosec // from a list of our own
+	cmd.Args[0] = argv[0]
+	cmd.Env = append([]string{}, env...) // nil would be ours
 	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	return string(out[:min(len(out), maxAnswer)]), err
+}
+
+// find looks for a program where the PATH of env says.
+func find(name string, env []string) (string, error) {
+	for _, e := range env {
+		list, ok := strings.CutPrefix(e, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range filepath.SplitList(list) {
+			if path := filepath.Join(dir, name); filepath.IsAbs(dir) {
+				if _, err := exec.LookPath(path); err == nil {
+					return path, nil
+				}
+			}
+		}
+	}
+	return "", exec.ErrNotFound
 }
 
 // finder gathers what was said.

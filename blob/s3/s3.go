@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"path"
 	"strings"
 	"sync"
@@ -107,10 +108,13 @@ func (s *Store) credentials() *credentials.Credentials {
 	if s.opts.AccessKey != "" {
 		return credentials.NewStaticV4(s.opts.AccessKey, s.opts.SecretKey, s.opts.Token)
 	}
-	return credentials.NewChainCredentials([]credentials.Provider{
-		new(credentials.EnvAWS), new(credentials.FileAWSCredentials),
-		&credentials.IAM{Client: &http.Client{Timeout: 10 * time.Second}},
-	})
+	// The library asks the environment for these whenever credentials run out, and it may
+	// have been cleared by then.
+	role := &credentials.IAM{Client: &http.Client{Timeout: 10 * time.Second}}
+	if uri := os.Getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"); uri != "" {
+		role.Container.CredentialsRelativeURI, role.Container.AuthorizationToken = uri, os.Getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+	}
+	return credentials.NewChainCredentials([]credentials.Provider{new(credentials.EnvAWS), new(credentials.FileAWSCredentials), role})
 }
 
 // endpoint takes the URL of a server apart.

@@ -34,6 +34,8 @@ func run() error {
 	// What the runner does is short and waits for others. In a sandbox a second
 	// thread to do it costs more, in being woken, than it helps.
 	runtime.GOMAXPROCS(1)
+	// Commands have the usual mask, whatever the server has for itself.
+	syscall.Umask(0o022)
 	o := inside.Options{Env: environment(), Init: true}
 	flag.StringVar(&o.Socket, "socket", "", "unix `path` the server listens on")
 	flag.StringVar(&o.SecretFile, "secret", "", "`file` with the secret that proves this runner to the server")

@@ -62,7 +62,7 @@ func (s *server) withdraw() error {
 // announce tells a person what to do next.
 func (s *server) announce(out io.Writer) error {
 	data := ""
-	if s.config.Data != defaultData() {
+	if !s.config.usual {
 		data = " --data " + s.config.Data
 	}
 	_, err := fmt.Fprintf(out, `dormouse is listening on http://%s

@@ -27,9 +27,11 @@ import (
 // flag; a file and the environment set the same flags first.
 type config struct {
 	Data         string
+	usual        bool // Data is where it is if nobody says
 	Store        dsn
 	Blobs        bucket
 	Listen       string
+	listening    net.Addr // where that is, once the server listens
 	Advertise    string
 	ServerName   string
 	Lease        time.Duration
@@ -57,6 +59,7 @@ type config struct {
 	KeepAge      time.Duration
 	CrossSession bool
 	MaxActive    int
+	MaxConns     int
 	LogFormat    string
 	LogLevel     string
 }
@@ -65,6 +68,7 @@ func (c *config) flags(f *pflag.FlagSet) {
 	storeFlag(f, &c.Store)
 	c.Blobs.flags(f)
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:7717", "`address` to listen on")
+	f.IntVar(&c.MaxConns, "max-connections", defaultConns, "how many `connections` clients may hold; for one more the one that has waited the longest for a request is closed, and none that is being answered")
 	f.StringVar(&c.Advertise, "advertise", "", "`address` at which other servers of the same database reach this one; --listen if not given")
 	f.StringVar(&c.ServerName, "server-name", "", "`name` of this server among others; its host name and port if not given")
 	f.DurationVar(&c.Lease, "lease", 3*time.Second, "how long a server that gives no sign keeps its sessions from the others")
@@ -112,7 +116,7 @@ func (c *config) check() error {
 	}
 	for flag, value := range map[string]string{"scripted-url": c.ScriptedURL, "anthropic-url": c.AnthropicURL} {
 		if u, err := url.Parse(value); value != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-			return usage("--%s %q is not a URL such as http://127.0.0.1:7718", flag, value)
+			return usage("--%s is not a URL such as http://127.0.0.1:7718", flag) // it may hold a password
 		}
 	}
 	if c.Sandbox != "" && c.Sandbox != sandboxGVisor && c.Sandbox != sandboxLocal {
@@ -138,6 +142,9 @@ func (c *config) check() error {
 	}
 	if c.DropAfter <= 0 {
 		return usage("--drop-after must be more than nothing")
+	}
+	if c.MaxConns != 0 && c.MaxConns < leastConns {
+		return usage("--max-connections must be at least %d", leastConns)
 	}
 	if c.MaxActive < 0 {
 		return usage("--max-active cannot be negative")
@@ -187,6 +194,9 @@ func everywhere(host string) bool {
 	return host == "" || err == nil && ip.IsUnspecified()
 }
 
+// configFile is what of a data directory people write.
+const configFile = "config.json"
+
 // environment is the prefix of the variables that set flags: DORMOUSE_LISTEN
 // sets --listen.
 const environment = "DORMOUSE_"
@@ -203,7 +213,7 @@ func fill(cmd *cobra.Command) error {
 	if err != nil || cmd.Flags().Lookup("listen") == nil { // only a server has a file
 		return err
 	}
-	path := filepath.Join(data, "config.json")
+	path := filepath.Join(data, configFile)
 	file, err := readConfig(path)
 	if err != nil {
 		return err
@@ -221,7 +231,12 @@ func fill(cmd *cobra.Command) error {
 }
 
 func fillFrom(flags *pflag.FlagSet, source string, look func(*pflag.Flag) (string, bool)) (err error) {
+	// Either of two says where the database is, so that both are left as they were said.
+	stored := flags.Changed(storeName) || flags.Changed(storeFileName)
 	flags.VisitAll(func(f *pflag.Flag) {
+		if stored && (f.Name == storeName || f.Name == storeFileName) {
+			return
+		}
 		v, ok := look(f)
 		if f.Changed || !ok || v == "" || f.Name == "help" || err != nil {
 			return

@@ -39,6 +39,7 @@ func newDoctor() *cobra.Command {
 			if err := c.check(); err != nil {
 				return err
 			}
+			syscall.Umask(ownMask)
 			return doctor(cmd, c)
 		},
 	}
@@ -90,12 +91,24 @@ func printFindings(cmd *cobra.Command, findings []finding) error {
 		}
 		rows = append(rows, []string{f.Check, mark, f.Detail})
 	}
-	return table(cmd.OutOrStdout(), "CHECK\t\tDETAIL", rows)
+	if err := table(cmd.OutOrStdout(), "CHECK\t\tDETAIL", rows); err != nil {
+		return err
+	}
+	for _, f := range findings { // in a table only its beginning can be read
+		if !f.OK {
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s\n", f.Check, f.Detail)
+		}
+	}
+	return nil
 }
 
 // checkData writes and syncs a file where the server would.
 func checkData(data string) (string, error) {
 	if err := os.MkdirAll(data, 0o700); err != nil {
+		return "", err
+	}
+	wide, err := checkOwn(data)
+	if err != nil {
 		return "", err
 	}
 	f, err := os.CreateTemp(data, ".doctor-*")
@@ -118,6 +131,9 @@ func checkData(data string) (string, error) {
 	var space syscall.Statfs_t
 	if err := syscall.Statfs(data, &space); err == nil {
 		detail += fmt.Sprintf(", %d MiB free", space.Bavail*uint64(space.Bsize)>>20) //nolint:gosec // a block has a size
+	}
+	if wide != 0 {
+		detail += fmt.Sprintf(", others can read it (mode %s) until the next start closes it", modeOf(wide))
 	}
 	return detail, nil
 }

@@ -39,6 +39,7 @@ func checkSandbox(ctx context.Context, c config) (string, error) {
 			return "", err
 		}
 	}
+	leaveEnvironment(c)
 	began := time.Now()
 	d, err := gvisor.New(gvisor.Options{
 		Dir: filepath.Join(dir, sandboxGVisor), Instance: "doctor-" + strings.ToLower(rand.Text()[:8]), Runner: program,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/pgserver"
 )
 
@@ -29,7 +31,7 @@ func startDatabase(t *testing.T) dsn {
 	if err := db.CreateDB(t.Context(), "dormouse", ""); err != nil {
 		t.Fatal(err)
 	}
-	return dsn{db.URL("dormouse")}
+	return dsn{value: db.URL("dormouse")}
 }
 
 func TestServersShareADatabase(t *testing.T) {
@@ -103,13 +105,19 @@ func TestAServerWithAnotherDirectoryIsNotLetIn(t *testing.T) {
 
 func TestAPasswordIsNotPrinted(t *testing.T) {
 	const secret = "swordfish"
-	d := dsn{"postgres://dormouse:" + secret + "@db.example/dormouse"}
+	d := dsn{value: "postgres://dormouse:" + secret + "@db.example/dormouse"}
 	var b safeBuffer
 	log := slog.New(slog.NewTextHandler(&b, nil))
 	log.Info("a line", "store", d, "config", config{Store: d})
 	text := fmt.Sprintf("%v %+v %#v %s %q", d, config{Store: d}, config{Store: d}, d, d) + b.String()
 	if strings.Contains(text, secret) || !strings.Contains(text, "db.example") {
 		t.Error(text)
+	}
+	for _, at := range []string{d.value, "postgres://d@h/d?password=" + secret, "postgres://d:%73wordfish@h/d"} {
+		err := dsn{value: at}.hide(fmt.Errorf("dial %s as %s: %w", at, secret, dormouse.ErrUnavailable))
+		if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "%73word") || !errors.Is(err, dormouse.ErrUnavailable) {
+			t.Errorf("%s is hidden as %v", at, err)
+		}
 	}
 	data := t.TempDir()
 	for _, at := range []string{
@@ -124,6 +132,55 @@ func TestAPasswordIsNotPrinted(t *testing.T) {
 				t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
 			}
 		}
+	}
+}
+
+func TestTheDatabaseMayBeSaidInAFile(t *testing.T) {
+	const secret = "swordfish"
+	url := func(port string) string { return "postgres://dormouse:" + secret + "@127.0.0.1:" + port + "/dormouse" }
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "store")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for name, v := range map[string]struct {
+		env    map[string]string
+		config string
+		args   []string
+		want   string
+		code   int
+	}{
+		"by flag":                     {args: []string{"--store-file", file(url("1") + "\n")}, want: "127.0.0.1:1", code: exitError},
+		"by variable":                 {env: map[string]string{"DORMOUSE_STORE_FILE": file(url("2"))}, want: "127.0.0.1:2", code: exitError},
+		"by configuration":            {config: `{"store_file":"` + file(url("3")) + `"}`, want: "127.0.0.1:3", code: exitError},
+		"flag before variable":        {args: []string{"--store-file", file(url("4"))}, env: map[string]string{"DORMOUSE_STORE": url("5")}, want: "127.0.0.1:4", code: exitError},
+		"variable before configured":  {config: `{"store":"` + url("6") + `"}`, env: map[string]string{"DORMOUSE_STORE_FILE": file(url("7"))}, want: "127.0.0.1:7", code: exitError},
+		"both":                        {args: []string{"--store", url("8"), "--store-file", file(url("9"))}, want: "leave one of them out", code: exitUsage},
+		"no such file":                {args: []string{"--store-file", "/nowhere"}, want: "--store-file", code: exitError},
+		"an empty file":               {args: []string{"--store-file", file("\n")}, want: "holds no URL", code: exitUsage},
+		"an endless file":             {args: []string{"--store-file", "/dev/zero"}, want: "holds no URL", code: exitUsage},
+		"another kind":                {args: []string{"--store-file", file("mysql://a:" + secret + "@b/c")}, want: "not a URL such as", code: exitUsage},
+		"a password among parameters": {args: []string{"--store-file", file("postgres://dormouse@127.0.0.1:1/d?sslmode=bad&password=" + secret)}, want: "sslmode is invalid", code: exitError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for key, value := range v.env {
+				t.Setenv(key, value)
+			}
+			data := t.TempDir()
+			if v.config != "" {
+				if err := os.WriteFile(filepath.Join(data, configFile), []byte(v.config), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, args := range [][]string{{"serve", "--runner", "/bin/true", "--listen", "127.0.0.1:0"}, {"store", "migrate"}} {
+				out, errs, code := runIn(t.Context(), "", append(append([]string{"--data", data}, args...), v.args...)...)
+				if text := out + errs; code != v.code || !strings.Contains(text, v.want) || strings.Contains(text, secret) {
+					t.Errorf("%v: exit %d: %s", args, code, text)
+				}
+			}
+		})
 	}
 }
 

@@ -114,8 +114,12 @@ func forward(ctx context.Context, cmd *cobra.Command, c *client, session string,
 	return nil
 }
 
-// accept serves connections until its listener is closed.
+// mostForwarded bounds the connections of one port that is forwarded.
+const mostForwarded = 256
+
+// accept serves connections until its listener is closed. One too many is closed.
 func accept(ctx context.Context, l net.Listener, running *sync.WaitGroup, serve func(net.Conn) error, complain func(error)) {
+	free := make(chan struct{}, mostForwarded)
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -129,7 +133,14 @@ func accept(ctx context.Context, l net.Listener, running *sync.WaitGroup, serve 
 			}
 			continue
 		}
+		select {
+		case free <- struct{}{}:
+		default:
+			_ = conn.Close()
+			continue
+		}
 		running.Go(func() {
+			defer func() { <-free }()
 			defer func() { _ = conn.Close() }()
 			if err := serve(conn); err != nil && ctx.Err() == nil {
 				complain(err)

@@ -23,6 +23,7 @@ const (
 
 func main() {
 	gvisor.Main()
+	ownProcess = true
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -84,9 +85,11 @@ Start a server, then talk to it from another terminal:
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		// What comes before this is about the words on the command line.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			exposed := hideFlags(cmd.Flags())
 			if err := fill(cmd); err != nil {
 				return err
 			}
+			exposed.warn(cmd)
 			*began = true
 			return nil
 		},

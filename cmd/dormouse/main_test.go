@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,10 +118,16 @@ func (o *office) create(args ...string) string {
 }
 
 func runIn(ctx context.Context, in string, args ...string) (out, errs string, code int) {
+	usualMask()
+	defer usualMask()
 	var stdout, stderr safeBuffer
 	code = run(ctx, args, strings.NewReader(in), &stdout, &stderr)
 	return stdout.String(), stderr.String(), code
 }
+
+// usualMask takes back what a command has set for its process, which here is not its
+// own.
+func usualMask() { syscall.Umask(0o022) }
 
 // safeBuffer may be read while it is written.
 type safeBuffer struct {

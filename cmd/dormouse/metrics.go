@@ -60,6 +60,13 @@ func (m *metrics) gauge(name, help string, value func() int) {
 		func() float64 { return float64(value()) }))
 }
 
+// counter shows a count that somebody else keeps.
+func (m *metrics) counter(name, help string, value func() uint64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(
+		prometheus.CounterOpts{Namespace: "dormouse", Name: name, Help: help},
+		func() float64 { return float64(value()) }))
+}
+
 // fleet shows what happens among the servers of a shared store.
 func (m *metrics) fleet(counts func() session.Counts) {
 	for name, c := range map[string]struct {

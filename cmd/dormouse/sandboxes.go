@@ -37,7 +37,7 @@ const (
 )
 
 // openSandboxes returns the driver. It is the only place that names one.
-func openSandboxes(ctx context.Context, c config, log *slog.Logger) (driver, error) {
+func openSandboxes(ctx context.Context, c config, around surroundings, log *slog.Logger) (driver, error) {
 	data, err := filepath.Abs(c.Data)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func openSandboxes(ctx context.Context, c config, log *slog.Logger) (driver, err
 	var d driver
 	switch dir := filepath.Join(data, sandboxDir); kind {
 	case sandboxGVisor:
-		d, err = openGVisor(ctx, c, data, gvisor.Options{
+		d, err = openGVisor(ctx, c, around, data, gvisor.Options{
 			Dir: filepath.Join(dir, sandboxGVisor), Instance: instance, Runner: runner, Limits: c.Limits.parsed, Spares: c.Spares, Logger: log,
 		})
 	default:
@@ -75,8 +75,8 @@ func openSandboxes(ctx context.Context, c config, log *slog.Logger) (driver, err
 }
 
 // openGVisor adds what sandboxes start from and their way out.
-func openGVisor(ctx context.Context, c config, data string, o gvisor.Options) (imaged, error) {
-	sources := packageSources(ctx, c, o.Logger)
+func openGVisor(ctx context.Context, c config, around surroundings, data string, o gvisor.Options) (imaged, error) {
+	sources := packageSources(ctx, c, around, o.Logger)
 	way := wayOut(c, sources, o.Logger)
 	if c.Network {
 		o.Outlet = func(ctx context.Context, from gvisor.Outgoing, l net.Listener) error {
@@ -99,7 +99,7 @@ func openGVisor(ctx context.Context, c config, data string, o gvisor.Options) (i
 		}
 		o.Root, o.Digest, o.Env = image.Dir, image.Digest, image.Env
 	}
-	o.Fetch, o.Allow, o.SearchPath = images.fetch, images.allow.Check, os.Getenv("PATH")
+	o.Fetch, o.Allow, o.SearchPath = images.fetch, images.allow.Check, around.path
 	d, err := gvisor.New(o)
 	return imaged{d, images}, err
 }
@@ -121,9 +121,9 @@ func (d imaged) CollectImages(ctx context.Context) error {
 
 // packageSources says where packages come from. This machine is asked while the
 // server starts; who wants to know before it has answered waits.
-func packageSources(ctx context.Context, c config, log *slog.Logger) func() packages.Sources {
+func packageSources(ctx context.Context, c config, around surroundings, log *slog.Logger) func() packages.Sources {
 	look := sync.OnceValue(func() packages.Sources {
-		s := packages.Look(ctx, cmp.Or(log, slog.New(slog.DiscardHandler)))
+		s := packages.Look(ctx, around.packages, cmp.Or(log, slog.New(slog.DiscardHandler)))
 		if len(c.PackageHosts) > 0 {
 			s.Hosts, _ = parseHosts(c.PackageHosts) // checked with the rest of the configuration
 		}
@@ -167,10 +167,22 @@ func outgoing(from gvisor.Outgoing) (egress.Session, error) {
 func wayOut(c config, sources func() packages.Sources, log *slog.Logger) *egress.Proxy {
 	allow, _ := egress.ParseAllow(c.EgressAllow) // checked with the rest of the configuration
 	o := egress.Options{Allow: allow, PackageHosts: func() []dormouse.Host { return sources().Hosts }, Logger: log}
-	if at, err := netip.ParseAddrPort(c.Listen); err == nil {
-		o.Listeners = append(o.Listeners, at)
-	}
+	o.Listeners, o.Names = c.ownAddresses()
 	return egress.New(o)
+}
+
+// ownAddresses are where this server is reached: where it listens, and where others
+// are told that it does.
+func (c *config) ownAddresses() (at []netip.AddrPort, names []string) {
+	if a, ok := c.listening.(*net.TCPAddr); ok {
+		at = append(at, a.AddrPort())
+	}
+	if a, err := netip.ParseAddrPort(c.Advertise); err == nil {
+		at = append(at, a)
+	} else if c.Advertise != "" {
+		names = append(names, c.Advertise)
+	}
+	return at, names
 }
 
 const sandboxDir = "sandbox"

@@ -57,7 +57,7 @@ func endSandboxes(ctx context.Context, c config, errs io.Writer) (err error) {
 	if c.Runner, err = os.Executable(); err != nil { // nothing is started, so that any program will do
 		return err
 	}
-	d, err := openSandboxes(ctx, c, newLogger(c, errs))
+	d, err := openSandboxes(ctx, c, leaveEnvironment(c), newLogger(c, errs))
 	if err != nil {
 		return err
 	}

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/model/scripted"
 )
 
@@ -31,10 +32,13 @@ func newScriptedModel() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s := &http.Server{Handler: scripted.NewServer(scripted.Options{Keyed: keyed}), ReadHeaderTimeout: 10 * time.Second}
+			s := newHTTPServer(scripted.NewServer(scripted.Options{Keyed: keyed}), slog.New(slog.DiscardHandler))
+			s.ReadTimeout, s.WriteTimeout = 0, 0 // it may be told to say nothing for long
+			conns := connlimit.New(mostConns(defaultConns))
+			conns.Apply(s)
 			fmt.Fprintf(cmd.OutOrStdout(), "http://%s\n", l.Addr())
 			context.AfterFunc(ctx, func() { _ = s.Close() })
-			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(conns.Listen(l)); !errors.Is(err, http.ErrServerClosed) {
 				return err
 			}
 			return nil

@@ -18,7 +18,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +29,8 @@ import (
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/rest"
 	"github.com/dormouse-run/dormouse/door/v1"
+	"github.com/dormouse-run/dormouse/internal/connlimit"
+	"github.com/dormouse-run/dormouse/internal/lograte"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
@@ -56,10 +57,11 @@ or in config.json in the data directory ("listen"); the command line wins over t
 environment, and that over the file.`,
 		Example: `  dormouse serve
   dormouse serve --data /srv/dormouse --listen 127.0.0.1:8080 --log-format json
-  dormouse serve --store postgres://dormouse@db.example/dormouse --listen 10.0.0.1:7717`,
+  dormouse serve --store-file /etc/dormouse/store --listen 10.0.0.1:7717`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Data, _ = cmd.Flags().GetString("data")
+			c.usual = c.Data == defaultData()
 			if err := c.check(); err != nil {
 				return err
 			}
@@ -83,11 +85,24 @@ environment, and that over the file.`,
 func newLogger(c config, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // checked with the rest of the configuration
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: boundAttr}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// boundAttr bounds what a line says in one value, whoever wrote it.
+func boundAttr(_ []string, a slog.Attr) slog.Attr {
+	const most, mostStack = 4 << 10, 64 << 10
+	_, failed := a.Value.Any().(error)
+	switch {
+	case a.Key == "stack":
+		return lograte.Bound(a, mostStack)
+	case failed || a.Value.Kind() == slog.KindString:
+		return lograte.Bound(a, most)
+	}
+	return a
 }
 
 // server is everything that is open while serving.
@@ -104,6 +119,7 @@ type server struct {
 	v1       *v1.Server
 	http     *http.Server
 	listener net.Listener
+	conns    *connlimit.Limit
 	ready    atomic.Bool
 	running  sync.WaitGroup
 	stop     context.CancelFunc // ends what runs beside the requests
@@ -146,6 +162,9 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 			f()
 		}
 	}()
+	if err := claimData(ctx, c.Data, log); err != nil {
+		return nil, err
+	}
 	// The database comes first: whoever has it has the directory.
 	if s.store, err = openStore(ctx, c.Data, c.Store, log); err != nil {
 		return nil, err
@@ -159,7 +178,19 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	if err != nil {
 		return nil, err
 	}
-	if s.driver, err = openSandboxes(ctx, c, log); err != nil {
+	models, err := newModels(c)
+	if err != nil {
+		return nil, err
+	}
+	// Whoever is in a sandbox is kept from where we listen, so that comes before any.
+	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", c.Listen); err != nil {
+		return nil, fmt.Errorf("%w; choose another address with --listen", err)
+	}
+	undo = append(undo, func() { _ = s.listener.Close() })
+	c.listening = s.listener.Addr()
+	s.config.listening = c.listening
+	// What is started from here on is given nothing of the environment.
+	if s.driver, err = openSandboxes(ctx, c, leaveEnvironment(c), log); err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() { _ = s.letGo() })
@@ -168,19 +199,11 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	}
 	undo = append(undo, func() { _ = s.lines.Close() })
 
-	models, err := newModels(c)
-	if err != nil {
-		return nil, err
-	}
 	c.Model = cmp.Or(c.Model, models.usual())
 	tools, counters := tool.Builtin(), newMetrics()
 	if _, err := models.Model(c.Model); err != nil {
 		return nil, usage("--model: %w", err)
 	}
-	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", c.Listen); err != nil {
-		return nil, fmt.Errorf("%w; choose another address with --listen", err)
-	}
-	undo = append(undo, func() { _ = s.listener.Close() })
 	sessions := session.Config{
 		Store: s.store, Blobs: s.blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
 		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout, MaxActive: c.MaxActive, OnCommit: counters.committed,
@@ -239,12 +262,12 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		counters.gauge("sandboxes_spare", "Sandboxes that are started and wait for a session.", func() int { n, _ := p.Spares(); return n })
 		counters.gauge("sandboxes_blank", "Sandboxes that wait for a session to wake in them.", func() int { _, n := p.Spares(); return n })
 	}
-	s.http = &http.Server{
-		// Streams set deadlines of their own.
-		Handler: s.inside(key), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, WriteTimeout: 2 * time.Minute,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	s.http = newHTTPServer(s.inside(key), log)
+	s.conns = connlimit.New(mostConns(cmp.Or(c.MaxConns, defaultConns)))
+	s.conns.Apply(s.http)
+	counters.gauge("connections", "Connections of clients that are open.", func() int { open, _, _ := s.conns.Counts(); return open })
+	counters.counter("connections_cut_total", "Connections closed while they waited, for others.", func() uint64 { _, cut, _ := s.conns.Counts(); return cut })
+	counters.counter("connections_refused_total", "Connections turned away because all were in use.", func() uint64 { _, _, refused := s.conns.Counts(); return refused })
 	if err := s.sessions.Join(ctx); err != nil {
 		return nil, unwelcome(err)
 	}
@@ -256,7 +279,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 func (s *server) start(ctx context.Context) <-chan error {
 	served := make(chan error, 1)
 	s.running.Go(func() {
-		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(s.conns.Listen(s.listener)); !errors.Is(err, http.ErrServerClosed) {
 			served <- err
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse/auth"
+	"github.com/dormouse-run/dormouse/packages"
 	"github.com/dormouse-run/dormouse/store/sqlite"
 )
 
@@ -41,6 +42,8 @@ func startServer(t *testing.T, data string, change ...func(*config)) *serving {
 	for _, f := range change {
 		f(&s.config)
 	}
+	usualMask()
+	t.Cleanup(usualMask)
 	go func() {
 		s.ended <- serve(context.WithoutCancel(t.Context()), s.config, s.signals, s.out, slog.New(slog.DiscardHandler))
 	}()
@@ -248,5 +251,54 @@ func TestFlagsWinOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 		if _, err := load(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// However the address was spelled, sandboxes are kept from where the server listens:
+// by what it is, and not by what was said.
+func TestSandboxesAreKeptFromWhereTheServerListens(t *testing.T) {
+	free := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		return port
+	}
+	for _, listen := range []string{"127.0.0.1:0", "localhost:0", ":0", "0.0.0.0:0", "[::]:0", ":" + free(), "localhost:" + free(), "[::1]:0"} {
+		t.Run(listen, func(t *testing.T) {
+			s, err := open(t.Context(), config{
+				Data: t.TempDir(), Listen: listen, Sandbox: sandboxLocal, Model: "offline", Runner: "/bin/true", DropAfter: time.Second,
+				EgressAllow: []string{"127.0.0.0/8", "::1"}, Advertise: "192.0.2.7:4000", Snapshots: "off",
+			}, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.stop = func() {}
+			defer func() {
+				if err := s.shutdown(t.Context(), nil); err != nil {
+					t.Error(err)
+				}
+			}()
+			way := wayOut(s.config, func() packages.Sources { return packages.Sources{} }, s.log)
+			_, port, _ := net.SplitHostPort(s.listener.Addr().String())
+			hosts := []string{"127.0.0.1"}
+			if listen == "[::1]:0" {
+				hosts = []string{"::1"}
+			}
+			for _, host := range hosts {
+				c, err := way.Dial(t.Context(), "tcp", net.JoinHostPort(host, port))
+				if err == nil {
+					_ = c.Close()
+				}
+				if err == nil || !strings.Contains(err.Error(), "it is this server") {
+					t.Errorf("%s: %v", host, err)
+				}
+			}
+			if _, err := way.Dial(t.Context(), "tcp", "192.0.2.7:4000"); err == nil || !strings.Contains(err.Error(), "it is this server") {
+				t.Errorf("where others are told that it is: %v", err)
+			}
+		})
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +21,7 @@ func newStore() *cobra.Command {
 		Use:   "store",
 		Short: "Look after the database",
 		Long: `Look after the database: check it, keep a copy of it, move to another one. Servers
-must be stopped. --store names the database and --blobs where large payloads are, as
+must be stopped. --store or --store-file names the database and --blobs where large payloads are, as
 they do for a server; if they are not given it is what config.json in the data
 directory says, or else SQLite and the blobs there.`,
 		Args: cobra.NoArgs,
@@ -80,7 +79,11 @@ func withAnyDeployment(cmd *cobra.Command, where places, do func(context.Context
 	if err != nil {
 		return err
 	}
-	s, err := openStore(ctx, data, where.store, newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr()))
+	log := newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr())
+	if err := claimData(ctx, data, log); err != nil {
+		return err
+	}
+	s, err := openStore(ctx, data, where.store, log)
 	if err != nil {
 		return err
 	}
@@ -113,11 +116,13 @@ func locate(cmd *cobra.Command, where places) (string, places, error) {
 	if err != nil {
 		return "", where, err
 	}
-	file, err := readConfig(filepath.Join(data, "config.json"))
+	file, err := readConfig(filepath.Join(data, configFile))
 	if err != nil {
 		return "", where, err
 	}
-	where.store.value = cmp.Or(where.store.value, file["store"])
+	if where.store == (dsn{}) {
+		where.store = dsn{value: file["store"], file: file["store_file"]}
+	}
 	where.blobs.fill(file)
 	if err := where.store.check(); err != nil {
 		return "", where, err

@@ -40,7 +40,11 @@ if there is.`,
 			}
 			m := migrated{From: at, To: newest, Needed: at < newest}
 			if !check {
-				s, err := openStore(cmd.Context(), data, where.store, newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr()))
+				log := newLogger(config{LogLevel: "warn"}, cmd.ErrOrStderr())
+				if err := claimData(cmd.Context(), data, log); err != nil {
+					return err
+				}
+				s, err := openStore(cmd.Context(), data, where.store, log)
 				if err != nil {
 					return err
 				}

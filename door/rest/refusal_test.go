@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/dormouse-run/dormouse/door/rest"
@@ -259,6 +262,12 @@ func TestServerThatIsNotReadySaysWhy(t *testing.T) {
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, bytes.NewReader([]byte("up 1\n"))) })
 	})
 	h.refuses(h.request(http.MethodGet, "/readyz", nil), http.StatusServiceUnavailable, why.Error())
+	stranger := h.request(http.MethodGet, "/readyz", nil)
+	stranger.Header.Del("Authorization")
+	status, b := h.do(stranger)
+	if status != http.StatusServiceUnavailable || !strings.Contains(string(b), `"message":"not ready"`) || strings.Contains(string(b), why.Error()) {
+		t.Errorf("a stranger is told %d %s", status, b)
+	}
 	if status, b := h.do(h.request(http.MethodGet, "/metrics", nil)); status != http.StatusOK || string(b) != "up 1\n" {
 		t.Errorf("metrics: %d %s", status, b)
 	}
@@ -268,4 +277,42 @@ func TestPanicIsA500AndTheServerGoesOn(t *testing.T) {
 	h := newHouse(t, func(c *rest.Config) { c.Ready = func(context.Context) error { panic("a bug") } })
 	h.refuses(h.request(http.MethodGet, "/readyz", nil), http.StatusInternalServerError, "internal")
 	h.create(`{"warm":false}`)
+}
+
+func TestStrangersCannotFillTheLog(t *testing.T) {
+	var out logBuffer
+	h := newHouse(t, func(c *rest.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&out, nil))
+		c.Ready = func(context.Context) error { return errors.New("the database is away") }
+	})
+	const requests = 500
+	for range requests {
+		for _, path := range []string{"/api/sessions", "/readyz"} {
+			r := h.request(http.MethodGet, path, nil)
+			r.Header.Set("Authorization", "Bearer wrong")
+			h.do(r)
+		}
+	}
+	text := out.String()
+	if n := strings.Count(text, "\n"); n > requests/4 || !strings.Contains(text, `msg="token refused"`) || !strings.Contains(text, "the database is away") {
+		t.Errorf("%d lines:\n%.2000s", n, text)
+	}
+}
+
+// logBuffer may be read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer // guarded by mu
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
+	syscall.Umask(0o077) // as the server has it
 	dir, err := os.MkdirTemp("", "gvisor")
 	if err != nil {
 		panic(err)

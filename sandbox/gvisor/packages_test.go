@@ -153,6 +153,9 @@ func TestPackagesAreInstalledOnceForAllWhoNameThem(t *testing.T) {
 	if got := string(h.try(first, "touch /usr/mine").Output); !strings.Contains(got, "Read-only") {
 		t.Errorf("what others have too can be changed: %s", got)
 	}
+	if got, want := h.sh(first, "stat -c %a / /etc /etc/passwd /usr /usr/local /var/lib"), "755\n755\n644\n755\n755\n755"; got != want {
+		t.Errorf("its modes are %q, want %q", got, want)
+	}
 	h.sh(first, "echo own >/etc/own")
 	other, missing := h.make(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, e)
 	if got := h.sh(other, greet+"; ls /etc/own 2>/dev/null; true"); got != "hello from a package" || missing != "" {

@@ -77,7 +77,7 @@ func (r *rootFS) fill(at, path string) error {
 		"dev", "etc/ssl", "home", "mnt", "opt", "proc", "root", "run", "srv", "sys", "tmp", "usr", "var/cache", "var/lib", "var/log", "var/tmp",
 		insideBin, insideRun, insideSlot, insideWorkspace,
 	} {
-		if err := os.MkdirAll(filepath.Join(at, dir), 0o755); err != nil { //nolint:gosec // as they are everywhere
+		if err := makeDirs(filepath.Join(at, dir)); err != nil {
 			return err
 		}
 	}
@@ -95,18 +95,18 @@ func (r *rootFS) fill(at, path string) error {
 			err = nil
 		default: // a machine that has not merged them
 			r.host = append(r.host, "/"+dir)
-			err = os.Mkdir(filepath.Join(at, dir), 0o755) //nolint:gosec // as they are everywhere
+			err = makeDirs(filepath.Join(at, dir))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for name, text := range etc {
-		if err := os.WriteFile(filepath.Join(at, "etc", name), []byte(text), 0o644); err != nil { //nolint:gosec // everyone may read it
+		if err := writeShown(filepath.Join(at, "etc", name), []byte(text)); err != nil {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(at, "etc", "profile"), []byte(profile(path)), 0o644); err != nil { //nolint:gosec // everyone may read it
+	if err := writeShown(filepath.Join(at, "etc", "profile"), []byte(profile(path))); err != nil {
 		return err
 	}
 	for _, name := range fromHost {
@@ -138,7 +138,7 @@ func copyTree(from, to string) error {
 		}
 		switch {
 		case e.IsDir():
-			return os.MkdirAll(at, 0o755) //nolint:gosec // as they are everywhere
+			return makeDirs(at)
 		case e.Type() == fs.ModeSymlink:
 			link, err := os.Readlink(path)
 			if err != nil {
@@ -150,7 +150,7 @@ func copyTree(from, to string) error {
 			if err != nil {
 				return err
 			}
-			return os.WriteFile(at, b, 0o644) //nolint:gosec // everyone may read it
+			return writeShown(at, b)
 		}
 		return nil
 	})

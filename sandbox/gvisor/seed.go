@@ -22,7 +22,7 @@ var aptSettings = []string{
 // it is told which packages there are, where others come from, and which accounts
 // they belong to.
 func seedApt(root string) error {
-	if err := os.MkdirAll(filepath.Join(root, "etc/apt"), 0o755); err != nil { //nolint:gosec // as it is everywhere
+	if err := makeDirs(filepath.Join(root, "etc/apt")); err != nil {
 		return fmt.Errorf("prepare apt: %w", err)
 	}
 	for _, name := range aptSettings {
@@ -31,12 +31,16 @@ func seedApt(root string) error {
 		}
 	}
 	for _, dir := range []string{"var/lib/apt/lists/partial", "var/cache/apt/archives/partial", "var/cache/debconf", "var/log/apt", "etc/apt/apt.conf.d", "etc/apt/sources.list.d"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil { //nolint:gosec // as they are everywhere
+		if err := makeDirs(filepath.Join(root, dir)); err != nil {
 			return fmt.Errorf("prepare apt: %w", err)
 		}
 	}
 	// Whether a package may be run is part of what is known of it.
-	err := os.CopyFS(filepath.Join(root, "var/lib/dpkg"), os.DirFS("/var/lib/dpkg"))
+	known := filepath.Join(root, "var/lib/dpkg")
+	err := os.CopyFS(known, os.DirFS("/var/lib/dpkg"))
+	if err == nil {
+		err = showAll(known)
+	}
 	if err == nil {
 		err = seedSources(root)
 	}
@@ -68,7 +72,7 @@ func seedSources(root string) error {
 			continue
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(root, name), text, 0o644) //nolint:gosec // everyone may read it
+			err = writeShown(filepath.Join(root, name), text)
 		}
 		if err != nil {
 			return err
@@ -106,7 +110,7 @@ func seedAccounts(root string) error {
 			fields[1] = "x"
 			all += strings.Join(fields, ":") + "\n"
 		}
-		if err := os.WriteFile(filepath.Join(root, name), []byte(all), 0o644); err != nil { //nolint:gosec // everyone may read it
+		if err := writeShown(filepath.Join(root, name), []byte(all)); err != nil {
 			return err
 		}
 	}

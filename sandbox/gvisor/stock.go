@@ -127,7 +127,7 @@ func (l stock) seal(f stockFact) error {
 func (l stock) mountOver(below []string) error {
 	for n, dir := range below {
 		for _, name := range []string{"upper", "work", "at"} {
-			if err := os.MkdirAll(l.over(n, name), 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
+			if err := makeDirs(l.over(n, name)); err != nil {
 				return fmt.Errorf("make room for packages: %w", err)
 			}
 		}

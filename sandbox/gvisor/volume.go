@@ -88,7 +88,7 @@ func (d *Driver) openVolume(v, ahead volume, l dormouse.Limits) error {
 // furnish makes the directories that every volume has.
 func (v volume) furnish() error {
 	for _, dir := range []string{v.in("base"), v.home().Host()} {
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
+		if err := makeDirs(dir); err != nil {
 			return fmt.Errorf("open volume: %w", err)
 		}
 	}
@@ -234,7 +234,9 @@ func makeFileSystem(name string, l dormouse.Limits) error {
 		const perInode = 4096 // no small volume is made of inodes alone
 		args = append(args, "-N", strconv.FormatInt(min(l.Inodes, l.Disk/perInode), 10))
 	}
-	if out, err := exec.Command(mkfs, append(args, tmp)...).CombinedOutput(); err != nil { //nolint:gosec,noctx // it is quick
+	cmd := exec.Command(mkfs, append(args, tmp)...) //nolint:gosec,noctx // it is quick
+	cmd.Env = []string{}                            // nil would be ours
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("make a file system: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	return os.Rename(tmp, name)
@@ -242,7 +244,7 @@ func makeFileSystem(name string, l dormouse.Limits) error {
 
 // findTool finds a program that may be where only administrators look.
 func findTool(name string) (string, error) {
-	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin", "/run/current-system/sw/bin"} {
 		if path := filepath.Join(dir, name); unix.Access(path, unix.X_OK) == nil {
 			return path, nil
 		}

@@ -89,7 +89,7 @@ func (v volume) makeWorkspace(ctx context.Context, w sandbox.Workspace) error {
 		to += ".new"
 	}
 	for _, dir := range []string{"upper", "work"} {
-		if err := os.MkdirAll(filepath.Join(to, dir), 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
+		if err := makeDirs(filepath.Join(to, dir)); err != nil {
 			return fmt.Errorf("make workspace %d: %w", w.Number, err)
 		}
 	}

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
+	syscall.Umask(0o077) // as the server has it
 	dir, err := os.MkdirTemp("", "local")
 	if err != nil {
 		panic(err)
@@ -169,6 +170,14 @@ func TestWorkspaceOutlivesSandboxes(t *testing.T) {
 	var d sandbox.Driver = open(t, t.TempDir())
 	if k, ok := d.(sandbox.Keeper); !ok || !k.KeepsWorkspace() {
 		t.Error("the driver does not say so")
+	}
+}
+
+// The server keeps its own files from others by its umask. Commands have the usual one.
+func TestCommandsHaveTheUsualMask(t *testing.T) {
+	s := create(t, open(t, t.TempDir()), fence(1, 1))
+	if got, want := sh(t, s, "op_mask", "umask; touch file; mkdir dir; stat -c %a file dir"), "0022\n644\n755"; got != want {
+		t.Errorf("commands see %q, want %q", got, want)
 	}
 }
 

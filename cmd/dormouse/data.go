@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// ownMask keeps what this program writes for itself from everybody else. What is
+// seen inside sandboxes has modes of its own, whatever the mask is.
+const ownMask = 0o077
+
+// others are the permissions of everybody but the owner.
+const others fs.FileMode = 0o077
+
+// ours are the names, as patterns, of what is in a data directory. What else is there
+// belongs to somebody, whom closing the directory would lock out.
+var ours = []string{
+	"dormouse.db*", "dormouse.lock", tokenFile + "*", serverFile + "*", configFile, refsKeyFile + "*",
+	"bin", blobDir, "images", sandboxDir, snapshotsDir,
+	".doctor-*", ".tmp-*",
+	"lost+found", // of a file system that is there for this alone
+}
+
+// claimData makes the data directory one that nobody else can look into, before
+// anything is written to it. One that cannot simply be closed is refused with what
+// would mend it.
+func claimData(ctx context.Context, data string, log *slog.Logger) error {
+	syscall.Umask(ownMask)
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	wide, err := checkOwn(data)
+	if err != nil {
+		return err
+	}
+	if wide != 0 {
+		if err := os.Chmod(data, 0o700); err != nil { //nolint:gosec // it is a directory
+			return fmt.Errorf("close the data directory to others: %w", err)
+		}
+		if at, err := os.Stat(data); err != nil || at.Mode()&others != 0 {
+			return errors.Join(fmt.Errorf("others can read %s and its file system does not let that be changed; choose another directory with --data", data), err)
+		}
+		log.WarnContext(ctx, "data directory closed, which others could read", "data", data, "mode", modeOf(wide))
+	}
+	return closeFiles(data)
+}
+
+// checkOwn returns the mode of a data directory that others can look into, 0 if none
+// can, and refuses one that is not for us to close.
+func checkOwn(data string) (wide fs.FileMode, err error) {
+	at, err := os.Stat(data)
+	if err != nil {
+		return 0, fmt.Errorf("look at the data directory: %w", err)
+	}
+	if !at.IsDir() {
+		return 0, usage("--data %s is not a directory", data)
+	}
+	if owner, ok := at.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Geteuid() {
+		return 0, fmt.Errorf("the data directory %s belongs to user %d, who could read and replace everything in it; give it to the server with: chown %d %s && chmod 0700 %s",
+			data, owner.Uid, os.Geteuid(), quoted(data), quoted(data))
+	}
+	if at.Mode()&others == 0 {
+		return 0, nil
+	}
+	foreign, err := foreignIn(data)
+	if err != nil {
+		return 0, fmt.Errorf("look at the data directory: %w", err)
+	}
+	if foreign != "" {
+		return 0, fmt.Errorf("others can read the data directory %s (mode %s), and %.80q in it is not the server's; choose a directory of its own with --data, or close this one with: chmod 0700 %s",
+			data, modeOf(at.Mode()), foreign, quoted(data))
+	}
+	return at.Mode(), nil
+}
+
+// foreignIn names something in a directory that is not ours, if there is any.
+func foreignIn(data string) (string, error) {
+	entries, err := os.ReadDir(data)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if !slices.ContainsFunc(ours, func(name string) bool { is, _ := filepath.Match(name, e.Name()); return is }) {
+			return e.Name(), nil
+		}
+	}
+	return "", nil
+}
+
+// closeFiles closes what was written before the directory was closed, and may be
+// held open or linked from elsewhere.
+func closeFiles(data string) error {
+	found, err := filepath.Glob(filepath.Join(escapeGlob(data), "dormouse.*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range append(found, filepath.Join(data, configFile)) {
+		at, err := os.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (!at.Mode().IsRegular() || at.Mode()&others == 0) {
+			continue
+		}
+		if err == nil {
+			err = os.Chmod(name, at.Mode().Perm()&^others)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // SQLite removes some of them
+			return fmt.Errorf("close what others could read: %w", err)
+		}
+	}
+	return nil
+}
+
+// escapeGlob spells a path so that it matches itself alone.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+func modeOf(m fs.FileMode) string { return fmt.Sprintf("%04o", m.Perm()) }
+
+// quoted spells a path for a shell.
+func quoted(path string) string {
+	if path != "" && strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@") == "" && !strings.HasPrefix(path, "-") {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// exposed lists what in a directory others could read, but for what is in a
+// sandbox's own directory.
+func exposed(t *testing.T, dir string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && e.Type() != fs.ModeSymlink && info.Mode()&others != 0 {
+			found = append(found, path+" "+info.Mode().String())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestNobodyElseReadsWhatAServerKeeps(t *testing.T) {
+	wide := func(dir string) error { return os.Chmod(dir, 0o755) }
+	for name, prepare := range map[string]func(string) error{
+		"fresh":                    func(dir string) error { return os.Remove(dir) },
+		"made by somebody":         wide,
+		"a file system of its own": func(dir string) error { _ = wide(dir); return os.Mkdir(filepath.Join(dir, "lost+found"), 0o700) },
+		"with a configuration": func(dir string) error {
+			_ = wide(dir)
+			return os.WriteFile(filepath.Join(dir, configFile), []byte("{}"), 0o644)
+		},
+		"with somebody's file, closed": func(dir string) error {
+			_ = os.Chmod(dir, 0o700)
+			return os.WriteFile(filepath.Join(dir, "notes"), nil, 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := prepare(dir); err != nil {
+				t.Fatal(err)
+			}
+			s := startServer(t, dir)
+			if found := exposed(t, dir); len(found) > 0 {
+				t.Errorf("others can read %v", found)
+			}
+			if err := s.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestADatabaseThatOthersCouldReadIsClosed(t *testing.T) {
+	data := t.TempDir()
+	if err := startServer(t, data).stop(); err != nil {
+		t.Fatal(err)
+	}
+	files := []string{"dormouse.db", "dormouse.db-wal", "dormouse.db-shm"}
+	widen := func() {
+		t.Helper()
+		for _, name := range files {
+			f, err := os.OpenFile(filepath.Join(data, name), os.O_CREATE, 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = f.Close()
+			if err := os.Chmod(f.Name(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	widen()
+	out, errs, code := runIn(t.Context(), "", "--data", data, "doctor", "--runner", "/bin/true", "--json")
+	if code != 0 || !strings.Contains(out, "others can read it (mode 0755) until the next start closes it") {
+		t.Errorf("doctor: exit %d: %s%s", code, out, errs)
+	}
+	for _, args := range [][]string{{"store", "rebuild", "--check"}, {"store", "migrate"}} {
+		widen()
+		if out, errs, code := runIn(t.Context(), "", append([]string{"--data", data}, args...)...); code != 0 {
+			t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
+		}
+		if found := exposed(t, data); len(found) > 0 {
+			t.Errorf("after %v others can read %v", args, found)
+		}
+	}
+	widen()
+	s := startServer(t, data)
+	if found := exposed(t, data); len(found) > 0 {
+		t.Errorf("others can read %v", found)
+	}
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADirectoryOfOthersIsRefusedWithWhatMendsIt(t *testing.T) {
+	shared := filepath.Join(t.TempDir(), "it's shared")
+	if err := os.MkdirAll(filepath.Join(shared, "www"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(shared, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mend := `chmod 0700 '` + strings.ReplaceAll(shared, "'", `'\''`) + `'`
+	for _, args := range [][]string{{"serve", "--runner", "/bin/true", "--listen", "127.0.0.1:0"}, {"doctor", "--runner", "/bin/true"}, {"store", "migrate"}} {
+		out, errs, code := runIn(t.Context(), "", append([]string{"--data", shared}, args...)...)
+		if code != exitError || !strings.Contains(out+errs, mend) || !strings.Contains(out+errs, "www") {
+			t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
+		}
+	}
+	if at, err := os.Stat(shared); err != nil || at.Mode().Perm() != 0o755 {
+		t.Errorf("it has become %v, %v", at.Mode(), err)
+	}
+	if found, _ := os.ReadDir(shared); len(found) != 1 {
+		t.Errorf("something was written to it: %v", found)
+	}
+	if os.Geteuid() != 0 {
+		return // who is not root cannot give things away
+	}
+	theirs := t.TempDir()
+	if err := os.Chown(theirs, 12345, -1); err != nil {
+		t.Fatal(err)
+	}
+	_, errs, code := runIn(t.Context(), "", "--data", theirs, "serve", "--runner", "/bin/true", "--listen", "127.0.0.1:0")
+	if code != exitError || !strings.Contains(errs, "chown 0 "+theirs+" && chmod 0700 "+theirs) {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"crypto/x509"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dormouse-run/dormouse/internal/crash"
+)
+
+// ownProcess says that the process is this program's own, and not that of a test.
+var ownProcess bool
+
+// surroundings is what a server still needs of its environment once that is gone.
+type surroundings struct {
+	path     string   // where programs are
+	packages []string // for package managers
+}
+
+// leaveEnvironment takes what is needed from the environment and drops the rest, so
+// that no process which is started from now on is given a key or a password. What
+// reads the environment once and remembers it does so first. (What the system shows
+// of this process itself stays as it was, for its own user and root.)
+func leaveEnvironment(c config) surroundings {
+	s := surroundings{path: os.Getenv("PATH"), packages: forPackages(os.Environ())}
+	if !ownProcess {
+		return s
+	}
+	_, _ = http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "http", Host: "proxy.invalid"}})
+	_ = time.Now().Local().String()
+	if os.Getenv("SSL_CERT_FILE")+os.Getenv("SSL_CERT_DIR") != "" {
+		_, _ = x509.SystemCertPool()
+	}
+	kept := keptNames(c)
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		forTests := crash.Enabled && strings.HasPrefix(name, environment) && !holdsSecret(name)
+		if !slices.Contains(kept, name) && !forTests {
+			_ = os.Unsetenv(name)
+		}
+	}
+	return s
+}
+
+// holdsSecret reports whether a variable of ours may have a password in it.
+func holdsSecret(name string) bool {
+	return slices.ContainsFunc(mayHoldSecrets, func(flag string) bool {
+		return name == environment+strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	}) || name == "DORMOUSE_TOKEN"
+}
+
+// keptNames are the variables that something reads again and again: places, and none
+// of them a secret. Without a registry's or a bucket's credentials there are none.
+func keptNames(c config) []string {
+	kept := []string{"GODEBUG", "GOCOVERDIR"}
+	if hasRegistryKeys() {
+		kept = append(kept, "PATH", "HOME", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR")
+	}
+	if c.Blobs.URL != "" && os.Getenv("AWS_SECRET_ACCESS_KEY") == "" {
+		kept = append(kept, "PATH", "HOME", "AWS_PROFILE", "AWS_REGION", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_ROLE_ARN",
+			"AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
+	}
+	return kept
+}
+
+// hasRegistryKeys reports whether this user has a file that says who they are to
+// registries, where the library that reads it looks.
+func hasRegistryKeys() bool {
+	home, _ := os.UserHomeDir()
+	for _, name := range []string{
+		filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), filepath.Join(home, ".docker", "config.json"), os.Getenv("REGISTRY_AUTH_FILE"),
+		filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "containers", "auth.json"),
+	} {
+		if _, err := os.Stat(name); err == nil && filepath.IsAbs(name) { //nolint:gosec // the operator says where
+			return true
+		}
+	}
+	return false
+}
+
+// forPackages are the variables that package managers have of their own, and what any
+// program needs to be found and to find its settings.
+func forPackages(env []string) (chosen []string) {
+	for _, e := range env {
+		name, _, _ := strings.Cut(strings.ToUpper(e), "=")
+		switch {
+		case slices.Contains([]string{"PATH", "HOME", "USER", "TMPDIR", "LANG", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "GOPROXY", "GOSUMDB", "GOENV", "GOPRIVATE", "GOFLAGS", "GOROOT", "GOTOOLCHAIN", "GEMRC"}, name),
+			strings.HasPrefix(name, "PIP_"), strings.HasPrefix(name, "NPM_CONFIG_"):
+			chosen = append(chosen, e)
+		}
+	}
+	return chosen
+}

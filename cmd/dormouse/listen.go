@@ -1,0 +1,35 @@
+package main
+
+import (
+	"log/slog"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/dormouse-run/dormouse/internal/lograte"
+)
+
+const (
+	defaultConns = 2048
+	leastConns   = 16
+)
+
+// newHTTPServer is how we serve HTTP: nobody holds a connection without sending a
+// request, and none is of any size. Streams set deadlines of their own.
+func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, WriteTimeout: 2 * time.Minute,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(lograte.New(log.Handler(), lograte.Options{Together: true}), slog.LevelDebug),
+	}
+}
+
+// mostConns is how many connections there can be here: half of the files that this
+// process may have open are for the rest of it.
+func mostConns(want int) int {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil {
+		want = int(min(uint64(want), files.Cur/2)) //nolint:gosec // no more than was wanted
+	}
+	return max(want, leastConns)
+}

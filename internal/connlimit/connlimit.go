@@ -1,0 +1,198 @@
+// Package connlimit bounds the connections of an HTTP server without letting whoever
+// holds many of them keep others out.
+//
+// A connection waits from the moment it is accepted until the head of a request has
+// been read, and again from the end of each request to the next. When there are as many
+// as there may be, one more is let in for the one that has waited the longest, which is
+// closed. One on which a request is being answered, however long that takes, is never
+// closed. Only when all are in use is whoever comes turned away.
+package connlimit
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Limit is that of one server.
+type Limit struct {
+	max int
+
+	mu      sync.Mutex
+	open    int        // guarded by mu
+	waiting *list.List // of *conn, who has waited the longest first; guarded by mu
+	cut     uint64     // guarded by mu
+	refused uint64     // guarded by mu
+}
+
+// New returns a limit of that many connections, at least one.
+func New(most int) *Limit { return &Limit{max: max(most, 1), waiting: list.New()} }
+
+// Apply puts a server under the limit. It is to serve what Listen returns.
+func (l *Limit) Apply(s *http.Server) {
+	handler, outer, told := s.Handler, s.ConnContext, s.ConnState
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+			if !l.use(c) {
+				panic(http.ErrAbortHandler) // it was closed for another just now
+			}
+			defer l.wait(c)
+		}
+		handler.ServeHTTP(w, r)
+	})
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if outer != nil {
+			ctx = outer(ctx, c)
+		}
+		return context.WithValue(ctx, connKey{}, c)
+	}
+
+	s.ConnState = func(c net.Conn, state http.ConnState) {
+		if mine, ok := c.(*conn); ok && state == http.StateHijacked {
+			l.mu.Lock()
+			mine.taken = true
+			l.mu.Unlock()
+		}
+		if told != nil {
+			told(c, state)
+		}
+	}
+}
+
+type connKey struct{}
+
+// Listen returns a listener whose connections count.
+func (l *Limit) Listen(from net.Listener) net.Listener { return &listener{from, l} }
+
+// Counts says how many connections are open, how many were closed for others, and how
+// many turned away.
+func (l *Limit) Counts() (open int, cut, refused uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open, l.cut, l.refused
+}
+
+// enter counts a connection, or says that there is no room for it. What it closes for
+// it, it returns.
+func (l *Limit) enter(c *conn) (instead *conn, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open >= l.max {
+		first := l.waiting.Front()
+		if first == nil {
+			l.refused++
+			return nil, false
+		}
+		instead, _ = first.Value.(*conn)
+		l.leave(instead)
+		l.cut++
+	}
+	l.open++
+	c.place = l.waiting.PushBack(c)
+	return instead, true
+}
+
+// leave forgets a connection. The caller holds mu.
+func (l *Limit) leave(c *conn) {
+	if c.left {
+		return
+	}
+	c.left = true
+	l.open--
+	if c.place != nil {
+		l.waiting.Remove(c.place)
+		c.place = nil
+	}
+}
+
+// use notes that a request is being answered.
+func (l *Limit) use(c *conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.place != nil {
+		l.waiting.Remove(c.place)
+		c.place = nil
+	}
+	return !c.left
+}
+
+// wait notes that it is not any more.
+func (l *Limit) wait(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !c.left && c.place == nil && !c.taken {
+		c.place = l.waiting.PushBack(c)
+	}
+}
+
+type listener struct {
+	net.Listener
+	limit *Limit
+}
+
+// Accept lets the next connection in, or turns it away and waits for one after it.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		inner, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &conn{Conn: inner, limit: l.limit}
+		instead, ok := l.limit.enter(c)
+		if instead != nil {
+			_ = instead.Conn.Close()
+		}
+		if ok {
+			return c, nil
+		}
+		turnAway(inner)
+	}
+}
+
+// turnAway never waits: the text fits any fresh socket.
+func turnAway(c net.Conn) {
+	const text = "too many connections\n"
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
+		http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable), len(text), text)
+	_ = c.Close()
+}
+
+// conn is a connection that counts until it is closed.
+type conn struct {
+	net.Conn
+	limit *Limit
+	place *list.Element // among those that wait, nil if it does not; guarded by limit.mu
+	left  bool          // it counts no more; guarded by limit.mu
+	taken bool          // whoever answers has it for itself; guarded by limit.mu
+}
+
+// Close gives the place back.
+func (c *conn) Close() error {
+	c.limit.mu.Lock()
+	c.limit.leave(c)
+	c.limit.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite lets net/http end a response before it gives up on the rest of the
+// request.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
+// ReadFrom lets the system copy files and sockets by itself.
+func (c *conn) ReadFrom(r io.Reader) (int64, error) {
+	if from, ok := c.Conn.(io.ReaderFrom); ok {
+		return from.ReadFrom(r)
+	}
+	return io.Copy(struct{ io.Writer }{c.Conn}, r)
+}

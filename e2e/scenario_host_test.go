@@ -123,7 +123,7 @@ func TestAServerAnswersWhileStrangersHoldConnections(t *testing.T) {
 	must(t, err)
 	stream.Header.Set("Authorization", "Bearer "+w.Token())
 	stream.Header.Set("Accept", "text/event-stream")
-	res, err := http.DefaultClient.Do(stream) //nolint:bodyclose // it is, when the test ends
+	res, err := http.DefaultClient.Do(stream)
 	must(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
 	told := make(chan string, 1)

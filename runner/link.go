@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/lograte"
 )
 
 // Defaults of both ends.
@@ -68,9 +69,10 @@ type LinkOptions struct {
 type Link struct {
 	opts    LinkOptions
 	log     *slog.Logger
-	bound   chan struct{} // closed at the first bind
-	done    chan struct{} // closed once err is set
-	shaking chan struct{} // a slot per unfinished handshake
+	lines   *lograte.Handler // behind log: whoever is inside can cause any of them
+	bound   chan struct{}    // closed at the first bind
+	done    chan struct{}    // closed once err is set
+	shaking chan struct{}    // a slot per unfinished handshake
 	running sync.WaitGroup
 	budget  *budget // for frames that nobody has taken yet
 
@@ -122,7 +124,7 @@ func Listen(o LinkOptions) (*Link, error) {
 	o.Attention = cmp.Or(o.Attention, Attention(nobody{}))
 	l := &Link{
 		opts:    o,
-		log:     cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		lines:   lograte.New(cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).Handler(), lograte.Options{}),
 		bound:   make(chan struct{}),
 		done:    make(chan struct{}),
 		shaking: make(chan struct{}, maxHandshakes),
@@ -132,6 +134,7 @@ func Listen(o LinkOptions) (*Link, error) {
 		opening: make(map[string]chan *Conn),
 		streams: make(map[*Conn]bool),
 	}
+	l.log = slog.New(l.lines)
 	l.giveUp = time.AfterFunc(o.Patience, l.abandon)
 	l.giveUp.Stop()
 	l.forgets.due = time.AfterFunc(lull, l.nudge)
@@ -267,6 +270,7 @@ func (l *Link) Close() error {
 	}
 	l.End(ErrClosed)
 	l.running.Wait()
+	l.lines.Flush()
 	return nil
 }
 

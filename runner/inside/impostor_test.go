@@ -3,9 +3,13 @@
 package inside_test
 
 import (
+	"bytes"
 	"errors"
+	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,5 +91,32 @@ func TestARunnerThatRefusesItsServerForALieIsNotReady(t *testing.T) {
 	r.run(t) // the real one is let in all the same
 	if err := l.Ready(deadline(t)); err != nil {
 		t.Errorf("after a lie: %v", err)
+	}
+}
+
+func TestWrongSecretsFillNoLog(t *testing.T) {
+	r := newRig(t)
+	var log bytes.Buffer
+	l, err := runner.Listen(runner.LinkOptions{
+		Path: r.socket, Secret: secret, Fence: fence(1, 1), Beat: beat, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		c := stranger(t, r)
+		b, err := runner.AppendFrame(nil, hello(func(h *runner.Hello) { h.Secret = "guess\x1b[31m" }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write(b)
+		_, _ = io.ReadAll(c) // until it is turned away
+		_ = c.Close()
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(log.String(), "\n"); n == 0 || n > 20 || !strings.Contains(log.String(), "count=") || strings.Contains(log.String(), "\x1b") {
+		t.Errorf("%d lines:\n%.2000s", n, log.String())
 	}
 }

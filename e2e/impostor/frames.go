@@ -1,0 +1,189 @@
+//go:build linux
+
+package impostor
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dormouse-run/dormouse/runner"
+)
+
+// Framed is JSON as it goes over the wire. What stands before it is what the protocol
+// puts there, with the length it has to have.
+func Framed(kind runner.Kind, json []byte) []byte {
+	const bytesOfLength = 4
+	plain := append(binary.BigEndian.AppendUint32(nil, uint32(len(json))), json...) //nolint:gosec // at most MaxFrame
+	like, err := runner.AppendFrame(nil, runner.Frame{Kind: kind})
+	start := bytes.IndexByte(like, '{')
+	if err != nil || start < bytesOfLength {
+		return plain
+	}
+	head := bytes.Clone(like[:start])
+	body := uint32(len(like) - start) //nolint:gosec // a few bytes
+	for at := 0; at+bytesOfLength <= len(head); at++ {
+		if binary.BigEndian.Uint32(head[at:]) == body {
+			binary.BigEndian.PutUint32(head[at:], uint32(len(json))) //nolint:gosec // at most MaxFrame
+			return append(head, json...)
+		}
+	}
+	return plain
+}
+
+// roomForHello is what a first frame may have, with a little left for the rest of it.
+const roomForHello = 256<<10 - 1024
+
+// Flood sends frames of every kind in which the field is as long as a frame may be,
+// over several connections, for so long. It returns how many were sent whole.
+func (r Runner) Flood(f Field, conns int, long time.Duration) (sent int64, err error) {
+	huge := f.Filled(runner.MaxFrame - 1024)
+	until := time.Now().Add(long)
+	var total atomic.Int64
+	var failed atomic.Value
+	// One at a time: whoever binds takes the place of the one before, but by then what
+	// that one sent is being read.
+	var sending sync.Mutex
+	var all sync.WaitGroup
+	for n := range conns {
+		all.Go(func() {
+			for i := n; time.Now().Before(until); i++ {
+				kind := Kinds()[i%len(Kinds())]
+				frame := Framed(kind, f.JSON(kind, uint64(i%64), huge)) //nolint:gosec // small
+				sending.Lock()
+				err := r.burst(frame)
+				sending.Unlock()
+				if err != nil {
+					failed.Store(err.Error())
+					time.Sleep(10 * time.Millisecond)
+					continue
+				}
+				total.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if why, ok := failed.Load().(string); ok && total.Load() == 0 {
+		err = fmt.Errorf("none was sent: %s", why)
+	}
+	return total.Load(), err
+}
+
+// burst binds and sends bytes. The connection is left open for a moment.
+func (r Runner) burst(frames []byte) error {
+	c, err := r.Bind(runner.Hello{})
+	if err != nil {
+		return err
+	}
+	time.AfterFunc(time.Second, func() { _ = c.Close() })
+	return c.Raw(frames)
+}
+
+// Greet says hello over many connections at once, each with the field as long as a
+// stranger's frame may be.
+func (r Runner) Greet(f Field, conns int, long time.Duration) (sent int64, err error) {
+	filled := f.Filled(roomForHello)
+	frame := Framed(runner.KindHello, f.JSON(runner.KindHello, 1, filled))
+	until := time.Now().Add(long)
+	var total atomic.Int64
+	var all sync.WaitGroup
+	for range conns {
+		all.Go(func() {
+			for time.Now().Before(until) {
+				c, err := r.dial()
+				if err != nil {
+					time.Sleep(10 * time.Millisecond)
+					continue
+				}
+				if (&Conn{Conn: c}).Raw(frame) == nil {
+					total.Add(1)
+					_, _ = c.Read(make([]byte, 1)) // until it is turned away
+				}
+				_ = c.Close()
+			}
+		})
+	}
+	all.Wait()
+	if total.Load() == 0 {
+		err = fmt.Errorf("nobody listens at %s", r.Socket)
+	}
+	return total.Load(), err
+}
+
+// Broken sends what is no frame, or a frame with what no number, text or nesting
+// should be, each over a connection of its own.
+func (r Runner) Broken() (sent int, err error) {
+	for _, b := range broken() {
+		if err = r.burst(b); err == nil {
+			sent++
+		}
+		c, dialed := r.dial()
+		if dialed != nil {
+			continue
+		}
+		_ = (&Conn{Conn: c}).Raw(b) // also before anybody is known
+		_ = c.Close()
+	}
+	if sent > 0 {
+		err = nil
+	}
+	return sent, err
+}
+
+func broken() (all [][]byte) {
+	const depth = 1 << 20
+	frame := func(text string) { all = append(all, Framed(runner.KindReply, []byte(text))) }
+	for _, f := range Numbers() {
+		for _, n := range []string{"-1", "9223372036854775807", "-9223372036854775808", "18446744073709551616", "1e999", "NaN", "-0", `"1"`, "0.5"} {
+			all = append(all, Framed(runner.KindReply, f.JSON(runner.KindReply, 1, []byte(n))))
+		}
+	}
+	for _, f := range Texts() {
+		for _, s := range []string{"\"\xff\xfe\xc0\x80\"", `"\ud800"`, `"\u0000"`, "\"\x1b[2J\"", "7", "null", "[]"} {
+			all = append(all, Framed(runner.KindReply, f.JSON(runner.KindReply, 1, []byte(s))))
+		}
+	}
+	frame(strings.Repeat("[", depth))
+	frame(strings.Repeat(`{"call":`, depth/8))
+	frame(`{"kind":"reply","id":1,` + strings.Repeat(`"ports":[{}],`, depth/16) + `"id":1}`)
+	frame(`{"kind":"reply","id":1,"ports":[{}],"ports":[{},{}],"victims":{},"terminals":"x"}`)
+	frame(`{"kind":"refused","refusal":"stale"`)
+	frame(`{"` + strings.Repeat("k", depth) + `":1}`)
+	frame("null")
+	frame("")
+	frame("\x00")
+	for _, raw := range []string{"", "\x00\x00\x00\x00", "\xff\xff\xff\xff", "\x7f\xff\xff\xff{", "\x00\x10\x00\x00{", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\xff", 1<<16)} {
+		all = append(all, []byte(raw))
+	}
+	return all
+}
+
+// Knock says hello n times with a secret that is none.
+func (r Runner) Knock(n int) (sent int, err error) {
+	for i := range n {
+		c, err := r.dial()
+		if err != nil {
+			if sent == 0 && i > 100 {
+				return sent, err
+			}
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		wrong := &Conn{Conn: c}
+		hello := runner.Hello{Protocol: runner.Protocol, Secret: "wrong"}
+		if i%2 == 1 { // the right one in a protocol that is none
+			hello.Protocol = runner.Protocol + 1 + i
+			hello.Secret, _ = r.secret()
+		}
+		if wrong.Say(runner.Frame{Kind: runner.KindHello, Hello: &hello}) == nil {
+			_, _ = c.Read(make([]byte, 1))
+			sent++
+		}
+		_ = c.Close()
+	}
+	return sent, nil
+}

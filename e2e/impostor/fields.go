@@ -5,6 +5,7 @@ package impostor
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,12 +58,12 @@ func fields(leaf string) (found []Field) {
 }
 
 func within(t reflect.Type, path []step) (found []Field) {
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "" || name == "-" {
 			continue
 		}
-		found = append(found, at(t.Field(i).Type, append(path[:len(path):len(path)], step{name: name}))...)
+		found = append(found, at(field.Type, append(slices.Clip(path), step{name: name}))...)
 	}
 	return found
 }

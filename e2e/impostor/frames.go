@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,21 +19,22 @@ import (
 // puts there, with the length it has to have.
 func Framed(kind runner.Kind, json []byte) []byte {
 	const bytesOfLength = 4
-	plain := append(binary.BigEndian.AppendUint32(nil, uint32(len(json))), json...) //nolint:gosec // at most MaxFrame
+	size := uint32(len(json))
+	plain := func() []byte { return slices.Concat(binary.BigEndian.AppendUint32(nil, size), json) }
 	like, err := runner.AppendFrame(nil, runner.Frame{Kind: kind})
 	start := bytes.IndexByte(like, '{')
 	if err != nil || start < bytesOfLength {
-		return plain
+		return plain()
 	}
 	head := bytes.Clone(like[:start])
-	body := uint32(len(like) - start) //nolint:gosec // a few bytes
+	body := uint32(len(like) - start)
 	for at := 0; at+bytesOfLength <= len(head); at++ {
 		if binary.BigEndian.Uint32(head[at:]) == body {
-			binary.BigEndian.PutUint32(head[at:], uint32(len(json))) //nolint:gosec // at most MaxFrame
-			return append(head, json...)
+			binary.BigEndian.PutUint32(head[at:], size)
+			return slices.Concat(head, json)
 		}
 	}
-	return plain
+	return plain()
 }
 
 // roomForHello is what a first frame may have, with a little left for the rest of it.
@@ -53,9 +55,8 @@ func (r Runner) Flood(f Field, conns int, long time.Duration) (sent int64, err e
 		all.Go(func() {
 			for i := n; time.Now().Before(until); i++ {
 				kind := Kinds()[i%len(Kinds())]
-				frame := Framed(kind, f.JSON(kind, uint64(i%64), huge)) //nolint:gosec // small
 				sending.Lock()
-				err := r.burst(frame)
+				err := r.burst(Framed(kind, f.JSON(kind, uint64(i%64), huge)))
 				sending.Unlock()
 				if err != nil {
 					failed.Store(err.Error())

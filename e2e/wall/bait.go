@@ -71,13 +71,13 @@ func layBait(dir string) (_ *bait, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b.watch = os.NewFile(uintptr(fd), "inotify") //nolint:gosec // a descriptor
+	b.watch = os.NewFile(uintptr(fd), "inotify")
 	for _, name := range []string{b.file, b.dir, inner, b.socket} {
 		wd, err := unix.InotifyAddWatch(fd, name, touches)
 		if err != nil {
 			return nil, fmt.Errorf("watch %s: %w", name, err)
 		}
-		b.names[int32(wd)] = filepath.Base(name) //nolint:gosec // a small number
+		b.names[int32(wd)] = filepath.Base(name)
 	}
 	return b, nil
 }
@@ -124,18 +124,22 @@ func (b *bait) events() (found []string) {
 		bit  uint32
 		word string
 	}{
-		{unix.IN_OPEN, "opened"}, {unix.IN_ACCESS, "read"}, {unix.IN_MODIFY, "written"}, {unix.IN_ATTRIB, "given other attributes"},
-		{unix.IN_CREATE | unix.IN_MOVED_TO, "added to"}, {unix.IN_DELETE | unix.IN_DELETE_SELF | unix.IN_MOVED_FROM | unix.IN_MOVE_SELF, "removed from"},
+		{unix.IN_OPEN, "opened"},
+		{unix.IN_ACCESS, "read"},
+		{unix.IN_MODIFY, "written"},
+		{unix.IN_ATTRIB, "given other attributes"},
+		{unix.IN_CREATE | unix.IN_MOVED_TO, "added to"},
+		{unix.IN_DELETE | unix.IN_DELETE_SELF | unix.IN_MOVED_FROM | unix.IN_MOVE_SELF, "removed from"},
 	}
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := unix.Read(int(b.watch.Fd()), buf) //nolint:gosec // a descriptor
+		n, err := unix.Read(int(b.watch.Fd()), buf)
 		if err != nil || n < unix.SizeofInotifyEvent {
 			slices.Sort(found)
 			return slices.Compact(found)
 		}
 		for at := 0; at+unix.SizeofInotifyEvent <= n; {
-			e := (*unix.InotifyEvent)(unsafe.Pointer(&buf[at])) //nolint:gosec // as the kernel lays it out
+			e := (*unix.InotifyEvent)(unsafe.Pointer(&buf[at]))
 			name := bytes.TrimRight(buf[at+unix.SizeofInotifyEvent:at+unix.SizeofInotifyEvent+int(e.Len)], "\x00")
 			for _, w := range words {
 				if e.Mask&w.bit != 0 {

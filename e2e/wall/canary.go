@@ -70,7 +70,7 @@ func encodings() []encoding {
 		{"utf-16", one(func(s string) string {
 			var b []byte
 			for _, u := range utf16.Encode([]rune(s)) {
-				b = append(b, byte(u), byte(u>>8)) //nolint:gosec // its two bytes
+				b = append(b, byte(u), byte(u>>8))
 			}
 			return string(b)
 		})},

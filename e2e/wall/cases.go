@@ -39,7 +39,8 @@ func chosen(paths []string) (all []Case) {
 	}
 	const state = "/.dormouse/run/state/"
 	for _, t := range cover([3]int{len(paths), len(ks), len(os)}, []triple{
-		at(state+"fence.json", toZero, turnEnd), at(state+"fence.json", sparse, snapshot), at(state+"fence.json", toKmsg, hibernate),
+		at(state+"fence.json", toZero, turnEnd), at(state+"fence.json", sparse, snapshot), at(state+"fence.json", toKmsg, snapshot),
+		at(state+"fence.json", toCanary, turnEnd), at(state+"fence.json", fifo, turnEnd), at(state+"fence.json", swapped, branch),
 		at(state+"log", toCanary, hibernate), at("/.dormouse/run/socket", toSocket, attach), at("/.dormouse/run/socket", swapped, restart),
 	}) {
 		c := Case{path: paths[t[0]], kind: ks[t[1]], occasion: os[t[2]]}

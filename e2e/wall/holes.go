@@ -89,7 +89,7 @@ func (t *trial) settles(ctx context.Context) {
 			break
 		}
 		last = errors.Join(err, errors.New(d.Error))
-		if rig.Pause(within, 200*time.Millisecond) != nil {
+		if t.life.Gone() || rig.Pause(within, 200*time.Millisecond) != nil {
 			t.unsettled = fmt.Sprintf("it runs no command: %v", last)
 			return
 		}
@@ -99,7 +99,7 @@ func (t *trial) settles(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		if rig.Pause(within, 200*time.Millisecond) != nil {
+		if t.life.Gone() || rig.Pause(within, 200*time.Millisecond) != nil {
 			t.unsettled = fmt.Sprintf("no snapshot of it can be taken: %v", err)
 			return
 		}
@@ -125,7 +125,6 @@ func fromTheFuture(ctx context.Context, t *trial) error {
 	t.note("%s", oneLine(d.Output))
 	t.meet(ctx, snapshot, "")
 	t.meet(ctx, turnEnd, "")
-	t.meet(ctx, restart, "")
 	t.settles(ctx)
 	return nil
 }

@@ -45,11 +45,12 @@ func Run(ctx context.Context, o Options, out io.Writer, only *regexp.Regexp) (pl
 		return 0, 0, errors.Join(err, first.close())
 	}
 	var queue []Case
-	for _, c := range sample(cases(found), o.Sample) {
+	for _, c := range cases(found) {
 		if only.MatchString(c.Name) {
 			queue = append(queue, c)
 		}
 	}
+	queue = sample(queue, o.Sample)
 	p := &players{ctx: ctx, options: o, models: models, impostor: impostor, out: out, queue: queue}
 	// Each has a server of its own, so that it is known who did what to it.
 	n := 2
@@ -132,12 +133,16 @@ func (p *players) work(w *world) {
 func (p *players) say(c Case, t *trial, why []string, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	verdict, seen := "held", fmt.Sprintf("+%d MiB, deleted after %s, %d lines; %s", t.grew>>20, t.deleted.Round(time.Millisecond), t.lines, strings.Join(t.notes, "; "))
+	verdict, all := "held", ""
 	if len(why) > 0 {
 		p.broke++
-		verdict, seen = "BROKE", strings.Join(why, "; ")+" | "+seen
+		verdict = "BROKE"
+		for _, one := range why {
+			all += oneLine(one) + "; "
+		}
 	}
-	fmt.Fprintf(p.out, "%-5s %s: %s: %s (%s)\n", verdict, c.Name, c.Tries, oneLine(seen), took.Round(10*time.Millisecond))
+	fmt.Fprintf(p.out, "%-5s %s: %s: %s+%d MiB, deleted after %s, %d lines: %s (%s)\n", verdict, c.Name, c.Tries, all,
+		t.grew>>20, t.deleted.Round(time.Millisecond), t.lines, oneLine(strings.Join(t.notes, "; ")), took.Round(10*time.Millisecond))
 }
 
 // found lists what there is below /.dormouse, as it is seen from inside.

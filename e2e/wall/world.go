@@ -19,7 +19,7 @@ import (
 
 // The limits of the sandboxes. They are small: what is attacked is the server.
 var limits = []string{
-	"--sandbox-memory", "402653184", "--sandbox-disk", "268435456", "--sandbox-inodes", "8192", "--sandbox-pids", "128",
+	"--sandbox-memory", "805306368", "--sandbox-disk", "268435456", "--sandbox-inodes", "8192", "--sandbox-pids", "128",
 	"--sandbox-files", "256", "--sandbox-cpus", "1", "--sleep-after", "0",
 }
 
@@ -46,7 +46,6 @@ type world struct {
 	given    canary // what is in the server's environment
 	find     *finder
 	aside    *session // the neighbour
-	lives    int
 }
 
 // open starts a server on a directory of its own.
@@ -116,7 +115,7 @@ func (w *world) answers(ctx context.Context) error {
 		if err == nil && d.Output == "alive\n" {
 			return nil
 		}
-		if rig.Pause(ctx, 100*time.Millisecond) != nil {
+		if w.life.Gone() || rig.Pause(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("%+v, %w", d, err)
 		}
 	}

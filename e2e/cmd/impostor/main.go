@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -25,6 +26,8 @@ func main() {
 }
 
 func run() (string, error) {
+	const tight = 20 // frames are large, and the sandbox is small
+	debug.SetGCPercent(tight)
 	what := flag.String("do", "", "flood, greet, broken, knock, leave, lie, forge, snipe or swap")
 	field := flag.String("field", "", "of a flood or a greeting: which field is filled")
 	how := flag.String("how", "", "of a lie: which")

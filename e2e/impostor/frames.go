@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -43,24 +44,31 @@ const roomForHello = 256<<10 - 1024
 // Flood sends frames of every kind in which the field is as long as a frame may be,
 // over several connections, for so long. It returns how many were sent whole.
 func (r Runner) Flood(f Field, conns int, long time.Duration) (sent int64, err error) {
-	huge := f.Filled(runner.MaxFrame - 1024)
+	r, give := r.Alone()
+	defer give()
+	const least = 256 << 10
 	until := time.Now().Add(long)
-	var total atomic.Int64
+	var total, size atomic.Int64
 	var failed atomic.Value
+	size.Store(runner.MaxFrame - 1024)
 	// One at a time: whoever binds takes the place of the one before, but by then what
 	// that one sent is being read.
 	var sending sync.Mutex
+	var filled []byte
 	var all sync.WaitGroup
 	for n := range conns {
 		all.Go(func() {
 			for i := n; time.Now().Before(until); i++ {
 				kind := Kinds()[i%len(Kinds())]
 				sending.Lock()
-				err := r.burst(Framed(kind, f.JSON(kind, uint64(i%64), huge)))
+				if most := int(size.Load()); len(filled) > most || len(filled) < most/2 {
+					filled = f.Filled(most)
+				}
+				err := r.burst(Framed(kind, f.JSON(kind, uint64(i%64), filled)))
 				sending.Unlock()
-				if err != nil {
+				if err != nil { // somebody else was quicker: less is sooner sent
 					failed.Store(err.Error())
-					time.Sleep(10 * time.Millisecond)
+					size.Store(max(size.Load()/2, least))
 					continue
 				}
 				total.Add(1)
@@ -163,28 +171,64 @@ func broken() (all [][]byte) {
 	return all
 }
 
-// Knock says hello n times with a secret that is none.
-func (r Runner) Knock(n int) (sent int, err error) {
-	for i := range n {
+// Knock says hello n times with a secret that is none, or as often as it can in so long.
+func (r Runner) Knock(n int, long time.Duration) (sent int, err error) {
+	return often(n, long, func(i int) error {
 		c, err := r.dial()
 		if err != nil {
-			if sent == 0 && i > 100 {
-				return sent, err
-			}
-			time.Sleep(time.Millisecond)
-			continue
+			return err
 		}
-		wrong := &Conn{Conn: c}
+		defer func() { _ = c.Close() }()
 		hello := runner.Hello{Protocol: runner.Protocol, Secret: "wrong"}
 		if i%2 == 1 { // the right one in a protocol that is none
 			hello.Protocol = runner.Protocol + 1 + i
 			hello.Secret, _ = r.secret()
 		}
-		if wrong.Say(runner.Frame{Kind: runner.KindHello, Hello: &hello}) == nil {
-			_, _ = c.Read(make([]byte, 1))
-			sent++
+		err = (&Conn{Conn: c}).Say(runner.Frame{Kind: runner.KindHello, Hello: &hello})
+		_, _ = c.Read(make([]byte, 1))
+		return err
+	})
+}
+
+// Leave sends n requests for what may not be reached to the proxy, or as many as it can in
+// so long.
+func (r Runner) Leave(n int, long time.Duration) (sent int, err error) {
+	return often(n, long, func(i int) error {
+		c, err := net.DialTimeout("tcp", r.Proxy, talk)
+		if err != nil {
+			return err
 		}
-		_ = c.Close()
+		defer func() { _ = c.Close() }()
+		_ = c.SetDeadline(time.Now().Add(talk))
+		const ports = 60_000
+		_, err = fmt.Fprintf(c, "CONNECT 169.254.169.254:%d HTTP/1.1\r\nHost: h%d\r\n\r\n", i%ports+1, i)
+		_, _ = c.Read(make([]byte, 1))
+		return err
+	})
+}
+
+// often does something n times, by several at once, until it takes too long. It fails only
+// if it never succeeded.
+func often(n int, long time.Duration, do func(i int) error) (done int, err error) {
+	const workers = 16
+	until := time.Now().Add(long)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := w; i < n && time.Now().Before(until); i += workers {
+				failed := do(i)
+				mu.Lock()
+				if err = failed; failed == nil {
+					done++
+				}
+				mu.Unlock()
+			}
+		})
 	}
-	return sent, nil
+	all.Wait()
+	if done > 0 {
+		err = nil
+	}
+	return done, err
 }

@@ -20,6 +20,8 @@ import (
 // Runner is what the true one was told of where it finds its server.
 type Runner struct {
 	Socket, Secret, Proxy string
+
+	known string // the secret itself, if it was read already
 }
 
 // Find reads that from the command line of the first process. Without it, things
@@ -37,6 +39,20 @@ func Find() Runner {
 		}
 	}
 	return r
+}
+
+// Alone keeps the true runner from coming back, which would take the server's ear at
+// once: without its secret it cannot. It returns what gives that back. Where the secret
+// cannot be taken away, both go on fighting.
+func (r Runner) Alone() (Runner, func()) {
+	if b, err := os.ReadFile(r.Secret); err == nil {
+		r.known = string(bytes.TrimSpace(b))
+	}
+	away := r.Secret + ".away"
+	if os.Rename(r.Secret, away) != nil {
+		return r, func() {}
+	}
+	return r, func() { _ = os.Rename(away, r.Secret) }
 }
 
 // talk is how long the server may take over one step of a handshake.
@@ -60,6 +76,9 @@ func (r Runner) dial() (net.Conn, error) {
 
 // secret reads what the runner proves itself with.
 func (r Runner) secret() (string, error) {
+	if r.known != "" {
+		return r.known, nil
+	}
 	b, err := os.ReadFile(r.Secret)
 	return string(bytes.TrimSpace(b)), err
 }

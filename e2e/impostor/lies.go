@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -23,6 +21,10 @@ import (
 // Forged is in every hostile text: whoever finds a line that begins with it, or the
 // character before it as it is, was taken in.
 const Forged = "level=ERROR msg=FORGED"
+
+// Escaped is the file that a tar of the impostor's has, if whoever unpacks it lets it
+// climb out.
+const Escaped = "/tmp/dormouse-escaped"
 
 // hostile is a text that colours terminals, begins lines and does not end.
 func hostile(size int) string {
@@ -63,6 +65,8 @@ func (r Runner) Lie(how string, long time.Duration) (asked int, err error) {
 	if !ok {
 		return 0, fmt.Errorf("there is no lie %q", how)
 	}
+	r, give := r.Alone()
+	defer give()
 	bound := 0
 	for until := time.Now().Add(long); time.Now().Before(until); {
 		var c *Conn
@@ -181,7 +185,7 @@ func streams(r Runner, c *Conn, f runner.Frame) error {
 func tarHead() []byte {
 	const block, size, sum = 512, 124, 148
 	b := make([]byte, block)
-	copy(b, "../../../../../../../../tmp/dormouse-wall-escaped")
+	copy(b, "../../../../../../../.."+Escaped)
 	copy(b[100:], "0000644\x000000000\x000000000\x00")
 	copy(b[size:], "77777777777\x0000000000000\x00")
 	copy(b[sum:], "        0")
@@ -226,36 +230,6 @@ func Swap(path string, targets []string, long time.Duration) (n int, err error) 
 	return n, nil
 }
 
-// Leave sends n requests for what may not be reached to the proxy.
-func (r Runner) Leave(n int) (sent int, err error) {
-	const workers = 8
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for w := range workers {
-		all.Go(func() {
-			for i := w; i < n; i += workers {
-				c, dialed := net.DialTimeout("tcp", r.Proxy, talk)
-				if dialed == nil {
-					_ = c.SetDeadline(time.Now().Add(talk))
-					_, dialed = fmt.Fprintf(c, "CONNECT 169.254.169.254:%d HTTP/1.1\r\nHost: h%d\r\n\r\n", i%60000+1, i)
-					_, _ = c.Read(make([]byte, 1))
-					_ = c.Close()
-				}
-				mu.Lock()
-				if err = dialed; dialed == nil {
-					sent++
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	if sent > 0 {
-		err = nil
-	}
-	return sent, err
-}
-
 // Snipe puts a link to target in the place of every file with a hidden name that
 // appears in a directory, and takes away what else is there, for so long. It returns how
 // often it was quick enough.
@@ -270,7 +244,7 @@ func Snipe(dir, name, target string, long time.Duration) (n int, err error) {
 			if !strings.HasPrefix(e.Name(), ".") || e.Type() == os.ModeSymlink {
 				continue
 			}
-			draft := filepath.Join(dir, "aim")
+			draft := filepath.Join(dir, "aim"+e.Name())
 			if os.Symlink(target, draft) == nil && os.Rename(draft, filepath.Join(dir, e.Name())) == nil {
 				n++
 			}

@@ -3,8 +3,12 @@
 package wall
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -31,35 +35,9 @@ func frames() (all []Case) {
 		}
 	}
 	return append(all,
-		Case{Name: "frames-of-text", Tries: "frames of every kind with one text and nothing else, for each text there is", play: texts},
+		Case{Name: "frames-of-text", Tries: "frames of every kind with one text and nothing else, for each text there is", play: impostorDoes("-do flood -conns 8 -for 100ms -field texts")},
 		Case{Name: "frames-broken", Tries: "what is no frame, and frames with numbers, texts and nesting that are none", play: impostorDoes("-do broken")},
 	)
-}
-
-// texts sends each text as long as a frame can be.
-func texts(ctx context.Context, t *trial) error {
-	var names []string
-	for _, f := range impostor.Texts() {
-		names = append(names, quote(f.String()))
-	}
-	return impostorScript("for f in "+strings.Join(names, " ")+"; do "+put+" -do flood -conns 8 -for 200ms -field $f; done")(ctx, t)
-}
-
-// impostorScript runs a script of what the impostor does.
-func impostorScript(script string) func(context.Context, *trial) error {
-	return func(ctx context.Context, t *trial) error {
-		if err := t.arm(ctx); err != nil {
-			return err
-		}
-		within, cancel := context.WithTimeout(ctx, t.of(40*time.Second))
-		defer cancel()
-		d, err := t.run(within, t.session, "("+script+") 2>&1 | sort | uniq -c | head -5")
-		t.note("%s", oneLine(d.Output))
-		if err != nil {
-			t.note("%v", err)
-		}
-		return nil
-	}
 }
 
 // lying are cases of what a runner may answer.
@@ -70,6 +48,25 @@ func lying() (all []Case) {
 		})
 	}
 	return all
+}
+
+// copy has a client take files out of the sandbox. Nothing of it may lie anywhere but
+// where it was wanted.
+func (t *trial) copy(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, t.of(occasionWithin))
+	defer cancel()
+	dir := filepath.Join(t.dir, "copied")
+	cmd := exec.CommandContext(ctx, t.server.Server, "cp", string(t.session.id)+":/workspace", dir, "--data", t.server.Data)
+	said, err := cmd.CombinedOutput()
+	t.note("cp: %s %v", oneLine(string(said)), err)
+	t.see("what cp says", said)
+	if bytes.ContainsAny(said, "\x1b\x00") {
+		t.forged = append(t.forged, "what cp says has control characters")
+	}
+	if os.Remove(impostor.Escaped) == nil {
+		t.touched = append(t.touched, impostor.Escaped+" was written")
+	}
+	_ = os.RemoveAll(dir)
 }
 
 // lieTo has the impostor answer for a few seconds all that the server asks, and looks
@@ -86,12 +83,14 @@ func lieTo(how string) func(context.Context, *trial) error {
 		if err != nil {
 			t.note("%v", err)
 		}
-		for _, o := range []occasion{attach, turnEnd, snapshot, hibernate} {
+		for _, o := range []occasion{attach, turnEnd, snapshot} {
 			if t.life.Gone() {
 				return nil
 			}
 			t.meet(ctx, o, "/workspace")
 		}
+		t.copy(ctx)
+		t.meet(ctx, hibernate, "/workspace")
 		t.settles(ctx)
 		if t.life.Gone() {
 			return nil

@@ -29,7 +29,7 @@ func run() (string, error) {
 	const tight = 20 // frames are large, and the sandbox is small
 	debug.SetGCPercent(tight)
 	what := flag.String("do", "", "flood, greet, broken, knock, leave, lie, forge, snipe or swap")
-	field := flag.String("field", "", "of a flood or a greeting: which field is filled")
+	field := flag.String("field", "", "of a flood or a greeting: which field is filled; texts for one text after the other")
 	how := flag.String("how", "", "of a lie: which")
 	conns := flag.Int("conns", 8, "of a flood or a greeting: how many connections at once")
 	long := flag.Duration("for", 3*time.Second, "how long")
@@ -44,6 +44,14 @@ func run() (string, error) {
 		if *what == "greet" {
 			send = r.Greet
 		}
+		if *field == "texts" {
+			var all int64
+			for _, f := range impostor.Texts() {
+				n, _ := send(f, *conns, *long) // some of them go through
+				all += n
+			}
+			return fmt.Sprintf("sent %d", all), nil
+		}
 		for _, f := range append(impostor.Repeated(), impostor.Texts()...) {
 			if f.String() == *field {
 				n, err := send(f, *conns, *long)
@@ -55,10 +63,10 @@ func run() (string, error) {
 		n, err := r.Broken()
 		return fmt.Sprintf("sent %d", n), err
 	case "knock":
-		n, err := r.Knock(*times)
+		n, err := r.Knock(*times, *long)
 		return fmt.Sprintf("sent %d", n), err
 	case "leave":
-		n, err := r.Leave(*times)
+		n, err := r.Leave(*times, *long)
 		return fmt.Sprintf("sent %d", n), err
 	case "lie":
 		n, err := r.Lie(*how, *long)
@@ -66,6 +74,7 @@ func run() (string, error) {
 	case "forge":
 		return "forged", impostor.Forge(flag.Arg(0), dormouse.SessionID(*session), *generation)
 	case "snipe":
+		go func() { _, _ = impostor.Snipe(filepath.Dir(r.Socket), filepath.Base(r.Socket), flag.Arg(0), *long) }() // two hit more often
 		n, err := impostor.Snipe(filepath.Dir(r.Socket), filepath.Base(r.Socket), flag.Arg(0), *long)
 		return fmt.Sprintf("sniped %d", n), err
 	case "swap":

@@ -61,6 +61,10 @@ func (r Runner) Flood(f Field, conns int, long time.Duration) (sent int64, err e
 			for i := n; time.Now().Before(until); i++ {
 				kind := Kinds()[i%len(Kinds())]
 				sending.Lock()
+				if time.Now().After(until) { // while it waited for its turn
+					sending.Unlock()
+					return
+				}
 				if most := int(size.Load()); len(filled) > most || len(filled) < most/2 {
 					filled = f.Filled(most)
 				}

@@ -62,7 +62,7 @@ func known() []string {
 func paths(found []string) []string {
 	all := known()
 	for _, p := range found {
-		if p = like(p); !slices.Contains(all, p) && strings.HasPrefix(p, "/") {
+		if p = like(p); !slices.Contains(all, p) && strings.HasPrefix(p, "/") && !strings.HasPrefix(p, "/.dormouse/bin/") { // those are programs
 			all = append(all, p)
 		}
 	}

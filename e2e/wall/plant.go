@@ -55,7 +55,7 @@ func (t *trial) swap(ctx context.Context, path string) error {
 		return err
 	}
 	d, err := t.run(ctx, t.session, fmt.Sprintf(
-		`p=%s; mkdir -p "$(dirname "$p")"; rm -rf "$p" 2>/dev/null; cp %s /tmp/swapper; setsid /tmp/swapper -do swap -for %s "$p" %s %s /dev/zero >/tmp/swaps 2>&1 & sleep 0.2; ls -ld %s; cat /tmp/swaps`,
+		`p=%s; cp %s /swapper; mkdir -p "$(dirname "$p")"; rm -rf "$p" 2>/dev/null; setsid /swapper -do swap -for %s "$p" %s %s /dev/zero >/swaps 2>&1 & sleep 0.2; ls -ld %s; cat /swaps`,
 		quote(path), put, t.of(15*time.Second), quote(t.bait.file), quote(t.bait.dir), quote(path)))
 	t.note("%s", oneLine(d.Output+d.Error))
 	if err != nil {

@@ -2,6 +2,8 @@ package runner
 
 import (
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -40,8 +42,8 @@ func (c Call) parts() (n int) {
 	return n
 }
 
-// record is the call as it is kept: a file's content need not be kept twice.
-func (c Call) record() Call {
+// Record is the call as it is kept: a file's content need not be kept twice.
+func (c Call) Record() Call {
 	if c.Write != nil {
 		c.Write = &Write{Path: c.Write.Path}
 	}
@@ -49,4 +51,18 @@ func (c Call) record() Call {
 		c.Edit = &Edit{Path: c.Edit.Path}
 	}
 	return c
+}
+
+// ValidatePattern refuses what can be no pattern for a glob or a grep. Whether it is
+// one, only the runner says: it may take much memory to know.
+func ValidatePattern(pattern string) error {
+	switch {
+	case pattern == "":
+		return fmt.Errorf("pattern is empty: %w", dormouse.ErrInvalid)
+	case len(pattern) > MaxPattern:
+		return fmt.Errorf("pattern is longer than %d bytes: %w", MaxPattern, dormouse.ErrTooLarge)
+	case !utf8.ValidString(pattern) || strings.IndexByte(pattern, 0) >= 0:
+		return fmt.Errorf("pattern is no text: %w", dormouse.ErrInvalid)
+	}
+	return nil
 }

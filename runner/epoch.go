@@ -2,5 +2,5 @@
 
 package runner
 
-// checksEpoch is false only in the mutant that the tests must catch.
-const checksEpoch = true
+// ChecksEpoch is false only in the mutant that the tests must catch.
+const ChecksEpoch = true

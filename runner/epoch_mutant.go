@@ -2,4 +2,4 @@
 
 package runner
 
-const checksEpoch = false
+const ChecksEpoch = false

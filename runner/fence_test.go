@@ -1,6 +1,8 @@
 package runner_test
 
 import (
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,13 +12,38 @@ import (
 
 func TestFenceTornByAPowerCutHoldsNobodyOff(t *testing.T) {
 	for _, torn := range []string{"", `{"session":"sesn_`, "\x00\x00\x00\x00"} {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "fence.json"), []byte(torn), 0o600); err != nil {
+		name := filepath.Join(t.TempDir(), "fence.json")
+		if err := os.WriteFile(name, []byte(torn), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := runner.KnownFence(dir)
+		f, err := runner.FenceFile(name).Known()
 		if err != nil || f != (runner.Fence{}) {
 			t.Errorf("of %q is known %+v, %v; want nothing", torn, f, err)
 		}
+	}
+}
+
+func TestFenceIsOnlyEverRaised(t *testing.T) {
+	kept := runner.FenceFile(filepath.Join(t.TempDir(), "fence.json"))
+	at := func(generation, epoch uint64) runner.Fence {
+		return runner.Fence{Session: "sesn_a", Generation: generation, Epoch: epoch}
+	}
+	for _, step := range []struct {
+		fence runner.Fence
+		stale bool
+	}{
+		{at(1, 3), false},
+		{at(1, 2), true},
+		{at(1, 3), false},
+		{at(1, math.MaxUint64), false},
+		{at(1, 4), true},
+		{at(2, 1), false}, // another sandbox knows nothing of the epochs of this one
+	} {
+		if err := kept.Raise(step.fence); errors.Is(err, runner.ErrStale) != step.stale || !step.stale && err != nil {
+			t.Errorf("raised to %+v: %v, want stale %v", step.fence, err, step.stale)
+		}
+	}
+	if known, err := kept.Known(); err != nil || known != at(2, 1) {
+		t.Errorf("known is %+v, %v", known, err)
 	}
 }

@@ -1,31 +1,15 @@
 package runner
 
 import (
-	"bytes"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 
 	"github.com/dormouse-run/dormouse"
 )
 
 // Protocol is the version both ends must speak.
-const Protocol = 2
-
-// Limits of the wire. Whoever is inside a sandbox may play the runner, so the
-// server believes no length and no count that it was merely told.
-const (
-	// MaxFrame bounds one frame; a longer one ends the connection.
-	MaxFrame = 16 << 20
-	// MaxReported bounds the ops named in a hello.
-	MaxReported = 1000
-
-	maxHello  = 256 << 10 // a hello comes before any trust
-	maxOutput = 64 << 10  // the bytes of one output frame
-)
+const Protocol = 3
 
 // Kind says what a frame is.
 type Kind string
@@ -69,7 +53,7 @@ const (
 	KindBeat Kind = "beat"
 )
 
-// Frame is one message of either end: four bytes of length, then its JSON.
+// Frame is one message of either end. See AppendFrame for how it travels.
 type Frame struct {
 	Kind Kind `json:"kind"`
 	// ID pairs a reply with its request.
@@ -82,6 +66,8 @@ type Frame struct {
 	Call   *Call           `json:"call,omitempty"`
 	Report *Report         `json:"report,omitempty"`
 	Output []byte          `json:"output,omitempty"`
+	// Bulk are the lengths of what follows the JSON: file contents and output.
+	Bulk []int `json:"bulk,omitempty"`
 	// StreamID pairs a stream's connection with the request for it.
 	StreamID  string           `json:"stream_id,omitempty"`
 	Stream    *Stream          `json:"stream,omitempty"`
@@ -102,8 +88,6 @@ type Hello struct {
 	Secret   string `json:"secret"`
 	// Fence is the newest the runner has met.
 	Fence Fence `json:"fence"`
-	// Ops names what runs and what finished, running first, at most MaxReported.
-	Ops []Report `json:"ops,omitempty"`
 }
 
 // Refusal is an error of the protocol as it travels.
@@ -119,8 +103,8 @@ const (
 	RefusedConflict Refusal = "conflict"
 )
 
-// refuse spells err for the wire.
-func refuse(err error) (Refusal, string) {
+// Refuse spells err for the wire.
+func Refuse(err error) (Refusal, string) {
 	switch {
 	case errors.Is(err, ErrStale):
 		return RefusedStale, ""
@@ -155,53 +139,4 @@ func (f Frame) err() error {
 	case RefusedInvalid:
 	}
 	return fmt.Errorf("runner refused: %.200q: %w", f.Detail, meaning)
-}
-
-// AppendFrame adds f to b as it goes over the wire.
-func AppendFrame(b []byte, f Frame) ([]byte, error) {
-	start := len(b)
-	buf := bytes.NewBuffer(append(b, 0, 0, 0, 0))
-	enc := json.NewEncoder(buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(f); err != nil {
-		return b, fmt.Errorf("encode %s frame: %w", f.Kind, err)
-	}
-	b = buf.Bytes()
-	size := len(b) - start - 4
-	if size > MaxFrame {
-		return b[:start], fmt.Errorf("%s frame of %d bytes, at most %d are sent: %w", f.Kind, size, MaxFrame, dormouse.ErrTooLarge)
-	}
-	binary.BigEndian.PutUint32(b[start:], uint32(size)) //nolint:gosec // at most MaxFrame
-	return b, nil
-}
-
-// ReadFrame reads the next frame of at most limit bytes. Memory is taken as
-// bytes arrive, not as a length promises them.
-func ReadFrame(r io.Reader, limit int) (Frame, error) {
-	return readFrame(r, new(bytes.Buffer), limit)
-}
-
-// readFrame reads the next frame by way of a buffer that may be used again.
-func readFrame(r io.Reader, buf *bytes.Buffer, limit int) (Frame, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return Frame{}, err
-	}
-	size := binary.BigEndian.Uint32(head[:])
-	if int64(size) > int64(limit) {
-		return Frame{}, fmt.Errorf("frame of %d bytes, at most %d are read: %w", size, limit, dormouse.ErrTooLarge)
-	}
-	buf.Reset()
-	buf.Grow(min(int(size), maxOutput) + bytes.MinRead) // most frames are of that size, and it is little
-	if _, err := io.CopyN(buf, r, int64(size)); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return Frame{}, err
-	}
-	var f Frame
-	if err := json.Unmarshal(buf.Bytes(), &f); err != nil {
-		return Frame{}, fmt.Errorf("decode frame: %w", err)
-	}
-	return f, nil
 }

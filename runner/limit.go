@@ -3,17 +3,12 @@ package runner
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/dormouse-run/dormouse"
 )
 
-const (
-	// maxVictims bounds the processes that are killed at once.
-	maxVictims = 64
-	// maxVictimName bounds what a victim is called.
-	maxVictimName = 200
-)
+// MaxVictims bounds the processes that are killed at once.
+const MaxVictims = 64
 
 // Victim is a process that was killed because the sandbox was out of memory.
 type Victim struct {
@@ -36,25 +31,11 @@ func (v Victim) String() string {
 // dormouse.ErrNotFound if there is no process.
 func (l *Link) Relieve(ctx context.Context, bytes int64) ([]Victim, error) {
 	f, err := l.request(ctx, Frame{Kind: KindRelieve, Bytes: bytes}, nil)
-	if err == nil && (len(f.Victims) == 0 || len(f.Victims) > maxVictims) {
+	if err == nil && (len(f.Victims) == 0 || len(f.Victims) > MaxVictims) {
 		err = fmt.Errorf("runner named %d processes: %w", len(f.Victims), dormouse.ErrInvalid)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("relieve the sandbox: %w", err)
 	}
-	for i := range f.Victims {
-		f.Victims[i].Command = plain(f.Victims[i].Command)
-	}
 	return f.Victims, nil
-}
-
-// plain makes one short line of what a process calls itself.
-func plain(words string) string {
-	words = strings.ToValidUTF8(words[:min(len(words), maxVictimName)], "")
-	return strings.TrimSpace(strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f {
-			return ' '
-		}
-		return c
-	}, words))
 }

@@ -9,11 +9,11 @@ import (
 
 func FuzzPlain(f *testing.F) {
 	f.Add("perl\x00-e\x00sleep\x00")
-	f.Add(strings.Repeat("ä", maxVictimName))
+	f.Add(strings.Repeat("ä", maxDetail))
 	f.Add("\x1b[31m\r\nlevel=ERROR")
 	f.Fuzz(func(t *testing.T, words string) {
-		got := plain(words)
-		if len(got) > maxVictimName || !utf8.ValidString(got) || strings.ContainsFunc(got, func(c rune) bool { return c < ' ' && unicode.IsControl(c) }) {
+		got := Plain(words)
+		if len(got) > maxDetail || !utf8.ValidString(got) || strings.ContainsFunc(got, func(c rune) bool { return unicode.IsControl(c) }) {
 			t.Errorf("%q became %q", words, got)
 		}
 	})

@@ -17,15 +17,17 @@ import (
 
 // Defaults of both ends.
 const (
-	defaultBeat     = time.Second
-	defaultPatience = 10 * time.Second
+	DefaultBeat     = time.Second
+	DefaultPatience = 10 * time.Second
 
 	// silentBeats is how many beats a peer may miss before it counts as lost.
 	silentBeats = 5
 	// maxHandshakes bounds the connections that nobody has vouched for yet.
-	maxHandshakes = 64
+	maxHandshakes = 16
 	// outputDepth bounds the output a slow reader of a wait may be behind.
 	outputDepth = 64
+	// maxShown bounds the bytes of output that all slow readers may be behind.
+	maxShown = 8 << 20
 	// farewell bounds how long Close waits for the runner to let go.
 	farewell = 250 * time.Millisecond
 )
@@ -45,7 +47,11 @@ type LinkOptions struct {
 	// Secret is what the runner must know.
 	Secret string
 	// Fence is what the runner is bound to and every request carries.
-	Fence  Fence
+	Fence Fence
+	// Known is where the newest fence of the sandbox is kept. A runner that claims
+	// to know a newer one is believed if it says so too. Without it every claim is
+	// believed.
+	Known  FenceFile
 	Logger *slog.Logger
 	// Beat is the time between two signs of life, zero for a second.
 	Beat time.Duration
@@ -66,6 +72,7 @@ type Link struct {
 	done    chan struct{} // closed once err is set
 	shaking chan struct{} // a slot per unfinished handshake
 	running sync.WaitGroup
+	budget  *budget // for frames that nobody has taken yet
 
 	mu       sync.Mutex
 	err      error               // guarded by mu; why the link is over
@@ -79,6 +86,7 @@ type Link struct {
 	detached [][]byte            // guarded by mu; detach frames not sent yet
 	forgets  forgets             // guarded by mu
 	giveUp   *time.Timer         // guarded by mu; runs while a request has no peer
+	shown    int                 // guarded by mu; bytes of output that nobody has taken yet
 
 	quiet   bool                  // guarded by mu; no runner is let in any more
 	opening map[string]chan *Conn // guarded by mu; streams asked for, by id
@@ -91,6 +99,7 @@ type pending struct {
 	frame  []byte
 	answer chan answer // holds one
 	output chan []byte
+	held   int    // guarded by the link's mu; bytes of its budget that the answer has
 	done   func() // nobody waits for it any more
 }
 
@@ -108,8 +117,8 @@ func Listen(o LinkOptions) (*Link, error) {
 	if o.Secret == "" {
 		return nil, fmt.Errorf("a link needs a secret: %w", dormouse.ErrInvalid)
 	}
-	o.Beat = cmp.Or(o.Beat, defaultBeat)
-	o.Patience = cmp.Or(o.Patience, defaultPatience)
+	o.Beat = cmp.Or(o.Beat, DefaultBeat)
+	o.Patience = cmp.Or(o.Patience, DefaultPatience)
 	o.Attention = cmp.Or(o.Attention, Attention(nobody{}))
 	l := &Link{
 		opts:    o,
@@ -117,6 +126,7 @@ func Listen(o LinkOptions) (*Link, error) {
 		bound:   make(chan struct{}),
 		done:    make(chan struct{}),
 		shaking: make(chan struct{}, maxHandshakes),
+		budget:  newBudget(linkBudget),
 		strays:  make(map[net.Conn]bool),
 		pending: make(map[uint64]*pending),
 		opening: make(map[string]chan *Conn),
@@ -334,10 +344,13 @@ func (l *Link) attend(ctx context.Context, p *pending, out func([]byte)) (Frame,
 	for {
 		select {
 		case b := <-p.output:
+			l.taken(b)
 			out(b)
 		case a := <-p.answer:
 			for len(p.output) > 0 {
-				out(<-p.output)
+				b := <-p.output
+				l.taken(b)
+				out(b)
 			}
 			return a.frame, a.err
 		case <-l.done:
@@ -388,14 +401,27 @@ func (l *Link) enter(f Frame, live bool) (_ *pending, err error) {
 	return p, nil
 }
 
+// taken says that somebody has taken output.
+func (l *Link) taken(b []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shown -= len(b)
+}
+
 func (l *Link) leave(p *pending, kind Kind) {
 	p.done()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.pending[p.id] != p {
+	waits := l.pending[p.id] == p
+	delete(l.pending, p.id)
+	for len(p.output) > 0 {
+		l.shown -= len(<-p.output)
+	}
+	l.budget.give(p.held)
+	p.held = 0
+	if !waits {
 		return
 	}
-	delete(l.pending, p.id)
 	if kind != KindWait || l.peer == nil {
 		return
 	}
@@ -477,32 +503,54 @@ func (l *Link) unsent(p *peer) []byte {
 	return frames
 }
 
+// outrun returns ErrStale if the runner, which claims to know a newer epoch, is
+// right, and else that it is not.
+func (l *Link) outrun() error {
+	if l.opts.Known == "" {
+		return ErrStale
+	}
+	if err := l.opts.Known.Check(l.opts.Fence); err != nil {
+		return err
+	}
+	return fmt.Errorf("runner claims a newer epoch than there is: %w", dormouse.ErrInvalid)
+}
+
 // deliver hands a frame of the runner to whom it is for. Nothing a runner can
-// send blocks here or is kept beyond a bound.
-func (l *Link) deliver(f Frame) {
+// send blocks here or is kept beyond a bound: the size of an answer is given back to
+// the budget when whoever asked is done, anything else's at once.
+func (l *Link) deliver(f Frame, size int) {
+	refused := f.err()
+	if f.Refusal == RefusedStale {
+		refused = l.outrun()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pending[f.ID]
+	if p == nil || f.Kind != KindReply {
+		l.budget.give(size)
+	}
 	switch f.Kind {
 	case KindReply:
 		if p == nil {
 			return
 		}
+		p.held = size
 		delete(l.pending, f.ID)
-		p.answer <- answer{f, f.err()}
-		if f.Refusal == RefusedStale {
+		p.answer <- answer{f, refused}
+		if errors.Is(refused, ErrStale) {
 			l.end(ErrStale)
 		}
 	case KindOutput:
-		if p == nil || p.output == nil || len(f.Output) > maxOutput {
+		if p == nil || p.output == nil || l.shown+len(f.Output) > maxShown {
 			return
 		}
 		select {
 		case p.output <- f.Output:
+			l.shown += len(f.Output)
 		default:
 		}
 	case KindRefused:
-		if f.Refusal == RefusedStale {
+		if errors.Is(refused, ErrStale) {
 			l.end(ErrStale)
 		}
 	case KindHello, KindBind, KindBound, KindStart, KindWait, KindAsk, KindKill, KindForget, KindDetach, KindBeat,

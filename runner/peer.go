@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -17,7 +16,7 @@ import (
 
 // peer is one connection of a bound runner.
 type peer struct {
-	conn steady
+	conn Steady
 	kick chan struct{} // holds one: there is something to send
 	done chan struct{}
 	once sync.Once
@@ -88,7 +87,7 @@ func (l *Link) keepPlace() {
 		if quiet {
 			continue
 		}
-		if at, err := os.Lstat(l.opts.Path); err == nil && sameSocket(at, ours) {
+		if at, err := os.Lstat(l.opts.Path); err == nil && SameSocket(at, ours) {
 			continue
 		}
 		if connected && answers(l.opts.Path) {
@@ -143,7 +142,7 @@ func (l *Link) hush() (*peer, error) {
 // serve sees one connection through: handshake, then frames both ways. That of
 // a stream is handed to whoever waits for it.
 func (l *Link) serve(c *net.UnixConn) {
-	conn := steady{c, l.opts.Beat}
+	conn := Steady{c, l.opts.Beat}
 	r := bufio.NewReaderSize(conn, 32<<10)
 	first, err := l.handshake(conn, r)
 	<-l.shaking
@@ -164,15 +163,21 @@ func (l *Link) serve(c *net.UnixConn) {
 	l.running.Go(func() { l.send(p) })
 	buf := new(bytes.Buffer)
 	for {
-		f, err := readFrame(r, buf, MaxFrame)
+		size := 0
+		f, err := readFrame(r, buf, FromRunner(), func(n int) error {
+			size = n
+			return l.budget.take(n, p.done)
+		})
 		if err != nil {
+			l.budget.give(size)
 			l.log.Debug("runner disconnected", "error", err)
 			return
 		}
-		if f.Kind == KindBeat || buf.Len() > 2*maxOutput {
-			buf = new(bytes.Buffer) // only a stream of output needs it again
+		if buf.Cap() > 2*maxOutput {
+			buf = new(bytes.Buffer) // only beats and output are so many that it helps
 		}
-		l.deliver(f)
+		tame(&f)
+		l.deliver(f, size)
 	}
 }
 
@@ -205,7 +210,7 @@ func (l *Link) send(p *peer) {
 
 // handshake lets in whoever knows the secret, and returns its first frame. A
 // runner takes the link's fence, a stream goes to the one who asked for it.
-func (l *Link) handshake(c steady, r *bufio.Reader) (Frame, error) {
+func (l *Link) handshake(c Steady, r *bufio.Reader) (Frame, error) {
 	if !l.hold(c) {
 		return Frame{}, ErrClosed
 	}
@@ -220,17 +225,17 @@ func (l *Link) handshake(c steady, r *bufio.Reader) (Frame, error) {
 	if f.Kind == KindStream {
 		return f, l.join(c, r, f.StreamID, late)
 	}
-	return f, l.bind(c, r, *f.Hello)
+	return f, l.bind(c, r)
 }
 
 // identify reads the first frame of a connection and checks who sent it.
 func (l *Link) identify(r *bufio.Reader) (Frame, error) {
-	f, err := ReadFrame(r, maxHello)
+	f, err := ReadFrame(r, FromStranger())
 	if err != nil {
 		return Frame{}, err
 	}
 	hello := f.Hello
-	if f.Kind != KindHello && f.Kind != KindStream || hello == nil || len(hello.Ops) > MaxReported {
+	if f.Kind != KindHello && f.Kind != KindStream || hello == nil {
 		return Frame{}, fmt.Errorf("expected a hello: %w", dormouse.ErrInvalid)
 	}
 	if subtle.ConstantTimeCompare([]byte(hello.Secret), []byte(l.opts.Secret)) != 1 {
@@ -244,8 +249,8 @@ func (l *Link) identify(r *bufio.Reader) (Frame, error) {
 	return f, nil
 }
 
-// bind has the runner take the link's fence.
-func (l *Link) bind(c steady, r *bufio.Reader, hello Hello) error {
+// Bind has the runner take the link's fence.
+func (l *Link) bind(c Steady, r *bufio.Reader) error {
 	b, err := AppendFrame(nil, Frame{Kind: KindBind, Fence: &l.opts.Fence})
 	if err != nil {
 		return err
@@ -253,17 +258,17 @@ func (l *Link) bind(c steady, r *bufio.Reader, hello Hello) error {
 	if _, err := c.Write(b); err != nil {
 		return err
 	}
-	f, err := ReadFrame(r, maxHello)
+	f, err := ReadFrame(r, FromStranger())
 	if err != nil {
 		return err
 	}
-	if f.Kind == KindRefused && f.Refusal == RefusedStale {
+	if f.Kind == KindRefused && f.Refusal == RefusedStale && errors.Is(l.outrun(), ErrStale) {
 		l.End(ErrStale)
 	}
 	if f.Kind != KindBound {
 		return fmt.Errorf("bind answered by %.40q %.40q: %w", f.Kind, f.Refusal, dormouse.ErrInvalid)
 	}
-	l.log.Debug("runner connected", slog.Int("ops", len(hello.Ops)))
+	l.log.Debug("runner connected")
 	return nil
 }
 

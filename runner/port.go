@@ -7,8 +7,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// maxPorts bounds the ports a runner reports.
-const maxPorts = 1024
+// MaxPorts bounds the ports a runner reports.
+const MaxPorts = 1024
 
 // PortStream is a connection to a port that something inside listens on.
 type PortStream struct {
@@ -28,7 +28,7 @@ type Port struct {
 // Ports returns what listens inside, lowest port first.
 func (l *Link) Ports(ctx context.Context) ([]Port, error) {
 	f, err := l.request(ctx, Frame{Kind: KindPorts}, nil)
-	if err == nil && len(f.Ports) > maxPorts {
+	if err == nil && len(f.Ports) > MaxPorts {
 		err = fmt.Errorf("runner reported %d: %w", len(f.Ports), dormouse.ErrInvalid)
 	}
 	if err != nil {

@@ -117,6 +117,16 @@ const (
 	MaxPattern = 1024
 )
 
+// What a runner keeps of a command's output. Of a longer one, Result.Output is
+// exactly KeptHead bytes of head followed by the last KeptTail bytes.
+const (
+	KeptHead = 1 << 20
+	KeptTail = 1 << 20
+)
+
+// DefaultOutlet is where programs in a sandbox find their proxy.
+const DefaultOutlet = "127.0.0.1:3128"
+
 // Result is how a call ended.
 type Result struct {
 	// Exit is the exit code of an exec, 128+n after signal n.

@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// steady is a connection whose peer may be slow but not silent: it has the time
+// Steady is a connection whose peer may be slow but not silent: it has the time
 // of a few beats for each piece, not for the whole.
-type steady struct {
+type Steady struct {
 	*net.UnixConn
-	beat time.Duration
+	Beat time.Duration
 }
 
 // piece is how much is written under one deadline.
 const piece = 256 << 10
 
-func (s steady) Read(b []byte) (int, error) {
-	_ = s.SetReadDeadline(time.Now().Add(silentBeats * s.beat))
+func (s Steady) Read(b []byte) (int, error) {
+	_ = s.SetReadDeadline(time.Now().Add(silentBeats * s.Beat))
 	return s.UnixConn.Read(b)
 }
 
 // Write must not be called by two goroutines at once.
-func (s steady) Write(b []byte) (n int, err error) {
+func (s Steady) Write(b []byte) (n int, err error) {
 	for err == nil && n < len(b) {
-		_ = s.SetWriteDeadline(time.Now().Add(silentBeats * s.beat))
+		_ = s.SetWriteDeadline(time.Now().Add(silentBeats * s.Beat))
 		var k int
 		k, err = s.UnixConn.Write(b[n:min(n+piece, len(b))])
 		n += k
@@ -89,7 +89,7 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 // removeSocket removes the socket file at, unless the place is somebody else's.
 func removeSocket(path string, at os.FileInfo) error {
 	now, err := os.Lstat(path)
-	if err == nil && sameSocket(now, at) {
+	if err == nil && SameSocket(now, at) {
 		err = os.Remove(path)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -105,8 +105,8 @@ func ListenAt(path string) (*net.UnixListener, error) {
 	return l, err
 }
 
-// dial reaches whoever listens at path, and says which socket file that was.
-func dial(path string) (*net.UnixConn, os.FileInfo, error) {
+// Dial reaches whoever listens at path, and says which socket file that was.
+func Dial(path string) (*net.UnixConn, os.FileInfo, error) {
 	short, done, err := shorten(path)
 	if err != nil {
 		return nil, nil, err
@@ -121,7 +121,7 @@ func dial(path string) (*net.UnixConn, os.FileInfo, error) {
 		return nil, nil, err
 	}
 	after, err := os.Stat(path)
-	if err == nil && !sameSocket(before, after) {
+	if err == nil && !SameSocket(before, after) {
 		err = errors.New("the socket was replaced")
 	}
 	if err != nil {
@@ -132,7 +132,7 @@ func dial(path string) (*net.UnixConn, os.FileInfo, error) {
 
 // answers reports whether somebody listens at path.
 func answers(path string) bool {
-	c, _, err := dial(path)
+	c, _, err := Dial(path)
 	if err != nil {
 		return false
 	}
@@ -140,8 +140,8 @@ func answers(path string) bool {
 	return true
 }
 
-// sameSocket tells a socket file from a later one, which may well be given the
-// same inode.
-func sameSocket(a, b os.FileInfo) bool {
+// SameSocket tells a socket file from a later one, which may well be given the
+// Same inode.
+func SameSocket(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime())
 }

@@ -17,8 +17,8 @@ import (
 
 // Limits of what a stream may name.
 const (
-	maxStreamID  = 64
-	maxPath      = 4096
+	MaxStreamID  = 64
+	MaxPath      = 4096
 	maxWords     = 256       // of a command or an environment
 	maxWordBytes = 128 << 10 // what the kernel takes of one
 )
@@ -75,7 +75,7 @@ func (s Stream) String() string {
 }
 
 func validatePath(path string) error {
-	if path == "" || len(path) > maxPath || strings.ContainsRune(path, 0) {
+	if path == "" || len(path) > MaxPath || strings.ContainsRune(path, 0) {
 		return fmt.Errorf("path %.100q: %w", path, dormouse.ErrInvalid)
 	}
 	return nil
@@ -176,7 +176,7 @@ func (l *Link) open(ctx context.Context, s Stream) (*Conn, error) {
 
 // join hands the connection that names the stream id to the one who asked for
 // it. Nobody's is refused.
-func (l *Link) join(c steady, r *bufio.Reader, id string, late *time.Timer) error {
+func (l *Link) join(c Steady, r *bufio.Reader, id string, late *time.Timer) error {
 	if !late.Stop() {
 		return fmt.Errorf("stream came too slowly: %w", dormouse.ErrInvalid)
 	}
@@ -204,7 +204,7 @@ func (l *Link) join(c steady, r *bufio.Reader, id string, late *time.Timer) erro
 
 // greet writes the only frame that a stream's connection is sent. It never
 // waits: nothing was written there before.
-func (l *Link) greet(c steady, f Frame) error {
+func (l *Link) greet(c Steady, f Frame) error {
 	b, err := AppendFrame(nil, f)
 	if err == nil {
 		_, err = c.Write(b)

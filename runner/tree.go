@@ -40,8 +40,8 @@ type TreeStatus struct {
 // of a tar's block it does not disturb those who read on.
 const treeStatusSize = 512
 
-// encode spells s for the wire.
-func (s TreeStatus) encode() []byte {
+// Encode spells s for the wire.
+func (s TreeStatus) Encode() []byte {
 	for limit := 400; ; limit /= 2 {
 		s.Error = s.Error[:min(len(s.Error), limit)]
 		b, err := json.Marshal(s)

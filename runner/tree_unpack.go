@@ -87,7 +87,7 @@ func (u *unpacker) unpack(h *tar.Header) error {
 		return nil
 	}
 	name := path.Clean(h.Name)
-	if len(name) > maxPath || !filepath.IsLocal(name) {
+	if len(name) > MaxPath || !filepath.IsLocal(name) {
 		return errors.New("its name leaves the tree")
 	}
 	mode := fs.FileMode(h.Mode) & fs.ModePerm //nolint:gosec // only the lowest bits count

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 )
 
 func main() {
@@ -34,7 +34,7 @@ func run() error {
 	// What the runner does is short and waits for others. In a sandbox a second
 	// thread to do it costs more, in being woken, than it helps.
 	runtime.GOMAXPROCS(1)
-	o := runner.Options{Env: environment(), Init: true}
+	o := inside.Options{Env: environment(), Init: true}
 	flag.StringVar(&o.Socket, "socket", "", "unix `path` the server listens on")
 	flag.StringVar(&o.SecretFile, "secret", "", "`file` with the secret that proves this runner to the server")
 	flag.StringVar(&o.Dir, "dir", "", "`directory` of the runner's own state")
@@ -70,19 +70,19 @@ func run() error {
 	if o.Dir == "" {
 		return errors.New("-dir is needed")
 	}
-	alive, err := runner.HoldAlive(ctx, o.Dir)
+	alive, err := inside.HoldAlive(ctx, o.Dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = alive.Close() }()
 	if *outlet != "" {
-		out, err := runner.ListenOutlet(ctx, "", *outlet, o.Logger)
+		out, err := inside.ListenOutlet(ctx, "", *outlet, o.Logger)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = out.Close() }()
 	}
-	r, err := runner.New(o)
+	r, err := inside.New(o)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/runner/proctree"
 )
 
@@ -174,7 +175,7 @@ func TestOrphansAreReaped(t *testing.T) {
 
 func TestSecondRunnerOfADirectoryIsRefused(t *testing.T) {
 	p := start(t)
-	if pid, err := runner.Alive(p.dir); err != nil || pid != p.Process.Pid {
+	if pid, err := inside.Alive(p.dir); err != nil || pid != p.Process.Pid {
 		t.Errorf("alive: %d, %v", pid, err)
 	}
 	out, err := exec.Command(binary, args(p.dir, p.workspace)...).CombinedOutput()
@@ -187,7 +188,7 @@ func TestSecondRunnerOfADirectoryIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = p.Wait()
-	if pid, err := runner.Alive(p.dir); err != nil || pid != 0 {
+	if pid, err := inside.Alive(p.dir); err != nil || pid != 0 {
 		t.Errorf("alive once dead: %d, %v", pid, err)
 	}
 }

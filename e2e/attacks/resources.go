@@ -83,7 +83,7 @@ func diskBeside(ctx context.Context, w *World) (string, error) {
 		return "", err
 	}
 	before := w.Stored()
-	d, err := w.Me.Do(ctx, `for d in /.dormouse/run /.dormouse/run/state /.dormouse/slot /.dormouse/bin /usr /home /mnt /opt /srv /run; do
+	d, err := w.Me.Do(ctx, `for d in /.dormouse/run /.dormouse/state /.dormouse/slot /.dormouse/bin /usr /home /mnt /opt /srv /run; do
 timeout 20 dd if=/dev/zero of=$d/fill bs=1M count=1000 2>&1 | tail -1; done`)
 	if err != nil {
 		return "", err
@@ -92,7 +92,7 @@ timeout 20 dd if=/dev/zero of=$d/fill bs=1M count=1000 2>&1 | tail -1; done`)
 	if grown > disk {
 		return "", fmt.Errorf("%d MiB of the machine's disk were taken: %s", grown>>20, oneLine(d.Output))
 	}
-	_, err = w.Me.Do(ctx, "rm -f /.dormouse/run/fill /.dormouse/run/state/fill /.dormouse/slot/fill /home/fill /mnt/fill /opt/fill /srv/fill /run/fill")
+	_, err = w.Me.Do(ctx, "rm -f /.dormouse/run/fill /.dormouse/state/fill /.dormouse/slot/fill /home/fill /mnt/fill /opt/fill /srv/fill /run/fill")
 	return fmt.Sprintf("%d MiB of the machine's disk", grown>>20), err
 }
 

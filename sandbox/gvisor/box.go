@@ -3,7 +3,6 @@
 package gvisor
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -45,13 +44,17 @@ func (d *Driver) boxOf(id string) (box, error) {
 	return box{id: id, dir: filepath.Join(d.opts.Dir, boxesDir, id)}, nil
 }
 
+// run is what the sandbox is shown of the host, and can only read: the sockets it
+// dials, and its runner's secret.
 func (b box) run() string    { return filepath.Join(b.dir, "run") }
-func (b box) state() string  { return filepath.Join(b.run(), "state") }
 func (b box) socket() string { return filepath.Join(b.run(), "socket") }
 func (b box) outlet() string { return filepath.Join(b.run(), "outlet") }
 func (b box) slot() string   { return filepath.Join(b.dir, "slot") }
 func (b box) quiet() string  { return filepath.Join(b.dir, "quiet") }
 func (b box) bundle() string { return filepath.Join(b.dir, "bundle") }
+
+// fence is the newest that the sandbox was reached under.
+func (b box) fence() runner.FenceFile { return runner.FenceFile(filepath.Join(b.dir, "fence.json")) }
 
 // kernels is where gVisor keeps its notes, and the sockets by which kernels are
 // told what to do, whose names must be short. Every process of a sandbox carries
@@ -67,20 +70,41 @@ func (d *Driver) newBox() box {
 // make makes the place. The secret is what its runner proves itself with: kept
 // here, and once where the runner finds it.
 func (b box) make(secret string) error {
-	for _, dir := range []string{b.state(), b.bundle(), filepath.Join(b.slot(), "ws"), filepath.Join(b.slot(), "home"), filepath.Join(b.slot(), "tmp")} {
+	for _, dir := range []string{b.run(), b.bundle(), b.slot()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("make a sandbox: %w", err)
 		}
 	}
-	if err := b.writeSecret(secret); err != nil {
-		return err
-	}
-	// What is mounted in the slot later is seen inside: it has peers of its own.
-	if err := bindAt(b.slot(), b.slot(), unix.MS_SHARED); err != nil {
+	if err := errors.Join(b.writeSecret(secret), b.makeSlot()); err != nil {
 		return fmt.Errorf("make a sandbox: %w", err)
 	}
 	return nil
 }
+
+// makeSlot makes the directory in which the files of a session are mounted. What is
+// mounted there later is seen inside: it has peers of its own. The slot itself is a
+// file system that nobody can write to, so that nothing inside can put anything
+// between the host and what it mounts.
+func (b box) makeSlot() error {
+	const flags = unix.MS_NOSUID | unix.MS_NODEV
+	if err := mountAt("tmpfs", b.slot(), "tmpfs", flags, "mode=700,size=64k,nr_inodes=16"); err != nil {
+		return err
+	}
+	for _, dir := range slotDirs {
+		if err := os.Mkdir(filepath.Join(b.slot(), dir), 0o700); err != nil {
+			return err
+		}
+	}
+	for _, change := range []uintptr{flags | unix.MS_REMOUNT | unix.MS_RDONLY, unix.MS_SHARED} {
+		if err := unix.Mount("", b.slot(), "", change, ""); err != nil {
+			return fmt.Errorf("make the slot: %w", err)
+		}
+	}
+	return nil
+}
+
+// slotDirs are where the workspace, the home and /tmp are mounted.
+var slotDirs = []string{"ws", "home", "tmp"}
 
 // writeSecret puts the secret in both places.
 func (b box) writeSecret(secret string) error {
@@ -102,16 +126,6 @@ func (b box) secret() (string, error) {
 	return string(s), nil
 }
 
-// complaint is the end of what the runner wrote down, if it wrote anything.
-func (b box) complaint() error {
-	raw, err := os.ReadFile(filepath.Join(b.state(), "log"))
-	const most = 500
-	if err != nil || len(raw) == 0 {
-		return nil //nolint:nilerr // it is only asked for beside another error
-	}
-	return fmt.Errorf("its log ends: %s", bytes.TrimSpace(raw[max(0, len(raw)-most):]))
-}
-
 // fill mounts the files of a session in the slot.
 func (b box) fill(v volume, w sandbox.Workspace) error {
 	if err := v.mountWorkspace(w, filepath.Join(b.slot(), "ws")); err != nil {
@@ -128,7 +142,7 @@ func (b box) fill(v volume, w sandbox.Workspace) error {
 // filled reports whether all files of a session are mounted in the slot.
 func (b box) filled() (bool, error) {
 	there, err := mountsUnder(b.slot())
-	for _, dir := range []string{"ws", "home", "tmp"} {
+	for _, dir := range slotDirs {
 		if !slices.Contains(there, filepath.Join(b.slot(), dir)) {
 			return false, err
 		}
@@ -168,7 +182,13 @@ type record struct {
 	Made *made `json:"made,omitempty"`
 	// Workspace is the number of the one it has.
 	Workspace uint64 `json:"workspace,omitempty"`
+	// Layout says what the sandbox is shown of the host, and how its runner is
+	// spoken to. One of another layout is not reached any more.
+	Layout int `json:"layout,omitempty"`
 }
+
+// layout is that of the sandboxes which this version makes.
+const layout = 1
 
 // madeOf is what the sandbox in a box was made of, as its session's record says. Of
 // one that no record tells of nothing is let out.
@@ -227,9 +247,6 @@ func (v volume) dropRecord(b box) error {
 // lock keeps everyone else from creating, attaching to or ending a sandbox of
 // this session.
 func (v volume) lock(ctx context.Context) (unlock func(), err error) { return dirlock.Lock(ctx, v.dir) }
-
-// known is the newest fence that the sandbox's runner has met.
-func (b box) known() (runner.Fence, error) { return runner.KnownFence(b.state()) }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)

@@ -148,10 +148,6 @@ func (im image) branch(dir string) error {
 			return fmt.Errorf("share the memory image: %w", err)
 		}
 	}
-	err := copyState(filepath.Join(im.dir, "run"), filepath.Join(dir, "run"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	im.Generation, im.Workspace, im.Secret = 0, 0, newSecret()
 	raw, err := json.Marshal(im) //nolint:gosec // only we can read it, and it is worth nothing outside
 	if err == nil {

@@ -118,14 +118,7 @@ func (d *Driver) captures(v volume, c sandbox.Capture) (box, error) {
 	if r.Workspace != c.Workspace.Number {
 		return b, fmt.Errorf("the sandbox has workspace %d: %w", r.Workspace, runner.ErrStale)
 	}
-	known, err := b.known()
-	if err != nil {
-		return b, err
-	}
-	if known.Epoch > c.Fence.Epoch {
-		return b, runner.ErrStale
-	}
-	return b, nil
+	return b, b.fence().Check(c.Fence)
 }
 
 // begins makes ready to capture what lies over a point that is known, or over the base.
@@ -201,12 +194,11 @@ func (d *Driver) endLeftover(ctx context.Context, v volume, f runner.Fence) erro
 	if err != nil {
 		return err
 	}
-	known, err := b.known()
-	if err != nil {
-		return err
-	}
-	if r.Generation > f.Generation || known.Session == f.Session && known.Generation == f.Generation && known.Epoch > f.Epoch {
+	if r.Generation > f.Generation {
 		return runner.ErrStale
+	}
+	if err := b.fence().Check(f); err != nil {
+		return err
 	}
 	return d.end(ctx, b, v)
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -54,14 +53,13 @@ func (d *Driver) adopt(ctx context.Context, v volume, spec sandbox.Spec) (*live,
 	if err != nil {
 		return nil, err
 	}
-	known, err := b.known()
-	if err != nil {
+	if err := b.fence().Check(f); err != nil {
 		return nil, err
 	}
-	if r.Generation > f.Generation || known.Session == f.Session && known.Generation == f.Generation && known.Epoch > f.Epoch {
+	if r.Generation > f.Generation {
 		return nil, runner.ErrStale
 	}
-	if r.Generation == f.Generation && r.Workspace == spec.Workspace.Number {
+	if r.Generation == f.Generation && r.Workspace == spec.Workspace.Number && r.Layout == layout {
 		if l := d.takeOver(ctx, v, b, f, *r); l != nil {
 			return l, nil
 		}
@@ -120,7 +118,7 @@ func (d *Driver) started(v volume, r *record) error {
 // any, else from the files alone, for which nothing may be missing.
 func (d *Driver) begin(ctx context.Context, v volume, spec sandbox.Spec, m made, missing error) (*live, error) {
 	f := spec.Fence
-	r := record{Generation: f.Generation, Workspace: spec.Workspace.Number}
+	r := record{Generation: f.Generation, Workspace: spec.Workspace.Number, Layout: layout}
 	im, err := d.usableImage(v, spec)
 	if err == nil && im != nil {
 		var l *live
@@ -173,6 +171,8 @@ func (d *Driver) usableImage(v volume, spec sandbox.Spec) (*image, error) {
 		return nil, errors.New("they ran over other files")
 	case im.Program != programVersion():
 		return nil, errors.New("they were frozen by another version of gVisor")
+	case im.Layout != layout:
+		return nil, errors.New("they were frozen by another version of this program")
 	case im.Host != hostVersion(d.madeAs(im)):
 		return nil, errors.New("the programs in the sandbox have changed meanwhile")
 	}
@@ -229,7 +229,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 		return nil, err
 	}
 	if im != nil {
-		start = func() error { return d.wake(k, v, b) }
+		start = func() error { return d.wake(k, v) }
 	}
 	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, m, start)
 	if err != nil {
@@ -250,7 +250,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box, s *spare, secret, program string, m made) (k *sentry, start func() error, err error) {
 	switch {
 	case s == nil:
-		err = errors.Join(b.make(secret), b.bound(secret))
+		err = b.make(secret)
 	case s.bell == nil: // what is restored knows its own secret
 		err = b.writeSecret(secret)
 	}
@@ -285,18 +285,9 @@ func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box
 
 // wake carries on with the session's memory image. It is taken first: whatever
 // happens from here on, no other kernel may carry on with it.
-func (d *Driver) wake(k *sentry, v volume, b box) error {
+func (d *Driver) wake(k *sentry, v volume) error {
 	if err := os.Rename(v.imageDir(), v.wakingDir()); err != nil {
 		return fmt.Errorf("take the memory image: %w", err)
-	}
-	if err := os.RemoveAll(b.state()); err != nil {
-		return err
-	}
-	for _, name := range []string{"state", "log"} {
-		err := copyState(filepath.Join(v.wakingDir(), "run", name), filepath.Join(b.run(), name))
-		if err != nil && (name != "log" || !errors.Is(err, fs.ErrNotExist)) {
-			return err
-		}
 	}
 	crash.At(crash.SandboxWaking)
 	return k.restore(v.wakingDir())

@@ -32,6 +32,7 @@ type Driver struct {
 	template string               // of a usual volume, empty if sizes are not limited
 	pool     pool
 	crowd    crowd
+	outlets  outlets
 	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
 	lock     *os.File       // held by every server that uses the directory
 }
@@ -70,6 +71,8 @@ func New(o Options) (*Driver, error) {
 		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
 	}
 	d.crowd.begin()
+	d.outlets.boxes, d.outlets.serve, d.outlets.log = d.path(boxesDir), d.opts.Outlet, d.log
+	d.outlets.begin()
 	if o.Spares > 0 {
 		d.fillPool(o.Spares)
 	}
@@ -198,6 +201,12 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 		return nil, err
 	}
 	m := d.madeOf(r, b)
+	if k.alive() && r != nil && r.Box == b.id && r.Layout != layout {
+		if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("it was started by another version of this program: %w", sandbox.ErrGone)
+	}
 	if k.alive() {
 		l, err := d.open(ctx, h, b, f, k, m, func() error {
 			if err := k.resume(); err != nil { // a server ended while it looked at it

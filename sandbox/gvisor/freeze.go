@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -51,11 +50,6 @@ func (d *Driver) freeze(ctx context.Context, h handle, b box, v volume, f runner
 			return err
 		}
 		crash.At(crash.SandboxFrozen)
-	}
-	// What the runner has on disk belongs to its memory.
-	err = copyState(b.run(), filepath.Join(v.imageDir(), "run"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	return d.end(ctx, b, v)
 }
@@ -108,6 +102,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	}
 	return image{
 		Workspace: number, Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: hostVersion(of), Made: &of,
+		Layout: layout,
 	}.seal(dir, v)
 }
 
@@ -117,12 +112,8 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 // goes on from here. To pause twice does no harm.
 func (d *Driver) quiet(ctx context.Context, h handle, b box, f runner.Fence) (_ *sentry, leave func() error, err error) {
 	if _, err := os.Stat(b.quiet()); err == nil {
-		known, err := b.known()
-		if err != nil {
+		if err := b.fence().Check(f); err != nil {
 			return nil, nil, err
-		}
-		if known.Epoch > f.Epoch {
-			return nil, nil, runner.ErrStale
 		}
 		k, err := findSentry(d.conf, b.id)
 		if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// image is what runs in a session that hibernates: the memory of its sandbox, and
-// what its runner had on disk. It belongs to the files as they were left by the
+// image is what runs in a session that hibernates: the memory of its sandbox, its
+// runner's state included. It belongs to the files as they were left by the
 // same generation, and is good for one waking.
 type image struct {
 	Generation uint64 `json:"generation"`
@@ -33,7 +33,9 @@ type image struct {
 	Files   []imageFile `json:"files"`
 	// Workspace is the number of the one that it ran over.
 	Workspace uint64 `json:"workspace,omitempty"`
-	dir       string `json:"-"`
+	// Layout is that of the sandbox.
+	Layout int    `json:"layout,omitempty"`
+	dir    string `json:"-"`
 }
 
 type imageFile struct {

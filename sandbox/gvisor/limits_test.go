@@ -32,12 +32,13 @@ func newSmallHouse(t *testing.T) *house {
 }
 
 // restart opens the directory anew, as the next server does.
-func (h *house) restart() {
+func (h *house) restart() { h.restartAs(gvisor.Options{Limits: small}) }
+
+func (h *house) restartAs(o gvisor.Options) {
 	h.t.Helper()
-	d, err := gvisor.New(gvisor.Options{
-		Dir: h.dir, Instance: instance(h.dir), Runner: runnerPath, Program: kernelPath, Limits: small,
-		Logger: slog.New(slog.NewTextHandler(h.t.Output(), nil)),
-	})
+	o.Dir, o.Instance, o.Runner, o.Program = h.dir, instance(h.dir), runnerPath, kernelPath
+	o.Logger = slog.New(slog.NewTextHandler(h.t.Output(), nil))
+	d, err := gvisor.New(o)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -54,7 +54,14 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	log := d.log.With("session", h.Session, "generation", h.Generation)
 	heed := d.crowd.join(b, d.cgroupOf(b), log)
 	defer heed.hold()()
-	link, err := runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Logger: log, Attention: heed})
+	var link *runner.Link
+	err = b.fence().Raise(f)
+	if err == nil {
+		err = d.outlets.open(b, h.Session, m, k.c.SandboxPid())
+	}
+	if err == nil {
+		link, err = runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Known: b.fence(), Logger: log, Attention: heed})
+	}
 	if err != nil {
 		d.crowd.leave(b, heed)
 		k.close()
@@ -73,12 +80,9 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		err = l.answers(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, b.complaint(), l.Close())
+		return nil, errors.Join(err, k.complaint(ctx), l.Close())
 	}
 	l.watcher.Go(func() { l.watch(watching) })
-	if err := l.letOut(watching); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
 	return l, nil
 }
 
@@ -128,25 +132,6 @@ func (l *live) answers(ctx context.Context) error {
 	<-ended
 	<-waking
 	return err
-}
-
-// letOut serves what the sandbox sends out, as long as this server has it.
-func (l *live) letOut(ctx context.Context) error {
-	serve := l.driver.opts.Outlet
-	if serve == nil || !l.made.Network {
-		return nil
-	}
-	out, err := runner.ListenAt(l.box.outlet())
-	if err != nil {
-		return err
-	}
-	l.watcher.Go(func() {
-		if err := serve(ctx, l.made.outgoing(l.handle.Session), out); err != nil && ctx.Err() == nil {
-			l.driver.log.ErrorContext(ctx, "sandbox without network", "session", l.handle.Session, "error", err)
-		}
-		_ = out.Close()
-	})
-	return nil
 }
 
 // Handle names the sandbox to any later server.

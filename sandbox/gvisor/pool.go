@@ -140,7 +140,7 @@ func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error
 		return nil, err
 	}
 	secret := newSecret()
-	if err := errors.Join(b.make(secret), b.bound(secret)); err != nil {
+	if err := b.make(secret); err != nil {
 		return nil, err
 	}
 	if s.kernel, err = d.launch(ctx, b, filepath.Base(d.opts.Runner), d.usual); err != nil || !start {
@@ -169,7 +169,7 @@ func (s *spare) waiting(ctx context.Context) error {
 	defer stop()
 	c, err := s.bell.AcceptUnix()
 	if err != nil {
-		return fmt.Errorf("wait for the runner: %w", errors.Join(err, s.box.complaint()))
+		return fmt.Errorf("wait for the runner: %w", errors.Join(err, s.kernel.complaint(ctx)))
 	}
 	s.ring = c
 	return nil

@@ -17,12 +17,16 @@ import (
 const (
 	inside          = "/.dormouse"
 	insideBin       = inside + "/bin"
-	insideRun       = inside + "/run"
+	insideRun       = inside + "/run"   // only read
+	insideState     = inside + "/state" // the runner's own, in the sandbox's memory
 	insideSlot      = inside + "/slot"
-	insideShells    = inside + "/shells" // in memory: FIFOs of this machine are slow inside
 	insideWorkspace = "/workspace"
 	insideHome      = "/root"
 )
+
+// stateRoom bounds what a runner keeps of ops that are not forgotten yet. It is
+// memory of the sandbox, and is frozen and woken with it.
+const stateRoom = 256 << 20
 
 // specOf describes the sandbox in a box, with a program as its runner. Those that
 // are made of the same differ only in where their directories are on the host, so
@@ -35,8 +39,8 @@ func (d *Driver) specOf(b box, program string, m made) *specs.Spec {
 		Process: &specs.Process{
 			Args: []string{
 				filepath.Join(insideBin, program),
-				"-socket", insideRun + "/socket", "-bell", insideRun + "/bell", "-secret", insideRun + "/secret", "-dir", insideRun + "/state",
-				"-log", insideRun + "/state/log", "-shells", insideShells, "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(m.Limits.Pids, 10),
+				"-socket", insideRun + "/socket", "-bell", insideRun + "/bell", "-secret", insideRun + "/secret", "-dir", insideState,
+				"-log", insideState + "/log", "-slot", insideSlot, "-workspace", insideWorkspace, "-pids", strconv.FormatInt(m.Limits.Pids, 10),
 			},
 			Cwd: "/",
 			Env: slices.Concat(
@@ -50,7 +54,8 @@ func (d *Driver) specOf(b box, program string, m made) *specs.Spec {
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 			bind(filepath.Dir(d.opts.Runner), insideBin, "ro"),
-			bind(b.run(), insideRun, "rw"),
+			bind(b.run(), insideRun, "ro"),
+			{Destination: insideState, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=700", "size=" + strconv.Itoa(stateRoom)}},
 			// What is mounted in the slot later is an overlay, as gVisor must know: a file
 			// that was open when it was first changed is then another one.
 			bind(b.slot(), insideSlot, "rw", "rslave", "overlayfs_stale_read"),

@@ -176,6 +176,31 @@ func (s *sentry) isStill(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
+// complaint is what the runner wrote down about itself, if it wrote anything and the
+// kernel still tells.
+func (s *sentry) complaint(ctx context.Context) error {
+	if !s.alive() {
+		return nil
+	}
+	said := make(chan string, 1)
+	go func() { // it ends with the kernel, if not before
+		text, err := s.read(context.WithoutCancel(ctx), insideState+"/log")
+		if err != nil {
+			text = ""
+		}
+		said <- text
+	}()
+	const most, within = 500, time.Second
+	select {
+	case text := <-said:
+		if text = strings.TrimSpace(text); text != "" {
+			return fmt.Errorf("its log ends: %q", text[max(0, len(text)-most):])
+		}
+	case <-time.After(within):
+	}
+	return nil
+}
+
 // read returns the beginning of a file as it is inside.
 func (s *sentry) read(ctx context.Context, name string) (string, error) {
 	const most = 4096 // which a pipe holds

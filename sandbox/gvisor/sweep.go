@@ -186,6 +186,7 @@ func (d *Driver) Close() error {
 	defer func() { _ = d.lock.Close() }()
 	d.clearing.Wait()
 	d.crowd.end()
+	d.outlets.end()
 	if err := d.closePool(); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -40,7 +41,10 @@ func (d *Driver) open(ctx context.Context, p place, f runner.Fence, w *pidfd.Pro
 		return nil, err
 	}
 	log := d.log.With("session", p.session, "generation", p.generation)
-	link, err := runner.Listen(runner.LinkOptions{Path: p.socket(), Secret: secret, Fence: f, Logger: log})
+	var link *runner.Link
+	if err = p.fence().Raise(f); err == nil {
+		link, err = runner.Listen(runner.LinkOptions{Path: p.socket(), Secret: secret, Fence: f, Known: p.fence(), Logger: log})
+	}
 	if err != nil {
 		w.Close()
 		return nil, err
@@ -126,7 +130,7 @@ func (b *box) clear(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if pid, err := runner.Alive(b.place.dir); err != nil || pid != 0 && pid != b.runner.PID {
+	if pid, err := inside.Alive(b.place.dir); err != nil || pid != 0 && pid != b.runner.PID {
 		return err
 	}
 	return b.driver.end(ctx, b.place)

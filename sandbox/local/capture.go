@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -66,12 +67,8 @@ func (d *Driver) capture(ctx context.Context, p place, c sandbox.Capture) (sandb
 
 // captures refuses whoever may not capture.
 func (d *Driver) captures(p place, c sandbox.Capture) error {
-	met, err := runner.KnownFence(p.dir)
-	if err != nil {
+	if err := p.fence().Check(c.Fence); err != nil {
 		return err
-	}
-	if met.Session == c.Fence.Session && met.Generation == c.Fence.Generation && met.Epoch > c.Fence.Epoch {
-		return runner.ErrStale
 	}
 	if c.Handle == nil {
 		return nil
@@ -83,7 +80,7 @@ func (d *Driver) captures(p place, c sandbox.Capture) error {
 	if of.session != p.session || of.generation != p.generation {
 		return runner.ErrForeign
 	}
-	if pid, err := runner.Alive(p.dir); err != nil || pid == 0 {
+	if pid, err := inside.Alive(p.dir); err != nil || pid == 0 {
 		return errors.Join(err, sandbox.ErrGone)
 	}
 	return nil

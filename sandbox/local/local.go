@@ -21,6 +21,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/runner/proctree"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -111,12 +112,8 @@ func (d *Driver) create(ctx context.Context, p place, spec sandbox.Spec) (_ *box
 		return nil, err
 	}
 	defer unlock()
-	known, err := runner.KnownFence(p.dir)
-	if err != nil {
+	if err := p.fence().Check(f); err != nil {
 		return nil, err
-	}
-	if known.Session == f.Session && known.Generation == f.Generation && known.Epoch > f.Epoch {
-		return nil, runner.ErrStale
 	}
 	if err := d.end(ctx, p); err != nil {
 		return nil, err
@@ -185,7 +182,7 @@ func (d *Driver) attach(ctx context.Context, p place, f runner.Fence) (*box, err
 		if err == nil {
 			return b, nil
 		}
-		if pid, dead := runner.Alive(p.dir); dead != nil || pid != 0 {
+		if pid, dead := inside.Alive(p.dir); dead != nil || pid != 0 {
 			return nil, errors.Join(err, dead)
 		}
 	}

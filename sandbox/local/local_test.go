@@ -20,6 +20,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/runner/proctree"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/local"
@@ -81,7 +82,7 @@ func state(t testing.TB, dir string, h sandbox.Handle) string {
 // runnerOf is the process of a sandbox's runner.
 func runnerOf(t testing.TB, dir string, h sandbox.Handle) int {
 	t.Helper()
-	pid, err := runner.Alive(state(t, dir, h))
+	pid, err := inside.Alive(state(t, dir, h))
 	if err != nil || pid == 0 {
 		t.Fatalf("the runner is process %d, %v", pid, err)
 	}
@@ -427,7 +428,7 @@ func TestNoZombieIsLeftOfASandboxThatDied(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir)
 	s := create(t, d, fence(1, 1))
-	pid, err := runner.Alive(state(t, dir, s.Handle()))
+	pid, err := inside.Alive(state(t, dir, s.Handle()))
 	if err != nil || pid == 0 {
 		t.Fatalf("the runner is process %d, %v", pid, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 )
 
 // What lies under a driver's directory.
@@ -58,6 +59,11 @@ func (p place) socket() string { return filepath.Join(p.dir, "socket") }
 func (p place) secret() string { return filepath.Join(p.dir, "secret") }
 func (p place) log() string    { return filepath.Join(p.dir, "log") }
 
+// fence is the newest that the sandbox was reached under.
+func (p place) fence() runner.FenceFile {
+	return runner.FenceFile(filepath.Join(p.dir, "reached.json"))
+}
+
 // lock keeps everyone else from creating, attaching to or ending a sandbox of
 // this session.
 func (p place) lock(ctx context.Context) (unlock func(), err error) {
@@ -72,7 +78,7 @@ func (p place) prepare() error {
 		}
 	}
 	// A runner that begins now must not be taken for the one before it.
-	if err := runner.RemoveAlive(p.dir); err != nil {
+	if err := inside.RemoveAlive(p.dir); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
 	if err := os.WriteFile(p.secret(), []byte(newSecret()), 0o600); err != nil {
@@ -101,13 +107,13 @@ func (p place) complaint() error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("its log ends: %s", bytes.TrimSpace(b[max(0, len(b)-500):]))
+	return fmt.Errorf("its log ends: %q", bytes.TrimSpace(b[max(0, len(b)-500):]))
 }
 
 // watchRunner watches the runner that lives here, if one does.
 func (p place) watchRunner() (*pidfd.Process, error) {
 	for {
-		pid, err := runner.Alive(p.dir)
+		pid, err := inside.Alive(p.dir)
 		if err != nil || pid == 0 {
 			return nil, err
 		}
@@ -120,7 +126,7 @@ func (p place) watchRunner() (*pidfd.Process, error) {
 		}
 		// It signs and holds the same file after we got hold of its pid, so the
 		// pid was and is its own.
-		again, err := runner.Alive(p.dir)
+		again, err := inside.Alive(p.dir)
 		if err == nil && again == pid {
 			return w, nil
 		}

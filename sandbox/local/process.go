@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
-	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/runner/proctree"
 )
 
@@ -84,7 +84,7 @@ func (d *Driver) end(ctx context.Context, p place) error {
 	if err != nil {
 		return err
 	}
-	left, err := runner.Alive(p.dir)
+	left, err := inside.Alive(p.dir)
 	if err == nil && left != 0 {
 		err = fmt.Errorf("process %d lives on", left)
 	}

@@ -1,0 +1,91 @@
+//go:build linux
+
+package inside_test
+
+import (
+	"errors"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+)
+
+// fake plays the runner as whoever is inside a sandbox can, and returns a link to
+// it whose newest fence is kept.
+func fake(t *testing.T, r *rig) (*runner.Link, runner.FenceFile, net.Conn) {
+	t.Helper()
+	known := runner.FenceFile(filepath.Join(r.dir, "reached.json"))
+	if err := known.Raise(fence(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := runner.Listen(runner.LinkOptions{Path: r.socket, Secret: secret, Fence: fence(1, 1), Known: known, Beat: beat, Patience: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	c := stranger(t, r)
+	send(t, c, hello(func(*runner.Hello) {}))
+	if _, err := runner.ReadFrame(c, runner.FromServer()); err != nil {
+		t.Fatal(err)
+	}
+	return l, known, c
+}
+
+func stale() runner.Frame {
+	return runner.Frame{Kind: runner.KindRefused, Refusal: runner.RefusedStale}
+}
+
+func TestAClaimToKnowANewerEpochIsHeldAgainstWhatTheHostKnows(t *testing.T) {
+	r := newRig(t)
+	l, known, c := fake(t, r)
+	send(t, c, runner.Frame{Kind: runner.KindBound})
+	send(t, c, stale())
+	asked := make(chan error, 1)
+	ask := func() { go func() { _, err := l.Ask(deadline(t), "op_1"); asked <- err }() }
+	answer := func() {
+		t.Helper()
+		f, err := runner.ReadFrame(c, runner.FromServer())
+		for err == nil && f.Kind != runner.KindAsk {
+			f, err = runner.ReadFrame(c, runner.FromServer())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lie := stale()
+		lie.Kind, lie.ID = runner.KindReply, f.ID
+		send(t, c, lie)
+	}
+	ask()
+	answer()
+	if err := <-asked; errors.Is(err, runner.ErrStale) || !errors.Is(err, dormouse.ErrInvalid) {
+		t.Errorf("a lie was answered with %v", err)
+	}
+	select {
+	case <-l.Over():
+		t.Fatal("a lie ended the link")
+	default:
+	}
+	// Once somebody has reached it under a newer epoch, it is no lie.
+	if err := known.Raise(fence(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	ask()
+	answer()
+	if err := <-asked; !errors.Is(err, runner.ErrStale) {
+		t.Errorf("the truth was answered with %v", err)
+	}
+	<-l.Over()
+}
+
+func TestARunnerThatRefusesItsServerForALieIsNotReady(t *testing.T) {
+	r := newRig(t)
+	l, _, c := fake(t, r)
+	send(t, c, stale())
+	r.run(t) // the real one is let in all the same
+	if err := l.Ready(deadline(t)); err != nil {
+		t.Errorf("after a lie: %v", err)
+	}
+}

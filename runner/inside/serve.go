@@ -1,0 +1,371 @@
+//go:build linux
+
+// Package inside is the program in a sandbox: it dials its server, executes ops
+// and remembers them. Nothing of it runs on the host.
+package inside
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/proctree"
+)
+
+const (
+	tasksDir = "tasks"
+
+	defaultGrace = time.Second
+)
+
+// Options says what a runner is to run, and where.
+type Options struct {
+	// Socket is where the server listens.
+	Socket string
+	// SecretFile holds what the runner proves itself with. It is read at every
+	// dial, for a memory image may wake beside a new one.
+	SecretFile string
+	// Dir is the runner's own state; Workspace is where commands start.
+	Dir       string
+	Workspace string
+	// Shells is where shells have their FIFOs: below Dir if it is empty. Every
+	// command opens some, so that it should be where that is quick.
+	Shells string
+	// Results is where long outputs of commands are kept: below Dir if it is empty.
+	Results string
+	// Prepare is called once a server has bound the runner, and must succeed
+	// before anything else is done for it.
+	Prepare func() error
+	// Env is the environment of commands.
+	Env []string
+	// Init says that this process is nothing but the runner, so that it may
+	// adopt, reap and finally end every orphan, as the first process of a
+	// machine does.
+	Init   bool
+	Logger *slog.Logger
+	// Beat is the time between two signs of life, zero for a second.
+	Beat time.Duration
+	// Grace is what a command is given to end by itself, zero for a second.
+	Grace time.Duration
+	// DropCaps says that what the runner starts must not have all the
+	// capabilities that it has itself: only what a container usually has.
+	DropCaps bool
+	// Alone says that the machine has no processes but the runner's, so that it can
+	// be told from their number whether somebody was left behind.
+	Alone bool
+	// Pids is how many processes and threads there may be of what the runner
+	// starts, zero for any number.
+	Pids int64
+}
+
+// Runner is the end inside the sandbox: it executes ops and remembers them.
+type Runner struct {
+	opts    Options
+	log     *slog.Logger
+	shell   string
+	journal *journal
+
+	running  sync.WaitGroup // connections and ops
+	draining sync.WaitGroup // outputs, which a stray process may hold open
+
+	mu    sync.Mutex
+	fence runner.Fence          // guarded by mu; the newest met
+	bound *conn                 // guarded by mu; requests of any other are refused
+	ops   map[dormouse.OpID]*op // guarded by mu
+	tasks map[dormouse.OpID]*op // guarded by mu; those that are running
+
+	streams   map[string]*stream // guarded by mu; those that are open or being opened
+	terminals terminals
+	active    activity
+
+	shells  shellSet
+	spawner spawner
+	group   pidsGroup
+
+	procMu sync.Mutex
+	closed bool              // guarded by procMu; nothing is started any more
+	owned  map[int]bool      // guarded by procMu; children that are waited for
+	pipes  map[*os.File]bool // guarded by procMu; outputs being read
+}
+
+// New opens the runner's state in o.Dir and remembers what a runner before it
+// was asked for.
+func New(o Options) (*Runner, error) {
+	if o.Socket == "" || o.SecretFile == "" || o.Dir == "" || o.Workspace == "" {
+		return nil, fmt.Errorf("a runner needs a socket, a secret, a directory and a workspace: %w", dormouse.ErrInvalid)
+	}
+	o.Beat = cmp.Or(o.Beat, runner.DefaultBeat)
+	o.Grace = cmp.Or(o.Grace, defaultGrace)
+	o.Shells = cmp.Or(o.Shells, filepath.Join(o.Dir, shellsDir))
+	o.Results = cmp.Or(o.Results, filepath.Join(o.Dir, resultsDir))
+	r := &Runner{
+		opts:   o,
+		log:    cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		shell:  bashPath,
+		shells: shellSet{slots: make(map[string]*shellSlot)},
+		tasks:  make(map[dormouse.OpID]*op),
+		owned:  make(map[int]bool),
+		pipes:  make(map[*os.File]bool),
+
+		streams: make(map[string]*stream),
+	}
+	if _, err := os.Stat(r.shell); err != nil {
+		r.shell = "/bin/sh"
+	}
+	if err := os.MkdirAll(filepath.Join(o.Dir, tasksDir), 0o755); err != nil { //nolint:gosec // commands may run as somebody else
+		return nil, fmt.Errorf("open the runner's state: %w", err)
+	}
+	var err error
+	if r.fence, err = knownFence(o.Dir); err != nil {
+		return nil, err
+	}
+	if r.journal, r.ops, err = openJournal(o.Dir); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Run serves whoever listens at the socket until ctx ends. Then it ends
+// everything it started and returns.
+func (r *Runner) Run(ctx context.Context) error {
+	if r.opts.Init {
+		if err := r.adoptOrphans(ctx); err != nil {
+			return err
+		}
+	}
+	r.connect(ctx)
+	return r.close(ctx)
+}
+
+// connect keeps one connection to the newest server. It comes back when the
+// connection is lost, and moves when another server has taken the socket.
+func (r *Runner) connect(ctx context.Context) {
+	tick := time.NewTicker(r.opts.Beat)
+	defer tick.Stop()
+	var pace redial
+	var current *conn
+	for ctx.Err() == nil {
+		if current == nil {
+			c, err := r.reach(ctx)
+			if err == nil {
+				current, pace = c, redial{}
+				continue
+			}
+			pace.wait(ctx)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-current.done:
+			current = nil
+		case <-tick.C:
+			at, err := os.Stat(r.opts.Socket)
+			if err != nil || runner.SameSocket(at, current.at) {
+				continue
+			}
+			if next, err := r.reach(ctx); err == nil {
+				if next.fence == current.fence {
+					current.close() // the same server, at a new place
+				} else {
+					current.dismiss()
+				}
+				current = next
+			}
+		}
+	}
+	if current != nil {
+		current.close()
+	}
+}
+
+// reach dials and takes what the server binds it to.
+func (r *Runner) reach(ctx context.Context) (*conn, error) {
+	secret, err := os.ReadFile(r.opts.SecretFile)
+	if err != nil {
+		return nil, err
+	}
+	c, at, err := runner.Dial(r.opts.Socket)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	k := newConn(c, at, r.opts.Beat)
+	if err := r.handshake(k, strings.TrimSpace(string(secret))); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	r.running.Go(k.send)
+	r.running.Go(func() { r.listen(ctx, k) })
+	return k, nil
+}
+
+func (r *Runner) handshake(k *conn, secret string) error {
+	hello := r.hello()
+	hello.Secret = secret
+	if err := k.write(runner.Frame{Kind: runner.KindHello, Hello: &hello}); err != nil {
+		return err
+	}
+	f, err := k.read()
+	if err != nil {
+		return err
+	}
+	if f.Kind != runner.KindBind || f.Fence == nil || f.Fence.Validate() != nil {
+		return fmt.Errorf("expected a bind: %w", dormouse.ErrInvalid)
+	}
+	ended, err := r.bind(k, *f.Fence)
+	if err == nil && r.opts.Prepare != nil {
+		err = r.opts.Prepare()
+	}
+	if err != nil {
+		why, detail := runner.Refuse(err)
+		return errors.Join(err, k.write(runner.Frame{Kind: runner.KindRefused, Refusal: why, Detail: detail}))
+	}
+	settle(ended)
+	return k.write(runner.Frame{Kind: runner.KindBound})
+}
+
+func (r *Runner) hello() runner.Hello {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return runner.Hello{Protocol: runner.Protocol, Fence: r.fence}
+}
+
+// bind makes k the connection that is obeyed. It returns the streams of those
+// who no longer are, which it has told to end.
+func (r *Runner) bind(k *conn, f runner.Fence) ([]*stream, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.learn(r.fence.Bind(f)); err != nil {
+		return nil, err
+	}
+	k.fence = f
+	r.bound = k
+	return r.endStreams(func(g runner.Fence) bool { return g == f }), nil
+}
+
+// admitted refuses a request that only looks, if it does not come from the
+// newest server.
+func (r *Runner) admitted(k *conn, f runner.Frame) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.admit(k, f)
+}
+
+// admit refuses what does not come from the newest server. It must be called
+// with mu held, and what it admits registered before mu is let go: a server
+// that binds after that sees it.
+func (r *Runner) admit(k *conn, f runner.Frame) error {
+	if f.Fence == nil {
+		return fmt.Errorf("%s carries no fence: %w", f.Kind, dormouse.ErrInvalid)
+	}
+	if err := r.learn(r.fence.Admit(*f.Fence)); err != nil {
+		return err
+	}
+	if r.bound != k && runner.ChecksEpoch {
+		if r.bound.fence == k.fence {
+			k.close() // the same server, which asks again where it is bound now
+		}
+		return runner.ErrStale
+	}
+	return nil
+}
+
+// learn keeps what the runner now knows, on disk before anyone is answered. It
+// must be called with mu held.
+func (r *Runner) learn(next runner.Fence, err error) error {
+	if err != nil || next == r.fence {
+		return err
+	}
+	if err := keepFence(r.opts.Dir, next); err != nil {
+		return err
+	}
+	r.fence = next
+	return nil
+}
+
+// listen reads requests until the connection ends.
+func (r *Runner) listen(ctx context.Context, k *conn) {
+	defer k.close()
+	for {
+		f, err := k.read()
+		if err != nil {
+			return
+		}
+		switch f.Kind {
+		case runner.KindStart:
+			o, err := r.start(ctx, k, f)
+			r.running.Go(func() { r.started(k, f, o, err) })
+			if err == nil {
+				r.running.Go(func() { r.active.during(o.done) })
+			}
+		case runner.KindForget:
+			r.forget(k, f)
+		case runner.KindAsk, runner.KindKill:
+			r.running.Go(func() { k.answer(f, r.answer(ctx, k, f)) })
+		case runner.KindOpen:
+			s, err := r.open(ctx, k, f)
+			r.running.Go(func() { r.opens(k, f, s, err) })
+		case runner.KindTerminals, runner.KindResize, runner.KindEndTerminal, runner.KindPorts, runner.KindUsage, runner.KindRelieve:
+			r.running.Go(func() { k.answer(f, r.look(k, f)) })
+		case runner.KindQuiesce:
+			if r.quiesce(k, f) {
+				return
+			}
+		case runner.KindWait:
+			detached := k.attach(f.ID)
+			r.running.Go(func() {
+				defer k.detach(f.ID)
+				if a, ok := r.wait(ctx, k, f, detached); ok {
+					k.answer(f, a)
+				}
+			})
+		case runner.KindDetach:
+			k.detach(f.ID)
+		case runner.KindBeat, runner.KindHello, runner.KindBind, runner.KindBound, runner.KindRefused, runner.KindReply, runner.KindOutput, runner.KindStream:
+		}
+	}
+}
+
+// close ends everything the runner started. Ops end by themselves with the
+// context they run under; orphans are ours only if the whole process is.
+func (r *Runner) close(ctx context.Context) error {
+	r.procMu.Lock()
+	r.closed = true
+	r.procMu.Unlock()
+	r.endTerminals()
+	var err error
+	if r.opts.Init {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+		defer cancel()
+		self := os.Getpid()
+		err = proctree.End(ending, func(p proctree.Process) bool { return p.Parent == self }, r.opts.Grace)
+	}
+	r.running.Wait()
+	r.spawner.close()
+	r.procMu.Lock()
+	for pipe := range r.pipes {
+		_ = pipe.SetReadDeadline(time.Now())
+	}
+	r.procMu.Unlock()
+	r.draining.Wait()
+	return errors.Join(err, r.journal.close())
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,210 @@
+//go:build linux
+
+package inside
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/runner/proctree"
+)
+
+const (
+	bashPath = "/bin/bash"
+
+	// shellTries is how many shells in a row may end before they read a command.
+	shellTries = 3
+	// wedgedLooks is how often in a row a shell may be found done with a command
+	// that it has not reported.
+	wedgedLooks = 3
+
+	terminated = 128 + int(syscall.SIGTERM)
+)
+
+// restarted is what is said of a shell that was ended on request.
+const restarted = "this is a new shell"
+
+// execInShell carries out a command in the shell it names, once those before it
+// are over.
+func (r *Runner) execInShell(ctx context.Context, o *op) runner.Result {
+	o.begun()
+	if !o.turn.come(ctx, o) {
+		r.running.Go(func() { r.shells.leave(o.turn) })
+		return runner.Result{Exit: terminated, Killed: true}
+	}
+	defer r.shells.leave(o.turn)
+	if strings.IndexByte(o.call.Exec.Command, 0) >= 0 {
+		return runner.Result{Exit: -1, Error: "the command contains a NUL byte"}
+	}
+	var res runner.Result
+	if o.call.Exec.Restart {
+		r.endShell(o.turn.slot)
+		res.Note = restarted
+		if o.call.Exec.Command == "" {
+			return res
+		}
+	}
+	for range shellTries {
+		sh, again, err := r.shellOf(ctx, o.turn.slot)
+		if err != nil {
+			return runner.Result{Exit: -1, Error: err.Error()}
+		}
+		res.NewShell = res.NewShell || again
+		err = r.runIn(ctx, sh, o, &res)
+		if !errors.Is(err, errShellEnded) {
+			if err != nil {
+				res.Exit, res.Error = -1, err.Error()
+			}
+			res.Output, res.Omitted = o.output.take()
+			return res
+		}
+		o.output.take() // that was the shell's
+	}
+	return runner.Result{Exit: -1, Error: errShellEnded.Error()}
+}
+
+// shellOf returns the shell of a slot. It starts one if there is none, and then
+// says whether there was one before. A shell leaves its directory behind, so
+// that this is known even to another runner.
+func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again bool, err error) {
+	sh, again = r.shells.shell(slot)
+	if sh != nil {
+		return sh, false, nil
+	}
+	dir := filepath.Join(r.opts.Shells, "@"+slot.name)
+	_, err = os.Stat(dir)
+	again = again || !errors.Is(err, fs.ErrNotExist)
+	if sh, err = r.startShell(ctx, dir); err != nil {
+		return nil, false, err
+	}
+	r.shells.put(slot, sh)
+	return sh, again, nil
+}
+
+// endShell ends the shell of a slot, if one lives, so that the next command has a
+// new one. Whoever asked for that need not be told of it.
+func (r *Runner) endShell(slot *shellSlot) {
+	if sh, _ := r.shells.shell(slot); sh != nil {
+		sh.end()
+		_ = sh.cmd.Process.Kill() // it is idle, and may not want to end
+		<-sh.exited
+	}
+	_ = os.RemoveAll(filepath.Join(r.opts.Shells, "@"+slot.name))
+	r.shells.drop(slot)
+}
+
+// runIn runs the command of o in sh and says in res how it ended.
+func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *runner.Result) error {
+	born := time.Now()
+	c, err := r.run(sh, o)
+	if err != nil {
+		return err
+	}
+	var left []*shellPipe // which the command made useless
+	defer func() {
+		for _, p := range left {
+			p.drained()
+			p.shows.reclaim(false)
+		}
+		r.reclaim(sh, o)
+	}()
+	crash.At(crash.RunnerStarted)
+	looks := 0
+	res.TimedOut, res.Killed = o.await(ctx, c.done, func() {
+		if looks++; !sh.wedged(c) {
+			looks = 0
+		}
+		switch looks {
+		case 1: // it may have said so where the command has made it print
+			was := sh.pipe()
+			if r.divert(sh, c, o) {
+				left = append(left, was)
+			}
+		case wedgedLooks:
+			_ = sh.cmd.Process.Kill()
+		}
+	})
+	ended := res.TimedOut || res.Killed
+	if ended {
+		r.abort(ctx, sh, c, o, born)
+	}
+	<-c.done
+	res.Exit = c.code
+	switch {
+	case ended && c.code < 128:
+		res.Exit = terminated
+	case c.unread && !ended:
+		return errShellEnded
+	case looks >= wedgedLooks:
+		res.Error = "the shell no longer obeyed and was ended"
+	}
+	return nil
+}
+
+// abort ends the command of o and what it started. The shell lives on if it can:
+// it is told to skip the rest before anything that it waits for is ended.
+func (r *Runner) abort(ctx context.Context, sh *shell, c *shellCommand, o *op, begun time.Time) {
+	born := ticksAt(begun)
+	_ = sh.cmd.Process.Signal(abortSignal)
+	mine := func(q proctree.Process) bool {
+		return q.PID != sh.cmd.Process.Pid && (carries(q, o) || sh.forked(q, born))
+	}
+	r.end(ctx, o, mine, r.opts.Grace)
+	patience := time.NewTimer(r.opts.Grace)
+	defer patience.Stop()
+	select {
+	case <-c.done:
+	case <-patience.C:
+		_ = sh.cmd.Process.Kill()
+		<-c.done
+	}
+	r.end(ctx, o, mine, 0) // what it started while we looked
+}
+
+// forked reports whether q is a part of the shell's present command that shows
+// no environment of its own: a copy of the shell, born since the command was.
+// What those before it left running may have such copies too.
+func (sh *shell) forked(q proctree.Process, born uint64) bool {
+	if q.Session != sh.cmd.Process.Pid || q.Born() < born {
+		return false
+	}
+	if _, ok := q.Variable(opVariable); ok {
+		return false
+	}
+	all, err := proctree.List()
+	if err != nil {
+		return false
+	}
+	byPID := make(map[int]proctree.Process, len(all))
+	for _, p := range all {
+		byPID[p.PID] = p
+	}
+	for p, ok := byPID[q.Parent]; ok && p.Session == q.Session && p.PID != q.Session; p, ok = byPID[p.Parent] {
+		if p.Born() < born {
+			return false
+		}
+	}
+	return true
+}
+
+// ticksAt is a time of the present run in the hundredths of a second that processes
+// are born in. It may be a tick early.
+func ticksAt(t time.Time) uint64 {
+	raw, err := os.ReadFile("/proc/uptime")
+	past := time.Since(t)
+	if err != nil {
+		return 0
+	}
+	seconds, _, _ := strings.Cut(string(raw), " ")
+	now, _ := strconv.ParseUint(strings.ReplaceAll(seconds, ".", ""), 10, 64)
+	return now - min(now, uint64(past/(10*time.Millisecond))+1) //nolint:gosec // it is past
+}

@@ -1,0 +1,140 @@
+//go:build linux
+
+package inside
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+)
+
+// maxShells is how many shells live on. More live only while as many run
+// something.
+const maxShells = 64
+
+// shellSet is the shells of a runner, by name.
+type shellSet struct {
+	mu    sync.Mutex
+	slots map[string]*shellSlot // guarded by mu; those in use and those with a shell
+	uses  uint64                // guarded by mu; counts what was run
+
+	ahead atomic.Pointer[shell] // has no name yet and has read nothing; nil if there is none
+}
+
+// shellSlot is one name. All of it is guarded by the set's mu.
+type shellSlot struct {
+	name  string
+	last  chan struct{} // closed once the last op in the line is over; nil before the first
+	ops   int           // in the line
+	shell *shell        // nil if there is none
+	had   bool          // there was one
+	used  uint64        // when it was last used, in uses
+}
+
+// shellTurn is an op's place in the line for a shell.
+type shellTurn struct {
+	slot   *shellSlot
+	before chan struct{} // closed once the op before is over; nil if there is none
+	over   chan struct{} // closed once this one is
+}
+
+// lineUp gives an op that needs a shell its place in the line. It must be called
+// in the order in which ops were sent.
+func (r *Runner) lineUp(c runner.Call) *shellTurn {
+	if c.Kind != dormouse.OpExec || c.Exec.Shell == "" || r.shell != bashPath {
+		return nil
+	}
+	s := &r.shells
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot := s.slots[c.Exec.Shell]
+	if slot == nil {
+		slot = &shellSlot{name: c.Exec.Shell}
+		s.slots[slot.name] = slot
+	}
+	t := &shellTurn{slot: slot, before: slot.last, over: make(chan struct{})}
+	slot.last = t.over
+	slot.ops++
+	return t
+}
+
+// come waits for the turn of o and says whether it came.
+func (t *shellTurn) come(ctx context.Context, o *op) bool {
+	if t.before == nil {
+		return true
+	}
+	select {
+	case <-t.before:
+		return true
+	case <-o.end:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// leave passes the turn on, once it has come. Of too many shells the longest
+// idle is ended.
+func (s *shellSet) leave(t *shellTurn) {
+	if t.before != nil {
+		<-t.before
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uses++
+	t.slot.used = s.uses
+	t.slot.ops--
+	close(t.over)
+	s.trim()
+}
+
+// trim ends the longest idle of too many shells, and forgets names that nothing
+// is known of. It must be called with mu held.
+func (s *shellSet) trim() {
+	living := 0
+	var idle *shellSlot
+	for name, slot := range s.slots {
+		if slot.shell != nil && slot.shell.gone() {
+			slot.shell = nil
+		}
+		switch {
+		case slot.shell != nil:
+			living++
+			if slot.ops == 0 && (idle == nil || slot.used < idle.used) {
+				idle = slot
+			}
+		case slot.ops == 0:
+			delete(s.slots, name)
+		}
+	}
+	if living > maxShells && idle != nil {
+		idle.shell.end()
+		delete(s.slots, idle.name)
+	}
+}
+
+// shell returns the shell of a slot, nil if none lives, and whether there was
+// one before.
+func (s *shellSet) shell(slot *shellSlot) (sh *shell, had bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slot.shell != nil && slot.shell.gone() {
+		slot.shell = nil
+	}
+	return slot.shell, slot.had
+}
+
+func (s *shellSet) put(slot *shellSlot, sh *shell) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot.shell, slot.had = sh, true
+}
+
+// drop makes a slot one that never had a shell.
+func (s *shellSet) drop(slot *shellSlot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot.shell, slot.had = nil, false
+}

@@ -144,12 +144,18 @@ func (f Field) JSON(kind runner.Kind, id uint64, value []byte) []byte {
 }
 
 // Filled is a value of a list of as many as fit into so many bytes, or a text.
-func (f Field) Filled(size int) []byte {
+func (f Field) Filled(size int) []byte { return f.Some(size, size) }
+
+// Some is the same with so many values at most, as the protocol counts them.
+func (f Field) Some(size, values int) []byte {
 	if f.leaf == "text" {
 		return []byte(`"` + strings.Repeat("A", size-2) + `"`)
 	}
 	n := (size - 2) / (len(f.each) + 1)
-	return []byte("[" + strings.Repeat(f.each+",", max(n-1, 0)) + f.each + "]")
+	if f.each == "{}" || f.each == "[]" {
+		values /= 2
+	}
+	return []byte("[" + strings.Repeat(f.each+",", max(min(n, values)-1, 0)) + f.each + "]")
 }
 
 // Kinds are all kinds of frame.

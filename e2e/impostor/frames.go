@@ -38,41 +38,45 @@ func Framed(kind runner.Kind, json []byte) []byte {
 	return plain()
 }
 
-// roomForHello is what a first frame may have, with a little left for the rest of it.
-const roomForHello = 256<<10 - 1024
+// rest is room for what a frame has beside the field that is filled.
+const rest = 256
 
-// Flood sends frames of every kind in which the field is as long as a frame may be,
-// over several connections, for so long. It returns how many were sent whole.
+// shapes are ways to fill a field: more than is read, a good deal more values than bytes,
+// and as much as is taken.
+func (f Field) shapes(within runner.Bounds) [][]byte {
+	return [][]byte{
+		f.Filled(runner.MaxFrame - rest), f.Filled(1 << 20), f.Filled(within.Head - rest), f.Some(within.Head-rest, within.Values-rest/8),
+	}
+}
+
+// Flood sends frames of every kind in which the field is as long as a frame may be, or
+// almost, over several connections, for so long. It returns how many were sent whole.
 func (r Runner) Flood(f Field, conns int, long time.Duration) (sent int64, err error) {
 	r, give := r.Alone()
 	defer give()
-	const least = 256 << 10
+	shapes := f.shapes(runner.FromRunner())
 	until := time.Now().Add(long)
-	var total, size atomic.Int64
+	var total atomic.Int64
 	var failed atomic.Value
-	size.Store(runner.MaxFrame - 1024)
 	// One at a time: whoever binds takes the place of the one before, but by then what
 	// that one sent is being read.
 	var sending sync.Mutex
-	var filled []byte
 	var all sync.WaitGroup
 	for n := range conns {
 		all.Go(func() {
-			for i := n; time.Now().Before(until); i++ {
+			for i := n; ; i++ {
 				kind := Kinds()[i%len(Kinds())]
 				sending.Lock()
-				if time.Now().After(until) { // while it waited for its turn
+				if time.Now().After(until) { // perhaps while it waited for its turn
 					sending.Unlock()
 					return
 				}
-				if most := int(size.Load()); len(filled) > most || len(filled) < most/2 {
-					filled = f.Filled(most)
-				}
-				err := r.burst(Framed(kind, f.JSON(kind, uint64(i%64), filled)))
+				shape := shapes[(i/conns+i)%len(shapes)]
+				frame := Framed(kind, f.JSON(kind, uint64(i%64), shape))
+				err := r.burst(slices.Concat(frame, bulky(len(shape))))
 				sending.Unlock()
-				if err != nil { // somebody else was quicker: less is sooner sent
+				if err != nil {
 					failed.Store(err.Error())
-					size.Store(max(size.Load()/2, least))
 					continue
 				}
 				total.Add(1)
@@ -84,6 +88,19 @@ func (r Runner) Flood(f Field, conns int, long time.Duration) (sent int64, err e
 		err = fmt.Errorf("none was sent: %s", why)
 	}
 	return total.Load(), err
+}
+
+// bulky are frames with as much bulk as is taken, after a frame that is small enough to be.
+func bulky(before int) (b []byte) {
+	within := runner.FromRunner()
+	if before > within.Head {
+		return nil
+	}
+	result := runner.Result{Output: make([]byte, within.Body)}
+	for id := range uint64(2) {
+		b, _ = runner.AppendFrame(b, runner.Frame{Kind: runner.KindReply, ID: id, Report: &runner.Report{Result: &result}}) // it fits
+	}
+	return b
 }
 
 // burst binds and sends bytes. The connection is left open for a moment.
@@ -99,20 +116,24 @@ func (r Runner) burst(frames []byte) error {
 // Greet says hello over many connections at once, each with the field as long as a
 // stranger's frame may be.
 func (r Runner) Greet(f Field, conns int, long time.Duration) (sent int64, err error) {
-	filled := f.Filled(roomForHello)
-	frame := Framed(runner.KindHello, f.JSON(runner.KindHello, 1, filled))
+	var frames [][]byte
+	for _, within := range []runner.Bounds{runner.FromStranger(), {Head: 256 << 10, Values: 1 << 20}} {
+		for _, shape := range f.shapes(within)[2:] {
+			frames = append(frames, Framed(runner.KindHello, f.JSON(runner.KindHello, 1, shape)))
+		}
+	}
 	until := time.Now().Add(long)
 	var total atomic.Int64
 	var all sync.WaitGroup
-	for range conns {
+	for n := range conns {
 		all.Go(func() {
-			for time.Now().Before(until) {
+			for i := n; time.Now().Before(until); i++ {
 				c, err := r.dial()
 				if err != nil {
 					time.Sleep(10 * time.Millisecond)
 					continue
 				}
-				if (&Conn{Conn: c}).Raw(frame) == nil {
+				if (&Conn{Conn: c}).Raw(frames[i%len(frames)]) == nil {
 					total.Add(1)
 					_, _ = c.Read(make([]byte, 1)) // until it is turned away
 				}

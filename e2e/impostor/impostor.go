@@ -139,5 +139,5 @@ func (c *Conn) Hear() (runner.Frame, error) {
 	if err := c.SetReadDeadline(time.Now().Add(talk)); err != nil {
 		return runner.Frame{}, err
 	}
-	return runner.ReadFrame(c, runner.MaxFrame)
+	return runner.ReadFrame(c, runner.FromServer())
 }

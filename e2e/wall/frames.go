@@ -26,7 +26,7 @@ func frames() (all []Case) {
 		})
 	}
 	for _, f := range impostor.Repeated() {
-		if strings.HasPrefix(f.String(), "hello.") || f.String() == "ports" || f.String() == "victims" {
+		if strings.HasPrefix(f.String(), "hello.") || f.String() == "ports" || f.String() == "ops" {
 			all = append(all, Case{
 				Name:  "greetings-of:" + f.String(),
 				Tries: "first frames with nothing but " + f.String() + ", over 100 connections",

@@ -54,7 +54,8 @@ func (f Field) shapes(within runner.Bounds) [][]byte {
 func (r Runner) Flood(f Field, conns int, long time.Duration) (sent int64, err error) {
 	r, give := r.Alone()
 	defer give()
-	shapes := f.shapes(runner.FromRunner())
+	within := runner.FromRunner()
+	shapes := f.shapes(within)
 	until := time.Now().Add(long)
 	var total atomic.Int64
 	var failed atomic.Value
@@ -73,7 +74,10 @@ func (r Runner) Flood(f Field, conns int, long time.Duration) (sent int64, err e
 				}
 				shape := shapes[(i/conns+i)%len(shapes)]
 				frame := Framed(kind, f.JSON(kind, uint64(i%64), shape))
-				err := r.burst(slices.Concat(frame, bulky(len(shape))))
+				if i%2 == 0 && len(shape) <= within.Head {
+					frame = append(frame, bulky()...)
+				}
+				err := r.burst(frame)
 				sending.Unlock()
 				if err != nil {
 					failed.Store(err.Error())
@@ -90,13 +94,9 @@ func (r Runner) Flood(f Field, conns int, long time.Duration) (sent int64, err e
 	return total.Load(), err
 }
 
-// bulky are frames with as much bulk as is taken, after a frame that is small enough to be.
-func bulky(before int) (b []byte) {
-	within := runner.FromRunner()
-	if before > within.Head {
-		return nil
-	}
-	result := runner.Result{Output: make([]byte, within.Body)}
+// bulky are frames with as much bulk as is taken.
+func bulky() (b []byte) {
+	result := runner.Result{Output: make([]byte, runner.FromRunner().Body)}
 	for id := range uint64(2) {
 		b, _ = runner.AppendFrame(b, runner.Frame{Kind: runner.KindReply, ID: id, Report: &runner.Report{Result: &result}}) // it fits
 	}

@@ -17,7 +17,7 @@ func TestOneShapeOfEachListIsTakenByTheServer(t *testing.T) {
 		}
 		taken := 0
 		for _, shape := range f.shapes(within) {
-			frame := append(Framed(runner.KindReply, f.JSON(runner.KindReply, 1, shape)), bulky(len(shape))...)
+			frame := Framed(runner.KindReply, f.JSON(runner.KindReply, 1, shape))
 			if _, err := runner.ReadFrame(bytes.NewReader(frame), within); err == nil {
 				taken++
 			}
@@ -26,7 +26,7 @@ func TestOneShapeOfEachListIsTakenByTheServer(t *testing.T) {
 			t.Errorf("%s: whatever is sent is refused, so that nothing is tried", f)
 		}
 	}
-	frame := bulky(0)
+	frame := bulky()
 	if f, err := runner.ReadFrame(bytes.NewReader(frame), within); err != nil || len(f.Report.Result.Output) != within.Body {
 		t.Errorf("bulk is read as %+v, %v", f.Kind, err)
 	}

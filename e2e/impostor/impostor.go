@@ -19,7 +19,7 @@ import (
 
 // Runner is what the true one was told of where it finds its server.
 type Runner struct {
-	Socket, Secret, Proxy string
+	Socket, Secret, State, Proxy string
 
 	known string // the secret itself, if it was read already
 }
@@ -27,13 +27,13 @@ type Runner struct {
 // Find reads that from the command line of the first process. Without it, things
 // are where they were once.
 func Find() Runner {
-	r := Runner{Socket: "/.dormouse/run/socket", Secret: "/.dormouse/run/secret", Proxy: "127.0.0.1:3128"}
+	r := Runner{Socket: "/.dormouse/run/socket", Secret: "/.dormouse/run/secret", State: "/.dormouse/run/state", Proxy: "127.0.0.1:3128"}
 	line, err := os.ReadFile("/proc/1/cmdline")
 	if err != nil {
 		return r
 	}
 	args := strings.Split(string(line), "\x00")
-	for name, value := range map[string]*string{"-socket": &r.Socket, "-secret": &r.Secret} {
+	for name, value := range map[string]*string{"-socket": &r.Socket, "-secret": &r.Secret, "-dir": &r.State} {
 		if at := slices.Index(args, name); at >= 0 && at+1 < len(args) {
 			*value = args[at+1]
 		}
@@ -42,17 +42,30 @@ func Find() Runner {
 }
 
 // Alone keeps the true runner from coming back, which would take the server's ear at
-// once: without its secret it cannot. It returns what gives that back. Where the secret
-// cannot be taken away, both go on fighting.
+// once: without its secret it cannot, nor if it has no file descriptor left, since all
+// of them carry connections to the proxy. It returns what gives them back.
 func (r Runner) Alone() (Runner, func()) {
 	if b, err := os.ReadFile(r.Secret); err == nil {
 		r.known = string(bytes.TrimSpace(b))
 	}
 	away := r.Secret + ".away"
-	if os.Rename(r.Secret, away) != nil {
-		return r, func() {}
+	if os.Rename(r.Secret, away) == nil {
+		return r, func() { _ = os.Rename(away, r.Secret) }
 	}
-	return r, func() { _ = os.Rename(away, r.Secret) }
+	const most = 200 // of the files that a process may have open here
+	var held []net.Conn
+	for range most {
+		c, err := net.DialTimeout("tcp", r.Proxy, time.Second)
+		if err != nil {
+			break
+		}
+		held = append(held, c)
+	}
+	return r, func() {
+		for _, c := range held {
+			_ = c.Close()
+		}
+	}
 }
 
 // talk is how long the server may take over one step of a handshake.

@@ -198,13 +198,17 @@ func tarHead() []byte {
 	return b
 }
 
-// Forge writes a fence that no server will ever reach into the file.
-func Forge(path string, session dormouse.SessionID, generation uint64) error {
+// Forge writes a fence that no server will ever reach into the runner's own files.
+func (r Runner) Forge(session dormouse.SessionID, generation uint64) error {
 	b, err := json.Marshal(runner.Fence{Session: session, Generation: generation, Epoch: math.MaxInt64})
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, b, 0o600)
+	var errs []error
+	for _, name := range []string{"fence.json", "fence.json.new"} {
+		errs = append(errs, os.WriteFile(filepath.Join(r.State, name), b, 0o600))
+	}
+	return errors.Join(errs...)
 }
 
 // Swap puts a file and links in turn at path, for so long. It returns how often.

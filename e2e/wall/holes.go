@@ -59,7 +59,8 @@ func impostorDoes(args string) func(context.Context, *trial) error {
 func complaint(ctx context.Context, t *trial) error {
 	within, cancel := context.WithTimeout(ctx, t.of(20*time.Second))
 	defer cancel()
-	d, err := t.run(within, t.session, fmt.Sprintf("cd /.dormouse/run && ln -sfn %s state/log; echo wrong >secret; ls -l . state 2>&1", quote(t.bait.file)))
+	d, err := t.run(within, t.session, fmt.Sprintf(
+		`arg() { tr '\0' '\n' </proc/1/cmdline | sed -n "/^-$1\$/{n;p}"; }; ln -sfn %s "$(arg log)"; echo wrong >"$(arg secret)"; ls -l "$(arg log)" "$(arg secret)" 2>&1`, quote(t.bait.file)))
 	t.note("%s", oneLine(d.Output))
 	if err != nil {
 		t.note("%v", err)
@@ -121,7 +122,7 @@ func fromTheFuture(ctx context.Context, t *trial) error {
 	}
 	within, cancel := context.WithTimeout(ctx, t.of(20*time.Second))
 	defer cancel()
-	d, err := t.run(within, t.session, fmt.Sprintf("for f in fence.json fence.json.new; do %s -do forge -session %s -generation %d /.dormouse/run/state/$f; done",
+	d, err := t.run(within, t.session, fmt.Sprintf("%s -do forge -session %s -generation %d 2>&1",
 		put, t.session.id, max(shown.Sandbox.Generation, 1)))
 	if err != nil {
 		return err

@@ -35,8 +35,9 @@ func (t *trial) everything(ctx context.Context) {
 	}
 }
 
-// places are the files of the runner, as a shell's list.
-const places = "/.dormouse/run/state/fence.json /.dormouse/run/state/log /.dormouse/run/state/ops /.dormouse/run/secret /.dormouse/run/x"
+// places are the files of the runner, as a shell's list: where they were once, and where
+// they are.
+const places = "/.dormouse/run/state/fence.json /.dormouse/run/state/log /.dormouse/run/state/ops /.dormouse/run/secret /.dormouse/run/x $(find /.dormouse -path /.dormouse/bin -prune -o -path '/.dormouse/slot/*' -prune -o -type f -print)"
 
 // sneaks reach the same files by other ways, or make of them what nobody expects.
 func sneaks() []Case {

@@ -72,7 +72,7 @@ func run() (string, error) {
 		n, err := r.Lie(*how, *long)
 		return fmt.Sprintf("asked %d", n), err
 	case "forge":
-		return "forged", impostor.Forge(flag.Arg(0), dormouse.SessionID(*session), *generation)
+		return "forged", r.Forge(dormouse.SessionID(*session), *generation)
 	case "snipe":
 		go func() { _, _ = impostor.Snipe(filepath.Dir(r.Socket), filepath.Base(r.Socket), flag.Arg(0), *long) }() // two hit more often
 		n, err := impostor.Snipe(filepath.Dir(r.Socket), filepath.Base(r.Socket), flag.Arg(0), *long)

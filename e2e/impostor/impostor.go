@@ -22,6 +22,7 @@ type Runner struct {
 	Socket, Secret, State, Proxy string
 
 	known string // the secret itself, if it was read already
+	door  *crowd // nil unless it takes all places
 }
 
 // Find reads that from the command line of the first process. Without it, things
@@ -42,8 +43,8 @@ func Find() Runner {
 }
 
 // Alone keeps the true runner from coming back, which would take the server's ear at
-// once: without its secret it cannot, nor if it has no file descriptor left, since all
-// of them carry connections to the proxy. It returns what gives them back.
+// once: without its secret it cannot, nor if every place at the server's door is taken.
+// It returns what lets it.
 func (r Runner) Alone() (Runner, func()) {
 	if b, err := os.ReadFile(r.Secret); err == nil {
 		r.known = string(bytes.TrimSpace(b))
@@ -52,20 +53,8 @@ func (r Runner) Alone() (Runner, func()) {
 	if os.Rename(r.Secret, away) == nil {
 		return r, func() { _ = os.Rename(away, r.Secret) }
 	}
-	const most = 200 // of the files that a process may have open here
-	var held []net.Conn
-	for range most {
-		c, err := net.DialTimeout("tcp", r.Proxy, time.Second)
-		if err != nil {
-			break
-		}
-		held = append(held, c)
-	}
-	return r, func() {
-		for _, c := range held {
-			_ = c.Close()
-		}
-	}
+	r.door = r.crowd()
+	return r, r.door.leave
 }
 
 // talk is how long the server may take over one step of a handshake.
@@ -80,6 +69,9 @@ type Conn struct {
 
 // dial connects and says nothing.
 func (r Runner) dial() (net.Conn, error) {
+	if r.door != nil {
+		return r.door.call()
+	}
 	c, err := net.DialTimeout("unix", r.Socket, talk)
 	if err != nil {
 		return nil, fmt.Errorf("reach the server: %w", err)

@@ -32,6 +32,16 @@ func hostile(size int) string {
 	return strings.Repeat(one, size/len(one)+1)
 }
 
+// size is how long a text is in the answer to a request: now more than any frame of a
+// runner's may have, now as much as goes into one.
+func size(f runner.Frame) int {
+	const tooMuch, much = 1 << 20, 4 << 10
+	if f.ID%3 == 0 {
+		return tooMuch
+	}
+	return much
+}
+
 // lie answers a request.
 type lie func(r Runner, c *Conn, f runner.Frame) error
 
@@ -101,8 +111,7 @@ func (c *Conn) reply(f, a runner.Frame) error {
 // text refuses with a hostile text, or answers what is asked for with one in each
 // place there is.
 func text(_ Runner, c *Conn, f runner.Frame) error {
-	const long = 1 << 20
-	t := hostile(long)
+	t := hostile(size(f))
 	switch f.Kind { //nolint:exhaustive // the others are refused
 	case runner.KindTerminals:
 		return c.reply(f, runner.Frame{Terminals: []runner.TerminalReport{{ID: t, Command: []string{t}}}})
@@ -118,8 +127,7 @@ func text(_ Runner, c *Conn, f runner.Frame) error {
 func result(_ Runner, c *Conn, f runner.Frame) error {
 	switch f.Kind { //nolint:exhaustive // the others are done
 	case runner.KindWait, runner.KindAsk:
-		const long = 1 << 20
-		t := hostile(long)
+		t := hostile(size(f))
 		r := runner.Result{Output: []byte(t), Error: t, Note: t, File: t, Log: t, Media: t, Exit: -1, Omitted: math.MinInt64}
 		return c.reply(f, runner.Frame{Report: &runner.Report{Op: f.Op, State: runner.Finished, Result: &r}})
 	case runner.KindUsage:

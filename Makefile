@@ -56,7 +56,7 @@ help: ## print the targets
 	@printf '  SANDBOX=%-5s of crash: local or gvisor, which needs root; local if empty\n' '$(SANDBOX)'
 	@printf '  SERVERS=%-5s of a storm over a shared store: how many servers\n' '$(SERVERS)'
 	@printf '  CASES=%-7s of the attacks: those whose name matches; all if empty\n' '$(CASES)'
-	@printf '  SECTION=%-5s of the attacks: sandbox or archive; both if empty\n' '$(SECTION)'
+	@printf '  SECTION=%-5s of the attacks: sandbox, archive or wall; all if empty\n' '$(SECTION)'
 	@printf '  FUZZTIME=%-4s for each fuzz target\n' '$(FUZZTIME)'
 	@printf '  ARGS=%-8s for the server that make run starts, and for what make v1 runs\n' '$(ARGS)'
 
@@ -92,7 +92,7 @@ faults: need-test ## disks, clocks, networks, models and databases that fail; se
 	$(GO) run ./e2e/cmd/faults
 
 .PHONY: attacks
-attacks: need-run build ## hostile code in real sandboxes, and hostile archives: what they take, what they reach, whom they hurt
+attacks: need-run build ## hostile code in real sandboxes against neighbours and the server, and hostile archives: what they take, what they reach, whom they hurt
 	$(GO) run ./e2e/cmd/attacks $(if $(CASES),-run '$(CASES)') $(if $(SECTION),-section $(SECTION))
 
 .PHONY: v1

@@ -44,6 +44,10 @@ func (s *Server) instance() string {
 // notes is where gVisor keeps what it knows of the kernels.
 func (s *Server) notes() string { return filepath.Join("/run/dormouse", s.instance()) }
 
+// Mark is in the command line of every process of the gVisor sandboxes of the data
+// directory, and of no other.
+func (s *Server) Mark() string { return s.notes() }
+
 // kernel is one gVisor sandbox.
 type kernel struct {
 	box, notes    string

@@ -33,6 +33,8 @@ type Server struct {
 	Log string
 	// Thaw is how long a life that is told to freeze stands still.
 	Thaw time.Duration
+	// Patient is how long a life may take to listen, if not the usual time.
+	Patient time.Duration
 }
 
 // startWithin bounds how long a server may take to listen.
@@ -83,13 +85,14 @@ func (s *Server) Start(ctx context.Context, arm Arm, hits string) (*Life, error)
 	if arm.Death == crash.Freeze {
 		go l.thaw(s.Thaw)
 	}
-	timer := time.NewTimer(startWithin)
+	within := cmp.Or(s.Patient, startWithin)
+	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
 	case l.addr = <-listening:
 	case <-timer.C:
 		l.Kill()
-		return nil, fmt.Errorf("the server did not listen within %s: %s", startWithin, s.Tail())
+		return nil, fmt.Errorf("the server did not listen within %s: %s", within, s.Tail())
 	}
 	if l.addr == "" {
 		<-l.done

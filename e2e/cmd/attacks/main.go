@@ -1,6 +1,7 @@
-// Command attacks plays hostile code inside real sandboxes of a real server, and
-// restores archives that somebody made to do harm. It says of each case what was
-// tried and what was seen, and fails if one broke out.
+// Command attacks plays hostile code inside real sandboxes of a real server, against
+// their neighbours and against the server itself, and restores archives that somebody
+// made to do harm. It says of each case what was tried and what was seen, and fails if
+// one broke out.
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/archives"
 	"github.com/dormouse-run/dormouse/e2e/attacks"
 	"github.com/dormouse-run/dormouse/e2e/forgeries"
+	"github.com/dormouse-run/dormouse/e2e/wall"
 )
 
 func main() {
@@ -38,7 +40,8 @@ type section struct {
 // attack is a case as it is listed.
 type attack struct{ name, tries string }
 
-func sections(binary string) []section {
+func sections(o wall.Options) []section {
+	binary := o.Binary
 	sandbox := section{name: "sandbox", broke: "broke", play: func(ctx context.Context, only *regexp.Regexp) (int, int, error) {
 		return inSandboxes(ctx, binary, only)
 	}}
@@ -59,7 +62,13 @@ func sections(binary string) []section {
 	for _, c := range archives.Cases() {
 		archive.cases = append(archive.cases, attack{c.Name, c.Tries})
 	}
-	return []section{sandbox, archive}
+	server := section{name: "wall", broke: "broke", play: func(ctx context.Context, only *regexp.Regexp) (int, int, error) {
+		return wall.Run(ctx, o, os.Stdout, only)
+	}}
+	for _, c := range wall.Cases() {
+		server.cases = append(server.cases, attack{c.Name, c.Tries})
+	}
+	return []section{sandbox, archive, server}
 }
 
 // inSandboxes plays the cases that need a server.
@@ -77,15 +86,19 @@ func inSandboxes(ctx context.Context, binary string, only *regexp.Regexp) (cases
 
 func run() error {
 	only := flag.String("run", "", "only cases whose name matches")
-	which := flag.String("section", "", "only this section: sandbox or archive")
-	binary := flag.String("binary", "bin/dormouse", "the server")
+	which := flag.String("section", "", "only this section: sandbox, archive or wall")
+	var o wall.Options
+	flag.StringVar(&o.Binary, "binary", "bin/dormouse", "the server")
+	flag.StringVar(&o.Impostor, "impostor", "", "of the wall: the program that is put into sandboxes; built if not given")
+	flag.IntVar(&o.Sample, "sample", 0, "of the wall: how many cases are chosen, with each kind of file and each occasion in one; all if 0")
+	flag.Float64Var(&o.Slow, "slow", 1, "of the wall: what every bound of time is multiplied by")
 	list := flag.Bool("list", false, "name the cases and stop")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
 	}
-	chosen := slices.DeleteFunc(sections(*binary), func(s section) bool { return *which != "" && s.name != *which })
+	chosen := slices.DeleteFunc(sections(o), func(s section) bool { return *which != "" && s.name != *which })
 	if len(chosen) == 0 {
 		return fmt.Errorf("-section: there is no %q", *which)
 	}

@@ -1,0 +1,101 @@
+//go:build linux
+
+package impostor
+
+import (
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// crowd stands at the server's door: connections that say nothing take every place
+// there is for those who have yet to say who they are, so that nobody else gets in.
+type crowd struct {
+	runner Runner
+	stop   chan struct{}
+	all    sync.WaitGroup
+
+	mu    sync.Mutex
+	there map[*waiting]bool // guarded by mu; those that were let in to wait
+}
+
+type waiting struct {
+	net.Conn
+	since time.Time
+	done  chan struct{} // closed once nobody reads it any more
+}
+
+const (
+	// standers is a few more than there are places.
+	standers = 72
+	// turnedAway is how long one of them stays away. Somebody is back every millisecond.
+	turnedAway = 50 * time.Millisecond
+)
+
+func (r Runner) crowd() *crowd {
+	c := &crowd{runner: r, stop: make(chan struct{}), there: make(map[*waiting]bool)}
+	for range standers {
+		c.all.Go(c.stand)
+	}
+	return c
+}
+
+// stand waits in one place until it is turned away or called, and then in another.
+func (c *crowd) stand() {
+	for {
+		select {
+		case <-c.stop:
+			return
+		default:
+		}
+		conn, err := net.DialTimeout("unix", c.runner.Socket, time.Second)
+		if err != nil {
+			time.Sleep(5 * time.Millisecond)
+			continue
+		}
+		w := &waiting{Conn: conn, since: time.Now(), done: make(chan struct{})}
+		c.mu.Lock()
+		c.there[w] = true
+		c.mu.Unlock()
+		_, _ = conn.Read(make([]byte, 1)) // nobody says anything before we do
+		c.mu.Lock()
+		called := !c.there[w]
+		delete(c.there, w)
+		c.mu.Unlock()
+		close(w.done)
+		if !called {
+			_ = conn.Close()
+			time.Sleep(turnedAway)
+		}
+	}
+}
+
+// call returns one that has a place: who had none was turned away at once.
+func (c *crowd) call() (net.Conn, error) {
+	const settled = 20 * time.Millisecond
+	for until := time.Now().Add(talk); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		for w := range c.there {
+			if time.Since(w.since) > settled {
+				delete(c.there, w)
+				c.mu.Unlock()
+				_ = w.SetReadDeadline(time.Unix(1, 0))
+				<-w.done
+				return w.Conn, w.SetDeadline(time.Now().Add(talk))
+			}
+		}
+		c.mu.Unlock()
+	}
+	return nil, os.ErrDeadlineExceeded
+}
+
+func (c *crowd) leave() {
+	close(c.stop)
+	c.mu.Lock()
+	for w := range c.there {
+		_ = w.Close()
+	}
+	c.mu.Unlock()
+	c.all.Wait()
+}

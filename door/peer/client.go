@@ -156,7 +156,7 @@ func (c *Client) post(ctx context.Context, r session.Route, path string, v any) 
 		return nil, fmt.Errorf("ask %s: %w", r.To.Name, err)
 	}
 	var sent atomic.Bool
-	sig := sign(c.key, r.From.Incarnation, r.To.Incarnation, now, http.MethodPost, path, body)
+	sig := sign(c.key, r.From.Incarnation, r.To.Incarnation, now, path, body)
 	// Connections are kept by incarnation, not by address: each of them was made to
 	// the one that is asked over it.
 	host := strconv.FormatUint(r.To.Incarnation, 10)

@@ -63,7 +63,7 @@ func (c *Client) meet(conn net.Conn, r session.Route) error {
 		return err
 	}
 	body := []byte("{}")
-	sig := sign(c.key, r.From.Incarnation, r.To.Incarnation, now, http.MethodPost, whoPath, body)
+	sig := sign(c.key, r.From.Incarnation, r.To.Incarnation, now, whoPath, body)
 	req := &http.Request{ // without the context, whose trace is about what is asked then
 		Method: http.MethodPost, URL: &url.URL{Path: whoPath}, Host: r.To.Addr, Header: headers(sig),
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),

@@ -152,9 +152,10 @@ func (m *path) relay(asker, asked net.Conn, out *bufio.Reader, req *http.Request
 	if err != nil {
 		return false
 	}
+	defer func() { _ = res.Body.Close() }()
 	switch {
 	case res.StatusCode == http.StatusOK && req.URL.Path == peer.Prefix+"follow":
-		_, _ = io.WriteString(asker, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n")
+		_, _ = io.WriteString(asker, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n")
 		_ = res.Header.Write(asker)
 		_, _ = io.WriteString(asker, "\r\n")
 		chunks := httputil.NewChunkedWriter(asker)

@@ -235,12 +235,17 @@ func TestATerminalThatWasChangedOnTheWayIsCut(t *testing.T) {
 		_, _ = w.Write(b)
 		_, _ = io.Copy(w, r)
 	}
-	put := func(_ io.Reader, w io.Writer) { _, _ = w.Write([]byte("\x00\x00\x05reads\n0123456789abcdef")) }
+	put := func(r io.Reader, w io.Writer) {
+		b := frame(r)
+		_, _ = io.WriteString(w, "\x00\x00\x05word\n0123456789abcdef")
+		_, _ = w.Write(b)
+		_, _ = io.Copy(w, r)
+	}
 	cut := func(r io.Reader, w io.Writer) { _, _ = w.Write(frame(r)) }
 	p, m, e := past(t)
 	for name, change := range map[string]func(io.Reader, io.Writer){"twice": twice, "changed": changed, "put in": put, "cut": cut} {
 		for _, way := range []bool{false, true} {
-			stream := terminal(fmt.Sprint("t", len(name), way), "sh", "-c", "echo up; read x; echo got $x")
+			stream := terminal(fmt.Sprintf("t-%d-%t", len(name), way), "sh", "-c", "echo up; read x; echo got $x")
 			e.Stream = &stream
 			m.set(func() {
 				m.stream = func(inward bool, r io.Reader, w io.Writer) {

@@ -27,12 +27,12 @@ func TestClocksThatAreADayApartDoNoHarm(t *testing.T) {
 	if err := own.Do(t.Context(), p.route(), id, ada, session.Wake{}); !errors.Is(err, session.ErrUnreached) {
 		t.Errorf("by the machine's clock: %v", err)
 	}
-	for off, want := range map[time.Duration]error{
-		0: nil, 20 * time.Second: nil, -20 * time.Second: nil, 40 * time.Second: session.ErrUnreached, -40 * time.Second: session.ErrUnreached,
+	for seconds, want := range map[int64]error{
+		0: nil, 20: nil, -20: nil, 40: session.ErrUnreached, -40: session.ErrUnreached,
 	} {
-		p.b.store.off.Store(int64(off))
+		p.b.store.off.Store(seconds * int64(time.Second))
 		if _, err := p.b.client.Who(t.Context(), p.route()); !errors.Is(err, want) {
-			t.Errorf("%v from what the other server takes for the database's time: %v", off, err)
+			t.Errorf("%d s from what the other server takes for the database's time: %v", seconds, err)
 		}
 		p.b.client.Close()
 	}
@@ -303,11 +303,11 @@ func TestAStreamOfEventsThatWasChangedIsNotBelieved(t *testing.T) {
 
 // frame reads one frame of a stream, as far as somebody on the path can.
 func frame(r io.Reader) []byte {
-	head := make([]byte, 3)
-	if _, err := io.ReadFull(r, head); err != nil {
+	var head [3]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil
 	}
 	rest := make([]byte, int(head[1])<<8+int(head[2])+16)
 	_, _ = io.ReadFull(r, rest)
-	return append(head, rest...)
+	return append(head[:], rest...)
 }

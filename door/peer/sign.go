@@ -40,10 +40,10 @@ type signature struct {
 	mac      [sha256.Size]byte
 }
 
-// sign signs a request made now: its method, its path and its body.
-func sign(key []byte, from, to uint64, now time.Time, method, path string, body []byte) signature {
+// sign signs a POST that is made now: its path and its body.
+func sign(key []byte, from, to uint64, now time.Time, path string, body []byte) signature {
 	s := signature{from: from, to: to, time: now.UnixMicro(), nonce: newNonce(), body: sha256.Sum256(body)}
-	s.mac = s.code(key, method, path)
+	s.mac = s.code(key, http.MethodPost, path)
 	return s
 }
 

@@ -16,7 +16,7 @@ func carried(s signature) http.Header { return http.Header{"Authorization": {s.h
 
 func TestASignatureCoversAllOfARequest(t *testing.T) {
 	key, body := []byte("key"), []byte(`{"a":1}`)
-	good := sign(key, 1, 2, testTime, http.MethodPost, doPath, body)
+	good := sign(key, 1, 2, testTime, doPath, body)
 	if read, ok := signatureOf(carried(good)); !ok || read != good || !read.of(key, http.MethodPost, doPath) || !read.covers(body) {
 		t.Error("it is not its own")
 	}
@@ -37,14 +37,14 @@ func TestASignatureCoversAllOfARequest(t *testing.T) {
 	if good.of([]byte("kez"), http.MethodPost, doPath) || good.of(key, http.MethodGet, doPath) || good.of(key, http.MethodPost, followPath) || good.covers([]byte(`{"a":2}`)) {
 		t.Error("it covers another request")
 	}
-	if again := sign(key, 1, 2, testTime, http.MethodPost, doPath, body); again.nonce == good.nonce || again.mac == good.mac {
+	if again := sign(key, 1, 2, testTime, doPath, body); again.nonce == good.nonce || again.mac == good.mac {
 		t.Error("the same request twice cannot be told apart")
 	}
 }
 
 func TestAProofIsOfOneAnswerToOneRequest(t *testing.T) {
 	key := []byte("key")
-	asked := sign(key, 1, 2, testTime, http.MethodPost, doPath, nil)
+	asked := sign(key, 1, 2, testTime, doPath, nil)
 	good := prove(key, asked, 2, http.StatusOK)
 	header := func(p proof) http.Header { return http.Header{answerHeader: {p.header()}} }
 	if read, err := proofOf(key, header(good), asked, http.StatusOK); err != nil || read != good {
@@ -58,7 +58,7 @@ func TestAProofIsOfOneAnswerToOneRequest(t *testing.T) {
 	}
 	refused("another key", header(good), []byte("kez"), asked, http.StatusOK)
 	refused("another status", header(good), key, asked, http.StatusConflict)
-	refused("the same request made again", header(good), key, sign(key, 1, 2, testTime, http.MethodPost, doPath, nil), http.StatusOK)
+	refused("the same request made again", header(good), key, sign(key, 1, 2, testTime, doPath, nil), http.StatusOK)
 	for name, change := range map[string]func(*proof){
 		"by another server":  func(p *proof) { p.by = 1 },
 		"with another nonce": func(p *proof) { p.nonce[0]++ },
@@ -140,7 +140,7 @@ func TestWhatIsRememberedOfRequestsIsBounded(t *testing.T) {
 }
 
 func FuzzReadSignature(f *testing.F) {
-	good := sign(testKey, 1, 2, testTime, http.MethodPost, doPath, []byte("{}"))
+	good := sign(testKey, 1, 2, testTime, doPath, []byte("{}"))
 	p := prove(testKey, good, 2, http.StatusOK)
 	for _, s := range []string{"", scheme, good.header(), p.header(), good.header()[:40], scheme + "2......", scheme + strings.Repeat(".", 4000), "Dormouse 1.2.00.00"} {
 		f.Add(s)

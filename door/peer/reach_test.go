@@ -237,7 +237,7 @@ func TestATerminalThatWasChangedOnTheWayIsCut(t *testing.T) {
 	}
 	put := func(r io.Reader, w io.Writer) {
 		b := frame(r)
-		_, _ = io.WriteString(w, "\x00\x00\x05word\n0123456789abcdef")
+		_, _ = io.WriteString(w, "\x00\x05word\n0123456789abcdef")
 		_, _ = w.Write(b)
 		_, _ = io.Copy(w, r)
 	}

@@ -15,16 +15,10 @@ import (
 const (
 	// maxPiece bounds what one frame carries.
 	maxPiece = 32 << 10
-	// headSize is a frame's kind and the length of what it carries.
-	headSize = 3
+	// headSize is the length of what a frame carries.
+	headSize = 2
 	// tagSize is what sealing adds.
 	tagSize = 16
-)
-
-// The kinds of frames. The last one carries nothing and says that all was said.
-const (
-	frameData byte = iota
-	frameEnd
 )
 
 // errForged means that a stream is not what the other server sent: something was
@@ -59,8 +53,9 @@ func (s *sealing) next() []byte {
 	return s.iv[:]
 }
 
-// sealer writes a stream: frames, each its kind, the length of what it carries in
-// two bytes, and that, sealed. One that is not closed is not whole to who reads it.
+// sealer writes a stream: frames, each the length of what it carries in two bytes,
+// and that, sealed. One that carries nothing is the last: a stream that has none
+// is not whole to who reads it.
 type sealer struct {
 	w io.Writer
 
@@ -78,7 +73,7 @@ func (s *sealer) Write(b []byte) (sent int, err error) {
 	defer s.mu.Unlock()
 	for len(b) > 0 {
 		n := min(len(b), maxPiece)
-		if err := s.frame(frameData, b[:n]); err != nil {
+		if err := s.frame(b[:n]); err != nil {
 			return sent, err
 		}
 		b, sent = b[n:], sent+n
@@ -93,7 +88,7 @@ func (s *sealer) Close() error {
 	if errors.Is(s.err, io.ErrClosedPipe) {
 		return nil
 	}
-	err := s.frame(frameEnd, nil)
+	err := s.frame(nil)
 	if err == nil {
 		s.err = io.ErrClosedPipe
 	}
@@ -102,12 +97,12 @@ func (s *sealer) Close() error {
 
 // frame must be called with mu held. A frame of which only a part was written
 // leaves nothing that could follow it.
-func (s *sealer) frame(kind byte, b []byte) error {
+func (s *sealer) frame(b []byte) error {
 	if s.err != nil {
 		return s.err
 	}
-	s.buf = binary.BigEndian.AppendUint16(append(s.buf[:0], kind), uint16(len(b))) //nolint:gosec // at most maxPiece
-	s.buf = s.key.aead.Seal(s.buf, s.key.next(), b, s.buf[:headSize])
+	s.buf = binary.BigEndian.AppendUint16(s.buf[:0], uint16(len(b))) //nolint:gosec // at most maxPiece
+	s.buf = s.key.aead.Seal(s.buf, s.key.next(), b, nil)
 	_, s.err = s.w.Write(s.buf)
 	return s.err
 }
@@ -147,8 +142,8 @@ func (o *opener) next() error {
 	if _, err := io.ReadFull(o.r, head[:]); err != nil {
 		return cut(err)
 	}
-	kind, n := head[0], int(binary.BigEndian.Uint16(head[1:]))
-	if n > maxPiece || kind > frameEnd || (kind == frameEnd) != (n == 0) {
+	n := int(binary.BigEndian.Uint16(head[:]))
+	if n > maxPiece {
 		return errForged
 	}
 	if n += tagSize; cap(o.buf) < n {
@@ -158,11 +153,11 @@ func (o *opener) next() error {
 	if _, err := io.ReadFull(o.r, sealed); err != nil {
 		return cut(err)
 	}
-	b, err := o.key.aead.Open(sealed[:0], o.key.next(), sealed, head[:])
+	b, err := o.key.aead.Open(sealed[:0], o.key.next(), sealed, nil)
 	if err != nil {
 		return errForged
 	}
-	if kind == frameEnd {
+	if len(b) == 0 {
 		return io.EOF
 	}
 	o.rest = b

@@ -286,7 +286,7 @@ func TestAStreamOfEventsThatWasChangedIsNotBelieved(t *testing.T) {
 			_, _ = w.Write(b)
 		}, dormouse.ErrInvalid},
 		"plain text": {func(_ bool, _ io.Reader, w io.Writer) {
-			_, _ = io.WriteString(w, `{"upto":7}`+"\n")
+			_, _ = io.WriteString(w, strings.Repeat(`{"upto":7}`+"\n", 4000))
 		}, dormouse.ErrInvalid},
 	} {
 		m.set(func() { m.stream = c.stream })

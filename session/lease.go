@@ -235,6 +235,19 @@ func (s *Sessions) Self() (Server, bool) {
 	return s.lease.server, s.lease.holds() == nil
 }
 
+// FleetNow is the time by the clock that all servers of a shared store go by, which
+// is the database's. A server without a lease may have lost touch with it: with
+// dormouse.ErrLeaseLost the time is none to vouch for.
+func (s *Sessions) FleetNow() (time.Time, error) {
+	if s.shared == nil {
+		return time.Time{}, dormouse.ErrLeaseLost
+	}
+	if _, ok := s.Self(); !ok {
+		return s.shared.Now(), dormouse.ErrLeaseLost
+	}
+	return s.shared.Now(), nil
+}
+
 // leave gives the lease up, once nothing is left under it.
 func (s *Sessions) leave(ctx context.Context) error {
 	if s.shared == nil {

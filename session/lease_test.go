@@ -52,9 +52,15 @@ func TestAServerWithoutItsStoreStopsBeforeItsLeaseEndsAndComesBackAsAnother(t *t
 		if _, ok := a.live.Self(); ok {
 			t.Error("it still says who it is")
 		}
+		if _, err := a.live.FleetNow(); !errors.Is(err, dormouse.ErrLeaseLost) {
+			t.Errorf("it still vouches for the time: %v", err)
+		}
 		settle(time.Minute)
 		a.view.giveBack()
 		settle(2 * lease)
+		if now, err := a.live.FleetNow(); err != nil || !now.Equal(a.view.Now()) {
+			t.Errorf("it is %v by the store's clock, %v", now, err)
+		}
 		after, ok := a.live.Self()
 		if !ok || after.Incarnation == before.Incarnation {
 			t.Errorf("came back as %v, was %v", after, before)

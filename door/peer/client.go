@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"log/slog"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -21,20 +22,28 @@ import (
 // Client asks other servers. It keeps its connections.
 type Client struct {
 	key  []byte
+	now  func() (time.Time, error)
+	log  *slog.Logger
 	http *http.Client
+	told told
 }
 
 var _ session.Peers = (*Client)(nil)
 
-// NewClient returns a client that signs with the store's key.
-func NewClient(key []byte) *Client {
-	dialer := &net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}
-	return &Client{key: key, http: &http.Client{
+// maxHeaders bounds the head of an answer.
+const maxHeaders = 16 << 10
+
+// NewClient returns a client that signs with the store's key, and with the time
+// by the database's clock. Without a time nothing is asked.
+func NewClient(key []byte, now func() (time.Time, error), log *slog.Logger) *Client {
+	c := &Client{key: key, now: now, log: log}
+	c.http = &http.Client{
 		Transport: &http.Transport{ // without a proxy: servers reach each other directly
-			DialContext: dialer.DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true,
+			DialContext: c.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}
+	return c
 }
 
 // Close lets go of the connections that nobody uses.
@@ -46,29 +55,27 @@ func (c *Client) Do(ctx context.Context, r session.Route, id dormouse.SessionID,
 	if err != nil {
 		return err
 	}
-	res, err := c.post(ctx, r, doPath, do{Session: id, By: by, Verb: name, Args: args})
+	a, err := c.post(ctx, r, doPath, do{Session: id, By: by, Verb: name, Args: args})
 	if err != nil {
 		return err
 	}
 	var was done
-	b, _ := io.ReadAll(io.LimitReader(res.Body, maxLine)) // all of it, so that the connection can be used again
-	if decode(b, &was) == nil && was.Repeated {
-		err = session.ErrRepeated
+	if err := a.decode(maxLine, &was); err != nil {
+		return err
 	}
-	return errors.Join(err, res.Body.Close())
+	if was.Repeated {
+		return session.ErrRepeated
+	}
+	return nil
 }
 
-// Who asks who answers at an address.
+// Who asks who answers at an address, if it is the server that was meant.
 func (c *Client) Who(ctx context.Context, r session.Route) (who session.Server, err error) {
-	res, err := c.post(ctx, r, whoPath, struct{}{})
+	a, err := c.post(ctx, r, whoPath, struct{}{})
 	if err != nil {
 		return who, err
 	}
-	b, err := io.ReadAll(io.LimitReader(res.Body, maxLine))
-	if err = errors.Join(err, res.Body.Close()); err != nil {
-		return who, fmt.Errorf("read answer: %w", err)
-	}
-	return who, decode(b, &who)
+	return who, a.decode(maxLine, &who)
 }
 
 // Follow hands on what another server streams, until it ends.
@@ -77,12 +84,12 @@ func (c *Client) Follow(ctx context.Context, r session.Route, id dormouse.Sessio
 	defer stop(nil)
 	silent := time.AfterFunc(silence, func() { stop(fmt.Errorf("%w: it fell silent", session.ErrUnreached)) })
 	defer silent.Stop()
-	res, err := c.post(ctx, r, followPath, follow{Session: id, After: after})
+	a, err := c.post(ctx, r, followPath, follow{Session: id, After: after})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = res.Body.Close() }()
-	in := bufio.NewScanner(res.Body)
+	defer func() { _ = a.close() }()
+	in := bufio.NewScanner(a.body)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)
 	for in.Scan() {
 		silent.Reset(silence)
@@ -102,22 +109,64 @@ func (c *Client) Follow(ctx context.Context, r session.Route, id dormouse.Sessio
 	return context.Cause(ctx)
 }
 
-// post sends a signed request and returns an answer that is not a refusal. Its
-// body is the caller's.
-func (c *Client) post(ctx context.Context, r session.Route, path string, v any) (*http.Response, error) {
+// answer is what a server has proven to have answered.
+type answer struct {
+	res   *http.Response
+	proof proof
+	body  io.Reader // opened
+}
+
+// answerOf takes an answer that proves to be the one to a request.
+func answerOf(key []byte, res *http.Response, to signature) (*answer, error) {
+	p, err := proofOf(key, res.Header, to, res.StatusCode)
+	if err != nil {
+		return nil, err
+	}
+	return &answer{res: res, proof: p, body: newOpener(res.Body, p.key(key, toAsker))}, nil
+}
+
+func (a *answer) close() error { return a.res.Body.Close() }
+
+// decode reads all of an answer of at most limit bytes, so that the connection can
+// be used again. Of one that was changed, or cut off, nothing is believed.
+func (a *answer) decode(limit int64, v any) error {
+	b, err := io.ReadAll(io.LimitReader(a.body, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("it has more than %d bytes", limit)
+	}
+	if err == nil {
+		err = decode(b, v)
+		_, _ = io.CopyN(io.Discard, a.res.Body, 1) // the end of the message
+	}
+	if err = errors.Join(err, a.close()); err != nil {
+		return fmt.Errorf("read answer: %w: %s", dormouse.ErrUnknownOutcome, err.Error())
+	}
+	return nil
+}
+
+// post sends a signed request and returns an answer that is not a refusal. It is
+// the caller's to close.
+func (c *Client) post(ctx context.Context, r session.Route, path string, v any) (*answer, error) {
 	body, err := encode(v)
 	if err != nil {
 		return nil, err
 	}
+	now, err := c.now()
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", r.To.Name, err)
+	}
 	var sent atomic.Bool
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+	sig := sign(c.key, r.From.Incarnation, r.To.Incarnation, now, path, body)
+	// Connections are kept by incarnation, not by address: each of them was made to
+	// the one that is asked over it.
+	host := strconv.FormatUint(r.To.Incarnation, 10)
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(context.WithValue(ctx, routeKey{}, r), &httptrace.ClientTrace{
 		WroteHeaders: func() { sent.Store(true) },
-	}), http.MethodPost, "http://"+r.To.Addr+path, bytes.NewReader(body))
+	}), http.MethodPost, "http://"+host+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", session.ErrUnreached, err)
 	}
-	req.Header.Set("Authorization", sign(c.key, r.From.Incarnation, r.To.Incarnation, path, body).header())
-	req.Header.Set("Content-Type", "application/json")
+	req.Host, req.Header = r.To.Addr, headers(sig)
 	if path == openPath {
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", protocol)
@@ -130,20 +179,31 @@ func (c *Client) post(ctx context.Context, r session.Route, path string, v any) 
 		}
 		return nil, fmt.Errorf("ask %s: %w: %w", r.To.Name, doubt, err)
 	}
-	if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusSwitchingProtocols {
-		return res, nil
+	a, err := answerOf(c.key, res, sig)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("ask %s: %w: %s: %w", r.To.Name, dormouse.ErrUnknownOutcome, res.Status, err), res.Body.Close())
 	}
-	defer func() { _ = res.Body.Close() }()
+	return a.unlessRefused(r)
+}
+
+// headers is the headers of a signed request.
+func headers(sig signature) http.Header {
+	return http.Header{"Authorization": {sig.header()}, "Content-Type": {"application/json"}}
+}
+
+// unlessRefused returns the answer if it is not a refusal. What another server
+// than the one that was asked says about it decides nothing.
+func (a *answer) unlessRefused(r session.Route) (*answer, error) {
+	itself := a.proof.by == r.To.Incarnation
+	if status := a.res.StatusCode; itself && (status == http.StatusOK || status == http.StatusSwitchingProtocols) {
+		return a, nil
+	}
 	var why refusal
-	b, err := io.ReadAll(io.LimitReader(res.Body, maxLine))
-	if err == nil {
-		err = decode(b, &why)
+	if err := a.decode(maxLine, &why); err != nil {
+		return nil, fmt.Errorf("ask %s: %w", r.To.Name, err)
 	}
-	switch {
-	case err != nil && res.StatusCode < http.StatusInternalServerError:
-		return nil, fmt.Errorf("%w: whoever answers at %s is not one of us: %s", session.ErrUnreached, r.To.Addr, res.Status)
-	case err != nil:
-		return nil, fmt.Errorf("ask %s: %s: %w", r.To.Name, res.Status, dormouse.ErrUnknownOutcome)
+	if !itself {
+		return nil, fmt.Errorf("ask %s: %w: incarnation %d answers there: %s", r.To.Name, dormouse.ErrUnknownOutcome, a.proof.by, why.Message)
 	}
 	return nil, why.error(r.To)
 }
@@ -153,8 +213,8 @@ func (r refusal) error(by session.Server) error {
 	switch r.Type {
 	case notMe:
 		return fmt.Errorf("%w: %s", session.ErrUnreached, r.Message)
-	case "unauthorized":
-		return fmt.Errorf("%w: %s does not know our key", session.ErrUnreached, by.Name)
+	case inDoubt:
+		return fmt.Errorf("%s refused: %s: %w", by.Name, r.Message, dormouse.ErrUnknownOutcome)
 	case otherRequest:
 		return fmt.Errorf("%s: %w", by.Name, session.ErrOtherRequest)
 	case "client_left":

@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,11 +38,26 @@ type pair struct {
 	t      *testing.T
 	key    []byte
 	driver sandbox.Driver
+	base   *memory.Store
+	blobs  *dir.Store
+	log    *slog.Logger
 	a, b   *server
+}
+
+// database is a store whose clock is more than a day ahead of the machine's, and
+// can be set for one server. Whoever goes by the machine's clock is refused.
+type database struct {
+	*memory.Server
+	off atomic.Int64
+}
+
+func (d *database) Now() time.Time {
+	return d.Server.Now().Add(30*time.Hour + time.Duration(d.off.Load()))
 }
 
 type server struct {
 	*session.Sessions
+	store  *database
 	http   *httptest.Server
 	client *peer.Client
 	dials  atomic.Int64 // connections that others made to it
@@ -55,22 +73,21 @@ func newPairOn(t *testing.T, driver sandbox.Driver) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pair{t: t, key: key, driver: driver}
-	blobs, err := dir.Open(filepath.Join(t.TempDir(), "blobs"))
-	if err != nil {
+	p := &pair{t: t, key: key, driver: driver, base: base, log: slog.New(slog.DiscardHandler)}
+	if p.blobs, err = dir.Open(filepath.Join(t.TempDir(), "blobs")); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []**server{&p.a, &p.b} {
-		*s = p.open(base, blobs)
+		*s = p.open()
 	}
 	return p
 }
 
-func (p *pair) open(base *memory.Store, blobs *dir.Store) *server {
+func (p *pair) open() *server {
 	t := p.t
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	s := &server{client: peer.NewClient(p.key)}
+	s := &server{store: &database{Server: p.base.Server()}}
+	s.client = peer.NewClient(p.key, func() (time.Time, error) { return s.FleetNow() }, p.log)
 	var inside http.Handler
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside.ServeHTTP(w, r) }))
 	s.http.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -81,13 +98,13 @@ func (p *pair) open(base *memory.Store, blobs *dir.Store) *server {
 	addr := s.http.Listener.Addr().String()
 	var err error
 	s.Sessions, err = session.New(session.Config{
-		Store: base.Server(), Blobs: blobs, Driver: p.driver, Logger: log, Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
+		Store: s.store, Blobs: p.blobs, Driver: p.driver, Logger: p.log, Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
 		Server: session.Server{Name: addr, Addr: addr}, Lease: 10 * time.Second, Peers: s.client,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside = peer.New(peer.Config{Sessions: s.Sessions, Key: p.key, Logger: log})
+	inside = peer.New(peer.Config{Sessions: s.Sessions, Key: p.key, Logger: p.log})
 	s.http.Start()
 	if err := s.Join(t.Context()); err != nil {
 		t.Fatal(err)
@@ -127,6 +144,43 @@ func (p *pair) route() session.Route {
 		p.t.Fatal("a server has no lease")
 	}
 	return session.Route{From: from, To: to}
+}
+
+// impostor answers whoever connects with these bytes, and returns where.
+func (p *pair) impostor(answer string) string {
+	p.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 64<<10))
+			_, _ = io.WriteString(c, answer)
+			_ = c.Close()
+		}
+	})
+	p.t.Cleanup(func() { _ = l.Close(); done.Wait() })
+	return l.Addr().String()
+}
+
+// counter counts lines of a log.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(c, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	if text := string(b); strings.Contains(text, "stranger") || strings.Contains(text, "another version") {
+		c.n.Add(1)
+	}
+	return len(b), nil
 }
 
 var ada = dormouse.User("ada")

@@ -3,9 +3,15 @@
 // a command, and has events and deltas of it streamed.
 //
 // Servers know each other by the store's key. A request is signed for one
-// incarnation of one server, so that what was meant for a server that is no more
-// is refused by the one that has its address now. Nothing is hidden from whoever
-// reads the wire.
+// incarnation of one server, at a time by the database's clock, with a nonce: what
+// comes twice is refused, and so is what was meant for a server that is no more by
+// the one that has its address now. The answer is signed for its request, and
+// everything that follows, either way, is sealed frame by frame up to its end. So
+// who is on the path can hold things up and cut them off, which is noticed, and
+// nothing else. He can read what is asked, but not what is answered.
+//
+// An answer that proves nothing is no answer: what was asked may have been done.
+// To have that seldom, a connection begins with a request that changes nothing.
 package peer
 
 import (
@@ -73,6 +79,9 @@ type refusal struct {
 
 // notMe says that a server is not the one that was meant, or not any more.
 const notMe = "not_me"
+
+// inDoubt says that a request was refused which may have been carried out before.
+const inDoubt = "in_doubt"
 
 // otherRequest says that another request was taken under the same name.
 const otherRequest = "other_request"

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -150,7 +149,7 @@ func TestFollowersOfAnotherServerSeeEventsAndDeltas(t *testing.T) {
 func TestOnlyAServerOfTheSameStoreIsAnswered(t *testing.T) {
 	p := newPair(t)
 	id := p.create()
-	stranger := peer.NewClient([]byte("another key"))
+	stranger := peer.NewClient([]byte("another key"), p.b.FleetNow, p.log)
 	defer stranger.Close()
 	if err := stranger.Do(t.Context(), p.route(), id, ada, session.Wake{}); !errors.Is(err, session.ErrUnreached) {
 		t.Errorf("a stranger: %v", err)
@@ -166,22 +165,31 @@ func TestOnlyAServerOfTheSameStoreIsAnswered(t *testing.T) {
 	if err := p.b.client.Follow(t.Context(), old, id, 0, nil); !errors.Is(err, session.ErrUnreached) {
 		t.Errorf("following another incarnation: %v", err)
 	}
+	if who, err := p.b.client.Who(t.Context(), old); !errors.Is(err, session.ErrUnreached) {
+		t.Errorf("asked whether another incarnation is there: %v, %v", who, err)
+	}
 	zeros := strings.Repeat("00", 32)
+	const n16 = "00000000000000000000000000000000"
 	for name, header := range map[string]string{
-		"no signature":      "",
-		"another scheme":    "Bearer x",
-		"half a signature":  "Dormouse 1.2",
-		"no numbers":        "Dormouse a.b." + zeros + ".00",
-		"an empty one":      "Dormouse 1.2." + zeros + ".",
-		"no digest":         "Dormouse 1.2..00",
-		"a long digest":     "Dormouse 1.2." + zeros + zeros + ".00",
-		"a made-up one":     "Dormouse 1.2." + zeros + "." + zeros,
-		"not hexadecimal":   "Dormouse 1.2." + zeros + ".xyz",
-		"a very long one":   "Dormouse 1.2." + zeros + "." + strings.Repeat("00", 3000),
-		"too many parts":    "Dormouse 1.2." + zeros + ".00.00",
-		"a negative number": "Dormouse -1.2." + zeros + ".00",
+		"no signature":       "",
+		"another scheme":     "Bearer x",
+		"half a signature":   "Dormouse 2.1.2",
+		"an older version":   "Dormouse 1.2." + zeros + "." + zeros,
+		"a later version":    "Dormouse 3.1.2.3." + n16 + "." + zeros + "." + zeros,
+		"no numbers":         "Dormouse 2.a.b.c." + n16 + "." + zeros + "." + zeros,
+		"an empty one":       "Dormouse 2.1.2.3." + n16 + "." + zeros + ".",
+		"no digest":          "Dormouse 2.1.2.3." + n16 + ".." + zeros,
+		"no nonce":           "Dormouse 2.1.2.3.." + zeros + "." + zeros,
+		"a long nonce":       "Dormouse 2.1.2.3." + n16 + "00." + zeros + "." + zeros,
+		"a long digest":      "Dormouse 2.1.2.3." + n16 + "." + zeros + zeros + "." + zeros,
+		"a made-up one":      "Dormouse 2.1.2.3." + n16 + "." + zeros + "." + zeros,
+		"not hexadecimal":    "Dormouse 2.1.2.3." + n16 + "." + zeros + "." + strings.Repeat("xy", 32),
+		"a very long one":    "Dormouse 2.1.2.3." + n16 + "." + zeros + "." + strings.Repeat("00", 3000),
+		"too many parts":     "Dormouse 2.1.2.3." + n16 + "." + zeros + "." + zeros + ".00",
+		"a negative number":  "Dormouse 2.-1.2.3." + n16 + "." + zeros + "." + zeros,
+		"a time out of hand": "Dormouse 2.1.2.99999999999999999999." + n16 + "." + zeros + "." + zeros,
 	} {
-		for _, path := range []string{"do", "follow", "who"} {
+		for _, path := range []string{"do", "follow", "who", "ask", "open"} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.a.http.URL+peer.Prefix+path, strings.NewReader("{}"))
 			if err != nil {
 				t.Fatal(err)
@@ -192,12 +200,12 @@ func TestOnlyAServerOfTheSameStoreIsAnswered(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = res.Body.Close()
-			if res.StatusCode != http.StatusUnauthorized {
-				t.Errorf("%s at %s: %s", name, path, res.Status)
+			if res.StatusCode != http.StatusUnauthorized || res.Header.Get("Dormouse-Answer") != "" {
+				t.Errorf("%s at %s: %s, %q", name, path, res.Status, res.Header.Get("Dormouse-Answer"))
 			}
 		}
 	}
-	if who, err := p.b.client.Who(t.Context(), old); err != nil || who.Addr != p.a.http.Listener.Addr().String() {
+	if who, err := p.b.client.Who(t.Context(), p.route()); err != nil || who.Addr != p.a.http.Listener.Addr().String() {
 		t.Errorf("who is there: %v, %v", who, err)
 	}
 }
@@ -211,7 +219,7 @@ func TestWhatAStrangerSendsIsNotRead(t *testing.T) {
 	}
 	defer func() { _ = c.Close() }()
 	zeros := strings.Repeat("00", 32)
-	_, err = fmt.Fprintf(c, "POST %sdo HTTP/1.1\r\nHost: a\r\nContent-Length: 30000000\r\nAuthorization: Dormouse 1.1.%s.%s\r\n\r\n{", peer.Prefix, zeros, zeros)
+	_, err = fmt.Fprintf(c, "POST %sdo HTTP/1.1\r\nHost: a\r\nContent-Length: 30000000\r\nAuthorization: Dormouse 2.1.1.1.%s.%s.%s\r\n\r\n{", peer.Prefix, zeros[:32], zeros, zeros)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,88 +228,4 @@ func TestWhatAStrangerSendsIsNotRead(t *testing.T) {
 	if err != nil || !strings.Contains(status, "401") {
 		t.Errorf("before its body has come it is answered %q, %v", status, err)
 	}
-}
-
-func TestWhetherACommandWasSentIsKnown(t *testing.T) {
-	p := newPair(t)
-	id := p.create()
-	route := p.route()
-	listen := func(serve func(net.Conn)) string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var done sync.WaitGroup
-		done.Go(func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				serve(c)
-				_ = c.Close()
-			}
-		})
-		t.Cleanup(func() { _ = l.Close(); done.Wait() })
-		return l.Addr().String()
-	}
-	read := func(c net.Conn) { _, _ = c.Read(make([]byte, 64<<10)) }
-	for name, c := range map[string]struct {
-		addr string
-		want error
-	}{
-		"nobody listens":     {"127.0.0.1:1", session.ErrUnreached},
-		"no address":         {"", session.ErrUnreached},
-		"it dies on the way": {listen(read), dormouse.ErrUnknownOutcome},
-		"another program": {listen(func(c net.Conn) {
-			read(c)
-			_, _ = io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n")
-		}), session.ErrUnreached},
-		"a proxy that gave up": {listen(func(c net.Conn) {
-			read(c)
-			_, _ = io.WriteString(c, "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n")
-		}), dormouse.ErrUnknownOutcome},
-	} {
-		route.To.Addr = c.addr
-		if err := p.b.client.Do(t.Context(), route, id, ada, session.Wake{}); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	route.To.Addr = listen(func(c net.Conn) { read(c); <-ctx.Done() })
-	if err := p.b.client.Do(ctx, route, id, ada, session.Wake{}); !errors.Is(err, dormouse.ErrUnknownOutcome) {
-		t.Errorf("it does not answer: %v", err)
-	}
-}
-
-func TestAStreamThatMakesNoSenseEnds(t *testing.T) {
-	p := newPair(t)
-	for name, c := range map[string]struct{ body, says string }{
-		"no JSON":         {"nonsense\n", "invalid"},
-		"an unknown word": {`{"gossip":1}` + "\n", "gossip"},
-		"two things":      {`{"upto":1,"delta":{"text":"x"}}` + "\n", "more than one"},
-		"a long line":     {`{"delta":{"text":"` + strings.Repeat("x", 2<<20) + `"}}` + "\n", "too long"},
-		"an end":          {`{"end":{"type":"behind","message":"follower fell behind"}}` + "\n", "behind"},
-	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		fake := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			_, _ = io.WriteString(w, "{}\n"+c.body)
-		}), ReadHeaderTimeout: time.Second}
-		var done sync.WaitGroup
-		done.Go(func() { _ = fake.Serve(l) })
-		route := p.route()
-		route.To.Addr = l.Addr().String()
-		err = p.b.client.Follow(t.Context(), route, "sesn_x", 0, func(r session.Relayed) { t.Errorf("%s: relayed %+v", name, r) })
-		if err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v", name, err)
-		}
-		_ = fake.Close()
-		done.Wait()
-	}
-	p.b.client.Close()
 }

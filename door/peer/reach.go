@@ -18,7 +18,7 @@ const (
 	askPath  = Prefix + "ask"
 	openPath = Prefix + "open"
 
-	// protocol is what a connection speaks once it carries a stream: raw bytes.
+	// protocol is what a connection speaks once it carries a stream: sealed frames.
 	protocol = "dormouse-stream"
 	// maxFindings bounds what an errand brings back.
 	maxFindings = 8 << 20
@@ -29,33 +29,29 @@ var errNotReady = fmt.Errorf("the sandbox was not ready in time: %w", dormouse.E
 
 // Ask has another server run an errand in a sandbox that it holds.
 func (c *Client) Ask(ctx context.Context, r session.Route, e session.Errand) (f session.Findings, err error) {
-	res, err := c.post(ctx, r, askPath, e)
+	a, err := c.post(ctx, r, askPath, e)
 	if err != nil {
 		return f, err
 	}
-	b, err := io.ReadAll(io.LimitReader(res.Body, maxFindings))
-	if err = errors.Join(err, res.Body.Close()); err != nil {
-		return f, fmt.Errorf("read answer: %w: %w", dormouse.ErrUnknownOutcome, err)
-	}
-	return f, decode(b, &f)
+	return f, a.decode(maxFindings, &f)
 }
 
 // Open has another server open a stream, on a connection that carries nothing
 // else from then on.
 func (c *Client) Open(ctx context.Context, r session.Route, e session.Errand) (session.Conn, error) {
-	res, err := c.post(ctx, r, openPath, e)
+	a, err := c.post(ctx, r, openPath, e)
 	if err != nil {
 		return nil, err
 	}
-	body, ok := res.Body.(io.ReadWriteCloser)
-	if res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != protocol || !ok {
-		return nil, errors.Join(fmt.Errorf("%w: %s carries no streams", session.ErrUnreached, r.To.Name), res.Body.Close())
+	body, ok := a.res.Body.(io.ReadWriteCloser)
+	if a.res.StatusCode != http.StatusSwitchingProtocols || a.res.Header.Get("Upgrade") != protocol || !ok {
+		return nil, errors.Join(fmt.Errorf("%w: %s carries no streams", session.ErrUnreached, r.To.Name), a.close())
 	}
-	return newWire(body), nil
+	return newWire(body, a.proof.key(c.key, toAsker), a.proof.key(c.key, toAsked)), nil
 }
 
 // ask runs an errand for a visitor of another server.
-func (s *Server) ask(w http.ResponseWriter, r *http.Request, body []byte) error {
+func (s *Server) ask(a *answerer, r *http.Request, body []byte) error {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), answerWithin, errNotReady)
 	defer cancel()
 	v, e, err := s.reach(ctx, body)
@@ -67,7 +63,7 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, body []byte) error 
 	if err != nil {
 		return err
 	}
-	return answer(w, http.StatusOK, f)
+	return a.answer(http.StatusOK, f)
 }
 
 // reach visits the sandbox that an errand leads to.
@@ -93,7 +89,7 @@ func decodeErrand(body []byte) (e session.Errand, err error) {
 }
 
 // open carries a stream for a visitor of another server.
-func (s *Server) open(w http.ResponseWriter, r *http.Request, body []byte) error {
+func (s *Server) open(a *answerer, r *http.Request, body []byte) error {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), answerWithin, errNotReady)
 	defer cancel()
 	v, e, err := s.reach(ctx, body)
@@ -109,7 +105,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, body []byte) error
 		return err
 	}
 	defer func() { _ = inner.Close() }()
-	outer, err := upgrade(w)
+	outer, err := a.upgrade()
 	if err != nil {
 		return err
 	}
@@ -128,15 +124,17 @@ type taken struct {
 func (t taken) Read(b []byte) (int, error) { return t.in.Read(b) }
 
 // upgrade takes the connection of a request over, and says so.
-func upgrade(w http.ResponseWriter) (*wire, error) {
-	c, buffered, err := http.NewResponseController(w).Hijack()
+func (a *answerer) upgrade() (*wire, error) {
+	c, buffered, err := http.NewResponseController(a.w).Hijack()
 	if err != nil {
 		return nil, fmt.Errorf("take the connection over: %w", err)
 	}
-	if _, err := io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\n\r\n"); err != nil {
+	p := prove(a.key, a.to, a.by, http.StatusSwitchingProtocols)
+	_, err = fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", protocol, answerHeader, p.header())
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("answer: %w", err), c.Close())
 	}
-	return newWire(taken{c, buffered.Reader}), nil
+	return newWire(taken{c, buffered.Reader}, p.key(a.key, toAsked), p.key(a.key, toAsker)), nil
 }
 
 // carry moves bytes both ways until both sides have said all, or the other

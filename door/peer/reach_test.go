@@ -6,13 +6,16 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
 	"github.com/dormouse-run/dormouse/session"
 )
@@ -182,6 +185,91 @@ func TestAVisitorOfAnotherServerThatLeavesIsGone(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("the visitor is still there")
+		}
+	}
+}
+
+// past opens a terminal past somebody on the path.
+func past(t *testing.T) (*pair, *path, session.Errand) {
+	t.Helper()
+	p, id, _ := visited(t)
+	stream := terminal("t", "sh", "-c", "echo up; read x; echo got $x")
+	return p, p.between(), session.Errand{Session: id, Stream: &stream}
+}
+
+func TestAnErrandAndATerminalAreNotHadTwice(t *testing.T) {
+	p, m, e := past(t)
+	other := p.open()
+	if _, err := m.client.Ask(t.Context(), m.route(p), session.Errand{Session: e.Session}); err != nil {
+		t.Fatal(err)
+	}
+	asked := m.asked()
+	c, err := m.client.Open(t.Context(), m.route(p), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, "up")
+	opened := m.asked()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if asked.Path != peer.Prefix+"ask" || opened.Path != peer.Prefix+"open" {
+		t.Fatalf("asked %s and %s", asked.Path, opened.Path)
+	}
+	if got := show(t, m.to, opened); got.Status != http.StatusConflict {
+		t.Errorf("a terminal is opened again: %d", got.Status)
+	}
+	replayed(t, p, other, asked)
+	replayed(t, p, other, opened)
+}
+
+func TestATerminalThatWasChangedOnTheWayIsCut(t *testing.T) {
+	twice := func(r io.Reader, w io.Writer) {
+		b := frame(r)
+		_, _ = w.Write(append(b, b...))
+		_, _ = io.Copy(w, r)
+	}
+	changed := func(r io.Reader, w io.Writer) {
+		b := frame(r)
+		b[4]++
+		_, _ = w.Write(b)
+		_, _ = io.Copy(w, r)
+	}
+	put := func(r io.Reader, w io.Writer) {
+		b := frame(r)
+		_, _ = io.WriteString(w, "\x00\x05word\n0123456789abcdef")
+		_, _ = w.Write(b)
+		_, _ = io.Copy(w, r)
+	}
+	cut := func(r io.Reader, w io.Writer) { _, _ = w.Write(frame(r)) }
+	p, m, e := past(t)
+	for name, change := range map[string]func(io.Reader, io.Writer){"twice": twice, "changed": changed, "put in": put, "cut": cut} {
+		for _, way := range []bool{false, true} {
+			stream := terminal(fmt.Sprintf("t-%d-%t", len(name), way), "sh", "-c", "echo up; read x; echo got $x")
+			e.Stream = &stream
+			m.set(func() {
+				m.stream = func(inward bool, r io.Reader, w io.Writer) {
+					if inward == way {
+						change(r, w)
+					} else {
+						_, _ = io.Copy(w, r)
+					}
+				}
+			})
+			c, err := m.client.Open(t.Context(), m.route(p), e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if way {
+				expect(t, c, "up")
+				_, _ = io.WriteString(c, "one")
+				_, _ = io.WriteString(c, "two\n")
+			}
+			seen, err := io.ReadAll(c)
+			if err == nil || bytes.Contains(seen, []byte("got")) {
+				t.Errorf("%s, inward %v: %q, %v", name, way, seen, err)
+			}
+			_ = c.Close()
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -25,12 +26,18 @@ type Config struct {
 // Server answers other servers. It is an http.Handler for what lies below Prefix.
 type Server struct {
 	Config
-	mux http.ServeMux
+	mux    http.ServeMux
+	nonces nonces
+
+	strangers, doubts quiet
+
+	mu    sync.Mutex
+	lives map[uint64]bool // guarded by mu; the incarnations that this process is or was
 }
 
 // New returns a door for other servers.
 func New(c Config) *Server {
-	s := &Server{Config: c}
+	s := &Server{Config: c, lives: make(map[uint64]bool)}
 	s.handle(doPath, s.do)
 	s.handle(followPath, s.follow)
 	s.handle(whoPath, s.who)
@@ -45,43 +52,105 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 // answerWithin bounds how long a session may take to answer.
 const answerWithin = 60 * time.Second
 
-// handle adds a route for requests that are signed, and meant for us.
-func (s *Server) handle(path string, h func(w http.ResponseWriter, r *http.Request, body []byte) error) {
+// handle adds a route for requests that are signed, and meant for us. Whoever has
+// signed is given a signed answer, and a stranger nothing that is worth a
+// signature.
+func (s *Server) handle(path string, h func(a *answerer, r *http.Request, body []byte) error) {
 	s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-		body, err := s.admit(w, r)
+		sig, ok := signatureOf(r.Header)
+		if !ok || !sig.of(s.Key, r.Method, r.URL.RequestURI()) {
+			s.turnAway(w, r)
+			return
+		}
+		a := &answerer{w: w, key: s.Key, to: sig}
+		body, err := s.admit(a, r)
 		if err == nil {
-			err = h(w, r, body)
+			err = h(a, r, body)
 		}
 		if err != nil {
-			s.refuse(w, r, err)
+			s.refuse(a, r, err)
 		}
 	})
 }
 
-func (s *Server) admit(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	stranger := &door.Refusal{Status: http.StatusUnauthorized, Type: "unauthorized", Message: "only servers of the same store are answered here"}
-	sig, ok := signatureOf(r.Header)
-	if !ok || !sig.of(s.Key, r.URL.Path) {
-		return nil, stranger
+// turnAway answers a stranger, or a server of another version.
+func (s *Server) turnAway(w http.ResponseWriter, r *http.Request) {
+	if missed, ok := s.strangers.speak(); ok {
+		s.Logger.DebugContext(r.Context(), "stranger refused", "path", r.URL.Path, "remote", r.RemoteAddr, "more", missed)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	b, err := encode(refusal{Type: "unauthorized", Message: "only servers of the same store and version are answered here"})
+	if err != nil {
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusUnauthorized)
+	_, _ = w.Write(b) // who is not there any more is not told
+}
+
+// admit lets a request in that is signed, if it is meant for us, of this time and
+// not a repeated one, and reads its body.
+//
+// A refusal says who speaks, and with that how much it says. The process that is,
+// or was, the incarnation that was meant knows whether it has let a request in.
+// Any other knows nothing about that: somebody on the path may have had the
+// request carried out, and shown it here to have something to show to who asked.
+func (s *Server) admit(a *answerer, r *http.Request) ([]byte, error) {
+	gone := fmt.Errorf("incarnation %d is not here: %w", a.to.to, session.ErrUnreached)
+	self, _ := s.Sessions.Self()
+	if !s.lived(self.Incarnation, a.to.to) {
+		a.by = self.Incarnation
+		return nil, gone
+	}
+	a.by = a.to.to
+	now, _ := s.Sessions.FleetNow() // without a lease it is good enough to refuse by
+	if err := s.nonces.take(a.to.nonce, a.to.time, now.UnixMicro()); err != nil {
+		return nil, err
+	}
+	if self, ok := s.Sessions.Self(); !ok || self.Incarnation != a.to.to {
+		return nil, gone
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(a.w, r.Body, maxBody))
 	if err != nil {
 		return nil, fmt.Errorf("read request: %w: %w", dormouse.ErrInvalid, err)
 	}
-	if !sig.covers(body) {
-		return nil, stranger
+	if !a.to.covers(body) {
+		return nil, fmt.Errorf("the body is not the one that was signed: %w", session.ErrUnreached)
 	}
-	// Who only asks who is there means whoever answers.
-	if self, ok := s.Sessions.Self(); r.URL.Path != whoPath && (!ok || self.Incarnation != sig.to) {
-		return nil, fmt.Errorf("incarnation %d is no more: %w", sig.to, session.ErrUnreached)
+	if self, ok := s.Sessions.Self(); !ok || self.Incarnation != a.to.to { // the body may have taken its time
+		return nil, gone
 	}
 	return body, nil
 }
 
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// manyLives bounds the incarnations that are remembered. A process that had more
+// has lost its lease that often.
+const manyLives = 1024
+
+// lived reports whether this process, which is self now, is or was an incarnation
+// to which a request may have come.
+func (s *Server) lived(self, incarnation uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if self != 0 && !s.lives[self] {
+		if len(s.lives) >= manyLives {
+			clear(s.lives)
+		}
+		s.lives[self] = true
+	}
+	return s.lives[incarnation]
+}
+
+func (s *Server) refuse(a *answerer, r *http.Request, err error) {
 	reply := replyTo(err)
-	s.Logger.DebugContext(r.Context(), "server refused", "path", r.URL.Path, "status", reply.Status, "error", err)
-	_ = answer(w, reply.Status, refusal{Type: reply.Type, Message: reply.Message}) // who is not there any more is not told
+	switch {
+	case reply.Type != inDoubt:
+		s.Logger.DebugContext(r.Context(), "server refused", "path", r.URL.Path, "status", reply.Status, "error", err)
+	default: // somebody may be on the path, or a clock is wrong
+		if missed, ok := s.doubts.speak(); ok {
+			s.Logger.WarnContext(r.Context(), "request of a server refused", "path", r.URL.Path, "from", a.to.from, "remote", r.RemoteAddr, "error", err, "more", missed)
+		}
+	}
+	_ = a.answer(reply.Status, refusal{Type: reply.Type, Message: reply.Message}) // who is not there any more is not told
 }
 
 // replyTo is how an error is told to another server: whole, for it is not a
@@ -91,6 +160,9 @@ func replyTo(err error) door.Reply {
 	if elsewhere || errors.Is(err, session.ErrUnreached) || errors.Is(err, errForeign) {
 		return door.Reply{Status: http.StatusMisdirectedRequest, Type: notMe, Message: err.Error()}
 	}
+	if errors.Is(err, errStale) || errors.Is(err, errReplayed) || errors.Is(err, errManyAsk) {
+		return door.Reply{Status: http.StatusConflict, Type: inDoubt, Message: err.Error()}
+	}
 	reply := door.ReplyTo(err)
 	if errors.Is(err, session.ErrOtherRequest) {
 		reply.Type = otherRequest
@@ -99,19 +171,38 @@ func replyTo(err error) door.Reply {
 	return reply
 }
 
-func answer(w http.ResponseWriter, status int, v any) error {
+// answerer answers one request.
+type answerer struct {
+	w   http.ResponseWriter
+	key []byte
+	to  signature
+	by  uint64 // the incarnation that speaks
+}
+
+// begin sends the head of an answer. What is written then is sealed, and whole
+// once that is closed.
+func (a *answerer) begin(status int) *sealer {
+	p := prove(a.key, a.to, a.by, status)
+	a.w.Header().Set(answerHeader, p.header())
+	a.w.Header().Set("Content-Type", "application/octet-stream")
+	a.w.WriteHeader(status)
+	return newSealer(a.w, p.key(a.key, toAsker))
+}
+
+func (a *answerer) answer(status int, v any) error {
 	b, err := encode(v)
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, err = w.Write(b)
-	return err
+	out := a.begin(status)
+	if _, err := out.Write(b); err != nil {
+		return err
+	}
+	return out.Close()
 }
 
 // do carries out a command for a client of another server.
-func (s *Server) do(w http.ResponseWriter, r *http.Request, body []byte) error {
+func (s *Server) do(a *answerer, r *http.Request, body []byte) error {
 	var req do
 	if err := decode(body, &req); err != nil {
 		return err
@@ -127,14 +218,14 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, body []byte) error {
 	if err != nil && !repeated {
 		return err
 	}
-	return answer(w, http.StatusOK, done{Repeated: repeated})
+	return a.answer(http.StatusOK, done{Repeated: repeated})
 }
 
 // who says which server this is.
-func (s *Server) who(w http.ResponseWriter, _ *http.Request, _ []byte) error {
+func (s *Server) who(a *answerer, _ *http.Request, _ []byte) error {
 	self, ok := s.Sessions.Self()
 	if !ok {
 		return dormouse.ErrLeaseLost
 	}
-	return answer(w, http.StatusOK, self)
+	return a.answer(http.StatusOK, self)
 }

@@ -2,60 +2,95 @@ package peer
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
-const scheme = "Dormouse "
+const (
+	scheme = "Dormouse "
+	// version is in everything that is signed. Servers of different versions do not
+	// understand each other: each refuses what the other signs.
+	version = "2"
+	// maxSignature bounds a signature as a header spells it.
+	maxSignature = 512
+)
 
-// signature is what proves that a request comes from a server of the same store
-// and is meant for one incarnation of one server. It names the body by its
-// digest, so that of a stranger's request no body has to be read.
-type signature struct {
-	from, to uint64 // incarnations
-	body     [sha256.Size]byte
-	mac      []byte
+// nonce tells one request from all others, and one answer.
+type nonce [16]byte
+
+func newNonce() (n nonce) {
+	_, _ = rand.Read(n[:]) // it cannot fail
+	return n
 }
 
-// sign signs a request's path and body.
-func sign(key []byte, from, to uint64, path string, body []byte) signature {
-	s := signature{from: from, to: to, body: sha256.Sum256(body)}
-	s.mac = s.code(key, path)
+// signature is what proves that a request comes from a server of the same store,
+// is meant for one incarnation of one server, and was made at a time. It names
+// the body by its digest, so that of a stranger's request no body has to be read.
+type signature struct {
+	from, to uint64 // incarnations
+	time     int64  // microseconds since 1970 by the database's clock
+	nonce    nonce
+	body     [sha256.Size]byte
+	mac      [sha256.Size]byte
+}
+
+// sign signs a POST that is made now: its path and its body.
+func sign(key []byte, from, to uint64, now time.Time, path string, body []byte) signature {
+	s := signature{from: from, to: to, time: now.UnixMicro(), nonce: newNonce(), body: sha256.Sum256(body)}
+	s.mac = s.code(key, http.MethodPost, path)
 	return s
 }
 
-func (s signature) code(key []byte, path string) []byte {
+func (s signature) code(key []byte, method, path string) (code [sha256.Size]byte) {
 	mac := hmac.New(sha256.New, key)
-	fmt.Fprintf(mac, "dormouse peer 1\n%d\n%d\n%s\n%x", s.from, s.to, path, s.body)
-	return mac.Sum(nil)
+	fmt.Fprintf(mac, "dormouse peer "+version+" request\n%d\n%d\n%d\n%x\n%s\n%s\n%x", s.from, s.to, s.time, s.nonce, method, path, s.body)
+	mac.Sum(code[:0])
+	return code
 }
 
-// of reports whether s was made with the key, for this path.
-func (s signature) of(key []byte, path string) bool { return hmac.Equal(s.mac, s.code(key, path)) }
+// of reports whether s was made with the key, for this method and path.
+func (s signature) of(key []byte, method, path string) bool {
+	code := s.code(key, method, path)
+	return hmac.Equal(s.mac[:], code[:])
+}
 
 // covers reports whether s was made for this body.
 func (s signature) covers(body []byte) bool { return s.body == sha256.Sum256(body) }
 
 // header is the signature as a request carries it.
 func (s signature) header() string {
-	return fmt.Sprintf("%s%d.%d.%x.%x", scheme, s.from, s.to, s.body, s.mac)
+	return fmt.Sprintf("%s%s.%d.%d.%d.%x.%x.%x", scheme, version, s.from, s.to, s.time, s.nonce, s.body, s.mac)
 }
 
 // signatureOf reads the signature of a request.
 func signatureOf(h http.Header) (s signature, ok bool) {
-	rest, ok := strings.CutPrefix(h.Get("Authorization"), scheme)
-	parts := strings.Split(rest, ".")
-	if !ok || len(parts) != 4 || len(parts[2]) != hex.EncodedLen(len(s.body)) {
+	text := h.Get("Authorization")
+	if len(text) > maxSignature {
 		return s, false
 	}
-	var errs [4]error
+	rest, ok := strings.CutPrefix(text, scheme+version+".")
+	parts := strings.Split(rest, ".")
+	if !ok || len(parts) != 6 {
+		return s, false
+	}
+	var errs [3]error
 	s.from, errs[0] = strconv.ParseUint(parts[0], 10, 64)
 	s.to, errs[1] = strconv.ParseUint(parts[1], 10, 64)
-	_, errs[2] = hex.Decode(s.body[:], []byte(parts[2]))
-	s.mac, errs[3] = hex.DecodeString(parts[3])
-	return s, errs == [4]error{}
+	s.time, errs[2] = strconv.ParseInt(parts[2], 10, 64)
+	return s, errs == [3]error{} && unhex(s.nonce[:], parts[3]) && unhex(s.body[:], parts[4]) && unhex(s.mac[:], parts[5])
+}
+
+// unhex reads exactly as many bytes as b has.
+func unhex(b []byte, text string) bool {
+	if len(text) != hex.EncodedLen(len(b)) {
+		return false
+	}
+	_, err := hex.Decode(b, []byte(text))
+	return err == nil
 }

@@ -10,7 +10,7 @@ import (
 
 // follow streams a session to a server whose clients follow it there: a line of
 // JSON each, until the session is no longer loaded here.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, body []byte) error {
+func (s *Server) follow(a *answerer, r *http.Request, body []byte) error {
 	var req follow
 	if err := decode(body, &req); err != nil {
 		return err
@@ -20,10 +20,9 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, body []byte) err
 		return err
 	}
 	defer f.Close()
-	out := &lines{w: w, control: http.NewResponseController(w)}
-	_ = out.control.SetReadDeadline(time.Time{}) // it lasts as long as there is somebody to follow
-	w.Header().Set("Content-Type", "application/jsonl")
-	w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(a.w)
+	_ = control.SetReadDeadline(time.Time{}) // it lasts as long as there is somebody to follow
+	out := &lines{w: a.begin(http.StatusOK), control: control}
 	for out.say(line{}); out.err == nil && r.Context().Err() == nil; {
 		ctx, cancel := context.WithTimeout(r.Context(), beat)
 		items, err := f.Next(ctx)
@@ -37,7 +36,7 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, body []byte) err
 		default:
 			reply := replyTo(err)
 			out.say(line{End: &refusal{Type: reply.Type, Message: reply.Message}})
-			return nil
+			return out.close()
 		}
 	}
 	return nil
@@ -46,7 +45,7 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, body []byte) err
 // lines writes lines to another server. One that does not read in time ends its
 // own stream.
 type lines struct {
-	w       http.ResponseWriter
+	w       *sealer
 	control *http.ResponseController
 	err     error // the first failure; nothing is written after it
 }
@@ -92,4 +91,12 @@ func (l *lines) put(b []byte) {
 	if _, l.err = l.w.Write(b); l.err == nil {
 		l.err = l.control.Flush()
 	}
+}
+
+// close says that nothing was left out at the end.
+func (l *lines) close() error {
+	if l.err == nil {
+		l.err = l.w.Close()
+	}
+	return l.err
 }

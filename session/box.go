@@ -15,7 +15,8 @@ import (
 
 // box is the actor's hold on its sandbox.
 type box struct {
-	busy       bool // something is being done to it
+	busy       bool               // something is being done to it
+	giveUp     context.CancelFunc // ends an attach that is under way; nil if none is
 	generation uint64
 	live       sandbox.Sandbox // nil while nobody needs it
 	ctx        context.Context //nolint:containedctx // ends with this hold, not with a request
@@ -80,6 +81,9 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		a.unqueue()
 	}
 	if a.box.busy {
+		if a.box.giveUp != nil && w.Sandbox.Phase != SandboxActive {
+			a.box.giveUp() // a runner that does not answer keeps nobody from stopping it
+		}
 		return nil
 	}
 	if a.capture.id != "" && (w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping) {
@@ -117,9 +121,15 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		if len(a.waiters) == 0 && len(w.Kill) == 0 && len(w.Execs) == 0 && !visited && !a.looks {
 			return nil
 		}
-		a.work(ctx, attachTimeout, func(ctx context.Context) func(context.Context) error {
+		trying, giveUp := context.WithCancel(ctx)
+		a.box.giveUp = giveUp
+		a.work(trying, attachTimeout, func(ctx context.Context) func(context.Context) error {
+			defer giveUp()
 			live, err := a.attach(ctx, w.Sandbox.Handle, fence)
-			return func(ctx context.Context) error { return a.attached(ctx, fence.Generation, live, err) }
+			return func(ctx context.Context) error {
+				a.box.giveUp = nil
+				return a.attached(ctx, fence.Generation, live, err)
+			}
 		})
 	case SandboxStopping:
 		a.work(ctx, stopTimeout, func(ctx context.Context) func(context.Context) error {
@@ -218,6 +228,8 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 		return a.boxFailed(ctx, generation, fmt.Errorf("the sandbox died while nobody watched: %w", err))
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case a.state.Sandbox.Phase != SandboxActive:
+		return nil // it was given up: it is to be stopped
 	}
 	a.slog.WarnContext(ctx, "sandbox not reached", "generation", generation, "error", err)
 	a.pause(ctx)

@@ -22,6 +22,7 @@ type boxes struct {
 	created int
 	calls   int          // of the driver
 	mute    int          // how many links to come reach no runner
+	deaf    bool         // no runner answers whoever attaches
 	usage   runner.Usage // what goes on in each
 	removed []dormouse.SessionID
 }
@@ -68,10 +69,16 @@ func (b *boxes) Create(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, e
 	return &fakeLink{fakeBox: box, epoch: spec.Fence.Epoch, mute: b.mute >= 0, cut: make(chan struct{})}, nil
 }
 
-func (b *boxes) Attach(_ context.Context, h sandbox.Handle, f runner.Fence) (sandbox.Sandbox, error) {
+func (b *boxes) Attach(ctx context.Context, h sandbox.Handle, f runner.Fence) (sandbox.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls++
+	if b.deaf {
+		b.mu.Unlock()
+		<-ctx.Done()
+		b.mu.Lock()
+		return nil, context.Cause(ctx)
+	}
 	box := b.boxes[boxName{f.Session, f.Generation}]
 	if box == nil || box.dead {
 		return nil, sandbox.ErrGone

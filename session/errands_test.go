@@ -243,6 +243,27 @@ func TestADeletedSessionIsGoneWithEverythingItOwned(t *testing.T) {
 	})
 }
 
+func TestARunnerThatDoesNotAnswerKeepsNobodyFromDeletingItsSession(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Warm: true})
+		settle(time.Second)
+		if err := h.do(session.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "sleep 10m"}}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		h.boxes.deaf = true
+		h.crash()
+		settle(time.Second) // the command is looked for
+		if err := h.do(session.Delete{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(3 * time.Second)
+		if _, err := h.live.Row(t.Context(), h.id); !errors.Is(err, dormouse.ErrNotFound) {
+			t.Errorf("the row is still there: %v", err)
+		}
+	})
+}
+
 func TestAnArchivedSessionIsHiddenAndOver(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Tenant: "default"})

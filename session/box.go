@@ -15,8 +15,8 @@ import (
 
 // box is the actor's hold on its sandbox.
 type box struct {
-	busy       bool               // something is being done to it
-	giveUp     context.CancelFunc // ends an attach that is under way; nil if none is
+	busy       bool                    // something is being done to it
+	giveUp     context.CancelCauseFunc // ends a create or an attach that is under way; nil if none is
 	generation uint64
 	live       sandbox.Sandbox // nil while nobody needs it
 	ctx        context.Context //nolint:containedctx // ends with this hold, not with a request
@@ -81,8 +81,9 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		a.unqueue()
 	}
 	if a.box.busy {
-		if a.box.giveUp != nil && w.Sandbox.Phase != SandboxActive {
-			a.box.giveUp() // a runner that does not answer keeps nobody from stopping it
+		// A runner that does not answer keeps nobody from ending its session.
+		if a.box.giveUp != nil && (a.state.Terminated != nil || w.Sandbox.Phase == SandboxStopping) {
+			a.box.giveUp(errGivenUp)
 		}
 		return nil
 	}
@@ -101,7 +102,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		}
 		state := a.state
 		spec := sandbox.Spec{Fence: fence, Environment: state.Environment, Image: state.Image, Fresh: state.Workspace.Fresh}
-		a.work(ctx, createWithin(state), func(ctx context.Context) func(context.Context) error {
+		a.try(ctx, createWithin(state), func(ctx context.Context) func(context.Context) error {
 			var live sandbox.Sandbox
 			var err error
 			if spec.Workspace, err = a.workspaceOf(ctx, state); err == nil {
@@ -121,15 +122,9 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		if len(a.waiters) == 0 && len(w.Kill) == 0 && len(w.Execs) == 0 && !visited && !a.looks {
 			return nil
 		}
-		trying, giveUp := context.WithCancel(ctx)
-		a.box.giveUp = giveUp
-		a.work(trying, attachTimeout, func(ctx context.Context) func(context.Context) error {
-			defer giveUp()
+		a.try(ctx, attachTimeout, func(ctx context.Context) func(context.Context) error {
 			live, err := a.attach(ctx, w.Sandbox.Handle, fence)
-			return func(ctx context.Context) error {
-				a.box.giveUp = nil
-				return a.attached(ctx, fence.Generation, live, err)
-			}
+			return func(ctx context.Context) error { return a.attached(ctx, fence.Generation, live, err) }
 		})
 	case SandboxStopping:
 		a.work(ctx, stopTimeout, func(ctx context.Context) func(context.Context) error {
@@ -140,6 +135,23 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		})
 	}
 	return nil
+}
+
+// errGivenUp is why a sandbox is neither started nor reached any more.
+var errGivenUp = errors.New("it is to be stopped")
+
+// try is work that is given up once nobody wants what comes of it.
+func (a *Actor) try(ctx context.Context, limit time.Duration, f func(context.Context) func(context.Context) error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	a.box.giveUp = giveUp
+	a.work(ctx, limit, func(ctx context.Context) func(context.Context) error {
+		defer giveUp(nil)
+		then := f(ctx)
+		return func(ctx context.Context) error {
+			a.box.giveUp = nil
+			return then(ctx)
+		}
+	})
 }
 
 // work does something slow to the sandbox and reports back.

@@ -22,7 +22,7 @@ type boxes struct {
 	created int
 	calls   int          // of the driver
 	mute    int          // how many links to come reach no runner
-	deaf    bool         // no runner answers whoever attaches
+	deaf    bool         // no runner answers
 	usage   runner.Usage // what goes on in each
 	removed []dormouse.SessionID
 }
@@ -49,10 +49,16 @@ func (b *boxes) Remove(_ context.Context, id dormouse.SessionID) error {
 	return nil
 }
 
-func (b *boxes) Create(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+func (b *boxes) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls++
+	if b.deaf {
+		b.mu.Unlock()
+		<-ctx.Done()
+		b.mu.Lock()
+		return nil, context.Cause(ctx)
+	}
 	if b.slow > 0 {
 		b.mu.Unlock()
 		time.Sleep(b.slow)

@@ -264,6 +264,21 @@ func TestARunnerThatDoesNotAnswerKeepsNobodyFromDeletingItsSession(t *testing.T)
 	})
 }
 
+func TestASandboxThatIsSlowToStartKeepsNobodyFromDeletingItsSession(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.boxes.deaf = true // nor does one that is made
+		h.create(dormouse.Created{Warm: true})
+		settle(time.Second)
+		if err := h.do(session.Delete{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(3 * time.Second)
+		if _, err := h.live.Row(t.Context(), h.id); !errors.Is(err, dormouse.ErrNotFound) {
+			t.Errorf("the row is still there: %v", err)
+		}
+	})
+}
+
 func TestAnArchivedSessionIsHiddenAndOver(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Tenant: "default"})

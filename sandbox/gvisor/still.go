@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"gvisor.dev/gvisor/runsc/container"
+
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -182,8 +184,9 @@ func (s *sentry) complaint(ctx context.Context) error {
 		return nil
 	}
 	said := make(chan string, 1)
-	go func() { // it ends with the kernel, if not before
-		text, err := s.read(context.WithoutCancel(ctx), insideState+"/log")
+	c := s.c
+	go func() { // it ends with the kernel, if not before, and may outlive s
+		text, err := readInside(c, insideState+"/log")
 		if err != nil {
 			text = ""
 		}
@@ -195,6 +198,7 @@ func (s *sentry) complaint(ctx context.Context) error {
 		if text = strings.TrimSpace(text); text != "" {
 			return fmt.Errorf("its log ends: %q", text[max(0, len(text)-most):])
 		}
+	case <-ctx.Done():
 	case <-time.After(within):
 	}
 	return nil
@@ -202,17 +206,30 @@ func (s *sentry) complaint(ctx context.Context) error {
 
 // read returns the beginning of a file as it is inside.
 func (s *sentry) read(ctx context.Context, name string) (string, error) {
+	c := s.c
+	read := make(chan string, 1)
+	err := s.tell(ctx, func() error { // who may outlive us
+		text, err := readInside(c, name)
+		read <- text
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("look into the sandbox: %w", err)
+	}
+	return <-read, nil
+}
+
+// readInside has the kernel read the beginning of a file as it is inside. The path
+// means nothing on the host.
+func readInside(c *container.Container, name string) (string, error) {
 	const most = 4096 // which a pipe holds
 	r, w, err := os.Pipe()
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = r.Close() }()
-	err = s.tell(ctx, func() error { // who may outlive us, and has w until then
-		return errors.Join(s.c.Sandbox.ReadFile(s.c.ID, name, 0, most, w), w.Close())
-	})
-	if err != nil {
-		return "", fmt.Errorf("look into the sandbox: %w", err)
+	if err := errors.Join(c.Sandbox.ReadFile(c.ID, name, 0, most, w), w.Close()); err != nil {
+		return "", err
 	}
 	raw, err := io.ReadAll(io.LimitReader(r, most))
 	return string(raw), err

@@ -25,14 +25,14 @@ func fence(generation, epoch uint64) runner.Fence {
 	return runner.Fence{Session: session, Generation: generation, Epoch: epoch}
 }
 
-// slow is how many times longer than usual anything may take on this machine.
-var slow = func() time.Duration {
+// slowdown is how many times longer than usual anything may take on this machine.
+var slowdown = func() time.Duration {
 	n, _ := strconv.Atoi(os.Getenv("DORMOUSE_TEST_SLOW")) // not at all, if nothing is said
 	return time.Duration(max(n, 1))
 }()
 
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), slow*2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), slowdown*2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

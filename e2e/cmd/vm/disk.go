@@ -156,7 +156,7 @@ func (m machine) limits() (string, error) {
 		return "", fmt.Errorf("-tests: %w", err)
 	}
 	var names []string
-	for _, file := range []string{"limits_test.go", "crowd_test.go", "room_test.go"} {
+	for _, file := range []string{"limits_test.go", "crowd_test.go", "weight_test.go"} {
 		raw, err := os.ReadFile(filepath.Join("sandbox", "gvisor", file))
 		if err != nil {
 			return "", err

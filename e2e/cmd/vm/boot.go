@@ -57,7 +57,7 @@ type report struct {
 	ended          []string
 	done           bool
 
-	inStep int // how many cases of the step have failed so far
+	before [2]int // cases and failed when the step began
 }
 
 // read takes in what the machine says, until it ends, and passes it on.
@@ -106,19 +106,18 @@ func (r *report) take(line string) error {
 func (r *report) count(cases, failed int) {
 	r.cases += cases
 	r.failed += failed
-	r.inStep += failed
 }
 
 // end counts a step that has ended. One that failed of itself, and not because one
-// of its cases did, is a case that failed.
+// of its cases did, is a case that failed, and so is one that had none.
 func (r *report) end(name string, code int) {
 	switch {
 	case name == "doctor", name == "demo":
 		r.count(1, min(code, 1))
-	case code != 0 && r.inStep == 0:
+	case r.cases == r.before[0], code != 0 && r.failed == r.before[1]:
 		r.count(1, 1)
 	}
-	r.inStep = 0
+	r.before = [2]int{r.cases, r.failed}
 	r.ended = append(r.ended, name)
 }
 

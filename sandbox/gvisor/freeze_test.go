@@ -26,13 +26,15 @@ func fence(generation, epoch uint64) runner.Fence {
 }
 
 // slowdown is how many times longer than usual anything may take on this machine.
-var slowdown = func() time.Duration {
+var slowdown = func() int {
 	n, _ := strconv.Atoi(os.Getenv("DORMOUSE_TEST_SLOW")) // not at all, if nothing is said
-	return time.Duration(max(n, 1))
+	return max(n, 1)
 }()
 
+func patience(usual time.Duration) time.Duration { return usual * time.Duration(slowdown) }
+
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), slowdown*2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience(2*time.Minute))
 	t.Cleanup(cancel)
 	return ctx
 }

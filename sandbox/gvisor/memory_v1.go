@@ -70,7 +70,7 @@ func (m *memoryV1) wait(event *os.File) error {
 
 // raise gives the sandbox more if everything in it waits. There is an end to it.
 func (m *memoryV1) raise() error {
-	if out, err := m.cgroup.read("memory", oomControl, "under_oom"); err != nil || out == 0 {
+	if out, err := m.cgroup.read(oomControl, "under_oom"); err != nil || out == 0 {
 		return err
 	}
 	m.mu.Lock()

@@ -96,7 +96,7 @@ func (m *memoryV2) wait(event *os.File) error {
 	return errors.Join(err, failed)
 }
 
-func (m *memoryV2) events() (int64, error) { return m.cgroup.read("memory", memoryEvents, "high") }
+func (m *memoryV2) events() (int64, error) { return m.cgroup.read(memoryEvents, "high") }
 
 func (m *memoryV2) usage() (used, held int64, err error) {
 	return m.cgroup.memoryUsage(memoryCurrent, "active_file", "inactive_file")

@@ -162,12 +162,12 @@ func (m *memoryWatch) excess(ctx context.Context) (int64, error) {
 // memoryUsage is what the sandbox uses, as a file says, and what of that is not of
 // files, as these names in its statistics say.
 func (c cgroup) memoryUsage(file string, files ...string) (used, held int64, err error) {
-	if used, err = c.read("memory", file, ""); err != nil {
+	if used, err = c.read(file, ""); err != nil {
 		return 0, 0, err
 	}
 	held = used
 	for _, name := range files {
-		n, err := c.read("memory", memoryStat, name)
+		n, err := c.read(memoryStat, name)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -283,7 +283,7 @@ func (d *Driver) starved(b box, m made, known bool) error {
 		if c.unified {
 			file = memoryEvents
 		}
-		if kills, err := c.read("memory", file, "oom_kill"); err != nil || kills == 0 {
+		if kills, err := c.read(file, "oom_kill"); err != nil || kills == 0 {
 			return nil //nolint:nilerr // it is not known, and not needed for anything else
 		}
 	}

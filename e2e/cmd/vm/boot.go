@@ -16,11 +16,11 @@ import (
 
 // boot runs the machine until it ends and reports what it said. Nothing of what it
 // writes is kept.
-func (m machine) boot(ctx context.Context, root, disk, dir string) (report, error) {
+func (m machine) boot(ctx context.Context, root, disk, dir string) (*report, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	console := filepath.Join(dir, "console")
-	q := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", m.accel, "-cpu", "max", "-m", strconv.Itoa(m.memory), "-smp", "2", //nolint:gosec // of flags
+	q := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", m.accel, "-cpu", "max", "-m", strconv.Itoa(m.memory), "-smp", "2",
 		"-display", "none", "-monitor", "none", "-no-reboot", "-nic", "none", "-serial", "file:"+console, "-serial", "stdio",
 		"-kernel", filepath.Join(root, "vmlinuz"), "-initrd", filepath.Join(root, "initrd"), "-append", "root=/dev/vda rw console=ttyS0 quiet panic=1",
 		"-drive", "file="+filepath.Join(root, "disk")+",format=raw,if=virtio,snapshot=on,cache=unsafe",
@@ -29,12 +29,12 @@ func (m machine) boot(ctx context.Context, root, disk, dir string) (report, erro
 	q.Stderr = os.Stderr
 	said, err := q.StdoutPipe()
 	if err != nil {
-		return report{}, err
+		return nil, err
 	}
 	if err := q.Start(); err != nil {
-		return report{}, fmt.Errorf("boot the machine: %w", err)
+		return nil, fmt.Errorf("boot the machine: %w", err)
 	}
-	r := report{steps: m.steps}
+	r := &report{steps: m.steps}
 	err = r.read(said, os.Stdout)
 	if err != nil {
 		stop()
@@ -121,12 +121,12 @@ func (r *report) end(name string, code int) {
 	r.ended = append(r.ended, name)
 }
 
-func (r report) String() string {
+func (r *report) String() string {
 	return fmt.Sprintf("vm: kernel=%s cgroup=%s cases=%d failed=%d", r.kernel, r.cgroup, r.cases, r.failed)
 }
 
 // verdict is nil if all that was wanted was run, and was as it must be.
-func (r report) verdict() error {
+func (r *report) verdict() error {
 	switch {
 	case r.failed > 0:
 		return fmt.Errorf("%d of %d cases failed", r.failed, r.cases)

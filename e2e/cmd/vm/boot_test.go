@@ -26,7 +26,7 @@ func TestReportCountsWhatTheMachineSays(t *testing.T) {
 		"a line cannot be read":   {doctor + demo + limits + wall + "vm-step: what\n", "cases=24 failed=0", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := report{steps: steps}
+			r := &report{steps: steps}
 			err := r.read(strings.NewReader("vm-kernel: 6.1\nvm-cgroup: 2\n"+c.said+"vm-done\n"), io.Discard)
 			if err == nil {
 				err = r.verdict()
@@ -42,7 +42,7 @@ func TestReportCountsWhatTheMachineSays(t *testing.T) {
 }
 
 func TestReportOfAnotherCgroupFails(t *testing.T) {
-	r := report{steps: []string{"doctor"}}
+	r := &report{steps: []string{"doctor"}}
 	if err := r.read(strings.NewReader("vm-cgroup: 1\nvm-step: doctor 0 9\nvm-done\n"), io.Discard); err != nil {
 		t.Fatal(err)
 	}

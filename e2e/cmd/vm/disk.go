@@ -95,12 +95,12 @@ func furnish(root string) error {
 		"etc/hostname":             "machine\n",
 		units + "/machine.service": unit,
 	} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil { //nolint:gosec // as they are everywhere
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
 	wants := filepath.Join(root, units, "multi-user.target.wants")
-	if err := errors.Join(os.MkdirAll(wants, 0o755), os.MkdirAll(filepath.Join(root, "programs"), 0o755)); err != nil { //nolint:gosec // the same
+	if err := errors.Join(os.MkdirAll(wants, 0o755), os.MkdirAll(filepath.Join(root, "programs"), 0o755)); err != nil {
 		return err
 	}
 	if err := os.Symlink("../machine.service", filepath.Join(wants, "machine.service")); err != nil {
@@ -118,7 +118,7 @@ func furnish(root string) error {
 func (m machine) programs(ctx context.Context, dir string) (string, error) {
 	const module = "github.com/dormouse-run/dormouse/"
 	files := filepath.Join(dir, "files")
-	if err := os.Mkdir(files, 0o755); err != nil { //nolint:gosec // sandboxes run some of it
+	if err := os.Mkdir(files, 0o755); err != nil {
 		return "", err
 	}
 	static := []string{"CGO_ENABLED=0"}
@@ -139,8 +139,8 @@ func (m machine) programs(ctx context.Context, dir string) (string, error) {
 	}
 	settings := fmt.Sprintf("STEPS='%s'\nSLOW=%d\nTESTS='%s'\n", strings.Join(m.steps, " "), m.slow, tests)
 	err = errors.Join(
-		os.WriteFile(filepath.Join(files, "settings"), []byte(settings), 0o644), //nolint:gosec // the machine reads it
-		os.WriteFile(filepath.Join(files, "inside"), []byte(inside), 0o755),     //nolint:gosec // the machine runs it
+		os.WriteFile(filepath.Join(files, "settings"), []byte(settings), 0o644),
+		os.WriteFile(filepath.Join(files, "inside"), []byte(inside), 0o755),
 	)
 	if err != nil {
 		return "", err

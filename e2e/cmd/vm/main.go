@@ -72,29 +72,29 @@ type machine struct {
 	steps                              []string
 }
 
-func (m machine) play(ctx context.Context) (report, error) {
+func (m machine) play(ctx context.Context) (*report, error) {
 	if err := os.MkdirAll(m.cache, 0o700); err != nil {
-		return report{}, err
+		return nil, err
 	}
 	root, err := m.root(ctx)
 	if err != nil {
-		return report{}, fmt.Errorf("make the machine's disk: %w", err)
+		return nil, fmt.Errorf("make the machine's disk: %w", err)
 	}
 	dir, err := os.MkdirTemp(m.cache, "run-")
 	if err != nil {
-		return report{}, err
+		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	disk, err := m.programs(ctx, dir)
 	if err != nil {
-		return report{}, fmt.Errorf("build what is run in the machine: %w", err)
+		return nil, fmt.Errorf("build what is run in the machine: %w", err)
 	}
 	return m.boot(ctx, root, disk, dir)
 }
 
 // command runs a program and returns what it printed only if it failed.
 func command(ctx context.Context, env []string, name string, args ...string) error {
-	c := exec.CommandContext(ctx, name, args...) //nolint:gosec // programs that are named here
+	c := exec.CommandContext(ctx, name, args...)
 	c.Env = append(os.Environ(), env...)
 	// They are in no ordinary user's path.
 	if path, err := exec.LookPath(name); err != nil {

@@ -122,7 +122,14 @@ func (m machine) programs(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	static := []string{"CGO_ENABLED=0"}
-	for name, pkg := range map[string]string{"attacks": "e2e/cmd/attacks", "dormouse-runner": "cmd/dormouse-runner", "kernel": "sandbox/gvisor/testdata/kernel"} {
+	build := make(map[string]string) // packages by the names of their programs
+	if slices.Contains(m.steps, "limits") {
+		build["dormouse-runner"], build["kernel"] = "cmd/dormouse-runner", "sandbox/gvisor/testdata/kernel"
+	}
+	if slices.Contains(m.steps, "wall") {
+		build["attacks"], build["impostor"] = "e2e/cmd/attacks", "e2e/cmd/impostor"
+	}
+	for name, pkg := range build {
 		if err := command(ctx, static, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(files, name), module+pkg); err != nil {
 			return "", err
 		}

@@ -19,7 +19,7 @@ for step in $STEPS; do
 	limits)
 		DORMOUSE_TEST_PROGRAMS=/programs DORMOUSE_TEST_SLOW=$SLOW limits.test -test.v -test.timeout 40m -test.run "$TESTS"
 		;;
-	wall) attacks -binary /programs/dormouse -section wall -sample 20 -slow "$SLOW" ;;
+	wall) attacks -binary /programs/dormouse -impostor /programs/impostor -section wall -sample 20 -slow "$SLOW" ;;
 	esac
 	echo "vm-step: $step $? $((SECONDS - began))"
 done

@@ -171,14 +171,24 @@ func (c cgroup) has(file string) bool {
 	return err == nil
 }
 
-// kill ends whatever is in it at once, if this machine can do that.
+// kill ends whatever is in it. Where the kernel of this machine does not do that at
+// once, what is started meanwhile is missed.
 func (c cgroup) kill() error {
 	const file = "cgroup.kill"
-	if !c.unified || !c.has(file) {
+	if c.unified && c.has(file) {
+		if err := c.set("", file, "1"); err != nil && !ended(err) {
+			return fmt.Errorf("end all of the sandbox: %w", err)
+		}
 		return nil
 	}
-	if err := c.set("", file, "1"); err != nil && !ended(err) {
+	raw, err := os.ReadFile(filepath.Join(c.dir("pids"), "cgroup.procs"))
+	if err != nil && !ended(err) {
 		return fmt.Errorf("end all of the sandbox: %w", err)
+	}
+	for word := range strings.FieldsSeq(string(raw)) {
+		if pid, err := strconv.Atoi(word); err == nil && pid > 1 { // 0 is somebody of another namespace
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
 	}
 	return nil
 }

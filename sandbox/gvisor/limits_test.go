@@ -313,6 +313,31 @@ func TestLimitsHoldAfterWaking(t *testing.T) {
 	}
 }
 
+func TestNothingThatASandboxIsHeldToOutlivesIt(t *testing.T) {
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	mem := memoryOf(t, h)
+	ctx := within(t)
+	stray := exec.CommandContext(ctx, "sleep", "1000") // which the kernel of the sandbox knows nothing of
+	if err := stray.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{mem.dir, strings.Replace(mem.dir, "/memory/", "/pids/", 1)} {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(stray.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.stop(s)
+	if err := stray.Wait(); err == nil || err.Error() != "signal: killed" || ctx.Err() != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	for _, err := os.Stat(mem.dir); err == nil; _, err = os.Stat(mem.dir) {
+		if !wait(ctx) {
+			t.Fatal("the limits stay")
+		}
+	}
+}
+
 // systemd takes the controllers that none of its units needs from all cgroups at
 // each reload, and what was said to them is gone.
 func TestLimitsStayWhenSystemdReloads(t *testing.T) {

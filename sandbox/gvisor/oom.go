@@ -180,17 +180,21 @@ func (c cgroup) memoryUsage(file string, files ...string) (used, held int64, err
 // above its limit by over, to give it back. A machine that has much to do takes its
 // time, so that is waited for until an end, but not while others take it.
 func (m *memoryWatch) freed(ctx context.Context, over, killed int64, end time.Time) {
-	settled := time.Now().Add(settleWithin)
-	if end.Before(settled) {
-		end = settled
+	before := m.limit + over
+	lowest, fell := before, time.Now() // when it held less than ever
+	if end.Before(fell.Add(settleWithin)) {
+		end = fell.Add(settleWithin)
 	}
-	for lowest := m.limit + over; ; {
+	for {
 		_, held, err := m.usage()
-		lowest = min(lowest, held)
-		switch now := time.Now(); {
+		now := time.Now()
+		if held < lowest {
+			lowest, fell = held, now
+		}
+		switch {
 		case err != nil, held <= m.limit, now.After(end):
 			return
-		case now.After(settled) && (held > lowest+taken || held < m.limit+over-killed/2):
+		case now.Sub(fell) > settleWithin && (held > lowest+taken || before-lowest > killed/2):
 			return
 		}
 		if sleep(ctx, 5*time.Millisecond) != nil {

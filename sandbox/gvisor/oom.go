@@ -35,7 +35,7 @@ const (
 	// settleWithin is how long the memory of killed processes may take to be free
 	// while others go on taking, and freeWithin, of all of them, while nobody does.
 	settleWithin = 100 * time.Millisecond
-	freeWithin   = 10 * time.Second
+	freeWithin   = 20 * time.Second
 	// headroom is how much more a sandbox gets each time there is no memory left
 	// at all.
 	headroom = 32 << 20

@@ -129,13 +129,20 @@ func (m *memoryV2) forget(int64) bool {
 	return err == nil
 }
 
-// end leaves a sandbox that is above where it is: it would be ended at once.
+// end leaves a sandbox that is above a little more than it has: at less it would be
+// ended at once.
 func (m *memoryV2) end() error {
-	err := m.cgroup.set("memory", memoryHigh, unlimited)
-	if _, held, read := m.usage(); err == nil && read == nil && held < m.limit {
-		err = m.set(memoryMax, m.limit)
+	if err := m.cgroup.set("memory", memoryHigh, unlimited); err != nil {
+		return err
 	}
-	return err
+	used, held, err := m.usage()
+	if err != nil {
+		return err
+	}
+	if held < m.limit {
+		return m.set(memoryMax, m.limit)
+	}
+	return m.set(memoryMax, min(used+headroom, m.limit+maxAbove))
 }
 
 func (m *memoryV2) set(file string, bytes int64) error {

@@ -33,8 +33,10 @@ const (
 	relieveWithin = 10 * time.Second
 	askedWithin   = time.Minute
 	// settleWithin is how long the memory of killed processes may take to be free
-	// while others go on taking, and freeWithin, of all of them, while nobody does.
+	// while others go on taking, and freeWithin, of all of them, while nobody does. It
+	// is given back piece by piece, with up to stallWithin between.
 	settleWithin = 100 * time.Millisecond
+	stallWithin  = 2 * time.Second
 	freeWithin   = 20 * time.Second
 	// headroom is how much more a sandbox gets each time there is no memory left
 	// at all.
@@ -194,7 +196,9 @@ func (m *memoryWatch) freed(ctx context.Context, over, killed int64, end time.Ti
 		switch {
 		case err != nil, held <= m.limit, now.After(end):
 			return
-		case now.Sub(fell) > settleWithin && (held > lowest+taken || before-lowest > killed/2):
+		case now.Sub(fell) > settleWithin && held > lowest+taken:
+			return
+		case now.Sub(fell) > stallWithin && before-lowest > killed/2: // it is back, as far as can be told
 			return
 		}
 		if sleep(ctx, 5*time.Millisecond) != nil {

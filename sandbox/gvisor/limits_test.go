@@ -50,8 +50,7 @@ func (h *house) restart() {
 // try runs a command that may well fail.
 func (h *house) try(s sandbox.Sandbox, command string) runner.Result {
 	h.t.Helper()
-	op := h.begin(s, command)
-	res, err := s.Wait(within(h.t), op, nil)
+	res, err := h.await(s, h.begin(s, command))
 	if err != nil {
 		h.t.Fatalf("%s: %v", command, err)
 	}
@@ -120,7 +119,7 @@ func TestServerThatCameLateRelievesASandbox(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = again.Close() })
 	h.sh(again, "touch go")
-	res, err := again.Wait(within(t), op, nil)
+	res, err := h.await(again, op)
 	if err != nil || !strings.Contains(res.Error, "out of memory") {
 		t.Errorf("result: %+v, %v", res, err)
 	}
@@ -186,7 +185,7 @@ func ranOutUnseen(t *testing.T, more bool) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = again.Close() })
-	res, err := again.Wait(within(t), op, nil)
+	res, err := h.await(again, op)
 	if err != nil || !strings.Contains(res.Error, "out of memory") {
 		t.Errorf("result: %+v, %v", res, err)
 	}

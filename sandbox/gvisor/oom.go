@@ -182,14 +182,16 @@ func (c cgroup) memoryUsage(file string, files ...string) (used, held int64, err
 // above its limit by over, to give it back. A machine that has much to do takes its
 // time, so that is waited for until an end, but not while others take it.
 func (m *memoryWatch) freed(ctx context.Context, over, killed int64, end time.Time) {
-	before := m.limit + over
-	lowest, fell := before, time.Now() // when it held less than ever
+	fell := time.Now() // when it held less than ever
 	if end.Before(fell.Add(settleWithin)) {
 		end = fell.Add(settleWithin)
 	}
-	for {
+	for before, lowest := int64(0), int64(0); ; {
 		_, held, err := m.usage()
 		now := time.Now()
+		if before == 0 { // they took more until they were killed
+			before, lowest = max(held, m.limit+over), held
+		}
 		if held < lowest {
 			lowest, fell = held, now
 		}

@@ -58,7 +58,7 @@ help: ## print the targets
 	@printf '  CASES=%-7s of the attacks: those whose name matches; all if empty\n' '$(CASES)'
 	@printf '  SECTION=%-5s of the attacks: sandbox, archive or wall; all if empty\n' '$(SECTION)'
 	@printf '  FUZZTIME=%-4s for each fuzz target\n' '$(FUZZTIME)'
-	@printf '  ARGS=%-8s for the server that make run starts, and for what make v1 runs\n' '$(ARGS)'
+	@printf '  ARGS=%-8s for the server that make run starts, and for what make v1 and make vm run\n' '$(ARGS)'
 
 .PHONY: build
 build: ## bin/dormouse, static, the runner inside
@@ -94,6 +94,10 @@ faults: need-test ## disks, clocks, networks, models and databases that fail; se
 .PHONY: attacks
 attacks: need-run build ## hostile code in real sandboxes against neighbours and the server, and hostile archives: what they take, what they reach, whom they hurt
 	$(GO) run ./e2e/cmd/attacks $(if $(CASES),-run '$(CASES)') $(if $(SECTION),-section $(SECTION))
+
+.PHONY: vm
+vm: need-vm build ## a Debian with systemd and cgroup v2 under QEMU: doctor, demo, limits, some of the wall; at most 45 minutes
+	$(GO) run ./e2e/cmd/vm $(ARGS)
 
 .PHONY: v1
 v1: need-v1 build ## the official SDKs of both generations at /v1, every answer held against the official description
@@ -183,7 +187,7 @@ $(OPENCODE)-$(OPENCODE_VERSION):
 		node $$dir/node_modules/opencode-ai/postinstall.mjs && mv $$dir $@
 
 # Certificates are for the Go modules.
-.PHONY: need-run need-test need-bench need-images need-v1
+.PHONY: need-run need-test need-bench need-images need-v1 need-vm
 need-run:
 	@scripts/need bash ca-certificates e2fsprogs git
 
@@ -204,6 +208,10 @@ need-images: need-run
 # Node is for the SDK in TypeScript.
 need-v1: need-run
 	@scripts/need nodejs npm
+
+# The machine is made of Debian's own packages.
+need-vm: need-run
+	@scripts/need qemu-system-x86 mmdebstrap
 
 .PHONY: clean
 clean: ## remove what was built

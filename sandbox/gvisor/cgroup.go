@@ -29,6 +29,11 @@ type cgroup struct {
 	// flat is the path where processors are shared. There is nothing between it and
 	// the root: what sandboxes had in common, the busy ones would take from the rest.
 	flat string
+	// pin is the path of an empty cgroup of the second version that has the same
+	// controllers for its own children, of which there are none. While it does, nobody
+	// can take them from its siblings: at each reload systemd takes back those that
+	// none of its units needs, and the limits would be gone without a word.
+	pin string
 }
 
 func (d *Driver) cgroupOf(b box) cgroup {
@@ -38,6 +43,7 @@ func (d *Driver) cgroupOf(b box) cgroup {
 		divides: d.crowd.cpus.all != "",
 		path:    filepath.Join("dormouse", d.opts.Instance, b.id),
 		flat:    "dormouse-" + d.opts.Instance + "-" + b.id,
+		pin:     "dormouse-" + d.opts.Instance,
 	}
 }
 
@@ -89,8 +95,12 @@ func (c cgroup) settings(l dormouse.Limits, p processors) []setting {
 	threads := strconv.FormatInt(8*l.Pids+1024, 10)
 	var all []setting
 	if l.Memory > 0 && c.unified {
-		// Here the sandbox ends as a whole when it reaches its limit.
-		all = append(all, setting{"memory", "memory.max", memory}, setting{"memory", "memory.oom.group", "1"})
+		// If it ends, it ends as a whole. What it holds must not be moved to the disk
+		// when it is too much: it would be slow, and nobody would be told.
+		all = append(all, setting{"memory", memoryMax, memory}, setting{"memory", "memory.oom.group", "1"})
+		if c.has(memorySwap) {
+			all = append(all, setting{"memory", memorySwap, "0"})
+		}
 	}
 	if l.Memory > 0 && !c.unified {
 		all = append(all, setting{"memory", memoryLimit, memory})
@@ -155,6 +165,34 @@ func (c cgroup) hold(l dormouse.Limits, p processors, pids []int) error {
 	return nil
 }
 
+// has reports whether this machine has a file of the second version.
+func (c cgroup) has(file string) bool {
+	_, err := os.Stat(filepath.Join(c.dir(""), file)) //nolint:gosec // of a box, whose name was looked at
+	return err == nil
+}
+
+// kill ends whatever is in it. Where the kernel of this machine does not do that at
+// once, what is started meanwhile is missed.
+func (c cgroup) kill() error {
+	const file = "cgroup.kill"
+	if c.unified && c.has(file) {
+		if err := c.set("", file, "1"); err != nil && !ended(err) {
+			return fmt.Errorf("end all of the sandbox: %w", err)
+		}
+		return nil
+	}
+	raw, err := os.ReadFile(filepath.Join(c.dir("pids"), "cgroup.procs")) //nolint:gosec // of a box, whose name was looked at
+	if err != nil && !ended(err) {
+		return fmt.Errorf("end all of the sandbox: %w", err)
+	}
+	for word := range strings.FieldsSeq(string(raw)) {
+		if pid, err := strconv.Atoi(word); err == nil && pid > 1 { // 0 is somebody of another namespace
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	return nil
+}
+
 // take puts one process under the limits. One that has ended needs none.
 func (c cgroup) take(pid int) error {
 	for _, dir := range c.dirs() {
@@ -167,12 +205,12 @@ func (c cgroup) take(pid int) error {
 }
 
 func (c cgroup) set(controller, file, value string) error {
-	return os.WriteFile(filepath.Join(c.dir(controller), file), []byte(value), 0)
+	return os.WriteFile(filepath.Join(c.dir(controller), file), []byte(value), 0) //nolint:gosec // of a box, whose name was looked at
 }
 
-// read returns the number behind a name in a file, or the only one.
-func (c cgroup) read(controller, file, name string) (int64, error) {
-	raw, err := os.ReadFile(filepath.Join(c.dir(controller), file))
+// read returns the number behind a name in a file of its memory, or the only one.
+func (c cgroup) read(file, name string) (int64, error) {
+	raw, err := os.ReadFile(filepath.Join(c.dir("memory"), file))
 	if err != nil {
 		return 0, err
 	}
@@ -197,17 +235,27 @@ func (c cgroup) make() error {
 	if c.divides {
 		wanted += " +cpuset"
 	}
-	return os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte(wanted), 0)
+	for _, dir := range []string{cgroupRoot, filepath.Join(cgroupRoot, c.pin)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as they are everywhere
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(wanted), 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // forgetCgroups removes the directories that the sandboxes of this instance were
 // in, if they are empty.
 func (d *Driver) forgetCgroups() {
 	c := d.cgroupOf(box{id: "none"})
+	if c.unified {
+		_ = os.Remove(filepath.Join(cgroupRoot, c.pin))
+		return
+	}
 	for _, controller := range []string{"memory", "pids"} {
-		if !c.unified {
-			_ = os.Remove(filepath.Dir(c.dir(controller)))
-		}
+		_ = os.Remove(filepath.Dir(c.dir(controller)))
 	}
 }
 
@@ -217,7 +265,7 @@ func (c cgroup) remove() error {
 	c.divides = err == nil             // whether or not this server could make it
 	for _, dir := range c.dirs() {
 		err := os.Remove(dir) //nolint:gosec // of a box, whose name was looked at
-		for range 100 {       // the last process may still be on its way out
+		for range 1000 {      // the last process may still be on its way out
 			if !errors.Is(err, unix.EBUSY) {
 				break
 			}

@@ -25,7 +25,7 @@ func processorsFile(t *testing.T, dir string, h sandbox.Handle) string {
 func runsOn(t *testing.T, dir string, h sandbox.Handle, all bool) {
 	t.Helper()
 	file := processorsFile(t, dir, h)
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience(30 * time.Second)); ; time.Sleep(5 * time.Millisecond) {
 		got := strings.TrimSpace(read(t, file))
 		if (got == everywhere(t) || got == "") == all {
 			return

@@ -312,7 +312,7 @@ func (d *Driver) endKernel(ctx context.Context, b box) error {
 	case err != nil:
 		return err
 	case k != nil:
-		return k.destroy(ctx)
+		return errors.Join(d.cgroupOf(b).kill(), k.destroy(ctx))
 	case len(notesOf(d.kernels(), b.id)) > 0: // somebody ended before he had noted it
 		return endTorn(d.kernels(), b.id)
 	}

@@ -25,8 +25,16 @@ func fence(generation, epoch uint64) runner.Fence {
 	return runner.Fence{Session: session, Generation: generation, Epoch: epoch}
 }
 
+// slowdown is how many times longer than usual anything may take on this machine.
+var slowdown = func() int {
+	n, _ := strconv.Atoi(os.Getenv("DORMOUSE_TEST_SLOW")) // not at all, if nothing is said
+	return max(n, 1)
+}()
+
+func patience(usual time.Duration) time.Duration { return usual * time.Duration(slowdown) }
+
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience(2*time.Minute))
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -71,11 +79,22 @@ func (h *house) call(s sandbox.Sandbox, kind dormouse.OpKind, command string) ru
 	if err := s.Start(within(h.t), c); err != nil {
 		h.t.Fatal(err)
 	}
-	res, err := s.Wait(within(h.t), c.Op, nil)
+	res, err := h.await(s, c.Op)
 	if err != nil || res.Error != "" {
 		h.t.Fatalf("%s: %+v, %v", command, res, err)
 	}
 	return res
+}
+
+// await waits for an op. On a slow machine a runner that has much to do is not
+// reached for a while, and asked again, as servers do.
+func (h *house) await(s sandbox.Sandbox, op dormouse.OpID) (runner.Result, error) {
+	for ctx := within(h.t); ; {
+		res, err := s.Wait(ctx, op, nil)
+		if slowdown == 1 || !errors.Is(err, runner.ErrUnreachable) || !wait(ctx) {
+			return res, err
+		}
+	}
 }
 
 func (h *house) sh(s sandbox.Sandbox, command string) string {

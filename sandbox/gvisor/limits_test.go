@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
@@ -49,8 +51,7 @@ func (h *house) restartAs(o gvisor.Options) {
 // try runs a command that may well fail.
 func (h *house) try(s sandbox.Sandbox, command string) runner.Result {
 	h.t.Helper()
-	op := h.begin(s, command)
-	res, err := s.Wait(within(h.t), op, nil)
+	res, err := h.await(s, h.begin(s, command))
 	if err != nil {
 		h.t.Fatalf("%s: %v", command, err)
 	}
@@ -72,16 +73,7 @@ func hog(megabytes int) string {
 	return fmt.Sprintf(`perl -e '$x = "a" x (%d << 20); sleep 60'`, megabytes)
 }
 
-// onFirstCgroups skips where a sandbox ends as a whole when its memory does.
-func onFirstCgroups(t *testing.T) {
-	t.Helper()
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		t.Skip("cgroups of the second version: a sandbox ends when it reaches its limit")
-	}
-}
-
 func TestOnlyTheHogDiesWhenMemoryRunsOut(t *testing.T) {
-	onFirstCgroups(t)
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
 	h.call(s, dormouse.OpTask, "sleep 1000")
@@ -100,10 +92,9 @@ func TestOnlyTheHogDiesWhenMemoryRunsOut(t *testing.T) {
 }
 
 func TestManySmallHogsDieAndTheSandboxLives(t *testing.T) {
-	onFirstCgroups(t)
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
-	res := h.try(s, `perl -e 'for (1..30) { unless (fork) { $x = "a" x (20 << 20); sleep 2; exit } } 1 while wait > 0'; echo over`)
+	res := h.try(s, fmt.Sprintf(`perl -e 'for (1..30) { unless (fork) { $x = "a" x (20 << 20); sleep %d; exit } } 1 while wait > 0'; echo over`, 2*slowdown))
 	if !strings.Contains(res.Error, "out of memory") || string(res.Output) != "over\n" {
 		t.Errorf("result: %+v", res)
 	}
@@ -113,21 +104,15 @@ func TestManySmallHogsDieAndTheSandboxLives(t *testing.T) {
 }
 
 func TestServerThatCameLateRelievesASandbox(t *testing.T) {
-	onFirstCgroups(t)
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
 	op := h.begin(s, "until [ -e go ]; do sleep 0.05; done; "+hog(1000))
-	// The server ends as if it were killed: what it held on to stays as it was.
-	keep := memoryFile(t, h, "memory.oom_control")
+	mem := memoryOf(t, h)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := memoryValue(t, keep, "oom_kill_disable"); got != "0" {
-		t.Errorf("without a server oom_kill_disable is %s", got)
-	}
-	if err := os.WriteFile(keep, []byte("1"), 0); err != nil {
-		t.Fatal(err)
-	}
+	mem.mustEndAtTheLimit(t)
+	mem.asKilledServersLeaveIt(t, false)
 	h.restart()
 	again, err := h.Attach(within(t), s.Handle(), fence(1, 2))
 	if err != nil {
@@ -135,14 +120,13 @@ func TestServerThatCameLateRelievesASandbox(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = again.Close() })
 	h.sh(again, "touch go")
-	res, err := again.Wait(within(t), op, nil)
+	res, err := h.await(again, op)
 	if err != nil || !strings.Contains(res.Error, "out of memory") {
 		t.Errorf("result: %+v, %v", res, err)
 	}
 }
 
 func TestSandboxWithoutAServerDiesRatherThanHangs(t *testing.T) {
-	onFirstCgroups(t)
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
 	h.call(s, dormouse.OpTask, "until [ -e go ]; do sleep 0.05; done; "+hog(1000))
@@ -163,26 +147,21 @@ func TestSandboxWithoutAServerDiesRatherThanHangs(t *testing.T) {
 	}
 }
 
-// A server that is killed leaves the killer of the kernel disarmed. What then
-// needs memory waits, or dies, until the next server comes; that one must be able
-// to go on with it, even if the sandbox holds more than a server gives at first.
+// A server that is killed leaves a sandbox that waits, or is slow, or dies, when it
+// needs memory, until the next server comes; that one must be able to go on with it,
+// even if the sandbox holds more than a server gives at first.
 func TestSandboxThatRanOutWhileTheServerWasKilled(t *testing.T) {
-	onFirstCgroups(t)
-	for name, more := range map[string]int64{"at once": 0, "after it was given more": 512 << 20} {
+	for name, more := range map[string]bool{"at once": false, "after it was given more": true} {
 		t.Run(name, func(t *testing.T) { ranOutUnseen(t, more) })
 	}
 }
 
-func ranOutUnseen(t *testing.T, more int64) {
+func ranOutUnseen(t *testing.T, more bool) {
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
 	op := h.begin(s, "until [ -e go ]; do sleep 0.05; done; "+hog(2500))
 	h.call(s, dormouse.OpTask, "sleep 1; touch go")
-	control, limit := memoryFile(t, h, "memory.oom_control"), memoryFile(t, h, "memory.limit_in_bytes")
-	allowed, err := strconv.ParseInt(strings.TrimSpace(read(t, limit)), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mem := memoryOf(t, h)
 	kernel, err := pidfd.Open(kernelOf(t, h.dir, s.Handle()))
 	if err != nil {
 		t.Fatal(err)
@@ -191,11 +170,9 @@ func ranOutUnseen(t *testing.T, more int64) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile(control, []byte("1"), 0), os.WriteFile(limit, strconv.AppendInt(nil, allowed+more, 10), 0)); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(time.Minute); !kernel.Ended() && memoryValue(t, control, "under_oom") == "0"; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
+	mem.asKilledServersLeaveIt(t, more)
+	for ctx := within(t); !kernel.Ended() && !mem.ranOut(t); {
+		if !wait(ctx) {
 			t.Fatal("it never ran out of memory")
 		}
 	}
@@ -209,7 +186,7 @@ func ranOutUnseen(t *testing.T, more int64) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = again.Close() })
-	res, err := again.Wait(within(t), op, nil)
+	res, err := h.await(again, op)
 	if err != nil || !strings.Contains(res.Error, "out of memory") {
 		t.Errorf("result: %+v, %v", res, err)
 	}
@@ -219,7 +196,6 @@ func ranOutUnseen(t *testing.T, more int64) {
 }
 
 func TestAProcessThatNoOpWaitsForIsToldOfToo(t *testing.T) {
-	onFirstCgroups(t)
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "(sleep 1; "+hog(1000)+") >/dev/null 2>&1 &")
@@ -235,7 +211,6 @@ func TestAProcessThatNoOpWaitsForIsToldOfToo(t *testing.T) {
 }
 
 func TestSandboxThatDiedOfItsMemorySaysSo(t *testing.T) {
-	onFirstCgroups(t)
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
 	if err := s.(sandbox.Mourned).Cause(); err != nil {
@@ -253,50 +228,14 @@ func TestSandboxThatDiedOfItsMemorySaysSo(t *testing.T) {
 	}
 }
 
-// memoryFile is a file of the only sandbox's memory cgroup.
-func memoryFile(t *testing.T, h *house, name string) string {
-	t.Helper()
-	found, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/memory/dormouse", instance(h.dir), "sbx_*", name))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%v, %v", found, err)
-	}
-	return found[0]
-}
-
-func memoryValue(t *testing.T, file, name string) string {
-	t.Helper()
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(raw)) {
-		if key, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && key == name {
-			return value
-		}
-	}
-	t.Fatalf("no %s in %s", name, raw)
-	return ""
-}
-
 func TestEveryProcessOfASandboxIsLimited(t *testing.T) {
-	onFirstCgroups(t)
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
 	h.call(s, dormouse.OpTask, hog(100))
 	h.until(s, "ps -o rss= -C perl | awk '{print ($1 > 100000)}'", "1")
-	used, err := strconv.ParseInt(strings.TrimSpace(read(t, memoryFile(t, h, "memory.usage_in_bytes"))), 10, 64)
-	if err != nil || used < 100<<20 {
-		t.Errorf("%d bytes are counted, %v", used, err)
+	if used := memoryOf(t, h).used(t); used < 100<<20 {
+		t.Errorf("%d bytes are counted", used)
 	}
-}
-
-func read(t *testing.T, name string) string {
-	t.Helper()
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
 }
 
 // bomb starts processes until it cannot, says why and ends them.
@@ -353,7 +292,6 @@ func TestFullDiskIsToldAndSpaceComesBack(t *testing.T) {
 }
 
 func TestLimitsHoldAfterWaking(t *testing.T) {
-	onFirstCgroups(t)
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "true")
@@ -373,4 +311,72 @@ func TestLimitsHoldAfterWaking(t *testing.T) {
 	if res := h.try(woken, bomb); !strings.HasPrefix(string(res.Output), "Resource temporarily unavailable") {
 		t.Errorf("processes: %q, %s", res.Output, res.Error)
 	}
+}
+
+func TestNothingThatASandboxIsHeldToOutlivesIt(t *testing.T) {
+	h := newSmallHouse(t)
+	s := h.create(fence(1, 1))
+	mem := memoryOf(t, h)
+	ctx := within(t)
+	stray := exec.CommandContext(ctx, "sleep", "1000") // which the kernel of the sandbox knows nothing of
+	if err := stray.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{mem.dir, strings.Replace(mem.dir, "/memory/", "/pids/", 1)} {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(stray.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.stop(s)
+	if err := stray.Wait(); err == nil || err.Error() != "signal: killed" || ctx.Err() != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	for _, err := os.Stat(mem.dir); err == nil; _, err = os.Stat(mem.dir) {
+		if !wait(ctx) {
+			t.Fatal("the limits stay")
+		}
+	}
+}
+
+// systemd takes the controllers that none of its units needs from all cgroups at
+// each reload, and what was said to them is gone.
+func TestLimitsStayWhenSystemdReloads(t *testing.T) {
+	h := newSmallHouse(t)
+	h.create(fence(1, 1))
+	before := limitsOf(t, h)
+	if len(before) < 4 {
+		t.Fatalf("limits: %v", before)
+	}
+	if _, err := os.Stat("/run/systemd/system"); err == nil {
+		if out, err := exec.CommandContext(within(t), "systemctl", "daemon-reload").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if f, err := os.OpenFile("/sys/fs/cgroup/cgroup.subtree_control", os.O_WRONLY, 0); err == nil { // of the second version
+		_, _ = f.WriteString("-cpu -cpuset") // which it does then
+		_ = f.Close()
+	}
+	if diff := cmp.Diff(before, limitsOf(t, h)); diff != "" {
+		t.Errorf("limits (-before +after):\n%s", diff)
+	}
+}
+
+// limitsOf is what the only sandbox is held to, by file.
+func limitsOf(t *testing.T, h *house) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for _, dir := range []string{"", "cpu", "cpuset", "memory/dormouse/" + instance(h.dir), "pids/dormouse/" + instance(h.dir)} {
+		for _, name := range []string{"cpu.max", "cpu.cfs_quota_us", "pids.max", "cpuset.cpus", "memory.max", "memory.limit_in_bytes"} {
+			found, err := filepath.Glob(filepath.Join("/sys/fs/cgroup", dir, "*sbx_*", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range found {
+				if strings.Contains(file, instance(h.dir)) {
+					all[name] = read(t, file)
+				}
+			}
+		}
+	}
+	return all
 }

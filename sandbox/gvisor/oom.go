@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,30 +17,35 @@ import (
 )
 
 // At the end of a sandbox's memory the kernel of this machine would kill some
-// process of it, and with that the sandbox. So a sandbox gets a little more than
-// its limit while a server watches, and the server is told when it is above: it
-// has the runner kill the processes that hold the most, until the sandbox is
-// below again.
+// process of it, and with that the sandbox. So a sandbox gets more than its limit
+// while a server watches, and the server is told when it is above: it has the
+// runner kill the processes that hold the most, until the sandbox is below again.
 //
-// Whoever wants memory when there is none left at all waits, for the killer of
-// the kernel is disarmed. Without a server nobody would ever end the waiting, so
-// the killer is armed again when one lets go.
-//
-// This is of cgroups of the first version only. In the second the sandbox ends.
+// Without a server nobody would do that, so when one lets go the kernel is to end
+// what reaches its limit. How all this is said differs between the versions of
+// cgroups: see memoryControl.
 
 const (
-	memoryLimit = "memory.limit_in_bytes"
-	memoryUsage = "memory.usage_in_bytes"
-	memoryStat  = "memory.stat"
-	oomControl  = "memory.oom_control"
+	memoryStat = "memory.stat"
 
+	// relieveWithin bounds how long a runner may take to kill processes, and
+	// askedWithin for how long it is asked again if it does not answer.
+	relieveWithin = 10 * time.Second
+	askedWithin   = time.Minute
+	// settleWithin is how long the memory of killed processes may take to be free
+	// while others go on taking, and freeWithin, of all of them, while nobody does. It
+	// is given back piece by piece, with up to stallWithin between.
+	settleWithin = 100 * time.Millisecond
+	stallWithin  = 2 * time.Second
+	freeWithin   = 20 * time.Second
 	// headroom is how much more a sandbox gets each time there is no memory left
 	// at all.
 	headroom = 32 << 20
-	// relieveWithin bounds how long a runner may take to kill processes.
-	relieveWithin = 10 * time.Second
-	// settleWithin is how long the memory of killed processes may take to be free.
-	settleWithin = 100 * time.Millisecond
+	// taken is how much more a sandbox holds if others go on taking.
+	taken = 16 << 20
+	// lookEvery is how often a sandbox is looked at that is above its limit because
+	// of files.
+	lookEvery = 50 * time.Millisecond
 	// maxRounds is how often in a row processes are killed before it is clear that
 	// something else holds the memory.
 	maxRounds = 64
@@ -58,59 +60,58 @@ const reserve = 1 << 30
 // maxAbove is how far above its limit a sandbox ever gets.
 const maxAbove = 2 * reserve
 
+// memoryControl is what a version of cgroups can do about a sandbox's memory.
+type memoryControl interface {
+	// begin lets the sandbox be above its limit. From then on the event says when
+	// it is, at once if it is already.
+	begin() (event *os.File, err error)
+	// wait waits until the event says so, or its deadline is over.
+	wait(event *os.File) error
+	// usage is what the sandbox uses, and what of that it holds: the rest it only
+	// remembers of files.
+	usage() (used, held int64, err error)
+	// over is told that the sandbox holds more than its limit, and what it uses.
+	over(used int64) error
+	// below is told that it does not. It reports whether something was changed.
+	below() (changed bool, err error)
+	// forget has a sandbox that holds less than its limit forget files, so that it
+	// is below, and reports whether that can be done.
+	forget(held int64) bool
+	// end has the kernel of this machine end what reaches its limit.
+	end() error
+}
+
 // memoryWatch is told when a sandbox is above its memory limit.
 type memoryWatch struct {
-	cgroup cgroup
+	memoryControl
 	limit  int64
 	event  *os.File
 	hit    chan struct{} // holds one: the sandbox is to be relieved
 	closed atomic.Bool
-
-	mu    sync.Mutex
-	above int64 // guarded by mu; how far above its limit the sandbox may be
 }
 
-// watchMemory disarms the killer and watches instead. It returns nil if there is
-// no limit to watch.
+// watchMemory lets a sandbox be above its limit and watches it. It returns nil if
+// there is no limit to watch.
 func (c cgroup) watchMemory(limit int64) (_ *memoryWatch, err error) {
-	if c.unified || limit == 0 {
+	if limit == 0 {
 		return nil, nil //nolint:nilnil // there is nothing to watch
 	}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("watch the sandbox's memory: %w", err)
+	m := &memoryWatch{limit: limit, hit: make(chan struct{}, 1), memoryControl: &memoryV1{cgroup: c, limit: limit, above: reserve}}
+	if c.unified {
+		m.memoryControl = &memoryV2{cgroup: c, limit: limit}
 	}
-	m := &memoryWatch{
-		cgroup: c, limit: limit, event: os.NewFile(uintptr(fd), "memory"), hit: make(chan struct{}, 1), above: reserve,
-	}
-	// One that is above its limit already says so at once.
-	err = errors.Join(m.tell(fd, oomControl, ""), m.tell(fd, memoryUsage, strconv.FormatInt(limit, 10)), c.set("memory", oomControl, "1"))
-	if err == nil {
-		err = m.grant()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("watch the sandbox's memory: %w", err), m.close())
+	if m.event, err = m.begin(); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch the sandbox's memory: %w", err), m.end())
 	}
 	return m, nil
 }
 
-// tell has the event raised by a file of the cgroup.
-func (m *memoryWatch) tell(event int, file, argument string) error {
-	f, err := os.Open(filepath.Join(m.cgroup.dir("memory"), file))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	return m.cgroup.set("memory", "cgroup.event_control", fmt.Sprintf("%d %d %s", event, f.Fd(), argument))
-}
-
-// close arms the killer again, once.
+// close leaves the sandbox to the kernel of this machine, once.
 func (m *memoryWatch) close() error {
 	if m == nil || m.closed.Swap(true) {
 		return nil
 	}
-	err := m.cgroup.set("memory", oomControl, "0")
-	_ = m.allow(m.limit) // one that is above may stay there
+	err := m.end()
 	if ended(err) {
 		err = nil // the sandbox has ended
 	}
@@ -120,16 +121,11 @@ func (m *memoryWatch) close() error {
 	return nil
 }
 
-// run has the sandbox relieved whenever it is above its limit, and gives it more
-// when there is none left: others may have taken what the runner needs.
+// run has the sandbox relieved whenever it is above its limit.
 func (m *memoryWatch) run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = m.event.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	for {
-		var count [8]byte
-		if _, err := m.event.Read(count[:]); err != nil || m.raise() != nil {
-			return
-		}
+	for m.wait(m.event) == nil {
 		select {
 		case m.hit <- struct{}{}:
 		default:
@@ -137,49 +133,43 @@ func (m *memoryWatch) run(ctx context.Context) {
 	}
 }
 
-// raise gives the sandbox more if everything in it waits. There is an end to it.
-func (m *memoryWatch) raise() error {
-	if out, err := m.read(oomControl, "under_oom"); err != nil || out == 0 {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.above = min(m.above+headroom, maxAbove)
-	return m.grant()
-}
-
-// over waits until it is certain whether processes of the sandbox hold too much,
+// excess waits until it is certain whether processes of the sandbox hold too much,
 // and returns how much that is, 0 if they do not.
-func (m *memoryWatch) over(ctx context.Context) (int64, error) {
+func (m *memoryWatch) excess(ctx context.Context) (int64, error) {
 	for {
 		used, held, err := m.usage()
 		switch {
 		case err != nil:
 			return 0, err
 		case held > m.limit:
-			return held - m.limit, nil
+			return held - m.limit, m.over(used)
 		case used < m.limit:
-			return 0, m.calm()
-		case held < m.limit-m.limit/8 && m.trim() == nil:
-			return 0, nil
+			if changed, err := m.below(); err != nil || !changed {
+				return 0, err
+			}
+			continue // nothing would tell of what it took meanwhile
+		case m.forget(held):
+			// It is told of again when it is above. One that has much to do with files
+			// is so all the time, and need not be looked at that often.
+			return 0, sleep(ctx, lookEvery)
 		}
 		// It is files, on their way to the disk perhaps. Nothing would tell if it
 		// were processes next.
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := sleep(ctx, lookEvery); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// usage is what the sandbox uses, and what of that it holds: the rest it only
-// remembers of files.
-func (m *memoryWatch) usage() (used, held int64, err error) {
-	if used, err = m.read(memoryUsage, ""); err != nil {
+// memoryUsage is what the sandbox uses, as a file says, and what of that is not of
+// files, as these names in its statistics say.
+func (c cgroup) memoryUsage(file string, files ...string) (used, held int64, err error) {
+	if used, err = c.read(file, ""); err != nil {
 		return 0, 0, err
 	}
 	held = used
-	for _, name := range []string{"total_active_file", "total_inactive_file"} {
-		n, err := m.read(memoryStat, name)
+	for _, name := range files {
+		n, err := c.read(memoryStat, name)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -188,60 +178,35 @@ func (m *memoryWatch) usage() (used, held int64, err error) {
 	return used, held, nil
 }
 
-// trim makes the sandbox forget files, so that it is below its limit and told of
-// again when it is not. It must have much to forget: at the instant when it may
-// have no more, the kernel in it must still find what it needs.
-func (m *memoryWatch) trim() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.allow(m.limit - m.limit/16); err != nil {
-		return err
+// freed waits for processes that held so much, and were killed when the sandbox was
+// above its limit by over, to give it back. A machine that has much to do takes its
+// time, so that is waited for until an end, but not while others take it.
+func (m *memoryWatch) freed(ctx context.Context, over, killed int64, end time.Time) {
+	fell := time.Now() // when it held less than ever
+	if end.Before(fell.Add(settleWithin)) {
+		end = fell.Add(settleWithin)
 	}
-	m.above = reserve
-	return m.grant()
-}
-
-// calm takes back what the sandbox got when there was nothing left.
-func (m *memoryWatch) calm() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.above == reserve {
-		return nil
-	}
-	m.above = reserve
-	return m.grant()
-}
-
-// freed waits a moment for the memory of killed processes.
-func (m *memoryWatch) freed(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, settleWithin)
-	defer cancel()
-	for {
-		if _, held, err := m.usage(); err != nil || held <= m.limit || sleep(ctx, 5*time.Millisecond) != nil {
+	for before, lowest := int64(0), int64(0); ; {
+		_, held, err := m.usage()
+		now := time.Now()
+		if before == 0 { // they took more until they were killed
+			before, lowest = max(held, m.limit+over), held
+		}
+		if held < lowest {
+			lowest, fell = held, now
+		}
+		switch {
+		case err != nil, held <= m.limit, now.After(end):
+			return
+		case now.Sub(fell) > settleWithin && held > lowest+taken:
+			return
+		case now.Sub(fell) > stallWithin && before-lowest > killed/2: // it is back, as far as can be told
+			return
+		}
+		if sleep(ctx, 5*time.Millisecond) != nil {
 			return
 		}
 	}
-}
-
-// grant lets the sandbox be as far above its limit as it may. What the kernel of
-// this machine cannot refuse is charged beyond any limit, so one that has nothing
-// left may hold more than it was given; then it gets what it holds.
-func (m *memoryWatch) grant() error {
-	for {
-		err := m.allow(m.limit + m.above)
-		if !errors.Is(err, unix.EBUSY) || m.above == maxAbove {
-			return err
-		}
-		m.above = min(m.above+headroom, maxAbove)
-	}
-}
-
-func (m *memoryWatch) allow(bytes int64) error {
-	return m.cgroup.set("memory", memoryLimit, strconv.FormatInt(bytes, 10))
-}
-
-func (m *memoryWatch) read(file, name string) (int64, error) {
-	return m.cgroup.read("memory", file, name)
 }
 
 // relieve has processes killed while the sandbox is above its memory limit. If
@@ -268,8 +233,9 @@ func (l *live) relieve(ctx context.Context) {
 
 // killHogs has the largest processes killed until the sandbox is below its limit.
 func (l *live) killHogs(ctx context.Context) error {
+	began, end := time.Now(), time.Time{}
 	for round := range maxRounds {
-		over, err := l.memory.over(ctx)
+		over, err := l.memory.excess(ctx)
 		if err != nil {
 			return err
 		}
@@ -281,13 +247,23 @@ func (l *live) killHogs(ctx context.Context) error {
 		// If it was not enough once, there are many of them.
 		victims, err := l.Relieve(asking, over+l.memory.limit/8<<min(round, 2))
 		cancel()
+		if errors.Is(err, runner.ErrUnreachable) && time.Since(began) < askedWithin && sleep(ctx, lookEvery) == nil {
+			continue // those that fill memory take the processors too; it may have killed some by now
+		}
 		if err != nil {
 			return err
 		}
 		l.driver.log.InfoContext(ctx, "processes killed for lack of memory", "session", l.handle.Session, "generation", l.handle.Generation,
 			"count", len(victims), "pid", victims[0].PID, "command", victims[0].Command, "rss", victims[0].RSS)
 		l.tell(victims)
-		l.memory.freed(ctx)
+		var killed int64
+		for _, v := range victims { // which it may lie about
+			killed += min(max(v.RSS, 0), l.memory.limit+over)
+		}
+		if end.IsZero() {
+			end = time.Now().Add(freeWithin)
+		}
+		l.memory.freed(ctx, over, killed, end)
 	}
 	return errors.New("what was killed did not hold the memory")
 }
@@ -315,9 +291,9 @@ func (d *Driver) starved(b box, m made, known bool) error {
 		c := d.cgroupOf(b)
 		file := oomControl
 		if c.unified {
-			file = "memory.events"
+			file = memoryEvents
 		}
-		if kills, err := c.read("memory", file, "oom_kill"); err != nil || kills == 0 {
+		if kills, err := c.read(file, "oom_kill"); err != nil || kills == 0 {
 			return nil //nolint:nilerr // it is not known, and not needed for anything else
 		}
 	}

@@ -21,7 +21,7 @@ import (
 func weighs(t *testing.T, dir string, h sandbox.Handle, little bool) {
 	t.Helper()
 	file := weightFile(t, dir, h)
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience(30 * time.Second)); ; time.Sleep(5 * time.Millisecond) {
 		got := strings.TrimSpace(read(t, file))
 		if (got == "32" || got == "3") == little {
 			return

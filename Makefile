@@ -36,6 +36,7 @@ SERVERS  ?=
 CASES    ?=
 SECTION  ?=
 FUZZTIME ?= 10s
+BEFORE   ?=
 ARGS     ?=
 
 CRASH := $(GO) run ./e2e/cmd/crash
@@ -57,6 +58,7 @@ help: ## print the targets
 	@printf '  SERVERS=%-5s of a storm over a shared store: how many servers\n' '$(SERVERS)'
 	@printf '  CASES=%-7s of the attacks: those whose name matches; all if empty\n' '$(CASES)'
 	@printf '  SECTION=%-5s of the attacks: sandbox, archive or wall; all if empty\n' '$(SECTION)'
+	@printf '  BEFORE=%-6s of the bench: another binary, beside which this one is measured; none if empty\n' '$(BEFORE)'
 	@printf '  FUZZTIME=%-4s for each fuzz target\n' '$(FUZZTIME)'
 	@printf '  ARGS=%-8s for the server that make run starts, and for what make v1 and make vm run\n' '$(ARGS)'
 
@@ -136,7 +138,7 @@ crash-build:
 
 .PHONY: bench
 bench: need-bench build ## ratios against real alternatives, in one run
-	$(GO) run ./bench
+	$(GO) run ./bench $(if $(BEFORE),-run versions -before '$(BEFORE)')
 
 .PHONY: fuzz
 fuzz: need-run ## every fuzz target for FUZZTIME, and long random walks

@@ -34,6 +34,7 @@ func main() {
 // bench is one run: what is measured, where, and what came of it.
 type bench struct {
 	binary   string // the server, as built
+	before   string // another server; empty for none
 	dir      string // where everything of this run is kept
 	opencode string // where opencode is installed
 	work     float64
@@ -54,6 +55,7 @@ var parts = []struct {
 	{"start", (*bench).starts},
 	{"fleet", (*bench).fleets},
 	{"sandbox", (*bench).sandboxes},
+	{"versions", (*bench).versions},
 	{"snapshot", (*bench).snapshots},
 	{"v1-turn", (*bench).v1Turns},
 	{"v1-crowd", (*bench).v1Crowd},
@@ -65,8 +67,9 @@ var errMissed = errors.New("a target was missed")
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	binary := flags.String("binary", "bin/dormouse", "the server to measure")
+	before := flags.String("before", "", "another server, such as that of an older version, to measure sandboxes beside: the part versions")
 	dir := flags.String("dir", "", "directory to work in, on the file system to measure; the system's for temporary files if empty")
-	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start, fleet, sandbox, snapshot, v1-turn, v1-crowd, v1-rate")
+	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start, fleet, sandbox, versions, snapshot, v1-turn, v1-crowd, v1-rate")
 	file := flags.String("json", filepath.Join(os.TempDir(), "dormouse-bench.json"), "file to write the numbers to")
 	noFail := flags.Bool("no-fail", false, "report missed targets and succeed")
 	work := flags.Float64("work", 1, "how much to do of what is repeated; less is faster and noisier")
@@ -88,7 +91,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{opencode: *opencode, work: *work, out: out}
+	b := &bench{opencode: *opencode, before: *before, work: *work, out: out}
 	if b.binary, err = filepath.Abs(*binary); err != nil {
 		return err
 	}

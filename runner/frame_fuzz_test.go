@@ -73,16 +73,15 @@ func fuzzFrame(f *testing.F, kind Kind, within Bounds, heads ...string) {
 
 // decodes reads one frame and holds it against what is promised.
 func decodes(t *testing.T, b []byte, within Bounds) {
-	before := allocated()
-	f, err := ReadFrame(bytes.NewReader(b), within)
-	if err == nil {
-		tame(&f)
-	}
+	var f Frame
+	var err error
 	// A value is at most a few hundred bytes, and slices of them double as they grow.
 	const least, perByte, perValue = 1 << 20, 8, 1 << 10
-	if took, most := allocated()-before, uint64(least+perByte*len(b)+perValue*min(len(b), within.Values)); took > most {
-		t.Errorf("%d bytes took %d of memory, at most %d are right", len(b), took, most)
-	}
+	bounded(t, uint64(least+perByte*len(b)+perValue*min(len(b), within.Values)), func() {
+		if f, err = ReadFrame(bytes.NewReader(b), within); err == nil {
+			tame(&f)
+		}
+	})
 	if err != nil {
 		return
 	}
@@ -128,6 +127,20 @@ func again(t *testing.T, f Frame) {
 	is, _ := json.Marshal(got)
 	if !bytes.Equal(was, is) {
 		t.Errorf("sent %s, received %s", was, is)
+	}
+}
+
+// bounded fails a test in which something takes more memory than is right. Others in
+// this process take some too, so that it is looked at more than once.
+func bounded(t *testing.T, most uint64, do func()) {
+	took := most + 1
+	for try := 0; took > most && try < 5; try++ {
+		before := allocated()
+		do()
+		took = allocated() - before
+	}
+	if took > most {
+		t.Errorf("it took %d bytes of memory, at most %d are right", took, most)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,9 +14,33 @@ import (
 	"github.com/dormouse-run/dormouse/internal/lograte"
 )
 
+// lockedBuffer is written to by the timers of a handler.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	all bytes.Buffer // guarded by mu
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
+}
+
+func (b *lockedBuffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all.Reset()
+}
+
 func TestTheFirstAreWrittenAndTheRestCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out lockedBuffer
 		log := slog.New(lograte.New(slog.NewTextHandler(&out, nil), lograte.Options{Burst: 3, Every: time.Minute})).With("session", "sesn_1")
 		for range 2 {
 			out.Reset()

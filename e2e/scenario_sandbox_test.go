@@ -198,7 +198,7 @@ func TestScenario41SecondRunnerTakesTheFirstOnesPlace(t *testing.T) {
 	first := w.Runners()[0]
 	must(t, syscall.Kill(first, syscall.SIGSTOP)) // or it is back before the second is asked anything
 	second := a.dial()
-	second.send(frame{Kind: "hello", Hello: &hello{Protocol: 2, Secret: a.secret(), Fence: fence{Session: a.ID, Generation: 1}}})
+	second.send(frame{Kind: "hello", Hello: &hello{Protocol: 3, Secret: a.secret(), Fence: fence{Session: a.ID, Generation: 1}}})
 	if f := second.read(); f.Kind != "bind" || f.Fence == nil || f.Fence.Session != a.ID {
 		t.Fatalf("the second runner got %+v, want to be bound", f)
 	}
@@ -232,7 +232,7 @@ func TestScenario42RunnerWithAWrongSecretIsTurnedAway(t *testing.T) {
 	a.begun(1)
 	for _, secret := range []string{"", "guessed", a.secret() + "x", a.secret()[1:], strings.ToLower(a.secret())} {
 		impostor := a.dial()
-		impostor.send(frame{Kind: "hello", Hello: &hello{Protocol: 2, Secret: secret, Fence: fence{Session: a.ID, Generation: 1}}})
+		impostor.send(frame{Kind: "hello", Hello: &hello{Protocol: 3, Secret: secret, Fence: fence{Session: a.ID, Generation: 1}}})
 		for {
 			f, err := impostor.next()
 			if err != nil {
@@ -377,7 +377,8 @@ func (i impostor) send(f frame) {
 	i.t.Helper()
 	b, err := json.Marshal(f)
 	must(i.t, err)
-	_, err = i.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
+	head := binary.BigEndian.AppendUint64(nil, uint64(len(b))<<32) // and no bulk after it
+	_, err = i.Write(append(head, b...))
 	must(i.t, err)
 }
 
@@ -389,14 +390,14 @@ func (i impostor) read() frame {
 }
 
 func (i impostor) next() (frame, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(i, head[:]); err != nil {
+	var lengths [2]uint32 // of the JSON, and of the bulk after it
+	if err := binary.Read(i, binary.BigEndian, &lengths); err != nil {
 		return frame{}, err
 	}
-	b := make([]byte, binary.BigEndian.Uint32(head[:]))
+	b := make([]byte, lengths[0]+lengths[1])
 	if _, err := io.ReadFull(i, b); err != nil {
 		return frame{}, err
 	}
 	var f frame
-	return f, json.Unmarshal(b, &f)
+	return f, json.Unmarshal(b[:lengths[0]], &f)
 }

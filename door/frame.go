@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/internal/lograte"
 	"github.com/dormouse-run/dormouse/session"
 )
@@ -95,6 +96,9 @@ func (f *Frame) Serve(w http.ResponseWriter, r *http.Request, route Route) {
 func (f *Frame) serve(c *Call, route Route) error {
 	if err := f.Admit(c, route.Open); err != nil {
 		return err
+	}
+	if c.Who.Tenant != "" {
+		connlimit.InUse(c.R.Context())
 	}
 	if len(route.Methods) == 0 {
 		return &Refusal{Status: http.StatusNotFound, Type: "not_found", Message: "there is no route " + Shorten(strings.ToValidUTF8(c.R.URL.Path, "\uFFFD"))}

@@ -182,7 +182,7 @@ func (l *Link) Wait(ctx context.Context, op dormouse.OpID, out func([]byte)) (Re
 
 // result is what a wait for op was answered with.
 func (f Frame) result(op dormouse.OpID, err error) (Result, error) {
-	if err == nil && (f.Report == nil || f.Report.State != Finished || f.Report.Result == nil) {
+	if err == nil && (f.Report == nil || f.Report.Op != op || f.Report.State != Finished || f.Report.Result == nil) {
 		err = fmt.Errorf("runner sent no result: %w", dormouse.ErrInvalid)
 	}
 	if err != nil {

@@ -164,8 +164,11 @@ func (l *Link) serve(c *net.UnixConn) {
 	for {
 		size := 0
 		f, err := readFrame(r, buf, FromRunner(), func(n int) error {
-			size = n
-			return l.budget.take(n, p.done)
+			err := l.budget.take(n, p.done)
+			if err == nil {
+				size = n
+			}
+			return err
 		})
 		if err != nil {
 			l.budget.give(size)

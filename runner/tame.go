@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,7 +19,9 @@ const (
 // characters that show, numbers are of what there can be.
 func tame(f *Frame) {
 	f.Detail = Plain(f.Detail)
-	f.Output = f.Output[:min(len(f.Output), maxOutput)]
+	if len(f.Output) > maxOutput { // copied, for the rest would be held with it
+		f.Output = bytes.Clone(f.Output[:maxOutput])
+	}
 	if f.Report != nil && f.Report.Result != nil {
 		tameResult(f.Report.Result)
 	}
@@ -43,6 +46,7 @@ func tame(f *Frame) {
 func tameResult(r *Result) {
 	r.Error, r.Note = Readable(r.Error, maxReason), Readable(r.Note, maxReason)
 	r.File, r.Log = Readable(r.File, MaxPath), Readable(r.Log, MaxPath)
+	r.Exit = min(max(r.Exit, -1), 255) // 128+n after signal n
 	r.Omitted, r.Size, r.Line, r.Count, r.PID = max(r.Omitted, 0), max(r.Size, 0), max(r.Line, 0), max(r.Count, 0), max(r.PID, 0)
 	switch r.Media {
 	case "", MediaDirectory, MediaPNG, MediaJPEG, MediaGIF, MediaWebP:

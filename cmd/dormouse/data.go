@@ -91,6 +91,14 @@ func foreignIn(data string) (string, error) {
 		if !slices.ContainsFunc(ours, func(name string) bool { is, _ := filepath.Match(name, e.Name()); return is }) {
 			return e.Name(), nil
 		}
+		// In a directory that others could write to, they may have put it there.
+		at, err := e.Info()
+		if err != nil {
+			return "", err
+		}
+		if owner, ok := at.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
+			return e.Name(), nil
+		}
 	}
 	return "", nil
 }

@@ -14,6 +14,7 @@ import (
 // dsn is where a database is. It may hold a password and therefore does not
 // print what it holds.
 type dsn struct { //nolint:recvcheck // what prints it has a copy, and what reads its file has not
+	empty bool // a flag, a variable or a file says nothing
 	value string
 	file  string // that has the value, if the value was not said
 }
@@ -45,6 +46,7 @@ const (
 // storeFlag adds the flags that say where the database is.
 func storeFlag(f *pflag.FlagSet, d *dsn) {
 	f.Func(storeName, "`URL` of a PostgreSQL database, which several servers may share; SQLite in --data if not given. A URL with a password belongs in --store-file or DORMOUSE_STORE", func(v string) error {
+		d.empty = v == ""
 		d.value = strings.Clone(v) // whoever sets flags repeats what is refused here, so that check refuses it
 		return nil
 	})
@@ -54,6 +56,9 @@ func storeFlag(f *pflag.FlagSet, d *dsn) {
 // check reads the URL if it is in a file, and refuses what names no database we
 // know.
 func (d *dsn) check() error {
+	if d.empty {
+		return usage("--%s is empty; leave it out for SQLite in --data", storeName)
+	}
 	if d.file != "" {
 		if d.value != "" {
 			return usage("--%s and --%s both say where the database is; leave one of them out", storeName, storeFileName)

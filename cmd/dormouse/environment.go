@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -59,7 +60,7 @@ func holdsSecret(name string) bool {
 func keptNames(c config) []string {
 	kept := []string{"GODEBUG", "GOCOVERDIR"}
 	if hasRegistryKeys() {
-		kept = append(kept, "PATH", "HOME", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR")
+		kept = append(kept, "PATH", "HOME", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME")
 	}
 	if c.Blobs.URL != "" && os.Getenv("AWS_SECRET_ACCESS_KEY") == "" {
 		kept = append(kept, "PATH", "HOME", "AWS_PROFILE", "AWS_REGION", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_ROLE_ARN",
@@ -75,6 +76,7 @@ func hasRegistryKeys() bool {
 	for _, name := range []string{
 		filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), filepath.Join(home, ".docker", "config.json"), os.Getenv("REGISTRY_AUTH_FILE"),
 		filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "containers", "auth.json"),
+		filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "containers", "auth.json"), filepath.Join(home, ".config", "containers", "auth.json"),
 	} {
 		if _, err := os.Stat(name); err == nil && filepath.IsAbs(name) { //nolint:gosec // the operator says where
 			return true
@@ -82,6 +84,9 @@ func hasRegistryKeys() bool {
 	}
 	return false
 }
+
+// credentials are those in a URL, and settings that are named for them.
+var credentials = regexp.MustCompile(`(?i)://[^/\s]*@|^[^=]*(AUTH|TOKEN|PASSWORD)[^=]*=`)
 
 // forPackages are the variables that package managers have of their own, and what any
 // program needs to be found and to find its settings.
@@ -91,7 +96,9 @@ func forPackages(env []string) (chosen []string) {
 		switch {
 		case slices.Contains([]string{"PATH", "HOME", "USER", "TMPDIR", "LANG", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "GOPROXY", "GOSUMDB", "GOENV", "GOPRIVATE", "GOFLAGS", "GOROOT", "GOTOOLCHAIN", "GEMRC"}, name),
 			strings.HasPrefix(name, "PIP_"), strings.HasPrefix(name, "NPM_CONFIG_"):
-			chosen = append(chosen, e)
+			if !credentials.MatchString(e) { // no process that we start is given a password
+				chosen = append(chosen, e)
+			}
 		}
 	}
 	return chosen

@@ -34,7 +34,11 @@ func newScriptedModel() *cobra.Command {
 			}
 			s := newHTTPServer(scripted.NewServer(scripted.Options{Keyed: keyed}), slog.New(slog.DiscardHandler))
 			s.ReadTimeout, s.WriteTimeout = 0, 0 // it may be told to say nothing for long
-			conns := connlimit.New(mostConns(defaultConns))
+			conns, answer := connlimit.New(mostConns(defaultConns)), s.Handler
+			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				connlimit.InUse(r.Context()) // it has no strangers
+				answer.ServeHTTP(w, r)
+			})
 			conns.Apply(s)
 			fmt.Fprintf(cmd.OutOrStdout(), "http://%s\n", l.Addr())
 			context.AfterFunc(ctx, func() { _ = s.Close() })

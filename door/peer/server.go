@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
+	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -62,6 +63,7 @@ func (s *Server) handle(path string, h func(a *answerer, r *http.Request, body [
 			s.turnAway(w, r)
 			return
 		}
+		connlimit.InUse(r.Context())
 		a := &answerer{w: w, key: s.Key, to: sig}
 		body, err := s.admit(a, r)
 		if err == nil {

@@ -1,8 +1,11 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/dormouse-run/dormouse/door"
 )
@@ -20,15 +23,52 @@ func (s *Server) readyz(c call) error {
 	if s.Ready != nil {
 		ctx, cancel := c.Context()
 		defer cancel()
-		if err := s.Ready(ctx); err != nil {
+		_, known := s.Auth.Authenticate(c.R.Header.Get("Authorization"))
+		look := s.Ready
+		if !known {
+			look = func(ctx context.Context) error { return s.ready.recent(ctx, s.Ready) }
+		}
+		if err := look(ctx); err != nil {
 			no := &door.Refusal{Status: http.StatusServiceUnavailable, Type: "not_ready", Message: "not ready"}
-			if _, ok := s.Auth.Authenticate(c.R.Header.Get("Authorization")); ok {
+			if known {
 				no.Message = err.Error()
 			}
 			return fmt.Errorf("%w: %w", no, err)
 		}
 	}
 	return c.Answer(http.StatusOK, health{"ready"})
+}
+
+// readiness is what strangers are told, who can ask as often as they like: it takes a
+// write to the database to know.
+type readiness struct {
+	once sync.Once
+	turn chan struct{} // holds one: whoever looks
+
+	at  time.Time // with turn; when it was looked last
+	err error     // with turn
+}
+
+// readyFor is how long what was found holds.
+const readyFor = time.Second
+
+// recent is what a look found not long ago, or finds now.
+func (r *readiness) recent(ctx context.Context, look func(context.Context) error) error {
+	r.once.Do(func() { r.turn = make(chan struct{}, 1) })
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-r.turn }()
+	if r.at.IsZero() || time.Since(r.at) > readyFor {
+		err := look(ctx)
+		if ctx.Err() != nil {
+			return err // it says more of who asked than of us
+		}
+		r.at, r.err = time.Now(), err
+	}
+	return r.err
 }
 
 func (s *Server) metrics(c call) error {

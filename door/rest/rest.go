@@ -50,6 +50,7 @@ type Server struct {
 	Config
 	table     door.Table
 	guard     *door.Guard
+	ready     readiness
 	followers atomic.Int64
 }
 

@@ -10,6 +10,7 @@
 package beneath
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,77 @@ func (t Tree) Host() string { return t.host }
 
 // Open gets hold of the directory.
 func (t Tree) Open() (Dir, error) { return Open(t.host) }
+
+// Remove removes the directory and all that is in it. However deep that is, it takes
+// three descriptors: what lies below a directory is moved up before it is removed.
+func (t Tree) Remove() error {
+	top, err := t.Open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = top.Close() }()
+	err = top.each(func(name string) error {
+		err := unix.Unlinkat(int(top.Fd()), name, 0)
+		if !errors.Is(err, unix.EISDIR) {
+			return err
+		}
+		return top.removeDir(name)
+	})
+	if err == nil {
+		err = os.Remove(t.host)
+	}
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", t.host, err)
+	}
+	return nil
+}
+
+// removeDir removes a directory that is in d. The directories in it become directories
+// of d, with names that nobody has.
+func (d Dir) removeDir(name string) error {
+	below, err := d.Dir(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = below.Close() }()
+	err = below.each(func(inner string) error {
+		err := unix.Unlinkat(int(below.Fd()), inner, 0)
+		if errors.Is(err, unix.EISDIR) {
+			err = unix.Renameat2(int(below.Fd()), inner, int(d.Fd()), ".removed-"+rand.Text(), unix.RENAME_NOREPLACE)
+		}
+		return err
+	})
+	if err == nil {
+		err = unix.Unlinkat(int(d.Fd()), name, unix.AT_REMOVEDIR)
+	}
+	return err
+}
+
+// each calls do, which removes what it is given, with every name in the directory,
+// until there is none. One that is gone by then was somebody else's to remove.
+func (d Dir) each(do func(name string) error) error {
+	const step = 4096
+	for {
+		if _, err := d.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		names, err := d.Readdirnames(step)
+		if errors.Is(err, io.EOF) || err == nil && len(names) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := do(name); err != nil && !errors.Is(err, unix.ENOENT) {
+				return &fs.PathError{Op: "remove", Path: Quoted(name), Err: err}
+			}
+		}
+	}
+}
 
 // Dir is an open directory, beneath which names are resolved.
 type Dir struct{ *os.File }

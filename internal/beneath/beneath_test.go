@@ -69,6 +69,7 @@ func TestNothingButPlainFilesBeneathIsRead(t *testing.T) {
 	link("to-dir", filepath.Dir(outside))
 	link("to-plain", "plain")
 	link("to-self", "/proc/self/fd/0")
+	link("to-sub", "sub")
 	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestNothingButPlainFilesBeneathIsRead(t *testing.T) {
 		_ = f.Close()
 	}
 	for _, name := range []string{
-		"to-zero", "to-canary", "to-kmsg", "to-dir", "to-dir/canary", "to-plain", "to-self", "fifo", "socket", "zero", "sub", ".",
+		"to-zero", "to-canary", "to-kmsg", "to-dir", "to-dir/canary", "to-plain", "to-sub/plain", "to-self", "fifo", "socket", "zero", "sub", ".",
 		"../canary", "sub/../../canary", outside, "missing", "", "plain/", "\x00", strings.Repeat("x", 5000),
 	} {
 		if err := atOnce(t, func() error {
@@ -196,5 +197,61 @@ func TestATreeThatIsALinkIsNotOpened(t *testing.T) {
 	}
 	if _, err := beneath.At(link).Open(); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("opened: %v", err)
+	}
+}
+
+func TestATreeIsRemovedHoweverDeepItIs(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tree")
+	outside := filepath.Join(t.TempDir(), "canary")
+	write(t, outside, "canary")
+	write(t, filepath.Join(dir, "a/b/file"), "x")
+	if err := errors.Join(os.Symlink(filepath.Dir(outside), filepath.Join(dir, "a/out")), os.Symlink("a", filepath.Join(dir, "in"))); err != nil {
+		t.Fatal(err)
+	}
+	// Deeper than a path can say, and than this process may have files open.
+	const depth = 3000
+	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	for i := 0; err == nil && i < depth; i++ {
+		var next int
+		if err = unix.Mkdirat(at, "deep", 0o755); err == nil {
+			next, err = unix.Openat(at, "deep", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		}
+		err = errors.Join(err, unix.Close(at))
+		at = next
+	}
+	if err = errors.Join(err, unix.Close(at)); err != nil {
+		t.Fatal(err)
+	}
+	most := 0
+	stop, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				open, _ := os.ReadDir("/proc/self/fd")
+				most = max(most, len(open))
+			}
+		}
+	}()
+	err = beneath.At(dir).Remove()
+	close(stop)
+	<-watched
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+	if b, err := os.ReadFile(outside); string(b) != "canary" {
+		t.Errorf("the canary is %q, %v", b, err)
+	}
+	if most > 200 {
+		t.Errorf("%d descriptors were open", most)
+	}
+	if err := beneath.At(dir).Remove(); err != nil {
+		t.Errorf("what is not there: %v", err)
 	}
 }

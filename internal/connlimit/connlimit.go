@@ -1,11 +1,11 @@
 // Package connlimit bounds the connections of an HTTP server without letting whoever
 // holds many of them keep others out.
 //
-// A connection waits from the moment it is accepted until the head of a request has
-// been read, and again from the end of each request to the next. When there are as many
-// as there may be, one more is let in for the one that has waited the longest, which is
-// closed. One on which a request is being answered, however long that takes, is never
-// closed. Only when all are in use is whoever comes turned away.
+// A connection waits from the moment it is accepted until whoever sent a request on it
+// has proven who they are, which the handler says with InUse, and again from the end of
+// each request to the next. When there are as many as there may be, one more is let in
+// for the one that has waited the longest, which is closed. One that is in use, however
+// long that takes, is never closed. Only when all are is whoever comes turned away.
 package connlimit
 
 import (
@@ -38,7 +38,7 @@ func (l *Limit) Apply(s *http.Server) {
 	handler, outer, told := s.Handler, s.ConnContext, s.ConnState
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
-			if !l.use(c) {
+			if !l.begin(c) {
 				panic(http.ErrAbortHandler) // it was closed for another just now
 			}
 			defer l.wait(c)
@@ -54,6 +54,7 @@ func (l *Limit) Apply(s *http.Server) {
 
 	s.ConnState = func(c net.Conn, state http.ConnState) {
 		if mine, ok := c.(*conn); ok && state == http.StateHijacked {
+			l.use(mine)
 			l.mu.Lock()
 			mine.taken = true
 			l.mu.Unlock()
@@ -110,15 +111,33 @@ func (l *Limit) leave(c *conn) {
 	}
 }
 
+// InUse keeps the connection of a request from being closed for others until it is
+// answered. The handler says so once it knows who asks: a stranger could hold a request
+// for as long as he likes.
+func InUse(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		c.limit.use(c)
+	}
+}
+
+// begin notes that the head of a request was read, from when on it waits anew.
+func (l *Limit) begin(c *conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.place != nil {
+		l.waiting.MoveToBack(c.place)
+	}
+	return !c.left
+}
+
 // use notes that a request is being answered.
-func (l *Limit) use(c *conn) bool {
+func (l *Limit) use(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.place != nil {
 		l.waiting.Remove(c.place)
 		c.place = nil
 	}
-	return !c.left
 }
 
 // wait notes that it is not any more.

@@ -25,7 +25,12 @@ func serve(t *testing.T, most int, h http.HandlerFunc) (*connlimit.Limit, string
 		t.Fatal(err)
 	}
 	limit := connlimit.New(most)
-	s := &http.Server{Handler: h}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Stranger") == "" {
+			connlimit.InUse(r.Context())
+		}
+		h(w, r)
+	})}
 	limit.Apply(s)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(limit.Listen(l)) }()
@@ -159,5 +164,28 @@ func TestAServersOwnContextStays(t *testing.T) {
 	connlimit.New(1).Apply(s)
 	if got := s.ConnContext(t.Context(), nil).Value(key{}); got != "own" {
 		t.Errorf("got %v", got)
+	}
+}
+
+// A body that never comes would hold its connection for minutes: the server waits for
+// the rest of it before it answers.
+func TestAStrangerWhoHoldsARequestIsCutForSomebodyElse(t *testing.T) {
+	limit, at := serve(t, 2, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_ = http.NewResponseController(w).Flush()
+	})
+	for range 2 {
+		c := dial(t, at)
+		if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: localhost\r\nStranger: yes\r\nContent-Length: 200000\r\n\r\nabc"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		if got := ask(t, dial(t, at)); got != "401 Unauthorized" {
+			t.Errorf("the next is answered %q", got)
+		}
+	}
+	if _, cut, refused := limit.Counts(); cut == 0 || refused > 0 {
+		t.Errorf("%d were cut, %d refused", cut, refused)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -346,7 +347,7 @@ func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
 	if err := v.close(); err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(v.dir), os.RemoveAll(d.legacy(id).dir)); err != nil {
+	if err := errors.Join(beneath.At(v.dir).Remove(), beneath.At(d.legacy(id).dir).Remove()); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
 	return nil

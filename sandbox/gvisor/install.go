@@ -16,6 +16,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/packages"
 	"github.com/dormouse-run/dormouse/runner"
@@ -167,7 +168,7 @@ func (d *Driver) makeStock(ctx context.Context, l stock, spec sandbox.Spec, m ma
 	}
 	for _, left := range []string{"home", "tmp", "base", "upper", "work"} { // caches, and what was a workspace
 		if err == nil {
-			err = os.RemoveAll(l.in(left))
+			err = beneath.At(l.in(left)).Remove()
 		}
 	}
 	if err == nil {

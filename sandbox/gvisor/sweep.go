@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -144,7 +145,7 @@ func (d *Driver) forgetLost(now time.Time) error {
 		if err != nil || now.Sub(time.Unix(at, 0)) < lostFor {
 			continue
 		}
-		if err := os.RemoveAll(dir); err != nil {
+		if err := beneath.At(dir).Remove(); err != nil {
 			return fmt.Errorf("remove what was set aside: %w", err)
 		}
 	}

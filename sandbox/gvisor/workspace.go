@@ -189,7 +189,7 @@ func (d *Driver) clear(v volume, number uint64) {
 		}
 		defer done()
 		for _, old := range v.before(number) {
-			if err := os.RemoveAll(old); err != nil {
+			if err := beneath.At(old).Remove(); err != nil {
 				d.log.Warn("old workspace not removed", "session", v.session, "error", err)
 			}
 		}

@@ -34,7 +34,13 @@ type scan struct {
 	found   Index
 	skipped []Entry
 	left    int
+	listed  int // names of all directories on the way down that were not looked at yet
+	named   int // bytes of paths
 }
+
+// maxNamed bounds the bytes of all paths together. Whoever writes to the directory
+// chooses them, and a link with a long path costs him next to nothing.
+const maxNamed = 64 << 20
 
 // dir looks at an open directory, which it closes.
 func (s *scan) dir(f beneath.Dir, path string, depth int) error {
@@ -51,7 +57,7 @@ func (s *scan) dir(f beneath.Dir, path string, depth int) error {
 	if err := s.add(e); err != nil {
 		return err
 	}
-	names, err := f.Names(s.left)
+	names, err := f.Names(s.left - s.listed)
 	if errors.Is(err, beneath.ErrTooMany) {
 		err = ErrTooMany
 	}
@@ -59,7 +65,9 @@ func (s *scan) dir(f beneath.Dir, path string, depth int) error {
 		return err
 	}
 	slices.Sort(names)
+	s.listed += len(names)
 	for _, name := range names {
+		s.listed--
 		if err := s.name(f, join(path, name), name, depth+1); err != nil {
 			return err
 		}
@@ -101,16 +109,25 @@ func (s *scan) name(dir beneath.Dir, path, name string, depth int) error {
 // skip notes what no layer carries. It counts: there may be as many of it as of
 // anything else.
 func (s *scan) skip(e Entry) error {
-	if s.left--; s.left < 0 {
-		return ErrTooMany
+	if err := s.count(e); err != nil {
+		return err
 	}
 	s.skipped = append(s.skipped, e)
 	return nil
 }
 
-func (s *scan) add(e Entry) error {
-	if s.left--; s.left < 0 {
+func (s *scan) count(e Entry) error {
+	s.left--
+	s.named += len(e.Path)
+	if s.left < 0 || s.named > maxNamed {
 		return ErrTooMany
+	}
+	return nil
+}
+
+func (s *scan) add(e Entry) error {
+	if err := s.count(e); err != nil {
+		return err
 	}
 	s.found = append(s.found, e)
 	return nil

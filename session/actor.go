@@ -59,6 +59,7 @@ type Actor struct {
 	quit      chan struct{} // closed when the actor takes no more reports
 
 	visits atomic.Int64 // who is in the sandbox
+	left   atomic.Int64 // when the last of them left, as Unix nanoseconds
 }
 
 // message is a request to the actor: a verb to decide, or something to do in

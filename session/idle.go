@@ -36,6 +36,9 @@ func (a *Actor) sleep(ctx context.Context) error {
 		return a.own(ctx, Tick{})
 	}
 	since := a.deps.Clock().Add(-a.state.sleepAfter())
+	if time.Unix(0, a.left.Load()).After(since) {
+		return a.own(ctx, Tick{Stirs: "somebody was in it"})
+	}
 	a.work(ctx, lookWithin+lookFor, func(ctx context.Context) func(context.Context) error {
 		tick := look(ctx, machine, since)
 		return func(ctx context.Context) error {
@@ -54,8 +57,9 @@ func look(ctx context.Context, m sandbox.Machine, since time.Time) Tick {
 	if err != nil {
 		return Tick{}
 	}
+	// Who comes from outside is known here; of the rest there is only the runner's word.
 	if before.Active.After(since) {
-		return Tick{Stirs: "a terminal or a port of it is in use"}
+		return Tick{Stirs: "a terminal or a port of it is in use", Bounded: true}
 	}
 	if why := stirs(before); why != "" {
 		return Tick{Stirs: why, Bounded: true}

@@ -172,6 +172,12 @@ func (a *Actor) noLonger() error {
 	return fmt.Errorf("the sandbox that was visited is gone: %w", dormouse.ErrConflict)
 }
 
+// leaves notes that somebody has left the sandbox.
+func (a *Actor) leaves() {
+	a.left.Store(a.deps.Clock().UnixNano())
+	a.visits.Add(-1)
+}
+
 // sortVisitors tells those who have nothing to wait for, and reports whether
 // anybody still waits.
 func (a *Actor) sortVisitors() bool {
@@ -194,7 +200,7 @@ func (a *Actor) letIn() {
 			continue
 		}
 		a.visits.Add(1)
-		c.reply <- visitReply{visit: newVisit(a.box.ctx, here{m, a.box.generation}, a.box.generation, func() { a.visits.Add(-1) })}
+		c.reply <- visitReply{visit: newVisit(a.box.ctx, here{m, a.box.generation}, a.box.generation, a.leaves)}
 	}
 	a.visitors = nil
 }

@@ -36,7 +36,10 @@ func TestATurnThatWaitsForPeopleIsIdleFromThenOn(t *testing.T) {
 }
 
 func TestASandboxInWhichSomethingGoesOnStaysAwakeForSoLong(t *testing.T) {
-	for name, usage := range map[string]runner.Usage{"task": {Tasks: 1}, "terminal": {Terminals: 1}} {
+	for name, usage := range map[string]runner.Usage{
+		"task": {Tasks: 1}, "terminal": {Terminals: 1},
+		"a runner that says so": {Active: time.Date(2226, 1, 1, 0, 0, 0, 0, time.UTC)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			live(t, func(t *testing.T, h *house) {
 				h.boxes.usage = usage

@@ -120,3 +120,29 @@ func TestWrongSecretsFillNoLog(t *testing.T) {
 		t.Errorf("%d lines:\n%.2000s", n, log.String())
 	}
 }
+
+func TestWhatARunnerCallsItselfIsShownInPlainWords(t *testing.T) {
+	r := newRig(t)
+	l, _, c := fake(t, r)
+	send(t, c, runner.Frame{Kind: runner.KindBound})
+	listed := make(chan []runner.Port, 1)
+	go func() { ports, _ := l.Ports(deadline(t)); listed <- ports }()
+	f, err := runner.ReadFrame(c, runner.FromServer())
+	for err == nil && f.Kind != runner.KindPorts {
+		f, err = runner.ReadFrame(c, runner.FromServer())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, c, runner.Frame{Kind: runner.KindReply, ID: f.ID, Ports: []runner.Port{{Port: 80, Command: "\x1b[31mred\n" + strings.Repeat("x", 1000), PID: -1}}})
+	ports := <-listed
+	if len(ports) != 1 || strings.ContainsAny(ports[0].Command, "\x1b\n") || len(ports[0].Command) > 200 || ports[0].PID < 0 {
+		t.Errorf("it is shown as %+v", ports)
+	}
+}
+
+func TestAStrangersFirstFrameIsSmall(t *testing.T) {
+	if b := runner.FromStranger(); b.Head > 8<<10 || b.Values > 128 || b.Body > 0 {
+		t.Errorf("a stranger may send %+v", b)
+	}
+}

@@ -203,3 +203,32 @@ func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
 		t.Errorf("too many are %v", err)
 	}
 }
+
+func TestNamesAndPathsAreBounded(t *testing.T) {
+	sockets := t.TempDir()
+	for i := range 20 {
+		if err := unix.Mknod(filepath.Join(sockets, fmt.Sprint(i)), unix.S_IFSOCK|0o600, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := layer.Scan(sockets, layer.Limits{Entries: 10, Bytes: 1 << 20}); !errors.Is(err, layer.ErrTooMany) {
+		t.Errorf("twenty that no layer carries, ten allowed: %v", err)
+	}
+	// A file with a long path and many names: it takes no room, and much to remember.
+	deep := filepath.Join(t.TempDir(), "long")
+	at := deep
+	for range 14 {
+		at = filepath.Join(at, strings.Repeat("d", 250))
+	}
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20000 {
+		if err := os.Symlink("x", filepath.Join(at, fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := layer.Scan(deep, layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}); !errors.Is(err, layer.ErrTooMany) {
+		t.Errorf("70 MB of paths: %v", err)
+	}
+}

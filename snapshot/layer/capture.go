@@ -95,11 +95,30 @@ func (c *Capture) doubted() Index {
 	return c.before.doubt(func(e Entry) bool { return c.held[e.Inode] })
 }
 
+// A name costs the sandbox that makes it nothing, and a layer that is mounted has a
+// file for each (see Separate). So a file has a few names for what it takes itself,
+// which is what compilers and package managers give theirs, and what all further ones
+// take together is bounded.
+const (
+	fewNames  = 3
+	maxLinked = 1 << 30 // bytes
+)
+
 func (c *Capture) fits(changed Index) error {
-	left := c.limits.Bytes
+	left, linked := c.limits.Bytes, int64(maxLinked)
+	names := make(map[uint64]int)
 	for _, e := range changed {
 		if left -= e.Size; left < 0 {
 			return fmt.Errorf("capture: %w", ErrTooBig)
+		}
+		if e.Kind != File || e.Links <= fewNames {
+			continue
+		}
+		if names[e.Inode]++; names[e.Inode] <= fewNames {
+			continue
+		}
+		if linked -= e.Size; linked < 0 {
+			return fmt.Errorf("capture: %w: files with more than %d hard links would take over %d MiB more than they have", ErrTooBig, fewNames, maxLinked>>20)
 		}
 	}
 	return nil

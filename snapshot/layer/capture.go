@@ -46,10 +46,10 @@ func NewCapture(from beneath.Tree, to string, before Index, below []string, l Li
 // is written then changes no time.
 func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err error) {
 	c.since = time.Now()
-	if c.now, c.left, err = scanLike(c.from.Host(), c.limits, max(len(c.now), len(c.before))); err != nil {
+	if c.now, c.left, err = scanLike(ctx, c.from.Host(), c.limits, max(len(c.now), len(c.before))); err != nil {
 		return false, err
 	}
-	if c.now, err = hideOthers(c.now, c.left, c.below); err != nil {
+	if c.now, err = hideOthers(ctx, c.now, c.left, c.below); err != nil {
 		return false, fmt.Errorf("capture: %w", err)
 	}
 	c.held = c.now.inodes(held)

@@ -17,7 +17,7 @@ import (
 // name alone; a kernel in between that takes them for one file, as gVisor does, would
 // write what is meant for the others to that copy.
 func Separate(ctx context.Context, dir string, l Limits) error {
-	all, _, err := Scan(dir, l)
+	all, _, err := Scan(ctx, dir, l)
 	if err != nil {
 		return fmt.Errorf("separate: %w", err)
 	}

@@ -1,11 +1,11 @@
 package runner
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -182,22 +182,19 @@ func TestOnlySoManyStrangersAreListenedTo(t *testing.T) {
 }
 
 func TestAStrangerWhoKeepsTalkingHasOnlySoLong(t *testing.T) {
-	const beat = 20 * time.Millisecond
+	const beat = 100 * time.Millisecond
 	l := listening(t, beat)
 	c := dialed(t, l)
 	// One byte at a time is a sign of life each, and the frame never ends.
-	b, err := AppendFrame(nil, Frame{Kind: KindHello, Hello: &Hello{Protocol: Protocol, Secret: string(bytes.Repeat([]byte("x"), 4000))}})
+	b, err := AppendFrame(nil, Frame{Kind: KindHello, Hello: &Hello{Protocol: Protocol, Secret: strings.Repeat("x", FromStranger().Head/2)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range b {
+	for i := range 10 * silentBeats * 4 {
 		if _, err := c.Write(b[i : i+1]); err != nil {
 			return // it was turned away
 		}
 		time.Sleep(beat / 4)
-		if i == 2000 {
-			break
-		}
 	}
-	t.Errorf("he still talks after %v", 2000*beat/4)
+	t.Error("he still talks after ten times as long")
 }

@@ -1,15 +1,22 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dormouse-run/dormouse/auth"
 )
 
 // piped is a listener whose connections are in this process, so that the time on them
@@ -73,9 +80,12 @@ func TestNobodyHoldsAConnectionWithoutSendingARequest(t *testing.T) {
 	})
 }
 
-// Whoever holds connections that he does not use loses them to who comes.
+// Whoever holds connections that he does not use loses them to who comes, and whoever
+// uses one does not.
 func TestTheLimitOnConnectionsIsThatOfTheServer(t *testing.T) {
 	s := startServer(t, t.TempDir(), func(c *config) { c.MaxConns = leastConns })
+	stream := s.follow()
+	defer stream.Close()
 	var held []net.Conn
 	for range 3 * leastConns {
 		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -89,13 +99,56 @@ func TestTheLimitOnConnectionsIsThatOfTheServer(t *testing.T) {
 	if _, err := held[0].Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
 		t.Errorf("the first of %d connections, where %d may be, is still held: %v", len(held), leastConns, err)
 	}
+	_ = stream.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // it says nothing, being silent and whole
+	if n, err := stream.Read(make([]byte, 1)); n == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a stream that is in use was closed for them: %v", err)
+	}
 	if status, body := s.get("/healthz", false); status != http.StatusOK {
 		t.Errorf("who comes is told %d %s", status, body)
 	}
 	if _, body := s.get("/metrics", true); !strings.Contains(body, "connections_cut_total") {
 		t.Errorf("nobody is told how many were closed:\n%s", body)
 	}
+	for _, c := range append(held, stream) { // a server that stops waits for new ones
+		_ = c.Close()
+	}
 	if err := s.stop(); err != nil {
 		t.Error(err)
 	}
+}
+
+// follow follows a new session over a connection of its own, of which it has read what
+// there is so far.
+func (s *serving) follow() net.Conn {
+	s.t.Helper()
+	token, err := auth.ReadToken(filepath.Join(s.config.Data, tokenFile))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	host := strings.TrimPrefix(s.url, "http://")
+	c, err := net.Dial("tcp", host)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	head := " HTTP/1.1\r\nHost: " + host + "\r\nAuthorization: Bearer " + token + "\r\n"
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	in := bufio.NewReader(c)
+	ask := func(what string) *http.Response {
+		if _, err := io.WriteString(c, what); err != nil {
+			s.t.Fatal(err)
+		}
+		res, err := http.ReadResponse(in, nil) //nolint:bodyclose // it ends with the connection
+		if err != nil || res.StatusCode/100 != 2 {
+			s.t.Fatalf("%+v, %v", res, err)
+		}
+		return res
+	}
+	var made struct{ Session string }
+	res := ask("POST /api/sessions" + head + "Content-Type: application/json\r\nContent-Length: 14\r\n\r\n" + `{"warm":false}`)
+	if err := json.NewDecoder(res.Body).Decode(&made); err != nil || made.Session == "" {
+		s.t.Fatalf("%+v, %v", made, err)
+	}
+	_, _ = io.Copy(io.Discard, res.Body)
+	ask("GET /api/sessions/" + made.Session + "/events" + head + "Accept: text/event-stream\r\n\r\n")
+	return c
 }

@@ -25,9 +25,10 @@ func (d *draft) spawn(v Spawn) error {
 			return err
 		}
 	}
+	again, err := d.again(string(c.Session), func(e dormouse.Event) bool { return e.Type == dormouse.ChildSpawned })
 	switch {
-	case d.child(c.Session) >= 0:
-		return nil
+	case again || d.child(c.Session) >= 0:
+		return err
 	case c.Session == d.Session:
 		return fmt.Errorf("a session is not its own child: %w", dormouse.ErrInvalid)
 	case len(d.Children) >= dormouse.MaxChildren:

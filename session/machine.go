@@ -51,7 +51,7 @@ func (d *draft) decide() error {
 	if d.Seq == 0 {
 		return dormouse.ErrNotFound
 	}
-	if d.Terminated != nil && d.refusedAfterEnd() {
+	if d.Terminated != nil && d.refusedAfterEnd() && !d.repeats() {
 		return dormouse.ErrTerminated
 	}
 	switch d.c.Verb.(type) { //nolint:gochecksumtype // what is deleted is only not there for people

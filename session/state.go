@@ -59,9 +59,7 @@ type State struct {
 	Children  []Child                `json:"children,omitempty"`  // those that have not ended
 	Offspring int                    `json:"offspring,omitempty"` // how many more sessions there may be below this one
 	Execs     []Exec                 `json:"execs,omitempty"`     // those that are not answered
-	Answered  []dormouse.EventID     `json:"answered,omitempty"`  // the last of the others
 	IdleSince time.Time              `json:"idle_since,omitzero"`
-	Requests  []dormouse.Taken       `json:"requests,omitempty"` // the last that had a name
 
 	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
 	CostMicros int64               `json:"cost_micros,omitempty"`
@@ -200,7 +198,7 @@ func (s State) clone() State {
 	s.Ops = slices.Clone(s.Ops)
 	s.Wakeups = slices.Clone(s.Wakeups)
 	s.Children = slices.Clone(s.Children)
-	s.Execs, s.Answered = slices.Clone(s.Execs), slices.Clone(s.Answered)
+	s.Execs = slices.Clone(s.Execs)
 	s.Points, s.Asked, s.Voided = slices.Clone(s.Points), slices.Clone(s.Asked), slices.Clone(s.Voided)
 	return s
 }

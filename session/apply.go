@@ -24,8 +24,11 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.SessionCreated:
 		applyCreated(s, payload[dormouse.Created](e), e.Time)
 	case dormouse.SessionTerminated:
-		s.Terminated = &Ending{Reason: payload[dormouse.Termination](e).Reason, At: e.Time}
+		p := payload[dormouse.Termination](e)
+		s.Terminated, s.Untold = &Ending{Reason: p.Reason, At: e.Time}, p.Parent != ""
 		clearAttention(s, "")
+	case dormouse.ParentTold:
+		s.Untold = false
 	case dormouse.PromptQueued:
 		if t := s.Thread(e.Thread); t != nil {
 			t.Queue = append(slices.Clip(t.Queue), dormouse.PromptRecord{

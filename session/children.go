@@ -61,6 +61,14 @@ func (d *draft) childUp(v ChildUp) error {
 	return nil
 }
 
+// parentTold records that the parent knows of the end.
+func (d *draft) parentTold() error {
+	if d.Untold {
+		d.tell(dormouse.ParentTold, "", dormouse.ChildFact{Child: d.Session})
+	}
+	return nil
+}
+
 func (d *draft) childDown(v ChildDown) error {
 	if d.child(v.Child) >= 0 {
 		d.tell(dormouse.ChildEnded, "", dormouse.ChildFact{Child: v.Child, Reason: v.Reason})

@@ -365,6 +365,9 @@ type (
 		Reason string
 	}
 
+	// ParentTold reports that the parent has recorded the end of this session.
+	ParentTold struct{}
+
 	// MakeRoom stops a sandbox that nobody uses just now, because others wait for
 	// its place.
 	MakeRoom struct{}
@@ -433,5 +436,6 @@ func (Swap) verb()            {}
 func (Fire) verb()            {}
 func (ChildUp) verb()         {}
 func (ChildDown) verb()       {}
+func (ParentTold) verb()      {}
 func (MakeRoom) verb()        {}
 func (Tick) verb()            {}

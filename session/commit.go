@@ -160,7 +160,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 	case Create, Prompt, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
 		Run, EndExec, StartExec,
 		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
-		SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, ChildUp, ChildDown, MakeRoom, Tick:
+		SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, ChildUp, ChildDown, ParentTold, MakeRoom, Tick:
 	}
 	return c, nil
 }
@@ -217,7 +217,6 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event, next State, 
 	a.converse(events)
 	pointsAfter(events)
 	a.deps.committed(a.id, events) // first: who follows may look at what it counts
-	a.tellParent(ctx, events)
 	a.feeds.publish(a.id, events)
 	return nil
 }

@@ -43,13 +43,15 @@ type State struct {
 	Created     time.Time            `json:"created,omitzero"`
 	Updated     time.Time            `json:"updated,omitzero"`
 
-	Terminated *Ending   `json:"terminated,omitempty"`
-	Archived   time.Time `json:"archived,omitzero"`
-	Deleted    bool      `json:"deleted,omitempty"`
-	Threads    []Thread  `json:"threads,omitempty"`
-	Ops        []OpenOp  `json:"ops,omitempty"`
-	Sandbox    Sandbox   `json:"sandbox,omitzero"`
-	Workspace  Workspace `json:"workspace,omitzero"`
+	Terminated *Ending `json:"terminated,omitempty"`
+	// Untold says that its parent may not have recorded yet that it ended.
+	Untold    bool      `json:"untold,omitempty"`
+	Archived  time.Time `json:"archived,omitzero"`
+	Deleted   bool      `json:"deleted,omitempty"`
+	Threads   []Thread  `json:"threads,omitempty"`
+	Ops       []OpenOp  `json:"ops,omitempty"`
+	Sandbox   Sandbox   `json:"sandbox,omitzero"`
+	Workspace Workspace `json:"workspace,omitzero"`
 	// Shell is the name of the first thread's shell, if that is not the thread's own.
 	Shell     dormouse.ThreadID      `json:"shell,omitempty"`
 	Points    []Point                `json:"points,omitempty"` // the oldest first

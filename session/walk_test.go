@@ -158,7 +158,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 			child = w.state.Children[r.IntN(n)].ID
 		}
 		return pick(spawn(fmt.Sprint(w.state.Seq)), session.EndChild{Child: child},
-			session.ChildUp{Child: child}, session.ChildDown{Child: child})
+			session.ChildUp{Child: child}, session.ChildDown{Child: child}, session.ParentTold{})
 	case 23:
 		if r.IntN(40) == 0 {
 			return pick(session.Archive{}, session.Delete{})

@@ -122,6 +122,9 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 // command completes a verb with what the law may not find out itself.
 func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 	c := Command{By: m.by, Now: stamp(a.deps.Clock()), Epoch: a.epoch, Keeps: true, Verb: m.verb}
+	if a.box.live != nil {
+		c.Reached = a.box.generation
+	}
 	var err error
 	if c.Given, err = a.given(ctx, m.verb); err != nil {
 		return c, fmt.Errorf("look up ids: %w", err)

@@ -45,6 +45,9 @@ func (d *draft) run(v Run) error {
 	d.addNamed(v.Exec, dormouse.ExecAsked, "", d.c.By, v.ExecAsk)
 	switch d.Sandbox.Phase {
 	case SandboxActive:
+		if d.c.Reached != d.Sandbox.Generation {
+			return nil // it may be gone; the op is recorded once it answers
+		}
 		return d.startExec(StartExec{Exec: v.Exec, Args: dormouse.DigestOf(dormouse.Encode(v.ExecAsk))})
 	case SandboxCold:
 		return d.warm()
@@ -64,7 +67,7 @@ func (d *draft) startExec(v StartExec) error {
 	switch {
 	case e == nil || e.Op != "":
 		return fmt.Errorf("command %s does not wait: %w", v.Exec, dormouse.ErrConflict)
-	case d.Sandbox.Phase != SandboxActive:
+	case d.Sandbox.Phase != SandboxActive || d.c.Reached != d.Sandbox.Generation:
 		return fmt.Errorf("sandbox %d is not active: %w", d.Sandbox.Generation, dormouse.ErrConflict)
 	}
 	d.openOp("", dormouse.Op{

@@ -46,7 +46,7 @@ func newWorld(t testing.TB, c dormouse.Created) *world {
 func (w *world) try(v session.Verb) ([]dormouse.Event, error) {
 	w.now = w.now.Add(time.Second)
 	events, err := session.Decide(w.state, session.Command{
-		By: dormouse.User("ada"), Now: w.now, Epoch: w.epoch, Keeps: true, Seen: w.seen, Given: w.given, Verb: v,
+		By: dormouse.User("ada"), Now: w.now, Epoch: w.epoch, Keeps: true, Reached: w.state.Sandbox.Generation, Seen: w.seen, Given: w.given, Verb: v,
 	})
 	if err != nil {
 		return nil, err

@@ -126,6 +126,7 @@ const (
 	SnapshotDeleted  EventType = "snapshot.deleted"
 
 	WorkspaceSwapped EventType = "workspace.swapped"
+	WorkspaceTouched EventType = "workspace.touched"
 	HistoryTruncated EventType = "history.truncated"
 
 	AttentionRaised  EventType = "attention.raised"
@@ -165,7 +166,7 @@ func (t EventType) Audience() Audience {
 		SnapshotAskedFor, SnapshotTaken, SnapshotSkipped, SnapshotDeleted, WorkspaceSwapped, HistoryTruncated:
 		return ForPeople
 	case SessionCreated, SessionTerminated, AgentConfigured, RequestTaken, ThreadArchived, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
-		AttemptStarted, AttemptEnded, OpStarted, OpFinished, AttentionRaised, AttentionCleared:
+		AttemptStarted, AttemptEnded, OpStarted, OpFinished, AttentionRaised, AttentionCleared, WorkspaceTouched:
 		return ForCore
 	}
 	return ForCore

@@ -65,7 +65,7 @@ func TestUsageTellsIdleShellsFromWhatRuns(t *testing.T) {
 	_, l := open(t)
 	in := func(command string) {
 		c := exec(command)
-		c.Exec.Shell = "@s"
+		c.Exec.Shell = "s"
 		do(t, l, c)
 	}
 	in("true")

@@ -128,6 +128,7 @@ const (
 	SnapshotDeleted  EventType = "snapshot.deleted"
 
 	WorkspaceSwapped EventType = "workspace.swapped"
+	WorkspaceTouched EventType = "workspace.touched"
 	HistoryTruncated EventType = "history.truncated"
 
 	AttentionRaised  EventType = "attention.raised"
@@ -167,7 +168,7 @@ func (t EventType) Audience() Audience {
 		SnapshotAskedFor, SnapshotTaken, SnapshotSkipped, SnapshotDeleted, WorkspaceSwapped, HistoryTruncated:
 		return ForPeople
 	case SessionCreated, SessionTerminated, AgentConfigured, RequestTaken, ThreadArchived, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
-		AttemptStarted, AttemptEnded, OpStarted, OpFinished, ParentTold, AttentionRaised, AttentionCleared:
+		AttemptStarted, AttemptEnded, OpStarted, OpFinished, ParentTold, AttentionRaised, AttentionCleared, WorkspaceTouched:
 		return ForCore
 	}
 	return ForCore

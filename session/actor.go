@@ -60,8 +60,9 @@ type Actor struct {
 	running   sync.WaitGroup
 	quit      chan struct{} // closed when the actor takes no more reports
 
-	visits atomic.Int64 // who is in the sandbox
-	left   atomic.Int64 // when the last of them left, as Unix nanoseconds
+	visits  atomic.Int64 // who is in the sandbox
+	streams atomic.Int64 // of them, open ones that may change files
+	left    atomic.Int64 // when the last of them left, as Unix nanoseconds
 }
 
 // message is a request to the actor: a verb to decide, or something to do in

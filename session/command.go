@@ -198,6 +198,8 @@ type (
 		To uint64
 		// Within is set for a tool call, in whose turn the files are swapped.
 		Within dormouse.TurnID
+		// Discard gives up the files it has; else a point must hold them.
+		Discard bool `json:",omitempty"`
 	}
 
 	// Terminate ends the session for good.
@@ -320,6 +322,8 @@ type (
 		// and Seals whether that is sealed when it has stopped.
 		Snapshots dormouse.SnapshotPolicy
 		Seals     bool
+		// Watched says that Touch is asked for before anybody is let in.
+		Watched bool
 	}
 
 	// SandboxGone reports that a sandbox died, or could not be made.
@@ -352,6 +356,10 @@ type (
 
 	// SkipSnapshot reports that a point was not made.
 	SkipSnapshot struct{ dormouse.SnapshotSkip }
+
+	// Touch reports that somebody is about to be let into the sandbox who may change
+	// files.
+	Touch struct{ dormouse.WorkspaceTouch }
 
 	// Fire queues the prompt of a wake-up that is due, whose body the actor has read.
 	Fire struct {
@@ -436,6 +444,7 @@ func (SkipSnapshot) verb()    {}
 func (ImportSnapshot) verb()  {}
 func (ForgetSnapshots) verb() {}
 func (Swap) verb()            {}
+func (Touch) verb()           {}
 func (Fire) verb()            {}
 func (ChildUp) verb()         {}
 func (ChildDown) verb()       {}

@@ -21,6 +21,7 @@ type family interface {
 	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error)
 	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
 	manifest(ctx context.Context, id dormouse.SessionID, p Point) (dormouse.Snapshot, error)
+	keepReplaced(ctx context.Context, state State, by dormouse.Actor) (dormouse.SnapshotID, State, error)
 	unprepare(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap)
 	create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *store.Fence) (store.Index, error)
 }

@@ -151,6 +151,8 @@ func (d *draft) decide() error {
 		return d.forgetSnapshots(v)
 	case Swap:
 		return d.swap(v)
+	case Touch:
+		return d.touch(v)
 	case Fire:
 		return d.fire(v)
 	case ChildUp:
@@ -176,7 +178,7 @@ func (d *draft) refusedAfterEnd() bool {
 		return false
 	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, ArchiveThread, Schedule, Unschedule, Spawn, EndChild,
 		AskSnapshot, ImportSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
-		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom:
+		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom, Touch:
 		return true
 	}
 	return true
@@ -261,6 +263,9 @@ func Want(s State) Wanted {
 	w.Capture = wantCapture(s)
 	// The point of a turn is made before the next one changes anything.
 	waits := w.Capture != nil && (w.Capture.Reason == dormouse.SnapshotOfTurn || w.Capture.Reason == dormouse.SnapshotOfCall)
+	// So is what people did since, also if that has to wait until the sandbox has started
+	// or stopped.
+	waits = waits || beforeTurn(s) > 0
 	for _, t := range s.Threads {
 		switch {
 		case s.Terminated != nil:

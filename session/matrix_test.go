@@ -322,6 +322,9 @@ func verbs() []struct {
 		}},
 		{"Swap", func(w *world) session.Verb { return w.swap(0) }},
 		{"Swap and truncate", func(w *world) session.Verb { return w.swap(2) }},
+		{"Touch", func(w *world) session.Verb {
+			return session.Touch{WorkspaceTouch: dormouse.WorkspaceTouch{Generation: w.state.Sandbox.Generation, By: "terminal"}}
+		}},
 		{"Fire", func(w *world) session.Verb {
 			return session.Fire{ID: "wake_w", Content: []dormouse.Block{dormouse.Text("again")}}
 		}},

@@ -101,6 +101,8 @@ const (
 	BranchWritten      Point = "branch.written"      // the session is there, nobody was told
 	SwapDeciding       Point = "swap.deciding"       // its layers are there, the swap is not written
 	SwapCommitted      Point = "swap.committed"      // written, the sandbox has the files of before
+	TouchDeciding      Point = "touch.deciding"      // somebody wants to be let in who may change files, which is not written
+	TouchCommitted     Point = "touch.committed"     // written, nobody is let in
 
 	// Images that are brought in.
 	ImageRead  Point = "image.read"  // all of it is on stages, nothing is kept
@@ -202,7 +204,7 @@ func Capturing() []Point {
 // snapshots.
 func Restoring() []Point {
 	return []Point{
-		SnapshotCapturing, SnapshotCaptured, SnapshotRecording, SnapshotRecorded, SwapDeciding, SwapCommitted,
+		SnapshotCapturing, SnapshotCaptured, SnapshotRecording, SnapshotRecorded, SwapDeciding, SwapCommitted, TouchDeciding, TouchCommitted,
 		SnapshotForgetting, SnapshotForgotten, BranchPrepared, BranchWritten,
 		CaptureNoted, WorkspaceMade, WorkspaceStarted, ImageRead, ImageKept, ImageNamed,
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -106,6 +108,32 @@ func TestASessionWakesInASandboxMadeAhead(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(h.dir, "boxes", "."+at.Box)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is still held as a spare: %v", err)
+	}
+}
+
+func TestNothingIsLeftOfASpareThatDied(t *testing.T) {
+	h := newHouseWith(t, 1)
+	dead := h.spare()
+	pid := kernelOf(t, h.dir, sandbox.Handle(`{"Box":"`+dead+`"}`))
+	kernel, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(kernel) }()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ended := []unix.PollFd{{Fd: int32(kernel), Events: unix.POLLIN}}
+	for n := 0; n == 0 || errors.Is(err, unix.EINTR); { // all of its threads
+		n, err = unix.Poll(ended, -1)
+	}
+	h.sh(h.create(fence(1, 1)), "true")
+	left, err := filepath.Glob(filepath.Join(h.dir, "boxes", "*"+dead))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if left, err := filepath.Glob("/sys/fs/cgroup/*/dormouse*/*" + dead); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
 	}
 }
 

@@ -31,9 +31,8 @@ type Config struct {
 	// Awake is how many of them are awake at once, at most.
 	Awake int
 	// For is how long it takes in all.
-	For     time.Duration
-	Verbose bool
-	Out     io.Writer
+	For time.Duration
+	Out io.Writer
 }
 
 // Summary is what it came to.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -115,17 +116,14 @@ func TestNothingIsLeftOfASpareThatDied(t *testing.T) {
 	h := newHouseWith(t, 1)
 	dead := h.spare()
 	pid := kernelOf(t, h.dir, sandbox.Handle(`{"Box":"`+dead+`"}`))
-	kernel, err := unix.PidfdOpen(pid, 0)
+	kernel, err := pidfd.Open(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Close(kernel) }()
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+	defer kernel.Close()
+	kernel.Signal(unix.SIGKILL)
+	if err := kernel.Wait(within(t)); err != nil { // all of its threads
 		t.Fatal(err)
-	}
-	ended := []unix.PollFd{{Fd: int32(kernel), Events: unix.POLLIN}}
-	for n := 0; n == 0 || errors.Is(err, unix.EINTR); { // all of its threads
-		n, err = unix.Poll(ended, -1)
 	}
 	h.sh(h.create(fence(1, 1)), "true")
 	left, err := filepath.Glob(filepath.Join(h.dir, "boxes", "*"+dead))

@@ -83,7 +83,7 @@ func run() error {
 		return runNaps(ctx, nap)
 	case "soak":
 		return runSoak(ctx, soak.Config{
-			Binary: c.Binary, Store: only, Seed: c.Seed, Sessions: nap.Sessions, Awake: nap.Awake, For: nap.For, Verbose: c.Verbose, Out: os.Stdout,
+			Binary: c.Binary, Store: only, Seed: c.Seed, Sessions: nap.Sessions, Awake: nap.Awake, For: nap.For, Out: os.Stdout,
 		})
 	case "storm":
 		return runStorm(ctx, storm.Config{

@@ -48,7 +48,8 @@ type Summary struct {
 	Findings                         oracle.Findings
 	Leaks                            rig.Leaks
 	Slopes                           []Slope
-	Dir                              string
+	// Dir is what is kept of a run that was not well.
+	Dir string
 }
 
 // OK reports whether everything was as promised.
@@ -119,7 +120,7 @@ func Run(ctx context.Context, c Config) (Summary, error) {
 		}
 	}
 	if s.sum.OK() && (err == nil || ctx.Err() != nil) {
-		err, s.sum.Dir = errors.Join(err, os.RemoveAll(s.dir)), "none"
+		err, s.sum.Dir = errors.Join(err, os.RemoveAll(s.dir)), ""
 	}
 	return *s.sum, err
 }

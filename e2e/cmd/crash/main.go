@@ -121,8 +121,8 @@ func runNaps(ctx context.Context, c naps.Config) error {
 
 func runSoak(ctx context.Context, c soak.Config) error {
 	s, err := soak.Run(ctx, c)
-	if err != nil || !s.OK() {
-		fmt.Fprint(os.Stdout, s.Wrong())
+	fmt.Fprint(os.Stdout, s.Wrong())
+	if s.Dir != "" {
 		err = errors.Join(fmt.Errorf("seed %d, kept in %s", c.Seed, s.Dir), err)
 	}
 	fmt.Fprintln(os.Stdout, s)

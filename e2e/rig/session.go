@@ -116,10 +116,20 @@ func (c *Client) find(ctx context.Context, title string) (dormouse.SessionID, er
 
 // List lists the sessions that a query selects, however many there are.
 func (c *Client) List(ctx context.Context, query string) ([]Shown, error) {
-	var all []Shown
+	list, err := c.list(ctx, query)
+	all := make([]Shown, len(list))
+	for i, raw := range list {
+		err = errors.Join(err, json.Unmarshal(raw, &all[i]))
+	}
+	return all, err
+}
+
+// list is List as the server spells it.
+func (c *Client) list(ctx context.Context, query string) ([]json.RawMessage, error) {
+	var all []json.RawMessage
 	for after := ""; ; {
 		var page struct {
-			Sessions []Shown            `json:"sessions"`
+			Sessions []json.RawMessage  `json:"sessions"`
 			Next     dormouse.SessionID `json:"next"`
 		}
 		err := c.Get(ctx, "/api/sessions?limit=200&"+query+after, &page)
@@ -312,6 +322,7 @@ func (s *Session) Events(ctx context.Context) ([]dormouse.Event, error) {
 // Rows is what the server lists of a session besides its log.
 type Rows struct {
 	Index   Shown
+	Row     json.RawMessage // all that is listed of it
 	Ops     []dormouse.OpRecord
 	Prompts []dormouse.PromptRecord
 }
@@ -332,13 +343,14 @@ func (s *Session) Rows(ctx context.Context) (Rows, error) {
 	} else if !Missing(err) {
 		return rows, err
 	}
-	list, err := s.List(ctx, query)
+	list, err := s.list(ctx, query)
 	err = errors.Join(err,
 		s.Get(ctx, s.Path("/ops?limit=1000"), &ops),
 		s.Get(ctx, s.Path("/queue"), &queue))
-	for _, row := range list {
-		if row.Session == s.ID {
-			rows.Index = row
+	for _, raw := range list {
+		var row Shown
+		if err := json.Unmarshal(raw, &row); err == nil && row.Session == s.ID {
+			rows.Index, rows.Row = row, raw
 		}
 	}
 	rows.Ops, rows.Prompts = ops.Ops, queue.Prompts

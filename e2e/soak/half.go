@@ -116,7 +116,7 @@ func (h *half) serve(ctx context.Context, end time.Time) error {
 			return err
 		}
 	}
-	slopes, missing := judge(h.name, h.points, h.rounds, h.life)
+	slopes, missing := judge(h.name, h.points, h.Sessions, h.rounds, h.life)
 	for _, s := range slopes {
 		h.tell("%s", s)
 	}

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -18,21 +19,22 @@ type point struct {
 type measure struct {
 	name  string
 	slack float64
-	// lives says that each life of a server begins with none of it.
-	lives bool
+	// lives says that each life of a server begins with none of it, sessions that
+	// it is an average of all sessions.
+	lives, sessions bool
 }
 
 // measures are all that are taken, in the order they are told.
 var measures = []measure{
-	{rss, 0, true},
-	{descriptors, 4, true},
-	{goroutines, 6, true},
-	{"mounts", 2, false},
-	{"loops", workers, false}, // a sandbox that is ready holds on to those of all that were awake when it was made
-	{"cgroups", 2, false},
-	{"disk", 0, false},
-	{"rows", 0, false},
-	{"layers", 0, false},
+	{rss, 0, true, false},
+	{descriptors, 4, true, false},
+	{goroutines, 6, true, false},
+	{"mounts", 2, false, false},
+	{"loops", workers, false, false}, // a sandbox that is ready holds on to those of all that were awake when it was made
+	{"cgroups", 2, false, false},
+	{"disk", 0, false, true},
+	{"rows", 0, false, true},
+	{"layers", 0, false, false},
 }
 
 // Measures of a server: MiB, and how many.
@@ -51,14 +53,21 @@ type Slope struct {
 	Over string
 	// Before and After are the medians of the second and the last quarter.
 	Before, After float64
-	slack         float64
+	most, slack   float64
 }
 
-// most is how many times as much there may be.
-const most = 1.2
+// most is how many times as much there may be. Few sessions have more or less of
+// something by chance alone: the fewer they are, the more that is.
+func (m measure) most(sessions int) float64 {
+	const most, chance = 1.2, 2.5
+	if m.sessions {
+		return max(most, 1+chance/math.Sqrt(float64(sessions)))
+	}
+	return most
+}
 
 // OK reports whether it did not grow.
-func (s Slope) OK() bool { return s.After <= most*s.Before+s.slack }
+func (s Slope) OK() bool { return s.After <= s.most*s.Before+s.slack }
 
 // Ratio is how many times as much there is.
 func (s Slope) Ratio() float64 {
@@ -127,14 +136,14 @@ func median(values []float64) float64 {
 
 // judge finds how everything that was measured in one half came to be. What could
 // not be compared is named.
-func judge(half string, points map[string][]point, rounds, life int) (slopes []Slope, missing []string) {
+func judge(half string, points map[string][]point, sessions, rounds, life int) (slopes []Slope, missing []string) {
 	for _, m := range measures {
 		add := func(over string, before, after float64, ok bool) {
 			if !ok {
 				missing = append(missing, fmt.Sprintf("%s: %s over %s", half, m.name, over))
 				return
 			}
-			slopes = append(slopes, Slope{half, m.name, over, before, after, m.slack})
+			slopes = append(slopes, Slope{half, m.name, over, before, after, m.most(sessions), m.slack})
 		}
 		before, after, ok := overRounds(points[m.name], rounds)
 		add("the rounds", before, after, ok)

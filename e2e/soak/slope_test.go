@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	testRounds = 40
-	testLife   = 8
+	testSessions = 500
+	testRounds   = 40
+	testLife     = 8
 )
 
 // played is what three servers, killed every eighth round in turn, would show of
@@ -32,7 +33,7 @@ func grown(t *testing.T, points map[string][]point) []string {
 			points[m.name] = played(1, 0, func(int, int) float64 { return 10 })
 		}
 	}
-	slopes, missing := judge("test", points, testRounds, testLife)
+	slopes, missing := judge("test", points, testSessions, testRounds, testLife)
 	if len(missing) > 0 {
 		t.Fatalf("not compared: %v", missing)
 	}
@@ -96,8 +97,18 @@ func TestSlopeComparesEachAgeWithItself(t *testing.T) {
 	}
 }
 
+func TestSlopeOfFewSessionsLeavesRoomForChance(t *testing.T) {
+	grows := map[string][]point{"rows": {{round: 1, value: 100}, {round: 3, value: 130}}}
+	for sessions, want := range map[int]bool{testSessions: false, 30: true} {
+		slopes, _ := judge("test", grows, sessions, quarters, testLife)
+		if len(slopes) != 1 || slopes[0].OK() != want {
+			t.Errorf("%d sessions: %v, want %v", sessions, slopes, want)
+		}
+	}
+}
+
 func TestSlopeSaysWhatItCouldNotCompare(t *testing.T) {
-	_, missing := judge("test", map[string][]point{rss: {{round: 0, value: 1}}}, 1, testLife)
+	_, missing := judge("test", map[string][]point{rss: {{round: 0, value: 1}}}, testSessions, 1, testLife)
 	if want := "test: rss over a life"; !strings.Contains(strings.Join(missing, "\n"), want) {
 		t.Errorf("missing %v, want %q among them", missing, want)
 	}

@@ -200,7 +200,7 @@ func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.Event
 			switch {
 			case e.Type == dormouse.WorkspaceSwapped:
 				swapped = &swappedAt{payload[dormouse.WorkspaceSwap](e), e.Seq}
-			case e.Type != dormouse.TurnStarted || state.voids(e.Seq):
+			case e.Type != dormouse.TurnStarted || state.Voids(e.Seq):
 			case slices.Contains(payload[dormouse.TurnFact](e).Prompts, prompt):
 				return e.Seq, swapped, nil
 			}

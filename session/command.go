@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // Command is a request to a session's actor. It brings everything the law may
@@ -68,6 +69,9 @@ type (
 		System *dormouse.SystemBody `json:",omitempty"`
 		// New says that the id was just drawn, so that nothing can be there under it.
 		New bool `json:",omitempty"`
+		// Under is the session that sends it and the lease under which it does, if one
+		// does: who has lost that lease is refused.
+		Under *store.Fence `json:",omitempty"`
 	}
 
 	// Cancel takes a prompt out of the queue before its turn.

@@ -29,18 +29,45 @@ func (a *Actor) handle(ctx context.Context, m message) error {
 			m, more = message{}, false
 		}
 	}
-	if len(batch) > 0 {
-		if err := a.commit(ctx, batch...); err != nil {
-			if m.act != nil {
-				m.reply <- err
-			}
-			return err
+	for len(batch) > 0 {
+		n := together(batch)
+		err := a.commit(ctx, batch[:n]...)
+		if batch = batch[n:]; err == nil {
+			continue
 		}
+		for _, left := range batch {
+			left.reply <- errDropped // the next actor takes them
+		}
+		if m.act != nil {
+			m.reply <- err
+		}
+		return err
 	}
 	if m.act == nil {
 		return nil
 	}
 	m.reply <- m.act(ctx)
+	return nil
+}
+
+// together is how many messages can share a commit. One that another session sends has
+// its own, since it is refused with all of it.
+func together(batch []message) int {
+	i := slices.IndexFunc(batch, func(m message) bool { return under(m) != nil })
+	switch i {
+	case -1:
+		return len(batch)
+	case 0:
+		return 1
+	}
+	return i
+}
+
+// under is the lease that a message is sent under, if another session sends it.
+func under(m message) *store.Fence {
+	if p, ok := m.verb.(Prompt); ok {
+		return p.Under
+	}
 	return nil
 }
 
@@ -100,7 +127,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	var err error
 	if len(events) > 0 {
 		finish(&rows, next)
-		err = a.write(ctx, events, next, rows)
+		err = a.write(ctx, events, next, rows, under(batch[0]))
 	}
 	for _, m := range asked {
 		m.reply <- err
@@ -198,13 +225,13 @@ const cacheEvery = 256
 
 // write makes events durable and believes them. A refusal that surely changed
 // nothing leaves the state as it was.
-func (a *Actor) write(ctx context.Context, events []dormouse.Event, next State, rows store.Rows) error {
+func (a *Actor) write(ctx context.Context, events []dormouse.Event, next State, rows store.Rows, under *store.Fence) error {
 	pointsBefore(events)
 	stored, err := spill(ctx, a.deps.Blobs, events)
 	if err != nil {
 		return err
 	}
-	b := store.Batch{Session: a.id, Epoch: a.epoch, After: a.state.Seq, Events: stored, Rows: &rows}
+	b := store.Batch{Session: a.id, Epoch: a.epoch, Under: under, After: a.state.Seq, Events: stored, Rows: &rows}
 	if next.Seq-a.cached >= cacheEvery {
 		crash.At(crash.StateCaching)
 		b.State = cacheState(next)
@@ -233,6 +260,7 @@ func (a *Actor) append(b store.Batch) error {
 	err := appendBatch(a.lease.writes, a.deps.Store, a.state, b)
 	switch {
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
+	case errors.Is(err, ErrStaleSender): // not we are
 	case errors.Is(err, dormouse.ErrLeaseLost):
 		a.lease.stale.Add(1)
 	case errors.Is(err, errCut):

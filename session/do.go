@@ -9,11 +9,16 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // ErrRepeated means that what a client asked for under an id was recorded before, and
 // is not recorded again.
 var ErrRepeated = errors.New("it was recorded before")
+
+// ErrStaleSender means that a server asked which others do not know as one of them any
+// more, or which has lost the session that it asked for.
+var ErrStaleSender = store.ErrStaleSender
 
 // Do asks a session's actor, wherever it is, and returns once the answer is
 // durable.
@@ -92,7 +97,7 @@ const (
 // repeat nothing.
 func (s *Sessions) worthAsking(err error, v Verb) bool {
 	switch {
-	case err == nil || errors.Is(err, errNoLease):
+	case err == nil || errors.Is(err, errNoLease) || errors.Is(err, ErrStaleSender):
 		return false
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
 		return sameTwice(v)

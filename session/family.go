@@ -26,6 +26,9 @@ type family interface {
 	create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *store.Fence) (store.Index, error)
 }
 
+// fence is the lease under which this actor asks others for something.
+func (a *Actor) fence() *store.Fence { return &store.Fence{Session: a.id, Epoch: a.epoch} }
+
 // reconcileChildren makes the children that should be there and ends those that
 // should not. Whatever was done and not recorded is done again: a child is made
 // under an id that makes it once, and terminated twice is terminated once.
@@ -78,7 +81,7 @@ func (a *Actor) bringUp(ctx context.Context, c WantedChild) (Verb, error) {
 	}
 	spec := payload[dormouse.Spawned](e)
 	crash.At(crash.ChildCreating)
-	_, err = a.deps.family.create(ctx, e.Actor, spec.Child, &store.Fence{Session: a.id, Epoch: a.epoch})
+	_, err = a.deps.family.create(ctx, e.Actor, spec.Child, a.fence())
 	if err != nil && !errors.Is(err, dormouse.ErrConflict) {
 		return nil, err
 	}
@@ -91,7 +94,7 @@ func (a *Actor) bringUp(ctx context.Context, c WantedChild) (Verb, error) {
 	crash.At(crash.ChildCreated)
 	if len(spec.Prompt) > 0 {
 		err := a.deps.family.Do(ctx, c.ID, me, Prompt{
-			ID: dormouse.PromptID(c.ID, "spawn"), Body: dormouse.DigestOf(dormouse.Encode(spec.Prompt)), Content: spec.Prompt,
+			Under: a.fence(), ID: dormouse.PromptID(c.ID, "spawn"), Body: dormouse.DigestOf(dormouse.Encode(spec.Prompt)), Content: spec.Prompt,
 		})
 		if err != nil && !errors.Is(err, dormouse.ErrTerminated) {
 			return nil, err

@@ -385,3 +385,47 @@ func TestADeletedChildFreesItsPlaceBeforeItIsGone(t *testing.T) {
 		}
 	})
 }
+
+// What a parent sends its child leaves it under a lease. If somebody else has the parent
+// by the time it arrives, it comes too late.
+func TestAParentThatLostItsLeaseSendsItsChildNothing(t *testing.T) {
+	together(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.servers[0], f.servers[1]
+		a.create(dormouse.Created{Agent: everyTool()})
+		a.mustPrompt("p", grow(`SCRIPT[{"text":"done"}]`))
+		settle(10 * time.Minute) // nobody has either in memory
+		child := b.of(a.tree()[1])
+		child.mustPrompt("mine", `SCRIPT[{"text":"here"}]`)
+		settle(time.Second)
+		late := 0
+		f.meanwhile = func(id dormouse.SessionID, v session.Verb) {
+			if _, ok := v.(session.Prompt); ok && id == child.id {
+				if late++; late == 1 {
+					if _, err := a.view.Server.Claim(t.Context(), a.id); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+		a.mustPrompt("m", says(use("child_message", map[string]any{"child": child.id, "prompt": `SCRIPT[{"text":"too late"}]`})))
+		settle(time.Minute)
+		if late != 1 {
+			t.Fatalf("%d messages were on their way", late)
+		}
+		if n := countType(child.log(), dormouse.PromptQueued); n != 2 {
+			t.Errorf("the child has %d prompts, want that of its spawning and mine", n)
+		}
+		// Whoever has the parent next sends it, under its own lease and once.
+		if err := a.do(session.Describe{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		if n := countType(child.log(), dormouse.PromptQueued); n != 3 || late != 2 {
+			t.Errorf("the child has %d prompts after %d messages, want 3 after 2", n, late)
+		}
+		child.mustPrompt("more", `SCRIPT[{"text":"still here"}]`)
+		if stale := b.live.Counts().Stale; stale != 0 {
+			t.Errorf("the child's own server was taken for stale %d times", stale)
+		}
+	})
+}

@@ -35,6 +35,8 @@ type fleet struct {
 
 	mu    sync.Mutex
 	fault func(session.Verb) error // guarded by mu; what becomes of an answer on its way back
+	// meanwhile happens while a command is on its way.
+	meanwhile func(dormouse.SessionID, session.Verb)
 
 	relays atomic.Int64  // streams between servers
 	dial   time.Duration // how long it takes to find out that nobody is there
@@ -135,6 +137,9 @@ func (f *fleet) Do(ctx context.Context, r session.Route, id dormouse.SessionID, 
 	if m.hung.Load() {
 		<-ctx.Done()
 		return dormouse.ErrUnknownOutcome
+	}
+	if f.meanwhile != nil {
+		f.meanwhile(id, v)
 	}
 	err = m.live.DoHere(ctx, id, by, v)
 	if _, elsewhere := errors.AsType[*session.ElsewhereError](err); elsewhere {

@@ -89,8 +89,10 @@ func bears(t dormouse.EventType) bool {
 var errUnkept = errors.New("blobs cannot be reached")
 
 // passes reports whether a write that failed surely changed nothing and may be
-// tried again when there is room, or when blobs can be reached.
-func passes(err error) bool { return errors.Is(err, dormouse.ErrFull) || errors.Is(err, errUnkept) }
+// tried again when there is room, when blobs can be reached, or by who has the right to.
+func passes(err error) bool {
+	return errors.Is(err, dormouse.ErrFull) || errors.Is(err, errUnkept) || errors.Is(err, ErrStaleSender)
+}
 
 // spill puts large payloads into the blob store, before any row names them.
 func spill(ctx context.Context, blobs blob.Store, events []dormouse.Event) ([]dormouse.Event, error) {

@@ -53,7 +53,7 @@ func (s *Sessions) across(ctx context.Context, to Server, id dormouse.SessionID,
 	enough()
 	watching.Wait()
 	unknown := errors.Is(err, dormouse.ErrUnknownOutcome)
-	if !unknown && (errors.Is(err, dormouse.ErrClosing) || errors.Is(err, dormouse.ErrLeaseLost)) {
+	if !unknown && !errors.Is(err, ErrStaleSender) && (errors.Is(err, dormouse.ErrClosing) || errors.Is(err, dormouse.ErrLeaseLost)) {
 		err = fmt.Errorf("%w: %s: %w", ErrUnreached, to.Name, err) // it did nothing, and gives the session up
 	}
 	if unknown || errors.Is(err, ErrUnreached) {
@@ -62,6 +62,51 @@ func (s *Sessions) across(ctx context.Context, to Server, id dormouse.SessionID,
 		s.find(id, &to)
 	}
 	return err
+}
+
+// living is the servers that share the store, as they were a moment ago.
+type living struct {
+	mu    sync.Mutex
+	at    time.Time       // guarded by mu
+	known map[uint64]bool // guarded by mu; by incarnation
+}
+
+// Lives refuses an incarnation that is none of the servers that share the store, with
+// ErrStaleSender. What it asks for, it may ask for late.
+func (s *Sessions) Lives(ctx context.Context, incarnation uint64) error {
+	if s.shared == nil {
+		return dormouse.ErrLeaseLost
+	}
+	const often = 3 // looks in the time of a lease
+	asked := time.Now()
+	if s.living.knows(incarnation, asked.Add(-s.deps.Lease/often)) {
+		return nil
+	}
+	servers, err := s.shared.Servers(ctx)
+	if err != nil {
+		return fmt.Errorf("list servers: %w", err)
+	}
+	s.living.learn(servers, asked)
+	if !s.living.knows(incarnation, asked) {
+		return fmt.Errorf("incarnation %d has no lease: %w", incarnation, ErrStaleSender)
+	}
+	return nil
+}
+
+// knows reports whether an incarnation was found among the servers since a time.
+func (l *living) knows(incarnation uint64, since time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known[incarnation] && !l.at.Before(since)
+}
+
+func (l *living) learn(servers []Server, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at, l.known = at, make(map[uint64]bool, len(servers))
+	for _, one := range servers {
+		l.known[one.Incarnation] = true
+	}
 }
 
 // manyOwners bounds how many sessions are remembered to be elsewhere.

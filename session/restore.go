@@ -261,7 +261,7 @@ func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.Event
 				swapped = &swappedAt{payload[dormouse.WorkspaceSwap](e), e.Seq}
 			case swapped != nil && swapped.at == 0 && mayHaveFiles(e):
 				swapped = nil
-			case e.Type != dormouse.TurnStarted || state.voids(e.Seq):
+			case e.Type != dormouse.TurnStarted || state.Voids(e.Seq):
 			case slices.Contains(payload[dormouse.TurnFact](e).Prompts, prompt):
 				return e.Seq, swapped, nil
 			}

@@ -82,6 +82,7 @@ type Sessions struct {
 	kick    chan struct{}
 	doubt   bool // of Run: a take may have taken more than it said
 	looks   *looks
+	living  living
 	seats   *seats
 	counts  counts
 	unnamed map[dormouse.Digest]bool // of Collect: the blobs that nobody named the last time

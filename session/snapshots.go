@@ -197,8 +197,8 @@ func (s State) Point(id dormouse.SnapshotID) (Point, bool) {
 	return s.Points[i], true
 }
 
-// voids reports whether what has a seq is no part of the conversation any more.
-func (s State) voids(seq uint64) bool {
+// Voids reports whether what has a seq is no part of the conversation any more.
+func (s State) Voids(seq uint64) bool {
 	return slices.ContainsFunc(s.Voided, func(v Void) bool { return v.From < seq && seq <= v.Upto })
 }
 

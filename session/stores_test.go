@@ -241,7 +241,7 @@ func TestAQuestionAndAWakeUpOnEveryStore(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, h *houseOn) {
 		h.create(dormouse.Created{Agent: everyTool()})
 		if err := h.do(session.Schedule{
-			ID: "wake_w", At: h.live.Now().Add(200 * time.Millisecond), Content: []dormouse.Block{dormouse.Text(says(use("question_ask", map[string]any{"question": "which?"})))},
+			ID: "wake_w", In: 200 * time.Millisecond, Content: []dormouse.Block{dormouse.Text(says(use("question_ask", map[string]any{"question": "which?"})))},
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -170,7 +170,7 @@ func (a *Actor) message(ctx context.Context, op dormouse.Op, w tool.Message) (st
 		return "", err
 	}
 	err := a.deps.family.Do(ctx, w.Child, dormouse.FromSession(a.id), Prompt{
-		ID: dormouse.PromptID(w.Child, string(op.ID)), Body: dormouse.DigestOf(dormouse.Encode(w.Content)), Content: w.Content,
+		Under: a.fence(), ID: dormouse.PromptID(w.Child, string(op.ID)), Body: dormouse.DigestOf(dormouse.Encode(w.Content)), Content: w.Content,
 	})
 	return fmt.Sprintf("Child session %s has the prompt.", w.Child), err
 }

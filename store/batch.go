@@ -28,9 +28,6 @@ func (b Batch) Validate() error {
 			return fmt.Errorf("index has seq %d, not %d: %w", b.Rows.Index.Seq, b.Last(), dormouse.ErrInvalid)
 		}
 	}
-	if b.Under != nil && b.After != 0 {
-		return fmt.Errorf("only a session that begins does so under a parent: %w", dormouse.ErrInvalid)
-	}
 	if b.State != nil && b.State.Seq != b.Last() {
 		return fmt.Errorf("state is of seq %d, not %d: %w", b.State.Seq, b.Last(), dormouse.ErrInvalid)
 	}

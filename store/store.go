@@ -6,6 +6,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -25,7 +26,7 @@ type Log interface {
 	// Create stores the first events of a session, with epoch 0 and no owner, so
 	// that nobody can append before a claim. A session that exists must be
 	// refused with dormouse.ErrConflict. If b.Under names a parent, a parent whose
-	// epoch is another by now must be refused with dormouse.ErrLeaseLost, in the
+	// epoch is another by now must be refused with ErrStaleSender, in the
 	// same transaction: who lost the parent makes no more children.
 	Create(ctx context.Context, b Batch) error
 
@@ -39,7 +40,10 @@ type Log interface {
 	// Append adds a batch after b.After. It must refuse a stale epoch with
 	// dormouse.ErrLeaseLost, a wrong After or an id that a client gave before with
 	// dormouse.ErrConflict, a full disk with dormouse.ErrFull, and an unknown session
-	// with dormouse.ErrNotFound. A caller who stops waiting must never be told that nothing changed when
+	// with dormouse.ErrNotFound. If b.Under names the session that asked for it, and its
+	// epoch is another by now, it must be refused with ErrStaleSender, in the same
+	// transaction: what a server does for a session that it has lost comes too late. A
+	// caller who stops waiting must never be told that nothing changed when
 	// something may have.
 	Append(ctx context.Context, b Batch) error
 
@@ -53,7 +57,8 @@ type Log interface {
 type Batch struct {
 	Session dormouse.SessionID
 	Epoch   Epoch
-	// Under fences the first batch of a child by its parent's epoch.
+	// Under fences a batch by the epoch of the session that asked for it: of a child's
+	// first events, and of what its parent sends it.
 	Under *Fence
 	// After is the seq the writer believes is the last.
 	After  uint64
@@ -67,6 +72,10 @@ type Batch struct {
 	// up to and including the last of Events.
 	State *State
 }
+
+// ErrStaleSender means that a session was asked for something by a server that has lost
+// the session it asked for. Nothing changed.
+var ErrStaleSender = fmt.Errorf("the server that asked has lost the session it asked for: %w", dormouse.ErrLeaseLost)
 
 // Fence is the right to write a session under an epoch.
 type Fence struct {

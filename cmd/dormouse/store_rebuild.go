@@ -147,6 +147,17 @@ func compare(ctx context.Context, s store.Store, id dormouse.SessionID, want sto
 			wrong = append(wrong, c.what)
 		}
 	}
+	ids := make([]string, 0, len(want.ClientIDs))
+	for _, c := range want.ClientIDs {
+		ids = append(ids, c.ID)
+	}
+	given, err := s.ClientIDs(ctx, id, ids...)
+	if err != nil {
+		return wrong, err
+	}
+	if !maps.Equal(given, store.Seqs(want.ClientIDs)) {
+		wrong = append(wrong, "client ids")
+	}
 	whole, err := named(ctx, s, want.Names)
 	if err == nil && !whole {
 		wrong = append(wrong, "names")

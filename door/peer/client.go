@@ -215,6 +215,8 @@ func (r refusal) error(by session.Server) error {
 		return fmt.Errorf("%w: %s", session.ErrUnreached, r.Message)
 	case inDoubt:
 		return fmt.Errorf("%s refused: %s: %w", by.Name, r.Message, dormouse.ErrUnknownOutcome)
+	case staleSender:
+		return fmt.Errorf("%s: %w", by.Name, session.ErrStaleSender)
 	case otherRequest:
 		return fmt.Errorf("%s: %w", by.Name, session.ErrOtherRequest)
 	case "client_left":

@@ -5,7 +5,8 @@
 // Servers know each other by the store's key. A request is signed for one
 // incarnation of one server, at a time by the database's clock, with a nonce: what
 // comes twice is refused, and so is what was meant for a server that is no more by
-// the one that has its address now. The answer is signed for its request, and
+// the one that has its address now. So is what is asked by a server that is none of those
+// with a lease: it may ask for it late. The answer is signed for its request, and
 // everything that follows, either way, is sealed frame by frame up to its end. So
 // who is on the path can hold things up and cut them off, which is noticed, and
 // nothing else. He can read what is asked, but not what is answered.
@@ -85,6 +86,10 @@ const inDoubt = "in_doubt"
 
 // otherRequest says that another request was taken under the same name.
 const otherRequest = "other_request"
+
+// staleSender says that the server which asks has lost its lease, or the session that it
+// asks for.
+const staleSender = "stale_sender"
 
 // line is one line of a stream: something relayed, why it ends, or only a sign
 // of life.

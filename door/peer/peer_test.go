@@ -229,3 +229,23 @@ func TestWhatAStrangerSendsIsNotRead(t *testing.T) {
 		t.Errorf("before its body has come it is answered %q, %v", status, err)
 	}
 }
+
+// A server that has lost its lease is not listened to, whoever it asks: what it asks for
+// may come long after others have taken over.
+func TestAServerWithoutALeaseIsRefusedByThoseItAsks(t *testing.T) {
+	p := newPair(t)
+	id := p.create()
+	r := p.route()
+	if err := p.b.client.Do(t.Context(), r, id, ada, prompt(id, "p", "hello")); err != nil {
+		t.Fatal(err)
+	}
+	r.From.Incarnation += 1000 // which has never had one
+	err := p.b.client.Do(t.Context(), r, id, ada, prompt(id, "q", "hello"))
+	if !errors.Is(err, session.ErrStaleSender) && !errors.Is(err, session.ErrUnreached) {
+		t.Errorf("it was told %v", err)
+	}
+	prompts, err := p.a.Prompts(t.Context(), id)
+	if err != nil || len(prompts) != 1 {
+		t.Errorf("%d prompts, %v", len(prompts), err)
+	}
+}

@@ -111,6 +111,9 @@ func (s *Server) admit(a *answerer, r *http.Request) ([]byte, error) {
 	if self, ok := s.Sessions.Self(); !ok || self.Incarnation != a.to.to {
 		return nil, gone
 	}
+	if err := s.Sessions.Lives(r.Context(), a.to.from); err != nil {
+		return nil, err
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(a.w, r.Body, maxBody))
 	if err != nil {
 		return nil, fmt.Errorf("read request: %w: %w", dormouse.ErrInvalid, err)
@@ -166,8 +169,11 @@ func replyTo(err error) door.Reply {
 		return door.Reply{Status: http.StatusConflict, Type: inDoubt, Message: err.Error()}
 	}
 	reply := door.ReplyTo(err)
-	if errors.Is(err, session.ErrOtherRequest) {
+	switch {
+	case errors.Is(err, session.ErrOtherRequest):
 		reply.Type = otherRequest
+	case errors.Is(err, session.ErrStaleSender):
+		reply.Type = staleSender
 	}
 	reply.Message = err.Error()
 	return reply

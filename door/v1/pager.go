@@ -20,6 +20,7 @@ func (s *Server) collect(ctx context.Context, row session.Row, l listed) (*colle
 	if err != nil {
 		return nil, err
 	}
+	l.voided = voidedIn(state)
 	p := &pager{Server: s, listed: l, session: row.Session, upto: state.Seq, collected: &collected{limit: l.limit}}
 	if l.after.waited() {
 		p.upto = min(l.after.upto, state.Seq)
@@ -54,7 +55,9 @@ func (p *pager) log(ctx context.Context) error {
 	var failed error
 	add := func(e *dormouse.Event) bool {
 		if e.Type == dormouse.PromptCancelled {
-			failed = p.cancelled(ctx, e)
+			if !p.voids(e) {
+				failed = p.cancelled(ctx, e)
+			}
 		} else if e.Type != dormouse.PromptQueued {
 			p.offer(e, cursor{place: place{seq: e.Seq}})
 		}
@@ -123,7 +126,7 @@ func (c cursor) next(parts int) cursor {
 
 // offer adds an event if it is wanted and the page before did not have it.
 func (p *pager) offer(e *dormouse.Event, at cursor) {
-	if p.shows(e) && p.within(e) && p.wants(e.Type) && p.follows(at) {
+	if p.shows(e) && p.within(e) && p.wants(shownType(e.Type)) && p.follows(at) {
 		p.add(p.append(nil, e), at)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
 )
@@ -159,4 +161,70 @@ func TestAnswersThatComeTogetherAreOneAnswer(t *testing.T) {
 		}
 	}
 	h.listed(id, "limit=1000") // in order
+}
+
+// What was said after the point that a session went back to is not listed any more,
+// what comes after that is, and whoever follows is told to list it again.
+func TestWhatASessionHasGoneBackFromIsNotListed(t *testing.T) {
+	h := newSessions(t)
+	id := h.made("")
+	h.sends(200, id, message("one"))
+	h.until(id, "session.status_idle", 1)
+	state, err := h.sessions.Peek(t.Context(), dormouse.SessionID(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.sends(200, id, message("two"))
+	h.until(id, "session.status_idle", 2)
+	events, stop := h.follows(id, "events/stream")
+	defer stop()
+	back := session.Swap{To: state.Seq, WorkspaceSwap: dormouse.WorkspaceSwap{
+		Number: state.Workspace.Number + 1, Snapshot: "snap_1", Reason: dormouse.SwapRestored,
+		Layers: []dormouse.Layer{{Digest: dormouse.DigestOf(nil), DiffID: dormouse.DigestOf(nil), Size: 1}},
+	}}
+	if err := h.sessions.Do(t.Context(), dormouse.SessionID(id), dormouse.User("ada"), back); err != nil {
+		t.Fatal(err)
+	}
+	said := func(events []json.RawMessage) (texts []string) {
+		for _, e := range events {
+			var m struct {
+				Type    string
+				Content []struct{ Text string }
+			}
+			_ = json.Unmarshal(e, &m)
+			switch {
+			case m.Type == "agent.thread_context_compacted":
+				texts = append(texts, m.Type)
+			case m.Type == "user.message":
+				texts = append(texts, m.Content[0].Text)
+			}
+		}
+		return texts
+	}
+	if f := <-events; !strings.Contains(string(f.data), "agent.thread_context_compacted") {
+		t.Errorf("the follower was told %s", f.data)
+	}
+	h.sends(200, id, message("three"))
+	h.until(id, "session.status_idle", 2)
+	want := []string{"one", "agent.thread_context_compacted", "three"}
+	if diff := cmp.Diff(want, said(h.listed(id, ""))); diff != "" {
+		t.Errorf("listed (-want +got):\n%s", diff)
+	}
+	slices.Reverse(want)
+	if diff := cmp.Diff(want, said(h.listed(id, "order=desc"))); diff != "" {
+		t.Errorf("listed from the end (-want +got):\n%s", diff)
+	}
+	// So it is for who comes back with a cursor from before.
+	again, over := h.follows(id, "events/stream", "Last-Event-ID", "0")
+	defer over()
+	var seen []json.RawMessage
+	for f := range again {
+		if seen = append(seen, json.RawMessage(f.data)); strings.Contains(string(f.data), `"text":"three"`) {
+			break
+		}
+	}
+	slices.Reverse(want)
+	if diff := cmp.Diff(want, slices.Compact(said(seen))); diff != "" { // a message comes as it waits, and as it is taken
+		t.Errorf("streamed (-want +got):\n%s", diff)
+	}
 }

@@ -3,10 +3,12 @@ package v1
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
 )
 
 // view is which events of a log belong to a list or a stream: those of a session,
@@ -15,6 +17,8 @@ type view struct {
 	primary dormouse.ThreadID
 	// thread is set for the list of one thread.
 	thread dormouse.ThreadID
+	// voided is set if the session has gone back: what it said since is left out.
+	voided func(*dormouse.Event) bool
 }
 
 func viewOf(id dormouse.SessionID) view { return view{primary: dormouse.PrimaryThread(id)} }
@@ -23,6 +27,12 @@ func viewOf(id dormouse.SessionID) view { return view{primary: dormouse.PrimaryT
 // of its first thread, what concerns the session as a whole, and what is asked of
 // people elsewhere.
 func (v view) shows(e *dormouse.Event) bool {
+	if e.Type == dormouse.HistoryTruncated {
+		return true
+	}
+	if v.voids(e) {
+		return false
+	}
 	if e.Type != dormouse.PromptQueued && e.Type.Audience() != dormouse.ForEveryone {
 		return false
 	}
@@ -43,6 +53,51 @@ func (v view) shows(e *dormouse.Event) bool {
 	return false
 }
 
+// voids reports whether an event is no part of the conversation any more.
+func (v view) voids(e *dormouse.Event) bool { return v.voided != nil && v.voided(e) }
+
+// voidedIn tells what is no part of the conversation of a session any more. A prompt
+// that was sent before the session went back, and still waits, is.
+func voidedIn(state session.State) func(*dormouse.Event) bool {
+	if len(state.Voided) == 0 {
+		return nil
+	}
+	return func(e *dormouse.Event) bool {
+		switch {
+		case !state.Voids(e.Seq):
+			return false
+		case e.Type == dormouse.PromptQueued:
+			return !slices.ContainsFunc(state.Threads, func(t session.Thread) bool {
+				return slices.ContainsFunc(t.Queue, func(q dormouse.PromptRecord) bool { return q.ID == e.ID })
+			})
+		}
+		return !stays(e.Type)
+	}
+}
+
+// stays reports whether events of this type hold on though the session goes back: they
+// are about the session and not about its turns.
+func stays(t dormouse.EventType) bool {
+	switch t { //nolint:exhaustive // the others are of turns
+	case dormouse.SessionUpdated, dormouse.SessionThreadCreated, dormouse.SessionDeleted,
+		dormouse.SessionStatusTerminated, dormouse.SessionThreadStatusTerminated, dormouse.HistoryTruncated:
+		return true
+	}
+	return false
+}
+
+// contextChanged is how this API says that a model is given another conversation from
+// here on, and that whoever keeps one has to list it again.
+const contextChanged dormouse.EventType = "agent.thread_context_compacted"
+
+// shownType is the type that an event is shown as.
+func shownType(t dormouse.EventType) dormouse.EventType {
+	if t == dormouse.HistoryTruncated {
+		return contextChanged
+	}
+	return t
+}
+
 // posted reports whether an event of another thread is shown with its thread.
 func (v view) posted(e *dormouse.Event) bool {
 	if v.thread != "" || e.Thread == "" || e.Thread == v.primary {
@@ -59,6 +114,8 @@ func (v view) posted(e *dormouse.Event) bool {
 // gives it, so that it is only put together here.
 func (v view) append(b []byte, e *dormouse.Event) []byte {
 	switch e.Type { //nolint:exhaustive // the others are as they are stored
+	case dormouse.HistoryTruncated:
+		return appendEvent(b, e.ID, contextChanged, &e.Time, nil)
 	case dormouse.SessionUpdated:
 		return appendEvent(b, e.ID, e.Type, &e.Time, updated(e.Payload))
 	case dormouse.PromptQueued:

@@ -52,6 +52,13 @@ func (s *Server) follow(c call, thread dormouse.ThreadID) error {
 		}
 		after = n
 	}
+	if after < row.Seq { // of what is to come nothing is voided before somebody is told
+		state, err := s.Sessions.Peek(ctx, row.Session)
+		if err != nil {
+			return err
+		}
+		v.voided = voidedIn(state)
+	}
 	f, err := s.Sessions.Follow(ctx, row.Session, after)
 	if err != nil {
 		return err

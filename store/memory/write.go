@@ -27,7 +27,7 @@ func (s *Store) Import(ctx context.Context, b store.Batch) error {
 func (s *Store) begin(ctx context.Context, verb string, b store.Batch) error {
 	return s.write(ctx, verb, b.Session, func(ss *session) error {
 		if b.Under != nil && !s.base.sessions[b.Under.Session].admits(b.Under.Epoch) {
-			return fmt.Errorf("under %s: %w", b.Under.Session, dormouse.ErrLeaseLost)
+			return fmt.Errorf("under %s: %w", b.Under.Session, store.ErrStaleSender)
 		}
 		if ss != nil {
 			return dormouse.ErrConflict
@@ -72,6 +72,9 @@ func (s *Store) Append(ctx context.Context, b store.Batch) error {
 			return dormouse.ErrLeaseLost
 		case b.After != ss.index.Seq:
 			return dormouse.ErrConflict
+		}
+		if b.Under != nil && !s.base.sessions[b.Under.Session].admits(b.Under.Epoch) {
+			return fmt.Errorf("under %s: %w", b.Under.Session, store.ErrStaleSender)
 		}
 		if err := ss.repeats(b); err != nil {
 			return err

@@ -196,7 +196,7 @@ func (j *job) refusal(fences map[string]fence) error {
 	at, found := fences[string(j.batch.Session)]
 	switch {
 	case j.birth && j.batch.Under != nil && !admits(fences[string(j.batch.Under.Session)].epoch, j.batch.Under.Epoch):
-		return fmt.Errorf("under %s: %w", j.batch.Under.Session, dormouse.ErrLeaseLost)
+		return fmt.Errorf("under %s: %w", j.batch.Under.Session, store.ErrStaleSender)
 	case j.birth:
 		return dormouse.ErrConflict
 	case !found:

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -31,10 +32,45 @@ func (s *Store) append(ctx context.Context, b store.Batch, invalid error, birth 
 	if err := errors.Join(invalid, err); err != nil {
 		return err
 	}
-	return s.lane(b.Session).write(ctx, &job{
+	j := &job{
 		batch: b, spelled: sp, birth: birth,
 		queues: slices.ContainsFunc(b.Events, func(e dormouse.Event) bool { return e.Type == dormouse.PromptQueued }),
-	})
+	}
+	if b.Under != nil && !birth {
+		j.alone = func(ctx context.Context, tx pgx.Tx) error { return appendUnder(ctx, tx, j) }
+	}
+	return s.lane(b.Session).write(ctx, j)
+}
+
+// appendUnder appends what another session asked for, as long as that is still owned by
+// who asked. The lock lets it be written but not be claimed before this is committed.
+func appendUnder(ctx context.Context, tx pgx.Tx, j *job) error {
+	var epoch, last uint64
+	under := j.batch.Under
+	err := tx.QueryRow(ctx, `SELECT epoch FROM sessions WHERE id = $1 FOR KEY SHARE`, under.Session).Scan(&epoch)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !admits(epoch, under.Epoch) {
+		return fmt.Errorf("under %s: %w", under.Session, store.ErrStaleSender)
+	}
+	if err == nil {
+		err = tx.QueryRow(ctx, `SELECT key, epoch, last_seq FROM sessions WHERE id = $1 FOR NO KEY UPDATE`, j.batch.Session).Scan(&j.key, &epoch, &last)
+	}
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return dormouse.ErrNotFound
+	case err != nil:
+		return err
+	case !admits(epoch, j.batch.Epoch):
+		return dormouse.ErrLeaseLost
+	case last != j.batch.After:
+		return dormouse.ErrConflict
+	}
+	l := newLayout()
+	if j.batch.Rows != nil {
+		l.index(l.fences, j)
+		l.fences.number(j.batch.After)
+	}
+	l.rows(j, known{})
+	return l.send(ctx, tx.Conn())
 }
 
 // Rebuild replaces every derived row of a session.

@@ -23,10 +23,8 @@ func (s *Store) Import(ctx context.Context, b store.Batch) error {
 
 // begin adds a session with its first batch.
 func (c *conn) begin(ctx context.Context, b store.Batch, sp spelled) error {
-	if b.Under != nil {
-		if err := c.admit(ctx, *b.Under); err != nil {
-			return fmt.Errorf("under %s: %w", b.Under.Session, err)
-		}
+	if err := c.under(ctx, b.Under); err != nil {
+		return err
 	}
 	args := append(make([]driver.Value, 0, 17), string(b.Session), signed(b.Epoch))
 	n, err := c.exec(ctx, createSession, sp.rewritten.args(sp.moved.args(sp.touched.args(args)))...)
@@ -42,6 +40,18 @@ func (c *conn) begin(ctx context.Context, b store.Batch, sp spelled) error {
 	}
 	r.moved, r.rewritten, r.labels = sp.moved, sp.rewritten, &unlabelled
 	return c.add(ctx, r, b, sp)
+}
+
+// under refuses who lost the session that it asks for.
+func (c *conn) under(ctx context.Context, f *store.Fence) error {
+	if f == nil {
+		return nil
+	}
+	err := c.admit(ctx, *f)
+	if errors.Is(err, dormouse.ErrLeaseLost) {
+		err = fmt.Errorf("under %s: %w", f.Session, store.ErrStaleSender)
+	}
+	return err
 }
 
 // admit refuses who lost a session.
@@ -65,6 +75,9 @@ func (s *Store) Append(ctx context.Context, b store.Batch) error {
 	return s.log(ctx, "append to", b, b.Validate(), func(c *conn, ctx context.Context, b store.Batch, sp spelled) error {
 		r, err := c.row(ctx, b.Session)
 		if err != nil {
+			return err
+		}
+		if err := c.under(ctx, b.Under); err != nil {
 			return err
 		}
 		if err := c.pass(ctx, r, b, sp); err != nil {

@@ -41,7 +41,52 @@ func testLog(t *testing.T, fresh opener) {
 		}
 	}))
 
-	t.Run("if b.Under names a parent a parent whose epoch is another by now must be refused with ErrLeaseLost", fresh(func(t *testing.T, s store.Store) {
+	t.Run("if b.Under names the session that asked for it and its epoch is another by now it must be refused with ErrStaleSender", fresh(func(t *testing.T, s store.Store) {
+		parent, child := create(t, s, ada), create(t, s, sessionID(2))
+		send := func(f store.Fence) error {
+			return child.try(t.Context(), func(b *store.Batch) {
+				b.Under = &f
+				b.Rows.Index.Tags = []string{fmt.Sprint(b.After)}
+				b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: at(int(b.After))}}
+				b.Rows.Prompts = []dormouse.PromptRecord{prompt(int(b.After), b.Last())}
+			})
+		}
+		mine := store.Fence{Session: ada, Epoch: parent.epoch}
+		for range 2 {
+			if err := send(mine); err != nil {
+				t.Fatal(err)
+			}
+			child.append(t) // and beside it goes on
+		}
+		before := contents(t, s, child.id)
+		if len(before.Prompts) != 2 || len(before.Events) != 5 {
+			t.Errorf("%d prompts and %d events are there", len(before.Prompts), len(before.Events))
+		}
+		later, err := s.Claim(t.Context(), ada)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []store.Fence{mine, {Session: ada}, {Session: ada, Epoch: later + 1}, {Session: sessionID(9), Epoch: 1}} {
+			wantErr(t, fmt.Sprintf("under %+v", f), send(f), store.ErrStaleSender)
+		}
+		equal(t, "contents", contents(t, s, child.id), before)
+		if err := send(store.Fence{Session: ada, Epoch: later}); err != nil {
+			t.Errorf("under the newest lease: %v", err)
+		}
+		// Its own fence holds all the same.
+		was := child.epoch
+		child.epoch--
+		if err := send(store.Fence{Session: ada, Epoch: later}); !errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, store.ErrStaleSender) {
+			t.Errorf("who lost the session itself was told %v", err)
+		}
+		child.epoch = was
+		b := child.batch(1)
+		b.Under, b.After, b.Events[0].Seq, b.Rows.Index.Seq = &store.Fence{Session: ada, Epoch: later}, b.After+1, b.After+2, b.After+2
+		wantErr(t, "after what is not there", s.Append(t.Context(), b), dormouse.ErrConflict)
+		child.append(t)
+	}))
+
+	t.Run("if b.Under names a parent a parent whose epoch is another by now must be refused with ErrStaleSender", fresh(func(t *testing.T, s store.Store) {
 		parent := create(t, s, ada)
 		under := func(id dormouse.SessionID, f store.Fence) error {
 			b := first(id)
@@ -145,7 +190,6 @@ func testLog(t *testing.T, fresh opener) {
 			"index of another":  func(b *store.Batch) { b.Rows.Index.Session = sessionID(2) },
 			"index lags behind": func(b *store.Batch) { b.Rows.Index.Seq-- },
 			"state lags behind": func(b *store.Batch) { b.State = &store.State{Seq: b.After} },
-			"begins too late":   func(b *store.Batch) { b.Under = &store.Fence{Session: ada, Epoch: w.epoch} },
 		} {
 			wantErr(t, what, w.try(t.Context(), change), dormouse.ErrInvalid)
 		}

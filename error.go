@@ -19,6 +19,8 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrUnknownOutcome: the write may or may not have happened.
 	ErrUnknownOutcome = errors.New("outcome unknown")
+	// ErrDamaged: the session's log cannot be read; it can be ended and deleted.
+	ErrDamaged = errors.New("log is damaged")
 	// ErrFull: there is no room on the disk; nothing was changed.
 	ErrFull = errors.New("no space left")
 	// ErrUnavailable: the database, or where blobs are, cannot be reached now;

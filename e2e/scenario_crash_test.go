@@ -205,7 +205,7 @@ func (w *world) age(d time.Duration) {
 	w.t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(w.Data, "dormouse.db"))
 	must(w.t, err)
-	_, err = db.ExecContext(w.ctx, "UPDATE events SET time = time - ?", d.Microseconds())
+	_, err = db.ExecContext(w.ctx, "UPDATE events SET time = time - ?, sum = NULL", d.Microseconds())
 	must(w.t, err)
 	_, err = db.ExecContext(w.ctx, "DELETE FROM states")
 	must(w.t, err)

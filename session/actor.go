@@ -55,6 +55,7 @@ type Actor struct {
 	pointMade []chan struct{}
 	visitors  []*visitor // who waits to be let in
 	again     bool       // a step that could not be done now is tried again in a moment
+	damage    error      // why the log cannot be read; the state is then what could be salvaged
 	broken    error      // why what the actor believes can no longer be trusted
 	used      time.Time  // when somebody last wanted something
 	running   sync.WaitGroup
@@ -114,8 +115,14 @@ func (a *Actor) send(ctx context.Context, m message) error {
 // run owns the session until it is idle, its lease is lost or ctx ends.
 func (a *Actor) run(ctx context.Context) (err error) {
 	defer close(a.quit)
-	if a.failed = a.load(ctx); a.failed != nil {
-		return a.failed
+	if err := a.load(ctx); err != nil {
+		if errors.Is(err, dormouse.ErrDamaged) {
+			err = a.endure(ctx, err)
+		}
+		if err != nil {
+			a.failed = err
+			return err
+		}
 	}
 	a.loaded()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -224,7 +231,7 @@ func (a *Actor) leave(ctx context.Context, cause error) {
 			a.slog.WarnContext(ctx, "attempt not given back", "turn", w.Turn, "error", err)
 		}
 	}
-	if a.state.Seq-a.cached >= cacheEvery/8 {
+	if a.damage == nil && a.state.Seq-a.cached >= cacheEvery/8 {
 		crash.At(crash.StateCaching)
 		b := store.Batch{Session: a.id, Epoch: a.epoch, After: a.state.Seq, State: cacheState(a.state)}
 		if err := a.append(b); err != nil {

@@ -232,7 +232,7 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event, next State, 
 		return err
 	}
 	b := store.Batch{Session: a.id, Epoch: a.epoch, Under: under, After: a.state.Seq, Events: stored, Rows: &rows}
-	if next.Seq-a.cached >= cacheEvery {
+	if a.damage == nil && next.Seq-a.cached >= cacheEvery {
 		crash.At(crash.StateCaching)
 		b.State = cacheState(next)
 	}

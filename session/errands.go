@@ -66,8 +66,8 @@ func (a *Actor) stillMade(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	parent, err := a.deps.family.Peek(ctx, a.state.Parent)
-	if errors.Is(err, dormouse.ErrNotFound) {
-		return false, nil
+	if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrDamaged) {
+		return false, nil // nobody makes anything for it
 	}
 	i := parent.child(a.id)
 	return i >= 0 && !parent.Children[i].Started, err

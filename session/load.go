@@ -57,7 +57,13 @@ func readFolds(ctx context.Context, deps *Config, id dormouse.SessionID, after u
 	}
 	size := 0
 	for i, e := range events {
-		if e.Blob == "" || !folds(e.Type) {
+		if !folds(e.Type) {
+			continue
+		}
+		if err := checkPayload(id, e); err != nil {
+			return nil, false, err
+		}
+		if e.Blob == "" {
 			continue
 		}
 		whole, err := inflate(ctx, deps.Blobs, e)
@@ -69,6 +75,8 @@ func readFolds(ctx context.Context, deps *Config, id dormouse.SessionID, after u
 			// comes a prompt is cancelled, and that says why; a wake-up and a child
 			// nobody can make any more are not there.
 			deps.Logger.ErrorContext(ctx, "event unreadable", "session", id, "seq", e.Seq, "type", e.Type, "error", err)
+		case isLost(err):
+			return nil, false, unreadable(id, e.Seq, err)
 		default:
 			return nil, false, err
 		}
@@ -131,7 +139,7 @@ func inflate(ctx context.Context, blobs blob.Store, e dormouse.Event) (dormouse.
 
 // isLost reports whether a payload will never be read again, whatever we do.
 func isLost(err error) bool {
-	return errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound)
+	return errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrDamaged)
 }
 
 // inflateOrMourn is inflate for those to whom one lost payload must not hide all
@@ -153,20 +161,25 @@ func read(ctx context.Context, deps *Config, id dormouse.SessionID, after uint64
 		return nil, fmt.Errorf("read events of %s: %w", id, err)
 	}
 	for i := range events {
-		if events[i], err = inflate(ctx, deps.Blobs, events[i]); err != nil {
+		e, err := inflate(ctx, deps.Blobs, events[i])
+		if isLost(err) {
+			return nil, unreadable(id, e.Seq, err)
+		}
+		if err != nil {
 			return nil, err
 		}
+		events[i] = e
 	}
 	return events, nil
 }
 
 // readSome is read for those who hand events on: it stops where a page has grown
 // large, so that a page of the largest events fits in memory. It returns at least
-// one event if there is one.
+// one event if there is one that can be read: a damaged log is read as far as it goes.
 func readSome(ctx context.Context, deps *Config, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
 	const atOnce = 256
 	events, err := deps.Store.Read(ctx, id, after, min(limit, atOnce))
-	if err != nil {
+	if err != nil && (len(events) == 0 || !errors.Is(err, dormouse.ErrDamaged)) {
 		return nil, fmt.Errorf("read events of %s: %w", id, err)
 	}
 	size := 0

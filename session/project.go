@@ -1,8 +1,11 @@
 package session
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"slices"
 	"strings"
@@ -148,10 +151,17 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 // would fold an old log differently.
 const stateVersion = 10
 
-// cacheState encodes a fold for the store.
+// cacheState encodes a fold for the store, with a checksum before it: a byte that is
+// another by then must not be folded upon.
 func cacheState(s State) *store.State {
-	return &store.State{Seq: s.Seq, Version: stateVersion, Data: dormouse.Encode(s)}
+	raw := dormouse.Encode(s)
+	data := binary.BigEndian.AppendUint32(make([]byte, 0, sumSize+len(raw)), crc32.Checksum(raw, castagnoli))
+	return &store.State{Seq: s.Seq, Version: stateVersion, Data: append(data, raw...)}
 }
+
+const sumSize = 4
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // openState decodes a cached fold; one of another version is no fold at all.
 func openState(c store.State) (State, error) {
@@ -159,7 +169,10 @@ func openState(c store.State) (State, error) {
 		return State{}, nil
 	}
 	var s State
-	if err := json.Unmarshal(c.Data, &s); err != nil {
+	if len(c.Data) < sumSize || binary.BigEndian.Uint32(c.Data) != crc32.Checksum(c.Data[sumSize:], castagnoli) {
+		return State{}, errors.New("the cached state is not what was written")
+	}
+	if err := json.Unmarshal(c.Data[sumSize:], &s); err != nil {
 		return State{}, fmt.Errorf("decode cached state: %w", err)
 	}
 	return s, nil

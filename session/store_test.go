@@ -2,9 +2,11 @@ package session_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -15,6 +17,39 @@ type faultyStore struct {
 	fail   func(b store.Batch) (before, after error)
 	linger time.Duration // between what is durable and the answer that it is
 	create error         // instead of making a session
+	bad    uint64        // the event that cannot be read; 0: none
+	claims int
+}
+
+// spoil has an event of every log not be as it was written, 0 none.
+func (f *faultyStore) spoil(seq uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bad = seq
+}
+
+func (f *faultyStore) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
+	events, err := f.Store.Read(ctx, id, after, limit)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.bad > after && f.bad <= after+uint64(len(events)) {
+		return events[:f.bad-after-1], &store.DamageError{Session: id, Seq: f.bad, Err: errors.New("a byte has flipped")}
+	}
+	return events, err
+}
+
+func (f *faultyStore) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
+	f.mu.Lock()
+	f.claims++
+	f.mu.Unlock()
+	return f.Store.Claim(ctx, id)
+}
+
+// claimed is how often a session was claimed.
+func (f *faultyStore) claimed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.claims
 }
 
 func (f *faultyStore) failCreate(err error) {

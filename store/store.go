@@ -48,8 +48,13 @@ type Log interface {
 	Append(ctx context.Context, b Batch) error
 
 	// Read must return events with a seq above after, in order, at most limit,
-	// and only committed ones.
+	// and only committed ones. A row that is not as it was written, or is missing, must
+	// be *DamageError, which is returned together with the events before it.
 	Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
+
+	// Mark must set what Index.Damage says of a session, fenced by the epoch as an
+	// append is. An append must leave it as it is.
+	Mark(ctx context.Context, id dormouse.SessionID, epoch Epoch, damage string) error
 }
 
 // Batch is one transaction on one session. Times must come back as they were
@@ -132,6 +137,9 @@ type Index struct {
 	// Due is when the session next wants to be loaded: the zero time means
 	// never, Now means as soon as anyone can.
 	Due time.Time `json:"due_at,omitzero"`
+	// Damage says why the session's log cannot be read, if it cannot. It does not
+	// follow from the log, so rows say nothing of it: Mark sets it.
+	Damage string `json:"damage,omitempty"`
 }
 
 // Now is the due time of a session that wants something already.

@@ -39,7 +39,11 @@ archived is left out unless --archived asks for it.`,
 			return get(cmd, "/api/sessions?"+q.Encode(), func(w io.Writer, page rest.Page) error {
 				var rows [][]string
 				for _, s := range page.Sessions {
-					rows = append(rows, []string{string(s.Session), string(s.Phase), ago(s.Updated), s.Title, strings.Join(s.Tags, ", ")})
+					phase := string(s.Phase)
+					if s.Damage != "" {
+						phase += ", damaged"
+					}
+					rows = append(rows, []string{string(s.Session), phase, ago(s.Updated), s.Title, strings.Join(s.Tags, ", ")})
 				}
 				if err := table(w, "SESSION\tPHASE\tUPDATED\tTITLE\tTAGS", rows); err != nil {
 					return err

@@ -37,6 +37,7 @@ func showSession(out io.Writer, s rest.Session) error {
 		{"tags", strings.Join(s.Tags, ", ")},
 		{"parent", string(s.Parent)},
 		{"phase", string(s.Phase)},
+		{"damaged", s.Damage},
 		{"attention", s.Attention},
 		{"ended", s.Ended},
 		{"archived", at(s.Archived)},

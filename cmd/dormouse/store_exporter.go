@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
@@ -125,10 +126,21 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 		return err
 	}
 	var state session.State
+	torn := false
 	for {
 		events, err := s.Read(ctx, id, state.Seq, pageEvents)
-		if err != nil {
+		damage, damaged := errors.AsType[*store.DamageError](err)
+		if err != nil && !damaged {
 			return err
+		}
+		if damaged && len(events) == 0 {
+			if state, err = x.damaged(ctx, id, state, damage); err != nil {
+				return err
+			}
+			if torn = damage.Seq == 0; torn {
+				break // nobody knows what follows
+			}
+			continue
 		}
 		if len(events) == 0 {
 			break
@@ -145,7 +157,7 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 	if err != nil {
 		return err
 	}
-	if row.Seq != state.Seq {
+	if row.Seq != state.Seq && !torn {
 		return fmt.Errorf("its log ends at event %d, and its row says %d", state.Seq, row.Seq)
 	}
 	for _, op := range state.Ops {
@@ -154,6 +166,22 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 		}
 	}
 	return x.to.End()
+}
+
+// damaged writes an event that is not as it was written, with a payload that is lost,
+// so that whoever reads the archive knows that there was one.
+func (x *exporter) damaged(ctx context.Context, id dormouse.SessionID, state session.State, damage *store.DamageError) (session.State, error) {
+	e := dormouse.Event{ID: dormouse.EventID(fmt.Sprintf("%sdamaged%d", dormouse.EventPrefix, state.Seq+1)), Type: "damaged", Actor: dormouse.ActorServer, Time: time.Unix(0, 0).UTC()}
+	if damage.Found != nil {
+		e = *damage.Found
+	}
+	e.Seq = state.Seq + 1
+	x.progress.note("%s: event %d is damaged", id, e.Seq)
+	lost := dormouse.DigestOf(append([]byte("damaged "), e.Payload...))
+	e.Blob, e.Payload = lost, nil
+	state.Seq = e.Seq
+	x.progress.tell("export: %s, now at event %d of %s", plural(x.sessions, "session"), state.Seq, id)
+	return state, errors.Join(x.to.Lost(lost), x.to.Events([]dormouse.Event{e}), context.Cause(ctx))
 }
 
 // pageOf is how many of items make a page.

@@ -80,7 +80,7 @@ func rebuild(ctx context.Context, d *deployment, check bool, tell func(format st
 			return nil
 		}
 		rows, err := session.Rebuild(ctx, d.store, d.blobs, id)
-		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
+		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrDamaged) {
 			tell("%s: cannot be laid out: %v\n", id, err)
 			done.Failed++
 			return nil
@@ -112,6 +112,7 @@ func compare(ctx context.Context, s store.Store, id dormouse.SessionID, want sto
 	if err != nil {
 		return nil, err
 	}
+	index.Damage = "" // it does not follow from the log
 	prompts, err := s.Prompts(ctx, id)
 	if err != nil {
 		return nil, err

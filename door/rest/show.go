@@ -1,6 +1,9 @@
 package rest
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"net/http"
 
 	"github.com/dormouse-run/dormouse"
@@ -61,22 +64,23 @@ func (s *Server) show(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	state, err := s.peek(ctx, c)
+	state, row, err := s.peekAll(ctx, c)
 	if err != nil {
 		return err
 	}
 	made, err := s.Sessions.Created(ctx, state.Session)
+	if errors.Is(err, dormouse.ErrDamaged) {
+		row.Damage, err = cmp.Or(row.Damage, err.Error()), nil
+	}
 	if err != nil {
 		return err
 	}
 	calls, err := s.gatedCalls(ctx, state)
-	if err != nil {
+	if err != nil && !errors.Is(err, dormouse.ErrDamaged) {
 		return err
 	}
-	// All of it is of one state, so that it cannot contradict itself.
-	_, rows := session.Project(state, nil)
 	view := Session{
-		Row: rows.Index, Agent: made.Agent, Recovery: made.Recovery, SleepAfter: made.SleepAfter.String(),
+		Row: row, Agent: made.Agent, Recovery: made.Recovery, SleepAfter: made.SleepAfter.String(),
 		Environment: state.Environment, Image: state.Image,
 		Sandbox: sandboxOf(state),
 		Threads: threadsOf(state, calls), Questions: questionsOf(state, calls), Wakeups: wakeupsOf(state), Children: childrenOf(state), Workspace: workspaceOf(state),
@@ -95,6 +99,18 @@ func (s *Server) show(c call) error {
 		view.Queue += len(t.Queue)
 	}
 	return c.Answer(http.StatusOK, view)
+}
+
+// peekAll finds the session a request is about, where it stands, and its row, which is
+// of the same state so that they cannot contradict each other. Of a session that is
+// damaged it is what can be read.
+func (s *Server) peekAll(ctx context.Context, c call) (session.State, session.Row, error) {
+	state, err := s.peek(ctx, c)
+	if errors.Is(err, dormouse.ErrDamaged) {
+		return s.Sessions.Remains(ctx, c.named(), err)
+	}
+	_, rows := session.Project(state, nil)
+	return state, rows.Index, err
 }
 
 // ops lists the newest ops of a session.

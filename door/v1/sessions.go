@@ -2,6 +2,7 @@ package v1
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -41,6 +42,9 @@ func (s *Server) answerSession(ctx context.Context, c call, id dormouse.SessionI
 // sessionOf is a session as it stands.
 func (s *Server) sessionOf(ctx context.Context, id dormouse.SessionID) (Session, error) {
 	state, err := s.Sessions.Peek(ctx, id)
+	if errors.Is(err, dormouse.ErrDamaged) {
+		state, _, err = s.Sessions.Remains(ctx, id, err)
+	}
 	if err == nil && state.Deleted {
 		err = fmt.Errorf("session %s: %w", id, dormouse.ErrNotFound)
 	}
@@ -48,7 +52,7 @@ func (s *Server) sessionOf(ctx context.Context, id dormouse.SessionID) (Session,
 		return Session{}, err
 	}
 	agent, err := s.Sessions.AgentOf(ctx, state)
-	if err != nil {
+	if err != nil && !errors.Is(err, dormouse.ErrDamaged) {
 		return Session{}, err
 	}
 	return s.shown(state, agent), nil

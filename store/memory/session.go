@@ -87,7 +87,9 @@ func (ss *session) take(b store.Batch) {
 }
 
 func (ss *session) takeRows(r store.Rows) {
+	damage := ss.index.Damage // what Mark said
 	ss.index = kept(r.Index)
+	ss.index.Damage = damage
 	for _, p := range r.Prompts {
 		p.Queued = utc(p.Queued)
 		ss.prompts[p.ID] = p

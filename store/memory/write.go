@@ -85,6 +85,17 @@ func (s *Store) Append(ctx context.Context, b store.Batch) error {
 	})
 }
 
+// Mark sets what the index row says of a damaged log.
+func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epoch, damage string) error {
+	return s.write(ctx, "mark", id, func(ss *session) error {
+		if !ss.admits(epoch) {
+			return dormouse.ErrLeaseLost
+		}
+		ss.index.Damage = damage
+		return nil
+	})
+}
+
 // Delete removes every row of a session.
 func (s *Store) Delete(ctx context.Context, id dormouse.SessionID, epoch store.Epoch) error {
 	return s.write(ctx, "delete", id, func(ss *session) error {

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // layout is a group of jobs on the way to the database, by table.
@@ -25,7 +26,7 @@ func newLayout() *layout {
 		holds:  newTable(holdSessions, "sii"),
 		looks:  newTable(lookFences, "s"),
 
-		events:    newTable(addEvents, "iisssstbs"),
+		events:    newTable(addEvents, "iisssstbsi"),
 		labels:    newTable(putLabels, "isss"),
 		bare:      newTable(dropLabels, "i"),
 		prompts:   newTable(putPrompts, "isssssit"),
@@ -98,7 +99,7 @@ func (l *layout) rows(j *job, k known) {
 	b := j.batch
 	for _, e := range b.Events {
 		l.events.integer(j.key).number(e.Seq).text(string(e.ID)).text(string(e.Type)).text(string(e.Thread)).
-			text(string(e.Actor)).time(e.Time).bytes(e.Payload).text(string(e.Blob))
+			text(string(e.Actor)).time(e.Time).bytes(e.Payload).text(string(e.Blob)).integer(store.Sum(b.Session, e))
 	}
 	if b.Rows != nil {
 		l.derived(j, k)

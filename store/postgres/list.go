@@ -15,14 +15,14 @@ import (
 )
 
 const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due, archived, metrics,
-	agent, agent_version, environment, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
+	agent, agent_version, environment, damage, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
 func readIndex(row pgx.CollectableRow) (i store.Index, err error) {
 	var due, archived *time.Time
 	var metrics, tags, metadata []byte
 	err = row.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &i.Created, &i.Updated, &i.Seq,
-		&due, &archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &tags, &metadata, &i.Search)
+		&due, &archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &i.Damage, &tags, &metadata, &i.Search)
 	if err != nil {
 		return i, err
 	}

@@ -19,13 +19,18 @@ const key = `(SELECT key FROM sessions WHERE id = $1)`
 
 // Read returns events with a seq above after.
 func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
-	events, err := list(ctx, s, func(row pgx.CollectableRow) (e dormouse.Event, err error) {
+	after = min(after, 1<<62)
+	found, err := list(ctx, s, func(row pgx.CollectableRow) (e store.Stored, err error) {
 		var payload []byte
-		err = row.Scan(&e.Seq, &e.ID, &e.Type, &e.Thread, &e.Actor, &e.Time, &payload, &e.Blob)
+		err = row.Scan(&e.Seq, &e.ID, &e.Type, &e.Thread, &e.Actor, &e.Time, &payload, &e.Blob, &e.Sum)
 		e.Time, e.Payload = e.Time.UTC(), payload
 		return e, err
-	}, `SELECT seq, id, type, thread, actor, time, payload, blob FROM events
-		WHERE session = `+key+` AND seq > $2 ORDER BY seq LIMIT $3`, id, signed(min(after, 1<<62)), max(limit, 0))
+	}, `SELECT seq, id, type, thread, actor, time, payload, blob, sum FROM events
+		WHERE session = `+key+` AND seq > $2 ORDER BY seq LIMIT $3`, id, signed(after), max(limit, 0))
+	if err != nil {
+		return nil, wrap(err, "read", id)
+	}
+	events, err := store.Verified(id, after, found)
 	return events, wrap(err, "read", id)
 }
 

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -140,4 +141,24 @@ func TestWhatWasDeletedIsRemovedInTheEnd(t *testing.T) {
 		}
 	}
 	whole(t, s, sessionID(2), 6001)
+}
+
+func TestARowThatIsNotAsItWasWrittenMustBeDamage(t *testing.T) {
+	url := database(t)
+	s := open(t, url)
+	w := create(t, s, sessionID(1))
+	if err := w.append(t.Context(), w.batch(4)); err != nil {
+		t.Fatal(err)
+	}
+	c := raw(t, url)
+	do(t, c, `UPDATE events SET payload = payload || 'x' WHERE seq = 3`)
+	events, err := s.Read(t.Context(), sessionID(1), 0, 100)
+	damage, ok := errors.AsType[*store.DamageError](err)
+	if !ok || damage.Seq != 3 || !errors.Is(err, dormouse.ErrDamaged) || len(events) != 2 {
+		t.Errorf("read = %d events, %v, want those before the third and where it stops", len(events), err)
+	}
+	do(t, c, `UPDATE events SET sum = NULL`)
+	if events, err := s.Read(t.Context(), sessionID(1), 0, 100); err != nil || len(events) != 5 {
+		t.Errorf("read of rows from before there were checksums = %d events, %v, want 5", len(events), err)
+	}
 }

@@ -67,8 +67,8 @@ var texts = map[string]string{
 
 	lookFences: `SELECT id, epoch, last_seq FROM sessions WHERE id = ANY ($1::text[])`,
 
-	addEvents: `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob)
-		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::bytea[], $9::text[])`,
+	addEvents: `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob, sum)
+		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::bytea[], $9::text[], $10::bigint[])`,
 	putLabels: `INSERT INTO labels (session, tags, metadata, search)
 		SELECT session, tags::jsonb, metadata::jsonb, search
 		FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS b (session, tags, metadata, search)

@@ -73,6 +73,23 @@ func appendUnder(ctx context.Context, tx pgx.Tx, j *job) error {
 	return l.send(ctx, tx.Conn())
 }
 
+// Mark sets what the index row says of a damaged log.
+func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epoch, damage string) error {
+	j := &job{batch: store.Batch{Session: id}, alone: func(ctx context.Context, tx pgx.Tx) error {
+		var at store.Epoch
+		err := tx.QueryRow(ctx, `SELECT epoch FROM sessions WHERE id = $1 FOR NO KEY UPDATE`, id).Scan(&at)
+		switch {
+		case err == nil && !admits(at, epoch), errors.Is(err, pgx.ErrNoRows):
+			return dormouse.ErrLeaseLost
+		case err != nil:
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE sessions SET damage = $2 WHERE id = $1`, id, damage)
+		return err
+	}}
+	return wrap(s.lane(id).write(ctx, j), "mark", id)
+}
+
 // Rebuild replaces every derived row of a session.
 func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.Rows) error {
 	b := store.Batch{Session: id, After: rows.Index.Seq, Rows: &rows}

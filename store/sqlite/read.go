@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -22,14 +24,22 @@ const limited = ` LIMIT ? + 0`
 
 // Read returns events with a seq above after.
 func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
-	events, err := list(ctx, s, func(rows *sql.Rows) (e dormouse.Event, err error) {
+	after = min(after, 1<<62)
+	found, err := list(ctx, s, func(rows *sql.Rows) (e store.Stored, err error) {
 		var at int64
 		var payload []byte
-		err = rows.Scan(&e.Seq, &e.ID, &e.Type, &e.Thread, &e.Actor, &at, &payload, &e.Blob)
+		err = rows.Scan(&e.Seq, &e.ID, &e.Type, &e.Thread, &e.Actor, &at, &payload, &e.Blob, &e.Sum)
 		e.Time, e.Payload = instant(at), payload
 		return e, err
-	}, `SELECT seq, id, type, thread, actor, time, payload, blob FROM events
-		WHERE session = `+key+` AND seq > ? ORDER BY seq`+limited, id, int64(min(after, 1<<62)), max(limit, 0))
+	}, `SELECT seq, id, type, thread, actor, time, payload, blob, sum FROM events
+		WHERE session = `+key+` AND seq > ? ORDER BY seq`+limited, id, int64(after), max(limit, 0))
+	if code(err) == lib.SQLITE_CORRUPT {
+		err = &store.DamageError{Session: id, Err: err}
+	}
+	if err != nil {
+		return nil, wrap(err, "read", id)
+	}
+	events, err := store.Verified(id, after, found)
 	return events, wrap(err, "read", id)
 }
 

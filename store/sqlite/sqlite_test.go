@@ -230,6 +230,70 @@ func TestAppendAfterARollbackWritesEveryRow(t *testing.T) {
 	shut(t, s)
 }
 
+func TestARowThatIsNotAsItWasWrittenMustBeDamage(t *testing.T) {
+	for column, change := range map[string]string{
+		"payload": `UPDATE events SET payload = replace(payload, '3', '4') WHERE seq = 3`,
+		"type":    `UPDATE events SET type = 'agent.messagf' WHERE seq = 3`,
+		"id":      `UPDATE events SET id = id || 'x' WHERE seq = 3`,
+		"time":    `UPDATE events SET time = time + 1 WHERE seq = 3`,
+		"blob":    `UPDATE events SET blob = 'sha256:00' WHERE seq = 3`,
+		"seq":     `UPDATE events SET seq = 300 WHERE seq = 3`,
+		"session": `UPDATE events SET session = session + 1 WHERE seq = 3`,
+	} {
+		t.Run(column, func(t *testing.T) {
+			dir := t.TempDir()
+			s := open(t, dir)
+			w := create(t, s, sessionID(1))
+			if err := w.append(t.Context(), w.batch(4)); err != nil {
+				t.Fatal(err)
+			}
+			shut(t, s)
+			db := raw(t, dir)
+			if _, err := db.ExecContext(t.Context(), change); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, dir)
+			defer shut(t, s)
+			events, err := s.Read(t.Context(), sessionID(1), 0, 100)
+			damage, ok := errors.AsType[*store.DamageError](err)
+			if !ok || damage.Seq != 3 || !errors.Is(err, dormouse.ErrDamaged) || len(events) != 2 {
+				t.Errorf("read = %d events, %v, want those before the third and where it stops", len(events), err)
+			}
+			if column == "seq" || column == "session" {
+				return
+			}
+			if events, err := s.Read(t.Context(), sessionID(1), 3, 100); err != nil || len(events) != 2 {
+				t.Errorf("read after it = %d events, %v, want 2", len(events), err)
+			}
+		})
+	}
+}
+
+func TestRowsFromBeforeThereWereChecksumsAreAccepted(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	w := create(t, s, sessionID(1))
+	if err := w.append(t.Context(), w.batch(4)); err != nil {
+		t.Fatal(err)
+	}
+	shut(t, s)
+	db := raw(t, dir)
+	if _, err := db.ExecContext(t.Context(), `UPDATE events SET sum = NULL`); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	defer shut(t, s)
+	if events, err := s.Read(t.Context(), sessionID(1), 0, 100); err != nil || len(events) != 5 {
+		t.Errorf("read = %d events, %v, want 5", len(events), err)
+	}
+}
+
 func TestSchemaOfANewerProgramIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	shut(t, open(t, dir))

@@ -11,6 +11,7 @@ const (
 
 	createSession
 	claimSession
+	markSession
 	findSession
 	lookFence
 	touchSession
@@ -90,6 +91,7 @@ var texts = [statements]string{
 		VALUES (1 + max((SELECT coalesce(max(key), 0) FROM sessions), (SELECT coalesce(max(session), 0) FROM removed)),
 			?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 	claimSession:   `UPDATE sessions SET epoch = epoch + 1 WHERE id = ? RETURNING epoch`,
+	markSession:    `UPDATE sessions SET damage = ? WHERE key = ?`,
 	findSession:    `SELECT key FROM sessions WHERE id = ?`,
 	lookFence:      `SELECT epoch, last_seq FROM sessions WHERE key = ?`,
 	touchSession:   `UPDATE sessions SET ` + setTouched + fence,
@@ -99,8 +101,8 @@ var texts = [statements]string{
 		ON CONFLICT (session) DO UPDATE SET tags = excluded.tags, metadata = excluded.metadata, search = excluded.search`,
 	dropLabels: `DELETE FROM labels WHERE session = ?`,
 
-	addEvent: `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+	addEvent: `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob, sum)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 	putPrompt: `INSERT INTO prompts (session, id, thread, status, body, turn, seq, queued) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (session, id) DO UPDATE SET
 		thread = excluded.thread, status = excluded.status, body = excluded.body,

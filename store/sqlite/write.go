@@ -128,6 +128,25 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	return unsigned(epoch), nil
 }
 
+// Mark sets what the index row says of a damaged log.
+func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epoch, damage string) error {
+	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
+		if err := c.admit(ctx, store.Fence{Session: id, Epoch: epoch}); err != nil {
+			return err
+		}
+		r, err := c.row(ctx, id)
+		if err != nil {
+			return err
+		}
+		_, err = c.exec(ctx, markSession, damage, r.key)
+		return err
+	}})
+	if err != nil {
+		return fmt.Errorf("mark %s: %w", id, err)
+	}
+	return nil
+}
+
 // Rebuild replaces every derived row of a session.
 func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.Rows) error {
 	b := store.Batch{Session: id, After: rows.Index.Seq, Rows: &rows}
@@ -175,7 +194,7 @@ func (c *conn) add(ctx context.Context, r *row, b store.Batch, sp spelled) error
 			payload = string(e.Payload)
 		}
 		if _, err := c.exec(ctx, addEvent, r.key, signed(e.Seq), string(e.ID), string(e.Type), string(e.Thread),
-			string(e.Actor), micros(e.Time), payload, string(e.Blob)); err != nil {
+			string(e.Actor), micros(e.Time), payload, string(e.Blob), store.Sum(b.Session, e)); err != nil {
 			return err
 		}
 	}

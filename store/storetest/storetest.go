@@ -37,6 +37,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		}
 	}
 	t.Run("log", func(t *testing.T) { testLog(t, fresh) })
+	t.Run("marking", func(t *testing.T) { testMarking(t, fresh) })
 	t.Run("many writers", func(t *testing.T) { testManyWriters(t, fresh) })
 	t.Run("rows", func(t *testing.T) { testRows(t, fresh) })
 	t.Run("listing", func(t *testing.T) { testListing(t, fresh) })

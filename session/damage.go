@@ -1,0 +1,238 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// A session whose log cannot be read is damaged. What can be read of it is shown and
+// exported, its processes are ended, and it can be terminated and deleted; nothing
+// else is done for it, since nobody knows what should be. Should the bytes come back,
+// it goes on.
+
+// How often a damaged log is looked at: at first, in the end, and at most when somebody
+// asks for the session.
+const (
+	firstLook  = time.Second
+	rarestLook = time.Minute
+)
+
+// unreadable makes an error of a payload that will never be read a damage of the log.
+func unreadable(id dormouse.SessionID, seq uint64, err error) error {
+	return &store.DamageError{Session: id, Seq: seq, Err: err}
+}
+
+// damageOf is what is said of a damaged log, without who came upon it.
+func damageOf(err error) string {
+	if d, ok := errors.AsType[*store.DamageError](err); ok {
+		return d.Error()
+	}
+	return err.Error()
+}
+
+var errNoJSON = errors.New("its payload is not what was written")
+
+// checkPayload refuses a payload that would fold as an empty value.
+func checkPayload(id dormouse.SessionID, e dormouse.Event) error {
+	if len(e.Payload) > 0 && !json.Valid(e.Payload) {
+		return unreadable(id, e.Seq, errNoJSON)
+	}
+	return nil
+}
+
+// salvage folds what can be read of a damaged log, around what cannot, under the row
+// of the session. It is good for showing and for ending a session, and for nothing else.
+func salvage(ctx context.Context, deps *Config, row Row) (State, error) {
+	var s State
+	for {
+		events, err := deps.Store.Read(ctx, row.Session, s.Seq, page)
+		damage, damaged := errors.AsType[*store.DamageError](err)
+		if err != nil && !damaged {
+			return State{}, fmt.Errorf("salvage %s: %w", row.Session, err)
+		}
+		for _, e := range events {
+			if s, err = salvageEvent(ctx, deps, row, s, e); err != nil {
+				return State{}, err
+			}
+		}
+		switch {
+		case damaged && damage.Seq == s.Seq+1 && damage.Seq <= row.Seq:
+			s = skip(s, row, damage.Seq)
+			continue
+		case damaged || len(events) < page:
+			if s.Session == "" { // nothing of it could be read
+				s = skip(s, row, 1)
+			}
+			s.Seq = row.Seq // what is written next follows on that
+			return s, nil
+		}
+	}
+}
+
+// salvageEvent folds an event, if it can be read.
+func salvageEvent(ctx context.Context, deps *Config, row Row, s State, e dormouse.Event) (State, error) {
+	if e.Blob != "" && folds(e.Type) {
+		whole, err := inflate(ctx, deps.Blobs, e)
+		switch {
+		case isLost(err) && !bears(e.Type):
+			return skip(s, row, e.Seq), nil
+		case err != nil && !isLost(err):
+			return s, fmt.Errorf("salvage %s: %w", row.Session, err)
+		}
+		e = whole
+	}
+	if checkPayload(row.Session, e) != nil {
+		return skip(s, row, e.Seq), nil
+	}
+	return Apply(s, e), nil
+}
+
+// skip goes past an event that cannot be read. If that is the first, the row says what
+// the session is.
+func skip(s State, row Row, seq uint64) State {
+	s = s.clone()
+	s.Seq, s.Updated = seq, row.Updated
+	if seq == 1 {
+		applyCreated(&s, dormouse.Created{
+			Session: row.Session, Tenant: row.Tenant, Owner: row.Owner, Parent: row.Parent, Title: row.Title, Tags: row.Tags, Metadata: row.Metadata,
+			Agent: dormouse.AgentConfig{ID: row.AgentID, Version: row.AgentVersion}, EnvironmentID: row.EnvironmentID,
+		}, row.Created)
+	}
+	return s
+}
+
+// Remains returns what can be read of a session that is damaged, whose row says what is
+// wrong with it.
+func (s *Sessions) Remains(ctx context.Context, id dormouse.SessionID, damage error) (State, Row, error) {
+	row, err := s.Row(ctx, id)
+	if err != nil {
+		return State{}, Row{}, err
+	}
+	if row.Damage == "" {
+		s.wake(id) // so that it is noted, and nothing of it runs
+	}
+	state, err := salvage(ctx, s.deps, row)
+	if err != nil {
+		return State{}, Row{}, err
+	}
+	row = index(state)
+	row.Damage = damageOf(damage)
+	return state, row, nil
+}
+
+// endure is the life of an actor whose session is damaged. It returns nil when the
+// session can be read again, or has ended and there is only its end to see to.
+func (a *Actor) endure(ctx context.Context, damage error) error {
+	row, err := a.deps.Store.Session(ctx, a.id)
+	if err != nil {
+		return err
+	}
+	a.slog.ErrorContext(ctx, "session damaged", "error", damage)
+	a.tenant, a.damage = row.Tenant, damage
+	if said := damageOf(damage); row.Damage != said {
+		if err := a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, said); err != nil {
+			return err
+		}
+	}
+	if a.state, err = salvage(ctx, a.deps, row); err != nil {
+		return err
+	}
+	a.loaded()
+	every, looked, ended := firstLook, time.Now(), false
+	for a.state.Terminated == nil {
+		if !ended {
+			ended = a.endProcesses(ctx)
+		}
+		var m message
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case m = <-a.inbox:
+		case <-time.After(every):
+			every = min(2*every, rarestLook)
+		}
+		if m.reply == nil || time.Since(looked) > firstLook {
+			looked = time.Now()
+			mended, err := a.mend(ctx)
+			if err != nil || mended {
+				return a.pass(ctx, m, err)
+			}
+		}
+		if err := a.answerDamaged(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pass hands a message that came while the session was mended to the session.
+func (a *Actor) pass(ctx context.Context, m message, err error) error {
+	switch {
+	case m.reply == nil:
+		return err
+	case err != nil:
+		m.reply <- err
+		return err
+	}
+	return a.handle(ctx, m)
+}
+
+// mend loads a damaged session anew, and reports whether it could be.
+func (a *Actor) mend(ctx context.Context) (bool, error) {
+	state, cached, err := fold(ctx, a.deps, a.id)
+	if err != nil {
+		return false, nil //nolint:nilerr // it is looked at again
+	}
+	if err := a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, ""); err != nil {
+		return false, err
+	}
+	a.state, a.cached, a.damage = state, cached, nil
+	a.slog.InfoContext(ctx, "session can be read again")
+	return true, nil
+}
+
+// answerDamaged does what can be done for a damaged session: end it.
+func (a *Actor) answerDamaged(ctx context.Context, m message) error {
+	switch v := m.verb.(type) { //nolint:gochecksumtype // nothing else can be decided
+	case nil:
+		if m.reply != nil {
+			m.reply <- a.damage
+		}
+		return nil
+	case Terminate, Archive:
+	case Delete:
+		v.Resting = false // nothing of it runs any more
+		m.verb = v
+	default:
+		m.reply <- a.damage
+		return nil
+	}
+	if err := a.commit(ctx, m); err != nil {
+		return err
+	}
+	return a.broken
+}
+
+// endProcesses ends what runs in the sandbox that the log last spoke of, and keeps its
+// files. It reports whether nothing runs any more.
+func (a *Actor) endProcesses(ctx context.Context) bool {
+	if len(a.state.Sandbox.Handle) == 0 {
+		return true
+	}
+	if a.lease.holds() != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := a.deps.Driver.Stop(ctx, a.state.Sandbox.Handle); err != nil {
+		a.slog.WarnContext(ctx, "sandbox of a damaged session not stopped", "error", err)
+		return false
+	}
+	return true
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/boot"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -81,7 +82,7 @@ func (s *Store) trust() error {
 		return err
 	}
 	defer func() { _ = alone.Close() }()
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	now, err := boot.ID()
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (s *Store) trust() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if string(was) == string(boot) {
+	if strings.TrimSpace(string(was)) == now {
 		return nil
 	}
 	old := []string{s.path(layersDir), s.path(namesDir)}
@@ -101,7 +102,7 @@ func (s *Store) trust() error {
 			return err
 		}
 	}
-	return atomicfile.Write(s.path(bootFile), boot, 0o600)
+	return atomicfile.Write(s.path(bootFile), []byte(now+"\n"), 0o600)
 }
 
 // discard takes directories away at once, and removes them in its own time. None

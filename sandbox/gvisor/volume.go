@@ -168,15 +168,23 @@ func empty(dir string) bool {
 // close makes the files unreachable again. They stay.
 func (v volume) close() error { return unmountUnder(v.at()) }
 
-// sync makes the files durable.
+// sync makes the files durable. A sync that has failed is never believed again: what
+// was to be written is dropped, and still seems to be there.
 func (v volume) sync() error {
+	if err := v.failed(); err != nil {
+		return fmt.Errorf("sync volume: %w", err)
+	}
 	f, err := os.Open(v.at())
 	if err != nil {
 		return fmt.Errorf("sync volume: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync volume: %w", err)
+	err = unix.Syncfs(int(f.Fd()))
+	if gaveUp := v.gaveUp(); gaveUp != nil {
+		err = gaveUp
+	}
+	if err != nil {
+		return fmt.Errorf("sync volume: %w", v.fail(err))
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/boot"
 )
 
 // Marks keeps what a directory was like at its last captures, by name. A mark is
@@ -107,7 +109,7 @@ func (m Marks) trim(last, since string) error {
 
 // about says which directory a mark is of, and when.
 func (m Marks) about() ([]byte, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	now, err := boot.ID()
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +117,7 @@ func (m Marks) about() ([]byte, error) {
 	if err := unix.Stat(m.Of, &at); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: m.Of, Err: err}
 	}
-	return fmt.Appendf(nil, "%s inode %d\n", bytes.TrimSpace(boot), at.Ino), nil
+	return fmt.Appendf(nil, "%s inode %d\n", now, at.Ino), nil
 }
 
 func ignoreMissing(err error) error {

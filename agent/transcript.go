@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -65,6 +66,8 @@ func Read(e dormouse.Event) Talk {
 		if json.Unmarshal(e.Payload, &p) == nil && p.Reason == dormouse.SwapRestored {
 			t.notice = swapNotice
 		}
+	case dormouse.SnapshotTaken:
+		t.notice = leftNotice(e)
 	case dormouse.SandboxRelieved:
 		var p dormouse.SandboxFact
 		if json.Unmarshal(e.Payload, &p) == nil {
@@ -79,6 +82,25 @@ func Read(e dormouse.Event) Talk {
 		}
 	}
 	return t
+}
+
+// leftNotice says which files of the workspace the snapshot of a sandbox that went to
+// sleep lacks. They are in the workspace as before.
+func leftNotice(e dormouse.Event) string {
+	if !bytes.Contains(e.Payload, []byte(`"left_out"`)) {
+		return ""
+	}
+	var p dormouse.Snapshot
+	if json.Unmarshal(e.Payload, &p) != nil || p.Reason != dormouse.SnapshotSealing || p.LeftOut == 0 {
+		return ""
+	}
+	const few = 5
+	var names []string
+	for _, path := range p.Left[:min(few, len(p.Left))] {
+		names = append(names, fmt.Sprintf("%.200q", path))
+	}
+	return fmt.Sprintf("%s: %d of the workspace's files are in no snapshot, and would be gone after going back to one: %s.]",
+		model.NoticePrefix, p.LeftOut, strings.Join(names, ", "))
 }
 
 // ReadAll reads a whole conversation.
@@ -118,6 +140,7 @@ type transcript struct {
 	cutShort bool                      // the last assistant message was cut short
 	used     map[string]bool           // tool uses seen so far
 	notices  []string                  // what is to be told after the results
+	left     string                    // what snapshots lack, as it was told last
 	swapped  bool                      // the files became others, and no sandbox has them yet
 }
 
@@ -146,6 +169,11 @@ func (b *transcript) add(t Talk) {
 		}
 		b.tell(t.missing)
 		b.swapped = false
+	case dormouse.SnapshotTaken:
+		if t.notice != "" && t.notice != b.left { // it would be said after each sleep
+			b.tell(t.notice)
+			b.left = t.notice
+		}
 	case dormouse.SandboxRelieved, dormouse.SystemMessage:
 		b.tell(t.notice)
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:

@@ -161,7 +161,8 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 		return fmt.Errorf("snapshot %s of workspace %d: %w", v.ID, v.Workspace, dormouse.ErrConflict)
 	}
 	d.tell(dormouse.SnapshotTaken, "", v.Snapshot)
-	if v.Reason == dormouse.SnapshotSealing {
+	// What no layer carries is only in the volume: that stays as it is.
+	if v.Reason == dormouse.SnapshotSealing && v.LeftOut == 0 {
 		d.tell(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{
 			Number: d.Workspace.Number + 1, Snapshot: v.ID, Layers: v.Layers, Reason: dormouse.SwapSealed,
 		})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/boot"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
@@ -119,7 +120,7 @@ func (s *Store) discard(paths ...string) error {
 		}
 	}
 	s.removing.Go(func() {
-		if err := os.RemoveAll(away); err != nil {
+		if err := beneath.At(away).Remove(); err != nil {
 			s.opts.Log.Warn("layers not removed", "dir", away, "error", err)
 		}
 	})
@@ -130,7 +131,7 @@ func (s *Store) discard(paths ...string) error {
 // afterwards.
 func (s *Store) Close() error {
 	s.removing.Wait()
-	if err := errors.Join(os.RemoveAll(s.temp.Name()), s.temp.Close()); err != nil {
+	if err := errors.Join(beneath.At(s.temp.Name()).Remove(), s.temp.Close()); err != nil {
 		return fmt.Errorf("close layers in %s: %w", s.opts.Dir, err)
 	}
 	return nil

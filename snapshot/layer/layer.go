@@ -98,15 +98,17 @@ type Limits struct {
 }
 
 const (
-	maxPath  = 4096
-	maxDepth = 256
+	// maxPath is longer than any path can be where all of them together, each of a
+	// directory of its own, are within what a scan takes.
+	maxPath = 256 << 10
+	// maxTarget is how long what a symbolic link leads to may be.
+	maxTarget = 4096
 )
 
 // Errors of layers that are too much, or wrong.
 var (
 	ErrTooMany = errors.New("the layer has too many entries")
 	ErrTooBig  = errors.New("the layer is too large")
-	ErrDeep    = errors.New("it lies too deep")
 	ErrWrong   = errors.New("it is no layer")
 )
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/model"
@@ -66,6 +67,8 @@ func Read(e dormouse.Event) Talk {
 		if json.Unmarshal(e.Payload, &p) == nil && p.Reason == dormouse.SwapRestored {
 			t.notice = swapNotice
 		}
+	case dormouse.WorkspaceRecovered:
+		t.notice = recoveredNotice(e)
 	case dormouse.SnapshotTaken:
 		t.notice = leftNotice(e)
 	case dormouse.SandboxRelieved:
@@ -82,6 +85,41 @@ func Read(e dormouse.Event) Talk {
 		}
 	}
 	return t
+}
+
+// recoveredNotice says which files were lost and put back.
+func recoveredNotice(e dormouse.Event) string {
+	var p dormouse.WorkspaceRecovery
+	if json.Unmarshal(e.Payload, &p) != nil {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(model.NoticePrefix + ": the machine of the sandbox lost power")
+	if p.Condition == "failed" {
+		b.Reset()
+		b.WriteString(model.NoticePrefix + ": the disk of the sandbox failed")
+	}
+	b.WriteString(". Files written")
+	if !p.Since.IsZero() {
+		b.WriteString(" after " + p.Since.UTC().Format(time.RFC3339))
+	}
+	b.WriteString(" may be missing or incomplete, whatever tool results say; verify them before you rely on them.")
+	const few = 20
+	if p.Count > 0 {
+		fmt.Fprintf(&b, " %d of them are as they were in the last snapshot:", p.Count)
+		for _, f := range p.Files[:min(few, len(p.Files))] {
+			fmt.Fprintf(&b, " %.200q", f.Path)
+			if f.Kept != "" {
+				fmt.Fprintf(&b, " (the one found is kept as %.200q)", f.Kept)
+			}
+		}
+		if p.Count > few {
+			b.WriteString(" and others")
+		}
+		b.WriteString(".")
+	}
+	b.WriteString("]")
+	return b.String()
 }
 
 // leftNotice says which files of the workspace the snapshot of a sandbox that went to
@@ -174,7 +212,7 @@ func (b *transcript) add(t Talk) {
 			b.tell(t.notice)
 			b.left = t.notice
 		}
-	case dormouse.SandboxRelieved, dormouse.SystemMessage:
+	case dormouse.SandboxRelieved, dormouse.WorkspaceRecovered, dormouse.SystemMessage:
 		b.tell(t.notice)
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		if len(t.parts) == 0 || b.used[string(t.ID)] {

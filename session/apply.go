@@ -108,7 +108,7 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.SandboxStopped, dormouse.SandboxLost:
 		s.Sandbox = Sandbox{Generation: s.Sandbox.Generation}
 	case dormouse.SnapshotAskedFor, dormouse.SnapshotTaken, dormouse.SnapshotSkipped, dormouse.SnapshotDeleted,
-		dormouse.WorkspaceSwapped, dormouse.HistoryTruncated:
+		dormouse.WorkspaceSwapped, dormouse.WorkspaceRecovered, dormouse.HistoryTruncated:
 		applySnapshot(s, e)
 	case dormouse.AttentionRaised:
 		applyAttention(s, payload[dormouse.Attention](e))

@@ -144,7 +144,7 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 
 // stateVersion names the encoding of a cached State. It rises whenever Apply
 // would fold an old log differently.
-const stateVersion = 9
+const stateVersion = 10
 
 // cacheState encodes a fold for the store.
 func cacheState(s State) *store.State {

@@ -36,6 +36,8 @@ type Workspace struct {
 	// Calls are the tool calls that used the sandbox and have no point yet, if each is
 	// to have one.
 	Calls []Called `json:"calls,omitempty"`
+	// Recovered is the last recovery of its files that was recorded.
+	Recovered string `json:"recovered,omitempty"`
 	// Open says that a sandbox has had it, so that it may have changed since its base.
 	Open bool `json:"open,omitempty"`
 }
@@ -171,6 +173,15 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 	return nil
 }
 
+// recordRecovery records that files were lost and put back, once.
+func (d *draft) recordRecovery(v RecordRecovery) error {
+	if v.ID == "" || v.ID == d.Workspace.Recovered {
+		return nil
+	}
+	d.tell(dormouse.WorkspaceRecovered, "", v.WorkspaceRecovery)
+	return nil
+}
+
 // retain removes points that are not to be kept any longer.
 func (d *draft) retain(keep dormouse.Retention) {
 	points := make([]snapshot.Point, len(d.Points))
@@ -280,8 +291,10 @@ func applySnapshot(s *State, e dormouse.Event) {
 		sealed := p.Reason == dormouse.SwapSealed || p.Processes
 		s.Workspace = Workspace{
 			Number: p.Number, Base: p.Snapshot, Layers: p.Layers, Newest: p.Snapshot, Line: p.Layers,
-			Sealed: sealed, Fresh: !sealed, Policy: s.Workspace.Policy, Seals: s.Workspace.Seals,
+			Sealed: sealed, Fresh: !sealed, Policy: s.Workspace.Policy, Seals: s.Workspace.Seals, Recovered: s.Workspace.Recovered,
 		}
+	case dormouse.WorkspaceRecovered:
+		s.Workspace.Recovered = payload[dormouse.WorkspaceRecovery](e).ID
 	case dormouse.HistoryTruncated:
 		s.Voided = append(s.Voided, Void{From: payload[dormouse.Truncation](e).To, Upto: e.Seq})
 	}

@@ -96,6 +96,9 @@ func (v volume) calm(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	if err := v.sound(); err != nil {
+		return err
+	}
 	if _, err := v.show(); err != nil {
 		return err
 	}

@@ -21,10 +21,11 @@ import (
 // Whether the files of a volume can be believed is asked of the file system in it,
 // which says for itself that it was not closed, or that it has met errors. What it
 // cannot say is noted beside it: that the machine's own disk did not take what was
-// written, and, where the files lie in a plain directory, during which boot that
+// written, that files which were cut off are not recovered yet, and, where the files lie in a plain directory, during which boot that
 // was opened.
 
 func (v volume) failedNote() string { return filepath.Join(v.dir, "failed") }
+func (v volume) cutNote() string    { return filepath.Join(v.dir, "cut") }
 func (v volume) openedNote() string { return filepath.Join(v.dir, "opened") }
 
 // condition is what the files of a session are worth, and why they are not sound.
@@ -35,6 +36,9 @@ func (v volume) condition() (sandbox.Condition, string, error) {
 		return sandbox.Failed, strings.TrimSpace(string(raw)), nil
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", "", fmt.Errorf("read the condition of a volume: %w", err)
+	}
+	if raw, err := os.ReadFile(v.cutNote()); err == nil {
+		return sandbox.Cut, strings.TrimSpace(string(raw)), nil
 	}
 	c, why, err := v.inUse()
 	if err != nil {

@@ -91,6 +91,13 @@ func rank(s string, n int) int {
 	return int(s[n]) + 2 //nolint:mnd // after the two above
 }
 
+// Restored is a path at which a snapshot's version is put back.
+type Restored struct {
+	Path string `json:"path"`
+	// Kept is the path of what was found there instead, empty if nothing was.
+	Kept string `json:"kept,omitempty"`
+}
+
 // Limits bounds what a layer may hold.
 type Limits struct {
 	Entries int

@@ -40,13 +40,6 @@ type Recovery struct {
 	whole        string          // all that the snapshot has below this is brought back
 }
 
-// Restored is a path at which a snapshot's version is put back.
-type Restored struct {
-	Path string `json:"path"`
-	// Kept is the path of what was found there instead, empty if nothing was.
-	Kept string `json:"kept,omitempty"`
-}
-
 // step is one path to be put back.
 type step struct {
 	placed

@@ -118,11 +118,7 @@ func copyVolume(from, to string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(to)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return syncFile(to)
 }
 
 // clone makes a file that shares all blocks of another, where that is possible.

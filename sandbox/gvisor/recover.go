@@ -3,6 +3,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,12 +107,6 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 	if err != nil || condition == sandbox.Sound {
 		return before, err
 	}
-	// Who was in it when the machine ended has lost what it wrote last, which is told
-	// even if none of it is in a snapshot.
-	rec, err := v.readRecord()
-	if err != nil {
-		return nil, err
-	}
 	if err := d.endLeftover(ctx, v, r.Fence); err != nil {
 		return nil, err
 	}
@@ -125,7 +120,7 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 			return nil, err
 		}
 	}
-	if err := v.reopen(ctx, now); err != nil {
+	if err := v.reopen(ctx, now, d.opts.Limits.Disk); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.close()) }()
@@ -135,8 +130,11 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 	if err := v.forgetFailure(); err != nil {
 		return nil, err
 	}
-	if rec == nil && condition == sandbox.Cut && now.Count == 0 {
-		return nil, v.forgetRecovered() // it slept, and nothing is lost
+	// What was in use when the machine ended has lost what was written last, which is told
+	// even if no snapshot has any of it. What sleeps was synced, though others may have
+	// kept its volume from being closed.
+	if im, err := v.readImage(); err == nil && im != nil && condition == sandbox.Cut && now.Count == 0 {
+		return nil, v.forgetRecovered()
 	}
 	return now, nil
 }
@@ -144,7 +142,7 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 // reopen makes the files of a volume reachable as the disk has them: what the machine
 // remembers of them may never have been there. If they cannot be read any more, the
 // volume is set aside, and there is an empty one.
-func (v volume) reopen(ctx context.Context, r *sandbox.Recovered) error {
+func (v volume) reopen(ctx context.Context, r *sandbox.Recovered, size int64) error {
 	if err := v.close(); err != nil {
 		return err
 	}
@@ -166,7 +164,7 @@ func (v volume) reopen(ctx context.Context, r *sandbox.Recovered) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return v.setAside(r, err)
+	return v.setAside(r, size, err)
 }
 
 // forgetCached waits until nobody shows a volume, and drops what is remembered of it.
@@ -218,8 +216,8 @@ func checkFileSystem(ctx context.Context, image string, all bool) error {
 }
 
 // setAside keeps a volume that cannot be read for people, and puts an empty one of the
-// same size in its place.
-func (v volume) setAside(r *sandbox.Recovered, why error) error {
+// same size in its place, or of the usual one if it has none any more.
+func (v volume) setAside(r *sandbox.Recovered, usual int64, why error) error {
 	at, err := os.Stat(v.image())
 	if err != nil {
 		return err
@@ -228,7 +226,7 @@ func (v volume) setAside(r *sandbox.Recovered, why error) error {
 	if err := os.Rename(v.image(), r.Aside); err != nil {
 		return errors.Join(why, err)
 	}
-	if err := makeFileSystem(v.image(), dormouse.Limits{Disk: at.Size()}); err != nil {
+	if err := makeFileSystem(v.image(), dormouse.Limits{Disk: cmp.Or(at.Size(), usual)}); err != nil {
 		return errors.Join(why, err, os.Rename(r.Aside, v.image()))
 	}
 	r.Reason += ", and could not be read any more: " + why.Error()

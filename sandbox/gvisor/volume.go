@@ -290,7 +290,19 @@ func makeFileSystem(name string, l dormouse.Limits) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("make a file system: %w: %s", err, strings.TrimSpace(string(out)))
 	}
+	if err := syncFile(tmp); err != nil {
+		return fmt.Errorf("make a file system: %w", err)
+	}
 	return os.Rename(tmp, name)
+}
+
+// syncFile makes a file durable.
+func syncFile(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // findTool finds a program that may be where only administrators look.
@@ -333,6 +345,9 @@ func copySparse(from, to string) error {
 			_, err = io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start))
 		}
 		at = end
+	}
+	if err == nil {
+		err = out.Sync() // what lies in it later is synced, and must lie in something
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
 		return fmt.Errorf("copy %s: %w", filepath.Base(from), errors.Join(err, os.Remove(to+".new")))

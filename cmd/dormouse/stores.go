@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 
 	"github.com/dormouse-run/dormouse/store"
@@ -21,7 +22,7 @@ func openStore(ctx context.Context, data string, d dsn, log *slog.Logger) (store
 		}
 		return s, nil
 	}
-	s, err := sqlite.Open(ctx, data, sqlite.Options{})
+	s, err := sqlite.Open(ctx, data, sqlite.Options{Logger: log})
 	if errors.Is(err, sqlite.ErrLocked) {
 		return nil, fmt.Errorf("%w; another server uses it: stop that one or choose another directory with --data", err)
 	}
@@ -37,6 +38,9 @@ func schemaOf(ctx context.Context, data string, d dsn) (at, newest int, err erro
 	if d.value != "" {
 		at, newest, err = postgres.Schema(ctx, d.value)
 		return at, newest, d.hide(err)
+	}
+	if _, err := checkEntries(data); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, err // before anything of it is read
 	}
 	return sqlite.Schema(ctx, data)
 }

@@ -298,6 +298,7 @@ func (s *Session) Events(ctx context.Context) ([]dormouse.Event, error) {
 // Rows is what the server lists of a session besides its log.
 type Rows struct {
 	Index   Shown
+	Row     json.RawMessage // all that is listed of it
 	Ops     []dormouse.OpRecord
 	Prompts []dormouse.PromptRecord
 }
@@ -306,7 +307,7 @@ type Rows struct {
 func (s *Session) Rows(ctx context.Context) (Rows, error) {
 	var rows Rows
 	var list struct {
-		Sessions []Shown `json:"sessions"`
+		Sessions []json.RawMessage `json:"sessions"`
 	}
 	var ops struct {
 		Ops []dormouse.OpRecord `json:"ops"`
@@ -318,9 +319,10 @@ func (s *Session) Rows(ctx context.Context) (Rows, error) {
 		s.Get(ctx, "/api/sessions?limit=200&archived=true", &list),
 		s.Get(ctx, s.Path("/ops?limit=1000"), &ops),
 		s.Get(ctx, s.Path("/queue"), &queue))
-	for _, row := range list.Sessions {
-		if row.Session == s.ID {
-			rows.Index = row
+	for _, raw := range list.Sessions {
+		var row Shown
+		if err := json.Unmarshal(raw, &row); err == nil && row.Session == s.ID {
+			rows.Index, rows.Row = row, raw
 		}
 	}
 	rows.Ops, rows.Prompts = ops.Ops, queue.Prompts

@@ -43,7 +43,7 @@ func (l *live) Sync(ctx context.Context, newest dormouse.SnapshotID) error {
 	defer unlock()
 	// Looked at before it is synced: what is written meanwhile is not taken for synced.
 	limits := layer.Limits{Entries: maxNoted}
-	now, err := layer.Look(v.upper(l.record.Workspace), limits)
+	now, err := layer.Look(ctx, v.upper(l.record.Workspace), limits)
 	if errors.Is(err, layer.ErrTooMany) {
 		return v.sync()
 	}

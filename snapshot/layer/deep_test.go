@@ -142,7 +142,7 @@ func TestDepthIsBoundedByWhatAllPathsAre(t *testing.T) {
 	const depth = 740
 	name := strings.Repeat("d", 250)
 	tree := deepTree(t, name, depth, func(int, int) {})
-	if _, _, err := layer.Scan(tree.Host(), plenty); !errors.Is(err, layer.ErrTooMany) {
+	if _, _, err := layer.Scan(t.Context(), tree.Host(), plenty); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("scan of 69 MB of paths: %v", err)
 	}
 	in, out := io.Pipe()

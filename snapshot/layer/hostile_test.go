@@ -186,7 +186,7 @@ func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
 	}
 	must(t, unix.Mount(at, filepath.Join(at, "mounted/below"), "", unix.MS_BIND, ""))
 	t.Cleanup(func() { must(t, unix.Unmount(filepath.Join(at, "mounted/below"), 0)) })
-	found, skipped, err := layer.Scan(at, plenty)
+	found, skipped, err := layer.Scan(t.Context(), at, plenty)
 	must(t, err)
 	if len(skipped) != 2 || skipped[0].Path != "mounted/below" || skipped[0].Kind != layer.Other || skipped[1].Path != "null" {
 		t.Errorf("skipped are %v", skipped)
@@ -194,7 +194,7 @@ func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
 	if len(found) != 1+1+1 {
 		t.Errorf("found are %d entries", len(found))
 	}
-	if _, _, err := layer.Scan(at, layer.Limits{Entries: 3}); !errors.Is(err, layer.ErrTooMany) {
+	if _, _, err := layer.Scan(t.Context(), at, layer.Limits{Entries: 3}); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("too many are %v", err)
 	}
 }
@@ -206,7 +206,7 @@ func TestNamesAndPathsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := layer.Scan(sockets, layer.Limits{Entries: 10, Bytes: 1 << 20}); !errors.Is(err, layer.ErrTooMany) {
+	if _, _, err := layer.Scan(t.Context(), sockets, layer.Limits{Entries: 10, Bytes: 1 << 20}); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("twenty that no layer carries, ten allowed: %v", err)
 	}
 	// A file with a long path and many names: it takes no room, and much to remember.
@@ -223,7 +223,7 @@ func TestNamesAndPathsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := layer.Scan(deep, layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}); !errors.Is(err, layer.ErrTooMany) {
+	if _, _, err := layer.Scan(t.Context(), deep, layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("70 MB of paths: %v", err)
 	}
 }

@@ -59,7 +59,7 @@ func (r *Recovery) Plan(ctx context.Context) ([]Restored, error) {
 }
 
 func (r *Recovery) plan(ctx context.Context) (err error) {
-	if r.upper, _, err = Scan(r.Upper.Host(), r.Limits); err != nil {
+	if r.upper, _, err = Scan(ctx, r.Upper.Host(), r.Limits); err != nil {
 		return err
 	}
 	if err := r.point.open(ctx, r.Point, r.Limits); err != nil {

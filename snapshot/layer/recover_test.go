@@ -65,7 +65,7 @@ func (c *cutOff) sync() {
 	c.t.Helper()
 	settle()
 	var err error
-	c.synced, _, err = layer.Scan(c.upper, plenty)
+	c.synced, _, err = layer.Scan(c.t.Context(), c.upper, plenty)
 	must(c.t, err)
 }
 
@@ -212,7 +212,7 @@ func TestMarksTellWhatWasSyncedAfterAnotherStart(t *testing.T) {
 	if all, at := m.Synced(plenty); all != nil || !at.IsZero() {
 		t.Errorf("without a mark: %v, %v", all, at)
 	}
-	all, _, err := layer.Scan(of, plenty)
+	all, _, err := layer.Scan(t.Context(), of, plenty)
 	must(t, err)
 	must(t, m.Write("snap_1", all, ""))
 	name := filepath.Join(m.Dir, "snap_1")

@@ -11,10 +11,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
+
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/store"
@@ -27,6 +30,8 @@ const file = "dormouse.db"
 type Options struct {
 	// Readers bounds the connections that read at once; 0 means 4.
 	Readers int
+	// Logger is told what an operator should know of the database; nil means nobody.
+	Logger *slog.Logger
 }
 
 // Store is a database in a data directory.
@@ -79,18 +84,31 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	undo = append(undo, held.Close)
 
 	path := filepath.Join(dir, file)
+	if err := settle(ctx, path); err != nil {
+		return nil, err
+	}
 	c, err := dial(path)
 	if err != nil {
 		return nil, err
 	}
 	undo = append(undo, c.Close)
-	if err := c.migrate(context.WithoutCancel(ctx)); err != nil {
+	if err := c.empty(context.WithoutCancel(ctx), path); err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := c.migrate(context.WithoutCancel(ctx), o.Logger); err != nil {
 		return nil, err
 	}
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
 	if c.place, err = newPlace(path); err != nil {
+		return nil, err
+	}
+	// SQLite syncs the names of its files, and does not hear if that fails.
+	if err := atomicfile.SyncDir(dir); err != nil {
 		return nil, err
 	}
 
@@ -120,9 +138,10 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// Failed yields an error when the disk failed a commit, or somebody took the
-// database's files away. From then on nothing is written and nobody is told that
-// anything was; only a new process, which reads the disk afresh, can go on.
+// Failed yields an error when the disk failed a commit or a checkpoint, or somebody
+// took the database's files away. From then on nothing is written and nobody is told
+// that anything was; only a new process, which writes what it finds once more before
+// it believes it, can go on.
 func (s *Store) Failed() <-chan error { return s.writer.failed }
 
 // Check writes a row and reports whether that worked.
@@ -149,12 +168,15 @@ func (s *Store) shut(ctx context.Context) error {
 	// Readers go first: the log can be emptied only when nobody reads it.
 	err := s.pool.Close()
 	if s.writer.failure != nil {
-		// Closing would move the log of a disk that failed. The next process
-		// reads it afresh instead.
+		// Closing would move the log of a disk that failed, or remove it. The next
+		// process settles it instead.
 		return errors.Join(err, s.writer.failure)
 	}
-	err = errors.Join(err, s.writer.conn.script(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"), s.writer.conn.Close(), s.lock.Close())
-	if err != nil {
+	_, moved := s.writer.conn.checkpoint(ctx, "TRUNCATE")
+	if code(moved) == lib.SQLITE_IOERR {
+		return fmt.Errorf("close database: %w", errors.Join(err, moved)) // as above
+	}
+	if err = errors.Join(err, moved, s.writer.conn.Close(), s.lock.Close()); err != nil {
 		return fmt.Errorf("close database: %w", err)
 	}
 	return nil

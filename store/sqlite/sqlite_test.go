@@ -185,6 +185,51 @@ func TestAnAppendTheSchemaRefusesFailsAlone(t *testing.T) {
 	}
 }
 
+// What a transaction changed and took back is not known to be written: the next
+// append, of the same rows, writes all of them.
+func TestAppendAfterARollbackWritesEveryRow(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	w := create(t, s, sessionID(1))
+	b := w.batch(1)
+	due := start.Add(time.Hour)
+	b.Rows.Index.Title, b.Rows.Index.Due, b.Rows.Index.Archived = "another title", due, due
+	b.Rows.Index.Tags, b.Rows.Index.Metadata = []string{"red"}, map[string]string{"a": "b"}
+	b.Rows.Deadlines = []dormouse.Deadline{{ID: "one", Kind: "alarm", At: due}}
+	b.Chunks = []store.Chunk{{Op: "op_1", N: -1}} // the schema refuses it, after all the rest
+	if err := w.append(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
+		t.Fatalf("append of a chunk before the first = %v, want ErrInvalid", err)
+	}
+	b.Chunks = nil
+	if err := w.append(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Session(t.Context(), sessionID(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b.Rows.Index, got); diff != "" {
+		t.Errorf("the index row is not what was appended: %s", diff)
+	}
+	deadlines, err := s.Deadlines(t.Context(), sessionID(1))
+	if diff := cmp.Diff(b.Rows.Deadlines, deadlines); diff != "" || err != nil {
+		t.Errorf("the deadlines are not what was appended: %s, %v", diff, err)
+	}
+
+	// And a session whose creation was taken back is not there.
+	n := &writer{store: s, index: w.index}
+	n.index.Session, n.index.Seq = sessionID(2), 0
+	first := n.batch(1)
+	first.Chunks = []store.Chunk{{Op: "op_1", N: -1}}
+	if err := s.Create(t.Context(), first); !errors.Is(err, dormouse.ErrInvalid) {
+		t.Fatalf("create with a chunk before the first = %v, want ErrInvalid", err)
+	}
+	if err := s.Append(t.Context(), store.Batch{Session: sessionID(2), Epoch: 1}); !errors.Is(err, dormouse.ErrNotFound) {
+		t.Errorf("append to a session that was not made = %v, want ErrNotFound", err)
+	}
+	shut(t, s)
+}
+
 func TestSchemaOfANewerProgramIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	shut(t, open(t, dir))
@@ -331,13 +376,15 @@ func TestQueriesUseTheirIndexes(t *testing.T) {
 		`SELECT id FROM documents WHERE (tenant, kind, id) > ('a', 'k', 'i') ORDER BY tenant, kind, id LIMIT 5`:                                                                  "COVERING INDEX sqlite_autoindex_documents_1",
 		`SELECT body, version FROM documents WHERE tenant = 'a' AND kind = 'k' AND id = 'i' AND version < 9
 			UNION ALL SELECT body, version FROM document_versions WHERE tenant = 'a' AND kind = 'k' AND id = 'i' AND version < 9 ORDER BY version DESC LIMIT 5`: "sqlite_autoindex_document_versions_1",
-		`SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = 'd' AND blob <> ''`:        "events_by_blob",
-		`SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = 'd'`:                       "COVERING INDEX names_by_digest",
-		`DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = 1 LIMIT 5)`: "PRIMARY KEY (session=?)",
-		`DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = 1 LIMIT 5)`:                     "sqlite_autoindex_points_1",
-		`DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = 1 LIMIT 5)`:                     "sqlite_autoindex_events_1",
-		`DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = 1 LIMIT 5)`:                                   "sqlite_autoindex_ops_1",
-		`DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = 1 LIMIT 5)`: "PRIMARY KEY (session=?)",
+		`SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = 'd' AND blob <> ''`:          "events_by_blob",
+		`SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = 'd'`:                         "COVERING INDEX names_by_digest",
+		`DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = 1 LIMIT 5)`:   "PRIMARY KEY (session=?)",
+		`SELECT id, seq FROM client_ids WHERE session = 1 AND id IN ('a', 'b')`:                                        "PRIMARY KEY (session=? AND id=?)",
+		`DELETE FROM client_ids WHERE (session, id) IN (SELECT session, id FROM client_ids WHERE session = 1 LIMIT 5)`: "PRIMARY KEY (session=?)",
+		`DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = 1 LIMIT 5)`:                       "sqlite_autoindex_points_1",
+		`DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = 1 LIMIT 5)`:                       "sqlite_autoindex_events_1",
+		`DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = 1 LIMIT 5)`:                                     "sqlite_autoindex_ops_1",
+		`DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = 1 LIMIT 5)`:   "PRIMARY KEY (session=?)",
 	} {
 		plan := strings.Join(explain(t, db, text), "\n")
 		if !strings.Contains(plan, index) || strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {

@@ -127,9 +127,10 @@ const (
 	SnapshotSkipped  EventType = "snapshot.skipped"
 	SnapshotDeleted  EventType = "snapshot.deleted"
 
-	WorkspaceSwapped EventType = "workspace.swapped"
-	WorkspaceTouched EventType = "workspace.touched"
-	HistoryTruncated EventType = "history.truncated"
+	WorkspaceSwapped   EventType = "workspace.swapped"
+	WorkspaceRecovered EventType = "workspace.recovered"
+	WorkspaceTouched   EventType = "workspace.touched"
+	HistoryTruncated   EventType = "history.truncated"
 
 	AttentionRaised  EventType = "attention.raised"
 	AttentionCleared EventType = "attention.cleared"
@@ -165,7 +166,7 @@ func (t EventType) Audience() Audience {
 		ChildSpawned, ChildStarted, ChildEnding, ChildEnded,
 		ExecAsked, ExecEnding, ExecRefused, ExecAnswered,
 		SandboxWarming, SandboxStarted, SandboxStopping, SandboxStopped, SandboxLost, SandboxStirred, SandboxRelieved,
-		SnapshotAskedFor, SnapshotTaken, SnapshotSkipped, SnapshotDeleted, WorkspaceSwapped, HistoryTruncated:
+		SnapshotAskedFor, SnapshotTaken, SnapshotSkipped, SnapshotDeleted, WorkspaceSwapped, WorkspaceRecovered, HistoryTruncated:
 		return ForPeople
 	case SessionCreated, SessionTerminated, AgentConfigured, RequestTaken, ThreadArchived, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
 		AttemptStarted, AttemptEnded, OpStarted, OpFinished, ParentTold, AttentionRaised, AttentionCleared, WorkspaceTouched:

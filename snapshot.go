@@ -173,3 +173,31 @@ type Retention struct {
 	MaxAge   time.Duration `json:"max_age,omitempty"`
 	MaxCount int           `json:"max_count,omitempty"`
 }
+
+// WorkspaceRecovery is the payload of workspace.recovered: files of the session were not
+// what had been written to them, because the machine ended or its disk failed, and what
+// its newest snapshot has of them was put back.
+type WorkspaceRecovery struct {
+	ID        string `json:"recovery"`
+	Workspace uint64 `json:"workspace"`
+	// Snapshot is where the files come from, empty if there is none.
+	Snapshot SnapshotID `json:"snapshot,omitempty"`
+	// Condition is cut or failed, and Reason says more.
+	Condition string `json:"condition"`
+	Reason    string `json:"reason"`
+	// Since is when the files were last known to be on the disk: what was written later
+	// may be missing or incomplete, whether or not it is listed.
+	Since time.Time `json:"since,omitzero"`
+	// Files are some of those that were put back, Count how many there are.
+	Files []RecoveredFile `json:"files,omitempty"`
+	Count int             `json:"count,omitempty"`
+	// Aside is where this server keeps a volume that could not be read any more.
+	Aside string `json:"aside,omitempty"`
+}
+
+// RecoveredFile is a file that was put back.
+type RecoveredFile struct {
+	Path string `json:"path"`
+	// Kept is the path of the one that was found there instead, empty if none was.
+	Kept string `json:"kept,omitempty"`
+}

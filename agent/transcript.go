@@ -3,8 +3,10 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/model"
@@ -65,6 +67,10 @@ func Read(e dormouse.Event) Talk {
 		if json.Unmarshal(e.Payload, &p) == nil && p.Reason == dormouse.SwapRestored {
 			t.notice = swapNotice
 		}
+	case dormouse.WorkspaceRecovered:
+		t.notice = recoveredNotice(e)
+	case dormouse.SnapshotTaken:
+		t.notice = leftNotice(e)
 	case dormouse.SandboxRelieved:
 		var p dormouse.SandboxFact
 		if json.Unmarshal(e.Payload, &p) == nil {
@@ -79,6 +85,60 @@ func Read(e dormouse.Event) Talk {
 		}
 	}
 	return t
+}
+
+// recoveredNotice says which files were lost and put back.
+func recoveredNotice(e dormouse.Event) string {
+	var p dormouse.WorkspaceRecovery
+	if json.Unmarshal(e.Payload, &p) != nil {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(model.NoticePrefix + ": the machine of the sandbox lost power")
+	if p.Condition == "failed" {
+		b.Reset()
+		b.WriteString(model.NoticePrefix + ": the disk of the sandbox failed")
+	}
+	b.WriteString(". Files written")
+	if !p.Since.IsZero() {
+		b.WriteString(" after " + p.Since.UTC().Format(time.RFC3339))
+	}
+	b.WriteString(" may be missing or incomplete, whatever tool results say; verify them before you rely on them.")
+	const few = 20
+	if p.Count > 0 {
+		fmt.Fprintf(&b, " %d of them are as they were in the last snapshot:", p.Count)
+		for _, f := range p.Files[:min(few, len(p.Files))] {
+			fmt.Fprintf(&b, " %.200q", f.Path)
+			if f.Kept != "" {
+				fmt.Fprintf(&b, " (the one found is kept as %.200q)", f.Kept)
+			}
+		}
+		if p.Count > few {
+			b.WriteString(" and others")
+		}
+		b.WriteString(".")
+	}
+	b.WriteString("]")
+	return b.String()
+}
+
+// leftNotice says which files of the workspace the snapshot of a sandbox that went to
+// sleep lacks. They are in the workspace as before.
+func leftNotice(e dormouse.Event) string {
+	if !bytes.Contains(e.Payload, []byte(`"left_out"`)) {
+		return ""
+	}
+	var p dormouse.Snapshot
+	if json.Unmarshal(e.Payload, &p) != nil || p.Reason != dormouse.SnapshotSealing || p.LeftOut == 0 {
+		return ""
+	}
+	const few = 5
+	var names []string
+	for _, path := range p.Left[:min(few, len(p.Left))] {
+		names = append(names, fmt.Sprintf("%.200q", path))
+	}
+	return fmt.Sprintf("%s: %d of the workspace's files are in no snapshot, and would be gone after going back to one: %s.]",
+		model.NoticePrefix, p.LeftOut, strings.Join(names, ", "))
 }
 
 // ReadAll reads a whole conversation.
@@ -118,6 +178,7 @@ type transcript struct {
 	cutShort bool                      // the last assistant message was cut short
 	used     map[string]bool           // tool uses seen so far
 	notices  []string                  // what is to be told after the results
+	left     string                    // what snapshots lack, as it was told last
 	swapped  bool                      // the files became others, and no sandbox has them yet
 }
 
@@ -146,7 +207,12 @@ func (b *transcript) add(t Talk) {
 		}
 		b.tell(t.missing)
 		b.swapped = false
-	case dormouse.SandboxRelieved, dormouse.SystemMessage:
+	case dormouse.SnapshotTaken:
+		if t.notice != "" && t.notice != b.left { // it would be said after each sleep
+			b.tell(t.notice)
+			b.left = t.notice
+		}
+	case dormouse.SandboxRelieved, dormouse.WorkspaceRecovered, dormouse.SystemMessage:
 		b.tell(t.notice)
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		if len(t.parts) == 0 || b.used[string(t.ID)] {

@@ -89,6 +89,13 @@ func TestTranscript(t *testing.T) {
 			new(log).add("x", dormouse.SandboxStarted, dormouse.SandboxFact{Generation: 1, Missing: "pip"}).user("go").call().uses("a").result("a", "1"),
 			[]string{"user: notice | go", "assistant: use a", "user: result a 1"},
 		},
+		"what a sleeping sandbox's snapshot lacks is told once": {
+			new(log).user("go").call().says("m", "done").
+				add("x", dormouse.SnapshotTaken, dormouse.Snapshot{Reason: dormouse.SnapshotSealing, Left: []string{"s"}, LeftOut: 1}).
+				add("y", dormouse.SnapshotTaken, dormouse.Snapshot{Reason: dormouse.SnapshotSealing, Left: []string{"s"}, LeftOut: 1}).
+				add("z", dormouse.SnapshotTaken, dormouse.Snapshot{Reason: dormouse.SnapshotOfTurn}).user("on"),
+			[]string{"user: go", "assistant: done", "user: notice | on"},
+		},
 		"the first result wins": {
 			new(log).user("go").call().uses("a").result("a", "1").result("a", "again"),
 			[]string{"user: go", "assistant: use a", "user: result a 1"},

@@ -119,7 +119,7 @@ func apply(s *State, e dormouse.Event) {
 			s.Workspace.Touched, s.Workspace.Live = e.Seq, false
 		}
 	case dormouse.SnapshotAskedFor, dormouse.SnapshotTaken, dormouse.SnapshotSkipped, dormouse.SnapshotDeleted,
-		dormouse.WorkspaceSwapped, dormouse.WorkspaceTouched, dormouse.HistoryTruncated:
+		dormouse.WorkspaceSwapped, dormouse.WorkspaceTouched, dormouse.WorkspaceRecovered, dormouse.HistoryTruncated:
 		applySnapshot(s, e)
 	case dormouse.AttentionRaised:
 		applyAttention(s, payload[dormouse.Attention](e))

@@ -62,7 +62,7 @@ const (
 // createWithin is how long a sandbox may take to be made.
 func createWithin(s State) time.Duration {
 	e, limit := s.Environment, createTimeout
-	if e.Image != "" && e.Image != dormouse.HostImage || len(s.Workspace.Layers) > 0 {
+	if e.Image != "" && e.Image != dormouse.HostImage || len(s.Workspace.Layers) > 0 || len(s.Workspace.Line) > 0 {
 		limit += fetchTimeout
 	}
 	if !e.Packages.IsZero() {
@@ -105,14 +105,27 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		spec := sandbox.Spec{Fence: fence, Environment: state.Environment, Image: state.Image, Fresh: state.Workspace.Fresh}
 		a.try(ctx, createWithin(state), func(ctx context.Context) func(context.Context) error {
 			var live sandbox.Sandbox
+			var lost *sandbox.Recovered
 			var err error
 			if spec.Workspace, err = a.workspaceOf(ctx, state); err == nil {
+				lost, err = a.recover(ctx, state, spec.Workspace)
+			}
+			if err == nil {
 				live, err = a.deps.Driver.Create(ctx, spec)
 			}
 			if err == nil {
 				crash.At(crash.SandboxCreated)
 			}
-			return func(ctx context.Context) error { return a.created(ctx, fence.Generation, live, err) }
+			return func(ctx context.Context) error {
+				if told := a.recovered(ctx, lost); told != nil {
+					if live != nil {
+						_ = live.Close()
+					}
+					a.pause(ctx)
+					return told
+				}
+				return a.created(ctx, fence.Generation, live, err)
+			}
 		})
 	case SandboxActive:
 		if a.box.live != nil {
@@ -312,6 +325,9 @@ func (a *Actor) stop(ctx context.Context, w WantedSandbox, f runner.Fence) (Sand
 	down := SandboxDown{Generation: w.Generation}
 	if freezer, ok := a.deps.Driver.(sandbox.Freezer); ok && w.Keep {
 		err := freezer.Freeze(ctx, w.Handle, f)
+		if errors.Is(err, sandbox.ErrFailed) {
+			a.freezes = maxFreezes // no sandbox sleeps over files that may not be there
+		}
 		if a.freezes++; err == nil || errors.Is(err, sandbox.ErrGone) || errors.Is(err, runner.ErrStale) || a.freezes < maxFreezes {
 			down.Kept = err == nil
 			return down, err

@@ -66,16 +66,24 @@ func (a *Actor) reconcileCapture(ctx context.Context, w Wanted) error {
 		defer cancel()
 		err := a.lease.holds()
 		var taken *dormouse.Snapshot
+		var lost *sandbox.Recovered
 		at := state.Seq // as far as what is recorded by now, the files are looked at
 		if err == nil {
 			open = open || stillLive(within, state, machine)
-			taken, err = a.makePoint(within, driver, state, *w.Capture)
+			taken, lost, err = a.makePoint(within, driver, state, *w.Capture)
+		}
+		if errors.Is(err, sandbox.ErrFailed) && state.Sandbox.Phase == SandboxActive {
+			err = a.endFailed(within, state, err)
 		}
 		if errors.Is(err, errTooLarge) {
 			at, err = 0, nil
 		}
 		a.report(func(ctx context.Context) error {
 			a.capture.id = ""
+			if told := a.recovered(ctx, lost); told != nil {
+				a.postpone(ctx)
+				return told
+			}
 			if taken != nil {
 				taken.Live = open
 			}
@@ -118,7 +126,7 @@ func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.S
 		a.broken = err
 		return err
 	case err != nil:
-		late := errors.Is(err, dormouse.ErrUnavailable) || errors.Is(err, errLate) // nobody waits for that once more
+		late := errors.Is(err, dormouse.ErrUnavailable) || errors.Is(err, errLate) || errors.Is(err, sandbox.ErrFailed) // nobody waits for that once more
 		if a.capture.failed++; a.capture.failed < maxCaptures && !late {
 			a.slog.WarnContext(ctx, "snapshot not taken", "snapshot", w.ID, "error", err)
 			a.postpone(ctx)
@@ -153,11 +161,28 @@ var (
 
 // makePoint captures what changed in the workspace and keeps it. It returns nil if
 // nothing did, and nobody has asked for a point.
-func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s State, w WantedCapture) (*dormouse.Snapshot, error) {
+func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s State, w WantedCapture) (taken *dormouse.Snapshot, lost *sandbox.Recovered, err error) {
 	ws, err := a.workspaceOf(ctx, s)
-	if err != nil {
-		return nil, err
+	if err == nil && s.Sandbox.Phase != SandboxActive {
+		lost, err = a.recover(ctx, s, ws)
 	}
+	if err == nil {
+		taken, err = a.capturePoint(ctx, driver, s, w, ws)
+	}
+	return taken, lost, err
+}
+
+// endFailed ends a sandbox whose files have failed: what it reads may never have been on
+// the disk. The next one begins with what is known to have been there.
+func (a *Actor) endFailed(ctx context.Context, s State, why error) error {
+	if err := a.deps.Driver.Stop(ctx, s.Sandbox.Handle); err != nil {
+		return errors.Join(why, err)
+	}
+	a.report(func(ctx context.Context) error { return a.boxFailed(ctx, s.Sandbox.Generation, why) })
+	return why
+}
+
+func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s State, w WantedCapture, ws sandbox.Workspace) (*dormouse.Snapshot, error) {
 	stage, err := a.deps.Snapshots.Stage(ctx)
 	if err != nil {
 		return nil, err

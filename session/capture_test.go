@@ -31,6 +31,7 @@ type lined struct {
 	specs  []sandbox.Spec
 	looks  int                                       // how many captures were begun
 	notes  map[dormouse.SnapshotID]map[string]string // what was captured; nil to note nothing
+	left   []string                                  // what no capture holds
 	broken error                                     // what every capture fails with
 	holds  chan struct{}                             // what every capture waits for, nil for nothing
 }
@@ -74,7 +75,7 @@ func filesIn(dirs []string) (map[string]string, error) {
 func (d *lined) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captured, error) {
 	d.mu.Lock()
 	d.looks++
-	holds, broken, files := d.holds, d.broken, maps.Clone(d.files[c.Workspace.Number])
+	holds, broken, left, files := d.holds, d.broken, d.left, maps.Clone(d.files[c.Workspace.Number])
 	d.mu.Unlock()
 	if holds != nil {
 		select {
@@ -102,7 +103,7 @@ func (d *lined) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Capture
 			return sandbox.Captured{}, err
 		}
 	}
-	return sandbox.Captured{Since: since, Entries: len(files)}, nil
+	return sandbox.Captured{Since: since, Entries: len(files), Left: left, Count: len(left)}, nil
 }
 
 // write writes a file of the newest workspace.
@@ -356,6 +357,36 @@ func TestAStoppedWorkspaceIsSealed(t *testing.T) {
 		settle(time.Minute)
 		spec := d.specs[len(d.specs)-1]
 		if spec.Fresh || !spec.Workspace.Sealed || d.has()["a"] != "1" {
+			t.Errorf("woken as %+v with %v", spec, d.has())
+		}
+		h.checked()
+	})
+}
+
+// What is in no layer is only in the workspace itself, which must then stay.
+func TestNothingIsSealedThatIsNotWhole(t *testing.T) {
+	alongLine(t, func(t *testing.T, h *house, d *lined) {
+		d.sealing, d.left = true, []string{"socket"}
+		h.create(dormouse.Created{Warm: true})
+		settle(time.Second)
+		d.write("a", "1")
+		if err := h.do(session.Hibernate{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		s := h.state()
+		if s.Workspace.Number != 0 || len(s.Points) != 1 {
+			t.Errorf("it was sealed: %+v", s.Workspace)
+		}
+		points, _, err := h.live.Points(t.Context(), h.id, "", 10)
+		if err != nil || len(points) != 1 || points[0].LeftOut != 1 || !slices.Equal(points[0].Left, d.left) {
+			t.Errorf("the snapshot says %+v, %v", points, err)
+		}
+		if err := h.do(session.Wake{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		if spec := d.specs[len(d.specs)-1]; spec.Workspace.Number != 0 || d.has()["a"] != "1" {
 			t.Errorf("woken as %+v with %v", spec, d.has())
 		}
 		h.checked()

@@ -352,6 +352,9 @@ type (
 		Lost string
 	}
 
+	// RecordRecovery reports that files of the workspace were lost, and put back.
+	RecordRecovery struct{ dormouse.WorkspaceRecovery }
+
 	// TakeSnapshot reports a point of the workspace line, whose layers are verified.
 	TakeSnapshot struct {
 		dormouse.Snapshot
@@ -441,6 +444,7 @@ func (Warm) verb()            {}
 func (SandboxUp) verb()       {}
 func (SandboxGone) verb()     {}
 func (SandboxRelieved) verb() {}
+func (RecordRecovery) verb()  {}
 func (SandboxDown) verb()     {}
 func (AskSnapshot) verb()     {}
 func (TakeSnapshot) verb()    {}

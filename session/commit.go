@@ -190,7 +190,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 	case Create, Prompt, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
 		Run, EndExec, StartExec,
 		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
-		SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, Touch, ChildUp, ChildDown, ParentTold, MakeRoom, Tick:
+		SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, RecordRecovery, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, Touch, ChildUp, ChildDown, ParentTold, MakeRoom, Tick:
 	}
 	return c, nil
 }

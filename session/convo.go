@@ -26,7 +26,7 @@ func converses(t dormouse.EventType) bool {
 	switch t { //nolint:exhaustive // the others say nothing to a model
 	case dormouse.UserMessage, dormouse.SystemMessage, dormouse.AgentMessage, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
 		dormouse.AgentToolResult, dormouse.UserCustomToolResult, dormouse.SpanModelRequestStart, dormouse.OpFinished,
-		dormouse.SandboxStarted, dormouse.SandboxRelieved, dormouse.WorkspaceSwapped:
+		dormouse.SandboxStarted, dormouse.SandboxRelieved, dormouse.WorkspaceSwapped, dormouse.WorkspaceRecovered, dormouse.SnapshotTaken:
 		return true
 	}
 	return false

@@ -200,8 +200,13 @@ func (j *journal) Finish(ctx context.Context, f agent.Finish, next *dormouse.Op)
 // Block implements agent.Journal.
 func (j *journal) Block(ctx context.Context) error { return j.record(ctx, Block{Work: j.work}) }
 
-// End implements agent.Journal.
-func (j *journal) End(ctx context.Context) error { return j.record(ctx, EndTurn{Work: j.work}) }
+// End implements agent.Journal. What the turn has written is durable before it has ended.
+func (j *journal) End(ctx context.Context) error {
+	if err := j.syncFiles(ctx); err != nil {
+		return err
+	}
+	return j.record(ctx, EndTurn{Work: j.work})
+}
 
 // Chunk implements agent.Journal.
 func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text string, first int) error {

@@ -141,6 +141,8 @@ func (d *draft) decide() error {
 		return d.sandboxDown(v)
 	case AskSnapshot:
 		return d.askSnapshot(v)
+	case RecordRecovery:
+		return d.recordRecovery(v)
 	case TakeSnapshot:
 		return d.takeSnapshot(v)
 	case SkipSnapshot:
@@ -173,7 +175,7 @@ func (d *draft) decide() error {
 // only reports how things ended is still recorded.
 func (d *draft) refusedAfterEnd() bool {
 	switch d.c.Verb.(type) {
-	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
+	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, RecordRecovery, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
 		Describe, Archive, Delete, ChildUp, ChildDown, ParentTold, EndExec:
 		return false
 	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, ArchiveThread, Schedule, Unschedule, Spawn, EndChild,

@@ -36,6 +36,8 @@ type Workspace struct {
 	// Calls are the tool calls that used the sandbox and have no point yet, if each is
 	// to have one.
 	Calls []Called `json:"calls,omitempty"`
+	// Recovered is the last recovery of its files that was recorded.
+	Recovered string `json:"recovered,omitempty"`
 	// Open says that a sandbox has had it, so that it may have changed since its base.
 	Open bool `json:"open,omitempty"`
 	// Touched is the seq of the last event that may have changed files since the newest
@@ -232,12 +234,22 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 		return fmt.Errorf("snapshot %s of workspace %d: %w", v.ID, v.Workspace, dormouse.ErrConflict)
 	}
 	d.tell(dormouse.SnapshotTaken, "", v.Snapshot)
-	if v.Reason == dormouse.SnapshotSealing {
+	// What no layer carries is only in the volume: that stays as it is.
+	if v.Reason == dormouse.SnapshotSealing && v.LeftOut == 0 {
 		d.tell(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{
 			Number: d.Workspace.Number + 1, Snapshot: v.ID, Layers: v.Layers, Reason: dormouse.SwapSealed,
 		})
 	}
 	d.retain(v.Keep)
+	return nil
+}
+
+// recordRecovery records that files were lost and put back, once.
+func (d *draft) recordRecovery(v RecordRecovery) error {
+	if v.ID == "" || v.ID == d.Workspace.Recovered {
+		return nil
+	}
+	d.tell(dormouse.WorkspaceRecovered, "", v.WorkspaceRecovery)
 	return nil
 }
 
@@ -390,10 +402,13 @@ func applySnapshot(s *State, e dormouse.Event) {
 		sealed := p.Reason == dormouse.SwapSealed || p.Processes
 		s.Workspace = Workspace{
 			Number: p.Number, Base: p.Snapshot, Layers: p.Layers, Newest: p.Snapshot, Line: p.Layers,
-			Sealed: sealed, Fresh: !sealed, Policy: s.Workspace.Policy, Seals: s.Workspace.Seals,
+			Sealed: sealed, Fresh: !sealed, Policy: s.Workspace.Policy, Seals: s.Workspace.Seals, Recovered: s.Workspace.Recovered,
 		}
 	case dormouse.WorkspaceTouched:
 		s.Workspace.Touched = e.Seq
+	case dormouse.WorkspaceRecovered:
+		s.Workspace.Recovered = payload[dormouse.WorkspaceRecovery](e).ID
+		s.Workspace.Touched = e.Seq // what was found instead is kept beside
 	case dormouse.HistoryTruncated:
 		p := payload[dormouse.Truncation](e)
 		s.Voided = append(s.Voided, Void{From: p.To, Upto: e.Seq})

@@ -22,21 +22,33 @@ func (s *Store) Diff(ctx context.Context, before, now []dormouse.Layer, most int
 	return d, nil
 }
 
+// Show returns the directories of layers, all of them and in the same order, until done
+// is called. What is missing is fetched.
+func (s *Store) Show(ctx context.Context, layers []dormouse.Layer) (dirs []string, done func(), err error) {
+	if len(layers) == 0 {
+		return nil, func() {}, nil
+	}
+	if err := validate(layers); err != nil {
+		return nil, nil, err
+	}
+	names, unpin, err := s.pin(layers, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.fetchAll(ctx, layers, names, nil); err != nil {
+		unpin()
+		return nil, nil, err
+	}
+	return s.paths(names), unpin, nil
+}
+
 func (s *Store) diff(ctx context.Context, before, now []dormouse.Layer, most int) (Difference, error) {
 	d := Difference{Changes: []Change{}}
-	all := slices.Concat(before, now)
-	if err := validate(all); err != nil {
-		return d, err
-	}
-	names, unpin, err := s.pin(all, nil)
+	dirs, done, err := s.Show(ctx, slices.Concat(before, now))
 	if err != nil {
 		return d, err
 	}
-	defer unpin()
-	if err := s.fetchAll(ctx, all, names, nil); err != nil {
-		return d, err
-	}
-	dirs := s.paths(names)
+	defer done()
 	// Each layer was within the limits; all of them together need not be.
 	limits := layer.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64}
 	err = layer.Compare(ctx, dirs[:len(before)], dirs[len(before):], limits, func(c layer.Change) { d.add(c, most) })

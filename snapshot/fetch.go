@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
@@ -49,7 +50,7 @@ func (s *Store) make(ctx context.Context, name string, fill func(dir string) err
 		err = s.place(dir, name)
 	}
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+		return errors.Join(err, beneath.At(dir).Remove())
 	}
 	return nil
 }

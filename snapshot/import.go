@@ -40,7 +40,7 @@ func refused(err error) error {
 		return err
 	case errors.Is(err, layer.ErrTooBig), errors.Is(err, layer.ErrTooMany):
 		return fmt.Errorf("%w: %w", dormouse.ErrTooLarge, err)
-	case errors.Is(err, layer.ErrWrong), errors.Is(err, layer.ErrDeep):
+	case errors.Is(err, layer.ErrWrong):
 		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
 	}
 	return err

@@ -56,4 +56,8 @@ func (*Store) Diff(context.Context, []dormouse.Layer, []dormouse.Layer, int) (Di
 	return Difference{}, errLinux
 }
 
+func (*Store) Show(context.Context, []dormouse.Layer) ([]string, func(), error) {
+	return nil, nil, errLinux
+}
+
 func (*Store) Limits() layer.Limits { return layer.Limits{} }

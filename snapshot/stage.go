@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
@@ -35,7 +36,7 @@ func (g *Stage) Close() error {
 	if g.kept {
 		return nil
 	}
-	if err := os.RemoveAll(g.Dir); err != nil {
+	if err := beneath.At(g.Dir).Remove(); err != nil {
 		return fmt.Errorf("close a stage: %w", err)
 	}
 	return nil

@@ -14,6 +14,8 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/beneath"
+	"github.com/dormouse-run/dormouse/internal/boot"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -81,7 +83,7 @@ func (s *Store) trust() error {
 		return err
 	}
 	defer func() { _ = alone.Close() }()
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	now, err := boot.ID()
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func (s *Store) trust() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if string(was) == string(boot) {
+	if strings.TrimSpace(string(was)) == now {
 		return nil
 	}
 	old := []string{s.path(layersDir), s.path(namesDir)}
@@ -101,7 +103,7 @@ func (s *Store) trust() error {
 			return err
 		}
 	}
-	return atomicfile.Write(s.path(bootFile), boot, 0o600)
+	return atomicfile.Write(s.path(bootFile), []byte(now+"\n"), 0o600)
 }
 
 // discard takes directories away at once, and removes them in its own time. None
@@ -118,7 +120,7 @@ func (s *Store) discard(paths ...string) error {
 		}
 	}
 	s.removing.Go(func() {
-		if err := os.RemoveAll(away); err != nil {
+		if err := beneath.At(away).Remove(); err != nil {
 			s.opts.Log.Warn("layers not removed", "dir", away, "error", err)
 		}
 	})
@@ -129,7 +131,7 @@ func (s *Store) discard(paths ...string) error {
 // afterwards.
 func (s *Store) Close() error {
 	s.removing.Wait()
-	if err := errors.Join(os.RemoveAll(s.temp.Name()), s.temp.Close()); err != nil {
+	if err := errors.Join(beneath.At(s.temp.Name()).Remove(), s.temp.Close()); err != nil {
 		return fmt.Errorf("close layers in %s: %w", s.opts.Dir, err)
 	}
 	return nil

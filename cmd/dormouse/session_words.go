@@ -36,7 +36,7 @@ type fact struct {
 func inWords(e dormouse.Event) (string, error) {
 	switch e.Type { //nolint:exhaustive // these are told elsewhere
 	case dormouse.SnapshotAskedFor, dormouse.SnapshotTaken, dormouse.SnapshotSkipped, dormouse.SnapshotDeleted,
-		dormouse.WorkspaceSwapped, dormouse.HistoryTruncated:
+		dormouse.WorkspaceSwapped, dormouse.WorkspaceRecovered, dormouse.HistoryTruncated:
 		return workspaceInWords(e)
 	}
 	var f fact

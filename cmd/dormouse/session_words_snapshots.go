@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -54,8 +55,39 @@ func workspaceInWords(e dormouse.Event) (string, error) {
 		if f.Reason != dormouse.SwapSealed {
 			return words, nil
 		}
+	case dormouse.WorkspaceRecovered:
+		return recoveredInWords(e)
 	case dormouse.HistoryTruncated:
 		return fmt.Sprintf("— what was said after event %d is no part of the conversation any more", f.To), nil
 	}
 	return "", nil
+}
+
+// recoveredInWords says which files were lost and put back.
+func recoveredInWords(e dormouse.Event) (string, error) {
+	var p dormouse.WorkspaceRecovery
+	if err := json.Unmarshal(e.Payload, &p); err != nil {
+		return "", fmt.Errorf("understand event %d: %w", e.Seq, err)
+	}
+	words := "! files were recovered (" + oneLine(p.Reason) + ")"
+	if !p.Since.IsZero() {
+		words += "; what was written after " + p.Since.UTC().Format(time.RFC3339) + " may be missing"
+	}
+	if p.Count > 0 {
+		words += "; as in " + string(p.Snapshot) + " are"
+		for i, f := range p.Files {
+			if i == 5 { //nolint:mnd // a line is read at a glance
+				words += fmt.Sprintf(" and %d more", p.Count-i)
+				break
+			}
+			words += fmt.Sprintf(" %.100q", f.Path)
+			if f.Kept != "" {
+				words += fmt.Sprintf(" (found: %.100q)", f.Kept)
+			}
+		}
+	}
+	if p.Aside != "" {
+		words += "; the volume before is kept as " + oneLine(p.Aside)
+	}
+	return words, nil
 }

@@ -75,7 +75,7 @@ the agent may be at work.`,
 // tellLeft says what a snapshot does not hold.
 func tellLeft(w io.Writer, s rest.Snapshot) {
 	if s.LeftOut > 0 {
-		fmt.Fprintf(w, "dormouse: left out, as no snapshot holds them: %s (sockets, devices, what lies too deep)\n", plural(s.LeftOut, "file"))
+		fmt.Fprintf(w, "dormouse: left out, as no snapshot holds them: %s (sockets, devices, what is mounted there)\n", plural(s.LeftOut, "file"))
 	}
 }
 

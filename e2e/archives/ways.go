@@ -45,7 +45,7 @@ var ways = []way{
 // unpack has a layer unpacked from a tar.
 func (w *World) unpack(ctx context.Context, from io.Reader, l layer.Limits) (dirs []string, got, breach error) {
 	got, breach = w.guard(ctx, l.Bytes+little, func(ctx context.Context) error { return layer.Unpack(ctx, from, l, w.Target) })
-	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrWrong, layer.ErrTooBig, layer.ErrTooMany, layer.ErrDeep))
+	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrWrong, layer.ErrTooBig, layer.ErrTooMany))
 }
 
 // adopt has a layer of somebody's image unpacked.
@@ -54,7 +54,7 @@ func (w *World) adopt(ctx context.Context, from io.Reader, l layer.Limits) (dirs
 		_, err := layer.Adopt(ctx, from, l, w.Target)
 		return err
 	})
-	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrWrong, layer.ErrTooBig, layer.ErrTooMany, layer.ErrDeep))
+	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrWrong, layer.ErrTooBig, layer.ErrTooMany))
 }
 
 // use has a workspace made of the layer that a blob is.

@@ -16,6 +16,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -121,6 +122,9 @@ func Open(dir string) (Dir, error) {
 // At opens what a path names beneath the directory. A pipe or a device does not make
 // it wait, but may be what is opened: see Regular.
 func (d Dir) At(path string, flags int) (*os.File, error) {
+	if len(path) > maxResolved {
+		return d.far(path, flags)
+	}
 	how := unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY), //nolint:gosec // flags are small
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
@@ -138,6 +142,36 @@ func (d Dir) At(path string, flags int) (*os.File, error) {
 		}
 		return nil, &fs.PathError{Op: "open", Path: Quoted(path), Err: err}
 	}
+}
+
+// maxResolved is how long a path may be that the kernel resolves at once.
+const maxResolved = unix.PathMax - 1
+
+// far opens what a longer path names, part by part, with two descriptors. A directory
+// on the way that is moved meanwhile is followed, and stays on this file system.
+func (d Dir) far(path string, flags int) (*os.File, error) {
+	at, rest := d, path
+	for len(rest) > maxResolved {
+		cut := strings.LastIndexByte(rest[:maxResolved+1], '/')
+		if cut <= 0 {
+			break // the kernel says that the name is too long
+		}
+		next, err := at.Dir(rest[:cut])
+		if at.File != d.File {
+			_ = at.Close()
+		}
+		if err != nil {
+			return nil, err
+		}
+		at, rest = next, rest[cut+1:]
+	}
+	if at.File != d.File {
+		defer func() { _ = at.Close() }()
+	}
+	if len(rest) > maxResolved {
+		return nil, &fs.PathError{Op: "open", Path: Quoted(path), Err: unix.ENAMETOOLONG}
+	}
+	return at.At(rest, flags)
 }
 
 // Dir opens the directory that a path names.

@@ -122,6 +122,11 @@ const (
 	WorkspaceMade    Point = "workspace.made"    // a workspace is there over its layers, no sandbox has it
 	WorkspaceStarted Point = "workspace.started" // a sandbox has it, those before it are still there
 
+	// Files that were cut off or have failed.
+	RecoverPlanned Point = "files.planned" // what is to be brought back is noted, nothing is
+	RecoverApplied Point = "files.applied" // it is brought back, and not synced
+	RecoverTold    Point = "files.told"    // it is recorded, and still noted
+
 	// Wake-ups, children, deletion.
 	WakeupFiring   Point = "wakeup.firing"   // due, before its prompt is queued
 	WakeupFired    Point = "wakeup.fired"    // its prompt is durable
@@ -209,6 +214,9 @@ func Restoring() []Point {
 		CaptureNoted, WorkspaceMade, WorkspaceStarted, ImageRead, ImageKept, ImageNamed,
 	}
 }
+
+// Recovering lists the points that only a server reaches that finds files cut off.
+func Recovering() []Point { return []Point{RecoverPlanned, RecoverApplied, RecoverTold} }
 
 // Points lists every point that any server reaches.
 func Points() []Point {

@@ -96,6 +96,9 @@ func (v volume) calm(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	if err := v.sound(); err != nil {
+		return err
+	}
 	if _, err := v.show(); err != nil {
 		return err
 	}
@@ -115,11 +118,7 @@ func copyVolume(from, to string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(to)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return syncFile(to)
 }
 
 // clone makes a file that shares all blocks of another, where that is possible.

@@ -43,6 +43,9 @@ func (d *Driver) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captur
 // captureLive captures the workspace of a sandbox that runs.
 func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (sandbox.Captured, error) {
 	b, err := d.captures(v, c)
+	if err == nil {
+		err = v.failed()
+	}
 	if err != nil {
 		return sandbox.Captured{}, err
 	}
@@ -78,6 +81,9 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 		}
 		return settle(ctx, taken, held)
 	})
+	if err == nil {
+		err = v.sync() // a snapshot is what the session has at least
+	}
 	if err != nil {
 		return sandbox.Captured{}, err
 	}
@@ -161,6 +167,9 @@ func (d *Driver) captureCold(ctx context.Context, v volume, c sandbox.Capture) (
 	if err := d.endLeftover(ctx, v, c.Fence); err != nil {
 		return sandbox.Captured{}, err
 	}
+	if err := v.sound(); err != nil {
+		return sandbox.Captured{}, err
+	}
 	there, err := v.show()
 	if err != nil {
 		return sandbox.Captured{}, err
@@ -176,7 +185,7 @@ func (d *Driver) captureCold(ctx context.Context, v volume, c sandbox.Capture) (
 		return sandbox.CaptureNothing(ctx, c)
 	}
 	taken, since := d.begins(v, c)
-	if err := settle(ctx, taken, nil); err != nil {
+	if err := errors.Join(settle(ctx, taken, nil), v.sync()); err != nil {
 		return sandbox.Captured{}, err
 	}
 	return c.Done(ctx, d.log, v.marks(c.Workspace.Number), taken, since), nil

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
@@ -530,5 +531,33 @@ func TestACaptureNobodyWaitsForIsGivenUp(t *testing.T) {
 	h.until(s, "[ $(cat count) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
 	if left := h.notes(); len(left) > 0 {
 		t.Errorf("it is still noted as held: %v", left)
+	}
+}
+
+// What an ext4 file system takes, however deep it lies, is in a snapshot and comes back
+// in a workspace over it. A pipe that is made inside is no file of the host's: gVisor
+// keeps it in its own memory, and no snapshot holds it, nor knows of it.
+func TestFilesThatLieDeepAreCarriedAndPipesAreNot(t *testing.T) {
+	h := newHouse(t)
+	s := h.create(fence(1, 1))
+	down := func(then string) string {
+		return `perl -e 'for (1..270) { mkdir "a-long-directory"; chdir "a-long-directory" or die } ` + then + `'`
+	}
+	h.sh(s, down(`open F, ">", "file"; print F "deep"`)+"; mkfifo pipe; test -p pipe; sleep 0.1")
+	base, done := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	t.Cleanup(func() { _ = beneath.At(base).Remove() })
+	if done.Count != 0 {
+		t.Errorf("left out are %.200q", done.Left)
+	}
+	if _, err := os.Lstat(filepath.Join(base, "pipe")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the pipe is in the snapshot: %v", err)
+	}
+	h.stop(s)
+	over := h.createOver(fence(2, 1), sandbox.Workspace{Number: 1, Base: "snap_1", Layers: []string{base}})
+	if got := h.sh(over, down(`open F, "<", "file"; print <F>`)); got != "deep" {
+		t.Errorf("over its snapshot it is %q", got)
+	}
+	if got := h.sh(over, "test -e pipe || echo none"); got != "none" {
+		t.Errorf("the pipe is there: %q", got)
 	}
 }

@@ -344,7 +344,7 @@ func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
 			return fmt.Errorf("remove sandbox of %s: %w", id, err)
 		}
 	}
-	if err := v.close(); err != nil {
+	if err := unmountUnder(v.at()); err != nil {
 		return err
 	}
 	if err := errors.Join(beneath.At(v.dir).Remove(), beneath.At(d.legacy(id).dir).Remove()); err != nil {

@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -55,4 +58,15 @@ func (d *Driver) HoldAndEnd(raw sandbox.Handle, paused bool) error {
 		return err
 	}
 	return k.c.Sandbox.Pause(b.id)
+}
+
+// UnmountBelow unmounts everything below a directory, but not what is mounted there.
+func UnmountBelow(dir string) error {
+	mounts, err := mountsUnder(dir)
+	for _, at := range slices.Backward(mounts) {
+		if at != dir {
+			err = errors.Join(err, unix.Unmount(at, 0))
+		}
+	}
+	return err
 }

@@ -119,11 +119,7 @@ func (im image) whole() error {
 // syncImage makes the files of an image durable.
 func syncImage(dir string) error {
 	for _, name := range imageFiles {
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		if err := syncFile(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}

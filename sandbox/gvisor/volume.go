@@ -16,7 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/beneath"
+	"github.com/dormouse-run/dormouse/internal/boot"
 )
 
 // volume is where the files of a session lie: a file system of its own where its
@@ -76,6 +78,9 @@ func (d *Driver) volumeAhead(b box) error {
 // one that was made ahead, if that is there, or a new one of the size that the
 // limits say.
 func (d *Driver) openVolume(v, ahead volume, l dormouse.Limits) error {
+	if err := v.sound(); err != nil {
+		return fmt.Errorf("open volume: %w", err)
+	}
 	if err := os.MkdirAll(v.at(), 0o700); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
@@ -105,11 +110,13 @@ func (v volume) furnish() error {
 func (d *Driver) mountVolume(v, ahead volume, l dormouse.Limits) error {
 	_, err := os.Stat(v.image())
 	if errors.Is(err, fs.ErrNotExist) && empty(v.at()) {
-		err = d.makeVolume(v, ahead, l)
+		if err = d.makeVolume(v, ahead, l); err == nil {
+			err = errors.Join(atomicfile.SyncDir(v.dir), atomicfile.SyncDir(filepath.Dir(v.dir))) // a cut must not take its name
+		}
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNoVolumes):
-		return nil // a plain directory
+		return v.noteOpened() // a plain directory
 	case err != nil:
 		return err
 	}
@@ -165,18 +172,62 @@ func empty(dir string) bool {
 	return err == nil && len(entries) == 0
 }
 
-// close makes the files unreachable again. They stay.
-func (v volume) close() error { return unmountUnder(v.at()) }
+// close makes the files unreachable again. They stay, and are synced: a volume that is
+// closed without an error is one whose disk took everything.
+func (v volume) close() error {
+	there, err := mounted(v.at())
+	if err != nil {
+		return err
+	}
+	if there {
+		_ = v.sync() // it is noted if it failed, and told to who wants the files next
+	} else if err := v.forgetOpened(); err != nil {
+		return err
+	}
+	return unmountUnder(v.at())
+}
 
-// sync makes the files durable.
+// noteOpened notes during which boot files in a plain directory were opened, which a
+// file system of their own would say itself.
+func (v volume) noteOpened() error {
+	now, err := boot.ID()
+	if err != nil {
+		return err
+	}
+	if was, err := os.ReadFile(v.openedNote()); err == nil && string(was) == now {
+		return nil
+	}
+	return atomicfile.Write(v.openedNote(), []byte(now), 0o600)
+}
+
+// forgetOpened says that files in a plain directory are not in use any more.
+func (v volume) forgetOpened() error {
+	if _, err := os.Stat(v.openedNote()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := v.sync(); err != nil {
+		return nil //nolint:nilerr // it is noted, and told to who wants the files next
+	}
+	return os.Remove(v.openedNote())
+}
+
+// sync makes the files durable. A sync that has failed is never believed again: what
+// was to be written is dropped, and still seems to be there.
 func (v volume) sync() error {
+	if err := v.failed(); err != nil {
+		return fmt.Errorf("sync volume: %w", err)
+	}
 	f, err := os.Open(v.at())
 	if err != nil {
 		return fmt.Errorf("sync volume: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync volume: %w", err)
+	err = unix.Syncfs(int(f.Fd()))
+	if gaveUp := v.gaveUp(); gaveUp != nil {
+		err = gaveUp
+	}
+	if err != nil {
+		return fmt.Errorf("sync volume: %w", v.fail(err))
 	}
 	return nil
 }
@@ -239,7 +290,19 @@ func makeFileSystem(name string, l dormouse.Limits) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("make a file system: %w: %s", err, strings.TrimSpace(string(out)))
 	}
+	if err := syncFile(tmp); err != nil {
+		return fmt.Errorf("make a file system: %w", err)
+	}
 	return os.Rename(tmp, name)
+}
+
+// syncFile makes a file durable.
+func syncFile(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // findTool finds a program that may be where only administrators look.
@@ -282,6 +345,9 @@ func copySparse(from, to string) error {
 			_, err = io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start))
 		}
 		at = end
+	}
+	if err == nil {
+		err = out.Sync() // what lies in it later is synced, and must lie in something
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
 		return fmt.Errorf("copy %s: %w", filepath.Base(from), errors.Join(err, os.Remove(to+".new")))

@@ -83,7 +83,7 @@ func (v volume) makeWorkspace(ctx context.Context, w sandbox.Workspace) error {
 		if there, err := v.isOver(w); err != nil || there {
 			return err
 		}
-		if err := errors.Join(os.RemoveAll(to), os.RemoveAll(to+".new")); err != nil {
+		if err := errors.Join(beneath.At(to).Remove(), beneath.At(to+".new").Remove()); err != nil {
 			return fmt.Errorf("make workspace %d: %w", w.Number, err)
 		}
 		to += ".new"

@@ -135,7 +135,10 @@ func (a *adopter) dir(at string) error {
 	if err := a.spend(); err != nil {
 		return err
 	}
-	a.kinds[at], a.known[at] = Dir, len(a.dirs)
+	if err := a.know(at, Dir); err != nil {
+		return err
+	}
+	a.known[at] = len(a.dirs)
 	return a.unpacker.dir(Entry{Path: at, Kind: Dir, Mode: 0o755}, new(tar.Header))
 }
 

@@ -39,7 +39,7 @@ func (r root) in(path string, do func(dir int, name string) error) error {
 
 // target is where the link at a path points.
 func (r root) target(path string) (string, error) {
-	to := make([]byte, maxPath+1)
+	to := make([]byte, maxTarget+1)
 	n := 0
 	err := r.in(path, func(dir int, name string) (err error) {
 		n, err = unix.Readlinkat(dir, name, to)

@@ -170,6 +170,17 @@ func (all Index) doubt(which func(Entry) bool) Index {
 	return out
 }
 
+// Look is what a directory is like now, to be compared with later. What may change again
+// without a later time is doubted in it.
+func Look(ctx context.Context, dir beneath.Tree, l Limits) (Index, error) {
+	c := Capture{since: time.Now()}
+	all, _, err := Scan(ctx, dir.Host(), l)
+	if err != nil {
+		return nil, err
+	}
+	return all.doubt(c.fresh), nil
+}
+
 // LikeTop gives an empty directory that is to lie over layers what the root of the
 // topmost has: its root is seen instead of theirs.
 func LikeTop(ctx context.Context, top, dir string) error {

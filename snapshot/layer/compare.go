@@ -4,6 +4,7 @@ package layer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,10 @@ func Compare(ctx context.Context, before, now []string, l Limits, each func(Chan
 	defer closeAll(a.roots)
 	defer closeAll(b.roots)
 	if err == nil {
-		err = compareViews(ctx, &a, &b, each)
+		err = compareViews(ctx, &a, &b, func(was, now placed) error {
+			each(Change{Path: cmp.Or(was.Path, now.Path), Was: was.Entry, Now: now.Entry})
+			return nil
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("compare: %w", err)
@@ -42,6 +46,7 @@ func Compare(ctx context.Context, before, now []string, l Limits, each func(Chan
 type view struct {
 	roots   []root
 	dirs    []string
+	devices []uint64 // that they are on
 	entries []placed
 }
 
@@ -50,6 +55,13 @@ func (v *view) open(ctx context.Context, dirs []string, l Limits) (err error) {
 		return err
 	}
 	v.dirs = dirs
+	for _, r := range v.roots {
+		var at unix.Stat_t
+		if err := unix.Fstat(int(r.Fd()), &at); err != nil {
+			return err
+		}
+		v.devices = append(v.devices, at.Dev)
+	}
 	for n, dir := range dirs {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -65,7 +77,8 @@ func (v *view) open(ctx context.Context, dirs []string, l Limits) (err error) {
 	return nil
 }
 
-func compareViews(ctx context.Context, a, b *view, each func(Change)) error {
+// compareViews calls each with what differs. What is not there is empty.
+func compareViews(ctx context.Context, a, b *view, each func(was, now placed) error) error {
 	was, now := a.entries, b.entries
 	if len(was) == 0 || len(now) == 0 { // there is a root all the same
 		was, now = was[min(1, len(was)):], now[min(1, len(now)):]
@@ -74,31 +87,35 @@ func compareViews(ctx context.Context, a, b *view, each func(Change)) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		var err error
 		switch {
 		case len(now) == 0 || len(was) > 0 && compare(was[0].Path, now[0].Path) < 0:
-			each(Change{Path: was[0].Path, Was: was[0].Entry})
+			err = each(was[0], placed{})
 			was = was[1:]
 		case len(was) == 0 || compare(was[0].Path, now[0].Path) > 0:
-			each(Change{Path: now[0].Path, Now: now[0].Entry})
+			err = each(placed{}, now[0])
 			now = now[1:]
 		default:
-			same, err := a.same(ctx, was[0], b, now[0])
-			if err != nil {
+			var same bool
+			if same, err = a.same(ctx, was[0], b, now[0]); err != nil {
 				return fmt.Errorf("%.200q: %w", was[0].Path, err)
 			}
 			if !same {
-				each(Change{Path: was[0].Path, Was: was[0].Entry, Now: now[0].Entry})
+				err = each(was[0], now[0])
 			}
 			was, now = was[1:], now[1:]
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // same reports whether two entries of one name show the same. What is in the same
-// layer is, and so is what shares an inode: all layers are on one file system.
+// layer is, and so is what shares an inode.
 func (v *view) same(ctx context.Context, e placed, other *view, o placed) (bool, error) {
-	if v.dirs[e.layer] == other.dirs[o.layer] || e.Kind == File && e.Inode == o.Inode {
+	if v.dirs[e.layer] == other.dirs[o.layer] || e.Kind == File && e.Inode == o.Inode && v.devices[e.layer] == other.devices[o.layer] {
 		return true, nil
 	}
 	if e.Kind != o.Kind || e.Mode != o.Mode || e.UID != o.UID || e.GID != o.GID || e.Size != o.Size {

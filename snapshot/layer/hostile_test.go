@@ -44,7 +44,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 
 // isTyped reports whether an error says that an archive is to blame.
 func isTyped(err error) bool {
-	return errors.Is(err, layer.ErrWrong) || errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany) || errors.Is(err, layer.ErrDeep)
+	return errors.Is(err, layer.ErrWrong) || errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany)
 }
 
 // Archives that do not come, or come where they cannot be put, are not to blame.
@@ -181,11 +181,6 @@ func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
 	at := t.TempDir()
 	must(t, unix.Mknod(filepath.Join(at, "null"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
 	must(t, unix.Mkfifo(filepath.Join(at, "pipe"), 0o600))
-	long := at
-	for range 300 {
-		long = filepath.Join(long, "d")
-	}
-	must(t, os.MkdirAll(long, 0o700))
 	for _, name := range []string{"mounted", "mounted/below"} {
 		must(t, os.Mkdir(filepath.Join(at, name), 0o700))
 	}
@@ -193,13 +188,13 @@ func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
 	t.Cleanup(func() { must(t, unix.Unmount(filepath.Join(at, "mounted/below"), 0)) })
 	found, skipped, err := layer.Scan(t.Context(), at, plenty)
 	must(t, err)
-	if len(skipped) != 3 || skipped[1].Path != "mounted/below" || skipped[1].Kind != layer.Other || skipped[2].Path != "null" || !strings.HasPrefix(skipped[0].Path, "d/d/") {
+	if len(skipped) != 2 || skipped[0].Path != "mounted/below" || skipped[0].Kind != layer.Other || skipped[1].Path != "null" {
 		t.Errorf("skipped are %v", skipped)
 	}
-	if len(found) != 1+256+1+1 {
+	if len(found) != 1+1+1 {
 		t.Errorf("found are %d entries", len(found))
 	}
-	if _, _, err := layer.Scan(t.Context(), at, layer.Limits{Entries: 10}); !errors.Is(err, layer.ErrTooMany) {
+	if _, _, err := layer.Scan(t.Context(), at, layer.Limits{Entries: 3}); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("too many are %v", err)
 	}
 }

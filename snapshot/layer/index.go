@@ -97,7 +97,7 @@ func DecodeIndex(raw []byte, l Limits) (Index, error) {
 // valid reports whether a path is one that a scan may meet.
 func valid(name string) bool {
 	return name != "." && len(name) <= maxPath && name == path.Clean(name) && filepath.IsLocal(name) &&
-		!strings.ContainsRune(name, 0) && strings.Count(name, "/") < maxDepth
+		!strings.ContainsRune(name, 0)
 }
 
 type indexReader struct {

@@ -91,6 +91,13 @@ func rank(s string, n int) int {
 	return int(s[n]) + 2 //nolint:mnd // after the two above
 }
 
+// Restored is a path at which a snapshot's version is put back.
+type Restored struct {
+	Path string `json:"path"`
+	// Kept is the path of what was found there instead, empty if nothing was.
+	Kept string `json:"kept,omitempty"`
+}
+
 // Limits bounds what a layer may hold.
 type Limits struct {
 	Entries int
@@ -98,15 +105,17 @@ type Limits struct {
 }
 
 const (
-	maxPath  = 4096
-	maxDepth = 256
+	// maxPath is longer than any path can be where all of them together, each of a
+	// directory of its own, are within what a scan takes.
+	maxPath = 256 << 10
+	// maxTarget is how long what a symbolic link leads to may be.
+	maxTarget = 4096
 )
 
 // Errors of layers that are too much, or wrong.
 var (
 	ErrTooMany = errors.New("the layer has too many entries")
 	ErrTooBig  = errors.New("the layer is too large")
-	ErrDeep    = errors.New("it lies too deep")
 	ErrWrong   = errors.New("it is no layer")
 )
 

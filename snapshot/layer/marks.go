@@ -12,14 +12,20 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/boot"
 )
 
 // Marks keeps what a directory was like at its last captures, by name. A mark is
 // good for that very directory and until the machine starts anew: what was not
 // synced then may be older than it seems. A mark that is not good is none, which
-// costs a capture of everything and is never wrong.
+// costs a capture of everything and is never wrong. Where the directory was synced
+// before it was marked, the newest mark also tells, after another start of the machine,
+// what was synced.
 type Marks struct {
 	Dir string // where marks are kept
 	Of  string // the directory they are of
@@ -59,55 +65,94 @@ func (m Marks) Write(name string, all Index, since string) error {
 	if err == nil {
 		err = os.MkdirAll(m.Dir, 0o700)
 	}
-	temp := filepath.Join(m.Dir, ".new")
 	if err == nil {
-		err = os.WriteFile(temp, append(about, all.Encode()...), 0o600)
-	}
-	if err == nil {
-		err = os.Rename(temp, filepath.Join(m.Dir, name))
+		err = atomicfile.Write(filepath.Join(m.Dir, name), append(about, all.Encode()...), 0o600)
 	}
 	if err == nil {
 		err = m.trim(name, since)
 	}
 	if err != nil {
-		return fmt.Errorf("mark a point: %w", errors.Join(err, ignoreMissing(os.Remove(temp))))
+		return fmt.Errorf("mark a point: %w", err)
 	}
 	return nil
+}
+
+// Synced is the newest mark of the directory, whenever the machine was started, and when
+// it was made; nil if there is none.
+func (m Marks) Synced(l Limits) (Index, time.Time) {
+	marks, err := m.newestFirst("")
+	if err != nil || len(marks) == 0 {
+		return nil, time.Time{}
+	}
+	raw, err := os.ReadFile(filepath.Join(m.Dir, marks[0].Name()))
+	if err != nil {
+		return nil, time.Time{}
+	}
+	about, raw, _ := bytes.Cut(raw, []byte("\n"))
+	now, err := m.about()
+	if err != nil {
+		return nil, time.Time{}
+	}
+	_, is, _ := bytes.Cut(bytes.TrimSpace(now), []byte(" "))
+	if _, was, _ := bytes.Cut(about, []byte(" ")); !bytes.Equal(was, is) {
+		return nil, marks[0].ModTime() // it was of another directory
+	}
+	all, err := DecodeIndex(raw, l)
+	if err != nil {
+		return nil, marks[0].ModTime()
+	}
+	return all, marks[0].ModTime()
 }
 
 // trim removes all marks but the last, the one that it was compared with, and the
 // newest of the others as long as there is room.
 func (m Marks) trim(last, since string) error {
-	entries, err := os.ReadDir(m.Dir)
+	marks, err := m.newestFirst(last)
 	if err != nil {
 		return err
 	}
-	var marks []fs.FileInfo
-	for _, e := range entries {
-		if i, err := e.Info(); err == nil && e.Name() != last && !strings.HasPrefix(e.Name(), ".") {
-			marks = append(marks, i)
-		}
-	}
-	slices.SortFunc(marks, func(a, b fs.FileInfo) int {
+	slices.SortStableFunc(marks, func(a, b fs.FileInfo) int {
 		switch since {
 		case a.Name():
 			return -1
 		case b.Name():
 			return 1
 		}
-		return cmp.Or(b.ModTime().Compare(a.ModTime()), cmp.Compare(a.Name(), b.Name()))
+		return 0
 	})
 	for _, old := range marks[min(kept-1, len(marks)):] {
 		if err := os.Remove(filepath.Join(m.Dir, old.Name())); err != nil {
 			return err
 		}
 	}
-	return nil
+	torn, err := filepath.Glob(filepath.Join(m.Dir, ".*")) // of who was cut off while he wrote one
+	for _, name := range torn {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
+// newestFirst lists all marks but one. What a write that was cut off has left is none.
+func (m Marks) newestFirst(but string) ([]fs.FileInfo, error) {
+	entries, err := os.ReadDir(m.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var marks []fs.FileInfo
+	for _, e := range entries {
+		if i, err := e.Info(); err == nil && e.Name() != but && !strings.HasPrefix(e.Name(), ".") {
+			marks = append(marks, i)
+		}
+	}
+	slices.SortFunc(marks, func(a, b fs.FileInfo) int {
+		return cmp.Or(b.ModTime().Compare(a.ModTime()), cmp.Compare(a.Name(), b.Name()))
+	})
+	return marks, nil
 }
 
 // about says which directory a mark is of, and when.
 func (m Marks) about() ([]byte, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	now, err := boot.ID()
 	if err != nil {
 		return nil, err
 	}
@@ -115,12 +160,5 @@ func (m Marks) about() ([]byte, error) {
 	if err := unix.Stat(m.Of, &at); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: m.Of, Err: err}
 	}
-	return fmt.Appendf(nil, "%s inode %d\n", bytes.TrimSpace(boot), at.Ino), nil
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return fmt.Appendf(nil, "%s inode %d\n", now, at.Ino), nil
 }

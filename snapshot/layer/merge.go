@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
 // Merge makes one layer out of several, the lowest first, with nothing below
@@ -145,43 +147,47 @@ func shows(layers []root, path string) (bool, error) {
 // look says what a layer has at a path, 0 if nothing, and whether that is all
 // there is, whatever lower layers have there.
 func (r root) look(path string) (kind Kind, ends bool, err error) {
-	for end := 0; end < len(path); end++ {
-		next := strings.IndexByte(path[end:], '/')
-		if end += next; next < 0 {
-			end = len(path)
+	at := r.Dir
+	leave := func() {
+		if at.File != r.File {
+			_ = at.Close()
 		}
-		e, err := r.stat(path[:end])
+	}
+	defer func() { leave() }()
+	for {
+		name, rest, more := strings.Cut(path, "/")
+		e, err := statIn(at, name)
 		switch {
 		case errors.Is(err, unix.ENOENT):
 			return 0, ends, nil
 		case err != nil:
 			return 0, false, err
-		case end == len(path):
+		case !more:
 			return e.Kind, true, nil
 		case e.Kind != Dir:
 			return 0, true, nil
 		}
-		ends = ends || e.Opaque
+		below, err := at.Dir(name)
+		if err != nil {
+			return 0, false, err
+		}
+		leave()
+		at, path = below, rest
+		hides, err := isOpaque(at.File)
+		if err != nil {
+			return 0, false, err
+		}
+		ends = ends || hides
 	}
-	return 0, ends, nil
 }
 
-// stat looks at one entry.
-func (r root) stat(path string) (e Entry, err error) {
+// statIn looks at one name of a directory.
+func statIn(dir beneath.Dir, name string) (Entry, error) {
 	var at unix.Stat_t
-	err = r.in(path, func(dir int, name string) error { return unix.Fstatat(dir, name, &at, unix.AT_SYMLINK_NOFOLLOW) })
-	if err != nil {
-		return e, err
+	if err := unix.Fstatat(int(dir.Fd()), name, &at, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return Entry{}, err
 	}
-	if e = entryAt(path, &at); e.Kind != Dir {
-		return e, nil
-	}
-	f, err := r.openDir(path)
-	if err != nil {
-		return e, err
-	}
-	e.Opaque, err = isOpaque(f)
-	return e, errors.Join(err, f.Close())
+	return entryAt(name, &at), nil
 }
 
 func openRoots(dirs []string) ([]root, error) {

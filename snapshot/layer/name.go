@@ -89,8 +89,6 @@ func read(name, own string) (string, form, error) {
 		return "", says, errName
 	case disguised(at) != (own != "") || says.spell(at) != name || says == gone && at == ".":
 		return "", says, errName
-	case strings.Count(at, "/") >= maxDepth:
-		return "", says, ErrDeep
 	}
 	return at, says, nil
 }

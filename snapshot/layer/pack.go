@@ -131,7 +131,7 @@ func addAttrs(h *tar.Header, all map[string]string) {
 }
 
 func (p *packer) symlink(e Entry, h *tar.Header) error {
-	target := make([]byte, maxPath+1)
+	target := make([]byte, maxTarget+1)
 	err := p.root.in(e.Path, func(dir int, name string) error {
 		n, err := unix.Readlinkat(dir, name, target)
 		target = target[:max(n, 0)]

@@ -14,8 +14,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// Scan looks at everything in a directory. What lies too deep, what is mounted
-// there, and what no layer carries is in the second list and not in the first.
+// Scan looks at everything in a directory. What is mounted there, and what no layer
+// carries, is in the second list and not in the first.
 func Scan(ctx context.Context, dir string, l Limits) (Index, []Entry, error) {
 	return scanLike(ctx, dir, l, 0)
 }
@@ -26,7 +26,7 @@ func scanLike(ctx context.Context, dir string, l Limits, about int) (Index, []En
 	if err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
-	s := scan{stopped: func() error { return stopped(ctx) }, left: l.Entries, found: make(Index, 0, min(about, l.Entries))}
+	s := scan{root: root, stopped: func() error { return stopped(ctx) }, left: l.Entries, found: make(Index, 0, min(about, l.Entries))}
 	if err := s.dir(root, ".", 0); err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
@@ -34,6 +34,7 @@ func scanLike(ctx context.Context, dir string, l Limits, about int) (Index, []En
 }
 
 type scan struct {
+	root    beneath.Dir
 	stopped func() error // whether nobody waits for it any more
 	found   Index
 	skipped []Entry
@@ -43,18 +44,22 @@ type scan struct {
 }
 
 // maxNamed bounds the bytes of all paths together. Whoever writes to the directory
-// chooses them, and a link with a long path costs him next to nothing.
+// chooses them, and a link with a long path costs him next to nothing. It also bounds
+// how deep directories lie in each other, and the work of looking up all paths.
 const maxNamed = 64 << 20
 
+// maxHeld is how many directories on the way down are held open. One that lies deeper
+// is let go while those in it are looked at, and opened again.
+const maxHeld = 64
+
 // dir looks at an open directory, which it closes.
-func (s *scan) dir(f beneath.Dir, path string, depth int) error {
+func (s *scan) dir(f beneath.Dir, path string, depth int) (err error) {
 	defer func() { _ = f.Close() }()
 	var at unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &at); err != nil {
 		return err
 	}
 	e := entryAt(path, &at)
-	var err error
 	if e.Opaque, err = isOpaque(f.File); err != nil {
 		return err
 	}
@@ -72,42 +77,69 @@ func (s *scan) dir(f beneath.Dir, path string, depth int) error {
 	s.listed += len(names)
 	for _, name := range names {
 		s.listed--
-		if err := s.name(f, join(path, name), name, depth+1); err != nil {
+		if f, err = s.name(f, &at, path, name, depth); err != nil || f.File == nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// name looks at one name in a directory. One that is gone meanwhile was never
-// there.
-func (s *scan) name(dir beneath.Dir, path, name string, depth int) error {
+// name looks at one name in a directory, and returns the directory, which may have
+// been opened anew, or is none if it is not there any more. One that is gone meanwhile
+// was never there.
+func (s *scan) name(dir beneath.Dir, is *unix.Stat_t, in, name string, depth int) (beneath.Dir, error) {
+	path := join(in, name)
 	var at unix.Stat_t
 	err := unix.Fstatat(int(dir.Fd()), name, &at, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
-		return nil
+		return dir, nil
 	}
 	if err != nil {
-		return fmt.Errorf("%.200q: %w", path, err)
+		return dir, fmt.Errorf("%.200q: %w", path, err)
 	}
 	e := entryAt(path, &at)
-	if e.Kind == Other || len(path) > maxPath || depth > maxDepth {
-		return s.skip(e)
-	}
-	if e.Kind != Dir {
-		return s.add(e)
+	switch e.Kind {
+	case Other:
+		return dir, s.skip(e)
+	case File, Symlink, Fifo, Gone:
+		return dir, s.add(e)
+	case Dir:
 	}
 	below, err := dir.Dir(name)
 	switch {
 	case errors.Is(err, unix.EXDEV): // something else is mounted there
 		e.Kind = Other
-		return s.skip(e)
+		return dir, s.skip(e)
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return nil
+		return dir, nil
 	case err != nil:
-		return fmt.Errorf("%.200q: %w", path, err)
+		return dir, fmt.Errorf("%.200q: %w", path, err)
 	}
-	return s.dir(below, path, depth)
+	if depth < maxHeld {
+		return dir, s.dir(below, path, depth+1)
+	}
+	_ = dir.Close()
+	if err := s.dir(below, path, depth+1); err != nil {
+		return beneath.Dir{}, err
+	}
+	return s.again(in, is)
+}
+
+// again opens a directory that was let go. One that is another by now, or not there, is
+// none: whoever captures it looks once more.
+func (s *scan) again(path string, is *unix.Stat_t) (beneath.Dir, error) {
+	dir, err := s.root.Dir(path)
+	if err != nil {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
+			return beneath.Dir{}, nil
+		}
+		return beneath.Dir{}, err
+	}
+	var at unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &at); err != nil || at.Ino != is.Ino || at.Dev != is.Dev {
+		return beneath.Dir{}, errors.Join(err, dir.Close())
+	}
+	return dir, nil
 }
 
 // skip notes what no layer carries. It counts: there may be as many of it as of

@@ -54,6 +54,17 @@ type unpacker struct {
 	left  Limits
 	dirs  Index
 	kinds map[string]Kind // of every path so far
+	named int             // bytes of them
+}
+
+// know notes that there is such a path. Whoever packs chooses them, and they are held
+// to what a scan takes.
+func (u *unpacker) know(path string, kind Kind) error {
+	if u.named += len(path); u.named > maxNamed {
+		return ErrTooMany
+	}
+	u.kinds[path] = kind
+	return nil
 }
 
 func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
@@ -82,7 +93,9 @@ func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
 	if u.kinds[parent(e.Path)] != Dir {
 		return errors.New("it comes before its directory")
 	}
-	u.kinds[e.Path] = e.Kind
+	if err := u.know(e.Path, e.Kind); err != nil {
+		return err
+	}
 	return u.put(e, h, in)
 }
 
@@ -130,7 +143,7 @@ func (u *unpacker) put(e Entry, h *tar.Header, in io.Reader) error {
 	case e.Kind == Dir:
 		return u.dir(e, h)
 	case e.Kind == Symlink:
-		if len(h.Linkname) > maxPath {
+		if len(h.Linkname) > maxTarget {
 			return errors.New("what it leads to is too long")
 		}
 		err := u.root.in(e.Path, func(dir int, name string) error { return unix.Symlinkat(h.Linkname, dir, name) })

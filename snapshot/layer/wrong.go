@@ -30,7 +30,7 @@ func (s *source) Read(b []byte) (int, error) {
 func (s *source) blame(err error) error {
 	var number unix.Errno
 	switch {
-	case err == nil, s.err != nil, errors.Is(err, ErrTooMany), errors.Is(err, ErrTooBig), errors.Is(err, ErrDeep):
+	case err == nil, s.err != nil, errors.Is(err, ErrTooMany), errors.Is(err, ErrTooBig):
 		return err
 	case errors.As(err, &number) && !slices.Contains(chosen, number):
 		return err

@@ -132,7 +132,6 @@ func Hostile(elsewhere string) map[string]Archive {
 		"no size":                       {Dir("./"), With(File("a"), "DORMOUSE.size", "-1")},
 		"much attached":                 {Dir("./"), With(File("a"), "SCHILY.xattr.user.x", strings.Repeat("x", 100_000))},
 		"a long name":                   {Dir("./"), File(strings.Repeat("x", 5000))},
-		"a deep name":                   deep(300),
 		"too many":                      many(2000),
 	}
 }
@@ -157,6 +156,7 @@ func Unusual() map[string][]byte {
 		"a file with a slash":         append(Archive{Dir("./")}.Bytes()[:blockSize], append(block("d/", '0', 0), make([]byte, 2*blockSize)...)...),
 		"links that lead out":         Archive{Dir("./"), Symlink("a", "/"), Symlink("b", "../../.."), Symlink("c", "/proc/self/root")}.Bytes(),
 		"a chain of links":            chain.Bytes(),
+		"directories that lie deep":   deep(300).Bytes(),
 		"an archive after it":         append(Archive{Dir("./"), File("a")}.Bytes(), Archive{File("../x")}.Bytes()...),
 	}
 }

@@ -1,0 +1,90 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+// Condition is whether the files of a session can be believed to be what was
+// written to them.
+type Condition string
+
+// The conditions.
+const (
+	// Sound files are what was written to them.
+	Sound Condition = "sound"
+	// Cut files were in use when the machine ended: of what was written since they
+	// were last synced, anything may be missing, old or torn.
+	Cut Condition = "cut"
+	// Failed files lie on a disk that did not take what was written, or their file
+	// system has given up its journal: what is read may never have been on the disk.
+	// No snapshot is taken of them, and no sandbox sleeps over them.
+	Failed Condition = "failed"
+)
+
+// ErrFailed means that the files of a session have failed, as the condition of
+// that name says, and says why.
+var ErrFailed = errors.New("the disk of the session's files has failed")
+
+// ErrUnsound means that the files of a session must be recovered before anything
+// else is done with them.
+var ErrUnsound = errors.New("the session's files were cut off or have failed, and are not recovered yet")
+
+// Syncer is implemented by sandboxes whose files can be made durable while they run.
+type Syncer interface {
+	// Sync must return nil only when all that was written before is on the disk, and
+	// ErrFailed if it never will be. If newest is not empty it must also note what the
+	// workspace is like, so that Recover can tell it from what was written later; newest
+	// is the last point that was captured, of which the note must stay.
+	Sync(ctx context.Context, newest dormouse.SnapshotID) error
+}
+
+// Recoverer is implemented by drivers whose files may turn out to be less than what
+// was written to them.
+type Recoverer interface {
+	// Recover must see to it that the workspace of a session that has no sandbox is at
+	// least its newest snapshot, if its files are not sound: what was lost or rolled
+	// back must come back from it, and what somebody has changed and is known to have
+	// been synced must stay. Where that is not known, the snapshot's version must come
+	// back and the one found must be kept beside it. It returns nil if the files are
+	// sound, and otherwise what it did, again and again until Told is called with that.
+	// Create and a Capture without a sandbox must be refused with ErrUnsound before.
+	Recover(ctx context.Context, r Recovery) (*Recovered, error)
+	// Told says that what Recover returned is recorded.
+	Told(r Recovered) error
+}
+
+// Recovery says what to recover, and from what.
+type Recovery struct {
+	Fence     runner.Fence
+	Workspace Workspace
+	// Newest returns the directories that make up the newest snapshot, the lowest first,
+	// until done is called; none if there is no snapshot. It is asked for only if
+	// something has to be recovered.
+	Newest func(ctx context.Context) (layers []string, done func(), err error)
+	Limits layer.Limits
+}
+
+// Recovered is what became of files that were not sound.
+type Recovered struct {
+	// ID names it, and is another one each time.
+	ID        string
+	Session   dormouse.SessionID
+	Condition Condition
+	// Reason says why the files were not sound.
+	Reason string
+	// Since is when they were last known to be synced: what was written later may be
+	// missing. It is zero if that is not known.
+	Since time.Time
+	// Files are what was put back, Count how many there are. At most MaxLeft are listed.
+	Files []layer.Restored
+	Count int
+	// Aside is where the host keeps a volume that could not be read any more, empty if it
+	// could.
+	Aside string
+}

@@ -1,0 +1,100 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// newVolume is a volume of a session that is open, on the machine's own disk.
+func newVolume(t *testing.T) volume {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	v := volume{session: "sesn_0000000000000000000000000a", dir: t.TempDir()}
+	if err := os.Mkdir(v.at(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeFileSystem(v.image(), dormouse.Limits{Disk: 16 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if err := mountLoop(v.image(), v.at()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = v.close() })
+	return v
+}
+
+func wantCondition(t *testing.T, v volume, want sandbox.Condition) {
+	t.Helper()
+	if got, why, err := v.condition(); err != nil || got != want {
+		t.Errorf("the condition is %q (%s), %v, want %q", got, why, err, want)
+	}
+}
+
+// A volume that was open when the machine ended says so itself, whatever is noted or
+// not noted beside it.
+func TestVolumeThatWasNotClosedIsCut(t *testing.T) {
+	v := newVolume(t)
+	wantCondition(t, v, sandbox.Sound)
+	cut := volume{session: v.session, dir: t.TempDir()}
+	if err := copySparse(v.image(), cut.image()); err != nil {
+		t.Fatal(err)
+	}
+	wantCondition(t, cut, sandbox.Cut)
+	if err := v.close(); err != nil {
+		t.Fatal(err)
+	}
+	wantCondition(t, v, sandbox.Sound)
+}
+
+func TestVolumeThatGaveUpItsJournalHasFailed(t *testing.T) {
+	v := newVolume(t)
+	if err := unix.Mount("", v.at(), "", unix.MS_REMOUNT, "abort"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(v.in("file"), nil, 0o600); err == nil { // it notices when it is written to
+		t.Error("it was written to")
+	}
+	wantCondition(t, v, sandbox.Failed)
+	if err := v.sync(); !errors.Is(err, sandbox.ErrFailed) {
+		t.Errorf("it is synced with %v, want %v", err, sandbox.ErrFailed)
+	}
+	if err := v.close(); err != nil {
+		t.Fatal(err)
+	}
+	wantCondition(t, v, sandbox.Failed)
+}
+
+func TestFailedSyncIsNeverBelievedAgain(t *testing.T) {
+	v := newVolume(t)
+	if err := v.fail(unix.EIO); !errors.Is(err, sandbox.ErrFailed) || !errors.Is(err, unix.EIO) {
+		t.Errorf("it failed with %v", err)
+	}
+	if err := v.sync(); !errors.Is(err, sandbox.ErrFailed) {
+		t.Errorf("it is synced again with %v, want %v", err, sandbox.ErrFailed)
+	}
+	wantCondition(t, v, sandbox.Failed)
+}
+
+// Files in a plain directory cannot say so themselves.
+func TestPlainFilesOfAnotherBootAreCut(t *testing.T) {
+	v := volume{dir: t.TempDir()}
+	if err := os.Mkdir(v.at(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	wantCondition(t, v, sandbox.Sound)
+	if err := os.WriteFile(filepath.Join(v.dir, "opened"), []byte("another"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantCondition(t, v, sandbox.Cut)
+}

@@ -1,0 +1,387 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+var (
+	_ sandbox.Recoverer = (*Driver)(nil)
+	_ sandbox.Syncer    = (*live)(nil)
+)
+
+// Sync makes durable what was written in the sandbox.
+func (l *live) Sync(ctx context.Context, newest dormouse.SnapshotID) error {
+	v := l.driver.volumeOf(l.handle.Session)
+	if newest == "" {
+		return v.sync()
+	}
+	unlock, err := v.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// Looked at before it is synced: what is written meanwhile is not taken for synced.
+	limits := layer.Limits{Entries: maxNoted}
+	now, err := layer.Look(ctx, v.upper(l.record.Workspace), limits)
+	if errors.Is(err, layer.ErrTooMany) {
+		return v.sync()
+	}
+	if err != nil {
+		return fmt.Errorf("look at what is synced: %w", err)
+	}
+	if err := v.sync(); err != nil {
+		return err
+	}
+	if err := v.marks(l.record.Workspace).Write(syncedMark, now, string(newest)); err != nil {
+		l.driver.log.WarnContext(ctx, "what was synced is not noted", "session", l.handle.Session, "error", err)
+	}
+	return nil
+}
+
+const (
+	// syncedMark is the mark of what was synced without a capture.
+	syncedMark = "synced"
+	// maxNoted is how many files are noted as synced.
+	maxNoted = 2 << 20
+)
+
+// recoveredNote is what was done to the files of a session and nobody has recorded yet.
+func (v volume) recoveredNote() string { return filepath.Join(v.dir, "recovered.json") }
+
+// Recover brings the files of a session back to what they are known to have been.
+func (d *Driver) Recover(ctx context.Context, r sandbox.Recovery) (*sandbox.Recovered, error) {
+	if err := r.Fence.Validate(); err != nil {
+		return nil, err
+	}
+	v := d.volumeOf(r.Fence.Session)
+	if _, err := os.Stat(d.legacy(v.session).dir); err == nil { // it begins with what another had
+		if err := os.MkdirAll(v.dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := os.Stat(v.dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	unlock, err := v.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := d.inherit(v); err != nil {
+		return nil, err
+	}
+	done, err := d.recover(ctx, v, r)
+	if err != nil {
+		return nil, fmt.Errorf("recover the files of %s: %w", v.session, err)
+	}
+	return done, nil
+}
+
+func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *sandbox.Recovered, err error) {
+	before, err := v.readRecovered()
+	if err != nil {
+		return nil, err
+	}
+	condition, why, err := v.condition()
+	if err != nil || condition == sandbox.Sound {
+		return before, err
+	}
+	if err := d.endLeftover(ctx, v, r.Fence); err != nil {
+		return nil, err
+	}
+	d.log.WarnContext(ctx, "files of a session are recovered", "session", v.session, "condition", condition, "reason", why)
+	now := &sandbox.Recovered{ID: newSecret(), Session: v.session, Condition: condition, Reason: why}
+	if before != nil { // whoever recovered them was cut off himself
+		now = before
+	}
+	if condition == sandbox.Cut { // once it is opened it does not say so itself any more
+		if err := atomicfile.Write(v.cutNote(), []byte(why), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if err := v.reopen(ctx, now, d.opts.Limits.Disk); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.close()) }()
+	if err := d.bringBack(ctx, v, r, now); err != nil {
+		return nil, err
+	}
+	if err := v.forgetFailure(); err != nil {
+		return nil, err
+	}
+	// What was in use when the machine ended has lost what was written last, which is told
+	// even if no snapshot has any of it. What sleeps was synced, though others may have
+	// kept its volume from being closed.
+	if im, err := v.readImage(); err == nil && im != nil && condition == sandbox.Cut && now.Count == 0 {
+		return nil, v.forgetRecovered()
+	}
+	return now, nil
+}
+
+// reopen makes the files of a volume reachable as the disk has them: what the machine
+// remembers of them may never have been there. If they cannot be read any more, the
+// volume is set aside, and there is an empty one.
+func (v volume) reopen(ctx context.Context, r *sandbox.Recovered, size int64) error {
+	if err := v.close(); err != nil {
+		return err
+	}
+	if _, err := os.Stat(v.image()); errors.Is(err, fs.ErrNotExist) {
+		return os.MkdirAll(v.at(), 0o700) // a plain directory
+	} else if err != nil {
+		return err
+	}
+	if err := v.forgetCached(ctx); err != nil {
+		return err
+	}
+	err := checkFileSystem(ctx, v.image(), r.Condition == sandbox.Failed)
+	if err == nil {
+		err = mountLoop(v.image(), v.at())
+	}
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	return v.setAside(r, size, err)
+}
+
+// forgetCached waits until nobody shows a volume, and drops what is remembered of it.
+func (v volume) forgetCached(ctx context.Context) error {
+	for {
+		dev, err := showing(v.image())
+		if err != nil {
+			return err
+		}
+		if dev == nil {
+			break
+		}
+		_ = dev.Close()
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return fmt.Errorf("somebody still has the volume open: %w", err)
+		}
+	}
+	f, err := os.OpenFile(v.image(), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	// What is dirty is written if it can be; then nothing of it is worth keeping.
+	_ = f.Sync()
+	return errors.Join(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
+}
+
+// checkFileSystem has a file system that was not closed put right: one that was cut off
+// by its own journal, one that has met errors by the tool that looks at all of it.
+func checkFileSystem(ctx context.Context, image string, all bool) error {
+	state, err := readFileSystem(image)
+	if err != nil || !all && !state.errors {
+		return err
+	}
+	fsck, err := findTool("e2fsck")
+	if err != nil {
+		return nil //nolint:nilerr // it comes with the tool that made the volume; without, the mount decides
+	}
+	cmd := exec.CommandContext(ctx, fsck, "-f", "-y", image) //nolint:gosec // it is ours
+	cmd.Env = []string{}
+	out, err := cmd.CombinedOutput()
+	const uncorrected = 4
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() >= 0 && exit.ExitCode() < uncorrected {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("check the file system: %w: %.200s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// setAside keeps a volume that cannot be read for people, and puts an empty one of the
+// same size in its place, or of the usual one if it has none any more.
+func (v volume) setAside(r *sandbox.Recovered, usual int64, why error) error {
+	at, err := os.Stat(v.image())
+	if err != nil {
+		return err
+	}
+	r.Aside = v.image() + ".failed-" + time.Now().UTC().Format(markTime)
+	if err := os.Rename(v.image(), r.Aside); err != nil {
+		return errors.Join(why, err)
+	}
+	if err := makeFileSystem(v.image(), dormouse.Limits{Disk: cmp.Or(at.Size(), usual)}); err != nil {
+		return errors.Join(why, err, os.Rename(r.Aside, v.image()))
+	}
+	r.Reason += ", and could not be read any more: " + why.Error()
+	return mountLoop(v.image(), v.at())
+}
+
+// markTime is how times are in names.
+const markTime = "20060102T150405Z"
+
+// bringBack compares the workspace with the newest snapshot. What is to be done is noted
+// before it is done: who is cut off in between does the rest, and tells all of it.
+func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, now *sandbox.Recovered) error {
+	synced, since := v.marks(r.Workspace.Number).Synced(r.Limits)
+	if now.Since.IsZero() {
+		now.Since = since.UTC()
+	}
+	layers, done, err := r.Newest(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if len(layers) > 0 {
+		if err := v.furnish(); err != nil {
+			return err
+		}
+		if err := v.readyWorkspace(ctx, r.Workspace); err != nil {
+			return err
+		}
+		mark := now.Since
+		if mark.IsZero() {
+			mark = time.Now()
+		}
+		back := &layer.Recovery{
+			Point: layers, Base: r.Workspace.Layers, Upper: v.upper(r.Workspace.Number), Synced: synced, Limits: r.Limits,
+			Mark: mark.UTC().Format(markTime),
+		}
+		defer back.Close()
+		files, err := back.Plan(ctx)
+		if err != nil {
+			return err
+		}
+		add(now, files)
+		if err := v.writeRecovered(now); err != nil {
+			return err
+		}
+		crash.At(crash.RecoverPlanned)
+		if err := back.Apply(ctx); err != nil {
+			return err
+		}
+	}
+	if err := v.writeRecovered(now); err != nil {
+		return err
+	}
+	crash.At(crash.RecoverApplied)
+	return v.syncAnew()
+}
+
+// readyWorkspace sees to it that a workspace is there to bring something back to. What
+// says which point it lies over may be lost while it is there.
+func (v volume) readyWorkspace(ctx context.Context, w sandbox.Workspace) error {
+	if w.Number > 0 {
+		there, err := v.has(w.Number)
+		if err != nil {
+			return err
+		}
+		if there {
+			return os.WriteFile(filepath.Join(v.place(w.Number), baseFile), []byte(w.Base), 0o600)
+		}
+	}
+	return v.makeWorkspace(ctx, w)
+}
+
+// add lists files that are put back, each once.
+func add(r *sandbox.Recovered, files []layer.Restored) {
+	for _, f := range files {
+		if slices.ContainsFunc(r.Files, func(o layer.Restored) bool { return o.Path == f.Path }) {
+			continue
+		}
+		if r.Count++; len(r.Files) < sandbox.MaxLeft {
+			r.Files = append(r.Files, f)
+		}
+	}
+}
+
+// syncAnew makes recovered files durable. Their failure is over then.
+func (v volume) syncAnew() error {
+	f, err := os.Open(v.at())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("%w: %w", sandbox.ErrFailed, err)
+	}
+	return v.gaveUp()
+}
+
+func (v volume) forgetFailure() error {
+	var errs []error
+	for _, name := range []string{v.failedNote(), v.cutNote(), v.openedNote()} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, atomicfile.SyncDir(v.dir))...)
+}
+
+func (v volume) readRecovered() (*sandbox.Recovered, error) {
+	raw, err := os.ReadFile(v.recoveredNote())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := new(sandbox.Recovered)
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (v volume) writeRecovered(r *sandbox.Recovered) error {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(v.recoveredNote(), raw, 0o600)
+}
+
+func (v volume) forgetRecovered() error {
+	if err := os.Remove(v.recoveredNote()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Told forgets what was done to the files of a session.
+func (d *Driver) Told(r sandbox.Recovered) error {
+	if err := r.Session.Validate(); err != nil {
+		return err
+	}
+	v := d.volumeOf(r.Session)
+	is, err := v.readRecovered()
+	if err != nil || is == nil || is.ID != r.ID {
+		return err
+	}
+	return v.forgetRecovered()
+}
+
+// sound refuses files that are not recovered.
+func (v volume) sound() error {
+	condition, why, err := v.condition()
+	if err == nil && condition != sandbox.Sound {
+		err = fmt.Errorf("%w: %s", sandbox.ErrUnsound, why)
+	}
+	return err
+}

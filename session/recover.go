@@ -1,0 +1,99 @@
+package session
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// recover sees to it that the files of a session without a sandbox are at least those of
+// its newest snapshot, if the machine has ended or its disk has failed since. It returns
+// nil if all is well, which is quickly seen.
+func (a *Actor) recover(ctx context.Context, s State, ws sandbox.Workspace) (*sandbox.Recovered, error) {
+	driver, ok := a.deps.Driver.(sandbox.Recoverer)
+	if !ok {
+		return nil, nil //nolint:nilnil // its files are not looked after
+	}
+	r := sandbox.Recovery{
+		Fence: runner.Fence{Session: a.id, Generation: s.Sandbox.Generation, Epoch: a.epoch}, Workspace: ws,
+		Newest: func(ctx context.Context) ([]string, func(), error) {
+			if a.deps.Snapshots == nil {
+				return nil, func() {}, nil
+			}
+			return a.deps.Snapshots.Show(ctx, s.Workspace.Line)
+		},
+	}
+	if a.deps.Snapshots != nil {
+		r.Limits = a.deps.Snapshots.Limits()
+	}
+	done, err := driver.Recover(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("recover the workspace: %w", err)
+	}
+	return done, nil
+}
+
+// recovered records what became of files that were lost, before anything else is done
+// with them. What is recorded is not told again.
+func (a *Actor) recovered(ctx context.Context, r *sandbox.Recovered) error {
+	driver, ok := a.deps.Driver.(sandbox.Recoverer)
+	if r == nil || !ok {
+		return nil
+	}
+	w := dormouse.WorkspaceRecovery{
+		ID: r.ID, Workspace: a.state.Workspace.Number, Snapshot: a.state.Workspace.Newest, Condition: string(r.Condition),
+		Reason: dormouse.CleanText(r.Reason), Since: stamp(r.Since), Count: r.Count, Aside: r.Aside,
+	}
+	for _, f := range r.Files {
+		w.Files = append(w.Files, dormouse.RecoveredFile{Path: dormouse.CleanText(f.Path), Kept: dormouse.CleanText(f.Kept)})
+	}
+	if r.Since.IsZero() {
+		if p, ok := a.state.Point(a.state.Workspace.Newest); ok {
+			w.Since = p.Taken
+		}
+	}
+	if err := a.do(ctx, RecordRecovery{w}); err != nil {
+		return err
+	}
+	crash.At(crash.RecoverTold)
+	if err := driver.Told(*r); err != nil {
+		a.slog.WarnContext(ctx, "a recovery may be told again", "error", err)
+	}
+	return nil
+}
+
+// syncFiles makes durable what the session's finished tool calls have written. A disk
+// that fails is noted with the files, of which no snapshot is taken from then on: nothing
+// else can be done here, and the turn ends.
+func (j *journal) syncFiles(ctx context.Context) error {
+	var live sandbox.Sandbox
+	var newest dormouse.SnapshotID
+	err := j.ask(ctx, func(context.Context, *Turn) error {
+		if w := j.a.state.Workspace; w.Used || len(w.Calls) > 0 {
+			live = j.a.box.live
+			if w.Policy == "" || w.Policy == dormouse.SnapshotsOff { // else the turn's snapshot notes what is synced
+				newest = w.Newest
+			}
+		}
+		return nil
+	})
+	s, ok := live.(sandbox.Syncer)
+	if err != nil || !ok {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Sync(ctx, newest) }() // it ends when the disk answers
+	select {
+	case err := <-done:
+		if err != nil {
+			j.a.slog.ErrorContext(ctx, "files of a turn not synced", "turn", j.work.Turn, "error", err)
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,83 @@
+package session_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+// mended is a driver whose files were cut off once, and are as they should be after that.
+type mended struct {
+	*lined
+	lost  atomic.Pointer[sandbox.Recovered] // what was done and nobody has recorded
+	asked atomic.Int64                      // layers of the snapshot that it was done with
+}
+
+func (d *mended) Recover(ctx context.Context, r sandbox.Recovery) (*sandbox.Recovered, error) {
+	lost := d.lost.Load()
+	if lost == nil {
+		return nil, nil //nolint:nilnil // all is well
+	}
+	layers, done, err := r.Newest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	d.asked.Store(int64(len(layers)))
+	return lost, nil
+}
+
+func (d *mended) Told(r sandbox.Recovered) error {
+	if is := d.lost.Load(); is != nil && is.ID == r.ID {
+		d.lost.Store(nil)
+	}
+	return nil
+}
+
+// Files that were put back are told to people and to the agent, once, before anything is
+// done with them: before a sandbox has them, and before a snapshot of them is one of the
+// session's.
+func TestFilesThatWerePutBackAreToldFirst(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		m := h.kind.(*mended)
+		d := m.lined
+		d.sealing = true
+		h.create(dormouse.Created{Warm: true})
+		settle(time.Second)
+		d.write("a", "1")
+		if _, err := h.live.Snapshot(t.Context(), h.id, dormouse.User("ada"), dormouse.SnapshotAsk{}); err != nil {
+			t.Fatal(err)
+		}
+		d.write("a", "2")
+		m.lost.Store(&sandbox.Recovered{ID: "one", Session: h.id, Condition: sandbox.Cut, Reason: "cut", Since: time.Now(), Count: 1, Files: []layer.Restored{{Path: "a", Kept: "a.found"}}})
+		if err := h.do(session.Hibernate{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		if err := h.do(session.Wake{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		var order []dormouse.EventType
+		for _, e := range h.log() {
+			switch e.Type { //nolint:exhaustive // what matters here
+			case dormouse.WorkspaceRecovered, dormouse.WorkspaceSwapped, dormouse.SandboxStarted:
+				order = append(order, e.Type)
+			}
+		}
+		if want := []dormouse.EventType{dormouse.SandboxStarted, dormouse.WorkspaceRecovered, dormouse.WorkspaceSwapped, dormouse.SandboxStarted}; !slices.Equal(order, want) {
+			t.Errorf("it went %v", order)
+		}
+		if m.lost.Load() != nil || m.asked.Load() != 1 {
+			t.Errorf("it was not told, or with %d layers of the snapshot", m.asked.Load())
+		}
+		h.checked()
+	}, keepsLines, func(h *house) { h.kind = &mended{lined: h.kind.(*lined)} })
+}

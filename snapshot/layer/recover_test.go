@@ -1,0 +1,236 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/beneath"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
+)
+
+// cutOff is a workspace over a base, of which a snapshot was taken, which was synced
+// then and perhaps later, and which somebody went on writing to when the power failed.
+type cutOff struct {
+	t                  *testing.T
+	base, upper, taken string
+	synced             layer.Index
+	restored           []layer.Restored
+}
+
+// files makes files of names and texts. A name that ends in a slash is a directory, one
+// that begins with "-" is removed, and "!" hides what the base has.
+func files(t *testing.T, dir string, all ...string) {
+	t.Helper()
+	for i := 0; i+1 < len(all); i += 2 {
+		name := strings.TrimLeft(all[i], "-!")
+		at := filepath.Join(dir, name)
+		switch {
+		case strings.HasPrefix(all[i], "-"):
+			must(t, os.RemoveAll(at))
+		case strings.HasPrefix(all[i], "!"):
+			must(t, os.RemoveAll(at))
+			must(t, unix.Mknod(at, unix.S_IFCHR, 0))
+		case strings.HasSuffix(name, "/"):
+			must(t, os.MkdirAll(at, 0o755))
+		default:
+			must(t, os.MkdirAll(filepath.Dir(at), 0o755))
+			must(t, os.WriteFile(at, []byte(all[i+1]), 0o644))
+		}
+	}
+}
+
+// snap takes a snapshot of the workspace, which is synced.
+func (c *cutOff) snap() {
+	c.t.Helper()
+	settle()
+	c.taken = c.t.TempDir()
+	taken := layer.NewCapture(beneath.At(c.upper), c.taken, nil, []string{c.base}, plenty)
+	pass(c.t, taken)
+	c.synced = taken.Index()
+}
+
+// sync notes what is synced without a snapshot.
+func (c *cutOff) sync() {
+	c.t.Helper()
+	settle()
+	var err error
+	c.synced, _, err = layer.Scan(c.t.Context(), c.upper, plenty)
+	must(c.t, err)
+}
+
+func (c *cutOff) recover() {
+	c.t.Helper()
+	r := &layer.Recovery{
+		Point: []string{c.base, c.taken}, Base: []string{c.base}, Upper: beneath.At(c.upper), Synced: c.synced, Limits: plenty, Mark: "T",
+	}
+	defer r.Close()
+	var err error
+	c.restored, err = r.Plan(c.t.Context())
+	must(c.t, err)
+	must(c.t, r.Apply(c.t.Context()))
+}
+
+// shows is what the workspace shows: the texts of its files.
+func (c *cutOff) shows() map[string]string {
+	c.t.Helper()
+	flat := c.t.TempDir()
+	must(c.t, layer.Flatten(c.t.Context(), []string{c.base, c.upper}, plenty, flat))
+	got := make(map[string]string)
+	must(c.t, filepath.WalkDir(flat, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		name, _ := filepath.Rel(flat, path)
+		got[name] = string(raw)
+		return err
+	}))
+	return got
+}
+
+func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
+	asRoot(t)
+	type row = []string
+	for name, test := range map[string]struct {
+		base, before row // what the base has, and what was written over it before the snapshot
+		synced       row // what was written after it and synced
+		found        row // what else the cut has left
+		want         row
+		restored     []layer.Restored
+	}{
+		"nothing was lost": {
+			base: row{"a", "1"}, before: row{"b", "2"}, want: row{"a", "1", "b", "2"},
+		},
+		"a file that is torn": {
+			before: row{"b", "whole"}, found: row{"b", "who"}, want: row{"b", "whole", "b.found-T", "who"},
+			restored: []layer.Restored{{Path: "b", Kept: "b.found-T"}},
+		},
+		"a file that is gone": {
+			before: row{"d/b", "2"}, found: row{"-d/b", ""}, want: row{"d/b", "2"}, restored: []layer.Restored{{Path: "d/b"}},
+		},
+		"a directory that is gone": {
+			before: row{"d/e/b", "2", "d/c", "3"}, found: row{"-d", ""}, want: row{"d/e/b", "2", "d/c", "3"},
+			restored: []layer.Restored{{Path: "d"}, {Path: "d/c"}, {Path: "d/e"}, {Path: "d/e/b"}},
+		},
+		"a file that was changed and synced stays changed": {
+			before: row{"b", "2", "c", "3"}, synced: row{"b", "changed by somebody"}, found: row{"c", "torn"},
+			want:     row{"b", "changed by somebody", "c", "3", "c.found-T", "torn"},
+			restored: []layer.Restored{{Path: "c", Kept: "c.found-T"}},
+		},
+		"a file that was removed and synced stays removed": {
+			base: row{"a", "1"}, before: row{"b", "2", "c", "3"}, synced: row{"-b", "", "!a", ""}, found: row{"-c", ""}, want: row{"c", "3"},
+			restored: []layer.Restored{{Path: "c"}},
+		},
+		"a file of the base that was hidden and not synced": {
+			base: row{"a", "1", "d/x", "1", "d/y", "2"}, before: row{"d/x", "changed"}, found: row{"!a", "", "-d", "", "!d", ""},
+			want:     row{"a", "1", "d/x", "changed", "d/y", "2"},
+			restored: []layer.Restored{{Path: "a"}, {Path: "d"}, {Path: "d/x"}, {Path: "d/y"}},
+		},
+		"what was hidden in the snapshot stays hidden": {
+			base: row{"d/x", "1", "d/y", "2"}, before: row{"d/", "", "!d/x", ""}, found: row{"-d", "", "!d", ""}, want: row{"d/y", "2"},
+			restored: []layer.Restored{{Path: "d"}, {Path: "d/y"}},
+		},
+		"a copy of a file of the base is gone": {
+			base: row{"d/a", "1"}, before: row{"d/a", "2"}, found: row{"-d", ""}, want: row{"d/a", "2"}, restored: []layer.Restored{{Path: "d/a"}},
+		},
+		"what is new stays": {
+			before: row{"b", "2"}, found: row{"new", "n", "d/new", "n"}, want: row{"b", "2", "new", "n", "d/new", "n"},
+		},
+		"a directory where a file was": {
+			before: row{"b", "2"}, found: row{"-b", "", "b/in", "n"}, want: row{"b", "2", "b.found-T/in", "n"},
+			restored: []layer.Restored{{Path: "b", Kept: "b.found-T"}},
+		},
+		"a file where a directory was": {
+			before: row{"d/x", "1"}, synced: row{"-d/x", ""}, found: row{"-d", "", "d", "file"}, want: row{"d/x", "1", "d.found-T", "file"},
+			restored: []layer.Restored{{Path: "d", Kept: "d.found-T"}, {Path: "d/x"}},
+		},
+		"a name that is taken": {
+			before: row{"b", "2", "b.found-T", "old"}, found: row{"b", "x"}, want: row{"b", "2", "b.found-T", "old", "b.found-T-1", "x"},
+			restored: []layer.Restored{{Path: "b", Kept: "b.found-T-1"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
+			files(t, c.base, test.base...)
+			files(t, c.upper, test.before...)
+			c.snap()
+			if len(test.synced) > 0 {
+				files(t, c.upper, test.synced...)
+				c.sync()
+			}
+			files(t, c.upper, test.found...)
+			c.recover()
+			want := make(map[string]string)
+			for i := 0; i+1 < len(test.want); i += 2 {
+				want[test.want[i]] = test.want[i+1]
+			}
+			if diff := cmp.Diff(want, c.shows()); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(test.restored, c.restored, cmp.Transformer("none", func(r []layer.Restored) []layer.Restored { return slices.Clip(r) })); diff != "" && len(test.restored)+len(c.restored) > 0 {
+				t.Error(diff)
+			}
+			if c.recover(); len(c.restored) > 0 && len(test.synced) == 0 {
+				t.Errorf("what is recovered is recovered again: %v", c.restored)
+			}
+		})
+	}
+}
+
+// Where nobody knows what was synced, the snapshot's files come back, and nothing that
+// was found is lost.
+func TestWithoutANoteOfWhatWasSyncedTheSnapshotComesBack(t *testing.T) {
+	asRoot(t)
+	c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
+	files(t, c.upper, "a", "1", "b", "2")
+	c.snap()
+	files(t, c.upper, "a", "changed", "-b", "")
+	c.synced = nil
+	c.recover()
+	if got := c.shows(); !maps.Equal(got, map[string]string{"a": "1", "a.found-T": "changed", "b": "2"}) {
+		t.Errorf("it shows %v", got)
+	}
+}
+
+// Marks say after another start of the machine what was synced, but not what changed
+// since.
+func TestMarksTellWhatWasSyncedAfterAnotherStart(t *testing.T) {
+	of := t.TempDir()
+	files(t, of, "a", "1")
+	m := layer.Marks{Dir: filepath.Join(t.TempDir(), "marks"), Of: of}
+	if all, at := m.Synced(plenty); all != nil || !at.IsZero() {
+		t.Errorf("without a mark: %v, %v", all, at)
+	}
+	all, _, err := layer.Scan(t.Context(), of, plenty)
+	must(t, err)
+	must(t, m.Write("snap_1", all, ""))
+	name := filepath.Join(m.Dir, "snap_1")
+	raw, err := os.ReadFile(name)
+	must(t, err)
+	must(t, os.WriteFile(name, append([]byte("another"), raw...), 0o600))
+	if m.Read("snap_1", plenty) != nil {
+		t.Error("a mark of another start is compared with")
+	}
+	got, at := m.Synced(plenty)
+	if !slices.Equal(got, all) || at.IsZero() {
+		t.Errorf("synced is %v, %v", got, at)
+	}
+	m.Of = t.TempDir()
+	if got, _ := m.Synced(plenty); got != nil {
+		t.Error("it is of another directory")
+	}
+	if _, err := os.Stat(filepath.Join(m.Dir, ".new")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("something is left")
+	}
+}

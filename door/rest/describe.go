@@ -73,7 +73,7 @@ func (s *Server) delete(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	state, err := s.peek(ctx, c)
+	state, _, err := s.peekAll(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -232,7 +232,7 @@ func (a *Actor) attach(ctx context.Context, h sandbox.Handle, f runner.Fence) (s
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		if stopErr := a.deps.Driver.Stop(stop, h); stopErr == nil {
+		if stopErr := a.deps.Driver.Stop(stop, h, f); stopErr == nil {
 			return nil, fmt.Errorf("it did not answer: %w", sandbox.ErrGone)
 		}
 	}
@@ -318,13 +318,16 @@ func (a *Actor) stop(ctx context.Context, w WantedSandbox, f runner.Fence) (Sand
 		}
 		down.Lost = err.Error()
 	}
-	return down, a.deps.Driver.Stop(ctx, w.Handle)
+	return down, a.deps.Driver.Stop(ctx, w.Handle, f)
 }
 
 func (a *Actor) stopped(ctx context.Context, down SandboxDown, err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrGone):
 		return a.boxFailed(ctx, down.Generation, fmt.Errorf("the sandbox died before it was frozen: %w", err))
+	case errors.Is(err, runner.ErrStale):
+		a.broken = err // somebody newer has it
+		return err
 	case errors.Is(err, errGivenUp):
 		return nil // it is stopped without
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
 )
 
 // reconcileTime does what has become due by itself.
@@ -89,7 +90,7 @@ func (a *Actor) remove(ctx context.Context) error {
 	if err := a.lease.holds(); err != nil {
 		return err
 	}
-	if err := a.deps.Driver.Remove(ctx, a.id); err != nil {
+	if err := a.deps.Driver.Remove(ctx, runner.Fence{Session: a.id, Generation: a.state.Sandbox.Generation, Epoch: a.epoch}); err != nil {
 		a.slog.WarnContext(ctx, "workspace not removed", "error", err)
 		a.postpone(ctx)
 		return nil

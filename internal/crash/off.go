@@ -15,3 +15,7 @@ func Now() time.Time { return time.Now() }
 
 // Every is how often something is done.
 func Every(_ string, usual time.Duration) time.Duration { return usual }
+
+// Without reports whether a part of the server is left out, which none is in an ordinary
+// build.
+func Without(string) bool { return false }

@@ -113,6 +113,10 @@ images: need-images ## a real Docker loads and runs what was exported, and what 
 crash: need-test crash-build ## kill the server at every named instant, restart, compare
 	$(CRASH) -mode matrix $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(STORE),-store $(STORE)) $(if $(SANDBOX),-sandbox $(SANDBOX) -parallel 2)
 
+.PHONY: freezes
+freezes: need-test crash-build ## freeze a server where it works on sandboxes, beside another one; with SANDBOX=gvisor in those
+	$(CRASH) -mode freezes $(if $(SANDBOX),-sandbox $(SANDBOX))
+
 .PHONY: storm
 storm: need-test crash-build ## random kills from SEED, RUNS of them; with STORE=postgres SERVERS=3 of several servers
 	$(CRASH) -mode storm -seed $(SEED) -runs $(RUNS) $(if $(STORE),-store $(STORE)) $(if $(SERVERS),-servers $(SERVERS))

@@ -49,12 +49,15 @@ type Driver interface {
 	Attach(ctx context.Context, h Handle, f runner.Fence) (Sandbox, error)
 
 	// Stop ends a sandbox and everything running in it and must keep its files.
-	// Stopping what is gone must succeed.
-	Stop(ctx context.Context, h Handle) error
+	// Stopping what is gone must succeed. It returns runner.ErrStale, and must leave
+	// the sandbox alone, when it was reached under a newer epoch.
+	Stop(ctx context.Context, h Handle, f runner.Fence) error
 
-	// Remove must take away everything there is of a session, its files included,
-	// after ending what still runs. Removing what is gone must succeed.
-	Remove(ctx context.Context, id dormouse.SessionID) error
+	// Remove must take away everything there is of the fence's session, its files
+	// included, after ending what still runs. Removing what is gone must succeed. It
+	// returns runner.ErrStale, and must leave all as it is, when the session has a
+	// sandbox of a newer generation or one that was reached under a newer epoch.
+	Remove(ctx context.Context, f runner.Fence) error
 }
 
 // Sandbox is a living sandbox as one server reaches it. Its methods may be used
@@ -138,7 +141,8 @@ type Freezer interface {
 	// Freeze stops a sandbox as Stop does and must keep its processes, so that they
 	// run on in the next generation; but an op must be ended. It must end nothing before what it keeps is
 	// verified and durable; if it fails, the sandbox must run on. Freezing what is
-	// frozen must succeed. It returns ErrGone if there is nothing to keep any more.
+	// frozen must succeed. It returns ErrGone if there is nothing to keep any more, and
+	// runner.ErrStale as Stop does.
 	Freeze(ctx context.Context, h Handle, f runner.Fence) error
 }
 

@@ -166,6 +166,11 @@ func (a *Actor) load(ctx context.Context) (err error) {
 		return fmt.Errorf("claim %s: %w", a.id, err)
 	}
 	crash.At(crash.LeaseClaimed)
+	if a.deps.fence != nil {
+		if err := a.deps.fence(ctx); err != nil {
+			return fmt.Errorf("hold off whoever had %s: %w", a.id, err)
+		}
+	}
 	a.state, a.cached, err = fold(ctx, a.deps, a.id)
 	a.tenant = a.state.Tenant
 	return err

@@ -91,7 +91,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 	if a.capture.id != "" && (w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping) {
 		return nil // a point is made of the workspace; it was told to end
 	}
-	fence := runner.Fence{Session: a.id, Generation: w.Sandbox.Generation, Epoch: a.epoch}
+	fence := a.sandboxFence(w.Sandbox.Generation)
 	switch w.Sandbox.Phase {
 	case SandboxCold:
 		if len(a.waiters) > 0 || len(w.Execs) > 0 || visited {
@@ -156,6 +156,11 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 		})
 	}
 	return nil
+}
+
+// sandboxFence is what everything done to a sandbox of the session carries.
+func (a *Actor) sandboxFence(generation uint64) runner.Fence {
+	return runner.Fence{Session: a.id, Generation: generation, Epoch: a.epoch}
 }
 
 // errGivenUp is why a sandbox is neither started, reached nor frozen any more.
@@ -245,7 +250,7 @@ func (a *Actor) attach(ctx context.Context, h sandbox.Handle, f runner.Fence) (s
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		if stopErr := a.deps.Driver.Stop(stop, h); stopErr == nil {
+		if stopErr := a.deps.Driver.Stop(stop, h, f); stopErr == nil {
 			return nil, fmt.Errorf("it did not answer: %w", sandbox.ErrGone)
 		}
 	}
@@ -334,13 +339,16 @@ func (a *Actor) stop(ctx context.Context, w WantedSandbox, f runner.Fence) (Sand
 		}
 		down.Lost = err.Error()
 	}
-	return down, a.deps.Driver.Stop(ctx, w.Handle)
+	return down, a.deps.Driver.Stop(ctx, w.Handle, f)
 }
 
 func (a *Actor) stopped(ctx context.Context, down SandboxDown, err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrGone):
 		return a.boxFailed(ctx, down.Generation, fmt.Errorf("the sandbox died before it was frozen: %w", err))
+	case errors.Is(err, runner.ErrStale):
+		a.broken = err // somebody newer has it
+		return err
 	case errors.Is(err, errGivenUp):
 		return nil // it is stopped without
 	case err != nil:

@@ -36,16 +36,16 @@ type boxName struct {
 func (b *boxes) KeepsWorkspace() bool { return true }
 
 // Remove ends whatever a session still has.
-func (b *boxes) Remove(_ context.Context, id dormouse.SessionID) error {
+func (b *boxes) Remove(_ context.Context, f runner.Fence) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name := range b.boxes {
-		if name.Session == id {
+		if name.Session == f.Session {
 			b.end(name)
 			delete(b.boxes, name)
 		}
 	}
-	b.removed = append(b.removed, id)
+	b.removed = append(b.removed, f.Session)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (b *boxes) Attach(ctx context.Context, h sandbox.Handle, f runner.Fence) (s
 	return &fakeLink{fakeBox: box, epoch: f.Epoch, cut: make(chan struct{})}, nil
 }
 
-func (b *boxes) Stop(_ context.Context, h sandbox.Handle) error {
+func (b *boxes) Stop(_ context.Context, h sandbox.Handle, _ runner.Fence) error {
 	var name boxName
 	if err := json.Unmarshal(h, &name); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -98,7 +99,9 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	row, err := s.make(ctx, by, v, nil)
 	crash.At(crash.BranchWritten)
 	if err != nil && v.Processes {
-		err = errors.Join(err, s.deps.Driver.Remove(context.WithoutCancel(ctx), c.Session))
+		err = errors.Join(err, s.Under(context.WithoutCancel(ctx), func(ctx context.Context) error {
+			return s.deps.Driver.Remove(ctx, runner.Fence{Session: c.Session}) // nobody has had it
+		}))
 	}
 	return Branched{Row: row, Processes: v.Processes}, err
 }

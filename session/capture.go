@@ -175,7 +175,7 @@ func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s Sta
 // endFailed ends a sandbox whose files have failed: what it reads may never have been on
 // the disk. The next one begins with what is known to have been there.
 func (a *Actor) endFailed(ctx context.Context, s State, why error) error {
-	if err := a.deps.Driver.Stop(ctx, s.Sandbox.Handle); err != nil {
+	if err := a.deps.Driver.Stop(ctx, s.Sandbox.Handle, a.sandboxFence(s.Sandbox.Generation)); err != nil {
 		return errors.Join(why, err)
 	}
 	a.report(func(ctx context.Context) error { return a.boxFailed(ctx, s.Sandbox.Generation, why) })
@@ -190,7 +190,7 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 	defer func() { _ = stage.Close() }()
 	crash.At(crash.SnapshotCapturing)
 	c := sandbox.Capture{
-		Fence:     runner.Fence{Session: a.id, Generation: s.Sandbox.Generation, Epoch: a.epoch},
+		Fence:     a.sandboxFence(s.Sandbox.Generation),
 		Workspace: ws, Since: s.Workspace.Newest, As: w.ID, Needed: w.Reason == dormouse.SnapshotAsked || w.Reason == dormouse.SnapshotSealing, To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
 	}
 	if s.Sandbox.Phase == SandboxActive {

@@ -21,11 +21,19 @@ const keepBlobs = time.Hour
 // one that was named the last time it was called: whoever goes back to a point, or
 // branches from it, names its layers a while after that point was looked at, and
 // may be the only one by then. It is called by one at a time.
-func (s *Sessions) Collect(ctx context.Context) (int, error) {
+func (s *Sessions) Collect(ctx context.Context) (removed int, err error) {
 	blobs, ok := s.deps.Blobs.(blob.Collectable)
 	if !ok {
 		return 0, nil
 	}
+	err = s.Under(ctx, func(ctx context.Context) error {
+		removed, err = s.collect(ctx, blobs)
+		return err
+	})
+	return removed, err
+}
+
+func (s *Sessions) collect(ctx context.Context, blobs blob.Collectable) (int, error) {
 	before := time.Now().Add(-keepBlobs) // the blobs' own clock, whatever the sessions' is
 	const atOnce = 500
 	var batch []dormouse.Digest
@@ -71,15 +79,19 @@ func (s *Sessions) Collect(ctx context.Context) (int, error) {
 
 // SweepLayers removes the directories of layers that nobody needs any more and returns
 // how many.
-func (s *Sessions) SweepLayers(ctx context.Context) (int, error) {
+func (s *Sessions) SweepLayers(ctx context.Context) (removed int, err error) {
 	if s.deps.Snapshots == nil {
 		return 0, nil
 	}
-	return s.deps.Snapshots.Sweep(ctx, s.deps.Store.Named, func(id dormouse.SessionID) (bool, error) {
-		_, err := s.deps.Store.Session(ctx, id)
-		if errors.Is(err, dormouse.ErrNotFound) {
-			return false, nil
-		}
-		return err == nil, err
+	err = s.Under(ctx, func(ctx context.Context) error {
+		removed, err = s.deps.Snapshots.Sweep(ctx, s.deps.Store.Named, func(id dormouse.SessionID) (bool, error) {
+			_, err := s.deps.Store.Session(ctx, id)
+			if errors.Is(err, dormouse.ErrNotFound) {
+				return false, nil
+			}
+			return err == nil, err
+		})
+		return err
 	})
+	return removed, err
 }

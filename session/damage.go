@@ -230,7 +230,7 @@ func (a *Actor) endProcesses(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := a.deps.Driver.Stop(ctx, a.state.Sandbox.Handle); err != nil {
+	if err := a.deps.Driver.Stop(ctx, a.state.Sandbox.Handle, a.sandboxFence(a.state.Sandbox.Generation)); err != nil {
 		a.slog.WarnContext(ctx, "sandbox of a damaged session not stopped", "error", err)
 		return false
 	}

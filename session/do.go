@@ -244,12 +244,14 @@ type Counts struct {
 	Forwarded uint64
 	// Lost leases stopped all actors.
 	Lost uint64
+	// Ended servers had held on after their lease.
+	Ended uint64
 }
 
-type counts struct{ stale, taken, forwarded, lost atomic.Uint64 }
+type counts struct{ stale, taken, forwarded, lost, ended atomic.Uint64 }
 
 // Counts returns what has happened so far.
 func (s *Sessions) Counts() Counts {
 	c := &s.counts
-	return Counts{Stale: c.stale.Load(), Taken: c.taken.Load(), Forwarded: c.forwarded.Load(), Lost: c.lost.Load()}
+	return Counts{Stale: c.stale.Load(), Taken: c.taken.Load(), Forwarded: c.forwarded.Load(), Lost: c.lost.Load(), Ended: c.ended.Load()}
 }

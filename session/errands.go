@@ -89,7 +89,7 @@ func (a *Actor) remove(ctx context.Context) error {
 	if err := a.lease.holds(); err != nil {
 		return err
 	}
-	if err := a.deps.Driver.Remove(ctx, a.id); err != nil {
+	if err := a.deps.Driver.Remove(ctx, a.sandboxFence(a.state.Sandbox.Generation)); err != nil {
 		a.slog.WarnContext(ctx, "workspace not removed", "error", err)
 		a.postpone(ctx)
 		return nil

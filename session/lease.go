@@ -10,6 +10,8 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/fencing"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // lease is a server's right to write sessions. Actors live under it: once it is
@@ -37,7 +39,7 @@ var errCut = errors.New("the lease is over")
 // newLease returns a lease that was asked for at begun.
 func newLease(life context.Context, server Server, good time.Duration, begun time.Time, stale *atomic.Uint64) *lease {
 	l := &lease{server: server, good: good, begun: begun, stale: stale}
-	l.ctx, l.stop = context.WithCancelCause(life)
+	l.ctx, l.stop = context.WithCancelCause(fencing.Under(life, l))
 	l.writes, l.cut = context.WithCancelCause(context.WithoutCancel(life))
 	if good > 0 {
 		l.alarm = time.AfterFunc(good-time.Since(begun), l.lose)
@@ -94,6 +96,9 @@ func (s *Sessions) Join(ctx context.Context) error {
 	s.keeping.Go(func() { s.keep(l) })
 	s.running.Go(s.watch)
 	s.running.Go(s.listen)
+	if s.deps.Fencing != nil {
+		s.running.Go(s.guard)
+	}
 	return nil
 }
 
@@ -101,6 +106,10 @@ func (s *Sessions) join(ctx context.Context) (*lease, error) {
 	begun := time.Now()
 	server, err := s.shared.Join(ctx, s.deps.Server, s.deps.Lease)
 	if err != nil {
+		return nil, fmt.Errorf("join the servers of this store: %w", err)
+	}
+	// Nothing is begun under it before others can tell who does.
+	if err := s.sign(server.Incarnation); err != nil {
 		return nil, fmt.Errorf("join the servers of this store: %w", err)
 	}
 	l := newLease(s.ctx, server, s.deps.Lease-s.deps.Lease/4, begun, &s.counts.stale)
@@ -128,7 +137,7 @@ func (s *Sessions) keep(l *lease) {
 		if s.ctx.Err() != nil {
 			return // Close has come; nothing is left to have a lease for
 		}
-		l = s.rejoin()
+		l = s.rejoin(l.server)
 	}
 }
 
@@ -163,24 +172,28 @@ func (s *Sessions) renew(l *lease) {
 	}
 }
 
-// forsake waits for the actors of a lost lease to be gone. One that cannot be
-// stopped is not waited for longer than a lease: its epoch is an old one soon.
+// forsake waits for the actors of a lost lease to be gone, and then says so to the other
+// servers. One that cannot be stopped is waited for only so long: nobody else was there to
+// end this server for it, and its epoch is an old one soon.
 func (s *Sessions) forsake(l *lease) {
 	s.mu.Lock()
 	s.lease = nil
 	clear(s.owed) // whoever owns what we owned, we do not
 	s.mu.Unlock()
 	l.lose()
-	ctx, cancel := context.WithTimeout(s.kept, s.deps.Lease)
+	ctx, cancel := context.WithTimeout(s.kept, s.forsakeWithin())
 	defer cancel()
 	if err := wait(ctx, &l.actors); err != nil {
 		s.deps.Logger.ErrorContext(ctx, "actors outlive their lease", "error", err)
 	}
+	if err := s.sign(0); err != nil {
+		s.deps.Logger.ErrorContext(ctx, "others are not told that nothing goes on here", "error", err)
+	}
 }
 
 // rejoin takes the next lease as soon as there is one to be had. It returns nil
-// if Close comes first.
-func (s *Sessions) rejoin() *lease {
+// if Close comes first, or if this server gets none any more.
+func (s *Sessions) rejoin(before Server) *lease {
 	for {
 		ctx, cancel := context.WithTimeout(s.kept, s.deps.Lease/2) // one that came later would be as good as over
 		l, err := s.join(ctx)
@@ -190,6 +203,10 @@ func (s *Sessions) rejoin() *lease {
 			return l
 		}
 		s.deps.Logger.WarnContext(s.kept, "no lease", "error", err)
+		if errors.Is(err, store.ErrCondemned) {
+			s.condemned(before, err)
+			return nil
+		}
 		select {
 		case <-s.ctx.Done():
 			return nil
@@ -258,6 +275,12 @@ func (s *Sessions) leave(ctx context.Context) error {
 	s.mu.Unlock()
 	if l == nil {
 		return nil
+	}
+	if err := wait(ctx, &l.actors); err != nil {
+		return fmt.Errorf("stop what goes on beside the actors: %w", err)
+	}
+	if err := s.sign(0); err != nil {
+		return err
 	}
 	crash.At(crash.LeaseLeaving)
 	if err := s.shared.Leave(ctx); err != nil {

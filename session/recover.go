@@ -6,7 +6,6 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
-	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -19,7 +18,7 @@ func (a *Actor) recover(ctx context.Context, s State, ws sandbox.Workspace) (*sa
 		return nil, nil //nolint:nilnil // its files are not looked after
 	}
 	r := sandbox.Recovery{
-		Fence: runner.Fence{Session: a.id, Generation: s.Sandbox.Generation, Epoch: a.epoch}, Workspace: ws,
+		Fence: a.sandboxFence(s.Sandbox.Generation), Workspace: ws,
 		Newest: func(ctx context.Context) ([]string, func(), error) {
 			if a.deps.Snapshots == nil {
 				return nil, func() {}, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
@@ -31,6 +32,9 @@ type Config struct {
 	Server Server
 	Lease  time.Duration
 	Peers  Peers
+	// Fencing is where the servers of this place sign for the leases they work under,
+	// so that one which holds on can be ended; nil if none is.
+	Fencing *fencing.Register
 	// DropAfter is how long an actor that has nothing to do stays loaded.
 	DropAfter time.Duration
 	// IdleTimeout is how long a sandbox that this server starts may be idle,
@@ -56,6 +60,7 @@ type Config struct {
 	family family // the sessions themselves, for actors that have children
 	bus    *bus
 	seats  *seats
+	fence  func(context.Context) error // holds off whoever had a session before; nil if nobody can have
 }
 
 // Agent runs one attempt of a turn.
@@ -85,6 +90,8 @@ type Sessions struct {
 	living  living
 	seats   *seats
 	counts  counts
+	fences  *fences
+	failed  chan error               // told once that this server must end
 	unnamed map[dormouse.Digest]bool // of Collect: the blobs that nobody named the last time
 
 	ctx     context.Context //nolint:containedctx // the life of the actors, which no request may end
@@ -123,7 +130,7 @@ func New(c Config) (*Sessions, error) {
 	s := &Sessions{
 		deps: &c, shared: shared, feeds: newFeeds(), loads: make(chan struct{}, loadsAtOnce),
 		actors: make(map[dormouse.SessionID]*Actor), owed: make(map[dormouse.SessionID]bool), owners: make(map[dormouse.SessionID]Server),
-		joined: make(chan struct{}), kick: make(chan struct{}, 1), looks: newLooks(),
+		joined: make(chan struct{}), kick: make(chan struct{}, 1), looks: newLooks(), fences: newFences(), failed: make(chan error, 1),
 	}
 	background := context.Background() //nolint:forbidigo // actors outlive every request; Close ends them
 	s.ctx, s.stop = context.WithCancelCause(background)
@@ -133,7 +140,7 @@ func New(c Config) (*Sessions, error) {
 		s.lease = newLease(s.ctx, Server{}, 0, time.Time{}, &s.counts.stale)
 	}
 	s.seats = newSeats(c.MaxActive, s.ctx.Done(), s.makeRoom)
-	c.family, c.bus, c.seats = s, new(bus), s.seats
+	c.family, c.bus, c.seats, c.fence = s, new(bus), s.seats, s.fence
 	return s, nil
 }
 

@@ -70,7 +70,7 @@ func (s *Sessions) takeAlong(ctx context.Context, from dormouse.SessionID, gener
 	if !ok {
 		return false, nil
 	}
-	err := brancher.Branch(ctx, from, generation, to)
+	err := s.Under(ctx, func(ctx context.Context) error { return brancher.Branch(ctx, from, generation, to) })
 	switch {
 	case err == nil:
 		return true, nil

@@ -29,7 +29,7 @@ var (
 	_ sandbox.Freezer  = (*sleeping)(nil)
 )
 
-func (d *sleeping) Freeze(ctx context.Context, h sandbox.Handle, _ runner.Fence) error {
+func (d *sleeping) Freeze(ctx context.Context, h sandbox.Handle, f runner.Fence) error {
 	if d.ready != nil {
 		select {
 		case <-d.ready:
@@ -38,7 +38,7 @@ func (d *sleeping) Freeze(ctx context.Context, h sandbox.Handle, _ runner.Fence)
 			return context.Cause(ctx)
 		}
 	}
-	return d.Stop(ctx, h)
+	return d.Stop(ctx, h, f)
 }
 
 func (d *sleeping) Branch(_ context.Context, from dormouse.SessionID, generation uint64, to dormouse.SessionID) error {
@@ -48,9 +48,9 @@ func (d *sleeping) Branch(_ context.Context, from dormouse.SessionID, generation
 	return d.fails
 }
 
-func (d *sleeping) Remove(ctx context.Context, id dormouse.SessionID) error {
-	delete(d.copied, id)
-	return d.lined.Remove(ctx, id)
+func (d *sleeping) Remove(ctx context.Context, f runner.Fence) error {
+	delete(d.copied, f.Session)
+	return d.lined.Remove(ctx, f)
 }
 
 func asleep(t *testing.T, f func(t *testing.T, h *house, d *sleeping)) {

@@ -37,7 +37,7 @@ func (s *server) collect(ctx context.Context) {
 			s.log.InfoContext(ctx, "layers collected", "layers", n)
 		}
 		if d, ok := s.driver.(interface{ CollectImages(context.Context) error }); ok {
-			if err := d.CollectImages(ctx); err != nil && ctx.Err() == nil {
+			if err := s.sessions.Under(ctx, d.CollectImages); err != nil && ctx.Err() == nil {
 				s.log.WarnContext(ctx, "images not collected", "error", err)
 			}
 		}

@@ -57,9 +57,9 @@ func checkSandbox(ctx context.Context, c config) (string, error) {
 
 // try runs a command in a sandbox of its own.
 func try(ctx context.Context, d *gvisor.Driver) (_ string, err error) {
-	const id dormouse.SessionID = "sesn_doctor"
-	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx), id)) }()
-	s, err := d.Create(ctx, sandbox.Spec{Fence: runner.Fence{Session: id, Generation: 1, Epoch: 1}})
+	f := runner.Fence{Session: "sesn_doctor", Generation: 1, Epoch: 1}
+	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx), f)) }()
+	s, err := d.Create(ctx, sandbox.Spec{Fence: f})
 	if err != nil {
 		return "", err
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -32,9 +34,22 @@ func (s *server) share(ctx context.Context, c *session.Config) (key []byte, err 
 	}
 	s.peers = peer.NewClient(key, func() (time.Time, error) { return s.sessions.FleetNow() }, s.log)
 	c.Peers, c.Lease = s.peers, s.config.Lease
-	c.Server, err = s.self()
+	if c.Server, err = s.self(); err != nil {
+		return key, err
+	}
+	if crash.Without("fencing") {
+		return key, nil
+	}
+	// Leases are judged by the clock of one database, which its key names.
+	const enough = 16
+	store := string(dormouse.DigestOf(append([]byte("fencing "), key...)))[len("sha256:"):][:enough]
+	s.fencing, err = fencing.Open(filepath.Join(s.config.Data, serversDir), store)
+	c.Fencing = s.fencing
 	return key, err
 }
+
+// serversDir is where the servers that share a data directory sign.
+const serversDir = "servers"
 
 // self is this server as others know it.
 func (s *server) self() (session.Server, error) {

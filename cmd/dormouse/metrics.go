@@ -77,6 +77,7 @@ func (m *metrics) fleet(counts func() session.Counts) {
 		"sessions_taken_total":     {"Due sessions taken because no live server had them.", func(c session.Counts) uint64 { return c.Taken }},
 		"requests_forwarded_total": {"Commands put to the server that owns the session.", func(c session.Counts) uint64 { return c.Forwarded }},
 		"leases_lost_total":        {"Leases that ran out, stopping every session of this server.", func(c session.Counts) uint64 { return c.Lost }},
+		"servers_ended_total":      {"Servers that held on after their lease and were ended by this one.", func(c session.Counts) uint64 { return c.Ended }},
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(
 			prometheus.CounterOpts{Namespace: "dormouse", Name: name, Help: c.help},

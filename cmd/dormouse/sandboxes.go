@@ -236,7 +236,9 @@ func instanceOf(data string) (string, error) {
 
 // sweep stops what servers before us left running and no session owns.
 func (s *server) sweep(ctx context.Context) {
-	err := s.driver.Sweep(ctx, func(id dormouse.SessionID) sandbox.Owned { return s.sessions.Owned(ctx, id) })
+	err := s.sessions.Under(ctx, func(ctx context.Context) error {
+		return s.driver.Sweep(ctx, func(id dormouse.SessionID) sandbox.Owned { return s.sessions.Owned(ctx, id) })
+	})
 	if err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "stray sandboxes not swept", "error", err)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/dormouse-run/dormouse/door/rest"
 	"github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/internal/connlimit"
+	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/internal/lograte"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/snapshot"
@@ -112,8 +113,9 @@ type server struct {
 	store    store.Store
 	blobs    blobStore
 	driver   driver
-	lines    *snapshot.Store // what workspaces were like
-	peers    *peer.Client    // nil if no other server shares the store
+	lines    *snapshot.Store   // what workspaces were like
+	peers    *peer.Client      // nil if no other server shares the store
+	fencing  *fencing.Register // nil likewise
 	sessions *session.Sessions
 	door     *rest.Server
 	v1       *v1.Server
@@ -141,6 +143,8 @@ func serve(ctx context.Context, c config, signals <-chan os.Signal, out io.Write
 	case <-ctx.Done():
 	case err := <-failure(s.store):
 		cause = fmt.Errorf("the disk failed, so nothing more can be promised: %w", err)
+	case err := <-s.sessions.Failed():
+		cause = err
 	case err := <-served:
 		cause = fmt.Errorf("serve: %w", err)
 	}
@@ -209,6 +213,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout, MaxActive: c.MaxActive, OnCommit: counters.committed,
 	}
 	key, err := s.share(ctx, &sessions)
+	undo = append(undo, func() { _ = s.signOff() })
 	if err != nil {
 		return nil, err
 	}

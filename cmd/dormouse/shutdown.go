@@ -61,6 +61,7 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		{"let go of sandboxes", s.letGo},
 		{"close snapshots", s.lines.Close},
 		{"close blobs", s.blobs.Close},
+		{"sign off", s.signOff},
 		{"close database", s.store.Close}, // last: it gives the directory to the next server
 	} {
 		if err := step.do(); err != nil && !errors.Is(err, context.Canceled) {
@@ -76,6 +77,14 @@ func (s *server) letGo() error {
 		return c.Close()
 	}
 	return nil
+}
+
+// signOff tells the other servers of the directory that this one is no more.
+func (s *server) signOff() error {
+	if s.fencing == nil {
+		return nil
+	}
+	return s.fencing.Close()
 }
 
 // wait waits for a group, or until ctx ends.

@@ -332,9 +332,9 @@ func (*boxes) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.San
 	return nil, sandbox.ErrGone
 }
 
-func (*boxes) Stop(context.Context, sandbox.Handle) error { return nil }
+func (*boxes) Stop(context.Context, sandbox.Handle, runner.Fence) error { return nil }
 
-func (b *boxes) Remove(context.Context, dormouse.SessionID) error {
+func (b *boxes) Remove(context.Context, runner.Fence) error {
 	b.hold.Lock()
 	defer b.hold.Unlock()
 	return nil

@@ -36,8 +36,8 @@ func (nowhere) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) { 
 func (nowhere) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.Sandbox, error) {
 	return nil, sandbox.ErrGone
 }
-func (nowhere) Stop(context.Context, sandbox.Handle) error                   { return nil }
-func (nowhere) Remove(context.Context, dormouse.SessionID) error             { return nil }
+func (nowhere) Stop(context.Context, sandbox.Handle, runner.Fence) error     { return nil }
+func (nowhere) Remove(context.Context, runner.Fence) error                   { return nil }
 func (nowhere) KeepsWorkspace() bool                                         { return true }
 func (nowhere) Furnish(e dormouse.Environment) (dormouse.Environment, error) { return e, nil }
 

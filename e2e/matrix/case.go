@@ -26,11 +26,20 @@ import (
 type Case struct {
 	Kind play.Kind
 	Arms []rig.Arm
+	// Frozen is how long a server that freezes stands still, unless another one ends it.
+	// If it is 0 nobody does, as where servers cannot reach each other's processes, and
+	// it goes on when another one has taken all it had.
+	Frozen time.Duration
+	// Name is what the case is called, if it has a name.
+	Name string
 	// N numbers the cases of a run.
 	N int
 }
 
 func (c Case) String() string {
+	if c.Name != "" {
+		return fmt.Sprintf("%s (%s %s, %s)", c.Name, c.Kind.Name, rig.Spell(c.Arms), c.Frozen)
+	}
 	return fmt.Sprintf("%s %s", c.Kind.Name, rig.Spell(c.Arms))
 }
 
@@ -121,9 +130,17 @@ func (s *stage) perform(ctx context.Context) (err error) {
 	if store.Shared() || w.Inside { // other clocks
 		s.play.Slack = slack
 	}
+	freezes := s.c.Kind.Freezes || slices.ContainsFunc(s.c.Arms, func(a rig.Arm) bool { return a.Death == crash.Freeze })
+	frozen, env := thaw, append([]string{"DORMOUSE_CLOCK=" + s.play.Clock}, s.c.Kind.Env...)
+	switch {
+	case s.c.Frozen > 0:
+		frozen = s.c.Frozen
+	case freezes:
+		env = append(env, "DORMOUSE_WITHOUT=fencing")
+	}
 	s.fleet = rig.NewFleet(ctx, rig.Server{
-		Binary: s.Binary, Data: data, Store: store, Sandbox: s.Sandbox, Model: s.models.URL(), Thaw: thaw,
-		Flags: slices.Concat([]string{"--log-level", "debug", "--sandbox-disk", "0"}, s.c.Kind.Flags), Env: append([]string{"DORMOUSE_CLOCK=" + s.play.Clock}, s.c.Kind.Env...),
+		Binary: s.Binary, Data: data, Store: store, Sandbox: s.Sandbox, Model: s.models.URL(), Thaw: frozen,
+		Flags: slices.Concat([]string{"--log-level", "debug", "--sandbox-disk", "0"}, s.c.Kind.Flags), Env: env,
 		Log: filepath.Join(s.dir, "server.log"),
 	}, max(s.c.Kind.Servers, 1), s.c.Arms)
 	s.keeper = s.fleet.Keepers[0]
@@ -141,7 +158,7 @@ func (s *stage) perform(ctx context.Context) (err error) {
 	}
 	s.fleet.Run()
 	client := s.fleet.Client()
-	if s.c.Kind.Freezes || slices.ContainsFunc(s.c.Arms, func(a rig.Arm) bool { return a.Death == crash.Freeze }) {
+	if freezes || s.c.Kind.Hangs {
 		client.Patience = patience
 	}
 	client.Panics = slices.ContainsFunc(s.c.Arms, func(a rig.Arm) bool { return a.Death == crash.Panic })
@@ -230,6 +247,9 @@ func (s *stage) drive(ctx context.Context, client *rig.Client) error {
 	if err := within(ctx, "after the faults", func(ctx context.Context) error { return p.Rest(ctx, kind.Decide) }); err != nil {
 		return err
 	}
+	if err := s.bounded(ctx); err != nil {
+		return err
+	}
 	s.reached()
 	s.keeper.Disarm()
 	// A life that did not die where it was told is replaced by one that is not
@@ -244,6 +264,30 @@ func (s *stage) drive(ctx context.Context, client *rig.Client) error {
 		return err
 	}
 	return s.judge(ctx)
+}
+
+// bounded holds the time from the beginning of a freeze until somebody goes on with the
+// session against what is promised, however long the freeze lasts.
+func (s *stage) bounded(ctx context.Context) error {
+	at, froze := s.keeper.Froze()
+	if s.c.Frozen == 0 || !froze {
+		return nil
+	}
+	took := time.Since(at)
+	log, err := s.play.Events(ctx)
+	if err != nil && !rig.Missing(err) { // one that was deleted has none
+		return err
+	}
+	for _, e := range log {
+		if e.Time.After(at.Add(slack)) { // who is frozen writes nothing
+			took = e.Time.Sub(at)
+			break
+		}
+	}
+	if took > lease+play.SettleWithin {
+		s.out.Findings.Add(oracle.Stuck, "nobody went on with the session for %s from the beginning of the freeze, which is over the lease and %s", took.Round(time.Millisecond), play.SettleWithin)
+	}
+	return nil
 }
 
 // reached notes which deaths came about.

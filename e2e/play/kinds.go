@@ -23,6 +23,8 @@ type Kind struct {
 	Servers int
 	Freezes bool
 	Steered bool
+	// Hangs says that the scenario freezes another server than the first, for good.
+	Hangs bool
 	// First, if not nil, is a prompt that comes with the session.
 	First func(*Play) string
 	// Play drives the session; the server may die under it at any instant.

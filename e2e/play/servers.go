@@ -69,6 +69,29 @@ func fleetKinds() []Kind {
 			}
 			return nil
 		}},
+		// The one that dies is about to end the other, which hangs.
+		{Name: "hangs", Servers: 2, Hangs: true, Create: warm(), Play: func(ctx context.Context, p *Play) error {
+			defer p.Fleet.Steer(nil)
+			p.Fleet.Steer(p.Fleet.Keepers[1])
+			if err := p.Prompt(ctx, "p0", run(p)); err != nil {
+				return err
+			}
+			l, err := p.Fleet.Keepers[1].Live(ctx)
+			if err != nil {
+				return err
+			}
+			p.Fleet.Steer(p.Fleet.Keepers[0])
+			l.Signal(syscall.SIGSTOP)
+			if err := p.Prompt(ctx, "p1", word(p)); err != nil {
+				return err
+			}
+			select {
+			case <-l.Done():
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}},
 		{Name: "stale", Servers: 2, Freezes: true, Steered: true, Play: stale},
 		// The one that dies was frozen for longer than its lease, and has just come
 		// back.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
 // Keeper keeps a server alive: when a life ends, the next one of its list
@@ -33,6 +35,7 @@ type Keeper struct {
 	began   []time.Time   // guarded by mu; each of them
 	deaths  []Arm         // guarded by mu; those that ended a life
 	crashes []string      // guarded by mu; how lives ended that nobody ended
+	frozen  *Life         // guarded by mu; the last one that was told to freeze
 	err     error         // guarded by mu; why there is no next life
 	changed chan struct{} // guarded by mu; closed when one of the above changes
 	hold    bool          // guarded by mu; no new life until resumed
@@ -69,7 +72,12 @@ func (k *Keeper) run() {
 		if err != nil && k.Stubborn && Pause(k.ctx, 100*time.Millisecond) == nil {
 			continue
 		}
-		k.set(func() { k.now, k.lives, k.err, k.began = l, k.lives+1, err, append(k.began, began) })
+		k.set(func() {
+			k.now, k.lives, k.err, k.began = l, k.lives+1, err, append(k.began, began)
+			if l != nil && arm.Death == crash.Freeze {
+				k.frozen = l
+			}
+		})
 		if err != nil {
 			return
 		}
@@ -192,6 +200,16 @@ func (k *Keeper) Died() []Arm {
 		died = append(died, k.now.Arm)
 	}
 	return died
+}
+
+// Froze says when the last life that was told to freeze did.
+func (k *Keeper) Froze() (at time.Time, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.frozen == nil || k.frozen.froze.Load() == nil {
+		return time.Time{}, false
+	}
+	return *k.frozen.froze.Load(), true
 }
 
 // Began says when each process so far was started.

@@ -23,10 +23,11 @@ type Life struct {
 	cmd   *exec.Cmd
 	addr  string // empty if it died before it listened
 	done  chan struct{}
-	err   error       // set before done is closed
-	spent atomic.Bool // it was frozen where it was told, and goes on
-	shot  atomic.Bool // somebody killed it
-	meant atomic.Bool // somebody told it to stop
+	err   error                     // set before done is closed
+	spent atomic.Bool               // it was frozen where it was told, and goes on
+	froze atomic.Pointer[time.Time] // when that was
+	shot  atomic.Bool               // somebody killed it
+	meant atomic.Bool               // somebody told it to stop
 }
 
 // Addr is where it listens.
@@ -125,6 +126,8 @@ func (l *Life) thaw(after time.Duration) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+	at := time.Now()
+	l.froze.Store(&at)
 	l.spent.Store(true)
 	select {
 	case <-l.done:

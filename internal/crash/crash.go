@@ -43,6 +43,7 @@ const (
 	PeerAsking     Point = "peer.asking"     // before another server is asked
 	PeerAsked      Point = "peer.asked"      // it has answered, before the client is
 	StoreFencing   Point = "store.fencing"   // a group of appends is about to be compared with the epochs
+	FenceCondemned Point = "fence.condemned" // a server that holds on may not join again, and still lives
 
 	// Turns.
 	TurnStarting Point = "turn.starting" // before the turn is written
@@ -89,6 +90,8 @@ const (
 	SandboxWaking   Point = "sandbox.waking"   // its memory is taken, nothing runs
 	SandboxWoken    Point = "sandbox.woken"    // it runs again, nobody was told
 	SandboxStopped  Point = "sandbox.stopped"  // stopped, not yet written
+	SandboxClearing Point = "sandbox.clearing" // ended, and kept from all others while it is cleared away
+	SandboxLocked   Point = "sandbox.locked"   // kept from all others, who had it last is not looked at
 
 	// Snapshots.
 	SnapshotCapturing  Point = "snapshot.capturing"  // wanted, nothing is captured
@@ -188,12 +191,14 @@ func Collecting() []Point {
 func Shared() []Point {
 	return []Point{
 		LeaseJoined, LeaseRenewing, LeaseLost, LeaseTaking, LeaseReleasing, LeaseLeaving, PeerAsking, PeerAsked,
-		StoreFencing,
+		StoreFencing, FenceCondemned,
 	}
 }
 
 // Freezing lists the points that only a driver reaches that keeps processes.
-func Freezing() []Point { return []Point{SandboxPaused, SandboxFrozen, SandboxWaking, SandboxWoken} }
+func Freezing() []Point {
+	return []Point{SandboxPaused, SandboxFrozen, SandboxWaking, SandboxWoken, SandboxClearing}
+}
 
 // Branching lists the points that only a driver reaches in which branches take along
 // what runs.
@@ -227,7 +232,7 @@ func Points() []Point {
 		OpStarting, OpStarted, OpSent, OpFirstByte, OpChunk, OpResult, OpFinished, OpForgotten, OpAnswered, OpKilling,
 		InterruptDeciding, InterruptCommitted,
 		RecoverDeciding, RecoverCommitted, RecoverUnknown, RecoverAttach, RecoverFailing, RecoverFailed,
-		SandboxIntent, SandboxCreating, SandboxCreated, SandboxReady, SandboxStopping, SandboxStopped,
+		SandboxIntent, SandboxCreating, SandboxCreated, SandboxReady, SandboxStopping, SandboxLocked, SandboxStopped,
 		WakeupFiring, WakeupFired, ChildCreating, ChildCreated, ChildPrompted, ChildEnding, ChildEnded, ParentTelling, ParentTold,
 		DeleteClearing, DeleteCleared, DeleteDone,
 		BlobWriting, BlobSynced, BlobRenamed, BlobWritten,

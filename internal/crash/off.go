@@ -18,3 +18,7 @@ func Every(_ string, usual time.Duration) time.Duration { return usual }
 
 // Boot is the present start of the machine.
 func Boot(id string) string { return id }
+
+// Without reports whether a part of the server is left out, which none is in an ordinary
+// build.
+func Without(string) bool { return false }

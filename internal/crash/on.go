@@ -107,3 +107,7 @@ func Boot(id string) string {
 	b, _ := os.ReadFile(os.Getenv("DORMOUSE_BOOT")) //nolint:gosec // a test says where; no file: it is as it is
 	return id + string(b)
 }
+
+// Without reports whether a part of the server is left out, by the name that the variable
+// DORMOUSE_WITHOUT holds: what else would come first must not hide what is tested.
+func Without(part string) bool { return os.Getenv("DORMOUSE_WITHOUT") == part }

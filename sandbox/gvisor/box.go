@@ -57,6 +57,15 @@ func (b box) bundle() string { return filepath.Join(b.dir, "bundle") }
 // fence is the newest that the sandbox was reached under.
 func (b box) fence() runner.FenceFile { return runner.FenceFile(filepath.Join(b.dir, "fence.json")) }
 
+// refuses returns runner.ErrStale if whoever comes under f is late: the sandbox in the
+// box is of a newer generation, or was reached under a newer epoch.
+func (b box) refuses(generation uint64, f runner.Fence) error {
+	if generation > f.Generation {
+		return runner.ErrStale
+	}
+	return b.fence().Check(f)
+}
+
 // kernels is where gVisor keeps its notes, and the sockets by which kernels are
 // told what to do, whose names must be short. Every process of a sandbox carries
 // this path, and its box's id.

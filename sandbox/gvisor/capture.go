@@ -201,10 +201,7 @@ func (d *Driver) endLeftover(ctx context.Context, v volume, f runner.Fence) erro
 	if err != nil {
 		return err
 	}
-	if r.Generation > f.Generation {
-		return runner.ErrStale
-	}
-	if err := b.fence().Check(f); err != nil {
+	if err := b.refuses(r.Generation, f); err != nil {
 		return err
 	}
 	return d.end(ctx, b, v)

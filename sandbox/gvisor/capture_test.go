@@ -25,6 +25,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
+	"github.com/dormouse-run/dormouse/sandbox/sandboxtest"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
@@ -66,7 +67,7 @@ func (h *house) createOver(f runner.Fence, w sandbox.Workspace) sandbox.Sandbox 
 
 func (h *house) stop(s sandbox.Sandbox) {
 	h.t.Helper()
-	if err := errors.Join(s.Close(), h.Stop(within(h.t), s.Handle())); err != nil {
+	if err := errors.Join(s.Close(), h.Stop(within(h.t), s.Handle(), sandboxtest.Newest(s.Handle()))); err != nil {
 		h.t.Fatal(err)
 	}
 }

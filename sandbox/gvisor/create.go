@@ -91,8 +91,8 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 		return nil
 	}
 	if r.Started {
-		d.clear(v, r.Workspace) // who started it may not have come to that
-	} else if err := d.started(v, &r); err != nil {
+		d.clear(ctx, v, r.Workspace) // who started it may not have come to that
+	} else if err := d.started(ctx, v, &r); err != nil {
 		_ = l.Close()
 		return nil
 	}
@@ -101,11 +101,11 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 }
 
 // started notes that a sandbox runs. What it was made from is used up.
-func (d *Driver) started(v volume, r *record) error {
+func (d *Driver) started(ctx context.Context, v volume, r *record) error {
 	if err := v.latest().Started(r.Workspace); err != nil {
 		return err
 	}
-	d.clear(v, r.Workspace)
+	d.clear(ctx, v, r.Workspace)
 	_, err := os.Stat(v.wakingDir())
 	r.Started, r.Kept = true, r.Kept || err == nil
 	if err := v.writeRecord(*r); err != nil {
@@ -238,7 +238,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 	if im != nil {
 		crash.At(crash.SandboxWoken)
 	}
-	if err := d.started(v, &r); err != nil {
+	if err := d.started(ctx, v, &r); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	l.record = r

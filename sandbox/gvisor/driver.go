@@ -19,6 +19,8 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/beneath"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -240,10 +242,13 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 // Stop ends a sandbox and what runs in it. The files of its session stay. Once the
 // kernel is dead, who goes on with them need not wait until all else is cleared
 // away; a server that ends before leaves a box that is nobody's, for the next sweep.
-func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle) error {
+func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) error {
 	h, b, err := d.find(raw)
 	if err != nil {
 		return err
+	}
+	if h.Session != f.Session || h.Generation != f.Generation {
+		return fmt.Errorf("stop %s: %w", h, runner.ErrForeign)
 	}
 	v := d.volumeOf(h.Session)
 	unlock, err := v.lock(ctx)
@@ -251,6 +256,10 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle) error {
 		return err
 	}
 	defer unlock()
+	crash.At(crash.SandboxLocked)
+	if err := b.fence().Check(f); err != nil {
+		return fmt.Errorf("stop %s: %w", h, err)
+	}
 	// It takes processors to end, too, and somebody waits for that.
 	if err := errors.Join(d.cgroupOf(b).weigh(usual), d.endKernel(ctx, b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
@@ -258,8 +267,10 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle) error {
 	if err := v.dropRecord(b); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
+	ctx, done := fencing.Outlive(ctx)
 	d.clearing.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
+		defer done()
+		ctx, cancel := context.WithTimeout(ctx, undoWithin)
 		defer cancel()
 		if err := d.clearAway(ctx, b, v); err != nil {
 			d.log.WarnContext(ctx, "stopped sandbox not cleared", "session", h.Session, "generation", h.Generation, "error", err)
@@ -279,6 +290,7 @@ func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
 		return err
 	}
 	defer unlock()
+	crash.At(crash.SandboxClearing)
 	if r, err := v.readRecord(); err != nil || r != nil {
 		return err
 	}
@@ -321,7 +333,8 @@ func (d *Driver) endKernel(ctx context.Context, b box) error {
 }
 
 // Remove ends whatever of a session still runs and removes its files.
-func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
+func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
+	id := f.Session
 	if err := id.Validate(); err != nil {
 		return err
 	}
@@ -331,12 +344,16 @@ func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
 		return err
 	}
 	defer unlock()
+	crash.At(crash.SandboxLocked)
 	r, err := v.readRecord()
 	if err != nil {
 		return err
 	}
 	if r != nil {
 		b, err := d.boxOf(r.Box)
+		if err == nil {
+			err = b.refuses(r.Generation, f)
+		}
 		if err == nil {
 			err = d.end(ctx, b, v)
 		}

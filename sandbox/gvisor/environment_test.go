@@ -22,6 +22,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
+	"github.com/dormouse-run/dormouse/sandbox/sandboxtest"
 )
 
 // newHouseOf is a driver of the given kind on a directory of its own.
@@ -250,7 +251,7 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 	if got := h.sh(second, look); got != "a is a\nno more" || second.(sandbox.Imaged).Image() != digest {
 		t.Errorf("woken it has %q", got)
 	}
-	if err := h.Stop(within(t), second.Handle()); err != nil {
+	if err := h.Stop(within(t), second.Handle(), sandboxtest.Newest(second.Handle())); err != nil {
 		t.Fatal(err)
 	}
 	third := h.createIn(fence(3, 3), own, digest)
@@ -265,7 +266,7 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 	if used, err := h.Images(); err != nil || !used["sha256:a"] || !used["sha256:b"] {
 		t.Errorf("in use are %v, %v", used, err)
 	}
-	if err := errors.Join(other.Close(), h.Remove(within(t), "sesn_other")); err != nil {
+	if err := errors.Join(other.Close(), h.Remove(within(t), runner.Fence{Session: "sesn_other", Generation: 100, Epoch: 100})); err != nil {
 		t.Fatal(err)
 	}
 	if used, err := h.Images(); err != nil || !used["sha256:a"] || used["sha256:b"] {

@@ -41,6 +41,10 @@ func (d *Driver) Freeze(ctx context.Context, raw sandbox.Handle, f runner.Fence)
 
 // freeze goes on from wherever an earlier call was cut off.
 func (d *Driver) freeze(ctx context.Context, h handle, b box, v volume, f runner.Fence) error {
+	crash.At(crash.SandboxLocked)
+	if err := b.fence().Check(f); err != nil {
+		return err
+	}
 	im, err := v.readImage()
 	if err != nil {
 		return err
@@ -112,9 +116,6 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 // goes on from here. To pause twice does no harm.
 func (d *Driver) quiet(ctx context.Context, h handle, b box, f runner.Fence) (_ *sentry, leave func() error, err error) {
 	if b.noted(b.quiet()) {
-		if err := b.fence().Check(f); err != nil {
-			return nil, nil, err
-		}
 		k, err := findSentry(d.conf, b.id)
 		if err != nil {
 			return nil, nil, err

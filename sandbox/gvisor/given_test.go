@@ -17,7 +17,7 @@ func TestAKernelKeepsNothingThatItWasNotGiven(t *testing.T) {
 	h := newHouseOf(t, gvisor.Options{})
 	// With its first kernel gVisor sees to it that nothing is inherited of what is
 	// open then, and never again.
-	if err := h.Stop(within(t), h.create(fence(1, 1)).Handle()); err != nil {
+	if err := h.Stop(within(t), h.create(fence(1, 1)).Handle(), fence(1, 1)); err != nil {
 		t.Fatal(err)
 	}
 	secret, err := os.CreateTemp(t.TempDir(), "secret")

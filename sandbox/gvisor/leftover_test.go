@@ -14,6 +14,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/sandboxtest"
 )
 
 // sweep sweeps as a server does whose sessions all sleep.
@@ -81,7 +82,7 @@ func TestASpareWithoutTheFilesIsNotTakenOver(t *testing.T) {
 	h := newHouseWith(t, 1)
 	first := h.create(fence(1, 1))
 	h.sh(first, "echo kept >file")
-	if err := h.Stop(within(t), first.Handle()); err != nil {
+	if err := h.Stop(within(t), first.Handle(), sandboxtest.Newest(first.Handle())); err != nil {
 		t.Fatal(err)
 	}
 	h.spare()
@@ -206,7 +207,7 @@ func TestAStoppedSandboxIsClearedWhileTheNextStarts(t *testing.T) {
 		t.Skip("volumes are directories on this machine")
 	}
 	for generation := uint64(2); generation < 6; generation++ {
-		if err := h.Stop(within(t), first.Handle()); err != nil {
+		if err := h.Stop(within(t), first.Handle(), sandboxtest.Newest(first.Handle())); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := h.Attach(within(t), first.Handle(), fence(generation-1, generation)); !errors.Is(err, sandbox.ErrGone) {
@@ -222,11 +223,11 @@ func TestAStoppedSandboxIsClearedWhileTheNextStarts(t *testing.T) {
 		}
 		first = next
 	}
-	if err := h.Stop(within(t), first.Handle()); err != nil {
+	if err := h.Stop(within(t), first.Handle(), sandboxtest.Newest(first.Handle())); err != nil {
 		t.Fatal(err)
 	}
 	eventually(func() bool { return !there(first) && !open() }, "the last box is still there, or the volume open")
-	if err := h.Stop(within(t), first.Handle()); err != nil {
+	if err := h.Stop(within(t), first.Handle(), sandboxtest.Newest(first.Handle())); err != nil {
 		t.Errorf("stop once more: %v", err)
 	}
 }

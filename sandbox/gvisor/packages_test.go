@@ -22,6 +22,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
+	"github.com/dormouse-run/dormouse/sandbox/sandboxtest"
 )
 
 // shop is an index of Python packages which has one, and knows who came.
@@ -175,7 +176,7 @@ func TestPackagesAreInstalledOnceForAllWhoNameThem(t *testing.T) {
 	if got := h.sh(woken, greet); got != "hello from a package" {
 		t.Errorf("woken it has %q", got)
 	}
-	if err := h.Stop(within(t), woken.Handle()); err != nil {
+	if err := h.Stop(within(t), woken.Handle(), sandboxtest.Newest(woken.Handle())); err != nil {
 		t.Fatal(err)
 	}
 	again, missing := h.make(fence(3, 3), e)
@@ -272,7 +273,7 @@ func TestPackagesThatNobodyHasAreRemoved(t *testing.T) {
 	if old(); len(notes()) != 1 {
 		t.Errorf("of what a session has there is %v", notes())
 	}
-	if err := h.Remove(within(t), "sesn_test"); err != nil {
+	if err := h.Remove(within(t), runner.Fence{Session: "sesn_test", Generation: 100, Epoch: 100}); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.CollectPackages(t.Context()); err != nil || len(notes()) != 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/sandboxtest"
 )
 
 // spares lists the boxes that wait for a session.
@@ -48,7 +49,7 @@ func TestASessionTakesASpareAndAnotherIsMade(t *testing.T) {
 	h.spare()
 	first := h.create(fence(1, 1))
 	h.sh(first, "echo mine >file; cd; echo home >file; echo tmp >/tmp/file")
-	if err := h.Stop(within(t), first.Handle()); err != nil {
+	if err := h.Stop(within(t), first.Handle(), sandboxtest.Newest(first.Handle())); err != nil {
 		t.Fatal(err)
 	}
 	h.spare()
@@ -160,7 +161,7 @@ func BenchmarkCreate(b *testing.B) {
 		s := h.create(fence(generation, 1))
 		h.sh(s, "true")
 		b.StopTimer()
-		if err := h.Stop(within(b), s.Handle()); err != nil {
+		if err := h.Stop(within(b), s.Handle(), sandboxtest.Newest(s.Handle())); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()

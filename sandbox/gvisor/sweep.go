@@ -99,7 +99,7 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned 
 	if r != nil {
 		if owner.Unsure || owner.Generation == r.Generation {
 			if r.Started {
-				d.clear(v, r.Workspace)
+				d.clear(ctx, v, r.Workspace)
 			}
 			return r.Box, nil
 		}

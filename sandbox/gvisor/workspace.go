@@ -20,6 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
+	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -177,18 +178,23 @@ func from(dir string, do func() error) error {
 
 // clear removes the workspaces before the one that a sandbox has, which may take
 // a while. Whoever is cut off leaves the rest to the next start.
-func (d *Driver) clear(v volume, number uint64) {
+func (d *Driver) clear(ctx context.Context, v volume, number uint64) {
 	if number == 0 {
 		return
 	}
+	ctx, over := fencing.Outlive(ctx)
 	d.clearing.Go(func() {
-		done, err := v.clears(context.Background()) //nolint:forbidigo // it outlives whoever started the sandbox
+		defer over()
+		done, err := v.clears(ctx)
 		if err != nil {
 			d.log.Warn("old workspaces not removed", "session", v.session, "error", err)
 			return
 		}
 		defer done()
 		for _, old := range v.before(number) {
+			if ctx.Err() != nil {
+				return // the lease is over, and the rest somebody else's
+			}
 			if err := beneath.At(old).Remove(); err != nil {
 				d.log.Warn("old workspace not removed", "session", v.session, "error", err)
 			}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/runner/inside"
@@ -193,18 +194,28 @@ func (d *Driver) attach(ctx context.Context, p place, f runner.Fence) (*box, err
 }
 
 // Stop ends a sandbox. Its workspace stays; the runner's own state is removed.
-func (d *Driver) Stop(ctx context.Context, h sandbox.Handle) error {
+func (d *Driver) Stop(ctx context.Context, h sandbox.Handle, f runner.Fence) error {
 	p, err := d.find(h)
 	if err != nil {
 		return err
 	}
-	return d.stop(ctx, p)
+	if p.session != f.Session || p.generation != f.Generation {
+		return fmt.Errorf("stop %s: %w", p, runner.ErrForeign)
+	}
+	return d.stop(ctx, p, &f)
 }
 
-func (d *Driver) stop(ctx context.Context, p place) error {
+// stop ends a sandbox, under a fence if it is one that a session may have.
+func (d *Driver) stop(ctx context.Context, p place, f *runner.Fence) error {
 	unlock, err := p.lock(ctx)
 	if err == nil {
 		defer unlock()
+		crash.At(crash.SandboxLocked)
+		if f != nil {
+			err = p.refuses(*f)
+		}
+	}
+	if err == nil {
 		err = d.end(ctx, p)
 	}
 	if err == nil {
@@ -217,7 +228,8 @@ func (d *Driver) stop(ctx context.Context, p place) error {
 }
 
 // Remove ends whatever of a session still runs and removes its files.
-func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
+func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
+	id := f.Session
 	if err := id.Validate(); err != nil {
 		return err
 	}
@@ -229,7 +241,7 @@ func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
 		if p.session != id {
 			continue
 		}
-		if err := d.stop(ctx, p); err != nil {
+		if err := d.stop(ctx, p, &f); err != nil {
 			return err
 		}
 	}
@@ -256,7 +268,7 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 		if o := owned(p.session); o.Unsure || o.Generation == p.generation {
 			continue
 		}
-		if err := d.stop(ctx, p); err != nil {
+		if err := d.stop(ctx, p, nil); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -29,8 +29,8 @@ func (*Driver) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.Sa
 	return nil, errLinux
 }
 
-func (*Driver) Stop(context.Context, sandbox.Handle) error { return errLinux }
+func (*Driver) Stop(context.Context, sandbox.Handle, runner.Fence) error { return errLinux }
 
-func (*Driver) Remove(context.Context, dormouse.SessionID) error { return errLinux }
+func (*Driver) Remove(context.Context, runner.Fence) error { return errLinux }
 
 func (*Driver) Sweep(context.Context, func(dormouse.SessionID) sandbox.Owned) error { return errLinux }

@@ -129,7 +129,7 @@ func create(t testing.TB, d *local.Driver, f runner.Fence) sandbox.Sandbox {
 	}
 	t.Cleanup(func() {
 		_ = s.Close()
-		if err := d.Stop(within(t), s.Handle()); err != nil {
+		if err := d.Stop(within(t), s.Handle(), sandboxtest.Newest(s.Handle())); err != nil {
 			t.Error(err)
 		}
 	})
@@ -297,7 +297,7 @@ func TestNothingIsLeftOfAStoppedSandbox(t *testing.T) {
 	for sh(t, s, "op_look", "cat beats 2>/dev/null") == "" {
 		s.Forget("op_look")
 	}
-	if err := d.Stop(within(t), s.Handle()); err != nil {
+	if err := d.Stop(within(t), s.Handle(), sandboxtest.Newest(s.Handle())); err != nil {
 		t.Fatal(err)
 	}
 	if n := carriers(t, instance(dir)); n != 0 {
@@ -340,7 +340,7 @@ func TestStopOutlastsWhoeverPutsSomethingBack(t *testing.T) {
 			time.Sleep(50 * time.Microsecond)
 		}
 	})
-	err := d.Stop(within(t), s.Handle())
+	err := d.Stop(within(t), s.Handle(), sandboxtest.Newest(s.Handle()))
 	stopped()
 	putting.Wait()
 	if _, left := os.Stat(at); err != nil || !errors.Is(left, os.ErrNotExist) {
@@ -399,7 +399,7 @@ func TestSandboxSurvivesTheKillingOfItsServer(t *testing.T) {
 	t.Logf("attached in %v", time.Since(began))
 	t.Cleanup(func() {
 		_ = s.Close()
-		if err := d.Stop(within(t), h); err != nil {
+		if err := d.Stop(within(t), h, sandboxtest.Newest(h)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -426,7 +426,7 @@ func BenchmarkCreate(b *testing.B) {
 		}
 		b.StopTimer()
 		_ = s.Close()
-		if err := d.Stop(b.Context(), s.Handle()); err != nil {
+		if err := d.Stop(b.Context(), s.Handle(), sandboxtest.Newest(s.Handle())); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()

@@ -64,6 +64,15 @@ func (p place) fence() runner.FenceFile {
 	return runner.FenceFile(filepath.Join(p.dir, "reached.json"))
 }
 
+// refuses returns runner.ErrStale if whoever comes under f is late: the sandbox is of a
+// newer generation, or was reached under a newer epoch.
+func (p place) refuses(f runner.Fence) error {
+	if p.generation > f.Generation {
+		return runner.ErrStale
+	}
+	return p.fence().Check(f)
+}
+
 // lock keeps everyone else from creating, attaching to or ending a sandbox of
 // this session.
 func (p place) lock(ctx context.Context) (unlock func(), err error) {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/sandboxtest"
 )
 
 // there lists what lies in a directory.
@@ -36,7 +38,7 @@ func TestWorkspacesOfKilledServersAreMadeAgainOrRemoved(t *testing.T) {
 	d := open(t, dir)
 	first := create(t, d, fence(1, 1))
 	sh(t, first, "op_1", "echo mine >file")
-	if err := d.Stop(within(t), first.Handle()); err != nil {
+	if err := d.Stop(within(t), first.Handle(), sandboxtest.Newest(first.Handle())); err != nil {
 		t.Fatal(err)
 	}
 	for _, left := range []string{"@1/other", "@2/other", "@2.new/half", "@3.new/half"} {
@@ -49,7 +51,7 @@ func TestWorkspacesOfKilledServersAreMadeAgainOrRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = s.Close(), d.Stop(within(t), s.Handle()) })
+	t.Cleanup(func() { _, _ = s.Close(), d.Stop(within(t), s.Handle(), sandboxtest.Newest(s.Handle())) })
 	if got := sh(t, s, "op_2", "cat file; ls"); got != "basefile" {
 		t.Errorf("found %q", got)
 	}
@@ -62,7 +64,7 @@ func TestWorkspacesOfKilledServersAreMadeAgainOrRemoved(t *testing.T) {
 	if at, err := d.Workspace(session); err != nil || filepath.Base(at) != string(session)+"@3" {
 		t.Errorf("the workspace is at %s, %v", at, err)
 	}
-	if err := d.Remove(within(t), session); err != nil {
+	if err := d.Remove(within(t), runner.Fence{Session: session, Generation: 100, Epoch: 100}); err != nil {
 		t.Fatal(err)
 	}
 	if left := append(there(t, filepath.Join(dir, "workspaces")), there(t, filepath.Join(dir, "sandboxes"))...); len(left) > 0 {

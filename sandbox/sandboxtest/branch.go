@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -90,7 +91,7 @@ func branches(t *testing.T, w *world) {
 		b.sh(t, s, "echo "+string(b.session)+" >>/workspace/kept; echo "+string(b.session)+" >>~/kept")
 	}
 	for _, b := range all[1:] {
-		if err := l.Driver.Remove(within(t), b.session); err != nil {
+		if err := l.Driver.Remove(within(t), b.fence(math.MaxUint32, 1)); err != nil {
 			t.Errorf("remove %s: %v", b.session, err)
 		}
 	}

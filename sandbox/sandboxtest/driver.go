@@ -40,7 +40,7 @@ func createClearsLeftovers(t *testing.T, w *world) {
 func generationFindsFiles(t *testing.T, w *world) {
 	first := w.create(t, 1, 1)
 	w.sh(t, first, "mkdir -p a/b && echo kept >a/b/file && chmod 755 a/b/file && ln -s b a/link")
-	if err := w.Driver.Stop(within(t), first.Handle()); err != nil {
+	if err := w.Driver.Stop(within(t), first.Handle(), Newest(first.Handle())); err != nil {
 		t.Fatal(err)
 	}
 	second := w.create(t, 2, 1)
@@ -93,7 +93,7 @@ func stopKeepsFiles(t *testing.T, w *world) {
 	w.sh(t, s, "echo kept >file")
 	start(t, s, w.beating("beats"))
 	w.beats(t, s, "beats")
-	if err := w.Restart(t).Stop(within(t), s.Handle()); err != nil {
+	if err := w.Restart(t).Stop(within(t), s.Handle(), Newest(s.Handle())); err != nil {
 		t.Fatal(err)
 	}
 	isGone(t, s)
@@ -107,11 +107,50 @@ func stopKeepsFiles(t *testing.T, w *world) {
 	}
 }
 
+func lateIsRefused(t *testing.T, w *world) {
+	first := w.create(t, 1, 1)
+	w.sh(t, first, "echo kept >file")
+	late := w.Driver
+	second := w.attach(t, w.Restart(t), first.Handle(), 1, 2)
+	start(t, second, w.beating("beats"))
+	refused := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, runner.ErrStale) {
+			t.Errorf("%s by a server that was replaced: %v, want ErrStale", what, err)
+		}
+		w.beats(t, second, "beats")
+	}
+	refused("stop", late.Stop(within(t), first.Handle(), w.fence(1, 1)))
+	refused("remove", late.Remove(within(t), w.fence(1, 1)))
+	if f, ok := late.(sandbox.Freezer); ok {
+		refused("freeze", f.Freeze(within(t), first.Handle(), w.fence(1, 1)))
+	}
+	if c, ok := late.(sandbox.Snapshotter); ok {
+		_, err := c.Capture(within(t), sandbox.Capture{Fence: w.fence(1, 1), Handle: first.Handle(), As: "snap_late", To: t.TempDir()})
+		refused("capture", err)
+	}
+	if err := late.Stop(within(t), first.Handle(), w.fence(2, 2)); !errors.Is(err, runner.ErrForeign) {
+		t.Errorf("stop as another generation: %v", err)
+	}
+	// What a later generation has is nobody's who knows only the one before.
+	if err := w.Driver.Stop(within(t), second.Handle(), w.fence(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	third := w.create(t, 2, 2)
+	_ = late.Stop(within(t), first.Handle(), w.fence(1, 1)) // there is nothing it could hit
+	if err := late.Remove(within(t), w.fence(1, 1)); !errors.Is(err, runner.ErrStale) {
+		t.Errorf("remove by who knows only the generation before: %v, want ErrStale", err)
+	}
+	if got := w.sh(t, third, "cat file"); got != "kept" {
+		t.Errorf("found %q", got)
+	}
+}
+
 func stopGone(t *testing.T, w *world) {
 	s := w.create(t, 1, 1)
 	w.Kill(t, s.Handle())
 	for range 2 {
-		if err := w.Driver.Stop(within(t), s.Handle()); err != nil {
+		if err := w.Driver.Stop(within(t), s.Handle(), Newest(s.Handle())); err != nil {
 			t.Error(err)
 		}
 	}

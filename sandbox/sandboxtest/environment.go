@@ -72,7 +72,7 @@ func imageStays(t *testing.T, w *world) {
 			t.Errorf("it is of %q, and the one before of %q", image.Image(), first)
 		}
 		first = image.Image()
-		if err := w.Driver.Stop(within(t), s.Handle()); err != nil {
+		if err := w.Driver.Stop(within(t), s.Handle(), Newest(s.Handle())); err != nil {
 			t.Fatal(err)
 		}
 	}

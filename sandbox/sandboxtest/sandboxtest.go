@@ -39,6 +39,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"attach reaches a sandbox that a server before us started", attachReaches},
 		{"stop must end everything and keep the files", stopKeepsFiles},
 		{"stopping what is gone must succeed", stopGone},
+		{"who comes late must neither stop, freeze, capture nor remove", lateIsRefused},
 		{"furnish must complete what an environment leaves open", furnishCompletes},
 		{"furnish must refuse what sessions may not have", furnishRefuses},
 		{"a sandbox must say its image, and a later one is of the same", imageStays},

@@ -55,7 +55,7 @@ func (l *line) spec(generation uint64) sandbox.Spec {
 
 func (l *line) stop(t *testing.T, s sandbox.Sandbox) {
 	t.Helper()
-	if err := errors.Join(s.Close(), l.Driver.Stop(within(t), s.Handle())); err != nil {
+	if err := errors.Join(s.Close(), l.Driver.Stop(within(t), s.Handle(), Newest(s.Handle()))); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -31,6 +31,7 @@ type lease struct {
 	store.Server
 	length time.Duration
 	until  time.Time
+	doomed bool // it may not join again
 }
 
 // Join takes a lease for a server and ends the one this view had.
@@ -40,6 +41,9 @@ func (s *Server) Join(ctx context.Context, server store.Server, length time.Dura
 			if other.Incarnation != s.me && other.Place != server.Place {
 				return dormouse.ErrConflict
 			}
+		}
+		if l, ok := s.base.servers[s.me]; ok && l.doomed {
+			return store.ErrCondemned
 		}
 		delete(s.base.servers, s.me)
 		s.base.joined++
@@ -77,6 +81,27 @@ func (s *Server) Servers(ctx context.Context) (servers []store.Server, err error
 		return nil
 	})
 	return servers, err
+}
+
+// Condemn keeps a server from joining again whose lease has run out.
+func (s *Server) Condemn(ctx context.Context, incarnation uint64) (done bool, err error) {
+	err = s.write(ctx, "condemn", "", func(*session) error {
+		if done = !s.base.lives(incarnation); done {
+			s.base.servers[incarnation] = &lease{Server: store.Server{Incarnation: incarnation}, doomed: true}
+		}
+		return nil
+	})
+	return done, err
+}
+
+// Absolve forgets a server that was condemned.
+func (s *Server) Absolve(ctx context.Context, incarnation uint64) error {
+	return s.write(ctx, "absolve", "", func(*session) error {
+		if l, ok := s.base.servers[incarnation]; ok && l.doomed {
+			delete(s.base.servers, incarnation)
+		}
+		return nil
+	})
 }
 
 // Key returns the secret of the store.

@@ -21,6 +21,10 @@ const kept = time.Hour
 // a transaction may have waited for a lock since it began.
 const lives = `lease_until > clock_timestamp()`
 
+// condemned is a lease of a server that may not join again. Nobody removes it but
+// whoever has seen the server's end.
+const condemned = `lease_until = '-infinity'`
+
 // Join takes a lease for a server and ends the one this store had. Servers that
 // join at once take turns, so that each sees where the others are.
 func (s *Store) Join(ctx context.Context, server store.Server, length time.Duration) (store.Server, error) {
@@ -39,8 +43,17 @@ func (s *Store) Join(ctx context.Context, server store.Server, length time.Durat
 			if elsewhere {
 				return fmt.Errorf("a server lives at another place than %q: %w", server.Place, dormouse.ErrConflict)
 			}
-			if _, err := tx.Exec(ctx, `DELETE FROM servers WHERE incarnation = $1 OR lease_until < clock_timestamp() - $2::interval`, me, kept); err != nil {
+			// What is condemned meanwhile is not met by the deletion, but by the look after it.
+			if _, err := tx.Exec(ctx, `DELETE FROM servers WHERE NOT (`+condemned+`) AND
+				(incarnation = $1 OR lease_until < clock_timestamp() - $2::interval)`, me, kept); err != nil {
 				return err
+			}
+			var doomed bool
+			if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation = $1)`, me).Scan(&doomed); err != nil {
+				return err
+			}
+			if doomed {
+				return store.ErrCondemned
 			}
 			return tx.QueryRow(ctx, `INSERT INTO servers (name, addr, place, lease_until)
 				VALUES ($1, $2, $3, clock_timestamp() + $4::interval) RETURNING incarnation`,
@@ -81,6 +94,28 @@ func (s *Store) Leave(ctx context.Context) error {
 		return err
 	})
 	return wrap(err, "end", "lease")
+}
+
+// Condemn keeps a server from joining again whose lease has run out. One that is no
+// longer on record is put there.
+func (s *Store) Condemn(ctx context.Context, incarnation uint64) (done bool, err error) {
+	err = s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+		tag, err := c.Exec(ctx, `INSERT INTO servers (incarnation, name, addr, place, lease_until) OVERRIDING SYSTEM VALUE
+			VALUES ($1, '', '', '', '-infinity')
+			ON CONFLICT (incarnation) DO UPDATE SET lease_until = '-infinity' WHERE NOT (servers.`+lives+`)`, signed(incarnation))
+		done = err == nil && tag.RowsAffected() == 1
+		return err
+	})
+	return done, wrap(err, "condemn", "server")
+}
+
+// Absolve forgets a server that was condemned.
+func (s *Store) Absolve(ctx context.Context, incarnation uint64) error {
+	err := s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+		_, err := c.Exec(ctx, `DELETE FROM servers WHERE incarnation = $1 AND `+condemned, signed(incarnation))
+		return err
+	})
+	return wrap(err, "absolve", "server")
 }
 
 // leased runs f on the connection of the lease.

@@ -133,6 +133,34 @@ func TestALockThatOutlivesItsHolderForAnInstantIsWaitedFor(t *testing.T) {
 	shut(t, open(t, dir))
 }
 
+func TestWhoFindsTheDirectoryHeldByAStoppedServerIsToldSoAndEndsNobody(t *testing.T) {
+	dir := t.TempDir()
+	cmd, _ := startChild(t, dir)
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("process %d, which is stopped", cmd.Process.Pid)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) { // a signal takes a moment
+		_, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
+		if !errors.Is(err, sqlite.ErrLocked) {
+			t.Fatalf("open = %v, want ErrLocked", err)
+		}
+		if strings.Contains(err.Error(), want) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("open = %v, want it to say %q", err, want)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the server that was stopped was ended: %v", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+}
+
 // Whoever else has the database open keeps alive what the dead writer claimed about
 // how much of the log is in the database, so a server waits for him to close it.
 func TestADatabaseThatSomebodyReadsIsNotBelieved(t *testing.T) {

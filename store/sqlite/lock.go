@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -55,12 +56,27 @@ func writePID(f *os.File) error {
 	return err
 }
 
-// holder says which process wrote the lock file.
+// holder says which process wrote the lock file. One that stands still is not ended for
+// it: nothing here tells whether it is still wanted. People are told what they can do.
 func holder(f *os.File) string {
-	if pid := holderPID(f); pid > 0 {
-		return fmt.Sprintf("process %d", pid)
+	pid := holderPID(f)
+	switch {
+	case pid <= 0:
+		return "another process"
+	case isStopped(pid):
+		return fmt.Sprintf("process %d, which is stopped and holds it until it goes on or ends (kill -CONT %d, or kill -KILL %d)", pid, pid, pid)
 	}
-	return "another process"
+	return fmt.Sprintf("process %d", pid)
+}
+
+// isStopped reports whether a process stands still by a signal.
+func isStopped(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	state := strings.TrimSpace(string(b[bytes.LastIndexByte(b, ')')+1:])) // its name may hold anything
+	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
 }
 
 // holderIsDead reports whether the process that wrote the lock file is gone.

@@ -1,7 +1,8 @@
 // Command crash kills the real server: at every named instant, one case at a
 // time (-mode matrix), or at random under load (-mode storm), or while sandboxes
 // fall asleep and wake (-mode naps), or for a long time while it is measured
-// whether anything grows (-mode soak). It also breaks the server on purpose, to show
+// whether anything grows (-mode soak). It freezes it where it works on sandboxes, beside
+// another one (-mode freezes). It also breaks the server on purpose, to show
 // that this would be noticed (-mode mutants).
 package main
 
@@ -18,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/matrix"
 	"github.com/dormouse-run/dormouse/e2e/mutants"
 	"github.com/dormouse-run/dormouse/e2e/naps"
+	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/e2e/soak"
 	"github.com/dormouse-run/dormouse/e2e/storm"
@@ -38,7 +40,7 @@ func run() error {
 	var bin, mode string
 	var runs, servers int
 	nap := naps.Config{Out: os.Stdout}
-	flag.StringVar(&mode, "mode", "matrix", "matrix, storm, naps, soak or mutants")
+	flag.StringVar(&mode, "mode", "matrix", "matrix, freezes, storm, naps, soak or mutants")
 	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash; naps and soak take any")
 	flag.StringVar(&c.Store, "store", "sqlite", "which store: sqlite or postgres")
 	flag.StringVar(&c.Sandbox, "sandbox", "local", "which sandboxes: local or gvisor")
@@ -76,6 +78,8 @@ func run() error {
 	switch mode {
 	case "matrix":
 		return runMatrix(ctx, c)
+	case "freezes":
+		return runFreezes(ctx, c)
 	case "mutants":
 		return mutants.Run(ctx, c.Binary, os.Stdout)
 	case "naps":
@@ -116,6 +120,26 @@ func runNaps(ctx context.Context, c naps.Config) error {
 		err = errors.Join(fmt.Errorf("seed %d, kept in %s", c.Seed, s.Dir), err)
 	}
 	fmt.Fprintln(os.Stdout, s)
+	return err
+}
+
+func runFreezes(ctx context.Context, c matrix.Config) error {
+	cases := matrix.Freezes(c.Sandbox, c.Kind)
+	c.Point, c.Kind, c.Verbose = "", "", true
+	if len(cases) == 0 {
+		return errors.New("there is no such case")
+	}
+	s, err := matrix.RunFreezes(ctx, c, cases)
+	if err != nil {
+		return err
+	}
+	for _, u := range s.Unreached {
+		err = errors.Join(err, fmt.Errorf("%s was not frozen where it was told", u))
+	}
+	if len(s.Failed) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d cases failed", len(s.Failed)))
+	}
+	fmt.Fprintf(os.Stdout, "freezes: cases=%d %s\n", s.Cases, oracle.Counts(s.Counts))
 	return err
 }
 

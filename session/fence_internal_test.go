@@ -1,0 +1,134 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/snapshot"
+)
+
+// counting counts what is done to sandboxes.
+type counting struct {
+	sandbox.Driver
+	removed int
+}
+
+func (d *counting) Remove(context.Context, runner.Fence) error { d.removed++; return nil }
+
+func (*counting) Capture(context.Context, sandbox.Capture) (sandbox.Captured, error) {
+	panic("a workspace was captured")
+}
+
+// paused is an actor of a server that was paused for longer than its lease and goes on,
+// before any timer has told it so.
+func paused(t *testing.T) (*Actor, *counting) {
+	t.Helper()
+	driver := new(counting)
+	deps := &Config{Driver: driver, Snapshots: new(snapshot.Store), Logger: slog.New(slog.DiscardHandler)}
+	l := newLease(t.Context(), Server{Incarnation: 1}, time.Hour, time.Now(), new(atomic.Uint64))
+	l.alarm.Stop()
+	l.begun = l.begun.Add(-2 * time.Hour)
+	a := newActor("sesn_paused", deps, newFeeds(), l)
+	return a, driver
+}
+
+// does has an actor do what it is told next, and returns what came of that.
+func (a *Actor) does(t *testing.T) error {
+	t.Helper()
+	m := <-a.inbox
+	err := m.act(t.Context())
+	m.reply <- err
+	return err
+}
+
+func TestWhoWasPausedWhileItSentActsNoMore(t *testing.T) {
+	a, _ := paused(t)
+	j := &journal{a: a}
+	sent := make(chan error, 1)
+	go func() {
+		sent <- j.send(t.Context(), message{act: func(context.Context) error { return nil }})
+	}()
+	if err := a.does(t); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-sent; !errors.Is(err, dormouse.ErrLeaseLost) {
+		t.Errorf("told to go on with what was decided under a lease that is over: %v", err)
+	}
+}
+
+func TestWhoWasPausedBeforeItWorksOnASandboxLeavesItAlone(t *testing.T) {
+	t.Run("work", func(t *testing.T) {
+		a, _ := paused(t)
+		worked := false
+		a.work(t.Context(), time.Minute, func(context.Context) func(context.Context) error {
+			worked = true
+			return func(context.Context) error { return nil }
+		})
+		if err := a.does(t); !errors.Is(err, dormouse.ErrLeaseLost) || worked {
+			t.Errorf("worked %v, %v", worked, err)
+		}
+		a.running.Wait()
+	})
+	t.Run("capture", func(t *testing.T) {
+		a, _ := paused(t)
+		if err := a.reconcileCapture(t.Context(), Wanted{Capture: &WantedCapture{ID: "snap_late"}}); err != nil {
+			t.Fatal(err)
+		}
+		m := <-a.inbox // whose answer nobody waits for: nothing is recorded any more
+		m.reply <- nil
+		a.running.Wait()
+	})
+	t.Run("remove", func(t *testing.T) {
+		a, driver := paused(t)
+		if err := a.remove(t.Context()); !errors.Is(err, dormouse.ErrLeaseLost) || driver.removed != 0 {
+			t.Errorf("removed %d times, %v", driver.removed, err)
+		}
+	})
+	t.Run("beside the actors", func(t *testing.T) {
+		a, _ := paused(t)
+		s := &Sessions{deps: a.deps, lease: a.lease, joined: make(chan struct{})}
+		swept := false
+		err := s.Under(t.Context(), func(context.Context) error { swept = true; return nil })
+		if !errors.Is(err, dormouse.ErrLeaseLost) || swept {
+			t.Errorf("swept %v, %v", swept, err)
+		}
+	})
+}
+
+// What no actor does is part of the lease too: it is told to end, and a lease is not let
+// go of before it has.
+func TestWhatGoesOnBesideTheActorsEndsWithTheLease(t *testing.T) {
+	l := newLease(t.Context(), Server{Incarnation: 1}, time.Hour, time.Now(), new(atomic.Uint64))
+	defer l.end()
+	s := &Sessions{deps: &Config{Logger: slog.New(slog.DiscardHandler)}, lease: l, joined: make(chan struct{})}
+	begun, gone := make(chan struct{}), make(chan struct{})
+	release := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = s.Under(t.Context(), func(ctx context.Context) error {
+			close(begun)
+			<-ctx.Done()
+			<-release
+			return nil
+		})
+	}()
+	<-begun
+	l.lose()
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if wait(short, &l.actors) == nil {
+		t.Error("the lease was let go of while something went on under it")
+	}
+	close(release)
+	<-gone
+	if err := wait(t.Context(), &l.actors); err != nil {
+		t.Error(err)
+	}
+}

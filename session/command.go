@@ -20,7 +20,10 @@ type Command struct {
 	// Seen is the text already seen of model calls that are still open, for verbs
 	// that close them.
 	Seen map[dormouse.OpID]string
-	Verb Verb
+	// Counted is what the providers of such calls have counted, as far as this server
+	// has heard.
+	Counted map[dormouse.OpID]dormouse.ModelUsage
+	Verb    Verb
 }
 
 // Verb says what a command wants.
@@ -248,8 +251,9 @@ type (
 		Op      dormouse.OpID
 		Outcome string
 		Usage   dormouse.ModelUsage
-		// CostMicros is what a model call cost.
+		// CostMicros is what a model call cost; Estimated says that it and Usage are.
 		CostMicros int64
+		Estimated  bool
 		// Events are the public events the op brought: messages, tool calls, results.
 		Events []dormouse.Event
 		// Uses are the tool calls among Events that have no result among them.

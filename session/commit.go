@@ -154,7 +154,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 		if err != nil {
 			return c, err
 		}
-		c.Seen = seen
+		c.Seen, c.Counted = seen, a.countedSoFar()
 	case Create, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
 		Run, EndExec, StartExec,
 		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
@@ -174,6 +174,7 @@ func (a *Actor) commandSend(ctx context.Context, c Command, v Send) (Command, er
 			p.Prior, err = a.prior(ctx, p)
 			v.Steps[i].Prompt = &p
 		case s.Interrupt != nil && c.Seen == nil:
+			c.Counted = a.countedSoFar()
 			c.Seen, err = a.seen(ctx)
 		}
 		if err != nil {
@@ -213,6 +214,22 @@ func (a *Actor) seen(ctx context.Context) (map[dormouse.OpID]string, error) {
 		seen[op.ID] = text
 	}
 	return seen, nil
+}
+
+// countedSoFar is what the providers of open model calls have counted, and forgets the
+// others.
+func (a *Actor) countedSoFar() map[dormouse.OpID]dormouse.ModelUsage {
+	counted := make(map[dormouse.OpID]dormouse.ModelUsage)
+	a.counted.Range(func(id, u any) bool {
+		op, _ := id.(dormouse.OpID)
+		if _, open := a.state.Op(op); open {
+			counted[op], _ = u.(dormouse.ModelUsage)
+		} else {
+			a.counted.Delete(op)
+		}
+		return true
+	})
+	return counted
 }
 
 // cacheEvery is how many events may follow the cached fold.

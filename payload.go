@@ -419,4 +419,7 @@ type Deadline struct {
 // Termination is the payload of session.terminated.
 type Termination struct {
 	Reason string `json:"reason"`
+	// Parent is the session that has to record it, if there is one and it did not end
+	// this one itself.
+	Parent SessionID `json:"parent,omitempty"`
 }

@@ -24,8 +24,11 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.SessionCreated:
 		applyCreated(s, payload[dormouse.Created](e), e.Time)
 	case dormouse.SessionTerminated:
-		s.Terminated = &Ending{Reason: payload[dormouse.Termination](e).Reason, At: e.Time}
+		p := payload[dormouse.Termination](e)
+		s.Terminated, s.Untold = &Ending{Reason: p.Reason, At: e.Time}, p.Parent != ""
 		clearAttention(s, "")
+	case dormouse.ParentTold:
+		s.Untold = false
 	case dormouse.PromptQueued:
 		if t := s.Thread(e.Thread); t != nil {
 			t.Queue = append(slices.Clip(t.Queue), dormouse.PromptRecord{
@@ -126,8 +129,6 @@ func apply(s *State, e dormouse.Event) {
 		applyDescription(s, e)
 	case dormouse.AgentConfigured:
 		s.Config, s.Agent = e.Seq, payload[dormouse.AgentChange](e).Agent.Name
-	case dormouse.RequestTaken:
-		applyRequest(s, payload[dormouse.Taken](e))
 	case dormouse.SessionThreadCreated:
 		s.Threads = append(s.Threads, Thread{ID: payload[dormouse.ThreadCreated](e).Thread, Created: e.Time})
 	case dormouse.ThreadArchived:
@@ -142,7 +143,7 @@ func apply(s *State, e dormouse.Event) {
 		s.Messages++
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		s.ToolCalls++
-	case dormouse.PromptCompleted, dormouse.QuestionAsked, dormouse.QuestionAnswered, dormouse.QuestionExpired,
+	case dormouse.PromptCompleted, dormouse.RequestTaken, dormouse.QuestionAsked, dormouse.QuestionAnswered, dormouse.QuestionExpired,
 		dormouse.UserInterrupt, dormouse.UserToolConfirmation, dormouse.UserCustomToolResult, dormouse.SystemMessage,
 		dormouse.AgentThinking, dormouse.AgentToolResult,
 		dormouse.SpanModelRequestStart, dormouse.SpanModelRequestEnd,

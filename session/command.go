@@ -15,6 +15,9 @@ type Command struct {
 	Now time.Time
 	// Epoch is the lease of the actor that decides.
 	Epoch uint64
+	// Reached is the generation of the sandbox that this actor has a link to, 0 if it has
+	// none. Only a sandbox that was reached can have run anything for it.
+	Reached uint64
 	// Keeps says that the driver keeps files without a snapshot.
 	Keeps bool
 	// Seen is the text already seen of model calls that are still open, for verbs
@@ -23,7 +26,9 @@ type Command struct {
 	// Counted is what the providers of such calls have counted, as far as this server
 	// has heard.
 	Counted map[dormouse.OpID]dormouse.ModelUsage
-	Verb    Verb
+	// Given is what the ids in the verb were given to before, if they were.
+	Given map[string]dormouse.Event
+	Verb  Verb
 }
 
 // Verb says what a command wants.
@@ -66,8 +71,6 @@ type (
 		System *dormouse.SystemBody `json:",omitempty"`
 		// New says that the id was just drawn, so that nothing can be there under it.
 		New bool `json:",omitempty"`
-		// Prior is what the queue already holds under ID.
-		Prior *dormouse.PromptRecord
 	}
 
 	// Cancel takes a prompt out of the queue before its turn.
@@ -106,9 +109,11 @@ type (
 
 	// Schedule has the session prompt itself later: at a time, or by a cron line.
 	Schedule struct {
-		Thread  dormouse.ThreadID
-		ID      dormouse.WakeupID
-		At      time.Time
+		Thread dormouse.ThreadID
+		ID     dormouse.WakeupID
+		At     time.Time
+		// In is how long after it was asked for, in place of At.
+		In      time.Duration `json:",omitempty"`
 		Cron    string
 		Content []dormouse.Block
 	}
@@ -151,7 +156,11 @@ type (
 	}
 
 	// Run asks for a command in the sandbox, beside what the agent does.
-	Run struct{ dormouse.ExecAsk }
+	Run struct {
+		dormouse.ExecAsk
+		// New says that the id was just drawn.
+		New bool `json:",omitempty"`
+	}
 
 	// EndExec asks for the end of a command.
 	EndExec struct{ Exec dormouse.EventID }
@@ -371,6 +380,9 @@ type (
 		Reason string
 	}
 
+	// ParentTold reports that the parent has recorded the end of this session.
+	ParentTold struct{}
+
 	// MakeRoom stops a sandbox that nobody uses just now, because others wait for
 	// its place.
 	MakeRoom struct{}
@@ -440,5 +452,6 @@ func (Touch) verb()           {}
 func (Fire) verb()            {}
 func (ChildUp) verb()         {}
 func (ChildDown) verb()       {}
+func (ParentTold) verb()      {}
 func (MakeRoom) verb()        {}
 func (Tick) verb()            {}

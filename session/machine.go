@@ -51,7 +51,7 @@ func (d *draft) decide() error {
 	if d.Seq == 0 {
 		return dormouse.ErrNotFound
 	}
-	if d.Terminated != nil && d.refusedAfterEnd() {
+	if d.Terminated != nil && d.refusedAfterEnd() && !d.repeats() {
 		return dormouse.ErrTerminated
 	}
 	switch d.c.Verb.(type) { //nolint:gochecksumtype // what is deleted is only not there for people
@@ -159,6 +159,8 @@ func (d *draft) decide() error {
 		return d.childUp(v)
 	case ChildDown:
 		return d.childDown(v)
+	case ParentTold:
+		return d.parentTold()
 	case MakeRoom:
 		return d.makeRoom()
 	case Tick:
@@ -172,7 +174,7 @@ func (d *draft) decide() error {
 func (d *draft) refusedAfterEnd() bool {
 	switch d.c.Verb.(type) {
 	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
-		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
+		Describe, Archive, Delete, ChildUp, ChildDown, ParentTold, EndExec:
 		return false
 	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, ArchiveThread, Schedule, Unschedule, Spawn, EndChild,
 		AskSnapshot, ImportSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
@@ -209,6 +211,9 @@ type Wanted struct {
 	Fire []Wakeup
 	// Children lists the children that should be made, or ended.
 	Children []WantedChild
+	// TellParent says that the parent is to be told of the end until it has recorded it:
+	// as long as it has not, the child keeps a place among its children.
+	TellParent bool
 	// Delete says that nothing is left to end, and the session can be removed.
 	Delete bool
 }
@@ -289,7 +294,8 @@ func Want(s State) Wanted {
 	if s.Terminated == nil {
 		w.Fire, w.Execs = s.Wakeups, s.Execs
 	}
-	w.Delete = s.Deleted && w.Capture == nil && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
+	w.TellParent = s.Untold
+	w.Delete = s.Deleted && !s.Untold && w.Capture == nil && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
 	return w
 }
 
@@ -300,7 +306,7 @@ func (w WantedStart) Due(now time.Time) bool { return !now.Before(w.Until) || no
 // Busy reports whether anything is wanted at once, or after a pause that is not
 // worth unloading the session for.
 func (w Wanted) Busy() bool {
-	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || len(w.Execs) > 0 || w.Delete || w.Capture != nil ||
+	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || len(w.Execs) > 0 || w.TellParent || w.Delete || w.Capture != nil ||
 		w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping
 }
 

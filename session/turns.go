@@ -254,7 +254,11 @@ func (d *draft) terminate(v Terminate) error {
 		d.tell(dormouse.SessionThreadStatusTerminated, t.ID, d.threadStatus(t.ID, nil))
 	}
 	d.refuseExecs("the session was terminated")
-	d.add(dormouse.SessionTerminated, "", dormouse.Termination{Reason: v.Reason})
+	end := dormouse.Termination{Reason: v.Reason}
+	if d.c.By != dormouse.FromSession(d.Parent) { // else it waits for this
+		end.Parent = d.Parent
+	}
+	d.add(dormouse.SessionTerminated, "", end)
 	d.tell(dormouse.SessionStatusTerminated, "", struct{}{})
 	if d.Sandbox.Phase == SandboxActive {
 		d.stopSandbox("terminated")

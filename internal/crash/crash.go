@@ -130,6 +130,8 @@ const (
 	ChildPrompted  Point = "child.prompted"  // made and prompted, not recorded
 	ChildEnding    Point = "child.ending"    // before a child is terminated
 	ChildEnded     Point = "child.ended"     // terminated, not recorded
+	ParentTelling  Point = "parent.telling"  // a child has ended, its parent does not know
+	ParentTold     Point = "parent.told"     // the parent knows, which the child has not recorded
 	DeleteClearing Point = "delete.clearing" // before the workspace is removed
 	DeleteCleared  Point = "delete.cleared"  // workspace removed, the log is there
 	DeleteDone     Point = "delete.done"     // nothing is left
@@ -218,7 +220,7 @@ func Points() []Point {
 		InterruptDeciding, InterruptCommitted,
 		RecoverDeciding, RecoverCommitted, RecoverUnknown, RecoverAttach, RecoverFailing, RecoverFailed,
 		SandboxIntent, SandboxCreating, SandboxCreated, SandboxReady, SandboxStopping, SandboxStopped,
-		WakeupFiring, WakeupFired, ChildCreating, ChildCreated, ChildPrompted, ChildEnding, ChildEnded,
+		WakeupFiring, WakeupFired, ChildCreating, ChildCreated, ChildPrompted, ChildEnding, ChildEnded, ParentTelling, ParentTold,
 		DeleteClearing, DeleteCleared, DeleteDone,
 		BlobWriting, BlobSynced, BlobRenamed, BlobWritten,
 		StoreFlushing, StoreFlushed, MigrateBegun, MigrateStepped, StateCaching,

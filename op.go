@@ -120,6 +120,10 @@ type Op struct {
 	Keyed bool `json:"keyed,omitempty"`
 	// Use is the tool call the op answers, if it answers one.
 	Use EventID `json:"use,omitempty"`
+	// Asks is about how many tokens a model is sent, and Price what tokens cost: a call
+	// that is cut off costs something although nobody says what.
+	Asks  int64      `json:"asks,omitempty"`
+	Price ModelPrice `json:"price,omitzero"`
 }
 
 // Named returns o with the id that follows from what it is: kind, canonical

@@ -311,6 +311,9 @@ type OpEnd struct {
 	Usage   ModelUsage `json:"usage,omitzero"`
 	// CostMicros is what a model call cost, in millionths of a dollar.
 	CostMicros int64 `json:"cost_micros,omitempty"`
+	// Estimated says that usage and cost are not, or not all, the provider's count: the
+	// call was cut off.
+	Estimated bool `json:"estimated,omitempty"`
 	// Uses are the tool calls a model call made that have no result yet.
 	Uses []Use `json:"uses,omitempty"`
 	// Stop is why a model call without tool calls was the agent's last word.

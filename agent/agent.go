@@ -38,6 +38,10 @@ type Journal interface {
 	// the reply, then shows it to followers. first is how much of it is of the reply's
 	// first block. It fails with dormouse.ErrFull when there is no room for it now.
 	Chunk(ctx context.Context, op dormouse.OpID, at int, text string, first int) error
+
+	// Counted notes what the provider has counted of an open model call so far, for whoever
+	// has to end it.
+	Counted(op dormouse.OpID, u dormouse.ModelUsage)
 	// Show shows followers what a running tool prints; nothing is recorded.
 	Show(use dormouse.EventID, output []byte)
 	// Finish records how an op ended and what it brought, and in the same commit
@@ -89,10 +93,12 @@ type Finish struct {
 	Outcome string
 	Usage   dormouse.ModelUsage
 	Cost    int64 // in millionths of a dollar
-	Events  []dormouse.Event
-	Uses    []dormouse.Use
-	Partial dormouse.EventID
-	Stop    string
+	// Estimated says that usage and cost are.
+	Estimated bool
+	Events    []dormouse.Event
+	Uses      []dormouse.Use
+	Partial   dormouse.EventID
+	Stop      string
 }
 
 // Failure is an error that ends an attempt. Unless it is Final, another attempt
@@ -153,6 +159,7 @@ const maxConflicts = 5
 
 // turn is one attempt at a turn: the conversation as far as it was read.
 type turn struct {
+	size int64 // about how many tokens the last request had
 	*Agent
 	j      Journal
 	view   View

@@ -47,6 +47,10 @@ func (t *turn) nextCall(m model.Model) dormouse.Op {
 	op := dormouse.Op{
 		Kind: dormouse.OpModel, Args: t.asks(), Keyed: keyed(m),
 		Origin: dormouse.Origin{Thread: t.view.Thread, Turn: t.view.Turn, Call: t.view.Calls + 1, Block: -1},
+		Asks:   t.size,
+	}
+	if p, ok := t.models.(Priced); ok {
+		op.Price = p.Price(t.view.Agent.Model).Nanos()
 	}
 	if t.view.Retry != "" {
 		op.Origin.Call, op.Try, op.RetryOf = t.view.Calls, t.view.RetryTry+1, t.view.Retry
@@ -114,13 +118,18 @@ func (t *turn) takeUpModelCall(ctx context.Context, op dormouse.Op) error {
 	if op.Kind.Verdict(op.Keyed && keyed(m), true) == dormouse.VerdictResend {
 		return t.call(ctx, m, op, t.request(), text)
 	}
-	return t.finishCut(ctx, op, dormouse.OutcomeInterrupted, text)
+	return t.finishCut(ctx, op, dormouse.OutcomeInterrupted, text, dormouse.ModelUsage{}) // what was counted is gone with who counted
 }
 
 // finishCut records a call that brought no whole reply. What was seen of it
-// stands once, as one message.
-func (t *turn) finishCut(ctx context.Context, op dormouse.Op, outcome, seen string) error {
+// stands once, as one message, and costs what it cost. A provider that refused a call
+// before it said anything charges nothing for it.
+func (t *turn) finishCut(ctx context.Context, op dormouse.Op, outcome, seen string, counted dormouse.ModelUsage) error {
 	f := Finish{Op: op.ID, Outcome: outcome}
+	if outcome == dormouse.OutcomeInterrupted || seen != "" || counted != (dormouse.ModelUsage{}) {
+		f.Usage, f.Estimated = op.Spent(seen, counted)
+		f.Cost = op.Price.Micros(f.Usage)
+	}
 	if strings.TrimSpace(seen) != "" {
 		e := event(op, 0, dormouse.AgentMessage, dormouse.Message{Content: []dormouse.Block{dormouse.Text(seen)}})
 		f.Events, f.Partial = []dormouse.Event{e}, e.ID
@@ -132,7 +141,11 @@ func (t *turn) finishCut(ctx context.Context, op dormouse.Op, outcome, seen stri
 // call sends one request and records its reply. seen is what an earlier attempt
 // already recorded of the same reply.
 func (t *turn) call(ctx context.Context, m model.Model, op dormouse.Op, req model.Request, seen string) error {
-	req.Op = op.ID
+	var counted dormouse.ModelUsage
+	req.Op, req.Counted = op.ID, func(u dormouse.ModelUsage) {
+		counted = u
+		t.j.Counted(op.ID, u)
+	}
 	w := newChunks(ctx, t.j, op.ID, seen)
 	crash.At(crash.OpSent)
 	reply, err := m.Reply(ctx, req, w.add)
@@ -141,7 +154,7 @@ func (t *turn) call(ctx context.Context, m model.Model, op dormouse.Op, req mode
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return t.failCall(ctx, op, err, seen)
+		return t.failCall(ctx, op, err, seen, counted)
 	}
 	crash.At(crash.OpResult)
 	f := t.brought(op, reply)
@@ -177,8 +190,8 @@ func (t *turn) firstTool(f Finish) *dormouse.Op {
 	return nil
 }
 
-func (t *turn) failCall(ctx context.Context, op dormouse.Op, cause error, seen string) error {
-	if err := t.finishCut(ctx, op, dormouse.OutcomeError, seen); err != nil {
+func (t *turn) failCall(ctx context.Context, op dormouse.Op, cause error, seen string, counted dormouse.ModelUsage) error {
+	if err := t.finishCut(ctx, op, dormouse.OutcomeError, seen, counted); err != nil {
 		return err
 	}
 	e := model.AsError(cause)
@@ -302,10 +315,12 @@ func (t *turn) model() (model.Model, error) {
 }
 
 func (t *turn) request() model.Request {
-	return model.Request{
+	r := model.Request{
 		Model: t.view.Agent.Model, Effort: t.view.Agent.Effort, System: t.view.Agent.System, MaxTokens: maxTokens,
 		Messages: Transcript(t.events), Tools: t.tools.Specs(t.view.Agent),
 	}
+	t.size = r.Tokens()
+	return r
 }
 
 func keyed(m model.Model) bool {

@@ -40,6 +40,33 @@ type Request struct {
 	// Effort is how hard the model should work, in the words of its provider; empty is
 	// as usual.
 	Effort string
+	// Counted is told what the provider has counted so far whenever it says so, if not
+	// nil: of a call that is cut off nothing else is known.
+	Counted func(dormouse.ModelUsage) `json:"-"`
+}
+
+// Tokens is about how many tokens a request has.
+func (r Request) Tokens() int64 {
+	const media = 1500 // of a picture or a page, whatever its bytes
+	var bytes int
+	var extra int64
+	var add func(parts []Part)
+	add = func(parts []Part) {
+		for _, p := range parts {
+			bytes += len(p.Text) + len(p.Title) + len(p.Context) + len(p.Name) + len(p.Input)
+			if len(p.Source) > 0 {
+				extra += media
+			}
+			add(p.Result)
+		}
+	}
+	for _, m := range r.Messages {
+		add(m.Content)
+	}
+	for _, t := range r.Tools {
+		bytes += len(t.Name) + len(t.Description) + len(t.InputSchema)
+	}
+	return dormouse.Tokens(bytes+len(r.System)) + extra
 }
 
 // Message is one entry of a transcript.

@@ -61,6 +61,7 @@ type Actor struct {
 	running   sync.WaitGroup
 	quit      chan struct{} // closed when the actor takes no more reports
 
+	counted sync.Map     // of open model calls, what their providers have counted: dormouse.ModelUsage by dormouse.OpID
 	visits  atomic.Int64 // who is in the sandbox
 	streams atomic.Int64 // of them, open ones that may change files
 	left    atomic.Int64 // when the last of them left, as Unix nanoseconds

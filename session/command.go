@@ -24,6 +24,9 @@ type Command struct {
 	// Seen is the text already seen of model calls that are still open, for verbs
 	// that close them.
 	Seen map[dormouse.OpID]string
+	// Counted is what the providers of such calls have counted, as far as this server
+	// has heard.
+	Counted map[dormouse.OpID]dormouse.ModelUsage
 	// Given is what the ids in the verb were given to before, if they were.
 	Given map[string]dormouse.Event
 	Verb  Verb
@@ -261,8 +264,9 @@ type (
 		Op      dormouse.OpID
 		Outcome string
 		Usage   dormouse.ModelUsage
-		// CostMicros is what a model call cost.
+		// CostMicros is what a model call cost; Estimated says that it and Usage are.
 		CostMicros int64
+		Estimated  bool
 		// Events are the public events the op brought: messages, tool calls, results.
 		Events []dormouse.Event
 		// Uses are the tool calls among Events that have no result among them.

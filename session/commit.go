@@ -178,6 +178,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 		if !slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Interrupt != nil }) {
 			break
 		}
+		c.Counted = a.countedSoFar()
 		if c.Seen, err = a.seen(ctx); err != nil {
 			return c, err
 		}
@@ -186,7 +187,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 		if err != nil {
 			return c, err
 		}
-		c.Seen = seen
+		c.Seen, c.Counted = seen, a.countedSoFar()
 	case Create, Prompt, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
 		Run, EndExec, StartExec,
 		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
@@ -218,6 +219,22 @@ func (a *Actor) seen(ctx context.Context) (map[dormouse.OpID]string, error) {
 		seen[op.ID] = text
 	}
 	return seen, nil
+}
+
+// countedSoFar is what the providers of open model calls have counted, and forgets the
+// others.
+func (a *Actor) countedSoFar() map[dormouse.OpID]dormouse.ModelUsage {
+	counted := make(map[dormouse.OpID]dormouse.ModelUsage)
+	a.counted.Range(func(id, u any) bool {
+		op, _ := id.(dormouse.OpID)
+		if _, open := a.state.Op(op); open {
+			counted[op], _ = u.(dormouse.ModelUsage)
+		} else {
+			a.counted.Delete(op)
+		}
+		return true
+	})
+	return counted
 }
 
 // cacheEvery is how many events may follow the cached fold.

@@ -60,6 +60,7 @@ type house struct {
 	dir   string          // where lines are
 	keep  dormouse.Retention
 	heard func(model.Request) // what a model is asked
+	price model.Price         // of every model
 }
 
 func newHouse(t *testing.T, change ...func(*house)) *house {
@@ -81,7 +82,7 @@ func newHouse(t *testing.T, change ...func(*house)) *house {
 func (h *house) open() {
 	s, err := session.New(session.Config{
 		Store: h.store, Blobs: h.blobs, Driver: h.kind, IdleTimeout: h.idle,
-		Agent:  agent.New(oneModel{h.model, h.heard}, tool.Builtin()),
+		Agent:  agent.New(oneModel{h.model, h.heard, h.price}, tool.Builtin()),
 		Logger: slog.New(slog.DiscardHandler), Clock: h.now, MaxActive: h.most,
 		Snapshots: h.lines, Retention: h.keep,
 	})

@@ -172,7 +172,7 @@ func (j *journal) awaitPoint(ctx context.Context) error {
 // Finish implements agent.Journal.
 func (j *journal) Finish(ctx context.Context, f agent.Finish, next *dormouse.Op) (begun bool, err error) {
 	verbs := []Verb{FinishOp{
-		Work: j.work, Op: f.Op, Outcome: f.Outcome, Usage: f.Usage, CostMicros: f.Cost,
+		Work: j.work, Op: f.Op, Outcome: f.Outcome, Usage: f.Usage, CostMicros: f.Cost, Estimated: f.Estimated,
 		Events: f.Events, Uses: f.Uses, Partial: f.Partial, Stop: f.Stop,
 	}}
 	if next != nil {
@@ -190,6 +190,7 @@ func (j *journal) Finish(ctx context.Context, f agent.Finish, next *dormouse.Op)
 			if err := <-batch[0].reply; err != nil {
 				return err
 			}
+			j.a.counted.Delete(f.Op)
 			begun = next != nil && <-batch[1].reply == nil // refused, it is looked at again in the next step
 			return nil
 		}})
@@ -226,6 +227,9 @@ func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text stri
 		return nil
 	})
 }
+
+// Counted implements agent.Journal.
+func (j *journal) Counted(op dormouse.OpID, u dormouse.ModelUsage) { j.a.counted.Store(op, u) }
 
 // Show implements agent.Journal.
 func (j *journal) Show(use dormouse.EventID, output []byte) {

@@ -11,7 +11,10 @@ import (
 type oneModel struct {
 	m     *scripted.Model
 	heard func(model.Request)
+	price model.Price
 }
+
+func (o oneModel) Price(string) model.Price { return o.price }
 
 func (o oneModel) Model(name string) (model.Model, error) {
 	if name != "scripted" {

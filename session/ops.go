@@ -147,7 +147,7 @@ func (d *draft) finishOp(v FinishOp) error {
 		return d.finishExec(op, v)
 	}
 	if d.turnOf(op.Origin.Turn) == nil {
-		d.endOp(op.Origin.Thread, op, dormouse.OpEnd{Outcome: v.Outcome, Usage: v.Usage, CostMicros: v.CostMicros})
+		d.endOp(op.Origin.Thread, op, dormouse.OpEnd{Outcome: v.Outcome, Usage: v.Usage, CostMicros: v.CostMicros, Estimated: v.Estimated})
 		return nil
 	}
 	t, err := d.current(v.Work)
@@ -165,7 +165,7 @@ func (d *draft) finishOp(v FinishOp) error {
 		d.addNamed(e.ID, e.Type, thread, dormouse.ActorAgent, e.Payload)
 	}
 	end := dormouse.OpEnd{
-		Outcome: v.Outcome, Usage: v.Usage, CostMicros: v.CostMicros, Uses: v.Uses, Partial: v.Partial, Stop: v.Stop,
+		Outcome: v.Outcome, Usage: v.Usage, CostMicros: v.CostMicros, Estimated: v.Estimated, Uses: v.Uses, Partial: v.Partial, Stop: v.Stop,
 	}
 	if len(v.Events) > 0 {
 		end.Result = v.Events[0].ID
@@ -304,6 +304,10 @@ func (d *draft) closeOps(thread dormouse.ThreadID, turn Turn) {
 			continue
 		}
 		end := dormouse.OpEnd{Outcome: dormouse.OutcomeInterrupted}
+		if op.Kind == dormouse.OpModel {
+			end.Usage, end.Estimated = op.Spent(d.c.Seen[op.ID], d.c.Counted[op.ID])
+			end.CostMicros = op.Price.Micros(end.Usage)
+		}
 		if text := d.c.Seen[op.ID]; op.Kind == dormouse.OpModel && text != "" {
 			end.Partial = dormouse.Brought(op.ID, dormouse.AgentMessage, 0)
 			d.addNamed(end.Partial, dormouse.AgentMessage, thread, dormouse.ActorAgent,

@@ -33,6 +33,9 @@ func (s *Server) branch(c call) error {
 			return err
 		}
 	}
+	if err := stays(c); err != nil {
+		return err
+	}
 	answering := s.unhurried(c)
 	defer answering()
 	branch, err := s.Sessions.Branch(c.R.Context(), id, c.Who.Actor, session.BranchAsk{

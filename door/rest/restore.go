@@ -75,6 +75,9 @@ func (s *Server) goBack(c call, history bool, swap func(context.Context, dormous
 	if err != nil {
 		return err
 	}
+	if err := stays(c); err != nil {
+		return err
+	}
 	answering := s.unhurried(c)
 	defer answering()
 	done, err := swap(c.R.Context(), id)
@@ -122,6 +125,9 @@ func (s *Server) diffSnapshots(c call) error {
 			return err
 		}
 	}
+	if err := stays(c); err != nil {
+		return err
+	}
 	answering := s.unhurried(c)
 	defer answering()
 	d, before, now, err := s.Sessions.Diff(c.R.Context(), from, to)
@@ -138,6 +144,9 @@ func (s *Server) diffSnapshots(c call) error {
 func (s *Server) exportSnapshot(c call) error {
 	q, id, p, err := s.onPoint(c, "name")
 	if err != nil {
+		return err
+	}
+	if err := stays(c); err != nil {
 		return err
 	}
 	answering := s.unhurried(c)

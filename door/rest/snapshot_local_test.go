@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/snapshot"
@@ -334,6 +337,49 @@ func eachFile(t *testing.T, b []byte, do func(name string, content []byte)) {
 		}
 		if h.Typeflag == tar.TypeReg {
 			do(h.Name, content)
+		}
+	}
+}
+
+// The request waits while its client leaves; what comes then is not begun.
+func TestARequestWhoseClientHasLeftTakesNoSnapshot(t *testing.T) {
+	h := newHouseWithLines(t)
+	path := h.create(`{}`)
+	h.does(path, "echo one >a")
+	h.points(path, 1)
+	arrived, goOn, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-goOn
+		h.door.ServeHTTP(w, r)
+		over <- struct{}{}
+	}))
+	l := connlimit.New(10)
+	s.Listener = l.Listen(s.Listener)
+	l.Apply(s.Config)
+	s.Start()
+	defer s.Close()
+	for range 30 { // whether the server notices by itself is a matter of luck
+		c, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(c, "POST %s/snapshots HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", path, h.token); err != nil {
+			t.Fatal(err)
+		}
+		<-arrived
+		_ = c.Close()
+		time.Sleep(10 * time.Millisecond) // it has to arrive
+		goOn <- struct{}{}
+		<-over
+	}
+	var asked struct {
+		Events []dormouse.Event `json:"events"`
+	}
+	h.call(http.MethodGet, path+"/events?limit=1000", "", http.StatusOK, &asked)
+	for _, e := range asked.Events {
+		if e.Type == dormouse.SnapshotAskedFor {
+			t.Errorf("a snapshot was asked for by nobody: %s", e.Payload)
 		}
 	}
 }

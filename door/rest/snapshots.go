@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -95,6 +96,15 @@ func (s *Server) unhurried(c call) (answering func()) {
 	return func() { _ = control.SetWriteDeadline(time.Now().Add(s.WriteTimeout)) }
 }
 
+// stays refuses to begin something expensive for a client that has left: the server
+// notices that by itself, but only in a moment.
+func stays(c call) error {
+	if connlimit.Left(c.R.Context()) {
+		return context.Canceled
+	}
+	return nil
+}
+
 type snapshotRequest struct {
 	ID    string `json:"id"`
 	Label string `json:"label"`
@@ -116,6 +126,9 @@ func (s *Server) takeSnapshot(c call) error {
 		return err
 	}
 	ask := dormouse.SnapshotAsk{ID: dormouse.SnapshotID(named(dormouse.SnapshotPrefix, id, req.ID)), Label: req.Label}
+	if err := stays(c); err != nil {
+		return err
+	}
 	ctx, answering := c.R.Context(), s.unhurried(c)
 	defer answering()
 	if _, err := s.Sessions.Snapshot(ctx, id, c.Who.Actor, ask); err != nil {

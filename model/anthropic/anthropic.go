@@ -11,6 +11,7 @@ import (
 	sdk "github.com/anthropics/anthropic-sdk-go/v2"
 	"github.com/anthropics/anthropic-sdk-go/v2/option"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/model"
 )
 
@@ -90,9 +91,15 @@ func (m *Model) Reply(ctx context.Context, r model.Request, delta func(model.Del
 	stream := m.messages.NewStreaming(ctx, params)
 	defer func() { _ = stream.Close() }()
 	var a answer
+	var told dormouse.ModelUsage
 	for stream.Next() {
 		silence.Reset(m.config.IdleTimeout)
-		if err := a.hear(stream.Current(), delta); err != nil {
+		err := a.hear(stream.Current(), delta)
+		if a.usage != told && r.Counted != nil {
+			told = a.usage
+			r.Counted(told)
+		}
+		if err != nil {
 			return model.Reply{}, err
 		}
 		if a.over {

@@ -128,6 +128,26 @@ func TestUsageIsOfTheWholeMessage(t *testing.T) {
 	}
 }
 
+func TestWhatIsCountedIsToldAlsoOfAnAnswerThatIsCutOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		events []string
+		output int64
+	}{
+		"at once":         {[]string{start, text, hello}, 1},
+		"near its end":    {[]string{start, text, hello, stop, ended}, 9},
+		"and it is whole": {[]string{start, text, hello, stop, ended, end}, 9},
+	} {
+		m := anthropic.New(serve(t, said(c.events...)))
+		var got dormouse.ModelUsage
+		r := request("x")
+		r.Counted = func(u dormouse.ModelUsage) { got = u }
+		_, _ = m.Reply(t.Context(), r, func(model.Delta) error { return nil })
+		if want := (dormouse.ModelUsage{InputTokens: 3, OutputTokens: c.output, CacheReadInputTokens: 7, CacheCreationInputTokens: 5}); got != want {
+			t.Errorf("%s: counted %+v", name, got)
+		}
+	}
+}
+
 func TestBlocksThatAreNotKeptLeaveNoGap(t *testing.T) {
 	for name, events := range map[string][]string{
 		"what it thinks":    {start, thought, thinks, stop, second, ended, end},

@@ -158,7 +158,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 	case Create, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
 		Run, EndExec, StartExec,
 		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
-		SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, ChildUp, ChildDown, MakeRoom, Tick:
+		SandboxUp, SandboxGone, SandboxDelayed, SandboxRelieved, SandboxDown, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, ChildUp, ChildDown, MakeRoom, Tick:
 	}
 	return c, nil
 }

@@ -34,6 +34,7 @@ type Driver struct {
 	pool     pool
 	crowd    crowd
 	outlets  outlets
+	reserves reserves
 	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
 	lock     *os.File       // held by every server that uses the directory
 }
@@ -69,6 +70,7 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{opts: o, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	if err := d.prepare(); err != nil {
+		d.reserves.end()
 		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
 	}
 	d.crowd.begin()
@@ -115,12 +117,21 @@ func (d *Driver) prepare() (err error) {
 	if d.usual, err = d.makeUsual(); err != nil {
 		return err
 	}
-	d.template, err = makeTemplate(d.opts.Dir, d.opts.Limits)
+	if err := d.reserves.begin(d.opts.Dir, d.log); err != nil {
+		return err
+	}
+	d.template, err = d.templateName()
 	if errors.Is(err, errNoVolumes) {
 		d.log.Warn("the size of workspaces is not limited", "error", err)
 		err = nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if err := d.makeTemplate(); err != nil && !errors.Is(err, dormouse.ErrFull) {
+		return err
+	}
+	return nil
 }
 
 func (d *Driver) path(name string) string { return filepath.Join(d.opts.Dir, name) }
@@ -209,6 +220,7 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 		return nil, fmt.Errorf("it was started by another version of this program: %w", sandbox.ErrGone)
 	}
 	if k.alive() {
+		d.secureRunning(d.volumeOf(h.Session))
 		l, err := d.open(ctx, h, b, f, k, m, func() error {
 			if err := k.resume(); err != nil { // a server ended while it looked at it
 				return err
@@ -282,7 +294,7 @@ func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
 	if r, err := v.readRecord(); err != nil || r != nil {
 		return err
 	}
-	return v.close()
+	return d.closeVolume(v)
 }
 
 // end ends the sandbox in a box, whatever is left of it, and takes it away. It
@@ -291,6 +303,7 @@ func (d *Driver) end(ctx context.Context, b box, v volume) error {
 	if err := d.endKernel(ctx, b); err != nil {
 		return err
 	}
+	d.reserves.shut(b.ahead())
 	if err := b.remove(ctx); err != nil {
 		return err
 	}
@@ -300,7 +313,7 @@ func (d *Driver) end(ctx context.Context, b box, v volume) error {
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
 		return err
 	}
-	if err := v.close(); err != nil {
+	if err := d.closeVolume(v); err != nil {
 		return err
 	}
 	return os.Remove(v.recordFile())

@@ -253,7 +253,13 @@ func (a *Actor) append(b store.Batch) error {
 	if err := a.lease.holds(); err != nil {
 		return err
 	}
-	err := appendBatch(a.lease.writes, a.deps.Store, a.state, b)
+	write := func() error { return appendBatch(a.lease.writes, a.deps.Store, a.state, b) }
+	var err error
+	if a.state.Terminated != nil { // it goes, and what it has on the disk with it
+		err = a.deps.relieved(write)
+	} else {
+		err = write()
+	}
 	switch {
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
 	case errors.Is(err, dormouse.ErrLeaseLost):

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // However long the disk is full, what sleeps is woken by the generation that was to
@@ -51,4 +53,34 @@ func TestASessionWhoseSandboxHasNoRoomCanBeDeleted(t *testing.T) {
 			t.Error("it is still there")
 		}
 	})
+}
+
+// On a disk without any room, whoever makes room is let in by the room that is held
+// back for that, and nobody else.
+func TestOnlyWhatMakesRoomIsGivenTheRoomHeldBack(t *testing.T) {
+	for name, verb := range map[string]session.Verb{"terminate": session.Terminate{}, "delete": session.Delete{}, "archive": session.Archive{}} {
+		t.Run(name, func(t *testing.T) {
+			live(t, func(t *testing.T, h *house) {
+				h.create(dormouse.Created{Warm: true})
+				settle(time.Second)
+				given := 0
+				h.relieve = func() bool { // every step of it needs some
+					given++
+					h.store.set(nil)
+					return given < 20
+				}
+				h.crash() // with its lease, too
+				h.store.set(func(store.Batch) (error, error) { return dormouse.ErrFull, nil })
+				if err := h.prompt("p", "hello"); !errors.Is(err, dormouse.ErrFull) || given > 0 {
+					t.Errorf("a prompt is answered with %v, and was given %d times", err, given)
+				}
+				if err := h.do(verb); err != nil {
+					t.Errorf("it is answered with %v", err)
+				}
+				if given == 0 {
+					t.Error("nothing was given")
+				}
+			})
+		})
+	}
 }

@@ -61,6 +61,7 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		{"let go of sandboxes", s.letGo},
 		{"close snapshots", s.lines.Close},
 		{"close blobs", s.blobs.Close},
+		{"let go of the disk", s.held.Close},
 		{"close database", s.store.Close}, // last: it gives the directory to the next server
 	} {
 		if err := step.do(); err != nil && !errors.Is(err, context.Canceled) {

@@ -138,8 +138,8 @@ func extents(f *os.File, from int64) ([]extent, error) {
 type backing struct {
 	image   *os.File
 	size    int64
-	ballast *os.File
-	held    int64 // by the ballast
+	ballast *os.File // nil if there can be none, for want of an inode
+	held    int64    // by the ballast
 }
 
 // openBacking takes hold of the ballast of an open volume. It returns nil if somebody
@@ -163,7 +163,13 @@ func (v volume) openBacking() (_ *backing, err error) {
 		return nil, err
 	}
 	b.size = at.Size()
-	if b.ballast, err = os.OpenFile(v.ballast(), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	b.ballast, err = os.OpenFile(v.ballast(), os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, unix.ENOSPC) {
+		b.ballast = nil
+		return b, nil
+	}
+	if err != nil {
+		b.ballast = nil
 		return nil, err
 	}
 	err = unix.Flock(int(b.ballast.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -211,9 +217,12 @@ func again(do func() error) error {
 // backRest allocates everything that the ballast does not hold. From then on nothing
 // that is written inside can fail for want of room on the disk.
 func (b *backing) backRest() error {
-	held, err := extents(b.ballast, 0)
-	if err != nil {
-		return err
+	var held []extent
+	if b.ballast != nil {
+		var err error
+		if held, err = extents(b.ballast, 0); err != nil {
+			return err
+		}
 	}
 	slices.SortFunc(held, func(a, b extent) int { return cmp.Compare(a.physical, b.physical) })
 	var at int64
@@ -277,7 +286,7 @@ func (b *backing) unbackAll(held []extent, from int64) error {
 // the disk. There may be fewer than was thought.
 func (b *backing) take(want int64) error {
 	const block = 4096
-	if want -= want % block; want <= 0 {
+	if want -= want % block; want <= 0 || b.ballast == nil {
 		return nil
 	}
 	from := b.held

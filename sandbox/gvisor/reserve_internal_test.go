@@ -231,3 +231,22 @@ func TestAnOldVolumeIsBacked(t *testing.T) {
 	wants(t, v.in("kept"), n)
 	wants(t, v.in("more"), more)
 }
+
+// A volume without an inode left has no ballast, and is backed whole.
+func TestAnOldVolumeWithoutInodesIsBackedWhole(t *testing.T) {
+	d := newDisk(t, 160)
+	v := d.volumeOf("sesn_old")
+	must(t, os.MkdirAll(v.at(), 0o700))
+	must(t, makeFileSystem(v.image(), dormouse.Limits{Disk: 32 << 20, Inodes: 256}))
+	must(t, mountLoop(v.image(), v.at()))
+	var err error
+	for i := 0; err == nil; i++ {
+		err = os.WriteFile(v.in(fmt.Sprint(i)), nil, 0o600)
+	}
+	must(t, d.secure(v))
+	d.fill(t)
+	n := write(t, v.in("0"), 1<<40)
+	must(t, v.sync())
+	wantCondition(t, v, sandbox.Sound)
+	wants(t, v.in("0"), n)
+}

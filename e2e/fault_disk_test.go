@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -67,7 +68,7 @@ func TestB05UnreadableLogAtBootIsSaidAndNothingIsMadeUp(t *testing.T) {
 	w.Hold()
 	w.live().Kill()
 	disk.Inject(fault)
-	w.doesNotStart("disk I/O error")
+	w.doesNotStart("input/output error")
 	disk.Inject(nil)
 	w.Resume()
 	if diff := cmp.Diff(before, a.log()); diff != "" {
@@ -106,7 +107,56 @@ func TestB06FailedSyncIsNotTriedAgainAndBelieved(t *testing.T) {
 			a.rests()
 			a.send("after", a.script(rig.Say("after")))
 			a.rests()
+			w.outage(disk, idle(), nil)
+			a.has("before", "lost", "after")
 		})
+	}
+}
+
+// TestB06: a checkpoint gives the database what its log holds, and the sync that
+// should make it durable fails. No later one may be believed, and the log be emptied.
+func TestB06FailedSyncOfTheDatabaseKeepsTheLog(t *testing.T) {
+	t.Parallel()
+	w, disk := newFaulty(t)
+	sessions := make([]*actor, 20) // many, because a model is sent all that was said
+	for n := range sessions {
+		sessions[n] = w.create(cold)
+	}
+	sent := make(map[*actor][]string)
+	disk.Inject(once(failing(syscall.EIO, func(r powercut.Request) bool { return r.Op == powercut.Sync && inDatabase(r) })))
+	w.ends("the disk failed", func() {
+		body, life := strings.Repeat("much to move ", 4500), w.live()
+		for n := 0; ; n++ {
+			select {
+			case <-life.Done():
+				return
+			default:
+				a := sessions[n%len(sessions)]
+				a.insist(fmt.Sprint(n), a.script(rig.Say("kept"))+body)
+				sent[a] = append(sent[a], fmt.Sprint(n))
+			}
+		}
+	})
+	sessions[0].send("after", sessions[0].script(rig.Say("after")))
+	sent[sessions[0]] = append(sent[sessions[0]], "after")
+	w.outage(disk, idle(), nil)
+	for _, a := range sessions {
+		a.has(sent[a]...)
+	}
+}
+
+// has fails unless the session's log has the prompts, in their order.
+func (a *actor) has(names ...string) {
+	a.w.t.Helper()
+	var got, want []dormouse.EventID
+	for _, e := range only(a.log(), dormouse.PromptQueued) {
+		got = append(got, e.ID)
+	}
+	for _, name := range names {
+		want = append(want, dormouse.PromptID(a.ID, name))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		a.w.t.Errorf("the prompts in the log are not those that were acknowledged: %s", diff)
 	}
 }
 
@@ -128,6 +178,13 @@ func TestB06FailedSyncOfABlobRefusesWhatNeedsIt(t *testing.T) {
 			}
 			a.send("large", body)
 			a.rests()
+			w.outage(disk, idle(), nil)
+			a.has("large")
+			for _, e := range only(a.log(), dormouse.PromptQueued) {
+				if !bytes.Contains(e.Payload, []byte(large)) {
+					t.Errorf("of the prompt there is left: %.200s", e.Payload)
+				}
+			}
 		})
 	}
 }

@@ -118,13 +118,16 @@ func newStall(hit func(powercut.Request) bool) *stall {
 	}
 }
 
-// fault stands still until end, and then has failed.
+// fault stands still until end; then the power fails.
 func (s *stall) fault(r powercut.Request) error {
 	if !s.hit(r) {
 		return nil
 	}
 	s.reached()
 	<-s.ended
+	if r.Op == powercut.Sync || r.Op == powercut.SyncDir {
+		return powercut.Unanswered
+	}
 	return syscall.EIO
 }
 

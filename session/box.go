@@ -16,7 +16,8 @@ import (
 // box is the actor's hold on its sandbox.
 type box struct {
 	busy       bool                    // something is being done to it
-	giveUp     context.CancelCauseFunc // ends a create or an attach that is under way; nil if none is
+	giveUp     context.CancelCauseFunc // ends a create, an attach or a freeze that is under way; nil if none is
+	freezing   bool                    // which it is
 	generation uint64
 	live       sandbox.Sandbox // nil while nobody needs it
 	ctx        context.Context //nolint:containedctx // ends with this hold, not with a request
@@ -82,7 +83,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 	}
 	if a.box.busy {
 		// A runner that does not answer keeps nobody from ending its session.
-		if a.box.giveUp != nil && (a.state.Terminated != nil || w.Sandbox.Phase == SandboxStopping) {
+		if a.box.giveUp != nil && (a.state.Terminated != nil || w.Sandbox.Phase == SandboxStopping && !a.box.freezing) {
 			a.box.giveUp(errGivenUp)
 		}
 		return nil
@@ -127,9 +128,16 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 			return func(ctx context.Context) error { return a.attached(ctx, fence.Generation, live, err) }
 		})
 	case SandboxStopping:
-		a.work(ctx, stopTimeout, func(ctx context.Context) func(context.Context) error {
+		do := a.work
+		if w.Sandbox.Keep { // nobody keeps what runs for a session that ends meanwhile
+			do, a.box.freezing = a.try, true
+		}
+		do(ctx, stopTimeout, func(ctx context.Context) func(context.Context) error {
 			crash.At(crash.SandboxStopping)
 			down, err := a.stop(ctx, w.Sandbox, fence)
+			if err != nil && errors.Is(context.Cause(ctx), errGivenUp) {
+				err = errGivenUp
+			}
 			crash.At(crash.SandboxStopped)
 			return func(ctx context.Context) error { return a.stopped(ctx, down, err) }
 		})
@@ -137,7 +145,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 	return nil
 }
 
-// errGivenUp is why a sandbox is neither started nor reached any more.
+// errGivenUp is why a sandbox is neither started, reached nor frozen any more.
 var errGivenUp = errors.New("it is to be stopped")
 
 // try is work that is given up once nobody wants what comes of it.
@@ -148,7 +156,7 @@ func (a *Actor) try(ctx context.Context, limit time.Duration, f func(context.Con
 		defer giveUp(nil)
 		then := f(ctx)
 		return func(ctx context.Context) error {
-			a.box.giveUp = nil
+			a.box.giveUp, a.box.freezing = nil, false
 			return then(ctx)
 		}
 	})
@@ -335,6 +343,8 @@ func (a *Actor) stopped(ctx context.Context, down SandboxDown, err error) error 
 	switch {
 	case errors.Is(err, sandbox.ErrGone):
 		return a.boxFailed(ctx, down.Generation, fmt.Errorf("the sandbox died before it was frozen: %w", err))
+	case errors.Is(err, errGivenUp):
+		return nil // it is stopped without
 	case err != nil:
 		a.slog.WarnContext(ctx, "sandbox not stopped", "generation", down.Generation, "error", err)
 		a.pause(ctx)

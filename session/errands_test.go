@@ -279,6 +279,49 @@ func TestASandboxThatIsSlowToStartKeepsNobodyFromDeletingItsSession(t *testing.T
 	})
 }
 
+func TestARunnerThatDoesNotLetItselfBeFrozenKeepsNobodyFromDeletingItsSession(t *testing.T) {
+	asleep(t, func(t *testing.T, h *house, d *sleeping) {
+		h.create(dormouse.Created{Warm: true})
+		settle(time.Second)
+		d.ready = make(chan struct{})
+		if err := h.do(session.Hibernate{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		if s, err := h.live.Peek(t.Context(), h.id); err != nil || s.Sandbox.Phase != session.SandboxStopping {
+			t.Fatalf("it is not being frozen: %v, %v", s.Sandbox.Phase, err)
+		}
+		if err := h.do(session.Delete{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(3 * time.Second)
+		if _, err := h.live.Row(t.Context(), h.id); !errors.Is(err, dormouse.ErrNotFound) {
+			t.Errorf("the row is still there: %v", err)
+		}
+	})
+}
+
+func TestAFreezeThatTakesItsTimeIsNotGivenUpWhileItsSessionLives(t *testing.T) {
+	asleep(t, func(t *testing.T, h *house, d *sleeping) {
+		h.create(dormouse.Created{Warm: true})
+		settle(time.Second)
+		d.ready = make(chan struct{})
+		if err := h.do(session.Hibernate{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		if err := h.do(session.Describe{Tags: &[]string{"looked at meanwhile"}}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		close(d.ready)
+		settle(time.Second)
+		if n := countType(h.checked(), dormouse.SandboxStopped); n != 1 || d.given != 0 {
+			t.Errorf("freezing was given up %d times, and it stopped %d times", d.given, n)
+		}
+	})
+}
+
 func TestAnArchivedSessionIsHiddenAndOver(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Tenant: "default"})

@@ -20,6 +20,8 @@ type sleeping struct {
 	*lined
 	copied map[dormouse.SessionID]string // which sleep a branch begins with
 	fails  error                         // what every copy fails with
+	ready  chan struct{}                 // closed once what plays the runner says that it can be frozen; nil if it says so at once
+	given  int                           // how many times freezing was given up
 }
 
 var (
@@ -28,6 +30,14 @@ var (
 )
 
 func (d *sleeping) Freeze(ctx context.Context, h sandbox.Handle, _ runner.Fence) error {
+	if d.ready != nil {
+		select {
+		case <-d.ready:
+		case <-ctx.Done():
+			d.given++
+			return context.Cause(ctx)
+		}
+	}
 	return d.Stop(ctx, h)
 }
 

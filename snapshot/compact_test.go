@@ -92,7 +92,7 @@ func TestALineBringsBackWhatWasThere(t *testing.T) {
 // capture copies what has changed in a directory.
 func capture(t *testing.T, from string, before layer.Index, to string) layer.Index {
 	t.Helper()
-	now, _, err := layer.Scan(from, plenty)
+	now, _, err := layer.Scan(t.Context(), from, plenty)
 	must(t, err)
 	torn, err := layer.Copy(t.Context(), from, layer.Diff(before, now), to)
 	must(t, err)

@@ -198,6 +198,7 @@ func TestHostileImagesAreNotImported(t *testing.T) {
 // empty makes sure that nothing was kept, and nothing left.
 func (h *home) empty() {
 	h.t.Helper()
+	h.Removed()
 	if names := list(h.t, filepath.Join(h.dir, "layers")); len(names) > 0 {
 		h.t.Errorf("directories are %v", names)
 	}

@@ -155,7 +155,7 @@ func (s *Store) unpackLayer(ctx context.Context, l imagefile.Layer, want v1.Hash
 		}
 		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
 	}
-	index, _, err := layer.Scan(dir, s.opts.Limits)
+	index, _, err := layer.Scan(ctx, dir, s.opts.Limits)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (s *Store) shelve(ctx context.Context, g *Stage, l dormouse.Layer) error {
 
 // put packs a directory into a blob and reads that back.
 func (s *Store) put(ctx context.Context, dir string) (l dormouse.Layer, err error) {
-	index, left, err := layer.Scan(dir, s.opts.Limits)
+	index, left, err := layer.Scan(ctx, dir, s.opts.Limits)
 	if err != nil {
 		return l, err
 	}

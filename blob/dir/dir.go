@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,6 +29,9 @@ const shards = 256
 type Store struct {
 	root string
 	temp *os.File // where we write; held as long as we live
+
+	mu      sync.Mutex
+	durable map[dormouse.Digest]os.FileInfo // guarded by mu; the files that we know the disk has
 }
 
 var _ blob.Store = (*Store)(nil)
@@ -35,7 +39,7 @@ var _ blob.Store = (*Store)(nil)
 // Open opens the blobs in root, makes the directory if there is none, and
 // removes what a crash left half written.
 func Open(root string) (*Store, error) {
-	s := &Store{root: root}
+	s := &Store{root: root, durable: make(map[dormouse.Digest]os.FileInfo)}
 	if err := s.prepare(); err != nil {
 		return nil, fmt.Errorf("open blobs in %s: %w", root, full(err))
 	}
@@ -121,7 +125,10 @@ func (s *Store) file() atomicfile.File {
 	return atomicfile.File{Perm: 0o600, Temp: s.temp.Name(), After: reached}
 }
 
-// keep has the file of d written, unless it is there and whole.
+// keep has the file of d written, unless it is there and whole, and we have seen it
+// reach the disk. A file that another process left may be in the page cache only: if
+// its sync failed there, the kernel takes it for written, and syncing it again proves
+// nothing. The same goes for its name.
 func (s *Store) keep(ctx context.Context, d dormouse.Digest, size int64, write func(path string) error) error {
 	path := s.path(d)
 	held, err := dirlock.Hold(filepath.Dir(path), syscall.LOCK_SH)
@@ -129,18 +136,49 @@ func (s *Store) keep(ctx context.Context, d dormouse.Digest, size int64, write f
 		return err
 	}
 	defer letGo(held)
-	if !s.whole(ctx, d, size) {
-		if err := context.Cause(ctx); err != nil {
+	if s.known(d) && s.whole(ctx, d, size) {
+		if err := os.Chtimes(path, time.Time{}, time.Now()); err != nil {
 			return err
 		}
-		return write(path)
+		return held.Sync()
 	}
-	if err := os.Chtimes(path, time.Time{}, time.Now()); err != nil {
+	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	// It has its name, but perhaps not for certain yet: whoever gave it may
-	// have died, or be about to, before the directory was synced.
-	return held.Sync()
+	if err := write(path); err != nil {
+		return err
+	}
+	return s.remember(d)
+}
+
+// remembered bounds the files that are known to be durable.
+const remembered = 1 << 14
+
+// remember notes that the file of d is durable.
+func (s *Store) remember(d dormouse.Digest) error {
+	info, err := os.Stat(s.path(d))
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.durable) >= remembered {
+		clear(s.durable)
+	}
+	s.durable[d] = info
+	return nil
+}
+
+// known reports whether the file of d is the one that was made durable here.
+func (s *Store) known(d dormouse.Digest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	then, ok := s.durable[d]
+	if !ok {
+		return false
+	}
+	now, err := os.Stat(s.path(d))
+	return err == nil && os.SameFile(then, now)
 }
 
 // whole reports whether d is there, as it was put.

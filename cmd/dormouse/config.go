@@ -251,9 +251,16 @@ func fillFrom(flags *pflag.FlagSet, source string, look func(*pflag.Flag) (strin
 // readConfig reads a flat JSON object: the names are those of the flags, with _
 // for -. No file is an empty one.
 func readConfig(path string) (map[string]string, error) {
-	b, err := os.ReadFile(path)
+	at, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if err == nil {
+		err = checkOwner(filepath.Dir(path), at)
+	}
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)

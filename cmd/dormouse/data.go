@@ -48,13 +48,18 @@ func claimData(ctx context.Context, data string, log *slog.Logger) error {
 		if at, err := os.Stat(data); err != nil || at.Mode()&others != 0 {
 			return errors.Join(fmt.Errorf("others can read %s and its file system does not let that be changed; choose another directory with --data", data), err)
 		}
+		// Until now somebody may have put more there.
+		if _, err := checkEntries(data); err != nil {
+			return err
+		}
 		log.WarnContext(ctx, "data directory closed, which others could read", "data", data, "mode", modeOf(wide))
 	}
 	return closeFiles(data)
 }
 
 // checkOwn returns the mode of a data directory that others can look into, 0 if none
-// can, and refuses one that is not for us to close.
+// can, and refuses one that is not for us to close, or in which somebody else may have
+// put what a server believes.
 func checkOwn(data string) (wide fs.FileMode, err error) {
 	at, err := os.Stat(data)
 	if err != nil {
@@ -67,12 +72,12 @@ func checkOwn(data string) (wide fs.FileMode, err error) {
 		return 0, fmt.Errorf("the data directory %s belongs to user %d, who could read and replace everything in it; give it to the server with: chown %d %s && chmod 0700 %s",
 			data, owner.Uid, os.Geteuid(), quoted(data), quoted(data))
 	}
-	if at.Mode()&others == 0 {
-		return 0, nil
-	}
-	foreign, err := foreignIn(data)
+	foreign, err := checkEntries(data)
 	if err != nil {
-		return 0, fmt.Errorf("look at the data directory: %w", err)
+		return 0, err
+	}
+	if at.Mode()&others == 0 {
+		return 0, nil // whose the other files are is nobody's business
 	}
 	if foreign != "" {
 		return 0, fmt.Errorf("others can read the data directory %s (mode %s), and %.80q in it is not the server's; choose a directory of its own with --data, or close this one with: chmod 0700 %s",
@@ -81,26 +86,43 @@ func checkOwn(data string) (wide fs.FileMode, err error) {
 	return at.Mode(), nil
 }
 
-// foreignIn names something in a directory that is not ours, if there is any.
-func foreignIn(data string) (string, error) {
+// checkEntries refuses a data directory in which something that a server would take
+// for its own belongs to somebody else: a token of theirs lets them in, a key or a
+// database of theirs is believed. That the directory is closed says nothing of what was
+// put there before. It names something that no server has there, if there is any.
+func checkEntries(data string) (foreign string, err error) {
 	entries, err := os.ReadDir(data)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("look at the data directory: %w", err)
 	}
 	for _, e := range entries {
 		if !slices.ContainsFunc(ours, func(name string) bool { is, _ := filepath.Match(name, e.Name()); return is }) {
-			return e.Name(), nil
+			foreign = e.Name()
+			continue
 		}
-		// In a directory that others could write to, they may have put it there.
 		at, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) { // SQLite removes some of them
+			continue
+		}
 		if err != nil {
+			return "", fmt.Errorf("look at the data directory: %w", err)
+		}
+		if err := checkOwner(data, at); err != nil {
 			return "", err
 		}
-		if owner, ok := at.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
-			return e.Name(), nil
-		}
 	}
-	return "", nil
+	return foreign, nil
+}
+
+// checkOwner refuses an entry of a data directory that is not root's or our own.
+func checkOwner(data string, at fs.FileInfo) error {
+	owner, ok := at.Sys().(*syscall.Stat_t)
+	if !ok || owner.Uid == 0 || int(owner.Uid) == os.Geteuid() {
+		return nil
+	}
+	path := filepath.Join(data, at.Name())
+	return fmt.Errorf("%.80q in the data directory belongs to user %d, who may have put it there for the server to believe; close the directory with: chmod 0700 %s, look at it, and remove it with: rm -r %s, or, if it is what you want, give it to the server with: chown -hR %d %s",
+		at.Name(), owner.Uid, quoted(data), quoted(path), os.Geteuid(), quoted(path))
 }
 
 // closeFiles closes what was written before the directory was closed, and may be

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -140,4 +141,59 @@ func TestADirectoryOfOthersIsRefusedWithWhatMendsIt(t *testing.T) {
 	if code != exitError || !strings.Contains(errs, "chown 0 "+theirs+" && chmod 0700 "+theirs) {
 		t.Errorf("exit %d: %s", code, errs)
 	}
+}
+
+// A directory that others could write to is no safer for being closed: what they put
+// there before is still theirs, and following what the refusal prints must not be what
+// lets it in.
+func TestWhatAnotherUserPutInTheDataDirectoryIsNotBelieved(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("who is not root cannot give things away")
+	}
+	file := func(at string) error { return os.WriteFile(at, []byte("planted"), 0o600) }
+	link := func(at string) error { return os.Symlink("/etc/hostname", at) }
+	dir := func(at string) error { return os.Mkdir(at, 0o700) }
+	for name, put := range map[string]func(string) error{
+		tokenFile: file, refsKeyFile: link, configFile: file, "dormouse.db": file, "dormouse.db-wal": file,
+		"dormouse.lock": file, serverFile: file, blobDir: dir, sandboxDir: dir, snapshotsDir: link,
+	} {
+		for _, mode := range []fs.FileMode{0o777, 0o700} {
+			t.Run(name+" "+modeOf(mode), func(t *testing.T) {
+				data := t.TempDir()
+				path := filepath.Join(data, name)
+				if err := put(path); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Lchown(path, 12345, -1); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chmod(data, mode); err != nil {
+					t.Fatal(err)
+				}
+				for _, args := range [][]string{{"serve", "--runner", "/bin/true", "--listen", "127.0.0.1:0"}, {"doctor", "--runner", "/bin/true"}, {"store", "migrate"}} {
+					out, errs, code := runIn(t.Context(), "", append([]string{"--data", data}, args...)...)
+					if code == 0 || !strings.Contains(out+errs, "belongs to user 12345") ||
+						!strings.Contains(out+errs, "rm -r "+path) || !strings.Contains(out+errs, "chown -hR 0 "+path) {
+						t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
+					}
+				}
+				if found, _ := os.ReadDir(data); len(found) != 1 {
+					t.Errorf("something was written to it: %v", found)
+				}
+			})
+		}
+	}
+	t.Run("what no server reads", func(t *testing.T) {
+		data := t.TempDir()
+		if err := startServer(t, data).stop(); err != nil { // which leaves what a server has
+			t.Fatal(err)
+		}
+		notes := filepath.Join(data, "notes") // which no server reads
+		if err := errors.Join(os.WriteFile(notes, nil, 0o600), os.Chown(notes, 12345, -1), os.Chmod(data, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if err := startServer(t, data).stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 
 	"github.com/dormouse-run/dormouse/store"
@@ -37,6 +38,9 @@ func schemaOf(ctx context.Context, data string, d dsn) (at, newest int, err erro
 	if d.value != "" {
 		at, newest, err = postgres.Schema(ctx, d.value)
 		return at, newest, d.hide(err)
+	}
+	if _, err := checkEntries(data); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, err // before anything of it is read
 	}
 	return sqlite.Schema(ctx, data)
 }

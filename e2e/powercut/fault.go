@@ -48,6 +48,14 @@ type Short int
 
 func (s Short) Error() string { return fmt.Sprintf("only %d bytes were taken", int(s)) }
 
+// Unanswered is the answer of a Fault to a sync which the power cut comes before:
+// the caller hears that it failed, and what was to be written is decided by Cut.
+const Unanswered = unanswered("the power failed first")
+
+type unanswered string
+
+func (u unanswered) Error() string { return string(u) }
+
 // Inject has f decide about every request from now on; nil is a sound disk.
 // What the kernel remembers of files is dropped, so that f hears of the next
 // time they are read.

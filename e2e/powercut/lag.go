@@ -18,6 +18,10 @@ type lag struct {
 	// pages holds, by number, what the disk has of every page that was changed:
 	// less than a page where the durable file ends, nothing beyond it.
 	pages map[int64][]byte
+	// dropped holds the same of pages that a failed sync has dropped: they are
+	// clean, everybody reads them, and no later sync writes them unless they are
+	// changed again.
+	dropped map[int64][]byte
 	// shrunk says that the file was shorter in between.
 	shrunk bool
 }
@@ -26,6 +30,11 @@ type lag struct {
 func (l *lag) touch(from, to int64) error {
 	for n := from / PageSize; n*PageSize < to; n++ {
 		if _, ok := l.pages[n]; ok {
+			continue
+		}
+		if old, ok := l.dropped[n]; ok {
+			delete(l.dropped, n)
+			l.pages[n] = old
 			continue
 		}
 		old := make([]byte, max(0, min(PageSize, l.size-n*PageSize)))
@@ -37,6 +46,37 @@ func (l *lag) touch(from, to int64) error {
 	return nil
 }
 
+// shorten remembers what a truncation to size takes away, dropped pages included:
+// once it is durable there is nothing left of them.
+func (l *lag) shorten(size int64) error {
+	l.shrunk = l.shrunk || size < l.size
+	for n, old := range l.dropped {
+		if n*PageSize >= size {
+			delete(l.dropped, n)
+			l.pages[n] = old
+		}
+	}
+	return l.touch(size, l.size)
+}
+
+// drop is a sync that failed: what it should have written is not on the disk, and
+// nothing will write it.
+func (l *lag) drop() {
+	maps.Copy(l.dropped, l.pages)
+	clear(l.pages)
+}
+
+// settle is a sync that succeeded. It reports whether all of the file is durable.
+func (l *lag) settle() (bool, error) {
+	at, err := l.file.Stat()
+	if err != nil {
+		return false, err
+	}
+	clear(l.pages)
+	l.size, l.shrunk = at.Size(), false
+	return len(l.dropped) == 0, nil
+}
+
 // lose puts the file back to what is durable, except for what keep says was
 // written. A file that was truncated goes back as a whole.
 func (l *lag) lose(below func(string) string, keep Keep) error {
@@ -46,6 +86,12 @@ func (l *lag) lose(below func(string) string, keep Keep) error {
 	}
 	size := l.size
 	numbers := slices.Sorted(maps.Keys(l.pages))
+	for n, old := range l.dropped {
+		page := append(slices.Clip(old), make([]byte, PageSize-len(old))...)
+		if _, err := l.file.WriteAt(page, n*PageSize); err != nil {
+			return err
+		}
+	}
 	for i, n := range numbers {
 		kept := 0
 		if !l.shrunk {

@@ -21,6 +21,9 @@ type rename struct {
 	// old is where the file that had the name before is kept; empty if there was
 	// none.
 	old string
+	// dropped says that the sync of its directory failed: no later one makes it
+	// durable.
+	dropped bool
 }
 
 // move renames a file by do, and remembers how to undo it.
@@ -51,12 +54,21 @@ func (d *Disk) settle(dir string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.renames = slices.DeleteFunc(d.renames, func(r rename) bool {
-		if filepath.Dir(r.to) != dir {
+		if filepath.Dir(r.to) != dir || r.dropped {
 			return false
 		}
 		r.forget()
 		return true
 	})
+}
+
+// unsettle is a sync of a directory that failed: the names given in it are lost.
+func (d *Disk) unsettle(dir string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, r := range d.renames {
+		d.renames[i].dropped = r.dropped || filepath.Dir(r.to) == dir
+	}
 }
 
 func (r rename) forget() {

@@ -179,8 +179,12 @@ type directory struct {
 // Fsyncdir makes the names in a directory durable.
 func (d *directory) Fsyncdir(context.Context, uint32) syscall.Errno {
 	path := d.node.path()
-	if errno := d.node.disk.allow(SyncDir, path); errno != fs.OK {
-		return errno
+	switch err := d.node.disk.ask(SyncDir, path, nil); {
+	case errors.Is(err, Unanswered):
+		return syscall.EIO
+	case err != nil:
+		d.node.disk.unsettle(path)
+		return fs.ToErrno(err)
 	}
 	d.node.disk.settle(path)
 	return fs.OK

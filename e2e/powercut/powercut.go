@@ -8,6 +8,11 @@
 // renaming whose directory was not synced. Making and removing files passes
 // through at once.
 //
+// A sync that fails drops what it should have written, as kernels do: the pages are
+// clean from then on, everybody still reads them, and the next sync succeeds without
+// them. Only what is written again can become durable. The names of a directory
+// whose sync failed are lost in the same way.
+//
 // With Inject it is also a disk that is full, slow, read-only or broken.
 package powercut
 
@@ -92,7 +97,7 @@ func (d *Disk) Unsynced() int {
 	defer d.mu.Unlock()
 	n := 0
 	for _, l := range d.files {
-		n += len(l.pages)
+		n += len(l.pages) + len(l.dropped)
 	}
 	return n
 }
@@ -113,7 +118,7 @@ func (d *Disk) Cut(keep Keep) error {
 	}
 	clear(d.files)
 	for _, r := range slices.Backward(d.renames) {
-		if keep(Unsynced{Path: d.below(r.to), Page: Name}) == 0 {
+		if r.dropped || keep(Unsynced{Path: d.below(r.to), Page: Name}) == 0 {
 			errs = append(errs, r.undo())
 		}
 	}
@@ -165,7 +170,7 @@ func (d *Disk) ahead(f *os.File) (*lag, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lag{file: os.NewFile(uintptr(fd), f.Name()), size: at.Size, pages: make(map[int64][]byte)}
+	l := &lag{file: os.NewFile(uintptr(fd), f.Name()), size: at.Size, pages: make(map[int64][]byte), dropped: make(map[int64][]byte)}
 	d.files[at.Ino] = l
 	return l, nil
 }
@@ -198,8 +203,8 @@ func (d *Disk) truncate(f *os.File, size int64) error {
 		return syscall.EIO
 	}
 	l, err := d.ahead(f)
-	if err == nil && size < l.size {
-		l.shrunk, err = true, l.touch(size, l.size)
+	if err == nil {
+		err = l.shorten(size)
 	}
 	if err != nil {
 		return err
@@ -207,23 +212,33 @@ func (d *Disk) truncate(f *os.File, size int64) error {
 	return f.Truncate(size)
 }
 
-// sync makes durable what f holds.
+// sync makes durable what f holds, or drops it for good.
 func (d *Disk) sync(f *os.File) error {
-	if err := d.ask(Sync, f.Name(), nil); err != nil {
-		return err
-	}
+	failed := d.ask(Sync, f.Name(), nil)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.off {
-		return syscall.EIO
-	}
 	var at unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &at); err != nil {
 		return err
 	}
 	l := d.files[at.Ino]
-	if l == nil {
+	switch {
+	case errors.Is(failed, Unanswered):
+		return syscall.EIO
+	case failed != nil && l != nil:
+		l.drop()
+	}
+	switch {
+	case failed != nil:
+		return failed
+	case d.off:
+		return syscall.EIO
+	case l == nil:
 		return nil
+	}
+	durable, err := l.settle()
+	if err != nil || !durable {
+		return err
 	}
 	delete(d.files, at.Ino)
 	return l.file.Close()

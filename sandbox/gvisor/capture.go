@@ -60,7 +60,7 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 		return sandbox.Captured{}, err
 	}
 	if since == c.Since && since != "" {
-		same, err := unchanged(k, taken)
+		same, err := unchanged(ctx, k, taken)
 		if err == nil && same { // a server before this one may have held it
 			err = d.goOn(ctx, k, b)
 		}
@@ -72,7 +72,7 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 		}
 	}
 	err = d.holdStill(ctx, k, b, func() error {
-		held, err := k.mapped()
+		held, err := k.mapped(ctx)
 		if err != nil {
 			return err
 		}
@@ -89,11 +89,11 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 // began, whatever is written meanwhile: a write shows in whichever file is looked at
 // after it. Nothing has to be held for that, unless something is written to as
 // memory, which does not show.
-func unchanged(k *sentry, taken *layer.Capture) (bool, error) {
+func unchanged(ctx context.Context, k *sentry, taken *layer.Capture) (bool, error) {
 	if entries, _ := taken.Written(); entries > 0 || taken.Torn() {
 		return false, nil
 	}
-	held, err := k.mapped()
+	held, err := k.mapped(ctx)
 	return err == nil && len(held) == 0, err
 }
 

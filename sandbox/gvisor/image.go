@@ -90,7 +90,11 @@ func (im image) seal(dir string, v volume) error {
 		err = os.Rename(dir, v.imageDir())
 	}
 	if err == nil {
-		err = atomicfile.SyncDir(v.dir)
+		if err = atomicfile.SyncDir(v.dir); err != nil {
+			// Its sandbox goes on. Whoever freezes that later must not find memory
+			// that is older than the files.
+			err = errors.Join(err, os.RemoveAll(v.imageDir()))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("keep the memory image: %w", err)

@@ -5,6 +5,7 @@ package gvisor
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,14 +23,21 @@ import (
 // mapped lists the files of the workspace that something inside writes to as if
 // they were memory, by their paths there: what it writes changes no time of theirs.
 // The address spaces inside are children of the kernel.
-func (s *sentry) mapped() ([]string, error) {
-	pid := s.c.SandboxPid()
+func (s *sentry) mapped(ctx context.Context) ([]string, error) {
+	return mappedIn(ctx, s.c.SandboxPid())
+}
+
+// mappedIn is mapped for the kernel with a process id.
+func mappedIn(ctx context.Context, pid int) ([]string, error) {
 	spaces, err := children(pid)
 	if err != nil {
 		return nil, fmt.Errorf("look which files are mapped: %w", err)
 	}
 	found := mappings{paths: make(map[string]bool), room: mostMapped}
 	for _, pid := range append(spaces, pid) {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("look which files are mapped: %w", context.Cause(ctx))
+		}
 		list, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "maps"))
 		if err == nil {
 			err = errors.Join(found.read(list), list.Close())

@@ -80,7 +80,7 @@ func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
 	if w.Base == "" {
 		return at, nil
 	}
-	index, _, err := layer.Scan(at, unlimited)
+	index, _, err := layer.Scan(ctx, at, unlimited)
 	if err != nil {
 		return "", err
 	}

@@ -46,10 +46,10 @@ func NewCapture(from beneath.Tree, to string, before Index, below []string, l Li
 // is written then changes no time.
 func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err error) {
 	c.since = time.Now()
-	if c.now, c.left, err = scanLike(c.from.Host(), c.limits, max(len(c.now), len(c.before))); err != nil {
+	if c.now, c.left, err = scanLike(ctx, c.from.Host(), c.limits, max(len(c.now), len(c.before))); err != nil {
 		return false, err
 	}
-	if c.now, err = hideOthers(c.now, c.left, c.below); err != nil {
+	if c.now, err = hideOthers(ctx, c.now, c.left, c.below); err != nil {
 		return false, fmt.Errorf("capture: %w", err)
 	}
 	c.held = c.now.inodes(held)
@@ -95,11 +95,30 @@ func (c *Capture) doubted() Index {
 	return c.before.doubt(func(e Entry) bool { return c.held[e.Inode] })
 }
 
+// A name costs the sandbox that makes it nothing, and a layer that is mounted has a
+// file for each (see Separate). So a file has a few names for what it takes itself,
+// which is what compilers and package managers give theirs, and what all further ones
+// take together is bounded.
+const (
+	fewNames  = 3
+	maxLinked = 1 << 30 // bytes
+)
+
 func (c *Capture) fits(changed Index) error {
-	left := c.limits.Bytes
+	left, linked := c.limits.Bytes, int64(maxLinked)
+	names := make(map[uint64]int)
 	for _, e := range changed {
 		if left -= e.Size; left < 0 {
 			return fmt.Errorf("capture: %w", ErrTooBig)
+		}
+		if e.Kind != File || e.Links <= fewNames {
+			continue
+		}
+		if names[e.Inode]++; names[e.Inode] <= fewNames {
+			continue
+		}
+		if linked -= e.Size; linked < 0 {
+			return fmt.Errorf("capture: %w: files with more than %d hard links would take over %d MiB more than they have", ErrTooBig, fewNames, maxLinked>>20)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ package layer_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -24,7 +25,7 @@ import (
 // paths are those of the entries in a directory.
 func paths(t *testing.T, dir string) []string {
 	t.Helper()
-	all, _, err := layer.Scan(dir, plenty)
+	all, _, err := layer.Scan(t.Context(), dir, plenty)
 	must(t, err)
 	var names []string
 	for _, e := range all[1:] {
@@ -250,13 +251,13 @@ func TestAFlatCopySharesNothing(t *testing.T) {
 	}
 	shared := make(map[uint64]bool)
 	for _, dir := range last.line {
-		all, _, err := layer.Scan(dir, plenty)
+		all, _, err := layer.Scan(t.Context(), dir, plenty)
 		must(t, err)
 		for _, e := range all {
 			shared[e.Inode] = true
 		}
 	}
-	all, _, err := layer.Scan(to, plenty)
+	all, _, err := layer.Scan(t.Context(), to, plenty)
 	must(t, err)
 	for _, e := range all {
 		if shared[e.Inode] {
@@ -268,7 +269,7 @@ func TestAFlatCopySharesNothing(t *testing.T) {
 func TestMarksAreOfOneDirectoryAndTheLastTwo(t *testing.T) {
 	of, dir := t.TempDir(), filepath.Join(t.TempDir(), "marks")
 	must(t, os.WriteFile(filepath.Join(of, "file"), nil, 0o600))
-	index, _, err := layer.Scan(of, plenty)
+	index, _, err := layer.Scan(t.Context(), of, plenty)
 	must(t, err)
 	m := layer.Marks{Dir: dir, Of: of}
 	for _, name := range []string{"a", "b", "c", "c", "b", "d"} {
@@ -354,7 +355,24 @@ func BenchmarkScan(b *testing.B) {
 		must(b, os.WriteFile(filepath.Join(in, fmt.Sprint(n)), nil, 0o600))
 	}
 	for b.Loop() {
-		_, _, err := layer.Scan(dir, plenty)
+		_, _, err := layer.Scan(b.Context(), dir, plenty)
 		must(b, err)
+	}
+}
+
+func TestALookThatNobodyWaitsForEnds(t *testing.T) {
+	dir, below := t.TempDir(), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	must(t, unix.Mknod(filepath.Join(dir, "null"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
+	all, left, err := layer.Scan(t.Context(), dir, plenty)
+	must(t, err)
+	gone := errors.New("the session has ended")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	if _, _, err := layer.Scan(ctx, dir, plenty); !errors.Is(err, gone) {
+		t.Errorf("looked on: %v", err)
+	}
+	if _, err := layer.HideOthers(ctx, all, left, []string{below}); !errors.Is(err, gone) {
+		t.Errorf("looked on at what is below: %v", err)
 	}
 }

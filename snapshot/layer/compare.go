@@ -54,7 +54,7 @@ func (v *view) open(ctx context.Context, dirs []string, l Limits) (err error) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		found, _, err := Scan(dir, l)
+		found, _, err := Scan(ctx, dir, l)
 		if err != nil {
 			return err
 		}

@@ -12,3 +12,6 @@ func Summed(body []byte) []byte {
 	b := append([]byte(indexMagic), body...)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
+
+// HideOthers is hideOthers.
+var HideOthers = hideOthers

@@ -24,7 +24,7 @@ func Flatten(ctx context.Context, dirs []string, l Limits, to string) error {
 	var all []placed
 	from := make([]copier, len(dirs))
 	for n, dir := range dirs {
-		entries, _, err := Scan(dir, l)
+		entries, _, err := Scan(ctx, dir, l)
 		if err != nil {
 			return fmt.Errorf("flatten: %w", err)
 		}

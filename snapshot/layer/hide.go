@@ -2,12 +2,15 @@
 
 package layer
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // hideOthers adds what no layer carries as gone if it hides something below, which
 // must not be seen instead. If it hides nothing, nor may a whiteout be there:
 // overlayfs shows one in a directory that only one layer has.
-func hideOthers(all Index, left []Entry, below []string) (Index, error) {
+func hideOthers(ctx context.Context, all Index, left []Entry, below []string) (Index, error) {
 	if len(left) == 0 || len(below) == 0 {
 		return all, nil
 	}
@@ -17,7 +20,10 @@ func hideOthers(all Index, left []Entry, below []string) (Index, error) {
 	}
 	defer closeAll(under)
 	var gone Index
-	for _, e := range left {
+	for _, e := range left { // of which there may be as many as of anything
+		if err := stopped(ctx); err != nil {
+			return nil, err
+		}
 		if e.Kind != Other || all.opaqueAbove(e.Path) {
 			continue
 		}

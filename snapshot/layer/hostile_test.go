@@ -191,7 +191,7 @@ func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
 	}
 	must(t, unix.Mount(at, filepath.Join(at, "mounted/below"), "", unix.MS_BIND, ""))
 	t.Cleanup(func() { must(t, unix.Unmount(filepath.Join(at, "mounted/below"), 0)) })
-	found, skipped, err := layer.Scan(at, plenty)
+	found, skipped, err := layer.Scan(t.Context(), at, plenty)
 	must(t, err)
 	if len(skipped) != 3 || skipped[1].Path != "mounted/below" || skipped[1].Kind != layer.Other || skipped[2].Path != "null" || !strings.HasPrefix(skipped[0].Path, "d/d/") {
 		t.Errorf("skipped are %v", skipped)
@@ -199,7 +199,7 @@ func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
 	if len(found) != 1+256+1+1 {
 		t.Errorf("found are %d entries", len(found))
 	}
-	if _, _, err := layer.Scan(at, layer.Limits{Entries: 10}); !errors.Is(err, layer.ErrTooMany) {
+	if _, _, err := layer.Scan(t.Context(), at, layer.Limits{Entries: 10}); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("too many are %v", err)
 	}
 }
@@ -211,7 +211,7 @@ func TestNamesAndPathsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := layer.Scan(sockets, layer.Limits{Entries: 10, Bytes: 1 << 20}); !errors.Is(err, layer.ErrTooMany) {
+	if _, _, err := layer.Scan(t.Context(), sockets, layer.Limits{Entries: 10, Bytes: 1 << 20}); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("twenty that no layer carries, ten allowed: %v", err)
 	}
 	// A file with a long path and many names: it takes no room, and much to remember.
@@ -228,7 +228,7 @@ func TestNamesAndPathsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := layer.Scan(deep, layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}); !errors.Is(err, layer.ErrTooMany) {
+	if _, _, err := layer.Scan(t.Context(), deep, layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("70 MB of paths: %v", err)
 	}
 }

@@ -33,7 +33,7 @@ func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) e
 		if ctx.Err() != nil {
 			return fmt.Errorf("merge: %w", context.Cause(ctx))
 		}
-		entries, _, err := Scan(dir, l)
+		entries, _, err := Scan(ctx, dir, l)
 		if err != nil {
 			return fmt.Errorf("merge: %w", err)
 		}

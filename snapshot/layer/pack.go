@@ -32,7 +32,7 @@ const (
 
 // Pack writes a layer as a tar. The same layer is always the same tar.
 func Pack(ctx context.Context, dir string, l Limits, w io.Writer) error {
-	entries, skipped, err := Scan(dir, l)
+	entries, skipped, err := Scan(ctx, dir, l)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package layer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,15 +16,17 @@ import (
 
 // Scan looks at everything in a directory. What lies too deep, what is mounted
 // there, and what no layer carries is in the second list and not in the first.
-func Scan(dir string, l Limits) (Index, []Entry, error) { return scanLike(dir, l, 0) }
+func Scan(ctx context.Context, dir string, l Limits) (Index, []Entry, error) {
+	return scanLike(ctx, dir, l, 0)
+}
 
 // scanLike is Scan of a directory that has about so many entries.
-func scanLike(dir string, l Limits, about int) (Index, []Entry, error) {
+func scanLike(ctx context.Context, dir string, l Limits, about int) (Index, []Entry, error) {
 	root, err := beneath.Open(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
-	s := scan{left: l.Entries, found: make(Index, 0, min(about, l.Entries))}
+	s := scan{stopped: func() error { return stopped(ctx) }, left: l.Entries, found: make(Index, 0, min(about, l.Entries))}
 	if err := s.dir(root, ".", 0); err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
@@ -31,6 +34,7 @@ func scanLike(dir string, l Limits, about int) (Index, []Entry, error) {
 }
 
 type scan struct {
+	stopped func() error // whether nobody waits for it any more
 	found   Index
 	skipped []Entry
 	left    int
@@ -117,6 +121,9 @@ func (s *scan) skip(e Entry) error {
 }
 
 func (s *scan) count(e Entry) error {
+	if err := s.stopped(); err != nil {
+		return err
+	}
 	s.left--
 	s.named += len(e.Path)
 	if s.left < 0 || s.named > maxNamed {
@@ -130,6 +137,14 @@ func (s *scan) add(e Entry) error {
 		return err
 	}
 	s.found = append(s.found, e)
+	return nil
+}
+
+// stopped is why nobody waits any more for what somebody has asked for.
+func stopped(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,7 @@ import (
 // name alone; a kernel in between that takes them for one file, as gVisor does, would
 // write what is meant for the others to that copy.
 func Separate(ctx context.Context, dir string, l Limits) error {
-	all, _, err := Scan(dir, l)
+	all, _, err := Scan(ctx, dir, l)
 	if err != nil {
 		return fmt.Errorf("separate: %w", err)
 	}
@@ -71,8 +72,21 @@ func separate(r root, from string, e Entry) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(new(copier).content(e, in, out), out.Close()); err != nil {
+	if err := errors.Join(again(e, in, out), out.Close()); err != nil {
 		return err
 	}
 	return r.own(e)
+}
+
+// again gives a file what another has, without taking room for it where the file
+// system can share it. Nobody writes to either.
+func again(e Entry, in, out *os.File) error {
+	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) != nil {
+		return new(copier).content(e, in, out)
+	}
+	all, err := attrs(in)
+	if err != nil {
+		return err
+	}
+	return attach(out, all)
 }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
@@ -62,5 +64,41 @@ func TestNamesOfOneFileBecomeFiles(t *testing.T) {
 	var is unix.Stat_t
 	if must(unix.Lstat(in("alone"), &is)); is.Ino != was.Ino {
 		t.Error("a file with one name here was copied")
+	}
+}
+
+// A hard link costs a sandbox nothing, and the host's disk the size of the file once
+// its layer is mounted. Files are sparse here: what counts is what they say they have.
+func TestHardLinksDoNotMultiplyOnTheDiskOfTheHost(t *testing.T) {
+	for name, c := range map[string]struct {
+		size  int64
+		names int
+		want  error
+	}{
+		"a few names of a large file": {4 << 30, 3, nil},
+		"many names of a small file":  {1 << 20, 1000, nil},
+		"one name too many":           {1 << 20, 1028, layer.ErrTooBig},
+		"many names of a large file":  {100 << 20, 30, layer.ErrTooBig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from := t.TempDir()
+			first := filepath.Join(from, "first")
+			must(t, os.WriteFile(first, nil, 0o600))
+			must(t, os.Truncate(first, c.size))
+			for i := range c.names - 1 {
+				must(t, os.Link(first, filepath.Join(from, "name"+strconv.Itoa(i))))
+			}
+			// Another large file does not pay for them.
+			must(t, os.WriteFile(filepath.Join(from, "other"), nil, 0o600))
+			must(t, os.Truncate(filepath.Join(from, "other"), 8<<30))
+			to := t.TempDir()
+			capture := layer.NewCapture(beneath.At(from), to, nil, nil, layer.Limits{Entries: 10_000, Bytes: 1 << 40})
+			if _, err := capture.Pass(t.Context(), nil); !errors.Is(err, c.want) {
+				t.Errorf("captured: %v, want %v", err, c.want)
+			}
+			if found, err := os.ReadDir(to); err != nil || c.want != nil && len(found) > 0 {
+				t.Errorf("what is refused was copied: %v, %v", found, err)
+			}
+		})
 	}
 }

@@ -44,9 +44,9 @@ func dial(path string) (*conn, error) {
 		// at every commit, so more is slower.
 		"cache_size(-6000)",
 		"temp_store(MEMORY)",
-		// A longer log costs a longer pause when it is moved, a shorter one
-		// moves the same pages again and again.
-		"wal_autocheckpoint(4000)",
+		// The writer moves the log itself: SQLite would not tell of a disk that
+		// failed meanwhile.
+		"wal_autocheckpoint(0)",
 		"journal_size_limit(33554432)",
 	))
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/sqlite"
@@ -126,6 +128,33 @@ func TestALockThatOutlivesItsHolderForAnInstantIsWaitedFor(t *testing.T) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		t.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { _ = f.Close() })
+	shut(t, open(t, dir))
+}
+
+// Whoever else has the database open keeps alive what the dead writer claimed about
+// how much of the log is in the database, so a server waits for him to close it.
+func TestADatabaseThatSomebodyReadsIsNotBelieved(t *testing.T) {
+	dir := t.TempDir()
+	cmd, _ := startChild(t, dir)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	f, err := os.OpenFile(filepath.Join(dir, "dormouse.db-shm"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As SQLite holds it, but of the descriptor and not of this process.
+	reading := unix.Flock_t{Type: unix.F_RDLCK, Start: 128, Len: 1}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &reading); err != nil {
+		t.Fatal(err)
+	}
+	hasty, leave := context.WithCancel(t.Context())
+	leave()
+	if s, err := sqlite.Open(hasty, dir, sqlite.Options{}); !errors.Is(err, sqlite.ErrLocked) {
+		t.Errorf("open = %v, %v, want ErrLocked", s, err)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { _ = f.Close() })
 	shut(t, open(t, dir))

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -79,11 +81,17 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	undo = append(undo, held.Close)
 
 	path := filepath.Join(dir, file)
+	if err := settle(ctx, path); err != nil {
+		return nil, err
+	}
 	c, err := dial(path)
 	if err != nil {
 		return nil, err
 	}
 	undo = append(undo, c.Close)
+	if err := c.empty(context.WithoutCancel(ctx), path); err != nil {
+		return nil, err
+	}
 	if err := c.migrate(context.WithoutCancel(ctx)); err != nil {
 		return nil, err
 	}
@@ -91,6 +99,10 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	if c.place, err = newPlace(path); err != nil {
+		return nil, err
+	}
+	// SQLite syncs the names of its files, and does not hear if that fails.
+	if err := atomicfile.SyncDir(dir); err != nil {
 		return nil, err
 	}
 
@@ -120,9 +132,10 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// Failed yields an error when the disk failed a commit, or somebody took the
-// database's files away. From then on nothing is written and nobody is told that
-// anything was; only a new process, which reads the disk afresh, can go on.
+// Failed yields an error when the disk failed a commit or a checkpoint, or somebody
+// took the database's files away. From then on nothing is written and nobody is told
+// that anything was; only a new process, which writes what it finds once more before
+// it believes it, can go on.
 func (s *Store) Failed() <-chan error { return s.writer.failed }
 
 // Check writes a row and reports whether that worked.
@@ -149,12 +162,15 @@ func (s *Store) shut(ctx context.Context) error {
 	// Readers go first: the log can be emptied only when nobody reads it.
 	err := s.pool.Close()
 	if s.writer.failure != nil {
-		// Closing would move the log of a disk that failed. The next process
-		// reads it afresh instead.
+		// Closing would move the log of a disk that failed, or remove it. The next
+		// process settles it instead.
 		return errors.Join(err, s.writer.failure)
 	}
-	err = errors.Join(err, s.writer.conn.script(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"), s.writer.conn.Close(), s.lock.Close())
-	if err != nil {
+	_, moved := s.writer.conn.checkpoint(ctx, "TRUNCATE")
+	if code(moved) == lib.SQLITE_IOERR {
+		return fmt.Errorf("close database: %w", errors.Join(err, moved)) // as above
+	}
+	if err = errors.Join(err, moved, s.writer.conn.Close(), s.lock.Close()); err != nil {
 		return fmt.Errorf("close database: %w", err)
 	}
 	return nil

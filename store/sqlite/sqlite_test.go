@@ -185,6 +185,51 @@ func TestAnAppendTheSchemaRefusesFailsAlone(t *testing.T) {
 	}
 }
 
+// What a transaction changed and took back is not known to be written: the next
+// append, of the same rows, writes all of them.
+func TestAppendAfterARollbackWritesEveryRow(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	w := create(t, s, sessionID(1))
+	b := w.batch(1)
+	due := start.Add(time.Hour)
+	b.Rows.Index.Title, b.Rows.Index.Due, b.Rows.Index.Archived = "another title", due, due
+	b.Rows.Index.Tags, b.Rows.Index.Metadata = []string{"red"}, map[string]string{"a": "b"}
+	b.Rows.Deadlines = []dormouse.Deadline{{ID: "one", Kind: "alarm", At: due}}
+	b.Chunks = []store.Chunk{{Op: "op_1", N: -1}} // the schema refuses it, after all the rest
+	if err := w.append(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
+		t.Fatalf("append of a chunk before the first = %v, want ErrInvalid", err)
+	}
+	b.Chunks = nil
+	if err := w.append(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Session(t.Context(), sessionID(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b.Rows.Index, got); diff != "" {
+		t.Errorf("the index row is not what was appended: %s", diff)
+	}
+	deadlines, err := s.Deadlines(t.Context(), sessionID(1))
+	if diff := cmp.Diff(b.Rows.Deadlines, deadlines); diff != "" || err != nil {
+		t.Errorf("the deadlines are not what was appended: %s, %v", diff, err)
+	}
+
+	// And a session whose creation was taken back is not there.
+	n := &writer{store: s, index: w.index}
+	n.index.Session, n.index.Seq = sessionID(2), 0
+	first := n.batch(1)
+	first.Chunks = []store.Chunk{{Op: "op_1", N: -1}}
+	if err := s.Create(t.Context(), first); !errors.Is(err, dormouse.ErrInvalid) {
+		t.Fatalf("create with a chunk before the first = %v, want ErrInvalid", err)
+	}
+	if err := s.Append(t.Context(), store.Batch{Session: sessionID(2), Epoch: 1}); !errors.Is(err, dormouse.ErrNotFound) {
+		t.Errorf("append to a session that was not made = %v, want ErrNotFound", err)
+	}
+	shut(t, s)
+}
+
 func TestSchemaOfANewerProgramIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	shut(t, open(t, dir))

@@ -27,6 +27,7 @@ type writer struct {
 	failed  chan error
 
 	failure error // only run uses it
+	pages   int   // written since the log was last moved; only run uses it
 }
 
 // job is one write, run inside a transaction it shares with others.
@@ -100,7 +101,56 @@ func (w *writer) run(ctx context.Context) {
 			}
 		}
 		w.flush(ctx, jobs)
+		w.shorten(ctx)
 	}
+}
+
+// The log is moved into the database when it has so many pages, and when that was
+// not possible again after some more. A longer log costs a longer pause, a shorter
+// one moves the same pages again and again.
+const (
+	logPages = 4000
+	someMore = 500
+)
+
+// shorten moves the log into the database when it is long. A failed sync of the
+// database cannot be tried again: what earlier checkpoints gave it, and no sync has
+// reached yet, would be taken for written, and the log begun anew over it.
+func (w *writer) shorten(ctx context.Context) {
+	if w.failure != nil {
+		return
+	}
+	n, err := w.conn.written()
+	if w.pages += n; w.pages < logPages && err == nil {
+		return
+	}
+	var left int64
+	if err == nil {
+		left, err = w.conn.checkpoint(ctx, "PASSIVE")
+	}
+	if w.pages = 0; left > 0 || err != nil {
+		w.pages = logPages - someMore
+	}
+	if failedDisk(err) {
+		_ = w.stop(err) // nobody waits for it
+	}
+}
+
+// failedSync reports whether a sync failed, which a long transaction may need before
+// its end.
+func failedSync(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && (e.Code() == lib.SQLITE_IOERR_FSYNC || e.Code() == lib.SQLITE_IOERR_DIR_FSYNC)
+}
+
+// failedDisk reports whether the disk did not take what it was given. After what it
+// could not read, or had no room for, nothing has changed.
+func failedDisk(err error) bool {
+	if code(err) != lib.SQLITE_IOERR {
+		return false
+	}
+	e, _ := errors.AsType[*sqlite.Error](err)
+	return e.Code() != lib.SQLITE_IOERR_READ && e.Code() != lib.SQLITE_IOERR_SHORT_READ
 }
 
 // gather adds what else waits, less what was given up.
@@ -159,6 +209,9 @@ func (w *writer) commit(ctx context.Context, jobs []*job) error {
 		logs = logs || j.logs
 		if j.err = j.do(ctx, w.conn); j.err != nil && !refused(j.err) {
 			w.rollback(ctx)
+			if failedSync(j.err) {
+				return w.stop(j.err)
+			}
 			return fmt.Errorf("%w: %w", errSpoiled, explain(j.err))
 		}
 		if j.queues && j.err == nil {
@@ -201,9 +254,9 @@ func (w *writer) judge(err error) error {
 	return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
 }
 
-// stop ends writing for good after a commit that cannot be believed.
+// stop ends writing for good after a commit or a checkpoint that cannot be believed.
 func (w *writer) stop(err error) error {
-	w.failure = fmt.Errorf("database stopped after a failed commit: %w", err)
+	w.failure = fmt.Errorf("database stopped: %w", err)
 	w.failed <- w.failure
 	return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
 }

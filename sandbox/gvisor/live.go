@@ -71,7 +71,11 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &live{Link: link, driver: d, handle: h, box: b, made: m, files: d.filesOf(h, m), kernel: k, heed: heed, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
-	d.reserves.join(l.files)
+	headroom := int64(mostHeadroom)
+	if m.build {
+		headroom = buildHeadroom
+	}
+	d.reserves.join(l.files, headroom)
 	l.watcher.Go(func() { k.endWithFiles(watching) })
 	armed := make(chan error, 1)
 	go func() { armed <- l.watchMemory(watching) }() // which takes about as long as to start

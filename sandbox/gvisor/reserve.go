@@ -46,9 +46,12 @@ const (
 	// leastHeadroom is what a volume can always be written to while it is open, for
 	// as long as it is not full itself.
 	leastHeadroom = 16 << 20
-	mostHeadroom  = 1 << 30
-	// headroomShare is the part of the disk's spare room that one volume is given ahead.
-	headroomShare = 16
+	mostHeadroom  = 512 << 20
+	// buildHeadroom is for packages: who installs some looks first whether there is room.
+	buildHeadroom = 4 << 30
+	// headroomShare is the part of the disk's spare room that all volumes together are
+	// given ahead.
+	headroomShare = 8
 	// backStep is how much is allocated at once: whoever writes waits meanwhile.
 	backStep = 64 << 20
 
@@ -82,9 +85,9 @@ func (d disk) spare() int64 { return max(d.free-d.reserve(), 0) }
 // can be removed to make room.
 func (d disk) opening() int64 { return max(d.free-d.reserve()/2, 0) }
 
-// headroom is what a volume should have ahead of what is written to it.
-func (d disk) headroom() int64 {
-	return min(max(d.spare()/headroomShare, leastHeadroom), mostHeadroom)
+// headroom is what a volume, one of some, should have ahead of what is written to it.
+func (d disk) headroom(most int64, volumes int) int64 {
+	return min(max(d.spare()/headroomShare/int64(max(volumes, 1)), leastHeadroom), most)
 }
 
 // errNoRoom says that there is no room on the disk for a volume.
@@ -367,7 +370,7 @@ func (d *Driver) secure(v volume) (err error) {
 	}
 	has, err := v.free()
 	// The rest of its headroom it is given while it is used already.
-	if want := min(min(on.headroom(), backStep)-has, on.spare()-need); err == nil && want > 0 {
+	if want := min(on.headroom(backStep, 1)-has, on.spare()-need); err == nil && want > 0 {
 		err = b.release(want)
 	}
 	return full(err)
@@ -464,6 +467,7 @@ type reserves struct {
 // reserved is a volume that is open.
 type reserved struct {
 	volume
+	most  int64      // headroom
 	users int        // guarded by the mu of its reserves
 	mu    sync.Mutex // held while it is balanced
 	gone  bool       // guarded by mu: it may be closed by now
@@ -474,7 +478,7 @@ const (
 	balanceEvery = 50 * time.Millisecond
 	balanceBusy  = 5 * time.Millisecond
 	// plenty is how many times its headroom a volume keeps while there is room.
-	plenty = 4
+	plenty = 2
 )
 
 // begin finds out what the disk can do, and begins to keep balance.
@@ -519,14 +523,14 @@ func (r *reserves) end() {
 }
 
 // join has a volume kept in balance until leave is called as often, or shut once.
-func (r *reserves) join(v volume) {
+func (r *reserves) join(v volume, most int64) {
 	if !r.able {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open[v.dir] == nil {
-		r.open[v.dir] = &reserved{volume: v}
+		r.open[v.dir] = &reserved{volume: v, most: most}
 	}
 	r.open[v.dir].users++
 	select {
@@ -584,7 +588,7 @@ func (r *reserves) run(ctx context.Context) {
 		}
 		pause := balanceEvery
 		for _, e := range all {
-			did, err := e.balance(r.dir)
+			did, err := e.balance(r.dir, len(all))
 			if did {
 				pause = balanceBusy
 			}
@@ -599,7 +603,7 @@ func (r *reserves) run(ctx context.Context) {
 
 // balance gives a volume what the disk has for it, or has it give back what others
 // need more.
-func (e *reserved) balance(dir string) (did bool, err error) {
+func (e *reserved) balance(dir string, volumes int) (did bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.gone {
@@ -613,7 +617,7 @@ func (e *reserved) balance(dir string) (did bool, err error) {
 	if on.spare() == 0 {
 		times = 1
 	}
-	return e.volume.balance(on.headroom(), on.spare(), times)
+	return e.volume.balance(on.headroom(e.most, volumes), on.spare(), times)
 }
 
 // closeVolume closes a volume that nothing runs over any more. What it does not need

@@ -152,7 +152,7 @@ func TestAFullDiskDestroysNothingThatWasWritten(t *testing.T) {
 func TestAVolumeGrowsUntilTheReserve(t *testing.T) {
 	d := newDisk(t, 160)
 	v := d.session(t, "a")
-	d.reserves.join(v)
+	d.reserves.join(v, mostHeadroom)
 	var n int64
 	for before := int64(-1); n > before; { // whoever is quicker than the balance tries again
 		before = n
@@ -169,6 +169,16 @@ func TestAVolumeGrowsUntilTheReserve(t *testing.T) {
 	}
 	must(t, v.sync())
 	wantCondition(t, v, sandbox.Sound)
+}
+
+// However many volumes are open, most of the disk is left to whoever needs it.
+func TestHeadroomIsSharedByAllVolumes(t *testing.T) {
+	on := disk{total: 100 << 30, free: 60 << 30}
+	for _, volumes := range []int{1, 10, 100} {
+		if all := int64(volumes) * on.headroom(mostHeadroom, volumes); all > on.spare()/headroomShare {
+			t.Errorf("%d volumes have %d MiB ahead of %d", volumes, all>>20, on.spare()>>20)
+		}
+	}
 }
 
 // What is removed inside is given back to the disk, at the latest when it is closed.

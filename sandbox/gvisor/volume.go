@@ -72,7 +72,7 @@ func (d *Driver) volumeAhead(b box) error {
 	if err != nil {
 		return fmt.Errorf("make a volume ahead: %w", err)
 	}
-	d.reserves.join(v)
+	d.reserves.join(v, mostHeadroom)
 	return nil
 }
 

@@ -270,6 +270,9 @@ func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box
 		err = d.openVolume(v, b.ahead(), m.Limits)
 	}
 	if err == nil {
+		err = d.dropAhead(b)
+	}
+	if err == nil {
 		err = v.makeWorkspace(ctx, w)
 	}
 	if err == nil {

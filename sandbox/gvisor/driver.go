@@ -283,7 +283,7 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle) error {
 // clearAway takes away the box of a dead kernel, and closes its session's volume
 // if no other sandbox has it by then.
 func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
-	if err := errors.Join(b.remove(ctx), d.cgroupOf(b).remove()); err != nil {
+	if err := errors.Join(d.dropAhead(b), b.remove(ctx), d.cgroupOf(b).remove()); err != nil {
 		return err
 	}
 	unlock, err := v.lock(ctx)
@@ -303,7 +303,9 @@ func (d *Driver) end(ctx context.Context, b box, v volume) error {
 	if err := d.endKernel(ctx, b); err != nil {
 		return err
 	}
-	d.reserves.shut(b.ahead())
+	if err := d.dropAhead(b); err != nil {
+		return err
+	}
 	if err := b.remove(ctx); err != nil {
 		return err
 	}

@@ -90,9 +90,24 @@ func (d disk) headroom(most int64, volumes int) int64 {
 	return min(max(d.spare()/headroomShare/int64(max(volumes, 1)), leastHeadroom), most)
 }
 
+// dropAhead gives up the volume that was made with a box whose session has one.
+func (d *Driver) dropAhead(b box) error {
+	v := b.ahead()
+	d.reserves.shut(v)
+	if _, err := os.Stat(v.image()); err != nil {
+		return nil //nolint:nilerr // there is none, or it is the session's by now
+	}
+	// What still holds on to it must not hold on to its room.
+	if err := errors.Join(v.close(), os.Truncate(v.image(), 0)); err != nil {
+		return fmt.Errorf("give up a volume made ahead: %w", err)
+	}
+	return os.Remove(v.image())
+}
+
 // errNoRoom says that there is no room on the disk for a volume.
-func errNoRoom(need int64) error {
-	return fmt.Errorf("%w: the files of the session need %d MiB more on the disk than it has to spare", dormouse.ErrFull, (need+1<<20-1)>>20)
+func errNoRoom(need, has int64) error {
+	const unit = 1 << 20
+	return fmt.Errorf("%w: the files of a session need %d MiB of the disk, and it can spare %d", dormouse.ErrFull, (need+unit-1)/unit, has/unit)
 }
 
 // extent is where a part of a file lies.
@@ -145,12 +160,36 @@ type backing struct {
 	held    int64    // by the ballast
 }
 
+// isOpen reports whether a volume is mounted. What is not has nothing to do with what
+// is free where its files would be.
+func (v volume) isOpen() (bool, error) {
+	var at, beside unix.Stat_t
+	err := unix.Stat(v.at(), &at)
+	if err == nil {
+		err = unix.Stat(v.dir, &beside)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && at.Dev != beside.Dev, err
+}
+
+// sameDisk reports whether two files are on one file system.
+func sameDisk(a, b *os.File) (bool, error) {
+	var of [2]unix.Stat_t
+	err := errors.Join(unix.Fstat(int(a.Fd()), &of[0]), unix.Fstat(int(b.Fd()), &of[1]))
+	return err == nil && of[0].Dev == of[1].Dev, err
+}
+
 // openBacking takes hold of the ballast of an open volume. It returns nil if somebody
 // else has it just now, or if the files have no volume of their own.
 func (v volume) openBacking() (_ *backing, err error) {
+	if there, err := v.isOpen(); err != nil || !there {
+		return nil, err
+	}
 	image, err := os.OpenFile(v.image(), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // a plain directory
+		return nil, nil //nolint:nilnil // it goes
 	}
 	if err != nil {
 		return nil, err
@@ -174,6 +213,12 @@ func (v volume) openBacking() (_ *backing, err error) {
 	if err != nil {
 		b.ballast = nil
 		return nil, err
+	}
+	if same, err := sameDisk(b.ballast, image); err != nil || same { // it was closed at this very moment
+		if same {
+			err = os.Remove(b.ballast.Name())
+		}
+		return nil, errors.Join(err, b.close())
 	}
 	err = unix.Flock(int(b.ballast.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -319,6 +364,9 @@ func (v volume) free() (int64, error) {
 // back to the disk if it has more than times as much. It reports whether it did either.
 func (v volume) balance(headroom, spare, times int64) (did bool, err error) {
 	const little = 256 << 10
+	if there, err := v.isOpen(); err != nil || !there {
+		return false, err
+	}
 	has, err := v.free()
 	short, much := has < headroom-headroom/4 && spare > 0, has > times*headroom+little
 	if err != nil || !short && !much {
@@ -363,7 +411,7 @@ func (d *Driver) secure(v volume) (err error) {
 		return err
 	}
 	if need > on.opening() {
-		return errNoRoom(need)
+		return errNoRoom(need, on.opening())
 	}
 	if err := b.backRest(); err != nil {
 		return full(err)
@@ -380,7 +428,7 @@ func (d *Driver) secure(v volume) (err error) {
 func (d *Driver) fitsSpare() error {
 	on, err := diskOf(d.opts.Dir)
 	if err == nil && d.reserves.able && on.spare() < 2*leastHeadroom {
-		err = errNoRoom(2 * leastHeadroom)
+		err = errNoRoom(2*leastHeadroom, on.spare())
 	}
 	return err
 }
@@ -396,21 +444,15 @@ func (b *backing) begin(v volume, on disk) error {
 		return err
 	}
 	if on.opening() < leastHeadroom { // the ballast itself needs some blocks
-		return errNoRoom(leastHeadroom)
+		return errNoRoom(leastHeadroom, on.opening())
 	}
 	return b.take(has - restHeadroom)
 }
 
-// shrink gives back to the disk what was allocated of a closed volume and never
-// written to. Somebody may still look at it: then it stays.
+// shrink gives back to the disk what was allocated of a volume and never written to.
+// All that was written is synced, and nobody writes any more. The file system may be
+// there for much longer: whatever was started while it was mounted holds on to it.
 func (v volume) shrink() error {
-	dev, err := showing(v.image())
-	if dev != nil {
-		return dev.Close()
-	}
-	if err != nil {
-		return err
-	}
 	image, err := os.OpenFile(v.image(), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -628,21 +670,35 @@ func (d *Driver) closeVolume(v volume) error {
 	if err != nil {
 		return err
 	}
-	if there && d.reserves.able {
-		if _, err := v.balance(restHeadroom, 0, 1); err != nil {
-			d.log.Warn("room of a session not given back", "session", v.session, "error", err)
-		}
+	if !there || !d.reserves.able {
+		return v.close()
+	}
+	_, unbalanced := v.balance(restHeadroom, 0, 1)
+	done, busy := v.clears(canceled) // old workspaces may still be removed
+	if busy == nil {
+		defer done()
+	}
+	if unbalanced == nil && busy == nil {
+		unbalanced = v.sync()
 	}
 	if err := v.close(); err != nil {
 		return err
 	}
-	if there && d.reserves.able {
-		if err := v.shrink(); err != nil {
-			d.log.Warn("room of a session not given back", "session", v.session, "error", err)
-		}
+	if unbalanced == nil && busy == nil {
+		unbalanced = v.shrink()
+	}
+	if unbalanced != nil {
+		d.log.Warn("room of a session not given back", "session", v.session, "error", unbalanced)
 	}
 	return nil
 }
+
+// canceled is for whoever does not wait.
+var canceled = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // it is over already
+	cancel()
+	return ctx
+}()
 
 // secureRunning backs a volume that a server of a version which did not do that left
 // open. Until then freed blocks were given back at once, which must not happen again.

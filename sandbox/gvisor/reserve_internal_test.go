@@ -260,3 +260,20 @@ func TestAnOldVolumeWithoutInodesIsBackedWhole(t *testing.T) {
 	wantCondition(t, v, sandbox.Sound)
 	wants(t, v.in("0"), n)
 }
+
+// What is not mounted is left alone: it would be the machine's own disk that is filled.
+func TestBalanceLeavesAClosedVolumeAlone(t *testing.T) {
+	d := newDisk(t, 160)
+	v := d.session(t, "a")
+	must(t, d.closeVolume(v))
+	before := d.onDisk(t).free
+	if did, err := v.balance(1<<20, 1<<30, 1); did || err != nil {
+		t.Errorf("it is balanced: %v", err)
+	}
+	if b, err := v.openBacking(); b != nil || err != nil {
+		t.Errorf("it is backed: %v", err)
+	}
+	if !empty(v.at()) || d.onDisk(t).free != before {
+		t.Error("something was made where it would be mounted")
+	}
+}

@@ -48,12 +48,12 @@ CRASH := $(GO) run ./e2e/cmd/crash
 help: ## print the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nsettings, with their defaults:\n'
-	@printf '  SEED=%-8s of a storm and of naps: the same seed kills at the same instants\n' '$(SEED)'
+	@printf '  SEED=%-8s of a storm, of naps and of a soak: the same seed kills at the same instants\n' '$(SEED)'
 	@printf '  RUNS=%-8s of a storm: how many kills\n' '$(RUNS)'
-	@printf '  SESSIONS=%-4s of naps: how many sessions sleep and wake\n' '$(SESSIONS)'
-	@printf '  MINUTES=%-5s of naps: for how long\n' '$(MINUTES)'
+	@printf '  SESSIONS=%-4s of naps: how many sessions sleep and wake; of a soak, 500 unless it is said\n' '$(SESSIONS)'
+	@printf '  MINUTES=%-5s of naps: for how long; of a soak, 60 unless it is said\n' '$(MINUTES)'
 	@printf '  SAMPLE=%-6s of the crash matrix: how many cases, spread evenly; all if empty\n' '$(SAMPLE)'
-	@printf '  STORE=%-7s of crash, storm and e2e: sqlite or postgres; sqlite if empty\n' '$(STORE)'
+	@printf '  STORE=%-7s of crash, storm, soak and e2e: sqlite or postgres; sqlite if empty, of a soak both\n' '$(STORE)'
 	@printf '  SANDBOX=%-5s of crash: local or gvisor, which needs root; local if empty\n' '$(SANDBOX)'
 	@printf '  SERVERS=%-5s of a storm over a shared store: how many servers\n' '$(SERVERS)'
 	@printf '  CASES=%-7s of the attacks: those whose name matches; all if empty\n' '$(CASES)'
@@ -121,6 +121,13 @@ storm: need-test crash-build ## random kills from SEED, RUNS of them; with STORE
 naps: need-run build ## SESSIONS fall asleep and wake in real sandboxes for MINUTES while servers and sandboxes are killed; needs root
 	KILLS=20 $(GO) test -count=1 -run 'Killed|Dies' ./sandbox/gvisor
 	$(CRASH) -mode naps -bin bin/dormouse -seed $(SEED) -sessions $(SESSIONS) -for $(MINUTES)m
+
+# Hundreds of sessions come and go; what grows shows only over a long time.
+.PHONY: soak
+soak: SESSIONS = 500
+soak: MINUTES = 60
+soak: need-test build ## SESSIONS live and are deleted for MINUTES, on one server and on three, while everything is killed: what must not grow is measured; needs root
+	$(CRASH) -mode soak -bin bin/dormouse -seed $(SEED) -sessions $(SESSIONS) -awake 30 -for $(MINUTES)m $(if $(STORE),-store $(STORE))
 
 .PHONY: mutants
 mutants: need-test crash-build ## break the server on purpose; fail if the crash tests do not notice

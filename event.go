@@ -105,6 +105,8 @@ const (
 	ChildStarted EventType = "child.started"
 	ChildEnding  EventType = "child.ending"
 	ChildEnded   EventType = "child.ended"
+	// A child's parent has recorded that it ended.
+	ParentTold EventType = "parent.told"
 
 	// A command of a person or a program. The id of exec.asked is the command's.
 	ExecAsked    EventType = "exec.asked"
@@ -126,6 +128,7 @@ const (
 	SnapshotDeleted  EventType = "snapshot.deleted"
 
 	WorkspaceSwapped EventType = "workspace.swapped"
+	WorkspaceTouched EventType = "workspace.touched"
 	HistoryTruncated EventType = "history.truncated"
 
 	AttentionRaised  EventType = "attention.raised"
@@ -165,7 +168,7 @@ func (t EventType) Audience() Audience {
 		SnapshotAskedFor, SnapshotTaken, SnapshotSkipped, SnapshotDeleted, WorkspaceSwapped, HistoryTruncated:
 		return ForPeople
 	case SessionCreated, SessionTerminated, AgentConfigured, RequestTaken, ThreadArchived, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
-		AttemptStarted, AttemptEnded, OpStarted, OpFinished, AttentionRaised, AttentionCleared:
+		AttemptStarted, AttemptEnded, OpStarted, OpFinished, ParentTold, AttentionRaised, AttentionCleared, WorkspaceTouched:
 		return ForCore
 	}
 	return ForCore

@@ -249,6 +249,9 @@ type TurnFact struct {
 	Prompts []EventID `json:"prompts,omitempty"`
 	RetryOf TurnID    `json:"retry_of,omitempty"`
 	Outcome string    `json:"outcome,omitempty"`
+	// Snapshot is the one that will be taken of the workspace as the turn left it, if
+	// one will: a snapshot.taken or a snapshot.skipped follows that names it.
+	Snapshot SnapshotID `json:"snapshot,omitempty"`
 }
 
 // The outcomes of a turn.
@@ -374,6 +377,8 @@ type SandboxFact struct {
 	Snapshots SnapshotPolicy `json:"snapshots,omitempty"`
 	// Seals says that its workspace is sealed when it has stopped.
 	Seals bool `json:"seals,omitempty"`
+	// Watched says that workspace.touched is recorded before anybody is let into it.
+	Watched bool `json:"watched,omitempty"`
 }
 
 // MaxStirs is how long background tasks and busy processes keep a sandbox awake
@@ -411,4 +416,7 @@ type Deadline struct {
 // Termination is the payload of session.terminated.
 type Termination struct {
 	Reason string `json:"reason"`
+	// Parent is the session that has to record it, if there is one and it did not end
+	// this one itself.
+	Parent SessionID `json:"parent,omitempty"`
 }

@@ -41,6 +41,9 @@ type Snapshot struct {
 	// Left are some paths of what no layer carries, LeftOut how many there are.
 	Left    []string `json:"left,omitempty"`
 	LeftOut int      `json:"left_out,omitempty"`
+	// Live says that something was there which may have changed files since without
+	// anything else being recorded: a process, a terminal, a connection.
+	Live bool `json:"live,omitempty"`
 }
 
 // Why snapshots are taken.
@@ -49,6 +52,9 @@ const (
 	SnapshotOfCall  = "call"  // a tool call has ended
 	SnapshotAsked   = "asked" // somebody wants it
 	SnapshotSealing = "seal"  // the sandbox has stopped
+	// SnapshotBefore is taken before a turn begins, if files may have changed since the
+	// last one.
+	SnapshotBefore = "before"
 	// SnapshotOfBranch is what a branch began with.
 	SnapshotOfBranch = "branch"
 	// SnapshotImported is what was brought in as an image.
@@ -110,6 +116,10 @@ type SnapshotSkip struct {
 	Reason string     `json:"reason"`
 	// Error says why, if it was to be made.
 	Error string `json:"error,omitempty"`
+	// At is set if nothing had changed: the seq of the log at which the files were still
+	// those of the point before. Live is as in Snapshot.
+	At   uint64 `json:"at,omitempty"`
+	Live bool   `json:"live,omitempty"`
 }
 
 // SnapshotsGone is the payload of snapshot.deleted.
@@ -130,6 +140,16 @@ type WorkspaceSwap struct {
 	Origin SessionID `json:"origin,omitempty"`
 	// Processes says that what ran over these files there may run on here.
 	Processes bool `json:"processes,omitempty"`
+	// Replaced is the point that holds the files the session had before, so that
+	// restoring it brings them back. Empty if there were none, or nobody wanted them.
+	Replaced SnapshotID `json:"replaced,omitempty"`
+}
+
+// WorkspaceTouch is the payload of workspace.touched: somebody is let into the sandbox
+// in a way that may change files, by a terminal, a port or a tree of files.
+type WorkspaceTouch struct {
+	Generation uint64 `json:"generation"`
+	By         string `json:"by"`
 }
 
 // Why workspaces are swapped.
@@ -144,6 +164,8 @@ const (
 // event, is not part of the conversation any more. It still happened.
 type Truncation struct {
 	To uint64 `json:"to"`
+	// Kept is a point from after To that stays: what was replaced.
+	Kept SnapshotID `json:"kept,omitempty"`
 }
 
 // Retention is how long points are kept. Zero is no limit.

@@ -21,8 +21,10 @@ type Wakeup struct {
 	// Cron is a schedule of five fields, in UTC; empty if it fires once.
 	Cron string `json:"cron,omitempty"`
 	// At is when it fires first.
-	At      time.Time `json:"at"`
-	Content []Block   `json:"content"`
+	At time.Time `json:"at"`
+	// In is how long after it was asked for that is, if it was asked for so.
+	In      time.Duration `json:"in,omitempty"`
+	Content []Block       `json:"content"`
 }
 
 // WakeupFact is the payload of wakeup.fired and wakeup.cancelled.

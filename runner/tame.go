@@ -27,6 +27,7 @@ func tame(f *Frame) {
 	}
 	if u := f.Usage; u != nil {
 		u.Processes, u.Ops, u.Tasks, u.Terminals = max(u.Processes, 0), max(u.Ops, 0), max(u.Tasks, 0), max(u.Terminals, 0)
+		u.Shells = max(u.Shells, 0)
 		u.RSS, u.CPU = max(u.RSS, 0), max(u.CPU, 0)
 	}
 	for i := range f.Victims {

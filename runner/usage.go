@@ -20,6 +20,8 @@ type Usage struct {
 	Ops       int `json:"ops"`
 	Tasks     int `json:"tasks"`
 	Terminals int `json:"terminals"`
+	// Shells counts the processes that are shells with nothing to do.
+	Shells int `json:"shells,omitempty"`
 	// Active is when an op, a terminal or a port last did something; zero if none
 	// ever did. It is by the clock of the sandbox.
 	Active time.Time `json:"active"`

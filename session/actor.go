@@ -42,6 +42,8 @@ type Actor struct {
 	kills    map[dormouse.OpID]bool
 	execs    map[dormouse.EventID]context.CancelFunc // being run or ended
 	children map[dormouse.SessionID]bool             // being made or ended
+	telling  bool                                    // its parent that it has ended
+	tellIn   time.Duration                           // after a failure; it doubles
 	box      box
 	capture  capturing
 	delayed  bool               // the sandbox waits for room on the disk, which is logged
@@ -59,8 +61,9 @@ type Actor struct {
 	running   sync.WaitGroup
 	quit      chan struct{} // closed when the actor takes no more reports
 
-	visits atomic.Int64 // who is in the sandbox
-	left   atomic.Int64 // when the last of them left, as Unix nanoseconds
+	visits  atomic.Int64 // who is in the sandbox
+	streams atomic.Int64 // of them, open ones that may change files
+	left    atomic.Int64 // when the last of them left, as Unix nanoseconds
 }
 
 // message is a request to the actor: a verb to decide, or something to do in
@@ -174,7 +177,7 @@ func (a *Actor) timer() (<-chan time.Time, bool) {
 	}
 	now := a.deps.Clock()
 	at := Alarm(a.state)
-	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.visitors)+len(a.children) == 0 && a.box.free() && a.capture.id == "" && !a.shortens && !Want(a.state).Busy() {
+	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.visitors)+len(a.children) == 0 && !a.telling && a.box.free() && a.capture.id == "" && !a.shortens && !Want(a.state).Busy() {
 		if a.used.After(now) {
 			a.used = now // the clock was set back
 		}

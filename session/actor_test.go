@@ -239,7 +239,16 @@ func TestACustomToolWaitsAcrossACrashAndIsAnsweredOnce(t *testing.T) {
 		if err := h.do(answer); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.do(answer); !errors.Is(err, dormouse.ErrConflict) {
+		if err := h.do(answer); err != nil {
+			t.Errorf("the same answer again: %v", err)
+		}
+		other := answer
+		other.Content = []dormouse.Block{dormouse.Text("43")}
+		if err := h.do(other); !errors.Is(err, dormouse.ErrConflict) {
+			t.Errorf("another answer under the same id: %v", err)
+		}
+		other.ID = "sevt_other"
+		if err := h.do(other); !errors.Is(err, dormouse.ErrConflict) {
 			t.Errorf("second answer: %v", err)
 		}
 		if h.phase() != dormouse.PhaseWaiting || h.boxes.effect("a") != 0 {

@@ -7,8 +7,12 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// answer gives a tool call that waits for people what they said, and goes on.
+// answer gives a tool call that waits for people what they said, and goes on. The
+// same answer under the same id twice is one.
 func (d *draft) answer(v Answer) error {
+	if again, err := d.again(string(v.ID), v.sameAnswer); again {
+		return err
+	}
 	t, use, err := d.waiting(v.Use)
 	if err != nil {
 		return err
@@ -56,14 +60,13 @@ func (d *draft) record(v Answer, thread dormouse.ThreadID, use dormouse.Use) err
 	case v.Allow == v.Deny || len(v.Content) > 0:
 		return fmt.Errorf("tool call %s waits for allow or deny: %w", v.Use, dormouse.ErrInvalid)
 	case v.Allow:
-		d.addNamed(v.ID, dormouse.UserToolConfirmation, thread, d.c.By, dormouse.ToolConfirmation{Use: v.Use, Result: "allow"})
+		d.addNamed(v.ID, dormouse.UserToolConfirmation, thread, d.c.By, v.confirmation())
 		d.endOp(thread, op, dormouse.OpEnd{Outcome: dormouse.OutcomeOK, Result: v.ID})
 	default:
 		if err := dormouse.ValidateText(v.DenyMessage); err != nil {
 			return err
 		}
-		d.addNamed(v.ID, dormouse.UserToolConfirmation, thread, d.c.By,
-			dormouse.ToolConfirmation{Use: v.Use, Result: "deny", DenyMessage: v.DenyMessage})
+		d.addNamed(v.ID, dormouse.UserToolConfirmation, thread, d.c.By, v.confirmation())
 		text := "The user did not allow this tool call."
 		if v.DenyMessage != "" {
 			text += " They said: " + v.DenyMessage

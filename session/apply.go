@@ -24,8 +24,11 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.SessionCreated:
 		applyCreated(s, payload[dormouse.Created](e), e.Time)
 	case dormouse.SessionTerminated:
-		s.Terminated = &Ending{Reason: payload[dormouse.Termination](e).Reason, At: e.Time}
+		p := payload[dormouse.Termination](e)
+		s.Terminated, s.Untold = &Ending{Reason: p.Reason, At: e.Time}, p.Parent != ""
 		clearAttention(s, "")
+	case dormouse.ParentTold:
+		s.Untold = false
 	case dormouse.PromptQueued:
 		if t := s.Thread(e.Thread); t != nil {
 			t.Queue = append(slices.Clip(t.Queue), dormouse.PromptRecord{
@@ -58,7 +61,7 @@ func apply(s *State, e dormouse.Event) {
 			t.Turn = nil
 			s.IdleSince = e.Time
 		}
-		if p := s.Workspace.Policy; s.Workspace.Used && (p == dormouse.SnapshotsByTurn || p == dormouse.SnapshotsByCall) {
+		if s.owesPoint() {
 			s.Workspace.Used, s.Workspace.Due = false, e.Seq
 		}
 	case dormouse.AttemptStarted:
@@ -77,7 +80,9 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.OpStarted:
 		p := payload[dormouse.OpFact](e)
 		s.Ops = append(s.Ops, OpenOp{Op: p.Op, Span: p.Span, Started: e.Time, Expires: p.Expires})
-		s.Workspace.Used = s.Workspace.Used || p.Op.Kind.InSandbox() && p.Op.Kind != dormouse.OpRead
+		if changesFiles(p.Op.Kind) {
+			s.Workspace.Used, s.Workspace.Touched = true, e.Seq
+		}
 		if t := s.turnOf(p.Op.Origin.Turn); t != nil && p.Op.Kind == dormouse.OpModel {
 			t.Turn.Calls, t.Turn.Redo = p.Op.Origin.Call, nil
 		}
@@ -97,6 +102,9 @@ func apply(s *State, e dormouse.Event) {
 		p := payload[dormouse.SandboxFact](e)
 		s.Sandbox.Phase, s.Sandbox.Handle, s.Sandbox.IdleTimeout = SandboxActive, p.Handle, p.IdleTimeout
 		s.Workspace.Policy, s.Workspace.Seals, s.Workspace.Open, s.Workspace.Fresh = p.Snapshots, p.Seals, true, false
+		if p.Processes == dormouse.ProcessesKept || !p.Watched { // what runs on, or who comes, is not told of
+			s.Workspace.Touched = e.Seq
+		}
 		s.IdleSince = e.Time
 		if s.Image == "" {
 			s.Image = p.Image
@@ -107,8 +115,11 @@ func apply(s *State, e dormouse.Event) {
 		s.Sandbox.Stirred = e.Time
 	case dormouse.SandboxStopped, dormouse.SandboxLost:
 		s.Sandbox = Sandbox{Generation: s.Sandbox.Generation}
+		if s.Workspace.Live { // what it did up to now
+			s.Workspace.Touched, s.Workspace.Live = e.Seq, false
+		}
 	case dormouse.SnapshotAskedFor, dormouse.SnapshotTaken, dormouse.SnapshotSkipped, dormouse.SnapshotDeleted,
-		dormouse.WorkspaceSwapped, dormouse.HistoryTruncated:
+		dormouse.WorkspaceSwapped, dormouse.WorkspaceTouched, dormouse.HistoryTruncated:
 		applySnapshot(s, e)
 	case dormouse.AttentionRaised:
 		applyAttention(s, payload[dormouse.Attention](e))
@@ -118,8 +129,6 @@ func apply(s *State, e dormouse.Event) {
 		applyDescription(s, e)
 	case dormouse.AgentConfigured:
 		s.Config, s.Agent = e.Seq, payload[dormouse.AgentChange](e).Agent.Name
-	case dormouse.RequestTaken:
-		applyRequest(s, payload[dormouse.Taken](e))
 	case dormouse.SessionThreadCreated:
 		s.Threads = append(s.Threads, Thread{ID: payload[dormouse.ThreadCreated](e).Thread, Created: e.Time})
 	case dormouse.ThreadArchived:
@@ -134,7 +143,7 @@ func apply(s *State, e dormouse.Event) {
 		s.Messages++
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		s.ToolCalls++
-	case dormouse.PromptCompleted, dormouse.QuestionAsked, dormouse.QuestionAnswered, dormouse.QuestionExpired,
+	case dormouse.PromptCompleted, dormouse.RequestTaken, dormouse.QuestionAsked, dormouse.QuestionAnswered, dormouse.QuestionExpired,
 		dormouse.UserInterrupt, dormouse.UserToolConfirmation, dormouse.UserCustomToolResult, dormouse.SystemMessage,
 		dormouse.AgentThinking, dormouse.AgentToolResult,
 		dormouse.SpanModelRequestStart, dormouse.SpanModelRequestEnd,
@@ -226,6 +235,7 @@ func applyTurnStarted(s *State, e dormouse.Event) {
 		take(t.Attention.Prompts)
 	}
 	t.Turn = turn
+	s.Workspace.Before = 0
 }
 
 // applyOpEnd closes an op. Its tool call has its result now, unless the op only
@@ -236,8 +246,11 @@ func applyOpEnd(s *State, p dormouse.OpEnd) {
 		return
 	}
 	s.Ops = slices.DeleteFunc(s.Ops, func(o OpenOp) bool { return o.ID == p.Op })
-	if changes := op.Kind.InSandbox() && op.Kind != dormouse.OpRead; changes && op.Origin.Turn != "" && s.Workspace.Policy == dormouse.SnapshotsByCall {
-		s.Workspace.Calls = append(slices.Clip(s.Workspace.Calls), Called{Seq: s.Seq, Turn: op.Origin.Turn})
+	if changesFiles(op.Kind) {
+		s.Workspace.Touched = s.Seq
+		if op.Origin.Turn != "" && s.Workspace.Policy == dormouse.SnapshotsByCall {
+			s.Workspace.Calls = append(slices.Clip(s.Workspace.Calls), Called{Seq: s.Seq, Turn: op.Origin.Turn})
+		}
 	}
 	s.Usage, s.CostMicros = s.Usage.Add(p.Usage), s.CostMicros+p.CostMicros
 	t := s.turnOf(op.Origin.Turn)

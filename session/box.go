@@ -202,7 +202,7 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 		a.slog.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
 		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	}
-	up := SandboxUp{Generation: generation, Handle: live.Handle(), IdleTimeout: a.deps.IdleTimeout}
+	up := SandboxUp{Generation: generation, Handle: live.Handle(), IdleTimeout: a.deps.IdleTimeout, Watched: true}
 	if i, ok := live.(sandbox.Imaged); ok {
 		up.Image = i.Image()
 	}

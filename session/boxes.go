@@ -59,6 +59,7 @@ func (d *draft) sandboxUp(v SandboxUp) error {
 	}
 	fact := dormouse.SandboxFact{
 		Generation: v.Generation, Handle: v.Handle, Image: v.Image, IdleTimeout: v.IdleTimeout, Missing: v.Missing, Snapshots: v.Snapshots, Seals: v.Seals,
+		Watched: v.Watched,
 	}
 	switch {
 	case d.Sandbox.How != dormouse.WarmRestore: // nothing ran before

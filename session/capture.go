@@ -29,6 +29,7 @@ const (
 // capturing is the actor's hold on a point that is being made.
 type capturing struct {
 	id     dormouse.SnapshotID // empty if none is
+	at     uint64              // the seq when it was begun
 	cancel context.CancelFunc
 	failed int // in vain, of the point that is wanted
 }
@@ -58,25 +59,53 @@ func (a *Actor) reconcileCapture(ctx context.Context, w Wanted) error {
 		}})
 	}
 	within, cancel := context.WithTimeout(ctx, captureTimeout)
-	a.capture.id, a.capture.cancel = w.Capture.ID, cancel
-	state := a.state
+	a.capture.id, a.capture.at, a.capture.cancel = w.Capture.ID, a.state.Seq, cancel
+	state, open := a.state, a.streams.Load() > 0
+	machine, _ := a.box.live.(sandbox.Machine)
 	a.running.Go(func() {
 		defer cancel()
 		err := a.lease.holds()
 		var taken *dormouse.Snapshot
+		at := state.Seq // as far as what is recorded by now, the files are looked at
 		if err == nil {
+			open = open || stillLive(within, state, machine)
 			taken, err = a.makePoint(within, driver, state, *w.Capture)
+		}
+		if errors.Is(err, errTooLarge) {
+			at, err = 0, nil
 		}
 		a.report(func(ctx context.Context) error {
 			a.capture.id = ""
-			return a.captured(ctx, *w.Capture, taken, err)
+			if taken != nil {
+				taken.Live = open
+			}
+			return a.captured(ctx, *w.Capture, taken, dormouse.SnapshotSkip{At: at, Live: open}, err)
 		})
 	})
 	return nil
 }
 
+// usageWithin is how long a sandbox may take to say what runs in it while a point waits
+// for that.
+const usageWithin = time.Second
+
+// stillLive reports whether something may change files from now on that nothing is
+// recorded of. A sandbox that does not say may have such.
+func stillLive(ctx context.Context, s State, m sandbox.Machine) bool {
+	if s.Sandbox.Phase != SandboxActive {
+		return false
+	}
+	if m == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, usageWithin)
+	defer cancel()
+	u, err := m.Usage(ctx)
+	return err != nil || u.Processes > u.Shells || u.Ops+u.Tasks+u.Terminals > 0
+}
+
 // captured records a point that was made, or why it was not.
-func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.Snapshot, err error) error {
+func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.Snapshot, same dormouse.SnapshotSkip, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // the next server makes it
 	}
@@ -99,6 +128,7 @@ func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.S
 		skip.Error = dormouse.CleanText(err.Error())
 		err = a.do(ctx, skip)
 	case taken == nil:
+		skip.At, skip.Live = same.At, same.Live
 		err = a.do(ctx, skip)
 	default:
 		crash.At(crash.SnapshotRecording)
@@ -114,8 +144,12 @@ func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.S
 	return nil
 }
 
-// errLate gives a point up.
-var errLate = errors.New("it took too long to keep, and others wait for it")
+var (
+	// errLate gives a point up.
+	errLate = errors.New("it took too long to keep, and others wait for it")
+	// errTooLarge leaves a workspace in its volume.
+	errTooLarge = errors.New("the layers would be more than the session may have")
+)
 
 // makePoint captures what changed in the workspace and keeps it. It returns nil if
 // nothing did, and nobody has asked for a point.
@@ -195,7 +229,7 @@ func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s Sta
 	}
 	p.Layers = a.deps.Snapshots.Shorter(append(slices.Clip(below), layer))
 	if w.Reason == dormouse.SnapshotSealing && exceeds(p.Layers, s.Environment.Limits.Disk) {
-		return nil, nil //nolint:nilnil // the volume holds the session to its limit; layers do not
+		return nil, errTooLarge // the volume holds the session to its limit; layers do not
 	}
 	return p, nil
 }

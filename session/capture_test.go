@@ -29,8 +29,10 @@ type lined struct {
 	mu     sync.Mutex
 	files  map[uint64]map[string]string // by the number of the workspace
 	specs  []sandbox.Spec
-	broken error         // what every capture fails with
-	holds  chan struct{} // what every capture waits for, nil for nothing
+	looks  int                                       // how many captures were begun
+	notes  map[dormouse.SnapshotID]map[string]string // what was captured; nil to note nothing
+	broken error                                     // what every capture fails with
+	holds  chan struct{}                             // what every capture waits for, nil for nothing
 }
 
 var _ sandbox.Snapshotter = (*lined)(nil)
@@ -71,6 +73,7 @@ func filesIn(dirs []string) (map[string]string, error) {
 
 func (d *lined) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captured, error) {
 	d.mu.Lock()
+	d.looks++
 	holds, broken, files := d.holds, d.broken, maps.Clone(d.files[c.Workspace.Number])
 	d.mu.Unlock()
 	if holds != nil {
@@ -83,12 +86,23 @@ func (d *lined) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Capture
 	if broken != nil {
 		return sandbox.Captured{}, broken
 	}
+	since := c.Workspace.Base
+	if d.notes != nil {
+		d.mu.Lock()
+		before, known := d.notes[c.Since]
+		d.notes[c.As] = maps.Clone(files)
+		d.mu.Unlock()
+		if known {
+			since = c.Since
+			maps.DeleteFunc(files, func(name, text string) bool { return before[name] == text })
+		}
+	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(c.To, name), []byte(text), 0o600); err != nil {
 			return sandbox.Captured{}, err
 		}
 	}
-	return sandbox.Captured{Since: c.Workspace.Base, Entries: len(files)}, nil
+	return sandbox.Captured{Since: since, Entries: len(files)}, nil
 }
 
 // write writes a file of the newest workspace.
@@ -256,7 +270,7 @@ func TestRevertingTakesFilesAndConversationBack(t *testing.T) {
 			t.Fatalf("%d points", n)
 		}
 		// The point of the second turn has what was written before it ended.
-		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3")); err != nil {
+		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3"), session.GoBack{}); err != nil {
 			t.Fatal(err)
 		}
 		asked = nil
@@ -303,18 +317,18 @@ func TestOnlyAnIdleSessionIsTakenBack(t *testing.T) {
 		settle(time.Second)
 		point := h.state().Points[0].ID
 		for _, history := range []bool{false, true} {
-			if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), point, history); !errors.Is(err, dormouse.ErrConflict) {
+			if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), point, session.GoBack{History: history}); !errors.Is(err, dormouse.ErrConflict) {
 				t.Errorf("restored under a turn: %v", err)
 			}
 		}
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), askedPoint("nowhere"), false); !errors.Is(err, dormouse.ErrNotFound) {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), askedPoint("nowhere"), session.GoBack{}); !errors.Is(err, dormouse.ErrNotFound) {
 			t.Errorf("restored from nowhere: %v", err)
 		}
 		settle(10 * time.Minute)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), point, true); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), point, session.GoBack{History: true}); err != nil {
 			t.Errorf("restored when idle: %v", err)
 		}
-		if s := h.state(); len(s.Points) != 1 || s.Workspace.Base != point {
+		if s := h.state(); len(s.Points) != 2 || s.Points[0].ID != point || !s.Points[1].Aside || s.Workspace.Base != point {
 			t.Errorf("points %v, base %s", s.Points, s.Workspace.Base)
 		}
 		settle(time.Minute)
@@ -517,7 +531,7 @@ func TestAnAgentIsToldThatItsFilesAreOthers(t *testing.T) {
 		settle(time.Second)
 		h.mustPrompt("p2", script("effect y"))
 		settle(time.Second)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), h.state().Points[0].ID, false); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), h.state().Points[0].ID, session.GoBack{}); err != nil {
 			t.Fatal(err)
 		}
 		asked = nil

@@ -25,9 +25,10 @@ func (d *draft) spawn(v Spawn) error {
 			return err
 		}
 	}
+	again, err := d.again(string(c.Session), func(e dormouse.Event) bool { return e.Type == dormouse.ChildSpawned })
 	switch {
-	case d.child(c.Session) >= 0:
-		return nil
+	case again || d.child(c.Session) >= 0:
+		return err
 	case c.Session == d.Session:
 		return fmt.Errorf("a session is not its own child: %w", dormouse.ErrInvalid)
 	case len(d.Children) >= dormouse.MaxChildren:
@@ -56,6 +57,14 @@ func (d *draft) endChild(v EndChild) error {
 func (d *draft) childUp(v ChildUp) error {
 	if i := d.child(v.Child); i >= 0 && !d.Children[i].Started {
 		d.tell(dormouse.ChildStarted, "", dormouse.ChildFact{Child: v.Child})
+	}
+	return nil
+}
+
+// parentTold records that the parent knows of the end.
+func (d *draft) parentTold() error {
+	if d.Untold {
+		d.tell(dormouse.ParentTold, "", dormouse.ChildFact{Child: d.Session})
 	}
 	return nil
 }

@@ -15,12 +15,17 @@ type Command struct {
 	Now time.Time
 	// Epoch is the lease of the actor that decides.
 	Epoch uint64
+	// Reached is the generation of the sandbox that this actor has a link to, 0 if it has
+	// none. Only a sandbox that was reached can have run anything for it.
+	Reached uint64
 	// Keeps says that the driver keeps files without a snapshot.
 	Keeps bool
 	// Seen is the text already seen of model calls that are still open, for verbs
 	// that close them.
 	Seen map[dormouse.OpID]string
-	Verb Verb
+	// Given is what the ids in the verb were given to before, if they were.
+	Given map[string]dormouse.Event
+	Verb  Verb
 }
 
 // Verb says what a command wants.
@@ -63,8 +68,6 @@ type (
 		System *dormouse.SystemBody `json:",omitempty"`
 		// New says that the id was just drawn, so that nothing can be there under it.
 		New bool `json:",omitempty"`
-		// Prior is what the queue already holds under ID.
-		Prior *dormouse.PromptRecord
 	}
 
 	// Cancel takes a prompt out of the queue before its turn.
@@ -103,9 +106,11 @@ type (
 
 	// Schedule has the session prompt itself later: at a time, or by a cron line.
 	Schedule struct {
-		Thread  dormouse.ThreadID
-		ID      dormouse.WakeupID
-		At      time.Time
+		Thread dormouse.ThreadID
+		ID     dormouse.WakeupID
+		At     time.Time
+		// In is how long after it was asked for, in place of At.
+		In      time.Duration `json:",omitempty"`
 		Cron    string
 		Content []dormouse.Block
 	}
@@ -148,7 +153,11 @@ type (
 	}
 
 	// Run asks for a command in the sandbox, beside what the agent does.
-	Run struct{ dormouse.ExecAsk }
+	Run struct {
+		dormouse.ExecAsk
+		// New says that the id was just drawn.
+		New bool `json:",omitempty"`
+	}
 
 	// EndExec asks for the end of a command.
 	EndExec struct{ Exec dormouse.EventID }
@@ -189,6 +198,8 @@ type (
 		To uint64
 		// Within is set for a tool call, in whose turn the files are swapped.
 		Within dormouse.TurnID
+		// Discard gives up the files it has; else a point must hold them.
+		Discard bool `json:",omitempty"`
 	}
 
 	// Terminate ends the session for good.
@@ -311,6 +322,8 @@ type (
 		// and Seals whether that is sealed when it has stopped.
 		Snapshots dormouse.SnapshotPolicy
 		Seals     bool
+		// Watched says that Touch is asked for before anybody is let in.
+		Watched bool
 	}
 
 	// SandboxGone reports that a sandbox died, or could not be made.
@@ -351,6 +364,10 @@ type (
 	// SkipSnapshot reports that a point was not made.
 	SkipSnapshot struct{ dormouse.SnapshotSkip }
 
+	// Touch reports that somebody is about to be let into the sandbox who may change
+	// files.
+	Touch struct{ dormouse.WorkspaceTouch }
+
 	// Fire queues the prompt of a wake-up that is due, whose body the actor has read.
 	Fire struct {
 		ID      dormouse.WakeupID
@@ -365,6 +382,9 @@ type (
 		Child  dormouse.SessionID
 		Reason string
 	}
+
+	// ParentTold reports that the parent has recorded the end of this session.
+	ParentTold struct{}
 
 	// MakeRoom stops a sandbox that nobody uses just now, because others wait for
 	// its place.
@@ -432,8 +452,10 @@ func (SkipSnapshot) verb()    {}
 func (ImportSnapshot) verb()  {}
 func (ForgetSnapshots) verb() {}
 func (Swap) verb()            {}
+func (Touch) verb()           {}
 func (Fire) verb()            {}
 func (ChildUp) verb()         {}
 func (ChildDown) verb()       {}
+func (ParentTold) verb()      {}
 func (MakeRoom) verb()        {}
 func (Tick) verb()            {}

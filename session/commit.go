@@ -67,17 +67,16 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	var events []dormouse.Event
 	var rows store.Rows
 	var asked, repeated []message
-	queued := make(map[dormouse.EventID]dormouse.PromptRecord)
+	fresh := make(map[string]dormouse.Event) // what ids were given to in this batch: in no row yet
 	for _, m := range batch {
 		c, err := a.command(ctx, m)
 		if err != nil {
 			m.reply <- err
 			continue
 		}
-		if v, ok := c.Verb.(Prompt); ok && v.Prior == nil {
-			if p, again := queued[v.ID]; again { // in no row yet, and perhaps cancelled already
-				v.Prior = &p
-				c.Verb = v
+		for _, id := range clientIDs(c.Verb) {
+			if e, again := fresh[id]; again {
+				c.Given = with(c.Given, id, e)
 			}
 		}
 		d, err := decide(next, c)
@@ -88,11 +87,11 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 		added := d.events
 		next = d.State
 		merge(&rows, d.rows)
-		for _, p := range d.rows.Prompts {
-			queued[p.ID] = p
+		for _, g := range d.rows.ClientIDs {
+			fresh[g.ID] = added[g.Seq-added[0].Seq]
 		}
 		events = append(events, added...)
-		if _, ok := m.verb.(Prompt); ok && len(added) == 0 {
+		if len(added) == 0 && len(c.Given) > 0 {
 			repeated = append(repeated, m)
 		} else {
 			asked = append(asked, m)
@@ -123,13 +122,14 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 // command completes a verb with what the law may not find out itself.
 func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 	c := Command{By: m.by, Now: stamp(a.deps.Clock()), Epoch: a.epoch, Keeps: true, Verb: m.verb}
+	if a.box.live != nil {
+		c.Reached = a.box.generation
+	}
+	var err error
+	if c.Given, err = a.given(ctx, m.verb); err != nil {
+		return c, fmt.Errorf("look up ids: %w", err)
+	}
 	switch v := m.verb.(type) {
-	case Prompt:
-		var err error
-		if v.Prior, err = a.prior(ctx, v); err != nil {
-			return c, err
-		}
-		c.Verb = v
 	case Spawn:
 		config, err := a.agentConfig(ctx, a.state.Config)
 		if err != nil {
@@ -148,55 +148,33 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 			c.Verb = v
 		}
 	case Send:
-		return a.commandSend(ctx, c, v)
+		if !slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Interrupt != nil }) {
+			break
+		}
+		if c.Seen, err = a.seen(ctx); err != nil {
+			return c, err
+		}
 	case Interrupt, ArchiveThread, Continue, Hibernate, Terminate, Archive, Delete, Recover, FailAttempt:
 		seen, err := a.seen(ctx)
 		if err != nil {
 			return c, err
 		}
 		c.Seen = seen
-	case Create, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
+	case Create, Prompt, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
 		Run, EndExec, StartExec,
 		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
-		SandboxUp, SandboxGone, SandboxDelayed, SandboxRelieved, SandboxDown, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, ChildUp, ChildDown, MakeRoom, Tick:
+		SandboxUp, SandboxGone, SandboxDelayed, SandboxRelieved, SandboxDown, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, Touch, ChildUp, ChildDown, ParentTold, MakeRoom, Tick:
 	}
 	return c, nil
 }
 
-// commandSend completes the steps of a request.
-func (a *Actor) commandSend(ctx context.Context, c Command, v Send) (Command, error) {
-	v.Steps = slices.Clone(v.Steps)
-	for i, s := range v.Steps {
-		var err error
-		switch {
-		case s.Prompt != nil:
-			p := *s.Prompt
-			p.Prior, err = a.prior(ctx, p)
-			v.Steps[i].Prompt = &p
-		case s.Interrupt != nil && c.Seen == nil:
-			c.Seen, err = a.seen(ctx)
-		}
-		if err != nil {
-			return c, err
-		}
+// with adds to what ids were given to.
+func with(given map[string]dormouse.Event, id string, e dormouse.Event) map[string]dormouse.Event {
+	if given == nil {
+		given = make(map[string]dormouse.Event)
 	}
-	c.Verb = v
-	return c, nil
-}
-
-// prior finds what the queue already holds under a prompt's id.
-func (a *Actor) prior(ctx context.Context, p Prompt) (*dormouse.PromptRecord, error) {
-	if p.New {
-		return nil, nil
-	}
-	prior, err := a.deps.Store.Prompt(ctx, a.id, p.ID)
-	switch {
-	case err == nil:
-		return &prior, nil
-	case errors.Is(err, dormouse.ErrNotFound):
-		return nil, nil
-	}
-	return nil, fmt.Errorf("look up prompt %s: %w", p.ID, err)
+	given[id] = e
+	return given
 }
 
 // seen reads what was already seen of the model calls that are open.
@@ -242,7 +220,6 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event, next State, 
 	a.converse(events)
 	pointsAfter(events)
 	a.deps.committed(a.id, events) // first: who follows may look at what it counts
-	a.tellParent(ctx, events)
 	a.feeds.publish(a.id, events)
 	return nil
 }

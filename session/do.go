@@ -11,8 +11,9 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// ErrRepeated means that a prompt was recorded before, and is not recorded again.
-var ErrRepeated = errors.New("the prompt was recorded before")
+// ErrRepeated means that what a client asked for under an id was recorded before, and
+// is not recorded again.
+var ErrRepeated = errors.New("it was recorded before")
 
 // Do asks a session's actor, wherever it is, and returns once the answer is
 // durable.
@@ -22,17 +23,6 @@ func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Ac
 		return nil
 	}
 	return err
-}
-
-// Queue is Do for a prompt. It also reports whether the session had recorded the
-// prompt before: of those who send the same one, however close together, one is
-// told that it was new.
-func (s *Sessions) Queue(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, p Prompt) (again bool, err error) {
-	err = s.do(ctx, id, by, p)
-	if errors.Is(err, ErrRepeated) {
-		return true, nil
-	}
-	return false, err
 }
 
 func (s *Sessions) do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
@@ -58,7 +48,7 @@ func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.A
 }
 
 // DoHere asks the actor on this server. If another server owns the session, it
-// says which. A prompt that changed nothing is ErrRepeated.
+// says which. What was asked for before under the same id is ErrRepeated.
 func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
 	do := func() error {
 		return s.onActor(ctx, id, func(a *Actor) error { return a.send(ctx, message{by: by, verb: v}) })
@@ -143,7 +133,7 @@ func sameTwice(v Verb) bool {
 	switch v := v.(type) { //nolint:gochecksumtype // of the others nobody can say
 	case Send:
 		return v.Request != "" || !slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Prompt == nil })
-	case Prompt, OpenThread, ArchiveThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ImportSnapshot, ForgetSnapshots, Swap:
+	case Prompt, Answer, Schedule, OpenThread, ArchiveThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ImportSnapshot, ForgetSnapshots, Swap:
 		return true
 	}
 	return false
@@ -180,9 +170,13 @@ func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormous
 
 // known is a verb that may have been carried out: its ids are no longer new.
 func known(v Verb) Verb {
-	if p, ok := v.(Prompt); ok {
-		p.New = false
-		return p
+	switch v := v.(type) { //nolint:gochecksumtype // the others say nothing of it
+	case Prompt:
+		v.New = false
+		return v
+	case Run:
+		v.New = false
+		return v
 	}
 	send, ok := v.(Send)
 	if !ok {

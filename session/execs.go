@@ -29,10 +29,12 @@ func (s State) exec(id dormouse.EventID) *Exec {
 	return nil
 }
 
-// run accepts a command. The same one twice is one command.
+// run accepts a command. The same id twice is one command, and another command under
+// the same id is refused.
 func (d *draft) run(v Run) error {
-	if d.exec(v.Exec) != nil || slices.Contains(d.Answered, v.Exec) {
-		return nil
+	again, err := d.again(string(v.Exec), func(e dormouse.Event) bool { return sameExec(e, v.ExecAsk) })
+	if again || d.exec(v.Exec) != nil {
+		return err
 	}
 	if err := v.Validate(); err != nil {
 		return err
@@ -43,6 +45,9 @@ func (d *draft) run(v Run) error {
 	d.addNamed(v.Exec, dormouse.ExecAsked, "", d.c.By, v.ExecAsk)
 	switch d.Sandbox.Phase {
 	case SandboxActive:
+		if d.c.Reached != d.Sandbox.Generation {
+			return nil // it may be gone; the op is recorded once it answers
+		}
 		return d.startExec(StartExec{Exec: v.Exec, Args: dormouse.DigestOf(dormouse.Encode(v.ExecAsk))})
 	case SandboxCold:
 		return d.warm()
@@ -51,13 +56,18 @@ func (d *draft) run(v Run) error {
 	return nil
 }
 
+// sameExec reports whether a command is the one that e recorded.
+func sameExec(e dormouse.Event, ask dormouse.ExecAsk) bool {
+	return e.Type == dormouse.ExecAsked && payload[dormouse.ExecAsk](e) == ask
+}
+
 // startExec records the op of a command before any byte of it leaves.
 func (d *draft) startExec(v StartExec) error {
 	e := d.exec(v.Exec)
 	switch {
 	case e == nil || e.Op != "":
 		return fmt.Errorf("command %s does not wait: %w", v.Exec, dormouse.ErrConflict)
-	case d.Sandbox.Phase != SandboxActive:
+	case d.Sandbox.Phase != SandboxActive || d.c.Reached != d.Sandbox.Generation:
 		return fmt.Errorf("sandbox %d is not active: %w", d.Sandbox.Generation, dormouse.ErrConflict)
 	}
 	d.openOp("", dormouse.Op{
@@ -114,9 +124,6 @@ func (s State) isExec(o dormouse.Op) bool {
 	return o.Origin.Turn == "" && e != nil && e.Op == o.ID
 }
 
-// rememberedExecs is how many answered commands are known again by their id.
-const rememberedExecs = 64
-
 func applyExec(s *State, e dormouse.Event) {
 	switch e.Type { //nolint:exhaustive // the rest are not about commands
 	case dormouse.ExecAsked:
@@ -131,14 +138,12 @@ func applyExec(s *State, e dormouse.Event) {
 	}
 }
 
-// closeExec remembers a command as answered.
+// closeExec closes a command that is answered.
 func closeExec(s *State, at time.Time, answered func(Exec) bool) {
 	i := slices.IndexFunc(s.Execs, answered)
 	if i < 0 {
 		return
 	}
-	s.Answered = append(s.Answered, s.Execs[i].ID)
-	s.Answered = s.Answered[max(0, len(s.Answered)-rememberedExecs):]
 	s.Execs = slices.Delete(s.Execs, i, i+1)
 	s.IdleSince = at
 }

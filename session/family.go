@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
@@ -21,6 +21,7 @@ type family interface {
 	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error)
 	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
 	manifest(ctx context.Context, id dormouse.SessionID, p Point) (dormouse.Snapshot, error)
+	keepReplaced(ctx context.Context, state State, by dormouse.Actor) (dormouse.SnapshotID, State, error)
 	unprepare(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap)
 	create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *store.Fence) (store.Index, error)
 }
@@ -81,8 +82,11 @@ func (a *Actor) bringUp(ctx context.Context, c WantedChild) (Verb, error) {
 	if err != nil && !errors.Is(err, dormouse.ErrConflict) {
 		return nil, err
 	}
-	if row, err := a.deps.family.Row(ctx, c.ID); err != nil || row.Parent != a.id {
+	switch row, err := a.deps.family.Row(ctx, c.ID); {
+	case err != nil || row.Parent != a.id:
 		return ChildDown{Child: c.ID, Reason: "another session has its id"}, err
+	case row.Status == dormouse.StatusTerminated:
+		return ChildDown{Child: c.ID, Reason: "terminated"}, nil
 	}
 	crash.At(crash.ChildCreated)
 	if len(spec.Prompt) > 0 {
@@ -97,18 +101,42 @@ func (a *Actor) bringUp(ctx context.Context, c WantedChild) (Verb, error) {
 	return ChildUp{Child: c.ID}, nil
 }
 
-// tellParent has a parent record that its child has ended, whoever ended it. If
-// that is lost on the way, the child keeps its place until the parent ends.
-func (a *Actor) tellParent(ctx context.Context, events []dormouse.Event) {
-	parent := a.state.Parent
-	if parent == "" || !slices.ContainsFunc(events, func(e dormouse.Event) bool { return e.Type == dormouse.SessionTerminated }) {
+// longestTell is how long it may take until a parent that could not be told is told
+// again.
+const longestTell = 5 * time.Second
+
+// reconcileParent has a parent record that its child has ended, whoever ended it. It
+// is told until it has: nobody else would ever free the child's place.
+func (a *Actor) reconcileParent(ctx context.Context, w Wanted) {
+	if !w.TellParent || a.telling {
 		return
 	}
+	a.telling = true
+	parent, wait := a.state.Parent, max(a.tellIn, retryFull)
+	a.tellIn = min(2*wait, longestTell)
 	a.running.Go(func() {
+		crash.At(crash.ParentTelling)
 		err := a.deps.family.Do(ctx, parent, dormouse.FromSession(a.id), EndChild{Child: a.id, Reason: "it has ended"})
-		if err != nil {
-			a.slog.DebugContext(ctx, "parent not told of the end", "parent", parent, "error", err)
+		crash.At(crash.ParentTold)
+		// One that is not there any more, or has ended itself, or does not have this child
+		// any more, has nothing to free.
+		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrTerminated) {
+			err = nil
 		}
+		if err != nil {
+			a.slog.WarnContext(ctx, "parent not told of the end", "parent", parent, "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+			}
+		}
+		a.report(func(ctx context.Context) error {
+			a.telling = false
+			if err != nil {
+				return err
+			}
+			return a.own(ctx, ParentTold{})
+		})
 	})
 }
 

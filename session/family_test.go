@@ -324,3 +324,64 @@ func TestEachThreadIsRetriedForItself(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A child that ends by itself frees its place, though the server dies before it could
+// say so, and whatever keeps it from saying so.
+func TestAChildsEndIsToldUntilItsParentHasRecordedIt(t *testing.T) {
+	for name, harm := range map[string]func(h *house) (end func()){
+		"the server dies": func(h *house) func() {
+			return func() { h.crash() }
+		},
+		"the parent cannot be written": func(h *house) func() {
+			h.full(func(b store.Batch) bool { return b.Session == h.id })
+			return func() { settle(10 * time.Second); h.store.set(nil) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live(t, func(t *testing.T, h *house) {
+				h.create(dormouse.Created{Agent: everyTool()})
+				h.mustPrompt("p", grow(`SCRIPT[{"text":"done"}]`))
+				settle(time.Minute)
+				child := h.of(h.tree()[1])
+				heal := harm(h)
+				if err := child.do(session.Terminate{Reason: "a person ended it"}); err != nil {
+					t.Fatal(err)
+				}
+				heal()
+				settle(time.Minute)
+				s := h.state()
+				if len(s.Children) != 0 || s.Offspring != dormouse.MaxOffspring || h.count(dormouse.ChildEnded) != 1 {
+					t.Errorf("the parent has children %+v and may have %d more below it", s.Children, s.Offspring)
+				}
+				if events := child.checked(); countType(events, dormouse.ParentTold) != 1 {
+					t.Errorf("it was recorded %d times that the parent knows", countType(events, dormouse.ParentTold))
+				}
+				if row, err := h.live.Row(t.Context(), child.id); err != nil || !row.Due.IsZero() {
+					t.Errorf("the child is due at %s, %v", row.Due, err)
+				}
+				h.checked()
+			})
+		})
+	}
+}
+
+// A child that is deleted is there until its parent knows.
+func TestADeletedChildFreesItsPlaceBeforeItIsGone(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Agent: everyTool()})
+		h.mustPrompt("p", grow(`SCRIPT[{"text":"done"}]`))
+		settle(time.Minute)
+		child := h.tree()[1]
+		if err := h.of(child).do(session.Delete{}); err != nil {
+			t.Fatal(err)
+		}
+		h.crash()
+		settle(time.Minute)
+		if _, err := h.live.Row(t.Context(), child); !errors.Is(err, dormouse.ErrNotFound) {
+			t.Errorf("the child: %v", err)
+		}
+		if s := h.state(); len(s.Children) != 0 {
+			t.Errorf("the parent has children %+v", s.Children)
+		}
+	})
+}

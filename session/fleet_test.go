@@ -256,12 +256,12 @@ func (c *cutStore) Session(ctx context.Context, id dormouse.SessionID) (store.In
 	return c.Server.Session(ctx, id)
 }
 
-func (c *cutStore) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error) {
+func (c *cutStore) ClientIDs(ctx context.Context, id dormouse.SessionID, ids ...string) (map[string]uint64, error) {
 	if c.freezes.Load() {
 		ctx = context.WithoutCancel(ctx)
 		_ = c.pass(ctx)
 	}
-	return c.Server.Prompt(ctx, id, prompt)
+	return c.Server.ClientIDs(ctx, id, ids...)
 }
 
 func (c *cutStore) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {

@@ -149,7 +149,7 @@ func (h *house) asks(clientID, text string) session.Prompt {
 func (h *house) prompt(clientID, text string) error { return h.do(h.asks(clientID, text)) }
 
 func (h *house) queue(clientID string) (again bool, err error) {
-	return h.live.Queue(h.t.Context(), h.id, dormouse.User("ada"), h.asks(clientID, "hello"))
+	return h.live.Once(h.t.Context(), h.id, dormouse.User("ada"), h.asks(clientID, "hello"))
 }
 
 func (h *house) mustPrompt(clientID, text string) {

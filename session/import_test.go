@@ -55,7 +55,7 @@ func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
 		}
 		for what, err := range map[string]error{
 			"its conversation": func() error {
-				_, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, true)
+				_, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{History: true})
 				return err
 			}(),
 			"a branch": func() error {
@@ -67,7 +67,7 @@ func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, false); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{}); err != nil {
 			t.Fatal(err)
 		}
 		h.mustPrompt("p2", script("effect y"))
@@ -77,7 +77,7 @@ func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
 		}
 		// Before the prompt it had these files, although there is an older point of its own.
 		d.write("a", "broken")
-		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p2")); err != nil {
+		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p2"), session.GoBack{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := h.state().Workspace.Base; got != p.ID {
@@ -100,12 +100,12 @@ func TestASessionIsTakenBackToWhatItHadGoneOnWith(t *testing.T) {
 			d.write(name, name)
 		}
 		first := h.state().Points[0].ID
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), first, false); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), first, session.GoBack{}); err != nil {
 			t.Fatal(err)
 		}
 		h.mustPrompt("p3", script("effect p3"))
 		settle(time.Minute)
-		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3")); err != nil {
+		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3"), session.GoBack{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := h.state().Workspace.Base; got != first {
@@ -173,7 +173,7 @@ func TestASessionIsMadeOfAnImage(t *testing.T) {
 		if got := d.has(); !maps.Equal(got, map[string]string{"a": "1"}) {
 			t.Errorf("it has %v", got)
 		}
-		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p1")); err != nil {
+		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p1"), session.GoBack{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := h.state().Workspace.Base; got != point {
@@ -194,14 +194,14 @@ func TestARestoreThatIsRefusedLeavesNoNote(t *testing.T) {
 		}
 		h.mustPrompt("p1", script("sleep 10m"))
 		settle(time.Minute)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, false); !errors.Is(err, dormouse.ErrConflict) {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{}); !errors.Is(err, dormouse.ErrConflict) {
 			t.Fatal(err)
 		}
 		if notes := h.notes(); len(notes) > 0 {
 			t.Errorf("left are %v", notes)
 		}
 		settle(time.Hour)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, false); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{}); err != nil {
 			t.Fatal(err)
 		}
 		if notes := h.notes(); len(notes) != 1 {
@@ -252,7 +252,7 @@ func TestFollowersAreToldHowMuchHasCome(t *testing.T) {
 			}
 		}()
 		settle(time.Second)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, false); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{}); err != nil {
 			t.Fatal(err)
 		}
 		<-over
@@ -282,7 +282,7 @@ func TestARestoreWhoseAnswerWasLostIsKnown(t *testing.T) {
 					}
 					return dormouse.ErrUnknownOutcome, nil
 				})
-				if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, false); err != nil {
+				if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{}); err != nil {
 					t.Error(err)
 				}
 				if n := h.count(dormouse.WorkspaceSwapped); n != 1 || !failed {

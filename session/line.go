@@ -71,15 +71,30 @@ func (j *journal) restore(ctx context.Context, w tool.Restore) (Verb, string, er
 	if origin == j.a.id {
 		origin = ""
 	}
+	verb := Swap{Within: j.work.Turn}
+	if err := own.refusesSwap(verb); err != nil {
+		return nil, "", err
+	}
+	replaced, own, err := j.a.deps.family.keepReplaced(ctx, own, dormouse.ActorAgent)
+	if err != nil {
+		return nil, "", err
+	}
 	swap, err := j.a.deps.prepare(ctx, own, m, reason, origin, j.a.feeds.fetching(j.a.id))
 	if err != nil {
 		return nil, "", err
 	}
+	swap.Replaced = replaced
+	verb.WorkspaceSwap = swap
 	var out struct {
-		Ref workspaceRef `json:"ref"`
+		Ref      workspaceRef  `json:"ref"`
+		Replaced *snapshot.Ref `json:"replaced,omitempty"`
+	}
+	if replaced != "" {
+		ref := snapshot.Mint(j.a.deps.Refs, j.a.id, replaced)
+		out.Replaced = &ref
 	}
 	out.Ref = workspaceRef{Provider: snapshot.Provider, Ref: workspaceInner{Session: j.a.id, Workspace: swap.Number, Snapshot: swap.Snapshot}}
-	return Swap{WorkspaceSwap: swap, Within: j.work.Turn}, said(out), nil
+	return verb, said(out), nil
 }
 
 // workspaceRef is how an agent holds the workspace it has.

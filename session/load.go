@@ -198,6 +198,7 @@ func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.S
 	var state State
 	prompts := make(map[dormouse.EventID]int)
 	ops := make(map[dormouse.OpID]int)
+	given := make(map[string]bool)
 	var all store.Rows
 	for more := true; more; {
 		var events []dormouse.Event
@@ -220,6 +221,11 @@ func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.S
 				continue
 			}
 			ops[r.ID], all.Ops = len(all.Ops), append(all.Ops, r)
+		}
+		for _, g := range rows.ClientIDs {
+			if !given[g.ID] {
+				given[g.ID], all.ClientIDs = true, append(all.ClientIDs, g)
+			}
 		}
 		all.Index, all.Deadlines, all.Names = rows.Index, rows.Deadlines, rows.NamesAfter(all.Names)
 	}

@@ -51,7 +51,7 @@ func (d *draft) decide() error {
 	if d.Seq == 0 {
 		return dormouse.ErrNotFound
 	}
-	if d.Terminated != nil && d.refusedAfterEnd() {
+	if d.Terminated != nil && d.refusedAfterEnd() && !d.repeats() {
 		return dormouse.ErrTerminated
 	}
 	switch d.c.Verb.(type) { //nolint:gochecksumtype // what is deleted is only not there for people
@@ -153,12 +153,16 @@ func (d *draft) decide() error {
 		return d.forgetSnapshots(v)
 	case Swap:
 		return d.swap(v)
+	case Touch:
+		return d.touch(v)
 	case Fire:
 		return d.fire(v)
 	case ChildUp:
 		return d.childUp(v)
 	case ChildDown:
 		return d.childDown(v)
+	case ParentTold:
+		return d.parentTold()
 	case MakeRoom:
 		return d.makeRoom()
 	case Tick:
@@ -172,11 +176,11 @@ func (d *draft) decide() error {
 func (d *draft) refusedAfterEnd() bool {
 	switch d.c.Verb.(type) {
 	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxDelayed, SandboxRelieved, SandboxDown, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
-		Describe, Archive, Delete, ChildUp, ChildDown, EndExec:
+		Describe, Archive, Delete, ChildUp, ChildDown, ParentTold, EndExec:
 		return false
 	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, ArchiveThread, Schedule, Unschedule, Spawn, EndChild,
 		AskSnapshot, ImportSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
-		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom:
+		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom, Touch:
 		return true
 	}
 	return true
@@ -209,6 +213,9 @@ type Wanted struct {
 	Fire []Wakeup
 	// Children lists the children that should be made, or ended.
 	Children []WantedChild
+	// TellParent says that the parent is to be told of the end until it has recorded it:
+	// as long as it has not, the child keeps a place among its children.
+	TellParent bool
 	// Delete says that nothing is left to end, and the session can be removed.
 	Delete bool
 }
@@ -258,6 +265,9 @@ func Want(s State) Wanted {
 	w.Capture = wantCapture(s)
 	// The point of a turn is made before the next one changes anything.
 	waits := w.Capture != nil && (w.Capture.Reason == dormouse.SnapshotOfTurn || w.Capture.Reason == dormouse.SnapshotOfCall)
+	// So is what people did since, also if that has to wait until the sandbox has started
+	// or stopped.
+	waits = waits || beforeTurn(s) > 0
 	for _, t := range s.Threads {
 		switch {
 		case s.Terminated != nil:
@@ -286,7 +296,8 @@ func Want(s State) Wanted {
 	if s.Terminated == nil {
 		w.Fire, w.Execs = s.Wakeups, s.Execs
 	}
-	w.Delete = s.Deleted && w.Capture == nil && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
+	w.TellParent = s.Untold
+	w.Delete = s.Deleted && !s.Untold && w.Capture == nil && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
 	return w
 }
 
@@ -297,7 +308,7 @@ func (w WantedStart) Due(now time.Time) bool { return !now.Before(w.Until) || no
 // Busy reports whether anything is wanted at once, or after a pause that is not
 // worth unloading the session for.
 func (w Wanted) Busy() bool {
-	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || len(w.Execs) > 0 || w.Delete || w.Capture != nil ||
+	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || len(w.Execs) > 0 || w.TellParent || w.Delete || w.Capture != nil ||
 		w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping
 }
 

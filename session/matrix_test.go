@@ -218,6 +218,11 @@ func situations() []situation {
 			w.must(spawn("c"), session.ChildUp{Child: dormouse.ChildID(sid, "c")}, session.Terminate{Reason: "done"})
 			return w
 		}},
+		{"ended beside its parent", dormouse.PhaseTerminated, func(t testing.TB) *world {
+			w := newWorld(t, dormouse.Created{Parent: "sesn_parent", Depth: 1})
+			w.must(session.Terminate{Reason: "done"})
+			return w
+		}},
 		{"archived", dormouse.PhaseTerminated, func(t testing.TB) *world {
 			w := newWorld(t, none)
 			w.must(session.Archive{})
@@ -320,6 +325,9 @@ func verbs() []struct {
 		}},
 		{"Swap", func(w *world) session.Verb { return w.swap(0) }},
 		{"Swap and truncate", func(w *world) session.Verb { return w.swap(2) }},
+		{"Touch", func(w *world) session.Verb {
+			return session.Touch{WorkspaceTouch: dormouse.WorkspaceTouch{Generation: w.state.Sandbox.Generation, By: "terminal"}}
+		}},
 		{"Fire", func(w *world) session.Verb {
 			return session.Fire{ID: "wake_w", Content: []dormouse.Block{dormouse.Text("again")}}
 		}},
@@ -327,6 +335,7 @@ func verbs() []struct {
 		{"ChildDown", func(*world) session.Verb {
 			return session.ChildDown{Child: dormouse.ChildID(sid, "c"), Reason: "terminated"}
 		}},
+		{"ParentTold", func(*world) session.Verb { return session.ParentTold{} }},
 		{"MakeRoom", func(*world) session.Verb { return session.MakeRoom{} }},
 		{"Tick", func(*world) session.Verb { return session.Tick{} }},
 	}

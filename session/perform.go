@@ -3,8 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -153,33 +151,23 @@ func (a *Actor) killExec(op dormouse.OpID) {
 // it. If ctx ends first, the command runs on. One without an id is given a new
 // one, and is known to be new.
 func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.ExecAsk, out func(text string)) (dormouse.ExecAnswer, error) {
-	var from uint64
-	if ask.Exec == "" {
+	drawn := ask.Exec == ""
+	if drawn {
 		ask.Exec = dormouse.EventID(NewID(dormouse.EventPrefix))
-		if !s.believes(ctx, id, func(state State) { from = state.Seq }) {
-			row, err := s.Row(ctx, id)
-			if err != nil {
-				return dormouse.ExecAnswer{}, err
-			}
-			from = row.Seq
-		}
-	} else {
-		seq, again, err := s.asked(ctx, id, ask.Exec)
-		if err != nil {
-			return dormouse.ExecAnswer{}, err
-		}
-		if again {
-			return s.answered(ctx, id, ask.Exec, seq)
-		}
-		from = seq
+	}
+	from, again, err := s.askedAt(ctx, id, ask, drawn)
+	if err != nil {
+		return dormouse.ExecAnswer{}, err
 	}
 	f, err := s.followFrom(ctx, id, from)
 	if err != nil {
 		return dormouse.ExecAnswer{}, err
 	}
 	defer func() { f.Close() }()
-	if err := s.Do(ctx, id, by, Run{ask}); err != nil {
-		return dormouse.ExecAnswer{}, err
+	if !again {
+		if err := s.Do(ctx, id, by, Run{ExecAsk: ask, New: drawn}); err != nil {
+			return dormouse.ExecAnswer{}, err
+		}
 	}
 	for {
 		items, err := f.Next(ctx)
@@ -209,16 +197,27 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 	}
 }
 
-// asked reports whether a command was answered already, and how far the session
-// was then. Its actor knows, if there is one here; else the log does.
-func (s *Sessions) asked(ctx context.Context, id dormouse.SessionID, exec dormouse.EventID) (seq uint64, answered bool, err error) {
-	knows := func(state State) { seq, answered = state.Seq, slices.Contains(state.Answered, exec) }
-	if s.believes(ctx, id, knows) {
-		return seq, answered, nil
+// askedAt is the seq after which a command's answer comes, and reports whether it was
+// asked for before. Another command under the same id is refused.
+func (s *Sessions) askedAt(ctx context.Context, id dormouse.SessionID, ask dormouse.ExecAsk, drawn bool) (seq uint64, again bool, err error) {
+	if !s.believes(ctx, id, func(state State) { seq = state.Seq }) {
+		row, err := s.Row(ctx, id)
+		if err != nil {
+			return 0, false, err
+		}
+		seq = row.Seq
 	}
-	state, err := s.Peek(ctx, id)
-	knows(state)
-	return seq, answered, err
+	if drawn {
+		return seq, false, nil
+	}
+	e, err := s.Given(ctx, id, string(ask.Exec))
+	switch {
+	case errors.Is(err, dormouse.ErrNotFound):
+		return seq, false, nil
+	case err == nil && !sameExec(e, ask):
+		err = otherRequest(string(ask.Exec))
+	}
+	return e.Seq, true, err
 }
 
 // believes shows what a session's actor believes, if there is one here, without a look
@@ -237,29 +236,4 @@ func answerTo(e dormouse.Event, id dormouse.EventID) (dormouse.ExecAnswer, bool)
 	}
 	a := payload[dormouse.ExecAnswer](e)
 	return a, a.Exec == id
-}
-
-// answered finds the answer to a command that was answered some time ago.
-func (s *Sessions) answered(ctx context.Context, id dormouse.SessionID, exec dormouse.EventID, before uint64) (dormouse.ExecAnswer, error) {
-	const page = 100
-	for before > 0 {
-		after := before - min(before, page)
-		for at := after; at < before; {
-			events, err := s.Events(ctx, id, at, int(before-at)) //nolint:gosec // at most a page
-			if err != nil {
-				return dormouse.ExecAnswer{}, err
-			}
-			if len(events) == 0 {
-				break
-			}
-			for _, e := range events {
-				if a, ok := answerTo(e, exec); ok {
-					return a, nil
-				}
-			}
-			at = events[len(events)-1].Seq
-		}
-		before = after
-	}
-	return dormouse.ExecAnswer{}, fmt.Errorf("the answer to %s: %w", exec, dormouse.ErrNotFound)
 }

@@ -108,3 +108,24 @@ func TestASessionAtRestSleepsOnlyAfterItsCommands(t *testing.T) {
 		h.checked()
 	})
 }
+
+// Nothing can have run in a sandbox that this server never reached: the command is not
+// of unknown outcome, it runs in the next one.
+func TestTheFirstCommandAfterServerAndSandboxDiedRuns(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Warm: true})
+		settle(time.Second)
+		h.cut()
+		h.boxes.kill(1)
+		h.open()
+		if a, err := h.exec("sevt_x", "effect a"); err != nil || a.Unknown || a.Error != "" {
+			t.Errorf("answered %+v, %v", a, err)
+		}
+		if n := h.boxes.effect("a"); n != 1 {
+			t.Errorf("it ran %d times", n)
+		}
+		if n := countType(h.checked(), dormouse.OpUnknown); n != 0 {
+			t.Errorf("%d ops are of unknown outcome", n)
+		}
+	})
+}

@@ -48,6 +48,7 @@ func (s *Sessions) Kept(ctx context.Context, id dormouse.SessionID, point dormou
 
 func (s *Sessions) readPoint(ctx context.Context, state State, p Point) (Kept, error) {
 	m, err := s.manifest(ctx, state.Session, p)
+	m.Aside = p.Aside
 	return Kept{Snapshot: m, Taken: p.Taken, Newest: p.ID == state.Workspace.Newest}, err
 }
 

@@ -27,6 +27,7 @@ func Project(s State, events []dormouse.Event) (State, store.Rows) {
 
 // lay lays out what one event changed. Only here are rows made of events.
 func lay(rows *store.Rows, before, after State, e dormouse.Event) {
+	giveID(rows, before, e)
 	switch e.Type { //nolint:exhaustive // the other types change no row but the index
 	case dormouse.PromptQueued:
 		if t := after.Thread(e.Thread); t != nil && len(t.Queue) > 0 {
@@ -73,6 +74,7 @@ func merge(rows *store.Rows, later store.Rows) {
 		rows.Ops = putOp(rows.Ops, o)
 	}
 	rows.Names, rows.Unnamed = append(rows.Names, later.Names...), append(rows.Unnamed, later.Unnamed...)
+	rows.ClientIDs = append(rows.ClientIDs, later.ClientIDs...)
 }
 
 // finish adds what follows from the state as a whole.
@@ -144,7 +146,7 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 
 // stateVersion names the encoding of a cached State. It rises whenever Apply
 // would fold an old log differently.
-const stateVersion = 9
+const stateVersion = 10
 
 // cacheState encodes a fold for the store.
 func cacheState(s State) *store.State {

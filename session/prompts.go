@@ -37,17 +37,10 @@ func (d *draft) create(v Create) error {
 // prompt queues what was asked. The same id twice is one prompt; the same id
 // with another body, or on another thread, is refused.
 func (d *draft) prompt(v Prompt) error {
-	prior := v.Prior
 	if !v.New {
-		if held := promptsNamed(d.State, []dormouse.EventID{v.ID}); len(held) > 0 {
-			prior = &held[0]
+		if again, err := d.promptAgain(v); again {
+			return err
 		}
-	}
-	if prior != nil {
-		if prior.Body == v.Body && prior.Thread == cmp.Or(v.Thread, dormouse.PrimaryThread(d.Session)) {
-			return nil
-		}
-		return fmt.Errorf("prompt %s was already sent with another body or to another thread: %w", v.ID, dormouse.ErrConflict)
 	}
 	if err := dormouse.ValidateContent(v.Content); err != nil {
 		return err
@@ -70,6 +63,23 @@ func (d *draft) prompt(v Prompt) error {
 		return d.warm()
 	}
 	return nil
+}
+
+// promptAgain reports whether a prompt was sent before, and refuses it if that was
+// another.
+func (d *draft) promptAgain(v Prompt) (bool, error) {
+	prior, again := dormouse.PromptRecord{}, false
+	if held := promptsNamed(d.State, []dormouse.EventID{v.ID}); len(held) > 0 {
+		prior, again = held[0], true
+	} else if e, ok := d.given(string(v.ID)); ok {
+		if again = true; e.Type == dormouse.PromptQueued {
+			prior.Thread, prior.Body = e.Thread, payload[bodyOnly](e).Body
+		}
+	}
+	if again && (prior.Body != v.Body || prior.Thread != cmp.Or(v.Thread, dormouse.PrimaryThread(d.Session))) {
+		return true, fmt.Errorf("prompt %s was already sent with another body or to another thread: %w", v.ID, dormouse.ErrConflict)
+	}
+	return again, nil
 }
 
 func (d *draft) cancel(v Cancel) error {

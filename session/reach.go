@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -200,9 +201,32 @@ func (a *Actor) letIn() {
 			continue
 		}
 		a.visits.Add(1)
-		c.reply <- visitReply{visit: newVisit(a.box.ctx, here{m, a.box.generation}, a.box.generation, a.leaves)}
+		c.reply <- visitReply{visit: newVisit(a.box.ctx, here{m, a.box.generation, a.touch}, a.box.generation, a.leaves)}
 	}
 	a.visitors = nil
+}
+
+// touch has it recorded that files may change. It is called by the visitor.
+func (a *Actor) touch(ctx context.Context, t dormouse.WorkspaceTouch) (done func(), err error) {
+	a.streams.Add(1) // first, so that a point that is made meanwhile knows of it
+	done = func() { a.streams.Add(-1) }
+	err = a.send(ctx, message{act: func(ctx context.Context) error {
+		switch w := a.state.Workspace; {
+		case w.Policy == "":
+			return nil // nobody wants to know
+		case w.Touched > 0 && (a.capture.id == "" || w.Touched > a.capture.at):
+			return nil // it is known, and no point that is being made will make anybody think otherwise
+		}
+		crash.At(crash.TouchDeciding)
+		err := a.do(ctx, Touch{t})
+		crash.At(crash.TouchCommitted)
+		return err
+	}})
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
 }
 
 // turnAway tells visitors that the sandbox they wait for could not be had.

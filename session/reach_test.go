@@ -42,7 +42,9 @@ func (l *fakeLink) Usage(context.Context) (runner.Usage, error) {
 	l.home.mu.Lock()
 	u := l.home.usage
 	l.home.mu.Unlock()
-	u.Processes = 3
+	if u.Processes == 0 {
+		u.Processes, u.Shells = 3, 3
+	}
 	return u, l.lives()
 }
 

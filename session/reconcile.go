@@ -34,6 +34,7 @@ func (a *Actor) reconcile(ctx context.Context) error {
 		}
 		w = Want(a.state)
 		a.reconcileChildren(ctx, w)
+		a.reconcileParent(ctx, w)
 		if err := a.reconcileTime(ctx, w); err != nil {
 			return err
 		}

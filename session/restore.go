@@ -97,21 +97,36 @@ func (s *Sessions) manifest(ctx context.Context, id dormouse.SessionID, p Point)
 	return m, nil
 }
 
-// Restore goes on with the files of a point, and with the conversation of that
-// instant if that is wanted. The present files are kept until those are there.
-func (s *Sessions) Restore(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, point dormouse.SnapshotID, history bool) (dormouse.WorkspaceSwap, error) {
+// GoBack says how to go back.
+type GoBack struct {
+	// History also goes back to the conversation of that instant. A revert always does.
+	History bool
+	// Discard gives the present files up. Else a point is made of them first, which
+	// stays.
+	Discard bool
+}
+
+// Restore goes on with the files of a point. The present files are kept until those are
+// there, and as a point that the swap names.
+func (s *Sessions) Restore(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, point dormouse.SnapshotID, how GoBack) (dormouse.WorkspaceSwap, error) {
 	state, err := s.Peek(ctx, id)
 	if err != nil {
 		return dormouse.WorkspaceSwap{}, err
 	}
-	m, err := s.Point(ctx, id, point)
+	p, ok := state.Point(point)
+	if !ok {
+		return dormouse.WorkspaceSwap{}, fmt.Errorf("snapshot %s: %w", point, dormouse.ErrNotFound)
+	}
+	m, err := s.manifest(ctx, id, p)
 	if err != nil {
 		return dormouse.WorkspaceSwap{}, err
 	}
 	var to uint64
-	if history {
+	if how.History {
 		to = m.At
 		switch {
+		case p.Aside && !m.Aside:
+			return dormouse.WorkspaceSwap{}, fmt.Errorf("snapshot %s holds what was replaced, and its conversation was given up; restore its files alone: %w", point, dormouse.ErrConflict)
 		case m.Aside:
 			return dormouse.WorkspaceSwap{}, fmt.Errorf("snapshot %s was brought in, so that no conversation goes with it; restore its files alone: %w", point, dormouse.ErrConflict)
 		case m.Midway:
@@ -119,20 +134,61 @@ func (s *Sessions) Restore(ctx context.Context, id dormouse.SessionID, by dormou
 				"restore its files alone, or revert to a message: %w", point, dormouse.ErrConflict)
 		}
 	}
-	return s.swap(ctx, state, by, m, to)
+	return s.swap(ctx, state, by, m, to, how.Discard)
 }
 
-// swap fetches the files of a point and goes on with them.
-func (s *Sessions) swap(ctx context.Context, state State, by dormouse.Actor, m dormouse.Snapshot, to uint64) (dormouse.WorkspaceSwap, error) {
-	swap, err := s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "", s.feeds.fetching(state.Session))
-	if err != nil {
-		return swap, err
-	}
-	if err = s.Do(ctx, state.Session, by, Swap{WorkspaceSwap: swap, To: to}); decided(err) {
+// maxSwaps is how often it is tried to go back while others change files.
+const maxSwaps = 3
+
+// swap fetches the files of a point and goes on with them. The present ones are in a
+// point before that, unless they are to be given up.
+func (s *Sessions) swap(ctx context.Context, state State, by dormouse.Actor, m dormouse.Snapshot, to uint64, discard bool) (swap dormouse.WorkspaceSwap, err error) {
+	for n := 1; ; n++ {
+		// What cannot be done now is not begun: to keep the present files may cost much.
+		v := Swap{To: to, Discard: discard}
+		if err := state.refusesSwap(v); err != nil {
+			return swap, err
+		}
+		var replaced dormouse.SnapshotID
+		if !discard {
+			if replaced, state, err = s.keepReplaced(ctx, state, by); err != nil {
+				return swap, err
+			}
+		}
+		swap, err = s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "", s.feeds.fetching(state.Session))
+		if err != nil {
+			return swap, err
+		}
+		swap.Replaced = replaced
+		v.WorkspaceSwap = swap
+		if err = s.Do(ctx, state.Session, by, v); !decided(err) {
+			return swap, err
+		}
 		s.unprepare(ctx, state.Session, swap)
+		now, peeked := s.Peek(ctx, state.Session)
+		if moved := now.Workspace.Touched > 0 || now.Workspace.Number != state.Workspace.Number; peeked != nil || !moved || n == maxSwaps {
+			return swap, err
+		}
+		state = now // somebody changed files meanwhile, or they were sealed
 	}
-	return swap, err
 }
+
+// keepReplaced sees to it that a point holds the present files of a session, and
+// returns which, or none if there are no files, and the session as it is then.
+func (s *Sessions) keepReplaced(ctx context.Context, state State, by dormouse.Actor) (dormouse.SnapshotID, State, error) {
+	if id, kept := state.keptIn(); kept {
+		return id, state, nil
+	}
+	p, err := s.Snapshot(ctx, state.Session, by, dormouse.SnapshotAsk{Label: replacedLabel})
+	if err != nil {
+		return "", state, fmt.Errorf("keep the present files: %w", err)
+	}
+	now, err := s.Peek(ctx, state.Session)
+	return p.ID, now, err
+}
+
+// replacedLabel is what a point of files that others took the place of is called.
+const replacedLabel = "replaced"
 
 // unprepare gives back what was fetched for a swap that was refused, unless the
 // session has come to that number otherwise.
@@ -147,7 +203,7 @@ func (s *Sessions) unprepare(ctx context.Context, id dormouse.SessionID, swap do
 }
 
 // Revert goes back to before a prompt was taken up: files and conversation.
-func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, prompt dormouse.EventID) (dormouse.WorkspaceSwap, error) {
+func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, prompt dormouse.EventID, how GoBack) (dormouse.WorkspaceSwap, error) {
 	state, err := s.Peek(ctx, id)
 	if err != nil {
 		return dormouse.WorkspaceSwap{}, err
@@ -156,6 +212,7 @@ func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormous
 	if err != nil {
 		return dormouse.WorkspaceSwap{}, err
 	}
+	to := begun - 1
 	var before *Point
 	for _, p := range state.Points {
 		if p.At < begun && !p.Midway && !p.Aside {
@@ -166,8 +223,8 @@ func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormous
 	if swapped != nil && (before == nil || before.At < swapped.at) {
 		if p, ok := state.Point(swapped.Snapshot); ok {
 			before = &p
-		} else if swapped.Number == state.Workspace.Number {
-			return s.swap(ctx, state, by, dormouse.Snapshot{ID: swapped.Snapshot, Layers: swapped.Layers}, begun-1)
+		} else if swapped.Number == state.Workspace.Number || swapped.Snapshot == "" {
+			return s.swap(ctx, state, by, dormouse.Snapshot{ID: swapped.Snapshot, Layers: swapped.Layers}, to, how.Discard)
 		}
 	}
 	if before == nil {
@@ -177,19 +234,21 @@ func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormous
 	if err != nil {
 		return dormouse.WorkspaceSwap{}, err
 	}
-	return s.swap(ctx, state, by, m, begun-1)
+	return s.swap(ctx, state, by, m, to, how.Discard)
 }
 
-// swappedAt is a swap and the seq it has in the log.
+// swappedAt is a swap and the seq it has in the log. That of a session which began
+// without files and had none when the turn began names no point and has the seq 0.
 type swappedAt struct {
 	dormouse.WorkspaceSwap
 	at uint64
 }
 
 // begun finds the seq at which the turn of a prompt began, and the last time before
-// it that the session went on with other files, if it ever did.
+// it that the session went on with other files, if it ever did. All sessions begin
+// without files.
 func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.EventID) (uint64, *swappedAt, error) {
-	var swapped *swappedAt
+	swapped := new(swappedAt)
 	for after := uint64(0); ; {
 		events, err := s.Events(ctx, state.Session, after, page)
 		if err != nil {
@@ -200,6 +259,8 @@ func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.Event
 			switch {
 			case e.Type == dormouse.WorkspaceSwapped:
 				swapped = &swappedAt{payload[dormouse.WorkspaceSwap](e), e.Seq}
+			case swapped != nil && swapped.at == 0 && mayHaveFiles(e):
+				swapped = nil
 			case e.Type != dormouse.TurnStarted || state.voids(e.Seq):
 			case slices.Contains(payload[dormouse.TurnFact](e).Prompts, prompt):
 				return e.Seq, swapped, nil
@@ -209,6 +270,20 @@ func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.Event
 			return 0, nil, fmt.Errorf("prompt %s has not been taken up: %w", prompt, dormouse.ErrNotFound)
 		}
 	}
+}
+
+// mayHaveFiles reports whether after an event a session may have files that it began
+// without.
+func mayHaveFiles(e dormouse.Event) bool {
+	switch e.Type { //nolint:exhaustive // the others change none
+	case dormouse.OpStarted:
+		return changesFiles(payload[dormouse.OpFact](e).Op.Kind)
+	case dormouse.WorkspaceTouched:
+		return true
+	case dormouse.SandboxStarted:
+		return !payload[dormouse.SandboxFact](e).Watched
+	}
+	return false
 }
 
 // Export writes the files of a point as a container image.
@@ -233,6 +308,10 @@ func (c *Config) prepare(ctx context.Context, s State, m dormouse.Snapshot, reas
 	}
 	swap := dormouse.WorkspaceSwap{
 		Number: s.Workspace.Number + 1, Snapshot: m.ID, Layers: c.Snapshots.Shorter(m.Layers), Reason: reason, Origin: origin,
+	}
+	if len(m.Layers) == 0 { // without files it began, and they are never to be had
+		crash.At(crash.SwapDeciding)
+		return swap, nil
 	}
 	if _, err := c.Snapshots.Use(ctx, s.Session, swap.Number, swap.Layers, progress); err != nil {
 		return swap, fmt.Errorf("fetch snapshot %s: %w", m.ID, err)

@@ -83,6 +83,10 @@ func (s *Sessions) Owned(ctx context.Context, id dormouse.SessionID) sandbox.Own
 	case state.Sandbox.Phase == SandboxCold:
 		return sandbox.Owned{Known: true}
 	}
-	s.seats.found(id, idleSince(state))
+	// Of a shared store it may be another server's. Who has its actor seats it, and
+	// nobody would tell us when it sleeps.
+	if s.shared == nil {
+		s.seats.found(id, idleSince(state))
+	}
 	return sandbox.Owned{Known: true, Generation: state.Sandbox.Generation}
 }

@@ -185,6 +185,24 @@ func TestAServerFindsWhoIsAwake(t *testing.T) {
 	})
 }
 
+// A server that starts looks at every sandbox of the machine, those of others too.
+func TestAServerHasNoSeatForTheSandboxOfAnother(t *testing.T) {
+	together(t, 1, func(t *testing.T, f *fleet) {
+		a := f.servers[0]
+		a.create(dormouse.Created{})
+		a.mustPrompt("p", script("sleep 10s"))
+		settle(time.Second)
+		b := f.join()
+		if owned := b.live.Owned(t.Context(), a.id); !owned.Known || owned.Generation != 1 {
+			t.Errorf("%+v", owned)
+		}
+		settle(time.Minute)
+		if awake, _ := b.live.Seats(); awake != 0 {
+			t.Errorf("%d are awake on a server that has no session", awake)
+		}
+	})
+}
+
 func TestASandboxThatFailsGivesItsSeatBack(t *testing.T) {
 	crowded(t, 1, func(t *testing.T, h *house) {
 		h.boxes.setBroken(errors.New("no room"))

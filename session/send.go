@@ -18,10 +18,8 @@ func (d *draft) send(v Send) error {
 		return fmt.Errorf("a request has 1 to %d events, this one %d: %w", MaxSteps, len(v.Steps), dormouse.ErrInvalid)
 	}
 	if v.Request != "" {
-		for _, r := range d.Requests {
-			if r.Request == v.Request {
-				return sameRequest(r.Body, v.Body)
-			}
+		if e, again := d.given(string(v.Request)); again {
+			return sameRequest(e, v.Body)
 		}
 	}
 	var answered []dormouse.ThreadID
@@ -46,8 +44,8 @@ func (d *draft) send(v Send) error {
 // ErrOtherRequest means that another request was taken under the same name.
 var ErrOtherRequest = fmt.Errorf("this name was given to another request: %w", dormouse.ErrConflict)
 
-func sameRequest(was, is dormouse.Digest) error {
-	if was != is {
+func sameRequest(e dormouse.Event, body dormouse.Digest) error {
+	if e.Type != dormouse.RequestTaken || payload[dormouse.Taken](e).Body != body {
 		return ErrOtherRequest
 	}
 	return nil
@@ -64,6 +62,9 @@ func (d *draft) step(s Step) (answered dormouse.ThreadID, err error) {
 	case s.Interrupt != nil:
 		return "", d.interrupt(*s.Interrupt)
 	case s.Answer != nil:
+		if again, err := d.again(string(s.Answer.ID), s.Answer.sameAnswer); again {
+			return "", err
+		}
 		t, use, err := d.waiting(s.Answer.Use)
 		if err != nil {
 			return "", err
@@ -95,14 +96,4 @@ func (d *draft) system(b dormouse.SystemBody) error {
 func (d *draft) waits(thread dormouse.ThreadID) bool {
 	t, err := d.thread(thread)
 	return err == nil && t.Turn != nil && t.Turn.Blocked == dormouse.BlockedOnPeople && len(t.Turn.gated()) > 0
-}
-
-// keptRequests is how many named requests a session remembers.
-const keptRequests = 256
-
-func applyRequest(s *State, p dormouse.Taken) {
-	if n := len(s.Requests) - keptRequests + 1; n > 0 {
-		s.Requests = s.Requests[n:]
-	}
-	s.Requests = append(slices.Clip(s.Requests), p)
 }

@@ -38,6 +38,14 @@ type Workspace struct {
 	Calls []Called `json:"calls,omitempty"`
 	// Open says that a sandbox has had it, so that it may have changed since its base.
 	Open bool `json:"open,omitempty"`
+	// Touched is the seq of the last event that may have changed files since the newest
+	// point, 0 if none did. Live says that at that point something was there that
+	// changes files without any event.
+	Touched uint64 `json:"touched,omitempty"`
+	Live    bool   `json:"live,omitempty"`
+	// Before is the seq of the newest prompt for whose turn the point before was made,
+	// or will not be. It counts until that turn has begun.
+	Before uint64 `json:"before,omitempty"`
 }
 
 // Called is the seq at which a tool call of a turn ended.
@@ -86,6 +94,69 @@ func wantCapture(s State) *WantedCapture {
 	case s.Sandbox.Phase == SandboxCold && s.Workspace.Seals && s.Workspace.Open:
 		return &WantedCapture{ID: pointID(s.Session, dormouse.SnapshotSealing, s.Sandbox.Generation), Reason: dormouse.SnapshotSealing}
 	}
+	if prompt := beforeTurn(s); prompt > 0 {
+		return &WantedCapture{ID: pointID(s.Session, dormouse.SnapshotBefore, prompt), Reason: dormouse.SnapshotBefore}
+	}
+	return nil
+}
+
+// beforeTurn is the seq of the newest prompt whose turn could begin if a point were made
+// first of what people did since the last one; 0 if none has to be.
+func beforeTurn(s State) uint64 {
+	if p := s.Workspace.Policy; p != dormouse.SnapshotsByTurn && p != dormouse.SnapshotsByCall || s.Terminated != nil || s.works() || !s.changed() {
+		return 0
+	}
+	if next := s.nextPrompt(); next > s.Workspace.Before {
+		return next
+	}
+	return 0
+}
+
+// owesPoint reports whether a turn that ends now leaves files of which a point is to be
+// made.
+func (s State) owesPoint() bool {
+	p := s.Workspace.Policy
+	return s.Workspace.Used && (p == dormouse.SnapshotsByTurn || p == dormouse.SnapshotsByCall)
+}
+
+// nextPrompt is the seq of the newest prompt that waits for nothing but its turn.
+func (s State) nextPrompt() (seq uint64) {
+	for _, t := range s.Threads {
+		if t.Turn == nil && len(t.Queue) > 0 {
+			seq = max(seq, t.Queue[0].Seq)
+		}
+	}
+	return seq
+}
+
+// changed reports whether files may be other than those of the newest point. Where it
+// says no, nothing could have changed them, and nobody has to look.
+func (s State) changed() bool {
+	return s.Workspace.Touched > 0 || s.Workspace.Live || slices.ContainsFunc(s.Ops, func(o OpenOp) bool { return changesFiles(o.Kind) })
+}
+
+// keptIn returns the point that holds the present files, and whether there is one or
+// there is nothing to hold.
+func (s State) keptIn() (dormouse.SnapshotID, bool) {
+	_, there := s.Point(s.Workspace.Newest)
+	switch {
+	case s.Workspace.Policy == "" || s.Workspace.Newest == "" && !s.changed():
+		return "", true
+	case there && !s.changed():
+		return s.Workspace.Newest, true
+	}
+	return "", false
+}
+
+// changesFiles reports whether an op of this kind may change the files of a workspace.
+func changesFiles(k dormouse.OpKind) bool { return k.InSandbox() && k != dormouse.OpRead }
+
+// touch records that somebody is let in who may change files.
+func (d *draft) touch(v Touch) error {
+	if d.Sandbox.Phase != SandboxActive || d.Sandbox.Generation != v.Generation {
+		return fmt.Errorf("sandbox %d is not active: %w", v.Generation, dormouse.ErrConflict)
+	}
+	d.add(dormouse.WorkspaceTouched, "", v.WorkspaceTouch)
 	return nil
 }
 
@@ -213,25 +284,17 @@ func (d *draft) swap(v Swap) error {
 	if v.Number != d.Workspace.Number+1 {
 		return fmt.Errorf("workspace %d comes after %d: %w", v.Number, d.Workspace.Number, dormouse.ErrConflict)
 	}
-	for _, t := range d.Threads {
-		if t.Turn != nil && t.Turn.ID != v.Within && (t.Turn.Blocked == "" || v.To > 0) {
-			return fmt.Errorf("the session is at work; interrupt it first: %w", dormouse.ErrConflict)
+	if err := d.refusesSwap(v); err != nil {
+		return err
+	}
+	if !v.Discard {
+		if err := d.replaces(v.Replaced); err != nil {
+			return err
 		}
-	}
-	for _, o := range d.Ops {
-		if o.Kind.InSandbox() {
-			return fmt.Errorf("something runs in the sandbox: %w", dormouse.ErrConflict)
-		}
-	}
-	if len(d.Execs) > 0 {
-		return fmt.Errorf("a command runs in the sandbox: %w", dormouse.ErrConflict)
-	}
-	if d.Sandbox.Phase == SandboxWarming {
-		return fmt.Errorf("the sandbox is being started: %w", dormouse.ErrConflict)
 	}
 	d.add(dormouse.WorkspaceSwapped, "", v.WorkspaceSwap)
 	if v.To > 0 {
-		d.truncate(v.To)
+		d.truncate(v.To, v.Replaced)
 	}
 	if d.Sandbox.Phase == SandboxActive {
 		d.stopSandbox(v.Reason)
@@ -239,21 +302,63 @@ func (d *draft) swap(v Swap) error {
 	return nil
 }
 
-// truncate goes back in the conversation. Points that are newer go.
-func (d *draft) truncate(to uint64) {
+// refusesSwap says why a session cannot go on with other files now.
+func (s State) refusesSwap(v Swap) error {
+	for _, t := range s.Threads {
+		if t.Turn != nil && t.Turn.ID != v.Within && (t.Turn.Blocked == "" || v.To > 0) {
+			return fmt.Errorf("the session is at work; interrupt it first: %w", dormouse.ErrConflict)
+		}
+	}
+	for _, o := range s.Ops {
+		if o.Kind.InSandbox() {
+			return fmt.Errorf("something runs in the sandbox: %w", dormouse.ErrConflict)
+		}
+	}
+	if len(s.Execs) > 0 {
+		return fmt.Errorf("a command runs in the sandbox: %w", dormouse.ErrConflict)
+	}
+	if s.Sandbox.Phase == SandboxWarming {
+		return fmt.Errorf("the sandbox is being started: %w", dormouse.ErrConflict)
+	}
+	return nil
+}
+
+// replaces refuses to give up files that no point holds. What a living process writes
+// between that point and its end is lost with the process.
+func (s State) replaces(by dormouse.SnapshotID) error {
+	if s.Workspace.Policy == "" {
+		return nil // none can be made
+	}
+	if s.Workspace.Touched > 0 {
+		return fmt.Errorf("files may have changed since the last snapshot, and would be lost: %w", dormouse.ErrConflict)
+	}
+	if _, kept := s.Point(by); by != "" && !kept {
+		return fmt.Errorf("snapshot %s, which is to hold what is replaced, is not there: %w", by, dormouse.ErrConflict)
+	}
+	return nil
+}
+
+// truncate goes back in the conversation. Points that are newer go, but for the one
+// that holds what is replaced.
+func (d *draft) truncate(to uint64, replaced dormouse.SnapshotID) {
 	for _, t := range d.Threads {
 		d.clearAttention(t.ID)
 	}
 	var gone []dormouse.SnapshotID
+	cut := dormouse.Truncation{To: to}
 	for _, p := range d.Points {
-		if p.At > to && !p.Aside {
+		switch {
+		case p.At <= to || p.Aside:
+		case p.ID == replaced:
+			cut.Kept = replaced
+		default:
 			gone = append(gone, p.ID)
 		}
 	}
 	if len(gone) > 0 {
 		d.add(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone, Reason: "history was truncated"})
 	}
-	d.add(dormouse.HistoryTruncated, "", dormouse.Truncation{To: to})
+	d.add(dormouse.HistoryTruncated, "", cut)
 }
 
 func applySnapshot(s *State, e dormouse.Event) {
@@ -267,9 +372,15 @@ func applySnapshot(s *State, e dormouse.Event) {
 			return
 		}
 		s.Workspace.Newest, s.Workspace.Line = p.ID, p.Layers
+		s.lookedAt(p.At, p.Live)
 		settleSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotSkipped:
 		p := payload[dormouse.SnapshotSkip](e)
+		if p.At > 0 {
+			s.lookedAt(p.At, p.Live)
+		} else {
+			s.Workspace.Before = s.nextPrompt() // trying once more for a turn that waits already would bring the same
+		}
 		settleSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotDeleted:
 		gone := payload[dormouse.SnapshotsGone](e).IDs
@@ -281,9 +392,24 @@ func applySnapshot(s *State, e dormouse.Event) {
 			Number: p.Number, Base: p.Snapshot, Layers: p.Layers, Newest: p.Snapshot, Line: p.Layers,
 			Sealed: sealed, Fresh: !sealed, Policy: s.Workspace.Policy, Seals: s.Workspace.Seals,
 		}
+	case dormouse.WorkspaceTouched:
+		s.Workspace.Touched = e.Seq
 	case dormouse.HistoryTruncated:
-		s.Voided = append(s.Voided, Void{From: payload[dormouse.Truncation](e).To, Upto: e.Seq})
+		p := payload[dormouse.Truncation](e)
+		s.Voided = append(s.Voided, Void{From: p.To, Upto: e.Seq})
+		for i := range s.Points { // no conversation goes with it any more
+			s.Points[i].Aside = s.Points[i].Aside || p.Kept != "" && s.Points[i].ID == p.Kept
+		}
 	}
+}
+
+// lookedAt notes that the files are those of the newest point as far as anything that
+// was recorded up to a seq could have changed them.
+func (s *State) lookedAt(seq uint64, live bool) {
+	if s.Workspace.Touched <= seq {
+		s.Workspace.Touched = 0
+	}
+	s.Workspace.Live = live
 }
 
 // settleSnapshot notes that a point was made, or will not be.
@@ -298,6 +424,9 @@ func settleSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 		}
 	case dormouse.SnapshotSealing:
 		s.Workspace.Open, s.Workspace.Due, s.Workspace.Calls = false, 0, nil
+	case dormouse.SnapshotBefore:
+		s.Workspace.Before = s.nextPrompt()
+		s.Workspace.Used = s.Workspace.Used && s.changed() // else its turn owes no point of its own for that
 	}
 }
 

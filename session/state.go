@@ -43,13 +43,15 @@ type State struct {
 	Created     time.Time            `json:"created,omitzero"`
 	Updated     time.Time            `json:"updated,omitzero"`
 
-	Terminated *Ending   `json:"terminated,omitempty"`
-	Archived   time.Time `json:"archived,omitzero"`
-	Deleted    bool      `json:"deleted,omitempty"`
-	Threads    []Thread  `json:"threads,omitempty"`
-	Ops        []OpenOp  `json:"ops,omitempty"`
-	Sandbox    Sandbox   `json:"sandbox,omitzero"`
-	Workspace  Workspace `json:"workspace,omitzero"`
+	Terminated *Ending `json:"terminated,omitempty"`
+	// Untold says that its parent may not have recorded yet that it ended.
+	Untold    bool      `json:"untold,omitempty"`
+	Archived  time.Time `json:"archived,omitzero"`
+	Deleted   bool      `json:"deleted,omitempty"`
+	Threads   []Thread  `json:"threads,omitempty"`
+	Ops       []OpenOp  `json:"ops,omitempty"`
+	Sandbox   Sandbox   `json:"sandbox,omitzero"`
+	Workspace Workspace `json:"workspace,omitzero"`
 	// Shell is the name of the first thread's shell, if that is not the thread's own.
 	Shell     dormouse.ThreadID      `json:"shell,omitempty"`
 	Points    []Point                `json:"points,omitempty"` // the oldest first
@@ -59,9 +61,7 @@ type State struct {
 	Children  []Child                `json:"children,omitempty"`  // those that have not ended
 	Offspring int                    `json:"offspring,omitempty"` // how many more sessions there may be below this one
 	Execs     []Exec                 `json:"execs,omitempty"`     // those that are not answered
-	Answered  []dormouse.EventID     `json:"answered,omitempty"`  // the last of the others
 	IdleSince time.Time              `json:"idle_since,omitzero"`
-	Requests  []dormouse.Taken       `json:"requests,omitempty"` // the last that had a name
 
 	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
 	CostMicros int64               `json:"cost_micros,omitempty"`
@@ -200,7 +200,7 @@ func (s State) clone() State {
 	s.Ops = slices.Clone(s.Ops)
 	s.Wakeups = slices.Clone(s.Wakeups)
 	s.Children = slices.Clone(s.Children)
-	s.Execs, s.Answered = slices.Clone(s.Execs), slices.Clone(s.Answered)
+	s.Execs = slices.Clone(s.Execs)
 	s.Points, s.Asked, s.Voided = slices.Clone(s.Points), slices.Clone(s.Asked), slices.Clone(s.Voided)
 	return s
 }

@@ -145,7 +145,11 @@ func (d *draft) close(thread dormouse.ThreadID, outcome string) {
 
 func (d *draft) finishTurn(thread dormouse.ThreadID, turn Turn, outcome string) {
 	d.tell(dormouse.PromptCompleted, thread, dormouse.Prompts{Prompts: ids(turn.Prompts)})
-	d.tell(dormouse.TurnEnded, thread, dormouse.TurnFact{Turn: turn.ID, Outcome: outcome})
+	end := dormouse.TurnFact{Turn: turn.ID, Outcome: outcome}
+	if d.owesPoint() && d.Terminated == nil {
+		end.Snapshot = pointID(d.Session, dormouse.SnapshotOfTurn, d.Seq+1)
+	}
+	d.tell(dormouse.TurnEnded, thread, end)
 }
 
 func (d *draft) endTurn(v EndTurn) error {
@@ -250,7 +254,11 @@ func (d *draft) terminate(v Terminate) error {
 		d.tell(dormouse.SessionThreadStatusTerminated, t.ID, d.threadStatus(t.ID, nil))
 	}
 	d.refuseExecs("the session was terminated")
-	d.add(dormouse.SessionTerminated, "", dormouse.Termination{Reason: v.Reason})
+	end := dormouse.Termination{Reason: v.Reason}
+	if d.c.By != dormouse.FromSession(d.Parent) { // else it waits for this
+		end.Parent = d.Parent
+	}
+	d.add(dormouse.SessionTerminated, "", end)
 	d.tell(dormouse.SessionStatusTerminated, "", struct{}{})
 	if d.Sandbox.Phase == SandboxActive {
 		d.stopSandbox("terminated")

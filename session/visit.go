@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
@@ -239,14 +240,58 @@ type Findings struct {
 type here struct {
 	machine    sandbox.Machine
 	generation uint64
+	// touch records that files may change before they can, and counts who may change
+	// them until what it returns is called.
+	touch func(ctx context.Context, t dormouse.WorkspaceTouch) (func(), error)
 }
 
 func (h here) open(ctx context.Context, s runner.Stream) (Conn, error) {
+	by := touches(s)
+	if by == "" {
+		return h.dial(ctx, s)
+	}
+	done, err := h.touch(ctx, dormouse.WorkspaceTouch{Generation: h.generation, By: by})
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.dial(ctx, s)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return &touching{Conn: c, done: sync.OnceFunc(done)}, nil
+}
+
+func (h here) dial(ctx context.Context, s runner.Stream) (Conn, error) {
 	c, err := h.machine.Open(ctx, s)
 	if err != nil {
 		return nil, err // not c: a nil of its type would be no nil
 	}
 	return c, nil
+}
+
+// touches says by what a stream may change files, nothing if it cannot.
+func touches(s runner.Stream) string {
+	switch {
+	case s.Tree != nil && s.Tree.Put:
+		return "files"
+	case s.Port != nil:
+		return "port"
+	case s.Terminal != nil:
+		return "terminal"
+	}
+	return ""
+}
+
+// touching is a stream that may change files as long as it is open.
+type touching struct {
+	Conn
+	done func()
+}
+
+func (t *touching) Close() error {
+	defer t.done()
+	return t.Conn.Close()
 }
 
 func (h here) run(ctx context.Context, e Errand) (f Findings, err error) {

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -10,13 +12,17 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// schedule records a wake-up. The same id twice is one wake-up.
+// schedule records a wake-up. The same id twice is one wake-up, though it has fired
+// or was cancelled since; another wake-up under the same id is refused.
 func (d *draft) schedule(v Schedule) error {
 	if err := v.ID.Validate(); err != nil {
 		return err
 	}
-	if d.wakeup(v.ID) >= 0 {
-		return nil
+	if again, err := d.again(string(v.ID), d.sameWakeup(v)); again || d.wakeup(v.ID) >= 0 {
+		if err != nil {
+			err = fmt.Errorf("wake-up %s was scheduled otherwise: %w", v.ID, dormouse.ErrConflict)
+		}
+		return err
 	}
 	if err := dormouse.ValidateContent(v.Content); err != nil {
 		return err
@@ -25,6 +31,9 @@ func (d *draft) schedule(v Schedule) error {
 	if err != nil {
 		return err
 	}
+	if v.In > 0 && v.At.IsZero() {
+		v.At = d.c.Now.Add(v.In)
+	}
 	at, err := firstAt(v, d.c.Now)
 	if err != nil {
 		return err
@@ -32,8 +41,18 @@ func (d *draft) schedule(v Schedule) error {
 	if len(d.Wakeups) >= dormouse.MaxWakeups {
 		return fmt.Errorf("%d wake-ups are scheduled already; cancel one first: %w", len(d.Wakeups), dormouse.ErrConflict)
 	}
-	d.add(dormouse.WakeupScheduled, t.ID, dormouse.Wakeup{ID: v.ID, Cron: v.Cron, At: at, Content: v.Content})
+	d.add(dormouse.WakeupScheduled, t.ID, dormouse.Wakeup{ID: v.ID, Cron: v.Cron, At: at, In: v.In, Content: v.Content})
 	return nil
+}
+
+// sameWakeup tells a wake-up that was scheduled as v asks for from others.
+func (d *draft) sameWakeup(v Schedule) func(dormouse.Event) bool {
+	return func(e dormouse.Event) bool {
+		p := payload[dormouse.Wakeup](e)
+		return e.Type == dormouse.WakeupScheduled && e.Thread == cmp.Or(v.Thread, dormouse.PrimaryThread(d.Session)) &&
+			p.Cron == v.Cron && p.In == v.In && (v.At.IsZero() || p.At.Equal(stamp(v.At))) &&
+			bytes.Equal(dormouse.Encode(p.Content), dormouse.Encode(v.Content))
+	}
 }
 
 // firstAt is when a wake-up fires first.
@@ -86,7 +105,8 @@ func (d *draft) fire(v Fire) error {
 	w := d.Wakeups[i]
 	fact := dormouse.WakeupFact{
 		ID: w.ID, Due: w.At,
-		Prompt: dormouse.PromptID(d.Session, "wakeup "+string(w.ID)+" "+w.At.UTC().Format(time.RFC3339Nano)),
+		// No client can give this id, so that none keeps it from firing.
+		Prompt: dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(d.Session), "wakeup", string(w.ID), w.At.UTC().Format(time.RFC3339Nano))),
 	}
 	if w.Cron != "" {
 		next, err := nextCron(w.Cron, d.c.Now)

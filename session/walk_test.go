@@ -158,7 +158,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 			child = w.state.Children[r.IntN(n)].ID
 		}
 		return pick(spawn(fmt.Sprint(w.state.Seq)), session.EndChild{Child: child},
-			session.ChildUp{Child: child}, session.ChildDown{Child: child})
+			session.ChildUp{Child: child}, session.ChildDown{Child: child}, session.ParentTold{})
 	case 23:
 		if r.IntN(40) == 0 {
 			return pick(session.Archive{}, session.Delete{})
@@ -174,10 +174,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 		return w.prompt(fmt.Sprint("p", *prompts))
 	case 2:
 		v := w.prompt(fmt.Sprint("p", r.IntN(*prompts+1)))
-		if p, ok := w.known[v.ID]; ok {
-			v.Prior = &p // as the actor finds it in the queue's rows
-		}
-		if v.Prior != nil && r.IntN(3) == 0 {
+		if _, again := w.given[string(v.ID)]; again && r.IntN(3) == 0 {
 			v.Body = "sha256:other"
 		}
 		return v

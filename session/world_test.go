@@ -25,11 +25,11 @@ type world struct {
 	now   time.Time
 	log   []dormouse.Event
 	seen  map[dormouse.OpID]string
-	known map[dormouse.EventID]dormouse.PromptRecord
+	given map[string]dormouse.Event // what ids were given to
 }
 
 func newWorld(t testing.TB, c dormouse.Created) *world {
-	w := &world{t: t, at: thread, epoch: 1, now: epoch0, known: make(map[dormouse.EventID]dormouse.PromptRecord)}
+	w := &world{t: t, at: thread, epoch: 1, now: epoch0, given: make(map[string]dormouse.Event)}
 	if c.Session == "" {
 		c.Session = sid
 	}
@@ -46,17 +46,19 @@ func newWorld(t testing.TB, c dormouse.Created) *world {
 func (w *world) try(v session.Verb) ([]dormouse.Event, error) {
 	w.now = w.now.Add(time.Second)
 	events, err := session.Decide(w.state, session.Command{
-		By: dormouse.User("ada"), Now: w.now, Epoch: w.epoch, Keeps: true, Seen: w.seen, Verb: v,
+		By: dormouse.User("ada"), Now: w.now, Epoch: w.epoch, Keeps: true, Reached: w.state.Sandbox.Generation, Seen: w.seen, Given: w.given, Verb: v,
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range events {
-		w.state = session.Apply(w.state, e)
-		if v, ok := v.(session.Prompt); ok && e.Type == dormouse.PromptQueued {
-			w.known[e.ID] = dormouse.PromptRecord{ID: e.ID, Body: v.Body}
+	next, rows := session.Project(w.state, events)
+	for _, g := range rows.ClientIDs {
+		if first, again := w.given[g.ID]; again {
+			w.t.Errorf("%T was taken at %d under id %s, which event %d has", v, g.Seq, g.ID, first.Seq)
 		}
+		w.given[g.ID] = events[g.Seq-events[0].Seq]
 	}
+	w.state = next
 	w.log = append(w.log, events...)
 	return events, nil
 }

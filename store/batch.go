@@ -37,6 +37,15 @@ func (b Batch) Validate() error {
 	return nil
 }
 
+// Seqs is what ids were given to.
+func Seqs(given []ClientID) map[string]uint64 {
+	seqs := make(map[string]uint64, len(given))
+	for _, id := range given {
+		seqs[id.ID] = id.Seq
+	}
+	return seqs
+}
+
 // ValidateFirst refuses a batch that cannot begin a session.
 func (b Batch) ValidateFirst() error {
 	if b.Epoch != 0 {

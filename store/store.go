@@ -37,9 +37,9 @@ type Log interface {
 	Claim(ctx context.Context, id dormouse.SessionID) (Epoch, error)
 
 	// Append adds a batch after b.After. It must refuse a stale epoch with
-	// dormouse.ErrLeaseLost, a wrong After with dormouse.ErrConflict, a full disk
-	// with dormouse.ErrFull, and an unknown session with dormouse.ErrNotFound. A
-	// caller who stops waiting must never be told that nothing changed when
+	// dormouse.ErrLeaseLost, a wrong After or an id that a client gave before with
+	// dormouse.ErrConflict, a full disk with dormouse.ErrFull, and an unknown session
+	// with dormouse.ErrNotFound. A caller who stops waiting must never be told that nothing changed when
 	// something may have.
 	Append(ctx context.Context, b Batch) error
 
@@ -84,6 +84,15 @@ type Rows struct {
 	Deadlines []dormouse.Deadline
 	Names     []Names               // inserted or replaced by point
 	Unnamed   []dormouse.SnapshotID // points that name nothing any more, after Names; they may never have been
+	ClientIDs []ClientID            // inserted; an id is there once in a session
+}
+
+// ClientID is an id that a client gave to what it asked of a session, and the
+// event that it was given to. It makes the request idempotent for as long as the
+// session is there.
+type ClientID struct {
+	ID  string
+	Seq uint64
 }
 
 // Index is the one row a session has among all sessions.
@@ -148,6 +157,9 @@ type Reader interface {
 	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
 	// Prompt must return one prompt, or dormouse.ErrNotFound.
 	Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error)
+	// ClientIDs must return the seq of each of the ids that a client has given in the
+	// session. What other sessions have must not matter.
+	ClientIDs(ctx context.Context, id dormouse.SessionID, ids ...string) (map[string]uint64, error)
 	// Ops must list a session's ops, the last recorded first, at most limit.
 	Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]dormouse.OpRecord, error)
 }

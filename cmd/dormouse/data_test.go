@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // exposed lists what in a directory others could read, but for what is in a
@@ -171,10 +173,12 @@ func TestWhatAnotherUserPutInTheDataDirectoryIsNotBelieved(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, args := range [][]string{{"serve", "--runner", "/bin/true", "--listen", "127.0.0.1:0"}, {"doctor", "--runner", "/bin/true"}, {"store", "migrate"}} {
-					out, errs, code := runIn(t.Context(), "", append([]string{"--data", data}, args...)...)
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a server that believes it would go on
+					out, errs, code := runIn(ctx, "", append([]string{"--data", data}, args...)...)
+					cancel()
 					if code == 0 || !strings.Contains(out+errs, "belongs to user 12345") ||
 						!strings.Contains(out+errs, "rm -r "+path) || !strings.Contains(out+errs, "chown -hR 0 "+path) {
-						t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
+						t.Fatalf("%v: exit %d: %s%s", args, code, out, errs)
 					}
 				}
 				if found, _ := os.ReadDir(data); len(found) != 1 {

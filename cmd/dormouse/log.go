@@ -90,7 +90,7 @@ func draw(out io.Writer, steps []step) error {
 // mark says of what kind a step is.
 func (s step) mark() string {
 	switch {
-	case s.Reverted || s.Deleted:
+	case s.Reverted && !s.Kept || s.Deleted:
 		return "x"
 	case s.Kind == stepSnapshot:
 		return "*"
@@ -116,7 +116,9 @@ func (s step) words() string {
 	case stepRestored:
 		words = "went back to its files"
 	case stepReverted:
-		words = "went back to it"
+		if words = "went back to it"; s.Snapshot == "" {
+			words = "went back to no files"
+		}
 	case stepBranched:
 		words = "branched from it"
 	}
@@ -127,6 +129,8 @@ func (s step) words() string {
 		words += " (" + s.Outcome + ")"
 	}
 	switch {
+	case s.Kept && !s.Deleted:
+		return words + " (replaced, kept)"
 	case s.Reverted:
 		return words + " (reverted)"
 	case s.Deleted:

@@ -36,8 +36,10 @@ type step struct {
 	// be gone back to any more.
 	Newest  bool `json:"newest,omitempty"`
 	Deleted bool `json:"deleted,omitempty"`
-	// Reverted says that it is no part of the line any more.
+	// Reverted says that it is no part of the line any more, Kept that it can be gone back
+	// to all the same: it holds what was replaced.
 	Reverted bool `json:"reverted,omitempty"`
+	Kept     bool `json:"kept,omitempty"`
 
 	within []int // what it was reverted by, the outermost first
 }
@@ -131,6 +133,9 @@ func (l *line) add(e dormouse.Event) error {
 	case dormouse.HistoryTruncated:
 		f, err := factOf[dormouse.Truncation](e)
 		l.voids = append(l.voids, void{from: f.To, upto: e.Seq})
+		if s := l.at(string(f.Kept)); f.Kept != "" && s != nil {
+			s.Kept = true
+		}
 		// The files went back with it; that is what is left of the part that was reverted.
 		if n := len(l.steps); n > 0 && l.steps[n-1].Kind == stepRestored {
 			l.steps[n-1].Kind, l.steps[n-1].At = stepReverted, e.Seq+1

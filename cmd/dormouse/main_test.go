@@ -56,7 +56,7 @@ func newOffice(t *testing.T) *office {
 }
 
 // newOfficeOn is newOffice with sandboxes.
-func newOfficeOn(t *testing.T, driver sandbox.Driver) *office {
+func newOfficeOn(t *testing.T, driver sandbox.Driver, change ...func(*session.Config)) *office {
 	t.Helper()
 	o := &office{t: t, data: t.TempDir()}
 	blobs, err := dir.Open(filepath.Join(o.data, "blobs"))
@@ -69,14 +69,22 @@ func newOfficeOn(t *testing.T, driver sandbox.Driver) *office {
 	}
 	log := slog.New(slog.DiscardHandler)
 	m := models{named: map[string]model.Model{"scripted": scripted.New(scripted.Options{})}}
-	sessions, err := session.New(session.Config{
+	c := session.Config{
 		Store: new(memory.Store), Blobs: blobs, Driver: driver, Logger: log, Agent: agent.New(m, tool.Builtin()),
-	})
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	sessions, err := session.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	worker := dormouse.AgentConfig{Name: "test", Model: "scripted"}
+	if driver != (nowhere{}) {
+		worker.Tools = []dormouse.ToolConfig{{Name: "bash"}}
+	}
 	o.door = rest.New(rest.Config{
-		Sessions: sessions, Auth: who, Logger: log, Agent: dormouse.AgentConfig{Name: "test", Model: "scripted"}, CheckAgent: m.check(tool.Builtin()),
+		Sessions: sessions, Auth: who, Logger: log, Agent: worker, CheckAgent: m.check(tool.Builtin()),
 	})
 	o.http = httptest.NewServer(o.door)
 	t.Cleanup(func() {

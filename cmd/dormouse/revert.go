@@ -11,6 +11,7 @@ import (
 )
 
 func newRevert() *cobra.Command {
+	var discard bool
 	cmd := &cobra.Command{
 		Use:   "revert SESSION [PROMPT]",
 		Short: "Go back to before a prompt, with files and conversation",
@@ -19,9 +20,10 @@ snapshot before it, and neither the prompt nor what was said since is part of th
 conversation any more. Without PROMPT it is the last one that was taken up. "dormouse log"
 lists them.
 
-Nothing is lost by it: events stay in the log, where "dormouse log --graph" shows them. But
-newer snapshots go, and what ran in the sandbox is ended. A session at work must be
-interrupted first.`,
+Nothing is lost by it: events stay in the log, where "dormouse log --graph" shows them, and
+the files that were there are kept in a snapshot, which it names. But other newer snapshots
+go, and what ran in the sandbox is ended. A session at work must be interrupted first.
+With --discard no snapshot is taken of the files that were there.`,
 		Example: `  dormouse revert sesn_…
   dormouse revert sesn_… sevt_…`,
 		Args: cobra.RangeArgs(1, 2),
@@ -44,7 +46,7 @@ interrupted first.`,
 			}
 			var done rest.Restored
 			raw, err := fetching(cmd, args[0], "revert",
-				map[string]any{"prompt": turn.Prompt}, &done)
+				map[string]any{"prompt": turn.Prompt, "discard": discard}, &done)
 			if err != nil {
 				return err
 			}
@@ -52,7 +54,13 @@ interrupted first.`,
 		},
 	}
 	clientFlags(cmd)
+	discardFlag(cmd, &discard)
 	return cmd
+}
+
+// discardFlag gives the present files up.
+func discardFlag(cmd *cobra.Command, discard *bool) {
+	cmd.Flags().BoolVar(discard, "discard", false, "do not keep the present files in a snapshot")
 }
 
 // tellReverted says what a session went back to.
@@ -63,7 +71,18 @@ func tellReverted(w io.Writer, l *line, turn step, done rest.Restored) error {
 			when = ", taken " + ago(s.Time)
 		}
 	}
-	_, err := fmt.Fprintf(w, "%s went back to before %s: %s\nIts files are those of %s%s.\n",
-		done.Session, turn.Prompt, oneLine(turn.Text), done.Snapshot, when)
+	files := fmt.Sprintf("Its files are those of %s%s.", done.Snapshot, when)
+	if done.Snapshot == "" {
+		files = "It has no files, as it had none then."
+	}
+	_, err := fmt.Fprintf(w, "%s went back to before %s: %s\n%s\n%s", done.Session, turn.Prompt, oneLine(turn.Text), files, tellReplaced(done))
 	return err
+}
+
+// tellReplaced says how to come back.
+func tellReplaced(done rest.Restored) string {
+	if done.Replaced == "" {
+		return ""
+	}
+	return fmt.Sprintf("The files it had are kept: dormouse snapshot restore %s %s\n", done.Session, done.Replaced)
 }

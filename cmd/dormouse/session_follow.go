@@ -79,10 +79,13 @@ func atRest(cmd *cobra.Command, session string, cursor uint64) (rests bool, left
 	return rests, len(page.Events), nil
 }
 
-// followTurn shows the turn that works on a prompt, to its end.
+// followTurn shows the turn that works on a prompt, to its end, and returns once the
+// snapshot of it is there if one is taken: what is reverted then is this turn.
 func followTurn(cmd *cobra.Command, session string, prompt rest.Prompt) error {
 	p := newPrinter(cmd)
 	var turn dormouse.TurnID
+	var ended error
+	var snapshot dormouse.SnapshotID // that is waited for
 	o := following{deltas: true, all: true}
 	if prompt.Seq > 0 {
 		o.after = prompt.Seq - 1
@@ -100,9 +103,18 @@ func followTurn(cmd *cobra.Command, session string, prompt rest.Prompt) error {
 				Prompts []dormouse.EventID `json:"prompts"`
 				Outcome string             `json:"outcome"`
 				On      string             `json:"on"`
+				// Snapshot is the one that will be taken of a turn that ended, or that was.
+				Snapshot dormouse.SnapshotID `json:"snapshot"`
+				Reason   string              `json:"reason"`
 			} `json:"payload"`
 		}
-		if t != dormouse.TurnStarted && t != dormouse.TurnEnded && t != dormouse.TurnBlocked && t != dormouse.PromptCancelled {
+		switch t { //nolint:exhaustive // the others say nothing of the turn
+		case dormouse.TurnStarted, dormouse.TurnEnded, dormouse.TurnBlocked, dormouse.PromptCancelled:
+		case dormouse.SnapshotTaken, dormouse.SnapshotSkipped, dormouse.WorkspaceSwapped, dormouse.SessionTerminated, dormouse.SessionDeleted:
+			if snapshot == "" {
+				return false, nil
+			}
+		default:
 			return false, nil
 		}
 		if err := json.Unmarshal(f.Data, &event); err != nil {
@@ -118,9 +130,16 @@ func followTurn(cmd *cobra.Command, session string, prompt rest.Prompt) error {
 			p.blocked(session, event.Payload.On)
 		case t == dormouse.TurnEnded && event.Payload.Turn == turn:
 			if event.Payload.Outcome != dormouse.TurnCompleted {
-				return true, fmt.Errorf("the turn was %s", event.Payload.Outcome)
+				ended = fmt.Errorf("the turn was %s", event.Payload.Outcome)
 			}
-			return true, nil
+			snapshot = event.Payload.Snapshot
+			return snapshot == "", ended
+		case snapshot != "" && (t == dormouse.SnapshotTaken || t == dormouse.SnapshotSkipped):
+			return event.Payload.Snapshot == snapshot, ended
+		case snapshot != "" && t == dormouse.WorkspaceSwapped: // other files: none will be taken of these
+			return event.Payload.Reason != dormouse.SwapSealed, ended
+		case t == dormouse.SessionTerminated || t == dormouse.SessionDeleted:
+			return true, ended
 		}
 		return false, nil
 	})

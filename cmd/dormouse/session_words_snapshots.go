@@ -17,6 +17,7 @@ func workspaceInWords(e dormouse.Event) (string, error) {
 		Reason    string                `json:"reason"`
 		Error     string                `json:"error"`
 		To        uint64                `json:"to"`
+		Replaced  dormouse.SnapshotID   `json:"replaced"`
 	}
 	if err := json.Unmarshal(e.Payload, &f); err != nil {
 		return "", fmt.Errorf("understand event %d: %w", e.Seq, err)
@@ -43,8 +44,15 @@ func workspaceInWords(e dormouse.Event) (string, error) {
 		}
 		return words, nil
 	case dormouse.WorkspaceSwapped:
+		words := "— the files are those of " + string(f.Snapshot)
+		if f.Snapshot == "" {
+			words = "— there are no files, as at first"
+		}
+		if f.Replaced != "" {
+			words += "; those before are kept in " + string(f.Replaced)
+		}
 		if f.Reason != dormouse.SwapSealed {
-			return "— the files are those of " + string(f.Snapshot), nil
+			return words, nil
 		}
 	case dormouse.HistoryTruncated:
 		return fmt.Sprintf("— what was said after event %d is no part of the conversation any more", f.To), nil

@@ -13,21 +13,22 @@ import (
 )
 
 func newSnapshotRestore() *cobra.Command {
-	var history bool
+	var history, discard bool
 	cmd := &cobra.Command{
 		Use:   "restore SESSION SNAPSHOT",
 		Short: "Go back to the files of a snapshot",
 		Long: `Have a session go on with the files of a snapshot. What ran in its sandbox is ended; the
 session must not be at work. The conversation stays as it is, unless --history takes it
 back to the same instant: what was said since then is no part of it any more, and newer
-snapshots go. Events stay in the log.`,
+snapshots go. Events stay in the log. The files that were there are kept in a snapshot,
+which it names; with --discard they are not.`,
 		Example: `  dormouse snapshot restore sesn_… snap_…
   dormouse snapshot restore sesn_… snap_… --history`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var done rest.Restored
 			raw, err := fetching(cmd, args[0], "restore",
-				map[string]any{"snapshot": args[1], "history": history}, &done)
+				map[string]any{"snapshot": args[1], "history": history, "discard": discard}, &done)
 			if err != nil {
 				return err
 			}
@@ -36,12 +37,13 @@ snapshots go. Events stay in the log.`,
 				if done.History {
 					what = "files and conversation"
 				}
-				_, err := fmt.Fprintf(w, "%s goes on with the %s of %s\n", done.Session, what, done.Snapshot)
+				_, err := fmt.Fprintf(w, "%s goes on with the %s of %s\n%s", done.Session, what, done.Snapshot, tellReplaced(done))
 				return err
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&history, "history", false, "take the conversation back too")
+	discardFlag(cmd, &discard)
 	return cmd
 }
 

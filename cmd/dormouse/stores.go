@@ -22,7 +22,7 @@ func openStore(ctx context.Context, data string, d dsn, log *slog.Logger) (store
 		}
 		return s, nil
 	}
-	s, err := sqlite.Open(ctx, data, sqlite.Options{})
+	s, err := sqlite.Open(ctx, data, sqlite.Options{Logger: log})
 	if errors.Is(err, sqlite.ErrLocked) {
 		return nil, fmt.Errorf("%w; another server uses it: stop that one or choose another directory with --data", err)
 	}

@@ -42,7 +42,7 @@ func TestAPromptThatWasRecordedBeforeIsKnownOnTheOtherSide(t *testing.T) {
 	id := p.create()
 	hello := prompt(id, "p", "hello")
 	for i := range 2 {
-		again, err := p.b.Queue(t.Context(), id, ada, hello)
+		again, err := p.b.Once(t.Context(), id, ada, hello)
 		if err != nil || again != (i > 0) {
 			t.Errorf("time %d: again %v, %v", i+1, again, err)
 		}

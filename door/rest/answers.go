@@ -13,6 +13,8 @@ type answerRequest struct {
 	Result      string           `json:"result"`
 	DenyMessage string           `json:"deny_message"`
 	Answer      json.RawMessage  `json:"answer"`
+	// ID makes the answer idempotent: sent again under the same one it is answered alike.
+	ID string `json:"id"`
 
 	CustomToolUse dormouse.EventID `json:"custom_tool_use_id"`
 	Content       json.RawMessage  `json:"content"`
@@ -25,15 +27,18 @@ func (s *Server) answer(c call) error {
 	if err := c.decode(&req); err != nil {
 		return err
 	}
-	v, err := req.verb()
+	if err := checkName("id", req.ID); err != nil {
+		return err
+	}
+	v, err := req.verb(dormouse.SessionID(c.R.PathValue("id")))
 	if err != nil {
 		return err
 	}
 	return s.command(c, v)
 }
 
-func (req answerRequest) verb() (v session.Answer, err error) {
-	v = session.Answer{ID: dormouse.EventID(session.NewID(dormouse.EventPrefix)), Use: req.ToolUse}
+func (req answerRequest) verb(id dormouse.SessionID) (v session.Answer, err error) {
+	v = session.Answer{ID: dormouse.EventID(named(dormouse.EventPrefix, id, req.ID)), Use: req.ToolUse}
 	switch permits := req.Result != "" || req.DenyMessage != ""; {
 	case (req.ToolUse == "") == (req.CustomToolUse == ""):
 		err = fmt.Errorf("give either \"tool_use_id\" or \"custom_tool_use_id\": %w", dormouse.ErrInvalid)

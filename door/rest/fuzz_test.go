@@ -115,7 +115,7 @@ func FuzzDecodeAnswer(f *testing.F) {
 		if !sound(t, body, decodeJSON(body, &req)) {
 			return
 		}
-		v, err := req.verb()
+		v, err := req.verb("sesn_1")
 		if err != nil {
 			return
 		}
@@ -171,7 +171,7 @@ func FuzzDecodeWakeup(f *testing.F) {
 			}
 			return
 		}
-		if v.At.IsZero() == (v.Cron == "") || v.At.After(now.Add(maxAhead)) || v.ID.Validate() != nil || dormouse.ValidateContent(v.Content) != nil {
+		if (v.At.IsZero() && v.In == 0) == (v.Cron == "") || v.In > maxAhead || v.At.After(now.Add(maxAhead)) || v.ID.Validate() != nil || dormouse.ValidateContent(v.Content) != nil {
 			t.Errorf("taken: %+v", v)
 		}
 		if again, err := req.verb("sesn_a", now); err != nil || (again.ID == v.ID) != (req.ID != "") {

@@ -161,6 +161,17 @@ func (h *house) making() []string {
 	return names
 }
 
+// waitMaking waits until something is being made of layers, or nothing is.
+func (h *house) waitMaking(is bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(time.Minute); len(h.making()) > 0 != is; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.t.Errorf("for a minute it is not so that something is being read: %v", is)
+			return
+		}
+	}
+}
+
 // A client that leaves in the midst of it leaves nothing.
 func TestAnImageThatIsCutOffLeavesNothing(t *testing.T) {
 	h := newHouseWithLines(t)
@@ -170,17 +181,14 @@ func TestAnImageThatIsCutOffLeavesNothing(t *testing.T) {
 		r, w := io.Pipe()
 		go func() {
 			_, _ = w.Write(image[:len(image)/2])
+			h.waitMaking(true) // or there is nothing to leave
 			_ = w.CloseWithError(io.ErrUnexpectedEOF)
 		}()
 		res, err := h.http.Do(h.sends(at, r)) //nolint:bodyclose // there is none
 		if err == nil {
 			t.Errorf("%s: answered %s", at, res.Status)
 		}
-	}
-	for deadline := time.Now().Add(time.Minute); len(h.making()) > 0; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it is still being read")
-		}
+		h.waitMaking(false)
 	}
 	h.nothingLeft(path)
 }

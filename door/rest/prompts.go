@@ -89,7 +89,7 @@ func (s *Server) ask(ctx context.Context, who auth.Principal, id dormouse.Sessio
 		}
 	}
 	// Somebody else may have sent it just now: the session knows who was first.
-	if again, err = s.Sessions.Queue(ctx, id, who.Actor, prompt); err != nil {
+	if again, err = s.Sessions.Once(ctx, id, who.Actor, prompt); err != nil {
 		return Prompt{}, false, onThread(thread, err)
 	}
 	p = Prompt{ID: prompt.ID, Status: dormouse.PromptIsQueued}

@@ -84,3 +84,23 @@ func TestQuestionsAreWhatWaitsForPeople(t *testing.T) {
 		t.Errorf("left are %+v", left)
 	}
 }
+
+// Who does not hear that an answer was taken sends it again under the same id, and is
+// told so, while another answer is refused.
+func TestAnAnswerIsKnownByItsID(t *testing.T) {
+	h := newHouse(t)
+	path := h.create(`{"warm":false,"tools":[{"name":"question_ask"}],
+		"prompt":"SCRIPT[{\"tools\":[{\"name\":\"question_ask\",\"input\":{\"question\":\"which one?\",\"expires_in_seconds\":3600}}]},{\"text\":\"end\"}]"}`)
+	h.until(path, dormouse.PhaseWaiting)
+	q := h.questions(path)[0]
+	body := func(id, words string) string {
+		return fmt.Sprintf(`{"tool_use_id":%q,"answer":%q,"id":%q}`, q.ToolUse, words, id)
+	}
+	for range 2 {
+		h.call(http.MethodPost, path+"/answers", body("mine", "this"), http.StatusOK, nil)
+		h.until(path, dormouse.PhaseReady)
+	}
+	h.refuses(h.request(http.MethodPost, path+"/answers", strings.NewReader(body("mine", "that"))), http.StatusConflict, "another request")
+	h.refuses(h.request(http.MethodPost, path+"/answers", strings.NewReader(body("other", "this"))), http.StatusConflict, "waits")
+	h.refuses(h.request(http.MethodPost, path+"/prompts", strings.NewReader(`{"content":"this","id":"mine"}`)), http.StatusConflict, "already sent")
+}

@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dormouse-run/dormouse/door/rest"
 )
@@ -270,6 +272,34 @@ func TestServerThatIsNotReadySaysWhy(t *testing.T) {
 	}
 	if status, b := h.do(h.request(http.MethodGet, "/metrics", nil)); status != http.StatusOK || string(b) != "up 1\n" {
 		t.Errorf("metrics: %d %s", status, b)
+	}
+}
+
+// To know whether a server is ready takes a write to the database, which no stranger
+// is given for the asking.
+func TestStrangersDoNotHaveTheDatabaseWrittenToByAsking(t *testing.T) {
+	var looks atomic.Int64
+	h := newHouse(t, func(c *rest.Config) { c.Ready = func(context.Context) error { looks.Add(1); return nil } })
+	began := time.Now()
+	const requests = 300
+	for i := range requests {
+		r := h.request(http.MethodGet, "/readyz", nil)
+		if r.Header.Del("Authorization"); i%2 == 0 {
+			r.Header.Set("Authorization", "Bearer wrong")
+		}
+		if status, b := h.do(r); status != http.StatusOK {
+			t.Fatalf("told %d %s", status, b)
+		}
+	}
+	if n, most := looks.Load(), 1+int64(time.Since(began)/time.Second); n > most {
+		t.Errorf("looked %d times for %d requests, at most %d are due", n, requests, most)
+	}
+	before := looks.Load()
+	for range 3 { // whoever has the token is told how it is now
+		h.do(h.request(http.MethodGet, "/readyz", nil))
+	}
+	if n := looks.Load() - before; n != 3 {
+		t.Errorf("looked %d times for three requests with the token", n)
 	}
 }
 

@@ -17,11 +17,15 @@ type Restored struct {
 	Workspace uint64              `json:"workspace"`
 	// History says that the conversation went back too.
 	History bool `json:"history"`
+	// Replaced is the snapshot that holds the files it had before: to restore it is to
+	// come back. There is none if it had no files, or they were discarded.
+	Replaced dormouse.SnapshotID `json:"replaced,omitempty"`
 }
 
 type restoreRequest struct {
 	Snapshot dormouse.SnapshotID `json:"snapshot"`
 	History  bool                `json:"history"`
+	Discard  bool                `json:"discard"`
 }
 
 func (s *Server) restore(c call) error {
@@ -37,12 +41,13 @@ func (s *Server) restore(c call) error {
 		return err
 	}
 	return s.goBack(c, req.History, func(ctx context.Context, id dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
-		return s.Sessions.Restore(ctx, id, c.Who.Actor, p, req.History)
+		return s.Sessions.Restore(ctx, id, c.Who.Actor, p, session.GoBack{History: req.History, Discard: req.Discard})
 	})
 }
 
 type revertRequest struct {
-	Prompt dormouse.EventID `json:"prompt"`
+	Prompt  dormouse.EventID `json:"prompt"`
+	Discard bool             `json:"discard"`
 }
 
 func (s *Server) revert(c call) error {
@@ -57,7 +62,7 @@ func (s *Server) revert(c call) error {
 		return fmt.Errorf("prompt %q: %w", shorten(string(req.Prompt)), dormouse.ErrNotFound)
 	}
 	return s.goBack(c, true, func(ctx context.Context, id dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
-		return s.Sessions.Revert(ctx, id, c.Who.Actor, req.Prompt)
+		return s.Sessions.Revert(ctx, id, c.Who.Actor, req.Prompt, session.GoBack{Discard: req.Discard})
 	})
 }
 
@@ -77,7 +82,7 @@ func (s *Server) goBack(c call, history bool, swap func(context.Context, dormous
 		return err
 	}
 	answering()
-	return c.Answer(http.StatusOK, Restored{Session: id, Snapshot: done.Snapshot, Workspace: done.Number, History: history})
+	return c.Answer(http.StatusOK, Restored{Session: id, Snapshot: done.Snapshot, Workspace: done.Number, History: history, Replaced: done.Replaced})
 }
 
 // Diff is what differs between two snapshots.

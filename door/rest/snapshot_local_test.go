@@ -203,10 +203,45 @@ func TestSnapshotsAreTakenListedComparedAndGoneBackTo(t *testing.T) {
 	if got := h.files(path); got != "a:one\nd/x:x\n" {
 		t.Errorf("reverted\n%s", got)
 	}
-	if all := h.line(path, ""); all.Total != 1 || all.Snapshots[0].ID != first.ID || !all.Snapshots[0].Newest {
+	if all := h.line(path, ""); all.Total != 2 || all.Snapshots[1].ID != first.ID || !all.Snapshots[1].Newest || all.Snapshots[0].ID != back.Replaced {
 		t.Errorf("left are %+v", all)
 	}
 	h.refuses(h.request(http.MethodPost, path+"/revert", strings.NewReader(`{"prompt":"`+broke+`"}`)), http.StatusNotFound, "has not been taken up")
+}
+
+// Create, copy in, prompt, revert: what people do first.
+func TestWhatWasCopiedInBeforeTheFirstTurnIsThereAfterItsRevert(t *testing.T) {
+	h := newHouseWithLines(t)
+	path := h.create(`{"warm":true}`)
+	put := h.request(http.MethodPut, path+"/files?path=.", bytes.NewReader(archive(t, map[string]string{"mine": "own"})))
+	put.Header.Set("Content-Type", "application/x-tar")
+	if status, body := h.do(put); status/100 != 2 {
+		t.Fatalf("copied in: %d %s", status, body)
+	}
+	first := h.does(path, "rm mine; echo made >made")
+	points := h.points(path, 2)
+	if points[1].Reason != dormouse.SnapshotBefore || points[0].Reason != dormouse.SnapshotOfTurn {
+		t.Errorf("taken for %s and %s", points[1].Reason, points[0].Reason)
+	}
+	var back rest.Restored
+	h.call(http.MethodPost, path+"/revert", `{"prompt":"`+first+`"}`, http.StatusOK, &back)
+	if got := h.files(path); got != "mine:own\n" {
+		t.Errorf("reverted: %q", got)
+	}
+	h.call(http.MethodPost, path+"/restore", `{"snapshot":"`+string(back.Replaced)+`"}`, http.StatusOK, &back)
+	if got := h.files(path); got != "made:made\n" {
+		t.Errorf("came back: %q", got)
+	}
+
+	// Where there were no files, there are none again.
+	path = h.create(`{}`)
+	first = h.does(path, "echo made >made")
+	h.points(path, 1)
+	back = rest.Restored{}
+	h.call(http.MethodPost, path+"/revert", `{"prompt":"`+first+`"}`, http.StatusOK, &back)
+	if got := h.files(path); got != "grep: *: No such file or directory\n" || back.Snapshot != "" || back.Replaced == "" {
+		t.Errorf("reverted to %q, %+v", got, back)
+	}
 }
 
 func TestASessionAtWorkIsNotTakenBack(t *testing.T) {

@@ -43,7 +43,7 @@ func TestWhereNoSnapshotsAreTakenThatIsSaid(t *testing.T) {
 	if gone.Snapshots == nil || len(gone.Snapshots) != 0 {
 		t.Errorf("pruned %+v", gone)
 	}
-	h.refuses(h.request(http.MethodPost, path+"/revert", strings.NewReader(`{"prompt":"`+prompt+`"}`)), http.StatusConflict, "no snapshot from before")
+	h.refuses(h.request(http.MethodPost, path+"/revert", strings.NewReader(`{"prompt":"`+prompt+`"}`)), http.StatusConflict, "keeps no snapshots")
 }
 
 func TestSnapshotsThatAreNotThereAreNotFound(t *testing.T) {

@@ -88,12 +88,44 @@ func TestSameWakeupIDIsOneWakeup(t *testing.T) {
 	if first.ID != again.ID || !first.At.Equal(again.At) || len(h.wakeups(path)) != 1 {
 		t.Errorf("scheduled %+v, then %+v", first, again)
 	}
-	h.call(http.MethodPost, path+"/wakeups", `{"in":"30m","prompt":"hi","id":"mine"}`, http.StatusOK, nil) // sent again, later
+	for _, status := range []int{http.StatusCreated, http.StatusOK} { // sent again it would be for another time
+		h.call(http.MethodPost, path+"/wakeups", `{"in":"30m","prompt":"hi","id":"soon"}`, status, nil)
+	}
+	if n := len(h.wakeups(path)); n != 2 {
+		t.Errorf("%d wake-ups are scheduled, want 2", n)
+	}
 	for _, other := range []string{
 		fmt.Sprintf(`{"at":%q,"prompt":"ho","id":"mine"}`, at), `{"cron":"* * * * *","prompt":"hi","id":"mine"}`,
 		fmt.Sprintf(`{"at":%q,"prompt":"hi","id":"mine"}`, time.Now().Add(2*time.Hour).Format(time.RFC3339)),
+		`{"in":"30m","prompt":"hi","id":"mine"}`, `{"in":"31m","prompt":"hi","id":"soon"}`,
 	} {
 		h.refuses(h.request(http.MethodPost, path+"/wakeups", strings.NewReader(other)), http.StatusConflict, "otherwise")
+	}
+}
+
+// A client that does not hear the answer sends it again, and by then it may have fired.
+func TestAWakeupThatHasFiredIsTheSameWhenItIsSentAgain(t *testing.T) {
+	h := newHouse(t)
+	path := h.create(`{"warm":false}`)
+	const body = `{"in":"1ms","prompt":"time is up","id":"mine"}`
+	var first, again rest.Wakeup
+	h.call(http.MethodPost, path+"/wakeups", body, http.StatusCreated, &first)
+	fired := func() (n int) {
+		for _, e := range h.events(path, "?limit=1000").Events {
+			if e.Type == dormouse.UserMessage && strings.Contains(string(e.Payload), "time is up") {
+				n++
+			}
+		}
+		return n
+	}
+	for deadline := time.Now().Add(10 * time.Second); fired() == 0; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it has not fired")
+		}
+	}
+	h.call(http.MethodPost, path+"/wakeups", body, http.StatusOK, &again)
+	if first.ID != again.ID || !first.At.Equal(again.At) || len(h.wakeups(path)) != 0 || fired() != 1 {
+		t.Errorf("scheduled %+v, then %+v; it fired %d times", first, again, fired())
 	}
 }
 

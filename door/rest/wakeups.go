@@ -92,18 +92,18 @@ func (req wakeupRequest) verb(id dormouse.SessionID, now time.Time) (session.Sch
 		if err != nil || d <= 0 {
 			return v, fmt.Errorf("field \"in\" must be a duration such as \"10m\": %w", dormouse.ErrInvalid)
 		}
-		v.At = now.Add(d)
+		v.In = d
 	case req.Cron == "" || req.At != "" || req.In != "":
 		return v, fmt.Errorf("give one of \"at\", \"in\" and \"cron\": %w", dormouse.ErrInvalid)
 	}
-	if v.At.After(now.Add(maxAhead)) {
+	if v.At.After(now.Add(maxAhead)) || v.In > maxAhead {
 		return v, fmt.Errorf("a wake-up is at most %d days ahead: %w", maxAhead/(24*time.Hour), dormouse.ErrInvalid)
 	}
 	return v, nil
 }
 
-// schedule has a session prompt itself later. As long as a wake-up is scheduled,
-// the same name is the same wake-up.
+// schedule has a session prompt itself later. The same name is the same wake-up, though
+// it may have fired since.
 func (s *Server) schedule(c call) error {
 	var req wakeupRequest
 	if err := c.decode(&req); err != nil {
@@ -119,48 +119,34 @@ func (s *Server) schedule(c call) error {
 	if err != nil {
 		return err
 	}
-	if i := placeOf(state, v.ID); i >= 0 {
-		if err := s.sameWakeup(ctx, state, state.Wakeups[i], v, req.At != ""); err != nil {
-			return err
-		}
-		return c.Answer(http.StatusOK, wakeupsOf(state)[i])
-	}
-	if err := s.Sessions.Do(ctx, state.Session, c.Who.Actor, v); err != nil {
+	again, err := s.Sessions.Once(ctx, state.Session, c.Who.Actor, v)
+	if err != nil {
 		return onThread(req.Thread, err)
 	}
-	shown := Wakeup{ID: v.ID, Thread: v.Thread, At: v.At.UTC(), Cron: v.Cron}
-	// It is durable; that it cannot be read now, or has fired, changes nothing.
-	if state, err := s.Sessions.Peek(ctx, state.Session); err == nil {
+	status := http.StatusCreated
+	if again {
+		status = http.StatusOK
+	}
+	return c.Answer(status, s.shownWakeup(ctx, state.Session, v))
+}
+
+// shownWakeup is a wake-up that was scheduled. It is durable; that it cannot be read
+// now, or has fired, changes nothing.
+func (s *Server) shownWakeup(ctx context.Context, id dormouse.SessionID, v session.Schedule) Wakeup {
+	if state, err := s.Sessions.Peek(ctx, id); err == nil {
 		if i := placeOf(state, v.ID); i >= 0 {
-			shown = wakeupsOf(state)[i]
+			return wakeupsOf(state)[i]
 		}
 	}
-	return c.Answer(http.StatusCreated, shown)
+	var first dormouse.Wakeup
+	if e, err := s.Sessions.Given(ctx, id, string(v.ID)); err == nil {
+		_ = json.Unmarshal(e.Payload, &first)
+	}
+	return Wakeup{ID: v.ID, Thread: v.Thread, At: first.At.UTC(), Cron: v.Cron}
 }
 
 func placeOf(state session.State, id dormouse.WakeupID) int {
 	return slices.IndexFunc(state.Wakeups, func(w session.Wakeup) bool { return w.ID == id })
-}
-
-// sameWakeup refuses a wake-up that was scheduled otherwise under the same name;
-// timed says that a time was asked for.
-func (s *Server) sameWakeup(ctx context.Context, state session.State, w session.Wakeup, v session.Schedule, timed bool) error {
-	body, err := s.contentAt(ctx, state.Session, w.Seq)
-	if err != nil {
-		return err
-	}
-	was, err := digest(body)
-	if err != nil {
-		return err
-	}
-	is, err := digest(v.Content)
-	if err != nil {
-		return err
-	}
-	if was != is || w.Thread != v.Thread || w.Cron != v.Cron || timed && !w.At.Equal(v.At.Truncate(time.Microsecond)) {
-		return fmt.Errorf("wake-up %s is already scheduled otherwise: %w", v.ID, dormouse.ErrConflict)
-	}
-	return nil
 }
 
 // unschedule cancels a wake-up, which frees its place.

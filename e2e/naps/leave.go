@@ -77,7 +77,7 @@ func (n *naps) delete(ctx context.Context) (stay []*sleeper) {
 			defer func() { <-n.slots }()
 			err := s.within(ctx, func(ctx context.Context) error {
 				if i%10 == 1 {
-					if err := s.wake(ctx); err != nil {
+					if err := s.Wake(ctx); err != nil {
 						return err
 					}
 				}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"time"
 
@@ -124,7 +123,7 @@ func (s *sleeper) bout(ctx context.Context) error {
 	var err error
 	switch s.rand.IntN(5) {
 	case 0:
-		err = s.wake(ctx)
+		err = s.Wake(ctx)
 	case 1:
 		err = s.prompt(ctx)
 	case 2:
@@ -134,7 +133,7 @@ func (s *sleeper) bout(ctx context.Context) error {
 	case 4: // two at once, and whatever comes first wakes it
 		var waking sync.WaitGroup
 		var other error
-		waking.Go(func() { other = s.wake(ctx) })
+		waking.Go(func() { other = s.Wake(ctx) })
 		err = s.prompt(ctx)
 		waking.Wait()
 		err = errors.Join(err, other)
@@ -163,7 +162,7 @@ func (s *sleeper) act(ctx context.Context) error {
 	case n < 30:
 		return s.prompt(ctx)
 	case n < 34:
-		return s.wake(ctx) // it is awake, or about to be
+		return s.Wake(ctx) // it is awake, or about to be
 	}
 	return rig.Pause(ctx, time.Duration(s.rand.IntN(800))*time.Millisecond)
 }
@@ -189,50 +188,30 @@ func (s *sleeper) killRunner(ctx context.Context) error {
 	return err
 }
 
-func (s *sleeper) wake(ctx context.Context) error {
-	return ignore(s.Insist(ctx, "wake", nil, func(shown rig.Shown) bool { return shown.Sandbox.Phase != "cold" }), http.StatusConflict)
-}
-
 // bed puts the session to bed. If it is disturbed while it falls asleep, it wakes
 // for that, and is put to bed again.
 func (s *sleeper) bed(ctx context.Context, disturb bool) error {
-	for {
-		shown, err := s.Idle(ctx)
-		if err != nil || shown.Sandbox.Phase == "cold" {
-			return err
-		}
-		s.naps.moves("hibernate")
-		cold := func(shown rig.Shown) bool { return shown.Sandbox.Phase != "active" }
-		if err := ignore(s.Insist(ctx, "hibernate", nil, cold), http.StatusConflict); err != nil {
-			return err
-		}
-		if !disturb {
-			if err := rig.Pause(ctx, 20*time.Millisecond); err != nil {
-				return fmt.Errorf("session is %s, sandbox %s: %w", shown.Phase, shown.Sandbox.Phase, err)
-			}
-			continue
-		}
-		disturb = false
-		if err := rig.Pause(ctx, time.Duration(s.rand.IntN(250))*time.Millisecond); err != nil {
-			return err
-		}
-		if s.rand.IntN(2) == 0 {
-			err = s.ask(ctx)
-		} else {
-			err = s.prompt(ctx)
-		}
-		if err != nil {
-			return err
-		}
+	s.naps.moves("hibernate")
+	if !disturb {
+		return s.Asleep(ctx)
 	}
-}
-
-// ignore is err unless it is a refusal of one kind.
-func ignore(err error, status int) error {
-	if r := rig.Refused(err); r != nil && r.Status == status {
-		return nil
+	if shown, err := s.Idle(ctx); err != nil || shown.Sandbox.Phase == "cold" {
+		return err
 	}
-	return err
+	if err := s.Hibernate(ctx); err != nil {
+		return err
+	}
+	if err := rig.Pause(ctx, time.Duration(s.rand.IntN(250))*time.Millisecond); err != nil {
+		return err
+	}
+	act := s.prompt
+	if s.rand.IntN(2) == 0 {
+		act = s.ask
+	}
+	if err := act(ctx); err != nil {
+		return err
+	}
+	return s.bed(ctx, false)
 }
 
 // mustRun has a command run to its end. One of which nobody knows whether it ran

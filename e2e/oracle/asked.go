@@ -1,6 +1,8 @@
 package oracle
 
 import (
+	"time"
+
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
@@ -13,6 +15,7 @@ type command struct {
 	answer            dormouse.ExecAnswer
 	ending            bool
 	seq               uint64 // of the answer
+	at                time.Time
 }
 
 // seeCommand reads what became of the commands of people.
@@ -22,6 +25,7 @@ func (l *journal) seeCommand(e dormouse.Event) {
 		c := l.command(e.ID)
 		c.ask = rig.Decode[dormouse.ExecAsk](e)
 		c.asked++
+		c.at = e.Time
 	case dormouse.ExecEnding:
 		l.command(rig.Decode[dormouse.ExecAnswer](e).Exec).ending = true
 	case dormouse.ExecAnswered, dormouse.ExecRefused:

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
@@ -11,6 +12,8 @@ import (
 type boxes struct {
 	up   uint64          // the generation that is there
 	lost map[uint64]bool // the generations that are no more
+	// started and gone are when a generation was there first and last.
+	started, gone map[uint64]time.Time
 	// ends are where the log says that processes were lost, by seq.
 	ends  []uint64
 	wrong []string
@@ -18,18 +21,18 @@ type boxes struct {
 
 func (b *boxes) see(e dormouse.Event) {
 	if b.lost == nil {
-		b.lost = make(map[uint64]bool)
+		b.lost, b.started, b.gone = make(map[uint64]bool), make(map[uint64]time.Time), make(map[uint64]time.Time)
 	}
 	fact := rig.Decode[dormouse.SandboxFact](e)
 	switch e.Type { //nolint:exhaustive // the others are not about sandboxes
 	case dormouse.SandboxStarted:
-		b.up = fact.Generation
+		b.up, b.started[fact.Generation] = fact.Generation, e.Time
 	case dormouse.SandboxStopping:
 		b.up = 0
 	case dormouse.SandboxStopped:
-		b.lost[fact.Generation] = true
+		b.lost[fact.Generation], b.gone[fact.Generation] = true, e.Time
 	case dormouse.SandboxLost:
-		b.up, b.lost[fact.Generation] = 0, true
+		b.up, b.lost[fact.Generation], b.gone[fact.Generation] = 0, true, e.Time
 		b.ends = append(b.ends, e.Seq)
 	case dormouse.SandboxStirred:
 		if fact.Generation != b.up {

@@ -94,6 +94,10 @@ type Evidence struct {
 	// that it was another altogether: what happened when cannot be compared.
 	Slack   time.Duration
 	Untimed bool
+	// Lives is when each process of the server was started, if only one is served by at a
+	// time, and Looked when the log was read.
+	Lives  []time.Time
+	Looked time.Time
 
 	// The world. Inside says that it was seen from the workspace.
 	Inside  bool
@@ -148,6 +152,8 @@ func (l *journal) judge(e Evidence, f Findings) {
 	l.judgeWakeups(e, f)
 	l.judgeAsked(e, f)
 	l.judgeWork(e, f)
+	l.judgeUnknown(e, f)
+	l.judgeUsage(e, f)
 	l.boxes.judge(f)
 	if l.ended > 1 {
 		f.Add(Double, "the session was terminated %d times", l.ended)

@@ -3,6 +3,7 @@ package oracle
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -28,6 +29,24 @@ func judgeShown(e Evidence, f Findings) {
 		f.Add(Diverged, "listed are %s, %s at %d; the log says %s, %s at %d",
 			i.Phase, i.Status, i.Seq, rows.Index.Phase, rows.Index.Status, rows.Index.Seq)
 	}
+	if row, ok := e.row(); ok {
+		want := rows.Index
+		want.Search = "" // which is not listed
+		if diff := cmp.Diff(want, row, cmpopts.EquateEmpty()); diff != "" {
+			f.Add(Diverged, "the row listed differs from the log: %s", diff)
+		}
+	}
+	// Who has not fired a wake-up this long after its time never will.
+	const late = 10 * time.Second
+	for _, w := range state.Wakeups {
+		due := w.At
+		if n := len(e.Lives); n > 0 && e.Lives[n-1].After(due) {
+			due = e.Lives[n-1] // before that nobody was there to fire it
+		}
+		if state.Terminated == nil && len(e.Lives) > 0 && e.before(due.Add(late), e.Looked) {
+			f.Add(Stuck, "wake-up %s was due at %s and had not fired at %s", w.ID, w.At, e.Looked)
+		}
+	}
 	if s := e.Said; s != nil {
 		for _, shown := range []rig.Shown{e.Shown, e.Rows.Index} {
 			if got := (Said{shown.Title, shown.Tags, shown.Metadata}); !cmp.Equal(got, *s, cmpopts.EquateEmpty()) {
@@ -51,6 +70,15 @@ func judgeShown(e Evidence, f Findings) {
 	if diff := cmp.Diff(queue, e.Rows.Prompts, cmpopts.EquateEmpty()); diff != "" {
 		f.Add(Diverged, "the queue listed differs from the log: %s", diff)
 	}
+}
+
+// row is all that is listed of the session, if it was looked at.
+func (e Evidence) row() (row session.Row, ok bool) {
+	if len(e.Rows.Row) == 0 {
+		return row, false
+	}
+	decode(e.Rows.Row, &row)
+	return row, true
 }
 
 // judgeFollower: who comes back with a cursor sees each event once, in order.

@@ -87,6 +87,8 @@ func (m member) judgeMade(c *child, made member, f Findings) {
 		f.Add(Diverged, "child %s was made as one of %s at depth %d", id, made.born.Parent, made.born.Depth)
 	case c.ended > 0 && made.ended != 1:
 		f.Add(Diverged, "child %s ended for its parent, and was terminated %d times", id, made.ended)
+	case c.ended == 0 && made.ended > 0:
+		f.Add(Stuck, "child %s has ended, and its parent keeps its place", id)
 	case c.ended > 0 && m.before(c.endedAt, made.born.at):
 		f.Add(Late, "child %s was made at %s, after it had ended at %s", id, made.born.at, c.endedAt)
 	}

@@ -71,6 +71,10 @@ func TestEveryZeroOfATreeCanBeMissed(t *testing.T) {
 			t[root].Log = append(t[root].Log, x)
 			return t
 		}},
+		{"a child that ended keeps its place", oracle.Stuck, func(t oracle.Tree) oracle.Tree {
+			drop(&t[root], dormouse.ChildEnded)
+			return t
+		}},
 		{"a child that ended was not terminated", oracle.Diverged, func(t oracle.Tree) oracle.Tree {
 			drop(&t[child], dormouse.SessionTerminated)
 			return t

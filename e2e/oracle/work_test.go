@@ -6,9 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
+	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/session"
 )
 
 // change rewrites the fields of every event of a type.
@@ -140,5 +143,87 @@ func TestAnEffectThatIsGoneFromTheWorkspaceIsLostWork(t *testing.T) {
 	e.Inside, e.Effects, e.Writes = true, e.Effects[:1], nil
 	if found := oracle.Judge(e)[oracle.LostWork]; len(found) != 2 {
 		t.Errorf("a mark and a file are gone: %q", found)
+	}
+}
+
+// listed puts what the server would list of a session into what was seen of it.
+func listed(e *oracle.Evidence, change func(*session.Row)) {
+	_, rows := session.Project(session.State{}, e.Log)
+	change(&rows.Index)
+	e.Rows.Row = dormouse.Encode(rows.Index)
+}
+
+func TestEveryColumnOfTheIndexFollowsFromTheLog(t *testing.T) {
+	judgeBroken(t, "asked.json", map[string]broken{
+		"OutputTokens": {"a model call was counted twice", oracle.Diverged, func(_ *testing.T, e *oracle.Evidence) {
+			listed(e, func(r *session.Row) { r.Metrics.OutputTokens++ })
+		}},
+		"the ops say": {"it cost more than its ops", oracle.Diverged, func(_ *testing.T, e *oracle.Evidence) {
+			listed(e, func(r *session.Row) { r.Metrics.CostMicros = 1 })
+		}},
+		"Due":      {"it is due for nothing", oracle.Diverged, func(_ *testing.T, e *oracle.Evidence) { listed(e, func(r *session.Row) { r.Due = time.Unix(9, 0) }) }},
+		"Owner":    {"it is somebody else's", oracle.Diverged, func(_ *testing.T, e *oracle.Evidence) { listed(e, func(r *session.Row) { r.Owner = "user:eve" }) }},
+		"Archived": {"it is put away", oracle.Diverged, func(_ *testing.T, e *oracle.Evidence) { listed(e, func(r *session.Row) { r.Archived = r.Created }) }},
+	})
+	e := seen[oracle.Evidence](t, "asked.json")
+	listed(&e, func(*session.Row) {})
+	if f := oracle.Judge(e); !f.OK() {
+		t.Error(f)
+	}
+}
+
+// loseOp makes the op of the first command one whose outcome nobody knows.
+func loseOp(t *testing.T, e *oracle.Evidence, lost bool) (op dormouse.Event) {
+	t.Helper()
+	for i, x := range e.Log {
+		switch p := rig.Decode[dormouse.OpFact](x); {
+		case x.Type == dormouse.OpStarted && p.Op.Kind == dormouse.OpExec && op.Seq == 0:
+			op = x
+		case x.Type == dormouse.OpFinished && rig.Decode[dormouse.OpEnd](x).Op == rig.Decode[dormouse.OpFact](op).Op.ID:
+			e.Log[i].Type = dormouse.OpUnknown
+			if lost {
+				x.Type, x.Payload = dormouse.SandboxLost, dormouse.Encode(dormouse.SandboxFact{Generation: rig.Decode[dormouse.OpFact](op).Op.Generation})
+				e.Log = slices.Insert(e.Log, i, x)
+			}
+			return op
+		}
+	}
+	t.Fatal("there is no command")
+	return op
+}
+
+func TestAnUnknownOutcomeNeedsAReason(t *testing.T) {
+	judgeBroken(t, "asked.json", map[string]broken{
+		"was not lost since": {"its sandbox is there", oracle.Diverged, func(t *testing.T, e *oracle.Evidence) { loseOp(t, e, false) }},
+		"cannot have run": {"the server never reached its sandbox", oracle.Diverged, func(t *testing.T, e *oracle.Evidence) {
+			op := loseOp(t, e, true)
+			asked := &e.Log[index(t, *e, dormouse.ExecAsked)]
+			asked.Time = op.Time
+			e.Lives = []time.Time{op.Time.Add(-time.Hour), op.Time.Add(-time.Microsecond)}
+		}},
+	})
+	e := seen[oracle.Evidence](t, "asked.json")
+	op := loseOp(t, &e, true)
+	e.Lives = []time.Time{op.Time.Add(-time.Hour)} // by the process that had started the sandbox
+	for _, text := range oracle.Judge(e)[oracle.Diverged] {
+		if strings.Contains(text, "cannot have run") || strings.Contains(text, "was not lost since") {
+			t.Error(text)
+		}
+	}
+}
+
+func TestAWakeupThatIsDueHasFired(t *testing.T) {
+	e := seen[oracle.Evidence](t, "asked.json")
+	last := e.Log[len(e.Log)-1]
+	due := last.Time.Add(time.Minute)
+	last.Seq++
+	last.Type, last.Payload = dormouse.WakeupScheduled, dormouse.Encode(dormouse.Wakeup{ID: "wake_x", At: due})
+	e.Log = append(e.Log, last)
+	for looked, want := range map[time.Duration]bool{0: false, time.Hour: true} {
+		e.Lives, e.Looked = []time.Time{due.Add(-time.Hour)}, due.Add(looked)
+		found := slices.ContainsFunc(oracle.Judge(e)[oracle.Stuck], func(text string) bool { return strings.Contains(text, "wake_x") })
+		if found != want {
+			t.Errorf("%s after its time: found missing %v, want %v", looked, found, want)
+		}
 	}
 }

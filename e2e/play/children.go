@@ -55,6 +55,27 @@ func familyKinds() []Kind {
 			p.MayCancel()
 			return p.Insist(ctx, "terminate", nil, func(s rig.Shown) bool { return s.Phase == dormouse.PhaseTerminated })
 		}},
+		// A person ends a child, and its parent is told.
+		{Name: "child-ends", Family: true, Create: parent, Play: func(ctx context.Context, p *Play) error {
+			if err := p.Prompt(ctx, "p0", p.Script(p.Spawn("c", rig.Say("done here")), rig.Say("it works"))); err != nil {
+				return err
+			}
+			if err := p.Sees(ctx, dormouse.ChildStarted, 1); err != nil {
+				return err
+			}
+			for len(p.family) == 0 {
+				if _, err := p.find(ctx); err != nil {
+					return err
+				}
+			}
+			for _, child := range p.family {
+				child.MayCancel()
+				if err := child.Insist(ctx, "terminate", nil, func(s rig.Shown) bool { return s.Phase == dormouse.PhaseTerminated }); err != nil {
+					return err
+				}
+			}
+			return p.Sees(ctx, dormouse.ChildEnded, 1)
+		}},
 		{Name: "tree-delete", Family: true, Create: parent, Play: func(ctx context.Context, p *Play) error {
 			if err := p.grow(ctx); err != nil {
 				return err

@@ -84,7 +84,10 @@ func (p *Play) effects() ([]rig.Effect, error) {
 
 // evidence gathers everything about one session at rest, but for its effects.
 func (p *Play) evidence(ctx context.Context) (oracle.Evidence, error) {
-	e := oracle.Evidence{Acks: p.Acks(), Asked: p.Session.Asked(), Looks: p.looks, Inside: p.Witness.Inside, All: p.Follower.All(), Said: p.said, Slack: p.Slack, Relayed: len(p.Fleet.Keepers) > 1}
+	e := oracle.Evidence{Looked: time.Now(), Acks: p.Acks(), Asked: p.Session.Asked(), Looks: p.looks, Inside: p.Witness.Inside, All: p.Follower.All(), Said: p.said, Slack: p.Slack, Relayed: len(p.Fleet.Keepers) > 1}
+	if len(p.Fleet.Keepers) == 1 {
+		e.Lives = p.Fleet.Keepers[0].Began()
+	}
 	if err := p.snapshot(ctx, &e); err != nil {
 		return e, err
 	}

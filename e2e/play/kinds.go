@@ -93,7 +93,7 @@ func alone() []Kind {
 func onGVisor() []Kind {
 	matters := []string{
 		"exec", "task", "write", "edit", "exec-person", "exec-person-lost", "hibernate", "sleep", "exec-lost", "runner-lost", "delete", "terminate",
-		"line", "line-asleep", "line-turns", "line-branch", "line-forget", "line-long", "line-collect",
+		"line", "line-asleep", "line-first", "line-turns", "line-branch", "line-forget", "line-long", "line-collect",
 	}
 	return slices.DeleteFunc(alone(), func(k Kind) bool { return !slices.Contains(matters, k.Name) })
 }

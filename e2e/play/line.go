@@ -26,6 +26,7 @@ func lineKinds() []Kind {
 			return p.whole(ctx)
 		}, Look: (*Play).whole},
 		{Name: "line-turns", Create: warm(), Play: turns},
+		{Name: "line-first", Create: warm(), Play: first, Look: (*Play).whole},
 		{Name: "line-branch", Create: warm(), Play: branches, Look: (*Play).wholeBranches},
 		{Name: "line-forget", Create: warm(), Play: forgets, Look: (*Play).whole},
 		{Name: "line-long", Create: warm(), Play: long, Look: (*Play).whole},

@@ -38,36 +38,38 @@ type Follower struct {
 // Follow follows the session; all says whether the core's own facts are wanted.
 func (s *Session) Follow(ctx context.Context, all bool) *Follower {
 	f := &Follower{
-		session: s, all: all, done: make(chan struct{}), changed: make(chan struct{}),
+		session: s, all: all, changed: make(chan struct{}),
 		texts: make(map[dormouse.OpID][]string), holed: make(map[dormouse.OpID]bool),
 	}
-	ctx, f.cancel = context.WithCancel(ctx)
 	s.Follower = f
-	go func() {
-		defer close(f.done)
-		for ctx.Err() == nil {
-			err := f.stream(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			f.mu.Lock()
-			for op := range f.texts {
-				f.holed[op] = true
-			}
-			over := f.deleted && Missing(err)
-			if r := Refused(err); r != nil && !Again(err) && !over {
-				f.errs = append(f.errs, "the stream was refused: "+r.Error())
-			}
-			f.mu.Unlock()
-			if over {
-				return
-			}
-			if Pause(ctx, 2*time.Millisecond) != nil {
-				return
-			}
-		}
-	}()
+	f.Resume(ctx)
 	return f
+}
+
+// Resume follows on from the last event that was seen, after a Close.
+func (f *Follower) Resume(ctx context.Context) {
+	ctx, f.cancel = context.WithCancel(ctx)
+	f.done = make(chan struct{})
+	go f.follow(ctx, f.done)
+}
+
+func (f *Follower) follow(ctx context.Context, done chan<- struct{}) {
+	defer close(done)
+	for ctx.Err() == nil {
+		err := f.stream(ctx)
+		f.mu.Lock()
+		for op := range f.texts {
+			f.holed[op] = true
+		}
+		over := f.deleted && Missing(err)
+		if r := Refused(err); r != nil && !Again(err) && !over && ctx.Err() == nil {
+			f.errs = append(f.errs, "the stream was refused: "+r.Error())
+		}
+		f.mu.Unlock()
+		if over || Pause(ctx, 2*time.Millisecond) != nil {
+			return
+		}
+	}
 }
 
 // Close stops following.

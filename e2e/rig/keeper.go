@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type Keeper struct {
 	arms    []Arm         // guarded by mu; of lives to come
 	now     *Life         // guarded by mu
 	lives   int           // guarded by mu
+	began   []time.Time   // guarded by mu; each of them
 	deaths  []Arm         // guarded by mu; those that ended a life
 	crashes []string      // guarded by mu; how lives ended that nobody ended
 	err     error         // guarded by mu; why there is no next life
@@ -62,11 +64,12 @@ func (k *Keeper) run() {
 		if k.Hits != nil {
 			hits = k.Hits(n)
 		}
+		began := time.Now()
 		l, err := k.Start(k.ctx, arm, hits)
 		if err != nil && k.Stubborn && Pause(k.ctx, 100*time.Millisecond) == nil {
 			continue
 		}
-		k.set(func() { k.now, k.lives, k.err = l, k.lives+1, err })
+		k.set(func() { k.now, k.lives, k.err, k.began = l, k.lives+1, err, append(k.began, began) })
 		if err != nil {
 			return
 		}
@@ -149,6 +152,12 @@ func (k *Keeper) Live(ctx context.Context) (*Life, error) {
 	}
 }
 
+// Now returns the life that listens now, nil if there is none.
+func (k *Keeper) Now() *Life {
+	l, _ := k.living() // why there is none is for Live to say
+	return l
+}
+
 // Blame does nothing: there is nobody else to ask.
 func (k *Keeper) Blame(*Life) {}
 
@@ -183,6 +192,13 @@ func (k *Keeper) Died() []Arm {
 		died = append(died, k.now.Arm)
 	}
 	return died
+}
+
+// Began says when each process so far was started.
+func (k *Keeper) Began() []time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.began)
 }
 
 // Lives counts the processes so far.

@@ -100,6 +100,22 @@ func (l *Life) Frozen() bool {
 	return strings.HasPrefix(rest, "T")
 }
 
+// FreezeFor has the process stand still from now on; thawed is closed when it goes
+// on after a while, or is gone.
+func (l *Life) FreezeFor(d time.Duration) (thawed <-chan struct{}) {
+	l.Signal(syscall.SIGSTOP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-l.done:
+		case <-time.After(d):
+			l.Signal(syscall.SIGCONT)
+		}
+	}()
+	return done
+}
+
 // thaw lets a process that froze where it was told go on after a while.
 func (l *Life) thaw(after time.Duration) {
 	for !l.Frozen() {

@@ -105,27 +105,51 @@ func (c *Client) Create(ctx context.Context, title string, options map[string]an
 }
 
 func (c *Client) find(ctx context.Context, title string) (dormouse.SessionID, error) {
-	var page struct {
-		Sessions []Shown `json:"sessions"`
-	}
-	if err := c.Get(ctx, "/api/sessions?limit=200", &page); err != nil {
-		return "", fmt.Errorf("list sessions: %w", err)
-	}
-	for _, s := range page.Sessions {
+	all, err := c.List(ctx, "text="+url.QueryEscape(title))
+	for _, s := range all {
 		if s.Title == title {
 			return s.Session, nil
 		}
 	}
-	return "", nil
+	return "", err
+}
+
+// List lists the sessions that a query selects, however many there are.
+func (c *Client) List(ctx context.Context, query string) ([]Shown, error) {
+	list, err := c.list(ctx, query)
+	all := make([]Shown, len(list))
+	for i, raw := range list {
+		err = errors.Join(err, json.Unmarshal(raw, &all[i]))
+	}
+	return all, err
+}
+
+// list is List as the server spells it.
+func (c *Client) list(ctx context.Context, query string) ([]json.RawMessage, error) {
+	var all []json.RawMessage
+	for after := ""; ; {
+		var page struct {
+			Sessions []json.RawMessage  `json:"sessions"`
+			Next     dormouse.SessionID `json:"next"`
+		}
+		err := c.Get(ctx, "/api/sessions?limit=200&"+query+after, &page)
+		if r := Refused(err); r != nil && r.Status == http.StatusBadRequest && after != "" {
+			all, after = nil, "" // the session that the next page begins after is gone
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list sessions: %w", err)
+		}
+		if all = append(all, page.Sessions...); page.Next == "" {
+			return all, nil
+		}
+		after = "&after=" + url.QueryEscape(string(page.Next))
+	}
 }
 
 // Children lists the sessions that one has spawned and the server has made.
 func (s *Session) Children(ctx context.Context) ([]Shown, error) {
-	var page struct {
-		Sessions []Shown `json:"sessions"`
-	}
-	err := s.Get(ctx, "/api/sessions?limit=200&archived=true&parent="+url.QueryEscape(string(s.ID)), &page)
-	return page.Sessions, err
+	return s.List(ctx, "archived=true&parent="+url.QueryEscape(string(s.ID)))
 }
 
 // Path is the URL path of something of the session.
@@ -298,6 +322,7 @@ func (s *Session) Events(ctx context.Context) ([]dormouse.Event, error) {
 // Rows is what the server lists of a session besides its log.
 type Rows struct {
 	Index   Shown
+	Row     json.RawMessage // all that is listed of it
 	Ops     []dormouse.OpRecord
 	Prompts []dormouse.PromptRecord
 }
@@ -305,22 +330,27 @@ type Rows struct {
 // Rows reads what the server lists, which is derived from the log.
 func (s *Session) Rows(ctx context.Context) (Rows, error) {
 	var rows Rows
-	var list struct {
-		Sessions []Shown `json:"sessions"`
-	}
 	var ops struct {
 		Ops []dormouse.OpRecord `json:"ops"`
 	}
 	var queue struct {
 		Prompts []dormouse.PromptRecord `json:"prompts"`
 	}
-	err := errors.Join(
-		s.Get(ctx, "/api/sessions?limit=200&archived=true", &list),
+	// There may be hundreds of others. One that was deleted has no title to look for.
+	query := "archived=true"
+	if shown, err := s.Show(ctx); err == nil {
+		query += "&text=" + url.QueryEscape(shown.Title)
+	} else if !Missing(err) {
+		return rows, err
+	}
+	list, err := s.list(ctx, query)
+	err = errors.Join(err,
 		s.Get(ctx, s.Path("/ops?limit=1000"), &ops),
 		s.Get(ctx, s.Path("/queue"), &queue))
-	for _, row := range list.Sessions {
-		if row.Session == s.ID {
-			rows.Index = row
+	for _, raw := range list {
+		var row Shown
+		if err := json.Unmarshal(raw, &row); err == nil && row.Session == s.ID {
+			rows.Index, rows.Row = row, raw
 		}
 	}
 	rows.Ops, rows.Prompts = ops.Ops, queue.Prompts

@@ -2,8 +2,6 @@ package storm
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,21 +54,10 @@ func (m *meters) read(ctx context.Context, l *rig.Life) {
 	if err != nil {
 		return
 	}
-	r := reading{stale: count(text, "dormouse_stale_appends_total"), taken: count(text, "dormouse_sessions_taken_total")}
+	r := reading{stale: int(rig.Metric(text, "dormouse_stale_appends_total")), taken: int(rig.Metric(text, "dormouse_sessions_taken_total"))}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last[l] = r
-}
-
-// count finds a counter in what a server says.
-func count(text, name string) int {
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			n, _ := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			return int(n)
-		}
-	}
-	return 0
 }
 
 // sum is what all lives have counted.

@@ -84,7 +84,9 @@ func (s *storm) hit(ctx context.Context, i, how int) {
 	switch {
 	case s.Servers > 1 && how < 11:
 		s.note(ctx, fmt.Sprintf("server-%d was frozen for %s", i, frozen.Round(time.Millisecond)), i)
-		s.freeze(l, frozen)
+		s.sum.Stops++
+		thawed := l.FreezeFor(frozen)
+		s.thawing.Go(func() { <-thawed })
 	case how < 15:
 		s.kill(ctx, i, l)
 	case how == 15:
@@ -124,19 +126,6 @@ func (s *storm) killRunner() {
 		_ = syscall.Kill(pids[s.rand.IntN(len(pids))], syscall.SIGKILL)
 		s.sum.Kills++
 	}
-}
-
-// freeze lets a server stand still for a while.
-func (s *storm) freeze(l *rig.Life, d time.Duration) {
-	l.Signal(syscall.SIGSTOP)
-	s.sum.Stops++
-	s.thawing.Go(func() {
-		select {
-		case <-l.Done():
-		case <-time.After(d):
-			l.Signal(syscall.SIGCONT)
-		}
-	})
 }
 
 // restart has the database crash and come back.

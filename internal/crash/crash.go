@@ -101,6 +101,8 @@ const (
 	BranchWritten      Point = "branch.written"      // the session is there, nobody was told
 	SwapDeciding       Point = "swap.deciding"       // its layers are there, the swap is not written
 	SwapCommitted      Point = "swap.committed"      // written, the sandbox has the files of before
+	TouchDeciding      Point = "touch.deciding"      // somebody wants to be let in who may change files, which is not written
+	TouchCommitted     Point = "touch.committed"     // written, nobody is let in
 
 	// Images that are brought in.
 	ImageRead  Point = "image.read"  // all of it is on stages, nothing is kept
@@ -128,6 +130,8 @@ const (
 	ChildPrompted  Point = "child.prompted"  // made and prompted, not recorded
 	ChildEnding    Point = "child.ending"    // before a child is terminated
 	ChildEnded     Point = "child.ended"     // terminated, not recorded
+	ParentTelling  Point = "parent.telling"  // a child has ended, its parent does not know
+	ParentTold     Point = "parent.told"     // the parent knows, which the child has not recorded
 	DeleteClearing Point = "delete.clearing" // before the workspace is removed
 	DeleteCleared  Point = "delete.cleared"  // workspace removed, the log is there
 	DeleteDone     Point = "delete.done"     // nothing is left
@@ -200,7 +204,7 @@ func Capturing() []Point {
 // snapshots.
 func Restoring() []Point {
 	return []Point{
-		SnapshotCapturing, SnapshotCaptured, SnapshotRecording, SnapshotRecorded, SwapDeciding, SwapCommitted,
+		SnapshotCapturing, SnapshotCaptured, SnapshotRecording, SnapshotRecorded, SwapDeciding, SwapCommitted, TouchDeciding, TouchCommitted,
 		SnapshotForgetting, SnapshotForgotten, BranchPrepared, BranchWritten,
 		CaptureNoted, WorkspaceMade, WorkspaceStarted, ImageRead, ImageKept, ImageNamed,
 	}
@@ -216,7 +220,7 @@ func Points() []Point {
 		InterruptDeciding, InterruptCommitted,
 		RecoverDeciding, RecoverCommitted, RecoverUnknown, RecoverAttach, RecoverFailing, RecoverFailed,
 		SandboxIntent, SandboxCreating, SandboxCreated, SandboxReady, SandboxStopping, SandboxStopped,
-		WakeupFiring, WakeupFired, ChildCreating, ChildCreated, ChildPrompted, ChildEnding, ChildEnded,
+		WakeupFiring, WakeupFired, ChildCreating, ChildCreated, ChildPrompted, ChildEnding, ChildEnded, ParentTelling, ParentTold,
 		DeleteClearing, DeleteCleared, DeleteDone,
 		BlobWriting, BlobSynced, BlobRenamed, BlobWritten,
 		StoreFlushing, StoreFlushed, MigrateBegun, MigrateStepped, StateCaching,

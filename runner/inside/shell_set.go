@@ -115,6 +115,21 @@ func (s *shellSet) trim() {
 	}
 }
 
+// idle counts the shells that live and have nothing to do.
+func (s *shellSet) idle() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, slot := range s.slots {
+		if slot.shell != nil && slot.ops == 0 && !slot.shell.gone() {
+			n++
+		}
+	}
+	if sh := s.ahead.Load(); sh != nil && !sh.gone() {
+		n++
+	}
+	return n
+}
+
 // shell returns the shell of a slot, nil if none lives, and whether there was
 // one before.
 func (s *shellSet) shell(slot *shellSlot) (sh *shell, had bool) {

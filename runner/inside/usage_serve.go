@@ -33,6 +33,7 @@ func (r *Runner) usage(k *conn, f runner.Frame) (*runner.Usage, error) {
 	r.terminals.mu.Lock()
 	u.Terminals = r.terminals.count()
 	r.terminals.mu.Unlock()
+	u.Shells = r.shells.idle()
 	u.Active = r.active.last()
 	if u.Ops > 0 {
 		u.Active = time.Now()

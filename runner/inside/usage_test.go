@@ -60,6 +60,26 @@ func TestUsageSaysWhatGoesOn(t *testing.T) {
 	}
 }
 
+// Shells that wait for a command are told from what may change files by itself.
+func TestUsageTellsIdleShellsFromWhatRuns(t *testing.T) {
+	_, l := open(t)
+	in := func(command string) {
+		c := exec(command)
+		c.Exec.Shell = "s"
+		do(t, l, c)
+	}
+	in("true")
+	eventually(t, "only an idle shell is there", func() bool {
+		u := usage(t, l)
+		return u.Shells == 1 && u.Processes == 1
+	})
+	in("sleep 1000 >/dev/null 2>&1 &")
+	eventually(t, "a job of it is told from it", func() bool {
+		u := usage(t, l)
+		return u.Shells == 1 && u.Processes == 2
+	})
+}
+
 func TestUsageCountsTheDead(t *testing.T) {
 	_, l := open(t)
 	before := usage(t, l).CPU

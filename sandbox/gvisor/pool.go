@@ -92,16 +92,22 @@ func (d *Driver) closePool() error {
 	var errs []error
 	for _, kind := range []chan *spare{d.pool.ready, d.pool.blank} {
 		for s := range kind {
-			s.close()
-			ctx, cancel := context.WithTimeout(context.Background(), undoWithin) //nolint:forbidigo // closing takes no context
-			errs = append(errs, d.end(ctx, s.box, volume{dir: d.path("none")}))
-			cancel()
+			errs = append(errs, d.discard(s))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// claim takes a spare of a kind that still lives, nil if there is none.
+// discard ends a spare that no session will have.
+func (d *Driver) discard(s *spare) error {
+	s.close()
+	ctx, cancel := context.WithTimeout(context.Background(), undoWithin) //nolint:forbidigo // it is quick, and must not be given up half way
+	defer cancel()
+	return d.end(ctx, s.box, volume{dir: d.path("none")})
+}
+
+// claim takes a spare of a kind that still lives, nil if there is none. What is left
+// of one that died goes, since nobody else knows of it until the next server starts.
 func (d *Driver) claim(kind <-chan *spare) *spare {
 	for {
 		select {
@@ -116,7 +122,9 @@ func (d *Driver) claim(kind <-chan *spare) *spare {
 			if s.kernel.alive() {
 				return s
 			}
-			s.close()
+			if err := d.discard(s); err != nil {
+				d.log.Warn("a dead spare is left until the next start", "sandbox", s.box.id, "error", err)
+			}
 		default:
 			return nil
 		}

@@ -10,7 +10,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -106,6 +109,29 @@ func TestASessionWakesInASandboxMadeAhead(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(h.dir, "boxes", "."+at.Box)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is still held as a spare: %v", err)
+	}
+}
+
+func TestNothingIsLeftOfASpareThatDied(t *testing.T) {
+	h := newHouseWith(t, 1)
+	dead := h.spare()
+	pid := kernelOf(t, h.dir, sandbox.Handle(`{"Box":"`+dead+`"}`))
+	kernel, err := pidfd.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close()
+	kernel.Signal(unix.SIGKILL)
+	if err := kernel.Wait(within(t)); err != nil { // all of its threads
+		t.Fatal(err)
+	}
+	h.sh(h.create(fence(1, 1)), "true")
+	left, err := filepath.Glob(filepath.Join(h.dir, "boxes", "*"+dead))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if left, err := filepath.Glob("/sys/fs/cgroup/*/dormouse*/*" + dead); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
 	}
 }
 

@@ -166,6 +166,23 @@ func (s *Store) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormou
 	return found, err
 }
 
+// ClientIDs returns the seq of each of the ids that a client has given in a session.
+func (s *Store) ClientIDs(ctx context.Context, id dormouse.SessionID, ids ...string) (found map[string]uint64, err error) {
+	err = s.read(ctx, "look up ids of", id, func(ss *session) error {
+		found = make(map[string]uint64)
+		for _, id := range ids {
+			if ss == nil {
+				break
+			}
+			if seq, ok := ss.given[id]; ok {
+				found[id] = seq
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
 // Ops lists a session's ops, newest first.
 func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) (found []dormouse.OpRecord, err error) {
 	err = s.read(ctx, "list ops of", id, func(ss *session) error {

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -20,6 +21,7 @@ type session struct {
 	recorded  int // ops ever recorded
 	deadlines []dormouse.Deadline
 	names     map[dormouse.SnapshotID][]dormouse.Digest
+	given     map[string]uint64 // the ids that clients gave
 	chunks    map[dormouse.OpID]map[int]string
 	state     store.State
 }
@@ -35,11 +37,27 @@ func (ss *session) admits(epoch store.Epoch) bool {
 	return ss != nil && epoch != 0 && epoch == ss.epoch
 }
 
+// repeats refuses a batch with an id that a client has given before.
+func (ss *session) repeats(b store.Batch) error {
+	if b.Rows == nil {
+		return nil
+	}
+	brought := make(map[string]bool)
+	for _, id := range b.Rows.ClientIDs {
+		if _, given := ss.given[id.ID]; given || brought[id.ID] {
+			return fmt.Errorf("id %s was given before: %w", id.ID, dormouse.ErrConflict)
+		}
+		brought[id.ID] = true
+	}
+	return nil
+}
+
 // forget drops what is derived.
 func (ss *session) forget() {
 	ss.prompts = make(map[dormouse.EventID]dormouse.PromptRecord)
 	ss.ops = make(map[dormouse.OpID]op)
 	ss.names = make(map[dormouse.SnapshotID][]dormouse.Digest)
+	ss.given = make(map[string]uint64)
 	ss.chunks = make(map[dormouse.OpID]map[int]string)
 	ss.deadlines, ss.state = nil, store.State{}
 }
@@ -98,6 +116,9 @@ func (ss *session) takeRows(r store.Rows) {
 	}
 	for _, point := range r.Unnamed {
 		delete(ss.names, point)
+	}
+	for _, id := range r.ClientIDs {
+		ss.given[id.ID] = id.Seq
 	}
 }
 

@@ -34,6 +34,9 @@ func (s *Store) begin(ctx context.Context, verb string, b store.Batch) error {
 		}
 		ss = &session{epoch: b.Epoch}
 		ss.forget()
+		if err := ss.repeats(b); err != nil {
+			return err
+		}
 		ss.take(b)
 		s.base.sessions[b.Session] = ss
 		s.base.changed(b)
@@ -70,6 +73,9 @@ func (s *Store) Append(ctx context.Context, b store.Batch) error {
 		case b.After != ss.index.Seq:
 			return dormouse.ErrConflict
 		}
+		if err := ss.repeats(b); err != nil {
+			return err
+		}
 		ss.take(b)
 		s.base.changed(b)
 		return nil
@@ -99,6 +105,9 @@ func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.R
 			return dormouse.ErrNotFound
 		case rows.Index.Seq != ss.index.Seq:
 			return dormouse.ErrConflict
+		}
+		if err := (&session{}).repeats(b); err != nil {
+			return err
 		}
 		chunks := ss.chunks
 		ss.forget()

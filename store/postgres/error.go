@@ -37,6 +37,14 @@ func code(err error) string {
 	return ""
 }
 
+// constraint is the name of what a row violated, or "".
+func constraint(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.ConstraintName
+	}
+	return ""
+}
+
 // fatal reports whether the database ended the connection with this error.
 func fatal(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
@@ -84,6 +92,8 @@ func explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case c == uniqueViolation && constraint(err) == "client_ids_pkey":
+		return fmt.Errorf("a client has given this id before: %w: %w", dormouse.ErrConflict, err)
 	case c == diskFull:
 		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
 	case c == tooManyConnections, c == configurationLimit:

@@ -13,7 +13,7 @@ import (
 type layout struct {
 	births, fences, holds, looks *table
 
-	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, unnamed, pointless, points, names, counted, states *table
+	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, unnamed, pointless, points, names, counted, given, states *table
 
 	stored []*table // those of the second round trip, in the order they are sent
 }
@@ -39,13 +39,14 @@ func newLayout() *layout {
 		points:    newTable(putPoints, "iss"),
 		names:     newTable(addNames, "is"),
 		counted:   newTable(dropNames, "i"),
+		given:     newTable(addClientIDs, "isi"),
 		states:    newTable(putStates, "iiib"),
 	}
 	// Chunks of an op that is closed go before late ones are refused, and what a
 	// point named before what it names.
 	l.stored = []*table{
 		l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines,
-		l.unnamed, l.pointless, l.points, l.names, l.counted, l.states,
+		l.unnamed, l.pointless, l.points, l.names, l.counted, l.given, l.states,
 	}
 	return l
 }
@@ -148,6 +149,9 @@ func (l *layout) derived(j *job, k known) {
 		for _, d := range p.Digests {
 			l.names.integer(j.key).text(string(d))
 		}
+	}
+	for _, id := range j.batch.Rows.ClientIDs {
+		l.given.integer(j.key).text(id.ID).number(id.Seq)
 	}
 	deadlines := j.batch.Rows.Deadlines
 	if deadlines == nil || k.deadlines != nil && slices.EqualFunc(deadlines, k.deadlines, alike) {

@@ -1,9 +1,11 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/postgres"
+	"github.com/dormouse-run/dormouse/store/storetest"
 )
 
 // child tells a process that this test binary starts of itself which database to
@@ -174,5 +177,39 @@ func TestAMigrationThatIsKilledIsTakenUpAgain(t *testing.T) {
 	shut(t, open(t, dsn))
 	if diff := cmp.Diff(want, schema(t, dsn)); diff != "" {
 		t.Errorf("schema (-want +got):\n%s", diff)
+	}
+}
+
+// A database of before ids were kept opens, whatever is in it: of an id that was
+// given twice the first one stands, and whoever runs the server is told.
+func TestIDsThatWereGivenTwiceBeforeDoNotStopTheDatabase(t *testing.T) {
+	const before = 6
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, dsn := storetest.NewGiven(), server.DSN(createDB(t, ""))
+	c := raw(t, dsn)
+	older(t, c, files[:before])
+	do(t, c, `INSERT INTO sessions (id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, metrics)
+		VALUES ($1, 3, $2, 'acme', 'user:ada', '', '', 'ready', 'idle', $3, $3, '{}')`, g.Session, len(g.Events), start)
+	for _, e := range g.Events {
+		do(t, c, `INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob)
+			SELECT key, $1, $2, $3, '', '', $4, $5, $6 FROM sessions`, e.Seq, e.ID, e.Type, start, []byte(e.Payload), e.Blob)
+	}
+	for _, told := range []bool{true, false} { // once, and never again
+		var said bytes.Buffer
+		s, err := postgres.Open(t.Context(), dsn, postgres.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told {
+			g.Check(t, s, said.String())
+		} else if strings.Contains(said.String(), "brought forward") {
+			t.Errorf("the next server said %s", said.String())
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -129,7 +129,7 @@ func (s *Store) prepare(ctx context.Context, base *pgx.ConnConfig) (err error) {
 		s.log.WarnContext(ctx, "database does not say when it was promoted", "error", err)
 		s.floor = `0`
 	}
-	return migrate(context.WithoutCancel(ctx), c)
+	return migrate(context.WithoutCancel(ctx), c, s.log)
 }
 
 // connect makes the pools and the lanes. None of them dials before it is needed.

@@ -45,6 +45,15 @@ func (s *Store) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormou
 	return found, wrap(err, "look up a prompt of", id)
 }
 
+// ClientIDs returns the seq of each of the ids that a client has given in a session.
+func (s *Store) ClientIDs(ctx context.Context, id dormouse.SessionID, ids ...string) (map[string]uint64, error) {
+	given, err := list(ctx, s, func(row pgx.CollectableRow) (c store.ClientID, err error) {
+		err = row.Scan(&c.ID, &c.Seq)
+		return c, err
+	}, `SELECT id, seq FROM client_ids WHERE session = `+key+` AND id = ANY ($2)`, id, ids)
+	return store.Seqs(given), wrap(err, "look up ids of", id)
+}
+
 const selectPrompt = `SELECT id, thread, status, body, turn, seq, queued FROM prompts WHERE session = ` + key
 
 func readPrompt(row pgx.CollectableRow) (p dormouse.PromptRecord, err error) {

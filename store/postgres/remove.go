@@ -80,7 +80,7 @@ func sweep(ctx context.Context, c *pgxpool.Conn) (more bool, err error) {
 			return err
 		}
 		more = true
-		for _, t := range []string{"events", "prompts", "ops", "points", "names", "chunks"} {
+		for _, t := range []string{"events", "prompts", "ops", "points", "names", "client_ids", "chunks"} {
 			done, err := tx.Exec(ctx, `DELETE FROM `+t+` WHERE ctid = ANY (ARRAY(SELECT ctid FROM `+t+` WHERE session = $1 LIMIT $2))`, key, slice)
 			if err != nil || done.RowsAffected() > 0 {
 				return err

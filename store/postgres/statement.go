@@ -25,6 +25,7 @@ const (
 	putPoints     = "points"
 	addNames      = "names"
 	dropNames     = "drop_names"
+	addClientIDs  = "client_ids"
 	putStates     = "states"
 )
 
@@ -105,7 +106,8 @@ var texts = map[string]string{
 	addNames: `INSERT INTO names (session, digest, n)
 		SELECT session, digest, count(*) FROM unnest($1::bigint[], $2::text[]) AS b (session, digest) GROUP BY session, digest
 		ON CONFLICT (session, digest) DO UPDATE SET n = names.n + excluded.n`,
-	dropNames: `DELETE FROM names WHERE session = ANY ($1::bigint[]) AND n < 1`,
+	dropNames:    `DELETE FROM names WHERE session = ANY ($1::bigint[]) AND n < 1`,
+	addClientIDs: `INSERT INTO client_ids (session, id, seq) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])`,
 	putStates: `INSERT INTO states (session, seq, version, data)
 		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[])
 		ON CONFLICT (session) DO UPDATE SET seq = excluded.seq, version = excluded.version, data = excluded.data`,

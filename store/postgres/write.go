@@ -62,7 +62,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
 	case last != j.batch.After:
 		return dormouse.ErrConflict
 	}
-	for _, t := range []string{"labels", "prompts", "ops", "deadlines", "points", "names", "states"} {
+	for _, t := range []string{"labels", "prompts", "ops", "deadlines", "points", "names", "client_ids", "states"} {
 		if _, err := tx.Exec(ctx, `DELETE FROM `+t+` WHERE session = $1`, j.key); err != nil {
 			return err
 		}

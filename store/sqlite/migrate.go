@@ -6,6 +6,8 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/store"
@@ -16,7 +18,7 @@ var migrations embed.FS
 
 // migrate brings the schema forward. Each step is one transaction together with
 // its row in schema_steps, so that a kill anywhere leaves whole steps.
-func (c *conn) migrate(ctx context.Context) error {
+func (c *conn) migrate(ctx context.Context, log *slog.Logger) error {
 	all, err := store.Steps(migrations)
 	if err != nil {
 		return err
@@ -38,7 +40,31 @@ func (c *conn) migrate(ctx context.Context) error {
 		}
 		crash.At(crash.MigrateStepped)
 	}
-	return nil
+	return c.sayNotes(ctx, log, missing)
+}
+
+// sayNotes tells what the steps that were just taken found.
+func (c *conn) sayNotes(ctx context.Context, log *slog.Logger, taken []store.Step) error {
+	if len(taken) == 0 {
+		return nil
+	}
+	q, ok := c.Conn.(driver.QueryerContext)
+	if !ok {
+		return errors.New("driver cannot query")
+	}
+	from := driver.NamedValue{Ordinal: 1, Value: int64(taken[0].Version)}
+	rows, err := q.QueryContext(ctx, "SELECT version, note FROM schema_notes WHERE version >= ? ORDER BY version", []driver.NamedValue{from})
+	if err != nil {
+		return err
+	}
+	dest := make([]driver.Value, 2)
+	for err = rows.Next(dest); err == nil; err = rows.Next(dest) {
+		log.WarnContext(ctx, "database brought forward", "step", dest[0], "note", dest[1])
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, rows.Close())
 }
 
 func (c *conn) step(ctx context.Context, s store.Step) error {

@@ -70,6 +70,19 @@ func (s *Store) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormou
 	return found, wrap(err, "look up a prompt of", id)
 }
 
+// ClientIDs returns the seq of each of the ids that a client has given in a session.
+func (s *Store) ClientIDs(ctx context.Context, id dormouse.SessionID, ids ...string) (map[string]uint64, error) {
+	asked, err := text(ids)
+	if err != nil {
+		return nil, wrap(err, "look up ids of", id)
+	}
+	given, err := list(ctx, s, func(rows *sql.Rows) (c store.ClientID, err error) {
+		err = rows.Scan(&c.ID, &c.Seq)
+		return c, err
+	}, `SELECT id, seq FROM client_ids WHERE session = `+key+` AND id IN (SELECT value FROM json_each(?))`, id, asked)
+	return store.Seqs(given), wrap(err, "look up ids of", id)
+}
+
 const selectPrompt = `SELECT id, thread, status, body, turn, seq, queued FROM prompts WHERE session = ` + key
 
 func readPrompt(rows *sql.Rows) (p dormouse.PromptRecord, err error) {

@@ -11,6 +11,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -29,6 +30,8 @@ const file = "dormouse.db"
 type Options struct {
 	// Readers bounds the connections that read at once; 0 means 4.
 	Readers int
+	// Logger is told what an operator should know of the database; nil means nobody.
+	Logger *slog.Logger
 }
 
 // Store is a database in a data directory.
@@ -92,7 +95,10 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if err := c.empty(context.WithoutCancel(ctx), path); err != nil {
 		return nil, err
 	}
-	if err := c.migrate(context.WithoutCancel(ctx)); err != nil {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := c.migrate(context.WithoutCancel(ctx), o.Logger); err != nil {
 		return nil, err
 	}
 	if err := c.prepare(); err != nil {

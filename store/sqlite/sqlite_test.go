@@ -376,13 +376,15 @@ func TestQueriesUseTheirIndexes(t *testing.T) {
 		`SELECT id FROM documents WHERE (tenant, kind, id) > ('a', 'k', 'i') ORDER BY tenant, kind, id LIMIT 5`:                                                                  "COVERING INDEX sqlite_autoindex_documents_1",
 		`SELECT body, version FROM documents WHERE tenant = 'a' AND kind = 'k' AND id = 'i' AND version < 9
 			UNION ALL SELECT body, version FROM document_versions WHERE tenant = 'a' AND kind = 'k' AND id = 'i' AND version < 9 ORDER BY version DESC LIMIT 5`: "sqlite_autoindex_document_versions_1",
-		`SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = 'd' AND blob <> ''`:        "events_by_blob",
-		`SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = 'd'`:                       "COVERING INDEX names_by_digest",
-		`DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = 1 LIMIT 5)`: "PRIMARY KEY (session=?)",
-		`DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = 1 LIMIT 5)`:                     "sqlite_autoindex_points_1",
-		`DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = 1 LIMIT 5)`:                     "sqlite_autoindex_events_1",
-		`DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = 1 LIMIT 5)`:                                   "sqlite_autoindex_ops_1",
-		`DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = 1 LIMIT 5)`: "PRIMARY KEY (session=?)",
+		`SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = 'd' AND blob <> ''`:          "events_by_blob",
+		`SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = 'd'`:                         "COVERING INDEX names_by_digest",
+		`DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = 1 LIMIT 5)`:   "PRIMARY KEY (session=?)",
+		`SELECT id, seq FROM client_ids WHERE session = 1 AND id IN ('a', 'b')`:                                        "PRIMARY KEY (session=? AND id=?)",
+		`DELETE FROM client_ids WHERE (session, id) IN (SELECT session, id FROM client_ids WHERE session = 1 LIMIT 5)`: "PRIMARY KEY (session=?)",
+		`DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = 1 LIMIT 5)`:                       "sqlite_autoindex_points_1",
+		`DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = 1 LIMIT 5)`:                       "sqlite_autoindex_events_1",
+		`DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = 1 LIMIT 5)`:                                     "sqlite_autoindex_ops_1",
+		`DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = 1 LIMIT 5)`:   "PRIMARY KEY (session=?)",
 	} {
 		plan := strings.Join(explain(t, db, text), "\n")
 		if !strings.Contains(plan, index) || strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {

@@ -29,6 +29,7 @@ const (
 	putPoint
 	addNames
 	dropUnnamed
+	addClientID
 	putChunk
 	dropChunks
 	putState
@@ -37,6 +38,7 @@ const (
 	dropOps
 	dropPoints
 	dropNames
+	dropClientIDs
 	dropState
 	dropClosedChunks
 
@@ -57,6 +59,7 @@ const (
 	sweepOps
 	sweepPoints
 	sweepNames
+	sweepClientIDs
 	sweepChunks
 	unmarkRemoved
 
@@ -116,6 +119,7 @@ var texts = [statements]string{
 	addNames: `INSERT INTO names (session, digest, n) SELECT DISTINCT ?, value, 1 FROM json_each(?) WHERE value <> ''
 		ON CONFLICT (session, digest) DO UPDATE SET n = n + 1`,
 	dropUnnamed: `DELETE FROM names WHERE session = ? AND n < 1`,
+	addClientID: `INSERT INTO client_ids (session, id, seq) VALUES (?, ?, ?)`,
 	// A late chunk of an op that is not open any more is nobody's.
 	putChunk: `INSERT OR REPLACE INTO chunks (session, op, n, text) SELECT ?, ?, ?, ?
 		WHERE NOT EXISTS (SELECT 1 FROM ops WHERE session = ? AND id = ? AND status <> 'started')`,
@@ -123,11 +127,12 @@ var texts = [statements]string{
 	putState: `INSERT INTO states (session, seq, version, data) VALUES (?, ?, ?, ?)
 		ON CONFLICT (session) DO UPDATE SET seq = excluded.seq, version = excluded.version, data = excluded.data`,
 
-	dropPrompts: `DELETE FROM prompts WHERE session = ?`,
-	dropOps:     `DELETE FROM ops WHERE session = ?`,
-	dropPoints:  `DELETE FROM points WHERE session = ?`,
-	dropNames:   `DELETE FROM names WHERE session = ?`,
-	dropState:   `DELETE FROM states WHERE session = ?`,
+	dropPrompts:   `DELETE FROM prompts WHERE session = ?`,
+	dropOps:       `DELETE FROM ops WHERE session = ?`,
+	dropPoints:    `DELETE FROM points WHERE session = ?`,
+	dropNames:     `DELETE FROM names WHERE session = ?`,
+	dropClientIDs: `DELETE FROM client_ids WHERE session = ?`,
+	dropState:     `DELETE FROM states WHERE session = ?`,
 	dropClosedChunks: `DELETE FROM chunks WHERE session = ?
 		AND op NOT IN (SELECT id FROM ops WHERE session = ? AND status = 'started')`,
 
@@ -144,14 +149,15 @@ var texts = [statements]string{
 	removeDocument: `DELETE FROM documents WHERE tenant = ? AND kind = ? AND id = ?`,
 	removeVersions: `DELETE FROM document_versions WHERE tenant = ? AND kind = ? AND id = ?`,
 
-	removeSession: `DELETE FROM sessions WHERE key = ?`,
-	markRemoved:   `INSERT INTO removed (session) VALUES (?)`,
-	findRemoved:   `SELECT session FROM removed LIMIT 1`,
-	sweepEvents:   `DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = ? LIMIT ?)`,
-	sweepPrompts:  `DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE session = ? LIMIT ?)`,
-	sweepOps:      `DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = ? LIMIT ?)`,
-	sweepPoints:   `DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = ? LIMIT ?)`,
-	sweepNames:    `DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = ? LIMIT ?)`,
-	sweepChunks:   `DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = ? LIMIT ?)`,
-	unmarkRemoved: `DELETE FROM removed WHERE session = ?`,
+	removeSession:  `DELETE FROM sessions WHERE key = ?`,
+	markRemoved:    `INSERT INTO removed (session) VALUES (?)`,
+	findRemoved:    `SELECT session FROM removed LIMIT 1`,
+	sweepEvents:    `DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = ? LIMIT ?)`,
+	sweepPrompts:   `DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE session = ? LIMIT ?)`,
+	sweepOps:       `DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = ? LIMIT ?)`,
+	sweepPoints:    `DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = ? LIMIT ?)`,
+	sweepNames:     `DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = ? LIMIT ?)`,
+	sweepClientIDs: `DELETE FROM client_ids WHERE (session, id) IN (SELECT session, id FROM client_ids WHERE session = ? LIMIT ?)`,
+	sweepChunks:    `DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = ? LIMIT ?)`,
+	unmarkRemoved:  `DELETE FROM removed WHERE session = ?`,
 }

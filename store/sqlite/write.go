@@ -142,7 +142,7 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, sp spelled) error {
 		return err
 	}
 	r.labels, r.deadlines = nil, nil
-	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropPoints, dropNames, dropState} {
+	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropPoints, dropNames, dropClientIDs, dropState} {
 		if _, err := c.exec(ctx, drop, r.key); err != nil {
 			return err
 		}
@@ -208,6 +208,11 @@ func (c *conn) addRows(ctx context.Context, r *row, rows store.Rows, sp spelled)
 	}
 	if err := c.name(ctx, r, rows, sp.names); err != nil {
 		return err
+	}
+	for _, id := range rows.ClientIDs {
+		if _, err := c.exec(ctx, addClientID, r.key, id.ID, signed(id.Seq)); err != nil {
+			return err
+		}
 	}
 	if rows.Deadlines == nil || r.deadlines != nil && slices.EqualFunc(rows.Deadlines, r.deadlines, alike) {
 		return nil

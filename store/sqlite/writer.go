@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
 
 	"modernc.org/sqlite"
@@ -274,6 +275,9 @@ func explain(err error) error {
 	case lib.SQLITE_TOOBIG:
 		return fmt.Errorf("%w: %w", dormouse.ErrTooLarge, err)
 	case lib.SQLITE_CONSTRAINT:
+		if strings.Contains(err.Error(), "client_ids.id") {
+			return fmt.Errorf("a client has given this id before: %w: %w", dormouse.ErrConflict, err)
+		}
 		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
 	}
 	return err

@@ -161,6 +161,79 @@ func testRows(t *testing.T, fresh opener) {
 		wantErr(t, "prompt of no session", err, dormouse.ErrNotFound)
 	}))
 
+	t.Run("client ids must return the seq of each of the ids that a client has given in the session", fresh(func(t *testing.T, s store.Store) {
+		w, other := create(t, s, ada), create(t, s, sessionID(2))
+		w.append(t, func(b *store.Batch) {
+			b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_a", Seq: 2}, {ID: "wake_b", Seq: 2}}
+		})
+		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_c", Seq: 3}} })
+		// What another session has does not matter, whoever was first.
+		other.append(t, func(b *store.Batch) {
+			b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_c", Seq: 2}, {ID: "sevt_d", Seq: 2}}
+		})
+		for _, test := range []struct {
+			id   dormouse.SessionID
+			ids  []string
+			want map[string]uint64
+		}{
+			{ada, []string{"sevt_a", "sevt_c", "sevt_d", "sevt_a"}, map[string]uint64{"sevt_a": 2, "sevt_c": 3}},
+			{ada, nil, map[string]uint64{}},
+			{sessionID(2), []string{"sevt_a", "sevt_c"}, map[string]uint64{"sevt_c": 2}},
+			{sessionID(3), []string{"sevt_a"}, map[string]uint64{}},
+		} {
+			got, err := s.ClientIDs(t.Context(), test.id, test.ids...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, fmt.Sprint(test.id, test.ids), got, test.want)
+		}
+	}))
+
+	t.Run("append must refuse an id that a client gave before with ErrConflict", fresh(func(t *testing.T, s store.Store) {
+		w, other := create(t, s, ada), create(t, s, sessionID(2))
+		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_a", Seq: 2}} })
+		before := contents(t, s, ada)
+		for _, given := range [][]store.ClientID{{{ID: "sevt_a", Seq: 3}}, {{ID: "sevt_b", Seq: 3}, {ID: "sevt_b", Seq: 3}}} {
+			b := w.batch(1)
+			b.Rows.Index.Title, b.Rows.ClientIDs = "of a double", given
+			// Who shares its commit is not harmed.
+			beside := make(chan error, 1)
+			go func() { beside <- other.try(t.Context()) }()
+			wantErr(t, "append", s.Append(t.Context(), b), dormouse.ErrConflict)
+			if err := <-beside; err != nil {
+				t.Errorf("another session beside it: %v", err)
+			}
+			equal(t, "contents", contents(t, s, ada), before)
+		}
+		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_b", Seq: 3}} })
+	}))
+
+	t.Run("client ids are replaced by a rebuild and gone with their session", fresh(func(t *testing.T, s store.Store) {
+		w := create(t, s, ada)
+		w.append(t, func(b *store.Batch) {
+			b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_a", Seq: 2}, {ID: "sevt_b", Seq: 2}}
+		})
+		if err := s.Rebuild(t.Context(), ada, store.Rows{Index: w.index, ClientIDs: []store.ClientID{{ID: "sevt_b", Seq: 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		given := func(want map[string]uint64) {
+			t.Helper()
+			got, err := s.ClientIDs(t.Context(), ada, "sevt_a", "sevt_b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "client ids", got, want)
+		}
+		given(map[string]uint64{"sevt_b": 1})
+		if err := s.Delete(t.Context(), ada, w.epoch); err != nil {
+			t.Fatal(err)
+		}
+		given(map[string]uint64{})
+		w = create(t, s, ada)
+		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_b", Seq: 2}} })
+		given(map[string]uint64{"sevt_b": 2})
+	}))
+
 	t.Run("ops must list a session's ops the last recorded first at most limit", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
 		var want []dormouse.OpRecord

@@ -1,6 +1,7 @@
 // Command crash kills the real server: at every named instant, one case at a
 // time (-mode matrix), or at random under load (-mode storm), or while sandboxes
-// fall asleep and wake (-mode naps). It also breaks the server on purpose, to show
+// fall asleep and wake (-mode naps), or for a long time while it is measured
+// whether anything grows (-mode soak). It also breaks the server on purpose, to show
 // that this would be noticed (-mode mutants).
 package main
 
@@ -18,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/mutants"
 	"github.com/dormouse-run/dormouse/e2e/naps"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/soak"
 	"github.com/dormouse-run/dormouse/e2e/storm"
 )
 
@@ -36,8 +38,8 @@ func run() error {
 	var bin, mode string
 	var runs, servers int
 	nap := naps.Config{Out: os.Stdout}
-	flag.StringVar(&mode, "mode", "matrix", "matrix, storm, naps or mutants")
-	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash; naps take any")
+	flag.StringVar(&mode, "mode", "matrix", "matrix, storm, naps, soak or mutants")
+	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash; naps and soak take any")
 	flag.StringVar(&c.Store, "store", "sqlite", "which store: sqlite or postgres")
 	flag.StringVar(&c.Sandbox, "sandbox", "local", "which sandboxes: local or gvisor")
 	flag.IntVar(&c.Limit, "limit", 1400, "most cases of a full matrix")
@@ -49,13 +51,19 @@ func run() error {
 	flag.Uint64Var(&c.Seed, "seed", 1, "decides what is picked and when")
 	flag.IntVar(&runs, "runs", 20, "strikes of a storm")
 	flag.IntVar(&servers, "servers", 1, "servers of a storm, which share a store")
-	flag.IntVar(&nap.Sessions, "sessions", 100, "sessions that nap")
-	flag.IntVar(&nap.Awake, "awake", 10, "how many of them are awake at once")
-	flag.DurationVar(&nap.For, "for", 10*time.Minute, "how long they nap")
+	flag.IntVar(&nap.Sessions, "sessions", 100, "sessions that nap, or soak")
+	flag.IntVar(&nap.Awake, "awake", 10, "how many of them are awake at once; of a soak, at most")
+	flag.DurationVar(&nap.For, "for", 10*time.Minute, "how long they nap, or soak")
 	flag.BoolVar(&c.Verbose, "v", false, "a line for each case")
 	flag.BoolVar(&c.Keep, "keep", false, "keep the directories of good cases")
 	flag.Parse()
 	c.Out = os.Stdout
+	only := "" // a soak is of both stores, unless one is named
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name == "store" {
+			only = c.Store
+		}
+	})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
@@ -73,6 +81,10 @@ func run() error {
 	case "naps":
 		nap.Binary, nap.Seed, nap.Verbose = c.Binary, c.Seed, c.Verbose
 		return runNaps(ctx, nap)
+	case "soak":
+		return runSoak(ctx, soak.Config{
+			Binary: c.Binary, Store: only, Seed: c.Seed, Sessions: nap.Sessions, Awake: nap.Awake, For: nap.For, Out: os.Stdout,
+		})
 	case "storm":
 		return runStorm(ctx, storm.Config{
 			Binary: c.Binary, Store: c.Store, Servers: servers, Seed: c.Seed, Runs: runs, Sessions: sessions, Verbose: c.Verbose, Out: os.Stdout,
@@ -101,6 +113,16 @@ func runNaps(ctx context.Context, c naps.Config) error {
 	s, err := naps.Run(ctx, c)
 	if err != nil || !s.OK() {
 		fmt.Fprint(os.Stdout, s.Wrong())
+		err = errors.Join(fmt.Errorf("seed %d, kept in %s", c.Seed, s.Dir), err)
+	}
+	fmt.Fprintln(os.Stdout, s)
+	return err
+}
+
+func runSoak(ctx context.Context, c soak.Config) error {
+	s, err := soak.Run(ctx, c)
+	fmt.Fprint(os.Stdout, s.Wrong())
+	if s.Dir != "" {
 		err = errors.Join(fmt.Errorf("seed %d, kept in %s", c.Seed, s.Dir), err)
 	}
 	fmt.Fprintln(os.Stdout, s)

@@ -1,0 +1,156 @@
+package soak
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// point is one measurement at the end of a round. Age is how many rounds the server
+// that it is of had lived through before; what is no server's has none.
+type point struct {
+	round, age int
+	value      float64
+}
+
+// measure is something that is measured, and how much more of it is no growth
+// whatever the ratio: a sandbox that is about to be ready, a connection that is
+// about to be closed.
+type measure struct {
+	name  string
+	slack float64
+	// lives says that each life of a server begins with none of it, sessions that
+	// it is an average of all sessions.
+	lives, sessions bool
+}
+
+// measures are all that are taken, in the order they are told.
+var measures = []measure{
+	{rss, 0, true, false},
+	{descriptors, 4, true, false},
+	{goroutines, 6, true, false},
+	{"mounts", 2, false, false},
+	{"loops", workers, false, false}, // a sandbox that is ready holds on to those of all that were awake when it was made
+	{"cgroups", 2, false, false},
+	{"disk", 0, false, true},
+	{"rows", 0, false, true},
+	{"layers", 0, false, false},
+}
+
+// Measures of a server: MiB, and how many.
+const (
+	rss         = "rss"
+	descriptors = "descriptors"
+	goroutines  = "goroutines"
+)
+
+// Slope is how something came to be from one quarter to another.
+type Slope struct {
+	// Half says which half of the run, Measure what was measured.
+	Half, Measure string
+	// Over says over what it was compared: the rounds of the half, at the same ages
+	// of servers, or the life of a server, all of them laid over each other.
+	Over string
+	// Before and After are the medians of the second and the last quarter.
+	Before, After float64
+	most, slack   float64
+}
+
+// most is how many times as much there may be. Few sessions have more or less of
+// something by chance alone: the fewer they are, the more that is.
+func (m measure) most(sessions int) float64 {
+	const most, chance = 1.2, 2.5
+	if m.sessions {
+		return max(most, 1+chance/math.Sqrt(float64(sessions)))
+	}
+	return most
+}
+
+// OK reports whether it did not grow.
+func (s Slope) OK() bool { return s.After <= s.most*s.Before+s.slack }
+
+// Ratio is how many times as much there is.
+func (s Slope) Ratio() float64 {
+	if s.Before == 0 {
+		return 1 + s.After
+	}
+	return s.After / s.Before
+}
+
+func (s Slope) String() string {
+	verdict := "held"
+	if !s.OK() {
+		verdict = "GREW"
+	}
+	return fmt.Sprintf("%s: %s %s over %s: %.4g in the second quarter, %.4g in the last (%.2f)", s.Half, s.Measure, verdict, s.Over, s.Before, s.After, s.Ratio())
+}
+
+// overRounds compares quarters of the rounds. Servers are younger in some rounds
+// than in others, so each age is compared with itself, and then all ages at once.
+func overRounds(points []point, rounds int) (before, after float64, ok bool) {
+	return compare(points, func(p point) (int, int) { return p.round * quarters / rounds, p.age })
+}
+
+// overLives compares quarters of the lives of servers, which are so many rounds
+// long. One that got older than that says nothing more.
+func overLives(points []point, life int) (before, after float64, ok bool) {
+	return compare(points, func(p point) (int, int) { return p.age * quarters / life, 0 })
+}
+
+const (
+	quarters = 4
+	second   = 1
+	last     = 3
+)
+
+// compare is the medians of the second and of the last quarter, over those kinds of
+// points that both have.
+func compare(points []point, of func(point) (quarter, kind int)) (before, after float64, ok bool) {
+	values := make(map[int]map[int][]float64)
+	for _, p := range points {
+		quarter, kind := of(p)
+		if values[kind] == nil {
+			values[kind] = make(map[int][]float64)
+		}
+		values[kind][quarter] = append(values[kind][quarter], p.value)
+	}
+	n := 0.0
+	for _, v := range values {
+		if len(v[second]) > 0 && len(v[last]) > 0 {
+			before, after, n = before+median(v[second]), after+median(v[last]), n+1
+		}
+	}
+	if n == 0 {
+		return 0, 0, false
+	}
+	return before / n, after / n, true
+}
+
+func median(values []float64) float64 {
+	v := slices.Sorted(slices.Values(values))
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}
+
+// judge finds how everything that was measured in one half came to be. What could
+// not be compared is named.
+func judge(half string, points map[string][]point, sessions, rounds, life int) (slopes []Slope, missing []string) {
+	for _, m := range measures {
+		add := func(over string, before, after float64, ok bool) {
+			if !ok {
+				missing = append(missing, fmt.Sprintf("%s: %s over %s", half, m.name, over))
+				return
+			}
+			slopes = append(slopes, Slope{half, m.name, over, before, after, m.most(sessions), m.slack})
+		}
+		before, after, ok := overRounds(points[m.name], rounds)
+		add("the rounds", before, after, ok)
+		if m.lives {
+			before, after, ok = overLives(points[m.name], life)
+			add("a life", before, after, ok)
+		}
+	}
+	return slopes, missing
+}

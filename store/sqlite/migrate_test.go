@@ -1,0 +1,58 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/dormouse-run/dormouse/store/sqlite"
+	"github.com/dormouse-run/dormouse/store/storetest"
+)
+
+// A database of before ids were kept opens, whatever is in it: of an id that was
+// given twice the first one stands, and whoever runs the server is told.
+func TestIDsThatWereGivenTwiceBeforeDoNotStopTheDatabase(t *testing.T) {
+	const before = 6
+	g, dir := storetest.NewGiven(), t.TempDir()
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := raw(t, dir)
+	do := func(text string, args ...any) {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), text, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(older(t, files[:before]))
+	do(`INSERT INTO sessions (key, id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated)
+		VALUES (1, ?, 3, ?, 'acme', 'user:ada', '', '', 'ready', 'idle', 1, 1)`, g.Session, len(g.Events))
+	for _, e := range g.Events {
+		var payload any
+		if e.Payload != nil {
+			payload = string(e.Payload)
+		}
+		do(`INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob) VALUES (1, ?, ?, ?, '', '', 1, ?, ?)`,
+			e.Seq, e.ID, e.Type, payload, e.Blob)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, told := range []bool{true, false} { // once, and never again
+		var said bytes.Buffer
+		s, err := sqlite.Open(t.Context(), dir, sqlite.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told {
+			g.Check(t, s, said.String())
+		} else if said.Len() > 0 {
+			t.Errorf("the next server said %s", said.String())
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

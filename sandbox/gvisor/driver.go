@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -359,8 +360,12 @@ func (d *Driver) Remove(ctx context.Context, id dormouse.SessionID) error {
 			return fmt.Errorf("remove sandbox of %s: %w", id, err)
 		}
 	}
-	if err := v.close(); err != nil {
+	if err := d.closeVolume(v); err != nil {
 		return err
+	}
+	// Whatever was started while it was mounted may hold on to it, but not to its room.
+	if err := os.Truncate(v.image(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
 	if err := errors.Join(beneath.At(v.dir).Remove(), beneath.At(d.legacy(id).dir).Remove()); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)

@@ -46,6 +46,7 @@ type Actor struct {
 	tellIn   time.Duration                           // after a failure; it doubles
 	box      box
 	capture  capturing
+	delayed  bool               // the sandbox waits for room on the disk, which is logged
 	shortens bool               // its line is being made shorter
 	unqueue  context.CancelFunc // stops waiting for a seat; nil if it does not
 	freezes  int                // in vain, of the sandbox that is stopping

@@ -214,6 +214,8 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx) // the next server finds the intent
+	case errors.Is(err, dormouse.ErrFull) && a.state.Sandbox.Phase == SandboxWarming && a.state.Sandbox.Generation == generation && a.state.Terminated == nil:
+		return a.delay(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	case err != nil:
 		a.slog.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
 		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
@@ -235,8 +237,24 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 		return err
 	}
 	a.release(a.state.Workspace.Number)
+	a.delayed = false
 	a.slog.InfoContext(ctx, "sandbox started", "generation", generation)
 	a.hold(ctx, generation, live)
+	return nil
+}
+
+// delay leaves a sandbox for which the disk has no room for later. Turns stand still
+// meanwhile, which costs no attempt, and what sleeps is not lost; people are told.
+func (a *Actor) delay(ctx context.Context, generation uint64, cause error) error {
+	if !a.delayed {
+		a.delayed = true
+		a.slog.WarnContext(ctx, "sandbox waits for room on the disk", "generation", generation, "error", cause)
+	}
+	a.turnAway(cause)
+	a.pause(ctx)
+	if len(Want(a.state).Execs) > 0 {
+		return a.do(ctx, SandboxDelayed{Generation: generation, Reason: cause.Error()})
+	}
 	return nil
 }
 

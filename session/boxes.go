@@ -93,6 +93,15 @@ func (d *draft) sandboxGone(v SandboxGone) error {
 	return nil
 }
 
+// sandboxDelayed answers the commands that would have to wait for room on the disk.
+// The sandbox stays wanted, with what slept.
+func (d *draft) sandboxDelayed(v SandboxDelayed) error {
+	if d.Sandbox.Phase == SandboxWarming && d.Sandbox.Generation == v.Generation {
+		d.refuseExecs(v.Reason)
+	}
+	return nil
+}
+
 // sandboxRelieved records that processes were ended. Of a sandbox that is no
 // longer there, or goes, nobody needs to know.
 func (d *draft) sandboxRelieved(v SandboxRelieved) error {

@@ -340,6 +340,13 @@ type (
 		Reason     string
 	}
 
+	// SandboxDelayed reports that a sandbox cannot be started before there is room on
+	// the disk.
+	SandboxDelayed struct {
+		Generation uint64
+		Reason     string
+	}
+
 	// SandboxRelieved reports that processes were ended which needed too much, and
 	// that no op says so.
 	SandboxRelieved struct {
@@ -449,6 +456,7 @@ func (SandboxUp) verb()       {}
 func (SandboxGone) verb()     {}
 func (SandboxRelieved) verb() {}
 func (RecordRecovery) verb()  {}
+func (SandboxDelayed) verb()  {}
 func (SandboxDown) verb()     {}
 func (AskSnapshot) verb()     {}
 func (TakeSnapshot) verb()    {}

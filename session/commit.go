@@ -191,7 +191,7 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 	case Create, Prompt, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
 		Run, EndExec, StartExec,
 		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
-		SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, RecordRecovery, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, Touch, ChildUp, ChildDown, ParentTold, MakeRoom, Tick:
+		SandboxUp, SandboxGone, SandboxDelayed, SandboxRelieved, SandboxDown, RecordRecovery, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, Touch, ChildUp, ChildDown, ParentTold, MakeRoom, Tick:
 	}
 	return c, nil
 }
@@ -274,7 +274,13 @@ func (a *Actor) append(b store.Batch) error {
 	if err := a.lease.holds(); err != nil {
 		return err
 	}
-	err := appendBatch(a.lease.writes, a.deps.Store, a.state, b)
+	write := func() error { return appendBatch(a.lease.writes, a.deps.Store, a.state, b) }
+	var err error
+	if a.state.Terminated != nil { // it goes, and what it has on the disk with it
+		err = a.deps.relieved(write)
+	} else {
+		err = write()
+	}
 	switch {
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
 	case errors.Is(err, ErrStaleSender): // not we are

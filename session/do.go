@@ -55,7 +55,32 @@ func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.A
 // DoHere asks the actor on this server. If another server owns the session, it
 // says which. What was asked for before under the same id is ErrRepeated.
 func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
-	return s.onActor(ctx, id, func(a *Actor) error { return a.send(ctx, message{by: by, verb: v}) })
+	do := func() error {
+		return s.onActor(ctx, id, func(a *Actor) error { return a.send(ctx, message{by: by, verb: v}) })
+	}
+	if makesRoom(v) {
+		return s.deps.relieved(do)
+	}
+	return do()
+}
+
+// makesRoom reports whether a verb takes something away that is on the disk.
+func makesRoom(v Verb) bool {
+	switch v.(type) { //nolint:exhaustive // the rest need room
+	case Terminate, Archive, Delete, ForgetSnapshots:
+		return true
+	}
+	return false
+}
+
+// relieved does what makes room on a disk that may have none to write that down. What
+// was refused for want of room has changed nothing.
+func (c *Config) relieved(do func() error) error {
+	err := do()
+	for errors.Is(err, dormouse.ErrFull) && c.Relieve != nil && c.Relieve() {
+		err = do()
+	}
+	return err
 }
 
 // onActor asks the actor of a session, and the next one if that was on its way

@@ -135,6 +135,8 @@ func (d *draft) decide() error {
 		return d.sandboxUp(v)
 	case SandboxGone:
 		return d.sandboxGone(v)
+	case SandboxDelayed:
+		return d.sandboxDelayed(v)
 	case SandboxRelieved:
 		return d.sandboxRelieved(v)
 	case SandboxDown:
@@ -175,7 +177,7 @@ func (d *draft) decide() error {
 // only reports how things ended is still recorded.
 func (d *draft) refusedAfterEnd() bool {
 	switch d.c.Verb.(type) {
-	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxRelieved, SandboxDown, RecordRecovery, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
+	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxDelayed, SandboxRelieved, SandboxDown, RecordRecovery, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
 		Describe, Archive, Delete, ChildUp, ChildDown, ParentTold, EndExec:
 		return false
 	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, ArchiveThread, Schedule, Unschedule, Spawn, EndChild,

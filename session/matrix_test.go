@@ -304,6 +304,9 @@ func verbs() []struct {
 		{"SandboxGone", func(w *world) session.Verb {
 			return session.SandboxGone{Generation: w.state.Sandbox.Generation, Reason: "it died"}
 		}},
+		{"SandboxDelayed", func(w *world) session.Verb {
+			return session.SandboxDelayed{Generation: w.state.Sandbox.Generation, Reason: "no space left"}
+		}},
 		{"SandboxRelieved", func(w *world) session.Verb {
 			return session.SandboxRelieved{Generation: w.state.Sandbox.Generation, Reason: "out of memory"}
 		}},

@@ -53,6 +53,9 @@ type Config struct {
 	// agents may use those of other sessions, when they say that they mean to.
 	Refs         snapshot.Key
 	CrossSession bool
+	// Relieve gives up some of the room that is held back on the disk for whatever makes
+	// room there, and reports whether there was any. It may be nil.
+	Relieve func() bool
 	// OnCommit is called with what was just committed, in order per session. It
 	// must not block.
 	OnCommit func(id dormouse.SessionID, events []dormouse.Event)

@@ -196,6 +196,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 	case 7:
 		return pick(
 			session.SandboxGone{Generation: box.Generation, Reason: "died"},
+			session.SandboxDelayed{Generation: box.Generation, Reason: "no space left"},
 			session.SandboxRelieved{Generation: box.Generation, Reason: "out of memory"},
 			session.SandboxDown{Generation: box.Generation},
 			w.point(), w.point(), w.swap(0), w.swap(w.state.Seq/2),

@@ -29,6 +29,7 @@ type running struct {
 const (
 	serverFile = "server.json"
 	tokenFile  = "token"
+	heldFile   = "heldback"
 )
 
 // client talks to one server.

@@ -31,6 +31,7 @@ import (
 	"github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/internal/fencing"
+	"github.com/dormouse-run/dormouse/internal/holdback"
 	"github.com/dormouse-run/dormouse/internal/lograte"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/snapshot"
@@ -112,6 +113,7 @@ type server struct {
 	log      *slog.Logger
 	store    store.Store
 	blobs    blobStore
+	held     *holdback.File
 	driver   driver
 	lines    *snapshot.Store   // what workspaces were like
 	peers    *peer.Client      // nil if no other server shares the store
@@ -178,6 +180,10 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		return nil, err
 	}
 	undo = append(undo, func() { _ = s.blobs.Close() })
+	if s.held, err = holdback.Open(filepath.Join(c.Data, heldFile)); err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() { _ = s.held.Close() })
 	who, err := auth.OpenLocal(filepath.Join(c.Data, tokenFile))
 	if err != nil {
 		return nil, err
@@ -211,6 +217,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	sessions := session.Config{
 		Store: s.store, Blobs: s.blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
 		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout, MaxActive: c.MaxActive, OnCommit: counters.committed,
+		Relieve: s.held.Give,
 	}
 	key, err := s.share(ctx, &sessions)
 	undo = append(undo, func() { _ = s.signOff() })

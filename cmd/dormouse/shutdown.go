@@ -62,6 +62,7 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		{"close snapshots", s.lines.Close},
 		{"close blobs", s.blobs.Close},
 		{"sign off", s.signOff},
+		{"let go of the disk", s.held.Close},
 		{"close database", s.store.Close}, // last: it gives the directory to the next server
 	} {
 		if err := step.do(); err != nil && !errors.Is(err, context.Canceled) {

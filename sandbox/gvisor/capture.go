@@ -174,8 +174,11 @@ func (d *Driver) captureCold(ctx context.Context, v volume, c sandbox.Capture) (
 	if err != nil {
 		return sandbox.Captured{}, err
 	}
-	defer func() { err = errors.Join(err, v.close()) }()
+	defer func() { err = errors.Join(err, d.closeVolume(v)) }()
 	if there {
+		err = d.secure(v)
+	}
+	if there && err == nil {
 		there, err = v.has(c.Workspace.Number)
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -116,8 +117,19 @@ func (d *Driver) started(ctx context.Context, v volume, r *record) error {
 
 // begin starts a sandbox: from the memory of the generation before if there is
 // any, else from the files alone, for which nothing may be missing.
-func (d *Driver) begin(ctx context.Context, v volume, spec sandbox.Spec, m made, missing error) (*live, error) {
+func (d *Driver) begin(ctx context.Context, v volume, spec sandbox.Spec, m made, missing error) (_ *live, err error) {
 	f := spec.Fence
+	// On a full disk nothing else is begun, and no spare is used up.
+	if _, err := os.Stat(v.image()); err == nil {
+		if err := d.openVolume(v, volume{}, m.Limits); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, d.closeVolume(v))
+			}
+		}()
+	}
 	r := record{Generation: f.Generation, Workspace: spec.Workspace.Number, Layout: layout}
 	im, err := d.usableImage(v, spec)
 	if err == nil && im != nil {
@@ -125,7 +137,7 @@ func (d *Driver) begin(ctx context.Context, v volume, spec sandbox.Spec, m made,
 		if l, err = d.beginWith(ctx, v, spec, r, d.madeAs(im), im); err == nil {
 			return l, nil
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, dormouse.ErrFull) { // they wake when there is room
 			return nil, err
 		}
 	}
@@ -256,6 +268,9 @@ func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box
 	}
 	if err == nil {
 		err = d.openVolume(v, b.ahead(), m.Limits)
+	}
+	if err == nil {
+		err = d.dropAhead(b)
 	}
 	if err == nil {
 		err = v.makeWorkspace(ctx, w)

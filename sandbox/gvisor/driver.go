@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -36,6 +37,7 @@ type Driver struct {
 	pool     pool
 	crowd    crowd
 	outlets  outlets
+	reserves reserves
 	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
 	lock     *os.File       // held by every server that uses the directory
 }
@@ -71,6 +73,7 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{opts: o, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	if err := d.prepare(); err != nil {
+		d.reserves.end()
 		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
 	}
 	d.crowd.begin()
@@ -117,12 +120,21 @@ func (d *Driver) prepare() (err error) {
 	if d.usual, err = d.makeUsual(); err != nil {
 		return err
 	}
-	d.template, err = makeTemplate(d.opts.Dir, d.opts.Limits)
+	if err := d.reserves.begin(d.opts.Dir, d.log); err != nil {
+		return err
+	}
+	d.template, err = d.templateName()
 	if errors.Is(err, errNoVolumes) {
 		d.log.Warn("the size of workspaces is not limited", "error", err)
 		err = nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if err := d.makeTemplate(); err != nil && !errors.Is(err, dormouse.ErrFull) {
+		return err
+	}
+	return nil
 }
 
 func (d *Driver) path(name string) string { return filepath.Join(d.opts.Dir, name) }
@@ -211,6 +223,7 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 		return nil, fmt.Errorf("it was started by another version of this program: %w", sandbox.ErrGone)
 	}
 	if k.alive() {
+		d.secureRunning(d.volumeOf(h.Session))
 		l, err := d.open(ctx, h, b, f, k, m, func() error {
 			if err := k.resume(); err != nil { // a server ended while it looked at it
 				return err
@@ -282,7 +295,7 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 // clearAway takes away the box of a dead kernel, and closes its session's volume
 // if no other sandbox has it by then.
 func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
-	if err := errors.Join(b.remove(ctx), d.cgroupOf(b).remove()); err != nil {
+	if err := errors.Join(d.dropAhead(b), b.remove(ctx), d.cgroupOf(b).remove()); err != nil {
 		return err
 	}
 	unlock, err := v.lock(ctx)
@@ -294,13 +307,16 @@ func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
 	if r, err := v.readRecord(); err != nil || r != nil {
 		return err
 	}
-	return v.close()
+	return d.closeVolume(v)
 }
 
 // end ends the sandbox in a box, whatever is left of it, and takes it away. It
 // returns nil only when that is certain.
 func (d *Driver) end(ctx context.Context, b box, v volume) error {
 	if err := d.endKernel(ctx, b); err != nil {
+		return err
+	}
+	if err := d.dropAhead(b); err != nil {
 		return err
 	}
 	if err := b.remove(ctx); err != nil {
@@ -312,7 +328,7 @@ func (d *Driver) end(ctx context.Context, b box, v volume) error {
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
 		return err
 	}
-	if err := v.close(); err != nil {
+	if err := d.closeVolume(v); err != nil {
 		return err
 	}
 	return os.Remove(v.recordFile())
@@ -361,8 +377,13 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 			return fmt.Errorf("remove sandbox of %s: %w", id, err)
 		}
 	}
-	if err := unmountUnder(v.at()); err != nil {
+	d.reserves.shut(v)
+	if err := unmountUnder(v.at()); err != nil { // what is removed need not be synced
 		return err
+	}
+	// Whatever was started while it was mounted may hold on to it, but not to its room.
+	if err := os.Truncate(v.image(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
 	if err := errors.Join(beneath.At(v.dir).Remove(), beneath.At(d.legacy(id).dir).Remove()); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)

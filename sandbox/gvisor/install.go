@@ -175,7 +175,7 @@ func (d *Driver) makeStock(ctx context.Context, l stock, spec sandbox.Spec, m ma
 		err = l.sync()
 	}
 	if err == nil {
-		err = l.close()
+		err = d.closeVolume(l.volume)
 	}
 	if err == nil {
 		err = l.seal(stockFact{Packages: spec.Environment.Packages, Missing: missing})

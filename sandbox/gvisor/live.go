@@ -21,6 +21,7 @@ type live struct {
 	box     box
 	record  record
 	made    made
+	files   volume
 	kernel  *sentry
 	heed    *attention
 	memory  *memoryWatch // nil if this machine ends a sandbox that reaches its limit
@@ -69,7 +70,12 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	}
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &live{Link: link, driver: d, handle: h, box: b, made: m, kernel: k, heed: heed, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
+	l := &live{Link: link, driver: d, handle: h, box: b, made: m, files: d.filesOf(h, m), kernel: k, heed: heed, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
+	headroom := int64(mostHeadroom)
+	if m.build {
+		headroom = buildHeadroom
+	}
+	d.reserves.join(l.files, headroom)
 	l.watcher.Go(func() { k.endWithFiles(watching) })
 	armed := make(chan error, 1)
 	go func() { armed <- l.watchMemory(watching) }() // which takes about as long as to start
@@ -84,6 +90,17 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	}
 	l.watcher.Go(func() { l.watch(watching) })
 	return l, nil
+}
+
+// filesOf is the volume that a sandbox writes to: its session's, or that of the
+// packages which are installed in it.
+func (d *Driver) filesOf(h handle, m made) volume {
+	if m.build {
+		if l, err := d.stockOf(m.Stock); err == nil {
+			return l.volume
+		}
+	}
+	return d.volumeOf(h.Session)
 }
 
 // haveRunOn sees to it, until ctx ends, that a sandbox runs which a server may have
@@ -170,6 +187,7 @@ func (l *live) Close() error {
 	err := l.Link.Close()
 	l.watcher.Wait()
 	l.driver.crowd.leave(l.box, l.heed)
+	l.driver.reserves.leave(l.files)
 	err = errors.Join(err, l.memory.close())
 	l.kernel.close()
 	return err

@@ -134,6 +134,11 @@ func (d *Driver) claim(kind <-chan *spare) *spare {
 // makeSpare makes a sandbox ahead, and starts it unless memory is to be restored to
 // it.
 func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error) {
+	if start && d.template != "" {
+		if err := d.fitsSpare(); err != nil {
+			return nil, err
+		}
+	}
 	b := d.newBox()
 	s := &spare{box: b}
 	defer func() {

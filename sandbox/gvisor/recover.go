@@ -123,7 +123,10 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 	if err := v.reopen(ctx, now, d.opts.Limits.Disk); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, v.close()) }()
+	defer func() { err = errors.Join(err, d.closeVolume(v)) }()
+	if err := d.secure(v); err != nil { // what is brought back must have room, too
+		return nil, err
+	}
 	if err := d.bringBack(ctx, v, r, now); err != nil {
 		return nil, err
 	}

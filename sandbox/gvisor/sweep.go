@@ -191,6 +191,7 @@ func (d *Driver) Close() error {
 	if err := d.closePool(); err != nil {
 		return err
 	}
+	d.reserves.end()
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil // another server is here
 	}

@@ -61,9 +61,12 @@ func (d *Driver) volumeAhead(b box) error {
 	if err := os.MkdirAll(v.at(), 0o700); err != nil {
 		return fmt.Errorf("make a volume ahead: %w", err)
 	}
-	err := copySparse(d.template, v.image())
+	err := d.copyTemplate(v.image())
 	if err == nil {
 		err = mountLoop(v.image(), v.at())
+	}
+	if err == nil {
+		err = d.secure(v)
 	}
 	if err == nil {
 		err = v.furnish()
@@ -71,6 +74,7 @@ func (d *Driver) volumeAhead(b box) error {
 	if err != nil {
 		return fmt.Errorf("make a volume ahead: %w", err)
 	}
+	d.reserves.join(v, mostHeadroom)
 	return nil
 }
 
@@ -84,8 +88,12 @@ func (d *Driver) openVolume(v, ahead volume, l dormouse.Limits) error {
 	if err := os.MkdirAll(v.at(), 0o700); err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
-	if err := d.mountVolume(v, ahead, l); err != nil {
-		return fmt.Errorf("open volume: %w", err)
+	secured, err := d.mountVolume(v, ahead, l)
+	if err == nil && !secured {
+		err = d.secure(v)
+	}
+	if err != nil {
+		return fmt.Errorf("open volume: %w", errors.Join(err, d.closeVolume(v)))
 	}
 	return v.furnish()
 }
@@ -107,45 +115,47 @@ func (v volume) furnish() error {
 	return nil
 }
 
-func (d *Driver) mountVolume(v, ahead volume, l dormouse.Limits) error {
-	_, err := os.Stat(v.image())
+// mountVolume reports whether the volume is backed already.
+func (d *Driver) mountVolume(v, ahead volume, l dormouse.Limits) (secured bool, err error) {
+	_, err = os.Stat(v.image())
 	if errors.Is(err, fs.ErrNotExist) && empty(v.at()) {
-		if err = d.makeVolume(v, ahead, l); err == nil {
+		if secured, err = d.makeVolume(v, ahead, l); err == nil {
 			err = errors.Join(atomicfile.SyncDir(v.dir), atomicfile.SyncDir(filepath.Dir(v.dir))) // a cut must not take its name
 		}
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNoVolumes):
-		return v.noteOpened() // a plain directory
+		return true, v.noteOpened() // a plain directory
 	case err != nil:
-		return err
+		return false, err
 	}
 	there, err := mounted(v.at())
 	if err != nil || there {
-		return err
+		return secured, err
 	}
-	return mountLoop(v.image(), v.at())
+	return false, mountLoop(v.image(), v.at())
 }
 
 // makeVolume makes a session's volume, or says that there can be none. The usual
-// one was made ahead, or is a copy.
-func (d *Driver) makeVolume(v, ahead volume, l dormouse.Limits) error {
+// one was made ahead, and is backed then, or is a copy.
+func (d *Driver) makeVolume(v, ahead volume, l dormouse.Limits) (secured bool, err error) {
 	usual := l.Disk == d.opts.Limits.Disk && l.Inodes == d.opts.Limits.Inodes
 	switch {
 	case l.Disk == 0, usual && d.template == "":
-		return errNoVolumes
+		return false, errNoVolumes
 	case usual:
+		d.reserves.shut(ahead)
 		err := os.Rename(ahead.image(), v.image())
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return copySparse(d.template, v.image())
+			return false, d.copyTemplate(v.image())
 		case err != nil:
-			return err
+			return false, err
 		}
 		// It is open there, and stays so until the box goes.
-		return mountAt(ahead.at(), v.at(), "volume", unix.MS_BIND, "")
+		return true, mountAt(ahead.at(), v.at(), "volume", unix.MS_BIND, "")
 	}
-	return makeFileSystem(v.image(), l)
+	return false, makeFileSystem(v.image(), l)
 }
 
 // show makes a session's files reachable if there are any.
@@ -235,22 +245,72 @@ func (v volume) sync() error {
 // errNoVolumes says that sizes cannot be limited here.
 var errNoVolumes = errors.New("the size of workspaces is not limited")
 
-// makeTemplate makes the file system that every usual volume begins as.
-func makeTemplate(dir string, l dormouse.Limits) (string, error) {
+// templateName is where the file system is that every usual volume begins as, empty
+// if sizes are not limited.
+func (d *Driver) templateName() (string, error) {
+	l := d.opts.Limits
 	if l.Disk == 0 {
 		return "", nil
 	}
 	if _, err := volumeTool(); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
+	size, err := volumeSize(d.opts.Dir, l)
+	return d.path(fmt.Sprintf("volume-%d-%d-ballast.img", size, l.Inodes)), err
+}
+
+// makeTemplate makes that file system, with as much ballast as it can have, unless it
+// is there.
+func (d *Driver) makeTemplate() (err error) {
+	if _, err := os.Stat(d.template); d.template == "" || err == nil {
+		return nil
 	}
-	name := filepath.Join(dir, fmt.Sprintf("volume-%d-%d.img", l.Disk, l.Inodes))
-	if _, err := os.Stat(name); err == nil {
-		return name, nil
+	dir, err := os.MkdirTemp(d.opts.Dir, "template-")
+	if err != nil {
+		return full(err)
 	}
-	return name, makeFileSystem(name, l)
+	v := volume{dir: dir}
+	defer func() { err = full(errors.Join(err, v.close(), os.RemoveAll(dir))) }()
+	if err := errors.Join(os.Mkdir(v.at(), 0o700), makeFileSystem(v.image(), d.opts.Limits)); err != nil {
+		return err
+	}
+	if d.reserves.able {
+		if err := v.addBallast(); err != nil {
+			return err
+		}
+	}
+	return os.Rename(v.image(), d.template)
+}
+
+// addBallast has the ballast of a volume that is not open hold what is free in it.
+func (v volume) addBallast() error {
+	if err := mountLoop(v.image(), v.at()); err != nil {
+		return err
+	}
+	_, err := v.balance(restHeadroom, 0, 1)
+	if err == nil {
+		err = v.sync()
+	}
+	return errors.Join(err, v.close())
+}
+
+// copyTemplate makes a usual volume.
+func (d *Driver) copyTemplate(to string) error {
+	err := copySparse(d.template, to)
+	if errors.Is(err, fs.ErrNotExist) { // there was no room for it when this server started
+		if err = d.makeTemplate(); err == nil {
+			err = copySparse(d.template, to)
+		}
+	}
+	return full(err)
+}
+
+// volumeSize is that of a volume in a directory: what the limits say, and no more than
+// the disk could ever hold, since its own tables grow with it.
+func volumeSize(dir string, l dormouse.Limits) (int64, error) {
+	on, err := diskOf(dir)
+	const unit = 1 << 20
+	return max(min(l.Disk, on.total/unit*unit), unit), err
 }
 
 // volumeTool is what makes file systems, if this machine can also mount them.
@@ -277,13 +337,17 @@ func makeFileSystem(name string, l dormouse.Limits) error {
 	if err := os.WriteFile(tmp, nil, 0o600); err != nil {
 		return err
 	}
-	if err := os.Truncate(tmp, l.Disk); err != nil {
+	size, err := volumeSize(filepath.Dir(name), l)
+	if err == nil {
+		err = os.Truncate(tmp, size)
+	}
+	if err != nil {
 		return err
 	}
 	args := []string{"-q", "-F", "-m", "0", "-J", "size=4", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0"}
 	if l.Inodes > 0 {
 		const perInode = 4096 // no small volume is made of inodes alone
-		args = append(args, "-N", strconv.FormatInt(min(l.Inodes, l.Disk/perInode), 10))
+		args = append(args, "-N", strconv.FormatInt(min(int64(float64(l.Inodes)*float64(size)/float64(l.Disk)), size/perInode), 10))
 	}
 	cmd := exec.Command(mkfs, append(args, tmp)...) //nolint:gosec,noctx // it is quick
 	cmd.Env = []string{}                            // nil would be ours
@@ -331,20 +395,11 @@ func copySparse(from, to string) error {
 		return err
 	}
 	err = out.Truncate(info.Size())
-	for at := int64(0); err == nil && at < info.Size(); {
-		var start, end int64
-		start, err = unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			err = nil
-			break
-		}
-		if err == nil {
-			end, err = unix.Seek(int(in.Fd()), start, unix.SEEK_HOLE)
-		}
-		if err == nil {
-			_, err = io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start))
-		}
-		at = end
+	if err == nil {
+		err = eachData(in, info.Size(), func(_, start, end int64) error {
+			_, err := io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start))
+			return err
+		})
 	}
 	if err == nil {
 		err = out.Sync() // what lies in it later is synced, and must lie in something
@@ -353,6 +408,29 @@ func copySparse(from, to string) error {
 		return fmt.Errorf("copy %s: %w", filepath.Base(from), errors.Join(err, os.Remove(to+".new")))
 	}
 	return os.Rename(to+".new", to)
+}
+
+// eachData goes through a file that has holes: what is between hole and start was
+// never written, and what is between start and end is data, if that is anything.
+func eachData(f *os.File, size int64, do func(hole, start, end int64) error) error {
+	for at := int64(0); at < size; {
+		start, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		end := size
+		switch {
+		case errors.Is(err, unix.ENXIO):
+			start, err = size, nil
+		case err == nil:
+			end, err = unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
+		}
+		if err == nil {
+			err = do(at, start, end)
+		}
+		if err != nil {
+			return err
+		}
+		at = end
+	}
+	return nil
 }
 
 // mountLoop mounts the file system in a file. The device goes with the mount, but
@@ -369,9 +447,12 @@ func mountLoop(image, at string) error {
 		return fmt.Errorf("attach %s: %w", filepath.Base(image), err)
 	}
 	defer func() { _ = dev.Close() }()
-	// Tables are not zeroed in the background: that would fill what is sparse.
-	return mountAt(dev.Name(), at, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "noinit_itable,discard")
+	// Tables are not zeroed in the background: that would fill what is sparse. Nor are
+	// freed blocks given back to the disk before somebody holds them: see ballastFile.
+	return mountAt(dev.Name(), at, "ext4", volumeFlags, "noinit_itable,nodiscard")
 }
+
+const volumeFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
 
 // showing opens the loop device that a file has, and returns nil if it has none.
 // As long as it is open it stays.

@@ -1,0 +1,282 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// newDisk is a driver's directory on a file system of its own, of some MiB.
+func newDisk(t *testing.T, size int64) *Driver {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	image, at := filepath.Join(t.TempDir(), "disk.img"), t.TempDir()
+	must(t, makeFileSystem(image, dormouse.Limits{Disk: size << 20}))
+	must(t, mountLoop(image, at))
+	d := &Driver{opts: Options{Dir: at, Limits: dormouse.Limits{Disk: 1 << 30, Inodes: 1 << 16}}, log: slog.New(slog.DiscardHandler)}
+	must(t, d.reserves.begin(at, d.log))
+	t.Cleanup(func() {
+		d.reserves.end()
+		must(t, unmountUnder(at))
+	})
+	if !d.reserves.able {
+		t.Fatal("this disk cannot be reserved")
+	}
+	name, err := d.templateName()
+	must(t, err)
+	d.template = name
+	must(t, d.makeTemplate())
+	return d
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// session opens the volume of a session, and keeps it in balance.
+func (d *Driver) session(t *testing.T, name string) volume {
+	t.Helper()
+	v := d.volumeOf(dormouse.SessionID("sesn_" + name))
+	must(t, d.openVolume(v, volume{dir: d.path("none")}, d.opts.Limits))
+	return v
+}
+
+func (d *Driver) onDisk(t *testing.T) disk {
+	t.Helper()
+	on, err := diskOf(d.opts.Dir)
+	must(t, err)
+	return on
+}
+
+// write writes to a file until there is no room any more, or enough, and returns how
+// much that was. Nothing is synced.
+func write(t *testing.T, name string, enough int64) (n int64) {
+	t.Helper()
+	f, err := os.Create(name)
+	must(t, err)
+	defer func() { must(t, f.Close()) }()
+	for n < enough {
+		wrote, err := f.Write(pattern(n))
+		n += int64(wrote)
+		if errors.Is(err, unix.ENOSPC) {
+			break
+		}
+		must(t, err)
+	}
+	return n
+}
+
+// pattern is what a file has at an offset.
+func pattern(at int64) []byte { return bytes.Repeat(fmt.Appendf(nil, "%08x", at), 8<<10) }
+
+// wants compares a file that was written so.
+func wants(t *testing.T, name string, n int64) {
+	t.Helper()
+	f, err := os.Open(name)
+	must(t, err)
+	defer func() { _ = f.Close() }()
+	for at := int64(0); at < n; {
+		want := pattern(at)
+		got := make([]byte, len(want))
+		read, err := io.ReadFull(f, got)
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || read == 0 || !bytes.Equal(got[:read], want[:read]) {
+			t.Fatalf("%s is not what was written at %d: %v", filepath.Base(name), at, err)
+		}
+		at += int64(read)
+	}
+}
+
+// fill takes all that is left of the disk from outside.
+func (d *Driver) fill(t *testing.T) (free func()) {
+	t.Helper()
+	name := d.path("filler")
+	f, err := os.Create(name)
+	must(t, err)
+	var size int64
+	for step := int64(64 << 20); step >= 4096; {
+		if err := unix.Fallocate(int(f.Fd()), 0, size, step); err != nil {
+			step /= 2
+			continue
+		}
+		size += step
+	}
+	must(t, f.Close())
+	return func() { must(t, os.Remove(name)) }
+}
+
+// What was written to a volume is in it, whoever has filled the disk meanwhile.
+func TestAFullDiskDestroysNothingThatWasWritten(t *testing.T) {
+	d := newDisk(t, 160)
+	quiet, greedy := d.session(t, "quiet"), d.session(t, "greedy")
+	n := write(t, quiet.in("small"), 64<<10)
+	d.fill(t)
+	big := write(t, greedy.in("big"), 1<<40)
+	if big < leastHeadroom/2 {
+		t.Errorf("only %d bytes could be written", big)
+	}
+	n2 := write(t, quiet.in("more"), leastHeadroom/2)
+	for i := range 2000 { // tables of inodes need room as well
+		if err := os.WriteFile(quiet.in(fmt.Sprintf("empty%d", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, v := range []volume{quiet, greedy} {
+		must(t, v.sync())
+		wantCondition(t, v, sandbox.Sound)
+		must(t, d.closeVolume(v))
+		must(t, mountLoop(v.image(), v.at()))
+	}
+	wants(t, quiet.in("small"), n)
+	wants(t, quiet.in("more"), n2)
+	wants(t, greedy.in("big"), big)
+}
+
+// A volume that fills has what the disk can spare, and no sandbox takes the reserve.
+func TestAVolumeGrowsUntilTheReserve(t *testing.T) {
+	d := newDisk(t, 160)
+	v := d.session(t, "a")
+	d.reserves.join(v, mostHeadroom)
+	var n int64
+	for before := int64(-1); n > before; { // whoever is quicker than the balance tries again
+		before = n
+		n += write(t, v.in(fmt.Sprint(n)), 1<<40)
+		for d.onDisk(t).spare() > 0 { // until it can have no more
+			if has, err := v.free(); err != nil || has > leastHeadroom/2 {
+				break
+			}
+		}
+	}
+	on := d.onDisk(t)
+	if on.free < on.reserve()/2 || on.spare() > 2*leastHeadroom {
+		t.Errorf("%d MiB were written, and %d MiB are left of the disk, with a reserve of %d", n>>20, on.free>>20, on.reserve()>>20)
+	}
+	must(t, v.sync())
+	wantCondition(t, v, sandbox.Sound)
+}
+
+// However many volumes are open, most of the disk is left to whoever needs it.
+func TestHeadroomIsSharedByAllVolumes(t *testing.T) {
+	on := disk{total: 100 << 30, free: 60 << 30}
+	for _, volumes := range []int{1, 10, 100} {
+		if all := int64(volumes) * on.headroom(mostHeadroom, volumes); all > on.spare()/headroomShare {
+			t.Errorf("%d volumes have %d MiB ahead of %d", volumes, all>>20, on.spare()>>20)
+		}
+	}
+}
+
+// What is removed inside is given back to the disk, at the latest when it is closed.
+func TestRoomIsGivenBack(t *testing.T) {
+	d := newDisk(t, 200)
+	before := d.onDisk(t).free
+	v := d.session(t, "a")
+	b, err := v.openBacking()
+	must(t, err)
+	must(t, b.release(64<<20))
+	must(t, b.close())
+	write(t, v.in("big"), 64<<20)
+	must(t, v.sync())
+	if took := before - d.onDisk(t).free; took < 64<<20 {
+		t.Errorf("only %d MiB are taken", took>>20)
+	}
+	must(t, os.Remove(v.in("big")))
+	n := write(t, v.in("kept"), 1<<20)
+	looks, err := os.Open(v.at()) // as whatever was started meanwhile does
+	must(t, err)
+	defer func() { must(t, looks.Close()) }()
+	must(t, d.closeVolume(v))
+	if took := before - d.onDisk(t).free; took > 16<<20 {
+		t.Errorf("%d MiB are still taken", took>>20)
+	}
+	d.session(t, "a")
+	wants(t, v.in("kept"), n)
+}
+
+// A volume that cannot be backed is not opened, and can be once there is room.
+func TestAVolumeIsNotOpenedWithoutRoom(t *testing.T) {
+	d := newDisk(t, 160)
+	v := d.session(t, "a")
+	n := write(t, v.in("kept"), 1<<20)
+	must(t, d.closeVolume(v))
+	free := d.fill(t)
+	if err := d.openVolume(v, volume{dir: d.path("none")}, d.opts.Limits); !errors.Is(err, dormouse.ErrFull) {
+		t.Fatalf("it is opened with %v, want %v", err, dormouse.ErrFull)
+	}
+	if there, err := mounted(v.at()); err != nil || there {
+		t.Errorf("it is open: %v", err)
+	}
+	free()
+	d.session(t, "a")
+	wants(t, v.in("kept"), n)
+}
+
+// A volume from before there was ballast is backed when it is opened.
+func TestAnOldVolumeIsBacked(t *testing.T) {
+	d := newDisk(t, 160)
+	v := d.volumeOf("sesn_old")
+	must(t, os.MkdirAll(v.at(), 0o700))
+	must(t, makeFileSystem(v.image(), d.opts.Limits))
+	must(t, mountLoop(v.image(), v.at()))
+	n := write(t, v.in("kept"), 1<<20)
+	d.secureRunning(v)
+	d.fill(t)
+	more := write(t, v.in("more"), 1<<40)
+	must(t, v.sync())
+	wantCondition(t, v, sandbox.Sound)
+	must(t, d.closeVolume(v))
+	must(t, mountLoop(v.image(), v.at()))
+	wants(t, v.in("kept"), n)
+	wants(t, v.in("more"), more)
+}
+
+// A volume without an inode left has no ballast, and is backed whole.
+func TestAnOldVolumeWithoutInodesIsBackedWhole(t *testing.T) {
+	d := newDisk(t, 160)
+	v := d.volumeOf("sesn_old")
+	must(t, os.MkdirAll(v.at(), 0o700))
+	must(t, makeFileSystem(v.image(), dormouse.Limits{Disk: 32 << 20, Inodes: 256}))
+	must(t, mountLoop(v.image(), v.at()))
+	var err error
+	for i := 0; err == nil; i++ {
+		err = os.WriteFile(v.in(fmt.Sprint(i)), nil, 0o600)
+	}
+	must(t, d.secure(v))
+	d.fill(t)
+	n := write(t, v.in("0"), 1<<40)
+	must(t, v.sync())
+	wantCondition(t, v, sandbox.Sound)
+	wants(t, v.in("0"), n)
+}
+
+// What is not mounted is left alone: it would be the machine's own disk that is filled.
+func TestBalanceLeavesAClosedVolumeAlone(t *testing.T) {
+	d := newDisk(t, 160)
+	v := d.session(t, "a")
+	must(t, d.closeVolume(v))
+	before := d.onDisk(t).free
+	if did, err := v.balance(1<<20, 1<<30, 1); did || err != nil {
+		t.Errorf("it is balanced: %v", err)
+	}
+	if b, err := v.openBacking(); b != nil || err != nil {
+		t.Errorf("it is backed: %v", err)
+	}
+	if !empty(v.at()) || d.onDisk(t).free != before {
+		t.Error("something was made where it would be mounted")
+	}
+}

@@ -30,7 +30,7 @@ func loopDisk(t *testing.T, size string, flags ...string) func(*rig.Server) {
 				t.Fatalf("%s: %v: %s", line, err, out)
 			}
 		}
-		t.Cleanup(func() { _ = exec.Command("umount", "-l", s.Data).Run() }) //nolint:noctx // the test's is over
+		t.Cleanup(func() { _ = exec.Command("umount", "-l", s.Data).Run() })
 	}
 }
 

@@ -78,6 +78,9 @@ func (d *Driver) branch(ctx context.Context, v volume, generation uint64, to vol
 	if err := copyVolume(v.image(), fresh.image()); err != nil {
 		return err
 	}
+	if err := atomicfile.Write(fresh.copiedNote(), nil, 0o600); err != nil {
+		return err
+	}
 	if err := im.branch(fresh.imageDir()); err != nil {
 		return err
 	}
@@ -167,7 +170,7 @@ func (d *Driver) inherit(v volume) error {
 	}
 	// The volume is the last: a session that has one has had its sandbox.
 	if _, err := os.Stat(v.image()); errors.Is(err, fs.ErrNotExist) {
-		for _, move := range [][2]string{{from.imageDir(), v.imageDir()}, {from.image(), v.image()}} {
+		for _, move := range [][2]string{{from.copiedNote(), v.copiedNote()}, {from.imageDir(), v.imageDir()}, {from.image(), v.image()}} {
 			if err := os.Rename(move[0], move[1]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("inherit what ran: %w", err)
 			}

@@ -25,6 +25,7 @@ import (
 // was opened.
 
 func (v volume) failedNote() string { return filepath.Join(v.dir, "failed") }
+func (v volume) copiedNote() string { return filepath.Join(v.dir, "copied") }
 func (v volume) cutNote() string    { return filepath.Join(v.dir, "cut") }
 func (v volume) openedNote() string { return filepath.Join(v.dir, "opened") }
 
@@ -48,6 +49,14 @@ func (v volume) condition() (sandbox.Condition, string, error) {
 }
 
 func (v volume) inUse() (sandbox.Condition, string, error) {
+	// Asked in this order: one that is let go of meanwhile was closed before.
+	dev, err := showing(v.image())
+	if err != nil {
+		return "", "", err
+	}
+	if dev != nil {
+		defer func() { _ = dev.Close() }()
+	}
 	state, err := readFileSystem(v.image())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -55,12 +64,7 @@ func (v volume) inUse() (sandbox.Condition, string, error) {
 	case err != nil:
 		return "", "", err
 	}
-	dev, err := showing(v.image())
-	if err != nil {
-		return "", "", err
-	}
 	if dev != nil { // it is open, and what is read is what was written, unless it gave up
-		_ = dev.Close()
 		if err := v.gaveUp(); err != nil {
 			return sandbox.Failed, err.Error(), nil
 		}
@@ -69,10 +73,25 @@ func (v volume) inUse() (sandbox.Condition, string, error) {
 	switch {
 	case state.errors:
 		return sandbox.Failed, "its file system has met errors", nil
-	case state.open:
+	case state.open && !v.copied():
 		return sandbox.Cut, "its file system was not closed", nil
 	}
 	return sandbox.Sound, "", nil
+}
+
+// copied reports whether a volume is a copy of one that was open and synced, and nobody
+// has opened it yet: that it was not closed says nothing then.
+func (v volume) copied() bool {
+	_, err := os.Lstat(v.copiedNote())
+	return err == nil
+}
+
+// forgetCopied says that a volume is open by itself from now on.
+func (v volume) forgetCopied() error {
+	if !v.copied() {
+		return nil
+	}
+	return errors.Join(os.Remove(v.copiedNote()), atomicfile.SyncDir(v.dir))
 }
 
 // opened is the condition of files in a plain directory.

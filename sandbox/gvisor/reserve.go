@@ -94,14 +94,14 @@ func (d disk) headroom(most int64, volumes int) int64 {
 func (d *Driver) dropAhead(b box) error {
 	v := b.ahead()
 	d.reserves.shut(v)
-	if _, err := os.Stat(v.image()); err != nil {
+	if _, err := os.Stat(v.image()); err != nil { //nolint:gosec // a box is named by us
 		return nil //nolint:nilerr // there is none, or it is the session's by now
 	}
 	// What still holds on to it must not hold on to its room.
 	if err := errors.Join(v.close(), os.Truncate(v.image(), 0)); err != nil {
 		return fmt.Errorf("give up a volume made ahead: %w", err)
 	}
-	return os.Remove(v.image())
+	return os.Remove(v.image()) //nolint:gosec // as above
 }
 
 // errNoRoom says that there is no room on the disk for a volume.
@@ -678,11 +678,11 @@ func (d *Driver) closeVolume(v volume) error {
 	if busy == nil {
 		defer done()
 	}
-	if unbalanced == nil && busy == nil {
-		unbalanced = v.sync()
-	}
 	if err := v.close(); err != nil {
 		return err
+	}
+	if unbalanced == nil {
+		unbalanced = v.failed()
 	}
 	if unbalanced == nil && busy == nil {
 		unbalanced = v.shrink()

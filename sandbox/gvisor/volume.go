@@ -92,6 +92,9 @@ func (d *Driver) openVolume(v, ahead volume, l dormouse.Limits) error {
 	if err == nil && !secured {
 		err = d.secure(v)
 	}
+	if err == nil {
+		err = v.forgetCopied()
+	}
 	if err != nil {
 		return fmt.Errorf("open volume: %w", errors.Join(err, d.closeVolume(v)))
 	}

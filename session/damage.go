@@ -87,8 +87,8 @@ func salvageEvent(ctx context.Context, deps *Config, row Row, s State, e dormous
 		}
 		e = whole
 	}
-	if checkPayload(row.Session, e) != nil {
-		return skip(s, row, e.Seq), nil
+	if unreadable := checkPayload(row.Session, e); unreadable != nil {
+		return skip(s, row, e.Seq), nil //nolint:nilerr // it is left out, which is noted
 	}
 	return Apply(s, e), nil
 }

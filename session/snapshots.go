@@ -384,12 +384,12 @@ func applySnapshot(s *State, e dormouse.Event) {
 			return
 		}
 		s.Workspace.Newest, s.Workspace.Line = p.ID, p.Layers
-		s.lookedAt(p.At, p.Live)
+		lookedAt(s, p.At, p.Live)
 		settleSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotSkipped:
 		p := payload[dormouse.SnapshotSkip](e)
 		if p.At > 0 {
-			s.lookedAt(p.At, p.Live)
+			lookedAt(s, p.At, p.Live)
 		} else {
 			s.Workspace.Before = s.nextPrompt() // trying once more for a turn that waits already would bring the same
 		}
@@ -420,7 +420,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 
 // lookedAt notes that the files are those of the newest point as far as anything that
 // was recorded up to a seq could have changed them.
-func (s *State) lookedAt(seq uint64, live bool) {
+func lookedAt(s *State, seq uint64, live bool) {
 	if s.Workspace.Touched <= seq {
 		s.Workspace.Touched = 0
 	}

@@ -137,7 +137,7 @@ func (s *serving) follow() net.Conn {
 		if _, err := io.WriteString(c, what); err != nil {
 			s.t.Fatal(err)
 		}
-		res, err := http.ReadResponse(in, nil) //nolint:bodyclose // it ends with the connection
+		res, err := http.ReadResponse(in, nil)
 		if err != nil || res.StatusCode/100 != 2 {
 			s.t.Fatalf("%+v, %v", res, err)
 		}
@@ -149,6 +149,7 @@ func (s *serving) follow() net.Conn {
 		s.t.Fatalf("%+v, %v", made, err)
 	}
 	_, _ = io.Copy(io.Discard, res.Body)
-	ask("GET /api/sessions/" + made.Session + "/events" + head + "Accept: text/event-stream\r\n\r\n")
+	_ = res.Body.Close()
+	ask("GET /api/sessions/" + made.Session + "/events" + head + "Accept: text/event-stream\r\n\r\n") //nolint:bodyclose // it ends with the connection
 	return c
 }

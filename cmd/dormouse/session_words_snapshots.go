@@ -74,20 +74,26 @@ func recoveredInWords(e dormouse.Event) (string, error) {
 		words += "; what was written after " + p.Since.UTC().Format(time.RFC3339) + " may be missing"
 	}
 	if p.Count > 0 {
-		words += "; as in " + string(p.Snapshot) + " are"
-		for i, f := range p.Files {
-			if i == 5 { //nolint:mnd // a line is read at a glance
-				words += fmt.Sprintf(" and %d more", p.Count-i)
-				break
-			}
-			words += fmt.Sprintf(" %.100q", f.Path)
-			if f.Kept != "" {
-				words += fmt.Sprintf(" (found: %.100q)", f.Kept)
-			}
-		}
+		words += "; as in " + string(p.Snapshot) + " are" + filesInWords(p)
 	}
 	if p.Aside != "" {
 		words += "; the volume before is kept as " + oneLine(p.Aside)
 	}
 	return words, nil
+}
+
+// filesInWords lists the first few files that were put back.
+func filesInWords(p dormouse.WorkspaceRecovery) string {
+	const few = 5 // a line is read at a glance
+	var b strings.Builder
+	for _, f := range p.Files[:min(few, len(p.Files))] {
+		fmt.Fprintf(&b, " %.100q", f.Path)
+		if f.Kept != "" {
+			fmt.Fprintf(&b, " (found: %.100q)", f.Kept)
+		}
+	}
+	if more := p.Count - min(few, len(p.Files)); more > 0 {
+		fmt.Fprintf(&b, " and %d more", more)
+	}
+	return b.String()
 }

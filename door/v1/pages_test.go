@@ -192,10 +192,10 @@ func TestWhatASessionHasGoneBackFromIsNotListed(t *testing.T) {
 				Content []struct{ Text string }
 			}
 			_ = json.Unmarshal(e, &m)
-			switch {
-			case m.Type == "agent.thread_context_compacted":
+			switch m.Type {
+			case "agent.thread_context_compacted":
 				texts = append(texts, m.Type)
-			case m.Type == "user.message":
+			case "user.message":
 				texts = append(texts, m.Content[0].Text)
 			}
 		}
@@ -219,7 +219,7 @@ func TestWhatASessionHasGoneBackFromIsNotListed(t *testing.T) {
 	defer over()
 	var seen []json.RawMessage
 	for f := range again {
-		if seen = append(seen, json.RawMessage(f.data)); strings.Contains(string(f.data), `"text":"three"`) {
+		if seen = append(seen, f.data); strings.Contains(string(f.data), `"text":"three"`) {
 			break
 		}
 	}

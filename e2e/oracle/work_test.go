@@ -219,7 +219,7 @@ func TestAWakeupThatIsDueHasFired(t *testing.T) {
 	last.Seq++
 	last.Type, last.Payload = dormouse.WakeupScheduled, dormouse.Encode(dormouse.Wakeup{ID: "wake_x", At: due})
 	e.Log = append(e.Log, last)
-	for looked, want := range map[time.Duration]bool{0: false, time.Hour: true} {
+	for looked, want := range map[time.Duration]bool{0: false, time.Hour: true} { //nolint:exhaustive // any duration will do
 		e.Lives, e.Looked = []time.Time{due.Add(-time.Hour)}, due.Add(looked)
 		found := slices.ContainsFunc(oracle.Judge(e)[oracle.Stuck], func(text string) bool { return strings.Contains(text, "wake_x") })
 		if found != want {

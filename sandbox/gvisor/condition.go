@@ -115,7 +115,7 @@ func (v volume) opened() (sandbox.Condition, string, error) {
 // returns why, as ErrFailed.
 func (v volume) fail(why error) error {
 	err := fmt.Errorf("%w: %w", sandbox.ErrFailed, why)
-	if _, there := os.Lstat(v.failedNote()); there == nil {
+	if _, there := os.Lstat(v.failedNote()); there == nil { //nolint:gosec // a session id is a file name
 		return err
 	}
 	return errors.Join(err, atomicfile.Write(v.failedNote(), []byte(why.Error()), 0o600))
@@ -123,7 +123,7 @@ func (v volume) fail(why error) error {
 
 // failed is why a volume has failed, as ErrFailed, and nil if it has not.
 func (v volume) failed() error {
-	raw, err := os.ReadFile(v.failedNote())
+	raw, err := os.ReadFile(v.failedNote()) //nolint:gosec // as above
 	switch {
 	case err == nil:
 		return fmt.Errorf("%w: %s", sandbox.ErrFailed, strings.TrimSpace(string(raw)))
@@ -176,7 +176,7 @@ func readFileSystem(image string) (fileSystem, error) {
 	defer func() { _ = f.Close() }()
 	block := make([]byte, size)
 	if _, err := f.ReadAt(block, start); err != nil {
-		return fileSystem{errors: true}, nil //nolint:nilerr // there is none any more
+		return fileSystem{errors: true}, nil // there is none any more
 	}
 	if binary.LittleEndian.Uint16(block[magicAt:]) != unix.EXT4_SUPER_MAGIC {
 		return fileSystem{errors: true}, nil

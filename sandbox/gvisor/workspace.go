@@ -187,7 +187,7 @@ func (d *Driver) clear(ctx context.Context, v volume, number uint64) {
 		defer over()
 		done, err := v.clears(ctx)
 		if err != nil {
-			d.log.Warn("old workspaces not removed", "session", v.session, "error", err)
+			d.log.WarnContext(ctx, "old workspaces not removed", "session", v.session, "error", err)
 			return
 		}
 		defer done()
@@ -196,7 +196,7 @@ func (d *Driver) clear(ctx context.Context, v volume, number uint64) {
 				return // the lease is over, and the rest somebody else's
 			}
 			if err := beneath.At(old).Remove(); err != nil {
-				d.log.Warn("old workspace not removed", "session", v.session, "error", err)
+				d.log.WarnContext(ctx, "old workspace not removed", "session", v.session, "error", err)
 			}
 		}
 	})

@@ -193,7 +193,7 @@ func (r *Recovery) Apply(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("bring back what was lost: %w", context.Cause(ctx))
 		}
-		err := r.reach(dst, from, s.Path)
+		err := r.reach(from, s.Path)
 		if err == nil {
 			err = r.put(dst, &from[s.layer], s)
 		}
@@ -212,7 +212,7 @@ func (r *Recovery) Apply(ctx context.Context) error {
 
 // reach makes the directories that a path is in, which until now only the layers below
 // have.
-func (r *Recovery) reach(dst root, from []copier, path string) error {
+func (r *Recovery) reach(from []copier, path string) error {
 	var missing []placed
 	for above := parent(path); above != "."; above = parent(above) {
 		if _, there, _ := r.upper.at(above); there || r.chosen[above] {

@@ -149,7 +149,7 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 
 // stateVersion names the encoding of a cached State. It rises whenever Apply
 // would fold an old log differently.
-const stateVersion = 10
+const stateVersion = 11
 
 // cacheState encodes a fold for the store, with a checksum before it: a byte that is
 // another by then must not be folded upon.

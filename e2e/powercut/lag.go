@@ -8,6 +8,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // lag is how far a file is ahead of the disk.
@@ -42,6 +44,28 @@ func (l *lag) touch(from, to int64) error {
 			return err
 		}
 		l.pages[n] = old
+	}
+	return nil
+}
+
+// touchData is touch for those pages of [from, to) in which there is something.
+func (l *lag) touchData(from, to int64) error {
+	for from < to {
+		start, err := unix.Seek(int(l.file.Fd()), from, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) || err == nil && start >= to {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		end, err := unix.Seek(int(l.file.Fd()), start, unix.SEEK_HOLE)
+		if err != nil {
+			return err
+		}
+		if err := l.touch(start, min(end, to)); err != nil {
+			return err
+		}
+		from = end
 	}
 	return nil
 }

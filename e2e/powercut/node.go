@@ -12,6 +12,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // node is a file or a directory. All but what a cut takes back passes through.
@@ -202,6 +203,7 @@ var (
 	_ fs.FileFlusher   = (*handle)(nil)
 	_ fs.FileReleaser  = (*handle)(nil)
 	_ fs.FileGetattrer = (*handle)(nil)
+	_ fs.FileAllocater = (*handle)(nil)
 )
 
 func (h *handle) Read(_ context.Context, buf []byte, off int64) (fuse.ReadResult, syscall.Errno) {
@@ -222,6 +224,14 @@ func (h *handle) Write(_ context.Context, data []byte, off int64) (uint32, sysca
 	}
 	n, err := h.disk.write(h.file, data, off)
 	return uint32(n), fs.ToErrno(err)
+}
+
+// Allocate has room for a part of a file, or takes out what is in it.
+func (h *handle) Allocate(_ context.Context, off, size uint64, mode uint32) syscall.Errno {
+	if mode&^uint32(unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE) != 0 {
+		return syscall.EOPNOTSUPP
+	}
+	return fs.ToErrno(h.disk.allocate(h.file, mode, int64(off), int64(size))) //nolint:gosec // what the kernel lets through
 }
 
 func (h *handle) Flush(context.Context) syscall.Errno { return fs.OK }

@@ -212,6 +212,26 @@ func (d *Disk) truncate(f *os.File, size int64) error {
 	return f.Truncate(size)
 }
 
+// allocate has room for a part of f, or takes out what is in it, which f keeps.
+func (d *Disk) allocate(f *os.File, mode uint32, off, size int64) error {
+	if err := d.ask(Write, f.Name(), nil); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.off {
+		return syscall.EIO
+	}
+	l, err := d.ahead(f)
+	if err == nil && mode&unix.FALLOC_FL_PUNCH_HOLE != 0 {
+		err = l.touchData(off, off+size)
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Fallocate(int(f.Fd()), mode, off, size)
+}
+
 // sync makes durable what f holds, or drops it for good.
 func (d *Disk) sync(f *os.File) error {
 	failed := d.ask(Sync, f.Name(), nil)

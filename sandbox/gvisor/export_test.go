@@ -65,7 +65,7 @@ func UnmountBelow(dir string) error {
 	mounts, err := mountsUnder(dir)
 	for _, at := range slices.Backward(mounts) {
 		if at != dir {
-			err = errors.Join(err, unix.Unmount(at, 0))
+			err = errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)) // who dies may still look at it
 		}
 	}
 	return err

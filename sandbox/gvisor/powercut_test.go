@@ -77,7 +77,6 @@ func (h *cutHouse) cut(s sandbox.Sandbox, keep powercut.Keep) {
 		signal(h.t, h.dir, s.Handle(), syscall.SIGKILL)
 		_ = s.Close()
 	}
-	_ = h.Close()
 	for _, dir := range []string{filepath.Join(h.dir, "boxes"), h.sessions()} {
 		if err := gvisor.UnmountBelow(dir); err != nil {
 			h.t.Fatal(err)

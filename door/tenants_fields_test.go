@@ -32,6 +32,7 @@ const (
 // Bodies that are spelled in many ways cannot be read off a type, so that this list is
 // held against the source.
 var fields = map[string]string{
+	"rest.answerRequest.id":                 clients,
 	"rest.answerRequest.tool_use_id":        "POST /api/sessions/{id}/answers body tool_use_id",
 	"rest.answerRequest.custom_tool_use_id": "POST /api/sessions/{id}/answers body custom_tool_use_id",
 	"rest.branchRequest.snapshot":           "POST /api/sessions/{id}/branch body snapshot",

@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
@@ -67,10 +69,9 @@ func TestB12FlippedByteOfALogLeavesASessionThatCanBeEnded(t *testing.T) {
 	other, mends, ends := w.create(cold), w.create(cold), w.createUnseen(nil)
 	mends.send("before", mends.script(rig.Say("before")))
 	mends.rests()
-	wait, _ := w.gate()
-	ends.send("at work", ends.script(rig.Bash(wait), rig.Say("never said")))
-	gate, _, _ := strings.Cut(strings.TrimPrefix(wait, "until [ -e "), " ")
-	w.until("the command runs", func() bool { return runs(gate) })
+	work := fmt.Sprintf("sleep\x003600.%d", time.Now().UnixNano()) // as its command line has it
+	ends.send("at work", ends.script(rig.Bash(strings.ReplaceAll(work, "\x00", " ")), rig.Say("never said")))
+	w.until("the command runs", func() bool { return runs(work) })
 
 	const first = ` WHERE seq = 1 AND session = (SELECT key FROM sessions WHERE id = ?)`
 	flip := func(a *actor, from, to string) {
@@ -93,7 +94,7 @@ func TestB12FlippedByteOfALogLeavesASessionThatCanBeEnded(t *testing.T) {
 			return strings.Contains(alone, "event 1") && alone == listed
 		})
 	}
-	w.until("its processes are ended", func() bool { return !runs(gate) })
+	w.until("its processes are ended", func() bool { return !runs(work) })
 	other.send("one", other.script(rig.Say("undisturbed")))
 	other.rests()
 

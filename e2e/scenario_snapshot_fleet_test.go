@@ -50,7 +50,7 @@ func TestASessionIsTakenBackOverAnyServer(t *testing.T) {
 	if got := ask(other, "exec", id, "cat a"); got != "one\n" {
 		t.Errorf("reverted it is %q", got)
 	}
-	turn(other, "rm a; echo two >b", 3)
+	turn(other, "rm a; echo two >b", 4) // with what the revert replaced
 	ask(other, "snapshot", "restore", id, named)
 	if got := ask(has, "exec", id, "cat *"); got != "one\n" {
 		t.Errorf("restored it is %q", got)

@@ -100,7 +100,7 @@ func TestASessionIsTakenBackByHand(t *testing.T) {
 	whole("reverted")
 	w.kill(nil)
 	whole("after a crash")
-	if left := w.snapshots(id); len(left) != 3 || left[0].ID != named || !left[0].Newest {
+	if left := w.snapshots(id); len(left) != 4 || left[0].Label != "replaced" || left[1].ID != named || !left[1].Newest {
 		t.Errorf("left are %+v", left)
 	}
 

@@ -173,9 +173,11 @@ func (a *Actor) load(ctx context.Context) (err error) {
 			return fmt.Errorf("hold off whoever had %s: %w", a.id, err)
 		}
 	}
-	a.state, a.cached, err = fold(ctx, a.deps, a.id)
+	if a.state, a.cached, err = fold(ctx, a.deps, a.id); err != nil {
+		return err
+	}
 	a.tenant = a.state.Tenant
-	return err
+	return a.unmark(ctx)
 }
 
 // longestNap is how long a loaded actor may take to notice that the clock was

@@ -189,12 +189,22 @@ func (a *Actor) mend(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // it is looked at again
 	}
-	if err := a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, ""); err != nil {
+	if err := a.unmark(ctx); err != nil {
 		return false, err
 	}
 	a.state, a.cached, a.damage = state, cached, nil
 	a.slog.InfoContext(ctx, "session can be read again")
 	return true, nil
+}
+
+// unmark takes the damage back that a session's row tells of: its log can be read,
+// perhaps for the first time since another server marked it.
+func (a *Actor) unmark(ctx context.Context) error {
+	row, err := a.deps.Store.Session(ctx, a.id)
+	if err != nil || row.Damage == "" {
+		return err
+	}
+	return a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, "")
 }
 
 // answerDamaged does what can be done for a damaged session: end it.

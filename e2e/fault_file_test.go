@@ -47,7 +47,7 @@ func TestB12FlippedBitOfAPromptCancelsItAndSaysWhy(t *testing.T) {
 	w.kill(w.flip)
 	open()
 	a.toldLost()
-	a.phase(dormouse.PhaseReady)
+	a.rests()
 	other.send("one", other.script(rig.Say("of no concern")))
 	other.rests()
 	w.flip() // so that the rest can be read

@@ -71,8 +71,9 @@ func TestB38ServerCutOffFromTheDatabaseIsReplacedAndReturns(t *testing.T) {
 	}
 }
 
-// TestB39: a server that was frozen for longer than its lease still believes
-// that it has the session when it goes on. Nothing it does then may count.
+// TestB39: a server that is frozen for longer than its lease is replaced, and ended if
+// it holds on. Nothing it does when it goes on may count. Its next life, which may take
+// the session as well as anybody, is not there before somebody else has it.
 func TestB39FrozenServerIsReplacedAndDoesNothingWhenItGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, early := range map[string]bool{"afterwards": false, "in the middle": true} {
@@ -81,7 +82,10 @@ func TestB39FrozenServerIsReplacedAndDoesNothingWhenItGoesOn(t *testing.T) {
 			pg, name := sharedDatabase(t)
 			f := newFleet(t, 2, pg, name)
 			f.takenOver(
-				func(i int) { f.life(i).Signal(syscall.SIGSTOP) },
+				func(i int) {
+					f.keepers[i].Between = func(int) { _ = rig.Pause(f.ctx, 3*lease) }
+					f.life(i).Signal(syscall.SIGSTOP)
+				},
 				func(i int) { f.life(i).Signal(syscall.SIGCONT) }, early)
 		})
 	}

@@ -21,6 +21,8 @@ var (
 	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrDamaged: the session's log cannot be read; it can be ended and deleted.
 	ErrDamaged = errors.New("log is damaged")
+	// ErrNewerLog: only a newer program can fold the session's log; nothing was changed.
+	ErrNewerLog = errors.New("log needs a newer program")
 	// ErrFull: there is no room on the disk; nothing was changed.
 	ErrFull = errors.New("no space left")
 	// ErrUnavailable: the database, or where blobs are, cannot be reached now;

@@ -134,6 +134,9 @@ const (
 
 	AttentionRaised  EventType = "attention.raised"
 	AttentionCleared EventType = "attention.cleared"
+
+	// EventDamaged stands in an archive for an event that could not be read any more.
+	EventDamaged EventType = "damaged"
 )
 
 // Audience says who is shown an event.
@@ -169,7 +172,7 @@ func (t EventType) Audience() Audience {
 		SnapshotAskedFor, SnapshotTaken, SnapshotSkipped, SnapshotDeleted, WorkspaceSwapped, WorkspaceRecovered, HistoryTruncated:
 		return ForPeople
 	case SessionCreated, SessionTerminated, AgentConfigured, RequestTaken, ThreadArchived, PromptCompleted, TurnStarted, TurnBlocked, TurnResumed, TurnEnded,
-		AttemptStarted, AttemptEnded, OpStarted, OpFinished, ParentTold, AttentionRaised, AttentionCleared, WorkspaceTouched:
+		AttemptStarted, AttemptEnded, OpStarted, OpFinished, ParentTold, AttentionRaised, AttentionCleared, WorkspaceTouched, EventDamaged:
 		return ForCore
 	}
 	return ForCore

@@ -167,7 +167,7 @@ func (t *turn) call(ctx context.Context, m model.Model, op dormouse.Op, req mode
 // firstTool is the op of the first tool call in a reply that can run at once, if
 // the sandbox is at hand.
 func (t *turn) firstTool(f Finish) *dormouse.Op {
-	if startsLate || t.view.Generation == 0 {
+	if t.view.Generation == 0 {
 		return nil
 	}
 	for _, use := range f.Uses {

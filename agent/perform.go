@@ -98,7 +98,7 @@ func (t *turn) toolOp(use dormouse.Use, call runner.Call, generation uint64) dor
 
 // callAfterTools is the op of the model call that follows the last tool call.
 func (t *turn) callAfterTools() *dormouse.Op {
-	if startsLate || len(t.view.Uses) != 1 || t.view.Calls >= maxCalls {
+	if len(t.view.Uses) != 1 || t.view.Calls >= maxCalls {
 		return nil
 	}
 	m, err := t.model()
@@ -111,24 +111,12 @@ func (t *turn) callAfterTools() *dormouse.Op {
 
 // act records the op, sends it and waits for its result.
 func (t *turn) act(ctx context.Context, box sandbox.Sandbox, op dormouse.Op, call runner.Call, open bool) (runner.Result, error) {
-	record := func() error {
-		if open {
-			return nil
-		}
+	if !open {
 		crash.At(crash.OpStarting)
 		if err := t.j.Start(ctx, op); err != nil {
-			return err
-		}
-		crash.At(crash.OpStarted)
-		return nil
-	}
-	if startsLate {
-		if err := box.Start(ctx, call); err != nil {
 			return runner.Result{}, err
 		}
-	}
-	if err := record(); err != nil {
-		return runner.Result{}, err
+		crash.At(crash.OpStarted)
 	}
 	sent := func() { crash.At(crash.OpSent) }
 	return box.Run(ctx, call, sent, func(out []byte) { t.j.Show(op.Use, out) })

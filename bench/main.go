@@ -57,6 +57,7 @@ var parts = []struct {
 	{"sandbox", (*bench).sandboxes},
 	{"versions", (*bench).versions},
 	{"snapshot", (*bench).snapshots},
+	{"scan", (*bench).scans},
 	{"v1-turn", (*bench).v1Turns},
 	{"v1-crowd", (*bench).v1Crowd},
 	{"v1-rate", (*bench).v1Rates},
@@ -69,7 +70,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	binary := flags.String("binary", "bin/dormouse", "the server to measure")
 	before := flags.String("before", "", "another server, such as that of an older version, to measure sandboxes beside: the part versions")
 	dir := flags.String("dir", "", "directory to work in, on the file system to measure; the system's for temporary files if empty")
-	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start, fleet, sandbox, versions, snapshot, v1-turn, v1-crowd, v1-rate")
+	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start, fleet, sandbox, versions, snapshot, scan, v1-turn, v1-crowd, v1-rate")
 	file := flags.String("json", filepath.Join(os.TempDir(), "dormouse-bench.json"), "file to write the numbers to")
 	noFail := flags.Bool("no-fail", false, "report missed targets and succeed")
 	work := flags.Float64("work", 1, "how much to do of what is repeated; less is faster and noisier")

@@ -46,22 +46,6 @@ func TestB09AcknowledgedPromptsSurviveAPowerCut(t *testing.T) {
 	}
 }
 
-// TestNormalSyncWouldBeCaught: a database that does not wait for the disk loses
-// what was acknowledged, and the test above would see it.
-func TestNormalSyncWouldBeCaught(t *testing.T) {
-	t.Parallel()
-	mutant, err := rig.Build(t.Context(), t.TempDir(), "mutant_sync_normal")
-	must(t, err)
-	const cuts = 5
-	g := newGrid(t, mutant, cutSeed)
-	for range cuts {
-		if lost, err := g.cut(); len(lost) > 0 || err != nil {
-			return
-		}
-	}
-	t.Errorf("none of %d prompts was lost in %d cuts", g.acknowledged(), cuts)
-}
-
 // grid is a server on a disk whose power fails, and clients that remember what
 // it told them.
 type grid struct {

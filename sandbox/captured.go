@@ -18,7 +18,7 @@ func (c Capture) Done(ctx context.Context, log *slog.Logger, marks layer.Marks, 
 	left := taken.Left()
 	done := Captured{Since: since, Count: len(left)}
 	for _, e := range left[:min(len(left), MaxLeft)] {
-		done.Left = append(done.Left, e.Path)
+		done.Left = append(done.Left, Shown(e.Path))
 	}
 	done.Entries, done.Bytes = taken.Written()
 	if !c.Needed && done.Entries == 0 && since != "" && since == c.Since {

@@ -80,5 +80,18 @@ type Captured struct {
 	Bytes   int64
 }
 
-// MaxLeft is how many paths of what was left out a capture lists.
-const MaxLeft = 100
+// MaxLeft is how many paths of what was left out a capture lists, and MaxShown how many
+// bytes of each: what lies deep has a path of any length.
+const (
+	MaxLeft  = 100
+	MaxShown = 1024
+)
+
+// Shown is a path as it is listed, whole unless it is very long.
+func Shown(path string) string {
+	if len(path) <= MaxShown {
+		return path
+	}
+	const cut = "…"
+	return path[:MaxShown-len(cut)] + cut
+}

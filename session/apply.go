@@ -8,12 +8,13 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Apply folds one event into the state. It cannot fail: the log is the truth,
-// and what it does not understand it leaves alone.
+// Apply folds one event into the state. It cannot fail: the log is the truth.
+// Whoever reads a log refuses one with events that this program does not know (see
+// version.go), so that none of them is folded as nothing.
 func Apply(s State, e dormouse.Event) State {
 	s = s.clone()
 	worked, last := s.works(), s.Updated
-	s.Seq, s.Updated = e.Seq, e.Time
+	s.Seq, s.Updated, s.Needs = e.Seq, e.Time, max(s.Needs, e.Type.Version())
 	apply(&s, e)
 	clock(&s, e, worked, last)
 	return s
@@ -150,7 +151,7 @@ func apply(s *State, e dormouse.Event) {
 		dormouse.SessionStatusRunning, dormouse.SessionStatusIdle, dormouse.SessionStatusRescheduled, dormouse.SessionStatusTerminated,
 		dormouse.SessionThreadStatusRunning, dormouse.SessionThreadStatusIdle,
 		dormouse.SessionThreadStatusRescheduled, dormouse.SessionThreadStatusTerminated,
-		dormouse.SessionError, dormouse.SessionUsage, dormouse.SandboxRelieved:
+		dormouse.SessionError, dormouse.SessionUsage, dormouse.SandboxRelieved, dormouse.EventDamaged:
 		// What people are told follows from the facts above and changes none.
 	}
 }

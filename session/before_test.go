@@ -178,6 +178,33 @@ func TestATurnBeginsWithoutALookWhereNothingCouldHaveChanged(t *testing.T) {
 	})
 }
 
+// A turn that leaves files alone owes no point for what a person did before, whichever
+// snapshot has that.
+func TestATurnEndsWithoutALookWhereOnlyOthersUsedTheSandbox(t *testing.T) {
+	for name, asks := range map[string]bool{"asked": true, "before": false} {
+		t.Run(name, func(t *testing.T) {
+			alongLine(t, func(t *testing.T, h *house, d *lined) {
+				h.create(dormouse.Created{Warm: true})
+				settle(time.Second)
+				h.did(d, "mine", "by hand")
+				if asks {
+					if _, err := h.live.Snapshot(t.Context(), h.id, ada, dormouse.SnapshotAsk{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, id := range []string{"p1", "p2"} {
+					h.mustPrompt(id, "hello")
+					settle(time.Second)
+				}
+				if got, want := h.reasons(), name+", begins, begins"; got != want || d.looked() != 1 {
+					t.Errorf("order: %s, after %d looks", got, d.looked())
+				}
+				h.checked()
+			})
+		})
+	}
+}
+
 func TestWhereAProcessLivesEveryTurnBeginsWithALook(t *testing.T) {
 	alongLine(t, func(t *testing.T, h *house, d *lined) {
 		h.create(dormouse.Created{})

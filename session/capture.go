@@ -201,6 +201,9 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 		return nil, fmt.Errorf("capture the workspace: %w", err)
 	}
 	crash.At(crash.SnapshotCaptured)
+	for i, path := range done.Left {
+		done.Left[i] = dormouse.CleanText(path)
+	}
 	p := &dormouse.Snapshot{
 		ID: w.ID, Parent: s.Workspace.Newest, Label: w.Label, Reason: w.Reason, At: s.Seq,
 		Generation: s.Sandbox.Generation, Workspace: s.Workspace.Number, Left: done.Left, LeftOut: done.Count,

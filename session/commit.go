@@ -274,7 +274,7 @@ func (a *Actor) append(b store.Batch) error {
 	if err := a.lease.holds(); err != nil {
 		return err
 	}
-	write := func() error { return appendBatch(a.lease.writes, a.deps.Store, a.state, b) }
+	write := func() error { return a.deps.Store.Append(a.lease.writes, b) }
 	var err error
 	if a.state.Terminated != nil { // it goes, and what it has on the disk with it
 		err = a.deps.relieved(write)

@@ -52,8 +52,11 @@ func (s *Sessions) wakeDue(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return patrol, err
 	}
+	left := s.leftToOthers()
 	for _, id := range due {
-		s.wake(id)
+		if !slices.Contains(left, id) {
+			s.wake(id)
+		}
 	}
 	return s.untilDue(ctx, now, patrol)
 }
@@ -87,7 +90,7 @@ func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
 	s.payDebts()
 	for before := []*Actor(nil); ; {
 		now := s.deps.Clock()
-		ids, err := s.shared.Take(ctx, now, takeAtOnce)
+		ids, err := s.shared.Take(ctx, now, takeAtOnce, s.leftToOthers()...)
 		if err != nil {
 			s.doubt = true // some may be ours now
 			return every, fmt.Errorf("take due sessions: %w", err)

@@ -183,8 +183,8 @@ func (s *Sessions) sign(incarnation uint64) error {
 	return s.deps.Fencing.Sign(incarnation)
 }
 
-// Failed is told once if this server must end: another one is about to end it, and it
-// gets no lease any more.
+// Failed is told once if this server must end, because it gets no lease any more: another
+// one is about to end it, or has brought the database to a version that it may not use.
 func (s *Sessions) Failed() <-chan error { return s.failed }
 
 // condemned has this server end, which was condemned before it came to itself again. It

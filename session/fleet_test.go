@@ -290,11 +290,11 @@ func (c *cutStore) Renew(ctx context.Context) error {
 	return c.Server.Renew(ctx)
 }
 
-func (c *cutStore) Take(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error) {
+func (c *cutStore) Take(ctx context.Context, t time.Time, limit int, except ...dormouse.SessionID) ([]dormouse.SessionID, error) {
 	if err := c.pass(ctx); err != nil {
 		return nil, err
 	}
-	ids, err := c.Server.Take(ctx, t, limit)
+	ids, err := c.Server.Take(ctx, t, limit, except...)
 	if len(ids) > 0 && c.lose.Add(-1) >= 0 {
 		return nil, errWire
 	}

@@ -207,6 +207,10 @@ func (s *Sessions) rejoin(before Server) *lease {
 			s.condemned(before, err)
 			return nil
 		}
+		if errors.Is(err, store.ErrNewer) { // nothing that this program does brings it back
+			s.failed <- err
+			return nil
+		}
 		select {
 		case <-s.ctx.Done():
 			return nil

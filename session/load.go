@@ -33,6 +33,9 @@ func fold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint
 	if err != nil {
 		s = State{} // the log has it all
 	}
+	if err := foldable(id, s); err != nil {
+		return State{}, 0, err
+	}
 	from := s.Seq
 	for {
 		events, more, err := readFolds(ctx, deps, id, s.Seq)
@@ -53,6 +56,9 @@ func fold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint
 // whether there may be more. It stops where they have grown large.
 func readFolds(ctx context.Context, deps *Config, id dormouse.SessionID, after uint64) (events []dormouse.Event, more bool, err error) {
 	if events, err = deps.Store.Read(ctx, id, after, page); err != nil {
+		return nil, false, err
+	}
+	if err := readable(id, events); err != nil {
 		return nil, false, err
 	}
 	size := 0

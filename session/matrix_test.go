@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -311,6 +312,14 @@ func verbs() []struct {
 			return session.SandboxRelieved{Generation: w.state.Sandbox.Generation, Reason: "out of memory"}
 		}},
 		{"SandboxDown", func(w *world) session.Verb { return session.SandboxDown{Generation: w.state.Sandbox.Generation} }},
+		{"RecordRecovery", func(w *world) session.Verb {
+			return session.RecordRecovery{WorkspaceRecovery: dormouse.WorkspaceRecovery{ID: "cut", Workspace: w.state.Workspace.Number, Condition: "cut", Reason: "the machine ended"}}
+		}},
+		{"RecordRecovery again", func(w *world) session.Verb {
+			r := session.RecordRecovery{WorkspaceRecovery: dormouse.WorkspaceRecovery{ID: "cut", Condition: "cut"}}
+			w.must(r)
+			return r
+		}},
 		{"AskSnapshot", func(*world) session.Verb {
 			return session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("2")}}
 		}},
@@ -338,6 +347,30 @@ func verbs() []struct {
 		{"ParentTold", func(*world) session.Verb { return session.ParentTold{} }},
 		{"MakeRoom", func(*world) session.Verb { return session.MakeRoom{} }},
 		{"Tick", func(*world) session.Verb { return session.Tick{} }},
+	}
+}
+
+// TestEveryVerbHasARow: what the machine takes and the table does not show goes
+// untested in every situation.
+func TestEveryVerbHasARow(t *testing.T) {
+	source, err := os.ReadFile("command.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make(map[string]bool)
+	for _, v := range verbs() {
+		for _, s := range situations() {
+			rows[fmt.Sprintf("%T", v.aim(s.make(t)))] = true
+		}
+	}
+	all := regexp.MustCompile(`(?m)^func \((\w+)\) +verb\(\)`).FindAllSubmatch(source, -1)
+	if len(all) == 0 {
+		t.Fatal("command.go declares no verbs")
+	}
+	for _, m := range all {
+		if name := "session." + string(m[1]); !rows[name] {
+			t.Errorf("%s has no row in the state table", name)
+		}
 	}
 }
 

@@ -53,7 +53,8 @@ func (s *Sessions) across(ctx context.Context, to Server, id dormouse.SessionID,
 	enough()
 	watching.Wait()
 	unknown := errors.Is(err, dormouse.ErrUnknownOutcome)
-	if !unknown && !errors.Is(err, ErrStaleSender) && (errors.Is(err, dormouse.ErrClosing) || errors.Is(err, dormouse.ErrLeaseLost)) {
+	if !unknown && !errors.Is(err, ErrStaleSender) &&
+		(errors.Is(err, dormouse.ErrClosing) || errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, dormouse.ErrNewerLog)) {
 		err = fmt.Errorf("%w: %s: %w", ErrUnreached, to.Name, err) // it did nothing, and gives the session up
 	}
 	if unknown || errors.Is(err, ErrUnreached) {

@@ -92,7 +92,7 @@ func index(s State) store.Index {
 		Session: s.Session, Tenant: s.Tenant, Owner: s.Owner, Parent: s.Parent, Title: s.Title,
 		AgentID: s.AgentID, AgentVersion: s.AgentVersion, EnvironmentID: s.EnvironmentID,
 		Phase: PhaseOf(s), Status: StatusOf(s), Created: s.Created, Updated: s.Updated, Seq: s.Seq, Due: Alarm(s),
-		Archived: s.Archived, Tags: s.Tags, Metadata: s.Metadata, Search: searchText(s),
+		Needs: s.Needs, Archived: s.Archived, Tags: s.Tags, Metadata: s.Metadata, Search: searchText(s),
 		Metrics: dormouse.Metrics{
 			ActiveSeconds: s.Active.Seconds(), Messages: s.Messages, ToolCalls: s.ToolCalls,
 			ModelUsage: s.Usage, CostMicros: s.CostMicros,
@@ -149,7 +149,13 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 
 // stateVersion names the encoding of a cached State. It rises whenever Apply
 // would fold an old log differently.
-const stateVersion = 11
+//
+// Servers of different versions may cache the folds of one session in turn. One of
+// another stateVersion is not used, and replaced by whoever caches next: that costs a
+// replay and is never wrong. If the newer program has only new types of events, it keeps
+// the stateVersion, and then both use what the other cached: of a log without such events
+// it is the same fold, and of a log with them the older program makes none.
+const stateVersion = 12
 
 // cacheState encodes a fold for the store, with a checksum before it: a byte that is
 // another by then must not be folded upon.

@@ -53,6 +53,9 @@ func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, erro
 	if err == nil && state.Seq == 0 {
 		err = fmt.Errorf("session %s: %w", id, dormouse.ErrNotFound)
 	}
+	if err == nil {
+		err = current(ctx, s.deps.Store, id)
+	}
 	return state, err
 }
 
@@ -110,12 +113,17 @@ func (s *Sessions) Row(ctx context.Context, id dormouse.SessionID) (Row, error) 
 	if err := id.Validate(); err != nil {
 		return Row{}, dormouse.ErrNotFound
 	}
-	return s.deps.Store.Session(ctx, id)
+	row, err := s.deps.Store.Session(ctx, id)
+	return explained(row), err
 }
 
 // List returns rows, in the order the query says.
 func (s *Sessions) List(ctx context.Context, q Query) ([]Row, error) {
-	return s.deps.Store.Sessions(ctx, q)
+	rows, err := s.deps.Store.Sessions(ctx, q)
+	for i := range rows {
+		rows[i] = explained(rows[i])
+	}
+	return rows, err
 }
 
 // Prompt returns one prompt.

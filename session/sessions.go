@@ -88,7 +88,8 @@ type Sessions struct {
 	owed    map[dormouse.SessionID]bool   // guarded by mu; perhaps ours, and not loaded
 	owners  map[dormouse.SessionID]Server // guarded by mu; who had a session when it was last asked for
 	kick    chan struct{}
-	doubt   bool // of Run: a take may have taken more than it said
+	left    []dormouse.SessionID // guarded by mu; those whose log needs a newer program, though their row does not say so
+	doubt   bool                 // of Run: a take may have taken more than it said
 	looks   *looks
 	living  living
 	seats   *seats
@@ -218,6 +219,10 @@ func (s *Sessions) part(a *Actor, err error) {
 		s.seats.leave(a.id)
 		return // it is not ours, or is no more
 	}
+	if errors.Is(err, dormouse.ErrNewerLog) {
+		s.giveUp(a, err)
+		return
+	}
 	over := context.Cause(a.lease.ctx)
 	if err != nil && (over == nil || !errors.Is(err, over)) {
 		a.slog.WarnContext(s.ctx, "actor dropped", "error", err)
@@ -230,6 +235,20 @@ func (s *Sessions) part(a *Actor, err error) {
 		s.seats.leave(a.id)
 	}
 	if s.shared != nil && a.lease.ctx.Err() == nil { // what a server has at its end goes with its lease
+		s.release(a, err)
+	}
+}
+
+// giveUp lets go of a session at once that only a newer program can fold. If the database
+// refused the claim there is nothing to let go of.
+func (s *Sessions) giveUp(a *Actor, err error) {
+	a.slog.InfoContext(s.ctx, "session left to servers of a newer version", "error", err)
+	s.seats.leave(a.id)
+	if a.epoch == 0 {
+		return
+	}
+	s.leaveToOthers(a.id)
+	if s.shared != nil && a.lease.ctx.Err() == nil {
 		s.release(a, err)
 	}
 }

@@ -441,7 +441,10 @@ func settleSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 		s.Workspace.Open, s.Workspace.Due, s.Workspace.Calls = false, 0, nil
 	case dormouse.SnapshotBefore:
 		s.Workspace.Before = s.nextPrompt()
-		s.Workspace.Used = s.Workspace.Used && s.changed() // else its turn owes no point of its own for that
+	}
+	begun := slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn != nil })
+	if !begun && !s.changed() { // what others did is in this point, and the next turn owes none for it
+		s.Workspace.Used = false
 	}
 }
 

@@ -12,7 +12,9 @@ import (
 // them. Bodies stay in the log. It is a value: Apply never changes what it was
 // given.
 type State struct {
-	Seq     uint64             `json:"seq"`
+	Seq uint64 `json:"seq"`
+	// Needs is the least version of the log that a program must know to have folded it.
+	Needs   int                `json:"needs,omitempty"`
 	Session dormouse.SessionID `json:"session,omitempty"`
 	Tenant  string             `json:"tenant,omitempty"`
 	Owner   dormouse.Actor     `json:"owner,omitempty"`

@@ -55,7 +55,7 @@ func (s *Store) pack(ctx context.Context, dir string, index layer.Index, w io.Wr
 		e.Reset(nil)
 		s.codecs.encoders.Put(e)
 	}()
-	e.Reset(w)
+	e.Reset(&roomyWriter{w, layer.RoomIn(s.opts.Dir)})
 	sum := sha256.New()
 	out := bufio.NewWriterSize(&cappedWriter{io.MultiWriter(sum, e), tarLimit(s.opts.Limits)}, bufferSize)
 	if err := index.Pack(ctx, dir, s.opts.Limits, out); err != nil {
@@ -90,6 +90,19 @@ func (c *cappedWriter) Write(b []byte) (int, error) {
 		return 0, layer.ErrTooBig
 	}
 	return c.to.Write(b)
+}
+
+// roomyWriter leaves of the disk what others need.
+type roomyWriter struct {
+	to   io.Writer
+	room *layer.Room
+}
+
+func (r *roomyWriter) Write(b []byte) (int, error) {
+	if err := r.room.Take(int64(len(b))); err != nil {
+		return 0, err
+	}
+	return r.to.Write(b)
 }
 
 type cappedReader struct {

@@ -29,7 +29,9 @@ type Fleet interface {
 	// never given before. A server at another place than one that lives must be
 	// refused with dormouse.ErrConflict: they could not reach each other's
 	// sandboxes. Who joins again must give up the life it had, with all that it
-	// owned; if that one was condemned, it must be refused with ErrCondemned.
+	// owned; if that one was condemned, it must be refused with ErrCondemned. A server
+	// that may not use the database any more, since a newer one has changed its schema,
+	// must be refused with ErrNewer.
 	Join(ctx context.Context, s Server, lease time.Duration) (Server, error)
 	// Renew extends the lease. One that has run out must be dormouse.ErrLeaseLost:
 	// others may own its sessions already, and only Join makes it a server again.
@@ -56,10 +58,11 @@ type Fleet interface {
 type Ownership interface {
 	// Take makes this server the owner of sessions due at or before t that no
 	// live server owns, most overdue first, at most limit, and must return no
-	// session to two servers. Epochs stay: the claim that follows raises them. A
+	// session to two servers. Sessions whose log needs a newer program, and those in
+	// except, must be left to others. Epochs stay: the claim that follows raises them. A
 	// server whose own lease has run out must be refused with
 	// dormouse.ErrLeaseLost.
-	Take(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error)
+	Take(ctx context.Context, t time.Time, limit int, except ...dormouse.SessionID) ([]dormouse.SessionID, error)
 	// Release must give up a session that this server owns under epoch, and do
 	// nothing if it does not.
 	Release(ctx context.Context, id dormouse.SessionID, epoch Epoch) error

@@ -34,7 +34,9 @@ type Log interface {
 	// than any claim before it; from then on a stale epoch cannot append. An
 	// unknown session is dormouse.ErrNotFound. In a shared store a session that
 	// another live server owns must be refused with *ElsewhereError, and a server
-	// whose own lease has run out with dormouse.ErrLeaseLost.
+	// whose own lease has run out with dormouse.ErrLeaseLost. A session whose log needs
+	// a newer program, and that no other live server owns, must be refused with
+	// *dormouse.NewerLogError; its epoch and its owner must stay as they are.
 	Claim(ctx context.Context, id dormouse.SessionID) (Epoch, error)
 
 	// Append adds a batch after b.After. It must refuse a stale epoch with
@@ -137,6 +139,12 @@ type Index struct {
 	// Due is when the session next wants to be loaded: the zero time means
 	// never, Now means as soon as anyone can.
 	Due time.Time `json:"due_at,omitzero"`
+	// Needs is the least version of the log that a program must know to fold this one;
+	// see dormouse.LogVersion.
+	Needs int `json:"-"`
+	// Newer says why this program leaves the session to others, if it does. It is not
+	// stored: it follows from Needs.
+	Newer string `json:"newer,omitempty"`
 	// Damage says why the session's log cannot be read, if it cannot. It does not
 	// follow from the log, so rows say nothing of it: Mark sets it.
 	Damage string `json:"damage,omitempty"`
@@ -189,7 +197,8 @@ type Loader interface {
 	Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.OpID) ([]Chunk, error)
 	// Deadlines must list a session's deadlines, earliest first.
 	Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormouse.Deadline, error)
-	// Due must list sessions due at or before t, most overdue first, at most limit.
+	// Due must list sessions due at or before t, most overdue first, at most limit. Like
+	// NextDue it must leave out sessions whose log needs a newer program.
 	Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error)
 	// NextDue must return the earliest due time after t, or the zero time.
 	NextDue(ctx context.Context, t time.Time) (time.Time, error)

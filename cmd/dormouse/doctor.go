@@ -194,6 +194,9 @@ func checkDatabase(ctx context.Context, c config, up bool) (string, error) {
 		return "", err
 	}
 	detail, err := "opens, schema is up to date", s.Check(ctx)
+	if at > newest {
+		detail = fmt.Sprintf("opens, schema is at step %d and this program knows %d, which it may", at, newest)
+	}
 	if f, ok := s.(store.Fleet); ok && err == nil {
 		detail, err = checkFleet(ctx, c, f)
 	}

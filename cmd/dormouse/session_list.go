@@ -43,6 +43,9 @@ archived is left out unless --archived asks for it.`,
 					if s.Damage != "" {
 						phase += ", damaged"
 					}
+					if s.Newer != "" {
+						phase += ", of a newer version"
+					}
 					rows = append(rows, []string{string(s.Session), phase, ago(s.Updated), s.Title, strings.Join(s.Tags, ", ")})
 				}
 				if err := table(w, "SESSION\tPHASE\tUPDATED\tTITLE\tTAGS", rows); err != nil {

@@ -38,6 +38,7 @@ func showSession(out io.Writer, s rest.Session) error {
 		{"parent", string(s.Parent)},
 		{"phase", string(s.Phase)},
 		{"damaged", s.Damage},
+		{"left alone", s.Newer},
 		{"attention", s.Attention},
 		{"ended", s.Ended},
 		{"archived", at(s.Archived)},

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -118,7 +120,7 @@ func showDiff(w io.Writer, d rest.Diff) error {
 
 // changeLine is one name of a diff.
 func changeLine(c session.Change) string {
-	path := clean(c.Path)
+	path := strings.ReplaceAll(clean(c.Path), "\n", string(unicode.ReplacementChar)) // a name is one line
 	if c.Kind == "directory" {
 		path += "/"
 	}

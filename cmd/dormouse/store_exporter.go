@@ -122,7 +122,14 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 	if err != nil {
 		return err
 	}
-	if err := x.to.Session(archive.Session{ID: id, Epoch: epoch}); err != nil {
+	row, err := s.Session(ctx, id)
+	if err != nil {
+		return err
+	}
+	if row.Needs > dormouse.LogVersion { // what is open in it this program cannot tell
+		return &dormouse.NewerLogError{Session: id, Needs: row.Needs}
+	}
+	if err := x.to.Session(archive.Session{ID: id, Epoch: epoch, Needs: row.Needs}); err != nil {
 		return err
 	}
 	var state session.State
@@ -153,10 +160,6 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 			events = events[n:]
 		}
 	}
-	row, err := s.Session(ctx, id)
-	if err != nil {
-		return err
-	}
 	if row.Seq != state.Seq && !torn {
 		return fmt.Errorf("its log ends at event %d, and its row says %d", state.Seq, row.Seq)
 	}
@@ -171,9 +174,12 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 // damaged writes an event that is not as it was written, with a payload that is lost,
 // so that whoever reads the archive knows that there was one.
 func (x *exporter) damaged(ctx context.Context, id dormouse.SessionID, state session.State, damage *store.DamageError) (session.State, error) {
-	e := dormouse.Event{ID: dormouse.EventID(fmt.Sprintf("%sdamaged%d", dormouse.EventPrefix, state.Seq+1)), Type: "damaged", Actor: dormouse.ActorServer, Time: time.Unix(0, 0).UTC()}
+	e := dormouse.Event{ID: dormouse.EventID(fmt.Sprintf("%sdamaged%d", dormouse.EventPrefix, state.Seq+1)), Type: dormouse.EventDamaged, Actor: dormouse.ActorServer, Time: time.Unix(0, 0).UTC()}
 	if damage.Found != nil {
 		e = *damage.Found
+	}
+	if e.Type.Version() > dormouse.LogVersion { // as far as can be told
+		e.Type = dormouse.EventDamaged
 	}
 	e.Seq = state.Seq + 1
 	x.progress.note("%s: event %d is damaged", id, e.Seq)
@@ -201,6 +207,9 @@ func (x *exporter) events(ctx context.Context, id dormouse.SessionID, state sess
 	for _, e := range page {
 		if e.Seq != state.Seq+1 {
 			return state, fmt.Errorf("event %d follows on event %d", e.Seq, state.Seq)
+		}
+		if needs := e.Type.Version(); needs > dormouse.LogVersion {
+			return state, &dormouse.NewerLogError{Session: id, Needs: needs, Type: e.Type}
 		}
 		if e.Blob != "" {
 			b, err := x.from.blobs.Get(ctx, e.Blob)

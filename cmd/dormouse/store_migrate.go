@@ -23,7 +23,9 @@ func newMigrate(where *places) *cobra.Command {
 		Short: "Bring the schema to this version",
 		Long: `Bring the schema of the database to this version of the program, and say from which
 step to which. A server does so by itself when it starts; this does it before.
-There is no way back: an older program refuses the database from then on.
+There is no way back. Most steps only add, and programs that do not know them go on;
+after one that does not, an older program refuses the database. With several servers
+such a step is refused while any of them runs.
 
 With --check nothing is changed. The exit code is 0 if there is nothing to do and 3
 if there is.`,
@@ -72,6 +74,8 @@ func (m migrated) say(w io.Writer) {
 		fmt.Fprintf(w, "schema is at step %d and this program needs step %d\n", m.From, m.To)
 	case m.From < m.To:
 		fmt.Fprintf(w, "schema was at step %d and is at step %d\n", m.From, m.To)
+	case m.From > m.To:
+		fmt.Fprintf(w, "schema is at step %d; this program knows %d, and can use it\n", m.From, m.To)
 	default:
 		fmt.Fprintf(w, "schema is at step %d, the newest\n", m.To)
 	}

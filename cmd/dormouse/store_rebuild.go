@@ -27,7 +27,8 @@ func newRebuild(where *places) *cobra.Command {
 what differed from what was stored, and stores it. The server must be stopped.
 
 With --check nothing is written, and differences are an error. A session that cannot
-be derived, because a payload is lost or an import was stopped, is left as it is.`,
+be derived, because a payload is lost, an import was stopped or a newer program has
+gone on with it, is left as it is.`,
 		Example: `  dormouse store rebuild --check`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -79,8 +80,13 @@ func rebuild(ctx context.Context, d *deployment, check bool, tell func(format st
 			done.Failed++
 			return nil
 		}
+		if row.Needs > dormouse.LogVersion {
+			tell("%s: cannot be laid out: %v\n", id, &dormouse.NewerLogError{Session: id, Needs: row.Needs})
+			done.Failed++
+			return nil
+		}
 		rows, err := session.Rebuild(ctx, d.store, d.blobs, id)
-		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrDamaged) {
+		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrDamaged) || errors.Is(err, dormouse.ErrNewerLog) {
 			tell("%s: cannot be laid out: %v\n", id, err)
 			done.Failed++
 			return nil
@@ -127,6 +133,9 @@ func compare(ctx context.Context, s store.Store, id dormouse.SessionID, want sto
 	}
 	slices.Reverse(ops) // listed newest first, rebuilt oldest first
 	slices.SortStableFunc(want.Deadlines, func(a, b dormouse.Deadline) int { return a.At.Compare(b.At) })
+	if index.Needs != want.Index.Needs {
+		wrong = append(wrong, "log versions")
+	}
 	for _, c := range []struct {
 		what        string
 		stored, log any

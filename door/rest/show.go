@@ -65,6 +65,11 @@ func (s *Server) show(c call) error {
 	ctx, cancel := c.Context()
 	defer cancel()
 	state, row, err := s.peekAll(ctx, c)
+	if errors.Is(err, dormouse.ErrNewerLog) {
+		if row, err = s.Sessions.Refused(ctx, c.named(), err); err == nil {
+			return c.Answer(http.StatusOK, Session{Row: row}) // what else there is to say of it only a newer program knows
+		}
+	}
 	if err != nil {
 		return err
 	}

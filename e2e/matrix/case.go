@@ -126,12 +126,12 @@ func (s *stage) perform(ctx context.Context) (err error) {
 		return err
 	}
 	defer drop()
-	s.play = &play.Play{Witness: w, Models: s.models, Name: tag, Clock: filepath.Join(s.dir, "clock")}
+	s.play = &play.Play{Witness: w, Models: s.models, Name: tag, Clock: filepath.Join(s.dir, "clock"), Boot: filepath.Join(s.dir, "boot")}
 	if store.Shared() || w.Inside { // other clocks
 		s.play.Slack = slack
 	}
 	freezes := s.c.Kind.Freezes || slices.ContainsFunc(s.c.Arms, func(a rig.Arm) bool { return a.Death == crash.Freeze })
-	frozen, env := thaw, append([]string{"DORMOUSE_CLOCK=" + s.play.Clock}, s.c.Kind.Env...)
+	frozen, env := thaw, append([]string{"DORMOUSE_CLOCK=" + s.play.Clock, "DORMOUSE_BOOT=" + s.play.Boot}, s.c.Kind.Env...)
 	switch {
 	case s.c.Frozen > 0:
 		frozen = s.c.Frozen

@@ -115,7 +115,7 @@ func (m *Matrix) points(cases []Case) []crash.Point {
 	points := slices.Concat(crash.Points(), crash.Keeping(), crash.Restoring(), crash.Collecting())
 	switch {
 	case m.Sandbox == rig.GVisor:
-		points = slices.Concat(crash.Freezing(), crash.Capturing(), crash.Branching())
+		points = slices.Concat(crash.Freezing(), crash.Capturing(), crash.Branching(), crash.Recovering())
 		for _, c := range cases {
 			points = append(points, c.Arms[len(c.Arms)-1].Point)
 		}

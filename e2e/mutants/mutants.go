@@ -1,129 +1,167 @@
 // Package mutants breaks the server on purpose, one rule at a time, and fails if
-// the crash tests would not notice.
+// the tests would not notice. A mutant is a patch of the sources that only a build
+// of its own sees: nothing in the sources says how to break them.
 package mutants
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"time"
 
-	"github.com/dormouse-run/dormouse/e2e/matrix"
-	"github.com/dormouse-run/dormouse/e2e/oracle"
-	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
-	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
 // mutant is one broken rule and the smallest thing that must notice it.
 type mutant struct {
-	tag  string
-	rule string
-	// notice returns what it found wrong with a build; nothing is the right answer
-	// for the build that is not broken.
-	notice func(context.Context, rig.Binary) (string, error)
+	name    string
+	rule    string
+	patches []patch
+	notice  notice
 }
 
-func all() []mutant {
-	return []mutant{
-		{"mutant_op_late", "an op is recorded before any byte of it leaves", noticeCases("sqlite", opLate())},
-		{"mutant_split_end", "prompt-done and turn-end are one transaction", noticeCases("sqlite", commits("model-whole"))},
-		{"mutant_split_wakeup", "a wake-up and the prompt it brings are one transaction", noticeCases("sqlite", commits("wakeup"))},
-		{"mutant_postgres_no_epoch", "an append under an epoch that is over is refused", noticeCases("postgres", stale())},
-		{"mutant_runner_no_epoch", "a runner refuses an epoch older than one it has met", noticeStaleServer},
+// built is a mutant that is ready to be looked at, and what it is compared with.
+type built struct {
+	mutant
+	broken, good subject
+	err          error
+}
+
+// Run builds every mutant, or the one that is named, and reports on out. It fails
+// if one is not noticed, or if the build that is not broken is.
+func Run(ctx context.Context, good rig.Binary, only string, out io.Writer) error {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
 	}
-}
-
-// opLate: killed after an op was sent and its sandbox lost, only the record can
-// say that it may have happened.
-func opLate() []matrix.Case {
-	var cases []matrix.Case
-	for _, name := range []string{"exec-lost", "task-lost", "write-lost"} {
-		k, _ := play.Named(name)
-		cases = append(cases, matrix.Case{Kind: k, Arms: []rig.Arm{{Point: crash.OpSent, Visit: 2}}})
+	chosen, err := choose(root, only)
+	if err != nil {
+		return err
 	}
-	return cases
-}
-
-// stale: frozen with an append on its way, a server comes back when another one
-// has the session.
-func stale() []matrix.Case {
-	k, _ := play.Named("stale")
-	return []matrix.Case{{Kind: k, Arms: []rig.Arm{{Point: crash.StoreFencing, Visit: 2, Death: crash.Freeze}}}}
-}
-
-// commits: killed at every commit of a short turn, one of them falls between the
-// two halves.
-func commits(name string) []matrix.Case {
-	const most = 12
-	var cases []matrix.Case
-	k, _ := play.Named(name)
-	for n := range most {
-		cases = append(cases, matrix.Case{Kind: k, Arms: []rig.Arm{{Point: crash.StoreFlushing, Visit: n + 1}}})
-	}
-	return cases
-}
-
-func noticeCases(store string, cases []matrix.Case) func(context.Context, rig.Binary) (string, error) {
-	return func(ctx context.Context, b rig.Binary) (string, error) {
-		s, err := matrix.Run(ctx, matrix.Config{Binary: b, Store: store, Cases: cases, Parallel: 2, Seed: 1, Out: io.Discard})
-		if err != nil {
-			return "", err
-		}
-		if s.Cases == 0 && len(s.Failed) == 0 {
-			return "", fmt.Errorf("none of %d cases was reached", len(cases))
-		}
-		for _, o := range s.Failed {
-			if o.Err != nil {
-				return "", fmt.Errorf("%s: %w", o.Case, o.Err)
-			}
-			_ = os.RemoveAll(filepath.Dir(o.Dir)) // it is expected, or told below
-			for _, zero := range oracle.Zeroes() {
-				if len(o.Findings[zero]) > 0 {
-					return fmt.Sprintf("%s: %s: %s", o.Case, zero, o.Findings[zero][0]), nil
-				}
-			}
-		}
-		return "", nil
-	}
-}
-
-// Run builds every mutant and reports on out. It fails if one is not noticed, or
-// if the build that is not broken is.
-func Run(ctx context.Context, good rig.Binary, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "dormouse-mutants-*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	w := &workshop{root: root, dir: dir, server: good, tests: make(map[string]string)}
+	ctx, cancel := context.WithCancel(ctx)
+	ready := w.buildAll(ctx, chosen)
+	defer func() {
+		cancel()
+		for range ready { // until its goroutine has ended
+		}
+	}()
 	caught, missed := 0, 0
-	for _, m := range all() {
-		found, err := m.notice(ctx, good)
+	for b := range ready {
+		begin := time.Now()
+		text, err := w.look(ctx, b)
 		if err != nil {
-			return fmt.Errorf("%s, not broken: %w", m.tag, err)
+			return fmt.Errorf("%s: %w", b.name, err)
 		}
-		if found != "" {
-			return fmt.Errorf("%s: the build that is not broken fails the same test: %s", m.tag, found)
-		}
-		broken, err := rig.Build(ctx, filepath.Join(dir, m.tag), "crash", m.tag)
-		if err != nil {
-			return err
-		}
-		if found, err = m.notice(ctx, broken); err != nil {
-			return fmt.Errorf("%s: %w", m.tag, err)
-		}
-		if found == "" {
+		how := "was noticed"
+		if text == "" {
 			missed++
-			fmt.Fprintf(out, "%s was NOT noticed: %s\n", m.tag, m.rule)
-			continue
+			how, text = "was NOT noticed", b.rule
+		} else {
+			caught++
 		}
-		caught++
-		fmt.Fprintf(out, "%s was noticed: %s\n", m.tag, found)
+		fmt.Fprintf(out, "%d/%d %s %s: %s (%s)\n", caught+missed, len(chosen), b.name, how, short(text), time.Since(begin).Round(time.Second))
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "mutants: caught=%d missed=%d\n", caught, missed)
 	if missed > 0 {
 		return fmt.Errorf("%d mutants were not noticed", missed)
 	}
 	return nil
+}
+
+// choose returns the mutants to be built. All patches must fit, whichever is meant.
+func choose(root, only string) ([]mutant, error) {
+	var chosen []mutant
+	var errs []error
+	for _, m := range all() {
+		if _, err := sources(root, m.patches); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
+		}
+		if only == "" || only == m.name {
+			chosen = append(chosen, m)
+		}
+	}
+	if len(chosen) == 0 {
+		errs = append(errs, fmt.Errorf("there is no mutant %q", only))
+	}
+	return chosen, errors.Join(errs...)
+}
+
+// buildAll builds mutants one after the other, the next one while the one before is
+// looked at.
+func (w *workshop) buildAll(ctx context.Context, chosen []mutant) <-chan built {
+	ready := make(chan built)
+	go func() {
+		defer close(ready)
+		for _, m := range chosen {
+			b := built{mutant: m}
+			b.broken, b.good, b.err = w.build(ctx, m)
+			select {
+			case ready <- b:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ready
+}
+
+func (w *workshop) build(ctx context.Context, m mutant) (broken, good subject, err error) {
+	dir := filepath.Join(w.dir, m.name)
+	over, err := overlay(w.root, dir, m.patches)
+	if err != nil {
+		return broken, good, err
+	}
+	if good, err = m.notice.good(ctx, w); err != nil {
+		return broken, good, err
+	}
+	broken, err = m.notice.build(ctx, w, dir, over)
+	return broken, good, err
+}
+
+// look returns what is wrong with a mutant, and not with what it was made of.
+func (w *workshop) look(ctx context.Context, b built) (string, error) {
+	defer func() { _ = os.RemoveAll(filepath.Join(w.dir, b.name)) }()
+	if b.err != nil {
+		return "", b.err
+	}
+	text, err := b.notice.look(ctx, w, b.good)
+	if err != nil {
+		return "", fmt.Errorf("not broken: %w", err)
+	}
+	if text != "" {
+		return "", fmt.Errorf("the build that is not broken fails the same test: %s", text)
+	}
+	return b.notice.look(ctx, w, b.broken)
+}
+
+// short makes one line of what was found.
+func short(text string) string {
+	const most = 200
+	text = strings.Join(strings.Fields(text), " ")
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most]) + "…"
+	}
+	return text
+}
+
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out))), nil
 }

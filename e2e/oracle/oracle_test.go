@@ -78,6 +78,11 @@ func TestEveryZeroCanBeMissed(t *testing.T) {
 				e.Writes[name] = w
 			}
 		}},
+		{"a recovery was told twice", oracle.Double, func(e *oracle.Evidence) {
+			x := e.Log[len(e.Log)-1]
+			x.Type, x.Payload = dormouse.WorkspaceRecovered, json.RawMessage(`{"recovery":"one","id":"one"}`)
+			e.Log = append(e.Log, x, x)
+		}},
 		{"a model call was made behind the log's back", oracle.Double, func(e *oracle.Evidence) { e.Calls.Effects++ }},
 		{"a command went on after its end was recorded", oracle.Late, func(e *oracle.Evidence) {
 			e.Effects[1].At = end(e, dormouse.OpExec).Time.Add(time.Microsecond)

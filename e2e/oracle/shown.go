@@ -31,7 +31,7 @@ func judgeShown(e Evidence, f Findings) {
 	}
 	if row, ok := e.row(); ok {
 		want := rows.Index
-		want.Search = "" // which is not listed
+		want.Search, want.Needs = "", 0 // which are not listed
 		if diff := cmp.Diff(want, row, cmpopts.EquateEmpty()); diff != "" {
 			f.Add(Diverged, "the row listed differs from the log: %s", diff)
 		}

@@ -103,7 +103,7 @@ func onGVisor() []Kind {
 // gvisorKinds are the scenarios that other sandboxes have no part in.
 func gvisorKinds() []Kind {
 	run := prompts(func(p *Play) string { return p.Script(rig.Bash(p.Marks("0.03")), rig.Say("it ran")) })
-	return append(dozeKinds(),
+	return append(slices.Concat(dozeKinds(), cutKinds()),
 		Kind{Name: "gofer-lost", Create: warm(), Play: run, KillsRunner: true, Part: rig.Gofer},
 		Kind{Name: "both-lost", Create: warm(), Play: run, KillsRunner: true, Part: rig.Both},
 		Kind{Name: "notes-torn", Create: warm(), Play: run, KillsRunner: true, Part: rig.Notes})

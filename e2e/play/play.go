@@ -34,9 +34,10 @@ type Play struct {
 	// Name is the session's title and its account with the model.
 	Name string
 	// Slack is how far the server's clock may be off the one of this machine; Clock
-	// names the file that sets it, if there is one.
-	Slack time.Duration
-	Clock string
+	// names the file that sets it, if there is one. Boot names the file that has the
+	// machine start anew.
+	Slack       time.Duration
+	Clock, Boot string
 
 	life     context.Context //nolint:containedctx // that of the followers
 	kind     Kind

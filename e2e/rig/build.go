@@ -5,7 +5,6 @@ package rig
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,37 +18,9 @@ type Binary struct {
 	Runner string
 }
 
-// Build compiles the server and the runner with the given tags into dir. The
-// runner is put inside the server by an overlay, so that the source tree is left
-// as it is.
+// Build compiles the server and the runner with the given tags into dir.
 func Build(ctx context.Context, dir string, tags ...string) (Binary, error) {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return Binary{}, err
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return Binary{}, err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return Binary{}, err
-	}
-	b := Binary{Server: filepath.Join(dir, "dormouse"), Runner: filepath.Join(dir, "dormouse-runner")}
-	overlay := filepath.Join(dir, "overlay.json")
-	inside := filepath.Join(root, "cmd", "dormouse", "embedded", "dormouse-runner")
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{inside: b.Runner}})
-	if err != nil {
-		return Binary{}, err
-	}
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
-		return Binary{}, err
-	}
-	if err := compile(ctx, root, b.Runner, "./cmd/dormouse-runner", tags); err != nil {
-		return Binary{}, err
-	}
-	if err := compile(ctx, root, b.Server, "./cmd/dormouse", tags, "-overlay", overlay); err != nil {
-		return Binary{}, err
-	}
-	return b, nil
+	return BuildOver(ctx, dir, nil, tags...)
 }
 
 // Compile builds a program of the module that is put into sandboxes.

@@ -52,9 +52,15 @@ func (f *Fleet) Named(called string) *Keeper {
 }
 
 // Run begins the first life of each. The first server has a second to be there
-// before the others, so that clients who want it find it.
+// before the others, so that clients who want it find it. If all of them want it,
+// it has as long as a server may take on a machine that has other things to do: a
+// session that another one made would be a different case.
 func (f *Fleet) Run() {
-	ctx, cancel := context.WithTimeout(f.Keepers[0].ctx, time.Second)
+	within := time.Second
+	if f.steered.Load() == f.Keepers[0] {
+		within = 15 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(f.Keepers[0].ctx, within)
 	defer cancel()
 	for i, k := range f.Keepers {
 		if i == 1 {

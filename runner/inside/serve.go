@@ -271,7 +271,7 @@ func (r *Runner) admit(k *conn, f runner.Frame) error {
 	if err := r.learn(r.fence.Admit(*f.Fence)); err != nil {
 		return err
 	}
-	if r.bound != k && runner.ChecksEpoch {
+	if r.bound != k {
 		if r.bound.fence == k.fence {
 			k.close() // the same server, which asks again where it is bound now
 		}

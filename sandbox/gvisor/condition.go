@@ -49,6 +49,9 @@ func (v volume) condition() (sandbox.Condition, string, error) {
 }
 
 func (v volume) inUse() (sandbox.Condition, string, error) {
+	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // a session id is a file name
+		return v.opened() // without a look at every loop device there is
+	}
 	// Asked in this order: one that is let go of meanwhile was closed before.
 	dev, err := showing(v.image())
 	if err != nil {
@@ -58,10 +61,7 @@ func (v volume) inUse() (sandbox.Condition, string, error) {
 		defer func() { _ = dev.Close() }()
 	}
 	state, err := readFileSystem(v.image())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return v.opened()
-	case err != nil:
+	if err != nil {
 		return "", "", err
 	}
 	if dev != nil { // it is open, and what is read is what was written, unless it gave up

@@ -57,6 +57,31 @@ func TestVolumeThatWasNotClosedIsCut(t *testing.T) {
 	wantCondition(t, v, sandbox.Sound)
 }
 
+// So does a plain directory by its note: to end what is left of its sandbox is not to
+// close it.
+func TestDirectoryThatWasNotClosedIsCut(t *testing.T) {
+	v := volume{session: "sesn_0000000000000000000000000a", dir: t.TempDir()}
+	if err := errors.Join(os.Mkdir(v.at(), 0o700), v.noteOpened()); err != nil {
+		t.Fatal(err)
+	}
+	wantCondition(t, v, sandbox.Sound)
+	if err := os.WriteFile(v.openedNote(), []byte("the boot before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantCondition(t, v, sandbox.Cut)
+	if err := v.close(); err != nil {
+		t.Fatal(err)
+	}
+	wantCondition(t, v, sandbox.Cut)
+	if err := errors.Join(v.noteOpened(), v.close()); err != nil {
+		t.Fatal(err)
+	}
+	wantCondition(t, v, sandbox.Sound)
+	if _, err := os.Stat(v.openedNote()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that was closed is noted as open: %v", err)
+	}
+}
+
 func TestVolumeThatGaveUpItsJournalHasFailed(t *testing.T) {
 	v := newVolume(t)
 	if err := unix.Mount("", v.at(), "", unix.MS_REMOUNT, "abort"); err != nil {

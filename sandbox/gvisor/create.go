@@ -243,7 +243,12 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 	if im != nil {
 		start = func() error { return d.wake(k, v) }
 	}
+	named := make(chan error, 1) // while the runner comes up
+	go func() { named <- v.syncName() }()
 	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, m, start)
+	if unnamed := <-named; unnamed != nil && err == nil {
+		err = errors.Join(unnamed, l.Close())
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -76,6 +76,13 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 		}
 	}()
 	crash.At(crash.SandboxPaused)
+	// A kernel keeps the memory of its processes as if it were a file. Where that is not
+	// counted there is no limit to it either.
+	if need, err := d.cgroupOf(b).read("memory.stat", "shmem"); err == nil {
+		if err := d.fitsImage(need); err != nil {
+			return err
+		}
+	}
 	secret, err := b.secret()
 	if err != nil {
 		return err

@@ -302,10 +302,12 @@ func (v volume) readyWorkspace(ctx context.Context, w sandbox.Workspace) error {
 	return v.makeWorkspace(ctx, w)
 }
 
-// add lists files that are put back, each once.
+// add lists files that are put back, but for those that are listed already.
 func add(r *sandbox.Recovered, files []layer.Restored) {
+	before := r.Files
 	for _, f := range files {
-		if slices.ContainsFunc(r.Files, func(o layer.Restored) bool { return o.Path == f.Path }) {
+		f = layer.Restored{Path: sandbox.Shown(f.Path), Kept: sandbox.Shown(f.Kept)}
+		if slices.ContainsFunc(before, func(o layer.Restored) bool { return o.Path == f.Path }) {
 			continue
 		}
 		if r.Count++; len(r.Files) < sandbox.MaxLeft {

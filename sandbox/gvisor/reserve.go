@@ -51,6 +51,7 @@ const (
 
 	leastReserve, mostReserve = 32 << 20, 1 << 30
 	reserveShare              = 20
+	imageLeaves               = 4 // a quarter
 )
 
 // disk is the file system that a driver's directory is on.
@@ -75,6 +76,10 @@ func (d disk) spare() int64 { return max(d.free-d.reserve(), 0) }
 // opening is what one that is opened may have: half of the reserve too, so that files
 // can be removed to make room.
 func (d disk) opening() int64 { return max(d.free-d.reserve()/2, 0) }
+
+// image is what the memory image of a sandbox may have: most of the reserve too, but
+// nothing of what the database is written to.
+func (d disk) image() int64 { return max(d.free-d.reserve()/imageLeaves, 0) }
 
 // headroom is what a volume, one of some, should have ahead of what is written to it.
 func (d disk) headroom(most int64, volumes int) int64 {
@@ -142,6 +147,16 @@ func (d *Driver) fitsSpare() error {
 	on, err := diskOf(d.opts.Dir)
 	if err == nil && d.reserves.able && on.spare() < 2*leastHeadroom {
 		err = errNoRoom(2*leastHeadroom, on.spare())
+	}
+	return err
+}
+
+// fitsImage refuses to write so much memory that others could write nothing any more.
+func (d *Driver) fitsImage(need int64) error {
+	on, err := diskOf(d.opts.Dir)
+	if err == nil && need > on.image() {
+		const unit = 1 << 20
+		err = fmt.Errorf("%w: the memory of a sandbox needs up to %d MiB of the disk, and it can spare %d", dormouse.ErrFull, need/unit, on.image()/unit)
 	}
 	return err
 }

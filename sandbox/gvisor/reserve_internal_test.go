@@ -280,3 +280,13 @@ func TestBalanceLeavesAClosedVolumeAlone(t *testing.T) {
 		t.Error("something was made where it would be mounted")
 	}
 }
+
+// A memory image takes no more than leaves something for the database.
+func TestAMemoryImageLeavesRoomToOthers(t *testing.T) {
+	d := newDisk(t, 160)
+	free := d.onDisk(t).free
+	must(t, d.fitsImage(free-leastReserve))
+	if err := d.fitsImage(free - leastReserve/8); !errors.Is(err, dormouse.ErrFull) {
+		t.Errorf("one that fills the disk is refused with %v, want %v", err, dormouse.ErrFull)
+	}
+}

@@ -80,7 +80,7 @@ func (d *Driver) volumeAhead(b box) error {
 
 // openVolume makes a session's files reachable. If there is no volume it is the
 // one that was made ahead, if that is there, or a new one of the size that the
-// limits say.
+// limits say. Its name is durable after syncName.
 func (d *Driver) openVolume(v, ahead volume, l dormouse.Limits) error {
 	if err := v.sound(); err != nil {
 		return fmt.Errorf("open volume: %w", err)
@@ -122,9 +122,7 @@ func (v volume) furnish() error {
 func (d *Driver) mountVolume(v, ahead volume, l dormouse.Limits) (secured bool, err error) {
 	_, err = os.Stat(v.image())
 	if errors.Is(err, fs.ErrNotExist) && empty(v.at()) {
-		if secured, err = d.makeVolume(v, ahead, l); err == nil {
-			err = errors.Join(atomicfile.SyncDir(v.dir), atomicfile.SyncDir(filepath.Dir(v.dir))) // a cut must not take its name
-		}
+		secured, err = d.makeVolume(v, ahead, l)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNoVolumes):
@@ -137,6 +135,12 @@ func (d *Driver) mountVolume(v, ahead volume, l dormouse.Limits) (secured bool, 
 		return secured, err
 	}
 	return false, mountLoop(v.image(), v.at())
+}
+
+// syncName makes the volume's name durable: a power cut must not take a volume whose
+// content was synced.
+func (v volume) syncName() error {
+	return errors.Join(atomicfile.SyncDir(v.dir), atomicfile.SyncDir(filepath.Dir(v.dir)))
 }
 
 // makeVolume makes a session's volume, or says that there can be none. The usual
@@ -213,10 +217,17 @@ func (v volume) noteOpened() error {
 	return atomicfile.Write(v.openedNote(), []byte(now), 0o600)
 }
 
-// forgetOpened says that files in a plain directory are not in use any more.
+// forgetOpened says that files in a plain directory are not in use any more. Those that
+// were so when the machine ended were never closed, which stays noted until they are
+// recovered.
 func (v volume) forgetOpened() error {
-	if _, err := os.Stat(v.openedNote()); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // a session id is a file name
+	was, err := os.ReadFile(v.openedNote()) //nolint:gosec // a session id is a file name
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	now, wrong := boot.ID()
+	if err := errors.Join(err, wrong); err != nil || string(was) != now {
+		return err
 	}
 	if err := v.sync(); err != nil {
 		return nil //nolint:nilerr // it is noted, and told to who wants the files next

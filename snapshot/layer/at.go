@@ -5,7 +5,6 @@ package layer
 import (
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
 	"strings"
 
@@ -118,15 +117,11 @@ func (r root) bare(path string) error {
 	if hiding, err := isOpaque(f); err != nil {
 		return err
 	} else if hiding {
-		all = maps.Clone(all)
-		if all == nil {
-			all = make(map[string]string)
-		}
-		all[opaque] = ""
+		all = append(all, attr{name: opaque})
 	}
-	for name := range all {
-		if err := unix.Fremovexattr(int(f.Fd()), name); err != nil {
-			return &fs.PathError{Op: "take " + beneath.Quoted(name) + " from", Path: beneath.Quoted(path), Err: err}
+	for _, a := range all {
+		if err := unix.Fremovexattr(int(f.Fd()), a.name); err != nil {
+			return &fs.PathError{Op: "take " + beneath.Quoted(a.name) + " from", Path: beneath.Quoted(path), Err: err}
 		}
 	}
 	return nil
@@ -135,13 +130,18 @@ func (r root) bare(path string) error {
 // What people may attach to their files. Everything else says something to a
 // kernel, and is not theirs to say.
 const (
-	userAttr   = "user."
-	maxAttrs   = 256
-	maxAttrLen = 64 << 10
+	userAttr    = "user."
+	maxAttrs    = 256
+	maxAttrLen  = 64 << 10
+	maxAttrName = 255
 )
 
-// attrs reads what is attached to an open file.
-func attrs(f *os.File) (map[string]string, error) {
+// attr is one of them.
+type attr struct{ name, value string }
+
+// attrs reads what is attached to an open file, in the order of the file system: a file
+// that has as much of it as it can have may not take it in another.
+func attrs(f *os.File) ([]attr, error) {
 	n, err := unix.Flistxattr(int(f.Fd()), nil)
 	if err != nil || n == 0 {
 		return nil, ignoreUnsupported(err)
@@ -150,7 +150,7 @@ func attrs(f *os.File) (map[string]string, error) {
 	if n, err = unix.Flistxattr(int(f.Fd()), names); err != nil {
 		return nil, ignoreUnsupported(err)
 	}
-	var all map[string]string
+	var all []attr
 	for name := range strings.SplitSeq(string(names[:n]), "\x00") {
 		if !strings.HasPrefix(name, userAttr) || len(all) == maxAttrs {
 			continue
@@ -160,19 +160,16 @@ func attrs(f *os.File) (map[string]string, error) {
 		if err != nil {
 			continue // it went meanwhile
 		}
-		if all == nil {
-			all = make(map[string]string)
-		}
-		all[name] = string(value[:n])
+		all = append(all, attr{name, string(value[:n])})
 	}
 	return all, nil
 }
 
 // attach is the opposite of attrs.
-func attach(f *os.File, all map[string]string) error {
-	for name, value := range all {
-		if err := unix.Fsetxattr(int(f.Fd()), name, []byte(value), 0); err != nil {
-			return &fs.PathError{Op: "attach " + beneath.Quoted(name) + " to", Path: f.Name(), Err: err}
+func attach(f *os.File, all []attr) error {
+	for _, a := range all {
+		if err := unix.Fsetxattr(int(f.Fd()), a.name, []byte(a.value), 0); err != nil {
+			return &fs.PathError{Op: "attach " + beneath.Quoted(a.name) + " to", Path: f.Name(), Err: err}
 		}
 	}
 	return nil

@@ -193,6 +193,6 @@ func LikeTop(ctx context.Context, top, dir string) error {
 	if err := unix.Fstat(int(r.Fd()), &at); err != nil {
 		return err
 	}
-	_, err = Copy(ctx, top, Index{entryAt(".", &at)}, dir)
+	_, err = copyWithin(ctx, nil, top, Index{entryAt(".", &at)}, dir)
 	return err
 }

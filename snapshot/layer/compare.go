@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -179,13 +179,18 @@ func sameFile(ctx context.Context, a, b root, e Entry) (bool, error) {
 		return false, err
 	}
 	others, err := attrs(g)
-	if err != nil || !maps.Equal(attached, others) {
+	if err != nil || !slices.Equal(byName(attached), byName(others)) {
 		return false, err
 	}
 	if e.Kind == Dir {
 		return true, nil
 	}
 	return sameBytes(ctx, f, g)
+}
+
+func byName(all []attr) []attr {
+	slices.SortFunc(all, func(a, b attr) int { return cmp.Compare(a.name, b.name) })
+	return all
 }
 
 func sameBytes(ctx context.Context, a, b io.Reader) (bool, error) {

@@ -18,6 +18,11 @@ import (
 // the entry says it has. It returns those that were not there any more, or
 // changed while they were read: who needs them holds still and copies again.
 func Copy(ctx context.Context, from string, entries Index, to string) (torn []Entry, err error) {
+	return copyWithin(ctx, RoomIn(to), from, entries, to)
+}
+
+// copyWithin is Copy to a disk that has some room.
+func copyWithin(ctx context.Context, room *Room, from string, entries Index, to string) (torn []Entry, err error) {
 	src, err := openRoot(from)
 	if err != nil {
 		return nil, fmt.Errorf("copy: %w", err)
@@ -28,7 +33,7 @@ func Copy(ctx context.Context, from string, entries Index, to string) (torn []En
 		return nil, fmt.Errorf("copy: %w", err)
 	}
 	defer func() { _ = dst.Close() }()
-	c := copier{src: src, dst: dst, links: make(map[uint64]string)}
+	c := copier{src: src, dst: dst, room: room, links: make(map[uint64]string)}
 	for _, e := range entries {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("copy: %w", context.Cause(ctx))
@@ -57,11 +62,15 @@ func stampDirs(r root, entries Index) error {
 
 type copier struct {
 	src, dst root
+	room     *Room
 	links    map[uint64]string // where a file with several names was first put
 	torn     []Entry
 }
 
 func (c *copier) entry(e Entry) error {
+	if err := c.room.Take(perName); err != nil {
+		return err
+	}
 	switch e.Kind {
 	case Gone:
 		return c.dst.hide(e.Path)
@@ -171,8 +180,16 @@ func (c *copier) file(e Entry) error {
 // content copies what is in a file, without its holes.
 func (c *copier) content(e Entry, in, out *os.File) error {
 	err := eachPiece(in, e.Size, func(at, n int64) error {
-		_, err := io.Copy(io.NewOffsetWriter(out, at), io.NewSectionReader(in, at, n))
-		return err
+		for end := at + n; at < end; at += lookEvery {
+			n := min(lookEvery, end-at)
+			if err := c.room.Take(n); err != nil {
+				return err
+			}
+			if _, err := io.Copy(io.NewOffsetWriter(out, at), io.NewSectionReader(in, at, n)); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err == nil {
 		err = out.Truncate(e.Size)

@@ -22,7 +22,7 @@ func Flatten(ctx context.Context, dirs []string, l Limits, to string) error {
 	}
 	defer func() { _ = dst.Close() }()
 	var all []placed
-	from := make([]copier, len(dirs))
+	from, room := make([]copier, len(dirs)), RoomIn(to)
 	for n, dir := range dirs {
 		entries, _, err := Scan(ctx, dir, l)
 		if err != nil {
@@ -31,7 +31,7 @@ func Flatten(ctx context.Context, dirs []string, l Limits, to string) error {
 		if all = lay(all, n, entries); len(all) > l.Entries {
 			return fmt.Errorf("flatten: %w", ErrTooMany)
 		}
-		from[n] = copier{src: layers[n], dst: dst, links: make(map[uint64]string)}
+		from[n] = copier{src: layers[n], dst: dst, room: room, links: make(map[uint64]string)}
 	}
 	made := make(Index, 0, len(all))
 	for _, p := range all {

@@ -227,3 +227,19 @@ func TestNamesAndPathsAreBounded(t *testing.T) {
 		t.Errorf("70 MB of paths: %v", err)
 	}
 }
+
+// What was packed within the limits is unpacked within them: a directory that hides what
+// is below is two headers.
+func TestDirectoriesThatHideCountOnce(t *testing.T) {
+	dir, l := t.TempDir(), layer.Limits{Entries: 11, Bytes: 1 << 20}
+	for i := range l.Entries - 1 {
+		at := filepath.Join(dir, fmt.Sprint(i))
+		must(t, os.Mkdir(at, 0o700))
+		if err := unix.Setxattr(at, "trusted.overlay.opaque", []byte("y"), 0); err != nil {
+			t.Skip("needs root: ", err)
+		}
+	}
+	var packed bytes.Buffer
+	must(t, layer.Pack(t.Context(), dir, l, &packed))
+	must(t, layer.Unpack(t.Context(), &packed, l, t.TempDir()))
+}

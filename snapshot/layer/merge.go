@@ -221,9 +221,9 @@ func write(ctx context.Context, dirs []string, all []placed, to string) error {
 		return err
 	}
 	defer func() { _ = dst.Close() }()
-	from := make([]copier, len(layers))
+	from, room := make([]copier, len(layers)), RoomIn(to)
 	for n, src := range layers {
-		from[n] = copier{src: src, dst: dst, links: make(map[uint64]string)}
+		from[n] = copier{src: src, dst: dst, room: room, links: make(map[uint64]string)}
 	}
 	made := make(Index, 0, len(all))
 	for _, p := range all {

@@ -5,6 +5,7 @@ package layer
 import (
 	"archive/tar"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,9 @@ const (
 	recordSize   = "DORMOUSE.size"
 	recordPieces = "DORMOUSE.pieces"
 	recordAttr   = "SCHILY.xattr."
+	// recordAttrs is what is attached to a file, each a name and a value, and each of
+	// those after its length.
+	recordAttrs = "DORMOUSE.attrs"
 
 	// sparseFrom is how much of a file must be holes for them to be left out.
 	sparseFrom = 1 << 20
@@ -124,10 +128,29 @@ func (p *packer) dir(e Entry, h *tar.Header) error {
 	return p.out.WriteHeader(mark(e.Path, hiding))
 }
 
-func addAttrs(h *tar.Header, all map[string]string) {
-	for name, value := range all {
-		h.PAXRecords[recordAttr+name] = value
+// addAttrs says what is attached to a file. What others have no words for is in a record
+// of our own, all of it in order: a name that a record cannot have, and as much as fits
+// a file in one order and not in another.
+func addAttrs(h *tar.Header, all []attr) {
+	const always, each = 3 << 10, 32 // bytes that fit in any order, and what each takes beside its own
+	size, plain := 0, true
+	for _, a := range all {
+		size += each + len(a.name) + len(a.value)
+		plain = plain && !strings.Contains(a.name, "=")
 	}
+	if plain && size <= always {
+		for _, a := range all {
+			h.PAXRecords[recordAttr+a.name] = a.value
+		}
+		return
+	}
+	var b []byte
+	for _, a := range all {
+		for _, s := range []string{a.name, a.value} {
+			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+		}
+	}
+	h.PAXRecords[recordAttrs] = string(b)
 }
 
 func (p *packer) symlink(e Entry, h *tar.Header) error {

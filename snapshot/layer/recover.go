@@ -35,8 +35,10 @@ type Recovery struct {
 
 	point, found view
 	upper        Index
+	now, was     walk // of upper and Synced
 	steps        []step
 	chosen       map[string]bool // paths of steps
+	besides      map[string]int  // how many names were given beside those that begin like this
 	whole        string          // all that the snapshot has below this is brought back
 }
 
@@ -68,7 +70,8 @@ func (r *Recovery) plan(ctx context.Context) (err error) {
 	if err := r.found.open(ctx, append(slices.Clone(r.Base), r.Upper.Host()), r.Limits); err != nil {
 		return err
 	}
-	r.chosen = make(map[string]bool)
+	r.chosen, r.besides = make(map[string]bool), make(map[string]int)
+	r.now, r.was = walk{all: r.upper}, walk{all: r.Synced}
 	return compareViews(ctx, &r.point, &r.found, func(was, now placed) error {
 		inside := r.whole != "" && strings.HasPrefix(was.Path, r.whole)
 		if was.Kind == 0 || !inside && r.stands(was.Path) {
@@ -85,13 +88,13 @@ func (r *Recovery) Close() {
 }
 
 // stands reports whether what the directory makes of a path is what it made of it when
-// it was last synced.
+// it was last synced. It is asked in the order of paths.
 func (r *Recovery) stands(path string) bool {
 	if r.Synced == nil {
 		return false
 	}
-	now, is, hides := r.upper.at(path)
-	was, had, hid := r.Synced.at(path)
+	now, is, hides := r.now.at(path)
+	was, had, hid := r.was.at(path)
 	if is != had || hides != hid {
 		return false
 	}
@@ -101,19 +104,45 @@ func (r *Recovery) stands(path string) bool {
 	return !is || now.same(was)
 }
 
-// at is the entry of a path, and whether what lies below the directory is hidden there
-// by something above the path.
-func (all Index) at(path string) (e Entry, there, hidden bool) {
-	if n, ok := all.find(path); ok {
-		e, there = all[n], true
-	}
-	for path != "." {
-		path = parent(path)
-		if n, ok := all.find(path); ok && (all[n].Kind != Dir || all[n].Opaque) {
-			return e, there, true
+// walk goes through an index. However deep its paths are, it looks at each once.
+type walk struct {
+	all    Index
+	hidden string // the last path met that hides what lies below it; empty if none does
+}
+
+// at is the entry of a path, which comes after all that were asked for before, and
+// whether what lies below the directory is hidden there by something above the path.
+func (w *walk) at(path string) (e Entry, there, hidden bool) {
+	for len(w.all) > 0 && compare(w.all[0].Path, path) < 0 {
+		if e := w.all[0]; (e.Kind != Dir || e.Opaque) && !below(w.hidden, e.Path) {
+			w.hidden = e.Path
 		}
+		w.all = w.all[1:]
 	}
-	return e, there, false
+	if len(w.all) > 0 && w.all[0].Path == path {
+		e, there = w.all[0], true
+	}
+	return e, there, below(w.hidden, path)
+}
+
+// below reports whether a path is that of something in a directory, or further down.
+func below(dir, path string) bool {
+	switch dir {
+	case "":
+		return false
+	case ".":
+		return path != "."
+	}
+	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
+// at is the entry of a path.
+func (all Index) at(path string) (Entry, bool) {
+	n, ok := all.find(path)
+	if !ok {
+		return Entry{}, false
+	}
+	return all[n], true
 }
 
 // choose has a path put back, after the directories that it needs.
@@ -133,7 +162,7 @@ func (r *Recovery) choose(was, now placed) error {
 		}
 	}
 	s := step{placed: was}
-	upper, there, _ := r.upper.at(was.Path)
+	upper, there := r.upper.at(was.Path)
 	switch {
 	case !there || upper.Kind == Gone:
 	case was.Kind == Dir && upper.Kind == Dir:
@@ -149,20 +178,22 @@ func (r *Recovery) choose(was, now placed) error {
 }
 
 // beside is a name for what is found in the place of something else, which nothing has.
+// Of long names that begin alike no number is tried twice.
 func (r *Recovery) beside(path string) string {
-	const most = 255
-	for n := 0; ; n++ {
+	const most, number = 255, 16
+	name := base(path)
+	alike := join(parent(path), name[:min(len(name), most-number-len(".found-"+r.Mark))])
+	for n := r.besides[alike]; ; n++ {
 		end := ".found-" + r.Mark
 		if n > 0 {
 			end += fmt.Sprintf("-%d", n)
 		}
-		name := base(path)
-		name = name[:min(len(name), most-len(end))] + end
-		kept := join(parent(path), name)
+		kept := join(parent(path), name[:min(len(name), most-len(end))]+end)
 		_, found := find(r.found.entries, kept)
 		_, had := find(r.point.entries, kept)
-		if !found && !had && !r.chosen[kept] {
-			r.chosen[kept] = true
+		_, hidden := r.upper.at(kept) // what hides something is there and not shown
+		if !found && !had && !hidden && !r.chosen[kept] {
+			r.chosen[kept], r.besides[alike] = true, n+1
 			return kept
 		}
 	}
@@ -215,7 +246,7 @@ func (r *Recovery) Apply(ctx context.Context) error {
 func (r *Recovery) reach(from []copier, path string) error {
 	var missing []placed
 	for above := parent(path); above != "."; above = parent(above) {
-		if _, there, _ := r.upper.at(above); there || r.chosen[above] {
+		if _, there := r.upper.at(above); there || r.chosen[above] {
 			break
 		}
 		p, ok := find(r.point.entries, above)
@@ -236,7 +267,7 @@ func (r *Recovery) reach(from []copier, path string) error {
 
 // put puts back one path.
 func (r *Recovery) put(dst root, from *copier, s step) error {
-	upper, there, _ := r.upper.at(s.Path)
+	upper, there := r.upper.at(s.Path)
 	e := s.Entry
 	e.Opaque = false
 	switch {

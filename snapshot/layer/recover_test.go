@@ -4,6 +4,7 @@ package layer_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -159,6 +161,14 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 			before: row{"b", "2", "b.found-T", "old"}, found: row{"b", "x"}, want: row{"b", "2", "b.found-T", "old", "b.found-T-1", "x"},
 			restored: []layer.Restored{{Path: "b", Kept: "b.found-T-1"}},
 		},
+		"a name that was taken since": {
+			before: row{"b", "2"}, found: row{"b", "x", "b.found-T", "new"}, want: row{"b", "2", "b.found-T", "new", "b.found-T-1", "x"},
+			restored: []layer.Restored{{Path: "b", Kept: "b.found-T-1"}},
+		},
+		"a name of the base that is hidden": {
+			base: row{"b.found-T", "old"}, before: row{"b", "2", "!b.found-T", ""}, found: row{"b", "x"}, want: row{"b", "2", "b.found-T-1", "x"},
+			restored: []layer.Restored{{Path: "b", Kept: "b.found-T-1"}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
@@ -185,6 +195,21 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 				t.Errorf("what is recovered is recovered again: %v", c.restored)
 			}
 		})
+	}
+}
+
+// A directory that was removed and made again hides what is below, which nobody has
+// removed who was synced.
+func TestWhatADirectoryHidesSinceComesBack(t *testing.T) {
+	asRoot(t)
+	c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
+	files(t, c.base, "d/x", "1")
+	files(t, c.upper, "d/y", "2")
+	c.snap()
+	must(t, unix.Setxattr(filepath.Join(c.upper, "d"), "trusted.overlay.opaque", []byte("y"), 0))
+	c.recover()
+	if diff := cmp.Diff(map[string]string{"d/x": "1", "d/y": "2"}, c.shows()); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -233,4 +258,63 @@ func TestMarksTellWhatWasSyncedAfterAnotherStart(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(m.Dir, ".new")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("something is left")
 	}
+}
+
+// Whoever writes to the directory chooses how deep it is and what names begin with.
+func TestRecoveryIsQuickWhateverPathsAreLike(t *testing.T) {
+	const most = 20 * time.Second // of a processor; what looks at pairs takes minutes
+	for what, fill := range map[string]func(dir beneath.Dir, mode uint32){
+		"names that begin alike": func(dir beneath.Dir, mode uint32) {
+			for i := range 8000 {
+				f, err := dir.At(fmt.Sprintf("%s%08d", strings.Repeat("n", 240), i), unix.O_CREAT|unix.O_WRONLY)
+				must(t, err)
+				_, err = f.WriteString(strings.Repeat("x", int(mode)))
+				must(t, errors.Join(err, f.Close()))
+			}
+		},
+		"directories in each other": func(dir beneath.Dir, mode uint32) {
+			for range 2000 {
+				must(t, unix.Mkdirat(int(dir.Fd()), "a", mode))
+				next, err := dir.Dir("a")
+				must(t, errors.Join(err, dir.Close()))
+				dir = next
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			base, point, upper := t.TempDir(), t.TempDir(), t.TempDir()
+			for mode, at := range map[uint32]string{0o700: point, 0o755: upper} {
+				dir, err := beneath.Open(at)
+				must(t, err)
+				fill(dir, mode)
+				defer func() { must(t, beneath.At(at).Remove()) }()
+			}
+			synced, _, err := layer.Scan(t.Context(), point, plenty)
+			must(t, err)
+			r := &layer.Recovery{
+				Point: []string{base, point}, Base: []string{base}, Upper: beneath.At(upper), Synced: synced, Limits: plenty, Mark: "20060102T150405Z",
+			}
+			defer r.Close()
+			began := processorTime(t)
+			all, err := r.Plan(t.Context())
+			must(t, err)
+			if took := processorTime(t) - began; took > most {
+				t.Errorf("%d paths took %v", len(all), took)
+			}
+			kept := make(map[string]bool)
+			for _, f := range all {
+				if f.Kept != "" && kept[f.Kept] {
+					t.Fatalf("%q is kept twice", f.Kept)
+				}
+				kept[f.Kept] = true
+			}
+		})
+	}
+}
+
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u unix.Rusage
+	must(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

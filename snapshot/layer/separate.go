@@ -26,6 +26,7 @@ func Separate(ctx context.Context, dir string, l Limits) error {
 		return fmt.Errorf("separate: %w", err)
 	}
 	defer func() { _ = r.Close() }()
+	room := RoomIn(dir)
 	first, touched := make(map[uint64]string), make(map[string]bool)
 	left := l.Bytes
 	for _, e := range all {
@@ -43,7 +44,7 @@ func Separate(ctx context.Context, dir string, l Limits) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("separate: %w", context.Cause(ctx))
 		}
-		if err := separate(r, from, e); err != nil {
+		if err := separate(r, room, from, e); err != nil {
 			return fmt.Errorf("separate %.200q: %w", e.Path, err)
 		}
 		touched[path.Dir(e.Path)] = true
@@ -59,7 +60,7 @@ func Separate(ctx context.Context, dir string, l Limits) error {
 }
 
 // separate puts a copy of a file in the place of one of its names.
-func separate(r root, from string, e Entry) error {
+func separate(r root, room *Room, from string, e Entry) error {
 	in, err := r.Regular(from)
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func separate(r root, from string, e Entry) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(again(e, in, out), out.Close()); err != nil {
+	if err := errors.Join(again(room, e, in, out), out.Close()); err != nil {
 		return err
 	}
 	return r.own(e)
@@ -80,9 +81,9 @@ func separate(r root, from string, e Entry) error {
 
 // again gives a file what another has, without taking room for it where the file
 // system can share it. Nobody writes to either.
-func again(e Entry, in, out *os.File) error {
+func again(room *Room, e Entry, in, out *os.File) error {
 	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) != nil {
-		return new(copier).content(e, in, out)
+		return (&copier{room: room}).content(e, in, out)
 	}
 	all, err := attrs(in)
 	if err != nil {

@@ -5,6 +5,7 @@ package layer
 import (
 	"archive/tar"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ func Unpack(ctx context.Context, from io.Reader, l Limits, dir string) error {
 		return fmt.Errorf("unpack: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	u := unpacker{root: r, left: l, kinds: map[string]Kind{".": Dir}}
+	u := unpacker{root: r, left: l, hiding: l.Entries, room: RoomIn(dir), kinds: map[string]Kind{".": Dir}}
 	archive := &source{from: from}
 	for in := tar.NewReader(archive); ; {
 		h, err := in.Next()
@@ -50,11 +51,13 @@ func Unpack(ctx context.Context, from io.Reader, l Limits, dir string) error {
 }
 
 type unpacker struct {
-	root  root
-	left  Limits
-	dirs  Index
-	kinds map[string]Kind // of every path so far
-	named int             // bytes of them
+	root   root
+	left   Limits
+	hiding int // how many directories may hide what is below
+	room   *Room
+	dirs   Index
+	kinds  map[string]Kind // of every path so far
+	named  int             // bytes of them
 }
 
 // know notes that there is such a path. Whoever packs chooses them, and they are held
@@ -68,12 +71,19 @@ func (u *unpacker) know(path string, kind Kind) error {
 }
 
 func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
-	if u.left.Entries--; u.left.Entries < 0 {
-		return ErrTooMany
+	if err := u.room.Take(perName); err != nil {
+		return err
 	}
 	path, says, err := read(h.Name, h.PAXRecords[recordName])
 	if err != nil {
 		return err
+	}
+	left := &u.left.Entries
+	if says == hiding { // which a scan finds with its directory
+		left = &u.hiding
+	}
+	if *left--; *left < 0 {
+		return ErrTooMany
 	}
 	if says == hiding {
 		if u.kinds[path] != Dir {
@@ -202,17 +212,23 @@ func (u *unpacker) file(e Entry, h *tar.Header, in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(fill(f, size, pieces, in), attachFrom(h, f), f.Close()); err != nil {
+	if err := errors.Join(u.fill(f, size, pieces, in), attachFrom(h, f), f.Close()); err != nil {
 		return err
 	}
 	return u.root.own(e)
 }
 
 // fill writes the pieces of a file.
-func fill(f *os.File, size int64, pieces []int64, in io.Reader) error {
+func (u *unpacker) fill(f *os.File, size int64, pieces []int64, in io.Reader) error {
 	for i := 0; i+1 < len(pieces); i += 2 {
-		if _, err := io.CopyN(io.NewOffsetWriter(f, pieces[i]), in, pieces[i+1]); err != nil {
-			return fmt.Errorf("it ends too soon: %w", err)
+		for at, end := pieces[i], pieces[i]+pieces[i+1]; at < end; at += lookEvery {
+			n := min(lookEvery, end-at)
+			if err := u.room.Take(n); err != nil {
+				return err
+			}
+			if _, err := io.CopyN(io.NewOffsetWriter(f, at), in, n); err != nil {
+				return fmt.Errorf("it ends too soon: %w", err)
+			}
 		}
 	}
 	return f.Truncate(size)
@@ -258,22 +274,48 @@ func piecesOf(h *tar.Header) (size int64, pieces []int64, err error) {
 
 // attachFrom attaches what a tar says people had attached, and nothing else.
 func attachFrom(h *tar.Header, f *os.File) error {
-	all := make(map[string]string)
-	for key, value := range h.PAXRecords {
-		name, ok := strings.CutPrefix(key, recordAttr+userAttr)
-		if !ok {
-			continue
-		}
-		if len(all) == maxAttrs || len(value) > maxAttrLen || name == "" || len(name) > 255-len(userAttr) || strings.ContainsRune(name, 0) {
-			return errors.New("what is attached to it is too much")
-		}
-		all[userAttr+name] = value
+	all, err := attrsOf(h)
+	if err != nil {
+		return err
 	}
-	err := attach(f, all)
+	err = attach(f, all)
 	if errors.Is(err, unix.ENOSPC) && hasRoom(f) {
 		return fmt.Errorf("what is attached to it does not fit a file here: %w", ErrTooBig)
 	}
 	return err
+}
+
+// attrsOf reads what a tar says of that.
+func attrsOf(h *tar.Header) (all []attr, err error) {
+	add := func(name, value string) {
+		rest, ok := strings.CutPrefix(name, userAttr)
+		switch {
+		case !ok:
+		case len(all) == maxAttrs || len(value) > maxAttrLen || rest == "" || len(name) > maxAttrName || strings.ContainsRune(rest, 0):
+			err = errors.New("what is attached to it is too much")
+		default:
+			all = append(all, attr{name, value})
+		}
+	}
+	for key, value := range h.PAXRecords {
+		if name, ok := strings.CutPrefix(key, recordAttr); ok {
+			add(name, value)
+		}
+	}
+	for rest := h.PAXRecords[recordAttrs]; rest != ""; {
+		var pair [2]string
+		for i := range pair {
+			n, size := binary.Uvarint([]byte(rest[:min(len(rest), binary.MaxVarintLen64)]))
+			if size <= 0 || n > uint64(len(rest)-size) {
+				return nil, errors.New("what is attached to it has no end")
+			}
+			pair[i], rest = rest[size:size+int(n)], rest[size+int(n):] //nolint:gosec // no longer than the rest
+		}
+		if add(pair[0], pair[1]); err != nil {
+			break
+		}
+	}
+	return all, err
 }
 
 // hasRoom reports whether the disk of a file is not full. File systems that keep

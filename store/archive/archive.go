@@ -33,7 +33,8 @@ var (
 	ErrDamaged = errors.New("archive is damaged")
 	// ErrForeign: it is no archive of ours.
 	ErrForeign = errors.New("not an archive of dormouse")
-	// ErrNewer: a newer program wrote it.
+	// ErrNewer: a newer program wrote it, or it has sessions that only a newer one can go
+	// on with.
 	ErrNewer = errors.New("archive is of a newer version")
 )
 
@@ -51,8 +52,8 @@ const (
 )
 
 // version is of the format. A reader refuses what is newer. The first had no
-// documents.
-const version = 2
+// documents, and the second did not say what version of the log a session needs.
+const version = 3
 
 // format is how a header begins.
 const format = "dormouse archive"
@@ -83,6 +84,9 @@ type Version struct {
 type Session struct {
 	ID    dormouse.SessionID `json:"session"`
 	Epoch store.Epoch        `json:"epoch"`
+	// Needs is the least version of the log that a program must know to go on with it; 0
+	// if the archive does not say.
+	Needs int `json:"needs,omitempty"`
 }
 
 // Blob is a payload that events of the next page of events name.

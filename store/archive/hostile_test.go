@@ -101,12 +101,29 @@ func TestWhatIsNoArchiveIsSaidToBeNone(t *testing.T) {
 		"text":             {[]byte("hello, this is a file of somebody else"), archive.ErrForeign},
 		"zstd of another":  {zip(t, sealed(page('X', "hello"))), archive.ErrForeign},
 		"another header":   {zip(t, sealed(page('H', `{"format":"tar"}`))), archive.ErrForeign},
-		"a newer version":  {zip(t, sealed(page('H', `{"format":"dormouse archive","version":3,"more":1}`))), archive.ErrNewer},
+		"a newer version":  {zip(t, sealed(page('H', `{"format":"dormouse archive","version":4,"more":1}`))), archive.ErrNewer},
 		"nothing":          {nil, archive.ErrDamaged},
 		"an empty archive": {zip(t, nil), archive.ErrDamaged},
 	} {
 		if _, err := archive.NewReader(bytes.NewReader(c.b)); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// A session that only a newer program can go on with is not one that was damaged.
+func TestAnArchiveThatNeedsANewerProgramSaysSo(t *testing.T) {
+	newer := strings.Replace(event1, "user.message", "session.dreamt", 1)
+	for name, pages := range map[string][][]byte{
+		"as the session says": {page('S', `{"session":"sesn_one","epoch":1,"needs":2}`)},
+		"as its events are":   {page('S', one), page('E', record(newer, "{}"))},
+	} {
+		r, err := archive.NewReader(bytes.NewReader(zip(t, sealed(append([][]byte{page('H', good)}, pages...)...))))
+		for err == nil {
+			_, err = r.Next()
+		}
+		if !errors.Is(err, archive.ErrNewer) || errors.Is(err, archive.ErrDamaged) || !strings.Contains(err.Error(), "sesn_one is of a newer program") {
+			t.Errorf("%s: %v, want ErrNewer", name, err)
 		}
 	}
 }

@@ -34,7 +34,7 @@ var (
 )
 
 // NewReader begins to read an archive. It refuses what is none with ErrForeign,
-// one it does not know with ErrNewer, and one that was cut off or changed, here
+// one that needs a newer program with ErrNewer, here or later, and one that was cut off or changed, here
 // or later, with ErrDamaged.
 func NewReader(in io.Reader) (*Reader, error) {
 	from := &source{in: in}
@@ -89,6 +89,9 @@ func (r *Reader) damaged(err error) error {
 	if r.in.err != nil {
 		return fmt.Errorf("read archive: %w", r.in.err)
 	}
+	if errors.Is(err, dormouse.ErrNewerLog) { // it is what was written, up to here
+		return fmt.Errorf("%w: %w", ErrNewer, err)
+	}
 	where := ""
 	if r.id != "" {
 		where = fmt.Sprintf(" in %s after event %d", r.id, r.end.Events)
@@ -123,6 +126,9 @@ func (r *Reader) session(body []byte) (Item, error) {
 	if err := errors.Join(decode(body, &s), s.ID.Validate()); err != nil {
 		return nil, err
 	}
+	if s.Needs > dormouse.LogVersion {
+		return nil, &dormouse.NewerLogError{Session: s.ID, Needs: s.Needs}
+	}
 	r.id, r.sum, r.end = s.ID, NewSum(), End{}
 	return s, nil
 }
@@ -154,6 +160,9 @@ func (r *Reader) events(body []byte) (Item, error) {
 		}
 		if want := r.end.Events + uint64(len(events)) + 1; e.Seq != want {
 			return fmt.Errorf("event %d stands where %d should", e.Seq, want)
+		}
+		if needs := e.Type.Version(); needs > dormouse.LogVersion {
+			return &dormouse.NewerLogError{Session: r.id, Needs: needs, Type: e.Type}
 		}
 		if e.Blob != "" {
 			if _, ok := r.blobs[e.Blob]; !ok {

@@ -19,6 +19,9 @@ func (b *base) claim(ss *session, me uint64) error {
 	if owner := b.owner(ss); owner != nil && owner.Incarnation != me {
 		return &store.ElsewhereError{Session: ss.index.Session, Owner: *owner}
 	}
+	if ss.index.Needs > dormouse.LogVersion {
+		return &dormouse.NewerLogError{Session: ss.index.Session, Needs: ss.index.Needs}
+	}
 	ss.owner = me
 	ss.epoch++
 	return nil
@@ -34,13 +37,13 @@ func (b *base) owner(ss *session) *store.Server {
 }
 
 // Take makes this server the owner of due sessions that nobody owns.
-func (s *Server) Take(ctx context.Context, t time.Time, limit int) (ids []dormouse.SessionID, err error) {
+func (s *Server) Take(ctx context.Context, t time.Time, limit int, except ...dormouse.SessionID) (ids []dormouse.SessionID, err error) {
 	err = s.write(ctx, "take due sessions", "", func(*session) error {
 		if !s.base.lives(s.me) {
 			return dormouse.ErrLeaseLost
 		}
 		found, err := s.list("", limit, func(i store.Index) bool {
-			return due(i, t) && s.base.owner(s.base.sessions[i.Session]) == nil
+			return due(i, t) && !slices.Contains(except, i.Session) && s.base.owner(s.base.sessions[i.Session]) == nil
 		}, byDue)
 		ids = names(found)
 		for _, id := range ids {

@@ -253,7 +253,7 @@ func (s *Store) Due(ctx context.Context, t time.Time, limit int) (ids []dormouse
 func (s *Store) NextDue(ctx context.Context, t time.Time) (next time.Time, err error) {
 	err = s.read(ctx, "find next due", "", func(*session) error {
 		for ss := range maps.Values(s.base.sessions) {
-			if d := ss.index.Due; d.After(t) && (next.IsZero() || d.Before(next)) {
+			if d := ss.index.Due; ss.index.Needs <= dormouse.LogVersion && d.After(t) && (next.IsZero() || d.Before(next)) {
 				next = d
 			}
 		}
@@ -262,7 +262,10 @@ func (s *Store) NextDue(ctx context.Context, t time.Time) (next time.Time, err e
 	return next, err
 }
 
-func due(i store.Index, t time.Time) bool { return !i.Due.IsZero() && !i.Due.After(t) }
+// due reports whether a session that this program can fold is due.
+func due(i store.Index, t time.Time) bool {
+	return !i.Due.IsZero() && !i.Due.After(t) && i.Needs <= dormouse.LogVersion
+}
 
 func byDue(a, b store.Index) int { return cmp.Or(a.Due.Compare(b.Due), byAge(a, b)) }
 

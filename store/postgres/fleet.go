@@ -33,9 +33,17 @@ func (s *Store) Join(ctx context.Context, server store.Server, length time.Durat
 			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(turnstile)); err != nil {
 				return err
 			}
+			// Somebody may have brought the schema further than we know since it was opened.
+			have, _, err := steps(ctx, tx)
+			if err != nil {
+				return err
+			}
+			if _, err := store.Missing(s.steps, have); err != nil {
+				return err
+			}
 			var elsewhere bool
 			me := signed(s.me.Load())
-			err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation <> $1 AND place <> $2 AND `+lives+`)`,
+			err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation <> $1 AND place <> $2 AND `+lives+`)`,
 				me, server.Place).Scan(&elsewhere)
 			if err != nil {
 				return err

@@ -21,8 +21,8 @@ type layout struct {
 
 func newLayout() *layout {
 	l := &layout{
-		births: newTable(birthSessions, "siitsssstsssttsisis"),
-		fences: newTable(fenceSessions, "siitsssstsssttsisi"),
+		births: newTable(birthSessions, "siitsssstsssttsisiis"),
+		fences: newTable(fenceSessions, "siitsssstsssttsisii"),
 		holds:  newTable(holdSessions, "sii"),
 		looks:  newTable(lookFences, "s"),
 
@@ -83,7 +83,7 @@ func (l *layout) index(t *table, j *job) {
 	t.text(string(i.Session)).number(j.batch.Epoch).number(i.Seq).time(i.Updated).text(j.spelled.metrics)
 	t.text(i.Title).text(string(i.Phase)).text(string(i.Status)).time(i.Due)
 	t.text(i.Tenant).text(string(i.Owner)).text(string(i.Parent)).time(i.Created).time(i.Archived)
-	t.text(i.AgentID).integer(int64(i.AgentVersion)).text(i.EnvironmentID)
+	t.text(i.AgentID).integer(int64(i.AgentVersion)).text(i.EnvironmentID).integer(int64(i.Needs))
 }
 
 // look asks why a job was refused.

@@ -15,14 +15,14 @@ import (
 )
 
 const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due, archived, metrics,
-	agent, agent_version, environment, damage, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
+	agent, agent_version, environment, needs, damage, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
 func readIndex(row pgx.CollectableRow) (i store.Index, err error) {
 	var due, archived *time.Time
 	var metrics, tags, metadata []byte
 	err = row.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &i.Created, &i.Updated, &i.Seq,
-		&due, &archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &i.Damage, &tags, &metadata, &i.Search)
+		&due, &archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &i.Needs, &i.Damage, &tags, &metadata, &i.Search)
 	if err != nil {
 		return i, err
 	}
@@ -130,13 +130,14 @@ func (s *Store) created(ctx context.Context, query string, args ...any) (time.Ti
 
 // Due lists sessions due at or before t, most overdue first.
 func (s *Store) Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error) {
-	ids, err := list(ctx, s, pgx.RowTo[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= $1 ORDER BY due, key LIMIT $2`, t, max(limit, 0))
+	ids, err := list(ctx, s, pgx.RowTo[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= $1 AND needs <= $2 ORDER BY due, key LIMIT $3`,
+		t, dormouse.LogVersion, max(limit, 0))
 	return ids, wrap(err, "list sessions due at", t)
 }
 
 // NextDue returns the earliest due time after t, or the zero time.
 func (s *Store) NextDue(ctx context.Context, t time.Time) (time.Time, error) {
-	due, err := first(list(ctx, s, pgx.RowTo[time.Time], `SELECT due FROM sessions WHERE due > $1 ORDER BY due LIMIT 1`, t))
+	due, err := first(list(ctx, s, pgx.RowTo[time.Time], `SELECT due FROM sessions WHERE due > $1 AND needs <= $2 ORDER BY due LIMIT 1`, t, dormouse.LogVersion))
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return time.Time{}, nil
 	}

@@ -5,9 +5,11 @@ import (
 	"embed"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -22,11 +24,7 @@ const turnstile = 0x646f726d6f757365
 // its row in schema_steps, so that a kill anywhere leaves whole steps. Servers
 // that start at once take turns: the lock ends with each transaction, and who
 // gets it next looks again.
-func migrate(ctx context.Context, c *pgx.Conn, log *slog.Logger) error {
-	all, err := store.Steps(migrations)
-	if err != nil {
-		return err
-	}
+func migrate(ctx context.Context, c *pgx.Conn, all []store.Step, log *slog.Logger) error {
 	for from := -1; ; {
 		at, more, err := forward(ctx, c, all)
 		if err != nil {
@@ -80,17 +78,16 @@ func forward(ctx context.Context, c *pgx.Conn, all []store.Step) (at int, more b
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(turnstile)); err != nil {
 		return at, false, err
 	}
-	var begun bool
-	at, begun, err = version(ctx, tx)
+	have, begun, err := steps(ctx, tx)
 	if err != nil {
 		return at, false, err
 	}
-	if !begun {
+	if at = have.At; !begun {
 		if _, err := tx.Exec(ctx, `CREATE TABLE schema_steps (version integer PRIMARY KEY, name text NOT NULL)`); err != nil {
 			return at, false, err
 		}
 	}
-	missing, err := store.Missing(all, at)
+	missing, err := store.Missing(all, have)
 	if err != nil {
 		return at, false, err
 	}
@@ -98,22 +95,76 @@ func forward(ctx context.Context, c *pgx.Conn, all []store.Step) (at int, more b
 		return at, false, tx.Rollback(ctx)
 	}
 	s := missing[0]
-	if _, err := tx.Exec(ctx, s.Text); err != nil {
+	if err := step(ctx, tx, s); err != nil {
 		return at, false, fmt.Errorf("migrate to step %d, %s: %w", s.Version, s.Name, err)
-	}
-	if _, err := tx.Exec(ctx, `INSERT INTO schema_steps (version, name) VALUES ($1, $2)`, s.Version, s.Name); err != nil {
-		return at, false, err
 	}
 	crash.At(crash.MigrateBegun)
 	return at, true, tx.Commit(ctx)
 }
 
-// version is the number of the newest step the database has. Before the first
-// there is nothing to keep it in.
-func version(ctx context.Context, a asker) (at int, begun bool, err error) {
-	if err := a.QueryRow(ctx, `SELECT to_regclass('schema_steps') IS NOT NULL`).Scan(&begun); err != nil || !begun {
-		return 0, false, err
+// step takes a step and notes that it was taken.
+func step(ctx context.Context, tx pgx.Tx, s store.Step) error {
+	if s.Breaking() {
+		if err := shutOut(ctx, tx); err != nil {
+			return err
+		}
 	}
-	err = a.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM schema_steps`).Scan(&at)
-	return at, true, err
+	if _, err := tx.Exec(ctx, s.Text); err != nil {
+		return err
+	}
+	if s.Least == 0 { // there is no place yet to say what it needs
+		_, err := tx.Exec(ctx, `INSERT INTO schema_steps (version, name) VALUES ($1, $2)`, s.Version, s.Name)
+		return err
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO schema_steps (version, name, least) VALUES ($1, $2, $3)`, s.Version, s.Name, s.Least)
+	return err
+}
+
+// shutOut sees to it that no server which does not know the next step writes after it.
+//
+// A server that has a lease has brought the schema as far as it knows before it joined,
+// so that none of those that live knows a step that is missing: they are named, and the
+// step is refused until they have stopped. One that has opened the database and has not
+// joined yet is refused by Join, which takes its turn with us. One that was paused has no
+// lease any more, and may still be about to send what it had decided: every session that
+// anybody has loaded gets the next epoch, so that the database refuses that. So no server
+// needs to notice later that it may not write.
+func shutOut(ctx context.Context, tx pgx.Tx) error {
+	var shared bool
+	if err := tx.QueryRow(ctx, `SELECT to_regclass('servers') IS NOT NULL`).Scan(&shared); err != nil || !shared {
+		return err
+	}
+	rows, err := tx.Query(ctx, `SELECT name FROM servers WHERE `+lives+` ORDER BY incarnation`)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("servers of an older version cannot go on after it; stop %s first, and wait for the lease of one that was killed: %w",
+			strings.Join(names, ", "), dormouse.ErrConflict)
+	}
+	_, err = tx.Exec(ctx, `UPDATE sessions SET epoch = epoch + 1, server = NULL, taken = NULL WHERE server IS NOT NULL`)
+	return err
+}
+
+// steps is what the database says of its steps. Before the first there is nothing to
+// keep it in, and before the ninth no column for what a step needs.
+func steps(ctx context.Context, a asker) (have store.Schema, begun bool, err error) {
+	if err := a.QueryRow(ctx, `SELECT to_regclass('schema_steps') IS NOT NULL`).Scan(&begun); err != nil || !begun {
+		return have, false, err
+	}
+	var says bool
+	if err := a.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_attribute
+		WHERE attrelid = to_regclass('schema_steps') AND attname = 'least' AND NOT attisdropped)`).Scan(&says); err != nil {
+		return have, false, err
+	}
+	text := `SELECT coalesce(max(version), 0), coalesce(max(version), 0) FROM schema_steps`
+	if says {
+		text = `SELECT coalesce(max(version), 0), coalesce(max(coalesce(nullif(least, 0), version)), 0) FROM schema_steps`
+	}
+	err = a.QueryRow(ctx, text).Scan(&have.At, &have.Least)
+	return have, true, err
 }

@@ -143,6 +143,71 @@ func TestSchemaOfANewerProgramIsRefused(t *testing.T) {
 	}
 }
 
+// A step that only adds leaves programs that do not know it what they need.
+func TestASchemaThatOnlyHasMoreIsUsed(t *testing.T) {
+	dsn := server.DSN(createDB(t, template))
+	_, newest, err := postgres.Schema(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := raw(t, dsn)
+	do(t, c, `ALTER TABLE sessions ADD COLUMN mood text NOT NULL DEFAULT 'calm'`)
+	do(t, c, `INSERT INTO schema_steps (version, name, least) VALUES ($1, 'adds', $2)`, newest+1, newest)
+	s := open(t, dsn)
+	create(t, s, sessionID(1))
+	if at, _, err := postgres.Schema(t.Context(), dsn); at != newest+1 || err != nil {
+		t.Errorf("schema is at step %d, %v", at, err)
+	}
+	shared := joined(t, s)
+	do(t, c, `INSERT INTO schema_steps (version, name, least) VALUES ($1, 'breaks', $1)`, newest+2)
+	if _, err := s.Join(t.Context(), shared, time.Minute); !errors.Is(err, store.ErrNewer) {
+		t.Errorf("join after a step that this program must know = %v, want ErrNewer", err)
+	}
+	if _, _, err := postgres.Schema(t.Context(), dsn); !errors.Is(err, store.ErrNewer) {
+		t.Errorf("schema = %v, want ErrNewer", err)
+	}
+}
+
+// joined joins once, so that it can be seen to join no more.
+func joined(t *testing.T, s *postgres.Store) store.Server {
+	t.Helper()
+	me, err := s.Join(t.Context(), store.Server{Name: "a", Addr: "http://a", Place: "here"}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return me
+}
+
+// A step that older programs must know is not taken while one of them may write.
+func TestABreakingStepIsNotTakenBeneathALivingServer(t *testing.T) {
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dsn := server.DSN(createDB(t, ""))
+	c := raw(t, dsn)
+	older(t, c, files[:8])
+	do(t, c, `INSERT INTO servers (name, addr, place, lease_until) VALUES ('old one', '', '', clock_timestamp() + interval '1 hour')`)
+	for id, server := range map[string]any{"sesn_loaded": 1, "sesn_free": nil} {
+		do(t, c, `INSERT INTO sessions (id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, metrics, server)
+			VALUES ($1, 3, 2, 'acme', 'user:ada', '', '', 'ready', 'idle', now(), now(), '{}', $2)`, id, server)
+	}
+	_, err = postgres.Open(t.Context(), dsn, postgres.Options{})
+	if !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "stop old one first") {
+		t.Errorf("open beneath a living server = %v", err)
+	}
+	if at, _, err := postgres.Schema(t.Context(), dsn); at != 8 || err != nil {
+		t.Errorf("schema is at step %d, %v, want 8", at, err)
+	}
+	do(t, c, `UPDATE servers SET lease_until = clock_timestamp()`) // it was paused, and may come back
+	s := open(t, dsn)
+	for id, want := range map[dormouse.SessionID]store.Epoch{"sesn_loaded": 4, "sesn_free": 3} {
+		if epoch, err := s.Epoch(t.Context(), id); err != nil || epoch != want {
+			t.Errorf("%s has epoch %d, %v, want %d", id, epoch, err, want)
+		}
+	}
+}
+
 func TestServersThatStartAtOnceBringTheSchemaForwardOnce(t *testing.T) {
 	want := schema(t, database(t))
 	dsn := server.DSN(createDB(t, ""))

@@ -37,10 +37,10 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (epoch store.E
 		b := new(pgx.Batch)
 		b.Queue(`SELECT 1 FROM sessions WHERE id = $1 FOR UPDATE`, id)
 		b.Queue(`UPDATE sessions SET epoch = greatest(epoch + 1, `+s.floor+`), server = nullif($1, 0), taken = NULL
-			WHERE id = $2 AND `+free+` AND ($1 = 0 OR EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`))
-			RETURNING epoch`, me, id)
+			WHERE id = $2 AND `+free+` AND needs <= $3 AND ($1 = 0 OR EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`))
+			RETURNING epoch`, me, id, dormouse.LogVersion)
 		b.Queue(`SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`),
-			coalesce(v.incarnation, 0), coalesce(v.name, ''), coalesce(v.addr, ''), coalesce(v.place, '')
+			coalesce(v.incarnation, 0), coalesce(v.name, ''), coalesce(v.addr, ''), coalesce(v.place, ''), needs
 			FROM sessions LEFT JOIN servers v ON v.incarnation = server AND v.`+lives+` WHERE id = $2`, me, id)
 		r := c.SendBatch(ctx, b)
 		var refusal error
@@ -67,7 +67,8 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (epoch store.E
 func whyElsewhere(row pgx.Row, id dormouse.SessionID, me int64) (refusal, err error) {
 	var alive bool
 	e := &store.ElsewhereError{Session: id}
-	err = row.Scan(&alive, &e.Owner.Incarnation, &e.Owner.Name, &e.Owner.Addr, &e.Owner.Place)
+	newer := &dormouse.NewerLogError{Session: id}
+	err = row.Scan(&alive, &e.Owner.Incarnation, &e.Owner.Name, &e.Owner.Addr, &e.Owner.Place, &newer.Needs)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return dormouse.ErrNotFound, nil
@@ -75,16 +76,18 @@ func whyElsewhere(row pgx.Row, id dormouse.SessionID, me int64) (refusal, err er
 		return nil, err
 	case me != 0 && !alive:
 		return dormouse.ErrLeaseLost, nil
+	case newer.Needs > dormouse.LogVersion && (e.Owner.Incarnation == 0 || signed(e.Owner.Incarnation) == me):
+		return newer, nil
 	}
 	return e, nil
 }
 
 // Take makes this server the owner of due sessions that nobody owns.
-func (s *Store) Take(ctx context.Context, t time.Time, limit int) (ids []dormouse.SessionID, err error) {
+func (s *Store) Take(ctx context.Context, t time.Time, limit int, except ...dormouse.SessionID) (ids []dormouse.SessionID, err error) {
 	me := signed(s.me.Load())
 	err = s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) (err error) {
-			ids, err = take(ctx, tx, me, t, limit)
+			ids, err = take(ctx, tx, me, t, limit, except)
 			return err
 		})
 	})
@@ -92,7 +95,7 @@ func (s *Store) Take(ctx context.Context, t time.Time, limit int) (ids []dormous
 }
 
 // take locks first and looks again afterwards, as a claim does.
-func take(ctx context.Context, tx pgx.Tx, me int64, t time.Time, limit int) ([]dormouse.SessionID, error) {
+func take(ctx context.Context, tx pgx.Tx, me int64, t time.Time, limit int, except []dormouse.SessionID) ([]dormouse.SessionID, error) {
 	var alive bool
 	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`)`, me).Scan(&alive)
 	if err == nil && !alive {
@@ -102,8 +105,8 @@ func take(ctx context.Context, tx pgx.Tx, me int64, t time.Time, limit int) ([]d
 		return nil, err
 	}
 	const mine = ` AND (server IS DISTINCT FROM $1 OR taken < clock_timestamp() - $2::interval)`
-	rows, err := tx.Query(ctx, `SELECT key FROM sessions WHERE due <= $3 AND `+free+mine+`
-		ORDER BY due, key LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED`, me, unclaimed, t, max(limit, 0))
+	rows, err := tx.Query(ctx, `SELECT key FROM sessions WHERE due <= $3 AND needs <= $5 AND id <> ALL ($6) AND `+free+mine+`
+		ORDER BY due, key LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED`, me, unclaimed, t, max(limit, 0), dormouse.LogVersion, append([]dormouse.SessionID{}, except...))
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +115,7 @@ func take(ctx context.Context, tx pgx.Tx, me int64, t time.Time, limit int) ([]d
 		return nil, err
 	}
 	rows, err = tx.Query(ctx, `UPDATE sessions SET server = $1, taken = clock_timestamp()
-		WHERE key = ANY ($3) AND `+free+mine+` RETURNING key, id`, me, unclaimed, keys)
+		WHERE key = ANY ($3) AND needs <= $4 AND `+free+mine+` RETURNING key, id`, me, unclaimed, keys, dormouse.LogVersion)
 	if err != nil {
 		return nil, err
 	}

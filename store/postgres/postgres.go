@@ -56,7 +56,8 @@ type Store struct {
 	me     atomic.Uint64
 	clock  clock
 
-	floor string // what an epoch is at least, in SQL
+	steps []store.Step // those that this program knows
+	floor string       // what an epoch is at least, in SQL
 
 	notifier *notifier
 	listener *pgx.ConnConfig
@@ -88,6 +89,9 @@ func Open(ctx context.Context, dsn string, o Options) (_ *Store, err error) {
 	s := &Store{log: o.Logger, seed: maphash.MakeSeed(), removed: make(chan struct{}, 1), closing: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.steps, err = store.Steps(migrations); err != nil {
+		return nil, err
 	}
 	if err := again(ctx, nil, busy, func(ctx context.Context) error { return s.prepare(ctx, base) }); err != nil {
 		return nil, err
@@ -129,7 +133,7 @@ func (s *Store) prepare(ctx context.Context, base *pgx.ConnConfig) (err error) {
 		s.log.WarnContext(ctx, "database does not say when it was promoted", "error", err)
 		s.floor = `0`
 	}
-	return migrate(context.WithoutCancel(ctx), c, s.log)
+	return migrate(context.WithoutCancel(ctx), c, s.steps, s.log)
 }
 
 // connect makes the pools and the lanes. None of them dials before it is needed.

@@ -35,16 +35,16 @@ var texts = map[string]string{
 
 	// The lock on a parent lets it be written but not be claimed, so that its epoch
 	// is still the same when the child is committed.
-	birthSessions: `WITH parents AS (SELECT id, epoch FROM sessions WHERE id = ANY ($19::text[]) AND epoch > 0 FOR KEY SHARE)
+	birthSessions: `WITH parents AS (SELECT id, epoch FROM sessions WHERE id = ANY ($20::text[]) AND epoch > 0 FOR KEY SHARE)
 		INSERT INTO sessions (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived,
-			agent, agent_version, environment)
+			agent, agent_version, environment, needs)
 		SELECT id, epoch, last_seq, updated, metrics::json, title, phase, status, due, tenant, owner, parent, created, archived,
-			agent, agent_version, environment
+			agent, agent_version, environment, needs
 		FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::text[],
 			$9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[],
-			$15::text[], $16::bigint[], $17::text[], $18::bigint[], $19::text[])
+			$15::text[], $16::bigint[], $17::text[], $18::bigint[], $19::bigint[], $20::text[])
 		AS b (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived,
-			agent, agent_version, environment, under_epoch, under)
+			agent, agent_version, environment, needs, under_epoch, under)
 		WHERE under IS NULL OR EXISTS (SELECT 1 FROM parents WHERE parents.id = under AND parents.epoch = under_epoch)
 		ON CONFLICT (id) DO NOTHING RETURNING id, key`,
 
@@ -52,18 +52,18 @@ var texts = map[string]string{
 	fenceSessions: `UPDATE sessions AS s SET last_seq = b.last_seq, updated = b.updated, metrics = b.metrics::json,
 			title = b.title, phase = b.phase, status = b.status, due = b.due,
 			tenant = b.tenant, owner = b.owner, parent = b.parent, created = b.created, archived = b.archived,
-			agent = b.agent, agent_version = b.agent_version, environment = b.environment
+			agent = b.agent, agent_version = b.agent_version, environment = b.environment, needs = b.needs
 		FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::text[],
 			$9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[],
-			$15::text[], $16::bigint[], $17::text[], $18::bigint[])
+			$15::text[], $16::bigint[], $17::text[], $18::bigint[], $19::bigint[])
 		AS b (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived,
-			agent, agent_version, environment, after)
-		WHERE s.id = b.id AND ` + sameEpoch + ` AND s.last_seq = b.after
+			agent, agent_version, environment, needs, after)
+		WHERE s.id = b.id AND s.epoch = b.epoch AND s.last_seq = b.after
 		RETURNING s.id, s.key`,
 
 	// The same for a batch that changes no row of its session.
 	holdSessions: `SELECT s.id, s.key FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS b (id, epoch, after)
-		JOIN sessions AS s ON s.id = b.id AND ` + sameEpoch + ` AND s.last_seq = b.after FOR NO KEY UPDATE OF s`,
+		JOIN sessions AS s ON s.id = b.id AND s.epoch = b.epoch AND s.last_seq = b.after FOR NO KEY UPDATE OF s`,
 
 	lookFences: `SELECT id, epoch, last_seq FROM sessions WHERE id = ANY ($1::text[])`,
 

@@ -112,7 +112,7 @@ func (s *Store) created(ctx context.Context, query string, args ...any) (int64, 
 }
 
 const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due, archived, metrics,
-	agent, agent_version, environment, damage, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
+	agent, agent_version, environment, needs, damage, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
 func readIndex(rows *sql.Rows) (i store.Index, err error) {
@@ -120,7 +120,7 @@ func readIndex(rows *sql.Rows) (i store.Index, err error) {
 	var due, archived sql.NullInt64
 	var metrics, tags, metadata []byte
 	err = rows.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &created, &updated, &i.Seq, &due,
-		&archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &i.Damage, &tags, &metadata, &i.Search)
+		&archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &i.Needs, &i.Damage, &tags, &metadata, &i.Search)
 	if err != nil {
 		return i, err
 	}

@@ -26,11 +26,11 @@ func (c *conn) migrate(ctx context.Context, log *slog.Logger) error {
 	if err := c.script(ctx, `CREATE TABLE IF NOT EXISTS schema_steps (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT`); err != nil {
 		return err
 	}
-	at, err := c.version(ctx)
+	have, err := c.schema(ctx)
 	if err != nil {
 		return err
 	}
-	missing, err := store.Missing(all, at)
+	missing, err := store.Missing(all, have)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (c *conn) step(ctx context.Context, s store.Step) error {
 	}
 	err := c.script(ctx, s.Text)
 	if err == nil {
-		err = c.script(ctx, fmt.Sprintf("INSERT INTO schema_steps (version, name) VALUES (%d, '%s')", s.Version, s.Name))
+		err = c.script(ctx, record(s))
 	}
 	if err == nil {
 		crash.At(crash.MigrateBegun)
@@ -86,20 +86,60 @@ func (c *conn) step(ctx context.Context, s store.Step) error {
 	return err
 }
 
-// version is the number of the newest step the database has.
-func (c *conn) version(ctx context.Context) (int, error) {
+// record notes that a step was taken. The first steps have no place to say what they
+// need.
+func record(s store.Step) string {
+	if s.Least == 0 {
+		return fmt.Sprintf("INSERT INTO schema_steps (version, name) VALUES (%d, '%s')", s.Version, s.Name)
+	}
+	return fmt.Sprintf("INSERT INTO schema_steps (version, name, least) VALUES (%d, '%s', %d)", s.Version, s.Name, s.Least)
+}
+
+// What a database says of its steps, without and with the column least.
+const (
+	hasLeast   = `SELECT count(*) FROM pragma_table_info('schema_steps') WHERE name = 'least'`
+	plainSteps = `SELECT coalesce(max(version), 0), coalesce(max(version), 0) FROM schema_steps`
+	leastSteps = `SELECT coalesce(max(version), 0), coalesce(max(coalesce(nullif(least, 0), version)), 0) FROM schema_steps`
+)
+
+// schema is what the database says of its steps.
+func (c *conn) schema(ctx context.Context) (store.Schema, error) {
+	says, err := c.numbers(ctx, hasLeast, 1)
+	if err != nil {
+		return store.Schema{}, err
+	}
+	text := plainSteps
+	if says[0] > 0 {
+		text = leastSteps
+	}
+	steps, err := c.numbers(ctx, text, 2)
+	if err != nil {
+		return store.Schema{}, err
+	}
+	return store.Schema{At: steps[0], Least: steps[1]}, nil
+}
+
+// numbers asks for a row of n integers.
+func (c *conn) numbers(ctx context.Context, text string, n int) ([]int, error) {
 	q, ok := c.Conn.(driver.QueryerContext)
 	if !ok {
-		return 0, errors.New("driver cannot query")
+		return nil, errors.New("driver cannot query")
 	}
-	rows, err := q.QueryContext(ctx, "SELECT coalesce(max(version), 0) FROM schema_steps", nil)
+	rows, err := q.QueryContext(ctx, text, nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	dest := make([]driver.Value, 1)
+	dest := make([]driver.Value, n)
 	if err := errors.Join(rows.Next(dest), rows.Close()); err != nil {
-		return 0, err
+		return nil, err
 	}
-	v, err := integer(dest[0])
-	return int(v), err
+	found := make([]int, n)
+	for i, v := range dest {
+		number, err := integer(v)
+		if err != nil {
+			return nil, err
+		}
+		found[i] = int(number)
+	}
+	return found, nil
 }

@@ -2,10 +2,12 @@ package sqlite_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"testing"
 
+	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/sqlite"
 	"github.com/dormouse-run/dormouse/store/storetest"
 )
@@ -54,5 +56,37 @@ func TestIDsThatWereGivenTwiceBeforeDoNotStopTheDatabase(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A step that only adds leaves programs that do not know it what they need.
+func TestASchemaThatOnlyHasMoreIsUsed(t *testing.T) {
+	dir := t.TempDir()
+	shut(t, open(t, dir))
+	_, newest, err := sqlite.Schema(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(text string, args ...any) {
+		t.Helper()
+		db := raw(t, dir)
+		if _, err := db.ExecContext(t.Context(), text, args...); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step(`ALTER TABLE sessions ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm'`)
+	step(`INSERT INTO schema_steps (version, name, least) VALUES (?, 'adds', ?)`, newest+1, newest)
+	s := open(t, dir)
+	create(t, s, sessionID(1))
+	shut(t, s)
+	if at, _, err := sqlite.Schema(t.Context(), dir); at != newest+1 || err != nil {
+		t.Errorf("schema is at step %d, %v", at, err)
+	}
+	step(`INSERT INTO schema_steps (version, name, least) VALUES (?, 'breaks', ?)`, newest+2, newest+2)
+	if _, err := sqlite.Open(t.Context(), dir, sqlite.Options{}); !errors.Is(err, store.ErrNewer) {
+		t.Errorf("open after a step that this program must know = %v, want ErrNewer", err)
 	}
 }

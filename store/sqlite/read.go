@@ -153,13 +153,14 @@ func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormous
 
 // Due lists sessions due at or before t, most overdue first.
 func (s *Store) Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error) {
-	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= ? ORDER BY due, key`+limited, micros(t), max(limit, 0))
+	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= ? AND needs <= ? ORDER BY due, key`+limited,
+		micros(t), dormouse.LogVersion, max(limit, 0))
 	return ids, wrap(err, "list sessions due at", t)
 }
 
 // NextDue returns the earliest due time after t, or the zero time.
 func (s *Store) NextDue(ctx context.Context, t time.Time) (time.Time, error) {
-	due, err := first(list(ctx, s, scan[int64], `SELECT due FROM sessions WHERE due > ? ORDER BY due LIMIT 1`, micros(t)))
+	due, err := first(list(ctx, s, scan[int64], `SELECT due FROM sessions WHERE due > ? AND needs <= ? ORDER BY due LIMIT 1`, micros(t), dormouse.LogVersion))
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return time.Time{}, nil
 	}

@@ -64,7 +64,7 @@ func (c *conn) pass(ctx context.Context, r *row, b store.Batch, sp spelled) erro
 
 // update changes the index row with one of the three fenced statements.
 func (c *conn) update(ctx context.Context, s statement, r *row, b store.Batch, sp spelled) error {
-	args := sp.touched.args(make([]driver.Value, 0, 18))
+	args := sp.touched.args(make([]driver.Value, 0, 19))
 	if s != touchSession {
 		args = sp.moved.args(args)
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // Schema returns the step that the schema of the database in dir is at, 0 if
-// there is none yet, and the newest step that this program knows. It changes
-// nothing and waits for nobody.
+// there is none yet, and the newest step that this program knows. A database that this
+// program may not use is store.ErrNewer. It changes nothing and waits for nobody.
 func Schema(ctx context.Context, dir string) (at, newest int, err error) {
 	defer func() {
 		if err != nil {
@@ -42,6 +42,18 @@ func Schema(ctx context.Context, dir string) (at, newest int, err error) {
 	if err := db.QueryRowContext(ctx, `SELECT count(*) > 0 FROM sqlite_master WHERE name = 'schema_steps'`).Scan(&begun); err != nil || !begun {
 		return 0, len(all), err
 	}
-	err = db.QueryRowContext(ctx, `SELECT coalesce(max(version), 0) FROM schema_steps`).Scan(&at)
-	return at, len(all), err
+	var says int
+	if err := db.QueryRowContext(ctx, hasLeast).Scan(&says); err != nil {
+		return 0, 0, err
+	}
+	text := plainSteps
+	if says > 0 {
+		text = leastSteps
+	}
+	var have store.Schema
+	if err := db.QueryRowContext(ctx, text).Scan(&have.At, &have.Least); err != nil {
+		return 0, 0, err
+	}
+	_, err = store.Missing(all, have)
+	return have.At, len(all), err
 }

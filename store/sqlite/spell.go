@@ -38,6 +38,7 @@ type (
 		agent                 string
 		agentVersion          int64
 		environment           string
+		needs                 int64
 	}
 	labels struct{ tags, metadata, search string }
 )
@@ -51,7 +52,7 @@ func (m moved) args(to []driver.Value) []driver.Value {
 }
 
 func (r rewritten) args(to []driver.Value) []driver.Value {
-	return append(to, r.tenant, r.owner, r.parent, r.created, r.archived, r.agent, r.agentVersion, r.environment)
+	return append(to, r.tenant, r.owner, r.parent, r.created, r.archived, r.agent, r.agentVersion, r.environment, r.needs)
 }
 
 // unlabelled is what a session without a row of labels has.
@@ -71,7 +72,7 @@ func spell(r *store.Rows) (sp spelled, err error) {
 	sp.moved = moved{i.Title, string(i.Phase), string(i.Status), maybe(i.Due)}
 	sp.rewritten = rewritten{
 		i.Tenant, string(i.Owner), string(i.Parent), micros(i.Created), maybe(i.Archived),
-		i.AgentID, int64(i.AgentVersion), i.EnvironmentID,
+		i.AgentID, int64(i.AgentVersion), i.EnvironmentID, int64(i.Needs),
 	}
 	sp.labels = unlabelled
 	sp.labels.search = i.Search

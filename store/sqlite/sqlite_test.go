@@ -370,7 +370,7 @@ func testOlderSchema(t *testing.T, files []string) {
 	defer shut(t, s)
 	want := store.Index{
 		Session: "sesn_old", Tenant: "acme", Owner: dormouse.User("ada"), Title: "a title", Phase: dormouse.PhaseReady, Status: dormouse.StatusIdle,
-		Created: time.Unix(1, 0).UTC(), Updated: time.Unix(2, 0).UTC(), Seq: 2,
+		Created: time.Unix(1, 0).UTC(), Updated: time.Unix(2, 0).UTC(), Seq: 2, Needs: 1,
 	}
 	listed, err := s.Sessions(t.Context(), store.Query{Tenant: "acme", Limit: 5})
 	if err != nil {

@@ -11,6 +11,7 @@ const (
 
 	createSession
 	claimSession
+	lookNeeds
 	markSession
 	findSession
 	lookFence
@@ -72,7 +73,7 @@ const (
 const (
 	setTouched   = `last_seq = ?, updated = ?, metrics = ?`
 	setMoved     = `title = ?, phase = ?, status = ?, due = ?`
-	setRewritten = `tenant = ?, owner = ?, parent = ?, created = ?, archived = ?, agent = ?, agent_version = ?, environment = ?`
+	setRewritten = `tenant = ?, owner = ?, parent = ?, created = ?, archived = ?, agent = ?, agent_version = ?, environment = ?, needs = ?`
 )
 
 // The fence is the WHERE of the three updates: no row of that epoch and seq, no
@@ -87,10 +88,11 @@ var texts = [statements]string{
 
 	// A key that is still being removed must not be given again.
 	createSession: `INSERT INTO sessions (key, id, epoch, last_seq, updated, metrics, title, phase, status, due,
-			tenant, owner, parent, created, archived, agent, agent_version, environment)
+			tenant, owner, parent, created, archived, agent, agent_version, environment, needs)
 		VALUES (1 + max((SELECT coalesce(max(key), 0) FROM sessions), (SELECT coalesce(max(session), 0) FROM removed)),
-			?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-	claimSession:   `UPDATE sessions SET epoch = epoch + 1 WHERE id = ? RETURNING epoch`,
+			?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+	claimSession:   `UPDATE sessions SET epoch = epoch + 1 WHERE id = ? AND needs <= ? RETURNING epoch`,
+	lookNeeds:      `SELECT needs FROM sessions WHERE id = ?`,
 	markSession:    `UPDATE sessions SET damage = ? WHERE key = ?`,
 	findSession:    `SELECT key FROM sessions WHERE id = ?`,
 	lookFence:      `SELECT epoch, last_seq FROM sessions WHERE key = ?`,

@@ -26,7 +26,7 @@ func (c *conn) begin(ctx context.Context, b store.Batch, sp spelled) error {
 	if err := c.under(ctx, b.Under); err != nil {
 		return err
 	}
-	args := append(make([]driver.Value, 0, 17), string(b.Session), signed(b.Epoch))
+	args := append(make([]driver.Value, 0, 18), string(b.Session), signed(b.Epoch))
 	n, err := c.exec(ctx, createSession, sp.rewritten.args(sp.moved.args(sp.touched.args(args)))...)
 	if err != nil {
 		return err
@@ -112,12 +112,12 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	var epoch int64
 	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
 		var dest [1]driver.Value
-		found, err := c.one(ctx, claimSession, dest[:], string(id))
+		found, err := c.one(ctx, claimSession, dest[:], string(id), int64(dormouse.LogVersion))
 		if err != nil {
 			return err
 		}
 		if !found {
-			return dormouse.ErrNotFound
+			return c.whyNotClaimed(ctx, id)
 		}
 		epoch, err = integer(dest[0])
 		return err
@@ -126,6 +126,23 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 		return 0, fmt.Errorf("claim %s: %w", id, err)
 	}
 	return unsigned(epoch), nil
+}
+
+// whyNotClaimed says why there was no session to claim.
+func (c *conn) whyNotClaimed(ctx context.Context, id dormouse.SessionID) error {
+	var dest [1]driver.Value
+	found, err := c.one(ctx, lookNeeds, dest[:], string(id))
+	if err != nil {
+		return err
+	}
+	if !found {
+		return dormouse.ErrNotFound
+	}
+	needs, err := integer(dest[0])
+	if err != nil {
+		return err
+	}
+	return &dormouse.NewerLogError{Session: id, Needs: int(needs)}
 }
 
 // Mark sets what the index row says of a damaged log.

@@ -32,6 +32,7 @@ func RunShared(t *testing.T, open func(t *testing.T) (a, b store.Store)) {
 	t.Run("fleet", func(t *testing.T) { testFleet(t, pair) })
 	t.Run("claiming", func(t *testing.T) { testClaiming(t, pair) })
 	t.Run("taking", func(t *testing.T) { testTaking(t, pair) })
+	t.Run("versions", func(t *testing.T) { testVersionsShared(t, pair) })
 	t.Run("releasing", func(t *testing.T) { testReleasing(t, pair) })
 	t.Run("where", func(t *testing.T) { testWhere(t, pair) })
 	t.Run("listening", func(t *testing.T) { testListening(t, pair) })

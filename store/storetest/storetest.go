@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Run("selecting", func(t *testing.T) { testSelecting(t, fresh) })
 	t.Run("loading", func(t *testing.T) { testLoading(t, fresh) })
 	t.Run("due", func(t *testing.T) { testDue(t, fresh) })
+	t.Run("versions", func(t *testing.T) { testVersions(t, fresh) })
 	t.Run("rebuilding", func(t *testing.T) { testRebuilding(t, fresh) })
 	t.Run("carrying", func(t *testing.T) { testCarrying(t, fresh) })
 	t.Run("removing", func(t *testing.T) { testRemoving(t, fresh) })

@@ -47,7 +47,7 @@ func run() error {
 	flag.IntVar(&c.Limit, "limit", 1400, "most cases of a full matrix")
 	flag.IntVar(&c.Sample, "sample", 0, "cases of the matrix, spread evenly; all if 0")
 	flag.StringVar(&c.Point, "point", "", "only this point, or these as point#visit,point#visit")
-	flag.StringVar(&c.Kind, "kind", "", "only this kind of work")
+	flag.StringVar(&c.Kind, "kind", "", "only this kind of work, or this case of the freezes, or this mutant")
 	flag.IntVar(&c.Visit, "visit", 1, "which visit of -point")
 	flag.IntVar(&c.Parallel, "parallel", 4, "cases at once")
 	flag.Uint64Var(&c.Seed, "seed", 1, "decides what is picked and when")
@@ -81,7 +81,7 @@ func run() error {
 	case "freezes":
 		return runFreezes(ctx, c)
 	case "mutants":
-		return mutants.Run(ctx, c.Binary, os.Stdout)
+		return mutants.Run(ctx, c.Binary, c.Kind, os.Stdout)
 	case "naps":
 		nap.Binary, nap.Seed, nap.Verbose = c.Binary, c.Seed, c.Verbose
 		return runNaps(ctx, nap)

@@ -1,0 +1,53 @@
+//go:build linux
+
+package layer
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Room is what a disk has for layers. A workspace may hold more than the disk has left,
+// and to take a snapshot of it must not take what the database is written to. The nil
+// Room is without an end.
+type Room struct {
+	dir   string
+	taken int64 // since it was looked at last
+}
+
+const (
+	// Of the part of a disk that sandboxes leave to others, layers leave a quarter, and of
+	// one that has hardly any, an eighth.
+	leastFree, mostFree = 8 << 20, 256 << 20
+	freeShare           = 80
+	smallShare          = 8
+	// lookEvery is how much is written before it is looked again.
+	lookEvery = 1 << 20
+	// perName is what a name takes of a disk beside what is in its file.
+	perName = 4096
+)
+
+// RoomIn is the room for what is written to a directory.
+func RoomIn(dir string) *Room { return &Room{dir: dir, taken: lookEvery} }
+
+// Take must be called before something is written. It fails with ENOSPC if others need
+// what is left.
+func (r *Room) Take(bytes int64) error {
+	if r == nil {
+		return nil
+	}
+	if r.taken += bytes; r.taken < lookEvery {
+		return nil
+	}
+	var at unix.Statfs_t
+	if err := unix.Statfs(r.dir, &at); err != nil {
+		return fmt.Errorf("look how full the disk is: %w", err)
+	}
+	total, free := int64(at.Blocks)*at.Bsize, int64(at.Bavail)*at.Bsize //nolint:gosec // no disk is that large
+	if free-bytes < min(max(total/freeShare, leastFree), mostFree, total/smallShare) {
+		return fmt.Errorf("%w: what is left of the disk is for others", unix.ENOSPC)
+	}
+	r.taken = 0
+	return nil
+}

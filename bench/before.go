@@ -3,17 +3,25 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"path/filepath"
+	"sync/atomic"
 )
 
-// versions measures the sandboxes of this binary beside those of another, such as
-// the one before a change. The two take turns, so that whatever else the machine does
-// meets both.
+// versions measures this binary beside another, such as the one before a change:
+// sandboxes, turns and durable appends, all from outside. The two take turns, so that
+// whatever else the machine does meets both.
 func (b *bench) versions(ctx context.Context) (err error) {
 	if b.before == "" {
 		return nil
 	}
-	now, before := &side{name: "now"}, &side{name: "before"}
+	p, err := newProvider(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	now, before := &side{name: "now", provider: p}, &side{name: "before", provider: p}
 	t := make(timings)
 	defer func() {
 		err = errors.Join(err, now.close(ctx), before.close(ctx))
@@ -39,7 +47,7 @@ func (b *bench) versions(ctx context.Context) (err error) {
 			}
 		}
 	}
-	for _, what := range []string{"warm", "echo"} {
+	for _, what := range []string{"warm", "echo", "turn", "append"} {
 		is, was := t.median(what+" now", "now"), t.median(what+" before", "before")
 		b.report("bench", line{Name: "before-" + what, Targets: []target{atMost("ratio", 1.1)}, Numbers: []number{
 			is, was, ratio(is, was), t.least(what+" now", "now-min"), t.least(what+" before", "before-min"),
@@ -51,8 +59,12 @@ func (b *bench) versions(ctx context.Context) (err error) {
 // side is one of two binaries.
 type side struct {
 	name       string
+	provider   *provider
 	warm, cold *server
 	standing   string
+	plain      *server // with local sandboxes
+	sessions   [writers]string
+	changes    atomic.Int64
 }
 
 func (s *side) open(ctx context.Context, b *bench, binary string) (err error) {
@@ -69,7 +81,22 @@ func (s *side) open(ctx context.Context, b *bench, binary string) (err error) {
 	if s.standing, err = s.cold.createBox(ctx); err != nil {
 		return err
 	}
-	return s.cold.says(ctx, s.standing, "main", echoShort, "hello")
+	if err := s.cold.says(ctx, s.standing, "main", echoShort, "hello"); err != nil {
+		return err
+	}
+	data, err := of.space(s.name + "-plain")
+	if err != nil {
+		return err
+	}
+	if s.plain, err = of.serve(ctx, data, "--scripted-url", s.provider.url); err != nil {
+		return err
+	}
+	for i := range s.sessions {
+		if s.sessions[i], err = s.plain.create(ctx, map[string]any{"model": "scripted", "warm": false}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *side) round(ctx context.Context, t timings, claims bool) error {
@@ -79,11 +106,41 @@ func (s *side) round(ctx context.Context, t timings, claims bool) error {
 			return err
 		}
 	}
-	return t.times("echo "+s.name, burst, func() error { return s.cold.says(ctx, s.standing, "main", echoShort, "hello") })
+	if err := t.times("echo "+s.name, burst, func() error { return s.cold.says(ctx, s.standing, "main", echoShort, "hello") }); err != nil {
+		return err
+	}
+	if err := s.turns(ctx, t); err != nil {
+		return err
+	}
+	return t.times("append "+s.name, 1, func() error { return s.append(ctx) })
+}
+
+// turns has a new session do a few.
+func (s *side) turns(ctx context.Context, t timings) error {
+	w, err := newWorker(ctx, s.plain)
+	if err != nil {
+		return err
+	}
+	if err := t.times("turn "+s.name, burst, func() error { return w.turn(ctx) }); err != nil {
+		return err
+	}
+	return w.end(ctx)
+}
+
+// append changes what is said of every session, all at once and a few times.
+func (s *side) append(ctx context.Context) error {
+	const each = 4
+	return fromAll(writers, each, func(i int) error {
+		title := map[string]any{"title": fmt.Sprint("change ", s.changes.Add(1))}
+		return s.plain.call(ctx, http.MethodPatch, "/api/sessions/"+s.sessions[i], title, nil)
+	})
 }
 
 func (s *side) close(ctx context.Context) error {
 	var errs []error
+	if s.plain != nil {
+		errs = append(errs, s.plain.stop())
+	}
 	for _, server := range []*server{s.warm, s.cold} {
 		if server != nil {
 			errs = append(errs, server.clear(ctx))

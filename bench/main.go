@@ -68,7 +68,7 @@ var errMissed = errors.New("a target was missed")
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	binary := flags.String("binary", "bin/dormouse", "the server to measure")
-	before := flags.String("before", "", "another server, such as that of an older version, to measure sandboxes beside: the part versions")
+	before := flags.String("before", "", "another server, such as that of an older version, to measure this one beside: the part versions")
 	dir := flags.String("dir", "", "directory to work in, on the file system to measure; the system's for temporary files if empty")
 	only := flags.String("run", "", "measure only the parts that match this regular expression: append, open, fanout, turn, start, fleet, sandbox, versions, snapshot, scan, v1-turn, v1-crowd, v1-rate")
 	file := flags.String("json", filepath.Join(os.TempDir(), "dormouse-bench.json"), "file to write the numbers to")

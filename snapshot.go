@@ -116,6 +116,8 @@ type SnapshotSkip struct {
 	Reason string     `json:"reason"`
 	// Error says why, if it was to be made.
 	Error string `json:"error,omitempty"`
+	// Full is set if it was for want of room on the disk.
+	Full bool `json:"full,omitempty"`
 	// At is set if nothing had changed: the seq of the log at which the files were still
 	// those of the point before. Live is as in Snapshot.
 	At   uint64 `json:"at,omitempty"`

@@ -46,5 +46,6 @@ func (t *turn) grant(ctx context.Context, use dormouse.Use, w tool.Wish) error {
 		return &Failure{Type: "unknown_error", After: backoff(t.view.Attempt), Err: err}
 	}
 	crash.At(crash.OpResult)
-	return t.finish(ctx, answered(op, []dormouse.Block{dormouse.Text(dormouse.CleanText(text))}, failed), t.callAfterTools())
+	result := []dormouse.Block{dormouse.Text(dormouse.CleanText(text))}
+	return t.finish(ctx, answered(op, result, failed), t.callAfterTools(result))
 }

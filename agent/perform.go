@@ -68,7 +68,7 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	}
 	crash.At(crash.OpResult)
 	content, failed := t.tools.Result(asked.Name, result)
-	if err := t.finish(ctx, answered(op, content, failed), t.callAfterTools()); err != nil {
+	if err := t.finish(ctx, answered(op, content, failed), t.callAfterTools(content)); err != nil {
 		return err
 	}
 	box.Forget(op.ID)
@@ -96,8 +96,9 @@ func (t *turn) toolOp(use dormouse.Use, call runner.Call, generation uint64) dor
 	}.Named(t.view.Session)
 }
 
-// callAfterTools is the op of the model call that follows the last tool call.
-func (t *turn) callAfterTools() *dormouse.Op {
+// callAfterTools is the op of the model call that follows the last tool call, which came
+// to a result.
+func (t *turn) callAfterTools(result []dormouse.Block) *dormouse.Op {
 	if len(t.view.Uses) != 1 || t.view.Calls >= maxCalls {
 		return nil
 	}
@@ -105,7 +106,11 @@ func (t *turn) callAfterTools() *dormouse.Op {
 	if err != nil {
 		return nil // the next step says what is wrong
 	}
+	if t.size == 0 { // this attempt has made no request yet
+		t.request()
+	}
 	op := t.nextCall(m)
+	op.Asks += dormouse.Tokens(len(dormouse.Encode(result)))
 	return &op
 }
 

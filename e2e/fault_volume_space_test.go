@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
@@ -65,7 +63,6 @@ func TestB01OnVolumesNoSpaceForTheLogRefusesThePromptAndRecovers(t *testing.T) {
 	refused(t, errors.Unwrap(err), http.StatusInsufficientStorage, "full")
 	for range 3 {
 		refused(t, a.Command(w.ctx, "prompts", options{"content": "no room", "id": "refused"}), http.StatusInsufficientStorage, "full")
-		refused(t, a.Command(w.ctx, "interrupt", nil), http.StatusInsufficientStorage, "full")
 	}
 	if _, err := a.Rows(w.ctx); err != nil {
 		t.Errorf("lists cannot be read: %v", err)
@@ -81,6 +78,8 @@ func TestB01OnVolumesNoSpaceForTheLogRefusesThePromptAndRecovers(t *testing.T) {
 	}
 }
 
+// A server starts on a disk without a byte left: what is held back for deletions serves
+// for that, too.
 func TestB02OnVolumesNoSpaceDuringRecoveryBurnsNoAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, loopDisk(t, "240M", "--spares", "0"))
@@ -89,11 +88,6 @@ func TestB02OnVolumesNoSpaceDuringRecoveryBurnsNoAttempt(t *testing.T) {
 	w.kill(func() { free = w.fill() })
 	if shown := a.show(); shown.Phase != dormouse.PhaseRunning {
 		t.Errorf("session is %s, want running", shown.Phase)
-	}
-	before := a.log()
-	refused(t, a.Command(w.ctx, "prompts", options{"content": "no room"}), http.StatusInsufficientStorage, "full")
-	if diff := cmp.Diff(before, a.log()); diff != "" {
-		t.Error(diff)
 	}
 	must(t, rig.Pause(w.ctx, marksOnceTakes))
 	free()

@@ -133,7 +133,7 @@ func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.S
 			return nil
 		}
 		a.slog.ErrorContext(ctx, "snapshot given up", "snapshot", w.ID, "error", err)
-		skip.Error = dormouse.CleanText(err.Error())
+		skip.Error, skip.Full = dormouse.CleanText(err.Error()), errors.Is(err, dormouse.ErrFull)
 		err = a.do(ctx, skip)
 	case taken == nil:
 		skip.At, skip.Live = same.At, same.Live

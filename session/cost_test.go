@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,5 +92,37 @@ func TestACutModelCallCostsWhatWasSeenOfIt(t *testing.T) {
 				t.Errorf("ended as %+v", p)
 			}
 		}, priced)
+	})
+}
+
+// Where the attempt that answers a tool call has sent nothing yet, the next request is
+// estimated all the same.
+func TestACallThatIsCutAfterAnApprovalCostsWhatItAsked(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Agent: dormouse.AgentConfig{
+			Name: "agent", Model: "scripted", System: strings.Repeat("word ", 4000),
+			Tools: []dormouse.ToolConfig{{Name: "bash", Permission: dormouse.PermissionAsk}},
+		}})
+		h.mustPrompt("p1", `SCRIPT[{"tools":[{"name":"bash","input":{"command":"effect a"}}]},{"text":"abcdefgh","chunks":8,"chunk_delay_ms":1000}]`)
+		settle(5 * time.Second)
+		if err := h.do(session.Answer{ID: "sevt_ok", Use: h.use(dormouse.AgentToolUse), Allow: true}); err != nil {
+			t.Fatal(err)
+		}
+		settle(3 * time.Second)
+		h.crash()
+		settle(time.Minute)
+		cut := 0
+		for _, p := range h.ends() {
+			if p.Outcome == dormouse.OutcomeOK {
+				continue
+			}
+			cut++
+			if p.Usage.InputTokens < 5000 || !p.Estimated {
+				t.Errorf("a call that asked 5,000 tokens ended %s with %+v, estimated %v", p.Outcome, p.Usage, p.Estimated)
+			}
+		}
+		if cut != 1 {
+			t.Errorf("%d calls were cut, want 1", cut)
+		}
 	})
 }

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,29 @@ func TestOnlyACallThatCannotHaveRunIsToldToBeRetried(t *testing.T) {
 			t.Errorf("of the command that did not run the agent is told %q", told[1])
 		}
 		h.checked()
+	})
+}
+
+// A snapshot that was asked for is taken, whether or not the turn that asked goes on.
+func TestASnapshotThatIsInterruptedIsNotToldToBeRetried(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{})
+		h.mustPrompt("p", script("sleep 1h"))
+		settle(time.Second)
+		s := h.state()
+		s.Ops = slices.Clone(s.Ops)
+		for i := range s.Ops {
+			s.Ops[i].Kind = dormouse.OpSnapshot
+		}
+		events, err := session.Decide(s, session.Command{By: dormouse.User("ada"), Now: h.now(), Epoch: 1, Verb: session.Interrupt{ID: "sevt_stop"}})
+		if err != nil || countType(events, dormouse.AgentToolResult) != 1 {
+			t.Fatalf("%d results, %v", countType(events, dormouse.AgentToolResult), err)
+		}
+		for _, e := range events {
+			if e.Type == dormouse.AgentToolResult && !strings.Contains(string(e.Payload), "may have executed") {
+				t.Errorf("the agent is told %s", e.Payload)
+			}
+		}
 	})
 }
 

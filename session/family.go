@@ -93,15 +93,31 @@ func (a *Actor) bringUp(ctx context.Context, c WantedChild) (Verb, error) {
 	}
 	crash.At(crash.ChildCreated)
 	if len(spec.Prompt) > 0 {
-		err := a.deps.family.Do(ctx, c.ID, me, Prompt{
-			Under: a.fence(), ID: dormouse.PromptID(c.ID, "spawn"), Body: dormouse.DigestOf(dormouse.Encode(spec.Prompt)), Content: spec.Prompt,
-		})
+		err := a.promptChild(ctx, c.ID, spec.Prompt)
 		if err != nil && !errors.Is(err, dormouse.ErrTerminated) {
 			return nil, err
 		}
 	}
 	crash.At(crash.ChildPrompted)
 	return ChildUp{Child: c.ID}, nil
+}
+
+// promptChild gives a new child its first prompt, once. A client may have taken the id of
+// it for a prompt of its own, before the child had one; then it has an id that no client can give.
+func (a *Actor) promptChild(ctx context.Context, child dormouse.SessionID, content []dormouse.Block) (err error) {
+	const name = "spawn"
+	for _, id := range []dormouse.EventID{
+		dormouse.PromptID(child, name),
+		dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(child), name)),
+	} {
+		err = a.deps.family.Do(ctx, child, dormouse.FromSession(a.id), Prompt{
+			Under: a.fence(), ID: id, Body: dormouse.DigestOf(dormouse.Encode(content)), Content: content,
+		})
+		if !errors.Is(err, dormouse.ErrConflict) {
+			return err
+		}
+	}
+	return err
 }
 
 // longestTell is how long it may take until a parent that could not be told is told

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -426,6 +427,44 @@ func TestAParentThatLostItsLeaseSendsItsChildNothing(t *testing.T) {
 		child.mustPrompt("more", `SCRIPT[{"text":"still here"}]`)
 		if stale := b.live.Counts().Stale; stale != 0 {
 			t.Errorf("the child's own server was taken for stale %d times", stale)
+		}
+	})
+}
+
+// birthWatcher tells of children that are born, before their parent has prompted them.
+type birthWatcher struct {
+	store.Store
+	born func(dormouse.SessionID)
+}
+
+func (s *birthWatcher) Create(ctx context.Context, b store.Batch) error {
+	err := s.Store.Create(ctx, b)
+	if err == nil && b.Under != nil {
+		s.born(b.Session)
+	}
+	return err
+}
+
+// Whatever ids clients give, a child gets the prompt that it was made for, once.
+func TestAClientCannotTakeThePromptIDOfAChild(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Agent: everyTool()})
+		var child *house
+		h.store.Store = &birthWatcher{Store: h.store.Store, born: func(id dormouse.SessionID) {
+			if child == nil {
+				child = h.of(id)
+				child.mustPrompt("spawn", "hello")
+			}
+		}}
+		h.mustPrompt("p", grow(`SCRIPT[{"text":"grown"}]`))
+		settle(time.Minute)
+		if c := h.state().Children; len(c) != 1 || !c[0].Started {
+			t.Fatalf("its children are %+v", c)
+		}
+		h.crash()
+		settle(time.Minute)
+		if n := countType(child.log(), dormouse.UserMessage); n != 2 {
+			t.Errorf("the child has %d prompts, want that of the client and that of its parent", n)
 		}
 	})
 }

@@ -313,7 +313,7 @@ func (d *draft) closeOps(thread dormouse.ThreadID, turn Turn) {
 			d.addNamed(end.Partial, dormouse.AgentMessage, thread, dormouse.ActorAgent,
 				dormouse.Message{Content: []dormouse.Block{dormouse.Text(text)}})
 		}
-		if op.Kind == dormouse.OpMessage {
+		if op.Kind == dormouse.OpMessage || op.Kind == dormouse.OpSnapshot {
 			doubtful[op.Use] = op.ID
 		}
 		d.endOp(thread, op, end)

@@ -59,7 +59,11 @@ func (s *Sessions) Snapshot(ctx context.Context, id dormouse.SessionID, by dormo
 				}
 			case dormouse.SnapshotSkipped:
 				if p := payload[dormouse.SnapshotSkip](i.Event); p.ID == ask.ID {
-					return dormouse.Snapshot{}, fmt.Errorf("snapshot %s was not taken: %s: %w", ask.ID, p.Error, dormouse.ErrConflict)
+					why := dormouse.ErrConflict
+					if p.Full {
+						why = dormouse.ErrFull
+					}
+					return dormouse.Snapshot{}, fmt.Errorf("snapshot %s was not taken: %s: %w", ask.ID, p.Error, why)
 				}
 			case dormouse.SessionTerminated:
 				return dormouse.Snapshot{}, dormouse.ErrTerminated

@@ -44,7 +44,7 @@ func (s *Store) Compact(ctx context.Context, line []dormouse.Layer) error {
 			line = slices.Concat(line[:from], []dormouse.Layer{merged}, line[to:])
 		}
 	}
-	return fmt.Errorf("compact %d layers: %w", len(line), full(err))
+	return fmt.Errorf("compact %d layers: %w", len(line), layer.Full(err))
 }
 
 // Shorter returns the shortest line that is the same and that Compact has lately

@@ -17,7 +17,7 @@ import (
 func (s *Store) Diff(ctx context.Context, before, now []dormouse.Layer, most int) (Difference, error) {
 	d, err := s.diff(ctx, before, now, most)
 	if err != nil {
-		return Difference{}, fmt.Errorf("compare snapshots: %w", full(err))
+		return Difference{}, fmt.Errorf("compare snapshots: %w", layer.Full(err))
 	}
 	return d, nil
 }

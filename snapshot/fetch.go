@@ -21,7 +21,7 @@ func (s *Store) fetch(ctx context.Context, l dormouse.Layer, name string, came f
 		return s.read(ctx, l, came, func(tar io.Reader) error { return layer.Unpack(ctx, tar, s.opts.Limits, dir) })
 	})
 	if err != nil {
-		return fmt.Errorf("fetch layer %s: %w", l.Digest, refused(full(err)))
+		return fmt.Errorf("fetch layer %s: %w", l.Digest, refused(layer.Full(err)))
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, limits layer.Limits) ([
 	limits.Entries, limits.Bytes = min(limits.Entries, s.opts.Limits.Entries), min(limits.Bytes, s.opts.Limits.Bytes)
 	layers, err := s.importFrom(ctx, r, limits)
 	if err != nil {
-		return nil, fmt.Errorf("import an image: %w", refused(full(err)))
+		return nil, fmt.Errorf("import an image: %w", refused(layer.Full(err)))
 	}
 	return layers, nil
 }
@@ -131,7 +131,7 @@ func (s *Store) spool(ctx context.Context, r io.Reader, limits layer.Limits) (na
 		return f.Name(), nil
 	case came.err != nil:
 		return "", came.err
-	case errors.Is(err, layer.ErrTooBig), errors.Is(full(err), dormouse.ErrFull):
+	case errors.Is(err, layer.ErrTooBig), errors.Is(layer.Full(err), dormouse.ErrFull):
 		return "", err
 	}
 	return "", fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
@@ -150,7 +150,7 @@ type allowance struct {
 // unpackLayer unpacks one layer of an image, which may take what is left.
 func (s *Store) unpackLayer(ctx context.Context, l imagefile.Layer, want v1.Hash, left *allowance, dir string) error {
 	if err := s.adopt(ctx, l, want, left, dir); err != nil {
-		if errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany) || errors.Is(full(err), dormouse.ErrFull) || ctx.Err() != nil {
+		if errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany) || errors.Is(layer.Full(err), dormouse.ErrFull) || ctx.Err() != nil {
 			return err
 		}
 		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)

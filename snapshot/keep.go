@@ -26,7 +26,7 @@ func (s *Store) Keep(ctx context.Context, g *Stage) (dormouse.Layer, error) {
 		err = s.shelve(ctx, g, l)
 	}
 	if err != nil {
-		return dormouse.Layer{}, fmt.Errorf("keep a layer: %w", full(err))
+		return dormouse.Layer{}, fmt.Errorf("keep a layer: %w", layer.Full(err))
 	}
 	crash.At(crash.LayerKept)
 	return l, nil

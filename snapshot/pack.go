@@ -144,7 +144,7 @@ func (s *Store) read(ctx context.Context, l dormouse.Layer, came func(int), do f
 		// What follows the end of a tar is part of the layer all the same.
 		_, err = io.Copy(io.Discard, plain)
 	}
-	if err != nil && !errors.Is(full(err), dormouse.ErrFull) && !errors.Is(err, layer.ErrTooBig) {
+	if err != nil && !errors.Is(layer.Full(err), dormouse.ErrFull) && !errors.Is(err, layer.ErrTooBig) {
 		_, _ = io.Copy(io.Discard, in) // a broken blob says so at its end
 	}
 	switch {

@@ -26,7 +26,7 @@ func (s *Store) Stage(ctx context.Context) (*Stage, error) {
 	}
 	dir, err := os.MkdirTemp(s.temp.Name(), "stage-")
 	if err != nil {
-		return nil, fmt.Errorf("stage a layer: %w", full(err))
+		return nil, fmt.Errorf("stage a layer: %w", layer.Full(err))
 	}
 	return &Stage{Dir: dir}, nil
 }

@@ -48,7 +48,7 @@ type Store struct {
 func Open(opts Options) (*Store, error) {
 	s := &Store{opts: opts.complete(), making: make(map[string]chan struct{})}
 	if err := s.prepare(); err != nil {
-		return nil, fmt.Errorf("open layers in %s: %w", opts.Dir, full(err))
+		return nil, fmt.Errorf("open layers in %s: %w", opts.Dir, layer.Full(err))
 	}
 	return s, nil
 }
@@ -140,14 +140,6 @@ func (s *Store) Close() error {
 // path is something in our directory.
 func (s *Store) path(names ...string) string {
 	return filepath.Join(append([]string{s.opts.Dir}, names...)...)
-}
-
-// full says in our words that the disk is.
-func full(err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
-	}
-	return err
 }
 
 // hexOf is the digits of a digest that is valid.

@@ -35,7 +35,7 @@ type use struct {
 func (s *Store) Use(ctx context.Context, owner dormouse.SessionID, number uint64, layers []dormouse.Layer, progress func(done, total int64)) ([]string, error) {
 	dirs, err := s.use(ctx, owner, number, layers, progress)
 	if err != nil {
-		return nil, fmt.Errorf("use %d layers for %s: %w", len(layers), owner, full(err))
+		return nil, fmt.Errorf("use %d layers for %s: %w", len(layers), owner, layer.Full(err))
 	}
 	for i, name := range dirs {
 		dirs[i] = s.path(layersDir, name)

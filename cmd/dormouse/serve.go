@@ -200,7 +200,12 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	c.listening = s.listener.Addr()
 	s.config.listening = c.listening
 	// What is started from here on is given nothing of the environment.
-	if s.driver, err = openSandboxes(ctx, c, leaveEnvironment(c), log); err != nil {
+	environment := leaveEnvironment(c)
+	err = s.relieved(func() (err error) {
+		s.driver, err = openSandboxes(ctx, c, environment, log)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() { _ = s.letGo() })
@@ -285,6 +290,16 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	}
 	undo = nil // ours to keep now
 	return s, nil
+}
+
+// relieved does a step of the start that writes to the disk. On a full one it is given
+// what is held back: a server that does not start cannot delete anything.
+func (s *server) relieved(step func() error) error {
+	err := step()
+	for errors.Is(err, syscall.ENOSPC) && s.held.Give() {
+		err = step()
+	}
+	return err
 }
 
 // start serves, and then takes up what a server before us left at work.

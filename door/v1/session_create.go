@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
@@ -85,7 +86,7 @@ func (s *Server) createSession(c call) error {
 		return err
 	}
 	made.Session, made.Tenant, made.Owner, made.Request = id, c.Who.Tenant, c.Who.Actor, asked
-	steps, _, err := steps(p.InitialEvents.Value, func(n int) dormouse.EventID { return keyed(id, "initial", n) }, true)
+	steps, _, err := steps(p.InitialEvents.Value, func(n int) dormouse.EventID { return initial(id, n) }, true)
 	if err != nil {
 		return err
 	}
@@ -144,4 +145,10 @@ func (s *Server) madeOf(ctx context.Context, tenant string, p sessionParams) (ma
 		SleepAfter: s.SleepAfter, EnvironmentID: environment.ID, Environment: environment.Sandbox(),
 	}
 	return made, s.CheckAgent(made.Agent)
+}
+
+// initial is the id of the n-th event that a session is made with. No key that a client
+// gives later leads to it.
+func initial(id dormouse.SessionID, n int) dormouse.EventID {
+	return dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(id), "initial", strconv.Itoa(n)))
 }

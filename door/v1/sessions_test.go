@@ -181,6 +181,21 @@ func TestARequestWithAKeyIsOne(t *testing.T) {
 	}
 }
 
+// Whatever key a client gives, it names no event that the session was made with.
+func TestNoKeyNamesAnInitialEvent(t *testing.T) {
+	h := newSessions(t)
+	s := h.ask(200, "GET", "/v1/sessions/"+h.made(""), "")
+	made := h.ask(200, "POST", "/v1/sessions", fmt.Sprintf(`{"agent":%q,"environment_id":%q,"initial_events":[%s]}`,
+		s["agent"].(map[string]any)["id"], s["environment_id"], message("hello")))
+	id := made["id"].(string)
+	h.until(id, "session.status_idle", 1)
+	h.ask(200, "POST", "/v1/sessions/"+id+"/events", `{"events":[`+message("hello")+`]}`, "Idempotency-Key", "initial")
+	h.until(id, "session.status_idle", 2)
+	if n := len(h.listed(id, "types[]=user.message")); n != 2 {
+		t.Errorf("it was asked %d times, want 2", n)
+	}
+}
+
 func TestEventsAreListedInBothDirectionsAndByPage(t *testing.T) {
 	h := newSessions(t)
 	id := h.made("")

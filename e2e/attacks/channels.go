@@ -13,24 +13,26 @@ import (
 const frames = `
 import socket, json, struct, sys
 def say(s, f):
-    b = json.dumps(f).encode(); s.sendall(struct.pack(">I", len(b)) + b)
-def hear(s):
-    h = b""
-    while len(h) < 4:
-        c = s.recv(4 - len(h))
-        if not c: return None
-        h += c
-    n = struct.unpack(">I", h)[0]; b = b""
+    b = json.dumps(f).encode(); s.sendall(struct.pack(">II", len(b), 0) + b)
+def take(s, n):
+    b = b""
     while len(b) < n:
         c = s.recv(n - len(b))
         if not c: return None
         b += c
+    return b
+def hear(s):
+    h = take(s, 8)
+    if h is None: return None
+    head, bulk = struct.unpack(">II", h)
+    b = take(s, head)
+    if b is None or bulk and take(s, bulk) is None: return None
     return json.loads(b)
 def dial():
     s = socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect("/.dormouse/run/socket"); return s
 def play(secret):
     s = dial()
-    say(s, {"kind": "hello", "hello": {"protocol": 2, "secret": secret, "fence": {"session": "", "generation": 0, "epoch": 0}}})
+    say(s, {"kind": "hello", "hello": {"protocol": 3, "secret": secret, "fence": {"session": "", "generation": 0, "epoch": 0}}})
     return s
 `
 

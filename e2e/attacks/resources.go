@@ -82,7 +82,10 @@ func diskBeside(ctx context.Context, w *World) (string, error) {
 	if err := w.Me.answers(ctx); err != nil {
 		return "", err
 	}
-	before := w.Stored()
+	before, err := w.settled(ctx)
+	if err != nil {
+		return "", err
+	}
 	d, err := w.Me.Do(ctx, `for d in /.dormouse/run /.dormouse/state /.dormouse/slot /.dormouse/bin /usr /home /mnt /opt /srv /run; do
 timeout 20 dd if=/dev/zero of=$d/fill bs=1M count=1000 2>&1 | tail -1; done`)
 	if err != nil {
@@ -106,7 +109,10 @@ func outputFlood(ctx context.Context, w *World) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	stored := w.Stored()
+	stored, err := w.settled(ctx)
+	if err != nil {
+		return "", err
+	}
 	d, err := w.Me.Do(ctx, "dd if=/dev/zero bs=64k count=81920 2>/dev/null")
 	if err != nil {
 		return "", err

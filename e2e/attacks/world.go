@@ -190,6 +190,22 @@ func (w *World) Stored() int64 {
 	return sum
 }
 
+// settled is what is stored once volumes have the room that is reserved for them ahead
+// of what is written, within their limits.
+func (w *World) settled(ctx context.Context) (int64, error) {
+	const still = 500 * time.Millisecond // volumes are looked at several times meanwhile
+	for before := w.Stored(); ; {
+		if err := rig.Pause(ctx, still); err != nil {
+			return 0, err
+		}
+		now := w.Stored()
+		if now == before {
+			return now, nil
+		}
+		before = now
+	}
+}
+
 // Session is a session whose sandbox commands are run in.
 type Session struct {
 	*rig.Session

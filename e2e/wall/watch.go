@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
 
@@ -147,6 +149,14 @@ type process struct {
 	text []byte // its command line and its environment
 }
 
+// sharesMemory reports whether two processes have one memory, as a parent and its child
+// have between fork and exec.
+func sharesMemory(a, b int) bool {
+	const memory = 1 // KCMP_VM
+	differs, _, err := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), memory, 0, 0, 0)
+	return err == 0 && differs == 0
+}
+
 // descendants lists the processes below the server, and those whose command line
 // names its directory of kernels: some are left to the first process of the machine.
 // The server's own environment is what the operator gave it.
@@ -184,6 +194,9 @@ func descendants(server int, mark string) (found []process) {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if !below(pid) && !bytes.Contains(line, []byte(mark)) {
 			continue
+		}
+		if pid != server && sharesMemory(pid, server) {
+			continue // it is about to become another program, and is the server until then
 		}
 		p := process{pid: pid, text: line}
 		if name, _, _ := bytes.Cut(line, []byte{0}); len(name) > 0 {

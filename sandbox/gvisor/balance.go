@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // reserves keeps the volumes that are open in balance with the disk.
@@ -57,7 +58,7 @@ func (r *reserves) begin(dir string, log *slog.Logger) error {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		log.Warn("this disk cannot be reserved: when it is full, files in sandboxes may be lost", "dir", dir)
 		return nil
-	case errors.Is(full(err), dormouse.ErrFull): // then it can
+	case errors.Is(layer.Full(err), dormouse.ErrFull): // then it can
 	case err != nil:
 		return fmt.Errorf("look what the disk can do: %w", err)
 	}

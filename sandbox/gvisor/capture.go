@@ -35,7 +35,7 @@ func (d *Driver) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captur
 		done, err = d.captureCold(ctx, v, c)
 	}
 	if err != nil {
-		return sandbox.Captured{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, v.session, err)
+		return sandbox.Captured{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, v.session, layer.Full(err))
 	}
 	return done, nil
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // A volume is a file with holes, larger than what the disk may have room for. A write
@@ -118,11 +119,11 @@ func (d *Driver) secure(v volume) (err error) {
 	}
 	b, err := v.openBacking()
 	if err != nil || b == nil {
-		return full(err)
+		return layer.Full(err)
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.begin(v, on); err != nil {
-		return full(err)
+		return layer.Full(err)
 	}
 	need, err := b.lacks()
 	if err != nil {
@@ -132,14 +133,14 @@ func (d *Driver) secure(v volume) (err error) {
 		return errNoRoom(need, on.opening())
 	}
 	if err := b.backRest(); err != nil {
-		return full(err)
+		return layer.Full(err)
 	}
 	has, err := v.free()
 	// The rest of its headroom it is given while it is used already.
 	if want := min(on.headroom(backStep, 1)-has, on.spare()-need); err == nil && want > 0 {
 		err = b.release(want)
 	}
-	return full(err)
+	return layer.Full(err)
 }
 
 // fitsSpare refuses to make a volume ahead that sessions might have to do without.
@@ -200,12 +201,4 @@ func (v volume) shrink() error {
 		}
 		return b.unback(hole, start-hole)
 	})
-}
-
-// full says in our words that the disk is.
-func full(err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
-	}
-	return err
 }

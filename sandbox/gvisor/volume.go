@@ -19,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/boot"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // volume is where the files of a session lie: a file system of its own where its
@@ -281,10 +282,10 @@ func (d *Driver) makeTemplate() (err error) {
 	}
 	dir, err := os.MkdirTemp(d.opts.Dir, "template-")
 	if err != nil {
-		return full(err)
+		return layer.Full(err)
 	}
 	v := volume{dir: dir}
-	defer func() { err = full(errors.Join(err, v.close(), os.RemoveAll(dir))) }()
+	defer func() { err = layer.Full(errors.Join(err, v.close(), os.RemoveAll(dir))) }()
 	if err := errors.Join(os.Mkdir(v.at(), 0o700), makeFileSystem(v.image(), d.opts.Limits)); err != nil {
 		return err
 	}
@@ -316,7 +317,7 @@ func (d *Driver) copyTemplate(to string) error {
 			err = copySparse(d.template, to)
 		}
 	}
-	return full(err)
+	return layer.Full(err)
 }
 
 // volumeSize is that of a volume in a directory: what the limits say, and no more than

@@ -32,7 +32,7 @@ func (d *Driver) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captur
 	}
 	done, err := d.capture(ctx, p, c)
 	if err != nil {
-		return sandbox.Captured{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, p.session, err)
+		return sandbox.Captured{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, p.session, layer.Full(err))
 	}
 	return done, nil
 }

@@ -3,9 +3,12 @@
 package layer
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
 )
 
 // Room is what a disk has for layers. A workspace may hold more than the disk has left,
@@ -50,4 +53,12 @@ func (r *Room) Take(bytes int64) error {
 	}
 	r.taken = 0
 	return nil
+}
+
+// Full makes an error that says the disk is full a dormouse.ErrFull.
+func Full(err error) error {
+	if errors.Is(err, dormouse.ErrFull) || !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
 }

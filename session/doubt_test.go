@@ -55,6 +55,7 @@ func TestASnapshotThatIsInterruptedIsNotToldToBeRetried(t *testing.T) {
 				t.Errorf("the agent is told %s", e.Payload)
 			}
 		}
+		settle(2 * time.Hour)
 	})
 }
 

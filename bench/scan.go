@@ -105,8 +105,10 @@ func (b *bench) scan(ctx context.Context, s *server, files int) error {
 	}
 	b.report("bench", line{Name: fmt.Sprintf("scan-%d", files), Targets: targets, Numbers: []number{
 		added, them, ratio(added, them), t.median(startPlain, "plain"), t.median(startScans, "scans"),
-		t.least(startPlain, "plain-min"), t.least(startScans, "scans-min"), {"read", float64(read) / (1 << 10), kibibytes},
-		{"holding", float64(files) * scannedFile / (1 << 10), kibibytes}, count("files", files),
+		t.least(startPlain, "plain-min"), t.least(startScans, "scans-min"),
+		{"read", float64(read) / (1 << 10), kibibytes},
+		{"holding", float64(files) * scannedFile / (1 << 10), kibibytes},
+		count("files", files),
 	}})
 	return s.remove(ctx, session)
 }

@@ -79,12 +79,12 @@ func (p *past) take(s *rig.Server) {
 			p.t.Fatal(err)
 		}
 	}
-	p.run(s.Binary.Server, "store", "import", "--data", s.Data, p.file("archive.dormouse"))
+	p.run(s.Server, "store", "import", "--data", s.Data, p.file("archive.dormouse"))
 }
 
 func (p *past) run(name string, args ...string) {
 	p.t.Helper()
-	if out, err := exec.CommandContext(p.t.Context(), name, args...).CombinedOutput(); err != nil { //nolint:gosec // tools of the test
+	if out, err := exec.CommandContext(p.t.Context(), name, args...).CombinedOutput(); err != nil {
 		p.t.Fatalf("%s %v: %v\n%s", name, args, err, out)
 	}
 }

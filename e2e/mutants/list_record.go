@@ -53,8 +53,10 @@ func recordMutants() []mutant {
 		{
 			name: "ids_not_looked_up", rule: "ids that clients gave are looked up before anything is decided",
 			notice: inPackage{goTest{"session", "TestTheSameClientIDIsOnePrompt"}},
-			patches: []patch{{"session/commit.go",
-				"if c.Given, err = a.given(ctx, m.verb); err != nil {", "if _, err = a.given(ctx, m.verb); err != nil {"}},
+			patches: []patch{{
+				"session/commit.go",
+				"if c.Given, err = a.given(ctx, m.verb); err != nil {", "if _, err = a.given(ctx, m.verb); err != nil {",
+			}},
 		},
 		{
 			name: "no_snapshot_before", rule: "a turn begins after the snapshot of what people did before it",

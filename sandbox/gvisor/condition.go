@@ -49,7 +49,7 @@ func (v volume) condition() (sandbox.Condition, string, error) {
 }
 
 func (v volume) inUse() (sandbox.Condition, string, error) {
-	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // a session id is a file name
+	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) {
 		return v.opened() // without a look at every loop device there is
 	}
 	// Asked in this order: one that is let go of meanwhile was closed before.

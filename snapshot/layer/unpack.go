@@ -306,7 +306,7 @@ func attrsOf(h *tar.Header) (all []attr, err error) {
 		var pair [2]string
 		for i := range pair {
 			n, size := binary.Uvarint([]byte(rest[:min(len(rest), binary.MaxVarintLen64)]))
-			if size <= 0 || n > uint64(len(rest)-size) {
+			if size <= 0 || n > uint64(len(rest)-size) { //nolint:gosec // size is no more than there is
 				return nil, errors.New("what is attached to it has no end")
 			}
 			pair[i], rest = rest[size:size+int(n)], rest[size+int(n):] //nolint:gosec // no longer than the rest

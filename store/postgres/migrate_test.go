@@ -190,7 +190,7 @@ func TestABreakingStepIsNotTakenBeneathALivingServer(t *testing.T) {
 	do(t, c, `INSERT INTO servers (name, addr, place, lease_until) VALUES ('old one', '', '', clock_timestamp() + interval '1 hour')`)
 	for id, server := range map[string]any{"sesn_loaded": 1, "sesn_free": nil} {
 		do(t, c, `INSERT INTO sessions (id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, metrics, server)
-			VALUES ($1, 3, 2, 'acme', 'user:ada', '', '', 'ready', 'idle', now(), now(), '{}', $2)`, id, server)
+			VALUES ($1, 3, 2, 'acme', 'user:ada', '', '', 'ready', 'idle', now(), clock_timestamp(), '{}', $2)`, id, server)
 	}
 	_, err = postgres.Open(t.Context(), dsn, postgres.Options{})
 	if !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "stop old one first") {

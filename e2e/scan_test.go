@@ -98,7 +98,7 @@ func watch(t *testing.T, root string, names ...string) func() (dirs, files []str
 		slices.Sort(files)
 		return slices.Compact(dirs), slices.Compact(files)
 	}
-	some := filepath.Join(names[0], "f1")
+	some := filepath.Join(names[0], "f01")
 	if _, err := os.ReadFile(filepath.Join(root, some)); err != nil {
 		t.Fatal(err)
 	}

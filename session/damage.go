@@ -36,7 +36,56 @@ func damageOf(err error) string {
 	return err.Error()
 }
 
-var errNoJSON = errors.New("its payload is not what was written")
+// What is wrong with an event.
+var (
+	errNoJSON = errors.New("its payload is not what was written")
+	errNoRow  = errors.New("there is no such row")
+)
+
+// ownDamage is the damage of the actor's own log that an error tells of, nil if it tells
+// of none. That of another session is none of this one.
+func (a *Actor) ownDamage(err error) error {
+	if d, ok := errors.AsType[*store.DamageError](err); ok && d.Session == a.id {
+		return d
+	}
+	return nil
+}
+
+// suffer ends the actor if an error is that its own log is damaged, which the cached fold
+// did not show. The next actor finds the session declared, and endures. A log that can be
+// read from its beginning to its end is not damaged.
+func (a *Actor) suffer(ctx context.Context, err error) bool {
+	if a.ownDamage(err) == nil || a.damage != nil || a.broken != nil {
+		return a.broken != nil && errors.Is(a.broken, dormouse.ErrDamaged)
+	}
+	if _, _, err = refold(ctx, a.deps, a.id); !errors.Is(err, dormouse.ErrDamaged) {
+		return false
+	}
+	a.broken = err
+	return true
+}
+
+// declare notes in the session's row that its log is damaged.
+func (a *Actor) declare(ctx context.Context, damage error) {
+	if err := a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, damageOf(damage)); err != nil {
+		a.slog.WarnContext(ctx, "damage not noted", "damage", damage, "error", err)
+	}
+}
+
+// refold folds a log from its first event on. The cached fold says nothing of whether the
+// events before it can be read.
+func refold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint64, error) {
+	whole := *deps
+	whole.Store = uncached{deps.Store}
+	return fold(ctx, &whole, id)
+}
+
+// uncached is a store without cached folds.
+type uncached struct{ store.Store }
+
+func (uncached) State(context.Context, dormouse.SessionID) (store.State, error) {
+	return store.State{}, nil
+}
 
 // checkPayload refuses a payload that would fold as an empty value.
 func checkPayload(id dormouse.SessionID, e dormouse.Event) error {

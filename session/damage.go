@@ -196,7 +196,9 @@ func (a *Actor) endure(ctx context.Context, damage error) error {
 	every, looked, ended := firstLook, time.Now(), false
 	for a.state.Terminated == nil {
 		if !ended {
-			ended = a.endProcesses(ctx)
+			if ended = a.endProcesses(ctx); ended {
+				a.deps.seats.leave(a.id)
+			}
 		}
 		var m message
 		select {
@@ -234,24 +236,56 @@ func (a *Actor) pass(ctx context.Context, m message, err error) error {
 
 // mend loads a damaged session anew, and reports whether it could be.
 func (a *Actor) mend(ctx context.Context) (bool, error) {
-	state, cached, err := fold(ctx, a.deps, a.id)
+	if d, ok := errors.AsType[*store.DamageError](a.damage); ok && !a.readsAt(ctx, d.Seq) {
+		return false, nil // without a look at all of the log
+	}
+	state, cached, err := refold(ctx, a.deps, a.id)
 	if err != nil {
 		return false, nil //nolint:nilerr // it is looked at again
 	}
+	a.state, a.cached, a.damage = state, cached, nil
 	if err := a.unmark(ctx); err != nil {
 		return false, err
 	}
-	a.state, a.cached, a.damage = state, cached, nil
 	a.slog.InfoContext(ctx, "session can be read again")
 	return true, nil
 }
 
-// unmark takes the damage back that a session's row tells of: its log can be read,
-// perhaps for the first time since another server marked it.
+// readsAt reports whether the event at a seq can be folded, as far as can be told.
+func (a *Actor) readsAt(ctx context.Context, seq uint64) bool {
+	if seq == 0 {
+		return true // nobody knows which one it is
+	}
+	events, err := a.deps.Store.Read(ctx, a.id, seq-1, 1)
+	if err != nil || len(events) == 0 {
+		return false
+	}
+	e := events[0]
+	if !folds(e.Type) || bears(e.Type) {
+		return true
+	}
+	e, err = inflate(ctx, a.deps.Blobs, e)
+	return err == nil && checkPayload(a.id, e) == nil
+}
+
+// unmark takes the damage back that a session's row tells of, once the state is that of
+// the whole log: it can be read, perhaps for the first time since another server marked it.
+// Children that ended meanwhile may not have told it, so that it looks for itself before.
 func (a *Actor) unmark(ctx context.Context) error {
-	row, err := a.deps.Store.Session(ctx, a.id)
-	if err != nil || row.Damage == "" {
-		return err
+	for _, c := range a.state.Children {
+		if !c.Started {
+			continue // it is made yet
+		}
+		row, err := a.deps.family.Row(ctx, c.ID)
+		switch {
+		case errors.Is(err, dormouse.ErrNotFound) || err == nil && row.Parent != a.id:
+			err = a.do(ctx, ChildDown{Child: c.ID, Reason: "deleted"})
+		case err == nil && row.Status == dormouse.StatusTerminated:
+			err = a.do(ctx, ChildDown{Child: c.ID, Reason: "terminated"})
+		}
+		if err != nil {
+			return fmt.Errorf("look after child %s: %w", c.ID, err)
+		}
 	}
 	return a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, "")
 }

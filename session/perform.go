@@ -36,7 +36,7 @@ func (a *Actor) reconcileExecs(ctx context.Context, w Wanted) error {
 // startExec records the op of a command that had to wait for the sandbox.
 func (a *Actor) startExec(ctx context.Context, x Exec) error {
 	e, err := a.eventAt(ctx, x.Seq)
-	if isLost(err) {
+	if errors.Is(err, errNoBody) {
 		return a.own(ctx, EndExec{Exec: x.ID})
 	}
 	if err != nil {

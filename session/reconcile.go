@@ -151,7 +151,7 @@ func (a *Actor) take(ctx context.Context, w WantedTake) error {
 		var err error
 		e, err = a.eventAt(ctx, w.Prompt.Seq)
 		switch {
-		case isLost(err):
+		case errors.Is(err, errNoBody):
 			a.slog.ErrorContext(ctx, "prompt unreadable", "prompt", w.Prompt.ID, "error", err)
 			return a.own(ctx, Cancel{Prompt: w.Prompt.ID, Reason: "its stored body cannot be read"})
 		case err != nil:
@@ -204,6 +204,8 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 		return err
 	}
 	switch {
+	case a.suffer(ctx, err): // the attempt is not counted: it begins anew if the log can be read again
+		return err
 	case errors.Is(err, runner.ErrStale) || errors.Is(err, dormouse.ErrLeaseLost):
 		a.broken = err // somebody newer has spoken, or may have: what we believe is old
 		return err

@@ -1,12 +1,14 @@
 package session_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
 )
 
 // large is a session whose first event is in a blob.
@@ -124,6 +126,51 @@ func TestAPromptBehindTheCachedFoldIsNotCancelledForDamage(t *testing.T) {
 			t.Errorf("when it can be read again the prompt is %s, %v", p.Status, err)
 		}
 	})
+}
+
+// execAnswers lists the answers to commands.
+func (h *house) execAnswers() (answers []dormouse.ExecAnswer) {
+	for _, e := range h.log() {
+		var a dormouse.ExecAnswer
+		if (e.Type == dormouse.ExecAnswered || e.Type == dormouse.ExecRefused) && json.Unmarshal(e.Payload, &a) == nil {
+			answers = append(answers, a)
+		}
+	}
+	return answers
+}
+
+// The runner knows a command by its op, whatever became of its text.
+func TestARunningCommandWhoseTextIsLostIsAnswered(t *testing.T) {
+	for name, begun := range map[string]bool{"begun": true, "not begun": false} {
+		t.Run(name, func(t *testing.T) {
+			live(t, func(t *testing.T, h *house) {
+				h.create(dormouse.Created{Warm: true})
+				settle(time.Second)
+				if !begun {
+					h.store.slow(2 * time.Second) // the server is gone before it knows that it may send it
+				}
+				command := "effect a; sleep 10s; " + strings.Repeat("x", 70<<10)
+				go func() { _ = h.do(session.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: command}}) }()
+				settle(time.Second)
+				h.store.slow(0)
+				h.blobs.unmount()
+				h.crash()
+				settle(time.Minute)
+				answers := h.execAnswers()
+				if len(answers) != 1 || answers[0].Exec != "sevt_x" {
+					t.Fatalf("answers are %+v\n%s", answers, dump(h.log()))
+				}
+				a, effects := answers[0], h.boxes.effect("a")
+				switch {
+				case begun && (a.Exit != 0 || a.Error != "" || a.Unknown || effects != 1):
+					t.Errorf("the answer is %+v, and it acted %d times", a, effects)
+				case !begun && (a.Exit != -1 || !strings.Contains(a.Error, "it had not begun") || effects != 0):
+					t.Errorf("the answer is %+v, and it acted %d times", a, effects)
+				}
+				h.checked()
+			})
+		})
+	}
 }
 
 // Its processes are ended, so that another sandbox may be awake in its place.

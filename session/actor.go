@@ -44,6 +44,7 @@ type Actor struct {
 	children map[dormouse.SessionID]bool             // being made or ended
 	telling  bool                                    // its parent that it has ended
 	tellIn   time.Duration                           // after a failure; it doubles
+	removeIn time.Duration                           // while its parent is damaged; it doubles
 	box      box
 	capture  capturing
 	delayed  bool               // the sandbox waits for room on the disk, which is logged

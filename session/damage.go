@@ -16,8 +16,8 @@ import (
 // else is done for it, since nobody knows what should be. Should the bytes come back,
 // it goes on.
 
-// How often a damaged log is looked at: at first, in the end, and at most when somebody
-// asks for the session.
+// How often a damaged log is looked at: at first, in the end, and at most when a person or
+// a program asks for the session.
 const (
 	firstLook  = time.Second
 	rarestLook = time.Minute
@@ -205,10 +205,12 @@ func (a *Actor) endure(ctx context.Context, damage error) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case m = <-a.inbox:
-		case <-time.After(every):
+		case <-time.After(time.Until(looked.Add(every))):
 			every = min(2*every, rarestLook)
 		}
-		if m.reply == nil || time.Since(looked) > firstLook {
+		// Sessions and the server ask again and again, and can wait until it is looked at.
+		someone := !m.by.IsSession() && m.by != dormouse.ActorServer
+		if m.reply == nil || someone && time.Since(looked) > firstLook {
 			looked = time.Now()
 			mended, err := a.mend(ctx)
 			if err != nil || mended {

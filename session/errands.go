@@ -69,14 +69,18 @@ func (a *Actor) eventAt(ctx context.Context, seq uint64) (dormouse.Event, error)
 }
 
 // stillMade reports whether a parent has not recorded yet that this session is
-// there. It would make one that is gone once more.
+// there, as far as it can be read. It would make one that is gone once more.
 func (a *Actor) stillMade(ctx context.Context) (bool, error) {
 	if a.state.Parent == "" {
 		return false, nil
 	}
 	parent, err := a.deps.family.Peek(ctx, a.state.Parent)
-	if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrDamaged) {
-		return false, nil // nobody makes anything for it
+	if errors.Is(err, dormouse.ErrDamaged) { // it makes nothing now, but perhaps when it can be read again
+		a.removeIn = min(2*max(a.removeIn, retryFull), rarestLook)
+		parent, _, err = a.deps.family.Remains(ctx, a.state.Parent, err)
+	}
+	if errors.Is(err, dormouse.ErrNotFound) {
+		return false, nil
 	}
 	i := parent.child(a.id)
 	return i >= 0 && !parent.Children[i].Started, err
@@ -91,7 +95,7 @@ var errRemoved = errors.New("session was deleted")
 func (a *Actor) remove(ctx context.Context) error {
 	if making, err := a.stillMade(ctx); err != nil || making {
 		a.slog.DebugContext(ctx, "session not deleted yet", "parent", a.state.Parent, "error", err)
-		a.postpone(ctx)
+		a.postponeFor(ctx, max(a.removeIn, retryFull))
 		return nil
 	}
 	crash.At(crash.DeleteClearing)

@@ -110,10 +110,14 @@ const retryFull = 250 * time.Millisecond
 // later runs f in the actor's goroutine after a while, and has it look again at
 // what is wanted.
 func (a *Actor) later(ctx context.Context, f func(ctx context.Context) error) {
+	a.after(ctx, retryFull, f)
+}
+
+func (a *Actor) after(ctx context.Context, wait time.Duration, f func(ctx context.Context) error) {
 	a.running.Go(func() {
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryFull):
+		case <-time.After(wait):
 			a.report(f)
 		}
 	})
@@ -121,12 +125,14 @@ func (a *Actor) later(ctx context.Context, f func(ctx context.Context) error) {
 
 // postpone has the actor look again at what is wanted. However many steps could
 // not be done, it looks once.
-func (a *Actor) postpone(ctx context.Context) {
+func (a *Actor) postpone(ctx context.Context) { a.postponeFor(ctx, retryFull) }
+
+func (a *Actor) postponeFor(ctx context.Context, wait time.Duration) {
 	if a.again {
 		return
 	}
 	a.again = true
-	a.later(ctx, func(context.Context) error {
+	a.after(ctx, wait, func(context.Context) error {
 		a.again = false
 		return nil
 	})

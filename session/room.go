@@ -59,7 +59,7 @@ func (a *Actor) makeRoom(ctx context.Context) error {
 func (s *Sessions) makeRoom(id dormouse.SessionID) error {
 	a, err := s.actor(s.ctx, id)
 	if err == nil {
-		err = a.send(s.ctx, message{act: a.makeRoom})
+		err = a.send(s.ctx, message{by: dormouse.ActorServer, act: a.makeRoom})
 	}
 	if _, moved := elsewhere(err); moved || errors.Is(err, dormouse.ErrNotFound) {
 		s.seats.leave(id)

@@ -119,6 +119,8 @@ func salvage(ctx context.Context, deps *Config, row Row) (State, error) {
 				s = skip(s, row, 1)
 			}
 			s.Seq = row.Seq // what is written next follows on that
+			// What cannot be read may need more than what can.
+			s.Needs = max(s.Needs, row.Needs)
 			return s, nil
 		}
 	}
@@ -126,6 +128,9 @@ func salvage(ctx context.Context, deps *Config, row Row) (State, error) {
 
 // salvageEvent folds an event, if it can be read.
 func salvageEvent(ctx context.Context, deps *Config, row Row, s State, e dormouse.Event) (State, error) {
+	if err := readable(row.Session, []dormouse.Event{e}); err != nil {
+		return s, err
+	}
 	if e.Blob != "" && folds(e.Type) {
 		whole, err := inflate(ctx, deps.Blobs, e)
 		switch {

@@ -1,5 +1,7 @@
 package dormouse
 
+import "strings"
+
 // Actor says who caused a command or an event: "user:ada", "agent", "server".
 type Actor string
 
@@ -15,4 +17,9 @@ const (
 func User(name string) Actor { return Actor("user:" + name) }
 
 // FromSession is the actor of a session that asks another one for something.
-func FromSession(id SessionID) Actor { return Actor("session:" + string(id)) }
+func FromSession(id SessionID) Actor { return Actor(sessionActor + string(id)) }
+
+const sessionActor = "session:"
+
+// IsSession reports whether it is another session that asks.
+func (a Actor) IsSession() bool { return strings.HasPrefix(string(a), sessionActor) }

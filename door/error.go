@@ -36,7 +36,7 @@ var replies = []struct {
 	// The outcome first: whatever else an error says, this decides what the
 	// client must do.
 	{dormouse.ErrUnknownOutcome, http.StatusServiceUnavailable, "unknown_outcome", "outcome unknown, send again with the same prompt id"},
-	{dormouse.ErrDamaged, http.StatusConflict, "damaged", ""},              // before what it is of: a blob that is not found
+	{dormouse.ErrDamaged, http.StatusConflict, "damaged", ""},
 	{dormouse.ErrNewerLog, http.StatusServiceUnavailable, "newer_log", ""}, // another server may be able to
 	{dormouse.ErrTerminated, http.StatusConflict, "terminated", ""},
 	{dormouse.ErrNotFound, http.StatusNotFound, "not_found", ""},

@@ -44,6 +44,7 @@ type Actor struct {
 	children map[dormouse.SessionID]bool             // being made or ended
 	telling  bool                                    // its parent that it has ended
 	tellIn   time.Duration                           // after a failure; it doubles
+	removeIn time.Duration                           // while its parent is damaged; it doubles
 	box      box
 	capture  capturing
 	delayed  bool               // the sandbox waits for room on the disk, which is logged
@@ -134,6 +135,9 @@ func (a *Actor) run(ctx context.Context) (err error) {
 		}
 		stop(err)
 		a.leave(ctx, err)
+		if damage := a.ownDamage(err); damage != nil {
+			a.declare(ctx, damage)
+		}
 	}()
 	a.used = a.deps.Clock()
 	for {
@@ -173,10 +177,21 @@ func (a *Actor) load(ctx context.Context) (err error) {
 			return fmt.Errorf("hold off whoever had %s: %w", a.id, err)
 		}
 	}
-	if a.state, a.cached, err = fold(ctx, a.deps, a.id); err != nil {
+	row, err := a.deps.Store.Session(ctx, a.id)
+	if err != nil {
+		return err
+	}
+	from := fold
+	if row.Damage != "" {
+		from = refold
+	}
+	if a.state, a.cached, err = from(ctx, a.deps, a.id); err != nil {
 		return err
 	}
 	a.tenant = a.state.Tenant
+	if row.Damage == "" {
+		return nil
+	}
 	return a.unmark(ctx)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -23,6 +24,20 @@ func (b *mapBlobs) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.bad = err
+}
+
+// unmount takes all blobs away, as a disk that is not there does, until they are brought
+// back.
+func (b *mapBlobs) unmount() (back func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	kept := maps.Clone(b.m)
+	clear(b.m)
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		maps.Copy(b.m, kept)
+	}
 }
 
 func newBlobs() *mapBlobs {

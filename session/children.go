@@ -61,7 +61,7 @@ func (d *draft) childUp(v ChildUp) error {
 	return nil
 }
 
-// parentTold records that the parent knows of the end.
+// parentTold records that the parent knows of the end, or will find out by itself.
 func (d *draft) parentTold() error {
 	if d.Untold {
 		d.tell(dormouse.ParentTold, "", dormouse.ChildFact{Child: d.Session})

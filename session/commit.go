@@ -46,7 +46,9 @@ func (a *Actor) handle(ctx context.Context, m message) error {
 	if m.act == nil {
 		return nil
 	}
-	m.reply <- m.act(ctx)
+	err := m.act(ctx)
+	a.suffer(ctx, err)
+	m.reply <- err
 	return nil
 }
 
@@ -98,6 +100,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	for _, m := range batch {
 		c, err := a.command(ctx, m)
 		if err != nil {
+			a.suffer(ctx, err)
 			m.reply <- err
 			continue
 		}

@@ -16,8 +16,8 @@ import (
 // else is done for it, since nobody knows what should be. Should the bytes come back,
 // it goes on.
 
-// How often a damaged log is looked at: at first, in the end, and at most when somebody
-// asks for the session.
+// How often a damaged log is looked at: at first, in the end, and at most when a person or
+// a program asks for the session.
 const (
 	firstLook  = time.Second
 	rarestLook = time.Minute
@@ -36,7 +36,56 @@ func damageOf(err error) string {
 	return err.Error()
 }
 
-var errNoJSON = errors.New("its payload is not what was written")
+// What is wrong with an event.
+var (
+	errNoJSON = errors.New("its payload is not what was written")
+	errNoRow  = errors.New("there is no such row")
+)
+
+// ownDamage is the damage of the actor's own log that an error tells of, nil if it tells
+// of none. That of another session is none of this one.
+func (a *Actor) ownDamage(err error) error {
+	if d, ok := errors.AsType[*store.DamageError](err); ok && d.Session == a.id {
+		return d
+	}
+	return nil
+}
+
+// suffer ends the actor if an error is that its own log is damaged, which the cached fold
+// did not show. The next actor finds the session declared, and endures. A log that can be
+// read from its beginning to its end is not damaged.
+func (a *Actor) suffer(ctx context.Context, err error) bool {
+	if a.ownDamage(err) == nil || a.damage != nil || a.broken != nil {
+		return a.broken != nil && errors.Is(a.broken, dormouse.ErrDamaged)
+	}
+	if _, _, err = refold(ctx, a.deps, a.id); !errors.Is(err, dormouse.ErrDamaged) {
+		return false
+	}
+	a.broken = err
+	return true
+}
+
+// declare notes in the session's row that its log is damaged.
+func (a *Actor) declare(ctx context.Context, damage error) {
+	if err := a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, damageOf(damage)); err != nil {
+		a.slog.WarnContext(ctx, "damage not noted", "damage", damage, "error", err)
+	}
+}
+
+// refold folds a log from its first event on. The cached fold says nothing of whether the
+// events before it can be read.
+func refold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint64, error) {
+	whole := *deps
+	whole.Store = uncached{deps.Store}
+	return fold(ctx, &whole, id)
+}
+
+// uncached is a store without cached folds.
+type uncached struct{ store.Store }
+
+func (uncached) State(context.Context, dormouse.SessionID) (store.State, error) {
+	return store.State{}, nil
+}
 
 // checkPayload refuses a payload that would fold as an empty value.
 func checkPayload(id dormouse.SessionID, e dormouse.Event) error {
@@ -70,6 +119,8 @@ func salvage(ctx context.Context, deps *Config, row Row) (State, error) {
 				s = skip(s, row, 1)
 			}
 			s.Seq = row.Seq // what is written next follows on that
+			// What cannot be read may need more than what can.
+			s.Needs = max(s.Needs, row.Needs)
 			return s, nil
 		}
 	}
@@ -77,6 +128,9 @@ func salvage(ctx context.Context, deps *Config, row Row) (State, error) {
 
 // salvageEvent folds an event, if it can be read.
 func salvageEvent(ctx context.Context, deps *Config, row Row, s State, e dormouse.Event) (State, error) {
+	if err := readable(row.Session, []dormouse.Event{e}); err != nil {
+		return s, err
+	}
 	if e.Blob != "" && folds(e.Type) {
 		whole, err := inflate(ctx, deps.Blobs, e)
 		switch {
@@ -147,17 +201,21 @@ func (a *Actor) endure(ctx context.Context, damage error) error {
 	every, looked, ended := firstLook, time.Now(), false
 	for a.state.Terminated == nil {
 		if !ended {
-			ended = a.endProcesses(ctx)
+			if ended = a.endProcesses(ctx); ended {
+				a.deps.seats.leave(a.id)
+			}
 		}
 		var m message
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case m = <-a.inbox:
-		case <-time.After(every):
+		case <-time.After(time.Until(looked.Add(every))):
 			every = min(2*every, rarestLook)
 		}
-		if m.reply == nil || time.Since(looked) > firstLook {
+		// Sessions and the server ask again and again, and can wait until it is looked at.
+		someone := !m.by.IsSession() && m.by != dormouse.ActorServer
+		if m.reply == nil || someone && time.Since(looked) > firstLook {
 			looked = time.Now()
 			mended, err := a.mend(ctx)
 			if err != nil || mended {
@@ -185,24 +243,56 @@ func (a *Actor) pass(ctx context.Context, m message, err error) error {
 
 // mend loads a damaged session anew, and reports whether it could be.
 func (a *Actor) mend(ctx context.Context) (bool, error) {
-	state, cached, err := fold(ctx, a.deps, a.id)
+	if d, ok := errors.AsType[*store.DamageError](a.damage); ok && !a.readsAt(ctx, d.Seq) {
+		return false, nil // without a look at all of the log
+	}
+	state, cached, err := refold(ctx, a.deps, a.id)
 	if err != nil {
 		return false, nil //nolint:nilerr // it is looked at again
 	}
+	a.state, a.cached, a.damage = state, cached, nil
 	if err := a.unmark(ctx); err != nil {
 		return false, err
 	}
-	a.state, a.cached, a.damage = state, cached, nil
 	a.slog.InfoContext(ctx, "session can be read again")
 	return true, nil
 }
 
-// unmark takes the damage back that a session's row tells of: its log can be read,
-// perhaps for the first time since another server marked it.
+// readsAt reports whether the event at a seq can be folded, as far as can be told.
+func (a *Actor) readsAt(ctx context.Context, seq uint64) bool {
+	if seq == 0 {
+		return true // nobody knows which one it is
+	}
+	events, err := a.deps.Store.Read(ctx, a.id, seq-1, 1)
+	if err != nil || len(events) == 0 {
+		return false
+	}
+	e := events[0]
+	if !folds(e.Type) || bears(e.Type) {
+		return true
+	}
+	e, err = inflate(ctx, a.deps.Blobs, e)
+	return err == nil && checkPayload(a.id, e) == nil
+}
+
+// unmark takes the damage back that a session's row tells of, once the state is that of
+// the whole log: it can be read, perhaps for the first time since another server marked it.
+// Children that ended meanwhile may not have told it, so that it looks for itself before.
 func (a *Actor) unmark(ctx context.Context) error {
-	row, err := a.deps.Store.Session(ctx, a.id)
-	if err != nil || row.Damage == "" {
-		return err
+	for _, c := range a.state.Children {
+		if !c.Started {
+			continue // it is made yet
+		}
+		row, err := a.deps.family.Row(ctx, c.ID)
+		switch {
+		case errors.Is(err, dormouse.ErrNotFound) || err == nil && row.Parent != a.id:
+			err = a.do(ctx, ChildDown{Child: c.ID, Reason: "deleted"})
+		case err == nil && row.Status == dormouse.StatusTerminated:
+			err = a.do(ctx, ChildDown{Child: c.ID, Reason: "terminated"})
+		}
+		if err != nil {
+			return fmt.Errorf("look after child %s: %w", c.ID, err)
+		}
 	}
 	return a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, "")
 }

@@ -35,7 +35,7 @@ func (a *Actor) reconcileTime(ctx context.Context, w Wanted) error {
 func (a *Actor) fire(ctx context.Context, w Wakeup) error {
 	e, err := a.eventAt(ctx, w.Seq)
 	switch {
-	case isLost(err):
+	case errors.Is(err, errNoBody):
 		// It fires without a body, which is recorded, rather than for ever.
 		a.slog.ErrorContext(ctx, "wake-up unreadable", "wakeup", w.ID, "error", err)
 	case err != nil:
@@ -47,27 +47,40 @@ func (a *Actor) fire(ctx context.Context, w Wakeup) error {
 	return err
 }
 
-// eventAt reads one event of the log with its payload.
+// errNoBody means that the blob of an event is lost, and its row is not: the log can be
+// folded without what a person or a program wrote.
+var errNoBody = errors.New("its stored body cannot be read")
+
+// eventAt reads one event of the log with its payload. With errNoBody it is the event
+// without that.
 func (a *Actor) eventAt(ctx context.Context, seq uint64) (dormouse.Event, error) {
-	events, err := read(ctx, a.deps, a.id, seq-1, 1)
-	if err != nil {
-		return dormouse.Event{}, err
+	events, err := a.deps.Store.Read(ctx, a.id, seq-1, 1)
+	switch {
+	case err != nil:
+		return dormouse.Event{}, fmt.Errorf("read event %d of %s: %w", seq, a.id, err)
+	case len(events) == 0:
+		return dormouse.Event{}, unreadable(a.id, seq, errNoRow)
 	}
-	if len(events) == 0 {
-		return dormouse.Event{}, fmt.Errorf("event %d of %s: %w", seq, a.id, dormouse.ErrNotFound)
+	e, err := inflate(ctx, a.deps.Blobs, events[0])
+	if isLost(err) {
+		err = fmt.Errorf("event %d of %s: %w: %s", seq, a.id, errNoBody, err.Error())
 	}
-	return events[0], nil
+	return e, err
 }
 
 // stillMade reports whether a parent has not recorded yet that this session is
-// there. It would make one that is gone once more.
+// there, as far as it can be read. It would make one that is gone once more.
 func (a *Actor) stillMade(ctx context.Context) (bool, error) {
 	if a.state.Parent == "" {
 		return false, nil
 	}
 	parent, err := a.deps.family.Peek(ctx, a.state.Parent)
-	if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrDamaged) {
-		return false, nil // nobody makes anything for it
+	if errors.Is(err, dormouse.ErrDamaged) { // it makes nothing now, but perhaps when it can be read again
+		a.removeIn = min(2*max(a.removeIn, retryFull), rarestLook)
+		parent, _, err = a.deps.family.Remains(ctx, a.state.Parent, err)
+	}
+	if errors.Is(err, dormouse.ErrNotFound) {
+		return false, nil
 	}
 	i := parent.child(a.id)
 	return i >= 0 && !parent.Children[i].Started, err
@@ -82,7 +95,7 @@ var errRemoved = errors.New("session was deleted")
 func (a *Actor) remove(ctx context.Context) error {
 	if making, err := a.stillMade(ctx); err != nil || making {
 		a.slog.DebugContext(ctx, "session not deleted yet", "parent", a.state.Parent, "error", err)
-		a.postpone(ctx)
+		a.postponeFor(ctx, max(a.removeIn, retryFull))
 		return nil
 	}
 	crash.At(crash.DeleteClearing)

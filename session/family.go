@@ -16,6 +16,7 @@ type family interface {
 	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error
 	Peek(ctx context.Context, id dormouse.SessionID) (State, error)
 	Row(ctx context.Context, id dormouse.SessionID) (Row, error)
+	Remains(ctx context.Context, id dormouse.SessionID, damage error) (State, Row, error)
 	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
 	Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
 	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error)
@@ -131,7 +132,7 @@ func (a *Actor) reconcileParent(ctx context.Context, w Wanted) {
 		return
 	}
 	a.telling = true
-	parent, wait := a.state.Parent, max(a.tellIn, retryFull)
+	parent, wait, deleted := a.state.Parent, max(a.tellIn, retryFull), a.state.Deleted
 	a.tellIn = min(2*wait, longestTell)
 	a.running.Go(func() {
 		crash.At(crash.ParentTelling)
@@ -140,6 +141,11 @@ func (a *Actor) reconcileParent(ctx context.Context, w Wanted) {
 		// One that is not there any more, or has ended itself, or does not have this child
 		// any more, has nothing to free.
 		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrTerminated) {
+			err = nil
+		}
+		// One that cannot be read looks for its children itself when it can be. A child that
+		// is deleted does not wait for that.
+		if deleted && errors.Is(err, dormouse.ErrDamaged) {
 			err = nil
 		}
 		if err != nil {

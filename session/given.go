@@ -173,7 +173,7 @@ func given(ctx context.Context, deps *Config, id dormouse.SessionID, ids ...stri
 	for name, seq := range seqs {
 		events, err := deps.Store.Read(ctx, id, seq-1, 1)
 		if err == nil && len(events) == 0 {
-			err = fmt.Errorf("event %d of %s: %w", seq, id, dormouse.ErrNotFound)
+			err = unreadable(id, seq, errNoRow)
 		}
 		if err != nil {
 			return nil, err

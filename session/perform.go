@@ -36,7 +36,7 @@ func (a *Actor) reconcileExecs(ctx context.Context, w Wanted) error {
 // startExec records the op of a command that had to wait for the sandbox.
 func (a *Actor) startExec(ctx context.Context, x Exec) error {
 	e, err := a.eventAt(ctx, x.Seq)
-	if isLost(err) {
+	if errors.Is(err, errNoBody) {
 		return a.own(ctx, EndExec{Exec: x.ID})
 	}
 	if err != nil {
@@ -92,9 +92,15 @@ func (a *Actor) runExec(x Exec) {
 
 // perform carries out one command.
 func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x Exec, asked dormouse.Event, known bool) (dormouse.ExecAnswer, error) {
+	out := func(b []byte) { a.feeds.show(a.id, Delta{Use: x.ID, Text: dormouse.CleanText(string(b))}) }
 	if !known {
 		var err error
-		if asked, err = a.eventAt(ctx, x.Seq); err != nil {
+		asked, err = a.eventAt(ctx, x.Seq)
+		if errors.Is(err, errNoBody) {
+			a.slog.ErrorContext(ctx, "command unreadable", "exec", x.ID, "op", x.Op, "error", err)
+			return awaitExec(ctx, live, x, out)
+		}
+		if err != nil {
 			return dormouse.ExecAnswer{}, err
 		}
 	}
@@ -105,9 +111,7 @@ func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x Exec, asked
 	}}, func() {
 		started = true
 		crash.At(crash.OpSent)
-	}, func(out []byte) {
-		a.feeds.show(a.id, Delta{Use: x.ID, Text: dormouse.CleanText(string(out))})
-	})
+	}, out)
 	if errors.Is(err, dormouse.ErrInvalid) && !started { // the runner will never take it
 		return dormouse.ExecAnswer{Exec: x.ID, Exit: -1, Error: err.Error()}, nil
 	}
@@ -115,9 +119,27 @@ func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x Exec, asked
 		return dormouse.ExecAnswer{}, err
 	}
 	crash.At(crash.OpResult)
+	return answered(x, r), nil
+}
+
+// awaitExec waits for a command whose text is lost: the runner knows it by its op. One
+// that never reached the runner can never begin any more.
+func awaitExec(ctx context.Context, live sandbox.Sandbox, x Exec, out func([]byte)) (dormouse.ExecAnswer, error) {
+	r, err := live.Wait(ctx, x.Op, out)
+	switch {
+	case errors.Is(err, runner.ErrNeverSeen):
+		return dormouse.ExecAnswer{Exec: x.ID, Exit: -1, Error: "its stored text cannot be read, and it had not begun"}, nil
+	case err != nil:
+		return dormouse.ExecAnswer{}, err
+	}
+	return answered(x, r), nil
+}
+
+// answered is the answer to a command that has ended.
+func answered(x Exec, r runner.Result) dormouse.ExecAnswer {
 	return dormouse.ExecAnswer{
 		Exec: x.ID, Exit: r.Exit, Output: r.Output, Omitted: r.Omitted, Error: r.Error, TimedOut: r.TimedOut, Killed: r.Killed,
-	}, nil
+	}
 }
 
 func outcomeOf(a dormouse.ExecAnswer) string {

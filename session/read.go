@@ -53,8 +53,15 @@ func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, erro
 	if err == nil && state.Seq == 0 {
 		err = fmt.Errorf("session %s: %w", id, dormouse.ErrNotFound)
 	}
+	if err != nil {
+		return state, err
+	}
+	row, err := s.deps.Store.Session(ctx, id)
 	if err == nil {
-		err = current(ctx, s.deps.Store, id)
+		err = newer(row)
+	}
+	if err == nil && row.Damage != "" { // perhaps before what is cached
+		state, _, err = refold(ctx, s.deps, id)
 	}
 	return state, err
 }

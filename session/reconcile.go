@@ -110,10 +110,14 @@ const retryFull = 250 * time.Millisecond
 // later runs f in the actor's goroutine after a while, and has it look again at
 // what is wanted.
 func (a *Actor) later(ctx context.Context, f func(ctx context.Context) error) {
+	a.after(ctx, retryFull, f)
+}
+
+func (a *Actor) after(ctx context.Context, wait time.Duration, f func(ctx context.Context) error) {
 	a.running.Go(func() {
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryFull):
+		case <-time.After(wait):
 			a.report(f)
 		}
 	})
@@ -121,12 +125,14 @@ func (a *Actor) later(ctx context.Context, f func(ctx context.Context) error) {
 
 // postpone has the actor look again at what is wanted. However many steps could
 // not be done, it looks once.
-func (a *Actor) postpone(ctx context.Context) {
+func (a *Actor) postpone(ctx context.Context) { a.postponeFor(ctx, retryFull) }
+
+func (a *Actor) postponeFor(ctx context.Context, wait time.Duration) {
 	if a.again {
 		return
 	}
 	a.again = true
-	a.later(ctx, func(context.Context) error {
+	a.after(ctx, wait, func(context.Context) error {
 		a.again = false
 		return nil
 	})
@@ -151,7 +157,7 @@ func (a *Actor) take(ctx context.Context, w WantedTake) error {
 		var err error
 		e, err = a.eventAt(ctx, w.Prompt.Seq)
 		switch {
-		case isLost(err):
+		case errors.Is(err, errNoBody):
 			a.slog.ErrorContext(ctx, "prompt unreadable", "prompt", w.Prompt.ID, "error", err)
 			return a.own(ctx, Cancel{Prompt: w.Prompt.ID, Reason: "its stored body cannot be read"})
 		case err != nil:
@@ -204,6 +210,8 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 		return err
 	}
 	switch {
+	case a.suffer(ctx, err): // the attempt is not counted: it begins anew if the log can be read again
+		return err
 	case errors.Is(err, runner.ErrStale) || errors.Is(err, dormouse.ErrLeaseLost):
 		a.broken = err // somebody newer has spoken, or may have: what we believe is old
 		return err

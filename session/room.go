@@ -59,7 +59,7 @@ func (a *Actor) makeRoom(ctx context.Context) error {
 func (s *Sessions) makeRoom(id dormouse.SessionID) error {
 	a, err := s.actor(s.ctx, id)
 	if err == nil {
-		err = a.send(s.ctx, message{act: a.makeRoom})
+		err = a.send(s.ctx, message{by: dormouse.ActorServer, act: a.makeRoom})
 	}
 	if _, moved := elsewhere(err); moved || errors.Is(err, dormouse.ErrNotFound) {
 		s.seats.leave(id)
@@ -72,12 +72,14 @@ func (s *Sessions) makeRoom(id dormouse.SessionID) error {
 // may be.
 func (s *Sessions) Seats() (awake, waiting int) { return s.seats.count() }
 
-// Owned says what a session knows of its sandbox, for somebody who found one.
+// Owned says what a session knows of its sandbox, for somebody who found one. Only a
+// session without a row is not there: one that cannot be read has its files.
 func (s *Sessions) Owned(ctx context.Context, id dormouse.SessionID) sandbox.Owned {
+	if _, err := s.Row(ctx, id); errors.Is(err, dormouse.ErrNotFound) {
+		return sandbox.Owned{}
+	}
 	state, err := s.Peek(ctx, id)
 	switch {
-	case errors.Is(err, dormouse.ErrNotFound):
-		return sandbox.Owned{}
 	case err != nil:
 		return sandbox.Owned{Unsure: true}
 	case state.Sandbox.Phase == SandboxCold:

@@ -18,6 +18,8 @@ type faultyStore struct {
 	linger time.Duration // between what is durable and the answer that it is
 	create error         // instead of making a session
 	bad    uint64        // the event that cannot be read; 0: none
+	badOf  dormouse.SessionID
+	reads  map[dormouse.SessionID]int
 	claims int
 }
 
@@ -25,14 +27,39 @@ type faultyStore struct {
 func (f *faultyStore) spoil(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.bad = seq
+	f.bad, f.badOf = seq, ""
+}
+
+// spoilOf has an event of one log not be as it was written, 0 none.
+func (f *faultyStore) spoilOf(id dormouse.SessionID, seq uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bad, f.badOf = seq, id
+}
+
+// slow has the answers to appends take that long.
+func (f *faultyStore) slow(linger time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.linger = linger
+}
+
+// readOf is how often a log was read.
+func (f *faultyStore) readOf(id dormouse.SessionID) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reads[id]
 }
 
 func (f *faultyStore) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
 	events, err := f.Store.Read(ctx, id, after, limit)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.bad > after && f.bad <= after+uint64(len(events)) {
+	if f.reads == nil {
+		f.reads = make(map[dormouse.SessionID]int)
+	}
+	f.reads[id]++
+	if (f.badOf == "" || f.badOf == id) && f.bad > after && f.bad <= after+uint64(len(events)) {
 		return events[:f.bad-after-1], &store.DamageError{Session: id, Seq: f.bad, Err: errors.New("a byte has flipped")}
 	}
 	return events, err

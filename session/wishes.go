@@ -47,7 +47,7 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 		v.Text = fmt.Sprintf("Child session %s is being terminated.", w.Child)
 	case tool.Restore, tool.Snapshots, tool.DeleteSnapshot:
 		var err error
-		if v.Do, v.Text, err = j.line(ctx, w); err != nil && !refused(err) {
+		if v.Do, v.Text, err = j.line(ctx, w); err != nil && !j.a.refused(err) {
 			return err
 		}
 		v.Failed = err
@@ -147,15 +147,21 @@ func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text 
 		<-ctx.Done() // the attempt ends with the server, and is given back
 		return "", false, context.Cause(ctx)
 	}
-	if refused(err) {
+	if j.a.refused(err) {
 		return err.Error(), true, nil // the agent asked for what cannot be
 	}
 	return text, false, err
 }
 
-// refused reports whether something was asked for that cannot be.
-func refused(err error) bool {
-	for _, refusal := range []error{dormouse.ErrNotFound, dormouse.ErrTerminated, dormouse.ErrInvalid, dormouse.ErrConflict, dormouse.ErrTooLarge} {
+// refused reports whether something was asked for that cannot be, as of a session that is
+// damaged. If it is this one, there is nobody to refuse it.
+func (a *Actor) refused(err error) bool {
+	if a.ownDamage(err) != nil {
+		return false
+	}
+	for _, refusal := range []error{
+		dormouse.ErrNotFound, dormouse.ErrTerminated, dormouse.ErrInvalid, dormouse.ErrConflict, dormouse.ErrTooLarge, dormouse.ErrDamaged,
+	} {
 		if errors.Is(err, refusal) {
 			return true
 		}

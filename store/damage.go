@@ -28,8 +28,9 @@ func (e *DamageError) Error() string {
 	return fmt.Sprintf("event %d of the log of %s cannot be read: %v", e.Seq, e.Session, e.Err)
 }
 
-// Unwrap makes it dormouse.ErrDamaged besides what is wrong.
-func (e *DamageError) Unwrap() []error { return []error{dormouse.ErrDamaged, e.Err} }
+// Unwrap makes it dormouse.ErrDamaged and nothing else. What is wrong is text: a blob that
+// is not found must not make anybody believe that there is no such session.
+func (*DamageError) Unwrap() error { return dormouse.ErrDamaged }
 
 // What is wrong with a row.
 var (

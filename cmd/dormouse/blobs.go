@@ -10,7 +10,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -73,10 +75,53 @@ const blobDir = "blobs"
 // openBlobs opens the blobs of a deployment. It is the only place that knows
 // which kinds there are.
 func openBlobs(ctx context.Context, data string, b bucket) (blobStore, error) {
+	if err := missingBlobs(data); err != nil {
+		return nil, err
+	}
 	if err := noteBlobs(data, b); err != nil {
 		return nil, err
 	}
-	return reachBlobs(ctx, data, b)
+	s, err := reachBlobs(ctx, data, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := noteMade(data); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// madeFile says that there is a directory of blobs. It is beside that one: a disk that is
+// to be mounted there takes what is in it along.
+const madeFile = "blobs.made"
+
+// missingBlobs refuses a data directory whose blobs are gone as a whole, since their disk
+// is not mounted. Sessions would think them lost.
+func missingBlobs(data string) error {
+	if _, err := os.Stat(filepath.Join(data, madeFile)); err != nil {
+		return nil //nolint:nilerr // there were none, as far as anybody knows
+	}
+	home := filepath.Join(data, blobDir)
+	entries, err := os.ReadDir(home)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != "lost+found" }) {
+		return fmt.Errorf("%s is empty and was not: mount what belongs there; if it is lost, remove %s to go on without it", home, filepath.Join(data, madeFile))
+	}
+	if err != nil {
+		return fmt.Errorf("look for blobs: %w", err)
+	}
+	return nil
+}
+
+// noteMade notes that there is a directory of blobs.
+func noteMade(data string) error {
+	name := filepath.Join(data, madeFile)
+	if _, err := os.Stat(name); err == nil {
+		return nil
+	}
+	if err := atomicfile.Write(name, nil, 0o600); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("note that there are blobs: %w", err)
+	}
+	return nil
 }
 
 func reachBlobs(ctx context.Context, data string, b bucket) (blobStore, error) {

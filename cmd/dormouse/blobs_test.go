@@ -123,6 +123,36 @@ func TestBlobsAreNotLookedForInAnotherPlace(t *testing.T) {
 	}
 }
 
+// Without its blobs a server would take what sessions need for lost.
+func TestAServerDoesNotStartWithoutTheDiskOfItsBlobs(t *testing.T) {
+	data := t.TempDir()
+	open := func() error {
+		s, err := openBlobs(t.Context(), data, bucket{})
+		if err == nil {
+			err = s.Close()
+		}
+		return err
+	}
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ok(open())
+	ok(open())
+	home := filepath.Join(data, blobDir)
+	ok(os.Rename(home, home+".unmounted"))
+	for _, made := range []string{home, filepath.Join(home, "lost+found")} {
+		ok(os.MkdirAll(made, 0o700))
+		if err := open(); err == nil || !strings.Contains(err.Error(), "mount what belongs there") {
+			t.Fatalf("with an empty %s: %v", home, err)
+		}
+	}
+	ok(os.Remove(filepath.Join(data, madeFile)))
+	ok(open()) // as it was told
+}
+
 func TestDoctorTriesTheBucket(t *testing.T) {
 	server, at := startBucket(t)
 	look := func() finding {

@@ -24,7 +24,7 @@ const others fs.FileMode = 0o077
 // belongs to somebody, whom closing the directory would lock out.
 var ours = []string{
 	"dormouse.db*", "dormouse.lock", tokenFile + "*", serverFile + "*", configFile, refsKeyFile + "*",
-	"bin", blobDir, "images", sandboxDir, snapshotsDir, serversDir, heldFile,
+	"bin", blobDir, "images", sandboxDir, snapshotsDir, serversDir, heldFile, madeFile,
 	".doctor-*", ".tmp-*",
 	"lost+found", // of a file system that is there for this alone
 }

@@ -50,12 +50,6 @@ func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, erro
 		return State{}, dormouse.ErrNotFound
 	}
 	state, _, err := fold(ctx, s.deps, id)
-	if err == nil && state.Seq == 0 {
-		err = fmt.Errorf("session %s: %w", id, dormouse.ErrNotFound)
-	}
-	if err == nil {
-		err = current(ctx, s.deps.Store, id)
-	}
 	return state, err
 }
 

@@ -37,15 +37,15 @@ func foldable(id dormouse.SessionID, s State) error {
 	return nil
 }
 
-// current refuses a session whose row says that its log needs a newer program. Who folds
-// a log without having claimed it asks afterwards: what was appended meanwhile has raised
-// the row before it could be read.
-func current(ctx context.Context, s store.Reader, id dormouse.SessionID) error {
+// current is the row of a session, which it refuses if it says that the log needs a newer
+// program. Who folds a log without having claimed it asks afterwards: what was appended
+// meanwhile has raised the row before it could be read.
+func current(ctx context.Context, s store.Reader, id dormouse.SessionID) (Row, error) {
 	row, err := s.Session(ctx, id)
-	if err != nil {
-		return err
+	if err == nil {
+		err = newer(row)
 	}
-	return newer(row)
+	return row, err
 }
 
 // newer is why this program leaves a session to others, if it does.

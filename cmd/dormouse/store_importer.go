@@ -167,7 +167,7 @@ func (i *importer) end(ctx context.Context, end archive.End) error {
 		return fmt.Errorf("its log was stored as %s and is %s in the archive", digest, end.Digest)
 	}
 	rows, err := session.Rebuild(ctx, i.to.store, i.to.blobs, i.id)
-	if i.lost && errors.Is(err, dormouse.ErrNotFound) {
+	if i.lost && (errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrDamaged)) {
 		i.progress.note("%s: is kept and cannot be loaded: %v", i.id, err)
 		i.done.Withheld++
 		return nil

@@ -177,22 +177,43 @@ func (a *Actor) load(ctx context.Context) (err error) {
 			return fmt.Errorf("hold off whoever had %s: %w", a.id, err)
 		}
 	}
-	row, err := a.deps.Store.Session(ctx, a.id)
+	var row Row
+	a.state, a.cached, row, err = foldRow(ctx, a.deps, a.id)
+	if err == nil && row.Damage != "" { // perhaps before what is cached
+		a.state, a.cached, row, err = foldRow(ctx, withoutCache(a.deps), a.id)
+	}
 	if err != nil {
 		return err
 	}
-	from := fold
-	if row.Damage != "" {
-		from = refold
-	}
-	if a.state, a.cached, err = from(ctx, a.deps, a.id); err != nil {
-		return err
+	if row.Seq < a.state.Seq {
+		if err := a.layOut(ctx, row); err != nil {
+			return err
+		}
 	}
 	a.tenant = a.state.Tenant
 	if row.Damage == "" {
 		return nil
 	}
 	return a.unmark(ctx)
+}
+
+// layOut writes the rows of a session anew whose log is whole and goes on after what its
+// row says is the end, so that nothing could be appended.
+func (a *Actor) layOut(ctx context.Context, row Row) error {
+	a.slog.WarnContext(ctx, "session's rows are written anew", "row", row.Seq, "log", a.state.Seq)
+	if err := a.lease.holds(); err != nil {
+		return err
+	}
+	rows, err := Rebuild(ctx, a.deps.Store, a.deps.Blobs, a.id)
+	if err != nil {
+		return err
+	}
+	a.cached = 0 // it goes with the rows
+	err = a.deps.Store.Rebuild(a.lease.writes, a.id, rows)
+	if errors.Is(err, dormouse.ErrConflict) { // somebody has appended, whose session it is now
+		return fmt.Errorf("%w: %s", dormouse.ErrLeaseLost, err.Error())
+	}
+	return err
 }
 
 // longestNap is how long a loaded actor may take to notice that the clock was

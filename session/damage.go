@@ -75,9 +75,14 @@ func (a *Actor) declare(ctx context.Context, damage error) {
 // refold folds a log from its first event on. The cached fold says nothing of whether the
 // events before it can be read.
 func refold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint64, error) {
+	return fold(ctx, withoutCache(deps), id)
+}
+
+// withoutCache is what a session needs, but for cached folds.
+func withoutCache(deps *Config) *Config {
 	whole := *deps
 	whole.Store = uncached{deps.Store}
-	return fold(ctx, &whole, id)
+	return &whole
 }
 
 // uncached is a store without cached folds.

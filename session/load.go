@@ -22,9 +22,50 @@ const enough = 4 << 20
 // spillOver is the size from which a payload rests in the blob store.
 const spillOver = 64 << 10
 
-// fold loads a session's state: the cached fold and the tail after it. It also
-// returns up to where the cache went.
+// fold loads a session's state. It also returns up to where the cache went.
 func fold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint64, error) {
+	s, from, _, err := foldRow(ctx, deps, id)
+	return s, from, err
+}
+
+// foldRow is fold, together with the session's row, which it holds the log against.
+//
+// A log that ends before its row says is damaged: an append writes both or neither. The row
+// is read after the log, so that somebody may have appended in between, and the log is
+// looked at again before that is said. Nobody can have who has claimed the session.
+//
+// A row that says less than the log has is wrong, and the log is whole. Whoever has claimed
+// the session writes its rows anew.
+func foldRow(ctx context.Context, deps *Config, id dormouse.SessionID) (s State, from uint64, row Row, err error) {
+	if s, from, err = foldLog(ctx, deps, id); err != nil {
+		return State{}, 0, Row{}, err
+	}
+	if row, err = current(ctx, deps.Store, id); err != nil {
+		return State{}, 0, Row{}, err
+	}
+	if s.Seq == row.Seq {
+		return s, from, row, nil
+	}
+	said := row.Seq
+	if s.Seq < said {
+		s, err = foldTail(ctx, deps, id, s)
+	} else { // or the database was put back between the two
+		s, from, err = foldLog(ctx, deps, id)
+	}
+	if err == nil {
+		row, err = current(ctx, deps.Store, id)
+	}
+	if err == nil && s.Seq < said {
+		err = unreadable(id, s.Seq+1, fmt.Errorf("there is no such row, and its session's row says that the log goes to event %d", said))
+	}
+	if err != nil {
+		return State{}, 0, Row{}, err
+	}
+	return s, from, row, nil
+}
+
+// foldLog folds the log: the cached fold and the tail after it.
+func foldLog(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint64, error) {
 	cached, err := deps.Store.State(ctx, id)
 	if err != nil {
 		return State{}, 0, fmt.Errorf("load cached state of %s: %w", id, err)
@@ -37,17 +78,23 @@ func fold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint
 		return State{}, 0, err
 	}
 	from := s.Seq
+	s, err = foldTail(ctx, deps, id, s)
+	return s, from, err
+}
+
+// foldTail folds what follows on a state.
+func foldTail(ctx context.Context, deps *Config, id dormouse.SessionID, s State) (State, error) {
 	for {
 		events, more, err := readFolds(ctx, deps, id, s.Seq)
 		if err != nil {
-			return State{}, 0, fmt.Errorf("replay %s: %w", id, err)
+			return State{}, fmt.Errorf("replay %s: %w", id, err)
 		}
 		crash.At(crash.LeaseReplay)
 		for _, e := range events {
 			s = Apply(s, e)
 		}
 		if !more {
-			return s, from, nil
+			return s, nil
 		}
 	}
 }

@@ -49,17 +49,7 @@ func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, erro
 	if err := id.Validate(); err != nil {
 		return State{}, dormouse.ErrNotFound
 	}
-	state, _, err := fold(ctx, s.deps, id)
-	if err == nil && state.Seq == 0 {
-		err = fmt.Errorf("session %s: %w", id, dormouse.ErrNotFound)
-	}
-	if err != nil {
-		return state, err
-	}
-	row, err := s.deps.Store.Session(ctx, id)
-	if err == nil {
-		err = newer(row)
-	}
+	state, _, row, err := foldRow(ctx, s.deps, id)
 	if err == nil && row.Damage != "" { // perhaps before what is cached
 		state, _, err = refold(ctx, s.deps, id)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // A log that has events of a newer program, or events that mean something else to it,
@@ -36,9 +37,18 @@ func foldable(id dormouse.SessionID, s State) error {
 	return nil
 }
 
-// newer is why this program leaves a session to others, if it does. Who folds a log
-// without having claimed it asks afterwards: what was appended meanwhile has raised the row
-// before it could be read.
+// current is the row of a session, which it refuses if it says that the log needs a newer
+// program. Who folds a log without having claimed it asks afterwards: what was appended
+// meanwhile has raised the row before it could be read.
+func current(ctx context.Context, s store.Reader, id dormouse.SessionID) (Row, error) {
+	row, err := s.Session(ctx, id)
+	if err == nil {
+		err = newer(row)
+	}
+	return row, err
+}
+
+// newer is why this program leaves a session to others, if it does.
 func newer(row Row) error {
 	if row.Needs > dormouse.LogVersion {
 		return &dormouse.NewerLogError{Session: row.Session, Needs: row.Needs}

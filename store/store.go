@@ -146,8 +146,12 @@ type Index struct {
 	// stored: it follows from Needs.
 	Newer string `json:"newer,omitempty"`
 	// Damage says why the session's log cannot be read, if it cannot. It does not
-	// follow from the log, so rows say nothing of it: Mark sets it.
+	// follow from the log, so rows say nothing of it: Mark sets it. It also says what of
+	// this row cannot be read.
 	Damage string `json:"damage,omitempty"`
+	// Unread names the columns of this row that are not what was written, whose values
+	// are empty here. It is not stored.
+	Unread string `json:"-"`
 }
 
 // Now is the due time of a session that wants something already.
@@ -169,7 +173,10 @@ type Chunk struct {
 	Text string
 }
 
-// Reader answers questions from the rows.
+// Reader answers questions from the rows. An index row that is not what was written must
+// be no error, for its session or for others: what of it cannot be read is empty, and
+// Unread and Damage say so. A Rebuild must write it anew, and so must the next append after
+// a Claim and a Mark if the database lets one in.
 type Reader interface {
 	// Session must return the index row, or dormouse.ErrNotFound.
 	Session(ctx context.Context, id dormouse.SessionID) (Index, error)
@@ -209,7 +216,9 @@ type Rebuilder interface {
 	// Rebuild must replace every derived row of a session with rows, keeping
 	// events, epoch and chunks of open ops, in one transaction. The cached state
 	// must be gone afterwards. Rows that do not reach the last event must be
-	// refused with dormouse.ErrConflict.
+	// refused with dormouse.ErrConflict. So must those of a log that ends before the
+	// index row says: what it has lost must not be written over. An index row that says
+	// less than the log has must be mended.
 	Rebuild(ctx context.Context, id dormouse.SessionID, rows Rows) error
 	// All must list every session, oldest first, from after on, at most limit.
 	All(ctx context.Context, after dormouse.SessionID, limit int) ([]dormouse.SessionID, error)

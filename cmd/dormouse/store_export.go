@@ -17,6 +17,8 @@ type exported struct {
 	archive.Total
 	Bytes  int64           `json:"bytes"`
 	Digest dormouse.Digest `json:"digest"`
+	// Skipped is how many sessions are not in it, because only a newer program can fold them.
+	Skipped int `json:"skipped"`
 	// Workspaces is where those of its sessions are, which it does not have.
 	Workspaces string `json:"workspaces"`
 }
@@ -33,8 +35,9 @@ and not before; - writes to standard output.
 
 Workspaces are not part of it: they stay in the data directory, under sandbox.
 
-Two exports of the same deployment have the same digest. If payloads were lost
-before, the archive has everything else, they are named, and the exit code is 3.`,
+Two exports of the same deployment have the same digest. If payloads or events were
+lost before, or a newer program has gone on with a session, the archive has everything
+else, they are named, and the exit code is 3.`,
 		Example: `  dormouse store export backup.dormouse
   dormouse store export - | ssh elsewhere 'cat > backup.dormouse'`,
 		Args: cobra.ExactArgs(1),
@@ -56,7 +59,7 @@ before, the archive has everything else, they are named, and the exit code is 3.
 				if err := report(cmd, told, done, done.say); err != nil {
 					return err
 				}
-				if done.Lost > 0 {
+				if done.Lost > 0 || done.Skipped > 0 {
 					return errSeeTo
 				}
 				return nil
@@ -70,6 +73,9 @@ func (e exported) say(w io.Writer) {
 		plural(e.Sessions, "session"), plural(e.Events, "event"), plural(e.Blobs, "blob"), plural(e.Documents, "document"), e.File, e.Bytes, e.Digest)
 	if e.Lost > 0 {
 		fmt.Fprintf(w, "%s could not be read any more, and nothing else is missing\n", plural(e.Lost, "blob"))
+	}
+	if e.Skipped > 0 {
+		fmt.Fprintf(w, "%s left out: only a newer program can export them\n", plural(e.Skipped, "session"))
 	}
 	fmt.Fprintf(w, "workspaces and snapshots are not in it: copy workspaces and homes in %s yourself, and the blobs\n", e.Workspaces)
 }

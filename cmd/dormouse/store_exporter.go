@@ -24,6 +24,7 @@ type exporter struct {
 	to       *archive.Writer
 	progress *progress
 	sessions int // so far
+	skipped  int // sessions that only a newer program can export
 }
 
 // export writes to path, or to out if that is -.
@@ -72,7 +73,13 @@ func (x *exporter) write(ctx context.Context, out io.Writer) (done exported, err
 		return done, err
 	}
 	err = eachSession(ctx, x.from.store, func(id dormouse.SessionID) error {
-		if err := x.session(ctx, id); err != nil {
+		err := x.session(ctx, id)
+		if errors.Is(err, errSkipped) {
+			x.progress.note("%s: is not in the archive: %v", id, err)
+			x.skipped++
+			return nil
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
 		x.sessions++
@@ -85,7 +92,7 @@ func (x *exporter) write(ctx context.Context, out io.Writer) (done exported, err
 		return done, err
 	}
 	err = buffered.Flush()
-	done.Bytes = counted.n
+	done.Bytes, done.Skipped = counted.n, x.skipped
 	return done, err
 }
 
@@ -116,6 +123,9 @@ const (
 	pageBytes  = 1 << 20
 )
 
+// errSkipped means that nothing of a session was written.
+var errSkipped = errors.New("left to a newer program")
+
 func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 	s := x.from.store
 	epoch, err := s.Epoch(ctx, id)
@@ -127,7 +137,7 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 		return err
 	}
 	if row.Needs > dormouse.LogVersion { // what is open in it this program cannot tell
-		return &dormouse.NewerLogError{Session: id, Needs: row.Needs}
+		return fmt.Errorf("%w: %w", errSkipped, &dormouse.NewerLogError{Session: id, Needs: row.Needs})
 	}
 	if err := x.to.Session(archive.Session{ID: id, Epoch: epoch, Needs: row.Needs}); err != nil {
 		return err
@@ -152,6 +162,7 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 		if len(events) == 0 {
 			break
 		}
+		events, newer := known(id, events)
 		for len(events) > 0 {
 			n := pageOf(events, func(e dormouse.Event) int { return len(e.Payload) })
 			if state, err = x.events(ctx, id, state, events[:n]); err != nil {
@@ -159,9 +170,24 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 			}
 			events = events[n:]
 		}
+		if newer != nil { // which the row did not say, or it had been skipped
+			x.progress.note("%s: event %d and what follows it are not in the archive: %v", id, state.Seq+1, newer)
+			if state, err = x.damaged(ctx, id, state, &store.DamageError{Session: id, Err: newer}); err != nil {
+				return err
+			}
+			torn = true
+			break
+		}
 	}
-	if row.Seq != state.Seq && !torn {
-		return fmt.Errorf("its log ends at event %d, and its row says %d", state.Seq, row.Seq)
+	switch {
+	case torn:
+	case state.Seq < row.Seq:
+		x.progress.note("%s: its log ends at event %d, and its row says that it goes to %d", id, state.Seq, row.Seq)
+		if state, err = x.damaged(ctx, id, state, &store.DamageError{Session: id, Seq: state.Seq + 1}); err != nil {
+			return err
+		}
+	case state.Seq > row.Seq: // the log has it all
+		x.progress.note("%s: its row says that the log ends at event %d, and it goes to %d; a rebuild mends that", id, row.Seq, state.Seq)
 	}
 	for _, op := range state.Ops {
 		if err := x.chunks(ctx, id, op.ID); err != nil {
@@ -169,6 +195,17 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 		}
 	}
 	return x.to.End()
+}
+
+// known is those of events that are before the first of a newer program, and why it stops
+// there if it does.
+func known(id dormouse.SessionID, events []dormouse.Event) ([]dormouse.Event, error) {
+	for i, e := range events {
+		if needs := e.Type.Version(); needs > dormouse.LogVersion {
+			return events[:i], &dormouse.NewerLogError{Session: id, Needs: needs, Type: e.Type}
+		}
+	}
+	return events, nil
 }
 
 // damaged writes an event that is not as it was written, with a payload that is lost,
@@ -207,9 +244,6 @@ func (x *exporter) events(ctx context.Context, id dormouse.SessionID, state sess
 	for _, e := range page {
 		if e.Seq != state.Seq+1 {
 			return state, fmt.Errorf("event %d follows on event %d", e.Seq, state.Seq)
-		}
-		if needs := e.Type.Version(); needs > dormouse.LogVersion {
-			return state, &dormouse.NewerLogError{Session: id, Needs: needs, Type: e.Type}
 		}
 		if e.Blob != "" {
 			b, err := x.from.blobs.Get(ctx, e.Blob)

@@ -27,8 +27,8 @@ func newRebuild(where *places) *cobra.Command {
 what differed from what was stored, and stores it. The server must be stopped.
 
 With --check nothing is written, and differences are an error. A session that cannot
-be derived, because a payload is lost, an import was stopped or a newer program has
-gone on with it, is left as it is.`,
+be derived, because a payload or the end of its log is lost, an import was stopped or a
+newer program has gone on with it, is left as it is.`,
 		Example: `  dormouse store rebuild --check`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,7 +75,7 @@ func rebuild(ctx context.Context, d *deployment, check bool, tell func(format st
 			return err
 		}
 		done.Sessions++
-		if row.Arriving() { // laid out now, it would run
+		if row.Arriving() && row.Unread == "" { // laid out now, it would run
 			tell("%s: is not whole; an import was stopped, or found a payload lost\n", id)
 			done.Failed++
 			return nil
@@ -94,9 +94,17 @@ func rebuild(ctx context.Context, d *deployment, check bool, tell func(format st
 		if err != nil {
 			return fmt.Errorf("rebuild %s: %w", id, err)
 		}
+		if rows.Index.Seq < row.Seq { // laid out, it would go on as if it had never gone further
+			tell("%s: cannot be laid out: its log ends at event %d, and its row says that it goes to %d\n", id, rows.Index.Seq, row.Seq)
+			done.Failed++
+			return nil
+		}
 		wrong, err := compare(ctx, d.store, id, rows)
-		if err != nil {
-			return fmt.Errorf("compare %s: %w", id, err)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil { // what cannot be read is not as the log has it
+			wrong = append(wrong, fmt.Sprintf("rows, which cannot be read (%v),", err))
 		}
 		for _, what := range wrong {
 			tell("%s: %s differ from the log\n", id, what)
@@ -117,6 +125,9 @@ func compare(ctx context.Context, s store.Store, id dormouse.SessionID, want sto
 	index, err := s.Session(ctx, id)
 	if err != nil {
 		return nil, err
+	}
+	if index.Unread != "" {
+		wrong = append(wrong, "columns of the index that cannot be read ("+index.Unread+")")
 	}
 	index.Damage = "" // it does not follow from the log
 	prompts, err := s.Prompts(ctx, id)

@@ -52,7 +52,7 @@ func newSessions(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := new(memory.Store)
+	kept := &torn{Store: new(memory.Store)}
 	sessions, err := session.New(session.Config{
 		Store: kept, Blobs: blobs, Driver: nowhere{}, Logger: quiet,
 		Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
@@ -63,7 +63,7 @@ func newSessions(t *testing.T) *house {
 	h := newHouseOn(t, kept, func(d *v1.Deps) {
 		d.Sessions, d.CheckAgent, d.WriteTimeout = sessions, func(dormouse.AgentConfig) error { return nil }, 5*time.Second
 	})
-	h.sessions = sessions
+	h.sessions, h.store = sessions, kept
 	h.before = func() {
 		sessions.EndFollowers()
 		if err := sessions.Close(context.WithoutCancel(t.Context())); err != nil {

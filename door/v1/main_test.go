@@ -19,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/e2e/schema"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
 )
 
@@ -33,6 +34,7 @@ type house struct {
 	report *schema.Report
 	// Of a house with sessions: what they are, and what ends them before it does.
 	sessions *session.Sessions
+	store    store.Store
 	before   func()
 }
 

@@ -1,7 +1,9 @@
 package v1
 
 import (
+	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -55,6 +57,26 @@ func (s *Server) shown(state session.State, agent dormouse.AgentConfig) Session 
 	}
 	if !state.Archived.IsZero() {
 		out.Archived = &state.Archived
+	}
+	return out
+}
+
+// shownRow is a session whose log this program cannot fold, as its row has it. The agent is
+// the one that it was made with, if that can be read.
+func (s *Server) shownRow(ctx context.Context, row session.Row) Session {
+	active := time.Duration(row.Metrics.ActiveSeconds * float64(time.Second))
+	state := session.State{
+		Session: row.Session, Created: row.Created, Updated: row.Updated, EnvironmentID: row.EnvironmentID,
+		Title: row.Title, Titled: row.Title != "", Metadata: row.Metadata, Archived: row.Archived,
+		Usage: row.Metrics.ModelUsage, CostMicros: row.Metrics.CostMicros, Active: active,
+	}
+	made, _ := s.Sessions.Created(ctx, row.Session)
+	out := s.shown(state, made.Agent)
+	if out.Status = row.Status; !slices.Contains(statuses, string(row.Status)) {
+		out.Status = dormouse.StatusIdle // a word that clients do not know would be of no use to them
+	}
+	if row.Status == dormouse.StatusTerminated {
+		out.Stats.Duration = max(row.Updated.Sub(row.Created), 0).Seconds()
 	}
 	return out
 }

@@ -50,10 +50,13 @@ func (s *Server) listSessions(c call) error {
 	out := Page[Session]{Data: []Session{}, Next: page.Next}
 	for _, row := range page.Data {
 		shown, err := s.sessionOf(ctx, row.Session)
-		if errors.Is(err, dormouse.ErrNotFound) {
+		switch {
+		case err == nil:
+		case errors.Is(err, dormouse.ErrNewerLog), errors.Is(err, dormouse.ErrDamaged):
+			shown = s.shownRow(ctx, row) // what cannot be folded hides no other
+		case errors.Is(err, dormouse.ErrNotFound):
 			continue // it went meanwhile
-		}
-		if err != nil {
+		default:
 			return err
 		}
 		out.Data = append(out.Data, shown)

@@ -1,11 +1,17 @@
 package v1_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 func TestATurnIsToldInOrder(t *testing.T) {
@@ -337,4 +343,62 @@ func TestASessionIsChangedPutAwayAndRemoved(t *testing.T) {
 	if f, more := <-last; more {
 		t.Errorf("after the deletion came %s", f.data)
 	}
+}
+
+// torn is a store in which logs of some sessions cannot be read at all.
+type torn struct {
+	store.Store
+	logs sync.Map // of dormouse.SessionID
+}
+
+func (s *torn) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
+	if _, is := s.logs.Load(id); is {
+		return nil, &store.DamageError{Session: id, Seq: after + 1, Err: errors.New("a byte has flipped")}
+	}
+	return s.Store.Read(ctx, id, after, limit)
+}
+
+// A page is of many sessions, and one of them must not take it from the others.
+func TestSessionsThatCannotBeFoldedAreListedWithTheOthers(t *testing.T) {
+	h := newSessions(t)
+	plain, newer, lies, hurt := h.made(""), h.made(`,"title":"dreaming","metadata":{"k":"v"}`), h.made(`,"title":"lying"`), h.made(`,"title":"hurt"`)
+	for _, id := range []string{newer, lies} {
+		id := dormouse.SessionID(id)
+		row, err := h.store.Session(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		epoch, err := h.store.Claim(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row.Seq++
+		e := dormouse.Event{Seq: row.Seq, ID: "sevt_dream", Type: "session.dreamt", Actor: dormouse.ActorServer, Time: row.Updated, Payload: []byte(`{}`)}
+		if id == dormouse.SessionID(newer) {
+			row.Needs, row.Status = dormouse.LogVersion+1, "dreaming"
+		}
+		b := store.Batch{Session: id, Epoch: epoch, After: row.Seq - 1, Events: []dormouse.Event{e}, Rows: &store.Rows{Index: row}}
+		if err := h.store.Append(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.store.(*torn).logs.Store(dormouse.SessionID(hurt), true)
+	all := make(map[string]map[string]any)
+	for _, s := range h.ask(200, "GET", "/v1/sessions", "")["data"].([]any) {
+		one := s.(map[string]any)
+		all[one["id"].(string)] = one
+	}
+	for id, title := range map[string]any{plain: nil, newer: "dreaming", lies: "lying", hurt: "hurt"} {
+		if all[id]["title"] != title || all[id]["status"] != "idle" {
+			t.Errorf("%v is listed as %v", title, all[id])
+		}
+	}
+	if agent, _ := all[newer]["agent"].(map[string]any); agent["name"] != "agent" || fmt.Sprint(all[newer]["metadata"]) != "map[k:v]" {
+		t.Errorf("it is listed as %v", all[newer])
+	}
+	if all[newer]["environment_id"] == all[plain]["environment_id"] || len(all) != 4 {
+		t.Errorf("%d are listed, with the environments %v and %v", len(all), all[newer]["environment_id"], all[plain]["environment_id"])
+	}
+	h.ask(503, "GET", "/v1/sessions/"+newer, "") // another server may know all of it
+	h.store.(*torn).logs.Clear()
 }

@@ -117,7 +117,7 @@ func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.R
 		switch {
 		case ss == nil:
 			return dormouse.ErrNotFound
-		case rows.Index.Seq != ss.index.Seq:
+		case rows.Index.Seq != uint64(len(ss.events)) || rows.Index.Seq < ss.index.Seq:
 			return dormouse.ErrConflict
 		}
 		if err := (&session{}).repeats(b); err != nil {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,15 +18,22 @@ const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, cre
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
 func readIndex(row pgx.CollectableRow) (i store.Index, err error) {
+	var bad store.Unread
+	var seq int64
 	var due, archived *time.Time
 	var metrics, tags, metadata []byte
-	err = row.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &i.Created, &i.Updated, &i.Seq,
+	err = row.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &i.Created, &i.Updated, &seq,
 		&due, &archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &i.Needs, &i.Damage, &tags, &metadata, &i.Search)
 	if err != nil {
 		return i, err
 	}
-	i.Created, i.Updated, i.Due, i.Archived = i.Created.UTC(), i.Updated.UTC(), maybe(due), maybe(archived)
-	return i, errors.Join(json.Unmarshal(metrics, &i.Metrics), json.Unmarshal(tags, &i.Tags), json.Unmarshal(metadata, &i.Metadata))
+	i.Seq, i.Created, i.Updated = bad.Seq("last_seq", seq), bad.Time("created", i.Created), bad.Time("updated", i.Updated)
+	i.Due, i.Archived = bad.Time("due", maybe(due)), bad.Time("archived", maybe(archived))
+	i.Metrics = store.FromJSON[dormouse.Metrics](&bad, "metrics", metrics)
+	i.Tags = store.FromJSON[[]string](&bad, "tags", tags)
+	i.Metadata = store.FromJSON[map[string]string](&bad, "metadata", metadata)
+	bad.Note(&i)
+	return i, nil
 }
 
 // Session returns the index row of a session.

@@ -70,14 +70,18 @@ func readPrompt(row pgx.CollectableRow) (p dormouse.PromptRecord, err error) {
 // Ops lists a session's ops, newest first.
 func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]dormouse.OpRecord, error) {
 	ops, err := list(ctx, s, func(row pgx.CollectableRow) (o dormouse.OpRecord, err error) {
+		var id dormouse.OpID
 		var op []byte
 		var finished *time.Time
-		if err := row.Scan(&op, &o.Status, &o.Outcome, &o.Started, &finished); err != nil {
+		if err := row.Scan(&id, &op, &o.Status, &o.Outcome, &o.Started, &finished); err != nil {
 			return o, err
 		}
 		o.Started, o.Finished = o.Started.UTC(), maybe(finished)
-		return o, json.Unmarshal(op, &o.Op)
-	}, `SELECT op, status, outcome, started, finished FROM ops WHERE session = `+key+` ORDER BY n DESC LIMIT $2`, id, max(limit, 0))
+		if json.Unmarshal(op, &o.Op) != nil {
+			o.Op = dormouse.Op{ID: id} // one that is not what was written hides no other
+		}
+		return o, nil
+	}, `SELECT id, op, status, outcome, started, finished FROM ops WHERE session = `+key+` ORDER BY n DESC LIMIT $2`, id, max(limit, 0))
 	return ops, wrap(err, "list ops of", id)
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dormouse-run/dormouse"
@@ -160,5 +162,76 @@ func TestARowThatIsNotAsItWasWrittenMustBeDamage(t *testing.T) {
 	do(t, c, `UPDATE events SET sum = NULL`)
 	if events, err := s.Read(t.Context(), sessionID(1), 0, 100); err != nil || len(events) != 5 {
 		t.Errorf("read of rows from before there were checksums = %d events, %v, want 5", len(events), err)
+	}
+}
+
+// A row that is not what was written is derived from a log that is, and the log is what
+// counts.
+func TestAnIndexRowThatIsNotWhatWasWrittenMustBeNoErrorForItsSessionOrForOthers(t *testing.T) {
+	for column, change := range map[string]string{
+		"metrics":  `UPDATE sessions SET metrics = '[]' WHERE id = $1`,
+		"tags":     `UPDATE labels SET tags = '{"z": 1}' WHERE session = (SELECT key FROM sessions WHERE id = $1)`,
+		"metadata": `UPDATE labels SET metadata = '[]' WHERE session = (SELECT key FROM sessions WHERE id = $1)`,
+		"created":  `UPDATE sessions SET created = '20000-01-01' WHERE id = $1`,
+		"last_seq": `UPDATE sessions SET last_seq = 1 WHERE id = $1`,
+	} {
+		t.Run(column, func(t *testing.T) {
+			url := database(t)
+			s, c, ctx := open(t, url), raw(t, url), t.Context()
+			labelled := func(b *store.Batch) {
+				b.Rows.Index.Tags, b.Rows.Index.Metadata, b.Rows.Index.Metrics.Messages = []string{"red"}, map[string]string{"k": "v"}, 7
+			}
+			w := create(t, s, sessionID(1), labelled)
+			create(t, s, sessionID(2), labelled)
+			b := w.batch(2)
+			labelled(&b)
+			b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1", Kind: dormouse.OpModel}, Status: dormouse.OpOpen, Started: start}}
+			if err := w.append(ctx, b); err != nil {
+				t.Fatal(err)
+			}
+			mended := func(after string) {
+				t.Helper()
+				got, err := s.Session(ctx, sessionID(1))
+				if diff := cmp.Diff(w.index, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+					t.Errorf("after %s: %v (-want +got)\n%s", after, err, diff)
+				}
+			}
+			mended("an append")
+			do(t, c, change, sessionID(1))
+			if column != "last_seq" {
+				one, err := s.Session(ctx, sessionID(1))
+				if err != nil || one.Unread != column || !strings.Contains(one.Damage, column) {
+					t.Errorf("it is %+v, %v; want that %s cannot be read", one, err, column)
+				}
+				found, err := s.Sessions(ctx, store.Query{Tenant: "acme", Limit: 10})
+				if err != nil || len(found) != 2 {
+					t.Errorf("%d sessions, %v", len(found), err)
+				}
+				if _, err := json.Marshal(found); err != nil {
+					t.Errorf("they cannot be encoded: %v", err)
+				}
+				if w.epoch, err = s.Claim(ctx, sessionID(1)); err != nil {
+					t.Fatal(err)
+				}
+				b := w.batch(1)
+				if err := w.append(ctx, b); err != nil {
+					t.Fatal(err)
+				}
+				mended("a claim and an append")
+				do(t, c, change, sessionID(1))
+			}
+			do(t, c, `UPDATE ops SET op = '[]'`)
+			if ops, err := s.Ops(ctx, sessionID(1), 10); err != nil || len(ops) != 1 || ops[0].ID != "op_1" {
+				t.Errorf("ops = %+v, %v", ops, err)
+			}
+			if err := s.Rebuild(ctx, sessionID(1), store.Rows{Index: w.index}); err != nil {
+				t.Fatal(err)
+			}
+			mended("a rebuild")
+			do(t, c, `UPDATE sessions SET last_seq = last_seq + 64 WHERE id = $1`, sessionID(1))
+			if err := s.Rebuild(ctx, sessionID(1), store.Rows{Index: w.index}); !errors.Is(err, dormouse.ErrConflict) {
+				t.Errorf("rebuild of a log that ends before its row says = %v, want ErrConflict", err)
+			}
+		})
 	}
 }

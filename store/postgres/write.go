@@ -102,17 +102,22 @@ func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.R
 	return wrap(err, "rebuild", id)
 }
 
-// rebuild goes in under whatever epoch there is; only the seq can be wrong.
+// rebuild goes in under whatever epoch there is; only the seq can be wrong. The index row
+// may say less than the log has, and is mended then, but not more.
 func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
-	var last uint64
+	var said, last int64
 	err := tx.QueryRow(ctx, `SELECT key, epoch, last_seq FROM sessions WHERE id = $1 FOR NO KEY UPDATE`, j.batch.Session).
-		Scan(&j.key, &j.batch.Epoch, &last)
+		Scan(&j.key, &j.batch.Epoch, &said)
+	if err == nil {
+		err = tx.QueryRow(ctx, `SELECT coalesce(max(seq), 0) FROM events WHERE session = $1`, j.key).Scan(&last)
+	}
+	seq := signed(j.batch.After)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return dormouse.ErrNotFound
 	case err != nil:
 		return err
-	case last != j.batch.After:
+	case last != seq || said > seq:
 		return dormouse.ErrConflict
 	}
 	for _, t := range []string{"labels", "prompts", "ops", "deadlines", "points", "names", "client_ids", "states"} {
@@ -122,7 +127,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
 	}
 	l := newLayout()
 	l.index(l.fences, j)
-	l.fences.number(j.batch.After)
+	l.fences.integer(said)
 	l.rows(j, known{epoch: j.batch.Epoch, labels: unlabelled.mark, deadlines: []dormouse.Deadline{}})
 	if err := l.send(ctx, tx.Conn()); err != nil {
 		return err

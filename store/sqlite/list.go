@@ -3,8 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"errors"
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
@@ -70,7 +68,7 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, err
 		if err != nil {
 			return nil, wrap(err, "list sessions of", q.Tenant)
 		}
-		add(` AND NOT EXISTS (SELECT 1 FROM json_each(?) AS want WHERE want.value NOT IN (SELECT value FROM json_each(labels.tags)))`, wanted)
+		add(` AND NOT EXISTS (SELECT 1 FROM json_each(?) AS want WHERE want.value NOT IN (SELECT value FROM json_each(`+wellFormed("labels.tags")+`)))`, wanted)
 	}
 	if len(q.Metadata) > 0 {
 		wanted, err := text(q.Metadata)
@@ -78,7 +76,7 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, err
 			return nil, wrap(err, "list sessions of", q.Tenant)
 		}
 		add(` AND NOT EXISTS (SELECT 1 FROM json_each(?) AS want
-			WHERE NOT EXISTS (SELECT 1 FROM json_each(labels.metadata) AS has WHERE has.key = want.key AND has.value = want.value))`, wanted)
+			WHERE NOT EXISTS (SELECT 1 FROM json_each(`+wellFormed("labels.metadata")+`) AS has WHERE has.key = want.key AND has.value = want.value))`, wanted)
 	}
 	if q.After != "" {
 		created, err := s.created(ctx, `SELECT created FROM sessions WHERE id = ? AND tenant = ?`, q.After, q.Tenant)
@@ -106,9 +104,10 @@ func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) ([
 	return ids, wrap(err, "list all after", after)
 }
 
-// created finds the place of the last session of a page.
-func (s *Store) created(ctx context.Context, query string, args ...any) (int64, error) {
-	return first(list(ctx, s, scan[int64], query, args...))
+// created finds the place of the last session of a page, as it is stored: also if that
+// is no time any more, the next page begins there.
+func (s *Store) created(ctx context.Context, query string, args ...any) (any, error) {
+	return first(list(ctx, s, scan[any], query, args...))
 }
 
 const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, created, updated, last_seq, due, archived, metrics,
@@ -116,15 +115,22 @@ const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, cre
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
 func readIndex(rows *sql.Rows) (i store.Index, err error) {
-	var created, updated int64
-	var due, archived sql.NullInt64
-	var metrics, tags, metadata []byte
-	err = rows.Scan(&i.Session, &i.Tenant, &i.Owner, &i.Parent, &i.Title, &i.Phase, &i.Status, &created, &updated, &i.Seq, &due,
-		&archived, &metrics, &i.AgentID, &i.AgentVersion, &i.EnvironmentID, &i.Needs, &i.Damage, &tags, &metadata, &i.Search)
+	var bad store.Unread
+	var metrics, tags, metadata string
+	err = rows.Scan(str(&bad, "id", &i.Session), str(&bad, "tenant", &i.Tenant), str(&bad, "owner", &i.Owner), str(&bad, "parent", &i.Parent),
+		str(&bad, "title", &i.Title), str(&bad, "phase", &i.Phase), str(&bad, "status", &i.Status),
+		at(&bad, "created", &i.Created), at(&bad, "updated", &i.Updated),
+		number(&bad, "last_seq", func(n int64) { i.Seq = bad.Seq("last_seq", n) }),
+		maybeAt(&bad, "due", &i.Due), maybeAt(&bad, "archived", &i.Archived), str(&bad, "metrics", &metrics),
+		str(&bad, "agent", &i.AgentID), number(&bad, "agent_version", func(n int64) { i.AgentVersion = int(n) }),
+		str(&bad, "environment", &i.EnvironmentID), number(&bad, "needs", func(n int64) { i.Needs = int(n) }), str(&bad, "damage", &i.Damage),
+		str(&bad, "tags", &tags), str(&bad, "metadata", &metadata), str(&bad, "search", &i.Search))
 	if err != nil {
 		return i, err
 	}
-	i.Created, i.Updated, i.Due, i.Archived = instant(created), instant(updated), maybeInstant(due), maybeInstant(archived)
-	err = errors.Join(json.Unmarshal(metrics, &i.Metrics), json.Unmarshal(tags, &i.Tags), json.Unmarshal(metadata, &i.Metadata))
-	return i, err
+	i.Metrics = store.FromJSON[dormouse.Metrics](&bad, "metrics", []byte(metrics))
+	i.Tags = store.FromJSON[[]string](&bad, "tags", []byte(tags))
+	i.Metadata = store.FromJSON[map[string]string](&bad, "metadata", []byte(metadata))
+	bad.Note(&i)
+	return i, nil
 }

@@ -105,16 +105,19 @@ func readPrompt(rows *sql.Rows) (p dormouse.PromptRecord, err error) {
 // Ops lists a session's ops, newest first.
 func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]dormouse.OpRecord, error) {
 	ops, err := list(ctx, s, func(rows *sql.Rows) (o dormouse.OpRecord, err error) {
+		var id dormouse.OpID
 		var started int64
 		var finished sql.NullInt64
 		var op []byte
-		if err := rows.Scan(&op, &o.Status, &o.Outcome, &started, &finished); err != nil {
+		if err := rows.Scan(&id, &op, &o.Status, &o.Outcome, &started, &finished); err != nil {
 			return o, err
 		}
 		o.Started, o.Finished = instant(started), maybeInstant(finished)
-		err = json.Unmarshal(op, &o.Op)
-		return o, err
-	}, `SELECT op, status, outcome, started, finished FROM ops
+		if json.Unmarshal(op, &o.Op) != nil {
+			o.Op = dormouse.Op{ID: id} // one that is not what was written hides no other
+		}
+		return o, nil
+	}, `SELECT id, op, status, outcome, started, finished FROM ops
 		WHERE n IN (SELECT n FROM ops WHERE session = `+key+` ORDER BY n DESC`+limited+`) ORDER BY n DESC`, id, max(limit, 0))
 	return ops, wrap(err, "list ops of", id)
 }
@@ -160,7 +163,7 @@ func (s *Store) Due(ctx context.Context, t time.Time, limit int) ([]dormouse.Ses
 
 // NextDue returns the earliest due time after t, or the zero time.
 func (s *Store) NextDue(ctx context.Context, t time.Time) (time.Time, error) {
-	due, err := first(list(ctx, s, scan[int64], `SELECT due FROM sessions WHERE due > ? AND needs <= ? ORDER BY due LIMIT 1`, micros(t), dormouse.LogVersion))
+	due, err := first(list(ctx, s, scan[int64], `SELECT due FROM sessions WHERE due > ? AND typeof(due) = 'integer' AND needs <= ? ORDER BY due LIMIT 1`, micros(t), dormouse.LogVersion))
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return time.Time{}, nil
 	}

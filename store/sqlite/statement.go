@@ -15,9 +15,11 @@ const (
 	markSession
 	findSession
 	lookFence
+	lookLast
 	touchSession
 	moveSession
 	rewriteSession
+	layOutSession
 	putLabels
 	dropLabels
 
@@ -91,14 +93,18 @@ var texts = [statements]string{
 			tenant, owner, parent, created, archived, agent, agent_version, environment, needs)
 		VALUES (1 + max((SELECT coalesce(max(key), 0) FROM sessions), (SELECT coalesce(max(session), 0) FROM removed)),
 			?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-	claimSession:   `UPDATE sessions SET epoch = epoch + 1 WHERE id = ? AND needs <= ? RETURNING epoch`,
-	lookNeeds:      `SELECT needs FROM sessions WHERE id = ?`,
-	markSession:    `UPDATE sessions SET damage = ? WHERE key = ?`,
-	findSession:    `SELECT key FROM sessions WHERE id = ?`,
-	lookFence:      `SELECT epoch, last_seq FROM sessions WHERE key = ?`,
+	claimSession: `UPDATE sessions SET epoch = epoch + 1 WHERE id = ? AND needs <= ? RETURNING epoch`,
+	lookNeeds:    `SELECT needs FROM sessions WHERE id = ?`,
+	markSession:  `UPDATE sessions SET damage = ? WHERE key = ?`,
+	findSession:  `SELECT key FROM sessions WHERE id = ?`,
+	lookFence:    `SELECT epoch, last_seq FROM sessions WHERE key = ?`,
+	// Of a last_seq that is no number any more nothing can be said to be lost.
+	lookLast: `SELECT coalesce((SELECT max(seq) FROM events WHERE session = key), 0), iif(typeof(last_seq) = 'integer', last_seq, 0)
+		FROM sessions WHERE key = ?`,
 	touchSession:   `UPDATE sessions SET ` + setTouched + fence,
 	moveSession:    `UPDATE sessions SET ` + setTouched + `, ` + setMoved + fence,
 	rewriteSession: `UPDATE sessions SET ` + setTouched + `, ` + setMoved + `, ` + setRewritten + fence,
+	layOutSession:  `UPDATE sessions SET ` + setTouched + `, ` + setMoved + `, ` + setRewritten + ` WHERE key = ?`,
 	putLabels: `INSERT INTO labels (session, tags, metadata, search) VALUES (?, ?, ?, ?)
 		ON CONFLICT (session) DO UPDATE SET tags = excluded.tags, metadata = excluded.metadata, search = excluded.search`,
 	dropLabels: `DELETE FROM labels WHERE session = ?`,
@@ -116,7 +122,7 @@ var texts = [statements]string{
 	dropDeadlines: `DELETE FROM deadlines WHERE session = ?`,
 	addDeadline:   `INSERT INTO deadlines (session, id, kind, at) VALUES (?, ?, ?, ?)`,
 	unname: `UPDATE names SET n = n - 1 WHERE session = ?1
-		AND digest IN (SELECT value FROM points, json_each(digests) WHERE session = ?1 AND points.id = ?2)`,
+		AND digest IN (SELECT value FROM points, json_each(` + wellFormed("digests") + `) WHERE session = ?1 AND points.id = ?2)`,
 	dropPoint: `DELETE FROM points WHERE session = ? AND id = ?`,
 	putPoint: `INSERT INTO points (session, id, digests) VALUES (?, ?, ?)
 		ON CONFLICT (session, id) DO UPDATE SET digests = excluded.digests`,

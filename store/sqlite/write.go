@@ -155,6 +155,9 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 		if err != nil {
 			return err
 		}
+		// Who marks has looked at the row, and perhaps could not read it: the next append
+		// writes all of it.
+		*r = row{key: r.key}
 		_, err = c.exec(ctx, markSession, damage, r.key)
 		return err
 	}})
@@ -184,12 +187,14 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, sp spelled) error {
 		return err
 	}
 	// A rebuild goes in under whatever epoch there is; only the seq can be wrong.
-	if b.Epoch, _, err = c.fence(ctx, r); err != nil {
+	if err := c.reaches(ctx, r, b.Rows.Index.Seq); err != nil {
 		return err
 	}
-	if err := c.update(ctx, rewriteSession, r, b, sp); err != nil {
+	args := sp.rewritten.args(sp.moved.args(sp.touched.args(make([]driver.Value, 0, 17))))
+	if _, err := c.exec(ctx, layOutSession, append(args, r.key)...); err != nil {
 		return err
 	}
+	r.moved, r.rewritten = sp.moved, sp.rewritten
 	r.labels, r.deadlines = nil, nil
 	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropPoints, dropNames, dropClientIDs, dropState} {
 		if _, err := c.exec(ctx, drop, r.key); err != nil {
@@ -201,6 +206,28 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, sp spelled) error {
 	}
 	_, err = c.exec(ctx, dropClosedChunks, r.key, r.key)
 	return err
+}
+
+// reaches refuses a seq that is not that of the last event, or is before what the index
+// row says is the last.
+func (c *conn) reaches(ctx context.Context, r *row, seq uint64) error {
+	var v [2]driver.Value
+	found, err := c.one(ctx, lookLast, v[:], r.key)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return dormouse.ErrNotFound
+	}
+	last, err1 := integer(v[0])
+	said, err2 := integer(v[1])
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if last != signed(seq) || said > signed(seq) {
+		return dormouse.ErrConflict
+	}
+	return nil
 }
 
 // add writes all of a batch that has passed the fence but its index row.

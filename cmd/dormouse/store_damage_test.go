@@ -1,0 +1,119 @@
+package main
+
+import (
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// edit changes the database of a data directory behind everybody's back.
+func edit(t *testing.T, data string, texts ...string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(data, "dormouse.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, text := range texts {
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+}
+
+const ofOpen = ` WHERE session = (SELECT key FROM sessions WHERE id = 'sesn_4open')`
+
+// What is derived is of no use to an export, and a rebuild is there to derive it anew.
+func TestRowsThatAreNotWhatWasWrittenStopNeitherAnExportNorARebuild(t *testing.T) {
+	for name, change := range map[string]string{
+		"metrics":  `UPDATE sessions SET metrics = 'z' || substr(metrics, 2) WHERE id = 'sesn_4open'`,
+		"tags":     `UPDATE labels SET tags = 'z'` + ofOpen,
+		"metadata": `UPDATE labels SET metadata = 'z'` + ofOpen,
+		"last_seq": `UPDATE sessions SET last_seq = 2 WHERE id = 'sesn_4open'`,
+		"ops":      `UPDATE ops SET op = 'z' || substr(op, 2)` + ofOpen,
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, dir := oldData(t), t.TempDir()
+			before := contents(t, openData(t, oldData(t)))
+			edit(t, data, change)
+			out, errs := storeCommand(t, 0, data, "export", filepath.Join(dir, "archive"))
+			if !strings.Contains(out, "exported 6 sessions") {
+				t.Errorf("export said %s%s", out, errs)
+			}
+			out, errs = storeCommand(t, exitError, data, "rebuild", "--check")
+			if out != "rebuild: sessions=6 changed=1\n" || !strings.Contains(errs, string(open1)) {
+				t.Errorf("rebuild --check said %s%s", out, errs)
+			}
+			storeCommand(t, 0, data, "rebuild")
+			if out, errs := storeCommand(t, 0, data, "rebuild", "--check"); out != "rebuild: sessions=6 changed=0\n" {
+				t.Errorf("after the rebuild: %s%s", out, errs)
+			}
+			if diff := cmp.Diff(before, contents(t, openData(t, data)), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("it is not as it was (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestALogThatEndsBeforeItsRowSaysIsExportedAsFarAsItGoesAndNotLaidOut(t *testing.T) {
+	for name, change := range map[string]string{
+		"the last event is lost": `DELETE FROM events` + ofOpen + ` AND seq = (SELECT last_seq FROM sessions WHERE id = 'sesn_4open')`,
+		"all events are lost":    `DELETE FROM events` + ofOpen,
+		"the row has a bit more": `UPDATE sessions SET last_seq = last_seq + 64 WHERE id = 'sesn_4open'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, file, copied := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
+			edit(t, data, change)
+			out, errs := storeCommand(t, exitSeeTo, data, "export", file)
+			if !strings.Contains(errs, string(open1)+": its log ends at event") || !strings.Contains(out, "exported 6 sessions") {
+				t.Errorf("export said %s%s", out, errs)
+			}
+			out, errs = storeCommand(t, exitError, data, "rebuild")
+			if !strings.Contains(out, "failed=1") || !strings.Contains(errs, string(open1)+": cannot be laid out: its log ends at event") {
+				t.Errorf("rebuild said %s%s", out, errs)
+			}
+			if name == "all events are lost" {
+				return // nothing of it can be imported
+			}
+			storeCommand(t, exitSeeTo, copied, "import", file) // kept, and nobody runs it
+			was, is := logOf(t, openData(t, data), open1), logOf(t, openData(t, copied), open1)
+			if n := len(is); n != len(was)+1 || is[n-1].Type != dormouse.EventDamaged {
+				t.Errorf("%d events were imported, the last is %s; there were %d", n, is[n-1].Type, len(was))
+			}
+		})
+	}
+}
+
+// Whoever goes back to an older program needs the rest all the more.
+func TestASessionOfANewerProgramIsLeftOutOfAnExportAndNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change, says, exports string
+		imports               int
+	}{
+		"as its row says": {
+			`UPDATE sessions SET needs = 2 WHERE id = 'sesn_4open'`, string(open1) + ": is not in the archive", "exported 5 sessions", 0,
+		},
+		"though its row says nothing": {
+			`UPDATE events SET sum = NULL, type = 'session.dreamt'` + ofOpen + ` AND seq = 4`, string(open1) + ": event 4 and what follows it are not in the archive", "exported 6 sessions", exitSeeTo,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, file, copied := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
+			edit(t, data, c.change)
+			out, errs := storeCommand(t, exitSeeTo, data, "export", file)
+			if !strings.Contains(errs, c.says) || !strings.Contains(out, c.exports) {
+				t.Errorf("export said %s%s", out, errs)
+			}
+			storeCommand(t, c.imports, copied, "import", file)
+			if got := contents(t, openData(t, copied)); got[long].Rows.Index.Seq < pageEvents || got[lapsed].Rows.Index.Seq == 0 {
+				t.Errorf("the others are not all there: %d sessions", len(got))
+			}
+		})
+	}
+}

@@ -324,7 +324,7 @@ func (v volume) syncAnew() error {
 	}
 	defer func() { _ = f.Close() }()
 	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("%w: %w", sandbox.ErrFailed, err)
+		return v.fail(err) // which the kernel says once
 	}
 	return v.gaveUp()
 }
@@ -336,6 +336,7 @@ func (v volume) forgetFailure() error {
 			errs = append(errs, err)
 		}
 	}
+	unnoted.forget(v.dir)
 	return errors.Join(append(errs, atomicfile.SyncDir(v.dir))...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,12 +24,14 @@ import (
 // which says for itself that it was not closed, or that it has met errors. What it
 // cannot say is noted beside it: that the machine's own disk did not take what was
 // written, that files which were cut off are not recovered yet, and, where the files lie
-// in a plain directory, during which boot that was opened.
+// in a plain directory, during which boot that was opened. Which of the two a session has
+// is noted as well: files that lay in a volume are not missed silently.
 
 func (v volume) failedNote() string { return filepath.Join(v.dir, "failed") }
 func (v volume) copiedNote() string { return filepath.Join(v.dir, "copied") }
 func (v volume) cutNote() string    { return filepath.Join(v.dir, "cut") }
 func (v volume) openedNote() string { return filepath.Join(v.dir, "opened") }
+func (v volume) madeNote() string   { return filepath.Join(v.dir, "made") }
 
 // condition is what the files of a session are worth, and why they are not sound.
 func (v volume) condition() (sandbox.Condition, string, error) {
@@ -51,6 +54,9 @@ func (v volume) condition() (sandbox.Condition, string, error) {
 
 func (v volume) inUse() (sandbox.Condition, string, error) {
 	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // a session id is a file name
+		if v.gone() {
+			return sandbox.Failed, "its volume is gone", nil
+		}
 		return v.opened() // without a look at every loop device there is
 	}
 	// Asked in this order: one that is let go of meanwhile was closed before.
@@ -78,6 +84,46 @@ func (v volume) inUse() (sandbox.Condition, string, error) {
 		return sandbox.Cut, "its file system was not closed", nil
 	}
 	return sandbox.Sound, "", nil
+}
+
+// gone reports whether a session without a volume had one: it is noted, or was begun to be
+// recovered and is in no plain directory either.
+func (v volume) gone() bool {
+	if _, err := os.Lstat(v.madeNote()); err == nil { //nolint:gosec // a session id is a file name
+		return true
+	}
+	if entries, _ := os.ReadDir(v.at()); len(entries) > 0 { //nolint:gosec // as above
+		return false
+	}
+	for _, note := range []string{v.failedNote(), v.cutNote(), v.recoveredNote()} {
+		if _, err := os.Lstat(note); err == nil { //nolint:gosec // as above
+			return true
+		}
+	}
+	return len(v.allAside()) > 0
+}
+
+// noteMade notes that the files of a session lie in a volume. It is durable after
+// syncName.
+func (v volume) noteMade() error {
+	f, err := os.OpenFile(v.madeNote(), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// noteCondition notes a condition that the volume says itself only until it is opened or
+// repaired.
+func (v volume) noteCondition(c sandbox.Condition, why string) error {
+	note := v.cutNote()
+	if c == sandbox.Failed {
+		note = v.failedNote()
+	}
+	if _, err := os.Lstat(note); err == nil { //nolint:gosec // as above
+		return nil
+	}
+	return atomicfile.Write(note, []byte(why), 0o600)
 }
 
 // copied reports whether a volume is a copy of one that was open and synced, and nobody
@@ -233,6 +279,7 @@ func (v volume) gaveUp() error {
 type fileSystem struct {
 	open   bool // it was not closed since it was last written to
 	errors bool // it has met some
+	none   bool // there is none: what is read is something else, or nothing
 }
 
 // readFileSystem reads the superblock of ext4.
@@ -252,10 +299,10 @@ func readFileSystem(image string) (fileSystem, error) {
 	defer func() { _ = f.Close() }()
 	block := make([]byte, size)
 	if _, err := f.ReadAt(block, start); err != nil {
-		return fileSystem{errors: true}, nil // there is none any more
+		return fileSystem{errors: true, none: errors.Is(err, io.EOF)}, nil
 	}
 	if binary.LittleEndian.Uint16(block[magicAt:]) != unix.EXT4_SUPER_MAGIC {
-		return fileSystem{errors: true}, nil
+		return fileSystem{errors: true, none: true}, nil
 	}
 	return fileSystem{
 		open:   binary.LittleEndian.Uint32(block[incompatAt:])&needsRecovery != 0,

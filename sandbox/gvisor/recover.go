@@ -3,17 +3,14 @@
 package gvisor
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -115,10 +112,11 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 	if before != nil { // whoever recovered them was cut off himself
 		now = before
 	}
-	if condition == sandbox.Cut { // once it is opened it does not say so itself any more
-		if err := atomicfile.Write(v.cutNote(), []byte(why), 0o600); err != nil {
-			return nil, err
-		}
+	if condition == sandbox.Failed {
+		now.Condition = condition
+	}
+	if err := v.noteCondition(condition, why); err != nil {
+		return nil, err
 	}
 	if err := v.reopen(ctx, now, d.opts.Limits.Disk); err != nil {
 		return nil, err
@@ -136,104 +134,10 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 	// What was in use when the machine ended has lost what was written last, which is told
 	// even if no snapshot has any of it. What sleeps was synced, though others may have
 	// kept its volume from being closed.
-	if im, err := v.readImage(); err == nil && im != nil && condition == sandbox.Cut && now.Count == 0 {
+	if im, err := v.readImage(); err == nil && im != nil && now.Condition == sandbox.Cut && now.Count == 0 {
 		return nil, v.forgetRecovered()
 	}
 	return now, nil
-}
-
-// reopen makes the files of a volume reachable as the disk has them: what the machine
-// remembers of them may never have been there. If they cannot be read any more, the
-// volume is set aside, and there is an empty one.
-func (v volume) reopen(ctx context.Context, r *sandbox.Recovered, size int64) error {
-	if err := v.close(); err != nil {
-		return err
-	}
-	if _, err := os.Stat(v.image()); errors.Is(err, fs.ErrNotExist) {
-		return os.MkdirAll(v.at(), 0o700) // a plain directory
-	} else if err != nil {
-		return err
-	}
-	if err := v.forgetCached(ctx); err != nil {
-		return err
-	}
-	err := checkFileSystem(ctx, v.image(), r.Condition == sandbox.Failed)
-	if err == nil {
-		err = mountLoop(v.image(), v.at())
-	}
-	if err == nil {
-		return nil
-	}
-	if ctx.Err() != nil {
-		return err
-	}
-	return v.setAside(r, size, err)
-}
-
-// forgetCached waits until nobody shows a volume, and drops what is remembered of it.
-func (v volume) forgetCached(ctx context.Context) error {
-	for {
-		dev, err := showing(v.image())
-		if err != nil {
-			return err
-		}
-		if dev == nil {
-			break
-		}
-		_ = dev.Close()
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return fmt.Errorf("somebody still has the volume open: %w", err)
-		}
-	}
-	f, err := os.OpenFile(v.image(), os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	// What is dirty is written if it can be; then nothing of it is worth keeping.
-	_ = f.Sync()
-	return errors.Join(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
-}
-
-// checkFileSystem has a file system that was not closed put right: one that was cut off
-// by its own journal, one that has met errors by the tool that looks at all of it.
-func checkFileSystem(ctx context.Context, image string, all bool) error {
-	state, err := readFileSystem(image)
-	if err != nil || !all && !state.errors {
-		return err
-	}
-	fsck, err := findTool("e2fsck")
-	if err != nil {
-		return nil //nolint:nilerr // it comes with the tool that made the volume; without, the mount decides
-	}
-	cmd := exec.CommandContext(ctx, fsck, "-f", "-y", image) //nolint:gosec // it is ours
-	cmd.Env = []string{}
-	out, err := cmd.CombinedOutput()
-	const uncorrected = 4
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() >= 0 && exit.ExitCode() < uncorrected {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("check the file system: %w: %.200s", err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
-
-// setAside keeps a volume that cannot be read for people, and puts an empty one of the
-// same size in its place, or of the usual one if it has none any more.
-func (v volume) setAside(r *sandbox.Recovered, usual int64, why error) error {
-	at, err := os.Stat(v.image())
-	if err != nil {
-		return err
-	}
-	r.Aside = v.image() + ".failed-" + time.Now().UTC().Format(markTime)
-	if err := os.Rename(v.image(), r.Aside); err != nil {
-		return errors.Join(why, err)
-	}
-	if err := makeFileSystem(v.image(), dormouse.Limits{Disk: cmp.Or(at.Size(), usual)}); err != nil {
-		return errors.Join(why, err, os.Rename(r.Aside, v.image()))
-	}
-	r.Reason += ", and could not be read any more: " + why.Error()
-	return mountLoop(v.image(), v.at())
 }
 
 // markTime is how times are in names.

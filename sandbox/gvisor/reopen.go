@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // fresh is where a volume is made that takes the place of another.
@@ -56,9 +58,16 @@ func (v volume) reopen(ctx context.Context, r *sandbox.Recovered, size int64) er
 	return err
 }
 
-// forgetCached waits until nobody shows a volume, and drops what is remembered of it.
+// heldFor is how long a volume may be open after its sandbox has ended: a kernel that was
+// ended lets go of it in a moment. Who still has it then has nothing to do with it, and may
+// have it for ever: whatever was started on this machine with mounts of its own while it
+// was mounted.
+const heldFor = 2 * time.Second
+
+// forgetCached has what is read of a volume from here on come from the disk. If somebody
+// holds on to its file system, it becomes a copy of what the disk has.
 func (v volume) forgetCached(ctx context.Context) error {
-	for {
+	for until := time.Now().Add(heldFor); ; {
 		dev, err := showing(v.image())
 		if err != nil {
 			return err
@@ -67,6 +76,9 @@ func (v volume) forgetCached(ctx context.Context) error {
 			break
 		}
 		_ = dev.Close()
+		if time.Now().After(until) {
+			return v.leaveBehind(ctx)
+		}
 		if err := sleep(ctx, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("somebody still has the volume open: %w", err)
 		}
@@ -78,6 +90,138 @@ func (v volume) forgetCached(ctx context.Context) error {
 	// What is dirty is written if it can be; then nothing of it is worth keeping.
 	_ = f.Sync()
 	return errors.Join(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
+}
+
+// leaveBehind puts a copy of a volume in its place whose file system others hold on to: it
+// can neither be repaired while they do, nor read again from the disk. They keep a file
+// that has no name and no room any more.
+func (v volume) leaveBehind(ctx context.Context) error {
+	if err := v.quiesce(); err != nil {
+		return fmt.Errorf("somebody still has the volume open: %w", err)
+	}
+	old, err := os.OpenFile(v.image(), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = old.Close() }()
+	_ = old.Sync() // what is dirty is written if it can be
+	if err := copyFromDisk(ctx, old, v.copy()); err != nil {
+		return fmt.Errorf("copy the volume that somebody still has open: %w", err)
+	}
+	if err := errors.Join(os.Rename(v.copy(), v.image()), atomicfile.SyncDir(v.dir)); err != nil {
+		return err
+	}
+	_ = old.Truncate(0)
+	return nil
+}
+
+// copy is where that is made.
+func (v volume) copy() string { return v.image() + ".copy" }
+
+// quiesce has the file system of a volume that is open somewhere write nothing any more.
+func (v volume) quiesce() (err error) {
+	dev, err := showing(v.image())
+	if err != nil || dev == nil {
+		return err
+	}
+	defer func() { _ = dev.Close() }()
+	if err := os.MkdirAll(v.at(), 0o700); err != nil {
+		return err
+	}
+	writable := mountAt(dev.Name(), v.at(), "ext4", volumeFlags, "") == nil
+	if !writable { // it is read-only already
+		err = mountAt(dev.Name(), v.at(), "ext4", volumeFlags|unix.MS_RDONLY, "")
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unmountUnder(v.at())) }()
+	if !writable || mountAt("", v.at(), "", unix.MS_REMOUNT|unix.MS_RDONLY|volumeFlags, "") == nil {
+		return nil
+	}
+	return v.abort() // it has given up, or somebody writes to it
+}
+
+// copyFromDisk copies a file without the holes in it, durably, as the disk has it and not
+// as the machine remembers it. It fails with dormouse.ErrFull if there is no room.
+func copyFromDisk(ctx context.Context, old *os.File, to string) (err error) {
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if clone(old.Name(), to) == nil {
+		return syncFile(to)
+	}
+	info, err := old.Stat()
+	if err != nil {
+		return err
+	}
+	on, err := diskOf(filepath.Dir(to))
+	if err != nil {
+		return err
+	}
+	const sector = 512
+	if at, ok := info.Sys().(*syscall.Stat_t); ok && at.Blocks*sector > on.opening() {
+		return errNoRoom(at.Blocks*sector, on.opening())
+	}
+	in, err := openDirect(old)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, out.Close()); err != nil {
+			err = layer.Full(errors.Join(err, os.Remove(to)))
+		}
+	}()
+	if err := out.Truncate(info.Size()); err != nil {
+		return err
+	}
+	const step = 1 << 20
+	buf, err := unix.Mmap(-1, 0, step, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // aligned as the disk wants it
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unix.Munmap(buf)) }()
+	err = eachData(in, info.Size(), func(_, start, end int64) error {
+		const block = 4096
+		for at := start / block * block; at < end; {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			n, err := unix.Pread(int(in.Fd()), buf[:min(step, (end-at+block-1)/block*block)], at)
+			if err == nil && n > 0 {
+				_, err = out.WriteAt(buf[:n], at)
+			}
+			if err != nil {
+				return err
+			}
+			if at += int64(n); n == 0 || n%block != 0 {
+				return nil // the end of the file
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = out.Sync()
+	}
+	return err
+}
+
+// openDirect opens a file once more, for reads that go to the disk; where a file system
+// has no such reads, what is remembered of the file is dropped first.
+func openDirect(f *os.File) (*os.File, error) {
+	in, err := os.OpenFile(f.Name(), os.O_RDONLY|unix.O_DIRECT, 0)
+	if !errors.Is(err, unix.EINVAL) {
+		return in, err
+	}
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		return nil, err
+	}
+	return os.Open(f.Name())
 }
 
 // repair opens a volume whose file system was not closed: one that was cut off is put
@@ -267,11 +411,13 @@ func (v volume) allAside() []string {
 	return all
 }
 
-// undoAside takes back what was begun and not finished to set a volume aside: it is in its
-// place, and is looked at once more.
+// undoAside takes back what was begun and not finished to put another volume in the place
+// of one: it is still there, and is looked at once more.
 func (v volume) undoAside(r *sandbox.Recovered) error {
-	if err := os.Remove(v.fresh()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for _, name := range []string{v.fresh(), v.copy()} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	if r.Aside == "" {
 		return nil

@@ -3,16 +3,18 @@
 package gvisor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -294,4 +296,140 @@ func TestRepairThatWasCutOffIsNotForgotten(t *testing.T) {
 	wantRecovered(t, d, v, true)
 }
 
-var _ = []any{fs.ErrNotExist, time.Second}
+// stranger is a process with mounts of its own, which it has from this one: as a service
+// of the machine may.
+func stranger(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("unshare", "-m", "sleep", "300") //nolint:noctx // it is ended below
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for {
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid))
+		must(t, err)
+		if string(name) == "sleep\n" {
+			return
+		}
+		must(t, sleep(t.Context(), time.Millisecond))
+	}
+}
+
+// newHeld is the volume of a session that a stranger holds on to.
+func newHeld(t *testing.T) (*Driver, volume) {
+	t.Helper()
+	d := newDisk(t, 256)
+	v := d.volumeOf(failing)
+	must(t, d.openVolume(v, volume{dir: d.path("none")}, d.opts.Limits))
+	must(t, os.WriteFile(filepath.Join(v.home().Host(), "mine"), []byte("mine"), 0o600))
+	must(t, errors.Join(v.sync(), v.syncName()))
+	stranger(t)
+	return d, v
+}
+
+func TestRecoveryOfAFailedVolumeDoesNotWaitForStrangers(t *testing.T) {
+	for name, fail := range map[string]func(*testing.T, volume){
+		"it gave up its journal": func(t *testing.T, v volume) { t.Helper(); must(t, v.abort()) },
+		"it has met errors": func(t *testing.T, v volume) {
+			t.Helper()
+			var at unix.Stat_t
+			must(t, unix.Stat(v.at(), &at))
+			must(t, os.WriteFile(fmt.Sprintf("/sys/fs/ext4/loop%d/trigger_fs_error", unix.Minor(at.Dev)), []byte("1"), 0o600))
+		},
+		"a sync failed": func(_ *testing.T, v volume) { _ = v.fail(unix.EIO) },
+		"it is beyond repair": func(t *testing.T, v volume) {
+			t.Helper()
+			_ = v.fail(unix.EIO)
+			fakeTool(t, "e2fsck", "exit 4")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, v := newHeld(t)
+			fail(t, v)
+			wantCondition(t, v, sandbox.Failed)
+			must(t, d.closeVolume(v))
+			wantCondition(t, v, sandbox.Failed)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			done, err := d.Recover(ctx, recovery(t))
+			if err != nil || done == nil || done.Condition != sandbox.Failed {
+				t.Fatalf("recovered is %+v, %v", done, err)
+			}
+			wantRecovered(t, d, v, done.Aside == "")
+			wantCondition(t, v, sandbox.Sound)
+		})
+	}
+}
+
+// The copy that is recovered instead needs room, which is waited for like all room.
+func TestRecoveryOfAHeldVolumeWaitsForRoom(t *testing.T) {
+	d, v := newHeld(t)
+	must(t, os.WriteFile(filepath.Join(v.home().Host(), "large"), make([]byte, 10<<20), 0o600))
+	must(t, v.sync())
+	_ = v.fail(unix.EIO)
+	must(t, d.closeVolume(v))
+	on, err := diskOf(d.opts.Dir)
+	must(t, err)
+	f, err := os.Create(d.path("others"))
+	must(t, err)
+	must(t, errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, on.free-(24<<20)), f.Close()))
+	if _, err := d.Recover(t.Context(), recovery(t)); !errors.Is(err, dormouse.ErrFull) {
+		t.Errorf("without room it was recovered with %v, want %v", err, dormouse.ErrFull)
+	}
+	must(t, os.Remove(d.path("others")))
+	done, err := d.Recover(t.Context(), recovery(t))
+	if err != nil || done == nil || done.Aside != "" {
+		t.Fatalf("recovered is %+v, %v", done, err)
+	}
+	wantRecovered(t, d, v, true)
+}
+
+// What the machine remembers of a disk that failed may never have been there.
+func TestCopyOfAHeldVolumeIsWhatTheDiskHas(t *testing.T) {
+	d := newDisk(t, 256)
+	const block = 4096
+	f, err := os.Create(d.path("file"))
+	must(t, err)
+	defer func() { _ = f.Close() }()
+	_, err = f.WriteAt(bytes.Repeat([]byte("remembered"), block), 1<<20)
+	must(t, errors.Join(err, f.Sync()))
+	var at unix.Stat_t
+	must(t, unix.Stat(f.Name(), &at))
+	dev, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", unix.Minor(at.Dev)), os.O_WRONLY|unix.O_DIRECT|unix.O_SYNC, 0)
+	must(t, err)
+	defer func() { _ = dev.Close() }()
+	buf, err := unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	must(t, err)
+	copy(buf, "of the disk")
+	size := 1024
+	if st := new(unix.Statfs_t); unix.Statfs(d.opts.Dir, st) == nil {
+		size = int(st.Bsize)
+	}
+	first := (1 << 20) / size
+	must(t, ioctlBlock(f, &first))
+	_, err = dev.WriteAt(buf, int64(first)*int64(size))
+	must(t, err)
+
+	got := make([]byte, len("of the disk"))
+	if _, err := f.ReadAt(got, 1<<20); err != nil || !strings.HasPrefix(string(got), "remembered") {
+		t.Skipf("the machine remembers nothing: %q, %v", got, err)
+	}
+	must(t, copyFromDisk(t.Context(), f, d.path("copy")))
+	raw, err := os.ReadFile(d.path("copy"))
+	must(t, err)
+	if got := string(raw[1<<20:][:len("of the disk")]); got != "of the disk" || len(raw) != 1<<20+10*block {
+		t.Errorf("the copy has %q and %d bytes", got, len(raw))
+	}
+}
+
+// ioctlBlock says where on the disk a block of a file is.
+func ioctlBlock(f *os.File, block *int) error {
+	const fibmap = 1
+	n := int32(*block) //nolint:gosec // a small file
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fibmap, uintptr(unsafe.Pointer(&n))); errno != 0 {
+		return errno
+	}
+	*block = int(n)
+	return nil
+}

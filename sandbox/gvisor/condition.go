@@ -42,6 +42,9 @@ func (v volume) condition() (sandbox.Condition, string, error) {
 	if failed {
 		return sandbox.Failed, why, nil
 	}
+	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) && v.gone() { //nolint:gosec // a session id is a file name
+		return sandbox.Failed, "its volume is gone", nil
+	}
 	if raw, err := os.ReadFile(v.cutNote()); err == nil {
 		return sandbox.Cut, strings.TrimSpace(string(raw)), nil
 	}
@@ -54,9 +57,6 @@ func (v volume) condition() (sandbox.Condition, string, error) {
 
 func (v volume) inUse() (sandbox.Condition, string, error) {
 	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // a session id is a file name
-		if v.gone() {
-			return sandbox.Failed, "its volume is gone", nil
-		}
 		return v.opened() // without a look at every loop device there is
 	}
 	// Asked in this order: one that is let go of meanwhile was closed before.

@@ -134,7 +134,7 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 	// What was in use when the machine ended has lost what was written last, which is told
 	// even if no snapshot has any of it. What sleeps was synced, though others may have
 	// kept its volume from being closed.
-	if im, err := v.readImage(); err == nil && im != nil && now.Condition == sandbox.Cut && now.Count == 0 {
+	if im, err := v.readImage(); err == nil && im != nil && condition == sandbox.Cut && now.Count == 0 {
 		return nil, v.forgetRecovered()
 	}
 	return now, nil

@@ -44,7 +44,7 @@ func (v volume) reopen(ctx context.Context, r *sandbox.Recovered, size int64) er
 		if !v.gone() {
 			return os.MkdirAll(v.at(), 0o700) // a plain directory
 		}
-		return v.replace(r, size, errors.New("its volume is gone"))
+		return v.setAside(r, size, errors.New("its volume is gone"))
 	} else if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (v volume) reopen(ctx context.Context, r *sandbox.Recovered, size int64) er
 	}
 	err := v.repair(ctx, r.Condition == sandbox.Failed)
 	if errors.Is(err, errUnreadable) && ctx.Err() == nil {
-		return v.replace(r, size, err)
+		return v.setAside(r, size, err)
 	}
 	return err
 }
@@ -318,9 +318,10 @@ func (v volume) looksUnreadable() error {
 	return nil
 }
 
-// replace puts an empty volume in the place of one that cannot be read, or is gone. It has
-// the same size, or the usual one if that is not known.
-func (v volume) replace(r *sandbox.Recovered, usual int64, why error) error {
+// setAside keeps a volume that cannot be used any more for people, if it is not gone, and
+// puts an empty one in its place, of the same size, or of the usual one if that is not
+// known. What its condition was is noted: the new one is sound by itself.
+func (v volume) setAside(r *sandbox.Recovered, usual int64, why error) error {
 	for _, step := range v.replacing(r, usual, why) {
 		if err := step(); err != nil {
 			return errors.Join(why, err)
@@ -336,10 +337,6 @@ func (v volume) replacing(r *sandbox.Recovered, usual int64, why error) []func()
 	old, there := os.Stat(v.image())
 	return []func() error{
 		func() error {
-			if err := v.noteCondition(sandbox.Failed, r.Reason); err != nil {
-				return err // a new volume is sound by itself, and not recovered
-			}
-			r.Condition = sandbox.Failed
 			r.Reason, _, _ = strings.Cut(r.Reason, notReadable)
 			r.Reason += notReadable + why.Error()
 			if r.Aside != "" && there == nil {

@@ -24,12 +24,19 @@ import (
 
 var (
 	_ sandbox.Recoverer = (*Driver)(nil)
-	_ sandbox.Syncer    = (*live)(nil)
+	_ sandbox.Syncer    = (*Driver)(nil)
 )
 
-// Sync makes durable what was written in the sandbox.
-func (l *live) Sync(ctx context.Context, newest dormouse.SnapshotID) error {
-	v := l.driver.volumeOf(l.handle.Session)
+// Sync makes durable what was written to the files of a session. What is not open was
+// synced when it was closed.
+func (d *Driver) Sync(ctx context.Context, id dormouse.SessionID, workspace uint64, newest dormouse.SnapshotID) error {
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	v := d.volumeOf(id)
+	if open, err := v.reachable(); err != nil || !open {
+		return errors.Join(err, v.failed())
+	}
 	if newest == "" {
 		return v.sync()
 	}
@@ -38,22 +45,40 @@ func (l *live) Sync(ctx context.Context, newest dormouse.SnapshotID) error {
 		return err
 	}
 	defer unlock()
+	if open, err := v.reachable(); err != nil || !open {
+		return errors.Join(err, v.failed())
+	}
 	// Looked at before it is synced: what is written meanwhile is not taken for synced.
 	limits := layer.Limits{Entries: maxNoted}
-	now, err := layer.Look(ctx, v.upper(l.record.Workspace), limits)
+	now, err := layer.Look(ctx, v.upper(workspace), limits)
 	if errors.Is(err, layer.ErrTooMany) {
 		return v.sync()
 	}
 	if err != nil {
-		return fmt.Errorf("look at what is synced: %w", err)
+		return errors.Join(v.sync(), fmt.Errorf("look at what is synced: %w", err))
 	}
 	if err := v.sync(); err != nil {
 		return err
 	}
-	if err := v.marks(l.record.Workspace).Write(syncedMark, now, string(newest)); err != nil {
-		l.driver.log.WarnContext(ctx, "what was synced is not noted", "session", l.handle.Session, "error", err)
+	if err := v.marks(workspace).Write(syncedMark, now, string(newest)); err != nil {
+		d.log.WarnContext(ctx, "what was synced is not noted", "session", id, "error", err)
 	}
 	return nil
+}
+
+// reachable reports whether the files of a session are reachable.
+func (v volume) reachable() (bool, error) {
+	_, err := os.Lstat(v.image()) //nolint:gosec // a session id is a file name
+	if err == nil {
+		return v.isOpen()
+	}
+	if errors.Is(err, fs.ErrNotExist) { // they may lie in a plain directory
+		_, err = os.Lstat(v.at()) //nolint:gosec // as above
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 const (

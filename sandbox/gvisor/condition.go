@@ -86,6 +86,37 @@ func (v volume) inUse() (sandbox.Condition, string, error) {
 	return sandbox.Sound, "", nil
 }
 
+// copied reports whether a volume is a copy of one that was open and synced, and nobody
+// has opened it yet: that it was not closed says nothing then.
+func (v volume) copied() bool {
+	_, err := os.Lstat(v.copiedNote())
+	return err == nil
+}
+
+// forgetCopied says that a volume is open by itself from now on.
+func (v volume) forgetCopied() error {
+	if !v.copied() {
+		return nil
+	}
+	return errors.Join(os.Remove(v.copiedNote()), atomicfile.SyncDir(v.dir))
+}
+
+// opened is the condition of files in a plain directory.
+func (v volume) opened() (sandbox.Condition, string, error) {
+	was, err := os.ReadFile(v.openedNote())
+	if errors.Is(err, fs.ErrNotExist) {
+		return sandbox.Sound, "", nil
+	}
+	now, wrong := boot.ID()
+	if err = errors.Join(err, wrong); err != nil {
+		return "", "", err
+	}
+	if string(was) != now {
+		return sandbox.Cut, "the machine has started anew", nil
+	}
+	return sandbox.Sound, "", nil
+}
+
 // gone reports whether a session without a volume had one: it is noted, or was begun to be
 // recovered and is in no plain directory either.
 func (v volume) gone() bool {
@@ -124,37 +155,6 @@ func (v volume) noteCondition(c sandbox.Condition, why string) error {
 		return nil
 	}
 	return atomicfile.Write(note, []byte(why), 0o600)
-}
-
-// copied reports whether a volume is a copy of one that was open and synced, and nobody
-// has opened it yet: that it was not closed says nothing then.
-func (v volume) copied() bool {
-	_, err := os.Lstat(v.copiedNote())
-	return err == nil
-}
-
-// forgetCopied says that a volume is open by itself from now on.
-func (v volume) forgetCopied() error {
-	if !v.copied() {
-		return nil
-	}
-	return errors.Join(os.Remove(v.copiedNote()), atomicfile.SyncDir(v.dir))
-}
-
-// opened is the condition of files in a plain directory.
-func (v volume) opened() (sandbox.Condition, string, error) {
-	was, err := os.ReadFile(v.openedNote())
-	if errors.Is(err, fs.ErrNotExist) {
-		return sandbox.Sound, "", nil
-	}
-	now, wrong := boot.ID()
-	if err = errors.Join(err, wrong); err != nil {
-		return "", "", err
-	}
-	if string(was) != now {
-		return sandbox.Cut, "the machine has started anew", nil
-	}
-	return sandbox.Sound, "", nil
 }
 
 // unnoted are the failures that could not be noted beside their volumes, by directory:

@@ -35,13 +35,14 @@ var ErrFailed = errors.New("the disk of the session's files has failed")
 // else is done with them.
 var ErrUnsound = errors.New("the session's files were cut off or have failed, and are not recovered yet")
 
-// Syncer is implemented by sandboxes whose files can be made durable while they run.
+// Syncer is implemented by drivers whose files can be made durable while they are in use.
 type Syncer interface {
-	// Sync must return nil only when all that was written before is on the disk, and
-	// ErrFailed if it never will be. If newest is not empty it must also note what the
-	// workspace is like, so that Recover can tell it from what was written later; newest
-	// is the last point that was captured, of which the note must stay.
-	Sync(ctx context.Context, newest dormouse.SnapshotID) error
+	// Sync must return nil only when all that was written to a workspace of a session
+	// before is on the disk, and ErrFailed if it never will be; whether or not its sandbox
+	// still lives, and this server has reached it. If newest is not empty it must also note
+	// what the workspace is like, so that Recover can tell it from what was written later;
+	// newest is the last point that was captured, of which the note must stay.
+	Sync(ctx context.Context, id dormouse.SessionID, workspace uint64, newest dormouse.SnapshotID) error
 }
 
 // Recoverer is implemented by drivers whose files may turn out to be less than what

@@ -65,27 +65,32 @@ func (a *Actor) recovered(ctx context.Context, r *sandbox.Recovered) error {
 	return nil
 }
 
-// syncFiles makes durable what the session's finished tool calls have written. A disk
-// that fails is noted with the files, of which no snapshot is taken from then on: nothing
-// else can be done here, and the turn ends.
+// syncFiles makes durable what the session's finished tool calls have written, also where
+// this server has not reached the sandbox, or it has died since. A disk that fails is noted
+// with the files, of which no snapshot is taken from then on: nothing else can be done
+// here, and the turn ends.
 func (j *journal) syncFiles(ctx context.Context) error {
-	var live sandbox.Sandbox
+	driver, ok := j.a.deps.Driver.(sandbox.Syncer)
+	if !ok {
+		return nil
+	}
+	var used bool
+	var workspace uint64
 	var newest dormouse.SnapshotID
 	err := j.ask(ctx, func(context.Context, *Turn) error {
 		if w := j.a.state.Workspace; w.Used || len(w.Calls) > 0 {
-			live = j.a.box.live
+			used, workspace = true, w.Number
 			if w.Policy == "" || w.Policy == dormouse.SnapshotsOff { // else the turn's snapshot notes what is synced
 				newest = w.Newest
 			}
 		}
 		return nil
 	})
-	s, ok := live.(sandbox.Syncer)
-	if err != nil || !ok {
+	if err != nil || !used {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Sync(ctx, newest) }() // it ends when the disk answers
+	go func() { done <- driver.Sync(ctx, j.a.id, workspace, newest) }() // it ends when the disk answers
 	select {
 	case err := <-done:
 		if err != nil {

@@ -81,3 +81,45 @@ func TestFilesThatWerePutBackAreToldFirst(t *testing.T) {
 		h.checked()
 	}, keepsLines, func(h *house) { h.kind = &mended{lined: h.kind.(*lined)} })
 }
+
+// synced is a driver that counts how often files were made durable.
+type synced struct {
+	*boxes
+	times atomic.Int64
+}
+
+func (d *synced) Sync(_ context.Context, _ dormouse.SessionID, _ uint64, _ dormouse.SnapshotID) error {
+	d.times.Add(1)
+	return nil
+}
+
+// What a finished tool call wrote is synced at the latest when its turn ends, whoever ends
+// the turn and whatever has become of the sandbox.
+func TestFilesAreSyncedWhenATurnEndsWithoutItsSandbox(t *testing.T) {
+	const used = `go SCRIPT[{"tool":"bash","input":{"command":"effect a"}},{"text":"done","delay_ms":60000}]`
+	for name, befall := range map[string]func(*house){
+		"nothing happens":      func(*house) {},
+		"the server restarts":  func(h *house) { h.crash() },
+		"the sandbox dies":     func(h *house) { h.boxes.kill(1) },
+		"both of them go":      func(h *house) { h.boxes.kill(1); h.crash() },
+		"it restarts and dies": func(h *house) { h.crash(); settle(time.Second); h.boxes.kill(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			live(t, func(t *testing.T, h *house) {
+				d := h.kind.(*synced)
+				h.create(dormouse.Created{})
+				h.mustPrompt("p", used)
+				settle(10 * time.Second)
+				if n := d.times.Load(); n != 0 || h.boxes.effect("a") != 1 {
+					t.Fatalf("synced %d times, %d effects", n, h.boxes.effect("a"))
+				}
+				befall(h)
+				settle(5 * time.Minute)
+				if n, ended := d.times.Load(), h.count(dormouse.TurnEnded); n != 1 || ended != 1 {
+					t.Errorf("synced %d times, %d turns ended", n, ended)
+				}
+				h.checked()
+			}, func(h *house) { h.kind = &synced{boxes: h.boxes} })
+		})
+	}
+}

@@ -129,6 +129,10 @@ const (
 	RecoverPlanned Point = "files.planned" // what is to be brought back is noted, nothing is
 	RecoverApplied Point = "files.applied" // it is brought back, and not synced
 	RecoverTold    Point = "files.told"    // it is recorded, and still noted
+	AsideNoted     Point = "aside.noted"   // a volume that cannot be read is to be kept elsewhere, which is noted
+	AsideMade      Point = "aside.made"    // the one to take its place is there, under another name
+	AsideNamed     Point = "aside.named"   // the old one has both names
+	AsideReplaced  Point = "aside.done"    // the new one is in its place, with nothing in it
 
 	// Wake-ups, children, deletion.
 	WakeupFiring   Point = "wakeup.firing"   // due, before its prompt is queued

@@ -6,10 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -21,22 +23,27 @@ import (
 // Whether the files of a volume can be believed is asked of the file system in it,
 // which says for itself that it was not closed, or that it has met errors. What it
 // cannot say is noted beside it: that the machine's own disk did not take what was
-// written, that files which were cut off are not recovered yet, and, where the files lie in a plain directory, during which boot that
-// was opened.
+// written, that files which were cut off are not recovered yet, and, where the files lie
+// in a plain directory, during which boot that was opened. Which of the two a session has
+// is noted as well: files that lay in a volume are not missed silently.
 
 func (v volume) failedNote() string { return filepath.Join(v.dir, "failed") }
 func (v volume) copiedNote() string { return filepath.Join(v.dir, "copied") }
 func (v volume) cutNote() string    { return filepath.Join(v.dir, "cut") }
 func (v volume) openedNote() string { return filepath.Join(v.dir, "opened") }
+func (v volume) madeNote() string   { return filepath.Join(v.dir, "made") }
 
 // condition is what the files of a session are worth, and why they are not sound.
 func (v volume) condition() (sandbox.Condition, string, error) {
-	raw, err := os.ReadFile(v.failedNote())
-	switch {
-	case err == nil:
-		return sandbox.Failed, strings.TrimSpace(string(raw)), nil
-	case !errors.Is(err, fs.ErrNotExist):
+	why, failed, err := v.failure()
+	if err != nil {
 		return "", "", fmt.Errorf("read the condition of a volume: %w", err)
+	}
+	if failed {
+		return sandbox.Failed, why, nil
+	}
+	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) && v.gone() { //nolint:gosec // a session id is a file name
+		return sandbox.Failed, "its volume is gone", nil
 	}
 	if raw, err := os.ReadFile(v.cutNote()); err == nil {
 		return sandbox.Cut, strings.TrimSpace(string(raw)), nil
@@ -110,34 +117,149 @@ func (v volume) opened() (sandbox.Condition, string, error) {
 	return sandbox.Sound, "", nil
 }
 
+// gone reports whether a session without a volume had one: it is noted, or was begun to be
+// recovered and is in no plain directory either.
+func (v volume) gone() bool {
+	if _, err := os.Lstat(v.madeNote()); err == nil { //nolint:gosec // a session id is a file name
+		return true
+	}
+	if entries, _ := os.ReadDir(v.at()); len(entries) > 0 { //nolint:gosec // as above
+		return false
+	}
+	for _, note := range []string{v.failedNote(), v.cutNote(), v.recoveredNote()} {
+		if _, err := os.Lstat(note); err == nil { //nolint:gosec // as above
+			return true
+		}
+	}
+	return len(v.allAside()) > 0
+}
+
+// noteMade notes that the files of a session lie in a volume. It is durable after
+// syncName.
+func (v volume) noteMade() error {
+	f, err := os.OpenFile(v.madeNote(), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// noteCondition notes a condition that the volume says itself only until it is opened or
+// repaired.
+func (v volume) noteCondition(c sandbox.Condition, why string) error {
+	note := v.cutNote()
+	if c == sandbox.Failed {
+		note = v.failedNote()
+	}
+	if _, err := os.Lstat(note); err == nil { //nolint:gosec // as above
+		return nil
+	}
+	return atomicfile.Write(note, []byte(why), 0o600)
+}
+
+// unnoted are the failures that could not be noted beside their volumes, by directory:
+// the kernel reports a failed write once, and the disk that did not take it may not take
+// the note either.
+var unnoted failures
+
+type failures struct {
+	mu  sync.Mutex
+	why map[string]string // guarded by mu
+}
+
+func (f *failures) of(dir string) (why string, failed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	why, failed = f.why[dir]
+	return why, failed
+}
+
+// add keeps the first failure of a volume.
+func (f *failures) add(dir, why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, failed := f.why[dir]; failed {
+		return
+	}
+	if f.why == nil {
+		f.why = make(map[string]string)
+	}
+	f.why[dir] = why
+}
+
+func (f *failures) forget(dir string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.why, dir)
+}
+
 // fail notes that what was written to a volume may not be on the disk, which stays
 // true until its files are recovered. What is known already stays the reason. It
-// returns why, as ErrFailed.
+// returns why, as ErrFailed. If the note cannot be written, this server remembers it and
+// writes it later, and the volume's own file system is marked as failed, for the next
+// server: files in a plain directory have none.
 func (v volume) fail(why error) error {
 	err := fmt.Errorf("%w: %w", sandbox.ErrFailed, why)
 	if _, there := os.Lstat(v.failedNote()); there == nil { //nolint:gosec // a session id is a file name
 		return err
 	}
-	return errors.Join(err, atomicfile.Write(v.failedNote(), []byte(why.Error()), 0o600))
+	unnoted.add(v.dir, why.Error())
+	if noted := v.noteFailure(why.Error()); noted != nil {
+		return errors.Join(err, fmt.Errorf("note it: %w", noted), v.abort())
+	}
+	return err
+}
+
+func (v volume) noteFailure(why string) error {
+	if err := atomicfile.Write(v.failedNote(), []byte(why), 0o600); err != nil {
+		return err
+	}
+	unnoted.forget(v.dir)
+	return nil
+}
+
+// failure is why a volume has failed, if it has.
+func (v volume) failure() (why string, failed bool, err error) {
+	if why, failed := unnoted.of(v.dir); failed {
+		_ = v.noteFailure(why) // it stays remembered
+		return why, true, nil
+	}
+	raw, err := os.ReadFile(v.failedNote()) //nolint:gosec // a session id is a file name
+	switch {
+	case err == nil:
+		return strings.TrimSpace(string(raw)), true, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return "", false, nil
+	}
+	return "", false, err
 }
 
 // failed is why a volume has failed, as ErrFailed, and nil if it has not.
 func (v volume) failed() error {
-	raw, err := os.ReadFile(v.failedNote()) //nolint:gosec // as above
-	switch {
-	case err == nil:
-		return fmt.Errorf("%w: %s", sandbox.ErrFailed, strings.TrimSpace(string(raw)))
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
+	why, failed, err := v.failure()
+	if err == nil && failed {
+		err = fmt.Errorf("%w: %s", sandbox.ErrFailed, why)
 	}
-	return nil
+	return err
+}
+
+// loopDevices is their major number.
+const loopDevices = 7
+
+// abort has the file system of a volume take nothing any more, and remember that it has
+// met errors.
+func (v volume) abort() error {
+	var at unix.Stat_t
+	if err := unix.Stat(v.at(), &at); err != nil || unix.Major(at.Dev) != loopDevices {
+		return nil //nolint:nilerr // it is not open, or in a plain directory
+	}
+	return mountAt("", v.at(), "", unix.MS_REMOUNT|volumeFlags, "abort")
 }
 
 // gaveUp says that the file system of a volume has met errors: when it cannot write
 // its journal it takes nothing any more. It counts them itself, of which older kernels
 // show no more than that it is read-only.
 func (v volume) gaveUp() error {
-	const loopDevices = 7
 	var at unix.Stat_t
 	if err := unix.Stat(v.at(), &at); err != nil || unix.Major(at.Dev) != loopDevices {
 		return nil //nolint:nilerr // it is not open, or in a plain directory
@@ -157,6 +279,7 @@ func (v volume) gaveUp() error {
 type fileSystem struct {
 	open   bool // it was not closed since it was last written to
 	errors bool // it has met some
+	none   bool // there is none: what is read is something else, or nothing
 }
 
 // readFileSystem reads the superblock of ext4.
@@ -176,10 +299,10 @@ func readFileSystem(image string) (fileSystem, error) {
 	defer func() { _ = f.Close() }()
 	block := make([]byte, size)
 	if _, err := f.ReadAt(block, start); err != nil {
-		return fileSystem{errors: true}, nil // there is none any more
+		return fileSystem{errors: true, none: errors.Is(err, io.EOF)}, nil
 	}
 	if binary.LittleEndian.Uint16(block[magicAt:]) != unix.EXT4_SUPER_MAGIC {
-		return fileSystem{errors: true}, nil
+		return fileSystem{errors: true, none: true}, nil
 	}
 	return fileSystem{
 		open:   binary.LittleEndian.Uint32(block[incompatAt:])&needsRecovery != 0,

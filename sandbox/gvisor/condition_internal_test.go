@@ -123,3 +123,84 @@ func TestPlainFilesOfAnotherBootAreCut(t *testing.T) {
 	}
 	wantCondition(t, v, sandbox.Cut)
 }
+
+// The kernel reports a failed write once. A disk that takes no note of it either does not
+// make the files sound, for this server or the next.
+func TestFailedSyncThatCannotBeNotedIsRemembered(t *testing.T) {
+	for name, next := range map[string]bool{"by this server": false, "by the next": true} {
+		t.Run(name, func(t *testing.T) {
+			v := newVolume(t)
+			t.Cleanup(func() { unnoted.forget(v.dir) })
+			immutable(t, v.dir, true)
+			if err := v.fail(unix.EIO); !errors.Is(err, sandbox.ErrFailed) || !errors.Is(err, unix.EPERM) {
+				t.Errorf("it failed with %v", err)
+			}
+			if next {
+				unnoted.forget(v.dir)
+			}
+			wantCondition(t, v, sandbox.Failed)
+			if err := v.sync(); !errors.Is(err, sandbox.ErrFailed) {
+				t.Errorf("it is synced again with %v, want %v", err, sandbox.ErrFailed)
+			}
+			if err := v.close(); err != nil {
+				t.Fatal(err)
+			}
+			if next {
+				unnoted.forget(v.dir)
+			}
+			wantCondition(t, v, sandbox.Failed)
+			immutable(t, v.dir, false)
+			wantCondition(t, v, sandbox.Failed)
+			if _, err := os.Stat(v.failedNote()); err != nil && !next {
+				t.Errorf("it is not noted once that is possible: %v", err)
+			}
+		})
+	}
+}
+
+// Files in a plain directory have no file system of their own that could be marked.
+func TestFailedSyncOfPlainFilesThatCannotBeNotedIsRemembered(t *testing.T) {
+	v := volume{session: "sesn_0000000000000000000000000a", dir: t.TempDir()}
+	t.Cleanup(func() { unnoted.forget(v.dir) })
+	if err := os.Mkdir(v.at(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	immutable(t, v.dir, true)
+	if err := v.fail(unix.EIO); !errors.Is(err, sandbox.ErrFailed) {
+		t.Errorf("it failed with %v", err)
+	}
+	if err := v.sync(); !errors.Is(err, sandbox.ErrFailed) {
+		t.Errorf("it is synced again with %v, want %v", err, sandbox.ErrFailed)
+	}
+	immutable(t, v.dir, false)
+	wantCondition(t, v, sandbox.Failed)
+	if _, err := os.Stat(v.failedNote()); err != nil {
+		t.Errorf("it is not noted once that is possible: %v", err)
+	}
+}
+
+// immutable has a directory take no names, whoever asks.
+func immutable(t *testing.T, dir string, is bool) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		t.Skipf("this disk has no flags: %v", err)
+	}
+	const immutableFlag = 0x10 // FS_IMMUTABLE_FL
+	flags &^= immutableFlag
+	if is {
+		flags |= immutableFlag
+		t.Cleanup(func() { immutable(t, dir, false) })
+	}
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -388,5 +388,6 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 	if err := errors.Join(beneath.At(v.dir).Remove(), beneath.At(d.legacy(id).dir).Remove()); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
+	unnoted.forget(v.dir)
 	return nil
 }

@@ -104,9 +104,9 @@ func (h *cutHouse) recover(f runner.Fence, point string) *sandbox.Recovered {
 	return done
 }
 
-func (h *cutHouse) sync(s sandbox.Sandbox, newest dormouse.SnapshotID) {
+func (h *cutHouse) sync(_ sandbox.Sandbox, newest dormouse.SnapshotID) {
 	h.t.Helper()
-	if err := s.(sandbox.Syncer).Sync(within(h.t), newest); err != nil {
+	if err := h.Sync(within(h.t), session, 0, newest); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -150,6 +150,31 @@ func TestWorkspaceIsNotBehindItsSnapshotAfterAPowerCut(t *testing.T) {
 			}
 			if got := h.sh(s, "ls d"); strings.Contains(got, "gone") || strings.Contains(got, "changed.found") {
 				t.Errorf("in d there is %q", got)
+			}
+		})
+	}
+}
+
+// Files are synced also by a server that has not reached their sandbox, and after it died.
+func TestFilesAreSyncedWithoutTheirSandbox(t *testing.T) {
+	for name, dies := range map[string]bool{"it is not reached": false, "it has died": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newCutHouse(t)
+			s := h.create(fence(1, 1))
+			h.sh(s, "echo written > file")
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if dies {
+				signal(t, h.dir, s.Handle(), syscall.SIGKILL)
+			}
+			h.sync(s, "")
+			h.cut(s, nil)
+			if done := h.recover(fence(2, 2), ""); done == nil || done.Condition != sandbox.Cut {
+				t.Errorf("recovered is %+v", done)
+			}
+			if got := h.sh(h.create(fence(2, 2)), "cat file"); got != "written" {
+				t.Errorf("there is %q", got)
 			}
 		})
 	}

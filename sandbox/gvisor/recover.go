@@ -3,17 +3,14 @@
 package gvisor
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,12 +24,19 @@ import (
 
 var (
 	_ sandbox.Recoverer = (*Driver)(nil)
-	_ sandbox.Syncer    = (*live)(nil)
+	_ sandbox.Syncer    = (*Driver)(nil)
 )
 
-// Sync makes durable what was written in the sandbox.
-func (l *live) Sync(ctx context.Context, newest dormouse.SnapshotID) error {
-	v := l.driver.volumeOf(l.handle.Session)
+// Sync makes durable what was written to the files of a session. What is not open was
+// synced when it was closed.
+func (d *Driver) Sync(ctx context.Context, id dormouse.SessionID, workspace uint64, newest dormouse.SnapshotID) error {
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	v := d.volumeOf(id)
+	if open, err := v.reachable(); err != nil || !open {
+		return errors.Join(err, v.failed())
+	}
 	if newest == "" {
 		return v.sync()
 	}
@@ -41,22 +45,40 @@ func (l *live) Sync(ctx context.Context, newest dormouse.SnapshotID) error {
 		return err
 	}
 	defer unlock()
+	if open, err := v.reachable(); err != nil || !open {
+		return errors.Join(err, v.failed())
+	}
 	// Looked at before it is synced: what is written meanwhile is not taken for synced.
 	limits := layer.Limits{Entries: maxNoted}
-	now, err := layer.Look(ctx, v.upper(l.record.Workspace), limits)
+	now, err := layer.Look(ctx, v.upper(workspace), limits)
 	if errors.Is(err, layer.ErrTooMany) {
 		return v.sync()
 	}
 	if err != nil {
-		return fmt.Errorf("look at what is synced: %w", err)
+		return errors.Join(v.sync(), fmt.Errorf("look at what is synced: %w", err))
 	}
 	if err := v.sync(); err != nil {
 		return err
 	}
-	if err := v.marks(l.record.Workspace).Write(syncedMark, now, string(newest)); err != nil {
-		l.driver.log.WarnContext(ctx, "what was synced is not noted", "session", l.handle.Session, "error", err)
+	if err := v.marks(workspace).Write(syncedMark, now, string(newest)); err != nil {
+		d.log.WarnContext(ctx, "what was synced is not noted", "session", id, "error", err)
 	}
 	return nil
+}
+
+// reachable reports whether the files of a session are reachable.
+func (v volume) reachable() (bool, error) {
+	_, err := os.Lstat(v.image()) //nolint:gosec // a session id is a file name
+	if err == nil {
+		return v.isOpen()
+	}
+	if errors.Is(err, fs.ErrNotExist) { // they may lie in a plain directory
+		_, err = os.Lstat(v.at()) //nolint:gosec // as above
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 const (
@@ -115,10 +137,11 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 	if before != nil { // whoever recovered them was cut off himself
 		now = before
 	}
-	if condition == sandbox.Cut { // once it is opened it does not say so itself any more
-		if err := atomicfile.Write(v.cutNote(), []byte(why), 0o600); err != nil {
-			return nil, err
-		}
+	if condition == sandbox.Failed {
+		now.Condition = condition
+	}
+	if err := v.noteCondition(condition, why); err != nil {
+		return nil, err
 	}
 	if err := v.reopen(ctx, now, d.opts.Limits.Disk); err != nil {
 		return nil, err
@@ -140,100 +163,6 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 		return nil, v.forgetRecovered()
 	}
 	return now, nil
-}
-
-// reopen makes the files of a volume reachable as the disk has them: what the machine
-// remembers of them may never have been there. If they cannot be read any more, the
-// volume is set aside, and there is an empty one.
-func (v volume) reopen(ctx context.Context, r *sandbox.Recovered, size int64) error {
-	if err := v.close(); err != nil {
-		return err
-	}
-	if _, err := os.Stat(v.image()); errors.Is(err, fs.ErrNotExist) {
-		return os.MkdirAll(v.at(), 0o700) // a plain directory
-	} else if err != nil {
-		return err
-	}
-	if err := v.forgetCached(ctx); err != nil {
-		return err
-	}
-	err := checkFileSystem(ctx, v.image(), r.Condition == sandbox.Failed)
-	if err == nil {
-		err = mountLoop(v.image(), v.at())
-	}
-	if err == nil {
-		return nil
-	}
-	if ctx.Err() != nil {
-		return err
-	}
-	return v.setAside(r, size, err)
-}
-
-// forgetCached waits until nobody shows a volume, and drops what is remembered of it.
-func (v volume) forgetCached(ctx context.Context) error {
-	for {
-		dev, err := showing(v.image())
-		if err != nil {
-			return err
-		}
-		if dev == nil {
-			break
-		}
-		_ = dev.Close()
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return fmt.Errorf("somebody still has the volume open: %w", err)
-		}
-	}
-	f, err := os.OpenFile(v.image(), os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	// What is dirty is written if it can be; then nothing of it is worth keeping.
-	_ = f.Sync()
-	return errors.Join(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
-}
-
-// checkFileSystem has a file system that was not closed put right: one that was cut off
-// by its own journal, one that has met errors by the tool that looks at all of it.
-func checkFileSystem(ctx context.Context, image string, all bool) error {
-	state, err := readFileSystem(image)
-	if err != nil || !all && !state.errors {
-		return err
-	}
-	fsck, err := findTool("e2fsck")
-	if err != nil {
-		return nil //nolint:nilerr // it comes with the tool that made the volume; without, the mount decides
-	}
-	cmd := exec.CommandContext(ctx, fsck, "-f", "-y", image) //nolint:gosec // it is ours
-	cmd.Env = []string{}
-	out, err := cmd.CombinedOutput()
-	const uncorrected = 4
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() >= 0 && exit.ExitCode() < uncorrected {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("check the file system: %w: %.200s", err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
-
-// setAside keeps a volume that cannot be read for people, and puts an empty one of the
-// same size in its place, or of the usual one if it has none any more.
-func (v volume) setAside(r *sandbox.Recovered, usual int64, why error) error {
-	at, err := os.Stat(v.image())
-	if err != nil {
-		return err
-	}
-	r.Aside = v.image() + ".failed-" + time.Now().UTC().Format(markTime)
-	if err := os.Rename(v.image(), r.Aside); err != nil {
-		return errors.Join(why, err)
-	}
-	if err := makeFileSystem(v.image(), dormouse.Limits{Disk: cmp.Or(at.Size(), usual)}); err != nil {
-		return errors.Join(why, err, os.Rename(r.Aside, v.image()))
-	}
-	r.Reason += ", and could not be read any more: " + why.Error()
-	return mountLoop(v.image(), v.at())
 }
 
 // markTime is how times are in names.
@@ -324,7 +253,7 @@ func (v volume) syncAnew() error {
 	}
 	defer func() { _ = f.Close() }()
 	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("%w: %w", sandbox.ErrFailed, err)
+		return v.fail(err) // which the kernel says once
 	}
 	return v.gaveUp()
 }
@@ -336,6 +265,7 @@ func (v volume) forgetFailure() error {
 			errs = append(errs, err)
 		}
 	}
+	unnoted.forget(v.dir)
 	return errors.Join(append(errs, atomicfile.SyncDir(v.dir))...)
 }
 

@@ -131,6 +131,9 @@ func (d *Driver) mountVolume(v, ahead volume, l dormouse.Limits) (secured bool, 
 	case err != nil:
 		return false, err
 	}
+	if err := v.noteMade(); err != nil {
+		return false, err
+	}
 	there, err := mounted(v.at())
 	if err != nil || there {
 		return secured, err
@@ -384,9 +387,12 @@ func syncFile(name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
+// toolDirs are where programs are that only administrators use.
+var toolDirs = []string{"/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin", "/run/current-system/sw/bin"}
+
 // findTool finds a program that may be where only administrators look.
 func findTool(name string) (string, error) {
-	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin", "/run/current-system/sw/bin"} {
+	for _, dir := range toolDirs {
 		if path := filepath.Join(dir, name); unix.Access(path, unix.X_OK) == nil {
 			return path, nil
 		}
@@ -464,7 +470,20 @@ func mountLoop(image, at string) error {
 	defer func() { _ = dev.Close() }()
 	// Tables are not zeroed in the background: that would fill what is sparse. Nor are
 	// freed blocks given back to the disk before somebody holds them: see ballastFile.
-	return mountAt(dev.Name(), at, "ext4", volumeFlags, "noinit_itable,nodiscard")
+	return corrupt(mountAt(dev.Name(), at, "ext4", volumeFlags, "noinit_itable,nodiscard"))
+}
+
+// errUnreadable says that a file system is damaged beyond repair, or none.
+var errUnreadable = errors.New("its file system cannot be read")
+
+// corrupt tells the errors of a mount that are the file system's own from all others.
+func corrupt(err error) error {
+	for _, own := range []error{unix.EUCLEAN, unix.EBADMSG, unix.EINVAL} {
+		if errors.Is(err, own) {
+			return fmt.Errorf("%w: %w", errUnreadable, err)
+		}
+	}
+	return err
 }
 
 const volumeFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME

@@ -196,6 +196,30 @@ func TestRecoverLeavesTheFilesOfASessionThatSleeps(t *testing.T) {
 	}
 }
 
+// The same is true of one that was stopped.
+func TestRecoverLeavesTheFilesOfASessionThatWasStopped(t *testing.T) {
+	h := newCuttable(t)
+	s := h.create(fence(1, 1))
+	h.sh(s, "echo old > f; sleep 0.1")
+	point, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	h.sh(s, "echo new > f")
+	letGo := holdOpen(t)
+	h.stop(s)
+	h.powerCut(nil)
+	letGo()
+	if done := h.recoverFrom(fence(2, 2), point); done != nil {
+		t.Errorf("recovered is %+v", done)
+	}
+	s = h.create(fence(2, 2))
+	if got := h.sh(s, "cat f; ls"); got != "new\nf" {
+		t.Errorf("there is %q", got)
+	}
+	h.powerCut(s) // it is in use again
+	if done := h.recoverFrom(fence(3, 3), point); done == nil {
+		t.Error("a volume that was in use passes for one that was closed")
+	}
+}
+
 // Memory does not wake over files that were put back.
 func TestRecoveredFilesHaveNoMemoryOverThem(t *testing.T) {
 	h := newCuttable(t)

@@ -193,8 +193,12 @@ type WorkspaceRecovery struct {
 	// Files are some of those that were put back, Count how many there are.
 	Files []RecoveredFile `json:"files,omitempty"`
 	Count int             `json:"count,omitempty"`
-	// Aside is where this server keeps a volume that could not be read any more.
+	// Aside is where this server keeps a volume that could not be read any more, or had no
+	// room for the files of the snapshot.
 	Aside string `json:"aside,omitempty"`
+	// Outside is where it keeps found files that the volume had no room for beside those
+	// of the snapshot, under the paths that they had.
+	Outside string `json:"outside,omitempty"`
 }
 
 // RecoveredFile is a file that was put back.
@@ -202,4 +206,6 @@ type RecoveredFile struct {
 	Path string `json:"path"`
 	// Kept is the path of the one that was found there instead, empty if none was.
 	Kept string `json:"kept,omitempty"`
+	// Outside says that it is kept outside of the workspace.
+	Outside bool `json:"outside,omitempty"`
 }

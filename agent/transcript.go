@@ -112,11 +112,17 @@ func recoveredNotice(e dormouse.Event) string {
 			if f.Kept != "" {
 				fmt.Fprintf(&b, " (the one found is kept as %.200q)", f.Kept)
 			}
+			if f.Outside {
+				b.WriteString(" (there was no room for the one found; people have it outside of the sandbox)")
+			}
 		}
 		if p.Count > few {
 			b.WriteString(" and others")
 		}
 		b.WriteString(".")
+	}
+	if p.Aside != "" {
+		b.WriteString(" All other files, the home directory and /tmp included, are gone from the sandbox; people have them outside of it.")
 	}
 	b.WriteString("]")
 	return b.String()

@@ -51,8 +51,9 @@ type Recoverer interface {
 	// Recover must see to it that the workspace of a session that has no sandbox is at
 	// least its newest snapshot, if its files are not sound: what was lost or rolled
 	// back must come back from it, and what somebody has changed and is known to have
-	// been synced must stay. Where that is not known, the snapshot's version must come
-	// back and the one found must be kept beside it. It returns nil if the files are
+	// been synced must stay. Files that sleep with their memory were synced, all of them;
+	// where anything else is put back no memory may wake over the files. Where that is not known, the snapshot's version must come
+	// back and the one found must be kept beside it, or outside if there is no room. It returns nil if the files are
 	// sound, and otherwise what it did, again and again until Told is called with that.
 	// Create and a Capture without a sandbox must be refused with ErrUnsound before.
 	Recover(ctx context.Context, r Recovery) (*Recovered, error)
@@ -64,11 +65,12 @@ type Recoverer interface {
 type Recovery struct {
 	Fence     runner.Fence
 	Workspace Workspace
+	// Snapshot is the newest one, empty if there is none.
+	Snapshot dormouse.SnapshotID
 	// Newest returns the directories that make up the newest snapshot, the lowest first,
 	// until done is called; none if there is no snapshot. It is asked for only if
 	// something has to be recovered.
 	Newest func(ctx context.Context) (layers []string, done func(), err error)
-	Limits layer.Limits
 }
 
 // Recovered is what became of files that were not sound.
@@ -85,7 +87,10 @@ type Recovered struct {
 	// Files are what was put back, Count how many there are. At most MaxLeft are listed.
 	Files []layer.Restored
 	Count int
-	// Aside is where the host keeps a volume that could not be read any more, empty if it
-	// could.
+	// Aside is where the host keeps a volume that could not be read any more, or had no
+	// room for the files of the snapshot, empty if it is still the session's.
 	Aside string
+	// Outside is the directory in which the host keeps found files that the volume had no
+	// room for beside the snapshot's, empty if there are none.
+	Outside string `json:",omitempty"`
 }

@@ -18,16 +18,13 @@ func (a *Actor) recover(ctx context.Context, s State, ws sandbox.Workspace) (*sa
 		return nil, nil //nolint:nilnil // its files are not looked after
 	}
 	r := sandbox.Recovery{
-		Fence: a.sandboxFence(s.Sandbox.Generation), Workspace: ws,
+		Fence: a.sandboxFence(s.Sandbox.Generation), Workspace: ws, Snapshot: s.Workspace.Newest,
 		Newest: func(ctx context.Context) ([]string, func(), error) {
 			if a.deps.Snapshots == nil {
 				return nil, func() {}, nil
 			}
 			return a.deps.Snapshots.Show(ctx, s.Workspace.Line)
 		},
-	}
-	if a.deps.Snapshots != nil {
-		r.Limits = a.deps.Snapshots.Limits()
 	}
 	done, err := driver.Recover(ctx, r)
 	if err != nil {
@@ -45,10 +42,10 @@ func (a *Actor) recovered(ctx context.Context, r *sandbox.Recovered) error {
 	}
 	w := dormouse.WorkspaceRecovery{
 		ID: r.ID, Workspace: a.state.Workspace.Number, Snapshot: a.state.Workspace.Newest, Condition: string(r.Condition),
-		Reason: dormouse.CleanText(r.Reason), Since: stamp(r.Since), Count: r.Count, Aside: r.Aside,
+		Reason: dormouse.CleanText(r.Reason), Since: stamp(r.Since), Count: r.Count, Aside: r.Aside, Outside: r.Outside,
 	}
 	for _, f := range r.Files {
-		w.Files = append(w.Files, dormouse.RecoveredFile{Path: dormouse.CleanText(f.Path), Kept: dormouse.CleanText(f.Kept)})
+		w.Files = append(w.Files, dormouse.RecoveredFile{Path: dormouse.CleanText(f.Path), Kept: dormouse.CleanText(f.Kept), Outside: f.Outside})
 	}
 	if r.Since.IsZero() {
 		if p, ok := a.state.Point(a.state.Workspace.Newest); ok {

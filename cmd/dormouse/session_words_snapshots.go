@@ -76,6 +76,9 @@ func recoveredInWords(e dormouse.Event) (string, error) {
 	if p.Count > 0 {
 		words += "; as in " + string(p.Snapshot) + " are" + filesInWords(p)
 	}
+	if p.Outside != "" {
+		words += "; those found that had no room are kept in " + oneLine(p.Outside)
+	}
 	if p.Aside != "" {
 		words += "; the volume before is kept as " + oneLine(p.Aside)
 	}
@@ -90,6 +93,9 @@ func filesInWords(p dormouse.WorkspaceRecovery) string {
 		fmt.Fprintf(&b, " %.100q", f.Path)
 		if f.Kept != "" {
 			fmt.Fprintf(&b, " (found: %.100q)", f.Kept)
+		}
+		if f.Outside {
+			b.WriteString(" (found: outside)")
 		}
 	}
 	if more := p.Count - min(few, len(p.Files)); more > 0 {

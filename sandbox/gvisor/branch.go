@@ -64,7 +64,7 @@ func (d *Driver) branch(ctx context.Context, v volume, generation uint64, to vol
 	if err != nil {
 		return err
 	}
-	if im == nil || im.Generation != generation || r != nil {
+	if im == nil || im.Lost != "" || im.Generation != generation || r != nil {
 		return sandbox.ErrNothingKept
 	}
 	fresh := volume{session: to.session, dir: to.dir + ".new"}

@@ -86,8 +86,9 @@ func (v volume) inUse() (sandbox.Condition, string, error) {
 	return sandbox.Sound, "", nil
 }
 
-// copied reports whether a volume is a copy of one that was open and synced, and nobody
-// has opened it yet: that it was not closed says nothing then.
+// copied reports whether a volume is a copy of one that was open and synced, or was synced
+// when it was closed while others still had it mounted, and nobody has opened it since:
+// that its file system was not closed says nothing then.
 func (v volume) copied() bool {
 	_, err := os.Lstat(v.copiedNote())
 	return err == nil

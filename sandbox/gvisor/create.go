@@ -148,10 +148,8 @@ func (d *Driver) begin(ctx context.Context, v volume, spec sandbox.Spec, m made,
 	if missing != nil {
 		return nil, missing
 	}
-	for _, dir := range []string{v.imageDir(), v.wakingDir()} {
-		if err := os.RemoveAll(dir); err != nil {
-			return nil, err
-		}
+	if err := v.removeImages(); err != nil {
+		return nil, err
 	}
 	return d.beginWith(ctx, v, spec, r, m, nil)
 }
@@ -179,6 +177,8 @@ func (d *Driver) usableImage(v volume, spec sandbox.Spec) (*image, error) {
 		return nil, err
 	case im.Generation+1 != spec.Fence.Generation:
 		return nil, nil //nolint:nilnil // it is older than the files
+	case im.Lost != "":
+		return nil, errors.New(im.Lost)
 	case im.Workspace != spec.Workspace.Number && (im.Workspace+1 != spec.Workspace.Number || !spec.Workspace.Sealed):
 		return nil, errors.New("they ran over other files")
 	case im.Program != programVersion():
@@ -306,7 +306,7 @@ func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box
 // wake carries on with the session's memory image. It is taken first: whatever
 // happens from here on, no other kernel may carry on with it.
 func (d *Driver) wake(k *sentry, v volume) error {
-	if err := os.Rename(v.imageDir(), v.wakingDir()); err != nil {
+	if err := v.takeImage(); err != nil {
 		return fmt.Errorf("take the memory image: %w", err)
 	}
 	crash.At(crash.SandboxWaking)

@@ -34,8 +34,10 @@ type image struct {
 	// Workspace is the number of the one that it ran over.
 	Workspace uint64 `json:"workspace,omitempty"`
 	// Layout is that of the sandbox.
-	Layout int    `json:"layout,omitempty"`
-	dir    string `json:"-"`
+	Layout int `json:"layout,omitempty"`
+	// Lost is why nothing may carry on with it any more, though nobody has.
+	Lost string `json:"lost,omitempty"`
+	dir  string `json:"-"`
 }
 
 type imageFile struct {
@@ -100,6 +102,50 @@ func (im image) seal(dir string, v volume) error {
 		return fmt.Errorf("keep the memory image: %w", err)
 	}
 	return nil
+}
+
+// loseImage gives up the session's memory image, if there is one: the files are not
+// those that it belongs to any more.
+func (v volume) loseImage(why string) error {
+	im, err := v.readImage()
+	if err != nil || im == nil || im.Lost != "" {
+		return nil //nolint:nilerr // what cannot be read carries on nowhere
+	}
+	im.Lost = why
+	raw, err := json.Marshal(im) //nolint:gosec // as above
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(v.imageDir(), imageNote), raw, 0o600)
+	}
+	for _, name := range imageFiles {
+		if err == nil {
+			err = os.Remove(filepath.Join(v.imageDir(), name))
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("give up the memory image: %w", err)
+	}
+	return nil
+}
+
+// takeImage puts the session's memory image where nothing wakes from it
+// again, durably: as long as it is in its place, the files are those that it belongs to.
+func (v volume) takeImage() error {
+	err := os.Rename(v.imageDir(), v.wakingDir())
+	if err == nil {
+		err = atomicfile.SyncDir(v.dir)
+	}
+	return err
+}
+
+// removeImages removes what memory a session has, durably as takeImage takes it.
+func (v volume) removeImages() error {
+	_, err := os.Lstat(v.imageDir())
+	there := err == nil
+	err = errors.Join(os.RemoveAll(v.imageDir()), os.RemoveAll(v.wakingDir()))
+	if err == nil && there {
+		err = atomicfile.SyncDir(v.dir)
+	}
+	return err
 }
 
 // whole reports why an image cannot be used, nil if it can.

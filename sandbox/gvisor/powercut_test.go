@@ -19,7 +19,6 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
-	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // cutHouse is a house whose sessions lie on a disk that forgets what was not synced.
@@ -91,7 +90,7 @@ func (h *cutHouse) cut(s sandbox.Sandbox, keep powercut.Keep) {
 func (h *cutHouse) recover(f runner.Fence, point string) *sandbox.Recovered {
 	h.t.Helper()
 	r := sandbox.Recovery{
-		Fence: f, Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 40},
+		Fence: f, Snapshot: "snap_1",
 		Newest: func(context.Context) ([]string, func(), error) { return []string{point}, func() {}, nil },
 	}
 	if point == "" {

@@ -129,6 +129,7 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 	if err != nil || condition == sandbox.Sound {
 		return before, err
 	}
+	slept := v.slept(condition)
 	if err := d.endLeftover(ctx, v, r.Fence); err != nil {
 		return nil, err
 	}
@@ -147,22 +148,31 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.closeVolume(v)) }()
-	if err := d.secure(v); err != nil { // what is brought back must have room, too
+	if slept && now.Aside == "" {
+		return before, v.forgetFailure()
+	}
+	if err := v.loseImage("the files that they ran over were recovered"); err != nil {
 		return nil, err
 	}
-	if err := d.bringBack(ctx, v, r, now); err != nil {
-		return nil, err
+	err = d.bringBack(ctx, v, r, now)
+	if errors.Is(err, layer.ErrNoRoom) {
+		err = d.bringBackAnew(ctx, v, r, now, err)
 	}
-	if err := v.forgetFailure(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	// What was in use when the machine ended has lost what was written last, which is told
-	// even if no snapshot has any of it. What sleeps was synced, though others may have
-	// kept its volume from being closed.
-	if im, err := v.readImage(); err == nil && im != nil && condition == sandbox.Cut && now.Count == 0 {
-		return nil, v.forgetRecovered()
-	}
-	return now, nil
+	// even if no snapshot has any of it.
+	return now, v.forgetFailure()
+}
+
+// slept reports whether the files of a session are those that it went to sleep with,
+// though others may have kept its volume from being closed: all of them were synced
+// while nothing ran, before the memory image was in its place, and that is taken away
+// durably before anything runs over them again.
+func (v volume) slept(c sandbox.Condition) bool {
+	im, err := v.readImage()
+	return err == nil && im != nil && im.Lost == "" && c == sandbox.Cut
 }
 
 // markTime is how times are in names.
@@ -171,7 +181,10 @@ const markTime = "20060102T150405Z"
 // bringBack compares the workspace with the newest snapshot. What is to be done is noted
 // before it is done: who is cut off in between does the rest, and tells all of it.
 func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, now *sandbox.Recovered) error {
-	synced, since := v.marks(r.Workspace.Number).Synced(r.Limits)
+	marked, synced, since := v.marks(r.Workspace.Number).Synced(string(r.Snapshot), layer.Limits{Entries: maxNoted})
+	if marked == nil && r.Workspace.Number > 0 && r.Workspace.Base == r.Snapshot {
+		marked = layer.Index{} // the workspace began with it, and empty
+	}
 	if now.Since.IsZero() {
 		now.Since = since.UTC()
 	}
@@ -180,32 +193,25 @@ func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, no
 		return err
 	}
 	defer done()
+	if err := d.secure(v); err != nil { // what is brought back must have room, too
+		return err
+	}
 	if len(layers) > 0 {
-		if err := v.furnish(); err != nil {
-			return err
-		}
-		if err := v.readyWorkspace(ctx, r.Workspace); err != nil {
-			return err
+		if err := errors.Join(v.furnish(), v.readyWorkspace(ctx, r.Workspace)); err != nil {
+			return noRoom(err)
 		}
 		mark := now.Since
 		if mark.IsZero() {
 			mark = time.Now()
 		}
+		as := mark.UTC().Format(markTime)
 		back := &layer.Recovery{
-			Point: layers, Base: r.Workspace.Layers, Upper: v.upper(r.Workspace.Number), Synced: synced, Limits: r.Limits,
-			Mark: mark.UTC().Format(markTime),
+			Point: layers, Base: r.Workspace.Layers, Upper: v.upper(r.Workspace.Number), Marked: marked, Synced: synced, Mark: as,
+			Scratch: filepath.Join(v.place(r.Workspace.Number), "recovering"), Outside: cmp.Or(now.Outside, filepath.Join(v.dir, "found-"+as)),
 		}
+		back.Moved = func(path string) error { return v.moved(now, path, back.Outside) }
 		defer back.Close()
-		files, err := back.Plan(ctx)
-		if err != nil {
-			return err
-		}
-		add(now, files)
-		if err := v.writeRecovered(now); err != nil {
-			return err
-		}
-		crash.At(crash.RecoverPlanned)
-		if err := back.Apply(ctx); err != nil {
+		if err := d.putBack(ctx, v, back, now); err != nil {
 			return err
 		}
 	}
@@ -214,6 +220,95 @@ func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, no
 	}
 	crash.At(crash.RecoverApplied)
 	return v.syncAnew()
+}
+
+// noRoom is the error of a volume that has no room for what belongs in it.
+func noRoom(err error) error {
+	if errors.Is(err, unix.ENOSPC) && !errors.Is(err, dormouse.ErrFull) {
+		return fmt.Errorf("%w: %w", layer.ErrNoRoom, err)
+	}
+	return err
+}
+
+func (d *Driver) putBack(ctx context.Context, v volume, back *layer.Recovery, now *sandbox.Recovered) error {
+	files, err := back.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	add(now, files)
+	if err := v.writeRecovered(now); err != nil {
+		return err
+	}
+	crash.At(crash.RecoverPlanned)
+	if err := d.giveRoom(v, back.Needs()); err != nil {
+		return err
+	}
+	return back.Apply(ctx)
+}
+
+// giveRoom has the ballast of an open volume give up what is needed inside, as far as
+// the disk can spare it.
+func (d *Driver) giveRoom(v volume, need int64) (err error) {
+	has, err := v.free()
+	if err != nil || !d.reserves.able || has >= need+leastHeadroom {
+		return err
+	}
+	b, err := v.openBacking()
+	if err != nil || b == nil {
+		return layer.Full(err)
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	on, err := diskOf(v.dir)
+	if err != nil {
+		return err
+	}
+	return layer.Full(b.release(min(need+leastHeadroom-has, on.spare())))
+}
+
+// bringBackAnew keeps a volume for people that has no room for what its session has lost,
+// whatever of it is moved outside, and brings back the snapshot in an empty one.
+func (d *Driver) bringBackAnew(ctx context.Context, v volume, r sandbox.Recovery, now *sandbox.Recovered, why error) error {
+	b, err := v.openBacking()
+	if err != nil || b == nil {
+		return layer.Full(errors.Join(why, err)) // in a plain directory it is the disk that is full
+	}
+	held := b.held
+	if err := b.close(); err != nil {
+		return err
+	}
+	if held > 0 {
+		return fmt.Errorf("%w: %w", dormouse.ErrFull, why) // the volume has room that the disk has not
+	}
+	if err := d.closeVolume(v); err != nil {
+		return err
+	}
+	reason := now.Reason
+	if err := v.setAside(now, d.opts.Limits.Disk, why); err != nil {
+		return err
+	}
+	now.Reason = reason + ", and its volume had no room for the files of the snapshot"
+	// What is kept beside others is in the volume that was set aside.
+	now.Files = slices.DeleteFunc(now.Files, func(f layer.Restored) bool { return !f.Outside })
+	now.Count = len(now.Files)
+	if err := v.writeRecovered(now); err != nil {
+		return err
+	}
+	return d.bringBack(ctx, v, r, now)
+}
+
+// moved notes that what was found at a path is kept outside of the volume.
+func (v volume) moved(r *sandbox.Recovered, path, outside string) error {
+	changed := r.Outside != outside
+	r.Outside = outside
+	for i := range r.Files {
+		if f := &r.Files[i]; f.Path == sandbox.Shown(path) && !f.Outside {
+			f.Kept, f.Outside, changed = "", true, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return v.writeRecovered(r)
 }
 
 // readyWorkspace sees to it that a workspace is there to bring something back to. What
@@ -225,7 +320,11 @@ func (v volume) readyWorkspace(ctx context.Context, w sandbox.Workspace) error {
 			return err
 		}
 		if there {
-			return os.WriteFile(filepath.Join(v.place(w.Number), baseFile), []byte(w.Base), 0o600)
+			name := filepath.Join(v.place(w.Number), baseFile)
+			if is, err := os.ReadFile(name); err == nil && string(is) == string(w.Base) {
+				return nil // it may be a full volume
+			}
+			return os.WriteFile(name, []byte(w.Base), 0o600)
 		}
 	}
 	return v.makeWorkspace(ctx, w)
@@ -236,7 +335,11 @@ func add(r *sandbox.Recovered, files []layer.Restored) {
 	before := r.Files
 	for _, f := range files {
 		f = layer.Restored{Path: sandbox.Shown(f.Path), Kept: sandbox.Shown(f.Kept)}
-		if slices.ContainsFunc(before, func(o layer.Restored) bool { return o.Path == f.Path }) {
+		n := slices.IndexFunc(before, func(o layer.Restored) bool { return o.Path == f.Path })
+		if n >= 0 {
+			if f.Kept != "" && before[n].Kept == "" { // it is still there, or again
+				before[n].Kept = f.Kept
+			}
 			continue
 		}
 		if r.Count++; len(r.Files) < sandbox.MaxLeft {

@@ -200,12 +200,28 @@ func (v volume) close() error {
 	if err != nil {
 		return err
 	}
-	if there {
-		_ = v.sync() // it is noted if it failed, and told to who wants the files next
-	} else if err := v.forgetOpened(); err != nil {
+	if !there {
+		if err := v.forgetOpened(); err != nil {
+			return err
+		}
+		return unmountUnder(v.at())
+	}
+	wrong := v.sync() // it is noted if it failed, and told to who wants the files next
+	if err := unmountUnder(v.at()); err != nil || wrong != nil {
 		return err
 	}
-	return unmountUnder(v.at())
+	return v.noteSynced()
+}
+
+// noteSynced notes that a volume which others still have mounted was synced when it was
+// closed: if the machine ends before they let go, its file system seems to have been in
+// use.
+func (v volume) noteSynced() error {
+	dev, err := showing(v.image())
+	if err != nil || dev == nil {
+		return err
+	}
+	return errors.Join(dev.Close(), atomicfile.Write(v.copiedNote(), nil, 0o600))
 }
 
 // noteOpened notes during which boot files in a plain directory were opened, which a

@@ -48,19 +48,16 @@ type view struct {
 	dirs    []string
 	devices []uint64 // that they are on
 	entries []placed
+	// doubtful says that it is on a disk that may have failed: what cannot be read in it
+	// is not the same as anything.
+	doubtful bool
 }
 
-func (v *view) open(ctx context.Context, dirs []string, l Limits) (err error) {
-	if v.roots, err = openRoots(dirs); err != nil {
-		return err
-	}
-	v.dirs = dirs
-	for _, r := range v.roots {
-		var at unix.Stat_t
-		if err := unix.Fstat(int(r.Fd()), &at); err != nil {
+func (v *view) open(ctx context.Context, dirs []string, l Limits) error {
+	for _, dir := range dirs {
+		if err := v.add(dir); err != nil {
 			return err
 		}
-		v.devices = append(v.devices, at.Dev)
 	}
 	for n, dir := range dirs {
 		if ctx.Err() != nil {
@@ -74,6 +71,21 @@ func (v *view) open(ctx context.Context, dirs []string, l Limits) (err error) {
 			return ErrTooMany
 		}
 	}
+	return nil
+}
+
+// add opens one more layer, without a look at what is in it.
+func (v *view) add(dir string) error {
+	r, err := openRoot(dir)
+	if err != nil {
+		return err
+	}
+	v.roots, v.dirs = append(v.roots, r), append(v.dirs, dir)
+	var at unix.Stat_t
+	if err := unix.Fstat(int(r.Fd()), &at); err != nil {
+		return err
+	}
+	v.devices = append(v.devices, at.Dev)
 	return nil
 }
 
@@ -130,7 +142,11 @@ func (v *view) same(ctx context.Context, e placed, other *view, o placed) (bool,
 		b, err := other.roots[o.layer].target(o.Path)
 		return a == b, err
 	case File, Dir:
-		return sameFile(ctx, v.roots[e.layer], other.roots[o.layer], e.Entry)
+		same, err := sameFile(ctx, v.roots[e.layer], other.roots[o.layer], e.Entry)
+		if other.doubtful && (errors.Is(err, unix.EIO) || errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG)) {
+			return false, nil
+		}
+		return same, err
 	}
 	return true, nil
 }

@@ -96,6 +96,8 @@ type Restored struct {
 	Path string `json:"path"`
 	// Kept is the path of what was found there instead, empty if nothing was.
 	Kept string `json:"kept,omitempty"`
+	// Outside says that there was no room for that, and it is kept outside of the directory.
+	Outside bool `json:"outside,omitempty"`
 }
 
 // Limits bounds what a layer may hold.
@@ -117,6 +119,8 @@ var (
 	ErrTooMany = errors.New("the layer has too many entries")
 	ErrTooBig  = errors.New("the layer is too large")
 	ErrWrong   = errors.New("it is no layer")
+	// ErrNoRoom means that a directory's file system has no room for what it has lost.
+	ErrNoRoom = errors.New("there is no room for what was lost")
 )
 
 // parent is the path of the directory that an entry is in.

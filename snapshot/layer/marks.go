@@ -24,8 +24,8 @@ import (
 // good for that very directory and until the machine starts anew: what was not
 // synced then may be older than it seems. A mark that is not good is none, which
 // costs a capture of everything and is never wrong. Where the directory was synced
-// before it was marked, the newest mark also tells, after another start of the machine,
-// what was synced.
+// before it was marked, marks also tell, after another start of the machine, what was
+// synced.
 type Marks struct {
 	Dir string // where marks are kept
 	Of  string // the directory they are of
@@ -77,31 +77,40 @@ func (m Marks) Write(name string, all Index, since string) error {
 	return nil
 }
 
-// Synced is the newest mark of the directory, whenever the machine was started, and when
-// it was made; nil if there is none.
-func (m Marks) Synced(l Limits) (Index, time.Time) {
+// Synced is what the directory was like at a point, what it was like when it was last
+// synced after that, and when it was last synced at all, whenever the machine was
+// started. What is not known is nil, or zero.
+func (m Marks) Synced(point string, l Limits) (at, later Index, when time.Time) {
 	marks, err := m.newestFirst("")
 	if err != nil || len(marks) == 0 {
-		return nil, time.Time{}
+		return nil, nil, time.Time{}
 	}
-	raw, err := os.ReadFile(filepath.Join(m.Dir, marks[0].Name()))
+	if marks[0].Name() != point {
+		later = m.ofAnyStart(marks[0].Name(), l)
+	}
+	return m.ofAnyStart(point, l), later, marks[0].ModTime()
+}
+
+// ofAnyStart is Read of a mark, whenever the machine was started.
+func (m Marks) ofAnyStart(name string, l Limits) Index {
+	raw, err := os.ReadFile(filepath.Join(m.Dir, name))
 	if err != nil {
-		return nil, time.Time{}
+		return nil
 	}
 	about, raw, _ := bytes.Cut(raw, []byte("\n"))
 	now, err := m.about()
 	if err != nil {
-		return nil, time.Time{}
+		return nil
 	}
 	_, is, _ := bytes.Cut(bytes.TrimSpace(now), []byte(" "))
 	if _, was, _ := bytes.Cut(about, []byte(" ")); !bytes.Equal(was, is) {
-		return nil, marks[0].ModTime() // it was of another directory
+		return nil // it was of another directory
 	}
 	all, err := DecodeIndex(raw, l)
 	if err != nil {
-		return nil, marks[0].ModTime()
+		return nil
 	}
-	return all, marks[0].ModTime()
+	return all
 }
 
 // trim removes all marks but the last, the one that it was compared with, and the

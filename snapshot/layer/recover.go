@@ -4,12 +4,10 @@ package layer
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
@@ -18,31 +16,49 @@ import (
 // ended or its disk failed while it was written to.
 //
 // What was lost is told from what somebody changed or removed by what the directory
-// was like when it was last synced: a file that is still as it was then was written by
-// somebody, and stays. Of any other that is not what the snapshot has nobody can know
-// who changed it. The snapshot's comes back, and the one found is kept beside it.
+// was like when it was last synced after the snapshot: a file that is still as it was
+// then, and was not so at the snapshot, was written by somebody, and stays. A file of
+// which everything but its bytes is as it was at the snapshot is torn: file systems may
+// write bytes before they write that something was written. Of any other that is not
+// what the snapshot has nobody can know who changed it. The snapshot's comes back, and
+// the one found is kept beside it.
+//
+// Of the directory only what the snapshot has paths of is looked at and remembered:
+// whatever else is in it, and however much, is none of its concern.
 type Recovery struct {
 	// Point are the layers of the snapshot, the lowest first, Base those that the
-	// directory lies over.
+	// directory lies over. Each was within the limits of layers when it was made.
 	Point, Base []string
 	Upper       beneath.Tree
-	// Synced is what the directory was like when it was last synced; nil if that is not
-	// known.
-	Synced Index
-	Limits Limits
+	// Marked is what the directory was like at the snapshot, Synced what it was like when
+	// it was last synced after that; nil if that is not known.
+	Marked, Synced Index
 	// Mark is what the names of files that are kept beside others end in.
 	Mark string
+	// Scratch is a directory of ours on the file system of Upper, in which files are made
+	// before they have their names. What a recovery before has left in it is removed, and
+	// so is the directory in the end.
+	Scratch string
+	// Outside is a directory on another file system, for found files that the one of Upper
+	// has no room for beside the snapshot's; empty if there is none. It is made when it is
+	// needed, and a file has the same path in it. Moved is called with that path when the
+	// file is durable there, before it is removed from Upper.
+	Outside string
+	Moved   func(path string) error
 
 	point, found view
-	upper        Index
-	now, was     walk // of upper and Synced
+	base         []placed // what Base shows
+	upper        Index    // of the paths that the point has
+	now, was, at walk     // of upper, Synced and Marked
+	unhide       []string // paths that upper hides and the snapshot shows
 	steps        []step
 	chosen       map[string]bool // paths of steps
 	besides      map[string]int  // how many names were given beside those that begin like this
 	whole        string          // all that the snapshot has below this is brought back
+	passed       string          // what is below this is new, or hidden by a step
 }
 
-// step is one path to be put back.
+// step is one path to be put back. That of the kind Gone is hidden again.
 type step struct {
 	placed
 	kept string
@@ -53,32 +69,98 @@ func (r *Recovery) Plan(ctx context.Context) ([]Restored, error) {
 	if err := r.plan(ctx); err != nil {
 		return nil, fmt.Errorf("find what was lost: %w", err)
 	}
-	out := make([]Restored, len(r.steps))
-	for i, s := range r.steps {
-		out[i] = Restored{Path: s.Path, Kept: s.kept}
+	out := make([]Restored, 0, len(r.steps)+len(r.unhide))
+	for _, path := range r.unhide {
+		out = append(out, Restored{Path: path})
 	}
+	for _, s := range r.steps {
+		_, shown := slices.BinarySearchFunc(r.unhide, s.Path, compare)
+		if !shown && s.Kind != Gone {
+			out = append(out, Restored{Path: s.Path, Kept: s.kept})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Restored) int { return compare(a.Path, b.Path) })
 	return out, nil
 }
 
-func (r *Recovery) plan(ctx context.Context) (err error) {
-	if r.upper, _, err = Scan(ctx, r.Upper.Host(), r.Limits); err != nil {
+// Needs is about how many bytes what is to be put back takes.
+func (r *Recovery) Needs() int64 {
+	var n int64
+	for _, s := range r.steps {
+		n += s.Size + perName
+	}
+	return n
+}
+
+func (r *Recovery) plan(ctx context.Context) error {
+	if err := r.look(ctx); err != nil {
 		return err
 	}
-	if err := r.point.open(ctx, r.Point, r.Limits); err != nil {
-		return err
-	}
-	if err := r.found.open(ctx, append(slices.Clone(r.Base), r.Upper.Host()), r.Limits); err != nil {
-		return err
-	}
+	r.unhides()
+	r.found.entries = lay(r.base, len(r.Base), r.upper)
 	r.chosen, r.besides = make(map[string]bool), make(map[string]int)
-	r.now, r.was = walk{all: r.upper}, walk{all: r.Synced}
+	r.now, r.was, r.at = walk{all: r.upper}, walk{all: r.Synced}, walk{all: r.Marked}
 	return compareViews(ctx, &r.point, &r.found, func(was, now placed) error {
-		inside := r.whole != "" && strings.HasPrefix(was.Path, r.whole)
-		if was.Kind == 0 || !inside && r.stands(was.Path) {
-			return nil // nothing of the snapshot is lost, or somebody has changed it
+		if was.Kind == 0 {
+			return r.unknown(now)
+		}
+		if inside := r.whole != "" && strings.HasPrefix(was.Path, r.whole); !inside && r.stands(was.Path) {
+			return nil // somebody has changed it
 		}
 		return r.choose(was, now)
 	})
+}
+
+// look looks at the layers, and at what the directory has of the snapshot's paths.
+func (r *Recovery) look(ctx context.Context) error {
+	each := Limits{Entries: math.MaxInt}
+	if err := r.point.open(ctx, r.Point, each); err != nil {
+		return err
+	}
+	if err := r.found.open(ctx, r.Base, each); err != nil {
+		return err
+	}
+	r.base = r.found.entries
+	if err := r.found.add(r.Upper.Host()); err != nil {
+		return err
+	}
+	r.found.doubtful = true
+	var err error
+	r.upper, err = lookAlong(ctx, r.found.roots[len(r.Base)], r.point.entries)
+	return err
+}
+
+// unhides has the directory show again what it hides of the snapshot, unless somebody
+// has removed that. What the layers below show is compared after that.
+func (r *Recovery) unhides() {
+	r.now, r.was, r.at = walk{all: r.upper}, walk{all: r.Synced}, walk{all: r.Marked}
+	shown := make(Index, 0, len(r.upper))
+	for _, e := range r.upper {
+		if e.Kind == Gone && !r.stands(e.Path) {
+			r.unhide = append(r.unhide, e.Path)
+			continue
+		}
+		shown = append(shown, e)
+	}
+	r.upper = shown
+}
+
+// unknown is called with what the snapshot has not. It is new, and stays, or it is in a
+// layer below: whatever hid it there is lost, since nobody can write to that.
+func (r *Recovery) unknown(now placed) error {
+	if r.passed != "" && strings.HasPrefix(now.Path, r.passed) {
+		return nil
+	}
+	r.passed = now.Path + "/"
+	if in, ok := find(r.point.entries, parent(now.Path)); !ok || in.Kind != Dir {
+		return nil // a directory that somebody made in the place of something else
+	}
+	if kind, _, err := r.found.roots[len(r.Base)].look(now.Path); err != nil || kind != 0 {
+		return err
+	}
+	r.chosen[now.Path] = true
+	r.steps = append(r.steps, step{placed: placed{Entry: Entry{Path: now.Path, Kind: Gone}}})
+	return nil
 }
 
 // Close lets go of the directories.
@@ -88,20 +170,33 @@ func (r *Recovery) Close() {
 }
 
 // stands reports whether what the directory makes of a path is what it made of it when
-// it was last synced. It is asked in the order of paths.
+// it was last synced, and somebody had changed it by then. It is asked in the order of
+// paths.
 func (r *Recovery) stands(path string) bool {
-	if r.Synced == nil {
+	if r.Synced == nil || r.Marked == nil {
 		return false
 	}
 	now, is, hides := r.now.at(path)
 	was, had, hid := r.was.at(path)
-	if is != had || hides != hid {
+	then, marked, _ := r.at.at(path)
+	switch {
+	case is != had || hides != hid:
 		return false
-	}
-	if now.Kind == Dir && was.Kind == Dir { // what is in it has a say of its own
+	case !is:
+		return true
+	case now.Kind == Dir && was.Kind == Dir: // what is in it has a say of its own
 		return now.Mode == was.Mode && now.UID == was.UID && now.GID == was.GID && now.Opaque == was.Opaque
 	}
-	return !is || now.same(was)
+	return now.same(was) && !(marked && was.maySame(then))
+}
+
+// maySame reports whether nobody is known to have touched an entry since: one that was
+// doubted has no time of its last change.
+func (e Entry) maySame(then Entry) bool {
+	if then.Changed == (Stamp{}) {
+		e.Changed = Stamp{}
+	}
+	return e.same(then)
 }
 
 // walk goes through an index. However deep its paths are, it looks at each once.
@@ -167,10 +262,16 @@ func (r *Recovery) choose(was, now placed) error {
 	case !there || upper.Kind == Gone:
 	case was.Kind == Dir && upper.Kind == Dir:
 	default:
-		s.kept = r.beside(was.Path)
+		var err error
+		if s.kept, err = r.beside(was.Path); err != nil {
+			return err
+		}
 	}
-	if was.Kind == Dir && now.Kind != Dir {
+	switch {
+	case was.Kind == Dir && now.Kind != Dir:
 		r.whole = was.Path + "/"
+	case was.Kind != Dir && now.Kind == Dir:
+		r.passed = was.Path + "/"
 	}
 	r.chosen[was.Path] = true
 	r.steps = append(r.steps, s)
@@ -179,7 +280,7 @@ func (r *Recovery) choose(was, now placed) error {
 
 // beside is a name for what is found in the place of something else, which nothing has.
 // Of long names that begin alike no number is tried twice.
-func (r *Recovery) beside(path string) string {
+func (r *Recovery) beside(path string) (string, error) {
 	const most, number = 255, 16
 	name := base(path)
 	alike := join(parent(path), name[:min(len(name), most-number-len(".found-"+r.Mark))])
@@ -189,14 +290,27 @@ func (r *Recovery) beside(path string) string {
 			end += fmt.Sprintf("-%d", n)
 		}
 		kept := join(parent(path), name[:min(len(name), most-len(end))]+end)
-		_, found := find(r.found.entries, kept)
 		_, had := find(r.point.entries, kept)
-		_, hidden := r.upper.at(kept) // what hides something is there and not shown
-		if !found && !had && !hidden && !r.chosen[kept] {
+		there, err := r.anywhere(kept)
+		if err != nil {
+			return "", err
+		}
+		if !had && !there && !r.chosen[kept] {
 			r.chosen[kept], r.besides[alike] = true, n+1
-			return kept
+			return kept, nil
 		}
 	}
+}
+
+// anywhere reports whether the directory or a layer below has something at a path: what
+// hides something is there and not shown.
+func (r *Recovery) anywhere(path string) (bool, error) {
+	for _, layer := range slices.Backward(r.found.roots) {
+		if kind, _, err := layer.look(path); err != nil || kind != 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // find is the entry of a path in a view.
@@ -206,86 +320,4 @@ func find(entries []placed, path string) (placed, bool) {
 		return placed{}, false
 	}
 	return entries[n], true
-}
-
-// Apply puts back what was planned. It syncs nothing.
-func (r *Recovery) Apply(ctx context.Context) error {
-	dst, err := openRoot(r.Upper.Host())
-	if err != nil {
-		return fmt.Errorf("bring back what was lost: %w", err)
-	}
-	defer func() { _ = dst.Close() }()
-	var dirs Index
-	from := make([]copier, len(r.point.roots))
-	for n, src := range r.point.roots {
-		from[n] = copier{src: src, dst: dst, links: make(map[uint64]string)}
-	}
-	for _, s := range r.steps {
-		if ctx.Err() != nil {
-			return fmt.Errorf("bring back what was lost: %w", context.Cause(ctx))
-		}
-		err := r.reach(from, s.Path)
-		if err == nil {
-			err = r.put(dst, &from[s.layer], s)
-		}
-		if err != nil {
-			return fmt.Errorf("bring back %.200q: %w", s.Path, err)
-		}
-		if s.Kind == Dir {
-			dirs = append(dirs, s.Entry)
-		}
-	}
-	if err := stampDirs(dst, dirs); err != nil {
-		return fmt.Errorf("bring back what was lost: %w", err)
-	}
-	return nil
-}
-
-// reach makes the directories that a path is in, which until now only the layers below
-// have.
-func (r *Recovery) reach(from []copier, path string) error {
-	var missing []placed
-	for above := parent(path); above != "."; above = parent(above) {
-		if _, there := r.upper.at(above); there || r.chosen[above] {
-			break
-		}
-		p, ok := find(r.point.entries, above)
-		if !ok {
-			return errors.New("it is in no directory")
-		}
-		missing = append(missing, p)
-	}
-	for _, p := range slices.Backward(missing) {
-		p.Opaque = false
-		if err := from[p.layer].dir(p.Entry); err != nil {
-			return err
-		}
-		r.chosen[p.Path] = true
-	}
-	return nil
-}
-
-// put puts back one path.
-func (r *Recovery) put(dst root, from *copier, s step) error {
-	upper, there := r.upper.at(s.Path)
-	e := s.Entry
-	e.Opaque = false
-	switch {
-	case s.kept != "":
-		err := dst.in(s.Path, func(dir int, name string) error {
-			return unix.Renameat2(dir, name, dir, base(s.kept), unix.RENAME_NOREPLACE)
-		})
-		if err != nil {
-			return err
-		}
-		e.Opaque = e.Kind == Dir
-	case there && upper.Kind == Gone:
-		if err := dst.in(s.Path, func(dir int, name string) error { return unix.Unlinkat(dir, name, 0) }); err != nil {
-			return err
-		}
-		e.Opaque = e.Kind == Dir
-	case there && e.Kind == Dir:
-		e.Opaque = upper.Opaque
-	}
-	return from.merge(e)
 }

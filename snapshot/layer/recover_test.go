@@ -26,7 +26,9 @@ import (
 type cutOff struct {
 	t                  *testing.T
 	base, upper, taken string
-	synced             layer.Index
+	marked, synced     layer.Index
+	outside            string
+	moved              []string
 	restored           []layer.Restored
 }
 
@@ -59,7 +61,7 @@ func (c *cutOff) snap() {
 	c.taken = c.t.TempDir()
 	taken := layer.NewCapture(beneath.At(c.upper), c.taken, nil, []string{c.base}, plenty)
 	pass(c.t, taken)
-	c.synced = taken.Index()
+	c.marked, c.synced = taken.Index(), nil
 }
 
 // sync notes what is synced without a snapshot.
@@ -73,14 +75,23 @@ func (c *cutOff) sync() {
 
 func (c *cutOff) recover() {
 	c.t.Helper()
+	must(c.t, c.tryRecover())
+}
+
+func (c *cutOff) tryRecover() error {
+	c.t.Helper()
 	r := &layer.Recovery{
-		Point: []string{c.base, c.taken}, Base: []string{c.base}, Upper: beneath.At(c.upper), Synced: c.synced, Limits: plenty, Mark: "T",
+		Point: []string{c.base, c.taken}, Base: []string{c.base}, Upper: beneath.At(c.upper), Marked: c.marked, Synced: c.synced, Mark: "T",
+		Scratch: filepath.Join(filepath.Dir(c.upper), "recovering"), Outside: c.outside, Moved: func(path string) error {
+			c.moved = append(c.moved, path)
+			return nil
+		},
 	}
 	defer r.Close()
 	var err error
 	c.restored, err = r.Plan(c.t.Context())
 	must(c.t, err)
-	must(c.t, r.Apply(c.t.Context()))
+	return r.Apply(c.t.Context())
 }
 
 // shows is what the workspace shows: the texts of its files.
@@ -137,11 +148,11 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 		"a file of the base that was hidden and not synced": {
 			base: row{"a", "1", "d/x", "1", "d/y", "2"}, before: row{"d/x", "changed"}, found: row{"!a", "", "-d", "", "!d", ""},
 			want:     row{"a", "1", "d/x", "changed", "d/y", "2"},
-			restored: []layer.Restored{{Path: "a"}, {Path: "d"}, {Path: "d/x"}, {Path: "d/y"}},
+			restored: []layer.Restored{{Path: "a"}, {Path: "d"}, {Path: "d/x"}},
 		},
 		"what was hidden in the snapshot stays hidden": {
 			base: row{"d/x", "1", "d/y", "2"}, before: row{"d/", "", "!d/x", ""}, found: row{"-d", "", "!d", ""}, want: row{"d/y", "2"},
-			restored: []layer.Restored{{Path: "d"}, {Path: "d/y"}},
+			restored: []layer.Restored{{Path: "d"}},
 		},
 		"a copy of a file of the base is gone": {
 			base: row{"d/a", "1"}, before: row{"d/a", "2"}, found: row{"-d", ""}, want: row{"d/a", "2"}, restored: []layer.Restored{{Path: "d/a"}},
@@ -164,6 +175,16 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 		"a name that was taken since": {
 			before: row{"b", "2"}, found: row{"b", "x", "b.found-T", "new"}, want: row{"b", "2", "b.found-T", "new", "b.found-T-1", "x"},
 			restored: []layer.Restored{{Path: "b", Kept: "b.found-T-1"}},
+		},
+		"what hid something in the snapshot is gone": {
+			base: row{"a", "1", "d/x", "1", "d/y", "2"}, before: row{"b", "2", "!a", "", "d/", "", "!d/x", ""}, found: row{"-a", "", "-d", ""},
+			want: row{"b", "2", "d/y", "2"},
+		},
+		"a new file in the place of what was hidden": {
+			base: row{"d/x", "1"}, before: row{"b", "2", "!d", ""}, found: row{"-d", "", "d", "file"}, want: row{"b", "2", "d", "file"},
+		},
+		"a directory of the base in the place of a file": {
+			base: row{"d/x", "1"}, before: row{"d", "file"}, found: row{"-d", ""}, want: row{"d", "file"}, restored: []layer.Restored{{Path: "d"}},
 		},
 		"a name of the base that is hidden": {
 			base: row{"b.found-T", "old"}, before: row{"b", "2", "!b.found-T", ""}, found: row{"b", "x"}, want: row{"b", "2", "b.found-T-1", "x"},
@@ -221,10 +242,156 @@ func TestWithoutANoteOfWhatWasSyncedTheSnapshotComesBack(t *testing.T) {
 	files(t, c.upper, "a", "1", "b", "2")
 	c.snap()
 	files(t, c.upper, "a", "changed", "-b", "")
-	c.synced = nil
+	c.marked, c.synced = nil, nil
 	c.recover()
 	if got := c.shows(); !maps.Equal(got, map[string]string{"a": "1", "a.found-T": "changed", "b": "2"}) {
 		t.Errorf("it shows %v", got)
+	}
+}
+
+// A file of which only bytes have changed since the snapshot is torn, whatever was synced
+// since: file systems may write bytes and not that something was written.
+func TestFileThatHasOldTimesAndOtherBytesIsTorn(t *testing.T) {
+	asRoot(t)
+	for name, synced := range map[string]bool{"nothing was synced since the snapshot": false, "something else was": true} {
+		t.Run(name, func(t *testing.T) {
+			c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
+			files(t, c.upper, "big", "AAAA", "by somebody", "1")
+			c.snap()
+			want := map[string]string{"big": "AAAA", "big.found-T": "BBAA", "by somebody": "1"}
+			if synced {
+				files(t, c.upper, "by somebody", "2")
+				c.sync()
+				want["by somebody"] = "2"
+			}
+			files(t, c.upper, "big", "BBAA")
+			at, _, err := layer.Scan(t.Context(), c.upper, plenty) // the cut has taken its new times
+			must(t, err)
+			for _, all := range []layer.Index{c.marked, c.synced} {
+				for i := range all {
+					if all[i].Path == "big" {
+						all[i] = at[1]
+					}
+				}
+			}
+			c.recover()
+			if diff := cmp.Diff(want, c.shows()); diff != "" {
+				t.Error(diff)
+			}
+			if want := []layer.Restored{{Path: "big", Kept: "big.found-T"}}; !slices.Equal(c.restored, want) {
+				t.Errorf("restored is %v, want %v", c.restored, want)
+			}
+		})
+	}
+}
+
+// What was written since the snapshot may be more than a layer may hold.
+func TestRecoveryTakesWhateverElseIsInTheDirectory(t *testing.T) {
+	asRoot(t)
+	c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
+	files(t, c.upper, "a", "1", "b", "2")
+	c.snap()
+	files(t, c.upper, "a", "torn")
+	dir, err := beneath.Open(c.upper)
+	must(t, err)
+	for range 12 {
+		name := strings.Repeat("d", 250)
+		must(t, unix.Mkdirat(int(dir.Fd()), name, 0o700))
+		next, err := dir.Dir(name)
+		must(t, errors.Join(err, dir.Close()))
+		dir = next
+	}
+	const bytes = 64 << 20 // of paths, which no scan takes
+	for n := range bytes / (12 * 250) {
+		must(t, unix.Mknodat(int(dir.Fd()), fmt.Sprint(n), unix.S_IFREG|0o600, 0))
+	}
+	must(t, dir.Close())
+	if _, _, err := layer.Scan(t.Context(), c.upper, plenty); !errors.Is(err, layer.ErrTooMany) {
+		t.Errorf("as a layer it is %v, want %v", err, layer.ErrTooMany)
+	}
+	c.recover()
+	for name, want := range map[string]string{"a": "1", "a.found-T": "torn", "b": "2"} {
+		if got, err := os.ReadFile(filepath.Join(c.upper, name)); err != nil || string(got) != want {
+			t.Errorf("%s holds %q, %v, want %q", name, got, err, want)
+		}
+	}
+}
+
+// small is an empty directory of a file system of its own.
+func small(t *testing.T, mib int) string {
+	t.Helper()
+	at := t.TempDir()
+	must(t, unix.Mount("tmpfs", at, "tmpfs", 0, fmt.Sprintf("size=%dm,nr_inodes=64", mib)))
+	t.Cleanup(func() { must(t, unix.Unmount(at, unix.MNT_DETACH)) })
+	upper := filepath.Join(at, "upper")
+	must(t, os.Mkdir(upper, 0o755))
+	return upper
+}
+
+// Where there is no room for both, the snapshot's file is put back and the one found is
+// kept elsewhere; without such a place nothing changes, however often it is tried.
+func TestFoundFilesThatHaveNoRoomAreMovedOutside(t *testing.T) {
+	asRoot(t)
+	c := &cutOff{t: t, base: t.TempDir(), upper: small(t, 8)}
+	old, torn := strings.Repeat("o", 3<<20), strings.Repeat("t", 3<<20)
+	files(t, c.upper, "d/one", old, "d/two", old, "small", "1")
+	c.snap()
+	files(t, c.upper, "d/one", torn, "d/two", torn, "small", "2")
+	for range 3 {
+		if err := c.tryRecover(); !errors.Is(err, layer.ErrNoRoom) {
+			t.Fatalf("it is brought back with %v, want %v", err, layer.ErrNoRoom)
+		}
+		if diff := cmp.Diff(map[string]string{"d/one": torn, "d/two": torn, "small": "2"}, c.shows()); diff != "" {
+			t.Fatalf("a recovery that has no room changes files")
+		}
+	}
+	c.outside = filepath.Join(t.TempDir(), "found")
+	c.recover()
+	if !maps.Equal(c.shows(), map[string]string{"d/one": old, "d/two": old, "small": "1", "small.found-T": "2"}) {
+		t.Error("the files are not those of the snapshot")
+	}
+	if want := []string{"d/one", "d/two"}; !slices.Equal(c.moved, want) {
+		t.Errorf("%q was moved outside, want %q", c.moved, want)
+	}
+	for _, name := range c.moved {
+		if got, err := os.ReadFile(filepath.Join(c.outside, name)); err != nil || string(got) != torn {
+			t.Errorf("outside %s holds %d bytes, %v", name, len(got), err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(c.upper), "recovering")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something is left: %v", err)
+	}
+	if c.recover(); len(c.restored) > 0 {
+		t.Errorf("what is recovered is recovered again: %v", c.restored)
+	}
+}
+
+// Files with several names have them again, and what no layer carries is kept like
+// anything else.
+func TestWhatComesBackIsOfEveryKind(t *testing.T) {
+	asRoot(t)
+	c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
+	files(t, c.upper, "a", "1", "socket", "a file", "d/in", "2")
+	must(t, os.Link(filepath.Join(c.upper, "a"), filepath.Join(c.upper, "d/b")))
+	must(t, os.Symlink("to", filepath.Join(c.upper, "link")))
+	must(t, unix.Mkfifo(filepath.Join(c.upper, "fifo"), 0o640))
+	c.snap()
+	files(t, c.upper, "-a", "", "-d", "", "-link", "", "link", "torn", "-fifo", "", "-socket", "")
+	must(t, unix.Mknod(filepath.Join(c.upper, "socket"), unix.S_IFSOCK|0o600, 0))
+	c.recover()
+	var a, b unix.Stat_t
+	must(t, errors.Join(unix.Stat(filepath.Join(c.upper, "a"), &a), unix.Stat(filepath.Join(c.upper, "d/b"), &b)))
+	if a.Ino != b.Ino {
+		t.Error("a file has two names no more")
+	}
+	if to, err := os.Readlink(filepath.Join(c.upper, "link")); err != nil || to != "to" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	if at, err := os.Lstat(filepath.Join(c.upper, "fifo")); err != nil || at.Mode() != fs.ModeNamedPipe|0o640 {
+		t.Errorf("the pipe is %v, %v", at, err)
+	}
+	if at, err := os.Lstat(filepath.Join(c.upper, "socket.found-T")); err != nil || at.Mode().Type() != fs.ModeSocket {
+		t.Errorf("the socket is %v, %v", at, err)
 	}
 }
 
@@ -234,8 +401,8 @@ func TestMarksTellWhatWasSyncedAfterAnotherStart(t *testing.T) {
 	of := t.TempDir()
 	files(t, of, "a", "1")
 	m := layer.Marks{Dir: filepath.Join(t.TempDir(), "marks"), Of: of}
-	if all, at := m.Synced(plenty); all != nil || !at.IsZero() {
-		t.Errorf("without a mark: %v, %v", all, at)
+	if at, later, when := m.Synced("snap_1", plenty); at != nil || later != nil || !when.IsZero() {
+		t.Errorf("without a mark: %v, %v, %v", at, later, when)
 	}
 	all, _, err := layer.Scan(t.Context(), of, plenty)
 	must(t, err)
@@ -247,12 +414,20 @@ func TestMarksTellWhatWasSyncedAfterAnotherStart(t *testing.T) {
 	if m.Read("snap_1", plenty) != nil {
 		t.Error("a mark of another start is compared with")
 	}
-	got, at := m.Synced(plenty)
-	if !slices.Equal(got, all) || at.IsZero() {
-		t.Errorf("synced is %v, %v", got, at)
+	at, later, when := m.Synced("snap_1", plenty)
+	if !slices.Equal(at, all) || later != nil || when.IsZero() {
+		t.Errorf("synced is %v, %v, %v", at, later, when)
+	}
+	settle()
+	must(t, m.Write("synced", all[:1], "snap_1"))
+	if at, later, _ = m.Synced("snap_1", plenty); !slices.Equal(at, all) || !slices.Equal(later, all[:1]) {
+		t.Errorf("synced after that is %v, %v", at, later)
+	}
+	if at, later, _ = m.Synced("snap_2", plenty); at != nil || !slices.Equal(later, all[:1]) {
+		t.Errorf("of a point that is not marked, synced is %v, %v", at, later)
 	}
 	m.Of = t.TempDir()
-	if got, _ := m.Synced(plenty); got != nil {
+	if at, later, _ := m.Synced("snap_1", plenty); at != nil || later != nil {
 		t.Error("it is of another directory")
 	}
 	if _, err := os.Stat(filepath.Join(m.Dir, ".new")); !errors.Is(err, fs.ErrNotExist) {
@@ -292,7 +467,7 @@ func TestRecoveryIsQuickWhateverPathsAreLike(t *testing.T) {
 			synced, _, err := layer.Scan(t.Context(), point, plenty)
 			must(t, err)
 			r := &layer.Recovery{
-				Point: []string{base, point}, Base: []string{base}, Upper: beneath.At(upper), Synced: synced, Limits: plenty, Mark: "20060102T150405Z",
+				Point: []string{base, point}, Base: []string{base}, Upper: beneath.At(upper), Marked: synced, Synced: synced, Mark: "20060102T150405Z",
 			}
 			defer r.Close()
 			began := processorTime(t)

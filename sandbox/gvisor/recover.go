@@ -3,6 +3,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"

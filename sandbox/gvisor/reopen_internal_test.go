@@ -21,7 +21,6 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
-	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 const failing = dormouse.SessionID("sesn_0000000000000000000000000a")
@@ -50,7 +49,6 @@ func recovery(t *testing.T) sandbox.Recovery {
 	must(t, os.WriteFile(filepath.Join(point, "kept"), []byte("of the snapshot"), 0o600))
 	return sandbox.Recovery{
 		Fence:  runner.Fence{Session: failing, Generation: 1, Epoch: 1},
-		Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 40},
 		Newest: func(context.Context) ([]string, func(), error) { return []string{point}, func() {}, nil },
 	}
 }

@@ -22,7 +22,7 @@ func Adopt(ctx context.Context, from io.Reader, l Limits, dir string) (left int,
 		return 0, fmt.Errorf("adopt: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	a := adopter{unpacker: unpacker{root: r, left: l, hiding: l.Entries, room: RoomIn(dir), kinds: make(map[string]Kind)}, known: make(map[string]int)}
+	a := adopter{unpacker: unpacker{root: r, left: l, hiding: l.Entries, paths: l.MaxPaths(), room: RoomIn(dir), kinds: make(map[string]Kind)}, known: make(map[string]int)}
 	if err := a.dir("."); err != nil {
 		return 0, fmt.Errorf("adopt: %w", err)
 	}

@@ -50,6 +50,8 @@ type view struct {
 	entries []placed
 }
 
+// open looks at layers. The last of them may be what a sandbox writes to, and is held to
+// the limits. Those below it were kept, or made of what was.
 func (v *view) open(ctx context.Context, dirs []string, l Limits) (err error) {
 	if v.roots, err = openRoots(dirs); err != nil {
 		return err
@@ -66,13 +68,15 @@ func (v *view) open(ctx context.Context, dirs []string, l Limits) (err error) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		found, _, err := Scan(ctx, dir, l)
+		limits := Unlimited
+		if n == len(dirs)-1 {
+			limits = l
+		}
+		found, _, err := Scan(ctx, dir, limits)
 		if err != nil {
 			return err
 		}
-		if v.entries = lay(v.entries, n, found); len(v.entries) > l.Entries {
-			return ErrTooMany
-		}
+		v.entries = lay(v.entries, n, found)
 	}
 	return nil
 }

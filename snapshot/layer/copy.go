@@ -111,13 +111,13 @@ func (c *copier) dir(e Entry) error {
 	if err != nil {
 		return err
 	}
+	if err := c.attach(e); err != nil {
+		return err
+	}
 	if e.Opaque {
 		if err := c.dst.hideBelow(e.Path); err != nil {
 			return err
 		}
-	}
-	if err := c.attach(e); err != nil {
-		return err
 	}
 	return c.dst.own(e)
 }

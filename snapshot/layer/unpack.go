@@ -27,7 +27,7 @@ func Unpack(ctx context.Context, from io.Reader, l Limits, dir string) error {
 		return fmt.Errorf("unpack: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	u := unpacker{root: r, left: l, hiding: l.Entries, room: RoomIn(dir), kinds: map[string]Kind{".": Dir}}
+	u := unpacker{root: r, left: l, hiding: l.Entries, paths: l.MaxPaths(), room: RoomIn(dir), kinds: map[string]Kind{".": Dir}}
 	archive := &source{from: from}
 	for in := tar.NewReader(archive); ; {
 		h, err := in.Next()
@@ -57,13 +57,13 @@ type unpacker struct {
 	room   *Room
 	dirs   Index
 	kinds  map[string]Kind // of every path so far
-	named  int             // bytes of them
+	paths  int64           // how many bytes of them there may still be
 }
 
 // know notes that there is such a path. Whoever packs chooses them, and they are held
 // to what a scan takes.
 func (u *unpacker) know(path string, kind Kind) error {
-	if u.named += len(path); u.named > maxNamed {
+	if u.paths -= int64(len(path)); u.paths < 0 {
 		return ErrTooMany
 	}
 	u.kinds[path] = kind
@@ -278,11 +278,7 @@ func attachFrom(h *tar.Header, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	err = attach(f, all)
-	if errors.Is(err, unix.ENOSPC) && hasRoom(f) {
-		return fmt.Errorf("what is attached to it does not fit a file here: %w", ErrTooBig)
-	}
-	return err
+	return attach(f, all)
 }
 
 // attrsOf reads what a tar says of that.
@@ -316,11 +312,4 @@ func attrsOf(h *tar.Header) (all []attr, err error) {
 		}
 	}
 	return all, err
-}
-
-// hasRoom reports whether the disk of a file is not full. File systems that keep
-// little beside a file say so in the same words.
-func hasRoom(f *os.File) bool {
-	var at unix.Statfs_t
-	return unix.Fstatfs(int(f.Fd()), &at) == nil && at.Bavail*uint64(at.Bsize) > maxAttrs*maxAttrLen //nolint:gosec // sizes of blocks are positive
 }

@@ -72,7 +72,7 @@ func (s *Store) put(ctx context.Context, dir string) (l dormouse.Layer, err erro
 	if err != nil {
 		return l, err
 	}
-	if err := s.read(ctx, l, nil, func(io.Reader) error { return nil }); err != nil {
+	if err := s.read(ctx, l, nil, func(tar io.Reader) error { return layer.Verify(ctx, tar, s.opts.Limits) }); err != nil {
 		return l, fmt.Errorf("verify %s: %w", l.Digest, err)
 	}
 	return l, nil

@@ -227,3 +227,24 @@ func TestARunThatCannotBeMergedIsPassedOver(t *testing.T) {
 		t.Errorf("compact = %v, want ErrNotFound", err)
 	}
 }
+
+// A layer that was kept can be fetched, whatever the file system that it was made on
+// keeps of a file: this one keeps any time.
+func TestWhatWasKeptCanBeFetched(t *testing.T) {
+	asRoot(t)
+	at := t.TempDir()
+	must(t, unix.Mount("none", at, "tmpfs", 0, "size=64m"))
+	t.Cleanup(func() { must(t, unix.Unmount(at, unix.MNT_DETACH)) })
+	h := openAt(t, filepath.Join(at, "snapshots"), open(t).blobs)
+	g := h.staged("early", "1", "late", "2")
+	for name, sec := range map[string]int64{"early": -1 << 40, "late": 1 << 40} {
+		to := unix.Timespec{Sec: sec}
+		must(t, unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(g.Dir, name), []unix.Timespec{to, to}, 0))
+	}
+	l, err := h.Keep(t.Context(), g)
+	must(t, err)
+	h.forget()
+	if got := content(t, h.use(1, l)[0], "late"); got != "2" {
+		t.Errorf("it says %q", got)
+	}
+}

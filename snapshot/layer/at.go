@@ -139,12 +139,15 @@ func (r root) bare(path string) error {
 }
 
 // What people may attach to their files. Everything else says something to a
-// kernel, and is not theirs to say.
+// kernel, and is not theirs to say. What a tar says of a file must be less than 1 MiB:
+// beside what is attached that is its path, twice if it is in disguise, and where its
+// pieces are.
 const (
 	userAttr    = "user."
 	maxAttrs    = 256
 	maxAttrLen  = 64 << 10
 	maxAttrName = 255
+	maxAttached = 256 << 10 // bytes of all names and values together
 )
 
 // attr is one of them.
@@ -162,6 +165,7 @@ func attrs(f *os.File) ([]attr, error) {
 		return nil, ignoreUnsupported(err)
 	}
 	var all []attr
+	size := 0
 	for name := range strings.SplitSeq(string(names[:n]), "\x00") {
 		if !strings.HasPrefix(name, userAttr) || len(all) == maxAttrs {
 			continue
@@ -171,6 +175,10 @@ func attrs(f *os.File) ([]attr, error) {
 		if err != nil {
 			continue // it went meanwhile
 		}
+		if size+len(name)+n > maxAttached {
+			continue
+		}
+		size += len(name) + n
 		all = append(all, attr{name, string(value[:n])})
 	}
 	return all, nil

@@ -16,6 +16,8 @@ type Layer struct {
 	// Bytes and Entries are of the files in it.
 	Bytes   int64 `json:"bytes"`
 	Entries int   `json:"entries"`
+	// Paths is how many bytes their paths are together, zero if nobody has counted them.
+	Paths int64 `json:"paths,omitempty"`
 }
 
 // Snapshot is a point of a workspace line, and the payload of snapshot.taken: it can

@@ -23,6 +23,8 @@ type run struct {
 	Layers []dormouse.Digest `json:"layers"` // the DiffIDs
 	Bottom bool              `json:"bottom"` // nothing lies below them
 	Merged dormouse.Layer    `json:"merged"`
+	// TooLarge says that they are not merged, because one layer cannot hold so much.
+	TooLarge bool `json:"too_large,omitempty"`
 }
 
 // offered is how long what was merged can be had. It is not named by anybody until
@@ -31,32 +33,57 @@ type run struct {
 const offered = 30 * time.Minute
 
 // Compact merges what is worth merging of a line, which may take a while, so that
-// Shorter can offer it. What has been merged when it fails is not lost.
+// Shorter can offer it. What has been merged when it fails is not lost. A run that
+// cannot be merged is passed over: if one layer could not hold it that is no failure,
+// otherwise the first such error is returned in the end.
 func (s *Store) Compact(ctx context.Context, line []dormouse.Layer) error {
-	err := validate(line)
-	for err == nil {
-		from, to, ok := next(line, s.opts.Limits)
-		if !ok {
-			return nil
-		}
-		var merged dormouse.Layer
-		if merged, err = s.merge(ctx, line[:from], line[from:to]); err == nil {
-			line = slices.Concat(line[:from], []dormouse.Layer{merged}, line[to:])
-		}
+	n := len(line)
+	if err := s.compact(ctx, line); err != nil {
+		return fmt.Errorf("compact %d layers: %w", n, layer.Full(err))
 	}
-	return fmt.Errorf("compact %d layers: %w", len(line), layer.Full(err))
+	return nil
+}
+
+func (s *Store) compact(ctx context.Context, line []dormouse.Layer) (failed error) {
+	if err := validate(line); err != nil {
+		return err
+	}
+	passed := make(map[string]bool) // notes of runs
+	for {
+		from, to, ok := next(line, s.opts.Limits, func(from, to int) bool { return passed[s.runNote(line[from:to], from == 0)] })
+		if !ok {
+			return failed
+		}
+		merged, err := s.merge(ctx, line[:from], line[from:to])
+		switch {
+		case err == nil:
+			line = slices.Concat(line[:from], []dormouse.Layer{merged}, line[to:])
+			continue
+		case ctx.Err() != nil, errors.Is(layer.Full(err), dormouse.ErrFull):
+			return err
+		case !tooLarge(err) && failed == nil:
+			failed = err
+		}
+		passed[s.runNote(line[from:to], from == 0)] = true
+	}
+}
+
+// tooLarge reports whether an error says that something is more than a layer holds.
+func tooLarge(err error) bool {
+	return errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany)
 }
 
 // Shorter returns the shortest line that is the same and that Compact has lately
 // prepared, or the line itself. Whoever wants to name its layers must do so soon.
 func (s *Store) Shorter(line []dormouse.Layer) []dormouse.Layer {
 	for {
-		from, to, ok := next(line, s.opts.Limits)
+		var merged dormouse.Layer
+		from, to, ok := next(line, s.opts.Limits, func(from, to int) bool {
+			found, fresh, err := s.readRun(line[from:to], from == 0)
+			merged = found
+			return err != nil || !fresh
+		})
 		if !ok {
-			return line
-		}
-		merged, fresh, err := s.readRun(line[from:to], from == 0)
-		if err != nil || !fresh {
 			return line
 		}
 		line = slices.Concat(line[:from], []dormouse.Layer{merged}, line[to:])
@@ -69,14 +96,21 @@ func (s *Store) runNote(layers []dormouse.Layer, bottom bool) string {
 }
 
 // readRun returns what layers were merged to, and whether that can be had. If they
-// were not merged it returns dormouse.ErrNotFound.
+// were not merged it returns dormouse.ErrNotFound, and layer.ErrTooBig if they are not
+// to be.
 func (s *Store) readRun(layers []dormouse.Layer, bottom bool) (merged dormouse.Layer, fresh bool, err error) {
 	path := s.runNote(layers, bottom)
 	note, found, err := readNote[run](path)
 	if err != nil {
 		return merged, false, err
 	}
-	if !found || note.Bottom != bottom || !slices.Equal(note.Layers, contents(layers)) || validate([]dormouse.Layer{note.Merged}) != nil {
+	if !found || note.Bottom != bottom || !slices.Equal(note.Layers, contents(layers)) {
+		return merged, false, dormouse.ErrNotFound
+	}
+	if note.TooLarge {
+		return merged, false, layer.ErrTooBig
+	}
+	if validate([]dormouse.Layer{note.Merged}) != nil {
 		return merged, false, dormouse.ErrNotFound
 	}
 	info, err := os.Stat(path)
@@ -107,6 +141,10 @@ func (s *Store) merge(ctx context.Context, below, layers []dormouse.Layer) (merg
 	}
 	if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
 		merged, err = s.keepMerged(ctx, below, layers)
+		if tooLarge(err) {
+			// Nobody tries again before the note is swept.
+			return merged, errors.Join(err, s.writeRun(path, run{Layers: contents(layers), Bottom: bottom, TooLarge: true}))
+		}
 	}
 	if err != nil {
 		return merged, err

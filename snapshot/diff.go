@@ -5,7 +5,6 @@ package snapshot
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/dormouse-run/dormouse"
@@ -49,9 +48,7 @@ func (s *Store) diff(ctx context.Context, before, now []dormouse.Layer, most int
 		return d, err
 	}
 	defer done()
-	// Each layer was within the limits; all of them together need not be.
-	limits := layer.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64}
-	err = layer.Compare(ctx, dirs[:len(before)], dirs[len(before):], limits, func(c layer.Change) { d.add(c, most) })
+	err = layer.Compare(ctx, dirs[:len(before)], dirs[len(before):], layer.Unlimited, func(c layer.Change) { d.add(c, most) })
 	return d, err
 }
 

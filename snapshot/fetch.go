@@ -18,7 +18,11 @@ import (
 // as long as this lasts, that the name is in use.
 func (s *Store) fetch(ctx context.Context, l dormouse.Layer, name string, came func(int)) error {
 	err := s.make(ctx, name, func(dir string) error {
-		return s.read(ctx, l, came, func(tar io.Reader) error { return layer.Unpack(ctx, tar, s.opts.Limits, dir) })
+		err := s.read(ctx, l, came, func(tar io.Reader) error { return layer.Unpack(ctx, tar, s.opts.Limits, dir) })
+		if err != nil {
+			return err
+		}
+		return layer.Separate(ctx, dir, s.opts.Limits)
 	})
 	if err != nil {
 		return fmt.Errorf("fetch layer %s: %w", l.Digest, refused(layer.Full(err)))
@@ -44,9 +48,6 @@ func (s *Store) make(ctx context.Context, name string, fill func(dir string) err
 		return err
 	}
 	if err = fill(dir); err == nil {
-		err = layer.Separate(ctx, dir, s.opts.Limits)
-	}
-	if err == nil {
 		err = s.place(dir, name)
 	}
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 func (s *Store) Import(ctx context.Context, r io.Reader, limits layer.Limits) ([]dormouse.Layer, error) {
 	limits = Options{Limits: limits}.complete().Limits
 	limits.Entries, limits.Bytes = min(limits.Entries, s.opts.Limits.Entries), min(limits.Bytes, s.opts.Limits.Bytes)
+	limits.Paths = min(limits.Paths, s.opts.Limits.Paths)
 	layers, err := s.importFrom(ctx, r, limits)
 	if err != nil {
 		return nil, fmt.Errorf("import an image: %w", refused(layer.Full(err)))
@@ -159,7 +160,7 @@ func (s *Store) unpackLayer(ctx context.Context, l imagefile.Layer, want v1.Hash
 	if err != nil {
 		return err
 	}
-	entries, bytes := measure(index)
+	entries, bytes, _ := measure(index)
 	left.Entries -= entries
 	left.Bytes -= bytes
 	return nil

@@ -62,7 +62,7 @@ func (s *Store) put(ctx context.Context, dir string) (l dormouse.Layer, err erro
 	if len(left) > 0 {
 		return l, fmt.Errorf("%.200q is nothing that a layer carries", left[0].Path)
 	}
-	l.Entries, l.Bytes = measure(index)
+	l.Entries, l.Bytes, l.Paths = measure(index)
 	crash.At(crash.LayerPacking)
 	if l.Bytes+int64(l.Entries)*perEntry <= inMemory {
 		err = s.putSmall(ctx, dir, index, &l)
@@ -72,20 +72,21 @@ func (s *Store) put(ctx context.Context, dir string) (l dormouse.Layer, err erro
 	if err != nil {
 		return l, err
 	}
-	if err := s.read(ctx, l, nil, func(io.Reader) error { return nil }); err != nil {
+	if err := s.read(ctx, l, nil, func(tar io.Reader) error { return layer.Verify(ctx, tar, s.opts.Limits) }); err != nil {
 		return l, fmt.Errorf("verify %s: %w", l.Digest, err)
 	}
 	return l, nil
 }
 
 // measure counts what is in a layer. A file with several names counts once.
-func measure(index layer.Index) (entries int, size int64) {
+func measure(index layer.Index) (entries int, size, paths int64) {
 	seen := make(map[uint64]bool)
 	for _, e := range index {
 		if e.Path == "." {
 			continue
 		}
 		entries++
+		paths += int64(len(e.Path))
 		if e.Kind != layer.File || seen[e.Inode] {
 			continue
 		}
@@ -94,7 +95,7 @@ func measure(index layer.Index) (entries int, size int64) {
 			seen[e.Inode] = true
 		}
 	}
-	return entries, size
+	return entries, size, paths
 }
 
 // What is packed in memory before it is put: layers of a few small files are what

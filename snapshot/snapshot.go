@@ -20,7 +20,8 @@ type Options struct {
 	Dir string
 	// Blobs has the packed layers.
 	Blobs blob.Store
-	// Limits bounds each layer. Zero is two million entries and 64 GiB.
+	// Limits bounds each layer. Zero is two million entries, 64 GiB and
+	// 64 MiB of paths.
 	Limits layer.Limits
 	// Idle is how long a directory stays that nobody uses or names. Zero is an hour.
 	Idle time.Duration
@@ -41,6 +42,7 @@ func (o Options) complete() Options {
 	if o.Limits.Bytes == 0 {
 		o.Limits.Bytes = defaultBytes
 	}
+	o.Limits.Paths = o.Limits.MaxPaths()
 	if o.Idle == 0 {
 		o.Idle = defaultIdle
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -68,8 +67,9 @@ func (s *Store) use(ctx context.Context, owner dormouse.SessionID, number uint64
 	if merged > 0 {
 		below, to := dirs[:merged], names[len(layers)]
 		err := s.make(ctx, to, func(dir string) error {
-			// Each of them was within the limits; all of them together need not be.
-			return layer.Merge(ctx, s.paths(below), layer.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64}, dir)
+			// Each of them was within the limits; all of them together need not be. In all
+			// of them names of one file are files already.
+			return layer.Merge(ctx, s.paths(below), layer.Unlimited, dir)
 		})
 		if err != nil {
 			return nil, err

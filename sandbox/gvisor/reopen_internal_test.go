@@ -334,6 +334,9 @@ func TestRecoveryOfAFailedVolumeDoesNotWaitForStrangers(t *testing.T) {
 			var at unix.Stat_t
 			must(t, unix.Stat(v.at(), &at))
 			must(t, os.WriteFile(fmt.Sprintf("/sys/fs/ext4/loop%d/trigger_fs_error", unix.Minor(at.Dev)), []byte("1"), 0o600))
+			for v.gaveUp() == nil { // the kernel counts it a moment later
+				must(t, sleep(t.Context(), time.Millisecond))
+			}
 		},
 		"a sync failed": func(_ *testing.T, v volume) { _ = v.fail(unix.EIO) },
 		"it is beyond repair": func(t *testing.T, v volume) {

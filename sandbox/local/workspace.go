@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -49,9 +48,6 @@ func (f files) marks(number uint64) layer.Marks {
 // latest is the workspace which a sandbox was started with last.
 func (f files) latest() sandbox.Latest { return sandbox.Latest(filepath.Join(f.notes, "number")) }
 
-// unlimited is for layers that were kept: what may be in them was decided then.
-var unlimited = layer.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64}
-
 // ready makes a workspace that is not there yet, whole or not at all, and returns
 // where it is. Those before it stay.
 func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
@@ -70,7 +66,7 @@ func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
 	if err := errors.Join(os.RemoveAll(at), os.RemoveAll(temp), os.Mkdir(temp, 0o700)); err != nil {
 		return "", fmt.Errorf("make workspace %d: %w", w.Number, err)
 	}
-	if err := layer.Flatten(ctx, w.Layers, unlimited, temp); err != nil {
+	if err := layer.Flatten(ctx, w.Layers, layer.Unlimited, temp); err != nil {
 		return "", fmt.Errorf("make workspace %d: %w", w.Number, errors.Join(err, os.RemoveAll(temp)))
 	}
 	if err := os.Rename(temp, at); err != nil {
@@ -80,7 +76,7 @@ func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
 	if w.Base == "" {
 		return at, nil
 	}
-	index, _, err := layer.Scan(ctx, at, unlimited)
+	index, _, err := layer.Scan(ctx, at, layer.Unlimited)
 	if err != nil {
 		return "", err
 	}

@@ -22,25 +22,13 @@ func Adopt(ctx context.Context, from io.Reader, l Limits, dir string) (left int,
 		return 0, fmt.Errorf("adopt: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	a := adopter{unpacker: unpacker{root: r, left: l, hiding: l.Entries, room: RoomIn(dir), kinds: make(map[string]Kind)}, known: make(map[string]int)}
+	d := disk{r, RoomIn(dir)}
+	a := adopter{unpacker: newUnpacker(d, l), disk: d, known: make(map[string]int)}
 	if err := a.dir("."); err != nil {
 		return 0, fmt.Errorf("adopt: %w", err)
 	}
-	archive := &source{from: from}
-	for in := tar.NewReader(archive); ; {
-		h, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return a.skipped, fmt.Errorf("adopt: %w", archive.blame(err))
-		}
-		if ctx.Err() != nil {
-			return a.skipped, fmt.Errorf("adopt: %w", context.Cause(ctx))
-		}
-		if err := a.entry(h, in); err != nil {
-			return a.skipped, fmt.Errorf("adopt %.200q: %w", h.Name, archive.blame(err))
-		}
+	if err := eachHeader(ctx, "adopt", from, a.entry); err != nil {
+		return a.skipped, err
 	}
 	if err := stampDirs(r, a.dirs); err != nil {
 		return a.skipped, fmt.Errorf("adopt: %w", err)
@@ -51,6 +39,7 @@ func Adopt(ctx context.Context, from io.Reader, l Limits, dir string) (left int,
 // adopter makes of what others pack what Pack would have.
 type adopter struct {
 	unpacker
+	disk    disk
 	known   map[string]int // where each directory is in dirs
 	skipped int
 }
@@ -151,15 +140,12 @@ func (a *adopter) again(n int, at string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.root.openDir(at)
+	all, err := attrsOf(h)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(attachFrom(h, f), f.Close()); err != nil {
-		return err
-	}
 	a.dirs[n] = e
-	return a.root.own(e)
+	return a.disk.furnish(e, all)
 }
 
 // Spread rewrites the tar of a layer so that others read from it what is in it:

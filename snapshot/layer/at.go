@@ -4,6 +4,7 @@ package layer
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -97,10 +98,20 @@ func (r root) hideBelow(path string) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	if err := unix.Fsetxattr(int(f.Fd()), opaque, []byte("y"), 0); err != nil {
-		return &fs.PathError{Op: "hide what is below", Path: beneath.Quoted(path), Err: err}
+	mark := attr{opaque, "y"}
+	err = attach(f, []attr{mark})
+	if !errors.Is(err, ErrTooBig) {
+		return err
 	}
-	return nil
+	// As much as fits may fit only in another order.
+	all, err := attrs(f)
+	if err != nil {
+		return err
+	}
+	if err := r.bare(path); err != nil {
+		return err
+	}
+	return attach(f, append([]attr{mark}, all...))
 }
 
 // bare takes from a directory whatever is attached to it.
@@ -128,12 +139,15 @@ func (r root) bare(path string) error {
 }
 
 // What people may attach to their files. Everything else says something to a
-// kernel, and is not theirs to say.
+// kernel, and is not theirs to say. What a tar says of a file must be less than 1 MiB:
+// beside what is attached that is its path, twice if it is in disguise, and where its
+// pieces are.
 const (
 	userAttr    = "user."
 	maxAttrs    = 256
 	maxAttrLen  = 64 << 10
 	maxAttrName = 255
+	maxAttached = 256 << 10 // bytes of all names and values together
 )
 
 // attr is one of them.
@@ -151,6 +165,7 @@ func attrs(f *os.File) ([]attr, error) {
 		return nil, ignoreUnsupported(err)
 	}
 	var all []attr
+	size := 0
 	for name := range strings.SplitSeq(string(names[:n]), "\x00") {
 		if !strings.HasPrefix(name, userAttr) || len(all) == maxAttrs {
 			continue
@@ -160,19 +175,34 @@ func attrs(f *os.File) ([]attr, error) {
 		if err != nil {
 			continue // it went meanwhile
 		}
+		if size+len(name)+n > maxAttached {
+			continue
+		}
+		size += len(name) + n
 		all = append(all, attr{name, string(value[:n])})
 	}
 	return all, nil
 }
 
-// attach is the opposite of attrs.
+// attach is the opposite of attrs. What is more than a file can have is ErrTooBig.
 func attach(f *os.File, all []attr) error {
 	for _, a := range all {
-		if err := unix.Fsetxattr(int(f.Fd()), a.name, []byte(a.value), 0); err != nil {
+		err := unix.Fsetxattr(int(f.Fd()), a.name, []byte(a.value), 0)
+		if errors.Is(err, unix.ENOSPC) && hasRoom(f) {
+			return fmt.Errorf("what is attached to %s does not fit a file here: %w", f.Name(), ErrTooBig)
+		}
+		if err != nil {
 			return &fs.PathError{Op: "attach " + beneath.Quoted(a.name) + " to", Path: f.Name(), Err: err}
 		}
 	}
 	return nil
+}
+
+// hasRoom reports whether the disk of a file is not full. File systems that keep
+// little beside a file say so in the same words.
+func hasRoom(f *os.File) bool {
+	var at unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &at) == nil && at.Bavail*uint64(at.Bsize) > maxAttrs*maxAttrLen //nolint:gosec // sizes of blocks are positive
 }
 
 func ignoreUnsupported(err error) error {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,7 +59,7 @@ func attached(t *testing.T, dir string) string {
 	entries, err := os.ReadDir(dir)
 	must(t, err)
 	for _, e := range entries {
-		names, value := make([]byte, 4096), make([]byte, 4096)
+		names, value := make([]byte, 4096), make([]byte, 8192)
 		n, err := unix.Listxattr(filepath.Join(dir, e.Name()), names)
 		must(t, err)
 		for name := range strings.SplitSeq(strings.TrimSuffix(string(names[:n]), "\x00"), "\x00") {
@@ -68,4 +69,35 @@ func attached(t *testing.T, dir string) string {
 		}
 	}
 	return all.String()
+}
+
+// A directory that hides what is below has one attribute more, and all of them together
+// may fit in one order alone.
+func TestAFullDirectoryThatHidesIsCarried(t *testing.T) {
+	asRoot(t)
+	for one := 4; one <= 24; one += 4 {
+		for two := 4; two <= 24; two += 4 {
+			dir, unpacked, taken := t.TempDir(), t.TempDir(), t.TempDir()
+			at := filepath.Join(dir, "d")
+			must(t, os.Mkdir(at, 0o755))
+			must(t, unix.Setxattr(at, "trusted.overlay.opaque", []byte("y"), 0))
+			attach(t, at, []string{"y", "x"}, one, two)
+			for large := 4096; large > 3000 && unix.Setxattr(at, "user.z", make([]byte, large), 0) != nil; {
+				large -= 4
+			}
+			var packed bytes.Buffer
+			must(t, layer.Pack(t.Context(), dir, plenty, &packed))
+			must(t, layer.Unpack(t.Context(), &packed, plenty, unpacked))
+			_, err := layer.NewCapture(beneath.At(dir), taken, nil, nil, plenty).Pass(t.Context(), nil)
+			must(t, err)
+			for _, got := range []string{unpacked, taken} {
+				is, was := strings.Split(attached(t, got), "\n"), strings.Split(attached(t, dir), "\n")
+				slices.Sort(is)
+				slices.Sort(was)
+				if !slices.Equal(is, was) {
+					t.Errorf("with %d and %d bytes attached are %q", one, two, is)
+				}
+			}
+		}
+	}
 }

@@ -53,6 +53,8 @@ type view struct {
 	doubtful bool
 }
 
+// open looks at layers. The last of them may be what a sandbox writes to, and is held to
+// the limits. Those below it were kept, or made of what was.
 func (v *view) open(ctx context.Context, dirs []string, l Limits) error {
 	for _, dir := range dirs {
 		if err := v.add(dir); err != nil {
@@ -63,13 +65,15 @@ func (v *view) open(ctx context.Context, dirs []string, l Limits) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		found, _, err := Scan(ctx, dir, l)
+		limits := Unlimited
+		if n == len(dirs)-1 {
+			limits = l
+		}
+		found, _, err := Scan(ctx, dir, limits)
 		if err != nil {
 			return err
 		}
-		if v.entries = lay(v.entries, n, found); len(v.entries) > l.Entries {
-			return ErrTooMany
-		}
+		v.entries = lay(v.entries, n, found)
 	}
 	return nil
 }

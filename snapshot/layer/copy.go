@@ -111,13 +111,13 @@ func (c *copier) dir(e Entry) error {
 	if err != nil {
 		return err
 	}
+	if err := c.attach(e); err != nil {
+		return err
+	}
 	if e.Opaque {
 		if err := c.dst.hideBelow(e.Path); err != nil {
 			return err
 		}
-	}
-	if err := c.attach(e); err != nil {
-		return err
 	}
 	return c.dst.own(e)
 }
@@ -157,7 +157,10 @@ func (c *copier) symlink(e Entry) error {
 
 func (c *copier) file(e Entry) error {
 	if first, ok := c.links[e.Inode]; ok && e.Links > 1 {
-		return link(c.dst, first, e.Path)
+		// A file may have more names where it comes from than it can have here.
+		if err := link(c.dst, first, e.Path); !errors.Is(err, unix.EMLINK) {
+			return err
+		}
 	}
 	in, err := c.src.Regular(e.Path)
 	if err != nil {

@@ -15,6 +15,7 @@ package layer
 import (
 	"cmp"
 	"errors"
+	"math"
 	"strings"
 )
 
@@ -104,6 +105,32 @@ type Restored struct {
 type Limits struct {
 	Entries int
 	Bytes   int64 // of files, as large as they say they are
+	// Paths bounds the bytes of all paths together; zero is DefaultPaths. Whoever writes
+	// to a directory chooses them, and a link with a long path costs him next to nothing.
+	// It also bounds how deep directories lie in each other, and the work of looking up
+	// all paths.
+	Paths int64
+}
+
+// DefaultPaths is the limit of Paths where nothing else is said.
+const DefaultPaths = 64 << 20
+
+// Unlimited is for what was made of layers that are kept. Each of them was within its
+// limits then; all of them together need not be.
+var Unlimited = Limits{Entries: math.MaxInt, Bytes: math.MaxInt64, Paths: math.MaxInt64}
+
+// MaxPaths is how many bytes all paths may be.
+func (l Limits) MaxPaths() int64 { return cmp.Or(l.Paths, DefaultPaths) }
+
+// Check fails unless so much is within the limits. Entries and paths count the root.
+func (l Limits) Check(entries int, bytes, paths int64) error {
+	switch {
+	case entries > l.Entries, paths > l.MaxPaths():
+		return ErrTooMany
+	case bytes > l.Bytes:
+		return ErrTooBig
+	}
+	return nil
 }
 
 const (

@@ -14,17 +14,10 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// Merge makes one layer out of several, the lowest first, with nothing below
-// them, in an empty directory. Files are copied. If they had a second name instead,
-// in the layer that they come from, overlayfs would give one that is written to
-// another number, under the feet of whoever has it open: a sandbox could not be put
-// to sleep any more with what runs in it.
-func Merge(ctx context.Context, dirs []string, l Limits, to string) error {
-	return MergeOver(ctx, nil, dirs, l, to)
-}
-
-// MergeOver is Merge for layers that lie over others, the lowest of those first.
-// What hides something in them is kept.
+// MergeOver makes one layer out of several that lie over others, the lowest of each
+// first, in an empty directory. What hides something in the others is kept. Files are
+// copied, as Merge does. Nothing is written if what comes of it is not within the
+// limits.
 func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) error {
 	var all []placed
 	put := lay
@@ -39,8 +32,9 @@ func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) e
 		if err != nil {
 			return fmt.Errorf("merge: %w", err)
 		}
-		if all = put(all, n, entries); len(all) > l.Entries {
-			return fmt.Errorf("merge: %w", ErrTooMany)
+		all = put(all, n, entries)
+		if err := within(all, l); err != nil {
+			return fmt.Errorf("merge: %w", err)
 		}
 	}
 	all, err := needed(below, all)
@@ -57,6 +51,26 @@ func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) e
 type placed struct {
 	Entry
 	layer int
+}
+
+// within fails unless entries are a layer that is within the limits.
+func within(all []placed, l Limits) error {
+	var bytes, paths int64
+	seen := make(map[uint64]int) // files with several names, and the layer they are in
+	for _, p := range all {
+		paths += int64(len(p.Path))
+		if p.Kind != File {
+			continue
+		}
+		if p.Links > 1 {
+			if n, again := seen[p.Inode]; again && n == p.layer {
+				continue
+			}
+			seen[p.Inode] = p.layer
+		}
+		bytes += p.Size
+	}
+	return l.Check(len(all), bytes, paths)
 }
 
 // lay puts a layer over what there is, with nothing below.

@@ -58,7 +58,11 @@ func (all Index) Pack(ctx context.Context, dir string, l Limits, w io.Writer) er
 		if ctx.Err() != nil {
 			return fmt.Errorf("pack: %w", context.Cause(ctx))
 		}
-		if err := p.entry(e); err != nil {
+		err := p.entry(e)
+		if errors.Is(err, tar.ErrFieldTooLong) {
+			err = fmt.Errorf("%w: %w", ErrTooBig, err)
+		}
+		if err != nil {
 			return fmt.Errorf("pack %.200q: %w", e.Path, err)
 		}
 	}
@@ -76,6 +80,9 @@ type packer struct {
 }
 
 func (p *packer) entry(e Entry) error {
+	if len(e.Path) > maxPath {
+		return fmt.Errorf("%w: %w", ErrTooMany, errLongName)
+	}
 	h := header(e)
 	switch e.Kind {
 	case Gone:
@@ -97,8 +104,20 @@ func (p *packer) entry(e Entry) error {
 // header says of an entry what all have.
 func header(e Entry) *tar.Header {
 	h := mark(e.Path, plain)
-	h.Mode, h.Uid, h.Gid, h.ModTime = int64(e.Mode), int(e.UID), int(e.GID), time.Unix(e.Modified.Sec, e.Modified.Nsec)
+	h.Mode, h.Uid, h.Gid, h.ModTime = int64(e.Mode), int(e.UID), int(e.GID), e.Modified.kept()
 	return h
+}
+
+// kept is a time as every file system that layers are unpacked to has it.
+func (s Stamp) kept() time.Time {
+	switch t := time.Unix(s.Sec, s.Nsec); {
+	case s.Sec < earliest:
+		return time.Unix(earliest, 0)
+	case s.Sec > lastKept:
+		return time.Unix(lastKept, 0)
+	default:
+		return t
+	}
 }
 
 // mark is an entry that only has a name.

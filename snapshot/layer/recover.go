@@ -5,7 +5,6 @@ package layer
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -113,11 +112,10 @@ func (r *Recovery) plan(ctx context.Context) error {
 
 // look looks at the layers, and at what the directory has of the snapshot's paths.
 func (r *Recovery) look(ctx context.Context) error {
-	each := Limits{Entries: math.MaxInt}
-	if err := r.point.open(ctx, r.Point, each); err != nil {
+	if err := r.point.open(ctx, r.Point, Unlimited); err != nil {
 		return err
 	}
-	if err := r.found.open(ctx, r.Base, each); err != nil {
+	if err := r.found.open(ctx, r.Base, Unlimited); err != nil {
 		return err
 	}
 	r.base = r.found.entries

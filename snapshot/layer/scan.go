@@ -26,7 +26,7 @@ func scanLike(ctx context.Context, dir string, l Limits, about int) (Index, []En
 	if err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
-	s := scan{root: root, stopped: func() error { return stopped(ctx) }, left: l.Entries, found: make(Index, 0, min(about, l.Entries))}
+	s := scan{root: root, stopped: func() error { return stopped(ctx) }, left: l.Entries, paths: l.MaxPaths(), found: make(Index, 0, min(about, l.Entries))}
 	if err := s.dir(root, ".", 0); err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
@@ -39,14 +39,9 @@ type scan struct {
 	found   Index
 	skipped []Entry
 	left    int
-	listed  int // names of all directories on the way down that were not looked at yet
-	named   int // bytes of paths
+	listed  int   // names of all directories on the way down that were not looked at yet
+	paths   int64 // how many bytes of paths there may still be
 }
-
-// maxNamed bounds the bytes of all paths together. Whoever writes to the directory
-// chooses them, and a link with a long path costs him next to nothing. It also bounds
-// how deep directories lie in each other, and the work of looking up all paths.
-const maxNamed = 64 << 20
 
 // maxHeld is how many directories on the way down are held open. One that lies deeper
 // is let go while those in it are looked at, and opened again.
@@ -157,8 +152,8 @@ func (s *scan) count(e Entry) error {
 		return err
 	}
 	s.left--
-	s.named += len(e.Path)
-	if s.left < 0 || s.named > maxNamed {
+	s.paths -= int64(len(e.Path))
+	if s.left < 0 || s.paths < 0 {
 		return ErrTooMany
 	}
 	return nil

@@ -10,12 +10,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Unpack makes a layer in an empty directory out of a tar that Pack wrote, or
@@ -27,22 +24,10 @@ func Unpack(ctx context.Context, from io.Reader, l Limits, dir string) error {
 		return fmt.Errorf("unpack: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	u := unpacker{root: r, left: l, hiding: l.Entries, room: RoomIn(dir), kinds: map[string]Kind{".": Dir}}
-	archive := &source{from: from}
-	for in := tar.NewReader(archive); ; {
-		h, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("unpack: %w", archive.blame(err))
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("unpack: %w", context.Cause(ctx))
-		}
-		if err := u.entry(h, in); err != nil {
-			return fmt.Errorf("unpack %.200q: %w", h.Name, archive.blame(err))
-		}
+	u := newUnpacker(disk{r, RoomIn(dir)}, l)
+	u.kinds["."] = Dir // it is there
+	if err := eachHeader(ctx, "unpack", from, u.entry); err != nil {
+		return err
 	}
 	if err := stampDirs(r, u.dirs); err != nil {
 		return fmt.Errorf("unpack: %w", err)
@@ -50,20 +35,53 @@ func Unpack(ctx context.Context, from io.Reader, l Limits, dir string) error {
 	return nil
 }
 
+// Verify fails if Unpack would refuse a tar. It writes nothing, so that it does not tell
+// what a file system may refuse.
+func Verify(ctx context.Context, from io.Reader, l Limits) error {
+	u := newUnpacker(nowhere{}, l)
+	u.kinds["."] = Dir
+	return eachHeader(ctx, "verify", from, u.entry)
+}
+
+// unpacker reads a tar and checks all that it says.
 type unpacker struct {
-	root   root
+	to     target
 	left   Limits
 	hiding int // how many directories may hide what is below
-	room   *Room
 	dirs   Index
 	kinds  map[string]Kind // of every path so far
-	named  int             // bytes of them
+	paths  int64           // how many bytes of them there may still be
+}
+
+func newUnpacker(to target, l Limits) unpacker {
+	return unpacker{to: to, left: l, hiding: l.Entries, paths: l.MaxPaths(), kinds: make(map[string]Kind)}
+}
+
+// eachHeader calls do with each header of a tar. Errors say what is done with it, and
+// which header they are about.
+func eachHeader(ctx context.Context, what string, from io.Reader, do func(*tar.Header, io.Reader) error) error {
+	archive := &source{from: from}
+	for in := tar.NewReader(archive); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, archive.blame(err))
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+		if err := do(h, in); err != nil {
+			return fmt.Errorf("%s %.200q: %w", what, h.Name, archive.blame(err))
+		}
+	}
 }
 
 // know notes that there is such a path. Whoever packs chooses them, and they are held
 // to what a scan takes.
 func (u *unpacker) know(path string, kind Kind) error {
-	if u.named += len(path); u.named > maxNamed {
+	if u.paths -= int64(len(path)); u.paths < 0 {
 		return ErrTooMany
 	}
 	u.kinds[path] = kind
@@ -71,9 +89,6 @@ func (u *unpacker) know(path string, kind Kind) error {
 }
 
 func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
-	if err := u.room.Take(perName); err != nil {
-		return err
-	}
 	path, says, err := read(h.Name, h.PAXRecords[recordName])
 	if err != nil {
 		return err
@@ -89,7 +104,7 @@ func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
 		if u.kinds[path] != Dir {
 			return errors.New("it hides what is below something else than a directory that came before")
 		}
-		return u.root.hideBelow(path)
+		return u.to.hideBelow(path)
 	}
 	e := Entry{Path: path, Kind: Gone}
 	if says == plain {
@@ -140,33 +155,33 @@ func entryOf(path string, h *tar.Header) (e Entry, err error) {
 
 // stampOf is a time that file systems can keep.
 func stampOf(t time.Time) (Stamp, error) {
-	if s := t.Unix(); s < math.MinInt32 || s > 1<<34-1 { // what ext4 reaches
+	if s := t.Unix(); s < earliest || s > latest {
 		return Stamp{}, errors.New("its time is none that a file can have")
 	}
 	return Stamp{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}, nil
 }
 
+// The seconds that a time may have in a tar, and the last that ext4 reaches. Some file
+// systems keep others, which are packed as the nearest that all of them have.
+const (
+	earliest = math.MinInt32
+	latest   = 1<<34 - 1
+	lastKept = 1<<34 - 1<<31 - 1
+)
+
 func (u *unpacker) put(e Entry, h *tar.Header, in io.Reader) error {
 	switch {
 	case e.Kind == Gone:
-		return u.root.hide(e.Path)
+		return u.to.hide(e.Path)
 	case e.Kind == Dir:
 		return u.dir(e, h)
 	case e.Kind == Symlink:
 		if len(h.Linkname) > maxTarget {
 			return errors.New("what it leads to is too long")
 		}
-		err := u.root.in(e.Path, func(dir int, name string) error { return unix.Symlinkat(h.Linkname, dir, name) })
-		if err != nil {
-			return err
-		}
-		return u.root.own(e)
+		return u.to.symlink(e, h.Linkname)
 	case e.Kind == Fifo:
-		err := u.root.in(e.Path, func(dir int, name string) error { return unix.Mknodat(dir, name, unix.S_IFIFO|0o600, 0) })
-		if err != nil {
-			return err
-		}
-		return u.root.own(e)
+		return u.to.fifo(e)
 	case h.Typeflag == tar.TypeLink:
 		return u.link(e, h)
 	}
@@ -174,21 +189,12 @@ func (u *unpacker) put(e Entry, h *tar.Header, in io.Reader) error {
 }
 
 func (u *unpacker) dir(e Entry, h *tar.Header) error {
-	if e.Path != "." {
-		err := u.root.in(e.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o700) })
-		if err != nil {
-			return err
-		}
-	}
-	f, err := u.root.openDir(e.Path)
+	all, err := attrsOf(h)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(attachFrom(h, f), f.Close()); err != nil {
-		return err
-	}
 	u.dirs = append(u.dirs, e)
-	return u.root.own(e)
+	return u.to.dir(e, all)
 }
 
 // link gives a file that came before another name.
@@ -197,7 +203,7 @@ func (u *unpacker) link(e Entry, h *tar.Header) error {
 	if err != nil || says != plain || u.kinds[to] != File || to == e.Path {
 		return fmt.Errorf("it is a link to %.200q, which is no file that came before", h.Linkname)
 	}
-	return link(u.root, to, e.Path)
+	return u.to.link(to, e.Path)
 }
 
 func (u *unpacker) file(e Entry, h *tar.Header, in io.Reader) error {
@@ -208,30 +214,12 @@ func (u *unpacker) file(e Entry, h *tar.Header, in io.Reader) error {
 	if u.left.Bytes -= size; u.left.Bytes < 0 {
 		return ErrTooBig
 	}
-	f, err := u.root.At(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	e.Size = size
+	all, err := attrsOf(h)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(u.fill(f, size, pieces, in), attachFrom(h, f), f.Close()); err != nil {
-		return err
-	}
-	return u.root.own(e)
-}
-
-// fill writes the pieces of a file.
-func (u *unpacker) fill(f *os.File, size int64, pieces []int64, in io.Reader) error {
-	for i := 0; i+1 < len(pieces); i += 2 {
-		for at, end := pieces[i], pieces[i]+pieces[i+1]; at < end; at += lookEvery {
-			n := min(lookEvery, end-at)
-			if err := u.room.Take(n); err != nil {
-				return err
-			}
-			if _, err := io.CopyN(io.NewOffsetWriter(f, at), in, n); err != nil {
-				return fmt.Errorf("it ends too soon: %w", err)
-			}
-		}
-	}
-	return f.Truncate(size)
+	return u.to.file(e, all, pieces, in)
 }
 
 // piecesOf says how large a file is, and which parts of it are in the tar.
@@ -272,20 +260,7 @@ func piecesOf(h *tar.Header) (size int64, pieces []int64, err error) {
 	return size, pieces, nil
 }
 
-// attachFrom attaches what a tar says people had attached, and nothing else.
-func attachFrom(h *tar.Header, f *os.File) error {
-	all, err := attrsOf(h)
-	if err != nil {
-		return err
-	}
-	err = attach(f, all)
-	if errors.Is(err, unix.ENOSPC) && hasRoom(f) {
-		return fmt.Errorf("what is attached to it does not fit a file here: %w", ErrTooBig)
-	}
-	return err
-}
-
-// attrsOf reads what a tar says of that.
+// attrsOf reads what a tar says people had attached, and nothing else.
 func attrsOf(h *tar.Header) (all []attr, err error) {
 	add := func(name, value string) {
 		rest, ok := strings.CutPrefix(name, userAttr)
@@ -316,11 +291,4 @@ func attrsOf(h *tar.Header) (all []attr, err error) {
 		}
 	}
 	return all, err
-}
-
-// hasRoom reports whether the disk of a file is not full. File systems that keep
-// little beside a file say so in the same words.
-func hasRoom(f *os.File) bool {
-	var at unix.Statfs_t
-	return unix.Fstatfs(int(f.Fd()), &at) == nil && at.Bavail*uint64(at.Bsize) > maxAttrs*maxAttrLen //nolint:gosec // sizes of blocks are positive
 }

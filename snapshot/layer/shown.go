@@ -1,0 +1,195 @@
+//go:build linux
+
+package layer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Merge makes one layer out of several, the lowest first, with nothing below them, in an
+// empty directory. Files are copied. If they had a second name instead, in the layer
+// that they come from, overlayfs would give one that is written to another number, under
+// the feet of whoever has it open: a sandbox could not be put to sleep any more with
+// what runs in it.
+//
+// The limits are of what comes of it. Where they have no end, neither has what layers
+// hold together; see shown for what that costs.
+func Merge(ctx context.Context, dirs []string, l Limits, to string) error {
+	if err := merge(ctx, dirs, l, to); err != nil {
+		return fmt.Errorf("merge: %w", err)
+	}
+	return nil
+}
+
+func merge(ctx context.Context, dirs []string, l Limits, to string) error {
+	layers, err := openRoots(dirs)
+	if err != nil {
+		return err
+	}
+	defer closeAll(layers)
+	dst, err := openRoot(to)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dst.Close() }()
+	from, room := make([]copier, len(layers)), RoomIn(to)
+	for n, src := range layers {
+		from[n] = copier{src: src, dst: dst, room: room, links: make(map[uint64]string)}
+	}
+	entries, bytes, paths := 0, int64(0), int64(0)
+	return shown{
+		layers: layers,
+		enter: func(p placed) error {
+			entries++
+			bytes += p.Size
+			paths += int64(len(p.Path))
+			if err := l.Check(entries, bytes, paths); err != nil {
+				return err
+			}
+			return from[p.layer].merge(p.Entry)
+		},
+		leave: dst.stamp, // once all is in it
+	}.walk(ctx)
+}
+
+// shown walks what layers show, the lowest first, with nothing below them, in the order
+// of an index. It does not hold all of that: a chain may have any number of layers, each
+// of which is within its limits. What it holds is the names in the directories that it
+// is in, without their paths. Each of them is a file in some layer, which takes several
+// times as much of the disk as the name takes of the memory.
+type shown struct {
+	layers []root
+	enter  func(placed) error // called with each entry
+	leave  func(Entry) error  // called with each directory after what is in it
+}
+
+func (s shown) walk(ctx context.Context) error {
+	if len(s.layers) == 0 {
+		return nil
+	}
+	from := make([]int, 0, len(s.layers))
+	for n := range s.layers {
+		from = append(from, len(s.layers)-1-n)
+	}
+	return s.dir(ctx, ".", from)
+}
+
+// dir walks a directory. From are the layers that it is seen in, the topmost first.
+func (s shown) dir(ctx context.Context, path string, from []int) error {
+	e, err := s.layers[from[0]].stat(path)
+	if err != nil {
+		return fmt.Errorf("%.200q: %w", path, err)
+	}
+	if err := s.enter(placed{e, from[0]}); err != nil {
+		return fmt.Errorf("%.200q: %w", path, err)
+	}
+	names, err := s.names(path, from)
+	if err != nil {
+		return fmt.Errorf("%.200q: %w", path, err)
+	}
+	for _, n := range names {
+		if err := stopped(ctx); err != nil {
+			return err
+		}
+		if err := s.name(ctx, join(path, n.name), from[n.top:]); err != nil {
+			return err
+		}
+	}
+	return s.leave(e)
+}
+
+// name walks one name of a directory, which the first of the layers has.
+func (s shown) name(ctx context.Context, path string, from []int) error {
+	e, err := s.layers[from[0]].stat(path)
+	if err != nil {
+		return fmt.Errorf("%.200q: %w", path, err)
+	}
+	switch e.Kind {
+	case Gone, Other:
+		return nil
+	case File, Symlink, Fifo:
+		if err := s.enter(placed{e, from[0]}); err != nil {
+			return fmt.Errorf("%.200q: %w", path, err)
+		}
+		return nil
+	case Dir:
+	}
+	in, err := s.seen(path, from)
+	if err != nil {
+		return fmt.Errorf("%.200q: %w", path, err)
+	}
+	return s.dir(ctx, path, in)
+}
+
+// seen are those of some layers, the topmost first, whose directory at a path is not
+// hidden by another.
+func (s shown) seen(path string, from []int) ([]int, error) {
+	var in []int
+	for _, n := range from {
+		e, err := s.layers[n].stat(path)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			continue
+		case err != nil:
+			return nil, err
+		case e.Kind != Dir:
+			return in, nil
+		}
+		in = append(in, n)
+		dir, err := s.layers[n].openDir(path)
+		if err != nil {
+			return nil, err
+		}
+		hides, err := isOpaque(dir)
+		if err = errors.Join(err, dir.Close()); err != nil || hides {
+			return in, err
+		}
+	}
+	return in, nil
+}
+
+// topmost is a name, and which of some layers is the topmost that has it.
+type topmost struct {
+	name string
+	top  int
+}
+
+// names lists what layers have in a directory, in order.
+func (s shown) names(path string, from []int) ([]topmost, error) {
+	var all []topmost
+	for i, n := range from {
+		dir, err := s.layers[n].Dir.Dir(path)
+		if err != nil {
+			return nil, err
+		}
+		names, err := dir.Names(math.MaxInt)
+		if err = errors.Join(err, dir.Close()); err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			all = append(all, topmost{name, i})
+		}
+	}
+	slices.SortFunc(all, func(a, b topmost) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.top, b.top)) })
+	return slices.CompactFunc(all, func(a, b topmost) bool { return a.name == b.name }), nil
+}
+
+// stat looks at what a layer has at a path.
+func (r root) stat(path string) (e Entry, err error) {
+	err = r.in(path, func(dir int, name string) error {
+		var at unix.Stat_t
+		if err := unix.Fstatat(dir, name, &at, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		e = entryAt(path, &at)
+		return nil
+	})
+	return e, err
+}

@@ -42,7 +42,7 @@ func (v volume) condition() (sandbox.Condition, string, error) {
 	if failed {
 		return sandbox.Failed, why, nil
 	}
-	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) && v.gone() { //nolint:gosec // a session id is a file name
+	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) && v.gone() {
 		return sandbox.Failed, "its volume is gone", nil
 	}
 	if raw, err := os.ReadFile(v.cutNote()); err == nil {
@@ -121,14 +121,14 @@ func (v volume) opened() (sandbox.Condition, string, error) {
 // gone reports whether a session without a volume had one: it is noted, or was begun to be
 // recovered and is in no plain directory either.
 func (v volume) gone() bool {
-	if _, err := os.Lstat(v.madeNote()); err == nil { //nolint:gosec // a session id is a file name
+	if _, err := os.Lstat(v.madeNote()); err == nil {
 		return true
 	}
-	if entries, _ := os.ReadDir(v.at()); len(entries) > 0 { //nolint:gosec // as above
+	if entries, _ := os.ReadDir(v.at()); len(entries) > 0 {
 		return false
 	}
 	for _, note := range []string{v.failedNote(), v.cutNote(), v.recoveredNote()} {
-		if _, err := os.Lstat(note); err == nil { //nolint:gosec // as above
+		if _, err := os.Lstat(note); err == nil {
 			return true
 		}
 	}
@@ -152,7 +152,7 @@ func (v volume) noteCondition(c sandbox.Condition, why string) error {
 	if c == sandbox.Failed {
 		note = v.failedNote()
 	}
-	if _, err := os.Lstat(note); err == nil { //nolint:gosec // as above
+	if _, err := os.Lstat(note); err == nil {
 		return nil
 	}
 	return atomicfile.Write(note, []byte(why), 0o600)

@@ -298,14 +298,14 @@ func exitCode(exit *exec.ExitError, ended bool) int {
 func (v volume) looksUnreadable() error {
 	state, err := readFileSystem(v.image())
 	if err != nil {
-		return nil //nolint:nilerr // nobody can tell
+		return nil
 	}
 	if state.none {
 		return errUnreadable
 	}
 	dev, err := attachLoop(v.image())
 	if err != nil {
-		return nil //nolint:nilerr // nobody can tell
+		return nil
 	}
 	defer func() { _ = dev.Close() }()
 	err = corrupt(mountAt(dev.Name(), v.at(), "ext4", volumeFlags|unix.MS_RDONLY, "noload"))
@@ -364,7 +364,7 @@ func (v volume) replacing(r *sandbox.Recovered, usual int64, why error) []func()
 		},
 		func() error {
 			if there != nil {
-				return nil
+				return nil //nolint:nilerr // there is none to keep
 			}
 			err := errors.Join(os.Link(v.image(), r.Aside), atomicfile.SyncDir(v.dir))
 			crash.At(crash.AsideNamed)
@@ -397,7 +397,7 @@ func (v volume) nextAside() string {
 
 // allAside are the volumes of a session that are kept for people, the newest last.
 func (v volume) allAside() []string {
-	entries, _ := os.ReadDir(v.dir) //nolint:gosec // a session id is a file name
+	entries, _ := os.ReadDir(v.dir)
 	var all []string
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), filepath.Base(v.image())+asideName) {

@@ -298,7 +298,7 @@ func TestRepairThatWasCutOffIsNotForgotten(t *testing.T) {
 // of the machine may.
 func stranger(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command("unshare", "-m", "sleep", "300") //nolint:noctx // it is ended below
+	cmd := exec.Command("unshare", "-m", "sleep", "300")
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -427,7 +427,7 @@ func TestCopyOfAHeldVolumeIsWhatTheDiskHas(t *testing.T) {
 // ioctlBlock says where on the disk a block of a file is.
 func ioctlBlock(f *os.File, block *int) error {
 	const fibmap = 1
-	n := int32(*block) //nolint:gosec // a small file
+	n := int32(*block)
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fibmap, uintptr(unsafe.Pointer(&n))); errno != 0 {
 		return errno
 	}

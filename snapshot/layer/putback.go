@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -107,8 +108,7 @@ func (b *putting) reach(path string) error {
 		}
 		missing = append(missing, p)
 	}
-	for i := len(missing) - 1; i >= 0; i-- {
-		p := missing[i]
+	for _, p := range slices.Backward(missing) {
 		p.Opaque = false
 		if err := b.from[p.layer].dir(p.Entry); err != nil {
 			return err

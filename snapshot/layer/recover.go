@@ -185,7 +185,7 @@ func (r *Recovery) stands(path string) bool {
 	case now.Kind == Dir && was.Kind == Dir: // what is in it has a say of its own
 		return now.Mode == was.Mode && now.UID == was.UID && now.GID == was.GID && now.Opaque == was.Opaque
 	}
-	return now.same(was) && !(marked && was.maySame(then))
+	return now.same(was) && (!marked || !was.maySame(then))
 }
 
 // maySame reports whether nobody is known to have touched an entry since: one that was

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -279,9 +280,7 @@ func TestVerifyIsUnpackWithoutFiles(t *testing.T) {
 	for name, a := range layertest.Hostile("/etc") {
 		archives[name] = a.Bytes()
 	}
-	for name, raw := range layertest.Unusual() {
-		archives[name] = raw
-	}
+	maps.Copy(archives, layertest.Unusual())
 	for name, raw := range archives {
 		to := t.TempDir()
 		got, want := layer.Verify(t.Context(), bytes.NewReader(raw), few), layer.Unpack(t.Context(), bytes.NewReader(raw), few, to)

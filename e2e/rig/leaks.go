@@ -238,7 +238,7 @@ func (s *Server) strayDirs(o owners) []string {
 		parts, _ := os.ReadDir(filepath.Join(sessions, e.Name()))
 		for _, part := range parts {
 			switch part.Name() {
-			case "volume", "volume.img", "workspace", "marks", "clearing", "packages": // the files, and what is noted of them
+			case "volume", "volume.img", "workspace", "marks", "made", "copied", "clearing", "packages": // the files, and what is noted of them
 				continue
 			case "image":
 				if o.asleep[id] {

@@ -168,10 +168,19 @@ func processes(ctx context.Context, t *trial) error {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	seen := make(map[string]bool)
 	found := make(map[string]bool)
+	forks := make(map[int]time.Time) // since when they are known
 	go func() {
 		defer close(ended)
 		for {
 			for _, p := range descendants(t.life.PID(), t.server.Mark()) {
+				if p.fork {
+					if at, known := forks[p.pid]; !known {
+						forks[p.pid] = time.Now()
+					} else if time.Since(at) > t.of(time.Second) {
+						found["a copy of the server goes on"] = true
+					}
+					continue
+				}
 				seen[p.name] = true
 				for _, what := range t.find.in(p.text) {
 					found["the process "+p.name+": "+what] = true

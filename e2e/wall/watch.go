@@ -13,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dormouse-run/dormouse/e2e/rig"
 )
 
@@ -147,14 +145,7 @@ type process struct {
 	pid  int
 	name string
 	text []byte // its command line and its environment
-}
-
-// sharesMemory reports whether two processes have one memory, as a parent and its child
-// have between fork and exec.
-func sharesMemory(a, b int) bool {
-	const memory = 1 // KCMP_VM
-	differs, _, err := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), memory, 0, 0, 0)
-	return err == 0 && differs == 0
+	fork bool   // it is a copy of the server, which is about to become another program
 }
 
 // descendants lists the processes below the server, and those whose command line
@@ -190,19 +181,17 @@ func descendants(server int, mark string) (found []process) {
 		}
 		return false
 	}
+	own, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", server))
 	for pid := range parents {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if !below(pid) && !bytes.Contains(line, []byte(mark)) {
 			continue
 		}
-		if pid != server && sharesMemory(pid, server) {
-			continue // it is about to become another program, and is the server until then
-		}
-		p := process{pid: pid, text: line}
+		p := process{pid: pid, text: line, fork: pid != server && bytes.Equal(line, own)}
 		if name, _, _ := bytes.Cut(line, []byte{0}); len(name) > 0 {
 			p.name = filepath.Base(string(name))
 		}
-		if pid != server {
+		if pid != server && !p.fork {
 			env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 			p.text = append(append(p.text, 0), env...)
 		}

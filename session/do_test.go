@@ -207,10 +207,7 @@ func TestASessionWhoseCreationWasNotAnsweredIsOneSession(t *testing.T) {
 	for _, landed := range []bool{true, false} {
 		t.Run(fmt.Sprint("landed ", landed), func(t *testing.T) {
 			live(t, func(t *testing.T, h *house) {
-				h.close()
-				settle(time.Second)
-				h.store.Store = &forgetful{Store: h.store.Store, times: 2, landed: landed}
-				h.open()
+				h.reopen(func(s store.Store) store.Store { return &forgetful{Store: s, times: 2, landed: landed} })
 				h.create(dormouse.Created{})
 				h.mustPrompt("p", "hello")
 				settle(time.Second)

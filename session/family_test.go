@@ -450,12 +450,14 @@ func TestAClientCannotTakeThePromptIDOfAChild(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Agent: everyTool()})
 		var child *house
-		h.store.Store = &birthWatcher{Store: h.store.Store, born: func(id dormouse.SessionID) {
-			if child == nil {
-				child = h.of(id)
-				child.mustPrompt("spawn", "hello")
-			}
-		}}
+		h.reopen(func(s store.Store) store.Store {
+			return &birthWatcher{Store: s, born: func(id dormouse.SessionID) {
+				if child == nil {
+					child = h.of(id)
+					child.mustPrompt("spawn", "hello")
+				}
+			}}
+		})
 		h.mustPrompt("p", grow(`SCRIPT[{"text":"grown"}]`))
 		settle(time.Minute)
 		if c := h.state().Children; len(c) != 1 || !c[0].Started {

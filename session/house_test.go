@@ -22,6 +22,7 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
 	"github.com/dormouse-run/dormouse/snapshot"
+	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
 )
 
@@ -120,6 +121,14 @@ func (h *house) cut() {
 	stop() // it wakes nothing any more
 	h.boxes.cut()
 	h.t.Cleanup(func() { _ = old.Close(context.Background()) })
+}
+
+// reopen starts a server on another store over the same data. The server before
+// keeps the store that it has.
+func (h *house) reopen(over func(store.Store) store.Store) {
+	h.cut()
+	h.store = &faultyStore{Store: over(h.store.Store)}
+	h.open()
 }
 
 func (h *house) create(c dormouse.Created) {

@@ -74,9 +74,11 @@ func TestLogThatEndsBeforeItsRowSaysIsDamaged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		short := &askew{Store: h.store.Store, id: h.id, last: row.Seq - 1}
-		h.store.Store = short
-		h.crash()
+		var short *askew
+		h.reopen(func(s store.Store) store.Store {
+			short = &askew{Store: s, id: h.id, last: row.Seq - 1}
+			return short
+		})
 		settle(time.Second)
 		if err := h.prompt("two", "are you there?"); !errors.Is(err, dormouse.ErrDamaged) {
 			t.Errorf("a prompt to it = %v, want ErrDamaged", err)
@@ -125,9 +127,7 @@ func TestLogThatEndsBeforeItsRowSaysIsDamaged(t *testing.T) {
 func TestSessionWithoutALogIsDamagedAndNotUnknown(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})
-		h.cut()
-		h.store.Store = &vanished{h.store.Store}
-		h.open()
+		h.reopen(func(s store.Store) store.Store { return &vanished{s} })
 		_, err := h.live.Peek(t.Context(), h.id)
 		if !errors.Is(err, dormouse.ErrDamaged) || errors.Is(err, dormouse.ErrNotFound) {
 			t.Errorf("peek = %v, want ErrDamaged", err)
@@ -156,8 +156,7 @@ func TestRowThatSaysLessThanItsLogHasIsWrittenAnew(t *testing.T) {
 		h.create(dormouse.Created{SleepAfter: time.Minute})
 		h.mustPrompt("one", script("effect a"))
 		settle(10 * time.Second)
-		h.store.Store = &askew{Store: h.store.Store, id: h.id, said: 2}
-		h.crash()
+		h.reopen(func(s store.Store) store.Store { return &askew{Store: s, id: h.id, said: 2} })
 		if s, err := h.live.Peek(t.Context(), h.id); err != nil || s.Seq != uint64(len(h.log())) {
 			t.Errorf("peek = %d, %v", s.Seq, err)
 		}
@@ -178,7 +177,9 @@ func TestAppendWhileSomebodyLooksIsNoDamage(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})
 		settle(time.Second)
-		h.store.Store = &between{Store: h.store.Store, then: func() { h.mustPrompt("meanwhile", `SCRIPT[{"text":"yes"}]`) }}
+		h.reopen(func(s store.Store) store.Store {
+			return &between{Store: s, then: func() { h.mustPrompt("meanwhile", `SCRIPT[{"text":"yes"}]`) }}
+		})
 		before := len(h.log())
 		s, err := h.live.Peek(t.Context(), h.id)
 		if err != nil || s.Seq <= uint64(before) {

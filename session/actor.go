@@ -47,6 +47,7 @@ type Actor struct {
 	removeIn time.Duration                           // while its parent is damaged; it doubles
 	box      box
 	capture  capturing
+	asked    *liveness          // for the point of a turn that ends
 	delayed  bool               // the sandbox waits for room on the disk, which is logged
 	shortens bool               // its line is being made shorter
 	unqueue  context.CancelFunc // stops waiting for a seat; nil if it does not
@@ -66,6 +67,7 @@ type Actor struct {
 	counted sync.Map     // of open model calls, what their providers have counted: dormouse.ModelUsage by dormouse.OpID
 	visits  atomic.Int64 // who is in the sandbox
 	streams atomic.Int64 // of them, open ones that may change files
+	opened  atomic.Int64 // how many ever were
 	left    atomic.Int64 // when the last of them left, as Unix nanoseconds
 }
 

@@ -231,6 +231,51 @@ func TestWhereAProcessLivesEveryTurnBeginsWithALook(t *testing.T) {
 	})
 }
 
+// The snapshot of a turn asks what lives while the turn ends. What people start between
+// the answer and the snapshot lives too.
+func TestAProcessStartedAfterATurnIsKnownToItsSnapshot(t *testing.T) {
+	for name, starts := range map[string]func(h *house){
+		"by a command": func(h *house) {
+			if _, err := h.exec("", "effect y"); err != nil {
+				h.t.Error(err)
+			}
+		},
+		"in a terminal": func(h *house) {
+			v := h.visit(false, 1)
+			if _, err := v.Open(h.t.Context(), session.Stream{Terminal: &runner.Terminal{ID: "mine"}}); !errors.Is(err, errNoStreams) {
+				h.t.Error(err)
+			}
+			v.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alongLine(t, func(t *testing.T, h *house, d *lined) {
+				h.create(dormouse.Created{Warm: true})
+				settle(time.Second)
+				h.mustPrompt("p1", script("sleep 5s; effect x"))
+				settle(time.Second)
+				d.holds = make(chan struct{})
+				go func() { _, _ = h.live.Snapshot(t.Context(), h.id, ada, dormouse.SnapshotAsk{}) }()
+				settle(10 * time.Second) // the turn is over, and its snapshot waits for the other
+				d.write("x", "by the turn")
+				starts(h)
+				h.boxes.mu.Lock()
+				h.boxes.usage = runner.Usage{Processes: 2, Shells: 1}
+				h.boxes.mu.Unlock()
+				close(d.holds)
+				settle(time.Minute)
+				if got := h.reasons(); !strings.HasSuffix(got, "turn") {
+					t.Fatalf("order: %s", got)
+				}
+				if !h.state().Workspace.Live {
+					t.Error("nobody looks at what it will write")
+				}
+				h.checked()
+			})
+		})
+	}
+}
+
 func TestTheNextServerMakesThePointBeforeATurn(t *testing.T) {
 	alongLine(t, func(t *testing.T, h *house, d *lined) {
 		h.create(dormouse.Created{})

@@ -60,16 +60,16 @@ func (a *Actor) reconcileCapture(ctx context.Context, w Wanted) error {
 	}
 	within, cancel := context.WithTimeout(ctx, captureTimeout)
 	a.capture.id, a.capture.at, a.capture.cancel = w.Capture.ID, a.state.Seq, cancel
-	state, open := a.state, a.streams.Load() > 0
-	machine, _ := a.box.live.(sandbox.Machine)
+	state, live := a.state, a.stillLive(within)
 	a.running.Go(func() {
 		defer cancel()
 		err := a.lease.holds()
 		var taken *dormouse.Snapshot
 		var lost *sandbox.Recovered
+		open := true
 		at := state.Seq // as far as what is recorded by now, the files are looked at
 		if err == nil {
-			open = open || stillLive(within, state, machine)
+			open = live()
 			taken, lost, err = a.makePoint(within, driver, state, *w.Capture)
 		}
 		if errors.Is(err, sandbox.ErrFailed) && state.Sandbox.Phase == SandboxActive {
@@ -91,25 +91,6 @@ func (a *Actor) reconcileCapture(ctx context.Context, w Wanted) error {
 		})
 	})
 	return nil
-}
-
-// usageWithin is how long a sandbox may take to say what runs in it while a point waits
-// for that.
-const usageWithin = time.Second
-
-// stillLive reports whether something may change files from now on that nothing is
-// recorded of. A sandbox that does not say may have such.
-func stillLive(ctx context.Context, s State, m sandbox.Machine) bool {
-	if s.Sandbox.Phase != SandboxActive {
-		return false
-	}
-	if m == nil {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, usageWithin)
-	defer cancel()
-	u, err := m.Usage(ctx)
-	return err != nil || u.Processes > u.Shells || u.Ops+u.Tasks+u.Terminals > 0
 }
 
 // captured records a point that was made, or why it was not.

@@ -74,8 +74,11 @@ func under(m message) *store.Fence {
 }
 
 // do commits one verb of the actor's own.
-func (a *Actor) do(ctx context.Context, v Verb) error {
-	m := message{by: dormouse.ActorServer, verb: v, reply: make(chan error, 1)}
+func (a *Actor) do(ctx context.Context, v Verb) error { return a.doAs(ctx, dormouse.ActorServer, v) }
+
+// doAs commits one verb of somebody's.
+func (a *Actor) doAs(ctx context.Context, by dormouse.Actor, v Verb) error {
+	m := message{by: by, verb: v, reply: make(chan error, 1)}
 	if err := a.commit(ctx, m); err != nil {
 		return err
 	}

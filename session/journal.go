@@ -206,7 +206,12 @@ func (j *journal) End(ctx context.Context) error {
 	if err := j.syncFiles(ctx); err != nil {
 		return err
 	}
-	return j.record(ctx, EndTurn{Work: j.work})
+	return waitOut(ctx, func() error {
+		return j.send(ctx, message{act: func(ctx context.Context) error {
+			j.a.askLiveAhead(ctx)
+			return j.a.doAs(ctx, dormouse.ActorAgent, EndTurn{Work: j.work})
+		}})
+	})
 }
 
 // Chunk implements agent.Journal.

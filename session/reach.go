@@ -208,7 +208,8 @@ func (a *Actor) letIn() {
 
 // touch has it recorded that files may change. It is called by the visitor.
 func (a *Actor) touch(ctx context.Context, t dormouse.WorkspaceTouch) (done func(), err error) {
-	a.streams.Add(1) // first, so that a point that is made meanwhile knows of it
+	a.opened.Add(1) // first, so that a point that is made meanwhile knows of it
+	a.streams.Add(1)
 	done = func() { a.streams.Add(-1) }
 	err = a.send(ctx, message{act: func(ctx context.Context) error {
 		switch w := a.state.Workspace; {

@@ -94,8 +94,7 @@ func ended(all []unix.PollFd) error {
 
 // hogs are all processes but the runner, the largest first.
 func (r *Runner) hogs() ([]hog, error) {
-	self := os.Getpid()
-	all, err := proctree.Find(func(p proctree.Process) bool { return p.Parent == self })
+	all, _, err := r.below.Find()
 	if err != nil {
 		return nil, err
 	}

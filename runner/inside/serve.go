@@ -90,6 +90,7 @@ type Runner struct {
 	shells  shellSet
 	spawner spawner
 	group   pidsGroup
+	below   proctree.Descendants // all processes but the runner: orphans come to it
 
 	procMu sync.Mutex
 	closed bool              // guarded by procMu; nothing is started any more

@@ -115,19 +115,20 @@ func (s *shellSet) trim() {
 	}
 }
 
-// idle counts the shells that live and have nothing to do.
-func (s *shellSet) idle() (n int) {
+// idle returns the pids of the shells that live and have nothing to do.
+func (s *shellSet) idle() map[int]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	pids := make(map[int]bool)
 	for _, slot := range s.slots {
 		if slot.shell != nil && slot.ops == 0 && !slot.shell.gone() {
-			n++
+			pids[slot.shell.cmd.Process.Pid] = true
 		}
 	}
 	if sh := s.ahead.Load(); sh != nil && !sh.gone() {
-		n++
+		pids[sh.cmd.Process.Pid] = true
 	}
-	return n
+	return pids
 }
 
 // shell returns the shell of a slot, nil if none lives, and whether there was

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/runner"
-	"github.com/dormouse-run/dormouse/runner/proctree"
 )
 
 // usage says what goes on.
@@ -33,7 +32,7 @@ func (r *Runner) usage(k *conn, f runner.Frame) (*runner.Usage, error) {
 	r.terminals.mu.Lock()
 	u.Terminals = r.terminals.count()
 	r.terminals.mu.Unlock()
-	u.Shells = r.shells.idle()
+	idle := r.shells.idle()
 	u.Active = r.active.last()
 	if u.Ops > 0 {
 		u.Active = time.Now()
@@ -43,11 +42,12 @@ func (r *Runner) usage(k *conn, f runner.Frame) (*runner.Usage, error) {
 		return nil, fmt.Errorf("read usage: %w", err)
 	}
 	u.CPU = time.Duration(dead.Utime.Nano() + dead.Stime.Nano())
-	// Orphans come to the runner, so everything is below it.
-	self := os.Getpid()
-	all, err := proctree.Find(func(p proctree.Process) bool { return p.Parent == self })
+	all, whole, err := r.below.Find()
 	if err != nil {
 		return nil, err
+	}
+	if !whole {
+		u.Processes++ // at least the one that was missed
 	}
 	for _, p := range all {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
@@ -56,6 +56,9 @@ func (r *Runner) usage(k *conn, f runner.Frame) (*runner.Usage, error) {
 		}
 		if s, ok := parseStat(b); ok {
 			u.Processes++
+			if idle[p.PID] {
+				u.Shells++
+			}
 			u.CPU += s.cpu
 			u.RSS += s.rss
 		}

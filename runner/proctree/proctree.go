@@ -59,7 +59,7 @@ func List() ([]Process, error) {
 	all := make([]Process, 0, len(names))
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
-			if p, ok := look(pid); ok {
+			if p, ok := lookAt(pid); ok {
 				all = append(all, p)
 			}
 		}
@@ -67,8 +67,8 @@ func List() ([]Process, error) {
 	return all, nil
 }
 
-// look reads one process, if it is there.
-func look(pid int) (Process, bool) {
+// lookAt reads one process, if it is there.
+func lookAt(pid int) (Process, bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return Process{}, false
@@ -204,7 +204,7 @@ func (p Process) signal(s unix.Signal) {
 	if err == nil {
 		defer func() { _ = unix.Close(fd) }()
 	}
-	now, ok := look(p.PID)
+	now, ok := lookAt(p.PID)
 	if !ok || now.start != p.start {
 		return
 	}

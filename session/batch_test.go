@@ -72,8 +72,8 @@ func TestABodyThatIsLostCostsItsPromptAndNothingElse(t *testing.T) {
 		if n := countType(events, dormouse.UserMessage); n != 2 || h.phase() != dormouse.PhaseReady {
 			t.Errorf("%d prompts ran, phase %s", n, h.phase())
 		}
-		if rows, err := session.Rebuild(t.Context(), h.store, h.blobs, h.id); err != nil || rows.Index.Phase != dormouse.PhaseReady {
-			t.Errorf("laid out again it is %s, %v", rows.Index.Phase, err)
+		if rows, err := session.Rebuild(t.Context(), h.store, h.blobs, h.id); err != nil || rows.Session.Phase != dormouse.PhaseReady {
+			t.Errorf("laid out again it is %s, %v", rows.Session.Phase, err)
 		}
 	})
 }

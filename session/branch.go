@@ -195,30 +195,30 @@ func (d *draft) branch(v Create) {
 }
 
 // make writes a session's first events.
-func (s *Sessions) make(ctx context.Context, by dormouse.Actor, v Create, under *store.Fence) (store.Index, error) {
+func (s *Sessions) make(ctx context.Context, by dormouse.Actor, v Create, under *dormouse.Fence) (dormouse.SessionRow, error) {
 	_, row, err := s.begin(ctx, by, v, under)
 	return row, err
 }
 
 // begin makes a session and returns it as it begins.
-func (s *Sessions) begin(ctx context.Context, by dormouse.Actor, v Create, under *store.Fence) (State, store.Index, error) {
+func (s *Sessions) begin(ctx context.Context, by dormouse.Actor, v Create, under *dormouse.Fence) (State, dormouse.SessionRow, error) {
 	now := stamp(s.deps.Clock())
 	d, err := decide(State{}, Command{By: by, Now: now, Keeps: true, Verb: v})
 	if err != nil {
-		return State{}, store.Index{}, err
+		return State{}, dormouse.SessionRow{}, err
 	}
 	events, state, rows := d.events, d.State, d.rows
 	finish(&rows, state)
 	stored, err := spill(ctx, s.deps.Blobs, events)
 	if err != nil {
-		return State{}, store.Index{}, err
+		return State{}, dormouse.SessionRow{}, err
 	}
 	if err := s.write(ctx, store.Batch{Session: v.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
-		return State{}, store.Index{}, fmt.Errorf("create %s: %w", v.Session, err)
+		return State{}, dormouse.SessionRow{}, fmt.Errorf("create %s: %w", v.Session, err)
 	}
 	s.deps.committed(v.Session, events)
 	if v.Warm || len(v.Prompts) > 0 {
 		s.wake(v.Session)
 	}
-	return state, rows.Index, nil
+	return state, rows.Session, nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // Each and Collect make the map collectable; every blob in it was put when the
@@ -104,14 +103,14 @@ func TestBlobsGoWithTheLastPointThatNamesThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
-			names   []store.Names
+			names   []dormouse.SnapshotBlobs
 			removed int
 		}{
-			{[]store.Names{{Point: "snap_1", Digests: layers[:1]}, {Point: "snap_2", Digests: layers}}, 0},
-			{[]store.Names{{Point: "snap_1", Digests: layers[:1]}}, 1},
+			{[]dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: layers[:1]}, {Snapshot: "snap_2", Digests: layers}}, 0},
+			{[]dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: layers[:1]}}, 1},
 			{nil, 1},
 		} {
-			rows.Names = c.names
+			rows.SnapshotBlobs = c.names
 			if err := h.store.Rebuild(t.Context(), h.id, rows); err != nil {
 				t.Fatal(err)
 			}

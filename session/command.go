@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // Command is a request to a session's actor. It brings everything the law may
@@ -74,7 +73,7 @@ type (
 		New bool `json:",omitempty"`
 		// Under is the session that sends it and the lease under which it does, if one
 		// does: who has lost that lease is refused.
-		Under *store.Fence `json:",omitempty"`
+		Under *dormouse.Fence `json:",omitempty"`
 	}
 
 	// Cancel takes a prompt out of the queue before its turn.

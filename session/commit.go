@@ -66,7 +66,7 @@ func together(batch []message) int {
 }
 
 // under is the lease that a message is sent under, if another session sends it.
-func under(m message) *store.Fence {
+func under(m message) *dormouse.Fence {
 	if p, ok := m.verb.(Prompt); ok {
 		return p.Under
 	}
@@ -97,7 +97,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	}
 	next := a.state
 	var events []dormouse.Event
-	var rows store.Rows
+	var rows dormouse.Rows
 	var asked, repeated []message
 	fresh := make(map[string]dormouse.Event) // what ids were given to in this batch: in no row yet
 	for _, m := range batch {
@@ -248,7 +248,7 @@ const cacheEvery = 256
 
 // write makes events durable and believes them. A refusal that surely changed
 // nothing leaves the state as it was.
-func (a *Actor) write(ctx context.Context, events []dormouse.Event, next State, rows store.Rows, under *store.Fence) error {
+func (a *Actor) write(ctx context.Context, events []dormouse.Event, next State, rows dormouse.Rows, under *dormouse.Fence) error {
 	pointsBefore(events)
 	stored, err := spill(ctx, a.deps.Blobs, events)
 	if err != nil {

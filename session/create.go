@@ -14,22 +14,22 @@ import (
 
 // Create makes a session and returns its row. A child is made by its parent,
 // which must be there to end it.
-func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Created) (store.Index, error) {
+func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Created) (dormouse.SessionRow, error) {
 	if c.Session == "" {
 		c.Session = dormouse.SessionID(NewID(dormouse.SessionPrefix))
 	}
 	if c.Parent == "" {
 		var err error
 		if c.Environment, err = s.deps.furnish(c.Environment); err != nil {
-			return store.Index{}, fmt.Errorf("environment: %w", err)
+			return dormouse.SessionRow{}, fmt.Errorf("environment: %w", err)
 		}
 		return s.create(ctx, by, c, nil)
 	}
 	if !c.Environment.IsZero() {
-		return store.Index{}, fmt.Errorf("a child has the environment of its parent: %w", dormouse.ErrInvalid)
+		return dormouse.SessionRow{}, fmt.Errorf("a child has the environment of its parent: %w", dormouse.ErrInvalid)
 	}
 	if err := s.Do(ctx, c.Parent, by, Spawn{Spawned: dormouse.Spawned{Child: c}}); err != nil {
-		return store.Index{}, fmt.Errorf("spawn from %s: %w", c.Parent, err)
+		return dormouse.SessionRow{}, fmt.Errorf("spawn from %s: %w", c.Parent, err)
 	}
 	return s.born(ctx, c.Parent, c.Session)
 }
@@ -89,7 +89,7 @@ func (s *Sessions) born(ctx context.Context, parent, child dormouse.SessionID) (
 
 // create writes a session's first events; under fences those of a child by its
 // parent's epoch.
-func (s *Sessions) create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *store.Fence) (store.Index, error) {
+func (s *Sessions) create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *dormouse.Fence) (dormouse.SessionRow, error) {
 	return s.make(ctx, by, Create{Created: c}, under)
 }
 

@@ -88,8 +88,8 @@ func withoutCache(deps *Config) *Config {
 // uncached is a store without cached folds.
 type uncached struct{ store.Store }
 
-func (uncached) State(context.Context, dormouse.SessionID) (store.State, error) {
-	return store.State{}, nil
+func (uncached) State(context.Context, dormouse.SessionID) (dormouse.StateCache, error) {
+	return dormouse.StateCache{}, nil
 }
 
 // checkPayload refuses a payload that would fold as an empty value.

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // draft is a decision in the making: every event it adds is folded in at once,
@@ -15,7 +14,7 @@ type draft struct {
 	State
 	c      Command
 	events []dormouse.Event
-	rows   store.Rows // what the events change, without what follows from the whole
+	rows   dormouse.Rows // what the events change, without what follows from the whole
 }
 
 // add appends a fact.

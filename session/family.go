@@ -8,7 +8,6 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // family is what an actor needs of the other sessions.
@@ -24,11 +23,11 @@ type family interface {
 	manifest(ctx context.Context, id dormouse.SessionID, p Point) (dormouse.Snapshot, error)
 	keepReplaced(ctx context.Context, state State, by dormouse.Actor) (dormouse.SnapshotID, State, error)
 	unprepare(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap)
-	create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *store.Fence) (store.Index, error)
+	create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *dormouse.Fence) (dormouse.SessionRow, error)
 }
 
 // fence is the lease under which this actor asks others for something.
-func (a *Actor) fence() *store.Fence { return &store.Fence{Session: a.id, Epoch: a.epoch} }
+func (a *Actor) fence() *dormouse.Fence { return &dormouse.Fence{Session: a.id, Epoch: a.epoch} }
 
 // reconcileChildren makes the children that should be there and ends those that
 // should not. Whatever was done and not recorded is done again: a child is made

@@ -254,9 +254,9 @@ func (c *cutStore) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoc
 	return c.Server.Claim(ctx, id)
 }
 
-func (c *cutStore) Session(ctx context.Context, id dormouse.SessionID) (store.Index, error) {
+func (c *cutStore) Session(ctx context.Context, id dormouse.SessionID) (dormouse.SessionRow, error) {
 	if err := c.pass(ctx); err != nil {
-		return store.Index{}, err
+		return dormouse.SessionRow{}, err
 	}
 	return c.Server.Session(ctx, id)
 }

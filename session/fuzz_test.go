@@ -42,7 +42,7 @@ func FuzzReplay(f *testing.F) {
 		if diff := cmp.Diff(s, again); diff != "" {
 			t.Errorf("the same log folds to something else: %s", diff)
 		}
-		if rows.Index.Phase != session.PhaseOf(s) {
+		if rows.Session.Phase != session.PhaseOf(s) {
 			t.Error("the row shows another phase than the log")
 		}
 		raw := dormouse.Encode(s)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // What clients give an id to is asked for once, however often it is sent: as long
@@ -123,7 +122,7 @@ func (v Answer) confirmation() dormouse.ToolConfirmation {
 
 // giveID lays out the id of a client that an event has. In the log of a program that
 // forgot ids one may be there twice: the first stands.
-func giveID(rows *store.Rows, before State, e dormouse.Event) {
+func giveID(rows *dormouse.Rows, before State, e dormouse.Event) {
 	id := string(e.ID)
 	switch e.Type { //nolint:exhaustive // the others are nothing that a client gives an id to
 	case dormouse.PromptQueued, dormouse.ExecAsked:
@@ -140,10 +139,10 @@ func giveID(rows *store.Rows, before State, e dormouse.Event) {
 	default:
 		return
 	}
-	addID(rows, store.ClientID{ID: id, Seq: e.Seq})
+	addID(rows, dormouse.ClientID{ID: id, Seq: e.Seq})
 }
 
-func addID(rows *store.Rows, given store.ClientID) {
+func addID(rows *dormouse.Rows, given dormouse.ClientID) {
 	if given.ID == "" { // its body is lost
 		return
 	}

@@ -261,20 +261,20 @@ func seenText(ctx context.Context, s store.Loader, id dormouse.SessionID, op dor
 }
 
 // Rebuild lays a session's rows out again from its log alone.
-func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.SessionID) (store.Rows, error) {
+func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.SessionID) (dormouse.Rows, error) {
 	deps := &Config{Store: s, Blobs: blobs, Logger: slog.New(slog.DiscardHandler)}
 	var state State
 	prompts := make(map[dormouse.EventID]int)
 	ops := make(map[dormouse.OpID]int)
 	given := make(map[string]bool)
-	var all store.Rows
+	var all dormouse.Rows
 	for more := true; more; {
 		var events []dormouse.Event
 		var err error
 		if events, more, err = readFolds(ctx, deps, id, state.Seq); err != nil {
 			return all, fmt.Errorf("replay %s: %w", id, err)
 		}
-		var rows store.Rows
+		var rows dormouse.Rows
 		state, rows = Project(state, events)
 		for _, r := range rows.Prompts {
 			if i, ok := prompts[r.ID]; ok {
@@ -295,7 +295,7 @@ func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.S
 				given[g.ID], all.ClientIDs = true, append(all.ClientIDs, g)
 			}
 		}
-		all.Index, all.Deadlines, all.Names = rows.Index, rows.Deadlines, rows.NamesAfter(all.Names)
+		all.Session, all.Deadlines, all.SnapshotBlobs = rows.Session, rows.Deadlines, rows.SnapshotBlobsAfter(all.SnapshotBlobs)
 	}
 	return all, nil
 }

@@ -12,13 +12,12 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // Project folds events into s and lays out what changed as rows. In a rebuild that
 // is the whole log; in service the same is done while deciding.
-func Project(s State, events []dormouse.Event) (State, store.Rows) {
-	var rows store.Rows
+func Project(s State, events []dormouse.Event) (State, dormouse.Rows) {
+	var rows dormouse.Rows
 	for _, e := range events {
 		before := s
 		s = Apply(s, e)
@@ -29,7 +28,7 @@ func Project(s State, events []dormouse.Event) (State, store.Rows) {
 }
 
 // lay lays out what one event changed. Only here are rows made of events.
-func lay(rows *store.Rows, before, after State, e dormouse.Event) {
+func lay(rows *dormouse.Rows, before, after State, e dormouse.Event) {
 	giveID(rows, before, e)
 	switch e.Type { //nolint:exhaustive // the other types change no row but the index
 	case dormouse.PromptQueued:
@@ -69,26 +68,26 @@ func lay(rows *store.Rows, before, after State, e dormouse.Event) {
 }
 
 // merge adds what was laid out later.
-func merge(rows *store.Rows, later store.Rows) {
+func merge(rows *dormouse.Rows, later dormouse.Rows) {
 	for _, p := range later.Prompts {
 		rows.Prompts = put(rows.Prompts, p)
 	}
 	for _, o := range later.Ops {
 		rows.Ops = putOp(rows.Ops, o)
 	}
-	rows.Names, rows.Unnamed = append(rows.Names, later.Names...), append(rows.Unnamed, later.Unnamed...)
+	rows.SnapshotBlobs, rows.Released = append(rows.SnapshotBlobs, later.SnapshotBlobs...), append(rows.Released, later.Released...)
 	rows.ClientIDs = append(rows.ClientIDs, later.ClientIDs...)
 }
 
 // finish adds what follows from the state as a whole.
-func finish(rows *store.Rows, s State) {
-	rows.Index = index(s)
+func finish(rows *dormouse.Rows, s State) {
+	rows.Session = index(s)
 	rows.Deadlines = Deadlines(s)
 }
 
 // index is the session's row among all sessions.
-func index(s State) store.Index {
-	row := store.Index{
+func index(s State) dormouse.SessionRow {
+	row := dormouse.SessionRow{
 		Session: s.Session, Tenant: s.Tenant, Owner: s.Owner, Parent: s.Parent, Title: s.Title,
 		AgentID: s.AgentID, AgentVersion: s.AgentVersion, EnvironmentID: s.EnvironmentID,
 		Phase: PhaseOf(s), Status: StatusOf(s), Created: s.Created, Updated: s.Updated, Seq: s.Seq, Due: Alarm(s),
@@ -99,7 +98,7 @@ func index(s State) store.Index {
 		},
 	}
 	if Want(s).Busy() {
-		row.Due = store.Now
+		row.Due = dormouse.DueNow
 	}
 	return row
 }
@@ -159,10 +158,10 @@ const stateVersion = 12
 
 // cacheState encodes a fold for the store, with a checksum before it: a byte that is
 // another by then must not be folded upon.
-func cacheState(s State) *store.State {
+func cacheState(s State) *dormouse.StateCache {
 	raw := dormouse.Encode(s)
 	data := binary.BigEndian.AppendUint32(make([]byte, 0, sumSize+len(raw)), crc32.Checksum(raw, castagnoli))
-	return &store.State{Seq: s.Seq, Version: stateVersion, Data: append(data, raw...)}
+	return &dormouse.StateCache{Seq: s.Seq, Version: stateVersion, Data: append(data, raw...)}
 }
 
 const sumSize = 4
@@ -170,7 +169,7 @@ const sumSize = 4
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // openState decodes a cached fold; one of another version is no fold at all.
-func openState(c store.State) (State, error) {
+func openState(c dormouse.StateCache) (State, error) {
 	if c.Version != stateVersion || c.Seq == 0 {
 		return State{}, nil
 	}

@@ -13,7 +13,7 @@ import (
 // never to the database.
 type (
 	// Row is a session's row among all sessions.
-	Row = store.Index
+	Row = dormouse.SessionRow
 	// Query selects sessions to list.
 	Query = store.Query
 	// Server is one of the servers that share a store.

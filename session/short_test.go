@@ -40,7 +40,7 @@ func (a *askew) Read(ctx context.Context, id dormouse.SessionID, after uint64, l
 	return events, err
 }
 
-func (a *askew) Session(ctx context.Context, id dormouse.SessionID) (store.Index, error) {
+func (a *askew) Session(ctx context.Context, id dormouse.SessionID) (dormouse.SessionRow, error) {
 	row, err := a.Store.Session(ctx, id)
 	if _, said := a.at(); id == a.id && said > 0 {
 		row.Seq = said
@@ -55,7 +55,7 @@ func (a *askew) Append(ctx context.Context, b store.Batch) error {
 	return a.Store.Append(ctx, b)
 }
 
-func (a *askew) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.Rows) error {
+func (a *askew) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormouse.Rows) error {
 	err := a.Store.Rebuild(ctx, id, rows)
 	if err == nil && id == a.id {
 		a.mu.Lock()
@@ -146,8 +146,8 @@ func (v *vanished) Read(context.Context, dormouse.SessionID, uint64, int) ([]dor
 	return nil, nil
 }
 
-func (v *vanished) State(context.Context, dormouse.SessionID) (store.State, error) {
-	return store.State{}, nil
+func (v *vanished) State(context.Context, dormouse.SessionID) (dormouse.StateCache, error) {
+	return dormouse.StateCache{}, nil
 }
 
 // The log is whole, so that there is nothing to refuse.
@@ -197,7 +197,7 @@ type between struct {
 	then func()
 }
 
-func (b *between) Session(ctx context.Context, id dormouse.SessionID) (store.Index, error) {
+func (b *between) Session(ctx context.Context, id dormouse.SessionID) (dormouse.SessionRow, error) {
 	if !b.did.Swap(true) {
 		b.then()
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/snapshot"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // Workspace is what is known of the session's files.
@@ -456,13 +455,13 @@ const (
 )
 
 // name lays out which blobs the points name.
-func name(rows *store.Rows, e dormouse.Event) {
+func name(rows *dormouse.Rows, e dormouse.Event) {
 	names := func(point dormouse.SnapshotID, layers []dormouse.Layer) {
 		digests := make([]dormouse.Digest, len(layers))
 		for i, l := range layers {
 			digests[i] = l.Digest
 		}
-		rows.Names = append(rows.Names, store.Names{Point: point, Digests: digests})
+		rows.SnapshotBlobs = append(rows.SnapshotBlobs, dormouse.SnapshotBlobs{Snapshot: point, Digests: digests})
 	}
 	switch e.Type { //nolint:exhaustive // those that name
 	case dormouse.SnapshotTaken:
@@ -472,7 +471,7 @@ func name(rows *store.Rows, e dormouse.Event) {
 			names(lineName, p.Layers)
 		}
 	case dormouse.SnapshotDeleted:
-		rows.Unnamed = append(rows.Unnamed, payload[dormouse.SnapshotsGone](e).IDs...)
+		rows.Released = append(rows.Released, payload[dormouse.SnapshotsGone](e).IDs...)
 	case dormouse.WorkspaceSwapped:
 		p := payload[dormouse.WorkspaceSwap](e)
 		names(baseName, p.Layers)

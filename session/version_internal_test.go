@@ -17,7 +17,7 @@ func TestACachedFoldOfANewerProgramIsNotUsed(t *testing.T) {
 	const id = "sesn_one"
 	s := new(memory.Store)
 	e := dormouse.Event{Seq: 1, ID: "sevt_1", Type: dormouse.SessionCreated, Payload: []byte(`{"session":"sesn_one"}`)}
-	rows := &store.Rows{Index: store.Index{Session: id, Seq: 1}}
+	rows := &dormouse.Rows{Session: dormouse.SessionRow{Session: id, Seq: 1}}
 	if err := s.Create(t.Context(), store.Batch{Session: id, Events: []dormouse.Event{e}, Rows: rows}); err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +60,8 @@ func TestWhatRemainsOfALogNeedsAsMuchAsTheLog(t *testing.T) {
 		{Seq: 2, ID: "sevt_2", Type: dormouse.SessionTagged, Payload: []byte(`{}`)},
 		{Seq: 3, ID: "sevt_3", Type: "session.dreamt", Payload: []byte(`{}`)},
 	}
-	row := store.Index{Session: id, Seq: 2, Needs: dormouse.LogVersion + 1}
-	if err := s.Create(t.Context(), store.Batch{Session: id, Events: events[:2], Rows: &store.Rows{Index: row}}); err != nil {
+	row := dormouse.SessionRow{Session: id, Seq: 2, Needs: dormouse.LogVersion + 1}
+	if err := s.Create(t.Context(), store.Batch{Session: id, Events: events[:2], Rows: &dormouse.Rows{Session: row}}); err != nil {
 		t.Fatal(err)
 	}
 	deps := &Config{Store: badlyRead{s, 2}, Logger: slog.New(slog.DiscardHandler)}
@@ -84,8 +84,8 @@ func TestWhatRemainsOfANewerLogIsNotFolded(t *testing.T) {
 		{Seq: 2, ID: "sevt_2", Type: dormouse.SessionTagged, Payload: []byte(`{}`)},
 		{Seq: 3, ID: "sevt_3", Type: "session.dreamt", Payload: []byte(`{}`)},
 	}
-	row := store.Index{Session: id, Seq: 3, Needs: 1}
-	if err := s.Create(t.Context(), store.Batch{Session: id, Events: events, Rows: &store.Rows{Index: row}}); err != nil {
+	row := dormouse.SessionRow{Session: id, Seq: 3, Needs: 1}
+	if err := s.Create(t.Context(), store.Batch{Session: id, Events: events, Rows: &dormouse.Rows{Session: row}}); err != nil {
 		t.Fatal(err)
 	}
 	deps := &Config{Store: badlyRead{s, 2}, Logger: slog.New(slog.DiscardHandler)}

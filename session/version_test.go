@@ -39,12 +39,12 @@ func dream(t *testing.T, s store.Store, id dormouse.SessionID, kind dormouse.Eve
 		t.Fatal(err)
 	}
 	row.Seq++
-	row.Due = store.Now
+	row.Due = dormouse.DueNow
 	if !lies {
 		row.Needs = dormouse.LogVersion + 1
 	}
 	e := dormouse.Event{Seq: row.Seq, ID: "sevt_dream", Type: kind, Actor: dormouse.ActorServer, Time: row.Updated, Payload: []byte(`{}`)}
-	b := store.Batch{Session: id, Epoch: epoch, After: row.Seq - 1, Events: []dormouse.Event{e}, Rows: &store.Rows{Index: row}}
+	b := store.Batch{Session: id, Epoch: epoch, After: row.Seq - 1, Events: []dormouse.Event{e}, Rows: &dormouse.Rows{Session: row}}
 	if err := s.Append(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -149,14 +149,14 @@ func TestASessionOfANewerProgramIsNotTakenOver(t *testing.T) {
 // What a log needs follows from its events alone, so that a rebuild finds the same.
 func TestWhatALogNeedsIsTheMostOfItsEvents(t *testing.T) {
 	w := newWorld(t, dormouse.Created{})
-	if _, rows := session.Project(w.state, nil); rows.Index.Needs != 1 {
-		t.Errorf("needs version %d, want 1", rows.Index.Needs)
+	if _, rows := session.Project(w.state, nil); rows.Session.Needs != 1 {
+		t.Errorf("needs version %d, want 1", rows.Session.Needs)
 	}
 	state, rows := session.Project(w.state, []dormouse.Event{{Seq: w.state.Seq + 1, Type: dreamt}})
-	if rows.Index.Needs != dormouse.LogVersion+1 {
-		t.Errorf("after an event of a newer program it needs version %d", rows.Index.Needs)
+	if rows.Session.Needs != dormouse.LogVersion+1 {
+		t.Errorf("after an event of a newer program it needs version %d", rows.Session.Needs)
 	}
-	if _, rows := session.Project(state, []dormouse.Event{{Seq: state.Seq + 1, Type: dormouse.AgentMessage}}); rows.Index.Needs != dormouse.LogVersion+1 {
-		t.Errorf("after another one it needs version %d", rows.Index.Needs)
+	if _, rows := session.Project(state, []dormouse.Event{{Seq: state.Seq + 1, Type: dormouse.AgentMessage}}); rows.Session.Needs != dormouse.LogVersion+1 {
+		t.Errorf("after another one it needs version %d", rows.Session.Needs)
 	}
 }

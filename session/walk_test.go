@@ -16,7 +16,6 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // TestARandomWalkKeepsThePromises takes the machine through lives nobody would
@@ -103,7 +102,7 @@ func checkRows(t *testing.T, seed uint64, log []dormouse.Event, accepted int) {
 	var s session.State
 	prompts := make(map[dormouse.EventID]dormouse.PromptRecord)
 	ops := make(map[dormouse.OpID]dormouse.OpRecord)
-	var last store.Rows
+	var last dormouse.Rows
 	for i := range log {
 		s, last = session.Project(s, log[i:i+1])
 		for _, p := range last.Prompts {
@@ -113,7 +112,7 @@ func checkRows(t *testing.T, seed uint64, log []dormouse.Event, accepted int) {
 			ops[o.ID] = o
 		}
 	}
-	if diff := cmp.Diff(whole.Index, last.Index); diff != "" {
+	if diff := cmp.Diff(whole.Session, last.Session); diff != "" {
 		t.Fatalf("seed %d: index differs: %s", seed, diff)
 	}
 	if len(whole.Prompts) != accepted || len(prompts) != accepted {

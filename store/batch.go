@@ -21,11 +21,11 @@ func (b Batch) Validate() error {
 		return fmt.Errorf("the batch has events and no rows: %w", dormouse.ErrInvalid)
 	}
 	if b.Rows != nil {
-		if b.Rows.Index.Session != b.Session {
-			return fmt.Errorf("index names %q: %w", b.Rows.Index.Session, dormouse.ErrInvalid)
+		if b.Rows.Session.Session != b.Session {
+			return fmt.Errorf("index names %q: %w", b.Rows.Session.Session, dormouse.ErrInvalid)
 		}
-		if b.Rows.Index.Seq != b.Last() {
-			return fmt.Errorf("index has seq %d, not %d: %w", b.Rows.Index.Seq, b.Last(), dormouse.ErrInvalid)
+		if b.Rows.Session.Seq != b.Last() {
+			return fmt.Errorf("index has seq %d, not %d: %w", b.Rows.Session.Seq, b.Last(), dormouse.ErrInvalid)
 		}
 	}
 	if b.State != nil && b.State.Seq != b.Last() {
@@ -35,7 +35,7 @@ func (b Batch) Validate() error {
 }
 
 // Seqs is what ids were given to.
-func Seqs(given []ClientID) map[string]uint64 {
+func Seqs(given []dormouse.ClientID) map[string]uint64 {
 	seqs := make(map[string]uint64, len(given))
 	for _, id := range given {
 		seqs[id.ID] = id.Seq

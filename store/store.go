@@ -66,104 +66,23 @@ type Batch struct {
 	Epoch   Epoch
 	// Under fences a batch by the epoch of the session that asked for it: of a child's
 	// first events, and of what its parent sends it.
-	Under *Fence
+	Under *dormouse.Fence
 	// After is the seq the writer believes is the last.
 	After  uint64
 	Events []dormouse.Event
 	// Rows are the projections of Events; nil for a batch of chunks only.
-	Rows *Rows
+	Rows *dormouse.Rows
 	// Chunks are pieces of running model calls. The chunks of an op must be gone
 	// once a row says the op is no longer open.
 	Chunks []Chunk
 	// State, if not nil, replaces the cached fold of the log, which is the fold
 	// up to and including the last of Events.
-	State *State
+	State *dormouse.StateCache
 }
 
 // ErrStaleSender means that a session was asked for something by a server that has lost
 // the session it asked for. Nothing changed.
 var ErrStaleSender = fmt.Errorf("the server that asked has lost the session it asked for: %w", dormouse.ErrLeaseLost)
-
-// Fence is the right to write a session under an epoch.
-type Fence struct {
-	Session dormouse.SessionID
-	Epoch   Epoch
-}
-
-// Rows is what the log says, laid out for asking. It is made by one function,
-// session.Project, in service and in a rebuild alike.
-type Rows struct {
-	Index   Index
-	Prompts []dormouse.PromptRecord // inserted or replaced by id
-	Ops     []dormouse.OpRecord     // inserted or replaced by id, in the order of the log
-	// Deadlines replaces the session's deadlines when not nil.
-	Deadlines []dormouse.Deadline
-	Names     []Names               // inserted or replaced by point
-	Unnamed   []dormouse.SnapshotID // points that name nothing any more, after Names; they may never have been
-	ClientIDs []ClientID            // inserted; an id is there once in a session
-}
-
-// ClientID is an id that a client gave to what it asked of a session, and the
-// event that it was given to. It makes the request idempotent for as long as the
-// session is there.
-type ClientID struct {
-	ID  string
-	Seq uint64
-}
-
-// Index is the one row a session has among all sessions.
-type Index struct {
-	Session dormouse.SessionID `json:"session"`
-	Tenant  string             `json:"tenant"`
-	Owner   dormouse.Actor     `json:"owner"`
-	Parent  dormouse.SessionID `json:"parent,omitempty"`
-	Title   string             `json:"title,omitempty"`
-	// AgentID, AgentVersion and EnvironmentID are what of the catalog it was made
-	// of, if it was.
-	AgentID       string `json:"agent_id,omitempty"`
-	AgentVersion  int    `json:"agent_version,omitempty"`
-	EnvironmentID string `json:"environment_id,omitempty"`
-
-	Phase   dormouse.Phase  `json:"phase"`
-	Status  dormouse.Status `json:"status"`
-	Created time.Time       `json:"created_at"`
-	Updated time.Time       `json:"updated_at"`
-	Seq     uint64          `json:"seq"`
-	// Archived is when the session was put away; lists leave it out unless asked.
-	Archived time.Time         `json:"archived_at,omitzero"`
-	Tags     []string          `json:"tags,omitempty"`
-	Metadata map[string]string `json:"metadata,omitempty"`
-	Metrics  dormouse.Metrics  `json:"metrics"`
-	// Search is the text that Query.Text looks in, in lower case.
-	Search string `json:"-"`
-	// Due is when the session next wants to be loaded: the zero time means
-	// never, Now means as soon as anyone can.
-	Due time.Time `json:"due_at,omitzero"`
-	// Needs is the least version of the log that a program must know to fold this one;
-	// see dormouse.LogVersion.
-	Needs int `json:"-"`
-	// Newer says why this program leaves the session to others, if it does. It is not
-	// stored: it follows from Needs.
-	Newer string `json:"newer,omitempty"`
-	// Damage says why the session's log cannot be read, if it cannot. It does not
-	// follow from the log, so rows say nothing of it: Mark sets it. It also says what of
-	// this row cannot be read.
-	Damage string `json:"damage,omitempty"`
-	// Unread names the columns of this row that are not what was written, whose values
-	// are empty here. It is not stored.
-	Unread string `json:"-"`
-}
-
-// Now is the due time of a session that wants something already.
-var Now = time.Unix(1, 0).UTC()
-
-// State is a cached fold of the log up to Seq, in an encoding the session
-// package calls Version.
-type State struct {
-	Seq     uint64
-	Version int
-	Data    []byte
-}
 
 // Chunk is a durable piece of a running model call. N orders the pieces of an
 // op; a chunk must replace the one its op already has at N.
@@ -179,11 +98,11 @@ type Chunk struct {
 // a Claim and a Mark if the database lets one in.
 type Reader interface {
 	// Session must return the index row, or dormouse.ErrNotFound.
-	Session(ctx context.Context, id dormouse.SessionID) (Index, error)
+	Session(ctx context.Context, id dormouse.SessionID) (dormouse.SessionRow, error)
 	// Sessions must list newest first, or oldest first if q.Oldest says so, at most
 	// q.Limit, from q.After on. A q.After that the tenant does not have must be
 	// dormouse.ErrNotFound.
-	Sessions(ctx context.Context, q Query) ([]Index, error)
+	Sessions(ctx context.Context, q Query) ([]dormouse.SessionRow, error)
 	// Prompts must list a session's prompts with the given statuses, or with any
 	// if none is given, oldest first.
 	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
@@ -199,7 +118,7 @@ type Reader interface {
 // Loader is what an actor needs to begin.
 type Loader interface {
 	// State must return the newest cached fold, or a zero State if there is none.
-	State(ctx context.Context, id dormouse.SessionID) (State, error)
+	State(ctx context.Context, id dormouse.SessionID) (dormouse.StateCache, error)
 	// Chunks must return an open op's chunks in order.
 	Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.OpID) ([]Chunk, error)
 	// Deadlines must list a session's deadlines, earliest first.
@@ -219,7 +138,7 @@ type Rebuilder interface {
 	// refused with dormouse.ErrConflict. So must those of a log that ends before the
 	// index row says: what it has lost must not be written over. An index row that says
 	// less than the log has must be mended.
-	Rebuild(ctx context.Context, id dormouse.SessionID, rows Rows) error
+	Rebuild(ctx context.Context, id dormouse.SessionID, rows dormouse.Rows) error
 	// All must list every session, oldest first, from after on, at most limit.
 	All(ctx context.Context, after dormouse.SessionID, limit int) ([]dormouse.SessionID, error)
 }

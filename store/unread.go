@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dormouse-run/dormouse"
 )
 
 // Unread collects the columns of an index row that are not what was written. A store
@@ -50,7 +52,7 @@ func FromJSON[T any](u *Unread, column string, text []byte) T {
 }
 
 // Note says on the row which of its columns could not be read, if any.
-func (u *Unread) Note(i *Index) {
+func (u *Unread) Note(i *dormouse.SessionRow) {
 	if len(u.columns) == 0 {
 		return
 	}

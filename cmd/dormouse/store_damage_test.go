@@ -111,7 +111,7 @@ func TestASessionOfANewerProgramIsLeftOutOfAnExportAndNamed(t *testing.T) {
 				t.Errorf("export said %s%s", out, errs)
 			}
 			storeCommand(t, c.imports, copied, "import", file)
-			if got := contents(t, openData(t, copied)); got[long].Rows.Index.Seq < pageEvents || got[lapsed].Rows.Index.Seq == 0 {
+			if got := contents(t, openData(t, copied)); got[long].Rows.Session.Seq < pageEvents || got[lapsed].Rows.Session.Seq == 0 {
 				t.Errorf("the others are not all there: %d sessions", len(got))
 			}
 		})

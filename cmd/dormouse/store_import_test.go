@@ -235,7 +235,7 @@ func (d *dying) Append(ctx context.Context, b store.Batch) error {
 	return d.write(func() error { return d.Store.Append(ctx, b) })
 }
 
-func (d *dying) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.Rows) error {
+func (d *dying) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormouse.Rows) error {
 	return d.write(func() error { return d.Store.Rebuild(ctx, id, rows) })
 }
 
@@ -316,7 +316,7 @@ func half(t *testing.T, d *deployment, whole map[dormouse.SessionID]content) {
 		}
 	}
 	for id, c := range now {
-		if !c.Rows.Index.Arriving() {
+		if !c.Rows.Session.Arriving() {
 			continue
 		}
 		told := ""

@@ -138,7 +138,7 @@ func (i *importer) events(ctx context.Context, events archive.Events) error {
 func (i *importer) append(ctx context.Context, events []dormouse.Event) error {
 	b := store.Batch{
 		Session: i.id, Epoch: i.epoch, After: events[0].Seq - 1, Events: events,
-		Rows: store.Arriving(i.id, i.created, events[len(events)-1]),
+		Rows: dormouse.Arriving(i.id, i.created, events[len(events)-1]),
 	}
 	write := i.to.store.Append
 	if b.After == 0 {
@@ -186,7 +186,7 @@ func (i *importer) end(ctx context.Context, end archive.End) error {
 }
 
 // verify holds what is stored beside the log against what was to be.
-func (i *importer) verify(ctx context.Context, rows store.Rows, end archive.End) error {
+func (i *importer) verify(ctx context.Context, rows dormouse.Rows, end archive.End) error {
 	wrong, err := compare(ctx, i.to.store, i.id, rows)
 	if err != nil {
 		return err

@@ -278,7 +278,7 @@ func liveThrough(t *testing.T) fs.FS {
 type content struct {
 	Epoch  store.Epoch
 	Log    dormouse.Digest
-	Rows   store.Rows
+	Rows   dormouse.Rows
 	Chunks []store.Chunk
 }
 
@@ -290,7 +290,7 @@ func contents(t *testing.T, d *deployment) map[dormouse.SessionID]content {
 		var errs [6]error
 		c.Epoch, errs[0] = d.store.Epoch(t.Context(), id)
 		c.Log, errs[1] = digestOf(t.Context(), d.store, id)
-		c.Rows.Index, errs[2] = d.store.Session(t.Context(), id)
+		c.Rows.Session, errs[2] = d.store.Session(t.Context(), id)
 		c.Rows.Prompts, errs[3] = d.store.Prompts(t.Context(), id)
 		c.Rows.Ops, errs[4] = d.store.Ops(t.Context(), id, 1<<20)
 		c.Rows.Deadlines, errs[5] = d.store.Deadlines(t.Context(), id)

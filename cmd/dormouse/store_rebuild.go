@@ -94,8 +94,8 @@ func rebuild(ctx context.Context, d *deployment, check bool, tell func(format st
 		if err != nil {
 			return fmt.Errorf("rebuild %s: %w", id, err)
 		}
-		if rows.Index.Seq < row.Seq { // laid out, it would go on as if it had never gone further
-			tell("%s: cannot be laid out: its log ends at event %d, and its row says that it goes to %d\n", id, rows.Index.Seq, row.Seq)
+		if rows.Session.Seq < row.Seq { // laid out, it would go on as if it had never gone further
+			tell("%s: cannot be laid out: its log ends at event %d, and its row says that it goes to %d\n", id, rows.Session.Seq, row.Seq)
 			done.Failed++
 			return nil
 		}
@@ -121,7 +121,7 @@ func rebuild(ctx context.Context, d *deployment, check bool, tell func(format st
 }
 
 // compare names the kinds of rows in which the store and the log disagree.
-func compare(ctx context.Context, s store.Store, id dormouse.SessionID, want store.Rows) (wrong []string, err error) {
+func compare(ctx context.Context, s store.Store, id dormouse.SessionID, want dormouse.Rows) (wrong []string, err error) {
 	index, err := s.Session(ctx, id)
 	if err != nil {
 		return nil, err
@@ -144,14 +144,14 @@ func compare(ctx context.Context, s store.Store, id dormouse.SessionID, want sto
 	}
 	slices.Reverse(ops) // listed newest first, rebuilt oldest first
 	slices.SortStableFunc(want.Deadlines, func(a, b dormouse.Deadline) int { return a.At.Compare(b.At) })
-	if index.Needs != want.Index.Needs {
+	if index.Needs != want.Session.Needs {
 		wrong = append(wrong, "log versions")
 	}
 	for _, c := range []struct {
 		what        string
 		stored, log any
 	}{
-		{"index", index, want.Index},
+		{"index", index, want.Session},
 		{"prompts", append([]dormouse.PromptRecord{}, prompts...), append([]dormouse.PromptRecord{}, want.Prompts...)},
 		{"ops", append([]dormouse.OpRecord{}, ops...), append([]dormouse.OpRecord{}, want.Ops...)},
 		{"deadlines", append([]dormouse.Deadline{}, deadlines...), append([]dormouse.Deadline{}, want.Deadlines...)},
@@ -179,7 +179,7 @@ func compare(ctx context.Context, s store.Store, id dormouse.SessionID, want sto
 	if !maps.Equal(given, store.Seqs(want.ClientIDs)) {
 		wrong = append(wrong, "client ids")
 	}
-	whole, err := named(ctx, s, want.Names)
+	whole, err := named(ctx, s, want.SnapshotBlobs)
 	if err == nil && !whole {
 		wrong = append(wrong, "names")
 	}
@@ -188,7 +188,7 @@ func compare(ctx context.Context, s store.Store, id dormouse.SessionID, want sto
 
 // named reports whether the store knows of every blob that points name, so that
 // none is collected. What it names beside them only stays longer.
-func named(ctx context.Context, s store.Store, names []store.Names) (bool, error) {
+func named(ctx context.Context, s store.Store, names []dormouse.SnapshotBlobs) (bool, error) {
 	wanted := make(map[dormouse.Digest]bool)
 	for _, n := range names {
 		for _, d := range n.Digests {

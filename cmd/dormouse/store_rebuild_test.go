@@ -6,7 +6,6 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // A blob that a point of the log names and no row does would be collected.
@@ -25,15 +24,15 @@ func TestNamesThatRowsLackAreADifference(t *testing.T) {
 		}
 	}
 	check("without points")
-	rows.Names = []store.Names{
-		{Point: "snap_1", Digests: []dormouse.Digest{"sha256:a", "sha256:b"}},
-		{Point: "snap_2", Digests: []dormouse.Digest{"sha256:b", "", "sha256:c"}},
+	rows.SnapshotBlobs = []dormouse.SnapshotBlobs{
+		{Snapshot: "snap_1", Digests: []dormouse.Digest{"sha256:a", "sha256:b"}},
+		{Snapshot: "snap_2", Digests: []dormouse.Digest{"sha256:b", "", "sha256:c"}},
 	}
 	check("before a rebuild", "names")
 	if err := p.store.Rebuild(t.Context(), fresh, rows); err != nil {
 		t.Fatal(err)
 	}
 	check("after a rebuild")
-	rows.Names[0].Digests = append(rows.Names[0].Digests, "sha256:d")
+	rows.SnapshotBlobs[0].Digests = append(rows.SnapshotBlobs[0].Digests, "sha256:d")
 	check("when one is missing", "names")
 }

@@ -39,7 +39,7 @@ func TestADeploymentIsTheSameInAnotherPlace(t *testing.T) {
 	if got := after[open1].Chunks; len(got) != len(seen) || after[open1].Epoch != 3 {
 		t.Errorf("of the open model call: %v under epoch %d", got, after[open1].Epoch)
 	}
-	if n := after[long].Rows.Index.Seq; n <= pageEvents {
+	if n := after[long].Rows.Session.Seq; n <= pageEvents {
 		t.Errorf("the long session has only %d events, which is no page", n)
 	}
 	for id := range after {

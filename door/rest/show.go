@@ -115,7 +115,7 @@ func (s *Server) peekAll(ctx context.Context, c call) (session.State, session.Ro
 		return s.Sessions.Remains(ctx, c.named(), err)
 	}
 	_, rows := session.Project(state, nil)
-	return state, rows.Index, err
+	return state, rows.Session, err
 }
 
 // ops lists the newest ops of a session.

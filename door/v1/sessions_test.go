@@ -377,7 +377,7 @@ func TestSessionsThatCannotBeFoldedAreListedWithTheOthers(t *testing.T) {
 		if id == dormouse.SessionID(newer) {
 			row.Needs, row.Status = dormouse.LogVersion+1, "dreaming"
 		}
-		b := store.Batch{Session: id, Epoch: epoch, After: row.Seq - 1, Events: []dormouse.Event{e}, Rows: &store.Rows{Index: row}}
+		b := store.Batch{Session: id, Epoch: epoch, After: row.Seq - 1, Events: []dormouse.Event{e}, Rows: &dormouse.Rows{Session: row}}
 		if err := h.store.Append(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}

@@ -25,12 +25,12 @@ func judgeShown(e Evidence, f Findings) {
 		f.Add(Diverged, "shown are %s, %s at %d; the log says %s, %s at %d",
 			e.Shown.Phase, e.Shown.Status, e.Shown.Seq, phase, status, state.Seq)
 	}
-	if i := e.Rows.Index; i.Phase != rows.Index.Phase || i.Status != rows.Index.Status || i.Seq != rows.Index.Seq {
+	if i := e.Rows.Index; i.Phase != rows.Session.Phase || i.Status != rows.Session.Status || i.Seq != rows.Session.Seq {
 		f.Add(Diverged, "listed are %s, %s at %d; the log says %s, %s at %d",
-			i.Phase, i.Status, i.Seq, rows.Index.Phase, rows.Index.Status, rows.Index.Seq)
+			i.Phase, i.Status, i.Seq, rows.Session.Phase, rows.Session.Status, rows.Session.Seq)
 	}
 	if row, ok := e.row(); ok {
-		want := rows.Index
+		want := rows.Session
 		want.Search, want.Needs = "", 0 // which are not listed
 		if diff := cmp.Diff(want, row, cmpopts.EquateEmpty()); diff != "" {
 			f.Add(Diverged, "the row listed differs from the log: %s", diff)

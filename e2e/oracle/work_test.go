@@ -149,8 +149,8 @@ func TestAnEffectThatIsGoneFromTheWorkspaceIsLostWork(t *testing.T) {
 // listed puts what the server would list of a session into what was seen of it.
 func listed(e *oracle.Evidence, change func(*session.Row)) {
 	_, rows := session.Project(session.State{}, e.Log)
-	change(&rows.Index)
-	e.Rows.Row = dormouse.Encode(rows.Index)
+	change(&rows.Session)
+	e.Rows.Row = dormouse.Encode(rows.Session)
 }
 
 func TestEveryColumnOfTheIndexFollowsFromTheLog(t *testing.T) {

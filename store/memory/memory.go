@@ -123,8 +123,8 @@ func wrap(err error, verb string, id dormouse.SessionID) error {
 
 // list returns the sessions that keep says, in the order of compare, after the
 // one with the name after, at most limit.
-func (s *Store) list(after dormouse.SessionID, limit int, keep func(store.Index) bool, compare func(a, b store.Index) int) ([]store.Index, error) {
-	found := make([]store.Index, 0, len(s.base.sessions))
+func (s *Store) list(after dormouse.SessionID, limit int, keep func(dormouse.SessionRow) bool, compare func(a, b dormouse.SessionRow) int) ([]dormouse.SessionRow, error) {
+	found := make([]dormouse.SessionRow, 0, len(s.base.sessions))
 	for ss := range maps.Values(s.base.sessions) {
 		if keep(ss.index) {
 			found = append(found, kept(ss.index))
@@ -135,7 +135,7 @@ func (s *Store) list(after dormouse.SessionID, limit int, keep func(store.Index)
 		if !ok {
 			return nil, dormouse.ErrNotFound
 		}
-		found = slices.DeleteFunc(found, func(i store.Index) bool { return compare(i, last.index) <= 0 })
+		found = slices.DeleteFunc(found, func(i dormouse.SessionRow) bool { return compare(i, last.index) <= 0 })
 	}
 	slices.SortFunc(found, compare)
 	return found[:min(len(found), max(limit, 0))], nil

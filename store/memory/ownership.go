@@ -42,7 +42,7 @@ func (s *Server) Take(ctx context.Context, t time.Time, limit int, except ...dor
 		if !s.base.lives(s.me) {
 			return dormouse.ErrLeaseLost
 		}
-		found, err := s.list("", limit, func(i store.Index) bool {
+		found, err := s.list("", limit, func(i dormouse.SessionRow) bool {
 			return due(i, t) && !slices.Contains(except, i.Session) && s.base.owner(s.base.sessions[i.Session]) == nil
 		}, byDue)
 		ids = names(found)

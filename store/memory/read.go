@@ -29,7 +29,7 @@ func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, l
 }
 
 // Session returns the index row of a session.
-func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (index store.Index, err error) {
+func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (index dormouse.SessionRow, err error) {
 	err = s.read(ctx, "look up", id, func(ss *session) error {
 		if ss == nil {
 			return dormouse.ErrNotFound
@@ -41,8 +41,8 @@ func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (index store
 }
 
 // Sessions lists the sessions of a tenant, newest first unless it is asked for the oldest.
-func (s *Store) Sessions(ctx context.Context, q store.Query) (found []store.Index, err error) {
-	order := func(a, b store.Index) int { return byAge(b, a) }
+func (s *Store) Sessions(ctx context.Context, q store.Query) (found []dormouse.SessionRow, err error) {
+	order := func(a, b dormouse.SessionRow) int { return byAge(b, a) }
 	if q.Oldest {
 		order = byAge
 	}
@@ -51,7 +51,7 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) (found []store.Inde
 		if last != nil && last.index.Tenant != q.Tenant {
 			return dormouse.ErrNotFound
 		}
-		found, err = s.list(q.After, q.Limit, func(i store.Index) bool {
+		found, err = s.list(q.After, q.Limit, func(i dormouse.SessionRow) bool {
 			return i.Tenant == q.Tenant &&
 				(q.Owner == "" || i.Owner == q.Owner) &&
 				(q.Parent == "" || i.Parent == q.Parent) &&
@@ -70,7 +70,7 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) (found []store.Inde
 }
 
 // labelled reports whether a session has every tag and pair that is asked for.
-func labelled(i store.Index, q store.Query) bool {
+func labelled(i dormouse.SessionRow, q store.Query) bool {
 	for _, tag := range q.Tags {
 		if !slices.Contains(i.Tags, tag) {
 			return false
@@ -87,7 +87,7 @@ func labelled(i store.Index, q store.Query) bool {
 // All lists every session, oldest first.
 func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) (ids []dormouse.SessionID, err error) {
 	err = s.read(ctx, "list after", after, func(*session) error {
-		found, err := s.list(after, limit, func(store.Index) bool { return true }, byAge)
+		found, err := s.list(after, limit, func(dormouse.SessionRow) bool { return true }, byAge)
 		ids = names(found)
 		return err
 	})
@@ -199,7 +199,7 @@ func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) (foun
 }
 
 // State returns the cached fold of a session's log.
-func (s *Store) State(ctx context.Context, id dormouse.SessionID) (state store.State, err error) {
+func (s *Store) State(ctx context.Context, id dormouse.SessionID) (state dormouse.StateCache, err error) {
 	err = s.read(ctx, "load state of", id, func(ss *session) error {
 		if ss != nil {
 			state = ss.state
@@ -242,7 +242,7 @@ func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) (found []d
 // Due lists sessions due at or before t, most overdue first.
 func (s *Store) Due(ctx context.Context, t time.Time, limit int) (ids []dormouse.SessionID, err error) {
 	err = s.read(ctx, "list due", "", func(*session) error {
-		found, err := s.list("", limit, func(i store.Index) bool { return due(i, t) }, byDue)
+		found, err := s.list("", limit, func(i dormouse.SessionRow) bool { return due(i, t) }, byDue)
 		ids = names(found)
 		return err
 	})
@@ -263,17 +263,17 @@ func (s *Store) NextDue(ctx context.Context, t time.Time) (next time.Time, err e
 }
 
 // due reports whether a session that this program can fold is due.
-func due(i store.Index, t time.Time) bool {
+func due(i dormouse.SessionRow, t time.Time) bool {
 	return !i.Due.IsZero() && !i.Due.After(t) && i.Needs <= dormouse.LogVersion
 }
 
-func byDue(a, b store.Index) int { return cmp.Or(a.Due.Compare(b.Due), byAge(a, b)) }
+func byDue(a, b dormouse.SessionRow) int { return cmp.Or(a.Due.Compare(b.Due), byAge(a, b)) }
 
-func byAge(a, b store.Index) int {
+func byAge(a, b dormouse.SessionRow) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Session, b.Session))
 }
 
-func names(found []store.Index) []dormouse.SessionID {
+func names(found []dormouse.SessionRow) []dormouse.SessionID {
 	ids := make([]dormouse.SessionID, len(found))
 	for i, f := range found {
 		ids[i] = f.Session

@@ -14,7 +14,7 @@ import (
 type session struct {
 	epoch     store.Epoch
 	owner     uint64 // the incarnation of the server that owns it; 0: none
-	index     store.Index
+	index     dormouse.SessionRow
 	events    []dormouse.Event
 	prompts   map[dormouse.EventID]dormouse.PromptRecord
 	ops       map[dormouse.OpID]op
@@ -23,7 +23,7 @@ type session struct {
 	names     map[dormouse.SnapshotID][]dormouse.Digest
 	given     map[string]uint64 // the ids that clients gave
 	chunks    map[dormouse.OpID]map[int]string
-	state     store.State
+	state     dormouse.StateCache
 }
 
 // op remembers when it was first recorded, which orders ops.
@@ -59,7 +59,7 @@ func (ss *session) forget() {
 	ss.names = make(map[dormouse.SnapshotID][]dormouse.Digest)
 	ss.given = make(map[string]uint64)
 	ss.chunks = make(map[dormouse.OpID]map[int]string)
-	ss.deadlines, ss.state = nil, store.State{}
+	ss.deadlines, ss.state = nil, dormouse.StateCache{}
 }
 
 func (ss *session) take(b store.Batch) {
@@ -86,9 +86,9 @@ func (ss *session) take(b store.Batch) {
 	}
 }
 
-func (ss *session) takeRows(r store.Rows) {
+func (ss *session) takeRows(r dormouse.Rows) {
 	damage := ss.index.Damage // what Mark said
-	ss.index = kept(r.Index)
+	ss.index = kept(r.Session)
 	ss.index.Damage = damage
 	for _, p := range r.Prompts {
 		p.Queued = utc(p.Queued)
@@ -113,10 +113,10 @@ func (ss *session) takeRows(r store.Rows) {
 			ss.deadlines[i].At = utc(ss.deadlines[i].At)
 		}
 	}
-	for _, n := range r.Names {
-		ss.names[n.Point] = slices.Clone(n.Digests)
+	for _, n := range r.SnapshotBlobs {
+		ss.names[n.Snapshot] = slices.Clone(n.Digests)
 	}
-	for _, point := range r.Unnamed {
+	for _, point := range r.Released {
 		delete(ss.names, point)
 	}
 	for _, id := range r.ClientIDs {
@@ -125,7 +125,7 @@ func (ss *session) takeRows(r store.Rows) {
 }
 
 // kept is an index row that shares nothing with the given one.
-func kept(i store.Index) store.Index {
+func kept(i dormouse.SessionRow) dormouse.SessionRow {
 	i.Created, i.Updated, i.Due, i.Archived = utc(i.Created), utc(i.Updated), utc(i.Due), utc(i.Archived)
 	i.Tags, i.Metadata = slices.Clone(i.Tags), maps.Clone(i.Metadata)
 	return i

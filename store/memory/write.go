@@ -108,8 +108,8 @@ func (s *Store) Delete(ctx context.Context, id dormouse.SessionID, epoch store.E
 }
 
 // Rebuild replaces every derived row of a session.
-func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.Rows) error {
-	b := store.Batch{Session: id, After: rows.Index.Seq, Rows: &rows}
+func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormouse.Rows) error {
+	b := store.Batch{Session: id, After: rows.Session.Seq, Rows: &rows}
 	if err := b.Validate(); err != nil {
 		return fmt.Errorf("rebuild %s: %w", id, err)
 	}
@@ -117,7 +117,7 @@ func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.R
 		switch {
 		case ss == nil:
 			return dormouse.ErrNotFound
-		case rows.Index.Seq != uint64(len(ss.events)) || rows.Index.Seq < ss.index.Seq:
+		case rows.Session.Seq != uint64(len(ss.events)) || rows.Session.Seq < ss.index.Seq:
 			return dormouse.ErrConflict
 		}
 		if err := (&session{}).repeats(b); err != nil {

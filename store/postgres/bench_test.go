@@ -56,7 +56,7 @@ func BenchmarkAppend(b *testing.B) {
 			batch.Rows.Prompts = []dormouse.PromptRecord{{
 				ID: e.ID, Thread: e.Thread, Status: dormouse.PromptIsQueued, Body: dormouse.DigestOf(payload), Seq: e.Seq, Queued: e.Time,
 			}}
-			batch.Rows.Index.Due = store.Now
+			batch.Rows.Session.Due = dormouse.DueNow
 			batch.Rows.Deadlines = []dormouse.Deadline{}
 		}))
 	})
@@ -71,11 +71,11 @@ func BenchmarkAppend(b *testing.B) {
 	})
 	b.Run("point", func(b *testing.B) {
 		drive(b, newAppends(b, func(batch *store.Batch) {
-			names := store.Names{Point: dormouse.SnapshotID(fmt.Sprintf("snap_%026d", batch.After))}
+			names := dormouse.SnapshotBlobs{Snapshot: dormouse.SnapshotID(fmt.Sprintf("snap_%026d", batch.After))}
 			for n := range uint64(64) { // all but one are those of the point before
 				names.Digests = append(names.Digests, dormouse.DigestOf(fmt.Append(nil, batch.Session, batch.After+n)))
 			}
-			batch.Rows.Names = []store.Names{names}
+			batch.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{names}
 		}))
 	})
 }

@@ -221,9 +221,9 @@ func TestAnAppendTheSchemaRefusesFailsAlone(t *testing.T) {
 	}
 	spoil := []func(*store.Batch){
 		func(b *store.Batch) { b.Chunks = []store.Chunk{{Op: "op_1", N: -1}} },
-		func(b *store.Batch) { b.Rows.Index.Title = "a\x00b" },
-		func(b *store.Batch) { b.Rows.Index.Title = "a\xffb" },
-		func(b *store.Batch) { b.Rows.Index.Tags = []string{"\x00"} },
+		func(b *store.Batch) { b.Rows.Session.Title = "a\x00b" },
+		func(b *store.Batch) { b.Rows.Session.Title = "a\xffb" },
+		func(b *store.Batch) { b.Rows.Session.Tags = []string{"\x00"} },
 	}
 	var running sync.WaitGroup
 	for i, w := range writers {

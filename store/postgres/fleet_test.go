@@ -28,7 +28,7 @@ func TestWhatWasTakenAndNeverClaimedIsGivenAgain(t *testing.T) {
 	s, other := open(t, dsn), open(t, dsn)
 	join(t, s, "a")
 	join(t, other, "b")
-	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Index.Due = start })
+	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Session.Due = start })
 	c := raw(t, dsn)
 	do(t, c, `UPDATE sessions SET server = NULL`)
 	take := func(s *postgres.Store, want int) {
@@ -228,7 +228,7 @@ func TestAClaimSeesAnOwnerThatJoinedWhileItWaited(t *testing.T) {
 func TestTakeSeesAnOwnerThatJoinedWhileItLooked(t *testing.T) {
 	dsn := server.DSN(createDB(t, template))
 	s := open(t, dsn)
-	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Index.Due = start })
+	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Session.Due = start })
 	join(t, s, "a")
 	c := raw(t, dsn)
 	own := func(name, lease string) {
@@ -263,7 +263,7 @@ func TestWhatAnotherServerWroteInBetweenIsWrittenOver(t *testing.T) {
 	a, b := open(t, dsn), open(t, dsn)
 	create(t, a, sessionID(1))
 	for n, s := range []*postgres.Store{a, b, a, b, a} {
-		w := &writer{store: s, index: store.Index{Session: sessionID(1)}}
+		w := &writer{store: s, index: dormouse.SessionRow{Session: sessionID(1)}}
 		if err := w.claim(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +273,7 @@ func TestWhatAnotherServerWroteInBetweenIsWrittenOver(t *testing.T) {
 		}
 		for range 2 {
 			batch := w.batch(1)
-			batch.Rows.Index.Tags, batch.Rows.Deadlines = labels, deadlines
+			batch.Rows.Session.Tags, batch.Rows.Deadlines = labels, deadlines
 			if err := w.append(t.Context(), batch); err != nil {
 				t.Fatal(err)
 			}

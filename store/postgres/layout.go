@@ -79,7 +79,7 @@ func (l *layout) fence(j *job) {
 }
 
 func (l *layout) index(t *table, j *job) {
-	i := j.batch.Rows.Index
+	i := j.batch.Rows.Session
 	t.text(string(i.Session)).number(j.batch.Epoch).number(i.Seq).time(i.Updated).text(j.spelled.metrics)
 	t.text(i.Title).text(string(i.Phase)).text(string(i.Status)).time(i.Due)
 	t.text(i.Tenant).text(string(i.Owner)).text(string(i.Parent)).time(i.Created).time(i.Archived)
@@ -141,12 +141,12 @@ func (l *layout) derived(j *job, k known) {
 		l.counted.integer(j.key)
 	}
 	for _, p := range j.spelled.points {
-		l.unnamed.integer(j.key).text(string(p.Point))
+		l.unnamed.integer(j.key).text(string(p.Snapshot))
 		if len(p.Digests) == 0 {
-			l.pointless.integer(j.key).text(string(p.Point))
+			l.pointless.integer(j.key).text(string(p.Snapshot))
 			continue
 		}
-		l.points.integer(j.key).text(string(p.Point)).text(p.text)
+		l.points.integer(j.key).text(string(p.Snapshot)).text(p.text)
 		for _, d := range p.Digests {
 			l.names.integer(j.key).text(string(d))
 		}

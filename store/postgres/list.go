@@ -17,7 +17,7 @@ const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, cre
 	agent, agent_version, environment, needs, damage, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
-func readIndex(row pgx.CollectableRow) (i store.Index, err error) {
+func readIndex(row pgx.CollectableRow) (i dormouse.SessionRow, err error) {
 	var bad store.Unread
 	var seq int64
 	var due, archived *time.Time
@@ -37,14 +37,14 @@ func readIndex(row pgx.CollectableRow) (i store.Index, err error) {
 }
 
 // Session returns the index row of a session.
-func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (store.Index, error) {
+func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (dormouse.SessionRow, error) {
 	index, err := first(list(ctx, s, readIndex, selectIndex+`WHERE id = $1`, id))
 	return index, wrap(err, "look up", id)
 }
 
 // Sessions lists the sessions of a tenant, newest first unless it is asked for the
 // oldest.
-func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, error) {
+func (s *Store) Sessions(ctx context.Context, q store.Query) ([]dormouse.SessionRow, error) {
 	var w where
 	beyond, order := `<`, ` DESC`
 	if q.Oldest {

@@ -122,7 +122,7 @@ func TestSessionsOfAnOlderSchemaAreKept(t *testing.T) {
 				t.Errorf("named = %v, %v, want one", named, err)
 			}
 			b := w.batch(1)
-			b.Rows.Names = []store.Names{{Point: "snap_1", Digests: asked[1:]}}
+			b.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: asked[1:]}}
 			if err := w.append(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}

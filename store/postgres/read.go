@@ -52,7 +52,7 @@ func (s *Store) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormou
 
 // ClientIDs returns the seq of each of the ids that a client has given in a session.
 func (s *Store) ClientIDs(ctx context.Context, id dormouse.SessionID, ids ...string) (map[string]uint64, error) {
-	given, err := list(ctx, s, func(row pgx.CollectableRow) (c store.ClientID, err error) {
+	given, err := list(ctx, s, func(row pgx.CollectableRow) (c dormouse.ClientID, err error) {
 		err = row.Scan(&c.ID, &c.Seq)
 		return c, err
 	}, `SELECT id, seq FROM client_ids WHERE session = `+key+` AND id = ANY ($2)`, id, ids)
@@ -86,13 +86,13 @@ func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]do
 }
 
 // State returns the cached fold of a session's log.
-func (s *Store) State(ctx context.Context, id dormouse.SessionID) (store.State, error) {
-	state, err := first(list(ctx, s, func(row pgx.CollectableRow) (t store.State, err error) {
+func (s *Store) State(ctx context.Context, id dormouse.SessionID) (dormouse.StateCache, error) {
+	state, err := first(list(ctx, s, func(row pgx.CollectableRow) (t dormouse.StateCache, err error) {
 		err = row.Scan(&t.Seq, &t.Version, &t.Data)
 		return t, err
 	}, `SELECT seq, version, data FROM states WHERE session = `+key, id))
 	if errors.Is(err, dormouse.ErrNotFound) {
-		return store.State{}, nil
+		return dormouse.StateCache{}, nil
 	}
 	return state, wrap(err, "load state of", id)
 }

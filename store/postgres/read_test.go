@@ -18,7 +18,7 @@ import (
 func TestTimesAreKeptToTheMicrosecond(t *testing.T) {
 	dsn := database(t)
 	s := open(t, dsn)
-	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Index.Due = start.Add(time.Microsecond) })
+	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Session.Due = start.Add(time.Microsecond) })
 	create(t, s, sessionID(2))
 	c := raw(t, dsn)
 	if got := query[time.Time](t, c, `SELECT created FROM sessions WHERE id = $1`, sessionID(1)); !got.Equal(start) {
@@ -115,13 +115,13 @@ func TestWhatWasDeletedIsRemovedInTheEnd(t *testing.T) {
 	w, other := create(t, s, sessionID(1)), create(t, s, sessionID(2))
 	for _, w := range []*writer{w, other} {
 		b := w.batch(6000)
-		b.Rows.Index.Tags = []string{"tag"}
+		b.Rows.Session.Tags = []string{"tag"}
 		b.Rows.Prompts = []dormouse.PromptRecord{{ID: "sevt_1", Seq: 2, Queued: start}}
 		b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1"}, Status: dormouse.OpOpen, Started: start}}
 		b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: start}}
-		b.Rows.Names = []store.Names{{Point: "snap_1", Digests: []dormouse.Digest{"sha256:a", "sha256:b"}}}
+		b.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: []dormouse.Digest{"sha256:a", "sha256:b"}}}
 		b.Chunks = []store.Chunk{{Op: "op_1", Text: "seen"}}
-		b.State = &store.State{Seq: b.Last(), Data: []byte("folded")}
+		b.State = &dormouse.StateCache{Seq: b.Last(), Data: []byte("folded")}
 		if err := w.append(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestAnIndexRowThatIsNotWhatWasWrittenMustBeNoErrorForItsSessionOrForOthers(
 			url := database(t)
 			s, c, ctx := open(t, url), raw(t, url), t.Context()
 			labelled := func(b *store.Batch) {
-				b.Rows.Index.Tags, b.Rows.Index.Metadata, b.Rows.Index.Metrics.Messages = []string{"red"}, map[string]string{"k": "v"}, 7
+				b.Rows.Session.Tags, b.Rows.Session.Metadata, b.Rows.Session.Metrics.Messages = []string{"red"}, map[string]string{"k": "v"}, 7
 			}
 			w := create(t, s, sessionID(1), labelled)
 			create(t, s, sessionID(2), labelled)
@@ -224,12 +224,12 @@ func TestAnIndexRowThatIsNotWhatWasWrittenMustBeNoErrorForItsSessionOrForOthers(
 			if ops, err := s.Ops(ctx, sessionID(1), 10); err != nil || len(ops) != 1 || ops[0].ID != "op_1" {
 				t.Errorf("ops = %+v, %v", ops, err)
 			}
-			if err := s.Rebuild(ctx, sessionID(1), store.Rows{Index: w.index}); err != nil {
+			if err := s.Rebuild(ctx, sessionID(1), dormouse.Rows{Session: w.index}); err != nil {
 				t.Fatal(err)
 			}
 			mended("a rebuild")
 			do(t, c, `UPDATE sessions SET last_seq = last_seq + 64 WHERE id = $1`, sessionID(1))
-			if err := s.Rebuild(ctx, sessionID(1), store.Rows{Index: w.index}); !errors.Is(err, dormouse.ErrConflict) {
+			if err := s.Rebuild(ctx, sessionID(1), dormouse.Rows{Session: w.index}); !errors.Is(err, dormouse.ErrConflict) {
 				t.Errorf("rebuild of a log that ends before its row says = %v, want ErrConflict", err)
 			}
 		})

@@ -52,7 +52,7 @@ func spell(b store.Batch) (sp spelled, err error) {
 	if b.Rows == nil {
 		return sp, nil
 	}
-	i := b.Rows.Index
+	i := b.Rows.Session
 	if sp.metrics, err = text(i.Metrics); err != nil {
 		return sp, err
 	}
@@ -84,15 +84,15 @@ func spell(b store.Batch) (sp spelled, err error) {
 
 // point is what a point names, each digest once and none empty.
 type point struct {
-	store.Names
+	dormouse.SnapshotBlobs
 	text string
 }
 
 // points is what each point that changes names in the end. The unnamed ones name
 // nothing.
-func points(r *store.Rows) ([]point, error) {
-	all := make([]point, 0, len(r.Names)+len(r.Unnamed))
-	for _, n := range r.Names {
+func points(r *dormouse.Rows) ([]point, error) {
+	all := make([]point, 0, len(r.SnapshotBlobs)+len(r.Released))
+	for _, n := range r.SnapshotBlobs {
 		n.Digests = slices.Compact(slices.Sorted(slices.Values(n.Digests)))
 		n.Digests = slices.DeleteFunc(n.Digests, func(d dormouse.Digest) bool { return d == "" })
 		t, err := text(n.Digests)
@@ -101,10 +101,10 @@ func points(r *store.Rows) ([]point, error) {
 		}
 		all = append(all, point{n, t})
 	}
-	for _, id := range r.Unnamed {
-		all = append(all, point{Names: store.Names{Point: id}})
+	for _, id := range r.Released {
+		all = append(all, point{SnapshotBlobs: dormouse.SnapshotBlobs{Snapshot: id}})
 	}
-	return last(all, func(p point) dormouse.SnapshotID { return p.Point }), nil
+	return last(all, func(p point) dormouse.SnapshotID { return p.Snapshot }), nil
 }
 
 // last keeps of rows with the same key the last, in the place of the first.

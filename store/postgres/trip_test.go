@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // However much a batch brings, it is two round trips, and no statement is said
@@ -41,12 +40,14 @@ func TestABatchIsTwoRoundTrips(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what   string
-		change func(*store.Rows)
+		change func(*dormouse.Rows)
 		stored []string
 	}{
-		{"nothing else", func(*store.Rows) {}, []string{"events", "commit"}},
-		{"names", func(r *store.Rows) { r.Names = []store.Names{{Point: "snap_1", Digests: digests}} }, []string{"events", "count_names", "points", "names", "drop_names", "commit"}},
-		{"no names any more", func(r *store.Rows) { r.Unnamed = []dormouse.SnapshotID{"snap_1"} }, []string{"events", "count_names", "drop_points", "drop_names", "commit"}},
+		{"nothing else", func(*dormouse.Rows) {}, []string{"events", "commit"}},
+		{"names", func(r *dormouse.Rows) {
+			r.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: digests}}
+		}, []string{"events", "count_names", "points", "names", "drop_names", "commit"}},
+		{"no names any more", func(r *dormouse.Rows) { r.Released = []dormouse.SnapshotID{"snap_1"} }, []string{"events", "count_names", "drop_points", "drop_names", "commit"}},
 	} {
 		b := w.batch(1)
 		c.change(b.Rows)

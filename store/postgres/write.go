@@ -91,8 +91,8 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 }
 
 // Rebuild replaces every derived row of a session.
-func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.Rows) error {
-	b := store.Batch{Session: id, After: rows.Index.Seq, Rows: &rows}
+func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormouse.Rows) error {
+	b := store.Batch{Session: id, After: rows.Session.Seq, Rows: &rows}
 	sp, err := spell(b)
 	if err = errors.Join(b.Validate(), err); err == nil {
 		j := &job{batch: b, spelled: sp}

@@ -39,7 +39,7 @@ func BenchmarkAppend(b *testing.B) {
 			batch.Rows.Prompts = []dormouse.PromptRecord{{
 				ID: e.ID, Thread: e.Thread, Status: dormouse.PromptIsQueued, Body: dormouse.DigestOf(payload), Seq: e.Seq, Queued: e.Time,
 			}}
-			batch.Rows.Index.Due = store.Now
+			batch.Rows.Session.Due = dormouse.DueNow
 			batch.Rows.Deadlines = []dormouse.Deadline{}
 		}))
 	})
@@ -54,11 +54,11 @@ func BenchmarkAppend(b *testing.B) {
 	})
 	b.Run("point", func(b *testing.B) {
 		drive(b, newAppends(b, func(batch *store.Batch) {
-			names := store.Names{Point: dormouse.SnapshotID(fmt.Sprintf("snap_%026d", batch.After))}
+			names := dormouse.SnapshotBlobs{Snapshot: dormouse.SnapshotID(fmt.Sprintf("snap_%026d", batch.After))}
 			for n := range uint64(64) { // all but one are those of the point before
 				names.Digests = append(names.Digests, dormouse.DigestOf(fmt.Append(nil, batch.Session, batch.After+n)))
 			}
-			batch.Rows.Names = []store.Names{names}
+			batch.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{names}
 		}))
 	})
 }
@@ -73,7 +73,7 @@ func BenchmarkList(b *testing.B) {
 		running.Go(func() {
 			for n := worker; n < count; n += sessions {
 				create(b, s, sessionID(n), func(batch *store.Batch) {
-					i := &batch.Rows.Index
+					i := &batch.Rows.Session
 					i.Created = start.Add(time.Duration(n/10) * time.Second)
 					i.Owner = dormouse.User(fmt.Sprint(n % 10))
 					if n%1000 == 0 {

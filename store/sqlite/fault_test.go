@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/sqlite"
 )
 
@@ -45,7 +44,7 @@ func appendForEver(dir string) int {
 		var running sync.WaitGroup
 		defer running.Wait()
 		for i := range 8 {
-			w := &writer{store: s, index: store.Index{Session: sessionID(i), Created: start}}
+			w := &writer{store: s, index: dormouse.SessionRow{Session: sessionID(i), Created: start}}
 			if err := s.Create(ctx, w.batch(1)); err != nil {
 				return err
 			}

@@ -10,14 +10,14 @@ import (
 )
 
 // Session returns the index row of a session.
-func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (store.Index, error) {
+func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (dormouse.SessionRow, error) {
 	index, err := first(list(ctx, s, readIndex, selectIndex+`WHERE id = ?`, id))
 	return index, wrap(err, "look up", id)
 }
 
 // Sessions lists the sessions of a tenant, newest first unless it is asked for the
 // oldest.
-func (s *Store) Sessions(ctx context.Context, q store.Query) ([]store.Index, error) {
+func (s *Store) Sessions(ctx context.Context, q store.Query) ([]dormouse.SessionRow, error) {
 	var where strings.Builder
 	args := []any{q.Tenant}
 	beyond, order := `<`, ` DESC`
@@ -114,7 +114,7 @@ const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, cre
 	agent, agent_version, environment, needs, damage, coalesce(tags, '[]'), coalesce(metadata, '{}'), coalesce(search, '')
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
-func readIndex(rows *sql.Rows) (i store.Index, err error) {
+func readIndex(rows *sql.Rows) (i dormouse.SessionRow, err error) {
 	var bad store.Unread
 	var metrics, tags, metadata string
 	err = rows.Scan(str(&bad, "id", &i.Session), str(&bad, "tenant", &i.Tenant), str(&bad, "owner", &i.Owner), str(&bad, "parent", &i.Parent),

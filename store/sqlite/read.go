@@ -86,7 +86,7 @@ func (s *Store) ClientIDs(ctx context.Context, id dormouse.SessionID, ids ...str
 	if err != nil {
 		return nil, wrap(err, "look up ids of", id)
 	}
-	given, err := list(ctx, s, func(rows *sql.Rows) (c store.ClientID, err error) {
+	given, err := list(ctx, s, func(rows *sql.Rows) (c dormouse.ClientID, err error) {
 		err = rows.Scan(&c.ID, &c.Seq)
 		return c, err
 	}, `SELECT id, seq FROM client_ids WHERE session = `+key+` AND id IN (SELECT value FROM json_each(?))`, id, asked)
@@ -123,13 +123,13 @@ func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]do
 }
 
 // State returns the cached fold of a session's log.
-func (s *Store) State(ctx context.Context, id dormouse.SessionID) (store.State, error) {
-	state, err := first(list(ctx, s, func(rows *sql.Rows) (t store.State, err error) {
+func (s *Store) State(ctx context.Context, id dormouse.SessionID) (dormouse.StateCache, error) {
+	state, err := first(list(ctx, s, func(rows *sql.Rows) (t dormouse.StateCache, err error) {
 		err = rows.Scan(&t.Seq, &t.Version, &t.Data)
 		return t, err
 	}, `SELECT seq, version, data FROM states WHERE session = `+key, id))
 	if errors.Is(err, dormouse.ErrNotFound) {
-		return store.State{}, nil
+		return dormouse.StateCache{}, nil
 	}
 	return state, wrap(err, "load state of", id)
 }

@@ -36,7 +36,7 @@ func (c *conn) remove(ctx context.Context, id dormouse.SessionID, epoch store.Ep
 	if err != nil {
 		return err
 	}
-	if err := c.admit(ctx, store.Fence{Session: id, Epoch: epoch}); err != nil {
+	if err := c.admit(ctx, dormouse.Fence{Session: id, Epoch: epoch}); err != nil {
 		return err
 	}
 	delete(c.rows, string(id))

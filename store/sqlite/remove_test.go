@@ -19,15 +19,15 @@ var tables = []string{"events", "prompts", "ops", "points", "names", "chunks", "
 func createLong(t *testing.T, s *sqlite.Store, id dormouse.SessionID) *writer {
 	t.Helper()
 	const rows = 350
-	w := create(t, s, id, func(b *store.Batch) { b.Rows.Index.Tags = []string{"long"} })
+	w := create(t, s, id, func(b *store.Batch) { b.Rows.Session.Tags = []string{"long"} })
 	b := w.batch(rows)
-	b.State = &store.State{Seq: b.Last(), Data: []byte("folded")}
+	b.State = &dormouse.StateCache{Seq: b.Last(), Data: []byte("folded")}
 	for n := range rows {
 		b.Rows.Prompts = append(b.Rows.Prompts, dormouse.PromptRecord{ID: dormouse.EventID(fmt.Sprintf("sevt_%d", n)), Seq: 2})
 		b.Rows.Ops = append(b.Rows.Ops, dormouse.OpRecord{Op: dormouse.Op{ID: dormouse.OpID(fmt.Sprintf("op_%d", n))}, Status: dormouse.OpOpen})
 		b.Rows.Deadlines = append(b.Rows.Deadlines, dormouse.Deadline{ID: fmt.Sprint(n)})
-		b.Rows.Names = append(b.Rows.Names, store.Names{
-			Point: dormouse.SnapshotID(fmt.Sprintf("snap_%d", n)), Digests: []dormouse.Digest{"sha256:a", dormouse.DigestOf(fmt.Append(nil, n))},
+		b.Rows.SnapshotBlobs = append(b.Rows.SnapshotBlobs, dormouse.SnapshotBlobs{
+			Snapshot: dormouse.SnapshotID(fmt.Sprintf("snap_%d", n)), Digests: []dormouse.Digest{"sha256:a", dormouse.DigestOf(fmt.Append(nil, n))},
 		})
 		b.Chunks = append(b.Chunks, store.Chunk{Op: "op_1", N: n})
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // spelled is rows as they are stored, the columns of the index row in the
@@ -59,11 +58,11 @@ func (r rewritten) args(to []driver.Value) []driver.Value {
 var unlabelled = labels{tags: "[]", metadata: "{}"}
 
 // spell spells rows, which may be nil.
-func spell(r *store.Rows) (sp spelled, err error) {
+func spell(r *dormouse.Rows) (sp spelled, err error) {
 	if r == nil {
 		return sp, nil
 	}
-	i := r.Index
+	i := r.Session
 	metrics, err := text(i.Metrics)
 	if err != nil {
 		return sp, err
@@ -93,7 +92,7 @@ func spell(r *store.Rows) (sp spelled, err error) {
 		}
 		sp.ops = append(sp.ops, op)
 	}
-	for _, n := range r.Names {
+	for _, n := range r.SnapshotBlobs {
 		digests, err := text(append([]dormouse.Digest{}, n.Digests...)) // a list, even of nothing
 		if err != nil {
 			return sp, err

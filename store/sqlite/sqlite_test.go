@@ -67,12 +67,12 @@ func TestAStoreThatIsOpenedAgainHasEverything(t *testing.T) {
 	s := open(t, dir)
 	w := create(t, s, sessionID(1))
 	b := w.batch(3)
-	b.Rows.Index.Due = store.Now
+	b.Rows.Session.Due = dormouse.DueNow
 	b.Rows.Prompts = []dormouse.PromptRecord{{ID: "sevt_1", Status: dormouse.PromptIsQueued, Seq: 2, Queued: start}}
 	b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1", Kind: dormouse.OpModel}, Status: dormouse.OpOpen, Started: start}}
 	b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", Kind: "wake", At: start}}
 	b.Chunks = []store.Chunk{{Op: "op_1", Text: "seen"}}
-	b.State = &store.State{Seq: 4, Version: 1, Data: []byte("folded")}
+	b.State = &dormouse.StateCache{Seq: 4, Version: 1, Data: []byte("folded")}
 	if err := w.append(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestTimesAreWholeMicrosecondsInUTC(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	defer shut(t, s)
-	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Index.Due = start.Add(time.Microsecond) })
+	create(t, s, sessionID(1), func(b *store.Batch) { b.Rows.Session.Due = start.Add(time.Microsecond) })
 	create(t, s, sessionID(2))
 	db := raw(t, dir)
 	if got := query[int64](t, db, `SELECT created FROM sessions WHERE id = ?`, sessionID(1)); got != start.UnixMicro() {
@@ -193,8 +193,8 @@ func TestAppendAfterARollbackWritesEveryRow(t *testing.T) {
 	w := create(t, s, sessionID(1))
 	b := w.batch(1)
 	due := start.Add(time.Hour)
-	b.Rows.Index.Title, b.Rows.Index.Due, b.Rows.Index.Archived = "another title", due, due
-	b.Rows.Index.Tags, b.Rows.Index.Metadata = []string{"red"}, map[string]string{"a": "b"}
+	b.Rows.Session.Title, b.Rows.Session.Due, b.Rows.Session.Archived = "another title", due, due
+	b.Rows.Session.Tags, b.Rows.Session.Metadata = []string{"red"}, map[string]string{"a": "b"}
 	b.Rows.Deadlines = []dormouse.Deadline{{ID: "one", Kind: "alarm", At: due}}
 	b.Chunks = []store.Chunk{{Op: "op_1", N: -1}} // the schema refuses it, after all the rest
 	if err := w.append(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
@@ -208,7 +208,7 @@ func TestAppendAfterARollbackWritesEveryRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(b.Rows.Index, got); diff != "" {
+	if diff := cmp.Diff(b.Rows.Session, got); diff != "" {
 		t.Errorf("the index row is not what was appended: %s", diff)
 	}
 	deadlines, err := s.Deadlines(t.Context(), sessionID(1))
@@ -368,7 +368,7 @@ func testOlderSchema(t *testing.T, files []string) {
 
 	s := open(t, dir)
 	defer shut(t, s)
-	want := store.Index{
+	want := dormouse.SessionRow{
 		Session: "sesn_old", Tenant: "acme", Owner: dormouse.User("ada"), Title: "a title", Phase: dormouse.PhaseReady, Status: dormouse.StatusIdle,
 		Created: time.Unix(1, 0).UTC(), Updated: time.Unix(2, 0).UTC(), Seq: 2, Needs: 1,
 	}
@@ -376,7 +376,7 @@ func testOlderSchema(t *testing.T, files []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]store.Index{want}, listed, cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff([]dormouse.SessionRow{want}, listed, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("sessions (-want +got):\n%s", diff)
 	}
 	if named, err := s.Named(t.Context(), []dormouse.Digest{"sha256:old", "sha256:new"}); err != nil || len(named) != 1 {
@@ -384,8 +384,8 @@ func testOlderSchema(t *testing.T, files []string) {
 	}
 	w := &writer{store: s, epoch: 3, index: want}
 	b := w.batch(1)
-	b.Rows.Index.Tags = []string{"new"}
-	b.Rows.Names = []store.Names{{Point: "snap_1", Digests: []dormouse.Digest{"sha256:new"}}}
+	b.Rows.Session.Tags = []string{"new"}
+	b.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: []dormouse.Digest{"sha256:new"}}}
 	if err := w.append(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}

@@ -70,8 +70,8 @@ func three(t *testing.T, s *sqlite.Store) (second *writer) {
 	t.Helper()
 	for n := 1; n <= 3; n++ {
 		w := create(t, s, dormouse.SessionID("sesn_000"+string(rune('0'+n))), func(b *store.Batch) {
-			b.Rows.Index.Tags, b.Rows.Index.Metadata = []string{"red"}, map[string]string{"k": "v"}
-			b.Rows.Index.Due, b.Rows.Index.Metrics.Messages, b.Rows.Index.Needs = start, 7, 1
+			b.Rows.Session.Tags, b.Rows.Session.Metadata = []string{"red"}, map[string]string{"k": "v"}
+			b.Rows.Session.Due, b.Rows.Session.Metrics.Messages, b.Rows.Session.Needs = start, 7, 1
 		})
 		w.index.Tags, w.index.Metadata, w.index.Due, w.index.Metrics.Messages, w.index.Needs = []string{"red"}, map[string]string{"k": "v"}, start, 7, 1
 		if n == 2 {
@@ -142,7 +142,7 @@ func TestAnIndexRowThatIsNotWhatWasWrittenMustBeNoErrorForItsSessionOrForOthers(
 				spoil(t, dir, change)
 				s = open(t, dir)
 			}
-			if err := s.Rebuild(ctx, w.index.Session, store.Rows{Index: w.index}); err != nil {
+			if err := s.Rebuild(ctx, w.index.Session, dormouse.Rows{Session: w.index}); err != nil {
 				t.Fatal(err)
 			}
 			mended(t, s, w, "a rebuild")
@@ -201,7 +201,7 @@ func TestARebuildMendsARowThatSaysLessThanTheLogHasAndNoneThatSaysMore(t *testin
 		shut(t, s)
 		spoil(t, dir, c.change)
 		s = open(t, dir)
-		if err := s.Rebuild(t.Context(), w.index.Session, store.Rows{Index: w.index}); !errors.Is(err, c.want) {
+		if err := s.Rebuild(t.Context(), w.index.Session, dormouse.Rows{Session: w.index}); !errors.Is(err, c.want) {
 			t.Errorf("%s: rebuild = %v, want %v", c.change, err, c.want)
 		}
 		if c.want == nil {
@@ -219,7 +219,7 @@ func TestAnOpThatIsNotWhatWasWrittenHidesNoOther(t *testing.T) {
 	for _, id := range []dormouse.OpID{"op_1", "op_2"} {
 		b.Rows.Ops = append(b.Rows.Ops, dormouse.OpRecord{Op: dormouse.Op{ID: id, Kind: dormouse.OpModel}, Status: dormouse.OpOpen, Started: start})
 	}
-	b.Rows.Names = []store.Names{{Point: "snap_1", Digests: []dormouse.Digest{"sha256:a"}}}
+	b.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: []dormouse.Digest{"sha256:a"}}}
 	if err := w.append(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestAnOpThatIsNotWhatWasWrittenHidesNoOther(t *testing.T) {
 	}
 	w.store = s
 	b = w.batch(1)
-	b.Rows.Unnamed = []dormouse.SnapshotID{"snap_1"}
+	b.Rows.Released = []dormouse.SnapshotID{"snap_1"}
 	if err := w.append(t.Context(), b); err != nil {
 		t.Errorf("a point whose names cannot be read is not let go of: %v", err)
 	}

@@ -43,7 +43,7 @@ func (c *conn) begin(ctx context.Context, b store.Batch, sp spelled) error {
 }
 
 // under refuses who lost the session that it asks for.
-func (c *conn) under(ctx context.Context, f *store.Fence) error {
+func (c *conn) under(ctx context.Context, f *dormouse.Fence) error {
 	if f == nil {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (c *conn) under(ctx context.Context, f *store.Fence) error {
 }
 
 // admit refuses who lost a session.
-func (c *conn) admit(ctx context.Context, f store.Fence) error {
+func (c *conn) admit(ctx context.Context, f dormouse.Fence) error {
 	r, err := c.row(ctx, f.Session)
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return dormouse.ErrLeaseLost
@@ -148,7 +148,7 @@ func (c *conn) whyNotClaimed(ctx context.Context, id dormouse.SessionID) error {
 // Mark sets what the index row says of a damaged log.
 func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epoch, damage string) error {
 	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
-		if err := c.admit(ctx, store.Fence{Session: id, Epoch: epoch}); err != nil {
+		if err := c.admit(ctx, dormouse.Fence{Session: id, Epoch: epoch}); err != nil {
 			return err
 		}
 		r, err := c.row(ctx, id)
@@ -168,8 +168,8 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 }
 
 // Rebuild replaces every derived row of a session.
-func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows store.Rows) error {
-	b := store.Batch{Session: id, After: rows.Index.Seq, Rows: &rows}
+func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormouse.Rows) error {
+	b := store.Batch{Session: id, After: rows.Session.Seq, Rows: &rows}
 	sp, err := spell(&rows)
 	err = errors.Join(b.Validate(), err)
 	if err == nil {
@@ -187,7 +187,7 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, sp spelled) error {
 		return err
 	}
 	// A rebuild goes in under whatever epoch there is; only the seq can be wrong.
-	if err := c.reaches(ctx, r, b.Rows.Index.Seq); err != nil {
+	if err := c.reaches(ctx, r, b.Rows.Session.Seq); err != nil {
 		return err
 	}
 	args := sp.rewritten.args(sp.moved.args(sp.touched.args(make([]driver.Value, 0, 17))))
@@ -261,7 +261,7 @@ func (c *conn) add(ctx context.Context, r *row, b store.Batch, sp spelled) error
 }
 
 // addRows writes the rows of a session but the index.
-func (c *conn) addRows(ctx context.Context, r *row, rows store.Rows, sp spelled) error {
+func (c *conn) addRows(ctx context.Context, r *row, rows dormouse.Rows, sp spelled) error {
 	if err := c.label(ctx, r, sp.labels); err != nil {
 		return err
 	}
@@ -320,25 +320,25 @@ func (c *conn) label(ctx context.Context, r *row, l labels) (err error) {
 }
 
 // name writes what points name, and takes away what none names any more.
-func (c *conn) name(ctx context.Context, r *row, rows store.Rows, digests []string) error {
+func (c *conn) name(ctx context.Context, r *row, rows dormouse.Rows, digests []string) error {
 	var fewer int64
 	forget := func(point dormouse.SnapshotID) error {
 		n, err := c.exec(ctx, unname, r.key, string(point))
 		fewer += n
 		return err
 	}
-	for i, n := range rows.Names {
-		if err := forget(n.Point); err != nil {
+	for i, n := range rows.SnapshotBlobs {
+		if err := forget(n.Snapshot); err != nil {
 			return err
 		}
-		if _, err := c.exec(ctx, putPoint, r.key, string(n.Point), digests[i]); err != nil {
+		if _, err := c.exec(ctx, putPoint, r.key, string(n.Snapshot), digests[i]); err != nil {
 			return err
 		}
 		if _, err := c.exec(ctx, addNames, r.key, digests[i]); err != nil {
 			return err
 		}
 	}
-	for _, point := range rows.Unnamed {
+	for _, point := range rows.Released {
 		if err := forget(point); err != nil {
 			return err
 		}

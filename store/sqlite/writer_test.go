@@ -21,12 +21,12 @@ func sessionID(n int) dormouse.SessionID {
 type writer struct {
 	store store.Store
 	epoch store.Epoch
-	index store.Index
+	index dormouse.SessionRow
 }
 
 func create(t testing.TB, s store.Store, id dormouse.SessionID, change ...func(*store.Batch)) *writer {
 	t.Helper()
-	w := &writer{store: s, index: store.Index{
+	w := &writer{store: s, index: dormouse.SessionRow{
 		Session: id, Tenant: "acme", Owner: dormouse.User("ada"), Title: "a title",
 		Phase: dormouse.PhaseReady, Status: dormouse.StatusIdle, Created: start,
 	}}
@@ -37,7 +37,7 @@ func create(t testing.TB, s store.Store, id dormouse.SessionID, change ...func(*
 	if err := s.Create(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	w.index = b.Rows.Index
+	w.index = b.Rows.Session
 	var err error
 	if w.epoch, err = s.Claim(t.Context(), id); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func (w *writer) batch(n int) store.Batch {
 			Payload: json.RawMessage(fmt.Sprintf(`{"n":%d}`, index.Seq)),
 		})
 	}
-	b.Rows = &store.Rows{Index: index}
+	b.Rows = &dormouse.Rows{Session: index}
 	return b
 }
 
@@ -67,6 +67,6 @@ func (w *writer) append(ctx context.Context, b store.Batch) error {
 	if err := w.store.Append(ctx, b); err != nil {
 		return err
 	}
-	w.index = b.Rows.Index
+	w.index = b.Rows.Session
 	return nil
 }

@@ -30,13 +30,13 @@ func testCarrying(t *testing.T, fresh opener) {
 		b := first(ada)
 		b.Epoch = 1 << 40
 		b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 1)}
-		b.Rows.Index.Tags = []string{"carried"}
+		b.Rows.Session.Tags = []string{"carried"}
 		if err := s.Import(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 		wantEpoch(t, s, ada, b.Epoch)
-		equal(t, "contents", contents(t, s, ada), everything{Index: b.Rows.Index, Events: b.Events, Prompts: b.Rows.Prompts})
-		w := &writer{store: s, id: ada, epoch: b.Epoch, index: b.Rows.Index}
+		equal(t, "contents", contents(t, s, ada), everything{Index: b.Rows.Session, Events: b.Events, Prompts: b.Rows.Prompts})
+		w := &writer{store: s, id: ada, epoch: b.Epoch, index: b.Rows.Session}
 		w.append(t)
 		epoch, err := s.Claim(t.Context(), ada)
 		if err != nil || epoch <= b.Epoch {
@@ -51,7 +51,7 @@ func testCarrying(t *testing.T, fresh opener) {
 			t.Fatal(err)
 		}
 		wantEpoch(t, s, ada, 0)
-		w := &writer{store: s, id: ada, index: first(ada).Rows.Index}
+		w := &writer{store: s, id: ada, index: first(ada).Rows.Session}
 		wantErr(t, "append before any claim", w.try(t.Context()), dormouse.ErrLeaseLost)
 	}))
 
@@ -62,7 +62,7 @@ func testCarrying(t *testing.T, fresh opener) {
 		wantErr(t, "import of a session that exists", s.Import(t.Context(), again), dormouse.ErrConflict)
 		wantEpoch(t, s, ada, w.epoch)
 		late := first(sessionID(2))
-		late.After, late.Events[0].Seq, late.Rows.Index.Seq = 1, 2, 2
+		late.After, late.Events[0].Seq, late.Rows.Session.Seq = 1, 2, 2
 		wantErr(t, "import that begins at 2", s.Import(t.Context(), late), dormouse.ErrInvalid)
 		wantErr(t, "import of nothing", s.Import(t.Context(), store.Batch{Session: sessionID(2)}), dormouse.ErrInvalid)
 		epoch := first(sessionID(2))

@@ -15,7 +15,7 @@ func testListing(t *testing.T, fresh opener) {
 		var want []dormouse.SessionID
 		for n := range 10 {
 			id := sessionID(99 - n) // ids run against the order
-			create(t, s, id, func(b *store.Batch) { b.Rows.Index.Created = at(n) })
+			create(t, s, id, func(b *store.Batch) { b.Rows.Session.Created = at(n) })
 			want = append([]dormouse.SessionID{id}, want...)
 		}
 		for _, limit := range []int{1, 3, 10, 100} {
@@ -30,7 +30,7 @@ func testListing(t *testing.T, fresh opener) {
 		var want []dormouse.SessionID
 		for n := range 20 {
 			id := sessionID(n * 7 % 20)
-			create(t, s, id, func(b *store.Batch) { b.Rows.Index.Created = at(n / 10) })
+			create(t, s, id, func(b *store.Batch) { b.Rows.Session.Created = at(n / 10) })
 			want = append(want, id)
 		}
 		got := pages(t, s, store.Query{Tenant: "acme", Limit: 3})
@@ -43,7 +43,7 @@ func testListing(t *testing.T, fresh opener) {
 	t.Run("a page does not move when an older session is written", fresh(func(t *testing.T, s store.Store) {
 		ws := make([]*writer, 6)
 		for n := range ws {
-			ws[n] = create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Index.Created = at(n) })
+			ws[n] = create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Session.Created = at(n) })
 		}
 		before := pages(t, s, store.Query{Tenant: "acme", Limit: 2})
 		ws[0].append(t)
@@ -52,15 +52,15 @@ func testListing(t *testing.T, fresh opener) {
 
 	t.Run("owner parent and phase select when not empty and the tenant always", fresh(func(t *testing.T, s store.Store) {
 		n := 0
-		var rows []store.Index
+		var rows []dormouse.SessionRow
 		for _, tenant := range []string{"acme", "umbrella", ""} {
 			for _, owner := range []dormouse.Actor{"user:ada", "user:bob"} {
 				for _, parent := range []dormouse.SessionID{"", "sesn_p", "sesn_q"} {
 					for _, phase := range []dormouse.Phase{dormouse.PhaseReady, dormouse.PhaseRunning} {
 						create(t, s, sessionID(n), func(b *store.Batch) {
-							i := &b.Rows.Index
+							i := &b.Rows.Session
 							i.Tenant, i.Owner, i.Parent, i.Phase, i.Created = tenant, owner, parent, phase, at(n)
-							rows = append([]store.Index{*i}, rows...)
+							rows = append([]dormouse.SessionRow{*i}, rows...)
 						})
 						n++
 					}
@@ -89,7 +89,7 @@ func testListing(t *testing.T, fresh opener) {
 	t.Run("text selects sessions whose search contains it whatever its case and no character in it is special", fresh(func(t *testing.T, s store.Store) {
 		texts := []string{"fix the login page", "100% of_it\\now", "ünïcode 🐭 and 'quotes\"", "", "login\nagain"}
 		for n, text := range texts {
-			create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Index.Search, b.Rows.Index.Created = text, at(n) })
+			create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Session.Search, b.Rows.Session.Created = text, at(n) })
 		}
 		for _, text := range []string{
 			"", "login", "LogIn", "login page", "page login", "%", "_", "0% of_", "o%f", "f_x", `\`, `\\`, "ÜNÏ", "🐭", "'", `"`, "''", "*", "?", "n\na", "^fix", ".",
@@ -106,7 +106,7 @@ func testListing(t *testing.T, fresh opener) {
 
 	t.Run("tags selects sessions that have all of them", fresh(func(t *testing.T, s store.Store) {
 		for n, tags := range [][]string{nil, {"a"}, {"a", "b"}, {"b", "c", "a"}, {"A"}, {"ab"}, {`q"uo'te,`, "%", "b"}} {
-			create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Index.Tags, b.Rows.Index.Created = tags, at(-n) })
+			create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Session.Tags, b.Rows.Session.Created = tags, at(-n) })
 		}
 		for _, test := range []struct {
 			tags []string
@@ -129,7 +129,7 @@ func testListing(t *testing.T, fresh opener) {
 		for n, metadata := range []map[string]string{
 			nil, {"team": "blue"}, {"team": "blue", "env": "prod"}, {"team": "red", "env": "prod"}, {"blue": "team"}, {"a.b": "", `k"'`: `v"'<&>`},
 		} {
-			create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Index.Metadata, b.Rows.Index.Created = metadata, at(-n) })
+			create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Session.Metadata, b.Rows.Session.Created = metadata, at(-n) })
 		}
 		for _, test := range []struct {
 			metadata map[string]string
@@ -151,9 +151,9 @@ func testListing(t *testing.T, fresh opener) {
 	t.Run("archived also lists what was put away", fresh(func(t *testing.T, s store.Store) {
 		for n := range 6 {
 			create(t, s, sessionID(n), func(b *store.Batch) {
-				b.Rows.Index.Created = at(-n)
+				b.Rows.Session.Created = at(-n)
 				if n%2 == 1 {
-					b.Rows.Index.Archived = at(n)
+					b.Rows.Session.Archived = at(n)
 				}
 			})
 		}
@@ -172,7 +172,7 @@ func testListing(t *testing.T, fresh opener) {
 	t.Run("what a query asks for it asks for at once", fresh(func(t *testing.T, s store.Store) {
 		for n := range 32 {
 			create(t, s, sessionID(n), func(b *store.Batch) {
-				i := &b.Rows.Index
+				i := &b.Rows.Session
 				i.Created, i.Search = at(-n), "nothing"
 				if n&1 != 0 {
 					i.Search = "a login"
@@ -200,16 +200,16 @@ func testListing(t *testing.T, fresh opener) {
 	t.Run("a listed row is the index row", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, sessionID(1))
 		w.append(t, func(b *store.Batch) {
-			i := &b.Rows.Index
+			i := &b.Rows.Session
 			i.Due, i.Tags, i.Metadata, i.Search = at(3), []string{"t"}, map[string]string{"k": "v"}, "s"
 			i.Metrics.Messages = 7
 		})
-		equal(t, "sessions", list(t, s, store.Query{Tenant: "acme", Limit: 5}), []store.Index{w.index})
+		equal(t, "sessions", list(t, s, store.Query{Tenant: "acme", Limit: 5}), []dormouse.SessionRow{w.index})
 	}))
 
 	t.Run("a q.After that the tenant does not have must be ErrNotFound", fresh(func(t *testing.T, s store.Store) {
 		create(t, s, sessionID(1))
-		create(t, s, sessionID(2), func(b *store.Batch) { b.Rows.Index.Tenant = "umbrella" })
+		create(t, s, sessionID(2), func(b *store.Batch) { b.Rows.Session.Tenant = "umbrella" })
 		for _, after := range []dormouse.SessionID{sessionID(2), sessionID(3)} {
 			_, err := s.Sessions(t.Context(), store.Query{Tenant: "acme", After: after, Limit: 5})
 			wantErr(t, string(after), err, dormouse.ErrNotFound)
@@ -221,7 +221,7 @@ func testListing(t *testing.T, fresh opener) {
 		for n := range 9 {
 			id := sessionID(90 - n)
 			create(t, s, id, func(b *store.Batch) {
-				b.Rows.Index.Created, b.Rows.Index.Tenant = at(n), fmt.Sprint(n%2)
+				b.Rows.Session.Created, b.Rows.Session.Tenant = at(n), fmt.Sprint(n%2)
 			})
 			want = append(want, id)
 		}
@@ -247,7 +247,7 @@ func testListing(t *testing.T, fresh opener) {
 	}))
 }
 
-func list(t *testing.T, s store.Store, q store.Query) []store.Index {
+func list(t *testing.T, s store.Store, q store.Query) []dormouse.SessionRow {
 	t.Helper()
 	found, err := s.Sessions(t.Context(), q)
 	if err != nil {

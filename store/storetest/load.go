@@ -13,14 +13,14 @@ func testLoading(t *testing.T, fresh opener) {
 
 	t.Run("state must return the newest cached fold or a zero state if there is none", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
-		state := func() store.State { return contents(t, s, ada).State }
-		equal(t, "state", state(), store.State{})
-		one := store.State{Seq: 2, Version: 3, Data: []byte("\x00folded\xff")}
+		state := func() dormouse.StateCache { return contents(t, s, ada).State }
+		equal(t, "state", state(), dormouse.StateCache{})
+		one := dormouse.StateCache{Seq: 2, Version: 3, Data: []byte("\x00folded\xff")}
 		w.append(t, func(b *store.Batch) { b.State = &one })
 		equal(t, "state", state(), one)
 		w.append(t)
 		equal(t, "state after an append without one", state(), one)
-		two := store.State{Seq: 3, Version: 4, Data: []byte("again")}
+		two := dormouse.StateCache{Seq: 3, Version: 4, Data: []byte("again")}
 		alone := w.batch(0)
 		alone.State = &two
 		if err := s.Append(t.Context(), alone); err != nil {
@@ -31,7 +31,7 @@ func testLoading(t *testing.T, fresh opener) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "state of an unknown session", got, store.State{})
+		equal(t, "state of an unknown session", got, dormouse.StateCache{})
 	}))
 
 	t.Run("chunks must return an open op's chunks in order", fresh(func(t *testing.T, s store.Store) {
@@ -99,11 +99,11 @@ func testLoading(t *testing.T, fresh opener) {
 
 func testDue(t *testing.T, fresh opener) {
 	due := func(tm time.Time) func(*store.Batch) {
-		return func(b *store.Batch) { b.Rows.Index.Due = tm }
+		return func(b *store.Batch) { b.Rows.Session.Due = tm }
 	}
 
 	t.Run("due must list sessions due at or before t most overdue first at most limit", fresh(func(t *testing.T, s store.Store) {
-		for n, tm := range []time.Time{at(30), {}, at(10), store.Now, at(20), at(40)} {
+		for n, tm := range []time.Time{at(30), {}, at(10), dormouse.DueNow, at(20), at(40)} {
 			create(t, s, sessionID(n), due(tm))
 		}
 		for _, test := range []struct {
@@ -115,7 +115,7 @@ func testDue(t *testing.T, fresh opener) {
 			{at(29), 10, []dormouse.SessionID{sessionID(3), sessionID(2), sessionID(4)}},
 			{at(99), 2, []dormouse.SessionID{sessionID(3), sessionID(2)}},
 			{at(0), 10, []dormouse.SessionID{sessionID(3)}},
-			{store.Now, 10, []dormouse.SessionID{sessionID(3)}},
+			{dormouse.DueNow, 10, []dormouse.SessionID{sessionID(3)}},
 			{time.Time{}, 10, nil},
 			{at(99), 0, nil},
 		} {
@@ -128,11 +128,11 @@ func testDue(t *testing.T, fresh opener) {
 	}))
 
 	t.Run("next due must return the earliest due time after t or the zero time", fresh(func(t *testing.T, s store.Store) {
-		for n, tm := range []time.Time{at(30), {}, at(10), store.Now} {
+		for n, tm := range []time.Time{at(30), {}, at(10), dormouse.DueNow} {
 			create(t, s, sessionID(n), due(tm))
 		}
 		for _, test := range []struct{ t, want time.Time }{
-			{time.Time{}, store.Now}, {store.Now, at(10)}, {at(9), at(10)}, {at(10), at(30)}, {at(30), time.Time{}},
+			{time.Time{}, dormouse.DueNow}, {dormouse.DueNow, at(10)}, {at(9), at(10)}, {at(10), at(30)}, {at(30), time.Time{}},
 		} {
 			got, err := s.NextDue(t.Context(), test.t)
 			if err != nil {
@@ -151,7 +151,7 @@ func testDue(t *testing.T, fresh opener) {
 			want []dormouse.SessionID
 		}{
 			{at(10), nil},
-			{store.Now, []dormouse.SessionID{w.id}},
+			{dormouse.DueNow, []dormouse.SessionID{w.id}},
 			{time.Time{}, nil},
 			{at(1), []dormouse.SessionID{w.id}},
 		} {

@@ -21,7 +21,7 @@ func testLog(t *testing.T, fresh opener) {
 			t.Fatal(err)
 		}
 		equal(t, "log", all(t, s, ada), b.Events)
-		w := &writer{store: s, id: ada, index: b.Rows.Index}
+		w := &writer{store: s, id: ada, index: b.Rows.Session}
 		wantErr(t, "append before any claim", w.try(t.Context()), dormouse.ErrLeaseLost)
 		epoch, err := s.Claim(t.Context(), ada)
 		if err != nil || epoch == 0 {
@@ -32,7 +32,7 @@ func testLog(t *testing.T, fresh opener) {
 	t.Run("a session that exists must be refused with ErrConflict", fresh(func(t *testing.T, s store.Store) {
 		create(t, s, ada).append(t)
 		again := first(ada)
-		again.Rows.Index.Title = "another"
+		again.Rows.Session.Title = "another"
 		wantErr(t, "second create", s.Create(t.Context(), again), dormouse.ErrConflict)
 		seqs(t, all(t, s, ada), 1, 2)
 		index, err := s.Session(t.Context(), ada)
@@ -43,15 +43,15 @@ func testLog(t *testing.T, fresh opener) {
 
 	t.Run("if b.Under names the session that asked for it and its epoch is another by now it must be refused with ErrStaleSender", fresh(func(t *testing.T, s store.Store) {
 		parent, child := create(t, s, ada), create(t, s, sessionID(2))
-		send := func(f store.Fence) error {
+		send := func(f dormouse.Fence) error {
 			return child.try(t.Context(), func(b *store.Batch) {
 				b.Under = &f
-				b.Rows.Index.Tags = []string{fmt.Sprint(b.After)}
+				b.Rows.Session.Tags = []string{fmt.Sprint(b.After)}
 				b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: at(int(b.After))}}
 				b.Rows.Prompts = []dormouse.PromptRecord{prompt(int(b.After), b.Last())}
 			})
 		}
-		mine := store.Fence{Session: ada, Epoch: parent.epoch}
+		mine := dormouse.Fence{Session: ada, Epoch: parent.epoch}
 		for range 2 {
 			if err := send(mine); err != nil {
 				t.Fatal(err)
@@ -66,39 +66,39 @@ func testLog(t *testing.T, fresh opener) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range []store.Fence{mine, {Session: ada}, {Session: ada, Epoch: later + 1}, {Session: sessionID(9), Epoch: 1}} {
+		for _, f := range []dormouse.Fence{mine, {Session: ada}, {Session: ada, Epoch: later + 1}, {Session: sessionID(9), Epoch: 1}} {
 			wantErr(t, fmt.Sprintf("under %+v", f), send(f), store.ErrStaleSender)
 		}
 		equal(t, "contents", contents(t, s, child.id), before)
-		if err := send(store.Fence{Session: ada, Epoch: later}); err != nil {
+		if err := send(dormouse.Fence{Session: ada, Epoch: later}); err != nil {
 			t.Errorf("under the newest lease: %v", err)
 		}
 		// Its own fence holds all the same.
 		was := child.epoch
 		child.epoch--
-		if err := send(store.Fence{Session: ada, Epoch: later}); !errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, store.ErrStaleSender) {
+		if err := send(dormouse.Fence{Session: ada, Epoch: later}); !errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, store.ErrStaleSender) {
 			t.Errorf("who lost the session itself was told %v", err)
 		}
 		child.epoch = was
 		b := child.batch(1)
-		b.Under, b.After, b.Events[0].Seq, b.Rows.Index.Seq = &store.Fence{Session: ada, Epoch: later}, b.After+1, b.After+2, b.After+2
+		b.Under, b.After, b.Events[0].Seq, b.Rows.Session.Seq = &dormouse.Fence{Session: ada, Epoch: later}, b.After+1, b.After+2, b.After+2
 		wantErr(t, "after what is not there", s.Append(t.Context(), b), dormouse.ErrConflict)
 		child.append(t)
 	}))
 
 	t.Run("if b.Under names a parent a parent whose epoch is another by now must be refused with ErrStaleSender", fresh(func(t *testing.T, s store.Store) {
 		parent := create(t, s, ada)
-		under := func(id dormouse.SessionID, f store.Fence) error {
+		under := func(id dormouse.SessionID, f dormouse.Fence) error {
 			b := first(id)
-			b.Under, b.Rows.Index.Parent = &f, f.Session
+			b.Under, b.Rows.Session.Parent = &f, f.Session
 			return s.Create(t.Context(), b)
 		}
-		held := store.Fence{Session: ada, Epoch: parent.epoch}
+		held := dormouse.Fence{Session: ada, Epoch: parent.epoch}
 		if err := under(sessionID(2), held); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, "create of a child that exists", under(sessionID(2), held), dormouse.ErrConflict)
-		for _, f := range []store.Fence{
+		for _, f := range []dormouse.Fence{
 			{Session: ada, Epoch: parent.epoch - 1},
 			{Session: ada, Epoch: parent.epoch + 1},
 			{Session: ada},
@@ -177,7 +177,7 @@ func testLog(t *testing.T, fresh opener) {
 	}))
 
 	t.Run("append must refuse an unknown session with ErrNotFound", fresh(func(t *testing.T, s store.Store) {
-		w := &writer{store: s, id: ada, epoch: 1, index: first(ada).Rows.Index}
+		w := &writer{store: s, id: ada, epoch: 1, index: first(ada).Rows.Session}
 		wantErr(t, "append", w.try(t.Context()), dormouse.ErrNotFound)
 	}))
 
@@ -187,15 +187,15 @@ func testLog(t *testing.T, fresh opener) {
 			"gap":               func(b *store.Batch) { b.Events[0].Seq++ },
 			"repeated seq":      func(b *store.Batch) { b.Events[0].Seq-- },
 			"events, no rows":   func(b *store.Batch) { b.Rows = nil },
-			"index of another":  func(b *store.Batch) { b.Rows.Index.Session = sessionID(2) },
-			"index lags behind": func(b *store.Batch) { b.Rows.Index.Seq-- },
-			"state lags behind": func(b *store.Batch) { b.State = &store.State{Seq: b.After} },
+			"index of another":  func(b *store.Batch) { b.Rows.Session.Session = sessionID(2) },
+			"index lags behind": func(b *store.Batch) { b.Rows.Session.Seq-- },
+			"state lags behind": func(b *store.Batch) { b.State = &dormouse.StateCache{Seq: b.After} },
 		} {
 			wantErr(t, what, w.try(t.Context(), change), dormouse.ErrInvalid)
 		}
 		seqs(t, all(t, s, ada), 1, 1)
 		late := first(sessionID(2))
-		late.After, late.Events[0].Seq, late.Rows.Index.Seq = 1, 2, 2
+		late.After, late.Events[0].Seq, late.Rows.Session.Seq = 1, 2, 2
 		wantErr(t, "create that begins at 2", s.Create(t.Context(), late), dormouse.ErrInvalid)
 		wantErr(t, "create of nothing", s.Create(t.Context(), store.Batch{Session: sessionID(2)}), dormouse.ErrInvalid)
 	}))
@@ -204,12 +204,12 @@ func testLog(t *testing.T, fresh opener) {
 		w := create(t, s, ada)
 		b := w.batch(3)
 		b.Epoch--
-		b.Rows.Index.Title = "refused"
+		b.Rows.Session.Title = "refused"
 		b.Rows.Prompts = []dormouse.PromptRecord{{ID: promptID(1), Status: dormouse.PromptIsQueued, Seq: 2, Queued: start}}
 		b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: opID(1)}, Status: dormouse.OpOpen, Started: start}}
 		b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: start}}
 		b.Chunks = []store.Chunk{{Op: opID(1), Text: "seen"}}
-		b.State = &store.State{Seq: 4, Data: []byte("folded")}
+		b.State = &dormouse.StateCache{Seq: 4, Data: []byte("folded")}
 		wantErr(t, "append", s.Append(t.Context(), b), dormouse.ErrLeaseLost)
 		if got := contents(t, s, ada); got.size() != 0 || len(got.Events) != 1 || got.Index.Title != "a title" {
 			t.Errorf("after a refused append: %+v", got)
@@ -327,13 +327,13 @@ var longText = func() string {
 
 // everything is all a store says of one session.
 type everything struct {
-	Index     store.Index
+	Index     dormouse.SessionRow
 	Events    []dormouse.Event
 	Prompts   []dormouse.PromptRecord
 	Ops       []dormouse.OpRecord
 	Deadlines []dormouse.Deadline
 	Chunks    []store.Chunk // of the first op
-	State     store.State
+	State     dormouse.StateCache
 }
 
 // size counts what is derived.

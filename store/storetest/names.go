@@ -28,7 +28,7 @@ func pointID(n int) dormouse.SnapshotID {
 // naming has a batch say what a point names.
 func naming(point int, all ...dormouse.Digest) func(*store.Batch) {
 	return func(b *store.Batch) {
-		b.Rows.Names = append(b.Rows.Names, store.Names{Point: pointID(point), Digests: all})
+		b.Rows.SnapshotBlobs = append(b.Rows.SnapshotBlobs, dormouse.SnapshotBlobs{Snapshot: pointID(point), Digests: all})
 	}
 }
 
@@ -36,7 +36,7 @@ func naming(point int, all ...dormouse.Digest) func(*store.Batch) {
 func unnaming(points ...int) func(*store.Batch) {
 	return func(b *store.Batch) {
 		for _, n := range points {
-			b.Rows.Unnamed = append(b.Rows.Unnamed, pointID(n))
+			b.Rows.Released = append(b.Rows.Released, pointID(n))
 		}
 	}
 }
@@ -145,7 +145,7 @@ func testNaming(t *testing.T, fresh opener) {
 	t.Run("whatever points named before what they name last is named", fresh(func(t *testing.T, s store.Store) {
 		r := rand.New(rand.NewPCG(1, 2))
 		ws := []*writer{create(t, s, ada), create(t, s, sessionID(2))}
-		names := make(map[*writer][]store.Names)
+		names := make(map[*writer][]dormouse.SnapshotBlobs)
 		for round := range 100 {
 			w := ws[r.IntN(len(ws))]
 			var changes []func(*store.Batch)
@@ -159,7 +159,7 @@ func testNaming(t *testing.T, fresh opener) {
 			for range r.IntN(4) {
 				changes = append(changes, unnaming(r.IntN(5)))
 			}
-			w.append(t, append(changes, func(b *store.Batch) { names[w] = b.Rows.NamesAfter(names[w]) })...)
+			w.append(t, append(changes, func(b *store.Batch) { names[w] = b.Rows.SnapshotBlobsAfter(names[w]) })...)
 			want := make(map[dormouse.Digest]bool)
 			for _, n := range slices.Concat(names[ws[0]], names[ws[1]]) {
 				for _, d := range n.Digests {
@@ -214,11 +214,11 @@ func testNaming(t *testing.T, fresh opener) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
 		w.append(t, naming(1, digests(1, 64)...), naming(2, digests(60, 65)...))
 		other.append(t, naming(1, digest(70)))
-		rows := store.Rows{
-			Index: w.index,
-			Names: []store.Names{{Point: pointID(2), Digests: digests(65, 66)}, {Point: pointID(3), Digests: digests(80, 81)}, {Point: pointID(4), Digests: digests(90, 91)}},
+		rows := dormouse.Rows{
+			Session:       w.index,
+			SnapshotBlobs: []dormouse.SnapshotBlobs{{Snapshot: pointID(2), Digests: digests(65, 66)}, {Snapshot: pointID(3), Digests: digests(80, 81)}, {Snapshot: pointID(4), Digests: digests(90, 91)}},
 			// A rebuild has the log whole and need not say it, but may.
-			Unnamed: []dormouse.SnapshotID{pointID(1), pointID(4)},
+			Released: []dormouse.SnapshotID{pointID(1), pointID(4)},
 		}
 		if err := s.Rebuild(t.Context(), ada, rows); err != nil {
 			t.Fatal(err)
@@ -226,11 +226,11 @@ func testNaming(t *testing.T, fresh opener) {
 		wantNamed(t, "after a rebuild", s, append(append(digests(65, 66), digests(80, 81)...), digest(70))...)
 		w.append(t, unnaming(2))
 		wantNamed(t, "after an append", s, append(digests(80, 81), digest(70))...)
-		if err := s.Rebuild(t.Context(), ada, store.Rows{Index: w.index}); err != nil {
+		if err := s.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}); err != nil {
 			t.Fatal(err)
 		}
 		wantNamed(t, "after a rebuild without names", s, digest(70))
-		rows.Index.Seq--
+		rows.Session.Seq--
 		wantErr(t, "rebuild of too little", s.Rebuild(t.Context(), ada, rows), dormouse.ErrConflict)
 		wantNamed(t, "after a rebuild that was refused", s, digest(70))
 	}))

@@ -33,7 +33,7 @@ func testClaiming(t *testing.T, pair pairer) {
 		elsewhere(t, "claim", err, ada, me)
 		wantEpoch(t, b.Store, ada, w.epoch)
 		w.append(t)
-		if err := b.Rebuild(t.Context(), ada, store.Rows{Index: w.index}); err != nil {
+		if err := b.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}); err != nil {
 			t.Fatal(err)
 		}
 		_, err = b.Claim(t.Context(), ada)
@@ -88,7 +88,7 @@ func testClaiming(t *testing.T, pair pairer) {
 		wantErr(t, "append of a chunk", a.Append(t.Context(), late), dormouse.ErrLeaseLost)
 		wantErr(t, "delete", a.Delete(t.Context(), ada, w.epoch), dormouse.ErrLeaseLost)
 		child := first(sessionID(2))
-		child.Under = &store.Fence{Session: ada, Epoch: w.epoch}
+		child.Under = &dormouse.Fence{Session: ada, Epoch: w.epoch}
 		wantErr(t, "create of a child", a.Create(t.Context(), child), dormouse.ErrLeaseLost)
 		theirs.append(t)
 		child.Under.Epoch = theirs.epoch
@@ -146,7 +146,7 @@ func testClaiming(t *testing.T, pair pairer) {
 
 func testTaking(t *testing.T, pair pairer) {
 	due := func(n int) func(*store.Batch) {
-		return func(b *store.Batch) { b.Rows.Index.Due = at(n) }
+		return func(b *store.Batch) { b.Rows.Session.Due = at(n) }
 	}
 	take := func(t *testing.T, s server, n, limit int) []dormouse.SessionID {
 		t.Helper()

@@ -14,12 +14,12 @@ func testRebuilding(t *testing.T, fresh opener) {
 	written := func(t *testing.T, s store.Store) *writer {
 		w := create(t, s, ada)
 		w.append(t, func(b *store.Batch) {
-			b.Rows.Index.Due = at(5)
+			b.Rows.Session.Due = at(5)
 			b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2), prompt(2, 2)}
 			b.Rows.Ops = []dormouse.OpRecord{op(1, at(1)), op(2, at(2)), op(3, at(3))}
 			b.Rows.Deadlines = []dormouse.Deadline{{ID: "wrong", At: at(5)}}
 			b.Chunks = []store.Chunk{{Op: opID(1), Text: "one"}, {Op: opID(2), Text: "two"}, {Op: opID(3), Text: "three"}}
-			b.State = &store.State{Seq: 2, Version: 1, Data: []byte("wrong")}
+			b.State = &dormouse.StateCache{Seq: 2, Version: 1, Data: []byte("wrong")}
 		})
 		return w
 	}
@@ -27,18 +27,18 @@ func testRebuilding(t *testing.T, fresh opener) {
 	t.Run("rebuild must replace every derived row of a session with rows keeping events epoch and chunks of open ops", fresh(func(t *testing.T, s store.Store) {
 		w := written(t, s)
 		events := all(t, s, ada)
-		rows := store.Rows{
-			Index:     w.index,
+		rows := dormouse.Rows{
+			Session:   w.index,
 			Prompts:   []dormouse.PromptRecord{prompt(3, 2)},
 			Ops:       []dormouse.OpRecord{op(1, at(1)), finished(op(2, at(2)), dormouse.OpDone)},
 			Deadlines: []dormouse.Deadline{{ID: "right", At: at(6)}},
 		}
-		rows.Index.Title, rows.Index.Due = "rebuilt", at(6)
+		rows.Session.Title, rows.Session.Due = "rebuilt", at(6)
 		if err := s.Rebuild(t.Context(), ada, rows); err != nil {
 			t.Fatal(err)
 		}
 		equal(t, "contents", contents(t, s, ada), everything{
-			Index: rows.Index, Events: events, Prompts: rows.Prompts,
+			Index: rows.Session, Events: events, Prompts: rows.Prompts,
 			Ops: []dormouse.OpRecord{rows.Ops[1], rows.Ops[0]}, Deadlines: rows.Deadlines,
 			Chunks: []store.Chunk{{Op: opID(1), Text: "one"}},
 		})
@@ -56,7 +56,7 @@ func testRebuilding(t *testing.T, fresh opener) {
 
 	t.Run("the cached state must be gone afterwards", fresh(func(t *testing.T, s store.Store) {
 		w := written(t, s)
-		if err := s.Rebuild(t.Context(), ada, store.Rows{Index: w.index}); err != nil {
+		if err := s.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}); err != nil {
 			t.Fatal(err)
 		}
 		if got := contents(t, s, ada); got.State.Seq != 0 || got.size() != 0 {
@@ -68,8 +68,8 @@ func testRebuilding(t *testing.T, fresh opener) {
 		w := written(t, s)
 		before := contents(t, s, ada)
 		for _, seq := range []uint64{1, 3} {
-			rows := store.Rows{Index: w.index}
-			rows.Index.Seq = seq
+			rows := dormouse.Rows{Session: w.index}
+			rows.Session.Seq = seq
 			wantErr(t, "rebuild", s.Rebuild(t.Context(), ada, rows), dormouse.ErrConflict)
 		}
 		equal(t, "contents", contents(t, s, ada), before)
@@ -78,7 +78,7 @@ func testRebuilding(t *testing.T, fresh opener) {
 	t.Run("rebuild of an unknown session is ErrNotFound", fresh(func(t *testing.T, s store.Store) {
 		rows := first(ada).Rows
 		wantErr(t, "rebuild", s.Rebuild(t.Context(), ada, *rows), dormouse.ErrNotFound)
-		rows.Index.Session = sessionID(2)
+		rows.Session.Session = sessionID(2)
 		wantErr(t, "rebuild with the rows of another", s.Rebuild(t.Context(), ada, *rows), dormouse.ErrInvalid)
 	}))
 
@@ -90,10 +90,10 @@ func testRebuilding(t *testing.T, fresh opener) {
 			b.Rows.Ops = []dormouse.OpRecord{op(1, at(1))}
 			b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: at(5)}}
 			b.Chunks = []store.Chunk{{Op: opID(1), Text: "one"}}
-			b.State = &store.State{Seq: 2, Data: []byte("state")}
+			b.State = &dormouse.StateCache{Seq: 2, Data: []byte("state")}
 		})
 		before := contents(t, s, other.id)
-		if err := s.Rebuild(t.Context(), ada, store.Rows{Index: w.index}); err != nil {
+		if err := s.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}); err != nil {
 			t.Fatal(err)
 		}
 		equal(t, "contents", contents(t, s, other.id), before)

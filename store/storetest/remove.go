@@ -15,14 +15,14 @@ func testRemoving(t *testing.T, fresh opener) {
 
 	// written is a session with something in every table.
 	written := func(t *testing.T, s store.Store, id dormouse.SessionID) *writer {
-		w := create(t, s, id, func(b *store.Batch) { b.Rows.Index.Tags, b.Rows.Index.Search = []string{"tag"}, "text" })
+		w := create(t, s, id, func(b *store.Batch) { b.Rows.Session.Tags, b.Rows.Session.Search = []string{"tag"}, "text" })
 		w.append(t, func(b *store.Batch) {
-			b.Rows.Index.Due = at(5)
+			b.Rows.Session.Due = at(5)
 			b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2)}
 			b.Rows.Ops = []dormouse.OpRecord{op(1, at(1))}
 			b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: at(5)}}
 			b.Chunks = []store.Chunk{{Op: opID(1), Text: "one"}}
-			b.State = &store.State{Seq: 2, Version: 1, Data: []byte("state")}
+			b.State = &dormouse.StateCache{Seq: 2, Version: 1, Data: []byte("state")}
 		})
 		return w
 	}
@@ -37,7 +37,7 @@ func testRemoving(t *testing.T, fresh opener) {
 		wantErr(t, "append", w.try(t.Context()), dormouse.ErrNotFound)
 		_, err := s.Claim(t.Context(), ada)
 		wantErr(t, "claim", err, dormouse.ErrNotFound)
-		wantErr(t, "rebuild", s.Rebuild(t.Context(), ada, store.Rows{Index: w.index}), dormouse.ErrNotFound)
+		wantErr(t, "rebuild", s.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}), dormouse.ErrNotFound)
 		equal(t, "the other session", contents(t, s, other.id), before)
 		other.append(t)
 	}))
@@ -75,7 +75,7 @@ func testRemoving(t *testing.T, fresh opener) {
 			}
 			again, other := create(t, s, ada), create(t, s, sessionID(2))
 			for _, id := range []dormouse.SessionID{ada, sessionID(2)} {
-				equal(t, "contents", contents(t, s, id), everything{Index: first(id).Rows.Index, Events: first(id).Events})
+				equal(t, "contents", contents(t, s, id), everything{Index: first(id).Rows.Session, Events: first(id).Events})
 			}
 			for _, w := range []*writer{again, other} {
 				if err := s.Delete(t.Context(), w.id, w.epoch); err != nil {
@@ -130,7 +130,7 @@ func gone(t *testing.T, s store.Store, id dormouse.SessionID) {
 		t.Errorf("due = %v, %v", due, err)
 	}
 	listed := list(t, s, store.Query{Tenant: "acme", Archived: true, Limit: 1 << 20})
-	if slices.ContainsFunc(listed, func(i store.Index) bool { return i.Session == id }) {
+	if slices.ContainsFunc(listed, func(i dormouse.SessionRow) bool { return i.Session == id }) {
 		t.Errorf("%s is listed", id)
 	}
 	nothing(t, "events", func() (int, error) { e, err := s.Read(ctx, id, 0, 10); return len(e), err })

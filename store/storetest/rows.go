@@ -41,7 +41,7 @@ func testRows(t *testing.T, fresh opener) {
 		_, err := s.Session(t.Context(), ada)
 		wantErr(t, "session", err, dormouse.ErrNotFound)
 		w := create(t, s, ada)
-		want := store.Index{
+		want := dormouse.SessionRow{
 			Session: ada, Tenant: "acme", Owner: dormouse.User("ada"), Parent: sessionID(7), Title: "täglich",
 			Phase: dormouse.PhaseRunning, Status: dormouse.StatusRunning,
 			Created: at(1), Updated: at(99), Seq: 2, Due: at(500), Archived: at(98),
@@ -52,7 +52,7 @@ func testRows(t *testing.T, fresh opener) {
 			},
 			Search: "täglich\n" + longText,
 		}
-		w.append(t, func(b *store.Batch) { b.Rows.Index = want })
+		w.append(t, func(b *store.Batch) { b.Rows.Session = want })
 		got, err := s.Session(t.Context(), ada)
 		if err != nil {
 			t.Fatal(err)
@@ -63,19 +63,19 @@ func testRows(t *testing.T, fresh opener) {
 				t.Errorf("%v is not in UTC", tm)
 			}
 		}
-		for n, change := range []func(*store.Index){
-			func(i *store.Index) { i.Due = time.Time{} },
-			func(i *store.Index) { i.Archived = time.Time{} },
-			func(i *store.Index) { i.Metrics.Messages++ },
-			func(i *store.Index) { i.Tags = i.Tags[:1] },
-			func(i *store.Index) { i.Metadata = map[string]string{"team": "red"} },
-			func(i *store.Index) { i.Search = "other" },
-			func(i *store.Index) { i.Tags, i.Metadata, i.Search = nil, nil, "" },
-			func(i *store.Index) { i.Tags = []string{"again"} },
+		for n, change := range []func(*dormouse.SessionRow){
+			func(i *dormouse.SessionRow) { i.Due = time.Time{} },
+			func(i *dormouse.SessionRow) { i.Archived = time.Time{} },
+			func(i *dormouse.SessionRow) { i.Metrics.Messages++ },
+			func(i *dormouse.SessionRow) { i.Tags = i.Tags[:1] },
+			func(i *dormouse.SessionRow) { i.Metadata = map[string]string{"team": "red"} },
+			func(i *dormouse.SessionRow) { i.Search = "other" },
+			func(i *dormouse.SessionRow) { i.Tags, i.Metadata, i.Search = nil, nil, "" },
+			func(i *dormouse.SessionRow) { i.Tags = []string{"again"} },
 		} {
 			change(&want)
 			want.Seq++
-			w.append(t, func(b *store.Batch) { b.Rows.Index = want })
+			w.append(t, func(b *store.Batch) { b.Rows.Session = want })
 			if got, err = s.Session(t.Context(), ada); err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func testRows(t *testing.T, fresh opener) {
 
 	t.Run("what a caller does with an index row afterwards changes nothing", fresh(func(t *testing.T, s store.Store) {
 		tags, metadata := []string{"a", "b"}, map[string]string{"team": "blue"}
-		create(t, s, ada, func(b *store.Batch) { b.Rows.Index.Tags, b.Rows.Index.Metadata = tags, metadata })
+		create(t, s, ada, func(b *store.Batch) { b.Rows.Session.Tags, b.Rows.Session.Metadata = tags, metadata })
 		tags[0], metadata["team"] = "!", "!"
 		for range 2 {
 			got := contents(t, s, ada).Index
@@ -164,12 +164,12 @@ func testRows(t *testing.T, fresh opener) {
 	t.Run("client ids must return the seq of each of the ids that a client has given in the session", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
 		w.append(t, func(b *store.Batch) {
-			b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_a", Seq: 2}, {ID: "wake_b", Seq: 2}}
+			b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_a", Seq: 2}, {ID: "wake_b", Seq: 2}}
 		})
-		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_c", Seq: 3}} })
+		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_c", Seq: 3}} })
 		// What another session has does not matter, whoever was first.
 		other.append(t, func(b *store.Batch) {
-			b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_c", Seq: 2}, {ID: "sevt_d", Seq: 2}}
+			b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_c", Seq: 2}, {ID: "sevt_d", Seq: 2}}
 		})
 		for _, test := range []struct {
 			id   dormouse.SessionID
@@ -191,11 +191,11 @@ func testRows(t *testing.T, fresh opener) {
 
 	t.Run("append must refuse an id that a client gave before with ErrConflict", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_a", Seq: 2}} })
+		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_a", Seq: 2}} })
 		before := contents(t, s, ada)
-		for _, given := range [][]store.ClientID{{{ID: "sevt_a", Seq: 3}}, {{ID: "sevt_b", Seq: 3}, {ID: "sevt_b", Seq: 3}}} {
+		for _, given := range [][]dormouse.ClientID{{{ID: "sevt_a", Seq: 3}}, {{ID: "sevt_b", Seq: 3}, {ID: "sevt_b", Seq: 3}}} {
 			b := w.batch(1)
-			b.Rows.Index.Title, b.Rows.ClientIDs = "of a double", given
+			b.Rows.Session.Title, b.Rows.ClientIDs = "of a double", given
 			// Who shares its commit is not harmed.
 			beside := make(chan error, 1)
 			go func() { beside <- other.try(t.Context()) }()
@@ -205,15 +205,15 @@ func testRows(t *testing.T, fresh opener) {
 			}
 			equal(t, "contents", contents(t, s, ada), before)
 		}
-		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_b", Seq: 3}} })
+		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_b", Seq: 3}} })
 	}))
 
 	t.Run("client ids are replaced by a rebuild and gone with their session", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
 		w.append(t, func(b *store.Batch) {
-			b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_a", Seq: 2}, {ID: "sevt_b", Seq: 2}}
+			b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_a", Seq: 2}, {ID: "sevt_b", Seq: 2}}
 		})
-		if err := s.Rebuild(t.Context(), ada, store.Rows{Index: w.index, ClientIDs: []store.ClientID{{ID: "sevt_b", Seq: 1}}}); err != nil {
+		if err := s.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index, ClientIDs: []dormouse.ClientID{{ID: "sevt_b", Seq: 1}}}); err != nil {
 			t.Fatal(err)
 		}
 		given := func(want map[string]uint64) {
@@ -230,7 +230,7 @@ func testRows(t *testing.T, fresh opener) {
 		}
 		given(map[string]uint64{})
 		w = create(t, s, ada)
-		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []store.ClientID{{ID: "sevt_b", Seq: 2}} })
+		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_b", Seq: 2}} })
 		given(map[string]uint64{"sevt_b": 2})
 	}))
 

@@ -14,7 +14,7 @@ import (
 func testSelecting(t *testing.T, fresh opener) {
 	t.Run("sessions lists oldest first if q.Oldest says so from q.After on in both orders", fresh(func(t *testing.T, s store.Store) {
 		// Many were created at once, so that their ids order them.
-		rows := made(t, s, 24, func(n int, i *store.Index) { i.Created = at(n / 8) })
+		rows := made(t, s, 24, func(n int, i *dormouse.SessionRow) { i.Created = at(n / 8) })
 		slices.SortFunc(rows, byAge)
 		want := sessionsOf(rows)
 		for _, oldest := range []bool{true, false} {
@@ -29,7 +29,7 @@ func testSelecting(t *testing.T, fresh opener) {
 	t.Run("an agent its version and statuses select when given", fresh(func(t *testing.T, s store.Store) {
 		agents := []string{"", "agent_a", "agent_b"}
 		statuses := []dormouse.Status{dormouse.StatusIdle, dormouse.StatusRunning, dormouse.StatusRescheduling, dormouse.StatusTerminated}
-		rows := made(t, s, 48, func(n int, i *store.Index) {
+		rows := made(t, s, 48, func(n int, i *dormouse.SessionRow) {
 			if i.AgentID = agents[n%3]; i.AgentID != "" {
 				i.AgentVersion, i.EnvironmentID = 1+n/3%2, "env_a"
 			}
@@ -38,7 +38,7 @@ func testSelecting(t *testing.T, fresh opener) {
 		for _, agent := range []string{"", "agent_a", "agent_c", "AGENT_A"} {
 			for _, version := range []int{0, 1, 3} {
 				for _, wanted := range [][]dormouse.Status{nil, statuses[:1], statuses[1:3], statuses, {"none"}} {
-					holds(t, s, rows, store.Query{AgentID: agent, AgentVersion: version, Statuses: wanted}, func(i store.Index) bool {
+					holds(t, s, rows, store.Query{AgentID: agent, AgentVersion: version, Statuses: wanted}, func(i dormouse.SessionRow) bool {
 						return (agent == "" || i.AgentID == agent) && (version == 0 || i.AgentVersion == version) &&
 							(len(wanted) == 0 || slices.Contains(wanted, i.Status))
 					})
@@ -48,7 +48,7 @@ func testSelecting(t *testing.T, fresh opener) {
 	}))
 
 	t.Run("bounds on the time of creation select", fresh(func(t *testing.T, s store.Store) {
-		rows := made(t, s, 20, func(n int, i *store.Index) { i.Created = at(n / 4) })
+		rows := made(t, s, 20, func(n int, i *dormouse.SessionRow) { i.Created = at(n / 4) })
 		bounds := []time.Time{{}, at(-1), at(0), at(2).Add(-1), at(2), at(2).Add(1), at(4), at(5)}
 		for _, low := range bounds {
 			for _, high := range bounds {
@@ -57,7 +57,7 @@ func testSelecting(t *testing.T, fresh opener) {
 					if strict {
 						q = store.Query{CreatedAfter: low, CreatedBefore: high}
 					}
-					holds(t, s, rows, q, func(i store.Index) bool {
+					holds(t, s, rows, q, func(i dormouse.SessionRow) bool {
 						if strict {
 							return (low.IsZero() || i.Created.After(low)) && (high.IsZero() || i.Created.Before(high))
 						}
@@ -69,9 +69,11 @@ func testSelecting(t *testing.T, fresh opener) {
 	}))
 
 	t.Run("a cursor goes on where its page ended whatever has happened to its session since", fresh(func(t *testing.T, s store.Store) {
-		made(t, s, 6, func(_ int, i *store.Index) { i.Created = at(0) })
-		w := create(t, s, sessionID(50), func(b *store.Batch) { b.Rows.Index.Created, b.Rows.Index.AgentID = at(0), "agent_a" })
-		w.append(t, func(b *store.Batch) { b.Rows.Index.Archived, b.Rows.Index.Status = at(9), dormouse.StatusTerminated })
+		made(t, s, 6, func(_ int, i *dormouse.SessionRow) { i.Created = at(0) })
+		w := create(t, s, sessionID(50), func(b *store.Batch) { b.Rows.Session.Created, b.Rows.Session.AgentID = at(0), "agent_a" })
+		w.append(t, func(b *store.Batch) {
+			b.Rows.Session.Archived, b.Rows.Session.Status = at(9), dormouse.StatusTerminated
+		})
 		for oldest, want := range map[bool]int{true: 0, false: 6} {
 			q := store.Query{Tenant: "acme", Oldest: oldest, Statuses: []dormouse.Status{dormouse.StatusIdle}, After: w.id, Limit: 10}
 			if got := list(t, s, q); len(got) != want {
@@ -82,36 +84,36 @@ func testSelecting(t *testing.T, fresh opener) {
 
 	t.Run("what a session was made of is in its row and a rebuild replaces it", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, sessionID(1), func(b *store.Batch) {
-			i := &b.Rows.Index
+			i := &b.Rows.Session
 			i.AgentID, i.AgentVersion, i.EnvironmentID = "agent_a", 7, "env_a"
 		})
 		w.append(t)
-		equal(t, "sessions", list(t, s, store.Query{Tenant: "acme", AgentID: "agent_a", AgentVersion: 7, Limit: 5}), []store.Index{w.index})
-		rows := store.Rows{Index: w.index}
-		rows.Index.AgentID, rows.Index.AgentVersion, rows.Index.EnvironmentID = "agent_b", 8, ""
+		equal(t, "sessions", list(t, s, store.Query{Tenant: "acme", AgentID: "agent_a", AgentVersion: 7, Limit: 5}), []dormouse.SessionRow{w.index})
+		rows := dormouse.Rows{Session: w.index}
+		rows.Session.AgentID, rows.Session.AgentVersion, rows.Session.EnvironmentID = "agent_b", 8, ""
 		if err := s.Rebuild(t.Context(), w.id, rows); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "sessions of the agent it had", list(t, s, store.Query{Tenant: "acme", AgentID: "agent_a", Limit: 5}), []store.Index{})
-		equal(t, "sessions", list(t, s, store.Query{Tenant: "acme", AgentID: "agent_b", Limit: 5}), []store.Index{rows.Index})
+		equal(t, "sessions of the agent it had", list(t, s, store.Query{Tenant: "acme", AgentID: "agent_a", Limit: 5}), []dormouse.SessionRow{})
+		equal(t, "sessions", list(t, s, store.Query{Tenant: "acme", AgentID: "agent_b", Limit: 5}), []dormouse.SessionRow{rows.Session})
 	}))
 }
 
 // made creates sessions whose ids have nothing to do with when they were made,
 // and as many of another tenant.
-func made(t *testing.T, s store.Store, n int, change func(n int, i *store.Index)) []store.Index {
+func made(t *testing.T, s store.Store, n int, change func(n int, i *dormouse.SessionRow)) []dormouse.SessionRow {
 	t.Helper()
-	var rows []store.Index
+	var rows []dormouse.SessionRow
 	for k := range n {
 		for id, tenant := range map[dormouse.SessionID]string{sessionID(k * 7 % n): "acme", sessionID(1000 + k): "umbrella"} {
 			b := first(id)
-			b.Rows.Index.Tenant = tenant
-			change(k, &b.Rows.Index)
+			b.Rows.Session.Tenant = tenant
+			change(k, &b.Rows.Session)
 			if err := s.Create(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
 			if tenant == "acme" {
-				rows = append(rows, b.Rows.Index)
+				rows = append(rows, b.Rows.Session)
 			}
 		}
 	}
@@ -120,9 +122,9 @@ func made(t *testing.T, s store.Store, n int, change func(n int, i *store.Index)
 
 // holds fails unless a query lists those rows that keep says, in both orders and
 // whatever the size of a page.
-func holds(t *testing.T, s store.Store, rows []store.Index, q store.Query, keep func(store.Index) bool) {
+func holds(t *testing.T, s store.Store, rows []dormouse.SessionRow, q store.Query, keep func(dormouse.SessionRow) bool) {
 	t.Helper()
-	kept := slices.DeleteFunc(slices.Clone(rows), func(i store.Index) bool { return !keep(i) })
+	kept := slices.DeleteFunc(slices.Clone(rows), func(i dormouse.SessionRow) bool { return !keep(i) })
 	slices.SortFunc(kept, byAge)
 	want := sessionsOf(kept)
 	q.Tenant = "acme"
@@ -134,11 +136,11 @@ func holds(t *testing.T, s store.Store, rows []store.Index, q store.Query, keep 
 	}
 }
 
-func byAge(a, b store.Index) int {
+func byAge(a, b dormouse.SessionRow) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Session, b.Session))
 }
 
-func sessionsOf(rows []store.Index) []dormouse.SessionID {
+func sessionsOf(rows []dormouse.SessionRow) []dormouse.SessionID {
 	ids := make([]dormouse.SessionID, len(rows))
 	for n, i := range rows {
 		ids[n] = i.Session

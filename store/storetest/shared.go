@@ -122,7 +122,7 @@ func (s server) die(t *testing.T, watcher server, ids ...dormouse.SessionID) (ws
 			if err != nil {
 				t.Fatal(err)
 			}
-			ws = append(ws, &writer{store: s.Store, id: id, epoch: epoch, index: first(id).Rows.Index})
+			ws = append(ws, &writer{store: s.Store, id: id, epoch: epoch, index: first(id).Rows.Session})
 		}
 		return true
 	})

@@ -103,7 +103,7 @@ func first(id dormouse.SessionID) store.Batch {
 	return store.Batch{
 		Session: id,
 		Events:  []dormouse.Event{event(id, 1, dormouse.SessionCreated)},
-		Rows: &store.Rows{Index: store.Index{
+		Rows: &dormouse.Rows{Session: dormouse.SessionRow{
 			Session: id,
 			Tenant:  "acme",
 			Owner:   dormouse.User("ada"),
@@ -122,7 +122,7 @@ type writer struct {
 	store store.Store
 	id    dormouse.SessionID
 	epoch store.Epoch
-	index store.Index
+	index dormouse.SessionRow
 }
 
 // create makes a session, which change may alter first, and claims it.
@@ -139,7 +139,7 @@ func create(t *testing.T, s store.Store, id dormouse.SessionID, change ...func(*
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &writer{store: s, id: id, epoch: epoch, index: b.Rows.Index}
+	return &writer{store: s, id: id, epoch: epoch, index: b.Rows.Session}
 }
 
 // batch is the next batch of n events.
@@ -152,7 +152,7 @@ func (w *writer) batch(n int) store.Batch {
 	}
 	if n > 0 {
 		index.Updated = at(int(index.Seq))
-		b.Rows = &store.Rows{Index: index}
+		b.Rows = &dormouse.Rows{Session: index}
 	}
 	return b
 }
@@ -168,7 +168,7 @@ func (w *writer) try(ctx context.Context, change ...func(*store.Batch)) error {
 		return err
 	}
 	if b.Rows != nil {
-		w.index = b.Rows.Index
+		w.index = b.Rows.Session
 	}
 	return nil
 }

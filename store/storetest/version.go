@@ -10,7 +10,7 @@ import (
 )
 
 // ofTheFuture makes a log need a newer program than this one.
-func ofTheFuture(b *store.Batch) { b.Rows.Index.Needs = dormouse.LogVersion + 1 }
+func ofTheFuture(b *store.Batch) { b.Rows.Session.Needs = dormouse.LogVersion + 1 }
 
 // isNewer fails unless err says that a log needs a newer program.
 func isNewer(t *testing.T, what string, err error, id dormouse.SessionID) {
@@ -42,7 +42,7 @@ func testVersions(t *testing.T, fresh opener) {
 	}))
 	t.Run("due and next due must leave out sessions whose log needs a newer program", fresh(func(t *testing.T, s store.Store) {
 		due := func(n int) func(*store.Batch) {
-			return func(b *store.Batch) { b.Rows.Index.Due = at(n) }
+			return func(b *store.Batch) { b.Rows.Session.Due = at(n) }
 		}
 		for n, change := range []func(*store.Batch){ofTheFuture, func(*store.Batch) {}} {
 			b := first(sessionID(n + 1))
@@ -66,7 +66,7 @@ func testVersions(t *testing.T, fresh opener) {
 		w := create(t, s, sessionID(1))
 		w.append(t, ofTheFuture)
 		w.index.Needs = dormouse.LogVersion
-		if err := s.Rebuild(t.Context(), w.id, store.Rows{Index: w.index}); err != nil {
+		if err := s.Rebuild(t.Context(), w.id, dormouse.Rows{Session: w.index}); err != nil {
 			t.Fatal(err)
 		}
 		if index, err := s.Session(t.Context(), w.id); err != nil || index.Needs != dormouse.LogVersion {
@@ -77,7 +77,7 @@ func testVersions(t *testing.T, fresh opener) {
 
 func testVersionsShared(t *testing.T, pair pairer) {
 	id := sessionID(1)
-	overdue := func(b *store.Batch) { b.Rows.Index.Due = start }
+	overdue := func(b *store.Batch) { b.Rows.Session.Due = start }
 	t.Run("take must leave sessions whose log needs a newer program to others, with their owner", pair(func(t *testing.T, a, b server) {
 		b.join(t, long)
 		a.add(t, id, overdue, ofTheFuture)

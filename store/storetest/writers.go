@@ -28,7 +28,7 @@ func createMany(t *testing.T, s store.Store, n int) []*writer {
 	t.Helper()
 	ws := make([]*writer, n)
 	for i := range ws {
-		ws[i] = &writer{store: s, id: sessionID(i), index: first(sessionID(i)).Rows.Index}
+		ws[i] = &writer{store: s, id: sessionID(i), index: first(sessionID(i)).Rows.Session}
 	}
 	each(ws, func(_ int, w *writer) {
 		if err := s.Create(t.Context(), first(w.id)); err != nil {
@@ -79,11 +79,11 @@ func testManyWriters(t *testing.T, fresh opener) {
 					refusal, change = dormouse.ErrLeaseLost, func(b *store.Batch) { b.Epoch++ }
 				case 1:
 					refusal, change = dormouse.ErrConflict, func(b *store.Batch) {
-						b.After, b.Events[0].Seq, b.Rows.Index.Seq = 500, 501, 501
+						b.After, b.Events[0].Seq, b.Rows.Session.Seq = 500, 501, 501
 					}
 				case 2:
 					refusal, change = dormouse.ErrNotFound, func(b *store.Batch) {
-						b.Session, b.Rows.Index.Session = "sesn_nobody", "sesn_nobody"
+						b.Session, b.Rows.Session.Session = "sesn_nobody", "sesn_nobody"
 					}
 				}
 				if change != nil {
@@ -146,7 +146,7 @@ func testManyWriters(t *testing.T, fresh opener) {
 		parent := create(t, s, sessionID(1))
 		for n := range rounds {
 			child := first(sessionID(n + 2))
-			child.Under = &store.Fence{Session: parent.id, Epoch: parent.epoch}
+			child.Under = &dormouse.Fence{Session: parent.id, Epoch: parent.epoch}
 			created := make(chan error, 1)
 			go func() { created <- s.Create(t.Context(), child) }()
 			var err error
@@ -225,7 +225,7 @@ func testReadsWhileWriting(t *testing.T, s store.Store) {
 		if err := s.Append(t.Context(), b); err != nil {
 			t.Error(err)
 		}
-		w.index = b.Rows.Index
+		w.index = b.Rows.Session
 		events, err := s.Read(t.Context(), w.id, b.After, 10)
 		if err != nil || len(events) != 3 {
 			t.Errorf("%d events after an append of three, %v", len(events), err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -19,7 +20,7 @@ type history struct {
 	id     dormouse.SessionID
 	thread dormouse.ThreadID
 	epoch  store.Epoch
-	state  session.State
+	state  law.State
 	said   int
 }
 
@@ -32,14 +33,14 @@ const (
 func newHistory(ctx context.Context, s store.Store, title string) (*history, error) {
 	h := &history{store: s, id: dormouse.SessionID(session.NewID(dormouse.SessionPrefix))}
 	h.thread = dormouse.PrimaryThread(h.id)
-	events, err := h.decide(&h.state, session.Create{Created: dormouse.Created{
+	events, err := h.decide(&h.state, law.Create{Created: dormouse.Created{
 		Session: h.id, Tenant: tenant, Owner: owner, Title: title, Recovery: dormouse.RecoverAuto,
 		Agent: dormouse.AgentConfig{Name: "bench", Model: "scripted", Tools: []dormouse.ToolConfig{{Name: "bash"}}},
 	}})
 	if err != nil {
 		return nil, err
 	}
-	_, rows := session.Project(session.State{}, events)
+	_, rows := law.Project(law.State{}, events)
 	if err := s.Create(ctx, store.Batch{Session: h.id, Events: events, Rows: &rows}); err != nil {
 		return nil, err
 	}
@@ -51,12 +52,12 @@ func newHistory(ctx context.Context, s store.Store, title string) (*history, err
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // decide adds what the law makes of a verb to s.
-func (h *history) decide(s *session.State, v session.Verb) ([]dormouse.Event, error) {
-	events, err := session.Decide(*s, session.Command{By: owner, Now: now(), Epoch: h.epoch, Keeps: true, Verb: v})
-	for _, e := range events {
-		*s = session.Apply(*s, e)
+func (h *history) decide(s *law.State, v law.Verb) ([]dormouse.Event, error) {
+	d, err := law.Decide(*s, law.Command{By: owner, Now: now(), Epoch: h.epoch, Keeps: true, Verb: v})
+	if err == nil {
+		*s = d.State
 	}
-	return events, err
+	return d.Events, err
 }
 
 // turns writes n whole turns in one append.
@@ -75,7 +76,7 @@ func (h *history) turns(ctx context.Context, n int) error {
 
 // commit appends events with the rows that follow from them.
 func (h *history) commit(ctx context.Context, events []dormouse.Event) error {
-	next, rows := session.Project(h.state, events)
+	next, rows := law.Project(h.state, events)
 	err := h.store.Append(ctx, store.Batch{Session: h.id, Epoch: h.epoch, After: h.state.Seq, Events: events, Rows: &rows})
 	if err == nil {
 		h.state = next
@@ -84,8 +85,8 @@ func (h *history) commit(ctx context.Context, events []dormouse.Event) error {
 }
 
 // turn is one prompt and the reply to it.
-func (h *history) turn(s *session.State) (events []dormouse.Event, err error) {
-	do := func(v session.Verb) {
+func (h *history) turn(s *law.State) (events []dormouse.Event, err error) {
+	do := func(v law.Verb) {
 		if err == nil {
 			var added []dormouse.Event
 			added, err = h.decide(s, v)
@@ -95,24 +96,24 @@ func (h *history) turn(s *session.State) (events []dormouse.Event, err error) {
 	h.said++
 	id := dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(h.id), fmt.Sprint("bench ", h.said)))
 	asked := []dormouse.Block{dormouse.Text(fmt.Sprintf("What is in the file of day %d?", h.said))}
-	do(session.Prompt{ID: id, Body: dormouse.DigestOf(dormouse.Encode(asked)), Content: asked})
-	do(session.Take{Thread: h.thread, Prompt: id, Content: asked})
+	do(law.Prompt{ID: id, Body: dormouse.DigestOf(dormouse.Encode(asked)), Content: asked})
+	do(law.Take{Thread: h.thread, Prompt: id, Content: asked})
 	if err != nil {
 		return nil, err
 	}
-	work := session.Work{Turn: s.Thread(h.thread).Turn.ID}
+	work := law.Work{Turn: s.Thread(h.thread).Turn.ID}
 	op := dormouse.Op{
 		Kind: dormouse.OpModel, Args: dormouse.DigestOf([]byte(id)),
 		Origin: dormouse.Origin{Thread: h.thread, Turn: work.Turn, Call: 1, Block: -1},
 	}.Named(h.id)
-	do(session.StartOp{Work: work, Op: op})
+	do(law.StartOp{Work: work, Op: op})
 	reply := dormouse.Encode(dormouse.Message{Content: []dormouse.Block{dormouse.Text(strings.Repeat("A long day. ", 20))}})
-	do(session.FinishOp{
+	do(law.FinishOp{
 		Work: work, Op: op.ID, Outcome: dormouse.OutcomeOK, Stop: dormouse.StopEndTurn,
 		Events: []dormouse.Event{{
 			ID: dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID))), Type: dormouse.AgentMessage, Payload: reply,
 		}},
 	})
-	do(session.EndTurn{Work: work})
+	do(law.EndTurn{Work: work})
 	return events, err
 }

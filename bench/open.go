@@ -10,6 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store/sqlite"
 )
 
@@ -78,7 +79,7 @@ func load(ctx context.Context, s *sqlite.Store, id dormouse.SessionID, took *sam
 	}
 	return all, took.timed(func() error {
 		// A command that is refused needs the actor and changes nothing.
-		if err := all.Do(ctx, id, owner, session.Cancel{Prompt: "sevt_none"}); !errors.Is(err, dormouse.ErrNotFound) {
+		if err := all.Do(ctx, id, owner, law.Cancel{Prompt: "sevt_none"}); !errors.Is(err, dormouse.ErrNotFound) {
 			return fmt.Errorf("cancel a prompt that is not there: %w", err)
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -32,7 +33,7 @@ type Actor struct {
 
 	// The fields below belong to the goroutine in run.
 	epoch    store.Epoch
-	state    State
+	state    law.State
 	cached   uint64 // the seq of the newest cached fold
 	config   *dormouse.AgentConfig
 	configAt uint64                              // the event that config is of
@@ -75,7 +76,7 @@ type Actor struct {
 // the actor's goroutine.
 type message struct {
 	by    dormouse.Actor
-	verb  Verb
+	verb  law.Verb
 	act   func(ctx context.Context) error
 	reply chan error
 }
@@ -229,8 +230,8 @@ func (a *Actor) timer() (<-chan time.Time, bool) {
 		return nil, false // what is due could not be done, and is looked at then
 	}
 	now := a.deps.Clock()
-	at := Alarm(a.state)
-	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.visitors)+len(a.children) == 0 && !a.telling && a.box.free() && a.capture.id == "" && !a.shortens && !Want(a.state).Busy() {
+	at := law.Alarm(a.state)
+	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.visitors)+len(a.children) == 0 && !a.telling && a.box.free() && a.capture.id == "" && !a.shortens && !law.Want(a.state).Busy() {
 		if a.used.After(now) {
 			a.used = now // the clock was set back
 		}
@@ -270,17 +271,17 @@ func (a *Actor) leave(ctx context.Context, cause error) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	for _, w := range Want(a.state).Attempts {
+	for _, w := range law.Want(a.state).Attempts {
 		if w.Epoch != a.epoch {
 			continue
 		}
-		if err := a.do(ctx, ReturnAttempt{Turn: w.Turn}); err != nil {
+		if err := a.do(ctx, law.ReturnAttempt{Turn: w.Turn}); err != nil {
 			a.slog.WarnContext(ctx, "attempt not given back", "turn", w.Turn, "error", err)
 		}
 	}
 	if a.damage == nil && a.state.Seq-a.cached >= cacheEvery/8 {
 		crash.At(crash.StateCaching)
-		b := store.Batch{Session: a.id, Epoch: a.epoch, After: a.state.Seq, State: cacheState(a.state)}
+		b := store.Batch{Session: a.id, Epoch: a.epoch, After: a.state.Seq, State: law.CacheState(a.state)}
 		if err := a.append(b); err != nil {
 			a.slog.DebugContext(ctx, "state not cached", "error", err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -103,7 +103,7 @@ func TestTheSameClientIDIsOnePrompt(t *testing.T) {
 		if err := h.prompt("p", "another"); !errors.Is(err, dormouse.ErrConflict) {
 			t.Errorf("another body: %v", err)
 		}
-		if err := h.do(session.OpenThread{Thread: "sthr_second"}); err != nil {
+		if err := h.do(law.OpenThread{Thread: "sthr_second"}); err != nil {
 			t.Fatal(err)
 		}
 		elsewhere := h.asks("p", "hello")
@@ -189,7 +189,7 @@ func TestAnInterruptEndsTheTurnAndTheCommand(t *testing.T) {
 		h.mustPrompt("p", script("effect a; sleep 1h; effect late"))
 		h.mustPrompt("q", "never asked")
 		settle(time.Second)
-		if err := h.do(session.Interrupt{ID: "sevt_stop", Flush: true}); err != nil {
+		if err := h.do(law.Interrupt{ID: "sevt_stop", Flush: true}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -209,7 +209,7 @@ func TestAnInterruptEndsTheTurnAndTheCommand(t *testing.T) {
 			t.Error("the queued prompt was not cancelled")
 		}
 		n := len(events)
-		if err := h.do(session.Interrupt{ID: "sevt_again"}); err != nil {
+		if err := h.do(law.Interrupt{ID: "sevt_again"}); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(h.log()); got != n {
@@ -235,7 +235,7 @@ func TestACustomToolWaitsAcrossACrashAndIsAnsweredOnce(t *testing.T) {
 			t.Errorf("a blocked turn has no attempt to lose, %d reschedules", n)
 		}
 		custom, ask := h.use(dormouse.AgentCustomToolUse), h.use(dormouse.AgentToolUse)
-		answer := session.Answer{ID: "sevt_1", Use: custom, Content: []dormouse.Block{dormouse.Text("42")}}
+		answer := law.Answer{ID: "sevt_1", Use: custom, Content: []dormouse.Block{dormouse.Text("42")}}
 		if err := h.do(answer); err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func TestACustomToolWaitsAcrossACrashAndIsAnsweredOnce(t *testing.T) {
 		if h.phase() != dormouse.PhaseWaiting || h.boxes.effect("a") != 0 {
 			t.Errorf("phase %s, effects %d before the permission", h.phase(), h.boxes.effect("a"))
 		}
-		if err := h.do(session.Answer{ID: "sevt_2", Use: ask, Allow: true}); err != nil {
+		if err := h.do(law.Answer{ID: "sevt_2", Use: ask, Allow: true}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -363,9 +363,9 @@ func TestRecoveryAskLeavesTheDecisionToAPerson(t *testing.T) {
 			if h.phase() != dormouse.PhaseInterrupted {
 				t.Fatalf("phase %s", h.phase())
 			}
-			verb, want := session.Verb(session.Retry{}), 1
+			verb, want := law.Verb(law.Retry{}), 1
 			if continues {
-				verb, want = session.Continue{}, 0
+				verb, want = law.Continue{}, 0
 			}
 			if err := h.do(verb); err != nil {
 				t.Fatal(err)
@@ -526,7 +526,7 @@ func TestTerminationSticks(t *testing.T) {
 		h.mustPrompt("p", script("effect a; sleep 1h; effect late"))
 		settle(time.Second)
 		for range 2 {
-			if err := h.do(session.Terminate{Reason: "enough"}); err != nil {
+			if err := h.do(law.Terminate{Reason: "enough"}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -26,7 +27,7 @@ func TestAPromptThatWasCancelledAMomentAgoIsNotQueuedAgain(t *testing.T) {
 		for _, ask := range []func() error{
 			func() error { return h.prompt("first", "holds the actor") },
 			func() error { return h.prompt("p", "once") },
-			func() error { return h.do(session.Cancel{Prompt: dormouse.PromptID(h.id, "p")}) },
+			func() error { return h.do(law.Cancel{Prompt: dormouse.PromptID(h.id, "p")}) },
 			func() error { return h.prompt("p", "once") },
 		} {
 			wg.Go(func() {

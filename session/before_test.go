@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 var ada = dormouse.User("ada")
@@ -141,7 +142,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 // What went unseen before servers recorded it is not taken for nothing.
 func TestALogThatDoesNotSayWhoCameInIsNotRevertedToNothing(t *testing.T) {
 	w := newWorld(t, dormouse.Created{})
-	w.must(session.Warm{}, session.SandboxUp{Generation: 1, Snapshots: dormouse.SnapshotsByTurn})
+	w.must(law.Warm{}, law.SandboxUp{Generation: 1, Snapshots: dormouse.SnapshotsByTurn})
 	if s := w.state.Workspace; s.Touched == 0 {
 		t.Errorf("of a sandbox that nobody watched: %+v", s)
 	}
@@ -324,7 +325,7 @@ func TestAPromptWaitsUntilTheWorkspaceCanBeCaptured(t *testing.T) {
 	alongLine(t, func(t *testing.T, h *house, d *lined) {
 		h.create(dormouse.Created{})
 		h.did(d, "mine", "by hand")
-		if err := h.do(session.Hibernate{}); err != nil {
+		if err := h.do(law.Hibernate{}); err != nil {
 			t.Fatal(err)
 		}
 		h.mustPrompt("p1", script("effect x"))
@@ -409,12 +410,12 @@ func TestGoingBackIsRefusedIfWhatItReplacesCannotBeKept(t *testing.T) {
 func TestFilesThatChangeWhileASessionGoesBackAreKeptToo(t *testing.T) {
 	w := newWorld(t, dormouse.Created{})
 	w.state.Workspace.Policy, w.state.Workspace.Touched = dormouse.SnapshotsByTurn, w.state.Seq
-	swap := session.Swap{WorkspaceSwap: dormouse.WorkspaceSwap{Number: w.state.Workspace.Number + 1, Reason: dormouse.SwapRestored}}
-	if _, err := session.Decide(w.state, session.Command{By: ada, Verb: swap}); !errors.Is(err, dormouse.ErrConflict) {
+	swap := law.Swap{WorkspaceSwap: dormouse.WorkspaceSwap{Number: w.state.Workspace.Number + 1, Reason: dormouse.SwapRestored}}
+	if _, err := law.Decide(w.state, law.Command{By: ada, Verb: swap}); !errors.Is(err, dormouse.ErrConflict) {
 		t.Errorf("files that no point holds were replaced: %v", err)
 	}
 	swap.Discard = true
-	if _, err := session.Decide(w.state, session.Command{By: ada, Verb: swap}); err != nil {
+	if _, err := law.Decide(w.state, law.Command{By: ada, Verb: swap}); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // box is the actor's hold on its sandbox.
@@ -26,7 +27,7 @@ type box struct {
 
 // waiter is an attempt that needs the sandbox.
 type waiter struct {
-	Work
+	law.Work
 	reply chan<- boxReply
 }
 
@@ -60,7 +61,7 @@ const (
 )
 
 // createWithin is how long a sandbox may take to be made.
-func createWithin(s State) time.Duration {
+func createWithin(s law.State) time.Duration {
 	e, limit := s.Environment, createTimeout
 	if e.Image != "" && e.Image != dormouse.HostImage || len(s.Workspace.Layers) > 0 || len(s.Workspace.Line) > 0 {
 		limit += fetchTimeout
@@ -72,9 +73,9 @@ func createWithin(s State) time.Duration {
 }
 
 // reconcileSandbox moves the sandbox to where it should be, one step at a time.
-func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
+func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 	a.waiters = slices.DeleteFunc(a.waiters, func(w waiter) bool { return !a.current(w.Work) }) // their context has ended
-	if a.box.live != nil && (w.Sandbox.Phase != SandboxActive || w.Sandbox.Generation != a.box.generation) {
+	if a.box.live != nil && (w.Sandbox.Phase != law.SandboxActive || w.Sandbox.Generation != a.box.generation) {
 		a.box.close(a.noLonger())
 	}
 	visited := a.sortVisitors()
@@ -83,21 +84,21 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 	}
 	if a.box.busy {
 		// A runner that does not answer keeps nobody from ending its session.
-		if a.box.giveUp != nil && (a.state.Terminated != nil || w.Sandbox.Phase == SandboxStopping && !a.box.freezing) {
+		if a.box.giveUp != nil && (a.state.Terminated != nil || w.Sandbox.Phase == law.SandboxStopping && !a.box.freezing) {
 			a.box.giveUp(errGivenUp)
 		}
 		return nil
 	}
-	if a.capture.id != "" && (w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping) {
+	if a.capture.id != "" && (w.Sandbox.Phase == law.SandboxWarming || w.Sandbox.Phase == law.SandboxStopping) {
 		return nil // a point is made of the workspace; it was told to end
 	}
 	fence := a.sandboxFence(w.Sandbox.Generation)
 	switch w.Sandbox.Phase {
-	case SandboxCold:
+	case law.SandboxCold:
 		if len(a.waiters) > 0 || len(w.Execs) > 0 || visited {
-			return a.own(ctx, Warm{})
+			return a.own(ctx, law.Warm{})
 		}
-	case SandboxWarming:
+	case law.SandboxWarming:
 		if !a.sit(ctx) {
 			return nil
 		}
@@ -127,7 +128,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 				return a.created(ctx, fence.Generation, live, err)
 			}
 		})
-	case SandboxActive:
+	case law.SandboxActive:
 		if a.box.live != nil {
 			a.serveWaiters(boxReply{live: a.box.live, generation: a.box.generation})
 			a.letIn()
@@ -140,7 +141,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w Wanted) error {
 			live, err := a.attach(ctx, w.Sandbox.Handle, fence)
 			return func(ctx context.Context) error { return a.attached(ctx, fence.Generation, live, err) }
 		})
-	case SandboxStopping:
+	case law.SandboxStopping:
 		do := a.work
 		if w.Sandbox.Keep { // nobody keeps what runs for a session that ends meanwhile
 			do, a.box.freezing = a.try, true
@@ -214,13 +215,13 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx) // the next server finds the intent
-	case errors.Is(err, dormouse.ErrFull) && a.state.Sandbox.Phase == SandboxWarming && a.state.Sandbox.Generation == generation && a.state.Terminated == nil:
+	case errors.Is(err, dormouse.ErrFull) && a.state.Sandbox.Phase == law.SandboxWarming && a.state.Sandbox.Generation == generation && a.state.Terminated == nil:
 		return a.delay(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	case err != nil:
 		a.slog.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
 		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	}
-	up := SandboxUp{Generation: generation, Handle: live.Handle(), IdleTimeout: a.deps.IdleTimeout, Watched: true}
+	up := law.SandboxUp{Generation: generation, Handle: live.Handle(), IdleTimeout: a.deps.IdleTimeout, Watched: true}
 	if i, ok := live.(sandbox.Imaged); ok {
 		up.Image = i.Image()
 	}
@@ -252,8 +253,8 @@ func (a *Actor) delay(ctx context.Context, generation uint64, cause error) error
 	}
 	a.turnAway(cause)
 	a.pause(ctx)
-	if len(Want(a.state).Execs) > 0 {
-		return a.do(ctx, SandboxDelayed{Generation: generation, Reason: cause.Error()})
+	if len(law.Want(a.state).Execs) > 0 {
+		return a.do(ctx, law.SandboxDelayed{Generation: generation, Reason: cause.Error()})
 	}
 	return nil
 }
@@ -284,7 +285,7 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 		return a.boxFailed(ctx, generation, fmt.Errorf("the sandbox died while nobody watched: %w", err))
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case a.state.Sandbox.Phase != SandboxActive:
+	case a.state.Sandbox.Phase != law.SandboxActive:
 		return nil // it was given up: it is to be stopped
 	}
 	a.slog.WarnContext(ctx, "sandbox not reached", "generation", generation, "error", err)
@@ -310,7 +311,7 @@ func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbo
 				return
 			case why := <-reliefs:
 				a.report(func(ctx context.Context) error {
-					return a.do(ctx, SandboxRelieved{Generation: generation, Reason: why})
+					return a.do(ctx, law.SandboxRelieved{Generation: generation, Reason: why})
 				})
 				reliefs, again = nil, time.After(reliefPause)
 			case <-again:
@@ -344,8 +345,8 @@ func died(live sandbox.Sandbox) error {
 const maxFreezes = 3
 
 // stop stops a sandbox, and keeps what runs in it if that is wanted and possible.
-func (a *Actor) stop(ctx context.Context, w WantedSandbox, f runner.Fence) (SandboxDown, error) {
-	down := SandboxDown{Generation: w.Generation}
+func (a *Actor) stop(ctx context.Context, w law.WantedSandbox, f runner.Fence) (law.SandboxDown, error) {
+	down := law.SandboxDown{Generation: w.Generation}
 	if freezer, ok := a.deps.Driver.(sandbox.Freezer); ok && w.Keep {
 		err := freezer.Freeze(ctx, w.Handle, f)
 		if errors.Is(err, sandbox.ErrFailed) {
@@ -360,7 +361,7 @@ func (a *Actor) stop(ctx context.Context, w WantedSandbox, f runner.Fence) (Sand
 	return down, a.deps.Driver.Stop(ctx, w.Handle, f)
 }
 
-func (a *Actor) stopped(ctx context.Context, down SandboxDown, err error) error {
+func (a *Actor) stopped(ctx context.Context, down law.SandboxDown, err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrGone):
 		return a.boxFailed(ctx, down.Generation, fmt.Errorf("the sandbox died before it was frozen: %w", err))
@@ -385,17 +386,17 @@ func (a *Actor) stopped(ctx context.Context, down SandboxDown, err error) error 
 // boxFailed records that a sandbox is no more, and tells who waits for it. Who
 // says so late, when it is known or another one is there, says nothing new.
 func (a *Actor) boxFailed(ctx context.Context, generation uint64, cause error) error {
-	if s := a.state.Sandbox; s.Phase == SandboxCold || s.Generation != generation {
+	if s := a.state.Sandbox; s.Phase == law.SandboxCold || s.Generation != generation {
 		return nil
 	}
 	if a.box.generation == generation {
 		a.box.close(fmt.Errorf("%w: %w", cause, dormouse.ErrConflict))
 	}
 	a.serveWaiters(boxReply{err: cause})
-	if a.state.Sandbox.Phase == SandboxWarming {
+	if a.state.Sandbox.Phase == law.SandboxWarming {
 		a.turnAway(cause) // of the others, those who may wake a sandbox get the next
 	}
-	if err := a.do(ctx, SandboxGone{Generation: generation, Reason: cause.Error()}); err != nil {
+	if err := a.do(ctx, law.SandboxGone{Generation: generation, Reason: cause.Error()}); err != nil {
 		a.pause(ctx)
 		return err
 	}

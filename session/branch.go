@@ -8,6 +8,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -68,7 +69,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	if c.Title == "" && state.Title != "" {
 		c.Title = dormouse.TitleOf([]dormouse.Block{dormouse.Text("Branch of " + state.Title)})
 	}
-	v := Create{Created: c}
+	v := law.Create{Created: c}
 	if v.Talk, err = s.talk(ctx, state, point.At); err != nil {
 		return Branched{}, err
 	}
@@ -85,7 +86,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	}
 	// It slept before the point was made, and has not woken since: what it sleeps with
 	// ran over the files of the point.
-	if asleep > 0 && state.Sandbox.Phase == SandboxCold && state.Sandbox.Generation == asleep && v.Files != nil {
+	if asleep > 0 && state.Sandbox.Phase == law.SandboxCold && state.Sandbox.Generation == asleep && v.Files != nil {
 		if v.Processes, err = s.takeAlong(ctx, id, asleep, c.Session, ask); err != nil {
 			return Branched{}, err
 		}
@@ -93,7 +94,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 		return Branched{}, fmt.Errorf("the session woke meanwhile; try it again: %w", dormouse.ErrConflict)
 	}
 	if v.Processes {
-		c.Branch.Shell = state.shellOf(dormouse.PrimaryThread(id))
+		c.Branch.Shell = state.ShellOf(dormouse.PrimaryThread(id))
 	}
 	crash.At(crash.BranchPrepared)
 	row, err := s.make(ctx, by, v, nil)
@@ -124,7 +125,7 @@ func (s *Sessions) branchPoint(ctx context.Context, id dormouse.SessionID, by do
 	if err != nil {
 		return dormouse.Snapshot{}, err
 	}
-	if state.works() {
+	if state.Works() {
 		return dormouse.Snapshot{}, fmt.Errorf("the session is at work; branch from a snapshot, or when it rests: %w", dormouse.ErrConflict)
 	}
 	if state.Workspace.Policy == "" {
@@ -134,7 +135,7 @@ func (s *Sessions) branchPoint(ctx context.Context, id dormouse.SessionID, by do
 }
 
 // talk is the conversation of a session's first thread up to a seq.
-func (s *Sessions) talk(ctx context.Context, state State, upto uint64) ([]dormouse.Event, error) {
+func (s *Sessions) talk(ctx context.Context, state law.State, upto uint64) ([]dormouse.Event, error) {
 	primary := dormouse.PrimaryThread(state.Session)
 	var talk []dormouse.Event
 	for after := uint64(0); after < upto; {
@@ -150,11 +151,11 @@ func (s *Sessions) talk(ctx context.Context, state State, upto uint64) ([]dormou
 			switch {
 			case e.Seq > upto:
 			case e.Type == dormouse.HistoryTruncated:
-				to := payload[dormouse.Truncation](e).To
+				to := law.Payload[dormouse.Truncation](e).To
 				for len(talk) > 0 && talk[len(talk)-1].Seq > to {
 					talk = talk[:len(talk)-1]
 				}
-			case e.Thread == primary && passesOn(e.Type):
+			case e.Thread == primary && law.PassesOn(e.Type):
 				talk = append(talk, e)
 			}
 		}
@@ -165,56 +166,27 @@ func (s *Sessions) talk(ctx context.Context, state State, upto uint64) ([]dormou
 	return talk, nil
 }
 
-// passesOn reports whether events of this type are what was said.
-func passesOn(t dormouse.EventType) bool {
-	switch t { //nolint:exhaustive // the others concern the session they are of
-	case dormouse.UserMessage, dormouse.SystemMessage, dormouse.AgentMessage, dormouse.AgentThinking, dormouse.AgentToolUse, dormouse.AgentCustomToolUse,
-		dormouse.AgentToolResult, dormouse.UserCustomToolResult, dormouse.SpanModelRequestStart, dormouse.SpanModelRequestEnd:
-		return true
-	}
-	return false
-}
-
-// branch adds what a branch begins with. What was said keeps its ids, by which it
-// refers to itself.
-func (d *draft) branch(v Create) {
-	primary := dormouse.PrimaryThread(d.Session)
-	for _, e := range v.Talk {
-		d.addNamed(e.ID, e.Type, primary, e.Actor, e.Payload)
-	}
-	if v.Files == nil {
-		return
-	}
-	p := *v.Files
-	d.tell(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{
-		Number: 1, Snapshot: p.ID, Layers: p.Layers, Reason: dormouse.SwapBranched, Origin: v.Branch.From, Processes: v.Processes,
-	})
-	d.tell(dormouse.SnapshotTaken, "", dormouse.Snapshot{
-		ID: p.ID, Label: p.Label, Reason: dormouse.SnapshotOfBranch, At: d.Seq, Workspace: 1, Layers: p.Layers,
-	})
-}
-
 // make writes a session's first events.
-func (s *Sessions) make(ctx context.Context, by dormouse.Actor, v Create, under *dormouse.Fence) (dormouse.SessionRow, error) {
+func (s *Sessions) make(ctx context.Context, by dormouse.Actor, v law.Create, under *dormouse.Fence) (dormouse.SessionRow, error) {
 	_, row, err := s.begin(ctx, by, v, under)
 	return row, err
 }
 
 // begin makes a session and returns it as it begins.
-func (s *Sessions) begin(ctx context.Context, by dormouse.Actor, v Create, under *dormouse.Fence) (State, dormouse.SessionRow, error) {
-	now := stamp(s.deps.Clock())
-	d, err := decide(State{}, Command{By: by, Now: now, Keeps: true, Verb: v})
+func (s *Sessions) begin(ctx context.Context, by dormouse.Actor, v law.Create, under *dormouse.Fence) (law.State, dormouse.SessionRow, error) {
+	now := law.Stamp(s.deps.Clock())
+	d, err := law.Decide(law.State{}, law.Command{By: by, Now: now, Keeps: true, Verb: v})
 	if err != nil {
-		return State{}, dormouse.SessionRow{}, err
+		return law.State{}, dormouse.SessionRow{}, err
 	}
-	events, state, rows := d.events, d.State, d.rows
-	finish(&rows, state)
+	events, state, rows := d.Events, d.State, d.Rows
+	law.Finish(&rows, state)
 	stored, err := spill(ctx, s.deps.Blobs, events)
 	if err != nil {
-		return State{}, dormouse.SessionRow{}, err
+		return law.State{}, dormouse.SessionRow{}, err
 	}
 	if err := s.write(ctx, store.Batch{Session: v.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
-		return State{}, dormouse.SessionRow{}, fmt.Errorf("create %s: %w", v.Session, err)
+		return law.State{}, dormouse.SessionRow{}, fmt.Errorf("create %s: %w", v.Session, err)
 	}
 	s.deps.committed(v.Session, events)
 	if v.Warm || len(v.Prompts) > 0 {

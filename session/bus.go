@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Signal says that something happened to a session which others may want to act
@@ -46,7 +47,7 @@ func signalOf(e dormouse.Event) (SignalType, bool) {
 	case dormouse.SessionCreated:
 		return SignalCreated, true
 	case dormouse.SessionStatusIdle:
-		switch payload[dormouse.Idle](e).StopReason.Type {
+		switch law.Payload[dormouse.Idle](e).StopReason.Type {
 		case dormouse.StopRequiresAction:
 			return SignalWaiting, true
 		case dormouse.StopRetriesExhausted:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 func TestWhoAttendsHearsWhatBecameOfASession(t *testing.T) {
@@ -34,10 +35,10 @@ func TestWhoAttendsHearsWhatBecameOfASession(t *testing.T) {
 		settle(time.Hour)
 		h.mustPrompt("r", `SCRIPT[{"error":400}]`)
 		settle(time.Minute)
-		if err := h.do(session.Archive{}); err != nil {
+		if err := h.do(law.Archive{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)

@@ -10,6 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/model"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 var byCall = dormouse.Created{Environment: dormouse.Environment{Snapshots: dormouse.SnapshotsByCall}}
@@ -98,7 +99,7 @@ func TestATurnThatWaitsForAPointIsInterrupted(t *testing.T) {
 		d.holds = make(chan struct{})
 		h.mustPrompt("p1", script("effect x", "effect y"))
 		settle(time.Second)
-		if err := h.do(session.Interrupt{ID: "sevt_stop"}); err != nil {
+		if err := h.do(law.Interrupt{ID: "sevt_stop"}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -145,22 +146,22 @@ func TestASessionBranchesBetweenTwoCalls(t *testing.T) {
 // The law refuses a call before the point of the one before is made, and nothing else.
 func TestTheLawHasCallsWaitForPoints(t *testing.T) {
 	w := newWorld(t, dormouse.Created{Warm: true})
-	w.must(session.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByCall}, w.prompt("p1"), w.take("p1"))
+	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByCall}, w.prompt("p1"), w.take("p1"))
 	w.ask(dormouse.GateNone, dormouse.GateNone)
 	start := func(kind dormouse.OpKind) error {
-		_, err := w.try(session.StartOp{Work: w.work(), Op: w.execOp(kind)})
+		_, err := w.try(law.StartOp{Work: w.work(), Op: w.execOp(kind)})
 		return err
 	}
 	op := w.execOp(dormouse.OpExec)
-	w.must(session.StartOp{Work: w.work(), Op: op}, w.toolResult(op))
-	if want := session.Want(w.state).Capture; want == nil || want.Reason != dormouse.SnapshotOfCall {
+	w.must(law.StartOp{Work: w.work(), Op: op}, w.toolResult(op))
+	if want := law.Want(w.state).Capture; want == nil || want.Reason != dormouse.SnapshotOfCall {
 		t.Fatalf("wanted is %+v", want)
 	}
 	if err := start(dormouse.OpExec); !errors.Is(err, dormouse.ErrConflict) {
 		t.Errorf("a call before the point is made: %v", err)
 	}
 	w.must(w.point())
-	if want := session.Want(w.state).Capture; want != nil {
+	if want := law.Want(w.state).Capture; want != nil {
 		t.Errorf("wanted is %+v", want)
 	}
 	if err := start(dormouse.OpExec); err != nil {
@@ -170,14 +171,14 @@ func TestTheLawHasCallsWaitForPoints(t *testing.T) {
 
 func TestReadsWaitForNoPoint(t *testing.T) {
 	w := newWorld(t, dormouse.Created{Warm: true})
-	w.must(session.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByCall}, w.prompt("p1"), w.take("p1"))
+	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByCall}, w.prompt("p1"), w.take("p1"))
 	w.ask(dormouse.GateNone, dormouse.GateNone, dormouse.GateNone)
 	for _, kind := range []dormouse.OpKind{dormouse.OpWrite, dormouse.OpRead} {
 		op := w.execOp(kind)
-		w.must(session.StartOp{Work: w.work(), Op: op}, w.toolResult(op))
+		w.must(law.StartOp{Work: w.work(), Op: op}, w.toolResult(op))
 	}
 	w.must(w.point())
-	if want := session.Want(w.state).Capture; want != nil {
+	if want := law.Want(w.state).Capture; want != nil {
 		t.Errorf("a read has a point: %+v", want)
 	}
 }

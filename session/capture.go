@@ -12,6 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 const (
@@ -36,8 +37,8 @@ type capturing struct {
 
 // reconcileCapture makes the point that should be made. While that goes on, a
 // sandbox that runs is used on but not stopped, and one that does not is not started.
-func (a *Actor) reconcileCapture(ctx context.Context, w Wanted) error {
-	if !pointDue(a.state) {
+func (a *Actor) reconcileCapture(ctx context.Context, w law.Wanted) error {
+	if !law.PointDue(a.state) {
 		for _, made := range a.pointMade {
 			close(made)
 		}
@@ -54,7 +55,7 @@ func (a *Actor) reconcileCapture(ctx context.Context, w Wanted) error {
 	}
 	driver, ok := a.deps.Driver.(sandbox.Snapshotter)
 	if !ok || a.deps.Snapshots == nil {
-		return a.own(ctx, SkipSnapshot{dormouse.SnapshotSkip{
+		return a.own(ctx, law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{
 			ID: w.Capture.ID, Reason: w.Capture.Reason, Error: "this server takes no snapshots",
 		}})
 	}
@@ -72,7 +73,7 @@ func (a *Actor) reconcileCapture(ctx context.Context, w Wanted) error {
 			open = live()
 			taken, lost, err = a.makePoint(within, driver, state, *w.Capture)
 		}
-		if errors.Is(err, sandbox.ErrFailed) && state.Sandbox.Phase == SandboxActive {
+		if errors.Is(err, sandbox.ErrFailed) && state.Sandbox.Phase == law.SandboxActive {
 			err = a.endFailed(within, state, err)
 		}
 		if errors.Is(err, errTooLarge) {
@@ -94,14 +95,14 @@ func (a *Actor) reconcileCapture(ctx context.Context, w Wanted) error {
 }
 
 // captured records a point that was made, or why it was not.
-func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.Snapshot, same dormouse.SnapshotSkip, err error) error {
+func (a *Actor) captured(ctx context.Context, w law.WantedCapture, taken *dormouse.Snapshot, same dormouse.SnapshotSkip, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // the next server makes it
 	}
-	if want := wantCapture(a.state); want == nil || want.ID != w.ID {
+	if want := law.WantCapture(a.state); want == nil || want.ID != w.ID {
 		return nil // nobody wants it any more
 	}
-	skip := SkipSnapshot{dormouse.SnapshotSkip{ID: w.ID, Reason: w.Reason}}
+	skip := law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.ID, Reason: w.Reason}}
 	switch {
 	case errors.Is(err, runner.ErrStale):
 		a.broken = err
@@ -121,7 +122,7 @@ func (a *Actor) captured(ctx context.Context, w WantedCapture, taken *dormouse.S
 		err = a.do(ctx, skip)
 	default:
 		crash.At(crash.SnapshotRecording)
-		err = a.do(ctx, TakeSnapshot{Snapshot: *taken, Keep: a.deps.Retention})
+		err = a.do(ctx, law.TakeSnapshot{Snapshot: *taken, Keep: a.deps.Retention})
 		crash.At(crash.SnapshotRecorded)
 	}
 	if err != nil {
@@ -142,9 +143,9 @@ var (
 
 // makePoint captures what changed in the workspace and keeps it. It returns nil if
 // nothing did, and nobody has asked for a point.
-func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s State, w WantedCapture) (taken *dormouse.Snapshot, lost *sandbox.Recovered, err error) {
+func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s law.State, w law.WantedCapture) (taken *dormouse.Snapshot, lost *sandbox.Recovered, err error) {
 	ws, err := a.workspaceOf(ctx, s)
-	if err == nil && s.Sandbox.Phase != SandboxActive {
+	if err == nil && s.Sandbox.Phase != law.SandboxActive {
 		lost, err = a.recover(ctx, s, ws)
 	}
 	if err == nil {
@@ -155,7 +156,7 @@ func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s Sta
 
 // endFailed ends a sandbox whose files have failed: what it reads may never have been on
 // the disk. The next one begins with what is known to have been there.
-func (a *Actor) endFailed(ctx context.Context, s State, why error) error {
+func (a *Actor) endFailed(ctx context.Context, s law.State, why error) error {
 	if err := a.deps.Driver.Stop(ctx, s.Sandbox.Handle, a.sandboxFence(s.Sandbox.Generation)); err != nil {
 		return errors.Join(why, err)
 	}
@@ -163,7 +164,7 @@ func (a *Actor) endFailed(ctx context.Context, s State, why error) error {
 	return why
 }
 
-func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s State, w WantedCapture, ws sandbox.Workspace) (*dormouse.Snapshot, error) {
+func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s law.State, w law.WantedCapture, ws sandbox.Workspace) (*dormouse.Snapshot, error) {
 	stage, err := a.deps.Snapshots.Stage(ctx)
 	if err != nil {
 		return nil, err
@@ -174,7 +175,7 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 		Fence:     a.sandboxFence(s.Sandbox.Generation),
 		Workspace: ws, Since: s.Workspace.Newest, As: w.ID, Needed: w.Reason == dormouse.SnapshotAsked || w.Reason == dormouse.SnapshotSealing, To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
 	}
-	if s.Sandbox.Phase == SandboxActive {
+	if s.Sandbox.Phase == law.SandboxActive {
 		c.Handle = s.Sandbox.Handle
 	}
 	done, err := driver.Capture(ctx, c)
@@ -192,9 +193,9 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 	if w.Reason == dormouse.SnapshotOfTurn {
 		p.At = s.Workspace.Due
 	}
-	p.Midway = s.works()
+	p.Midway = s.Works()
 	if w.Reason == dormouse.SnapshotOfCall {
-		p.At, p.Midway = ofCall(s)
+		p.At, p.Midway = law.OfCall(s)
 	}
 	var below []dormouse.Layer
 	switch {
@@ -267,7 +268,7 @@ func (a *Actor) release(number uint64) {
 
 // workspaceOf is the workspace of a state with the directories of its layers, which
 // are fetched if they are not there.
-func (a *Actor) workspaceOf(ctx context.Context, s State) (sandbox.Workspace, error) {
+func (a *Actor) workspaceOf(ctx context.Context, s law.State) (sandbox.Workspace, error) {
 	ws := sandbox.Workspace{Number: s.Workspace.Number, Base: s.Workspace.Base, Sealed: s.Workspace.Sealed}
 	if len(s.Workspace.Layers) == 0 {
 		return ws, nil

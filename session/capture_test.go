@@ -17,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse/model"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
@@ -151,7 +152,7 @@ func (h *house) notes() (names []string) {
 	return names
 }
 
-func (h *house) state() session.State {
+func (h *house) state() law.State {
 	h.t.Helper()
 	s, err := h.live.Peek(context.Background(), h.id)
 	if err != nil {
@@ -343,15 +344,15 @@ func TestAStoppedWorkspaceIsSealed(t *testing.T) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		d.write("a", "1")
-		if err := h.do(session.Hibernate{}); err != nil {
+		if err := h.do(law.Hibernate{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
 		s := h.state()
-		if s.Workspace.Number != 1 || s.Workspace.Open || len(s.Workspace.Layers) == 0 || session.PhaseOf(s) != dormouse.PhaseHibernated {
+		if s.Workspace.Number != 1 || s.Workspace.Open || len(s.Workspace.Layers) == 0 || law.PhaseOf(s) != dormouse.PhaseHibernated {
 			t.Errorf("%+v", s.Workspace)
 		}
-		if err := h.do(session.Wake{}); err != nil {
+		if err := h.do(law.Wake{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
@@ -370,7 +371,7 @@ func TestNothingIsSealedThatIsNotWhole(t *testing.T) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		d.write("a", "1")
-		if err := h.do(session.Hibernate{}); err != nil {
+		if err := h.do(law.Hibernate{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
@@ -382,7 +383,7 @@ func TestNothingIsSealedThatIsNotWhole(t *testing.T) {
 		if err != nil || len(points) != 1 || points[0].LeftOut != 1 || !slices.Equal(points[0].Left, d.left) {
 			t.Errorf("the snapshot says %+v, %v", points, err)
 		}
-		if err := h.do(session.Wake{}); err != nil {
+		if err := h.do(law.Wake{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
@@ -399,11 +400,11 @@ func TestWakingDoesNotWaitForTheSeal(t *testing.T) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		d.holds = make(chan struct{}) // for ever
-		if err := h.do(session.Hibernate{}); err != nil {
+		if err := h.do(law.Hibernate{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
-		if err := h.do(session.Wake{}); err != nil {
+		if err := h.do(law.Wake{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -439,7 +440,7 @@ func TestOfTooManyPointsTheOldestGo(t *testing.T) {
 		}
 		// Whoever deletes the newest hides it; the next one is compared with it.
 		for range 2 {
-			if err := h.do(session.ForgetSnapshots{IDs: []dormouse.SnapshotID{last.ID}}); err != nil {
+			if err := h.do(law.ForgetSnapshots{IDs: []dormouse.SnapshotID{last.ID}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -532,7 +533,7 @@ func TestABranchGoesItsOwnWay(t *testing.T) {
 		if row, err = h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Title: "now"}); err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range []session.Verb{session.Terminate{Reason: "test"}, session.Delete{}} {
+		for _, v := range []law.Verb{law.Terminate{Reason: "test"}, law.Delete{}} {
 			if err := h.do(v); err != nil {
 				t.Fatal(err)
 			}

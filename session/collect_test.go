@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Each and Collect make the map collectable; every blob in it was put when the
@@ -75,7 +76,7 @@ func TestBlobsGoWithTheLastLogThatNamesThem(t *testing.T) {
 		}
 		for i, want := range []int{1, 2} {
 			h.id = ids[i]
-			if err := h.do(session.Delete{}); err != nil {
+			if err := h.do(law.Delete{}); err != nil {
 				t.Fatal(err)
 			}
 			settle(time.Second)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -67,17 +68,19 @@ func together(batch []message) int {
 
 // under is the lease that a message is sent under, if another session sends it.
 func under(m message) *dormouse.Fence {
-	if p, ok := m.verb.(Prompt); ok {
+	if p, ok := m.verb.(law.Prompt); ok {
 		return p.Under
 	}
 	return nil
 }
 
 // do commits one verb of the actor's own.
-func (a *Actor) do(ctx context.Context, v Verb) error { return a.doAs(ctx, dormouse.ActorServer, v) }
+func (a *Actor) do(ctx context.Context, v law.Verb) error {
+	return a.doAs(ctx, dormouse.ActorServer, v)
+}
 
 // doAs commits one verb of somebody's.
-func (a *Actor) doAs(ctx context.Context, by dormouse.Actor, v Verb) error {
+func (a *Actor) doAs(ctx context.Context, by dormouse.Actor, v law.Verb) error {
 	m := message{by: by, verb: v, reply: make(chan error, 1)}
 	if err := a.commit(ctx, m); err != nil {
 		return err
@@ -107,20 +110,20 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 			m.reply <- err
 			continue
 		}
-		for _, id := range clientIDs(c.Verb) {
+		for _, id := range law.ClientIDs(c.Verb) {
 			if e, again := fresh[id]; again {
 				c.Given = with(c.Given, id, e)
 			}
 		}
-		d, err := decide(next, c)
+		d, err := law.Decide(next, c)
 		if err != nil {
 			m.reply <- err
 			continue
 		}
-		added := d.events
+		added := d.Events
 		next = d.State
-		merge(&rows, d.rows)
-		for _, g := range d.rows.ClientIDs {
+		law.Merge(&rows, d.Rows)
+		for _, g := range d.Rows.ClientIDs {
 			fresh[g.ID] = added[g.Seq-added[0].Seq]
 		}
 		events = append(events, added...)
@@ -132,7 +135,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	}
 	var err error
 	if len(events) > 0 {
-		finish(&rows, next)
+		law.Finish(&rows, next)
 		err = a.write(ctx, events, next, rows, under(batch[0]))
 	}
 	for _, m := range asked {
@@ -153,8 +156,8 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 }
 
 // command completes a verb with what the law may not find out itself.
-func (a *Actor) command(ctx context.Context, m message) (Command, error) {
-	c := Command{By: m.by, Now: stamp(a.deps.Clock()), Epoch: a.epoch, Keeps: true, Verb: m.verb}
+func (a *Actor) command(ctx context.Context, m message) (law.Command, error) {
+	c := law.Command{By: m.by, Now: law.Stamp(a.deps.Clock()), Epoch: a.epoch, Keeps: true, Verb: m.verb}
 	if a.box.live != nil {
 		c.Reached = a.box.generation
 	}
@@ -163,15 +166,15 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 		return c, fmt.Errorf("look up ids: %w", err)
 	}
 	switch v := m.verb.(type) {
-	case Spawn:
+	case law.Spawn:
 		config, err := a.agentConfig(ctx, a.state.Config)
 		if err != nil {
 			return c, err
 		}
 		v.Rights = *config
 		c.Verb = v
-	case Settle:
-		if spawn, ok := v.Do.(Spawn); ok {
+	case law.Settle:
+		if spawn, ok := v.Do.(law.Spawn); ok {
 			config, err := a.agentConfig(ctx, a.state.Config)
 			if err != nil {
 				return c, err
@@ -180,24 +183,24 @@ func (a *Actor) command(ctx context.Context, m message) (Command, error) {
 			v.Do = spawn
 			c.Verb = v
 		}
-	case Send:
-		if !slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Interrupt != nil }) {
+	case law.Send:
+		if !slices.ContainsFunc(v.Steps, func(s law.Step) bool { return s.Interrupt != nil }) {
 			break
 		}
 		c.Counted = a.countedSoFar()
 		if c.Seen, err = a.seen(ctx); err != nil {
 			return c, err
 		}
-	case Interrupt, ArchiveThread, Continue, Hibernate, Terminate, Archive, Delete, Recover, FailAttempt:
+	case law.Interrupt, law.ArchiveThread, law.Continue, law.Hibernate, law.Terminate, law.Archive, law.Delete, law.Recover, law.FailAttempt:
 		seen, err := a.seen(ctx)
 		if err != nil {
 			return c, err
 		}
 		c.Seen, c.Counted = seen, a.countedSoFar()
-	case Create, Prompt, Cancel, Answer, OpenThread, Schedule, Unschedule, EndChild, Describe, Retry, Wake, Take, Fire,
-		Run, EndExec, StartExec,
-		StartAttempt, ReturnAttempt, StartOp, FinishOp, LoseOp, Block, EndTurn, Warm,
-		SandboxUp, SandboxGone, SandboxDelayed, SandboxRelieved, SandboxDown, RecordRecovery, AskSnapshot, ImportSnapshot, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Swap, Touch, ChildUp, ChildDown, ParentTold, MakeRoom, Tick:
+	case law.Create, law.Prompt, law.Cancel, law.Answer, law.OpenThread, law.Schedule, law.Unschedule, law.EndChild, law.Describe, law.Retry, law.Wake, law.Take, law.Fire,
+		law.Run, law.EndExec, law.StartExec,
+		law.StartAttempt, law.ReturnAttempt, law.StartOp, law.FinishOp, law.LoseOp, law.Block, law.EndTurn, law.Warm,
+		law.SandboxUp, law.SandboxGone, law.SandboxDelayed, law.SandboxRelieved, law.SandboxDown, law.RecordRecovery, law.AskSnapshot, law.ImportSnapshot, law.TakeSnapshot, law.SkipSnapshot, law.ForgetSnapshots, law.Swap, law.Touch, law.ChildUp, law.ChildDown, law.ParentTold, law.MakeRoom, law.Tick:
 	}
 	return c, nil
 }
@@ -248,7 +251,7 @@ const cacheEvery = 256
 
 // write makes events durable and believes them. A refusal that surely changed
 // nothing leaves the state as it was.
-func (a *Actor) write(ctx context.Context, events []dormouse.Event, next State, rows dormouse.Rows, under *dormouse.Fence) error {
+func (a *Actor) write(ctx context.Context, events []dormouse.Event, next law.State, rows dormouse.Rows, under *dormouse.Fence) error {
 	pointsBefore(events)
 	stored, err := spill(ctx, a.deps.Blobs, events)
 	if err != nil {
@@ -257,7 +260,7 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event, next State, 
 	b := store.Batch{Session: a.id, Epoch: a.epoch, Under: under, After: a.state.Seq, Events: stored, Rows: &rows}
 	if a.damage == nil && next.Seq-a.cached >= cacheEvery {
 		crash.At(crash.StateCaching)
-		b.State = cacheState(next)
+		b.State = law.CacheState(next)
 	}
 	if err := a.append(b); err != nil {
 		return fmt.Errorf("append to %s: %w", a.id, err)
@@ -311,7 +314,7 @@ func (a *Actor) remember(events []dormouse.Event) {
 		case (e.Type == dormouse.PromptQueued || e.Type == dormouse.ExecAsked) && len(a.fresh) < few:
 			a.fresh[e.ID] = e
 		case e.Type == dormouse.PromptCancelled:
-			for _, id := range payload[dormouse.Prompts](e).Prompts {
+			for _, id := range law.Payload[dormouse.Prompts](e).Prompts {
 				delete(a.fresh, id)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // maxConvo bounds the conversation an actor keeps at hand; a longer one is read
@@ -36,7 +37,7 @@ func (c *convo) add(thread dormouse.ThreadID, events []dormouse.Event) {
 	for _, e := range events {
 		c.upto = e.Seq
 		if e.Type == dormouse.HistoryTruncated {
-			c.cut(payload[dormouse.Truncation](e).To)
+			c.cut(law.Payload[dormouse.Truncation](e).To)
 		}
 		if (e.Thread == thread || e.Thread == "") && converses(e.Type) {
 			c.events = append(c.events, agent.Read(e))
@@ -92,7 +93,7 @@ func (a *Actor) readTalk(ctx context.Context, after uint64) ([]dormouse.Event, e
 func (j *journal) History(ctx context.Context, after uint64) ([]agent.Talk, error) {
 	var events []agent.Talk
 	var upto uint64
-	err := j.ask(ctx, func(context.Context, *Turn) error {
+	err := j.ask(ctx, func(context.Context, *law.Turn) error {
 		if c := j.a.convos[j.thread]; c != nil {
 			events, upto = c.after(after), c.upto
 		}
@@ -115,7 +116,7 @@ func (j *journal) History(ctx context.Context, after uint64) ([]agent.Talk, erro
 	if after > 0 || c.size > maxConvo {
 		return c.events, nil
 	}
-	return c.events, j.ask(ctx, func(ctx context.Context, _ *Turn) error {
+	return c.events, j.ask(ctx, func(ctx context.Context, _ *law.Turn) error {
 		rest, err := j.a.readTalk(ctx, c.upto) // what was committed meanwhile
 		if err != nil || len(rest) == page {
 			return err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/model"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // ends are the ends of model calls.
@@ -43,7 +43,7 @@ func TestACutModelCallCostsWhatWasSeenOfIt(t *testing.T) {
 			h.create(dormouse.Created{})
 			h.mustPrompt("p1", slowly)
 			settle(5 * time.Second)
-			if err := h.do(session.Interrupt{ID: "sevt_i"}); err != nil {
+			if err := h.do(law.Interrupt{ID: "sevt_i"}); err != nil {
 				t.Fatal(err)
 			}
 			settle(time.Second)
@@ -69,7 +69,7 @@ func TestACutModelCallCostsWhatWasSeenOfIt(t *testing.T) {
 			h.create(dormouse.Created{})
 			h.mustPrompt("p1", slowly)
 			settle(5 * time.Second)
-			if err := h.do(session.Interrupt{ID: "sevt_i"}); err != nil {
+			if err := h.do(law.Interrupt{ID: "sevt_i"}); err != nil {
 				t.Fatal(err)
 			}
 			settle(time.Second)
@@ -105,7 +105,7 @@ func TestACallThatIsCutAfterAnApprovalCostsWhatItAsked(t *testing.T) {
 		}})
 		h.mustPrompt("p1", `SCRIPT[{"tools":[{"name":"bash","input":{"command":"effect a"}}]},{"text":"abcdefgh","chunks":8,"chunk_delay_ms":1000}]`)
 		settle(5 * time.Second)
-		if err := h.do(session.Answer{ID: "sevt_ok", Use: h.use(dormouse.AgentToolUse), Allow: true}); err != nil {
+		if err := h.do(law.Answer{ID: "sevt_ok", Use: h.use(dormouse.AgentToolUse), Allow: true}); err != nil {
 			t.Fatal(err)
 		}
 		settle(3 * time.Second)

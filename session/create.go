@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -28,7 +29,7 @@ func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 	if !c.Environment.IsZero() {
 		return dormouse.SessionRow{}, fmt.Errorf("a child has the environment of its parent: %w", dormouse.ErrInvalid)
 	}
-	if err := s.Do(ctx, c.Parent, by, Spawn{Spawned: dormouse.Spawned{Child: c}}); err != nil {
+	if err := s.Do(ctx, c.Parent, by, law.Spawn{Spawned: dormouse.Spawned{Child: c}}); err != nil {
 		return dormouse.SessionRow{}, fmt.Errorf("spawn from %s: %w", c.Parent, err)
 	}
 	return s.born(ctx, c.Parent, c.Session)
@@ -36,12 +37,12 @@ func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 
 // CreateAsked makes a session together with what it is asked first, and returns it
 // as it begins. One whose id is taken is refused with dormouse.ErrConflict.
-func (s *Sessions) CreateAsked(ctx context.Context, by dormouse.Actor, c dormouse.Created, prompts []Prompt) (State, error) {
+func (s *Sessions) CreateAsked(ctx context.Context, by dormouse.Actor, c dormouse.Created, prompts []law.Prompt) (law.State, error) {
 	var err error
 	if c.Environment, err = s.deps.furnish(c.Environment); err != nil {
-		return State{}, fmt.Errorf("environment: %w", err)
+		return law.State{}, fmt.Errorf("environment: %w", err)
 	}
-	state, _, err := s.begin(ctx, by, Create{Created: c, Prompts: prompts}, nil)
+	state, _, err := s.begin(ctx, by, law.Create{Created: c, Prompts: prompts}, nil)
 	return state, err
 }
 
@@ -90,7 +91,7 @@ func (s *Sessions) born(ctx context.Context, parent, child dormouse.SessionID) (
 // create writes a session's first events; under fences those of a child by its
 // parent's epoch.
 func (s *Sessions) create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *dormouse.Fence) (dormouse.SessionRow, error) {
-	return s.make(ctx, by, Create{Created: c}, under)
+	return s.make(ctx, by, law.Create{Created: c}, under)
 }
 
 // write stores a session's first events. An answer that was lost is looked up:

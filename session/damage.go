@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -74,7 +75,7 @@ func (a *Actor) declare(ctx context.Context, damage error) {
 
 // refold folds a log from its first event on. The cached fold says nothing of whether the
 // events before it can be read.
-func refold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint64, error) {
+func refold(ctx context.Context, deps *Config, id dormouse.SessionID) (law.State, uint64, error) {
 	return fold(ctx, withoutCache(deps), id)
 }
 
@@ -102,17 +103,17 @@ func checkPayload(id dormouse.SessionID, e dormouse.Event) error {
 
 // salvage folds what can be read of a damaged log, around what cannot, under the row
 // of the session. It is good for showing and for ending a session, and for nothing else.
-func salvage(ctx context.Context, deps *Config, row Row) (State, error) {
-	var s State
+func salvage(ctx context.Context, deps *Config, row Row) (law.State, error) {
+	var s law.State
 	for {
 		events, err := deps.Store.Read(ctx, row.Session, s.Seq, page)
 		damage, damaged := errors.AsType[*store.DamageError](err)
 		if err != nil && !damaged {
-			return State{}, fmt.Errorf("salvage %s: %w", row.Session, err)
+			return law.State{}, fmt.Errorf("salvage %s: %w", row.Session, err)
 		}
 		for _, e := range events {
 			if s, err = salvageEvent(ctx, deps, row, s, e); err != nil {
-				return State{}, err
+				return law.State{}, err
 			}
 		}
 		switch {
@@ -132,11 +133,11 @@ func salvage(ctx context.Context, deps *Config, row Row) (State, error) {
 }
 
 // salvageEvent folds an event, if it can be read.
-func salvageEvent(ctx context.Context, deps *Config, row Row, s State, e dormouse.Event) (State, error) {
-	if err := readable(row.Session, []dormouse.Event{e}); err != nil {
+func salvageEvent(ctx context.Context, deps *Config, row Row, s law.State, e dormouse.Event) (law.State, error) {
+	if err := law.Readable(row.Session, []dormouse.Event{e}); err != nil {
 		return s, err
 	}
-	if e.Blob != "" && folds(e.Type) {
+	if e.Blob != "" && law.Folds(e.Type) {
 		whole, err := inflate(ctx, deps.Blobs, e)
 		switch {
 		case isLost(err) && !bears(e.Type):
@@ -149,16 +150,16 @@ func salvageEvent(ctx context.Context, deps *Config, row Row, s State, e dormous
 	if unreadable := checkPayload(row.Session, e); unreadable != nil {
 		return skip(s, row, e.Seq), nil //nolint:nilerr // it is left out, which is noted
 	}
-	return Apply(s, e), nil
+	return law.Apply(s, e), nil
 }
 
 // skip goes past an event that cannot be read. If that is the first, the row says what
 // the session is.
-func skip(s State, row Row, seq uint64) State {
-	s = s.clone()
+func skip(s law.State, row Row, seq uint64) law.State {
+	s = s.Clone()
 	s.Seq, s.Updated = seq, row.Updated
 	if seq == 1 {
-		applyCreated(&s, dormouse.Created{
+		law.ApplyCreated(&s, dormouse.Created{
 			Session: row.Session, Tenant: row.Tenant, Owner: row.Owner, Parent: row.Parent, Title: row.Title, Tags: row.Tags, Metadata: row.Metadata,
 			Agent: dormouse.AgentConfig{ID: row.AgentID, Version: row.AgentVersion}, EnvironmentID: row.EnvironmentID,
 		}, row.Created)
@@ -168,19 +169,19 @@ func skip(s State, row Row, seq uint64) State {
 
 // Remains returns what can be read of a session that is damaged, whose row says what is
 // wrong with it.
-func (s *Sessions) Remains(ctx context.Context, id dormouse.SessionID, damage error) (State, Row, error) {
+func (s *Sessions) Remains(ctx context.Context, id dormouse.SessionID, damage error) (law.State, Row, error) {
 	row, err := s.Row(ctx, id)
 	if err != nil {
-		return State{}, Row{}, err
+		return law.State{}, Row{}, err
 	}
 	if row.Damage == "" {
 		s.wake(id) // so that it is noted, and nothing of it runs
 	}
 	state, err := salvage(ctx, s.deps, row)
 	if err != nil {
-		return State{}, Row{}, err
+		return law.State{}, Row{}, err
 	}
-	row = index(state)
+	row = law.Index(state)
 	row.Damage = damageOf(damage)
 	return state, row, nil
 }
@@ -273,7 +274,7 @@ func (a *Actor) readsAt(ctx context.Context, seq uint64) bool {
 		return false
 	}
 	e := events[0]
-	if !folds(e.Type) || bears(e.Type) {
+	if !law.Folds(e.Type) || bears(e.Type) {
 		return true
 	}
 	e, err = inflate(ctx, a.deps.Blobs, e)
@@ -291,9 +292,9 @@ func (a *Actor) unmark(ctx context.Context) error {
 		row, err := a.deps.family.Row(ctx, c.ID)
 		switch {
 		case errors.Is(err, dormouse.ErrNotFound) || err == nil && row.Parent != a.id:
-			err = a.do(ctx, ChildDown{Child: c.ID, Reason: "deleted"})
+			err = a.do(ctx, law.ChildDown{Child: c.ID, Reason: "deleted"})
 		case err == nil && row.Status == dormouse.StatusTerminated:
-			err = a.do(ctx, ChildDown{Child: c.ID, Reason: "terminated"})
+			err = a.do(ctx, law.ChildDown{Child: c.ID, Reason: "terminated"})
 		}
 		if err != nil {
 			return fmt.Errorf("look after child %s: %w", c.ID, err)
@@ -310,8 +311,8 @@ func (a *Actor) answerDamaged(ctx context.Context, m message) error {
 			m.reply <- a.damage
 		}
 		return nil
-	case Terminate, Archive:
-	case Delete:
+	case law.Terminate, law.Archive:
+	case law.Delete:
 		v.Resting = false // nothing of it runs any more
 		m.verb = v
 	default:

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -31,7 +31,7 @@ func (h *house) crashed(child *house) {
 	settle(time.Second)
 }
 
-func (h *house) children() []session.Child {
+func (h *house) children() []law.Child {
 	h.t.Helper()
 	s, err := h.live.Peek(h.t.Context(), h.id)
 	if err != nil {
@@ -48,7 +48,7 @@ func TestAParentWhoseBlobIsMissingIsNotTakenForGone(t *testing.T) {
 		if err := h.prompt("q", "are you there?"); !errors.Is(err, dormouse.ErrDamaged) {
 			t.Fatalf("a prompt to the parent = %v, want ErrDamaged", err)
 		}
-		if err := child.do(session.Terminate{Reason: "a person ended it"}); err != nil {
+		if err := child.do(law.Terminate{Reason: "a person ended it"}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
@@ -76,12 +76,12 @@ func TestAChildIsDeletedThoughItsParentIsDamaged(t *testing.T) {
 				h.store.spoilOf(h.id, 2)
 				h.crashed(child)
 				if ended {
-					if err := child.do(session.Terminate{Reason: "a person ended it"}); err != nil {
+					if err := child.do(law.Terminate{Reason: "a person ended it"}); err != nil {
 						t.Fatal(err)
 					}
 					settle(10 * time.Minute)
 				}
-				if err := child.do(session.Delete{}); err != nil {
+				if err := child.do(law.Delete{}); err != nil {
 					t.Fatal(err)
 				}
 				settle(10 * time.Second)
@@ -119,7 +119,7 @@ func TestADeletedChildOfADamagedParentIsNotMadeAgain(t *testing.T) {
 		h.store.set(nil)
 		h.open()
 		child.live = h.live
-		if err := child.do(session.Delete{}); err != nil {
+		if err := child.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(10 * time.Minute)
@@ -146,7 +146,7 @@ func TestChildrenDoNotHaveADamagedParentReadAgainAndAgain(t *testing.T) {
 		child := h.withChild(dormouse.Created{Agent: everyTool()})
 		h.store.spoilOf(h.id, 2)
 		h.crashed(child)
-		if err := child.do(session.Terminate{Reason: "a person ended it"}); err != nil {
+		if err := child.do(law.Terminate{Reason: "a person ended it"}); err != nil {
 			t.Fatal(err)
 		}
 		settle(10 * time.Minute)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // large is a session whose first event is in a blob.
@@ -150,7 +150,7 @@ func TestARunningCommandWhoseTextIsLostIsAnswered(t *testing.T) {
 					h.store.slow(2 * time.Second) // the server is gone before it knows that it may send it
 				}
 				command := "effect a; sleep 10s; " + strings.Repeat("x", 70<<10)
-				go func() { _ = h.do(session.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: command}}) }()
+				go func() { _ = h.do(law.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: command}}) }()
 				settle(time.Second)
 				h.store.slow(0)
 				h.blobs.unmount()

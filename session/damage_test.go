@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // living counts the sandboxes in which something runs.
@@ -79,14 +79,14 @@ func TestDamagedSessionSaysSoAndCanBeEndedAndDeleted(t *testing.T) {
 			if n := len(events); seq > 1 && (err != nil || uint64(n) != seq-1) {
 				t.Errorf("%d events before the damage, %v", n, err)
 			}
-			if err := h.do(session.Terminate{Reason: "no use"}); err != nil {
+			if err := h.do(law.Terminate{Reason: "no use"}); err != nil {
 				t.Fatalf("terminate = %v", err)
 			}
 			if p := h.phase(); p != dormouse.PhaseTerminated {
 				t.Errorf("it is %s", p)
 			}
 			h.crash()
-			if err := h.do(session.Delete{}); err != nil {
+			if err := h.do(law.Delete{}); err != nil {
 				t.Fatalf("delete = %v", err)
 			}
 			settle(time.Minute)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -45,7 +45,7 @@ func TestASessionWhoseSandboxHasNoRoomCanBeDeleted(t *testing.T) {
 		h.boxes.setBroken(dormouse.ErrFull)
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Minute)
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(3 * time.Second)
@@ -58,7 +58,7 @@ func TestASessionWhoseSandboxHasNoRoomCanBeDeleted(t *testing.T) {
 // On a disk without any room, whoever makes room is let in by the room that is held
 // back for that, and nobody else.
 func TestOnlyWhatMakesRoomIsGivenTheRoomHeldBack(t *testing.T) {
-	for name, verb := range map[string]session.Verb{"terminate": session.Terminate{}, "delete": session.Delete{}, "archive": session.Archive{}} {
+	for name, verb := range map[string]law.Verb{"terminate": law.Terminate{}, "delete": law.Delete{}, "archive": law.Archive{}} {
 		t.Run(name, func(t *testing.T) {
 			live(t, func(t *testing.T, h *house) {
 				h.create(dormouse.Created{Warm: true})

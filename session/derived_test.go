@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // TestNoFactHoldsAStatus fails if a status or phase could be stored: in the
 // state, or in the payload of any event.
 func TestNoFactHoldsAStatus(t *testing.T) {
 	for _, v := range []any{
-		session.State{},
+		law.State{},
 		dormouse.Event{},
 		dormouse.Created{},
 		dormouse.PromptBody{},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -22,7 +23,7 @@ var ErrStaleSender = store.ErrStaleSender
 
 // Do asks a session's actor, wherever it is, and returns once the answer is
 // durable.
-func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	err := s.do(ctx, id, by, v)
 	if errors.Is(err, ErrRepeated) {
 		return nil
@@ -30,7 +31,7 @@ func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Ac
 	return err
 }
 
-func (s *Sessions) do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+func (s *Sessions) do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	err := s.ask(ctx, id, by, v)
 	if s.worthAsking(err, v) {
 		return s.insist(ctx, id, by, v, err)
@@ -39,7 +40,7 @@ func (s *Sessions) do(ctx context.Context, id dormouse.SessionID, by dormouse.Ac
 }
 
 // ask asks once: the actor here, or the server that has it.
-func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	if owner, ok := s.found(id); ok {
 		if err := s.forward(ctx, owner, id, by, v); !errors.Is(err, ErrUnreached) {
 			return err
@@ -54,7 +55,7 @@ func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.A
 
 // DoHere asks the actor on this server. If another server owns the session, it
 // says which. What was asked for before under the same id is ErrRepeated.
-func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	do := func() error {
 		return s.onActor(ctx, id, func(a *Actor) error { return a.send(ctx, message{by: by, verb: v}) })
 	}
@@ -65,9 +66,9 @@ func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormous
 }
 
 // makesRoom reports whether a verb takes something away that is on the disk.
-func makesRoom(v Verb) bool {
+func makesRoom(v law.Verb) bool {
 	switch v.(type) { //nolint:gochecksumtype // the rest need room
-	case Terminate, Archive, Delete, ForgetSnapshots:
+	case law.Terminate, law.Archive, law.Delete, law.ForgetSnapshots:
 		return true
 	default:
 		return false
@@ -121,7 +122,7 @@ const (
 
 // worthAsking reports whether asking again may bring another answer and can
 // repeat nothing.
-func (s *Sessions) worthAsking(err error, v Verb) bool {
+func (s *Sessions) worthAsking(err error, v law.Verb) bool {
 	switch {
 	case err == nil || errors.Is(err, errNoLease) || errors.Is(err, ErrStaleSender):
 		return false
@@ -135,11 +136,11 @@ func (s *Sessions) worthAsking(err error, v Verb) bool {
 
 // sameTwice reports whether a verb that was carried out already changes nothing
 // when it is asked for again, so that asking again finds out how it went.
-func sameTwice(v Verb) bool {
+func sameTwice(v law.Verb) bool {
 	switch v := v.(type) { //nolint:gochecksumtype // of the others nobody can say
-	case Send:
-		return v.Request != "" || !slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Prompt == nil })
-	case Prompt, Answer, Schedule, OpenThread, ArchiveThread, Spawn, Run, Archive, Delete, Terminate, AskSnapshot, ImportSnapshot, ForgetSnapshots, Swap:
+	case law.Send:
+		return v.Request != "" || !slices.ContainsFunc(v.Steps, func(s law.Step) bool { return s.Prompt == nil })
+	case law.Prompt, law.Answer, law.Schedule, law.OpenThread, law.ArchiveThread, law.Spawn, law.Run, law.Archive, law.Delete, law.Terminate, law.AskSnapshot, law.ImportSnapshot, law.ForgetSnapshots, law.Swap:
 		return true
 	}
 	return false
@@ -147,7 +148,7 @@ func sameTwice(v Verb) bool {
 
 // insist asks until it is known what became of a verb: another server takes a
 // moment to take over, and an actor that lost track reloads.
-func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb, err error) error {
+func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb, err error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nobody could be asked about %s: %w", id, dormouse.ErrLeaseLost))
 	defer cancel()
 	v = known(v)
@@ -175,16 +176,16 @@ func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormous
 }
 
 // known is a verb that may have been carried out: its ids are no longer new.
-func known(v Verb) Verb {
+func known(v law.Verb) law.Verb {
 	switch v := v.(type) { //nolint:gochecksumtype // the others say nothing of it
-	case Prompt:
+	case law.Prompt:
 		v.New = false
 		return v
-	case Run:
+	case law.Run:
 		v.New = false
 		return v
 	}
-	send, ok := v.(Send)
+	send, ok := v.(law.Send)
 	if !ok {
 		return v
 	}
@@ -220,21 +221,21 @@ func decided(err error) bool {
 }
 
 // wasDone reports whether a verb that is refused now was carried out before.
-func (s *Sessions) wasDone(ctx context.Context, id dormouse.SessionID, v Verb, refusal error) bool {
+func (s *Sessions) wasDone(ctx context.Context, id dormouse.SessionID, v law.Verb, refusal error) bool {
 	switch v := v.(type) { //nolint:gochecksumtype // the others are not refused when they were carried out
-	case Prompt: // by a session that has ended since
+	case law.Prompt: // by a session that has ended since
 		prior, err := s.deps.Store.Prompt(ctx, id, v.ID)
 		return err == nil && prior.Body == v.Body
-	case Send: // likewise; all of it was taken if one of its prompts was
+	case law.Send: // likewise; all of it was taken if one of its prompts was
 		for _, step := range v.Steps {
 			if step.Prompt != nil {
 				prior, err := s.deps.Store.Prompt(ctx, id, step.Prompt.ID)
 				return err == nil && prior.Body == step.Prompt.Body
 			}
 		}
-	case Delete:
+	case law.Delete:
 		return errors.Is(refusal, dormouse.ErrNotFound)
-	case Swap: // a number is given once
+	case law.Swap: // a number is given once
 		return s.swapped(ctx, id, v.WorkspaceSwap)
 	}
 	return false
@@ -252,7 +253,7 @@ func (s *Sessions) swapped(ctx context.Context, id dormouse.SessionID, swap dorm
 			if e.Type != dormouse.WorkspaceSwapped {
 				continue
 			}
-			if p := payload[dormouse.WorkspaceSwap](e); p.Number == swap.Number {
+			if p := law.Payload[dormouse.WorkspaceSwap](e); p.Number == swap.Number {
 				return p.Snapshot == swap.Snapshot && p.Reason == swap.Reason
 			}
 		}

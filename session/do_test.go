@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -22,7 +23,7 @@ func TestAnyServerAnswersByAskingTheOneThatHasTheSession(t *testing.T) {
 		if err := c.on(a).prompt("q", "another"); !errors.Is(err, dormouse.ErrConflict) {
 			t.Errorf("another body: %v", err)
 		}
-		if err := c.do(session.Interrupt{ID: "sevt_i"}); err != nil {
+		if err := c.do(law.Interrupt{ID: "sevt_i"}); err != nil {
 			t.Error(err)
 		}
 		settle(time.Minute / 3)
@@ -35,7 +36,7 @@ func TestAnyServerAnswersByAskingTheOneThatHasTheSession(t *testing.T) {
 		if n := b.live.Counts().Forwarded; n != 2 {
 			t.Errorf("%d commands forwarded", n)
 		}
-		if err := b.live.Do(t.Context(), "sesn_00000000000000000000000000", dormouse.User("ada"), session.Wake{}); !errors.Is(err, dormouse.ErrNotFound) {
+		if err := b.live.Do(t.Context(), "sesn_00000000000000000000000000", dormouse.User("ada"), law.Wake{}); !errors.Is(err, dormouse.ErrNotFound) {
 			t.Errorf("a session nobody has: %v", err)
 		}
 	})
@@ -87,7 +88,7 @@ func TestAnAnswerThatWasLostOnTheWayIsLookedUp(t *testing.T) {
 		a.mustPrompt("p", script("sleep 10s"))
 		settle(time.Second)
 		left := 0
-		f.fault = func(session.Verb) error {
+		f.fault = func(law.Verb) error {
 			if left--; left >= 0 {
 				return dormouse.ErrUnknownOutcome
 			}
@@ -95,12 +96,12 @@ func TestAnAnswerThatWasLostOnTheWayIsLookedUp(t *testing.T) {
 		}
 		b.on(a)
 		for name, c := range map[string]struct {
-			verb  session.Verb
+			verb  law.Verb
 			known bool
 		}{
-			"open":      {session.OpenThread{Thread: "sthr_second"}, true},
-			"describe":  {session.Describe{Title: new("title")}, false}, // it might undo what somebody said since
-			"interrupt": {session.Interrupt{ID: "sevt_i"}, false},
+			"open":      {law.OpenThread{Thread: "sthr_second"}, true},
+			"describe":  {law.Describe{Title: new("title")}, false}, // it might undo what somebody said since
+			"interrupt": {law.Interrupt{ID: "sevt_i"}, false},
 		} {
 			f.mu.Lock()
 			left = 1
@@ -146,12 +147,12 @@ func TestACommitWhoseAnswerWasLostIsLookedUp(t *testing.T) {
 				h.mustPrompt("p", `SCRIPT[{"text":"one","delay_ms":60000}]`)
 				settle(time.Second)
 				lose()
-				if err := h.do(session.Interrupt{ID: "sevt_i"}); !errors.Is(err, dormouse.ErrUnknownOutcome) {
+				if err := h.do(law.Interrupt{ID: "sevt_i"}); !errors.Is(err, dormouse.ErrUnknownOutcome) {
 					t.Errorf("an interrupt, which twice is not once: %v", err)
 				}
 				settle(time.Second)
 				lose()
-				if err := h.do(session.Terminate{Reason: "enough"}); err != nil {
+				if err := h.do(law.Terminate{Reason: "enough"}); err != nil {
 					t.Errorf("terminate: %v", err)
 				}
 				settle(time.Minute)
@@ -174,7 +175,7 @@ func TestAPromptThatWasAcceptedAndThenCutOffByTheEndWasAccepted(t *testing.T) {
 				return nil, nil
 			}
 			first = false
-			go func() { _ = h.do(session.Terminate{Reason: "enough"}) }()
+			go func() { _ = h.do(law.Terminate{Reason: "enough"}) }()
 			return nil, dormouse.ErrUnknownOutcome
 		})
 		h.mustPrompt("p", "hello")
@@ -248,7 +249,7 @@ func TestAServerThatLostItsLeaseAnswersNothingFromWhatItBelieves(t *testing.T) {
 			go func() { _ = a.prompt("p", `SCRIPT[{"text":"done"}]`) }() // which is looked up
 			settle(100 * time.Millisecond)
 			interrupted := make(chan error, 1)
-			go func() { interrupted <- a.do(session.Interrupt{ID: "sevt_i"}) }()
+			go func() { interrupted <- a.do(law.Interrupt{ID: "sevt_i"}) }()
 			settle(2 * lease)
 			b.on(a).mustPrompt("q", script("sleep 1h"))
 			settle(time.Second)

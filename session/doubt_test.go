@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Of two tool calls of one reply the first runs when the turn is interrupted: it may
@@ -17,7 +17,7 @@ func TestOnlyACallThatCannotHaveRunIsToldToBeRetried(t *testing.T) {
 		h.create(dormouse.Created{})
 		h.mustPrompt("p", `SCRIPT[{"tools":[{"name":"bash","input":{"command":"effect a; sleep 1h"}},{"name":"bash","input":{"command":"effect b"}}]}]`)
 		settle(time.Second)
-		if err := h.do(session.Interrupt{ID: "sevt_stop"}); err != nil {
+		if err := h.do(law.Interrupt{ID: "sevt_stop"}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -46,11 +46,11 @@ func TestASnapshotThatIsInterruptedIsNotToldToBeRetried(t *testing.T) {
 		for i := range s.Ops {
 			s.Ops[i].Kind = dormouse.OpSnapshot
 		}
-		events, err := session.Decide(s, session.Command{By: dormouse.User("ada"), Now: h.now(), Epoch: 1, Verb: session.Interrupt{ID: "sevt_stop"}})
-		if err != nil || countType(events, dormouse.AgentToolResult) != 1 {
-			t.Fatalf("%d results, %v", countType(events, dormouse.AgentToolResult), err)
+		d, err := law.Decide(s, law.Command{By: dormouse.User("ada"), Now: h.now(), Epoch: 1, Verb: law.Interrupt{ID: "sevt_stop"}})
+		if err != nil || countType(d.Events, dormouse.AgentToolResult) != 1 {
+			t.Fatalf("%d results, %v", countType(d.Events, dormouse.AgentToolResult), err)
 		}
-		for _, e := range events {
+		for _, e := range d.Events {
 			if e.Type == dormouse.AgentToolResult && !strings.Contains(string(e.Payload), "may have executed") {
 				t.Errorf("the agent is told %s", e.Payload)
 			}
@@ -66,16 +66,16 @@ func TestNoOpIsRecordedForASandboxThatWasNotReached(t *testing.T) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		s := h.state()
-		asked := session.Command{By: dormouse.User("ada"), Now: h.now(), Epoch: 1, Reached: s.Sandbox.Generation, Verb: run("sevt_x")}
-		events, err := session.Decide(s, asked)
-		if err != nil || countType(events, dormouse.OpStarted) != 1 {
-			t.Errorf("in a sandbox that was reached %d ops are begun, %v", countType(events, dormouse.OpStarted), err)
+		asked := law.Command{By: dormouse.User("ada"), Now: h.now(), Epoch: 1, Reached: s.Sandbox.Generation, Verb: run("sevt_x")}
+		d, err := law.Decide(s, asked)
+		if err != nil || countType(d.Events, dormouse.OpStarted) != 1 {
+			t.Errorf("in a sandbox that was reached %d ops are begun, %v", countType(d.Events, dormouse.OpStarted), err)
 		}
 		asked.Reached = 0
-		events, err = session.Decide(s, asked)
-		if err != nil || countType(events, dormouse.OpStarted) != 0 || countType(events, dormouse.ExecAsked) != 1 {
+		d, err = law.Decide(s, asked)
+		if err != nil || countType(d.Events, dormouse.OpStarted) != 0 || countType(d.Events, dormouse.ExecAsked) != 1 {
 			t.Errorf("in one that was not, %d ops are begun for %d commands, %v",
-				countType(events, dormouse.OpStarted), countType(events, dormouse.ExecAsked), err)
+				countType(d.Events, dormouse.OpStarted), countType(d.Events, dormouse.ExecAsked), err)
 		}
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // The session is given up in the store, becomes due and is taken again, all
@@ -15,7 +15,7 @@ func TestASessionTakenFromAnActorOnItsWayOutIsLoadedAgain(t *testing.T) {
 		a := f.servers[0]
 		a.create(dormouse.Created{})
 		a.view.slow.Store(int64(2 * time.Second))
-		err := a.do(session.Schedule{
+		err := a.do(law.Schedule{
 			ID: "wake_a", At: time.Now().Add(31 * time.Second), Content: []dormouse.Block{dormouse.Text(`SCRIPT[{"text":"awake"}]`)},
 		})
 		if err != nil {

@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 func TestASessionThatWasJustAskedIsNotAtRest(t *testing.T) {
-	for _, v := range []session.Verb{session.Archive{}, session.Delete{Resting: true}, retool("other")} {
+	for _, v := range []law.Verb{law.Archive{}, law.Delete{Resting: true}, retool("other")} {
 		w := newWorld(t, dormouse.Created{})
 		w.must(w.prompt("p1"))
-		if status := session.StatusOf(w.state); status != dormouse.StatusRunning {
+		if status := law.StatusOf(w.state); status != dormouse.StatusRunning {
 			t.Fatalf("it is %s", status)
 		}
 		if _, err := w.try(v); !errors.Is(err, dormouse.ErrConflict) {

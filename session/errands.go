@@ -8,10 +8,11 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // reconcileTime does what has become due by itself.
-func (a *Actor) reconcileTime(ctx context.Context, w Wanted) error {
+func (a *Actor) reconcileTime(ctx context.Context, w law.Wanted) error {
 	now := a.deps.Clock()
 	due := func(at time.Time) bool { return !at.IsZero() && !at.After(now) }
 	for _, wake := range w.Fire {
@@ -22,7 +23,7 @@ func (a *Actor) reconcileTime(ctx context.Context, w Wanted) error {
 		}
 	}
 	if due(w.Expire) {
-		return a.own(ctx, Tick{})
+		return a.own(ctx, law.Tick{})
 	}
 	if due(w.Sleep) && len(w.Kill) == 0 {
 		return a.sleep(ctx)
@@ -32,7 +33,7 @@ func (a *Actor) reconcileTime(ctx context.Context, w Wanted) error {
 
 // fire queues the prompt of a wake-up, with its body from the log, as whoever
 // scheduled it.
-func (a *Actor) fire(ctx context.Context, w Wakeup) error {
+func (a *Actor) fire(ctx context.Context, w law.Wakeup) error {
 	e, err := a.eventAt(ctx, w.Seq)
 	switch {
 	case errors.Is(err, errNoBody):
@@ -42,7 +43,7 @@ func (a *Actor) fire(ctx context.Context, w Wakeup) error {
 		return err
 	}
 	crash.At(crash.WakeupFiring)
-	err = a.ownAs(ctx, e.Actor, Fire{ID: w.ID, Content: payload[dormouse.Wakeup](e).Content})
+	err = a.ownAs(ctx, e.Actor, law.Fire{ID: w.ID, Content: law.Payload[dormouse.Wakeup](e).Content})
 	crash.At(crash.WakeupFired)
 	return err
 }
@@ -82,7 +83,7 @@ func (a *Actor) stillMade(ctx context.Context) (bool, error) {
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return false, nil
 	}
-	i := parent.child(a.id)
+	i := parent.Child(a.id)
 	return i >= 0 && !parent.Children[i].Started, err
 }
 

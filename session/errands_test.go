@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // everyTool enables all there is.
@@ -71,7 +72,7 @@ func TestTheTwentyFirstWakeUpIsRefusedUntilOneIsCancelled(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})
 		schedule := func(n int) error {
-			return h.do(session.Schedule{
+			return h.do(law.Schedule{
 				ID: dormouse.WakeupID(fmt.Sprint("wake_", n)), At: time.Now().Add(time.Hour), Content: []dormouse.Block{dormouse.Text("x")},
 			})
 		}
@@ -86,7 +87,7 @@ func TestTheTwentyFirstWakeUpIsRefusedUntilOneIsCancelled(t *testing.T) {
 		if err := schedule(99); !errors.Is(err, dormouse.ErrConflict) {
 			t.Errorf("one too many: %v", err)
 		}
-		if err := h.do(session.Unschedule{ID: "wake_3"}); err != nil {
+		if err := h.do(law.Unschedule{ID: "wake_3"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := schedule(99); err != nil {
@@ -118,7 +119,7 @@ func TestAQuestionIsAnsweredOnceOrExpires(t *testing.T) {
 			errs := make(chan error)
 			for _, who := range []string{"ada", "bob"} {
 				go func() {
-					errs <- h.live.Do(t.Context(), h.id, dormouse.User(who), session.Answer{
+					errs <- h.live.Do(t.Context(), h.id, dormouse.User(who), law.Answer{
 						ID: dormouse.EventID("sevt_" + who), Use: asked, Content: []dormouse.Block{dormouse.Text(who)},
 					})
 				}()
@@ -146,7 +147,7 @@ func TestAQuestionIsAnsweredOnceOrExpires(t *testing.T) {
 			settle(2 * time.Minute) // it expires while nobody is there
 			h.open()
 			settle(time.Second)
-			err := h.do(session.Answer{ID: "sevt_late", Use: h.use(dormouse.AgentToolUse), Content: []dormouse.Block{dormouse.Text("a")}})
+			err := h.do(law.Answer{ID: "sevt_late", Use: h.use(dormouse.AgentToolUse), Content: []dormouse.Block{dormouse.Text("a")}})
 			if !errors.Is(err, dormouse.ErrConflict) {
 				t.Errorf("late answer: %v", err)
 			}
@@ -162,12 +163,12 @@ func TestTwoThreadsWorkAtOnceAndCountOnce(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})
 		second := dormouse.ThreadID("sthr_second")
-		if err := h.do(session.OpenThread{Thread: second}); err != nil {
+		if err := h.do(law.OpenThread{Thread: second}); err != nil {
 			t.Fatal(err)
 		}
 		for i, thread := range []dormouse.ThreadID{"", second} {
 			content := []dormouse.Block{dormouse.Text(`SCRIPT[{"text":"slow","delay_ms":10000}]`)}
-			if err := h.do(session.Prompt{
+			if err := h.do(law.Prompt{
 				Thread: thread, ID: dormouse.PromptID(h.id, fmt.Sprint(i)), Body: dormouse.DigestOf(dormouse.Encode(content)), Content: content,
 			}); err != nil {
 				t.Fatal(err)
@@ -224,7 +225,7 @@ func TestADeletedSessionIsGoneWithEverythingItOwned(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -247,14 +248,14 @@ func TestARunnerThatDoesNotAnswerKeepsNobodyFromDeletingItsSession(t *testing.T)
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
-		if err := h.do(session.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "sleep 10m"}}); err != nil {
+		if err := h.do(law.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "sleep 10m"}}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
 		h.boxes.deaf = true
 		h.crash()
 		settle(time.Second) // the command is looked for
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(3 * time.Second)
@@ -269,7 +270,7 @@ func TestASandboxThatIsSlowToStartKeepsNobodyFromDeletingItsSession(t *testing.T
 		h.boxes.deaf = true // nor does one that is made
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(3 * time.Second)
@@ -284,14 +285,14 @@ func TestARunnerThatDoesNotLetItselfBeFrozenKeepsNobodyFromDeletingItsSession(t 
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		d.ready = make(chan struct{})
-		if err := h.do(session.Hibernate{}); err != nil {
+		if err := h.do(law.Hibernate{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
-		if s, err := h.live.Peek(t.Context(), h.id); err != nil || s.Sandbox.Phase != session.SandboxStopping {
+		if s, err := h.live.Peek(t.Context(), h.id); err != nil || s.Sandbox.Phase != law.SandboxStopping {
 			t.Fatalf("it is not being frozen: %v, %v", s.Sandbox.Phase, err)
 		}
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(3 * time.Second)
@@ -306,11 +307,11 @@ func TestAFreezeThatTakesItsTimeIsNotGivenUpWhileItsSessionLives(t *testing.T) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		d.ready = make(chan struct{})
-		if err := h.do(session.Hibernate{}); err != nil {
+		if err := h.do(law.Hibernate{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
-		if err := h.do(session.Describe{Tags: &[]string{"looked at meanwhile"}}); err != nil {
+		if err := h.do(law.Describe{Tags: &[]string{"looked at meanwhile"}}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -335,7 +336,7 @@ func TestAnArchivedSessionIsHiddenAndOver(t *testing.T) {
 			}
 			return len(rows)
 		}
-		if err := h.do(session.Describe{Tags: &[]string{"b", "a", "b"}, Metadata: map[string]*string{"team": new("night")}}); err != nil {
+		if err := h.do(law.Describe{Tags: &[]string{"b", "a", "b"}, Metadata: map[string]*string{"team": new("night")}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, q := range []session.Query{
@@ -345,7 +346,7 @@ func TestAnArchivedSessionIsHiddenAndOver(t *testing.T) {
 				t.Errorf("%+v finds nothing", q)
 			}
 		}
-		if err := h.do(session.Archive{}); err != nil {
+		if err := h.do(law.Archive{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.prompt("q", "hello"); !errors.Is(err, dormouse.ErrTerminated) {

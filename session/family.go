@@ -8,20 +8,21 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // family is what an actor needs of the other sessions.
 type family interface {
-	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v Verb) error
-	Peek(ctx context.Context, id dormouse.SessionID) (State, error)
+	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error
+	Peek(ctx context.Context, id dormouse.SessionID) (law.State, error)
 	Row(ctx context.Context, id dormouse.SessionID) (Row, error)
-	Remains(ctx context.Context, id dormouse.SessionID, damage error) (State, Row, error)
+	Remains(ctx context.Context, id dormouse.SessionID, damage error) (law.State, Row, error)
 	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
 	Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
 	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error)
 	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
-	manifest(ctx context.Context, id dormouse.SessionID, p Point) (dormouse.Snapshot, error)
-	keepReplaced(ctx context.Context, state State, by dormouse.Actor) (dormouse.SnapshotID, State, error)
+	manifest(ctx context.Context, id dormouse.SessionID, p law.Point) (dormouse.Snapshot, error)
+	keepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error)
 	unprepare(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap)
 	create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *dormouse.Fence) (dormouse.SessionRow, error)
 }
@@ -32,7 +33,7 @@ func (a *Actor) fence() *dormouse.Fence { return &dormouse.Fence{Session: a.id, 
 // reconcileChildren makes the children that should be there and ends those that
 // should not. Whatever was done and not recorded is done again: a child is made
 // under an id that makes it once, and terminated twice is terminated once.
-func (a *Actor) reconcileChildren(ctx context.Context, w Wanted) {
+func (a *Actor) reconcileChildren(ctx context.Context, w law.Wanted) {
 	for _, c := range w.Children {
 		if a.children[c.ID] {
 			continue
@@ -60,26 +61,26 @@ func (a *Actor) reconcileChildren(ctx context.Context, w Wanted) {
 }
 
 // bringUp makes or ends one child and returns what to record.
-func (a *Actor) bringUp(ctx context.Context, c WantedChild) (Verb, error) {
+func (a *Actor) bringUp(ctx context.Context, c law.WantedChild) (law.Verb, error) {
 	me := dormouse.FromSession(a.id)
 	if c.End {
 		crash.At(crash.ChildEnding)
-		err := a.deps.family.Do(ctx, c.ID, me, Terminate{Reason: "its parent ended it"})
+		err := a.deps.family.Do(ctx, c.ID, me, law.Terminate{Reason: "its parent ended it"})
 		crash.At(crash.ChildEnded)
 		switch {
 		case errors.Is(err, dormouse.ErrNotFound):
 			// Only we could make it, under an epoch that is still ours.
-			return ChildDown{Child: c.ID, Reason: "never started"}, nil
+			return law.ChildDown{Child: c.ID, Reason: "never started"}, nil
 		case err != nil:
 			return nil, err
 		}
-		return ChildDown{Child: c.ID, Reason: "terminated"}, nil
+		return law.ChildDown{Child: c.ID, Reason: "terminated"}, nil
 	}
 	e, err := a.eventAt(ctx, c.Seq)
 	if err != nil {
 		return nil, err
 	}
-	spec := payload[dormouse.Spawned](e)
+	spec := law.Payload[dormouse.Spawned](e)
 	crash.At(crash.ChildCreating)
 	_, err = a.deps.family.create(ctx, e.Actor, spec.Child, a.fence())
 	if err != nil && !errors.Is(err, dormouse.ErrConflict) {
@@ -87,9 +88,9 @@ func (a *Actor) bringUp(ctx context.Context, c WantedChild) (Verb, error) {
 	}
 	switch row, err := a.deps.family.Row(ctx, c.ID); {
 	case err != nil || row.Parent != a.id:
-		return ChildDown{Child: c.ID, Reason: "another session has its id"}, err
+		return law.ChildDown{Child: c.ID, Reason: "another session has its id"}, err
 	case row.Status == dormouse.StatusTerminated:
-		return ChildDown{Child: c.ID, Reason: "terminated"}, nil
+		return law.ChildDown{Child: c.ID, Reason: "terminated"}, nil
 	}
 	crash.At(crash.ChildCreated)
 	if len(spec.Prompt) > 0 {
@@ -99,7 +100,7 @@ func (a *Actor) bringUp(ctx context.Context, c WantedChild) (Verb, error) {
 		}
 	}
 	crash.At(crash.ChildPrompted)
-	return ChildUp{Child: c.ID}, nil
+	return law.ChildUp{Child: c.ID}, nil
 }
 
 // promptChild gives a new child its first prompt, once. A client may have taken the id of
@@ -110,7 +111,7 @@ func (a *Actor) promptChild(ctx context.Context, child dormouse.SessionID, conte
 		dormouse.PromptID(child, name),
 		dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(child), name)),
 	} {
-		err = a.deps.family.Do(ctx, child, dormouse.FromSession(a.id), Prompt{
+		err = a.deps.family.Do(ctx, child, dormouse.FromSession(a.id), law.Prompt{
 			Under: a.fence(), ID: id, Body: dormouse.DigestOf(dormouse.Encode(content)), Content: content,
 		})
 		if !errors.Is(err, dormouse.ErrConflict) {
@@ -126,7 +127,7 @@ const longestTell = 5 * time.Second
 
 // reconcileParent has a parent record that its child has ended, whoever ended it. It
 // is told until it has: nobody else would ever free the child's place.
-func (a *Actor) reconcileParent(ctx context.Context, w Wanted) {
+func (a *Actor) reconcileParent(ctx context.Context, w law.Wanted) {
 	if !w.TellParent || a.telling {
 		return
 	}
@@ -135,7 +136,7 @@ func (a *Actor) reconcileParent(ctx context.Context, w Wanted) {
 	a.tellIn = min(2*wait, longestTell)
 	a.running.Go(func() {
 		crash.At(crash.ParentTelling)
-		err := a.deps.family.Do(ctx, parent, dormouse.FromSession(a.id), EndChild{Child: a.id, Reason: "it has ended"})
+		err := a.deps.family.Do(ctx, parent, dormouse.FromSession(a.id), law.EndChild{Child: a.id, Reason: "it has ended"})
 		crash.At(crash.ParentTold)
 		// One that is not there any more, or has ended itself, or does not have this child
 		// any more, has nothing to free.
@@ -159,7 +160,7 @@ func (a *Actor) reconcileParent(ctx context.Context, w Wanted) {
 			if err != nil {
 				return err
 			}
-			return a.own(ctx, ParentTold{})
+			return a.own(ctx, law.ParentTold{})
 		})
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -51,7 +52,7 @@ func TestATreeIsTerminatedOnceThoughServersDie(t *testing.T) {
 			if len(tree) != 4 {
 				t.Fatalf("the tree has %d sessions, want 4", len(tree))
 			}
-			if err := h.do(session.Terminate{Reason: "asked"}); err != nil {
+			if err := h.do(law.Terminate{Reason: "asked"}); err != nil {
 				t.Fatal(err)
 			}
 			for range crashes {
@@ -180,7 +181,7 @@ func TestNoChildIsMadeAfterItsParentEnded(t *testing.T) {
 		if n := h.count(dormouse.ChildSpawned); n != 1 {
 			t.Fatalf("%d children recorded", n)
 		}
-		if err := h.do(session.Terminate{Reason: "asked"}); err != nil {
+		if err := h.do(law.Terminate{Reason: "asked"}); err != nil {
 			t.Fatal(err)
 		}
 		h.store.failCreate(nil)
@@ -209,7 +210,7 @@ func TestAChildThatWasDeletedIsNotMadeAgain(t *testing.T) {
 		h.mustPrompt("p", grow(script("effect child")))
 		settle(5 * time.Second)
 		child := h.of(h.tree()[1])
-		if err := child.do(session.Delete{}); err != nil {
+		if err := child.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(5 * time.Second)
@@ -237,7 +238,7 @@ func TestWhoeverMakesAChildIsToldThatItsParentEndedFirst(t *testing.T) {
 			made <- err
 		}()
 		settle(time.Second)
-		if err := h.do(session.Terminate{Reason: "asked"}); err != nil {
+		if err := h.do(law.Terminate{Reason: "asked"}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -257,7 +258,7 @@ func TestAChildThatPeopleEndedGivesItsPlaceBack(t *testing.T) {
 		h.create(dormouse.Created{Agent: everyTool()})
 		h.mustPrompt("p", grow(`SCRIPT[{"text":"leaf"}]`))
 		settle(time.Second)
-		if err := h.of(h.tree()[1]).do(session.Terminate{Reason: "asked"}); err != nil {
+		if err := h.of(h.tree()[1]).do(law.Terminate{Reason: "asked"}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -304,19 +305,19 @@ func TestATreeIsBounded(t *testing.T) {
 
 func TestEachThreadIsRetriedForItself(t *testing.T) {
 	w := running(t, dormouse.Created{})
-	w.must(session.OpenThread{Thread: "sthr_second"})
-	w.must(session.FailAttempt{Work: w.work(), Error: "model_request_failed_error", Message: "first"})
+	w.must(law.OpenThread{Thread: "sthr_second"})
+	w.must(law.FailAttempt{Work: w.work(), Error: "model_request_failed_error", Message: "first"})
 	w.at = "sthr_second"
 	w.must(w.prompt("p2"), w.take("p2"))
-	w.must(session.FailAttempt{Work: w.work(), Error: "model_request_failed_error", Message: "second"})
+	w.must(law.FailAttempt{Work: w.work(), Error: "model_request_failed_error", Message: "second"})
 	if a := w.state.Attention(); a == nil || a.Reason != "first" {
 		t.Fatalf("attention %+v", a)
 	}
-	w.must(session.Retry{Thread: "sthr_second"})
+	w.must(law.Retry{Thread: "sthr_second"})
 	if got := w.turn().Prompts[0].ID; got != dormouse.PromptID(sid, "p2") {
 		t.Errorf("retry took %s up", got)
 	}
-	w.must(session.Retry{Thread: thread})
+	w.must(law.Retry{Thread: thread})
 	w.at = thread
 	if got := w.turn().Prompts[0].ID; got != dormouse.PromptID(sid, "p1") {
 		t.Errorf("retry took %s up", got)
@@ -345,7 +346,7 @@ func TestAChildsEndIsToldUntilItsParentHasRecordedIt(t *testing.T) {
 				settle(time.Minute)
 				child := h.of(h.tree()[1])
 				heal := harm(h)
-				if err := child.do(session.Terminate{Reason: "a person ended it"}); err != nil {
+				if err := child.do(law.Terminate{Reason: "a person ended it"}); err != nil {
 					t.Fatal(err)
 				}
 				heal()
@@ -373,7 +374,7 @@ func TestADeletedChildFreesItsPlaceBeforeItIsGone(t *testing.T) {
 		h.mustPrompt("p", grow(`SCRIPT[{"text":"done"}]`))
 		settle(time.Minute)
 		child := h.tree()[1]
-		if err := h.of(child).do(session.Delete{}); err != nil {
+		if err := h.of(child).do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		h.crash()
@@ -399,8 +400,8 @@ func TestAParentThatLostItsLeaseSendsItsChildNothing(t *testing.T) {
 		child.mustPrompt("mine", `SCRIPT[{"text":"here"}]`)
 		settle(time.Second)
 		late := 0
-		f.meanwhile = func(id dormouse.SessionID, v session.Verb) {
-			if _, ok := v.(session.Prompt); ok && id == child.id {
+		f.meanwhile = func(id dormouse.SessionID, v law.Verb) {
+			if _, ok := v.(law.Prompt); ok && id == child.id {
 				if late++; late == 1 {
 					if _, err := a.view.Server.Claim(t.Context(), a.id); err != nil {
 						t.Error(err)
@@ -417,7 +418,7 @@ func TestAParentThatLostItsLeaseSendsItsChildNothing(t *testing.T) {
 			t.Errorf("the child has %d prompts, want that of its spawning and mine", n)
 		}
 		// Whoever has the parent next sends it, under its own lease and once.
-		if err := a.do(session.Describe{}); err != nil {
+		if err := a.do(law.Describe{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -45,14 +45,14 @@ func TestNobodyWaitsForASandboxAfterTheirTurn(t *testing.T) {
 				h.mustPrompt("p", script("effect a"))
 				settle(time.Second)
 				if name == "terminate" {
-					if err := h.do(session.Terminate{Reason: "enough"}); err != nil {
+					if err := h.do(law.Terminate{Reason: "enough"}); err != nil {
 						t.Fatal(err)
 					}
 				} else {
-					if err := h.do(session.Interrupt{ID: "sevt_i"}); err != nil {
+					if err := h.do(law.Interrupt{ID: "sevt_i"}); err != nil {
 						t.Fatal(err)
 					}
-					for h.do(session.Hibernate{}) != nil {
+					for h.do(law.Hibernate{}) != nil {
 						time.Sleep(time.Millisecond)
 					}
 				}
@@ -104,7 +104,7 @@ func TestAFullDiskIsNotStormed(t *testing.T) {
 			h.create(dormouse.Created{Warm: true})
 			settle(time.Second)
 			tried := h.full(has(dormouse.SandboxStopped))
-			if err := h.do(session.Hibernate{}); err != nil {
+			if err := h.do(law.Hibernate{}); err != nil {
 				h.t.Fatal(err)
 			}
 			return tried
@@ -114,7 +114,7 @@ func TestAFullDiskIsNotStormed(t *testing.T) {
 			h.mustPrompt("p", script("effect a; sleep 1h"))
 			settle(time.Second)
 			tried := h.full(has(dormouse.OpFinished))
-			if err := h.do(session.Interrupt{ID: "sevt_i"}); err != nil {
+			if err := h.do(law.Interrupt{ID: "sevt_i"}); err != nil {
 				h.t.Fatal(err)
 			}
 			return tried
@@ -161,7 +161,7 @@ func TestTheEndOfAKilledCommandIsRecordedAsItWas(t *testing.T) {
 		h.mustPrompt("p", script("effect a; sleep 1h"))
 		settle(time.Second)
 		h.full(func(b store.Batch) bool { return len(b.Events) == 1 && has(dormouse.OpFinished)(b) })
-		if err := h.do(session.Interrupt{ID: "sevt_i"}); err != nil {
+		if err := h.do(law.Interrupt{ID: "sevt_i"}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
@@ -202,7 +202,7 @@ func TestAnAnswerThatComesAtOnceCostsNoAttempt(t *testing.T) {
 					blocked = blocked || i.Event.Type == dormouse.TurnBlocked
 				}
 			}
-			if err := h.do(session.Answer{ID: "sevt_1", Use: use, Content: []dormouse.Block{dormouse.Text("42")}}); err != nil {
+			if err := h.do(law.Answer{ID: "sevt_1", Use: use, Content: []dormouse.Block{dormouse.Text("42")}}); err != nil {
 				t.Fatal(err)
 			}
 			settle(time.Minute)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -222,7 +222,7 @@ func TestAFollowerThatHadNotReadAllOfADeletedSessionIsTold(t *testing.T) {
 		defer f.Close()
 		h.mustPrompt("q", `SCRIPT[{"text":"after"}]`) // the feed begins here, and history before it
 		settle(time.Second)
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)

@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
@@ -78,7 +79,7 @@ func TestWhoWasPausedBeforeItWorksOnASandboxLeavesItAlone(t *testing.T) {
 	})
 	t.Run("capture", func(t *testing.T) {
 		a, _ := paused(t)
-		if err := a.reconcileCapture(t.Context(), Wanted{Capture: &WantedCapture{ID: "snap_late"}}); err != nil {
+		if err := a.reconcileCapture(t.Context(), law.Wanted{Capture: &law.WantedCapture{ID: "snap_late"}}); err != nil {
 			t.Fatal(err)
 		}
 		m := <-a.inbox // whose answer nobody waits for: nothing is recorded any more

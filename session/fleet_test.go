@@ -16,6 +16,7 @@ import (
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
 )
@@ -34,9 +35,9 @@ type fleet struct {
 	servers []*member
 
 	mu    sync.Mutex
-	fault func(session.Verb) error // guarded by mu; what becomes of an answer on its way back
+	fault func(law.Verb) error // guarded by mu; what becomes of an answer on its way back
 	// meanwhile happens while a command is on its way.
-	meanwhile func(dormouse.SessionID, session.Verb)
+	meanwhile func(dormouse.SessionID, law.Verb)
 
 	relays atomic.Int64  // streams between servers
 	dial   time.Duration // how long it takes to find out that nobody is there
@@ -128,7 +129,7 @@ func (f *fleet) reach(r session.Route) (*member, error) {
 	return nil, session.ErrUnreached
 }
 
-func (f *fleet) Do(ctx context.Context, r session.Route, id dormouse.SessionID, by dormouse.Actor, v session.Verb) error {
+func (f *fleet) Do(ctx context.Context, r session.Route, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	m, err := f.reach(r)
 	if err != nil {
 		time.Sleep(f.dial)

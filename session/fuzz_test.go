@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // FuzzReplay folds logs that nobody would write. Whatever they hold, the fold
@@ -25,28 +25,28 @@ func FuzzReplay(f *testing.F) {
 	f.Add([]byte(`{"seq":1,"type":"turn.started","payload":{"turn":"turn_x"}}`))
 	f.Fuzz(func(t *testing.T, lines []byte) {
 		var events []dormouse.Event
-		var s session.State
+		var s law.State
 		for line := range bytes.Lines(lines) {
 			var e dormouse.Event
 			if json.Unmarshal(line, &e) != nil {
 				continue
 			}
 			events = append(events, e)
-			s = session.Apply(s, e)
-			session.Want(s)
+			s = law.Apply(s, e)
+			law.Want(s)
 		}
-		if session.PhaseOf(s) == "" || session.StatusOf(s) == "" {
+		if law.PhaseOf(s) == "" || law.StatusOf(s) == "" {
 			t.Error("no phase")
 		}
-		again, rows := session.Project(session.State{}, events)
+		again, rows := law.Project(law.State{}, events)
 		if diff := cmp.Diff(s, again); diff != "" {
 			t.Errorf("the same log folds to something else: %s", diff)
 		}
-		if rows.Session.Phase != session.PhaseOf(s) {
+		if rows.Session.Phase != law.PhaseOf(s) {
 			t.Error("the row shows another phase than the log")
 		}
 		raw := dormouse.Encode(s)
-		var cached session.State
+		var cached law.State
 		if err := json.Unmarshal(raw, &cached); err != nil {
 			t.Errorf("a cached state cannot be read: %v", err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
 )
@@ -33,16 +34,16 @@ func TestACommandIsKnownByItsIDAsLongAsTheSessionLives(t *testing.T) {
 			if a, err := h.exec("sevt_x", "effect a"); err != nil || a.Exec != "sevt_x" || a.Exit != 0 {
 				t.Errorf("%s: answered %+v, %v", when, a, err)
 			}
-			if err := h.do(session.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "effect a"}}); err != nil {
+			if err := h.do(law.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "effect a"}}); err != nil {
 				t.Errorf("%s: asked for again: %v", when, err)
 			}
 			if _, err := h.exec("sevt_x", "effect c"); !errors.Is(err, dormouse.ErrConflict) {
 				t.Errorf("%s: another command under the same id: %v", when, err)
 			}
-			if err := h.do(session.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "effect c"}}); !errors.Is(err, dormouse.ErrConflict) {
+			if err := h.do(law.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "effect c"}}); !errors.Is(err, dormouse.ErrConflict) {
 				t.Errorf("%s: another command under the same id, asked of the actor: %v", when, err)
 			}
-			prompt := session.Prompt{ID: "sevt_x", Body: "sha256:b", Content: []dormouse.Block{dormouse.Text("effect a")}}
+			prompt := law.Prompt{ID: "sevt_x", Body: "sha256:b", Content: []dormouse.Block{dormouse.Text("effect a")}}
 			if err := h.do(prompt); !errors.Is(err, dormouse.ErrConflict) {
 				t.Errorf("%s: a prompt under the id of a command: %v", when, err)
 			}
@@ -55,12 +56,12 @@ func TestACommandIsKnownByItsIDAsLongAsTheSessionLives(t *testing.T) {
 		h.crash()
 		settle(time.Second)
 		again("by the next server")
-		if err := h.do(session.Terminate{Reason: "done"}); err != nil {
+		if err := h.do(law.Terminate{Reason: "done"}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
 		again("by a session that has ended")
-		if err := h.do(session.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_y", Command: "effect c"}}); !errors.Is(err, dormouse.ErrTerminated) {
+		if err := h.do(law.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_y", Command: "effect c"}}); !errors.Is(err, dormouse.ErrTerminated) {
 			t.Errorf("a new one by a session that has ended: %v", err)
 		}
 		h.checked()
@@ -70,7 +71,7 @@ func TestACommandIsKnownByItsIDAsLongAsTheSessionLives(t *testing.T) {
 func TestAWakeupThatHasFiredIsNotScheduledAgainByItsRetry(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})
-		v := session.Schedule{ID: "wake_x", In: time.Minute, Content: []dormouse.Block{dormouse.Text("effect a")}}
+		v := law.Schedule{ID: "wake_x", In: time.Minute, Content: []dormouse.Block{dormouse.Text("effect a")}}
 		for range 2 {
 			if err := h.do(v); err != nil {
 				t.Fatal(err)
@@ -82,7 +83,7 @@ func TestAWakeupThatHasFiredIsNotScheduledAgainByItsRetry(t *testing.T) {
 			if err := h.do(v); err != nil {
 				t.Errorf("%s: asked for again: %v", when, err)
 			}
-			for _, other := range []session.Schedule{
+			for _, other := range []law.Schedule{
 				{ID: v.ID, In: v.In, Content: []dormouse.Block{dormouse.Text("other")}},
 				{ID: v.ID, In: 2 * v.In, Content: v.Content},
 				{ID: v.ID, Cron: "* * * * *", Content: v.Content},
@@ -100,8 +101,8 @@ func TestAWakeupThatHasFiredIsNotScheduledAgainByItsRetry(t *testing.T) {
 			settle(time.Second)
 		}
 		// One that was cancelled is over, too.
-		v = session.Schedule{ID: "wake_y", In: time.Hour, Content: v.Content}
-		for _, verb := range []session.Verb{v, session.Unschedule{ID: "wake_y"}, v} {
+		v = law.Schedule{ID: "wake_y", In: time.Hour, Content: v.Content}
+		for _, verb := range []law.Verb{v, law.Unschedule{ID: "wake_y"}, v} {
 			if err := h.do(verb); err != nil {
 				t.Fatal(err)
 			}
@@ -116,19 +117,19 @@ func TestAWakeupThatHasFiredIsNotScheduledAgainByItsRetry(t *testing.T) {
 
 func TestARequestIsKnownByItsNameAsLongAsTheSessionLives(t *testing.T) {
 	w := warm(t, dormouse.Created{})
-	request := func(name, text string) session.Send {
+	request := func(name, text string) law.Send {
 		p := w.prompt(name + text)
-		return session.Send{Request: dormouse.EventID("sevt_" + name), Body: dormouse.DigestOf([]byte(text)), Steps: []session.Step{{Prompt: &p}}}
+		return law.Send{Request: dormouse.EventID("sevt_" + name), Body: dormouse.DigestOf([]byte(text)), Steps: []law.Step{{Prompt: &p}}}
 	}
 	w.must(request("first", "a"))
 	for i := range 400 {
 		w.must(request(fmt.Sprint("other", i), "b"))
-		w.must(session.Interrupt{ID: dormouse.EventID(fmt.Sprint("sevt_i", i)), Flush: true})
+		w.must(law.Interrupt{ID: dormouse.EventID(fmt.Sprint("sevt_i", i)), Flush: true})
 	}
 	if events, err := w.try(request("first", "a")); err != nil || len(events) > 0 {
 		t.Errorf("the same request again: %d events, %v", len(events), err)
 	}
-	if _, err := w.try(request("first", "c")); !errors.Is(err, session.ErrOtherRequest) {
+	if _, err := w.try(request("first", "c")); !errors.Is(err, law.ErrOtherRequest) {
 		t.Errorf("another request under the same name: %v", err)
 	}
 	if size := len(dormouse.Encode(w.state)); size > 4<<10 {
@@ -143,14 +144,14 @@ func TestABranchMayGiveTheIDsOfWhatItBranchedFrom(t *testing.T) {
 		{ID: "sevt_p", Type: dormouse.UserMessage, Payload: dormouse.Encode(dormouse.Message{Content: []dormouse.Block{dormouse.Text("hello")}})},
 		{ID: "sevt_a", Type: dormouse.UserCustomToolResult, Payload: dormouse.Encode(dormouse.CustomToolResult{Use: "sevt_u"})},
 	}
-	events, err := session.Decide(session.State{}, session.Command{Now: epoch0, Verb: session.Create{Talk: talk, Created: dormouse.Created{
+	d, err := law.Decide(law.State{}, law.Command{Now: epoch0, Verb: law.Create{Talk: talk, Created: dormouse.Created{
 		Session: "sesn_branch", Tenant: "default", Owner: dormouse.User("ada"), Recovery: dormouse.RecoverAuto,
 		Agent: dormouse.AgentConfig{Name: "a", Model: "m"}, Branch: &dormouse.Branched{From: sid, At: 9, Talk: len(talk)},
 	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, rows := session.Project(session.State{}, events); len(rows.ClientIDs) > 0 {
+	if _, rows := law.Project(law.State{}, d.Events); len(rows.ClientIDs) > 0 {
 		t.Errorf("it begins with ids %v", rows.ClientIDs)
 	}
 }
@@ -168,7 +169,7 @@ func TestALogWithDoubledIDsIsLaidOutWithTheFirstOfEach(t *testing.T) {
 		}
 	}
 	s := new(memory.Store)
-	state, rows := session.Project(session.State{}, log)
+	state, rows := law.Project(law.State{}, log)
 	if err := s.Create(t.Context(), store.Batch{Session: sid, Events: log, Rows: &rows}); err != nil {
 		t.Fatal(err)
 	}

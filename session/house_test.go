@@ -20,6 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
@@ -150,10 +151,10 @@ func (h *house) create(c dormouse.Created) {
 }
 
 // asks is the prompt that a client sends.
-func (h *house) asks(clientID, text string) session.Prompt {
+func (h *house) asks(clientID, text string) law.Prompt {
 	content := []dormouse.Block{dormouse.Text(text)}
 	raw, _ := json.Marshal(content)
-	return session.Prompt{ID: dormouse.PromptID(h.id, clientID), Body: dormouse.DigestOf(raw), Content: content}
+	return law.Prompt{ID: dormouse.PromptID(h.id, clientID), Body: dormouse.DigestOf(raw), Content: content}
 }
 
 func (h *house) prompt(clientID, text string) error { return h.do(h.asks(clientID, text)) }
@@ -169,7 +170,7 @@ func (h *house) mustPrompt(clientID, text string) {
 	}
 }
 
-func (h *house) do(v session.Verb) error {
+func (h *house) do(v law.Verb) error {
 	return h.live.Do(h.t.Context(), h.id, dormouse.User("ada"), v)
 }
 
@@ -203,8 +204,8 @@ func (h *house) checked() []dormouse.Event {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if row.Phase != session.PhaseOf(state) || row.Status != session.StatusOf(state) {
-		h.t.Errorf("row shows %s/%s, the log says %s/%s", row.Phase, row.Status, session.PhaseOf(state), session.StatusOf(state))
+	if row.Phase != law.PhaseOf(state) || row.Status != law.StatusOf(state) {
+		h.t.Errorf("row shows %s/%s, the log says %s/%s", row.Phase, row.Status, law.PhaseOf(state), law.StatusOf(state))
 	}
 	return events
 }

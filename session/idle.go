@@ -6,6 +6,7 @@ import (
 
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 const (
@@ -21,28 +22,28 @@ const (
 // something goes on in it all the same.
 func (a *Actor) sleep(ctx context.Context) error {
 	if a.visits.Load() > 0 {
-		return a.own(ctx, Tick{Stirs: "somebody is in it"})
+		return a.own(ctx, law.Tick{Stirs: "somebody is in it"})
 	}
 	if a.box.busy {
 		return nil // whoever has it reports
 	}
 	if a.box.live == nil && !a.looks {
 		a.looks = true // the sandbox is attached to, or found dead
-		return a.reconcileSandbox(ctx, Want(a.state))
+		return a.reconcileSandbox(ctx, law.Want(a.state))
 	}
 	a.looks = false
 	machine, ok := a.box.live.(sandbox.Machine)
 	if !ok {
-		return a.own(ctx, Tick{})
+		return a.own(ctx, law.Tick{})
 	}
-	since := a.deps.Clock().Add(-a.state.sleepAfter())
+	since := a.deps.Clock().Add(-a.state.IdleTimeout())
 	if time.Unix(0, a.left.Load()).After(since) {
-		return a.own(ctx, Tick{Stirs: "somebody was in it"})
+		return a.own(ctx, law.Tick{Stirs: "somebody was in it"})
 	}
 	a.work(ctx, lookWithin+lookFor, func(ctx context.Context) func(context.Context) error {
 		tick := look(ctx, machine, since)
 		return func(ctx context.Context) error {
-			if w := Want(a.state); w.Sleep.IsZero() || w.Sleep.After(a.deps.Clock()) {
+			if w := law.Want(a.state); w.Sleep.IsZero() || w.Sleep.After(a.deps.Clock()) {
 				return nil // somebody came
 			}
 			return a.own(ctx, tick)
@@ -52,28 +53,28 @@ func (a *Actor) sleep(ctx context.Context) error {
 }
 
 // look finds out what goes on in a sandbox. One that does not say is idle.
-func look(ctx context.Context, m sandbox.Machine, since time.Time) Tick {
+func look(ctx context.Context, m sandbox.Machine, since time.Time) law.Tick {
 	before, err := m.Usage(ctx)
 	if err != nil {
-		return Tick{}
+		return law.Tick{}
 	}
 	// Who comes from outside is known here; of the rest there is only the runner's word.
 	if before.Active.After(since) {
-		return Tick{Stirs: "a terminal or a port of it is in use", Bounded: true}
+		return law.Tick{Stirs: "a terminal or a port of it is in use", Bounded: true}
 	}
 	if why := stirs(before); why != "" {
-		return Tick{Stirs: why, Bounded: true}
+		return law.Tick{Stirs: why, Bounded: true}
 	}
 	select {
 	case <-ctx.Done():
-		return Tick{}
+		return law.Tick{}
 	case <-time.After(lookFor):
 	}
 	after, err := m.Usage(ctx)
 	if err == nil && after.CPU-before.CPU > busyCPU {
-		return Tick{Stirs: "its processes are busy", Bounded: true}
+		return law.Tick{Stirs: "its processes are busy", Bounded: true}
 	}
-	return Tick{}
+	return law.Tick{}
 }
 
 // stirs says what is meant to go on without anybody.

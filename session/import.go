@@ -10,6 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Import makes a point of a session from a container image. The session goes on with
@@ -30,7 +31,7 @@ func (s *Sessions) Import(ctx context.Context, id dormouse.SessionID, by dormous
 	if err != nil {
 		return dormouse.Snapshot{}, err
 	}
-	if err := s.Do(ctx, id, by, ImportSnapshot{Ask: ask, Layers: layers, Keep: s.deps.Retention}); err != nil {
+	if err := s.Do(ctx, id, by, law.ImportSnapshot{Ask: ask, Layers: layers, Keep: s.deps.Retention}); err != nil {
 		return dormouse.Snapshot{}, err
 	}
 	crash.At(crash.ImageNamed)
@@ -48,7 +49,7 @@ func (s *Sessions) CreateFrom(ctx context.Context, by dormouse.Actor, c dormouse
 	if c.Session == "" {
 		c.Session = dormouse.SessionID(NewID(dormouse.SessionPrefix))
 	}
-	ask := dormouse.SnapshotAsk{ID: pointID(c.Session, dormouse.SnapshotImported, 0), Label: label}
+	ask := dormouse.SnapshotAsk{ID: law.PointID(c.Session, dormouse.SnapshotImported, 0), Label: label}
 	if err := errors.Join(ask.Validate(), c.Validate()); err != nil {
 		return Row{}, "", err
 	}
@@ -63,7 +64,7 @@ func (s *Sessions) CreateFrom(ctx context.Context, by dormouse.Actor, c dormouse
 	if err != nil {
 		return Row{}, "", err
 	}
-	row, err := s.make(ctx, by, Create{Created: c, Files: &dormouse.Snapshot{ID: ask.ID, Label: ask.Label, Layers: layers}}, nil)
+	row, err := s.make(ctx, by, law.Create{Created: c, Files: &dormouse.Snapshot{ID: ask.ID, Label: ask.Label, Layers: layers}}, nil)
 	if errors.Is(err, dormouse.ErrConflict) {
 		row, err = s.madeFrom(ctx, c.Session, layers)
 	}
@@ -80,7 +81,7 @@ func (s *Sessions) madeFrom(ctx context.Context, id dormouse.SessionID, layers [
 	}
 	for _, e := range events {
 		if e.Type == dormouse.WorkspaceSwapped {
-			if p := payload[dormouse.WorkspaceSwap](e); p.Reason == dormouse.SwapImported && sameFiles(p.Layers, layers) {
+			if p := law.Payload[dormouse.WorkspaceSwap](e); p.Reason == dormouse.SwapImported && sameFiles(p.Layers, layers) {
 				return s.Row(ctx, id)
 			}
 			break
@@ -117,30 +118,4 @@ func (c *Config) readImage(ctx context.Context, e dormouse.Environment, image io
 	}
 	crash.At(crash.ImageKept)
 	return layers, nil
-}
-
-// importSnapshot records a point that was brought in, beside the line.
-func (d *draft) importSnapshot(v ImportSnapshot) error {
-	if err := v.Ask.Validate(); err != nil {
-		return err
-	}
-	if _, taken := d.Point(v.Ask.ID); taken {
-		return nil
-	}
-	if len(v.Layers) == 0 {
-		return fmt.Errorf("snapshot %s has no layers: %w", v.Ask.ID, dormouse.ErrInvalid)
-	}
-	d.add(dormouse.SnapshotTaken, "", dormouse.Snapshot{
-		ID: v.Ask.ID, Label: v.Ask.Label, Reason: dormouse.SnapshotImported, At: d.Seq, Aside: true, Layers: v.Layers,
-	})
-	d.retain(v.Keep)
-	return nil
-}
-
-// begin adds the files that a session of an image begins with.
-func (d *draft) begin(p dormouse.Snapshot) {
-	d.tell(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{Number: 1, Snapshot: p.ID, Layers: p.Layers, Reason: dormouse.SwapImported})
-	d.tell(dormouse.SnapshotTaken, "", dormouse.Snapshot{
-		ID: p.ID, Label: p.Label, Reason: dormouse.SnapshotImported, At: d.Seq, Workspace: 1, Layers: p.Layers,
-	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/snapshot/snapshottest"
 	"github.com/dormouse-run/dormouse/store"
@@ -136,7 +137,7 @@ func TestAnImageThatIsRefusedLeavesNothing(t *testing.T) {
 		if n := len(h.blobs.m); n > 0 || len(h.state().Points) > 0 {
 			t.Errorf("%d blobs are left, and points %v", n, h.state().Points)
 		}
-		if err := h.do(session.Terminate{}); err != nil {
+		if err := h.do(law.Terminate{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)

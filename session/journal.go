@@ -9,6 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -16,7 +17,7 @@ import (
 type journal struct {
 	a      *Actor
 	thread dormouse.ThreadID
-	work   Work
+	work   law.Work
 }
 
 var _ agent.Journal = (*journal)(nil)
@@ -32,18 +33,18 @@ func (j *journal) send(ctx context.Context, m message) error {
 }
 
 // ask runs f in the actor's goroutine, as long as the attempt is current.
-func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *Turn) error) error {
+func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *law.Turn) error) error {
 	return j.send(ctx, message{act: func(ctx context.Context) error {
 		if !j.a.current(j.work) || ctx.Err() != nil {
 			return errOver
 		}
-		return f(ctx, j.a.state.turnOf(j.work.Turn).Turn)
+		return f(ctx, j.a.state.TurnOf(j.work.Turn).Turn)
 	}})
 }
 
 // record commits a verb. A full disk, and blobs that cannot be reached, are waited
 // out: nothing is lost and no attempt is burned, the turn only stands still.
-func (j *journal) record(ctx context.Context, v Verb) error {
+func (j *journal) record(ctx context.Context, v law.Verb) error {
 	return waitOut(ctx, func() error { return j.send(ctx, message{by: dormouse.ActorAgent, verb: v}) })
 }
 
@@ -64,19 +65,19 @@ func waitOut(ctx context.Context, write func() error) error {
 // View implements agent.Journal.
 func (j *journal) View(ctx context.Context) (agent.View, error) {
 	var v agent.View
-	err := j.ask(ctx, func(ctx context.Context, t *Turn) error {
+	err := j.ask(ctx, func(ctx context.Context, t *law.Turn) error {
 		config, err := j.a.agentConfig(ctx, t.Config)
 		if err != nil {
 			return err
 		}
 		v = agent.View{
-			Session: j.a.id, Thread: j.thread, Shell: j.a.state.shellOf(j.thread), Turn: j.work.Turn, Attempt: j.work.Attempt, Agent: *config,
+			Session: j.a.id, Thread: j.thread, Shell: j.a.state.ShellOf(j.thread), Turn: j.work.Turn, Attempt: j.work.Attempt, Agent: *config,
 			Calls: t.Calls, Said: t.Stop != "", Uses: t.Uses,
 		}
 		if t.Redo != nil {
 			v.Retry, v.RetryTry = t.Redo.Op, t.Redo.Try
 		}
-		if j.a.box.live != nil && j.a.state.Sandbox.Phase == SandboxActive {
+		if j.a.box.live != nil && j.a.state.Sandbox.Phase == law.SandboxActive {
 			v.Generation = j.a.box.generation
 		}
 		for _, op := range j.a.state.Ops {
@@ -114,7 +115,7 @@ func configAt(ctx context.Context, deps *Config, id dormouse.SessionID, at uint6
 	if len(events) == 0 || events[0].Type != dormouse.AgentConfigured {
 		return dormouse.AgentConfig{}, fmt.Errorf("%s has no configuration at %d: %w", id, at, dormouse.ErrNotFound)
 	}
-	return payload[dormouse.AgentChange](events[0]).Agent, nil
+	return law.Payload[dormouse.AgentChange](events[0]).Agent, nil
 }
 
 // created reads a session's first event.
@@ -126,7 +127,7 @@ func created(ctx context.Context, deps *Config, id dormouse.SessionID) (dormouse
 	if len(events) == 0 {
 		return dormouse.Created{}, fmt.Errorf("%s has no events: %w", id, dormouse.ErrNotFound)
 	}
-	return payload[dormouse.Created](events[0]), nil
+	return law.Payload[dormouse.Created](events[0]), nil
 }
 
 // Seen implements agent.Journal.
@@ -137,8 +138,8 @@ func (j *journal) Seen(ctx context.Context, op dormouse.OpID) (string, error) {
 // Start implements agent.Journal.
 func (j *journal) Start(ctx context.Context, op dormouse.Op) error {
 	for {
-		err := j.record(ctx, StartOp{Work: j.work, Op: op})
-		if !errors.Is(err, errPointDue) {
+		err := j.record(ctx, law.StartOp{Work: j.work, Op: op})
+		if !errors.Is(err, law.ErrPointDue) {
 			return err
 		}
 		if err := j.awaitPoint(ctx); err != nil {
@@ -150,8 +151,8 @@ func (j *journal) Start(ctx context.Context, op dormouse.Op) error {
 // awaitPoint waits until no tool call is without its point.
 func (j *journal) awaitPoint(ctx context.Context) error {
 	made := make(chan struct{})
-	err := j.ask(ctx, func(context.Context, *Turn) error {
-		if !pointDue(j.a.state) {
+	err := j.ask(ctx, func(context.Context, *law.Turn) error {
+		if !law.PointDue(j.a.state) {
 			close(made)
 			return nil
 		}
@@ -171,12 +172,12 @@ func (j *journal) awaitPoint(ctx context.Context) error {
 
 // Finish implements agent.Journal.
 func (j *journal) Finish(ctx context.Context, f agent.Finish, next *dormouse.Op) (begun bool, err error) {
-	verbs := []Verb{FinishOp{
+	verbs := []law.Verb{law.FinishOp{
 		Work: j.work, Op: f.Op, Outcome: f.Outcome, Usage: f.Usage, CostMicros: f.Cost, Estimated: f.Estimated,
 		Events: f.Events, Uses: f.Uses, Partial: f.Partial, Stop: f.Stop,
 	}}
 	if next != nil {
-		verbs = append(verbs, StartOp{Work: j.work, Op: *next})
+		verbs = append(verbs, law.StartOp{Work: j.work, Op: *next})
 	}
 	err = waitOut(ctx, func() error {
 		return j.send(ctx, message{act: func(ctx context.Context) error {
@@ -199,7 +200,7 @@ func (j *journal) Finish(ctx context.Context, f agent.Finish, next *dormouse.Op)
 }
 
 // Block implements agent.Journal.
-func (j *journal) Block(ctx context.Context) error { return j.record(ctx, Block{Work: j.work}) }
+func (j *journal) Block(ctx context.Context) error { return j.record(ctx, law.Block{Work: j.work}) }
 
 // End implements agent.Journal. What the turn has written is durable before it has ended.
 func (j *journal) End(ctx context.Context) error {
@@ -209,14 +210,14 @@ func (j *journal) End(ctx context.Context) error {
 	return waitOut(ctx, func() error {
 		return j.send(ctx, message{act: func(ctx context.Context) error {
 			j.a.askLiveAhead(ctx)
-			return j.a.doAs(ctx, dormouse.ActorAgent, EndTurn{Work: j.work})
+			return j.a.doAs(ctx, dormouse.ActorAgent, law.EndTurn{Work: j.work})
 		}})
 	})
 }
 
 // Chunk implements agent.Journal.
 func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text string, first int) error {
-	return j.ask(ctx, func(ctx context.Context, _ *Turn) error {
+	return j.ask(ctx, func(ctx context.Context, _ *law.Turn) error {
 		open, ok := j.a.state.Op(op)
 		if !ok {
 			return errOver
@@ -244,7 +245,7 @@ func (j *journal) Show(use dormouse.EventID, output []byte) {
 // Sandbox implements agent.Journal.
 func (j *journal) Sandbox(ctx context.Context) (sandbox.Sandbox, uint64, error) {
 	reply := make(chan boxReply, 1)
-	err := j.ask(ctx, func(context.Context, *Turn) error {
+	err := j.ask(ctx, func(context.Context, *law.Turn) error {
 		j.a.waiters = append(j.a.waiters, waiter{j.work, reply})
 		return nil
 	})
@@ -262,7 +263,7 @@ func (j *journal) Sandbox(ctx context.Context) (sandbox.Sandbox, uint64, error) 
 // Gone implements agent.Journal.
 func (j *journal) Gone(ctx context.Context, generation uint64) error {
 	return waitOut(ctx, func() error {
-		return j.ask(ctx, func(ctx context.Context, _ *Turn) error {
+		return j.ask(ctx, func(ctx context.Context, _ *law.Turn) error {
 			return j.a.boxFailed(ctx, generation, died(j.a.box.live)) // if it is not that one, it is known
 		})
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 func TestASessionOfADeadServerIsTakenOverAndItsCommandIsNotRepeated(t *testing.T) {
@@ -225,7 +226,7 @@ func TestASessionStaysWithNobodyWhoDoesNotKnow(t *testing.T) {
 		together(t, 2, func(t *testing.T, f *fleet) {
 			a, b := f.servers[0], f.servers[1]
 			a.create(dormouse.Created{})
-			if err := a.do(session.Schedule{
+			if err := a.do(law.Schedule{
 				ID: dormouse.WakeupID(session.NewID(dormouse.WakeupPrefix)), At: time.Now().Add(3 * time.Minute), Content: []dormouse.Block{dormouse.Text("hello")},
 			}); err != nil {
 				t.Fatal(err)

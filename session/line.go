@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent/tool"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
@@ -26,7 +27,7 @@ func (a *Actor) keepFiles(ctx context.Context, op dormouse.Op) (string, error) {
 
 // line answers a wish that concerns the session's line of snapshots: what to change
 // and what to say then.
-func (j *journal) line(ctx context.Context, w tool.Wish) (Verb, string, error) {
+func (j *journal) line(ctx context.Context, w tool.Wish) (law.Verb, string, error) {
 	switch w := w.(type) { //nolint:gochecksumtype // those of the line
 	case tool.Restore:
 		return j.restore(ctx, w)
@@ -39,15 +40,15 @@ func (j *journal) line(ctx context.Context, w tool.Wish) (Verb, string, error) {
 			return nil, "", err
 		}
 		if p.Session != j.a.id {
-			err = j.a.deps.family.Do(ctx, p.Session, dormouse.ActorAgent, ForgetSnapshots{IDs: []dormouse.SnapshotID{p.Snapshot}})
+			err = j.a.deps.family.Do(ctx, p.Session, dormouse.ActorAgent, law.ForgetSnapshots{IDs: []dormouse.SnapshotID{p.Snapshot}})
 			return nil, `{"deleted":true}`, err
 		}
-		return ForgetSnapshots{IDs: []dormouse.SnapshotID{p.Snapshot}}, `{"deleted":true}`, nil
+		return law.ForgetSnapshots{IDs: []dormouse.SnapshotID{p.Snapshot}}, `{"deleted":true}`, nil
 	}
 	return nil, "", fmt.Errorf("%T is no wish of the line: %w", w, dormouse.ErrInvalid)
 }
 
-func (j *journal) restore(ctx context.Context, w tool.Restore) (Verb, string, error) {
+func (j *journal) restore(ctx context.Context, w tool.Restore) (law.Verb, string, error) {
 	state, ref, err := j.resolve(ctx, w.Ref, w.Cross, "restore")
 	if err != nil {
 		return nil, "", err
@@ -71,8 +72,8 @@ func (j *journal) restore(ctx context.Context, w tool.Restore) (Verb, string, er
 	if origin == j.a.id {
 		origin = ""
 	}
-	verb := Swap{Within: j.work.Turn}
-	if err := own.refusesSwap(verb); err != nil {
+	verb := law.Swap{Within: j.work.Turn}
+	if err := own.RefusesSwap(verb); err != nil {
 		return nil, "", err
 	}
 	replaced, own, err := j.a.deps.family.keepReplaced(ctx, own, dormouse.ActorAgent)
@@ -118,29 +119,29 @@ func said(v any) string { return string(dormouse.Encode(v)) }
 
 // resolve finds out whose snapshot a ref is. One that the session may not use is as
 // good as none.
-func (j *journal) resolve(ctx context.Context, raw json.RawMessage, cross bool, what string) (State, snapshot.Ref, error) {
+func (j *journal) resolve(ctx context.Context, raw json.RawMessage, cross bool, what string) (law.State, snapshot.Ref, error) {
 	ref, err := snapshot.ParseRef(raw)
 	if err != nil {
-		return State{}, ref, err
+		return law.State{}, ref, err
 	}
 	missing := fmt.Errorf("snapshot %s: %w", ref.Snapshot, dormouse.ErrNotFound)
 	if ref.Check(j.a.deps.Refs) != nil {
-		return State{}, ref, missing // whether a ref is good is nobody's business who may not use it
+		return law.State{}, ref, missing // whether a ref is good is nobody's business who may not use it
 	}
 	if ref.Session != j.a.id && (!cross || !j.a.deps.CrossSession) {
-		return State{}, ref, missing
+		return law.State{}, ref, missing
 	}
 	state, err := j.a.deps.family.Peek(ctx, ref.Session)
 	if err != nil {
-		return State{}, ref, missing
+		return law.State{}, ref, missing
 	}
 	if ref.Session != j.a.id {
 		own, err := j.a.deps.family.Row(ctx, j.a.id)
 		if err != nil {
-			return State{}, ref, err
+			return law.State{}, ref, err
 		}
 		if own.Tenant != state.Tenant {
-			return State{}, ref, missing
+			return law.State{}, ref, missing
 		}
 		j.a.slog.WarnContext(ctx, "an agent uses a snapshot of another session", "what", what, "origin", ref.Session, "snapshot", ref.Snapshot)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // usageWithin is how long a sandbox may take to say what runs in it.
@@ -41,7 +42,7 @@ func (a *Actor) askLive(ctx context.Context) *liveness {
 
 // askLiveAhead asks before a turn's end is recorded, whose point would wait for the answer.
 func (a *Actor) askLiveAhead(ctx context.Context) {
-	if a.state.owesPoint() && a.state.Sandbox.Phase == SandboxActive && a.streams.Load() == 0 {
+	if a.state.OwesPoint() && a.state.Sandbox.Phase == law.SandboxActive && a.streams.Load() == 0 {
 		a.asked = a.askLive(ctx)
 	}
 }
@@ -51,14 +52,14 @@ func (a *Actor) askLiveAhead(ctx context.Context) {
 func (a *Actor) stillLive(ctx context.Context) func() bool {
 	s, ahead := a.state, a.asked
 	a.asked = nil
-	if s.Sandbox.Phase != SandboxActive {
+	if s.Sandbox.Phase != law.SandboxActive {
 		return func() bool { return false }
 	}
 	if a.streams.Load() > 0 {
 		return func() bool { return true }
 	}
 	if ahead == nil || ahead.generation != s.Sandbox.Generation || ahead.seq < s.Workspace.Touched || ahead.opened != a.opened.Load() ||
-		slices.ContainsFunc(s.Ops, func(o OpenOp) bool { return changesFiles(o.Kind) }) {
+		slices.ContainsFunc(s.Ops, func(o law.OpenOp) bool { return law.ChangesFiles(o.Kind) }) {
 		ahead = a.askLive(ctx)
 	}
 	return func() bool {

@@ -10,6 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -23,7 +24,7 @@ const enough = 4 << 20
 const spillOver = 64 << 10
 
 // fold loads a session's state. It also returns up to where the cache went.
-func fold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint64, error) {
+func fold(ctx context.Context, deps *Config, id dormouse.SessionID) (law.State, uint64, error) {
 	s, from, _, err := foldRow(ctx, deps, id)
 	return s, from, err
 }
@@ -36,12 +37,12 @@ func fold(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint
 //
 // A row that says less than the log has is wrong, and the log is whole. Whoever has claimed
 // the session writes its rows anew.
-func foldRow(ctx context.Context, deps *Config, id dormouse.SessionID) (s State, from uint64, row Row, err error) {
+func foldRow(ctx context.Context, deps *Config, id dormouse.SessionID) (s law.State, from uint64, row Row, err error) {
 	if s, from, err = foldLog(ctx, deps, id); err != nil {
-		return State{}, 0, Row{}, err
+		return law.State{}, 0, Row{}, err
 	}
 	if row, err = current(ctx, deps.Store, id); err != nil {
-		return State{}, 0, Row{}, err
+		return law.State{}, 0, Row{}, err
 	}
 	if s.Seq == row.Seq {
 		return s, from, row, nil
@@ -59,23 +60,23 @@ func foldRow(ctx context.Context, deps *Config, id dormouse.SessionID) (s State,
 		err = unreadable(id, s.Seq+1, fmt.Errorf("there is no such row, and its session's row says that the log goes to event %d", said))
 	}
 	if err != nil {
-		return State{}, 0, Row{}, err
+		return law.State{}, 0, Row{}, err
 	}
 	return s, from, row, nil
 }
 
 // foldLog folds the log: the cached fold and the tail after it.
-func foldLog(ctx context.Context, deps *Config, id dormouse.SessionID) (State, uint64, error) {
+func foldLog(ctx context.Context, deps *Config, id dormouse.SessionID) (law.State, uint64, error) {
 	cached, err := deps.Store.State(ctx, id)
 	if err != nil {
-		return State{}, 0, fmt.Errorf("load cached state of %s: %w", id, err)
+		return law.State{}, 0, fmt.Errorf("load cached state of %s: %w", id, err)
 	}
-	s, err := openState(cached)
+	s, err := law.OpenState(cached)
 	if err != nil {
-		s = State{} // the log has it all
+		s = law.State{} // the log has it all
 	}
-	if err := foldable(id, s); err != nil {
-		return State{}, 0, err
+	if err := law.Foldable(id, s); err != nil {
+		return law.State{}, 0, err
 	}
 	from := s.Seq
 	s, err = foldTail(ctx, deps, id, s)
@@ -83,15 +84,15 @@ func foldLog(ctx context.Context, deps *Config, id dormouse.SessionID) (State, u
 }
 
 // foldTail folds what follows on a state.
-func foldTail(ctx context.Context, deps *Config, id dormouse.SessionID, s State) (State, error) {
+func foldTail(ctx context.Context, deps *Config, id dormouse.SessionID, s law.State) (law.State, error) {
 	for {
 		events, more, err := readFolds(ctx, deps, id, s.Seq)
 		if err != nil {
-			return State{}, fmt.Errorf("replay %s: %w", id, err)
+			return law.State{}, fmt.Errorf("replay %s: %w", id, err)
 		}
 		crash.At(crash.LeaseReplay)
 		for _, e := range events {
-			s = Apply(s, e)
+			s = law.Apply(s, e)
 		}
 		if !more {
 			return s, nil
@@ -105,12 +106,12 @@ func readFolds(ctx context.Context, deps *Config, id dormouse.SessionID, after u
 	if events, err = deps.Store.Read(ctx, id, after, page); err != nil {
 		return nil, false, err
 	}
-	if err := readable(id, events); err != nil {
+	if err := law.Readable(id, events); err != nil {
 		return nil, false, err
 	}
 	size := 0
 	for i, e := range events {
-		if !folds(e.Type) {
+		if !law.Folds(e.Type) {
 			continue
 		}
 		if err := checkPayload(id, e); err != nil {
@@ -263,7 +264,7 @@ func seenText(ctx context.Context, s store.Loader, id dormouse.SessionID, op dor
 // Rebuild lays a session's rows out again from its log alone.
 func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.SessionID) (dormouse.Rows, error) {
 	deps := &Config{Store: s, Blobs: blobs, Logger: slog.New(slog.DiscardHandler)}
-	var state State
+	var state law.State
 	prompts := make(map[dormouse.EventID]int)
 	ops := make(map[dormouse.OpID]int)
 	given := make(map[string]bool)
@@ -275,7 +276,7 @@ func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.S
 			return all, fmt.Errorf("replay %s: %w", id, err)
 		}
 		var rows dormouse.Rows
-		state, rows = Project(state, events)
+		state, rows = law.Project(state, events)
 		for _, r := range rows.Prompts {
 			if i, ok := prompts[r.ID]; ok {
 				all.Prompts[i] = r

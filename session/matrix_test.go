@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 var update = flag.Bool("update", false, "rewrite the generated part of docs/session.md")
@@ -28,15 +28,15 @@ type situation struct {
 }
 
 // run asks for a command.
-func run(id dormouse.EventID) session.Run {
-	return session.Run{ExecAsk: dormouse.ExecAsk{Exec: id, Command: "true"}}
+func run(id dormouse.EventID) law.Run {
+	return law.Run{ExecAsk: dormouse.ExecAsk{Exec: id, Command: "true"}}
 }
 
 // kept is a session whose line has a point, askedPoint("0").
 func kept(t testing.TB) *world {
 	w := newWorld(t, dormouse.Created{Warm: true})
-	w.must(session.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByTurn, Seals: true})
-	w.must(session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("0")}})
+	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByTurn, Seals: true})
+	w.must(law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("0")}})
 	w.must(w.point())
 	return w
 }
@@ -46,16 +46,16 @@ func askedPoint(name string) dormouse.SnapshotID {
 }
 
 // redirect interrupts what goes on and asks for something else, in one request.
-func redirect(w *world, request dormouse.EventID) session.Send {
+func redirect(w *world, request dormouse.EventID) law.Send {
 	p := w.prompt(fmt.Sprint("redirect", w.state.Seq))
 	p.System = &dormouse.SystemBody{ID: dormouse.EventID(fmt.Sprint("sevt_s", w.state.Seq)), Content: []dormouse.Block{dormouse.Text("be brief")}}
-	return session.Send{Request: request, Body: "sha256:body", Steps: []session.Step{
-		{Interrupt: &session.Interrupt{Thread: w.at, ID: dormouse.EventID(fmt.Sprint("sevt_r", w.state.Seq)), Always: true}}, {Prompt: &p},
+	return law.Send{Request: request, Body: "sha256:body", Steps: []law.Step{
+		{Interrupt: &law.Interrupt{Thread: w.at, ID: dormouse.EventID(fmt.Sprint("sevt_r", w.state.Seq)), Always: true}}, {Prompt: &p},
 	}}
 }
 
-func retool(name string) session.Describe {
-	return session.Describe{Agent: &dormouse.AgentConfig{
+func retool(name string) law.Describe {
+	return law.Describe{Agent: &dormouse.AgentConfig{
 		Name: name, Model: "m", Tools: []dormouse.ToolConfig{{Name: "bash"}}, Shown: json.RawMessage(`{"name":"` + name + `"}`),
 	}}
 }
@@ -68,23 +68,23 @@ func layers(names ...string) (list []dormouse.Layer) {
 }
 
 // point is the point that is wanted, or one that is not.
-func (w *world) point() session.TakeSnapshot {
+func (w *world) point() law.TakeSnapshot {
 	p := dormouse.Snapshot{
 		ID: askedPoint("x"), Reason: dormouse.SnapshotAsked, At: w.state.Seq, Generation: w.state.Sandbox.Generation,
 		Workspace: w.state.Workspace.Number, Layers: append(slices.Clip(w.state.Workspace.Line), layers(fmt.Sprint(w.state.Seq))...),
 	}
-	if want := session.Want(w.state).Capture; want != nil {
+	if want := law.Want(w.state).Capture; want != nil {
 		p.ID, p.Reason = want.ID, want.Reason
 	}
-	return session.TakeSnapshot{Snapshot: p}
+	return law.TakeSnapshot{Snapshot: p}
 }
 
-func imports(name string) session.ImportSnapshot {
-	return session.ImportSnapshot{Ask: dormouse.SnapshotAsk{ID: askedPoint(name)}, Layers: layers(name)}
+func imports(name string) law.ImportSnapshot {
+	return law.ImportSnapshot{Ask: dormouse.SnapshotAsk{ID: askedPoint(name)}, Layers: layers(name)}
 }
 
-func (w *world) swap(to uint64) session.Swap {
-	return session.Swap{To: to, WorkspaceSwap: dormouse.WorkspaceSwap{
+func (w *world) swap(to uint64) law.Swap {
+	return law.Swap{To: to, WorkspaceSwap: dormouse.WorkspaceSwap{
 		Number: w.state.Workspace.Number + 1, Snapshot: askedPoint("0"), Layers: layers("0"), Reason: dormouse.SwapRestored,
 	}}
 }
@@ -112,25 +112,25 @@ func situations() []situation {
 		}},
 		{"a snapshot asked for", dormouse.PhaseReady, func(t testing.TB) *world {
 			w := kept(t)
-			w.must(session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("1")}})
+			w.must(law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("1")}})
 			return w
 		}},
 		{"sealing", dormouse.PhaseHibernated, func(t testing.TB) *world {
 			w := kept(t)
-			w.must(session.Hibernate{})
-			w.must(session.SandboxDown{Generation: 1})
+			w.must(law.Hibernate{})
+			w.must(law.SandboxDown{Generation: 1})
 			return w
 		}},
 		{"running", dormouse.PhaseRunning, func(t testing.TB) *world { return running(t, none) }},
 		{"calling", dormouse.PhaseRunning, func(t testing.TB) *world {
 			w := running(t, none)
-			w.must(session.StartOp{Work: w.work(), Op: w.modelOp()})
+			w.must(law.StartOp{Work: w.work(), Op: w.modelOp()})
 			return w
 		}},
 		{"acting", dormouse.PhaseRunning, func(t testing.TB) *world {
 			w := running(t, none)
 			w.ask(dormouse.GateNone)
-			w.must(session.StartOp{Work: w.work(), Op: w.execOp(dormouse.OpExec)})
+			w.must(law.StartOp{Work: w.work(), Op: w.execOp(dormouse.OpExec)})
 			return w
 		}},
 		{"asked", dormouse.PhaseRunning, func(t testing.TB) *world {
@@ -145,25 +145,25 @@ func situations() []situation {
 		}},
 		{"between", dormouse.PhaseRunning, func(t testing.TB) *world {
 			w := running(t, none)
-			w.must(session.FailAttempt{Work: w.work(), Error: "model_overloaded_error", Message: "busy", Retry: true, Until: w.now.Add(time.Second)})
+			w.must(law.FailAttempt{Work: w.work(), Error: "model_overloaded_error", Message: "busy", Retry: true, Until: w.now.Add(time.Second)})
 			return w
 		}},
 		{"waiting", dormouse.PhaseWaiting, func(t testing.TB) *world {
 			w := running(t, none)
 			w.ask(dormouse.GateAsk)
-			w.must(session.Block{Work: w.work()})
+			w.must(law.Block{Work: w.work()})
 			return w
 		}},
 		{"asking", dormouse.PhaseWaiting, func(t testing.TB) *world {
 			w := running(t, none)
 			w.ask(dormouse.GateQuestion)
-			w.must(session.Block{Work: w.work()})
+			w.must(law.Block{Work: w.work()})
 			return w
 		}},
 		{"unanswered", dormouse.PhaseWaiting, func(t testing.TB) *world {
 			w := running(t, none)
 			w.ask(dormouse.GateQuestion)
-			w.must(session.Block{Work: w.work()})
+			w.must(law.Block{Work: w.work()})
 			w.now = w.now.Add(dormouse.QuestionWithin)
 			return w
 		}},
@@ -186,52 +186,52 @@ func situations() []situation {
 		{"interrupted", dormouse.PhaseInterrupted, func(t testing.TB) *world {
 			w := running(t, dormouse.Created{Recovery: dormouse.RecoverAsk})
 			w.epoch++
-			w.must(session.Recover{})
+			w.must(law.Recover{})
 			return w
 		}},
 		{"error", dormouse.PhaseError, func(t testing.TB) *world {
 			w := running(t, none)
-			w.must(session.FailAttempt{Work: w.work(), Error: "model_request_failed_error", Message: "no such model"})
+			w.must(law.FailAttempt{Work: w.work(), Error: "model_request_failed_error", Message: "no such model"})
 			return w
 		}},
 		{"hibernating", dormouse.PhaseHibernating, func(t testing.TB) *world {
 			w := warm(t, none)
-			w.must(session.Hibernate{})
+			w.must(law.Hibernate{})
 			return w
 		}},
 		{"hibernated", dormouse.PhaseHibernated, func(t testing.TB) *world {
 			w := warm(t, none)
-			w.must(session.Hibernate{}, session.SandboxDown{Generation: 1})
+			w.must(law.Hibernate{}, law.SandboxDown{Generation: 1})
 			return w
 		}},
 		{"waking", dormouse.PhaseWaking, func(t testing.TB) *world {
 			w := warm(t, none)
-			w.must(session.Hibernate{}, session.SandboxDown{Generation: 1}, session.Wake{})
+			w.must(law.Hibernate{}, law.SandboxDown{Generation: 1}, law.Wake{})
 			return w
 		}},
 		{"terminated", dormouse.PhaseTerminated, func(t testing.TB) *world {
 			w := warm(t, none)
-			w.must(session.Terminate{Reason: "done"}, session.SandboxDown{Generation: 1})
+			w.must(law.Terminate{Reason: "done"}, law.SandboxDown{Generation: 1})
 			return w
 		}},
 		{"bereft", dormouse.PhaseTerminated, func(t testing.TB) *world {
 			w := newWorld(t, none)
-			w.must(spawn("c"), session.ChildUp{Child: dormouse.ChildID(sid, "c")}, session.Terminate{Reason: "done"})
+			w.must(spawn("c"), law.ChildUp{Child: dormouse.ChildID(sid, "c")}, law.Terminate{Reason: "done"})
 			return w
 		}},
 		{"ended beside its parent", dormouse.PhaseTerminated, func(t testing.TB) *world {
 			w := newWorld(t, dormouse.Created{Parent: "sesn_parent", Depth: 1})
-			w.must(session.Terminate{Reason: "done"})
+			w.must(law.Terminate{Reason: "done"})
 			return w
 		}},
 		{"archived", dormouse.PhaseTerminated, func(t testing.TB) *world {
 			w := newWorld(t, none)
-			w.must(session.Archive{})
+			w.must(law.Archive{})
 			return w
 		}},
 		{"deleted", dormouse.PhaseTerminated, func(t testing.TB) *world {
 			w := newWorld(t, none)
-			w.must(session.Delete{})
+			w.must(law.Delete{})
 			return w
 		}},
 	}
@@ -240,11 +240,11 @@ func situations() []situation {
 // verbs lists every verb, each aimed at what the situation offers.
 func verbs() []struct {
 	name string
-	aim  func(w *world) session.Verb
+	aim  func(w *world) law.Verb
 } {
 	type row = struct {
 		name string
-		aim  func(w *world) session.Verb
+		aim  func(w *world) law.Verb
 	}
 	open := func(w *world) dormouse.Op {
 		if len(w.state.Ops) > 0 {
@@ -253,100 +253,100 @@ func verbs() []struct {
 		return dormouse.Op{ID: "op_none"}
 	}
 	return []row{
-		{"Create", func(*world) session.Verb { return session.Create{Created: dormouse.Created{Session: sid}} }},
-		{"Prompt", func(w *world) session.Verb { return w.prompt("p2") }},
-		{"Send", func(w *world) session.Verb { return redirect(w, "") }},
-		{"Cancel", func(*world) session.Verb { return session.Cancel{Prompt: dormouse.PromptID(sid, "p1")} }},
-		{"Interrupt", func(*world) session.Verb { return session.Interrupt{ID: "sevt_i"} }},
-		{"Answer", func(w *world) session.Verb { return answer(w.use(), true) }},
-		{"OpenThread", func(*world) session.Verb { return session.OpenThread{Thread: "sthr_second"} }},
-		{"ArchiveThread", func(*world) session.Verb { return session.ArchiveThread{Thread: "sthr_other"} }},
-		{"Schedule", func(w *world) session.Verb { return w.schedule("w2") }},
-		{"Unschedule", func(*world) session.Verb { return session.Unschedule{ID: "wake_w"} }},
-		{"Spawn", func(*world) session.Verb { return spawn("c2") }},
-		{"EndChild", func(*world) session.Verb { return session.EndChild{Child: dormouse.ChildID(sid, "c")} }},
-		{"Describe", func(*world) session.Verb { return session.Describe{Title: new("other"), Tags: &[]string{"b", "a"}} }},
-		{"Describe its agent", func(*world) session.Verb { return retool("other") }},
-		{"Archive", func(*world) session.Verb { return session.Archive{} }},
-		{"Delete", func(*world) session.Verb { return session.Delete{} }},
-		{"Retry", func(*world) session.Verb { return session.Retry{} }},
-		{"Continue", func(*world) session.Verb { return session.Continue{} }},
-		{"Hibernate", func(*world) session.Verb { return session.Hibernate{} }},
-		{"Wake", func(*world) session.Verb { return session.Wake{} }},
-		{"Terminate", func(*world) session.Verb { return session.Terminate{Reason: "asked"} }},
-		{"Run", func(*world) session.Verb { return run("sevt_x2") }},
-		{"EndExec", func(*world) session.Verb { return session.EndExec{Exec: "sevt_x"} }},
-		{"StartExec", func(*world) session.Verb { return session.StartExec{Exec: "sevt_x", Args: "sha256:x"} }},
-		{"Take", func(w *world) session.Verb { return w.take("p1") }},
-		{"Recover", func(w *world) session.Verb { w.epoch++; return session.Recover{} }},
-		{"StartAttempt", func(w *world) session.Verb { return session.StartAttempt{Turn: w.work().Turn} }},
-		{"ReturnAttempt", func(w *world) session.Verb { return session.ReturnAttempt{Turn: w.work().Turn} }},
-		{"FailAttempt", func(w *world) session.Verb {
-			return session.FailAttempt{Work: w.work(), Error: "model_overloaded_error", Message: "busy", Retry: true}
+		{"Create", func(*world) law.Verb { return law.Create{Created: dormouse.Created{Session: sid}} }},
+		{"Prompt", func(w *world) law.Verb { return w.prompt("p2") }},
+		{"Send", func(w *world) law.Verb { return redirect(w, "") }},
+		{"Cancel", func(*world) law.Verb { return law.Cancel{Prompt: dormouse.PromptID(sid, "p1")} }},
+		{"Interrupt", func(*world) law.Verb { return law.Interrupt{ID: "sevt_i"} }},
+		{"Answer", func(w *world) law.Verb { return answer(w.use(), true) }},
+		{"OpenThread", func(*world) law.Verb { return law.OpenThread{Thread: "sthr_second"} }},
+		{"ArchiveThread", func(*world) law.Verb { return law.ArchiveThread{Thread: "sthr_other"} }},
+		{"Schedule", func(w *world) law.Verb { return w.schedule("w2") }},
+		{"Unschedule", func(*world) law.Verb { return law.Unschedule{ID: "wake_w"} }},
+		{"Spawn", func(*world) law.Verb { return spawn("c2") }},
+		{"EndChild", func(*world) law.Verb { return law.EndChild{Child: dormouse.ChildID(sid, "c")} }},
+		{"Describe", func(*world) law.Verb { return law.Describe{Title: new("other"), Tags: &[]string{"b", "a"}} }},
+		{"Describe its agent", func(*world) law.Verb { return retool("other") }},
+		{"Archive", func(*world) law.Verb { return law.Archive{} }},
+		{"Delete", func(*world) law.Verb { return law.Delete{} }},
+		{"Retry", func(*world) law.Verb { return law.Retry{} }},
+		{"Continue", func(*world) law.Verb { return law.Continue{} }},
+		{"Hibernate", func(*world) law.Verb { return law.Hibernate{} }},
+		{"Wake", func(*world) law.Verb { return law.Wake{} }},
+		{"Terminate", func(*world) law.Verb { return law.Terminate{Reason: "asked"} }},
+		{"Run", func(*world) law.Verb { return run("sevt_x2") }},
+		{"EndExec", func(*world) law.Verb { return law.EndExec{Exec: "sevt_x"} }},
+		{"StartExec", func(*world) law.Verb { return law.StartExec{Exec: "sevt_x", Args: "sha256:x"} }},
+		{"Take", func(w *world) law.Verb { return w.take("p1") }},
+		{"Recover", func(w *world) law.Verb { w.epoch++; return law.Recover{} }},
+		{"StartAttempt", func(w *world) law.Verb { return law.StartAttempt{Turn: w.work().Turn} }},
+		{"ReturnAttempt", func(w *world) law.Verb { return law.ReturnAttempt{Turn: w.work().Turn} }},
+		{"FailAttempt", func(w *world) law.Verb {
+			return law.FailAttempt{Work: w.work(), Error: "model_overloaded_error", Message: "busy", Retry: true}
 		}},
-		{"StartOp", func(w *world) session.Verb { return session.StartOp{Work: w.work(), Op: w.modelOp()} }},
-		{"FinishOp", func(w *world) session.Verb {
+		{"StartOp", func(w *world) law.Verb { return law.StartOp{Work: w.work(), Op: w.modelOp()} }},
+		{"FinishOp", func(w *world) law.Verb {
 			op := open(w)
 			if op.Kind == dormouse.OpModel {
 				return w.reply(op)
 			}
 			return w.toolResult(op)
 		}},
-		{"Settle", func(w *world) session.Verb {
-			return session.Settle{Work: w.work(), Use: w.use().ID, Do: w.schedule("w3"), Text: "done"}
+		{"Settle", func(w *world) law.Verb {
+			return law.Settle{Work: w.work(), Use: w.use().ID, Do: w.schedule("w3"), Text: "done"}
 		}},
-		{"LoseOp", func(w *world) session.Verb { return session.LoseOp{Op: open(w).ID, Why: "nobody knows"} }},
-		{"Block", func(w *world) session.Verb { return session.Block{Work: w.work()} }},
-		{"EndTurn", func(w *world) session.Verb { return session.EndTurn{Work: w.work()} }},
-		{"Warm", func(*world) session.Verb { return session.Warm{} }},
-		{"SandboxUp", func(w *world) session.Verb {
-			return session.SandboxUp{Generation: w.state.Sandbox.Generation, Handle: json.RawMessage(`{}`)}
+		{"LoseOp", func(w *world) law.Verb { return law.LoseOp{Op: open(w).ID, Why: "nobody knows"} }},
+		{"Block", func(w *world) law.Verb { return law.Block{Work: w.work()} }},
+		{"EndTurn", func(w *world) law.Verb { return law.EndTurn{Work: w.work()} }},
+		{"Warm", func(*world) law.Verb { return law.Warm{} }},
+		{"SandboxUp", func(w *world) law.Verb {
+			return law.SandboxUp{Generation: w.state.Sandbox.Generation, Handle: json.RawMessage(`{}`)}
 		}},
-		{"SandboxGone", func(w *world) session.Verb {
-			return session.SandboxGone{Generation: w.state.Sandbox.Generation, Reason: "it died"}
+		{"SandboxGone", func(w *world) law.Verb {
+			return law.SandboxGone{Generation: w.state.Sandbox.Generation, Reason: "it died"}
 		}},
-		{"SandboxDelayed", func(w *world) session.Verb {
-			return session.SandboxDelayed{Generation: w.state.Sandbox.Generation, Reason: "no space left"}
+		{"SandboxDelayed", func(w *world) law.Verb {
+			return law.SandboxDelayed{Generation: w.state.Sandbox.Generation, Reason: "no space left"}
 		}},
-		{"SandboxRelieved", func(w *world) session.Verb {
-			return session.SandboxRelieved{Generation: w.state.Sandbox.Generation, Reason: "out of memory"}
+		{"SandboxRelieved", func(w *world) law.Verb {
+			return law.SandboxRelieved{Generation: w.state.Sandbox.Generation, Reason: "out of memory"}
 		}},
-		{"SandboxDown", func(w *world) session.Verb { return session.SandboxDown{Generation: w.state.Sandbox.Generation} }},
-		{"RecordRecovery", func(w *world) session.Verb {
-			return session.RecordRecovery{WorkspaceRecovery: dormouse.WorkspaceRecovery{ID: "cut", Workspace: w.state.Workspace.Number, Condition: "cut", Reason: "the machine ended"}}
+		{"SandboxDown", func(w *world) law.Verb { return law.SandboxDown{Generation: w.state.Sandbox.Generation} }},
+		{"RecordRecovery", func(w *world) law.Verb {
+			return law.RecordRecovery{WorkspaceRecovery: dormouse.WorkspaceRecovery{ID: "cut", Workspace: w.state.Workspace.Number, Condition: "cut", Reason: "the machine ended"}}
 		}},
-		{"RecordRecovery again", func(w *world) session.Verb {
-			r := session.RecordRecovery{WorkspaceRecovery: dormouse.WorkspaceRecovery{ID: "cut", Condition: "cut"}}
+		{"RecordRecovery again", func(w *world) law.Verb {
+			r := law.RecordRecovery{WorkspaceRecovery: dormouse.WorkspaceRecovery{ID: "cut", Condition: "cut"}}
 			w.must(r)
 			return r
 		}},
-		{"AskSnapshot", func(*world) session.Verb {
-			return session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("2")}}
+		{"AskSnapshot", func(*world) law.Verb {
+			return law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("2")}}
 		}},
-		{"TakeSnapshot", func(w *world) session.Verb { return w.point() }},
-		{"SkipSnapshot", func(w *world) session.Verb {
+		{"TakeSnapshot", func(w *world) law.Verb { return w.point() }},
+		{"SkipSnapshot", func(w *world) law.Verb {
 			p := w.point()
-			return session.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: p.ID, Reason: p.Reason, Error: "no room"}}
+			return law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: p.ID, Reason: p.Reason, Error: "no room"}}
 		}},
-		{"ImportSnapshot", func(*world) session.Verb { return imports("7") }},
-		{"ForgetSnapshots", func(*world) session.Verb {
-			return session.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint("0"), askedPoint("nowhere")}}
+		{"ImportSnapshot", func(*world) law.Verb { return imports("7") }},
+		{"ForgetSnapshots", func(*world) law.Verb {
+			return law.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint("0"), askedPoint("nowhere")}}
 		}},
-		{"Swap", func(w *world) session.Verb { return w.swap(0) }},
-		{"Swap and truncate", func(w *world) session.Verb { return w.swap(2) }},
-		{"Touch", func(w *world) session.Verb {
-			return session.Touch{WorkspaceTouch: dormouse.WorkspaceTouch{Generation: w.state.Sandbox.Generation, By: "terminal"}}
+		{"Swap", func(w *world) law.Verb { return w.swap(0) }},
+		{"Swap and truncate", func(w *world) law.Verb { return w.swap(2) }},
+		{"Touch", func(w *world) law.Verb {
+			return law.Touch{WorkspaceTouch: dormouse.WorkspaceTouch{Generation: w.state.Sandbox.Generation, By: "terminal"}}
 		}},
-		{"Fire", func(w *world) session.Verb {
-			return session.Fire{ID: "wake_w", Content: []dormouse.Block{dormouse.Text("again")}}
+		{"Fire", func(w *world) law.Verb {
+			return law.Fire{ID: "wake_w", Content: []dormouse.Block{dormouse.Text("again")}}
 		}},
-		{"ChildUp", func(*world) session.Verb { return session.ChildUp{Child: dormouse.ChildID(sid, "c")} }},
-		{"ChildDown", func(*world) session.Verb {
-			return session.ChildDown{Child: dormouse.ChildID(sid, "c"), Reason: "terminated"}
+		{"ChildUp", func(*world) law.Verb { return law.ChildUp{Child: dormouse.ChildID(sid, "c")} }},
+		{"ChildDown", func(*world) law.Verb {
+			return law.ChildDown{Child: dormouse.ChildID(sid, "c"), Reason: "terminated"}
 		}},
-		{"ParentTold", func(*world) session.Verb { return session.ParentTold{} }},
-		{"MakeRoom", func(*world) session.Verb { return session.MakeRoom{} }},
-		{"Tick", func(*world) session.Verb { return session.Tick{} }},
+		{"ParentTold", func(*world) law.Verb { return law.ParentTold{} }},
+		{"MakeRoom", func(*world) law.Verb { return law.MakeRoom{} }},
+		{"Tick", func(*world) law.Verb { return law.Tick{} }},
 	}
 }
 
@@ -414,7 +414,7 @@ func renderMatrix(t *testing.T) string {
 		var order []string
 		for _, s := range situations() {
 			w := s.make(t)
-			if got := session.PhaseOf(w.state); got != s.phase {
+			if got := law.PhaseOf(w.state); got != s.phase {
 				t.Fatalf("situation %s shows %s, want %s", s.name, got, s.phase)
 			}
 			events, err := w.try(v.aim(w))
@@ -426,7 +426,7 @@ func renderMatrix(t *testing.T) string {
 			for _, e := range events {
 				types = append(types, string(e.Type))
 			}
-			line := strings.Join(types, ", ") + " → " + string(session.PhaseOf(w.state))
+			line := strings.Join(types, ", ") + " → " + string(law.PhaseOf(w.state))
 			if lists[line] == nil {
 				order = append(order, line)
 			}
@@ -480,9 +480,9 @@ func TestADecisionReplaysToTheSameState(t *testing.T) {
 		for _, v := range verbs() {
 			w := s.make(t)
 			_, _ = w.try(v.aim(w))
-			var replayed session.State
+			var replayed law.State
 			for _, e := range w.log {
-				replayed = session.Apply(replayed, e)
+				replayed = law.Apply(replayed, e)
 			}
 			if diff := cmp.Diff(w.state, replayed); diff != "" {
 				t.Errorf("%s in %s: replay differs: %s", v.name, s.name, diff)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Peers is the way to the other servers of a shared store.
@@ -16,7 +17,7 @@ type Peers interface {
 	// Do asks the actor of a session on another server. It returns what DoHere
 	// returns there, ErrUnreached if it was surely not asked, and
 	// dormouse.ErrUnknownOutcome if it may have been.
-	Do(ctx context.Context, r Route, id dormouse.SessionID, by dormouse.Actor, v Verb) error
+	Do(ctx context.Context, r Route, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error
 	// Follow hands on what FollowHere gives another server, until it ends.
 	Follow(ctx context.Context, r Route, id dormouse.SessionID, after uint64, each func(Relayed)) error
 	// Ask has another server run an errand in a sandbox that it holds.
@@ -33,7 +34,7 @@ type Route struct{ From, To Server }
 var ErrUnreached = errors.New("the other server was not reached")
 
 // forward asks the server that owns a session.
-func (s *Sessions) forward(ctx context.Context, to Server, id dormouse.SessionID, by dormouse.Actor, v Verb) error {
+func (s *Sessions) forward(ctx context.Context, to Server, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	return s.across(ctx, to, id, func(ctx context.Context, r Route) error { return s.deps.Peers.Do(ctx, r, id, by, v) })
 }
 

@@ -9,11 +9,12 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // reconcileExecs has the commands of people and programs run, and ended.
-func (a *Actor) reconcileExecs(ctx context.Context, w Wanted) error {
-	if a.box.live == nil || w.Sandbox.Phase != SandboxActive || a.box.generation != w.Sandbox.Generation {
+func (a *Actor) reconcileExecs(ctx context.Context, w law.Wanted) error {
+	if a.box.live == nil || w.Sandbox.Phase != law.SandboxActive || a.box.generation != w.Sandbox.Generation {
 		return nil
 	}
 	for _, x := range w.Execs {
@@ -34,20 +35,20 @@ func (a *Actor) reconcileExecs(ctx context.Context, w Wanted) error {
 }
 
 // startExec records the op of a command that had to wait for the sandbox.
-func (a *Actor) startExec(ctx context.Context, x Exec) error {
+func (a *Actor) startExec(ctx context.Context, x law.Exec) error {
 	e, err := a.eventAt(ctx, x.Seq)
 	if errors.Is(err, errNoBody) {
-		return a.own(ctx, EndExec{Exec: x.ID})
+		return a.own(ctx, law.EndExec{Exec: x.ID})
 	}
 	if err != nil {
 		return err
 	}
-	return a.own(ctx, StartExec{Exec: x.ID, Args: dormouse.DigestOf(dormouse.Encode(payload[dormouse.ExecAsk](e)))})
+	return a.own(ctx, law.StartExec{Exec: x.ID, Args: dormouse.DigestOf(dormouse.Encode(law.Payload[dormouse.ExecAsk](e)))})
 }
 
 // runExec sends a command to the runner, or finds it there, and records how it
 // ended.
-func (a *Actor) runExec(x Exec) {
+func (a *Actor) runExec(x law.Exec) {
 	ctx, cancel := context.WithCancel(a.box.ctx)
 	live, generation := a.box.live, a.box.generation
 	a.execs[x.ID] = cancel
@@ -59,7 +60,7 @@ func (a *Actor) runExec(x Exec) {
 		recorded := false
 		a.report(func(ctx context.Context) error {
 			if err == nil {
-				err = a.do(ctx, FinishOp{Op: x.Op, Outcome: outcomeOf(answer), Events: []dormouse.Event{{
+				err = a.do(ctx, law.FinishOp{Op: x.Op, Outcome: outcomeOf(answer), Events: []dormouse.Event{{
 					ID:   dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(x.Op), "answer")),
 					Type: dormouse.ExecAnswered, Payload: dormouse.Encode(answer),
 				}}})
@@ -91,7 +92,7 @@ func (a *Actor) runExec(x Exec) {
 }
 
 // perform carries out one command.
-func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x Exec, asked dormouse.Event, known bool) (dormouse.ExecAnswer, error) {
+func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x law.Exec, asked dormouse.Event, known bool) (dormouse.ExecAnswer, error) {
 	out := func(b []byte) { a.feeds.show(a.id, Delta{Use: x.ID, Text: dormouse.CleanText(string(b))}) }
 	if !known {
 		var err error
@@ -104,7 +105,7 @@ func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x Exec, asked
 			return dormouse.ExecAnswer{}, err
 		}
 	}
-	ask := payload[dormouse.ExecAsk](asked)
+	ask := law.Payload[dormouse.ExecAsk](asked)
 	started := false
 	r, err := live.Run(ctx, runner.Call{Op: x.Op, Kind: dormouse.OpExec, Exec: &runner.Exec{
 		Command: ask.Command, Timeout: time.Duration(ask.TimeoutMS) * time.Millisecond, Shell: ask.Shell,
@@ -124,7 +125,7 @@ func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x Exec, asked
 
 // awaitExec waits for a command whose text is lost: the runner knows it by its op. One
 // that never reached the runner can never begin any more.
-func awaitExec(ctx context.Context, live sandbox.Sandbox, x Exec, out func([]byte)) (dormouse.ExecAnswer, error) {
+func awaitExec(ctx context.Context, live sandbox.Sandbox, x law.Exec, out func([]byte)) (dormouse.ExecAnswer, error) {
 	r, err := live.Wait(ctx, x.Op, out)
 	switch {
 	case errors.Is(err, runner.ErrNeverSeen):
@@ -136,7 +137,7 @@ func awaitExec(ctx context.Context, live sandbox.Sandbox, x Exec, out func([]byt
 }
 
 // answered is the answer to a command that has ended.
-func answered(x Exec, r runner.Result) dormouse.ExecAnswer {
+func answered(x law.Exec, r runner.Result) dormouse.ExecAnswer {
 	return dormouse.ExecAnswer{
 		Exec: x.ID, Exit: r.Exit, Output: r.Output, Omitted: r.Omitted, Error: r.Error, TimedOut: r.TimedOut, Killed: r.Killed,
 	}
@@ -187,7 +188,7 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 	}
 	defer func() { f.Close() }()
 	if !again {
-		if err := s.Do(ctx, id, by, Run{ExecAsk: ask, New: drawn}); err != nil {
+		if err := s.Do(ctx, id, by, law.Run{ExecAsk: ask, New: drawn}); err != nil {
 			return dormouse.ExecAnswer{}, err
 		}
 	}
@@ -222,7 +223,7 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 // askedAt is the seq after which a command's answer comes, and reports whether it was
 // asked for before. Another command under the same id is refused.
 func (s *Sessions) askedAt(ctx context.Context, id dormouse.SessionID, ask dormouse.ExecAsk, drawn bool) (seq uint64, again bool, err error) {
-	if !s.believes(ctx, id, func(state State) { seq = state.Seq }) {
+	if !s.believes(ctx, id, func(state law.State) { seq = state.Seq }) {
 		row, err := s.Row(ctx, id)
 		if err != nil {
 			return 0, false, err
@@ -236,15 +237,15 @@ func (s *Sessions) askedAt(ctx context.Context, id dormouse.SessionID, ask dormo
 	switch {
 	case errors.Is(err, dormouse.ErrNotFound):
 		return seq, false, nil
-	case err == nil && !sameExec(e, ask):
-		err = otherRequest(string(ask.Exec))
+	case err == nil && !law.SameExec(e, ask):
+		err = law.OtherRequest(string(ask.Exec))
 	}
 	return e.Seq, true, err
 }
 
 // believes shows what a session's actor believes, if there is one here, without a look
 // at the store.
-func (s *Sessions) believes(ctx context.Context, id dormouse.SessionID, see func(State)) bool {
+func (s *Sessions) believes(ctx context.Context, id dormouse.SessionID, see func(law.State)) bool {
 	s.mu.Lock()
 	a := s.actors[id]
 	s.mu.Unlock()
@@ -256,6 +257,6 @@ func answerTo(e dormouse.Event, id dormouse.EventID) (dormouse.ExecAnswer, bool)
 	if e.Type != dormouse.ExecAnswered && e.Type != dormouse.ExecRefused {
 		return dormouse.ExecAnswer{}, false
 	}
-	a := payload[dormouse.ExecAnswer](e)
+	a := law.Payload[dormouse.ExecAnswer](e)
 	return a, a.Exec == id
 }

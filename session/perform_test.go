@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 func (h *house) exec(id dormouse.EventID, command string) (dormouse.ExecAnswer, error) {
@@ -37,7 +37,7 @@ func TestACommandIsFoundAgainAfterACrash(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
-		if err := h.do(session.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "sleep 10s"}}); err != nil {
+		if err := h.do(law.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "sleep 10s"}}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -79,11 +79,11 @@ func TestACommandCanBeEnded(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
-		time.AfterFunc(time.Second, func() { _ = h.do(session.EndExec{Exec: "sevt_x"}) })
+		time.AfterFunc(time.Second, func() { _ = h.do(law.EndExec{Exec: "sevt_x"}) })
 		if a, err := h.exec("sevt_x", "sleep 1h"); err != nil || !a.Killed {
 			t.Errorf("answered %+v, %v", a, err)
 		}
-		if err := h.do(session.EndExec{Exec: "sevt_x"}); !errors.Is(err, dormouse.ErrNotFound) {
+		if err := h.do(law.EndExec{Exec: "sevt_x"}); !errors.Is(err, dormouse.ErrNotFound) {
 			t.Errorf("ending it again: %v", err)
 		}
 		h.checked()
@@ -94,7 +94,7 @@ func TestASessionAtRestSleepsOnlyAfterItsCommands(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Warm: true, SleepAfter: time.Minute})
 		settle(time.Second)
-		if err := h.do(session.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "sleep 10m"}}); err != nil {
+		if err := h.do(law.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "sleep 10m"}}); err != nil {
 			t.Fatal(err)
 		}
 		settle(9 * time.Minute)

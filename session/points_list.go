@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
@@ -46,7 +47,7 @@ func (s *Sessions) Kept(ctx context.Context, id dormouse.SessionID, point dormou
 	return s.readPoint(ctx, state, p)
 }
 
-func (s *Sessions) readPoint(ctx context.Context, state State, p Point) (Kept, error) {
+func (s *Sessions) readPoint(ctx context.Context, state law.State, p law.Point) (Kept, error) {
 	m, err := s.manifest(ctx, state.Session, p)
 	m.Aside = p.Aside
 	return Kept{Snapshot: m, Taken: p.Taken, Newest: p.ID == state.Workspace.Newest}, err
@@ -61,7 +62,7 @@ func (s *Sessions) Points(ctx context.Context, id dormouse.SessionID, after dorm
 	}
 	points := state.Points
 	if after != "" {
-		i := slices.IndexFunc(points, func(p Point) bool { return p.ID == after })
+		i := slices.IndexFunc(points, func(p law.Point) bool { return p.ID == after })
 		if i < 0 {
 			return nil, 0, fmt.Errorf("snapshot %s: %w", after, dormouse.ErrNotFound)
 		}
@@ -96,7 +97,7 @@ func (s *Sessions) Prune(ctx context.Context, id dormouse.SessionID, by dormouse
 	if dry || len(gone) == 0 {
 		return gone, nil
 	}
-	return gone, s.Do(ctx, id, by, ForgetSnapshots{IDs: gone})
+	return gone, s.Do(ctx, id, by, law.ForgetSnapshots{IDs: gone})
 }
 
 // maxChanges bounds how many names a difference has.

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Queues are shared by the states that they are the same in.
@@ -21,7 +21,7 @@ func TestWhatFollowsFromAStateChangesNeitherItNorWhatElseFollows(t *testing.T) {
 	}
 	before := w.state
 	held := slices.Clone(before.Thread(w.at).Queue)
-	after := func(v session.Verb) func() []string {
+	after := func(v law.Verb) func() []string {
 		w.state = before
 		w.must(v)
 		s := w.state
@@ -36,15 +36,15 @@ func TestWhatFollowsFromAStateChangesNeitherItNorWhatElseFollows(t *testing.T) {
 	id := func(name string) string { return string(dormouse.PromptID(sid, name)) + " queued" }
 	all := []string{id("0"), id("1"), id("2"), id("3"), id("4")}
 	type future struct {
-		verb session.Verb
+		verb law.Verb
 		want []string
 		got  func() []string
 	}
 	futures := []future{
 		{verb: w.prompt("a"), want: append(slices.Clone(all), id("a"))},
 		{verb: w.prompt("b"), want: append(slices.Clone(all), id("b"))},
-		{verb: session.Cancel{Prompt: dormouse.PromptID(sid, "1")}, want: slices.Concat(all[:1], all[2:])},
-		{verb: session.Cancel{Prompt: dormouse.PromptID(sid, "3")}, want: slices.Concat(all[:3], all[4:])},
+		{verb: law.Cancel{Prompt: dormouse.PromptID(sid, "1")}, want: slices.Concat(all[:1], all[2:])},
+		{verb: law.Cancel{Prompt: dormouse.PromptID(sid, "3")}, want: slices.Concat(all[:3], all[4:])},
 		{verb: w.take("0"), want: all[1:]},
 	}
 	for i := range futures {
@@ -69,7 +69,7 @@ func TestANewPromptWhoseAnswersWereLostIsOnePrompt(t *testing.T) {
 		settle(time.Second)
 		b.on(a)
 		left := 20 // by then its turn is over
-		f.fault = func(session.Verb) error {
+		f.fault = func(law.Verb) error {
 			if left--; left >= 0 {
 				return dormouse.ErrUnknownOutcome
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // maxVisits bounds the visits of one session.
@@ -155,19 +156,19 @@ func (a *Actor) refuses(c *visitor) error {
 	switch {
 	case a.state.Terminated != nil:
 		return dormouse.ErrTerminated
-	case c.Generation != 0 && (s.Phase != SandboxActive || s.Generation != c.Generation):
+	case c.Generation != 0 && (s.Phase != law.SandboxActive || s.Generation != c.Generation):
 		return a.noLonger()
-	case c.Wake || s.Phase == SandboxActive || s.Phase == SandboxWarming:
+	case c.Wake || s.Phase == law.SandboxActive || s.Phase == law.SandboxWarming:
 		return nil
-	case s.Phase == SandboxStopping:
+	case s.Phase == law.SandboxStopping:
 		return a.noLonger()
 	}
-	return fmt.Errorf("session is %s and has no sandbox now; wake it first: %w", PhaseOf(a.state), dormouse.ErrConflict)
+	return fmt.Errorf("session is %s and has no sandbox now; wake it first: %w", law.PhaseOf(a.state), dormouse.ErrConflict)
 }
 
 // noLonger says what became of the sandbox that visitors were in.
 func (a *Actor) noLonger() error {
-	if a.state.Sandbox.Phase == SandboxStopping {
+	if a.state.Sandbox.Phase == law.SandboxStopping {
 		return fmt.Errorf("the sandbox is being stopped: %w", dormouse.ErrConflict)
 	}
 	return fmt.Errorf("the sandbox that was visited is gone: %w", dormouse.ErrConflict)
@@ -219,7 +220,7 @@ func (a *Actor) touch(ctx context.Context, t dormouse.WorkspaceTouch) (done func
 			return nil // it is known, and no point that is being made will make anybody think otherwise
 		}
 		crash.At(crash.TouchDeciding)
-		err := a.do(ctx, Touch{t})
+		err := a.do(ctx, law.Touch{WorkspaceTouch: t})
 		crash.At(crash.TouchCommitted)
 		return err
 	}})

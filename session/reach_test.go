@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // The fake sandbox can be visited. It has a port whose number is its generation.
@@ -137,10 +138,10 @@ func TestAVisitEndsWithItsSandbox(t *testing.T) {
 		later uint64 // the generation of the next visit
 	}{
 		"it dies":             {func(h *house) error { h.boxes.kill(1); return nil }, dormouse.ErrConflict, "died", 2},
-		"it hibernates":       {func(h *house) error { return h.do(session.Hibernate{}) }, dormouse.ErrConflict, "being stopped", 2},
-		"its session ends":    {func(h *house) error { return h.do(session.Terminate{Reason: "x"}) }, dormouse.ErrConflict, "being stopped", 0},
+		"it hibernates":       {func(h *house) error { return h.do(law.Hibernate{}) }, dormouse.ErrConflict, "being stopped", 2},
+		"its session ends":    {func(h *house) error { return h.do(law.Terminate{Reason: "x"}) }, dormouse.ErrConflict, "being stopped", 0},
 		"the server goes":     {func(h *house) error { h.live.EndFollowers(); return nil }, dormouse.ErrClosing, "", 0},
-		"the server is taken": {func(h *house) error { h.crash(); return h.do(session.Wake{}) }, nil, "", 1},
+		"the server is taken": {func(h *house) error { h.crash(); return h.do(law.Wake{}) }, nil, "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			live(t, func(t *testing.T, h *house) {
@@ -201,7 +202,7 @@ func TestAVisitWaitsForAStopThatIsUnderWay(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})
 		h.visit(true, 1).Close()
-		if err := h.do(session.Hibernate{}); err != nil {
+		if err := h.do(law.Hibernate{}); err != nil {
 			t.Fatal(err)
 		}
 		h.visit(true, 2).Close()
@@ -247,7 +248,7 @@ func TestAVisitLeadsToTheServerThatOwnsTheSession(t *testing.T) {
 		if n := other.live.Loaded(); n != 0 {
 			t.Errorf("%d sessions were loaded to visit them", n)
 		}
-		if err := owner.do(session.Hibernate{}); err != nil {
+		if err := owner.do(law.Hibernate{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)

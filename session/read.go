@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -45,9 +46,9 @@ func (s *Sessions) Tenant(ctx context.Context, id dormouse.SessionID) (string, e
 }
 
 // Peek returns a session's state as the log has it now.
-func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (State, error) {
+func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (law.State, error) {
 	if err := id.Validate(); err != nil {
-		return State{}, dormouse.ErrNotFound
+		return law.State{}, dormouse.ErrNotFound
 	}
 	state, _, row, err := foldRow(ctx, s.deps, id)
 	if err == nil && row.Damage != "" { // perhaps before what is cached
@@ -62,7 +63,7 @@ func (s *Sessions) Created(ctx context.Context, id dormouse.SessionID) (dormouse
 }
 
 // AgentOf returns what a session runs with from its next turn on.
-func (s *Sessions) AgentOf(ctx context.Context, state State) (dormouse.AgentConfig, error) {
+func (s *Sessions) AgentOf(ctx context.Context, state law.State) (dormouse.AgentConfig, error) {
 	return configAt(ctx, s.deps, state.Session, state.Config)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // reconcile makes the world match Want, in a fresh process or an old one. It
@@ -18,21 +19,21 @@ import (
 func (a *Actor) reconcile(ctx context.Context) error {
 	for ctx.Err() == nil {
 		before := a.state.Seq
-		w := Want(a.state)
+		w := law.Want(a.state)
 		if err := a.reconcileTurns(ctx, w); err != nil {
 			return err
 		}
-		if err := a.reconcileSandbox(ctx, Want(a.state)); err != nil {
+		if err := a.reconcileSandbox(ctx, law.Want(a.state)); err != nil {
 			return err
 		}
-		if err := a.reconcileCapture(ctx, Want(a.state)); err != nil {
+		if err := a.reconcileCapture(ctx, law.Want(a.state)); err != nil {
 			return err
 		}
-		a.reconcileKills(Want(a.state))
-		if err := a.reconcileExecs(ctx, Want(a.state)); err != nil {
+		a.reconcileKills(law.Want(a.state))
+		if err := a.reconcileExecs(ctx, law.Want(a.state)); err != nil {
 			return err
 		}
-		w = Want(a.state)
+		w = law.Want(a.state)
 		a.reconcileChildren(ctx, w)
 		a.reconcileParent(ctx, w)
 		if err := a.reconcileTime(ctx, w); err != nil {
@@ -51,11 +52,11 @@ func (a *Actor) reconcile(ctx context.Context) error {
 }
 
 // reconcileTurns starts what should run and stops what should not.
-func (a *Actor) reconcileTurns(ctx context.Context, w Wanted) error {
-	wanted := make(map[dormouse.TurnID]Work)
+func (a *Actor) reconcileTurns(ctx context.Context, w law.Wanted) error {
+	wanted := make(map[dormouse.TurnID]law.Work)
 	for _, t := range w.Attempts {
 		if t.Epoch < a.epoch {
-			if err := a.own(ctx, Recover{}); err != nil {
+			if err := a.own(ctx, law.Recover{}); err != nil {
 				return err
 			}
 			return nil // Want again: the attempts have changed
@@ -75,7 +76,7 @@ func (a *Actor) reconcileTurns(ctx context.Context, w Wanted) error {
 	now := a.deps.Clock()
 	for _, t := range w.Start {
 		if t.Due(now) {
-			if err := a.own(ctx, StartAttempt{Turn: t.Turn}); err != nil {
+			if err := a.own(ctx, law.StartAttempt{Turn: t.Turn}); err != nil {
 				return err
 			}
 		}
@@ -90,9 +91,11 @@ func (a *Actor) reconcileTurns(ctx context.Context, w Wanted) error {
 
 // own commits a verb that Want asked for. That it is refused or the disk is full
 // only means that it is not done yet.
-func (a *Actor) own(ctx context.Context, v Verb) error { return a.ownAs(ctx, dormouse.ActorServer, v) }
+func (a *Actor) own(ctx context.Context, v law.Verb) error {
+	return a.ownAs(ctx, dormouse.ActorServer, v)
+}
 
-func (a *Actor) ownAs(ctx context.Context, by dormouse.Actor, v Verb) error {
+func (a *Actor) ownAs(ctx context.Context, by dormouse.Actor, v law.Verb) error {
 	m := message{by: by, verb: v, reply: make(chan error, 1)}
 	if err := a.commit(ctx, m); err != nil {
 		return err
@@ -149,7 +152,7 @@ func (a *Actor) report(f func(ctx context.Context) error) {
 }
 
 // take starts a turn on a prompt, with its body from the log.
-func (a *Actor) take(ctx context.Context, w WantedTake) error {
+func (a *Actor) take(ctx context.Context, w law.WantedTake) error {
 	crash.At(crash.TurnNext)
 	e, ok := a.fresh[w.Prompt.ID]
 	delete(a.fresh, w.Prompt.ID)
@@ -159,13 +162,13 @@ func (a *Actor) take(ctx context.Context, w WantedTake) error {
 		switch {
 		case errors.Is(err, errNoBody):
 			a.slog.ErrorContext(ctx, "prompt unreadable", "prompt", w.Prompt.ID, "error", err)
-			return a.own(ctx, Cancel{Prompt: w.Prompt.ID, Reason: "its stored body cannot be read"})
+			return a.own(ctx, law.Cancel{Prompt: w.Prompt.ID, Reason: "its stored body cannot be read"})
 		case err != nil:
 			return err
 		}
 	}
-	body := payload[dormouse.PromptBody](e)
-	v := Take{Thread: w.Thread, Prompt: w.Prompt.ID, Content: body.Content, System: body.System}
+	body := law.Payload[dormouse.PromptBody](e)
+	v := law.Take{Thread: w.Thread, Prompt: w.Prompt.ID, Content: body.Content, System: body.System}
 	m := message{by: e.Actor, verb: v, reply: make(chan error, 1)}
 	if err := a.commit(ctx, m); err != nil {
 		return err
@@ -181,11 +184,11 @@ var errOver = errors.New("attempt is over")
 
 // attempt is a running attempt.
 type attempt struct {
-	Work
+	law.Work
 	stop context.CancelCauseFunc
 }
 
-func (a *Actor) startAttempt(ctx context.Context, w WantedAttempt) {
+func (a *Actor) startAttempt(ctx context.Context, w law.WantedAttempt) {
 	ctx, stop := context.WithCancelCause(ctx)
 	a.attempts[w.Turn] = &attempt{Work: w.Work, stop: stop}
 	j := &journal{a: a, thread: w.Thread, work: w.Work}
@@ -197,14 +200,14 @@ func (a *Actor) startAttempt(ctx context.Context, w WantedAttempt) {
 }
 
 // current reports whether w is the attempt that runs now.
-func (a *Actor) current(w Work) bool {
-	t := a.state.turnOf(w.Turn)
+func (a *Actor) current(w law.Work) bool {
+	t := a.state.TurnOf(w.Turn)
 	return t != nil && t.Turn.Epoch == a.epoch && t.Turn.Attempt == w.Attempt
 }
 
 // attemptOver records why an attempt ended, if the turn has not. On a full disk
 // the record waits, and the attempt is not started over meanwhile.
-func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
+func (a *Actor) attemptOver(ctx context.Context, w law.Work, err error) error {
 	if !a.current(w) || ctx.Err() != nil || errors.Is(err, errOver) {
 		delete(a.attempts, w.Turn) // a turn that was blocked and goes on has the same attempt, begun anew
 		return err
@@ -226,8 +229,8 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 		f = &agent.Failure{Type: "unknown_error", After: time.Second, Err: err}
 	}
 	a.slog.WarnContext(ctx, "attempt failed", "turn", w.Turn, "attempt", w.Attempt, "error", err)
-	failed := a.do(ctx, FailAttempt{
-		Work: w, Error: f.Type, Message: f.Error(), Retry: !f.Final, Until: stamp(a.deps.Clock().Add(f.After)),
+	failed := a.do(ctx, law.FailAttempt{
+		Work: w, Error: f.Type, Message: f.Error(), Retry: !f.Final, Until: law.Stamp(a.deps.Clock().Add(f.After)),
 	})
 	if passes(failed) {
 		a.later(ctx, func(ctx context.Context) error { return a.attemptOver(ctx, w, err) })
@@ -238,8 +241,8 @@ func (a *Actor) attemptOver(ctx context.Context, w Work, err error) error {
 }
 
 // reconcileKills ends what a sandbox still does for turns that are over.
-func (a *Actor) reconcileKills(w Wanted) {
-	if a.box.live == nil || w.Sandbox.Phase != SandboxActive {
+func (a *Actor) reconcileKills(w law.Wanted) {
+	if a.box.live == nil || w.Sandbox.Phase != law.SandboxActive {
 		return
 	}
 	for _, id := range w.Kill {
@@ -254,7 +257,7 @@ func (a *Actor) reconcileKills(w Wanted) {
 			recorded := false
 			a.report(func(ctx context.Context) error {
 				if err == nil {
-					err = a.do(ctx, FinishOp{Op: id, Outcome: outcome})
+					err = a.do(ctx, law.FinishOp{Op: id, Outcome: outcome})
 				}
 				if recorded = err == nil; recorded {
 					delete(a.kills, id)

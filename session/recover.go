@@ -7,12 +7,13 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // recover sees to it that the files of a session without a sandbox are at least those of
 // its newest snapshot, if the machine has ended or its disk has failed since. It returns
 // nil if all is well, which is quickly seen.
-func (a *Actor) recover(ctx context.Context, s State, ws sandbox.Workspace) (*sandbox.Recovered, error) {
+func (a *Actor) recover(ctx context.Context, s law.State, ws sandbox.Workspace) (*sandbox.Recovered, error) {
 	driver, ok := a.deps.Driver.(sandbox.Recoverer)
 	if !ok {
 		return nil, nil //nolint:nilnil // its files are not looked after
@@ -42,7 +43,7 @@ func (a *Actor) recovered(ctx context.Context, r *sandbox.Recovered) error {
 	}
 	w := dormouse.WorkspaceRecovery{
 		ID: r.ID, Workspace: a.state.Workspace.Number, Snapshot: a.state.Workspace.Newest, Condition: string(r.Condition),
-		Reason: dormouse.CleanText(r.Reason), Since: stamp(r.Since), Count: r.Count, Aside: r.Aside, Outside: r.Outside,
+		Reason: dormouse.CleanText(r.Reason), Since: law.Stamp(r.Since), Count: r.Count, Aside: r.Aside, Outside: r.Outside,
 	}
 	for _, f := range r.Files {
 		w.Files = append(w.Files, dormouse.RecoveredFile{Path: dormouse.CleanText(f.Path), Kept: dormouse.CleanText(f.Kept), Outside: f.Outside})
@@ -52,7 +53,7 @@ func (a *Actor) recovered(ctx context.Context, r *sandbox.Recovered) error {
 			w.Since = p.Taken
 		}
 	}
-	if err := a.do(ctx, RecordRecovery{w}); err != nil {
+	if err := a.do(ctx, law.RecordRecovery{WorkspaceRecovery: w}); err != nil {
 		return err
 	}
 	crash.At(crash.RecoverTold)
@@ -74,7 +75,7 @@ func (j *journal) syncFiles(ctx context.Context) error {
 	var used bool
 	var workspace uint64
 	var newest dormouse.SnapshotID
-	err := j.ask(ctx, func(context.Context, *Turn) error {
+	err := j.ask(ctx, func(context.Context, *law.Turn) error {
 		if w := j.a.state.Workspace; w.Used || len(w.Calls) > 0 {
 			used, workspace = true, w.Number
 			if w.Policy == "" || w.Policy == dormouse.SnapshotsOff { // else the turn's snapshot notes what is synced

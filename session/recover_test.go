@@ -9,7 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
@@ -57,11 +57,11 @@ func TestFilesThatWerePutBackAreToldFirst(t *testing.T) {
 		}
 		d.write("a", "2")
 		m.lost.Store(&sandbox.Recovered{ID: "one", Session: h.id, Condition: sandbox.Cut, Reason: "cut", Since: time.Now(), Count: 1, Files: []layer.Restored{{Path: "a", Kept: "a.found"}}})
-		if err := h.do(session.Hibernate{}); err != nil {
+		if err := h.do(law.Hibernate{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
-		if err := h.do(session.Wake{}); err != nil {
+		if err := h.do(law.Wake{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)

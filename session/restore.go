@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
@@ -33,7 +34,7 @@ func (s *Sessions) Snapshot(ctx context.Context, id dormouse.SessionID, by dormo
 		return dormouse.Snapshot{}, err
 	}
 	defer func() { f.Close() }()
-	if err := s.Do(ctx, id, by, AskSnapshot{ask}); err != nil {
+	if err := s.Do(ctx, id, by, law.AskSnapshot{SnapshotAsk: ask}); err != nil {
 		return dormouse.Snapshot{}, err
 	}
 	if p, err := s.Point(ctx, id, ask.ID); !errors.Is(err, dormouse.ErrNotFound) {
@@ -54,11 +55,11 @@ func (s *Sessions) Snapshot(ctx context.Context, id dormouse.SessionID, by dormo
 		for _, i := range items {
 			switch i.Event.Type { //nolint:exhaustive // the others say nothing of it
 			case dormouse.SnapshotTaken:
-				if p := payload[dormouse.Snapshot](i.Event); p.ID == ask.ID {
+				if p := law.Payload[dormouse.Snapshot](i.Event); p.ID == ask.ID {
 					return p, nil
 				}
 			case dormouse.SnapshotSkipped:
-				if p := payload[dormouse.SnapshotSkip](i.Event); p.ID == ask.ID {
+				if p := law.Payload[dormouse.SnapshotSkip](i.Event); p.ID == ask.ID {
 					why := dormouse.ErrConflict
 					if p.Full {
 						why = dormouse.ErrFull
@@ -86,7 +87,7 @@ func (s *Sessions) Point(ctx context.Context, id dormouse.SessionID, point dormo
 }
 
 // manifest reads all of a point from the log.
-func (s *Sessions) manifest(ctx context.Context, id dormouse.SessionID, p Point) (dormouse.Snapshot, error) {
+func (s *Sessions) manifest(ctx context.Context, id dormouse.SessionID, p law.Point) (dormouse.Snapshot, error) {
 	events, err := s.Events(ctx, id, p.Seq-1, 1)
 	switch {
 	case err != nil:
@@ -94,7 +95,7 @@ func (s *Sessions) manifest(ctx context.Context, id dormouse.SessionID, p Point)
 	case len(events) == 0 || events[0].Type != dormouse.SnapshotTaken:
 		return dormouse.Snapshot{}, fmt.Errorf("snapshot %s is not in the log: %w", p.ID, dormouse.ErrNotFound)
 	}
-	m := payload[dormouse.Snapshot](events[0])
+	m := law.Payload[dormouse.Snapshot](events[0])
 	if m.ID != p.ID || len(m.Layers) == 0 {
 		return m, fmt.Errorf("snapshot %s cannot be read: %w", p.ID, dormouse.ErrNotFound)
 	}
@@ -146,11 +147,11 @@ const maxSwaps = 3
 
 // swap fetches the files of a point and goes on with them. The present ones are in a
 // point before that, unless they are to be given up.
-func (s *Sessions) swap(ctx context.Context, state State, by dormouse.Actor, m dormouse.Snapshot, to uint64, discard bool) (swap dormouse.WorkspaceSwap, err error) {
+func (s *Sessions) swap(ctx context.Context, state law.State, by dormouse.Actor, m dormouse.Snapshot, to uint64, discard bool) (swap dormouse.WorkspaceSwap, err error) {
 	for n := 1; ; n++ {
 		// What cannot be done now is not begun: to keep the present files may cost much.
-		v := Swap{To: to, Discard: discard}
-		if err := state.refusesSwap(v); err != nil {
+		v := law.Swap{To: to, Discard: discard}
+		if err := state.RefusesSwap(v); err != nil {
 			return swap, err
 		}
 		var replaced dormouse.SnapshotID
@@ -179,8 +180,8 @@ func (s *Sessions) swap(ctx context.Context, state State, by dormouse.Actor, m d
 
 // keepReplaced sees to it that a point holds the present files of a session, and
 // returns which, or none if there are no files, and the session as it is then.
-func (s *Sessions) keepReplaced(ctx context.Context, state State, by dormouse.Actor) (dormouse.SnapshotID, State, error) {
-	if id, kept := state.keptIn(); kept {
+func (s *Sessions) keepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error) {
+	if id, kept := state.KeptIn(); kept {
 		return id, state, nil
 	}
 	p, err := s.Snapshot(ctx, state.Session, by, dormouse.SnapshotAsk{Label: replacedLabel})
@@ -217,7 +218,7 @@ func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormous
 		return dormouse.WorkspaceSwap{}, err
 	}
 	to := begun - 1
-	var before *Point
+	var before *law.Point
 	for _, p := range state.Points {
 		if p.At < begun && !p.Midway && !p.Aside {
 			before = &p
@@ -251,7 +252,7 @@ type swappedAt struct {
 // begun finds the seq at which the turn of a prompt began, and the last time before
 // it that the session went on with other files, if it ever did. All sessions begin
 // without files.
-func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.EventID) (uint64, *swappedAt, error) {
+func (s *Sessions) begun(ctx context.Context, state law.State, prompt dormouse.EventID) (uint64, *swappedAt, error) {
 	swapped := new(swappedAt)
 	for after := uint64(0); ; {
 		events, err := s.Events(ctx, state.Session, after, page)
@@ -262,11 +263,11 @@ func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.Event
 			after = e.Seq
 			switch {
 			case e.Type == dormouse.WorkspaceSwapped:
-				swapped = &swappedAt{payload[dormouse.WorkspaceSwap](e), e.Seq}
+				swapped = &swappedAt{law.Payload[dormouse.WorkspaceSwap](e), e.Seq}
 			case swapped != nil && swapped.at == 0 && mayHaveFiles(e):
 				swapped = nil
 			case e.Type != dormouse.TurnStarted || state.Voids(e.Seq):
-			case slices.Contains(payload[dormouse.TurnFact](e).Prompts, prompt):
+			case slices.Contains(law.Payload[dormouse.TurnFact](e).Prompts, prompt):
 				return e.Seq, swapped, nil
 			}
 		}
@@ -281,11 +282,11 @@ func (s *Sessions) begun(ctx context.Context, state State, prompt dormouse.Event
 func mayHaveFiles(e dormouse.Event) bool {
 	switch e.Type { //nolint:exhaustive // the others change none
 	case dormouse.OpStarted:
-		return changesFiles(payload[dormouse.OpFact](e).Op.Kind)
+		return law.ChangesFiles(law.Payload[dormouse.OpFact](e).Op.Kind)
 	case dormouse.WorkspaceTouched:
 		return true
 	case dormouse.SandboxStarted:
-		return !payload[dormouse.SandboxFact](e).Watched
+		return !law.Payload[dormouse.SandboxFact](e).Watched
 	}
 	return false
 }
@@ -306,7 +307,7 @@ func (s *Sessions) Export(ctx context.Context, id dormouse.SessionID, point dorm
 
 // prepare fetches the files of a point, so that nothing is given up for what is not
 // there, and says what swapping to them is.
-func (c *Config) prepare(ctx context.Context, s State, m dormouse.Snapshot, reason string, origin dormouse.SessionID, progress func(done, total int64)) (dormouse.WorkspaceSwap, error) {
+func (c *Config) prepare(ctx context.Context, s law.State, m dormouse.Snapshot, reason string, origin dormouse.SessionID, progress func(done, total int64)) (dormouse.WorkspaceSwap, error) {
 	if c.Snapshots == nil {
 		return dormouse.WorkspaceSwap{}, errNoSnapshots
 	}

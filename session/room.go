@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // sit reports whether a session may start its sandbox now. If not it waits for a
@@ -33,13 +34,13 @@ func (a *Actor) sit(ctx context.Context) bool {
 // noteSeat says whether the session uses its sandbox.
 func (a *Actor) noteSeat() {
 	switch a.state.Sandbox.Phase {
-	case SandboxCold:
+	case law.SandboxCold:
 		a.deps.seats.leave(a.id)
-	case SandboxWarming:
-	case SandboxStopping:
+	case law.SandboxWarming:
+	case law.SandboxStopping:
 		a.deps.seats.goes(a.id)
-	case SandboxActive:
-		a.deps.seats.note(a.id, idleSince(a.state))
+	case law.SandboxActive:
+		a.deps.seats.note(a.id, law.IdleSince(a.state))
 	}
 }
 
@@ -47,12 +48,12 @@ func (a *Actor) noteSeat() {
 // here: a session with visitors is asked again and again.
 func (a *Actor) makeRoom(ctx context.Context) error {
 	switch {
-	case a.state.Sandbox.Phase == SandboxCold:
+	case a.state.Sandbox.Phase == law.SandboxCold:
 		return nil // the seat is given up with the next look
 	case a.visits.Load() > 0 || len(a.waiters) > 0 || len(a.visitors) > 0:
 		return fmt.Errorf("somebody is in it: %w", dormouse.ErrConflict)
 	}
-	return a.do(ctx, MakeRoom{})
+	return a.do(ctx, law.MakeRoom{})
 }
 
 // makeRoom asks a session to let its sandbox sleep.
@@ -82,13 +83,13 @@ func (s *Sessions) Owned(ctx context.Context, id dormouse.SessionID) sandbox.Own
 	switch {
 	case err != nil:
 		return sandbox.Owned{Unsure: true}
-	case state.Sandbox.Phase == SandboxCold:
+	case state.Sandbox.Phase == law.SandboxCold:
 		return sandbox.Owned{Known: true}
 	}
 	// Of a shared store it may be another server's. Who has its actor seats it, and
 	// nobody would tell us when it sleeps.
 	if s.shared == nil {
-		s.seats.found(id, idleSince(state))
+		s.seats.found(id, law.IdleSince(state))
 	}
 	return sandbox.Owned{Known: true, Generation: state.Sandbox.Generation}
 }

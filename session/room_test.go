@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // crowded runs f in a house in which so many sandboxes may be awake.
@@ -154,7 +154,7 @@ func TestWhoWaitsForRoomCanBeDeleted(t *testing.T) {
 		h.mustPrompt("p", script("sleep 1h"))
 		settle(time.Second)
 		h.sessions(1)
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -109,10 +109,10 @@ func TestLogThatEndsBeforeItsRowSaysIsDamaged(t *testing.T) {
 		short.last = row.Seq - 1
 		short.mu.Unlock()
 		h.crash()
-		if err := h.do(session.Terminate{Reason: "no use"}); err != nil {
+		if err := h.do(law.Terminate{Reason: "no use"}); err != nil {
 			t.Fatalf("terminate = %v", err)
 		}
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Fatalf("delete = %v", err)
 		}
 		settle(time.Minute)
@@ -132,7 +132,7 @@ func TestSessionWithoutALogIsDamagedAndNotUnknown(t *testing.T) {
 		if !errors.Is(err, dormouse.ErrDamaged) || errors.Is(err, dormouse.ErrNotFound) {
 			t.Errorf("peek = %v, want ErrDamaged", err)
 		}
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Errorf("delete = %v", err)
 		}
 		settle(time.Minute)

@@ -18,6 +18,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/pgserver"
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
@@ -134,7 +135,7 @@ func (h *houseOn) end() {
 // noPeers is the way to nobody.
 type noPeers struct{}
 
-func (noPeers) Do(context.Context, session.Route, dormouse.SessionID, dormouse.Actor, session.Verb) error {
+func (noPeers) Do(context.Context, session.Route, dormouse.SessionID, dormouse.Actor, law.Verb) error {
 	return session.ErrUnreached
 }
 
@@ -215,7 +216,7 @@ func TestATreeAndItsEndOnEveryStore(t *testing.T) {
 			tree = h.tree()
 			return len(tree) == 3
 		})
-		if err := h.do(session.Delete{}); err != nil {
+		if err := h.do(law.Delete{}); err != nil {
 			t.Fatal(err)
 		}
 		for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -240,7 +241,7 @@ func TestATreeAndItsEndOnEveryStore(t *testing.T) {
 func TestAQuestionAndAWakeUpOnEveryStore(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, h *houseOn) {
 		h.create(dormouse.Created{Agent: everyTool()})
-		if err := h.do(session.Schedule{
+		if err := h.do(law.Schedule{
 			ID: "wake_w", In: 200 * time.Millisecond, Content: []dormouse.Block{dormouse.Text(says(use("question_ask", map[string]any{"question": "which?"})))},
 		}); err != nil {
 			t.Fatal(err)
@@ -250,7 +251,7 @@ func TestAQuestionAndAWakeUpOnEveryStore(t *testing.T) {
 		errs := make(chan error)
 		for _, who := range []string{"ada", "bob"} {
 			go func() {
-				errs <- h.live.Do(context.Background(), h.id, dormouse.User(who), session.Answer{
+				errs <- h.live.Do(context.Background(), h.id, dormouse.User(who), law.Answer{
 					ID: dormouse.EventID("sevt_" + who), Use: asked, Content: []dormouse.Block{dormouse.Text(who)},
 				})
 			}()

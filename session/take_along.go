@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // wants reports whether what runs must be taken along.
@@ -27,15 +28,15 @@ func (s *Sessions) asleep(ctx context.Context, id dormouse.SessionID, by dormous
 	if err == nil && ask.wants() {
 		state, err = s.putToSleep(ctx, state, by)
 	}
-	if err != nil || state.Sandbox.Phase != SandboxCold {
+	if err != nil || state.Sandbox.Phase != law.SandboxCold {
 		return 0, err
 	}
 	return state.Sandbox.Generation, nil
 }
 
 // putToSleep has a session that rests hibernate, and returns it as it sleeps.
-func (s *Sessions) putToSleep(ctx context.Context, state State, by dormouse.Actor) (State, error) {
-	if state.works() {
+func (s *Sessions) putToSleep(ctx context.Context, state law.State, by dormouse.Actor) (law.State, error) {
+	if state.Works() {
 		return state, fmt.Errorf("the session is at work; branch when it rests: %w", dormouse.ErrConflict)
 	}
 	f, err := s.followFrom(ctx, state.Session, state.Seq)
@@ -43,13 +44,13 @@ func (s *Sessions) putToSleep(ctx context.Context, state State, by dormouse.Acto
 		return state, err
 	}
 	defer func() { f.Close() }()
-	if state.Sandbox.Phase == SandboxActive {
-		if err := s.Do(ctx, state.Session, by, Hibernate{}); err != nil {
+	if state.Sandbox.Phase == law.SandboxActive {
+		if err := s.Do(ctx, state.Session, by, law.Hibernate{}); err != nil {
 			return state, err
 		}
 	}
 	for {
-		if state, err = s.Peek(ctx, state.Session); err != nil || state.Sandbox.Phase == SandboxCold {
+		if state, err = s.Peek(ctx, state.Session); err != nil || state.Sandbox.Phase == law.SandboxCold {
 			return state, err
 		}
 		if _, err = f.Next(ctx); errors.Is(err, dormouse.ErrBehind) {
@@ -82,13 +83,4 @@ func (s *Sessions) takeAlong(ctx context.Context, from dormouse.SessionID, gener
 		s.deps.Logger.WarnContext(ctx, "a branch begins without what ran", "session", from, "branch", to, "error", err)
 	}
 	return false, nil
-}
-
-// shellOf is the name of a thread's shell. That of a branch's first thread may have
-// been begun elsewhere.
-func (s State) shellOf(thread dormouse.ThreadID) dormouse.ThreadID {
-	if s.Shell != "" && thread == dormouse.PrimaryThread(s.Session) {
-		return s.Shell
-	}
-	return thread
 }

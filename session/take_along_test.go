@@ -13,6 +13,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // sleeping is a driver whose sandboxes are frozen, and taken along by branches.
@@ -83,7 +84,7 @@ func TestABranchTakesAlongWhatRuns(t *testing.T) {
 		if err != nil || !first.Processes || d.copied[first.Session] != fmt.Sprint(h.id, " 1") {
 			t.Fatalf("%+v, %v, copied %v", first, err, d.copied)
 		}
-		if h.state().Sandbox.Phase != session.SandboxCold {
+		if h.state().Sandbox.Phase != law.SandboxCold {
 			t.Error("the session is awake")
 		}
 		second, err := branch(session.BranchAsk{}) // it sleeps already

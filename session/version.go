@@ -18,25 +18,6 @@ import (
 // that needs it, and the database refuses the claim of who does not know that much. So an
 // older server does not even take the session, and does not disturb its owner.
 
-// readable refuses events of which one is of a newer program. The row of their session
-// should have said so.
-func readable(id dormouse.SessionID, events []dormouse.Event) error {
-	for _, e := range events {
-		if needs := e.Type.Version(); needs > dormouse.LogVersion {
-			return &dormouse.NewerLogError{Session: id, Needs: needs, Type: e.Type}
-		}
-	}
-	return nil
-}
-
-// foldable refuses a state that a newer program has folded and cached.
-func foldable(id dormouse.SessionID, s State) error {
-	if s.Needs > dormouse.LogVersion {
-		return &dormouse.NewerLogError{Session: id, Needs: s.Needs}
-	}
-	return nil
-}
-
 // current is the row of a session, which it refuses if it says that the log needs a newer
 // program. Who folds a log without having claimed it asks afterwards: what was appended
 // meanwhile has raised the row before it could be read.

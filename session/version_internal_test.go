@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
 )
@@ -27,7 +28,7 @@ func TestACachedFoldOfANewerProgramIsNotUsed(t *testing.T) {
 	}
 	deps := &Config{Store: s, Logger: slog.New(slog.DiscardHandler)}
 	for needs, want := range map[int]error{dormouse.LogVersion: nil, dormouse.LogVersion + 1: dormouse.ErrNewerLog} {
-		cached := cacheState(State{Session: id, Seq: 1, Needs: needs})
+		cached := law.CacheState(law.State{Session: id, Seq: 1, Needs: needs})
 		if err := s.Append(t.Context(), store.Batch{Session: id, Epoch: epoch, After: 1, State: cached}); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func TestWhatRemainsOfALogNeedsAsMuchAsTheLog(t *testing.T) {
 	}
 	deps := &Config{Store: badlyRead{s, 2}, Logger: slog.New(slog.DiscardHandler)}
 	state, err := salvage(t.Context(), deps, row)
-	if got := index(state).Needs; err != nil || got != row.Needs {
+	if got := law.Index(state).Needs; err != nil || got != row.Needs {
 		t.Errorf("what remains needs version %d, %v, want %d", got, err, row.Needs)
 	}
 	epoch, err := s.Claim(t.Context(), id)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -76,7 +77,7 @@ func TestASessionOfANewerProgramIsRefusedAndLeftAsItIs(t *testing.T) {
 				if _, err := h.live.Peek(t.Context(), h.id); !errors.Is(err, dormouse.ErrNewerLog) {
 					t.Errorf("peek = %v, want ErrNewerLog", err)
 				}
-				if err := h.do(session.Delete{}); !errors.Is(err, dormouse.ErrNewerLog) {
+				if err := h.do(law.Delete{}); !errors.Is(err, dormouse.ErrNewerLog) {
 					t.Errorf("delete = %v, want ErrNewerLog", err)
 				}
 				settle(30 * time.Minute)
@@ -149,14 +150,14 @@ func TestASessionOfANewerProgramIsNotTakenOver(t *testing.T) {
 // What a log needs follows from its events alone, so that a rebuild finds the same.
 func TestWhatALogNeedsIsTheMostOfItsEvents(t *testing.T) {
 	w := newWorld(t, dormouse.Created{})
-	if _, rows := session.Project(w.state, nil); rows.Session.Needs != 1 {
+	if _, rows := law.Project(w.state, nil); rows.Session.Needs != 1 {
 		t.Errorf("needs version %d, want 1", rows.Session.Needs)
 	}
-	state, rows := session.Project(w.state, []dormouse.Event{{Seq: w.state.Seq + 1, Type: dreamt}})
+	state, rows := law.Project(w.state, []dormouse.Event{{Seq: w.state.Seq + 1, Type: dreamt}})
 	if rows.Session.Needs != dormouse.LogVersion+1 {
 		t.Errorf("after an event of a newer program it needs version %d", rows.Session.Needs)
 	}
-	if _, rows := session.Project(state, []dormouse.Event{{Seq: state.Seq + 1, Type: dormouse.AgentMessage}}); rows.Session.Needs != dormouse.LogVersion+1 {
+	if _, rows := law.Project(state, []dormouse.Event{{Seq: state.Seq + 1, Type: dormouse.AgentMessage}}); rows.Session.Needs != dormouse.LogVersion+1 {
 		t.Errorf("after another one it needs version %d", rows.Session.Needs)
 	}
 }

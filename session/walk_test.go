@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
 )
 
@@ -73,9 +73,9 @@ func walk(t *testing.T, seed uint64, steps int) {
 	if err := sessiontest.Check(w.log); err != nil {
 		t.Fatalf("seed %d: %v\n%s", seed, err, dump(w.log))
 	}
-	var replayed session.State
+	var replayed law.State
 	for _, e := range w.log {
-		replayed = session.Apply(replayed, e)
+		replayed = law.Apply(replayed, e)
 	}
 	if diff := cmp.Diff(w.state, replayed); diff != "" {
 		t.Fatalf("seed %d: replay differs from live: %s", seed, diff)
@@ -84,7 +84,7 @@ func walk(t *testing.T, seed uint64, steps int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var cached session.State
+	var cached law.State
 	if err := json.Unmarshal(raw, &cached); err != nil {
 		t.Fatal(err)
 	}
@@ -98,13 +98,13 @@ func walk(t *testing.T, seed uint64, steps int) {
 // checkRows compares rows laid out in one go with rows laid out batch by batch.
 func checkRows(t *testing.T, seed uint64, log []dormouse.Event, accepted int) {
 	t.Helper()
-	_, whole := session.Project(session.State{}, log)
-	var s session.State
+	_, whole := law.Project(law.State{}, log)
+	var s law.State
 	prompts := make(map[dormouse.EventID]dormouse.PromptRecord)
 	ops := make(map[dormouse.OpID]dormouse.OpRecord)
 	var last dormouse.Rows
 	for i := range log {
-		s, last = session.Project(s, log[i:i+1])
+		s, last = law.Project(s, log[i:i+1])
 		for _, p := range last.Prompts {
 			prompts[p.ID] = p
 		}
@@ -131,42 +131,42 @@ func checkRows(t *testing.T, seed uint64, log []dormouse.Event, accepted int) {
 }
 
 // randomVerb leans towards what could happen next, and now and then away from it.
-func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
+func randomVerb(w *world, r *rand.Rand, prompts *int) law.Verb {
 	w.at = w.state.Threads[r.IntN(len(w.state.Threads))].ID
 	turn, box := w.turn(), w.state.Sandbox
-	pick := func(vs ...session.Verb) session.Verb { return vs[r.IntN(len(vs))] }
+	pick := func(vs ...law.Verb) law.Verb { return vs[r.IntN(len(vs))] }
 	switch r.IntN(24) {
 	case 20:
 		n := r.IntN(30)
 		if r.IntN(2) == 0 {
-			return session.Schedule{ID: dormouse.WakeupID(fmt.Sprint("wake_", n)), Cron: "*/7 * * * *", Content: []dormouse.Block{dormouse.Text("cron")}}
+			return law.Schedule{ID: dormouse.WakeupID(fmt.Sprint("wake_", n)), Cron: "*/7 * * * *", Content: []dormouse.Block{dormouse.Text("cron")}}
 		}
 		return w.schedule(fmt.Sprint(n))
 	case 21:
 		if len(w.state.Wakeups) == 0 {
-			return session.Unschedule{ID: "wake_none"}
+			return law.Unschedule{ID: "wake_none"}
 		}
 		wake := w.state.Wakeups[r.IntN(len(w.state.Wakeups))]
 		if r.IntN(4) == 0 {
-			return session.Unschedule{ID: wake.ID}
+			return law.Unschedule{ID: wake.ID}
 		}
-		return session.Fire{ID: wake.ID, Content: []dormouse.Block{dormouse.Text("again")}}
+		return law.Fire{ID: wake.ID, Content: []dormouse.Block{dormouse.Text("again")}}
 	case 22:
 		child := dormouse.ChildID(sid, "none")
 		if n := len(w.state.Children); n > 0 {
 			child = w.state.Children[r.IntN(n)].ID
 		}
-		return pick(spawn(fmt.Sprint(w.state.Seq)), session.EndChild{Child: child},
-			session.ChildUp{Child: child}, session.ChildDown{Child: child}, session.ParentTold{})
+		return pick(spawn(fmt.Sprint(w.state.Seq)), law.EndChild{Child: child},
+			law.ChildUp{Child: child}, law.ChildDown{Child: child}, law.ParentTold{})
 	case 23:
 		if r.IntN(40) == 0 {
-			return pick(session.Archive{}, session.Delete{})
+			return pick(law.Archive{}, law.Delete{})
 		}
 		return pick(
-			session.Describe{Title: new(fmt.Sprint("t", r.IntN(3))), Metadata: map[string]*string{"k": new("v"), "gone": nil}},
-			session.Describe{Tags: &[]string{"x", fmt.Sprint(r.IntN(3))}},
-			session.OpenThread{Thread: dormouse.ThreadID(fmt.Sprint("sthr_", r.IntN(3)))},
-			session.ArchiveThread{Thread: dormouse.ThreadID(fmt.Sprint("sthr_", r.IntN(9)))},
+			law.Describe{Title: new(fmt.Sprint("t", r.IntN(3))), Metadata: map[string]*string{"k": new("v"), "gone": nil}},
+			law.Describe{Tags: &[]string{"x", fmt.Sprint(r.IntN(3))}},
+			law.OpenThread{Thread: dormouse.ThreadID(fmt.Sprint("sthr_", r.IntN(3)))},
+			law.ArchiveThread{Thread: dormouse.ThreadID(fmt.Sprint("sthr_", r.IntN(9)))},
 			retool(fmt.Sprint("a", r.IntN(3))), redirect(w, dormouse.EventID(fmt.Sprint("sevt_q", r.IntN(5)))))
 	case 0, 1:
 		*prompts++
@@ -179,39 +179,39 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 		return v
 	case 3:
 		return pick(
-			session.Interrupt{Thread: w.at, ID: dormouse.EventID(fmt.Sprintf("sevt_i%d", w.state.Seq)), Flush: r.IntN(2) == 0},
-			session.Cancel{Prompt: dormouse.PromptID(sid, fmt.Sprint("p", *prompts))},
-			session.Retry{Thread: w.at}, session.Continue{Thread: w.at})
+			law.Interrupt{Thread: w.at, ID: dormouse.EventID(fmt.Sprintf("sevt_i%d", w.state.Seq)), Flush: r.IntN(2) == 0},
+			law.Cancel{Prompt: dormouse.PromptID(sid, fmt.Sprint("p", *prompts))},
+			law.Retry{Thread: w.at}, law.Continue{Thread: w.at})
 	case 4:
 		if r.IntN(40) == 0 {
-			return session.Terminate{Reason: "walk"}
+			return law.Terminate{Reason: "walk"}
 		}
-		return pick(session.Hibernate{}, session.Wake{}, session.Tick{}, session.MakeRoom{}, session.Warm{})
+		return pick(law.Hibernate{}, law.Wake{}, law.Tick{}, law.MakeRoom{}, law.Warm{})
 	case 5:
 		w.epoch++
-		return session.Recover{}
+		return law.Recover{}
 	case 6:
-		return pick(session.ReturnAttempt{Turn: w.work().Turn}, session.StartAttempt{Turn: w.work().Turn})
+		return pick(law.ReturnAttempt{Turn: w.work().Turn}, law.StartAttempt{Turn: w.work().Turn})
 	case 7:
 		return pick(
-			session.SandboxGone{Generation: box.Generation, Reason: "died"},
-			session.SandboxDelayed{Generation: box.Generation, Reason: "no space left"},
-			session.SandboxRelieved{Generation: box.Generation, Reason: "out of memory"},
-			session.SandboxDown{Generation: box.Generation},
+			law.SandboxGone{Generation: box.Generation, Reason: "died"},
+			law.SandboxDelayed{Generation: box.Generation, Reason: "no space left"},
+			law.SandboxRelieved{Generation: box.Generation, Reason: "out of memory"},
+			law.SandboxDown{Generation: box.Generation},
 			w.point(), w.point(), w.swap(0), w.swap(w.state.Seq/2),
-			session.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.point().ID, Reason: w.point().Reason}},
-			session.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint(fmt.Sprint(r.IntN(50)))}},
+			law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.point().ID, Reason: w.point().Reason}},
+			law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint(fmt.Sprint(r.IntN(50)))}},
 			imports(fmt.Sprint(r.IntN(50))),
-			session.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint(fmt.Sprint(r.IntN(50)))}})
+			law.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint(fmt.Sprint(r.IntN(50)))}})
 	case 10, 11:
 		id := dormouse.EventID(fmt.Sprint("sevt_x", r.IntN(200)))
 		if len(w.state.Execs) > 0 && r.IntN(2) == 0 {
 			x := w.state.Execs[r.IntN(len(w.state.Execs))]
-			return pick(session.EndExec{Exec: x.ID}, session.StartExec{Exec: x.ID, Args: "sha256:x"})
+			return pick(law.EndExec{Exec: x.ID}, law.StartExec{Exec: x.ID, Args: "sha256:x"})
 		}
 		return run(id)
 	case 8, 9:
-		return session.SandboxUp{
+		return law.SandboxUp{
 			Generation: box.Generation, Handle: json.RawMessage(`{}`), IdleTimeout: time.Duration(box.Generation%3) * time.Minute,
 			Snapshots: []dormouse.SnapshotPolicy{"", dormouse.SnapshotsOff, dormouse.SnapshotsByTurn, dormouse.SnapshotsByCall}[r.IntN(4)], Seals: r.IntN(2) == 0,
 		}
@@ -222,21 +222,21 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) session.Verb {
 		if len(t.Queue) == 0 {
 			return nil
 		}
-		return session.Take{Thread: w.at, Prompt: t.Queue[0].ID, Content: []dormouse.Block{dormouse.Text("x")}}
+		return law.Take{Thread: w.at, Prompt: t.Queue[0].ID, Content: []dormouse.Block{dormouse.Text("x")}}
 	case turn.Blocked == "" && turn.Epoch == 0:
-		return session.StartAttempt{Turn: turn.ID}
+		return law.StartAttempt{Turn: turn.ID}
 	}
 	return randomWork(w, r, turn)
 }
 
-func randomWork(w *world, r *rand.Rand, turn *session.Turn) session.Verb {
+func randomWork(w *world, r *rand.Rand, turn *law.Turn) law.Verb {
 	for _, o := range w.state.Ops {
 		if o.Origin.Thread != w.at || r.IntN(3) == 0 {
 			continue
 		}
 		switch {
 		case o.Kind == dormouse.OpModel && r.IntN(4) == 0:
-			return session.FinishOp{Work: w.work(), Op: o.ID, Outcome: dormouse.OutcomeError}
+			return law.FinishOp{Work: w.work(), Op: o.ID, Outcome: dormouse.OutcomeError}
 		case o.Kind == dormouse.OpModel:
 			gates := []dormouse.Gate{dormouse.GateNone, dormouse.GateAsk, dormouse.GateCustom, dormouse.GateQuestion}
 			var gs []dormouse.Gate
@@ -245,7 +245,7 @@ func randomWork(w *world, r *rand.Rand, turn *session.Turn) session.Verb {
 			}
 			return w.reply(o.Op, gs...)
 		case o.Kind.InSandbox() && r.IntN(5) == 0:
-			return session.LoseOp{Op: o.ID, Why: "walk"}
+			return law.LoseOp{Op: o.ID, Why: "walk"}
 		case o.Kind.InSandbox():
 			return w.toolResult(o.Op)
 		case o.Kind == dormouse.OpMessage || o.Kind == dormouse.OpLook:
@@ -259,26 +259,26 @@ func randomWork(w *world, r *rand.Rand, turn *session.Turn) session.Verb {
 		if u.Gate == dormouse.GateNone {
 			switch r.IntN(6) {
 			case 0:
-				return session.Settle{Work: w.work(), Use: u.ID, Do: w.schedule(fmt.Sprint("s", r.IntN(9))), Text: "scheduled"}
+				return law.Settle{Work: w.work(), Use: u.ID, Do: w.schedule(fmt.Sprint("s", r.IntN(9))), Text: "scheduled"}
 			case 1:
 				kinds := []dormouse.OpKind{dormouse.OpMessage, dormouse.OpLook}
 				op := w.execOp(kinds[r.IntN(2)])
 				op.Generation = 0
-				return session.StartOp{Work: w.work(), Op: op.Named(sid)}
+				return law.StartOp{Work: w.work(), Op: op.Named(sid)}
 			}
 			kinds := []dormouse.OpKind{dormouse.OpExec, dormouse.OpTask, dormouse.OpWrite, dormouse.OpRead}
-			return session.StartOp{Work: w.work(), Op: w.execOp(kinds[r.IntN(4)])}
+			return law.StartOp{Work: w.work(), Op: w.execOp(kinds[r.IntN(4)])}
 		}
 	}
 	switch {
 	case len(turn.Uses) > 0:
-		return session.Block{Work: w.work()}
+		return law.Block{Work: w.work()}
 	case turn.Stop != "":
-		return session.EndTurn{Work: w.work()}
+		return law.EndTurn{Work: w.work()}
 	case r.IntN(10) == 0:
-		return session.FailAttempt{Work: w.work(), Error: "model_overloaded_error", Message: "busy", Retry: r.IntN(4) > 0}
+		return law.FailAttempt{Work: w.work(), Error: "model_overloaded_error", Message: "busy", Retry: r.IntN(4) > 0}
 	}
-	return session.StartOp{Work: w.work(), Op: w.modelOp()}
+	return law.StartOp{Work: w.work(), Op: w.modelOp()}
 }
 
 func dump(log []dormouse.Event) string {

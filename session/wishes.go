@@ -10,14 +10,15 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent/tool"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Settle implements agent.Journal.
 func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) error {
-	v := Settle{Work: j.work, Use: use.ID}
+	v := law.Settle{Work: j.work, Use: use.ID}
 	switch w := w.(type) {
 	case tool.Schedule:
-		s := Schedule{
+		s := law.Schedule{
 			Thread: j.thread, ID: dormouse.WakeupID(dormouse.DeriveID(dormouse.WakeupPrefix, string(j.a.id), string(use.ID))),
 			Cron: w.Cron, Content: w.Content,
 		}
@@ -26,7 +27,7 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 		}
 		v.Do, v.Text = s, fmt.Sprintf("Wake-up %s is scheduled.", s.ID)
 	case tool.Unschedule:
-		v.Do, v.Text = Unschedule{ID: w.ID, Reason: "the agent cancelled it"}, fmt.Sprintf("Wake-up %s is cancelled.", w.ID)
+		v.Do, v.Text = law.Unschedule{ID: w.ID, Reason: "the agent cancelled it"}, fmt.Sprintf("Wake-up %s is cancelled.", w.ID)
 	case tool.Wakeups:
 		text, err := j.wakeups(ctx)
 		if err != nil {
@@ -40,10 +41,10 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 		}
 		child := childOf(made, w)
 		child.Session = dormouse.ChildID(j.a.id, string(use.ID))
-		v.Do = Spawn{Spawned: dormouse.Spawned{Child: child, Prompt: w.Prompt}}
+		v.Do = law.Spawn{Spawned: dormouse.Spawned{Child: child, Prompt: w.Prompt}}
 		v.Text = fmt.Sprintf("Child session %s is started.", child.Session)
 	case tool.EndChild:
-		v.Do = EndChild{Child: w.Child, Reason: "the agent ended it"}
+		v.Do = law.EndChild{Child: w.Child, Reason: "the agent ended it"}
 		v.Text = fmt.Sprintf("Child session %s is being terminated.", w.Child)
 	case tool.Restore, tool.Snapshots, tool.DeleteSnapshot:
 		var err error
@@ -56,7 +57,7 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 	case tool.Question, tool.Message, tool.Wait, tool.Look, tool.Snapshot:
 		return fmt.Errorf("%T changes nothing in the session: %w", w, dormouse.ErrInvalid)
 	}
-	if _, ok := v.Do.(Swap); ok {
+	if _, ok := v.Do.(law.Swap); ok {
 		if err := j.awaitPoint(ctx); err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 	if err := j.record(ctx, v); err != nil {
 		return err
 	}
-	if swap, ok := v.Do.(Swap); ok {
+	if swap, ok := v.Do.(law.Swap); ok {
 		j.a.deps.family.unprepare(ctx, j.a.id, swap.WorkspaceSwap) // the law may have refused it
 	}
 	return nil
@@ -75,7 +76,7 @@ func (j *journal) made(ctx context.Context) (made dormouse.Created, err error) {
 	if made, err = created(ctx, j.a.deps, j.a.id); err != nil {
 		return made, err
 	}
-	err = j.ask(ctx, func(ctx context.Context, t *Turn) error {
+	err = j.ask(ctx, func(ctx context.Context, t *law.Turn) error {
 		config, err := j.a.agentConfig(ctx, t.Config)
 		if err == nil {
 			made.Agent = *config
@@ -113,7 +114,7 @@ func childOf(parent dormouse.Created, w tool.Spawn) dormouse.Created {
 // wakeups words what is scheduled.
 func (j *journal) wakeups(ctx context.Context) (string, error) {
 	var b strings.Builder
-	err := j.ask(ctx, func(context.Context, *Turn) error {
+	err := j.ask(ctx, func(context.Context, *law.Turn) error {
 		for _, w := range j.a.state.Wakeups {
 			fmt.Fprintf(&b, "%s fires at %s", w.ID, w.At.Format(time.RFC3339))
 			if w.Cron != "" {
@@ -175,7 +176,7 @@ func (a *Actor) message(ctx context.Context, op dormouse.Op, w tool.Message) (st
 	if _, err := a.mine(ctx, w.Child); err != nil {
 		return "", err
 	}
-	err := a.deps.family.Do(ctx, w.Child, dormouse.FromSession(a.id), Prompt{
+	err := a.deps.family.Do(ctx, w.Child, dormouse.FromSession(a.id), law.Prompt{
 		Under: a.fence(), ID: dormouse.PromptID(w.Child, string(op.ID)), Body: dormouse.DigestOf(dormouse.Encode(w.Content)), Content: w.Content,
 	})
 	return fmt.Sprintf("Child session %s has the prompt.", w.Child), err
@@ -292,14 +293,14 @@ func (a *Actor) spoken(ctx context.Context, id dormouse.SessionID, after, upto u
 			after = e.Seq
 			switch e.Type { //nolint:exhaustive // the others are no part of the conversation
 			case dormouse.UserMessage:
-				add("Asked", plain(payload[dormouse.Message](e).Content))
+				add("Asked", plain(law.Payload[dormouse.Message](e).Content))
 			case dormouse.AgentMessage:
-				add("Said", plain(payload[dormouse.Message](e).Content))
+				add("Said", plain(law.Payload[dormouse.Message](e).Content))
 			case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
-				p := payload[dormouse.ToolUse](e)
+				p := law.Payload[dormouse.ToolUse](e)
 				add("Called", p.Name+" "+string(p.Input))
 			case dormouse.SessionError:
-				add("Failed", payload[dormouse.Failure](e).Error.Message)
+				add("Failed", law.Payload[dormouse.Failure](e).Error.Message)
 			}
 		}
 	}

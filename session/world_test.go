@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 const sid = dormouse.SessionID("sesn_0000000000000000000000000a")
@@ -19,7 +19,7 @@ var (
 // world is a session under test: the pure machine and nothing else.
 type world struct {
 	t     testing.TB
-	state session.State
+	state law.State
 	at    dormouse.ThreadID // the thread that the helpers below speak of
 	epoch uint64
 	now   time.Time
@@ -38,20 +38,21 @@ func newWorld(t testing.TB, c dormouse.Created) *world {
 	}
 	c.Tenant, c.Owner = "default", dormouse.User("ada")
 	c.Agent = dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: []dormouse.ToolConfig{{Name: "bash"}}}
-	w.must(session.Create{Created: c})
+	w.must(law.Create{Created: c})
 	return w
 }
 
 // try decides and, if accepted, believes.
-func (w *world) try(v session.Verb) ([]dormouse.Event, error) {
+func (w *world) try(v law.Verb) ([]dormouse.Event, error) {
 	w.now = w.now.Add(time.Second)
-	events, err := session.Decide(w.state, session.Command{
+	d, err := law.Decide(w.state, law.Command{
 		By: dormouse.User("ada"), Now: w.now, Epoch: w.epoch, Keeps: true, Reached: w.state.Sandbox.Generation, Seen: w.seen, Given: w.given, Verb: v,
 	})
 	if err != nil {
 		return nil, err
 	}
-	next, rows := session.Project(w.state, events)
+	events := d.Events
+	next, rows := law.Project(w.state, events)
 	for _, g := range rows.ClientIDs {
 		if first, again := w.given[g.ID]; again {
 			w.t.Errorf("%T was taken at %d under id %s, which event %d has", v, g.Seq, g.ID, first.Seq)
@@ -63,7 +64,7 @@ func (w *world) try(v session.Verb) ([]dormouse.Event, error) {
 	return events, nil
 }
 
-func (w *world) must(verbs ...session.Verb) {
+func (w *world) must(verbs ...law.Verb) {
 	w.t.Helper()
 	for _, v := range verbs {
 		if _, err := w.try(v); err != nil {
@@ -72,23 +73,23 @@ func (w *world) must(verbs ...session.Verb) {
 	}
 }
 
-func (w *world) prompt(id string) session.Prompt {
+func (w *world) prompt(id string) law.Prompt {
 	content := []dormouse.Block{dormouse.Text("do " + id)}
 	raw, _ := json.Marshal(content)
-	return session.Prompt{Thread: w.at, ID: dormouse.PromptID(sid, id), Body: dormouse.DigestOf(raw), Content: content}
+	return law.Prompt{Thread: w.at, ID: dormouse.PromptID(sid, id), Body: dormouse.DigestOf(raw), Content: content}
 }
 
-func (w *world) take(id string) session.Take {
-	return session.Take{Thread: w.at, Prompt: dormouse.PromptID(sid, id), Content: []dormouse.Block{dormouse.Text("do " + id)}}
+func (w *world) take(id string) law.Take {
+	return law.Take{Thread: w.at, Prompt: dormouse.PromptID(sid, id), Content: []dormouse.Block{dormouse.Text("do " + id)}}
 }
 
-func (w *world) turn() *session.Turn { return w.state.Thread(w.at).Turn }
+func (w *world) turn() *law.Turn { return w.state.Thread(w.at).Turn }
 
-func (w *world) work() session.Work {
+func (w *world) work() law.Work {
 	if t := w.turn(); t != nil {
-		return session.Work{Turn: t.ID, Attempt: t.Attempt}
+		return law.Work{Turn: t.ID, Attempt: t.Attempt}
 	}
-	return session.Work{Turn: "turn_none"}
+	return law.Work{Turn: "turn_none"}
 }
 
 // modelOp is the model call that the turn wants next.
@@ -121,11 +122,11 @@ func (w *world) execOp(kind dormouse.OpKind) dormouse.Op {
 func (w *world) ask(gates ...dormouse.Gate) {
 	w.t.Helper()
 	op := w.modelOp()
-	w.must(session.StartOp{Work: w.work(), Op: op}, w.reply(op, gates...))
+	w.must(law.StartOp{Work: w.work(), Op: op}, w.reply(op, gates...))
 }
 
-func (w *world) reply(op dormouse.Op, gates ...dormouse.Gate) session.FinishOp {
-	f := session.FinishOp{Work: w.work(), Op: op.ID, Outcome: dormouse.OutcomeOK, Usage: dormouse.ModelUsage{InputTokens: 10, OutputTokens: 5}}
+func (w *world) reply(op dormouse.Op, gates ...dormouse.Gate) law.FinishOp {
+	f := law.FinishOp{Work: w.work(), Op: op.ID, Outcome: dormouse.OutcomeOK, Usage: dormouse.ModelUsage{InputTokens: 10, OutputTokens: 5}}
 	for i, g := range gates {
 		typ := dormouse.AgentToolUse
 		if g == dormouse.GateCustom {
@@ -149,9 +150,9 @@ func (w *world) reply(op dormouse.Op, gates ...dormouse.Gate) session.FinishOp {
 }
 
 // toolResult finishes an op in the sandbox.
-func (w *world) toolResult(op dormouse.Op) session.FinishOp {
+func (w *world) toolResult(op dormouse.Op) law.FinishOp {
 	raw, _ := json.Marshal(dormouse.ToolResult{Use: op.Use, Content: []dormouse.Block{dormouse.Text("out")}})
-	return session.FinishOp{Work: w.work(), Op: op.ID, Outcome: dormouse.OutcomeOK, Events: []dormouse.Event{{
+	return law.FinishOp{Work: w.work(), Op: op.ID, Outcome: dormouse.OutcomeOK, Events: []dormouse.Event{{
 		ID: dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(op.ID), "r")), Type: dormouse.AgentToolResult, Payload: raw,
 	}}}
 }
@@ -160,7 +161,7 @@ func (w *world) toolResult(op dormouse.Op) session.FinishOp {
 func warm(t testing.TB, c dormouse.Created) *world {
 	c.Warm = true
 	w := newWorld(t, c)
-	w.must(session.SandboxUp{Generation: 1, Handle: json.RawMessage(`{"at":"here"}`)})
+	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{"at":"here"}`)})
 	return w
 }
 
@@ -172,16 +173,16 @@ func running(t testing.TB, c dormouse.Created) *world {
 }
 
 // spawn makes a child; every name is another one.
-func spawn(name string) session.Spawn {
+func spawn(name string) law.Spawn {
 	agent := dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: []dormouse.ToolConfig{{Name: "bash"}}}
-	return session.Spawn{Rights: agent, Spawned: dormouse.Spawned{
+	return law.Spawn{Rights: agent, Spawned: dormouse.Spawned{
 		Child: dormouse.Created{Session: dormouse.ChildID(sid, name), Agent: agent, Recovery: dormouse.RecoverAuto},
 	}}
 }
 
 // schedule has the session wake in a minute.
-func (w *world) schedule(name string) session.Schedule {
-	return session.Schedule{
+func (w *world) schedule(name string) law.Schedule {
+	return law.Schedule{
 		ID: dormouse.WakeupID(dormouse.WakeupPrefix + name), At: w.now.Add(time.Minute), Content: []dormouse.Block{dormouse.Text("again")},
 	}
 }
@@ -195,8 +196,8 @@ func (w *world) use() dormouse.Use {
 }
 
 // answer answers a tool call as its gate wants to be answered.
-func answer(use dormouse.Use, allow bool) session.Answer {
-	v := session.Answer{ID: "sevt_a" + use.ID, Use: use.ID}
+func answer(use dormouse.Use, allow bool) law.Answer {
+	v := law.Answer{ID: "sevt_a" + use.ID, Use: use.ID}
 	switch use.Gate {
 	case dormouse.GateCustom, dormouse.GateQuestion:
 		v.Content = []dormouse.Block{dormouse.Text("42")}

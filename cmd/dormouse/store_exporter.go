@@ -13,7 +13,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/archive"
 )
@@ -142,7 +142,7 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 	if err := x.to.Session(archive.Session{ID: id, Epoch: epoch, Needs: row.Needs}); err != nil {
 		return err
 	}
-	var state session.State
+	var state law.State
 	torn := false
 	for {
 		events, err := s.Read(ctx, id, state.Seq, pageEvents)
@@ -210,7 +210,7 @@ func known(id dormouse.SessionID, events []dormouse.Event) ([]dormouse.Event, er
 
 // damaged writes an event that is not as it was written, with a payload that is lost,
 // so that whoever reads the archive knows that there was one.
-func (x *exporter) damaged(ctx context.Context, id dormouse.SessionID, state session.State, damage *store.DamageError) (session.State, error) {
+func (x *exporter) damaged(ctx context.Context, id dormouse.SessionID, state law.State, damage *store.DamageError) (law.State, error) {
 	e := dormouse.Event{ID: dormouse.EventID(fmt.Sprintf("%sdamaged%d", dormouse.EventPrefix, state.Seq+1)), Type: dormouse.EventDamaged, Actor: dormouse.ActorServer, Time: time.Unix(0, 0).UTC()}
 	if damage.Found != nil {
 		e = *damage.Found
@@ -239,7 +239,7 @@ func pageOf[T any](items []T, size func(T) int) int {
 }
 
 // events writes a page of the log after the blobs that it names, and folds it.
-func (x *exporter) events(ctx context.Context, id dormouse.SessionID, state session.State, page []dormouse.Event) (session.State, error) {
+func (x *exporter) events(ctx context.Context, id dormouse.SessionID, state law.State, page []dormouse.Event) (law.State, error) {
 	written := make(map[dormouse.Digest]bool)
 	for _, e := range page {
 		if e.Seq != state.Seq+1 {
@@ -259,7 +259,7 @@ func (x *exporter) events(ctx context.Context, id dormouse.SessionID, state sess
 			}
 			written[e.Blob], e.Payload = true, b
 		}
-		state = session.Apply(state, e)
+		state = law.Apply(state, e)
 	}
 	x.progress.tell("export: %s, now at event %d of %s", plural(x.sessions, "session"), state.Seq, id)
 	return state, x.to.Events(page)

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/archive"
 	"github.com/dormouse-run/dormouse/store/memory"
@@ -62,17 +62,17 @@ func TestAnotherHistoryIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 			for range 5 {
 				p.claim()
 			}
-			p.do(session.Terminate{Reason: "another"})
+			p.do(law.Terminate{Reason: "another"})
 		}, "another one here"},
 		"the same session, gone on": {func(p *past) {
 			storeCommand(t, 0, p.data, "import", file)
 			p.deployment = openData(t, p.data)
-			p.id, p.state = open1, session.State{}
+			p.id, p.state = open1, law.State{}
 			p.claim()
 			for _, e := range logOf(t, p.deployment, open1) {
-				p.state = session.Apply(p.state, e)
+				p.state = law.Apply(p.state, e)
 			}
-			p.do(session.Recover{})
+			p.do(law.Recover{})
 		}, "it has gone on here"},
 		"another version of a document": {func(p *past) {
 			p.configure()
@@ -141,7 +141,7 @@ func TestASessionThatCannotBeLoadedIsKept(t *testing.T) {
 	const mute dormouse.SessionID = "sesn_0mute"
 	old, file, data := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
 	p := &past{t: t, deployment: openData(t, old), id: mute}
-	p.do(session.Create{Created: dormouse.Created{
+	p.do(law.Create{Created: dormouse.Created{
 		Session: mute, Tenant: "local", Owner: dormouse.User("local"), Recovery: dormouse.RecoverAuto,
 		Agent: dormouse.AgentConfig{Name: "agent", Model: "offline", System: strings.Repeat("be brief ", 10_000)},
 	}})

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob/dir"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/archive"
 )
@@ -47,14 +47,14 @@ type past struct {
 	*deployment
 	id    dormouse.SessionID
 	epoch store.Epoch
-	state session.State
+	state law.State
 }
 
 // create begins another session.
 func (p *past) create(id dormouse.SessionID) {
 	p.t.Helper()
-	p.id, p.epoch, p.state = id, 0, session.State{}
-	p.do(session.Create{Created: dormouse.Created{
+	p.id, p.epoch, p.state = id, 0, law.State{}
+	p.do(law.Create{Created: dormouse.Created{
 		Session: id, Tenant: "local", Owner: dormouse.User("local"), Title: string(id), Recovery: dormouse.RecoverAuto,
 		Agent: dormouse.AgentConfig{Name: "agent", Model: "offline"}, Tags: []string{"old"}, Metadata: map[string]string{"of": "the past"},
 	}})
@@ -71,14 +71,15 @@ func (p *past) claim() {
 }
 
 // do makes a decision durable, with its large payloads in blobs.
-func (p *past) do(v session.Verb) {
+func (p *past) do(v law.Verb) {
 	p.t.Helper()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC).Add(time.Duration(p.state.Seq) * time.Second)
-	events, err := session.Decide(p.state, session.Command{By: dormouse.User("local"), Now: now, Epoch: p.epoch, Keeps: true, Verb: v})
+	d, err := law.Decide(p.state, law.Command{By: dormouse.User("local"), Now: now, Epoch: p.epoch, Keeps: true, Verb: v})
 	if err != nil {
 		p.t.Fatalf("%T: %v", v, err)
 	}
-	next, rows := session.Project(p.state, events)
+	events := d.Events
+	next, rows := law.Project(p.state, events)
 	for i, e := range events {
 		if len(e.Payload) > 64<<10 {
 			if events[i].Blob, err = p.blobs.Put(p.t.Context(), e.Payload); err != nil {
@@ -100,23 +101,23 @@ func (p *past) do(v session.Verb) {
 func (p *past) prompt(id, text string) {
 	p.t.Helper()
 	content := []dormouse.Block{dormouse.Text(text)}
-	p.do(session.Prompt{ID: dormouse.PromptID(p.id, id), Body: dormouse.DigestOf([]byte(text)), Content: content})
+	p.do(law.Prompt{ID: dormouse.PromptID(p.id, id), Body: dormouse.DigestOf([]byte(text)), Content: content})
 }
 
 // take starts a turn on the next prompt.
-func (p *past) take(text string) session.Work {
+func (p *past) take(text string) law.Work {
 	p.t.Helper()
-	p.do(session.Take{Prompt: p.state.Threads[0].Queue[0].ID, Content: []dormouse.Block{dormouse.Text(text)}})
-	return session.Work{Turn: p.state.Threads[0].Turn.ID, Attempt: p.state.Threads[0].Turn.Attempt}
+	p.do(law.Take{Prompt: p.state.Threads[0].Queue[0].ID, Content: []dormouse.Block{dormouse.Text(text)}})
+	return law.Work{Turn: p.state.Threads[0].Turn.ID, Attempt: p.state.Threads[0].Turn.Attempt}
 }
 
 // call begins a model call.
-func (p *past) call(w session.Work) dormouse.OpID {
+func (p *past) call(w law.Work) dormouse.OpID {
 	p.t.Helper()
 	thread := p.state.Threads[0]
 	op := dormouse.Op{Kind: dormouse.OpModel, Origin: dormouse.Origin{Thread: thread.ID, Turn: w.Turn, Call: thread.Turn.Calls + 1, Block: -1}}
 	op = op.Named(p.id)
-	p.do(session.StartOp{Work: w, Op: op})
+	p.do(law.StartOp{Work: w, Op: op})
 	return op.ID
 }
 
@@ -126,10 +127,10 @@ func (p *past) converse(n int, text string) {
 	p.prompt(fmt.Sprintf("p%d", n), text)
 	w := p.take(text)
 	op := p.call(w)
-	p.do(session.FinishOp{Work: w, Op: op, Outcome: dormouse.OutcomeOK, Stop: dormouse.StopEndTurn, Events: []dormouse.Event{{
+	p.do(law.FinishOp{Work: w, Op: op, Outcome: dormouse.OutcomeOK, Stop: dormouse.StopEndTurn, Events: []dormouse.Event{{
 		Type: dormouse.AgentMessage, Payload: dormouse.Encode(dormouse.Message{Content: []dormouse.Block{dormouse.Text("you said: " + text)}}),
 	}}})
-	p.do(session.EndTurn{Work: w})
+	p.do(law.EndTurn{Work: w})
 }
 
 // configure makes an agent that has a past of several pages, one that was put
@@ -248,13 +249,13 @@ func liveThrough(t *testing.T) fs.FS {
 	p.create(ended)
 	p.claim()
 	p.converse(0, "the last word")
-	p.do(session.Terminate{Reason: "done"})
+	p.do(law.Terminate{Reason: "done"})
 
 	p.create(lapsed)
 	p.claim()
 	p.prompt("now", "try")
 	w := p.take("try")
-	p.do(session.FailAttempt{Work: w, Error: "model_error", Message: "it is away", Retry: true, Until: time.Date(2126, 1, 1, 0, 0, 0, 0, time.UTC)})
+	p.do(law.FailAttempt{Work: w, Error: "model_error", Message: "it is away", Retry: true, Until: time.Date(2126, 1, 1, 0, 0, 0, 0, time.UTC)})
 	if err := p.store.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Client asks other servers. It keeps its connections.
@@ -50,7 +51,7 @@ func NewClient(key []byte, now func() (time.Time, error), log *slog.Logger) *Cli
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do asks the actor of a session on another server.
-func (c *Client) Do(ctx context.Context, r session.Route, id dormouse.SessionID, by dormouse.Actor, v session.Verb) error {
+func (c *Client) Do(ctx context.Context, r session.Route, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	name, args, err := encodeVerb(v)
 	if err != nil {
 		return err
@@ -218,7 +219,7 @@ func (r refusal) error(by session.Server) error {
 	case staleSender:
 		return fmt.Errorf("%s: %w", by.Name, session.ErrStaleSender)
 	case otherRequest:
-		return fmt.Errorf("%s: %w", by.Name, session.ErrOtherRequest)
+		return fmt.Errorf("%s: %w", by.Name, law.ErrOtherRequest)
 	case "client_left":
 		return fmt.Errorf("%s stopped waiting: %w", by.Name, dormouse.ErrUnknownOutcome)
 	}

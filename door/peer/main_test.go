@@ -28,6 +28,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store/memory"
 )
 
@@ -129,7 +130,7 @@ func (p *pair) create() dormouse.SessionID {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	if err := p.a.Do(p.t.Context(), row.Session, ada, session.Describe{}); err != nil {
+	if err := p.a.Do(p.t.Context(), row.Session, ada, law.Describe{}); err != nil {
 		p.t.Fatal(err)
 	}
 	return row.Session
@@ -185,13 +186,13 @@ func (c *counter) Write(b []byte) (int, error) {
 
 var ada = dormouse.User("ada")
 
-func prompt(id dormouse.SessionID, name, text string) session.Prompt {
+func prompt(id dormouse.SessionID, name, text string) law.Prompt {
 	content := []dormouse.Block{dormouse.Text(text)}
 	raw, err := json.Marshal(content)
 	if err != nil {
 		panic(err)
 	}
-	return session.Prompt{ID: dormouse.PromptID(id, name), Body: dormouse.DigestOf(raw), Content: content}
+	return law.Prompt{ID: dormouse.PromptID(id, name), Body: dormouse.DigestOf(raw), Content: content}
 }
 
 // eventually waits for something that takes a moment.

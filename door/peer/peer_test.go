@@ -15,6 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 func TestACommandReachesTheServerThatHasTheSession(t *testing.T) {
@@ -59,12 +60,12 @@ func TestARefusalIsTheSameOnTheOtherSide(t *testing.T) {
 	p := newPair(t)
 	id := p.create()
 	for name, c := range map[string]struct {
-		verb session.Verb
+		verb law.Verb
 		want error
 	}{
-		"invalid":   {session.Prompt{ID: "sevt_x"}, dormouse.ErrInvalid},
-		"conflict":  {session.Retry{}, dormouse.ErrConflict},
-		"not found": {session.Cancel{Prompt: "sevt_x"}, dormouse.ErrNotFound},
+		"invalid":   {law.Prompt{ID: "sevt_x"}, dormouse.ErrInvalid},
+		"conflict":  {law.Retry{}, dormouse.ErrConflict},
+		"not found": {law.Cancel{Prompt: "sevt_x"}, dormouse.ErrNotFound},
 		"too large": {prompt(id, "big", strings.Repeat("x", dormouse.MaxContent+1)), dormouse.ErrTooLarge},
 	} {
 		here := p.a.Do(t.Context(), id, ada, c.verb)
@@ -73,13 +74,13 @@ func TestARefusalIsTheSameOnTheOtherSide(t *testing.T) {
 			t.Errorf("%s: here %v, there %v", name, here, there)
 		}
 	}
-	if err := p.b.Do(t.Context(), id, ada, session.Terminate{Reason: "enough"}); err != nil {
+	if err := p.b.Do(t.Context(), id, ada, law.Terminate{Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.b.Do(t.Context(), id, ada, session.Wake{}); !errors.Is(err, dormouse.ErrTerminated) {
+	if err := p.b.Do(t.Context(), id, ada, law.Wake{}); !errors.Is(err, dormouse.ErrTerminated) {
 		t.Errorf("after its end: %v", err)
 	}
-	if err := p.b.client.Do(t.Context(), p.route(), id, ada, session.Tick{}); !errors.Is(err, dormouse.ErrInvalid) {
+	if err := p.b.client.Do(t.Context(), p.route(), id, ada, law.Tick{}); !errors.Is(err, dormouse.ErrInvalid) {
 		t.Errorf("a verb that only an actor may use: %v", err)
 	}
 }
@@ -151,7 +152,7 @@ func TestOnlyAServerOfTheSameStoreIsAnswered(t *testing.T) {
 	id := p.create()
 	stranger := peer.NewClient([]byte("another key"), p.b.FleetNow, p.log)
 	defer stranger.Close()
-	if err := stranger.Do(t.Context(), p.route(), id, ada, session.Wake{}); !errors.Is(err, session.ErrUnreached) {
+	if err := stranger.Do(t.Context(), p.route(), id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) {
 		t.Errorf("a stranger: %v", err)
 	}
 	if _, err := stranger.Who(t.Context(), p.route()); !errors.Is(err, session.ErrUnreached) {
@@ -159,7 +160,7 @@ func TestOnlyAServerOfTheSameStoreIsAnswered(t *testing.T) {
 	}
 	old := p.route()
 	old.To.Incarnation += 100
-	if err := p.b.client.Do(t.Context(), old, id, ada, session.Wake{}); !errors.Is(err, session.ErrUnreached) {
+	if err := p.b.client.Do(t.Context(), old, id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) {
 		t.Errorf("for another incarnation: %v", err)
 	}
 	if err := p.b.client.Follow(t.Context(), old, id, 0, nil); !errors.Is(err, session.ErrUnreached) {

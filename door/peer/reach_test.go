@@ -18,6 +18,7 @@ import (
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // visited is a pair whose second server visits a sandbox of the first.
@@ -153,7 +154,7 @@ func TestAVisitToAnotherServerEndsWithTheSandbox(t *testing.T) {
 	}
 	defer c.Close()
 	expect(t, c, "up")
-	if err := p.b.Do(t.Context(), id, ada, session.Hibernate{}); err != nil {
+	if err := p.b.Do(t.Context(), id, ada, law.Hibernate{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(c); err == nil {

@@ -13,10 +13,11 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
-func schedule(id string) session.Verb {
-	return session.Describe{Metadata: map[string]*string{id: &id}}
+func schedule(id string) law.Verb {
+	return law.Describe{Metadata: map[string]*string{id: &id}}
 }
 
 func TestClocksThatAreADayApartDoNoHarm(t *testing.T) {
@@ -24,7 +25,7 @@ func TestClocksThatAreADayApartDoNoHarm(t *testing.T) {
 	id := p.create()
 	own := peer.NewClient(p.key, func() (time.Time, error) { return time.Now(), nil }, p.log)
 	defer own.Close()
-	if err := own.Do(t.Context(), p.route(), id, ada, session.Wake{}); !errors.Is(err, session.ErrUnreached) {
+	if err := own.Do(t.Context(), p.route(), id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) {
 		t.Errorf("by the machine's clock: %v", err)
 	}
 	for seconds, want := range map[int64]error{
@@ -42,7 +43,7 @@ func TestAServerWithoutATimeAsksNothing(t *testing.T) {
 	p := newPair(t)
 	id := p.create()
 	c := peer.NewClient(p.key, func() (time.Time, error) { return time.Now(), dormouse.ErrLeaseLost }, p.log)
-	if err := c.Do(t.Context(), p.route(), id, ada, session.Wake{}); !errors.Is(err, dormouse.ErrLeaseLost) {
+	if err := c.Do(t.Context(), p.route(), id, ada, law.Wake{}); !errors.Is(err, dormouse.ErrLeaseLost) {
 		t.Errorf("told %v", err)
 	}
 	if n := p.a.dials.Load(); n != 0 {
@@ -208,14 +209,14 @@ func TestWhetherACommandWasSentIsKnown(t *testing.T) {
 	} {
 		route := p.route()
 		route.To.Addr = p.impostor(c.answer)
-		if err := p.b.client.Do(t.Context(), route, id, ada, session.Wake{}); !errors.Is(err, session.ErrUnreached) || errors.Is(err, dormouse.ErrUnknownOutcome) {
+		if err := p.b.client.Do(t.Context(), route, id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) || errors.Is(err, dormouse.ErrUnknownOutcome) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, addr := range []string{"127.0.0.1:1", ""} {
 		route := p.route()
 		route.To.Addr = addr
-		if err := p.b.client.Do(t.Context(), route, id, ada, session.Wake{}); !errors.Is(err, session.ErrUnreached) {
+		if err := p.b.client.Do(t.Context(), route, id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) {
 			t.Errorf("at %q: %v", addr, err)
 		}
 	}
@@ -224,7 +225,7 @@ func TestWhetherACommandWasSentIsKnown(t *testing.T) {
 	defer cancel()
 	over := make(chan struct{})
 	m.set(func() { m.answer = func(_, got message) message { <-over; return got } })
-	if err := m.client.Do(ctx, m.route(p), id, ada, session.Wake{}); !errors.Is(err, dormouse.ErrUnknownOutcome) {
+	if err := m.client.Do(ctx, m.route(p), id, ada, law.Wake{}); !errors.Is(err, dormouse.ErrUnknownOutcome) {
 		t.Errorf("it does not answer: %v", err)
 	}
 	close(over)
@@ -241,7 +242,7 @@ func TestServersOfAnotherVersionAreUnreachedAndToldAboutOnce(t *testing.T) {
 	route.To.Addr = p.impostor("HTTP/1.1 401 Unauthorized\r\nContent-Length: 38\r\n\r\n{\"type\":\"unauthorized\",\"message\":\"no\"}\n")
 	before := told.n.Load()
 	for range 5 {
-		if err := c.client.Do(t.Context(), route, id, ada, session.Wake{}); !errors.Is(err, session.ErrUnreached) {
+		if err := c.client.Do(t.Context(), route, id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) {
 			t.Errorf("asked: %v", err)
 		}
 	}

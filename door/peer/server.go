@@ -14,6 +14,7 @@ import (
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Config is what other servers are let in to.
@@ -170,7 +171,7 @@ func replyTo(err error) door.Reply {
 	}
 	reply := door.ReplyTo(err)
 	switch {
-	case errors.Is(err, session.ErrOtherRequest):
+	case errors.Is(err, law.ErrOtherRequest):
 		reply.Type = otherRequest
 	case errors.Is(err, session.ErrStaleSender):
 		reply.Type = staleSender

@@ -7,12 +7,13 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 func TestThatANameWasGivenToAnotherRequestIsToldAsThat(t *testing.T) {
-	reply := replyTo(fmt.Errorf("send: %w", session.ErrOtherRequest))
+	reply := replyTo(fmt.Errorf("send: %w", law.ErrOtherRequest))
 	err := refusal{Type: reply.Type, Message: reply.Message}.error(session.Server{})
-	if !errors.Is(err, session.ErrOtherRequest) || !errors.Is(err, dormouse.ErrConflict) {
+	if !errors.Is(err, law.ErrOtherRequest) || !errors.Is(err, dormouse.ErrConflict) {
 		t.Errorf("it is told as %v", err)
 	}
 }

@@ -6,36 +6,36 @@ import (
 	"reflect"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // verbs is every verb that one server may ask of another. A new one is one line.
 var verbs = []verb{
-	named[session.Send]("send"),
-	named[session.Prompt]("prompt"),
-	named[session.Cancel]("cancel"),
-	named[session.Interrupt]("interrupt"),
-	named[session.Answer]("answer"),
-	named[session.OpenThread]("open_thread"),
-	named[session.ArchiveThread]("archive_thread"),
-	named[session.Schedule]("schedule"),
-	named[session.Unschedule]("unschedule"),
-	named[session.Spawn]("spawn"),
-	named[session.EndChild]("end_child"),
-	named[session.Describe]("describe"),
-	named[session.Archive]("archive"),
-	named[session.Delete]("delete"),
-	named[session.Run]("run"),
-	named[session.EndExec]("end_exec"),
-	named[session.Retry]("retry"),
-	named[session.Continue]("continue"),
-	named[session.Hibernate]("hibernate"),
-	named[session.Wake]("wake"),
-	named[session.Terminate]("terminate"),
-	named[session.AskSnapshot]("ask_snapshot"),
-	named[session.ImportSnapshot]("import_snapshot"),
-	named[session.ForgetSnapshots]("forget_snapshots"),
-	named[session.Swap]("swap"),
+	named[law.Send]("send"),
+	named[law.Prompt]("prompt"),
+	named[law.Cancel]("cancel"),
+	named[law.Interrupt]("interrupt"),
+	named[law.Answer]("answer"),
+	named[law.OpenThread]("open_thread"),
+	named[law.ArchiveThread]("archive_thread"),
+	named[law.Schedule]("schedule"),
+	named[law.Unschedule]("unschedule"),
+	named[law.Spawn]("spawn"),
+	named[law.EndChild]("end_child"),
+	named[law.Describe]("describe"),
+	named[law.Archive]("archive"),
+	named[law.Delete]("delete"),
+	named[law.Run]("run"),
+	named[law.EndExec]("end_exec"),
+	named[law.Retry]("retry"),
+	named[law.Continue]("continue"),
+	named[law.Hibernate]("hibernate"),
+	named[law.Wake]("wake"),
+	named[law.Terminate]("terminate"),
+	named[law.AskSnapshot]("ask_snapshot"),
+	named[law.ImportSnapshot]("import_snapshot"),
+	named[law.ForgetSnapshots]("forget_snapshots"),
+	named[law.Swap]("swap"),
 }
 
 // errForeign means that a server of another version asked for what this one does
@@ -46,11 +46,11 @@ var errForeign = errors.New("not understood: the servers are not of one version"
 type verb struct {
 	name   string
 	kind   reflect.Type
-	decode func(args []byte) (session.Verb, error)
+	decode func(args []byte) (law.Verb, error)
 }
 
-func named[V session.Verb](name string) verb {
-	return verb{name: name, kind: reflect.TypeFor[V](), decode: func(args []byte) (session.Verb, error) {
+func named[V law.Verb](name string) verb {
+	return verb{name: name, kind: reflect.TypeFor[V](), decode: func(args []byte) (law.Verb, error) {
 		var v V
 		if err := decode(args, &v); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", errForeign, name, err)
@@ -60,7 +60,7 @@ func named[V session.Verb](name string) verb {
 }
 
 // encodeVerb names a verb and spells its fields.
-func encodeVerb(v session.Verb) (name string, args []byte, err error) {
+func encodeVerb(v law.Verb) (name string, args []byte, err error) {
 	for _, known := range verbs {
 		if known.kind == reflect.TypeOf(v) {
 			args, err = encode(v)
@@ -71,7 +71,7 @@ func encodeVerb(v session.Verb) (name string, args []byte, err error) {
 }
 
 // decodeVerb is the verb of a name with these fields.
-func decodeVerb(name string, args []byte) (session.Verb, error) {
+func decodeVerb(name string, args []byte) (law.Verb, error) {
 	for _, known := range verbs {
 		if known.name == name {
 			return known.decode(args)

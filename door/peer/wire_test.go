@@ -16,6 +16,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 func TestEveryVerbArrivesAsItWasSent(t *testing.T) {
@@ -25,7 +26,7 @@ func TestEveryVerbArrivesAsItWasSent(t *testing.T) {
 			if full {
 				fill(want)
 			}
-			name, args, err := encodeVerb(want.Interface().(session.Verb))
+			name, args, err := encodeVerb(want.Interface().(law.Verb))
 			if err != nil || name != v.name {
 				t.Fatalf("%s: encoded as %q, %v", v.name, name, err)
 			}
@@ -115,7 +116,7 @@ func FuzzDecodeCommand(f *testing.F) {
 	for _, v := range verbs {
 		full := reflect.New(v.kind).Elem()
 		fill(full)
-		_, args, err := encodeVerb(full.Interface().(session.Verb))
+		_, args, err := encodeVerb(full.Interface().(law.Verb))
 		if err != nil {
 			f.Fatal(err)
 		}

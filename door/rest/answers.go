@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 type answerRequest struct {
@@ -37,8 +37,8 @@ func (s *Server) answer(c call) error {
 	return s.command(c, v)
 }
 
-func (req answerRequest) verb(id dormouse.SessionID) (v session.Answer, err error) {
-	v = session.Answer{ID: dormouse.EventID(named(dormouse.EventPrefix, id, req.ID)), Use: req.ToolUse}
+func (req answerRequest) verb(id dormouse.SessionID) (v law.Answer, err error) {
+	v = law.Answer{ID: dormouse.EventID(named(dormouse.EventPrefix, id, req.ID)), Use: req.ToolUse}
 	switch permits := req.Result != "" || req.DenyMessage != ""; {
 	case (req.ToolUse == "") == (req.CustomToolUse == ""):
 		err = fmt.Errorf("give either \"tool_use_id\" or \"custom_tool_use_id\": %w", dormouse.ErrInvalid)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // BenchmarkFollowers measures what one busy session delivers to a hundred
@@ -42,11 +43,11 @@ func BenchmarkFollowers(b *testing.B) {
 	for w := range writers {
 		writing.Go(func() {
 			for i := w; i < b.N; i += writers {
-				p := session.Prompt{
+				p := law.Prompt{
 					ID:   dormouse.EventID(session.NewID(dormouse.EventPrefix)),
 					Body: "sha256:0", Content: []dormouse.Block{dormouse.Text("hello")},
 				}
-				for _, v := range []session.Verb{p, session.Cancel{Prompt: p.ID}} {
+				for _, v := range []law.Verb{p, law.Cancel{Prompt: p.ID}} {
 					if err := h.sessions.Do(b.Context(), id, "user:bench", v); err != nil {
 						b.Error(err)
 					}

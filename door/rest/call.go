@@ -8,6 +8,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // call is one request on its way through the door.
@@ -73,10 +74,10 @@ func (s *Server) own(ctx context.Context, c call) (dormouse.SessionID, error) {
 }
 
 // peek finds the session a request is about, and where it stands.
-func (s *Server) peek(ctx context.Context, c call) (session.State, error) {
+func (s *Server) peek(ctx context.Context, c call) (law.State, error) {
 	row, err := s.row(ctx, c)
 	if err != nil {
-		return session.State{}, err
+		return law.State{}, err
 	}
 	return s.Sessions.Peek(ctx, row.Session)
 }

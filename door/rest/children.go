@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Child is a session that another one spawned.
@@ -34,7 +35,7 @@ type ChildStage struct {
 	Stage   Stage              `json:"stage"`
 }
 
-func childrenOf(state session.State) []ChildStage {
+func childrenOf(state law.State) []ChildStage {
 	all := make([]ChildStage, 0, len(state.Children))
 	for _, c := range state.Children {
 		all = append(all, ChildStage{c.ID, stageOf(state, c.ID)})
@@ -42,8 +43,8 @@ func childrenOf(state session.State) []ChildStage {
 	return all
 }
 
-func stageOf(state session.State, child dormouse.SessionID) Stage {
-	i := slices.IndexFunc(state.Children, func(c session.Child) bool { return c.ID == child })
+func stageOf(state law.State, child dormouse.SessionID) Stage {
+	i := slices.IndexFunc(state.Children, func(c law.Child) bool { return c.ID == child })
 	switch {
 	case i < 0:
 		return ChildEnded
@@ -94,5 +95,5 @@ func (s *Server) endChild(c call) error {
 	if child.Validate() != nil {
 		return fmt.Errorf("child %q: %w", shorten(string(child)), dormouse.ErrNotFound)
 	}
-	return s.command(c, session.EndChild{Child: child, Reason: requested})
+	return s.command(c, law.EndChild{Child: child, Reason: requested})
 }

@@ -7,13 +7,14 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // command asks a session for something and answers with where it stands then.
-func (s *Server) command(c call, v session.Verb) error { return s.commandOn(c, "", v) }
+func (s *Server) command(c call, v law.Verb) error { return s.commandOn(c, "", v) }
 
 // commandOn is command for something that one thread of the session has.
-func (s *Server) commandOn(c call, thread dormouse.ThreadID, v session.Verb) error {
+func (s *Server) commandOn(c call, thread dormouse.ThreadID, v law.Verb) error {
 	ctx, cancel := c.Context()
 	defer cancel()
 	id, err := s.own(ctx, c)
@@ -41,11 +42,11 @@ func onThread(thread dormouse.ThreadID, err error) error {
 // empty refuses a body where there is nothing to say.
 type empty struct{}
 
-func (s *Server) hibernate(c call) error { return s.plain(c, session.Hibernate{}) }
-func (s *Server) wake(c call) error      { return s.plain(c, session.Wake{}) }
-func (s *Server) archive(c call) error   { return s.plain(c, session.Archive{}) }
+func (s *Server) hibernate(c call) error { return s.plain(c, law.Hibernate{}) }
+func (s *Server) wake(c call) error      { return s.plain(c, law.Wake{}) }
+func (s *Server) archive(c call) error   { return s.plain(c, law.Archive{}) }
 
-func (s *Server) plain(c call, v session.Verb) error {
+func (s *Server) plain(c call, v law.Verb) error {
 	if err := c.decode(&empty{}); err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (s *Server) interrupt(c call) error {
 	if err := c.decode(&req); err != nil {
 		return err
 	}
-	return s.commandOn(c, req.Thread, session.Interrupt{
+	return s.commandOn(c, req.Thread, law.Interrupt{
 		Thread: req.Thread, ID: dormouse.EventID(session.NewID(dormouse.EventPrefix)), Flush: req.FlushQueue,
 	})
 }
@@ -77,7 +78,7 @@ func (s *Server) retry(c call) error {
 	if err := c.decode(&req); err != nil {
 		return err
 	}
-	return s.commandOn(c, req.Thread, session.Retry{Thread: req.Thread})
+	return s.commandOn(c, req.Thread, law.Retry{Thread: req.Thread})
 }
 
 func (s *Server) goOn(c call) error {
@@ -85,7 +86,7 @@ func (s *Server) goOn(c call) error {
 	if err := c.decode(&req); err != nil {
 		return err
 	}
-	return s.commandOn(c, req.Thread, session.Continue{Thread: req.Thread})
+	return s.commandOn(c, req.Thread, law.Continue{Thread: req.Thread})
 }
 
 func (s *Server) terminate(c call) error {
@@ -102,7 +103,7 @@ func (s *Server) terminate(c call) error {
 	if req.Reason == "" {
 		req.Reason = requested
 	}
-	return s.command(c, session.Terminate{Reason: req.Reason})
+	return s.command(c, law.Terminate{Reason: req.Reason})
 }
 
 // requested is why something ended that a client ended without saying why.

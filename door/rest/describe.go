@@ -10,6 +10,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // describeRequest is a merge patch: what is absent stays, what is null goes.
@@ -32,7 +33,7 @@ func (s *Server) describe(c call) error {
 	return s.command(c, v)
 }
 
-func (req describeRequest) verb() (v session.Describe, err error) {
+func (req describeRequest) verb() (v law.Describe, err error) {
 	if v.Title, err = patched[string]("title", req.Title); err != nil {
 		return v, err
 	}
@@ -78,7 +79,7 @@ func (s *Server) delete(c call) error {
 		return err
 	}
 	if !state.Deleted {
-		if err := s.Sessions.Do(ctx, state.Session, c.Who.Actor, session.Delete{}); err != nil {
+		if err := s.Sessions.Do(ctx, state.Session, c.Who.Actor, law.Delete{}); err != nil {
 			return err
 		}
 	}

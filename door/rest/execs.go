@@ -14,7 +14,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 type execRequest struct {
@@ -193,5 +193,5 @@ func (s *Server) endExec(c call) error {
 	if err := exec.Validate(); err != nil {
 		return fmt.Errorf("command %q: %w", shorten(string(exec)), dormouse.ErrNotFound)
 	}
-	return s.command(c, session.EndExec{Exec: exec})
+	return s.command(c, law.EndExec{Exec: exec})
 }

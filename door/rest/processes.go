@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Processes is what goes on in a session's sandbox.
@@ -45,11 +45,11 @@ func (s *Server) processes(c call) error {
 	if err != nil {
 		return err
 	}
-	view := Processes{Session: state.Session, Phase: session.PhaseOf(state), Sandbox: sandboxOf(state)}
-	if session.StatusOf(state) == dormouse.StatusIdle {
+	view := Processes{Session: state.Session, Phase: law.PhaseOf(state), Sandbox: sandboxOf(state)}
+	if law.StatusOf(state) == dormouse.StatusIdle {
 		view.IdleSince = state.IdleSince
 	}
-	if state.Sandbox.Phase == session.SandboxActive {
+	if state.Sandbox.Phase == law.SandboxActive {
 		if view.Usage, err = s.used(ctx, c); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (s *Server) used(ctx context.Context, c call) (*Used, error) {
 	}, nil
 }
 
-func sandboxOf(s session.State) Sandbox {
+func sandboxOf(s law.State) Sandbox {
 	b := Sandbox{Phase: string(s.Sandbox.Phase), Generation: s.Sandbox.Generation}
 	if b.Phase == "" {
 		b.Phase = "cold"

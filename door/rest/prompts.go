@@ -12,6 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 type promptRequest struct {
@@ -71,7 +72,7 @@ func (s *Server) ask(ctx context.Context, who auth.Principal, id dormouse.Sessio
 	if err != nil {
 		return Prompt{}, false, err
 	}
-	prompt := session.Prompt{Thread: thread, ID: dormouse.EventID(session.NewID(dormouse.EventPrefix)), Body: name, Content: body}
+	prompt := law.Prompt{Thread: thread, ID: dormouse.EventID(session.NewID(dormouse.EventPrefix)), Body: name, Content: body}
 	if thread == "" {
 		prompt.Thread = dormouse.PrimaryThread(id)
 	}
@@ -171,5 +172,5 @@ func (s *Server) cancel(c call) error {
 	if err := prompt.Validate(); err != nil {
 		return fmt.Errorf("prompt %q: %w", shorten(string(prompt)), dormouse.ErrNotFound)
 	}
-	return s.command(c, session.Cancel{Prompt: prompt})
+	return s.command(c, law.Cancel{Prompt: prompt})
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Question is a tool call that only people can answer: a permission, a custom
@@ -46,7 +46,7 @@ func (s *Server) questions(c call) error {
 	}{questionsOf(state, calls)})
 }
 
-func questionsOf(state session.State, calls gatedCalls) []Question {
+func questionsOf(state law.State, calls gatedCalls) []Question {
 	all := []Question{}
 	for _, t := range state.Threads {
 		if t.Turn == nil {
@@ -91,7 +91,7 @@ type Waiting struct {
 // gatedCalls is what the tool calls that wait for people say.
 type gatedCalls map[dormouse.EventID]dormouse.ToolUse
 
-func (g gatedCalls) waiting(t *session.Turn) []Waiting {
+func (g gatedCalls) waiting(t *law.Turn) []Waiting {
 	var all []Waiting
 	for _, use := range t.Uses {
 		if use.Gate != dormouse.GateNone {
@@ -103,7 +103,7 @@ func (g gatedCalls) waiting(t *session.Turn) []Waiting {
 
 // gatedCalls reads the tool calls that wait for people. They stand near the end
 // of the log: what waits was asked last.
-func (s *Server) gatedCalls(ctx context.Context, state session.State) (gatedCalls, error) {
+func (s *Server) gatedCalls(ctx context.Context, state law.State) (gatedCalls, error) {
 	calls, missing := make(gatedCalls), make(map[dormouse.EventID]bool)
 	for _, t := range state.Threads {
 		if t.Turn != nil {

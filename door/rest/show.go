@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Session is everything there is to see of a session besides its events.
@@ -44,9 +45,9 @@ type Workspace struct {
 	Due dormouse.SnapshotID `json:"due,omitempty"`
 }
 
-func workspaceOf(s session.State) Workspace {
+func workspaceOf(s law.State) Workspace {
 	w := Workspace{Number: s.Workspace.Number, Base: s.Workspace.Base, Snapshots: len(s.Points)}
-	if c := session.Want(s).Capture; c != nil {
+	if c := law.Want(s).Capture; c != nil {
 		w.Due = c.ID
 	}
 	return w
@@ -109,12 +110,12 @@ func (s *Server) show(c call) error {
 // peekAll finds the session a request is about, where it stands, and its row, which is
 // of the same state so that they cannot contradict each other. Of a session that is
 // damaged it is what can be read.
-func (s *Server) peekAll(ctx context.Context, c call) (session.State, session.Row, error) {
+func (s *Server) peekAll(ctx context.Context, c call) (law.State, session.Row, error) {
 	state, err := s.peek(ctx, c)
 	if errors.Is(err, dormouse.ErrDamaged) {
 		return s.Sessions.Remains(ctx, c.named(), err)
 	}
-	_, rows := session.Project(state, nil)
+	_, rows := law.Project(state, nil)
 	return state, rows.Session, err
 }
 

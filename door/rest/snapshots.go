@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Snapshot is a point of a session's workspace line that can be gone back to.
@@ -225,7 +226,7 @@ func (s *Server) deleteSnapshot(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	if err := s.Sessions.Do(ctx, id, c.Who.Actor, session.ForgetSnapshots{IDs: []dormouse.SnapshotID{p}}); err != nil {
+	if err := s.Sessions.Do(ctx, id, c.Who.Actor, law.ForgetSnapshots{IDs: []dormouse.SnapshotID{p}}); err != nil {
 		return err
 	}
 	c.None()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Thread is what one thread works on and what waits for it.
@@ -48,7 +49,7 @@ func (s *Server) threads(c call) error {
 	}{threadsOf(state, calls)})
 }
 
-func threadsOf(state session.State, calls gatedCalls) []Thread {
+func threadsOf(state law.State, calls gatedCalls) []Thread {
 	all := make([]Thread, 0, len(state.Threads))
 	for _, t := range state.Threads {
 		shown := Thread{ID: t.ID, Queue: len(t.Queue)}
@@ -85,7 +86,7 @@ func (s *Server) openThread(c call) error {
 	id, status := dormouse.ThreadID(named(dormouse.ThreadPrefix, state.Session, req.ID)), http.StatusCreated
 	if state.Thread(id) != nil {
 		status = http.StatusOK
-	} else if err := s.Sessions.Do(ctx, state.Session, c.Who.Actor, session.OpenThread{Thread: id}); err != nil {
+	} else if err := s.Sessions.Do(ctx, state.Session, c.Who.Actor, law.OpenThread{Thread: id}); err != nil {
 		return err
 	}
 	return c.Answer(status, Thread{ID: id})

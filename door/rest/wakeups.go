@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Wakeup is a prompt that a session will give itself.
@@ -23,7 +23,7 @@ type Wakeup struct {
 	Text string `json:"text,omitempty"`
 }
 
-func wakeupsOf(state session.State) []Wakeup {
+func wakeupsOf(state law.State) []Wakeup {
 	all := make([]Wakeup, 0, len(state.Wakeups))
 	for _, w := range state.Wakeups {
 		all = append(all, Wakeup{ID: w.ID, Thread: w.Thread, At: w.At, Cron: w.Cron})
@@ -68,8 +68,8 @@ type wakeupRequest struct {
 const maxAhead = 366 * 24 * time.Hour
 
 // verb is what is asked of the session at the time now.
-func (req wakeupRequest) verb(id dormouse.SessionID, now time.Time) (session.Schedule, error) {
-	v := session.Schedule{
+func (req wakeupRequest) verb(id dormouse.SessionID, now time.Time) (law.Schedule, error) {
+	v := law.Schedule{
 		Thread: req.Thread, ID: dormouse.WakeupID(named(dormouse.WakeupPrefix, id, req.ID)), Cron: req.Cron,
 	}
 	if v.Thread == "" {
@@ -132,7 +132,7 @@ func (s *Server) schedule(c call) error {
 
 // shownWakeup is a wake-up that was scheduled. It is durable; that it cannot be read
 // now, or has fired, changes nothing.
-func (s *Server) shownWakeup(ctx context.Context, id dormouse.SessionID, v session.Schedule) Wakeup {
+func (s *Server) shownWakeup(ctx context.Context, id dormouse.SessionID, v law.Schedule) Wakeup {
 	if state, err := s.Sessions.Peek(ctx, id); err == nil {
 		if i := placeOf(state, v.ID); i >= 0 {
 			return wakeupsOf(state)[i]
@@ -145,8 +145,8 @@ func (s *Server) shownWakeup(ctx context.Context, id dormouse.SessionID, v sessi
 	return Wakeup{ID: v.ID, Thread: v.Thread, At: first.At.UTC(), Cron: v.Cron}
 }
 
-func placeOf(state session.State, id dormouse.WakeupID) int {
-	return slices.IndexFunc(state.Wakeups, func(w session.Wakeup) bool { return w.ID == id })
+func placeOf(state law.State, id dormouse.WakeupID) int {
+	return slices.IndexFunc(state.Wakeups, func(w law.Wakeup) bool { return w.ID == id })
 }
 
 // unschedule cancels a wake-up, which frees its place.
@@ -155,5 +155,5 @@ func (s *Server) unschedule(c call) error {
 	if wakeup.Validate() != nil {
 		return fmt.Errorf("wake-up %q: %w", shorten(string(wakeup)), dormouse.ErrNotFound)
 	}
-	return s.command(c, session.Unschedule{ID: wakeup, Reason: requested})
+	return s.command(c, law.Unschedule{ID: wakeup, Reason: requested})
 }

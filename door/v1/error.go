@@ -8,7 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // kinds says what an error of each status is called in this API. What is not here
@@ -132,7 +132,7 @@ var errKeyUsed = refusef(http.StatusConflict, "this idempotency-key was used for
 // an invalid request, which clients do not send again.
 func wrongState(err error) error {
 	switch {
-	case errors.Is(err, session.ErrOtherRequest):
+	case errors.Is(err, law.ErrOtherRequest):
 		return errKeyUsed
 	case errors.Is(err, dormouse.ErrConflict):
 		return refusef(http.StatusBadRequest, "%s", sentence(door.ReplyTo(err).Message))

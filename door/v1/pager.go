@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // collect gathers a page: the log in its order and then what waits, or all of that
@@ -144,7 +145,7 @@ func (p *pager) follows(at cursor) bool {
 }
 
 // queue adds what waits, which is after all of the log.
-func (p *pager) queue(ctx context.Context, state session.State) error {
+func (p *pager) queue(ctx context.Context, state law.State) error {
 	if p.newest && p.after.set && !p.after.waited() {
 		return nil
 	}
@@ -191,7 +192,7 @@ func (p *pager) asTaken(ctx context.Context, seq uint64, at cursor) error {
 type waiter struct{ queued, taken uint64 }
 
 // waited is what waited when the log went as far as it does for this page.
-func (p *pager) waited(ctx context.Context, state session.State) (out []waiter, err error) {
+func (p *pager) waited(ctx context.Context, state law.State) (out []waiter, err error) {
 	for _, t := range state.Threads {
 		for _, q := range t.Queue {
 			if q.Seq <= p.upto {

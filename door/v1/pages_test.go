@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // part is one page of a session's events, and how to ask for the next.
@@ -116,7 +116,7 @@ func TestWhatIsCancelledBetweenTwoPagesIsOnOneOfThem(t *testing.T) {
 			id, waiting := h.crowded()
 			query := fmt.Sprintf("%s%d%s", words, n+1, order)
 			events, next := h.part(id, query)
-			if err := h.sessions.Do(t.Context(), dormouse.SessionID(id), dormouse.ActorServer, session.Terminate{}); err != nil {
+			if err := h.sessions.Do(t.Context(), dormouse.SessionID(id), dormouse.ActorServer, law.Terminate{}); err != nil {
 				t.Fatal(err)
 			}
 			events = append(events, h.rest(id, query, next)...)
@@ -178,7 +178,7 @@ func TestWhatASessionHasGoneBackFromIsNotListed(t *testing.T) {
 	h.until(id, "session.status_idle", 2)
 	events, stop := h.follows(id, "events/stream")
 	defer stop()
-	back := session.Swap{To: state.Seq, WorkspaceSwap: dormouse.WorkspaceSwap{
+	back := law.Swap{To: state.Seq, WorkspaceSwap: dormouse.WorkspaceSwap{
 		Number: state.Workspace.Number + 1, Snapshot: "snap_1", Reason: dormouse.SwapRestored,
 		Layers: []dormouse.Layer{{Digest: dormouse.DigestOf(nil), DiffID: dormouse.DigestOf(nil), Size: 1}},
 	}}

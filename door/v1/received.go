@@ -3,7 +3,7 @@ package v1
 import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/closedjson"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // received is one event as a client sends it.
@@ -117,23 +117,23 @@ func (r *received) answers(field, use string) error {
 
 // steps lays a request out as what is asked of the session. name gives the n-th
 // event its id; ids are those of the events, in their order.
-func steps(events []received, name func(n int) dormouse.EventID, drawn bool) (out []session.Step, ids []dormouse.EventID, err error) {
+func steps(events []received, name func(n int) dormouse.EventID, drawn bool) (out []law.Step, ids []dormouse.EventID, err error) {
 	for n, e := range events {
 		id := name(n)
 		ids = append(ids, id)
 		switch e.kind { //nolint:exhaustive // nothing else is received
 		case dormouse.UserMessage:
-			out = append(out, session.Step{Prompt: &session.Prompt{
+			out = append(out, law.Step{Prompt: &law.Prompt{
 				ID: id, Body: dormouse.DigestOf(dormouse.Encode(e.content)), Content: e.content, New: drawn,
 			}})
 		case dormouse.UserInterrupt:
-			out = append(out, session.Step{Interrupt: &session.Interrupt{ID: id, Thread: e.thread, Always: true}})
+			out = append(out, law.Step{Interrupt: &law.Interrupt{ID: id, Thread: e.thread, Always: true}})
 		case dormouse.UserToolConfirmation:
-			out = append(out, session.Step{Answer: &session.Answer{
+			out = append(out, law.Step{Answer: &law.Answer{
 				ID: id, Use: e.use, Allow: e.result == "allow", Deny: e.result == "deny", DenyMessage: e.message,
 			}})
 		case dormouse.UserCustomToolResult:
-			out = append(out, session.Step{Answer: &session.Answer{ID: id, Use: e.use, Content: e.content, IsError: e.isError}})
+			out = append(out, law.Step{Answer: &law.Answer{ID: id, Use: e.use, Content: e.content, IsError: e.isError}})
 		case dormouse.SystemMessage:
 			if n == 0 || n != len(events)-1 {
 				return nil, nil, invalidf("events[%d]: a system.message is the last of a request, right after a user.message or a tool result", n)
@@ -144,7 +144,7 @@ func steps(events []received, name func(n int) dormouse.EventID, drawn bool) (ou
 				before.Prompt.System = &body
 				before.Prompt.Body = dormouse.DigestOf(dormouse.Encode([][]dormouse.Block{before.Prompt.Content, e.content}))
 			case before.Answer != nil && events[n-1].kind == dormouse.UserCustomToolResult:
-				out = append(out, session.Step{System: &body})
+				out = append(out, law.Step{System: &body})
 			default:
 				return nil, nil, invalidf("events[%d]: a system.message follows a user.message or a tool result", n)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // send takes what a client has to say, all of it or nothing, and answers when it
@@ -23,8 +24,8 @@ func (s *Server) send(c call) error {
 	if err != nil {
 		return err
 	}
-	if n := len(req.Events); n == 0 || n > session.MaxSteps {
-		return invalidf("events: 1 to %d are taken at once, not %d", session.MaxSteps, n)
+	if n := len(req.Events); n == 0 || n > law.MaxSteps {
+		return invalidf("events: 1 to %d are taken at once, not %d", law.MaxSteps, n)
 	}
 	key, err := c.key()
 	if err != nil {
@@ -37,7 +38,7 @@ func (s *Server) send(c call) error {
 		return err
 	}
 	name := func(int) dormouse.EventID { return dormouse.EventID(session.NewID(dormouse.EventPrefix)) }
-	v := session.Send{}
+	v := law.Send{}
 	if key != "" {
 		name = func(n int) dormouse.EventID { return keyed(id, key, n) }
 		v.Request, v.Body = keyed(id, key, -1), dormouse.DigestOf(body)
@@ -77,17 +78,17 @@ func spelled(events []json.RawMessage, more []byte) []byte {
 
 // put asks the session and returns the events as they are stored. An answer to a
 // tool call that is there already, word for word, is not asked for again.
-func (s *Server) put(ctx context.Context, c call, id dormouse.SessionID, v session.Send, ids []dormouse.EventID) ([]json.RawMessage, error) {
+func (s *Server) put(ctx context.Context, c call, id dormouse.SessionID, v law.Send, ids []dormouse.EventID) ([]json.RawMessage, error) {
 	err := s.Sessions.Do(ctx, id, c.Who.Actor, v)
 	known := make(map[dormouse.EventID]dormouse.Event)
-	if errors.Is(err, dormouse.ErrConflict) && !errors.Is(err, session.ErrOtherRequest) || errors.Is(err, dormouse.ErrTerminated) {
+	if errors.Is(err, dormouse.ErrConflict) && !errors.Is(err, law.ErrOtherRequest) || errors.Is(err, dormouse.ErrTerminated) {
 		var again error
 		if known, again = s.answered(ctx, id, v.Steps); again != nil {
 			return nil, again
 		}
 		if len(known) > 0 {
 			left := v
-			left.Steps = slices.DeleteFunc(slices.Clone(v.Steps), func(s session.Step) bool {
+			left.Steps = slices.DeleteFunc(slices.Clone(v.Steps), func(s law.Step) bool {
 				_, ok := known[stepID(s)]
 				return ok
 			})
@@ -104,7 +105,7 @@ func (s *Server) put(ctx context.Context, c call, id dormouse.SessionID, v sessi
 
 // stored spells the events of a request. Prompts wait; the others were processed as
 // they came, and are read back for when that was.
-func (s *Server) stored(ctx context.Context, id dormouse.SessionID, v session.Send, ids []dormouse.EventID, known map[dormouse.EventID]dormouse.Event) ([]json.RawMessage, error) {
+func (s *Server) stored(ctx context.Context, id dormouse.SessionID, v law.Send, ids []dormouse.EventID, known map[dormouse.EventID]dormouse.Event) ([]json.RawMessage, error) {
 	out := make(map[dormouse.EventID]json.RawMessage)
 	var find []dormouse.EventID
 	for _, step := range v.Steps {
@@ -141,7 +142,7 @@ func (s *Server) stored(ctx context.Context, id dormouse.SessionID, v session.Se
 	return list, nil
 }
 
-func stepID(s session.Step) dormouse.EventID {
+func stepID(s law.Step) dormouse.EventID {
 	switch {
 	case s.Prompt != nil:
 		return s.Prompt.ID
@@ -180,8 +181,8 @@ func (s *Server) find(ctx context.Context, id dormouse.SessionID, ids []dormouse
 
 // answered finds the answers to tool calls that the log already has, as they were
 // asked for now, and what was said to the model with one of them.
-func (s *Server) answered(ctx context.Context, id dormouse.SessionID, steps []session.Step) (map[dormouse.EventID]dormouse.Event, error) {
-	open := make(map[dormouse.EventID]*session.Answer)
+func (s *Server) answered(ctx context.Context, id dormouse.SessionID, steps []law.Step) (map[dormouse.EventID]dormouse.Event, error) {
+	open := make(map[dormouse.EventID]*law.Answer)
 	for _, step := range steps {
 		if step.Answer != nil {
 			open[step.Answer.Use] = step.Answer
@@ -226,7 +227,7 @@ func saysSame(e *dormouse.Event, b *dormouse.SystemBody) bool {
 	return dormouse.DigestOf(dormouse.Encode(m.Content)) == dormouse.DigestOf(dormouse.Encode(b.Content))
 }
 
-func answersSame(e *dormouse.Event, a *session.Answer) bool {
+func answersSame(e *dormouse.Event, a *law.Answer) bool {
 	if e.Type == dormouse.UserToolConfirmation {
 		var p dormouse.ToolConfirmation
 		_ = json.Unmarshal(e.Payload, &p)
@@ -239,15 +240,15 @@ func answersSame(e *dormouse.Event, a *session.Answer) bool {
 }
 
 // everywhere adds to an interrupt of the whole session those of its other threads.
-func (s *Server) everywhere(ctx context.Context, id dormouse.SessionID, steps []session.Step) ([]session.Step, error) {
-	if !slices.ContainsFunc(steps, func(s session.Step) bool { return s.Interrupt != nil && s.Interrupt.Thread == "" }) {
+func (s *Server) everywhere(ctx context.Context, id dormouse.SessionID, steps []law.Step) ([]law.Step, error) {
+	if !slices.ContainsFunc(steps, func(s law.Step) bool { return s.Interrupt != nil && s.Interrupt.Thread == "" }) {
 		return steps, nil
 	}
 	state, err := s.Sessions.Peek(ctx, id)
 	if err != nil || len(state.Threads) < 2 {
 		return steps, err
 	}
-	var out []session.Step
+	var out []law.Step
 	for _, step := range steps {
 		out = append(out, step)
 		if step.Interrupt == nil || step.Interrupt.Thread != "" {
@@ -255,7 +256,7 @@ func (s *Server) everywhere(ctx context.Context, id dormouse.SessionID, steps []
 		}
 		for _, t := range state.Threads[1:] {
 			if t.Turn != nil {
-				out = append(out, session.Step{Interrupt: &session.Interrupt{
+				out = append(out, law.Step{Interrupt: &law.Interrupt{
 					Thread: t.ID, ID: dormouse.EventID(session.NewID(dormouse.EventPrefix)),
 				}})
 			}

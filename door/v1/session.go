@@ -9,6 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Session is a session as the API shows it.
@@ -39,9 +40,9 @@ type Stats struct {
 }
 
 // shown is a session as it stands.
-func (s *Server) shown(state session.State, agent dormouse.AgentConfig) Session {
+func (s *Server) shown(state law.State, agent dormouse.AgentConfig) Session {
 	out := Session{
-		Type: "session", ID: state.Session, Status: session.StatusOf(state), Created: state.Created, Updated: state.Updated,
+		Type: "session", ID: state.Session, Status: law.StatusOf(state), Created: state.Created, Updated: state.Updated,
 		EnvironmentID: state.EnvironmentID, Metadata: state.Metadata, Agent: shownAgent(state, agent),
 		Resources: []struct{}{}, VaultIDs: []string{}, Outcomes: []struct{}{},
 		Usage: dormouse.Total(state.Usage, state.CostMicros, s.active(state)), Stats: s.stats(state),
@@ -65,7 +66,7 @@ func (s *Server) shown(state session.State, agent dormouse.AgentConfig) Session 
 // the one that it was made with, if that can be read.
 func (s *Server) shownRow(ctx context.Context, row session.Row) Session {
 	active := time.Duration(row.Metrics.ActiveSeconds * float64(time.Second))
-	state := session.State{
+	state := law.State{
 		Session: row.Session, Created: row.Created, Updated: row.Updated, EnvironmentID: row.EnvironmentID,
 		Title: row.Title, Titled: row.Title != "", Metadata: row.Metadata, Archived: row.Archived,
 		Usage: row.Metrics.ModelUsage, CostMicros: row.Metrics.CostMicros, Active: active,
@@ -82,7 +83,7 @@ func (s *Server) shownRow(ctx context.Context, row session.Row) Session {
 }
 
 // active is how long a session has been at work.
-func (s *Server) active(state session.State) time.Duration {
+func (s *Server) active(state law.State) time.Duration {
 	active := state.Active
 	if !state.ActiveSince.IsZero() {
 		active += max(s.Sessions.Now().Sub(state.ActiveSince), 0)
@@ -90,7 +91,7 @@ func (s *Server) active(state session.State) time.Duration {
 	return active
 }
 
-func (s *Server) stats(state session.State) Stats {
+func (s *Server) stats(state law.State) Stats {
 	until := s.Sessions.Now()
 	if state.Terminated != nil {
 		until = state.Terminated.At
@@ -100,7 +101,7 @@ func (s *Server) stats(state session.State) Stats {
 
 // shownAgent is the agent of a session. One that was made of no agent of the catalog
 // is shown as if there were one that only it has.
-func shownAgent(state session.State, a dormouse.AgentConfig) json.RawMessage {
+func shownAgent(state law.State, a dormouse.AgentConfig) json.RawMessage {
 	if len(a.Shown) > 0 {
 		return a.Shown
 	}

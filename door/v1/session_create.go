@@ -14,6 +14,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/closedjson"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // maxInitial bounds what a session is asked as it is made.
@@ -90,7 +91,7 @@ func (s *Server) createSession(c call) error {
 	if err != nil {
 		return err
 	}
-	prompts := make([]session.Prompt, len(steps))
+	prompts := make([]law.Prompt, len(steps))
 	for i, step := range steps {
 		prompts[i] = *step.Prompt
 	}

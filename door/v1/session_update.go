@@ -8,7 +8,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/internal/closedjson"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // updateSession changes what is said about a session, or what it works with from
@@ -42,7 +42,7 @@ func (s *Server) updateSession(c call) error {
 	if err != nil {
 		return err
 	}
-	v := session.Describe{}
+	v := law.Describe{}
 	if p.Title.Set {
 		v.Title = &p.Title.Value
 	}
@@ -69,7 +69,7 @@ func (s *Server) updateSession(c call) error {
 }
 
 // retooled is the agent of a session with other tools; nil if they are the same.
-func (s *Server) retooled(ctx context.Context, state session.State, r catalog.Retooling) (*dormouse.AgentConfig, error) {
+func (s *Server) retooled(ctx context.Context, state law.State, r catalog.Retooling) (*dormouse.AgentConfig, error) {
 	was, err := s.Sessions.AgentOf(ctx, state)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // named is the session that a request is about.
@@ -75,12 +76,12 @@ func (s *Server) listResources(c call) error {
 }
 
 func (s *Server) archiveSession(c call) error {
-	return s.end(c, session.Archive{}, func(ctx context.Context, id dormouse.SessionID) error { return s.answerSession(ctx, c, id) })
+	return s.end(c, law.Archive{}, func(ctx context.Context, id dormouse.SessionID) error { return s.answerSession(ctx, c, id) })
 }
 
 // deleteSession removes a session that is not running.
 func (s *Server) deleteSession(c call) error {
-	return s.end(c, session.Delete{Resting: true}, func(_ context.Context, id dormouse.SessionID) error {
+	return s.end(c, law.Delete{Resting: true}, func(_ context.Context, id dormouse.SessionID) error {
 		return c.Answer(http.StatusOK, struct {
 			Type string             `json:"type"`
 			ID   dormouse.SessionID `json:"id"`
@@ -88,7 +89,7 @@ func (s *Server) deleteSession(c call) error {
 	})
 }
 
-func (s *Server) end(c call, v session.Verb, answer func(context.Context, dormouse.SessionID) error) error {
+func (s *Server) end(c call, v law.Verb, answer func(context.Context, dormouse.SessionID) error) error {
 	if err := c.nothing(); err != nil {
 		return err
 	}

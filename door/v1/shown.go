@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // view is which events of a log belong to a list or a stream: those of a session,
@@ -58,7 +58,7 @@ func (v view) voids(e *dormouse.Event) bool { return v.voided != nil && v.voided
 
 // voidedIn tells what is no part of the conversation of a session any more. A prompt
 // that was sent before the session went back, and still waits, is.
-func voidedIn(state session.State) func(*dormouse.Event) bool {
+func voidedIn(state law.State) func(*dormouse.Event) bool {
 	if len(state.Voided) == 0 {
 		return nil
 	}
@@ -67,7 +67,7 @@ func voidedIn(state session.State) func(*dormouse.Event) bool {
 		case !state.Voids(e.Seq):
 			return false
 		case e.Type == dormouse.PromptQueued:
-			return !slices.ContainsFunc(state.Threads, func(t session.Thread) bool {
+			return !slices.ContainsFunc(state.Threads, func(t law.Thread) bool {
 				return slices.ContainsFunc(t.Queue, func(q dormouse.PromptRecord) bool { return q.ID == e.ID })
 			})
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/order"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 func TestPreviewsAreTheBeginningOfWhatIsSaid(t *testing.T) {
@@ -106,13 +106,13 @@ func TestThreadsHaveEventsOfTheirOwn(t *testing.T) {
 	h := newSessions(t)
 	id := h.made("")
 	other := dormouse.ThreadID("sthr_other")
-	do := func(v session.Verb) {
+	do := func(v law.Verb) {
 		t.Helper()
 		if err := h.sessions.Do(t.Context(), dormouse.SessionID(id), dormouse.User("local"), v); err != nil {
 			t.Fatal(err)
 		}
 	}
-	do(session.OpenThread{Thread: other})
+	do(law.OpenThread{Thread: other})
 	path := "/v1/sessions/" + id + "/threads"
 	list := h.ask(200, "GET", path, "")["data"].([]any)
 	first, second := list[0].(map[string]any), list[1].(map[string]any)
@@ -126,7 +126,7 @@ func TestThreadsHaveEventsOfTheirOwn(t *testing.T) {
 	events, stop := h.follows(id, "threads/sthr_other/stream")
 	defer stop()
 	content := []dormouse.Block{dormouse.Text(`SCRIPT[{"text":"hm","tool":"ticket","input":{}},{"text":"ok"}]`)}
-	do(session.Prompt{Thread: other, ID: "sevt_p", Body: "sha256:x", Content: content})
+	do(law.Prompt{Thread: other, ID: "sevt_p", Body: "sha256:x", Content: content})
 	next(t, events, "session.thread_status_idle")
 	use := h.until(id, "agent.custom_tool_use", 1)
 	if field(use, "session_thread_id") != string(other) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Thread is a thread of a session as the API shows it.
@@ -29,10 +30,10 @@ type Thread struct {
 }
 
 // thread shows one thread. What it used is known as long as it is the only one.
-func (s *Server) thread(state session.State, agent json.RawMessage, t session.Thread) Thread {
+func (s *Server) thread(state law.State, agent json.RawMessage, t law.Thread) Thread {
 	primary := dormouse.PrimaryThread(state.Session)
 	out := Thread{
-		Type: "session_thread", ID: t.ID, Session: state.Session, Status: session.ThreadStatus(state, t), Agent: agent,
+		Type: "session_thread", ID: t.ID, Session: state.Session, Status: law.ThreadStatus(state, t), Agent: agent,
 		Created: t.Created, Updated: state.Updated,
 	}
 	if out.Created.IsZero() {
@@ -62,15 +63,15 @@ func threadAgent(agent json.RawMessage) json.RawMessage {
 }
 
 // threadOf finds the thread a request is about.
-func (s *Server) threadOf(ctx context.Context, c call, row session.Row) (session.State, session.Thread, error) {
+func (s *Server) threadOf(ctx context.Context, c call, row session.Row) (law.State, law.Thread, error) {
 	id := dormouse.ThreadID(c.R.PathValue("thread_id"))
 	state, err := s.Sessions.Peek(ctx, row.Session)
 	if err != nil {
-		return state, session.Thread{}, err
+		return state, law.Thread{}, err
 	}
 	t := state.Thread(id)
 	if t == nil {
-		return state, session.Thread{}, fmt.Errorf("thread %q: %w", shorten(string(id)), dormouse.ErrNotFound)
+		return state, law.Thread{}, fmt.Errorf("thread %q: %w", shorten(string(id)), dormouse.ErrNotFound)
 	}
 	return state, *t, nil
 }
@@ -99,7 +100,7 @@ func (s *Server) listThreads(c call) error {
 	}
 	agent := threadAgent(shownAgent(state, config))
 	threads := state.Threads
-	if i := slices.IndexFunc(threads, func(t session.Thread) bool { return t.ID == after }); after != "" {
+	if i := slices.IndexFunc(threads, func(t law.Thread) bool { return t.ID == after }); after != "" {
 		threads = threads[i+1:]
 	}
 	var found []Thread
@@ -168,7 +169,7 @@ func (s *Server) archiveThread(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Sessions.Do(ctx, row.Session, c.Who.Actor, session.ArchiveThread{Thread: t.ID}); err != nil {
+	if err := s.Sessions.Do(ctx, row.Session, c.Who.Actor, law.ArchiveThread{Thread: t.ID}); err != nil {
 		return wrongState(err)
 	}
 	return s.answerThread(ctx, c, row)

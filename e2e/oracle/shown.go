@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
 )
 
@@ -19,9 +20,9 @@ func judgeShown(e Evidence, f Findings) {
 	if err := sessiontest.Check(e.Log); err != nil {
 		f.Add(Diverged, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	var zero session.State
-	state, rows := session.Project(zero, e.Log)
-	if phase, status := session.PhaseOf(state), session.StatusOf(state); e.Shown.Phase != phase || e.Shown.Status != status || e.Shown.Seq != state.Seq {
+	var zero law.State
+	state, rows := law.Project(zero, e.Log)
+	if phase, status := law.PhaseOf(state), law.StatusOf(state); e.Shown.Phase != phase || e.Shown.Status != status || e.Shown.Seq != state.Seq {
 		f.Add(Diverged, "shown are %s, %s at %d; the log says %s, %s at %d",
 			e.Shown.Phase, e.Shown.Status, e.Shown.Seq, phase, status, state.Seq)
 	}

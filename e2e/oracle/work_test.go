@@ -12,6 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // change rewrites the fields of every event of a type.
@@ -148,7 +149,7 @@ func TestAnEffectThatIsGoneFromTheWorkspaceIsLostWork(t *testing.T) {
 
 // listed puts what the server would list of a session into what was seen of it.
 func listed(e *oracle.Evidence, change func(*session.Row)) {
-	_, rows := session.Project(session.State{}, e.Log)
+	_, rows := law.Project(law.State{}, e.Log)
 	change(&rows.Session)
 	e.Rows.Row = dormouse.Encode(rows.Session)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/model"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // Check returns everything that is wrong with a whole log, read from seq 1 with
@@ -28,14 +28,14 @@ func Check(events []dormouse.Event) error {
 			break
 		}
 		c.see(e, events[:i])
-		c.state = session.Apply(c.state, e)
+		c.state = law.Apply(c.state, e)
 	}
 	c.settle(events)
 	return errors.Join(c.errs...)
 }
 
 type checker struct {
-	state   session.State
+	state   law.State
 	prompts map[dormouse.EventID]string // queued, taken, done, cancelled
 	ops     map[dormouse.OpID]string    // started, finished, unknown
 	uses    map[dormouse.EventID]int    // results of each tool call
@@ -82,7 +82,7 @@ func (c *checker) see(e dormouse.Event, before []dormouse.Event) {
 			c.fail(e, "turn ended apart from its prompts")
 		}
 	case dormouse.AttemptStarted:
-		if p := decode[dormouse.Attempt](e); p.Number > session.MaxAttempt {
+		if p := decode[dormouse.Attempt](e); p.Number > law.MaxAttempt {
 			c.fail(e, "attempt %d was started", p.Number)
 		}
 	case dormouse.OpStarted:
@@ -225,7 +225,7 @@ func (c *checker) settle(events []dormouse.Event) {
 	if got == "" {
 		got = dormouse.StatusIdle
 	}
-	want := session.StatusOf(c.state)
+	want := law.StatusOf(c.state)
 	if got == dormouse.StatusRescheduling || want == dormouse.StatusRescheduling {
 		got, want = dormouse.StatusRunning, dormouse.StatusRunning // between attempts both words are true
 	}
@@ -242,7 +242,7 @@ func (c *checker) settle(events []dormouse.Event) {
 		}
 	}
 	for span, n := range c.spans {
-		if n == 0 && !slices.ContainsFunc(c.state.Ops, func(o session.OpenOp) bool { return o.Span == span }) {
+		if n == 0 && !slices.ContainsFunc(c.state.Ops, func(o law.OpenOp) bool { return o.Span == span }) {
 			c.fail(last, "span %s was never closed", span)
 		}
 	}
@@ -256,7 +256,7 @@ func (c *checker) settle(events []dormouse.Event) {
 		c.fail(last, "%d ops are open in the log, %d in the state", open, len(c.state.Ops))
 	}
 	for _, op := range c.state.Ops {
-		lives := c.state.Sandbox.Phase != session.SandboxCold && op.Generation == c.state.Sandbox.Generation
+		lives := c.state.Sandbox.Phase != law.SandboxCold && op.Generation == c.state.Sandbox.Generation
 		if op.Kind.InSandbox() && !c.owned(op.Origin.Turn) && !lives {
 			c.fail(last, "op %s is open, and neither a turn nor a sandbox is left that could end it", op.ID)
 		}
@@ -266,7 +266,7 @@ func (c *checker) settle(events []dormouse.Event) {
 	}
 }
 
-func works(t session.Thread) bool { return t.Turn != nil && t.Turn.Blocked == "" }
+func works(t law.Thread) bool { return t.Turn != nil && t.Turn.Blocked == "" }
 
 // settleTranscript checks that what a thread's model would be sent next is
 // valid.
@@ -308,7 +308,7 @@ func (c *checker) settlePrompts(last dormouse.Event) {
 
 // owned reports whether a turn is still there.
 func (c *checker) owned(turn dormouse.TurnID) bool {
-	return slices.ContainsFunc(c.state.Threads, func(t session.Thread) bool { return t.Turn != nil && t.Turn.ID == turn })
+	return slices.ContainsFunc(c.state.Threads, func(t law.Thread) bool { return t.Turn != nil && t.Turn.ID == turn })
 }
 
 // pending reports whether a turn still owes the result of a tool call.

@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"cmp"
@@ -73,7 +73,7 @@ func (d *draft) promptAgain(v Prompt) (bool, error) {
 		prior, again = held[0], true
 	} else if e, ok := d.given(string(v.ID)); ok {
 		if again = true; e.Type == dormouse.PromptQueued {
-			prior.Thread, prior.Body = e.Thread, payload[bodyOnly](e).Body
+			prior.Thread, prior.Body = e.Thread, Payload[BodyOnly](e).Body
 		}
 	}
 	if again && (prior.Body != v.Body || prior.Thread != cmp.Or(v.Thread, dormouse.PrimaryThread(d.Session))) {
@@ -123,7 +123,7 @@ func (d *draft) take(v Take) error {
 // startTurn writes a turn and its first attempt. say adds what the turn brings
 // into the conversation.
 func (d *draft) startTurn(thread dormouse.ThreadID, prompts []dormouse.EventID, retryOf dormouse.TurnID, say func()) {
-	was := d.works()
+	was := d.Works()
 	turn := dormouse.TurnID(dormouse.DeriveID(dormouse.TurnPrefix, string(eventID(d.Session, d.Seq+1))))
 	d.tell(dormouse.TurnStarted, thread, dormouse.TurnFact{Turn: turn, Prompts: prompts, RetryOf: retryOf})
 	d.tell(dormouse.AttemptStarted, thread, dormouse.Attempt{Turn: turn, Epoch: d.c.Epoch})

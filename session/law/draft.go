@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"encoding/json"
@@ -72,7 +72,7 @@ func (d *draft) tellRunning(thread dormouse.ThreadID, was bool) {
 // thread works.
 func (d *draft) tellIdle(thread dormouse.ThreadID, stop dormouse.StopReason) {
 	d.tell(dormouse.SessionThreadStatusIdle, thread, d.threadStatus(thread, &stop))
-	if d.works() {
+	if d.Works() {
 		return
 	}
 	if asked := d.asked(); len(asked) > 0 {

@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"fmt"
@@ -38,8 +38,8 @@ func (d *draft) startOp(v StartOp) error {
 			return fmt.Errorf("model call %d is not next: %w", op.Origin.Call, dormouse.ErrConflict)
 		}
 	case dormouse.OpExec, dormouse.OpTask, dormouse.OpWrite, dormouse.OpRead:
-		if op.Kind != dormouse.OpRead && pointDue(d.State) {
-			return errPointDue
+		if op.Kind != dormouse.OpRead && PointDue(d.State) {
+			return ErrPointDue
 		}
 		if d.Sandbox.Phase != SandboxActive || op.Generation != d.Sandbox.Generation {
 			return fmt.Errorf("sandbox %d is not active: %w", op.Generation, dormouse.ErrConflict)
@@ -146,7 +146,7 @@ func (d *draft) finishOp(v FinishOp) error {
 	if d.isExec(op.Op) {
 		return d.finishExec(op, v)
 	}
-	if d.turnOf(op.Origin.Turn) == nil {
+	if d.TurnOf(op.Origin.Turn) == nil {
 		d.endOp(op.Origin.Thread, op, dormouse.OpEnd{Outcome: v.Outcome, Usage: v.Usage, CostMicros: v.CostMicros, Estimated: v.Estimated})
 		return nil
 	}
@@ -254,7 +254,7 @@ func (d *draft) loseOp(v LoseOp) error {
 // lose records that an op's outcome cannot be known, and tells the agent.
 func (d *draft) lose(op OpenOp, why string) {
 	thread := op.Origin.Thread
-	t := d.turnOf(op.Origin.Turn)
+	t := d.TurnOf(op.Origin.Turn)
 	if t != nil && op.Use != "" {
 		d.tell(dormouse.AgentToolResult, thread, errorResult(op.Use, fmt.Sprintf(maybeRun, op.ID, why)))
 	}

@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"bytes"
@@ -48,9 +48,9 @@ func (d *draft) schedule(v Schedule) error {
 // sameWakeup tells a wake-up that was scheduled as v asks for from others.
 func (d *draft) sameWakeup(v Schedule) func(dormouse.Event) bool {
 	return func(e dormouse.Event) bool {
-		p := payload[dormouse.Wakeup](e)
+		p := Payload[dormouse.Wakeup](e)
 		return e.Type == dormouse.WakeupScheduled && e.Thread == cmp.Or(v.Thread, dormouse.PrimaryThread(d.Session)) &&
-			p.Cron == v.Cron && p.In == v.In && (v.At.IsZero() || p.At.Equal(stamp(v.At))) &&
+			p.Cron == v.Cron && p.In == v.In && (v.At.IsZero() || p.At.Equal(Stamp(v.At))) &&
 			bytes.Equal(dormouse.Encode(p.Content), dormouse.Encode(v.Content))
 	}
 }
@@ -63,7 +63,7 @@ func firstAt(v Schedule, now time.Time) (time.Time, error) {
 	case v.Cron == "" && v.At.Before(now):
 		return time.Time{}, fmt.Errorf("%s has passed already: %w", v.At.Format(time.RFC3339), dormouse.ErrInvalid)
 	case v.Cron == "":
-		return stamp(v.At), nil
+		return Stamp(v.At), nil
 	}
 	return nextCron(v.Cron, now)
 }

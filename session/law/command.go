@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"encoding/json"

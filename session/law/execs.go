@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"fmt"
@@ -32,7 +32,7 @@ func (s State) exec(id dormouse.EventID) *Exec {
 // run accepts a command. The same id twice is one command, and another command under
 // the same id is refused.
 func (d *draft) run(v Run) error {
-	again, err := d.again(string(v.Exec), func(e dormouse.Event) bool { return sameExec(e, v.ExecAsk) })
+	again, err := d.again(string(v.Exec), func(e dormouse.Event) bool { return SameExec(e, v.ExecAsk) })
 	if again || d.exec(v.Exec) != nil {
 		return err
 	}
@@ -56,9 +56,9 @@ func (d *draft) run(v Run) error {
 	return nil
 }
 
-// sameExec reports whether a command is the one that e recorded.
-func sameExec(e dormouse.Event, ask dormouse.ExecAsk) bool {
-	return e.Type == dormouse.ExecAsked && payload[dormouse.ExecAsk](e) == ask
+// SameExec reports whether a command is the one that e recorded.
+func SameExec(e dormouse.Event, ask dormouse.ExecAsk) bool {
+	return e.Type == dormouse.ExecAsked && Payload[dormouse.ExecAsk](e) == ask
 }
 
 // startExec records the op of a command before any byte of it leaves.
@@ -129,11 +129,11 @@ func applyExec(s *State, e dormouse.Event) {
 	case dormouse.ExecAsked:
 		s.Execs = append(s.Execs, Exec{ID: e.ID, Seq: e.Seq})
 	case dormouse.ExecEnding:
-		if x := s.exec(payload[dormouse.ExecAnswer](e).Exec); x != nil {
+		if x := s.exec(Payload[dormouse.ExecAnswer](e).Exec); x != nil {
 			x.Ending = true
 		}
 	case dormouse.ExecRefused:
-		id := payload[dormouse.ExecAnswer](e).Exec
+		id := Payload[dormouse.ExecAnswer](e).Exec
 		closeExec(s, e.Time, func(x Exec) bool { return x.ID == id })
 	}
 }

@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"fmt"
@@ -87,7 +87,7 @@ func (d *draft) sandboxGone(v SandboxGone) error {
 	if warming {
 		d.refuseExecs(v.Reason)
 	}
-	if warming && d.Terminated == nil && !d.works() {
+	if warming && d.Terminated == nil && !d.Works() {
 		d.tell(dormouse.AttentionRaised, "", dormouse.Attention{Reason: v.Reason})
 	}
 	return nil
@@ -132,7 +132,7 @@ func (d *draft) sandboxDown(v SandboxDown) error {
 // makeRoom puts a sandbox to sleep before its time. One that somebody uses keeps
 // its place.
 func (d *draft) makeRoom() error {
-	if idleSince(d.State).IsZero() {
+	if IdleSince(d.State).IsZero() {
 		return fmt.Errorf("its sandbox is in use, or is none: %w", dormouse.ErrConflict)
 	}
 	d.stopSandbox("room")
@@ -146,7 +146,7 @@ func (d *draft) tick(v Tick) error {
 	at := sleepAt(d.State)
 	switch {
 	case at.IsZero() || d.c.Now.Before(at):
-	case v.Stirs != "" && (!v.Bounded || d.c.Now.Before(d.IdleSince.Add(d.sleepAfter()+dormouse.MaxStirs))):
+	case v.Stirs != "" && (!v.Bounded || d.c.Now.Before(d.IdleSince.Add(d.IdleTimeout()+dormouse.MaxStirs))):
 		d.tell(dormouse.SandboxStirred, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: v.Stirs})
 	default:
 		d.stopSandbox("idle")

@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"encoding/json"
@@ -12,8 +12,8 @@ import (
 // Whoever reads a log refuses one with events that this program does not know (see
 // version.go), so that none of them is folded as nothing.
 func Apply(s State, e dormouse.Event) State {
-	s = s.clone()
-	worked, last := s.works(), s.Updated
+	s = s.Clone()
+	worked, last := s.Works(), s.Updated
 	s.Seq, s.Updated, s.Needs = e.Seq, e.Time, max(s.Needs, e.Type.Version())
 	apply(&s, e)
 	clock(&s, e, worked, last)
@@ -23,9 +23,9 @@ func Apply(s State, e dormouse.Event) State {
 func apply(s *State, e dormouse.Event) {
 	switch e.Type {
 	case dormouse.SessionCreated:
-		applyCreated(s, payload[dormouse.Created](e), e.Time)
+		ApplyCreated(s, Payload[dormouse.Created](e), e.Time)
 	case dormouse.SessionTerminated:
-		p := payload[dormouse.Termination](e)
+		p := Payload[dormouse.Termination](e)
 		s.Terminated, s.Untold = &Ending{Reason: p.Reason, At: e.Time}, p.Parent != ""
 		clearAttention(s, "")
 	case dormouse.ParentTold:
@@ -34,73 +34,73 @@ func apply(s *State, e dormouse.Event) {
 		if t := s.Thread(e.Thread); t != nil {
 			t.Queue = append(slices.Clip(t.Queue), dormouse.PromptRecord{
 				ID: e.ID, Thread: e.Thread, Status: dormouse.PromptIsQueued,
-				Body: payload[bodyOnly](e).Body, Seq: e.Seq, Queued: e.Time,
+				Body: Payload[BodyOnly](e).Body, Seq: e.Seq, Queued: e.Time,
 			})
 		}
 		if s.Title == "" && !s.Titled {
-			s.Title = dormouse.TitleOf(payload[dormouse.PromptBody](e).Content)
+			s.Title = dormouse.TitleOf(Payload[dormouse.PromptBody](e).Content)
 		}
 	case dormouse.PromptCancelled:
-		p := payload[dormouse.Prompts](e)
+		p := Payload[dormouse.Prompts](e)
 		if t := s.Thread(e.Thread); t != nil {
 			t.Queue = slices.DeleteFunc(slices.Clone(t.Queue), func(q dormouse.PromptRecord) bool { return slices.Contains(p.Prompts, q.ID) })
 		}
 	case dormouse.TurnStarted:
 		applyTurnStarted(s, e)
 	case dormouse.TurnBlocked:
-		p := payload[dormouse.Blocked](e)
-		if t := s.turnOf(p.Turn); t != nil {
+		p := Payload[dormouse.Blocked](e)
+		if t := s.TurnOf(p.Turn); t != nil {
 			t.Turn.Blocked, t.Turn.Epoch, t.Turn.Until = p.On, 0, time.Time{}
 			s.IdleSince = e.Time
 		}
 	case dormouse.TurnResumed:
-		if t := s.turnOf(payload[dormouse.TurnFact](e).Turn); t != nil {
+		if t := s.TurnOf(Payload[dormouse.TurnFact](e).Turn); t != nil {
 			t.Turn.Blocked = ""
 		}
 	case dormouse.TurnEnded:
-		if t := s.turnOf(payload[dormouse.TurnFact](e).Turn); t != nil {
+		if t := s.TurnOf(Payload[dormouse.TurnFact](e).Turn); t != nil {
 			t.Turn = nil
 			s.IdleSince = e.Time
 		}
-		if s.owesPoint() {
+		if s.OwesPoint() {
 			s.Workspace.Used, s.Workspace.Due = false, e.Seq
 		}
 	case dormouse.AttemptStarted:
-		p := payload[dormouse.Attempt](e)
-		if t := s.turnOf(p.Turn); t != nil {
+		p := Payload[dormouse.Attempt](e)
+		if t := s.TurnOf(p.Turn); t != nil {
 			t.Turn.Attempt, t.Turn.Epoch, t.Turn.Until = p.Number, p.Epoch, time.Time{}
 		}
 	case dormouse.AttemptEnded:
-		p := payload[dormouse.Attempt](e)
-		if t := s.turnOf(p.Turn); t != nil {
+		p := Payload[dormouse.Attempt](e)
+		if t := s.TurnOf(p.Turn); t != nil {
 			t.Turn.Epoch, t.Turn.Until, t.Turn.Since = 0, p.Until, e.Time
 			if p.Reason != dormouse.AttemptReturned {
 				t.Turn.Attempt = p.Number + 1
 			}
 		}
 	case dormouse.OpStarted:
-		p := payload[dormouse.OpFact](e)
+		p := Payload[dormouse.OpFact](e)
 		s.Ops = append(s.Ops, OpenOp{Op: p.Op, Span: p.Span, Started: e.Time, Expires: p.Expires})
-		if changesFiles(p.Op.Kind) {
+		if ChangesFiles(p.Op.Kind) {
 			s.Workspace.Used, s.Workspace.Touched = true, e.Seq
 		}
-		if t := s.turnOf(p.Op.Origin.Turn); t != nil && p.Op.Kind == dormouse.OpModel {
+		if t := s.TurnOf(p.Op.Origin.Turn); t != nil && p.Op.Kind == dormouse.OpModel {
 			t.Turn.Calls, t.Turn.Redo = p.Op.Origin.Call, nil
 		}
 		if x := s.exec(p.Op.Use); x != nil && p.Op.Origin.Turn == "" {
 			x.Op = p.Op.ID
 		}
 	case dormouse.OpFinished, dormouse.OpUnknown:
-		p := payload[dormouse.OpEnd](e)
+		p := Payload[dormouse.OpEnd](e)
 		applyOpEnd(s, p)
 		closeExec(s, e.Time, func(x Exec) bool { return x.Op == p.Op })
 	case dormouse.ExecAsked, dormouse.ExecEnding, dormouse.ExecRefused, dormouse.ExecAnswered:
 		applyExec(s, e) // an answer closes nothing: the end of its op does
 	case dormouse.SandboxWarming:
-		p := payload[dormouse.SandboxFact](e)
+		p := Payload[dormouse.SandboxFact](e)
 		s.Sandbox = Sandbox{Phase: SandboxWarming, Generation: p.Generation, How: p.How}
 	case dormouse.SandboxStarted:
-		p := payload[dormouse.SandboxFact](e)
+		p := Payload[dormouse.SandboxFact](e)
 		s.Sandbox.Phase, s.Sandbox.Handle, s.Sandbox.IdleTimeout = SandboxActive, p.Handle, p.IdleTimeout
 		s.Workspace.Policy, s.Workspace.Seals, s.Workspace.Open, s.Workspace.Fresh = p.Snapshots, p.Seals, true, false
 		if p.Processes == dormouse.ProcessesKept || !p.Watched { // what runs on, or who comes, is not told of
@@ -111,7 +111,7 @@ func apply(s *State, e dormouse.Event) {
 			s.Image = p.Image
 		}
 	case dormouse.SandboxStopping:
-		s.Sandbox.Phase, s.Sandbox.Saved = SandboxStopping, payload[dormouse.SandboxFact](e).Kept
+		s.Sandbox.Phase, s.Sandbox.Saved = SandboxStopping, Payload[dormouse.SandboxFact](e).Kept
 	case dormouse.SandboxStirred:
 		s.Sandbox.Stirred = e.Time
 	case dormouse.SandboxStopped, dormouse.SandboxLost:
@@ -123,15 +123,15 @@ func apply(s *State, e dormouse.Event) {
 		dormouse.WorkspaceSwapped, dormouse.WorkspaceTouched, dormouse.WorkspaceRecovered, dormouse.HistoryTruncated:
 		applySnapshot(s, e)
 	case dormouse.AttentionRaised:
-		applyAttention(s, payload[dormouse.Attention](e))
+		applyAttention(s, Payload[dormouse.Attention](e))
 	case dormouse.AttentionCleared:
 		clearAttention(s, e.Thread)
 	case dormouse.SessionUpdated, dormouse.SessionTagged, dormouse.SessionArchived, dormouse.SessionDeleted:
 		applyDescription(s, e)
 	case dormouse.AgentConfigured:
-		s.Config, s.Agent = e.Seq, payload[dormouse.AgentChange](e).Agent.Name
+		s.Config, s.Agent = e.Seq, Payload[dormouse.AgentChange](e).Agent.Name
 	case dormouse.SessionThreadCreated:
-		s.Threads = append(s.Threads, Thread{ID: payload[dormouse.ThreadCreated](e).Thread, Created: e.Time})
+		s.Threads = append(s.Threads, Thread{ID: Payload[dormouse.ThreadCreated](e).Thread, Created: e.Time})
 	case dormouse.ThreadArchived:
 		if t := s.Thread(e.Thread); t != nil {
 			t.Archived = e.Time
@@ -160,8 +160,8 @@ func apply(s *State, e dormouse.Event) {
 // lost it was not working on: the time from the last event to the recovery does
 // not count.
 func clock(s *State, e dormouse.Event, worked bool, last time.Time) {
-	lost := e.Type == dormouse.AttemptEnded && payload[dormouse.Attempt](e).Reason == dormouse.AttemptLost
-	works := s.works()
+	lost := e.Type == dormouse.AttemptEnded && Payload[dormouse.Attempt](e).Reason == dormouse.AttemptLost
+	works := s.Works()
 	if worked && (lost || !works) {
 		until := e.Time
 		if lost {
@@ -175,27 +175,27 @@ func clock(s *State, e dormouse.Event, worked bool, last time.Time) {
 	}
 }
 
-// folds reports whether Apply reads the payload of events of this type, so that
+// Folds reports whether Apply reads the payload of events of this type, so that
 // a loader must fetch one that was too large for its row.
-func folds(t dormouse.EventType) bool {
+func Folds(t dormouse.EventType) bool {
 	if t == dormouse.ExecAsked || t == dormouse.ExecAnswered {
 		return false // they are large, and what matters of them is elsewhere
 	}
 	return t.Audience() != dormouse.ForEveryone || t == dormouse.SessionUpdated || t == dormouse.SessionThreadCreated
 }
 
-// bodyOnly is the part of a queued prompt that State keeps.
-type bodyOnly struct {
+// BodyOnly is the part of a queued prompt that State keeps.
+type BodyOnly struct {
 	Body dormouse.Digest `json:"body"`
 }
 
-func payload[T any](e dormouse.Event) T {
+func Payload[T any](e dormouse.Event) T {
 	var p T
 	_ = json.Unmarshal(e.Payload, &p) // what cannot be read folds as empty: Apply cannot fail
 	return p
 }
 
-func applyCreated(s *State, p dormouse.Created, at time.Time) {
+func ApplyCreated(s *State, p dormouse.Created, at time.Time) {
 	s.Session, s.Tenant, s.Owner, s.Parent, s.Depth = p.Session, p.Tenant, p.Owner, p.Parent, p.Depth
 	if s.Offspring = p.Offspring; p.Depth == 0 {
 		s.Offspring = dormouse.MaxOffspring
@@ -214,7 +214,7 @@ func applyCreated(s *State, p dormouse.Created, at time.Time) {
 // applyTurnStarted moves the turn's prompts from the queue, or from the turn it
 // takes up again, into the turn.
 func applyTurnStarted(s *State, e dormouse.Event) {
-	p := payload[dormouse.TurnFact](e)
+	p := Payload[dormouse.TurnFact](e)
 	t := s.Thread(e.Thread)
 	if t == nil {
 		return
@@ -247,14 +247,14 @@ func applyOpEnd(s *State, p dormouse.OpEnd) {
 		return
 	}
 	s.Ops = slices.DeleteFunc(s.Ops, func(o OpenOp) bool { return o.ID == p.Op })
-	if changesFiles(op.Kind) {
+	if ChangesFiles(op.Kind) {
 		s.Workspace.Touched = s.Seq
 		if op.Origin.Turn != "" && s.Workspace.Policy == dormouse.SnapshotsByCall {
 			s.Workspace.Calls = append(slices.Clip(s.Workspace.Calls), Called{Seq: s.Seq, Turn: op.Origin.Turn})
 		}
 	}
 	s.Usage, s.CostMicros = s.Usage.Add(p.Usage), s.CostMicros+p.CostMicros
-	t := s.turnOf(op.Origin.Turn)
+	t := s.TurnOf(op.Origin.Turn)
 	if t == nil {
 		return
 	}
@@ -277,7 +277,7 @@ func applyOpEnd(s *State, p dormouse.OpEnd) {
 
 func applyAttention(s *State, p dormouse.Attention) {
 	a := &Attention{Reason: p.Reason, Turn: p.Turn}
-	if t := s.turnOf(p.Turn); t != nil {
+	if t := s.TurnOf(p.Turn); t != nil {
 		for _, q := range t.Turn.Prompts {
 			if slices.Contains(p.Prompts, q.ID) {
 				a.Prompts = append(a.Prompts, q)
@@ -305,7 +305,7 @@ func clearAttention(s *State, thread dormouse.ThreadID) {
 func applyDescription(s *State, e dormouse.Event) {
 	switch e.Type { //nolint:exhaustive // only these come here
 	case dormouse.SessionUpdated:
-		p := payload[dormouse.Update](e)
+		p := Payload[dormouse.Update](e)
 		if p.Title != nil {
 			s.Title, s.Titled = *p.Title, *p.Title != ""
 		}
@@ -313,7 +313,7 @@ func applyDescription(s *State, e dormouse.Event) {
 			s.Metadata = p.Metadata
 		}
 	case dormouse.SessionTagged:
-		s.Tags = payload[dormouse.Tagging](e).Tags
+		s.Tags = Payload[dormouse.Tagging](e).Tags
 	case dormouse.SessionArchived:
 		s.Archived = e.Time
 	case dormouse.SessionDeleted:
@@ -323,14 +323,14 @@ func applyDescription(s *State, e dormouse.Event) {
 
 func applyWakeup(s *State, e dormouse.Event) {
 	if e.Type == dormouse.WakeupScheduled {
-		p := payload[dormouse.Wakeup](e)
+		p := Payload[dormouse.Wakeup](e)
 		if p.ID == "" {
 			return // its body is lost
 		}
 		s.Wakeups = append(s.Wakeups, Wakeup{ID: p.ID, Thread: e.Thread, Cron: p.Cron, At: p.At, Seq: e.Seq})
 		return
 	}
-	p := payload[dormouse.WakeupFact](e)
+	p := Payload[dormouse.WakeupFact](e)
 	switch i := s.wakeup(p.ID); {
 	case i < 0:
 	case p.Next.IsZero():
@@ -342,13 +342,13 @@ func applyWakeup(s *State, e dormouse.Event) {
 
 func applyChild(s *State, e dormouse.Event) {
 	if e.Type == dormouse.ChildSpawned {
-		if c := payload[dormouse.Spawned](e).Child; c.Session != "" { // else its body is lost
+		if c := Payload[dormouse.Spawned](e).Child; c.Session != "" { // else its body is lost
 			s.Children = append(s.Children, Child{ID: c.Session, Seq: e.Seq, Offspring: c.Offspring})
 			s.Offspring -= 1 + c.Offspring
 		}
 		return
 	}
-	i := s.child(payload[dormouse.ChildFact](e).Child)
+	i := s.Child(Payload[dormouse.ChildFact](e).Child)
 	switch {
 	case i < 0:
 	case e.Type == dormouse.ChildStarted:

@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ func (d *draft) spawn(v Spawn) error {
 	}
 	again, err := d.again(string(c.Session), func(e dormouse.Event) bool { return e.Type == dormouse.ChildSpawned })
 	switch {
-	case again || d.child(c.Session) >= 0:
+	case again || d.Child(c.Session) >= 0:
 		return err
 	case c.Session == d.Session:
 		return fmt.Errorf("a session is not its own child: %w", dormouse.ErrInvalid)
@@ -44,7 +44,7 @@ func (d *draft) spawn(v Spawn) error {
 
 // endChild wants a child ended.
 func (d *draft) endChild(v EndChild) error {
-	i := d.child(v.Child)
+	i := d.Child(v.Child)
 	if i < 0 {
 		return fmt.Errorf("no child %s is at work here: %w", v.Child, dormouse.ErrNotFound)
 	}
@@ -55,7 +55,7 @@ func (d *draft) endChild(v EndChild) error {
 }
 
 func (d *draft) childUp(v ChildUp) error {
-	if i := d.child(v.Child); i >= 0 && !d.Children[i].Started {
+	if i := d.Child(v.Child); i >= 0 && !d.Children[i].Started {
 		d.tell(dormouse.ChildStarted, "", dormouse.ChildFact{Child: v.Child})
 	}
 	return nil
@@ -70,7 +70,7 @@ func (d *draft) parentTold() error {
 }
 
 func (d *draft) childDown(v ChildDown) error {
-	if d.child(v.Child) >= 0 {
+	if d.Child(v.Child) >= 0 {
 		d.tell(dormouse.ChildEnded, "", dormouse.ChildFact{Child: v.Child, Reason: v.Reason})
 	}
 	return nil

@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"fmt"
@@ -80,23 +80,23 @@ type WantedCapture struct {
 	Reason string
 }
 
-// wantCapture says which point should be made of a workspace now, if one should.
-func wantCapture(s State) *WantedCapture {
+// WantCapture says which point should be made of a workspace now, if one should.
+func WantCapture(s State) *WantedCapture {
 	still := s.Sandbox.Phase == SandboxActive || s.Sandbox.Phase == SandboxCold
 	switch {
 	case s.Terminated != nil || !still || s.Workspace.Policy == "":
 		return nil
 	case len(s.Workspace.Calls) > 0 && s.Workspace.Policy == dormouse.SnapshotsByCall:
-		return &WantedCapture{ID: pointID(s.Session, dormouse.SnapshotOfCall, s.Workspace.Calls[0].Seq), Reason: dormouse.SnapshotOfCall}
+		return &WantedCapture{ID: PointID(s.Session, dormouse.SnapshotOfCall, s.Workspace.Calls[0].Seq), Reason: dormouse.SnapshotOfCall}
 	case len(s.Asked) > 0:
 		return &WantedCapture{ID: s.Asked[0].ID, Label: s.Asked[0].Label, Reason: dormouse.SnapshotAsked}
-	case s.Workspace.Due > 0 && !s.works():
-		return &WantedCapture{ID: pointID(s.Session, dormouse.SnapshotOfTurn, s.Workspace.Due), Reason: dormouse.SnapshotOfTurn}
+	case s.Workspace.Due > 0 && !s.Works():
+		return &WantedCapture{ID: PointID(s.Session, dormouse.SnapshotOfTurn, s.Workspace.Due), Reason: dormouse.SnapshotOfTurn}
 	case s.Sandbox.Phase == SandboxCold && s.Workspace.Seals && s.Workspace.Open:
-		return &WantedCapture{ID: pointID(s.Session, dormouse.SnapshotSealing, s.Sandbox.Generation), Reason: dormouse.SnapshotSealing}
+		return &WantedCapture{ID: PointID(s.Session, dormouse.SnapshotSealing, s.Sandbox.Generation), Reason: dormouse.SnapshotSealing}
 	}
 	if prompt := beforeTurn(s); prompt > 0 {
-		return &WantedCapture{ID: pointID(s.Session, dormouse.SnapshotBefore, prompt), Reason: dormouse.SnapshotBefore}
+		return &WantedCapture{ID: PointID(s.Session, dormouse.SnapshotBefore, prompt), Reason: dormouse.SnapshotBefore}
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func wantCapture(s State) *WantedCapture {
 // beforeTurn is the seq of the newest prompt whose turn could begin if a point were made
 // first of what people did since the last one; 0 if none has to be.
 func beforeTurn(s State) uint64 {
-	if p := s.Workspace.Policy; p != dormouse.SnapshotsByTurn && p != dormouse.SnapshotsByCall || s.Terminated != nil || s.works() || !s.changed() {
+	if p := s.Workspace.Policy; p != dormouse.SnapshotsByTurn && p != dormouse.SnapshotsByCall || s.Terminated != nil || s.Works() || !s.changed() {
 		return 0
 	}
 	if next := s.nextPrompt(); next > s.Workspace.Before {
@@ -113,9 +113,9 @@ func beforeTurn(s State) uint64 {
 	return 0
 }
 
-// owesPoint reports whether a turn that ends now leaves files of which a point is to be
+// OwesPoint reports whether a turn that ends now leaves files of which a point is to be
 // made.
-func (s State) owesPoint() bool {
+func (s State) OwesPoint() bool {
 	p := s.Workspace.Policy
 	return s.Workspace.Used && (p == dormouse.SnapshotsByTurn || p == dormouse.SnapshotsByCall)
 }
@@ -133,12 +133,12 @@ func (s State) nextPrompt() (seq uint64) {
 // changed reports whether files may be other than those of the newest point. Where it
 // says no, nothing could have changed them, and nobody has to look.
 func (s State) changed() bool {
-	return s.Workspace.Touched > 0 || s.Workspace.Live || slices.ContainsFunc(s.Ops, func(o OpenOp) bool { return changesFiles(o.Kind) })
+	return s.Workspace.Touched > 0 || s.Workspace.Live || slices.ContainsFunc(s.Ops, func(o OpenOp) bool { return ChangesFiles(o.Kind) })
 }
 
-// keptIn returns the point that holds the present files, and whether there is one or
+// KeptIn returns the point that holds the present files, and whether there is one or
 // there is nothing to hold.
-func (s State) keptIn() (dormouse.SnapshotID, bool) {
+func (s State) KeptIn() (dormouse.SnapshotID, bool) {
 	_, there := s.Point(s.Workspace.Newest)
 	switch {
 	case s.Workspace.Policy == "" || s.Workspace.Newest == "" && !s.changed():
@@ -149,8 +149,8 @@ func (s State) keptIn() (dormouse.SnapshotID, bool) {
 	return "", false
 }
 
-// changesFiles reports whether an op of this kind may change the files of a workspace.
-func changesFiles(k dormouse.OpKind) bool { return k.InSandbox() && k != dormouse.OpRead }
+// ChangesFiles reports whether an op of this kind may change the files of a workspace.
+func ChangesFiles(k dormouse.OpKind) bool { return k.InSandbox() && k != dormouse.OpRead }
 
 // touch records that somebody is let in who may change files.
 func (d *draft) touch(v Touch) error {
@@ -161,18 +161,18 @@ func (d *draft) touch(v Touch) error {
 	return nil
 }
 
-// errPointDue refuses what could change files before the point of a tool call is made.
-var errPointDue = fmt.Errorf("the snapshot of the tool call before is being taken: %w", dormouse.ErrConflict)
+// ErrPointDue refuses what could change files before the point of a tool call is made.
+var ErrPointDue = fmt.Errorf("the snapshot of the tool call before is being taken: %w", dormouse.ErrConflict)
 
-// pointDue reports whether the point of a tool call is to be made first.
-func pointDue(s State) bool {
-	w := wantCapture(s)
+// PointDue reports whether the point of a tool call is to be made first.
+func PointDue(s State) bool {
+	w := WantCapture(s)
 	return w != nil && w.Reason == dormouse.SnapshotOfCall
 }
 
-// ofCall says of which instant the point of a tool call is, and whether something else
+// OfCall says of which instant the point of a tool call is, and whether something else
 // was at work then, so that no conversation goes with it.
-func ofCall(s State) (at uint64, midway bool) {
+func OfCall(s State) (at uint64, midway bool) {
 	call := s.Workspace.Calls[0]
 	for _, t := range s.Threads {
 		midway = midway || t.Turn != nil && t.Turn.Blocked == "" && t.Turn.ID != call.Turn
@@ -183,9 +183,9 @@ func ofCall(s State) (at uint64, midway bool) {
 	return call.Seq, midway
 }
 
-// pointID names a point by what it is made for, so that it is the same however often
+// PointID names a point by what it is made for, so that it is the same however often
 // that is tried.
-func pointID(id dormouse.SessionID, reason string, n uint64) dormouse.SnapshotID {
+func PointID(id dormouse.SessionID, reason string, n uint64) dormouse.SnapshotID {
 	return dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, string(id), reason, strconv.FormatUint(n, 10)))
 }
 
@@ -225,7 +225,7 @@ func (d *draft) askSnapshot(v AskSnapshot) error {
 
 // takeSnapshot records a point, and what it makes superfluous.
 func (d *draft) takeSnapshot(v TakeSnapshot) error {
-	w := wantCapture(d.State)
+	w := WantCapture(d.State)
 	if w == nil || w.ID != v.ID {
 		return fmt.Errorf("snapshot %s is not wanted: %w", v.ID, dormouse.ErrConflict)
 	}
@@ -269,7 +269,7 @@ func (d *draft) retain(keep dormouse.Retention) {
 }
 
 func (d *draft) skipSnapshot(v SkipSnapshot) error {
-	if w := wantCapture(d.State); w == nil || w.ID != v.ID {
+	if w := WantCapture(d.State); w == nil || w.ID != v.ID {
 		return nil
 	}
 	d.tell(dormouse.SnapshotSkipped, "", v.SnapshotSkip)
@@ -295,7 +295,7 @@ func (d *draft) swap(v Swap) error {
 	if v.Number != d.Workspace.Number+1 {
 		return fmt.Errorf("workspace %d comes after %d: %w", v.Number, d.Workspace.Number, dormouse.ErrConflict)
 	}
-	if err := d.refusesSwap(v); err != nil {
+	if err := d.RefusesSwap(v); err != nil {
 		return err
 	}
 	if !v.Discard {
@@ -313,8 +313,8 @@ func (d *draft) swap(v Swap) error {
 	return nil
 }
 
-// refusesSwap says why a session cannot go on with other files now.
-func (s State) refusesSwap(v Swap) error {
+// RefusesSwap says why a session cannot go on with other files now.
+func (s State) RefusesSwap(v Swap) error {
 	for _, t := range s.Threads {
 		if t.Turn != nil && t.Turn.ID != v.Within && (t.Turn.Blocked == "" || v.To > 0) {
 			return fmt.Errorf("the session is at work; interrupt it first: %w", dormouse.ErrConflict)
@@ -375,9 +375,9 @@ func (d *draft) truncate(to uint64, replaced dormouse.SnapshotID) {
 func applySnapshot(s *State, e dormouse.Event) {
 	switch e.Type { //nolint:exhaustive // those of snapshots
 	case dormouse.SnapshotAskedFor:
-		s.Asked = append(s.Asked, payload[dormouse.SnapshotAsk](e))
+		s.Asked = append(s.Asked, Payload[dormouse.SnapshotAsk](e))
 	case dormouse.SnapshotTaken:
-		p := payload[dormouse.Snapshot](e)
+		p := Payload[dormouse.Snapshot](e)
 		s.Points = append(s.Points, Point{ID: p.ID, Seq: e.Seq, At: p.At, Taken: e.Time, Midway: p.Midway, Aside: p.Aside})
 		if p.Aside {
 			return
@@ -386,7 +386,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 		lookedAt(s, p.At, p.Live)
 		settleSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotSkipped:
-		p := payload[dormouse.SnapshotSkip](e)
+		p := Payload[dormouse.SnapshotSkip](e)
 		if p.At > 0 {
 			lookedAt(s, p.At, p.Live)
 		} else {
@@ -394,10 +394,10 @@ func applySnapshot(s *State, e dormouse.Event) {
 		}
 		settleSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotDeleted:
-		gone := payload[dormouse.SnapshotsGone](e).IDs
+		gone := Payload[dormouse.SnapshotsGone](e).IDs
 		s.Points = slices.DeleteFunc(s.Points, func(p Point) bool { return slices.Contains(gone, p.ID) })
 	case dormouse.WorkspaceSwapped:
-		p := payload[dormouse.WorkspaceSwap](e)
+		p := Payload[dormouse.WorkspaceSwap](e)
 		sealed := p.Reason == dormouse.SwapSealed || p.Processes
 		s.Workspace = Workspace{
 			Number: p.Number, Base: p.Snapshot, Layers: p.Layers, Newest: p.Snapshot, Line: p.Layers,
@@ -406,10 +406,10 @@ func applySnapshot(s *State, e dormouse.Event) {
 	case dormouse.WorkspaceTouched:
 		s.Workspace.Touched = e.Seq
 	case dormouse.WorkspaceRecovered:
-		s.Workspace.Recovered = payload[dormouse.WorkspaceRecovery](e).ID
+		s.Workspace.Recovered = Payload[dormouse.WorkspaceRecovery](e).ID
 		s.Workspace.Touched = e.Seq // what was found instead is kept beside
 	case dormouse.HistoryTruncated:
-		p := payload[dormouse.Truncation](e)
+		p := Payload[dormouse.Truncation](e)
 		s.Voided = append(s.Voided, Void{From: p.To, Upto: e.Seq})
 		for i := range s.Points { // no conversation goes with it any more
 			s.Points[i].Aside = s.Points[i].Aside || p.Kept != "" && s.Points[i].ID == p.Kept
@@ -433,7 +433,7 @@ func settleSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 	case dormouse.SnapshotOfTurn:
 		s.Workspace.Due = 0
 	case dormouse.SnapshotOfCall:
-		if calls := s.Workspace.Calls; len(calls) > 0 && pointID(s.Session, reason, calls[0].Seq) == id {
+		if calls := s.Workspace.Calls; len(calls) > 0 && PointID(s.Session, reason, calls[0].Seq) == id {
 			s.Workspace.Calls = calls[1:]
 		}
 	case dormouse.SnapshotSealing:
@@ -465,15 +465,15 @@ func name(rows *dormouse.Rows, e dormouse.Event) {
 	}
 	switch e.Type { //nolint:exhaustive // those that name
 	case dormouse.SnapshotTaken:
-		p := payload[dormouse.Snapshot](e)
+		p := Payload[dormouse.Snapshot](e)
 		names(p.ID, p.Layers)
 		if !p.Aside {
 			names(lineName, p.Layers)
 		}
 	case dormouse.SnapshotDeleted:
-		rows.Released = append(rows.Released, payload[dormouse.SnapshotsGone](e).IDs...)
+		rows.Released = append(rows.Released, Payload[dormouse.SnapshotsGone](e).IDs...)
 	case dormouse.WorkspaceSwapped:
-		p := payload[dormouse.WorkspaceSwap](e)
+		p := Payload[dormouse.WorkspaceSwap](e)
 		names(baseName, p.Layers)
 		names(lineName, p.Layers)
 	}

@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func (d *draft) send(v Send) error {
 var ErrOtherRequest = fmt.Errorf("this name was given to another request: %w", dormouse.ErrConflict)
 
 func sameRequest(e dormouse.Event, body dormouse.Digest) error {
-	if e.Type != dormouse.RequestTaken || payload[dormouse.Taken](e).Body != body {
+	if e.Type != dormouse.RequestTaken || Payload[dormouse.Taken](e).Body != body {
 		return ErrOtherRequest
 	}
 	return nil

@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"fmt"
@@ -38,7 +38,7 @@ func (d *draft) recover() error {
 }
 
 func (d *draft) startAttempt(v StartAttempt) error {
-	t := d.turnOf(v.Turn)
+	t := d.TurnOf(v.Turn)
 	switch {
 	case t == nil:
 		return fmt.Errorf("turn %s is over: %w", v.Turn, dormouse.ErrConflict)
@@ -52,7 +52,7 @@ func (d *draft) startAttempt(v StartAttempt) error {
 }
 
 func (d *draft) returnAttempt(v ReturnAttempt) error {
-	t := d.turnOf(v.Turn)
+	t := d.TurnOf(v.Turn)
 	if t == nil || t.Turn.Epoch != d.c.Epoch || t.Turn.Epoch == 0 {
 		return fmt.Errorf("turn %s has no attempt of this lease: %w", v.Turn, dormouse.ErrConflict)
 	}
@@ -62,7 +62,7 @@ func (d *draft) returnAttempt(v ReturnAttempt) error {
 
 // current returns the thread whose attempt w is, and refuses any other.
 func (d *draft) current(w Work) (*Thread, error) {
-	t := d.turnOf(w.Turn)
+	t := d.TurnOf(w.Turn)
 	if t == nil || t.Turn.Epoch == 0 || t.Turn.Epoch != d.c.Epoch || t.Turn.Attempt != w.Attempt {
 		return nil, fmt.Errorf("attempt %d of turn %s is over: %w", w.Attempt, w.Turn, dormouse.ErrConflict)
 	}
@@ -146,8 +146,8 @@ func (d *draft) close(thread dormouse.ThreadID, outcome string) {
 func (d *draft) finishTurn(thread dormouse.ThreadID, turn Turn, outcome string) {
 	d.tell(dormouse.PromptCompleted, thread, dormouse.Prompts{Prompts: ids(turn.Prompts)})
 	end := dormouse.TurnFact{Turn: turn.ID, Outcome: outcome}
-	if d.owesPoint() && d.Terminated == nil {
-		end.Snapshot = pointID(d.Session, dormouse.SnapshotOfTurn, d.Seq+1)
+	if d.OwesPoint() && d.Terminated == nil {
+		end.Snapshot = PointID(d.Session, dormouse.SnapshotOfTurn, d.Seq+1)
 	}
 	d.tell(dormouse.TurnEnded, thread, end)
 }
@@ -194,7 +194,7 @@ func (d *draft) block(v Block) error {
 
 // resume takes a turn that is no longer blocked up again.
 func (d *draft) resume(thread dormouse.ThreadID, turn dormouse.TurnID) {
-	was := d.works()
+	was := d.Works()
 	d.add(dormouse.TurnResumed, thread, dormouse.TurnFact{Turn: turn})
 	d.tellRunning(thread, was)
 }

@@ -1,16 +1,4 @@
-// Package session owns what happens next in a session.
-//
-// Three pure functions hold the law. They have no clock, no randomness and no
-// I/O, so they can be walked as a table and replayed for ever:
-//
-//	Decide  what a command leads to, or why it is refused
-//	Apply   what an event changes
-//	Want    what should be going on now
-//
-// One goroutine, the Actor, owns each session: it decides, makes the answer
-// durable, believes it, and then makes the world match Want. Starting after a
-// crash is the same code as carrying on.
-package session
+package law
 
 import (
 	"encoding/json"
@@ -27,21 +15,21 @@ const MaxAttempt = 5
 // MaxQueue bounds the prompts that wait on one thread.
 const MaxQueue = 1000
 
-// Decide answers a command with the events that record it. No events and no
-// error mean that there is nothing to do. It reads nothing but its arguments.
-func Decide(s State, c Command) ([]dormouse.Event, error) {
-	d, err := decide(s, c)
-	if err != nil {
-		return nil, err
-	}
-	return d.events, nil
+// Decision is what a command leads to.
+type Decision struct {
+	Events []dormouse.Event // that record it; none if there is nothing to do
+	State  State            // with the events applied
+	Rows   dormouse.Rows    // that the events change, without those that Finish adds
 }
 
-// decide is Decide that returns all that was decided: the events, the state with
-// them folded in, and the rows they change.
-func decide(s State, c Command) (*draft, error) {
+// Decide answers a command, or says why it is refused. It reads nothing but its
+// arguments.
+func Decide(s State, c Command) (Decision, error) {
 	d := &draft{State: s, c: c}
-	return d, d.decide()
+	if err := d.decide(); err != nil {
+		return Decision{}, err
+	}
+	return Decision{d.events, d.State, d.rows}, nil
 }
 
 func (d *draft) decide() error {
@@ -264,7 +252,7 @@ func Want(s State) Wanted {
 		Phase: s.Sandbox.Phase, Generation: s.Sandbox.Generation, How: s.Sandbox.How,
 		Saved: s.Sandbox.Saved, Handle: s.Sandbox.Handle, Keep: s.Terminated == nil && !s.Workspace.Fresh,
 	}}
-	w.Capture = wantCapture(s)
+	w.Capture = WantCapture(s)
 	// The point of a turn is made before the next one changes anything.
 	waits := w.Capture != nil && (w.Capture.Reason == dormouse.SnapshotOfTurn || w.Capture.Reason == dormouse.SnapshotOfCall)
 	// So is what people did since, also if that has to wait until the sandbox has started
@@ -285,7 +273,7 @@ func Want(s State) Wanted {
 		}
 	}
 	for _, o := range s.Ops {
-		if o.Kind.InSandbox() && s.turnOf(o.Origin.Turn) == nil && (s.Terminated != nil || !s.isExec(o.Op)) {
+		if o.Kind.InSandbox() && s.TurnOf(o.Origin.Turn) == nil && (s.Terminated != nil || !s.isExec(o.Op)) {
 			w.Kill = append(w.Kill, o.ID)
 		}
 	}
@@ -363,16 +351,16 @@ func expireAt(s State) time.Time {
 // sleepAt is when the sandbox has been idle long enough. It is not idle as long
 // as an op is open in it, whether or not anybody waits for that op.
 func sleepAt(s State) time.Time {
-	at := idleSince(s)
-	if s.sleepAfter() == 0 || at.IsZero() {
+	at := IdleSince(s)
+	if s.IdleTimeout() == 0 || at.IsZero() {
 		return time.Time{}
 	}
-	return at.Add(s.sleepAfter())
+	return at.Add(s.IdleTimeout())
 }
 
-// idleSince is since when nobody uses the sandbox, zero if somebody does or if
+// IdleSince is since when nobody uses the sandbox, zero if somebody does or if
 // there is none.
-func idleSince(s State) time.Time {
+func IdleSince(s State) time.Time {
 	if s.Sandbox.Phase != SandboxActive || s.Terminated != nil {
 		return time.Time{}
 	}
@@ -396,9 +384,9 @@ func idleSince(s State) time.Time {
 	return at
 }
 
-// sleepAfter is how long the sandbox may be idle, by its session or by the server
+// IdleTimeout is how long the sandbox may be idle, by its session or by the server
 // that started it, whichever is less. Zero is for ever.
-func (s State) sleepAfter() time.Duration {
+func (s State) IdleTimeout() time.Duration {
 	if s.SleepAfter == 0 || s.Sandbox.IdleTimeout == 0 {
 		return max(s.SleepAfter, s.Sandbox.IdleTimeout)
 	}

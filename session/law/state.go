@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"encoding/json"
@@ -187,9 +187,9 @@ type Attention struct {
 	Prompts []dormouse.PromptRecord `json:"prompts,omitempty"`
 }
 
-// clone copies what Apply may change. A queue is long and most events leave it
+// Clone copies what Apply may change. A queue is long and most events leave it
 // alone, so that those which do not make a new one.
-func (s State) clone() State {
+func (s State) Clone() State {
 	s.Threads = slices.Clone(s.Threads)
 	for i := range s.Threads {
 		t := &s.Threads[i]
@@ -235,8 +235,8 @@ func (s State) OpFor(use dormouse.EventID) (OpenOp, bool) {
 	return s.Ops[i], true
 }
 
-// turnOf returns the thread whose turn is called id, or nil.
-func (s State) turnOf(id dormouse.TurnID) *Thread {
+// TurnOf returns the thread whose turn is called id, or nil.
+func (s State) TurnOf(id dormouse.TurnID) *Thread {
 	for i := range s.Threads {
 		if t := s.Threads[i].Turn; t != nil && t.ID == id {
 			return &s.Threads[i]
@@ -254,8 +254,8 @@ func (t *Turn) Use(id dormouse.EventID) (dormouse.Use, bool) {
 	return t.Uses[i], true
 }
 
-// works reports whether any turn is at work, or will be without anybody's help.
-func (s State) works() bool {
+// Works reports whether any turn is at work, or will be without anybody's help.
+func (s State) Works() bool {
 	return slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn != nil && t.Turn.Blocked == "" })
 }
 
@@ -266,7 +266,7 @@ func (s State) takes() bool {
 
 // engaged reports whether it works or is about to: what was asked a moment ago is
 // not dropped as if nobody had.
-func (s State) engaged() bool { return s.works() || s.takes() }
+func (s State) engaged() bool { return s.Works() || s.takes() }
 
 // Attention returns why the session shows error, or nil.
 func (s State) Attention() *Attention {
@@ -283,8 +283,8 @@ func (s State) wakeup(id dormouse.WakeupID) int {
 	return slices.IndexFunc(s.Wakeups, func(w Wakeup) bool { return w.ID == id })
 }
 
-// child returns the place of a child that has not ended, or -1.
-func (s State) child(id dormouse.SessionID) int {
+// Child returns the place of a child that has not ended, or -1.
+func (s State) Child(id dormouse.SessionID) int {
 	return slices.IndexFunc(s.Children, func(c Child) bool { return c.ID == id })
 }
 

@@ -1,4 +1,4 @@
-package session
+package law
 
 import (
 	"encoding/binary"
@@ -23,7 +23,7 @@ func Project(s State, events []dormouse.Event) (State, dormouse.Rows) {
 		s = Apply(s, e)
 		lay(&rows, before, s, e)
 	}
-	finish(&rows, s)
+	Finish(&rows, s)
 	return s, rows
 }
 
@@ -46,15 +46,15 @@ func lay(rows *dormouse.Rows, before, after State, e dormouse.Event) {
 		if e.Type == dormouse.PromptCancelled {
 			status = dormouse.PromptIsCancelled
 		}
-		for _, q := range promptsNamed(before, payload[dormouse.Prompts](e).Prompts) {
+		for _, q := range promptsNamed(before, Payload[dormouse.Prompts](e).Prompts) {
 			q.Status = status
 			rows.Prompts = put(rows.Prompts, q)
 		}
 	case dormouse.OpStarted:
-		p := payload[dormouse.OpFact](e)
+		p := Payload[dormouse.OpFact](e)
 		rows.Ops = putOp(rows.Ops, dormouse.OpRecord{Op: p.Op, Status: dormouse.OpOpen, Started: e.Time})
 	case dormouse.OpFinished, dormouse.OpUnknown:
-		p := payload[dormouse.OpEnd](e)
+		p := Payload[dormouse.OpEnd](e)
 		if op, ok := before.Op(p.Op); ok {
 			r := dormouse.OpRecord{Op: op.Op, Status: dormouse.OpDone, Outcome: p.Outcome, Started: op.Started, Finished: e.Time}
 			if e.Type == dormouse.OpUnknown {
@@ -67,8 +67,8 @@ func lay(rows *dormouse.Rows, before, after State, e dormouse.Event) {
 	}
 }
 
-// merge adds what was laid out later.
-func merge(rows *dormouse.Rows, later dormouse.Rows) {
+// Merge adds what was laid out later.
+func Merge(rows *dormouse.Rows, later dormouse.Rows) {
 	for _, p := range later.Prompts {
 		rows.Prompts = put(rows.Prompts, p)
 	}
@@ -79,14 +79,14 @@ func merge(rows *dormouse.Rows, later dormouse.Rows) {
 	rows.ClientIDs = append(rows.ClientIDs, later.ClientIDs...)
 }
 
-// finish adds what follows from the state as a whole.
-func finish(rows *dormouse.Rows, s State) {
-	rows.Session = index(s)
+// Finish adds what follows from the state as a whole.
+func Finish(rows *dormouse.Rows, s State) {
+	rows.Session = Index(s)
 	rows.Deadlines = Deadlines(s)
 }
 
-// index is the session's row among all sessions.
-func index(s State) dormouse.SessionRow {
+// Index is the session's row among all sessions.
+func Index(s State) dormouse.SessionRow {
 	row := dormouse.SessionRow{
 		Session: s.Session, Tenant: s.Tenant, Owner: s.Owner, Parent: s.Parent, Title: s.Title,
 		AgentID: s.AgentID, AgentVersion: s.AgentVersion, EnvironmentID: s.EnvironmentID,
@@ -156,9 +156,9 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 // it is the same fold, and of a log with them the older program makes none.
 const stateVersion = 12
 
-// cacheState encodes a fold for the store, with a checksum before it: a byte that is
+// CacheState encodes a fold for the store, with a checksum before it: a byte that is
 // another by then must not be folded upon.
-func cacheState(s State) *dormouse.StateCache {
+func CacheState(s State) *dormouse.StateCache {
 	raw := dormouse.Encode(s)
 	data := binary.BigEndian.AppendUint32(make([]byte, 0, sumSize+len(raw)), crc32.Checksum(raw, castagnoli))
 	return &dormouse.StateCache{Seq: s.Seq, Version: stateVersion, Data: append(data, raw...)}
@@ -168,8 +168,8 @@ const sumSize = 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// openState decodes a cached fold; one of another version is no fold at all.
-func openState(c dormouse.StateCache) (State, error) {
+// OpenState decodes a cached fold; one of another version is no fold at all.
+func OpenState(c dormouse.StateCache) (State, error) {
 	if c.Version != stateVersion || c.Seq == 0 {
 		return State{}, nil
 	}
@@ -183,6 +183,6 @@ func openState(c dormouse.StateCache) (State, error) {
 	return s, nil
 }
 
-// stamp is how the core writes times: UTC, to the microsecond, so that a
+// Stamp is how the core writes times: UTC, to the microsecond, so that a
 // database gives back what it was given.
-func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+func Stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

@@ -53,7 +53,7 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // decide adds what the law makes of a verb to s.
 func (h *history) decide(s *law.State, v law.Verb) ([]dormouse.Event, error) {
-	d, err := law.Decide(*s, law.Command{By: owner, Now: now(), Epoch: h.epoch, Keeps: true, Verb: v})
+	d, err := law.Decide(*s, law.Command{By: owner, Now: now(), Epoch: h.epoch, Verb: v})
 	if err == nil {
 		*s = d.State
 	}

@@ -175,7 +175,7 @@ func (s *Sessions) make(ctx context.Context, by dormouse.Actor, v law.Create, un
 // begin makes a session and returns it as it begins.
 func (s *Sessions) begin(ctx context.Context, by dormouse.Actor, v law.Create, under *dormouse.Fence) (law.State, dormouse.SessionRow, error) {
 	now := law.Stamp(s.deps.Clock())
-	d, err := law.Decide(law.State{}, law.Command{By: by, Now: now, Keeps: true, Verb: v})
+	d, err := law.Decide(law.State{}, law.Command{By: by, Now: now, Verb: v})
 	if err != nil {
 		return law.State{}, dormouse.SessionRow{}, err
 	}

@@ -157,7 +157,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 
 // command completes a verb with what the law may not find out itself.
 func (a *Actor) command(ctx context.Context, m message) (law.Command, error) {
-	c := law.Command{By: m.by, Now: law.Stamp(a.deps.Clock()), Epoch: a.epoch, Keeps: true, Verb: m.verb}
+	c := law.Command{By: m.by, Now: law.Stamp(a.deps.Clock()), Epoch: a.epoch, Verb: m.verb}
 	if a.box.live != nil {
 		c.Reached = a.box.generation
 	}
@@ -165,42 +165,19 @@ func (a *Actor) command(ctx context.Context, m message) (law.Command, error) {
 	if c.Given, err = a.given(ctx, m.verb); err != nil {
 		return c, fmt.Errorf("look up ids: %w", err)
 	}
-	switch v := m.verb.(type) {
-	case law.Spawn:
+	needs := law.Lookups(m.verb)
+	if needs&law.LookupRights != 0 {
 		config, err := a.agentConfig(ctx, a.state.Config)
 		if err != nil {
 			return c, err
 		}
-		v.Rights = *config
-		c.Verb = v
-	case law.Settle:
-		if spawn, ok := v.Do.(law.Spawn); ok {
-			config, err := a.agentConfig(ctx, a.state.Config)
-			if err != nil {
-				return c, err
-			}
-			spawn.Rights = *config
-			v.Do = spawn
-			c.Verb = v
-		}
-	case law.Send:
-		if !slices.ContainsFunc(v.Steps, func(s law.Step) bool { return s.Interrupt != nil }) {
-			break
-		}
-		c.Counted = a.countedSoFar()
+		c.Verb = law.WithRights(m.verb, *config)
+	}
+	if needs&law.LookupOpenCalls != 0 {
 		if c.Seen, err = a.seen(ctx); err != nil {
 			return c, err
 		}
-	case law.Interrupt, law.ArchiveThread, law.Continue, law.Hibernate, law.Terminate, law.Archive, law.Delete, law.Recover, law.FailAttempt:
-		seen, err := a.seen(ctx)
-		if err != nil {
-			return c, err
-		}
-		c.Seen, c.Counted = seen, a.countedSoFar()
-	case law.Create, law.Prompt, law.Cancel, law.Answer, law.OpenThread, law.Schedule, law.Unschedule, law.EndChild, law.Describe, law.Retry, law.Wake, law.Take, law.Fire,
-		law.Run, law.EndExec, law.StartExec,
-		law.StartAttempt, law.ReturnAttempt, law.StartOp, law.FinishOp, law.LoseOp, law.Block, law.EndTurn, law.Warm,
-		law.SandboxUp, law.SandboxGone, law.SandboxDelayed, law.SandboxRelieved, law.SandboxDown, law.RecordRecovery, law.AskSnapshot, law.ImportSnapshot, law.TakeSnapshot, law.SkipSnapshot, law.ForgetSnapshots, law.Swap, law.Touch, law.ChildUp, law.ChildDown, law.ParentTold, law.MakeRoom, law.Tick:
+		c.Counted = a.countedSoFar()
 	}
 	return c, nil
 }

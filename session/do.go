@@ -59,20 +59,10 @@ func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormous
 	do := func() error {
 		return s.onActor(ctx, id, func(a *Actor) error { return a.send(ctx, message{by: by, verb: v}) })
 	}
-	if makesRoom(v) {
+	if law.RuleOf(v).FreesDisk {
 		return s.deps.relieved(do)
 	}
 	return do()
-}
-
-// makesRoom reports whether a verb takes something away that is on the disk.
-func makesRoom(v law.Verb) bool {
-	switch v.(type) { //nolint:gochecksumtype // the rest need room
-	case law.Terminate, law.Archive, law.Delete, law.ForgetSnapshots:
-		return true
-	default:
-		return false
-	}
 }
 
 // relieved does what makes room on a disk that may have none to write that down. What
@@ -127,23 +117,11 @@ func (s *Sessions) worthAsking(err error, v law.Verb) bool {
 	case err == nil || errors.Is(err, errNoLease) || errors.Is(err, ErrStaleSender):
 		return false
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
-		return sameTwice(v)
+		return law.Repeatable(v)
 	case errors.Is(err, ErrUnreached):
 		return true
 	}
 	return s.shared != nil && errors.Is(err, dormouse.ErrLeaseLost) // refused: nothing was changed
-}
-
-// sameTwice reports whether a verb that was carried out already changes nothing
-// when it is asked for again, so that asking again finds out how it went.
-func sameTwice(v law.Verb) bool {
-	switch v := v.(type) { //nolint:gochecksumtype // of the others nobody can say
-	case law.Send:
-		return v.Request != "" || !slices.ContainsFunc(v.Steps, func(s law.Step) bool { return s.Prompt == nil })
-	case law.Prompt, law.Answer, law.Schedule, law.OpenThread, law.ArchiveThread, law.Spawn, law.Run, law.Archive, law.Delete, law.Terminate, law.AskSnapshot, law.ImportSnapshot, law.ForgetSnapshots, law.Swap:
-		return true
-	}
-	return false
 }
 
 // insist asks until it is known what became of a verb: another server takes a

@@ -46,7 +46,7 @@ func newWorld(t testing.TB, c dormouse.Created) *world {
 func (w *world) try(v law.Verb) ([]dormouse.Event, error) {
 	w.now = w.now.Add(time.Second)
 	d, err := law.Decide(w.state, law.Command{
-		By: dormouse.User("ada"), Now: w.now, Epoch: w.epoch, Keeps: true, Reached: w.state.Sandbox.Generation, Seen: w.seen, Given: w.given, Verb: v,
+		By: dormouse.User("ada"), Now: w.now, Epoch: w.epoch, Reached: w.state.Sandbox.Generation, Seen: w.seen, Given: w.given, Verb: v,
 	})
 	if err != nil {
 		return nil, err

@@ -74,7 +74,7 @@ func (p *past) claim() {
 func (p *past) do(v law.Verb) {
 	p.t.Helper()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC).Add(time.Duration(p.state.Seq) * time.Second)
-	d, err := law.Decide(p.state, law.Command{By: dormouse.User("local"), Now: now, Epoch: p.epoch, Keeps: true, Verb: v})
+	d, err := law.Decide(p.state, law.Command{By: dormouse.User("local"), Now: now, Epoch: p.epoch, Verb: v})
 	if err != nil {
 		p.t.Fatalf("%T: %v", v, err)
 	}

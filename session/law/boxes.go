@@ -50,7 +50,7 @@ func (d *draft) hibernate() error {
 }
 
 func (d *draft) stopSandbox(reason string) {
-	d.tell(dormouse.SandboxStopping, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: reason, Kept: d.c.Keeps})
+	d.tell(dormouse.SandboxStopping, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: reason, Kept: true})
 }
 
 func (d *draft) sandboxUp(v SandboxUp) error {

@@ -18,8 +18,6 @@ type Command struct {
 	// Reached is the generation of the sandbox that this actor has a link to, 0 if it has
 	// none. Only a sandbox that was reached can have run anything for it.
 	Reached uint64
-	// Keeps says that the driver keeps files without a snapshot.
-	Keeps bool
 	// Seen is the text already seen of model calls that are still open, for verbs
 	// that close them.
 	Seen map[dormouse.OpID]string

@@ -3,6 +3,7 @@ package law
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 
 	"github.com/dormouse-run/dormouse"
@@ -13,6 +14,7 @@ import (
 type draft struct {
 	State
 	c      Command
+	rules  map[reflect.Type]*Rule // the table, which would be defined by itself if a verb named it
 	events []dormouse.Event
 	rows   dormouse.Rows // what the events change, without what follows from the whole
 }

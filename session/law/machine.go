@@ -3,6 +3,7 @@ package law
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -25,7 +26,7 @@ type Decision struct {
 // Decide answers a command, or says why it is refused. It reads nothing but its
 // arguments.
 func Decide(s State, c Command) (Decision, error) {
-	d := &draft{State: s, c: c}
+	d := &draft{State: s, c: c, rules: byKind}
 	if err := d.decide(); err != nil {
 		return Decision{}, err
 	}
@@ -33,147 +34,23 @@ func Decide(s State, c Command) (Decision, error) {
 }
 
 func (d *draft) decide() error {
+	r, ok := d.rules[reflect.TypeOf(d.c.Verb)]
+	if !ok {
+		return fmt.Errorf("unknown verb %T: %w", d.c.Verb, dormouse.ErrInvalid)
+	}
 	if v, ok := d.c.Verb.(Create); ok {
 		return d.create(v)
 	}
 	if d.Seq == 0 {
 		return dormouse.ErrNotFound
 	}
-	if d.Terminated != nil && d.refusedAfterEnd() && !d.repeats() {
+	if d.Terminated != nil && !r.AfterEnd && !d.repeats() {
 		return dormouse.ErrTerminated
 	}
-	switch d.c.Verb.(type) { //nolint:gochecksumtype // what is deleted is only not there for people
-	case Describe, Archive, Terminate:
-		if d.Deleted {
-			return dormouse.ErrNotFound
-		}
+	if d.Deleted && r.Hidden {
+		return dormouse.ErrNotFound
 	}
-	switch v := d.c.Verb.(type) {
-	case Create:
-		return d.create(v)
-	case Send:
-		return d.send(v)
-	case Prompt:
-		return d.prompt(v)
-	case Cancel:
-		return d.cancel(v)
-	case Interrupt:
-		return d.interrupt(v)
-	case Answer:
-		return d.answer(v)
-	case OpenThread:
-		return d.openThread(v)
-	case ArchiveThread:
-		return d.archiveThread(v)
-	case Schedule:
-		return d.schedule(v)
-	case Unschedule:
-		return d.unschedule(v)
-	case Spawn:
-		return d.spawn(v)
-	case EndChild:
-		return d.endChild(v)
-	case Describe:
-		return d.describe(v)
-	case Archive:
-		return d.archive()
-	case Delete:
-		return d.delete(v)
-	case Run:
-		return d.run(v)
-	case EndExec:
-		return d.endExec(v)
-	case StartExec:
-		return d.startExec(v)
-	case Retry:
-		return d.retry(v)
-	case Continue:
-		return d.goOn(v)
-	case Hibernate:
-		return d.hibernate()
-	case Wake:
-		return d.wake()
-	case Terminate:
-		return d.terminate(v)
-	case Take:
-		return d.take(v)
-	case Recover:
-		return d.recover()
-	case StartAttempt:
-		return d.startAttempt(v)
-	case ReturnAttempt:
-		return d.returnAttempt(v)
-	case FailAttempt:
-		return d.failAttempt(v)
-	case StartOp:
-		return d.startOp(v)
-	case FinishOp:
-		return d.finishOp(v)
-	case Settle:
-		return d.settle(v)
-	case LoseOp:
-		return d.loseOp(v)
-	case Block:
-		return d.block(v)
-	case EndTurn:
-		return d.endTurn(v)
-	case Warm:
-		return d.warm()
-	case SandboxUp:
-		return d.sandboxUp(v)
-	case SandboxGone:
-		return d.sandboxGone(v)
-	case SandboxDelayed:
-		return d.sandboxDelayed(v)
-	case SandboxRelieved:
-		return d.sandboxRelieved(v)
-	case SandboxDown:
-		return d.sandboxDown(v)
-	case AskSnapshot:
-		return d.askSnapshot(v)
-	case RecordRecovery:
-		return d.recordRecovery(v)
-	case TakeSnapshot:
-		return d.takeSnapshot(v)
-	case SkipSnapshot:
-		return d.skipSnapshot(v)
-	case ImportSnapshot:
-		return d.importSnapshot(v)
-	case ForgetSnapshots:
-		return d.forgetSnapshots(v)
-	case Swap:
-		return d.swap(v)
-	case Touch:
-		return d.touch(v)
-	case Fire:
-		return d.fire(v)
-	case ChildUp:
-		return d.childUp(v)
-	case ChildDown:
-		return d.childDown(v)
-	case ParentTold:
-		return d.parentTold()
-	case MakeRoom:
-		return d.makeRoom()
-	case Tick:
-		return d.tick(v)
-	}
-	return fmt.Errorf("unknown verb %T: %w", d.c.Verb, dormouse.ErrInvalid)
-}
-
-// refusedAfterEnd reports whether a terminated session refuses the verb. What
-// only reports how things ended is still recorded.
-func (d *draft) refusedAfterEnd() bool {
-	switch d.c.Verb.(type) {
-	case Terminate, Recover, FinishOp, LoseOp, SandboxUp, SandboxGone, SandboxDelayed, SandboxRelieved, SandboxDown, RecordRecovery, TakeSnapshot, SkipSnapshot, ForgetSnapshots, Tick,
-		Describe, Archive, Delete, ChildUp, ChildDown, ParentTold, EndExec:
-		return false
-	case Create, Send, Prompt, Cancel, Interrupt, Answer, OpenThread, ArchiveThread, Schedule, Unschedule, Spawn, EndChild,
-		AskSnapshot, ImportSnapshot, Swap, Run, StartExec, Retry, Continue, Hibernate, Wake, Take, Fire,
-		StartAttempt, ReturnAttempt, FailAttempt, StartOp, Settle, Block, EndTurn, Warm, MakeRoom, Touch:
-		return true
-	}
-	return true
+	return r.decide(d, d.c.Verb)
 }
 
 // Wanted is what should be going on in a state. The actor compares it with what

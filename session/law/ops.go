@@ -2,6 +2,7 @@ package law
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -100,26 +101,13 @@ func (d *draft) settle(v Settle) error {
 	return nil
 }
 
-// change makes the change a tool call asks for. Only what an agent may do to its
-// own session is in the list.
+// change makes the change that a tool call asks for, if an agent may ask for it.
 func (d *draft) change(v Verb) error {
-	switch v := v.(type) { //nolint:gochecksumtype // everything else is refused
-	case nil:
+	if v == nil {
 		return nil
-	case Schedule:
-		return d.schedule(v)
-	case Unschedule:
-		return d.unschedule(v)
-	case Spawn:
-		return d.spawn(v)
-	case EndChild:
-		return d.endChild(v)
-	case Describe:
-		return d.describe(v)
-	case ForgetSnapshots:
-		return d.forgetSnapshots(v)
-	case Swap:
-		return d.swap(v)
+	}
+	if r, ok := d.rules[reflect.TypeOf(v)]; ok && r.Agent {
+		return r.decide(d, v)
 	}
 	return fmt.Errorf("an agent cannot ask for %T: %w", v, dormouse.ErrInvalid)
 }

@@ -20,9 +20,9 @@ import (
 var dreams = []rig.Edit{
 	{Path: "version.go", Old: "const LogVersion = 1\n", New: "const LogVersion = 2\n"},
 	{Path: "version.go", Old: "\t\treturn 1\n\t}\n", New: "\t\treturn 1\n\tcase \"session.dreamt\":\n\t\treturn 2\n\t}\n"},
-	{Path: "session/apply.go", Old: "\tcase dormouse.ParentTold:\n", New: "\tcase \"session.dreamt\":\n\t\ts.Messages += 1000\n\tcase dormouse.ParentTold:\n"},
+	{Path: "session/law/apply.go", Old: "\tcase dormouse.ParentTold:\n", New: "\tcase \"session.dreamt\":\n\t\ts.Messages += 1000\n\tcase dormouse.ParentTold:\n"},
 	{
-		Path: "session/describe.go", Old: "\tvar update dormouse.Update\n",
+		Path: "session/law/describe.go", Old: "\tvar update dormouse.Update\n",
 		New: "\tif v.Title != nil && *v.Title == \"dreaming\" {\n\t\td.add(\"session.dreamt\", \"\", struct{}{})\n\t}\n\tvar update dormouse.Update\n",
 	},
 	{Path: "store/postgres/migrations/0010_dreams.sql", New: "-- opens from: 9\nALTER TABLE sessions ADD COLUMN dreams bigint NOT NULL DEFAULT 0;\n"},

@@ -98,7 +98,7 @@ func TestOnlyProjectWritesAnIndexRow(t *testing.T) {
 			if !ok {
 				return true
 			}
-			if sel, ok := lit.Type.(*ast.SelectorExpr); !ok || sel.Sel.Name != "Index" {
+			if sel, ok := lit.Type.(*ast.SelectorExpr); !ok || sel.Sel.Name != "SessionRow" {
 				return true
 			}
 			if len(lit.Elts) == 0 {

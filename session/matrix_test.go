@@ -353,7 +353,7 @@ func verbs() []struct {
 // TestEveryVerbHasARow: what the machine takes and the table does not show goes
 // untested in every situation.
 func TestEveryVerbHasARow(t *testing.T) {
-	source, err := os.ReadFile("command.go")
+	source, err := os.ReadFile("law/command.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestEveryVerbHasARow(t *testing.T) {
 		t.Fatal("command.go declares no verbs")
 	}
 	for _, m := range all {
-		if name := "session." + string(m[1]); !rows[name] {
+		if name := "law." + string(m[1]); !rows[name] {
 			t.Errorf("%s has no row in the state table", name)
 		}
 	}

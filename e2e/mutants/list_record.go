@@ -32,14 +32,14 @@ func recordMutants() []mutant {
 		{
 			name: "please_retry", rule: "of an op that may have run nobody is told to try again",
 			notice:  inPackage{goTest{"session", "TestOnlyACallThatCannotHaveRunIsToldToBeRetried"}},
-			patches: []patch{{"session/ops.go", "		if op, open := d.OpFor(use.ID); open {\n", "		if op, open := d.OpFor(use.ID); open && doubt {\n"}},
+			patches: []patch{{"session/law/ops.go", "		if op, open := d.OpFor(use.ID); open {\n", "		if op, open := d.OpFor(use.ID); open && doubt {\n"}},
 		},
 		{
 			name: "unreached_op", rule: "no op is recorded for a sandbox that was not reached, which would be called unknown",
 			notice: inPackage{goTest{"session", "TestNoOpIsRecordedForASandboxThatWasNotReached"}},
 			patches: []patch{
-				{"session/execs.go", "		if d.c.Reached != d.Sandbox.Generation {\n", "		if d.Sandbox.Generation == 0 {\n"},
-				{"session/execs.go", "d.Sandbox.Phase != SandboxActive || d.c.Reached != d.Sandbox.Generation:", "d.Sandbox.Phase != SandboxActive:"},
+				{"session/law/execs.go", "		if d.c.Reached != d.Sandbox.Generation {\n", "		if d.Sandbox.Generation == 0 {\n"},
+				{"session/law/execs.go", "d.Sandbox.Phase != SandboxActive || d.c.Reached != d.Sandbox.Generation:", "d.Sandbox.Phase != SandboxActive:"},
 			},
 		},
 		{
@@ -61,7 +61,7 @@ func recordMutants() []mutant {
 		{
 			name: "no_snapshot_before", rule: "a turn begins after the snapshot of what people did before it",
 			notice:  inPackage{goTest{"session", "TestRevertLeavesWhatPeopleDidBeforeTheTurn"}},
-			patches: []patch{{"session/machine.go", "	waits = waits || beforeTurn(s) > 0\n", ""}},
+			patches: []patch{{"session/law/machine.go", "	waits = waits || beforeTurn(s) > 0\n", ""}},
 		},
 		{
 			name: "child_end_told_once", rule: "a parent is told of its child's end until it has recorded it",
@@ -70,9 +70,9 @@ func recordMutants() []mutant {
 			if err != nil {
 				return err
 			}
-			return a.own(ctx, ParentTold{})
+			return a.own(ctx, law.ParentTold{})
 `, `			a.telling = false
-			return a.own(ctx, ParentTold{})
+			return a.own(ctx, law.ParentTold{})
 `}},
 		},
 	}
@@ -89,7 +89,7 @@ func splitAt(event string) patch {
 			if e.Type != dormouse.EVENT || i == 0 {
 				continue
 			}
-			_, rows := Project(a.state, b.Events[:i])
+			_, rows := law.Project(a.state, b.Events[:i])
 			first := store.Batch{Session: b.Session, Epoch: b.Epoch, After: b.After, Events: b.Events[:i], Rows: &rows}
 			if err := a.deps.Store.Append(a.lease.writes, first); err != nil {
 				return err

@@ -240,6 +240,10 @@ func (s *Server) strayDirs(o owners) []string {
 			switch part.Name() {
 			case "volume", "volume.img", "workspace", "marks", "made", "copied", "clearing", "packages": // the files, and what is noted of them
 				continue
+			case "waking": // the note that a wake was never finished
+				if inside, err := os.ReadDir(filepath.Join(sessions, e.Name(), part.Name())); err == nil && len(inside) == 0 {
+					continue
+				}
 			case "image":
 				if o.asleep[id] {
 					continue

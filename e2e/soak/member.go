@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,13 +129,20 @@ func (m *member) copies() string { return filepath.Join(m.half.copies, m.Name) }
 // copy takes what commands left out of the sandbox. A session that had none left
 // nothing.
 func (m *member) copy(ctx context.Context) error {
+	const tries = 5 // the sandbox may be killed between the two, which is a conflict
 	lines := m.Witness.Lines()
-	if _, err := m.Run(ctx, "touch "+lines); err != nil {
-		return err
-	}
 	var text string
-	if err := m.Get(ctx, m.Path("/files?path="+lines), &text); err != nil {
-		return fmt.Errorf("copy %s: %w", lines, err)
+	for n := range tries {
+		if _, err := m.Run(ctx, "touch "+lines); err != nil {
+			return err
+		}
+		err := m.Get(ctx, m.Path("/files?path="+lines), &text)
+		if err == nil {
+			break
+		}
+		if r := rig.Refused(err); n == tries-1 || r == nil || r.Status != http.StatusConflict {
+			return fmt.Errorf("copy %s: %w", lines, err)
+		}
 	}
 	for in := tar.NewReader(strings.NewReader(text)); ; {
 		h, err := in.Next()

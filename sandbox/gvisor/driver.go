@@ -277,7 +277,7 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 	if err := errors.Join(d.cgroupOf(b).weigh(usual), d.endKernel(ctx, b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
-	if err := v.dropRecord(b); err != nil {
+	if err := errors.Join(v.giveUpWake(), v.dropRecord(b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
 	ctx, done := fencing.Outlive(ctx)
@@ -328,7 +328,7 @@ func (d *Driver) end(ctx context.Context, b box, v volume) error {
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
 		return err
 	}
-	if err := d.closeVolume(v); err != nil {
+	if err := errors.Join(v.giveUpWake(), d.closeVolume(v)); err != nil {
 		return err
 	}
 	return os.Remove(v.recordFile())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -203,6 +204,31 @@ func TestAnImageIsGoodForOneWaking(t *testing.T) {
 	}
 	if got := h.sh(third, "ps ax 2>/dev/null | grep -c '[s]leep 0.02'; cat count | wc -l"); !strings.HasSuffix(got, "1") {
 		t.Errorf("files: %q", got)
+	}
+}
+
+// The server was killed after it had taken the image and before any kernel ran with it.
+func TestMemoryOfAWakeThatNobodyFinishedIsFreedAndSaidToBeLost(t *testing.T) {
+	h := newHouse(t)
+	first := h.create(fence(1, 1))
+	h.counting(first)
+	h.freeze(first, fence(1, 1))
+	dir := filepath.Join(h.dir, "sessions", string(session))
+	if err := os.Rename(filepath.Join(dir, "image"), filepath.Join(dir, "waking")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true} }); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "waking")); err != nil || len(left) > 0 {
+		t.Errorf("left of the image: %v, %v", left, err)
+	}
+	second := h.create(fence(2, 2))
+	if woken := second.(sandbox.Woken).Processes(); woken.Kept || !strings.Contains(woken.Lost, "while they were being woken") {
+		t.Errorf("processes: %+v", woken)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "waking")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the note outlived the start that told: %v", err)
 	}
 }
 

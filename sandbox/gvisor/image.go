@@ -137,6 +137,19 @@ func (v volume) takeImage() error {
 	return err
 }
 
+// giveUpWake frees the memory image of a wake that no kernel finished. Its directory
+// stays, so that the next start says what became of the processes.
+func (v volume) giveUpWake() error {
+	parts, err := os.ReadDir(v.wakingDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range parts {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(v.wakingDir(), e.Name())))
+	}
+	return err
+}
+
 // removeImages removes what memory a session has, durably as takeImage takes it.
 func (v volume) removeImages() error {
 	_, err := os.Lstat(v.imageDir())

@@ -113,7 +113,7 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned 
 		d.log.InfoContext(ctx, "stray sandbox stopped", "session", id, "generation", r.Generation)
 	}
 	if owner.Known || owner.Unsure {
-		return "", nil
+		return "", v.giveUpWake()
 	}
 	return "", d.lose(ctx, v)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -45,8 +46,12 @@ func (v volume) condition() (sandbox.Condition, string, error) {
 	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) && v.gone() {
 		return sandbox.Failed, "its volume is gone", nil
 	}
-	if raw, err := os.ReadFile(v.cutNote()); err == nil {
+	raw, err := os.ReadFile(v.cutNote())
+	if err == nil {
 		return sandbox.Cut, strings.TrimSpace(string(raw)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", "", fmt.Errorf("read the condition of a volume: %w", err)
 	}
 	c, why, err := v.inUse()
 	if err != nil {
@@ -72,7 +77,11 @@ func (v volume) inUse() (sandbox.Condition, string, error) {
 		return "", "", err
 	}
 	if dev != nil { // it is open, and what is read is what was written, unless it gave up
-		if err := v.gaveUp(); err != nil {
+		err := v.gaveUp()
+		if err == nil && (state.errors || metErrors(filepath.Base(dev.Name()))) { // it is open elsewhere alone
+			err = errGaveUp
+		}
+		if err != nil {
 			return sandbox.Failed, err.Error(), nil
 		}
 		return sandbox.Sound, "", nil
@@ -80,6 +89,8 @@ func (v volume) inUse() (sandbox.Condition, string, error) {
 	switch {
 	case state.errors:
 		return sandbox.Failed, "its file system has met errors", nil
+	case state.short:
+		return sandbox.Failed, "the end of its volume is missing", nil
 	case state.open && !v.copied():
 		return sandbox.Cut, "its file system was not closed", nil
 	}
@@ -265,9 +276,8 @@ func (v volume) gaveUp() error {
 	if err := unix.Stat(v.at(), &at); err != nil || unix.Major(at.Dev) != loopDevices {
 		return nil //nolint:nilerr // it is not open, or in a plain directory
 	}
-	count, err := os.ReadFile(fmt.Sprintf("/sys/fs/ext4/loop%d/errors_count", unix.Minor(at.Dev)))
-	if err == nil && strings.TrimSpace(string(count)) != "0" {
-		return errors.New("its file system has met errors, and given up its journal")
+	if metErrors(fmt.Sprintf("loop%d", unix.Minor(at.Dev))) {
+		return errGaveUp
 	}
 	var of unix.Statfs_t
 	if err := unix.Statfs(v.at(), &of); err == nil && of.Flags&unix.ST_RDONLY != 0 {
@@ -276,28 +286,59 @@ func (v volume) gaveUp() error {
 	return nil
 }
 
+var errGaveUp = errors.New("its file system has met errors, and given up its journal")
+
+// metErrors reports whether the file system that is open on a device counts errors.
+func metErrors(device string) bool {
+	count, err := os.ReadFile(filepath.Join("/sys/fs/ext4", device, "errors_count"))
+	return err == nil && strings.TrimSpace(string(count)) != "0"
+}
+
+// mount mounts a volume. One whose file system cannot be read has failed, though it says
+// that it was closed, and is recovered before it is opened again.
+func (v volume) mount() error {
+	err := mountLoop(v.image(), v.at())
+	if errors.Is(err, errUnreadable) {
+		_ = v.fail(err) // it is noted, or remembered
+		err = fmt.Errorf("%w: %w", sandbox.ErrUnsound, err)
+	}
+	return err
+}
+
 // fileSystem is what a file system in a file says of itself.
 type fileSystem struct {
-	open   bool // it was not closed since it was last written to
-	errors bool // it has met some
-	none   bool // there is none: what is read is something else, or nothing
+	open   bool  // it was not closed since it was last written to
+	errors bool  // it has met some
+	none   bool  // there is none: what is read is something else, or nothing
+	short  bool  // the file ends before it does
+	size   int64 // of the file that it was made in, 0 if it does not say
 }
 
 // readFileSystem reads the superblock of ext4.
 func readFileSystem(image string) (fileSystem, error) {
 	const (
 		start, size   = 1024, 1024
+		blocksAt      = 0x4
+		blockSizeAt   = 0x18
 		magicAt       = 0x38
 		stateAt       = 0x3a
 		incompatAt    = 0x60
+		moreBlocksAt  = 0x150
+		sumAt         = 0x3fc
 		errorState    = 0x2
 		needsRecovery = 0x4
+		manyBlocks    = 0x80
+		most          = 1 << 50
 	)
 	f, err := os.Open(image)
 	if err != nil {
 		return fileSystem{}, err
 	}
 	defer func() { _ = f.Close() }()
+	at, err := f.Stat()
+	if err != nil {
+		return fileSystem{}, err
+	}
 	block := make([]byte, size)
 	if _, err := f.ReadAt(block, start); err != nil {
 		return fileSystem{errors: true, none: errors.Is(err, io.EOF)}, nil
@@ -305,8 +346,33 @@ func readFileSystem(image string) (fileSystem, error) {
 	if binary.LittleEndian.Uint16(block[magicAt:]) != unix.EXT4_SUPER_MAGIC {
 		return fileSystem{errors: true, none: true}, nil
 	}
-	return fileSystem{
-		open:   binary.LittleEndian.Uint32(block[incompatAt:])&needsRecovery != 0,
+	incompat := binary.LittleEndian.Uint32(block[incompatAt:])
+	is := fileSystem{
+		open:   incompat&needsRecovery != 0,
 		errors: binary.LittleEndian.Uint16(block[stateAt:])&errorState != 0,
-	}, nil
+	}
+	if ^crc32.Checksum(block[:sumAt], crc32.MakeTable(crc32.Castagnoli)) != binary.LittleEndian.Uint32(block[sumAt:]) {
+		return is, nil
+	}
+	blocks := uint64(binary.LittleEndian.Uint32(block[blocksAt:]))
+	if incompat&manyBlocks != 0 {
+		blocks |= uint64(binary.LittleEndian.Uint32(block[moreBlocksAt:])) << 32 //nolint:mnd // the upper half
+	}
+	if unit := uint64(size) << (binary.LittleEndian.Uint32(block[blockSizeAt:]) & 0xf); blocks < most/unit { //nolint:mnd // no block is larger
+		is.size = int64(blocks * unit) //nolint:gosec // that is the most
+	}
+	is.short = at.Size() < is.size
+	return is, nil
+}
+
+// sizeOf is how large a volume was made, whatever is left of it; 0 if that is not known.
+func sizeOf(image string) int64 {
+	at, err := os.Stat(image)
+	if err != nil {
+		return 0
+	}
+	if is, err := readFileSystem(image); err == nil && is.short {
+		return is.size
+	}
+	return at.Size()
 }

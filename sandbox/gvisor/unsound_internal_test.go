@@ -1,0 +1,65 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/dormouse-run/dormouse/sandbox"
+)
+
+// closedWell closes a volume that nothing is wrong with, as far as it knows.
+func closedWell(t *testing.T) (*Driver, volume) {
+	t.Helper()
+	d, v := newFailing(t)
+	must(t, errors.Join(v.forgetFailure(), v.forgetCached(t.Context()))) // others may hold on to it
+	wantCondition(t, v, sandbox.Sound)
+	return d, v
+}
+
+// A volume that was closed and cannot be opened any more is recovered like any other.
+func TestVolumeThatDoesNotOpenAnyMoreIsRecovered(t *testing.T) {
+	for name, damage := range map[string]func(*testing.T, volume){
+		"cut short":       func(t *testing.T, v volume) { t.Helper(); must(t, os.Truncate(v.image(), 64<<20)) },
+		"almost gone":     func(t *testing.T, v volume) { t.Helper(); must(t, os.Truncate(v.image(), 100<<10)) },
+		"groups are gone": func(t *testing.T, v volume) { t.Helper(); wipe(t, v, 2048, 4096) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, v := closedWell(t)
+			before, err := os.Stat(v.image())
+			must(t, err)
+			damage(t, v)
+			if _, err := d.openAs(v); err == nil {
+				t.Fatal("it can be opened")
+			}
+			if _, err := d.Recover(t.Context(), recovery(t)); err != nil {
+				t.Fatal(err)
+			}
+			wantRecovered(t, d, v, name == "groups are gone")
+			if after, err := os.Stat(v.image()); err != nil || after.Size() != before.Size() {
+				t.Errorf("it is of another size: %v, %v", after, err)
+			}
+		})
+	}
+}
+
+// wipe takes away a part of a volume.
+func wipe(t *testing.T, v volume, from, to int64) {
+	t.Helper()
+	f, err := os.OpenFile(v.image(), os.O_WRONLY, 0)
+	must(t, err)
+	_, err = f.WriteAt(make([]byte, to-from), from)
+	must(t, errors.Join(err, f.Close()))
+}
+
+// A volume that others hold on to, and whose file system has given up, has failed, though
+// it is open nowhere here and nobody could note it.
+func TestHeldVolumeThatGaveUpHasFailed(t *testing.T) {
+	d, v := newHeld(t)
+	must(t, v.abort())
+	must(t, unmountUnder(v.at()))
+	d.reserves.shut(v)
+	wantCondition(t, v, sandbox.Failed)
+}

@@ -152,6 +152,7 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 	if slept && now.Aside == "" {
 		return before, v.forgetFailure()
 	}
+	now.ID = newSecret() // what was told before may be recorded, and nothing else under its name
 	if err := v.loseImage("the files that they ran over were recovered"); err != nil {
 		return nil, err
 	}
@@ -413,7 +414,7 @@ func (d *Driver) Told(r sandbox.Recovered) error {
 	if err != nil || is == nil || is.ID != r.ID {
 		return err
 	}
-	return v.forgetRecovered()
+	return errors.Join(v.forgetRecovered(), atomicfile.SyncDir(v.dir))
 }
 
 // sound refuses files that are not recovered.

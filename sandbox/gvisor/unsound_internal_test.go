@@ -63,3 +63,21 @@ func TestHeldVolumeThatGaveUpHasFailed(t *testing.T) {
 	d.reserves.shut(v)
 	wantCondition(t, v, sandbox.Failed)
 }
+
+// What was recorded is not told again; what was recovered after that is told all the same,
+// though nobody came to note that the first is recorded.
+func TestRecoveryAfterOneThatIsRecordedIsAnother(t *testing.T) {
+	d, v := newFailing(t)
+	first, err := d.Recover(t.Context(), recovery(t))
+	if err != nil || first == nil {
+		t.Fatalf("recovered is %+v, %v", first, err)
+	}
+	if again, err := d.Recover(t.Context(), recovery(t)); err != nil || again == nil || again.ID != first.ID {
+		t.Fatalf("told again is %+v, %v", again, err)
+	}
+	must(t, v.noteCondition(sandbox.Cut, "the machine has started anew"))
+	second, err := d.Recover(t.Context(), recovery(t))
+	if err != nil || second == nil || second.ID == first.ID {
+		t.Errorf("recovered after that is %+v, %v", second, err)
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
@@ -322,11 +323,18 @@ func (v volume) readyWorkspace(ctx context.Context, w sandbox.Workspace) error {
 			return err
 		}
 		if there {
+			if err := makeDirs(v.work(w.Number)); err != nil {
+				return err
+			}
 			name := filepath.Join(v.place(w.Number), baseFile)
 			if is, err := os.ReadFile(name); err == nil && string(is) == string(w.Base) {
 				return nil // it may be a full volume
 			}
 			return os.WriteFile(name, []byte(w.Base), 0o600)
+		}
+		// What may be left of it is no workspace.
+		if err := beneath.At(v.place(w.Number)).Remove(); err != nil {
+			return err
 		}
 	}
 	return v.makeWorkspace(ctx, w)

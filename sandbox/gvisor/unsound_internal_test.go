@@ -5,6 +5,7 @@ package gvisor
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -79,5 +80,45 @@ func TestRecoveryAfterOneThatIsRecordedIsAnother(t *testing.T) {
 	second, err := d.Recover(t.Context(), recovery(t))
 	if err != nil || second == nil || second.ID == first.ID {
 		t.Errorf("recovered after that is %+v, %v", second, err)
+	}
+}
+
+// What a check of the file system takes away of a workspace's own directories is made
+// again, whichever workspace it is.
+func TestWorkspaceWhoseDirectoriesAreLostIsMadeAgain(t *testing.T) {
+	for _, lost := range []string{"upper", "work", "base", "."} {
+		for number := range uint64(2) {
+			if number == 0 && (lost == "base" || lost == ".") {
+				continue
+			}
+			t.Run(lost, func(t *testing.T) {
+				d, v := newFailing(t)
+				must(t, v.forgetFailure())
+				r := recovery(t)
+				w := sandbox.Workspace{Number: number}
+				if number > 0 {
+					w.Base = "snap_0"
+				}
+				r.Workspace = w
+				_, err := d.openAs(v)
+				must(t, errors.Join(err, v.makeWorkspace(t.Context(), w), v.latest().Started(number)))
+				must(t, os.RemoveAll(filepath.Join(v.place(number), lost)))
+				must(t, d.closeVolume(v))
+				must(t, v.noteCondition(sandbox.Failed, "it was checked"))
+				if _, err := d.Recover(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+				_, err = d.openAs(v)
+				must(t, err)
+				defer func() { must(t, d.closeVolume(v)) }()
+				must(t, v.makeWorkspace(t.Context(), w))
+				at := t.TempDir()
+				must(t, v.mountWorkspace(w, at))
+				defer func() { must(t, unmountUnder(at)) }()
+				if raw, err := os.ReadFile(filepath.Join(at, "kept")); err != nil || string(raw) != "of the snapshot" {
+					t.Errorf("of the snapshot there is %q, %v", raw, err)
+				}
+			})
+		}
 	}
 }

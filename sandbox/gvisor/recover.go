@@ -117,7 +117,7 @@ func (d *Driver) Recover(ctx context.Context, r sandbox.Recovery) (*sandbox.Reco
 	}
 	done, err := d.recover(ctx, v, r)
 	if err != nil {
-		return nil, fmt.Errorf("recover the files of %s: %w", v.session, err)
+		return nil, fmt.Errorf("recover the files of %s: %w", v.session, layer.Full(err)) // it waits for room
 	}
 	return done, nil
 }

@@ -6,8 +6,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -121,4 +125,30 @@ func TestWorkspaceWhoseDirectoriesAreLostIsMadeAgain(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A recovery for which the machine's disk has no room waits for it.
+func TestRecoveryWithoutRoomOnTheDiskWaits(t *testing.T) {
+	d, v := newFailing(t)
+	ruin(t, v)
+	fill := filepath.Join(d.opts.Dir, "fill")
+	f, err := os.Create(fill)
+	must(t, err)
+	for size := 1 << 20; size >= 512; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, unix.ENOSPC) {
+			size /= 2
+		} else {
+			must(t, err)
+		}
+	}
+	must(t, f.Close())
+	if done, err := d.Recover(t.Context(), recovery(t)); !errors.Is(err, dormouse.ErrFull) {
+		t.Errorf("without room it is recovered: %+v, %v", done, err)
+	}
+	must(t, os.Remove(fill))
+	done, err := d.Recover(t.Context(), recovery(t))
+	if err != nil || done == nil || !strings.Contains(done.Reason, notReadable) {
+		t.Fatalf("recovered is %+v, %v", done, err)
+	}
+	wantRecovered(t, d, v, false)
 }

@@ -36,7 +36,11 @@ func (d *Driver) Sync(ctx context.Context, id dormouse.SessionID, workspace uint
 		return err
 	}
 	v := d.volumeOf(id)
-	if open, err := v.reachable(); err != nil || !open {
+	open, err := v.reachable()
+	if err == nil && !open {
+		open, err = v.reachElsewhere(ctx)
+	}
+	if err != nil || !open {
 		return errors.Join(err, v.failed())
 	}
 	if newest == "" {

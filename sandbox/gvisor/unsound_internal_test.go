@@ -152,3 +152,23 @@ func TestRecoveryWithoutRoomOnTheDiskWaits(t *testing.T) {
 	}
 	wantRecovered(t, d, v, false)
 }
+
+// Files that a server with other mounts has opened are synced all the same.
+func TestFilesThatAreOpenElsewhereAreSynced(t *testing.T) {
+	for _, newest := range []dormouse.SnapshotID{"", "snap_1"} {
+		d, v := newHeld(t)
+		must(t, v.makeWorkspace(t.Context(), sandbox.Workspace{}))
+		must(t, v.writeRecord(record{Generation: 1, Box: d.newBox().id}))
+		d.reserves.shut(v)
+		must(t, unmountUnder(v.at()))
+		must(t, d.Sync(t.Context(), failing, 0, newest))
+		if open, err := v.isOpen(); err != nil || !open {
+			t.Errorf("a sandbox has them, and they are not reached: %v", err)
+		}
+		must(t, errors.Join(d.closeVolume(v), os.Remove(v.recordFile())))
+		must(t, d.Sync(t.Context(), failing, 0, newest))
+		if open, err := v.isOpen(); err != nil || open {
+			t.Errorf("no sandbox has them, and they are open: %v", err)
+		}
+	}
+}

@@ -56,6 +56,8 @@ const (
 	fetchTimeout  = 15 * time.Minute // an image or layers may have to be fetched
 	// installTimeout is for packages, which come from several places.
 	installTimeout = 30 * time.Minute
+	// recoverTimeout is for files after a power cut: a check that is cut off begins anew.
+	recoverTimeout = 30 * time.Minute
 	attachTimeout  = 10 * time.Second
 	stopTimeout    = 30 * time.Second
 )
@@ -104,7 +106,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 		}
 		state := a.state
 		spec := sandbox.Spec{Fence: fence, Environment: state.Environment, Image: state.Image, Fresh: state.Workspace.Fresh}
-		a.try(ctx, createWithin(state), func(ctx context.Context) func(context.Context) error {
+		a.try(ctx, recoverTimeout+createWithin(state), func(ctx context.Context) func(context.Context) error {
 			var live sandbox.Sandbox
 			var lost *sandbox.Recovered
 			var err error
@@ -112,7 +114,9 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 				lost, err = a.recover(ctx, state, spec.Workspace)
 			}
 			if err == nil {
-				live, err = a.deps.Driver.Create(ctx, spec)
+				within, cancel := context.WithTimeout(ctx, createWithin(state))
+				live, err = a.deps.Driver.Create(within, spec)
+				cancel()
 			}
 			if err == nil {
 				crash.At(crash.SandboxCreated)

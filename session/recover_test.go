@@ -82,6 +82,36 @@ func TestFilesThatWerePutBackAreToldFirst(t *testing.T) {
 	}, keepsLines, func(h *house) { h.kind = &mended{lined: h.kind.(*lined)} })
 }
 
+// slowlyChecked is a driver that takes its time to check files.
+type slowlyChecked struct {
+	*lined
+	began atomic.Int64
+}
+
+func (d *slowlyChecked) Recover(ctx context.Context, _ sandbox.Recovery) (*sandbox.Recovered, error) {
+	d.began.Add(1)
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(10 * time.Minute):
+		return nil, nil //nolint:nilnil // all is well
+	}
+}
+
+func (d *slowlyChecked) Told(sandbox.Recovered) error { return nil }
+
+// A check that is given up after the time that a sandbox may take to start begins anew each
+// time, and never ends.
+func TestCheckOfFilesThatTakesLongIsFinished(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		h.create(dormouse.Created{Warm: true})
+		settle(15 * time.Minute)
+		if n := h.kind.(*slowlyChecked).began.Load(); n != 1 || h.state().Sandbox.Phase != session.SandboxActive {
+			t.Errorf("checks begun: %d; the sandbox is %s", n, h.state().Sandbox.Phase)
+		}
+	}, keepsLines, func(h *house) { h.kind = &slowlyChecked{lined: h.kind.(*lined)} })
+}
+
 // synced is a driver that counts how often files were made durable.
 type synced struct {
 	*boxes

@@ -46,6 +46,9 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 	if err == nil {
 		err = v.failed()
 	}
+	if err == nil {
+		err = v.reach()
+	}
 	if err != nil {
 		return sandbox.Captured{}, err
 	}

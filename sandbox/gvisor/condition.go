@@ -3,10 +3,8 @@
 package gvisor
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,8 +43,12 @@ func (v volume) condition() (sandbox.Condition, string, error) {
 	if _, err := os.Lstat(v.image()); errors.Is(err, fs.ErrNotExist) && v.gone() {
 		return sandbox.Failed, "its volume is gone", nil
 	}
-	if raw, err := os.ReadFile(v.cutNote()); err == nil {
+	raw, err := os.ReadFile(v.cutNote())
+	if err == nil {
 		return sandbox.Cut, strings.TrimSpace(string(raw)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", "", fmt.Errorf("read the condition of a volume: %w", err)
 	}
 	c, why, err := v.inUse()
 	if err != nil {
@@ -72,7 +74,11 @@ func (v volume) inUse() (sandbox.Condition, string, error) {
 		return "", "", err
 	}
 	if dev != nil { // it is open, and what is read is what was written, unless it gave up
-		if err := v.gaveUp(); err != nil {
+		err := v.gaveUp()
+		if err == nil && (state.errors || metErrors(filepath.Base(dev.Name()))) { // it is open elsewhere alone
+			err = errGaveUp
+		}
+		if err != nil {
 			return sandbox.Failed, err.Error(), nil
 		}
 		return sandbox.Sound, "", nil
@@ -80,6 +86,8 @@ func (v volume) inUse() (sandbox.Condition, string, error) {
 	switch {
 	case state.errors:
 		return sandbox.Failed, "its file system has met errors", nil
+	case state.short:
+		return sandbox.Failed, "the end of its volume is missing", nil
 	case state.open && !v.copied():
 		return sandbox.Cut, "its file system was not closed", nil
 	}
@@ -265,9 +273,8 @@ func (v volume) gaveUp() error {
 	if err := unix.Stat(v.at(), &at); err != nil || unix.Major(at.Dev) != loopDevices {
 		return nil //nolint:nilerr // it is not open, or in a plain directory
 	}
-	count, err := os.ReadFile(fmt.Sprintf("/sys/fs/ext4/loop%d/errors_count", unix.Minor(at.Dev)))
-	if err == nil && strings.TrimSpace(string(count)) != "0" {
-		return errors.New("its file system has met errors, and given up its journal")
+	if metErrors(fmt.Sprintf("loop%d", unix.Minor(at.Dev))) {
+		return errGaveUp
 	}
 	var of unix.Statfs_t
 	if err := unix.Statfs(v.at(), &of); err == nil && of.Flags&unix.ST_RDONLY != 0 {
@@ -276,37 +283,21 @@ func (v volume) gaveUp() error {
 	return nil
 }
 
-// fileSystem is what a file system in a file says of itself.
-type fileSystem struct {
-	open   bool // it was not closed since it was last written to
-	errors bool // it has met some
-	none   bool // there is none: what is read is something else, or nothing
+var errGaveUp = errors.New("its file system has met errors, and given up its journal")
+
+// metErrors reports whether the file system that is open on a device counts errors.
+func metErrors(device string) bool {
+	count, err := os.ReadFile(filepath.Join("/sys/fs/ext4", device, "errors_count"))
+	return err == nil && strings.TrimSpace(string(count)) != "0"
 }
 
-// readFileSystem reads the superblock of ext4.
-func readFileSystem(image string) (fileSystem, error) {
-	const (
-		start, size   = 1024, 1024
-		magicAt       = 0x38
-		stateAt       = 0x3a
-		incompatAt    = 0x60
-		errorState    = 0x2
-		needsRecovery = 0x4
-	)
-	f, err := os.Open(image)
-	if err != nil {
-		return fileSystem{}, err
+// mount mounts a volume. One whose file system cannot be read has failed, though it says
+// that it was closed, and is recovered before it is opened again.
+func (v volume) mount() error {
+	err := mountLoop(v.image(), v.at())
+	if errors.Is(err, errUnreadable) {
+		_ = v.fail(err) // it is noted, or remembered
+		err = fmt.Errorf("%w: %w", sandbox.ErrUnsound, err)
 	}
-	defer func() { _ = f.Close() }()
-	block := make([]byte, size)
-	if _, err := f.ReadAt(block, start); err != nil {
-		return fileSystem{errors: true, none: errors.Is(err, io.EOF)}, nil
-	}
-	if binary.LittleEndian.Uint16(block[magicAt:]) != unix.EXT4_SUPER_MAGIC {
-		return fileSystem{errors: true, none: true}, nil
-	}
-	return fileSystem{
-		open:   binary.LittleEndian.Uint32(block[incompatAt:])&needsRecovery != 0,
-		errors: binary.LittleEndian.Uint16(block[stateAt:])&errorState != 0,
-	}, nil
+	return err
 }

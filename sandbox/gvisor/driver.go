@@ -223,6 +223,9 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 		return nil, fmt.Errorf("it was started by another version of this program: %w", sandbox.ErrGone)
 	}
 	if k.alive() {
+		if err := d.volumeOf(h.Session).reach(); err != nil {
+			return nil, err
+		}
 		d.secureRunning(d.volumeOf(h.Session))
 		l, err := d.open(ctx, h, b, f, k, m, func() error {
 			if err := k.resume(); err != nil { // a server ended while it looked at it

@@ -50,6 +50,9 @@ func (d *Driver) freeze(ctx context.Context, h handle, b box, v volume, f runner
 		return err
 	}
 	if im == nil || im.Generation != h.Generation {
+		if err := v.reach(); err != nil { // its files sleep with it
+			return err
+		}
 		if err := d.save(ctx, h, b, v, f); err != nil {
 			return err
 		}

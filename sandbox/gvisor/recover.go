@@ -18,6 +18,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
@@ -35,7 +36,11 @@ func (d *Driver) Sync(ctx context.Context, id dormouse.SessionID, workspace uint
 		return err
 	}
 	v := d.volumeOf(id)
-	if open, err := v.reachable(); err != nil || !open {
+	open, err := v.reachable()
+	if err == nil && !open {
+		open, err = v.reachElsewhere(ctx)
+	}
+	if err != nil || !open {
 		return errors.Join(err, v.failed())
 	}
 	if newest == "" {
@@ -116,7 +121,7 @@ func (d *Driver) Recover(ctx context.Context, r sandbox.Recovery) (*sandbox.Reco
 	}
 	done, err := d.recover(ctx, v, r)
 	if err != nil {
-		return nil, fmt.Errorf("recover the files of %s: %w", v.session, err)
+		return nil, fmt.Errorf("recover the files of %s: %w", v.session, layer.Full(err)) // it waits for room
 	}
 	return done, nil
 }
@@ -152,6 +157,7 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 	if slept && now.Aside == "" {
 		return before, v.forgetFailure()
 	}
+	now.ID = newSecret() // what was told before may be recorded, and nothing else under its name
 	if err := v.loseImage("the files that they ran over were recovered"); err != nil {
 		return nil, err
 	}
@@ -321,11 +327,18 @@ func (v volume) readyWorkspace(ctx context.Context, w sandbox.Workspace) error {
 			return err
 		}
 		if there {
+			if err := makeDirs(v.work(w.Number)); err != nil {
+				return err
+			}
 			name := filepath.Join(v.place(w.Number), baseFile)
 			if is, err := os.ReadFile(name); err == nil && string(is) == string(w.Base) {
 				return nil // it may be a full volume
 			}
 			return os.WriteFile(name, []byte(w.Base), 0o600)
+		}
+		// What may be left of it is no workspace.
+		if err := beneath.At(v.place(w.Number)).Remove(); err != nil {
+			return err
 		}
 	}
 	return v.makeWorkspace(ctx, w)
@@ -413,7 +426,7 @@ func (d *Driver) Told(r sandbox.Recovered) error {
 	if err != nil || is == nil || is.ID != r.ID {
 		return err
 	}
-	return v.forgetRecovered()
+	return errors.Join(v.forgetRecovered(), atomicfile.SyncDir(v.dir))
 }
 
 // sound refuses files that are not recovered.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -196,6 +197,19 @@ func TestRecoverLeavesTheFilesOfASessionThatSleeps(t *testing.T) {
 	}
 }
 
+// cleared waits until what a stopped sandbox had is cleared away, which is noted.
+func (h *house) cleared(note string) {
+	h.t.Helper()
+	for ctx := within(h.t); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(h.session(note)); err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			h.t.Fatalf("there is no note %s", note)
+		}
+	}
+}
+
 // The same is true of one that was stopped.
 func TestRecoverLeavesTheFilesOfASessionThatWasStopped(t *testing.T) {
 	h := newCuttable(t)
@@ -205,6 +219,7 @@ func TestRecoverLeavesTheFilesOfASessionThatWasStopped(t *testing.T) {
 	h.sh(s, "echo new > f")
 	letGo := holdOpen(t)
 	h.stop(s)
+	h.cleared("copied")
 	h.powerCut(nil)
 	letGo()
 	if done := h.recoverFrom(fence(2, 2), point); done != nil {

@@ -334,7 +334,7 @@ func (v volume) setAside(r *sandbox.Recovered, usual int64, why error) error {
 // one, and where the old one is kept is noted before it has that name: whoever is cut off
 // goes on with what undoAside finds.
 func (v volume) replacing(r *sandbox.Recovered, usual int64, why error) []func() error {
-	old, there := os.Stat(v.image())
+	_, there := os.Stat(v.image())
 	return []func() error{
 		func() error {
 			r.Reason, _, _ = strings.Cut(r.Reason, notReadable)
@@ -352,11 +352,9 @@ func (v volume) replacing(r *sandbox.Recovered, usual int64, why error) []func()
 			return err
 		},
 		func() error {
-			var size int64
-			if there == nil {
-				size = old.Size()
-			} else if at, err := os.Stat(r.Aside); err == nil {
-				size = at.Size()
+			size := sizeOf(v.image())
+			if there != nil {
+				size = sizeOf(r.Aside)
 			}
 			err := makeFileSystem(v.fresh(), dormouse.Limits{Disk: cmp.Or(size, usual, math.MaxInt64)})
 			crash.At(crash.AsideMade)

@@ -138,7 +138,7 @@ func (d *Driver) mountVolume(v, ahead volume, l dormouse.Limits) (secured bool, 
 	if err != nil || there {
 		return secured, err
 	}
-	return false, mountLoop(v.image(), v.at())
+	return false, v.mount()
 }
 
 // syncName makes the volume's name durable: a power cut must not take a volume whose
@@ -180,7 +180,7 @@ func (v volume) show() (there bool, err error) {
 		there, err = mounted(v.at())
 	}
 	if err == nil && !there {
-		err = mountLoop(v.image(), v.at())
+		err = v.mount()
 	}
 	if err != nil {
 		return false, fmt.Errorf("open volume: %w", err)

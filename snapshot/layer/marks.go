@@ -66,6 +66,9 @@ func (m Marks) Write(name string, all Index, since string) error {
 		err = os.MkdirAll(m.Dir, 0o700)
 	}
 	if err == nil {
+		err = m.agree(time.Now())
+	}
+	if err == nil {
 		err = atomicfile.Write(filepath.Join(m.Dir, name), append(about, all.Encode()...), 0o600)
 	}
 	if err == nil {
@@ -139,6 +142,30 @@ func (m Marks) trim(last, since string) error {
 		err = errors.Join(err, os.Remove(name))
 	}
 	return err
+}
+
+// agree has all marks be older than one that is written now, though the clock may have
+// been set back since they were: which is the last is told by their times.
+func (m Marks) agree(now time.Time) error {
+	marks, err := m.newestFirst("")
+	if err != nil {
+		return err
+	}
+	const tick = 20 * time.Millisecond // file systems are behind the clock by less
+	for _, mark := range marks {
+		now = now.Add(-tick)
+		if mark.ModTime().Before(now) {
+			return nil
+		}
+		f, err := os.Open(filepath.Join(m.Dir, mark.Name()))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(os.Chtimes(f.Name(), now, now), f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newestFirst lists all marks but one. What a write that was cut off has left is none.

@@ -435,6 +435,36 @@ func TestMarksTellWhatWasSyncedAfterAnotherStart(t *testing.T) {
 	}
 }
 
+// Which mark is the last is known though the clock was set back: what was so at an earlier
+// point is not taken for what somebody did after a later one.
+func TestMarksKeepTheirOrderWhenTheClockIsSetBack(t *testing.T) {
+	of := t.TempDir()
+	m := layer.Marks{Dir: filepath.Join(t.TempDir(), "marks"), Of: of}
+	mark := func(name, since string) layer.Index {
+		files(t, of, name, "")
+		all, _, err := layer.Scan(t.Context(), of, plenty)
+		must(t, err)
+		must(t, m.Write(name, all, since))
+		return all
+	}
+	setBack := func(name string) {
+		ahead := time.Now().Add(time.Hour)
+		must(t, os.Chtimes(filepath.Join(m.Dir, name), ahead, ahead))
+	}
+	mark("snap_1", "")
+	setBack("snap_1")
+	point := mark("snap_2", "snap_1")
+	if at, later, _ := m.Synced("snap_2", plenty); !slices.Equal(at, point) || later != nil {
+		t.Errorf("synced after the last point is %v", later)
+	}
+	setBack("snap_1")
+	setBack("snap_2")
+	synced := mark("synced", "snap_2")
+	if at, later, _ := m.Synced("snap_2", plenty); !slices.Equal(at, point) || !slices.Equal(later, synced) {
+		t.Errorf("synced is %v, and after that %v", at, later)
+	}
+}
+
 // Whoever writes to the directory chooses how deep it is and what names begin with.
 func TestRecoveryIsQuickWhateverPathsAreLike(t *testing.T) {
 	const most = 20 * time.Second // of a processor; what looks at pairs takes minutes

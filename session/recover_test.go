@@ -106,7 +106,7 @@ func TestCheckOfFilesThatTakesLongIsFinished(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Warm: true})
 		settle(15 * time.Minute)
-		if n := h.kind.(*slowlyChecked).began.Load(); n != 1 || h.state().Sandbox.Phase != session.SandboxActive {
+		if n := h.kind.(*slowlyChecked).began.Load(); n != 1 || h.state().Sandbox.Phase != law.SandboxActive {
 			t.Errorf("checks begun: %d; the sandbox is %s", n, h.state().Sandbox.Phase)
 		}
 	}, keepsLines, func(h *house) { h.kind = &slowlyChecked{lined: h.kind.(*lined)} })

@@ -189,12 +189,14 @@ type BodyOnly struct {
 	Body dormouse.Digest `json:"body"`
 }
 
+// Payload reads what an event carries.
 func Payload[T any](e dormouse.Event) T {
 	var p T
 	_ = json.Unmarshal(e.Payload, &p) // what cannot be read folds as empty: Apply cannot fail
 	return p
 }
 
+// ApplyCreated begins a state with what a session was made with.
 func ApplyCreated(s *State, p dormouse.Created, at time.Time) {
 	s.Session, s.Tenant, s.Owner, s.Parent, s.Depth = p.Session, p.Tenant, p.Owner, p.Parent, p.Depth
 	if s.Offspring = p.Offspring; p.Depth == 0 {

@@ -67,6 +67,7 @@ func (d *draft) again(id string, same func(dormouse.Event) bool) (bool, error) {
 	return ok, nil
 }
 
+// OtherRequest refuses an id that was given to something else.
 func OtherRequest(id string) error {
 	return fmt.Errorf("id %s was given to another request of this session: %w", id, dormouse.ErrConflict)
 }

@@ -161,7 +161,7 @@ func RuleOf(v Verb) Rule {
 
 // Zero is the verb of a row with empty fields.
 func (r Rule) Zero() Verb {
-	v, _ := reflect.Zero(r.kind).Interface().(Verb)
+	v, _ := reflect.TypeAssert[Verb](reflect.Zero(r.kind))
 	return v
 }
 

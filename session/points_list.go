@@ -88,12 +88,7 @@ func (s *Sessions) Prune(ctx context.Context, id dormouse.SessionID, by dormouse
 	if err != nil {
 		return nil, err
 	}
-	points := make([]snapshot.Point, len(state.Points))
-	for i, p := range state.Points {
-		points[i] = snapshot.Point{ID: p.ID, Taken: p.Taken}
-	}
-	pinned := func(id dormouse.SnapshotID) bool { return id == state.Workspace.Base || id == state.Workspace.Newest }
-	gone := snapshot.Retain(points, s.deps.Clock(), keep.MaxAge, keep.MaxCount, pinned)
+	gone := state.Expired(keep, s.deps.Clock())
 	if dry || len(gone) == 0 {
 		return gone, nil
 	}

@@ -3,6 +3,7 @@ package peer
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session/law"
@@ -26,11 +27,12 @@ func encodeVerb(v law.Verb) (name string, args []byte, err error) {
 func decodeVerb(name string, args []byte) (law.Verb, error) {
 	for _, r := range law.Verbs {
 		if r.Wire && r.Name == name {
-			v, err := r.Decode(args, decode)
-			if err != nil {
+			v := reflect.New(reflect.TypeOf(r.Zero()))
+			if err := decode(args, v.Interface()); err != nil {
 				return nil, fmt.Errorf("%w: %s: %w", errForeign, name, err)
 			}
-			return v, nil
+			verb, _ := reflect.TypeAssert[law.Verb](v.Elem())
+			return verb, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: there is no verb %q", errForeign, name)

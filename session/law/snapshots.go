@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/snapshot"
 )
 
 // Workspace is what is known of the session's files.
@@ -254,16 +253,11 @@ func (d *draft) recordRecovery(v RecordRecovery) error {
 
 // retain removes points that are not to be kept any longer.
 func (d *draft) retain(keep dormouse.Retention) {
-	points := make([]snapshot.Point, len(d.Points))
-	for i, p := range d.Points {
-		points[i] = snapshot.Point{ID: p.ID, Taken: p.Taken}
+	if keep.MaxCount == 0 {
+		keep.MaxCount = dormouse.MaxPoints
 	}
-	count := dormouse.MaxPoints
-	if keep.MaxCount > 0 {
-		count = min(count, keep.MaxCount)
-	}
-	pinned := func(id dormouse.SnapshotID) bool { return id == d.Workspace.Base || id == d.Workspace.Newest }
-	if gone := snapshot.Retain(points, d.c.Now, keep.MaxAge, count, pinned); len(gone) > 0 {
+	keep.MaxCount = min(keep.MaxCount, dormouse.MaxPoints)
+	if gone := d.Expired(keep, d.c.Now); len(gone) > 0 {
 		d.tell(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone, Reason: "retention"})
 	}
 }

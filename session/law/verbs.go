@@ -1,7 +1,6 @@
 package law
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 
@@ -31,7 +30,6 @@ type Rule struct {
 
 	kind   reflect.Type
 	decide func(d *draft, v Verb) error
-	decode func(args json.RawMessage, into func(data []byte, v any) error) (Verb, error)
 }
 
 // Repeat says what a second attempt of a verb does.
@@ -129,11 +127,6 @@ func rule[V Verb](r Rule, decide func(*draft, V) error) Rule {
 		}
 		return decide(d, verb)
 	}
-	r.decode = func(args json.RawMessage, into func([]byte, any) error) (Verb, error) {
-		var v V
-		err := into(args, &v)
-		return v, err
-	}
 	return r
 }
 
@@ -163,11 +156,6 @@ func RuleOf(v Verb) Rule {
 func (r Rule) Zero() Verb {
 	v, _ := reflect.TypeAssert[Verb](reflect.Zero(r.kind))
 	return v
-}
-
-// Decode makes the verb of a row from its fields.
-func (r Rule) Decode(args json.RawMessage, into func(data []byte, v any) error) (Verb, error) {
-	return r.decode(args, into)
 }
 
 // Lookups returns what must be read before v can be decided.

@@ -1,4 +1,4 @@
-package snapshot_test
+package law_test
 
 import (
 	"fmt"
@@ -8,20 +8,20 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/snapshot"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 func TestRetention(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	aged := func(hours ...int) []snapshot.Point {
-		var points []snapshot.Point
+	aged := func(hours ...int) []law.Point {
+		var points []law.Point
 		for _, h := range hours {
-			points = append(points, snapshot.Point{ID: dormouse.SnapshotID(fmt.Sprintf("snap_%d", len(points))), Taken: now.Add(-time.Duration(h) * time.Hour)})
+			points = append(points, law.Point{ID: dormouse.SnapshotID(fmt.Sprintf("snap_%d", len(points))), Taken: now.Add(-time.Duration(h) * time.Hour)})
 		}
 		return points
 	}
 	for name, c := range map[string]struct {
-		points []snapshot.Point
+		points []law.Point
 		age    int
 		count  int
 		pinned []dormouse.SnapshotID
@@ -43,7 +43,7 @@ func TestRetention(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pinned := func(id dormouse.SnapshotID) bool { return slices.Contains(c.pinned, id) }
-			got := snapshot.Retain(c.points, now, time.Duration(c.age)*time.Hour, c.count, pinned)
+			got := law.Retain(c.points, now, time.Duration(c.age)*time.Hour, c.count, pinned)
 			if !slices.Equal(got, c.want) {
 				t.Errorf("removed are %v, want %v", got, c.want)
 			}
@@ -56,15 +56,15 @@ func TestRetentionIsDoneAtOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	now := time.Unix(1_000_000, 0)
 	for range 1000 {
-		var points []snapshot.Point
+		var points []law.Point
 		for n := range r.IntN(20) {
-			points = append(points, snapshot.Point{ID: dormouse.SnapshotID(fmt.Sprint(n)), Taken: now.Add(-time.Duration(r.IntN(100)) * time.Minute)})
+			points = append(points, law.Point{ID: dormouse.SnapshotID(fmt.Sprint(n)), Taken: now.Add(-time.Duration(r.IntN(100)) * time.Minute)})
 		}
 		pinned := func(id dormouse.SnapshotID) bool { return len(id) == 1 && id[0]%3 == 0 }
 		age, count := time.Duration(r.IntN(100))*time.Minute, r.IntN(10)
-		removed := snapshot.Retain(points, now, age, count, pinned)
-		left := slices.DeleteFunc(slices.Clone(points), func(p snapshot.Point) bool { return slices.Contains(removed, p.ID) })
-		if again := snapshot.Retain(left, now, age, count, pinned); len(again) > 0 {
+		removed := law.Retain(points, now, age, count, pinned)
+		left := slices.DeleteFunc(slices.Clone(points), func(p law.Point) bool { return slices.Contains(removed, p.ID) })
+		if again := law.Retain(left, now, age, count, pinned); len(again) > 0 {
 			t.Fatalf("of %v first %v is removed, then %v", points, removed, again)
 		}
 		if len(points) > 0 && left[len(left)-1] != points[len(points)-1] || slices.ContainsFunc(removed, pinned) {

@@ -1,4 +1,4 @@
-package snapshot
+package law
 
 import (
 	"time"
@@ -6,13 +6,14 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Point is one snapshot of a line.
-type Point struct {
-	ID    dormouse.SnapshotID
-	Taken time.Time
+// Expired returns the snapshots that are not to be kept any longer. What the workspace lies
+// over, and the newest, stay.
+func (s State) Expired(keep dormouse.Retention, now time.Time) []dormouse.SnapshotID {
+	pinned := func(id dormouse.SnapshotID) bool { return id == s.Workspace.Base || id == s.Workspace.Newest }
+	return Retain(s.Points, now, keep.MaxAge, keep.MaxCount, pinned)
 }
 
-// Retain says which points of a line, the oldest first, are not to be kept any
+// Retain returns which of a session's snapshots, the oldest first, are not to be kept any
 // longer: those older than maxAge, and the oldest of more than maxCount. Zero is no
 // limit. The newest stays whatever the limits are, and so do those that are pinned.
 func Retain(points []Point, now time.Time, maxAge time.Duration, maxCount int, pinned func(dormouse.SnapshotID) bool) []dormouse.SnapshotID {

@@ -222,6 +222,7 @@ func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, no
 			return err
 		}
 	}
+	now.Fresh = false // noted while nobody can use it yet: its failure is forgotten after this
 	if err := v.writeRecovered(now); err != nil {
 		return err
 	}
@@ -273,7 +274,9 @@ func (d *Driver) giveRoom(v volume, need int64) (err error) {
 }
 
 // bringBackAnew keeps a volume for people that has no room for what its session has lost,
-// whatever of it is moved outside, and brings back the snapshot in an empty one.
+// whatever of it is moved outside, and brings back the snapshot in an empty one. A volume
+// that the recovery made itself is nothing to keep, however often it is tried: that it did
+// so is noted before the volume is there, and no longer when it is the session's.
 func (d *Driver) bringBackAnew(ctx context.Context, v volume, r sandbox.Recovery, now *sandbox.Recovered, why error) error {
 	b, err := v.openBacking()
 	if err != nil || b == nil {
@@ -289,11 +292,17 @@ func (d *Driver) bringBackAnew(ctx context.Context, v volume, r sandbox.Recovery
 	if err := d.closeVolume(v); err != nil {
 		return err
 	}
-	reason := now.Reason
-	if err := v.setAside(now, d.opts.Limits.Disk, why); err != nil {
-		return err
+	if now.Fresh {
+		if larger, err := v.enlarge(now, d.opts.Limits.Disk); err != nil || !larger {
+			return errors.Join(why, err)
+		}
+	} else {
+		reason := now.Reason
+		if err := v.setAside(now, d.opts.Limits.Disk, why); err != nil {
+			return err
+		}
+		now.Reason = reason + ", and its volume had no room for the files of the snapshot"
 	}
-	now.Reason = reason + ", and its volume had no room for the files of the snapshot"
 	// What is kept beside others is in the volume that was set aside.
 	now.Files = slices.DeleteFunc(now.Files, func(f layer.Restored) bool { return !f.Outside })
 	now.Count = len(now.Files)

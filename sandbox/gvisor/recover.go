@@ -218,7 +218,14 @@ func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, no
 		}
 		back.Moved = func(path string) error { return v.moved(now, path, back.Outside) }
 		defer back.Close()
-		if err := d.putBack(ctx, v, back, now); err != nil {
+		if err := v.planBack(ctx, r, back, now); err != nil {
+			return err
+		}
+		crash.At(crash.RecoverPlanned)
+		if err := d.giveRoom(v, back.Needs()); err != nil {
+			return err
+		}
+		if err := back.Apply(ctx); err != nil {
 			return err
 		}
 	}
@@ -227,7 +234,10 @@ func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, no
 		return err
 	}
 	crash.At(crash.RecoverApplied)
-	return v.syncAnew()
+	if err := v.syncAnew(); err != nil {
+		return err
+	}
+	return v.forgetBegun()
 }
 
 // noRoom is the error of a volume that has no room for what belongs in it.
@@ -238,20 +248,21 @@ func noRoom(err error) error {
 	return err
 }
 
-func (d *Driver) putBack(ctx context.Context, v volume, back *layer.Recovery, now *sandbox.Recovered) error {
+// planBack finds out what to put back, and makes durable what the next recovery has to know
+// and to tell of it.
+func (v volume) planBack(ctx context.Context, r sandbox.Recovery, back *layer.Recovery, now *sandbox.Recovered) (err error) {
+	if back.Begun, err = v.readBegun(r); err != nil {
+		return err
+	}
 	files, err := back.Plan(ctx)
 	if err != nil {
 		return err
 	}
+	if err := v.noteBegun(r, back); err != nil {
+		return err
+	}
 	add(now, files)
-	if err := v.writeRecovered(now); err != nil {
-		return err
-	}
-	crash.At(crash.RecoverPlanned)
-	if err := d.giveRoom(v, back.Needs()); err != nil {
-		return err
-	}
-	return back.Apply(ctx)
+	return v.writeRecovered(now)
 }
 
 // giveRoom has the ballast of an open volume give up what is needed inside, as far as

@@ -4,9 +4,6 @@ package gvisor
 
 import (
 	"encoding/json"
-	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/dormouse-run/dormouse"
@@ -35,26 +32,6 @@ type begun struct {
 
 func (v volume) begunNote() string { return filepath.Join(v.dir, "recovering.json") }
 
-// readBegun returns the paths that were begun of the same workspace and snapshot.
-func (v volume) readBegun(r sandbox.Recovery) ([]string, error) {
-	raw, err := os.ReadFile(v.begunNote())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var was begun
-	if err == nil {
-		err = json.Unmarshal(raw, &was)
-	}
-	if err != nil || was.Workspace != r.Workspace.Number || was.Snapshot != r.Snapshot {
-		return nil, err
-	}
-	paths := make([]string, len(was.Paths))
-	for i, path := range was.Paths {
-		paths[i] = string(path)
-	}
-	return paths, nil
-}
-
 // noteBegun notes what is going to be put back, beside what a recovery before has begun.
 func (v volume) noteBegun(r sandbox.Recovery, back *layer.Recovery) error {
 	unsure := back.Unsure()
@@ -76,13 +53,4 @@ func (v volume) noteBegun(r sandbox.Recovery, back *layer.Recovery) error {
 		return err
 	}
 	return layer.Full(atomicfile.Write(v.begunNote(), raw, 0o600))
-}
-
-// forgetBegun says that everything that was begun is done, durably.
-func (v volume) forgetBegun() error {
-	err := os.Remove(v.begunNote())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return errors.Join(err, atomicfile.SyncDir(v.dir))
 }

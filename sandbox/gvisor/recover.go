@@ -436,6 +436,35 @@ func (v volume) forgetRecovered() error {
 	return nil
 }
 
+// readBegun returns the paths that were begun of the same workspace and snapshot.
+func (v volume) readBegun(r sandbox.Recovery) ([]string, error) {
+	raw, err := os.ReadFile(v.begunNote())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var was begun
+	if err == nil {
+		err = json.Unmarshal(raw, &was)
+	}
+	if err != nil || was.Workspace != r.Workspace.Number || was.Snapshot != r.Snapshot {
+		return nil, err
+	}
+	paths := make([]string, len(was.Paths))
+	for i, path := range was.Paths {
+		paths[i] = string(path)
+	}
+	return paths, nil
+}
+
+// forgetBegun says that everything that was begun is done, durably.
+func (v volume) forgetBegun() error {
+	err := os.Remove(v.begunNote())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, atomicfile.SyncDir(v.dir))
+}
+
 // Told forgets what was done to the files of a session.
 func (d *Driver) Told(r sandbox.Recovered) error {
 	if err := r.Session.Validate(); err != nil {

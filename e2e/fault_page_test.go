@@ -49,7 +49,7 @@ func TestB12CorruptPageKeepsServersAwayUntilItIsRebuilt(t *testing.T) {
 			}
 			w.kill(func() {
 				w.clearPage(name)
-				w.doesNotStart(`run \"dormouse store rebuild\"`)
+				w.doesNotStart(`run "dormouse store rebuild"`)
 				if out, err := w.command("store", "export", filepath.Join(w.Data, ".tmp-archive")).CombinedOutput(); err == nil || !bytes.Contains(out, []byte("dormouse store rebuild")) {
 					t.Errorf("export: %v\n%s", err, out)
 				}
@@ -78,7 +78,9 @@ func TestB12CorruptPageOfTheLogsIndexIsRebuilt(t *testing.T) {
 	all := make([]*actor, 20)
 	for i := range all {
 		all[i] = w.create(cold)
-		all[i].send("before", all[i].script(rig.Say("before")))
+		for _, name := range []string{"before", "again", "once more"} { // more than a page of the index has room for
+			all[i].send(name, all[i].script(rig.Say(name)))
+		}
 		all[i].rests()
 	}
 	w.kill(func() {
@@ -98,9 +100,9 @@ func TestB12CorruptPageOfTheLogsIndexIsRebuilt(t *testing.T) {
 		a.send("after", a.script(rig.Say("after")))
 	}
 	first.rests()
-	first.has("before", "meanwhile", "after")
+	first.has("before", "again", "once more", "meanwhile", "after")
 	for _, a := range all[1:] {
 		a.rests()
-		a.has("before", "after")
+		a.has("before", "again", "once more", "after")
 	}
 }

@@ -23,9 +23,16 @@ type table struct {
 // salvaged are the tables that are copied, beside those of which sessions there are. The
 // cached folds are left out: each is made again when it is missed.
 var salvaged = []table{
-	{name: "events"}, {name: "documents"}, {name: "document_versions"}, {name: "chunks", order: "session"},
-	{name: "labels", derived: true}, {name: "prompts", derived: true}, {name: "ops", derived: true}, {name: "points", derived: true},
-	{name: "deadlines", order: "session", derived: true}, {name: "names", order: "session", derived: true},
+	{name: "events"},
+	{name: "documents"},
+	{name: "document_versions"},
+	{name: "chunks", order: "session"},
+	{name: "labels", derived: true},
+	{name: "prompts", derived: true},
+	{name: "ops", derived: true},
+	{name: "points", derived: true},
+	{name: "deadlines", order: "session", derived: true},
+	{name: "names", order: "session", derived: true},
 	{name: "client_ids", order: "session", derived: true},
 }
 
@@ -58,7 +65,7 @@ func (s *Salvage) copyTable(ctx context.Context, t table) error {
 		}
 		return flush()
 	}
-	whole := true
+	var whole bool
 	if t.order == "" {
 		whole, err = s.eachRow(ctx, t.name, columns, add)
 	} else {

@@ -16,8 +16,11 @@ import (
 // sessionIndexes have the id and the key of every session, as its row has. In the order of
 // its own columns SQLite reads nothing but the index.
 var sessionIndexes = []struct{ name, order string }{
-	{"sqlite_autoindex_sessions_1", "id"}, {"sessions_by_age", "created"},
-	{"sessions_by_tenant", "tenant"}, {"sessions_by_owner", "tenant"}, {"sessions_by_phase", "tenant"},
+	{"sqlite_autoindex_sessions_1", "id"},
+	{"sessions_by_age", "created"},
+	{"sessions_by_tenant", "tenant"},
+	{"sessions_by_owner", "tenant"},
+	{"sessions_by_phase", "tenant"},
 }
 
 // found is what is known of the session that has a key.

@@ -52,7 +52,9 @@ func pastOf(t *testing.T, dir, kind string) *past {
 	return p
 }
 
-func (p *past) file(name string) string { return filepath.Join("testdata", "upgrade", p.dir, p.kind, name) }
+func (p *past) file(name string) string {
+	return filepath.Join("testdata", "upgrade", p.dir, p.kind, name)
+}
 
 // unpack lays the data directory out as it was left.
 func (p *past) unpack(s *rig.Server) {

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -12,8 +17,7 @@ import (
 // nothing is the payload of an event that says all by its type.
 type nothing struct{}
 
-// payloads are the types of events and what is in each. That logs of the version before
-// hold exactly this is checked where they are opened, in e2e.
+// payloads are the types of events and what is in each.
 var payloads = map[dormouse.EventType]any{
 	dormouse.UserMessage:          dormouse.Message{},
 	dormouse.UserInterrupt:        nothing{},
@@ -126,4 +130,62 @@ func eventLines(t *testing.T) []string {
 		lines = append(lines, "any event "+field)
 	}
 	return lines
+}
+
+// The events that a version before wrote have no field that payloads does not know, and
+// none changes when it is decoded and encoded again.
+func TestEventsOfAVersionBeforeAreWhatPayloadsSays(t *testing.T) {
+	f, err := os.Open(filepath.Join("..", "..", "e2e", "testdata", "upgrade", "6333ee6", "sqlite", "before.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sessions map[string]struct {
+		Events struct {
+			Events []dormouse.Event `json:"events"`
+		} `json:"events"`
+	}
+	if err := json.NewDecoder(z).Decode(&sessions); err != nil {
+		t.Fatal(err)
+	}
+	types := make(map[dormouse.EventType]bool)
+	for _, s := range sessions {
+		for _, e := range s.Events.Events {
+			types[e.Type] = true
+			if e.Payload != nil {
+				decodes(t, e)
+			}
+		}
+	}
+	const known = 50
+	if len(types) < known {
+		t.Errorf("only %d types of events were looked at", len(types))
+	}
+}
+
+// decodes checks that a payload is of the type that payloads says.
+func decodes(t *testing.T, e dormouse.Event) {
+	t.Helper()
+	into := reflect.New(reflect.TypeOf(payloads[e.Type]))
+	d := json.NewDecoder(bytes.NewReader(e.Payload))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into.Interface()); err != nil {
+		t.Errorf("%s %s: %v", e.Type, e.Payload, err)
+		return
+	}
+	var was bytes.Buffer
+	if err := json.Compact(&was, e.Payload); err != nil {
+		t.Fatal(err)
+	}
+	is, err := json.Marshal(into.Interface()) // which spells < as the file does
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(is, was.Bytes()) {
+		t.Errorf("%s was %s and is encoded as %s", e.Type, was.Bytes(), is)
+	}
 }

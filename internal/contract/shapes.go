@@ -53,8 +53,11 @@ func (s *Source) Words() []string {
 	for _, p := range s.packages {
 		for _, name := range p.Scope().Names() {
 			c, ok := p.Scope().Lookup(name).(*types.Const)
-			if ok && c.Val().Kind() == constant.String && spoken[types.TypeString(c.Type(), nil)] {
-				all = append(all, constant.StringVal(c.Val()))
+			if !ok || c.Val().Kind() != constant.String || !spoken[types.TypeString(c.Type(), nil)] {
+				continue
+			}
+			if word := constant.StringVal(c.Val()); word != "" {
+				all = append(all, word)
 			}
 		}
 	}

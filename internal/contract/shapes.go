@@ -28,7 +28,7 @@ func (s *Source) Shapes() []string {
 // Wider reports whether one shape is another with fields added to it.
 func Wider(from, to string) bool {
 	rest := strings.Fields(strings.Trim(to, "{}"))
-	for _, field := range strings.Fields(strings.Trim(from, "{}")) {
+	for field := range strings.FieldsSeq(strings.Trim(from, "{}")) {
 		at := slices.Index(rest, field)
 		if at < 0 {
 			return false

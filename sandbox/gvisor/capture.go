@@ -60,7 +60,7 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 		return sandbox.Captured{}, sandbox.ErrGone
 	}
 	defer k.close()
-	defer d.attend(b)()
+	defer d.cpu.Raise(b.id)()
 	taken, since := d.begins(v, c)
 	if err := ahead(ctx, taken); err != nil {
 		return sandbox.Captured{}, err

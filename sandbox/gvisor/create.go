@@ -334,7 +334,7 @@ func (d *Driver) launch(ctx context.Context, b box, program string, m made) (*se
 	if err != nil {
 		return nil, err
 	}
-	if err := d.cgroupOf(b).hold(m.Limits, d.crowd.cpus, k.pids()); err != nil {
+	if err := d.cpu.Group(b.id).Apply(m.Limits, k.pids()); err != nil {
 		k.close()
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
 )
 
 // Driver makes sandboxes with gVisor.
@@ -35,7 +36,7 @@ type Driver struct {
 	host     func() (made, error) // what there is of this machine, made on first need
 	template string               // of a usual volume, empty if sizes are not limited
 	pool     pool
-	crowd    crowd
+	cpu      *cgroup.Scheduler
 	outlets  outlets
 	reserves reserves
 	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
@@ -76,7 +77,7 @@ func New(o Options) (*Driver, error) {
 		d.reserves.end()
 		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
 	}
-	d.crowd.begin()
+	d.cpu.Start()
 	d.outlets.boxes, d.outlets.serve, d.outlets.log = d.path(boxesDir), d.opts.Outlet, d.log
 	d.outlets.begin()
 	if o.Spares > 0 {
@@ -112,8 +113,8 @@ func (d *Driver) prepare() (err error) {
 	if d.conf, err = configure(d.kernels(), d.opts.Program, rootAccess(made{Limits: d.opts.Limits})); err != nil {
 		return err
 	}
-	d.divide()
-	if err := d.restAll(); err != nil {
+	d.cpu = cgroup.NewScheduler(d.opts.Instance, d.log)
+	if err := d.releaseCPUs(); err != nil {
 		return err
 	}
 	d.host = sync.OnceValues(d.makeHost)
@@ -245,7 +246,7 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 			return nil, errors.Join(err, dead)
 		}
 	}
-	starved := d.starved(b, m, false)
+	starved := d.outOfMemory(b, m, false)
 	if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
 		return nil, err
 	}
@@ -277,7 +278,7 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
 	// It takes processors to end, too, and somebody waits for that.
-	if err := errors.Join(d.cgroupOf(b).weigh(usual), d.endKernel(ctx, b)); err != nil {
+	if err := errors.Join(d.cpu.Group(b.id).SetWeight(cgroup.Foreground), d.endKernel(ctx, b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
 	if err := errors.Join(v.giveUpWake(), v.dropRecord(b)); err != nil {
@@ -298,7 +299,7 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 // clearAway takes away the box of a dead kernel, and closes its session's volume
 // if no other sandbox has it by then.
 func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
-	if err := errors.Join(d.dropAhead(b), b.remove(ctx), d.cgroupOf(b).remove()); err != nil {
+	if err := errors.Join(d.dropAhead(b), b.remove(ctx), d.cpu.Group(b.id).Remove()); err != nil {
 		return err
 	}
 	unlock, err := v.lock(ctx)
@@ -325,7 +326,7 @@ func (d *Driver) end(ctx context.Context, b box, v volume) error {
 	if err := b.remove(ctx); err != nil {
 		return err
 	}
-	if err := d.cgroupOf(b).remove(); err != nil {
+	if err := d.cpu.Group(b.id).Remove(); err != nil {
 		return err
 	}
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
@@ -344,7 +345,7 @@ func (d *Driver) endKernel(ctx context.Context, b box) error {
 	case err != nil:
 		return err
 	case k != nil:
-		return errors.Join(d.cgroupOf(b).kill(), k.destroy(ctx))
+		return errors.Join(d.cpu.Group(b.id).Kill(), k.destroy(ctx))
 	case len(notesOf(d.kernels(), b.id)) > 0: // somebody ended before he had noted it
 		return endTorn(d.kernels(), b.id)
 	}

@@ -69,7 +69,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 		return err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
-	defer d.attend(b)() // writing the image is its own work
+	defer d.cpu.Raise(b.id)() // writing the image is its own work
 	if err := k.pause(); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	crash.At(crash.SandboxPaused)
 	// A kernel keeps the memory of its processes as if it were a file. Where that is not
 	// counted there is no limit to it either.
-	if need, err := d.cgroupOf(b).read("memory.stat", "shmem"); err == nil {
+	if need, err := d.cpu.Group(b.id).SharedMemory(); err == nil {
 		if err := d.fitsImage(need); err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/dormouse-run/dormouse/packages"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
 )
 
 // installWithin bounds how long one package manager may take.
@@ -142,7 +143,7 @@ func (d *Driver) makeStock(ctx context.Context, l stock, spec sandbox.Spec, m ma
 	ended := func() error {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), builderWithin)
 		defer cancel()
-		_ = d.cgroupOf(b).weigh(usual) // it takes processors to end, too
+		_ = d.cpu.Group(b.id).SetWeight(cgroup.Foreground) // it takes processors to end, too
 		return d.end(undo, b, volume{dir: d.path("none")})
 	}
 	defer func() {
@@ -197,7 +198,7 @@ func (d *Driver) runSteps(ctx context.Context, l stock, b box, spec sandbox.Spec
 		return "", err
 	}
 	defer func() { _ = live.Close() }()
-	defer live.heed.hold()() // somebody waits for it, however long it takes
+	defer live.priority.Hold()() // somebody waits for it, however long it takes
 	var failed []string
 	for _, step := range packages.Steps(spec.Environment.Packages) {
 		began := time.Now()

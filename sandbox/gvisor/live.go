@@ -11,24 +11,25 @@ import (
 
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
 )
 
 // live is a living sandbox as this server reaches it.
 type live struct {
 	*runner.Link
-	driver  *Driver
-	handle  handle
-	box     box
-	record  record
-	made    made
-	files   volume
-	kernel  *sentry
-	heed    *attention
-	memory  *memoryWatch // nil if this machine ends a sandbox that reaches its limit
-	gone    chan struct{}
-	cause   error // why it died, if that is known; written before the link is over
-	stop    context.CancelFunc
-	watcher sync.WaitGroup
+	driver   *Driver
+	handle   handle
+	box      box
+	record   record
+	made     made
+	files    volume
+	kernel   *sentry
+	priority *cgroup.Priority
+	memory   *cgroup.MemoryWatch // nil if this machine ends a sandbox that reaches its limit
+	gone     chan struct{}
+	cause    error // why it died, if that is known; written before the link is over
+	stop     context.CancelFunc
+	watcher  sync.WaitGroup
 
 	starving atomic.Bool // it is above its memory limit
 	reliefs  chan string // holds one: which processes were ended
@@ -53,24 +54,24 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		return nil, err
 	}
 	log := d.log.With("session", h.Session, "generation", h.Generation)
-	heed := d.crowd.join(b, d.cgroupOf(b), log)
-	defer heed.hold()()
+	priority := d.cpu.Join(b.id, log)
+	defer priority.Hold()()
 	var link *runner.Link
 	err = b.fence().Raise(f)
 	if err == nil {
 		err = d.outlets.open(b, h.Session, m, k.c.SandboxPid())
 	}
 	if err == nil {
-		link, err = runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Known: b.fence(), Logger: log, Attention: heed})
+		link, err = runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Known: b.fence(), Logger: log, Attention: priority})
 	}
 	if err != nil {
-		d.crowd.leave(b, heed)
+		d.cpu.Leave(b.id, priority)
 		k.close()
 		return nil, err
 	}
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &live{Link: link, driver: d, handle: h, box: b, made: m, files: d.filesOf(h, m), kernel: k, heed: heed, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
+	l := &live{Link: link, driver: d, handle: h, box: b, made: m, files: d.filesOf(h, m), kernel: k, priority: priority, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
 	headroom := int64(mostHeadroom)
 	if m.build {
 		headroom = buildHeadroom
@@ -119,10 +120,10 @@ const stillEvery = 500 * time.Millisecond
 // watchMemory has somebody there when the sandbox runs out of memory.
 func (l *live) watchMemory(ctx context.Context) (err error) {
 	if l.memory, l.kernel.watch = l.kernel.watch, nil; l.memory == nil {
-		l.memory, err = l.driver.cgroupOf(l.box).watchMemory(l.made.Limits.Memory)
+		l.memory, err = l.driver.cpu.Group(l.box.id).WatchMemory(l.made.Limits.Memory)
 	}
 	if err == nil && l.memory != nil {
-		l.watcher.Go(func() { l.memory.run(ctx) })
+		l.watcher.Go(func() { l.memory.Run(ctx) })
 		l.watcher.Go(func() { l.relieve(ctx) })
 	}
 	return err
@@ -186,9 +187,9 @@ func (l *live) Close() error {
 	l.stop()
 	err := l.Link.Close()
 	l.watcher.Wait()
-	l.driver.crowd.leave(l.box, l.heed)
+	l.driver.cpu.Leave(l.box.id, l.priority)
 	l.driver.reserves.leave(l.files)
-	err = errors.Join(err, l.memory.close())
+	err = errors.Join(err, l.memory.Close())
 	l.kernel.close()
 	return err
 }
@@ -198,7 +199,7 @@ func (l *live) watch(ctx context.Context) {
 	if l.kernel.proc.Wait(ctx) != nil {
 		return
 	}
-	l.cause = l.driver.starved(l.box, l.made, l.starving.Load())
+	l.cause = l.driver.outOfMemory(l.box, l.made, l.starving.Load())
 	for {
 		err := l.clear(ctx)
 		if err == nil {

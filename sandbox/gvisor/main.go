@@ -17,6 +17,8 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
+
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
 )
 
 // Main is what this program does when gVisor has started it as a kernel or as a
@@ -56,7 +58,7 @@ func withLimits(args []string, cpus int) []string {
 		told = append(told, "--total-memory="+size, "--total-host-memory="+size)
 	}
 	if c := limits.CPU; c != nil && c.Quota != nil {
-		n := int((*c.Quota + cpuPeriod - 1) / cpuPeriod)
+		n := int((*c.Quota + cgroup.CPUPeriod - 1) / cgroup.CPUPeriod)
 		told = append(told, "--cpu-num="+strconv.Itoa(min(max(n, fewestCPUs), cpus)))
 	}
 	return slices.Insert(slices.Clone(args), len(args)-1, told...)

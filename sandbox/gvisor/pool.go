@@ -163,7 +163,7 @@ func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error
 	if err := d.volumeAhead(b); err != nil {
 		return nil, err
 	}
-	if s.kernel.watch, err = d.cgroupOf(b).watchMemory(d.usual.Limits.Memory); err != nil {
+	if s.kernel.watch, err = d.cpu.Group(b.id).WatchMemory(d.usual.Limits.Memory); err != nil {
 		return nil, err
 	}
 	if s.bell, err = runner.ListenAt(b.bell()); err != nil {

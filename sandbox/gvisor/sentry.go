@@ -25,6 +25,7 @@ import (
 	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/dormouse-run/dormouse/internal/pidfd"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
 )
 
 // rootAccess is what becomes of changes to the root file system: they are in memory,
@@ -77,7 +78,7 @@ type sentry struct {
 	proc  *pidfd.Process
 	files *pidfd.Process // the file server
 	// watch is over its memory, if that was begun ahead of whoever opens it.
-	watch *memoryWatch
+	watch *cgroup.MemoryWatch
 }
 
 // newSentry starts a kernel in which nothing runs yet.
@@ -245,7 +246,7 @@ func (s *sentry) destroy(ctx context.Context) error {
 
 // close lets go of the kernel, which lives on.
 func (s *sentry) close() {
-	_ = s.watch.close()
+	_ = s.watch.Close()
 	s.watch = nil
 	for _, p := range []*pidfd.Process{s.proc, s.files} {
 		if p != nil {

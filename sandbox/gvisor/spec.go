@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
 )
 
 // Where things are inside a sandbox.
@@ -108,7 +109,7 @@ func resources(l dormouse.Limits) *specs.LinuxResources {
 		r.Memory = &specs.LinuxMemory{Limit: &l.Memory}
 	}
 	if l.CPUs > 0 {
-		quota, period := int64(l.CPUs*cpuPeriod), uint64(cpuPeriod)
+		quota, period := int64(l.CPUs*cgroup.CPUPeriod), uint64(cgroup.CPUPeriod)
 		r.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
 	}
 	return r

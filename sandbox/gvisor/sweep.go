@@ -181,12 +181,23 @@ func (d *Driver) strays() ([]box, error) {
 	return all, nil
 }
 
+// releaseCPUs gives the sandboxes that servers before this one have left background
+// priority until somebody opens them. If another server has them open, it is told again of
+// everyone who begins to wait.
+func (d *Driver) releaseCPUs() error {
+	all, err := d.strays()
+	for _, b := range all {
+		err = errors.Join(err, d.cpu.Group(b.id).Release())
+	}
+	return err
+}
+
 // Close lets go of the driver's directories, unless sandboxes live on in them or
 // another server uses them.
 func (d *Driver) Close() error {
 	defer func() { _ = d.lock.Close() }()
 	d.clearing.Wait()
-	d.crowd.end()
+	d.cpu.Close()
 	d.outlets.end()
 	if err := d.closePool(); err != nil {
 		return err
@@ -206,6 +217,6 @@ func (d *Driver) Close() error {
 			return fmt.Errorf("let go of %s: %w", dir, err)
 		}
 	}
-	d.forgetCgroups()
+	d.cpu.RemoveParents()
 	return os.RemoveAll(d.kernels())
 }

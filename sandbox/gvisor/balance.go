@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/mount"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
@@ -166,7 +168,7 @@ func (r *reserves) run(ctx context.Context) {
 				r.log.WarnContext(ctx, "room for a session not reserved", "session", e.session, "error", err)
 			}
 		}
-		_ = sleep(ctx, pause)
+		_ = sleep.For(ctx, pause)
 	}
 }
 
@@ -193,7 +195,7 @@ func (e *reserved) balance(dir string, volumes int) (did bool, err error) {
 // is given back to the disk; if that fails it needs more than it should, and that is all.
 func (d *Driver) closeVolume(v volume) error {
 	d.reserves.shut(v)
-	there, err := mounted(v.at())
+	there, err := mount.Is(v.at())
 	if err != nil {
 		return err
 	}
@@ -230,7 +232,7 @@ var canceled = func() context.Context {
 // secureRunning backs a volume that a server of a version which did not do that left
 // open. Until then freed blocks were given back at once, which must not happen again.
 func (d *Driver) secureRunning(v volume) {
-	if there, err := mounted(v.at()); err != nil || !there || !d.reserves.able {
+	if there, err := mount.Is(v.at()); err != nil || !there || !d.reserves.able {
 		return
 	}
 	if _, err := os.Lstat(v.ballast()); err == nil {

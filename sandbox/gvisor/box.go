@@ -20,6 +20,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
+	"github.com/dormouse-run/dormouse/internal/mount"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -97,7 +99,7 @@ func (b box) make(secret string) error {
 // between the host and what it mounts.
 func (b box) makeSlot() error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV
-	if err := mountAt("tmpfs", b.slot(), "tmpfs", flags, "mode=700,size=64k,nr_inodes=16"); err != nil {
+	if err := mount.At("tmpfs", b.slot(), "tmpfs", flags, "mode=700,size=64k,nr_inodes=16"); err != nil {
 		return err
 	}
 	for _, dir := range slotDirs {
@@ -166,7 +168,7 @@ func (b box) fill(v volume, w sandbox.Workspace) error {
 
 // filled reports whether all files of a session are mounted in the slot.
 func (b box) filled() (bool, error) {
-	there, err := mountsUnder(b.slot())
+	there, err := mount.Under(b.slot())
 	for _, dir := range slotDirs {
 		if !slices.Contains(there, filepath.Join(b.slot(), dir)) {
 			return false, err
@@ -183,12 +185,12 @@ func escape(path string) string {
 // remove takes away what a sandbox that has ended had. A link that has lost its
 // runner and does not know yet that it is dead may put its socket back meanwhile.
 func (b box) remove(ctx context.Context) error {
-	if err := unmountUnder(b.dir); err != nil {
+	if err := mount.UnmountAll(b.dir); err != nil {
 		return err
 	}
 	for {
 		err := os.RemoveAll(b.dir)
-		if !errors.Is(err, unix.ENOTEMPTY) || sleep(ctx, time.Millisecond) != nil {
+		if !errors.Is(err, unix.ENOTEMPTY) || sleep.For(ctx, time.Millisecond) != nil {
 			return err
 		}
 	}
@@ -272,14 +274,3 @@ func (v volume) dropRecord(b box) error {
 // lock keeps everyone else from creating, attaching to or ending a sandbox of
 // this session.
 func (v volume) lock(ctx context.Context) (unlock func(), err error) { return dirlock.Lock(ctx, v.dir) }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
-}

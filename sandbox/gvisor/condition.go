@@ -15,6 +15,7 @@ import (
 
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/boot"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -262,7 +263,7 @@ func (v volume) abort() error {
 	if err := unix.Stat(v.at(), &at); err != nil || unix.Major(at.Dev) != loopDevices {
 		return nil //nolint:nilerr // it is not open, or in a plain directory
 	}
-	return mountAt("", v.at(), "", unix.MS_REMOUNT|volumeFlags, "abort")
+	return mount.At("", v.at(), "", unix.MS_REMOUNT|volumeFlags, "abort")
 }
 
 // gaveUp says that the file system of a volume has met errors: when it cannot write

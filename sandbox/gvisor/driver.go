@@ -22,6 +22,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/fencing"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
@@ -103,9 +104,9 @@ func (d *Driver) prepare() (err error) {
 		return err
 	}
 	// What is mounted below is nobody else's to see, or to hold on to.
-	there, err := mounted(d.opts.Dir)
+	there, err := mount.Is(d.opts.Dir)
 	if err == nil && !there {
-		err = bindAt(d.opts.Dir, d.opts.Dir, unix.MS_PRIVATE)
+		err = mount.Bind(d.opts.Dir, d.opts.Dir, unix.MS_PRIVATE)
 	}
 	if err != nil {
 		return err
@@ -382,7 +383,7 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 		}
 	}
 	d.reserves.shut(v)
-	if err := unmountUnder(v.at()); err != nil { // what is removed need not be synced
+	if err := mount.UnmountAll(v.at()); err != nil { // what is removed need not be synced
 		return err
 	}
 	// Whatever was started while it was mounted may hold on to it, but not to its room.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -62,7 +63,7 @@ func (d *Driver) HoldAndEnd(raw sandbox.Handle, paused bool) error {
 
 // UnmountBelow unmounts everything below a directory, but not what is mounted there.
 func UnmountBelow(dir string) error {
-	mounts, err := mountsUnder(dir)
+	mounts, err := mount.Under(dir)
 	for _, at := range slices.Backward(mounts) {
 		if at != dir {
 			err = errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)) // who dies may still look at it

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -65,7 +66,7 @@ func (l *live) killHogs(ctx context.Context) error {
 		// If it was not enough once, there are many of them.
 		victims, err := l.Relieve(asking, over+l.memory.Limit()/8<<min(round, 2))
 		cancel()
-		if errors.Is(err, runner.ErrUnreachable) && time.Since(began) < askedWithin && sleep(ctx, askAgain) == nil {
+		if errors.Is(err, runner.ErrUnreachable) && time.Since(began) < askedWithin && sleep.For(ctx, askAgain) == nil {
 			continue // those that fill memory take the processors too; it may have killed some by now
 		}
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/filemode"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -347,7 +348,7 @@ func (v volume) readyWorkspace(ctx context.Context, w sandbox.Workspace) error {
 			return err
 		}
 		if there {
-			if err := makeDirs(v.work(w.Number)); err != nil {
+			if err := filemode.MkdirAll(v.work(w.Number)); err != nil {
 				return err
 			}
 			name := filepath.Join(v.place(w.Number), baseFile)

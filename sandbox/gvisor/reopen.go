@@ -22,6 +22,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/mount"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -79,7 +81,7 @@ func (v volume) forgetCached(ctx context.Context) error {
 		if time.Now().After(until) {
 			return v.leaveBehind(ctx)
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("somebody still has the volume open: %w", err)
 		}
 	}
@@ -128,15 +130,15 @@ func (v volume) quiesce() (err error) {
 	if err := os.MkdirAll(v.at(), 0o700); err != nil {
 		return err
 	}
-	writable := mountAt(dev.Name(), v.at(), "ext4", volumeFlags, "") == nil
+	writable := mount.At(dev.Name(), v.at(), "ext4", volumeFlags, "") == nil
 	if !writable { // it is read-only already
-		err = mountAt(dev.Name(), v.at(), "ext4", volumeFlags|unix.MS_RDONLY, "")
+		err = mount.At(dev.Name(), v.at(), "ext4", volumeFlags|unix.MS_RDONLY, "")
 	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unmountUnder(v.at())) }()
-	if !writable || mountAt("", v.at(), "", unix.MS_REMOUNT|unix.MS_RDONLY|volumeFlags, "") == nil {
+	defer func() { err = errors.Join(err, mount.UnmountAll(v.at())) }()
+	if !writable || mount.At("", v.at(), "", unix.MS_REMOUNT|unix.MS_RDONLY|volumeFlags, "") == nil {
 		return nil
 	}
 	return v.abort() // it has given up, or somebody writes to it
@@ -308,9 +310,9 @@ func (v volume) looksUnreadable() error {
 		return nil
 	}
 	defer func() { _ = dev.Close() }()
-	err = corrupt(mountAt(dev.Name(), v.at(), "ext4", volumeFlags|unix.MS_RDONLY, "noload"))
+	err = corrupt(mount.At(dev.Name(), v.at(), "ext4", volumeFlags|unix.MS_RDONLY, "noload"))
 	if err == nil {
-		err = unmountUnder(v.at())
+		err = mount.UnmountAll(v.at())
 	}
 	if errors.Is(err, errUnreadable) {
 		return err

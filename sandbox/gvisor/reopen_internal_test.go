@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/mount"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -65,7 +67,7 @@ func wantRecovered(t *testing.T, d *Driver, v volume, home bool) {
 	if _, err := os.Stat(filepath.Join(v.home().Host(), "mine")); (err == nil) != home {
 		t.Errorf("in the home directory there is %v, want it there: %t", err, home)
 	}
-	if there, err := mounted(v.at()); err != nil || !there {
+	if there, err := mount.Is(v.at()); err != nil || !there {
 		t.Errorf("the files lie in a plain directory, %v", err)
 	}
 	if left := left(t, v, ".new", ".fresh", ".copy"); len(left) > 0 {
@@ -310,7 +312,7 @@ func stranger(t *testing.T) {
 		if string(name) == "sleep\n" {
 			return
 		}
-		must(t, sleep(t.Context(), time.Millisecond))
+		must(t, sleep.For(t.Context(), time.Millisecond))
 	}
 }
 
@@ -335,7 +337,7 @@ func TestRecoveryOfAFailedVolumeDoesNotWaitForStrangers(t *testing.T) {
 			must(t, unix.Stat(v.at(), &at))
 			must(t, os.WriteFile(fmt.Sprintf("/sys/fs/ext4/loop%d/trigger_fs_error", unix.Minor(at.Dev)), []byte("1"), 0o600))
 			for v.gaveUp() == nil { // the kernel counts it a moment later
-				must(t, sleep(t.Context(), time.Millisecond))
+				must(t, sleep.For(t.Context(), time.Millisecond))
 			}
 		},
 		"a sync failed": func(_ *testing.T, v volume) { _ = v.fail(unix.EIO) },

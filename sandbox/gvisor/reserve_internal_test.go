@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -31,7 +32,7 @@ func newDisk(t *testing.T, size int64) *Driver {
 	must(t, d.reserves.begin(at, d.log))
 	t.Cleanup(func() {
 		d.reserves.end()
-		must(t, unmountUnder(at))
+		must(t, mount.UnmountAll(at))
 	})
 	if !d.reserves.able {
 		t.Fatal("this disk cannot be reserved")
@@ -218,7 +219,7 @@ func TestAVolumeIsNotOpenedWithoutRoom(t *testing.T) {
 	if err := d.openVolume(v, volume{dir: d.path("none")}, d.opts.Limits); !errors.Is(err, dormouse.ErrFull) {
 		t.Fatalf("it is opened with %v, want %v", err, dormouse.ErrFull)
 	}
-	if there, err := mounted(v.at()); err != nil || there {
+	if there, err := mount.Is(v.at()); err != nil || there {
 		t.Errorf("it is open: %v", err)
 	}
 	free()

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/dormouse-run/dormouse/internal/filemode"
 )
 
 // rootFS is the root file system of sandboxes made from this machine's own: its
@@ -77,7 +79,7 @@ func (r *rootFS) fill(at, path string) error {
 		"dev", "etc/ssl", "home", "mnt", "opt", "proc", "root", "run", "srv", "sys", "tmp", "usr", "var/cache", "var/lib", "var/log", "var/tmp",
 		insideBin, insideRun, insideSlot, insideWorkspace,
 	} {
-		if err := makeDirs(filepath.Join(at, dir)); err != nil {
+		if err := filemode.MkdirAll(filepath.Join(at, dir)); err != nil {
 			return err
 		}
 	}
@@ -95,65 +97,26 @@ func (r *rootFS) fill(at, path string) error {
 			err = nil
 		default: // a machine that has not merged them
 			r.host = append(r.host, "/"+dir)
-			err = makeDirs(filepath.Join(at, dir))
+			err = filemode.MkdirAll(filepath.Join(at, dir))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for name, text := range etc {
-		if err := writeShown(filepath.Join(at, "etc", name), []byte(text)); err != nil {
+		if err := filemode.WriteFile(filepath.Join(at, "etc", name), []byte(text)); err != nil {
 			return err
 		}
 	}
-	if err := writeShown(filepath.Join(at, "etc", "profile"), []byte(profile(path))); err != nil {
+	if err := filemode.WriteFile(filepath.Join(at, "etc", "profile"), []byte(profile(path))); err != nil {
 		return err
 	}
 	for _, name := range fromHost {
-		if err := copyTree(filepath.Join("/etc", name), filepath.Join(at, "etc", name)); err != nil {
+		if err := filemode.CopyTree(filepath.Join("/etc", name), filepath.Join(at, "etc", name)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// copyTree copies files, directories and links that everyone may read. What is
-// not there is not copied.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		at := filepath.Join(to, rel)
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		switch {
-		case e.IsDir():
-			return makeDirs(at)
-		case e.Type() == fs.ModeSymlink:
-			link, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(link, at) //nolint:gosec // from /etc to a directory of our own
-		case e.Type().IsRegular() && info.Mode().Perm()&0o004 != 0:
-			b, err := os.ReadFile(path) //nolint:gosec // of /etc
-			if err != nil {
-				return err
-			}
-			return writeShown(at, b)
-		}
-		return nil
-	})
 }
 
 // digestTree names a tree by its content.

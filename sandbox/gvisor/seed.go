@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/dormouse-run/dormouse/internal/filemode"
 )
 
 // aptSettings are what of the host's /etc apt and dpkg need, and everyone may know.
@@ -22,16 +24,16 @@ var aptSettings = []string{
 // it is told which packages there are, where others come from, and which accounts
 // they belong to.
 func seedApt(root string) error {
-	if err := makeDirs(filepath.Join(root, "etc/apt")); err != nil {
+	if err := filemode.MkdirAll(filepath.Join(root, "etc/apt")); err != nil {
 		return fmt.Errorf("prepare apt: %w", err)
 	}
 	for _, name := range aptSettings {
-		if err := copyTree(filepath.Join("/etc", name), filepath.Join(root, "etc", name)); err != nil {
+		if err := filemode.CopyTree(filepath.Join("/etc", name), filepath.Join(root, "etc", name)); err != nil {
 			return fmt.Errorf("prepare apt: %w", err)
 		}
 	}
 	for _, dir := range []string{"var/lib/apt/lists/partial", "var/cache/apt/archives/partial", "var/cache/debconf", "var/log/apt", "etc/apt/apt.conf.d", "etc/apt/sources.list.d"} {
-		if err := makeDirs(filepath.Join(root, dir)); err != nil {
+		if err := filemode.MkdirAll(filepath.Join(root, dir)); err != nil {
 			return fmt.Errorf("prepare apt: %w", err)
 		}
 	}
@@ -39,7 +41,7 @@ func seedApt(root string) error {
 	known := filepath.Join(root, "var/lib/dpkg")
 	err := os.CopyFS(known, os.DirFS("/var/lib/dpkg"))
 	if err == nil {
-		err = showAll(known)
+		err = filemode.Normalize(known)
 	}
 	if err == nil {
 		err = seedSources(root)
@@ -72,7 +74,7 @@ func seedSources(root string) error {
 			continue
 		}
 		if err == nil {
-			err = writeShown(filepath.Join(root, name), text)
+			err = filemode.WriteFile(filepath.Join(root, name), text)
 		}
 		if err != nil {
 			return err
@@ -110,7 +112,7 @@ func seedAccounts(root string) error {
 			fields[1] = "x"
 			all += strings.Join(fields, ":") + "\n"
 		}
-		if err := writeShown(filepath.Join(root, name), []byte(all)); err != nil {
+		if err := filemode.WriteFile(filepath.Join(root, name), []byte(all)); err != nil {
 			return err
 		}
 	}

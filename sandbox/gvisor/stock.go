@@ -21,6 +21,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
+	"github.com/dormouse-run/dormouse/internal/filemode"
+	"github.com/dormouse-run/dormouse/internal/mount"
 )
 
 // stock is what installing packages changed of a root file system, and of each
@@ -127,12 +129,12 @@ func (l stock) seal(f stockFact) error {
 func (l stock) mountOver(below []string) error {
 	for n, dir := range below {
 		for _, name := range []string{"upper", "work", "at"} {
-			if err := makeDirs(l.over(n, name)); err != nil {
+			if err := filemode.MkdirAll(l.over(n, name)); err != nil {
 				return fmt.Errorf("make room for packages: %w", err)
 			}
 		}
 		options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,index=off,redirect_dir=off,metacopy=off", escape(dir), escape(l.over(n, "upper")), escape(l.over(n, "work")))
-		if err := mountAt("overlay", l.at(n), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		if err := mount.At("overlay", l.at(n), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 			return err
 		}
 	}
@@ -165,7 +167,7 @@ func (d *Driver) showStock(ctx context.Context, m made) error {
 		return errors.Join(err, errors.New("open packages: there are no files"))
 	}
 	for n, dir := range m.below() {
-		there, err := mounted(l.at(n))
+		there, err := mount.Is(l.at(n))
 		if err != nil {
 			return err
 		}
@@ -174,7 +176,7 @@ func (d *Driver) showStock(ctx context.Context, m made) error {
 		}
 		// Nothing in the upper one may lead elsewhere in the lower.
 		options := "lowerdir=" + escape(l.over(n, "upper")) + ":" + escape(dir) + ",redirect_dir=nofollow,metacopy=off"
-		if err := mountAt("overlay", l.at(n), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, options); err != nil {
+		if err := mount.At("overlay", l.at(n), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, options); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/beneath"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -213,7 +214,7 @@ func (d *Driver) Close() error {
 	}
 	// A network namespace without anything in it is mounted with the kernels.
 	for _, dir := range []string{d.opts.Dir, d.kernels()} {
-		if err := unmountUnder(dir); err != nil {
+		if err := mount.UnmountAll(dir); err != nil {
 			return fmt.Errorf("let go of %s: %w", dir, err)
 		}
 	}

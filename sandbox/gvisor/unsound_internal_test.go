@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -64,7 +65,7 @@ func wipe(t *testing.T, v volume, from, to int64) {
 func TestHeldVolumeThatGaveUpHasFailed(t *testing.T) {
 	d, v := newHeld(t)
 	must(t, v.abort())
-	must(t, unmountUnder(v.at()))
+	must(t, mount.UnmountAll(v.at()))
 	d.reserves.shut(v)
 	wantCondition(t, v, sandbox.Failed)
 }
@@ -118,7 +119,7 @@ func TestWorkspaceWhoseDirectoriesAreLostIsMadeAgain(t *testing.T) {
 				must(t, v.makeWorkspace(t.Context(), w))
 				at := t.TempDir()
 				must(t, v.mountWorkspace(w, at))
-				defer func() { must(t, unmountUnder(at)) }()
+				defer func() { must(t, mount.UnmountAll(at)) }()
 				if raw, err := os.ReadFile(filepath.Join(at, "kept")); err != nil || string(raw) != "of the snapshot" {
 					t.Errorf("of the snapshot there is %q, %v", raw, err)
 				}
@@ -160,7 +161,7 @@ func TestFilesThatAreOpenElsewhereAreSynced(t *testing.T) {
 		must(t, v.makeWorkspace(t.Context(), sandbox.Workspace{}))
 		must(t, v.writeRecord(record{Generation: 1, Box: d.newBox().id}))
 		d.reserves.shut(v)
-		must(t, unmountUnder(v.at()))
+		must(t, mount.UnmountAll(v.at()))
 		must(t, d.Sync(t.Context(), failing, 0, newest))
 		if open, err := v.isOpen(); err != nil || !open {
 			t.Errorf("a sandbox has them, and they are not reached: %v", err)

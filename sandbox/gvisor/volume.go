@@ -19,6 +19,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/boot"
+	"github.com/dormouse-run/dormouse/internal/filemode"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
@@ -105,7 +107,7 @@ func (d *Driver) openVolume(v, ahead volume, l dormouse.Limits) error {
 // furnish makes the directories that every volume has.
 func (v volume) furnish() error {
 	for _, dir := range []string{v.in("base"), v.home().Host()} {
-		if err := makeDirs(dir); err != nil {
+		if err := filemode.MkdirAll(dir); err != nil {
 			return fmt.Errorf("open volume: %w", err)
 		}
 	}
@@ -134,7 +136,7 @@ func (d *Driver) mountVolume(v, ahead volume, l dormouse.Limits) (secured bool, 
 	if err := v.noteMade(); err != nil {
 		return false, err
 	}
-	there, err := mounted(v.at())
+	there, err := mount.Is(v.at())
 	if err != nil || there {
 		return secured, err
 	}
@@ -164,7 +166,7 @@ func (d *Driver) makeVolume(v, ahead volume, l dormouse.Limits) (secured bool, e
 			return false, err
 		}
 		// It is open there, and stays so until the box goes.
-		return true, mountAt(ahead.at(), v.at(), "volume", unix.MS_BIND, "")
+		return true, mount.At(ahead.at(), v.at(), "volume", unix.MS_BIND, "")
 	}
 	return false, makeFileSystem(v.image(), l)
 }
@@ -177,7 +179,7 @@ func (v volume) show() (there bool, err error) {
 		return err == nil, nil
 	}
 	if err == nil {
-		there, err = mounted(v.at())
+		there, err = mount.Is(v.at())
 	}
 	if err == nil && !there {
 		err = v.mount()
@@ -196,7 +198,7 @@ func empty(dir string) bool {
 // close makes the files unreachable again. They stay, and are synced: a volume that is
 // closed without an error is one whose disk took everything.
 func (v volume) close() error {
-	there, err := mounted(v.at())
+	there, err := mount.Is(v.at())
 	if err != nil {
 		return err
 	}
@@ -204,10 +206,10 @@ func (v volume) close() error {
 		if err := v.forgetOpened(); err != nil {
 			return err
 		}
-		return unmountUnder(v.at())
+		return mount.UnmountAll(v.at())
 	}
 	wrong := v.sync() // it is noted if it failed, and told to who wants the files next
-	if err := unmountUnder(v.at()); err != nil || wrong != nil {
+	if err := mount.UnmountAll(v.at()); err != nil || wrong != nil {
 		return err
 	}
 	return v.noteSynced()
@@ -486,7 +488,7 @@ func mountLoop(image, at string) error {
 	defer func() { _ = dev.Close() }()
 	// Tables are not zeroed in the background: that would fill what is sparse. Nor are
 	// freed blocks given back to the disk before somebody holds them: see ballastFile.
-	return corrupt(mountAt(dev.Name(), at, "ext4", volumeFlags, "noinit_itable,nodiscard"))
+	return corrupt(mount.At(dev.Name(), at, "ext4", volumeFlags, "noinit_itable,nodiscard"))
 }
 
 // errUnreadable says that a file system is damaged beyond repair, or none.

@@ -21,6 +21,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/internal/fencing"
+	"github.com/dormouse-run/dormouse/internal/filemode"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -90,7 +92,7 @@ func (v volume) makeWorkspace(ctx context.Context, w sandbox.Workspace) error {
 		to += ".new"
 	}
 	for _, dir := range []string{"upper", "work"} {
-		if err := makeDirs(filepath.Join(to, dir)); err != nil {
+		if err := filemode.MkdirAll(filepath.Join(to, dir)); err != nil {
 			return fmt.Errorf("make workspace %d: %w", w.Number, err)
 		}
 	}
@@ -140,11 +142,11 @@ func (v volume) mountWorkspace(w sandbox.Workspace, at string) error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV
 	dirs := fmt.Sprintf(",upperdir=%s,workdir=%s", escape(v.upper(w.Number).Host()), escape(v.work(w.Number)))
 	if w.Number == 0 {
-		return mountAt("overlay", at, "overlay", flags, "lowerdir="+escape(v.in("base"))+dirs)
+		return mount.At("overlay", at, "overlay", flags, "lowerdir="+escape(v.in("base"))+dirs)
 	}
 	dirs += ",index=off,redirect_dir=off,metacopy=off"
 	if len(w.Layers) == 0 {
-		return mountAt("overlay", at, "overlay", flags, "lowerdir="+escape(v.in("base"))+dirs)
+		return mount.At("overlay", at, "overlay", flags, "lowerdir="+escape(v.in("base"))+dirs)
 	}
 	var names []string
 	for _, dir := range slices.Backward(w.Layers) {
@@ -154,7 +156,7 @@ func (v volume) mountWorkspace(w sandbox.Workspace, at string) error {
 	if len(options) >= os.Getpagesize() {
 		return fmt.Errorf("mount %d layers: their names are too long", len(w.Layers))
 	}
-	return from(filepath.Dir(w.Layers[0]), func() error { return mountAt("overlay", at, "overlay", flags, options) })
+	return from(filepath.Dir(w.Layers[0]), func() error { return mount.At("overlay", at, "overlay", flags, options) })
 }
 
 // from does something with a directory as the current one, which is otherwise that

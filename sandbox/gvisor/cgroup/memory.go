@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // At a sandbox's memory limit the kernel of this machine would kill some process of it,
@@ -135,11 +137,11 @@ func (m *MemoryWatch) Excess(ctx context.Context) (int64, error) {
 		case m.reclaim(held):
 			// The event is raised again when it is above. A sandbox that reads many files
 			// is so all the time, and need not be looked at that often.
-			return 0, sleep(ctx, pollEvery)
+			return 0, sleep.For(ctx, pollEvery)
 		}
 		// It is page cache, perhaps being written back. No event is raised if it is
 		// processes next.
-		if err := sleep(ctx, pollEvery); err != nil {
+		if err := sleep.For(ctx, pollEvery); err != nil {
 			return 0, err
 		}
 	}
@@ -187,7 +189,7 @@ func (m *MemoryWatch) AwaitFreed(ctx context.Context, over, killed int64, end ti
 		case now.Sub(fell) > stallWithin && before-lowest > killed/2: // it is free, as far as can be told
 			return
 		}
-		if sleep(ctx, 5*time.Millisecond) != nil {
+		if sleep.For(ctx, 5*time.Millisecond) != nil {
 			return
 		}
 	}
@@ -211,14 +213,3 @@ func (g Group) OOMKills() (int64, error) {
 // SharedMemory is what processes have as files in memory, which is where a kernel of gVisor
 // keeps the memory of its own processes.
 func (g Group) SharedMemory() (int64, error) { return g.read(memoryStat, "shmem") }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
-}

@@ -1,6 +1,7 @@
 //go:build linux
 
-package gvisor
+// Package mount mounts and unmounts on this machine, and says what is mounted.
+package mount
 
 import (
 	"bufio"
@@ -13,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountAt mounts something at a directory that exists.
-func mountAt(source, target, fstype string, flags uintptr, options string) error {
+// At mounts a source at a directory that exists.
+func At(source, target, fstype string, flags uintptr, options string) error {
 	if err := unix.Mount(source, target, fstype, flags, options); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", fstype, target, err)
 	}
 	return nil
 }
 
-// bindAt makes a mount of its own out of a directory.
-func bindAt(source, target string, propagation uintptr) error {
+// Bind mounts a directory at another, or at itself, with a propagation of its own.
+func Bind(source, target string, propagation uintptr) error {
 	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", target, err)
 	}
@@ -32,16 +33,15 @@ func bindAt(source, target string, propagation uintptr) error {
 	return nil
 }
 
-// unmountUnder unmounts everything at and below a directory, the innermost
-// first.
-func unmountUnder(dir string) error {
-	mounts, err := mountsUnder(dir)
+// UnmountAll unmounts everything at and below a directory, the innermost first.
+func UnmountAll(dir string) error {
+	mounts, err := Under(dir)
 	if err != nil {
 		return err
 	}
 	for _, at := range slices.Backward(mounts) {
 		if err := unix.Unmount(at, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			// Somebody still looks at it. It is out of the way, and goes when they do.
+			// It is busy. Detached, it goes when the last user closes it.
 			if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
 				return fmt.Errorf("unmount %s: %w", at, err)
 			}
@@ -50,9 +50,8 @@ func unmountUnder(dir string) error {
 	return nil
 }
 
-// mountsUnder lists the mount points at and below a directory, in the order they
-// were mounted.
-func mountsUnder(dir string) ([]string, error) {
+// Under lists the mount points at and below a directory, in the order they were mounted.
+func Under(dir string) ([]string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("list mounts: %w", err)
@@ -75,10 +74,11 @@ func mountsUnder(dir string) ([]string, error) {
 	return found, in.Err()
 }
 
-// unescape reads a path as the kernel spells it in its list of mounts.
+// unescape reads a path as the kernel writes it to mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-func mounted(dir string) (bool, error) {
-	all, err := mountsUnder(dir)
+// Is reports whether something is mounted at a directory.
+func Is(dir string) (bool, error) {
+	all, err := Under(dir)
 	return slices.Contains(all, dir), err
 }

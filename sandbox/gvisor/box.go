@@ -19,11 +19,11 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/beneath"
-	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 // What lies under a driver's directory.
@@ -154,11 +154,11 @@ func (b box) forget(mark string) error {
 }
 
 // fill mounts the files of a session in the slot.
-func (b box) fill(v volume, w sandbox.Workspace) error {
-	if err := v.mountWorkspace(w, filepath.Join(b.slot(), "ws")); err != nil {
+func (b box) fill(v volume.Volume, w sandbox.Workspace) error {
+	if err := v.MountWorkspace(w, filepath.Join(b.slot(), "ws")); err != nil {
 		return err
 	}
-	for dir, files := range map[string]beneath.Tree{"home": v.home(), "tmp": v.tmp()} {
+	for dir, files := range map[string]beneath.Tree{"home": v.Home(), "tmp": v.Tmp()} {
 		if err := unix.Mount(files.Host(), filepath.Join(b.slot(), dir), "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", dir, err)
 		}
@@ -175,11 +175,6 @@ func (b box) filled() (bool, error) {
 		}
 	}
 	return true, err
-}
-
-// escape spells a path as an overlay's options want it.
-func escape(path string) string {
-	return strings.NewReplacer(`\`, `\\`, ",", `\,`, ":", `\:`).Replace(path)
 }
 
 // remove takes away what a sandbox that has ended had. A link that has lost its
@@ -231,10 +226,10 @@ func (d *Driver) madeOf(r *record, b box) made {
 	return *r.Made
 }
 
-func (v volume) recordFile() string { return filepath.Join(v.dir, "box.json") }
+func (v sessionDir) recordFile() string { return filepath.Join(v.Dir, "box.json") }
 
 // readRecord returns the sandbox that a session has, nil if it has none.
-func (v volume) readRecord() (*record, error) {
+func (v sessionDir) readRecord() (*record, error) {
 	raw, err := os.ReadFile(v.recordFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // it has none
@@ -249,7 +244,7 @@ func (v volume) readRecord() (*record, error) {
 	return &r, nil
 }
 
-func (v volume) writeRecord(r record) error {
+func (v sessionDir) writeRecord(r record) error {
 	raw, err := json.Marshal(r)
 	if err == nil {
 		err = os.WriteFile(v.recordFile()+".new", raw, 0o600)
@@ -264,13 +259,9 @@ func (v volume) writeRecord(r record) error {
 }
 
 // dropRecord forgets that the session has the sandbox in a box, if it has.
-func (v volume) dropRecord(b box) error {
+func (v sessionDir) dropRecord(b box) error {
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
 		return err
 	}
 	return os.Remove(v.recordFile())
 }
-
-// lock keeps everyone else from creating, attaching to or ending a sandbox of
-// this session.
-func (v volume) lock(ctx context.Context) (unlock func(), err error) { return dirlock.Lock(ctx, v.dir) }

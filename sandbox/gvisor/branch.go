@@ -13,12 +13,11 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 var _ sandbox.Brancher = (*Driver)(nil)
@@ -31,8 +30,8 @@ const branchesDir = "branches"
 // whose server ended before it was recorded.
 const branchFor = time.Hour
 
-func (d *Driver) legacy(of dormouse.SessionID) volume {
-	return volume{session: of, dir: filepath.Join(d.path(branchesDir), string(of))}
+func (d *Driver) legacy(of dormouse.SessionID) sessionDir {
+	return sessionDir{volume.Volume{Session: of, Dir: filepath.Join(d.path(branchesDir), string(of))}}
 }
 
 // Branch copies what a session sleeps with for another. The memory itself is shared:
@@ -41,17 +40,17 @@ func (d *Driver) Branch(ctx context.Context, from dormouse.SessionID, generation
 	if err := errors.Join(from.Validate(), to.Validate()); err != nil {
 		return err
 	}
-	if err := d.branch(ctx, d.volumeOf(from), generation, d.legacy(to)); err != nil {
+	if err := d.branch(ctx, d.session(from), generation, d.legacy(to)); err != nil {
 		return fmt.Errorf("branch %s: %w", from, err)
 	}
 	return nil
 }
 
-func (d *Driver) branch(ctx context.Context, v volume, generation uint64, to volume) (err error) {
-	if _, err := os.Stat(v.dir); errors.Is(err, fs.ErrNotExist) {
+func (d *Driver) branch(ctx context.Context, v sessionDir, generation uint64, to sessionDir) (err error) {
+	if _, err := os.Stat(v.Dir); errors.Is(err, fs.ErrNotExist) {
 		return sandbox.ErrNothingKept
 	}
-	unlock, err := v.lock(ctx)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,79 +66,28 @@ func (d *Driver) branch(ctx context.Context, v volume, generation uint64, to vol
 	if im == nil || im.Lost != "" || im.Generation != generation || r != nil {
 		return sandbox.ErrNothingKept
 	}
-	fresh := volume{session: to.session, dir: to.dir + ".new"}
-	if err := errors.Join(os.RemoveAll(fresh.dir), os.MkdirAll(fresh.imageDir(), 0o700)); err != nil {
+	fresh := sessionDir{volume.Volume{Session: to.Session, Dir: to.Dir + ".new"}}
+	if err := errors.Join(os.RemoveAll(fresh.Dir), os.MkdirAll(fresh.imageDir(), 0o700)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(fresh.dir)) }()
-	if err := v.calm(ctx); err != nil {
+	defer func() { err = errors.Join(err, os.RemoveAll(fresh.Dir)) }()
+	if err := v.Quiesce(ctx); err != nil {
 		return err
 	}
-	if err := copyVolume(v.image(), fresh.image()); err != nil {
+	if err := volume.Copy(v.Image(), fresh.Image()); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(fresh.copiedNote(), nil, 0o600); err != nil {
+	if err := fresh.MarkCopied(); err != nil {
 		return err
 	}
 	if err := im.branch(fresh.imageDir()); err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(to.dir), os.Rename(fresh.dir, to.dir)); err != nil {
+	if err := errors.Join(os.RemoveAll(to.Dir), os.Rename(fresh.Dir, to.Dir)); err != nil {
 		return err
 	}
 	crash.At(crash.BranchCopied)
-	return atomicfile.SyncDir(filepath.Dir(to.dir))
-}
-
-// calm returns once nobody writes to the volume of a session that sleeps, and all
-// that was written is in its file. Nobody can begin to while the session is locked.
-func (v volume) calm(ctx context.Context) error {
-	done, err := v.clears(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := v.sound(); err != nil {
-		return err
-	}
-	if _, err := v.show(); err != nil {
-		return err
-	}
-	return errors.Join(v.sync(), v.close())
-}
-
-// copyVolume copies the file system of a session that sleeps, durably: all of it that
-// was ever written, or nothing where the machine can share it until it is.
-func copyVolume(from, to string) error {
-	_, err := os.Stat(from)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("its files have no volume of their own, as they do with a limited size: %w", sandbox.ErrNothingKept)
-	}
-	if err == nil && clone(from, to) != nil {
-		err = copySparse(from, to)
-	}
-	if err != nil {
-		return err
-	}
-	return syncFile(to)
-}
-
-// clone makes a file that shares all blocks of another, where that is possible.
-func clone(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(unix.IoctlFileClone(int(out.Fd()), int(in.Fd())), out.Close())
-	if err != nil {
-		err = errors.Join(err, os.Remove(to))
-	}
-	return err
+	return atomicfile.SyncDir(filepath.Dir(to.Dir))
 }
 
 // branch makes an image of the same memory for the first sandbox of a session, with a
@@ -163,21 +111,21 @@ func (im image) branch(dir string) error {
 
 // inherit gives a session what it begins with, if it is a branch that begins with
 // something. Whoever is cut off goes on here.
-func (d *Driver) inherit(v volume) error {
-	from := d.legacy(v.session)
-	if _, err := os.Stat(from.dir); errors.Is(err, fs.ErrNotExist) {
+func (d *Driver) inherit(v sessionDir) error {
+	from := d.legacy(v.Session)
+	if _, err := os.Stat(from.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	// The volume is the last: a session that has one has had its sandbox.
-	if _, err := os.Stat(v.image()); errors.Is(err, fs.ErrNotExist) {
-		for _, move := range [][2]string{{from.copiedNote(), v.copiedNote()}, {from.imageDir(), v.imageDir()}, {from.image(), v.image()}} {
+	if _, err := os.Stat(v.Image()); errors.Is(err, fs.ErrNotExist) {
+		for _, move := range [][2]string{{from.CopiedNote(), v.CopiedNote()}, {from.imageDir(), v.imageDir()}, {from.Image(), v.Image()}} {
 			if err := os.Rename(move[0], move[1]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("inherit what ran: %w", err)
 			}
 			crash.At(crash.BranchInherited)
 		}
 	}
-	if err := errors.Join(atomicfile.SyncDir(v.dir), os.RemoveAll(from.dir)); err != nil {
+	if err := errors.Join(atomicfile.SyncDir(v.Dir), os.RemoveAll(from.Dir)); err != nil {
 		return fmt.Errorf("inherit what ran: %w", err)
 	}
 	return nil

@@ -22,29 +22,29 @@ func (d *Driver) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captur
 	if err := c.Fence.Validate(); err != nil {
 		return sandbox.Captured{}, err
 	}
-	v := d.volumeOf(c.Fence.Session)
-	unlock, err := v.lock(ctx)
+	v := d.session(c.Fence.Session)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return sandbox.Captured{}, err
 	}
 	defer unlock()
 	var done sandbox.Captured
-	if err = v.takes(c.Workspace); err == nil && c.Handle != nil {
+	if err = v.CheckWorkspace(c.Workspace); err == nil && c.Handle != nil {
 		done, err = d.captureLive(ctx, v, c)
 	} else if err == nil {
 		done, err = d.captureCold(ctx, v, c)
 	}
 	if err != nil {
-		return sandbox.Captured{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, v.session, layer.Full(err))
+		return sandbox.Captured{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, v.Session, layer.Full(err))
 	}
 	return done, nil
 }
 
 // captureLive captures the workspace of a sandbox that runs.
-func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (sandbox.Captured, error) {
+func (d *Driver) captureLive(ctx context.Context, v sessionDir, c sandbox.Capture) (sandbox.Captured, error) {
 	b, err := d.captures(v, c)
 	if err == nil {
-		err = v.failed()
+		err = v.CheckFailed()
 	}
 	if err == nil {
 		err = v.reach()
@@ -74,7 +74,7 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 			return sandbox.Captured{}, err
 		}
 		if same {
-			return c.Done(ctx, d.log, v.marks(c.Workspace.Number), taken, since), nil
+			return c.Done(ctx, d.log, v.Marks(c.Workspace.Number), taken, since), nil
 		}
 	}
 	err = d.holdStill(ctx, k, b, func() error {
@@ -85,12 +85,12 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 		return settle(ctx, taken, held)
 	})
 	if err == nil {
-		err = v.sync() // a snapshot is what the session has at least
+		err = v.Sync() // a snapshot is what the session has at least
 	}
 	if err != nil {
 		return sandbox.Captured{}, err
 	}
-	return c.Done(ctx, d.log, v.marks(c.Workspace.Number), taken, since), nil
+	return c.Done(ctx, d.log, v.Marks(c.Workspace.Number), taken, since), nil
 }
 
 // unchanged reports whether a workspace is what it was at the point that was compared
@@ -107,7 +107,7 @@ func unchanged(ctx context.Context, k *sentry, taken *layer.Capture) (bool, erro
 }
 
 // captures refuses whoever may not capture, and returns where the sandbox is.
-func (d *Driver) captures(v volume, c sandbox.Capture) (box, error) {
+func (d *Driver) captures(v sessionDir, c sandbox.Capture) (box, error) {
 	h, b, err := d.find(c.Handle)
 	if err != nil {
 		return b, err
@@ -129,16 +129,16 @@ func (d *Driver) captures(v volume, c sandbox.Capture) (box, error) {
 }
 
 // begins makes ready to capture what lies over a point that is known, or over the base.
-func (d *Driver) begins(v volume, c sandbox.Capture) (*layer.Capture, dormouse.SnapshotID) {
+func (d *Driver) begins(v sessionDir, c sandbox.Capture) (*layer.Capture, dormouse.SnapshotID) {
 	since := c.Workspace.Base
 	var before layer.Index
 	if c.Since != "" {
-		before = v.marks(c.Workspace.Number).Read(string(c.Since), c.Limits)
+		before = v.Marks(c.Workspace.Number).Read(string(c.Since), c.Limits)
 	}
 	if before != nil {
 		since = c.Since
 	}
-	return layer.NewCapture(v.upper(c.Workspace.Number), c.To, before, c.Workspace.Layers, c.Limits), since
+	return layer.NewCapture(v.Upper(c.Workspace.Number), c.To, before, c.Workspace.Layers, c.Limits), since
 }
 
 // ahead copies what can be copied while everything runs, again if that was so much
@@ -166,23 +166,23 @@ func settle(ctx context.Context, taken *layer.Capture, held []string) error {
 }
 
 // captureCold captures a workspace that no sandbox has.
-func (d *Driver) captureCold(ctx context.Context, v volume, c sandbox.Capture) (_ sandbox.Captured, err error) {
+func (d *Driver) captureCold(ctx context.Context, v sessionDir, c sandbox.Capture) (_ sandbox.Captured, err error) {
 	if err := d.endLeftover(ctx, v, c.Fence); err != nil {
 		return sandbox.Captured{}, err
 	}
-	if err := v.sound(); err != nil {
+	if err := v.CheckSound(); err != nil {
 		return sandbox.Captured{}, err
 	}
-	there, err := v.show()
+	there, err := v.Mount()
 	if err != nil {
 		return sandbox.Captured{}, err
 	}
-	defer func() { err = errors.Join(err, d.closeVolume(v)) }()
+	defer func() { err = errors.Join(err, d.volumes.Close(v.Volume)) }()
 	if there {
-		err = d.secure(v)
+		err = d.volumes.Back(v.Volume)
 	}
 	if there && err == nil {
-		there, err = v.has(c.Workspace.Number)
+		there, err = v.HasWorkspace(c.Workspace.Number)
 	}
 	if err != nil {
 		return sandbox.Captured{}, err
@@ -191,14 +191,14 @@ func (d *Driver) captureCold(ctx context.Context, v volume, c sandbox.Capture) (
 		return sandbox.CaptureNothing(ctx, c)
 	}
 	taken, since := d.begins(v, c)
-	if err := errors.Join(settle(ctx, taken, nil), v.sync()); err != nil {
+	if err := errors.Join(settle(ctx, taken, nil), v.Sync()); err != nil {
 		return sandbox.Captured{}, err
 	}
-	return c.Done(ctx, d.log, v.marks(c.Workspace.Number), taken, since), nil
+	return c.Done(ctx, d.log, v.Marks(c.Workspace.Number), taken, since), nil
 }
 
 // endLeftover ends the sandbox of a session that should have none any more.
-func (d *Driver) endLeftover(ctx context.Context, v volume, f runner.Fence) error {
+func (d *Driver) endLeftover(ctx context.Context, v sessionDir, f runner.Fence) error {
 	r, err := v.readRecord()
 	if err != nil || r == nil {
 		return err

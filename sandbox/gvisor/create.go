@@ -14,25 +14,26 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
-	v := d.volumeOf(spec.Fence.Session)
+	v := d.session(spec.Fence.Session)
 	// Before the session is locked: it may take long. If it fails, there may still
 	// be a sandbox to take over, or memory to carry on with.
 	m, missing := d.makings(ctx, spec.Environment, spec.Image)
 	if missing == nil {
 		m, missing = d.install(ctx, spec, m)
 	}
-	if err := os.MkdirAll(v.dir, 0o700); err != nil {
+	if err := os.MkdirAll(v.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	unlock, err := v.lock(ctx)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := errors.Join(v.takes(spec.Workspace), d.inherit(v)); err != nil {
+	if err := errors.Join(v.CheckWorkspace(spec.Workspace), d.inherit(v)); err != nil {
 		return nil, err
 	}
 	l, err := d.adopt(ctx, v, spec)
@@ -44,7 +45,7 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
 
 // adopt takes over the sandbox that an earlier call for the same generation has
 // started, and ends any other.
-func (d *Driver) adopt(ctx context.Context, v volume, spec sandbox.Spec) (*live, error) {
+func (d *Driver) adopt(ctx context.Context, v sessionDir, spec sandbox.Spec) (*live, error) {
 	f := spec.Fence
 	r, err := v.readRecord()
 	if err != nil || r == nil {
@@ -71,7 +72,7 @@ func (d *Driver) adopt(ctx context.Context, v volume, spec sandbox.Spec) (*live,
 // takeOver reaches a sandbox that was started, or may have been just before its
 // server ended. One that does not answer is nil, and so is a spare that its server
 // had no time to give the files to.
-func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, r record) *live {
+func (d *Driver) takeOver(ctx context.Context, v sessionDir, b box, f runner.Fence, r record) *live {
 	k, err := findSentry(d.conf, b.id)
 	if err != nil || !k.alive() || !r.Started && !k.running() {
 		return nil
@@ -102,8 +103,8 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 }
 
 // started notes that a sandbox runs. What it was made from is used up.
-func (d *Driver) started(ctx context.Context, v volume, r *record) error {
-	if err := v.latest().Started(r.Workspace); err != nil {
+func (d *Driver) started(ctx context.Context, v sessionDir, r *record) error {
+	if err := v.Latest().Started(r.Workspace); err != nil {
 		return err
 	}
 	d.clear(ctx, v, r.Workspace)
@@ -117,16 +118,16 @@ func (d *Driver) started(ctx context.Context, v volume, r *record) error {
 
 // begin starts a sandbox: from the memory of the generation before if there is
 // any, else from the files alone, for which nothing may be missing.
-func (d *Driver) begin(ctx context.Context, v volume, spec sandbox.Spec, m made, missing error) (_ *live, err error) {
+func (d *Driver) begin(ctx context.Context, v sessionDir, spec sandbox.Spec, m made, missing error) (_ *live, err error) {
 	f := spec.Fence
 	// On a full disk nothing else is begun, and no spare is used up.
-	if _, err := os.Stat(v.image()); err == nil {
-		if err := d.openVolume(v, volume{}, m.Limits); err != nil {
+	if _, err := os.Stat(v.Image()); err == nil {
+		if err := d.volumes.Open(v.Volume, volume.Volume{}, m.Limits); err != nil {
 			return nil, err
 		}
 		defer func() {
 			if err != nil {
-				err = errors.Join(err, d.closeVolume(v))
+				err = errors.Join(err, d.volumes.Close(v.Volume))
 			}
 		}()
 	}
@@ -164,7 +165,7 @@ func (d *Driver) madeAs(im *image) made {
 
 // usableImage returns the memory that a generation carries on with, nil if there
 // is none or must be none, and an error that says why there is none any more.
-func (d *Driver) usableImage(v volume, spec sandbox.Spec) (*image, error) {
+func (d *Driver) usableImage(v sessionDir, spec sandbox.Spec) (*image, error) {
 	if spec.Fresh {
 		return nil, nil //nolint:nilnil // that is what it means
 	}
@@ -194,7 +195,7 @@ func (d *Driver) usableImage(v volume, spec sandbox.Spec) (*image, error) {
 	if name := d.madeAs(im).Stock; name != "" {
 		l, err := d.stockOf(name)
 		if err == nil {
-			_, err = os.Stat(filepath.Join(l.dir, stockNote))
+			_, err = os.Stat(filepath.Join(l.Dir, stockNote))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the packages in the sandbox are gone: %w", err)
@@ -204,7 +205,7 @@ func (d *Driver) usableImage(v volume, spec sandbox.Spec) (*image, error) {
 }
 
 // beginWith starts a sandbox from an image, or from files alone if that is nil.
-func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r record, m made, im *image) (_ *live, err error) {
+func (d *Driver) beginWith(ctx context.Context, v sessionDir, spec sandbox.Spec, r record, m made, im *image) (_ *live, err error) {
 	f := spec.Fence
 	secret, program := newSecret(), filepath.Base(d.opts.Runner)
 	if im != nil {
@@ -236,7 +237,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 			err = errors.Join(err, d.end(undo, b, v))
 		}
 	}()
-	k, start, err := d.ready(ctx, v, spec.Workspace, b, ready, secret, program, m)
+	k, start, err := d.ready(ctx, v.Volume, spec.Workspace, b, ready, secret, program, m)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +245,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 		start = func() error { return d.wake(k, v) }
 	}
 	named := make(chan error, 1) // while the runner comes up
-	go func() { named <- v.syncName() }()
+	go func() { named <- v.SyncName() }()
 	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, m, start)
 	if unnamed := <-named; unnamed != nil && err == nil {
 		err = errors.Join(unnamed, l.Close())
@@ -264,7 +265,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 
 // ready brings a box to where it needs only to be started: a spare that waits for
 // its session, or a new one.
-func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box, s *spare, secret, program string, m made) (k *sentry, start func() error, err error) {
+func (d *Driver) ready(ctx context.Context, v volume.Volume, w sandbox.Workspace, b box, s *spare, secret, program string, m made) (k *sentry, start func() error, err error) {
 	switch {
 	case s == nil:
 		err = b.make(secret)
@@ -272,13 +273,13 @@ func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box
 		err = b.writeSecret(secret)
 	}
 	if err == nil {
-		err = d.openVolume(v, b.ahead(), m.Limits)
+		err = d.volumes.Open(v, b.ahead(), m.Limits)
 	}
 	if err == nil {
-		err = d.dropAhead(b)
+		err = d.volumes.DropAhead(b.ahead())
 	}
 	if err == nil {
-		err = v.makeWorkspace(ctx, w)
+		err = v.CreateWorkspace(ctx, w)
 	}
 	if err == nil {
 		err = b.fill(v, w)
@@ -305,7 +306,7 @@ func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box
 
 // wake carries on with the session's memory image. It is taken first: whatever
 // happens from here on, no other kernel may carry on with it.
-func (d *Driver) wake(k *sentry, v volume) error {
+func (d *Driver) wake(k *sentry, v sessionDir) error {
 	if err := v.takeImage(); err != nil {
 		return fmt.Errorf("take the memory image: %w", err)
 	}

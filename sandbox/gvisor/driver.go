@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -26,6 +25,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 // Driver makes sandboxes with gVisor.
@@ -35,11 +35,10 @@ type Driver struct {
 	conf     *config.Config
 	usual    made                 // of which a sandbox is whose environment says nothing
 	host     func() (made, error) // what there is of this machine, made on first need
-	template string               // of a usual volume, empty if sizes are not limited
 	pool     pool
 	cpu      *cgroup.Scheduler
 	outlets  outlets
-	reserves reserves
+	volumes  *volume.Store
 	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
 	lock     *os.File       // held by every server that uses the directory
 }
@@ -75,7 +74,6 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{opts: o, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	if err := d.prepare(); err != nil {
-		d.reserves.end()
 		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
 	}
 	d.cpu.Start()
@@ -122,21 +120,8 @@ func (d *Driver) prepare() (err error) {
 	if d.usual, err = d.makeUsual(); err != nil {
 		return err
 	}
-	if err := d.reserves.begin(d.opts.Dir, d.log); err != nil {
-		return err
-	}
-	d.template, err = d.templateName()
-	if errors.Is(err, errNoVolumes) {
-		d.log.Warn("the size of workspaces is not limited", "error", err)
-		err = nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := d.makeTemplate(); err != nil && !errors.Is(err, dormouse.ErrFull) {
-		return err
-	}
-	return nil
+	d.volumes, err = volume.NewStore(d.opts.Dir, d.opts.Limits, d.log)
+	return err
 }
 
 func (d *Driver) path(name string) string { return filepath.Join(d.opts.Dir, name) }
@@ -196,7 +181,7 @@ func (d *Driver) Attach(ctx context.Context, raw sandbox.Handle, f runner.Fence)
 	if h.Session != f.Session || h.Generation != f.Generation {
 		return nil, fmt.Errorf("attach to %s: %w", h, runner.ErrForeign)
 	}
-	unlock, err := d.volumeOf(h.Session).lock(ctx)
+	unlock, err := d.session(h.Session).Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -213,22 +198,22 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 	if err != nil {
 		return nil, err
 	}
-	r, err := d.volumeOf(h.Session).readRecord()
+	r, err := d.session(h.Session).readRecord()
 	if err != nil {
 		return nil, err
 	}
 	m := d.madeOf(r, b)
 	if k.alive() && r != nil && r.Box == b.id && r.Layout != layout {
-		if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
+		if err := d.end(ctx, b, d.session(h.Session)); err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("it was started by another version of this program: %w", sandbox.ErrGone)
 	}
 	if k.alive() {
-		if err := d.volumeOf(h.Session).reach(); err != nil {
+		if err := d.session(h.Session).reach(); err != nil {
 			return nil, err
 		}
-		d.secureRunning(d.volumeOf(h.Session))
+		d.volumes.BackRunning(d.session(h.Session).Volume)
 		l, err := d.open(ctx, h, b, f, k, m, func() error {
 			if err := k.resume(); err != nil { // a server ended while it looked at it
 				return err
@@ -248,7 +233,7 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 		}
 	}
 	starved := d.outOfMemory(b, m, false)
-	if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
+	if err := d.end(ctx, b, d.session(h.Session)); err != nil {
 		return nil, err
 	}
 	if starved != nil {
@@ -268,8 +253,8 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 	if h.Session != f.Session || h.Generation != f.Generation {
 		return fmt.Errorf("stop %s: %w", h, runner.ErrForeign)
 	}
-	v := d.volumeOf(h.Session)
-	unlock, err := v.lock(ctx)
+	v := d.session(h.Session)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -299,11 +284,11 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 
 // clearAway takes away the box of a dead kernel, and closes its session's volume
 // if no other sandbox has it by then.
-func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
-	if err := errors.Join(d.dropAhead(b), b.remove(ctx), d.cpu.Group(b.id).Remove()); err != nil {
+func (d *Driver) clearAway(ctx context.Context, b box, v sessionDir) error {
+	if err := errors.Join(d.volumes.DropAhead(b.ahead()), b.remove(ctx), d.cpu.Group(b.id).Remove()); err != nil {
 		return err
 	}
-	unlock, err := v.lock(ctx)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -312,16 +297,16 @@ func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
 	if r, err := v.readRecord(); err != nil || r != nil {
 		return err
 	}
-	return d.closeVolume(v)
+	return d.volumes.Close(v.Volume)
 }
 
 // end ends the sandbox in a box, whatever is left of it, and takes it away. It
 // returns nil only when that is certain.
-func (d *Driver) end(ctx context.Context, b box, v volume) error {
+func (d *Driver) end(ctx context.Context, b box, v sessionDir) error {
 	if err := d.endKernel(ctx, b); err != nil {
 		return err
 	}
-	if err := d.dropAhead(b); err != nil {
+	if err := d.volumes.DropAhead(b.ahead()); err != nil {
 		return err
 	}
 	if err := b.remove(ctx); err != nil {
@@ -333,7 +318,7 @@ func (d *Driver) end(ctx context.Context, b box, v volume) error {
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
 		return err
 	}
-	if err := errors.Join(v.giveUpWake(), d.closeVolume(v)); err != nil {
+	if err := errors.Join(v.giveUpWake(), d.volumes.Close(v.Volume)); err != nil {
 		return err
 	}
 	return os.Remove(v.recordFile())
@@ -359,8 +344,8 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 	if err := id.Validate(); err != nil {
 		return err
 	}
-	v := d.volumeOf(id)
-	unlock, err := v.lock(ctx)
+	v := d.session(id)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -382,17 +367,12 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 			return fmt.Errorf("remove sandbox of %s: %w", id, err)
 		}
 	}
-	d.reserves.shut(v)
-	if err := mount.UnmountAll(v.at()); err != nil { // what is removed need not be synced
-		return err
-	}
-	// Whatever was started while it was mounted may hold on to it, but not to its room.
-	if err := os.Truncate(v.image(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.volumes.Discard(v.Volume); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
-	if err := errors.Join(beneath.At(v.dir).Remove(), beneath.At(d.legacy(id).dir).Remove()); err != nil {
+	if err := errors.Join(beneath.At(v.Dir).Remove(), beneath.At(d.legacy(id).Dir).Remove()); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
-	unnoted.forget(v.dir)
+	v.ForgetRemoved()
 	return nil
 }

@@ -40,7 +40,7 @@ func (d *Driver) ClaimAndEnd(f runner.Fence) error {
 		return errors.New("there is no spare")
 	}
 	defer s.close()
-	return d.volumeOf(f.Session).writeRecord(record{Generation: f.Generation, Box: s.box.id})
+	return d.session(f.Session).writeRecord(record{Generation: f.Generation, Box: s.box.id})
 }
 
 // HoldAndEnd leaves a sandbox as a server does that is killed while it captures

@@ -27,8 +27,8 @@ func (d *Driver) Freeze(ctx context.Context, raw sandbox.Handle, f runner.Fence)
 	if h.Session != f.Session || h.Generation != f.Generation {
 		return fmt.Errorf("freeze %s: %w", h, runner.ErrForeign)
 	}
-	v := d.volumeOf(h.Session)
-	unlock, err := v.lock(ctx)
+	v := d.session(h.Session)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (d *Driver) Freeze(ctx context.Context, raw sandbox.Handle, f runner.Fence)
 }
 
 // freeze goes on from wherever an earlier call was cut off.
-func (d *Driver) freeze(ctx context.Context, h handle, b box, v volume, f runner.Fence) error {
+func (d *Driver) freeze(ctx context.Context, h handle, b box, v sessionDir, f runner.Fence) error {
 	crash.At(crash.SandboxLocked)
 	if err := b.fence().Check(f); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (d *Driver) freeze(ctx context.Context, h handle, b box, v volume, f runner
 
 // save writes the memory of a living sandbox to an image, verified and in its
 // place. The sandbox is then paused; if it fails, it goes on.
-func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.Fence) (err error) {
+func (d *Driver) save(ctx context.Context, h handle, b box, v sessionDir, f runner.Fence) (err error) {
 	k, leave, err := d.quiet(ctx, h, b, f)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	// A kernel keeps the memory of its processes as if it were a file. Where that is not
 	// counted there is no limit to it either.
 	if need, err := d.cpu.Group(b.id).SharedMemory(); err == nil {
-		if err := d.fitsImage(need); err != nil {
+		if err := d.volumes.FitsImage(need); err != nil {
 			return err
 		}
 	}

@@ -48,11 +48,11 @@ type imageFile struct {
 
 const imageNote = "image.json"
 
-func (v volume) imageDir() string  { return filepath.Join(v.dir, "image") }
-func (v volume) wakingDir() string { return filepath.Join(v.dir, "waking") }
+func (v sessionDir) imageDir() string  { return filepath.Join(v.Dir, "image") }
+func (v sessionDir) wakingDir() string { return filepath.Join(v.Dir, "waking") }
 
 // readImage returns the session's memory image, nil if there is none.
-func (v volume) readImage() (*image, error) {
+func (v sessionDir) readImage() (*image, error) {
 	raw, err := os.ReadFile(filepath.Join(v.imageDir(), imageNote))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // there is none
@@ -69,9 +69,9 @@ func (v volume) readImage() (*image, error) {
 
 // seal notes what an image in dir consists of, makes it durable with the files it
 // belongs to and puts it in its place.
-func (im image) seal(dir string, v volume) error {
+func (im image) seal(dir string, v sessionDir) error {
 	durable := make(chan error, 1)
-	go func() { durable <- errors.Join(syncImage(dir), v.sync()) }() // while it is read
+	go func() { durable <- errors.Join(syncImage(dir), v.Sync()) }() // while it is read
 	var verified error
 	for _, name := range imageFiles {
 		f, err := sum(filepath.Join(dir, name))
@@ -92,7 +92,7 @@ func (im image) seal(dir string, v volume) error {
 		err = os.Rename(dir, v.imageDir())
 	}
 	if err == nil {
-		if err = atomicfile.SyncDir(v.dir); err != nil {
+		if err = atomicfile.SyncDir(v.Dir); err != nil {
 			// Its sandbox goes on. Whoever freezes that later must not find memory
 			// that is older than the files.
 			err = errors.Join(err, os.RemoveAll(v.imageDir()))
@@ -104,9 +104,9 @@ func (im image) seal(dir string, v volume) error {
 	return nil
 }
 
-// loseImage gives up the session's memory image, if there is one: the files are not
+// dropImage gives up the session's memory image, if there is one: the files are not
 // those that it belongs to any more.
-func (v volume) loseImage(why string) error {
+func (v sessionDir) dropImage(why string) error {
 	im, err := v.readImage()
 	if err != nil || im == nil || im.Lost != "" {
 		return nil //nolint:nilerr // what cannot be read carries on nowhere
@@ -129,17 +129,17 @@ func (v volume) loseImage(why string) error {
 
 // takeImage puts the session's memory image where nothing wakes from it
 // again, durably: as long as it is in its place, the files are those that it belongs to.
-func (v volume) takeImage() error {
+func (v sessionDir) takeImage() error {
 	err := os.Rename(v.imageDir(), v.wakingDir())
 	if err == nil {
-		err = atomicfile.SyncDir(v.dir)
+		err = atomicfile.SyncDir(v.Dir)
 	}
 	return err
 }
 
 // giveUpWake frees the memory image of a wake that no kernel finished. Its directory
 // stays, so that the next start says what became of the processes.
-func (v volume) giveUpWake() error {
+func (v sessionDir) giveUpWake() error {
 	parts, err := os.ReadDir(v.wakingDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -151,12 +151,12 @@ func (v volume) giveUpWake() error {
 }
 
 // removeImages removes what memory a session has, durably as takeImage takes it.
-func (v volume) removeImages() error {
+func (v sessionDir) removeImages() error {
 	_, err := os.Lstat(v.imageDir())
 	there := err == nil
 	err = errors.Join(os.RemoveAll(v.imageDir()), os.RemoveAll(v.wakingDir()))
 	if err == nil && there {
-		err = atomicfile.SyncDir(v.dir)
+		err = atomicfile.SyncDir(v.Dir)
 	}
 	return err
 }
@@ -178,7 +178,7 @@ func (im image) whole() error {
 // syncImage makes the files of an image durable.
 func syncImage(dir string) error {
 	for _, name := range imageFiles {
-		if err := syncFile(filepath.Join(dir, name)); err != nil {
+		if err := atomicfile.SyncFile(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}

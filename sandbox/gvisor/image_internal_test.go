@@ -10,11 +10,12 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse/e2e/powercut"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 // sealed writes a memory image to a disk of its own and seals it, while the disk
 // fails what hit picks.
-func sealed(t *testing.T, hit func(powercut.Request) bool) (shown, under volume, disk *powercut.Disk, err error) {
+func sealed(t *testing.T, hit func(powercut.Request) bool) (shown, under sessionDir, disk *powercut.Disk, err error) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
@@ -22,8 +23,8 @@ func sealed(t *testing.T, hit func(powercut.Request) bool) (shown, under volume,
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skip("there is no /dev/fuse")
 	}
-	shown, under = volume{dir: t.TempDir()}, volume{dir: t.TempDir()}
-	disk, err = powercut.Mount(under.dir, shown.dir)
+	shown, under = sessionDir{volume.Volume{Dir: t.TempDir()}}, sessionDir{volume.Volume{Dir: t.TempDir()}}
+	disk, err = powercut.Mount(under.Dir, shown.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func sealed(t *testing.T, hit func(powercut.Request) bool) (shown, under volume,
 		}
 	})
 	dir := shown.imageDir() + ".new"
-	for _, d := range []string{shown.at(), dir} {
+	for _, d := range []string{shown.Mountpoint(), dir} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func (d *Driver) installed(ctx context.Context, spec sandbox.Spec, m made) (name
 	if err != nil {
 		return "", "", err
 	}
-	had, _ := os.ReadFile(d.volumeOf(spec.Fence.Session).packagesNote()) // a session that is new has none
+	had, _ := os.ReadFile(d.session(spec.Fence.Session).packagesNote()) // a session that is new has none
 	if strings.HasPrefix(string(had), key+"/") {
 		if f := d.use(string(had)); f != nil {
 			return string(had), f.Missing, nil
@@ -110,9 +110,9 @@ func (d *Driver) clearUnfinished(ctx context.Context, dir string) error {
 		if f, err := l.fact(); err != nil || f != nil {
 			continue
 		}
-		if id, err := os.ReadFile(filepath.Join(l.dir, builderNote)); err == nil {
+		if id, err := os.ReadFile(filepath.Join(l.Dir, builderNote)); err == nil {
 			if b, err := d.boxOf(string(id)); err == nil {
-				if err := d.end(ctx, b, volume{dir: d.path("none")}); err != nil {
+				if err := d.end(ctx, b, d.noSession()); err != nil {
 					return err
 				}
 			}
@@ -144,18 +144,18 @@ func (d *Driver) makeStock(ctx context.Context, l stock, spec sandbox.Spec, m ma
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), builderWithin)
 		defer cancel()
 		_ = d.cpu.Group(b.id).SetWeight(cgroup.Foreground) // it takes processors to end, too
-		return d.end(undo, b, volume{dir: d.path("none")})
+		return d.end(undo, b, d.noSession())
 	}
 	defer func() {
 		err = errors.Join(err, ended(), os.Remove(b.hold()), held.Close())
 	}()
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(filepath.Join(l.dir, builderNote), []byte(b.id), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(l.Dir, builderNote), []byte(b.id), 0o600); err != nil {
 		return "", err
 	}
-	if err := errors.Join(d.openVolume(l.volume, b.ahead(), m.Limits), l.mountOver(m.below())); err != nil {
+	if err := errors.Join(d.volumes.Open(l.Volume, b.ahead(), m.Limits), l.mountOver(m.below())); err != nil {
 		return "", err
 	}
 	if m.Image == "" && len(m.Host) > 0 && len(spec.Environment.Packages.Apt) > 0 {
@@ -169,14 +169,14 @@ func (d *Driver) makeStock(ctx context.Context, l stock, spec sandbox.Spec, m ma
 	}
 	for _, left := range []string{"home", "tmp", "base", "upper", "work"} { // caches, and what was a workspace
 		if err == nil {
-			err = beneath.At(l.in(left)).Remove()
+			err = beneath.At(l.Path(left)).Remove()
 		}
 	}
 	if err == nil {
-		err = l.sync()
+		err = l.Sync()
 	}
 	if err == nil {
-		err = d.closeVolume(l.volume)
+		err = d.volumes.Close(l.Volume)
 	}
 	if err == nil {
 		err = l.seal(stockFact{Packages: spec.Environment.Packages, Missing: missing})
@@ -187,7 +187,7 @@ func (d *Driver) makeStock(ctx context.Context, l stock, spec sandbox.Spec, m ma
 // runSteps has each package manager install what is its own. One that fails keeps
 // the others from nothing.
 func (d *Driver) runSteps(ctx context.Context, l stock, b box, spec sandbox.Spec, m made) (missing string, err error) {
-	k, start, err := d.ready(ctx, l.volume, sandbox.Workspace{}, b, nil, newSecret(), filepath.Base(d.opts.Runner), m)
+	k, start, err := d.ready(ctx, l.Volume, sandbox.Workspace{}, b, nil, newSecret(), filepath.Base(d.opts.Runner), m)
 	if err != nil {
 		return "", err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 // live is a living sandbox as this server reaches it.
@@ -23,7 +24,7 @@ type live struct {
 	box      box
 	record   record
 	made     made
-	files    volume
+	files    volume.Volume
 	kernel   *sentry
 	priority *cgroup.Priority
 	memory   *cgroup.MemoryWatch // nil if this machine ends a sandbox that reaches its limit
@@ -73,11 +74,11 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 	// The watch is over what lives on after this request.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &live{Link: link, driver: d, handle: h, box: b, made: m, files: d.filesOf(h, m), kernel: k, priority: priority, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
-	headroom := int64(mostHeadroom)
+	headroom := int64(volume.MaxHeadroom)
 	if m.build {
-		headroom = buildHeadroom
+		headroom = volume.BuildHeadroom
 	}
-	d.reserves.join(l.files, headroom)
+	d.volumes.Join(l.files, headroom)
 	l.watcher.Go(func() { k.endWithFiles(watching) })
 	armed := make(chan error, 1)
 	go func() { armed <- l.watchMemory(watching) }() // which takes about as long as to start
@@ -96,13 +97,13 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 
 // filesOf is the volume that a sandbox writes to: its session's, or that of the
 // packages which are installed in it.
-func (d *Driver) filesOf(h handle, m made) volume {
+func (d *Driver) filesOf(h handle, m made) volume.Volume {
 	if m.build {
 		if l, err := d.stockOf(m.Stock); err == nil {
-			return l.volume
+			return l.Volume
 		}
 	}
-	return d.volumeOf(h.Session)
+	return d.session(h.Session).Volume
 }
 
 // haveRunOn sees to it, until ctx ends, that a sandbox runs which a server may have
@@ -189,7 +190,7 @@ func (l *live) Close() error {
 	err := l.Link.Close()
 	l.watcher.Wait()
 	l.driver.cpu.Leave(l.box.id, l.priority)
-	l.driver.reserves.leave(l.files)
+	l.driver.volumes.Leave(l.files)
 	err = errors.Join(err, l.memory.Close())
 	l.kernel.close()
 	return err
@@ -222,11 +223,11 @@ func (l *live) watch(ctx context.Context) {
 
 // clear takes away what a dead kernel left.
 func (l *live) clear(ctx context.Context) error {
-	v := l.driver.volumeOf(l.handle.Session)
+	v := l.driver.session(l.handle.Session)
 	if l.made.build {
-		v = volume{dir: l.driver.path("none")} // it is not the session's own
+		v = l.driver.noSession() // it is not the session's own
 	}
-	unlock, err := v.lock(ctx)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 var _ sandbox.Furnisher = (*Driver)(nil)
@@ -104,7 +105,7 @@ func (d *Driver) checkDisk(asked dormouse.Limits) error {
 	if asked.Disk == 0 && asked.Inodes == 0 {
 		return nil
 	}
-	if _, err := volumeTool(); err != nil {
+	if err := volume.Supported(); err != nil {
 		return fmt.Errorf("limits.disk and limits.inodes: %w: %w", err, dormouse.ErrInvalid)
 	}
 	if asked.Disk == 0 && d.opts.Limits.Disk == 0 {
@@ -157,11 +158,11 @@ func (d *Driver) makings(ctx context.Context, e dormouse.Environment, digest str
 	return m, err
 }
 
-func (v volume) imageNote() string { return filepath.Join(v.dir, "root") }
+func (v sessionDir) imageNote() string { return filepath.Join(v.Dir, "root") }
 
 // noteImage notes the image that a session's sandboxes are made from, for as long
 // as there is the session.
-func (v volume) noteImage(digest string) error {
+func (v sessionDir) noteImage(digest string) error {
 	if digest == "" {
 		return nil
 	}

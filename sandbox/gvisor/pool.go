@@ -104,7 +104,7 @@ func (d *Driver) discard(s *spare) error {
 	s.close()
 	ctx, cancel := context.WithTimeout(context.Background(), undoWithin) //nolint:forbidigo // it is quick, and must not be given up half way
 	defer cancel()
-	return d.end(ctx, s.box, volume{dir: d.path("none")})
+	return d.end(ctx, s.box, d.noSession())
 }
 
 // claim takes a spare of a kind that still lives, nil if there is none. What is left
@@ -135,8 +135,8 @@ func (d *Driver) claim(kind <-chan *spare) *spare {
 // makeSpare makes a sandbox ahead, and starts it unless memory is to be restored to
 // it.
 func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error) {
-	if start && d.template != "" {
-		if err := d.fitsSpare(); err != nil {
+	if start && d.volumes.Limited() {
+		if err := d.volumes.FitsSpare(); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +147,7 @@ func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error
 			s.close()
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
 			defer cancel()
-			err = errors.Join(err, d.end(undo, b, volume{dir: d.path("none")}))
+			err = errors.Join(err, d.end(undo, b, d.noSession()))
 		}
 	}()
 	if s.held, err = hold(b); err != nil {
@@ -161,7 +161,7 @@ func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error
 		return s, err
 	}
 	// What takes long is done before the session comes.
-	if err := d.volumeAhead(b); err != nil {
+	if err := d.volumes.MakeAhead(b.ahead()); err != nil {
 		return nil, err
 	}
 	if s.kernel.watch, err = d.cpu.Group(b.id).WatchMemory(d.usual.Limits.Memory); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/internal/filemode"
 	"github.com/dormouse-run/dormouse/internal/mount"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 // stock is what installing packages changed of a root file system, and of each
@@ -37,7 +38,7 @@ import (
 // Beside the volume, stock.json says that it is whole, and what could not be
 // installed. What has none was never finished.
 type stock struct {
-	volume
+	volume.Volume
 	name string // KEY/ID, as in made
 }
 
@@ -83,11 +84,11 @@ func (d *Driver) stockOf(name string) (stock, error) {
 	if !ok || key == "" || id == "" || strings.ContainsAny(name, ".\x00") || strings.Contains(id, "/") {
 		return stock{}, fmt.Errorf("%.80q names no packages: %w", name, dormouse.ErrInvalid)
 	}
-	return stock{volume{dir: filepath.Join(d.path(stocksDir), key, id)}, name}, nil
+	return stock{volume.Volume{Dir: filepath.Join(d.path(stocksDir), key, id)}, name}, nil
 }
 
 func (l stock) over(n int, name string) string {
-	return filepath.Join(l.in("over"), strconv.Itoa(n), name)
+	return filepath.Join(l.Path("over"), strconv.Itoa(n), name)
 }
 
 // at is where the root, or the Nth directory of the host, is with the stock over
@@ -99,7 +100,7 @@ func (m made) below() []string { return append([]string{m.Root}, m.Host...) }
 
 // fact reads what is known of a stock, nil if it is not whole.
 func (l stock) fact() (*stockFact, error) {
-	raw, err := os.ReadFile(filepath.Join(l.dir, stockNote))
+	raw, err := os.ReadFile(filepath.Join(l.Dir, stockNote))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // it is not whole
 	}
@@ -117,7 +118,7 @@ func (l stock) fact() (*stockFact, error) {
 func (l stock) seal(f stockFact) error {
 	raw, err := json.Marshal(f)
 	if err == nil {
-		err = atomicfile.Write(filepath.Join(l.dir, stockNote), raw, 0o600)
+		err = atomicfile.Write(filepath.Join(l.Dir, stockNote), raw, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("keep packages: %w", err)
@@ -133,7 +134,7 @@ func (l stock) mountOver(below []string) error {
 				return fmt.Errorf("make room for packages: %w", err)
 			}
 		}
-		options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,index=off,redirect_dir=off,metacopy=off", escape(dir), escape(l.over(n, "upper")), escape(l.over(n, "work")))
+		options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,index=off,redirect_dir=off,metacopy=off", volume.EscapeOverlay(dir), volume.EscapeOverlay(l.over(n, "upper")), volume.EscapeOverlay(l.over(n, "work")))
 		if err := mount.At("overlay", l.at(n), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 			return err
 		}
@@ -158,12 +159,12 @@ func (d *Driver) showStock(ctx context.Context, m made) error {
 		return fmt.Errorf("open packages: %w", err)
 	}
 	// The same is done for other sessions, perhaps by another server.
-	unlock, err := dirlock.Lock(ctx, l.dir)
+	unlock, err := dirlock.Lock(ctx, l.Dir)
 	if err != nil {
 		return fmt.Errorf("open packages: %w", err)
 	}
 	defer unlock()
-	if there, err := l.show(); err != nil || !there {
+	if there, err := l.Mount(); err != nil || !there {
 		return errors.Join(err, errors.New("open packages: there are no files"))
 	}
 	for n, dir := range m.below() {
@@ -175,7 +176,7 @@ func (d *Driver) showStock(ctx context.Context, m made) error {
 			continue
 		}
 		// Nothing in the upper one may lead elsewhere in the lower.
-		options := "lowerdir=" + escape(l.over(n, "upper")) + ":" + escape(dir) + ",redirect_dir=nofollow,metacopy=off"
+		options := "lowerdir=" + volume.EscapeOverlay(l.over(n, "upper")) + ":" + volume.EscapeOverlay(dir) + ",redirect_dir=nofollow,metacopy=off"
 		if err := mount.At("overlay", l.at(n), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, options); err != nil {
 			return err
 		}
@@ -209,7 +210,7 @@ func (d *Driver) use(name string) *stockFact {
 	if err != nil {
 		return nil
 	}
-	note := filepath.Join(l.dir, stockNote)
+	note := filepath.Join(l.Dir, stockNote)
 	at, err := os.Stat(note)
 	if err != nil {
 		return nil
@@ -231,11 +232,11 @@ func (d *Driver) use(name string) *stockFact {
 	return f
 }
 
-func (v volume) packagesNote() string { return filepath.Join(v.dir, "packages") }
+func (v sessionDir) packagesNote() string { return filepath.Join(v.Dir, "packages") }
 
 // notePackages notes the stock that a session's sandbox has, for as long as there
 // is the session.
-func (v volume) notePackages(name string) error {
+func (v sessionDir) notePackages(name string) error {
 	has, err := os.ReadFile(v.packagesNote())
 	if err == nil && string(has) == name || name == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -300,10 +301,10 @@ func (d *Driver) collectKey(ctx context.Context, dir string, used map[string]boo
 
 // remove takes a stock away.
 func (l stock) remove() error {
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(l.dir); err != nil {
+	if err := os.RemoveAll(l.Dir); err != nil {
 		return fmt.Errorf("remove packages: %w", err)
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 // lostFor is how long the files of a session that nobody knows are kept.
@@ -47,7 +48,7 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 		if kept[b.id] || b.isSpare() || d.hasOwner(b) {
 			continue
 		}
-		if err := d.end(ctx, b, volume{dir: d.path("none")}); err != nil {
+		if err := d.end(ctx, b, d.noSession()); err != nil {
 			errs = append(errs, fmt.Errorf("stop stray sandbox %s: %w", b.id, err))
 			continue
 		}
@@ -72,7 +73,7 @@ func (d *Driver) hasOwner(b box) bool {
 		return true
 	}
 	for _, name := range records {
-		r, err := volume{dir: filepath.Dir(name)}.readRecord()
+		r, err := sessionDir{volume.Volume{Dir: filepath.Dir(name)}}.readRecord()
 		if err != nil || r != nil && r.Box == b.id {
 			return true
 		}
@@ -86,8 +87,8 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned 
 	if id.Validate() != nil {
 		return "", nil
 	}
-	v := d.volumeOf(id)
-	unlock, err := v.lock(ctx)
+	v := d.session(id)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -120,18 +121,18 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned 
 }
 
 // lose sets the files of a session aside.
-func (d *Driver) lose(ctx context.Context, v volume) error {
-	if err := v.close(); err != nil {
+func (d *Driver) lose(ctx context.Context, v sessionDir) error {
+	if err := v.Close(); err != nil {
 		return err
 	}
-	to := filepath.Join(d.path(lostDir), string(v.session)+"-"+strconv.FormatInt(time.Now().Unix(), 10))
+	to := filepath.Join(d.path(lostDir), string(v.Session)+"-"+strconv.FormatInt(time.Now().Unix(), 10))
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-		return fmt.Errorf("set aside the files of %s: %w", v.session, err)
+		return fmt.Errorf("set aside the files of %s: %w", v.Session, err)
 	}
-	if err := os.Rename(v.dir, to); err != nil {
-		return fmt.Errorf("set aside the files of %s: %w", v.session, err)
+	if err := os.Rename(v.Dir, to); err != nil {
+		return fmt.Errorf("set aside the files of %s: %w", v.Session, err)
 	}
-	d.log.WarnContext(ctx, "files of a session nobody knows set aside", "session", v.session, "kept_in", to, "days", int(lostFor.Hours()/24))
+	d.log.WarnContext(ctx, "files of a session nobody knows set aside", "session", v.Session, "kept_in", to, "days", int(lostFor.Hours()/24))
 	return nil
 }
 
@@ -203,7 +204,7 @@ func (d *Driver) Close() error {
 	if err := d.closePool(); err != nil {
 		return err
 	}
-	d.reserves.end()
+	d.volumes.Stop()
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil // another server is here
 	}

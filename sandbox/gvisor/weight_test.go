@@ -48,8 +48,8 @@ func weightFile(t *testing.T, dir string, h sandbox.Handle) string {
 	return ""
 }
 
-// again does something again and again until stop is called.
-func again(t *testing.T, do func(context.Context) error) (stop func()) {
+// retryEINTR does something again and again until stop is called.
+func retryEINTR(t *testing.T, do func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t))
 	var running sync.WaitGroup
@@ -72,7 +72,7 @@ func again(t *testing.T, do func(context.Context) error) (stop func()) {
 // keepAsking has somebody wait for a sandbox until stop is called.
 func keepAsking(t *testing.T, s sandbox.Sandbox) (stop func()) {
 	t.Helper()
-	return again(t, func(ctx context.Context) error {
+	return retryEINTR(t, func(ctx context.Context) error {
 		_, err := s.(sandbox.Machine).Usage(ctx)
 		return err
 	})
@@ -103,7 +103,7 @@ func TestSandboxThatIsCapturedWeighsMore(t *testing.T) {
 		}
 		weighs(t, h.dir, s.Handle(), true)
 		n := 0
-		stop := again(t, func(context.Context) error {
+		stop := retryEINTR(t, func(context.Context) error {
 			n++
 			_, _, err := h.capture(s, fence(1, 1), sandbox.Workspace{}, "", dormouse.SnapshotID(fmt.Sprintf("snap_%t%d", open, n)))
 			return err

@@ -173,7 +173,7 @@ func (g Group) Apply(l dormouse.Limits, pids []int) error {
 
 // has reports whether this machine has a file of version 2.
 func (g Group) has(file string) bool {
-	_, err := os.Stat(filepath.Join(g.dir(""), file)) //nolint:gosec // the name of a sandbox was validated
+	_, err := os.Stat(filepath.Join(g.dir(""), file))
 	return err == nil
 }
 
@@ -187,7 +187,7 @@ func (g Group) Kill() error {
 		}
 		return nil
 	}
-	raw, err := os.ReadFile(filepath.Join(g.dir("pids"), "cgroup.procs")) //nolint:gosec // the name of a sandbox was validated
+	raw, err := os.ReadFile(filepath.Join(g.dir("pids"), "cgroup.procs"))
 	if err != nil && !gone(err) {
 		return fmt.Errorf("kill the processes of the sandbox: %w", err)
 	}
@@ -211,7 +211,7 @@ func (g Group) add(pid int) error {
 }
 
 func (g Group) set(controller, file, value string) error {
-	return os.WriteFile(filepath.Join(g.dir(controller), file), []byte(value), 0) //nolint:gosec // the name of a sandbox was validated
+	return os.WriteFile(filepath.Join(g.dir(controller), file), []byte(value), 0)
 }
 
 // read returns the number after a name in a file of the memory controller, or the only
@@ -267,16 +267,16 @@ func (g Group) removeParents() {
 
 // Remove removes the group of a sandbox that has ended.
 func (g Group) Remove() error {
-	_, err := os.Stat(g.dir("cpuset")) //nolint:gosec // the name of a sandbox was validated
-	g.cpuset = err == nil              // whether or not this server could create it
+	_, err := os.Stat(g.dir("cpuset"))
+	g.cpuset = err == nil // whether or not this server could create it
 	for _, dir := range g.dirs() {
-		err := os.Remove(dir) //nolint:gosec // the name of a sandbox was validated
-		for range 1000 {      // the last process may still be exiting
+		err := os.Remove(dir)
+		for range 1000 { // the last process may still be exiting
 			if !errors.Is(err, unix.EBUSY) {
 				break
 			}
 			unix.Nanosleep(&unix.Timespec{Nsec: 2_000_000}, nil) //nolint:errcheck // it only waits
-			err = os.Remove(dir)                                 //nolint:gosec // the same
+			err = os.Remove(dir)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the limits of the sandbox: %w", err)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package gvisor
+package volume
 
 import (
 	"cmp"
@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// extent is where a part of a file lies.
+// extent is where a part of a file is on its device.
 type extent struct{ logical, physical, length int64 }
 
-// extents lists where a file lies from an offset on, in the order of its offsets. What
-// is not allocated is left out.
+// extents lists the allocated extents of a file from an offset on, in the order of their
+// offsets.
 func extents(f *os.File, from int64) ([]extent, error) {
 	const (
 		fiemap = 0xc020660b // FS_IOC_FIEMAP
@@ -57,26 +57,12 @@ func extents(f *os.File, from int64) ([]extent, error) {
 	}
 }
 
-// backing is a volume that is open, with the file that it lies in and its ballast.
+// backing is the image of an open volume and its ballast.
 type backing struct {
 	image   *os.File
 	size    int64
-	ballast *os.File // nil if there can be none, for want of an inode
+	ballast *os.File // nil if there is no inode left for it
 	held    int64    // by the ballast
-}
-
-// isOpen reports whether a volume is mounted. What is not has nothing to do with what
-// is free where its files would be.
-func (v volume) isOpen() (bool, error) {
-	var at, beside unix.Stat_t
-	err := unix.Stat(v.at(), &at)
-	if err == nil {
-		err = unix.Stat(v.dir, &beside)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && at.Dev != beside.Dev, err
 }
 
 // sameDisk reports whether two files are on one file system.
@@ -86,15 +72,15 @@ func sameDisk(a, b *os.File) (bool, error) {
 	return err == nil && of[0].Dev == of[1].Dev, err
 }
 
-// openBacking takes hold of the ballast of an open volume. It returns nil if somebody
-// else has it just now, or if the files have no volume of their own.
-func (v volume) openBacking() (_ *backing, err error) {
-	if there, err := v.isOpen(); err != nil || !there {
+// openBacking opens and locks the ballast of an open volume. It returns nil if somebody
+// else has it locked, or if the files are in a plain directory.
+func (v Volume) openBacking() (_ *backing, err error) {
+	if there, err := v.IsMounted(); err != nil || !there {
 		return nil, err
 	}
-	image, err := os.OpenFile(v.image(), os.O_RDWR, 0)
+	image, err := os.OpenFile(v.Image(), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // it goes
+		return nil, nil //nolint:nilnil // it is being removed
 	}
 	if err != nil {
 		return nil, err
@@ -119,7 +105,7 @@ func (v volume) openBacking() (_ *backing, err error) {
 		b.ballast = nil
 		return nil, err
 	}
-	if same, err := sameDisk(b.ballast, image); err != nil || same { // it was closed at this very moment
+	if same, err := sameDisk(b.ballast, image); err != nil || same { // it was unmounted at this very moment
 		if same {
 			err = os.Remove(b.ballast.Name())
 		}
@@ -146,20 +132,20 @@ func (b *backing) close() error {
 	return err
 }
 
-// back allocates a part of the volume's file.
+// back allocates a part of the image.
 func (b *backing) back(at, length int64) error {
-	return again(func() error { return unix.Fallocate(int(b.image.Fd()), unix.FALLOC_FL_KEEP_SIZE, at, length) })
+	return retryEINTR(func() error { return unix.Fallocate(int(b.image.Fd()), unix.FALLOC_FL_KEEP_SIZE, at, length) })
 }
 
-// unback gives a part of it back to the disk, and what is in it.
+// unback punches a hole into the image.
 func (b *backing) unback(at, length int64) error {
-	return again(func() error {
+	return retryEINTR(func() error {
 		return unix.Fallocate(int(b.image.Fd()), unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE, at, length)
 	})
 }
 
-// again does what a signal has interrupted.
-func again(do func() error) error {
+// retryEINTR repeats a system call that a signal has interrupted.
+func retryEINTR(do func() error) error {
 	for {
 		if err := do(); !errors.Is(err, unix.EINTR) {
 			return err
@@ -167,8 +153,8 @@ func again(do func() error) error {
 	}
 }
 
-// backRest allocates everything that the ballast does not hold. From then on nothing
-// that is written inside can fail for want of room on the disk.
+// backRest allocates everything that the ballast does not hold. From then on no write
+// inside can fail for want of room on the disk.
 func (b *backing) backRest() error {
 	var held []extent
 	if b.ballast != nil {
@@ -190,8 +176,8 @@ func (b *backing) backRest() error {
 	return nil
 }
 
-// lacks is how much of the disk backRest would take, at most.
-func (b *backing) lacks() (int64, error) {
+// missing is how much backRest would allocate at most.
+func (b *backing) missing() (int64, error) {
 	var at unix.Stat_t
 	if err := unix.Fstat(int(b.image.Fd()), &at); err != nil {
 		return 0, err
@@ -200,8 +186,8 @@ func (b *backing) lacks() (int64, error) {
 	return max(b.size-b.held-at.Blocks*sector, 0), nil
 }
 
-// release gives blocks that the ballast holds to the file system inside, each after
-// it was allocated. It stops where there is no room.
+// release gives blocks of the ballast to the file system inside, after they are allocated.
+// It stops where there is no room.
 func (b *backing) release(want int64) error {
 	for want > 0 && b.held > 0 {
 		left := max(b.held-min(want, backStep), 0)
@@ -224,7 +210,7 @@ func (b *backing) release(want int64) error {
 	return nil
 }
 
-// unbackAll gives back where a part of the ballast lies, from an offset on.
+// unbackAll punches holes where extents of the ballast are, from an offset on.
 func (b *backing) unbackAll(held []extent, from int64) error {
 	for _, e := range held {
 		skip := max(from-e.logical, 0)
@@ -235,15 +221,15 @@ func (b *backing) unbackAll(held []extent, from int64) error {
 	return nil
 }
 
-// take has the ballast hold more blocks that are free inside, and gives them back to
-// the disk. There may be fewer than was thought.
+// take has the ballast hold more blocks that are free inside and returns them to the disk.
+// There may be fewer than wanted.
 func (b *backing) take(want int64) error {
 	const block = 4096
 	if want -= want % block; want <= 0 || b.ballast == nil {
 		return nil
 	}
 	from := b.held
-	wrong := again(func() error { return unix.Fallocate(int(b.ballast.Fd()), 0, from, want) })
+	wrong := retryEINTR(func() error { return unix.Fallocate(int(b.ballast.Fd()), 0, from, want) })
 	at, err := b.ballast.Stat()
 	if err != nil {
 		return err
@@ -259,43 +245,25 @@ func (b *backing) take(want int64) error {
 	return b.unbackAll(more, from)
 }
 
-// free is what the file system inside has left for whoever writes.
-func (v volume) free() (int64, error) {
-	d, err := diskOf(v.at())
-	return d.free, err
-}
-
-// balance gives a volume its headroom: more if it has less than three quarters, and
-// back to the disk if it has more than times as much. It reports whether it did either.
-func (v volume) balance(headroom, spare, times int64) (did bool, err error) {
-	const little = 256 << 10
-	if there, err := v.isOpen(); err != nil || !there {
-		return false, err
+// begin creates the ballast of a volume that has none: it is new, full, or older than
+// ballasts are.
+func (b *backing) begin(v Volume, on disk) error {
+	if b.held > 0 {
+		return nil
 	}
 	has, err := v.free()
-	short, much := has < headroom-headroom/4 && spare > 0, has > times*headroom+little
-	if err != nil || !short && !much {
-		return false, err
+	if err != nil || has <= restHeadroom {
+		return err
 	}
-	b, err := v.openBacking()
-	if err != nil || b == nil {
-		return false, err
+	if on.forOpening() < minHeadroom { // the ballast itself needs some blocks
+		return errNoRoom(minHeadroom, on.forOpening())
 	}
-	before := b.held
-	if short {
-		err = b.release(min(headroom-has, spare))
-		if errors.Is(err, unix.ENOSPC) {
-			err = nil // somebody else was quicker: that is told inside
-		}
-	} else {
-		err = b.take(has - headroom)
-	}
-	return b.held != before, errors.Join(err, b.close())
+	return b.take(has - restHeadroom)
 }
 
-// ioctl asks the file system of a file.
+// ioctl calls the file system of a file.
 func ioctl[T any](f *os.File, what uintptr, request *T) error {
-	return again(func() error {
+	return retryEINTR(func() error {
 		if _, _, wrong := unix.Syscall(unix.SYS_IOCTL, f.Fd(), what, uintptr(unsafe.Pointer(request))); wrong != 0 { //nolint:gosec // its layout is the kernel's
 			return wrong
 		}

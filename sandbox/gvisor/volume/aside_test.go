@@ -1,6 +1,6 @@
 //go:build linux
 
-package gvisor
+package volume
 
 import (
 	"bytes"
@@ -27,9 +27,9 @@ func recoveryOf(t *testing.T, mib int) sandbox.Recovery {
 }
 
 // shrink takes away everything that a file system is found by, and its length.
-func shrink(t *testing.T, v volume, size int64) {
+func shrink(t *testing.T, v Volume, size int64) {
 	t.Helper()
-	must(t, errors.Join(os.Truncate(v.image(), 0), os.Truncate(v.image(), size)))
+	must(t, errors.Join(os.Truncate(v.Image(), 0), os.Truncate(v.Image(), size)))
 }
 
 // A volume that says nothing of how large it was is set aside once, and the one in its
@@ -38,15 +38,15 @@ func TestVolumeThatHasLostItsLengthIsSetAsideOnce(t *testing.T) {
 	for name, size := range map[string]int64{"too short for the snapshot": 16 << 20, "too short for a file system": 100 << 10} {
 		t.Run(name, func(t *testing.T) {
 			d, v := newFailing(t)
-			before, err := os.Stat(v.image())
+			before, err := os.Stat(v.Image())
 			must(t, err)
 			shrink(t, v, size)
 			done, err := d.Recover(t.Context(), recoveryOf(t, 24))
 			if err != nil {
-				t.Fatalf("recovered is %+v, %v; aside are %v", done, err, v.allAside())
+				t.Fatalf("recovered is %+v, %v; aside are %v", done, err, v.asides())
 			}
-			if aside, err := os.Stat(done.Aside); err != nil || !os.SameFile(aside, before) || len(v.allAside()) != 1 {
-				t.Errorf("aside at %q there is another one, %v; all are %v", done.Aside, err, v.allAside())
+			if aside, err := os.Stat(done.Aside); err != nil || !os.SameFile(aside, before) || len(v.asides()) != 1 {
+				t.Errorf("aside at %q there is another one, %v; all are %v", done.Aside, err, v.asides())
 			}
 			wantRecovered(t, d, v, false)
 		})
@@ -56,24 +56,24 @@ func TestVolumeThatHasLostItsLengthIsSetAsideOnce(t *testing.T) {
 // However often a recovery finds no room for the snapshot, it sets aside the volume that
 // the session had, and none that it made itself.
 func TestRecoveryThatFindsNoRoomSetsAsideOnce(t *testing.T) {
-	for name, damage := range map[string]func(*testing.T, volume){
-		"a volume that is read":     func(*testing.T, volume) {},
+	for name, damage := range map[string]func(*testing.T, Volume){
+		"a volume that is read":     func(*testing.T, Volume) {},
 		"a volume beyond repair":    ruin,
-		"a volume without a length": func(t *testing.T, v volume) { t.Helper(); shrink(t, v, 16<<20) },
+		"a volume without a length": func(t *testing.T, v Volume) { t.Helper(); shrink(t, v, 16<<20) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk(t, 256)
-			d.opts.Limits.Disk = 32 << 20
+			d.limits.Disk = 32 << 20
 			v := d.volumeOf(failing)
 			must(t, makeSession(d, v))
-			before, err := os.Stat(v.image())
+			before, err := os.Stat(v.Image())
 			must(t, err)
 			damage(t, v)
 			for range 3 {
 				if done, err := d.Recover(t.Context(), recoveryOf(t, 40)); !errors.Is(err, layer.ErrNoRoom) {
 					t.Fatalf("without room it is recovered: %+v, %v", done, err)
 				}
-				if all := v.allAside(); len(all) != 1 {
+				if all := v.asides(); len(all) != 1 {
 					t.Fatalf("aside are %v", all)
 				}
 			}
@@ -86,16 +86,16 @@ func TestRecoveryThatFindsNoRoomSetsAsideOnce(t *testing.T) {
 			}
 			wantRecovered(t, d, v, false)
 			// What the session has from here on is its own, and is set aside like the first.
-			must(t, v.noteCondition(sandbox.Failed, "it failed again"))
-			if done, err := d.Recover(t.Context(), recoveryOf(t, 40)); !errors.Is(err, layer.ErrNoRoom) || len(v.allAside()) != 2 {
-				t.Errorf("recovered is %+v, %v; aside are %v", done, err, v.allAside())
+			must(t, v.recordCondition(sandbox.Failed, "it failed again"))
+			if done, err := d.Recover(t.Context(), recoveryOf(t, 40)); !errors.Is(err, layer.ErrNoRoom) || len(v.asides()) != 2 {
+				t.Errorf("recovered is %+v, %v; aside are %v", done, err, v.asides())
 			}
 		})
 	}
 }
 
 // makeSession makes a volume that has failed.
-func makeSession(d *Driver, v volume) error {
+func makeSession(d *testStore, v Volume) error {
 	d.template = "" // it is of another size
-	return errors.Join(os.MkdirAll(v.at(), 0o700), makeFileSystem(v.image(), d.opts.Limits), v.noteMade(), v.noteCondition(sandbox.Failed, "it failed"))
+	return errors.Join(os.MkdirAll(v.Mountpoint(), 0o700), makeFileSystem(v.Image(), d.limits), v.markCreated(), v.recordCondition(sandbox.Failed, "it failed"))
 }

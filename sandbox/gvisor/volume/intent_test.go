@@ -1,6 +1,6 @@
 //go:build linux
 
-package gvisor
+package volume
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 // The next one puts it back.
 func TestKilledRecoveryIsFinishedByTheNext(t *testing.T) {
 	d, v := newFailing(t)
-	must(t, v.forgetFailure())
+	must(t, v.clearFailure())
 	r := recovery(t)
 	r.Snapshot = "snap_1"
 	point, done, err := r.Newest(t.Context())
@@ -29,12 +29,12 @@ func TestKilledRecoveryIsFinishedByTheNext(t *testing.T) {
 	done()
 	_, err = d.openAs(v)
 	must(t, err)
-	must(t, v.makeWorkspace(t.Context(), sandbox.Workspace{}))
-	kept := filepath.Join(v.upper(0).Host(), "kept")
+	must(t, v.CreateWorkspace(t.Context(), sandbox.Workspace{}))
+	kept := filepath.Join(v.Upper(0).Host(), "kept")
 	note := func(name, since string) layer.Index {
 		time.Sleep(20 * time.Millisecond) // a file system has times of its own
-		all, err := layer.Look(t.Context(), v.upper(0), layer.Limits{Entries: maxNoted})
-		must(t, errors.Join(err, v.marks(0).Write(name, all, since)))
+		all, err := layer.Look(t.Context(), v.Upper(0), layer.Limits{Entries: maxNoted})
+		must(t, errors.Join(err, v.Marks(0).Write(name, all, since)))
 		return all
 	}
 	must(t, os.WriteFile(kept, []byte("of the snapshot"), 0o600))
@@ -45,16 +45,16 @@ func TestKilledRecoveryIsFinishedByTheNext(t *testing.T) {
 
 	now := &sandbox.Recovered{ID: "one", Session: failing, Condition: sandbox.Cut, Reason: "cut"}
 	back := &layer.Recovery{
-		Point: point, Upper: beneath.At(v.upper(0).Host()), Marked: marked, Synced: synced, Mark: "T",
-		Scratch: filepath.Join(v.place(0), "recovering"),
+		Point: point, Upper: beneath.At(v.Upper(0).Host()), Marked: marked, Synced: synced, Mark: "T",
+		Scratch: filepath.Join(v.workspaceDir(0), "recovering"),
 	}
-	must(t, v.planBack(context.Background(), r, back, now))
+	must(t, v.plan(context.Background(), r, back, now))
 	back.Close()
 	if len(now.Files) != 1 || now.Files[0].Kept != "kept.found-T" {
 		t.Fatalf("told is %+v", now)
 	}
 	must(t, os.Rename(kept, kept+".found-T")) // and here it is killed
-	must(t, errors.Join(v.sync(), d.closeVolume(v), v.noteCondition(sandbox.Cut, "cut")))
+	must(t, errors.Join(v.Sync(), d.Close(v), v.recordCondition(sandbox.Cut, "cut")))
 
 	told, err := d.Recover(t.Context(), r)
 	if err != nil || told == nil || !slices.Equal(told.Files, []layer.Restored{{Path: "kept", Kept: "kept.found-T"}}) {
@@ -62,13 +62,13 @@ func TestKilledRecoveryIsFinishedByTheNext(t *testing.T) {
 	}
 	_, err = d.openAs(v)
 	must(t, err)
-	defer func() { must(t, d.closeVolume(v)) }()
+	defer func() { must(t, d.Close(v)) }()
 	for name, want := range map[string]string{kept: "of the snapshot", kept + ".found-T": "found"} {
 		if raw, err := os.ReadFile(name); err != nil || string(raw) != want {
 			t.Errorf("%s holds %q, %v", filepath.Base(name), raw, err)
 		}
 	}
-	if _, err := os.Stat(v.begunNote()); err == nil {
+	if _, err := os.Stat(v.intentNote()); err == nil {
 		t.Error("what was begun is not forgotten")
 	}
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package gvisor
+package volume
 
 import (
 	"bytes"
@@ -29,17 +29,17 @@ const failing = dormouse.SessionID("sesn_0000000000000000000000000a")
 
 // newFailing is the volume of a session that is closed and has failed, with a file in the
 // home directory.
-func newFailing(t *testing.T) (*Driver, volume) {
+func newFailing(t *testing.T) (*testStore, Volume) {
 	t.Helper()
 	d := newDisk(t, 256)
 	v := d.volumeOf(failing)
-	must(t, d.openVolume(v, volume{dir: d.path("none")}, d.opts.Limits))
-	must(t, os.WriteFile(filepath.Join(v.home().Host(), "mine"), []byte("mine"), 0o600))
-	must(t, errors.Join(v.sync(), v.syncName()))
+	must(t, d.Open(v, Volume{Dir: d.path("none")}, d.limits))
+	must(t, os.WriteFile(filepath.Join(v.Home().Host(), "mine"), []byte("mine"), 0o600))
+	must(t, errors.Join(v.Sync(), v.SyncName()))
 	if err := v.fail(unix.EIO); !errors.Is(err, sandbox.ErrFailed) {
 		t.Fatal(err)
 	}
-	must(t, d.closeVolume(v))
+	must(t, d.Close(v))
 	return d, v
 }
 
@@ -57,17 +57,17 @@ func recovery(t *testing.T) sandbox.Recovery {
 
 // wantRecovered opens files that were recovered: they are those of the snapshot, and in a
 // volume.
-func wantRecovered(t *testing.T, d *Driver, v volume, home bool) {
+func wantRecovered(t *testing.T, d *testStore, v Volume, home bool) {
 	t.Helper()
-	must(t, d.openVolume(v, volume{dir: d.path("none")}, d.opts.Limits))
-	defer func() { must(t, d.closeVolume(v)) }()
-	if raw, err := os.ReadFile(filepath.Join(v.upper(0).Host(), "kept")); err != nil || string(raw) != "of the snapshot" {
+	must(t, d.Open(v, Volume{Dir: d.path("none")}, d.limits))
+	defer func() { must(t, d.Close(v)) }()
+	if raw, err := os.ReadFile(filepath.Join(v.Upper(0).Host(), "kept")); err != nil || string(raw) != "of the snapshot" {
 		t.Errorf("of the snapshot there is %q, %v", raw, err)
 	}
-	if _, err := os.Stat(filepath.Join(v.home().Host(), "mine")); (err == nil) != home {
+	if _, err := os.Stat(filepath.Join(v.Home().Host(), "mine")); (err == nil) != home {
 		t.Errorf("in the home directory there is %v, want it there: %t", err, home)
 	}
-	if there, err := mount.Is(v.at()); err != nil || !there {
+	if there, err := mount.Is(v.Mountpoint()); err != nil || !there {
 		t.Errorf("the files lie in a plain directory, %v", err)
 	}
 	if left := left(t, v, ".new", ".fresh", ".copy"); len(left) > 0 {
@@ -75,9 +75,9 @@ func wantRecovered(t *testing.T, d *Driver, v volume, home bool) {
 	}
 }
 
-func left(t *testing.T, v volume, ends ...string) (left []string) {
+func left(t *testing.T, v Volume, ends ...string) (left []string) {
 	t.Helper()
-	entries, err := os.ReadDir(v.dir)
+	entries, err := os.ReadDir(v.Dir)
 	must(t, err)
 	for _, e := range entries {
 		if slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(e.Name(), end) }) {
@@ -99,12 +99,12 @@ func fakeTool(t *testing.T, name, script string) (restore func()) {
 }
 
 // ruin takes away everything that a file system is found by.
-func ruin(t *testing.T, v volume) {
+func ruin(t *testing.T, v Volume) {
 	t.Helper()
-	at, err := os.Stat(v.image())
+	at, err := os.Stat(v.Image())
 	must(t, err)
-	must(t, os.Truncate(v.image(), 0))
-	must(t, os.Truncate(v.image(), at.Size()))
+	must(t, os.Truncate(v.Image(), 0))
+	must(t, os.Truncate(v.Image(), at.Size()))
 }
 
 // A check that was killed, for want of memory for one, or could not be made, says nothing
@@ -122,14 +122,14 @@ func TestVolumeIsNotSetAsideBecauseItCouldNotBeChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, v := newFailing(t)
 			restore := fakeTool(t, "e2fsck", script)
-			before, err := os.Stat(v.image())
+			before, err := os.Stat(v.Image())
 			must(t, err)
 			if done, err := d.Recover(t.Context(), recovery(t)); err == nil {
 				t.Errorf("what could not be checked is recovered: %+v", done)
 			}
-			after, err := os.Stat(v.image())
-			if err != nil || !os.SameFile(before, after) || len(v.allAside()) > 0 {
-				t.Errorf("the volume is another one, %v; aside there is %v", err, v.allAside())
+			after, err := os.Stat(v.Image())
+			if err != nil || !os.SameFile(before, after) || len(v.asides()) > 0 {
+				t.Errorf("the volume is another one, %v; aside there is %v", err, v.asides())
 			}
 			restore()
 			done, err := d.Recover(t.Context(), recovery(t))
@@ -143,30 +143,30 @@ func TestVolumeIsNotSetAsideBecauseItCouldNotBeChecked(t *testing.T) {
 
 func TestOnlyErrorsOfTheFileSystemItselfSayThatItCannotBeRead(t *testing.T) {
 	for _, err := range []error{unix.EUCLEAN, unix.EINVAL, unix.EBADMSG} {
-		if err := corrupt(fmt.Errorf("mount: %w", err)); !errors.Is(err, errUnreadable) {
+		if err := asCorrupt(fmt.Errorf("mount: %w", err)); !errors.Is(err, errCorrupt) {
 			t.Errorf("%v does not", err)
 		}
 	}
 	for _, err := range []error{nil, unix.ENOMEM, unix.EIO, unix.EMFILE, unix.EBUSY, unix.ENOSPC, unix.EPERM, context.Canceled} {
-		if err := corrupt(err); errors.Is(err, errUnreadable) {
+		if err := asCorrupt(err); errors.Is(err, errCorrupt) {
 			t.Errorf("%v does", err)
 		}
 	}
 	// To have no device for it is not to mount it.
-	if err := mountLoop(t.TempDir(), t.TempDir()); err == nil || errors.Is(err, errUnreadable) {
+	if err := mountLoop(t.TempDir(), t.TempDir()); err == nil || errors.Is(err, errCorrupt) {
 		t.Errorf("a volume that is not attached is mounted with %v", err)
 	}
 }
 
 func TestVolumeBeyondRepairIsSetAside(t *testing.T) {
-	for name, damage := range map[string]func(*testing.T, volume){
+	for name, damage := range map[string]func(*testing.T, Volume){
 		"no file system":               ruin,
-		"errors that cannot be mended": func(t *testing.T, _ volume) { t.Helper(); fakeTool(t, "e2fsck", "exit 4") },
-		"no file":                      func(t *testing.T, v volume) { t.Helper(); must(t, os.Truncate(v.image(), 0)) },
+		"errors that cannot be mended": func(t *testing.T, _ Volume) { t.Helper(); fakeTool(t, "e2fsck", "exit 4") },
+		"no file":                      func(t *testing.T, v Volume) { t.Helper(); must(t, os.Truncate(v.Image(), 0)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, v := newFailing(t)
-			before, err := os.Stat(v.image())
+			before, err := os.Stat(v.Image())
 			must(t, err)
 			damage(t, v)
 			done, err := d.Recover(t.Context(), recovery(t))
@@ -188,15 +188,15 @@ func TestVolumeThatIsSetAsideIsKeptWhoeverDies(t *testing.T) {
 	for n := 0; n <= steps; n++ {
 		t.Run(fmt.Sprintf("after %d steps", n), func(t *testing.T) {
 			d, v := newFailing(t)
-			before, err := os.Stat(v.image())
+			before, err := os.Stat(v.Image())
 			must(t, err)
 			ruin(t, v)
 			r := &sandbox.Recovered{ID: "one", Session: failing, Condition: sandbox.Failed, Reason: "it failed"}
-			all := v.replacing(r, 0, errUnreadable)
+			all := v.replaceSteps(r, 0, errCorrupt)
 			steps = len(all)
 			for _, step := range all[:n] {
 				must(t, step())
-				if at, err := os.Stat(v.image()); err != nil || at.Size() != before.Size() {
+				if at, err := os.Stat(v.Image()); err != nil || at.Size() != before.Size() {
 					t.Fatalf("in its place there is %+v, %v", at, err)
 				}
 			}
@@ -207,33 +207,33 @@ func TestVolumeThatIsSetAsideIsKeptWhoeverDies(t *testing.T) {
 			if err != nil || done == nil || strings.Count(done.Reason, notReadable) != 1 {
 				t.Fatalf("recovered is %+v, %v", done, err)
 			}
-			if aside, err := os.Stat(done.Aside); err != nil || !os.SameFile(aside, before) || len(v.allAside()) != 1 {
-				t.Errorf("aside at %q there is another one, %v; all are %v", done.Aside, err, v.allAside())
+			if aside, err := os.Stat(done.Aside); err != nil || !os.SameFile(aside, before) || len(v.asides()) != 1 {
+				t.Errorf("aside at %q there is another one, %v; all are %v", done.Aside, err, v.asides())
 			}
 			wantRecovered(t, d, v, false)
 		})
 	}
 }
 
-func (d *Driver) openAs(v volume) (volume, error) {
-	return v, d.openVolume(v, volume{dir: d.path("none")}, d.opts.Limits)
+func (d *testStore) openAs(v Volume) (Volume, error) {
+	return v, d.Open(v, Volume{Dir: d.path("none")}, d.limits)
 }
 
 // A session whose files lay in a volume never goes on in a plain directory, where nothing
 // limits them, nor with an empty one that nobody has told of.
 func TestVolumeThatIsGoneIsReplacedAndTold(t *testing.T) {
-	for name, leave := range map[string]func(*testing.T, volume){
-		"renamed by a program before this one": func(t *testing.T, v volume) {
+	for name, leave := range map[string]func(*testing.T, Volume){
+		"renamed by a program before this one": func(t *testing.T, v Volume) {
 			t.Helper()
-			must(t, errors.Join(os.Rename(v.image(), v.image()+asideName+"20260102T030405Z"), os.Remove(v.madeNote())))
+			must(t, errors.Join(os.Rename(v.Image(), v.Image()+asideName+"20260102T030405Z"), os.Remove(v.madeNote())))
 		},
-		"removed by somebody": func(t *testing.T, v volume) {
+		"removed by somebody": func(t *testing.T, v Volume) {
 			t.Helper()
-			must(t, errors.Join(os.Remove(v.image()), os.Remove(v.failedNote())))
+			must(t, errors.Join(os.Remove(v.Image()), os.Remove(v.failedNote())))
 		},
-		"removed while it was cut off": func(t *testing.T, v volume) {
+		"removed while it was cut off": func(t *testing.T, v Volume) {
 			t.Helper()
-			must(t, errors.Join(os.Remove(v.image()), os.Rename(v.failedNote(), v.cutNote()), os.Remove(v.madeNote())))
+			must(t, errors.Join(os.Remove(v.Image()), os.Rename(v.failedNote(), v.cutNote()), os.Remove(v.madeNote())))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestVolumeThatIsGoneIsReplacedAndTold(t *testing.T) {
 			if err != nil || done == nil || done.Condition != sandbox.Failed || !strings.Contains(done.Reason, "its volume is gone") {
 				t.Fatalf("recovered is %+v, %v", done, err)
 			}
-			if all := v.allAside(); len(all) > 0 && done.Aside != all[0] {
+			if all := v.asides(); len(all) > 0 && done.Aside != all[0] {
 				t.Errorf("aside is %q, want %q", done.Aside, all[0])
 			}
 			wantRecovered(t, d, v, false)
@@ -257,7 +257,7 @@ func TestVolumeThatIsGoneIsReplacedAndTold(t *testing.T) {
 // Where volumes cannot be made any more, that is an error.
 func TestVolumeThatIsGoneIsNoPlainDirectory(t *testing.T) {
 	d, v := newFailing(t)
-	must(t, os.Remove(v.image()))
+	must(t, os.Remove(v.Image()))
 	restore := fakeTool(t, "mkfs.ext4", "exit 1")
 	if done, err := d.Recover(t.Context(), recovery(t)); err == nil {
 		t.Errorf("it was recovered to nowhere: %+v", done)
@@ -277,10 +277,10 @@ func TestVolumeThatIsGoneIsNoPlainDirectory(t *testing.T) {
 func TestRepairThatWasCutOffIsNotForgotten(t *testing.T) {
 	d, v := newFailing(t)
 	must(t, os.Remove(v.failedNote()))
-	must(t, mountLoop(v.image(), v.at()))
+	must(t, mountLoop(v.Image(), v.Mountpoint()))
 	must(t, v.abort())
-	must(t, v.close())
-	must(t, v.forgetFailure())
+	must(t, v.Close())
+	must(t, v.clearFailure())
 	wantCondition(t, v, sandbox.Failed)
 	r := recovery(t)
 	newest := r.Newest
@@ -317,31 +317,31 @@ func stranger(t *testing.T) {
 }
 
 // newHeld is the volume of a session that a stranger holds on to.
-func newHeld(t *testing.T) (*Driver, volume) {
+func newHeld(t *testing.T) (*testStore, Volume) {
 	t.Helper()
 	d := newDisk(t, 256)
 	v := d.volumeOf(failing)
-	must(t, d.openVolume(v, volume{dir: d.path("none")}, d.opts.Limits))
-	must(t, os.WriteFile(filepath.Join(v.home().Host(), "mine"), []byte("mine"), 0o600))
-	must(t, errors.Join(v.sync(), v.syncName()))
+	must(t, d.Open(v, Volume{Dir: d.path("none")}, d.limits))
+	must(t, os.WriteFile(filepath.Join(v.Home().Host(), "mine"), []byte("mine"), 0o600))
+	must(t, errors.Join(v.Sync(), v.SyncName()))
 	stranger(t)
 	return d, v
 }
 
 func TestRecoveryOfAFailedVolumeDoesNotWaitForStrangers(t *testing.T) {
-	for name, fail := range map[string]func(*testing.T, volume){
-		"it gave up its journal": func(t *testing.T, v volume) { t.Helper(); must(t, v.abort()) },
-		"it has met errors": func(t *testing.T, v volume) {
+	for name, fail := range map[string]func(*testing.T, Volume){
+		"it gave up its journal": func(t *testing.T, v Volume) { t.Helper(); must(t, v.abort()) },
+		"it has met errors": func(t *testing.T, v Volume) {
 			t.Helper()
 			var at unix.Stat_t
-			must(t, unix.Stat(v.at(), &at))
+			must(t, unix.Stat(v.Mountpoint(), &at))
 			must(t, os.WriteFile(fmt.Sprintf("/sys/fs/ext4/loop%d/trigger_fs_error", unix.Minor(at.Dev)), []byte("1"), 0o600))
-			for v.gaveUp() == nil { // the kernel counts it a moment later
+			for v.aborted() == nil { // the kernel counts it a moment later
 				must(t, sleep.For(t.Context(), time.Millisecond))
 			}
 		},
-		"a sync failed": func(_ *testing.T, v volume) { _ = v.fail(unix.EIO) },
-		"it is beyond repair": func(t *testing.T, v volume) {
+		"a sync failed": func(_ *testing.T, v Volume) { _ = v.fail(unix.EIO) },
+		"it is beyond repair": func(t *testing.T, v Volume) {
 			t.Helper()
 			_ = v.fail(unix.EIO)
 			fakeTool(t, "e2fsck", "exit 4")
@@ -351,7 +351,7 @@ func TestRecoveryOfAFailedVolumeDoesNotWaitForStrangers(t *testing.T) {
 			d, v := newHeld(t)
 			fail(t, v)
 			wantCondition(t, v, sandbox.Failed)
-			must(t, d.closeVolume(v))
+			must(t, d.Close(v))
 			wantCondition(t, v, sandbox.Failed)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
@@ -368,11 +368,11 @@ func TestRecoveryOfAFailedVolumeDoesNotWaitForStrangers(t *testing.T) {
 // The copy that is recovered instead needs room, which is waited for like all room.
 func TestRecoveryOfAHeldVolumeWaitsForRoom(t *testing.T) {
 	d, v := newHeld(t)
-	must(t, os.WriteFile(filepath.Join(v.home().Host(), "large"), make([]byte, 10<<20), 0o600))
-	must(t, v.sync())
+	must(t, os.WriteFile(filepath.Join(v.Home().Host(), "large"), make([]byte, 10<<20), 0o600))
+	must(t, v.Sync())
 	_ = v.fail(unix.EIO)
-	must(t, d.closeVolume(v))
-	on, err := diskOf(d.opts.Dir)
+	must(t, d.Close(v))
+	on, err := statDisk(d.dir)
 	must(t, err)
 	f, err := os.Create(d.path("others"))
 	must(t, err)
@@ -406,7 +406,7 @@ func TestCopyOfAHeldVolumeIsWhatTheDiskHas(t *testing.T) {
 	must(t, err)
 	copy(buf, "of the disk")
 	size := 1024
-	if st := new(unix.Statfs_t); unix.Statfs(d.opts.Dir, st) == nil {
+	if st := new(unix.Statfs_t); unix.Statfs(d.dir, st) == nil {
 		size = int(st.Bsize)
 	}
 	first := (1 << 20) / size

@@ -1,6 +1,6 @@
 //go:build linux
 
-package gvisor
+package volume
 
 import (
 	"strings"
@@ -53,8 +53,8 @@ func TestLongPathsThatWerePutBackAreToldApart(t *testing.T) {
 	if !strings.HasSuffix(r.Files[0].Kept, ".found") {
 		t.Errorf("the end of %q is not shown", r.Files[0].Kept)
 	}
-	v := volume{dir: t.TempDir()}
-	must(t, v.moved(&r, two, "outside"))
+	v := Volume{Dir: t.TempDir()}
+	must(t, v.noteMoved(&r, two, "outside"))
 	if r.Files[0].Outside || !r.Files[1].Outside {
 		t.Errorf("moved outside is %+v", r.Files)
 	}

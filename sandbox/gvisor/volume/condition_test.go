@@ -1,6 +1,6 @@
 //go:build linux
 
-package gvisor
+package volume
 
 import (
 	"errors"
@@ -15,28 +15,28 @@ import (
 )
 
 // newVolume is a volume of a session that is open, on the machine's own disk.
-func newVolume(t *testing.T) volume {
+func newVolume(t *testing.T) Volume {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	v := volume{session: "sesn_0000000000000000000000000a", dir: t.TempDir()}
-	if err := os.Mkdir(v.at(), 0o700); err != nil {
+	v := Volume{Session: "sesn_0000000000000000000000000a", Dir: t.TempDir()}
+	if err := os.Mkdir(v.Mountpoint(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := makeFileSystem(v.image(), dormouse.Limits{Disk: 16 << 20}); err != nil {
+	if err := makeFileSystem(v.Image(), dormouse.Limits{Disk: 16 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	if err := mountLoop(v.image(), v.at()); err != nil {
+	if err := mountLoop(v.Image(), v.Mountpoint()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = v.close() })
+	t.Cleanup(func() { _ = v.Close() })
 	return v
 }
 
-func wantCondition(t *testing.T, v volume, want sandbox.Condition) {
+func wantCondition(t *testing.T, v Volume, want sandbox.Condition) {
 	t.Helper()
-	if got, why, err := v.condition(); err != nil || got != want {
+	if got, why, err := v.Condition(); err != nil || got != want {
 		t.Errorf("the condition is %q (%s), %v, want %q", got, why, err, want)
 	}
 }
@@ -46,12 +46,12 @@ func wantCondition(t *testing.T, v volume, want sandbox.Condition) {
 func TestVolumeThatWasNotClosedIsCut(t *testing.T) {
 	v := newVolume(t)
 	wantCondition(t, v, sandbox.Sound)
-	cut := volume{session: v.session, dir: t.TempDir()}
-	if err := copySparse(v.image(), cut.image()); err != nil {
+	cut := Volume{Session: v.Session, Dir: t.TempDir()}
+	if err := copySparse(v.Image(), cut.Image()); err != nil {
 		t.Fatal(err)
 	}
 	wantCondition(t, cut, sandbox.Cut)
-	if err := v.close(); err != nil {
+	if err := v.Close(); err != nil {
 		t.Fatal(err)
 	}
 	wantCondition(t, v, sandbox.Sound)
@@ -60,8 +60,8 @@ func TestVolumeThatWasNotClosedIsCut(t *testing.T) {
 // So does a plain directory by its note: to end what is left of its sandbox is not to
 // close it.
 func TestDirectoryThatWasNotClosedIsCut(t *testing.T) {
-	v := volume{session: "sesn_0000000000000000000000000a", dir: t.TempDir()}
-	if err := errors.Join(os.Mkdir(v.at(), 0o700), v.noteOpened()); err != nil {
+	v := Volume{Session: "sesn_0000000000000000000000000a", Dir: t.TempDir()}
+	if err := errors.Join(os.Mkdir(v.Mountpoint(), 0o700), v.markOpened()); err != nil {
 		t.Fatal(err)
 	}
 	wantCondition(t, v, sandbox.Sound)
@@ -69,11 +69,11 @@ func TestDirectoryThatWasNotClosedIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCondition(t, v, sandbox.Cut)
-	if err := v.close(); err != nil {
+	if err := v.Close(); err != nil {
 		t.Fatal(err)
 	}
 	wantCondition(t, v, sandbox.Cut)
-	if err := errors.Join(v.noteOpened(), v.close()); err != nil {
+	if err := errors.Join(v.markOpened(), v.Close()); err != nil {
 		t.Fatal(err)
 	}
 	wantCondition(t, v, sandbox.Sound)
@@ -84,17 +84,17 @@ func TestDirectoryThatWasNotClosedIsCut(t *testing.T) {
 
 func TestVolumeThatGaveUpItsJournalHasFailed(t *testing.T) {
 	v := newVolume(t)
-	if err := unix.Mount("", v.at(), "", unix.MS_REMOUNT, "abort"); err != nil {
+	if err := unix.Mount("", v.Mountpoint(), "", unix.MS_REMOUNT, "abort"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(v.in("file"), nil, 0o600); err == nil { // it notices when it is written to
+	if err := os.WriteFile(v.Path("file"), nil, 0o600); err == nil { // it notices when it is written to
 		t.Error("it was written to")
 	}
 	wantCondition(t, v, sandbox.Failed)
-	if err := v.sync(); !errors.Is(err, sandbox.ErrFailed) {
+	if err := v.Sync(); !errors.Is(err, sandbox.ErrFailed) {
 		t.Errorf("it is synced with %v, want %v", err, sandbox.ErrFailed)
 	}
-	if err := v.close(); err != nil {
+	if err := v.Close(); err != nil {
 		t.Fatal(err)
 	}
 	wantCondition(t, v, sandbox.Failed)
@@ -105,7 +105,7 @@ func TestFailedSyncIsNeverBelievedAgain(t *testing.T) {
 	if err := v.fail(unix.EIO); !errors.Is(err, sandbox.ErrFailed) || !errors.Is(err, unix.EIO) {
 		t.Errorf("it failed with %v", err)
 	}
-	if err := v.sync(); !errors.Is(err, sandbox.ErrFailed) {
+	if err := v.Sync(); !errors.Is(err, sandbox.ErrFailed) {
 		t.Errorf("it is synced again with %v, want %v", err, sandbox.ErrFailed)
 	}
 	wantCondition(t, v, sandbox.Failed)
@@ -113,12 +113,12 @@ func TestFailedSyncIsNeverBelievedAgain(t *testing.T) {
 
 // Files in a plain directory cannot say so themselves.
 func TestPlainFilesOfAnotherBootAreCut(t *testing.T) {
-	v := volume{dir: t.TempDir()}
-	if err := os.Mkdir(v.at(), 0o700); err != nil {
+	v := Volume{Dir: t.TempDir()}
+	if err := os.Mkdir(v.Mountpoint(), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	wantCondition(t, v, sandbox.Sound)
-	if err := os.WriteFile(filepath.Join(v.dir, "opened"), []byte("another"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(v.Dir, "opened"), []byte("another"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	wantCondition(t, v, sandbox.Cut)
@@ -130,26 +130,26 @@ func TestFailedSyncThatCannotBeNotedIsRemembered(t *testing.T) {
 	for name, next := range map[string]bool{"by this server": false, "by the next": true} {
 		t.Run(name, func(t *testing.T) {
 			v := newVolume(t)
-			t.Cleanup(func() { unnoted.forget(v.dir) })
-			immutable(t, v.dir, true)
+			t.Cleanup(func() { unrecorded.forget(v.Dir) })
+			immutable(t, v.Dir, true)
 			if err := v.fail(unix.EIO); !errors.Is(err, sandbox.ErrFailed) || !errors.Is(err, unix.EPERM) {
 				t.Errorf("it failed with %v", err)
 			}
 			if next {
-				unnoted.forget(v.dir)
+				unrecorded.forget(v.Dir)
 			}
 			wantCondition(t, v, sandbox.Failed)
-			if err := v.sync(); !errors.Is(err, sandbox.ErrFailed) {
+			if err := v.Sync(); !errors.Is(err, sandbox.ErrFailed) {
 				t.Errorf("it is synced again with %v, want %v", err, sandbox.ErrFailed)
 			}
-			if err := v.close(); err != nil {
+			if err := v.Close(); err != nil {
 				t.Fatal(err)
 			}
 			if next {
-				unnoted.forget(v.dir)
+				unrecorded.forget(v.Dir)
 			}
 			wantCondition(t, v, sandbox.Failed)
-			immutable(t, v.dir, false)
+			immutable(t, v.Dir, false)
 			wantCondition(t, v, sandbox.Failed)
 			if _, err := os.Stat(v.failedNote()); err != nil && !next {
 				t.Errorf("it is not noted once that is possible: %v", err)
@@ -160,19 +160,19 @@ func TestFailedSyncThatCannotBeNotedIsRemembered(t *testing.T) {
 
 // Files in a plain directory have no file system of their own that could be marked.
 func TestFailedSyncOfPlainFilesThatCannotBeNotedIsRemembered(t *testing.T) {
-	v := volume{session: "sesn_0000000000000000000000000a", dir: t.TempDir()}
-	t.Cleanup(func() { unnoted.forget(v.dir) })
-	if err := os.Mkdir(v.at(), 0o700); err != nil {
+	v := Volume{Session: "sesn_0000000000000000000000000a", Dir: t.TempDir()}
+	t.Cleanup(func() { unrecorded.forget(v.Dir) })
+	if err := os.Mkdir(v.Mountpoint(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	immutable(t, v.dir, true)
+	immutable(t, v.Dir, true)
 	if err := v.fail(unix.EIO); !errors.Is(err, sandbox.ErrFailed) {
 		t.Errorf("it failed with %v", err)
 	}
-	if err := v.sync(); !errors.Is(err, sandbox.ErrFailed) {
+	if err := v.Sync(); !errors.Is(err, sandbox.ErrFailed) {
 		t.Errorf("it is synced again with %v, want %v", err, sandbox.ErrFailed)
 	}
-	immutable(t, v.dir, false)
+	immutable(t, v.Dir, false)
 	wantCondition(t, v, sandbox.Failed)
 	if _, err := os.Stat(v.failedNote()); err != nil {
 		t.Errorf("it is not noted once that is possible: %v", err)

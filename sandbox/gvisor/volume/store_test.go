@@ -1,9 +1,10 @@
 //go:build linux
 
-package gvisor
+package volume
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ import (
 )
 
 // newDisk is a driver's directory on a file system of its own, of some MiB.
-func newDisk(t *testing.T, size int64) *Driver {
+func newDisk(t *testing.T, size int64) *testStore {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -28,20 +29,38 @@ func newDisk(t *testing.T, size int64) *Driver {
 	image, at := filepath.Join(t.TempDir(), "disk.img"), t.TempDir()
 	must(t, makeFileSystem(image, dormouse.Limits{Disk: size << 20}))
 	must(t, mountLoop(image, at))
-	d := &Driver{opts: Options{Dir: at, Limits: dormouse.Limits{Disk: 1 << 30, Inodes: 1 << 16}}, log: slog.New(slog.DiscardHandler)}
-	must(t, d.reserves.begin(at, d.log))
+	s, err := NewStore(at, dormouse.Limits{Disk: 1 << 30, Inodes: 1 << 16}, slog.New(slog.DiscardHandler))
+	must(t, err)
 	t.Cleanup(func() {
-		d.reserves.end()
+		s.Stop()
 		must(t, mount.UnmountAll(at))
 	})
-	if !d.reserves.able {
+	if !s.balancer.supported || !s.Limited() {
 		t.Fatal("this disk cannot be reserved")
 	}
-	name, err := d.templateName()
-	must(t, err)
-	d.template = name
-	must(t, d.makeTemplate())
-	return d
+	return &testStore{s}
+}
+
+// testStore is a store with the directories of sessions.
+type testStore struct{ *Store }
+
+func (d *testStore) path(name string) string { return filepath.Join(d.dir, name) }
+
+func (d *testStore) volumeOf(id dormouse.SessionID) Volume {
+	return Volume{Session: id, Dir: d.path(string(id))}
+}
+
+// Recover recovers the files of a session that has no memory image.
+func (d *testStore) Recover(ctx context.Context, r sandbox.Recovery) (*sandbox.Recovered, error) {
+	v := d.volumeOf(r.Fence.Session)
+	condition, why, err := v.Condition()
+	if err == nil && condition == sandbox.Sound {
+		return v.ReadRecovered()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.Store.Recover(ctx, v, r, Damage{Condition: condition, Reason: why, DropImage: func(string) error { return nil }})
 }
 
 func must(t *testing.T, err error) {
@@ -52,16 +71,16 @@ func must(t *testing.T, err error) {
 }
 
 // session opens the volume of a session, and keeps it in balance.
-func (d *Driver) session(t *testing.T, name string) volume {
+func (d *testStore) session(t *testing.T, name string) Volume {
 	t.Helper()
 	v := d.volumeOf(dormouse.SessionID("sesn_" + name))
-	must(t, d.openVolume(v, volume{dir: d.path("none")}, d.opts.Limits))
+	must(t, d.Open(v, Volume{Dir: d.path("none")}, d.limits))
 	return v
 }
 
-func (d *Driver) onDisk(t *testing.T) disk {
+func (d *testStore) onDisk(t *testing.T) disk {
 	t.Helper()
-	on, err := diskOf(d.opts.Dir)
+	on, err := statDisk(d.dir)
 	must(t, err)
 	return on
 }
@@ -105,7 +124,7 @@ func wants(t *testing.T, name string, n int64) {
 }
 
 // fill takes all that is left of the disk from outside.
-func (d *Driver) fill(t *testing.T) (free func()) {
+func (d *testStore) fill(t *testing.T) (free func()) {
 	t.Helper()
 	name := d.path("filler")
 	f, err := os.Create(name)
@@ -126,49 +145,49 @@ func (d *Driver) fill(t *testing.T) (free func()) {
 func TestAFullDiskDestroysNothingThatWasWritten(t *testing.T) {
 	d := newDisk(t, 160)
 	quiet, greedy := d.session(t, "quiet"), d.session(t, "greedy")
-	n := write(t, quiet.in("small"), 64<<10)
+	n := write(t, quiet.Path("small"), 64<<10)
 	d.fill(t)
-	big := write(t, greedy.in("big"), 1<<40)
-	if big < leastHeadroom/2 {
+	big := write(t, greedy.Path("big"), 1<<40)
+	if big < minHeadroom/2 {
 		t.Errorf("only %d bytes could be written", big)
 	}
-	n2 := write(t, quiet.in("more"), leastHeadroom/2)
+	n2 := write(t, quiet.Path("more"), minHeadroom/2)
 	for i := range 2000 { // tables of inodes need room as well
-		if err := os.WriteFile(quiet.in(fmt.Sprintf("empty%d", i)), nil, 0o600); err != nil {
+		if err := os.WriteFile(quiet.Path(fmt.Sprintf("empty%d", i)), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, v := range []volume{quiet, greedy} {
-		must(t, v.sync())
+	for _, v := range []Volume{quiet, greedy} {
+		must(t, v.Sync())
 		wantCondition(t, v, sandbox.Sound)
-		must(t, d.closeVolume(v))
-		must(t, mountLoop(v.image(), v.at()))
+		must(t, d.Close(v))
+		must(t, mountLoop(v.Image(), v.Mountpoint()))
 	}
-	wants(t, quiet.in("small"), n)
-	wants(t, quiet.in("more"), n2)
-	wants(t, greedy.in("big"), big)
+	wants(t, quiet.Path("small"), n)
+	wants(t, quiet.Path("more"), n2)
+	wants(t, greedy.Path("big"), big)
 }
 
 // A volume that fills has what the disk can spare, and no sandbox takes the reserve.
 func TestAVolumeGrowsUntilTheReserve(t *testing.T) {
 	d := newDisk(t, 160)
 	v := d.session(t, "a")
-	d.reserves.join(v, mostHeadroom)
+	d.balancer.join(v, MaxHeadroom)
 	var n int64
 	for before := int64(-1); n > before; { // whoever is quicker than the balance tries again
 		before = n
-		n += write(t, v.in(fmt.Sprint(n)), 1<<40)
+		n += write(t, v.Path(fmt.Sprint(n)), 1<<40)
 		for d.onDisk(t).spare() > 0 { // until it can have no more
-			if has, err := v.free(); err != nil || has > leastHeadroom/2 {
+			if has, err := v.free(); err != nil || has > minHeadroom/2 {
 				break
 			}
 		}
 	}
 	on := d.onDisk(t)
-	if on.free < on.reserve()/2 || on.spare() > 2*leastHeadroom {
+	if on.free < on.reserve()/2 || on.spare() > 2*minHeadroom {
 		t.Errorf("%d MiB were written, and %d MiB are left of the disk, with a reserve of %d", n>>20, on.free>>20, on.reserve()>>20)
 	}
-	must(t, v.sync())
+	must(t, v.Sync())
 	wantCondition(t, v, sandbox.Sound)
 }
 
@@ -176,7 +195,7 @@ func TestAVolumeGrowsUntilTheReserve(t *testing.T) {
 func TestHeadroomIsSharedByAllVolumes(t *testing.T) {
 	on := disk{total: 100 << 30, free: 60 << 30}
 	for _, volumes := range []int{1, 10, 100} {
-		if all := int64(volumes) * on.headroom(mostHeadroom, volumes); all > on.spare()/headroomShare {
+		if all := int64(volumes) * on.headroom(MaxHeadroom, volumes); all > on.spare()/headroomShare {
 			t.Errorf("%d volumes have %d MiB ahead of %d", volumes, all>>20, on.spare()>>20)
 		}
 	}
@@ -191,85 +210,85 @@ func TestRoomIsGivenBack(t *testing.T) {
 	must(t, err)
 	must(t, b.release(64<<20))
 	must(t, b.close())
-	write(t, v.in("big"), 64<<20)
-	must(t, v.sync())
+	write(t, v.Path("big"), 64<<20)
+	must(t, v.Sync())
 	if took := before - d.onDisk(t).free; took < 64<<20 {
 		t.Errorf("only %d MiB are taken", took>>20)
 	}
-	must(t, os.Remove(v.in("big")))
-	n := write(t, v.in("kept"), 1<<20)
-	looks, err := os.Open(v.at()) // as whatever was started meanwhile does
+	must(t, os.Remove(v.Path("big")))
+	n := write(t, v.Path("kept"), 1<<20)
+	looks, err := os.Open(v.Mountpoint()) // as whatever was started meanwhile does
 	must(t, err)
 	defer func() { must(t, looks.Close()) }()
-	must(t, d.closeVolume(v))
+	must(t, d.Close(v))
 	if took := before - d.onDisk(t).free; took > 16<<20 {
 		t.Errorf("%d MiB are still taken", took>>20)
 	}
 	d.session(t, "a")
-	wants(t, v.in("kept"), n)
+	wants(t, v.Path("kept"), n)
 }
 
 // A volume that cannot be backed is not opened, and can be once there is room.
 func TestAVolumeIsNotOpenedWithoutRoom(t *testing.T) {
 	d := newDisk(t, 160)
 	v := d.session(t, "a")
-	n := write(t, v.in("kept"), 1<<20)
-	must(t, d.closeVolume(v))
+	n := write(t, v.Path("kept"), 1<<20)
+	must(t, d.Close(v))
 	free := d.fill(t)
-	if err := d.openVolume(v, volume{dir: d.path("none")}, d.opts.Limits); !errors.Is(err, dormouse.ErrFull) {
+	if err := d.Open(v, Volume{Dir: d.path("none")}, d.limits); !errors.Is(err, dormouse.ErrFull) {
 		t.Fatalf("it is opened with %v, want %v", err, dormouse.ErrFull)
 	}
-	if there, err := mount.Is(v.at()); err != nil || there {
+	if there, err := mount.Is(v.Mountpoint()); err != nil || there {
 		t.Errorf("it is open: %v", err)
 	}
 	free()
 	d.session(t, "a")
-	wants(t, v.in("kept"), n)
+	wants(t, v.Path("kept"), n)
 }
 
 // A volume from before there was ballast is backed when it is opened.
 func TestAnOldVolumeIsBacked(t *testing.T) {
 	d := newDisk(t, 160)
 	v := d.volumeOf("sesn_old")
-	must(t, os.MkdirAll(v.at(), 0o700))
-	must(t, makeFileSystem(v.image(), d.opts.Limits))
-	must(t, mountLoop(v.image(), v.at()))
-	n := write(t, v.in("kept"), 1<<20)
-	d.secureRunning(v)
+	must(t, os.MkdirAll(v.Mountpoint(), 0o700))
+	must(t, makeFileSystem(v.Image(), d.limits))
+	must(t, mountLoop(v.Image(), v.Mountpoint()))
+	n := write(t, v.Path("kept"), 1<<20)
+	d.BackRunning(v)
 	d.fill(t)
-	more := write(t, v.in("more"), 1<<40)
-	must(t, v.sync())
+	more := write(t, v.Path("more"), 1<<40)
+	must(t, v.Sync())
 	wantCondition(t, v, sandbox.Sound)
-	must(t, d.closeVolume(v))
-	must(t, mountLoop(v.image(), v.at()))
-	wants(t, v.in("kept"), n)
-	wants(t, v.in("more"), more)
+	must(t, d.Close(v))
+	must(t, mountLoop(v.Image(), v.Mountpoint()))
+	wants(t, v.Path("kept"), n)
+	wants(t, v.Path("more"), more)
 }
 
 // A volume without an inode left has no ballast, and is backed whole.
 func TestAnOldVolumeWithoutInodesIsBackedWhole(t *testing.T) {
 	d := newDisk(t, 160)
 	v := d.volumeOf("sesn_old")
-	must(t, os.MkdirAll(v.at(), 0o700))
-	must(t, makeFileSystem(v.image(), dormouse.Limits{Disk: 32 << 20, Inodes: 256}))
-	must(t, mountLoop(v.image(), v.at()))
+	must(t, os.MkdirAll(v.Mountpoint(), 0o700))
+	must(t, makeFileSystem(v.Image(), dormouse.Limits{Disk: 32 << 20, Inodes: 256}))
+	must(t, mountLoop(v.Image(), v.Mountpoint()))
 	var err error
 	for i := 0; err == nil; i++ {
-		err = os.WriteFile(v.in(fmt.Sprint(i)), nil, 0o600)
+		err = os.WriteFile(v.Path(fmt.Sprint(i)), nil, 0o600)
 	}
-	must(t, d.secure(v))
+	must(t, d.Back(v))
 	d.fill(t)
-	n := write(t, v.in("0"), 1<<40)
-	must(t, v.sync())
+	n := write(t, v.Path("0"), 1<<40)
+	must(t, v.Sync())
 	wantCondition(t, v, sandbox.Sound)
-	wants(t, v.in("0"), n)
+	wants(t, v.Path("0"), n)
 }
 
 // What is not mounted is left alone: it would be the machine's own disk that is filled.
 func TestBalanceLeavesAClosedVolumeAlone(t *testing.T) {
 	d := newDisk(t, 160)
 	v := d.session(t, "a")
-	must(t, d.closeVolume(v))
+	must(t, d.Close(v))
 	before := d.onDisk(t).free
 	if did, err := v.balance(1<<20, 1<<30, 1); did || err != nil {
 		t.Errorf("it is balanced: %v", err)
@@ -277,7 +296,7 @@ func TestBalanceLeavesAClosedVolumeAlone(t *testing.T) {
 	if b, err := v.openBacking(); b != nil || err != nil {
 		t.Errorf("it is backed: %v", err)
 	}
-	if !empty(v.at()) || d.onDisk(t).free != before {
+	if !isEmpty(v.Mountpoint()) || d.onDisk(t).free != before {
 		t.Error("something was made where it would be mounted")
 	}
 }
@@ -286,8 +305,8 @@ func TestBalanceLeavesAClosedVolumeAlone(t *testing.T) {
 func TestAMemoryImageLeavesRoomToOthers(t *testing.T) {
 	d := newDisk(t, 160)
 	free := d.onDisk(t).free
-	must(t, d.fitsImage(free-leastReserve))
-	if err := d.fitsImage(free - leastReserve/8); !errors.Is(err, dormouse.ErrFull) {
+	must(t, d.FitsImage(free-minReserve))
+	if err := d.FitsImage(free - minReserve/8); !errors.Is(err, dormouse.ErrFull) {
 		t.Errorf("one that fills the disk is refused with %v, want %v", err, dormouse.ErrFull)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package gvisor
+package volume
 
 import (
 	"encoding/binary"
@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileSystem is what a file system in a file says of itself.
-type fileSystem struct {
-	open   bool  // it was not closed since it was last written to
-	errors bool  // it has met some
-	none   bool  // there is none: what is read is something else, or nothing
-	short  bool  // the file ends before it does
-	size   int64 // of the file that it was made in, 0 if it does not say
+// superblock is what ext4 says of itself.
+type superblock struct {
+	open   bool  // it was not unmounted since it was last written to
+	errors bool  // ext4 has met some
+	none   bool  // there is no superblock
+	short  bool  // the image is shorter than the file system
+	size   int64 // of the file system, 0 if unknown
 }
 
-// readFileSystem reads the superblock of ext4.
-func readFileSystem(image string) (fileSystem, error) {
+// readSuperblock reads the superblock of an image.
+func readSuperblock(image string) (superblock, error) {
 	const (
 		start, size   = 1024, 1024
 		blocksAt      = 0x4
@@ -39,22 +39,22 @@ func readFileSystem(image string) (fileSystem, error) {
 	)
 	f, err := os.Open(image)
 	if err != nil {
-		return fileSystem{}, err
+		return superblock{}, err
 	}
 	defer func() { _ = f.Close() }()
 	at, err := f.Stat()
 	if err != nil {
-		return fileSystem{}, err
+		return superblock{}, err
 	}
 	block := make([]byte, size)
 	if _, err := f.ReadAt(block, start); err != nil {
-		return fileSystem{errors: true, none: errors.Is(err, io.EOF)}, nil
+		return superblock{errors: true, none: errors.Is(err, io.EOF)}, nil
 	}
 	if binary.LittleEndian.Uint16(block[magicAt:]) != unix.EXT4_SUPER_MAGIC {
-		return fileSystem{errors: true, none: true}, nil
+		return superblock{errors: true, none: true}, nil
 	}
 	incompat := binary.LittleEndian.Uint32(block[incompatAt:])
-	is := fileSystem{
+	is := superblock{
 		open:   incompat&needsRecovery != 0,
 		errors: binary.LittleEndian.Uint16(block[stateAt:])&errorState != 0,
 	}
@@ -72,13 +72,14 @@ func readFileSystem(image string) (fileSystem, error) {
 	return is, nil
 }
 
-// sizeOf is how large a volume was made, whatever is left of it; 0 if that is not known.
-func sizeOf(image string) int64 {
+// createdSize is the size that a volume was created with, whatever is left of it; 0 if
+// that is unknown.
+func createdSize(image string) int64 {
 	at, err := os.Stat(image)
 	if err != nil {
 		return 0
 	}
-	if is, err := readFileSystem(image); err == nil && is.short {
+	if is, err := readSuperblock(image); err == nil && is.short {
 		return is.size
 	}
 	return at.Size()

@@ -1,6 +1,6 @@
 //go:build linux
 
-package gvisor
+package volume
 
 import (
 	"errors"
@@ -17,24 +17,24 @@ import (
 )
 
 // closedWell closes a volume that nothing is wrong with, as far as it knows.
-func closedWell(t *testing.T) (*Driver, volume) {
+func closedWell(t *testing.T) (*testStore, Volume) {
 	t.Helper()
 	d, v := newFailing(t)
-	must(t, errors.Join(v.forgetFailure(), v.forgetCached(t.Context()))) // others may hold on to it
+	must(t, errors.Join(v.clearFailure(), v.dropCaches(t.Context()))) // others may hold on to it
 	wantCondition(t, v, sandbox.Sound)
 	return d, v
 }
 
 // A volume that was closed and cannot be opened any more is recovered like any other.
 func TestVolumeThatDoesNotOpenAnyMoreIsRecovered(t *testing.T) {
-	for name, damage := range map[string]func(*testing.T, volume){
-		"cut short":       func(t *testing.T, v volume) { t.Helper(); must(t, os.Truncate(v.image(), 64<<20)) },
-		"almost gone":     func(t *testing.T, v volume) { t.Helper(); must(t, os.Truncate(v.image(), 100<<10)) },
-		"groups are gone": func(t *testing.T, v volume) { t.Helper(); wipe(t, v, 2048, 4096) },
+	for name, damage := range map[string]func(*testing.T, Volume){
+		"cut short":       func(t *testing.T, v Volume) { t.Helper(); must(t, os.Truncate(v.Image(), 64<<20)) },
+		"almost gone":     func(t *testing.T, v Volume) { t.Helper(); must(t, os.Truncate(v.Image(), 100<<10)) },
+		"groups are gone": func(t *testing.T, v Volume) { t.Helper(); wipe(t, v, 2048, 4096) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, v := closedWell(t)
-			before, err := os.Stat(v.image())
+			before, err := os.Stat(v.Image())
 			must(t, err)
 			damage(t, v)
 			if _, err := d.openAs(v); err == nil {
@@ -44,7 +44,7 @@ func TestVolumeThatDoesNotOpenAnyMoreIsRecovered(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantRecovered(t, d, v, name == "groups are gone")
-			if after, err := os.Stat(v.image()); err != nil || after.Size() != before.Size() {
+			if after, err := os.Stat(v.Image()); err != nil || after.Size() != before.Size() {
 				t.Errorf("it is of another size: %v, %v", after, err)
 			}
 		})
@@ -52,9 +52,9 @@ func TestVolumeThatDoesNotOpenAnyMoreIsRecovered(t *testing.T) {
 }
 
 // wipe takes away a part of a volume.
-func wipe(t *testing.T, v volume, from, to int64) {
+func wipe(t *testing.T, v Volume, from, to int64) {
 	t.Helper()
-	f, err := os.OpenFile(v.image(), os.O_WRONLY, 0)
+	f, err := os.OpenFile(v.Image(), os.O_WRONLY, 0)
 	must(t, err)
 	_, err = f.WriteAt(make([]byte, to-from), from)
 	must(t, errors.Join(err, f.Close()))
@@ -65,8 +65,8 @@ func wipe(t *testing.T, v volume, from, to int64) {
 func TestHeldVolumeThatGaveUpHasFailed(t *testing.T) {
 	d, v := newHeld(t)
 	must(t, v.abort())
-	must(t, mount.UnmountAll(v.at()))
-	d.reserves.shut(v)
+	must(t, mount.UnmountAll(v.Mountpoint()))
+	d.balancer.remove(v)
 	wantCondition(t, v, sandbox.Failed)
 }
 
@@ -81,7 +81,7 @@ func TestRecoveryAfterOneThatIsRecordedIsAnother(t *testing.T) {
 	if again, err := d.Recover(t.Context(), recovery(t)); err != nil || again == nil || again.ID != first.ID {
 		t.Fatalf("told again is %+v, %v", again, err)
 	}
-	must(t, v.noteCondition(sandbox.Cut, "the machine has started anew"))
+	must(t, v.recordCondition(sandbox.Cut, "the machine has started anew"))
 	second, err := d.Recover(t.Context(), recovery(t))
 	if err != nil || second == nil || second.ID == first.ID {
 		t.Errorf("recovered after that is %+v, %v", second, err)
@@ -98,7 +98,7 @@ func TestWorkspaceWhoseDirectoriesAreLostIsMadeAgain(t *testing.T) {
 			}
 			t.Run(lost, func(t *testing.T) {
 				d, v := newFailing(t)
-				must(t, v.forgetFailure())
+				must(t, v.clearFailure())
 				r := recovery(t)
 				w := sandbox.Workspace{Number: number}
 				if number > 0 {
@@ -106,19 +106,19 @@ func TestWorkspaceWhoseDirectoriesAreLostIsMadeAgain(t *testing.T) {
 				}
 				r.Workspace = w
 				_, err := d.openAs(v)
-				must(t, errors.Join(err, v.makeWorkspace(t.Context(), w), v.latest().Started(number)))
-				must(t, os.RemoveAll(filepath.Join(v.place(number), lost)))
-				must(t, d.closeVolume(v))
-				must(t, v.noteCondition(sandbox.Failed, "it was checked"))
+				must(t, errors.Join(err, v.CreateWorkspace(t.Context(), w), v.Latest().Started(number)))
+				must(t, os.RemoveAll(filepath.Join(v.workspaceDir(number), lost)))
+				must(t, d.Close(v))
+				must(t, v.recordCondition(sandbox.Failed, "it was checked"))
 				if _, err := d.Recover(t.Context(), r); err != nil {
 					t.Fatal(err)
 				}
 				_, err = d.openAs(v)
 				must(t, err)
-				defer func() { must(t, d.closeVolume(v)) }()
-				must(t, v.makeWorkspace(t.Context(), w))
+				defer func() { must(t, d.Close(v)) }()
+				must(t, v.CreateWorkspace(t.Context(), w))
 				at := t.TempDir()
-				must(t, v.mountWorkspace(w, at))
+				must(t, v.MountWorkspace(w, at))
 				defer func() { must(t, mount.UnmountAll(at)) }()
 				if raw, err := os.ReadFile(filepath.Join(at, "kept")); err != nil || string(raw) != "of the snapshot" {
 					t.Errorf("of the snapshot there is %q, %v", raw, err)
@@ -132,7 +132,7 @@ func TestWorkspaceWhoseDirectoriesAreLostIsMadeAgain(t *testing.T) {
 func TestRecoveryWithoutRoomOnTheDiskWaits(t *testing.T) {
 	d, v := newFailing(t)
 	ruin(t, v)
-	fill := filepath.Join(d.opts.Dir, "fill")
+	fill := filepath.Join(d.dir, "fill")
 	f, err := os.Create(fill)
 	must(t, err)
 	for size := 1 << 20; size >= 512; {
@@ -152,24 +152,4 @@ func TestRecoveryWithoutRoomOnTheDiskWaits(t *testing.T) {
 		t.Fatalf("recovered is %+v, %v", done, err)
 	}
 	wantRecovered(t, d, v, false)
-}
-
-// Files that a server with other mounts has opened are synced all the same.
-func TestFilesThatAreOpenElsewhereAreSynced(t *testing.T) {
-	for _, newest := range []dormouse.SnapshotID{"", "snap_1"} {
-		d, v := newHeld(t)
-		must(t, v.makeWorkspace(t.Context(), sandbox.Workspace{}))
-		must(t, v.writeRecord(record{Generation: 1, Box: d.newBox().id}))
-		d.reserves.shut(v)
-		must(t, mount.UnmountAll(v.at()))
-		must(t, d.Sync(t.Context(), failing, 0, newest))
-		if open, err := v.isOpen(); err != nil || !open {
-			t.Errorf("a sandbox has them, and they are not reached: %v", err)
-		}
-		must(t, errors.Join(d.closeVolume(v), os.Remove(v.recordFile())))
-		must(t, d.Sync(t.Context(), failing, 0, newest))
-		if open, err := v.isOpen(); err != nil || open {
-			t.Errorf("no sandbox has them, and they are open: %v", err)
-		}
-	}
 }

@@ -3,15 +3,18 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/packages"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
@@ -193,12 +196,13 @@ func (d *Driver) usableImage(v sessionDir, spec sandbox.Spec) (*image, error) {
 		return nil, fmt.Errorf("the programs in the sandbox are gone: %w", err)
 	}
 	if name := d.madeAs(im).Stock; name != "" {
-		l, err := d.stockOf(name)
+		l, err := d.packageLayer(name)
+		var is *packages.Manifest
 		if err == nil {
-			_, err = os.Stat(filepath.Join(l.Dir, stockNote))
+			is, err = l.Manifest()
 		}
-		if err != nil {
-			return nil, fmt.Errorf("the packages in the sandbox are gone: %w", err)
+		if err != nil || is == nil {
+			return nil, fmt.Errorf("the packages in the sandbox are gone: %w", cmp.Or(err, fs.ErrNotExist))
 		}
 	}
 	return im, im.whole()
@@ -324,7 +328,7 @@ func (d *Driver) launch(ctx context.Context, b box, program string, m made) (*se
 	if err != nil {
 		return nil, fmt.Errorf("describe the sandbox: %w", err)
 	}
-	if err := d.showStock(ctx, m); err != nil {
+	if err := d.mountPackages(ctx, m); err != nil {
 		return nil, err
 	}
 	conf, err := configure(d.kernels(), d.opts.Program, rootAccess(m))

@@ -99,8 +99,8 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 // packages which are installed in it.
 func (d *Driver) filesOf(h handle, m made) volume.Volume {
 	if m.build {
-		if l, err := d.stockOf(m.Stock); err == nil {
-			return l.Volume
+		if l, err := d.packageLayer(m.Stock); err == nil {
+			return l.volume
 		}
 	}
 	return d.session(h.Session).Volume

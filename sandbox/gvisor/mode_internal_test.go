@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/dormouse-run/dormouse/packages"
 )
 
 func TestARootThatAptInstallsInHasTheModesOfAnyMachine(t *testing.T) {
@@ -14,7 +16,7 @@ func TestARootThatAptInstallsInHasTheModesOfAnyMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := seedApt(root.dir); err != nil {
+	if err := packages.SeedApt(root.dir); err != nil {
 		t.Fatal(err)
 	}
 	err = filepath.WalkDir(root.dir, func(path string, e fs.DirEntry, err error) error {

@@ -84,7 +84,7 @@ func (d *Driver) specOf(b box, program string, m made) *specs.Spec {
 
 // lay adds the host's directories, and has packages lie over them and the root.
 func (d *Driver) lay(s *specs.Spec, m made) {
-	l, err := d.stockOf(m.Stock)
+	l, err := d.packageLayer(m.Stock)
 	layered := err == nil // else there is none
 	if layered {
 		s.Root.Path = l.at(0)

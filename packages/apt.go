@@ -1,6 +1,4 @@
-//go:build linux
-
-package gvisor
+package packages
 
 import (
 	"errors"
@@ -15,15 +13,14 @@ import (
 	"github.com/dormouse-run/dormouse/internal/filemode"
 )
 
-// aptSettings are what of the host's /etc apt and dpkg need, and everyone may know.
+// aptSettings are what apt and dpkg need of the host's /etc, and everyone may know.
 var aptSettings = []string{
 	"adduser.conf", "apt/keyrings", "apt/preferences.d", "apt/trusted.gpg", "apt/trusted.gpg.d", "debconf.conf", "deluser.conf", "dpkg", "login.defs",
 }
 
-// seedApt makes a root of this machine's programs one in which apt can install more:
-// it is told which packages there are, where others come from, and which accounts
-// they belong to.
-func seedApt(root string) error {
+// SeedApt prepares a root file system with this machine's programs for apt: it copies the
+// list of installed packages, the sources and the system accounts.
+func SeedApt(root string) error {
 	if err := filemode.MkdirAll(filepath.Join(root, "etc/apt")); err != nil {
 		return fmt.Errorf("prepare apt: %w", err)
 	}
@@ -37,7 +34,6 @@ func seedApt(root string) error {
 			return fmt.Errorf("prepare apt: %w", err)
 		}
 	}
-	// Whether a package may be run is part of what is known of it.
 	known := filepath.Join(root, "var/lib/dpkg")
 	err := os.CopyFS(known, os.DirFS("/var/lib/dpkg"))
 	if err == nil {
@@ -55,10 +51,10 @@ func seedApt(root string) error {
 	return nil
 }
 
-// password is in an address that nobody else should know.
+// password matches a URL with credentials.
 var password = regexp.MustCompile(`://[^/\s]*@`)
 
-// seedSources copies where packages come from, but for what holds a password.
+// seedSources copies the lists of sources, except those with a password.
 func seedSources(root string) error {
 	names := []string{"/etc/apt/sources.list"}
 	for _, pattern := range []string{"*.list", "*.sources"} {
@@ -83,21 +79,21 @@ func seedSources(root string) error {
 	return nil
 }
 
-// seedAccounts gives the root the system's own accounts, which files of packages
-// belong to. Nobody can log in to them.
+// seedAccounts adds the system accounts of this machine, which own files of packages.
+// Nobody can log in to them.
 func seedAccounts(root string) error {
 	const system = 1000
 	for _, name := range []string{"etc/passwd", "etc/group"} {
-		ours, err := os.ReadFile(filepath.Join(root, name))
+		own, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			return err
 		}
-		theirs, err := os.ReadFile("/" + name)
+		host, err := os.ReadFile("/" + name)
 		if err != nil {
 			return err
 		}
-		all := string(ours)
-		for line := range strings.Lines(string(theirs)) {
+		all := string(own)
+		for line := range strings.Lines(string(host)) {
 			fields := strings.Split(strings.TrimSpace(line), ":")
 			const id = 2
 			if len(fields) <= id || strings.HasPrefix(all, fields[0]+":") || strings.Contains(all, "\n"+fields[0]+":") {
@@ -107,7 +103,7 @@ func seedAccounts(root string) error {
 				continue
 			}
 			if name == "etc/group" {
-				fields[len(fields)-1] = "" // who else is in it
+				fields[len(fields)-1] = "" // its members
 			}
 			fields[1] = "x"
 			all += strings.Join(fields, ":") + "\n"

@@ -1,4 +1,4 @@
-// Package sleep waits for a time or for the end of a context, whichever is first.
+// Package sleep waits for a while, or until a context ends.
 package sleep
 
 import (
@@ -6,8 +6,12 @@ import (
 	"time"
 )
 
-// For returns nil after d, or the cause if ctx ends before.
+// For waits for d. It returns early, with the cause, once ctx ends. A context that has
+// ended already is reported even if d is not positive.
 func For(ctx context.Context, d time.Duration) error {
+	if d <= 0 || ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -7,8 +7,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// ErrNothingKept says that of what ran in a session nothing is there to run on.
-var ErrNothingKept = errors.New("nothing is kept of what ran")
+// ErrNoMemoryImage says that of what ran in a session nothing is there to run on.
+var ErrNoMemoryImage = errors.New("nothing is kept of what ran")
 
 // Brancher is implemented by drivers in which a session can begin with what runs in
 // another.

@@ -58,7 +58,7 @@ type Recoverer interface {
 	// Create and a Capture without a sandbox must be refused with ErrUnsound before.
 	Recover(ctx context.Context, r Recovery) (*Recovered, error)
 	// Told says that what Recover returned is recorded.
-	Told(r Recovered) error
+	ForgetRecovered(r Recovered) error
 }
 
 // Recovery says what to recover, and from what.

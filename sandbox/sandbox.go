@@ -97,8 +97,8 @@ type Sandbox interface {
 	Close() error
 }
 
-// Owned is what somebody who knows all sessions says of one.
-type Owned struct {
+// Ownership is what somebody who knows all sessions says of one.
+type Ownership struct {
 	// Unsure says that nobody can tell just now; what there is stays.
 	Unsure bool
 	// Known says that there is such a session.
@@ -107,33 +107,33 @@ type Owned struct {
 	Generation uint64
 }
 
-// Keeper is implemented by drivers whose workspace outlives every sandbox by
+// Persistent is implemented by drivers whose workspace outlives every sandbox by
 // itself, so that stopping one loses no file and needs no snapshot.
-type Keeper interface {
+type Persistent interface {
 	KeepsWorkspace() bool
 }
 
-// Furnisher is implemented by drivers whose sandboxes need not be all alike. With
+// EnvironmentResolver is implemented by drivers whose sandboxes need not be all alike. With
 // any other driver an environment says nothing.
-type Furnisher interface {
+type EnvironmentResolver interface {
 	// Furnish must complete what an environment leaves open, and must refuse one
 	// that sessions may not have here, naming the field and what it may be. It does
 	// not fetch anything: what turns out to be impossible later fails the Create.
-	Furnish(e dormouse.Environment) (dormouse.Environment, error)
+	ResolveEnvironment(e dormouse.Environment) (dormouse.Environment, error)
 }
 
-// Imaged is implemented by sandboxes that are made from an image.
-type Imaged interface {
+// FromImage is implemented by sandboxes that are made from an image.
+type FromImage interface {
 	// Image must return the digest of the image, empty if it has none. A later
 	// Create that is given it must make a sandbox from the same, or fail.
-	Image() string
+	ImageDigest() string
 }
 
-// Stocked is implemented by sandboxes that may have packages.
-type Stocked interface {
+// PackageReporter is implemented by sandboxes that may have packages.
+type PackageReporter interface {
 	// Missing must say which packages of its environment the sandbox has not, and
 	// why; it is empty if it has all of them.
-	Missing() string
+	MissingPackages() string
 }
 
 // Freezer is implemented by drivers that can keep what runs in a sandbox.
@@ -146,26 +146,26 @@ type Freezer interface {
 	Freeze(ctx context.Context, h Handle, f runner.Fence) error
 }
 
-// Woken is implemented by sandboxes that may carry on with what ran in the
+// Restored is implemented by sandboxes that may carry on with what ran in the
 // generation before.
-type Woken interface {
+type Restored interface {
 	// Processes must say what became of the processes of a frozen generation.
 	Processes() Processes
 }
 
-// Mourned is implemented by sandboxes that may know why they died.
-type Mourned interface {
+// ExitReporter is implemented by sandboxes that may know why they died.
+type ExitReporter interface {
 	// Cause must say why the sandbox died once it is gone, and nil if that is not
 	// known.
-	Cause() error
+	ExitCause() error
 }
 
-// Relieved is implemented by sandboxes in which processes are ended that need more
+// OOMReporter is implemented by sandboxes in which processes are ended that need more
 // than the sandbox may have.
-type Relieved interface {
+type OOMReporter interface {
 	// Reliefs must say in words which processes were ended, if no op says so. Who
 	// reads it late may miss some.
-	Reliefs() <-chan string
+	OOMKills() <-chan string
 }
 
 // Processes is what became of them.

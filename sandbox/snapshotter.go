@@ -43,7 +43,7 @@ type Snapshotter interface {
 	// captures, and must know the last two. Whatever runs must run on. It returns
 	// ErrGone if the sandbox of the handle is gone; its files are then captured
 	// without one.
-	Capture(ctx context.Context, c Capture) (Captured, error)
+	Snapshot(ctx context.Context, c SnapshotRequest) (SnapshotResult, error)
 }
 
 // Sealer is implemented by drivers for whom a workspace over layers is as good as one
@@ -52,8 +52,8 @@ type Sealer interface {
 	Seals() bool
 }
 
-// Capture says what to capture.
-type Capture struct {
+// SnapshotRequest says what to capture.
+type SnapshotRequest struct {
 	Fence runner.Fence
 	// Handle names the sandbox that has the workspace. Without it there is none.
 	Handle    Handle
@@ -69,8 +69,8 @@ type Capture struct {
 	Limits layer.Limits
 }
 
-// Captured is what a capture has written.
-type Captured struct {
+// SnapshotResult is what a capture has written.
+type SnapshotResult struct {
 	// Since is what it lies over: the point that was asked for, or the base; empty
 	// if it lies over nothing.
 	Since dormouse.SnapshotID
@@ -83,21 +83,21 @@ type Captured struct {
 	Bytes   int64
 }
 
-// MaxLeft is how many paths of what was left out a capture lists, and MaxShown how many
+// MaxListed is how many paths of what was left out a capture lists, and MaxShown how many
 // bytes of each: what lies deep has a path of any length.
 const (
-	MaxLeft  = 100
-	MaxShown = 1024
+	MaxListed  = 100
+	MaxPathLen = 1024
 )
 
-// Shown is a path as it is listed. One that is very long has the SHA-256 of all of it in the
+// ShortenPath is a path as it is listed. One that is very long has the SHA-256 of all of it in the
 // place of its middle, so that no two are shown alike.
-func Shown(path string) string {
-	if len(path) <= MaxShown {
+func ShortenPath(path string) string {
+	if len(path) <= MaxPathLen {
 		return path
 	}
 	middle := fmt.Sprintf("…%x…", sha256.Sum256([]byte(path)))
-	side := (MaxShown - len(middle)) / 2 //nolint:mnd // its beginning and its end
+	side := (MaxPathLen - len(middle)) / 2 //nolint:mnd // its beginning and its end
 	// A character that is cut in two is left out.
 	return strings.ToValidUTF8(path[:side], "") + middle + strings.ToValidUTF8(path[len(path)-side:], "")
 }

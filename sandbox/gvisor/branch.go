@@ -22,25 +22,25 @@ import (
 
 var _ sandbox.Brancher = (*Driver)(nil)
 
-// branchesDir has what sessions begin with that are branches: a volume and a memory
-// image, until the first sandbox of the session takes them.
+// branchesDir has what branches begin with: a volume and a memory image, until the first
+// sandbox of the session takes them.
 const branchesDir = "branches"
 
-// branchFor is how long such a thing is kept for a session that nobody knows: one
-// whose server ended before it was recorded.
-const branchFor = time.Hour
+// keepBranches is how long those are kept for an unknown session: its server was killed
+// before the session was recorded.
+const keepBranches = time.Hour
 
-func (d *Driver) legacy(of dormouse.SessionID) sessionDir {
+func (d *Driver) branchDir(of dormouse.SessionID) sessionDir {
 	return sessionDir{volume.Volume{Session: of, Dir: filepath.Join(d.path(branchesDir), string(of))}}
 }
 
-// Branch copies what a session sleeps with for another. The memory itself is shared:
-// nobody writes to it. The files are another's from then on.
+// Branch copies the volume and the memory image of a hibernated session for another. The
+// memory files are hard links, since nobody writes to them.
 func (d *Driver) Branch(ctx context.Context, from dormouse.SessionID, generation uint64, to dormouse.SessionID) error {
 	if err := errors.Join(from.Validate(), to.Validate()); err != nil {
 		return err
 	}
-	if err := d.branch(ctx, d.session(from), generation, d.legacy(to)); err != nil {
+	if err := d.branch(ctx, d.session(from), generation, d.branchDir(to)); err != nil {
 		return fmt.Errorf("branch %s: %w", from, err)
 	}
 	return nil
@@ -48,7 +48,7 @@ func (d *Driver) Branch(ctx context.Context, from dormouse.SessionID, generation
 
 func (d *Driver) branch(ctx context.Context, v sessionDir, generation uint64, to sessionDir) (err error) {
 	if _, err := os.Stat(v.Dir); errors.Is(err, fs.ErrNotExist) {
-		return sandbox.ErrNothingKept
+		return sandbox.ErrNoMemoryImage
 	}
 	unlock, err := v.Lock(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (d *Driver) branch(ctx context.Context, v sessionDir, generation uint64, to
 		return err
 	}
 	if im == nil || im.Lost != "" || im.Generation != generation || r != nil {
-		return sandbox.ErrNothingKept
+		return sandbox.ErrNoMemoryImage
 	}
 	fresh := sessionDir{volume.Volume{Session: to.Session, Dir: to.Dir + ".new"}}
 	if err := errors.Join(os.RemoveAll(fresh.Dir), os.MkdirAll(fresh.imageDir(), 0o700)); err != nil {
@@ -92,7 +92,7 @@ func (d *Driver) branch(ctx context.Context, v sessionDir, generation uint64, to
 
 // branch makes an image of the same memory for the first sandbox of a session, with a
 // secret of its own.
-func (im image) branch(dir string) error {
+func (im memoryImage) branch(dir string) error {
 	for _, f := range im.Files {
 		if err := os.Link(filepath.Join(im.dir, f.Name), filepath.Join(dir, f.Name)); err != nil {
 			return fmt.Errorf("share the memory image: %w", err)
@@ -109,14 +109,14 @@ func (im image) branch(dir string) error {
 	return nil
 }
 
-// inherit gives a session what it begins with, if it is a branch that begins with
-// something. Whoever is cut off goes on here.
-func (d *Driver) inherit(v sessionDir) error {
-	from := d.legacy(v.Session)
+// takeBranch gives a branch what it begins with, if anything. An interrupted call is
+// continued by the next.
+func (d *Driver) takeBranch(v sessionDir) error {
+	from := d.branchDir(v.Session)
 	if _, err := os.Stat(from.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// The volume is the last: a session that has one has had its sandbox.
+	// The volume is moved last: a session that has one is complete.
 	if _, err := os.Stat(v.Image()); errors.Is(err, fs.ErrNotExist) {
 		for _, move := range [][2]string{{from.CopiedNote(), v.CopiedNote()}, {from.imageDir(), v.imageDir()}, {from.Image(), v.Image()}} {
 			if err := os.Rename(move[0], move[1]); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -131,8 +131,8 @@ func (d *Driver) inherit(v sessionDir) error {
 	return nil
 }
 
-// sweepBranches removes what was made for sessions that never came to be.
-func (d *Driver) sweepBranches(owned func(dormouse.SessionID) sandbox.Owned, now time.Time) error {
+// sweepBranches removes what was made for sessions that were never recorded.
+func (d *Driver) sweepBranches(owned func(dormouse.SessionID) sandbox.Ownership, now time.Time) error {
 	entries, err := os.ReadDir(d.path(branchesDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("sweep branches: %w", err)
@@ -140,7 +140,7 @@ func (d *Driver) sweepBranches(owned func(dormouse.SessionID) sandbox.Owned, now
 	var errs []error
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || now.Sub(info.ModTime()) < branchFor {
+		if err != nil || now.Sub(info.ModTime()) < keepBranches {
 			continue
 		}
 		if id, made := strings.CutSuffix(e.Name(), ".new"); !made {

@@ -48,7 +48,7 @@ func TestABranchHasASecretOfItsOwn(t *testing.T) {
 	if err := os.Chtimes(old, time.Now().Add(-24*time.Hour), time.Now().Add(-24*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Sweep(within(t), func(id dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: id == session} }); err != nil {
+	if err := h.Sweep(within(t), func(id dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Known: id == session} }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {

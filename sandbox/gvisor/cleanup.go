@@ -9,14 +9,14 @@ import (
 	"github.com/dormouse-run/dormouse/internal/fencing"
 )
 
-// clear removes the workspaces before the one that a sandbox has, which may take
-// a while. Whoever is cut off leaves the rest to the next start.
-func (d *Driver) clear(ctx context.Context, v sessionDir, number uint64) {
+// removeOldWorkspaces removes the workspaces before the one that a sandbox has, which may
+// take a while. What an interrupted call leaves is removed at the next start.
+func (d *Driver) removeOldWorkspaces(ctx context.Context, v sessionDir, number uint64) {
 	if number == 0 {
 		return
 	}
 	ctx, over := fencing.Outlive(ctx)
-	d.clearing.Go(func() {
+	d.cleanups.Go(func() {
 		defer over()
 		done, err := v.LockCleanup(ctx)
 		if err != nil {
@@ -26,7 +26,7 @@ func (d *Driver) clear(ctx context.Context, v sessionDir, number uint64) {
 		defer done()
 		for _, old := range v.OldWorkspaces(number) {
 			if ctx.Err() != nil {
-				return // the lease is over, and the rest somebody else's
+				return // the lease has ended, and another server does the rest
 			}
 			if err := beneath.At(old).Remove(); err != nil {
 				d.log.WarnContext(ctx, "old workspace not removed", "session", v.Session, "error", err)

@@ -22,9 +22,9 @@ import (
 
 func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
 	v := d.session(spec.Fence.Session)
-	// Before the session is locked: it may take long. If it fails, there may still
-	// be a sandbox to take over, or memory to carry on with.
-	m, missing := d.makings(ctx, spec.Environment, spec.Image)
+	// Before the session is locked, since it may take long. If it fails, there may still be
+	// a sandbox to take over, or a memory image to restore.
+	m, missing := d.resolveSpec(ctx, spec.Environment, spec.Image)
 	if missing == nil {
 		m, missing = d.install(ctx, spec, m)
 	}
@@ -36,18 +36,18 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
 		return nil, err
 	}
 	defer unlock()
-	if err := errors.Join(v.CheckWorkspace(spec.Workspace), d.inherit(v)); err != nil {
+	if err := errors.Join(v.CheckWorkspace(spec.Workspace), d.takeBranch(v)); err != nil {
 		return nil, err
 	}
 	l, err := d.adopt(ctx, v, spec)
 	if l != nil || err != nil {
 		return l, err
 	}
-	return d.begin(ctx, v, spec, m, missing)
+	return d.start(ctx, v, spec, m, missing)
 }
 
-// adopt takes over the sandbox that an earlier call for the same generation has
-// started, and ends any other.
+// adopt takes over the sandbox that an earlier call for the same generation has started,
+// and ends any other.
 func (d *Driver) adopt(ctx context.Context, v sessionDir, spec sandbox.Spec) (*live, error) {
 	f := spec.Fence
 	r, err := v.readRecord()
@@ -72,22 +72,22 @@ func (d *Driver) adopt(ctx context.Context, v sessionDir, spec sandbox.Spec) (*l
 	return nil, d.end(ctx, b, v)
 }
 
-// takeOver reaches a sandbox that was started, or may have been just before its
-// server ended. One that does not answer is nil, and so is a spare that its server
-// had no time to give the files to.
+// takeOver attaches to a sandbox that was started, or may have been just before its server
+// was killed. It returns nil if the sandbox does not answer, or is a spare that does not
+// have the files of the session yet.
 func (d *Driver) takeOver(ctx context.Context, v sessionDir, b box, f runner.Fence, r record) *live {
 	k, err := findSentry(d.conf, b.id)
 	if err != nil || !k.alive() || !r.Started && !k.running() {
 		return nil
 	}
-	if filled, err := b.filled(); err != nil || !filled {
+	if filled, err := b.hasFiles(); err != nil || !filled {
 		return nil
 	}
-	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, d.madeOf(&r, b), func() error {
-		return d.goOn(ctx, k, b)
+	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, d.specOf(&r, b), func() error {
+		return d.resumeLeft(ctx, k, b)
 	})
 	if err == nil {
-		if err = d.letGo(b); err != nil {
+		if err = d.clearPaused(b); err != nil {
 			_ = l.Close()
 		}
 	}
@@ -96,8 +96,8 @@ func (d *Driver) takeOver(ctx context.Context, v sessionDir, b box, f runner.Fen
 		return nil
 	}
 	if r.Started {
-		d.clear(ctx, v, r.Workspace) // who started it may not have come to that
-	} else if err := d.started(ctx, v, &r); err != nil {
+		d.removeOldWorkspaces(ctx, v, r.Workspace) // the server that started it may not have come to that
+	} else if err := d.markStarted(ctx, v, &r); err != nil {
 		_ = l.Close()
 		return nil
 	}
@@ -105,12 +105,13 @@ func (d *Driver) takeOver(ctx context.Context, v sessionDir, b box, f runner.Fen
 	return l
 }
 
-// started notes that a sandbox runs. What it was made from is used up.
-func (d *Driver) started(ctx context.Context, v sessionDir, r *record) error {
-	if err := v.Latest().Started(r.Workspace); err != nil {
+// markStarted records that a sandbox runs. The memory image that it was restored from is
+// used up.
+func (d *Driver) markStarted(ctx context.Context, v sessionDir, r *record) error {
+	if err := v.Latest().Record(r.Workspace); err != nil {
 		return err
 	}
-	d.clear(ctx, v, r.Workspace)
+	d.removeOldWorkspaces(ctx, v, r.Workspace)
 	_, err := os.Stat(v.wakingDir())
 	r.Started, r.Kept = true, r.Kept || err == nil
 	if err := v.writeRecord(*r); err != nil {
@@ -119,11 +120,11 @@ func (d *Driver) started(ctx context.Context, v sessionDir, r *record) error {
 	return os.RemoveAll(v.wakingDir())
 }
 
-// begin starts a sandbox: from the memory of the generation before if there is
-// any, else from the files alone, for which nothing may be missing.
-func (d *Driver) begin(ctx context.Context, v sessionDir, spec sandbox.Spec, m made, missing error) (_ *live, err error) {
+// start starts a sandbox: from the memory image of the generation before if there is one,
+// else from the files alone, for which nothing may be missing.
+func (d *Driver) start(ctx context.Context, v sessionDir, spec sandbox.Spec, m boxSpec, missing error) (_ *live, err error) {
 	f := spec.Fence
-	// On a full disk nothing else is begun, and no spare is used up.
+	// First, so that on a full disk no spare is used up.
 	if _, err := os.Stat(v.Image()); err == nil {
 		if err := d.volumes.Open(v.Volume, volume.Volume{}, m.Limits); err != nil {
 			return nil, err
@@ -138,10 +139,10 @@ func (d *Driver) begin(ctx context.Context, v sessionDir, spec sandbox.Spec, m m
 	im, err := d.usableImage(v, spec)
 	if err == nil && im != nil {
 		var l *live
-		if l, err = d.beginWith(ctx, v, spec, r, d.madeAs(im), im); err == nil {
+		if l, err = d.startFrom(ctx, v, spec, r, d.imageSpec(im), im); err == nil {
 			return l, nil
 		}
-		if ctx.Err() != nil || errors.Is(err, dormouse.ErrFull) { // they wake when there is room
+		if ctx.Err() != nil || errors.Is(err, dormouse.ErrFull) { // the image is restored when there is room
 			return nil, err
 		}
 	}
@@ -155,20 +156,20 @@ func (d *Driver) begin(ctx context.Context, v sessionDir, spec sandbox.Spec, m m
 	if err := v.removeImages(); err != nil {
 		return nil, err
 	}
-	return d.beginWith(ctx, v, spec, r, m, nil)
+	return d.startFrom(ctx, v, spec, r, m, nil)
 }
 
-// madeAs is what the sandbox was made of whose memory an image is.
-func (d *Driver) madeAs(im *image) made {
-	if im.Made == nil {
-		return d.usual
+// imageSpec is the spec of the sandbox that a memory image is from.
+func (d *Driver) imageSpec(im *memoryImage) boxSpec {
+	if im.Spec == nil {
+		return d.defaults
 	}
-	return *im.Made
+	return *im.Spec
 }
 
-// usableImage returns the memory that a generation carries on with, nil if there
-// is none or must be none, and an error that says why there is none any more.
-func (d *Driver) usableImage(v sessionDir, spec sandbox.Spec) (*image, error) {
+// usableImage returns the memory image that a generation is restored from, nil if there is
+// none or must be none, and an error that says why it cannot be used.
+func (d *Driver) usableImage(v sessionDir, spec sandbox.Spec) (*memoryImage, error) {
 	if spec.Fresh {
 		return nil, nil //nolint:nilnil // that is what it means
 	}
@@ -189,13 +190,13 @@ func (d *Driver) usableImage(v sessionDir, spec sandbox.Spec) (*image, error) {
 		return nil, errors.New("they were frozen by another version of gVisor")
 	case im.Layout != layout:
 		return nil, errors.New("they were frozen by another version of this program")
-	case im.Host != hostVersion(d.madeAs(im)):
+	case im.Host != hostVersion(d.imageSpec(im)):
 		return nil, errors.New("the programs in the sandbox have changed meanwhile")
 	}
-	if _, err := os.Stat(d.madeAs(im).Root); err != nil {
+	if _, err := os.Stat(d.imageSpec(im).Root); err != nil {
 		return nil, fmt.Errorf("the programs in the sandbox are gone: %w", err)
 	}
-	if name := d.madeAs(im).Stock; name != "" {
+	if name := d.imageSpec(im).PackageLayer; name != "" {
 		l, err := d.packageLayer(name)
 		var is *packages.Manifest
 		if err == nil {
@@ -205,11 +206,11 @@ func (d *Driver) usableImage(v sessionDir, spec sandbox.Spec) (*image, error) {
 			return nil, fmt.Errorf("the packages in the sandbox are gone: %w", cmp.Or(err, fs.ErrNotExist))
 		}
 	}
-	return im, im.whole()
+	return im, im.verify()
 }
 
-// beginWith starts a sandbox from an image, or from files alone if that is nil.
-func (d *Driver) beginWith(ctx context.Context, v sessionDir, spec sandbox.Spec, r record, m made, im *image) (_ *live, err error) {
+// startFrom starts a sandbox from a memory image, or from files alone if that is nil.
+func (d *Driver) startFrom(ctx context.Context, v sessionDir, spec sandbox.Spec, r record, m boxSpec, im *memoryImage) (_ *live, err error) {
 	f := spec.Fence
 	secret, program := newSecret(), filepath.Base(d.opts.Runner)
 	if im != nil {
@@ -218,7 +219,7 @@ func (d *Driver) beginWith(ctx context.Context, v sessionDir, spec sandbox.Spec,
 	b := d.newBox()
 	var ready *spare
 	switch {
-	case !m.alike(d.usual): // nothing is made ahead for the others
+	case !m.equivalent(d.defaults): // there are no spares of other specs
 	case im == nil:
 		ready = d.claim(d.pool.ready)
 	case program == filepath.Base(d.opts.Runner):
@@ -227,8 +228,8 @@ func (d *Driver) beginWith(ctx context.Context, v sessionDir, spec sandbox.Spec,
 	if ready != nil {
 		b = ready.box
 	}
-	r.Box, r.Made = b.id, &m
-	if err := errors.Join(v.noteImage(m.Image), v.notePackages(m.Stock), v.writeRecord(r)); err != nil { // whoever sweeps must know whose it is
+	r.Box, r.Spec = b.id, &m
+	if err := errors.Join(v.noteImage(m.Image), v.notePackages(m.PackageLayer), v.writeRecord(r)); err != nil { // a sweep must know its owner
 		if ready != nil {
 			ready.close()
 		}
@@ -241,14 +242,14 @@ func (d *Driver) beginWith(ctx context.Context, v sessionDir, spec sandbox.Spec,
 			err = errors.Join(err, d.end(undo, b, v))
 		}
 	}()
-	k, start, err := d.ready(ctx, v.Volume, spec.Workspace, b, ready, secret, program, m)
+	k, start, err := d.prepareBox(ctx, v.Volume, spec.Workspace, b, ready, secret, program, m)
 	if err != nil {
 		return nil, err
 	}
 	if im != nil {
-		start = func() error { return d.wake(k, v) }
+		start = func() error { return d.restoreImage(k, v) }
 	}
-	named := make(chan error, 1) // while the runner comes up
+	named := make(chan error, 1) // while the runner starts
 	go func() { named <- v.SyncName() }()
 	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, m, start)
 	if unnamed := <-named; unnamed != nil && err == nil {
@@ -260,20 +261,20 @@ func (d *Driver) beginWith(ctx context.Context, v sessionDir, spec sandbox.Spec,
 	if im != nil {
 		crash.At(crash.SandboxWoken)
 	}
-	if err := d.started(ctx, v, &r); err != nil {
+	if err := d.markStarted(ctx, v, &r); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	l.record = r
 	return l, nil
 }
 
-// ready brings a box to where it needs only to be started: a spare that waits for
-// its session, or a new one.
-func (d *Driver) ready(ctx context.Context, v volume.Volume, w sandbox.Workspace, b box, s *spare, secret, program string, m made) (k *sentry, start func() error, err error) {
+// prepareBox does everything to a box but start it: a spare that waits for its session, or
+// a new one.
+func (d *Driver) prepareBox(ctx context.Context, v volume.Volume, w sandbox.Workspace, b box, s *spare, secret, program string, m boxSpec) (k *sentry, start func() error, err error) {
 	switch {
 	case s == nil:
-		err = b.make(secret)
-	case s.bell == nil: // what is restored knows its own secret
+		err = b.create(secret)
+	case s.gate == nil: // the runner in a memory image has its own secret
 		err = b.writeSecret(secret)
 	}
 	if err == nil {
@@ -286,7 +287,7 @@ func (d *Driver) ready(ctx context.Context, v volume.Volume, w sandbox.Workspace
 		err = v.CreateWorkspace(ctx, w)
 	}
 	if err == nil {
-		err = b.fill(v, w)
+		err = b.mountFiles(v, w)
 	}
 	switch {
 	case err != nil && s != nil:
@@ -294,7 +295,7 @@ func (d *Driver) ready(ctx context.Context, v volume.Volume, w sandbox.Workspace
 		return nil, nil, err
 	case err != nil:
 		return nil, nil, err
-	case s != nil && s.bell == nil:
+	case s != nil && s.gate == nil:
 		k, s.kernel = s.kernel, nil
 		s.close()
 		return k, k.start, nil
@@ -308,10 +309,10 @@ func (d *Driver) ready(ctx context.Context, v volume.Volume, w sandbox.Workspace
 	return k, k.start, nil
 }
 
-// wake carries on with the session's memory image. It is taken first: whatever
-// happens from here on, no other kernel may carry on with it.
-func (d *Driver) wake(k *sentry, v sessionDir) error {
-	if err := v.takeImage(); err != nil {
+// restoreImage restores a session's memory image. It claims the image first: whatever
+// happens from here on, no other kernel may be restored from it.
+func (d *Driver) restoreImage(k *sentry, v sessionDir) error {
+	if err := v.claimImage(); err != nil {
 		return fmt.Errorf("take the memory image: %w", err)
 	}
 	crash.At(crash.SandboxWaking)
@@ -319,8 +320,8 @@ func (d *Driver) wake(k *sentry, v sessionDir) error {
 }
 
 // launch starts the kernel of a box, under its limits, with nothing in it yet.
-func (d *Driver) launch(ctx context.Context, b box, program string, m made) (*sentry, error) {
-	spec := d.specOf(b, program, m)
+func (d *Driver) launch(ctx context.Context, b box, program string, m boxSpec) (*sentry, error) {
+	spec := d.ociSpec(b, program, m)
 	raw, err := json.Marshal(spec)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(b.bundle(), "config.json"), raw, 0o600)

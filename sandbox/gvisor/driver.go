@@ -28,28 +28,28 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
-// Driver makes sandboxes with gVisor.
+// Driver creates sandboxes with gVisor.
 type Driver struct {
 	opts     Options
 	log      *slog.Logger
 	conf     *config.Config
-	usual    made                 // of which a sandbox is whose environment says nothing
-	host     func() (made, error) // what there is of this machine, made on first need
+	defaults boxSpec                 // the spec of an empty environment
+	host     func() (boxSpec, error) // the spec with this machine's programs, created on first need
 	pool     pool
 	cpu      *cgroup.Scheduler
-	outlets  outlets
+	egress   egressSockets
 	volumes  *volume.Store
-	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
+	cleanups sync.WaitGroup // old workspaces and stopped sandboxes are being removed
 	lock     *os.File       // held by every server that uses the directory
 }
 
 var (
-	_ sandbox.Driver = (*Driver)(nil)
-	_ sandbox.Keeper = (*Driver)(nil)
+	_ sandbox.Driver     = (*Driver)(nil)
+	_ sandbox.Persistent = (*Driver)(nil)
 )
 
-// New returns a driver that keeps everything under o.Dir. From then on the
-// standard streams of this process are the null device: a kernel inherits them.
+// New returns a driver that keeps everything under o.Dir. From then on the standard
+// streams of this process are the null device: a kernel inherits them.
 func New(o Options) (*Driver, error) {
 	if o.Dir == "" || o.Instance == "" || strings.ContainsAny(o.Instance, "/\x00") {
 		return nil, fmt.Errorf("gVisor sandboxes need a directory and the name of an instance: %w", dormouse.ErrInvalid)
@@ -77,8 +77,8 @@ func New(o Options) (*Driver, error) {
 		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
 	}
 	d.cpu.Start()
-	d.outlets.boxes, d.outlets.serve, d.outlets.log = d.path(boxesDir), d.opts.Outlet, d.log
-	d.outlets.begin()
+	d.egress.boxes, d.egress.serve, d.egress.log = d.path(boxesDir), d.opts.ServeEgress, d.log
+	d.egress.start()
 	if o.Spares > 0 {
 		d.fillPool(o.Spares)
 	}
@@ -91,7 +91,7 @@ func (d *Driver) prepare() (err error) {
 			return err
 		}
 	}
-	// The kernel spells what is mounted and what is shown without links.
+	// The kernel lists mounts and loop devices by paths without symlinks.
 	if d.opts.Dir, err = filepath.EvalSymlinks(d.opts.Dir); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (d *Driver) prepare() (err error) {
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_SH); err != nil {
 		return err
 	}
-	// What is mounted below is nobody else's to see, or to hold on to.
+	// Mounts below must not propagate to other mount namespaces, which would keep them busy.
 	there, err := mount.Is(d.opts.Dir)
 	if err == nil && !there {
 		err = mount.Bind(d.opts.Dir, d.opts.Dir, unix.MS_PRIVATE)
@@ -109,15 +109,15 @@ func (d *Driver) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	if d.conf, err = configure(d.kernels(), d.opts.Program, rootAccess(made{Limits: d.opts.Limits})); err != nil {
+	if d.conf, err = configure(d.kernels(), d.opts.Program, rootAccess(boxSpec{Limits: d.opts.Limits})); err != nil {
 		return err
 	}
 	d.cpu = cgroup.NewScheduler(d.opts.Instance, d.log)
 	if err := d.releaseCPUs(); err != nil {
 		return err
 	}
-	d.host = sync.OnceValues(d.makeHost)
-	if d.usual, err = d.makeUsual(); err != nil {
+	d.host = sync.OnceValues(d.hostSpec)
+	if d.defaults, err = d.defaultSpec(); err != nil {
 		return err
 	}
 	d.volumes, err = volume.NewStore(d.opts.Dir, d.opts.Limits, d.log)
@@ -129,7 +129,7 @@ func (d *Driver) path(name string) string { return filepath.Join(d.opts.Dir, nam
 // KeepsWorkspace reports that files outlive every sandbox.
 func (d *Driver) KeepsWorkspace() bool { return true }
 
-// handle is what finds a sandbox again.
+// handle finds a sandbox again.
 type handle struct {
 	Session    dormouse.SessionID `json:"session"`
 	Generation uint64             `json:"generation"`
@@ -158,9 +158,9 @@ func (d *Driver) find(raw sandbox.Handle) (handle, box, error) {
 	return h, b, err
 }
 
-// Create starts the sandbox of a session's generation. One that an earlier call
-// started, and that answers, is taken over: its processes must not be lost, nor
-// started twice.
+// Create starts the sandbox of a session's generation. One that an earlier call started,
+// and that answers, is taken over: its processes must neither be lost nor be started
+// twice.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := spec.Fence.Validate(); err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 	if err != nil {
 		return nil, err
 	}
-	m := d.madeOf(r, b)
+	m := d.specOf(r, b)
 	if k.alive() && r != nil && r.Box == b.id && r.Layout != layout {
 		if err := d.end(ctx, b, d.session(h.Session)); err != nil {
 			return nil, err
@@ -210,18 +210,18 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 		return nil, fmt.Errorf("it was started by another version of this program: %w", sandbox.ErrGone)
 	}
 	if k.alive() {
-		if err := d.session(h.Session).reach(); err != nil {
+		if err := d.session(h.Session).ensureMounted(); err != nil {
 			return nil, err
 		}
 		d.volumes.BackRunning(d.session(h.Session).Volume)
 		l, err := d.open(ctx, h, b, f, k, m, func() error {
-			if err := k.resume(); err != nil { // a server ended while it looked at it
+			if err := k.resume(); err != nil { // a server was killed while it had it paused
 				return err
 			}
-			return d.goOn(ctx, k, b)
+			return d.resumeLeft(ctx, k, b)
 		})
 		if err == nil {
-			if err = d.letGo(b); err != nil {
+			if err = d.clearPaused(b); err != nil {
 				_ = l.Close()
 			}
 		}
@@ -242,9 +242,9 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 	return nil, sandbox.ErrGone
 }
 
-// Stop ends a sandbox and what runs in it. The files of its session stay. Once the
-// kernel is dead, who goes on with them need not wait until all else is cleared
-// away; a server that ends before leaves a box that is nobody's, for the next sweep.
+// Stop ends a sandbox and keeps the files of its session. It returns once the kernel is
+// dead; the rest is cleaned up in the background. A server that is killed before leaves a
+// box without an owner for the next sweep.
 func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) error {
 	h, b, err := d.find(raw)
 	if err != nil {
@@ -263,28 +263,28 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 	if err := b.fence().Check(f); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
-	// It takes processors to end, too, and somebody waits for that.
+	// Ending takes CPU, too, and somebody waits for it.
 	if err := errors.Join(d.cpu.Group(b.id).SetWeight(cgroup.Foreground), d.endKernel(ctx, b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
-	if err := errors.Join(v.giveUpWake(), v.dropRecord(b)); err != nil {
+	if err := errors.Join(v.discardWake(), v.dropRecord(b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
 	ctx, done := fencing.Outlive(ctx)
-	d.clearing.Go(func() {
+	d.cleanups.Go(func() {
 		defer done()
 		ctx, cancel := context.WithTimeout(ctx, undoWithin)
 		defer cancel()
-		if err := d.clearAway(ctx, b, v); err != nil {
+		if err := d.cleanUp(ctx, b, v); err != nil {
 			d.log.WarnContext(ctx, "stopped sandbox not cleared", "session", h.Session, "generation", h.Generation, "error", err)
 		}
 	})
 	return nil
 }
 
-// clearAway takes away the box of a dead kernel, and closes its session's volume
-// if no other sandbox has it by then.
-func (d *Driver) clearAway(ctx context.Context, b box, v sessionDir) error {
+// cleanUp removes the box of a dead kernel, and closes its session's volume if no other
+// sandbox has it by then.
+func (d *Driver) cleanUp(ctx context.Context, b box, v sessionDir) error {
 	if err := errors.Join(d.volumes.DropAhead(b.ahead()), b.remove(ctx), d.cpu.Group(b.id).Remove()); err != nil {
 		return err
 	}
@@ -300,8 +300,8 @@ func (d *Driver) clearAway(ctx context.Context, b box, v sessionDir) error {
 	return d.volumes.Close(v.Volume)
 }
 
-// end ends the sandbox in a box, whatever is left of it, and takes it away. It
-// returns nil only when that is certain.
+// end ends whatever is left of the sandbox in a box and removes the box. It returns nil
+// only when that is certain.
 func (d *Driver) end(ctx context.Context, b box, v sessionDir) error {
 	if err := d.endKernel(ctx, b); err != nil {
 		return err
@@ -318,7 +318,7 @@ func (d *Driver) end(ctx context.Context, b box, v sessionDir) error {
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
 		return err
 	}
-	if err := errors.Join(v.giveUpWake(), d.volumes.Close(v.Volume)); err != nil {
+	if err := errors.Join(v.discardWake(), d.volumes.Close(v.Volume)); err != nil {
 		return err
 	}
 	return os.Remove(v.recordFile())
@@ -332,8 +332,8 @@ func (d *Driver) endKernel(ctx context.Context, b box) error {
 		return err
 	case k != nil:
 		return errors.Join(d.cpu.Group(b.id).Kill(), k.destroy(ctx))
-	case len(notesOf(d.kernels(), b.id)) > 0: // somebody ended before he had noted it
-		return endTorn(d.kernels(), b.id)
+	case len(stateFiles(d.kernels(), b.id)) > 0: // its server was killed before it had written the state file
+		return endUnrecorded(d.kernels(), b.id)
 	}
 	return nil
 }
@@ -370,7 +370,7 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 	if err := d.volumes.Discard(v.Volume); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
-	if err := errors.Join(beneath.At(v.Dir).Remove(), beneath.At(d.legacy(id).Dir).Remove()); err != nil {
+	if err := errors.Join(beneath.At(v.Dir).Remove(), beneath.At(d.branchDir(id).Dir).Remove()); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
 	v.ForgetRemoved()

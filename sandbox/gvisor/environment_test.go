@@ -46,7 +46,7 @@ func newHouseOf(t testing.TB, o gvisor.Options) *house {
 // furnished is an environment as a session records it.
 func (h *house) furnished(e dormouse.Environment) dormouse.Environment {
 	h.t.Helper()
-	e, err := h.Furnish(e)
+	e, err := h.ResolveEnvironment(e)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -64,13 +64,13 @@ func (h *house) createIn(f runner.Fence, e dormouse.Environment, image string) s
 }
 
 // swallow is a way out that leads nowhere.
-func swallow(ctx context.Context, _ gvisor.Outgoing, l net.Listener) error {
+func swallow(ctx context.Context, _ gvisor.EgressPolicy, l net.Listener) error {
 	<-ctx.Done()
 	return l.Close()
 }
 
 func TestAnEnvironmentIsCompletedOnceAndForAll(t *testing.T) {
-	h := newHouseOf(t, gvisor.Options{Limits: dormouse.Limits{CPUs: 2, Memory: 1 << 30}, Outlet: swallow})
+	h := newHouseOf(t, gvisor.Options{Limits: dormouse.Limits{CPUs: 2, Memory: 1 << 30}, ServeEgress: swallow})
 	got := h.furnished(dormouse.Environment{Limits: dormouse.Limits{Memory: 512 << 20, Pids: 100}})
 	want := dormouse.Environment{
 		Image: dormouse.HostImage, Network: dormouse.NetworkOn,
@@ -106,7 +106,7 @@ func TestAnEnvironmentThatSessionsMayNotHaveIsRefused(t *testing.T) {
 		"an image of the host": {dormouse.Environment{Image: "dir:/etc"}, `image "dir:/etc": not for you`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := h.Furnish(c.ask); err == nil || !strings.Contains(err.Error(), c.says) {
+			if _, err := h.ResolveEnvironment(c.ask); err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -134,7 +134,7 @@ func TestASessionLivesWithinItsOwnLimits(t *testing.T) {
 	h.freeze(s, fence(1, 1))
 	h.restart() // with limits of other sizes
 	second := h.createIn(fence(2, 2), own, "")
-	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+	if woken := second.(sandbox.Restored).Processes(); !woken.Kept {
 		t.Errorf("processes: %+v", woken)
 	}
 	if got := h.sh(second, look); got != "262144\n100\n1\n1" {
@@ -143,7 +143,7 @@ func TestASessionLivesWithinItsOwnLimits(t *testing.T) {
 }
 
 func TestOnlySessionsThatAreAsUsualTakeASpare(t *testing.T) {
-	h := newHouseOf(t, gvisor.Options{Spares: 1, Outlet: swallow})
+	h := newHouseOf(t, gvisor.Options{Spares: 1, ServeEgress: swallow})
 	waiting := h.spare()
 	h.createIn(fence(1, 1), h.furnished(dormouse.Environment{Network: dormouse.NetworkOff}), "")
 	if got := h.spare(); got != waiting {
@@ -156,7 +156,7 @@ func TestOnlySessionsThatAreAsUsualTakeASpare(t *testing.T) {
 }
 
 func TestASessionWithoutNetworkHasNoWayOut(t *testing.T) {
-	h := newHouseOf(t, gvisor.Options{Outlet: swallow})
+	h := newHouseOf(t, gvisor.Options{ServeEgress: swallow})
 	const look = `env | grep -ci _proxy; (exec 3<>/dev/tcp/127.0.0.1/3128) 2>/dev/null && echo listens`
 	off := h.createIn(fence(1, 1), h.furnished(dormouse.Environment{Network: dormouse.NetworkOff}), "")
 	if got := string(h.try(off, look).Output); got != "0\n" {
@@ -237,7 +237,7 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 	if got := h.sh(first, look); got != "a is a\nno more" {
 		t.Errorf("it has %q", got)
 	}
-	digest := first.(sandbox.Imaged).Image()
+	digest := first.(sandbox.FromImage).ImageDigest()
 	if digest != "sha256:a" {
 		t.Errorf("made from %q", digest)
 	}
@@ -245,10 +245,10 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 	leads = "sha256:b"
 	h.freeze(first, fence(1, 1))
 	second := h.createIn(fence(2, 2), own, digest)
-	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+	if woken := second.(sandbox.Restored).Processes(); !woken.Kept {
 		t.Errorf("processes: %+v", woken)
 	}
-	if got := h.sh(second, look); got != "a is a\nno more" || second.(sandbox.Imaged).Image() != digest {
+	if got := h.sh(second, look); got != "a is a\nno more" || second.(sandbox.FromImage).ImageDigest() != digest {
 		t.Errorf("woken it has %q", got)
 	}
 	if err := h.Stop(within(t), second.Handle(), sandboxtest.Newest(second.Handle())); err != nil {
@@ -303,8 +303,8 @@ func TestWhatIsBelowUsrIsFoundInside(t *testing.T) {
 }
 
 func TestWhereANetworkLeadsIsKnownToEveryServer(t *testing.T) {
-	asked := make(chan gvisor.Outgoing, 8)
-	o := gvisor.Options{Spares: 1, Outlet: func(ctx context.Context, from gvisor.Outgoing, l net.Listener) error {
+	asked := make(chan gvisor.EgressPolicy, 8)
+	o := gvisor.Options{Spares: 1, ServeEgress: func(ctx context.Context, from gvisor.EgressPolicy, l net.Listener) error {
 		asked <- from
 		return swallow(ctx, from, l)
 	}}
@@ -316,7 +316,7 @@ func TestWhereANetworkLeadsIsKnownToEveryServer(t *testing.T) {
 		t.Errorf("%s waited, and the session has %s", waiting, first.Handle())
 	}
 	h.counting(first)
-	want := gvisor.Outgoing{Session: "sesn_test", Network: dormouse.NetworkLimited, Hosts: []string{"example.com", "*.example.org"}, PackageManagers: true}
+	want := gvisor.EgressPolicy{Session: "sesn_test", Network: dormouse.NetworkLimited, Hosts: []string{"example.com", "*.example.org"}, PackageManagers: true}
 	leads := func(when string) {
 		t.Helper()
 		select {
@@ -333,7 +333,7 @@ func TestWhereANetworkLeadsIsKnownToEveryServer(t *testing.T) {
 	if err := errors.Join(first.Close(), h.Close()); err != nil {
 		t.Fatal(err)
 	}
-	h.restartAs(gvisor.Options{Outlet: o.Outlet})
+	h.restartAs(gvisor.Options{ServeEgress: o.ServeEgress})
 	leads("found again")
 	again, err := h.Attach(within(t), first.Handle(), fence(1, 2))
 	if err != nil {
@@ -341,7 +341,7 @@ func TestWhereANetworkLeadsIsKnownToEveryServer(t *testing.T) {
 	}
 	h.freeze(again, fence(1, 2))
 	woken := h.createIn(fence(2, 3), own, "")
-	if p := woken.(sandbox.Woken).Processes(); !p.Kept {
+	if p := woken.(sandbox.Restored).Processes(); !p.Kept {
 		t.Errorf("processes: %+v", p)
 	}
 	leads("woken")

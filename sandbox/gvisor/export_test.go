@@ -22,7 +22,7 @@ func (d *Driver) PauseAndEnd(ctx context.Context, raw sandbox.Handle, f runner.F
 	if err != nil {
 		return err
 	}
-	k, leave, err := d.quiet(ctx, h, b, f)
+	k, leave, err := d.quiesce(ctx, h, b, f)
 	if err != nil {
 		return err
 	}
@@ -43,9 +43,9 @@ func (d *Driver) ClaimAndEnd(f runner.Fence) error {
 	return d.session(f.Session).writeRecord(record{Generation: f.Generation, Box: s.box.id})
 }
 
-// HoldAndEnd leaves a sandbox as a server does that is killed while it captures
+// PauseForSnapshotAndEnd leaves a sandbox as a server does that is killed while it captures
 // its files: before the kernel was paused, or after.
-func (d *Driver) HoldAndEnd(raw sandbox.Handle, paused bool) error {
+func (d *Driver) PauseForSnapshotAndEnd(raw sandbox.Handle, paused bool) error {
 	_, b, err := d.find(raw)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (d *Driver) HoldAndEnd(raw sandbox.Handle, paused bool) error {
 		return err
 	}
 	defer k.close()
-	if err := os.WriteFile(b.still(), nil, 0o600); err != nil || !paused {
+	if err := os.WriteFile(b.pausedNote(), nil, 0o600); err != nil || !paused {
 		return err
 	}
 	return k.c.Sandbox.Pause(b.id)

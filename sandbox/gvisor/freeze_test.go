@@ -151,7 +151,7 @@ func TestProcessesRunOnInTheNextGeneration(t *testing.T) {
 		t.Errorf("%d processes are left of a frozen sandbox", n)
 	}
 	second := h.create(fence(2, 2))
-	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+	if woken := second.(sandbox.Restored).Processes(); !woken.Kept {
 		t.Fatalf("processes: %+v", woken)
 	}
 	after := h.count(second)
@@ -198,7 +198,7 @@ func TestAnImageIsGoodForOneWaking(t *testing.T) {
 	signal(t, h.dir, second.Handle(), 9)
 	<-second.Gone()
 	third := h.create(fence(3, 3))
-	woken := third.(sandbox.Woken).Processes()
+	woken := third.(sandbox.Restored).Processes()
 	if woken.Kept {
 		t.Error("processes that ran on were woken once more")
 	}
@@ -217,14 +217,14 @@ func TestMemoryOfAWakeThatNobodyFinishedIsFreedAndSaidToBeLost(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "image"), filepath.Join(dir, "waking")); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true} }); err != nil {
+	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Known: true} }); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "waking")); err != nil || len(left) > 0 {
 		t.Errorf("left of the image: %v, %v", left, err)
 	}
 	second := h.create(fence(2, 2))
-	if woken := second.(sandbox.Woken).Processes(); woken.Kept || !strings.Contains(woken.Lost, "while they were being woken") {
+	if woken := second.(sandbox.Restored).Processes(); woken.Kept || !strings.Contains(woken.Lost, "while they were being woken") {
 		t.Errorf("processes: %+v", woken)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "waking")); !errors.Is(err, fs.ErrNotExist) {
@@ -247,7 +247,7 @@ func TestADamagedImageLosesProcessesAndSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := h.create(fence(2, 2))
-	if woken := second.(sandbox.Woken).Processes(); woken.Kept || !strings.Contains(woken.Lost, "damaged") {
+	if woken := second.(sandbox.Restored).Processes(); woken.Kept || !strings.Contains(woken.Lost, "damaged") {
 		t.Errorf("processes: %+v", woken)
 	}
 	if h.count(second) < 1000 {
@@ -267,7 +267,7 @@ func TestFreezingIsTakenUpWhereItWasCutOff(t *testing.T) {
 	if err := h.Freeze(within(t), first.Handle(), fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("freezing what was woken: %v", err)
 	}
-	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+	if woken := second.(sandbox.Restored).Processes(); !woken.Kept {
 		t.Errorf("processes: %+v", woken)
 	}
 }
@@ -313,8 +313,8 @@ func TestFilesOfASessionNobodyKnowsAreSetAside(t *testing.T) {
 	h := newHouse(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo kept >file; sync")
-	stray := func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{} }
-	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Unsure: true} }); err != nil {
+	stray := func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{} }
+	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Unsure: true} }); err != nil {
 		t.Fatal(err)
 	}
 	h.sh(s, "true") // in doubt it stays
@@ -359,7 +359,7 @@ func TestAnImageOfAnotherVersionLosesProcessesAndSaysSo(t *testing.T) {
 				t.Fatal(err)
 			}
 			second := h.create(fence(2, 2))
-			if woken := second.(sandbox.Woken).Processes(); woken.Kept || !strings.Contains(woken.Lost, why) {
+			if woken := second.(sandbox.Restored).Processes(); woken.Kept || !strings.Contains(woken.Lost, why) {
 				t.Errorf("processes: %+v", woken)
 			}
 			if h.count(second) < 1000 {

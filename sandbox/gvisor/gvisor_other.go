@@ -13,7 +13,9 @@ import (
 
 var errLinux = errors.New("gVisor sandboxes need Linux")
 
-// Main does nothing on this system.
+// Main is what this program does when gVisor has started it as a kernel or as a file
+// server: it then does not return. A program that creates sandboxes must call it before
+// anything else.
 func Main() {}
 
 // Driver makes sandboxes with gVisor, on Linux.
@@ -22,7 +24,9 @@ type Driver struct{}
 // New says that there are no gVisor sandboxes on this system.
 func New(Options) (*Driver, error) { return nil, errLinux }
 
-func (*Driver) Furnish(e dormouse.Environment) (dormouse.Environment, error) { return e, errLinux }
+func (*Driver) ResolveEnvironment(e dormouse.Environment) (dormouse.Environment, error) {
+	return e, errLinux
+}
 
 func (*Driver) Images() (map[string]bool, error) { return nil, errLinux }
 
@@ -42,6 +46,8 @@ func (*Driver) Stop(context.Context, sandbox.Handle, runner.Fence) error { retur
 
 func (*Driver) Remove(context.Context, runner.Fence) error { return errLinux }
 
-func (*Driver) Sweep(context.Context, func(dormouse.SessionID) sandbox.Owned) error { return errLinux }
+func (*Driver) Sweep(context.Context, func(dormouse.SessionID) sandbox.Ownership) error {
+	return errLinux
+}
 
 func (*Driver) Close() error { return nil }

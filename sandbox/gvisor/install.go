@@ -28,7 +28,7 @@ const installWithin = 10 * time.Minute
 // layer of another session with the same packages, or a new one. Packages that cannot be
 // installed are missing, and the session goes on without them; a sandbox that is made an
 // hour later tries again. Only an end of ctx is an error.
-func (d *Driver) install(ctx context.Context, spec sandbox.Spec, m made) (made, error) {
+func (d *Driver) install(ctx context.Context, spec sandbox.Spec, m boxSpec) (boxSpec, error) {
 	p := spec.Environment.Packages
 	if p.IsZero() {
 		return m, nil
@@ -42,13 +42,13 @@ func (d *Driver) install(ctx context.Context, spec sandbox.Spec, m made) (made, 
 		d.log.WarnContext(ctx, "packages not installed", "session", spec.Fence.Session, "error", err)
 		missing = "packages could not be installed: " + err.Error()
 	}
-	m.Stock, m.Missing = name, missing
+	m.PackageLayer, m.Missing = name, missing
 	return m, nil
 }
 
 // installed returns the layer that has a session's packages, and what is missing from it.
-func (d *Driver) installed(ctx context.Context, spec sandbox.Spec, m made) (name, missing string, err error) {
-	if !m.Network || d.opts.Outlet == nil {
+func (d *Driver) installed(ctx context.Context, spec sandbox.Spec, m boxSpec) (name, missing string, err error) {
+	if !m.Network || d.opts.ServeEgress == nil {
 		return "", "", errors.New("the network of this server's sandboxes is off")
 	}
 	key, err := packageKey(m, spec.Environment.Packages)
@@ -117,13 +117,13 @@ const builderWithin = time.Minute
 
 // buildLayer installs packages in a sandbox of its own, which has nothing of the session,
 // and reaches only the sources of packages if the session's network is limited.
-func (d *Driver) buildLayer(ctx context.Context, l packageLayer, spec sandbox.Spec, m made) (missing string, err error) {
-	m.Stock, m.build = l.Name, true
+func (d *Driver) buildLayer(ctx context.Context, l packageLayer, spec sandbox.Spec, m boxSpec) (missing string, err error) {
+	m.PackageLayer, m.build = l.Name, true
 	if m.Limited != nil {
 		m.Limited = &limited{PackageManagers: true}
 	}
 	b := d.newBox()
-	held, err := hold(b)
+	held, err := holdBox(b)
 	if err != nil {
 		return "", err
 	}
@@ -134,7 +134,7 @@ func (d *Driver) buildLayer(ctx context.Context, l packageLayer, spec sandbox.Sp
 		return d.end(undo, b, d.noSession())
 	}
 	defer func() {
-		err = errors.Join(err, ended(), os.Remove(b.hold()), held.Close())
+		err = errors.Join(err, ended(), os.Remove(b.holdFile()), held.Close())
 	}()
 	if err := l.Begin(b.id); err != nil {
 		return "", err
@@ -170,8 +170,8 @@ func (d *Driver) buildLayer(ctx context.Context, l packageLayer, spec sandbox.Sp
 
 // runSteps has each package manager install its packages. One that fails does not keep the
 // others from installing theirs.
-func (d *Driver) runSteps(ctx context.Context, l packageLayer, b box, spec sandbox.Spec, m made) (missing string, err error) {
-	k, start, err := d.ready(ctx, l.volume, sandbox.Workspace{}, b, nil, newSecret(), filepath.Base(d.opts.Runner), m)
+func (d *Driver) runSteps(ctx context.Context, l packageLayer, b box, spec sandbox.Spec, m boxSpec) (missing string, err error) {
+	k, start, err := d.prepareBox(ctx, l.volume, sandbox.Workspace{}, b, nil, newSecret(), filepath.Base(d.opts.Runner), m)
 	if err != nil {
 		return "", err
 	}

@@ -55,7 +55,7 @@ func serve(told string) error {
 		if err != nil {
 			return err
 		}
-		_, err = d.Capture(ctx, sandbox.Capture{
+		_, err = d.Snapshot(ctx, sandbox.SnapshotRequest{
 			Fence: v.Fence, Handle: v.Handle, Since: dormouse.SnapshotID(fmt.Sprintf("snap_%d", n-1)), As: dormouse.SnapshotID(fmt.Sprintf("snap_%d", n)),
 			To: to, Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 30},
 		})

@@ -200,7 +200,7 @@ func TestAProcessThatNoOpWaitsForIsToldOfToo(t *testing.T) {
 	s := h.create(fence(1, 1))
 	h.sh(s, "(sleep 1; "+hog(1000)+") >/dev/null 2>&1 &")
 	select {
-	case words := <-s.(sandbox.Relieved).Reliefs():
+	case words := <-s.(sandbox.OOMReporter).OOMKills():
 		if !strings.Contains(words, "out of memory") || !strings.Contains(words, "perl") {
 			t.Errorf("it says %q", words)
 		}
@@ -213,7 +213,7 @@ func TestAProcessThatNoOpWaitsForIsToldOfToo(t *testing.T) {
 func TestSandboxThatDiedOfItsMemorySaysSo(t *testing.T) {
 	h := newSmallHouse(t)
 	s := h.create(fence(1, 1))
-	if err := s.(sandbox.Mourned).Cause(); err != nil {
+	if err := s.(sandbox.ExitReporter).ExitCause(); err != nil {
 		t.Errorf("a living sandbox died of %v", err)
 	}
 	// Files in memory are nobody's: no process that could be killed frees them.
@@ -223,7 +223,7 @@ func TestSandboxThatDiedOfItsMemorySaysSo(t *testing.T) {
 	case <-within(t).Done():
 		t.Fatal("the sandbox lives")
 	}
-	if err := s.(sandbox.Mourned).Cause(); err == nil || !strings.Contains(err.Error(), "256 MiB of memory") {
+	if err := s.(sandbox.ExitReporter).ExitCause(); err == nil || !strings.Contains(err.Error(), "256 MiB of memory") {
 		t.Errorf("it died of %v", err)
 	}
 }
@@ -302,7 +302,7 @@ func TestLimitsHoldAfterWaking(t *testing.T) {
 		t.Fatal(err)
 	}
 	woken := h.create(fence(2, 2))
-	if p := woken.(sandbox.Woken).Processes(); !p.Kept {
+	if p := woken.(sandbox.Restored).Processes(); !p.Kept {
 		t.Fatalf("processes: %+v", p)
 	}
 	if res := h.try(woken, hog(1000)); !strings.Contains(res.Error, "out of memory") {

@@ -44,7 +44,7 @@ func (d *Driver) packageLayer(name string) (packageLayer, error) {
 }
 
 // packageKey names packages over the root file system of a sandbox.
-func packageKey(m made, p dormouse.Packages) (string, error) {
+func packageKey(m boxSpec, p dormouse.Packages) (string, error) {
 	return packages.Key(fmt.Sprintf("%s\n%s\n%s\n%q", m.Image, m.Root, hostVersion(m), m.Env), p)
 }
 
@@ -56,7 +56,7 @@ func (l packageLayer) over(n int, name string) string {
 func (l packageLayer) at(n int) string { return l.over(n, "at") }
 
 // lowers are the directories that a package layer covers.
-func (m made) lowers() []string { return append([]string{m.Root}, m.Host...) }
+func (m boxSpec) lowers() []string { return append([]string{m.Root}, m.Host...) }
 
 // mountWritable mounts everything for packages to be installed.
 func (l packageLayer) mountWritable(lowers []string) error {
@@ -76,11 +76,11 @@ func (l packageLayer) mountWritable(lowers []string) error {
 }
 
 // mountPackages mounts the package layer of a sandbox, if it has one.
-func (d *Driver) mountPackages(ctx context.Context, m made) error {
-	if m.Stock == "" || m.build {
+func (d *Driver) mountPackages(ctx context.Context, m boxSpec) error {
+	if m.PackageLayer == "" || m.build {
 		return nil
 	}
-	l, err := d.packageLayer(m.Stock)
+	l, err := d.packageLayer(m.PackageLayer)
 	if err != nil {
 		return err
 	}

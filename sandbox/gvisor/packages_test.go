@@ -113,7 +113,7 @@ func (s *shop) options(t *testing.T) gvisor.Options {
 	way := egress.New(egress.Options{Allow: allow, PackageHosts: func() []dormouse.Host { return []dormouse.Host{host} }})
 	return gvisor.Options{
 		PackageEnv: func() []string { return []string{"PIP_INDEX_URL=http://" + s.addr + "/simple"} },
-		Outlet: func(ctx context.Context, from gvisor.Outgoing, l net.Listener) error {
+		ServeEgress: func(ctx context.Context, from gvisor.EgressPolicy, l net.Listener) error {
 			if from.Network != dormouse.NetworkLimited || len(from.Hosts) > 0 && !from.PackageManagers {
 				t.Errorf("it may go %+v", from)
 			}
@@ -138,7 +138,7 @@ func (h *house) make(f runner.Fence, e dormouse.Environment) (sandbox.Sandbox, s
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { _ = s.Close() })
-	return s, s.(sandbox.Stocked).Missing()
+	return s, s.(sandbox.PackageReporter).MissingPackages()
 }
 
 const greet = "dormouse-greets && python3 -c 'import dormouse_greets'"
@@ -170,7 +170,7 @@ func TestPackagesAreInstalledOnceForAllWhoNameThem(t *testing.T) {
 	h.counting(first)
 	h.freeze(first, fence(1, 1))
 	woken, _ := h.make(fence(2, 2), e)
-	if p := woken.(sandbox.Woken).Processes(); !p.Kept {
+	if p := woken.(sandbox.Restored).Processes(); !p.Kept {
 		t.Errorf("processes: %+v", p)
 	}
 	if got := h.sh(woken, greet); got != "hello from a package" {
@@ -288,7 +288,7 @@ func TestPackagesLieOverAnImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newHouseOf(t, gvisor.Options{
-		Outlet: swallow, Allow: func(string) error { return nil },
+		ServeEgress: swallow, Allow: func(string) error { return nil },
 		Fetch: func(context.Context, string, string) (gvisor.Image, error) { return im, nil },
 	})
 	e := h.furnished(dormouse.Environment{Image: "app", Packages: dormouse.Packages{Npm: []string{"x@^1"}, Pip: []string{"y"}}})

@@ -137,7 +137,7 @@ func TestWorkspaceIsNotBehindItsSnapshotAfterAPowerCut(t *testing.T) {
 			if again := h.recover(fence(2, 2), point); again == nil || again.ID != done.ID {
 				t.Errorf("before it is told, recovered is %+v", again)
 			}
-			if err := h.Told(*done); err != nil {
+			if err := h.ForgetRecovered(*done); err != nil {
 				t.Fatal(err)
 			}
 			if again := h.recover(fence(2, 2), point); again != nil {
@@ -193,7 +193,7 @@ func TestSleepSurvivesAPowerCut(t *testing.T) {
 		t.Errorf("files of a session that sleeps were recovered: %+v", done)
 	}
 	s = h.create(fence(2, 2))
-	if p := s.(sandbox.Woken).Processes(); !p.Kept {
+	if p := s.(sandbox.Restored).Processes(); !p.Kept {
 		t.Errorf("what ran is lost: %s", p.Lost)
 	}
 	if got := strings.Fields(h.sh(s, "cat file; a=$(wc -l <ticks); sleep 1; test $a -lt $(wc -l <ticks) && echo runs")); !slices.Equal(got, []string{"before", "runs"}) {

@@ -19,8 +19,8 @@ var (
 	_ sandbox.Syncer    = (*Driver)(nil)
 )
 
-// Sync makes durable what was written to the files of a session. What is not open was
-// synced when it was closed.
+// Sync makes durable what was written to the files of a session. A volume that is closed
+// was synced then.
 func (d *Driver) Sync(ctx context.Context, id dormouse.SessionID, workspace uint64, newest dormouse.SnapshotID) error {
 	if err := id.Validate(); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (d *Driver) Sync(ctx context.Context, id dormouse.SessionID, workspace uint
 	v := d.session(id)
 	open, err := v.Available()
 	if err == nil && !open {
-		open, err = v.reachElsewhere(ctx)
+		open, err = v.lockAndMount(ctx)
 	}
 	if err != nil || !open {
 		return errors.Join(err, v.CheckFailed())
@@ -57,7 +57,7 @@ func (d *Driver) Recover(ctx context.Context, r sandbox.Recovery) (*sandbox.Reco
 		return nil, err
 	}
 	v := d.session(r.Fence.Session)
-	if _, err := os.Stat(d.legacy(v.Session).Dir); err == nil { // it begins with what another had
+	if _, err := os.Stat(d.branchDir(v.Session).Dir); err == nil { // it is a branch
 		if err := os.MkdirAll(v.Dir, 0o700); err != nil {
 			return nil, err
 		}
@@ -70,7 +70,7 @@ func (d *Driver) Recover(ctx context.Context, r sandbox.Recovery) (*sandbox.Reco
 		return nil, err
 	}
 	defer unlock()
-	if err := d.inherit(v); err != nil {
+	if err := d.takeBranch(v); err != nil {
 		return nil, err
 	}
 	done, err := d.recoverFiles(ctx, v, r)
@@ -91,23 +91,23 @@ func (d *Driver) recoverFiles(ctx context.Context, v sessionDir, r sandbox.Recov
 		return before, err
 	}
 	asleep := v.asleep(condition)
-	if err := d.endLeftover(ctx, v, r.Fence); err != nil {
+	if err := d.endStale(ctx, v, r.Fence); err != nil {
 		return nil, err
 	}
 	return d.volumes.Recover(ctx, v.Volume, r, volume.Damage{Condition: condition, Reason: why, Asleep: asleep, DropImage: v.dropImage})
 }
 
-// asleep reports whether the files of a session are those that it went to sleep with,
-// though others may have kept its volume from being closed: all of them were synced
-// while nothing ran, before the memory image was in its place, and that is taken away
-// durably before anything runs over them again.
+// asleep reports whether the files of a session are those that it hibernated with, though
+// others may have kept its volume mounted: all were synced while nothing ran, before the
+// memory image was in its place, and the image is claimed durably before anything runs
+// over them again.
 func (v sessionDir) asleep(c sandbox.Condition) bool {
 	im, err := v.readImage()
 	return err == nil && im != nil && im.Lost == "" && c == sandbox.Cut
 }
 
-// Told forgets what was done to the files of a session.
-func (d *Driver) Told(r sandbox.Recovered) error {
+// ForgetRecovered removes the note of a recovery that is recorded.
+func (d *Driver) ForgetRecovered(r sandbox.Recovered) error {
 	if err := r.Session.Validate(); err != nil {
 		return err
 	}

@@ -189,7 +189,7 @@ func TestRecoverLeavesTheFilesOfASessionThatSleeps(t *testing.T) {
 		t.Errorf("recovered is %+v", done)
 	}
 	s = h.create(fence(2, 2))
-	if p := s.(sandbox.Woken).Processes(); !p.Kept {
+	if p := s.(sandbox.Restored).Processes(); !p.Kept {
 		t.Errorf("what ran is lost: %s", p.Lost)
 	}
 	if got := h.sh(s, "cat f; ls | grep -c found"); !strings.HasPrefix(got, "new\n0") {
@@ -250,7 +250,7 @@ func TestRecoveredFilesHaveNoMemoryOverThem(t *testing.T) {
 		t.Errorf("recovered is %+v", done)
 	}
 	s = h.create(fence(2, 2))
-	if p := s.(sandbox.Woken).Processes(); p.Kept || !strings.Contains(p.Lost, "recovered") {
+	if p := s.(sandbox.Restored).Processes(); p.Kept || !strings.Contains(p.Lost, "recovered") {
 		t.Errorf("what ran is kept: %+v", p)
 	}
 	if _, err := os.Stat(h.session("image")); !errors.Is(err, fs.ErrNotExist) {

@@ -14,14 +14,14 @@ import (
 	"github.com/dormouse-run/dormouse/internal/filemode"
 )
 
-// rootFS is the root file system of sandboxes made from this machine's own: its
-// programs to read, nothing of its settings, homes and secrets.
+// rootFS is the root file system of sandboxes that have this machine's programs: read-
+// only, without its settings, homes and secrets.
 type rootFS struct {
 	dir  string
 	host []string // directories of the host that are bound in, read-only
 }
 
-// fromHost lists what of the host's /etc programs need and everyone may know.
+// fromHost lists what programs need of the host's /etc, and everyone may know.
 var fromHost = []string{
 	"alternatives", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
 	"localtime", "mime.types", "os-release", "perl", "protocols", "python3", "python3.11", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo",
@@ -44,9 +44,8 @@ func profile(path string) string {
 	return "export PATH=" + path + "\n[ -z \"$BASH_VERSION\" ] || PS1='\\w\\$ '\n"
 }
 
-// makeRoot lays out a root file system below dir, with a search path for login
-// shells. What it is made of is part of its name, so that another is never changed
-// under a sandbox.
+// makeRoot creates a root file system below dir, with a search path for login shells. Its
+// name is a digest of its content, so that it never changes under a sandbox.
 func makeRoot(dir, path string) (rootFS, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
@@ -95,7 +94,7 @@ func (r *rootFS) fill(at, path string) error {
 			err = os.Symlink(to, filepath.Join(at, dir))
 		case errors.Is(err, fs.ErrNotExist):
 			err = nil
-		default: // a machine that has not merged them
+		default: // /usr is not merged
 			r.host = append(r.host, "/"+dir)
 			err = filemode.MkdirAll(filepath.Join(at, dir))
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // sessionDir is what the host keeps of a session: its volume, and beside it which sandbox
-// has it, the memory image it sleeps with, and which image and packages it is made of.
+// has it, its memory image, and which image and packages it uses.
 type sessionDir struct{ volume.Volume }
 
 func (d *Driver) session(id dormouse.SessionID) sessionDir {
@@ -24,14 +24,14 @@ func (d *Driver) session(id dormouse.SessionID) sessionDir {
 // noSession is for sandboxes that are no session's: nothing is there.
 func (d *Driver) noSession() sessionDir { return sessionDir{volume.Volume{Dir: d.path("none")}} }
 
-// ahead is an empty volume that is made and opened with a box, for a session which may have
-// none.
+// ahead is an empty volume that is created with a spare, for a session that has none yet.
 func (b box) ahead() volume.Volume { return volume.Volume{Dir: filepath.Join(b.dir, "ahead")} }
 
-// reach mounts the volume of a sandbox here that a server with other mounts has opened: one
-// that is started as a service may have mounts of its own, and sandboxes outlive it. What is
-// not mounted here could neither be synced nor captured. The session is locked.
-func (v sessionDir) reach() error {
+// ensureMounted mounts the volume of a sandbox here if a server in another mount namespace
+// has opened it: a server that runs as a service may have one of its own, and sandboxes
+// outlive it. A volume that is not mounted here could neither be synced nor snapshotted.
+// The session is locked.
+func (v sessionDir) ensureMounted() error {
 	if _, err := os.Lstat(v.Image()); errors.Is(err, fs.ErrNotExist) {
 		return nil // a plain directory
 	}
@@ -39,13 +39,13 @@ func (v sessionDir) reach() error {
 		return err
 	}
 	if r, err := v.readRecord(); err != nil || r == nil {
-		return err // it was closed, though others may hold on to it
+		return err // it was closed, though others may have it mounted
 	}
 	return v.MountOpened()
 }
 
-// reachElsewhere reports whether a volume that is not open here is open after all.
-func (v sessionDir) reachElsewhere(ctx context.Context) (bool, error) {
+// lockAndMount reports whether a volume that is not mounted here is in use after all.
+func (v sessionDir) lockAndMount(ctx context.Context) (bool, error) {
 	if r, err := v.readRecord(); err != nil || r == nil {
 		return false, err
 	}
@@ -54,7 +54,7 @@ func (v sessionDir) reachElsewhere(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	if err := v.reach(); err != nil {
+	if err := v.ensureMounted(); err != nil {
 		return false, err
 	}
 	return v.Available()

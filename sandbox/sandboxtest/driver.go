@@ -126,7 +126,7 @@ func lateIsRefused(t *testing.T, w *world) {
 		refused("freeze", f.Freeze(within(t), first.Handle(), w.fence(1, 1)))
 	}
 	if c, ok := late.(sandbox.Snapshotter); ok {
-		_, err := c.Capture(within(t), sandbox.Capture{Fence: w.fence(1, 1), Handle: first.Handle(), As: "snap_late", To: t.TempDir()})
+		_, err := c.Snapshot(within(t), sandbox.SnapshotRequest{Fence: w.fence(1, 1), Handle: first.Handle(), As: "snap_late", To: t.TempDir()})
 		refused("capture", err)
 	}
 	if err := late.Stop(within(t), first.Handle(), w.fence(2, 2)); !errors.Is(err, runner.ErrForeign) {

@@ -9,9 +9,9 @@ import (
 )
 
 // furnisher skips drivers whose sandboxes are all alike.
-func (w *world) furnisher(t *testing.T) sandbox.Furnisher {
+func (w *world) furnisher(t *testing.T) sandbox.EnvironmentResolver {
 	t.Helper()
-	f, ok := w.Driver.(sandbox.Furnisher)
+	f, ok := w.Driver.(sandbox.EnvironmentResolver)
 	if !ok {
 		t.Skip("its sandboxes are all alike")
 	}
@@ -20,7 +20,7 @@ func (w *world) furnisher(t *testing.T) sandbox.Furnisher {
 
 func furnishCompletes(t *testing.T, w *world) {
 	f := w.furnisher(t)
-	whole, err := f.Furnish(dormouse.Environment{})
+	whole, err := f.ResolveEnvironment(dormouse.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func furnishRefuses(t *testing.T, w *world) {
 		"no limit on memory":    {Limits: dormouse.Limits{Memory: dormouse.Unlimited}},
 		"no limit on processes": {Limits: dormouse.Limits{Pids: dormouse.Unlimited}},
 	} {
-		if got, err := f.Furnish(e); !errors.Is(err, dormouse.ErrInvalid) {
+		if got, err := f.ResolveEnvironment(e); !errors.Is(err, dormouse.ErrInvalid) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -52,7 +52,7 @@ func furnishRefuses(t *testing.T, w *world) {
 
 func imageStays(t *testing.T, w *world) {
 	f := w.furnisher(t)
-	e, err := f.Furnish(dormouse.Environment{})
+	e, err := f.ResolveEnvironment(dormouse.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,14 +64,14 @@ func imageStays(t *testing.T, w *world) {
 		}
 		t.Cleanup(func() { _ = s.Close() })
 		w.sh(t, s, "echo x >>file")
-		image, ok := s.(sandbox.Imaged)
+		image, ok := s.(sandbox.FromImage)
 		if !ok {
 			t.Fatal("it does not say its image")
 		}
-		if generation == 2 && image.Image() != first {
-			t.Errorf("it is of %q, and the one before of %q", image.Image(), first)
+		if generation == 2 && image.ImageDigest() != first {
+			t.Errorf("it is of %q, and the one before of %q", image.ImageDigest(), first)
 		}
-		first = image.Image()
+		first = image.ImageDigest()
 		if err := w.Driver.Stop(within(t), s.Handle(), Newest(s.Handle())); err != nil {
 			t.Fatal(err)
 		}

@@ -66,9 +66,9 @@ func (l *line) over(point dormouse.SnapshotID) {
 }
 
 // capture captures the workspace of a sandbox, or of none, as a point.
-func (l *line) capture(t *testing.T, s sandbox.Sandbox, generation uint64, since, as dormouse.SnapshotID) sandbox.Captured {
+func (l *line) capture(t *testing.T, s sandbox.Sandbox, generation uint64, since, as dormouse.SnapshotID) sandbox.SnapshotResult {
 	t.Helper()
-	done, err := l.driver.Capture(within(t), l.request(t, s, generation, since, as))
+	done, err := l.driver.Snapshot(within(t), l.request(t, s, generation, since, as))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,12 +81,12 @@ func (l *line) capture(t *testing.T, s sandbox.Sandbox, generation uint64, since
 
 func (l *line) at(point dormouse.SnapshotID) string { return filepath.Join(l.dir, string(point)) }
 
-func (l *line) request(t *testing.T, s sandbox.Sandbox, generation uint64, since, as dormouse.SnapshotID) sandbox.Capture {
+func (l *line) request(t *testing.T, s sandbox.Sandbox, generation uint64, since, as dormouse.SnapshotID) sandbox.SnapshotRequest {
 	t.Helper()
 	if err := errors.Join(os.RemoveAll(l.at(as)), os.Mkdir(l.at(as), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	c := sandbox.Capture{
+	c := sandbox.SnapshotRequest{
 		Fence: l.fence(generation, generation), Workspace: l.now, Since: since, As: as, Needed: true, To: l.at(as),
 		Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 30},
 	}
@@ -266,7 +266,7 @@ func workspaceStaysUntilStarted(t *testing.T, w *world) {
 		}
 		c := l.request(t, nil, 4, "", "snap_9")
 		c.Workspace.Number = number
-		if _, err := l.driver.Capture(within(t), c); !errors.Is(err, runner.ErrStale) {
+		if _, err := l.driver.Snapshot(within(t), c); !errors.Is(err, runner.ErrStale) {
 			t.Errorf("capture of workspace %d: %v", number, err)
 		}
 	}
@@ -320,11 +320,11 @@ func captureIsFenced(t *testing.T, w *world) {
 	l.sh(t, s, "echo mine >file")
 	newer := l.attach(t, l.Restart(t), s.Handle(), 1, 5)
 	l.sh(t, newer, "true")
-	if _, err := l.driver.Capture(within(t), l.request(t, s, 1, "", "snap_1")); !errors.Is(err, runner.ErrStale) {
+	if _, err := l.driver.Snapshot(within(t), l.request(t, s, 1, "", "snap_1")); !errors.Is(err, runner.ErrStale) {
 		t.Errorf("capture under an older epoch: %v", err)
 	}
 	c := l.request(t, s, 2, "", "snap_1")
-	if _, err := l.driver.Capture(within(t), c); !errors.Is(err, runner.ErrForeign) {
+	if _, err := l.driver.Snapshot(within(t), c); !errors.Is(err, runner.ErrForeign) {
 		t.Errorf("capture as another generation: %v", err)
 	}
 	why := errors.New("changed my mind")
@@ -332,7 +332,7 @@ func captureIsFenced(t *testing.T, w *world) {
 	cancel(why)
 	c = l.request(t, s, 1, "", "snap_1")
 	c.Fence.Epoch = 5
-	if _, err := l.driver.Capture(ctx, c); !errors.Is(err, why) {
+	if _, err := l.driver.Snapshot(ctx, c); !errors.Is(err, why) {
 		t.Errorf("capture that nobody wants: %v", err)
 	}
 	l.sh(t, newer, "true")
@@ -340,12 +340,12 @@ func captureIsFenced(t *testing.T, w *world) {
 	isGone(t, newer)
 	c = l.request(t, s, 1, "", "snap_1")
 	c.Fence.Epoch = 5
-	if _, err := l.driver.Capture(within(t), c); !errors.Is(err, sandbox.ErrGone) {
+	if _, err := l.driver.Snapshot(within(t), c); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("capture of a dead sandbox: %v", err)
 	}
 	c = l.request(t, nil, 1, "", "snap_1")
 	c.Fence.Epoch = 5
-	if done, err := l.driver.Capture(within(t), c); err != nil || done.Since != "" {
+	if done, err := l.driver.Snapshot(within(t), c); err != nil || done.Since != "" {
 		t.Errorf("capture of what it left: %+v, %v", done, err)
 	}
 	if diff := cmp.Diff([]string{"file"}, l.names(t, "snap_1")); diff != "" {
@@ -384,7 +384,7 @@ func captureHasLimits(t *testing.T, w *world) {
 	} {
 		c := l.request(t, s, 1, "", "snap_1")
 		c.Limits = limits
-		if _, err := l.driver.Capture(within(t), c); !errors.Is(err, want) {
+		if _, err := l.driver.Snapshot(within(t), c); !errors.Is(err, want) {
 			t.Errorf("captured with %+v: %v", limits, err)
 		}
 	}
@@ -452,7 +452,7 @@ func sealKeepsProcesses(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 		l.cleanUp(t, next)
-		woken, ok := next.(sandbox.Woken)
+		woken, ok := next.(sandbox.Restored)
 		if !ok {
 			t.Fatal("it does not say what became of its processes")
 		}

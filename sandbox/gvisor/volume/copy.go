@@ -78,7 +78,7 @@ func eachData(f *os.File, size int64, do func(hole, start, end int64) error) err
 func Copy(from, to string) error {
 	_, err := os.Stat(from)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("its files have no volume of their own, as they do with a limited size: %w", sandbox.ErrNothingKept)
+		return fmt.Errorf("its files have no volume of their own, as they do with a limited size: %w", sandbox.ErrNoMemoryImage)
 	}
 	if err == nil && clone(from, to) != nil {
 		err = copySparse(from, to)

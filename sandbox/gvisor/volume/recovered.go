@@ -58,7 +58,7 @@ func (v Volume) noteMoved(r *sandbox.Recovered, path, outside string) error {
 	changed := r.Outside != outside
 	r.Outside = outside
 	for i := range r.Files {
-		if f := &r.Files[i]; f.Path == sandbox.Shown(path) && !f.Outside {
+		if f := &r.Files[i]; f.Path == sandbox.ShortenPath(path) && !f.Outside {
 			f.Kept, f.Outside, changed = "", true, true
 		}
 	}
@@ -72,7 +72,7 @@ func (v Volume) noteMoved(r *sandbox.Recovered, path, outside string) error {
 func add(r *sandbox.Recovered, files []layer.Restored) {
 	before := r.Files
 	for _, f := range files {
-		f = layer.Restored{Path: sandbox.Shown(f.Path), Kept: sandbox.Shown(f.Kept)}
+		f = layer.Restored{Path: sandbox.ShortenPath(f.Path), Kept: sandbox.ShortenPath(f.Kept)}
 		n := slices.IndexFunc(before, func(o layer.Restored) bool { return o.Path == f.Path })
 		if n >= 0 {
 			if f.Kept != "" && before[n].Kept == "" { // it still exists, or exists again
@@ -80,7 +80,7 @@ func add(r *sandbox.Recovered, files []layer.Restored) {
 			}
 			continue
 		}
-		if r.Count++; len(r.Files) < sandbox.MaxLeft {
+		if r.Count++; len(r.Files) < sandbox.MaxListed {
 			r.Files = append(r.Files, f)
 		}
 	}

@@ -16,7 +16,7 @@ func TestWhatWasPutBackIsListedWithinBounds(t *testing.T) {
 	var r sandbox.Recovered
 	long := strings.Repeat("a/", 100<<10)
 	var all []layer.Restored
-	for i := range 2 * sandbox.MaxLeft {
+	for i := range 2 * sandbox.MaxListed {
 		path := long + strings.Repeat("b", i)
 		all = append(all, layer.Restored{Path: path, Kept: path + ".found"})
 	}
@@ -25,11 +25,11 @@ func TestWhatWasPutBackIsListedWithinBounds(t *testing.T) {
 	for _, f := range r.Files {
 		size += len(f.Path) + len(f.Kept)
 	}
-	if most := 2 * sandbox.MaxLeft * sandbox.MaxShown; size > most || len(r.Files) != sandbox.MaxLeft {
-		t.Errorf("%d files are listed in %d bytes, want %d in at most %d", len(r.Files), size, sandbox.MaxLeft, most)
+	if most := 2 * sandbox.MaxListed * sandbox.MaxPathLen; size > most || len(r.Files) != sandbox.MaxListed {
+		t.Errorf("%d files are listed in %d bytes, want %d in at most %d", len(r.Files), size, sandbox.MaxListed, most)
 	}
-	if r.Count != 2*sandbox.MaxLeft {
-		t.Errorf("%d files are counted, want %d", r.Count, 2*sandbox.MaxLeft)
+	if r.Count != 2*sandbox.MaxListed {
+		t.Errorf("%d files are counted, want %d", r.Count, 2*sandbox.MaxListed)
 	}
 }
 
@@ -38,7 +38,7 @@ func TestWhatWasPutBackIsListedWithinBounds(t *testing.T) {
 func TestLongPathsThatWerePutBackAreToldApart(t *testing.T) {
 	var r sandbox.Recovered
 	long := func(in string) string {
-		return strings.Repeat("ä/", sandbox.MaxShown) + in + strings.Repeat("/ö", sandbox.MaxShown)
+		return strings.Repeat("ä/", sandbox.MaxPathLen) + in + strings.Repeat("/ö", sandbox.MaxPathLen)
 	}
 	one, two := long("one"), long("two")
 	add(&r, []layer.Restored{{Path: one, Kept: one + ".found"}, {Path: two, Kept: two + ".found"}})
@@ -46,7 +46,7 @@ func TestLongPathsThatWerePutBackAreToldApart(t *testing.T) {
 		t.Fatalf("told is %+v", r)
 	}
 	for _, f := range r.Files {
-		if len(f.Path) > sandbox.MaxShown || len(f.Kept) > sandbox.MaxShown || !utf8.ValidString(f.Path+f.Kept) {
+		if len(f.Path) > sandbox.MaxPathLen || len(f.Kept) > sandbox.MaxPathLen || !utf8.ValidString(f.Path+f.Kept) {
 			t.Errorf("listed is %q, kept at %q", f.Path, f.Kept)
 		}
 	}

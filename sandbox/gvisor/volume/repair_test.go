@@ -106,7 +106,7 @@ func TestWorkspaceWhoseDirectoriesAreLostIsMadeAgain(t *testing.T) {
 				}
 				r.Workspace = w
 				_, err := d.openAs(v)
-				must(t, errors.Join(err, v.CreateWorkspace(t.Context(), w), v.Latest().Started(number)))
+				must(t, errors.Join(err, v.CreateWorkspace(t.Context(), w), v.Latest().Record(number)))
 				must(t, os.RemoveAll(filepath.Join(v.workspaceDir(number), lost)))
 				must(t, d.Close(v))
 				must(t, v.recordCondition(sandbox.Failed, "it was checked"))

@@ -66,7 +66,7 @@ func (v Volume) Latest() sandbox.Latest { return sandbox.Latest(filepath.Join(v.
 
 // CheckWorkspace refuses a workspace that the session cannot have any more, or never.
 func (v Volume) CheckWorkspace(w sandbox.Workspace) error {
-	if _, err := v.Latest().Takes(w); err != nil {
+	if _, err := v.Latest().Check(w); err != nil {
 		return err
 	}
 	for _, dir := range w.Layers {

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepGiven closes the files that a kernel, or its file server, was not given:
-// those that no flag names, such as --spec-fd=5. Libraries of the server open some
-// that a child inherits if it is started in that very moment, and one of them is
-// the control socket of another kernel that starts. Our own are not inherited.
-func keepGiven(args []string) {
+// closeInherited closes inherited files of a kernel, or its file server, that no flag
+// names, such as --spec-fd=5. Libraries of the server open some without O_CLOEXEC, and a
+// child that is started in that very moment inherits them; one may be the control socket
+// of another kernel.
+func closeInherited(args []string) {
 	given := make(map[int]bool)
 	for _, arg := range args {
 		name, value, _ := strings.Cut(arg, "=")
@@ -24,7 +24,7 @@ func keepGiven(args []string) {
 	}
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return // it was closed in already, by one that did this
+		return // it is in its chroot already
 	}
 	for _, e := range open {
 		fd, err := strconv.Atoi(e.Name())

@@ -19,15 +19,15 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// gVisor does not replace its notes of a kernel, it writes over them, and writes
-// them when the kernel has long begun. A server that is killed in the middle leaves
-// notes that nobody can read, or a lock and a socket without any, of a kernel that
-// may well live. It cannot be told anything any more, and so is ended.
+// gVisor writes over its state files in place, and first writes them when the kernel has
+// long started. A server that is killed meanwhile leaves a corrupt state file, or a lock and
+// a socket without one, of a kernel that may well live. It cannot be controlled any more, and
+// is killed.
 
-// tornNotes reports whether there are notes of a kernel that cannot be read. Who
-// asks has found them so while nobody could be writing.
-func tornNotes(dir, id string) bool {
-	for _, name := range notesOf(dir, id) {
+// corruptState reports whether the state files of a kernel cannot be read. The caller has
+// seen them so while nobody could be writing.
+func corruptState(dir, id string) bool {
+	for _, name := range stateFiles(dir, id) {
 		if raw, err := os.ReadFile(name); err == nil && filepath.Ext(name) == ".state" && !json.Valid(raw) {
 			return true
 		}
@@ -35,8 +35,8 @@ func tornNotes(dir, id string) bool {
 	return false
 }
 
-// noted is the box that a note is about, by the note's name.
-func noted(name string) string {
+// boxOfState is the box that a state file is about, by its name.
+func boxOfState(name string) string {
 	const prefix, long = "sbx_", 20
 	at := strings.Index(name, prefix)
 	if at < 0 || len(name) < at+long {
@@ -45,17 +45,17 @@ func noted(name string) string {
 	return name[at : at+long]
 }
 
-func notesOf(dir, id string) []string {
+func stateFiles(dir, id string) []string {
 	found, _ := filepath.Glob(filepath.Join(dir, "*"+id+"*")) // the pattern is our own
 	return found
 }
 
-// endTorn ends a kernel without its notes and removes them.
-func endTorn(dir, id string) error {
+// endUnrecorded kills a kernel without usable state files and removes them.
+func endUnrecorded(dir, id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), undoWithin) //nolint:forbidigo // it is quick, and nobody waits for less
 	defer cancel()
 	for {
-		left, err := carriers(dir, id)
+		left, err := findProcesses(dir, id)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func endTorn(dir, id string) error {
 			return err
 		}
 	}
-	for _, name := range notesOf(dir, id) {
+	for _, name := range stateFiles(dir, id) {
 		if err := os.RemoveAll(name); err != nil {
 			return fmt.Errorf("remove the notes of a kernel: %w", err)
 		}
@@ -82,9 +82,8 @@ func endTorn(dir, id string) error {
 	return nil
 }
 
-// carriers finds the living processes of a kernel by what is on their command
-// lines.
-func carriers(dir, id string) ([]*pidfd.Process, error) {
+// findProcesses finds the live processes of a kernel by their command lines.
+func findProcesses(dir, id string) ([]*pidfd.Process, error) {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return nil, err

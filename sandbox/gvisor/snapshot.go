@@ -15,89 +15,87 @@ import (
 
 var _ sandbox.Snapshotter = (*Driver)(nil)
 
-// Capture copies what changed in a workspace. What runs over it is paused for as
-// long as it takes to see what has changed since it was looked at last: all files
-// are of one instant.
-func (d *Driver) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captured, error) {
+// Snapshot copies what changed in a workspace. The sandbox is paused only for the last
+// pass, so that all files are of one instant.
+func (d *Driver) Snapshot(ctx context.Context, c sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
 	if err := c.Fence.Validate(); err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	v := d.session(c.Fence.Session)
 	unlock, err := v.Lock(ctx)
 	if err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	defer unlock()
-	var done sandbox.Captured
+	var done sandbox.SnapshotResult
 	if err = v.CheckWorkspace(c.Workspace); err == nil && c.Handle != nil {
-		done, err = d.captureLive(ctx, v, c)
+		done, err = d.snapshotRunning(ctx, v, c)
 	} else if err == nil {
-		done, err = d.captureCold(ctx, v, c)
+		done, err = d.snapshotStopped(ctx, v, c)
 	}
 	if err != nil {
-		return sandbox.Captured{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, v.Session, layer.Full(err))
+		return sandbox.SnapshotResult{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, v.Session, layer.Full(err))
 	}
 	return done, nil
 }
 
-// captureLive captures the workspace of a sandbox that runs.
-func (d *Driver) captureLive(ctx context.Context, v sessionDir, c sandbox.Capture) (sandbox.Captured, error) {
-	b, err := d.captures(v, c)
+// snapshotRunning takes a snapshot of a workspace while its sandbox runs.
+func (d *Driver) snapshotRunning(ctx context.Context, v sessionDir, c sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
+	b, err := d.checkSnapshot(v, c)
 	if err == nil {
 		err = v.CheckFailed()
 	}
 	if err == nil {
-		err = v.reach()
+		err = v.ensureMounted()
 	}
 	if err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	k, err := findSentry(d.conf, b.id)
 	if err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	if !k.alive() {
-		return sandbox.Captured{}, sandbox.ErrGone
+		return sandbox.SnapshotResult{}, sandbox.ErrGone
 	}
 	defer k.close()
 	defer d.cpu.Raise(b.id)()
-	taken, since := d.begins(v, c)
-	if err := ahead(ctx, taken); err != nil {
-		return sandbox.Captured{}, err
+	taken, since := d.newSnapshot(v, c)
+	if err := copyAhead(ctx, taken); err != nil {
+		return sandbox.SnapshotResult{}, err
 	}
 	if since == c.Since && since != "" {
 		same, err := unchanged(ctx, k, taken)
-		if err == nil && same { // a server before this one may have held it
-			err = d.goOn(ctx, k, b)
+		if err == nil && same { // a server that was killed may have paused it
+			err = d.resumeLeft(ctx, k, b)
 		}
 		if err != nil {
-			return sandbox.Captured{}, err
+			return sandbox.SnapshotResult{}, err
 		}
 		if same {
 			return c.Done(ctx, d.log, v.Marks(c.Workspace.Number), taken, since), nil
 		}
 	}
-	err = d.holdStill(ctx, k, b, func() error {
+	err = d.whilePaused(ctx, k, b, func() error {
 		held, err := k.mapped(ctx)
 		if err != nil {
 			return err
 		}
-		return settle(ctx, taken, held)
+		return copyRest(ctx, taken, held)
 	})
 	if err == nil {
-		err = v.Sync() // a snapshot is what the session has at least
+		err = v.Sync() // after a power cut the session has at least its snapshot
 	}
 	if err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	return c.Done(ctx, d.log, v.Marks(c.Workspace.Number), taken, since), nil
 }
 
-// unchanged reports whether a workspace is what it was at the point that was compared
-// with. A look that finds every file as it was proves that all were so when it
-// began, whatever is written meanwhile: a write shows in whichever file is looked at
-// after it. Nothing has to be held for that, unless something is written to as
-// memory, which does not show.
+// unchanged reports whether a workspace is what it was at the snapshot that it is compared
+// with. A scan that finds every file unchanged proves that all were so when it began: a
+// write meanwhile shows in whichever file is scanned after it. The sandbox need not be
+// paused for that, unless files are mapped for writing, which changes no time.
 func unchanged(ctx context.Context, k *sentry, taken *layer.Capture) (bool, error) {
 	if entries, _ := taken.Written(); entries > 0 || taken.Torn() {
 		return false, nil
@@ -106,8 +104,8 @@ func unchanged(ctx context.Context, k *sentry, taken *layer.Capture) (bool, erro
 	return err == nil && len(held) == 0, err
 }
 
-// captures refuses whoever may not capture, and returns where the sandbox is.
-func (d *Driver) captures(v sessionDir, c sandbox.Capture) (box, error) {
+// checkSnapshot refuses stale requests, and returns the box of the sandbox.
+func (d *Driver) checkSnapshot(v sessionDir, c sandbox.SnapshotRequest) (box, error) {
 	h, b, err := d.find(c.Handle)
 	if err != nil {
 		return b, err
@@ -128,8 +126,9 @@ func (d *Driver) captures(v sessionDir, c sandbox.Capture) (box, error) {
 	return b, b.fence().Check(c.Fence)
 }
 
-// begins makes ready to capture what lies over a point that is known, or over the base.
-func (d *Driver) begins(v sessionDir, c sandbox.Capture) (*layer.Capture, dormouse.SnapshotID) {
+// newSnapshot prepares a snapshot of what changed since another that has a mark, or of all
+// that lies over the base.
+func (d *Driver) newSnapshot(v sessionDir, c sandbox.SnapshotRequest) (*layer.Capture, dormouse.SnapshotID) {
 	since := c.Workspace.Base
 	var before layer.Index
 	if c.Since != "" {
@@ -141,9 +140,9 @@ func (d *Driver) begins(v sessionDir, c sandbox.Capture) (*layer.Capture, dormou
 	return layer.NewCapture(v.Upper(c.Workspace.Number), c.To, before, c.Workspace.Layers, c.Limits), since
 }
 
-// ahead copies what can be copied while everything runs, again if that was so much
-// that meanwhile there may be much more.
-func ahead(ctx context.Context, taken *layer.Capture) error {
+// copyAhead copies what it can while everything runs, and again if that was so much that
+// there may be much more by then.
+func copyAhead(ctx context.Context, taken *layer.Capture) error {
 	const most, little = 4, 4 << 20
 	for range most {
 		if _, err := taken.Pass(ctx, nil); err != nil || taken.Moved() < little {
@@ -153,8 +152,8 @@ func ahead(ctx context.Context, taken *layer.Capture) error {
 	return nil
 }
 
-// settle copies the rest while nothing runs.
-func settle(ctx context.Context, taken *layer.Capture, held []string) error {
+// copyRest copies the rest while nothing runs.
+func copyRest(ctx context.Context, taken *layer.Capture, held []string) error {
 	const most = 3
 	for range most {
 		settled, err := taken.Pass(ctx, held)
@@ -165,17 +164,17 @@ func settle(ctx context.Context, taken *layer.Capture, held []string) error {
 	return errors.New("somebody outside the sandbox writes to the workspace")
 }
 
-// captureCold captures a workspace that no sandbox has.
-func (d *Driver) captureCold(ctx context.Context, v sessionDir, c sandbox.Capture) (_ sandbox.Captured, err error) {
-	if err := d.endLeftover(ctx, v, c.Fence); err != nil {
-		return sandbox.Captured{}, err
+// snapshotStopped takes a snapshot of a workspace that no sandbox has.
+func (d *Driver) snapshotStopped(ctx context.Context, v sessionDir, c sandbox.SnapshotRequest) (_ sandbox.SnapshotResult, err error) {
+	if err := d.endStale(ctx, v, c.Fence); err != nil {
+		return sandbox.SnapshotResult{}, err
 	}
 	if err := v.CheckSound(); err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	there, err := v.Mount()
 	if err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	defer func() { err = errors.Join(err, d.volumes.Close(v.Volume)) }()
 	if there {
@@ -185,20 +184,20 @@ func (d *Driver) captureCold(ctx context.Context, v sessionDir, c sandbox.Captur
 		there, err = v.HasWorkspace(c.Workspace.Number)
 	}
 	if err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	if !there {
-		return sandbox.CaptureNothing(ctx, c)
+		return sandbox.SnapshotEmpty(ctx, c)
 	}
-	taken, since := d.begins(v, c)
-	if err := errors.Join(settle(ctx, taken, nil), v.Sync()); err != nil {
-		return sandbox.Captured{}, err
+	taken, since := d.newSnapshot(v, c)
+	if err := errors.Join(copyRest(ctx, taken, nil), v.Sync()); err != nil {
+		return sandbox.SnapshotResult{}, err
 	}
 	return c.Done(ctx, d.log, v.Marks(c.Workspace.Number), taken, since), nil
 }
 
-// endLeftover ends the sandbox of a session that should have none any more.
-func (d *Driver) endLeftover(ctx context.Context, v sessionDir, f runner.Fence) error {
+// endStale ends the sandbox of a session that should have none any more.
+func (d *Driver) endStale(ctx context.Context, v sessionDir, f runner.Fence) error {
 	r, err := v.readRecord()
 	if err != nil || r == nil {
 		return err

@@ -50,7 +50,7 @@ func sealed(t *testing.T, hit func(powercut.Request) bool) (shown, under session
 		}
 		return nil
 	})
-	return shown, under, disk, image{Generation: 7}.seal(dir, shown)
+	return shown, under, disk, memoryImage{Generation: 7}.seal(dir, shown)
 }
 
 func TestMemoryImageIsOnTheDiskWhenItIsSealed(t *testing.T) {
@@ -65,7 +65,7 @@ func TestMemoryImageIsOnTheDiskWhenItIsSealed(t *testing.T) {
 	if err != nil || im == nil {
 		t.Fatalf("after the power cut there is %v, %v", im, err)
 	}
-	if err := im.whole(); err != nil {
+	if err := im.verify(); err != nil {
 		t.Error(err)
 	}
 }

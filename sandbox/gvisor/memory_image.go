@@ -18,24 +18,24 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// image is what runs in a session that hibernates: the memory of its sandbox, its
-// runner's state included. It belongs to the files as they were left by the
-// same generation, and is good for one waking.
-type image struct {
+// memoryImage is what a hibernated session runs: the memory of its sandbox, with its
+// runner's state. It belongs to the files as the same generation has left them, and can be
+// restored once.
+type memoryImage struct {
 	Generation uint64 `json:"generation"`
 	Secret     string `json:"secret"`
-	// Runner, Program and Host are what the memory was made by and holds on to.
-	// It means nothing beside others.
+	// Runner, Program and Host are the versions that the memory depends on. It cannot be
+	// restored with others.
 	Runner  string      `json:"runner"`
 	Program string      `json:"program"`
 	Host    string      `json:"host"`
-	Made    *made       `json:"made,omitempty"` // as it is made again; none in notes from before it was noted
+	Spec    *boxSpec    `json:"made,omitempty"` // nil in images of older versions
 	Files   []imageFile `json:"files"`
 	// Workspace is the number of the one that it ran over.
 	Workspace uint64 `json:"workspace,omitempty"`
 	// Layout is that of the sandbox.
 	Layout int `json:"layout,omitempty"`
-	// Lost is why nothing may carry on with it any more, though nobody has.
+	// Lost is why it must not be restored, though it never was.
 	Lost string `json:"lost,omitempty"`
 	dir  string `json:"-"`
 }
@@ -52,7 +52,7 @@ func (v sessionDir) imageDir() string  { return filepath.Join(v.Dir, "image") }
 func (v sessionDir) wakingDir() string { return filepath.Join(v.Dir, "waking") }
 
 // readImage returns the session's memory image, nil if there is none.
-func (v sessionDir) readImage() (*image, error) {
+func (v sessionDir) readImage() (*memoryImage, error) {
 	raw, err := os.ReadFile(filepath.Join(v.imageDir(), imageNote))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // there is none
@@ -60,21 +60,21 @@ func (v sessionDir) readImage() (*image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the memory image: %w", err)
 	}
-	im := &image{dir: v.imageDir()}
+	im := &memoryImage{dir: v.imageDir()}
 	if err := json.Unmarshal(raw, im); err != nil {
 		return nil, fmt.Errorf("read the memory image: %w", err)
 	}
 	return im, nil
 }
 
-// seal notes what an image in dir consists of, makes it durable with the files it
-// belongs to and puts it in its place.
-func (im image) seal(dir string, v sessionDir) error {
+// seal notes what an image in dir consists of, makes it durable together with the files it
+// belongs to, and puts it in its place.
+func (im memoryImage) seal(dir string, v sessionDir) error {
 	durable := make(chan error, 1)
 	go func() { durable <- errors.Join(syncImage(dir), v.Sync()) }() // while it is read
 	var verified error
 	for _, name := range imageFiles {
-		f, err := sum(filepath.Join(dir, name))
+		f, err := checksum(filepath.Join(dir, name))
 		verified = errors.Join(verified, err)
 		im.Files = append(im.Files, f)
 	}
@@ -93,8 +93,8 @@ func (im image) seal(dir string, v sessionDir) error {
 	}
 	if err == nil {
 		if err = atomicfile.SyncDir(v.Dir); err != nil {
-			// Its sandbox goes on. Whoever freezes that later must not find memory
-			// that is older than the files.
+			// The sandbox is resumed. The next freeze must not find memory that is older
+			// than the files.
 			err = errors.Join(err, os.RemoveAll(v.imageDir()))
 		}
 	}
@@ -104,12 +104,11 @@ func (im image) seal(dir string, v sessionDir) error {
 	return nil
 }
 
-// dropImage gives up the session's memory image, if there is one: the files are not
-// those that it belongs to any more.
+// dropImage gives up the session's memory image, if there is one: its files have changed.
 func (v sessionDir) dropImage(why string) error {
 	im, err := v.readImage()
 	if err != nil || im == nil || im.Lost != "" {
-		return nil //nolint:nilerr // what cannot be read carries on nowhere
+		return nil //nolint:nilerr // an image that cannot be read is not restored
 	}
 	im.Lost = why
 	raw, err := json.Marshal(im) //nolint:gosec // as above
@@ -127,9 +126,9 @@ func (v sessionDir) dropImage(why string) error {
 	return nil
 }
 
-// takeImage puts the session's memory image where nothing wakes from it
-// again, durably: as long as it is in its place, the files are those that it belongs to.
-func (v sessionDir) takeImage() error {
+// claimImage moves the session's memory image, durably, to where it is restored from once.
+// As long as it is in its place, the files are those that it belongs to.
+func (v sessionDir) claimImage() error {
 	err := os.Rename(v.imageDir(), v.wakingDir())
 	if err == nil {
 		err = atomicfile.SyncDir(v.Dir)
@@ -137,9 +136,9 @@ func (v sessionDir) takeImage() error {
 	return err
 }
 
-// giveUpWake frees the memory image of a wake that no kernel finished. Its directory
-// stays, so that the next start says what became of the processes.
-func (v sessionDir) giveUpWake() error {
+// discardWake removes the memory image of a restore that did not finish. Its directory
+// stays, so that the next start reports that the processes were lost.
+func (v sessionDir) discardWake() error {
 	parts, err := os.ReadDir(v.wakingDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -150,7 +149,7 @@ func (v sessionDir) giveUpWake() error {
 	return err
 }
 
-// removeImages removes what memory a session has, durably as takeImage takes it.
+// removeImages removes all memory images of a session durably.
 func (v sessionDir) removeImages() error {
 	_, err := os.Lstat(v.imageDir())
 	there := err == nil
@@ -161,10 +160,10 @@ func (v sessionDir) removeImages() error {
 	return err
 }
 
-// whole reports why an image cannot be used, nil if it can.
-func (im image) whole() error {
+// verify says why an image cannot be used, nil if it can.
+func (im memoryImage) verify() error {
 	for _, want := range im.Files {
-		got, err := sum(filepath.Join(im.dir, want.Name))
+		got, err := checksum(filepath.Join(im.dir, want.Name))
 		if err != nil {
 			return err
 		}
@@ -185,8 +184,8 @@ func syncImage(dir string) error {
 	return nil
 }
 
-// sum reads a file and says what is in it.
-func sum(name string) (imageFile, error) {
+// checksum reads a file.
+func checksum(name string) (imageFile, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return imageFile{}, err
@@ -197,7 +196,7 @@ func sum(name string) (imageFile, error) {
 	return imageFile{Name: filepath.Base(name), Size: n, CRC: crc.Sum32()}, err
 }
 
-// programVersion names what kernels are made of.
+// programVersion is the version of gVisor in this program.
 func programVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -211,16 +210,16 @@ func programVersion() string {
 	return info.GoVersion
 }
 
-// hostVersion changes whenever other programs are in the root file system: memory
-// that holds on to a library must not wake beside another one.
-func hostVersion(m made) string {
+// hostVersion changes whenever the root file system has other programs: memory that has a
+// library mapped must not be restored beside another one.
+func hostVersion(m boxSpec) string {
 	if len(m.Host) == 0 {
-		return m.Root + m.Stock // they are named by what is in them
+		return m.Root + m.PackageLayer // both are named by their content
 	}
 	sum := sha256.New()
 	fmt.Fprintln(sum, m.Root)
-	if m.Stock != "" {
-		fmt.Fprintln(sum, m.Stock)
+	if m.PackageLayer != "" {
+		fmt.Fprintln(sum, m.PackageLayer)
 	}
 	for _, name := range []string{
 		"/var/lib/dpkg/status", "/var/lib/rpm", "/lib/apk/db/installed", "/etc/ld.so.cache",

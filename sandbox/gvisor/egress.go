@@ -23,38 +23,39 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// outlets are the ways out of the sandboxes on this machine. A sandbox that is awake
-// has its network whether or not a server is linked to its runner: which way it leads
-// is noted in the box, and of the servers that use the directory the first to lock
-// that note serves it. When that one ends, however it ends, another does.
-type outlets struct {
+// egressSockets serve the sockets by which the sandboxes of this machine reach egress. A
+// sandbox has its network whether or not a server is attached to its runner: its policy is
+// noted in the box, and of the servers that use the directory the first to lock that note
+// serves it. When that server ends, however it ends, another takes over.
+type egressSockets struct {
 	boxes string
-	serve func(ctx context.Context, from Outgoing, l net.Listener) error // nil: nobody is let out
+	serve func(ctx context.Context, from EgressPolicy, l net.Listener) error // nil: there is no network
 	log   *slog.Logger
 
 	stop    context.CancelFunc
-	ctx     context.Context //nolint:containedctx // they outlive whoever opens one, and end with the driver
+	ctx     context.Context //nolint:containedctx // sockets are served until the driver is closed
 	running sync.WaitGroup
 
 	mu     sync.Mutex
-	served map[string]bool // guarded by mu; boxes whose outlet is ours
+	served map[string]bool // guarded by mu; boxes whose socket this server serves
 }
 
-// outletNote is what a box says of its way out.
-type outletNote struct {
+// egressNote is the policy of a box.
+type egressNote struct {
 	Session dormouse.SessionID `json:"session"`
-	Made    made               `json:"made"`
+	Spec    boxSpec            `json:"made"`
 	// Kernel is its process.
 	Kernel int `json:"kernel"`
 }
 
-// outletsEvery is how often it is looked for outlets that nobody serves.
-const outletsEvery = time.Second
+// egressEvery is how often a server looks for sockets that nobody serves.
+const egressEvery = time.Second
 
-func (b box) outletNote() string { return filepath.Join(b.dir, "outlet.json") }
+func (b box) egressNote() string { return filepath.Join(b.dir, "outlet.json") }
 
-// begin serves what servers before this one have left, and goes on looking.
-func (o *outlets) begin() {
+// start serves the sockets that servers before this one have left, and goes on looking for
+// others.
+func (o *egressSockets) start() {
 	o.served = make(map[string]bool)
 	o.ctx, o.stop = context.WithCancel(context.Background()) //nolint:forbidigo // it lives as long as the driver
 	if o.serve == nil {
@@ -62,22 +63,22 @@ func (o *outlets) begin() {
 	}
 	o.running.Go(func() {
 		for {
-			o.takeUp()
-			if sleep.For(o.ctx, outletsEvery) != nil {
+			o.serveUnserved()
+			if sleep.For(o.ctx, egressEvery) != nil {
 				return
 			}
 		}
 	})
 }
 
-// end lets go of every outlet. Another server may take them.
-func (o *outlets) end() {
+// close stops serving. Another server may take over.
+func (o *egressSockets) close() {
 	o.stop()
 	o.running.Wait()
 }
 
-// takeUp serves the outlets that nobody serves.
-func (o *outlets) takeUp() {
+// serveUnserved serves the sockets that nobody serves.
+func (o *egressSockets) serveUnserved() {
 	notes, _ := filepath.Glob(o.boxes + "/sbx_*/outlet.json") // the pattern is our own
 	for _, name := range notes {
 		b := box{id: filepath.Base(filepath.Dir(name)), dir: filepath.Dir(name)}
@@ -90,24 +91,24 @@ func (o *outlets) takeUp() {
 	}
 }
 
-func (o *outlets) isServed(b box) bool {
+func (o *egressSockets) isServed(b box) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.served[b.id]
 }
 
-// open notes where the way out of a sandbox leads, and serves it if nobody does yet.
-// The kernel of the box is there.
-func (o *outlets) open(b box, session dormouse.SessionID, m made, kernel int) error {
+// open notes the policy of a sandbox whose kernel exists, and serves its socket if nobody
+// does yet.
+func (o *egressSockets) open(b box, session dormouse.SessionID, m boxSpec, kernel int) error {
 	if o.serve == nil || !m.Network || o.isServed(b) {
 		return nil
 	}
-	raw, err := json.Marshal(outletNote{Session: session, Made: m, Kernel: kernel})
+	raw, err := json.Marshal(egressNote{Session: session, Spec: m, Kernel: kernel})
 	if err == nil {
-		err = os.WriteFile(b.outletNote()+".new", raw, 0o600)
+		err = os.WriteFile(b.egressNote()+".new", raw, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(b.outletNote()+".new", b.outletNote())
+		err = os.Rename(b.egressNote()+".new", b.egressNote())
 	}
 	if err == nil {
 		err = o.try(b)
@@ -118,9 +119,9 @@ func (o *outlets) open(b box, session dormouse.SessionID, m made, kernel int) er
 	return nil
 }
 
-// try serves the outlet of a box until its kernel ends, unless somebody does or
-// the kernel has ended.
-func (o *outlets) try(b box) (err error) {
+// try serves the socket of a box until its kernel ends, unless somebody does or the kernel
+// has ended.
+func (o *egressSockets) try(b box) (err error) {
 	held, err := os.OpenFile(filepath.Join(b.dir, "outlet.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -133,22 +134,22 @@ func (o *outlets) try(b box) (err error) {
 	}()
 	undo = append(undo, func() { _ = held.Close() })
 	if unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return nil // somebody does
+		return nil // another server does
 	}
-	raw, err := os.ReadFile(b.outletNote())
+	raw, err := os.ReadFile(b.egressNote())
 	if err != nil {
 		return err
 	}
-	var note outletNote
+	var note egressNote
 	if err := json.Unmarshal(raw, &note); err != nil {
 		return fmt.Errorf("read where the way out leads: %w", err)
 	}
 	kernel := runs(b.id, note.Kernel)
 	if kernel == nil {
-		return nil // whoever has the session clears it away
+		return nil // the owner of the session removes the box
 	}
 	undo = append(undo, kernel.Close)
-	out, err := runner.ListenAt(b.outlet())
+	out, err := runner.ListenAt(b.egressSocket())
 	if err != nil {
 		return err
 	}
@@ -160,8 +161,8 @@ func (o *outlets) try(b box) (err error) {
 	return nil
 }
 
-// run serves one outlet.
-func (o *outlets) run(b box, note outletNote, kernel *pidfd.Process, out net.Listener, held *os.File) {
+// run serves one socket.
+func (o *egressSockets) run(b box, note egressNote, kernel *pidfd.Process, out net.Listener, held *os.File) {
 	ctx, cancel := context.WithCancel(o.ctx)
 	defer cancel()
 	var watching sync.WaitGroup
@@ -169,7 +170,7 @@ func (o *outlets) run(b box, note outletNote, kernel *pidfd.Process, out net.Lis
 		_ = kernel.Wait(ctx)
 		cancel()
 	})
-	if err := o.serve(ctx, note.Made.outgoing(note.Session), out); err != nil && ctx.Err() == nil {
+	if err := o.serve(ctx, note.Spec.egressPolicy(note.Session), out); err != nil && ctx.Err() == nil {
 		o.log.Error("sandbox without network", "session", note.Session, "error", err)
 	}
 	cancel()

@@ -20,7 +20,7 @@ import (
 // sweep sweeps as a server does whose sessions all sleep.
 func (h *house) sweep() {
 	h.t.Helper()
-	if err := h.Sweep(within(h.t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true} }); err != nil {
+	if err := h.Sweep(within(h.t), func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Known: true} }); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -70,7 +70,7 @@ func TestASandboxThatWasPausedWithoutANoteIsFrozen(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := h.create(fence(2, 3))
-	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+	if woken := second.(sandbox.Restored).Processes(); !woken.Kept {
 		t.Fatalf("processes: %+v", woken)
 	}
 	if after := h.count(second); after < before {

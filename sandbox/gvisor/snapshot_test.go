@@ -30,9 +30,9 @@ import (
 )
 
 // capture captures what a sandbox has, or what one has left, and returns where.
-func (h *house) capture(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, since, as dormouse.SnapshotID) (string, sandbox.Captured, error) {
+func (h *house) capture(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, since, as dormouse.SnapshotID) (string, sandbox.SnapshotResult, error) {
 	h.t.Helper()
-	c := sandbox.Capture{
+	c := sandbox.SnapshotRequest{
 		Fence: f, Workspace: w, Since: since, As: as, Needed: true, To: filepath.Join(h.t.TempDir(), string(as)),
 		Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 40},
 	}
@@ -42,11 +42,11 @@ func (h *house) capture(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, 
 	if err := os.Mkdir(c.To, 0o700); err != nil {
 		h.t.Fatal(err)
 	}
-	done, err := h.Capture(within(h.t), c)
+	done, err := h.Snapshot(within(h.t), c)
 	return c.To, done, err
 }
 
-func (h *house) mustCapture(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, since, as dormouse.SnapshotID) (string, sandbox.Captured) {
+func (h *house) mustCapture(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, since, as dormouse.SnapshotID) (string, sandbox.SnapshotResult) {
 	h.t.Helper()
 	to, done, err := h.capture(s, f, w, since, as)
 	if err != nil {
@@ -87,12 +87,12 @@ func TestWhatIsUnchangedIsNotCapturedAndForgetsNothing(t *testing.T) {
 	if settled.Since != "snap_1" {
 		t.Errorf("it lies over %q", settled.Since)
 	}
-	capture := func(as dormouse.SnapshotID) sandbox.Captured {
+	capture := func(as dormouse.SnapshotID) sandbox.SnapshotResult {
 		to := filepath.Join(t.TempDir(), string(as))
 		if err := os.Mkdir(to, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		done, err := h.Capture(within(t), sandbox.Capture{
+		done, err := h.Snapshot(within(t), sandbox.SnapshotRequest{
 			Fence: fence(1, 1), Handle: s.Handle(), Since: "snap_2", As: as, To: to, Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 40},
 		})
 		if err != nil {
@@ -147,7 +147,7 @@ func TestASandboxThatWasHeldRunsOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			s = h.create(fence(2, 3))
-			if p := s.(sandbox.Woken).Processes(); !p.Kept {
+			if p := s.(sandbox.Restored).Processes(); !p.Kept {
 				t.Errorf("processes: %+v", p)
 			}
 			return s
@@ -168,7 +168,7 @@ func TestASandboxThatWasHeldRunsOn(t *testing.T) {
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
-				if err := h.HoldAndEnd(s.Handle(), paused); err != nil {
+				if err := h.PauseForSnapshotAndEnd(s.Handle(), paused); err != nil {
 					t.Fatal(err)
 				}
 				h.Driver = open(t, h.dir)
@@ -249,7 +249,7 @@ func TestACaptureThatHasNoRoomEndsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(small, 0) })
-	_, err = h.Capture(within(t), sandbox.Capture{Fence: fence(1, 1), Handle: s.Handle(), As: "snap_1", To: small, Limits: layer.Limits{Entries: 1000, Bytes: 1 << 40}})
+	_, err = h.Snapshot(within(t), sandbox.SnapshotRequest{Fence: fence(1, 1), Handle: s.Handle(), As: "snap_1", To: small, Limits: layer.Limits{Entries: 1000, Bytes: 1 << 40}})
 	if !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("captured: %v", err)
 	}
@@ -386,7 +386,7 @@ func TestOldWorkspacesAreRemovedOnceTheNextHasStarted(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(h.volume(), "ws", "8.new", "upper"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true, Generation: 9} }); err != nil {
+	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Known: true, Generation: 9} }); err != nil {
 		t.Fatal(err)
 	}
 	for ctx := within(t); len(there()) != 1; {
@@ -519,7 +519,7 @@ func TestACaptureNobodyWaitsForIsGivenUp(t *testing.T) {
 		}
 		var done sync.WaitGroup
 		done.Go(func() {
-			_, err := h.Capture(ctx, sandbox.Capture{Fence: fence(1, 1), Handle: s.Handle(), As: "snap_1", To: to, Limits: layer.Limits{Entries: 1000, Bytes: 1 << 30}})
+			_, err := h.Snapshot(ctx, sandbox.SnapshotRequest{Fence: fence(1, 1), Handle: s.Handle(), As: "snap_1", To: to, Limits: layer.Limits{Entries: 1000, Bytes: 1 << 30}})
 			if err != nil && !errors.Is(err, context.Canceled) {
 				t.Errorf("capture %d: %v", n, err)
 			}

@@ -14,11 +14,11 @@ import (
 
 // Done notes the point that was captured and says what was written over another.
 // If it cannot be noted, the next capture holds everything.
-func (c Capture) Done(ctx context.Context, log *slog.Logger, marks layer.Marks, taken *layer.Capture, since dormouse.SnapshotID) Captured {
+func (c SnapshotRequest) Done(ctx context.Context, log *slog.Logger, marks layer.Marks, taken *layer.Capture, since dormouse.SnapshotID) SnapshotResult {
 	left := taken.Left()
-	done := Captured{Since: since, Count: len(left)}
-	for _, e := range left[:min(len(left), MaxLeft)] {
-		done.Left = append(done.Left, Shown(e.Path))
+	done := SnapshotResult{Since: since, Count: len(left)}
+	for _, e := range left[:min(len(left), MaxListed)] {
+		done.Left = append(done.Left, ShortenPath(e.Path))
 	}
 	done.Entries, done.Bytes = taken.Written()
 	if !c.Needed && done.Entries == 0 && since != "" && since == c.Since {
@@ -31,12 +31,12 @@ func (c Capture) Done(ctx context.Context, log *slog.Logger, marks layer.Marks, 
 	return done
 }
 
-// CaptureNothing captures a workspace that no sandbox has had yet.
-func CaptureNothing(ctx context.Context, c Capture) (Captured, error) {
+// SnapshotEmpty captures a workspace that no sandbox has had yet.
+func SnapshotEmpty(ctx context.Context, c SnapshotRequest) (SnapshotResult, error) {
 	if n := len(c.Workspace.Layers); n > 0 {
-		return Captured{Since: c.Workspace.Base}, layer.LikeTop(ctx, c.Workspace.Layers[n-1], c.To)
+		return SnapshotResult{Since: c.Workspace.Base}, layer.LikeTop(ctx, c.Workspace.Layers[n-1], c.To)
 	}
-	return Captured{Since: c.Workspace.Base}, os.Chmod(c.To, firstRoot)
+	return SnapshotResult{Since: c.Workspace.Base}, os.Chmod(c.To, firstRoot)
 }
 
 // firstRoot is the mode of the root of a workspace that lies over nothing.

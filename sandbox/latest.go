@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// Latest is the file in which a driver notes which workspace of a session a sandbox
-// was started with last.
+// Latest is the file in which a driver notes the workspace that a sandbox of a session was
+// started with last.
 type Latest string
 
 // Number is that of the workspace, 0 if none is noted.
@@ -33,8 +33,8 @@ func (l Latest) Number() (uint64, error) {
 	return n, nil
 }
 
-// Check refuses a workspace that the session cannot have any more, or never. It
-// returns the number of the latest.
+// Check refuses a workspace that the session cannot have any more, or never. It returns
+// the number of the latest.
 func (l Latest) Check(w Workspace) (last uint64, err error) {
 	last, err = l.Number()
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Done notes the point that was captured and says what was written over another.
-// If it cannot be noted, the next capture holds everything.
+// Done writes the mark of the snapshot that was taken, and says what was copied. If the
+// mark cannot be written, the next snapshot has everything.
 func (c SnapshotRequest) Done(ctx context.Context, log *slog.Logger, marks layer.Marks, taken *layer.Capture, since dormouse.SnapshotID) SnapshotResult {
 	left := taken.Left()
 	done := SnapshotResult{Since: since, Count: len(left)}
@@ -31,7 +31,7 @@ func (c SnapshotRequest) Done(ctx context.Context, log *slog.Logger, marks layer
 	return done
 }
 
-// SnapshotEmpty captures a workspace that no sandbox has had yet.
+// SnapshotEmpty takes a snapshot of a workspace that no sandbox has had yet.
 func SnapshotEmpty(ctx context.Context, c SnapshotRequest) (SnapshotResult, error) {
 	if n := len(c.Workspace.Layers); n > 0 {
 		return SnapshotResult{Since: c.Workspace.Base}, layer.LikeTop(ctx, c.Workspace.Layers[n-1], c.To)
@@ -39,5 +39,5 @@ func SnapshotEmpty(ctx context.Context, c SnapshotRequest) (SnapshotResult, erro
 	return SnapshotResult{Since: c.Workspace.Base}, os.Chmod(c.To, firstRoot)
 }
 
-// firstRoot is the mode of the root of a workspace that lies over nothing.
+// firstRoot is the mode of the root of a workspace without layers.
 const firstRoot = 0o755

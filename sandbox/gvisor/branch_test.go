@@ -15,7 +15,7 @@ import (
 )
 
 func TestABranchHasASecretOfItsOwn(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	if err := errors.Join(s.Close(), h.Freeze(within(t), s.Handle(), fence(1, 1))); err != nil {
 		t.Fatal(err)

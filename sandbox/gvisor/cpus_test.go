@@ -52,7 +52,7 @@ func TestWhoeverNobodyWaitsForMakesRoomForOthers(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is one processor, for all")
 	}
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	quick := h.create(fence(1, 1))
 	slow := h.create(runner.Fence{Session: "sesn_slow", Generation: 1, Epoch: 1})
 	runsOn(t, h.dir, slow.Handle(), true)
@@ -73,7 +73,7 @@ func TestWhoeverNobodyWaitsForMakesRoomForOthers(t *testing.T) {
 }
 
 func TestServerFindsWhatTheOneBeforeLeftInACorner(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ func TestAKernelKeepsNothingThatItWasNotGiven(t *testing.T) {
 }
 
 // ours finds the kernels of the house and their file servers.
-func (h *house) ours() (dirs []string) {
+func (h *fixture) ours() (dirs []string) {
 	h.t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

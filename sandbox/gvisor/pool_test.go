@@ -20,7 +20,7 @@ import (
 )
 
 // spares lists the boxes that wait for a session.
-func (h *house) spares() []string {
+func (h *fixture) spares() []string {
 	h.t.Helper()
 	found, err := filepath.Glob(filepath.Join(h.dir, "boxes", "*", "run", "bell"))
 	if err != nil {
@@ -30,7 +30,7 @@ func (h *house) spares() []string {
 }
 
 // spare waits until one is ready.
-func (h *house) spare() string {
+func (h *fixture) spare() string {
 	h.t.Helper()
 	for ctx := within(h.t); ; {
 		for _, bell := range h.spares() {
@@ -169,7 +169,7 @@ func BenchmarkCreate(b *testing.B) {
 }
 
 func TestAKernelWhoseNotesAreTornIsEnded(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo kept >file")
 	if err := s.Close(); err != nil {

@@ -34,7 +34,7 @@ func (d *Driver) Snapshot(ctx context.Context, c sandbox.SnapshotRequest) (sandb
 		done, err = d.snapshotStopped(ctx, v, c)
 	}
 	if err != nil {
-		return sandbox.SnapshotResult{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, v.Session, layer.Full(err))
+		return sandbox.SnapshotResult{}, fmt.Errorf("snapshot workspace %d of %s: %w", c.Workspace.Number, v.Session, layer.Full(err))
 	}
 	return done, nil
 }

@@ -29,8 +29,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// capture captures what a sandbox has, or what one has left, and returns where.
-func (h *house) capture(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, since, as dormouse.SnapshotID) (string, sandbox.SnapshotResult, error) {
+// snapshot captures what a sandbox has, or what one has left, and returns where.
+func (h *fixture) snapshot(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, since, as dormouse.SnapshotID) (string, sandbox.SnapshotResult, error) {
 	h.t.Helper()
 	c := sandbox.SnapshotRequest{
 		Fence: f, Workspace: w, Since: since, As: as, Needed: true, To: filepath.Join(h.t.TempDir(), string(as)),
@@ -46,16 +46,16 @@ func (h *house) capture(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, 
 	return c.To, done, err
 }
 
-func (h *house) mustCapture(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, since, as dormouse.SnapshotID) (string, sandbox.SnapshotResult) {
+func (h *fixture) mustSnapshot(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, since, as dormouse.SnapshotID) (string, sandbox.SnapshotResult) {
 	h.t.Helper()
-	to, done, err := h.capture(s, f, w, since, as)
+	to, done, err := h.snapshot(s, f, w, since, as)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	return to, done
 }
 
-func (h *house) createOver(f runner.Fence, w sandbox.Workspace) sandbox.Sandbox {
+func (h *fixture) createOver(f runner.Fence, w sandbox.Workspace) sandbox.Sandbox {
 	h.t.Helper()
 	s, err := h.Create(within(h.t), sandbox.Spec{Fence: f, Workspace: w})
 	if err != nil {
@@ -65,7 +65,7 @@ func (h *house) createOver(f runner.Fence, w sandbox.Workspace) sandbox.Sandbox 
 	return s
 }
 
-func (h *house) stop(s sandbox.Sandbox) {
+func (h *fixture) stop(s sandbox.Sandbox) {
 	h.t.Helper()
 	if err := errors.Join(s.Close(), h.Stop(within(h.t), s.Handle(), sandboxtest.Newest(s.Handle()))); err != nil {
 		h.t.Fatal(err)
@@ -73,17 +73,17 @@ func (h *house) stop(s sandbox.Sandbox) {
 }
 
 // volume is where a session's files are while they are open.
-func (h *house) volume() string { return filepath.Join(h.dir, "sessions", string(session), "volume") }
+func (h *fixture) volume() string { return filepath.Join(h.dir, "sessions", string(session), "volume") }
 
 // Turns that change nothing are many, and the first that does is compared with the
 // point before all of them.
 func TestWhatIsUnchangedIsNotCapturedAndForgetsNothing(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "mkdir d; echo one > d/one; sleep 0.1")
-	h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "sleep 0.1")
-	_, settled := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "snap_1", "snap_2") // what was fresh is not any more
+	_, settled := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "snap_1", "snap_2") // what was fresh is not any more
 	if settled.Since != "snap_1" {
 		t.Errorf("it lies over %q", settled.Since)
 	}
@@ -113,7 +113,7 @@ func TestWhatIsUnchangedIsNotCapturedAndForgetsNothing(t *testing.T) {
 }
 
 // note is in the box of a sandbox that is held.
-func (h *house) notes() []string {
+func (h *fixture) notes() []string {
 	h.t.Helper()
 	found, err := filepath.Glob(filepath.Join(h.dir, "boxes", "*", "still"))
 	if err != nil {
@@ -125,24 +125,24 @@ func (h *house) notes() []string {
 // A server may be killed before it has paused a kernel, or after that. Whoever
 // comes next goes on.
 func TestASandboxThatWasHeldRunsOn(t *testing.T) {
-	next := map[string]func(*house, sandbox.Sandbox) sandbox.Sandbox{
-		"attach": func(h *house, s sandbox.Sandbox) sandbox.Sandbox {
+	next := map[string]func(*fixture, sandbox.Sandbox) sandbox.Sandbox{
+		"attach": func(h *fixture, s sandbox.Sandbox) sandbox.Sandbox {
 			s, err := h.Attach(within(t), s.Handle(), fence(1, 2))
 			if err != nil {
 				t.Fatal(err)
 			}
 			return s
 		},
-		"create": func(h *house, _ sandbox.Sandbox) sandbox.Sandbox { return h.create(fence(1, 2)) },
-		"capture": func(h *house, s sandbox.Sandbox) sandbox.Sandbox {
-			h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+		"create": func(h *fixture, _ sandbox.Sandbox) sandbox.Sandbox { return h.create(fence(1, 2)) },
+		"capture": func(h *fixture, s sandbox.Sandbox) sandbox.Sandbox {
+			h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 			s, err := h.Attach(within(t), s.Handle(), fence(1, 2))
 			if err != nil {
 				t.Fatal(err)
 			}
 			return s
 		},
-		"freeze": func(h *house, s sandbox.Sandbox) sandbox.Sandbox {
+		"freeze": func(h *fixture, s sandbox.Sandbox) sandbox.Sandbox {
 			if err := h.Freeze(within(t), s.Handle(), fence(1, 2)); err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +152,7 @@ func TestASandboxThatWasHeldRunsOn(t *testing.T) {
 			}
 			return s
 		},
-		"stop": func(h *house, s sandbox.Sandbox) sandbox.Sandbox {
+		"stop": func(h *fixture, s sandbox.Sandbox) sandbox.Sandbox {
 			h.stop(s)
 			s = h.create(fence(2, 2))
 			h.counting(s)
@@ -162,7 +162,7 @@ func TestASandboxThatWasHeldRunsOn(t *testing.T) {
 	for name, next := range next {
 		for _, paused := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, paused %v", name, paused), func(t *testing.T) {
-				h := newHouse(t)
+				h := newFixture(t)
 				s := h.create(fence(1, 1))
 				h.counting(s)
 				if err := s.Close(); err != nil {
@@ -190,7 +190,7 @@ func TestWhatIsWrittenToMappedMemoryIsCaptured(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("there is no python3 on this machine")
 	}
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.call(s, dormouse.OpTask, `exec python3 -c '
 import mmap, os, time
@@ -219,7 +219,7 @@ while True: time.sleep(1)
 	}
 	last := 0
 	for n := range 5 {
-		dir, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, dormouse.SnapshotID(fmt.Sprintf("snap_%d", n-1)), dormouse.SnapshotID(fmt.Sprintf("snap_%d", n)))
+		dir, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, dormouse.SnapshotID(fmt.Sprintf("snap_%d", n-1)), dormouse.SnapshotID(fmt.Sprintf("snap_%d", n)))
 		if at := read(dir); at <= last {
 			t.Errorf("captured %d after %d", at, last)
 		} else {
@@ -229,14 +229,14 @@ while True: time.sleep(1)
 	}
 	h.sh(s, "touch stop")
 	h.until(s, "ls stopped 2>/dev/null", "stopped")
-	dir, done := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "snap_4", "snap_5")
+	dir, done := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "snap_4", "snap_5")
 	if want, err := strconv.Atoi(strings.TrimLeft(h.sh(s, "head -c 8 mapped"), "0")); done.Since != "snap_4" || err != nil || read(dir) != want {
 		t.Errorf("captured %d of %d, %v", read(dir), want, err)
 	}
 }
 
 func TestACaptureThatHasNoRoomEndsNothing(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s, err := h.Create(within(t), sandbox.Spec{Fence: fence(1, 1), Environment: dormouse.Environment{Limits: dormouse.Limits{Disk: 64 << 20}}})
 	if err != nil {
 		t.Fatal(err)
@@ -257,14 +257,14 @@ func TestACaptureThatHasNoRoomEndsNothing(t *testing.T) {
 	if got := h.sh(s, "head -c 100000000 /dev/zero >/root/full || echo full"); !strings.HasSuffix(got, "full") {
 		t.Fatalf("there is room: %q", got)
 	}
-	h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	after := h.count(s)
 	h.sh(s, "rm /root/full")
 	h.until(s, "[ $(cat count || echo 0) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
 }
 
 func TestAKernelThatDiesWhileItIsCapturedLeavesItsFiles(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	for generation := uint64(1); generation <= kills(); generation++ {
 		s := h.create(fence(generation, generation))
 		h.counting(s)
@@ -275,7 +275,7 @@ func TestAKernelThatDiesWhileItIsCapturedLeavesItsFiles(t *testing.T) {
 			signal(t, h.dir, s.Handle(), syscall.SIGKILL)
 		})
 		for n := 0; ; n++ {
-			_, _, err := h.capture(s, fence(generation, generation), sandbox.Workspace{}, "", "snap_1")
+			_, _, err := h.snapshot(s, fence(generation, generation), sandbox.Workspace{}, "", "snap_1")
 			if errors.Is(err, sandbox.ErrGone) {
 				break
 			}
@@ -285,7 +285,7 @@ func TestAKernelThatDiesWhileItIsCapturedLeavesItsFiles(t *testing.T) {
 		}
 		killing.Wait()
 		<-s.Gone()
-		dir, _ := h.mustCapture(nil, fence(generation, generation), sandbox.Workspace{}, "", "snap_1")
+		dir, _ := h.mustSnapshot(nil, fence(generation, generation), sandbox.Workspace{}, "", "snap_1")
 		if found, err := filepath.Glob(filepath.Join(dir, "many", "*")); err != nil || len(found) != 300 {
 			t.Errorf("%d files are left, %v", len(found), err)
 		}
@@ -293,14 +293,14 @@ func TestAKernelThatDiesWhileItIsCapturedLeavesItsFiles(t *testing.T) {
 }
 
 func TestAKernelThatDoesNotAnswerIsNotWaitedForForEver(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.counting(s)
 	pid := kernelOf(t, h.dir, s.Handle())
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := h.capture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	_, _, err := h.snapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -309,17 +309,17 @@ func TestAKernelThatDoesNotAnswerIsNotWaitedForForEver(t *testing.T) {
 	}
 	after := h.count(s)
 	h.until(s, "[ $(cat count) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
-	h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	if left := h.notes(); len(left) > 0 {
 		t.Errorf("it is still noted as held: %v", left)
 	}
 }
 
 func TestWhatNoLayerCarriesIsLeftAndHidesWhatIsBelow(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo below >file; mkdir dir; echo below >dir/file")
-	base, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	base, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.stop(s)
 	w := sandbox.Workspace{Number: 1, Base: "snap_1", Layers: []string{base}}
 	s = h.createOver(fence(2, 2), w)
@@ -329,7 +329,7 @@ func TestWhatNoLayerCarriesIsLeftAndHidesWhatIsBelow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	over, done := h.mustCapture(s, fence(2, 2), w, "snap_1", "snap_2")
+	over, done := h.mustSnapshot(s, fence(2, 2), w, "snap_1", "snap_2")
 	if done.Count != 2 || len(done.Left) != 2 || done.Left[0] != "device" || done.Left[1] != "file" {
 		t.Errorf("left out: %+v", done)
 	}
@@ -345,10 +345,10 @@ func TestWhatNoLayerCarriesIsLeftAndHidesWhatIsBelow(t *testing.T) {
 }
 
 func TestOldWorkspacesAreRemovedOnceTheNextHasStarted(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo mine >file; echo home >~/file")
-	base, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	base, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.stop(s)
 	there := func() []string {
 		t.Helper()
@@ -370,7 +370,7 @@ func TestOldWorkspacesAreRemovedOnceTheNextHasStarted(t *testing.T) {
 		if got := h.sh(s, "cat file ~/file"); got != "mine\nhome" {
 			t.Errorf("found %q", got)
 		}
-		h.mustCapture(s, fence(number+1, 1), sandbox.Workspace{Number: number, Base: "snap_1", Layers: []string{base}}, "snap_1", "snap_2")
+		h.mustSnapshot(s, fence(number+1, 1), sandbox.Workspace{Number: number, Base: "snap_1", Layers: []string{base}}, "snap_1", "snap_2")
 		n := strconv.FormatUint(number, 10)
 		want := []string{"volume/ws/" + n, "marks/" + n}
 		for ctx := within(t); strings.Join(there(), " ") != strings.Join(want, " "); {
@@ -400,12 +400,12 @@ func TestOldWorkspacesAreRemovedOnceTheNextHasStarted(t *testing.T) {
 // A workspace that was made for a sandbox which never started is made again if it
 // is to lie over another point, and is the same if not.
 func TestAWorkspaceWithoutASandboxIsMadeAgain(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo 1 >file")
-	first, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	first, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "echo 2 >file")
-	second, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_2")
+	second, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_2")
 	h.stop(s)
 	s = h.createOver(fence(2, 2), sandbox.Workspace{Number: 1, Base: "snap_1", Layers: []string{first}})
 	h.sh(s, "echo new >file")
@@ -432,7 +432,7 @@ func TestAWorkspaceWithoutASandboxIsMadeAgain(t *testing.T) {
 }
 
 func TestAsManyLayersAreMountedAsTheyMayBe(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 50))
 	var layers []string
 	for n := range 64 {
@@ -475,9 +475,9 @@ func (p *pauses) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// BenchmarkCapture says how long what runs is held still for a capture of ten
+// BenchmarkSnapshot says how long a sandbox is paused for a snapshot of ten
 // changed files among many.
-func BenchmarkCapture(b *testing.B) {
+func BenchmarkSnapshot(b *testing.B) {
 	for _, files := range []int{10, 1000, 20000} {
 		b.Run(strconv.Itoa(files), func(b *testing.B) {
 			var held pauses
@@ -488,15 +488,15 @@ func BenchmarkCapture(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.Cleanup(func() { _ = d.Close() })
-			h := &house{Driver: d, t: b, dir: dir}
+			h := &fixture{Driver: d, t: b, dir: dir}
 			s := h.create(fence(1, 1))
 			h.sh(s, fmt.Sprintf("for n in $(seq %d); do d=d$((n/100)); [ -d $d ] || mkdir $d; echo $n >$d/$n; done; sync", files))
-			h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_0")
+			h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_0")
 			b.ResetTimer()
 			for n := range b.N {
 				h.sh(s, "for n in 1 2 3 4 5 6 7 8 9 10; do echo $RANDOM >>d0/$n; done; sleep 0.05")
 				before, after := dormouse.SnapshotID(fmt.Sprintf("snap_%d", n)), dormouse.SnapshotID(fmt.Sprintf("snap_%d", n+1))
-				if _, done := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, before, after); done.Since != before {
+				if _, done := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, before, after); done.Since != before {
 					b.Fatalf("captured %+v", done)
 				}
 			}
@@ -507,7 +507,7 @@ func BenchmarkCapture(b *testing.B) {
 }
 
 func TestACaptureNobodyWaitsForIsGivenUp(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.counting(s)
 	h.sh(s, "for n in $(seq 500); do echo x >$n; done")
@@ -539,13 +539,13 @@ func TestACaptureNobodyWaitsForIsGivenUp(t *testing.T) {
 // in a workspace over it. A pipe that is made inside is no file of the host's: gVisor
 // keeps it in its own memory, and no snapshot holds it, nor knows of it.
 func TestFilesThatLieDeepAreCarriedAndPipesAreNot(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	down := func(then string) string {
 		return `perl -e 'for (1..270) { mkdir "a-long-directory"; chdir "a-long-directory" or die } ` + then + `'`
 	}
 	h.sh(s, down(`open F, ">", "file"; print F "deep"`)+"; mkfifo pipe; test -p pipe; sleep 0.1")
-	base, done := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	base, done := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	t.Cleanup(func() { _ = beneath.At(base).Remove() })
 	if done.Count != 0 {
 		t.Errorf("left out are %.200q", done.Left)

@@ -18,7 +18,7 @@ import (
 )
 
 // sweep sweeps as a server does whose sessions all sleep.
-func (h *house) sweep() {
+func (h *fixture) sweep() {
 	h.t.Helper()
 	if err := h.Sweep(within(h.t), func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Known: true} }); err != nil {
 		h.t.Fatal(err)
@@ -26,7 +26,7 @@ func (h *house) sweep() {
 }
 
 func TestAVolumeIsNeverMountedTwice(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	h.sh(first, "echo kept >file")
 	// Whoever looks at it keeps its file system there when it is out of sight.
@@ -56,7 +56,7 @@ func TestAVolumeIsNeverMountedTwice(t *testing.T) {
 }
 
 func TestASandboxThatWasPausedWithoutANoteIsFrozen(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	h.counting(first)
 	before := h.count(first)
@@ -96,7 +96,7 @@ func TestASpareWithoutTheFilesIsNotTakenOver(t *testing.T) {
 }
 
 func TestAKernelThatNobodyNotedIsEnded(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestADirectoryReachedThroughALinkIsTheSame(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	h := &house{Driver: open(t, link), t: t, dir: link}
+	h := &fixture{Driver: open(t, link), t: t, dir: link}
 	for generation := range uint64(3) {
 		f := fence(generation+1, 1)
 		s := h.create(f)
@@ -175,7 +175,7 @@ func TestADirectoryReachedThroughALinkIsTheSame(t *testing.T) {
 // Who stops a sandbox goes on with its files at once. What is left of the one
 // before goes meanwhile, and the volume stays open as long as somebody has it.
 func TestAStoppedSandboxIsClearedWhileTheNextStarts(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	there := func(s sandbox.Sandbox) bool {
 		t.Helper()
 		var at struct{ Box string }

@@ -79,7 +79,7 @@ func keepAsking(t *testing.T, s sandbox.Sandbox) (stop func()) {
 }
 
 func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	weighs(t, h.dir, s.Handle(), true)
 	h.call(s, dormouse.OpTask, "while :; do :; done")
@@ -93,7 +93,7 @@ func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
 // A sandbox that is captured stands still meanwhile, whether or not somebody has it
 // open, so it must not wait for others.
 func TestSandboxThatIsCapturedWeighsMore(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	for _, open := range []bool{true, false} {
 		if !open {
@@ -105,7 +105,7 @@ func TestSandboxThatIsCapturedWeighsMore(t *testing.T) {
 		n := 0
 		stop := retryEINTR(t, func(context.Context) error {
 			n++
-			_, _, err := h.capture(s, fence(1, 1), sandbox.Workspace{}, "", dormouse.SnapshotID(fmt.Sprintf("snap_%t%d", open, n)))
+			_, _, err := h.snapshot(s, fence(1, 1), sandbox.Workspace{}, "", dormouse.SnapshotID(fmt.Sprintf("snap_%t%d", open, n)))
 			return err
 		})
 		weighs(t, h.dir, s.Handle(), false)
@@ -115,7 +115,7 @@ func TestSandboxThatIsCapturedWeighsMore(t *testing.T) {
 }
 
 func TestServerFindsWhatTheOneBeforeLeftHeavy(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	h.call(s, dormouse.OpTask, "while :; do :; done")
 	if err := s.Close(); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // branches makes sessions that begin with what runs in another.
 func branches(t *testing.T, w *world) {
-	l := w.line(t)
+	l := w.chain(t)
 	brancher, ok := l.Driver.(sandbox.Brancher)
 	freezer, freezes := l.Driver.(sandbox.Freezer)
 	if !ok || !freezes {
@@ -40,11 +40,11 @@ func branches(t *testing.T, w *world) {
 	if err := errors.Join(s.Close(), freezer.Freeze(within(t), s.Handle(), l.fence(1, 1))); err != nil {
 		t.Fatal(err)
 	}
-	l.capture(t, nil, 1, "", "snap_1")
+	l.snapshot(t, nil, 1, "", "snap_1")
 	if err := brancher.Branch(within(t), l.session, 2, l.session+"b"); !errors.Is(err, sandbox.ErrNoMemoryImage) {
 		t.Errorf("of a generation that it has not had: %v", err)
 	}
-	all := []*line{l}
+	all := []*chain{l}
 	for _, name := range []dormouse.SessionID{"b", "c"} {
 		b := *l
 		b.world = &world{Harness: l.Harness, session: l.session + name}

@@ -8,8 +8,8 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
-// furnisher skips drivers whose sandboxes are all alike.
-func (w *world) furnisher(t *testing.T) sandbox.EnvironmentResolver {
+// resolver skips drivers whose sandboxes cannot differ.
+func (w *world) resolver(t *testing.T) sandbox.EnvironmentResolver {
 	t.Helper()
 	f, ok := w.Driver.(sandbox.EnvironmentResolver)
 	if !ok {
@@ -18,8 +18,8 @@ func (w *world) furnisher(t *testing.T) sandbox.EnvironmentResolver {
 	return f
 }
 
-func furnishCompletes(t *testing.T, w *world) {
-	f := w.furnisher(t)
+func resolvingCompletes(t *testing.T, w *world) {
+	f := w.resolver(t)
 	whole, err := f.ResolveEnvironment(dormouse.Environment{})
 	if err != nil {
 		t.Fatal(err)
@@ -36,8 +36,8 @@ func furnishCompletes(t *testing.T, w *world) {
 	}
 }
 
-func furnishRefuses(t *testing.T, w *world) {
-	f := w.furnisher(t)
+func resolvingRefuses(t *testing.T, w *world) {
+	f := w.resolver(t)
 	for name, e := range map[string]dormouse.Environment{
 		"files of the host":     {Image: "dir:/etc"},
 		"a file of the host":    {Image: "tarball:/etc/passwd"},
@@ -51,7 +51,7 @@ func furnishRefuses(t *testing.T, w *world) {
 }
 
 func imageStays(t *testing.T, w *world) {
-	f := w.furnisher(t)
+	f := w.resolver(t)
 	e, err := f.ResolveEnvironment(dormouse.Environment{})
 	if err != nil {
 		t.Fatal(err)

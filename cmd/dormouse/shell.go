@@ -150,9 +150,9 @@ func (s *shell) end(ctx context.Context, err error) error {
 
 // follow tells the terminal in the sandbox the size of the one here.
 func (s *shell) follow(ctx context.Context, tty *os.File) {
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	defer signal.Stop(changed)
+	changed, stop := resized()
+	defer stop()
+	var wasCols, wasRows int
 	for {
 		select {
 		case <-ctx.Done():
@@ -160,9 +160,10 @@ func (s *shell) follow(ctx context.Context, tty *os.File) {
 		case <-changed:
 		}
 		cols, rows, err := term.GetSize(int(tty.Fd()))
-		if err != nil || rows <= 0 || cols <= 0 {
+		if err != nil || rows <= 0 || cols <= 0 || cols == wasCols && rows == wasRows {
 			continue
 		}
+		wasCols, wasRows = cols, rows
 		_ = s.ws.Write(ctx, websocket.MessageText, fmt.Appendf(nil, `{"resize":{"rows":%d,"cols":%d}}`, rows, cols))
 	}
 }

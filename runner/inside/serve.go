@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package inside is the program in a sandbox: it dials its server, executes ops
 // and remembers them. Nothing of it runs on the host.
 package inside

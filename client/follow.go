@@ -41,9 +41,9 @@ const (
 // seen, after a while that grows as long as nothing comes of it. The cursor of whoever
 // wants to go on later is the Seq of the last event.
 //
-// It ends when ctx does, with its cause, and when the server refuses: a session that was
-// deleted, for example, is not found any more. That is the last pair, and the only one
-// with an error.
+// It ends when ctx does, with its cause, and when the server refuses, or says what cannot
+// be understood: a session that was deleted, for example, is not found any more. That is
+// the last pair, and the only one with an error.
 func (c *Client) Follow(ctx context.Context, id dormouse.SessionID, o FollowOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for wait := firstWait; ; {
@@ -71,7 +71,7 @@ func (c *Client) Follow(ctx context.Context, id dormouse.SessionID, o FollowOpti
 // final reports whether connecting again would not help.
 func final(err error) bool {
 	refused, ok := errors.AsType[*Error](err)
-	return ok && refused.Status < http.StatusInternalServerError || errors.Is(err, errGarbled)
+	return ok && refused.Status < http.StatusInternalServerError || errors.Is(err, errGarbled) || errors.Is(err, sse.ErrTooLong)
 }
 
 // follow gives what one connection brings, unless it was seen before. It reports whether

@@ -146,6 +146,9 @@ func (c *Client) ImportSession(ctx context.Context, session CreateOptions, o Sna
 	if err != nil {
 		return made, err
 	}
-	q := query("label", o.Label, "id", o.ID, "session", string(said))
+	q := query("label", o.Label, "id", o.ID)
+	if string(said) != "{}" {
+		q.Set("session", string(said))
+	}
 	return made, c.wait(ctx, http.MethodPost, "/api/sessions/import?"+q.Encode(), image, &made)
 }

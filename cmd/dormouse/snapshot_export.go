@@ -3,11 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse"
 )
 
 func newSnapshotExport() *cobra.Command {
@@ -28,18 +28,14 @@ OCI layout. The workspace is the root of the image. FILE - is standard output.`,
 			if err != nil {
 				return err
 			}
-			q := url.Values{}
-			if name != "" {
-				q.Set("name", name)
-			}
-			res, err := c.send(cmd.Context(), http.MethodGet, sessionPath(args[0], "snapshots", args[1], "export")+"?"+q.Encode(), nil)
+			image, err := c.ExportSnapshot(cmd.Context(), dormouse.SessionID(args[0]), dormouse.SnapshotID(args[1]), name)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = res.Body.Close() }()
+			defer func() { _ = image.Close() }()
 			k := &copying{cmd: cmd, client: c, progress: newProgress(cmd.ErrOrStderr())}
 			k.progress.told = time.Now()
-			body := io.TeeReader(res.Body, k)
+			body := io.TeeReader(image, k)
 			if args[2] == "-" {
 				_, err = io.Copy(cmd.OutOrStdout(), body)
 			} else {

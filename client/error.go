@@ -60,7 +60,10 @@ func readError(res *http.Response) error {
 		Request string `json:"request_id"`
 	}
 	b, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	if err != nil || json.Unmarshal(b, &body) != nil || body.Error.Message == "" {
+	if err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	if json.Unmarshal(b, &body) != nil || body.Error.Message == "" {
 		body.Error.Message = "the server answered " + res.Status
 	}
 	return &Error{Status: res.StatusCode, Code: body.Error.Type, Message: body.Error.Message, Request: body.Request}

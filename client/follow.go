@@ -71,7 +71,7 @@ func (c *Client) Follow(ctx context.Context, id dormouse.SessionID, o FollowOpti
 // final reports whether connecting again would not help.
 func final(err error) bool {
 	refused, ok := errors.AsType[*Error](err)
-	return ok && refused.Status < http.StatusInternalServerError || errors.Is(err, errGarbled) || errors.Is(err, sse.ErrTooLong)
+	return ok && refused.Status < http.StatusInternalServerError || errors.Is(err, ErrGarbled) || errors.Is(err, sse.ErrTooLong)
 }
 
 // follow gives what one connection brings, unless it was seen before. It reports whether
@@ -114,8 +114,9 @@ const maxEvent = 64 << 20
 
 var (
 	errSilent = errors.New("the server fell silent")
-	// errGarbled means that a server says what this package cannot understand.
-	errGarbled = errors.New("understand event")
+	// ErrGarbled means that a server says what this package cannot understand, or says of
+	// an event what the event does not say itself.
+	ErrGarbled = errors.New("understand event")
 )
 
 // OpenStream begins to follow over one connection.
@@ -169,7 +170,7 @@ func (s *Stream) Next() (Event, error) {
 		case "delta":
 			e := Event{Delta: new(dormouse.Delta), Raw: f.Data}
 			if err := json.Unmarshal(f.Data, e.Delta); err != nil {
-				return Event{}, fmt.Errorf("%w: a delta: %w", errGarbled, err)
+				return Event{}, fmt.Errorf("%w: a delta: %w", ErrGarbled, err)
 			}
 			return e, nil
 		case "behind", "closing", "error":
@@ -198,10 +199,10 @@ func ended(f sse.Frame) error {
 // eventOf reads an event. What its frame says of it must be what it says itself.
 func eventOf(f sse.Frame) (e Event, err error) {
 	if err := json.Unmarshal(f.Data, &e); err != nil {
-		return Event{}, fmt.Errorf("%w: %w", errGarbled, err)
+		return Event{}, fmt.Errorf("%w: %w", ErrGarbled, err)
 	}
 	if f.ID != strconv.FormatUint(e.Seq, 10) || f.Event != string(e.Type) || e.Seq == 0 {
-		return Event{}, fmt.Errorf("%w: event %d %s came as id %s, event %s", errGarbled, e.Seq, e.Type, f.ID, f.Event)
+		return Event{}, fmt.Errorf("%w: event %d %s came as id %s, event %s", ErrGarbled, e.Seq, e.Type, f.ID, f.Event)
 	}
 	return e, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -76,9 +77,7 @@ func (c *Client) do(ctx context.Context, method, path string, in any, header htt
 	if err != nil {
 		return nil, fmt.Errorf("write request: %w", err)
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("Authorization", "Bearer "+at.Token)
 	res, err := c.http.Do(req)
 	if err != nil {

@@ -29,15 +29,18 @@ func TestAnAnswerThatSaysNoIsAnError(t *testing.T) {
 	}{
 		{
 			404, `{"error":{"type":"not_found","message":"session sesn_a: not found"},"request_id":"req_1"}`,
-			client.Error{Status: 404, Code: "not_found", Message: "session sesn_a: not found", Request: "req_1"}, dormouse.ErrNotFound, "session sesn_a: not found",
+			client.Error{Status: 404, Code: "not_found", Message: "session sesn_a: not found", Request: "req_1"},
+			dormouse.ErrNotFound, "session sesn_a: not found",
 		},
 		{
 			503, `{"error":{"type":"closing","message":"server is shutting down"},"request_id":"req_1"}`,
-			client.Error{Status: 503, Code: "closing", Message: "server is shutting down", Request: "req_1"}, dormouse.ErrClosing, "server is shutting down (503 closing, req_1)",
+			client.Error{Status: 503, Code: "closing", Message: "server is shutting down", Request: "req_1"},
+			dormouse.ErrClosing, "server is shutting down (503 closing, req_1)",
 		},
 		{
 			409, `{"error":{"type":"of_the_future","message":"no"}}`,
-			client.Error{Status: 409, Code: "of_the_future", Message: "no"}, nil, "no",
+			client.Error{Status: 409, Code: "of_the_future", Message: "no"},
+			nil, "no",
 		},
 		{502, `<html>Bad Gateway</html>`, client.Error{Status: 502, Message: "the server answered 502 Bad Gateway"}, nil, "the server answered 502 Bad Gateway (502 , )"},
 		{401, ``, client.Error{Status: 401, Message: "the server answered 401 Unauthorized"}, nil, "the server answered 401 Unauthorized"},
@@ -62,7 +65,9 @@ func TestAnAnswerThatSaysNoIsAnError(t *testing.T) {
 
 func TestATokenIsNotTakenElsewhere(t *testing.T) {
 	other, _ := play(t, answers(http.StatusOK, "{}"))
-	_, c := play(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect) })
+	_, c := play(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	})
 	_, err := c.Show(t.Context(), id)
 	if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != http.StatusTemporaryRedirect || len(other.requests()) != 0 {
 		t.Errorf("%v, and %d requests elsewhere", err, len(other.requests()))

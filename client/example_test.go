@@ -33,7 +33,7 @@ func Example() {
 			log.Fatal(err)
 		}
 		cursor = event.Seq
-		fmt.Println(event.Seq, event.Type)
+		fmt.Println(cursor, event.Type)
 		if event.Type == dormouse.SessionStatusIdle {
 			break
 		}

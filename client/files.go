@@ -42,7 +42,7 @@ func (f *Files) Copied() (held Copied, err error) {
 // GetFiles copies a file, or a directory and all below it, out of a session's sandbox,
 // which it wakes. A path is below the workspace unless it begins with a slash.
 func (c *Client) GetFiles(ctx context.Context, id dormouse.SessionID, path string) (*Files, error) {
-	res, err := c.Do(ctx, http.MethodGet, of(id, "files")+"?"+query("path", path).Encode(), nil)
+	res, err := c.Do(ctx, http.MethodGet, of(id, "files")+"?"+query("path", path).Encode(), nil) //nolint:bodyclose // the caller closes it
 	if err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ func (c *Client) OpenStream(ctx context.Context, id dormouse.SessionID, o Follow
 	q := query("follow", "true", "after", cursor, "deltas", flag(o.Deltas), "all", flag(o.All))
 	ctx, cancel := context.WithCancelCause(ctx)
 	alive := time.AfterFunc(silence, func() { cancel(errSilent) })
-	res, err := c.do(ctx, http.MethodGet, of(id, "events")+"?"+q.Encode(), nil, http.Header{
+	res, err := c.do(ctx, http.MethodGet, of(id, "events")+"?"+q.Encode(), nil, http.Header{ //nolint:bodyclose // the stream closes it
 		"Accept": {"text/event-stream"}, "Last-Event-Id": {cursor},
 	})
 	if err != nil {

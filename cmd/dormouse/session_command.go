@@ -23,7 +23,7 @@ func command(cmd *cobra.Command, do func(context.Context, *client.Client) (clien
 func plainCommands() []*cobra.Command {
 	type onThread = func(*client.Client, context.Context, dormouse.SessionID, dormouse.ThreadID) (client.Row, error)
 	whole := func(do func(*client.Client, context.Context, dormouse.SessionID) (client.Row, error)) onThread {
-		return func(c *client.Client, ctx context.Context, id dormouse.SessionID, _ dormouse.ThreadID) (client.Row, error) { //nolint:revive // it stands for a method, whose receiver comes first
+		return func(c *client.Client, ctx context.Context, id dormouse.SessionID, _ dormouse.ThreadID) (client.Row, error) {
 			return do(c, ctx, id)
 		}
 	}

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
@@ -33,18 +32,14 @@ OCI layout. The workspace is the root of the image. FILE - is standard output.`,
 			if err != nil {
 				return err
 			}
-			q := url.Values{}
-			if name != "" {
-				q.Set("name", name)
-			}
-			res, err := c.send(cmd.Context(), http.MethodGet, sessionPath(args[0], "snapshots", args[1], "export")+"?"+q.Encode(), nil)
+			image, err := c.ExportSnapshot(cmd.Context(), dormouse.SessionID(args[0]), dormouse.SnapshotID(args[1]), name)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = res.Body.Close() }()
+			defer func() { _ = image.Close() }()
 			k := &copying{cmd: cmd, client: c, progress: newProgress(cmd.ErrOrStderr())}
 			k.progress.told = time.Now()
-			body := io.TeeReader(res.Body, k)
+			body := io.TeeReader(image, k)
 			if args[2] == "-" {
 				_, err = io.Copy(cmd.OutOrStdout(), body)
 			} else {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Lock waits until nobody else has dir locked. A directory that is not there has
@@ -28,19 +30,10 @@ func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 			return func() { _ = f.Close() }, nil
 		}
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = sleep(ctx, pause)
+			err = sleep.For(ctx, pause)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock: %w", errors.Join(err, f.Close()))
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
 	}
 }

@@ -359,12 +359,3 @@ func (r *Runner) close(ctx context.Context) error {
 	r.draining.Wait()
 	return errors.Join(err, r.journal.close())
 }
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}

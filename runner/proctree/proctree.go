@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Process is a living process as the system shows it.
@@ -76,7 +78,7 @@ func End(ctx context.Context, seed func(Process) bool, grace time.Duration) erro
 		for _, p := range found {
 			p.signal(unix.SIGKILL)
 		}
-		if err := sleep(ctx, pause); err != nil && clean < 2 {
+		if err := sleep.For(ctx, pause); err != nil && clean < 2 {
 			return fmt.Errorf("end %d processes: %w", len(found), err)
 		}
 	}
@@ -97,7 +99,7 @@ func ask(ctx context.Context, seed func(Process) bool, grace time.Duration) erro
 	}
 	deadline := time.Now().Add(grace)
 	for pause := time.Millisecond; len(found) > 0 && time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep.For(ctx, pause); err != nil {
 			return fmt.Errorf("end %d processes: %w", len(found), err)
 		}
 		if found, err = Find(seed); err != nil {
@@ -126,16 +128,5 @@ func freeze(seed func(Process) bool) ([]Process, error) {
 		if !fresh {
 			return found, nil
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -62,7 +63,7 @@ func (o *outlets) begin() {
 	o.running.Go(func() {
 		for {
 			o.takeUp()
-			if sleep(o.ctx, outletsEvery) != nil {
+			if sleep.For(o.ctx, outletsEvery) != nil {
 				return
 			}
 		}

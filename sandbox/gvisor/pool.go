@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -64,14 +65,14 @@ func (d *Driver) fillPool(n int) {
 				select {
 				case <-ctx.Done():
 				case <-d.pool.want:
-					_ = sleep(ctx, poolPause)
+					_ = sleep.For(ctx, poolPause)
 				}
 				continue
 			}
 			s, err := d.makeSpare(ctx, start)
 			if err != nil {
 				d.log.WarnContext(ctx, "no sandbox made ahead", "error", err)
-				_ = sleep(ctx, poolAgain)
+				_ = sleep.For(ctx, poolAgain)
 				continue
 			}
 			short <- s // only we send, and there is room

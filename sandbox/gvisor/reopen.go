@@ -22,6 +22,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -79,7 +80,7 @@ func (v volume) forgetCached(ctx context.Context) error {
 		if time.Now().After(until) {
 			return v.leaveBehind(ctx)
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("somebody still has the volume open: %w", err)
 		}
 	}

@@ -80,12 +80,25 @@ run: need-run build ## everything needed, then the server
 .PHONY: test
 test: need-test build ## everything needed, then the whole suite and a sample of the crash matrix
 	$(GO) vet ./...
+	$(MAKE) --no-print-directory cross
 	$(GO_RACE) -timeout 20m $(UNIT)
 	$(GO) test -p 1 -timeout 20m ./e2e/... # each starts servers and sandboxes of its own
 	DORMOUSE_E2E_STORE=postgres $(GO) test -run Scenario ./e2e
 	$(MAKE) --no-print-directory crash SAMPLE=120
 	$(MAKE) --no-print-directory crash SAMPLE=80 STORE=postgres
 	[ $$(id -u) -ne 0 ] || $(MAKE) --no-print-directory crash SAMPLE=30 SANDBOX=gvisor
+
+# Type-checked and not linked. On Windows there is only the command line, whose tests
+# start servers and are left out.
+.PHONY: cross
+cross: ## vet for the systems and processors that this machine is not
+	for target in linux/arm64 darwin/amd64 darwin/arm64; do \
+		GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) vet ./cmd/... $(if $(wildcard client),./client/...) ./runner/... ./sandbox/local || exit 1; \
+	done
+	for arch in amd64 arm64; do \
+		files=$$(GOOS=windows $(GO) list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./cmd/dormouse) && \
+			GOOS=windows GOARCH=$$arch CGO_ENABLED=0 $(GO) vet $$files || exit 1; \
+	done
 
 .PHONY: check
 check: need-test lint ## format, lint, race tests of what needs no service: what you run all day

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // patrol is the longest that a due session waits to be noticed.
@@ -35,10 +36,8 @@ func (s *Sessions) Run(ctx context.Context) error {
 			return nil
 		case <-s.kick:
 			pause = 50 * time.Millisecond // a failing session must not spin
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-time.After(pause):
+			if err := sleep.For(ctx, pause); err != nil {
+				return err
 			}
 		case <-time.After(pause):
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/fencing"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // letGoWithin is how long a server may take to let go of what it had when its lease has
@@ -59,10 +60,8 @@ func (s *Sessions) fence(ctx context.Context) error {
 				}
 			}
 		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
@@ -150,10 +149,8 @@ func (s *Sessions) end(ctx context.Context, h fencing.Holder) error {
 // that no session has are freed too.
 func (s *Sessions) guard() {
 	for {
-		select {
-		case <-s.ctx.Done():
+		if sleep.For(s.ctx, min(s.deps.Lease/6, patrol)) != nil {
 			return
-		case <-time.After(min(s.deps.Lease/6, patrol)):
 		}
 		if _, ok := s.Self(); !ok {
 			continue

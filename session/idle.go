@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session/law"
@@ -65,10 +66,8 @@ func look(ctx context.Context, m sandbox.Machine, since time.Time) law.Tick {
 	if why := stirs(before); why != "" {
 		return law.Tick{Stirs: why, Bounded: true}
 	}
-	select {
-	case <-ctx.Done():
+	if sleep.For(ctx, lookFor) != nil {
 		return law.Tick{}
-	case <-time.After(lookFor):
 	}
 	after, err := m.Usage(ctx)
 	if err == nil && after.CPU-before.CPU > busyCPU {

@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/fencing"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -211,10 +212,8 @@ func (s *Sessions) rejoin(before Server) *lease {
 			s.failed <- err
 			return nil
 		}
-		select {
-		case <-s.ctx.Done():
+		if sleep.For(s.ctx, s.deps.Lease/6) != nil {
 			return nil
-		case <-time.After(s.deps.Lease / 6):
 		}
 	}
 }

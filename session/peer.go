@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -141,10 +142,8 @@ func (s *Sessions) found(id dormouse.SessionID) (Server, bool) {
 // more. One that is paused must not hold up who can be served elsewhere by then.
 func (s *Sessions) whileOwned(ctx context.Context, enough context.CancelFunc, owner Server, id dormouse.SessionID) {
 	for {
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, s.deps.Lease/3) != nil {
 			return
-		case <-time.After(s.deps.Lease / 3):
 		}
 		places, err := s.shared.Where(ctx, id)
 		if err != nil {

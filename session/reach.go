@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session/law"
 )
@@ -23,10 +24,8 @@ func (s *Sessions) Reach(ctx context.Context, id dormouse.SessionID, wake bool) 
 	e := Errand{Session: id, Wake: wake}
 	v, err := s.reach(ctx, e)
 	for begun := time.Now(); s.worthReaching(err) && time.Since(begun) < patience; v, err = s.reach(ctx, e) {
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, askAgain) != nil {
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(askAgain):
 		}
 	}
 	return v, reachable(err)

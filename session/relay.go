@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -127,10 +128,8 @@ func (s *Sessions) watch() {
 			ids = s.away(s.feeds.followed())
 			drop(relays, ids)
 		case <-s.looks.kick:
-			select {
-			case <-s.ctx.Done():
+			if sleep.For(s.ctx, lookSoon) != nil {
 				return
-			case <-time.After(lookSoon):
 			}
 			for _, id := range s.away(s.feeds.among(s.looks.take())) {
 				if r := relays[id]; r == nil || r.over() {

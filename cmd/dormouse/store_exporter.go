@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -6,13 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
-	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/archive"
@@ -44,23 +44,6 @@ func (x *exporter) export(ctx context.Context, path string, out io.Writer) (done
 	}
 	done.File, done.Workspaces = path, workspaces
 	return done, err
-}
-
-// writeWhole lets fill write a file that has its name only when it is durable.
-// What a kill leaves beside it the next try replaces.
-func writeWhole(path string, fill func(io.Writer) error) error {
-	part := path + ".part"
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(fill(f), f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(part))
-	}
-	if err := os.Rename(part, path); err != nil {
-		return errors.Join(err, os.Remove(part))
-	}
-	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
 func (x *exporter) write(ctx context.Context, out io.Writer) (done exported, err error) {

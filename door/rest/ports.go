@@ -11,13 +11,9 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/session"
 )
-
-// Ports is what listens in a sandbox.
-type Ports struct {
-	Ports []session.Port `json:"ports"`
-}
 
 func (s *Server) ports(c call) error {
 	return s.inside(c, func(ctx context.Context, v *session.Visit) error {
@@ -25,7 +21,11 @@ func (s *Server) ports(c call) error {
 		if err != nil {
 			return err
 		}
-		return c.Answer(http.StatusOK, Ports{append([]session.Port{}, all...)})
+		answer := Ports{Ports: make([]client.Port, len(all))}
+		for i, p := range all {
+			answer.Ports[i] = client.Port(p)
+		}
+		return c.Answer(http.StatusOK, answer)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	_ "modernc.org/sqlite"             // likewise
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // database opens what the server keeps its sessions in, whoever serves it.
@@ -63,7 +64,7 @@ func (s *Server) abandoned(ctx context.Context) error {
 		if err != nil || left == 0 {
 			return err
 		}
-		if err := Pause(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("%d servers still have a lease: %w", left, err)
 		}
 	}

@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package dirlock keeps others, in this process or another, from a directory.
 package dirlock
 

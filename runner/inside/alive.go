@@ -1,5 +1,3 @@
-//go:build linux
-
 package inside
 
 import (
@@ -13,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 const aliveFile = "alive"
@@ -29,7 +29,7 @@ func HoldAlive(ctx context.Context, dir string) (*os.File, error) {
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			break
 		}
-		pause(ctx, 10*time.Millisecond)
+		_ = sleep.For(ctx, 10*time.Millisecond)
 	}
 	if err == nil {
 		err = f.Truncate(0)

@@ -11,14 +11,13 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
-var errLinux = errors.New("gVisor sandboxes need Linux")
+var errLinux = errors.New("gVisor sandboxes need Linux, so that nothing can be isolated on this system; " +
+	"run the server on Linux, or with --sandbox local, which isolates nothing")
 
-// Main is what this program does when gVisor has started it as a kernel or as a file
-// server: it then does not return. A program that creates sandboxes must call it before
-// anything else.
+// Main does nothing on this system.
 func Main() {}
 
-// Driver makes sandboxes with gVisor, on Linux.
+// Driver creates sandboxes with gVisor, on Linux.
 type Driver struct{}
 
 // New says that there are no gVisor sandboxes on this system.

@@ -21,9 +21,9 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
 )
 
-// Main is what this program does when gVisor has started it as a kernel or as a
-// file server: it then does not return. A program that makes sandboxes must call
-// it before anything else.
+// Main is what this program does when gVisor has started it as a kernel or as a file
+// server: it then does not return. A program that creates sandboxes must call it before
+// anything else.
 func Main() {
 	// The kernel executes itself once more under the name /proc/self/exe.
 	if name := os.Args[0]; !strings.HasPrefix(name, "runsc") && name != "/proc/self/exe" {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 var errLocked = errors.New("somebody else holds it")
@@ -22,12 +24,8 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		if !errors.Is(err, errLocked) {
 			return unlock, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, fmt.Errorf("lock: %w", context.Cause(ctx))
-		case <-timer.C:
+		if err := sleep.For(ctx, pause); err != nil {
+			return nil, fmt.Errorf("lock: %w", err)
 		}
 	}
 }

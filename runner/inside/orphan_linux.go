@@ -1,5 +1,3 @@
-//go:build linux
-
 package inside
 
 import (
@@ -12,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner/proctree"
 )
 
@@ -34,7 +33,7 @@ func (r *Runner) adoptOrphans(ctx context.Context) error {
 				return
 			case <-ended:
 			}
-			pause(ctx, reapEvery)
+			_ = sleep.For(ctx, reapEvery)
 			if err := r.reap(); err != nil {
 				r.log.WarnContext(ctx, "orphans not reaped", "error", err)
 			}

@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package pidfd holds on to processes: their end can be waited for without
 // polling, and a signal never meets whoever got their number later.
 package pidfd

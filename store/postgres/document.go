@@ -95,7 +95,7 @@ func (s *Store) Remove(ctx context.Context, ref store.DocumentRef) error {
 func (s *Store) document(ctx context.Context, verb string, ref store.DocumentRef, invalid error, do func(context.Context, pgx.Tx) error) error {
 	err := invalid
 	if err == nil {
-		err = s.lane(dormouse.SessionID(ref.ID)).write(ctx, &job{alone: do})
+		err = s.writer(dormouse.SessionID(ref.ID)).Write(ctx, &job{alone: do})
 	}
 	return wrap(err, verb, ref)
 }

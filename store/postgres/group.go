@@ -17,48 +17,18 @@ import (
 // errSilent ends what the database does not answer.
 var errSilent = errors.New("the database does not answer")
 
-// commit writes jobs in one transaction. An error that is not
-// dormouse.ErrUnknownOutcome means that nothing changed; a job that was refused
-// has its own.
-func (l *lane) commit(ctx context.Context, jobs []*job) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSilent)
-	defer cancel()
-	err := l.connect(ctx)
-	if err == nil && jobs[0].alone != nil {
-		err = l.commitAlone(ctx, jobs[0])
-	} else if err == nil {
-		err = l.commitGroup(ctx, jobs)
-	}
-	if err != nil && (broken(err) || ctx.Err() != nil) {
-		l.hangUp()
-	}
-	if err != nil && ctx.Err() != nil {
-		return silent(ctx, err)
-	}
-	return err
-}
-
-// silent says that the database did not answer in time. It hides how we noticed:
-// a caller must not take our deadline for his.
-func silent(ctx context.Context, err error) error {
-	if errors.Is(err, dormouse.ErrUnknownOutcome) {
-		return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, context.Cause(ctx))
-	}
-	return context.Cause(ctx)
-}
-
 // commitAlone runs a job that shares its transaction with nobody.
-func (l *lane) commitAlone(ctx context.Context, j *job) error {
-	tx, err := l.conn.Begin(ctx)
+func (w *writer) commitAlone(ctx context.Context, j *job) error {
+	tx, err := w.conn.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	if err := j.alone(ctx, tx); err != nil {
 		if rollback := tx.Rollback(ctx); rollback != nil {
-			l.hangUp()
+			w.hangUp()
 		}
-		if refused(err) {
-			j.err = err
+		if store.Refused(err) {
+			j.Refuse(err)
 			return nil
 		}
 		return err
@@ -75,18 +45,13 @@ func unsure(err error) error {
 	return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
 }
 
-// refused reports whether a job said no before it changed anything.
-func refused(err error) bool {
-	return errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, dormouse.ErrConflict)
-}
-
 // commitGroup takes two round trips. The first passes the fences, and if the
 // connection breaks there nothing has happened. The second carries the rows of
 // those who passed and the commit itself.
-func (l *lane) commitGroup(ctx context.Context, jobs []*job) error {
+func (w *writer) commitGroup(ctx context.Context, jobs []*job) error {
 	crash.At(crash.StoreFencing)
-	p := l.conn.PgConn().StartPipeline(ctx)
-	err := l.fence(p, jobs)
+	p := w.conn.PgConn().StartPipeline(ctx)
+	err := w.fence(p, jobs)
 	if err == nil {
 		for _, j := range jobs {
 			if j.key != 0 && j.queues {
@@ -94,7 +59,7 @@ func (l *lane) commitGroup(ctx context.Context, jobs []*job) error {
 			}
 		}
 		crash.At(crash.StoreFlushing)
-		err = l.store(p, jobs)
+		err = w.store(p, jobs)
 	}
 	closed := p.Close()
 	if err == nil {
@@ -103,27 +68,27 @@ func (l *lane) commitGroup(ctx context.Context, jobs []*job) error {
 		return nil
 	}
 	if closed != nil {
-		l.hangUp()
-	} else if l.conn.PgConn().TxStatus() != 'I' {
-		if _, rollback := l.conn.Exec(ctx, "ROLLBACK"); rollback != nil {
-			l.hangUp()
+		w.hangUp()
+	} else if w.conn.PgConn().TxStatus() != 'I' {
+		if _, rollback := w.conn.Exec(ctx, "ROLLBACK"); rollback != nil {
+			w.hangUp()
 		}
 	}
 	return err
 }
 
 // fence gives a key to each job that may go in.
-func (l *lane) fence(p *pgconn.Pipeline, jobs []*job) error {
+func (w *writer) fence(p *pgconn.Pipeline, jobs []*job) error {
 	byID := make(map[string]*job, len(jobs))
-	l.layout.clear()
+	w.layout.clear()
 	for _, j := range jobs {
-		j.key, j.err = 0, nil
+		j.key = 0
 		byID[string(j.batch.Session)] = j
-		l.layout.fence(j)
+		w.layout.fence(j)
 	}
 	p.SendQueryPrepared(begin, nil, nil, nil)
 	sent := 1
-	for _, t := range []*table{l.layout.births, l.layout.fences, l.layout.holds} {
+	for _, t := range []*table{w.layout.births, w.layout.fences, w.layout.holds} {
 		if t.send(p) {
 			sent++
 		}
@@ -144,19 +109,19 @@ func (l *lane) fence(p *pgconn.Pipeline, jobs []*job) error {
 
 // store writes the rows of jobs that passed the fence, commits, and says why the
 // others were refused.
-func (l *lane) store(p *pgconn.Pipeline, jobs []*job) error {
+func (w *writer) store(p *pgconn.Pipeline, jobs []*job) error {
 	for _, j := range jobs {
 		if j.key == 0 {
-			l.layout.look(j)
+			w.layout.look(j)
 		} else {
-			l.layout.rows(j, l.known[j.batch.Session])
+			w.layout.rows(j, w.known[j.batch.Session])
 		}
 	}
 	sent := 0
-	if l.layout.looks.send(p) {
+	if w.layout.looks.send(p) {
 		sent++
 	}
-	for _, t := range l.layout.stored {
+	for _, t := range w.layout.stored {
 		if t.send(p) {
 			sent++
 		}
@@ -182,7 +147,7 @@ func (l *lane) store(p *pgconn.Pipeline, jobs []*job) error {
 	}
 	for _, j := range jobs {
 		if j.key == 0 {
-			j.err = j.refusal(fences)
+			j.Refuse(j.refusal(fences))
 		}
 	}
 	return nil
@@ -245,7 +210,7 @@ func integer(b []byte) int64 {
 	return int64(binary.BigEndian.Uint64(b)) //nolint:gosec // the same bits
 }
 
-// prepare readies the statements of a lane in one round trip.
+// prepare readies the statements of a writer in one round trip.
 func prepare(ctx context.Context, c *pgx.Conn) error {
 	p := c.PgConn().StartPipeline(ctx)
 	for name, text := range texts {

@@ -7,7 +7,7 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// known is what a lane has written of a session itself under an epoch. Nobody
+// known is what a writer has written of a session itself under an epoch. Nobody
 // else writes under it, so what has not changed is not written again.
 type known struct {
 	epoch     store.Epoch
@@ -19,19 +19,19 @@ type known struct {
 const remembered = 1 << 16
 
 // remember keeps what a job wrote, or forgets the session if it may not have.
-func (l *lane) remember(j *job) {
+func (w *writer) remember(j *job, err error) {
 	id := j.batch.Session
-	if j.err != nil || j.alone != nil || j.birth {
-		delete(l.known, id)
+	if err != nil || j.alone != nil || j.birth {
+		delete(w.known, id)
 		return
 	}
 	if j.batch.Rows == nil {
 		return
 	}
-	k := l.known[id]
+	k := w.known[id]
 	if k.epoch != j.batch.Epoch {
-		if len(l.known) >= remembered {
-			clear(l.known)
+		if len(w.known) >= remembered {
+			clear(w.known)
 		}
 		k = known{epoch: j.batch.Epoch}
 	}
@@ -39,5 +39,5 @@ func (l *lane) remember(j *job) {
 	if d := j.batch.Rows.Deadlines; d != nil && !slices.EqualFunc(d, k.deadlines, alike) || d != nil && k.deadlines == nil {
 		k.deadlines = append([]dormouse.Deadline{}, d...)
 	}
-	l.known[id] = k
+	w.known[id] = k
 }

@@ -34,9 +34,9 @@ type Options struct {
 }
 
 const (
-	// lanes is how many connections write at once. With two, one is filled while
+	// writers is how many connections write at once. With two, one is filled while
 	// the other waits for the disk.
-	lanes = 2
+	writers = 2
 	// controls is how many connections do what is neither reading nor appending.
 	controls = 3
 )
@@ -46,7 +46,7 @@ type Store struct {
 	log     *slog.Logger
 	readers *pgxpool.Pool
 	control *pgxpool.Pool
-	lanes   [lanes]*lane
+	writers [writers]*writer
 	seed    maphash.Seed
 
 	// The lease has a connection of its own, so that nothing else a server does
@@ -100,8 +100,8 @@ func Open(ctx context.Context, dsn string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	for _, l := range s.lanes {
-		s.running.Go(func() { l.run(ctx) })
+	for _, w := range s.writers {
+		s.running.Go(func() { w.run(ctx) })
 	}
 	s.running.Go(func() { s.notifier.run(ctx) })
 	s.running.Go(func() { s.sweep(ctx) })
@@ -136,7 +136,7 @@ func (s *Store) prepare(ctx context.Context, base *pgx.ConnConfig) (err error) {
 	return migrate(context.WithoutCancel(ctx), c, s.steps, s.log)
 }
 
-// connect makes the pools and the lanes. None of them dials before it is needed.
+// connect makes the pools and the writers. None of them dials before it is needed.
 func (s *Store) connect(ctx context.Context, dsn string, readers int) (err error) {
 	if readers == 0 {
 		readers = 8
@@ -165,13 +165,13 @@ func (s *Store) connect(ctx context.Context, dsn string, readers int) (err error
 	s.lease = newLine(leasing)
 	s.notifier = newNotifier(newLine(telling), &s.me, s.closing)
 	s.listener = listening
-	for i := range s.lanes {
-		s.lanes[i] = newLane(func(ctx context.Context) (*pgx.Conn, error) { return dialLane(ctx, writing) }, s.closing, s.notifier.tell)
+	for i := range s.writers {
+		s.writers[i] = newWriter(func(ctx context.Context) (*pgx.Conn, error) { return dialWriter(ctx, writing) }, s.closing, s.notifier.tell)
 	}
 	return nil
 }
 
-func dialLane(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+func dialWriter(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	c, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -194,9 +194,9 @@ func newPool(ctx context.Context, dsn string, size int) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// lane is the one that writes a session.
-func (s *Store) lane(id dormouse.SessionID) *lane {
-	return s.lanes[maphash.String(s.seed, string(id))%lanes]
+// writer is the one that writes a session.
+func (s *Store) writer(id dormouse.SessionID) *writer {
+	return s.writers[maphash.String(s.seed, string(id))%writers]
 }
 
 // Check writes a row and reports whether that worked.

@@ -20,7 +20,7 @@ func (s *Store) Delete(ctx context.Context, id dormouse.SessionID, epoch store.E
 	j := &job{batch: store.Batch{Session: id}, alone: func(ctx context.Context, tx pgx.Tx) error {
 		return remove(ctx, tx, id, epoch)
 	}}
-	if err := s.lane(id).write(ctx, j); err != nil {
+	if err := s.writer(id).Write(ctx, j); err != nil {
 		return wrap(err, "delete", id)
 	}
 	select {

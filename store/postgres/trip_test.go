@@ -15,7 +15,7 @@ func TestABatchIsTwoRoundTrips(t *testing.T) {
 	p := newProxy(t)
 	s := open(t, p.through(database(t)))
 	w := create(t, s, sessionID(1))
-	if err := w.append(t.Context(), w.batch(1)); err != nil { // from then on the lane knows what it wrote
+	if err := w.append(t.Context(), w.batch(1)); err != nil { // from then on the writer knows what it wrote
 		t.Fatal(err)
 	}
 	var trips [][]string // guarded by p.mu

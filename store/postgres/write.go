@@ -39,7 +39,7 @@ func (s *Store) append(ctx context.Context, b store.Batch, invalid error, birth 
 	if b.Under != nil && !birth {
 		j.alone = func(ctx context.Context, tx pgx.Tx) error { return appendUnder(ctx, tx, j) }
 	}
-	return s.lane(b.Session).write(ctx, j)
+	return s.writer(b.Session).Write(ctx, j)
 }
 
 // appendUnder appends what another session asked for, as long as that is still owned by
@@ -87,7 +87,7 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 		_, err = tx.Exec(ctx, `UPDATE sessions SET damage = $2 WHERE id = $1`, id, damage)
 		return err
 	}}
-	return wrap(s.lane(id).write(ctx, j), "mark", id)
+	return wrap(s.writer(id).Write(ctx, j), "mark", id)
 }
 
 // Rebuild replaces every derived row of a session.
@@ -97,7 +97,7 @@ func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormous
 	if err = errors.Join(b.Validate(), err); err == nil {
 		j := &job{batch: b, spelled: sp}
 		j.alone = func(ctx context.Context, tx pgx.Tx) error { return rebuild(ctx, tx, j) }
-		err = s.lane(id).write(ctx, j)
+		err = s.writer(id).Write(ctx, j)
 	}
 	return wrap(err, "rebuild", id)
 }

@@ -97,7 +97,7 @@ func (s *Store) Remove(ctx context.Context, ref store.DocumentRef) error {
 func (s *Store) document(ctx context.Context, verb string, ref store.DocumentRef, invalid error, do func(context.Context, *conn) error) error {
 	err := invalid
 	if err == nil {
-		err = s.writer.write(ctx, &job{do: do})
+		err = s.writer.Write(ctx, &job{do: do})
 	}
 	return wrap(err, verb, ref)
 }

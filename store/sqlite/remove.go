@@ -17,7 +17,7 @@ const slice = 100
 // Delete removes a session. It is gone for every reader at once; its rows are
 // removed afterwards, a slice at a time, so that nobody has to wait for all.
 func (s *Store) Delete(ctx context.Context, id dormouse.SessionID, epoch store.Epoch) error {
-	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error { return c.remove(ctx, id, epoch) }})
+	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error { return c.remove(ctx, id, epoch) }})
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", id, err)
 	}
@@ -54,7 +54,7 @@ func (c *conn) remove(ctx context.Context, id dormouse.SessionID, epoch store.Ep
 func (s *Store) sweep(ctx context.Context) {
 	for {
 		for more := true; more; {
-			err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) (err error) {
+			err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) (err error) {
 				more, err = c.sweep(ctx)
 				return err
 			}})

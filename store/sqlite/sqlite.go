@@ -131,7 +131,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	s := &Store{writer: newWriter(c), pool: pool, lock: held, removed: make(chan struct{}, 1), asked: make(map[string]*sql.Stmt)}
 	ctx = context.WithoutCancel(ctx)
 	s.running.Go(func() {
-		s.writer.run(ctx)
+		s.writer.Run(ctx)
 		s.ended = s.shut(ctx)
 	})
 	s.running.Go(func() { s.sweep(ctx) })
@@ -146,7 +146,7 @@ func (s *Store) Failed() <-chan error { return s.writer.failed }
 
 // Check writes a row and reports whether that worked.
 func (s *Store) Check(ctx context.Context) error {
-	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
+	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error {
 		_, err := c.exec(ctx, check)
 		return err
 	}})

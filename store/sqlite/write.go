@@ -93,7 +93,7 @@ func (s *Store) log(ctx context.Context, verb string, b store.Batch, invalid err
 	sp, err := spell(b.Rows)
 	err = errors.Join(invalid, err)
 	if err == nil {
-		err = s.writer.write(ctx, &job{
+		err = s.writer.Write(ctx, &job{
 			do:   func(ctx context.Context, c *conn) error { return do(c, ctx, b, sp) },
 			logs: true,
 			queues: slices.ContainsFunc(b.Events, func(e dormouse.Event) bool {
@@ -110,7 +110,7 @@ func (s *Store) log(ctx context.Context, verb string, b store.Batch, invalid err
 // Claim takes the right to write a session.
 func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
 	var epoch int64
-	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
+	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error {
 		var dest [1]driver.Value
 		found, err := c.one(ctx, claimSession, dest[:], string(id), int64(dormouse.LogVersion))
 		if err != nil {
@@ -147,7 +147,7 @@ func (c *conn) whyNotClaimed(ctx context.Context, id dormouse.SessionID) error {
 
 // Mark sets what the index row says of a damaged log.
 func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epoch, damage string) error {
-	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
+	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error {
 		if err := c.admit(ctx, dormouse.Fence{Session: id, Epoch: epoch}); err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormous
 	sp, err := spell(&rows)
 	err = errors.Join(b.Validate(), err)
 	if err == nil {
-		err = s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error { return c.rebuild(ctx, b, sp) }})
+		err = s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error { return c.rebuild(ctx, b, sp) }})
 	}
 	if err != nil {
 		return fmt.Errorf("rebuild %s: %w", id, err)

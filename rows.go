@@ -14,11 +14,9 @@ type Fence struct {
 // Rows are the tables that are derived from a session's log. One function makes them,
 // law.Project, for a live append and for a rebuild alike.
 type Rows struct {
-	Session SessionRow
-	Prompts []PromptRecord // inserted or replaced by id
-	Ops     []OpRecord     // inserted or replaced by id, in the order of the log
-	// Deadlines replaces the session's deadlines when not nil.
-	Deadlines     []Deadline
+	Session       SessionRow
+	Prompts       []PromptRecord  // inserted or replaced by id
+	Ops           []OpRecord      // inserted or replaced by id, in the order of the log
 	SnapshotBlobs []SnapshotBlobs // inserted or replaced by snapshot
 	Released      []SnapshotID    // snapshots that need no blobs any more, applied after SnapshotBlobs; unknown ones are ignored
 	ClientIDs     []ClientID      // inserted; unique within the session

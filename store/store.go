@@ -121,8 +121,6 @@ type Loader interface {
 	State(ctx context.Context, id dormouse.SessionID) (dormouse.StateCache, error)
 	// Chunks must return an open op's chunks in order.
 	Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.OpID) ([]Chunk, error)
-	// Deadlines must list a session's deadlines, earliest first.
-	Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormouse.Deadline, error)
 	// Due must list sessions due at or before t, most overdue first, at most limit. Like
 	// NextDue it must leave out sessions whose log needs a newer program.
 	Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error)

@@ -288,13 +288,12 @@ func contents(t *testing.T, d *deployment) map[dormouse.SessionID]content {
 	all := make(map[dormouse.SessionID]content)
 	err := eachSession(t.Context(), d.store, func(id dormouse.SessionID) (err error) {
 		var c content
-		var errs [6]error
+		var errs [5]error
 		c.Epoch, errs[0] = d.store.Epoch(t.Context(), id)
 		c.Log, errs[1] = digestOf(t.Context(), d.store, id)
 		c.Rows.Session, errs[2] = d.store.Session(t.Context(), id)
 		c.Rows.Prompts, errs[3] = d.store.Prompts(t.Context(), id)
 		c.Rows.Ops, errs[4] = d.store.Ops(t.Context(), id, 1<<20)
-		c.Rows.Deadlines, errs[5] = d.store.Deadlines(t.Context(), id)
 		for _, op := range c.Rows.Ops {
 			chunks, err := d.store.Chunks(t.Context(), id, op.ID)
 			if err != nil {

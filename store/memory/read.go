@@ -224,21 +224,6 @@ func (s *Store) Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.O
 	return found, err
 }
 
-// Deadlines lists a session's deadlines, earliest first.
-func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) (found []dormouse.Deadline, err error) {
-	err = s.read(ctx, "list deadlines of", id, func(ss *session) error {
-		if ss == nil {
-			return nil
-		}
-		found = slices.Clone(ss.deadlines)
-		slices.SortFunc(found, func(a, b dormouse.Deadline) int {
-			return cmp.Or(a.At.Compare(b.At), strings.Compare(a.ID, b.ID))
-		})
-		return nil
-	})
-	return found, err
-}
-
 // Due lists sessions due at or before t, most overdue first.
 func (s *Store) Due(ctx context.Context, t time.Time, limit int) (ids []dormouse.SessionID, err error) {
 	err = s.read(ctx, "list due", "", func(*session) error {

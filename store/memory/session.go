@@ -12,18 +12,17 @@ import (
 
 // session is all there is of one session.
 type session struct {
-	epoch     store.Epoch
-	owner     uint64 // the incarnation of the server that owns it; 0: none
-	index     dormouse.SessionRow
-	events    []dormouse.Event
-	prompts   map[dormouse.EventID]dormouse.PromptRecord
-	ops       map[dormouse.OpID]op
-	recorded  int // ops ever recorded
-	deadlines []dormouse.Deadline
-	names     map[dormouse.SnapshotID][]dormouse.Digest
-	given     map[string]uint64 // the ids that clients gave
-	chunks    map[dormouse.OpID]map[int]string
-	state     dormouse.StateCache
+	epoch    store.Epoch
+	owner    uint64 // the incarnation of the server that owns it; 0: none
+	index    dormouse.SessionRow
+	events   []dormouse.Event
+	prompts  map[dormouse.EventID]dormouse.PromptRecord
+	ops      map[dormouse.OpID]op
+	recorded int // ops ever recorded
+	names    map[dormouse.SnapshotID][]dormouse.Digest
+	given    map[string]uint64 // the ids that clients gave
+	chunks   map[dormouse.OpID]map[int]string
+	state    dormouse.StateCache
 }
 
 // op remembers when it was first recorded, which orders ops.
@@ -59,7 +58,7 @@ func (ss *session) forget() {
 	ss.names = make(map[dormouse.SnapshotID][]dormouse.Digest)
 	ss.given = make(map[string]uint64)
 	ss.chunks = make(map[dormouse.OpID]map[int]string)
-	ss.deadlines, ss.state = nil, dormouse.StateCache{}
+	ss.state = dormouse.StateCache{}
 }
 
 func (ss *session) take(b store.Batch) {
@@ -105,12 +104,6 @@ func (ss *session) takeRows(r dormouse.Rows) {
 		ss.ops[rec.ID] = op{rec, nth}
 		if rec.Status != dormouse.OpOpen {
 			delete(ss.chunks, rec.ID)
-		}
-	}
-	if r.Deadlines != nil {
-		ss.deadlines = slices.Clone(r.Deadlines)
-		for i := range ss.deadlines {
-			ss.deadlines[i].At = utc(ss.deadlines[i].At)
 		}
 	}
 	for _, n := range r.SnapshotBlobs {

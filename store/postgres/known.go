@@ -1,18 +1,14 @@
 package postgres
 
 import (
-	"slices"
-
-	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 )
 
 // known is what a writer has written of a session itself under an epoch. Nobody
 // else writes under it, so what has not changed is not written again.
 type known struct {
-	epoch     store.Epoch
-	labels    fingerprint         // zero: not known
-	deadlines []dormouse.Deadline // nil: not known
+	epoch  store.Epoch
+	labels fingerprint // zero: not known
 }
 
 // remembered bounds what is kept in memory.
@@ -36,8 +32,5 @@ func (w *writer) remember(j *job, err error) {
 		k = known{epoch: j.batch.Epoch}
 	}
 	k.labels = j.spelled.labels.mark
-	if d := j.batch.Rows.Deadlines; d != nil && !slices.EqualFunc(d, k.deadlines, alike) || d != nil && k.deadlines == nil {
-		k.deadlines = append([]dormouse.Deadline{}, d...)
-	}
 	w.known[id] = k
 }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,7 +13,7 @@ import (
 type layout struct {
 	births, fences, holds, looks *table
 
-	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, unnamed, pointless, points, names, counted, given, states *table
+	events, labels, bare, prompts, ops, closed, chunks, unnamed, pointless, points, names, counted, given, states *table
 
 	stored []*table // those of the second round trip, in the order they are sent
 }
@@ -33,8 +32,6 @@ func newLayout() *layout {
 		ops:       newTable(putOps, "isssstt"),
 		closed:    newTable(dropChunks, "is"),
 		chunks:    newTable(putChunks, "isis"),
-		gone:      newTable(dropDeadlines, "i"),
-		deadlines: newTable(addDeadlines, "isst"),
 		unnamed:   newTable(countNames, "is"),
 		pointless: newTable(dropPoints, "is"),
 		points:    newTable(putPoints, "iss"),
@@ -46,7 +43,7 @@ func newLayout() *layout {
 	// Chunks of an op that is closed go before late ones are refused, and what a
 	// point named before what it names.
 	l.stored = []*table{
-		l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines,
+		l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks,
 		l.unnamed, l.pointless, l.points, l.names, l.counted, l.given, l.states,
 	}
 	return l
@@ -115,7 +112,7 @@ func (l *layout) rows(j *job, k known) {
 // derived lays out the rows of a job's tables, less what is there already.
 func (l *layout) derived(j *job, k known) {
 	if j.birth {
-		k = known{labels: unlabelled.mark, deadlines: []dormouse.Deadline{}}
+		k = known{labels: unlabelled.mark}
 	} else if k.epoch != j.batch.Epoch {
 		k = known{}
 	}
@@ -154,16 +151,6 @@ func (l *layout) derived(j *job, k known) {
 	for _, id := range j.batch.Rows.ClientIDs {
 		l.given.integer(j.key).text(id.ID).number(id.Seq)
 	}
-	deadlines := j.batch.Rows.Deadlines
-	if deadlines == nil || k.deadlines != nil && slices.EqualFunc(deadlines, k.deadlines, alike) {
-		return
-	}
-	if len(k.deadlines) > 0 || k.deadlines == nil {
-		l.gone.integer(j.key)
-	}
-	for _, d := range deadlines {
-		l.deadlines.integer(j.key).text(d.ID).text(d.Kind).time(d.At)
-	}
 }
 
 // send writes what is laid out, within the transaction there is.
@@ -184,5 +171,3 @@ func (l *layout) send(ctx context.Context, c *pgx.Conn) error {
 	}
 	return err
 }
-
-func alike(a, b dormouse.Deadline) bool { return a.ID == b.ID && a.Kind == b.Kind && a.At.Equal(b.At) }

@@ -106,17 +106,6 @@ func (s *Store) Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.O
 	return chunks, wrap(err, "load chunks of", id)
 }
 
-// Deadlines lists a session's deadlines, earliest first.
-func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormouse.Deadline, error) {
-	deadlines, err := list(ctx, s, func(row pgx.CollectableRow) (d dormouse.Deadline, err error) {
-		var at *time.Time
-		err = row.Scan(&d.ID, &d.Kind, &at)
-		d.At = maybe(at)
-		return d, err
-	}, `SELECT id, kind, at FROM deadlines WHERE session = `+key+` ORDER BY at NULLS FIRST, id COLLATE "C"`, id)
-	return deadlines, wrap(err, "list deadlines of", id)
-}
-
 // Epoch returns the newest epoch of a session.
 func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
 	epoch, err := first(list(ctx, s, pgx.RowTo[store.Epoch], `SELECT epoch FROM sessions WHERE id = $1`, id))

@@ -118,7 +118,6 @@ func TestWhatWasDeletedIsRemovedInTheEnd(t *testing.T) {
 		b.Rows.Session.Tags = []string{"tag"}
 		b.Rows.Prompts = []dormouse.PromptRecord{{ID: "sevt_1", Seq: 2, Queued: start}}
 		b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1"}, Status: dormouse.OpOpen, Started: start}}
-		b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: start}}
 		b.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: []dormouse.Digest{"sha256:a", "sha256:b"}}}
 		b.Chunks = []store.Chunk{{Op: "op_1", Text: "seen"}}
 		b.State = &dormouse.StateCache{Seq: b.Last(), Data: []byte("folded")}
@@ -131,12 +130,12 @@ func TestWhatWasDeletedIsRemovedInTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := func() (n int) {
-		for _, table := range []string{"events", "prompts", "ops", "deadlines", "points", "names", "chunks", "states", "labels", "removed"} {
+		for _, table := range []string{"events", "prompts", "ops", "points", "names", "chunks", "states", "labels", "removed"} {
 			n += query[int](t, c, `SELECT count(*) FROM `+table)
 		}
 		return n
 	}
-	const others = 6001 + 9
+	const others = 6001 + 8
 	for end := time.Now().Add(30 * time.Second); count() > others; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d rows are left, want the %d of the other session", count(), others)

@@ -86,7 +86,7 @@ func sweep(ctx context.Context, c *pgxpool.Conn) (more bool, err error) {
 				return err
 			}
 		}
-		for _, t := range []string{"labels", "deadlines", "states", "removed"} {
+		for _, t := range []string{"labels", "states", "removed"} {
 			if _, err := tx.Exec(ctx, `DELETE FROM `+t+` WHERE session = $1`, key); err != nil {
 				return err
 			}

@@ -11,22 +11,20 @@ const (
 	holdSessions  = "hold"
 	lookFences    = "look"
 
-	addEvents     = "events"
-	putLabels     = "labels"
-	dropLabels    = "drop_labels"
-	putPrompts    = "prompts"
-	putOps        = "ops"
-	dropChunks    = "drop_chunks"
-	putChunks     = "chunks"
-	dropDeadlines = "drop_deadlines"
-	addDeadlines  = "deadlines"
-	countNames    = "count_names"
-	dropPoints    = "drop_points"
-	putPoints     = "points"
-	addNames      = "names"
-	dropNames     = "drop_names"
-	addClientIDs  = "client_ids"
-	putStates     = "states"
+	addEvents    = "events"
+	putLabels    = "labels"
+	dropLabels   = "drop_labels"
+	putPrompts   = "prompts"
+	putOps       = "ops"
+	dropChunks   = "drop_chunks"
+	putChunks    = "chunks"
+	countNames   = "count_names"
+	dropPoints   = "drop_points"
+	putPoints    = "points"
+	addNames     = "names"
+	dropNames    = "drop_names"
+	addClientIDs = "client_ids"
+	putStates    = "states"
 )
 
 var texts = map[string]string{
@@ -91,9 +89,6 @@ var texts = map[string]string{
 		SELECT session, op, n, text FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[]) AS b (session, op, n, text)
 		WHERE NOT EXISTS (SELECT 1 FROM ops WHERE ops.session = b.session AND ops.id = b.op AND ops.status <> 'started')
 		ON CONFLICT (session, op, n) DO UPDATE SET text = excluded.text`,
-	dropDeadlines: `DELETE FROM deadlines WHERE session = ANY ($1::bigint[])`,
-	addDeadlines: `INSERT INTO deadlines (session, id, kind, at)
-		SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::timestamptz[])`,
 	countNames: `WITH gone AS (SELECT session, digest, count(*) AS n
 			FROM unnest($1::bigint[], $2::text[]) AS b (session, id) JOIN points USING (session, id), json_array_elements_text(digests) AS digest
 			GROUP BY session, digest)

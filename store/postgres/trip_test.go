@@ -23,7 +23,7 @@ func TestABatchIsTwoRoundTrips(t *testing.T) {
 		var trip []string
 		for _, statement := range []string{
 			"begin", "birth", "fence", "hold", "look", "events", "labels", "drop_labels", "prompts", "ops", "drop_chunks", "chunks",
-			"drop_deadlines", "deadlines", "count_names", "drop_points", "points", "names", "drop_names", "states", "commit",
+			"count_names", "drop_points", "points", "names", "drop_names", "states", "commit",
 		} {
 			if bytes.Contains(said, []byte("\x00"+statement+"\x00")) {
 				trip = append(trip, statement)

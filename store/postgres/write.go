@@ -120,7 +120,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
 	case last != seq || said > seq:
 		return dormouse.ErrConflict
 	}
-	for _, t := range []string{"labels", "prompts", "ops", "deadlines", "points", "names", "client_ids", "states"} {
+	for _, t := range []string{"labels", "prompts", "ops", "points", "names", "client_ids", "states"} {
 		if _, err := tx.Exec(ctx, `DELETE FROM `+t+` WHERE session = $1`, j.key); err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
 	l := newLayout()
 	l.index(l.fences, j)
 	l.fences.integer(said)
-	l.rows(j, known{epoch: j.batch.Epoch, labels: unlabelled.mark, deadlines: []dormouse.Deadline{}})
+	l.rows(j, known{epoch: j.batch.Epoch, labels: unlabelled.mark})
 	if err := l.send(ctx, tx.Conn()); err != nil {
 		return err
 	}

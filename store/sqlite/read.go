@@ -143,17 +143,6 @@ func (s *Store) Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.O
 	return chunks, wrap(err, "load chunks of", id)
 }
 
-// Deadlines lists a session's deadlines, earliest first.
-func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormouse.Deadline, error) {
-	deadlines, err := list(ctx, s, func(rows *sql.Rows) (d dormouse.Deadline, err error) {
-		var at sql.NullInt64
-		err = rows.Scan(&d.ID, &d.Kind, &at)
-		d.At = maybeInstant(at)
-		return d, err
-	}, `SELECT id, kind, at FROM deadlines WHERE session = `+key+` ORDER BY at, id`, id)
-	return deadlines, wrap(err, "list deadlines of", id)
-}
-
 // Due lists sessions due at or before t, most overdue first.
 func (s *Store) Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error) {
 	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= ? AND needs <= ? ORDER BY due, key`+limited,

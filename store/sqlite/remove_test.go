@@ -13,7 +13,7 @@ import (
 )
 
 // tables are those with rows of a session.
-var tables = []string{"events", "prompts", "ops", "points", "names", "chunks", "labels", "deadlines", "states"}
+var tables = []string{"events", "prompts", "ops", "points", "names", "chunks", "labels", "states"}
 
 // createLong makes a session with more rows in every table than are removed at once.
 func createLong(t *testing.T, s *sqlite.Store, id dormouse.SessionID) *writer {
@@ -25,7 +25,6 @@ func createLong(t *testing.T, s *sqlite.Store, id dormouse.SessionID) *writer {
 	for n := range rows {
 		b.Rows.Prompts = append(b.Rows.Prompts, dormouse.PromptRecord{ID: dormouse.EventID(fmt.Sprintf("sevt_%d", n)), Seq: 2})
 		b.Rows.Ops = append(b.Rows.Ops, dormouse.OpRecord{Op: dormouse.Op{ID: dormouse.OpID(fmt.Sprintf("op_%d", n))}, Status: dormouse.OpOpen})
-		b.Rows.Deadlines = append(b.Rows.Deadlines, dormouse.Deadline{ID: fmt.Sprint(n)})
 		b.Rows.SnapshotBlobs = append(b.Rows.SnapshotBlobs, dormouse.SnapshotBlobs{
 			Snapshot: dormouse.SnapshotID(fmt.Sprintf("snap_%d", n)), Digests: []dormouse.Digest{"sha256:a", dormouse.DigestOf(fmt.Append(nil, n))},
 		})

@@ -16,7 +16,6 @@ type row struct {
 	moved     moved
 	rewritten rewritten
 	labels    *labels // nil: not known
-	deadlines []dormouse.Deadline
 }
 
 // remembered bounds the rows that are kept in memory.

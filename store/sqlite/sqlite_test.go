@@ -70,7 +70,6 @@ func TestAStoreThatIsOpenedAgainHasEverything(t *testing.T) {
 	b.Rows.Session.Due = dormouse.DueNow
 	b.Rows.Prompts = []dormouse.PromptRecord{{ID: "sevt_1", Status: dormouse.PromptIsQueued, Seq: 2, Queued: start}}
 	b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1", Kind: dormouse.OpModel}, Status: dormouse.OpOpen, Started: start}}
-	b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", Kind: "wake", At: start}}
 	b.Chunks = []store.Chunk{{Op: "op_1", Text: "seen"}}
 	b.State = &dormouse.StateCache{Seq: 4, Version: 1, Data: []byte("folded")}
 	if err := w.append(t.Context(), b); err != nil {
@@ -123,8 +122,6 @@ func dump(t *testing.T, s store.Store, id dormouse.SessionID) string {
 	say(prompts, err)
 	ops, err := s.Ops(ctx, id, 100)
 	say(ops, err)
-	deadlines, err := s.Deadlines(ctx, id)
-	say(deadlines, err)
 	chunks, err := s.Chunks(ctx, id, "op_1")
 	say(chunks, err)
 	state, err := s.State(ctx, id)
@@ -195,7 +192,6 @@ func TestAppendAfterARollbackWritesEveryRow(t *testing.T) {
 	due := start.Add(time.Hour)
 	b.Rows.Session.Title, b.Rows.Session.Due, b.Rows.Session.Archived = "another title", due, due
 	b.Rows.Session.Tags, b.Rows.Session.Metadata = []string{"red"}, map[string]string{"a": "b"}
-	b.Rows.Deadlines = []dormouse.Deadline{{ID: "one", Kind: "alarm", At: due}}
 	b.Chunks = []store.Chunk{{Op: "op_1", N: -1}} // the schema refuses it, after all the rest
 	if err := w.append(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
 		t.Fatalf("append of a chunk before the first = %v, want ErrInvalid", err)
@@ -210,10 +206,6 @@ func TestAppendAfterARollbackWritesEveryRow(t *testing.T) {
 	}
 	if diff := cmp.Diff(b.Rows.Session, got); diff != "" {
 		t.Errorf("the index row is not what was appended: %s", diff)
-	}
-	deadlines, err := s.Deadlines(t.Context(), sessionID(1))
-	if diff := cmp.Diff(b.Rows.Deadlines, deadlines); diff != "" || err != nil {
-		t.Errorf("the deadlines are not what was appended: %s, %v", diff, err)
 	}
 
 	// And a session whose creation was taken back is not there.

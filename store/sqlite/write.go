@@ -195,8 +195,8 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, sp spelled) error {
 		return err
 	}
 	r.moved, r.rewritten = sp.moved, sp.rewritten
-	r.labels, r.deadlines = nil, nil
-	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropPoints, dropNames, dropClientIDs, dropState} {
+	r.labels = nil
+	for _, drop := range []statement{dropPrompts, dropOps, dropPoints, dropNames, dropClientIDs, dropState} {
 		if _, err := c.exec(ctx, drop, r.key); err != nil {
 			return err
 		}
@@ -290,18 +290,6 @@ func (c *conn) addRows(ctx context.Context, r *row, rows dormouse.Rows, sp spell
 			return err
 		}
 	}
-	if rows.Deadlines == nil || r.deadlines != nil && slices.EqualFunc(rows.Deadlines, r.deadlines, alike) {
-		return nil
-	}
-	if _, err := c.exec(ctx, dropDeadlines, r.key); err != nil {
-		return err
-	}
-	for _, d := range rows.Deadlines {
-		if _, err := c.exec(ctx, addDeadline, r.key, d.ID, d.Kind, maybe(d.At)); err != nil {
-			return err
-		}
-	}
-	r.deadlines = append([]dormouse.Deadline{}, rows.Deadlines...)
 	return nil
 }
 
@@ -352,5 +340,3 @@ func (c *conn) name(ctx context.Context, r *row, rows dormouse.Rows, digests []s
 	_, err := c.exec(ctx, dropUnnamed, r.key)
 	return err
 }
-
-func alike(a, b dormouse.Deadline) bool { return a.ID == b.ID && a.Kind == b.Kind && a.At.Equal(b.At) }

@@ -47,7 +47,6 @@ func testLog(t *testing.T, fresh opener) {
 			return child.try(t.Context(), func(b *store.Batch) {
 				b.Under = &f
 				b.Rows.Session.Tags = []string{fmt.Sprint(b.After)}
-				b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: at(int(b.After))}}
 				b.Rows.Prompts = []dormouse.PromptRecord{prompt(int(b.After), b.Last())}
 			})
 		}
@@ -207,7 +206,6 @@ func testLog(t *testing.T, fresh opener) {
 		b.Rows.Session.Title = "refused"
 		b.Rows.Prompts = []dormouse.PromptRecord{{ID: promptID(1), Status: dormouse.PromptIsQueued, Seq: 2, Queued: start}}
 		b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: opID(1)}, Status: dormouse.OpOpen, Started: start}}
-		b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: start}}
 		b.Chunks = []store.Chunk{{Op: opID(1), Text: "seen"}}
 		b.State = &dormouse.StateCache{Seq: 4, Data: []byte("folded")}
 		wantErr(t, "append", s.Append(t.Context(), b), dormouse.ErrLeaseLost)
@@ -218,7 +216,7 @@ func testLog(t *testing.T, fresh opener) {
 		if err := s.Append(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
-		if got := contents(t, s, ada); got.size() != 5 || len(got.Events) != 4 || got.Index.Title != "refused" {
+		if got := contents(t, s, ada); got.size() != 4 || len(got.Events) != 4 || got.Index.Title != "refused" {
 			t.Errorf("after an append: %+v", got)
 		}
 	}))
@@ -327,18 +325,17 @@ var longText = func() string {
 
 // everything is all a store says of one session.
 type everything struct {
-	Index     dormouse.SessionRow
-	Events    []dormouse.Event
-	Prompts   []dormouse.PromptRecord
-	Ops       []dormouse.OpRecord
-	Deadlines []dormouse.Deadline
-	Chunks    []store.Chunk // of the first op
-	State     dormouse.StateCache
+	Index   dormouse.SessionRow
+	Events  []dormouse.Event
+	Prompts []dormouse.PromptRecord
+	Ops     []dormouse.OpRecord
+	Chunks  []store.Chunk // of the first op
+	State   dormouse.StateCache
 }
 
 // size counts what is derived.
 func (e everything) size() int {
-	n := len(e.Prompts) + len(e.Ops) + len(e.Deadlines) + len(e.Chunks)
+	n := len(e.Prompts) + len(e.Ops) + len(e.Chunks)
 	if e.State.Seq > 0 {
 		n++
 	}
@@ -348,14 +345,13 @@ func (e everything) size() int {
 func contents(t *testing.T, s store.Store, id dormouse.SessionID) everything {
 	t.Helper()
 	var e everything
-	var errs [6]error
+	var errs [5]error
 	e.Events = all(t, s, id)
 	e.Index, errs[0] = s.Session(t.Context(), id)
 	e.Prompts, errs[1] = s.Prompts(t.Context(), id)
 	e.Ops, errs[2] = s.Ops(t.Context(), id, 1<<20)
-	e.Deadlines, errs[3] = s.Deadlines(t.Context(), id)
-	e.Chunks, errs[4] = s.Chunks(t.Context(), id, opID(1))
-	e.State, errs[5] = s.State(t.Context(), id)
+	e.Chunks, errs[3] = s.Chunks(t.Context(), id, opID(1))
+	e.State, errs[4] = s.State(t.Context(), id)
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
 	}

@@ -263,7 +263,6 @@ func testRows(t *testing.T, fresh opener) {
 		for i := range 300 {
 			b.Rows.Prompts = append(b.Rows.Prompts, prompt(i, uint64(i)+2))
 			b.Rows.Ops = append(b.Rows.Ops, op(300-i, at(i)))
-			b.Rows.Deadlines = append(b.Rows.Deadlines, dormouse.Deadline{ID: fmt.Sprint(i), Kind: "wake", At: at(i)})
 		}
 		if err := s.Append(t.Context(), b); err != nil {
 			t.Fatal(err)
@@ -271,36 +270,8 @@ func testRows(t *testing.T, fresh opener) {
 		got := contents(t, s, ada)
 		seqs(t, got.Events, 1, 301)
 		equal(t, "prompts", got.Prompts, b.Rows.Prompts)
-		equal(t, "deadlines", got.Deadlines, b.Rows.Deadlines)
 		if len(got.Ops) != 300 || got.Ops[0].ID != opID(1) || got.Ops[299].ID != opID(300) {
 			t.Errorf("%d ops", len(got.Ops))
-		}
-	}))
-
-	t.Run("deadlines replaces the session's deadlines when not nil", fresh(func(t *testing.T, s store.Store) {
-		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		theirs := []dormouse.Deadline{{ID: "sleep", Kind: "sleep", At: at(9)}}
-		other.append(t, func(b *store.Batch) { b.Rows.Deadlines = theirs })
-		both := []dormouse.Deadline{{ID: "b", Kind: "wake", At: at(5)}, {ID: "a", Kind: "sleep", At: at(7)}}
-		for _, step := range []struct{ given, want []dormouse.Deadline }{
-			{both, both},
-			{nil, both},
-			{both[1:], both[1:]},
-			{[]dormouse.Deadline{}, nil},
-		} {
-			w.append(t, func(b *store.Batch) { b.Rows.Deadlines = step.given })
-			equal(t, "deadlines", contents(t, s, ada).Deadlines, step.want)
-		}
-		equal(t, "deadlines of the other session", contents(t, s, sessionID(2)).Deadlines, theirs)
-	}))
-
-	t.Run("deadlines must list a session's deadlines earliest first", fresh(func(t *testing.T, s store.Store) {
-		w := create(t, s, ada)
-		given := []dormouse.Deadline{{ID: "a", At: at(9)}, {ID: "c", At: at(3)}, {ID: "b", At: at(3)}, {ID: "d", At: at(5)}}
-		w.append(t, func(b *store.Batch) { b.Rows.Deadlines = given })
-		equal(t, "deadlines", contents(t, s, ada).Deadlines, []dormouse.Deadline{given[2], given[1], given[3], given[0]})
-		if got, err := s.Deadlines(t.Context(), sessionID(2)); err != nil || len(got) != 0 {
-			t.Errorf("deadlines of an unknown session = %v, %v, want none", got, err)
 		}
 	}))
 }

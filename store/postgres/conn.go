@@ -18,10 +18,10 @@ import (
 // up, then a statement, and then we do. So a database that stalls and a server
 // that is frozen both end as errors and never as something stuck.
 const (
-	silence   = 2 * time.Second
-	lockWait  = 4 * time.Second
-	statement = 10 * time.Second
-	patience  = 12 * time.Second
+	idleTimeout      = 2 * time.Second
+	lockTimeout      = 4 * time.Second
+	statementTimeout = 10 * time.Second
+	answerTimeout    = 12 * time.Second
 )
 
 // ErrServer means that this database server cannot be used.
@@ -37,9 +37,9 @@ var settings = map[string]string{
 	"client_encoding":                     "UTF8",
 	"timezone":                            "UTC",
 	"default_transaction_isolation":       "read committed",
-	"idle_in_transaction_session_timeout": millis(silence),
-	"lock_timeout":                        millis(lockWait),
-	"statement_timeout":                   millis(statement),
+	"idle_in_transaction_session_timeout": millis(idleTimeout),
+	"lock_timeout":                        millis(lockTimeout),
+	"statement_timeout":                   millis(statementTimeout),
 	// Our statements are short; working out how to run them fast is not.
 	"jit": "off",
 }

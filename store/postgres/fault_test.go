@@ -101,7 +101,7 @@ func TestAConnectionLostBeforeTheCommitChangesNothingAndIsTriedAgain(t *testing.
 	p := newProxy(t)
 	w := create(t, open(t, p.through(database(t))), sessionID(1))
 	for _, f := range []fate{dropped, unanswered} {
-		p.once("fence", f)
+		p.once("update_sessions", f)
 		if err := w.append(t.Context(), w.batch(1)); err != nil {
 			t.Errorf("append: %v", err)
 		}

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -80,7 +79,7 @@ func (w *writer) commitGroup(ctx context.Context, jobs []*job) error {
 // fence gives a key to each job that may go in.
 func (w *writer) fence(p *pgconn.Pipeline, jobs []*job) error {
 	byID := make(map[string]*job, len(jobs))
-	w.layout.clear()
+	w.layout.reset()
 	for _, j := range jobs {
 		j.key = 0
 		byID[string(j.batch.Session)] = j
@@ -88,7 +87,7 @@ func (w *writer) fence(p *pgconn.Pipeline, jobs []*job) error {
 	}
 	p.SendQueryPrepared(begin, nil, nil, nil)
 	sent := 1
-	for _, t := range []*table{w.layout.births, w.layout.fences, w.layout.holds} {
+	for _, t := range w.layout.fences {
 		if t.send(p) {
 			sent++
 		}
@@ -101,7 +100,7 @@ func (w *writer) fence(p *pgconn.Pipeline, jobs []*job) error {
 		if j == nil {
 			return fmt.Errorf("a fence was passed by %q, who is not there", v[0])
 		}
-		j.key = integer(v[1])
+		j.key = decodeInteger(v[1])
 		return nil
 	})
 	return err
@@ -112,15 +111,12 @@ func (w *writer) fence(p *pgconn.Pipeline, jobs []*job) error {
 func (w *writer) store(p *pgconn.Pipeline, jobs []*job) error {
 	for _, j := range jobs {
 		if j.key == 0 {
-			w.layout.look(j)
+			w.layout.readFence(j)
 		} else {
-			w.layout.rows(j, w.known[j.batch.Session])
+			w.layout.addRows(j, w.cache[j.batch.Session])
 		}
 	}
 	sent := 0
-	if w.layout.looks.send(p) {
-		sent++
-	}
 	for _, t := range w.layout.stored {
 		if t.send(p) {
 			sent++
@@ -132,7 +128,7 @@ func (w *writer) store(p *pgconn.Pipeline, jobs []*job) error {
 	done := 0
 	if err == nil {
 		done, err = answers(p, sent+1, func(v [][]byte) error {
-			fences[string(v[0])] = fence{epoch: unsigned(integer(v[1])), last: unsigned(integer(v[2]))}
+			fences[string(v[0])] = fence{epoch: unsigned(decodeInteger(v[1])), last: unsigned(decodeInteger(v[2]))}
 			return nil
 		})
 	}
@@ -160,9 +156,9 @@ type fence struct{ epoch, last uint64 }
 func (j *job) refusal(fences map[string]fence) error {
 	at, found := fences[string(j.batch.Session)]
 	switch {
-	case j.birth && j.batch.Under != nil && !admits(fences[string(j.batch.Under.Session)].epoch, j.batch.Under.Epoch):
+	case j.creates && j.batch.Under != nil && !admits(fences[string(j.batch.Under.Session)].epoch, j.batch.Under.Epoch):
 		return fmt.Errorf("under %s: %w", j.batch.Under.Session, store.ErrStaleSender)
-	case j.birth:
+	case j.creates:
 		return dormouse.ErrConflict
 	case !found:
 		return dormouse.ErrNotFound
@@ -203,11 +199,6 @@ func answers(p *pgconn.Pipeline, n int, read func(values [][]byte) error) (int, 
 		err = fmt.Errorf("a sync was answered with %T", result)
 	}
 	return n, err
-}
-
-// integer reads an integer in the binary format.
-func integer(b []byte) int64 {
-	return int64(binary.BigEndian.Uint64(b)) //nolint:gosec // the same bits
 }
 
 // prepare readies the statements of a writer in one round trip.

@@ -13,13 +13,13 @@ import (
 )
 
 // again calls f until it succeeds, fails with an error that will not pass, or
-// patience ends. It is for what may be done twice. A closed stop ends the
+// answerTimeout has passed. It is for what may be done twice. A closed stop ends the
 // waiting; it may be nil.
 func again(ctx context.Context, stop <-chan struct{}, passes func(error) bool, f func(context.Context) error) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, patience, errSilent)
+	bounded, cancel := context.WithTimeoutCause(ctx, answerTimeout, errSilent)
 	defer cancel()
 	var last error
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {

@@ -27,16 +27,16 @@ func (s *Store) Append(ctx context.Context, b store.Batch) error {
 	return wrap(s.append(ctx, b, b.Validate(), false), "append to", b.Session)
 }
 
-func (s *Store) append(ctx context.Context, b store.Batch, invalid error, birth bool) error {
-	sp, err := spell(b)
+func (s *Store) append(ctx context.Context, b store.Batch, invalid error, creates bool) error {
+	e, err := encode(b)
 	if err := errors.Join(invalid, err); err != nil {
 		return err
 	}
 	j := &job{
-		batch: b, spelled: sp, birth: birth,
+		batch: b, encoded: e, creates: creates,
 		queues: slices.ContainsFunc(b.Events, func(e dormouse.Event) bool { return e.Type == dormouse.PromptQueued }),
 	}
-	if b.Under != nil && !birth {
+	if b.Under != nil && !creates {
 		j.alone = func(ctx context.Context, tx pgx.Tx) error { return appendUnder(ctx, tx, j) }
 	}
 	return s.writer(b.Session).Write(ctx, j)
@@ -66,10 +66,9 @@ func appendUnder(ctx context.Context, tx pgx.Tx, j *job) error {
 	}
 	l := newLayout()
 	if j.batch.Rows != nil {
-		l.index(l.fences, j)
-		l.fences.number(j.batch.After)
+		l.updateSessions.add(j)
 	}
-	l.rows(j, known{})
+	l.addRows(j, cached{})
 	return l.send(ctx, tx.Conn())
 }
 
@@ -93,9 +92,9 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 // Rebuild replaces every derived row of a session.
 func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormouse.Rows) error {
 	b := store.Batch{Session: id, After: rows.Session.Seq, Rows: &rows}
-	sp, err := spell(b)
+	e, err := encode(b)
 	if err = errors.Join(b.Validate(), err); err == nil {
-		j := &job{batch: b, spelled: sp}
+		j := &job{batch: b, encoded: e}
 		j.alone = func(ctx context.Context, tx pgx.Tx) error { return rebuild(ctx, tx, j) }
 		err = s.writer(id).Write(ctx, j)
 	}
@@ -111,7 +110,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
 	if err == nil {
 		err = tx.QueryRow(ctx, `SELECT coalesce(max(seq), 0) FROM events WHERE session = $1`, j.key).Scan(&last)
 	}
-	seq := signed(j.batch.After)
+	seq := signed(j.batch.Rows.Session.Seq)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return dormouse.ErrNotFound
@@ -126,9 +125,9 @@ func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
 		}
 	}
 	l := newLayout()
-	l.index(l.fences, j)
-	l.fences.integer(said)
-	l.rows(j, known{epoch: j.batch.Epoch, labels: unlabelled.mark})
+	j.batch.After = unsigned(said)
+	l.updateSessions.add(j)
+	l.addRows(j, cached{epoch: j.batch.Epoch, labels: unlabelled.sum})
 	if err := l.send(ctx, tx.Conn()); err != nil {
 		return err
 	}

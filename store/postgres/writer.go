@@ -31,15 +31,15 @@ type writer struct {
 	// Only the writer's goroutine uses these.
 	conn   *pgx.Conn // nil: not connected
 	layout *layout
-	known  map[dormouse.SessionID]known
+	cache  map[dormouse.SessionID]cached
 }
 
 // job is one write, part of a transaction it shares with others.
 type job struct {
 	groupcommit.Request
 	batch   store.Batch
-	spelled spelled
-	birth   bool // begins a session
+	encoded encoded
+	creates bool // begins a session
 	queues  bool // adds a prompt
 
 	// alone, if not nil, is done instead of writing the batch, in a transaction
@@ -49,8 +49,16 @@ type job struct {
 	key int64 // of the session, once the fence was passed
 }
 
+// under is the fence of the session that asked for the write, if there is one.
+func (j *job) under() (dormouse.Fence, bool) {
+	if j.batch.Under == nil {
+		return dormouse.Fence{}, false
+	}
+	return *j.batch.Under, true
+}
+
 func newWriter(dial func(context.Context) (*pgx.Conn, error), closing <-chan struct{}, changed func(dormouse.SessionID)) *writer {
-	w := &writer{dial: dial, changed: changed, layout: newLayout(), known: make(map[dormouse.SessionID]known)}
+	w := &writer{dial: dial, changed: changed, layout: newLayout(), cache: make(map[dormouse.SessionID]cached)}
 	w.Writer = groupcommit.New(closing, groupcommit.Options[*job]{
 		Max:    maxGroup,
 		Commit: w.commit,
@@ -59,7 +67,7 @@ func newWriter(dial func(context.Context) (*pgx.Conn, error), closing <-chan str
 		Key:      func(j *job) string { return string(j.batch.Session) },
 		Alone:    func(j *job) bool { return j.alone != nil },
 		Finished: w.finished,
-		Patience: patience,
+		Patience: answerTimeout,
 		Grace:    grace,
 		Closed:   dormouse.ErrClosing,
 		Unknown:  dormouse.ErrUnknownOutcome,
@@ -87,9 +95,9 @@ func judge(err error) groupcommit.Verdict {
 	return groupcommit.Fail
 }
 
-// finished remembers what a job wrote and tells other servers of it.
+// finished caches what a job wrote and tells other servers of it.
 func (w *writer) finished(j *job, err error) {
-	w.remember(j, err)
+	w.updateCache(j, err)
 	if err == nil && len(j.batch.Events) > 0 {
 		w.changed(j.batch.Session)
 	}
@@ -99,7 +107,7 @@ func (w *writer) finished(j *job, err error) {
 // dormouse.ErrUnknownOutcome means that nothing changed; a job that was refused
 // has its own.
 func (w *writer) commit(ctx context.Context, jobs []*job) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errSilent)
 	defer cancel()
 	err := w.connect(ctx)
 	if err == nil && jobs[0].alone != nil {

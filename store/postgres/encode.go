@@ -10,14 +10,13 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// spelled is what of a batch has to be worked out before it can be laid out. It
-// is done in the caller's own time.
-type spelled struct {
+// encoded is what of a batch has to be encoded before it can be laid out. It is done in
+// the caller's goroutine.
+type encoded struct {
 	metrics string
 	labels  labels
 	prompts []dormouse.PromptRecord
-	ops     []dormouse.OpRecord
-	texts   []string // of ops
+	ops     []op
 	points  []point
 	chunks  []store.Chunk
 }
@@ -25,67 +24,72 @@ type spelled struct {
 // labels is what people put on a session.
 type labels struct {
 	tags, metadata, search string
-	mark                   fingerprint
+	sum                    labelSum
 }
 
-// fingerprint stands for labels, which may be large, wherever they are kept.
-type fingerprint [sha256.Size]byte
+// labelSum is the checksum of labels: it is kept in memory for them, since they may be large.
+type labelSum [sha256.Size]byte
+
+// op is the row of an op with its JSON.
+type op struct {
+	dormouse.OpRecord
+	json string
+}
 
 // unlabelled is what a session without a row of labels has.
-var unlabelled = labels{tags: "[]", metadata: "{}"}.marked()
+var unlabelled = labels{tags: "[]", metadata: "{}"}.summed()
 
-// marked returns l with its fingerprint.
-func (l labels) marked() labels {
+// summed returns l with its checksum.
+func (l labels) summed() labels {
 	h := sha256.New()
 	for _, s := range []string{l.tags, l.metadata, l.search} {
 		_, _ = io.WriteString(h, s) // neither can fail
 		_, _ = h.Write([]byte{0})
 	}
-	h.Sum(l.mark[:0])
+	h.Sum(l.sum[:0])
 	return l
 }
 
-// spell spells a batch. A statement must not touch a row twice, so of several
+// encode encodes a batch. A statement must not touch a row twice, so of several
 // rows with one id the last one counts.
-func spell(b store.Batch) (sp spelled, err error) {
-	sp.chunks = last(b.Chunks, func(c store.Chunk) store.Chunk { return store.Chunk{Op: c.Op, N: c.N} })
+func encode(b store.Batch) (e encoded, err error) {
+	e.chunks = last(b.Chunks, func(c store.Chunk) store.Chunk { return store.Chunk{Op: c.Op, N: c.N} })
 	if b.Rows == nil {
-		return sp, nil
+		return e, nil
 	}
 	i := b.Rows.Session
-	if sp.metrics, err = text(i.Metrics); err != nil {
-		return sp, err
+	if e.metrics, err = toJSON(i.Metrics); err != nil {
+		return e, err
 	}
-	sp.labels = unlabelled
-	sp.labels.search = i.Search
+	e.labels = unlabelled
+	e.labels.search = i.Search
 	if len(i.Tags) > 0 {
-		if sp.labels.tags, err = text(i.Tags); err != nil {
-			return sp, err
+		if e.labels.tags, err = toJSON(i.Tags); err != nil {
+			return e, err
 		}
 	}
 	if len(i.Metadata) > 0 {
-		if sp.labels.metadata, err = text(i.Metadata); err != nil {
-			return sp, err
+		if e.labels.metadata, err = toJSON(i.Metadata); err != nil {
+			return e, err
 		}
 	}
-	sp.labels = sp.labels.marked()
-	sp.prompts = last(b.Rows.Prompts, func(p dormouse.PromptRecord) dormouse.EventID { return p.ID })
-	sp.ops = last(b.Rows.Ops, func(o dormouse.OpRecord) dormouse.OpID { return o.ID })
-	for _, o := range sp.ops {
-		t, err := text(o.Op)
+	e.labels = e.labels.summed()
+	e.prompts = last(b.Rows.Prompts, func(p dormouse.PromptRecord) dormouse.EventID { return p.ID })
+	for _, o := range last(b.Rows.Ops, func(o dormouse.OpRecord) dormouse.OpID { return o.ID }) {
+		text, err := toJSON(o.Op)
 		if err != nil {
-			return sp, err
+			return e, err
 		}
-		sp.texts = append(sp.texts, t)
+		e.ops = append(e.ops, op{o, text})
 	}
-	sp.points, err = points(b.Rows)
-	return sp, err
+	e.points, err = points(b.Rows)
+	return e, err
 }
 
 // point is what a point names, each digest once and none empty.
 type point struct {
 	dormouse.SnapshotBlobs
-	text string
+	json string
 }
 
 // points is what each point that changes names in the end. The unnamed ones name
@@ -95,11 +99,11 @@ func points(r *dormouse.Rows) ([]point, error) {
 	for _, n := range r.SnapshotBlobs {
 		n.Digests = slices.Compact(slices.Sorted(slices.Values(n.Digests)))
 		n.Digests = slices.DeleteFunc(n.Digests, func(d dormouse.Digest) bool { return d == "" })
-		t, err := text(n.Digests)
+		text, err := toJSON(n.Digests)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, point{n, t})
+		all = append(all, point{n, text})
 	}
 	for _, id := range r.Released {
 		all = append(all, point{SnapshotBlobs: dormouse.SnapshotBlobs{Snapshot: id}})
@@ -126,8 +130,8 @@ func last[T any, K comparable](rows []T, key func(T) K) []T {
 	return kept
 }
 
-// text is how what has no columns of its own is stored.
-func text(v any) (string, error) {
+// toJSON is how what has no columns of its own is stored.
+func toJSON(v any) (string, error) {
 	b, err := json.Marshal(v)
 	return string(b), err
 }

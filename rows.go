@@ -68,9 +68,9 @@ type SessionRow struct {
 	// follow from the log, so rows say nothing of it: Mark sets it. It also says what of
 	// this row cannot be read.
 	Damage string `json:"damage,omitempty"`
-	// Unread names the columns of this row that are not what was written, whose values
+	// CorruptColumns names the columns of this row that are not what was written, whose values
 	// are empty here. It is not stored.
-	Unread string `json:"-"`
+	CorruptColumns string `json:"-"`
 }
 
 // DueNow is the due time of a session that wants something already.

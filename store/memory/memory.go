@@ -69,7 +69,7 @@ func (s *Store) Close() error {
 	defer s.base.mu.Unlock()
 	s.closed = true
 	for l := range s.base.listeners {
-		l.stir()
+		l.signal()
 	}
 	return nil
 }

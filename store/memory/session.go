@@ -61,14 +61,14 @@ func (ss *session) forget() {
 	ss.state = dormouse.StateCache{}
 }
 
-func (ss *session) take(b store.Batch) {
+func (ss *session) apply(b store.Batch) {
 	for _, e := range b.Events {
 		e.Time = utc(e.Time)
 		e.Payload = slices.Clone(e.Payload)
 		ss.events = append(ss.events, e)
 	}
 	if b.Rows != nil {
-		ss.takeRows(*b.Rows)
+		ss.applyRows(*b.Rows)
 	}
 	for _, c := range b.Chunks {
 		if o, ok := ss.ops[c.Op]; ok && o.Status != dormouse.OpOpen {
@@ -85,7 +85,7 @@ func (ss *session) take(b store.Batch) {
 	}
 }
 
-func (ss *session) takeRows(r dormouse.Rows) {
+func (ss *session) applyRows(r dormouse.Rows) {
 	damage := ss.index.Damage // what Mark said
 	ss.index = kept(r.Session)
 	ss.index.Damage = damage

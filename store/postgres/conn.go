@@ -27,8 +27,8 @@ const (
 // ErrServer means that this database server cannot be used.
 var ErrServer = errors.New("database server cannot be used")
 
-// oldest is the oldest server we speak to.
-const oldest = 13
+// minServerVersion is the oldest server we speak to.
+const minServerVersion = 13
 
 // settings are what every connection has. They are set after connecting, since
 // poolers refuse settings they do not know at the start.
@@ -79,8 +79,8 @@ func configure(dsn string, extra map[string]string) (*pgx.ConnConfig, error) {
 	return c, nil
 }
 
-// asker is a connection, inside a transaction or not.
-type asker interface {
+// querier is a connection, inside a transaction or not.
+type querier interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }
 
@@ -94,8 +94,8 @@ func inspect(ctx context.Context, c *pgx.Conn) (warnings []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if version/10000 < oldest {
-		return nil, fmt.Errorf("it is version %d and has to be %d or newer: %w", version/10000, oldest, ErrServer)
+	if version/10000 < minServerVersion {
+		return nil, fmt.Errorf("it is version %d and has to be %d or newer: %w", version/10000, minServerVersion, ErrServer)
 	}
 	if encoding != "UTF8" {
 		return nil, fmt.Errorf("the database is encoded as %s and has to be UTF8: %w", encoding, ErrServer)

@@ -16,7 +16,7 @@ import (
 func (s *Store) Insert(ctx context.Context, d store.Document) error {
 	return s.document(ctx, "insert", d.Ref(), d.Validate(), func(ctx context.Context, tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, `INSERT INTO documents (`+documentColumns+`)
-			VALUES ($1, $2, $3, $4, $5, 1, $6, $7, $8, $9) ON CONFLICT DO NOTHING`, whole(d)...)
+			VALUES ($1, $2, $3, $4, $5, 1, $6, $7, $8, $9) ON CONFLICT DO NOTHING`, documentArgs(d)...)
 		if err == nil && done.RowsAffected() == 0 {
 			err = dormouse.ErrConflict
 		}
@@ -61,8 +61,8 @@ func replace(ctx context.Context, tx pgx.Tx, d store.Document, keep bool) error 
 	return err
 }
 
-// Carry stores a version of a document that is not there yet.
-func (s *Store) Carry(ctx context.Context, d store.Document) error {
+// InsertVersion stores a version of a document that is not there yet.
+func (s *Store) InsertVersion(ctx context.Context, d store.Document) error {
 	return s.document(ctx, "carry", d.Ref(), d.Validate(), func(ctx context.Context, tx pgx.Tx) error {
 		var there bool
 		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM documents WHERE `+thisOne+`)`, d.Tenant, d.Kind, d.ID).Scan(&there)
@@ -70,7 +70,7 @@ func (s *Store) Carry(ctx context.Context, d store.Document) error {
 			err = dormouse.ErrConflict
 		}
 		if err == nil {
-			_, err = tx.Exec(ctx, `INSERT INTO document_versions (`+documentColumns+`) VALUES ($1, $2, $3, $4, $5, 0, $6, $7, $8, $9)`+onceMore, whole(d)...)
+			_, err = tx.Exec(ctx, `INSERT INTO document_versions (`+documentColumns+`) VALUES ($1, $2, $3, $4, $5, 0, $6, $7, $8, $9)`+onceMore, documentArgs(d)...)
 		}
 		return err
 	})
@@ -90,7 +90,7 @@ func (s *Store) Remove(ctx context.Context, ref store.DocumentRef) error {
 	})
 }
 
-// document changes a document in a transaction of its own. Lanes know what to make
+// document changes a document in a transaction of its own. Writers know what to make
 // of a connection that breaks, and never do twice what may have happened.
 func (s *Store) document(ctx context.Context, verb string, ref store.DocumentRef, invalid error, do func(context.Context, pgx.Tx) error) error {
 	err := invalid
@@ -110,8 +110,8 @@ const (
 	selectPast = `SELECT ` + documentColumns + ` FROM document_versions WHERE ` + thisOne + ` AND EXISTS (SELECT 1 FROM documents WHERE ` + thisOne + `)`
 )
 
-// whole is the arguments that are all of a document but its revision.
-func whole(d store.Document) []any {
+// documentArgs is the arguments that are all of a document but its revision.
+func documentArgs(d store.Document) []any {
 	return []any{d.Tenant, d.Kind, d.ID, d.Name, d.Version, d.Created, d.Updated, given(d.Archived), d.Body}
 }
 
@@ -126,7 +126,7 @@ func given(t time.Time) *time.Time {
 func readDocument(row pgx.CollectableRow) (d store.Document, err error) {
 	var archived *time.Time
 	err = row.Scan(&d.Tenant, &d.Kind, &d.ID, &d.Name, &d.Version, &d.Revision, &d.Created, &d.Updated, &archived, &d.Body)
-	d.Created, d.Updated, d.Archived = d.Created.UTC(), d.Updated.UTC(), maybe(archived)
+	d.Created, d.Updated, d.Archived = d.Created.UTC(), d.Updated.UTC(), timeOrZero(archived)
 	return d, err
 }
 

@@ -36,8 +36,8 @@ type op struct {
 	json string
 }
 
-// unlabelled is what a session without a row of labels has.
-var unlabelled = labels{tags: "[]", metadata: "{}"}.summed()
+// noLabels is what a session without a row of labels has.
+var noLabels = labels{tags: "[]", metadata: "{}"}.summed()
 
 // summed returns l with its checksum.
 func (l labels) summed() labels {
@@ -53,7 +53,7 @@ func (l labels) summed() labels {
 // encode encodes a batch. A statement must not touch a row twice, so of several
 // rows with one id the last one counts.
 func encode(b store.Batch) (e encoded, err error) {
-	e.chunks = last(b.Chunks, func(c store.Chunk) store.Chunk { return store.Chunk{Op: c.Op, N: c.N} })
+	e.chunks = lastByKey(b.Chunks, func(c store.Chunk) store.Chunk { return store.Chunk{Op: c.Op, N: c.N} })
 	if b.Rows == nil {
 		return e, nil
 	}
@@ -61,7 +61,7 @@ func encode(b store.Batch) (e encoded, err error) {
 	if e.metrics, err = toJSON(i.Metrics); err != nil {
 		return e, err
 	}
-	e.labels = unlabelled
+	e.labels = noLabels
 	e.labels.search = i.Search
 	if len(i.Tags) > 0 {
 		if e.labels.tags, err = toJSON(i.Tags); err != nil {
@@ -74,8 +74,8 @@ func encode(b store.Batch) (e encoded, err error) {
 		}
 	}
 	e.labels = e.labels.summed()
-	e.prompts = last(b.Rows.Prompts, func(p dormouse.PromptRecord) dormouse.EventID { return p.ID })
-	for _, o := range last(b.Rows.Ops, func(o dormouse.OpRecord) dormouse.OpID { return o.ID }) {
+	e.prompts = lastByKey(b.Rows.Prompts, func(p dormouse.PromptRecord) dormouse.EventID { return p.ID })
+	for _, o := range lastByKey(b.Rows.Ops, func(o dormouse.OpRecord) dormouse.OpID { return o.ID }) {
 		text, err := toJSON(o.Op)
 		if err != nil {
 			return e, err
@@ -108,11 +108,11 @@ func points(r *dormouse.Rows) ([]point, error) {
 	for _, id := range r.Released {
 		all = append(all, point{SnapshotBlobs: dormouse.SnapshotBlobs{Snapshot: id}})
 	}
-	return last(all, func(p point) dormouse.SnapshotID { return p.Snapshot }), nil
+	return lastByKey(all, func(p point) dormouse.SnapshotID { return p.Snapshot }), nil
 }
 
-// last keeps of rows with the same key the last, in the place of the first.
-func last[T any, K comparable](rows []T, key func(T) K) []T {
+// lastByKey keeps of rows with the same key the last, in the place of the first.
+func lastByKey[T any, K comparable](rows []T, key func(T) K) []T {
 	if len(rows) < 2 {
 		return rows
 	}

@@ -71,7 +71,7 @@ func TestNobodyIsToldWhileNobodyElseIsThere(t *testing.T) {
 	ear := raw(t, dsn)
 	do(t, ear, `LISTEN dormouse`)
 	heard := func() bool {
-		if err := w.append(t.Context(), w.batch(1)); err != nil {
+		if err := w.add(t.Context(), w.batch(1)); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -165,7 +165,7 @@ func TestAListenerThatLostItsConnectionSaysThatItMissedSomething(t *testing.T) {
 			case <-end:
 				t.Fatalf("nothing was told, want named = %v", named)
 			case <-time.After(20 * time.Millisecond):
-				if err := w.append(t.Context(), w.batch(1)); named && err != nil {
+				if err := w.add(t.Context(), w.batch(1)); named && err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -274,7 +274,7 @@ func TestWhatAnotherServerWroteInBetweenIsWrittenOver(t *testing.T) {
 		for range 2 {
 			batch := w.batch(1)
 			batch.Rows.Session.Tags = labels
-			if err := w.append(t.Context(), batch); err != nil {
+			if err := w.add(t.Context(), batch); err != nil {
 				t.Fatal(err)
 			}
 			index, err := s.Session(t.Context(), sessionID(1))

@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// errSilent ends what the database does not answer.
-var errSilent = errors.New("the database does not answer")
+// errNoAnswer ends what the database does not answer.
+var errNoAnswer = errors.New("the database does not answer")
 
 // commitAlone runs a job that shares its transaction with nobody.
 func (w *writer) commitAlone(ctx context.Context, j *job) error {
@@ -24,7 +24,7 @@ func (w *writer) commitAlone(ctx context.Context, j *job) error {
 	}
 	if err := j.alone(ctx, tx); err != nil {
 		if rollback := tx.Rollback(ctx); rollback != nil {
-			w.hangUp()
+			w.disconnect()
 		}
 		if store.Refused(err) {
 			j.Refuse(err)
@@ -32,12 +32,12 @@ func (w *writer) commitAlone(ctx context.Context, j *job) error {
 		}
 		return err
 	}
-	return unsure(tx.Commit(ctx))
+	return commitError(tx.Commit(ctx))
 }
 
-// unsure says what a failed commit means: if it was not the database itself that
+// commitError says what a failed commit means: if it was not the database itself that
 // refused it, it may have happened.
-func unsure(err error) error {
+func commitError(err error) error {
 	if err == nil || code(err) != "" && !fatal(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
 		return err
 	}
@@ -67,10 +67,10 @@ func (w *writer) commitGroup(ctx context.Context, jobs []*job) error {
 		return nil
 	}
 	if closed != nil {
-		w.hangUp()
+		w.disconnect()
 	} else if w.conn.PgConn().TxStatus() != 'I' {
 		if _, rollback := w.conn.Exec(ctx, "ROLLBACK"); rollback != nil {
-			w.hangUp()
+			w.disconnect()
 		}
 	}
 	return err
@@ -95,7 +95,7 @@ func (w *writer) fence(p *pgconn.Pipeline, jobs []*job) error {
 	if err := p.Sync(); err != nil {
 		return err
 	}
-	_, err := answers(p, sent, func(v [][]byte) error {
+	_, err := readResults(p, sent, func(v [][]byte) error {
 		j := byID[string(v[0])]
 		if j == nil {
 			return fmt.Errorf("a fence was passed by %q, who is not there", v[0])
@@ -127,7 +127,7 @@ func (w *writer) store(p *pgconn.Pipeline, jobs []*job) error {
 	err := p.Sync()
 	done := 0
 	if err == nil {
-		done, err = answers(p, sent+1, func(v [][]byte) error {
+		done, err = readResults(p, sent+1, func(v [][]byte) error {
 			fences[string(v[0])] = fence{epoch: unsigned(decodeInteger(v[1])), last: unsigned(decodeInteger(v[2]))}
 			return nil
 		})
@@ -156,25 +156,25 @@ type fence struct{ epoch, last uint64 }
 func (j *job) refusal(fences map[string]fence) error {
 	at, found := fences[string(j.batch.Session)]
 	switch {
-	case j.creates && j.batch.Under != nil && !admits(fences[string(j.batch.Under.Session)].epoch, j.batch.Under.Epoch):
+	case j.creates && j.batch.Under != nil && !epochMatches(fences[string(j.batch.Under.Session)].epoch, j.batch.Under.Epoch):
 		return fmt.Errorf("under %s: %w", j.batch.Under.Session, store.ErrStaleSender)
 	case j.creates:
 		return dormouse.ErrConflict
 	case !found:
 		return dormouse.ErrNotFound
-	case !admits(at.epoch, j.batch.Epoch):
+	case !epochMatches(at.epoch, j.batch.Epoch):
 		return dormouse.ErrLeaseLost
 	}
 	return dormouse.ErrConflict
 }
 
-// admits reports whether one may write who says it is under an epoch. Nobody
+// epochMatches reports whether one may write who says it is under an epoch. Nobody
 // writes what nobody claimed.
-func admits(at, said store.Epoch) bool { return at == said && said != 0 }
+func epochMatches(at, said store.Epoch) bool { return at == said && said != 0 }
 
-// answers reads the answers to n statements and says how many came. The rows of
+// readResults reads the answers to n statements and says how many came. The rows of
 // all of them are given to read.
-func answers(p *pgconn.Pipeline, n int, read func(values [][]byte) error) (int, error) {
+func readResults(p *pgconn.Pipeline, n int, read func(values [][]byte) error) (int, error) {
 	for i := range n {
 		result, err := p.GetResults()
 		if err != nil {

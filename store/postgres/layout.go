@@ -128,13 +128,13 @@ func (l *layout) addRows(j *job, c cached) {
 // addDerived lays out the rows of a job's tables, less what is there already.
 func (l *layout) addDerived(j *job, c cached) {
 	if j.creates {
-		c = cached{labels: unlabelled.sum}
+		c = cached{labels: noLabels.sum}
 	} else if c.epoch != j.batch.Epoch {
 		c = cached{}
 	}
 	switch {
 	case c.labels == j.encoded.labels.sum:
-	case j.encoded.labels == unlabelled:
+	case j.encoded.labels == noLabels:
 		l.deleteLabels.add(j)
 	default:
 		l.upsertLabels.add(j)
@@ -180,7 +180,7 @@ func (l *layout) send(ctx context.Context, c *pgx.Conn) error {
 	}
 	err := p.Sync()
 	if err == nil {
-		_, err = answers(p, sent, func([][]byte) error { return nil })
+		_, err = readResults(p, sent, func([][]byte) error { return nil })
 	}
 	if closed := p.Close(); err == nil {
 		err = closed

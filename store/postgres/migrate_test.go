@@ -123,13 +123,13 @@ func TestSessionsOfAnOlderSchemaAreKept(t *testing.T) {
 			}
 			b := w.batch(1)
 			b.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: asked[1:]}}
-			if err := w.append(t.Context(), b); err != nil {
+			if err := w.add(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
 			if named, err := s.Named(t.Context(), asked); err != nil || len(named) != 2 {
 				t.Errorf("named = %v, %v, want both", named, err)
 			}
-			whole(t, s, "sesn_old", 3)
+			documentArgs(t, s, "sesn_old", 3)
 		})
 	}
 }

@@ -39,7 +39,7 @@ func direct(ctx context.Context, c *pgx.Conn, config *pgx.ConnConfig) (err error
 }
 
 // backend is the process of the database that answers.
-func backend(ctx context.Context, a asker) (pid int, err error) {
+func backend(ctx context.Context, a querier) (pid int, err error) {
 	err = a.QueryRow(ctx, `SELECT pg_backend_pid()`, pgx.QueryExecModeSimpleProtocol).Scan(&pid)
 	return pid, err
 }

@@ -14,26 +14,26 @@ import (
 
 // Create stores the first events of a session.
 func (s *Store) Create(ctx context.Context, b store.Batch) error {
-	return wrap(s.append(ctx, b, b.ValidateFirst(), true), "create", b.Session)
+	return wrap(s.appendBatch(ctx, b, b.ValidateFirst(), true), "create", b.Session)
 }
 
 // Import stores the first events of a session that has lived elsewhere.
 func (s *Store) Import(ctx context.Context, b store.Batch) error {
-	return wrap(s.append(ctx, b, b.ValidateImport(), true), "import", b.Session)
+	return wrap(s.appendBatch(ctx, b, b.ValidateImport(), true), "import", b.Session)
 }
 
 // Append adds a batch to a session's log.
 func (s *Store) Append(ctx context.Context, b store.Batch) error {
-	return wrap(s.append(ctx, b, b.Validate(), false), "append to", b.Session)
+	return wrap(s.appendBatch(ctx, b, b.Validate(), false), "append to", b.Session)
 }
 
-func (s *Store) append(ctx context.Context, b store.Batch, invalid error, creates bool) error {
-	e, err := encode(b)
+func (s *Store) appendBatch(ctx context.Context, b store.Batch, invalid error, creates bool) error {
+	enc, err := encode(b)
 	if err := errors.Join(invalid, err); err != nil {
 		return err
 	}
 	j := &job{
-		batch: b, encoded: e, creates: creates,
+		batch: b, encoded: enc, creates: creates,
 		queues: slices.ContainsFunc(b.Events, func(e dormouse.Event) bool { return e.Type == dormouse.PromptQueued }),
 	}
 	if b.Under != nil && !creates {
@@ -48,7 +48,7 @@ func appendUnder(ctx context.Context, tx pgx.Tx, j *job) error {
 	var epoch, last uint64
 	under := j.batch.Under
 	err := tx.QueryRow(ctx, `SELECT epoch FROM sessions WHERE id = $1 FOR KEY SHARE`, under.Session).Scan(&epoch)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && !admits(epoch, under.Epoch) {
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !epochMatches(epoch, under.Epoch) {
 		return fmt.Errorf("under %s: %w", under.Session, store.ErrStaleSender)
 	}
 	if err == nil {
@@ -59,7 +59,7 @@ func appendUnder(ctx context.Context, tx pgx.Tx, j *job) error {
 		return dormouse.ErrNotFound
 	case err != nil:
 		return err
-	case !admits(epoch, j.batch.Epoch):
+	case !epochMatches(epoch, j.batch.Epoch):
 		return dormouse.ErrLeaseLost
 	case last != j.batch.After:
 		return dormouse.ErrConflict
@@ -78,7 +78,7 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 		var at store.Epoch
 		err := tx.QueryRow(ctx, `SELECT epoch FROM sessions WHERE id = $1 FOR NO KEY UPDATE`, id).Scan(&at)
 		switch {
-		case err == nil && !admits(at, epoch), errors.Is(err, pgx.ErrNoRows):
+		case err == nil && !epochMatches(at, epoch), errors.Is(err, pgx.ErrNoRows):
 			return dormouse.ErrLeaseLost
 		case err != nil:
 			return err
@@ -92,9 +92,9 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 // Rebuild replaces every derived row of a session.
 func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormouse.Rows) error {
 	b := store.Batch{Session: id, After: rows.Session.Seq, Rows: &rows}
-	e, err := encode(b)
+	enc, err := encode(b)
 	if err = errors.Join(b.Validate(), err); err == nil {
-		j := &job{batch: b, encoded: e}
+		j := &job{batch: b, encoded: enc}
 		j.alone = func(ctx context.Context, tx pgx.Tx) error { return rebuild(ctx, tx, j) }
 		err = s.writer(id).Write(ctx, j)
 	}
@@ -127,7 +127,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
 	l := newLayout()
 	j.batch.After = unsigned(said)
 	l.updateSessions.add(j)
-	l.addRows(j, cached{epoch: j.batch.Epoch, labels: unlabelled.sum})
+	l.addRows(j, cached{epoch: j.batch.Epoch, labels: noLabels.sum})
 	if err := l.send(ctx, tx.Conn()); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ const (
 type writer struct {
 	*groupcommit.Writer[*job]
 	dial    func(context.Context) (*pgx.Conn, error)
-	changed func(dormouse.SessionID) // told of every session that has grown
+	changed func(dormouse.SessionID) // called with every session that has grown
 
 	// Only the writer's goroutine uses these.
 	conn   *pgx.Conn // nil: not connected
@@ -77,7 +77,7 @@ func newWriter(dial func(context.Context) (*pgx.Conn, error), closing <-chan str
 
 // run commits groups until the store is closed and nothing waits.
 func (w *writer) run(ctx context.Context) {
-	defer w.hangUp()
+	defer w.disconnect()
 	w.Run(ctx)
 }
 
@@ -87,7 +87,7 @@ func judge(err error) groupcommit.Verdict {
 	switch {
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
 		return groupcommit.Fail
-	case passing(err):
+	case transient(err):
 		return groupcommit.Retry
 	case code(err) != "":
 		return groupcommit.Split
@@ -107,7 +107,7 @@ func (w *writer) finished(j *job, err error) {
 // dormouse.ErrUnknownOutcome means that nothing changed; a job that was refused
 // has its own.
 func (w *writer) commit(ctx context.Context, jobs []*job) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
 	defer cancel()
 	err := w.connect(ctx)
 	if err == nil && jobs[0].alone != nil {
@@ -115,11 +115,11 @@ func (w *writer) commit(ctx context.Context, jobs []*job) error {
 	} else if err == nil {
 		err = w.commitGroup(ctx, jobs)
 	}
-	if err != nil && (broken(err) || ctx.Err() != nil) {
-		w.hangUp()
+	if err != nil && (connectionUnusable(err) || ctx.Err() != nil) {
+		w.disconnect()
 	}
 	if err != nil && ctx.Err() != nil {
-		err = silent(ctx, err)
+		err = noAnswer(ctx, err)
 	}
 	if errors.Is(err, dormouse.ErrUnknownOutcome) {
 		return err
@@ -127,9 +127,9 @@ func (w *writer) commit(ctx context.Context, jobs []*job) error {
 	return explain(err)
 }
 
-// silent says that the database did not answer in time. It hides how we noticed:
+// noAnswer says that the database did not answer in time. It hides how we noticed:
 // a caller must not take our deadline for his.
-func silent(ctx context.Context, err error) error {
+func noAnswer(ctx context.Context, err error) error {
 	if errors.Is(err, dormouse.ErrUnknownOutcome) {
 		return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, context.Cause(ctx))
 	}
@@ -139,7 +139,7 @@ func silent(ctx context.Context, err error) error {
 // connect makes the connection if there is none.
 func (w *writer) connect(ctx context.Context) (err error) {
 	if w.conn != nil && w.conn.IsClosed() {
-		w.hangUp()
+		w.disconnect()
 	}
 	if w.conn == nil {
 		w.conn, err = w.dial(ctx)
@@ -147,11 +147,11 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	return err
 }
 
-func (w *writer) hangUp() {
+func (w *writer) disconnect() {
 	if w.conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), grace) //nolint:forbidigo // a farewell that nobody waits for
+	ctx, cancel := context.WithTimeout(context.Background(), grace) //nolint:forbidigo // nobody waits for the connection to close
 	defer cancel()
 	_ = w.conn.Close(ctx)
 	w.conn = nil

@@ -142,7 +142,7 @@ func newAppends(b *testing.B, change func(*store.Batch)) func(session, n int) er
 		batch := w.batch(1)
 		batch.Events[0].Payload = payload
 		change(&batch)
-		return w.append(b.Context(), batch)
+		return w.add(b.Context(), batch)
 	}
 }
 

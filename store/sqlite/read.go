@@ -51,7 +51,7 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 
 // Named returns those of the digests that an event or a point names.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error) {
-	asked, err := text(digests)
+	asked, err := toJSON(digests)
 	if err != nil {
 		return nil, wrap(err, "look for names of", len(digests))
 	}
@@ -82,7 +82,7 @@ func (s *Store) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormou
 
 // ClientIDs returns the seq of each of the ids that a client has given in a session.
 func (s *Store) ClientIDs(ctx context.Context, id dormouse.SessionID, ids ...string) (map[string]uint64, error) {
-	asked, err := text(ids)
+	asked, err := toJSON(ids)
 	if err != nil {
 		return nil, wrap(err, "look up ids of", id)
 	}
@@ -112,7 +112,7 @@ func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]do
 		if err := rows.Scan(&id, &op, &o.Status, &o.Outcome, &started, &finished); err != nil {
 			return o, err
 		}
-		o.Started, o.Finished = instant(started), maybeInstant(finished)
+		o.Started, o.Finished = instant(started), instantOrZero(finished)
 		if json.Unmarshal(op, &o.Op) != nil {
 			o.Op = dormouse.Op{ID: id} // one that is not what was written hides no other
 		}
@@ -188,16 +188,16 @@ func list[T any](ctx context.Context, s *Store, read func(*sql.Rows) (T, error),
 	return found, rows.Err()
 }
 
-// prepared bounds the statements that stay prepared.
-const prepared = 512
+// maxPrepared bounds the statements that stay prepared.
+const maxPrepared = 512
 
 // query asks with a statement that stays prepared: SQLite takes longer to read a
 // short question than to answer it. There are only so many texts, but for lists,
 // which may be asked for in thousands of ways.
 func (s *Store) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	s.mu.Lock()
-	stmt := s.asked[text]
-	if stmt == nil && len(s.asked) >= prepared {
+	stmt := s.prepared[text]
+	if stmt == nil && len(s.prepared) >= maxPrepared {
 		s.mu.Unlock()
 		return s.pool.QueryContext(ctx, text, args...)
 	}
@@ -207,7 +207,7 @@ func (s *Store) query(ctx context.Context, text string, args ...any) (*sql.Rows,
 			s.mu.Unlock()
 			return nil, err
 		}
-		s.asked[text] = stmt
+		s.prepared[text] = stmt
 	}
 	s.mu.Unlock()
 	return stmt.QueryContext(ctx, args...)
@@ -240,7 +240,7 @@ func scan[T any](rows *sql.Rows) (v T, err error) {
 
 func instant(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
-func maybeInstant(us sql.NullInt64) time.Time {
+func instantOrZero(us sql.NullInt64) time.Time {
 	if !us.Valid {
 		return time.Time{}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// slice is how many rows are removed in one transaction. All rows of a long
+// sweepBatch is how many rows are removed in one transaction. All rows of a long
 // session in one would keep everybody waiting for a second.
-const slice = 100
+const sweepBatch = 100
 
 // Delete removes a session. It is gone for every reader at once; its rows are
 // removed afterwards, a slice at a time, so that nobody has to wait for all.
@@ -36,7 +36,7 @@ func (c *conn) remove(ctx context.Context, id dormouse.SessionID, epoch store.Ep
 	if err != nil {
 		return err
 	}
-	if err := c.admit(ctx, dormouse.Fence{Session: id, Epoch: epoch}); err != nil {
+	if err := c.checkEpoch(ctx, dormouse.Fence{Session: id, Epoch: epoch}); err != nil {
 		return err
 	}
 	delete(c.rows, string(id))
@@ -77,7 +77,7 @@ func (c *conn) sweep(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	for _, s := range []statement{sweepEvents, sweepPrompts, sweepOps, sweepPoints, sweepNames, sweepClientIDs, sweepChunks} {
-		n, err := c.exec(ctx, s, v[0], int64(slice))
+		n, err := c.exec(ctx, s, v[0], int64(sweepBatch))
 		if err != nil {
 			return false, err
 		}

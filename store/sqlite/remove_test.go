@@ -30,7 +30,7 @@ func createLong(t *testing.T, s *sqlite.Store, id dormouse.SessionID) *writer {
 		})
 		b.Chunks = append(b.Chunks, store.Chunk{Op: "op_1", N: n})
 	}
-	if err := w.append(t.Context(), b); err != nil {
+	if err := w.add(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -70,7 +70,7 @@ func TestDeleteLeavesNoRowBehind(t *testing.T) {
 			t.Errorf("%d rows in %s, want %d", got, table, before[table])
 		}
 	}
-	if err := kept.append(t.Context(), kept.batch(1)); err != nil {
+	if err := kept.add(t.Context(), kept.batch(1)); err != nil {
 		t.Error(err)
 	}
 }
@@ -96,11 +96,11 @@ func TestRemovingGoesOnAfterARestart(t *testing.T) {
 		t.Errorf("%d events, want %d", got, before/2)
 	}
 	kept.store = s
-	if err := kept.append(t.Context(), kept.batch(1)); err != nil {
+	if err := kept.add(t.Context(), kept.batch(1)); err != nil {
 		t.Error(err)
 	}
 	w.store = s
-	if err := w.append(t.Context(), w.batch(1)); !errors.Is(err, dormouse.ErrNotFound) {
+	if err := w.add(t.Context(), w.batch(1)); !errors.Is(err, dormouse.ErrNotFound) {
 		t.Errorf("append to what was deleted = %v, want ErrNotFound", err)
 	}
 }

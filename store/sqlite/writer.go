@@ -68,7 +68,7 @@ func (w *writer) checkpointLongLog(ctx context.Context) {
 	if w.failure != nil {
 		return
 	}
-	n, err := w.conn.written()
+	n, err := w.conn.pagesWritten()
 	if w.pages += n; w.pages < checkpointPages && err == nil {
 		return
 	}
@@ -92,7 +92,7 @@ func failedSync(err error) bool {
 }
 
 // failedDisk reports whether the disk did not take what it was given. After what it
-// could not read, or had no room for, nothing has changed.
+// could not read, or had no space for, nothing has changed.
 func failedDisk(err error) bool {
 	if code(err) != lib.SQLITE_IOERR {
 		return false
@@ -144,7 +144,7 @@ func (w *writer) commit(ctx context.Context, jobs []*job) error {
 		w.rollback(ctx)
 		return w.failedCommit(err)
 	}
-	if err := w.conn.place.check(); err != nil {
+	if err := w.conn.files.check(); err != nil {
 		return w.stop(err)
 	}
 	if logs {
@@ -162,7 +162,7 @@ func (w *writer) rollback(ctx context.Context) {
 
 // failedCommit says what a failed commit means. A full disk refuses the commit record
 // itself. After any other failure the record may be on the disk, and after one
-// of the disk's own nothing that is asked of it later can be believed.
+// of the disk's own nothing it answers later can be trusted.
 func (w *writer) failedCommit(err error) error {
 	switch code(err) {
 	case lib.SQLITE_FULL, lib.SQLITE_BUSY:
@@ -173,7 +173,7 @@ func (w *writer) failedCommit(err error) error {
 	return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
 }
 
-// stop ends writing for good after a commit or a checkpoint that cannot be believed.
+// stop ends writing for good after a commit or a checkpoint that cannot be trusted.
 func (w *writer) stop(err error) error {
 	w.failure = fmt.Errorf("database stopped: %w", err)
 	w.failed <- w.failure

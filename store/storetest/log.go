@@ -30,7 +30,7 @@ func testLog(t *testing.T, fresh opener) {
 	}))
 
 	t.Run("a session that exists must be refused with ErrConflict", fresh(func(t *testing.T, s store.Store) {
-		create(t, s, ada).append(t)
+		create(t, s, ada).add(t)
 		again := first(ada)
 		again.Rows.Session.Title = "another"
 		wantErr(t, "second create", s.Create(t.Context(), again), dormouse.ErrConflict)
@@ -55,7 +55,7 @@ func testLog(t *testing.T, fresh opener) {
 			if err := send(mine); err != nil {
 				t.Fatal(err)
 			}
-			child.append(t) // and beside it goes on
+			child.add(t) // and beside it goes on
 		}
 		before := contents(t, s, child.id)
 		if len(before.Prompts) != 2 || len(before.Events) != 5 {
@@ -82,7 +82,7 @@ func testLog(t *testing.T, fresh opener) {
 		b := child.batch(1)
 		b.Under, b.After, b.Events[0].Seq, b.Rows.Session.Seq = &dormouse.Fence{Session: ada, Epoch: later}, b.After+1, b.After+2, b.After+2
 		wantErr(t, "after what is not there", s.Append(t.Context(), b), dormouse.ErrConflict)
-		child.append(t)
+		child.add(t)
 	}))
 
 	t.Run("if b.Under names a parent a parent whose epoch is another by now must be refused with ErrStaleSender", fresh(func(t *testing.T, s store.Store) {
@@ -129,7 +129,7 @@ func testLog(t *testing.T, fresh opener) {
 			w.epoch = epoch
 		}
 		wantErr(t, "append with the old epoch", old.try(t.Context()), dormouse.ErrLeaseLost)
-		w.append(t)
+		w.add(t)
 		seqs(t, all(t, s, ada), 1, 2)
 	}))
 
@@ -139,7 +139,7 @@ func testLog(t *testing.T, fresh opener) {
 			t.Fatal(err)
 		}
 		wantErr(t, "append with the old epoch", w.try(t.Context()), dormouse.ErrLeaseLost)
-		other.append(t)
+		other.add(t)
 	}))
 
 	t.Run("claim of an unknown session is ErrNotFound", fresh(func(t *testing.T, s store.Store) {
@@ -164,7 +164,7 @@ func testLog(t *testing.T, fresh opener) {
 	t.Run("append must refuse a wrong After with ErrConflict", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
 		behind := *w
-		w.append(t)
+		w.add(t)
 		wantErr(t, "append after an older event", behind.try(t.Context()), dormouse.ErrConflict)
 		ahead := *w
 		ahead.index.Seq++
@@ -172,7 +172,7 @@ func testLog(t *testing.T, fresh opener) {
 		empty := behind.batch(0)
 		wantErr(t, "append of nothing", s.Append(t.Context(), empty), dormouse.ErrConflict)
 		seqs(t, all(t, s, ada), 1, 2)
-		w.append(t)
+		w.add(t)
 	}))
 
 	t.Run("append must refuse an unknown session with ErrNotFound", fresh(func(t *testing.T, s store.Store) {
@@ -229,7 +229,7 @@ func testLog(t *testing.T, fresh opener) {
 				t.Fatal(err)
 			}
 			w.index.Seq += 5
-			other.append(t)
+			other.add(t)
 		}
 		for _, test := range []struct {
 			after       uint64
@@ -307,7 +307,7 @@ func testLog(t *testing.T, fresh opener) {
 		_, err := s.Claim(left, ada)
 		wantErr(t, "claim", err, gone)
 		wantErr(t, "append", w.try(left), gone)
-		w.append(t)
+		w.add(t)
 		seqs(t, all(t, s, ada), 1, 2)
 		_, err = s.Session(t.Context(), sessionID(2))
 		wantErr(t, "session", err, dormouse.ErrNotFound)

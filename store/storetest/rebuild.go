@@ -13,7 +13,7 @@ func testRebuilding(t *testing.T, fresh opener) {
 	// written is a session with something in every table.
 	written := func(t *testing.T, s store.Store) *writer {
 		w := create(t, s, ada)
-		w.append(t, func(b *store.Batch) {
+		w.add(t, func(b *store.Batch) {
 			b.Rows.Session.Due = at(5)
 			b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2), prompt(2, 2)}
 			b.Rows.Ops = []dormouse.OpRecord{op(1, at(1)), op(2, at(2)), op(3, at(3))}
@@ -49,7 +49,7 @@ func testRebuilding(t *testing.T, fresh opener) {
 		if err != nil || len(due) != 0 {
 			t.Errorf("due = %v, %v, want none before the rebuilt time", due, err)
 		}
-		w.append(t) // under the epoch it had
+		w.add(t) // under the epoch it had
 	}))
 
 	t.Run("the cached state must be gone afterwards", fresh(func(t *testing.T, s store.Store) {
@@ -83,7 +83,7 @@ func testRebuilding(t *testing.T, fresh opener) {
 	t.Run("rebuild leaves other sessions alone", fresh(func(t *testing.T, s store.Store) {
 		w := written(t, s)
 		other := create(t, s, sessionID(2))
-		other.append(t, func(b *store.Batch) {
+		other.add(t, func(b *store.Batch) {
 			b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2)}
 			b.Rows.Ops = []dormouse.OpRecord{op(1, at(1))}
 			b.Chunks = []store.Chunk{{Op: opID(1), Text: "one"}}

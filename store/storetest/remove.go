@@ -16,7 +16,7 @@ func testRemoving(t *testing.T, fresh opener) {
 	// written is a session with something in every table.
 	written := func(t *testing.T, s store.Store, id dormouse.SessionID) *writer {
 		w := create(t, s, id, func(b *store.Batch) { b.Rows.Session.Tags, b.Rows.Session.Search = []string{"tag"}, "text" })
-		w.append(t, func(b *store.Batch) {
+		w.add(t, func(b *store.Batch) {
 			b.Rows.Session.Due = at(5)
 			b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2)}
 			b.Rows.Ops = []dormouse.OpRecord{op(1, at(1))}
@@ -38,7 +38,7 @@ func testRemoving(t *testing.T, fresh opener) {
 		wantErr(t, "claim", err, dormouse.ErrNotFound)
 		wantErr(t, "rebuild", s.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}), dormouse.ErrNotFound)
 		equal(t, "the other session", contents(t, s, other.id), before)
-		other.append(t)
+		other.add(t)
 	}))
 
 	t.Run("delete must be fenced as an append is", fresh(func(t *testing.T, s store.Store) {

@@ -58,7 +58,7 @@ func (i *importer) document(ctx context.Context, v archive.Version) error {
 		return nil
 	case v.Past:
 		if i.writes {
-			return i.to.Store.Carry(ctx, v.Document)
+			return i.to.Store.InsertVersion(ctx, v.Document)
 		}
 		return nil
 	case !i.doc.here:

@@ -164,13 +164,13 @@ func (i *importer) events(ctx context.Context, events archive.Events) error {
 	}
 	i.seq += uint64(len(events))
 	if rest := events[len(here):]; i.writes && len(rest) > 0 {
-		return i.append(ctx, rest)
+		return i.appendEvents(ctx, rest)
 	}
 	return nil
 }
 
-// append adds a page of events.
-func (i *importer) append(ctx context.Context, events []dormouse.Event) error {
+// appendEvents adds a page of events.
+func (i *importer) appendEvents(ctx context.Context, events []dormouse.Event) error {
 	b := store.Batch{
 		Session: i.id, Epoch: i.epoch, After: events[0].Seq - 1, Events: events,
 		Rows: dormouse.Arriving(i.id, i.created, events[len(events)-1]),

@@ -50,8 +50,8 @@ func (d *dying) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormous
 	return d.write(func() error { return d.Store.Rebuild(ctx, id, rows) })
 }
 
-func (d *dying) Carry(ctx context.Context, doc store.Document) error {
-	return d.write(func() error { return d.Store.Carry(ctx, doc) })
+func (d *dying) InsertVersion(ctx context.Context, doc store.Document) error {
+	return d.write(func() error { return d.Store.InsertVersion(ctx, doc) })
 }
 
 func (d *dying) Insert(ctx context.Context, doc store.Document) error {

@@ -23,7 +23,7 @@ type Rebuilt struct {
 	Failed int `json:"failed"`
 }
 
-// Rebuild derives the rows of every session and tells which differed.
+// Rebuild derives the rows of every session and notes which differed.
 func Rebuild(ctx context.Context, d Deployment, check bool, note func(format string, args ...any)) (done Rebuilt, err error) {
 	err = EachSession(ctx, d.Store, func(id dormouse.SessionID) error {
 		row, err := d.Store.Session(ctx, id)
@@ -31,7 +31,7 @@ func Rebuild(ctx context.Context, d Deployment, check bool, note func(format str
 			return err
 		}
 		done.Sessions++
-		if row.Arriving() && row.Unread == "" { // laid out now, it would run
+		if row.Arriving() && row.CorruptColumns == "" { // laid out now, it would run
 			note("%s: is not whole; an import was stopped, or found a payload lost", id)
 			done.Failed++
 			return nil
@@ -82,8 +82,8 @@ func Compare(ctx context.Context, s store.Store, id dormouse.SessionID, want dor
 	if err != nil {
 		return nil, err
 	}
-	if index.Unread != "" {
-		wrong = append(wrong, "columns of the index that cannot be read ("+index.Unread+")")
+	if index.CorruptColumns != "" {
+		wrong = append(wrong, "columns of the index that cannot be read ("+index.CorruptColumns+")")
 	}
 	index.Damage = "" // it does not follow from the log
 	prompts, err := s.Prompts(ctx, id)

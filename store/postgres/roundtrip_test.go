@@ -15,7 +15,7 @@ func TestABatchIsTwoRoundTrips(t *testing.T) {
 	p := newProxy(t)
 	s := open(t, p.through(database(t)))
 	w := create(t, s, sessionID(1))
-	if err := w.append(t.Context(), w.batch(1)); err != nil { // from then on the writer knows what it wrote
+	if err := w.add(t.Context(), w.batch(1)); err != nil { // from then on the writer knows what it wrote
 		t.Fatal(err)
 	}
 	var trips [][]string // guarded by p.mu
@@ -52,7 +52,7 @@ func TestABatchIsTwoRoundTrips(t *testing.T) {
 	} {
 		b := w.batch(1)
 		c.change(b.Rows)
-		if err := w.append(t.Context(), b); err != nil {
+		if err := w.add(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 		p.mu.Lock()

@@ -34,7 +34,7 @@ func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (index dormo
 		if ss == nil {
 			return dormouse.ErrNotFound
 		}
-		index = kept(ss.index)
+		index = cloned(ss.index)
 		return nil
 	})
 	return index, err

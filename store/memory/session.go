@@ -87,7 +87,7 @@ func (ss *session) apply(b store.Batch) {
 
 func (ss *session) applyRows(r dormouse.Rows) {
 	damage := ss.index.Damage // what Mark said
-	ss.index = kept(r.Session)
+	ss.index = cloned(r.Session)
 	ss.index.Damage = damage
 	for _, p := range r.Prompts {
 		p.Queued = utc(p.Queued)
@@ -117,8 +117,8 @@ func (ss *session) applyRows(r dormouse.Rows) {
 	}
 }
 
-// kept is an index row that shares nothing with the given one.
-func kept(i dormouse.SessionRow) dormouse.SessionRow {
+// cloned is an index row that shares nothing with the given one.
+func cloned(i dormouse.SessionRow) dormouse.SessionRow {
 	i.Created, i.Updated, i.Due, i.Archived = utc(i.Created), utc(i.Updated), utc(i.Due), utc(i.Archived)
 	i.Tags, i.Metadata = slices.Clone(i.Tags), maps.Clone(i.Metadata)
 	return i

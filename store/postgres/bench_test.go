@@ -18,8 +18,8 @@ import (
 // sessions is how many write at once.
 const sessions = 64
 
-// maxPayload is as large as a usual event.
-var maxPayload = json.RawMessage(`{"text":"` + strings.Repeat("x", 380) + `"}`)
+// payload is as large as a usual event.
+var payload = json.RawMessage(`{"text":"` + strings.Repeat("x", 380) + `"}`)
 
 // BenchmarkAppend compares durable appends from 64 sessions with what a program
 // would do that leaves it all to PostgreSQL: one insert and commit each, on 64
@@ -54,14 +54,14 @@ func BenchmarkAppend(b *testing.B) {
 			e := &batch.Events[0]
 			e.Type = dormouse.PromptQueued
 			batch.Rows.Prompts = []dormouse.PromptRecord{{
-				ID: e.ID, Thread: e.Thread, Status: dormouse.PromptIsQueued, Body: dormouse.DigestOf(maxPayload), Seq: e.Seq, Queued: e.Time,
+				ID: e.ID, Thread: e.Thread, Status: dormouse.PromptIsQueued, Body: dormouse.DigestOf(payload), Seq: e.Seq, Queued: e.Time,
 			}}
 			batch.Rows.Session.Due = dormouse.DueNow
 		}))
 	})
 	b.Run("op", func(b *testing.B) {
 		drive(b, newAppends(b, func(batch *store.Batch) {
-			op := dormouse.Op{Kind: dormouse.OpExec, Args: dormouse.DigestOf(maxPayload), Origin: dormouse.Origin{
+			op := dormouse.Op{Kind: dormouse.OpExec, Args: dormouse.DigestOf(payload), Origin: dormouse.Origin{
 				Thread: dormouse.PrimaryThread(batch.Session), Turn: "turn_0123456789", Call: 1, Command: fmt.Sprint(batch.After),
 			}}.Named(batch.Session)
 			batch.Rows.Ops = []dormouse.OpRecord{{Op: op, Status: dormouse.OpOpen, Started: batch.Events[0].Time}}
@@ -108,7 +108,7 @@ func newAppends(b *testing.B, dsn string, change func(*store.Batch)) func(sessio
 	return func(session, _ int) error {
 		w := writers[session]
 		batch := w.batch(1)
-		batch.Events[0].Payload = maxPayload
+		batch.Events[0].Payload = payload
 		change(&batch)
 		return w.add(b.Context(), batch)
 	}
@@ -130,7 +130,7 @@ func newPlain(b *testing.B, dsn string) func(session, n int) error {
 		b.Fatal(err)
 	}
 	return func(session, n int) error {
-		_, err := conns[session].Exec(b.Context(), `INSERT INTO events (session, seq, payload) VALUES ($1, $2, $3)`, session, n, []byte(maxPayload))
+		_, err := conns[session].Exec(b.Context(), `INSERT INTO events (session, seq, payload) VALUES ($1, $2, $3)`, session, n, []byte(payload))
 		return err
 	}
 }

@@ -84,9 +84,9 @@ type querier interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }
 
-// inspect refuses a server that we could not keep our promises on, and returns
+// inspectServer refuses a server that we could not keep our promises on, and returns
 // what the operator should be warned of.
-func inspect(ctx context.Context, c *pgx.Conn) (warnings []string, err error) {
+func inspectServer(ctx context.Context, c *pgx.Conn) (warnings []string, err error) {
 	var version int
 	var encoding, fsync, pages string
 	err = c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),

@@ -45,8 +45,8 @@ func constraint(err error) string {
 	return ""
 }
 
-// fatal reports whether the database ended the connection with this error.
-func fatal(err error) bool {
+// connectionEnded reports whether the database ended the connection with this error.
+func connectionEnded(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Severity != "ERROR"
 }
@@ -79,7 +79,7 @@ func connectionLost(err error) bool {
 
 // connectionUnusable reports whether a connection is of no use after this error.
 func connectionUnusable(err error) bool {
-	return connectionLost(err) || fatal(err) || code(err) == readOnly
+	return connectionLost(err) || connectionEnded(err) || code(err) == readOnly
 }
 
 // serverBusy reports whether the database said that it takes nobody now.

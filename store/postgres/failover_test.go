@@ -65,5 +65,5 @@ func TestAFailoverThatForgetsLetsNoOldOwnerGoOn(t *testing.T) {
 	if err := forgotten.add(t.Context(), forgotten.batch(1)); !errors.Is(err, dormouse.ErrLeaseLost) {
 		t.Errorf("append under a claim that is forgotten = %v, want ErrLeaseLost", err)
 	}
-	documentArgs(t, b, sessionID(1), 3)
+	checkLog(t, b, sessionID(1), 3)
 }

@@ -41,9 +41,9 @@ func query[T any](t testing.TB, c *pgx.Conn, text string, args ...any) (v T) {
 	return v
 }
 
-// documentArgs fails unless the log has at least seq events, no gap, and an index row
+// checkLog fails unless the log has at least seq events, no gap, and an index row
 // that agrees.
-func documentArgs(t *testing.T, s store.Store, id dormouse.SessionID, seq uint64) {
+func checkLog(t *testing.T, s store.Store, id dormouse.SessionID, seq uint64) {
 	t.Helper()
 	index, err := s.Session(t.Context(), id)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestACommitWhoseAnswerIsLostHasAnUnknownOutcomeThatAClaimSettles(t *testing
 			if err := w.add(t.Context(), w.batch(1)); err != nil {
 				t.Errorf("append after the claim: %v", err)
 			}
-			documentArgs(t, w.store, sessionID(1), before+test.grew+1)
+			checkLog(t, w.store, sessionID(1), before+test.grew+1)
 		})
 	}
 }
@@ -110,7 +110,7 @@ func TestAConnectionLostBeforeTheCommitChangesNothingAndIsTriedAgain(t *testing.
 	if err := w.add(t.Context(), w.batch(1)); err != nil {
 		t.Errorf("append: %v", err)
 	}
-	documentArgs(t, w.store, sessionID(1), 4)
+	checkLog(t, w.store, sessionID(1), 4)
 }
 
 // A server that freezes in the middle of a transaction holds the locks of its
@@ -141,7 +141,7 @@ func TestAFrozenServerHoldsNobodyOff(t *testing.T) {
 	if err := <-appended; !errors.Is(err, dormouse.ErrUnknownOutcome) {
 		t.Errorf("append of the frozen server = %v, want ErrUnknownOutcome", err)
 	}
-	documentArgs(t, other, sessionID(1), 2)
+	checkLog(t, other, sessionID(1), 2)
 	p.cut()
 }
 
@@ -207,7 +207,7 @@ func TestSerializationFailuresAreTriedAgain(t *testing.T) {
 	}
 	running.Wait()
 	for _, w := range writers {
-		documentArgs(t, s, w.index.Session, 21)
+		checkLog(t, s, w.index.Session, 21)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestAnAppendTheSchemaRefusesFailsAlone(t *testing.T) {
 	}
 	running.Wait()
 	for _, w := range writers {
-		documentArgs(t, s, w.index.Session, 9)
+		checkLog(t, s, w.index.Session, 9)
 	}
 }
 
@@ -294,7 +294,7 @@ func underLoad(t *testing.T, disturb func()) {
 		if w.index.Seq < 2 {
 			t.Errorf("%s has not grown", w.index.Session)
 		}
-		documentArgs(t, s, w.index.Session, w.index.Seq)
+		checkLog(t, s, w.index.Session, w.index.Seq)
 	}
 }
 

@@ -88,7 +88,7 @@ func (s *Store) Renew(ctx context.Context) error {
 			return dormouse.ErrLeaseLost
 		}
 		if err == nil {
-			s.clock.learn(now, asked, time.Now())
+			s.clock.adjust(now, asked, time.Now())
 		}
 		return err
 	})

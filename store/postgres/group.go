@@ -38,7 +38,7 @@ func (w *writer) commitAlone(ctx context.Context, j *job) error {
 // commitError says what a failed commit means: if it was not the database itself that
 // refused it, it may have happened.
 func commitError(err error) error {
-	if err == nil || code(err) != "" && !fatal(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
+	if err == nil || code(err) != "" && !connectionEnded(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
 		return err
 	}
 	return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
@@ -136,7 +136,7 @@ func (w *writer) store(p *pgconn.Pipeline, jobs []*job) error {
 	case done > sent: // the commit was answered
 	case err == nil:
 		return errors.New("the commit was not answered")
-	case code(err) != "" && (done < sent || !fatal(err)):
+	case code(err) != "" && (done < sent || !connectionEnded(err)):
 		return err // the database got no further than a statement before, or refused the commit
 	default:
 		return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)

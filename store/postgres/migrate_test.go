@@ -129,7 +129,7 @@ func TestSessionsOfAnOlderSchemaAreKept(t *testing.T) {
 			if named, err := s.Named(t.Context(), asked); err != nil || len(named) != 2 {
 				t.Errorf("named = %v, %v, want both", named, err)
 			}
-			documentArgs(t, s, "sesn_old", 3)
+			checkLog(t, s, "sesn_old", 3)
 		})
 	}
 }

@@ -115,17 +115,17 @@ func (s *Store) prepare(ctx context.Context, base *pgx.ConnConfig) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
-	if err := direct(ctx, c, base); err != nil {
+	if err := refusePooler(ctx, c, base); err != nil {
 		return err
 	}
-	warnings, err := inspect(ctx, c)
+	warnings, err := inspectServer(ctx, c)
 	if err != nil {
 		return err
 	}
 	for _, w := range warnings {
 		s.log.WarnContext(ctx, "database may lose data", "reason", w)
 	}
-	if err := s.clock.ask(ctx, c); err != nil {
+	if err := s.clock.sync(ctx, c); err != nil {
 		return err
 	}
 	s.epochFloor = `((` + timeline + ` - 1) << 32) + 1`

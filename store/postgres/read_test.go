@@ -141,7 +141,7 @@ func TestWhatWasDeletedIsRemovedInTheEnd(t *testing.T) {
 			t.Fatalf("%d rows are left, want the %d of the other session", count(), others)
 		}
 	}
-	documentArgs(t, s, sessionID(2), 6001)
+	checkLog(t, s, sessionID(2), 6001)
 }
 
 func TestARowThatIsNotAsItWasWrittenMustBeDamage(t *testing.T) {

@@ -170,7 +170,7 @@ func TestADatabaseWithoutFreeConnectionsIsWaitedForAndNamed(t *testing.T) {
 			t.Errorf("append: %v", err)
 		}
 	})
-	documentArgs(t, s, sessionID(1), 2)
+	checkLog(t, s, sessionID(1), 2)
 }
 
 func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
@@ -227,7 +227,7 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 		if !full {
 			t.Fatal("the disk was never full")
 		}
-		documentArgs(t, s, sessionID(1), w.index.Seq)
+		checkLog(t, s, sessionID(1), w.index.Seq)
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}

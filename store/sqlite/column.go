@@ -51,7 +51,7 @@ func integerColumn(bad *store.CorruptColumns, name string, to func(int64)) colum
 }
 
 func timeColumn(bad *store.CorruptColumns, name string, to *time.Time) column {
-	return integerColumn(bad, name, func(us int64) { *to = bad.Time(name, instant(us)) })
+	return integerColumn(bad, name, func(us int64) { *to = bad.Time(name, fromMicros(us)) })
 }
 
 // nullableTimeColumn reads NULL as the zero time.

@@ -103,8 +103,8 @@ func (c *conn) exec(ctx context.Context, s statement, args ...driver.Value) (int
 	return res.RowsAffected()
 }
 
-// one runs a statement for its first row and reports whether there is one.
-func (c *conn) one(ctx context.Context, s statement, dest []driver.Value, args ...driver.Value) (bool, error) {
+// queryRow runs a statement for its first row and reports whether there is one.
+func (c *conn) queryRow(ctx context.Context, s statement, dest []driver.Value, args ...driver.Value) (bool, error) {
 	q, ok := c.stmts[s].(driver.StmtQueryContext)
 	if !ok {
 		return false, errors.New("driver cannot query")

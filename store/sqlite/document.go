@@ -32,7 +32,7 @@ func (s *Store) Replace(ctx context.Context, d store.Document, keep bool) error 
 
 func (c *conn) replace(ctx context.Context, d store.Document, keep bool) error {
 	var v [2]driver.Value
-	found, err := c.one(ctx, lookDocument, v[:], refArgs(d.Ref())...)
+	found, err := c.queryRow(ctx, lookDocument, v[:], refArgs(d.Ref())...)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (c *conn) replace(ctx context.Context, d store.Document, keep bool) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	taken, err := c.one(ctx, lookName, v[:1], d.Tenant, d.Kind, d.Name, d.ID)
+	taken, err := c.queryRow(ctx, lookName, v[:1], d.Tenant, d.Kind, d.Name, d.ID)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (c *conn) replace(ctx context.Context, d store.Document, keep bool) error {
 func (s *Store) InsertVersion(ctx context.Context, d store.Document) error {
 	return s.document(ctx, "carry", d.Ref(), d.Validate(), func(ctx context.Context, c *conn) error {
 		var v [2]driver.Value
-		found, err := c.one(ctx, lookDocument, v[:], refArgs(d.Ref())...)
+		found, err := c.queryRow(ctx, lookDocument, v[:], refArgs(d.Ref())...)
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func readDocument(rows *sql.Rows) (d store.Document, err error) {
 	var created, updated int64
 	var archived sql.NullInt64
 	err = rows.Scan(&d.Tenant, &d.Kind, &d.ID, &d.Name, &d.Version, &d.Revision, &created, &updated, &archived, &d.Body)
-	d.Created, d.Updated, d.Archived = instant(created), instant(updated), instantOrZero(archived)
+	d.Created, d.Updated, d.Archived = fromMicros(created), fromMicros(updated), instantOrZero(archived)
 	return d, err
 }
 
@@ -182,7 +182,7 @@ func (s *Store) Documents(ctx context.Context, q store.DocumentQuery) ([]store.D
 		}
 		add(` AND (created, id) < (?, ?)`, last, q.After)
 	}
-	add(` ORDER BY created DESC, id DESC`+limited, max(q.Limit, 0))
+	add(` ORDER BY created DESC, id DESC`+limitClause, max(q.Limit, 0))
 	found, err := list(ctx, s, readDocument, selectDocument+where.String(), args...)
 	return found, wrap(err, "list documents of kind", q.Kind)
 }
@@ -192,7 +192,7 @@ func (s *Store) DocumentRefs(ctx context.Context, after store.DocumentRef, limit
 	refs, err := list(ctx, s, func(rows *sql.Rows) (ref store.DocumentRef, err error) {
 		err = rows.Scan(&ref.Tenant, &ref.Kind, &ref.ID)
 		return ref, err
-	}, `SELECT tenant, kind, id FROM documents WHERE (tenant, kind, id) > (?, ?, ?) ORDER BY tenant, kind, id`+limited,
+	}, `SELECT tenant, kind, id FROM documents WHERE (tenant, kind, id) > (?, ?, ?) ORDER BY tenant, kind, id`+limitClause,
 		after.Tenant, after.Kind, after.ID, max(limit, 0))
 	return refs, wrap(err, "list every document after", after)
 }

@@ -203,15 +203,15 @@ func TestWhatAppendReturnedNilForMustSurviveAKill(t *testing.T) {
 		_ = cmd.Wait()
 		s := open(t, dir)
 		for i, seq := range told {
-			documentArgs(t, s, sessionID(i), seq)
+			checkLog(t, s, sessionID(i), seq)
 		}
 		shut(t, s)
 	}
 }
 
-// documentArgs fails unless the log has at least seq events, no gap, and an index row
+// checkLog fails unless the log has at least seq events, no gap, and an index row
 // that agrees.
-func documentArgs(t *testing.T, s *sqlite.Store, id dormouse.SessionID, seq uint64) {
+func checkLog(t *testing.T, s *sqlite.Store, id dormouse.SessionID, seq uint64) {
 	t.Helper()
 	index, err := s.Session(t.Context(), id)
 	if err != nil {
@@ -288,7 +288,7 @@ func TestAnImageTakenWhileWritingIsWhole(t *testing.T) {
 		}
 		c := open(t, image)
 		for i, seq := range told {
-			documentArgs(t, c, sessionID(i), seq)
+			checkLog(t, c, sessionID(i), seq)
 		}
 		shut(t, c)
 	}
@@ -344,7 +344,7 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 		if err := s.Check(t.Context()); !errors.Is(err, dormouse.ErrFull) {
 			t.Errorf("check of a full disk = %v, want ErrFull", err)
 		}
-		documentArgs(t, s, sessionID(1), w.index.Seq)
+		checkLog(t, s, sessionID(1), w.index.Seq)
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}
@@ -365,8 +365,8 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 	}
 	shut(t, s)
 	s = open(t, dir)
-	documentArgs(t, s, sessionID(1), w.index.Seq)
-	documentArgs(t, s, sessionID(2), other.index.Seq)
+	checkLog(t, s, sessionID(1), w.index.Seq)
+	checkLog(t, s, sessionID(2), other.index.Seq)
 	shut(t, s)
 }
 
@@ -435,6 +435,6 @@ func TestADiskThatFailsACommitStopsTheStore(t *testing.T) {
 	copyFile(t, filepath.Join(dir, "dormouse.db"), filepath.Join(image, "dormouse.db"))
 	copyFile(t, filepath.Join(dir, "dormouse.db-wal"), filepath.Join(image, "dormouse.db-wal"))
 	c := open(t, image)
-	documentArgs(t, c, sessionID(1), 1)
+	checkLog(t, c, sessionID(1), 1)
 	shut(t, c)
 }

@@ -85,7 +85,7 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]dormouse.Session
 		}
 		add(` AND (created, id) `+beyond+` (?, ?)`, created, q.After)
 	}
-	add(` ORDER BY created`+order+`, id`+order+limited, max(q.Limit, 0))
+	add(` ORDER BY created`+order+`, id`+order+limitClause, max(q.Limit, 0))
 	found, err := list(ctx, s, readIndex, selectIndex+`WHERE tenant = ?`+where.String(), args...)
 	return found, wrap(err, "list sessions of", q.Tenant)
 }
@@ -100,7 +100,7 @@ func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) ([
 		}
 		where, args = `WHERE (created, id) > (?, ?)`, []any{created, after}
 	}
-	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id`+limited, append(args, max(limit, 0))...)
+	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id`+limitClause, append(args, max(limit, 0))...)
 	return ids, wrap(err, "list all after", after)
 }
 

@@ -18,9 +18,9 @@ import (
 // key finds a session's key inside another query.
 const key = `(SELECT key FROM sessions WHERE id = ?)`
 
-// limited bounds what a query returns, by its next parameter. A bare parameter would
+// limitClause bounds what a query returns, by its next parameter. A bare parameter would
 // have SQLite plan the query anew each time.
-const limited = ` LIMIT ? + 0`
+const limitClause = ` LIMIT ? + 0`
 
 // Read returns events with a seq above after.
 func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
@@ -29,10 +29,10 @@ func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, l
 		var at int64
 		var payload []byte
 		err = rows.Scan(&e.Seq, &e.ID, &e.Type, &e.Thread, &e.Actor, &at, &payload, &e.Blob, &e.Sum)
-		e.Time, e.Payload = instant(at), payload
+		e.Time, e.Payload = fromMicros(at), payload
 		return e, err
 	}, `SELECT seq, id, type, thread, actor, time, payload, blob, sum FROM events
-		WHERE session = `+key+` AND seq > ? ORDER BY seq`+limited, id, int64(after), max(limit, 0))
+		WHERE session = `+key+` AND seq > ? ORDER BY seq`+limitClause, id, int64(after), max(limit, 0))
 	if code(err) == lib.SQLITE_CORRUPT {
 		err = &store.DamageError{Session: id, Err: err}
 	}
@@ -98,7 +98,7 @@ const selectPrompt = `SELECT id, thread, status, body, turn, seq, queued FROM pr
 func readPrompt(rows *sql.Rows) (p dormouse.PromptRecord, err error) {
 	var queued int64
 	err = rows.Scan(&p.ID, &p.Thread, &p.Status, &p.Body, &p.Turn, &p.Seq, &queued)
-	p.Queued = instant(queued)
+	p.Queued = fromMicros(queued)
 	return p, err
 }
 
@@ -112,13 +112,13 @@ func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]do
 		if err := rows.Scan(&id, &op, &o.Status, &o.Outcome, &started, &finished); err != nil {
 			return o, err
 		}
-		o.Started, o.Finished = instant(started), instantOrZero(finished)
+		o.Started, o.Finished = fromMicros(started), instantOrZero(finished)
 		if json.Unmarshal(op, &o.Op) != nil {
 			o.Op = dormouse.Op{ID: id} // one that is not what was written hides no other
 		}
 		return o, nil
 	}, `SELECT id, op, status, outcome, started, finished FROM ops
-		WHERE n IN (SELECT n FROM ops WHERE session = `+key+` ORDER BY n DESC`+limited+`) ORDER BY n DESC`, id, max(limit, 0))
+		WHERE n IN (SELECT n FROM ops WHERE session = `+key+` ORDER BY n DESC`+limitClause+`) ORDER BY n DESC`, id, max(limit, 0))
 	return ops, wrap(err, "list ops of", id)
 }
 
@@ -145,7 +145,7 @@ func (s *Store) Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.O
 
 // Due lists sessions due at or before t, most overdue first.
 func (s *Store) Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error) {
-	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= ? AND needs <= ? ORDER BY due, key`+limited,
+	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= ? AND needs <= ? ORDER BY due, key`+limitClause,
 		micros(t), dormouse.LogVersion, max(limit, 0))
 	return ids, wrap(err, "list sessions due at", t)
 }
@@ -159,7 +159,7 @@ func (s *Store) NextDue(ctx context.Context, t time.Time) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, wrap(err, "find what is due after", t)
 	}
-	return instant(due), nil
+	return fromMicros(due), nil
 }
 
 // list runs a query and reads every row of its answer.
@@ -238,11 +238,11 @@ func scan[T any](rows *sql.Rows) (v T, err error) {
 	return v, err
 }
 
-func instant(us int64) time.Time { return time.UnixMicro(us).UTC() }
+func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
 func instantOrZero(us sql.NullInt64) time.Time {
 	if !us.Valid {
 		return time.Time{}
 	}
-	return instant(us.Int64)
+	return fromMicros(us.Int64)
 }

@@ -72,7 +72,7 @@ func (s *Store) sweep(ctx context.Context) {
 // there may be more.
 func (c *conn) sweep(ctx context.Context) (more bool, err error) {
 	var v [1]driver.Value
-	found, err := c.one(ctx, findRemoved, v[:])
+	found, err := c.queryRow(ctx, findRemoved, v[:])
 	if !found || err != nil {
 		return false, err
 	}

@@ -27,7 +27,7 @@ func (c *conn) row(ctx context.Context, id dormouse.SessionID) (*row, error) {
 		return r, nil
 	}
 	var v [1]driver.Value
-	found, err := c.one(ctx, findSession, v[:], string(id))
+	found, err := c.queryRow(ctx, findSession, v[:], string(id))
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (c *conn) refusal(ctx context.Context, r *row, b store.Batch) error {
 // fence returns the epoch of a session and its last seq.
 func (c *conn) fence(ctx context.Context, r *row) (epoch store.Epoch, last uint64, err error) {
 	var v [2]driver.Value
-	found, err := c.one(ctx, lookFence, v[:], r.key)
+	found, err := c.queryRow(ctx, lookFence, v[:], r.key)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -112,7 +112,7 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	var epoch int64
 	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error {
 		var dest [1]driver.Value
-		found, err := c.one(ctx, claimSession, dest[:], string(id), int64(dormouse.LogVersion))
+		found, err := c.queryRow(ctx, claimSession, dest[:], string(id), int64(dormouse.LogVersion))
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 // claimRefusal says why there was no session to claim.
 func (c *conn) claimRefusal(ctx context.Context, id dormouse.SessionID) error {
 	var dest [1]driver.Value
-	found, err := c.one(ctx, lookNeeds, dest[:], string(id))
+	found, err := c.queryRow(ctx, lookNeeds, dest[:], string(id))
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, enc encoded) error {
 // row says is the last.
 func (c *conn) checkLastSeq(ctx context.Context, r *row, seq uint64) error {
 	var v [2]driver.Value
-	found, err := c.one(ctx, lookLast, v[:], r.key)
+	found, err := c.queryRow(ctx, lookLast, v[:], r.key)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (a *Actor) captured(ctx context.Context, w law.WantedCapture, taken *dormou
 		a.broken = err
 		return err
 	case err != nil:
-		late := errors.Is(err, dormouse.ErrUnavailable) || errors.Is(err, errLate) || errors.Is(err, sandbox.ErrFailed) // nobody waits for that once more
+		late := errors.Is(err, dormouse.ErrUnavailable) || errors.Is(err, errLate) || errors.Is(err, errLost) || errors.Is(err, sandbox.ErrFailed) // nobody waits for that once more
 		if a.capture.failed++; a.capture.failed < maxCaptures && !late {
 			a.slog.WarnContext(ctx, "snapshot not taken", "snapshot", w.ID, "error", err)
 			a.postpone(ctx)
@@ -137,6 +137,8 @@ func (a *Actor) captured(ctx context.Context, w law.WantedCapture, taken *dormou
 var (
 	// errLate gives a point up.
 	errLate = errors.New("it took too long to keep, and others wait for it")
+	// errLost refuses a point that nobody could restore.
+	errLost = errors.New("the files lie over a snapshot that cannot be read any more")
 	// errTooLarge leaves a workspace in its volume.
 	errTooLarge = errors.New("the layers would be more than the session may have")
 )
@@ -170,10 +172,20 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 		return nil, err
 	}
 	defer func() { _ = stage.Close() }()
+	// A snapshot that somebody relies on by name lies over no blob that is lost: if the
+	// newest one has lost any, all that lies over the base is captured again.
+	since := s.Workspace.Newest
+	if w.Reason == dormouse.SnapshotAsked {
+		if err := a.deps.Snapshots.Check(ctx, s.Workspace.Line); isLost(err) {
+			since = ""
+		} else if err != nil {
+			return nil, err
+		}
+	}
 	crash.At(crash.SnapshotCapturing)
 	c := sandbox.Capture{
 		Fence:     a.sandboxFence(s.Sandbox.Generation),
-		Workspace: ws, Since: s.Workspace.Newest, As: w.ID, Needed: w.Reason == dormouse.SnapshotAsked || w.Reason == dormouse.SnapshotSealing, To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
+		Workspace: ws, Since: since, As: w.ID, Needed: w.Reason == dormouse.SnapshotAsked || w.Reason == dormouse.SnapshotSealing, To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
 	}
 	if s.Sandbox.Phase == law.SandboxActive {
 		c.Handle = s.Sandbox.Handle
@@ -205,6 +217,13 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 		below = s.Workspace.Layers
 	case done.Since != "":
 		return nil, fmt.Errorf("what changed since %s is of no use", done.Since)
+	}
+	if w.Reason == dormouse.SnapshotAsked && (since != s.Workspace.Newest || done.Since != since) {
+		if err := a.deps.Snapshots.Check(ctx, below); isLost(err) {
+			return nil, fmt.Errorf("%w: %w", errLost, err)
+		} else if err != nil {
+			return nil, err
+		}
 	}
 	unchanged := func() (*dormouse.Snapshot, error) { // as it was at that point
 		told := done.Since == s.Workspace.Newest

@@ -179,17 +179,36 @@ func (s *Sessions) swap(ctx context.Context, state law.State, by dormouse.Actor,
 }
 
 // keepReplaced sees to it that a point holds the present files of a session, and
-// returns which, or none if there are no files, and the session as it is then.
+// returns which, or none if there are no files, and the session as it is then. A point
+// that has lost a blob holds nothing: another is made, from the files themselves. If that
+// cannot be, nothing is replaced, since the swap destroys the only copy of them.
 func (s *Sessions) keepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error) {
-	if id, kept := state.KeptIn(); kept {
-		return id, state, nil
+	id, kept := state.KeptIn()
+	if kept && id == "" {
+		return "", state, nil
+	}
+	if kept {
+		if err := s.checkLine(ctx, state); err == nil || !isLost(err) {
+			return id, state, err
+		}
 	}
 	p, err := s.Snapshot(ctx, state.Session, by, dormouse.SnapshotAsk{Label: replacedLabel})
 	if err != nil {
-		return "", state, fmt.Errorf("keep the present files: %w", err)
+		return "", state, fmt.Errorf("the present files cannot be kept, and are replaced only with discard: %w", err)
 	}
 	now, err := s.Peek(ctx, state.Session)
 	return p.ID, now, err
+}
+
+// checkLine checks that the blobs of a session's newest point are there.
+func (s *Sessions) checkLine(ctx context.Context, state law.State) error {
+	if s.deps.Snapshots == nil {
+		return errNoSnapshots
+	}
+	if err := s.deps.Snapshots.Check(ctx, state.Workspace.Line); err != nil {
+		return fmt.Errorf("check snapshot %s, which has the present files: %w", state.Workspace.Newest, err)
+	}
+	return nil
 }
 
 // replacedLabel is what a point of files that others took the place of is called.

@@ -36,6 +36,8 @@ func (*Store) Use(context.Context, dormouse.SessionID, uint64, []dormouse.Layer,
 	return nil, errLinux
 }
 
+func (*Store) Check(context.Context, []dormouse.Layer) error { return errLinux }
+
 func (*Store) Release(dormouse.SessionID, uint64) error { return nil }
 
 func (*Store) ReleaseAll(dormouse.SessionID) error { return nil }

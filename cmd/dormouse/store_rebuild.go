@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dormouse-run/dormouse/store/sqlite"
 	"github.com/dormouse-run/dormouse/store/transfer"
 )
 
@@ -20,11 +22,24 @@ what differed from what was stored, and stores it. The server must be stopped.
 
 With --check nothing is written, and differences are an error. A session that cannot
 be derived, because a payload or the end of its log is lost, an import was stopped or a
-newer program has gone on with it, is left as it is.`,
+newer program has gone on with it, is left as it is.
+
+If pages of an SQLite database are corrupt, a new one is made of what can be read, with
+a row for each session of which there is a log. What is derived is laid out in it, then
+it takes the place of the corrupt one, which is kept beside it. What is lost is named,
+and the exit code is 3.`,
 		Example: `  dormouse store rebuild --check`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
+			in := withDeployment
+			switch err := corruption(cmd, *where); {
+			case errors.Is(err, sqlite.ErrCorrupt) && !check:
+				cmd.PrintErrln(err)
+				in = withSalvage
+			case err != nil:
+				return err
+			}
+			return in(cmd, *where, func(ctx context.Context, d *deployment) error {
 				done, err := transfer.Rebuild(ctx, d.Deployment, check, func(format string, args ...any) { cmd.PrintErrf(format+"\n", args...) })
 				if err != nil {
 					return err

@@ -121,6 +121,11 @@ func (s *stage) perform(ctx context.Context) (err error) {
 		return err
 	}
 	defer w.Close()
+	if s.Past != "" {
+		if err := rig.Unpack(ctx, s.Past, data); err != nil {
+			return err
+		}
+	}
 	store, drop, err := s.stores.Make(ctx)
 	if err != nil {
 		return err
@@ -420,7 +425,7 @@ func (s *stage) again(ctx context.Context) error {
 		s.out.Findings.Add(oracle.Stuck, "%s", text)
 	}
 	const sample = 10
-	if s.c.N%sample == 0 {
+	if s.c.N%sample == 0 || s.Past != "" {
 		wrong, err := s.keeper.Check(ctx)
 		if err != nil {
 			return err

@@ -52,7 +52,7 @@ func dial(path string) (*conn, error) {
 		"journal_size_limit(33554432)",
 	))
 	if err != nil {
-		return nil, err
+		return nil, asUnknown(err)
 	}
 	return &conn{Conn: c, rows: make(map[string]*row)}, nil
 }

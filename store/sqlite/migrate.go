@@ -24,11 +24,11 @@ func (c *conn) migrate(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	if err := c.script(ctx, `CREATE TABLE IF NOT EXISTS schema_steps (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT`); err != nil {
-		return err
+		return asUnknown(err)
 	}
 	have, err := c.schema(ctx)
 	if err != nil {
-		return err
+		return asUnknown(err)
 	}
 	missing, err := store.Missing(all, have)
 	if err != nil {

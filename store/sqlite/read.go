@@ -25,14 +25,7 @@ const limitClause = ` LIMIT ? + 0`
 // Read returns events with a seq above after.
 func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
 	after = min(after, 1<<62)
-	found, err := list(ctx, s, func(rows *sql.Rows) (e store.Stored, err error) {
-		var at int64
-		var payload []byte
-		err = rows.Scan(&e.Seq, &e.ID, &e.Type, &e.Thread, &e.Actor, &at, &payload, &e.Blob, &e.Sum)
-		e.Time, e.Payload = fromMicros(at), payload
-		return e, err
-	}, `SELECT seq, id, type, thread, actor, time, payload, blob, sum FROM events
-		WHERE session = `+key+` AND seq > ? ORDER BY seq`+limitClause, id, int64(after), max(limit, 0))
+	found, err := list(ctx, s, readStored, selectEvents+` WHERE session = `+key+` AND seq > ? ORDER BY seq`+limitClause, id, int64(after), max(limit, 0))
 	if code(err) == lib.SQLITE_CORRUPT {
 		err = &store.DamageError{Session: id, Err: err}
 	}
@@ -41,6 +34,16 @@ func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, l
 	}
 	events, err := store.Verified(id, after, found)
 	return events, wrap(err, "read", id)
+}
+
+const selectEvents = `SELECT seq, id, type, thread, actor, time, payload, blob, sum FROM events`
+
+func readStored(rows *sql.Rows) (e store.Stored, err error) {
+	var at int64
+	var payload []byte
+	err = rows.Scan(&e.Seq, &e.ID, &e.Type, &e.Thread, &e.Actor, &at, &payload, &e.Blob, &e.Sum)
+	e.Time, e.Payload = fromMicros(at), payload
+	return e, err
 }
 
 // Epoch returns the newest epoch of a session.
@@ -165,6 +168,7 @@ func (s *Store) NextDue(ctx context.Context, t time.Time) (time.Time, error) {
 // list runs a query and reads every row of its answer.
 func list[T any](ctx context.Context, s *Store, read func(*sql.Rows) (T, error), query string, args ...any) (found []T, err error) {
 	defer func() {
+		err = asCorrupt(err)
 		select {
 		case <-s.writer.closing:
 			if err != nil {

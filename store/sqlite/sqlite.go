@@ -52,11 +52,12 @@ var _ store.Store = (*Store)(nil)
 
 // Open opens the database in dir, makes it if there is none, and brings its
 // schema forward. It refuses a directory that another process uses with
-// ErrLocked and a database of a newer version with store.ErrNewer.
+// ErrLocked, a database of a newer version with store.ErrNewer, and one with corrupt pages
+// outside the log with ErrCorrupt.
 func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("open database in %s: %w", dir, err)
+			err = fmt.Errorf("open database in %s: %w", dir, asCorrupt(err))
 		}
 	}()
 	if dir, err = filepath.Abs(dir); err != nil {
@@ -99,6 +100,9 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if err := c.migrate(context.WithoutCancel(ctx), o.Logger); err != nil {
+		return nil, err
+	}
+	if err := c.intact(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.prepare(); err != nil {

@@ -185,6 +185,8 @@ func explain(err error) error {
 	switch code(err) {
 	case lib.SQLITE_FULL:
 		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
+	case lib.SQLITE_CORRUPT:
+		return asCorrupt(err)
 	case lib.SQLITE_TOOBIG:
 		return fmt.Errorf("%w: %w", dormouse.ErrTooLarge, err)
 	case lib.SQLITE_CONSTRAINT:

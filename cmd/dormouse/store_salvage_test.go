@@ -62,7 +62,7 @@ func TestCorruptPagesAreSaidAndRebuiltFromTheLogs(t *testing.T) {
 	spoiled := map[string]func([]byte){"sqlite_autoindex_sessions_1": flip, "sessions_by_age": flip}
 	for _, name := range []string{
 		"sessions", "sessions_by_tenant", "sessions_by_owner", "sessions_due", "labels", "prompts", "sqlite_autoindex_prompts_1",
-		"ops", "sqlite_autoindex_ops_1", "client_ids", "deadlines", "states", "points", "names", "removed", "checks",
+		"ops", "sqlite_autoindex_ops_1", "client_ids", "states", "points", "names", "removed", "checks",
 	} {
 		spoiled[name] = zero
 	}

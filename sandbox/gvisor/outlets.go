@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
@@ -132,7 +133,7 @@ func (o *outlets) try(b box) (err error) {
 		}
 	}()
 	undo = append(undo, func() { _ = held.Close() })
-	if unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if flock.Lock(held, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil // somebody does
 	}
 	raw, err := os.ReadFile(b.outletNote())

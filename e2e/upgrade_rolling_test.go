@@ -26,8 +26,8 @@ var dreams = []rig.Edit{
 		Path: "session/law/describe.go", Old: "\tvar update dormouse.Update\n",
 		New: "\tif v.Title != nil && *v.Title == \"dreaming\" {\n\t\td.add(\"session.dreamt\", \"\", struct{}{})\n\t}\n\tvar update dormouse.Update\n",
 	},
-	{Path: "store/postgres/migrations/0010_dreams.sql", New: "-- opens from: 9\nALTER TABLE sessions ADD COLUMN dreams bigint NOT NULL DEFAULT 0;\n"},
-	{Path: "store/sqlite/migrations/0010_dreams.sql", New: "-- opens from: 9\nALTER TABLE sessions ADD COLUMN dreams INTEGER NOT NULL DEFAULT 0;\n"},
+	{Path: "store/postgres/migrations/0011_dreams.sql", New: "-- opens from: 10\nALTER TABLE sessions ADD COLUMN dreams bigint NOT NULL DEFAULT 0;\n"},
+	{Path: "store/sqlite/migrations/0011_dreams.sql", New: "-- opens from: 10\nALTER TABLE sessions ADD COLUMN dreams INTEGER NOT NULL DEFAULT 0;\n"},
 }
 
 // nextVersion is this program as it might be one version on.

@@ -187,7 +187,7 @@ func (s *Sessions) lookAt(ids []dormouse.SessionID, relays map[dormouse.SessionI
 }
 
 // startRelay streams a session from its owner into the feed here.
-func (s *Sessions) startRelay(route Route, p store.Place) *relay {
+func (s *Sessions) startRelay(route Route, p store.Location) *relay {
 	ctx, stop := context.WithCancel(s.ctx)
 	r := &relay{owner: route.To.Incarnation, stop: stop, done: make(chan struct{})}
 	after := max(p.Seq, s.feeds.newest(p.Session))

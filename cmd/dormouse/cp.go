@@ -46,7 +46,7 @@ written over; what else is there stays.`,
 				return err
 			}
 			k := &copying{cmd: cmd, client: c, progress: newProgress(cmd.ErrOrStderr())}
-			k.progress.told = time.Now() // what is soon done needs none
+			k.progress.last = time.Now() // what is soon done needs none
 			var status client.Copied
 			if out {
 				status, err = k.out(cmd.Context(), from, args[1])
@@ -100,7 +100,7 @@ func (k *copying) shows() bool { return isTerminal(k.cmd.ErrOrStderr()) }
 func (k *copying) Write(b []byte) (int, error) {
 	k.moved += int64(len(b))
 	if k.shows() {
-		k.progress.tell("%s", size(k.moved))
+		k.progress.Update("%s", size(k.moved))
 	}
 	return len(b), nil
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/rest"
-	"github.com/dormouse-run/dormouse/door/v1"
+	v1 "github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/internal/holdback"

@@ -256,7 +256,7 @@ func attended(cmd *cobra.Command, doing func() string, do func()) {
 			return
 		case <-tick.C:
 			if watched {
-				p.tell("%s, %s", doing(), time.Since(begun).Round(time.Second))
+				p.Update("%s, %s", doing(), time.Since(begun).Round(time.Second))
 			}
 		}
 	}

@@ -38,12 +38,12 @@ OCI layout. The workspace is the root of the image. FILE - is standard output.`,
 			}
 			defer func() { _ = image.Close() }()
 			k := &copying{cmd: cmd, client: c, progress: newProgress(cmd.ErrOrStderr())}
-			k.progress.told = time.Now()
+			k.progress.last = time.Now()
 			body := io.TeeReader(image, k)
 			if args[2] == "-" {
 				_, err = io.Copy(cmd.OutOrStdout(), body)
 			} else {
-				err = writeWhole(args[2], func(w io.Writer) error { _, err := io.Copy(w, body); return err })
+				err = atomicfile.WritePart(args[2], func(w io.Writer) error { _, err := io.Copy(w, body); return err })
 			}
 			if k.shows() {
 				k.progress.done()

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse/store/sqlite"
+	"github.com/dormouse-run/dormouse/store/transfer"
 )
 
 // corruption is what is wrong with the pages of the database there is, nil if nothing is
@@ -45,7 +46,7 @@ func withSalvage(cmd *cobra.Command, where places, do func(context.Context, *dep
 		return err
 	}
 	defer func() { err = errors.Join(err, blobs.Close()) }()
-	laidOut := do(ctx, &deployment{data, s.Store, blobs})
+	laidOut := do(ctx, &deployment{transfer.Deployment{Store: s.Store, Blobs: blobs}, data})
 	if laidOut != nil && !errors.Is(laidOut, errSilent) {
 		return laidOut
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store/transfer"
+	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
 
 // spoil has change work on the last page of rows of a table or index, in the file.
@@ -60,14 +62,14 @@ func TestCorruptPagesAreSaidAndRebuiltFromTheLogs(t *testing.T) {
 	spoiled := map[string]func([]byte){"sqlite_autoindex_sessions_1": flip, "sessions_by_age": flip}
 	for _, name := range []string{
 		"sessions", "sessions_by_tenant", "sessions_by_owner", "sessions_due", "labels", "prompts", "sqlite_autoindex_prompts_1",
-		"ops", "sqlite_autoindex_ops_1", "client_ids", "deadlines", "states", "points", "names", "removed", "checks",
+		"ops", "sqlite_autoindex_ops_1", "client_ids", "states", "points", "names", "removed", "checks",
 	} {
 		spoiled[name] = zero
 	}
-	before := contents(t, openData(t, oldData(t)))
+	before := transfertest.Contents(t, transfertest.Open(t, transfertest.OldData(t)))
 	for name, change := range spoiled {
 		t.Run(name, func(t *testing.T) {
-			data := oldData(t)
+			data := transfertest.OldData(t)
 			spoil(t, data, name, change)
 			if s, err := openStore(t.Context(), data, dsn{}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), rebuildHint) {
 				t.Errorf("opened with %v, %v", s, err)
@@ -84,10 +86,10 @@ func TestCorruptPagesAreSaidAndRebuiltFromTheLogs(t *testing.T) {
 			if out, errs := storeCommand(t, 0, data, "rebuild", "--check"); out != "rebuild: sessions=6 changed=0\n" {
 				t.Errorf("after the rebuild: %s%s", out, errs)
 			}
-			after := contents(t, openData(t, data))
+			after := transfertest.Contents(t, transfertest.Open(t, data))
 			var epochs cmp.Options
 			if name == "sessions" { // which nothing but the row has
-				epochs = append(epochs, cmpopts.IgnoreFields(content{}, "Epoch"))
+				epochs = append(epochs, cmpopts.IgnoreFields(transfertest.Content{}, "Epoch"))
 				for id := range before {
 					if after[id].Epoch <= before[id].Epoch {
 						t.Errorf("%s has epoch %d, had %d", id, after[id].Epoch, before[id].Epoch)
@@ -106,18 +108,18 @@ func TestCorruptPagesAreSaidAndRebuiltFromTheLogs(t *testing.T) {
 
 // What cannot be derived is named, and costs nothing else.
 func TestRebuildNamesWhatACorruptPageHasTaken(t *testing.T) {
-	before := contents(t, openData(t, oldData(t)))
+	before := transfertest.Contents(t, transfertest.Open(t, transfertest.OldData(t)))
 	for name, says := range map[string]string{"events": "lost: events", "documents": "lost: documents", "document_versions": "lost: document_versions"} {
 		t.Run(name, func(t *testing.T) {
-			data := oldData(t)
+			data := transfertest.OldData(t)
 			spoil(t, data, name, zero)
 			out, errs, code := runIn(t.Context(), "", "--data", data, "store", "rebuild")
 			if code == 0 || !strings.Contains(errs, says) || !strings.Contains(out, "sessions=6") {
 				t.Errorf("exit %d: %s%s", code, out, errs)
 			}
-			d, damaged := openData(t, data), 0
+			d, damaged := transfertest.Open(t, data), 0
 			for id, was := range before {
-				switch digest, err := digestOf(t.Context(), d.store, id); {
+				switch digest, err := transfer.LogDigest(t.Context(), d.Store, id); {
 				case strings.Contains(errs, string(id)+": cannot be laid out"):
 					damaged++
 				case err != nil || digest != was.Log:
@@ -135,13 +137,13 @@ func TestRebuildNamesWhatACorruptPageHasTaken(t *testing.T) {
 func TestRebuildDoesNotBringBackADeletedSession(t *testing.T) {
 	for _, name := range []string{"sessions_by_phase", "removed"} {
 		t.Run(name, func(t *testing.T) {
-			data := oldData(t)
+			data := transfertest.OldData(t)
 			edit(t, data, `INSERT INTO removed (session) SELECT key FROM sessions WHERE id = 'sesn_4open'`, `DELETE FROM sessions WHERE id = 'sesn_4open'`)
 			spoil(t, data, name, zero)
 			if out, errs := storeCommand(t, 0, data, "rebuild"); !strings.Contains(out, "sessions=5") {
 				t.Errorf("rebuild said %s%s", out, errs)
 			}
-			if _, there := contents(t, openData(t, data))[open1]; there {
+			if _, there := transfertest.Contents(t, transfertest.Open(t, data))[transfertest.Working]; there {
 				t.Error("it is there again")
 			}
 		})
@@ -150,7 +152,7 @@ func TestRebuildDoesNotBringBackADeletedSession(t *testing.T) {
 
 // Without its first pages nothing of a database can be read.
 func TestADatabaseWhoseSchemaIsLostIsLeftAlone(t *testing.T) {
-	data := oldData(t)
+	data := transfertest.OldData(t)
 	spoil(t, data, "schema_steps", zero)
 	path := filepath.Join(data, "dormouse.db")
 	before, err := os.ReadFile(path)

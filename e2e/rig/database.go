@@ -74,7 +74,7 @@ func (s *Server) abandoned(ctx context.Context) error {
 // Orphans counts the rows of sessions that are no more.
 func (s *Server) Orphans(ctx context.Context) (int, error) {
 	var counts []string
-	for _, table := range []string{"events", "prompts", "ops", "deadlines", "chunks", "states", "labels"} {
+	for _, table := range []string{"events", "prompts", "ops", "chunks", "states", "labels"} {
 		counts = append(counts, fmt.Sprintf("SELECT '%s', count(*) FROM %[1]s WHERE session NOT IN (SELECT key FROM sessions)", table))
 	}
 	orphans := 0

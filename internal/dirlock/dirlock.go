@@ -9,8 +9,7 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
@@ -25,11 +24,11 @@ func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
+		locked, err := flock.TryLock(f, flock.Exclusive)
+		if locked {
 			return func() { _ = f.Close() }, nil
 		}
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if err == nil {
 			err = sleep.For(ctx, pause)
 		}
 		if err != nil {

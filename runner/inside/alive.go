@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
@@ -26,7 +27,7 @@ func HoldAlive(ctx context.Context, dir string) (*os.File, error) {
 	}
 	// Whoever looks whether we live holds the lock for an instant.
 	for range 50 {
-		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		if err = flock.Lock(f, unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			break
 		}
 		_ = sleep.For(ctx, 10*time.Millisecond)
@@ -61,7 +62,7 @@ func Alive(dir string) (pid int, err error) {
 		return 0, fmt.Errorf("look for a sign of life: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	err = flock.Lock(f, unix.LOCK_SH|unix.LOCK_NB)
 	if err == nil {
 		return 0, nil
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
@@ -133,7 +134,7 @@ func (o *egressSockets) try(b box) (err error) {
 		}
 	}()
 	undo = append(undo, func() { _ = held.Close() })
-	if unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if flock.Lock(held, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil // another server does
 	}
 	raw, err := os.ReadFile(b.egressNote())

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 )
@@ -225,7 +226,7 @@ func holdBox(b box) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("hold a sandbox: %w", err)
 		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		if err := flock.Lock(f, unix.LOCK_EX); err != nil {
 			return nil, fmt.Errorf("hold a sandbox: %w", errors.Join(err, f.Close()))
 		}
 		mine, err := f.Stat()
@@ -243,7 +244,7 @@ func removeHold(name string) {
 		return
 	}
 	defer func() { _ = f.Close() }()
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+	if flock.Lock(f, unix.LOCK_EX|unix.LOCK_NB) == nil {
 		_ = os.Remove(name)
 	}
 }
@@ -255,5 +256,5 @@ func (b box) isSpare() bool {
 		return false
 	}
 	defer func() { _ = f.Close() }()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	return errors.Is(flock.Lock(f, unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/beneath"
+	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
@@ -204,7 +205,7 @@ func (d *Driver) Close() error {
 		return err
 	}
 	d.volumes.Stop()
-	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock.Lock(d.lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil // another server is here
 	}
 	d.removeHolds()

@@ -27,7 +27,7 @@ var errUnknown = errors.New("what the database says of itself cannot be read, an
 // checksums and follow on each other, and all of it may be too long for every start.
 var checksAtOpen = []string{
 	"integrity_check(sessions)", "integrity_check(documents)", "integrity_check(document_versions)", "integrity_check(removed)",
-	"quick_check(labels)", "quick_check(prompts)", "quick_check(ops)", "quick_check(deadlines)", "quick_check(chunks)",
+	"quick_check(labels)", "quick_check(prompts)", "quick_check(ops)", "quick_check(chunks)",
 	"quick_check(states)", "quick_check(points)", "quick_check(names)", "quick_check(client_ids)", "quick_check(checks)",
 }
 

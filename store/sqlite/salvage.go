@@ -74,7 +74,7 @@ func NewSalvage(ctx context.Context, dir string, o Options) (_ *Salvage, err err
 
 // moveLog moves all of the write-ahead log into the database, so that one file holds all.
 func moveLog(ctx context.Context, path string) error {
-	if err := settle(ctx, path); err != nil {
+	if err := resync(ctx, path); err != nil {
 		return err
 	}
 	c, err := dial(path)

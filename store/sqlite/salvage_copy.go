@@ -31,7 +31,6 @@ var salvaged = []table{
 	{name: "prompts", derived: true},
 	{name: "ops", derived: true},
 	{name: "points", derived: true},
-	{name: "deadlines", order: "session", derived: true},
 	{name: "names", order: "session", derived: true},
 	{name: "client_ids", order: "session", derived: true},
 }
@@ -41,7 +40,7 @@ func (s *Salvage) columns(ctx context.Context, table string) ([]string, error) {
 	return list(ctx, s.Store, scan[string], `SELECT name FROM pragma_table_info(?) ORDER BY cid`, table)
 }
 
-// insertInto spells the statement that inserts a row.
+// insertInto is the statement that inserts a row.
 func insertInto(table string, columns []string) string {
 	return `INSERT INTO ` + table + ` (` + strings.Join(columns, ", ") + `) VALUES (?` + strings.Repeat(`, ?`, len(columns)-1) + `)`
 }
@@ -60,7 +59,7 @@ func (s *Salvage) copyTable(ctx context.Context, t table) error {
 		return err
 	}
 	add := func(row []driver.Value) error {
-		if batch = append(batch, row); len(batch) < group {
+		if batch = append(batch, row); len(batch) < maxGroup {
 			return nil
 		}
 		return flush()
@@ -94,7 +93,7 @@ func (s *Salvage) put(ctx context.Context, insert string, rows [][]driver.Value)
 	if len(rows) == 0 {
 		return 0, nil
 	}
-	err = s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
+	err = s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error {
 		e, ok := c.Conn.(driver.ExecerContext)
 		if !ok {
 			return errors.New("driver cannot execute")

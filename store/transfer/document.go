@@ -1,6 +1,4 @@
-//go:build !windows
-
-package main
+package transfer
 
 import (
 	"context"
@@ -24,66 +22,17 @@ func (x *exporter) documents(ctx context.Context) error {
 		page, bytes = page[:0], 0
 		return err
 	}
-	err := eachDocument(ctx, x.from.store, func(ref store.DocumentRef) error {
-		x.progress.tell("export: now at %s", ref)
-		return eachVersion(ctx, x.from.store, ref, func(v archive.Version) error {
+	err := EachDocument(ctx, x.from.Store, func(ref store.DocumentRef) error {
+		x.progress.Update("export: now at %s", ref)
+		return EachVersion(ctx, x.from.Store, ref, func(v archive.Version) error {
 			page, bytes = append(page, v), bytes+len(v.Body)
-			if len(page) == pageEvents || bytes > pageBytes {
+			if len(page) == PageEvents || bytes > pageBytes {
 				return flush()
 			}
 			return nil
 		})
 	})
 	return errors.Join(err, flush())
-}
-
-// eachDocument calls f with every document, in the order of an archive.
-func eachDocument(ctx context.Context, s store.Documents, f func(store.DocumentRef) error) error {
-	const page = 500
-	var after store.DocumentRef
-	for {
-		refs, err := s.DocumentRefs(ctx, after, page)
-		if err != nil {
-			return err
-		}
-		for _, ref := range refs {
-			if err := f(ref); err != nil {
-				return fmt.Errorf("%s: %w", ref, err)
-			}
-		}
-		if len(refs) < page {
-			return nil
-		}
-		after = refs[len(refs)-1]
-	}
-}
-
-// eachVersion calls f with every version of a document, the oldest first.
-func eachVersion(ctx context.Context, s store.Documents, ref store.DocumentRef, f func(archive.Version) error) error {
-	const page = 16 // they may be large
-	var versions []int
-	for before := 0; ; before = versions[len(versions)-1] {
-		found, err := s.DocumentVersions(ctx, ref, before, page)
-		if err != nil {
-			return err
-		}
-		for _, d := range found {
-			versions = append(versions, d.Version)
-		}
-		if len(found) < page {
-			break
-		}
-	}
-	for n, version := range slices.Backward(versions) {
-		d, err := s.DocumentVersion(ctx, ref, version)
-		if err != nil {
-			return err
-		}
-		if err := f(archive.Version{Document: d, Past: n > 0}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // arriving is the document at hand of an import.
@@ -97,7 +46,7 @@ type arriving struct {
 // is there, too, so that one that is here is all here.
 func (i *importer) document(ctx context.Context, v archive.Version) error {
 	if i.doc.ref != v.Ref() {
-		_, err := i.to.store.Document(ctx, v.Ref())
+		_, err := i.to.Store.Document(ctx, v.Ref())
 		if err != nil && !errors.Is(err, dormouse.ErrNotFound) {
 			return err
 		}
@@ -109,7 +58,7 @@ func (i *importer) document(ctx context.Context, v archive.Version) error {
 		return nil
 	case v.Past:
 		if i.writes {
-			return i.to.store.Carry(ctx, v.Document)
+			return i.to.Store.InsertVersion(ctx, v.Document)
 		}
 		return nil
 	case !i.doc.here:
@@ -117,7 +66,7 @@ func (i *importer) document(ctx context.Context, v archive.Version) error {
 			return err
 		}
 	}
-	same, err := i.doc.stored(ctx, i.to.store)
+	same, err := i.doc.stored(ctx, i.to.Store)
 	switch {
 	case err != nil:
 		return err
@@ -135,7 +84,7 @@ func (i *importer) document(ctx context.Context, v archive.Version) error {
 // insert adds a document, if no other has its name.
 func (i *importer) insert(ctx context.Context, d store.Document) error {
 	if d.Name != "" {
-		others, err := i.to.store.Documents(ctx, store.DocumentQuery{Tenant: d.Tenant, Kind: d.Kind, Name: d.Name, Archived: true, Limit: 1})
+		others, err := i.to.Store.Documents(ctx, store.DocumentQuery{Tenant: d.Tenant, Kind: d.Kind, Name: d.Name, Archived: true, Limit: 1})
 		if err != nil {
 			return err
 		}
@@ -146,13 +95,13 @@ func (i *importer) insert(ctx context.Context, d store.Document) error {
 	if !i.writes {
 		return nil
 	}
-	return i.to.store.Insert(ctx, d)
+	return i.to.Store.Insert(ctx, d)
 }
 
 // stored reports whether what is in a store is what was read.
 func (a arriving) stored(ctx context.Context, s store.Documents) (bool, error) {
 	var sums []dormouse.Digest
-	err := eachVersion(ctx, s, a.ref, func(v archive.Version) error {
+	err := EachVersion(ctx, s, a.ref, func(v archive.Version) error {
 		sums = append(sums, v.Digest())
 		return nil
 	})

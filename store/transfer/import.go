@@ -1,6 +1,4 @@
-//go:build !windows
-
-package main
+package transfer
 
 import (
 	"bufio"
@@ -16,13 +14,48 @@ import (
 	"github.com/dormouse-run/dormouse/store/archive"
 )
 
+// Imported is what an import did.
+type Imported struct {
+	archive.Total
+	Digest dormouse.Digest `json:"digest"`
+	// Added counts the events that were not there before.
+	Added uint64 `json:"added"`
+	// Verified counts the sessions whose log has the digest it had and whose rows
+	// follow from it.
+	Verified uint64 `json:"verified"`
+	// VerifiedDocuments counts the documents that have every version they had.
+	VerifiedDocuments uint64 `json:"verified_documents"`
+	// Withheld counts the sessions that cannot be shown or run, because a payload
+	// they need had been lost. Their logs are there.
+	Withheld uint64 `json:"withheld"`
+}
+
+// Import takes an archive in, or with check only looks whether it is whole and fits. It
+// reads it twice: the first time to refuse it before anything has changed.
+func Import(ctx context.Context, f io.ReadSeeker, d Deployment, check bool, p Progress) (Imported, error) {
+	look := &importer{to: d, progress: p}
+	seen, err := look.read(ctx, f)
+	if err != nil || check {
+		return seen, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return seen, fmt.Errorf("an archive is read twice: %w", err)
+	}
+	write := &importer{to: d, progress: p, writes: true, of: seen.Sessions}
+	done, err := write.read(ctx, f)
+	if err == nil && done.Digest != seen.Digest {
+		err = errors.New("the archive changed while it was read")
+	}
+	return done, err
+}
+
 // importer takes the documents and the sessions of an archive in.
 type importer struct {
-	to       *deployment
-	progress *progress
+	to       Deployment
+	progress Progress
 	writes   bool
 	of       uint64 // how many sessions there are, once that is known
-	done     imported
+	done     Imported
 	at       string // what it is at
 	doc      arriving
 
@@ -35,7 +68,7 @@ type importer struct {
 	created time.Time
 }
 
-func (i *importer) read(ctx context.Context, f io.Reader) (imported, error) {
+func (i *importer) read(ctx context.Context, f io.Reader) (Imported, error) {
 	r, err := archive.NewReader(bufio.NewReaderSize(f, 1<<20))
 	if err != nil {
 		return i.done, err
@@ -53,9 +86,9 @@ func (i *importer) read(ctx context.Context, f io.Reader) (imported, error) {
 			return i.done, fmt.Errorf("%s: %w", i.at, err)
 		}
 		if i.writes {
-			i.progress.tell("import: %d of %s", i.done.Verified, plural(i.of, "session"))
+			i.progress.Update("import: %d of %d sessions", i.done.Verified, i.of)
 		} else {
-			i.progress.tell("import: looking at %s", i.at)
+			i.progress.Update("import: looking at %s", i.at)
 		}
 	}
 }
@@ -75,7 +108,7 @@ func (i *importer) take(ctx context.Context, item archive.Item) (err error) {
 		return i.begin(ctx, item)
 	case archive.Blob:
 		if i.writes { // durable before any row names it
-			_, err = i.to.blobs.Put(ctx, item)
+			_, err = i.to.Blobs.Put(ctx, item)
 		}
 		return err
 	case archive.Lost:
@@ -85,7 +118,7 @@ func (i *importer) take(ctx context.Context, item archive.Item) (err error) {
 		return i.events(ctx, item)
 	case archive.Chunks:
 		if i.writes {
-			err = i.to.store.Append(ctx, store.Batch{Session: i.id, Epoch: i.epoch, After: i.seq, Chunks: item})
+			err = i.to.Store.Append(ctx, store.Batch{Session: i.id, Epoch: i.epoch, After: i.seq, Chunks: item})
 		}
 		return err
 	case archive.End:
@@ -97,7 +130,7 @@ func (i *importer) take(ctx context.Context, item archive.Item) (err error) {
 // begin looks whether the session is there already.
 func (i *importer) begin(ctx context.Context, s archive.Session) error {
 	i.id, i.epoch, i.have, i.seq, i.lost = s.ID, s.Epoch, 0, 0, false
-	epoch, err := i.to.store.Epoch(ctx, s.ID)
+	epoch, err := i.to.Store.Epoch(ctx, s.ID)
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return nil
 	}
@@ -107,7 +140,7 @@ func (i *importer) begin(ctx context.Context, s archive.Session) error {
 	if epoch < s.Epoch {
 		return fmt.Errorf("it is here from an older archive, which cannot be gone on with; import into an empty store: %w", dormouse.ErrConflict)
 	}
-	row, err := i.to.store.Session(ctx, s.ID)
+	row, err := i.to.Store.Session(ctx, s.ID)
 	if err != nil {
 		return err
 	}
@@ -120,7 +153,7 @@ func (i *importer) events(ctx context.Context, events archive.Events) error {
 	if i.seq == 0 {
 		i.created = events[0].Time
 	}
-	here, err := i.to.store.Read(ctx, i.id, i.seq, len(events))
+	here, err := i.to.Store.Read(ctx, i.id, i.seq, len(events))
 	if err != nil {
 		return err
 	}
@@ -131,20 +164,20 @@ func (i *importer) events(ctx context.Context, events archive.Events) error {
 	}
 	i.seq += uint64(len(events))
 	if rest := events[len(here):]; i.writes && len(rest) > 0 {
-		return i.append(ctx, rest)
+		return i.appendEvents(ctx, rest)
 	}
 	return nil
 }
 
-// append adds a page of events.
-func (i *importer) append(ctx context.Context, events []dormouse.Event) error {
+// appendEvents adds a page of events.
+func (i *importer) appendEvents(ctx context.Context, events []dormouse.Event) error {
 	b := store.Batch{
 		Session: i.id, Epoch: i.epoch, After: events[0].Seq - 1, Events: events,
 		Rows: dormouse.Arriving(i.id, i.created, events[len(events)-1]),
 	}
-	write := i.to.store.Append
+	write := i.to.Store.Append
 	if b.After == 0 {
-		write = i.to.store.Import
+		write = i.to.Store.Import
 	}
 	if err := write(ctx, b); err != nil {
 		return err
@@ -161,23 +194,23 @@ func (i *importer) end(ctx context.Context, end archive.End) error {
 	if !i.writes {
 		return nil
 	}
-	digest, err := digestOf(ctx, i.to.store, i.id)
+	digest, err := LogDigest(ctx, i.to.Store, i.id)
 	if err != nil {
 		return err
 	}
 	if digest != end.Digest {
 		return fmt.Errorf("its log was stored as %s and is %s in the archive", digest, end.Digest)
 	}
-	rows, err := session.Rebuild(ctx, i.to.store, i.to.blobs, i.id)
+	rows, err := session.Rebuild(ctx, i.to.Store, i.to.Blobs, i.id)
 	if i.lost && errors.Is(err, dormouse.ErrDamaged) {
-		i.progress.note("%s: is kept and cannot be loaded: %v", i.id, err)
+		i.progress.Note("%s: is kept and cannot be loaded: %v", i.id, err)
 		i.done.Withheld++
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if err := i.to.store.Rebuild(ctx, i.id, rows); err != nil {
+	if err := i.to.Store.Rebuild(ctx, i.id, rows); err != nil {
 		return err
 	}
 	if err := i.verify(ctx, rows, end); err != nil {
@@ -189,7 +222,7 @@ func (i *importer) end(ctx context.Context, end archive.End) error {
 
 // verify holds what is stored beside the log against what was to be.
 func (i *importer) verify(ctx context.Context, rows dormouse.Rows, end archive.End) error {
-	wrong, err := compare(ctx, i.to.store, i.id, rows)
+	wrong, err := Compare(ctx, i.to.Store, i.id, rows)
 	if err != nil {
 		return err
 	}
@@ -201,29 +234,16 @@ func (i *importer) verify(ctx context.Context, rows dormouse.Rows, end archive.E
 		if op.Status != dormouse.OpOpen {
 			continue
 		}
-		chunks, err := i.to.store.Chunks(ctx, i.id, op.ID)
+		chunks, err := i.to.Store.Chunks(ctx, i.id, op.ID)
 		if err != nil {
 			return err
 		}
 		n += uint64(len(chunks))
 	}
 	if n != end.Chunks {
-		return fmt.Errorf("%d of %s of open model calls were stored", n, plural(end.Chunks, "chunk"))
+		return fmt.Errorf("%d of %d chunks of open model calls were stored", n, end.Chunks)
 	}
 	return nil
-}
-
-// digestOf reads a session's log and takes its digest.
-func digestOf(ctx context.Context, s store.Log, id dormouse.SessionID) (dormouse.Digest, error) {
-	sum := archive.NewSum()
-	for seq := uint64(0); ; {
-		events, err := s.Read(ctx, id, seq, pageEvents)
-		if err != nil || len(events) == 0 {
-			return sum.Digest(), err
-		}
-		sum.Add(events...)
-		seq = events[len(events)-1].Seq
-	}
 }
 
 // same reports whether two events are the same, as they are stored.

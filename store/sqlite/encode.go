@@ -9,9 +9,9 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// spelled is rows as they are stored, the columns of the index row in the
+// encoded is rows as they are stored, the columns of the index row in the
 // groups in which they change.
-type spelled struct {
+type encoded struct {
 	touched   touched
 	moved     moved
 	rewritten rewritten
@@ -54,56 +54,56 @@ func (r rewritten) args(to []driver.Value) []driver.Value {
 	return append(to, r.tenant, r.owner, r.parent, r.created, r.archived, r.agent, r.agentVersion, r.environment, r.needs)
 }
 
-// unlabelled is what a session without a row of labels has.
-var unlabelled = labels{tags: "[]", metadata: "{}"}
+// noLabels is what a session without a row of labels has.
+var noLabels = labels{tags: "[]", metadata: "{}"}
 
-// spell spells rows, which may be nil.
-func spell(r *dormouse.Rows) (sp spelled, err error) {
+// encode encodes rows, which may be nil.
+func encode(r *dormouse.Rows) (e encoded, err error) {
 	if r == nil {
-		return sp, nil
+		return e, nil
 	}
 	i := r.Session
-	metrics, err := text(i.Metrics)
+	metrics, err := toJSON(i.Metrics)
 	if err != nil {
-		return sp, err
+		return e, err
 	}
-	sp.touched = touched{signed(i.Seq), micros(i.Updated), metrics}
-	sp.moved = moved{i.Title, string(i.Phase), string(i.Status), maybe(i.Due)}
-	sp.rewritten = rewritten{
-		i.Tenant, string(i.Owner), string(i.Parent), micros(i.Created), maybe(i.Archived),
+	e.touched = touched{signed(i.Seq), micros(i.Updated), metrics}
+	e.moved = moved{i.Title, string(i.Phase), string(i.Status), nullableMicros(i.Due)}
+	e.rewritten = rewritten{
+		i.Tenant, string(i.Owner), string(i.Parent), micros(i.Created), nullableMicros(i.Archived),
 		i.AgentID, int64(i.AgentVersion), i.EnvironmentID, int64(i.Needs),
 	}
-	sp.labels = unlabelled
-	sp.labels.search = i.Search
+	e.labels = noLabels
+	e.labels.search = i.Search
 	if len(i.Tags) > 0 {
-		if sp.labels.tags, err = text(i.Tags); err != nil {
-			return sp, err
+		if e.labels.tags, err = toJSON(i.Tags); err != nil {
+			return e, err
 		}
 	}
 	if len(i.Metadata) > 0 {
-		if sp.labels.metadata, err = text(i.Metadata); err != nil {
-			return sp, err
+		if e.labels.metadata, err = toJSON(i.Metadata); err != nil {
+			return e, err
 		}
 	}
 	for _, o := range r.Ops {
-		op, err := text(o.Op)
+		op, err := toJSON(o.Op)
 		if err != nil {
-			return sp, err
+			return e, err
 		}
-		sp.ops = append(sp.ops, op)
+		e.ops = append(e.ops, op)
 	}
 	for _, n := range r.SnapshotBlobs {
-		digests, err := text(append([]dormouse.Digest{}, n.Digests...)) // a list, even of nothing
+		digests, err := toJSON(append([]dormouse.Digest{}, n.Digests...)) // a list, even of nothing
 		if err != nil {
-			return sp, err
+			return e, err
 		}
-		sp.names = append(sp.names, digests)
+		e.names = append(e.names, digests)
 	}
-	return sp, nil
+	return e, nil
 }
 
-// text is how what has no columns of its own is stored.
-func text(v any) (string, error) {
+// toJSON is how what has no columns of its own is stored.
+func toJSON(v any) (string, error) {
 	b, err := json.Marshal(v)
 	return string(b), err
 }
@@ -129,8 +129,8 @@ func integer(v driver.Value) (int64, error) {
 // micros is how a time is stored.
 func micros(t time.Time) int64 { return t.UnixMicro() }
 
-// maybe stores the zero time as NULL.
-func maybe(t time.Time) driver.Value {
+// nullableMicros stores the zero time as NULL.
+func nullableMicros(t time.Time) driver.Value {
 	if t.IsZero() {
 		return nil
 	}

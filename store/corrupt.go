@@ -9,21 +9,21 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Unread collects the columns of an index row that are not what was written. A store
-// leaves what they should hold empty, and says so in Index.Damage: the row is derived
-// from the log, so that one which cannot be read must keep nobody from it, nor from the
-// rows of others.
-type Unread struct{ columns []string }
+// CorruptColumns collects the columns of a session's row that are not what was written. A
+// store leaves what they should hold empty and says so in SessionRow.Damage: the row is
+// derived from the log, so a corrupt one must keep nobody from the log, nor from the rows
+// of other sessions.
+type CorruptColumns struct{ columns []string }
 
 // Add notes a column.
-func (u *Unread) Add(column string) {
+func (u *CorruptColumns) Add(column string) {
 	if !slices.Contains(u.columns, column) {
 		u.columns = append(u.columns, column)
 	}
 }
 
 // Seq is a seq as a column has it.
-func (u *Unread) Seq(column string, n int64) uint64 {
+func (u *CorruptColumns) Seq(column string, n int64) uint64 {
 	if n <= 0 {
 		u.Add(column)
 		return 0
@@ -33,7 +33,7 @@ func (u *Unread) Seq(column string, n int64) uint64 {
 
 // Time is a time as a column has it. A time that cannot be encoded would take with it
 // whatever it is encoded with.
-func (u *Unread) Time(column string, t time.Time) time.Time {
+func (u *CorruptColumns) Time(column string, t time.Time) time.Time {
 	if y := t.Year(); y < 0 || y > 9999 {
 		u.Add(column)
 		return time.Time{}
@@ -42,7 +42,7 @@ func (u *Unread) Time(column string, t time.Time) time.Time {
 }
 
 // FromJSON is the value of a column that holds JSON.
-func FromJSON[T any](u *Unread, column string, text []byte) T {
+func FromJSON[T any](u *CorruptColumns, column string, text []byte) T {
 	var v, none T
 	if json.Unmarshal(text, &v) != nil {
 		u.Add(column)
@@ -52,12 +52,12 @@ func FromJSON[T any](u *Unread, column string, text []byte) T {
 }
 
 // Note says on the row which of its columns could not be read, if any.
-func (u *Unread) Note(i *dormouse.SessionRow) {
+func (u *CorruptColumns) Note(i *dormouse.SessionRow) {
 	if len(u.columns) == 0 {
 		return
 	}
-	i.Unread = strings.Join(u.columns, ", ")
-	said := "its row among all sessions is not what was written (" + i.Unread + "); the next event, or a rebuild, writes it anew from the log"
+	i.CorruptColumns = strings.Join(u.columns, ", ")
+	said := "its row among all sessions is not what was written (" + i.CorruptColumns + "); the next event, or a rebuild, writes it anew from the log"
 	if i.Damage != "" {
 		said = i.Damage + "; " + said
 	}

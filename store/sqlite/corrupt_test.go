@@ -95,7 +95,7 @@ func TestAnIndexRowThatIsNotWhatWasWrittenMustBeNoErrorForItsSessionOrForOthers(
 			ctx := t.Context()
 
 			one, err := s.Session(ctx, w.index.Session)
-			if err != nil || one.Unread != column || !strings.Contains(one.Damage, column) {
+			if err != nil || one.CorruptColumns != column || !strings.Contains(one.Damage, column) {
 				t.Errorf("it is %+v, %v; want that %s cannot be read", one, err, column)
 			}
 			for what, q := range map[string]store.Query{
@@ -134,7 +134,7 @@ func TestAnIndexRowThatIsNotWhatWasWrittenMustBeNoErrorForItsSessionOrForOthers(
 			// It is written anew: by the next append, if anything can be appended.
 			if !refused(name) {
 				w.store = s
-				if err := w.append(ctx, w.batch(1)); err != nil {
+				if err := w.add(ctx, w.batch(1)); err != nil {
 					t.Fatal(err)
 				}
 				mended(t, s, w, "an append")
@@ -169,14 +169,14 @@ func TestTheNextAppendAfterAMarkWritesTheIndexRowAnew(t *testing.T) {
 			s := open(t, dir)
 			defer shut(t, s)
 			w := three(t, s)
-			if err := w.append(t.Context(), w.batch(1)); err != nil {
+			if err := w.add(t.Context(), w.batch(1)); err != nil {
 				t.Fatal(err)
 			}
 			spoil(t, dir, change)
 			if err := s.Mark(t.Context(), w.index.Session, w.epoch, ""); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.append(t.Context(), w.batch(1)); err != nil {
+			if err := w.add(t.Context(), w.batch(1)); err != nil {
 				t.Fatal(err)
 			}
 			mended(t, s, w, "a mark and an append")
@@ -188,7 +188,7 @@ func TestARebuildMendsARowThatSaysLessThanTheLogHasAndNoneThatSaysMore(t *testin
 	dir := t.TempDir()
 	s := open(t, dir)
 	w := three(t, s)
-	if err := w.append(t.Context(), w.batch(4)); err != nil {
+	if err := w.add(t.Context(), w.batch(4)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -220,7 +220,7 @@ func TestAnOpThatIsNotWhatWasWrittenHidesNoOther(t *testing.T) {
 		b.Rows.Ops = append(b.Rows.Ops, dormouse.OpRecord{Op: dormouse.Op{ID: id, Kind: dormouse.OpModel}, Status: dormouse.OpOpen, Started: start})
 	}
 	b.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: []dormouse.Digest{"sha256:a"}}}
-	if err := w.append(t.Context(), b); err != nil {
+	if err := w.add(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	shut(t, s)
@@ -240,7 +240,7 @@ func TestAnOpThatIsNotWhatWasWrittenHidesNoOther(t *testing.T) {
 	w.store = s
 	b = w.batch(1)
 	b.Rows.Released = []dormouse.SnapshotID{"snap_1"}
-	if err := w.append(t.Context(), b); err != nil {
+	if err := w.add(t.Context(), b); err != nil {
 		t.Errorf("a point whose names cannot be read is not let go of: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package transfer_test
 
 import (
 	"slices"
@@ -6,20 +6,22 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/store/transfer"
+	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
 
 // A blob that a point of the log names and no row does would be collected.
 func TestNamesThatRowsLackAreADifference(t *testing.T) {
-	p := &past{t: t, deployment: openData(t, t.TempDir())}
-	p.create(fresh)
-	p.create(ended)
-	rows, err := session.Rebuild(t.Context(), p.store, p.blobs, fresh)
+	p := &transfertest.Past{T: t, Deployment: transfertest.Open(t, t.TempDir())}
+	p.Create(transfertest.Fresh)
+	p.Create(transfertest.Ended)
+	rows, err := session.Rebuild(t.Context(), p.Store, p.Blobs, transfertest.Fresh)
 	if err != nil {
 		t.Fatal(err)
 	}
 	check := func(when string, want ...string) {
 		t.Helper()
-		if wrong, err := compare(t.Context(), p.store, fresh, rows); err != nil || !slices.Equal(wrong, want) {
+		if wrong, err := transfer.Compare(t.Context(), p.Store, transfertest.Fresh, rows); err != nil || !slices.Equal(wrong, want) {
 			t.Errorf("%s: %q differ, %v, want %q", when, wrong, err, want)
 		}
 	}
@@ -29,7 +31,7 @@ func TestNamesThatRowsLackAreADifference(t *testing.T) {
 		{Snapshot: "snap_2", Digests: []dormouse.Digest{"sha256:b", "", "sha256:c"}},
 	}
 	check("before a rebuild", "names")
-	if err := p.store.Rebuild(t.Context(), fresh, rows); err != nil {
+	if err := p.Store.Rebuild(t.Context(), transfertest.Fresh, rows); err != nil {
 		t.Fatal(err)
 	}
 	check("after a rebuild")

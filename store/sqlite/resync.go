@@ -17,29 +17,29 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-// After a sync that failed, the kernel takes the pages it could not write for
-// written: whoever reads them finds them in its page cache, also in the next
-// process, and no later sync writes them. A log in which such pages are followed by
-// commits ends, for who reads it after a power cut, where they are missing. So what
-// an earlier process left is written once more before it is believed.
+// After an fsync that failed, the kernel marks the pages it could not write as clean: they
+// are still read from the page cache, by the next process, too, and no later fsync writes
+// them. After a power cut they are missing, and a write-ahead log ends there, whatever was
+// committed behind them. So what an earlier process left is written and synced once more
+// before anything of it is trusted.
 
-// settle makes durable what can be read of a database and its log. Nobody in this
+// resync makes durable what can be read of a database and its log. Nobody in this
 // process has them open.
-func settle(ctx context.Context, database string) error {
-	if err := alone(ctx, database+"-shm"); err != nil {
+func resync(ctx context.Context, database string) error {
+	if err := waitForReaders(ctx, database+"-shm"); err != nil {
 		return err
 	}
 	// The log first: the database may hold what the disk does not have of the log.
-	if err := rewrite(database+"-wal", logEnd); err != nil {
+	if err := rewriteInPlace(database+"-wal", logEnd); err != nil {
 		return err
 	}
 	// What is in the database beside its log was synced when the log was emptied,
 	// but for the page that says it is one.
-	return rewrite(database, func(io.ReaderAt, int64) (int64, error) { return lib.SQLITE_MAX_PAGE_SIZE, nil })
+	return rewriteInPlace(database, func(io.ReaderAt, int64) (int64, error) { return lib.SQLITE_MAX_PAGE_SIZE, nil })
 }
 
-// rewrite writes the first bytes of a file, as many as end says, over themselves.
-func rewrite(path string, end func(io.ReaderAt, int64) (int64, error)) (err error) {
+// rewriteInPlace writes the first bytes of a file, as many as end says, over themselves.
+func rewriteInPlace(path string, end func(io.ReaderAt, int64) (int64, error)) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -115,10 +115,10 @@ func logEnd(log io.ReaderAt, size int64) (int64, error) {
 // lock on.
 const sharedLock = 128
 
-// alone waits until no other process has the log's index open. It says how much of
+// waitForReaders waits until no other process has the log's index open. It says how much of
 // the log is in the database, which only its author knows to be true: it is made anew
 // by the first who opens it.
-func alone(ctx context.Context, index string) (err error) {
+func waitForReaders(ctx context.Context, index string) (err error) {
 	f, err := os.OpenFile(index, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -127,7 +127,7 @@ func alone(ctx context.Context, index string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	for end := time.Now().Add(sharedPatience); ; {
+	for end := time.Now().Add(readerTimeout); ; {
 		held := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: sharedLock, Len: 1}
 		if err := syscall.FcntlFlock(f.Fd(), syscall.F_GETLK, &held); err != nil {
 			return fmt.Errorf("look who uses %s: %w", index, err)
@@ -142,13 +142,13 @@ func alone(ctx context.Context, index string) (err error) {
 	}
 }
 
-// sharedPatience is how long somebody who reads the database is waited for.
-const sharedPatience = 5 * time.Second
+// readerTimeout is how long somebody who reads the database is waited for.
+const readerTimeout = 5 * time.Second
 
-// empty moves all of the log into the database and sees that it is gone from the
-// log. A full disk may have no room for that; the log, which is durable by then,
+// truncateLog moves all of the log into the database and sees that it is gone from the
+// log. A full disk may have no space for that; the log, which is durable by then,
 // stays.
-func (c *conn) empty(ctx context.Context, database string) error {
+func (c *conn) truncateLog(ctx context.Context, database string) error {
 	left, err := c.checkpoint(ctx, "TRUNCATE")
 	if code(err) == lib.SQLITE_FULL {
 		return nil
@@ -190,8 +190,8 @@ func (c *conn) checkpoint(ctx context.Context, mode string) (left int64, err err
 	return max(pages-moved, busy), errors.Join(err1, err2, err3)
 }
 
-// written counts the pages that were written since it was last asked.
-func (c *conn) written() (int, error) {
+// pagesWritten counts the pages that were written since it was last asked.
+func (c *conn) pagesWritten() (int, error) {
 	s, ok := c.Conn.(sqlite.DBStatus)
 	if !ok {
 		return 0, errors.New("driver cannot count pages")

@@ -1,14 +1,9 @@
-//go:build !windows
-
-package main
+package transfer
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -18,91 +13,9 @@ import (
 	"github.com/dormouse-run/dormouse/store/archive"
 )
 
-// exporter writes a deployment to an archive.
-type exporter struct {
-	from     *deployment
-	to       *archive.Writer
-	progress *progress
-	sessions int // so far
-	skipped  int // sessions that only a newer program can export
-}
-
-// export writes to path, or to out if that is -.
-func (x *exporter) export(ctx context.Context, path string, out io.Writer) (done exported, err error) {
-	workspaces, err := filepath.Abs(filepath.Join(x.from.data, "sandbox"))
-	if err != nil {
-		return done, err
-	}
-	fill := func(w io.Writer) error {
-		done, err = x.write(ctx, w)
-		return err
-	}
-	if path == "-" {
-		err = fill(out)
-	} else {
-		err = writeWhole(path, fill)
-	}
-	done.File, done.Workspaces = path, workspaces
-	return done, err
-}
-
-func (x *exporter) write(ctx context.Context, out io.Writer) (done exported, err error) {
-	counted := &counter{w: out}
-	buffered := bufio.NewWriterSize(counted, 1<<20)
-	if x.to, err = archive.NewWriter(buffered); err != nil {
-		return done, err
-	}
-	if err := x.documents(ctx); err != nil {
-		return done, err
-	}
-	err = eachSession(ctx, x.from.store, func(id dormouse.SessionID) error {
-		err := x.session(ctx, id)
-		if errors.Is(err, errSkipped) {
-			x.progress.note("%s: is not in the archive: %v", id, err)
-			x.skipped++
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", id, err)
-		}
-		x.sessions++
-		return nil
-	})
-	if err != nil {
-		return done, err
-	}
-	if done.Digest, done.Total, err = x.to.Close(); err != nil {
-		return done, err
-	}
-	err = buffered.Flush()
-	done.Bytes, done.Skipped = counted.n, x.skipped
-	return done, err
-}
-
-// eachSession calls f with every session, oldest first.
-func eachSession(ctx context.Context, s store.Rebuilder, f func(dormouse.SessionID) error) error {
-	const page = 500
-	var after dormouse.SessionID
-	for {
-		ids, err := s.All(ctx, after, page)
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			if err := f(id); err != nil {
-				return err
-			}
-		}
-		if len(ids) < page {
-			return nil
-		}
-		after = ids[len(ids)-1]
-	}
-}
-
-// How much goes into one page of an archive.
+// PageEvents and pageBytes are how much goes into one page of an archive.
 const (
-	pageEvents = 256
+	PageEvents = 256
 	pageBytes  = 1 << 20
 )
 
@@ -110,7 +23,7 @@ const (
 var errSkipped = errors.New("left to a newer program")
 
 func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
-	s := x.from.store
+	s := x.from.Store
 	epoch, err := s.Epoch(ctx, id)
 	if err != nil {
 		return err
@@ -126,9 +39,9 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 		return err
 	}
 	var state law.State
-	torn := false
+	corrupt := false
 	for {
-		events, err := s.Read(ctx, id, state.Seq, pageEvents)
+		events, err := s.Read(ctx, id, state.Seq, PageEvents)
 		damage, damaged := errors.AsType[*store.DamageError](err)
 		if err != nil && !damaged {
 			return err
@@ -137,7 +50,7 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 			if state, err = x.damaged(ctx, id, state, damage); err != nil {
 				return err
 			}
-			if torn = damage.Seq == 0; torn {
+			if corrupt = damage.Seq == 0; corrupt {
 				break // nobody knows what follows
 			}
 			continue
@@ -145,7 +58,7 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 		if len(events) == 0 {
 			break
 		}
-		events, newer := known(id, events)
+		events, newer := foldable(id, events)
 		for len(events) > 0 {
 			n := pageOf(events, func(e dormouse.Event) int { return len(e.Payload) })
 			if state, err = x.events(ctx, id, state, events[:n]); err != nil {
@@ -154,23 +67,23 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 			events = events[n:]
 		}
 		if newer != nil { // which the row did not say, or it had been skipped
-			x.progress.note("%s: event %d and what follows it are not in the archive: %v", id, state.Seq+1, newer)
+			x.progress.Note("%s: event %d and what follows it are not in the archive: %v", id, state.Seq+1, newer)
 			if state, err = x.damaged(ctx, id, state, &store.DamageError{Session: id, Err: newer}); err != nil {
 				return err
 			}
-			torn = true
+			corrupt = true
 			break
 		}
 	}
 	switch {
-	case torn:
+	case corrupt:
 	case state.Seq < row.Seq:
-		x.progress.note("%s: its log ends at event %d, and its row says that it goes to %d", id, state.Seq, row.Seq)
+		x.progress.Note("%s: its log ends at event %d, and its row says that it goes to %d", id, state.Seq, row.Seq)
 		if state, err = x.damaged(ctx, id, state, &store.DamageError{Session: id, Seq: state.Seq + 1}); err != nil {
 			return err
 		}
 	case state.Seq > row.Seq: // the log has it all
-		x.progress.note("%s: its row says that the log ends at event %d, and it goes to %d; a rebuild mends that", id, row.Seq, state.Seq)
+		x.progress.Note("%s: its row says that the log ends at event %d, and it goes to %d; a rebuild mends that", id, row.Seq, state.Seq)
 	}
 	for _, op := range state.Ops {
 		if err := x.chunks(ctx, id, op.ID); err != nil {
@@ -180,9 +93,9 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 	return x.to.End()
 }
 
-// known is those of events that are before the first of a newer program, and why it stops
+// foldable is those of events that are before the first of a newer program, and why it stops
 // there if it does.
-func known(id dormouse.SessionID, events []dormouse.Event) ([]dormouse.Event, error) {
+func foldable(id dormouse.SessionID, events []dormouse.Event) ([]dormouse.Event, error) {
 	for i, e := range events {
 		if needs := e.Type.Version(); needs > dormouse.LogVersion {
 			return events[:i], &dormouse.NewerLogError{Session: id, Needs: needs, Type: e.Type}
@@ -202,11 +115,11 @@ func (x *exporter) damaged(ctx context.Context, id dormouse.SessionID, state law
 		e.Type = dormouse.EventDamaged
 	}
 	e.Seq = state.Seq + 1
-	x.progress.note("%s: event %d is damaged", id, e.Seq)
+	x.progress.Note("%s: event %d is damaged", id, e.Seq)
 	lost := dormouse.DigestOf(append([]byte("damaged "), e.Payload...))
 	e.Blob, e.Payload = lost, nil
 	state.Seq = e.Seq
-	x.progress.tell("export: %s, now at event %d of %s", plural(x.sessions, "session"), state.Seq, id)
+	x.progress.Update("export: session %d, now at event %d of %s", x.sessions+1, state.Seq, id)
 	return state, errors.Join(x.to.Lost(lost), x.to.Events([]dormouse.Event{e}), context.Cause(ctx))
 }
 
@@ -229,12 +142,12 @@ func (x *exporter) events(ctx context.Context, id dormouse.SessionID, state law.
 			return state, fmt.Errorf("event %d follows on event %d", e.Seq, state.Seq)
 		}
 		if e.Blob != "" {
-			b, err := x.from.blobs.Get(ctx, e.Blob)
+			b, err := x.from.Blobs.Get(ctx, e.Blob)
 			switch {
 			case err == nil && !written[e.Blob]:
 				err = x.to.Blob(b)
 			case (errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt)) && !written[e.Blob]:
-				x.progress.note("%s: the payload of event %d is lost: %v", id, e.Seq, err)
+				x.progress.Note("%s: the payload of event %d is lost: %v", id, e.Seq, err)
 				err = x.to.Lost(e.Blob)
 			}
 			if err != nil {
@@ -244,13 +157,13 @@ func (x *exporter) events(ctx context.Context, id dormouse.SessionID, state law.
 		}
 		state = law.Apply(state, e)
 	}
-	x.progress.tell("export: %s, now at event %d of %s", plural(x.sessions, "session"), state.Seq, id)
+	x.progress.Update("export: session %d, now at event %d of %s", x.sessions+1, state.Seq, id)
 	return state, x.to.Events(page)
 }
 
 // chunks writes what was seen of an op that is open.
 func (x *exporter) chunks(ctx context.Context, id dormouse.SessionID, op dormouse.OpID) error {
-	chunks, err := x.from.store.Chunks(ctx, id, op)
+	chunks, err := x.from.Store.Chunks(ctx, id, op)
 	if err != nil {
 		return err
 	}
@@ -262,16 +175,4 @@ func (x *exporter) chunks(ctx context.Context, id dormouse.SessionID, op dormous
 		chunks = chunks[n:]
 	}
 	return nil
-}
-
-// counter counts what is written.
-type counter struct {
-	w io.Writer
-	n int64
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.w.Write(p)
-	c.n += int64(n)
-	return n, err
 }

@@ -6,32 +6,33 @@ import (
 	"time"
 )
 
-// progress tells somebody who waits how far it is: often on a terminal, and now
-// and then elsewhere.
+// progress prints how far a transfer is for somebody who waits: often on a terminal, and
+// now and then elsewhere.
 type progress struct {
 	out   io.Writer
 	every time.Duration
-	line  string // how a line begins
-	end   string // and how it ends
-	told  time.Time
+	line  string    // how a line begins
+	end   string    // and how it ends
+	last  time.Time // when it was printed last
 }
 
 func newProgress(out io.Writer) *progress {
 	if isTerminal(out) {
 		return &progress{out: out, every: 200 * time.Millisecond, line: "\r\x1b[K"}
 	}
-	return &progress{out: out, every: 10 * time.Second, end: "\n", told: time.Now()}
+	return &progress{out: out, every: 10 * time.Second, end: "\n", last: time.Now()}
 }
 
-func (p *progress) tell(format string, args ...any) {
-	if now := time.Now(); now.Sub(p.told) >= p.every {
-		p.told = now
+// Update prints what it is at, if it is time to.
+func (p *progress) Update(format string, args ...any) {
+	if now := time.Now(); now.Sub(p.last) >= p.every {
+		p.last = now
 		fmt.Fprintf(p.out, p.line+format+p.end, args...)
 	}
 }
 
-// note tells something that stays.
-func (p *progress) note(format string, args ...any) {
+// Note prints something that stays.
+func (p *progress) Note(format string, args ...any) {
 	fmt.Fprintf(p.out, p.line+format+"\n", args...)
 }
 

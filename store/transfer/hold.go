@@ -1,6 +1,4 @@
-//go:build !windows
-
-package main
+package transfer
 
 import (
 	"context"
@@ -16,20 +14,20 @@ import (
 )
 
 const (
-	// holding is how long a store stays held after whoever held it was killed.
-	holding = 3 * time.Second
-	// aside is where the holder says it is: nowhere near any server.
-	aside = "aside/"
+	// HoldLease is how long a store stays held after whoever held it was killed.
+	HoldLease = 3 * time.Second
+	// HoldPlace is how the place of a holder begins, which is that of no server.
+	HoldPlace = "aside/"
 )
 
-// hold keeps servers from a store that they share, in the only way they know: as
+// Hold keeps servers from a store that they share, in the only way they know: as
 // a server in a place of its own. It cannot join while another lives, and none
 // can join while it does. The context ends if the store is lost to one after all.
-func hold(ctx context.Context, s store.Fleet) (_ context.Context, release func() error, err error) {
-	if err := alone(ctx, s); err != nil {
+func Hold(ctx context.Context, s store.Fleet) (_ context.Context, release func() error, err error) {
+	if err := waitUnused(ctx, s); err != nil {
 		return nil, nil, err
 	}
-	if _, err := s.Join(ctx, store.Server{Name: "dormouse store", Place: aside + rand.Text()}, holding); err != nil {
+	if _, err := s.Join(ctx, store.Server{Name: "dormouse store", Place: HoldPlace + rand.Text()}, HoldLease); err != nil {
 		return nil, nil, err
 	}
 	held, lose := context.WithCancelCause(ctx)
@@ -40,7 +38,7 @@ func hold(ctx context.Context, s store.Fleet) (_ context.Context, release func()
 			select {
 			case <-stop:
 				return
-			case <-time.After(holding / 3):
+			case <-time.After(HoldLease / 3):
 			}
 			// What keeps us from renewing keeps us from writing, so that only the
 			// loss itself is one.
@@ -58,10 +56,10 @@ func hold(ctx context.Context, s store.Fleet) (_ context.Context, release func()
 	}, nil
 }
 
-// alone refuses a store that servers use. A command like this one that was killed
+// waitUnused refuses a store that servers use. A command like this one that was killed
 // is waited for: its hold ends by itself.
-func alone(ctx context.Context, s store.Fleet) error {
-	for waited := time.Duration(0); ; waited += holding / 10 {
+func waitUnused(ctx context.Context, s store.Fleet) error {
+	for waited := time.Duration(0); ; waited += HoldLease / 10 {
 		servers, err := s.Servers(ctx)
 		if err != nil {
 			return err
@@ -70,18 +68,18 @@ func alone(ctx context.Context, s store.Fleet) error {
 		killed := true
 		for _, other := range servers {
 			names = append(names, other.Name)
-			killed = killed && strings.HasPrefix(other.Place, aside)
+			killed = killed && strings.HasPrefix(other.Place, HoldPlace)
 		}
 		switch {
 		case len(names) == 0:
 			return nil
-		case !killed || waited > holding:
+		case !killed || waited > HoldLease:
 			return fmt.Errorf("the store is in use by %s; stop it first: %w", strings.Join(names, ", "), dormouse.ErrConflict)
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(holding / 10):
+		case <-time.After(HoldLease / 10):
 		}
 	}
 }

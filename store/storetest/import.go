@@ -37,7 +37,7 @@ func testCarrying(t *testing.T, fresh opener) {
 		wantEpoch(t, s, ada, b.Epoch)
 		equal(t, "contents", contents(t, s, ada), everything{Index: b.Rows.Session, Events: b.Events, Prompts: b.Rows.Prompts})
 		w := &writer{store: s, id: ada, epoch: b.Epoch, index: b.Rows.Session}
-		w.append(t)
+		w.add(t)
 		epoch, err := s.Claim(t.Context(), ada)
 		if err != nil || epoch <= b.Epoch {
 			t.Errorf("claim = %d, %v, want more than %d", epoch, err, b.Epoch)

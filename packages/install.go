@@ -1,7 +1,10 @@
 package packages
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -14,8 +17,7 @@ type Step struct {
 	Command string
 }
 
-// Steps installs packages for all of a system. What is left behind beside them is
-// in the home directory and in /tmp.
+// Steps install packages system-wide. Their caches are in the home directory and in /tmp.
 func Steps(p dormouse.Packages) []Step {
 	var steps []Step
 	for manager, names := range p.All() {
@@ -25,7 +27,37 @@ func Steps(p dormouse.Packages) []Step {
 	return steps
 }
 
-// found fails with words that name what is missing.
+// Script is the command with these variables, whose files are on the disk when it ends.
+func (s Step) Script(env []string) string {
+	var script strings.Builder
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		fmt.Fprintf(&script, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+	}
+	script.WriteString("cd /tmp\n(\n" + s.Command + "\n)\nended=$?\nsync\nexit $ended\n")
+	return script.String()
+}
+
+// Failed says in words that a step failed, and why.
+func (s Step) Failed(why string) string {
+	return fmt.Sprintf("%s could not install %s: %s", s.Manager, strings.Join(s.Packages, ", "), why)
+}
+
+// ExitMessage is an exit code with the end of the output, on one line.
+func ExitMessage(code int, output []byte) string {
+	const most, lines = 600, 4
+	output = bytes.TrimSpace(output)
+	all := strings.Split(string(output[max(0, len(output)-most):]), "\n")
+	last := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.Join(all[max(0, len(all)-lines):], " / "))
+	return fmt.Sprintf("exit %d: %s", code, last)
+}
+
+// found fails with a message that names what is missing.
 func found(program string) string {
 	return "command -v " + program + " >/dev/null || { echo 'there is no " + program + " in this sandbox'; exit 127; }\n"
 }

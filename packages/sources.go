@@ -1,8 +1,8 @@
-// Package packages knows where the packages of a sandbox come from, and how each
-// package manager installs them.
+// Package packages knows where the packages of a sandbox come from, how each package
+// manager installs them, and how layers of installed packages are named, shared and kept.
 //
-// Where they come from is what this machine's own package managers say. No address
-// is written down here.
+// Where packages come from is what this machine's own package managers say: the package
+// has no addresses of its own.
 package packages
 
 import (

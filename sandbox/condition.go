@@ -10,25 +10,24 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Condition is whether the files of a session can be believed to be what was
-// written to them.
+// Condition is whether the files of a session can be believed to be what was written to
+// them.
 type Condition string
 
 // The conditions.
 const (
 	// Sound files are what was written to them.
 	Sound Condition = "sound"
-	// Cut files were in use when the machine ended: of what was written since they
-	// were last synced, anything may be missing, old or torn.
+	// Cut files were in use at a power cut: whatever was written since they were last
+	// synced may be missing, old or corrupt.
 	Cut Condition = "cut"
-	// Failed files lie on a disk that did not take what was written, or their file
-	// system has given up its journal: what is read may never have been on the disk.
-	// No snapshot is taken of them, and no sandbox sleeps over them.
+	// Failed files are on a disk that has failed a write, or their file system has aborted
+	// its journal: what is read may never have been on the disk. No snapshot is taken of
+	// them, and no sandbox hibernates with them.
 	Failed Condition = "failed"
 )
 
-// ErrFailed means that the files of a session have failed, as the condition of
-// that name says, and says why.
+// ErrFailed means that the files of a session have the condition Failed, and says why.
 var ErrFailed = errors.New("the disk of the session's files has failed")
 
 // ErrUnsound means that the files of a session must be recovered before anything
@@ -41,7 +40,7 @@ type Syncer interface {
 	// before is on the disk, and ErrFailed if it never will be; whether or not its sandbox
 	// still lives, and this server has reached it. If newest is not empty it must also note
 	// what the workspace is like, so that Recover can tell it from what was written later;
-	// newest is the last point that was captured, of which the note must stay.
+	// newest is the last snapshot that was taken, whose mark must stay.
 	Sync(ctx context.Context, id dormouse.SessionID, workspace uint64, newest dormouse.SnapshotID) error
 }
 
@@ -54,11 +53,11 @@ type Recoverer interface {
 	// been synced must stay. Files that sleep with their memory were synced, all of them;
 	// where anything else is put back no memory may wake over the files. Where that is not known, the snapshot's version must come
 	// back and the one found must be kept beside it, or outside if there is no room. It returns nil if the files are
-	// sound, and otherwise what it did, again and again until Told is called with that.
-	// Create and a Capture without a sandbox must be refused with ErrUnsound before.
+	// sound, and otherwise what it did, again and again until ForgetRecovered is called with that.
+	// Create and a Snapshot without a sandbox must be refused with ErrUnsound before.
 	Recover(ctx context.Context, r Recovery) (*Recovered, error)
-	// Told says that what Recover returned is recorded.
-	Told(r Recovered) error
+	// ForgetRecovered says that what Recover returned is recorded.
+	ForgetRecovered(r Recovered) error
 }
 
 // Recovery says what to recover, and from what.
@@ -84,7 +83,7 @@ type Recovered struct {
 	// Since is when they were last known to be synced: what was written later may be
 	// missing. It is zero if that is not known.
 	Since time.Time
-	// Files are what was put back, Count how many there are. At most MaxLeft are listed.
+	// Files are what was put back, Count how many there are. At most MaxListed are listed.
 	Files []layer.Restored
 	Count int
 	// Aside is where the host keeps a volume that could not be read any more, or had no

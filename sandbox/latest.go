@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// Latest is the file in which a driver notes which workspace of a session a sandbox
-// was started with last.
+// Latest is the file in which a driver notes the workspace that a sandbox of a session was
+// started with last.
 type Latest string
 
 // Number is that of the workspace, 0 if none is noted.
@@ -33,9 +33,9 @@ func (l Latest) Number() (uint64, error) {
 	return n, nil
 }
 
-// Takes refuses a workspace that the session cannot have any more, or never. It
-// returns the number of the latest.
-func (l Latest) Takes(w Workspace) (last uint64, err error) {
+// Check refuses a workspace that the session cannot have any more, or never. It returns
+// the number of the latest.
+func (l Latest) Check(w Workspace) (last uint64, err error) {
 	last, err = l.Number()
 	switch {
 	case err != nil:
@@ -48,8 +48,8 @@ func (l Latest) Takes(w Workspace) (last uint64, err error) {
 	return last, nil
 }
 
-// Started notes that a sandbox was started with a workspace.
-func (l Latest) Started(number uint64) error {
+// Record notes that a sandbox was started with a workspace.
+func (l Latest) Record(number uint64) error {
 	last, err := l.Number()
 	if err != nil || last == number {
 		return err

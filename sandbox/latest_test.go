@@ -16,14 +16,14 @@ func TestWorkspacesOnlyGoOn(t *testing.T) {
 	latest := sandbox.Latest(file)
 	takes := func(w sandbox.Workspace, want error) {
 		t.Helper()
-		if _, err := latest.Takes(w); !errors.Is(err, want) {
+		if _, err := latest.Check(w); !errors.Is(err, want) {
 			t.Errorf("workspace %d is taken with %v, want %v", w.Number, err, want)
 		}
 	}
 	takes(sandbox.Workspace{}, nil)
 	takes(sandbox.Workspace{Layers: []string{"/layer"}}, dormouse.ErrInvalid)
 	takes(sandbox.Workspace{Number: 2, Layers: []string{"/layer"}}, nil)
-	if err := latest.Started(2); err != nil {
+	if err := latest.Record(2); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := latest.Number(); n != 2 || err != nil {
@@ -35,7 +35,7 @@ func TestWorkspacesOnlyGoOn(t *testing.T) {
 	if err := os.WriteFile(file, []byte("two"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := latest.Takes(sandbox.Workspace{Number: 3}); err == nil {
+	if _, err := latest.Check(sandbox.Workspace{Number: 3}); err == nil {
 		t.Error("a note that makes no sense is believed")
 	}
 }

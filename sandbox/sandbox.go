@@ -19,19 +19,19 @@ var ErrGone = errors.New("sandbox is gone")
 // everyone else and small enough for a row.
 type Handle = json.RawMessage
 
-// Spec says which sandbox to make.
+// Spec says which sandbox to create.
 type Spec struct {
 	Fence runner.Fence
 	// Workspace is which files it has. Drivers that are no Snapshotter have only the
 	// first.
 	Workspace Workspace
-	// Fresh says that nothing that ran before may run on.
+	// Fresh says that no memory image may be restored.
 	Fresh bool
-	// Environment is what it is made of; what that leaves open is the driver's to
-	// say.
+	// Environment is what it is created from; the driver has defaults for what that
+	// leaves open.
 	Environment dormouse.Environment
 	// Image is the digest that the environment's image had when the session's first
-	// sandbox was made; empty for that one.
+	// sandbox was created; empty for that one.
 	Image string
 }
 
@@ -93,85 +93,85 @@ type Sandbox interface {
 	// Gone must be closed once the sandbox is dead for certain.
 	Gone() <-chan struct{}
 
-	// Close lets go of the sandbox, which must live on.
+	// Close detaches from the sandbox, which must live on.
 	Close() error
 }
 
-// Owned is what somebody who knows all sessions says of one.
-type Owned struct {
-	// Unsure says that nobody can tell just now; what there is stays.
+// Ownership is what the registry of sessions says of one.
+type Ownership struct {
+	// Unsure says that nobody can tell just now; nothing is removed then.
 	Unsure bool
-	// Known says that there is such a session.
+	// Known says that the session exists.
 	Known bool
 	// Generation is that of the sandbox it has, 0 if it has none.
 	Generation uint64
 }
 
-// Keeper is implemented by drivers whose workspace outlives every sandbox by
-// itself, so that stopping one loses no file and needs no snapshot.
-type Keeper interface {
+// Persistent is implemented by drivers whose workspaces outlive every sandbox, so that
+// stopping one loses no file and needs no snapshot.
+type Persistent interface {
 	KeepsWorkspace() bool
 }
 
-// Furnisher is implemented by drivers whose sandboxes need not be all alike. With
-// any other driver an environment says nothing.
-type Furnisher interface {
-	// Furnish must complete what an environment leaves open, and must refuse one
+// EnvironmentResolver is implemented by drivers whose sandboxes can differ. With any other
+// driver an environment has no effect.
+type EnvironmentResolver interface {
+	// ResolveEnvironment must complete what an environment leaves open, and must refuse one
 	// that sessions may not have here, naming the field and what it may be. It does
 	// not fetch anything: what turns out to be impossible later fails the Create.
-	Furnish(e dormouse.Environment) (dormouse.Environment, error)
+	ResolveEnvironment(e dormouse.Environment) (dormouse.Environment, error)
 }
 
-// Imaged is implemented by sandboxes that are made from an image.
-type Imaged interface {
-	// Image must return the digest of the image, empty if it has none. A later
-	// Create that is given it must make a sandbox from the same, or fail.
-	Image() string
+// FromImage is implemented by sandboxes that are created from an image.
+type FromImage interface {
+	// ImageDigest must return the digest of the image, empty if it has none. A later Create
+	// that is given it must create a sandbox from the same, or fail.
+	ImageDigest() string
 }
 
-// Stocked is implemented by sandboxes that may have packages.
-type Stocked interface {
-	// Missing must say which packages of its environment the sandbox has not, and
-	// why; it is empty if it has all of them.
-	Missing() string
+// PackageReporter is implemented by sandboxes that may have packages.
+type PackageReporter interface {
+	// MissingPackages must say which packages of its environment are not installed, and
+	// why; it is empty if all are.
+	MissingPackages() string
 }
 
-// Freezer is implemented by drivers that can keep what runs in a sandbox.
+// Freezer is implemented by drivers that can hibernate a sandbox with its processes.
 type Freezer interface {
-	// Freeze stops a sandbox as Stop does and must keep its processes, so that they
-	// run on in the next generation; but an op must be ended. It must end nothing before what it keeps is
-	// verified and durable; if it fails, the sandbox must run on. Freezing what is
-	// frozen must succeed. It returns ErrGone if there is nothing to keep any more, and
+	// Freeze stops a sandbox as Stop does and must keep its processes, so that they run on
+	// in the next generation; but an op must be ended. It must end nothing before the
+	// memory image is verified and durable; if it fails, the sandbox must run on. Freezing
+	// what is frozen must succeed. It returns ErrGone if the sandbox is gone already, and
 	// runner.ErrStale as Stop does.
 	Freeze(ctx context.Context, h Handle, f runner.Fence) error
 }
 
-// Woken is implemented by sandboxes that may carry on with what ran in the
+// Restored is implemented by sandboxes that may be restored from the memory image of the
 // generation before.
-type Woken interface {
+type Restored interface {
 	// Processes must say what became of the processes of a frozen generation.
 	Processes() Processes
 }
 
-// Mourned is implemented by sandboxes that may know why they died.
-type Mourned interface {
-	// Cause must say why the sandbox died once it is gone, and nil if that is not
+// ExitReporter is implemented by sandboxes that may know why they died.
+type ExitReporter interface {
+	// ExitCause must say why the sandbox died once it is gone, and nil if that is not
 	// known.
-	Cause() error
+	ExitCause() error
 }
 
-// Relieved is implemented by sandboxes in which processes are ended that need more
-// than the sandbox may have.
-type Relieved interface {
-	// Reliefs must say in words which processes were ended, if no op says so. Who
-	// reads it late may miss some.
-	Reliefs() <-chan string
+// OOMReporter is implemented by sandboxes in which processes are killed when the sandbox
+// is above its memory limit.
+type OOMReporter interface {
+	// OOMKills must say in words which processes were killed, if no op reports it. A slow
+	// reader may miss some.
+	OOMKills() <-chan string
 }
 
-// Processes is what became of them.
+// Processes is what became of the processes of a frozen generation.
 type Processes struct {
-	// Kept says that they run on.
+	// Kept says that they were restored.
 	Kept bool
-	// Lost says why they do not, if there were any.
+	// Lost says why they were not, if there were any.
 	Lost string
 }

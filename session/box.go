@@ -226,14 +226,14 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	}
 	up := law.SandboxUp{Generation: generation, Handle: live.Handle(), IdleTimeout: a.deps.IdleTimeout, Watched: true}
-	if i, ok := live.(sandbox.Imaged); ok {
-		up.Image = i.Image()
+	if i, ok := live.(sandbox.FromImage); ok {
+		up.Image = i.ImageDigest()
 	}
-	if w, ok := live.(sandbox.Woken); ok {
+	if w, ok := live.(sandbox.Restored); ok {
 		up.Kept, up.Lost = w.Processes().Kept, w.Processes().Lost
 	}
-	if s, ok := live.(sandbox.Stocked); ok && !up.Kept { // else it was told
-		up.Missing = s.Missing()
+	if s, ok := live.(sandbox.PackageReporter); ok && !up.Kept { // else it was told
+		up.Missing = s.MissingPackages()
 	}
 	up.Snapshots, up.Seals = a.policy()
 	if err := a.do(ctx, up); err != nil {
@@ -330,16 +330,16 @@ func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbo
 const reliefPause = time.Minute
 
 func reliefsOf(live sandbox.Sandbox) <-chan string {
-	if r, ok := live.(sandbox.Relieved); ok {
-		return r.Reliefs()
+	if r, ok := live.(sandbox.OOMReporter); ok {
+		return r.OOMKills()
 	}
 	return nil
 }
 
 // died says that a sandbox is gone, and why if it knows.
 func died(live sandbox.Sandbox) error {
-	if m, ok := live.(sandbox.Mourned); ok && m.Cause() != nil {
-		return fmt.Errorf("the sandbox died: %w", m.Cause())
+	if m, ok := live.(sandbox.ExitReporter); ok && m.ExitCause() != nil {
+		return fmt.Errorf("the sandbox died: %w", m.ExitCause())
 	}
 	return errors.New("the sandbox died")
 }

@@ -73,7 +73,7 @@ func filesIn(dirs []string) (map[string]string, error) {
 	return files, nil
 }
 
-func (d *lined) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captured, error) {
+func (d *lined) Snapshot(ctx context.Context, c sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
 	d.mu.Lock()
 	d.looks++
 	holds, broken, left, files := d.holds, d.broken, d.left, maps.Clone(d.files[c.Workspace.Number])
@@ -82,11 +82,11 @@ func (d *lined) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Capture
 		select {
 		case <-holds:
 		case <-ctx.Done():
-			return sandbox.Captured{}, context.Cause(ctx)
+			return sandbox.SnapshotResult{}, context.Cause(ctx)
 		}
 	}
 	if broken != nil {
-		return sandbox.Captured{}, broken
+		return sandbox.SnapshotResult{}, broken
 	}
 	since := c.Workspace.Base
 	if d.notes != nil {
@@ -101,10 +101,10 @@ func (d *lined) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Capture
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(c.To, name), []byte(text), 0o600); err != nil {
-			return sandbox.Captured{}, err
+			return sandbox.SnapshotResult{}, err
 		}
 	}
-	return sandbox.Captured{Since: since, Entries: len(files), Left: left, Count: len(left)}, nil
+	return sandbox.SnapshotResult{Since: since, Entries: len(files), Left: left, Count: len(left)}, nil
 }
 
 // write writes a file of the newest workspace.

@@ -53,10 +53,10 @@ func (c *Config) furnish(e dormouse.Environment) (dormouse.Environment, error) {
 	if err := e.Validate(); err != nil {
 		return e, err
 	}
-	f, ok := c.Driver.(sandbox.Furnisher)
+	f, ok := c.Driver.(sandbox.EnvironmentResolver)
 	switch {
 	case ok:
-		return f.Furnish(e)
+		return f.ResolveEnvironment(e)
 	case e.Network == dormouse.NetworkOn: // nothing keeps them from it
 		e.Network = ""
 		return c.furnish(e)

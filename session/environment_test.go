@@ -32,7 +32,7 @@ func inRooms(usual dormouse.Environment) (*rooms, func(*house)) {
 	return r, func(h *house) { r.boxes, h.kind = h.boxes, r }
 }
 
-func (r *rooms) Furnish(e dormouse.Environment) (dormouse.Environment, error) {
+func (r *rooms) ResolveEnvironment(e dormouse.Environment) (dormouse.Environment, error) {
 	if e.Limits.Memory > r.usual.Limits.Memory {
 		return e, fmt.Errorf("limits.memory is too much: %w", dormouse.ErrInvalid)
 	}
@@ -77,8 +77,8 @@ type imagedLink struct {
 	image, missing string
 }
 
-func (l imagedLink) Image() string   { return l.image }
-func (l imagedLink) Missing() string { return l.missing }
+func (l imagedLink) ImageDigest() string   { return l.image }
+func (l imagedLink) MissingPackages() string { return l.missing }
 
 var usual = dormouse.Environment{Image: "debian", Network: dormouse.NetworkOn, Limits: dormouse.Limits{CPUs: 2, Memory: 4 << 30}}
 

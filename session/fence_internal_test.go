@@ -23,7 +23,7 @@ type counting struct {
 
 func (d *counting) Remove(context.Context, runner.Fence) error { d.removed++; return nil }
 
-func (*counting) Capture(context.Context, sandbox.Capture) (sandbox.Captured, error) {
+func (*counting) Snapshot(context.Context, sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
 	panic("a workspace was captured")
 }
 

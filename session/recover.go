@@ -57,7 +57,7 @@ func (a *Actor) recovered(ctx context.Context, r *sandbox.Recovered) error {
 		return err
 	}
 	crash.At(crash.RecoverTold)
-	if err := driver.Told(*r); err != nil {
+	if err := driver.ForgetRecovered(*r); err != nil {
 		a.slog.WarnContext(ctx, "a recovery may be told again", "error", err)
 	}
 	return nil

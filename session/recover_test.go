@@ -34,7 +34,7 @@ func (d *mended) Recover(ctx context.Context, r sandbox.Recovery) (*sandbox.Reco
 	return lost, nil
 }
 
-func (d *mended) Told(r sandbox.Recovered) error {
+func (d *mended) ForgetRecovered(r sandbox.Recovered) error {
 	if is := d.lost.Load(); is != nil && is.ID == r.ID {
 		d.lost.Store(nil)
 	}
@@ -98,7 +98,7 @@ func (d *slowlyChecked) Recover(ctx context.Context, _ sandbox.Recovery) (*sandb
 	}
 }
 
-func (d *slowlyChecked) Told(sandbox.Recovered) error { return nil }
+func (d *slowlyChecked) ForgetRecovered(sandbox.Recovered) error { return nil }
 
 // A check that is given up after the time that a sandbox may take to start begins anew each
 // time, and never ends.

@@ -113,7 +113,7 @@ type Sessions struct {
 // New returns sessions that are not yet woken by time: that is Run's work. Those
 // of a shared store must Join before.
 func New(c Config) (*Sessions, error) {
-	if k, ok := c.Driver.(sandbox.Keeper); !ok || !k.KeepsWorkspace() {
+	if k, ok := c.Driver.(sandbox.Persistent); !ok || !k.KeepsWorkspace() {
 		return nil, errors.New("the sandbox driver keeps no workspace, and there is nowhere to save one")
 	}
 	shared, _ := c.Store.(store.Shared)

@@ -75,11 +75,11 @@ func (s *Sessions) takeAlong(ctx context.Context, from dormouse.SessionID, gener
 	switch {
 	case err == nil:
 		return true, nil
-	case ask.wants() && errors.Is(err, sandbox.ErrNothingKept):
+	case ask.wants() && errors.Is(err, sandbox.ErrNoMemoryImage):
 		return false, fmt.Errorf("%w: %w", err, dormouse.ErrConflict)
 	case ask.wants() || ctx.Err() != nil:
 		return false, err
-	case !errors.Is(err, sandbox.ErrNothingKept):
+	case !errors.Is(err, sandbox.ErrNoMemoryImage):
 		s.deps.Logger.WarnContext(ctx, "a branch begins without what ran", "session", from, "branch", to, "error", err)
 	}
 	return false, nil

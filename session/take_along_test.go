@@ -120,10 +120,10 @@ func TestWhatCannotBeTakenAlongIsSaidOrLeft(t *testing.T) {
 		h.mustPrompt("p1", script("effect x"))
 		settle(time.Second)
 		d.write("a", "good")
-		for _, why := range []error{sandbox.ErrNothingKept, errors.New("the disk is full")} {
+		for _, why := range []error{sandbox.ErrNoMemoryImage, errors.New("the disk is full")} {
 			d.fails = why
 			_, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Processes: &yes})
-			if nothing := errors.Is(why, sandbox.ErrNothingKept); !errors.Is(err, why) || errors.Is(err, dormouse.ErrConflict) != nothing {
+			if nothing := errors.Is(why, sandbox.ErrNoMemoryImage); !errors.Is(err, why) || errors.Is(err, dormouse.ErrConflict) != nothing {
 				t.Errorf("it was wanted, and %v is told as %v", why, err)
 			}
 			if b, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{}); err != nil || b.Processes {

@@ -20,9 +20,9 @@ import (
 // slow is a driver that takes its time to capture a workspace.
 type slow struct{ *local.Driver }
 
-func (d slow) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captured, error) {
+func (d slow) Snapshot(ctx context.Context, c sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
 	time.Sleep(200 * time.Millisecond)
-	return d.Driver.Capture(ctx, c)
+	return d.Driver.Snapshot(ctx, c)
 }
 
 func TestSendThatFollowsReturnsWhenTheTurnCanBeGoneBackTo(t *testing.T) {

@@ -30,7 +30,7 @@ import (
 type driver interface {
 	sandbox.Driver
 	// Sweep stops what nobody vouches for.
-	Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Owned) error
+	Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Ownership) error
 }
 
 // The kinds of sandbox.
@@ -85,7 +85,7 @@ func openGVisor(ctx context.Context, c config, around surroundings, data string,
 	sources := packageSources(ctx, c, around, o.Logger)
 	way := wayOut(c, sources, o.Logger)
 	if c.Network {
-		o.Outlet = func(ctx context.Context, from gvisor.Outgoing, l net.Listener) error {
+		o.ServeEgress = func(ctx context.Context, from gvisor.EgressPolicy, l net.Listener) error {
 			who, err := outgoing(from)
 			if err != nil {
 				return err
@@ -154,7 +154,7 @@ func parseHosts(names []string) ([]dormouse.Host, error) {
 }
 
 // outgoing is whose traffic it is and where it may go, as the proxy knows it.
-func outgoing(from gvisor.Outgoing) (egress.Session, error) {
+func outgoing(from gvisor.EgressPolicy) (egress.Session, error) {
 	who := egress.Session{ID: from.Session}
 	switch from.Network { //nolint:exhaustive // any other is off
 	case dormouse.NetworkOn:
@@ -243,7 +243,7 @@ func instanceOf(data string) (string, error) {
 // sweep stops what servers before us left running and no session owns.
 func (s *server) sweep(ctx context.Context) {
 	err := s.sessions.Under(ctx, func(ctx context.Context) error {
-		return s.driver.Sweep(ctx, func(id dormouse.SessionID) sandbox.Owned { return s.sessions.Owned(ctx, id) })
+		return s.driver.Sweep(ctx, func(id dormouse.SessionID) sandbox.Ownership { return s.sessions.Owned(ctx, id) })
 	})
 	if err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "stray sandboxes not swept", "error", err)

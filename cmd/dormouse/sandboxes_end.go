@@ -66,7 +66,7 @@ func endSandboxes(ctx context.Context, c config, errs io.Writer) (err error) {
 	if c, ok := d.(io.Closer); ok {
 		defer func() { err = errors.Join(err, c.Close()) }()
 	}
-	err = d.Sweep(ctx, func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true} })
+	err = d.Sweep(ctx, func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Known: true} })
 	if err != nil {
 		return fmt.Errorf("end sandboxes: %w", err)
 	}

@@ -16,7 +16,7 @@ type rooms struct{ *boxes }
 
 var most = dormouse.Limits{CPUs: 2, Memory: 1 << 30, Pids: 100, Disk: 1 << 30, Inodes: 1 << 20, Files: 1024}
 
-func (rooms) Furnish(e dormouse.Environment) (dormouse.Environment, error) {
+func (rooms) ResolveEnvironment(e dormouse.Environment) (dormouse.Environment, error) {
 	if err := e.Limits.Within(most); err != nil {
 		return e, err
 	}

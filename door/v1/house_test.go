@@ -39,7 +39,7 @@ func (nowhere) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.Sa
 func (nowhere) Stop(context.Context, sandbox.Handle, runner.Fence) error     { return nil }
 func (nowhere) Remove(context.Context, runner.Fence) error                   { return nil }
 func (nowhere) KeepsWorkspace() bool                                         { return true }
-func (nowhere) Furnish(e dormouse.Environment) (dormouse.Environment, error) { return e, nil }
+func (nowhere) ResolveEnvironment(e dormouse.Environment) (dormouse.Environment, error) { return e, nil }
 
 type one struct{ only model.Model }
 

@@ -26,7 +26,7 @@ func diskMutants() []mutant {
 		{
 			name: "image_not_synced", rule: "memory and files are on the disk before a sandbox that is frozen ends",
 			notice:  inPackage{goTest{"sandbox/gvisor", "TestSleepSurvivesAPowerCut"}},
-			patches: []patch{{"sandbox/gvisor/image.go", "durable <- errors.Join(syncImage(dir), v.sync())", "durable <- nil"}},
+			patches: []patch{{"sandbox/gvisor/memory_image.go", "durable <- errors.Join(syncImage(dir), v.Sync())", "durable <- nil"}},
 		},
 	}
 }

@@ -60,3 +60,12 @@ func SyncDir(dir string) error {
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
+
+// SyncFile makes a file durable.
+func SyncFile(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -19,13 +19,14 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/beneath"
-	"github.com/dormouse-run/dormouse/internal/dirlock"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
-// What lies under a driver's directory.
+// Directories under the driver's own.
 const (
 	rootsDir    = "root"
 	boxesDir    = "boxes"
@@ -33,7 +34,7 @@ const (
 	lostDir     = "lost"
 )
 
-// box is where one sandbox keeps its state on the host, whether it lives or not.
+// box is the state of one sandbox on the host, whether it lives or not.
 type box struct {
 	id  string
 	dir string
@@ -46,20 +47,20 @@ func (d *Driver) boxOf(id string) (box, error) {
 	return box{id: id, dir: filepath.Join(d.opts.Dir, boxesDir, id)}, nil
 }
 
-// run is what the sandbox is shown of the host, and can only read: the sockets it
-// dials, and its runner's secret.
-func (b box) run() string    { return filepath.Join(b.dir, "run") }
-func (b box) socket() string { return filepath.Join(b.run(), "socket") }
-func (b box) outlet() string { return filepath.Join(b.run(), "outlet") }
-func (b box) slot() string   { return filepath.Join(b.dir, "slot") }
-func (b box) quiet() string  { return filepath.Join(b.dir, "quiet") }
-func (b box) bundle() string { return filepath.Join(b.dir, "bundle") }
+// run is mounted read-only in the sandbox: the sockets that it dials, and its runner's
+// secret.
+func (b box) run() string          { return filepath.Join(b.dir, "run") }
+func (b box) socket() string       { return filepath.Join(b.run(), "socket") }
+func (b box) egressSocket() string { return filepath.Join(b.run(), "outlet") }
+func (b box) slot() string         { return filepath.Join(b.dir, "slot") }
+func (b box) quiescedNote() string { return filepath.Join(b.dir, "quiet") }
+func (b box) bundle() string       { return filepath.Join(b.dir, "bundle") }
 
-// fence is the newest that the sandbox was reached under.
+// fence is the newest under which the sandbox was reached.
 func (b box) fence() runner.FenceFile { return runner.FenceFile(filepath.Join(b.dir, "fence.json")) }
 
-// refuses returns runner.ErrStale if whoever comes under f is late: the sandbox in the
-// box is of a newer generation, or was reached under a newer epoch.
+// refuses returns runner.ErrStale if f is old: the sandbox in the box is of a newer
+// generation, or was reached under a newer epoch.
 func (b box) refuses(generation uint64, f runner.Fence) error {
 	if generation > f.Generation {
 		return runner.ErrStale
@@ -67,20 +68,20 @@ func (b box) refuses(generation uint64, f runner.Fence) error {
 	return b.fence().Check(f)
 }
 
-// kernels is where gVisor keeps its notes, and the sockets by which kernels are
-// told what to do, whose names must be short. Every process of a sandbox carries
-// this path, and its box's id.
+// kernels is where gVisor keeps the state files and control sockets of kernels. Names of
+// sockets must be short. Every process of a sandbox has this path and the id of its box on
+// its command line.
 func (d *Driver) kernels() string { return filepath.Join("/run/dormouse", d.opts.Instance) }
 
-// newBox names a place for a sandbox that nobody has yet.
+// newBox names a new box.
 func (d *Driver) newBox() box {
 	id := "sbx_" + strings.ToLower(rand.Text()[:16])
 	return box{id: id, dir: filepath.Join(d.opts.Dir, boxesDir, id)}
 }
 
-// make makes the place. The secret is what its runner proves itself with: kept
-// here, and once where the runner finds it.
-func (b box) make(secret string) error {
+// create creates the directories. The runner proves itself with the secret, which is kept
+// here and where the runner finds it.
+func (b box) create(secret string) error {
 	for _, dir := range []string{b.run(), b.bundle(), b.slot()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("make a sandbox: %w", err)
@@ -92,13 +93,12 @@ func (b box) make(secret string) error {
 	return nil
 }
 
-// makeSlot makes the directory in which the files of a session are mounted. What is
-// mounted there later is seen inside: it has peers of its own. The slot itself is a
-// file system that nobody can write to, so that nothing inside can put anything
-// between the host and what it mounts.
+// makeSlot creates the directory in which the files of a session are mounted. It is a
+// shared mount, so that what is mounted there later is seen inside. It is itself a read-
+// only file system, so that nothing inside can get between the host and what it mounts.
 func (b box) makeSlot() error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV
-	if err := mountAt("tmpfs", b.slot(), "tmpfs", flags, "mode=700,size=64k,nr_inodes=16"); err != nil {
+	if err := mount.At("tmpfs", b.slot(), "tmpfs", flags, "mode=700,size=64k,nr_inodes=16"); err != nil {
 		return err
 	}
 	for _, dir := range slotDirs {
@@ -114,10 +114,10 @@ func (b box) makeSlot() error {
 	return nil
 }
 
-// slotDirs are where the workspace, the home and /tmp are mounted.
+// slotDirs are the mountpoints of the workspace, the home directory and /tmp.
 var slotDirs = []string{"ws", "home", "tmp"}
 
-// writeSecret puts the secret in both places.
+// writeSecret writes the secret to both places.
 func (b box) writeSecret(secret string) error {
 	for _, name := range []string{filepath.Join(b.dir, "secret"), filepath.Join(b.run(), "secret")} {
 		if err := os.WriteFile(name, []byte(secret), 0o600); err != nil {
@@ -137,27 +137,27 @@ func (b box) secret() (string, error) {
 	return string(s), nil
 }
 
-// note leaves a mark in the box for whoever comes after a server that ends.
-func (b box) note(mark string) error { return os.WriteFile(mark, nil, 0o600) }
+// setNote leaves a note in the box for the next server.
+func (b box) setNote(mark string) error { return os.WriteFile(mark, nil, 0o600) }
 
-func (b box) noted(mark string) bool {
+func (b box) hasNote(mark string) bool {
 	_, err := os.Stat(mark)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-func (b box) forget(mark string) error {
+func (b box) clearNote(mark string) error {
 	if err := os.Remove(mark); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// fill mounts the files of a session in the slot.
-func (b box) fill(v volume, w sandbox.Workspace) error {
-	if err := v.mountWorkspace(w, filepath.Join(b.slot(), "ws")); err != nil {
+// mountFiles mounts the files of a session in the slot.
+func (b box) mountFiles(v volume.Volume, w sandbox.Workspace) error {
+	if err := v.MountWorkspace(w, filepath.Join(b.slot(), "ws")); err != nil {
 		return err
 	}
-	for dir, files := range map[string]beneath.Tree{"home": v.home(), "tmp": v.tmp()} {
+	for dir, files := range map[string]beneath.Tree{"home": v.Home(), "tmp": v.Tmp()} {
 		if err := unix.Mount(files.Host(), filepath.Join(b.slot(), dir), "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", dir, err)
 		}
@@ -165,9 +165,9 @@ func (b box) fill(v volume, w sandbox.Workspace) error {
 	return nil
 }
 
-// filled reports whether all files of a session are mounted in the slot.
-func (b box) filled() (bool, error) {
-	there, err := mountsUnder(b.slot())
+// hasFiles reports whether all files of a session are mounted in the slot.
+func (b box) hasFiles() (bool, error) {
+	there, err := mount.Under(b.slot())
 	for _, dir := range slotDirs {
 		if !slices.Contains(there, filepath.Join(b.slot(), dir)) {
 			return false, err
@@ -176,15 +176,10 @@ func (b box) filled() (bool, error) {
 	return true, err
 }
 
-// escape spells a path as an overlay's options want it.
-func escape(path string) string {
-	return strings.NewReplacer(`\`, `\\`, ",", `\,`, ":", `\:`).Replace(path)
-}
-
-// remove takes away what a sandbox that has ended had. A link that has lost its
-// runner and does not know yet that it is dead may put its socket back meanwhile.
+// remove removes the box of a sandbox that has ended. A link that has lost its runner and
+// does not know yet that it is dead may create its socket again meanwhile.
 func (b box) remove(ctx context.Context) error {
-	if err := unmountUnder(b.dir); err != nil {
+	if err := mount.UnmountAll(b.dir); err != nil {
 		return err
 	}
 	for {
@@ -195,7 +190,7 @@ func (b box) remove(ctx context.Context) error {
 	}
 }
 
-// record says which sandbox a session has, and how it came to be.
+// record says which sandbox a session has, and how it was started.
 type record struct {
 	Box        string `json:"box"`
 	Generation uint64 `json:"generation"`
@@ -204,36 +199,36 @@ type record struct {
 	// Kept and Lost are what became of the processes of the generation before.
 	Kept bool   `json:"kept,omitempty"`
 	Lost string `json:"lost,omitempty"`
-	// Made is what it is made of. Records from before it was noted have none.
-	Made *made `json:"made,omitempty"`
+	// Spec is nil in records of older versions.
+	Spec *boxSpec `json:"made,omitempty"`
 	// Workspace is the number of the one it has.
 	Workspace uint64 `json:"workspace,omitempty"`
-	// Layout says what the sandbox is shown of the host, and how its runner is
-	// spoken to. One of another layout is not reached any more.
+	// Layout is the version of what is mounted in the sandbox and of how its runner is
+	// spoken to. One of another layout cannot be attached to.
 	Layout int `json:"layout,omitempty"`
 }
 
-// layout is that of the sandboxes which this version makes.
+// layout is that of the sandboxes that this version creates.
 const layout = 1
 
-// madeOf is what the sandbox in a box was made of, as its session's record says. Of
-// one that no record tells of nothing is let out.
-func (d *Driver) madeOf(r *record, b box) made {
+// specOf is the spec of the sandbox in a box, from its session's record. One without a
+// record has no network.
+func (d *Driver) specOf(r *record, b box) boxSpec {
 	switch {
 	case r == nil || r.Box != b.id:
-		m := d.usual
+		m := d.defaults
 		m.Network = false
 		return m
-	case r.Made == nil:
-		return d.usual
+	case r.Spec == nil:
+		return d.defaults
 	}
-	return *r.Made
+	return *r.Spec
 }
 
-func (v volume) recordFile() string { return filepath.Join(v.dir, "box.json") }
+func (v sessionDir) recordFile() string { return filepath.Join(v.Dir, "box.json") }
 
 // readRecord returns the sandbox that a session has, nil if it has none.
-func (v volume) readRecord() (*record, error) {
+func (v sessionDir) readRecord() (*record, error) {
 	raw, err := os.ReadFile(v.recordFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // it has none
@@ -243,12 +238,12 @@ func (v volume) readRecord() (*record, error) {
 	}
 	var r record
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return nil, nil //nolint:nilerr,nilnil // torn by the machine's own end, which ended every sandbox
+		return nil, nil //nolint:nilerr,nilnil // corrupt after a power cut, which has ended every sandbox
 	}
 	return &r, nil
 }
 
-func (v volume) writeRecord(r record) error {
+func (v sessionDir) writeRecord(r record) error {
 	raw, err := json.Marshal(r)
 	if err == nil {
 		err = os.WriteFile(v.recordFile()+".new", raw, 0o600)
@@ -262,14 +257,10 @@ func (v volume) writeRecord(r record) error {
 	return nil
 }
 
-// dropRecord forgets that the session has the sandbox in a box, if it has.
-func (v volume) dropRecord(b box) error {
+// dropRecord removes the record of a session if it names this box.
+func (v sessionDir) dropRecord(b box) error {
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
 		return err
 	}
 	return os.Remove(v.recordFile())
 }
-
-// lock keeps everyone else from creating, attaching to or ending a sandbox of
-// this session.
-func (v volume) lock(ctx context.Context) (unlock func(), err error) { return dirlock.Lock(ctx, v.dir) }

@@ -13,45 +13,44 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 var _ sandbox.Brancher = (*Driver)(nil)
 
-// branchesDir has what sessions begin with that are branches: a volume and a memory
-// image, until the first sandbox of the session takes them.
+// branchesDir has what branches begin with: a volume and a memory image, until the first
+// sandbox of the session takes them.
 const branchesDir = "branches"
 
-// branchFor is how long such a thing is kept for a session that nobody knows: one
-// whose server ended before it was recorded.
-const branchFor = time.Hour
+// keepBranches is how long those are kept for an unknown session: its server was killed
+// before the session was recorded.
+const keepBranches = time.Hour
 
-func (d *Driver) legacy(of dormouse.SessionID) volume {
-	return volume{session: of, dir: filepath.Join(d.path(branchesDir), string(of))}
+func (d *Driver) branchDir(of dormouse.SessionID) sessionDir {
+	return sessionDir{volume.Volume{Session: of, Dir: filepath.Join(d.path(branchesDir), string(of))}}
 }
 
-// Branch copies what a session sleeps with for another. The memory itself is shared:
-// nobody writes to it. The files are another's from then on.
+// Branch copies the volume and the memory image of a hibernated session for another. The
+// memory files are hard links, since nobody writes to them.
 func (d *Driver) Branch(ctx context.Context, from dormouse.SessionID, generation uint64, to dormouse.SessionID) error {
 	if err := errors.Join(from.Validate(), to.Validate()); err != nil {
 		return err
 	}
-	if err := d.branch(ctx, d.volumeOf(from), generation, d.legacy(to)); err != nil {
+	if err := d.branch(ctx, d.session(from), generation, d.branchDir(to)); err != nil {
 		return fmt.Errorf("branch %s: %w", from, err)
 	}
 	return nil
 }
 
-func (d *Driver) branch(ctx context.Context, v volume, generation uint64, to volume) (err error) {
-	if _, err := os.Stat(v.dir); errors.Is(err, fs.ErrNotExist) {
-		return sandbox.ErrNothingKept
+func (d *Driver) branch(ctx context.Context, v sessionDir, generation uint64, to sessionDir) (err error) {
+	if _, err := os.Stat(v.Dir); errors.Is(err, fs.ErrNotExist) {
+		return sandbox.ErrNoMemoryImage
 	}
-	unlock, err := v.lock(ctx)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -65,86 +64,35 @@ func (d *Driver) branch(ctx context.Context, v volume, generation uint64, to vol
 		return err
 	}
 	if im == nil || im.Lost != "" || im.Generation != generation || r != nil {
-		return sandbox.ErrNothingKept
+		return sandbox.ErrNoMemoryImage
 	}
-	fresh := volume{session: to.session, dir: to.dir + ".new"}
-	if err := errors.Join(os.RemoveAll(fresh.dir), os.MkdirAll(fresh.imageDir(), 0o700)); err != nil {
+	fresh := sessionDir{volume.Volume{Session: to.Session, Dir: to.Dir + ".new"}}
+	if err := errors.Join(os.RemoveAll(fresh.Dir), os.MkdirAll(fresh.imageDir(), 0o700)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(fresh.dir)) }()
-	if err := v.calm(ctx); err != nil {
+	defer func() { err = errors.Join(err, os.RemoveAll(fresh.Dir)) }()
+	if err := v.Quiesce(ctx); err != nil {
 		return err
 	}
-	if err := copyVolume(v.image(), fresh.image()); err != nil {
+	if err := volume.Copy(v.Image(), fresh.Image()); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(fresh.copiedNote(), nil, 0o600); err != nil {
+	if err := fresh.MarkCopied(); err != nil {
 		return err
 	}
 	if err := im.branch(fresh.imageDir()); err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(to.dir), os.Rename(fresh.dir, to.dir)); err != nil {
+	if err := errors.Join(os.RemoveAll(to.Dir), os.Rename(fresh.Dir, to.Dir)); err != nil {
 		return err
 	}
 	crash.At(crash.BranchCopied)
-	return atomicfile.SyncDir(filepath.Dir(to.dir))
-}
-
-// calm returns once nobody writes to the volume of a session that sleeps, and all
-// that was written is in its file. Nobody can begin to while the session is locked.
-func (v volume) calm(ctx context.Context) error {
-	done, err := v.clears(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := v.sound(); err != nil {
-		return err
-	}
-	if _, err := v.show(); err != nil {
-		return err
-	}
-	return errors.Join(v.sync(), v.close())
-}
-
-// copyVolume copies the file system of a session that sleeps, durably: all of it that
-// was ever written, or nothing where the machine can share it until it is.
-func copyVolume(from, to string) error {
-	_, err := os.Stat(from)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("its files have no volume of their own, as they do with a limited size: %w", sandbox.ErrNothingKept)
-	}
-	if err == nil && clone(from, to) != nil {
-		err = copySparse(from, to)
-	}
-	if err != nil {
-		return err
-	}
-	return syncFile(to)
-}
-
-// clone makes a file that shares all blocks of another, where that is possible.
-func clone(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(unix.IoctlFileClone(int(out.Fd()), int(in.Fd())), out.Close())
-	if err != nil {
-		err = errors.Join(err, os.Remove(to))
-	}
-	return err
+	return atomicfile.SyncDir(filepath.Dir(to.Dir))
 }
 
 // branch makes an image of the same memory for the first sandbox of a session, with a
 // secret of its own.
-func (im image) branch(dir string) error {
+func (im memoryImage) branch(dir string) error {
 	for _, f := range im.Files {
 		if err := os.Link(filepath.Join(im.dir, f.Name), filepath.Join(dir, f.Name)); err != nil {
 			return fmt.Errorf("share the memory image: %w", err)
@@ -161,30 +109,30 @@ func (im image) branch(dir string) error {
 	return nil
 }
 
-// inherit gives a session what it begins with, if it is a branch that begins with
-// something. Whoever is cut off goes on here.
-func (d *Driver) inherit(v volume) error {
-	from := d.legacy(v.session)
-	if _, err := os.Stat(from.dir); errors.Is(err, fs.ErrNotExist) {
+// takeBranch gives a branch what it begins with, if anything. An interrupted call is
+// continued by the next.
+func (d *Driver) takeBranch(v sessionDir) error {
+	from := d.branchDir(v.Session)
+	if _, err := os.Stat(from.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// The volume is the last: a session that has one has had its sandbox.
-	if _, err := os.Stat(v.image()); errors.Is(err, fs.ErrNotExist) {
-		for _, move := range [][2]string{{from.copiedNote(), v.copiedNote()}, {from.imageDir(), v.imageDir()}, {from.image(), v.image()}} {
+	// The volume is moved last: a session that has one is complete.
+	if _, err := os.Stat(v.Image()); errors.Is(err, fs.ErrNotExist) {
+		for _, move := range [][2]string{{from.CopiedNote(), v.CopiedNote()}, {from.imageDir(), v.imageDir()}, {from.Image(), v.Image()}} {
 			if err := os.Rename(move[0], move[1]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("inherit what ran: %w", err)
 			}
 			crash.At(crash.BranchInherited)
 		}
 	}
-	if err := errors.Join(atomicfile.SyncDir(v.dir), os.RemoveAll(from.dir)); err != nil {
+	if err := errors.Join(atomicfile.SyncDir(v.Dir), os.RemoveAll(from.Dir)); err != nil {
 		return fmt.Errorf("inherit what ran: %w", err)
 	}
 	return nil
 }
 
-// sweepBranches removes what was made for sessions that never came to be.
-func (d *Driver) sweepBranches(owned func(dormouse.SessionID) sandbox.Owned, now time.Time) error {
+// sweepBranches removes what was made for sessions that were never recorded.
+func (d *Driver) sweepBranches(owned func(dormouse.SessionID) sandbox.Ownership, now time.Time) error {
 	entries, err := os.ReadDir(d.path(branchesDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("sweep branches: %w", err)
@@ -192,7 +140,7 @@ func (d *Driver) sweepBranches(owned func(dormouse.SessionID) sandbox.Owned, now
 	var errs []error
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || now.Sub(info.ModTime()) < branchFor {
+		if err != nil || now.Sub(info.ModTime()) < keepBranches {
 			continue
 		}
 		if id, made := strings.CutSuffix(e.Name(), ".new"); !made {

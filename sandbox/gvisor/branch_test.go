@@ -15,7 +15,7 @@ import (
 )
 
 func TestABranchHasASecretOfItsOwn(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	if err := errors.Join(s.Close(), h.Freeze(within(t), s.Handle(), fence(1, 1))); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestABranchHasASecretOfItsOwn(t *testing.T) {
 	if err := os.Chtimes(old, time.Now().Add(-24*time.Hour), time.Now().Add(-24*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Sweep(within(t), func(id dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: id == session} }); err != nil {
+	if err := h.Sweep(within(t), func(id dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Known: id == session} }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {

@@ -3,48 +3,52 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/packages"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
-	v := d.volumeOf(spec.Fence.Session)
-	// Before the session is locked: it may take long. If it fails, there may still
-	// be a sandbox to take over, or memory to carry on with.
-	m, missing := d.makings(ctx, spec.Environment, spec.Image)
+	v := d.session(spec.Fence.Session)
+	// Before the session is locked, since it may take long. If it fails, there may still be
+	// a sandbox to take over, or a memory image to restore.
+	m, missing := d.resolveSpec(ctx, spec.Environment, spec.Image)
 	if missing == nil {
 		m, missing = d.install(ctx, spec, m)
 	}
-	if err := os.MkdirAll(v.dir, 0o700); err != nil {
+	if err := os.MkdirAll(v.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	unlock, err := v.lock(ctx)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := errors.Join(v.takes(spec.Workspace), d.inherit(v)); err != nil {
+	if err := errors.Join(v.CheckWorkspace(spec.Workspace), d.takeBranch(v)); err != nil {
 		return nil, err
 	}
 	l, err := d.adopt(ctx, v, spec)
 	if l != nil || err != nil {
 		return l, err
 	}
-	return d.begin(ctx, v, spec, m, missing)
+	return d.start(ctx, v, spec, m, missing)
 }
 
-// adopt takes over the sandbox that an earlier call for the same generation has
-// started, and ends any other.
-func (d *Driver) adopt(ctx context.Context, v volume, spec sandbox.Spec) (*live, error) {
+// adopt takes over the sandbox that an earlier call for the same generation has started,
+// and ends any other.
+func (d *Driver) adopt(ctx context.Context, v sessionDir, spec sandbox.Spec) (*live, error) {
 	f := spec.Fence
 	r, err := v.readRecord()
 	if err != nil || r == nil {
@@ -68,22 +72,22 @@ func (d *Driver) adopt(ctx context.Context, v volume, spec sandbox.Spec) (*live,
 	return nil, d.end(ctx, b, v)
 }
 
-// takeOver reaches a sandbox that was started, or may have been just before its
-// server ended. One that does not answer is nil, and so is a spare that its server
-// had no time to give the files to.
-func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, r record) *live {
+// takeOver attaches to a sandbox that was started, or may have been just before its server
+// was killed. It returns nil if the sandbox does not answer, or is a spare that does not
+// have the files of the session yet.
+func (d *Driver) takeOver(ctx context.Context, v sessionDir, b box, f runner.Fence, r record) *live {
 	k, err := findSentry(d.conf, b.id)
 	if err != nil || !k.alive() || !r.Started && !k.running() {
 		return nil
 	}
-	if filled, err := b.filled(); err != nil || !filled {
+	if filled, err := b.hasFiles(); err != nil || !filled {
 		return nil
 	}
-	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, d.madeOf(&r, b), func() error {
-		return d.goOn(ctx, k, b)
+	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, d.specOf(&r, b), func() error {
+		return d.resumeLeft(ctx, k, b)
 	})
 	if err == nil {
-		if err = d.letGo(b); err != nil {
+		if err = d.clearPaused(b); err != nil {
 			_ = l.Close()
 		}
 	}
@@ -92,8 +96,8 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 		return nil
 	}
 	if r.Started {
-		d.clear(ctx, v, r.Workspace) // who started it may not have come to that
-	} else if err := d.started(ctx, v, &r); err != nil {
+		d.removeOldWorkspaces(ctx, v, r.Workspace) // the server that started it may not have come to that
+	} else if err := d.markStarted(ctx, v, &r); err != nil {
 		_ = l.Close()
 		return nil
 	}
@@ -101,12 +105,13 @@ func (d *Driver) takeOver(ctx context.Context, v volume, b box, f runner.Fence, 
 	return l
 }
 
-// started notes that a sandbox runs. What it was made from is used up.
-func (d *Driver) started(ctx context.Context, v volume, r *record) error {
-	if err := v.latest().Started(r.Workspace); err != nil {
+// markStarted records that a sandbox runs. The memory image that it was restored from is
+// used up.
+func (d *Driver) markStarted(ctx context.Context, v sessionDir, r *record) error {
+	if err := v.Latest().Record(r.Workspace); err != nil {
 		return err
 	}
-	d.clear(ctx, v, r.Workspace)
+	d.removeOldWorkspaces(ctx, v, r.Workspace)
 	_, err := os.Stat(v.wakingDir())
 	r.Started, r.Kept = true, r.Kept || err == nil
 	if err := v.writeRecord(*r); err != nil {
@@ -115,18 +120,18 @@ func (d *Driver) started(ctx context.Context, v volume, r *record) error {
 	return os.RemoveAll(v.wakingDir())
 }
 
-// begin starts a sandbox: from the memory of the generation before if there is
-// any, else from the files alone, for which nothing may be missing.
-func (d *Driver) begin(ctx context.Context, v volume, spec sandbox.Spec, m made, missing error) (_ *live, err error) {
+// start starts a sandbox: from the memory image of the generation before if there is one,
+// else from the files alone, for which nothing may be missing.
+func (d *Driver) start(ctx context.Context, v sessionDir, spec sandbox.Spec, m boxSpec, missing error) (_ *live, err error) {
 	f := spec.Fence
-	// On a full disk nothing else is begun, and no spare is used up.
-	if _, err := os.Stat(v.image()); err == nil {
-		if err := d.openVolume(v, volume{}, m.Limits); err != nil {
+	// First, so that on a full disk no spare is used up.
+	if _, err := os.Stat(v.Image()); err == nil {
+		if err := d.volumes.Open(v.Volume, volume.Volume{}, m.Limits); err != nil {
 			return nil, err
 		}
 		defer func() {
 			if err != nil {
-				err = errors.Join(err, d.closeVolume(v))
+				err = errors.Join(err, d.volumes.Close(v.Volume))
 			}
 		}()
 	}
@@ -134,10 +139,10 @@ func (d *Driver) begin(ctx context.Context, v volume, spec sandbox.Spec, m made,
 	im, err := d.usableImage(v, spec)
 	if err == nil && im != nil {
 		var l *live
-		if l, err = d.beginWith(ctx, v, spec, r, d.madeAs(im), im); err == nil {
+		if l, err = d.startFrom(ctx, v, spec, r, d.imageSpec(im), im); err == nil {
 			return l, nil
 		}
-		if ctx.Err() != nil || errors.Is(err, dormouse.ErrFull) { // they wake when there is room
+		if ctx.Err() != nil || errors.Is(err, dormouse.ErrFull) { // the image is restored when there is room
 			return nil, err
 		}
 	}
@@ -151,20 +156,20 @@ func (d *Driver) begin(ctx context.Context, v volume, spec sandbox.Spec, m made,
 	if err := v.removeImages(); err != nil {
 		return nil, err
 	}
-	return d.beginWith(ctx, v, spec, r, m, nil)
+	return d.startFrom(ctx, v, spec, r, m, nil)
 }
 
-// madeAs is what the sandbox was made of whose memory an image is.
-func (d *Driver) madeAs(im *image) made {
-	if im.Made == nil {
-		return d.usual
+// imageSpec is the spec of the sandbox that a memory image is from.
+func (d *Driver) imageSpec(im *memoryImage) boxSpec {
+	if im.Spec == nil {
+		return d.defaults
 	}
-	return *im.Made
+	return *im.Spec
 }
 
-// usableImage returns the memory that a generation carries on with, nil if there
-// is none or must be none, and an error that says why there is none any more.
-func (d *Driver) usableImage(v volume, spec sandbox.Spec) (*image, error) {
+// usableImage returns the memory image that a generation is restored from, nil if there is
+// none or must be none, and an error that says why it cannot be used.
+func (d *Driver) usableImage(v sessionDir, spec sandbox.Spec) (*memoryImage, error) {
 	if spec.Fresh {
 		return nil, nil //nolint:nilnil // that is what it means
 	}
@@ -185,26 +190,27 @@ func (d *Driver) usableImage(v volume, spec sandbox.Spec) (*image, error) {
 		return nil, errors.New("they were frozen by another version of gVisor")
 	case im.Layout != layout:
 		return nil, errors.New("they were frozen by another version of this program")
-	case im.Host != hostVersion(d.madeAs(im)):
+	case im.Host != hostVersion(d.imageSpec(im)):
 		return nil, errors.New("the programs in the sandbox have changed meanwhile")
 	}
-	if _, err := os.Stat(d.madeAs(im).Root); err != nil {
+	if _, err := os.Stat(d.imageSpec(im).Root); err != nil {
 		return nil, fmt.Errorf("the programs in the sandbox are gone: %w", err)
 	}
-	if name := d.madeAs(im).Stock; name != "" {
-		l, err := d.stockOf(name)
+	if name := d.imageSpec(im).PackageLayer; name != "" {
+		l, err := d.packageLayer(name)
+		var is *packages.Manifest
 		if err == nil {
-			_, err = os.Stat(filepath.Join(l.dir, stockNote))
+			is, err = l.Manifest()
 		}
-		if err != nil {
-			return nil, fmt.Errorf("the packages in the sandbox are gone: %w", err)
+		if err != nil || is == nil {
+			return nil, fmt.Errorf("the packages in the sandbox are gone: %w", cmp.Or(err, fs.ErrNotExist))
 		}
 	}
-	return im, im.whole()
+	return im, im.verify()
 }
 
-// beginWith starts a sandbox from an image, or from files alone if that is nil.
-func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r record, m made, im *image) (_ *live, err error) {
+// startFrom starts a sandbox from a memory image, or from files alone if that is nil.
+func (d *Driver) startFrom(ctx context.Context, v sessionDir, spec sandbox.Spec, r record, m boxSpec, im *memoryImage) (_ *live, err error) {
 	f := spec.Fence
 	secret, program := newSecret(), filepath.Base(d.opts.Runner)
 	if im != nil {
@@ -213,7 +219,7 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 	b := d.newBox()
 	var ready *spare
 	switch {
-	case !m.alike(d.usual): // nothing is made ahead for the others
+	case !m.equivalent(d.defaults): // there are no spares of other specs
 	case im == nil:
 		ready = d.claim(d.pool.ready)
 	case program == filepath.Base(d.opts.Runner):
@@ -222,8 +228,8 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 	if ready != nil {
 		b = ready.box
 	}
-	r.Box, r.Made = b.id, &m
-	if err := errors.Join(v.noteImage(m.Image), v.notePackages(m.Stock), v.writeRecord(r)); err != nil { // whoever sweeps must know whose it is
+	r.Box, r.Spec = b.id, &m
+	if err := errors.Join(v.noteImage(m.Image), v.notePackages(m.PackageLayer), v.writeRecord(r)); err != nil { // a sweep must know its owner
 		if ready != nil {
 			ready.close()
 		}
@@ -236,15 +242,15 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 			err = errors.Join(err, d.end(undo, b, v))
 		}
 	}()
-	k, start, err := d.ready(ctx, v, spec.Workspace, b, ready, secret, program, m)
+	k, start, err := d.prepareBox(ctx, v.Volume, spec.Workspace, b, ready, secret, program, m)
 	if err != nil {
 		return nil, err
 	}
 	if im != nil {
-		start = func() error { return d.wake(k, v) }
+		start = func() error { return d.restoreImage(k, v) }
 	}
-	named := make(chan error, 1) // while the runner comes up
-	go func() { named <- v.syncName() }()
+	named := make(chan error, 1) // while the runner starts
+	go func() { named <- v.SyncName() }()
 	l, err := d.open(ctx, handle{Session: f.Session, Generation: f.Generation, Box: b.id}, b, f, k, m, start)
 	if unnamed := <-named; unnamed != nil && err == nil {
 		err = errors.Join(unnamed, l.Close())
@@ -255,33 +261,33 @@ func (d *Driver) beginWith(ctx context.Context, v volume, spec sandbox.Spec, r r
 	if im != nil {
 		crash.At(crash.SandboxWoken)
 	}
-	if err := d.started(ctx, v, &r); err != nil {
+	if err := d.markStarted(ctx, v, &r); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	l.record = r
 	return l, nil
 }
 
-// ready brings a box to where it needs only to be started: a spare that waits for
-// its session, or a new one.
-func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box, s *spare, secret, program string, m made) (k *sentry, start func() error, err error) {
+// prepareBox does everything to a box but start it: a spare that waits for its session, or
+// a new one.
+func (d *Driver) prepareBox(ctx context.Context, v volume.Volume, w sandbox.Workspace, b box, s *spare, secret, program string, m boxSpec) (k *sentry, start func() error, err error) {
 	switch {
 	case s == nil:
-		err = b.make(secret)
-	case s.bell == nil: // what is restored knows its own secret
+		err = b.create(secret)
+	case s.gate == nil: // the runner in a memory image has its own secret
 		err = b.writeSecret(secret)
 	}
 	if err == nil {
-		err = d.openVolume(v, b.ahead(), m.Limits)
+		err = d.volumes.Open(v, b.ahead(), m.Limits)
 	}
 	if err == nil {
-		err = d.dropAhead(b)
+		err = d.volumes.DropAhead(b.ahead())
 	}
 	if err == nil {
-		err = v.makeWorkspace(ctx, w)
+		err = v.CreateWorkspace(ctx, w)
 	}
 	if err == nil {
-		err = b.fill(v, w)
+		err = b.mountFiles(v, w)
 	}
 	switch {
 	case err != nil && s != nil:
@@ -289,7 +295,7 @@ func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box
 		return nil, nil, err
 	case err != nil:
 		return nil, nil, err
-	case s != nil && s.bell == nil:
+	case s != nil && s.gate == nil:
 		k, s.kernel = s.kernel, nil
 		s.close()
 		return k, k.start, nil
@@ -303,10 +309,10 @@ func (d *Driver) ready(ctx context.Context, v volume, w sandbox.Workspace, b box
 	return k, k.start, nil
 }
 
-// wake carries on with the session's memory image. It is taken first: whatever
-// happens from here on, no other kernel may carry on with it.
-func (d *Driver) wake(k *sentry, v volume) error {
-	if err := v.takeImage(); err != nil {
+// restoreImage restores a session's memory image. It claims the image first: whatever
+// happens from here on, no other kernel may be restored from it.
+func (d *Driver) restoreImage(k *sentry, v sessionDir) error {
+	if err := v.claimImage(); err != nil {
 		return fmt.Errorf("take the memory image: %w", err)
 	}
 	crash.At(crash.SandboxWaking)
@@ -314,8 +320,8 @@ func (d *Driver) wake(k *sentry, v volume) error {
 }
 
 // launch starts the kernel of a box, under its limits, with nothing in it yet.
-func (d *Driver) launch(ctx context.Context, b box, program string, m made) (*sentry, error) {
-	spec := d.specOf(b, program, m)
+func (d *Driver) launch(ctx context.Context, b box, program string, m boxSpec) (*sentry, error) {
+	spec := d.ociSpec(b, program, m)
 	raw, err := json.Marshal(spec)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(b.bundle(), "config.json"), raw, 0o600)
@@ -323,7 +329,7 @@ func (d *Driver) launch(ctx context.Context, b box, program string, m made) (*se
 	if err != nil {
 		return nil, fmt.Errorf("describe the sandbox: %w", err)
 	}
-	if err := d.showStock(ctx, m); err != nil {
+	if err := d.mountPackages(ctx, m); err != nil {
 		return nil, err
 	}
 	conf, err := configure(d.kernels(), d.opts.Program, rootAccess(m))
@@ -334,7 +340,7 @@ func (d *Driver) launch(ctx context.Context, b box, program string, m made) (*se
 	if err != nil {
 		return nil, err
 	}
-	if err := d.cgroupOf(b).hold(m.Limits, d.crowd.cpus, k.pids()); err != nil {
+	if err := d.cpu.Group(b.id).Apply(m.Limits, k.pids()); err != nil {
 		k.close()
 		return nil, err
 	}

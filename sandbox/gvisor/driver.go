@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -23,33 +22,35 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/internal/flock"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
-// Driver makes sandboxes with gVisor.
+// Driver creates sandboxes with gVisor.
 type Driver struct {
 	opts     Options
 	log      *slog.Logger
 	conf     *config.Config
-	usual    made                 // of which a sandbox is whose environment says nothing
-	host     func() (made, error) // what there is of this machine, made on first need
-	template string               // of a usual volume, empty if sizes are not limited
+	defaults boxSpec                 // the spec of an empty environment
+	host     func() (boxSpec, error) // the spec with this machine's programs, created on first need
 	pool     pool
-	crowd    crowd
-	outlets  outlets
-	reserves reserves
-	clearing sync.WaitGroup // old workspaces and stopped sandboxes are being removed
+	cpu      *cgroup.Scheduler
+	egress   egressSockets
+	volumes  *volume.Store
+	cleanups sync.WaitGroup // old workspaces and stopped sandboxes are being removed
 	lock     *os.File       // held by every server that uses the directory
 }
 
 var (
-	_ sandbox.Driver = (*Driver)(nil)
-	_ sandbox.Keeper = (*Driver)(nil)
+	_ sandbox.Driver     = (*Driver)(nil)
+	_ sandbox.Persistent = (*Driver)(nil)
 )
 
-// New returns a driver that keeps everything under o.Dir. From then on the
-// standard streams of this process are the null device: a kernel inherits them.
+// New returns a driver that keeps everything under o.Dir. From then on the standard
+// streams of this process are the null device: a kernel inherits them.
 func New(o Options) (*Driver, error) {
 	if o.Dir == "" || o.Instance == "" || strings.ContainsAny(o.Instance, "/\x00") {
 		return nil, fmt.Errorf("gVisor sandboxes need a directory and the name of an instance: %w", dormouse.ErrInvalid)
@@ -74,12 +75,11 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{opts: o, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	if err := d.prepare(); err != nil {
-		d.reserves.end()
 		return nil, fmt.Errorf("open gVisor sandboxes: %w", err)
 	}
-	d.crowd.begin()
-	d.outlets.boxes, d.outlets.serve, d.outlets.log = d.path(boxesDir), d.opts.Outlet, d.log
-	d.outlets.begin()
+	d.cpu.Start()
+	d.egress.boxes, d.egress.serve, d.egress.log = d.path(boxesDir), d.opts.ServeEgress, d.log
+	d.egress.start()
 	if o.Spares > 0 {
 		d.fillPool(o.Spares)
 	}
@@ -92,7 +92,7 @@ func (d *Driver) prepare() (err error) {
 			return err
 		}
 	}
-	// The kernel spells what is mounted and what is shown without links.
+	// The kernel lists mounts and loop devices by paths without symlinks.
 	if d.opts.Dir, err = filepath.EvalSymlinks(d.opts.Dir); err != nil {
 		return err
 	}
@@ -102,40 +102,27 @@ func (d *Driver) prepare() (err error) {
 	if err := flock.Lock(d.lock, unix.LOCK_SH); err != nil {
 		return err
 	}
-	// What is mounted below is nobody else's to see, or to hold on to.
-	there, err := mounted(d.opts.Dir)
+	// Mounts below must not propagate to other mount namespaces, which would keep them busy.
+	there, err := mount.Is(d.opts.Dir)
 	if err == nil && !there {
-		err = bindAt(d.opts.Dir, d.opts.Dir, unix.MS_PRIVATE)
+		err = mount.Bind(d.opts.Dir, d.opts.Dir, unix.MS_PRIVATE)
 	}
 	if err != nil {
 		return err
 	}
-	if d.conf, err = configure(d.kernels(), d.opts.Program, rootAccess(made{Limits: d.opts.Limits})); err != nil {
+	if d.conf, err = configure(d.kernels(), d.opts.Program, rootAccess(boxSpec{Limits: d.opts.Limits})); err != nil {
 		return err
 	}
-	d.divide()
-	if err := d.restAll(); err != nil {
+	d.cpu = cgroup.NewScheduler(d.opts.Instance, d.log)
+	if err := d.releaseCPUs(); err != nil {
 		return err
 	}
-	d.host = sync.OnceValues(d.makeHost)
-	if d.usual, err = d.makeUsual(); err != nil {
+	d.host = sync.OnceValues(d.hostSpec)
+	if d.defaults, err = d.defaultSpec(); err != nil {
 		return err
 	}
-	if err := d.reserves.begin(d.opts.Dir, d.log); err != nil {
-		return err
-	}
-	d.template, err = d.templateName()
-	if errors.Is(err, errNoVolumes) {
-		d.log.Warn("the size of workspaces is not limited", "error", err)
-		err = nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := d.makeTemplate(); err != nil && !errors.Is(err, dormouse.ErrFull) {
-		return err
-	}
-	return nil
+	d.volumes, err = volume.NewStore(d.opts.Dir, d.opts.Limits, d.log)
+	return err
 }
 
 func (d *Driver) path(name string) string { return filepath.Join(d.opts.Dir, name) }
@@ -143,7 +130,7 @@ func (d *Driver) path(name string) string { return filepath.Join(d.opts.Dir, nam
 // KeepsWorkspace reports that files outlive every sandbox.
 func (d *Driver) KeepsWorkspace() bool { return true }
 
-// handle is what finds a sandbox again.
+// handle finds a sandbox again.
 type handle struct {
 	Session    dormouse.SessionID `json:"session"`
 	Generation uint64             `json:"generation"`
@@ -172,9 +159,9 @@ func (d *Driver) find(raw sandbox.Handle) (handle, box, error) {
 	return h, b, err
 }
 
-// Create starts the sandbox of a session's generation. One that an earlier call
-// started, and that answers, is taken over: its processes must not be lost, nor
-// started twice.
+// Create starts the sandbox of a session's generation. One that an earlier call started,
+// and that answers, is taken over: its processes must neither be lost nor be started
+// twice.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := spec.Fence.Validate(); err != nil {
 		return nil, err
@@ -195,7 +182,7 @@ func (d *Driver) Attach(ctx context.Context, raw sandbox.Handle, f runner.Fence)
 	if h.Session != f.Session || h.Generation != f.Generation {
 		return nil, fmt.Errorf("attach to %s: %w", h, runner.ErrForeign)
 	}
-	unlock, err := d.volumeOf(h.Session).lock(ctx)
+	unlock, err := d.session(h.Session).Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -212,30 +199,30 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 	if err != nil {
 		return nil, err
 	}
-	r, err := d.volumeOf(h.Session).readRecord()
+	r, err := d.session(h.Session).readRecord()
 	if err != nil {
 		return nil, err
 	}
-	m := d.madeOf(r, b)
+	m := d.specOf(r, b)
 	if k.alive() && r != nil && r.Box == b.id && r.Layout != layout {
-		if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
+		if err := d.end(ctx, b, d.session(h.Session)); err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("it was started by another version of this program: %w", sandbox.ErrGone)
 	}
 	if k.alive() {
-		if err := d.volumeOf(h.Session).reach(); err != nil {
+		if err := d.session(h.Session).ensureMounted(); err != nil {
 			return nil, err
 		}
-		d.secureRunning(d.volumeOf(h.Session))
+		d.volumes.BackRunning(d.session(h.Session).Volume)
 		l, err := d.open(ctx, h, b, f, k, m, func() error {
-			if err := k.resume(); err != nil { // a server ended while it looked at it
+			if err := k.resume(); err != nil { // a server was killed while it had it paused
 				return err
 			}
-			return d.goOn(ctx, k, b)
+			return d.resumeLeft(ctx, k, b)
 		})
 		if err == nil {
-			if err = d.letGo(b); err != nil {
+			if err = d.clearPaused(b); err != nil {
 				_ = l.Close()
 			}
 		}
@@ -246,8 +233,8 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 			return nil, errors.Join(err, dead)
 		}
 	}
-	starved := d.starved(b, m, false)
-	if err := d.end(ctx, b, d.volumeOf(h.Session)); err != nil {
+	starved := d.outOfMemory(b, m, false)
+	if err := d.end(ctx, b, d.session(h.Session)); err != nil {
 		return nil, err
 	}
 	if starved != nil {
@@ -256,9 +243,9 @@ func (d *Driver) attach(ctx context.Context, h handle, b box, f runner.Fence) (*
 	return nil, sandbox.ErrGone
 }
 
-// Stop ends a sandbox and what runs in it. The files of its session stay. Once the
-// kernel is dead, who goes on with them need not wait until all else is cleared
-// away; a server that ends before leaves a box that is nobody's, for the next sweep.
+// Stop ends a sandbox and keeps the files of its session. It returns once the kernel is
+// dead; the rest is cleaned up in the background. A server that is killed before leaves a
+// box without an owner for the next sweep.
 func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) error {
 	h, b, err := d.find(raw)
 	if err != nil {
@@ -267,8 +254,8 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 	if h.Session != f.Session || h.Generation != f.Generation {
 		return fmt.Errorf("stop %s: %w", h, runner.ErrForeign)
 	}
-	v := d.volumeOf(h.Session)
-	unlock, err := v.lock(ctx)
+	v := d.session(h.Session)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -277,32 +264,32 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 	if err := b.fence().Check(f); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
-	// It takes processors to end, too, and somebody waits for that.
-	if err := errors.Join(d.cgroupOf(b).weigh(usual), d.endKernel(ctx, b)); err != nil {
+	// Ending takes CPU, too, and somebody waits for it.
+	if err := errors.Join(d.cpu.Group(b.id).SetWeight(cgroup.Foreground), d.endKernel(ctx, b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
-	if err := errors.Join(v.giveUpWake(), v.dropRecord(b)); err != nil {
+	if err := errors.Join(v.discardWake(), v.dropRecord(b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
 	ctx, done := fencing.Outlive(ctx)
-	d.clearing.Go(func() {
+	d.cleanups.Go(func() {
 		defer done()
 		ctx, cancel := context.WithTimeout(ctx, undoWithin)
 		defer cancel()
-		if err := d.clearAway(ctx, b, v); err != nil {
+		if err := d.cleanUp(ctx, b, v); err != nil {
 			d.log.WarnContext(ctx, "stopped sandbox not cleared", "session", h.Session, "generation", h.Generation, "error", err)
 		}
 	})
 	return nil
 }
 
-// clearAway takes away the box of a dead kernel, and closes its session's volume
-// if no other sandbox has it by then.
-func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
-	if err := errors.Join(d.dropAhead(b), b.remove(ctx), d.cgroupOf(b).remove()); err != nil {
+// cleanUp removes the box of a dead kernel, and closes its session's volume if no other
+// sandbox has it by then.
+func (d *Driver) cleanUp(ctx context.Context, b box, v sessionDir) error {
+	if err := errors.Join(d.volumes.DropAhead(b.ahead()), b.remove(ctx), d.cpu.Group(b.id).Remove()); err != nil {
 		return err
 	}
-	unlock, err := v.lock(ctx)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -311,28 +298,28 @@ func (d *Driver) clearAway(ctx context.Context, b box, v volume) error {
 	if r, err := v.readRecord(); err != nil || r != nil {
 		return err
 	}
-	return d.closeVolume(v)
+	return d.volumes.Close(v.Volume)
 }
 
-// end ends the sandbox in a box, whatever is left of it, and takes it away. It
-// returns nil only when that is certain.
-func (d *Driver) end(ctx context.Context, b box, v volume) error {
+// end ends whatever is left of the sandbox in a box and removes the box. It returns nil
+// only when that is certain.
+func (d *Driver) end(ctx context.Context, b box, v sessionDir) error {
 	if err := d.endKernel(ctx, b); err != nil {
 		return err
 	}
-	if err := d.dropAhead(b); err != nil {
+	if err := d.volumes.DropAhead(b.ahead()); err != nil {
 		return err
 	}
 	if err := b.remove(ctx); err != nil {
 		return err
 	}
-	if err := d.cgroupOf(b).remove(); err != nil {
+	if err := d.cpu.Group(b.id).Remove(); err != nil {
 		return err
 	}
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
 		return err
 	}
-	if err := errors.Join(v.giveUpWake(), d.closeVolume(v)); err != nil {
+	if err := errors.Join(v.discardWake(), d.volumes.Close(v.Volume)); err != nil {
 		return err
 	}
 	return os.Remove(v.recordFile())
@@ -345,9 +332,9 @@ func (d *Driver) endKernel(ctx context.Context, b box) error {
 	case err != nil:
 		return err
 	case k != nil:
-		return errors.Join(d.cgroupOf(b).kill(), k.destroy(ctx))
-	case len(notesOf(d.kernels(), b.id)) > 0: // somebody ended before he had noted it
-		return endTorn(d.kernels(), b.id)
+		return errors.Join(d.cpu.Group(b.id).Kill(), k.destroy(ctx))
+	case len(stateFiles(d.kernels(), b.id)) > 0: // its server was killed before it had written the state file
+		return endUnrecorded(d.kernels(), b.id)
 	}
 	return nil
 }
@@ -358,8 +345,8 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 	if err := id.Validate(); err != nil {
 		return err
 	}
-	v := d.volumeOf(id)
-	unlock, err := v.lock(ctx)
+	v := d.session(id)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -381,17 +368,12 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 			return fmt.Errorf("remove sandbox of %s: %w", id, err)
 		}
 	}
-	d.reserves.shut(v)
-	if err := unmountUnder(v.at()); err != nil { // what is removed need not be synced
-		return err
-	}
-	// Whatever was started while it was mounted may hold on to it, but not to its room.
-	if err := os.Truncate(v.image(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.volumes.Discard(v.Volume); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
-	if err := errors.Join(beneath.At(v.dir).Remove(), beneath.At(d.legacy(id).dir).Remove()); err != nil {
+	if err := errors.Join(beneath.At(v.Dir).Remove(), beneath.At(d.branchDir(id).Dir).Remove()); err != nil {
 		return fmt.Errorf("remove files of %s: %w", id, err)
 	}
-	unnoted.forget(v.dir)
+	v.ForgetRemoved()
 	return nil
 }

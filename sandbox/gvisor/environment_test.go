@@ -26,7 +26,7 @@ import (
 )
 
 // newHouseOf is a driver of the given kind on a directory of its own.
-func newHouseOf(t testing.TB, o gvisor.Options) *house {
+func newHouseOf(t testing.TB, o gvisor.Options) *fixture {
 	t.Helper()
 	dir := t.TempDir()
 	t.Cleanup(func() { cleared(t, dir) })
@@ -40,20 +40,20 @@ func newHouseOf(t testing.TB, o gvisor.Options) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
-	return &house{Driver: d, t: t, dir: dir}
+	return &fixture{Driver: d, t: t, dir: dir}
 }
 
-// furnished is an environment as a session records it.
-func (h *house) furnished(e dormouse.Environment) dormouse.Environment {
+// resolved is an environment as a session records it.
+func (h *fixture) resolved(e dormouse.Environment) dormouse.Environment {
 	h.t.Helper()
-	e, err := h.Furnish(e)
+	e, err := h.ResolveEnvironment(e)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	return e
 }
 
-func (h *house) createIn(f runner.Fence, e dormouse.Environment, image string) sandbox.Sandbox {
+func (h *fixture) createIn(f runner.Fence, e dormouse.Environment, image string) sandbox.Sandbox {
 	h.t.Helper()
 	s, err := h.Create(within(h.t), sandbox.Spec{Fence: f, Environment: e, Image: image})
 	if err != nil {
@@ -64,14 +64,14 @@ func (h *house) createIn(f runner.Fence, e dormouse.Environment, image string) s
 }
 
 // swallow is a way out that leads nowhere.
-func swallow(ctx context.Context, _ gvisor.Outgoing, l net.Listener) error {
+func swallow(ctx context.Context, _ gvisor.EgressPolicy, l net.Listener) error {
 	<-ctx.Done()
 	return l.Close()
 }
 
 func TestAnEnvironmentIsCompletedOnceAndForAll(t *testing.T) {
-	h := newHouseOf(t, gvisor.Options{Limits: dormouse.Limits{CPUs: 2, Memory: 1 << 30}, Outlet: swallow})
-	got := h.furnished(dormouse.Environment{Limits: dormouse.Limits{Memory: 512 << 20, Pids: 100}})
+	h := newHouseOf(t, gvisor.Options{Limits: dormouse.Limits{CPUs: 2, Memory: 1 << 30}, ServeEgress: swallow})
+	got := h.resolved(dormouse.Environment{Limits: dormouse.Limits{Memory: 512 << 20, Pids: 100}})
 	want := dormouse.Environment{
 		Image: dormouse.HostImage, Network: dormouse.NetworkOn,
 		Limits: dormouse.Limits{CPUs: 2, Memory: 512 << 20, Pids: 100, Disk: dormouse.Unlimited, Inodes: dormouse.Unlimited, Files: dormouse.Unlimited},
@@ -106,17 +106,17 @@ func TestAnEnvironmentThatSessionsMayNotHaveIsRefused(t *testing.T) {
 		"an image of the host": {dormouse.Environment{Image: "dir:/etc"}, `image "dir:/etc": not for you`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := h.Furnish(c.ask); err == nil || !strings.Contains(err.Error(), c.says) {
+			if _, err := h.ResolveEnvironment(c.ask); err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
-	h.furnished(dormouse.Environment{Image: "debian", Network: dormouse.NetworkOff, Limits: dormouse.Limits{Memory: 1 << 30, CPUs: 2, Pids: 64}})
+	h.resolved(dormouse.Environment{Image: "debian", Network: dormouse.NetworkOff, Limits: dormouse.Limits{Memory: 1 << 30, CPUs: 2, Pids: 64}})
 }
 
 func TestASessionLivesWithinItsOwnLimits(t *testing.T) {
 	h := newHouseOf(t, gvisor.Options{Spares: 1})
-	own := h.furnished(dormouse.Environment{Limits: dormouse.Limits{Memory: 256 << 20, Pids: 40, Disk: 96 << 20, Inodes: 2048, Files: 100}})
+	own := h.resolved(dormouse.Environment{Limits: dormouse.Limits{Memory: 256 << 20, Pids: 40, Disk: 96 << 20, Inodes: 2048, Files: 100}})
 	s := h.createIn(fence(1, 1), own, "")
 	const look = `awk '/MemTotal/ {print $2}' /proc/meminfo; ulimit -n; df -k /workspace | awk 'NR == 2 {print ($2 < 98304)}'; df -i /workspace | awk 'NR == 2 {print ($2 < 4096)}'`
 	if got := h.sh(s, look); got != "262144\n100\n1\n1" {
@@ -125,7 +125,7 @@ func TestASessionLivesWithinItsOwnLimits(t *testing.T) {
 	if got := h.sh(s, `perl -e 'for (1..60) { $p = fork; if (!defined $p) { print "full"; last } if (!$p) { sleep 60; exit } push @p, $p } kill 9, @p; wait for @p'`); got != "full" {
 		t.Errorf("60 processes: %q", got)
 	}
-	usual := h.createIn(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, h.furnished(dormouse.Environment{}), "")
+	usual := h.createIn(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, h.resolved(dormouse.Environment{}), "")
 	if got := h.sh(usual, look); got != "4194304\n65536\n0\n0" {
 		t.Errorf("another session has %q", got)
 	}
@@ -134,7 +134,7 @@ func TestASessionLivesWithinItsOwnLimits(t *testing.T) {
 	h.freeze(s, fence(1, 1))
 	h.restart() // with limits of other sizes
 	second := h.createIn(fence(2, 2), own, "")
-	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+	if woken := second.(sandbox.Restored).Processes(); !woken.Kept {
 		t.Errorf("processes: %+v", woken)
 	}
 	if got := h.sh(second, look); got != "262144\n100\n1\n1" {
@@ -143,29 +143,29 @@ func TestASessionLivesWithinItsOwnLimits(t *testing.T) {
 }
 
 func TestOnlySessionsThatAreAsUsualTakeASpare(t *testing.T) {
-	h := newHouseOf(t, gvisor.Options{Spares: 1, Outlet: swallow})
+	h := newHouseOf(t, gvisor.Options{Spares: 1, ServeEgress: swallow})
 	waiting := h.spare()
-	h.createIn(fence(1, 1), h.furnished(dormouse.Environment{Network: dormouse.NetworkOff}), "")
+	h.createIn(fence(1, 1), h.resolved(dormouse.Environment{Network: dormouse.NetworkOff}), "")
 	if got := h.spare(); got != waiting {
 		t.Errorf("%s waited, now %s does", waiting, got)
 	}
-	s := h.createIn(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, h.furnished(dormouse.Environment{Network: dormouse.NetworkOn}), "")
+	s := h.createIn(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, h.resolved(dormouse.Environment{Network: dormouse.NetworkOn}), "")
 	if !strings.Contains(string(s.Handle()), waiting) {
 		t.Errorf("%s waited, and the session has %s", waiting, s.Handle())
 	}
 }
 
 func TestASessionWithoutNetworkHasNoWayOut(t *testing.T) {
-	h := newHouseOf(t, gvisor.Options{Outlet: swallow})
+	h := newHouseOf(t, gvisor.Options{ServeEgress: swallow})
 	const look = `env | grep -ci _proxy; (exec 3<>/dev/tcp/127.0.0.1/3128) 2>/dev/null && echo listens`
-	off := h.createIn(fence(1, 1), h.furnished(dormouse.Environment{Network: dormouse.NetworkOff}), "")
+	off := h.createIn(fence(1, 1), h.resolved(dormouse.Environment{Network: dormouse.NetworkOff}), "")
 	if got := string(h.try(off, look).Output); got != "0\n" {
 		t.Errorf("without a network there is %q", got)
 	}
 	if found, err := filepath.Glob(filepath.Join(h.dir, "boxes", "*", "run", "outlet")); err != nil || len(found) > 0 {
 		t.Errorf("ways out: %v, %v", found, err)
 	}
-	on := h.createIn(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, h.furnished(dormouse.Environment{}), "")
+	on := h.createIn(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, h.resolved(dormouse.Environment{}), "")
 	if got := string(h.try(on, look).Output); !strings.HasSuffix(got, "listens\n") || strings.HasPrefix(got, "0\n") {
 		t.Errorf("with a network there is %q", got)
 	}
@@ -231,13 +231,13 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 			return images[digest], broken
 		},
 	})
-	own := h.furnished(dormouse.Environment{Image: "app"})
+	own := h.resolved(dormouse.Environment{Image: "app"})
 	const look = `read which </which; echo $which is $OF; echo >>/workspace/file; [ -e /usr/bin/env ] || echo no more`
 	first := h.createIn(fence(1, 1), own, "")
 	if got := h.sh(first, look); got != "a is a\nno more" {
 		t.Errorf("it has %q", got)
 	}
-	digest := first.(sandbox.Imaged).Image()
+	digest := first.(sandbox.FromImage).ImageDigest()
 	if digest != "sha256:a" {
 		t.Errorf("made from %q", digest)
 	}
@@ -245,10 +245,10 @@ func TestAnImageIsTheOneOfTheFirstSandboxWhereverItsTagLeads(t *testing.T) {
 	leads = "sha256:b"
 	h.freeze(first, fence(1, 1))
 	second := h.createIn(fence(2, 2), own, digest)
-	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+	if woken := second.(sandbox.Restored).Processes(); !woken.Kept {
 		t.Errorf("processes: %+v", woken)
 	}
-	if got := h.sh(second, look); got != "a is a\nno more" || second.(sandbox.Imaged).Image() != digest {
+	if got := h.sh(second, look); got != "a is a\nno more" || second.(sandbox.FromImage).ImageDigest() != digest {
 		t.Errorf("woken it has %q", got)
 	}
 	if err := h.Stop(within(t), second.Handle(), sandboxtest.Newest(second.Handle())); err != nil {
@@ -303,20 +303,20 @@ func TestWhatIsBelowUsrIsFoundInside(t *testing.T) {
 }
 
 func TestWhereANetworkLeadsIsKnownToEveryServer(t *testing.T) {
-	asked := make(chan gvisor.Outgoing, 8)
-	o := gvisor.Options{Spares: 1, Outlet: func(ctx context.Context, from gvisor.Outgoing, l net.Listener) error {
+	asked := make(chan gvisor.EgressPolicy, 8)
+	o := gvisor.Options{Spares: 1, ServeEgress: func(ctx context.Context, from gvisor.EgressPolicy, l net.Listener) error {
 		asked <- from
 		return swallow(ctx, from, l)
 	}}
 	h := newHouseOf(t, o)
 	waiting := h.spare()
-	own := h.furnished(dormouse.Environment{Network: dormouse.NetworkLimited, Hosts: []string{"example.com", "*.example.org"}, PackageManagers: true})
+	own := h.resolved(dormouse.Environment{Network: dormouse.NetworkLimited, Hosts: []string{"example.com", "*.example.org"}, PackageManagers: true})
 	first := h.createIn(fence(1, 1), own, "")
 	if !strings.Contains(string(first.Handle()), waiting) {
 		t.Errorf("%s waited, and the session has %s", waiting, first.Handle())
 	}
 	h.counting(first)
-	want := gvisor.Outgoing{Session: "sesn_test", Network: dormouse.NetworkLimited, Hosts: []string{"example.com", "*.example.org"}, PackageManagers: true}
+	want := gvisor.EgressPolicy{Session: "sesn_test", Network: dormouse.NetworkLimited, Hosts: []string{"example.com", "*.example.org"}, PackageManagers: true}
 	leads := func(when string) {
 		t.Helper()
 		select {
@@ -333,7 +333,7 @@ func TestWhereANetworkLeadsIsKnownToEveryServer(t *testing.T) {
 	if err := errors.Join(first.Close(), h.Close()); err != nil {
 		t.Fatal(err)
 	}
-	h.restartAs(gvisor.Options{Outlet: o.Outlet})
+	h.restartAs(gvisor.Options{ServeEgress: o.ServeEgress})
 	leads("found again")
 	again, err := h.Attach(within(t), first.Handle(), fence(1, 2))
 	if err != nil {
@@ -341,7 +341,7 @@ func TestWhereANetworkLeadsIsKnownToEveryServer(t *testing.T) {
 	}
 	h.freeze(again, fence(1, 2))
 	woken := h.createIn(fence(2, 3), own, "")
-	if p := woken.(sandbox.Woken).Processes(); !p.Kept {
+	if p := woken.(sandbox.Restored).Processes(); !p.Kept {
 		t.Errorf("processes: %+v", p)
 	}
 	leads("woken")

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -21,7 +22,7 @@ func (d *Driver) PauseAndEnd(ctx context.Context, raw sandbox.Handle, f runner.F
 	if err != nil {
 		return err
 	}
-	k, leave, err := d.quiet(ctx, h, b, f)
+	k, leave, err := d.quiesce(ctx, h, b, f)
 	if err != nil {
 		return err
 	}
@@ -39,12 +40,12 @@ func (d *Driver) ClaimAndEnd(f runner.Fence) error {
 		return errors.New("there is no spare")
 	}
 	defer s.close()
-	return d.volumeOf(f.Session).writeRecord(record{Generation: f.Generation, Box: s.box.id})
+	return d.session(f.Session).writeRecord(record{Generation: f.Generation, Box: s.box.id})
 }
 
-// HoldAndEnd leaves a sandbox as a server does that is killed while it captures
+// PauseForSnapshotAndEnd leaves a sandbox as a server does that is killed while it captures
 // its files: before the kernel was paused, or after.
-func (d *Driver) HoldAndEnd(raw sandbox.Handle, paused bool) error {
+func (d *Driver) PauseForSnapshotAndEnd(raw sandbox.Handle, paused bool) error {
 	_, b, err := d.find(raw)
 	if err != nil {
 		return err
@@ -54,7 +55,7 @@ func (d *Driver) HoldAndEnd(raw sandbox.Handle, paused bool) error {
 		return err
 	}
 	defer k.close()
-	if err := os.WriteFile(b.still(), nil, 0o600); err != nil || !paused {
+	if err := os.WriteFile(b.pausedNote(), nil, 0o600); err != nil || !paused {
 		return err
 	}
 	return k.c.Sandbox.Pause(b.id)
@@ -62,7 +63,7 @@ func (d *Driver) HoldAndEnd(raw sandbox.Handle, paused bool) error {
 
 // UnmountBelow unmounts everything below a directory, but not what is mounted there.
 func UnmountBelow(dir string) error {
-	mounts, err := mountsUnder(dir)
+	mounts, err := mount.Under(dir)
 	for _, at := range slices.Backward(mounts) {
 		if at != dir {
 			err = errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)) // who dies may still look at it

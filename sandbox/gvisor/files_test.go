@@ -13,7 +13,7 @@ import (
 )
 
 // killFiles kills the file server of a sandbox, and nothing else of it.
-func (h *house) killFiles(s sandbox.Sandbox) {
+func (h *fixture) killFiles(s sandbox.Sandbox) {
 	h.t.Helper()
 	for pid, line := range h.processes(s) {
 		if !strings.HasPrefix(line, "runsc-gofer\x00") {
@@ -28,7 +28,7 @@ func (h *house) killFiles(s sandbox.Sandbox) {
 }
 
 func TestASandboxEndsWithItsFileServer(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	h.counting(first)
 	h.freeze(first, fence(1, 1))
@@ -42,7 +42,7 @@ func TestASandboxEndsWithItsFileServer(t *testing.T) {
 }
 
 func TestASandboxWithoutFilesIsNotAttachedTo(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.freeze(h.create(fence(1, 1)), fence(1, 1))
 	s := h.create(fence(2, 2))
 	handle := s.Handle()

@@ -16,9 +16,9 @@ import (
 
 var _ sandbox.Freezer = (*Driver)(nil)
 
-// Freeze stops a sandbox and keeps what runs in it. Memory and files are of one
-// instant: the kernel is paused before the first byte is written, and is ended
-// once the image is whole and durable, without having run again.
+// Freeze stops a sandbox and keeps its processes. Memory and files are of one instant: the
+// kernel is paused before the first byte is written, and killed once the image is verified
+// and durable, without having run again.
 func (d *Driver) Freeze(ctx context.Context, raw sandbox.Handle, f runner.Fence) error {
 	h, b, err := d.find(raw)
 	if err != nil {
@@ -27,8 +27,8 @@ func (d *Driver) Freeze(ctx context.Context, raw sandbox.Handle, f runner.Fence)
 	if h.Session != f.Session || h.Generation != f.Generation {
 		return fmt.Errorf("freeze %s: %w", h, runner.ErrForeign)
 	}
-	v := d.volumeOf(h.Session)
-	unlock, err := v.lock(ctx)
+	v := d.session(h.Session)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -39,8 +39,8 @@ func (d *Driver) Freeze(ctx context.Context, raw sandbox.Handle, f runner.Fence)
 	return nil
 }
 
-// freeze goes on from wherever an earlier call was cut off.
-func (d *Driver) freeze(ctx context.Context, h handle, b box, v volume, f runner.Fence) error {
+// freeze continues from wherever an earlier call was interrupted.
+func (d *Driver) freeze(ctx context.Context, h handle, b box, v sessionDir, f runner.Fence) error {
 	crash.At(crash.SandboxLocked)
 	if err := b.fence().Check(f); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (d *Driver) freeze(ctx context.Context, h handle, b box, v volume, f runner
 		return err
 	}
 	if im == nil || im.Generation != h.Generation {
-		if err := v.reach(); err != nil { // its files sleep with it
+		if err := v.ensureMounted(); err != nil { // its files are synced with it
 			return err
 		}
 		if err := d.save(ctx, h, b, v, f); err != nil {
@@ -61,28 +61,28 @@ func (d *Driver) freeze(ctx context.Context, h handle, b box, v volume, f runner
 	return d.end(ctx, b, v)
 }
 
-// save writes the memory of a living sandbox to an image, verified and in its
-// place. The sandbox is then paused; if it fails, it goes on.
-func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.Fence) (err error) {
-	k, leave, err := d.quiet(ctx, h, b, f)
+// save writes the memory of a live sandbox to an image, verified and in its place. The
+// sandbox is paused then; if save fails, it is resumed.
+func (d *Driver) save(ctx context.Context, h handle, b box, v sessionDir, f runner.Fence) (err error) {
+	k, leave, err := d.quiesce(ctx, h, b, f)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
-	defer d.attend(b)() // writing the image is its own work
+	defer d.cpu.Raise(b.id)() // the kernel of the sandbox writes the image
 	if err := k.pause(); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, k.resume(), b.forget(b.quiet()))
+			err = errors.Join(err, k.resume(), b.clearNote(b.quiescedNote()))
 		}
 	}()
 	crash.At(crash.SandboxPaused)
-	// A kernel keeps the memory of its processes as if it were a file. Where that is not
-	// counted there is no limit to it either.
-	if need, err := d.cgroupOf(b).read("memory.stat", "shmem"); err == nil {
-		if err := d.fitsImage(need); err != nil {
+	// A kernel keeps the memory of its processes in a memfd. Where that is not counted there
+	// is no limit to it either.
+	if need, err := d.cpu.Group(b.id).SharedMemory(); err == nil {
+		if err := d.volumes.FitsImage(need); err != nil {
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	if err != nil {
 		return err
 	}
-	of := d.madeOf(r, b)
+	of := d.specOf(r, b)
 	dir := v.imageDir() + ".new"
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(dir)) // it may be the room that is missing
+			err = errors.Join(err, os.RemoveAll(dir)) // the disk may be full
 		}
 	}()
 	if err := k.save(dir); err != nil {
@@ -114,18 +114,18 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v volume, f runner.F
 	if r != nil {
 		number = r.Workspace
 	}
-	return image{
-		Workspace: number, Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: hostVersion(of), Made: &of,
+	return memoryImage{
+		Workspace: number, Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: hostVersion(of), Spec: &of,
 		Layout: layout,
 	}.seal(dir, v)
 }
 
-// quiet returns the kernel of a sandbox whose runner is ready to sleep, which is
-// noted before anything is paused. A server may end between pausing a kernel and
-// noting that: who comes then must not wait for a runner that cannot answer, but
-// goes on from here. To pause twice does no harm.
-func (d *Driver) quiet(ctx context.Context, h handle, b box, f runner.Fence) (_ *sentry, leave func() error, err error) {
-	if b.noted(b.quiet()) {
+// quiesce returns the kernel of a sandbox whose runner has quiesced, which is noted before
+// anything is paused. A server may be killed between pausing a kernel and noting that: the
+// next must not wait for a runner that cannot answer, but continues from here. Pausing
+// twice is harmless.
+func (d *Driver) quiesce(ctx context.Context, h handle, b box, f runner.Fence) (_ *sentry, leave func() error, err error) {
+	if b.hasNote(b.quiescedNote()) {
 		k, err := findSentry(d.conf, b.id)
 		if err != nil {
 			return nil, nil, err
@@ -139,7 +139,7 @@ func (d *Driver) quiet(ctx context.Context, h handle, b box, f runner.Fence) (_ 
 		return nil, nil, err
 	}
 	if err = l.Quiesce(ctx); err == nil {
-		err = b.note(b.quiet())
+		err = b.setNote(b.quiescedNote())
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, l.Close())

@@ -40,21 +40,21 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// house is a driver on a directory of its own.
-type house struct {
+// fixture is a driver on a directory of its own.
+type fixture struct {
 	*gvisor.Driver
 	t   testing.TB
 	dir string
 	ops int
 }
 
-func newHouse(t testing.TB) *house { return newHouseWith(t, 0) }
+func newFixture(t testing.TB) *fixture { return newHouseWith(t, 0) }
 
 // newHouseWith is newHouse with sandboxes made ahead.
-func newHouseWith(t testing.TB, spares int) *house {
+func newHouseWith(t testing.TB, spares int) *fixture {
 	dir := t.TempDir()
 	t.Cleanup(func() { cleared(t, dir) })
-	return &house{Driver: openWith(t, dir, spares), t: t, dir: dir}
+	return &fixture{Driver: openWith(t, dir, spares), t: t, dir: dir}
 }
 
 // wait lets a moment pass before somebody looks again, for as long as ctx lasts.
@@ -63,7 +63,7 @@ func wait(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-func (h *house) create(f runner.Fence) sandbox.Sandbox {
+func (h *fixture) create(f runner.Fence) sandbox.Sandbox {
 	h.t.Helper()
 	s, err := h.Create(within(h.t), sandbox.Spec{Fence: f})
 	if err != nil {
@@ -73,7 +73,7 @@ func (h *house) create(f runner.Fence) sandbox.Sandbox {
 	return s
 }
 
-func (h *house) call(s sandbox.Sandbox, kind dormouse.OpKind, command string) runner.Result {
+func (h *fixture) call(s sandbox.Sandbox, kind dormouse.OpKind, command string) runner.Result {
 	h.t.Helper()
 	h.ops++
 	c := runner.Call{Op: dormouse.OpID("op_" + strconv.Itoa(h.ops)), Kind: kind, Exec: &runner.Exec{Command: command}}
@@ -89,7 +89,7 @@ func (h *house) call(s sandbox.Sandbox, kind dormouse.OpKind, command string) ru
 
 // await waits for an op. On a slow machine a runner that has much to do is not
 // reached for a while, and asked again, as servers do.
-func (h *house) await(s sandbox.Sandbox, op dormouse.OpID) (runner.Result, error) {
+func (h *fixture) await(s sandbox.Sandbox, op dormouse.OpID) (runner.Result, error) {
 	for ctx := within(h.t); ; {
 		res, err := s.Wait(ctx, op, nil)
 		if slowdown == 1 || !errors.Is(err, runner.ErrUnreachable) || !wait(ctx) {
@@ -98,13 +98,13 @@ func (h *house) await(s sandbox.Sandbox, op dormouse.OpID) (runner.Result, error
 	}
 }
 
-func (h *house) sh(s sandbox.Sandbox, command string) string {
+func (h *fixture) sh(s sandbox.Sandbox, command string) string {
 	h.t.Helper()
 	return strings.TrimSpace(string(h.call(s, dormouse.OpExec, command).Output))
 }
 
 // until waits for a command to print something.
-func (h *house) until(s sandbox.Sandbox, command, want string) {
+func (h *fixture) until(s sandbox.Sandbox, command, want string) {
 	h.t.Helper()
 	for ctx := within(h.t); h.sh(s, command) != want; {
 		if !wait(ctx) {
@@ -114,7 +114,7 @@ func (h *house) until(s sandbox.Sandbox, command, want string) {
 }
 
 // count reads how far the counter in a sandbox has come.
-func (h *house) count(s sandbox.Sandbox) int {
+func (h *fixture) count(s sandbox.Sandbox) int {
 	h.t.Helper()
 	n, err := strconv.Atoi(h.sh(s, "cat count"))
 	if err != nil {
@@ -124,13 +124,13 @@ func (h *house) count(s sandbox.Sandbox) int {
 }
 
 // counting starts a process that keeps its count in memory and shows it.
-func (h *house) counting(s sandbox.Sandbox) {
+func (h *fixture) counting(s sandbox.Sandbox) {
 	h.t.Helper()
 	h.call(s, dormouse.OpTask, "n=1000; while :; do n=$((n+1)); echo $n >count.new; mv count.new count; sleep 0.02; done")
 	h.until(s, "[ $(cat count) -gt 1002 ] && echo yes", "yes")
 }
 
-func (h *house) freeze(s sandbox.Sandbox, f runner.Fence) {
+func (h *fixture) freeze(s sandbox.Sandbox, f runner.Fence) {
 	h.t.Helper()
 	if err := s.Close(); err != nil {
 		h.t.Fatal(err)
@@ -141,7 +141,7 @@ func (h *house) freeze(s sandbox.Sandbox, f runner.Fence) {
 }
 
 func TestProcessesRunOnInTheNextGeneration(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	h.counting(first)
 	h.sh(first, "echo kept >/tmp/file; echo kept >~/file; echo kept >/etc/file")
@@ -151,7 +151,7 @@ func TestProcessesRunOnInTheNextGeneration(t *testing.T) {
 		t.Errorf("%d processes are left of a frozen sandbox", n)
 	}
 	second := h.create(fence(2, 2))
-	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+	if woken := second.(sandbox.Restored).Processes(); !woken.Kept {
 		t.Fatalf("processes: %+v", woken)
 	}
 	after := h.count(second)
@@ -169,7 +169,7 @@ func TestProcessesRunOnInTheNextGeneration(t *testing.T) {
 }
 
 // processes are the command lines of those that carry a sandbox's name.
-func (h *house) processes(s sandbox.Sandbox) map[int]string {
+func (h *fixture) processes(s sandbox.Sandbox) map[int]string {
 	h.t.Helper()
 	var at struct{ Box string }
 	if err := json.Unmarshal(s.Handle(), &at); err != nil {
@@ -190,7 +190,7 @@ func (h *house) processes(s sandbox.Sandbox) map[int]string {
 }
 
 func TestAnImageIsGoodForOneWaking(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	h.counting(first)
 	h.freeze(first, fence(1, 1))
@@ -198,7 +198,7 @@ func TestAnImageIsGoodForOneWaking(t *testing.T) {
 	signal(t, h.dir, second.Handle(), 9)
 	<-second.Gone()
 	third := h.create(fence(3, 3))
-	woken := third.(sandbox.Woken).Processes()
+	woken := third.(sandbox.Restored).Processes()
 	if woken.Kept {
 		t.Error("processes that ran on were woken once more")
 	}
@@ -209,7 +209,7 @@ func TestAnImageIsGoodForOneWaking(t *testing.T) {
 
 // The server was killed after it had taken the image and before any kernel ran with it.
 func TestMemoryOfAWakeThatNobodyFinishedIsFreedAndSaidToBeLost(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	h.counting(first)
 	h.freeze(first, fence(1, 1))
@@ -217,14 +217,14 @@ func TestMemoryOfAWakeThatNobodyFinishedIsFreedAndSaidToBeLost(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "image"), filepath.Join(dir, "waking")); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true} }); err != nil {
+	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Known: true} }); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "waking")); err != nil || len(left) > 0 {
 		t.Errorf("left of the image: %v, %v", left, err)
 	}
 	second := h.create(fence(2, 2))
-	if woken := second.(sandbox.Woken).Processes(); woken.Kept || !strings.Contains(woken.Lost, "while they were being woken") {
+	if woken := second.(sandbox.Restored).Processes(); woken.Kept || !strings.Contains(woken.Lost, "while they were being woken") {
 		t.Errorf("processes: %+v", woken)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "waking")); !errors.Is(err, fs.ErrNotExist) {
@@ -233,7 +233,7 @@ func TestMemoryOfAWakeThatNobodyFinishedIsFreedAndSaidToBeLost(t *testing.T) {
 }
 
 func TestADamagedImageLosesProcessesAndSaysSo(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	h.counting(first)
 	h.freeze(first, fence(1, 1))
@@ -247,7 +247,7 @@ func TestADamagedImageLosesProcessesAndSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := h.create(fence(2, 2))
-	if woken := second.(sandbox.Woken).Processes(); woken.Kept || !strings.Contains(woken.Lost, "damaged") {
+	if woken := second.(sandbox.Restored).Processes(); woken.Kept || !strings.Contains(woken.Lost, "damaged") {
 		t.Errorf("processes: %+v", woken)
 	}
 	if h.count(second) < 1000 {
@@ -256,7 +256,7 @@ func TestADamagedImageLosesProcessesAndSaysSo(t *testing.T) {
 }
 
 func TestFreezingIsTakenUpWhereItWasCutOff(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	h.counting(first)
 	h.freeze(first, fence(1, 1))
@@ -267,13 +267,13 @@ func TestFreezingIsTakenUpWhereItWasCutOff(t *testing.T) {
 	if err := h.Freeze(within(t), first.Handle(), fence(1, 2)); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("freezing what was woken: %v", err)
 	}
-	if woken := second.(sandbox.Woken).Processes(); !woken.Kept {
+	if woken := second.(sandbox.Restored).Processes(); !woken.Kept {
 		t.Errorf("processes: %+v", woken)
 	}
 }
 
 func TestNoOpRunsOnInTheNextGeneration(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	c := runner.Call{Op: "op_late", Kind: dormouse.OpExec, Exec: &runner.Exec{Command: "echo x >begun; sleep 2; echo x >late"}}
 	if err := first.Start(within(t), c); err != nil {
@@ -288,7 +288,7 @@ func TestNoOpRunsOnInTheNextGeneration(t *testing.T) {
 }
 
 func TestAShellAndATaskRunOn(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	in := func(s sandbox.Sandbox, op dormouse.OpID, command string) string {
 		t.Helper()
@@ -310,11 +310,11 @@ func TestAShellAndATaskRunOn(t *testing.T) {
 }
 
 func TestFilesOfASessionNobodyKnowsAreSetAside(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo kept >file; sync")
-	stray := func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{} }
-	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Unsure: true} }); err != nil {
+	stray := func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{} }
+	if err := h.Sweep(within(t), func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Unsure: true} }); err != nil {
 		t.Fatal(err)
 	}
 	h.sh(s, "true") // in doubt it stays
@@ -338,7 +338,7 @@ func TestFilesOfASessionNobodyKnowsAreSetAside(t *testing.T) {
 func TestAnImageOfAnotherVersionLosesProcessesAndSaysSo(t *testing.T) {
 	for key, why := range map[string]string{"program": "another version", "host": "have changed"} {
 		t.Run(key, func(t *testing.T) {
-			h := newHouse(t)
+			h := newFixture(t)
 			first := h.create(fence(1, 1))
 			h.counting(first)
 			h.freeze(first, fence(1, 1))
@@ -359,7 +359,7 @@ func TestAnImageOfAnotherVersionLosesProcessesAndSaysSo(t *testing.T) {
 				t.Fatal(err)
 			}
 			second := h.create(fence(2, 2))
-			if woken := second.(sandbox.Woken).Processes(); woken.Kept || !strings.Contains(woken.Lost, why) {
+			if woken := second.(sandbox.Restored).Processes(); woken.Kept || !strings.Contains(woken.Lost, why) {
 				t.Errorf("processes: %+v", woken)
 			}
 			if h.count(second) < 1000 {

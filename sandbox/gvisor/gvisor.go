@@ -4,17 +4,17 @@
 //
 // A sandbox outlives the server and is found again by the next one. It can be
 // frozen: its processes are written to a memory image, and the sandbox of the
-// next generation carries on with them. The files of a session lie in a volume
+// next generation is restored from it. The files of a session lie in a volume
 // of their own and outlive its sandboxes.
 //
-// What gVisor notes of its kernels lies in /run/dormouse/INSTANCE and ends with
-// them when the machine does. Under Dir:
+// The state files of gVisor are in /run/dormouse/INSTANCE, which is empty after a
+// reboot. Under Dir:
 //
 //	root/                the root file system made from this machine
 //	boxes/ID/            one sandbox: its runner's state, and the slot that the
 //	                     workspace is mounted in
-//	packages/KEY/ID/     what installing packages changed of a root file system
-//	lost/                the files of sessions that nobody knows, for a week
+//	packages/KEY/ID/     a package layer
+//	lost/                the files of unknown sessions, for a week
 //	sessions/SESSION/    the volume of a session, which sandbox and which
 //	                     workspace it has, the memory image of its last
 //	                     hibernation, and what its files were like at the last
@@ -61,19 +61,19 @@ type Options struct {
 	// Limits are those of a sandbox whose session says nothing, and the most that it
 	// can say. Zero is no limit.
 	Limits dormouse.Limits
-	// Spares is how many sandboxes are kept started for sessions to come.
+	// Spares is how many sandboxes are kept ready for new sessions.
 	Spares int
-	// Outlet serves what a session's sandbox sends out, until ctx ends. Without it
+	// ServeEgress serves the outbound connections of a sandbox until ctx ends. Without it
 	// sandboxes have no network.
-	Outlet func(ctx context.Context, from Outgoing, l net.Listener) error
+	ServeEgress func(ctx context.Context, from EgressPolicy, l net.Listener) error
 	// PackageEnv is what package managers are told of where packages come from,
 	// NAME=value.
 	PackageEnv func() []string
 	Logger     *slog.Logger
 }
 
-// Outgoing is whose traffic comes out of a sandbox, and where it may go.
-type Outgoing struct {
+// EgressPolicy says which session traffic is from, and where it may go.
+type EgressPolicy struct {
 	Session         dormouse.SessionID
 	Network         dormouse.Network // on or limited
 	Hosts           []string
@@ -95,7 +95,7 @@ func DefaultLimits() dormouse.Limits {
 const (
 	// answerWithin bounds how long a runner that lives may take to answer.
 	answerWithin = 15 * time.Second
-	// undoWithin bounds the clearing away of what could not be finished.
+	// undoWithin bounds the cleanup after a failure.
 	undoWithin = 10 * time.Second
 
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

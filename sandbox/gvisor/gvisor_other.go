@@ -17,13 +17,15 @@ var errLinux = errors.New("gVisor sandboxes need Linux, so that nothing can be i
 // Main does nothing on this system.
 func Main() {}
 
-// Driver makes sandboxes with gVisor, on Linux.
+// Driver creates sandboxes with gVisor, on Linux.
 type Driver struct{}
 
 // New says that there are no gVisor sandboxes on this system.
 func New(Options) (*Driver, error) { return nil, errLinux }
 
-func (*Driver) Furnish(e dormouse.Environment) (dormouse.Environment, error) { return e, errLinux }
+func (*Driver) ResolveEnvironment(e dormouse.Environment) (dormouse.Environment, error) {
+	return e, errLinux
+}
 
 func (*Driver) Images() (map[string]bool, error) { return nil, errLinux }
 
@@ -43,6 +45,8 @@ func (*Driver) Stop(context.Context, sandbox.Handle, runner.Fence) error { retur
 
 func (*Driver) Remove(context.Context, runner.Fence) error { return errLinux }
 
-func (*Driver) Sweep(context.Context, func(dormouse.SessionID) sandbox.Owned) error { return errLinux }
+func (*Driver) Sweep(context.Context, func(dormouse.SessionID) sandbox.Ownership) error {
+	return errLinux
+}
 
 func (*Driver) Close() error { return nil }

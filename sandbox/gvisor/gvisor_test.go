@@ -139,7 +139,7 @@ func cleared(t testing.TB, dir string) {
 // sweep ends the sandboxes of all sessions.
 func sweep(t testing.TB, d *gvisor.Driver) {
 	t.Helper()
-	if err := d.Sweep(context.Background(), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{Known: true} }); err != nil {
+	if err := d.Sweep(context.Background(), func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{Known: true} }); err != nil {
 		t.Error(err)
 	}
 }

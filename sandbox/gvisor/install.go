@@ -3,34 +3,32 @@
 package gvisor
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/packages"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
 // installWithin bounds how long one package manager may take.
 const installWithin = 10 * time.Minute
 
-// install adds packages to what a sandbox is made of: those that the session had
-// before, those that another session has, or new ones. What cannot be installed is
-// missing, and the session goes on without it; a sandbox that is made an hour later
-// tries again. Only an end of ctx is an error.
-func (d *Driver) install(ctx context.Context, spec sandbox.Spec, m made) (made, error) {
+// install adds packages to the spec of a sandbox: the layer that the session had before, the
+// layer of another session with the same packages, or a new one. Packages that cannot be
+// installed are missing, and the session goes on without them; a sandbox that is made an
+// hour later tries again. Only an end of ctx is an error.
+func (d *Driver) install(ctx context.Context, spec sandbox.Spec, m boxSpec) (boxSpec, error) {
 	p := spec.Environment.Packages
 	if p.IsZero() {
 		return m, nil
@@ -44,27 +42,27 @@ func (d *Driver) install(ctx context.Context, spec sandbox.Spec, m made) (made, 
 		d.log.WarnContext(ctx, "packages not installed", "session", spec.Fence.Session, "error", err)
 		missing = "packages could not be installed: " + err.Error()
 	}
-	m.Stock, m.Missing = name, missing
+	m.PackageLayer, m.Missing = name, missing
 	return m, nil
 }
 
-// installed returns the stock that has a session's packages, and what is missing
-// from it.
-func (d *Driver) installed(ctx context.Context, spec sandbox.Spec, m made) (name, missing string, err error) {
-	if !m.Network || d.opts.Outlet == nil {
+// installed returns the layer that has a session's packages, and what is missing from it.
+func (d *Driver) installed(ctx context.Context, spec sandbox.Spec, m boxSpec) (name, missing string, err error) {
+	if !m.Network || d.opts.ServeEgress == nil {
 		return "", "", errors.New("the network of this server's sandboxes is off")
 	}
-	key, err := stockKey(m, spec.Environment.Packages)
+	key, err := packageKey(m, spec.Environment.Packages)
 	if err != nil {
 		return "", "", err
 	}
-	had, _ := os.ReadFile(d.volumeOf(spec.Fence.Session).packagesNote()) // a session that is new has none
+	store := d.packages()
+	had, _ := os.ReadFile(d.session(spec.Fence.Session).packagesNote()) // a new session has none
 	if strings.HasPrefix(string(had), key+"/") {
-		if f := d.use(string(had)); f != nil {
-			return string(had), f.Missing, nil
+		if is := store.Use(string(had)); is != nil {
+			return string(had), is.Missing, nil
 		}
 	}
-	dir := filepath.Join(d.path(stocksDir), key)
+	dir := store.KeyDir(key)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", "", err
 	}
@@ -73,92 +71,79 @@ func (d *Driver) installed(ctx context.Context, spec sandbox.Spec, m made) (name
 		return "", "", err
 	}
 	defer unlock()
-	if l, at := d.current(key); l != nil && time.Since(at) < stockFresh {
-		return l.name, "", nil
+	if l := store.Current(key); l != nil {
+		return l.Name, "", nil
 	}
-	if err := d.clearUnfinished(ctx, dir); err != nil {
+	if err := d.removeUnfinished(ctx, key); err != nil {
 		return "", "", err
 	}
-	id := strings.ToLower(rand.Text()[:16])
-	l, err := d.stockOf(key + "/" + id)
+	fresh, err := store.New(key)
 	if err != nil {
 		return "", "", err
 	}
-	missing, err = d.makeStock(ctx, l, spec, m)
+	missing, err = d.buildLayer(ctx, packageLayer{Layer: fresh, volume: volume.Volume{Dir: fresh.Dir}}, spec, m)
 	if err != nil {
-		return "", "", errors.Join(err, l.remove())
+		return "", "", errors.Join(err, removeLayer(fresh))
 	}
 	if missing == "" {
-		err = atomicfile.Write(filepath.Join(dir, currentNote), []byte(id), 0o600)
+		err = store.SetCurrent(fresh)
 	}
-	return l.name, missing, err
+	return fresh.Name, missing, err
 }
 
-// clearUnfinished ends and removes what servers that were killed began. Nobody
-// else is at it.
-func (d *Driver) clearUnfinished(ctx context.Context, dir string) error {
-	begun, err := os.ReadDir(dir)
+// removeUnfinished ends and removes the layers that servers were making when they were
+// killed. The key is locked.
+func (d *Driver) removeUnfinished(ctx context.Context, key string) error {
+	left, err := d.packages().Unfinished(key)
 	if err != nil {
 		return err
 	}
-	for _, e := range begun {
-		l, err := d.stockOf(filepath.Base(dir) + "/" + e.Name())
-		if err != nil || !e.IsDir() {
-			continue
-		}
-		if f, err := l.fact(); err != nil || f != nil {
-			continue
-		}
-		if id, err := os.ReadFile(filepath.Join(l.dir, builderNote)); err == nil {
-			if b, err := d.boxOf(string(id)); err == nil {
-				if err := d.end(ctx, b, volume{dir: d.path("none")}); err != nil {
-					return err
-				}
+	for _, l := range left {
+		if b, err := d.boxOf(l.Builder()); err == nil {
+			if err := d.end(ctx, b, d.noSession()); err != nil {
+				return err
 			}
 		}
-		if err := l.remove(); err != nil {
+		if err := removeLayer(l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// builderWithin is how long a sandbox that has installed packages may take to end:
-// they are of use only then, and a busy machine is slow.
+// builderWithin is how long the sandbox that has installed packages may take to end. They
+// can be used only then, and a busy machine is slow.
 const builderWithin = time.Minute
 
-// makeStock installs packages in a sandbox of its own, which has nothing of the
-// session, and reaches only where packages come from if the session is limited.
-func (d *Driver) makeStock(ctx context.Context, l stock, spec sandbox.Spec, m made) (missing string, err error) {
-	m.Stock, m.build = l.name, true
+// buildLayer installs packages in a sandbox of its own, which has nothing of the session,
+// and reaches only the sources of packages if the session's network is limited.
+func (d *Driver) buildLayer(ctx context.Context, l packageLayer, spec sandbox.Spec, m boxSpec) (missing string, err error) {
+	m.PackageLayer, m.build = l.Name, true
 	if m.Limited != nil {
 		m.Limited = &limited{PackageManagers: true}
 	}
 	b := d.newBox()
-	held, err := hold(b)
+	held, err := holdBox(b)
 	if err != nil {
 		return "", err
 	}
 	ended := func() error {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), builderWithin)
 		defer cancel()
-		_ = d.cgroupOf(b).weigh(usual) // it takes processors to end, too
-		return d.end(undo, b, volume{dir: d.path("none")})
+		_ = d.cpu.Group(b.id).SetWeight(cgroup.Foreground) // ending takes CPU, too
+		return d.end(undo, b, d.noSession())
 	}
 	defer func() {
-		err = errors.Join(err, ended(), os.Remove(b.hold()), held.Close())
+		err = errors.Join(err, ended(), os.Remove(b.holdFile()), held.Close())
 	}()
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+	if err := l.Begin(b.id); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(filepath.Join(l.dir, builderNote), []byte(b.id), 0o600); err != nil {
-		return "", err
-	}
-	if err := errors.Join(d.openVolume(l.volume, b.ahead(), m.Limits), l.mountOver(m.below())); err != nil {
+	if err := errors.Join(d.volumes.Open(l.volume, b.ahead(), m.Limits), l.mountWritable(m.lowers())); err != nil {
 		return "", err
 	}
 	if m.Image == "" && len(m.Host) > 0 && len(spec.Environment.Packages.Apt) > 0 {
-		if err := seedApt(l.at(0)); err != nil {
+		if err := packages.SeedApt(l.at(0)); err != nil {
 			return "", err
 		}
 	}
@@ -166,27 +151,27 @@ func (d *Driver) makeStock(ctx context.Context, l stock, spec sandbox.Spec, m ma
 	if err == nil {
 		err = ended() // nothing in it writes any more
 	}
-	for _, left := range []string{"home", "tmp", "base", "upper", "work"} { // caches, and what was a workspace
+	for _, dir := range []string{"home", "tmp", "base", "upper", "work"} { // caches and the workspace of the builder
 		if err == nil {
-			err = beneath.At(l.in(left)).Remove()
+			err = beneath.At(l.volume.Path(dir)).Remove()
 		}
 	}
 	if err == nil {
-		err = l.sync()
+		err = l.volume.Sync()
 	}
 	if err == nil {
-		err = d.closeVolume(l.volume)
+		err = d.volumes.Close(l.volume)
 	}
 	if err == nil {
-		err = l.seal(stockFact{Packages: spec.Environment.Packages, Missing: missing})
+		err = l.Seal(packages.Manifest{Packages: spec.Environment.Packages, Missing: missing})
 	}
 	return missing, err
 }
 
-// runSteps has each package manager install what is its own. One that fails keeps
-// the others from nothing.
-func (d *Driver) runSteps(ctx context.Context, l stock, b box, spec sandbox.Spec, m made) (missing string, err error) {
-	k, start, err := d.ready(ctx, l.volume, sandbox.Workspace{}, b, nil, newSecret(), filepath.Base(d.opts.Runner), m)
+// runSteps has each package manager install its packages. One that fails does not keep the
+// others from installing theirs.
+func (d *Driver) runSteps(ctx context.Context, l packageLayer, b box, spec sandbox.Spec, m boxSpec) (missing string, err error) {
+	k, start, err := d.prepareBox(ctx, l.volume, sandbox.Workspace{}, b, nil, newSecret(), filepath.Base(d.opts.Runner), m)
 	if err != nil {
 		return "", err
 	}
@@ -197,7 +182,7 @@ func (d *Driver) runSteps(ctx context.Context, l stock, b box, spec sandbox.Spec
 		return "", err
 	}
 	defer func() { _ = live.Close() }()
-	defer live.heed.hold()() // somebody waits for it, however long it takes
+	defer live.priority.Hold()() // the session waits for it, however long it takes
 	var failed []string
 	for _, step := range packages.Steps(spec.Environment.Packages) {
 		began := time.Now()
@@ -206,7 +191,7 @@ func (d *Driver) runSteps(ctx context.Context, l stock, b box, spec sandbox.Spec
 			return "", err
 		}
 		if why != "" {
-			failed = append(failed, fmt.Sprintf("%s could not install %s: %s", step.Manager, strings.Join(step.Packages, ", "), why))
+			failed = append(failed, step.Failed(why))
 		}
 		d.log.InfoContext(ctx, "packages installed", "session", session, "manager", step.Manager, "packages", step.Packages, "took", time.Since(began), "failed", why)
 	}
@@ -215,15 +200,11 @@ func (d *Driver) runSteps(ctx context.Context, l stock, b box, spec sandbox.Spec
 
 // runStep says why a package manager failed, if it did.
 func (d *Driver) runStep(ctx context.Context, live *live, step packages.Step) (why string, err error) {
-	var script strings.Builder
+	var env []string
 	if d.opts.PackageEnv != nil {
-		for _, v := range d.opts.PackageEnv() {
-			name, value, _ := strings.Cut(v, "=")
-			fmt.Fprintf(&script, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
-		}
+		env = d.opts.PackageEnv()
 	}
-	script.WriteString("cd /tmp\n(\n" + step.Command + "\n)\nended=$?\nsync\nexit $ended\n")
-	call := runner.Call{Op: dormouse.OpID("op_" + step.Manager), Kind: dormouse.OpExec, Exec: &runner.Exec{Command: script.String(), Timeout: installWithin}}
+	call := runner.Call{Op: dormouse.OpID("op_" + step.Manager), Kind: dormouse.OpExec, Exec: &runner.Exec{Command: step.Script(env), Timeout: installWithin}}
 	res, err := live.Run(ctx, call, func() {}, nil)
 	switch {
 	case err != nil:
@@ -233,20 +214,7 @@ func (d *Driver) runStep(ctx context.Context, live *live, step packages.Step) (w
 	case res.Error != "":
 		return res.Error, nil
 	case res.Exit != 0:
-		return fmt.Sprintf("exit %d: %s", res.Exit, lastWords(res.Output)), nil
+		return packages.ExitMessage(res.Exit, res.Output), nil
 	}
 	return "", nil
-}
-
-// lastWords is the end of what a command printed, on one line.
-func lastWords(out []byte) string {
-	const most, lines = 600, 4
-	out = bytes.TrimSpace(out)
-	all := strings.Split(string(out[max(0, len(out)-most):]), "\n")
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, strings.Join(all[max(0, len(all)-lines):], " / "))
 }

@@ -55,7 +55,7 @@ func serve(told string) error {
 		if err != nil {
 			return err
 		}
-		_, err = d.Capture(ctx, sandbox.Capture{
+		_, err = d.Snapshot(ctx, sandbox.SnapshotRequest{
 			Fence: v.Fence, Handle: v.Handle, Since: dormouse.SnapshotID(fmt.Sprintf("snap_%d", n-1)), As: dormouse.SnapshotID(fmt.Sprintf("snap_%d", n)),
 			To: to, Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 30},
 		})
@@ -68,7 +68,7 @@ func serve(told string) error {
 
 // killed runs a server, waits until it says something, and kills it at some time
 // after that.
-func (h *house) killed(v served, says string, within time.Duration) {
+func (h *fixture) killed(v served, says string, within time.Duration) {
 	h.t.Helper()
 	v.Dir, v.Runner, v.Kernel = h.dir, runnerPath, kernelPath
 	told, err := json.Marshal(v)
@@ -105,7 +105,7 @@ func kills() uint64 {
 }
 
 func TestASandboxOutlivesServersThatAreKilledWhileTheyCapture(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.counting(s)
 	h.sh(s, "mkdir many; for n in $(seq 300); do echo $n >many/$n; done")
@@ -123,17 +123,17 @@ func TestASandboxOutlivesServersThatAreKilledWhileTheyCapture(t *testing.T) {
 		h.until(s, "[ $(cat count) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
 		t.Logf("killed while it was held: %v", held)
 	}
-	h.mustCapture(s, fence(1, 2+kills()), sandbox.Workspace{}, "", "snap_1")
+	h.mustSnapshot(s, fence(1, 2+kills()), sandbox.Workspace{}, "", "snap_1")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestAWorkspaceOutlivesServersThatAreKilledWhileTheyRestore(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo base >file; mkdir many; for n in $(seq 300); do echo $n >many/$n; done")
-	base, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	base, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "echo later >file")
 	h.stop(s)
 	for n := uint64(1); n <= kills(); n++ {

@@ -25,18 +25,18 @@ import (
 // small are limits that a test reaches quickly.
 var small = dormouse.Limits{CPUs: 1, Memory: 256 << 20, Pids: 40, Disk: 96 << 20, Inodes: 2048, Files: 64}
 
-func newSmallHouse(t *testing.T) *house {
+func newSmallFixture(t *testing.T) *fixture {
 	dir := t.TempDir()
 	t.Cleanup(func() { cleared(t, dir) })
-	h := &house{t: t, dir: dir}
+	h := &fixture{t: t, dir: dir}
 	h.restart()
 	return h
 }
 
 // restart opens the directory anew, as the next server does.
-func (h *house) restart() { h.restartAs(gvisor.Options{Limits: small}) }
+func (h *fixture) restart() { h.restartAs(gvisor.Options{Limits: small}) }
 
-func (h *house) restartAs(o gvisor.Options) {
+func (h *fixture) restartAs(o gvisor.Options) {
 	h.t.Helper()
 	o.Dir, o.Instance, o.Runner, o.Program = h.dir, instance(h.dir), runnerPath, kernelPath
 	o.Logger = slog.New(slog.NewTextHandler(h.t.Output(), nil))
@@ -49,7 +49,7 @@ func (h *house) restartAs(o gvisor.Options) {
 }
 
 // try runs a command that may well fail.
-func (h *house) try(s sandbox.Sandbox, command string) runner.Result {
+func (h *fixture) try(s sandbox.Sandbox, command string) runner.Result {
 	h.t.Helper()
 	res, err := h.await(s, h.begin(s, command))
 	if err != nil {
@@ -58,7 +58,7 @@ func (h *house) try(s sandbox.Sandbox, command string) runner.Result {
 	return res
 }
 
-func (h *house) begin(s sandbox.Sandbox, command string) dormouse.OpID {
+func (h *fixture) begin(s sandbox.Sandbox, command string) dormouse.OpID {
 	h.t.Helper()
 	h.ops++
 	op := dormouse.OpID("op_" + strconv.Itoa(h.ops))
@@ -74,7 +74,7 @@ func hog(megabytes int) string {
 }
 
 func TestOnlyTheHogDiesWhenMemoryRunsOut(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	h.call(s, dormouse.OpTask, "sleep 1000")
 	for range 2 {
@@ -92,7 +92,7 @@ func TestOnlyTheHogDiesWhenMemoryRunsOut(t *testing.T) {
 }
 
 func TestManySmallHogsDieAndTheSandboxLives(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	res := h.try(s, fmt.Sprintf(`perl -e 'for (1..30) { unless (fork) { $x = "a" x (20 << 20); sleep %d; exit } } 1 while wait > 0'; echo over`, 2*slowdown))
 	if !strings.Contains(res.Error, "out of memory") || string(res.Output) != "over\n" {
@@ -104,7 +104,7 @@ func TestManySmallHogsDieAndTheSandboxLives(t *testing.T) {
 }
 
 func TestServerThatCameLateRelievesASandbox(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	op := h.begin(s, "until [ -e go ]; do sleep 0.05; done; "+hog(1000))
 	mem := memoryOf(t, h)
@@ -127,7 +127,7 @@ func TestServerThatCameLateRelievesASandbox(t *testing.T) {
 }
 
 func TestSandboxWithoutAServerDiesRatherThanHangs(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	h.call(s, dormouse.OpTask, "until [ -e go ]; do sleep 0.05; done; "+hog(1000))
 	kernel, err := pidfd.Open(kernelOf(t, h.dir, s.Handle()))
@@ -157,7 +157,7 @@ func TestSandboxThatRanOutWhileTheServerWasKilled(t *testing.T) {
 }
 
 func ranOutUnseen(t *testing.T, more bool) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	op := h.begin(s, "until [ -e go ]; do sleep 0.05; done; "+hog(2500))
 	h.call(s, dormouse.OpTask, "sleep 1; touch go")
@@ -196,11 +196,11 @@ func ranOutUnseen(t *testing.T, more bool) {
 }
 
 func TestAProcessThatNoOpWaitsForIsToldOfToo(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "(sleep 1; "+hog(1000)+") >/dev/null 2>&1 &")
 	select {
-	case words := <-s.(sandbox.Relieved).Reliefs():
+	case words := <-s.(sandbox.OOMReporter).OOMKills():
 		if !strings.Contains(words, "out of memory") || !strings.Contains(words, "perl") {
 			t.Errorf("it says %q", words)
 		}
@@ -211,9 +211,9 @@ func TestAProcessThatNoOpWaitsForIsToldOfToo(t *testing.T) {
 }
 
 func TestSandboxThatDiedOfItsMemorySaysSo(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
-	if err := s.(sandbox.Mourned).Cause(); err != nil {
+	if err := s.(sandbox.ExitReporter).ExitCause(); err != nil {
 		t.Errorf("a living sandbox died of %v", err)
 	}
 	// Files in memory are nobody's: no process that could be killed frees them.
@@ -223,13 +223,13 @@ func TestSandboxThatDiedOfItsMemorySaysSo(t *testing.T) {
 	case <-within(t).Done():
 		t.Fatal("the sandbox lives")
 	}
-	if err := s.(sandbox.Mourned).Cause(); err == nil || !strings.Contains(err.Error(), "256 MiB of memory") {
+	if err := s.(sandbox.ExitReporter).ExitCause(); err == nil || !strings.Contains(err.Error(), "256 MiB of memory") {
 		t.Errorf("it died of %v", err)
 	}
 }
 
 func TestEveryProcessOfASandboxIsLimited(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	h.call(s, dormouse.OpTask, hog(100))
 	h.until(s, "ps -o rss= -C perl | awk '{print ($1 > 100000)}'", "1")
@@ -242,7 +242,7 @@ func TestEveryProcessOfASandboxIsLimited(t *testing.T) {
 const bomb = `perl -e 'while (defined($p = fork)) { unless ($p) { sleep 60; exit } push @all, $p } print "$!\n"; kill 9, @all; 1 while wait > 0'`
 
 func TestForkBombIsStoppedInside(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	if res := h.try(s, bomb); !strings.HasPrefix(string(res.Output), "Resource temporarily unavailable") {
 		t.Errorf("printed %q, %s", res.Output, res.Error)
@@ -251,7 +251,7 @@ func TestForkBombIsStoppedInside(t *testing.T) {
 }
 
 func TestProgramsSeeTheLimits(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	for command, want := range map[string]string{
 		"awk '/MemTotal/ {print $2}' /proc/meminfo": strconv.Itoa(256 << 10),
@@ -274,7 +274,7 @@ func TestFullDiskIsToldAndSpaceComesBack(t *testing.T) {
 		"root":   "dd if=/dev/zero of=/var/fill bs=1M",
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newSmallHouse(t)
+			h := newSmallFixture(t)
 			s := h.create(fence(1, 1))
 			h.sh(s, "echo precious >kept")
 			if res := h.try(s, fill+" 2>&1"); !strings.Contains(string(res.Output), "No space left on device") {
@@ -292,7 +292,7 @@ func TestFullDiskIsToldAndSpaceComesBack(t *testing.T) {
 }
 
 func TestLimitsHoldAfterWaking(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "true")
 	if err := s.Close(); err != nil {
@@ -302,7 +302,7 @@ func TestLimitsHoldAfterWaking(t *testing.T) {
 		t.Fatal(err)
 	}
 	woken := h.create(fence(2, 2))
-	if p := woken.(sandbox.Woken).Processes(); !p.Kept {
+	if p := woken.(sandbox.Restored).Processes(); !p.Kept {
 		t.Fatalf("processes: %+v", p)
 	}
 	if res := h.try(woken, hog(1000)); !strings.Contains(res.Error, "out of memory") {
@@ -314,7 +314,7 @@ func TestLimitsHoldAfterWaking(t *testing.T) {
 }
 
 func TestNothingThatASandboxIsHeldToOutlivesIt(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	mem := memoryOf(t, h)
 	ctx := within(t)
@@ -341,7 +341,7 @@ func TestNothingThatASandboxIsHeldToOutlivesIt(t *testing.T) {
 // systemd takes the controllers that none of its units needs from all cgroups at
 // each reload, and what was said to them is gone.
 func TestLimitsStayWhenSystemdReloads(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	h.create(fence(1, 1))
 	before := limitsOf(t, h)
 	if len(before) < 4 {
@@ -362,7 +362,7 @@ func TestLimitsStayWhenSystemdReloads(t *testing.T) {
 }
 
 // limitsOf is what the only sandbox is held to, by file.
-func limitsOf(t *testing.T, h *house) map[string]string {
+func limitsOf(t *testing.T, h *fixture) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
 	for _, dir := range []string{"", "cpu", "cpuset", "memory/dormouse/" + instance(h.dir), "pids/dormouse/" + instance(h.dir)} {

@@ -12,74 +12,76 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
-// live is a living sandbox as this server reaches it.
+// live is a sandbox that this server is attached to.
 type live struct {
 	*runner.Link
-	driver  *Driver
-	handle  handle
-	box     box
-	record  record
-	made    made
-	files   volume
-	kernel  *sentry
-	heed    *attention
-	memory  *memoryWatch // nil if this machine ends a sandbox that reaches its limit
-	gone    chan struct{}
-	cause   error // why it died, if that is known; written before the link is over
-	stop    context.CancelFunc
-	watcher sync.WaitGroup
+	driver   *Driver
+	handle   handle
+	box      box
+	record   record
+	spec     boxSpec
+	files    volume.Volume
+	kernel   *sentry
+	priority *cgroup.Priority
+	memory   *cgroup.MemoryWatch // nil if there is no limit
+	gone     chan struct{}
+	cause    error // why it died, if that is known; written before the link ends
+	stop     context.CancelFunc
+	watcher  sync.WaitGroup
 
-	starving atomic.Bool // it is above its memory limit
-	reliefs  chan string // holds one: which processes were ended
+	overLimit atomic.Bool // it is above its memory limit
+	oomKills  chan string // holds one: which processes were killed
 }
 
 var (
-	_ sandbox.Sandbox = (*live)(nil)
-	_ sandbox.Woken   = (*live)(nil)
-	_ sandbox.Imaged  = (*live)(nil)
-	_ sandbox.Mourned = (*live)(nil)
-	_ sandbox.Stocked = (*live)(nil)
+	_ sandbox.Sandbox         = (*live)(nil)
+	_ sandbox.Restored        = (*live)(nil)
+	_ sandbox.FromImage       = (*live)(nil)
+	_ sandbox.ExitReporter    = (*live)(nil)
+	_ sandbox.PackageReporter = (*live)(nil)
 
-	_ sandbox.Relieved = (*live)(nil)
+	_ sandbox.OOMReporter = (*live)(nil)
 )
 
-// open links to the runner in a box, which start has run, and returns once it
-// answers. It takes over k, and must be called with the session locked.
-func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry, m made, start func() error) (*live, error) {
+// open links to the runner in a box, after it has called start, and returns once the
+// runner answers. It takes over k, and must be called with the session locked.
+func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *sentry, m boxSpec, start func() error) (*live, error) {
 	secret, err := b.secret()
 	if err != nil {
 		k.close()
 		return nil, err
 	}
 	log := d.log.With("session", h.Session, "generation", h.Generation)
-	heed := d.crowd.join(b, d.cgroupOf(b), log)
-	defer heed.hold()()
+	priority := d.cpu.Join(b.id, log)
+	defer priority.Hold()()
 	var link *runner.Link
 	err = b.fence().Raise(f)
 	if err == nil {
-		err = d.outlets.open(b, h.Session, m, k.c.SandboxPid())
+		err = d.egress.open(b, h.Session, m, k.c.SandboxPid())
 	}
 	if err == nil {
-		link, err = runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Known: b.fence(), Logger: log, Attention: heed})
+		link, err = runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Known: b.fence(), Logger: log, Attention: priority})
 	}
 	if err != nil {
-		d.crowd.leave(b, heed)
+		d.cpu.Leave(b.id, priority)
 		k.close()
 		return nil, err
 	}
-	// The watch is over what lives on after this request.
+	// The sandbox outlives this request, and so does watching it.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &live{Link: link, driver: d, handle: h, box: b, made: m, files: d.filesOf(h, m), kernel: k, heed: heed, gone: make(chan struct{}), stop: stop, reliefs: make(chan string, 1)}
-	headroom := int64(mostHeadroom)
+	l := &live{Link: link, driver: d, handle: h, box: b, spec: m, files: d.filesOf(h, m), kernel: k, priority: priority, gone: make(chan struct{}), stop: stop, oomKills: make(chan string, 1)}
+	headroom := int64(volume.MaxHeadroom)
 	if m.build {
-		headroom = buildHeadroom
+		headroom = volume.BuildHeadroom
 	}
-	d.reserves.join(l.files, headroom)
+	d.volumes.Join(l.files, headroom)
 	l.watcher.Go(func() { k.endWithFiles(watching) })
 	armed := make(chan error, 1)
-	go func() { armed <- l.watchMemory(watching) }() // which takes about as long as to start
+	go func() { armed <- l.watchMemory(watching) }() // it takes about as long as to start
 	if start != nil {
 		err = start()
 	}
@@ -87,44 +89,44 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		err = l.answers(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, k.complaint(ctx), l.Close())
+		return nil, errors.Join(err, k.runnerLog(ctx), l.Close())
 	}
 	l.watcher.Go(func() { l.watch(watching) })
 	return l, nil
 }
 
-// filesOf is the volume that a sandbox writes to: its session's, or that of the
-// packages which are installed in it.
-func (d *Driver) filesOf(h handle, m made) volume {
+// filesOf is the volume that a sandbox writes to: its session's, or that of the package
+// layer that is being built.
+func (d *Driver) filesOf(h handle, m boxSpec) volume.Volume {
 	if m.build {
-		if l, err := d.stockOf(m.Stock); err == nil {
+		if l, err := d.packageLayer(m.PackageLayer); err == nil {
 			return l.volume
 		}
 	}
-	return d.volumeOf(h.Session)
+	return d.session(h.Session).Volume
 }
 
-// haveRunOn sees to it, until ctx ends, that a sandbox runs which a server may have
-// told to stand still at the very last.
-func (l *live) haveRunOn(ctx context.Context) {
-	for sleep.For(ctx, stillEvery) == nil {
-		if err := l.driver.goOn(ctx, l.kernel, l.box); err != nil && ctx.Err() == nil {
+// keepResumed resumes, until ctx ends, a sandbox that a server may have paused just before
+// it was killed.
+func (l *live) keepResumed(ctx context.Context) {
+	for sleep.For(ctx, resumeEvery) == nil {
+		if err := l.driver.resumeLeft(ctx, l.kernel, l.box); err != nil && ctx.Err() == nil {
 			l.driver.log.WarnContext(ctx, "sandbox may stand still", "session", l.handle.Session, "error", err)
 		}
 	}
 }
 
-// stillEvery is how often that is looked at.
-const stillEvery = 500 * time.Millisecond
+// resumeEvery is how often that is checked.
+const resumeEvery = 500 * time.Millisecond
 
-// watchMemory has somebody there when the sandbox runs out of memory.
+// watchMemory starts what kills processes above the memory limit.
 func (l *live) watchMemory(ctx context.Context) (err error) {
 	if l.memory, l.kernel.watch = l.kernel.watch, nil; l.memory == nil {
-		l.memory, err = l.driver.cgroupOf(l.box).watchMemory(l.made.Limits.Memory)
+		l.memory, err = l.driver.cpu.Group(l.box.id).WatchMemory(l.spec.Limits.Memory)
 	}
 	if err == nil && l.memory != nil {
-		l.watcher.Go(func() { l.memory.run(ctx) })
-		l.watcher.Go(func() { l.relieve(ctx) })
+		l.watcher.Go(func() { l.memory.Run(ctx) })
+		l.watcher.Go(func() { l.killOverLimit(ctx) })
 	}
 	return err
 }
@@ -143,7 +145,7 @@ func (l *live) answers(ctx context.Context) error {
 	waking := make(chan struct{})
 	go func() {
 		defer close(waking)
-		l.haveRunOn(ctx)
+		l.keepResumed(ctx)
 	}()
 	err := l.Ready(ctx)
 	cancel()
@@ -160,20 +162,20 @@ func (l *live) Processes() sandbox.Processes {
 	return sandbox.Processes{Kept: l.record.Kept, Lost: l.record.Lost}
 }
 
-// Image is the digest of the image that the sandbox was made from.
-func (l *live) Image() string { return l.made.Image }
+// ImageDigest is the digest of the image that the sandbox was made from.
+func (l *live) ImageDigest() string { return l.spec.Image }
 
-// Missing says which packages of its environment it has not, and why.
-func (l *live) Missing() string { return l.made.Missing }
+// MissingPackages says which packages of its environment are not installed, and why.
+func (l *live) MissingPackages() string { return l.spec.Missing }
 
 // Gone is closed once nothing of the sandbox is left.
 func (l *live) Gone() <-chan struct{} { return l.gone }
 
-// Reliefs says which processes were ended for lack of memory, if no op does.
-func (l *live) Reliefs() <-chan string { return l.reliefs }
+// OOMKills says which processes were killed at the memory limit, if no op reports it.
+func (l *live) OOMKills() <-chan string { return l.oomKills }
 
-// Cause says why the sandbox died, if that is known.
-func (l *live) Cause() error {
+// ExitCause says why the sandbox died, if that is known.
+func (l *live) ExitCause() error {
 	select {
 	case <-l.Over():
 		return l.cause
@@ -182,26 +184,26 @@ func (l *live) Cause() error {
 	}
 }
 
-// Close lets go of the sandbox, which lives on.
+// Close detaches from the sandbox, which lives on.
 func (l *live) Close() error {
 	l.stop()
 	err := l.Link.Close()
 	l.watcher.Wait()
-	l.driver.crowd.leave(l.box, l.heed)
-	l.driver.reserves.leave(l.files)
-	err = errors.Join(err, l.memory.close())
+	l.driver.cpu.Leave(l.box.id, l.priority)
+	l.driver.volumes.Leave(l.files)
+	err = errors.Join(err, l.memory.Close())
 	l.kernel.close()
 	return err
 }
 
-// watch clears up once the kernel has ended and then says so.
+// watch cleans up once the kernel has ended, and then reports it.
 func (l *live) watch(ctx context.Context) {
 	if l.kernel.proc.Wait(ctx) != nil {
 		return
 	}
-	l.cause = l.driver.starved(l.box, l.made, l.starving.Load())
+	l.cause = l.driver.outOfMemory(l.box, l.spec, l.overLimit.Load())
 	for {
-		err := l.clear(ctx)
+		err := l.cleanUp(ctx)
 		if err == nil {
 			break
 		}
@@ -213,19 +215,19 @@ func (l *live) watch(ctx context.Context) {
 			return
 		}
 	}
-	// In this order: whoever hears of it lets go of the link, and who waits there
+	// In this order: whoever sees that it is gone closes the link, and those who wait there
 	// should be told why.
 	l.End(sandbox.ErrGone)
 	close(l.gone)
 }
 
-// clear takes away what a dead kernel left.
-func (l *live) clear(ctx context.Context) error {
-	v := l.driver.volumeOf(l.handle.Session)
-	if l.made.build {
-		v = volume{dir: l.driver.path("none")} // it is not the session's own
+// cleanUp removes what a dead kernel has left.
+func (l *live) cleanUp(ctx context.Context) error {
+	v := l.driver.session(l.handle.Session)
+	if l.spec.build {
+		v = l.driver.noSession() // it is not the session's own
 	}
-	unlock, err := v.lock(ctx)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
 	}

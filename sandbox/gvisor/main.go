@@ -17,17 +17,19 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
+
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
 )
 
-// Main is what this program does when gVisor has started it as a kernel or as a
-// file server: it then does not return. A program that makes sandboxes must call
-// it before anything else.
+// Main is what this program does when gVisor has started it as a kernel or as a file
+// server: it then does not return. A program that creates sandboxes must call it before
+// anything else.
 func Main() {
-	// The kernel starts itself once more under the name it found itself by.
+	// The kernel executes itself once more under the name /proc/self/exe.
 	if name := os.Args[0]; !strings.HasPrefix(name, "runsc") && name != "/proc/self/exe" {
 		return
 	}
-	keepGiven(os.Args)
+	closeInherited(os.Args)
 	os.Args = withLimits(os.Args, runtime.NumCPU())
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",
@@ -36,14 +38,14 @@ func Main() {
 	}, []subcommands.Command{})
 }
 
-// fewestCPUs is what a program is told of at least. With one some leave out the
-// locks that they need, for they do run on several.
+// fewestCPUs is how many CPUs a sandbox sees at least. With one, some programs leave out
+// locks that they need, since they do run on several.
 const fewestCPUs = 2
 
-// withLimits are the arguments of a kernel that tells what runs in it of its
-// limits rather than of this machine: many programs size themselves by that.
-// gVisor itself knows them only from cgroups that are its own work. Of two flags
-// of one name the last counts; the name of the sandbox comes after all flags.
+// withLimits are the arguments of a kernel that shows its limits inside rather than this
+// machine: many programs size themselves by that. gVisor itself knows only the limits of
+// cgroups that it manages. Of two flags with one name the last counts; the name of the
+// sandbox comes after all flags.
 func withLimits(args []string, cpus int) []string {
 	limits := limitsOf(args)
 	if limits == nil {
@@ -51,19 +53,19 @@ func withLimits(args []string, cpus int) []string {
 	}
 	var told []string
 	if m := limits.Memory; m != nil && m.Limit != nil {
-		// The size of file systems in memory follows from what the machine has.
+		// The size of a tmpfs follows from the memory of the machine.
 		size := strconv.FormatInt(*m.Limit, 10)
 		told = append(told, "--total-memory="+size, "--total-host-memory="+size)
 	}
 	if c := limits.CPU; c != nil && c.Quota != nil {
-		n := int((*c.Quota + cpuPeriod - 1) / cpuPeriod)
+		n := int((*c.Quota + cgroup.CPUPeriod - 1) / cgroup.CPUPeriod)
 		told = append(told, "--cpu-num="+strconv.Itoa(min(max(n, fewestCPUs), cpus)))
 	}
 	return slices.Insert(slices.Clone(args), len(args)-1, told...)
 }
 
-// limitsOf reads the limits of the kernel that args start, nil if they start
-// none or it has closed itself in already.
+// limitsOf reads the limits of the kernel that args start, nil if they start none or it is
+// in its chroot already.
 func limitsOf(args []string) *specs.LinuxResources {
 	if !slices.Contains(args, "boot") {
 		return nil

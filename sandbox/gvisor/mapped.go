@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapped lists the files of the workspace that something inside writes to as if
-// they were memory, by their paths there: what it writes changes no time of theirs.
-// The address spaces inside are children of the kernel.
+// mapped lists the files of the workspace that are mapped shared and writable inside, by
+// their paths there: writes to them change no time. The address spaces inside are child
+// processes of the kernel.
 func (s *sentry) mapped(ctx context.Context) ([]string, error) {
 	return mappedIn(ctx, s.c.SandboxPid())
 }
@@ -49,18 +49,18 @@ func mappedIn(ctx context.Context, pid int) ([]string, error) {
 	return slices.Collect(maps.Keys(found.paths)), nil
 }
 
-// mostMapped bounds the bytes of all paths together: whoever is inside chooses how
-// many there are, and what they are called.
+// mostMapped bounds the bytes of all paths together: the sandbox chooses how many there
+// are, and their names.
 const mostMapped = 8 << 20
 
-// mappings are files that are written to as memory.
+// mappings are files that are mapped for writing.
 type mappings struct {
 	paths map[string]bool
 	room  int
 }
 
-// read finds them in the list of one address space. A file without a name has one
-// that could also be that of another.
+// read finds them in the maps of one address space. The name of a deleted file could also
+// be that of another.
 func (m *mappings) read(list io.Reader) error {
 	const shared, inWorkspace, deleted = " rw-s ", insideSlot + "/ws/", " (deleted)"
 	lines := bufio.NewScanner(list)
@@ -99,7 +99,7 @@ func children(pid int) (found []int, err error) {
 			if _, gone := os.Stat(filepath.Join("/proc", strconv.Itoa(pid), "task", thread.Name())); gone != nil {
 				continue
 			}
-			return childrenOf(pid) // this machine's kernel does not list them
+			return childrenOf(pid) // the kernel of this machine does not list children
 		}
 		if err != nil {
 			return nil, err

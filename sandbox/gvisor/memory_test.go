@@ -17,7 +17,7 @@ type memory struct {
 }
 
 // memoryOf finds that of the only sandbox.
-func memoryOf(t *testing.T, h *house) memory {
+func memoryOf(t *testing.T, h *fixture) memory {
 	t.Helper()
 	m := memory{first: true}
 	pattern := filepath.Join("/sys/fs/cgroup/memory/dormouse", instance(h.dir), "sbx_*")

@@ -7,7 +7,7 @@ import "testing"
 // The server keeps its own files from others by its umask, as these tests do. What is
 // seen inside is what it is everywhere.
 func TestModesInsideAreThoseOfAnyMachine(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	const look = "stat -c '%a %n' / /dev /etc /etc/ssl /etc/passwd /etc/profile /home /opt /root /run /tmp /usr /var /var/cache /var/lib /var/tmp . "
 	const want = `755 /

@@ -113,7 +113,7 @@ func (s *shop) options(t *testing.T) gvisor.Options {
 	way := egress.New(egress.Options{Allow: allow, PackageHosts: func() []dormouse.Host { return []dormouse.Host{host} }})
 	return gvisor.Options{
 		PackageEnv: func() []string { return []string{"PIP_INDEX_URL=http://" + s.addr + "/simple"} },
-		Outlet: func(ctx context.Context, from gvisor.Outgoing, l net.Listener) error {
+		ServeEgress: func(ctx context.Context, from gvisor.EgressPolicy, l net.Listener) error {
 			if from.Network != dormouse.NetworkLimited || len(from.Hosts) > 0 && !from.PackageManagers {
 				t.Errorf("it may go %+v", from)
 			}
@@ -122,14 +122,14 @@ func (s *shop) options(t *testing.T) gvisor.Options {
 	}
 }
 
-// stocked is an environment with packages.
-func (h *house) stocked(p dormouse.Packages) dormouse.Environment {
+// withPackages is an environment with packages.
+func (h *fixture) withPackages(p dormouse.Packages) dormouse.Environment {
 	h.t.Helper()
-	return h.furnished(dormouse.Environment{Network: dormouse.NetworkLimited, PackageManagers: true, Packages: p})
+	return h.resolved(dormouse.Environment{Network: dormouse.NetworkLimited, PackageManagers: true, Packages: p})
 }
 
-// make makes a sandbox, which may take its time.
-func (h *house) make(f runner.Fence, e dormouse.Environment) (sandbox.Sandbox, string) {
+// createWith makes a sandbox, which may take its time.
+func (h *fixture) createWith(f runner.Fence, e dormouse.Environment) (sandbox.Sandbox, string) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 5*time.Minute)
 	defer cancel()
@@ -138,7 +138,7 @@ func (h *house) make(f runner.Fence, e dormouse.Environment) (sandbox.Sandbox, s
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { _ = s.Close() })
-	return s, s.(sandbox.Stocked).Missing()
+	return s, s.(sandbox.PackageReporter).MissingPackages()
 }
 
 const greet = "dormouse-greets && python3 -c 'import dormouse_greets'"
@@ -146,8 +146,8 @@ const greet = "dormouse-greets && python3 -c 'import dormouse_greets'"
 func TestPackagesAreInstalledOnceForAllWhoNameThem(t *testing.T) {
 	shop := openShop(t)
 	h := newHouseOf(t, shop.options(t))
-	e := h.stocked(dormouse.Packages{Pip: []string{"dormouse-greets"}})
-	first, missing := h.make(fence(1, 1), e)
+	e := h.withPackages(dormouse.Packages{Pip: []string{"dormouse-greets"}})
+	first, missing := h.createWith(fence(1, 1), e)
 	if got := h.sh(first, greet); got != "hello from a package" || missing != "" {
 		t.Fatalf("%q, missing %q", got, missing)
 	}
@@ -158,19 +158,19 @@ func TestPackagesAreInstalledOnceForAllWhoNameThem(t *testing.T) {
 		t.Errorf("its modes are %q, want %q", got, want)
 	}
 	h.sh(first, "echo own >/etc/own")
-	other, missing := h.make(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, e)
+	other, missing := h.createWith(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, e)
 	if got := h.sh(other, greet+"; ls /etc/own 2>/dev/null; true"); got != "hello from a package" || missing != "" {
 		t.Errorf("%q, missing %q", got, missing)
 	}
-	without := h.createIn(runner.Fence{Session: "sesn_without", Generation: 1, Epoch: 1}, h.stocked(dormouse.Packages{}), "")
+	without := h.createIn(runner.Fence{Session: "sesn_without", Generation: 1, Epoch: 1}, h.withPackages(dormouse.Packages{}), "")
 	if got := h.sh(without, "{ "+greet+"; } 2>/dev/null || echo none"); got != "none" {
 		t.Errorf("a session that names none has %q", got)
 	}
 	// They are there after it slept, and after it was lost.
 	h.counting(first)
 	h.freeze(first, fence(1, 1))
-	woken, _ := h.make(fence(2, 2), e)
-	if p := woken.(sandbox.Woken).Processes(); !p.Kept {
+	woken, _ := h.createWith(fence(2, 2), e)
+	if p := woken.(sandbox.Restored).Processes(); !p.Kept {
 		t.Errorf("processes: %+v", p)
 	}
 	if got := h.sh(woken, greet); got != "hello from a package" {
@@ -179,7 +179,7 @@ func TestPackagesAreInstalledOnceForAllWhoNameThem(t *testing.T) {
 	if err := h.Stop(within(t), woken.Handle(), sandboxtest.Newest(woken.Handle())); err != nil {
 		t.Fatal(err)
 	}
-	again, missing := h.make(fence(3, 3), e)
+	again, missing := h.createWith(fence(3, 3), e)
 	if got := h.sh(again, greet); got != "hello from a package" || missing != "" {
 		t.Errorf("made anew it has %q, missing %q", got, missing)
 	}
@@ -191,8 +191,8 @@ func TestPackagesAreInstalledOnceForAllWhoNameThem(t *testing.T) {
 func TestWhatCannotBeInstalledIsMissingAndNamed(t *testing.T) {
 	shop := openShop(t)
 	h := newHouseOf(t, shop.options(t))
-	e := h.stocked(dormouse.Packages{Cargo: []string{"no-such-program"}, Pip: []string{"dormouse-greets"}})
-	s, missing := h.make(fence(1, 1), e)
+	e := h.withPackages(dormouse.Packages{Cargo: []string{"no-such-program"}, Pip: []string{"dormouse-greets"}})
+	s, missing := h.createWith(fence(1, 1), e)
 	if !strings.Contains(missing, "cargo could not install no-such-program: ") {
 		t.Errorf("missing is %q", missing)
 	}
@@ -200,7 +200,7 @@ func TestWhatCannotBeInstalledIsMissingAndNamed(t *testing.T) {
 		t.Errorf("beside it there is %q", got)
 	}
 	// Who comes later tries anew, and is not given what is not whole.
-	_, missing = h.make(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, e)
+	_, missing = h.createWith(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, e)
 	if n := shop.fetched.Load(); n != 2 || missing == "" {
 		t.Errorf("it was fetched %d times, missing %q", n, missing)
 	}
@@ -210,7 +210,7 @@ func TestPackagesThatWereBegunAreNotBelieved(t *testing.T) {
 	shop := openShop(t)
 	shop.opened = make(chan struct{})
 	h := newHouseOf(t, shop.options(t))
-	e := h.stocked(dormouse.Packages{Pip: []string{"dormouse-greets"}})
+	e := h.withPackages(dormouse.Packages{Pip: []string{"dormouse-greets"}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -239,7 +239,7 @@ func TestPackagesThatWereBegunAreNotBelieved(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(shop.opened)
-	s, missing := h.make(fence(1, 2), e)
+	s, missing := h.createWith(fence(1, 2), e)
 	if got := h.sh(s, greet); got != "hello from a package" || missing != "" {
 		t.Errorf("%q, missing %q", got, missing)
 	}
@@ -251,8 +251,8 @@ func TestPackagesThatWereBegunAreNotBelieved(t *testing.T) {
 func TestPackagesThatNobodyHasAreRemoved(t *testing.T) {
 	shop := openShop(t)
 	h := newHouseOf(t, shop.options(t))
-	e := h.stocked(dormouse.Packages{Pip: []string{"dormouse-greets"}})
-	h.make(fence(1, 1), e)
+	e := h.withPackages(dormouse.Packages{Pip: []string{"dormouse-greets"}})
+	h.createWith(fence(1, 1), e)
 	notes := func() []string {
 		found, err := filepath.Glob(filepath.Join(h.dir, "packages", "*", "*", "stock.json"))
 		if err != nil {
@@ -288,11 +288,11 @@ func TestPackagesLieOverAnImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newHouseOf(t, gvisor.Options{
-		Outlet: swallow, Allow: func(string) error { return nil },
+		ServeEgress: swallow, Allow: func(string) error { return nil },
 		Fetch: func(context.Context, string, string) (gvisor.Image, error) { return im, nil },
 	})
-	e := h.furnished(dormouse.Environment{Image: "app", Packages: dormouse.Packages{Npm: []string{"x@^1"}, Pip: []string{"y"}}})
-	s, missing := h.make(fence(1, 1), e)
+	e := h.resolved(dormouse.Environment{Image: "app", Packages: dormouse.Packages{Npm: []string{"x@^1"}, Pip: []string{"y"}}})
+	s, missing := h.createWith(fence(1, 1), e)
 	const want = "a: install --global --no-audit --no-fund --no-update-notifier -- x@^1\necho greets"
 	if got := h.sh(s, "read which </which; echo $which; { read; read line; echo $line; } </bin/greets"); got != want {
 		t.Errorf("it has %q", got)

@@ -19,9 +19,9 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// pool holds sandboxes that are nobody's yet, so that neither a new session nor one
-// that wakes need wait for a kernel. Those for new sessions are started, and wait at
-// a bell.
+// pool has sandboxes without a session, so that neither a new session nor one that wakes
+// waits for a kernel. Those for new sessions are started, and their runners wait at a
+// gate.
 type pool struct {
 	ready   chan *spare
 	blank   chan *spare   // in which nothing runs
@@ -30,25 +30,25 @@ type pool struct {
 	running sync.WaitGroup
 }
 
-// spare is a sandbox without a session: one that is started and whose runner waits
-// at the bell, or one in which nothing runs yet, for memory to be restored to.
+// spare is a sandbox without a session: one that is started and whose runner waits at the
+// gate, or one in which nothing runs yet, for a memory image to be restored to.
 type spare struct {
 	box    box
 	kernel *sentry
-	bell   *net.UnixListener // nil if nothing runs
-	ring   *net.UnixConn     // the runner, waiting
-	// held is locked as long as this server lives: nobody else may sweep the box.
+	gate   *net.UnixListener // nil if nothing runs
+	waiter *net.UnixConn     // the runner, waiting
+	// held is locked as long as this server lives, so that nobody else sweeps the box.
 	held *os.File
 }
 
-// Spares is how many sandboxes are ready for sessions to come, and how many for
-// sessions to wake in.
+// Spares is how many sandboxes are ready for new sessions, and how many for sessions that
+// wake.
 func (d *Driver) Spares() (started, blank int) { return len(d.pool.ready), len(d.pool.blank) }
 
 const (
-	// poolAgain is how long nothing is made ahead after that failed.
-	poolAgain = 5 * time.Second
-	// poolPause leaves the processors to whoever has just taken a spare.
+	// poolRetry is how long the pool waits after a failure.
+	poolRetry = 5 * time.Second
+	// poolPause leaves the CPU to the session that has just taken a spare.
 	poolPause = 300 * time.Millisecond
 )
 
@@ -73,7 +73,7 @@ func (d *Driver) fillPool(n int) {
 			s, err := d.makeSpare(ctx, start)
 			if err != nil {
 				d.log.WarnContext(ctx, "no sandbox made ahead", "error", err)
-				_ = sleep.For(ctx, poolAgain)
+				_ = sleep.For(ctx, poolRetry)
 				continue
 			}
 			short <- s // only we send, and there is room
@@ -105,11 +105,11 @@ func (d *Driver) discard(s *spare) error {
 	s.close()
 	ctx, cancel := context.WithTimeout(context.Background(), undoWithin) //nolint:forbidigo // it is quick, and must not be given up half way
 	defer cancel()
-	return d.end(ctx, s.box, volume{dir: d.path("none")})
+	return d.end(ctx, s.box, d.noSession())
 }
 
-// claim takes a spare of a kind that still lives, nil if there is none. What is left
-// of one that died goes, since nobody else knows of it until the next server starts.
+// claim takes a live spare of a kind, nil if there is none. It removes spares that have
+// died, which nobody else knows of until the next server starts.
 func (d *Driver) claim(kind <-chan *spare) *spare {
 	for {
 		select {
@@ -133,11 +133,10 @@ func (d *Driver) claim(kind <-chan *spare) *spare {
 	}
 }
 
-// makeSpare makes a sandbox ahead, and starts it unless memory is to be restored to
-// it.
+// makeSpare creates a spare, and starts it unless it is for a memory image.
 func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error) {
-	if start && d.template != "" {
-		if err := d.fitsSpare(); err != nil {
+	if start && d.volumes.Limited() {
+		if err := d.volumes.FitsSpare(); err != nil {
 			return nil, err
 		}
 	}
@@ -148,64 +147,64 @@ func (d *Driver) makeSpare(ctx context.Context, start bool) (_ *spare, err error
 			s.close()
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
 			defer cancel()
-			err = errors.Join(err, d.end(undo, b, volume{dir: d.path("none")}))
+			err = errors.Join(err, d.end(undo, b, d.noSession()))
 		}
 	}()
-	if s.held, err = hold(b); err != nil {
+	if s.held, err = holdBox(b); err != nil {
 		return nil, err
 	}
 	secret := newSecret()
-	if err := b.make(secret); err != nil {
+	if err := b.create(secret); err != nil {
 		return nil, err
 	}
-	if s.kernel, err = d.launch(ctx, b, filepath.Base(d.opts.Runner), d.usual); err != nil || !start {
+	if s.kernel, err = d.launch(ctx, b, filepath.Base(d.opts.Runner), d.defaults); err != nil || !start {
 		return s, err
 	}
-	// What takes long is done before the session comes.
-	if err := d.volumeAhead(b); err != nil {
+	// What takes long is done before there is a session.
+	if err := d.volumes.MakeAhead(b.ahead()); err != nil {
 		return nil, err
 	}
-	if s.kernel.watch, err = d.cgroupOf(b).watchMemory(d.usual.Limits.Memory); err != nil {
+	if s.kernel.watch, err = d.cpu.Group(b.id).WatchMemory(d.defaults.Limits.Memory); err != nil {
 		return nil, err
 	}
-	if s.bell, err = runner.ListenAt(b.bell()); err != nil {
+	if s.gate, err = runner.ListenAt(b.gateSocket()); err != nil {
 		return nil, err
 	}
 	if err := s.kernel.start(); err != nil {
 		return nil, err
 	}
-	return s, s.waiting(ctx)
+	return s, s.awaitRunner(ctx)
 }
 
-// waiting returns once the runner stands at the bell.
-func (s *spare) waiting(ctx context.Context) error {
-	_ = s.bell.SetDeadline(time.Now().Add(answerWithin))
-	stop := context.AfterFunc(ctx, func() { _ = s.bell.SetDeadline(time.Unix(1, 0)) })
+// awaitRunner returns once the runner waits at the gate.
+func (s *spare) awaitRunner(ctx context.Context) error {
+	_ = s.gate.SetDeadline(time.Now().Add(answerWithin))
+	stop := context.AfterFunc(ctx, func() { _ = s.gate.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	c, err := s.bell.AcceptUnix()
+	c, err := s.gate.AcceptUnix()
 	if err != nil {
-		return fmt.Errorf("wait for the runner: %w", errors.Join(err, s.kernel.complaint(ctx)))
+		return fmt.Errorf("wait for the runner: %w", errors.Join(err, s.kernel.runnerLog(ctx)))
 	}
-	s.ring = c
+	s.waiter = c
 	return nil
 }
 
-// call lets the runner go on to its session.
-func (s *spare) call() {
-	_ = os.Remove(s.box.bell())
-	if s.ring != nil {
-		_ = s.ring.Close()
+// openGate lets the runner continue with its session.
+func (s *spare) openGate() {
+	_ = os.Remove(s.box.gateSocket())
+	if s.waiter != nil {
+		_ = s.waiter.Close()
 	}
-	_ = s.bell.Close()
+	_ = s.gate.Close()
 }
 
-// close lets go of what the spare needed to wait.
+// close releases what the spare needed to wait.
 func (s *spare) close() {
-	if s.bell != nil {
-		s.call()
+	if s.gate != nil {
+		s.openGate()
 	}
 	if s.held != nil {
-		_ = os.Remove(s.box.hold())
+		_ = os.Remove(s.box.holdFile())
 		_ = s.held.Close()
 	}
 	if s.kernel != nil {
@@ -213,16 +212,17 @@ func (s *spare) close() {
 	}
 }
 
-func (b box) bell() string { return filepath.Join(b.run(), "bell") }
+// gateSocket is where the runner of a spare waits.
+func (b box) gateSocket() string { return filepath.Join(b.run(), "bell") }
 
-// hold is beside the box: it is there, and locked, before the box is.
-func (b box) hold() string { return filepath.Join(filepath.Dir(b.dir), "."+b.id) }
+// holdFile is beside the box: it exists, and is locked, before the box exists.
+func (b box) holdFile() string { return filepath.Join(filepath.Dir(b.dir), "."+b.id) }
 
-// hold marks a box as a spare of this server. Whoever clears away what ended
-// servers held takes the lock first: if that was quicker, the mark is made again.
-func hold(b box) (*os.File, error) {
+// holdBox marks a box as a spare of this server. Whoever removes the marks of dead servers
+// takes the lock first: if that was quicker, the mark is made again.
+func holdBox(b box) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(b.hold(), os.O_CREATE|os.O_RDWR, 0o600)
+		f, err := os.OpenFile(b.holdFile(), os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("hold a sandbox: %w", err)
 		}
@@ -230,15 +230,15 @@ func hold(b box) (*os.File, error) {
 			return nil, fmt.Errorf("hold a sandbox: %w", errors.Join(err, f.Close()))
 		}
 		mine, err := f.Stat()
-		if there, e := os.Stat(b.hold()); err == nil && e == nil && os.SameFile(mine, there) {
+		if there, e := os.Stat(b.holdFile()); err == nil && e == nil && os.SameFile(mine, there) {
 			return f, nil
 		}
 		_ = f.Close()
 	}
 }
 
-// drop removes what a box was held by, unless a server that lives holds it.
-func drop(name string) {
+// removeHold removes a mark, unless a live server holds it.
+func removeHold(name string) {
 	f, err := os.Open(name)
 	if err != nil {
 		return
@@ -249,9 +249,9 @@ func drop(name string) {
 	}
 }
 
-// isSpare reports whether a server that lives holds the box ready.
+// isSpare reports whether a live server holds the box as a spare.
 func (b box) isSpare() bool {
-	f, err := os.Open(b.hold())
+	f, err := os.Open(b.holdFile())
 	if err != nil {
 		return false
 	}

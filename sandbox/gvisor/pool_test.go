@@ -20,7 +20,7 @@ import (
 )
 
 // spares lists the boxes that wait for a session.
-func (h *house) spares() []string {
+func (h *fixture) spares() []string {
 	h.t.Helper()
 	found, err := filepath.Glob(filepath.Join(h.dir, "boxes", "*", "run", "bell"))
 	if err != nil {
@@ -30,7 +30,7 @@ func (h *house) spares() []string {
 }
 
 // spare waits until one is ready.
-func (h *house) spare() string {
+func (h *fixture) spare() string {
 	h.t.Helper()
 	for ctx := within(h.t); ; {
 		for _, bell := range h.spares() {
@@ -102,7 +102,7 @@ func TestASessionWakesInASandboxMadeAhead(t *testing.T) {
 	if !ahead[at.Box] {
 		t.Errorf("it woke in %s, and not in one of %v", at.Box, boxes)
 	}
-	if woken, ok := second.(sandbox.Woken); !ok || !woken.Processes().Kept {
+	if woken, ok := second.(sandbox.Restored); !ok || !woken.Processes().Kept {
 		t.Error("its processes were not kept")
 	}
 	if got := h.sh(second, "kill -0 $(cat pid) && echo lives"); got != "lives" {
@@ -140,7 +140,7 @@ func TestASpareOfALivingServerIsNotSwept(t *testing.T) {
 	h := newHouseWith(t, 1)
 	mine := h.spare()
 	second := openWith(t, h.dir, 1) // another server on the same directory
-	if err := second.Sweep(within(t), func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{} }); err != nil {
+	if err := second.Sweep(within(t), func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{} }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(h.dir, "boxes", mine)); err != nil {
@@ -169,7 +169,7 @@ func BenchmarkCreate(b *testing.B) {
 }
 
 func TestAKernelWhoseNotesAreTornIsEnded(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo kept >file")
 	if err := s.Close(); err != nil {

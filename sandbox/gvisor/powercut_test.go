@@ -23,7 +23,7 @@ import (
 
 // cutHouse is a house whose sessions lie on a disk that forgets what was not synced.
 type cutHouse struct {
-	*house
+	*fixture
 	disk *powercut.Disk
 }
 
@@ -32,7 +32,7 @@ func newCutHouse(t *testing.T) *cutHouse {
 	if _, err := os.Stat("/dev/fuse"); err != nil || os.Getuid() != 0 {
 		t.Skip("needs root and /dev/fuse")
 	}
-	h := &cutHouse{house: &house{t: t, dir: filepath.Join(t.TempDir(), "data")}}
+	h := &cutHouse{fixture: &fixture{t: t, dir: filepath.Join(t.TempDir(), "data")}}
 	for _, dir := range []string{h.sessions(), h.below()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestWorkspaceIsNotBehindItsSnapshotAfterAPowerCut(t *testing.T) {
 			h := newCutHouse(t)
 			s := h.create(fence(1, 1))
 			h.sh(s, "echo one > log; mkdir d; echo of the snapshot > d/changed; echo 1 > d/gone; echo 1 > d/lost; sleep 0.1")
-			point, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+			point, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 			h.sh(s, "echo by somebody > d/changed; rm d/gone; sleep 0.1")
 			h.sync(s, "snap_1")
 			h.sh(s, "echo two >> log; rm d/lost; head -c 3000000 /dev/urandom > new")
@@ -137,7 +137,7 @@ func TestWorkspaceIsNotBehindItsSnapshotAfterAPowerCut(t *testing.T) {
 			if again := h.recover(fence(2, 2), point); again == nil || again.ID != done.ID {
 				t.Errorf("before it is told, recovered is %+v", again)
 			}
-			if err := h.Told(*done); err != nil {
+			if err := h.ForgetRecovered(*done); err != nil {
 				t.Fatal(err)
 			}
 			if again := h.recover(fence(2, 2), point); again != nil {
@@ -193,7 +193,7 @@ func TestSleepSurvivesAPowerCut(t *testing.T) {
 		t.Errorf("files of a session that sleeps were recovered: %+v", done)
 	}
 	s = h.create(fence(2, 2))
-	if p := s.(sandbox.Woken).Processes(); !p.Kept {
+	if p := s.(sandbox.Restored).Processes(); !p.Kept {
 		t.Errorf("what ran is lost: %s", p.Lost)
 	}
 	if got := strings.Fields(h.sh(s, "cat file; a=$(wc -l <ticks); sleep 1; test $a -lt $(wc -l <ticks) && echo runs")); !slices.Equal(got, []string{"before", "runs"}) {

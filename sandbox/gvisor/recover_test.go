@@ -22,30 +22,30 @@ import (
 )
 
 // newCuttable is a house whose volumes are of 128 MiB, and whose machine can end.
-func newCuttable(t *testing.T) *house {
+func newCuttable(t *testing.T) *fixture {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	h := &house{t: t, dir: t.TempDir()}
+	h := &fixture{t: t, dir: t.TempDir()}
 	t.Cleanup(func() { cleared(t, h.dir) })
 	h.powerOn()
 	return h
 }
 
-func (h *house) powerOn() {
+func (h *fixture) powerOn() {
 	h.t.Helper()
 	limits := gvisor.DefaultLimits()
 	limits.Disk, limits.Inodes = 128<<20, 4096
 	h.restartAs(gvisor.Options{Limits: limits})
 }
 
-func (h *house) session(names ...string) string {
+func (h *fixture) session(names ...string) string {
 	return filepath.Join(append([]string{h.dir, "sessions", string(fence(1, 1).Session)}, names...)...)
 }
 
 // powerCut ends the machine: its volume is what is on the disk while it is open.
-func (h *house) powerCut(s sandbox.Sandbox) {
+func (h *fixture) powerCut(s sandbox.Sandbox) {
 	h.t.Helper()
 	image := h.session("volume.img")
 	if out, err := exec.Command("cp", "--sparse=always", image, image+".cut").CombinedOutput(); err != nil {
@@ -66,7 +66,7 @@ func (h *house) powerCut(s sandbox.Sandbox) {
 	h.powerOn()
 }
 
-func (h *house) recoverFrom(f runner.Fence, point string) *sandbox.Recovered {
+func (h *fixture) recoverFrom(f runner.Fence, point string) *sandbox.Recovered {
 	h.t.Helper()
 	done, err := h.Recover(within(h.t), sandbox.Recovery{
 		Fence: f, Snapshot: "snap_1",
@@ -107,7 +107,7 @@ func TestRecoverAFileThatIsMoreThanHalfOfItsVolume(t *testing.T) {
 	h := newCuttable(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "yes old | head -c 70000000 > big; sleep 0.1")
-	point, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	point, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "yes new | dd of=big conv=notrunc,fsync iflag=fullblock bs=1M count=66 2>/dev/null; sync")
 	h.powerCut(s)
 	done := h.recoverFrom(fence(2, 2), point)
@@ -129,7 +129,7 @@ func TestRecoverAVolumeThatSomethingElseHasFilled(t *testing.T) {
 	h := newCuttable(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "yes old | head -c 70000000 > big; sleep 0.1")
-	point, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	point, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "rm big; yes new | head -c 90000000 > other; sync")
 	h.powerCut(s)
 	done := h.recoverFrom(fence(2, 2), point)
@@ -151,7 +151,7 @@ func TestRecoverAFileThatIsTornAndHasOldTimes(t *testing.T) {
 	h := newCuttable(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "yes old | head -c 8000000 > big; sleep 0.1")
-	point, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	point, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "yes new | dd of=big conv=notrunc iflag=fullblock bs=1M count=7 2>/dev/null")
 	f, err := os.OpenFile(h.session("volume", "upper", "big"), os.O_RDWR, 0)
 	if err != nil {
@@ -178,7 +178,7 @@ func TestRecoverLeavesTheFilesOfASessionThatSleeps(t *testing.T) {
 	h := newCuttable(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo old > f; sleep 0.1")
-	point, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	point, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "echo new > f")
 	h.counting(s)
 	letGo := holdOpen(t)
@@ -189,7 +189,7 @@ func TestRecoverLeavesTheFilesOfASessionThatSleeps(t *testing.T) {
 		t.Errorf("recovered is %+v", done)
 	}
 	s = h.create(fence(2, 2))
-	if p := s.(sandbox.Woken).Processes(); !p.Kept {
+	if p := s.(sandbox.Restored).Processes(); !p.Kept {
 		t.Errorf("what ran is lost: %s", p.Lost)
 	}
 	if got := h.sh(s, "cat f; ls | grep -c found"); !strings.HasPrefix(got, "new\n0") {
@@ -198,7 +198,7 @@ func TestRecoverLeavesTheFilesOfASessionThatSleeps(t *testing.T) {
 }
 
 // cleared waits until what a stopped sandbox had is cleared away, which is noted.
-func (h *house) cleared(note string) {
+func (h *fixture) cleared(note string) {
 	h.t.Helper()
 	for ctx := within(h.t); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(h.session(note)); err == nil {
@@ -215,7 +215,7 @@ func TestRecoverLeavesTheFilesOfASessionThatWasStopped(t *testing.T) {
 	h := newCuttable(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo old > f; sleep 0.1")
-	point, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	point, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "echo new > f")
 	letGo := holdOpen(t)
 	h.stop(s)
@@ -240,7 +240,7 @@ func TestRecoveredFilesHaveNoMemoryOverThem(t *testing.T) {
 	h := newCuttable(t)
 	s := h.create(fence(1, 1))
 	h.sh(s, "echo old > f; sleep 0.1")
-	point, _ := h.mustCapture(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
+	point, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "echo new > f")
 	h.freeze(s, fence(1, 1))
 	if err := os.WriteFile(h.session("failed"), []byte("the disk failed"), 0o600); err != nil {
@@ -250,7 +250,7 @@ func TestRecoveredFilesHaveNoMemoryOverThem(t *testing.T) {
 		t.Errorf("recovered is %+v", done)
 	}
 	s = h.create(fence(2, 2))
-	if p := s.(sandbox.Woken).Processes(); p.Kept || !strings.Contains(p.Lost, "recovered") {
+	if p := s.(sandbox.Restored).Processes(); p.Kept || !strings.Contains(p.Lost, "recovered") {
 		t.Errorf("what ran is kept: %+v", p)
 	}
 	if _, err := os.Stat(h.session("image")); !errors.Is(err, fs.ErrNotExist) {

@@ -10,16 +10,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/dormouse-run/dormouse/internal/filemode"
 )
 
-// rootFS is the root file system of sandboxes made from this machine's own: its
-// programs to read, nothing of its settings, homes and secrets.
+// rootFS is the root file system of sandboxes that have this machine's programs: read-
+// only, without its settings, homes and secrets.
 type rootFS struct {
 	dir  string
 	host []string // directories of the host that are bound in, read-only
 }
 
-// fromHost lists what of the host's /etc programs need and everyone may know.
+// fromHost lists what programs need of the host's /etc, and everyone may know.
 var fromHost = []string{
 	"alternatives", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
 	"localtime", "mime.types", "os-release", "perl", "protocols", "python3", "python3.11", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo",
@@ -42,9 +44,8 @@ func profile(path string) string {
 	return "export PATH=" + path + "\n[ -z \"$BASH_VERSION\" ] || PS1='\\w\\$ '\n"
 }
 
-// makeRoot lays out a root file system below dir, with a search path for login
-// shells. What it is made of is part of its name, so that another is never changed
-// under a sandbox.
+// makeRoot creates a root file system below dir, with a search path for login shells. Its
+// name is a digest of its content, so that it never changes under a sandbox.
 func makeRoot(dir, path string) (rootFS, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
@@ -77,7 +78,7 @@ func (r *rootFS) fill(at, path string) error {
 		"dev", "etc/ssl", "home", "mnt", "opt", "proc", "root", "run", "srv", "sys", "tmp", "usr", "var/cache", "var/lib", "var/log", "var/tmp",
 		insideBin, insideRun, insideSlot, insideWorkspace,
 	} {
-		if err := makeDirs(filepath.Join(at, dir)); err != nil {
+		if err := filemode.MkdirAll(filepath.Join(at, dir)); err != nil {
 			return err
 		}
 	}
@@ -93,67 +94,28 @@ func (r *rootFS) fill(at, path string) error {
 			err = os.Symlink(to, filepath.Join(at, dir))
 		case errors.Is(err, fs.ErrNotExist):
 			err = nil
-		default: // a machine that has not merged them
+		default: // /usr is not merged
 			r.host = append(r.host, "/"+dir)
-			err = makeDirs(filepath.Join(at, dir))
+			err = filemode.MkdirAll(filepath.Join(at, dir))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for name, text := range etc {
-		if err := writeShown(filepath.Join(at, "etc", name), []byte(text)); err != nil {
+		if err := filemode.WriteFile(filepath.Join(at, "etc", name), []byte(text)); err != nil {
 			return err
 		}
 	}
-	if err := writeShown(filepath.Join(at, "etc", "profile"), []byte(profile(path))); err != nil {
+	if err := filemode.WriteFile(filepath.Join(at, "etc", "profile"), []byte(profile(path))); err != nil {
 		return err
 	}
 	for _, name := range fromHost {
-		if err := copyTree(filepath.Join("/etc", name), filepath.Join(at, "etc", name)); err != nil {
+		if err := filemode.CopyTree(filepath.Join("/etc", name), filepath.Join(at, "etc", name)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// copyTree copies files, directories and links that everyone may read. What is
-// not there is not copied.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		at := filepath.Join(to, rel)
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		switch {
-		case e.IsDir():
-			return makeDirs(at)
-		case e.Type() == fs.ModeSymlink:
-			link, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(link, at) //nolint:gosec // from /etc to a directory of our own
-		case e.Type().IsRegular() && info.Mode().Perm()&0o004 != 0:
-			b, err := os.ReadFile(path) //nolint:gosec // of /etc
-			if err != nil {
-				return err
-			}
-			return writeShown(at, b)
-		}
-		return nil
-	})
 }
 
 // digestTree names a tree by its content.

@@ -25,11 +25,12 @@ import (
 	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/dormouse-run/dormouse/internal/pidfd"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/cgroup"
 )
 
-// rootAccess is what becomes of changes to the root file system: they are in memory,
-// unless packages are installed in it.
-func rootAccess(m made) []string {
+// rootAccess is where changes to the root file system go: to memory, unless packages are
+// installed.
+func rootAccess(m boxSpec) []string {
 	switch {
 	case m.build:
 		return []string{"--overlay2=none", "--file-access=shared"}
@@ -39,16 +40,15 @@ func rootAccess(m made) []string {
 	return []string{"--overlay2=root:memory"}
 }
 
-// configure is how all our kernels run: without any network, with the files of
-// the host as they are, and with a root file system as rootAccess says.
-// Cgroups are our own work: gVisor would move this whole process into each. Those
-// inside are of the second version, for in the first gVisor counts only some of
-// the processes.
+// configure is how all our kernels run: without any network, with files of the host
+// shared, and with a root file system as rootAccess says. Cgroups are managed here: gVisor
+// would move this whole process into each. Those inside are version 2, since with version
+// 1 gVisor counts only some of the processes.
 func configure(dir, program string, root []string) (*config.Config, error) {
 	prepare.Do(func() {
 		log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
-		// A kernel is handed our standard streams. Nothing of ours is meant for it,
-		// and whoever wants to print has kept its own reference.
+		// A kernel inherits our standard streams, which are not meant for it. Whoever wants to
+		// print has duplicated them.
 		if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
 			os.Stdin, os.Stdout, os.Stderr = null, null, null
 		}
@@ -76,8 +76,8 @@ type sentry struct {
 	c     *container.Container
 	proc  *pidfd.Process
 	files *pidfd.Process // the file server
-	// watch is over its memory, if that was begun ahead of whoever opens it.
-	watch *memoryWatch
+	// watch is set if its memory is watched already before it is opened.
+	watch *cgroup.MemoryWatch
 }
 
 // newSentry starts a kernel in which nothing runs yet.
@@ -93,14 +93,14 @@ func newSentry(conf *config.Config, id string, spec *specs.Spec, bundle string) 
 	return &sentry{conf: conf, c: c, proc: proc, files: fileServer(c)}, nil
 }
 
-// findSentry finds a kernel that some server started, nil if there is none.
+// findSentry finds a kernel that some server has started, nil if there is none.
 func findSentry(conf *config.Config, id string) (*sentry, error) {
 	c, err := container.Load(conf.RootDir, container.FullID{SandboxID: id, ContainerID: id}, container.LoadOpts{Exact: true, SkipCheck: true})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	if err != nil && tornNotes(conf.RootDir, id) {
-		return nil, endTorn(conf.RootDir, id)
+	if err != nil && corruptState(conf.RootDir, id) {
+		return nil, endUnrecorded(conf.RootDir, id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find the kernel: %w", err)
@@ -108,7 +108,7 @@ func findSentry(conf *config.Config, id string) (*sentry, error) {
 	return &sentry{conf: conf, c: c, proc: runs(id, c.SandboxPid()), files: fileServer(c)}, nil
 }
 
-// runs gets hold of the process pid if it is the kernel id and has not ended.
+// runs opens the process pid if it is the kernel id and has not ended.
 func runs(id string, pid int) *pidfd.Process {
 	if pid <= 0 {
 		return nil
@@ -117,7 +117,7 @@ func runs(id string, pid int) *pidfd.Process {
 	if err != nil {
 		return nil
 	}
-	// After a reboot the number is somebody else's.
+	// After a reboot another process may have the pid.
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil || !bytes.HasSuffix(line, []byte("\x00"+id+"\x00")) || proc.Ended() {
 		proc.Close()
@@ -126,7 +126,7 @@ func runs(id string, pid int) *pidfd.Process {
 	return proc
 }
 
-// fileServer gets hold of the file server of a kernel, nil if it has ended.
+// fileServer opens the file server of a kernel, nil if it has ended.
 func fileServer(c *container.Container) *pidfd.Process {
 	pid := c.GoferPid.Load()
 	if pid <= 1 {
@@ -148,21 +148,20 @@ func (s *sentry) alive() bool {
 	return s != nil && s.proc != nil && !s.proc.Ended() && s.files != nil && !s.files.Ended()
 }
 
-// endWithFiles ends the kernel when its file server has ended, until ctx does.
-// Nothing inside could open a file any more, and nobody outside would ever be told.
+// endWithFiles kills the kernel when its file server has ended, until ctx ends: nothing
+// inside could open a file any more, and nobody would notice.
 func (s *sentry) endWithFiles(ctx context.Context) {
 	if s.files == nil || s.files.Wait(ctx) == nil {
 		s.proc.Signal(unix.SIGKILL)
 	}
 }
 
-// running reports whether the kernel was started, as far as its server got to
-// note it.
+// running reports whether the kernel was started, as far as its server came to note it.
 func (s *sentry) running() bool {
 	return s.c.Status == container.Running || s.c.Status == container.Paused
 }
 
-// pids are the processes of the kernel before it has started anything.
+// pids are the processes of the kernel before it has started any.
 func (s *sentry) pids() []int {
 	pids := []int{s.c.SandboxPid()}
 	if gofer := s.c.GoferPid.Load(); gofer > 0 {
@@ -178,8 +177,8 @@ func (s *sentry) start() error {
 	return nil
 }
 
-// restore carries on with what a memory image holds. What runs does not wait until
-// all of it is read: the kernel holds the files, also once they have no name.
+// restore restores a memory image. Processes run before all of it is read: the kernel
+// keeps the files open, also once they have no name.
 func (s *sentry) restore(image string) error {
 	const direct, background = false, true
 	if err := s.c.Restore(s.conf, image, direct, background, nil); err != nil {
@@ -188,7 +187,7 @@ func (s *sentry) restore(image string) error {
 	return nil
 }
 
-// pause stops everything inside where it is. Pausing twice is pausing once.
+// pause pauses everything inside. Pausing twice is pausing once.
 func (s *sentry) pause() error {
 	if s.c.Status == container.Paused {
 		return nil
@@ -243,9 +242,9 @@ func (s *sentry) destroy(ctx context.Context) error {
 	return nil
 }
 
-// close lets go of the kernel, which lives on.
+// close detaches from the kernel, which lives on.
 func (s *sentry) close() {
-	_ = s.watch.close()
+	_ = s.watch.Close()
 	s.watch = nil
 	for _, p := range []*pidfd.Process{s.proc, s.files} {
 		if p != nil {

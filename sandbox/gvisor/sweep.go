@@ -17,15 +17,17 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/flock"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 
-// lostFor is how long the files of a session that nobody knows are kept.
-const lostFor = 7 * 24 * time.Hour
+// keepLost is how long the files of unknown sessions are kept.
+const keepLost = 7 * 24 * time.Hour
 
-// Sweep stops the sandboxes of this instance that owned does not vouch for,
-// whoever started them, and sets aside the files of sessions nobody knows.
-func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Owned) error {
+// Sweep stops the sandboxes of this instance that have no owner, whoever started them, and
+// sets aside the files of unknown sessions.
+func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Ownership) error {
 	var errs []error
 	kept := make(map[string]bool)
 	sessions, err := os.ReadDir(d.path(sessionsDir))
@@ -39,7 +41,7 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 		}
 		kept[b] = true
 	}
-	strays, err := d.strays()
+	strays, err := d.allBoxes()
 	if err != nil {
 		return fmt.Errorf("sweep sandboxes: %w", err)
 	}
@@ -47,21 +49,21 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 		if kept[b.id] || b.isSpare() || d.hasOwner(b) {
 			continue
 		}
-		if err := d.end(ctx, b, volume{dir: d.path("none")}); err != nil {
+		if err := d.end(ctx, b, d.noSession()); err != nil {
 			errs = append(errs, fmt.Errorf("stop stray sandbox %s: %w", b.id, err))
 			continue
 		}
 		d.log.InfoContext(ctx, "stray sandbox stopped", "sandbox", b.id)
 	}
-	d.dropHolds()
-	return errors.Join(append(errs, d.forgetLost(time.Now()), d.sweepBranches(owned, time.Now()))...)
+	d.removeHolds()
+	return errors.Join(append(errs, d.removeLost(time.Now()), d.sweepBranches(owned, time.Now()))...)
 }
 
-// dropHolds removes what servers that ended held their spares by.
-func (d *Driver) dropHolds() {
+// removeHolds removes the marks of spares of servers that have ended.
+func (d *Driver) removeHolds() {
 	holds, _ := filepath.Glob(d.path(boxesDir) + "/.sbx_*") // the pattern is our own
 	for _, name := range holds {
-		drop(name)
+		removeHold(name)
 	}
 }
 
@@ -72,7 +74,7 @@ func (d *Driver) hasOwner(b box) bool {
 		return true
 	}
 	for _, name := range records {
-		r, err := volume{dir: filepath.Dir(name)}.readRecord()
+		r, err := sessionDir{volume.Volume{Dir: filepath.Dir(name)}}.readRecord()
 		if err != nil || r != nil && r.Box == b.id {
 			return true
 		}
@@ -80,14 +82,14 @@ func (d *Driver) hasOwner(b box) bool {
 	return false
 }
 
-// sweepSession stops the sandbox of a session unless it is vouched for, and then
-// returns its box.
-func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned func(dormouse.SessionID) sandbox.Owned) (string, error) {
+// sweepSession stops the sandbox of a session if the session does not own it, and
+// otherwise returns its box.
+func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned func(dormouse.SessionID) sandbox.Ownership) (string, error) {
 	if id.Validate() != nil {
 		return "", nil
 	}
-	v := d.volumeOf(id)
-	unlock, err := v.lock(ctx)
+	v := d.session(id)
+	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -100,7 +102,7 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned 
 	if r != nil {
 		if owner.Unsure || owner.Generation == r.Generation {
 			if r.Started {
-				d.clear(ctx, v, r.Workspace)
+				d.removeOldWorkspaces(ctx, v, r.Workspace)
 			}
 			return r.Box, nil
 		}
@@ -114,36 +116,36 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned 
 		d.log.InfoContext(ctx, "stray sandbox stopped", "session", id, "generation", r.Generation)
 	}
 	if owner.Known || owner.Unsure {
-		return "", v.giveUpWake()
+		return "", v.discardWake()
 	}
-	return "", d.lose(ctx, v)
+	return "", d.setAside(ctx, v)
 }
 
-// lose sets the files of a session aside.
-func (d *Driver) lose(ctx context.Context, v volume) error {
-	if err := v.close(); err != nil {
+// setAside sets the files of a session aside.
+func (d *Driver) setAside(ctx context.Context, v sessionDir) error {
+	if err := v.Close(); err != nil {
 		return err
 	}
-	to := filepath.Join(d.path(lostDir), string(v.session)+"-"+strconv.FormatInt(time.Now().Unix(), 10))
+	to := filepath.Join(d.path(lostDir), string(v.Session)+"-"+strconv.FormatInt(time.Now().Unix(), 10))
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-		return fmt.Errorf("set aside the files of %s: %w", v.session, err)
+		return fmt.Errorf("set aside the files of %s: %w", v.Session, err)
 	}
-	if err := os.Rename(v.dir, to); err != nil {
-		return fmt.Errorf("set aside the files of %s: %w", v.session, err)
+	if err := os.Rename(v.Dir, to); err != nil {
+		return fmt.Errorf("set aside the files of %s: %w", v.Session, err)
 	}
-	d.log.WarnContext(ctx, "files of a session nobody knows set aside", "session", v.session, "kept_in", to, "days", int(lostFor.Hours()/24))
+	d.log.WarnContext(ctx, "files of a session nobody knows set aside", "session", v.Session, "kept_in", to, "days", int(keepLost.Hours()/24))
 	return nil
 }
 
-// forgetLost removes what was set aside long enough ago.
-func (d *Driver) forgetLost(now time.Time) error {
+// removeLost removes what was set aside long enough ago.
+func (d *Driver) removeLost(now time.Time) error {
 	lost, err := filepath.Glob(d.path(lostDir) + "/*-*")
 	if err != nil {
 		return err
 	}
 	for _, dir := range lost {
 		at, err := strconv.ParseInt(dir[strings.LastIndexByte(dir, '-')+1:], 10, 64)
-		if err != nil || now.Sub(time.Unix(at, 0)) < lostFor {
+		if err != nil || now.Sub(time.Unix(at, 0)) < keepLost {
 			continue
 		}
 		if err := beneath.At(dir).Remove(); err != nil {
@@ -153,9 +155,8 @@ func (d *Driver) forgetLost(now time.Time) error {
 	return nil
 }
 
-// strays finds every sandbox of this instance that has a directory, or of which
-// anything is noted.
-func (d *Driver) strays() ([]box, error) {
+// allBoxes finds every sandbox of this instance that has a directory or state files.
+func (d *Driver) allBoxes() ([]box, error) {
 	dirs, err := filepath.Glob(d.path(boxesDir) + "/sbx_*")
 	if err != nil {
 		return nil, err
@@ -171,7 +172,7 @@ func (d *Driver) strays() ([]box, error) {
 		}
 	}
 	for _, file := range notes {
-		if b, err := d.boxOf(noted(filepath.Base(file))); err == nil {
+		if b, err := d.boxOf(boxOfState(filepath.Base(file))); err == nil {
 			found[b.id] = b
 		}
 	}
@@ -182,31 +183,42 @@ func (d *Driver) strays() ([]box, error) {
 	return all, nil
 }
 
-// Close lets go of the driver's directories, unless sandboxes live on in them or
-// another server uses them.
+// releaseCPUs gives the sandboxes that servers before this one have left background
+// priority until somebody opens them. If another server has them open, it is told again of
+// everyone who begins to wait.
+func (d *Driver) releaseCPUs() error {
+	all, err := d.allBoxes()
+	for _, b := range all {
+		err = errors.Join(err, d.cpu.Group(b.id).Release())
+	}
+	return err
+}
+
+// Close unmounts the driver's directories, unless sandboxes live on in them or another
+// server uses them.
 func (d *Driver) Close() error {
 	defer func() { _ = d.lock.Close() }()
-	d.clearing.Wait()
-	d.crowd.end()
-	d.outlets.end()
+	d.cleanups.Wait()
+	d.cpu.Close()
+	d.egress.close()
 	if err := d.closePool(); err != nil {
 		return err
 	}
-	d.reserves.end()
+	d.volumes.Stop()
 	if err := flock.Lock(d.lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil // another server is here
 	}
-	d.dropHolds()
-	left, err := d.strays()
+	d.removeHolds()
+	left, err := d.allBoxes()
 	if err != nil || len(left) > 0 {
 		return err
 	}
-	// A network namespace without anything in it is mounted with the kernels.
+	// An empty network namespace is mounted beside the kernels.
 	for _, dir := range []string{d.opts.Dir, d.kernels()} {
-		if err := unmountUnder(dir); err != nil {
+		if err := mount.UnmountAll(dir); err != nil {
 			return fmt.Errorf("let go of %s: %w", dir, err)
 		}
 	}
-	d.forgetCgroups()
+	d.cpu.RemoveParents()
 	return os.RemoveAll(d.kernels())
 }

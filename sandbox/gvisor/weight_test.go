@@ -48,8 +48,8 @@ func weightFile(t *testing.T, dir string, h sandbox.Handle) string {
 	return ""
 }
 
-// again does something again and again until stop is called.
-func again(t *testing.T, do func(context.Context) error) (stop func()) {
+// retryEINTR does something again and again until stop is called.
+func retryEINTR(t *testing.T, do func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t))
 	var running sync.WaitGroup
@@ -72,14 +72,14 @@ func again(t *testing.T, do func(context.Context) error) (stop func()) {
 // keepAsking has somebody wait for a sandbox until stop is called.
 func keepAsking(t *testing.T, s sandbox.Sandbox) (stop func()) {
 	t.Helper()
-	return again(t, func(ctx context.Context) error {
+	return retryEINTR(t, func(ctx context.Context) error {
 		_, err := s.(sandbox.Machine).Usage(ctx)
 		return err
 	})
 }
 
 func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	weighs(t, h.dir, s.Handle(), true)
 	h.call(s, dormouse.OpTask, "while :; do :; done")
@@ -93,7 +93,7 @@ func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
 // A sandbox that is captured stands still meanwhile, whether or not somebody has it
 // open, so it must not wait for others.
 func TestSandboxThatIsCapturedWeighsMore(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	for _, open := range []bool{true, false} {
 		if !open {
@@ -103,9 +103,9 @@ func TestSandboxThatIsCapturedWeighsMore(t *testing.T) {
 		}
 		weighs(t, h.dir, s.Handle(), true)
 		n := 0
-		stop := again(t, func(context.Context) error {
+		stop := retryEINTR(t, func(context.Context) error {
 			n++
-			_, _, err := h.capture(s, fence(1, 1), sandbox.Workspace{}, "", dormouse.SnapshotID(fmt.Sprintf("snap_%t%d", open, n)))
+			_, _, err := h.snapshot(s, fence(1, 1), sandbox.Workspace{}, "", dormouse.SnapshotID(fmt.Sprintf("snap_%t%d", open, n)))
 			return err
 		})
 		weighs(t, h.dir, s.Handle(), false)
@@ -115,7 +115,7 @@ func TestSandboxThatIsCapturedWeighsMore(t *testing.T) {
 }
 
 func TestServerFindsWhatTheOneBeforeLeftHeavy(t *testing.T) {
-	h := newSmallHouse(t)
+	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	h.call(s, dormouse.OpTask, "while :; do :; done")
 	if err := s.Close(); err != nil {

@@ -20,37 +20,37 @@ var _ sandbox.Snapshotter = (*Driver)(nil)
 // maxPasses is how often a workspace is looked at that does not hold still.
 const maxPasses = 5
 
-// Capture copies what changed in a workspace. Nothing can be paused here: files
+// Snapshot copies what changed in a workspace. Nothing can be paused here: files
 // that are written to meanwhile are copied again, a few times, and may then be as
 // they never were.
-func (d *Driver) Capture(ctx context.Context, c sandbox.Capture) (sandbox.Captured, error) {
+func (d *Driver) Snapshot(ctx context.Context, c sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
 	p, err := d.placeOf(c.Fence.Session, c.Fence.Generation)
 	if err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	done, err := d.capture(ctx, p, c)
 	if err != nil {
-		return sandbox.Captured{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, p.session, layer.Full(err))
+		return sandbox.SnapshotResult{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, p.session, layer.Full(err))
 	}
 	return done, nil
 }
 
-func (d *Driver) capture(ctx context.Context, p place, c sandbox.Capture) (sandbox.Captured, error) {
+func (d *Driver) capture(ctx context.Context, p place, c sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
 	unlock, err := p.lock(ctx)
 	if err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	defer unlock()
 	if err := d.captures(p, c); err != nil {
-		return sandbox.Captured{}, err
+		return sandbox.SnapshotResult{}, err
 	}
 	f := d.filesOf(p.session)
-	if _, err := f.latest().Takes(c.Workspace); err != nil {
-		return sandbox.Captured{}, err
+	if _, err := f.latest().Check(c.Workspace); err != nil {
+		return sandbox.SnapshotResult{}, err
 	}
 	from := f.at(c.Workspace.Number)
 	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
-		return sandbox.CaptureNothing(ctx, c)
+		return sandbox.SnapshotEmpty(ctx, c)
 	}
 	marks := f.marks(c.Workspace.Number)
 	before, since := known(marks, c)
@@ -58,14 +58,14 @@ func (d *Driver) capture(ctx context.Context, p place, c sandbox.Capture) (sandb
 	settled := false
 	for n := 0; n < maxPasses && !settled; n++ {
 		if settled, err = taken.Pass(ctx, nil); err != nil {
-			return sandbox.Captured{}, err
+			return sandbox.SnapshotResult{}, err
 		}
 	}
 	return c.Done(ctx, d.log, marks, taken, since), nil
 }
 
 // captures refuses whoever may not capture.
-func (d *Driver) captures(p place, c sandbox.Capture) error {
+func (d *Driver) captures(p place, c sandbox.SnapshotRequest) error {
 	if err := p.fence().Check(c.Fence); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (d *Driver) captures(p place, c sandbox.Capture) error {
 
 // known is what the workspace was like at the point that was asked for, or at the
 // one it was made from. Of neither it may be known; then all of it is captured.
-func known(m layer.Marks, c sandbox.Capture) (layer.Index, dormouse.SnapshotID) {
+func known(m layer.Marks, c sandbox.SnapshotRequest) (layer.Index, dormouse.SnapshotID) {
 	for _, point := range []dormouse.SnapshotID{c.Since, c.Workspace.Base} {
 		if point == "" {
 			continue

@@ -47,8 +47,8 @@ type Driver struct {
 }
 
 var (
-	_ sandbox.Driver = (*Driver)(nil)
-	_ sandbox.Keeper = (*Driver)(nil)
+	_ sandbox.Driver     = (*Driver)(nil)
+	_ sandbox.Persistent = (*Driver)(nil)
 )
 
 // New returns a driver that keeps everything under o.Dir.
@@ -131,7 +131,7 @@ func (d *Driver) create(ctx context.Context, p place, spec sandbox.Spec) (_ *box
 	if err == nil {
 		var b *box
 		if b, err = d.open(ctx, p, f, w); err == nil {
-			if err = has.latest().Started(spec.Workspace.Number); err == nil {
+			if err = has.latest().Record(spec.Workspace.Number); err == nil {
 				d.clear(ctx, has, spec.Workspace.Number)
 				return b, nil
 			}
@@ -256,7 +256,7 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 
 // Sweep stops the sandboxes of this instance that owned does not vouch for,
 // whoever started them.
-func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Owned) error {
+func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Ownership) error {
 	found, err := d.leftovers()
 	if err != nil {
 		return fmt.Errorf("sweep sandboxes: %w", err)

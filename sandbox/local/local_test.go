@@ -168,7 +168,7 @@ func carriers(t testing.TB, instance string) int {
 
 func TestWorkspaceOutlivesSandboxes(t *testing.T) {
 	var d sandbox.Driver = open(t, t.TempDir())
-	if k, ok := d.(sandbox.Keeper); !ok || !k.KeepsWorkspace() {
+	if k, ok := d.(sandbox.Persistent); !ok || !k.KeepsWorkspace() {
 		t.Error("the driver does not say so")
 	}
 }
@@ -265,11 +265,11 @@ func TestSweepStopsWhatNobodyVouchesFor(t *testing.T) {
 	if err := os.RemoveAll(state(t, dir, lost.Handle())); err != nil {
 		t.Fatal(err)
 	}
-	err := open(t, dir).Sweep(within(t), func(id dormouse.SessionID) sandbox.Owned {
+	err := open(t, dir).Sweep(within(t), func(id dormouse.SessionID) sandbox.Ownership {
 		if id == session {
-			return sandbox.Owned{Known: true, Generation: 2}
+			return sandbox.Ownership{Known: true, Generation: 2}
 		}
-		return sandbox.Owned{}
+		return sandbox.Ownership{}
 	})
 	if err != nil {
 		t.Fatal(err)

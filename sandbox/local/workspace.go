@@ -47,7 +47,7 @@ func (f files) latest() sandbox.Latest { return sandbox.Latest(filepath.Join(f.n
 // ready makes a workspace that is not there yet, whole or not at all, and returns
 // where it is. Those before it stay.
 func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
-	last, err := f.latest().Takes(w)
+	last, err := f.latest().Check(w)
 	if err != nil {
 		return "", err
 	}

@@ -217,7 +217,7 @@ func goneIsCertain(t *testing.T, w *world) {
 	w.still(t, w.create(t, 2, 1), "beats*")
 }
 
-func closeLetsGo(t *testing.T, w *world) {
+func closeDetaches(t *testing.T, w *world) {
 	s := w.create(t, 1, 1)
 	c := w.exec("while [ ! -e go ]; do sleep 0.02; done; echo end")
 	start(t, s, c)

@@ -13,13 +13,13 @@ import (
 
 // branches makes sessions that begin with what runs in another.
 func branches(t *testing.T, w *world) {
-	l := w.line(t)
+	l := w.chain(t)
 	brancher, ok := l.Driver.(sandbox.Brancher)
 	freezer, freezes := l.Driver.(sandbox.Freezer)
 	if !ok || !freezes {
 		t.Skip("what runs in sandboxes of this driver cannot be taken along")
 	}
-	if err := brancher.Branch(within(t), l.session, 1, l.session+"b"); !errors.Is(err, sandbox.ErrNothingKept) {
+	if err := brancher.Branch(within(t), l.session, 1, l.session+"b"); !errors.Is(err, sandbox.ErrNoMemoryImage) {
 		t.Errorf("of a session that never had a sandbox: %v", err)
 	}
 	s := l.start(t, 1)
@@ -34,17 +34,17 @@ func branches(t *testing.T, w *world) {
 	}
 	shell(s, "echo 1 >kept; echo home >~/kept; cd /usr; here=there")
 	eventually(t, "it runs", func() bool { return l.count(t, s, "/tmp/beats") > 2 })
-	if err := brancher.Branch(within(t), l.session, 1, l.session+"b"); !errors.Is(err, sandbox.ErrNothingKept) {
+	if err := brancher.Branch(within(t), l.session, 1, l.session+"b"); !errors.Is(err, sandbox.ErrNoMemoryImage) {
 		t.Errorf("of a session that is awake: %v", err)
 	}
 	if err := errors.Join(s.Close(), freezer.Freeze(within(t), s.Handle(), l.fence(1, 1))); err != nil {
 		t.Fatal(err)
 	}
-	l.capture(t, nil, 1, "", "snap_1")
-	if err := brancher.Branch(within(t), l.session, 2, l.session+"b"); !errors.Is(err, sandbox.ErrNothingKept) {
+	l.snapshot(t, nil, 1, "", "snap_1")
+	if err := brancher.Branch(within(t), l.session, 2, l.session+"b"); !errors.Is(err, sandbox.ErrNoMemoryImage) {
 		t.Errorf("of a generation that it has not had: %v", err)
 	}
-	all := []*line{l}
+	all := []*chain{l}
 	for _, name := range []dormouse.SessionID{"b", "c"} {
 		b := *l
 		b.world = &world{Harness: l.Harness, session: l.session + name}
@@ -64,7 +64,7 @@ func branches(t *testing.T, w *world) {
 			generation, b.now.Number = 1, 1
 		}
 		s := b.start(t, generation)
-		if p := s.(sandbox.Woken).Processes(); !p.Kept {
+		if p := s.(sandbox.Restored).Processes(); !p.Kept {
 			t.Fatalf("%s: %+v", b.session, p)
 		}
 		if got := shell(s, "echo $here $PWD $(cat /workspace/kept ~/kept)"); got != "there /usr 1 home" {

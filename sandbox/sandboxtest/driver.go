@@ -12,7 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
-func createClearsLeftovers(t *testing.T, w *world) {
+func createEndsStale(t *testing.T, w *world) {
 	first := w.create(t, 1, 1)
 	beating := w.beating("beats")
 	start(t, first, beating)
@@ -107,7 +107,7 @@ func stopKeepsFiles(t *testing.T, w *world) {
 	}
 }
 
-func lateIsRefused(t *testing.T, w *world) {
+func staleIsRefused(t *testing.T, w *world) {
 	first := w.create(t, 1, 1)
 	w.sh(t, first, "echo kept >file")
 	late := w.Driver
@@ -126,8 +126,8 @@ func lateIsRefused(t *testing.T, w *world) {
 		refused("freeze", f.Freeze(within(t), first.Handle(), w.fence(1, 1)))
 	}
 	if c, ok := late.(sandbox.Snapshotter); ok {
-		_, err := c.Capture(within(t), sandbox.Capture{Fence: w.fence(1, 1), Handle: first.Handle(), As: "snap_late", To: t.TempDir()})
-		refused("capture", err)
+		_, err := c.Snapshot(within(t), sandbox.SnapshotRequest{Fence: w.fence(1, 1), Handle: first.Handle(), As: "snap_late", To: t.TempDir()})
+		refused("snapshot", err)
 	}
 	if err := late.Stop(within(t), first.Handle(), w.fence(2, 2)); !errors.Is(err, runner.ErrForeign) {
 		t.Errorf("stop as another generation: %v", err)

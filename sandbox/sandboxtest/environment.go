@@ -8,19 +8,19 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
-// furnisher skips drivers whose sandboxes are all alike.
-func (w *world) furnisher(t *testing.T) sandbox.Furnisher {
+// resolver skips drivers whose sandboxes cannot differ.
+func (w *world) resolver(t *testing.T) sandbox.EnvironmentResolver {
 	t.Helper()
-	f, ok := w.Driver.(sandbox.Furnisher)
+	f, ok := w.Driver.(sandbox.EnvironmentResolver)
 	if !ok {
 		t.Skip("its sandboxes are all alike")
 	}
 	return f
 }
 
-func furnishCompletes(t *testing.T, w *world) {
-	f := w.furnisher(t)
-	whole, err := f.Furnish(dormouse.Environment{})
+func resolvingCompletes(t *testing.T, w *world) {
+	f := w.resolver(t)
+	whole, err := f.ResolveEnvironment(dormouse.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,23 +36,23 @@ func furnishCompletes(t *testing.T, w *world) {
 	}
 }
 
-func furnishRefuses(t *testing.T, w *world) {
-	f := w.furnisher(t)
+func resolvingRefuses(t *testing.T, w *world) {
+	f := w.resolver(t)
 	for name, e := range map[string]dormouse.Environment{
 		"files of the host":     {Image: "dir:/etc"},
 		"a file of the host":    {Image: "tarball:/etc/passwd"},
 		"no limit on memory":    {Limits: dormouse.Limits{Memory: dormouse.Unlimited}},
 		"no limit on processes": {Limits: dormouse.Limits{Pids: dormouse.Unlimited}},
 	} {
-		if got, err := f.Furnish(e); !errors.Is(err, dormouse.ErrInvalid) {
+		if got, err := f.ResolveEnvironment(e); !errors.Is(err, dormouse.ErrInvalid) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
 }
 
 func imageStays(t *testing.T, w *world) {
-	f := w.furnisher(t)
-	e, err := f.Furnish(dormouse.Environment{})
+	f := w.resolver(t)
+	e, err := f.ResolveEnvironment(dormouse.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,14 +64,14 @@ func imageStays(t *testing.T, w *world) {
 		}
 		t.Cleanup(func() { _ = s.Close() })
 		w.sh(t, s, "echo x >>file")
-		image, ok := s.(sandbox.Imaged)
+		image, ok := s.(sandbox.FromImage)
 		if !ok {
 			t.Fatal("it does not say its image")
 		}
-		if generation == 2 && image.Image() != first {
-			t.Errorf("it is of %q, and the one before of %q", image.Image(), first)
+		if generation == 2 && image.ImageDigest() != first {
+			t.Errorf("it is of %q, and the one before of %q", image.ImageDigest(), first)
 		}
-		first = image.Image()
+		first = image.ImageDigest()
 		if err := w.Driver.Stop(within(t), s.Handle(), Newest(s.Handle())); err != nil {
 			t.Fatal(err)
 		}

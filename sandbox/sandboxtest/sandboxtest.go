@@ -13,15 +13,14 @@ import (
 // Harness is a driver under test, and what only its package can do to it.
 type Harness struct {
 	Driver sandbox.Driver
-	// Restart returns the driver that the next server would make of the same
+	// Restart returns the driver that the next server would open with the same
 	// state. The one before it is not closed: its server was killed.
 	Restart func(t *testing.T) sandbox.Driver
 	// Kill ends the sandbox from outside, as a fault would.
 	Kill func(t *testing.T, h sandbox.Handle)
-	// Freeze holds the whole runner still until thaw is called. Halt does that to a
-	// process.
+	// Freeze stops the whole runner until thaw is called. Halt does that to a process.
 	Freeze func(t *testing.T, h sandbox.Handle) (thaw func())
-	// Pauses says that what runs holds still while it is captured.
+	// Pauses says that the sandbox is paused while a snapshot is taken.
 	Pauses bool
 }
 
@@ -33,15 +32,15 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		run  func(*testing.T, *world)
 	}{
 		// Driver.
-		{"create must end whatever an earlier one left, or take it over", createClearsLeftovers},
+		{"create must end whatever an earlier one left, or take it over", createEndsStale},
 		{"a new generation must find the files its predecessor left", generationFindsFiles},
 		{"attach must return ErrGone only when the sandbox is dead for certain", attachIsCertain},
 		{"attach reaches a sandbox that a server before us started", attachReaches},
 		{"stop must end everything and keep the files", stopKeepsFiles},
 		{"stopping what is gone must succeed", stopGone},
-		{"who comes late must neither stop, freeze, capture nor remove", lateIsRefused},
-		{"furnish must complete what an environment leaves open", furnishCompletes},
-		{"furnish must refuse what sessions may not have", furnishRefuses},
+		{"a stale fence must neither stop, freeze, snapshot nor remove", staleIsRefused},
+		{"resolving must complete what an environment leaves open", resolvingCompletes},
+		{"resolving must refuse what sessions may not have", resolvingRefuses},
 		{"a sandbox must say its image, and a later one is of the same", imageStays},
 		// Sandbox.
 		{"calls must wait out a short loss of the runner", outlastsLoss},
@@ -56,7 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"kill leaves alone what is over or was never seen", killLeavesAlone},
 		{"a forgotten op was never seen", forgotten},
 		{"gone must be closed once the sandbox is dead for certain", goneIsCertain},
-		{"close lets go of the sandbox, which must live on", closeLetsGo},
+		{"close detaches from the sandbox, which must live on", closeDetaches},
 		{"methods may be used by several goroutines at once", manyAtOnce},
 		{"every method respects its context", respectsContext},
 		// Calls.
@@ -79,17 +78,17 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"a watch sees what changes", watchesSee},
 		{"usage must say what runs, and since when nothing does", usageKnows},
 		// Snapshotter, where the driver is one.
-		{"capture must write what changed in a workspace since a point", captureWritesChanges},
-		{"capture must know the last two points, and write all without a note", captureKnowsTheLastTwo},
+		{"snapshot must write what changed in a workspace since another", snapshotWritesChanges},
+		{"snapshot must have marks of the last two, and write all without one", snapshotKnowsTheLastTwo},
 		{"create must give the files of the layers and what was written over them", workspaceOverLayers},
 		{"a workspace must stay until the next has started, and an older one is refused", workspaceStaysUntilStarted},
-		{"whatever runs must run on when it is captured", captureRunsOn},
-		{"capture under an older epoch is refused", captureIsFenced},
-		{"a workspace that no sandbox had is captured", captureOfNothing},
-		{"a capture that is too large is refused", captureHasLimits},
+		{"whatever runs must run on when a snapshot is taken", snapshotRunsOn},
+		{"a snapshot under an older epoch is refused", snapshotIsFenced},
+		{"a snapshot is taken of a workspace that no sandbox had", snapshotOfNothing},
+		{"a snapshot that is too large is refused", snapshotHasLimits},
 		{"names of one file are files of their own over a base", linksOverABase},
-		{"what ran over a workspace may run on over it sealed, and not if it must not", sealKeepsProcesses},
-		{"a branch must carry on with what runs in its origin, and go its own way", branches},
+		{"processes may be restored over a sealed workspace, and not if they must not", sealKeepsProcesses},
+		{"a branch must be restored with the processes of its origin, and go its own way", branches},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := open(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// line is the points of a session: each is a layer over another, or over nothing.
-type line struct {
+// chain is the snapshots of a session: each is a layer over another, or over nothing.
+type chain struct {
 	*world
 	dir    string
 	driver sandbox.Snapshotter
@@ -29,17 +29,17 @@ type line struct {
 	now    sandbox.Workspace
 }
 
-func (w *world) line(t *testing.T) *line {
+func (w *world) chain(t *testing.T) *chain {
 	t.Helper()
 	s, ok := w.Driver.(sandbox.Snapshotter)
 	if !ok {
-		t.Skip("workspaces of this driver cannot be captured")
+		t.Skip("this driver takes no snapshots")
 	}
-	return &line{world: w, dir: t.TempDir(), driver: s, layers: make(map[dormouse.SnapshotID][]string)}
+	return &chain{world: w, dir: t.TempDir(), driver: s, layers: make(map[dormouse.SnapshotID][]string)}
 }
 
 // start starts a generation with the workspace that the session has.
-func (l *line) start(t *testing.T, generation uint64) sandbox.Sandbox {
+func (l *chain) start(t *testing.T, generation uint64) sandbox.Sandbox {
 	t.Helper()
 	s, err := l.Driver.Create(within(t), l.spec(generation))
 	if err != nil {
@@ -49,26 +49,26 @@ func (l *line) start(t *testing.T, generation uint64) sandbox.Sandbox {
 	return s
 }
 
-func (l *line) spec(generation uint64) sandbox.Spec {
+func (l *chain) spec(generation uint64) sandbox.Spec {
 	return sandbox.Spec{Fence: l.fence(generation, generation), Workspace: l.now}
 }
 
-func (l *line) stop(t *testing.T, s sandbox.Sandbox) {
+func (l *chain) stop(t *testing.T, s sandbox.Sandbox) {
 	t.Helper()
 	if err := errors.Join(s.Close(), l.Driver.Stop(within(t), s.Handle(), Newest(s.Handle()))); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// over makes the next workspace one over a point.
-func (l *line) over(point dormouse.SnapshotID) {
-	l.now = sandbox.Workspace{Number: l.now.Number + 1, Base: point, Layers: l.layers[point]}
+// over makes the next workspace one over a snapshot.
+func (l *chain) over(snap dormouse.SnapshotID) {
+	l.now = sandbox.Workspace{Number: l.now.Number + 1, Base: snap, Layers: l.layers[snap]}
 }
 
-// capture captures the workspace of a sandbox, or of none, as a point.
-func (l *line) capture(t *testing.T, s sandbox.Sandbox, generation uint64, since, as dormouse.SnapshotID) sandbox.Captured {
+// snapshot takes a snapshot of the workspace of a sandbox, or of none.
+func (l *chain) snapshot(t *testing.T, s sandbox.Sandbox, generation uint64, since, as dormouse.SnapshotID) sandbox.SnapshotResult {
 	t.Helper()
-	done, err := l.driver.Capture(within(t), l.request(t, s, generation, since, as))
+	done, err := l.driver.Snapshot(within(t), l.request(t, s, generation, since, as))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,14 +79,14 @@ func (l *line) capture(t *testing.T, s sandbox.Sandbox, generation uint64, since
 	return done
 }
 
-func (l *line) at(point dormouse.SnapshotID) string { return filepath.Join(l.dir, string(point)) }
+func (l *chain) at(snap dormouse.SnapshotID) string { return filepath.Join(l.dir, string(snap)) }
 
-func (l *line) request(t *testing.T, s sandbox.Sandbox, generation uint64, since, as dormouse.SnapshotID) sandbox.Capture {
+func (l *chain) request(t *testing.T, s sandbox.Sandbox, generation uint64, since, as dormouse.SnapshotID) sandbox.SnapshotRequest {
 	t.Helper()
 	if err := errors.Join(os.RemoveAll(l.at(as)), os.Mkdir(l.at(as), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	c := sandbox.Capture{
+	c := sandbox.SnapshotRequest{
 		Fence: l.fence(generation, generation), Workspace: l.now, Since: since, As: as, Needed: true, To: l.at(as),
 		Limits: layer.Limits{Entries: 1 << 20, Bytes: 1 << 30},
 	}
@@ -97,19 +97,19 @@ func (l *line) request(t *testing.T, s sandbox.Sandbox, generation uint64, since
 }
 
 // tree is what a sandbox sees of its workspace.
-func (l *line) tree(t *testing.T, s sandbox.Sandbox) string {
+func (l *chain) tree(t *testing.T, s sandbox.Sandbox) string {
 	t.Helper()
 	return l.sh(t, s, `find . -exec stat -c '%n %F %a %u:%g' {} + | sort
 find . -type f -exec stat -c '%n %h' {} + | sort; find . -type f -exec sha256sum {} + | sort; find . -type l -exec readlink {} + | sort`)
 }
 
-// names are what lies in a captured layer.
-func (l *line) names(t *testing.T, point dormouse.SnapshotID) []string {
+// names are what is in the layer of a snapshot.
+func (l *chain) names(t *testing.T, snap dormouse.SnapshotID) []string {
 	t.Helper()
 	var names []string
-	err := filepath.Walk(l.at(point), func(path string, _ os.FileInfo, err error) error {
-		if path != l.at(point) {
-			names = append(names, strings.TrimPrefix(path, l.at(point)+"/"))
+	err := filepath.Walk(l.at(snap), func(path string, _ os.FileInfo, err error) error {
+		if path != l.at(snap) {
+			names = append(names, strings.TrimPrefix(path, l.at(snap)+"/"))
 		}
 		return err
 	})
@@ -119,46 +119,46 @@ func (l *line) names(t *testing.T, point dormouse.SnapshotID) []string {
 	return names
 }
 
-func captureWritesChanges(t *testing.T, w *world) {
-	l := w.line(t)
+func snapshotWritesChanges(t *testing.T, w *world) {
+	l := w.chain(t)
 	s := l.start(t, 1)
 	l.sh(t, s, `mkdir -p keep/deep drop && echo 1 >keep/deep/a && echo 1 >b && echo 1 >drop/c && ln -s keep link && chmod 711 . && chmod 640 b`)
 	before := l.tree(t, s)
-	if done := l.capture(t, s, 1, "", "snap_1"); done.Since != "" || done.Entries != 8 || done.Bytes != 6 || done.Count != 0 {
-		t.Errorf("captured %+v", done)
+	if done := l.snapshot(t, s, 1, "", "snap_1"); done.Since != "" || done.Entries != 8 || done.Bytes != 6 || done.Count != 0 {
+		t.Errorf("took %+v", done)
 	}
 	l.settle(t, s)
 	l.sh(t, s, `echo 2 >keep/deep/a && rm -r drop && mkdir new && echo 2 >new/file`)
 	after := l.tree(t, s)
-	if done := l.capture(t, s, 1, "snap_2", "snap_3"); done.Since != "snap_2" {
-		t.Errorf("captured %+v", done)
+	if done := l.snapshot(t, s, 1, "snap_2", "snap_3"); done.Since != "snap_2" {
+		t.Errorf("took %+v", done)
 	}
 	if diff := cmp.Diff([]string{"drop", "keep", "keep/deep", "keep/deep/a", "new", "new/file"}, l.names(t, "snap_3")); diff != "" {
-		t.Errorf("captured (-want +got):\n%s", diff)
+		t.Errorf("layer (-want +got):\n%s", diff)
 	}
 	l.stop(t, s)
 	for n, c := range []struct {
-		point dormouse.SnapshotID
-		want  string
+		snap dormouse.SnapshotID
+		want string
 	}{{"snap_3", after}, {"snap_1", before}} {
-		l.over(c.point)
+		l.over(c.snap)
 		s := l.start(t, uint64(2+n))
 		if diff := cmp.Diff(c.want, l.tree(t, s)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.point, diff)
+			t.Errorf("%s (-want +got):\n%s", c.snap, diff)
 		}
 		l.stop(t, s)
 	}
 }
 
-// settle captures until nothing is new, as snap_2: what was written just before a
-// capture may be in the next one too.
-func (l *line) settle(t *testing.T, s sandbox.Sandbox) {
+// settle takes snap_2 until nothing is new: what was written just before a snapshot may be
+// in the next one too.
+func (l *chain) settle(t *testing.T, s sandbox.Sandbox) {
 	t.Helper()
 	last := dormouse.SnapshotID("snap_1")
 	eventually(t, "nothing is new", func() bool {
-		done := l.capture(t, s, 1, last, "snap_2")
+		done := l.snapshot(t, s, 1, last, "snap_2")
 		if done.Since != last {
-			t.Fatalf("captured %+v", done)
+			t.Fatalf("took %+v", done)
 		}
 		l.layers["snap_2"] = l.layers["snap_1"] // the same files
 		last = "snap_2"
@@ -166,40 +166,40 @@ func (l *line) settle(t *testing.T, s sandbox.Sandbox) {
 	})
 }
 
-func captureKnowsTheLastTwo(t *testing.T, w *world) {
-	l := w.line(t)
+func snapshotKnowsTheLastTwo(t *testing.T, w *world) {
+	l := w.chain(t)
 	s := l.start(t, 1)
 	for n := range 3 {
 		l.sh(t, s, fmt.Sprintf("echo %d >file%d", n, n))
-		point := dormouse.SnapshotID(fmt.Sprintf("snap_%d", n))
-		for range 2 { // the same point twice
-			l.capture(t, s, 1, "", point)
+		snap := dormouse.SnapshotID(fmt.Sprintf("snap_%d", n))
+		for range 2 { // the same snapshot twice
+			l.snapshot(t, s, 1, "", snap)
 		}
 	}
-	for point, want := range map[dormouse.SnapshotID]dormouse.SnapshotID{"snap_2": "snap_2", "snap_never": "", "": ""} {
-		if done := l.capture(t, s, 1, point, "snap_2"); done.Since != want {
-			t.Errorf("since %q: captured %+v", point, done)
+	for snap, want := range map[dormouse.SnapshotID]dormouse.SnapshotID{"snap_2": "snap_2", "snap_never": "", "": ""} {
+		if done := l.snapshot(t, s, 1, snap, "snap_2"); done.Since != want {
+			t.Errorf("since %q: took %+v", snap, done)
 		}
 	}
-	if done := l.capture(t, s, 1, "snap_0", "snap_3"); done.Since != "" || !slices.Contains(l.names(t, "snap_3"), "file0") {
-		t.Errorf("since one long ago: captured %+v", done)
+	if done := l.snapshot(t, s, 1, "snap_0", "snap_3"); done.Since != "" || !slices.Contains(l.names(t, "snap_3"), "file0") {
+		t.Errorf("since one long ago: took %+v", done)
 	}
 	// The next server knows as much.
 	next, ok := l.Restart(t).(sandbox.Snapshotter)
 	if !ok {
-		t.Fatal("the next server cannot capture")
+		t.Fatal("the next server takes no snapshots")
 	}
 	l.driver = next
-	if done := l.capture(t, s, 1, "snap_2", "snap_4"); done.Since != "snap_2" {
-		t.Errorf("since the one before: captured %+v", done)
+	if done := l.snapshot(t, s, 1, "snap_2", "snap_4"); done.Since != "snap_2" {
+		t.Errorf("since the one before: took %+v", done)
 	}
 }
 
 func workspaceOverLayers(t *testing.T, w *world) {
-	l := w.line(t)
+	l := w.chain(t)
 	s := l.start(t, 1)
 	l.sh(t, s, "mkdir dir gone && echo base >dir/a && echo other >dir/b && echo gone >gone/c && echo same >same && echo home >~/file")
-	l.capture(t, s, 1, "", "snap_1")
+	l.snapshot(t, s, 1, "", "snap_1")
 	l.stop(t, s)
 	l.over("snap_1")
 	s = l.start(t, 2)
@@ -213,29 +213,29 @@ func workspaceOverLayers(t *testing.T, w *world) {
 	if diff := cmp.Diff(want, l.tree(t, s)); diff != "" {
 		t.Errorf("the next generation (-want +got):\n%s", diff)
 	}
-	if done := l.capture(t, s, 3, "snap_1", "snap_2"); done.Since != "snap_1" {
-		t.Errorf("captured %+v", done)
+	if done := l.snapshot(t, s, 3, "snap_1", "snap_2"); done.Since != "snap_1" {
+		t.Errorf("took %+v", done)
 	}
 	l.stop(t, s)
 	l.over("snap_2")
 	s = l.start(t, 4)
 	if diff := cmp.Diff(want, l.tree(t, s)); diff != "" {
-		t.Errorf("over what was captured (-want +got):\n%s", diff)
+		t.Errorf("over what was layer (-want +got):\n%s", diff)
 	}
 	// Nobody wrote to the layers.
 	l.stop(t, s)
 	l.over("snap_1")
 	s = l.start(t, 5)
 	if got := l.sh(t, s, "cat dir/* gone/* same"); got != "base\nother\ngone\nsame" {
-		t.Errorf("the first point is %q", got)
+		t.Errorf("the first snapshot is %q", got)
 	}
 }
 
 func workspaceStaysUntilStarted(t *testing.T, w *world) {
-	l := w.line(t)
+	l := w.chain(t)
 	s := l.start(t, 1)
 	l.sh(t, s, "echo mine >file")
-	l.capture(t, s, 1, "", "snap_1")
+	l.snapshot(t, s, 1, "", "snap_1")
 	l.sh(t, s, "echo later >file")
 	l.stop(t, s)
 	was := l.now
@@ -266,14 +266,14 @@ func workspaceStaysUntilStarted(t *testing.T, w *world) {
 		}
 		c := l.request(t, nil, 4, "", "snap_9")
 		c.Workspace.Number = number
-		if _, err := l.driver.Capture(within(t), c); !errors.Is(err, runner.ErrStale) {
-			t.Errorf("capture of workspace %d: %v", number, err)
+		if _, err := l.driver.Snapshot(within(t), c); !errors.Is(err, runner.ErrStale) {
+			t.Errorf("snapshot of workspace %d: %v", number, err)
 		}
 	}
 }
 
-func captureRunsOn(t *testing.T, w *world) {
-	l := w.line(t)
+func snapshotRunsOn(t *testing.T, w *world) {
+	l := w.chain(t)
 	s := l.start(t, 1)
 	// Two files that are written over, one after the other: at no instant is one
 	// further than one step ahead.
@@ -283,16 +283,16 @@ func captureRunsOn(t *testing.T, w *world) {
 	eventually(t, "the writer writes", func() bool { return l.count(t, s, "beats") > 3 })
 	since := dormouse.SnapshotID("")
 	for n := range 10 {
-		point := dormouse.SnapshotID(fmt.Sprintf("snap_%d", n))
+		snap := dormouse.SnapshotID(fmt.Sprintf("snap_%d", n))
 		before := l.count(t, s, "beats")
-		l.capture(t, s, 1, since, point)
-		since = point
+		l.snapshot(t, s, 1, since, snap)
+		since = snap
 		eventually(t, "the writer writes on", func() bool { return l.count(t, s, "beats") > before })
 		if !l.Pauses {
 			continue
 		}
-		if a, z := l.number(t, point, "a"), l.number(t, point, "z"); a != z && a != z+1 {
-			t.Fatalf("capture %d is of several instants: %d and %d", n, a, z)
+		if a, z := l.number(t, snap, "a"), l.number(t, snap, "z"); a != z && a != z+1 {
+			t.Fatalf("snapshot %d is of several instants: %d and %d", n, a, z)
 		}
 	}
 	if rep, err := s.Ask(within(t), writer.Op); err != nil || rep.State != runner.Running {
@@ -300,10 +300,10 @@ func captureRunsOn(t *testing.T, w *world) {
 	}
 }
 
-// number is what a captured file holds.
-func (l *line) number(t *testing.T, point dormouse.SnapshotID, name string) int {
+// number is what a file of a snapshot holds.
+func (l *chain) number(t *testing.T, snap dormouse.SnapshotID, name string) int {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(l.at(point), name))
+	raw, err := os.ReadFile(filepath.Join(l.at(snap), name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,58 +314,58 @@ func (l *line) number(t *testing.T, point dormouse.SnapshotID, name string) int 
 	return n
 }
 
-func captureIsFenced(t *testing.T, w *world) {
-	l := w.line(t)
+func snapshotIsFenced(t *testing.T, w *world) {
+	l := w.chain(t)
 	s := l.start(t, 1)
 	l.sh(t, s, "echo mine >file")
 	newer := l.attach(t, l.Restart(t), s.Handle(), 1, 5)
 	l.sh(t, newer, "true")
-	if _, err := l.driver.Capture(within(t), l.request(t, s, 1, "", "snap_1")); !errors.Is(err, runner.ErrStale) {
-		t.Errorf("capture under an older epoch: %v", err)
+	if _, err := l.driver.Snapshot(within(t), l.request(t, s, 1, "", "snap_1")); !errors.Is(err, runner.ErrStale) {
+		t.Errorf("snapshot under an older epoch: %v", err)
 	}
 	c := l.request(t, s, 2, "", "snap_1")
-	if _, err := l.driver.Capture(within(t), c); !errors.Is(err, runner.ErrForeign) {
-		t.Errorf("capture as another generation: %v", err)
+	if _, err := l.driver.Snapshot(within(t), c); !errors.Is(err, runner.ErrForeign) {
+		t.Errorf("snapshot as another generation: %v", err)
 	}
 	why := errors.New("changed my mind")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
 	c = l.request(t, s, 1, "", "snap_1")
 	c.Fence.Epoch = 5
-	if _, err := l.driver.Capture(ctx, c); !errors.Is(err, why) {
-		t.Errorf("capture that nobody wants: %v", err)
+	if _, err := l.driver.Snapshot(ctx, c); !errors.Is(err, why) {
+		t.Errorf("snapshot that nobody wants: %v", err)
 	}
 	l.sh(t, newer, "true")
 	l.Kill(t, s.Handle())
 	isGone(t, newer)
 	c = l.request(t, s, 1, "", "snap_1")
 	c.Fence.Epoch = 5
-	if _, err := l.driver.Capture(within(t), c); !errors.Is(err, sandbox.ErrGone) {
-		t.Errorf("capture of a dead sandbox: %v", err)
+	if _, err := l.driver.Snapshot(within(t), c); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("snapshot of a dead sandbox: %v", err)
 	}
 	c = l.request(t, nil, 1, "", "snap_1")
 	c.Fence.Epoch = 5
-	if done, err := l.driver.Capture(within(t), c); err != nil || done.Since != "" {
-		t.Errorf("capture of what it left: %+v, %v", done, err)
+	if done, err := l.driver.Snapshot(within(t), c); err != nil || done.Since != "" {
+		t.Errorf("snapshot of what it left: %+v, %v", done, err)
 	}
 	if diff := cmp.Diff([]string{"file"}, l.names(t, "snap_1")); diff != "" {
-		t.Errorf("captured (-want +got):\n%s", diff)
+		t.Errorf("layer (-want +got):\n%s", diff)
 	}
 }
 
-func captureOfNothing(t *testing.T, w *world) {
-	l := w.line(t)
-	if done := l.capture(t, nil, 1, "", "snap_1"); done.Since != "" || done.Entries != 0 {
-		t.Errorf("captured %+v of no workspace", done)
+func snapshotOfNothing(t *testing.T, w *world) {
+	l := w.chain(t)
+	if done := l.snapshot(t, nil, 1, "", "snap_1"); done.Since != "" || done.Entries != 0 {
+		t.Errorf("took %+v of no workspace", done)
 	}
 	s := l.start(t, 1)
 	l.sh(t, s, "chmod 711 . && echo mine >file")
 	want := l.tree(t, s)
 	l.stop(t, s)
-	l.capture(t, nil, 1, "", "snap_2")
+	l.snapshot(t, nil, 1, "", "snap_2")
 	l.over("snap_2")
-	if done := l.capture(t, nil, 1, "snap_2", "snap_3"); done.Since != "snap_2" || done.Entries != 0 {
-		t.Errorf("captured %+v of a workspace that nobody had", done)
+	if done := l.snapshot(t, nil, 1, "snap_2", "snap_3"); done.Since != "snap_2" || done.Entries != 0 {
+		t.Errorf("took %+v of a workspace that nobody had", done)
 	}
 	l.over("snap_3")
 	s = l.start(t, 2)
@@ -374,8 +374,8 @@ func captureOfNothing(t *testing.T, w *world) {
 	}
 }
 
-func captureHasLimits(t *testing.T, w *world) {
-	l := w.line(t)
+func snapshotHasLimits(t *testing.T, w *world) {
+	l := w.chain(t)
 	s := l.start(t, 1)
 	l.sh(t, s, "truncate -s 100M big; touch a b c")
 	for want, limits := range map[error]layer.Limits{
@@ -384,19 +384,19 @@ func captureHasLimits(t *testing.T, w *world) {
 	} {
 		c := l.request(t, s, 1, "", "snap_1")
 		c.Limits = limits
-		if _, err := l.driver.Capture(within(t), c); !errors.Is(err, want) {
-			t.Errorf("captured with %+v: %v", limits, err)
+		if _, err := l.driver.Snapshot(within(t), c); !errors.Is(err, want) {
+			t.Errorf("taken with %+v: %v", limits, err)
 		}
 	}
 	l.sh(t, s, "true") // it runs on
-	l.capture(t, s, 1, "", "snap_1")
+	l.snapshot(t, s, 1, "", "snap_1")
 }
 
 func linksOverABase(t *testing.T, w *world) {
-	l := w.line(t)
+	l := w.chain(t)
 	s := l.start(t, 1)
 	l.sh(t, s, "echo 1 >a && ln a b && mkdir d && ln a d/c")
-	l.capture(t, s, 1, "", "snap_1")
+	l.snapshot(t, s, 1, "", "snap_1")
 	l.stop(t, s)
 	l.over("snap_1")
 	s = l.start(t, 2)
@@ -406,7 +406,7 @@ func linksOverABase(t *testing.T, w *world) {
 	}
 	l.sh(t, s, "ln b e; rm d/c")
 	contents := l.sh(t, s, "cat a b e; ls d")
-	l.capture(t, s, 2, "snap_1", "snap_2")
+	l.snapshot(t, s, 2, "snap_1", "snap_2")
 	l.stop(t, s)
 	l.over("snap_2")
 	s = l.start(t, 3)
@@ -416,7 +416,7 @@ func linksOverABase(t *testing.T, w *world) {
 }
 
 func sealKeepsProcesses(t *testing.T, w *world) {
-	l := w.line(t)
+	l := w.chain(t)
 	freezer, ok := l.Driver.(sandbox.Freezer)
 	if !ok {
 		t.Skip("what runs in sandboxes of this driver does not outlive them")
@@ -440,9 +440,9 @@ func sealKeepsProcesses(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 		if !c.same {
-			point := dormouse.SnapshotID(fmt.Sprintf("snap_%d", generation))
-			l.capture(t, nil, at, l.now.Base, point)
-			l.over(point)
+			snap := dormouse.SnapshotID(fmt.Sprintf("snap_%d", generation))
+			l.snapshot(t, nil, at, l.now.Base, snap)
+			l.over(snap)
 			l.now.Sealed = c.sealed
 		}
 		spec := l.spec(at + 1)
@@ -452,7 +452,7 @@ func sealKeepsProcesses(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 		l.cleanUp(t, next)
-		woken, ok := next.(sandbox.Woken)
+		woken, ok := next.(sandbox.Restored)
 		if !ok {
 			t.Fatal("it does not say what became of its processes")
 		}

@@ -28,7 +28,7 @@ func Open(t testing.TB) *local.Driver {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		nobody := func(dormouse.SessionID) sandbox.Owned { return sandbox.Owned{} }
+		nobody := func(dormouse.SessionID) sandbox.Ownership { return sandbox.Ownership{} }
 		if err := d.Sweep(context.WithoutCancel(t.Context()), nobody); err != nil {
 			t.Error(err)
 		}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -20,7 +22,8 @@ import (
 type Actor struct {
 	id    dormouse.SessionID
 	deps  *Config
-	feeds *feeds
+	log   history.Reader
+	feeds *feed.Feeds
 	lease *lease
 	slog  *slog.Logger
 	inbox chan message  // unbuffered: what was taken is answered
@@ -81,9 +84,9 @@ type message struct {
 	reply chan error
 }
 
-func newActor(id dormouse.SessionID, deps *Config, feeds *feeds, l *lease) *Actor {
+func newActor(id dormouse.SessionID, deps *Config, feeds *feed.Feeds, l *lease) *Actor {
 	return &Actor{
-		id: id, deps: deps, feeds: feeds, lease: l, slog: deps.Logger.With("session", id),
+		id: id, deps: deps, log: deps.reader(), feeds: feeds, lease: l, slog: deps.Logger.With("session", id),
 		inbox: make(chan message), ready: make(chan struct{}), done: make(chan struct{}), quit: make(chan struct{}),
 		fresh:    make(map[dormouse.EventID]dormouse.Event),
 		convos:   make(map[dormouse.ThreadID]*convo),
@@ -181,9 +184,9 @@ func (a *Actor) load(ctx context.Context) (err error) {
 		}
 	}
 	var row Row
-	a.state, a.cached, row, err = foldRow(ctx, a.deps, a.id)
+	a.state, a.cached, row, err = a.log.FoldWithRow(ctx, a.id)
 	if err == nil && row.Damage != "" { // perhaps before what is cached
-		a.state, a.cached, row, err = foldRow(ctx, withoutCache(a.deps), a.id)
+		a.state, a.cached, row, err = a.log.Uncached().FoldWithRow(ctx, a.id)
 	}
 	if err != nil {
 		return err
@@ -207,7 +210,7 @@ func (a *Actor) layOut(ctx context.Context, row Row) error {
 	if err := a.lease.holds(); err != nil {
 		return err
 	}
-	rows, err := Rebuild(ctx, a.deps.Store, a.deps.Blobs, a.id)
+	rows, err := history.Rebuild(ctx, a.deps.Store, a.deps.Blobs, a.id)
 	if err != nil {
 		return err
 	}

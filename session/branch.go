@@ -8,6 +8,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -38,7 +39,7 @@ type Branched struct {
 // and its files, which neither sees the other change any more, and perhaps with what
 // runs in its sandbox.
 func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask BranchAsk) (Branched, error) {
-	made, err := created(ctx, s.deps, id)
+	made, err := s.log.Created(ctx, id)
 	if err != nil {
 		return Branched{}, err
 	}
@@ -54,7 +55,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	if err != nil {
 		return Branched{}, err
 	}
-	config, err := configAt(ctx, s.deps, id, state.Config)
+	config, err := s.log.AgentConfig(ctx, id, state.Config)
 	if err != nil {
 		return Branched{}, err
 	}
@@ -79,7 +80,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 			return Branched{}, errNoSnapshots
 		}
 		point.Layers = s.deps.Snapshots.Shorter(point.Layers)
-		if _, err := s.deps.Snapshots.Use(ctx, c.Session, 1, point.Layers, s.feeds.fetching(id)); err != nil {
+		if _, err := s.deps.Snapshots.Use(ctx, c.Session, 1, point.Layers, s.feeds.Progress(id)); err != nil {
 			return Branched{}, fmt.Errorf("fetch snapshot %s: %w", point.ID, err)
 		}
 		v.Files = &point
@@ -139,7 +140,7 @@ func (s *Sessions) talk(ctx context.Context, state law.State, upto uint64) ([]do
 	primary := dormouse.PrimaryThread(state.Session)
 	var talk []dormouse.Event
 	for after := uint64(0); after < upto; {
-		events, err := s.Events(ctx, state.Session, after, page)
+		events, err := s.Events(ctx, state.Session, after, history.Page)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +182,7 @@ func (s *Sessions) begin(ctx context.Context, by dormouse.Actor, v law.Create, u
 	}
 	events, state, rows := d.Events, d.State, d.Rows
 	law.Finish(&rows, state)
-	stored, err := spill(ctx, s.deps.Blobs, events)
+	stored, err := history.Spill(ctx, s.deps.Blobs, events)
 	if err != nil {
 		return law.State{}, dormouse.SessionRow{}, err
 	}

@@ -277,7 +277,7 @@ func (a *Actor) workspaceOf(ctx context.Context, s law.State) (sandbox.Workspace
 		return ws, errors.New("the workspace lies over a snapshot, and this server keeps none")
 	}
 	var err error
-	if ws.Layers, err = a.deps.Snapshots.Use(ctx, a.id, ws.Number, s.Workspace.Layers, a.feeds.fetching(a.id)); err != nil {
+	if ws.Layers, err = a.deps.Snapshots.Use(ctx, a.id, ws.Number, s.Workspace.Layers, a.feeds.Progress(a.id)); err != nil {
 		return ws, fmt.Errorf("fetch the workspace: %w", err)
 	}
 	return ws, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -162,7 +163,7 @@ func (a *Actor) command(ctx context.Context, m message) (law.Command, error) {
 		c.Reached = a.box.generation
 	}
 	var err error
-	if c.Given, err = a.given(ctx, m.verb); err != nil {
+	if c.Given, err = a.log.ByClientID(ctx, a.id, law.ClientIDs(m.verb)...); err != nil {
 		return c, fmt.Errorf("look up ids: %w", err)
 	}
 	needs := law.Lookups(m.verb)
@@ -198,7 +199,7 @@ func (a *Actor) seen(ctx context.Context) (map[dormouse.OpID]string, error) {
 		if op.Kind != dormouse.OpModel {
 			continue
 		}
-		text, err := seenText(ctx, a.deps.Store, a.id, op.ID)
+		text, err := a.log.SeenText(ctx, a.id, op.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -230,7 +231,7 @@ const cacheEvery = 256
 // nothing leaves the state as it was.
 func (a *Actor) write(ctx context.Context, events []dormouse.Event, next law.State, rows dormouse.Rows, under *dormouse.Fence) error {
 	pointsBefore(events)
-	stored, err := spill(ctx, a.deps.Blobs, events)
+	stored, err := history.Spill(ctx, a.deps.Blobs, events)
 	if err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event, next law.Sta
 	a.converse(events)
 	pointsAfter(events)
 	a.deps.committed(a.id, events) // first: who follows may look at what it counts
-	a.feeds.publish(a.id, events)
+	a.feeds.Publish(a.id, events)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -75,13 +76,13 @@ func (a *Actor) converse(events []dormouse.Event) {
 
 // readTalk reads a page of the log with the payloads that the agent loop reads.
 func (a *Actor) readTalk(ctx context.Context, after uint64) ([]dormouse.Event, error) {
-	events, err := a.deps.Store.Read(ctx, a.id, after, page)
+	events, err := a.deps.Store.Read(ctx, a.id, after, history.Page)
 	if err != nil {
 		return nil, fmt.Errorf("read conversation of %s: %w", a.id, err)
 	}
 	for i, e := range events {
 		if converses(e.Type) {
-			if events[i], err = inflateOrMourn(ctx, a.deps, a.id, e); err != nil {
+			if events[i], err = a.log.InflateOrMark(ctx, a.id, e); err != nil {
 				return nil, err
 			}
 		}
@@ -109,7 +110,7 @@ func (j *journal) History(ctx context.Context, after uint64) ([]agent.Talk, erro
 			return nil, err
 		}
 		c.add(j.thread, events)
-		if len(events) < page {
+		if len(events) < history.Page {
 			break
 		}
 	}
@@ -118,7 +119,7 @@ func (j *journal) History(ctx context.Context, after uint64) ([]agent.Talk, erro
 	}
 	return c.events, j.ask(ctx, func(ctx context.Context, _ *law.Turn) error {
 		rest, err := j.a.readTalk(ctx, c.upto) // what was committed meanwhile
-		if err != nil || len(rest) == page {
+		if err != nil || len(rest) == history.Page {
 			return err
 		}
 		kept := *c

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -222,7 +223,7 @@ func (s *Sessions) wasDone(ctx context.Context, id dormouse.SessionID, v law.Ver
 // swapped reports whether a session has gone on with these files under this number.
 func (s *Sessions) swapped(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap) bool {
 	for after := uint64(0); ; {
-		events, err := s.Events(ctx, id, after, page)
+		events, err := s.Events(ctx, id, after, history.Page)
 		if err != nil || len(events) == 0 {
 			return false
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -34,9 +35,9 @@ func (a *Actor) reconcileTime(ctx context.Context, w law.Wanted) error {
 // fire queues the prompt of a wake-up, with its body from the log, as whoever
 // scheduled it.
 func (a *Actor) fire(ctx context.Context, w law.Wakeup) error {
-	e, err := a.eventAt(ctx, w.Seq)
+	e, err := a.log.Event(ctx, a.id, w.Seq)
 	switch {
-	case errors.Is(err, errNoBody):
+	case errors.Is(err, history.ErrNoBody):
 		// It fires without a body, which is recorded, rather than for ever.
 		a.slog.ErrorContext(ctx, "wake-up unreadable", "wakeup", w.ID, "error", err)
 	case err != nil:
@@ -46,27 +47,6 @@ func (a *Actor) fire(ctx context.Context, w law.Wakeup) error {
 	err = a.ownAs(ctx, e.Actor, law.Fire{ID: w.ID, Content: law.Payload[dormouse.Wakeup](e).Content})
 	crash.At(crash.WakeupFired)
 	return err
-}
-
-// errNoBody means that the blob of an event is lost, and its row is not: the log can be
-// folded without what a person or a program wrote.
-var errNoBody = errors.New("its stored body cannot be read")
-
-// eventAt reads one event of the log with its payload. With errNoBody it is the event
-// without that.
-func (a *Actor) eventAt(ctx context.Context, seq uint64) (dormouse.Event, error) {
-	events, err := a.deps.Store.Read(ctx, a.id, seq-1, 1)
-	switch {
-	case err != nil:
-		return dormouse.Event{}, fmt.Errorf("read event %d of %s: %w", seq, a.id, err)
-	case len(events) == 0:
-		return dormouse.Event{}, unreadable(a.id, seq, errNoRow)
-	}
-	e, err := inflate(ctx, a.deps.Blobs, events[0])
-	if isLost(err) {
-		err = fmt.Errorf("event %d of %s: %w: %s", seq, a.id, errNoBody, err.Error())
-	}
-	return e, err
 }
 
 // stillMade reports whether a parent has not recorded yet that this session is

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -19,7 +20,7 @@ type family interface {
 	Remains(ctx context.Context, id dormouse.SessionID, damage error) (law.State, Row, error)
 	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
 	Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
-	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error)
+	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error)
 	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
 	manifest(ctx context.Context, id dormouse.SessionID, p law.Point) (dormouse.Snapshot, error)
 	keepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error)
@@ -76,7 +77,7 @@ func (a *Actor) bringUp(ctx context.Context, c law.WantedChild) (law.Verb, error
 		}
 		return law.ChildDown{Child: c.ID, Reason: "terminated"}, nil
 	}
-	e, err := a.eventAt(ctx, c.Seq)
+	e, err := a.log.Event(ctx, a.id, c.Seq)
 	if err != nil {
 		return nil, err
 	}

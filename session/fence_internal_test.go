@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 )
@@ -36,7 +37,7 @@ func paused(t *testing.T) (*Actor, *counting) {
 	l := newLease(t.Context(), Server{Incarnation: 1}, time.Hour, time.Now(), new(atomic.Uint64))
 	l.alarm.Stop()
 	l.begun = l.begun.Add(-2 * time.Hour)
-	a := newActor("sesn_paused", deps, newFeeds(), l)
+	a := newActor("sesn_paused", deps, feed.New(deps.reader()), l)
 	return a, driver
 }
 

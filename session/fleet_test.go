@@ -16,6 +16,7 @@ import (
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
@@ -156,7 +157,7 @@ func (f *fleet) Do(ctx context.Context, r session.Route, id dormouse.SessionID, 
 	return err
 }
 
-func (f *fleet) Follow(ctx context.Context, r session.Route, id dormouse.SessionID, after uint64, each func(session.Relayed)) error {
+func (f *fleet) Follow(ctx context.Context, r session.Route, id dormouse.SessionID, after uint64, each func(feed.Relayed)) error {
 	m, err := f.reach(r)
 	if err != nil {
 		return err
@@ -175,10 +176,10 @@ func (f *fleet) Follow(ctx context.Context, r session.Route, id dormouse.Session
 		}
 		for _, i := range items {
 			if i.Delta != nil {
-				each(session.Relayed{Delta: i.Delta})
+				each(feed.Relayed{Delta: i.Delta})
 				continue
 			}
-			each(session.Relayed{Event: &i.Event})
+			each(feed.Relayed{Event: &i.Event})
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
@@ -173,7 +173,7 @@ func TestALogWithDoubledIDsIsLaidOutWithTheFirstOfEach(t *testing.T) {
 	if err := s.Create(t.Context(), store.Batch{Session: sid, Events: log, Rows: &rows}); err != nil {
 		t.Fatal(err)
 	}
-	rebuilt, err := session.Rebuild(t.Context(), s, nil, sid)
+	rebuilt, err := history.Rebuild(t.Context(), s, nil, sid)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/snapshot/snapshottest"
@@ -232,7 +233,7 @@ func TestFollowersAreToldHowMuchHasCome(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		var last session.Fetched
+		var last feed.Fetched
 		over := make(chan struct{})
 		go func() {
 			defer close(over)

@@ -3,12 +3,12 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -93,7 +93,7 @@ func (j *journal) View(ctx context.Context) (agent.View, error) {
 // agentConfig reads what a turn runs with, once.
 func (a *Actor) agentConfig(ctx context.Context, at uint64) (*dormouse.AgentConfig, error) {
 	if a.config == nil || a.configAt != at {
-		config, err := configAt(ctx, a.deps, a.id, at)
+		config, err := a.log.AgentConfig(ctx, a.id, at)
 		if err != nil {
 			return nil, err
 		}
@@ -102,37 +102,9 @@ func (a *Actor) agentConfig(ctx context.Context, at uint64) (*dormouse.AgentConf
 	return a.config, nil
 }
 
-// configAt reads what a session runs with by the event at that seq, or as it was made if that is 0.
-func configAt(ctx context.Context, deps *Config, id dormouse.SessionID, at uint64) (dormouse.AgentConfig, error) {
-	if at == 0 {
-		created, err := created(ctx, deps, id)
-		return created.Agent, err
-	}
-	events, err := read(ctx, deps, id, at-1, 1)
-	if err != nil {
-		return dormouse.AgentConfig{}, err
-	}
-	if len(events) == 0 || events[0].Type != dormouse.AgentConfigured {
-		return dormouse.AgentConfig{}, fmt.Errorf("%s has no configuration at %d: %w", id, at, dormouse.ErrNotFound)
-	}
-	return law.Payload[dormouse.AgentChange](events[0]).Agent, nil
-}
-
-// created reads a session's first event.
-func created(ctx context.Context, deps *Config, id dormouse.SessionID) (dormouse.Created, error) {
-	events, err := read(ctx, deps, id, 0, 1)
-	if err != nil {
-		return dormouse.Created{}, err
-	}
-	if len(events) == 0 {
-		return dormouse.Created{}, fmt.Errorf("%s has no events: %w", id, dormouse.ErrNotFound)
-	}
-	return law.Payload[dormouse.Created](events[0]), nil
-}
-
 // Seen implements agent.Journal.
 func (j *journal) Seen(ctx context.Context, op dormouse.OpID) (string, error) {
-	return seenText(ctx, j.a.deps.Store, j.a.id, op)
+	return j.a.log.SeenText(ctx, j.a.id, op)
 }
 
 // Start implements agent.Journal.
@@ -229,7 +201,7 @@ func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text stri
 			}
 			return err
 		}
-		j.a.feeds.show(j.a.id, Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})
+		j.a.feeds.Show(j.a.id, feed.Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})
 		return nil
 	})
 }
@@ -239,7 +211,7 @@ func (j *journal) Counted(op dormouse.OpID, u dormouse.ModelUsage) { j.a.counted
 
 // Show implements agent.Journal.
 func (j *journal) Show(use dormouse.EventID, output []byte) {
-	j.a.feeds.show(j.a.id, Delta{Thread: j.thread, Use: use, Text: dormouse.CleanText(string(output))})
+	j.a.feeds.Show(j.a.id, feed.Delta{Thread: j.thread, Use: use, Text: dormouse.CleanText(string(output))})
 }
 
 // Sandbox implements agent.Journal.

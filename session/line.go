@@ -80,7 +80,7 @@ func (j *journal) restore(ctx context.Context, w tool.Restore) (law.Verb, string
 	if err != nil {
 		return nil, "", err
 	}
-	swap, err := j.a.deps.prepare(ctx, own, m, reason, origin, j.a.feeds.fetching(j.a.id))
+	swap, err := j.a.deps.prepare(ctx, own, m, reason, origin, j.a.feeds.Progress(j.a.id))
 	if err != nil {
 		return nil, "", err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -19,7 +20,7 @@ type Peers interface {
 	// dormouse.ErrUnknownOutcome if it may have been.
 	Do(ctx context.Context, r Route, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error
 	// Follow hands on what FollowHere gives another server, until it ends.
-	Follow(ctx context.Context, r Route, id dormouse.SessionID, after uint64, each func(Relayed)) error
+	Follow(ctx context.Context, r Route, id dormouse.SessionID, after uint64, each func(feed.Relayed)) error
 	// Ask has another server run an errand in a sandbox that it holds.
 	Ask(ctx context.Context, r Route, e Errand) (Findings, error)
 	// Open has another server open the stream of an errand, and carries it.
@@ -164,7 +165,7 @@ func elsewhere(err error) (*ElsewhereError, bool) {
 
 // FollowHere reads a session that is loaded on this server, for another one. It
 // ends with ErrUnreached once the session is no longer loaded here.
-func (s *Sessions) FollowHere(id dormouse.SessionID, after uint64) (*Follower, error) {
+func (s *Sessions) FollowHere(id dormouse.SessionID, after uint64) (*feed.Follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.actors[id]
@@ -174,7 +175,5 @@ func (s *Sessions) FollowHere(id dormouse.SessionID, after uint64) (*Follower, e
 	case a == nil:
 		return nil, fmt.Errorf("session %s is not loaded: %w", id, ErrUnreached)
 	}
-	f := s.feeds.follow(s.deps, id, after)
-	f.gone = a.done
-	return f, nil
+	return s.feeds.FollowUntil(id, after, a.done, ErrUnreached), nil
 }

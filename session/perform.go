@@ -9,6 +9,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -36,8 +38,8 @@ func (a *Actor) reconcileExecs(ctx context.Context, w law.Wanted) error {
 
 // startExec records the op of a command that had to wait for the sandbox.
 func (a *Actor) startExec(ctx context.Context, x law.Exec) error {
-	e, err := a.eventAt(ctx, x.Seq)
-	if errors.Is(err, errNoBody) {
+	e, err := a.log.Event(ctx, a.id, x.Seq)
+	if errors.Is(err, history.ErrNoBody) {
 		return a.own(ctx, law.EndExec{Exec: x.ID})
 	}
 	if err != nil {
@@ -93,11 +95,11 @@ func (a *Actor) runExec(x law.Exec) {
 
 // perform carries out one command.
 func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x law.Exec, asked dormouse.Event, known bool) (dormouse.ExecAnswer, error) {
-	out := func(b []byte) { a.feeds.show(a.id, Delta{Use: x.ID, Text: dormouse.CleanText(string(b))}) }
+	out := func(b []byte) { a.feeds.Show(a.id, feed.Delta{Use: x.ID, Text: dormouse.CleanText(string(b))}) }
 	if !known {
 		var err error
-		asked, err = a.eventAt(ctx, x.Seq)
-		if errors.Is(err, errNoBody) {
+		asked, err = a.log.Event(ctx, a.id, x.Seq)
+		if errors.Is(err, history.ErrNoBody) {
 			a.slog.ErrorContext(ctx, "command unreadable", "exec", x.ID, "op", x.Op, "error", err)
 			return awaitExec(ctx, live, x, out)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -50,32 +51,32 @@ func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (law.State, 
 	if err := id.Validate(); err != nil {
 		return law.State{}, dormouse.ErrNotFound
 	}
-	state, _, row, err := foldRow(ctx, s.deps, id)
+	state, _, row, err := s.log.FoldWithRow(ctx, id)
 	if err == nil && row.Damage != "" { // perhaps before what is cached
-		state, _, err = refold(ctx, s.deps, id)
+		state, _, err = s.log.Uncached().Fold(ctx, id)
 	}
 	return state, err
 }
 
 // Created returns what a session was made with.
 func (s *Sessions) Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error) {
-	return created(ctx, s.deps, id)
+	return s.log.Created(ctx, id)
 }
 
 // AgentOf returns what a session runs with from its next turn on.
 func (s *Sessions) AgentOf(ctx context.Context, state law.State) (dormouse.AgentConfig, error) {
-	return configAt(ctx, s.deps, state.Session, state.Config)
+	return s.log.AgentConfig(ctx, state.Session, state.Config)
 }
 
 // Events reads history with its payloads: at most limit events, fewer if they are
 // large or many, none only at the end.
 func (s *Sessions) Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
-	return readSome(ctx, s.deps, id, after, limit)
+	return s.log.ReadPage(ctx, id, after, limit)
 }
 
 // Follow reads a session from a cursor on, live, on whichever server it is
 // loaded. A cursor from the future is refused: it is not of this session.
-func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error) {
+func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error) {
 	if err := s.held(ctx); err != nil { // who is not has nothing to say about a log
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint
 }
 
 // followFrom follows a session that is known to have come as far as after.
-func (s *Sessions) followFrom(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error) {
+func (s *Sessions) followFrom(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error) {
 	if err := s.held(ctx); err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func (s *Sessions) followFrom(ctx context.Context, id dormouse.SessionID, after 
 	if s.closing {
 		return nil, dormouse.ErrClosing
 	}
-	f := s.feeds.follow(s.deps, id, after)
+	f := s.feeds.Follow(id, after)
 	if s.shared != nil && s.actors[id] == nil {
 		s.looks.add(id)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -107,6 +108,12 @@ func (a *Actor) ownAs(ctx context.Context, by dormouse.Actor, v law.Verb) error 
 	return nil
 }
 
+// passes reports whether a write that failed surely changed nothing and may be
+// tried again when there is room, when blobs can be reached, or by who has the right to.
+func passes(err error) bool {
+	return errors.Is(err, dormouse.ErrFull) || errors.Is(err, history.ErrNotSpilled) || errors.Is(err, ErrStaleSender)
+}
+
 // retryFull is how long a step waits for room on the disk.
 const retryFull = 250 * time.Millisecond
 
@@ -158,9 +165,9 @@ func (a *Actor) take(ctx context.Context, w law.WantedTake) error {
 	delete(a.fresh, w.Prompt.ID)
 	if !ok {
 		var err error
-		e, err = a.eventAt(ctx, w.Prompt.Seq)
+		e, err = a.log.Event(ctx, a.id, w.Prompt.Seq)
 		switch {
-		case errors.Is(err, errNoBody):
+		case errors.Is(err, history.ErrNoBody):
 			a.slog.ErrorContext(ctx, "prompt unreadable", "prompt", w.Prompt.ID, "error", err)
 			return a.own(ctx, law.Cancel{Prompt: w.Prompt.ID, Reason: "its stored body cannot be read"})
 		case err != nil:

@@ -8,16 +8,9 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/store"
 )
-
-// Relayed is what a server that has a session loaded tells one whose followers
-// follow it: an event, a delta, or only how far the log goes.
-type Relayed struct {
-	Event *dormouse.Event `json:"event,omitempty"`
-	Delta *Delta          `json:"delta,omitempty"`
-	Upto  uint64          `json:"upto,omitempty"`
-}
 
 const (
 	// lookEvery is how often a server looks for what it was not told about the
@@ -67,7 +60,7 @@ func (s *Sessions) look(ids ...dormouse.SessionID) {
 	if s.shared == nil {
 		return
 	}
-	if ids = s.feeds.among(ids); len(ids) > 0 {
+	if ids = s.feeds.Among(ids); len(ids) > 0 {
 		s.looks.add(ids...)
 	}
 }
@@ -77,7 +70,7 @@ func (s *Sessions) listen() {
 	for {
 		err := s.shared.Listen(s.ctx, func(ids []dormouse.SessionID) {
 			if len(ids) == 0 { // it may have missed any
-				ids = s.feeds.followed()
+				ids = s.feeds.Followed()
 			}
 			s.look(ids...)
 		})
@@ -124,7 +117,7 @@ func (s *Sessions) watch() {
 		case <-s.ctx.Done():
 			return
 		case <-round.C:
-			ids = s.away(s.feeds.followed())
+			ids = s.away(s.feeds.Followed())
 			drop(relays, ids)
 		case <-s.looks.kick:
 			select {
@@ -132,7 +125,7 @@ func (s *Sessions) watch() {
 				return
 			case <-time.After(lookSoon):
 			}
-			for _, id := range s.away(s.feeds.among(s.looks.take())) {
+			for _, id := range s.away(s.feeds.Among(s.looks.take())) {
 				if r := relays[id]; r == nil || r.over() {
 					ids = append(ids, id)
 				}
@@ -172,7 +165,7 @@ func (s *Sessions) lookAt(ids []dormouse.SessionID, relays map[dormouse.SessionI
 	}
 	me, ok := s.Self()
 	for _, p := range places {
-		s.feeds.stir(p.Session, p.Seq)
+		s.feeds.Advance(p.Session, p.Seq)
 		r := relays[p.Session]
 		if r != nil && (r.over() || p.Owner == nil || p.Owner.Incarnation != r.owner) {
 			r.stop()
@@ -191,10 +184,10 @@ func (s *Sessions) lookAt(ids []dormouse.SessionID, relays map[dormouse.SessionI
 func (s *Sessions) startRelay(route Route, p store.Place) *relay {
 	ctx, stop := context.WithCancel(s.ctx)
 	r := &relay{owner: route.To.Incarnation, stop: stop, done: make(chan struct{})}
-	after := max(p.Seq, s.feeds.newest(p.Session))
+	after := max(p.Seq, s.feeds.Newest(p.Session))
 	s.running.Go(func() {
 		began := time.Now()
-		err := s.deps.Peers.Follow(ctx, route, p.Session, after, func(told Relayed) { s.feeds.relay(p.Session, told) })
+		err := s.deps.Peers.Follow(ctx, route, p.Session, after, func(told feed.Relayed) { s.feeds.Relay(p.Session, told) })
 		s.deps.Logger.DebugContext(ctx, "relay ended", "session", p.Session, "server", route.To.Name, "error", err)
 		close(r.done)
 		if time.Since(began) < lookEvery {

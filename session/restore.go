@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 )
@@ -160,7 +161,7 @@ func (s *Sessions) swap(ctx context.Context, state law.State, by dormouse.Actor,
 				return swap, err
 			}
 		}
-		swap, err = s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "", s.feeds.fetching(state.Session))
+		swap, err = s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "", s.feeds.Progress(state.Session))
 		if err != nil {
 			return swap, err
 		}
@@ -255,7 +256,7 @@ type swappedAt struct {
 func (s *Sessions) begun(ctx context.Context, state law.State, prompt dormouse.EventID) (uint64, *swappedAt, error) {
 	swapped := new(swappedAt)
 	for after := uint64(0); ; {
-		events, err := s.Events(ctx, state.Session, after, page)
+		events, err := s.Events(ctx, state.Session, after, history.Page)
 		if err != nil {
 			return 0, nil, err
 		}

@@ -13,6 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -66,6 +68,11 @@ type Config struct {
 	fence  func(context.Context) error // holds off whoever had a session before; nil if nobody can have
 }
 
+// reader reads the logs of the sessions.
+func (c *Config) reader() history.Reader {
+	return history.Reader{Store: c.Store, Blobs: c.Blobs, Logger: c.Logger}
+}
+
 // Agent runs one attempt of a turn.
 type Agent interface {
 	Run(ctx context.Context, j agent.Journal) error
@@ -77,7 +84,8 @@ type Agent interface {
 type Sessions struct {
 	deps   *Config
 	shared store.Shared // nil if the store is this server's alone
-	feeds  *feeds
+	log    history.Reader
+	feeds  *feed.Feeds
 	loads  chan struct{} // bounds the actors being loaded at once
 
 	mu      sync.Mutex
@@ -132,7 +140,7 @@ func New(c Config) (*Sessions, error) {
 	}
 	const loadsAtOnce = 32
 	s := &Sessions{
-		deps: &c, shared: shared, feeds: newFeeds(), loads: make(chan struct{}, loadsAtOnce),
+		deps: &c, shared: shared, log: c.reader(), feeds: feed.New(c.reader()), loads: make(chan struct{}, loadsAtOnce),
 		actors: make(map[dormouse.SessionID]*Actor), owed: make(map[dormouse.SessionID]bool), owners: make(map[dormouse.SessionID]Server),
 		joined: make(chan struct{}), kick: make(chan struct{}, 1), looks: newLooks(), fences: newFences(), failed: make(chan error, 1),
 	}
@@ -266,7 +274,7 @@ func (s *Sessions) EndFollowers() {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
-	s.feeds.end(dormouse.ErrClosing)
+	s.feeds.End(dormouse.ErrClosing)
 	s.endVisits(dormouse.ErrClosing)
 }
 

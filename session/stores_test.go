@@ -18,6 +18,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/pgserver"
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
 	"github.com/dormouse-run/dormouse/store"
@@ -139,7 +140,7 @@ func (noPeers) Do(context.Context, session.Route, dormouse.SessionID, dormouse.A
 	return session.ErrUnreached
 }
 
-func (noPeers) Follow(context.Context, session.Route, dormouse.SessionID, uint64, func(session.Relayed)) error {
+func (noPeers) Follow(context.Context, session.Route, dormouse.SessionID, uint64, func(feed.Relayed)) error {
 	return session.ErrUnreached
 }
 

@@ -6,40 +6,12 @@ import (
 	"slices"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/store"
+	"github.com/dormouse-run/dormouse/session/history"
 )
-
-// A log that has events of a newer program, or events that mean something else to it,
-// must not be folded by this one: it would decide from a state that never was. Such a
-// session is left to servers that can fold it. It is not damaged: nothing of it is
-// written, and nothing that runs for it is ended.
-//
-// The row of a session says what its log needs, in the same transaction as the event
-// that needs it, and the database refuses the claim of who does not know that much. So an
-// older server does not even take the session, and does not disturb its owner.
-
-// current is the row of a session, which it refuses if it says that the log needs a newer
-// program. Who folds a log without having claimed it asks afterwards: what was appended
-// meanwhile has raised the row before it could be read.
-func current(ctx context.Context, s store.Reader, id dormouse.SessionID) (Row, error) {
-	row, err := s.Session(ctx, id)
-	if err == nil {
-		err = newer(row)
-	}
-	return row, err
-}
-
-// newer is why this program leaves a session to others, if it does.
-func newer(row Row) error {
-	if row.Needs > dormouse.LogVersion {
-		return &dormouse.NewerLogError{Session: row.Session, Needs: row.Needs}
-	}
-	return nil
-}
 
 // explained is a row that says why its session is left to others, if it is.
 func explained(row Row) Row {
-	if err := newer(row); err != nil {
+	if err := history.Newer(row); err != nil {
 		row.Newer = err.Error()
 	}
 	return row

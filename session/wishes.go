@@ -10,6 +10,8 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent/tool"
+	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -73,7 +75,7 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 
 // made is what the session was made with, and the agent it works with now.
 func (j *journal) made(ctx context.Context) (made dormouse.Created, err error) {
-	if made, err = created(ctx, j.a.deps, j.a.id); err != nil {
+	if made, err = j.a.log.Created(ctx, j.a.id); err != nil {
 		return made, err
 	}
 	err = j.ask(ctx, func(ctx context.Context, t *law.Turn) error {
@@ -186,7 +188,7 @@ func (a *Actor) message(ctx context.Context, op dormouse.Op, w tool.Message) (st
 func (a *Actor) await(ctx context.Context, w tool.Wait) (string, error) {
 	within, cancel := context.WithTimeout(ctx, w.For)
 	defer cancel()
-	var f *Follower
+	var f *feed.Follower
 	defer func() {
 		if f != nil {
 			f.Close()
@@ -282,7 +284,7 @@ func (a *Actor) spoken(ctx context.Context, id dormouse.SessionID, after, upto u
 	var lines []string
 	add := func(what, words string) { lines = append(lines, what+": "+ending(words)) }
 	for after < upto {
-		events, err := a.deps.family.Events(ctx, id, after, int(min(upto-after, page)))
+		events, err := a.deps.family.Events(ctx, id, after, int(min(upto-after, history.Page)))
 		if err != nil {
 			return nil, err
 		}

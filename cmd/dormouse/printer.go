@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 )
 
 // printer shows events as they come: to people as a conversation, to programs as
@@ -39,7 +39,7 @@ func (p *printer) print(f frame) error {
 		return err
 	}
 	if f.Event == "delta" {
-		var d session.Delta
+		var d feed.Delta
 		if err := json.Unmarshal(f.Data, &d); err != nil {
 			return fmt.Errorf("understand delta: %w", err)
 		}
@@ -54,7 +54,7 @@ func (p *printer) print(f frame) error {
 
 // delta shows a fragment as it comes. When several threads speak at once, one of
 // them has the floor; what the others say is shown when it is whole.
-func (p *printer) delta(d session.Delta) error {
+func (p *printer) delta(d feed.Delta) error {
 	if d.Fetched != nil {
 		return nil // who asked for it shows it
 	}

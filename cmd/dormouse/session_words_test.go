@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 )
 
 func TestFactsAreToldInWords(t *testing.T) {
@@ -78,7 +78,7 @@ func TestOneThreadHasTheFloor(t *testing.T) {
 		streamed: make(map[dormouse.EventID]string), muted: make(map[string]bool),
 	}
 	delta := func(thread dormouse.ThreadID, op dormouse.OpID, use dormouse.EventID, text string) {
-		if err := p.delta(session.Delta{Thread: thread, Op: op, Use: use, Text: text}); err != nil {
+		if err := p.delta(feed.Delta{Thread: thread, Op: op, Use: use, Text: text}); err != nil {
 			t.Fatal(err)
 		}
 	}

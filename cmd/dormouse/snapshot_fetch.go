@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 )
 
 // fetching asks a session for what may need files from elsewhere. Somebody who
@@ -20,7 +20,7 @@ func fetching(cmd *cobra.Command, id, what string, in, out any) (raw []byte, err
 	if err != nil {
 		return nil, err
 	}
-	var far atomic.Pointer[session.Fetched]
+	var far atomic.Pointer[feed.Fetched]
 	ctx, stop := context.WithCancel(cmd.Context())
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -35,7 +35,7 @@ func fetching(cmd *cobra.Command, id, what string, in, out any) (raw []byte, err
 }
 
 // fetchedSoFar says how far it is, if that is known.
-func fetchedSoFar(f *session.Fetched) string {
+func fetchedSoFar(f *feed.Fetched) string {
 	if f == nil || f.Of == 0 {
 		return "fetching the snapshot"
 	}
@@ -44,7 +44,7 @@ func fetchedSoFar(f *session.Fetched) string {
 
 // followFetch notes how far a session is with fetching files. Whatever goes wrong, all
 // there is to lose is what is shown meanwhile.
-func followFetch(ctx context.Context, cmd *cobra.Command, c *client, id string, far *atomic.Pointer[session.Fetched]) {
+func followFetch(ctx context.Context, cmd *cobra.Command, c *client, id string, far *atomic.Pointer[feed.Fetched]) {
 	var now struct {
 		Seq uint64 `json:"seq"`
 	}
@@ -52,7 +52,7 @@ func followFetch(ctx context.Context, cmd *cobra.Command, c *client, id string, 
 		return
 	}
 	_, _ = followOnce(ctx, cmd, id, &following{after: now.Seq, deltas: true}, func(f frame) (bool, error) {
-		var d session.Delta
+		var d feed.Delta
 		if f.Event == "delta" && json.Unmarshal(f.Data, &d) == nil && d.Fetched != nil {
 			far.Store(d.Fetched)
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -85,7 +85,7 @@ func rebuild(ctx context.Context, d *deployment, check bool, tell func(format st
 			done.Failed++
 			return nil
 		}
-		rows, err := session.Rebuild(ctx, d.store, d.blobs, id)
+		rows, err := history.Rebuild(ctx, d.store, d.blobs, id)
 		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrDamaged) || errors.Is(err, dormouse.ErrNewerLog) {
 			tell("%s: cannot be laid out: %v\n", id, err)
 			done.Failed++

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/history"
 )
 
 // A blob that a point of the log names and no row does would be collected.
@@ -13,7 +13,7 @@ func TestNamesThatRowsLackAreADifference(t *testing.T) {
 	p := &past{t: t, deployment: openData(t, t.TempDir())}
 	p.create(fresh)
 	p.create(ended)
-	rows, err := session.Rebuild(t.Context(), p.store, p.blobs, fresh)
+	rows, err := history.Rebuild(t.Context(), p.store, p.blobs, fresh)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -80,7 +81,7 @@ func (c *Client) Who(ctx context.Context, r session.Route) (who session.Server, 
 }
 
 // Follow hands on what another server streams, until it ends.
-func (c *Client) Follow(ctx context.Context, r session.Route, id dormouse.SessionID, after uint64, each func(session.Relayed)) error {
+func (c *Client) Follow(ctx context.Context, r session.Route, id dormouse.SessionID, after uint64, each func(feed.Relayed)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	silent := time.AfterFunc(silence, func() { stop(fmt.Errorf("%w: it fell silent", session.ErrUnreached)) })
@@ -100,7 +101,7 @@ func (c *Client) Follow(ctx context.Context, r session.Route, id dormouse.Sessio
 			return fmt.Errorf("follow on %s: %w", r.To.Name, err)
 		case l.End != nil:
 			return l.End.error(r.To)
-		case l.Relayed != session.Relayed{}:
+		case l.Relayed != feed.Relayed{}:
 			each(l.Relayed)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -86,7 +87,7 @@ func TestWhatWasAskedOnceIsNotDoneTwice(t *testing.T) {
 				}
 			case "follow":
 				ctx, stop := context.WithCancel(t.Context())
-				err := m.client.Follow(ctx, m.route(p), id, 0, func(session.Relayed) { stop() })
+				err := m.client.Follow(ctx, m.route(p), id, 0, func(feed.Relayed) { stop() })
 				if stop(); !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
 				}
@@ -291,7 +292,7 @@ func TestAStreamOfEventsThatWasChangedIsNotBelieved(t *testing.T) {
 		}, dormouse.ErrInvalid},
 	} {
 		m.set(func() { m.stream = c.stream })
-		err := m.client.Follow(t.Context(), m.route(p), id, 0, func(session.Relayed) {
+		err := m.client.Follow(t.Context(), m.route(p), id, 0, func(feed.Relayed) {
 			if name != "ended" && name != "a frame twice" {
 				t.Errorf("%s: it is believed", name)
 			}

@@ -55,7 +55,7 @@ func recordMutants() []mutant {
 			notice: inPackage{goTest{"session", "TestTheSameClientIDIsOnePrompt"}},
 			patches: []patch{{
 				"session/commit.go",
-				"if c.Given, err = a.given(ctx, m.verb); err != nil {", "if _, err = a.given(ctx, m.verb); err != nil {",
+				"if c.Given, err = a.log.ByClientID(", "if _, err = a.log.ByClientID(",
 			}},
 		},
 		{
@@ -78,7 +78,7 @@ func recordMutants() []mutant {
 	}
 }
 
-const showChunk = "j.a.feeds.show(j.a.id, Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})\n"
+const showChunk = "j.a.feeds.Show(j.a.id, feed.Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})\n"
 
 // splitAt has a decision written in two halves, the second beginning with an event.
 func splitAt(event string) patch {

@@ -1,4 +1,4 @@
-package session
+package feed
 
 import (
 	"context"
@@ -8,33 +8,22 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
+// page is how many items a follower is given at once.
+const page = 1000
+
 // Follower reads one session by cursor: history first, then live, without a gap
 // between. It holds nothing but its place.
 type Follower struct {
-	deps   *Config
-	feeds  *feeds
-	feed   *feed
+	feeds  *Feeds
+	ring   *ring
 	id     dormouse.SessionID
 	cursor uint64
-	at     uint64 // the position in the feed, once live
+	at     uint64 // the position in the ring buffer, once live
 	live   bool
-	looked uint64          // how far the log was known to go when it was last looked at
+	readTo uint64          // how far the log was known to go when it was last read
 	gone   <-chan struct{} // closed when no more will come; nil if that is not known
-	close  sync.Once
-}
-
-// follow joins the feed before anything is read, so that nothing falls between
-// reading and listening.
-func (f *feeds) follow(deps *Config, id dormouse.SessionID, after uint64) *Follower {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	feed1 := f.live[id]
-	if feed1 == nil {
-		feed1 = &feed{changed: make(chan struct{})}
-		f.live[id] = feed1
-	}
-	feed1.followers++
-	return &Follower{deps: deps, feeds: f, feed: feed1, id: id, cursor: after}
+	why    error           // reported once gone is closed
+	left   sync.Once
 }
 
 // Cursor is the last seq the follower was given.
@@ -42,10 +31,10 @@ func (f *Follower) Cursor() uint64 { return f.cursor }
 
 // Close leaves the feed.
 func (f *Follower) Close() {
-	f.close.Do(func() {
+	f.left.Do(func() {
 		f.feeds.mu.Lock()
 		defer f.feeds.mu.Unlock()
-		if f.feed.followers--; f.feed.followers == 0 {
+		if f.ring.followers--; f.ring.followers == 0 {
 			delete(f.feeds.live, f.id)
 		}
 	})
@@ -60,11 +49,11 @@ func (f *Follower) Next(ctx context.Context) ([]*Item, error) {
 		if err != nil || len(items) > 0 {
 			return items, err
 		}
-		if !f.live && f.meets() {
+		if !f.live && f.joins() {
 			continue
 		}
 		if !f.live {
-			events, err := readSome(ctx, f.deps, f.id, f.cursor, page)
+			events, err := f.feeds.log.ReadPage(ctx, f.id, f.cursor, page)
 			if err != nil {
 				return nil, err
 			}
@@ -76,7 +65,7 @@ func (f *Follower) Next(ctx context.Context) ([]*Item, error) {
 				continue
 			}
 			// There is more, unless it was removed before it could be read.
-			if _, err := f.deps.Store.Session(ctx, f.id); err != nil {
+			if err := f.feeds.log.Exists(ctx, f.id); err != nil {
 				return nil, err
 			}
 			continue
@@ -89,25 +78,25 @@ func (f *Follower) Next(ctx context.Context) ([]*Item, error) {
 			if items, _, err := f.take(); err != nil || len(items) > 0 {
 				return items, err
 			}
-			return nil, fmt.Errorf("session %s has left this server: %w", f.id, ErrUnreached)
+			return nil, fmt.Errorf("session %s has left this server: %w", f.id, f.why)
 		}
 	}
 }
 
 // take returns what the feed holds beyond the follower's place.
 func (f *Follower) take() ([]*Item, <-chan struct{}, error) {
-	f.feed.mu.Lock()
-	defer f.feed.mu.Unlock()
-	if f.feed.ended != nil {
-		return nil, nil, f.feed.ended
+	f.ring.mu.Lock()
+	defer f.ring.mu.Unlock()
+	if f.ring.ended != nil {
+		return nil, nil, f.ring.ended
 	}
 	if !f.live {
-		return nil, f.feed.changed, nil
+		return nil, f.ring.changed, nil
 	}
-	if f.at < f.feed.first {
+	if f.at < f.ring.first {
 		return nil, nil, dormouse.ErrBehind
 	}
-	rest := f.feed.items[f.at-f.feed.first:]
+	rest := f.ring.items[f.at-f.ring.first:]
 	rest = rest[:min(len(rest), page)]
 	items := make([]*Item, 0, len(rest))
 	for _, i := range rest {
@@ -124,20 +113,20 @@ func (f *Follower) take() ([]*Item, <-chan struct{}, error) {
 		}
 		items = append(items, i)
 	}
-	if upto := f.feed.upto; len(items) == 0 && upto > max(f.cursor, f.looked) {
-		f.looked, f.live = upto, false // what was written elsewhere is in the log
+	if upto := f.ring.upto; len(items) == 0 && upto > max(f.cursor, f.readTo) {
+		f.readTo, f.live = upto, false // what was written elsewhere is in the log
 	}
-	return items, f.feed.changed, nil
+	return items, f.ring.changed, nil
 }
 
-// meets makes a follower live that has its place in the feed, which needs no look
+// joins makes a follower live that has its place in the feed, which needs no look
 // at the log.
-func (f *Follower) meets() bool {
-	f.feed.mu.Lock()
-	defer f.feed.mu.Unlock()
-	for i, item := range f.feed.items {
+func (f *Follower) joins() bool {
+	f.ring.mu.Lock()
+	defer f.ring.mu.Unlock()
+	for i, item := range f.ring.items {
 		if item.Delta == nil && item.Event.Seq == f.cursor+1 {
-			f.at, f.live = f.feed.first+uint64(i), true
+			f.at, f.live = f.ring.first+uint64(i), true
 			return true
 		}
 	}
@@ -147,10 +136,10 @@ func (f *Follower) meets() bool {
 // enter makes a follower that has read all history live, if the feed goes on
 // where it stands. If the feed is further on already, there is more to read.
 func (f *Follower) enter() bool {
-	f.feed.mu.Lock()
-	defer f.feed.mu.Unlock()
-	at := len(f.feed.items)
-	for i, item := range f.feed.items {
+	f.ring.mu.Lock()
+	defer f.ring.mu.Unlock()
+	at := len(f.ring.items)
+	for i, item := range f.ring.items {
 		if item.Delta != nil || item.Event.Seq <= f.cursor {
 			continue
 		}
@@ -160,14 +149,6 @@ func (f *Follower) enter() bool {
 		at = i
 		break
 	}
-	f.at, f.live = f.feed.first+uint64(at), true
+	f.at, f.live = f.ring.first+uint64(at), true
 	return true
-}
-
-func asItems(events []dormouse.Event) []*Item {
-	items := make([]*Item, len(events))
-	for i, e := range events {
-		items[i] = &Item{Event: e}
-	}
-	return items
 }

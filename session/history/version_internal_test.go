@@ -1,4 +1,4 @@
-package session
+package history
 
 import (
 	"context"
@@ -26,13 +26,13 @@ func TestACachedFoldOfANewerProgramIsNotUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deps := &Config{Store: s, Logger: slog.New(slog.DiscardHandler)}
+	r := Reader{Store: s, Logger: slog.New(slog.DiscardHandler)}
 	for needs, want := range map[int]error{dormouse.LogVersion: nil, dormouse.LogVersion + 1: dormouse.ErrNewerLog} {
 		cached := law.CacheState(law.State{Session: id, Seq: 1, Needs: needs})
 		if err := s.Append(t.Context(), store.Batch{Session: id, Epoch: epoch, After: 1, State: cached}); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := fold(t.Context(), deps, id); !errors.Is(err, want) {
+		if _, _, err := r.Fold(t.Context(), id); !errors.Is(err, want) {
 			t.Errorf("fold from a cached state that needs version %d = %v, want %v", needs, err, want)
 		}
 	}
@@ -65,8 +65,8 @@ func TestWhatRemainsOfALogNeedsAsMuchAsTheLog(t *testing.T) {
 	if err := s.Create(t.Context(), store.Batch{Session: id, Events: events[:2], Rows: &dormouse.Rows{Session: row}}); err != nil {
 		t.Fatal(err)
 	}
-	deps := &Config{Store: badlyRead{s, 2}, Logger: slog.New(slog.DiscardHandler)}
-	state, err := salvage(t.Context(), deps, row)
+	r := Reader{Store: badlyRead{s, 2}, Logger: slog.New(slog.DiscardHandler)}
+	state, err := r.Salvage(t.Context(), row)
 	if got := law.Index(state).Needs; err != nil || got != row.Needs {
 		t.Errorf("what remains needs version %d, %v, want %d", got, err, row.Needs)
 	}
@@ -89,8 +89,8 @@ func TestWhatRemainsOfANewerLogIsNotFolded(t *testing.T) {
 	if err := s.Create(t.Context(), store.Batch{Session: id, Events: events, Rows: &dormouse.Rows{Session: row}}); err != nil {
 		t.Fatal(err)
 	}
-	deps := &Config{Store: badlyRead{s, 2}, Logger: slog.New(slog.DiscardHandler)}
-	if _, err := salvage(t.Context(), deps, row); !errors.Is(err, dormouse.ErrNewerLog) {
+	r := Reader{Store: badlyRead{s, 2}, Logger: slog.New(slog.DiscardHandler)}
+	if _, err := r.Salvage(t.Context(), row); !errors.Is(err, dormouse.ErrNewerLog) {
 		t.Errorf("salvage = %v, want ErrNewerLog", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/law"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 var ada = dormouse.User("ada")
@@ -95,7 +96,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 			h.create(dormouse.Created{Warm: true})
 			settle(time.Second)
 			v := h.visit(false, 1)
-			_, _ = v.Open(t.Context(), session.Stream{Tree: &runner.Tree{Path: ".", Put: true}}) // fake sandboxes have none
+			_, _ = v.Open(t.Context(), visit.Stream{Tree: &runner.Tree{Path: ".", Put: true}}) // fake sandboxes have none
 			v.Close()
 			d.write("mine", "copied in")
 			h.mustPrompt("p1", script("effect x"))
@@ -153,7 +154,7 @@ func TestATurnBeginsWithoutALookWhereNothingCouldHaveChanged(t *testing.T) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		v := h.visit(false, 1) // who only looks changes nothing
-		_, _ = v.Open(t.Context(), session.Stream{Tree: &runner.Tree{Path: "."}})
+		_, _ = v.Open(t.Context(), visit.Stream{Tree: &runner.Tree{Path: "."}})
 		_, _ = v.Ports(t.Context())
 		v.Close()
 		for _, id := range []string{"p1", "p2"} {
@@ -243,7 +244,7 @@ func TestAProcessStartedAfterATurnIsKnownToItsSnapshot(t *testing.T) {
 		},
 		"in a terminal": func(h *house) {
 			v := h.visit(false, 1)
-			if _, err := v.Open(h.t.Context(), session.Stream{Terminal: &runner.Terminal{ID: "mine"}}); !errors.Is(err, errNoStreams) {
+			if _, err := v.Open(h.t.Context(), visit.Stream{Terminal: &runner.Terminal{ID: "mine"}}); !errors.Is(err, errNoStreams) {
 				h.t.Error(err)
 			}
 			v.Close()
@@ -439,21 +440,21 @@ func TestWhoMayChangeFilesIsRecordedBeforeTheyAreLetIn(t *testing.T) {
 		}
 		v := h.visit(false, 1)
 		defer v.Close()
-		_, _ = v.Open(t.Context(), session.Stream{Terminal: &session.Terminal{ID: "t", Command: []string{"bash"}}})
+		_, _ = v.Open(t.Context(), visit.Stream{Terminal: &visit.Terminal{ID: "t", Command: []string{"bash"}}})
 		touched("terminal")
-		_, _ = v.Open(t.Context(), session.Stream{Port: &session.PortStream{Port: 80}})
+		_, _ = v.Open(t.Context(), visit.Stream{Port: &visit.PortStream{Port: 80}})
 		touched("terminal") // that files may have changed is known
 		if _, err := h.live.Snapshot(t.Context(), h.id, ada, dormouse.SnapshotAsk{}); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = v.Open(t.Context(), session.Stream{Port: &session.PortStream{Port: 80}})
+		_, _ = v.Open(t.Context(), visit.Stream{Port: &visit.PortStream{Port: 80}})
 		touched("terminal", "port")
 		// Of what comes while a point is made, that point says nothing.
 		d.holds = make(chan struct{})
 		h.mustPrompt("p1", "hello")
 		settle(time.Second)
-		_, _ = v.Open(t.Context(), session.Stream{Tree: &runner.Tree{Path: ".", Put: true}})
-		_, _ = v.Open(t.Context(), session.Stream{Tree: &runner.Tree{Path: ".", Put: true}})
+		_, _ = v.Open(t.Context(), visit.Stream{Tree: &runner.Tree{Path: ".", Put: true}})
+		_, _ = v.Open(t.Context(), visit.Stream{Tree: &runner.Tree{Path: ".", Put: true}})
 		touched("terminal", "port", "files")
 		close(d.holds)
 		settle(time.Minute)

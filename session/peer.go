@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 // Peers is the way to the other servers of a shared store.
@@ -22,9 +23,9 @@ type Peers interface {
 	// Follow hands on what FollowHere gives another server, until it ends.
 	Follow(ctx context.Context, r Route, id dormouse.SessionID, after uint64, each func(feed.Relayed)) error
 	// Ask has another server run an errand in a sandbox that it holds.
-	Ask(ctx context.Context, r Route, e Errand) (Findings, error)
+	Ask(ctx context.Context, r Route, e visit.Errand) (visit.Findings, error)
 	// Open has another server open the stream of an errand, and carries it.
-	Open(ctx context.Context, r Route, e Errand) (Conn, error)
+	Open(ctx context.Context, r Route, e visit.Errand) (visit.Conn, error)
 }
 
 // Route says which server asks which.

@@ -15,6 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/history"
+	"github.com/dormouse-run/dormouse/session/visit"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -86,6 +87,7 @@ type Sessions struct {
 	shared store.Shared // nil if the store is this server's alone
 	log    history.Reader
 	feeds  *feed.Feeds
+	visits *visit.Register
 	loads  chan struct{} // bounds the actors being loaded at once
 
 	mu      sync.Mutex
@@ -112,10 +114,6 @@ type Sessions struct {
 	kept    context.Context //nolint:containedctx // the life of the lease, which the actors may not outlive
 	letGo   context.CancelFunc
 	keeping sync.WaitGroup
-
-	visiting  context.Context //nolint:containedctx // the life of visits, which EndFollowers ends
-	endVisits context.CancelCauseFunc
-	visits    sync.WaitGroup
 }
 
 // New returns sessions that are not yet woken by time: that is Run's work. Those
@@ -147,7 +145,7 @@ func New(c Config) (*Sessions, error) {
 	background := context.Background() //nolint:forbidigo // actors outlive every request; Close ends them
 	s.ctx, s.stop = context.WithCancelCause(background)
 	s.kept, s.letGo = context.WithCancel(background)
-	s.visiting, s.endVisits = context.WithCancelCause(background)
+	s.visits = visit.NewRegister(background)
 	if shared == nil {
 		s.lease = newLease(s.ctx, Server{}, 0, time.Time{}, &s.counts.stale)
 	}
@@ -275,7 +273,7 @@ func (s *Sessions) EndFollowers() {
 	s.closing = true
 	s.mu.Unlock()
 	s.feeds.End(dormouse.ErrClosing)
-	s.endVisits(dormouse.ErrClosing)
+	s.visits.Drain()
 }
 
 // Close stops the actors: each gives its attempts back, keeps its turns and lets
@@ -283,7 +281,9 @@ func (s *Sessions) EndFollowers() {
 // cannot be stopped in time keeps it until it runs out.
 func (s *Sessions) Close(ctx context.Context) error {
 	s.EndFollowers()
-	s.farewell(ctx)
+	leaving, cancel := context.WithTimeout(ctx, 2*time.Second)
+	_ = s.visits.Wait(leaving) // who does not leave by then is cut off
+	cancel()
 	s.stop(dormouse.ErrClosing)
 	err := wait(ctx, &s.running)
 	s.letGo()
@@ -293,13 +293,6 @@ func (s *Sessions) Close(ctx context.Context) error {
 		return fmt.Errorf("stop actors: %w", err)
 	}
 	return s.leave(ctx)
-}
-
-// farewell gives visitors a moment to say that they go.
-func (s *Sessions) farewell(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	_ = wait(ctx, &s.visits) // who does not is cut off
 }
 
 // wait waits for a group, or until ctx ends.

@@ -26,7 +26,7 @@ import (
 	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/door/rest"
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 // seat is a person at a terminal who runs a command.
@@ -128,7 +128,7 @@ func (s *seat) state() *term.State {
 }
 
 // terminals asks the server which there are.
-func (o *office) terminals(id string) []session.TerminalReport {
+func (o *office) terminals(id string) []visit.TerminalReport {
 	o.t.Helper()
 	token, err := auth.ReadToken(filepath.Join(o.data, tokenFile))
 	if err != nil {

@@ -11,21 +11,21 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 // Ports is what listens in a sandbox.
 type Ports struct {
-	Ports []session.Port `json:"ports"`
+	Ports []visit.Port `json:"ports"`
 }
 
 func (s *Server) ports(c call) error {
-	return s.inside(c, func(ctx context.Context, v *session.Visit) error {
+	return s.inside(c, func(ctx context.Context, v *visit.Visit) error {
 		all, err := v.Ports(ctx)
 		if err != nil {
 			return err
 		}
-		return c.Answer(http.StatusOK, Ports{append([]session.Port{}, all...)})
+		return c.Answer(http.StatusOK, Ports{append([]visit.Port{}, all...)})
 	})
 }
 
@@ -52,7 +52,7 @@ func (s *Server) portStream(c call) error {
 		return err
 	}
 	defer v.Close()
-	conn, err := openStream(c, v, session.Stream{Port: &session.PortStream{Port: uint16(port)}})
+	conn, err := openStream(c, v, visit.Stream{Port: &visit.PortStream{Port: uint16(port)}})
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *Server) portStream(c call) error {
 }
 
 // portEnd says why a connection ended.
-func portEnd(v *session.Visit, cause error) (websocket.StatusCode, string) {
+func portEnd(v *visit.Visit, cause error) (websocket.StatusCode, string) {
 	switch {
 	case v.Err() != nil:
 		return goodbye(v.Err())

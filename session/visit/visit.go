@@ -1,11 +1,13 @@
-package session
+// Package visit is what people and programs do in a sandbox besides the agent: terminals,
+// ports and files. It is for the moment: no log holds what is done on a visit, only that
+// files may have changed.
+package visit
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
@@ -35,21 +37,23 @@ type (
 // Visit is one visitor's way into a sandbox. It is for the moment: no log holds
 // what is done on it, and it ends with the sandbox it leads to.
 type Visit struct {
-	inside     inside
+	target     Target
 	generation uint64
 	ctx        context.Context //nolint:containedctx // the life of the visit
 	end        context.CancelCauseFunc
 	leave      func()
 }
 
-// inside is a sandbox as a visit reaches it: on this server, or on another.
-type inside interface {
-	run(ctx context.Context, e Errand) (Findings, error)
-	open(ctx context.Context, s runner.Stream) (Conn, error)
+// Target is a sandbox as a visit reaches it: on this server, or on another.
+type Target interface {
+	Run(ctx context.Context, e Errand) (Findings, error)
+	Open(ctx context.Context, s Stream) (Conn, error)
 }
 
-func newVisit(life context.Context, in inside, generation uint64, leave func()) *Visit {
-	v := &Visit{inside: in, generation: generation, leave: leave}
+// newVisit returns a visit of the sandbox of a generation. It ends with life, and calls
+// leave when it is closed.
+func newVisit(life context.Context, target Target, generation uint64, leave func()) *Visit {
+	v := &Visit{target: target, generation: generation, leave: leave}
 	v.ctx, v.end = context.WithCancelCause(life)
 	return v
 }
@@ -79,7 +83,7 @@ func (v *Visit) Err() error {
 	if errors.Is(cause, context.Canceled) {
 		return dormouse.ErrClosing // an actor that ends without a reason is let go
 	}
-	return reachable(cause)
+	return Reachable(cause)
 }
 
 // Open opens a stream into the sandbox. It ends with the visit.
@@ -89,7 +93,7 @@ func (v *Visit) Open(ctx context.Context, s Stream) (Conn, error) {
 	}
 	ctx, done := v.during(ctx)
 	defer done()
-	c, err := v.inside.open(ctx, s)
+	c, err := v.target.Open(ctx, s)
 	if err != nil {
 		return nil, v.why(err)
 	}
@@ -170,7 +174,7 @@ func (v *Visit) Run(ctx context.Context, e Errand) (Findings, error) {
 	if err := v.Err(); err != nil {
 		return Findings{}, err
 	}
-	f, err := v.inside.run(ctx, e)
+	f, err := v.target.Run(ctx, e)
 	return f, v.why(err)
 }
 
@@ -186,156 +190,24 @@ func (v *Visit) why(err error) error {
 	if ended := v.Err(); err != nil && ended != nil {
 		return ended
 	}
-	return reachable(err)
+	return Reachable(err)
 }
 
-// reachable makes an error that only says how a sandbox was lost one that
+// Reachable makes an error that only says how a sandbox was lost one that
 // visitors can act on.
-func reachable(err error) error {
-	for _, lost := range []error{
-		sandbox.ErrGone, runner.ErrStale, runner.ErrUnreachable, runner.ErrClosed, runner.ErrQuiesced, ErrUnreached, errDropped,
-	} {
-		if errors.Is(err, lost) && !errors.Is(err, dormouse.ErrConflict) {
-			return fmt.Errorf("the sandbox is out of reach: %w: %w", err, dormouse.ErrConflict)
+func Reachable(err error) error {
+	for _, lost := range []error{sandbox.ErrGone, runner.ErrStale, runner.ErrUnreachable, runner.ErrClosed, runner.ErrQuiesced} {
+		if errors.Is(err, lost) {
+			return OutOfReach(err)
 		}
 	}
 	return err
 }
 
-// Errand is what one server does for a visitor of another in a sandbox that it
-// has: nothing but to look whether it is there, or what Ask or Stream says.
-type Errand struct {
-	Session dormouse.SessionID `json:"session"`
-	// Wake says that a sandbox is started if there is none.
-	Wake bool `json:"wake,omitempty"`
-	// Generation is the sandbox that is meant; zero is whichever there is.
-	Generation uint64   `json:"generation,omitempty"`
-	Ask        Ask      `json:"ask,omitempty"`
-	Terminal   Terminal `json:"terminal,omitzero"`
-	Stream     *Stream  `json:"stream,omitempty"`
-}
-
-// Ask is what an errand asks a sandbox.
-type Ask string
-
-// What can be asked. AskResize and AskEndTerminal are about Errand.Terminal.
-const (
-	AskNothing     Ask = ""
-	AskPorts       Ask = "ports"
-	AskUsage       Ask = "usage"
-	AskTerminals   Ask = "terminals"
-	AskResize      Ask = "resize"
-	AskEndTerminal Ask = "end_terminal"
-)
-
-// Findings are what an errand brings back.
-type Findings struct {
-	Generation uint64           `json:"generation"`
-	Ports      []Port           `json:"ports,omitempty"`
-	Usage      Usage            `json:"usage,omitzero"`
-	Terminals  []TerminalReport `json:"terminals,omitempty"`
-}
-
-// here is a sandbox that this server holds.
-type here struct {
-	machine    sandbox.Machine
-	generation uint64
-	// touch records that files may change before they can, and counts who may change
-	// them until what it returns is called.
-	touch func(ctx context.Context, t dormouse.WorkspaceTouch) (func(), error)
-}
-
-func (h here) open(ctx context.Context, s runner.Stream) (Conn, error) {
-	by := touches(s)
-	if by == "" {
-		return h.dial(ctx, s)
-	}
-	done, err := h.touch(ctx, dormouse.WorkspaceTouch{Generation: h.generation, By: by})
-	if err != nil {
-		return nil, err
-	}
-	c, err := h.dial(ctx, s)
-	if err != nil {
-		done()
-		return nil, err
-	}
-	return &touching{Conn: c, done: sync.OnceFunc(done)}, nil
-}
-
-func (h here) dial(ctx context.Context, s runner.Stream) (Conn, error) {
-	c, err := h.machine.Open(ctx, s)
-	if err != nil {
-		return nil, err // not c: a nil of its type would be no nil
-	}
-	return c, nil
-}
-
-// touches says by what a stream may change files, nothing if it cannot.
-func touches(s runner.Stream) string {
-	switch {
-	case s.Tree != nil && s.Tree.Put:
-		return "files"
-	case s.Port != nil:
-		return "port"
-	case s.Terminal != nil:
-		return "terminal"
-	}
-	return ""
-}
-
-// touching is a stream that may change files as long as it is open.
-type touching struct {
-	Conn
-	done func()
-}
-
-func (t *touching) Close() error {
-	defer t.done()
-	return t.Conn.Close()
-}
-
-func (h here) run(ctx context.Context, e Errand) (f Findings, err error) {
-	f.Generation = h.generation
-	switch e.Ask {
-	case AskNothing:
-	case AskPorts:
-		f.Ports, err = h.machine.Ports(ctx)
-	case AskUsage:
-		f.Usage, err = h.machine.Usage(ctx)
-	case AskTerminals:
-		f.Terminals, err = h.machine.Terminals(ctx)
-	case AskResize:
-		err = h.machine.Resize(ctx, e.Terminal.ID, e.Terminal.Rows, e.Terminal.Cols)
-	case AskEndTerminal:
-		err = h.machine.EndTerminal(ctx, e.Terminal.ID)
-	default:
-		err = fmt.Errorf("a sandbox cannot be asked %.40q: %w", e.Ask, dormouse.ErrInvalid)
-	}
-	return f, err
-}
-
-// there is a sandbox that another server holds.
-type there struct {
-	sessions *Sessions
-	owner    Server
-	to       Errand // the sandbox that is meant
-}
-
-func (t there) run(ctx context.Context, e Errand) (f Findings, err error) {
-	e.Session, e.Wake, e.Generation = t.to.Session, t.to.Wake, t.to.Generation
-	err = t.sessions.across(ctx, t.owner, e.Session, func(ctx context.Context, r Route) error {
-		f, err = t.sessions.deps.Peers.Ask(ctx, r, e)
+// OutOfReach makes an error a conflict that says so, if it is none.
+func OutOfReach(err error) error {
+	if errors.Is(err, dormouse.ErrConflict) {
 		return err
-	})
-	return f, err
-}
-
-func (t there) open(ctx context.Context, s runner.Stream) (c Conn, err error) {
-	e := t.to
-	e.Stream = &s
-	err = t.sessions.across(ctx, t.owner, e.Session, func(ctx context.Context, r Route) error {
-		c, err = t.sessions.deps.Peers.Open(ctx, r, e)
-		return err
-	})
-	return c, err
+	}
+	return fmt.Errorf("the sandbox is out of reach: %w: %w", err, dormouse.ErrConflict)
 }

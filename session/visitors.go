@@ -1,0 +1,156 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/law"
+	"github.com/dormouse-run/dormouse/session/visit"
+)
+
+// visitor waits to be let in.
+type visitor struct {
+	visit.Errand
+	reply chan visitReply // holds one
+}
+
+type visitReply struct {
+	visit *visit.Visit
+	err   error
+}
+
+// visit waits for the sandbox. It is called by the visitor.
+func (a *Actor) visit(ctx context.Context, e visit.Errand) (*visit.Visit, error) {
+	c := &visitor{Errand: e, reply: make(chan visitReply, 1)}
+	if err := a.send(ctx, message{act: func(context.Context) error { return a.knock(c) }}); err != nil {
+		return nil, err
+	}
+	var err error
+	select {
+	case r := <-c.reply:
+		return r.visit, r.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-a.quit:
+		err = errDropped
+	}
+	a.report(func(context.Context) error {
+		a.visitors = slices.DeleteFunc(a.visitors, func(other *visitor) bool { return other == c })
+		return nil
+	})
+	select {
+	case r := <-c.reply:
+		if r.visit != nil {
+			r.visit.Close()
+		}
+	default:
+	}
+	return nil, err
+}
+
+// knock takes a visitor's wish. What is asked on a visit that another server
+// received is part of that visit.
+func (a *Actor) knock(c *visitor) error {
+	part := c.Generation != 0 && c.Stream == nil
+	if n := len(a.visitors) + int(a.visits.Load()); n >= maxVisits && !part {
+		return fmt.Errorf("%d visitors are in this sandbox, and no more can be: %w", n, dormouse.ErrConflict)
+	}
+	if err := a.refuses(c); err != nil {
+		return err
+	}
+	a.visitors = append(a.visitors, c)
+	return nil
+}
+
+// refuses says why a visitor has nothing to wait for.
+func (a *Actor) refuses(c *visitor) error {
+	s := a.state.Sandbox
+	switch {
+	case a.state.Terminated != nil:
+		return dormouse.ErrTerminated
+	case c.Generation != 0 && (s.Phase != law.SandboxActive || s.Generation != c.Generation):
+		return a.noLonger()
+	case c.Wake || s.Phase == law.SandboxActive || s.Phase == law.SandboxWarming:
+		return nil
+	case s.Phase == law.SandboxStopping:
+		return a.noLonger()
+	}
+	return fmt.Errorf("session is %s and has no sandbox now; wake it first: %w", law.PhaseOf(a.state), dormouse.ErrConflict)
+}
+
+// noLonger says what became of the sandbox that visitors were in.
+func (a *Actor) noLonger() error {
+	if a.state.Sandbox.Phase == law.SandboxStopping {
+		return fmt.Errorf("the sandbox is being stopped: %w", dormouse.ErrConflict)
+	}
+	return fmt.Errorf("the sandbox that was visited is gone: %w", dormouse.ErrConflict)
+}
+
+// leaves notes that somebody has left the sandbox.
+func (a *Actor) leaves() {
+	a.left.Store(a.deps.Clock().UnixNano())
+	a.visits.Add(-1)
+}
+
+// sortVisitors tells those who have nothing to wait for, and reports whether
+// anybody still waits.
+func (a *Actor) sortVisitors() bool {
+	a.visitors = slices.DeleteFunc(a.visitors, func(c *visitor) bool {
+		err := a.refuses(c)
+		if err != nil {
+			c.reply <- visitReply{err: err}
+		}
+		return err != nil
+	})
+	return len(a.visitors) > 0
+}
+
+// letIn lets visitors into the sandbox that is held.
+func (a *Actor) letIn() {
+	for _, c := range a.visitors {
+		m, ok := a.box.live.(sandbox.Machine)
+		if !ok {
+			c.reply <- visitReply{err: fmt.Errorf("sandboxes of this kind cannot be visited: %w", dormouse.ErrConflict)}
+			continue
+		}
+		a.visits.Add(1)
+		c.reply <- visitReply{visit: visit.NewLocal(a.box.ctx, m, a.box.generation, a.touch, a.leaves)}
+	}
+	a.visitors = nil
+}
+
+// touch has it recorded that files may change. It is called by the visitor.
+func (a *Actor) touch(ctx context.Context, t dormouse.WorkspaceTouch) (done func(), err error) {
+	a.opened.Add(1) // first, so that a point that is made meanwhile knows of it
+	a.streams.Add(1)
+	done = func() { a.streams.Add(-1) }
+	err = a.send(ctx, message{act: func(ctx context.Context) error {
+		switch w := a.state.Workspace; {
+		case w.Policy == "":
+			return nil // nobody wants to know
+		case w.Touched > 0 && (a.capture.id == "" || w.Touched > a.capture.at):
+			return nil // it is known, and no point that is being made will make anybody think otherwise
+		}
+		crash.At(crash.TouchDeciding)
+		err := a.do(ctx, law.Touch{WorkspaceTouch: t})
+		crash.At(crash.TouchCommitted)
+		return err
+	}})
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+// turnAway tells visitors that the sandbox they wait for could not be had.
+func (a *Actor) turnAway(cause error) {
+	for _, c := range a.visitors {
+		c.reply <- visitReply{err: fmt.Errorf("%w: %w", cause, dormouse.ErrConflict)}
+	}
+	a.visitors = nil
+}

@@ -24,17 +24,15 @@ type Actor struct {
 	deps  *Config
 	log   history.Reader
 	feeds *feed.Feeds
-	lease *lease
+	lease Lease
 	slog  *slog.Logger
-	inbox chan message  // unbuffered: what was taken is answered
-	ready chan struct{} // closed when it is loaded, or cannot be
-	done  chan struct{} // closed when nothing of the actor is left
+	inbox chan message // unbuffered: what was taken is answered
 
 	loaded func() // called once the state is there
 	failed error  // why it could not be loaded; set before quit is closed
-	tenant string // whose the session is; set before ready is closed
+	tenant string // whose the session is; set before loaded is called
 
-	// The fields below belong to the goroutine in run.
+	// The fields below belong to the goroutine in Run.
 	epoch    store.Epoch
 	state    law.State
 	cached   uint64 // the seq of the newest cached fold
@@ -75,6 +73,16 @@ type Actor struct {
 	left    atomic.Int64 // when the last of them left, as Unix nanoseconds
 }
 
+// Lease is the right to write sessions, under which an actor lives.
+type Lease interface {
+	// Holds returns dormouse.ErrLeaseLost once it cannot be relied on any more.
+	Holds() error
+	// Writes is the context of durable writes, which ends when it is lost.
+	Writes() context.Context
+	// CountStale counts a write that was refused because a newer owner has written.
+	CountStale()
+}
+
 // message is a request to the actor: a verb to decide, or something to do in
 // the actor's goroutine.
 type message struct {
@@ -84,10 +92,10 @@ type message struct {
 	reply chan error
 }
 
-func newActor(id dormouse.SessionID, deps *Config, feeds *feed.Feeds, l *lease) *Actor {
+func newActor(id dormouse.SessionID, deps *Config, feeds *feed.Feeds, l Lease) *Actor {
 	return &Actor{
 		id: id, deps: deps, log: deps.reader(), feeds: feeds, lease: l, slog: deps.Logger.With("session", id),
-		inbox: make(chan message), ready: make(chan struct{}), done: make(chan struct{}), quit: make(chan struct{}),
+		inbox: make(chan message), quit: make(chan struct{}),
 		fresh:    make(map[dormouse.EventID]dormouse.Event),
 		convos:   make(map[dormouse.ThreadID]*convo),
 		attempts: make(map[dormouse.TurnID]*attempt),
@@ -99,6 +107,34 @@ func newActor(id dormouse.SessionID, deps *Config, feeds *feed.Feeds, l *lease) 
 
 // errDropped says that an actor ended before it took a message.
 var errDropped = errors.New("actor was dropped")
+
+// Do asks the actor for something and returns once the answer is durable.
+func (a *Actor) Do(ctx context.Context, by dormouse.Actor, v law.Verb) error {
+	return a.send(ctx, message{by: by, verb: v})
+}
+
+// See shows the state that the actor has, without a look at the store.
+func (a *Actor) See(ctx context.Context, see func(law.State)) error {
+	return a.send(ctx, message{act: func(context.Context) error { see(a.state); return nil }})
+}
+
+// Evict puts the sandbox to sleep if nobody uses it.
+func (a *Actor) Evict(ctx context.Context) error {
+	return a.send(ctx, message{by: dormouse.ActorServer, act: a.makeRoom})
+}
+
+// Quit is closed when the actor takes no more requests.
+func (a *Actor) Quit() <-chan struct{} { return a.quit }
+
+// Err says why the actor could not be loaded. It is set before Quit is closed.
+func (a *Actor) Err() error { return a.failed }
+
+// Tenant says whose the session is. It is known once the actor is loaded.
+func (a *Actor) Tenant() string { return a.tenant }
+
+// Epoch is the one that the actor has claimed, 0 if it could not. It is for who has seen
+// Run return.
+func (a *Actor) Epoch() store.Epoch { return a.epoch }
 
 // send hands a message to the actor and waits for its answer.
 func (a *Actor) send(ctx context.Context, m message) error {
@@ -121,9 +157,11 @@ func (a *Actor) send(ctx context.Context, m message) error {
 	}
 }
 
-// run owns the session until it is idle, its lease is lost or ctx ends.
-func (a *Actor) run(ctx context.Context) (err error) {
+// Run owns the session until it is idle, its lease is lost or ctx ends. It calls loaded
+// once the state is there.
+func (a *Actor) Run(ctx context.Context, loaded func()) (err error) {
 	defer close(a.quit)
+	a.loaded = loaded
 	if err := a.load(ctx); err != nil {
 		if errors.Is(err, dormouse.ErrDamaged) {
 			err = a.endure(ctx, err)
@@ -207,7 +245,7 @@ func (a *Actor) load(ctx context.Context) (err error) {
 // row says is the end, so that nothing could be appended.
 func (a *Actor) layOut(ctx context.Context, row Row) error {
 	a.slog.WarnContext(ctx, "session's rows are written anew", "row", row.Seq, "log", a.state.Seq)
-	if err := a.lease.holds(); err != nil {
+	if err := a.lease.Holds(); err != nil {
 		return err
 	}
 	rows, err := history.Rebuild(ctx, a.deps.Store, a.deps.Blobs, a.id)
@@ -215,7 +253,7 @@ func (a *Actor) layOut(ctx context.Context, row Row) error {
 		return err
 	}
 	a.cached = 0 // it goes with the rows
-	err = a.deps.Store.Rebuild(a.lease.writes, a.id, rows)
+	err = a.deps.Store.Rebuild(a.lease.Writes(), a.id, rows)
 	if errors.Is(err, dormouse.ErrConflict) { // somebody has appended, whose session it is now
 		return fmt.Errorf("%w: %s", dormouse.ErrLeaseLost, err.Error())
 	}

@@ -191,7 +191,7 @@ func (a *Actor) work(ctx context.Context, limit time.Duration, f func(context.Co
 	a.box.busy = true
 	a.running.Go(func() {
 		defer cancel()
-		if err := a.lease.holds(); err != nil {
+		if err := a.lease.Holds(); err != nil {
 			a.report(func(context.Context) error { a.broken = err; return err })
 			return
 		}

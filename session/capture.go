@@ -64,7 +64,7 @@ func (a *Actor) reconcileCapture(ctx context.Context, w law.Wanted) error {
 	state, live := a.state, a.stillLive(within)
 	a.running.Go(func() {
 		defer cancel()
-		err := a.lease.holds()
+		err := a.lease.Holds()
 		var taken *dormouse.Snapshot
 		var lost *sandbox.Recovered
 		open := true

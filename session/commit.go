@@ -92,7 +92,7 @@ func (a *Actor) doAs(ctx context.Context, by dormouse.Actor, v law.Verb) error {
 // commit makes the answers to messages durable, then believes them, then tells.
 // It returns an error only if the actor can no longer trust what it believes.
 func (a *Actor) commit(ctx context.Context, batch ...message) error {
-	if err := a.lease.holds(); err != nil { // even an answer that changes nothing would be an old one
+	if err := a.lease.Holds(); err != nil { // even an answer that changes nothing would be an old one
 		for _, m := range batch {
 			m.reply <- err
 		}
@@ -258,22 +258,23 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event, next law.Sta
 // append makes a batch durable, as long as the lease holds: whoever else writes
 // the session must not be held up by an answer that comes late.
 func (a *Actor) append(b store.Batch) error {
-	if err := a.lease.holds(); err != nil {
+	if err := a.lease.Holds(); err != nil {
 		return err
 	}
-	write := func() error { return a.deps.Store.Append(a.lease.writes, b) }
+	write := func() error { return a.deps.Store.Append(a.lease.Writes(), b) }
 	var err error
 	if a.state.Terminated != nil { // it goes, and what it has on the disk with it
 		err = a.deps.relieved(write)
 	} else {
 		err = write()
 	}
+	cause := context.Cause(a.lease.Writes()) // not nil once the lease is lost
 	switch {
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
-	case errors.Is(err, ErrStaleSender): // not we are
+	case errors.Is(err, store.ErrStaleSender): // not we are
 	case errors.Is(err, dormouse.ErrLeaseLost):
-		a.lease.stale.Add(1)
-	case errors.Is(err, errCut):
+		a.lease.CountStale()
+	case cause != nil && errors.Is(err, cause):
 		return fmt.Errorf("%w: %w", dormouse.ErrLeaseLost, err)
 	case errors.Is(err, dormouse.ErrConflict):
 		// The log is not where it was left, as when a database was put back. It is

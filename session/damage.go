@@ -49,7 +49,7 @@ func (a *Actor) suffer(ctx context.Context, err error) bool {
 
 // declare notes in the session's row that its log is damaged.
 func (a *Actor) declare(ctx context.Context, damage error) {
-	if err := a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, history.Damage(damage)); err != nil {
+	if err := a.deps.Store.Mark(a.lease.Writes(), a.id, a.epoch, history.Damage(damage)); err != nil {
 		a.slog.WarnContext(ctx, "damage not noted", "damage", damage, "error", err)
 	}
 }
@@ -83,7 +83,7 @@ func (a *Actor) endure(ctx context.Context, damage error) error {
 	a.slog.ErrorContext(ctx, "session damaged", "error", damage)
 	a.tenant, a.damage = row.Tenant, damage
 	if said := history.Damage(damage); row.Damage != said {
-		if err := a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, said); err != nil {
+		if err := a.deps.Store.Mark(a.lease.Writes(), a.id, a.epoch, said); err != nil {
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func (a *Actor) unmark(ctx context.Context) error {
 			return fmt.Errorf("look after child %s: %w", c.ID, err)
 		}
 	}
-	return a.deps.Store.Mark(a.lease.writes, a.id, a.epoch, "")
+	return a.deps.Store.Mark(a.lease.Writes(), a.id, a.epoch, "")
 }
 
 // answerDamaged does what can be done for a damaged session: end it.
@@ -201,7 +201,7 @@ func (a *Actor) endProcesses(ctx context.Context) bool {
 	if len(a.state.Sandbox.Handle) == 0 {
 		return true
 	}
-	if a.lease.holds() != nil {
+	if a.lease.Holds() != nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -5,22 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
-	"github.com/dormouse-run/dormouse/store"
 )
 
 // ErrRepeated means that what a client asked for under an id was recorded before, and
 // is not recorded again.
 var ErrRepeated = errors.New("it was recorded before")
-
-// ErrStaleSender means that a server asked which others do not know as one of them any
-// more, or which has lost the session that it asked for.
-var ErrStaleSender = store.ErrStaleSender
 
 // Do asks a session's actor, wherever it is, and returns once the answer is
 // durable.
@@ -42,23 +37,30 @@ func (s *Sessions) do(ctx context.Context, id dormouse.SessionID, by dormouse.Ac
 
 // ask asks once: the actor here, or the server that has it.
 func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
-	if owner, ok := s.found(id); ok {
-		if err := s.forward(ctx, owner, id, by, v); !errors.Is(err, ErrUnreached) {
+	if owner, ok := s.ownerElsewhere(id); ok {
+		if err := s.fleet.Forward(ctx, owner, id, by, v); !errors.Is(err, fleet.ErrUnreached) {
 			return err
 		}
 	}
 	err := s.DoHere(ctx, id, by, v)
-	if e, ok := elsewhere(err); ok {
-		return s.forward(ctx, e.Owner, id, by, v)
+	if e, ok := fleet.Elsewhere(err); ok {
+		return s.fleet.Forward(ctx, e.Owner, id, by, v)
 	}
 	return err
+}
+
+// ownerElsewhere returns which other server owned a session when it was last asked for,
+// unless the session is loaded here.
+func (s *Sessions) ownerElsewhere(id dormouse.SessionID) (fleet.Server, bool) {
+	owner, ok := s.fleet.Owner(id)
+	return owner, ok && s.loadedActor(id) == nil
 }
 
 // DoHere asks the actor on this server. If another server owns the session, it
 // says which. What was asked for before under the same id is ErrRepeated.
 func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	do := func() error {
-		return s.onActor(ctx, id, func(a *Actor) error { return a.send(ctx, message{by: by, verb: v}) })
+		return s.onActor(ctx, id, func(a *entry) error { return a.Do(ctx, by, v) })
 	}
 	if law.RuleOf(v).FreesDisk {
 		return s.deps.relieved(do)
@@ -78,7 +80,7 @@ func (c *Config) relieved(do func() error) error {
 
 // onActor asks the actor of a session, and the next one if that was on its way
 // out.
-func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(*Actor) error) error {
+func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(*entry) error) error {
 	for {
 		a, err := s.actor(ctx, id)
 		if err != nil {
@@ -89,9 +91,9 @@ func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(
 			return err
 		}
 		select {
-		case <-a.quit:
-			if a.failed != nil {
-				return a.failed
+		case <-a.Quit():
+			if err := a.Err(); err != nil {
+				return err
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -115,14 +117,14 @@ const (
 // repeat nothing.
 func (s *Sessions) worthAsking(err error, v law.Verb) bool {
 	switch {
-	case err == nil || errors.Is(err, errNoLease) || errors.Is(err, ErrStaleSender):
+	case err == nil || errors.Is(err, fleet.ErrNoLease) || errors.Is(err, fleet.ErrStaleSender):
 		return false
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
 		return law.Repeatable(v)
-	case errors.Is(err, ErrUnreached):
+	case errors.Is(err, fleet.ErrUnreached):
 		return true
 	}
-	return s.shared != nil && errors.Is(err, dormouse.ErrLeaseLost) // refused: nothing was changed
+	return !s.fleet.Alone() && errors.Is(err, dormouse.ErrLeaseLost) // refused: nothing was changed
 }
 
 // insist asks until it is known what became of a verb: another server takes a
@@ -237,27 +239,4 @@ func (s *Sessions) swapped(ctx context.Context, id dormouse.SessionID, swap dorm
 			}
 		}
 	}
-}
-
-// Counts is what happened among the servers of a shared store, as this one saw
-// it.
-type Counts struct {
-	// Stale appends were refused: somebody newer wrote the session.
-	Stale uint64
-	// Taken sessions were due and had no live owner.
-	Taken uint64
-	// Forwarded commands were put to another server.
-	Forwarded uint64
-	// Lost leases stopped all actors.
-	Lost uint64
-	// Ended servers had held on after their lease.
-	Ended uint64
-}
-
-type counts struct{ stale, taken, forwarded, lost, ended atomic.Uint64 }
-
-// Counts returns what has happened so far.
-func (s *Sessions) Counts() Counts {
-	c := &s.counts
-	return Counts{Stale: c.stale.Load(), Taken: c.taken.Load(), Forwarded: c.forwarded.Load(), Lost: c.lost.Load(), Ended: c.ended.Load()}
 }

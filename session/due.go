@@ -3,13 +3,10 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
 // patrol is the longest that a due session waits to be noticed.
@@ -20,7 +17,7 @@ const patrol = 2 * time.Second
 // those of servers that are no more.
 func (s *Sessions) Run(ctx context.Context) error {
 	wake := s.wakeDue
-	if s.shared != nil {
+	if !s.fleet.Alone() {
 		wake = s.takeDue
 	}
 	for {
@@ -87,17 +84,12 @@ func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
 	if _, ok := s.Self(); !ok {
 		return every, nil
 	}
-	s.payDebts()
-	for before := []*Actor(nil); ; {
+	s.loadPending()
+	for before := []*entry(nil); ; {
 		now := s.deps.Clock()
-		ids, err := s.shared.Take(ctx, now, takeAtOnce, s.leftToOthers()...)
+		ids, err := s.fleet.Take(ctx, now, takeAtOnce, s.leftToOthers()...)
 		if err != nil {
-			s.doubt = true // some may be ours now
-			return every, fmt.Errorf("take due sessions: %w", err)
-		}
-		if len(ids) > 0 {
-			crash.At(crash.LeaseTaking)
-			s.counts.taken.Add(uint64(len(ids)))
+			return every, err
 		}
 		loading := s.loadAll(ids)
 		loaded(ctx, before)
@@ -112,7 +104,7 @@ func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
 }
 
 // loadAll loads sessions at once.
-func (s *Sessions) loadAll(ids []dormouse.SessionID) (loading []*Actor) {
+func (s *Sessions) loadAll(ids []dormouse.SessionID) (loading []*entry) {
 	for _, id := range ids {
 		if a, err := s.loadOwned(id); err == nil { // if not, the lease is lost or given up, and they with it
 			loading = append(loading, a)
@@ -122,7 +114,7 @@ func (s *Sessions) loadAll(ids []dormouse.SessionID) (loading []*Actor) {
 }
 
 // loaded waits for actors, but not long for one that is slow.
-func loaded(ctx context.Context, loading []*Actor) {
+func loaded(ctx context.Context, loading []*entry) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, a := range loading {
@@ -134,30 +126,26 @@ func loaded(ctx context.Context, loading []*Actor) {
 	}
 }
 
-// payDebts loads the sessions that may have become ours, or stayed ours, without
+// loadPending loads the sessions that may have become ours, or stayed ours, without
 // an answer that said so. Loaded, they are done with or given up as any other.
-func (s *Sessions) payDebts() {
-	s.mu.Lock()
-	ids := slices.Collect(maps.Keys(s.owed))
-	clear(s.owed)
-	s.mu.Unlock()
-	for _, id := range ids {
+func (s *Sessions) loadPending() {
+	for _, id := range s.fleet.TakePending() {
 		if _, err := s.loadOwned(id); err != nil {
-			s.owe(id)
+			s.fleet.AddPending(id)
 		}
 	}
 }
 
 // loadOwned loads a session that is ours, or may be. An actor on its way out does
-// nothing for it any more, so that it is still owed to the next one.
-func (s *Sessions) loadOwned(id dormouse.SessionID) (*Actor, error) {
+// nothing for it any more, so that its claim stays pending.
+func (s *Sessions) loadOwned(id dormouse.SessionID) (*entry, error) {
 	a, err := s.load(id)
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case <-a.quit:
-		s.owe(id)
+	case <-a.Quit():
+		s.fleet.AddPending(id)
 	default:
 	}
 	return a, nil
@@ -166,25 +154,17 @@ func (s *Sessions) loadOwned(id dormouse.SessionID) (*Actor, error) {
 // findStrays loads due sessions that are ours and that nobody here knows of: a
 // take whose answer was lost.
 func (s *Sessions) findStrays(ctx context.Context, now time.Time) error {
-	me, ok := s.Self()
-	if !s.doubt || !ok {
+	if !s.fleet.InDoubt() {
 		return nil
 	}
 	due, err := s.deps.Store.Due(ctx, now, 10_000+s.Loaded())
 	if err != nil {
 		return err
 	}
-	places, err := s.shared.Where(ctx, s.away(due)...)
-	if err != nil {
+	if err := s.fleet.AddStrays(ctx, s.away(due)); err != nil {
 		return err
 	}
-	s.doubt = false
-	for _, p := range places {
-		if p.Owner != nil && p.Owner.Incarnation == me.Incarnation {
-			s.owe(p.Session)
-		}
-	}
-	s.payDebts()
+	s.loadPending()
 	return nil
 }
 

@@ -80,7 +80,7 @@ func (a *Actor) remove(ctx context.Context) error {
 		return nil
 	}
 	crash.At(crash.DeleteClearing)
-	if err := a.lease.holds(); err != nil {
+	if err := a.lease.Holds(); err != nil {
 		return err
 	}
 	if err := a.deps.Driver.Remove(ctx, a.sandboxFence(a.state.Sandbox.Generation)); err != nil {
@@ -94,7 +94,7 @@ func (a *Actor) remove(ctx context.Context) error {
 		}
 	}
 	crash.At(crash.DeleteCleared)
-	if err := a.deps.relieved(func() error { return a.deps.Store.Delete(a.lease.writes, a.id, a.epoch) }); err != nil {
+	if err := a.deps.relieved(func() error { return a.deps.Store.Delete(a.lease.Writes(), a.id, a.epoch) }); err != nil {
 		return fmt.Errorf("delete %s: %w", a.id, err)
 	}
 	crash.At(crash.DeleteDone)

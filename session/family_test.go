@@ -391,7 +391,7 @@ func TestADeletedChildFreesItsPlaceBeforeItIsGone(t *testing.T) {
 // What a parent sends its child leaves it under a lease. If somebody else has the parent
 // by the time it arrives, it comes too late.
 func TestAParentThatLostItsLeaseSendsItsChildNothing(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{Agent: everyTool()})
 		a.mustPrompt("p", grow(`SCRIPT[{"text":"done"}]`))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,17 +27,20 @@ func (*counting) Capture(context.Context, sandbox.Capture) (sandbox.Captured, er
 	panic("a workspace was captured")
 }
 
+// lostLease is the lease of a server that was paused for longer than it lasted.
+type lostLease struct{ context.Context } //nolint:containedctx // the life of the test
+
+func (lostLease) Holds() error              { return dormouse.ErrLeaseLost }
+func (l lostLease) Writes() context.Context { return l }
+func (lostLease) CountStale()               {}
+
 // paused is an actor of a server that was paused for longer than its lease and goes on,
 // before any timer has told it so.
 func paused(t *testing.T) (*Actor, *counting) {
 	t.Helper()
 	driver := new(counting)
 	deps := &Config{Driver: driver, Snapshots: new(snapshot.Store), Logger: slog.New(slog.DiscardHandler)}
-	l := newLease(t.Context(), Server{Incarnation: 1}, time.Hour, time.Now(), new(atomic.Uint64))
-	l.alarm.Stop()
-	l.begun = l.begun.Add(-2 * time.Hour)
-	a := newActor("sesn_paused", deps, feed.New(deps.reader()), l)
-	return a, driver
+	return newActor("sesn_paused", deps, feed.New(deps.reader()), lostLease{t.Context()}), driver
 }
 
 // does has an actor do what it is told next, and returns what came of that.
@@ -93,44 +95,4 @@ func TestWhoWasPausedBeforeItWorksOnASandboxLeavesItAlone(t *testing.T) {
 			t.Errorf("removed %d times, %v", driver.removed, err)
 		}
 	})
-	t.Run("beside the actors", func(t *testing.T) {
-		a, _ := paused(t)
-		s := &Sessions{deps: a.deps, lease: a.lease, joined: make(chan struct{})}
-		swept := false
-		err := s.Under(t.Context(), func(context.Context) error { swept = true; return nil })
-		if !errors.Is(err, dormouse.ErrLeaseLost) || swept {
-			t.Errorf("swept %v, %v", swept, err)
-		}
-	})
-}
-
-// What no actor does is part of the lease too: it is told to end, and a lease is not let
-// go of before it has.
-func TestWhatGoesOnBesideTheActorsEndsWithTheLease(t *testing.T) {
-	l := newLease(t.Context(), Server{Incarnation: 1}, time.Hour, time.Now(), new(atomic.Uint64))
-	defer l.end()
-	s := &Sessions{deps: &Config{Logger: slog.New(slog.DiscardHandler)}, lease: l, joined: make(chan struct{})}
-	begun, gone := make(chan struct{}), make(chan struct{})
-	release := make(chan struct{})
-	go func() {
-		defer close(gone)
-		_ = s.Under(t.Context(), func(ctx context.Context) error {
-			close(begun)
-			<-ctx.Done()
-			<-release
-			return nil
-		})
-	}()
-	<-begun
-	l.lose()
-	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if wait(short, &l.actors) == nil {
-		t.Error("the lease was let go of while something went on under it")
-	}
-	close(release)
-	<-gone
-	if err := wait(t.Context(), &l.actors); err != nil {
-		t.Error(err)
-	}
 }

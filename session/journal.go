@@ -29,7 +29,7 @@ func (j *journal) send(ctx context.Context, m message) error {
 	if err := j.a.send(ctx, m); err != nil {
 		return err
 	}
-	return j.a.lease.holds()
+	return j.a.lease.Holds()
 }
 
 // ask runs f in the actor's goroutine, as long as the attempt is current.

@@ -248,10 +248,8 @@ func (s *Sessions) askedAt(ctx context.Context, id dormouse.SessionID, ask dormo
 // believes shows what a session's actor believes, if there is one here, without a look
 // at the store.
 func (s *Sessions) believes(ctx context.Context, id dormouse.SessionID, see func(law.State)) bool {
-	s.mu.Lock()
-	a := s.actors[id]
-	s.mu.Unlock()
-	return a != nil && a.send(ctx, message{act: func(context.Context) error { see(a.state); return nil }}) == nil
+	a := s.loadedActor(id)
+	return a != nil && a.See(ctx, see) == nil
 }
 
 // answerTo reads the answer to a command, if e is that.

@@ -62,7 +62,7 @@ func TestWhatFollowsFromAStateChangesNeitherItNorWhatElseFollows(t *testing.T) {
 
 // An id that was just drawn is looked up once it may have been recorded.
 func TestANewPromptWhoseAnswersWereLostIsOnePrompt(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("first", "hello") // a has it from now on

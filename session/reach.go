@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/visit"
 )
 
@@ -32,21 +33,21 @@ func (s *Sessions) Reach(ctx context.Context, id dormouse.SessionID, wake bool) 
 // worthReaching reports whether another server may take a session over in a
 // moment.
 func (s *Sessions) worthReaching(err error) bool {
-	if err == nil || s.shared == nil || errors.Is(err, errNoLease) {
+	if err == nil || s.fleet.Alone() || errors.Is(err, fleet.ErrNoLease) {
 		return false
 	}
-	return errors.Is(err, ErrUnreached) || errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, dormouse.ErrUnknownOutcome)
+	return errors.Is(err, fleet.ErrUnreached) || errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, dormouse.ErrUnknownOutcome)
 }
 
 func (s *Sessions) reach(ctx context.Context, e visit.Errand) (*visit.Visit, error) {
-	if owner, ok := s.found(e.Session); ok {
-		if v, err := s.reachThere(ctx, owner, e); !errors.Is(err, ErrUnreached) {
+	if owner, ok := s.ownerElsewhere(e.Session); ok {
+		if v, err := s.fleet.Visit(ctx, s.visits, owner, e); !errors.Is(err, fleet.ErrUnreached) {
 			return v, err
 		}
 	}
 	v, err := s.ReachHere(ctx, e)
-	if other, ok := elsewhere(err); ok {
-		return s.reachThere(ctx, other.Owner, e)
+	if other, ok := fleet.Elsewhere(err); ok {
+		return s.fleet.Visit(ctx, s.visits, other.Owner, e)
 	}
 	return v, err
 }
@@ -54,8 +55,8 @@ func (s *Sessions) reach(ctx context.Context, e visit.Errand) (*visit.Visit, err
 // ReachHere visits a sandbox that this server holds, or can. If another server
 // owns the session, it says which.
 func (s *Sessions) ReachHere(ctx context.Context, e visit.Errand) (v *visit.Visit, err error) {
-	err = s.onActor(ctx, e.Session, func(a *Actor) error {
-		v, err = a.visit(ctx, e)
+	err = s.onActor(ctx, e.Session, func(a *entry) error {
+		v, err = a.Visit(ctx, e)
 		return err
 	})
 	if err != nil {
@@ -64,46 +65,9 @@ func (s *Sessions) ReachHere(ctx context.Context, e visit.Errand) (v *visit.Visi
 	return s.visits.Admit(v)
 }
 
-// reachThere visits a sandbox that another server holds. Whatever is done on the
-// visit is an errand for that server, about the sandbox that was found first.
-func (s *Sessions) reachThere(ctx context.Context, owner Server, e visit.Errand) (*visit.Visit, error) {
-	f, err := there{sessions: s, owner: owner, to: e}.Run(ctx, visit.Errand{})
-	if err != nil {
-		return nil, err
-	}
-	e.Wake, e.Generation = false, f.Generation
-	return s.visits.NewRemote(there{sessions: s, owner: owner, to: e}, f.Generation)
-}
-
-// there is a sandbox that another server holds.
-type there struct {
-	sessions *Sessions
-	owner    Server
-	to       visit.Errand // the sandbox that is meant
-}
-
-func (t there) Run(ctx context.Context, e visit.Errand) (f visit.Findings, err error) {
-	e.Session, e.Wake, e.Generation = t.to.Session, t.to.Wake, t.to.Generation
-	err = t.sessions.across(ctx, t.owner, e.Session, func(ctx context.Context, r Route) error {
-		f, err = t.sessions.deps.Peers.Ask(ctx, r, e)
-		return err
-	})
-	return f, unreached(err)
-}
-
-func (t there) Open(ctx context.Context, s visit.Stream) (c visit.Conn, err error) {
-	e := t.to
-	e.Stream = &s
-	err = t.sessions.across(ctx, t.owner, e.Session, func(ctx context.Context, r Route) error {
-		c, err = t.sessions.deps.Peers.Open(ctx, r, e)
-		return err
-	})
-	return c, unreached(err)
-}
-
 // unreached tells a visitor that the sandbox is out of reach if its server is.
 func unreached(err error) error {
-	if errors.Is(err, ErrUnreached) || errors.Is(err, errDropped) {
+	if errors.Is(err, fleet.ErrUnreached) || errors.Is(err, errDropped) {
 		return visit.OutOfReach(err)
 	}
 	return err

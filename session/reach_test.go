@@ -10,7 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/session/visit"
 )
@@ -56,8 +56,8 @@ func (l *fakeLink) Resize(context.Context, string, uint16, uint16) error { retur
 
 func (l *fakeLink) EndTerminal(context.Context, string) error { return l.lives() }
 
-// Ask and Open are the way of visitors between the servers of a fleet.
-func (f *fleet) Ask(ctx context.Context, r session.Route, e visit.Errand) (visit.Findings, error) {
+// Ask and Open are the way of visitors between the servers of a cluster.
+func (f *cluster) Ask(ctx context.Context, r fleet.Route, e visit.Errand) (visit.Findings, error) {
 	m, err := f.reach(r)
 	if err != nil {
 		return visit.Findings{}, err
@@ -70,7 +70,7 @@ func (f *fleet) Ask(ctx context.Context, r session.Route, e visit.Errand) (visit
 	return v.Run(ctx, e)
 }
 
-func (f *fleet) Open(context.Context, session.Route, visit.Errand) (visit.Conn, error) {
+func (f *cluster) Open(context.Context, fleet.Route, visit.Errand) (visit.Conn, error) {
 	return nil, errNoStreams
 }
 
@@ -239,7 +239,7 @@ func TestAVisitKeepsItsSessionLoaded(t *testing.T) {
 }
 
 func TestAVisitLeadsToTheServerThatOwnsTheSession(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		owner, other := f.servers[0], f.servers[1]
 		owner.create(dormouse.Created{})
 		owner.visit(true, 1).Close()
@@ -275,10 +275,10 @@ func TestAVisitLeadsToTheServerThatOwnsTheSession(t *testing.T) {
 	})
 }
 
-func (noPeers) Ask(context.Context, session.Route, visit.Errand) (visit.Findings, error) {
-	return visit.Findings{}, session.ErrUnreached
+func (noPeers) Ask(context.Context, fleet.Route, visit.Errand) (visit.Findings, error) {
+	return visit.Findings{}, fleet.ErrUnreached
 }
 
-func (noPeers) Open(context.Context, session.Route, visit.Errand) (visit.Conn, error) {
-	return nil, session.ErrUnreached
+func (noPeers) Open(context.Context, fleet.Route, visit.Errand) (visit.Conn, error) {
+	return nil, fleet.ErrUnreached
 }

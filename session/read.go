@@ -18,10 +18,6 @@ type (
 	Row = dormouse.SessionRow
 	// Query selects sessions to list.
 	Query = store.Query
-	// Server is one of the servers that share a store.
-	Server = store.Server
-	// ElsewhereError says which other server owns a session.
-	ElsewhereError = store.ElsewhereError
 )
 
 // Now is the time that sessions go by.
@@ -30,14 +26,11 @@ func (s *Sessions) Now() time.Time { return s.deps.Clock() }
 // Tenant says whose a session is. That never changes, so that a session which is
 // loaded here is not looked up.
 func (s *Sessions) Tenant(ctx context.Context, id dormouse.SessionID) (string, error) {
-	s.mu.Lock()
-	a := s.actors[id]
-	s.mu.Unlock()
-	if a != nil {
+	if a := s.loadedActor(id); a != nil {
 		select {
 		case <-a.ready:
-			if a.failed == nil {
-				return a.tenant, nil
+			if a.Err() == nil {
+				return a.Tenant(), nil
 			}
 		default:
 		}
@@ -77,7 +70,7 @@ func (s *Sessions) Events(ctx context.Context, id dormouse.SessionID, after uint
 // Follow reads a session from a cursor on, live, on whichever server it is
 // loaded. A cursor from the future is refused: it is not of this session.
 func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error) {
-	if err := s.held(ctx); err != nil { // who is not has nothing to say about a log
+	if err := s.fleet.AwaitLease(ctx); err != nil { // who is not has nothing to say about a log
 		return nil, err
 	}
 	row, err := s.deps.Store.Session(ctx, id)
@@ -92,7 +85,7 @@ func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint
 
 // followFrom follows a session that is known to have come as far as after.
 func (s *Sessions) followFrom(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error) {
-	if err := s.held(ctx); err != nil {
+	if err := s.fleet.AwaitLease(ctx); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -101,8 +94,8 @@ func (s *Sessions) followFrom(ctx context.Context, id dormouse.SessionID, after 
 		return nil, dormouse.ErrClosing
 	}
 	f := s.feeds.Follow(id, after)
-	if s.shared != nil && s.actors[id] == nil {
-		s.looks.add(id)
+	if s.actors[id] == nil {
+		s.fleet.LookUp(id)
 	}
 	return f, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // reconcile makes the world match Want, in a fresh process or an old one. It
@@ -111,7 +112,7 @@ func (a *Actor) ownAs(ctx context.Context, by dormouse.Actor, v law.Verb) error 
 // passes reports whether a write that failed surely changed nothing and may be
 // tried again when there is room, when blobs can be reached, or by who has the right to.
 func passes(err error) bool {
-	return errors.Is(err, dormouse.ErrFull) || errors.Is(err, history.ErrNotSpilled) || errors.Is(err, ErrStaleSender)
+	return errors.Is(err, dormouse.ErrFull) || errors.Is(err, history.ErrNotSpilled) || errors.Is(err, store.ErrStaleSender)
 }
 
 // retryFull is how long a step waits for room on the disk.

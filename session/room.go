@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -60,9 +61,9 @@ func (a *Actor) makeRoom(ctx context.Context) error {
 func (s *Sessions) makeRoom(id dormouse.SessionID) error {
 	a, err := s.actor(s.ctx, id)
 	if err == nil {
-		err = a.send(s.ctx, message{by: dormouse.ActorServer, act: a.makeRoom})
+		err = a.Evict(s.ctx)
 	}
-	if _, moved := elsewhere(err); moved || errors.Is(err, dormouse.ErrNotFound) {
+	if _, moved := fleet.Elsewhere(err); moved || errors.Is(err, dormouse.ErrNotFound) {
 		s.seats.leave(id)
 		return nil
 	}
@@ -88,7 +89,7 @@ func (s *Sessions) Owned(ctx context.Context, id dormouse.SessionID) sandbox.Own
 	}
 	// Of a shared store it may be another server's. Who has its actor seats it, and
 	// nobody would tell us when it sleeps.
-	if s.shared == nil {
+	if s.fleet.Alone() {
 		s.seats.found(id, law.IdleSince(state))
 	}
 	return sandbox.Owned{Known: true, Generation: state.Sandbox.Generation}

@@ -187,7 +187,7 @@ func TestAServerFindsWhoIsAwake(t *testing.T) {
 
 // A server that starts looks at every sandbox of the machine, those of others too.
 func TestAServerHasNoSeatForTheSandboxOfAnother(t *testing.T) {
-	together(t, 1, func(t *testing.T, f *fleet) {
+	together(t, 1, func(t *testing.T, f *cluster) {
 		a := f.servers[0]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", script("sleep 10s"))

@@ -111,7 +111,7 @@ func TestASessionOfANewerProgramIsNotTakenOver(t *testing.T) {
 	for name, c := range dreams {
 		lies := c.lies
 		t.Run(name, func(t *testing.T) {
-			together(t, 2, func(t *testing.T, f *fleet) {
+			together(t, 2, func(t *testing.T, f *cluster) {
 				a, b := f.servers[0], f.servers[1]
 				a.create(dormouse.Created{})
 				a.mustPrompt("p", script("effect a; sleep 1h"))

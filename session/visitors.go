@@ -23,8 +23,8 @@ type visitReply struct {
 	err   error
 }
 
-// visit waits for the sandbox. It is called by the visitor.
-func (a *Actor) visit(ctx context.Context, e visit.Errand) (*visit.Visit, error) {
+// Visit waits for the sandbox and lets a visitor in. It is called by the visitor.
+func (a *Actor) Visit(ctx context.Context, e visit.Errand) (*visit.Visit, error) {
 	c := &visitor{Errand: e, reply: make(chan visitReply, 1)}
 	if err := a.send(ctx, message{act: func(context.Context) error { return a.knock(c) }}); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/visit"
 )
 
@@ -29,7 +29,7 @@ const (
 var errNotReady = fmt.Errorf("the sandbox was not ready in time: %w", dormouse.ErrConflict)
 
 // Ask has another server run an errand in a sandbox that it holds.
-func (c *Client) Ask(ctx context.Context, r session.Route, e visit.Errand) (f visit.Findings, err error) {
+func (c *Client) Ask(ctx context.Context, r fleet.Route, e visit.Errand) (f visit.Findings, err error) {
 	a, err := c.post(ctx, r, askPath, e)
 	if err != nil {
 		return f, err
@@ -39,14 +39,14 @@ func (c *Client) Ask(ctx context.Context, r session.Route, e visit.Errand) (f vi
 
 // Open has another server open a stream, on a connection that carries nothing
 // else from then on.
-func (c *Client) Open(ctx context.Context, r session.Route, e visit.Errand) (visit.Conn, error) {
+func (c *Client) Open(ctx context.Context, r fleet.Route, e visit.Errand) (visit.Conn, error) {
 	a, err := c.post(ctx, r, openPath, e)
 	if err != nil {
 		return nil, err
 	}
 	body, ok := a.res.Body.(io.ReadWriteCloser)
 	if a.res.StatusCode != http.StatusSwitchingProtocols || a.res.Header.Get("Upgrade") != protocol || !ok {
-		return nil, errors.Join(fmt.Errorf("%w: %s carries no streams", session.ErrUnreached, r.To.Name), a.close())
+		return nil, errors.Join(fmt.Errorf("%w: %s carries no streams", fleet.ErrUnreached, r.To.Name), a.close())
 	}
 	return newWire(body, a.proof.key(c.key, toAsker), a.proof.key(c.key, toAsked)), nil
 }

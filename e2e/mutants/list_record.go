@@ -82,7 +82,7 @@ const showChunk = "j.a.feeds.Show(j.a.id, feed.Delta{Thread: j.thread, Op: open.
 
 // splitAt has a decision written in two halves, the second beginning with an event.
 func splitAt(event string) patch {
-	const whole = "	write := func() error { return a.deps.Store.Append(a.lease.writes, b) }\n"
+	const whole = "	write := func() error { return a.deps.Store.Append(a.lease.Writes(), b) }\n"
 	const halves = `	write := func() error {
 		b := b
 		for i, e := range b.Events {
@@ -91,13 +91,13 @@ func splitAt(event string) patch {
 			}
 			_, rows := law.Project(a.state, b.Events[:i])
 			first := store.Batch{Session: b.Session, Epoch: b.Epoch, After: b.After, Events: b.Events[:i], Rows: &rows}
-			if err := a.deps.Store.Append(a.lease.writes, first); err != nil {
+			if err := a.deps.Store.Append(a.lease.Writes(), first); err != nil {
 				return err
 			}
 			b.After, b.Events = b.Events[i-1].Seq, b.Events[i:]
 			break
 		}
-		return a.deps.Store.Append(a.lease.writes, b)
+		return a.deps.Store.Append(a.lease.Writes(), b)
 	}
 `
 	return patch{"session/commit.go", whole, strings.Replace(halves, "EVENT", event, 1)}

@@ -17,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
@@ -25,9 +26,9 @@ import (
 // lease is that of the servers in these tests.
 const lease = 3 * time.Second
 
-// fleet is several servers in miniature that share a store, a blob store and a
+// cluster is several servers in miniature that share a store, a blob store and a
 // machine for their sandboxes.
-type fleet struct {
+type cluster struct {
 	t       *testing.T
 	store   *memory.Store
 	blobs   *mapBlobs
@@ -44,10 +45,10 @@ type fleet struct {
 	dial   time.Duration // how long it takes to find out that nobody is there
 }
 
-// member is one server of a fleet.
+// member is one server of a cluster.
 type member struct {
 	*house
-	fleet *fleet
+	fleet *cluster
 	view  *cutStore
 	dead  atomic.Bool // nobody reaches it
 	hung  atomic.Bool // whoever reaches it gets no answer
@@ -55,9 +56,9 @@ type member struct {
 }
 
 // together runs a test on n servers in virtual time.
-func together(t *testing.T, n int, test func(t *testing.T, f *fleet)) {
+func together(t *testing.T, n int, test func(t *testing.T, f *cluster)) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fleet{
+		f := &cluster{
 			t: t, store: new(memory.Store), blobs: newBlobs(),
 			boxes: &boxes{boxes: make(map[boxName]*fakeBox), effects: make(map[string]int)}, model: scripted.New(scripted.Options{}),
 		}
@@ -70,7 +71,7 @@ func together(t *testing.T, n int, test func(t *testing.T, f *fleet)) {
 }
 
 // join starts one more server.
-func (f *fleet) join() *member {
+func (f *cluster) join() *member {
 	f.t.Helper()
 	view := &cutStore{Server: f.store.Server()}
 	m := &member{fleet: f, view: view, house: &house{
@@ -80,7 +81,7 @@ func (f *fleet) join() *member {
 	f.servers = append(f.servers, m)
 	s, err := session.New(session.Config{
 		Store: view, Blobs: f.blobs, Driver: f.boxes, Agent: agent.New(oneModel{m: f.model}, tool.Builtin()),
-		Logger: slog.New(slog.DiscardHandler), Server: session.Server{Name: name, Addr: name}, Lease: lease, Peers: f,
+		Logger: slog.New(slog.DiscardHandler), Server: fleet.Server{Name: name, Addr: name}, Lease: lease, Peers: f,
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -120,17 +121,17 @@ func (m *member) kill() {
 }
 
 // reach finds the server a route leads to.
-func (f *fleet) reach(r session.Route) (*member, error) {
+func (f *cluster) reach(r fleet.Route) (*member, error) {
 	for _, m := range f.servers {
 		self, ok := m.live.Self()
 		if !m.dead.Load() && (ok && self.Incarnation == r.To.Incarnation || m.hung.Load()) {
 			return m, nil
 		}
 	}
-	return nil, session.ErrUnreached
+	return nil, fleet.ErrUnreached
 }
 
-func (f *fleet) Do(ctx context.Context, r session.Route, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
+func (f *cluster) Do(ctx context.Context, r fleet.Route, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	m, err := f.reach(r)
 	if err != nil {
 		time.Sleep(f.dial)
@@ -144,8 +145,8 @@ func (f *fleet) Do(ctx context.Context, r session.Route, id dormouse.SessionID, 
 		f.meanwhile(id, v)
 	}
 	err = m.live.DoHere(ctx, id, by, v)
-	if _, elsewhere := errors.AsType[*session.ElsewhereError](err); elsewhere {
-		return session.ErrUnreached
+	if _, elsewhere := errors.AsType[*fleet.ElsewhereError](err); elsewhere {
+		return fleet.ErrUnreached
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +158,7 @@ func (f *fleet) Do(ctx context.Context, r session.Route, id dormouse.SessionID, 
 	return err
 }
 
-func (f *fleet) Follow(ctx context.Context, r session.Route, id dormouse.SessionID, after uint64, each func(feed.Relayed)) error {
+func (f *cluster) Follow(ctx context.Context, r fleet.Route, id dormouse.SessionID, after uint64, each func(feed.Relayed)) error {
 	m, err := f.reach(r)
 	if err != nil {
 		return err

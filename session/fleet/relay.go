@@ -1,4 +1,4 @@
-package session
+package fleet
 
 import (
 	"context"
@@ -23,19 +23,19 @@ const (
 	relayAgain = 100 * time.Millisecond
 )
 
-// looks gathers the sessions that should be looked for before the next round.
-type looks struct {
+// lookups gathers the sessions that should be looked for before the next round.
+type lookups struct {
 	kick chan struct{}
 
 	mu  sync.Mutex
 	ids map[dormouse.SessionID]bool // guarded by mu
 }
 
-func newLooks() *looks {
-	return &looks{kick: make(chan struct{}, 1), ids: make(map[dormouse.SessionID]bool)}
+func newLookups() *lookups {
+	return &lookups{kick: make(chan struct{}, 1), ids: make(map[dormouse.SessionID]bool)}
 }
 
-func (l *looks) add(ids ...dormouse.SessionID) {
+func (l *lookups) add(ids ...dormouse.SessionID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range ids {
@@ -47,7 +47,7 @@ func (l *looks) add(ids ...dormouse.SessionID) {
 	}
 }
 
-func (l *looks) take() []dormouse.SessionID {
+func (l *lookups) take() []dormouse.SessionID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ids := slices.Collect(maps.Keys(l.ids))
@@ -55,30 +55,31 @@ func (l *looks) take() []dormouse.SessionID {
 	return ids
 }
 
-// look has those of the sessions looked for that somebody follows here.
-func (s *Sessions) look(ids ...dormouse.SessionID) {
-	if s.shared == nil {
+// LookUp has those of the sessions looked up soon that somebody follows here: where they are
+// and how far their logs go.
+func (f *Fleet) LookUp(ids ...dormouse.SessionID) {
+	if f.Alone() {
 		return
 	}
-	if ids = s.feeds.Among(ids); len(ids) > 0 {
-		s.looks.add(ids...)
+	if ids = f.config.Feeds.Among(ids); len(ids) > 0 {
+		f.lookups.add(ids...)
 	}
 }
 
 // listen has sessions looked for as soon as another server has written them.
-func (s *Sessions) listen() {
+func (f *Fleet) listen() {
 	for {
-		err := s.shared.Listen(s.ctx, func(ids []dormouse.SessionID) {
+		err := f.config.Shared.Listen(f.life, func(ids []dormouse.SessionID) {
 			if len(ids) == 0 { // it may have missed any
-				ids = s.feeds.Followed()
+				ids = f.config.Feeds.Followed()
 			}
-			s.look(ids...)
+			f.LookUp(ids...)
 		})
 		select {
-		case <-s.ctx.Done():
+		case <-f.life.Done():
 			return
 		case <-time.After(time.Second):
-			s.deps.Logger.WarnContext(s.ctx, "not listening, only looking", "error", err)
+			f.config.Logger.WarnContext(f.life, "not listening, only looking", "error", err)
 		}
 	}
 }
@@ -101,7 +102,7 @@ func (r *relay) over() bool {
 
 // watch brings what other servers write to those who follow here. A relay is
 // quick and carries deltas; looking at the log is the net under it.
-func (s *Sessions) watch() {
+func (f *Fleet) watch() {
 	relays := make(map[dormouse.SessionID]*relay)
 	defer func() {
 		for _, r := range relays {
@@ -114,25 +115,25 @@ func (s *Sessions) watch() {
 	for {
 		var ids []dormouse.SessionID
 		select {
-		case <-s.ctx.Done():
+		case <-f.life.Done():
 			return
 		case <-round.C:
-			ids = s.away(s.feeds.Followed())
+			ids = f.config.Unloaded(f.config.Feeds.Followed())
 			drop(relays, ids)
-		case <-s.looks.kick:
+		case <-f.lookups.kick:
 			select {
-			case <-s.ctx.Done():
+			case <-f.life.Done():
 				return
 			case <-time.After(lookSoon):
 			}
-			for _, id := range s.away(s.feeds.Among(s.looks.take())) {
+			for _, id := range f.config.Unloaded(f.config.Feeds.Among(f.lookups.take())) {
 				if r := relays[id]; r == nil || r.over() {
 					ids = append(ids, id)
 				}
 			}
 		}
-		if err := s.lookAt(ids, relays); err != nil && s.ctx.Err() == nil {
-			s.deps.Logger.WarnContext(s.ctx, "followed sessions not looked for", "error", err)
+		if err := f.lookUp(ids, relays); err != nil && f.life.Err() == nil {
+			f.config.Logger.WarnContext(f.life, "followed sessions not looked for", "error", err)
 		}
 	}
 }
@@ -152,20 +153,20 @@ func drop(relays map[dormouse.SessionID]*relay, keep []dormouse.SessionID) {
 	}
 }
 
-// lookAt finds out where sessions are and how far they go.
-func (s *Sessions) lookAt(ids []dormouse.SessionID, relays map[dormouse.SessionID]*relay) error {
+// lookUp finds out where sessions are and how far they go.
+func (f *Fleet) lookUp(ids []dormouse.SessionID, relays map[dormouse.SessionID]*relay) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, s.deps.Lease)
+	ctx, cancel := context.WithTimeout(f.life, f.config.TTL)
 	defer cancel()
-	places, err := s.shared.Where(ctx, ids...)
+	places, err := f.config.Shared.Where(ctx, ids...)
 	if err != nil {
 		return err
 	}
-	me, ok := s.Self()
+	me, ok := f.Self()
 	for _, p := range places {
-		s.feeds.Advance(p.Session, p.Seq)
+		f.config.Feeds.Advance(p.Session, p.Seq)
 		r := relays[p.Session]
 		if r != nil && (r.over() || p.Owner == nil || p.Owner.Incarnation != r.owner) {
 			r.stop()
@@ -174,21 +175,21 @@ func (s *Sessions) lookAt(ids []dormouse.SessionID, relays map[dormouse.SessionI
 			r = nil
 		}
 		if r == nil && ok && p.Owner != nil && p.Owner.Incarnation != me.Incarnation {
-			relays[p.Session] = s.startRelay(Route{From: me, To: *p.Owner}, p)
+			relays[p.Session] = f.startRelay(Route{From: me, To: *p.Owner}, p)
 		}
 	}
 	return nil
 }
 
 // startRelay streams a session from its owner into the feed here.
-func (s *Sessions) startRelay(route Route, p store.Place) *relay {
-	ctx, stop := context.WithCancel(s.ctx)
+func (f *Fleet) startRelay(route Route, p store.Place) *relay {
+	ctx, stop := context.WithCancel(f.life)
 	r := &relay{owner: route.To.Incarnation, stop: stop, done: make(chan struct{})}
-	after := max(p.Seq, s.feeds.Newest(p.Session))
-	s.running.Go(func() {
+	after := max(p.Seq, f.config.Feeds.Newest(p.Session))
+	f.running.Go(func() {
 		began := time.Now()
-		err := s.deps.Peers.Follow(ctx, route, p.Session, after, func(told feed.Relayed) { s.feeds.Relay(p.Session, told) })
-		s.deps.Logger.DebugContext(ctx, "relay ended", "session", p.Session, "server", route.To.Name, "error", err)
+		err := f.config.Peers.Follow(ctx, route, p.Session, after, func(told feed.Relayed) { f.config.Feeds.Relay(p.Session, told) })
+		f.config.Logger.DebugContext(ctx, "relay ended", "session", p.Session, "server", route.To.Name, "error", err)
 		close(r.done)
 		if time.Since(began) < lookEvery {
 			return
@@ -196,7 +197,7 @@ func (s *Sessions) startRelay(route Route, p store.Place) *relay {
 		select {
 		case <-ctx.Done():
 		case <-time.After(relayAgain):
-			s.look(p.Session)
+			f.LookUp(p.Session)
 		}
 	})
 	return r

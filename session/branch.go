@@ -189,7 +189,7 @@ func (s *Sessions) begin(ctx context.Context, by dormouse.Actor, v law.Create, u
 	if err := s.write(ctx, store.Batch{Session: v.Session, Under: under, Events: stored, Rows: &rows}); err != nil {
 		return law.State{}, dormouse.SessionRow{}, fmt.Errorf("create %s: %w", v.Session, err)
 	}
-	s.deps.committed(v.Session, events)
+	s.committed(v.Session, events)
 	if v.Warm || len(v.Prompts) > 0 {
 		s.wake(v.Session)
 	}

@@ -88,13 +88,13 @@ type attendee struct {
 // anything up: who is too slow gets SignalMissed in place of what is gone.
 func (s *Sessions) Attend(ctx context.Context, f func(Signal), types ...SignalType) {
 	a := &attendee{types: types, more: make(chan struct{}, 1)}
-	s.deps.bus.mu.Lock()
-	s.deps.bus.attend = append(slices.Clip(s.deps.bus.attend), a)
-	s.deps.bus.mu.Unlock()
+	s.bus.mu.Lock()
+	s.bus.attend = append(slices.Clip(s.bus.attend), a)
+	s.bus.mu.Unlock()
 	defer func() {
-		s.deps.bus.mu.Lock()
-		defer s.deps.bus.mu.Unlock()
-		s.deps.bus.attend = slices.DeleteFunc(slices.Clone(s.deps.bus.attend), func(o *attendee) bool { return o == a })
+		s.bus.mu.Lock()
+		defer s.bus.mu.Unlock()
+		s.bus.attend = slices.DeleteFunc(slices.Clone(s.bus.attend), func(o *attendee) bool { return o == a })
 	}()
 	for {
 		select {
@@ -111,15 +111,15 @@ func (s *Sessions) Attend(ctx context.Context, f func(Signal), types ...SignalTy
 }
 
 // committed tells those who count and those who attend what was just committed.
-func (c *Config) committed(id dormouse.SessionID, events []dormouse.Event) {
-	if c.OnCommit != nil {
-		c.OnCommit(id, events)
+func (s *Sessions) committed(id dormouse.SessionID, events []dormouse.Event) {
+	if s.deps.OnCommit != nil {
+		s.deps.OnCommit(id, events)
 	}
-	c.bus.ring(id, events)
+	s.bus.publish(id, events)
 }
 
-// ring tells whoever attends what was just committed.
-func (b *bus) ring(id dormouse.SessionID, events []dormouse.Event) {
+// publish tells whoever attends what was just committed.
+func (b *bus) publish(id dormouse.SessionID, events []dormouse.Event) {
 	b.mu.Lock()
 	attend := b.attend
 	b.mu.Unlock()

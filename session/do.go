@@ -8,20 +8,17 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/actor"
 	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// ErrRepeated means that what a client asked for under an id was recorded before, and
-// is not recorded again.
-var ErrRepeated = errors.New("it was recorded before")
-
 // Do asks a session's actor, wherever it is, and returns once the answer is
 // durable.
 func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	err := s.do(ctx, id, by, v)
-	if errors.Is(err, ErrRepeated) {
+	if errors.Is(err, law.ErrRepeated) {
 		return nil
 	}
 	return err
@@ -57,25 +54,15 @@ func (s *Sessions) ownerElsewhere(id dormouse.SessionID) (fleet.Server, bool) {
 }
 
 // DoHere asks the actor on this server. If another server owns the session, it
-// says which. What was asked for before under the same id is ErrRepeated.
+// says which. What was asked for before under the same id is law.ErrRepeated.
 func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	do := func() error {
 		return s.onActor(ctx, id, func(a *entry) error { return a.Do(ctx, by, v) })
 	}
 	if law.RuleOf(v).FreesDisk {
-		return s.deps.relieved(do)
+		return actor.WithReserve(s.deps.Relieve, do)
 	}
 	return do()
-}
-
-// relieved does what makes room on a disk that may have none to write that down. What
-// was refused for want of room has changed nothing.
-func (c *Config) relieved(do func() error) error {
-	err := do()
-	for errors.Is(err, dormouse.ErrFull) && c.Relieve != nil && c.Relieve() {
-		err = do()
-	}
-	return err
 }
 
 // onActor asks the actor of a session, and the next one if that was on its way
@@ -87,7 +74,7 @@ func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(
 			return err
 		}
 		err = ask(a)
-		if !errors.Is(err, errDropped) {
+		if !errors.Is(err, actor.ErrDropped) {
 			return err
 		}
 		select {
@@ -144,9 +131,9 @@ func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormous
 		}
 	}
 	switch {
-	case unknown && errors.Is(err, ErrRepeated):
+	case unknown && errors.Is(err, law.ErrRepeated):
 		return nil // as far as can be known, by us
-	case err == nil || errors.Is(err, ErrRepeated):
+	case err == nil || errors.Is(err, law.ErrRepeated):
 		return err
 	case !decided(err):
 		return inDoubt(unknown, err)

@@ -2,179 +2,36 @@ package session
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/internal/crash"
-	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// family is what an actor needs of the other sessions.
-type family interface {
-	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error
-	Peek(ctx context.Context, id dormouse.SessionID) (law.State, error)
-	Row(ctx context.Context, id dormouse.SessionID) (Row, error)
-	Remains(ctx context.Context, id dormouse.SessionID, damage error) (law.State, Row, error)
-	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
-	Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
-	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error)
-	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
-	manifest(ctx context.Context, id dormouse.SessionID, p law.Point) (dormouse.Snapshot, error)
-	keepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error)
-	unprepare(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap)
-	create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *dormouse.Fence) (dormouse.SessionRow, error)
+// family is the sessions as actors know them, with what only actors may ask for.
+type family struct{ *Sessions }
+
+// CreateChild writes the first events of a child, fenced by its parent's epoch.
+func (f family) CreateChild(ctx context.Context, by dormouse.Actor, c dormouse.Created, parent *dormouse.Fence) (dormouse.SessionRow, error) {
+	return f.create(ctx, by, c, parent)
 }
 
-// fence is the lease under which this actor asks others for something.
-func (a *Actor) fence() *dormouse.Fence { return &dormouse.Fence{Session: a.id, Epoch: a.epoch} }
-
-// reconcileChildren makes the children that should be there and ends those that
-// should not. Whatever was done and not recorded is done again: a child is made
-// under an id that makes it once, and terminated twice is terminated once.
-func (a *Actor) reconcileChildren(ctx context.Context, w law.Wanted) {
-	for _, c := range w.Children {
-		if a.children[c.ID] {
-			continue
-		}
-		a.children[c.ID] = true
-		a.running.Go(func() {
-			v, err := a.bringUp(ctx, c)
-			a.report(func(ctx context.Context) error {
-				if err == nil {
-					err = a.do(ctx, v)
-				}
-				if err == nil || ctx.Err() != nil {
-					delete(a.children, c.ID)
-					return err
-				}
-				a.slog.WarnContext(ctx, "child left as it is for now", "child", c.ID, "end", c.End, "error", err)
-				a.later(ctx, func(context.Context) error {
-					delete(a.children, c.ID)
-					return nil
-				})
-				return err
-			})
-		})
-	}
+// Manifest reads all of a snapshot from the log.
+func (f family) Manifest(ctx context.Context, id dormouse.SessionID, p law.Point) (dormouse.Snapshot, error) {
+	return f.manifest(ctx, id, p)
 }
 
-// bringUp makes or ends one child and returns what to record.
-func (a *Actor) bringUp(ctx context.Context, c law.WantedChild) (law.Verb, error) {
-	me := dormouse.FromSession(a.id)
-	if c.End {
-		crash.At(crash.ChildEnding)
-		err := a.deps.family.Do(ctx, c.ID, me, law.Terminate{Reason: "its parent ended it"})
-		crash.At(crash.ChildEnded)
-		switch {
-		case errors.Is(err, dormouse.ErrNotFound):
-			// Only we could make it, under an epoch that is still ours.
-			return law.ChildDown{Child: c.ID, Reason: "never started"}, nil
-		case err != nil:
-			return nil, err
-		}
-		return law.ChildDown{Child: c.ID, Reason: "terminated"}, nil
-	}
-	e, err := a.log.Event(ctx, a.id, c.Seq)
-	if err != nil {
-		return nil, err
-	}
-	spec := law.Payload[dormouse.Spawned](e)
-	crash.At(crash.ChildCreating)
-	_, err = a.deps.family.create(ctx, e.Actor, spec.Child, a.fence())
-	if err != nil && !errors.Is(err, dormouse.ErrConflict) {
-		return nil, err
-	}
-	switch row, err := a.deps.family.Row(ctx, c.ID); {
-	case err != nil || row.Parent != a.id:
-		return law.ChildDown{Child: c.ID, Reason: "another session has its id"}, err
-	case row.Status == dormouse.StatusTerminated:
-		return law.ChildDown{Child: c.ID, Reason: "terminated"}, nil
-	}
-	crash.At(crash.ChildCreated)
-	if len(spec.Prompt) > 0 {
-		err := a.promptChild(ctx, c.ID, spec.Prompt)
-		if err != nil && !errors.Is(err, dormouse.ErrTerminated) {
-			return nil, err
-		}
-	}
-	crash.At(crash.ChildPrompted)
-	return law.ChildUp{Child: c.ID}, nil
+// KeepReplaced sees to it that a snapshot has the present files of a session, and returns
+// which, or none if there are no files, and the session as it is then.
+func (f family) KeepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error) {
+	return f.keepReplaced(ctx, state, by)
 }
 
-// promptChild gives a new child its first prompt, once. A client may have taken the id of
-// it for a prompt of its own, before the child had one; then it has an id that no client can give.
-func (a *Actor) promptChild(ctx context.Context, child dormouse.SessionID, content []dormouse.Block) (err error) {
-	const name = "spawn"
-	for _, id := range []dormouse.EventID{
-		dormouse.PromptID(child, name),
-		dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(child), name)),
-	} {
-		err = a.deps.family.Do(ctx, child, dormouse.FromSession(a.id), law.Prompt{
-			Under: a.fence(), ID: id, Body: dormouse.DigestOf(dormouse.Encode(content)), Content: content,
-		})
-		if !errors.Is(err, dormouse.ErrConflict) {
-			return err
-		}
-	}
-	return err
+// PrepareSwap fetches the files of a snapshot for the next workspace of a session.
+func (f family) PrepareSwap(ctx context.Context, s law.State, m dormouse.Snapshot, reason string, origin dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
+	return f.prepare(ctx, s, m, reason, origin)
 }
 
-// longestTell is how long it may take until a parent that could not be told is told
-// again.
-const longestTell = 5 * time.Second
-
-// reconcileParent has a parent record that its child has ended, whoever ended it. It
-// is told until it has: nobody else would ever free the child's place.
-func (a *Actor) reconcileParent(ctx context.Context, w law.Wanted) {
-	if !w.TellParent || a.telling {
-		return
-	}
-	a.telling = true
-	parent, wait, deleted := a.state.Parent, max(a.tellIn, retryFull), a.state.Deleted
-	a.tellIn = min(2*wait, longestTell)
-	a.running.Go(func() {
-		crash.At(crash.ParentTelling)
-		err := a.deps.family.Do(ctx, parent, dormouse.FromSession(a.id), law.EndChild{Child: a.id, Reason: "it has ended"})
-		crash.At(crash.ParentTold)
-		// One that is not there any more, or has ended itself, or does not have this child
-		// any more, has nothing to free.
-		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrTerminated) {
-			err = nil
-		}
-		// One that cannot be read looks for its children itself when it can be. A child that
-		// is deleted does not wait for that.
-		if deleted && errors.Is(err, dormouse.ErrDamaged) {
-			err = nil
-		}
-		if err != nil {
-			a.slog.WarnContext(ctx, "parent not told of the end", "parent", parent, "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(wait):
-			}
-		}
-		a.report(func(ctx context.Context) error {
-			a.telling = false
-			if err != nil {
-				return err
-			}
-			return a.own(ctx, law.ParentTold{})
-		})
-	})
-}
-
-// mine refuses a session that is not a child of this one, as if it were not
-// there.
-func (a *Actor) mine(ctx context.Context, child dormouse.SessionID) (Row, error) {
-	row, err := a.deps.family.Row(ctx, child)
-	if err == nil && row.Parent != a.id || errors.Is(err, dormouse.ErrNotFound) {
-		err = dormouse.ErrNotFound // and not where it was looked for, which would tell the two apart
-	}
-	if err != nil {
-		return Row{}, fmt.Errorf("child %s: %w", child, err)
-	}
-	return row, nil
+// ReleaseSwap gives back what was fetched for a swap that was refused.
+func (f family) ReleaseSwap(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap) {
+	f.unprepare(ctx, id, swap)
 }

@@ -26,7 +26,7 @@ func (s *Sessions) Given(ctx context.Context, id dormouse.SessionID, clientID st
 // told that it was new.
 func (s *Sessions) Once(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) (again bool, err error) {
 	err = s.do(ctx, id, by, v)
-	if errors.Is(err, ErrRepeated) {
+	if errors.Is(err, law.ErrRepeated) {
 		return true, nil
 	}
 	return false, err

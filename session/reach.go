@@ -7,12 +7,10 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/actor"
 	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/visit"
 )
-
-// maxVisits bounds the visits of one session.
-const maxVisits = 64
 
 // Reach visits the sandbox of a session, on whichever server it is held. With
 // wake one is started if there is none; without, that is a conflict. While a
@@ -67,7 +65,7 @@ func (s *Sessions) ReachHere(ctx context.Context, e visit.Errand) (v *visit.Visi
 
 // unreached tells a visitor that the sandbox is out of reach if its server is.
 func unreached(err error) error {
-	if errors.Is(err, fleet.ErrUnreached) || errors.Is(err, errDropped) {
+	if errors.Is(err, fleet.ErrUnreached) || errors.Is(err, actor.ErrDropped) {
 		return visit.OutOfReach(err)
 	}
 	return err

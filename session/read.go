@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -49,6 +50,25 @@ func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (law.State, 
 		state, _, err = s.log.Uncached().Fold(ctx, id)
 	}
 	return state, err
+}
+
+// Remains returns what can be read of a session that is damaged, whose row says what is
+// wrong with it.
+func (s *Sessions) Remains(ctx context.Context, id dormouse.SessionID, damage error) (law.State, Row, error) {
+	row, err := s.Row(ctx, id)
+	if err != nil {
+		return law.State{}, Row{}, err
+	}
+	if row.Damage == "" {
+		s.wake(id) // so that it is noted, and nothing of it runs
+	}
+	state, err := s.log.Salvage(ctx, row)
+	if err != nil {
+		return law.State{}, Row{}, err
+	}
+	row = law.Index(state)
+	row.Damage = history.Damage(damage)
+	return state, row, nil
 }
 
 // Created returns what a session was made with.

@@ -161,7 +161,7 @@ func (s *Sessions) swap(ctx context.Context, state law.State, by dormouse.Actor,
 				return swap, err
 			}
 		}
-		swap, err = s.deps.prepare(ctx, state, m, dormouse.SwapRestored, "", s.feeds.Progress(state.Session))
+		swap, err = s.prepare(ctx, state, m, dormouse.SwapRestored, "")
 		if err != nil {
 			return swap, err
 		}
@@ -308,18 +308,18 @@ func (s *Sessions) Export(ctx context.Context, id dormouse.SessionID, point dorm
 
 // prepare fetches the files of a point, so that nothing is given up for what is not
 // there, and says what swapping to them is.
-func (c *Config) prepare(ctx context.Context, s law.State, m dormouse.Snapshot, reason string, origin dormouse.SessionID, progress func(done, total int64)) (dormouse.WorkspaceSwap, error) {
-	if c.Snapshots == nil {
+func (s *Sessions) prepare(ctx context.Context, state law.State, m dormouse.Snapshot, reason string, origin dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
+	if s.deps.Snapshots == nil {
 		return dormouse.WorkspaceSwap{}, errNoSnapshots
 	}
 	swap := dormouse.WorkspaceSwap{
-		Number: s.Workspace.Number + 1, Snapshot: m.ID, Layers: c.Snapshots.Shorter(m.Layers), Reason: reason, Origin: origin,
+		Number: state.Workspace.Number + 1, Snapshot: m.ID, Layers: s.deps.Snapshots.Shorter(m.Layers), Reason: reason, Origin: origin,
 	}
 	if len(m.Layers) == 0 { // without files it began, and they are never to be had
 		crash.At(crash.SwapDeciding)
 		return swap, nil
 	}
-	if _, err := c.Snapshots.Use(ctx, s.Session, swap.Number, swap.Layers, progress); err != nil {
+	if _, err := s.deps.Snapshots.Use(ctx, state.Session, swap.Number, swap.Layers, s.feeds.Progress(state.Session)); err != nil {
 		return swap, fmt.Errorf("fetch snapshot %s: %w", m.ID, err)
 	}
 	crash.At(crash.SwapDeciding)

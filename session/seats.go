@@ -43,8 +43,8 @@ func newSeats(most int, closed <-chan struct{}, plead func(dormouse.SessionID) e
 	return &seats{most: most, closed: closed, plead: plead, taken: make(map[dormouse.SessionID]*seat)}
 }
 
-// try takes a seat if there is one. A session that has one keeps it.
-func (s *seats) try(id dormouse.SessionID) bool {
+// TryAcquire takes a seat if there is one. A session that has one keeps it.
+func (s *seats) TryAcquire(id dormouse.SessionID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tryLocked(id)
@@ -58,8 +58,8 @@ func (s *seats) tryLocked(id dormouse.SessionID) bool {
 	return true
 }
 
-// take waits for a seat.
-func (s *seats) take(ctx context.Context, id dormouse.SessionID) error {
+// Acquire waits for a seat.
+func (s *seats) Acquire(ctx context.Context, id dormouse.SessionID) error {
 	s.mu.Lock()
 	if s.tryLocked(id) {
 		s.mu.Unlock()
@@ -85,8 +85,8 @@ func (s *seats) take(ctx context.Context, id dormouse.SessionID) error {
 	}
 }
 
-// note says of a session with a sandbox since when it is idle, zero if it is not.
-func (s *seats) note(id dormouse.SessionID, idle time.Time) {
+// SetIdle says of a session with a sandbox since when it is idle, zero if it is not.
+func (s *seats) SetIdle(id dormouse.SessionID, idle time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.taken[id]
@@ -101,9 +101,9 @@ func (s *seats) note(id dormouse.SessionID, idle time.Time) {
 	s.settle()
 }
 
-// found seats a session whose sandbox was awake already, unless it has spoken for
+// Adopt seats a session whose sandbox was awake already, unless it has spoken for
 // itself.
-func (s *seats) found(id dormouse.SessionID, idle time.Time) {
+func (s *seats) Adopt(id dormouse.SessionID, idle time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.taken[id] == nil {
@@ -112,15 +112,15 @@ func (s *seats) found(id dormouse.SessionID, idle time.Time) {
 	}
 }
 
-// goes says that a session is on its way to leave.
-func (s *seats) goes(id dormouse.SessionID) {
+// SetStopping says that a session is on its way to leave.
+func (s *seats) SetStopping(id dormouse.SessionID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken[id] = &seat{leaving: true}
 }
 
-// leave gives a seat to who has waited the longest.
-func (s *seats) leave(id dormouse.SessionID) {
+// Release gives a seat to who has waited the longest.
+func (s *seats) Release(id dormouse.SessionID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.taken, id)

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/actor"
 	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/history"
@@ -26,7 +26,7 @@ type Config struct {
 	Store  store.Store
 	Blobs  blob.Store
 	Driver sandbox.Driver
-	Agent  Agent
+	Agent  actor.Agent
 	Logger *slog.Logger
 	// Clock tells the time; if nil, the store's or else the machine's does.
 	Clock func() time.Time
@@ -63,21 +63,11 @@ type Config struct {
 	// OnCommit is called with what was just committed, in order per session. It
 	// must not block.
 	OnCommit func(id dormouse.SessionID, events []dormouse.Event)
-
-	family family // the sessions themselves, for actors that have children
-	bus    *bus
-	seats  *seats
-	fence  func(context.Context) error // holds off whoever had a session before; nil if nobody can have
 }
 
 // reader reads the logs of the sessions.
 func (c *Config) reader() history.Reader {
 	return history.Reader{Store: c.Store, Blobs: c.Blobs, Logger: c.Logger}
-}
-
-// Agent runs one attempt of a turn.
-type Agent interface {
-	Run(ctx context.Context, j agent.Journal) error
 }
 
 // Sessions is every session of this server: it finds or loads the actor a
@@ -90,8 +80,11 @@ type Sessions struct {
 	visits *visit.Register
 	fleet  *fleet.Fleet
 	seats  *seats
-	loads  chan struct{} // bounds the actors being loaded at once
-	kick   chan struct{}
+	bus    bus
+	// forActors is what actors work with.
+	forActors *actor.Config
+	loads     chan struct{} // bounds the actors being loaded at once
+	kick      chan struct{}
 
 	mu      sync.Mutex
 	actors  map[dormouse.SessionID]*entry // guarded by mu
@@ -107,7 +100,7 @@ type Sessions struct {
 
 // entry is an actor of this server, and how far it is.
 type entry struct {
-	*Actor
+	*actor.Actor
 	id    dormouse.SessionID
 	lease *fleet.Lease
 	ready chan struct{} // closed when it is loaded, or cannot be
@@ -151,7 +144,13 @@ func New(c Config) (*Sessions, error) {
 		Unloaded: s.away, Loaded: s.Loaded, OnRejoin: s.nudge,
 	})
 	s.seats = newSeats(c.MaxActive, s.ctx.Done(), s.makeRoom)
-	c.family, c.bus, c.seats, c.fence = s, new(bus), s.seats, s.fleet.Fence
+	s.forActors = &actor.Config{
+		Store: c.Store, Blobs: c.Blobs, Driver: c.Driver, Agent: c.Agent, Logger: c.Logger, Clock: c.Clock, Feeds: s.feeds,
+		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout,
+		Snapshots: c.Snapshots, SnapshotPolicy: c.SnapshotPolicy, Retention: c.Retention, Refs: c.Refs, CrossSession: c.CrossSession,
+		Relieve: c.Relieve, Committed: s.committed, Fence: s.fleet.Fence,
+		Sessions: family{s}, Workspaces: family{s}, Slots: s.seats,
+	}
 	return s, nil
 }
 
@@ -200,7 +199,7 @@ func (s *Sessions) load(id dormouse.SessionID) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", id, err)
 	}
-	a := &entry{Actor: newActor(id, s.deps, s.feeds, lease), id: id, lease: lease, ready: make(chan struct{}), done: make(chan struct{})}
+	a := &entry{Actor: actor.New(id, s.forActors, lease), id: id, lease: lease, ready: make(chan struct{}), done: make(chan struct{})}
 	s.actors[id] = a
 	s.running.Go(func() {
 		defer leave()
@@ -226,8 +225,8 @@ func (s *Sessions) live(a *entry) {
 
 // part sees an actor off: why it ended, and what becomes of its session.
 func (s *Sessions) part(a *entry, err error) {
-	if _, moved := fleet.Elsewhere(err); moved || errors.Is(err, errRemoved) {
-		s.seats.leave(a.id)
+	if _, moved := fleet.Elsewhere(err); moved || errors.Is(err, actor.ErrRemoved) {
+		s.seats.Release(a.id)
 		return // it is not ours, or is no more
 	}
 	if errors.Is(err, dormouse.ErrNewerLog) {
@@ -243,7 +242,7 @@ func (s *Sessions) part(a *entry, err error) {
 		}
 	}
 	if !s.fleet.Alone() {
-		s.seats.leave(a.id)
+		s.seats.Release(a.id)
 	}
 	if !s.fleet.Alone() && a.lease.Context().Err() == nil { // what a server has at its end goes with its lease
 		s.fleet.Release(a.lease, a.id, a.Epoch(), err)
@@ -254,7 +253,7 @@ func (s *Sessions) part(a *entry, err error) {
 // refused the claim there is nothing to let go of.
 func (s *Sessions) giveUp(a *entry, err error) {
 	s.deps.Logger.InfoContext(s.ctx, "session left to servers of a newer version", "session", a.id, "error", err)
-	s.seats.leave(a.id)
+	s.seats.Release(a.id)
 	if a.Epoch() == 0 {
 		return
 	}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
@@ -67,7 +66,7 @@ func (c *Client) Do(ctx context.Context, r fleet.Route, id dormouse.SessionID, b
 		return err
 	}
 	if was.Repeated {
-		return session.ErrRepeated
+		return law.ErrRepeated
 	}
 	return nil
 }

@@ -224,7 +224,7 @@ func (s *Server) do(a *answerer, r *http.Request, body []byte) error {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), answerWithin, dormouse.ErrUnknownOutcome)
 	defer cancel()
 	err = s.Sessions.DoHere(ctx, req.Session, req.By, v)
-	repeated := errors.Is(err, session.ErrRepeated)
+	repeated := errors.Is(err, law.ErrRepeated)
 	if err != nil && !repeated {
 		return err
 	}

@@ -46,15 +46,15 @@ func recordMutants() []mutant {
 			name: "chunk_early", rule: "a chunk is stored before anybody is shown it",
 			notice: inPackage{goTest{"session", "TestAChunkIsStoredBeforeItIsShown"}},
 			patches: []patch{
-				{"session/journal.go", "		if err := j.a.append(b); err != nil {\n", "		" + showChunk + "		if err := j.a.append(b); err != nil {\n"},
-				{"session/journal.go", "			return err\n		}\n		" + showChunk, "			return err\n		}\n"},
+				{"session/actor/journal.go", "		if err := j.a.append(b); err != nil {\n", "		" + showChunk + "		if err := j.a.append(b); err != nil {\n"},
+				{"session/actor/journal.go", "			return err\n		}\n		" + showChunk, "			return err\n		}\n"},
 			},
 		},
 		{
 			name: "ids_not_looked_up", rule: "ids that clients gave are looked up before anything is decided",
 			notice: inPackage{goTest{"session", "TestTheSameClientIDIsOnePrompt"}},
 			patches: []patch{{
-				"session/commit.go",
+				"session/actor/commit.go",
 				"if c.Given, err = a.log.ByClientID(", "if _, err = a.log.ByClientID(",
 			}},
 		},
@@ -66,7 +66,7 @@ func recordMutants() []mutant {
 		{
 			name: "child_end_told_once", rule: "a parent is told of its child's end until it has recorded it",
 			notice: inPackage{goTest{"session", "TestAChildsEndIsToldUntilItsParentHasRecordedIt"}},
-			patches: []patch{{"session/family.go", `			a.telling = false
+			patches: []patch{{"session/actor/children.go", `			a.telling = false
 			if err != nil {
 				return err
 			}
@@ -100,5 +100,5 @@ func splitAt(event string) patch {
 		return a.deps.Store.Append(a.lease.Writes(), b)
 	}
 `
-	return patch{"session/commit.go", whole, strings.Replace(halves, "EVENT", event, 1)}
+	return patch{"session/actor/commit.go", whole, strings.Replace(halves, "EVENT", event, 1)}
 }

@@ -2,6 +2,7 @@ package law
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/dormouse-run/dormouse"
@@ -147,3 +148,7 @@ func addID(rows *dormouse.Rows, given dormouse.ClientID) {
 	}
 	rows.ClientIDs = append(rows.ClientIDs, given)
 }
+
+// ErrRepeated means that what a client asked for under an id was recorded before, and
+// is not recorded again.
+var ErrRepeated = errors.New("it was recorded before")

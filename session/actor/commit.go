@@ -1,4 +1,4 @@
-package session
+package actor
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func (a *Actor) handle(ctx context.Context, m message) error {
 			continue
 		}
 		for _, left := range batch {
-			left.reply <- errDropped // the next actor takes them
+			left.reply <- ErrDropped // the next actor takes them
 		}
 		if m.act != nil {
 			m.reply <- err
@@ -144,7 +144,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	}
 	told := err // what they repeat may be in this very batch
 	if told == nil {
-		told = ErrRepeated
+		told = law.ErrRepeated
 	}
 	for _, m := range repeated {
 		m.reply <- told
@@ -250,7 +250,7 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event, next law.Sta
 	a.remember(events)
 	a.converse(events)
 	pointsAfter(events)
-	a.deps.committed(a.id, events) // first: who follows may look at what it counts
+	a.deps.Committed(a.id, events) // first: who follows may look at what it counts
 	a.feeds.Publish(a.id, events)
 	return nil
 }

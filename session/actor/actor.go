@@ -1,4 +1,4 @@
-package session
+package actor
 
 import (
 	"context"
@@ -73,16 +73,6 @@ type Actor struct {
 	left    atomic.Int64 // when the last of them left, as Unix nanoseconds
 }
 
-// Lease is the right to write sessions, under which an actor lives.
-type Lease interface {
-	// Holds returns dormouse.ErrLeaseLost once it cannot be relied on any more.
-	Holds() error
-	// Writes is the context of durable writes, which ends when it is lost.
-	Writes() context.Context
-	// CountStale counts a write that was refused because a newer owner has written.
-	CountStale()
-}
-
 // message is a request to the actor: a verb to decide, or something to do in
 // the actor's goroutine.
 type message struct {
@@ -92,9 +82,10 @@ type message struct {
 	reply chan error
 }
 
-func newActor(id dormouse.SessionID, deps *Config, feeds *feed.Feeds, l Lease) *Actor {
+// New returns the actor of a session, under a lease.
+func New(id dormouse.SessionID, deps *Config, l Lease) *Actor {
 	return &Actor{
-		id: id, deps: deps, log: deps.reader(), feeds: feeds, lease: l, slog: deps.Logger.With("session", id),
+		id: id, deps: deps, log: deps.reader(), feeds: deps.Feeds, lease: l, slog: deps.Logger.With("session", id),
 		inbox: make(chan message), quit: make(chan struct{}),
 		fresh:    make(map[dormouse.EventID]dormouse.Event),
 		convos:   make(map[dormouse.ThreadID]*convo),
@@ -106,7 +97,7 @@ func newActor(id dormouse.SessionID, deps *Config, feeds *feed.Feeds, l Lease) *
 }
 
 // errDropped says that an actor ended before it took a message.
-var errDropped = errors.New("actor was dropped")
+var ErrDropped = errors.New("actor was dropped")
 
 // Do asks the actor for something and returns once the answer is durable.
 func (a *Actor) Do(ctx context.Context, by dormouse.Actor, v law.Verb) error {
@@ -142,7 +133,7 @@ func (a *Actor) send(ctx context.Context, m message) error {
 	select {
 	case a.inbox <- m:
 	case <-a.quit:
-		return errDropped
+		return ErrDropped
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -216,12 +207,12 @@ func (a *Actor) load(ctx context.Context) (err error) {
 		return fmt.Errorf("claim %s: %w", a.id, err)
 	}
 	crash.At(crash.LeaseClaimed)
-	if a.deps.fence != nil {
-		if err := a.deps.fence(ctx); err != nil {
+	if a.deps.Fence != nil {
+		if err := a.deps.Fence(ctx); err != nil {
 			return fmt.Errorf("hold off whoever had %s: %w", a.id, err)
 		}
 	}
-	var row Row
+	var row dormouse.SessionRow
 	a.state, a.cached, row, err = a.log.FoldWithRow(ctx, a.id)
 	if err == nil && row.Damage != "" { // perhaps before what is cached
 		a.state, a.cached, row, err = a.log.Uncached().FoldWithRow(ctx, a.id)
@@ -243,7 +234,7 @@ func (a *Actor) load(ctx context.Context) (err error) {
 
 // layOut writes the rows of a session anew whose log is whole and goes on after what its
 // row says is the end, so that nothing could be appended.
-func (a *Actor) layOut(ctx context.Context, row Row) error {
+func (a *Actor) layOut(ctx context.Context, row dormouse.SessionRow) error {
 	a.slog.WarnContext(ctx, "session's rows are written anew", "row", row.Seq, "log", a.state.Seq)
 	if err := a.lease.Holds(); err != nil {
 		return err
@@ -299,7 +290,7 @@ func (a *Actor) leave(ctx context.Context, cause error) {
 		select {
 		case m := <-a.inbox:
 			if m.act == nil {
-				m.reply <- errDropped
+				m.reply <- ErrDropped
 				continue
 			}
 			m.reply <- m.act(ctx) // what was begun reports how it ended

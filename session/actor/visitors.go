@@ -1,4 +1,4 @@
-package session
+package actor
 
 import (
 	"context"
@@ -11,6 +11,9 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/session/visit"
 )
+
+// maxVisits bounds the visits of one session.
+const maxVisits = 64
 
 // visitor waits to be let in.
 type visitor struct {
@@ -36,7 +39,7 @@ func (a *Actor) Visit(ctx context.Context, e visit.Errand) (*visit.Visit, error)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-a.quit:
-		err = errDropped
+		err = ErrDropped
 	}
 	a.report(func(context.Context) error {
 		a.visitors = slices.DeleteFunc(a.visitors, func(other *visitor) bool { return other == c })

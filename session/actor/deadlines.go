@@ -1,4 +1,4 @@
-package session
+package actor
 
 import (
 	"context"
@@ -55,10 +55,10 @@ func (a *Actor) stillMade(ctx context.Context) (bool, error) {
 	if a.state.Parent == "" {
 		return false, nil
 	}
-	parent, err := a.deps.family.Peek(ctx, a.state.Parent)
+	parent, err := a.deps.Sessions.Peek(ctx, a.state.Parent)
 	if errors.Is(err, dormouse.ErrDamaged) { // it makes nothing now, but perhaps when it can be read again
 		a.removeIn = min(2*max(a.removeIn, retryFull), rarestLook)
-		parent, _, err = a.deps.family.Remains(ctx, a.state.Parent, err)
+		parent, _, err = a.deps.Sessions.Remains(ctx, a.state.Parent, err)
 	}
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return false, nil
@@ -68,7 +68,7 @@ func (a *Actor) stillMade(ctx context.Context) (bool, error) {
 }
 
 // errRemoved ends an actor whose session no longer exists.
-var errRemoved = errors.New("session was deleted")
+var ErrRemoved = errors.New("session was deleted")
 
 // remove takes everything the session owned away, its log last: as long as there
 // is a log, there is somebody to finish the work. Blobs may have other owners
@@ -99,5 +99,5 @@ func (a *Actor) remove(ctx context.Context) error {
 	}
 	crash.At(crash.DeleteDone)
 	a.slog.InfoContext(ctx, "session deleted")
-	return errRemoved
+	return ErrRemoved
 }

@@ -1,4 +1,4 @@
-package session
+package actor
 
 import (
 	"context"
@@ -54,25 +54,6 @@ func (a *Actor) declare(ctx context.Context, damage error) {
 	}
 }
 
-// Remains returns what can be read of a session that is damaged, whose row says what is
-// wrong with it.
-func (s *Sessions) Remains(ctx context.Context, id dormouse.SessionID, damage error) (law.State, Row, error) {
-	row, err := s.Row(ctx, id)
-	if err != nil {
-		return law.State{}, Row{}, err
-	}
-	if row.Damage == "" {
-		s.wake(id) // so that it is noted, and nothing of it runs
-	}
-	state, err := s.log.Salvage(ctx, row)
-	if err != nil {
-		return law.State{}, Row{}, err
-	}
-	row = law.Index(state)
-	row.Damage = history.Damage(damage)
-	return state, row, nil
-}
-
 // endure is the life of an actor whose session is damaged. It returns nil when the
 // session can be read again, or has ended and there is only its end to see to.
 func (a *Actor) endure(ctx context.Context, damage error) error {
@@ -95,7 +76,7 @@ func (a *Actor) endure(ctx context.Context, damage error) error {
 	for a.state.Terminated == nil {
 		if !ended {
 			if ended = a.endProcesses(ctx); ended {
-				a.deps.seats.leave(a.id)
+				a.deps.Slots.Release(a.id)
 			}
 		}
 		var m message
@@ -159,7 +140,7 @@ func (a *Actor) unmark(ctx context.Context) error {
 		if !c.Started {
 			continue // it is made yet
 		}
-		row, err := a.deps.family.Row(ctx, c.ID)
+		row, err := a.deps.Sessions.Row(ctx, c.ID)
 		switch {
 		case errors.Is(err, dormouse.ErrNotFound) || err == nil && row.Parent != a.id:
 			err = a.do(ctx, law.ChildDown{Child: c.ID, Reason: "deleted"})

@@ -1,4 +1,4 @@
-package session
+package actor
 
 import (
 	"context"
@@ -68,7 +68,7 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 		return err
 	}
 	if swap, ok := v.Do.(law.Swap); ok {
-		j.a.deps.family.unprepare(ctx, j.a.id, swap.WorkspaceSwap) // the law may have refused it
+		j.a.deps.Workspaces.ReleaseSwap(ctx, j.a.id, swap.WorkspaceSwap) // the law may have refused it
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (a *Actor) message(ctx context.Context, op dormouse.Op, w tool.Message) (st
 	if _, err := a.mine(ctx, w.Child); err != nil {
 		return "", err
 	}
-	err := a.deps.family.Do(ctx, w.Child, dormouse.FromSession(a.id), law.Prompt{
+	err := a.deps.Sessions.Do(ctx, w.Child, dormouse.FromSession(a.id), law.Prompt{
 		Under: a.fence(), ID: dormouse.PromptID(w.Child, string(op.ID)), Body: dormouse.DigestOf(dormouse.Encode(w.Content)), Content: w.Content,
 	})
 	return fmt.Sprintf("Child session %s has the prompt.", w.Child), err
@@ -208,7 +208,7 @@ func (a *Actor) await(ctx context.Context, w tool.Wait) (string, error) {
 			return fmt.Sprintf("Child session %s is %s.\n%s", w.Child, row.Phase, said), err
 		}
 		if f == nil {
-			if f, err = a.deps.family.Follow(ctx, w.Child, row.Seq); err != nil {
+			if f, err = a.deps.Sessions.Follow(ctx, w.Child, row.Seq); err != nil {
 				return "", err
 			}
 		}
@@ -230,14 +230,14 @@ func (a *Actor) await(ctx context.Context, w tool.Wait) (string, error) {
 }
 
 // rests reports whether a session has nothing left to do by itself.
-func (a *Actor) rests(ctx context.Context, row Row) (bool, error) {
+func (a *Actor) rests(ctx context.Context, row dormouse.SessionRow) (bool, error) {
 	if row.Status == dormouse.StatusTerminated {
 		return true, nil
 	}
 	if row.Status != dormouse.StatusIdle {
 		return false, nil
 	}
-	waiting, err := a.deps.family.Prompts(ctx, row.Session, dormouse.PromptIsQueued)
+	waiting, err := a.deps.Sessions.Prompts(ctx, row.Session, dormouse.PromptIsQueued)
 	return len(waiting) == 0, err
 }
 
@@ -284,7 +284,7 @@ func (a *Actor) spoken(ctx context.Context, id dormouse.SessionID, after, upto u
 	var lines []string
 	add := func(what, words string) { lines = append(lines, what+": "+ending(words)) }
 	for after < upto {
-		events, err := a.deps.family.Events(ctx, id, after, int(min(upto-after, history.Page)))
+		events, err := a.deps.Sessions.Events(ctx, id, after, int(min(upto-after, history.Page)))
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package session
+package actor
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 // keepFiles makes a point of the workspace under an id that follows from the op, so
 // that asked for twice it is one, and words its ref.
 func (a *Actor) keepFiles(ctx context.Context, op dormouse.Op) (string, error) {
-	p, err := a.deps.family.Snapshot(ctx, a.id, dormouse.ActorAgent, dormouse.SnapshotAsk{
+	p, err := a.deps.Workspaces.Snapshot(ctx, a.id, dormouse.ActorAgent, dormouse.SnapshotAsk{
 		ID: dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, string(a.id), string(op.ID))),
 	})
 	if err != nil {
@@ -40,7 +40,7 @@ func (j *journal) line(ctx context.Context, w tool.Wish) (law.Verb, string, erro
 			return nil, "", err
 		}
 		if p.Session != j.a.id {
-			err = j.a.deps.family.Do(ctx, p.Session, dormouse.ActorAgent, law.ForgetSnapshots{IDs: []dormouse.SnapshotID{p.Snapshot}})
+			err = j.a.deps.Sessions.Do(ctx, p.Session, dormouse.ActorAgent, law.ForgetSnapshots{IDs: []dormouse.SnapshotID{p.Snapshot}})
 			return nil, `{"deleted":true}`, err
 		}
 		return law.ForgetSnapshots{IDs: []dormouse.SnapshotID{p.Snapshot}}, `{"deleted":true}`, nil
@@ -57,11 +57,11 @@ func (j *journal) restore(ctx context.Context, w tool.Restore) (law.Verb, string
 	if !ok {
 		return nil, "", fmt.Errorf("snapshot %s: %w", ref.Snapshot, dormouse.ErrNotFound)
 	}
-	m, err := j.a.deps.family.manifest(ctx, ref.Session, p)
+	m, err := j.a.deps.Workspaces.Manifest(ctx, ref.Session, p)
 	if err != nil {
 		return nil, "", err
 	}
-	own, err := j.a.deps.family.Peek(ctx, j.a.id)
+	own, err := j.a.deps.Sessions.Peek(ctx, j.a.id)
 	if err != nil {
 		return nil, "", err
 	}
@@ -76,11 +76,11 @@ func (j *journal) restore(ctx context.Context, w tool.Restore) (law.Verb, string
 	if err := own.RefusesSwap(verb); err != nil {
 		return nil, "", err
 	}
-	replaced, own, err := j.a.deps.family.keepReplaced(ctx, own, dormouse.ActorAgent)
+	replaced, own, err := j.a.deps.Workspaces.KeepReplaced(ctx, own, dormouse.ActorAgent)
 	if err != nil {
 		return nil, "", err
 	}
-	swap, err := j.a.deps.prepare(ctx, own, m, reason, origin, j.a.feeds.Progress(j.a.id))
+	swap, err := j.a.deps.Workspaces.PrepareSwap(ctx, own, m, reason, origin)
 	if err != nil {
 		return nil, "", err
 	}
@@ -131,12 +131,12 @@ func (j *journal) resolve(ctx context.Context, raw json.RawMessage, cross bool, 
 	if ref.Session != j.a.id && (!cross || !j.a.deps.CrossSession) {
 		return law.State{}, ref, missing
 	}
-	state, err := j.a.deps.family.Peek(ctx, ref.Session)
+	state, err := j.a.deps.Sessions.Peek(ctx, ref.Session)
 	if err != nil {
 		return law.State{}, ref, missing
 	}
 	if ref.Session != j.a.id {
-		own, err := j.a.deps.family.Row(ctx, j.a.id)
+		own, err := j.a.deps.Sessions.Row(ctx, j.a.id)
 		if err != nil {
 			return law.State{}, ref, err
 		}
@@ -150,7 +150,7 @@ func (j *journal) resolve(ctx context.Context, raw json.RawMessage, cross bool, 
 
 // points words the snapshots that can be gone back to, the newest first.
 func (j *journal) points(ctx context.Context, limit int) (string, error) {
-	state, err := j.a.deps.family.Peek(ctx, j.a.id)
+	state, err := j.a.deps.Sessions.Peek(ctx, j.a.id)
 	if err != nil {
 		return "", err
 	}

@@ -1,4 +1,4 @@
-package session
+package actor
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
-	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 )
@@ -40,7 +39,7 @@ func paused(t *testing.T) (*Actor, *counting) {
 	t.Helper()
 	driver := new(counting)
 	deps := &Config{Driver: driver, Snapshots: new(snapshot.Store), Logger: slog.New(slog.DiscardHandler)}
-	return newActor("sesn_paused", deps, feed.New(deps.reader()), lostLease{t.Context()}), driver
+	return New("sesn_paused", deps, lostLease{t.Context()}), driver
 }
 
 // does has an actor do what it is told next, and returns what came of that.

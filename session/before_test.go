@@ -140,15 +140,6 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 	}
 }
 
-// What went unseen before servers recorded it is not taken for nothing.
-func TestALogThatDoesNotSayWhoCameInIsNotRevertedToNothing(t *testing.T) {
-	w := newWorld(t, dormouse.Created{})
-	w.must(law.Warm{}, law.SandboxUp{Generation: 1, Snapshots: dormouse.SnapshotsByTurn})
-	if s := w.state.Workspace; s.Touched == 0 {
-		t.Errorf("of a sandbox that nobody watched: %+v", s)
-	}
-}
-
 func TestATurnBeginsWithoutALookWhereNothingCouldHaveChanged(t *testing.T) {
 	alongLine(t, func(t *testing.T, h *house, d *lined) {
 		h.create(dormouse.Created{Warm: true})
@@ -406,19 +397,6 @@ func TestGoingBackIsRefusedIfWhatItReplacesCannotBeKept(t *testing.T) {
 			t.Errorf("replaced %s", swap.Replaced)
 		}
 	})
-}
-
-func TestFilesThatChangeWhileASessionGoesBackAreKeptToo(t *testing.T) {
-	w := newWorld(t, dormouse.Created{})
-	w.state.Workspace.Policy, w.state.Workspace.Touched = dormouse.SnapshotsByTurn, w.state.Seq
-	swap := law.Swap{WorkspaceSwap: dormouse.WorkspaceSwap{Number: w.state.Workspace.Number + 1, Reason: dormouse.SwapRestored}}
-	if _, err := law.Decide(w.state, law.Command{By: ada, Verb: swap}); !errors.Is(err, dormouse.ErrConflict) {
-		t.Errorf("files that no point holds were replaced: %v", err)
-	}
-	swap.Discard = true
-	if _, err := law.Decide(w.state, law.Command{By: ada, Verb: swap}); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestWhoMayChangeFilesIsRecordedBeforeTheyAreLetIn(t *testing.T) {

@@ -581,3 +581,7 @@ func TestAnAgentIsToldThatItsFilesAreOthers(t *testing.T) {
 		}
 	})
 }
+
+func askedPoint(name string) dormouse.SnapshotID {
+	return dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, name))
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -119,7 +118,7 @@ func (s *Sessions) worthAsking(err error, v law.Verb) bool {
 func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb, err error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nobody could be asked about %s: %w", id, dormouse.ErrLeaseLost))
 	defer cancel()
-	v = known(v)
+	v = law.Retried(v)
 	unknown := false
 	for s.worthAsking(err, v) {
 		unknown = unknown || errors.Is(err, dormouse.ErrUnknownOutcome)
@@ -141,31 +140,6 @@ func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormous
 		return nil
 	}
 	return err
-}
-
-// known is a verb that may have been carried out: its ids are no longer new.
-func known(v law.Verb) law.Verb {
-	switch v := v.(type) { //nolint:gochecksumtype // the others say nothing of it
-	case law.Prompt:
-		v.New = false
-		return v
-	case law.Run:
-		v.New = false
-		return v
-	}
-	send, ok := v.(law.Send)
-	if !ok {
-		return v
-	}
-	send.Steps = slices.Clone(send.Steps)
-	for i, s := range send.Steps {
-		if s.Prompt != nil {
-			p := *s.Prompt
-			p.New = false
-			send.Steps[i].Prompt = &p
-		}
-	}
-	return send
 }
 
 // inDoubt makes an error say that the outcome is unknown, if it is.

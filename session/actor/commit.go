@@ -57,7 +57,7 @@ func (a *Actor) handle(ctx context.Context, m message) error {
 // together is how many messages can share a commit. One that another session sends has
 // its own, since it is refused with all of it.
 func together(batch []message) int {
-	i := slices.IndexFunc(batch, func(m message) bool { return under(m) != nil })
+	i := slices.IndexFunc(batch, func(m message) bool { return law.Sender(m.verb) != nil })
 	switch i {
 	case -1:
 		return len(batch)
@@ -65,14 +65,6 @@ func together(batch []message) int {
 		return 1
 	}
 	return i
-}
-
-// under is the lease that a message is sent under, if another session sends it.
-func under(m message) *dormouse.Fence {
-	if p, ok := m.verb.(law.Prompt); ok {
-		return p.Under
-	}
-	return nil
 }
 
 // do commits one verb of the actor's own.
@@ -137,7 +129,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	var err error
 	if len(events) > 0 {
 		law.Finish(&rows, next)
-		err = a.write(ctx, events, next, rows, under(batch[0]))
+		err = a.write(ctx, events, next, rows, law.Sender(batch[0].verb))
 	}
 	for _, m := range asked {
 		m.reply <- err

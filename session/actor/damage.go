@@ -156,20 +156,15 @@ func (a *Actor) unmark(ctx context.Context) error {
 
 // answerDamaged does what can be done for a damaged session: end it.
 func (a *Actor) answerDamaged(ctx context.Context, m message) error {
-	switch v := m.verb.(type) { //nolint:gochecksumtype // nothing else can be decided
-	case nil:
-		if m.reply != nil {
-			m.reply <- a.damage
-		}
+	if m.reply == nil {
 		return nil
-	case law.Terminate, law.Archive:
-	case law.Delete:
-		v.Resting = false // nothing of it runs any more
-		m.verb = v
-	default:
+	}
+	verb, ok := law.WhenDamaged(m.verb)
+	if !ok {
 		m.reply <- a.damage
 		return nil
 	}
+	m.verb = verb
 	if err := a.commit(ctx, m); err != nil {
 		return err
 	}

@@ -80,7 +80,8 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 	if a.box.live != nil && (w.Sandbox.Phase != law.SandboxActive || w.Sandbox.Generation != a.box.generation) {
 		a.box.close(a.noLonger())
 	}
-	visited := a.sortVisitors()
+	a.refuseVisitors()
+	demand := len(a.waiters)+len(a.visitors) > 0
 	if a.unqueue != nil && a.state.Terminated != nil {
 		a.unqueue()
 	}
@@ -97,7 +98,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 	fence := a.sandboxFence(w.Sandbox.Generation)
 	switch w.Sandbox.Phase {
 	case law.SandboxCold:
-		if len(a.waiters) > 0 || len(w.Execs) > 0 || visited {
+		if w.Warm(demand) {
 			return a.own(ctx, law.Warm{})
 		}
 	case law.SandboxWarming:
@@ -138,7 +139,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 			a.letIn()
 			return nil
 		}
-		if len(a.waiters) == 0 && len(w.Kill) == 0 && len(w.Execs) == 0 && !visited && !a.looks {
+		if !w.Attach(demand || a.looks) {
 			return nil
 		}
 		a.try(ctx, attachTimeout, func(ctx context.Context) func(context.Context) error {

@@ -173,7 +173,7 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 	crash.At(crash.SnapshotCapturing)
 	c := sandbox.Capture{
 		Fence:     a.sandboxFence(s.Sandbox.Generation),
-		Workspace: ws, Since: s.Workspace.Newest, As: w.ID, Needed: w.Reason == dormouse.SnapshotAsked || w.Reason == dormouse.SnapshotSealing, To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
+		Workspace: ws, Since: s.Workspace.Newest, As: w.ID, Needed: w.Needed(), To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
 	}
 	if s.Sandbox.Phase == law.SandboxActive {
 		c.Handle = s.Sandbox.Handle
@@ -186,36 +186,18 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 	for i, path := range done.Left {
 		done.Left[i] = dormouse.CleanText(path)
 	}
-	p := &dormouse.Snapshot{
-		ID: w.ID, Parent: s.Workspace.Newest, Label: w.Label, Reason: w.Reason, At: s.Seq,
-		Generation: s.Sandbox.Generation, Workspace: s.Workspace.Number, Left: done.Left, LeftOut: done.Count,
+	p := w.Of(s)
+	p.Left, p.LeftOut = done.Left, done.Count
+	below, err := s.ChainSince(done.Since)
+	if err != nil {
+		return nil, err
 	}
-	if w.Reason == dormouse.SnapshotOfTurn {
-		p.At = s.Workspace.Due
-	}
-	p.Midway = s.Works()
-	if w.Reason == dormouse.SnapshotOfCall {
-		p.At, p.Midway = law.OfCall(s)
-	}
-	var below []dormouse.Layer
-	switch {
-	case done.Since != "" && done.Since == s.Workspace.Newest:
-		below = s.Workspace.Line
-	case done.Since != "" && done.Since == s.Workspace.Base:
-		below = s.Workspace.Layers
-	case done.Since != "":
-		return nil, fmt.Errorf("what changed since %s is of no use", done.Since)
-	}
-	unchanged := func() (*dormouse.Snapshot, error) { // as it was at that point
-		told := done.Since == s.Workspace.Newest
-		if w.Reason == dormouse.SnapshotSealing {
-			told = s.Workspace.Newest == s.Workspace.Base
-		}
-		if told && w.Reason != dormouse.SnapshotAsked {
-			return nil, nil //nolint:nilnil // there is nothing to tell
+	unchanged := func() (*dormouse.Snapshot, error) {
+		if w.Redundant(s, done.Since) {
+			return nil, nil //nolint:nilnil // there is nothing to record
 		}
 		p.Layers = a.deps.Snapshots.Shorter(below)
-		return p, nil
+		return &p, nil
 	}
 	adds, err := a.deps.Snapshots.Adds(ctx, stage, below)
 	if err != nil {
@@ -224,7 +206,7 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 	if len(below) > 0 && (done.Entries == 0 || !adds) {
 		return unchanged()
 	}
-	if w.Reason == dormouse.SnapshotOfTurn || w.Reason == dormouse.SnapshotOfCall {
+	if w.Awaited() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, keepWithin, errLate)
 		defer cancel()
@@ -238,19 +220,10 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 		return unchanged()
 	}
 	p.Layers = a.deps.Snapshots.Shorter(append(slices.Clip(below), layer))
-	if w.Reason == dormouse.SnapshotSealing && exceeds(p.Layers, s.Environment.Limits.Disk) {
-		return nil, errTooLarge // the volume holds the session to its limit; layers do not
+	if w.TooLarge(s, p.Layers) {
+		return nil, errTooLarge
 	}
-	return p, nil
-}
-
-// exceeds reports whether the files of layers are more than a limit.
-func exceeds(layers []dormouse.Layer, limit int64) bool {
-	var bytes int64
-	for _, l := range layers {
-		bytes += l.Bytes
-	}
-	return limit > 0 && bytes > limit
+	return &p, nil
 }
 
 // release gives back the layers of workspaces that are no more.

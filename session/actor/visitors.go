@@ -99,9 +99,8 @@ func (a *Actor) leaves() {
 	a.visits.Add(-1)
 }
 
-// sortVisitors tells those who have nothing to wait for, and reports whether
-// anybody still waits.
-func (a *Actor) sortVisitors() bool {
+// refuseVisitors tells those who have nothing to wait for.
+func (a *Actor) refuseVisitors() {
 	a.visitors = slices.DeleteFunc(a.visitors, func(c *visitor) bool {
 		err := a.refuses(c)
 		if err != nil {
@@ -109,7 +108,6 @@ func (a *Actor) sortVisitors() bool {
 		}
 		return err != nil
 	})
-	return len(a.visitors) > 0
 }
 
 // letIn lets visitors into the sandbox that is held.

@@ -131,7 +131,7 @@ func Want(s State) Wanted {
 	}}
 	w.Capture = WantCapture(s)
 	// The point of a turn is made before the next one changes anything.
-	waits := w.Capture != nil && (w.Capture.Reason == dormouse.SnapshotOfTurn || w.Capture.Reason == dormouse.SnapshotOfCall)
+	waits := w.Capture != nil && w.Capture.Awaited()
 	// So is what people did since, also if that has to wait until the sandbox has started
 	// or stopped.
 	waits = waits || beforeTurn(s) > 0
@@ -166,6 +166,18 @@ func Want(s State) Wanted {
 	w.TellParent = s.Untold
 	w.Delete = s.Deleted && !s.Untold && w.Capture == nil && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
 	return w
+}
+
+// Warm reports whether a sandbox should be started because somebody waits for one: a command
+// of a person or a program, or an attempt or a visitor that the state does not know.
+func (w Wanted) Warm(demand bool) bool {
+	return w.Sandbox.Phase == SandboxCold && (demand || len(w.Execs) > 0)
+}
+
+// Attach reports whether a sandbox that runs should be reached: to end or to run something
+// in it, or for an attempt or a visitor that the state does not know.
+func (w Wanted) Attach(demand bool) bool {
+	return w.Sandbox.Phase == SandboxActive && (demand || len(w.Kill) > 0 || len(w.Execs) > 0)
 }
 
 // Due reports whether the attempt may start. One that ended in the future ended

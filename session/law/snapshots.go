@@ -169,19 +169,6 @@ func PointDue(s State) bool {
 	return w != nil && w.Reason == dormouse.SnapshotOfCall
 }
 
-// OfCall says of which instant the point of a tool call is, and whether something else
-// was at work then, so that no conversation goes with it.
-func OfCall(s State) (at uint64, midway bool) {
-	call := s.Workspace.Calls[0]
-	for _, t := range s.Threads {
-		midway = midway || t.Turn != nil && t.Turn.Blocked == "" && t.Turn.ID != call.Turn
-	}
-	for _, o := range s.Ops {
-		midway = midway || o.Kind.InSandbox() && o.Kind != dormouse.OpRead
-	}
-	return call.Seq, midway
-}
-
 // PointID names a point by what it is made for, so that it is the same however often
 // that is tried.
 func PointID(id dormouse.SessionID, reason string, n uint64) dormouse.SnapshotID {

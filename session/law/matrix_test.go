@@ -1,4 +1,4 @@
-package session_test
+package law_test
 
 import (
 	"encoding/json"
@@ -353,7 +353,7 @@ func verbs() []struct {
 // TestEveryVerbHasARow: what the machine takes and the table does not show goes
 // untested in every situation.
 func TestEveryVerbHasARow(t *testing.T) {
-	source, err := os.ReadFile("law/command.go")
+	source, err := os.ReadFile("command.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func TestEveryVerbHasARow(t *testing.T) {
 // compares what happens with docs/session.md, in both directions.
 func TestEveryCellOfTheStateTableHolds(t *testing.T) {
 	got := renderMatrix(t)
-	const path = "../docs/session.md"
+	const path = "../../docs/session.md"
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -396,7 +396,7 @@ func TestEveryCellOfTheStateTableHolds(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/session.md and the machine disagree (-doc +code); if the code is right, go test ./session -run StateTable -update:\n%s", diff)
+		t.Errorf("docs/session.md and the machine disagree (-doc +code); if the code is right, go test ./session/law -run StateTable -update:\n%s", diff)
 	}
 }
 

@@ -1,4 +1,4 @@
-package session_test
+package law_test
 
 import (
 	"encoding/json"

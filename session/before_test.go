@@ -17,7 +17,7 @@ import (
 
 var ada = dormouse.User("ada")
 
-// reasons lists why points were taken and turns begun, in order.
+// reasons lists why snapshots were taken and turns begun, in order.
 func (h *house) reasons() string {
 	h.t.Helper()
 	var order []string
@@ -54,7 +54,7 @@ func (d *lined) looked() int {
 	return d.looks
 }
 
-func (h *house) revert(clientID string, how session.GoBack) dormouse.WorkspaceSwap {
+func (h *house) revert(clientID string, how session.RestoreOptions) dormouse.WorkspaceSwap {
 	h.t.Helper()
 	swap, err := h.live.Revert(h.t.Context(), h.id, ada, dormouse.PromptID(h.id, clientID), how)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestRevertLeavesWhatPeopleDidBeforeTheTurn(t *testing.T) {
 		if got, want := h.reasons(), "begins, turn, before, begins, turn"; got != want {
 			t.Errorf("order: %s", got)
 		}
-		h.revert("p2", session.GoBack{})
+		h.revert("p2", session.RestoreOptions{})
 		settle(time.Minute)
 		if got := h.files(d); got["mine"] != "by hand" {
 			t.Errorf("after the revert: %v", got)
@@ -104,7 +104,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 			if got, want := h.reasons(), "before, begins, turn"; got != want {
 				t.Errorf("order: %s", got)
 			}
-			h.revert("p1", session.GoBack{})
+			h.revert("p1", session.RestoreOptions{})
 			settle(time.Minute)
 			if got := h.files(d); len(got) != 1 || got["mine"] != "copied in" {
 				t.Errorf("after the revert: %v", got)
@@ -119,7 +119,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 				h.mustPrompt("p1", script("effect x"))
 				settle(time.Second)
 				h.did(d, "made", "by the turn")
-				swap := h.revert("p1", session.GoBack{})
+				swap := h.revert("p1", session.RestoreOptions{})
 				settle(time.Minute)
 				if swap.Snapshot != "" || swap.Replaced == "" {
 					t.Errorf("went back to %+v", swap)
@@ -127,7 +127,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 				if got := h.files(d); len(got) != 0 {
 					t.Errorf("after the revert: %v", got)
 				}
-				if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.GoBack{}); err != nil {
+				if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.RestoreOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				settle(time.Minute)
@@ -171,7 +171,7 @@ func TestATurnBeginsWithoutALookWhereNothingCouldHaveChanged(t *testing.T) {
 	})
 }
 
-// A turn that leaves files alone owes no point for what a person did before, whichever
+// A turn that leaves files alone owes no snapshot for what a person did before, whichever
 // snapshot has that.
 func TestATurnEndsWithoutALookWhereOnlyOthersUsedTheSandbox(t *testing.T) {
 	for name, asks := range map[string]bool{"asked": true, "before": false} {
@@ -305,7 +305,7 @@ func TestAPointBeforeATurnThatCannotBeMadeHoldsNobodyUp(t *testing.T) {
 		d.broken = nil
 		h.mustPrompt("p2", "hello")
 		settle(time.Minute)
-		if s := h.state(); len(s.Points) == 0 {
+		if s := h.state(); len(s.Snapshots) == 0 {
 			t.Error("what could not be kept before the first turn was not kept before the second")
 		}
 	})
@@ -325,7 +325,7 @@ func TestAPromptWaitsUntilTheWorkspaceCanBeCaptured(t *testing.T) {
 		if got, want := h.reasons(), "before, begins, turn"; got != want {
 			t.Errorf("order: %s", got)
 		}
-		h.revert("p1", session.GoBack{})
+		h.revert("p1", session.RestoreOptions{})
 		settle(time.Minute)
 		if got := h.files(d); got["mine"] != "by hand" {
 			t.Errorf("after the revert: %v", got)
@@ -344,10 +344,10 @@ func TestGoingBackKeepsWhatItReplaces(t *testing.T) {
 			h.did(d, "mine", "by hand")
 			var swap dormouse.WorkspaceSwap
 			if revert {
-				swap = h.revert("p2", session.GoBack{})
+				swap = h.revert("p2", session.RestoreOptions{})
 			} else {
 				var err error
-				if swap, err = h.live.Restore(t.Context(), h.id, ada, h.state().Points[0].ID, session.GoBack{}); err != nil {
+				if swap, err = h.live.Restore(t.Context(), h.id, ada, h.state().Snapshots[0].ID, session.RestoreOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -355,15 +355,15 @@ func TestGoingBackKeepsWhatItReplaces(t *testing.T) {
 			if got := h.files(d); got["mine"] != "" || swap.Replaced == "" {
 				t.Errorf("went back to %v, replaced %q", got, swap.Replaced)
 			}
-			if p, ok := h.state().Point(swap.Replaced); !ok || p.Aside != revert {
+			if p, ok := h.state().Snapshot(swap.Replaced); !ok || p.Aside != revert {
 				t.Errorf("what was replaced: %+v, %v", p, ok)
 			}
 			if revert { // its conversation was given up
-				if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.GoBack{History: true}); !errors.Is(err, dormouse.ErrConflict) {
+				if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.RestoreOptions{History: true}); !errors.Is(err, dormouse.ErrConflict) {
 					t.Errorf("with its conversation: %v", err)
 				}
 			}
-			back, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.GoBack{})
+			back, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.RestoreOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -387,13 +387,13 @@ func TestGoingBackIsRefusedIfWhatItReplacesCannotBeKept(t *testing.T) {
 		settle(time.Second)
 		h.did(d, "mine", "by hand")
 		d.broken = errors.New("no room")
-		if _, err := h.live.Revert(t.Context(), h.id, ada, dormouse.PromptID(h.id, "p1"), session.GoBack{}); !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "no room") {
+		if _, err := h.live.Revert(t.Context(), h.id, ada, dormouse.PromptID(h.id, "p1"), session.RestoreOptions{}); !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "no room") {
 			t.Errorf("reverted: %v", err)
 		}
 		if got := d.has(); got["mine"] != "by hand" {
 			t.Errorf("has %v", got)
 		}
-		if swap := h.revert("p1", session.GoBack{Discard: true}); swap.Replaced != "" {
+		if swap := h.revert("p1", session.RestoreOptions{Discard: true}); swap.Replaced != "" {
 			t.Errorf("replaced %s", swap.Replaced)
 		}
 	})
@@ -427,7 +427,7 @@ func TestWhoMayChangeFilesIsRecordedBeforeTheyAreLetIn(t *testing.T) {
 		}
 		_, _ = v.Open(t.Context(), visit.Stream{Port: &visit.PortStream{Port: 80}})
 		touched("terminal", "port")
-		// Of what comes while a point is made, that point says nothing.
+		// Of what comes while a snapshot is taken, that snapshot says nothing.
 		d.holds = make(chan struct{})
 		h.mustPrompt("p1", "hello")
 		settle(time.Second)
@@ -458,7 +458,7 @@ func TestATurnSaysWhichSnapshotWillBeTaken(t *testing.T) {
 				said = append(said, p.Snapshot)
 			}
 		}
-		if points := h.state().Points; len(points) != 1 || !slices.Equal(said, []dormouse.SnapshotID{points[0].ID, ""}) {
+		if points := h.state().Snapshots; len(points) != 1 || !slices.Equal(said, []dormouse.SnapshotID{points[0].ID, ""}) {
 			t.Errorf("said %v, taken %+v", said, points)
 		}
 	})

@@ -45,7 +45,7 @@ func TestThePointOfACallIsMadeBeforeTheNextOneBegins(t *testing.T) {
 		if got := strings.Join(order, ", "); got != want {
 			t.Errorf("order: %s", got)
 		}
-		for _, p := range h.state().Points {
+		for _, p := range h.state().Snapshots {
 			if p.Midway {
 				t.Errorf("no conversation goes with %+v", p)
 			}
@@ -92,7 +92,7 @@ func TestACallWhosePointCannotBeMadeHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// An interrupt does not wait for the point.
+// An interrupt does not wait for the snapshot.
 func TestATurnThatWaitsForAPointIsInterrupted(t *testing.T) {
 	alongLine(t, func(t *testing.T, h *house, d *lined) {
 		h.create(byCall)
@@ -122,7 +122,7 @@ func TestASessionBranchesBetweenTwoCalls(t *testing.T) {
 		h.create(byCall)
 		h.mustPrompt("p1", "the task "+script("effect x", "effect y"))
 		settle(time.Minute)
-		row, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Snapshot: h.state().Points[0].ID})
+		row, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Snapshot: h.state().Snapshots[0].ID})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,8 +25,8 @@ func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Ac
 
 func (s *Sessions) do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	err := s.ask(ctx, id, by, v)
-	if s.worthAsking(err, v) {
-		return s.insist(ctx, id, by, v, err)
+	if s.retryable(err, v) {
+		return s.retry(ctx, id, by, v, err)
 	}
 	return err
 }
@@ -59,7 +59,7 @@ func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormous
 		return s.onActor(ctx, id, func(a *entry) error { return a.Do(ctx, by, v) })
 	}
 	if law.RuleOf(v).FreesDisk {
-		return actor.WithReserve(s.deps.Relieve, do)
+		return actor.WithReserve(s.config.Relieve, do)
 	}
 	return do()
 }
@@ -93,15 +93,15 @@ func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(
 }
 
 const (
-	// patience bounds how long somebody is looked for who can answer.
-	patience = 15 * time.Second
-	// askAgain is how long the answer is given to change.
-	askAgain = 100 * time.Millisecond
+	// retryFor bounds how long a server that can answer is looked for.
+	retryFor = 15 * time.Second
+	// retryEvery is how long the answer is given to change.
+	retryEvery = 100 * time.Millisecond
 )
 
-// worthAsking reports whether asking again may bring another answer and can
+// retryable reports whether asking again may bring another answer and can
 // repeat nothing.
-func (s *Sessions) worthAsking(err error, v law.Verb) bool {
+func (s *Sessions) retryable(err error, v law.Verb) bool {
 	switch {
 	case err == nil || errors.Is(err, fleet.ErrNoLease) || errors.Is(err, fleet.ErrStaleSender):
 		return false
@@ -113,19 +113,19 @@ func (s *Sessions) worthAsking(err error, v law.Verb) bool {
 	return !s.fleet.Alone() && errors.Is(err, dormouse.ErrLeaseLost) // refused: nothing was changed
 }
 
-// insist asks until it is known what became of a verb: another server takes a
+// retry asks until it is known what became of a verb: another server takes a
 // moment to take over, and an actor that lost track reloads.
-func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb, err error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nobody could be asked about %s: %w", id, dormouse.ErrLeaseLost))
+func (s *Sessions) retry(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb, err error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, retryFor, fmt.Errorf("nobody could be asked about %s: %w", id, dormouse.ErrLeaseLost))
 	defer cancel()
 	v = law.Retried(v)
 	unknown := false
-	for s.worthAsking(err, v) {
+	for s.retryable(err, v) {
 		unknown = unknown || errors.Is(err, dormouse.ErrUnknownOutcome)
 		select {
 		case <-ctx.Done():
-			return inDoubt(unknown, fmt.Errorf("%w: %w", context.Cause(ctx), err))
-		case <-time.After(askAgain):
+			return unknownOutcome(unknown, fmt.Errorf("%w: %w", context.Cause(ctx), err))
+		case <-time.After(retryEvery):
 			err = s.ask(ctx, id, by, v)
 		}
 	}
@@ -134,24 +134,24 @@ func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormous
 		return nil // as far as can be known, by us
 	case err == nil || errors.Is(err, law.ErrRepeated):
 		return err
-	case !decided(err):
-		return inDoubt(unknown, err)
-	case unknown && s.wasDone(ctx, id, v, err):
+	case !refused(err):
+		return unknownOutcome(unknown, err)
+	case unknown && s.wasCarriedOut(ctx, id, v, err):
 		return nil
 	}
 	return err
 }
 
-// inDoubt makes an error say that the outcome is unknown, if it is.
-func inDoubt(unknown bool, err error) error {
+// unknownOutcome makes an error say that the outcome is unknown, if it is.
+func unknownOutcome(unknown bool, err error) error {
 	if err == nil || !unknown || errors.Is(err, dormouse.ErrUnknownOutcome) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, err)
 }
 
-// decided reports whether an actor has looked at a verb and refused it.
-func decided(err error) bool {
+// refused reports whether an actor has decided a verb and refused it.
+func refused(err error) bool {
 	for _, refusal := range []error{
 		dormouse.ErrNotFound, dormouse.ErrInvalid, dormouse.ErrTooLarge, dormouse.ErrConflict, dormouse.ErrTerminated,
 	} {
@@ -162,16 +162,16 @@ func decided(err error) bool {
 	return false
 }
 
-// wasDone reports whether a verb that is refused now was carried out before.
-func (s *Sessions) wasDone(ctx context.Context, id dormouse.SessionID, v law.Verb, refusal error) bool {
+// wasCarriedOut reports whether a verb that is refused now was carried out before.
+func (s *Sessions) wasCarriedOut(ctx context.Context, id dormouse.SessionID, v law.Verb, refusal error) bool {
 	switch v := v.(type) { //nolint:gochecksumtype // the others are not refused when they were carried out
 	case law.Prompt: // by a session that has ended since
-		prior, err := s.deps.Store.Prompt(ctx, id, v.ID)
+		prior, err := s.config.Store.Prompt(ctx, id, v.ID)
 		return err == nil && prior.Body == v.Body
 	case law.Send: // likewise; all of it was taken if one of its prompts was
 		for _, step := range v.Steps {
 			if step.Prompt != nil {
-				prior, err := s.deps.Store.Prompt(ctx, id, step.Prompt.ID)
+				prior, err := s.config.Store.Prompt(ctx, id, step.Prompt.ID)
 				return err == nil && prior.Body == step.Prompt.Body
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// patrol is the longest that a due session waits to be noticed.
-const patrol = 2 * time.Second
+// pollEvery is the longest that a due session waits to be noticed.
+const pollEvery = 2 * time.Second
 
 // Run wakes sessions when something of theirs is due, until ctx ends: at start
 // those that a server before us left at work, later those whose alarm rings, and
@@ -23,7 +23,7 @@ func (s *Sessions) Run(ctx context.Context) error {
 	for {
 		pause, err := wake(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.deps.Logger.WarnContext(ctx, "due sessions not read", "error", err)
+			s.config.Logger.WarnContext(ctx, "due sessions not read", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -44,33 +44,33 @@ func (s *Sessions) Run(ctx context.Context) error {
 
 // wakeDue loads what is due in a store that no other server uses.
 func (s *Sessions) wakeDue(ctx context.Context) (time.Duration, error) {
-	now := s.deps.Clock()
-	due, err := s.deps.Store.Due(ctx, now, 10_000+s.Loaded())
+	now := s.config.Clock()
+	due, err := s.config.Store.Due(ctx, now, 10_000+s.Loaded())
 	if err != nil {
-		return patrol, err
+		return pollEvery, err
 	}
-	left := s.leftToOthers()
+	left := s.newerSessions()
 	for _, id := range due {
 		if !slices.Contains(left, id) {
-			s.wake(id)
+			s.loadNow(id)
 		}
 	}
-	return s.untilDue(ctx, now, patrol)
+	return s.untilDue(ctx, now, pollEvery)
 }
 
 // untilDue is how long nothing becomes due, and at most that long.
 func (s *Sessions) untilDue(ctx context.Context, now time.Time, most time.Duration) (time.Duration, error) {
-	next, err := s.deps.Store.NextDue(ctx, now)
+	next, err := s.config.Store.NextDue(ctx, now)
 	if err != nil || next.IsZero() {
 		return most, err
 	}
 	return min(max(next.Sub(now), time.Millisecond), most), nil
 }
 
-// wake loads a session that wants something.
-func (s *Sessions) wake(id dormouse.SessionID) {
+// loadNow loads a session that wants something.
+func (s *Sessions) loadNow(id dormouse.SessionID) {
 	if _, err := s.actor(s.ctx, id); err != nil && !errors.Is(err, dormouse.ErrClosing) {
-		s.deps.Logger.WarnContext(s.ctx, "session not woken", "session", id, "error", err)
+		s.config.Logger.WarnContext(s.ctx, "session not woken", "session", id, "error", err)
 	}
 }
 
@@ -80,19 +80,19 @@ const takeAtOnce = 32
 
 // takeDue loads what is due and no live server has.
 func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
-	every := min(s.deps.Lease/6, patrol)
+	every := min(s.config.Lease/6, pollEvery)
 	if _, ok := s.Self(); !ok {
 		return every, nil
 	}
 	s.loadPending()
 	for before := []*entry(nil); ; {
-		now := s.deps.Clock()
-		ids, err := s.fleet.Take(ctx, now, takeAtOnce, s.leftToOthers()...)
+		now := s.config.Clock()
+		ids, err := s.fleet.Take(ctx, now, takeAtOnce, s.newerSessions()...)
 		if err != nil {
 			return every, err
 		}
 		loading := s.loadAll(ids)
-		loaded(ctx, before)
+		awaitLoaded(ctx, before)
 		before = loading
 		if len(ids) < takeAtOnce {
 			if err := s.findStrays(ctx, now); err != nil {
@@ -113,8 +113,8 @@ func (s *Sessions) loadAll(ids []dormouse.SessionID) (loading []*entry) {
 	return loading
 }
 
-// loaded waits for actors, but not long for one that is slow.
-func loaded(ctx context.Context, loading []*entry) {
+// awaitLoaded waits for actors, but not long for one that is slow.
+func awaitLoaded(ctx context.Context, loading []*entry) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, a := range loading {
@@ -157,19 +157,19 @@ func (s *Sessions) findStrays(ctx context.Context, now time.Time) error {
 	if !s.fleet.InDoubt() {
 		return nil
 	}
-	due, err := s.deps.Store.Due(ctx, now, 10_000+s.Loaded())
+	due, err := s.config.Store.Due(ctx, now, 10_000+s.Loaded())
 	if err != nil {
 		return err
 	}
-	if err := s.fleet.AddStrays(ctx, s.away(due)); err != nil {
+	if err := s.fleet.AddStrays(ctx, s.unloaded(due)); err != nil {
 		return err
 	}
 	s.loadPending()
 	return nil
 }
 
-// away returns those of the sessions that have no actor here.
-func (s *Sessions) away(ids []dormouse.SessionID) []dormouse.SessionID {
+// unloaded returns those of the sessions that have no actor here.
+func (s *Sessions) unloaded(ids []dormouse.SessionID) []dormouse.SessionID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []dormouse.SessionID

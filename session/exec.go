@@ -17,7 +17,7 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 	if drawn {
 		ask.Exec = dormouse.EventID(NewID(dormouse.EventPrefix))
 	}
-	from, again, err := s.askedAt(ctx, id, ask, drawn)
+	from, again, err := s.execFrom(ctx, id, ask, drawn)
 	if err != nil {
 		return dormouse.ExecAnswer{}, err
 	}
@@ -59,10 +59,10 @@ func (s *Sessions) Exec(ctx context.Context, id dormouse.SessionID, by dormouse.
 	}
 }
 
-// askedAt is the seq after which a command's answer comes, and reports whether it was
+// execFrom is the seq after which a command's answer comes, and reports whether it was
 // asked for before. Another command under the same id is refused.
-func (s *Sessions) askedAt(ctx context.Context, id dormouse.SessionID, ask dormouse.ExecAsk, drawn bool) (seq uint64, again bool, err error) {
-	if !s.believes(ctx, id, func(state law.State) { seq = state.Seq }) {
+func (s *Sessions) execFrom(ctx context.Context, id dormouse.SessionID, ask dormouse.ExecAsk, drawn bool) (seq uint64, again bool, err error) {
+	if !s.seeState(ctx, id, func(state law.State) { seq = state.Seq }) {
 		row, err := s.Row(ctx, id)
 		if err != nil {
 			return 0, false, err
@@ -82,9 +82,9 @@ func (s *Sessions) askedAt(ctx context.Context, id dormouse.SessionID, ask dormo
 	return e.Seq, true, err
 }
 
-// believes shows what a session's actor believes, if there is one here, without a look
-// at the store.
-func (s *Sessions) believes(ctx context.Context, id dormouse.SessionID, see func(law.State)) bool {
+// seeState shows the state that a session's actor has, if there is one here, without
+// reading the store.
+func (s *Sessions) seeState(ctx context.Context, id dormouse.SessionID, see func(law.State)) bool {
 	a := s.loadedActor(id)
 	return a != nil && a.See(ctx, see) == nil
 }

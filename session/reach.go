@@ -18,19 +18,19 @@ import (
 func (s *Sessions) Reach(ctx context.Context, id dormouse.SessionID, wake bool) (*visit.Visit, error) {
 	e := visit.Errand{Session: id, Wake: wake}
 	v, err := s.reach(ctx, e)
-	for begun := time.Now(); s.worthReaching(err) && time.Since(begun) < patience; v, err = s.reach(ctx, e) {
+	for begun := time.Now(); s.reachRetryable(err) && time.Since(begun) < retryFor; v, err = s.reach(ctx, e) {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(askAgain):
+		case <-time.After(retryEvery):
 		}
 	}
 	return v, visit.Reachable(unreached(err))
 }
 
-// worthReaching reports whether another server may take a session over in a
+// reachRetryable reports whether another server may take a session over in a
 // moment.
-func (s *Sessions) worthReaching(err error) bool {
+func (s *Sessions) reachRetryable(err error) bool {
 	if err == nil || s.fleet.Alone() || errors.Is(err, fleet.ErrNoLease) {
 		return false
 	}

@@ -22,7 +22,7 @@ type (
 )
 
 // Now is the time that sessions go by.
-func (s *Sessions) Now() time.Time { return s.deps.Clock() }
+func (s *Sessions) Now() time.Time { return s.config.Clock() }
 
 // Tenant says whose a session is. That never changes, so that a session which is
 // loaded here is not looked up.
@@ -60,7 +60,7 @@ func (s *Sessions) Remains(ctx context.Context, id dormouse.SessionID, damage er
 		return law.State{}, Row{}, err
 	}
 	if row.Damage == "" {
-		s.wake(id) // so that it is noted, and nothing of it runs
+		s.loadNow(id) // so that it is noted, and nothing of it runs
 	}
 	state, err := s.log.Salvage(ctx, row)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint
 	if err := s.fleet.AwaitLease(ctx); err != nil { // who is not has nothing to say about a log
 		return nil, err
 	}
-	row, err := s.deps.Store.Session(ctx, id)
+	row, err := s.config.Store.Session(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -125,30 +125,30 @@ func (s *Sessions) Row(ctx context.Context, id dormouse.SessionID) (Row, error) 
 	if err := id.Validate(); err != nil {
 		return Row{}, dormouse.ErrNotFound
 	}
-	row, err := s.deps.Store.Session(ctx, id)
-	return explained(row), err
+	row, err := s.config.Store.Session(ctx, id)
+	return withNewer(row), err
 }
 
 // List returns rows, in the order the query says.
 func (s *Sessions) List(ctx context.Context, q Query) ([]Row, error) {
-	rows, err := s.deps.Store.Sessions(ctx, q)
+	rows, err := s.config.Store.Sessions(ctx, q)
 	for i := range rows {
-		rows[i] = explained(rows[i])
+		rows[i] = withNewer(rows[i])
 	}
 	return rows, err
 }
 
 // Prompt returns one prompt.
 func (s *Sessions) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error) {
-	return s.deps.Store.Prompt(ctx, id, prompt)
+	return s.config.Store.Prompt(ctx, id, prompt)
 }
 
 // Prompts returns the prompts with these statuses, oldest first.
 func (s *Sessions) Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error) {
-	return s.deps.Store.Prompts(ctx, id, statuses...)
+	return s.config.Store.Prompts(ctx, id, statuses...)
 }
 
 // Ops returns the newest ops, at most limit.
 func (s *Sessions) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]dormouse.OpRecord, error) {
-	return s.deps.Store.Ops(ctx, id, limit)
+	return s.config.Store.Ops(ctx, id, limit)
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// makeRoom asks a session to let its sandbox sleep.
-func (s *Sessions) makeRoom(id dormouse.SessionID) error {
+// evict asks a session to let its sandbox sleep.
+func (s *Sessions) evict(id dormouse.SessionID) error {
 	a, err := s.actor(s.ctx, id)
 	if err == nil {
 		err = a.Evict(s.ctx)
 	}
 	if _, moved := fleet.Elsewhere(err); moved || errors.Is(err, dormouse.ErrNotFound) {
-		s.seats.Release(id)
+		s.slots.Release(id)
 		return nil
 	}
 	return err
 }
 
-// Seats says how many sandboxes are awake, and how many sessions wait until one
+// Slots says how many sandboxes are awake, and how many sessions wait until one
 // may be.
-func (s *Sessions) Seats() (awake, waiting int) { return s.seats.count() }
+func (s *Sessions) Slots() (awake, waiting int) { return s.slots.count() }
 
 // Owned says what a session knows of its sandbox, for somebody who found one. Only a
 // session without a row is not there: one that cannot be read has its files.
@@ -40,10 +40,10 @@ func (s *Sessions) Owned(ctx context.Context, id dormouse.SessionID) sandbox.Own
 	case state.Sandbox.Phase == law.SandboxCold:
 		return sandbox.Owned{Known: true}
 	}
-	// Of a shared store it may be another server's. Who has its actor seats it, and
+	// Of a shared store it may be another server's. Who has its actor slots it, and
 	// nobody would tell us when it sleeps.
 	if s.fleet.Alone() {
-		s.seats.Adopt(id, law.IdleSince(state))
+		s.slots.Adopt(id, law.IdleSince(state))
 	}
 	return sandbox.Owned{Known: true, Generation: state.Sandbox.Generation}
 }

@@ -74,22 +74,22 @@ func (c *Config) reader() history.Reader {
 // command is for, and wakes sessions when something is due. Of a shared store it
 // loads those that no other server has, and asks the others for theirs.
 type Sessions struct {
-	deps   *Config
+	config *Config
 	log    history.Reader
 	feeds  *feed.Feeds
 	visits *visit.Register
 	fleet  *fleet.Fleet
-	seats  *seats
+	slots  *slots
 	bus    bus
 	// forActors is what actors work with.
-	forActors *actor.Config
-	loads     chan struct{} // bounds the actors being loaded at once
-	kick      chan struct{}
+	actorConfig *actor.Config
+	loads       chan struct{} // bounds the actors being loaded at once
+	kick        chan struct{}
 
-	mu      sync.Mutex
-	actors  map[dormouse.SessionID]*entry // guarded by mu
-	closing bool                          // guarded by mu
-	left    []dormouse.SessionID          // guarded by mu; those whose log needs a newer program, though their row does not say so
+	mu          sync.Mutex
+	actors      map[dormouse.SessionID]*entry // guarded by mu
+	closing     bool                          // guarded by mu
+	leftToNewer []dormouse.SessionID          // guarded by mu; those whose log needs a newer program, though their row does not say so
 
 	unnamed map[dormouse.Digest]bool // of Collect: the blobs that nobody named the last time
 
@@ -133,7 +133,7 @@ func New(c Config) (*Sessions, error) {
 	}
 	const loadsAtOnce = 32
 	s := &Sessions{
-		deps: &c, log: c.reader(), feeds: feed.New(c.reader()), loads: make(chan struct{}, loadsAtOnce), kick: make(chan struct{}, 1),
+		config: &c, log: c.reader(), feeds: feed.New(c.reader()), loads: make(chan struct{}, loadsAtOnce), kick: make(chan struct{}, 1),
 		actors: make(map[dormouse.SessionID]*entry),
 	}
 	background := context.Background() //nolint:forbidigo // actors outlive every request; Close ends them
@@ -141,15 +141,15 @@ func New(c Config) (*Sessions, error) {
 	s.visits = visit.NewRegister(background)
 	s.fleet = fleet.New(s.ctx, fleet.Config{
 		Shared: shared, Server: c.Server, TTL: c.Lease, Peers: c.Peers, Fencing: c.Fencing, Logger: c.Logger, Feeds: s.feeds,
-		Unloaded: s.away, Loaded: s.Loaded, OnRejoin: s.nudge,
+		Unloaded: s.unloaded, Loaded: s.Loaded, OnRejoin: s.nudge,
 	})
-	s.seats = newSeats(c.MaxActive, s.ctx.Done(), s.makeRoom)
-	s.forActors = &actor.Config{
+	s.slots = newSlots(c.MaxActive, s.ctx.Done(), s.evict)
+	s.actorConfig = &actor.Config{
 		Store: c.Store, Blobs: c.Blobs, Driver: c.Driver, Agent: c.Agent, Logger: c.Logger, Clock: c.Clock, Feeds: s.feeds,
 		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout,
 		Snapshots: c.Snapshots, SnapshotPolicy: c.SnapshotPolicy, Retention: c.Retention, Refs: c.Refs, CrossSession: c.CrossSession,
 		Relieve: c.Relieve, Committed: s.committed, Fence: s.fleet.Fence,
-		Sessions: family{s}, Workspaces: family{s}, Slots: s.seats,
+		Sessions: actorView{s}, Workspaces: actorView{s}, Slots: s.slots,
 	}
 	return s, nil
 }
@@ -179,7 +179,7 @@ func (s *Sessions) actor(ctx context.Context, id dormouse.SessionID) (*entry, er
 	if err := s.fleet.AwaitLease(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := s.deps.Store.Session(ctx, id); err != nil {
+	if _, err := s.config.Store.Session(ctx, id); err != nil {
 		return nil, err
 	}
 	return s.load(id)
@@ -199,22 +199,22 @@ func (s *Sessions) load(id dormouse.SessionID) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", id, err)
 	}
-	a := &entry{Actor: actor.New(id, s.forActors, lease), id: id, lease: lease, ready: make(chan struct{}), done: make(chan struct{})}
+	a := &entry{Actor: actor.New(id, s.actorConfig, lease), id: id, lease: lease, ready: make(chan struct{}), done: make(chan struct{})}
 	s.actors[id] = a
 	s.running.Go(func() {
 		defer leave()
-		s.live(a)
+		s.run(a)
 	})
 	return a, nil
 }
 
-// live runs an actor to its end.
-func (s *Sessions) live(a *entry) {
+// run runs an actor to its end.
+func (s *Sessions) run(a *entry) {
 	s.loads <- struct{}{}
 	loaded := sync.OnceFunc(func() { <-s.loads; close(a.ready) })
 	err := a.Run(a.lease.Context(), loaded)
 	loaded()
-	s.part(a, err)
+	s.retire(a, err)
 	s.mu.Lock()
 	delete(s.actors, a.id)
 	s.mu.Unlock()
@@ -223,41 +223,41 @@ func (s *Sessions) live(a *entry) {
 	s.fleet.LookUp(a.id)
 }
 
-// part sees an actor off: why it ended, and what becomes of its session.
-func (s *Sessions) part(a *entry, err error) {
+// retire sees an actor off: why it ended, and what becomes of its session.
+func (s *Sessions) retire(a *entry, err error) {
 	if _, moved := fleet.Elsewhere(err); moved || errors.Is(err, actor.ErrRemoved) {
-		s.seats.Release(a.id)
+		s.slots.Release(a.id)
 		return // it is not ours, or is no more
 	}
 	if errors.Is(err, dormouse.ErrNewerLog) {
-		s.giveUp(a, err)
+		s.leaveNewer(a, err)
 		return
 	}
 	over := context.Cause(a.lease.Context())
 	if err != nil && (over == nil || !errors.Is(err, over)) {
-		s.deps.Logger.WarnContext(s.ctx, "actor dropped", "session", a.id, "error", err)
+		s.config.Logger.WarnContext(s.ctx, "actor dropped", "session", a.id, "error", err)
 		select {
 		case <-a.lease.Context().Done():
 		case <-time.After(reloadPause): // what fails at once must not spin
 		}
 	}
 	if !s.fleet.Alone() {
-		s.seats.Release(a.id)
+		s.slots.Release(a.id)
 	}
 	if !s.fleet.Alone() && a.lease.Context().Err() == nil { // what a server has at its end goes with its lease
 		s.fleet.Release(a.lease, a.id, a.Epoch(), err)
 	}
 }
 
-// giveUp lets go of a session at once that only a newer program can fold. If the database
+// leaveNewer lets go of a session at once that only a newer program can fold. If the database
 // refused the claim there is nothing to let go of.
-func (s *Sessions) giveUp(a *entry, err error) {
-	s.deps.Logger.InfoContext(s.ctx, "session left to servers of a newer version", "session", a.id, "error", err)
-	s.seats.Release(a.id)
+func (s *Sessions) leaveNewer(a *entry, err error) {
+	s.config.Logger.InfoContext(s.ctx, "session left to servers of a newer version", "session", a.id, "error", err)
+	s.slots.Release(a.id)
 	if a.Epoch() == 0 {
 		return
 	}
-	s.leaveToOthers(a.id)
+	s.leaveToNewer(a.id)
 	if !s.fleet.Alone() && a.lease.Context().Err() == nil {
 		s.fleet.Release(a.lease, a.id, a.Epoch(), err)
 	}
@@ -295,7 +295,7 @@ func (s *Sessions) Close(ctx context.Context) error {
 		err = s.fleet.Wait(ctx)
 	}
 	s.fleet.StopRenewing()
-	s.seats.asking.Wait()
+	s.slots.evicting.Wait()
 	if err != nil {
 		return fmt.Errorf("stop actors: %w", err)
 	}

@@ -9,35 +9,35 @@ import (
 	"github.com/dormouse-run/dormouse/session/history"
 )
 
-// explained is a row that says why its session is left to others, if it is.
-func explained(row Row) Row {
+// withNewer is a row that says why its session is left to others, if it is.
+func withNewer(row Row) Row {
 	if err := history.Newer(row); err != nil {
 		row.Newer = err.Error()
 	}
 	return row
 }
 
-// manyLeft bounds how many sessions are remembered to be left to others.
-const manyLeft = 1000
+// maxLeft bounds how many sessions are remembered to be left to others.
+const maxLeft = 1000
 
-// leaveToOthers remembers a session whose log cannot be folded here though its row says
+// leaveToNewer remembers a session whose log cannot be folded here though its row says
 // nothing of it, so that this server does not take it again and again.
-func (s *Sessions) leaveToOthers(id dormouse.SessionID) {
+func (s *Sessions) leaveToNewer(id dormouse.SessionID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.left) >= manyLeft {
-		s.left = s.left[1:]
+	if len(s.leftToNewer) >= maxLeft {
+		s.leftToNewer = s.leftToNewer[1:]
 	}
-	if !slices.Contains(s.left, id) {
-		s.left = append(s.left, id)
+	if !slices.Contains(s.leftToNewer, id) {
+		s.leftToNewer = append(s.leftToNewer, id)
 	}
 }
 
-// leftToOthers lists the sessions that this server does not take.
-func (s *Sessions) leftToOthers() []dormouse.SessionID {
+// newerSessions lists the sessions that this server does not take.
+func (s *Sessions) newerSessions() []dormouse.SessionID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.left)
+	return slices.Clone(s.leftToNewer)
 }
 
 // Refused returns the row of a session that this program leaves to others, which says

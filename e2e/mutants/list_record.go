@@ -46,7 +46,7 @@ func recordMutants() []mutant {
 			name: "chunk_early", rule: "a chunk is stored before anybody is shown it",
 			notice: inPackage{goTest{"session", "TestAChunkIsStoredBeforeItIsShown"}},
 			patches: []patch{
-				{"session/actor/journal.go", "		if err := j.a.append(b); err != nil {\n", "		" + showChunk + "		if err := j.a.append(b); err != nil {\n"},
+				{"session/actor/journal.go", "		if err := j.a.appendBatch(b); err != nil {\n", "		" + showChunk + "		if err := j.a.appendBatch(b); err != nil {\n"},
 				{"session/actor/journal.go", "			return err\n		}\n		" + showChunk, "			return err\n		}\n"},
 			},
 		},
@@ -66,13 +66,13 @@ func recordMutants() []mutant {
 		{
 			name: "child_end_told_once", rule: "a parent is told of its child's end until it has recorded it",
 			notice: inPackage{goTest{"session", "TestAChildsEndIsToldUntilItsParentHasRecordedIt"}},
-			patches: []patch{{"session/actor/children.go", `			a.telling = false
+			patches: []patch{{"session/actor/children.go", `			a.notifyingParent = false
 			if err != nil {
 				return err
 			}
-			return a.own(ctx, law.ParentTold{})
-`, `			a.telling = false
-			return a.own(ctx, law.ParentTold{})
+			return a.commitOwn(ctx, law.ParentTold{})
+`, `			a.notifyingParent = false
+			return a.commitOwn(ctx, law.ParentTold{})
 `}},
 		},
 	}

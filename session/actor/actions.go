@@ -50,7 +50,7 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 		v.Text = fmt.Sprintf("Child session %s is being terminated.", w.Child)
 	case tool.Restore, tool.Snapshots, tool.DeleteSnapshot:
 		var err error
-		if v.Do, v.Text, err = j.line(ctx, w); err != nil && !j.a.refused(err) {
+		if v.Do, v.Text, err = j.snapshotAction(ctx, w); err != nil && !j.a.isRefusal(err) {
 			return err
 		}
 		v.Failed = err
@@ -60,7 +60,7 @@ func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) err
 		return fmt.Errorf("%T changes nothing in the session: %w", w, dormouse.ErrInvalid)
 	}
 	if _, ok := v.Do.(law.Swap); ok {
-		if err := j.awaitPoint(ctx); err != nil {
+		if err := j.awaitSnapshot(ctx); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func (j *journal) made(ctx context.Context) (made dormouse.Created, err error) {
 	return made, err
 }
 
-// childOf is a child with what its parent has, as far as the wish does not say
+// childOf is a child with what its parent has, as far as the action does not say
 // otherwise.
 func childOf(parent dormouse.Created, w tool.Spawn) dormouse.Created {
 	child := dormouse.Created{
@@ -136,13 +136,13 @@ func (j *journal) wakeups(ctx context.Context) (string, error) {
 func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text string, failed bool, err error) {
 	switch w := w.(type) {
 	case tool.Message:
-		text, err = j.a.message(ctx, op, w)
+		text, err = j.a.promptOwnChild(ctx, op, w)
 	case tool.Wait:
-		text, err = j.a.await(ctx, w)
+		text, err = j.a.awaitChild(ctx, w)
 	case tool.Look:
-		text, err = j.a.look(ctx, w)
+		text, err = j.a.lastOf(ctx, w)
 	case tool.Snapshot:
-		text, err = j.a.keepFiles(ctx, op)
+		text, err = j.a.snapshotAction(ctx, op)
 	case tool.Nothing, tool.Restore, tool.Snapshots, tool.DeleteSnapshot, tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
 		return "", false, fmt.Errorf("%T reaches no other session: %w", w, dormouse.ErrInvalid)
 	}
@@ -150,15 +150,15 @@ func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text 
 		<-ctx.Done() // the attempt ends with the server, and is given back
 		return "", false, context.Cause(ctx)
 	}
-	if j.a.refused(err) {
+	if j.a.isRefusal(err) {
 		return err.Error(), true, nil // the agent asked for what cannot be
 	}
 	return text, false, err
 }
 
-// refused reports whether something was asked for that cannot be, as of a session that is
+// isRefusal reports whether something was asked for that cannot be, as of a session that is
 // damaged. If it is this one, there is nobody to refuse it.
-func (a *Actor) refused(err error) bool {
+func (a *Actor) isRefusal(err error) bool {
 	if a.ownDamage(err) != nil {
 		return false
 	}
@@ -172,10 +172,10 @@ func (a *Actor) refused(err error) bool {
 	return false
 }
 
-// message sends a child a prompt under an id that follows from the op, so that
+// promptOwnChild sends a child a prompt under an id that follows from the op, so that
 // sent twice it is one prompt.
-func (a *Actor) message(ctx context.Context, op dormouse.Op, w tool.Message) (string, error) {
-	if _, err := a.mine(ctx, w.Child); err != nil {
+func (a *Actor) promptOwnChild(ctx context.Context, op dormouse.Op, w tool.Message) (string, error) {
+	if _, err := a.child(ctx, w.Child); err != nil {
 		return "", err
 	}
 	err := a.deps.Sessions.Do(ctx, w.Child, dormouse.FromSession(a.id), law.Prompt{
@@ -184,8 +184,8 @@ func (a *Actor) message(ctx context.Context, op dormouse.Op, w tool.Message) (st
 	return fmt.Sprintf("Child session %s has the prompt.", w.Child), err
 }
 
-// await waits until a child rests, or for as long as it was told to.
-func (a *Actor) await(ctx context.Context, w tool.Wait) (string, error) {
+// awaitChild waits until a child rests, or for as long as it was told to.
+func (a *Actor) awaitChild(ctx context.Context, w tool.Wait) (string, error) {
 	within, cancel := context.WithTimeout(ctx, w.For)
 	defer cancel()
 	var f *feed.Follower
@@ -195,16 +195,16 @@ func (a *Actor) await(ctx context.Context, w tool.Wait) (string, error) {
 		}
 	}()
 	for {
-		row, err := a.mine(ctx, w.Child)
+		row, err := a.child(ctx, w.Child)
 		if err != nil {
 			return "", err
 		}
-		rests, err := a.rests(ctx, row)
+		rests, err := a.isResting(ctx, row)
 		if err != nil {
 			return "", err
 		}
 		if rests || within.Err() != nil {
-			said, err := a.look(ctx, tool.Look{Child: w.Child, Last: 1})
+			said, err := a.lastOf(ctx, tool.Look{Child: w.Child, Last: 1})
 			return fmt.Sprintf("Child session %s is %s.\n%s", w.Child, row.Phase, said), err
 		}
 		if f == nil {
@@ -229,8 +229,8 @@ func (a *Actor) await(ctx context.Context, w tool.Wait) (string, error) {
 	}
 }
 
-// rests reports whether a session has nothing left to do by itself.
-func (a *Actor) rests(ctx context.Context, row dormouse.SessionRow) (bool, error) {
+// isResting reports whether a session has nothing left to do by itself.
+func (a *Actor) isResting(ctx context.Context, row dormouse.SessionRow) (bool, error) {
 	if row.Status == dormouse.StatusTerminated {
 		return true, nil
 	}
@@ -241,12 +241,12 @@ func (a *Actor) rests(ctx context.Context, row dormouse.SessionRow) (bool, error
 	return len(waiting) == 0, err
 }
 
-// maxLook bounds what one look at a child brings.
-const maxLook = 32 << 10
+// maxShown bounds what one look at a child brings.
+const maxShown = 32 << 10
 
-// look words the last things a child was asked, said and did.
-func (a *Actor) look(ctx context.Context, w tool.Look) (string, error) {
-	row, err := a.mine(ctx, w.Child)
+// lastOf words the last things a child was asked, said and did.
+func (a *Actor) lastOf(ctx context.Context, w tool.Look) (string, error) {
+	row, err := a.child(ctx, w.Child)
 	if err != nil {
 		return "", err
 	}
@@ -254,7 +254,7 @@ func (a *Actor) look(ctx context.Context, w tool.Look) (string, error) {
 	var lines []string
 	for upto := row.Seq; upto > 0 && len(lines) < w.Last; {
 		from := upto - min(upto, stride)
-		page, err := a.spoken(ctx, w.Child, from, upto)
+		page, err := a.conversation(ctx, w.Child, from, upto)
 		if err != nil {
 			return "", err
 		}
@@ -267,22 +267,22 @@ func (a *Actor) look(ctx context.Context, w tool.Look) (string, error) {
 	if len(lines) == 0 {
 		return "It has said nothing yet.", nil
 	}
-	return ending(strings.Join(lines, "\n")), nil
+	return tail(strings.Join(lines, "\n")), nil
 }
 
-// ending is what fits of a text, the last of it.
-func ending(text string) string {
-	if len(text) <= maxLook {
+// tail is what fits of a text, the last of it.
+func tail(text string) string {
+	if len(text) <= maxShown {
 		return text
 	}
-	return "[…]" + strings.ToValidUTF8(text[len(text)-maxLook:], "")
+	return "[…]" + strings.ToValidUTF8(text[len(text)-maxShown:], "")
 }
 
-// spoken words what was said between two seqs. Of what is long it keeps no more
+// conversation words what was said between two seqs. Of what is long it keeps no more
 // than is shown, since a child may have been asked very much.
-func (a *Actor) spoken(ctx context.Context, id dormouse.SessionID, after, upto uint64) ([]string, error) {
+func (a *Actor) conversation(ctx context.Context, id dormouse.SessionID, after, upto uint64) ([]string, error) {
 	var lines []string
-	add := func(what, words string) { lines = append(lines, what+": "+ending(words)) }
+	add := func(what, words string) { lines = append(lines, what+": "+tail(words)) }
 	for after < upto {
 		events, err := a.deps.Sessions.Events(ctx, id, after, int(min(upto-after, history.Page)))
 		if err != nil {
@@ -295,9 +295,9 @@ func (a *Actor) spoken(ctx context.Context, id dormouse.SessionID, after, upto u
 			after = e.Seq
 			switch e.Type { //nolint:exhaustive // the others are no part of the conversation
 			case dormouse.UserMessage:
-				add("Asked", plain(law.Payload[dormouse.Message](e).Content))
+				add("Asked", textOf(law.Payload[dormouse.Message](e).Content))
 			case dormouse.AgentMessage:
-				add("Said", plain(law.Payload[dormouse.Message](e).Content))
+				add("Said", textOf(law.Payload[dormouse.Message](e).Content))
 			case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 				p := law.Payload[dormouse.ToolUse](e)
 				add("Called", p.Name+" "+string(p.Input))
@@ -309,7 +309,7 @@ func (a *Actor) spoken(ctx context.Context, id dormouse.SessionID, after, upto u
 	return lines, nil
 }
 
-func plain(content []dormouse.Block) string {
+func textOf(content []dormouse.Block) string {
 	var words []string
 	for _, b := range content {
 		words = append(words, b.Text)

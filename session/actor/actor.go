@@ -20,57 +20,57 @@ import (
 // Actor is the only writer of one session. It decides, makes the answer
 // durable, believes it, makes the world match Want, and tells followers.
 type Actor struct {
-	id    dormouse.SessionID
-	deps  *Config
-	log   history.Reader
-	feeds *feed.Feeds
-	lease Lease
-	slog  *slog.Logger
-	inbox chan message // unbuffered: what was taken is answered
+	id     dormouse.SessionID
+	deps   *Config
+	log    history.Reader
+	feeds  *feed.Feeds
+	lease  Lease
+	logger *slog.Logger
+	inbox  chan message // unbuffered: what was taken is answered
 
 	loaded func() // called once the state is there
 	failed error  // why it could not be loaded; set before quit is closed
 	tenant string // whose the session is; set before loaded is called
 
 	// The fields below belong to the goroutine in Run.
-	epoch    store.Epoch
-	state    law.State
-	cached   uint64 // the seq of the newest cached fold
-	config   *dormouse.AgentConfig
-	configAt uint64                              // the event that config is of
-	fresh    map[dormouse.EventID]dormouse.Event // bodies of prompts queued a moment ago
-	convos   map[dormouse.ThreadID]*convo
-	attempts map[dormouse.TurnID]*attempt
-	kills    map[dormouse.OpID]bool
-	execs    map[dormouse.EventID]context.CancelFunc // being run or ended
-	children map[dormouse.SessionID]bool             // being made or ended
-	telling  bool                                    // its parent that it has ended
-	tellIn   time.Duration                           // after a failure; it doubles
-	removeIn time.Duration                           // while its parent is damaged; it doubles
-	box      box
-	capture  capturing
-	asked    *liveness          // for the point of a turn that ends
-	delayed  bool               // the sandbox waits for room on the disk, which is logged
-	shortens bool               // its line is being made shorter
-	unqueue  context.CancelFunc // stops waiting for a seat; nil if it does not
-	freezes  int                // in vain, of the sandbox that is stopping
-	looks    bool               // whether the sandbox is idle
-	waiters  []waiter
-	// pointMade is told those who wait until no tool call is without its point.
-	pointMade []chan struct{}
-	visitors  []*visitor // who waits to be let in
-	again     bool       // a step that could not be done now is tried again in a moment
-	damage    error      // why the log cannot be read; the state is then what could be salvaged
-	broken    error      // why what the actor believes can no longer be trusted
-	used      time.Time  // when somebody last wanted something
-	running   sync.WaitGroup
-	quit      chan struct{} // closed when the actor takes no more reports
+	epoch           store.Epoch
+	state           law.State
+	cached          uint64 // the seq of the newest cached fold
+	config          *dormouse.AgentConfig
+	configAt        uint64                              // the event that config is of
+	recentBodies    map[dormouse.EventID]dormouse.Event // bodies of prompts queued a moment ago
+	transcripts     map[dormouse.ThreadID]*transcript
+	attempts        map[dormouse.TurnID]*attempt
+	kills           map[dormouse.OpID]bool
+	execs           map[dormouse.EventID]context.CancelFunc // being run or ended
+	children        map[dormouse.SessionID]bool             // being made or ended
+	notifyingParent bool                                    // that the session has ended
+	notifyDelay     time.Duration                           // after a failure; it doubles
+	removeDelay     time.Duration                           // while its parent is damaged; it doubles
+	sandbox         heldSandbox
+	snapshot        takingSnapshot
+	liveAhead       *liveness          // for the snapshot of a turn that ends
+	diskLogged      bool               // the sandbox waits for room on the disk, which is logged
+	compacting      bool               // its layer chain
+	stopWaiting     context.CancelFunc // stops waiting for a slot; nil if it does not
+	failedFreezes   int                // of the sandbox that is stopping
+	checkIdle       bool               // whether the sandbox is idle
+	waiters         []waiter
+	// snapshotTaken wakes those who wait until every tool call has its snapshot.
+	snapshotTaken []chan struct{}
+	visitors      []*visitor // who waits for the sandbox
+	postponed     bool       // a step that could not be done now is tried again in a moment
+	damage        error      // why the log cannot be read; the state is then what could be salvaged
+	broken        error      // why what the actor believes can no longer be trusted
+	lastUsed      time.Time  // when somebody last wanted something
+	running       sync.WaitGroup
+	quit          chan struct{} // closed when the actor takes no more reports
 
-	counted sync.Map     // of open model calls, what their providers have counted: dormouse.ModelUsage by dormouse.OpID
-	visits  atomic.Int64 // who is in the sandbox
-	streams atomic.Int64 // of them, open ones that may change files
-	opened  atomic.Int64 // how many ever were
-	left    atomic.Int64 // when the last of them left, as Unix nanoseconds
+	usageSoFar  sync.Map     // of open model calls, what their providers have counted: dormouse.ModelUsage by dormouse.OpID
+	visits      atomic.Int64 // who is in the sandbox
+	streams     atomic.Int64 // of them, open ones that may change files
+	streamsEver atomic.Int64 // how many ever were
+	lastLeft    atomic.Int64 // when the last of them left, as Unix nanoseconds
 }
 
 // message is a request to the actor: a verb to decide, or something to do in
@@ -85,18 +85,18 @@ type message struct {
 // New returns the actor of a session, under a lease.
 func New(id dormouse.SessionID, deps *Config, l Lease) *Actor {
 	return &Actor{
-		id: id, deps: deps, log: deps.reader(), feeds: deps.Feeds, lease: l, slog: deps.Logger.With("session", id),
+		id: id, deps: deps, log: deps.reader(), feeds: deps.Feeds, lease: l, logger: deps.Logger.With("session", id),
 		inbox: make(chan message), quit: make(chan struct{}),
-		fresh:    make(map[dormouse.EventID]dormouse.Event),
-		convos:   make(map[dormouse.ThreadID]*convo),
-		attempts: make(map[dormouse.TurnID]*attempt),
-		kills:    make(map[dormouse.OpID]bool),
-		execs:    make(map[dormouse.EventID]context.CancelFunc),
-		children: make(map[dormouse.SessionID]bool),
+		recentBodies: make(map[dormouse.EventID]dormouse.Event),
+		transcripts:  make(map[dormouse.ThreadID]*transcript),
+		attempts:     make(map[dormouse.TurnID]*attempt),
+		kills:        make(map[dormouse.OpID]bool),
+		execs:        make(map[dormouse.EventID]context.CancelFunc),
+		children:     make(map[dormouse.SessionID]bool),
 	}
 }
 
-// errDropped says that an actor ended before it took a message.
+// ErrDropped says that an actor ended before it took a message.
 var ErrDropped = errors.New("actor was dropped")
 
 // Do asks the actor for something and returns once the answer is durable.
@@ -111,7 +111,7 @@ func (a *Actor) See(ctx context.Context, see func(law.State)) error {
 
 // Evict puts the sandbox to sleep if nobody uses it.
 func (a *Actor) Evict(ctx context.Context) error {
-	return a.send(ctx, message{by: dormouse.ActorServer, act: a.makeRoom})
+	return a.send(ctx, message{by: dormouse.ActorServer, act: a.evict})
 }
 
 // Quit is closed when the actor takes no more requests.
@@ -155,7 +155,7 @@ func (a *Actor) Run(ctx context.Context, loaded func()) (err error) {
 	a.loaded = loaded
 	if err := a.load(ctx); err != nil {
 		if errors.Is(err, dormouse.ErrDamaged) {
-			err = a.endure(ctx, err)
+			err = a.runDamaged(ctx, err)
 		}
 		if err != nil {
 			a.failed = err
@@ -169,12 +169,12 @@ func (a *Actor) Run(ctx context.Context, loaded func()) (err error) {
 			panic(bug) // at once: what the actor started waits for answers that will not come
 		}
 		stop(err)
-		a.leave(ctx, err)
+		a.shutDown(ctx, err)
 		if damage := a.ownDamage(err); damage != nil {
-			a.declare(ctx, damage)
+			a.markDamaged(ctx, damage)
 		}
 	}()
-	a.used = a.deps.Clock()
+	a.lastUsed = a.deps.Clock()
 	for {
 		if err := a.reconcile(ctx); err != nil {
 			return err
@@ -188,7 +188,7 @@ func (a *Actor) Run(ctx context.Context, loaded func()) (err error) {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case m := <-a.inbox:
-			a.used = a.deps.Clock()
+			a.lastUsed = a.deps.Clock()
 			if err := a.handle(ctx, m); err != nil {
 				return err
 			}
@@ -221,7 +221,7 @@ func (a *Actor) load(ctx context.Context) (err error) {
 		return err
 	}
 	if row.Seq < a.state.Seq {
-		if err := a.layOut(ctx, row); err != nil {
+		if err := a.rebuildRows(ctx, row); err != nil {
 			return err
 		}
 	}
@@ -229,13 +229,13 @@ func (a *Actor) load(ctx context.Context) (err error) {
 	if row.Damage == "" {
 		return nil
 	}
-	return a.unmark(ctx)
+	return a.clearDamage(ctx)
 }
 
-// layOut writes the rows of a session anew whose log is whole and goes on after what its
+// rebuildRows writes the rows of a session anew whose log is whole and goes on after what its
 // row says is the end, so that nothing could be appended.
-func (a *Actor) layOut(ctx context.Context, row dormouse.SessionRow) error {
-	a.slog.WarnContext(ctx, "session's rows are written anew", "row", row.Seq, "log", a.state.Seq)
+func (a *Actor) rebuildRows(ctx context.Context, row dormouse.SessionRow) error {
+	a.logger.WarnContext(ctx, "session's rows are written anew", "row", row.Seq, "log", a.state.Seq)
 	if err := a.lease.Holds(); err != nil {
 		return err
 	}
@@ -251,23 +251,23 @@ func (a *Actor) layOut(ctx context.Context, row dormouse.SessionRow) error {
 	return err
 }
 
-// longestNap is how long a loaded actor may take to notice that the clock was
+// maxSleep is how long a loaded actor may take to notice that the clock was
 // set.
-const longestNap = 5 * time.Second
+const maxSleep = 5 * time.Second
 
 // timer returns when something is due next, and whether the actor has been of
 // no use for so long that it should go.
 func (a *Actor) timer() (<-chan time.Time, bool) {
-	if a.again {
-		return nil, false // what is due could not be done, and is looked at then
+	if a.postponed {
+		return nil, false // what is due is tried again then
 	}
 	now := a.deps.Clock()
 	at := law.Alarm(a.state)
-	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.visitors)+len(a.children) == 0 && !a.telling && a.box.free() && a.capture.id == "" && !a.shortens && !law.Want(a.state).Busy() {
-		if a.used.After(now) {
-			a.used = now // the clock was set back
+	if len(a.attempts)+len(a.kills)+len(a.waiters)+len(a.visitors)+len(a.children) == 0 && !a.notifyingParent && a.sandbox.idle() && a.snapshot.id == "" && !a.compacting && !law.Want(a.state).Busy() {
+		if a.lastUsed.After(now) {
+			a.lastUsed = now // the clock was set back
 		}
-		drop := a.used.Add(a.deps.DropAfter)
+		drop := a.lastUsed.Add(a.deps.DropAfter)
 		if !drop.After(now) {
 			return nil, true
 		}
@@ -278,12 +278,12 @@ func (a *Actor) timer() (<-chan time.Time, bool) {
 	if at.IsZero() {
 		return nil, false
 	}
-	return time.After(min(max(at.Sub(now), time.Millisecond), longestNap)), false
+	return time.After(min(max(at.Sub(now), time.Millisecond), maxSleep)), false
 }
 
-// leave waits for what the actor started, whose context has ended. A clean leave gives attempts back; after a
+// shutDown waits for what the actor started, whose context has ended. A clean leave gives attempts back; after a
 // lost lease there is nothing left to give.
-func (a *Actor) leave(ctx context.Context, cause error) {
+func (a *Actor) shutDown(ctx context.Context, cause error) {
 	finished := make(chan struct{})
 	go func() { a.running.Wait(); close(finished) }()
 	for waiting := true; waiting; {
@@ -298,7 +298,7 @@ func (a *Actor) leave(ctx context.Context, cause error) {
 			waiting = false
 		}
 	}
-	a.box.close(cause)
+	a.sandbox.letGo(cause)
 	if lost := cause != nil && !errors.Is(cause, dormouse.ErrClosing); lost {
 		return
 	}
@@ -308,14 +308,14 @@ func (a *Actor) leave(ctx context.Context, cause error) {
 			continue
 		}
 		if err := a.do(ctx, law.ReturnAttempt{Turn: w.Turn}); err != nil {
-			a.slog.WarnContext(ctx, "attempt not given back", "turn", w.Turn, "error", err)
+			a.logger.WarnContext(ctx, "attempt not given back", "turn", w.Turn, "error", err)
 		}
 	}
 	if a.damage == nil && a.state.Seq-a.cached >= cacheEvery/8 {
 		crash.At(crash.StateCaching)
 		b := store.Batch{Session: a.id, Epoch: a.epoch, After: a.state.Seq, State: law.CacheState(a.state)}
-		if err := a.append(b); err != nil {
-			a.slog.DebugContext(ctx, "state not cached", "error", err)
+		if err := a.appendBatch(b); err != nil {
+			a.logger.DebugContext(ctx, "state not cached", "error", err)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (a *Actor) reconcileChildren(ctx context.Context, w law.Wanted) {
 		}
 		a.children[c.ID] = true
 		a.running.Go(func() {
-			v, err := a.bringUp(ctx, c)
+			v, err := a.reconcileChild(ctx, c)
 			a.report(func(ctx context.Context) error {
 				if err == nil {
 					err = a.do(ctx, v)
@@ -33,7 +33,7 @@ func (a *Actor) reconcileChildren(ctx context.Context, w law.Wanted) {
 					delete(a.children, c.ID)
 					return err
 				}
-				a.slog.WarnContext(ctx, "child left as it is for now", "child", c.ID, "end", c.End, "error", err)
+				a.logger.WarnContext(ctx, "child left as it is for now", "child", c.ID, "end", c.End, "error", err)
 				a.later(ctx, func(context.Context) error {
 					delete(a.children, c.ID)
 					return nil
@@ -44,8 +44,8 @@ func (a *Actor) reconcileChildren(ctx context.Context, w law.Wanted) {
 	}
 }
 
-// bringUp makes or ends one child and returns what to record.
-func (a *Actor) bringUp(ctx context.Context, c law.WantedChild) (law.Verb, error) {
+// reconcileChild makes or ends one child and returns what to record.
+func (a *Actor) reconcileChild(ctx context.Context, c law.WantedChild) (law.Verb, error) {
 	me := dormouse.FromSession(a.id)
 	if c.End {
 		crash.At(crash.ChildEnding)
@@ -105,19 +105,19 @@ func (a *Actor) promptChild(ctx context.Context, child dormouse.SessionID, conte
 	return err
 }
 
-// longestTell is how long it may take until a parent that could not be told is told
+// maxNotifyDelay is the longest time until a parent that could not be notified is notified
 // again.
-const longestTell = 5 * time.Second
+const maxNotifyDelay = 5 * time.Second
 
-// reconcileParent has a parent record that its child has ended, whoever ended it. It
-// is told until it has: nobody else would ever free the child's place.
-func (a *Actor) reconcileParent(ctx context.Context, w law.Wanted) {
-	if !w.TellParent || a.telling {
+// notifyParent has a parent record that its child has ended, whoever ended it. It
+// is notified until it has: nobody else would ever free the child's place.
+func (a *Actor) notifyParent(ctx context.Context, w law.Wanted) {
+	if !w.TellParent || a.notifyingParent {
 		return
 	}
-	a.telling = true
-	parent, wait, deleted := a.state.Parent, max(a.tellIn, retryFull), a.state.Deleted
-	a.tellIn = min(2*wait, longestTell)
+	a.notifyingParent = true
+	parent, wait, deleted := a.state.Parent, max(a.notifyDelay, retryDelay), a.state.Deleted
+	a.notifyDelay = min(2*wait, maxNotifyDelay)
 	a.running.Go(func() {
 		crash.At(crash.ParentTelling)
 		err := a.deps.Sessions.Do(ctx, parent, dormouse.FromSession(a.id), law.EndChild{Child: a.id, Reason: "it has ended"})
@@ -127,31 +127,31 @@ func (a *Actor) reconcileParent(ctx context.Context, w law.Wanted) {
 		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrTerminated) {
 			err = nil
 		}
-		// One that cannot be read looks for its children itself when it can be. A child that
+		// One that is damaged reads the rows of its children when it can be read again. A child that
 		// is deleted does not wait for that.
 		if deleted && errors.Is(err, dormouse.ErrDamaged) {
 			err = nil
 		}
 		if err != nil {
-			a.slog.WarnContext(ctx, "parent not told of the end", "parent", parent, "error", err)
+			a.logger.WarnContext(ctx, "parent not told of the end", "parent", parent, "error", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(wait):
 			}
 		}
 		a.report(func(ctx context.Context) error {
-			a.telling = false
+			a.notifyingParent = false
 			if err != nil {
 				return err
 			}
-			return a.own(ctx, law.ParentTold{})
+			return a.commitOwn(ctx, law.ParentTold{})
 		})
 	})
 }
 
-// mine refuses a session that is not a child of this one, as if it were not
+// child refuses a session that is not a child of this one, as if it were not
 // there.
-func (a *Actor) mine(ctx context.Context, child dormouse.SessionID) (dormouse.SessionRow, error) {
+func (a *Actor) child(ctx context.Context, child dormouse.SessionID) (dormouse.SessionRow, error) {
 	row, err := a.deps.Sessions.Row(ctx, child)
 	if err == nil && row.Parent != a.id || errors.Is(err, dormouse.ErrNotFound) {
 		err = dormouse.ErrNotFound // and not where it was looked for, which would tell the two apart

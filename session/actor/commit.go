@@ -32,7 +32,7 @@ func (a *Actor) handle(ctx context.Context, m message) error {
 		}
 	}
 	for len(batch) > 0 {
-		n := together(batch)
+		n := batchable(batch)
 		err := a.commit(ctx, batch[:n]...)
 		if batch = batch[n:]; err == nil {
 			continue
@@ -49,14 +49,14 @@ func (a *Actor) handle(ctx context.Context, m message) error {
 		return nil
 	}
 	err := m.act(ctx)
-	a.suffer(ctx, err)
+	a.checkDamage(ctx, err)
 	m.reply <- err
 	return nil
 }
 
-// together is how many messages can share a commit. One that another session sends has
+// batchable is how many messages can share a commit. One that another session sends has
 // its own, since it is refused with all of it.
-func together(batch []message) int {
+func batchable(batch []message) int {
 	i := slices.IndexFunc(batch, func(m message) bool { return law.Sender(m.verb) != nil })
 	switch i {
 	case -1:
@@ -81,7 +81,7 @@ func (a *Actor) doAs(ctx context.Context, by dormouse.Actor, v law.Verb) error {
 	return <-m.reply
 }
 
-// commit makes the answers to messages durable, then believes them, then tells.
+// commit makes the answers to messages durable, then applies them, then publishes.
 // It returns an error only if the actor can no longer trust what it believes.
 func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	if err := a.lease.Holds(); err != nil { // even an answer that changes nothing would be an old one
@@ -99,13 +99,13 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	for _, m := range batch {
 		c, err := a.command(ctx, m)
 		if err != nil {
-			a.suffer(ctx, err)
+			a.checkDamage(ctx, err)
 			m.reply <- err
 			continue
 		}
 		for _, id := range law.ClientIDs(c.Verb) {
 			if e, again := fresh[id]; again {
-				c.Given = with(c.Given, id, e)
+				c.Given = withGiven(c.Given, id, e)
 			}
 		}
 		d, err := law.Decide(next, c)
@@ -141,7 +141,7 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	for _, m := range repeated {
 		m.reply <- told
 	}
-	if err == nil || passes(err) {
+	if err == nil || transient(err) {
 		return nil
 	}
 	a.broken = err
@@ -151,8 +151,8 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 // command completes a verb with what the law may not find out itself.
 func (a *Actor) command(ctx context.Context, m message) (law.Command, error) {
 	c := law.Command{By: m.by, Now: law.Stamp(a.deps.Clock()), Epoch: a.epoch, Verb: m.verb}
-	if a.box.live != nil {
-		c.Reached = a.box.generation
+	if a.sandbox.live != nil {
+		c.Reached = a.sandbox.generation
 	}
 	var err error
 	if c.Given, err = a.log.ByClientID(ctx, a.id, law.ClientIDs(m.verb)...); err != nil {
@@ -167,16 +167,16 @@ func (a *Actor) command(ctx context.Context, m message) (law.Command, error) {
 		c.Verb = law.WithRights(m.verb, *config)
 	}
 	if needs&law.LookupOpenCalls != 0 {
-		if c.Seen, err = a.seen(ctx); err != nil {
+		if c.Seen, err = a.openTexts(ctx); err != nil {
 			return c, err
 		}
-		c.Counted = a.countedSoFar()
+		c.Counted = a.openUsage()
 	}
 	return c, nil
 }
 
-// with adds to what ids were given to.
-func with(given map[string]dormouse.Event, id string, e dormouse.Event) map[string]dormouse.Event {
+// withGiven adds to what ids were given to.
+func withGiven(given map[string]dormouse.Event, id string, e dormouse.Event) map[string]dormouse.Event {
 	if given == nil {
 		given = make(map[string]dormouse.Event)
 	}
@@ -184,8 +184,8 @@ func with(given map[string]dormouse.Event, id string, e dormouse.Event) map[stri
 	return given
 }
 
-// seen reads what was already seen of the model calls that are open.
-func (a *Actor) seen(ctx context.Context) (map[dormouse.OpID]string, error) {
+// openTexts reads what was already seen of the model calls that are open.
+func (a *Actor) openTexts(ctx context.Context) (map[dormouse.OpID]string, error) {
 	seen := make(map[dormouse.OpID]string)
 	for _, op := range a.state.Ops {
 		if op.Kind != dormouse.OpModel {
@@ -200,16 +200,16 @@ func (a *Actor) seen(ctx context.Context) (map[dormouse.OpID]string, error) {
 	return seen, nil
 }
 
-// countedSoFar is what the providers of open model calls have counted, and forgets the
+// openUsage is what the providers of open model calls have counted, and forgets the
 // others.
-func (a *Actor) countedSoFar() map[dormouse.OpID]dormouse.ModelUsage {
+func (a *Actor) openUsage() map[dormouse.OpID]dormouse.ModelUsage {
 	counted := make(map[dormouse.OpID]dormouse.ModelUsage)
-	a.counted.Range(func(id, u any) bool {
+	a.usageSoFar.Range(func(id, u any) bool {
 		op, _ := id.(dormouse.OpID)
 		if _, open := a.state.Op(op); open {
 			counted[op], _ = u.(dormouse.ModelUsage)
 		} else {
-			a.counted.Delete(op)
+			a.usageSoFar.Delete(op)
 		}
 		return true
 	})
@@ -222,7 +222,7 @@ const cacheEvery = 256
 // write makes events durable and believes them. A refusal that surely changed
 // nothing leaves the state as it was.
 func (a *Actor) write(ctx context.Context, events []dormouse.Event, next law.State, rows dormouse.Rows, under *dormouse.Fence) error {
-	pointsBefore(events)
+	crashBefore(events)
 	stored, err := history.Spill(ctx, a.deps.Blobs, events)
 	if err != nil {
 		return err
@@ -232,24 +232,24 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event, next law.Sta
 		crash.At(crash.StateCaching)
 		b.State = law.CacheState(next)
 	}
-	if err := a.append(b); err != nil {
+	if err := a.appendBatch(b); err != nil {
 		return fmt.Errorf("append to %s: %w", a.id, err)
 	}
 	a.state = next
 	if b.State != nil {
 		a.cached = next.Seq
 	}
-	a.remember(events)
-	a.converse(events)
-	pointsAfter(events)
+	a.keepBodies(events)
+	a.extendTranscripts(events)
+	crashAfter(events)
 	a.deps.Committed(a.id, events) // first: who follows may look at what it counts
 	a.feeds.Publish(a.id, events)
 	return nil
 }
 
-// append makes a batch durable, as long as the lease holds: whoever else writes
+// appendBatch makes a batch durable, as long as the lease holds: whoever else writes
 // the session must not be held up by an answer that comes late.
-func (a *Actor) append(b store.Batch) error {
+func (a *Actor) appendBatch(b store.Batch) error {
 	if err := a.lease.Holds(); err != nil {
 		return err
 	}
@@ -276,17 +276,17 @@ func (a *Actor) append(b store.Batch) error {
 	return err
 }
 
-// remember keeps the bodies of prompts and commands that will be taken in a
+// keepBodies keeps the bodies of prompts and commands that will be taken in a
 // moment.
-func (a *Actor) remember(events []dormouse.Event) {
+func (a *Actor) keepBodies(events []dormouse.Event) {
 	const few = 8
 	for _, e := range events {
 		switch {
-		case (e.Type == dormouse.PromptQueued || e.Type == dormouse.ExecAsked) && len(a.fresh) < few:
-			a.fresh[e.ID] = e
+		case (e.Type == dormouse.PromptQueued || e.Type == dormouse.ExecAsked) && len(a.recentBodies) < few:
+			a.recentBodies[e.ID] = e
 		case e.Type == dormouse.PromptCancelled:
 			for _, id := range law.Payload[dormouse.Prompts](e).Prompts {
-				delete(a.fresh, id)
+				delete(a.recentBodies, id)
 			}
 		}
 	}

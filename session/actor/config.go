@@ -51,9 +51,9 @@ type Config struct {
 	// Fence returns once no server works on a session without a lease. It may be nil.
 	Fence func(context.Context) error
 
-	Sessions   otherSessions
-	Workspaces workspaces
-	Slots      sandboxSlots
+	Sessions   Sessions
+	Workspaces Workspaces
+	Slots      Slots
 }
 
 // Agent runs one attempt of a turn.
@@ -71,9 +71,9 @@ type Lease interface {
 	CountStale()
 }
 
-// otherSessions is what an actor needs of other sessions, wherever they are: its parent,
+// Sessions is what an actor needs of other sessions, wherever they are: its parent,
 // its children, and those whose snapshots its agent may use.
-type otherSessions interface {
+type Sessions interface {
 	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error
 	CreateChild(ctx context.Context, by dormouse.Actor, c dormouse.Created, parent *dormouse.Fence) (dormouse.SessionRow, error)
 	Peek(ctx context.Context, id dormouse.SessionID) (law.State, error)
@@ -84,11 +84,11 @@ type otherSessions interface {
 	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error)
 }
 
-// workspaces is what an actor needs to take snapshots for its agent and to swap its
+// Workspaces is what an actor needs to take snapshots for its agent and to swap its
 // workspace for one.
-type workspaces interface {
+type Workspaces interface {
 	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
-	Manifest(ctx context.Context, id dormouse.SessionID, p law.Point) (dormouse.Snapshot, error)
+	Manifest(ctx context.Context, id dormouse.SessionID, p law.Snapshot) (dormouse.Snapshot, error)
 	// KeepReplaced sees to it that a snapshot has the present files of a session.
 	KeepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error)
 	// PrepareSwap fetches the files of a snapshot for the next workspace of a session, and
@@ -97,8 +97,8 @@ type workspaces interface {
 	ReleaseSwap(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap)
 }
 
-// sandboxSlots bounds how many sandboxes are awake at once.
-type sandboxSlots interface {
+// Slots bounds how many sandboxes are awake at once.
+type Slots interface {
 	// TryAcquire takes a slot if there is one, and Acquire waits for one. A session that
 	// has one keeps it.
 	TryAcquire(id dormouse.SessionID) bool

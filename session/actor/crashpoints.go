@@ -5,8 +5,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// pointsBefore are the instants before a batch is written, by what it records.
-func pointsBefore(events []dormouse.Event) {
+// crashBefore are the instants before a batch is written, by what it records.
+func crashBefore(events []dormouse.Event) {
 	if !crash.Enabled {
 		return
 	}
@@ -32,8 +32,8 @@ func pointsBefore(events []dormouse.Event) {
 	}
 }
 
-// pointsAfter are the instants after a batch is durable, before anyone is told.
-func pointsAfter(events []dormouse.Event) {
+// crashAfter are the instants after a batch is durable, before anything is published.
+func crashAfter(events []dormouse.Event) {
 	if !crash.Enabled {
 		return
 	}

@@ -14,18 +14,18 @@ import (
 
 // A session whose log cannot be read is damaged. What can be read of it is shown and
 // exported, its processes are ended, and it can be terminated and deleted; nothing
-// else is done for it, since nobody knows what should be. Should the bytes come back,
-// it goes on.
+// else is done for it, since its state is not known. If the log can be read again,
+// the session goes on.
 
-// How often a damaged log is looked at: at first, in the end, and at most when a person or
-// a program asks for the session.
+// How often it is tried to read a damaged log again: at first, and in the end. A person or a
+// program that asks for the session causes a try at most every minRecheck.
 const (
-	firstLook  = time.Second
-	rarestLook = time.Minute
+	minRecheck = time.Second
+	maxRecheck = time.Minute
 )
 
-// ownDamage is the damage of the actor's own log that an error tells of, nil if it tells
-// of none. That of another session is none of this one.
+// ownDamage is the damage of the actor's own log that an error reports, or nil. Damage of
+// another session does not count.
 func (a *Actor) ownDamage(err error) error {
 	if d, ok := errors.AsType[*store.DamageError](err); ok && d.Session == a.id {
 		return d
@@ -33,10 +33,10 @@ func (a *Actor) ownDamage(err error) error {
 	return nil
 }
 
-// suffer ends the actor if an error is that its own log is damaged, which the cached fold
-// did not show. The next actor finds the session declared, and endures. A log that can be
-// read from its beginning to its end is not damaged.
-func (a *Actor) suffer(ctx context.Context, err error) bool {
+// checkDamage ends the actor if an error is that its own log is damaged, which the cached fold
+// did not show. The next actor finds the session marked and runs it as damaged. A log that
+// can be read from its beginning to its end is not damaged.
+func (a *Actor) checkDamage(ctx context.Context, err error) bool {
 	if a.ownDamage(err) == nil || a.damage != nil || a.broken != nil {
 		return a.broken != nil && errors.Is(a.broken, dormouse.ErrDamaged)
 	}
@@ -47,21 +47,21 @@ func (a *Actor) suffer(ctx context.Context, err error) bool {
 	return true
 }
 
-// declare notes in the session's row that its log is damaged.
-func (a *Actor) declare(ctx context.Context, damage error) {
+// markDamaged notes in the session's row that its log is damaged.
+func (a *Actor) markDamaged(ctx context.Context, damage error) {
 	if err := a.deps.Store.Mark(a.lease.Writes(), a.id, a.epoch, history.Damage(damage)); err != nil {
-		a.slog.WarnContext(ctx, "damage not noted", "damage", damage, "error", err)
+		a.logger.WarnContext(ctx, "damage not noted", "damage", damage, "error", err)
 	}
 }
 
-// endure is the life of an actor whose session is damaged. It returns nil when the
+// runDamaged is Run for a session that is damaged. It returns nil when the
 // session can be read again, or has ended and there is only its end to see to.
-func (a *Actor) endure(ctx context.Context, damage error) error {
+func (a *Actor) runDamaged(ctx context.Context, damage error) error {
 	row, err := a.deps.Store.Session(ctx, a.id)
 	if err != nil {
 		return err
 	}
-	a.slog.ErrorContext(ctx, "session damaged", "error", damage)
+	a.logger.ErrorContext(ctx, "session damaged", "error", damage)
 	a.tenant, a.damage = row.Tenant, damage
 	if said := history.Damage(damage); row.Damage != said {
 		if err := a.deps.Store.Mark(a.lease.Writes(), a.id, a.epoch, said); err != nil {
@@ -72,7 +72,7 @@ func (a *Actor) endure(ctx context.Context, damage error) error {
 		return err
 	}
 	a.loaded()
-	every, looked, ended := firstLook, time.Now(), false
+	every, checked, ended := minRecheck, time.Now(), false
 	for a.state.Terminated == nil {
 		if !ended {
 			if ended = a.endProcesses(ctx); ended {
@@ -84,16 +84,16 @@ func (a *Actor) endure(ctx context.Context, damage error) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case m = <-a.inbox:
-		case <-time.After(time.Until(looked.Add(every))):
-			every = min(2*every, rarestLook)
+		case <-time.After(time.Until(checked.Add(every))):
+			every = min(2*every, maxRecheck)
 		}
-		// Sessions and the server ask again and again, and can wait until it is looked at.
+		// Sessions and the server ask again and again, and can wait for the next try.
 		someone := !m.by.IsSession() && m.by != dormouse.ActorServer
-		if m.reply == nil || someone && time.Since(looked) > firstLook {
-			looked = time.Now()
-			mended, err := a.mend(ctx)
-			if err != nil || mended {
-				return a.pass(ctx, m, err)
+		if m.reply == nil || someone && time.Since(checked) > minRecheck {
+			checked = time.Now()
+			readable, err := a.reload(ctx)
+			if err != nil || readable {
+				return a.handOver(ctx, m, err)
 			}
 		}
 		if err := a.answerDamaged(ctx, m); err != nil {
@@ -103,8 +103,8 @@ func (a *Actor) endure(ctx context.Context, damage error) error {
 	return nil
 }
 
-// pass hands a message that came while the session was mended to the session.
-func (a *Actor) pass(ctx context.Context, m message, err error) error {
+// handOver passes a message that caused a damaged session to be read again on to the session.
+func (a *Actor) handOver(ctx context.Context, m message, err error) error {
 	switch {
 	case m.reply == nil:
 		return err
@@ -115,30 +115,30 @@ func (a *Actor) pass(ctx context.Context, m message, err error) error {
 	return a.handle(ctx, m)
 }
 
-// mend loads a damaged session anew, and reports whether it could be.
-func (a *Actor) mend(ctx context.Context) (bool, error) {
+// reload loads a damaged session anew, and reports whether it could be.
+func (a *Actor) reload(ctx context.Context) (bool, error) {
 	if d, ok := errors.AsType[*store.DamageError](a.damage); ok && !a.log.Readable(ctx, a.id, d.Seq) {
-		return false, nil // without a look at all of the log
+		return false, nil // which is known without reading all of the log
 	}
 	state, cached, err := a.log.Uncached().Fold(ctx, a.id)
 	if err != nil {
-		return false, nil //nolint:nilerr // it is looked at again
+		return false, nil //nolint:nilerr // it is tried again
 	}
 	a.state, a.cached, a.damage = state, cached, nil
-	if err := a.unmark(ctx); err != nil {
+	if err := a.clearDamage(ctx); err != nil {
 		return false, err
 	}
-	a.slog.InfoContext(ctx, "session can be read again")
+	a.logger.InfoContext(ctx, "session can be read again")
 	return true, nil
 }
 
-// unmark takes the damage back that a session's row tells of, once the state is that of
-// the whole log: it can be read, perhaps for the first time since another server marked it.
-// Children that ended meanwhile may not have told it, so that it looks for itself before.
-func (a *Actor) unmark(ctx context.Context) error {
+// clearDamage removes the mark of damage from the session's row, once the whole log was
+// folded, perhaps for the first time since another server marked it. Children that ended
+// meanwhile may not have been able to report it, so that their rows are read first.
+func (a *Actor) clearDamage(ctx context.Context) error {
 	for _, c := range a.state.Children {
 		if !c.Started {
-			continue // it is made yet
+			continue // it is yet to be made
 		}
 		row, err := a.deps.Sessions.Row(ctx, c.ID)
 		switch {
@@ -183,7 +183,7 @@ func (a *Actor) endProcesses(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := a.deps.Driver.Stop(ctx, a.state.Sandbox.Handle, a.sandboxFence(a.state.Sandbox.Generation)); err != nil {
-		a.slog.WarnContext(ctx, "sandbox of a damaged session not stopped", "error", err)
+		a.logger.WarnContext(ctx, "sandbox of a damaged session not stopped", "error", err)
 		return false
 	}
 	return true

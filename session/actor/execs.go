@@ -16,7 +16,7 @@ import (
 
 // reconcileExecs has the commands of people and programs run, and ended.
 func (a *Actor) reconcileExecs(ctx context.Context, w law.Wanted) error {
-	if a.box.live == nil || w.Sandbox.Phase != law.SandboxActive || a.box.generation != w.Sandbox.Generation {
+	if a.sandbox.live == nil || w.Sandbox.Phase != law.SandboxActive || a.sandbox.generation != w.Sandbox.Generation {
 		return nil
 	}
 	for _, x := range w.Execs {
@@ -40,25 +40,25 @@ func (a *Actor) reconcileExecs(ctx context.Context, w law.Wanted) error {
 func (a *Actor) startExec(ctx context.Context, x law.Exec) error {
 	e, err := a.log.Event(ctx, a.id, x.Seq)
 	if errors.Is(err, history.ErrNoBody) {
-		return a.own(ctx, law.EndExec{Exec: x.ID})
+		return a.commitOwn(ctx, law.EndExec{Exec: x.ID})
 	}
 	if err != nil {
 		return err
 	}
-	return a.own(ctx, law.StartExec{Exec: x.ID, Args: dormouse.DigestOf(dormouse.Encode(law.Payload[dormouse.ExecAsk](e)))})
+	return a.commitOwn(ctx, law.StartExec{Exec: x.ID, Args: dormouse.DigestOf(dormouse.Encode(law.Payload[dormouse.ExecAsk](e)))})
 }
 
 // runExec sends a command to the runner, or finds it there, and records how it
 // ended.
 func (a *Actor) runExec(x law.Exec) {
-	ctx, cancel := context.WithCancel(a.box.ctx)
-	live, generation := a.box.live, a.box.generation
+	ctx, cancel := context.WithCancel(a.sandbox.ctx)
+	live, generation := a.sandbox.live, a.sandbox.generation
 	a.execs[x.ID] = cancel
-	asked, known := a.fresh[x.ID]
-	delete(a.fresh, x.ID)
+	asked, known := a.recentBodies[x.ID]
+	delete(a.recentBodies, x.ID)
 	a.running.Go(func() {
 		defer cancel()
-		answer, err := a.perform(ctx, live, x, asked, known)
+		answer, err := a.execute(ctx, live, x, asked, known)
 		recorded := false
 		a.report(func(ctx context.Context) error {
 			if err == nil {
@@ -74,11 +74,11 @@ func (a *Actor) runExec(x law.Exec) {
 				return nil
 			case errors.Is(err, sandbox.ErrGone):
 				delete(a.execs, x.ID)
-				return a.boxFailed(ctx, generation, died(live))
+				return a.sandboxFailed(ctx, generation, causeOfDeath(live))
 			case errors.Is(err, runner.ErrStale):
 				a.broken = err
 			case errors.Is(err, runner.ErrUnreachable):
-				a.box.close(err) // attaching anew finds out whether it still lives
+				a.sandbox.letGo(err) // attaching anew finds out whether it still lives
 			}
 			a.later(ctx, func(context.Context) error { // what failed at once must not spin
 				delete(a.execs, x.ID)
@@ -93,14 +93,14 @@ func (a *Actor) runExec(x law.Exec) {
 	})
 }
 
-// perform carries out one command.
-func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x law.Exec, asked dormouse.Event, known bool) (dormouse.ExecAnswer, error) {
+// execute carries out one command.
+func (a *Actor) execute(ctx context.Context, live sandbox.Sandbox, x law.Exec, asked dormouse.Event, known bool) (dormouse.ExecAnswer, error) {
 	out := func(b []byte) { a.feeds.Show(a.id, feed.Delta{Use: x.ID, Text: dormouse.CleanText(string(b))}) }
 	if !known {
 		var err error
 		asked, err = a.log.Event(ctx, a.id, x.Seq)
 		if errors.Is(err, history.ErrNoBody) {
-			a.slog.ErrorContext(ctx, "command unreadable", "exec", x.ID, "op", x.Op, "error", err)
+			a.logger.ErrorContext(ctx, "command unreadable", "exec", x.ID, "op", x.Op, "error", err)
 			return awaitExec(ctx, live, x, out)
 		}
 		if err != nil {
@@ -122,7 +122,7 @@ func (a *Actor) perform(ctx context.Context, live sandbox.Sandbox, x law.Exec, a
 		return dormouse.ExecAnswer{}, err
 	}
 	crash.At(crash.OpResult)
-	return answered(x, r), nil
+	return answerOf(x, r), nil
 }
 
 // awaitExec waits for a command whose text is lost: the runner knows it by its op. One
@@ -135,11 +135,11 @@ func awaitExec(ctx context.Context, live sandbox.Sandbox, x law.Exec, out func([
 	case err != nil:
 		return dormouse.ExecAnswer{}, err
 	}
-	return answered(x, r), nil
+	return answerOf(x, r), nil
 }
 
-// answered is the answer to a command that has ended.
-func answered(x law.Exec, r runner.Result) dormouse.ExecAnswer {
+// answerOf is the answer to a command that has ended.
+func answerOf(x law.Exec, r runner.Result) dormouse.ExecAnswer {
 	return dormouse.ExecAnswer{
 		Exec: x.ID, Exit: r.Exit, Output: r.Output, Omitted: r.Omitted, Error: r.Error, TimedOut: r.TimedOut, Killed: r.Killed,
 	}
@@ -158,7 +158,7 @@ func outcomeOf(a dormouse.ExecAnswer) string {
 // killExec ends what a command does. How it ended is recorded as always.
 func (a *Actor) killExec(op dormouse.OpID) {
 	a.kills[op] = true
-	ctx, live := a.box.ctx, a.box.live
+	ctx, live := a.sandbox.ctx, a.sandbox.live
 	a.running.Go(func() {
 		crash.At(crash.OpKilling)
 		err := live.Kill(ctx, op)

@@ -23,7 +23,7 @@ type journal struct {
 var _ agent.Journal = (*journal)(nil)
 
 // send puts a step of the attempt to the actor. The step after an answer is to
-// act on it, so the lease is looked at here: who was paused meanwhile sends
+// act on it, so the lease is checked here: a server that was paused meanwhile sends
 // nothing more.
 func (j *journal) send(ctx context.Context, m message) error {
 	if err := j.a.send(ctx, m); err != nil {
@@ -35,8 +35,8 @@ func (j *journal) send(ctx context.Context, m message) error {
 // ask runs f in the actor's goroutine, as long as the attempt is current.
 func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *law.Turn) error) error {
 	return j.send(ctx, message{act: func(ctx context.Context) error {
-		if !j.a.current(j.work) || ctx.Err() != nil {
-			return errOver
+		if !j.a.isCurrent(j.work) || ctx.Err() != nil {
+			return errAttemptOver
 		}
 		return f(ctx, j.a.state.TurnOf(j.work.Turn).Turn)
 	}})
@@ -45,19 +45,19 @@ func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *law.Tu
 // record commits a verb. A full disk, and blobs that cannot be reached, are waited
 // out: nothing is lost and no attempt is burned, the turn only stands still.
 func (j *journal) record(ctx context.Context, v law.Verb) error {
-	return waitOut(ctx, func() error { return j.send(ctx, message{by: dormouse.ActorAgent, verb: v}) })
+	return retryWrite(ctx, func() error { return j.send(ctx, message{by: dormouse.ActorAgent, verb: v}) })
 }
 
-func waitOut(ctx context.Context, write func() error) error {
+func retryWrite(ctx context.Context, write func() error) error {
 	for {
 		err := write()
-		if !passes(err) {
+		if !transient(err) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(retryFull):
+		case <-time.After(retryDelay):
 		}
 	}
 }
@@ -77,8 +77,8 @@ func (j *journal) View(ctx context.Context) (agent.View, error) {
 		if t.Redo != nil {
 			v.Retry, v.RetryTry = t.Redo.Op, t.Redo.Try
 		}
-		if j.a.box.live != nil && j.a.state.Sandbox.Phase == law.SandboxActive {
-			v.Generation = j.a.box.generation
+		if j.a.sandbox.live != nil && j.a.state.Sandbox.Phase == law.SandboxActive {
+			v.Generation = j.a.sandbox.generation
 		}
 		for _, op := range j.a.state.Ops {
 			if op.Origin.Turn == j.work.Turn {
@@ -111,24 +111,24 @@ func (j *journal) Seen(ctx context.Context, op dormouse.OpID) (string, error) {
 func (j *journal) Start(ctx context.Context, op dormouse.Op) error {
 	for {
 		err := j.record(ctx, law.StartOp{Work: j.work, Op: op})
-		if !errors.Is(err, law.ErrPointDue) {
+		if !errors.Is(err, law.ErrSnapshotDue) {
 			return err
 		}
-		if err := j.awaitPoint(ctx); err != nil {
+		if err := j.awaitSnapshot(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// awaitPoint waits until no tool call is without its point.
-func (j *journal) awaitPoint(ctx context.Context) error {
+// awaitSnapshot waits until no tool call is without its snapshot.
+func (j *journal) awaitSnapshot(ctx context.Context) error {
 	made := make(chan struct{})
 	err := j.ask(ctx, func(context.Context, *law.Turn) error {
-		if !law.PointDue(j.a.state) {
+		if !law.CallSnapshotDue(j.a.state) {
 			close(made)
 			return nil
 		}
-		j.a.pointMade = append(j.a.pointMade, made)
+		j.a.snapshotTaken = append(j.a.snapshotTaken, made)
 		return nil
 	})
 	if err != nil {
@@ -151,7 +151,7 @@ func (j *journal) Finish(ctx context.Context, f agent.Finish, next *dormouse.Op)
 	if next != nil {
 		verbs = append(verbs, law.StartOp{Work: j.work, Op: *next})
 	}
-	err = waitOut(ctx, func() error {
+	err = retryWrite(ctx, func() error {
 		return j.send(ctx, message{act: func(ctx context.Context) error {
 			batch := make([]message, len(verbs))
 			for i, v := range verbs {
@@ -163,8 +163,8 @@ func (j *journal) Finish(ctx context.Context, f agent.Finish, next *dormouse.Op)
 			if err := <-batch[0].reply; err != nil {
 				return err
 			}
-			j.a.counted.Delete(f.Op)
-			begun = next != nil && <-batch[1].reply == nil // refused, it is looked at again in the next step
+			j.a.usageSoFar.Delete(f.Op)
+			begun = next != nil && <-batch[1].reply == nil // if it was refused, the next step decides again
 			return nil
 		}})
 	})
@@ -179,9 +179,9 @@ func (j *journal) End(ctx context.Context) error {
 	if err := j.syncFiles(ctx); err != nil {
 		return err
 	}
-	return waitOut(ctx, func() error {
+	return retryWrite(ctx, func() error {
 		return j.send(ctx, message{act: func(ctx context.Context) error {
-			j.a.askLiveAhead(ctx)
+			j.a.checkLiveAhead(ctx)
 			return j.a.doAs(ctx, dormouse.ActorAgent, law.EndTurn{Work: j.work})
 		}})
 	})
@@ -192,10 +192,10 @@ func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text stri
 	return j.ask(ctx, func(ctx context.Context, _ *law.Turn) error {
 		open, ok := j.a.state.Op(op)
 		if !ok {
-			return errOver
+			return errAttemptOver
 		}
 		b := store.Batch{Session: j.a.id, Epoch: j.a.epoch, After: j.a.state.Seq, Chunks: []store.Chunk{{Op: op, N: at, Text: text}}}
-		if err := j.a.append(b); err != nil {
+		if err := j.a.appendBatch(b); err != nil {
 			if !errors.Is(err, dormouse.ErrFull) {
 				j.a.broken = err
 			}
@@ -207,7 +207,7 @@ func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text stri
 }
 
 // Counted implements agent.Journal.
-func (j *journal) Counted(op dormouse.OpID, u dormouse.ModelUsage) { j.a.counted.Store(op, u) }
+func (j *journal) Counted(op dormouse.OpID, u dormouse.ModelUsage) { j.a.usageSoFar.Store(op, u) }
 
 // Show implements agent.Journal.
 func (j *journal) Show(use dormouse.EventID, output []byte) {
@@ -216,7 +216,7 @@ func (j *journal) Show(use dormouse.EventID, output []byte) {
 
 // Sandbox implements agent.Journal.
 func (j *journal) Sandbox(ctx context.Context) (sandbox.Sandbox, uint64, error) {
-	reply := make(chan boxReply, 1)
+	reply := make(chan sandboxReply, 1)
 	err := j.ask(ctx, func(context.Context, *law.Turn) error {
 		j.a.waiters = append(j.a.waiters, waiter{j.work, reply})
 		return nil
@@ -234,9 +234,9 @@ func (j *journal) Sandbox(ctx context.Context) (sandbox.Sandbox, uint64, error) 
 
 // Gone implements agent.Journal.
 func (j *journal) Gone(ctx context.Context, generation uint64) error {
-	return waitOut(ctx, func() error {
+	return retryWrite(ctx, func() error {
 		return j.ask(ctx, func(ctx context.Context, _ *law.Turn) error {
-			return j.a.boxFailed(ctx, generation, died(j.a.box.live)) // if it is not that one, it is known
+			return j.a.sandboxFailed(ctx, generation, causeOfDeath(j.a.sandbox.live)) // if it is not that one, it is known
 		})
 	})
 }

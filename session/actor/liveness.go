@@ -12,9 +12,8 @@ import (
 // usageWithin is how long a sandbox may take to say what runs in it.
 const usageWithin = time.Second
 
-// liveness is what a sandbox says to the question whether something in it may change files
-// that nothing is recorded of. What starts after the question is recorded, so that the
-// answer holds until then.
+// liveness is whether something in a sandbox may change files without an event. What starts
+// after the check is recorded, so that the result holds until then.
 type liveness struct {
 	seq, generation uint64
 	opened          int64         // how many streams were opened before
@@ -22,10 +21,10 @@ type liveness struct {
 	live            bool
 }
 
-// askLive asks the sandbox. One that does not say may have something live.
-func (a *Actor) askLive(ctx context.Context) *liveness {
-	l := &liveness{seq: a.state.Seq, generation: a.state.Sandbox.Generation, opened: a.opened.Load(), answered: make(chan struct{}), live: true}
-	machine, ok := a.box.live.(sandbox.Machine)
+// checkLive asks the sandbox. One that does not answer counts as live.
+func (a *Actor) checkLive(ctx context.Context) *liveness {
+	l := &liveness{seq: a.state.Seq, generation: a.state.Sandbox.Generation, opened: a.streamsEver.Load(), answered: make(chan struct{}), live: true}
+	machine, ok := a.sandbox.live.(sandbox.Machine)
 	if !ok {
 		close(l.answered)
 		return l
@@ -40,27 +39,27 @@ func (a *Actor) askLive(ctx context.Context) *liveness {
 	return l
 }
 
-// askLiveAhead asks before a turn's end is recorded, whose point would wait for the answer.
-func (a *Actor) askLiveAhead(ctx context.Context) {
-	if a.state.OwesPoint() && a.state.Sandbox.Phase == law.SandboxActive && a.streams.Load() == 0 {
-		a.asked = a.askLive(ctx)
+// checkLiveAhead checks before the end of a turn is recorded, so that its snapshot does not wait.
+func (a *Actor) checkLiveAhead(ctx context.Context) {
+	if a.state.TurnNeedsSnapshot() && a.state.Sandbox.Phase == law.SandboxActive && a.streams.Load() == 0 {
+		a.liveAhead = a.checkLive(ctx)
 	}
 }
 
-// stillLive returns what waits for the answer. It is asked anew if the one asked for ahead
-// may hold no longer, or if what lived then may have ended.
-func (a *Actor) stillLive(ctx context.Context) func() bool {
-	s, ahead := a.state, a.asked
-	a.asked = nil
+// liveNow returns a function that waits for the result. The check is repeated if the one
+// made ahead may no longer hold.
+func (a *Actor) liveNow(ctx context.Context) func() bool {
+	s, ahead := a.state, a.liveAhead
+	a.liveAhead = nil
 	if s.Sandbox.Phase != law.SandboxActive {
 		return func() bool { return false }
 	}
 	if a.streams.Load() > 0 {
 		return func() bool { return true }
 	}
-	if ahead == nil || ahead.generation != s.Sandbox.Generation || ahead.seq < s.Workspace.Touched || ahead.opened != a.opened.Load() ||
+	if ahead == nil || ahead.generation != s.Sandbox.Generation || ahead.seq < s.Workspace.Touched || ahead.opened != a.streamsEver.Load() ||
 		slices.ContainsFunc(s.Ops, func(o law.OpenOp) bool { return law.ChangesFiles(o.Kind) }) {
-		ahead = a.askLive(ctx)
+		ahead = a.checkLive(ctx)
 	}
 	return func() bool {
 		<-ahead.answered

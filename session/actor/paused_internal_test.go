@@ -81,7 +81,7 @@ func TestWhoWasPausedBeforeItWorksOnASandboxLeavesItAlone(t *testing.T) {
 	})
 	t.Run("capture", func(t *testing.T) {
 		a, _ := paused(t)
-		if err := a.reconcileCapture(t.Context(), law.Wanted{Capture: &law.WantedCapture{ID: "snap_late"}}); err != nil {
+		if err := a.reconcileSnapshot(t.Context(), law.Wanted{Snapshot: &law.WantedSnapshot{ID: "snap_late"}}); err != nil {
 			t.Fatal(err)
 		}
 		m := <-a.inbox // whose answer nobody waits for: nothing is recorded any more

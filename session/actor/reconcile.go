@@ -28,7 +28,7 @@ func (a *Actor) reconcile(ctx context.Context) error {
 		if err := a.reconcileSandbox(ctx, law.Want(a.state)); err != nil {
 			return err
 		}
-		if err := a.reconcileCapture(ctx, law.Want(a.state)); err != nil {
+		if err := a.reconcileSnapshot(ctx, law.Want(a.state)); err != nil {
 			return err
 		}
 		a.reconcileKills(law.Want(a.state))
@@ -37,14 +37,14 @@ func (a *Actor) reconcile(ctx context.Context) error {
 		}
 		w = law.Want(a.state)
 		a.reconcileChildren(ctx, w)
-		a.reconcileParent(ctx, w)
-		if err := a.reconcileTime(ctx, w); err != nil {
+		a.notifyParent(ctx, w)
+		if err := a.reconcileDeadlines(ctx, w); err != nil {
 			return err
 		}
 		if a.state.Seq != before {
 			continue
 		}
-		a.noteSeat()
+		a.updateSlot()
 		if w.Delete {
 			return a.remove(ctx)
 		}
@@ -58,7 +58,7 @@ func (a *Actor) reconcileTurns(ctx context.Context, w law.Wanted) error {
 	wanted := make(map[dormouse.TurnID]law.Work)
 	for _, t := range w.Attempts {
 		if t.Epoch < a.epoch {
-			if err := a.own(ctx, law.Recover{}); err != nil {
+			if err := a.commitOwn(ctx, law.Recover{}); err != nil {
 				return err
 			}
 			return nil // Want again: the attempts have changed
@@ -67,7 +67,7 @@ func (a *Actor) reconcileTurns(ctx context.Context, w law.Wanted) error {
 	}
 	for turn, t := range a.attempts {
 		if wanted[turn] != t.Work {
-			t.stop(errOver)
+			t.stop(errAttemptOver)
 		}
 	}
 	for _, t := range w.Attempts {
@@ -78,7 +78,7 @@ func (a *Actor) reconcileTurns(ctx context.Context, w law.Wanted) error {
 	now := a.deps.Clock()
 	for _, t := range w.Start {
 		if t.Due(now) {
-			if err := a.own(ctx, law.StartAttempt{Turn: t.Turn}); err != nil {
+			if err := a.commitOwn(ctx, law.StartAttempt{Turn: t.Turn}); err != nil {
 				return err
 			}
 		}
@@ -91,37 +91,36 @@ func (a *Actor) reconcileTurns(ctx context.Context, w law.Wanted) error {
 	return nil
 }
 
-// own commits a verb that Want asked for. That it is refused or the disk is full
+// commitOwn commits a verb that Want asked for. That it is refused or the disk is full
 // only means that it is not done yet.
-func (a *Actor) own(ctx context.Context, v law.Verb) error {
-	return a.ownAs(ctx, dormouse.ActorServer, v)
+func (a *Actor) commitOwn(ctx context.Context, v law.Verb) error {
+	return a.commitOwnAs(ctx, dormouse.ActorServer, v)
 }
 
-func (a *Actor) ownAs(ctx context.Context, by dormouse.Actor, v law.Verb) error {
+func (a *Actor) commitOwnAs(ctx context.Context, by dormouse.Actor, v law.Verb) error {
 	m := message{by: by, verb: v, reply: make(chan error, 1)}
 	if err := a.commit(ctx, m); err != nil {
 		return err
 	}
 	if err := <-m.reply; err != nil {
-		a.slog.WarnContext(ctx, "step postponed", "verb", fmt.Sprintf("%T", v), "error", err)
+		a.logger.WarnContext(ctx, "step postponed", "verb", fmt.Sprintf("%T", v), "error", err)
 		a.postpone(ctx)
 	}
 	return nil
 }
 
-// passes reports whether a write that failed surely changed nothing and may be
+// transient reports whether a write that failed surely changed nothing and may be
 // tried again when there is room, when blobs can be reached, or by who has the right to.
-func passes(err error) bool {
+func transient(err error) bool {
 	return errors.Is(err, dormouse.ErrFull) || errors.Is(err, history.ErrNotSpilled) || errors.Is(err, store.ErrStaleSender)
 }
 
-// retryFull is how long a step waits for room on the disk.
-const retryFull = 250 * time.Millisecond
+// retryDelay is how long a step waits for room on the disk.
+const retryDelay = 250 * time.Millisecond
 
-// later runs f in the actor's goroutine after a while, and has it look again at
-// what is wanted.
+// later runs f in the actor's goroutine after a while, and has it reconcile again.
 func (a *Actor) later(ctx context.Context, f func(ctx context.Context) error) {
-	a.after(ctx, retryFull, f)
+	a.after(ctx, retryDelay, f)
 }
 
 func (a *Actor) after(ctx context.Context, wait time.Duration, f func(ctx context.Context) error) {
@@ -134,17 +133,17 @@ func (a *Actor) after(ctx context.Context, wait time.Duration, f func(ctx contex
 	})
 }
 
-// postpone has the actor look again at what is wanted. However many steps could
-// not be done, it looks once.
-func (a *Actor) postpone(ctx context.Context) { a.postponeFor(ctx, retryFull) }
+// postpone has the actor reconcile again after a while. However many steps could
+// not be done, it does so once.
+func (a *Actor) postpone(ctx context.Context) { a.postponeFor(ctx, retryDelay) }
 
 func (a *Actor) postponeFor(ctx context.Context, wait time.Duration) {
-	if a.again {
+	if a.postponed {
 		return
 	}
-	a.again = true
+	a.postponed = true
 	a.after(ctx, wait, func(context.Context) error {
-		a.again = false
+		a.postponed = false
 		return nil
 	})
 }
@@ -162,15 +161,15 @@ func (a *Actor) report(f func(ctx context.Context) error) {
 // take starts a turn on a prompt, with its body from the log.
 func (a *Actor) take(ctx context.Context, w law.WantedTake) error {
 	crash.At(crash.TurnNext)
-	e, ok := a.fresh[w.Prompt.ID]
-	delete(a.fresh, w.Prompt.ID)
+	e, ok := a.recentBodies[w.Prompt.ID]
+	delete(a.recentBodies, w.Prompt.ID)
 	if !ok {
 		var err error
 		e, err = a.log.Event(ctx, a.id, w.Prompt.Seq)
 		switch {
 		case errors.Is(err, history.ErrNoBody):
-			a.slog.ErrorContext(ctx, "prompt unreadable", "prompt", w.Prompt.ID, "error", err)
-			return a.own(ctx, law.Cancel{Prompt: w.Prompt.ID, Reason: "its stored body cannot be read"})
+			a.logger.ErrorContext(ctx, "prompt unreadable", "prompt", w.Prompt.ID, "error", err)
+			return a.commitOwn(ctx, law.Cancel{Prompt: w.Prompt.ID, Reason: "its stored body cannot be read"})
 		case err != nil:
 			return err
 		}
@@ -187,8 +186,8 @@ func (a *Actor) take(ctx context.Context, w law.WantedTake) error {
 	return nil
 }
 
-// errOver ends the context of an attempt that is no longer wanted.
-var errOver = errors.New("attempt is over")
+// errAttemptOver ends the context of an attempt that is no longer wanted.
+var errAttemptOver = errors.New("attempt is over")
 
 // attempt is a running attempt.
 type attempt struct {
@@ -202,13 +201,13 @@ func (a *Actor) startAttempt(ctx context.Context, w law.WantedAttempt) {
 	j := &journal{a: a, thread: w.Thread, work: w.Work}
 	a.running.Go(func() {
 		err := a.deps.Agent.Run(ctx, j)
-		stop(errOver)
+		stop(errAttemptOver)
 		a.report(func(ctx context.Context) error { return a.attemptOver(ctx, w.Work, err) })
 	})
 }
 
-// current reports whether w is the attempt that runs now.
-func (a *Actor) current(w law.Work) bool {
+// isCurrent reports whether w is the attempt that runs now.
+func (a *Actor) isCurrent(w law.Work) bool {
 	t := a.state.TurnOf(w.Turn)
 	return t != nil && t.Turn.Epoch == a.epoch && t.Turn.Attempt == w.Attempt
 }
@@ -216,18 +215,18 @@ func (a *Actor) current(w law.Work) bool {
 // attemptOver records why an attempt ended, if the turn has not. On a full disk
 // the record waits, and the attempt is not started over meanwhile.
 func (a *Actor) attemptOver(ctx context.Context, w law.Work, err error) error {
-	if !a.current(w) || ctx.Err() != nil || errors.Is(err, errOver) {
+	if !a.isCurrent(w) || ctx.Err() != nil || errors.Is(err, errAttemptOver) {
 		delete(a.attempts, w.Turn) // a turn that was blocked and goes on has the same attempt, begun anew
 		return err
 	}
 	switch {
-	case a.suffer(ctx, err): // the attempt is not counted: it begins anew if the log can be read again
+	case a.checkDamage(ctx, err): // the attempt is not counted: it begins anew if the log can be read again
 		return err
 	case errors.Is(err, runner.ErrStale) || errors.Is(err, dormouse.ErrLeaseLost):
 		a.broken = err // somebody newer has spoken, or may have: what we believe is old
 		return err
 	case errors.Is(err, runner.ErrUnreachable):
-		a.box.close(err) // attaching anew finds out whether it still lives
+		a.sandbox.letGo(err) // attaching anew finds out whether it still lives
 	}
 	f, ok := errors.AsType[*agent.Failure](err)
 	if !ok {
@@ -236,11 +235,11 @@ func (a *Actor) attemptOver(ctx context.Context, w law.Work, err error) error {
 		}
 		f = &agent.Failure{Type: "unknown_error", After: time.Second, Err: err}
 	}
-	a.slog.WarnContext(ctx, "attempt failed", "turn", w.Turn, "attempt", w.Attempt, "error", err)
+	a.logger.WarnContext(ctx, "attempt failed", "turn", w.Turn, "attempt", w.Attempt, "error", err)
 	failed := a.do(ctx, law.FailAttempt{
 		Work: w, Error: f.Type, Message: f.Error(), Retry: !f.Final, Until: law.Stamp(a.deps.Clock().Add(f.After)),
 	})
-	if passes(failed) {
+	if transient(failed) {
 		a.later(ctx, func(ctx context.Context) error { return a.attemptOver(ctx, w, err) })
 		return nil
 	}
@@ -250,16 +249,16 @@ func (a *Actor) attemptOver(ctx context.Context, w law.Work, err error) error {
 
 // reconcileKills ends what a sandbox still does for turns that are over.
 func (a *Actor) reconcileKills(w law.Wanted) {
-	if a.box.live == nil || w.Sandbox.Phase != law.SandboxActive {
+	if a.sandbox.live == nil || w.Sandbox.Phase != law.SandboxActive {
 		return
 	}
 	for _, id := range w.Kill {
 		op, open := a.state.Op(id)
-		if !open || a.kills[id] || a.attempts[op.Origin.Turn] != nil || op.Generation != a.box.generation {
+		if !open || a.kills[id] || a.attempts[op.Origin.Turn] != nil || op.Generation != a.sandbox.generation {
 			continue
 		}
 		a.kills[id] = true
-		ctx, live := a.box.ctx, a.box.live
+		ctx, live := a.sandbox.ctx, a.sandbox.live
 		a.running.Go(func() {
 			outcome, err := endOp(ctx, live, id)
 			recorded := false

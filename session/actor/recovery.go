@@ -10,13 +10,13 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// recover sees to it that the files of a session without a sandbox are at least those of
+// recoverFiles sees to it that the files of a session without a sandbox are at least those of
 // its newest snapshot, if the machine has ended or its disk has failed since. It returns
 // nil if all is well, which is quickly seen.
-func (a *Actor) recover(ctx context.Context, s law.State, ws sandbox.Workspace) (*sandbox.Recovered, error) {
+func (a *Actor) recoverFiles(ctx context.Context, s law.State, ws sandbox.Workspace) (*sandbox.Recovered, error) {
 	driver, ok := a.deps.Driver.(sandbox.Recoverer)
 	if !ok {
-		return nil, nil //nolint:nilnil // its files are not looked after
+		return nil, nil //nolint:nilnil // the driver does not recover files
 	}
 	r := sandbox.Recovery{
 		Fence: a.sandboxFence(s.Sandbox.Generation), Workspace: ws, Snapshot: s.Workspace.Newest,
@@ -24,7 +24,7 @@ func (a *Actor) recover(ctx context.Context, s law.State, ws sandbox.Workspace) 
 			if a.deps.Snapshots == nil {
 				return nil, func() {}, nil
 			}
-			return a.deps.Snapshots.Show(ctx, s.Workspace.Line)
+			return a.deps.Snapshots.Show(ctx, s.Workspace.Chain)
 		},
 	}
 	done, err := driver.Recover(ctx, r)
@@ -34,9 +34,9 @@ func (a *Actor) recover(ctx context.Context, s law.State, ws sandbox.Workspace) 
 	return done, nil
 }
 
-// recovered records what became of files that were lost, before anything else is done
-// with them. What is recorded is not told again.
-func (a *Actor) recovered(ctx context.Context, r *sandbox.Recovered) error {
+// recordRecovery records what became of files that were lost, before anything else is done
+// with them. What is recorded is not reported again.
+func (a *Actor) recordRecovery(ctx context.Context, r *sandbox.Recovered) error {
 	driver, ok := a.deps.Driver.(sandbox.Recoverer)
 	if r == nil || !ok {
 		return nil
@@ -49,7 +49,7 @@ func (a *Actor) recovered(ctx context.Context, r *sandbox.Recovered) error {
 		w.Files = append(w.Files, dormouse.RecoveredFile{Path: dormouse.CleanText(f.Path), Kept: dormouse.CleanText(f.Kept), Outside: f.Outside})
 	}
 	if r.Since.IsZero() {
-		if p, ok := a.state.Point(a.state.Workspace.Newest); ok {
+		if p, ok := a.state.Snapshot(a.state.Workspace.Newest); ok {
 			w.Since = p.Taken
 		}
 	}
@@ -58,7 +58,7 @@ func (a *Actor) recovered(ctx context.Context, r *sandbox.Recovered) error {
 	}
 	crash.At(crash.RecoverTold)
 	if err := driver.Told(*r); err != nil {
-		a.slog.WarnContext(ctx, "a recovery may be told again", "error", err)
+		a.logger.WarnContext(ctx, "a recovery may be told again", "error", err)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (j *journal) syncFiles(ctx context.Context) error {
 	select {
 	case err := <-done:
 		if err != nil {
-			j.a.slog.ErrorContext(ctx, "files of a turn not synced", "turn", j.work.Turn, "error", err)
+			j.a.logger.ErrorContext(ctx, "files of a turn not synced", "turn", j.work.Turn, "error", err)
 		}
 		return nil
 	case <-ctx.Done():

@@ -14,10 +14,10 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// box is the actor's hold on its sandbox.
-type box struct {
+// heldSandbox is the actor's hold on its sandbox.
+type heldSandbox struct {
 	busy       bool                    // something is being done to it
-	giveUp     context.CancelCauseFunc // ends a create, an attach or a freeze that is under way; nil if none is
+	abandon    context.CancelCauseFunc // ends a create, an attach or a freeze that is under way; nil if none is
 	freezing   bool                    // which it is
 	generation uint64
 	live       sandbox.Sandbox // nil while nobody needs it
@@ -28,26 +28,26 @@ type box struct {
 // waiter is an attempt that needs the sandbox.
 type waiter struct {
 	law.Work
-	reply chan<- boxReply
+	reply chan<- sandboxReply
 }
 
-type boxReply struct {
+type sandboxReply struct {
 	live       sandbox.Sandbox
 	generation uint64
 	err        error
 }
 
-func (b *box) free() bool { return !b.busy && b.live == nil }
+func (b *heldSandbox) idle() bool { return !b.busy && b.live == nil }
 
-// close lets go of the sandbox, which lives on, and tells visitors why.
-func (b *box) close(cause error) {
+// letGo lets go of the sandbox, which lives on, and tells visitors why.
+func (b *heldSandbox) letGo(cause error) {
 	if b.cancel != nil {
 		b.cancel(cause)
 	}
 	if b.live != nil {
 		_ = b.live.Close()
 	}
-	*b = box{busy: b.busy}
+	*b = heldSandbox{busy: b.busy}
 }
 
 // How long a driver may take before a sandbox counts as failed.
@@ -65,7 +65,7 @@ const (
 // createWithin is how long a sandbox may take to be made.
 func createWithin(s law.State) time.Duration {
 	e, limit := s.Environment, createTimeout
-	if e.Image != "" && e.Image != dormouse.HostImage || len(s.Workspace.Layers) > 0 || len(s.Workspace.Line) > 0 {
+	if e.Image != "" && e.Image != dormouse.HostImage || len(s.Workspace.Layers) > 0 || len(s.Workspace.Chain) > 0 {
 		limit += fetchTimeout
 	}
 	if !e.Packages.IsZero() {
@@ -76,43 +76,43 @@ func createWithin(s law.State) time.Duration {
 
 // reconcileSandbox moves the sandbox to where it should be, one step at a time.
 func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
-	a.waiters = slices.DeleteFunc(a.waiters, func(w waiter) bool { return !a.current(w.Work) }) // their context has ended
-	if a.box.live != nil && (w.Sandbox.Phase != law.SandboxActive || w.Sandbox.Generation != a.box.generation) {
-		a.box.close(a.noLonger())
+	a.waiters = slices.DeleteFunc(a.waiters, func(w waiter) bool { return !a.isCurrent(w.Work) }) // their context has ended
+	if a.sandbox.live != nil && (w.Sandbox.Phase != law.SandboxActive || w.Sandbox.Generation != a.sandbox.generation) {
+		a.sandbox.letGo(a.sandboxGone())
 	}
 	a.refuseVisitors()
 	demand := len(a.waiters)+len(a.visitors) > 0
-	if a.unqueue != nil && a.state.Terminated != nil {
-		a.unqueue()
+	if a.stopWaiting != nil && a.state.Terminated != nil {
+		a.stopWaiting()
 	}
-	if a.box.busy {
+	if a.sandbox.busy {
 		// A runner that does not answer keeps nobody from ending its session.
-		if a.box.giveUp != nil && (a.state.Terminated != nil || w.Sandbox.Phase == law.SandboxStopping && !a.box.freezing) {
-			a.box.giveUp(errGivenUp)
+		if a.sandbox.abandon != nil && (a.state.Terminated != nil || w.Sandbox.Phase == law.SandboxStopping && !a.sandbox.freezing) {
+			a.sandbox.abandon(errAbandoned)
 		}
 		return nil
 	}
-	if a.capture.id != "" && (w.Sandbox.Phase == law.SandboxWarming || w.Sandbox.Phase == law.SandboxStopping) {
-		return nil // a point is made of the workspace; it was told to end
+	if a.snapshot.id != "" && (w.Sandbox.Phase == law.SandboxWarming || w.Sandbox.Phase == law.SandboxStopping) {
+		return nil // a snapshot of the workspace is being taken, and was cancelled
 	}
 	fence := a.sandboxFence(w.Sandbox.Generation)
 	switch w.Sandbox.Phase {
 	case law.SandboxCold:
 		if w.Warm(demand) {
-			return a.own(ctx, law.Warm{})
+			return a.commitOwn(ctx, law.Warm{})
 		}
 	case law.SandboxWarming:
-		if !a.sit(ctx) {
+		if !a.acquireSlot(ctx) {
 			return nil
 		}
 		state := a.state
 		spec := sandbox.Spec{Fence: fence, Environment: state.Environment, Image: state.Image, Fresh: state.Workspace.Fresh}
-		a.try(ctx, recoverTimeout+createWithin(state), func(ctx context.Context) func(context.Context) error {
+		a.workUntilAbandoned(ctx, recoverTimeout+createWithin(state), func(ctx context.Context) func(context.Context) error {
 			var live sandbox.Sandbox
 			var lost *sandbox.Recovered
 			var err error
 			if spec.Workspace, err = a.workspaceOf(ctx, state); err == nil {
-				lost, err = a.recover(ctx, state, spec.Workspace)
+				lost, err = a.recoverFiles(ctx, state, spec.Workspace)
 			}
 			if err == nil {
 				within, cancel := context.WithTimeout(ctx, createWithin(state))
@@ -123,39 +123,39 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 				crash.At(crash.SandboxCreated)
 			}
 			return func(ctx context.Context) error {
-				if told := a.recovered(ctx, lost); told != nil {
+				if told := a.recordRecovery(ctx, lost); told != nil {
 					if live != nil {
 						_ = live.Close()
 					}
-					a.pause(ctx)
+					a.backOff(ctx)
 					return told
 				}
 				return a.created(ctx, fence.Generation, live, err)
 			}
 		})
 	case law.SandboxActive:
-		if a.box.live != nil {
-			a.serveWaiters(boxReply{live: a.box.live, generation: a.box.generation})
-			a.letIn()
+		if a.sandbox.live != nil {
+			a.serveWaiters(sandboxReply{live: a.sandbox.live, generation: a.sandbox.generation})
+			a.serveVisitors()
 			return nil
 		}
-		if !w.Attach(demand || a.looks) {
+		if !w.Attach(demand || a.checkIdle) {
 			return nil
 		}
-		a.try(ctx, attachTimeout, func(ctx context.Context) func(context.Context) error {
+		a.workUntilAbandoned(ctx, attachTimeout, func(ctx context.Context) func(context.Context) error {
 			live, err := a.attach(ctx, w.Sandbox.Handle, fence)
 			return func(ctx context.Context) error { return a.attached(ctx, fence.Generation, live, err) }
 		})
 	case law.SandboxStopping:
 		do := a.work
 		if w.Sandbox.Keep { // nobody keeps what runs for a session that ends meanwhile
-			do, a.box.freezing = a.try, true
+			do, a.sandbox.freezing = a.workUntilAbandoned, true
 		}
 		do(ctx, stopTimeout, func(ctx context.Context) func(context.Context) error {
 			crash.At(crash.SandboxStopping)
 			down, err := a.stop(ctx, w.Sandbox, fence)
-			if err != nil && errors.Is(context.Cause(ctx), errGivenUp) {
-				err = errGivenUp
+			if err != nil && errors.Is(context.Cause(ctx), errAbandoned) {
+				err = errAbandoned
 			}
 			crash.At(crash.SandboxStopped)
 			return func(ctx context.Context) error { return a.stopped(ctx, down, err) }
@@ -169,18 +169,18 @@ func (a *Actor) sandboxFence(generation uint64) runner.Fence {
 	return runner.Fence{Session: a.id, Generation: generation, Epoch: a.epoch}
 }
 
-// errGivenUp is why a sandbox is neither started, reached nor frozen any more.
-var errGivenUp = errors.New("it is to be stopped")
+// errAbandoned is why a sandbox is neither started, reached nor frozen any more.
+var errAbandoned = errors.New("it is to be stopped")
 
-// try is work that is given up once nobody wants what comes of it.
-func (a *Actor) try(ctx context.Context, limit time.Duration, f func(context.Context) func(context.Context) error) {
+// workUntilAbandoned is work that is given up once nobody wants what comes of it.
+func (a *Actor) workUntilAbandoned(ctx context.Context, limit time.Duration, f func(context.Context) func(context.Context) error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
-	a.box.giveUp = giveUp
+	a.sandbox.abandon = giveUp
 	a.work(ctx, limit, func(ctx context.Context) func(context.Context) error {
 		defer giveUp(nil)
 		then := f(ctx)
 		return func(ctx context.Context) error {
-			a.box.giveUp, a.box.freezing = nil, false
+			a.sandbox.abandon, a.sandbox.freezing = nil, false
 			return then(ctx)
 		}
 	})
@@ -189,7 +189,7 @@ func (a *Actor) try(ctx context.Context, limit time.Duration, f func(context.Con
 // work does something slow to the sandbox and reports back.
 func (a *Actor) work(ctx context.Context, limit time.Duration, f func(context.Context) func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	a.box.busy = true
+	a.sandbox.busy = true
 	a.running.Go(func() {
 		defer cancel()
 		if err := a.lease.Holds(); err != nil {
@@ -198,20 +198,20 @@ func (a *Actor) work(ctx context.Context, limit time.Duration, f func(context.Co
 		}
 		then := f(ctx)
 		a.report(func(ctx context.Context) error {
-			a.box.busy = false
+			a.sandbox.busy = false
 			return then(ctx)
 		})
 	})
 }
 
-// pause leaves the sandbox alone for a while: what failed at once must not spin.
-func (a *Actor) pause(ctx context.Context) {
-	if a.box.busy {
+// backOff leaves the sandbox alone for a while: what failed at once must not spin.
+func (a *Actor) backOff(ctx context.Context) {
+	if a.sandbox.busy {
 		return // it is left alone already, or in hands that will report
 	}
-	a.box.busy = true
+	a.sandbox.busy = true
 	a.later(ctx, func(context.Context) error {
-		a.box.busy = false
+		a.sandbox.busy = false
 		return nil
 	})
 }
@@ -221,10 +221,10 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx) // the next server finds the intent
 	case errors.Is(err, dormouse.ErrFull) && a.state.Sandbox.Phase == law.SandboxWarming && a.state.Sandbox.Generation == generation && a.state.Terminated == nil:
-		return a.delay(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
+		return a.waitForDisk(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	case err != nil:
-		a.slog.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
-		return a.boxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
+		a.logger.WarnContext(ctx, "sandbox not created", "generation", generation, "error", err)
+		return a.sandboxFailed(ctx, generation, fmt.Errorf("sandbox could not be started: %w", err))
 	}
 	up := law.SandboxUp{Generation: generation, Handle: live.Handle(), IdleTimeout: a.deps.IdleTimeout, Watched: true}
 	if i, ok := live.(sandbox.Imaged); ok {
@@ -233,31 +233,31 @@ func (a *Actor) created(ctx context.Context, generation uint64, live sandbox.San
 	if w, ok := live.(sandbox.Woken); ok {
 		up.Kept, up.Lost = w.Processes().Kept, w.Processes().Lost
 	}
-	if s, ok := live.(sandbox.Stocked); ok && !up.Kept { // else it was told
+	if s, ok := live.(sandbox.Stocked); ok && !up.Kept { // else it was reported before
 		up.Missing = s.Missing()
 	}
-	up.Snapshots, up.Seals = a.policy()
+	up.Snapshots, up.Seals = a.snapshotPolicy()
 	if err := a.do(ctx, up); err != nil {
 		_ = live.Close()
-		a.pause(ctx)
+		a.backOff(ctx)
 		return err
 	}
-	a.release(a.state.Workspace.Number)
-	a.delayed = false
-	a.slog.InfoContext(ctx, "sandbox started", "generation", generation)
-	a.hold(ctx, generation, live)
+	a.releaseLayers(a.state.Workspace.Number)
+	a.diskLogged = false
+	a.logger.InfoContext(ctx, "sandbox started", "generation", generation)
+	a.watch(ctx, generation, live)
 	return nil
 }
 
-// delay leaves a sandbox for which the disk has no room for later. Turns stand still
-// meanwhile, which costs no attempt, and what sleeps is not lost; people are told.
-func (a *Actor) delay(ctx context.Context, generation uint64, cause error) error {
-	if !a.delayed {
-		a.delayed = true
-		a.slog.WarnContext(ctx, "sandbox waits for room on the disk", "generation", generation, "error", cause)
+// waitForDisk tries a sandbox for which the disk has no room again later. Turns wait
+// meanwhile, which costs no attempt, and what hibernates is not lost; visitors are refused.
+func (a *Actor) waitForDisk(ctx context.Context, generation uint64, cause error) error {
+	if !a.diskLogged {
+		a.diskLogged = true
+		a.logger.WarnContext(ctx, "sandbox waits for room on the disk", "generation", generation, "error", cause)
 	}
-	a.turnAway(cause)
-	a.pause(ctx)
+	a.failVisitors(cause)
+	a.backOff(ctx)
 	if len(law.Want(a.state).Execs) > 0 {
 		return a.do(ctx, law.SandboxDelayed{Generation: generation, Reason: cause.Error()})
 	}
@@ -284,25 +284,25 @@ func (a *Actor) attach(ctx context.Context, h sandbox.Handle, f runner.Fence) (s
 func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sandbox, err error) error {
 	switch {
 	case err == nil:
-		a.hold(ctx, generation, live)
+		a.watch(ctx, generation, live)
 		return nil
 	case errors.Is(err, sandbox.ErrGone):
-		return a.boxFailed(ctx, generation, fmt.Errorf("the sandbox died while nobody watched: %w", err))
+		return a.sandboxFailed(ctx, generation, fmt.Errorf("the sandbox died while nobody watched: %w", err))
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case a.state.Sandbox.Phase != law.SandboxActive:
 		return nil // it was given up: it is to be stopped
 	}
-	a.slog.WarnContext(ctx, "sandbox not reached", "generation", generation, "error", err)
-	a.pause(ctx)
+	a.logger.WarnContext(ctx, "sandbox not reached", "generation", generation, "error", err)
+	a.backOff(ctx)
 	return nil
 }
 
-// hold keeps a living sandbox, watches for its death and records what was ended
+// watch keeps a living sandbox, watches for its death and records what was ended
 // in it.
-func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbox) {
+func (a *Actor) watch(ctx context.Context, generation uint64, live sandbox.Sandbox) {
 	watched, cancel := context.WithCancelCause(ctx)
-	a.box.generation, a.box.live, a.box.ctx, a.box.cancel = generation, live, watched, cancel
+	a.sandbox.generation, a.sandbox.live, a.sandbox.ctx, a.sandbox.cancel = generation, live, watched, cancel
 	a.running.Go(func() {
 		var again <-chan time.Time
 		for reliefs := reliefsOf(live); ; {
@@ -311,14 +311,14 @@ func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbo
 				return
 			case <-live.Gone():
 				a.report(func(ctx context.Context) error {
-					return a.boxFailed(ctx, generation, died(live))
+					return a.sandboxFailed(ctx, generation, causeOfDeath(live))
 				})
 				return
 			case why := <-reliefs:
 				a.report(func(ctx context.Context) error {
 					return a.do(ctx, law.SandboxRelieved{Generation: generation, Reason: why})
 				})
-				reliefs, again = nil, time.After(reliefPause)
+				reliefs, again = nil, time.After(reliefInterval)
 			case <-again:
 				reliefs = reliefsOf(live)
 			}
@@ -326,9 +326,9 @@ func (a *Actor) hold(ctx context.Context, generation uint64, live sandbox.Sandbo
 	})
 }
 
-// reliefPause is how long nothing is recorded of processes that were ended after
+// reliefInterval is how long nothing is recorded of processes that were ended after
 // some were: what a sandbox does by itself must not fill the log.
-const reliefPause = time.Minute
+const reliefInterval = time.Minute
 
 func reliefsOf(live sandbox.Sandbox) <-chan string {
 	if r, ok := live.(sandbox.Relieved); ok {
@@ -337,8 +337,8 @@ func reliefsOf(live sandbox.Sandbox) <-chan string {
 	return nil
 }
 
-// died says that a sandbox is gone, and why if it knows.
-func died(live sandbox.Sandbox) error {
+// causeOfDeath says that a sandbox is gone, and why if it knows.
+func causeOfDeath(live sandbox.Sandbox) error {
 	if m, ok := live.(sandbox.Mourned); ok && m.Cause() != nil {
 		return fmt.Errorf("the sandbox died: %w", m.Cause())
 	}
@@ -355,9 +355,9 @@ func (a *Actor) stop(ctx context.Context, w law.WantedSandbox, f runner.Fence) (
 	if freezer, ok := a.deps.Driver.(sandbox.Freezer); ok && w.Keep {
 		err := freezer.Freeze(ctx, w.Handle, f)
 		if errors.Is(err, sandbox.ErrFailed) {
-			a.freezes = maxFreezes // no sandbox sleeps over files that may not be there
+			a.failedFreezes = maxFreezes // no sandbox sleeps over files that may not be there
 		}
-		if a.freezes++; err == nil || errors.Is(err, sandbox.ErrGone) || errors.Is(err, runner.ErrStale) || a.freezes < maxFreezes {
+		if a.failedFreezes++; err == nil || errors.Is(err, sandbox.ErrGone) || errors.Is(err, runner.ErrStale) || a.failedFreezes < maxFreezes {
 			down.Kept = err == nil
 			return down, err
 		}
@@ -369,46 +369,46 @@ func (a *Actor) stop(ctx context.Context, w law.WantedSandbox, f runner.Fence) (
 func (a *Actor) stopped(ctx context.Context, down law.SandboxDown, err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrGone):
-		return a.boxFailed(ctx, down.Generation, fmt.Errorf("the sandbox died before it was frozen: %w", err))
+		return a.sandboxFailed(ctx, down.Generation, fmt.Errorf("the sandbox died before it was frozen: %w", err))
 	case errors.Is(err, runner.ErrStale):
 		a.broken = err // somebody newer has it
 		return err
-	case errors.Is(err, errGivenUp):
+	case errors.Is(err, errAbandoned):
 		return nil // it is stopped without
 	case err != nil:
-		a.slog.WarnContext(ctx, "sandbox not stopped", "generation", down.Generation, "error", err)
-		a.pause(ctx)
+		a.logger.WarnContext(ctx, "sandbox not stopped", "generation", down.Generation, "error", err)
+		a.backOff(ctx)
 		return err
 	}
-	a.freezes = 0
+	a.failedFreezes = 0
 	if err := a.do(ctx, down); err != nil {
-		a.pause(ctx)
+		a.backOff(ctx)
 		return err
 	}
 	return nil
 }
 
-// boxFailed records that a sandbox is no more, and tells who waits for it. Who
-// says so late, when it is known or another one is there, says nothing new.
-func (a *Actor) boxFailed(ctx context.Context, generation uint64, cause error) error {
+// sandboxFailed records that a sandbox is gone, and tells who waits for it. A late
+// report, of one that is known to be gone or replaced, changes nothing.
+func (a *Actor) sandboxFailed(ctx context.Context, generation uint64, cause error) error {
 	if s := a.state.Sandbox; s.Phase == law.SandboxCold || s.Generation != generation {
 		return nil
 	}
-	if a.box.generation == generation {
-		a.box.close(fmt.Errorf("%w: %w", cause, dormouse.ErrConflict))
+	if a.sandbox.generation == generation {
+		a.sandbox.letGo(fmt.Errorf("%w: %w", cause, dormouse.ErrConflict))
 	}
-	a.serveWaiters(boxReply{err: cause})
+	a.serveWaiters(sandboxReply{err: cause})
 	if a.state.Sandbox.Phase == law.SandboxWarming {
-		a.turnAway(cause) // of the others, those who may wake a sandbox get the next
+		a.failVisitors(cause) // of the others, those who may wake a sandbox get the next
 	}
 	if err := a.do(ctx, law.SandboxGone{Generation: generation, Reason: cause.Error()}); err != nil {
-		a.pause(ctx)
+		a.backOff(ctx)
 		return err
 	}
 	return nil
 }
 
-func (a *Actor) serveWaiters(r boxReply) {
+func (a *Actor) serveWaiters(r sandboxReply) {
 	for _, w := range a.waiters {
 		w.reply <- r
 	}

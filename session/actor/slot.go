@@ -8,29 +8,29 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// sit reports whether a session may start its sandbox now. If not it waits for a
-// seat, and the actor looks again when it has one. A session that has ended needs
-// none: it starts nothing but what it stops at once.
-func (a *Actor) sit(ctx context.Context) bool {
+// acquireSlot reports whether a session may start its sandbox now. If not it waits for a
+// slot, and the actor reconciles again when it has one. A terminated session needs none:
+// what it starts it stops at once.
+func (a *Actor) acquireSlot(ctx context.Context) bool {
 	if a.state.Terminated != nil || a.deps.Slots.TryAcquire(a.id) {
 		return true
 	}
-	a.slog.InfoContext(ctx, "sandbox waits until another one sleeps")
-	ctx, a.unqueue = context.WithCancel(ctx)
-	a.box.busy = true
+	a.logger.InfoContext(ctx, "sandbox waits until another one sleeps")
+	ctx, a.stopWaiting = context.WithCancel(ctx)
+	a.sandbox.busy = true
 	a.running.Go(func() {
-		_ = a.deps.Slots.Acquire(ctx, a.id) // the actor sees what has come of it
+		_ = a.deps.Slots.Acquire(ctx, a.id) // the actor tries again
 		a.report(func(context.Context) error {
-			a.unqueue()
-			a.box.busy, a.unqueue = false, nil
+			a.stopWaiting()
+			a.sandbox.busy, a.stopWaiting = false, nil
 			return nil
 		})
 	})
 	return false
 }
 
-// noteSeat says whether the session uses its sandbox.
-func (a *Actor) noteSeat() {
+// updateSlot reports the state of the sandbox to the slots.
+func (a *Actor) updateSlot() {
 	switch a.state.Sandbox.Phase {
 	case law.SandboxCold:
 		a.deps.Slots.Release(a.id)
@@ -42,14 +42,14 @@ func (a *Actor) noteSeat() {
 	}
 }
 
-// makeRoom puts the sandbox to sleep if nobody uses it. Who visits it is seen only
-// here: a session with visitors is asked again and again.
-func (a *Actor) makeRoom(ctx context.Context) error {
+// evict hibernates the sandbox if nobody uses it. Visitors are known only here, so that
+// the eviction of a session with visitors is tried again and again.
+func (a *Actor) evict(ctx context.Context) error {
 	switch {
 	case a.state.Sandbox.Phase == law.SandboxCold:
-		return nil // the seat is given up with the next look
+		return nil // the next reconcile releases the slot
 	case a.visits.Load() > 0 || len(a.waiters) > 0 || len(a.visitors) > 0:
 		return fmt.Errorf("somebody is in it: %w", dormouse.ErrConflict)
 	}
-	return a.do(ctx, law.MakeRoom{})
+	return a.do(ctx, law.Evict{})
 }

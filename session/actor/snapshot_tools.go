@@ -13,26 +13,26 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
-// keepFiles makes a point of the workspace under an id that follows from the op, so
+// snapshotAction takes a snapshot of the workspace under an id that follows from the op, so
 // that asked for twice it is one, and words its ref.
-func (a *Actor) keepFiles(ctx context.Context, op dormouse.Op) (string, error) {
+func (a *Actor) snapshotAction(ctx context.Context, op dormouse.Op) (string, error) {
 	p, err := a.deps.Workspaces.Snapshot(ctx, a.id, dormouse.ActorAgent, dormouse.SnapshotAsk{
 		ID: dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, string(a.id), string(op.ID))),
 	})
 	if err != nil {
 		return "", err
 	}
-	return said(refResult{snapshot.Mint(a.deps.Refs, a.id, p.ID)}), nil
+	return jsonText(refResult{snapshot.Mint(a.deps.Refs, a.id, p.ID)}), nil
 }
 
-// line answers a wish that concerns the session's line of snapshots: what to change
+// snapshotAction answers an action that concerns the session's snapshots: what to change
 // and what to say then.
-func (j *journal) line(ctx context.Context, w tool.Wish) (law.Verb, string, error) {
-	switch w := w.(type) { //nolint:gochecksumtype // those of the line
+func (j *journal) snapshotAction(ctx context.Context, w tool.Wish) (law.Verb, string, error) {
+	switch w := w.(type) { //nolint:gochecksumtype // those about snapshots
 	case tool.Restore:
 		return j.restore(ctx, w)
 	case tool.Snapshots:
-		text, err := j.points(ctx, w.Limit)
+		text, err := j.listSnapshots(ctx, w.Limit)
 		return nil, text, err
 	case tool.DeleteSnapshot:
 		_, p, err := j.resolve(ctx, w.Ref, w.Cross, "delete")
@@ -53,7 +53,7 @@ func (j *journal) restore(ctx context.Context, w tool.Restore) (law.Verb, string
 	if err != nil {
 		return nil, "", err
 	}
-	p, ok := state.Point(ref.Snapshot)
+	p, ok := state.Snapshot(ref.Snapshot)
 	if !ok {
 		return nil, "", fmt.Errorf("snapshot %s: %w", ref.Snapshot, dormouse.ErrNotFound)
 	}
@@ -95,7 +95,7 @@ func (j *journal) restore(ctx context.Context, w tool.Restore) (law.Verb, string
 		out.Replaced = &ref
 	}
 	out.Ref = workspaceRef{Provider: snapshot.Provider, Ref: workspaceInner{Session: j.a.id, Workspace: swap.Number, Snapshot: swap.Snapshot}}
-	return verb, said(out), nil
+	return verb, jsonText(out), nil
 }
 
 // workspaceRef is how an agent holds the workspace it has.
@@ -114,8 +114,8 @@ type refResult struct {
 	Ref snapshot.Ref `json:"ref"`
 }
 
-// said is a result as a model reads it.
-func said(v any) string { return string(dormouse.Encode(v)) }
+// jsonText is a result as a model reads it.
+func jsonText(v any) string { return string(dormouse.Encode(v)) }
 
 // resolve finds out whose snapshot a ref is. One that the session may not use is as
 // good as none.
@@ -143,13 +143,13 @@ func (j *journal) resolve(ctx context.Context, raw json.RawMessage, cross bool, 
 		if own.Tenant != state.Tenant {
 			return law.State{}, ref, missing
 		}
-		j.a.slog.WarnContext(ctx, "an agent uses a snapshot of another session", "what", what, "origin", ref.Session, "snapshot", ref.Snapshot)
+		j.a.logger.WarnContext(ctx, "an agent uses a snapshot of another session", "what", what, "origin", ref.Session, "snapshot", ref.Snapshot)
 	}
 	return state, ref, nil
 }
 
-// points words the snapshots that can be gone back to, the newest first.
-func (j *journal) points(ctx context.Context, limit int) (string, error) {
+// listSnapshots words the snapshots that can be restored, the newest first.
+func (j *journal) listSnapshots(ctx context.Context, limit int) (string, error) {
 	state, err := j.a.deps.Sessions.Peek(ctx, j.a.id)
 	if err != nil {
 		return "", err
@@ -161,12 +161,12 @@ func (j *journal) points(ctx context.Context, limit int) (string, error) {
 	out := struct {
 		Snapshots []listed `json:"snapshots"`
 		Total     int      `json:"total"`
-	}{Snapshots: []listed{}, Total: len(state.Points)}
-	for _, p := range slices.Backward(state.Points) {
+	}{Snapshots: []listed{}, Total: len(state.Snapshots)}
+	for _, p := range slices.Backward(state.Snapshots) {
 		if len(out.Snapshots) == limit {
 			break
 		}
 		out.Snapshots = append(out.Snapshots, listed{snapshot.Mint(j.a.deps.Refs, j.a.id, p.ID), p.Taken})
 	}
-	return said(out), nil
+	return jsonText(out), nil
 }

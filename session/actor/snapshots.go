@@ -16,90 +16,90 @@ import (
 )
 
 const (
-	// captureTimeout is how long it may take to make a point.
-	captureTimeout = 15 * time.Minute
-	// maxCaptures is how often it is tried to make a point before it is not made.
-	maxCaptures = 3
-	// keepWithin is how long it may take to keep the point of a turn or a tool call, for
-	// which the next one waits.
-	keepWithin = 10 * time.Second
-	// longLine is how many layers a line may have before it is made shorter.
-	longLine = 12
+	// snapshotTimeout is the longest that a snapshot may take.
+	snapshotTimeout = 15 * time.Minute
+	// maxSnapshotTries is how often a snapshot is tried before it is given up.
+	maxSnapshotTries = 3
+	// storeWithin is how long storing the snapshot of a turn or a tool call may take: the
+	// next one waits for it.
+	storeWithin = 10 * time.Second
+	// longChain is how many layers a chain may have before it is compacted.
+	longChain = 12
 )
 
-// capturing is the actor's hold on a point that is being made.
-type capturing struct {
+// takingSnapshot is the actor's hold on a snapshot that is being taken.
+type takingSnapshot struct {
 	id     dormouse.SnapshotID // empty if none is
 	at     uint64              // the seq when it was begun
 	cancel context.CancelFunc
-	failed int // in vain, of the point that is wanted
+	failed int // tries of the snapshot that is wanted
 }
 
-// reconcileCapture makes the point that should be made. While that goes on, a
-// sandbox that runs is used on but not stopped, and one that does not is not started.
-func (a *Actor) reconcileCapture(ctx context.Context, w law.Wanted) error {
-	if !law.PointDue(a.state) {
-		for _, made := range a.pointMade {
-			close(made)
+// reconcileSnapshot takes the snapshot that should be taken. While that goes on, a
+// running sandbox stays in use but is not stopped, and a stopped one is not started.
+func (a *Actor) reconcileSnapshot(ctx context.Context, w law.Wanted) error {
+	if !law.CallSnapshotDue(a.state) {
+		for _, taken := range a.snapshotTaken {
+			close(taken)
 		}
-		a.pointMade = nil
+		a.snapshotTaken = nil
 	}
-	if a.capture.id != "" {
-		if w.Capture == nil || w.Capture.ID != a.capture.id {
-			a.capture.cancel()
+	if a.snapshot.id != "" {
+		if w.Snapshot == nil || w.Snapshot.ID != a.snapshot.id {
+			a.snapshot.cancel()
 		}
 		return nil
 	}
-	if w.Capture == nil || a.box.busy || a.again {
+	if w.Snapshot == nil || a.sandbox.busy || a.postponed {
 		return nil
 	}
 	driver, ok := a.deps.Driver.(sandbox.Snapshotter)
 	if !ok || a.deps.Snapshots == nil {
-		return a.own(ctx, law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{
-			ID: w.Capture.ID, Reason: w.Capture.Reason, Error: "this server takes no snapshots",
+		return a.commitOwn(ctx, law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{
+			ID: w.Snapshot.ID, Reason: w.Snapshot.Reason, Error: "this server takes no snapshots",
 		}})
 	}
-	within, cancel := context.WithTimeout(ctx, captureTimeout)
-	a.capture.id, a.capture.at, a.capture.cancel = w.Capture.ID, a.state.Seq, cancel
-	state, live := a.state, a.stillLive(within)
+	within, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	a.snapshot.id, a.snapshot.at, a.snapshot.cancel = w.Snapshot.ID, a.state.Seq, cancel
+	state, live := a.state, a.liveNow(within)
 	a.running.Go(func() {
 		defer cancel()
 		err := a.lease.Holds()
 		var taken *dormouse.Snapshot
 		var lost *sandbox.Recovered
 		open := true
-		at := state.Seq // as far as what is recorded by now, the files are looked at
+		at := state.Seq // the snapshot has all that was recorded by now
 		if err == nil {
 			open = live()
-			taken, lost, err = a.makePoint(within, driver, state, *w.Capture)
+			taken, lost, err = a.takeSnapshot(within, driver, state, *w.Snapshot)
 		}
 		if errors.Is(err, sandbox.ErrFailed) && state.Sandbox.Phase == law.SandboxActive {
-			err = a.endFailed(within, state, err)
+			err = a.stopFailed(within, state, err)
 		}
 		if errors.Is(err, errTooLarge) {
 			at, err = 0, nil
 		}
 		a.report(func(ctx context.Context) error {
-			a.capture.id = ""
-			if told := a.recovered(ctx, lost); told != nil {
+			a.snapshot.id = ""
+			if err := a.recordRecovery(ctx, lost); err != nil {
 				a.postpone(ctx)
-				return told
+				return err
 			}
 			if taken != nil {
 				taken.Live = open
 			}
-			return a.captured(ctx, *w.Capture, taken, dormouse.SnapshotSkip{At: at, Live: open}, err)
+			return a.recordSnapshot(ctx, *w.Snapshot, taken, dormouse.SnapshotSkip{At: at, Live: open}, err)
 		})
 	})
 	return nil
 }
 
-// captured records a point that was made, or why it was not.
-func (a *Actor) captured(ctx context.Context, w law.WantedCapture, taken *dormouse.Snapshot, same dormouse.SnapshotSkip, err error) error {
+// recordSnapshot records a snapshot that was taken, or why it was not.
+func (a *Actor) recordSnapshot(ctx context.Context, w law.WantedSnapshot, taken *dormouse.Snapshot, same dormouse.SnapshotSkip, err error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // the next server makes it
+		return context.Cause(ctx) // the next server takes it
 	}
-	if want := law.WantCapture(a.state); want == nil || want.ID != w.ID {
+	if want := law.WantSnapshot(a.state); want == nil || want.ID != w.ID {
 		return nil // nobody wants it any more
 	}
 	skip := law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.ID, Reason: w.Reason}}
@@ -108,13 +108,13 @@ func (a *Actor) captured(ctx context.Context, w law.WantedCapture, taken *dormou
 		a.broken = err
 		return err
 	case err != nil:
-		late := errors.Is(err, dormouse.ErrUnavailable) || errors.Is(err, errLate) || errors.Is(err, sandbox.ErrFailed) // nobody waits for that once more
-		if a.capture.failed++; a.capture.failed < maxCaptures && !late {
-			a.slog.WarnContext(ctx, "snapshot not taken", "snapshot", w.ID, "error", err)
+		final := errors.Is(err, dormouse.ErrUnavailable) || errors.Is(err, errTooSlow) || errors.Is(err, sandbox.ErrFailed) // trying again would not help
+		if a.snapshot.failed++; a.snapshot.failed < maxSnapshotTries && !final {
+			a.logger.WarnContext(ctx, "snapshot not taken", "snapshot", w.ID, "error", err)
 			a.postpone(ctx)
 			return nil
 		}
-		a.slog.ErrorContext(ctx, "snapshot given up", "snapshot", w.ID, "error", err)
+		a.logger.ErrorContext(ctx, "snapshot given up", "snapshot", w.ID, "error", err)
 		skip.Error, skip.Full = dormouse.CleanText(err.Error()), errors.Is(err, dormouse.ErrFull)
 		err = a.do(ctx, skip)
 	case taken == nil:
@@ -129,42 +129,43 @@ func (a *Actor) captured(ctx context.Context, w law.WantedCapture, taken *dormou
 		a.postpone(ctx)
 		return err
 	}
-	a.capture.failed = 0
-	a.shorten(ctx)
+	a.snapshot.failed = 0
+	a.compactChain(ctx)
 	return nil
 }
 
 var (
-	// errLate gives a point up.
-	errLate = errors.New("it took too long to keep, and others wait for it")
-	// errTooLarge leaves a workspace in its volume.
+	// errTooSlow gives up a snapshot that others wait for.
+	errTooSlow = errors.New("it took too long to keep, and others wait for it")
+	// errTooLarge leaves a workspace unsealed, in its volume.
 	errTooLarge = errors.New("the layers would be more than the session may have")
 )
 
-// makePoint captures what changed in the workspace and keeps it. It returns nil if
-// nothing did, and nobody has asked for a point.
-func (a *Actor) makePoint(ctx context.Context, driver sandbox.Snapshotter, s law.State, w law.WantedCapture) (taken *dormouse.Snapshot, lost *sandbox.Recovered, err error) {
+// takeSnapshot captures what changed in the workspace and stores it. It returns nil if
+// nothing did and nobody has asked for a snapshot.
+func (a *Actor) takeSnapshot(ctx context.Context, driver sandbox.Snapshotter, s law.State, w law.WantedSnapshot) (taken *dormouse.Snapshot, lost *sandbox.Recovered, err error) {
 	ws, err := a.workspaceOf(ctx, s)
 	if err == nil && s.Sandbox.Phase != law.SandboxActive {
-		lost, err = a.recover(ctx, s, ws)
+		lost, err = a.recoverFiles(ctx, s, ws)
 	}
 	if err == nil {
-		taken, err = a.capturePoint(ctx, driver, s, w, ws)
+		taken, err = a.capture(ctx, driver, s, w, ws)
 	}
 	return taken, lost, err
 }
 
-// endFailed ends a sandbox whose files have failed: what it reads may never have been on
+// stopFailed ends a sandbox whose files have failed: what it reads may never have been on
 // the disk. The next one begins with what is known to have been there.
-func (a *Actor) endFailed(ctx context.Context, s law.State, why error) error {
+func (a *Actor) stopFailed(ctx context.Context, s law.State, why error) error {
 	if err := a.deps.Driver.Stop(ctx, s.Sandbox.Handle, a.sandboxFence(s.Sandbox.Generation)); err != nil {
 		return errors.Join(why, err)
 	}
-	a.report(func(ctx context.Context) error { return a.boxFailed(ctx, s.Sandbox.Generation, why) })
+	a.report(func(ctx context.Context) error { return a.sandboxFailed(ctx, s.Sandbox.Generation, why) })
 	return why
 }
 
-func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s law.State, w law.WantedCapture, ws sandbox.Workspace) (*dormouse.Snapshot, error) {
+// capture captures the workspace into a stage and stores that as a layer.
+func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.State, w law.WantedSnapshot, ws sandbox.Workspace) (*dormouse.Snapshot, error) {
 	stage, err := a.deps.Snapshots.Stage(ctx)
 	if err != nil {
 		return nil, err
@@ -208,14 +209,14 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 	}
 	if w.Awaited() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, keepWithin, errLate)
+		ctx, cancel = context.WithTimeoutCause(ctx, storeWithin, errTooSlow)
 		defer cancel()
 	}
 	layer, err := a.deps.Snapshots.Keep(ctx, stage)
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(ctx))
 	}
-	// What was written a moment before the last point may be in it already.
+	// What was written a moment before the last snapshot may be in it already.
 	if n := len(below); n > 0 && below[n-1].DiffID == layer.DiffID {
 		return unchanged()
 	}
@@ -226,15 +227,15 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 	return &p, nil
 }
 
-// release gives back the layers of workspaces that are no more.
-func (a *Actor) release(number uint64) {
+// releaseLayers releases the layers of workspaces that the session has replaced.
+func (a *Actor) releaseLayers(number uint64) {
 	if a.deps.Snapshots == nil {
 		return
 	}
 	const few = 8 // that were swapped before any sandbox had them
 	for n := number - min(number, few); n < number; n++ {
 		if err := a.deps.Snapshots.Release(a.id, n); err != nil {
-			a.slog.Warn("layers not released", "workspace", n, "error", err)
+			a.logger.Warn("layers not released", "workspace", n, "error", err)
 		}
 	}
 }
@@ -256,30 +257,30 @@ func (a *Actor) workspaceOf(ctx context.Context, s law.State) (sandbox.Workspace
 	return ws, nil
 }
 
-// shorten has a long line made shorter in the background, for the points to come.
-func (a *Actor) shorten(ctx context.Context) {
-	line := a.state.Workspace.Line
-	if len(line) <= longLine || a.shortens {
+// compactChain has a long layer chain compacted in the background, for the snapshots to come.
+func (a *Actor) compactChain(ctx context.Context) {
+	chain := a.state.Workspace.Chain
+	if len(chain) <= longChain || a.compacting {
 		return
 	}
-	a.shortens = true
+	a.compacting = true
 	a.running.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, captureTimeout)
+		ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 		defer cancel()
-		err := a.deps.Snapshots.Compact(ctx, line)
+		err := a.deps.Snapshots.Compact(ctx, chain)
 		a.report(func(ctx context.Context) error {
-			a.shortens = false
+			a.compacting = false
 			if err != nil {
-				a.slog.WarnContext(ctx, "line not shortened", "error", err)
+				a.logger.WarnContext(ctx, "line not shortened", "error", err)
 			}
 			return nil
 		})
 	})
 }
 
-// policy is when snapshots are taken of the session's workspace, empty if they cannot
+// snapshotPolicy is when snapshots are taken of the session's workspace, empty if they cannot
 // be, and whether it is sealed when its sandbox has stopped.
-func (a *Actor) policy() (dormouse.SnapshotPolicy, bool) {
+func (a *Actor) snapshotPolicy() (dormouse.SnapshotPolicy, bool) {
 	if _, ok := a.deps.Driver.(sandbox.Snapshotter); !ok || a.deps.Snapshots == nil {
 		return "", false
 	}

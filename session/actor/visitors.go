@@ -15,7 +15,7 @@ import (
 // maxVisits bounds the visits of one session.
 const maxVisits = 64
 
-// visitor waits to be let in.
+// visitor is who waits for the sandbox.
 type visitor struct {
 	visit.Errand
 	reply chan visitReply // holds one
@@ -29,7 +29,7 @@ type visitReply struct {
 // Visit waits for the sandbox and lets a visitor in. It is called by the visitor.
 func (a *Actor) Visit(ctx context.Context, e visit.Errand) (*visit.Visit, error) {
 	c := &visitor{Errand: e, reply: make(chan visitReply, 1)}
-	if err := a.send(ctx, message{act: func(context.Context) error { return a.knock(c) }}); err != nil {
+	if err := a.send(ctx, message{act: func(context.Context) error { return a.admit(c) }}); err != nil {
 		return nil, err
 	}
 	var err error
@@ -55,54 +55,54 @@ func (a *Actor) Visit(ctx context.Context, e visit.Errand) (*visit.Visit, error)
 	return nil, err
 }
 
-// knock takes a visitor's wish. What is asked on a visit that another server
+// admit takes a visitor's action. What is asked on a visit that another server
 // received is part of that visit.
-func (a *Actor) knock(c *visitor) error {
+func (a *Actor) admit(c *visitor) error {
 	part := c.Generation != 0 && c.Stream == nil
 	if n := len(a.visitors) + int(a.visits.Load()); n >= maxVisits && !part {
 		return fmt.Errorf("%d visitors are in this sandbox, and no more can be: %w", n, dormouse.ErrConflict)
 	}
-	if err := a.refuses(c); err != nil {
+	if err := a.refusal(c); err != nil {
 		return err
 	}
 	a.visitors = append(a.visitors, c)
 	return nil
 }
 
-// refuses says why a visitor has nothing to wait for.
-func (a *Actor) refuses(c *visitor) error {
+// refusal says why a visitor has nothing to wait for.
+func (a *Actor) refusal(c *visitor) error {
 	s := a.state.Sandbox
 	switch {
 	case a.state.Terminated != nil:
 		return dormouse.ErrTerminated
 	case c.Generation != 0 && (s.Phase != law.SandboxActive || s.Generation != c.Generation):
-		return a.noLonger()
+		return a.sandboxGone()
 	case c.Wake || s.Phase == law.SandboxActive || s.Phase == law.SandboxWarming:
 		return nil
 	case s.Phase == law.SandboxStopping:
-		return a.noLonger()
+		return a.sandboxGone()
 	}
 	return fmt.Errorf("session is %s and has no sandbox now; wake it first: %w", law.PhaseOf(a.state), dormouse.ErrConflict)
 }
 
-// noLonger says what became of the sandbox that visitors were in.
-func (a *Actor) noLonger() error {
+// sandboxGone says what became of the sandbox that visitors were in.
+func (a *Actor) sandboxGone() error {
 	if a.state.Sandbox.Phase == law.SandboxStopping {
 		return fmt.Errorf("the sandbox is being stopped: %w", dormouse.ErrConflict)
 	}
 	return fmt.Errorf("the sandbox that was visited is gone: %w", dormouse.ErrConflict)
 }
 
-// leaves notes that somebody has left the sandbox.
-func (a *Actor) leaves() {
-	a.left.Store(a.deps.Clock().UnixNano())
+// visitEnded notes that somebody has left the sandbox.
+func (a *Actor) visitEnded() {
+	a.lastLeft.Store(a.deps.Clock().UnixNano())
 	a.visits.Add(-1)
 }
 
-// refuseVisitors tells those who have nothing to wait for.
+// refuseVisitors refuses those who have nothing to wait for.
 func (a *Actor) refuseVisitors() {
 	a.visitors = slices.DeleteFunc(a.visitors, func(c *visitor) bool {
-		err := a.refuses(c)
+		err := a.refusal(c)
 		if err != nil {
 			c.reply <- visitReply{err: err}
 		}
@@ -110,31 +110,31 @@ func (a *Actor) refuseVisitors() {
 	})
 }
 
-// letIn lets visitors into the sandbox that is held.
-func (a *Actor) letIn() {
+// serveVisitors lets visitors into the sandbox that is held.
+func (a *Actor) serveVisitors() {
 	for _, c := range a.visitors {
-		m, ok := a.box.live.(sandbox.Machine)
+		m, ok := a.sandbox.live.(sandbox.Machine)
 		if !ok {
 			c.reply <- visitReply{err: fmt.Errorf("sandboxes of this kind cannot be visited: %w", dormouse.ErrConflict)}
 			continue
 		}
 		a.visits.Add(1)
-		c.reply <- visitReply{visit: visit.NewLocal(a.box.ctx, m, a.box.generation, a.touch, a.leaves)}
+		c.reply <- visitReply{visit: visit.NewLocal(a.sandbox.ctx, m, a.sandbox.generation, a.touch, a.visitEnded)}
 	}
 	a.visitors = nil
 }
 
 // touch has it recorded that files may change. It is called by the visitor.
 func (a *Actor) touch(ctx context.Context, t dormouse.WorkspaceTouch) (done func(), err error) {
-	a.opened.Add(1) // first, so that a point that is made meanwhile knows of it
+	a.streamsEver.Add(1) // first, so that a snapshot that is taken meanwhile knows of it
 	a.streams.Add(1)
 	done = func() { a.streams.Add(-1) }
 	err = a.send(ctx, message{act: func(ctx context.Context) error {
 		switch w := a.state.Workspace; {
 		case w.Policy == "":
 			return nil // nobody wants to know
-		case w.Touched > 0 && (a.capture.id == "" || w.Touched > a.capture.at):
-			return nil // it is known, and no point that is being made will make anybody think otherwise
+		case w.Touched > 0 && (a.snapshot.id == "" || w.Touched > a.snapshot.at):
+			return nil // it is known, and no snapshot that is being taken will make anybody think otherwise
 		}
 		crash.At(crash.TouchDeciding)
 		err := a.do(ctx, law.Touch{WorkspaceTouch: t})
@@ -148,8 +148,8 @@ func (a *Actor) touch(ctx context.Context, t dormouse.WorkspaceTouch) (done func
 	return done, nil
 }
 
-// turnAway tells visitors that the sandbox they wait for could not be had.
-func (a *Actor) turnAway(cause error) {
+// failVisitors tells visitors that the sandbox they wait for could not be had.
+func (a *Actor) failVisitors(cause error) {
 	for _, c := range a.visitors {
 		c.reply <- visitReply{err: fmt.Errorf("%w: %w", cause, dormouse.ErrConflict)}
 	}

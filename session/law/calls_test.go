@@ -9,7 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// The law refuses a call before the point of the one before is made, and nothing else.
+// The law refuses a call before the snapshot of the one before is made, and nothing else.
 func TestTheLawHasCallsWaitForPoints(t *testing.T) {
 	w := newWorld(t, dormouse.Created{Warm: true})
 	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByCall}, w.prompt("p1"), w.take("p1"))
@@ -20,14 +20,14 @@ func TestTheLawHasCallsWaitForPoints(t *testing.T) {
 	}
 	op := w.execOp(dormouse.OpExec)
 	w.must(law.StartOp{Work: w.work(), Op: op}, w.toolResult(op))
-	if want := law.Want(w.state).Capture; want == nil || want.Reason != dormouse.SnapshotOfCall {
+	if want := law.Want(w.state).Snapshot; want == nil || want.Reason != dormouse.SnapshotOfCall {
 		t.Fatalf("wanted is %+v", want)
 	}
 	if err := start(dormouse.OpExec); !errors.Is(err, dormouse.ErrConflict) {
 		t.Errorf("a call before the point is made: %v", err)
 	}
 	w.must(w.point())
-	if want := law.Want(w.state).Capture; want != nil {
+	if want := law.Want(w.state).Snapshot; want != nil {
 		t.Errorf("wanted is %+v", want)
 	}
 	if err := start(dormouse.OpExec); err != nil {
@@ -44,7 +44,7 @@ func TestReadsWaitForNoPoint(t *testing.T) {
 		w.must(law.StartOp{Work: w.work(), Op: op}, w.toolResult(op))
 	}
 	w.must(w.point())
-	if want := law.Want(w.state).Capture; want != nil {
+	if want := law.Want(w.state).Snapshot; want != nil {
 		t.Errorf("a read has a point: %+v", want)
 	}
 }

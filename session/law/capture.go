@@ -8,7 +8,7 @@ import (
 
 // Of is the wanted snapshot as far as the state says what it is: all but its layers, and
 // what could not be captured.
-func (w WantedCapture) Of(s State) dormouse.Snapshot {
+func (w WantedSnapshot) Of(s State) dormouse.Snapshot {
 	p := dormouse.Snapshot{
 		ID: w.ID, Parent: s.Workspace.Newest, Label: w.Label, Reason: w.Reason, At: s.Seq, Midway: s.Works(),
 		Generation: s.Sandbox.Generation, Workspace: s.Workspace.Number,
@@ -36,18 +36,18 @@ func ofCall(s State) (at uint64, midway bool) {
 }
 
 // Needed reports whether the snapshot is captured even if no file can have changed.
-func (w WantedCapture) Needed() bool {
+func (w WantedSnapshot) Needed() bool {
 	return w.Reason == dormouse.SnapshotAsked || w.Reason == dormouse.SnapshotSealing
 }
 
 // Awaited reports whether a turn or a tool call waits until the snapshot is taken.
-func (w WantedCapture) Awaited() bool {
+func (w WantedSnapshot) Awaited() bool {
 	return w.Reason == dormouse.SnapshotOfTurn || w.Reason == dormouse.SnapshotOfCall
 }
 
 // Redundant reports whether the snapshot is not recorded if no file has changed since
 // another one: that has the same files already, and nobody has asked for a new one.
-func (w WantedCapture) Redundant(s State, since dormouse.SnapshotID) bool {
+func (w WantedSnapshot) Redundant(s State, since dormouse.SnapshotID) bool {
 	switch w.Reason {
 	case dormouse.SnapshotAsked:
 		return false
@@ -59,7 +59,7 @@ func (w WantedCapture) Redundant(s State, since dormouse.SnapshotID) bool {
 
 // TooLarge reports whether a chain of layers is more than the workspace may be sealed as:
 // the volume holds a session to its disk limit, and layers do not.
-func (w WantedCapture) TooLarge(s State, layers []dormouse.Layer) bool {
+func (w WantedSnapshot) TooLarge(s State, layers []dormouse.Layer) bool {
 	if w.Reason != dormouse.SnapshotSealing || s.Environment.Limits.Disk <= 0 {
 		return false
 	}
@@ -77,7 +77,7 @@ func (s State) ChainSince(since dormouse.SnapshotID) ([]dormouse.Layer, error) {
 	case "":
 		return nil, nil
 	case s.Workspace.Newest:
-		return s.Workspace.Line, nil
+		return s.Workspace.Chain, nil
 	case s.Workspace.Base:
 		return s.Workspace.Layers, nil
 	}

@@ -22,7 +22,7 @@ func TestASnapshotIsRedundantOnlyIfAnotherOneHasItsFiles(t *testing.T) {
 		"to seal, and the workspace lies over the newest": {sealed, dormouse.SnapshotSealing, "snap_base", true},
 		"to seal, and it does not":                        {s, dormouse.SnapshotSealing, "snap_new", false},
 	} {
-		if got := (law.WantedCapture{Reason: c.reason}).Redundant(c.state, c.since); got != c.want {
+		if got := (law.WantedSnapshot{Reason: c.reason}).Redundant(c.state, c.since); got != c.want {
 			t.Errorf("%s: redundant %v, want %v", name, got, c.want)
 		}
 	}
@@ -31,18 +31,18 @@ func TestASnapshotIsRedundantOnlyIfAnotherOneHasItsFiles(t *testing.T) {
 func TestAWorkspaceIsNotSealedAsMoreThanItsDisk(t *testing.T) {
 	s := law.State{Environment: dormouse.Environment{Limits: dormouse.Limits{Disk: 10}}}
 	layers := []dormouse.Layer{{Bytes: 6}, {Bytes: 5}}
-	sealing := law.WantedCapture{Reason: dormouse.SnapshotSealing}
+	sealing := law.WantedSnapshot{Reason: dormouse.SnapshotSealing}
 	if !sealing.TooLarge(s, layers) || sealing.TooLarge(s, layers[:1]) || sealing.TooLarge(law.State{}, layers) {
 		t.Error("the disk limit does not decide")
 	}
-	if (law.WantedCapture{Reason: dormouse.SnapshotOfTurn}).TooLarge(s, layers) {
+	if (law.WantedSnapshot{Reason: dormouse.SnapshotOfTurn}).TooLarge(s, layers) {
 		t.Error("a snapshot that seals nothing was refused")
 	}
 }
 
 func TestChangesAreAddedToTheChainTheyWereCapturedSince(t *testing.T) {
 	newest, base := []dormouse.Layer{{DiffID: "a"}, {DiffID: "b"}}, []dormouse.Layer{{DiffID: "a"}}
-	s := law.State{Workspace: law.Workspace{Newest: "snap_new", Line: newest, Base: "snap_base", Layers: base}}
+	s := law.State{Workspace: law.Workspace{Newest: "snap_new", Chain: newest, Base: "snap_base", Layers: base}}
 	for since, want := range map[dormouse.SnapshotID]int{"": 0, "snap_new": 2, "snap_base": 1} {
 		if chain, err := s.ChainSince(since); err != nil || len(chain) != want {
 			t.Errorf("since %q: %d layers, %v", since, len(chain), err)

@@ -32,7 +32,7 @@ func run(id dormouse.EventID) law.Run {
 	return law.Run{ExecAsk: dormouse.ExecAsk{Exec: id, Command: "true"}}
 }
 
-// kept is a session whose line has a point, askedPoint("0").
+// kept is a session whose line has a snapshot, askedPoint("0").
 func kept(t testing.TB) *world {
 	w := newWorld(t, dormouse.Created{Warm: true})
 	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByTurn, Seals: true})
@@ -67,13 +67,13 @@ func layers(names ...string) (list []dormouse.Layer) {
 	return list
 }
 
-// point is the point that is wanted, or one that is not.
+// snapshot is the snapshot that is wanted, or one that is not.
 func (w *world) point() law.TakeSnapshot {
 	p := dormouse.Snapshot{
 		ID: askedPoint("x"), Reason: dormouse.SnapshotAsked, At: w.state.Seq, Generation: w.state.Sandbox.Generation,
-		Workspace: w.state.Workspace.Number, Layers: append(slices.Clip(w.state.Workspace.Line), layers(fmt.Sprint(w.state.Seq))...),
+		Workspace: w.state.Workspace.Number, Layers: append(slices.Clip(w.state.Workspace.Chain), layers(fmt.Sprint(w.state.Seq))...),
 	}
-	if want := law.Want(w.state).Capture; want != nil {
+	if want := law.Want(w.state).Snapshot; want != nil {
 		p.ID, p.Reason = want.ID, want.Reason
 	}
 	return law.TakeSnapshot{Snapshot: p}
@@ -345,7 +345,7 @@ func verbs() []struct {
 			return law.ChildDown{Child: dormouse.ChildID(sid, "c"), Reason: "terminated"}
 		}},
 		{"ParentTold", func(*world) law.Verb { return law.ParentTold{} }},
-		{"MakeRoom", func(*world) law.Verb { return law.MakeRoom{} }},
+		{"MakeRoom", func(*world) law.Verb { return law.Evict{} }},
 		{"Tick", func(*world) law.Verb { return law.Tick{} }},
 	}
 }

@@ -77,11 +77,11 @@ var Verbs = []Rule{
 	rule(Rule{Name: "end_child", Wire: true, Agent: true}, (*draft).endChild),
 	rule(Rule{Name: "describe", AfterEnd: true, Wire: true, Agent: true, Hidden: true}, (*draft).describe),
 	rule(Rule{Name: "archive", AfterEnd: true, Repeat: Idempotent, Wire: true, Hidden: true, FreesDisk: true, Damaged: true, Lookup: LookupOpenCalls}, bare[Archive]((*draft).archive)),
-	rule(Rule{Name: "delete", AfterEnd: true, Repeat: Idempotent, Wire: true, FreesDisk: true, Damaged: true, Lookup: LookupOpenCalls}, (*draft).delete),
+	rule(Rule{Name: "delete", AfterEnd: true, Repeat: Idempotent, Wire: true, FreesDisk: true, Damaged: true, Lookup: LookupOpenCalls}, (*draft).deleteSession),
 	rule(Rule{Name: "run", Repeat: IdempotentByID, Wire: true}, (*draft).run),
 	rule(Rule{Name: "end_exec", AfterEnd: true, Wire: true}, (*draft).endExec),
 	rule(Rule{Name: "retry", Wire: true}, (*draft).retry),
-	rule(Rule{Name: "continue", Wire: true, Lookup: LookupOpenCalls}, (*draft).goOn),
+	rule(Rule{Name: "continue", Wire: true, Lookup: LookupOpenCalls}, (*draft).continueTurn),
 	rule(Rule{Name: "hibernate", Wire: true, Lookup: LookupOpenCalls}, bare[Hibernate]((*draft).hibernate)),
 	rule(Rule{Name: "wake", Wire: true}, bare[Wake]((*draft).wake)),
 	rule(Rule{Name: "terminate", AfterEnd: true, Repeat: Idempotent, Wire: true, Hidden: true, FreesDisk: true, Damaged: true, Lookup: LookupOpenCalls}, (*draft).terminate),
@@ -92,7 +92,7 @@ var Verbs = []Rule{
 
 	rule(Rule{Name: "start_exec"}, (*draft).startExec),
 	rule(Rule{Name: "take"}, (*draft).take),
-	rule(Rule{Name: "recover", AfterEnd: true, Lookup: LookupOpenCalls}, bare[Recover]((*draft).recover)),
+	rule(Rule{Name: "recover", AfterEnd: true, Lookup: LookupOpenCalls}, bare[Recover]((*draft).recoverAttempts)),
 	rule(Rule{Name: "start_attempt"}, (*draft).startAttempt),
 	rule(Rule{Name: "return_attempt"}, (*draft).returnAttempt),
 	rule(Rule{Name: "fail_attempt", Lookup: LookupOpenCalls}, (*draft).failAttempt),
@@ -116,7 +116,7 @@ var Verbs = []Rule{
 	rule(Rule{Name: "child_up", AfterEnd: true}, (*draft).childUp),
 	rule(Rule{Name: "child_down", AfterEnd: true}, (*draft).childDown),
 	rule(Rule{Name: "parent_told", AfterEnd: true}, bare[ParentTold]((*draft).parentTold)),
-	rule(Rule{Name: "make_room"}, bare[MakeRoom]((*draft).makeRoom)),
+	rule(Rule{Name: "make_room"}, bare[Evict]((*draft).evict)),
 	rule(Rule{Name: "tick", AfterEnd: true}, (*draft).tick),
 }
 

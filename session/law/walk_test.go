@@ -186,7 +186,7 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) law.Verb {
 		if r.IntN(40) == 0 {
 			return law.Terminate{Reason: "walk"}
 		}
-		return pick(law.Hibernate{}, law.Wake{}, law.Tick{}, law.MakeRoom{}, law.Warm{})
+		return pick(law.Hibernate{}, law.Wake{}, law.Tick{}, law.Evict{}, law.Warm{})
 	case 5:
 		w.epoch++
 		return law.Recover{}

@@ -14,7 +14,7 @@ func (d *draft) warm() error {
 		if d.Sandbox.Generation > 0 || d.Workspace.Sealed { // a branch may begin with what ran
 			how = dormouse.WarmRestore
 		}
-		d.tell(dormouse.SandboxWarming, "", dormouse.SandboxFact{
+		d.record(dormouse.SandboxWarming, "", dormouse.SandboxFact{
 			Generation: d.Sandbox.Generation + 1, How: how,
 		})
 		return nil
@@ -41,8 +41,8 @@ func (d *draft) hibernate() error {
 	}
 	for _, t := range d.Threads {
 		if t.Turn != nil && t.Turn.Blocked == "" {
-			d.close(t.ID, dormouse.TurnInterrupted)
-			d.tellIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
+			d.closeTurn(t.ID, dormouse.TurnInterrupted)
+			d.recordIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
 		}
 	}
 	d.stopSandbox("hibernate")
@@ -50,7 +50,7 @@ func (d *draft) hibernate() error {
 }
 
 func (d *draft) stopSandbox(reason string) {
-	d.tell(dormouse.SandboxStopping, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: reason, Kept: true})
+	d.record(dormouse.SandboxStopping, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: reason, Kept: true})
 }
 
 func (d *draft) sandboxUp(v SandboxUp) error {
@@ -68,7 +68,7 @@ func (d *draft) sandboxUp(v SandboxUp) error {
 	default:
 		fact.Processes, fact.Reason = dormouse.ProcessesLost, v.Lost
 	}
-	d.tell(dormouse.SandboxStarted, "", fact)
+	d.record(dormouse.SandboxStarted, "", fact)
 	if d.Terminated != nil {
 		d.stopSandbox("terminated")
 	}
@@ -82,13 +82,13 @@ func (d *draft) sandboxGone(v SandboxGone) error {
 		return nil
 	}
 	warming := d.Sandbox.Phase == SandboxWarming
-	d.tell(dormouse.SandboxLost, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason, Since: d.IdleSince})
+	d.record(dormouse.SandboxLost, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason, Since: d.IdleSince})
 	d.loseGeneration(v.Generation, v.Reason)
 	if warming {
 		d.refuseExecs(v.Reason)
 	}
 	if warming && d.Terminated == nil && !d.Works() {
-		d.tell(dormouse.AttentionRaised, "", dormouse.Attention{Reason: v.Reason})
+		d.record(dormouse.AttentionRaised, "", dormouse.Attention{Reason: v.Reason})
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (d *draft) sandboxDelayed(v SandboxDelayed) error {
 // longer there, or goes, nobody needs to know.
 func (d *draft) sandboxRelieved(v SandboxRelieved) error {
 	if d.Sandbox.Phase == SandboxActive && d.Sandbox.Generation == v.Generation {
-		d.tell(dormouse.SandboxRelieved, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason})
+		d.record(dormouse.SandboxRelieved, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason})
 	}
 	return nil
 }
@@ -124,14 +124,14 @@ func (d *draft) sandboxDown(v SandboxDown) error {
 	if v.Kept {
 		fact.Processes = dormouse.ProcessesKept
 	}
-	d.tell(dormouse.SandboxStopped, "", fact)
+	d.record(dormouse.SandboxStopped, "", fact)
 	d.loseGeneration(v.Generation, "its sandbox was stopped")
 	return nil
 }
 
-// makeRoom puts a sandbox to sleep before its time. One that somebody uses keeps
+// evict puts a sandbox to sleep before its time. One that somebody uses keeps
 // its place.
-func (d *draft) makeRoom() error {
+func (d *draft) evict() error {
 	if IdleSince(d.State).IsZero() {
 		return fmt.Errorf("its sandbox is in use, or is none: %w", dormouse.ErrConflict)
 	}
@@ -146,8 +146,8 @@ func (d *draft) tick(v Tick) error {
 	at := sleepAt(d.State)
 	switch {
 	case at.IsZero() || d.c.Now.Before(at):
-	case v.Stirs != "" && (!v.Bounded || d.c.Now.Before(d.IdleSince.Add(d.IdleTimeout()+dormouse.MaxStirs))):
-		d.tell(dormouse.SandboxStirred, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: v.Stirs})
+	case v.Busy != "" && (!v.Bounded || d.c.Now.Before(d.IdleSince.Add(d.IdleTimeout()+dormouse.MaxStirs))):
+		d.record(dormouse.SandboxStirred, "", dormouse.SandboxFact{Generation: d.Sandbox.Generation, Reason: v.Busy})
 	default:
 		d.stopSandbox("idle")
 	}

@@ -43,7 +43,7 @@ func TestABranchMayGiveTheIDsOfWhatItBranchedFrom(t *testing.T) {
 		{ID: "sevt_p", Type: dormouse.UserMessage, Payload: dormouse.Encode(dormouse.Message{Content: []dormouse.Block{dormouse.Text("hello")}})},
 		{ID: "sevt_a", Type: dormouse.UserCustomToolResult, Payload: dormouse.Encode(dormouse.CustomToolResult{Use: "sevt_u"})},
 	}
-	d, err := law.Decide(law.State{}, law.Command{Now: epoch0, Verb: law.Create{Talk: talk, Created: dormouse.Created{
+	d, err := law.Decide(law.State{}, law.Command{Now: epoch0, Verb: law.Create{Transcript: talk, Created: dormouse.Created{
 		Session: "sesn_branch", Tenant: "default", Owner: dormouse.User("ada"), Recovery: dormouse.RecoverAuto,
 		Agent: dormouse.AgentConfig{Name: "a", Model: "m"}, Branch: &dormouse.Branched{From: sid, At: 9, Talk: len(talk)},
 	}}})

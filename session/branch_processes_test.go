@@ -77,7 +77,7 @@ func TestABranchTakesAlongWhatRuns(t *testing.T) {
 		if b, err := branch(session.BranchAsk{}); err != nil || b.Processes || len(d.copied) != 0 {
 			t.Fatalf("of a session that is awake: %+v, %v", b, err)
 		}
-		if _, err := branch(session.BranchAsk{Snapshot: h.state().Points[0].ID, Processes: &yes}); !errors.Is(err, dormouse.ErrConflict) {
+		if _, err := branch(session.BranchAsk{Snapshot: h.state().Snapshots[0].ID, Processes: &yes}); !errors.Is(err, dormouse.ErrConflict) {
 			t.Errorf("of a snapshot: %v", err)
 		}
 		first, err := branch(session.BranchAsk{Processes: &yes})

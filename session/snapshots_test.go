@@ -268,11 +268,11 @@ func TestRevertingTakesFilesAndConversationBack(t *testing.T) {
 		d.write("a", "bad")
 		h.mustPrompt("p3", "third "+script("effect x"))
 		settle(time.Second)
-		if n := len(h.state().Points); n != 3 {
+		if n := len(h.state().Snapshots); n != 3 {
 			t.Fatalf("%d points", n)
 		}
-		// The point of the second turn has what was written before it ended.
-		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3"), session.GoBack{}); err != nil {
+		// The snapshot of the second turn has what was written before it ended.
+		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3"), session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		asked = nil
@@ -317,21 +317,21 @@ func TestOnlyAnIdleSessionIsTakenBack(t *testing.T) {
 		settle(time.Second)
 		h.mustPrompt("p2", script("sleep 5m"))
 		settle(time.Second)
-		point := h.state().Points[0].ID
+		point := h.state().Snapshots[0].ID
 		for _, history := range []bool{false, true} {
-			if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), point, session.GoBack{History: history}); !errors.Is(err, dormouse.ErrConflict) {
+			if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), point, session.RestoreOptions{History: history}); !errors.Is(err, dormouse.ErrConflict) {
 				t.Errorf("restored under a turn: %v", err)
 			}
 		}
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), askedPoint("nowhere"), session.GoBack{}); !errors.Is(err, dormouse.ErrNotFound) {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), askedPoint("nowhere"), session.RestoreOptions{}); !errors.Is(err, dormouse.ErrNotFound) {
 			t.Errorf("restored from nowhere: %v", err)
 		}
 		settle(10 * time.Minute)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), point, session.GoBack{History: true}); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), point, session.RestoreOptions{History: true}); err != nil {
 			t.Errorf("restored when idle: %v", err)
 		}
-		if s := h.state(); len(s.Points) != 2 || s.Points[0].ID != point || !s.Points[1].Aside || s.Workspace.Base != point {
-			t.Errorf("points %v, base %s", s.Points, s.Workspace.Base)
+		if s := h.state(); len(s.Snapshots) != 2 || s.Snapshots[0].ID != point || !s.Snapshots[1].Aside || s.Workspace.Base != point {
+			t.Errorf("points %v, base %s", s.Snapshots, s.Workspace.Base)
 		}
 		settle(time.Minute)
 		h.checked()
@@ -376,10 +376,10 @@ func TestNothingIsSealedThatIsNotWhole(t *testing.T) {
 		}
 		settle(time.Minute)
 		s := h.state()
-		if s.Workspace.Number != 0 || len(s.Points) != 1 {
+		if s.Workspace.Number != 0 || len(s.Snapshots) != 1 {
 			t.Errorf("it was sealed: %+v", s.Workspace)
 		}
-		points, _, err := h.live.Points(t.Context(), h.id, "", 10)
+		points, _, err := h.live.Snapshots(t.Context(), h.id, "", 10)
 		if err != nil || len(points) != 1 || points[0].LeftOut != 1 || !slices.Equal(points[0].Left, d.left) {
 			t.Errorf("the snapshot says %+v, %v", points, err)
 		}
@@ -431,8 +431,8 @@ func TestOfTooManyPointsTheOldestGo(t *testing.T) {
 				first = []dormouse.Digest{p.Layers[0].Digest}
 			}
 		}
-		if s := h.state(); len(s.Points) != 2 || s.Points[1].ID != last.ID {
-			t.Errorf("points %v", s.Points)
+		if s := h.state(); len(s.Snapshots) != 2 || s.Snapshots[1].ID != last.ID {
+			t.Errorf("points %v", s.Snapshots)
 		}
 		named, err := h.store.Named(t.Context(), append(first, last.Layers[0].Digest))
 		if err != nil || len(named) != 1 || named[0] != last.Layers[0].Digest {
@@ -447,7 +447,7 @@ func TestOfTooManyPointsTheOldestGo(t *testing.T) {
 		if named, err = h.store.Named(t.Context(), []dormouse.Digest{last.Layers[0].Digest}); err != nil || len(named) != 1 {
 			t.Errorf("named: %v, %v", named, err)
 		}
-		if _, err := h.live.Point(t.Context(), h.id, last.ID); !errors.Is(err, dormouse.ErrNotFound) {
+		if _, err := h.live.Manifest(t.Context(), h.id, last.ID); !errors.Is(err, dormouse.ErrNotFound) {
 			t.Errorf("deleted and found: %v", err)
 		}
 		h.checked()
@@ -466,7 +466,7 @@ func TestAnAgentKeepsAndRestoresItsFiles(t *testing.T) {
 		var kept struct {
 			Ref json.RawMessage `json:"ref"`
 		}
-		if len(told) != 2 || json.Unmarshal([]byte(told[0]), &kept) != nil || !strings.Contains(told[1], string(h.state().Points[0].ID)) {
+		if len(told) != 2 || json.Unmarshal([]byte(told[0]), &kept) != nil || !strings.Contains(told[1], string(h.state().Snapshots[0].ID)) {
 			t.Fatalf("told %q", told)
 		}
 		h.mustPrompt("p2", says(use("workspace_restore", map[string]any{"ref": kept.Ref}), use("bash", map[string]any{"command": "effect after"})))
@@ -507,13 +507,13 @@ func TestABranchGoesItsOwnWay(t *testing.T) {
 		settle(time.Second)
 		h.mustPrompt("p3", "third "+script("effect x"))
 		settle(time.Second)
-		second := h.state().Points[1]
+		second := h.state().Snapshots[1]
 		row, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Snapshot: second.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
 		branch := h.of(row.Session)
-		if s := branch.state(); s.Title != "Branch of a project" || s.Workspace.Number != 1 || len(s.Points) != 1 {
+		if s := branch.state(); s.Title != "Branch of a project" || s.Workspace.Number != 1 || len(s.Snapshots) != 1 {
 			t.Errorf("%+v", s)
 		}
 		delete(d.files, 1)
@@ -529,7 +529,7 @@ func TestABranchGoesItsOwnWay(t *testing.T) {
 		}
 		branch.checked()
 		h.checked()
-		// The present is a point too, and what happens to the one does not happen to the other.
+		// The present is a snapshot too, and what happens to the one does not happen to the other.
 		if row, err = h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Title: "now"}); err != nil {
 			t.Fatal(err)
 		}
@@ -563,7 +563,7 @@ func TestAnAgentIsToldThatItsFilesAreOthers(t *testing.T) {
 		settle(time.Second)
 		h.mustPrompt("p2", script("effect y"))
 		settle(time.Second)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), h.state().Points[0].ID, session.GoBack{}); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), h.state().Snapshots[0].ID, session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		asked = nil

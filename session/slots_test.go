@@ -100,7 +100,7 @@ func TestWhoIsAtWorkKeepsItsSandbox(t *testing.T) {
 		}
 		settle(time.Minute)
 		h.expect(ids, atWork, atWork, atWork, atWork)
-		if awake, waiting := h.live.Seats(); awake != 2 || waiting != 2 {
+		if awake, waiting := h.live.Slots(); awake != 2 || waiting != 2 {
 			t.Errorf("%d are awake, %d wait", awake, waiting)
 		}
 		settle(time.Hour)
@@ -161,7 +161,7 @@ func TestWhoWaitsForRoomCanBeDeleted(t *testing.T) {
 		if _, err := h.store.Session(t.Context(), h.id); err == nil {
 			t.Error("it is still there")
 		}
-		if awake, waiting := h.live.Seats(); awake != 1 || waiting != 0 {
+		if awake, waiting := h.live.Slots(); awake != 1 || waiting != 0 {
 			t.Errorf("%d are awake, %d wait", awake, waiting)
 		}
 		settle(2 * time.Hour)
@@ -197,7 +197,7 @@ func TestAServerHasNoSeatForTheSandboxOfAnother(t *testing.T) {
 			t.Errorf("%+v", owned)
 		}
 		settle(time.Minute)
-		if awake, _ := b.live.Seats(); awake != 0 {
+		if awake, _ := b.live.Slots(); awake != 0 {
 			t.Errorf("%d are awake on a server that has no session", awake)
 		}
 	})

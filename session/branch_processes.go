@@ -10,23 +10,23 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// wants reports whether what runs must be taken along.
-func (b BranchAsk) wants() bool { return b.Processes != nil && *b.Processes }
+// needsProcesses reports whether what runs must be taken along.
+func (b BranchAsk) needsProcesses() bool { return b.Processes != nil && *b.Processes }
 
-// asleep is the generation that a session sleeps since, 0 if nothing that ran is to
+// hibernatedGeneration is the generation that a session sleeps since, 0 if nothing that ran is to
 // be taken along. It puts the session to sleep if that is wanted.
-func (s *Sessions) asleep(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask BranchAsk) (uint64, error) {
-	if _, ok := s.deps.Driver.(sandbox.Brancher); !ok || ask.Snapshot != "" || ask.Processes != nil && !*ask.Processes {
-		if ask.wants() && ok {
+func (s *Sessions) hibernatedGeneration(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask BranchAsk) (uint64, error) {
+	if _, ok := s.config.Driver.(sandbox.Brancher); !ok || ask.Snapshot != "" || ask.Processes != nil && !*ask.Processes {
+		if ask.needsProcesses() && ok {
 			return 0, fmt.Errorf("what ran at a snapshot is not kept; branch from the present: %w", dormouse.ErrConflict)
-		} else if ask.wants() {
+		} else if ask.needsProcesses() {
 			return 0, fmt.Errorf("what runs in these sandboxes cannot be taken along: %w", dormouse.ErrConflict)
 		}
 		return 0, nil
 	}
 	state, err := s.Peek(ctx, id)
-	if err == nil && ask.wants() {
-		state, err = s.putToSleep(ctx, state, by)
+	if err == nil && ask.needsProcesses() {
+		state, err = s.hibernate(ctx, state, by)
 	}
 	if err != nil || state.Sandbox.Phase != law.SandboxCold {
 		return 0, err
@@ -34,8 +34,8 @@ func (s *Sessions) asleep(ctx context.Context, id dormouse.SessionID, by dormous
 	return state.Sandbox.Generation, nil
 }
 
-// putToSleep has a session that rests hibernate, and returns it as it sleeps.
-func (s *Sessions) putToSleep(ctx context.Context, state law.State, by dormouse.Actor) (law.State, error) {
+// hibernate has a session that rests hibernate, and returns it as it sleeps.
+func (s *Sessions) hibernate(ctx context.Context, state law.State, by dormouse.Actor) (law.State, error) {
 	if state.Works() {
 		return state, fmt.Errorf("the session is at work; branch when it rests: %w", dormouse.ErrConflict)
 	}
@@ -64,10 +64,10 @@ func (s *Sessions) putToSleep(ctx context.Context, state law.State, by dormouse.
 	}
 }
 
-// takeAlong has what a session sleeps with copied for its branch, and reports whether
+// copyProcesses has what a session sleeps with copied for its branch, and reports whether
 // there was anything.
-func (s *Sessions) takeAlong(ctx context.Context, from dormouse.SessionID, generation uint64, to dormouse.SessionID, ask BranchAsk) (bool, error) {
-	brancher, ok := s.deps.Driver.(sandbox.Brancher)
+func (s *Sessions) copyProcesses(ctx context.Context, from dormouse.SessionID, generation uint64, to dormouse.SessionID, ask BranchAsk) (bool, error) {
+	brancher, ok := s.config.Driver.(sandbox.Brancher)
 	if !ok {
 		return false, nil
 	}
@@ -75,12 +75,12 @@ func (s *Sessions) takeAlong(ctx context.Context, from dormouse.SessionID, gener
 	switch {
 	case err == nil:
 		return true, nil
-	case ask.wants() && errors.Is(err, sandbox.ErrNothingKept):
+	case ask.needsProcesses() && errors.Is(err, sandbox.ErrNothingKept):
 		return false, fmt.Errorf("%w: %w", err, dormouse.ErrConflict)
-	case ask.wants() || ctx.Err() != nil:
+	case ask.needsProcesses() || ctx.Err() != nil:
 		return false, err
 	case !errors.Is(err, sandbox.ErrNothingKept):
-		s.deps.Logger.WarnContext(ctx, "a branch begins without what ran", "session", from, "branch", to, "error", err)
+		s.config.Logger.WarnContext(ctx, "a branch begins without what ran", "session", from, "branch", to, "error", err)
 	}
 	return false, nil
 }

@@ -12,9 +12,15 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 # The version is given explicitly; asking git for it again fails in a checkout
 # that belongs to somebody else.
-export GOFLAGS := $(GOFLAGS) -buildvcs=false
+#
+# Everything is compiled with the same flags, so that the build, vet, the linter and
+# the end-to-end tests share one cache. The race detector alone needs cgo, and so
+# compiles everything once more.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false -trimpath
+export CGO_ENABLED := 0
 
-GO_BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+GO_BUILD := $(GO) build -ldflags "-s -w -X main.version=$(VERSION)"
+GO_RACE  := CGO_ENABLED=1 $(GO) test -race
 EMBEDDED := cmd/dormouse/embedded/dormouse-runner
 LINT     := bin/golangci-lint
 DEADCODE := bin/deadcode
@@ -74,16 +80,29 @@ run: need-run build ## everything needed, then the server
 .PHONY: test
 test: need-test build ## everything needed, then the whole suite and a sample of the crash matrix
 	$(GO) vet ./...
-	$(GO) test -race -timeout 20m $(UNIT)
+	$(MAKE) --no-print-directory cross
+	$(GO_RACE) -timeout 20m $(UNIT)
 	$(GO) test -p 1 -timeout 20m ./e2e/... # each starts servers and sandboxes of its own
 	DORMOUSE_E2E_STORE=postgres $(GO) test -run Scenario ./e2e
 	$(MAKE) --no-print-directory crash SAMPLE=120
 	$(MAKE) --no-print-directory crash SAMPLE=80 STORE=postgres
 	[ $$(id -u) -ne 0 ] || $(MAKE) --no-print-directory crash SAMPLE=30 SANDBOX=gvisor
 
+# Type-checked and not linked. On Windows there is only the command line, whose tests
+# start servers and are left out.
+.PHONY: cross
+cross: ## vet for the systems and processors that this machine is not
+	for target in linux/arm64 darwin/amd64 darwin/arm64; do \
+		GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) vet ./cmd/... $(if $(wildcard client),./client/...) ./runner/... ./sandbox/local || exit 1; \
+	done
+	for arch in amd64 arm64; do \
+		files=$$(GOOS=windows $(GO) list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./cmd/dormouse) && \
+			GOOS=windows GOARCH=$$arch CGO_ENABLED=0 $(GO) vet $$files || exit 1; \
+	done
+
 .PHONY: check
 check: need-test lint ## format, lint, race tests of what needs no service: what you run all day
-	$(GO) test -race -timeout 20m $(UNIT)
+	$(GO_RACE) -timeout 20m $(UNIT)
 	$(GO) test ./e2e/mutants # whose patches must still fit
 
 .PHONY: e2e
@@ -184,7 +203,7 @@ $(DEADCODE)-$(DEADCODE_VERSION):
 # when it is whole.
 $(VERSITY)-$(VERSITY_VERSION):
 	mkdir -p bin && dir=$$(mktemp -d $(CURDIR)/bin/.versitygw-XXXXXX) && \
-		CGO_ENABLED=0 GOBIN=$$dir $(GO) install -trimpath -ldflags "-s -w" github.com/versity/versitygw/cmd/versitygw@$(VERSITY_VERSION) && \
+		GOBIN=$$dir $(GO) install -ldflags "-s -w" github.com/versity/versitygw/cmd/versitygw@$(VERSITY_VERSION) && \
 		mv $$dir/versitygw $@ && rmdir $$dir
 
 # Tests ask for it by this name and are told where it is.

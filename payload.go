@@ -409,13 +409,6 @@ type Attention struct {
 	Prompts []EventID `json:"prompts,omitempty"`
 }
 
-// Deadline is a stored time at which something is due.
-type Deadline struct {
-	ID   string    `json:"id"`
-	Kind string    `json:"kind"`
-	At   time.Time `json:"at,omitzero"`
-}
-
 // Termination is the payload of session.terminated.
 type Termination struct {
 	Reason string `json:"reason"`

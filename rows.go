@@ -14,11 +14,9 @@ type Fence struct {
 // Rows are the tables that are derived from a session's log. One function makes them,
 // law.Project, for a live append and for a rebuild alike.
 type Rows struct {
-	Session SessionRow
-	Prompts []PromptRecord // inserted or replaced by id
-	Ops     []OpRecord     // inserted or replaced by id, in the order of the log
-	// Deadlines replaces the session's deadlines when not nil.
-	Deadlines     []Deadline
+	Session       SessionRow
+	Prompts       []PromptRecord  // inserted or replaced by id
+	Ops           []OpRecord      // inserted or replaced by id, in the order of the log
 	SnapshotBlobs []SnapshotBlobs // inserted or replaced by snapshot
 	Released      []SnapshotID    // snapshots that need no blobs any more, applied after SnapshotBlobs; unknown ones are ignored
 	ClientIDs     []ClientID      // inserted; unique within the session
@@ -70,9 +68,9 @@ type SessionRow struct {
 	// follow from the log, so rows say nothing of it: Mark sets it. It also says what of
 	// this row cannot be read.
 	Damage string `json:"damage,omitempty"`
-	// Unread names the columns of this row that are not what was written, whose values
+	// CorruptColumns names the columns of this row that are not what was written, whose values
 	// are empty here. It is not stored.
-	Unread string `json:"-"`
+	CorruptColumns string `json:"-"`
 }
 
 // DueNow is the due time of a session that wants something already.

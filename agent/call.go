@@ -12,6 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/model"
 )
 
@@ -402,10 +403,8 @@ func (w *chunks) write(ctx context.Context, j Journal, op dormouse.OpID) {
 			return
 		case <-w.more:
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, chunkEvery) != nil {
 			return
-		case <-time.After(chunkEvery):
 		}
 		w.mu.Lock()
 		text += w.unsent.String()

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // calm waits until the machine has next to nothing to do, so that what one side
@@ -20,10 +22,8 @@ func (b *bench) calm(ctx context.Context) error {
 		return err
 	}
 	for began := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(look):
+		if err := sleep.For(ctx, look); err != nil {
+			return err
 		}
 		now, err := spent()
 		if err != nil {

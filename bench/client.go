@@ -1,89 +1,71 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// client speaks the public API.
-type client struct {
+// remote is a server that is measured: one of ours, or one that ours is held against.
+type remote struct {
 	address string
-	url     string
 	token   string
-	http    *http.Client
+	api     *client.Client
 }
 
-func newClient(address string) *client {
-	return &client{
-		address: address, url: "http://" + address,
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: patience},
+func newRemote(address string) *remote {
+	r := &remote{address: address}
+	api, err := client.New(client.Options{
+		Locate: func(context.Context) (client.Server, error) {
+			return client.Server{URL: "http://" + address, Token: r.token}, nil
+		},
+		HTTP:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: patience},
+		Timeout: patience,
+	})
+	if err != nil {
+		panic(err) // it has nothing to refuse
 	}
+	r.api = api
+	return r
 }
 
 // call asks for something and reads the answer into v, if v is not nil.
-func (c *client) call(ctx context.Context, method, path string, body, v any) error {
-	answer, err := c.ask(ctx, method, path, body)
-	if err != nil || v == nil {
-		return err
+func (r *remote) call(ctx context.Context, method, path string, body, v any) error {
+	if err := r.api.Call(ctx, method, path, body, v); err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	return json.Unmarshal(answer, v)
+	return nil
 }
 
 // ask asks for something and returns the answer as it came.
-func (c *client) ask(ctx context.Context, method, path string, body any) ([]byte, error) {
-	var send io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		send = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.url+path, send)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	r, err := c.http.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = r.Body.Close() }()
-	answer, err := io.ReadAll(r.Body)
-	if err == nil && r.StatusCode >= http.StatusMultipleChoices {
-		err = fmt.Errorf("%s %s: %s: %s", method, path, r.Status, answer)
-	}
+func (r *remote) ask(ctx context.Context, method, path string, body any) (answer []byte, err error) {
+	err = r.call(client.KeepAnswer(ctx, &answer), method, path, body, nil)
 	return answer, err
 }
 
 // create makes a session and returns its id.
-func (c *client) create(ctx context.Context, body map[string]any) (string, error) {
+func (r *remote) create(ctx context.Context, body map[string]any) (string, error) {
 	var made struct {
 		Session string `json:"session"`
 	}
-	err := c.call(ctx, http.MethodPost, "/api/sessions", body, &made)
+	err := r.call(ctx, http.MethodPost, "/api/sessions", body, &made)
 	return made.Session, err
 }
 
 // prompt queues a prompt.
-func (c *client) prompt(ctx context.Context, session, text string) error {
-	return c.call(ctx, http.MethodPost, "/api/sessions/"+session+"/prompts", map[string]any{"content": text}, nil)
+func (r *remote) prompt(ctx context.Context, session, text string) error {
+	_, err := r.api.Send(ctx, dormouse.SessionID(session), client.SendOptions{Content: []dormouse.Block{dormouse.Text(text)}})
+	return err
 }
 
 // anyIn reports whether a session is in the given phase.
-func (c *client) anyIn(ctx context.Context, phase string) (bool, error) {
-	var page struct {
-		Sessions []json.RawMessage `json:"sessions"`
-	}
-	err := c.call(ctx, http.MethodGet, "/api/sessions?limit=1&phase="+phase, nil, &page)
+func (r *remote) anyIn(ctx context.Context, phase string) (bool, error) {
+	page, err := r.api.List(ctx, client.ListOptions{Limit: 1, Phase: dormouse.Phase(phase)})
 	return len(page.Sessions) > 0, err
 }
 
@@ -95,10 +77,8 @@ func until(ctx context.Context, done func() (bool, error)) error {
 		if ok, err := done(); ok || err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(moment):
+		if err := sleep.For(ctx, moment); err != nil {
+			return err
 		}
 	}
 }

@@ -51,12 +51,12 @@ func (b *bench) fanout(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		n, took, err := deliver(ctx, s.client, "/api/sessions/"+id+"/events?follow=1", atRest, func() error { return s.prompt(ctx, id, chatter()) })
+		n, took, err := deliver(ctx, s.remote, "/api/sessions/"+id+"/events?follow=1", atRest, func() error { return s.prompt(ctx, id, chatter()) })
 		if err != nil {
 			return err
 		}
 		delivered, ours = delivered+n, ours+took
-		n, took, err = deliver(ctx, plain.client, "/events", bareEnd, func() error { return plain.call(ctx, http.MethodPost, "/go", nil, nil) })
+		n, took, err = deliver(ctx, plain.remote, "/events", bareEnd, func() error { return plain.call(ctx, http.MethodPost, "/go", nil, nil) })
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (b *bench) fanoutPrompts(ctx context.Context, s *server) error {
 	if err != nil {
 		return err
 	}
-	n, took, err := deliver(ctx, s.client, "/api/sessions/"+id+"/events?follow=1", atRest, func() error {
+	n, took, err := deliver(ctx, s.remote, "/api/sessions/"+id+"/events?follow=1", atRest, func() error {
 		return errors.Join(
 			fromAll(askers, each, func(int) error { return s.prompt(ctx, id, "and another thing") }),
 			s.call(ctx, http.MethodPost, "/api/sessions/"+id+"/interrupt", map[string]any{"flush_queue": true}, nil),
@@ -113,7 +113,7 @@ func chatter() string {
 
 // deliver follows from many connections, says go, and times the events from the
 // first anyone reads to the last that everyone has read.
-func deliver(ctx context.Context, c *client, path, end string, start func() error) (delivered int, took time.Duration, err error) {
+func deliver(ctx context.Context, c *remote, path, end string, start func() error) (delivered int, took time.Duration, err error) {
 	type share struct {
 		events      int
 		first, last time.Time
@@ -188,7 +188,7 @@ func (b *bench) startBare(ctx context.Context) (*server, error) {
 	}
 	cmd := exec.CommandContext(ctx, self, "-bare", address)
 	cmd.Stderr = os.Stderr
-	s := &server{client: newClient(address), cmd: cmd, began: time.Now()}
+	s := &server{remote: newRemote(address), cmd: cmd, began: time.Now()}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// follower reads a session's events over a connection of its own. It looks for
-// two marks in the bytes and at nothing else, so that the reader costs little of
+// follower reads a session's events over a connection of its own, without the client
+// that everybody else uses. It looks for two marks in the bytes and at nothing else, so that the reader costs little of
 // what the writer is measured by.
 type follower struct {
 	conn net.Conn
@@ -29,7 +29,7 @@ const (
 )
 
 // follow begins to read a stream, and returns once the stream has begun.
-func (c *client) follow(ctx context.Context, path, end string, size int) (*follower, error) {
+func (c *remote) follow(ctx context.Context, path, end string, size int) (*follower, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.address)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (b *bench) startOpencode(ctx context.Context, p *provider) (*opencode, erro
 		"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_DEFAULT_PLUGINS=1",
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	o := &opencode{&server{client: newClient(address), cmd: cmd, data: home, began: time.Now()}}
+	o := &opencode{&server{remote: newRemote(address), cmd: cmd, data: home, began: time.Now()}}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,9 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 // What the bench asks of snapshots.
@@ -54,20 +57,6 @@ func (s *server) reads(ctx context.Context, session, file, want string) error {
 
 // putTree unpacks a tar in a session's workspace.
 func (s *server) putTree(ctx context.Context, session, path string, tar io.Reader) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, s.url+"/api/sessions/"+session+"/files?path="+path, tar)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+s.token)
-	req.Header.Set("Content-Type", "application/x-tar")
-	r, err := s.http.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = r.Body.Close() }()
-	said, err := io.ReadAll(r.Body)
-	if err == nil && r.StatusCode != http.StatusOK {
-		err = fmt.Errorf("put files: %s: %s", r.Status, said)
-	}
+	_, err := s.api.PutFiles(ctx, dormouse.SessionID(session), path, client.Tar{Reader: tar})
 	return err
 }

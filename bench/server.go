@@ -18,7 +18,7 @@ import (
 
 // server is the binary at work on a data directory.
 type server struct {
-	*client
+	*remote
 	cmd   *exec.Cmd
 	data  string
 	began time.Time
@@ -40,7 +40,7 @@ func (b *bench) serve(ctx context.Context, data string, args ...string) (_ *serv
 	cmd := exec.CommandContext(ctx, b.binary, append([]string{"serve", "--data", data, "--listen", address, "--log-level", "warn", "--sandbox", "local"}, args...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir}
 	cmd.Stdout, cmd.Stderr = log, log
-	s := &server{cmd: cmd, data: data, client: newClient(address), began: time.Now()}
+	s := &server{cmd: cmd, data: data, remote: newRemote(address), began: time.Now()}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -83,12 +83,12 @@ func (s *server) awaitAt(ctx context.Context, path string) error {
 func (s *server) kill() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
-	s.http.CloseIdleConnections()
+	s.api.Close()
 }
 
 // stop ends the server as an operator would.
 func (s *server) stop() error {
-	s.http.CloseIdleConnections()
+	s.api.Close()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}

@@ -173,7 +173,8 @@ type received struct {
 	delay     time.Duration
 }
 
-// events takes what was heard apart.
+// events takes what was heard apart. It does so by hand, because when an event was heard is
+// known by how many bytes came before it.
 func (l *listener) events() (events []received, err error) {
 	all, mark := l.heard.Bytes(), 0
 	for at := 0; ; {

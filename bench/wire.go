@@ -10,7 +10,8 @@ import (
 	"strconv"
 )
 
-// wire is one connection that stays open. It knows as much of HTTP as our answers
+// wire is one connection that stays open, without the client that everybody else uses. It
+// knows as much of HTTP as our answers
 // have, so that the asker costs little of what the server is measured by.
 type wire struct {
 	conn net.Conn
@@ -20,7 +21,7 @@ type wire struct {
 	head string // of every request
 }
 
-func (c *client) dial(ctx context.Context) (*wire, error) {
+func (c *remote) dial(ctx context.Context) (*wire, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.address)
 	if err != nil {
 		return nil, err

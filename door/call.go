@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -41,6 +42,9 @@ func (c *Call) Context() (context.Context, context.CancelFunc) {
 
 // Answer sends v and returns once it is on its way.
 func (c *Call) Answer(status int, v any) error {
+	if w := c.witness; w != nil && v != nil {
+		w.Answer(c.R, reflect.TypeOf(v))
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // an event is the same bytes in a page and in a stream

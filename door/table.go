@@ -36,14 +36,17 @@ func (t *Table) Routes() []Route { return slices.Clone(t.routes) }
 // ServeHTTP carries a request through the route that is meant.
 func (t *Table) ServeHTTP(w http.ResponseWriter, r *http.Request) { t.mux.ServeHTTP(w, r) }
 
-// Witness is told what handlers read of requests. Nothing else knows everywhere an id
-// may stand, which is what tests of tenants need to know.
+// Witness is told what handlers read of requests, and what they answer. Nothing else
+// knows everywhere an id may stand, which is what tests of tenants need to know, and
+// what each route promises to its clients.
 type Witness interface {
 	// Param is told of a parameter of the URL, as the route spells it.
 	Param(r *http.Request, name string)
 	// Body is told of the type that a body, or a JSON document in a parameter, is decoded
 	// into.
 	Body(r *http.Request, into reflect.Type)
+	// Answer is told of the type of an answer.
+	Answer(r *http.Request, of reflect.Type)
 }
 
 // ReadsParams says which parameters of the URL are read.

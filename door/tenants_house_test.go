@@ -75,19 +75,28 @@ type witness struct {
 	mu     sync.Mutex
 	params []string
 	bodies []reflect.Type
+	routes map[string]bool // what each route has taken and answered, ever; see routes_test.go
 }
 
-func (w *witness) Param(_ *http.Request, name string) {
+func (w *witness) Param(r *http.Request, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.saw(r, "takes parameter "+name)
 	if name = strings.TrimSuffix(name, "+"); !slices.Contains(w.params, name) {
 		w.params = append(w.params, name)
 	}
 }
 
-func (w *witness) Body(_ *http.Request, into reflect.Type) {
+func (w *witness) Answer(r *http.Request, of reflect.Type) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.sawFields(r, "answers", of)
+}
+
+func (w *witness) Body(r *http.Request, into reflect.Type) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sawFields(r, "takes", into)
 	w.bodies = append(w.bodies, into)
 }
 

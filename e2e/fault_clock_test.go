@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // clock is what a server believes the time to be.
@@ -121,7 +122,7 @@ func TestB31RepeatedSecondsChangeNothing(t *testing.T) {
 	}
 	for n := range 20 {
 		clock.off(-time.Duration(n%2) * time.Second)
-		must(t, rig.Pause(w.ctx, 50*time.Millisecond))
+		must(t, sleep.For(w.ctx, 50*time.Millisecond))
 	}
 	w.kill(func() { clock.off(-time.Second) })
 	a.rests()

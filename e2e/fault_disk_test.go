@@ -19,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/powercut"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // unreadable makes a session whose log cannot be read where it holds the mark,
@@ -250,11 +251,11 @@ func (a *actor) insist(clientID, content string) {
 	a.w.t.Helper()
 	for {
 		err := a.Prompt(a.w.ctx, clientID, content)
-		if r := rig.Refused(err); r == nil || r.Status < http.StatusInternalServerError && r.Type != "damaged" {
+		if r := rig.Refused(err); r == nil || r.Status < http.StatusInternalServerError && r.Code != "damaged" {
 			must(a.w.t, err)
 			return
 		}
-		must(a.w.t, rig.Pause(a.w.ctx, 10*time.Millisecond))
+		must(a.w.t, sleep.For(a.w.ctx, 10*time.Millisecond))
 	}
 }
 

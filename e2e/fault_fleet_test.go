@@ -14,6 +14,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/e2e/wire"
 	"github.com/dormouse-run/dormouse/internal/pgserver"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // The database server that tests share, unless they do something to it.
@@ -113,7 +114,7 @@ func (f *fleet) owner(a *actor, not int) int {
 				return i
 			}
 		}
-		if err := rig.Pause(f.ctx, 5*time.Millisecond); err != nil {
+		if err := sleep.For(f.ctx, 5*time.Millisecond); err != nil {
 			f.t.Fatalf("waiting for an owner of %s other than %d: %v", a.ID, not, err)
 		}
 	}

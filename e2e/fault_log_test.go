@@ -16,6 +16,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // holdBack reads the database as a backup does and does not finish until done is
@@ -96,7 +97,7 @@ func TestB18LongReaderHoldsUpNobodyAndTheLogShrinksAgain(t *testing.T) {
 		a.send(fmt.Sprint(n), a.script(rig.Say("one of many")))
 		slowest = max(slowest, time.Since(begin))
 		w.grow(growers, func() bool { return time.Since(begin) > 200*time.Millisecond || w.logSize() > 6*bound })
-		must(t, rig.Pause(w.ctx, time.Until(begin.Add(200*time.Millisecond))))
+		must(t, sleep.For(w.ctx, time.Until(begin.Add(200*time.Millisecond))))
 	}
 	grown := w.logSize()
 	done()

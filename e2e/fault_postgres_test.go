@@ -22,6 +22,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/e2e/wire"
 	"github.com/dormouse-run/dormouse/internal/pgserver"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // TestB22: the database crashes and recovers while clients ask without a pause.
@@ -183,7 +184,7 @@ func (f *fleet) hog() (free func()) {
 			c, err := pgx.Connect(ctx, f.pg.DSN(f.name))
 			if err != nil {
 				once()
-				_ = rig.Pause(ctx, time.Millisecond)
+				_ = sleep.For(ctx, time.Millisecond)
 				continue
 			}
 			taken = append(taken, c)

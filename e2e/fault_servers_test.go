@@ -13,6 +13,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/e2e/wire"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // takenOver has one server lose a session, at work on a command, to the other
@@ -83,7 +84,7 @@ func TestB39FrozenServerIsReplacedAndDoesNothingWhenItGoesOn(t *testing.T) {
 			f := newFleet(t, 2, pg, name)
 			f.takenOver(
 				func(i int) {
-					f.keepers[i].Between = func(int) { _ = rig.Pause(f.ctx, 3*lease) }
+					f.keepers[i].Between = func(int) { _ = sleep.For(f.ctx, 3*lease) }
 					f.life(i).Signal(syscall.SIGSTOP)
 				},
 				func(i int) { f.life(i).Signal(syscall.SIGCONT) }, early)
@@ -101,7 +102,7 @@ func TestB14StalledDatabaseStopsEveryServerAndLosesNothing(t *testing.T) {
 	for _, w := range f.wires {
 		w.Hold()
 	}
-	must(t, rig.Pause(f.ctx, max(stalls, 2*lease)))
+	must(t, sleep.For(f.ctx, max(stalls, 2*lease)))
 	for i := range f.keepers {
 		if f.ready(i) {
 			t.Errorf("server %d is ready although its lease is over", i)

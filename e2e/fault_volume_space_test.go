@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // The cases B01 to B04 where the sandboxes are gVisor's and their volumes are on the disk
@@ -67,7 +68,7 @@ func TestB01OnVolumesNoSpaceForTheLogRefusesThePromptAndRecovers(t *testing.T) {
 	if _, err := a.Rows(w.ctx); err != nil {
 		t.Errorf("lists cannot be read: %v", err)
 	}
-	must(t, rig.Pause(w.ctx, marksOnceTakes)) // it ends while there is no room for its result
+	must(t, sleep.For(w.ctx, marksOnceTakes)) // it ends while there is no room for its result
 	free()
 	a.sees(dormouse.TurnEnded, 1)
 	a.send("refused", a.script(rig.Say("now there is room")))
@@ -89,7 +90,7 @@ func TestB02OnVolumesNoSpaceDuringRecoveryBurnsNoAttempt(t *testing.T) {
 	if shown := a.show(); shown.Phase != dormouse.PhaseRunning {
 		t.Errorf("session is %s, want running", shown.Phase)
 	}
-	must(t, rig.Pause(w.ctx, marksOnceTakes))
+	must(t, sleep.For(w.ctx, marksOnceTakes))
 	free()
 	a.rests()
 	a.ranOnce(l)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
@@ -154,7 +155,7 @@ func (l *lines) maybeKilled(do func()) {
 	life := l.live()
 	var killing sync.WaitGroup
 	killing.Go(func() {
-		_ = rig.Pause(l.ctx, after) // killed early is as well
+		_ = sleep.For(l.ctx, after) // killed early is as well
 		life.Kill()
 	})
 	do()
@@ -297,7 +298,7 @@ func (l *lines) insist(line *randomLine, what string, body, into any) {
 			must(l.t, err)
 			return
 		}
-		if wait := rig.Pause(l.ctx, 20*time.Millisecond); wait != nil {
+		if wait := sleep.For(l.ctx, 20*time.Millisecond); wait != nil {
 			l.t.Fatalf("%s of %s: %v: %v", what, line.ID, err, wait)
 		}
 	}

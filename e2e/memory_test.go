@@ -14,6 +14,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // squeeze is a way to have a server run out of memory.
@@ -74,7 +75,7 @@ func TestServerThatRunsOutOfMemoryIsTakenUp(t *testing.T) {
 	large := options{"content": strings.Repeat("x", 900<<10)}
 	for !first.Gone() { // each is read before it is refused
 		go func() { _, _ = w.Once(w.ctx, http.MethodPost, a.Path("/answers"), large, nil) }()
-		must(t, rig.Pause(w.ctx, 1e6))
+		must(t, sleep.For(w.ctx, 1e6))
 	}
 	a.sees(dormouse.SessionStatusRescheduled, 1)
 	open()

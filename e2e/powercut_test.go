@@ -17,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/powercut"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // cutSeed decides when the power fails, and what reached the disk all the same.
@@ -140,9 +141,9 @@ func (g *grid) cut() ([]string, error) {
 	life, err := g.Live(g.ctx)
 	must(g.t, err)
 	for before := g.acknowledged(); g.acknowledged() < before+10; {
-		must(g.t, rig.Pause(g.ctx, time.Millisecond))
+		must(g.t, sleep.For(g.ctx, time.Millisecond))
 	}
-	must(g.t, rig.Pause(g.ctx, time.Duration(20+g.rng.IntN(150))*time.Millisecond))
+	must(g.t, sleep.For(g.ctx, time.Duration(20+g.rng.IntN(150))*time.Millisecond))
 	life.Kill()
 	_, err = g.Live(g.ctx)
 	must(g.t, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // listed are the titles that a list holds.
@@ -186,7 +187,7 @@ func TestDeleteIsFinishedHoweverOftenTheServerIsKilled(t *testing.T) {
 			deleted := make(chan error, 1)
 			go func() { deleted <- s.Delete(w.ctx) }()
 			for n := range 3 {
-				must(t, rig.Pause(w.ctx, time.Duration(n+1)*pause))
+				must(t, sleep.For(w.ctx, time.Duration(n+1)*pause))
 				w.kill(nil)
 			}
 			must(t, <-deleted)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // descends waits until the session has made its n-th child, and follows that.
@@ -68,7 +69,7 @@ func TestScenario46TerminatedParentTerminatesItsDescendants(t *testing.T) {
 	root.MayCancel()
 	must(t, root.Insist(w.ctx, "terminate", nil, func(s rig.Shown) bool { return s.Phase == dormouse.PhaseTerminated }))
 	for n := range 6 { // while they are being ended, each time a little later
-		must(t, rig.Pause(w.ctx, time.Duration(n*n)*2*time.Millisecond))
+		must(t, sleep.For(w.ctx, time.Duration(n*n)*2*time.Millisecond))
 		w.kill(nil)
 	}
 	for _, a := range []*actor{root, child, grand, plain} {

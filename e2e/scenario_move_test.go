@@ -16,6 +16,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // stores makes empty databases of a kind.
@@ -215,7 +216,7 @@ func (w *world) killAfter(full time.Duration, k keep, args ...string) {
 	w.t.Helper()
 	cmd := k.command(w.ctx, args...)
 	must(w.t, cmd.Start())
-	must(w.t, rig.Pause(w.ctx, time.Duration(rand.Int64N(int64(full)))))
+	must(w.t, sleep.For(w.ctx, time.Duration(rand.Int64N(int64(full)))))
 	_ = cmd.Process.Kill() // it may be done
 	_ = cmd.Wait()
 }
@@ -252,7 +253,7 @@ func (w *world) killImports(open func(name string) keep, file string, out carrie
 	for range manyKills {
 		w.killAfter(full, target, "import", file)
 		if target.store.Shared() {
-			must(w.t, rig.Pause(w.ctx, target.store.Lease)) // it is held until then
+			must(w.t, sleep.For(w.ctx, target.store.Lease)) // it is held until then
 		}
 		w.tend(target, "import", file, "--check")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // asks is a reply that asks people something.
@@ -58,7 +59,7 @@ func TestScenario44QuestionExpiresOnItsStoredTime(t *testing.T) {
 				t.Errorf("asked is %+v", q)
 			}
 			if down {
-				w.kill(func() { must(t, rig.Pause(w.ctx, time.Until(q.Expires)+200*time.Millisecond)) })
+				w.kill(func() { must(t, sleep.For(w.ctx, time.Until(q.Expires)+200*time.Millisecond)) })
 			} else {
 				w.kill(nil) // nor does a restart give it more time
 			}

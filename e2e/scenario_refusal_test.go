@@ -68,7 +68,7 @@ func TestBadInputIsRefusedAndChangesNothing(t *testing.T) {
 	} {
 		_, err := w.Once(w.ctx, http.MethodPost, c.path, []byte(c.body), nil)
 		r := rig.Refused(err)
-		if r == nil || r.Status != c.status || r.Type != c.kind || len(r.Message) < 10 {
+		if r == nil || r.Status != c.status || r.Code != c.kind || len(r.Message) < 10 {
 			t.Errorf("%s: got %v, want %d %s and a reason", c.name, err, c.status, c.kind)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 func TestScenario27SandboxRecycledBetweenCallsKeepsTheWorkspace(t *testing.T) {
@@ -170,7 +171,7 @@ func TestScenario39RunnerGoneForAMoment(t *testing.T) {
 	a.begun(1)
 	runner := w.Runners()[0]
 	must(t, syscall.Kill(runner, syscall.SIGSTOP))
-	must(t, rig.Pause(w.ctx, time.Second)) // the case itself: gone, but for less than five
+	must(t, sleep.For(w.ctx, time.Second)) // the case itself: gone, but for less than five
 	if got := a.queue(); len(got) != 1 || got[0] != "processing "+string(id) {
 		t.Errorf("the queue is %v, want the prompt at work", got)
 	}

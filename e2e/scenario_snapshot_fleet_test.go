@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // over is the fleet's world as who talks to the i-th server sees it.
@@ -64,7 +65,7 @@ func TestASessionIsTakenBackOverAnyServer(t *testing.T) {
 
 	// The server that has it dies. The other one takes it back all the same, at once:
 	// who asks waits until it has the session.
-	f.keepers[has].Between = func(int) { _ = rig.Pause(f.ctx, 3*lease) }
+	f.keepers[has].Between = func(int) { _ = sleep.For(f.ctx, 3*lease) }
 	f.life(has).Kill()
 	ask(other, "revert", id)
 	if got := ask(other, "exec", id, "cat *"); got != "one\n" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // opens adds a thread to the session.
@@ -97,7 +98,7 @@ func TestScenario49ActiveSecondsAreThoseAtWork(t *testing.T) {
 	// Hibernated, it does not work.
 	must(t, a.Command(w.ctx, "hibernate", nil))
 	a.phase(dormouse.PhaseHibernated)
-	must(t, rig.Pause(w.ctx, while))
+	must(t, sleep.For(w.ctx, while))
 	a.send("two", a.script(rig.Bash("sleep 0.2"), rig.Say("two")))
 	a.rests()
 
@@ -107,7 +108,7 @@ func TestScenario49ActiveSecondsAreThoseAtWork(t *testing.T) {
 	a.send("primary", a.script(rig.Bash(a.marked(wait)), rig.Say("primary")))
 	must(t, a.PromptOn(w.ctx, beside, "beside", a.script(rig.Bash(a.marked(wait)), rig.Say("beside"))))
 	a.begun(2)
-	must(t, rig.Pause(w.ctx, while))
+	must(t, sleep.For(w.ctx, while))
 	open()
 	a.rests()
 	log, got := a.log(), a.active()
@@ -122,7 +123,7 @@ func TestScenario49ActiveSecondsAreThoseAtWork(t *testing.T) {
 	wait, open = w.gate()
 	a.send("killed", a.script(rig.Bash(a.marked(wait)), rig.Say("killed")))
 	a.begun(3)
-	w.kill(func() { must(t, rig.Pause(w.ctx, while)) })
+	w.kill(func() { must(t, sleep.For(w.ctx, while)) })
 	a.sees(dormouse.SessionStatusRescheduled, 1)
 	open()
 	a.rests()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // with are the options of a cold session that has these tools.
@@ -92,7 +93,7 @@ func TestWakeupDueWhileTheServerWasDownFiresOnce(t *testing.T) {
 	due := time.Now().Add(700 * time.Millisecond).UTC()
 	id, err := a.wakeup(options{"at": due.Format(time.RFC3339Nano), "prompt": a.script(rig.Say("awake"))})
 	must(t, err)
-	w.kill(func() { must(t, rig.Pause(w.ctx, time.Until(due)+300*time.Millisecond)) })
+	w.kill(func() { must(t, sleep.For(w.ctx, time.Until(due)+300*time.Millisecond)) })
 	a.sees(dormouse.WakeupFired, 1)
 	a.sees(dormouse.TurnEnded, 1)
 	w.kill(nil) // and not again

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // dreams is what the next version of this program has more: an event that it writes when
@@ -25,8 +26,8 @@ var dreams = []rig.Edit{
 		Path: "session/law/describe.go", Old: "\tvar update dormouse.Update\n",
 		New: "\tif v.Title != nil && *v.Title == \"dreaming\" {\n\t\td.add(\"session.dreamt\", \"\", struct{}{})\n\t}\n\tvar update dormouse.Update\n",
 	},
-	{Path: "store/postgres/migrations/0010_dreams.sql", New: "-- opens from: 9\nALTER TABLE sessions ADD COLUMN dreams bigint NOT NULL DEFAULT 0;\n"},
-	{Path: "store/sqlite/migrations/0010_dreams.sql", New: "-- opens from: 9\nALTER TABLE sessions ADD COLUMN dreams INTEGER NOT NULL DEFAULT 0;\n"},
+	{Path: "store/postgres/migrations/0011_dreams.sql", New: "-- opens from: 10\nALTER TABLE sessions ADD COLUMN dreams bigint NOT NULL DEFAULT 0;\n"},
+	{Path: "store/sqlite/migrations/0011_dreams.sql", New: "-- opens from: 10\nALTER TABLE sessions ADD COLUMN dreams INTEGER NOT NULL DEFAULT 0;\n"},
 }
 
 // nextVersion is this program as it might be one version on.
@@ -106,7 +107,7 @@ func (u *upgrade) refuses(i int, a *actor, id string) {
 	s := u.via(i, a)
 	_, err := s.Once(u.ctx, http.MethodPost, s.Path("/prompts"), options{"content": "are you there?", "id": id}, nil)
 	r := rig.Refused(err)
-	if r == nil || r.Status != http.StatusServiceUnavailable || r.Type != "newer_log" ||
+	if r == nil || r.Status != http.StatusServiceUnavailable || r.Code != "newer_log" ||
 		!strings.Contains(r.Message, "needs version 2 and this one knows version 1") || !strings.Contains(r.Message, "upgrade this one") {
 		u.t.Errorf("a prompt to an older server: %v", err)
 	}
@@ -129,7 +130,7 @@ func (u *upgrade) ownerless(a *actor, long time.Duration) {
 		if owners[a.ID] == "server-0" {
 			u.t.Fatal("an older server has taken it")
 		}
-		must(u.t, rig.Pause(u.ctx, 20*time.Millisecond))
+		must(u.t, sleep.For(u.ctx, 20*time.Millisecond))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // world is one server across its lives, its model, and what it did to the
@@ -199,7 +200,7 @@ func (w *world) gate() (wait string, open func()) {
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
 	for !ok() {
-		if err := rig.Pause(w.ctx, 2*time.Millisecond); err != nil {
+		if err := sleep.For(w.ctx, 2*time.Millisecond); err != nil {
 			w.t.Fatalf("waiting until %s: %v", what, err)
 		}
 	}
@@ -415,7 +416,7 @@ func (a *actor) still(e *oracle.Evidence) {
 		if after := a.show(); len(e.Log) > 0 && e.Log[len(e.Log)-1].Seq == after.Seq {
 			return
 		}
-		must(a.w.t, rig.Pause(a.w.ctx, 2*time.Millisecond))
+		must(a.w.t, sleep.For(a.w.ctx, 2*time.Millisecond))
 	}
 }
 
@@ -423,7 +424,7 @@ func (a *actor) still(e *oracle.Evidence) {
 func refused(t *testing.T, err error, status int, kind string) {
 	t.Helper()
 	r := rig.Refused(err)
-	if r == nil || r.Status != status || r.Type != kind || r.Message == "" {
+	if r == nil || r.Status != status || r.Code != kind || r.Message == "" {
 		t.Errorf("got %v, want a refusal with %d %s and a message", err, status, kind)
 	}
 }

@@ -46,11 +46,11 @@ func shorten(path string) (short string, done func(), err error) {
 	if len(path) <= maxSunPath {
 		return path, func() {}, nil
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	dir, done, err := shortDir(filepath.Dir(path))
 	if err != nil {
 		return "", nil, err
 	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { _ = dir.Close() }, nil
+	return filepath.Join(dir, filepath.Base(path)), done, nil
 }
 
 // listen takes the place at path. The socket appears there only once it

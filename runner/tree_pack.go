@@ -1,5 +1,3 @@
-//go:build unix
-
 package runner
 
 import (
@@ -58,7 +56,7 @@ func (p *packer) pack(name string) error {
 }
 
 func (p *packer) packDir(h *tar.Header, name string) error {
-	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	f, err := p.root.OpenFile(name, os.O_RDONLY|openDirectory|openNoFollow, 0)
 	if err != nil {
 		return err
 	}
@@ -89,7 +87,7 @@ func (p *packer) header(h *tar.Header) error {
 // packFile packs as much of a file as it had when it was opened.
 func (p *packer) packFile(h *tar.Header) error {
 	// If it has become a pipe, opening it must not wait.
-	f, err := p.root.OpenFile(h.Name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	f, err := p.root.OpenFile(h.Name, os.O_RDONLY|openNonblock|openNoFollow, 0)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,3 @@
-//go:build unix
-
 package runner
 
 import (
@@ -13,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -161,7 +158,7 @@ func (u *unpacker) unpackFile(h *tar.Header, name string, mode fs.FileMode) erro
 	}
 	var f *os.File
 	err := u.place(name, func() (err error) {
-		f, err = u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+		f, err = u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|openNoFollow, 0o600)
 		return err
 	})
 	if err != nil {

@@ -93,4 +93,7 @@ type Recovered struct {
 	// Outside is the directory in which the host keeps found files that the volume had no
 	// room for beside the snapshot's, empty if there are none.
 	Outside string `json:",omitempty"`
+	// Fresh says that the session's volume was made by this recovery, which is not done:
+	// it has nothing but what was put back so far.
+	Fresh bool `json:",omitempty"`
 }

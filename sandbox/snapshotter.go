@@ -2,6 +2,9 @@ package sandbox
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
@@ -87,11 +90,14 @@ const (
 	MaxShown = 1024
 )
 
-// Shown is a path as it is listed, whole unless it is very long.
+// Shown is a path as it is listed. One that is very long has the SHA-256 of all of it in the
+// place of its middle, so that no two are shown alike.
 func Shown(path string) string {
 	if len(path) <= MaxShown {
 		return path
 	}
-	const cut = "…"
-	return path[:MaxShown-len(cut)] + cut
+	middle := fmt.Sprintf("…%x…", sha256.Sum256([]byte(path)))
+	side := (MaxShown - len(middle)) / 2 //nolint:mnd // its beginning and its end
+	// A character that is cut in two is left out.
+	return strings.ToValidUTF8(path[:side], "") + middle + strings.ToValidUTF8(path[len(path)-side:], "")
 }

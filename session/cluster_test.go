@@ -315,7 +315,7 @@ func (c *cutStore) Release(ctx context.Context, id dormouse.SessionID, epoch sto
 	return c.Server.Release(ctx, id, epoch)
 }
 
-func (c *cutStore) Where(ctx context.Context, ids ...dormouse.SessionID) ([]store.Place, error) {
+func (c *cutStore) Where(ctx context.Context, ids ...dormouse.SessionID) ([]store.Location, error) {
 	if err := c.pass(ctx); err != nil {
 		return nil, err
 	}

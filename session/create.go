@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
@@ -80,10 +81,8 @@ func (s *Sessions) awaitChild(ctx context.Context, parent, child dormouse.Sessio
 		if ended != nil {
 			return Row{}, fmt.Errorf("%s was not made: parent %s: %w", child, parent, ended)
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, wait) != nil {
 			return Row{}, context.Cause(ctx)
-		case <-time.After(wait):
 		}
 	}
 }

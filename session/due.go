@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // pollEvery is the longest that a due session waits to be noticed.
@@ -32,10 +33,8 @@ func (s *Sessions) Run(ctx context.Context) error {
 			return nil
 		case <-s.kick:
 			pause = 50 * time.Millisecond // a failing session must not spin
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-time.After(pause):
+			if err := sleep.For(ctx, pause); err != nil {
+				return err
 			}
 		case <-time.After(pause):
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
-	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/snapshot/snapshottest"
@@ -233,7 +232,7 @@ func TestFollowersAreToldHowMuchHasCome(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		var last feed.Fetched
+		var last dormouse.Fetched
 		over := make(chan struct{})
 		go func() {
 			defer close(over)

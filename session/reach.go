@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/session/actor"
 	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/visit"
@@ -19,10 +20,8 @@ func (s *Sessions) Reach(ctx context.Context, id dormouse.SessionID, wake bool) 
 	e := visit.Errand{Session: id, Wake: wake}
 	v, err := s.reach(ctx, e)
 	for begun := time.Now(); s.reachRetryable(err) && time.Since(begun) < retryFor; v, err = s.reach(ctx, e) {
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, retryEvery) != nil {
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(retryEvery):
 		}
 	}
 	return v, visit.Reachable(unreached(err))

@@ -179,18 +179,37 @@ func (s *Sessions) swap(ctx context.Context, state law.State, by dormouse.Actor,
 	}
 }
 
-// keepReplaced sees to it that a snapshot holds the present files of a session, and
-// returns which, or none if there are no files, and the session as it is then.
+// keepReplaced sees to it that a snapshot has the present files of a session, and
+// returns which, or none if there are no files, and the session as it is then. A snapshot
+// that has lost a blob does not count: another is taken, from the files themselves. If that
+// cannot be, nothing is replaced, since the swap destroys the only copy of them.
 func (s *Sessions) keepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error) {
-	if id, kept := state.PresentSnapshot(); kept {
-		return id, state, nil
+	id, there := state.PresentSnapshot()
+	if there && id == "" {
+		return "", state, nil
+	}
+	if there {
+		if err := s.checkChain(ctx, state); err == nil || !history.IsLost(err) {
+			return id, state, err
+		}
 	}
 	p, err := s.Snapshot(ctx, state.Session, by, dormouse.SnapshotAsk{Label: replacedLabel})
 	if err != nil {
-		return "", state, fmt.Errorf("keep the present files: %w", err)
+		return "", state, fmt.Errorf("the present files cannot be kept, and are replaced only with discard: %w", err)
 	}
 	now, err := s.Peek(ctx, state.Session)
 	return p.ID, now, err
+}
+
+// checkChain checks that the blobs of a session's newest snapshot are there.
+func (s *Sessions) checkChain(ctx context.Context, state law.State) error {
+	if s.config.Snapshots == nil {
+		return errNoSnapshots
+	}
+	if err := s.config.Snapshots.Check(ctx, state.Workspace.Chain); err != nil {
+		return fmt.Errorf("check snapshot %s, which has the present files: %w", state.Workspace.Newest, err)
+	}
+	return nil
 }
 
 // replacedLabel is what a snapshot of files that others took the place of is called.

@@ -48,12 +48,12 @@ func (s *Store) diff(ctx context.Context, before, now []dormouse.Layer, most int
 		return d, err
 	}
 	defer done()
-	err = layer.Compare(ctx, dirs[:len(before)], dirs[len(before):], layer.Unlimited, func(c layer.Change) { d.add(c, most) })
+	err = layer.Compare(ctx, dirs[:len(before)], dirs[len(before):], layer.Unlimited, func(c layer.Change) { add(&d, c, most) })
 	return d, err
 }
 
 // add counts a change, and names it if there is room.
-func (d *Difference) add(c layer.Change, most int) {
+func add(d *Difference, c layer.Change, most int) {
 	named := Change{Path: c.Path, What: Changed, Kind: kind(c.Now), Was: c.Was.Size, Size: c.Now.Size}
 	switch {
 	case c.Was.Kind == 0:

@@ -32,9 +32,13 @@ func (*Store) Keep(context.Context, *Stage) (dormouse.Layer, error) {
 	return dormouse.Layer{}, errLinux
 }
 
+func (*Store) Adds(context.Context, *Stage, []dormouse.Layer) (bool, error) { return false, errLinux }
+
 func (*Store) Use(context.Context, dormouse.SessionID, uint64, []dormouse.Layer, func(done, total int64)) ([]string, error) {
 	return nil, errLinux
 }
+
+func (*Store) Check(context.Context, []dormouse.Layer) error { return errLinux }
 
 func (*Store) Release(dormouse.SessionID, uint64) error { return nil }
 
@@ -50,7 +54,7 @@ func (*Store) Sweep(context.Context, func(context.Context, []dormouse.Digest) ([
 
 func (*Store) Export(context.Context, io.Writer, []dormouse.Layer, Meta) error { return errLinux }
 
-func (*Store) Import(context.Context, io.Reader) ([]dormouse.Layer, error) { return nil, errLinux }
+func (*Store) Import(context.Context, io.Reader, layer.Limits) ([]dormouse.Layer, error) { return nil, errLinux }
 
 func (*Store) Diff(context.Context, []dormouse.Layer, []dormouse.Layer, int) (Difference, error) {
 	return Difference{}, errLinux

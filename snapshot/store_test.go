@@ -310,6 +310,20 @@ func TestWhatIsNotALayerIsNotUsed(t *testing.T) {
 	})
 }
 
+func TestLayersAreCheckedByTheirBlobs(t *testing.T) {
+	h := open(t)
+	there, gone, short := h.keep("a", "1"), h.keep("b", "2"), h.keep("c", "3")
+	must(t, h.Check(t.Context(), []dormouse.Layer{there, gone, short}))
+	must(t, h.blobs.Delete(t.Context(), gone.Digest))
+	short.Size++
+	for l, want := range map[dormouse.Layer]error{there: nil, gone: dormouse.ErrNotFound, short: blob.ErrCorrupt} {
+		// Their directories are there, which may be lost at any time.
+		if err := h.Check(t.Context(), []dormouse.Layer{there, l}); !errors.Is(err, want) {
+			t.Errorf("check = %v, want %v", err, want)
+		}
+	}
+}
+
 func (h *home) blob(b []byte) dormouse.Digest {
 	h.t.Helper()
 	d, err := h.blobs.Put(h.t.Context(), b)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/dormouse-run/dormouse"
@@ -58,4 +59,10 @@ func (b Batch) ValidateImport() error {
 		return fmt.Errorf("a session begins with event 1: %w", dormouse.ErrInvalid)
 	}
 	return b.Validate()
+}
+
+// Refused reports whether a write was refused before it changed anything, so that what
+// shares its transaction can still be committed.
+func Refused(err error) bool {
+	return errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, dormouse.ErrConflict)
 }

@@ -58,7 +58,7 @@ type Documents interface {
 	// document: nobody must see it before Insert has stored that. One that is
 	// carried again must replace it. If the document is there already it must be
 	// refused with dormouse.ErrConflict.
-	Carry(ctx context.Context, d Document) error
+	InsertVersion(ctx context.Context, d Document) error
 }
 
 // DocumentRef says which document.

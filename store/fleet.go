@@ -68,7 +68,7 @@ type Ownership interface {
 	Release(ctx context.Context, id dormouse.SessionID, epoch Epoch) error
 	// Where must say of each session that exists how far its log goes and which
 	// live server owns it, if any.
-	Where(ctx context.Context, ids ...dormouse.SessionID) ([]Place, error)
+	Where(ctx context.Context, ids ...dormouse.SessionID) ([]Location, error)
 	// Listen calls changed with sessions to which a server has appended, soon
 	// after; with none when it may have missed some. It may be late or call too
 	// often, so that whoever relies on it also looks by himself now and then. It
@@ -92,8 +92,8 @@ type Server struct {
 	Place string `json:"place"`
 }
 
-// Place is where a session is.
-type Place struct {
+// Location is where a session is.
+type Location struct {
 	Session dormouse.SessionID
 	Seq     uint64
 	// Owner is nil if no live server owns the session.

@@ -94,7 +94,7 @@ type Chunk struct {
 
 // Reader answers questions from the rows. An index row that is not what was written must
 // be no error, for its session or for others: what of it cannot be read is empty, and
-// Unread and Damage say so. A Rebuild must write it anew, and so must the next append after
+// CorruptColumns and Damage say so. A Rebuild must write it anew, and so must the next append after
 // a Claim and a Mark if the database lets one in.
 type Reader interface {
 	// Session must return the index row, or dormouse.ErrNotFound.
@@ -121,8 +121,6 @@ type Loader interface {
 	State(ctx context.Context, id dormouse.SessionID) (dormouse.StateCache, error)
 	// Chunks must return an open op's chunks in order.
 	Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.OpID) ([]Chunk, error)
-	// Deadlines must list a session's deadlines, earliest first.
-	Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormouse.Deadline, error)
 	// Due must list sessions due at or before t, most overdue first, at most limit. Like
 	// NextDue it must leave out sessions whose log needs a newer program.
 	Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error)
@@ -143,8 +141,8 @@ type Rebuilder interface {
 	All(ctx context.Context, after dormouse.SessionID, limit int) ([]dormouse.SessionID, error)
 }
 
-// Carrier takes sessions in from another store, and out to it.
-type Carrier interface {
+// Importer takes sessions in from another store, and out to it.
+type Importer interface {
 	// Epoch must return the newest epoch of a session, or dormouse.ErrNotFound.
 	Epoch(ctx context.Context, id dormouse.SessionID) (Epoch, error)
 	// Import stores the first events of a session that has lived elsewhere: as
@@ -170,7 +168,7 @@ type Store interface {
 	Reader
 	Loader
 	Rebuilder
-	Carrier
+	Importer
 	Remover
 	Documents
 	// Check reports whether the database can be read and written now.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Get returns the bytes of d.
@@ -136,14 +137,7 @@ func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
 // pause waits before a request is sent again, longer each time.
 func pause(ctx context.Context, tried int) error {
-	t := time.NewTimer(min(100*time.Millisecond<<tried, 2*time.Second))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return sleep.For(ctx, min(100*time.Millisecond<<tried, 2*time.Second))
 }
 
 // doubted remembers if the bytes were others, so that the next who puts them

@@ -1,5 +1,3 @@
-//go:build linux
-
 // Command dormouse-runner is the program inside a sandbox: it dials its server,
 // executes ops and remembers them.
 package main
@@ -8,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -105,19 +101,6 @@ func waitAt(path string) {
 	}
 	_, _ = c.Read(make([]byte, 1))
 	_ = c.Close()
-}
-
-// moveIn binds what was mounted in the slot from outside to where it belongs.
-func moveIn(slot, workspace string) error {
-	for from, to := range map[string]string{"ws": workspace, "home": os.Getenv("HOME"), "tmp": "/tmp"} {
-		if err := os.MkdirAll(to, 0o755); err != nil { //nolint:gosec // an image may come without it; as it is everywhere
-			return fmt.Errorf("mount %s: %w", to, err)
-		}
-		if err := syscall.Mount(filepath.Join(slot, from), to, "", syscall.MS_BIND, ""); err != nil {
-			return fmt.Errorf("mount %s: %w", to, err)
-		}
-	}
-	return nil
 }
 
 // environment is what commands are given: what we were, but for what is meant

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse/internal/s3server"
+	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
 
 // startBucket starts an S3 server for one test and returns a place in it.
@@ -47,7 +48,7 @@ func filesUnder(t *testing.T, dir string) int {
 
 func TestADeploymentKeepsItsBlobsInABucket(t *testing.T) {
 	server, at := startBucket(t)
-	old, data, file := oldData(t), t.TempDir(), filepath.Join(t.TempDir(), "archive")
+	old, data, file := transfertest.OldData(t), t.TempDir(), filepath.Join(t.TempDir(), "archive")
 	flags := []string{"--blobs", at.URL, "--s3-endpoint", at.Endpoint}
 	digest := func(data string, flags ...string) string {
 		t.Helper()
@@ -79,7 +80,7 @@ func TestADeploymentKeepsItsBlobsInABucket(t *testing.T) {
 	}
 	s := startServer(t, data, withBlobs(at))
 	eventually(t, "the large prompt that was queued has run", func() bool {
-		return strings.Count(must(t, data, "session", "events", string(large)), "session.status_idle") == 2
+		return strings.Count(must(t, data, "session", "events", string(transfertest.Large)), "session.status_idle") == 2
 	})
 	if err := s.stop(); err != nil {
 		t.Error(err)
@@ -94,7 +95,7 @@ func withBlobs(at bucket) func(*config) { return func(c *config) { c.Blobs = at 
 // Sessions would think their payloads lost.
 func TestBlobsAreNotLookedForInAnotherPlace(t *testing.T) {
 	_, at := startBucket(t)
-	old, file := oldData(t), filepath.Join(t.TempDir(), "archive")
+	old, file := transfertest.OldData(t), filepath.Join(t.TempDir(), "archive")
 	flags := []string{"--blobs", at.URL, "--s3-endpoint", at.Endpoint}
 	_, errs := storeCommand(t, exitUsage, old, append([]string{"export", file}, flags...)...)
 	if !strings.Contains(errs, "store export") {

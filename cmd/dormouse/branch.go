@@ -1,16 +1,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newBranch() *cobra.Command {
-	var at, title string
+	var o client.BranchOptions
 	var processes bool
 	cmd := &cobra.Command{
 		Use:   "branch SESSION",
@@ -28,22 +30,13 @@ it is used. Without, and from a snapshot, a branch begins with files and convers
   dormouse branch sesn_… --at snap_… --title 'the other way'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string]any{}
-			if at != "" {
-				body["snapshot"] = at
-			}
-			if title != "" {
-				body["title"] = title
-			}
+			id := dormouse.SessionID(args[0])
 			if cmd.Flags().Changed("processes") {
-				body["processes"] = processes
+				o.Processes = &processes
 			}
-			var branch session.Branched
-			raw, err := fetching(cmd, args[0], "branch", body, &branch)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error {
+			return fetching(cmd, id, func(ctx context.Context, c *client.Client) (client.Branched, error) {
+				return c.Branch(ctx, id, o)
+			}, func(w io.Writer, branch client.Branched) error {
 				_, err := fmt.Fprintf(w, "%s\t%s\n", branch.Session, branch.Title)
 				if err == nil && branch.Processes {
 					_, err = fmt.Fprintln(cmd.ErrOrStderr(), "What ran in the sandbox runs on in it.")
@@ -52,8 +45,8 @@ it is used. Without, and from a snapshot, a branch begins with files and convers
 			})
 		},
 	}
-	cmd.Flags().StringVar(&at, "at", "", "`snapshot` to begin at; the present if not given")
-	cmd.Flags().StringVar(&title, "title", "", "what to call the branch")
+	cmd.Flags().StringVar((*string)(&o.Snapshot), "at", "", "`snapshot` to begin at; the present if not given")
+	cmd.Flags().StringVar(&o.Title, "title", "", "what to call the branch")
 	cmd.Flags().BoolVar(&processes, "processes", false, "take along what runs; the session is put to sleep for it. With =false, never")
 	clientFlags(cmd)
 	return cmd

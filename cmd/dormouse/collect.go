@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -5,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // collectEvery is how often blobs and images that no session names any more are
@@ -15,10 +18,8 @@ const collectEvery = time.Hour
 // has much to take up has no time for it.
 func (s *server) collect(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, crash.Every("DORMOUSE_COLLECT_EVERY", collectEvery)) != nil {
 			return
-		case <-time.After(crash.Every("DORMOUSE_COLLECT_EVERY", collectEvery)):
 		}
 		n, err := s.sessions.Collect(ctx)
 		switch {

@@ -1,20 +1,14 @@
+//go:build !windows
+
 package main
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/dormouse-run/dormouse"
@@ -192,109 +186,4 @@ func (c *config) checkServer() error {
 func everywhere(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "" || err == nil && ip.IsUnspecified()
-}
-
-// configFile is what of a data directory people write.
-const configFile = "config.json"
-
-// environment is the prefix of the variables that set flags: DORMOUSE_LISTEN
-// sets --listen.
-const environment = "DORMOUSE_"
-
-// fill sets the flags that the command line did not: from the environment, and
-// below that from the file config.json in the data directory.
-func fill(cmd *cobra.Command) error {
-	if err := fillFrom(cmd.Flags(), "the environment", func(f *pflag.Flag) (string, bool) {
-		return os.LookupEnv(environment + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")))
-	}); err != nil {
-		return err
-	}
-	data, err := cmd.Flags().GetString("data")
-	if err != nil || cmd.Flags().Lookup("listen") == nil { // only a server has a file
-		return err
-	}
-	path := filepath.Join(data, configFile)
-	file, err := readConfig(path)
-	if err != nil {
-		return err
-	}
-	err = fillFrom(cmd.Flags(), path, func(f *pflag.Flag) (string, bool) {
-		v, ok := file[strings.ReplaceAll(f.Name, "-", "_")]
-		return v, ok && f.Name != "data"
-	})
-	for key := range file {
-		if key == "data" || cmd.Flags().Lookup(strings.ReplaceAll(key, "_", "-")) == nil {
-			return fmt.Errorf("%s: there is no setting %q", path, key)
-		}
-	}
-	return err
-}
-
-func fillFrom(flags *pflag.FlagSet, source string, look func(*pflag.Flag) (string, bool)) (err error) {
-	// Either of two says where the database is, so that both are left as they were said.
-	stored := flags.Changed(storeName) || flags.Changed(storeFileName)
-	flags.VisitAll(func(f *pflag.Flag) {
-		if stored && (f.Name == storeName || f.Name == storeFileName) {
-			return
-		}
-		v, ok := look(f)
-		if f.Changed || !ok || v == "" || f.Name == "help" || err != nil {
-			return
-		}
-		if e := flags.Set(f.Name, v); e != nil {
-			err = fmt.Errorf("%s in %s: %w", f.Name, source, e)
-		}
-	})
-	return err
-}
-
-// readConfig reads a flat JSON object: the names are those of the flags, with _
-// for -. No file is an empty one.
-func readConfig(path string) (map[string]string, error) {
-	at, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
-		err = checkOwner(filepath.Dir(path), at)
-	}
-	var b []byte
-	if err == nil {
-		b, err = os.ReadFile(path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	var file map[string]any
-	if err := json.Unmarshal(b, &file); err != nil {
-		return nil, fmt.Errorf("read configuration %s: %w", path, err)
-	}
-	values := make(map[string]string, len(file))
-	for key, v := range file {
-		switch v := v.(type) {
-		case string:
-			values[key] = v
-		case []any:
-			list := make([]string, 0, len(v))
-			for _, item := range v {
-				list = append(list, fmt.Sprint(item))
-			}
-			values[key] = strings.Join(list, ",")
-		default:
-			return nil, fmt.Errorf("read configuration %s: %q must be a string or a list of strings", path, key)
-		}
-	}
-	return values, nil
-}
-
-// defaultData is where people expect programs to keep things.
-func defaultData() string {
-	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "dormouse")
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(home, ".local", "share", "dormouse")
 }

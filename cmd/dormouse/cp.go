@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newCp() *cobra.Command {
@@ -48,8 +46,8 @@ written over; what else is there stays.`,
 				return err
 			}
 			k := &copying{cmd: cmd, client: c, progress: newProgress(cmd.ErrOrStderr())}
-			k.progress.told = time.Now() // what is soon done needs none
-			var status rest.Copied
+			k.progress.last = time.Now() // what is soon done needs none
+			var status client.Copied
 			if out {
 				status, err = k.out(cmd.Context(), from, args[1])
 			} else {
@@ -69,7 +67,10 @@ written over; what else is there stays.`,
 }
 
 // remote is a path in a sandbox.
-type remote struct{ session, path string }
+type remote struct {
+	session dormouse.SessionID
+	path    string
+}
 
 // parseRemote reads SESSION:PATH. A path here that looks the same is written with
 // ./ before it.
@@ -81,17 +82,13 @@ func parseRemote(arg string) (remote, bool) {
 	if at == "" {
 		at = "."
 	}
-	return remote{id, at}, true
-}
-
-func (r remote) url(at string) string {
-	return sessionPath(r.session, "files") + "?" + url.Values{"path": {at}}.Encode()
+	return remote{dormouse.SessionID(id), at}, true
 }
 
 // copying is one copy on its way.
 type copying struct {
 	cmd      *cobra.Command
-	client   *client
+	client   *client.Client
 	progress *progress
 	moved    int64
 }
@@ -103,13 +100,13 @@ func (k *copying) shows() bool { return isTerminal(k.cmd.ErrOrStderr()) }
 func (k *copying) Write(b []byte) (int, error) {
 	k.moved += int64(len(b))
 	if k.shows() {
-		k.progress.tell("%s", size(k.moved))
+		k.progress.Update("%s", size(k.moved))
 	}
 	return len(b), nil
 }
 
 // tell says what was copied, to people and to who asked for JSON.
-func (k *copying) tell(s rest.Copied, toStdout bool) error {
+func (k *copying) tell(s client.Copied, toStdout bool) error {
 	w := k.cmd.OutOrStdout()
 	if toStdout {
 		w = k.cmd.ErrOrStderr() // the other one is for the tar
@@ -127,13 +124,13 @@ func (k *copying) tell(s rest.Copied, toStdout bool) error {
 }
 
 // out copies from a sandbox.
-func (k *copying) out(ctx context.Context, from remote, to string) (status rest.Copied, err error) {
-	res, err := k.client.send(ctx, http.MethodGet, from.url(from.path), nil)
+func (k *copying) out(ctx context.Context, from remote, to string) (status client.Copied, err error) {
+	files, err := k.client.GetFiles(ctx, from.session, from.path)
 	if err != nil {
 		return status, err
 	}
-	defer func() { _ = res.Body.Close() }()
-	body := io.TeeReader(res.Body, k)
+	defer func() { _ = files.Close() }()
+	body := io.TeeReader(files, k)
 	if to == "-" {
 		_, err = io.Copy(k.cmd.OutOrStdout(), body)
 	} else if err = unpack(body, path.Base(path.Clean(from.path)), to); err == nil {
@@ -142,16 +139,16 @@ func (k *copying) out(ctx context.Context, from remote, to string) (status rest.
 	if err != nil {
 		return status, fmt.Errorf("copy %s: %w", from.path, err)
 	}
-	if err := json.Unmarshal([]byte(res.Trailer.Get(rest.TreeStatus)), &status); err != nil {
+	if status, err = files.Copied(); err != nil {
 		return status, fmt.Errorf("copy %s: it was cut off", from.path)
 	}
 	return status, nil
 }
 
 // in copies to a sandbox.
-func (k *copying) in(ctx context.Context, from string, to remote) (status rest.Copied, err error) {
+func (k *copying) in(ctx context.Context, from string, to remote) (status client.Copied, err error) {
 	if from == "-" {
-		return k.put(ctx, k.cmd.InOrStdin(), to.url(to.path))
+		return k.put(ctx, k.cmd.InOrStdin(), to)
 	}
 	from = filepath.Clean(from)
 	at, err := os.Stat(from)
@@ -174,7 +171,7 @@ func (k *copying) in(ctx context.Context, from string, to remote) (status rest.C
 		packed <- err
 		_ = w.CloseWithError(err)
 	}()
-	status, err = k.put(ctx, tar, to.url(dir))
+	status, err = k.put(ctx, tar, remote{to.session, dir})
 	_ = tar.Close() // a server that had enough has said why
 	if bad := <-packed; bad != nil && !errors.Is(bad, io.ErrClosedPipe) {
 		return status, fmt.Errorf("copy %s: %w", from, bad)
@@ -182,20 +179,6 @@ func (k *copying) in(ctx context.Context, from string, to remote) (status rest.C
 	return status, err
 }
 
-func (k *copying) put(ctx context.Context, tar io.Reader, at string) (status rest.Copied, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, k.client.base+at, io.NopCloser(io.TeeReader(tar, k)))
-	if err != nil {
-		return status, fmt.Errorf("write request: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/x-tar")
-	req.Header.Set("Expect", "100-continue") // nothing is sent to who does not want it
-	res, err := k.client.do(req)
-	if err != nil {
-		return status, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	if err := json.NewDecoder(io.LimitReader(res.Body, 1<<20)).Decode(&status); err != nil {
-		return status, fmt.Errorf("understand answer: %w", err)
-	}
-	return status, nil
+func (k *copying) put(ctx context.Context, tar io.Reader, to remote) (client.Copied, error) {
+	return k.client.PutFiles(ctx, to.session, to.path, client.Tar{Reader: io.TeeReader(tar, k)})
 }

@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -88,7 +90,7 @@ func (s *stage) inSandbox(ctx context.Context) error {
 		return fmt.Errorf("the kernel is %q, not gVisor's", kernel)
 	}
 	secret := s.data + "/token"
-	if out, err := s.sh(ctx, "", "cat "+secret+" 2>&1; ls /root/.ssh /home 2>&1; echo $?"); err != nil || strings.Contains(out, s.client.token) {
+	if out, err := s.sh(ctx, "", "cat "+secret+" 2>&1; ls /root/.ssh /home 2>&1; echo $?"); err != nil || strings.Contains(out, s.token) {
 		return errors.Join(err, fmt.Errorf("the server's token can be read inside: %q", out))
 	}
 	s.saw("the server's own token, in %s, cannot be read from inside", secret)

@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -6,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +18,8 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/auth"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // stage is what a demonstration plays on: a server in a process of its own, one
@@ -27,8 +29,9 @@ type stage struct {
 	data    string
 	keep    bool
 	server  *exec.Cmd
-	client  *client
-	session string
+	client  *client.Client
+	token   string
+	session dormouse.SessionID
 	pid     string // of the process that counts
 	count   int    // what it was last seen at
 }
@@ -89,7 +92,7 @@ func (s *stage) serve(ctx context.Context) error {
 }
 
 // reach returns a client of the server if it is ready.
-func (s *stage) reach(ctx context.Context) (*client, error) {
+func (s *stage) reach(ctx context.Context) (*client.Client, error) {
 	raw, err := os.ReadFile(filepath.Join(s.data, serverFile))
 	if err != nil {
 		return nil, err
@@ -102,9 +105,12 @@ func (s *stage) reach(ctx context.Context) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &client{base: "http://" + r.Address, token: token, http: newHTTP()}
-	_, err = c.call(ctx, http.MethodGet, "/readyz", nil, nil)
-	return c, err
+	s.token = token
+	c, err := client.New(client.Options{URL: "http://" + r.Address, Token: token, HTTP: newHTTP()})
+	if err != nil {
+		return nil, err
+	}
+	return c, c.Ready(ctx)
 }
 
 // kill ends the server as a power cut would.
@@ -120,20 +126,15 @@ func (s *stage) kill() error {
 }
 
 func (s *stage) create(ctx context.Context) error {
-	var made rest.Session
-	_, err := s.client.call(ctx, http.MethodPost, "/api/sessions", map[string]any{"title": "the demonstration"}, &made)
-	s.session = string(made.Session)
+	made, err := s.client.Create(ctx, client.CreateOptions{Title: "the demonstration"})
+	s.session = made.Session
 	return err
 }
 
 // sh runs a command in the sandbox, once however often it is asked for under the
 // same id.
 func (s *stage) sh(ctx context.Context, id, command string) (string, error) {
-	request := map[string]any{"command": command}
-	if id != "" {
-		request["id"] = id
-	}
-	e, err := s.client.exec(ctx, s.session, request, nil)
+	e, err := s.client.Exec(ctx, s.session, client.ExecOptions{Command: command, ID: id}, nil)
 	if err == nil && (e.Error != "" || e.Unknown) {
 		err = fmt.Errorf("%s: %s", command, e.Error)
 	}
@@ -157,7 +158,7 @@ func (s *stage) hibernate(ctx context.Context) error {
 	if err := s.counting(ctx); err != nil {
 		return err
 	}
-	if _, err := s.client.call(ctx, http.MethodPost, sessionPath(s.session, "hibernate"), struct{}{}, nil); err != nil {
+	if _, err := s.client.Hibernate(ctx, s.session); err != nil {
 		return err
 	}
 	return s.until(ctx, "the session hibernates", func() bool {
@@ -166,16 +167,15 @@ func (s *stage) hibernate(ctx context.Context) error {
 	})
 }
 
-func (s *stage) show(ctx context.Context) (shown rest.Session, err error) {
-	_, err = s.client.call(ctx, http.MethodGet, sessionPath(s.session), nil, &shown)
-	return shown, err
+func (s *stage) show(ctx context.Context) (client.Session, error) {
+	return s.client.Show(ctx, s.session)
 }
 
 // prompt sends a prompt, waits for the end of its turn and returns what the
 // command that it led to printed.
 func (s *stage) prompt(ctx context.Context, text string) (string, error) {
-	var p rest.Prompt
-	if _, err := s.client.call(ctx, http.MethodPost, sessionPath(s.session, "prompts"), map[string]any{"content": text}, &p); err != nil {
+	p, err := s.client.Send(ctx, s.session, client.SendOptions{Content: []dormouse.Block{dormouse.Text(text)}})
+	if err != nil {
 		return "", err
 	}
 	if err := s.until(ctx, "the turn has ended", func() bool {
@@ -184,14 +184,10 @@ func (s *stage) prompt(ctx context.Context, text string) (string, error) {
 	}); err != nil {
 		return "", err
 	}
-	var page struct {
-		Events []dormouse.Event `json:"events"`
-	}
-	path := sessionPath(s.session, "events") + "?after=" + strconv.FormatUint(p.Seq, 10)
-	if _, err := s.client.call(ctx, http.MethodGet, path, nil, &page); err != nil {
-		return "", err
-	}
-	for _, e := range page.Events {
+	for e, err := range s.client.Events(ctx, s.session, client.EventOptions{After: p.Seq}) {
+		if err != nil {
+			return "", err
+		}
 		var r dormouse.ToolResult
 		if e.Type == dormouse.AgentToolResult && json.Unmarshal(e.Payload, &r) == nil && len(r.Content) > 0 {
 			return strings.TrimSpace(r.Content[0].Text), nil
@@ -204,10 +200,8 @@ func (s *stage) until(ctx context.Context, what string, so func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patienceOnStage)
 	defer cancel()
 	for !so() {
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, 20*time.Millisecond) != nil {
 			return fmt.Errorf("waited in vain until %s", what)
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	return nil
@@ -219,11 +213,10 @@ func (s *stage) close(ctx context.Context) error {
 	defer cancel()
 	var err error
 	if s.session != "" {
-		_, err = s.client.call(ctx, http.MethodDelete, sessionPath(s.session), nil, nil)
+		_, err = s.client.Delete(ctx, s.session)
 		gone := s.until(ctx, "the session is gone", func() bool {
 			_, err := s.show(ctx)
-			var r *refusal
-			return errors.As(err, &r) && r.Status == http.StatusNotFound
+			return errors.Is(err, dormouse.ErrNotFound)
 		})
 		err = errors.Join(err, gone)
 	}

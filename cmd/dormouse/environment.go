@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -13,9 +15,6 @@ import (
 
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
-
-// ownProcess says that the process is this program's own, and not that of a test.
-var ownProcess bool
 
 // surroundings is what a server still needs of its environment once that is gone.
 type surroundings struct {

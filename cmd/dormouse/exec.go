@@ -1,24 +1,20 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newExec() *cobra.Command {
-	var id, shell string
-	var timeout time.Duration
+	var o client.ExecOptions
 	cmd := &cobra.Command{
 		Use:   "exec SESSION -- COMMAND [ARGUMENT…]",
 		Short: "Run a command in a session's sandbox",
@@ -37,21 +33,13 @@ same --id to be told how it ended. It is never run twice.`,
 			if err != nil {
 				return err
 			}
-			request := map[string]any{"command": commandLine(args[1:])}
-			for key, v := range map[string]string{"id": id, "shell": shell} {
-				if v != "" {
-					request[key] = v
-				}
-			}
-			if timeout > 0 {
-				request["timeout"] = timeout.String()
-			}
+			o.Command = commandLine(args[1:])
 			asJSON, _ := cmd.Flags().GetBool("json")
 			var live io.Writer
 			if !asJSON && isTerminal(cmd.OutOrStdout()) {
 				live = cmd.OutOrStdout()
 			}
-			e, err := c.exec(cmd.Context(), args[0], request, live)
+			e, err := c.Exec(cmd.Context(), dormouse.SessionID(args[0]), o, live)
 			if err != nil {
 				return err
 			}
@@ -61,9 +49,9 @@ same --id to be told how it ended. It is never run twice.`,
 			return errors.Join(err, asItEnded(cmd.ErrOrStderr(), e))
 		},
 	}
-	cmd.Flags().StringVar(&id, "id", "", "your own `id` for the command: the same one twice is one command")
-	cmd.Flags().StringVar(&shell, "shell", "", "`name` of a shell that lives on from one command to the next")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long it may take; 0 for as long as it likes")
+	cmd.Flags().StringVar(&o.ID, "id", "", "your own `id` for the command: the same one twice is one command")
+	cmd.Flags().StringVar(&o.Shell, "shell", "", "`name` of a shell that lives on from one command to the next")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0, "how long it may take; 0 for as long as it likes")
 	clientFlags(cmd)
 	return cmd
 }
@@ -80,52 +68,8 @@ func commandLine(args []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// exec runs a command in a session's sandbox. What it prints is shown as it
-// comes, unless live is nil.
-func (c *client) exec(ctx context.Context, session string, request map[string]any, live io.Writer) (rest.Exec, error) {
-	res, err := c.send(ctx, http.MethodPost, sessionPath(session, "execs")+"?stream=true", request)
-	if err != nil {
-		return rest.Exec{}, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	in := bufio.NewReader(res.Body)
-	var seen strings.Builder
-	for {
-		raw, err := in.ReadBytes('\n')
-		if err != nil {
-			return rest.Exec{}, fmt.Errorf("%w: the answer was cut off; the command may still run", err)
-		}
-		var line struct {
-			Text  string     `json:"text"`
-			Exec  *rest.Exec `json:"exec"`
-			Error string     `json:"error"`
-		}
-		if err := json.Unmarshal(raw, &line); err != nil {
-			return rest.Exec{}, fmt.Errorf("read answer: %w", err)
-		}
-		text := line.Text
-		if line.Exec != nil { // what was not shown yet
-			if left, ok := strings.CutPrefix(line.Exec.Output, seen.String()); ok && line.Exec.Omitted == 0 {
-				text = left
-			}
-		}
-		if live != nil {
-			seen.WriteString(text)
-			if _, err := io.WriteString(live, text); err != nil {
-				return rest.Exec{}, err
-			}
-		}
-		switch {
-		case line.Error != "":
-			return rest.Exec{}, errors.New(line.Error)
-		case line.Exec != nil:
-			return *line.Exec, nil
-		}
-	}
-}
-
 // printExec prints what a command printed, to the byte.
-func printExec(cmd *cobra.Command, e rest.Exec) error {
+func printExec(cmd *cobra.Command, e client.Exec) error {
 	raw, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -142,7 +86,7 @@ func printExec(cmd *cobra.Command, e rest.Exec) error {
 
 // asItEnded says what an exit code cannot, and is the error that ends us as the
 // command ended.
-func asItEnded(errs io.Writer, e rest.Exec) error {
+func asItEnded(errs io.Writer, e client.Exec) error {
 	switch {
 	case e.Unknown:
 		return fmt.Errorf("nobody knows whether the command ran: %s", e.Error)

@@ -15,8 +15,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 func newForward() *cobra.Command {
@@ -46,7 +49,7 @@ It keeps listening while the session sleeps; whoever connects then wakes it.`,
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return forward(ctx, cmd, c, args[0], wanted)
+			return forward(ctx, cmd, c, dormouse.SessionID(args[0]), wanted)
 		},
 	}
 	clientFlags(cmd)
@@ -73,7 +76,7 @@ func parseForward(arg string) (forwarded, error) {
 }
 
 // forward listens until ctx ends, and then lets go of every connection.
-func forward(ctx context.Context, cmd *cobra.Command, c *client, session string, wanted []forwarded) error {
+func forward(ctx context.Context, cmd *cobra.Command, c *client.Client, session dormouse.SessionID, wanted []forwarded) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -105,9 +108,8 @@ func forward(ctx context.Context, cmd *cobra.Command, c *client, session string,
 		fmt.Fprintln(cmd.ErrOrStderr(), "dormouse:", err)
 	}
 	for i, l := range listeners {
-		path := sessionPath(session, "ports", strconv.Itoa(int(wanted[i].Port)), "stream")
 		running.Go(func() {
-			accept(ctx, l, &running, func(conn net.Conn) error { return c.bridge(ctx, conn, path) }, complain)
+			accept(ctx, l, &running, func(conn net.Conn) error { return bridge(ctx, c, conn, session, wanted[i].Port) }, complain)
 		})
 	}
 	<-ctx.Done()
@@ -127,10 +129,7 @@ func accept(ctx context.Context, l net.Listener, running *sync.WaitGroup, serve 
 				return
 			}
 			complain(err)
-			select { // too many files are open, perhaps
-			case <-ctx.Done():
-			case <-time.After(time.Second / 4):
-			}
+			_ = sleep.For(ctx, time.Second/4) // too many files are open, perhaps
 			continue
 		}
 		select {
@@ -149,59 +148,36 @@ func accept(ctx context.Context, l net.Listener, running *sync.WaitGroup, serve 
 	}
 }
 
-// bridge carries a connection over a WebSocket. An empty frame ends one way.
-func (c *client) bridge(ctx context.Context, conn net.Conn, path string) error {
+// bridge carries a connection to a port in a sandbox.
+func bridge(ctx context.Context, c *client.Client, conn net.Conn, session dormouse.SessionID, port uint16) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	ws, _, err := c.dial(ctx, path)
+	far, err := c.DialPort(ctx, session, port)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ws.CloseNow() }()
+	defer func() { _ = far.Close() }()
 	var typing sync.WaitGroup
 	defer typing.Wait()
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	typing.Go(func() {
-		if sendAll(ctx, ws, conn) != nil {
+		_, err := io.Copy(far, conn)
+		if err == nil {
+			err = far.CloseWrite()
+		}
+		if err != nil {
 			stop()
 		}
 	})
-	for {
-		_, b, err := ws.Read(ctx)
-		if closed, ok := closedBy(err); ok && closed.Code != websocket.StatusNormalClosure {
-			return errors.New(closed.Reason)
+	if _, err = io.Copy(conn, far); err == nil { // all was said that way, and perhaps not the other
+		if half, ok := conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
 		}
-		if err != nil {
-			return nil // one of the two has left, and the other is told by the end
-		}
-		if len(b) == 0 {
-			if half, ok := conn.(interface{ CloseWrite() error }); ok {
-				_ = half.CloseWrite()
-			}
-			continue
-		}
-		if _, err := conn.Write(b); err != nil {
-			return nil
-		}
+		_, err = io.Copy(io.Discard, far)
 	}
-}
-
-// sendAll sends what r reads, and that it has ended.
-func sendAll(ctx context.Context, ws *websocket.Conn, r io.Reader) error {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := r.Read(buf)
-		if n > 0 {
-			if err := ws.Write(ctx, websocket.MessageBinary, buf[:n]); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return ws.Write(ctx, websocket.MessageBinary, nil)
-		}
-		if err != nil {
-			return err
-		}
+	if closed, ok := errors.AsType[*client.Closed](err); ok {
+		return closed
 	}
+	return nil // one of the two has left, and the other is told by the end
 }

@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -8,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
@@ -19,6 +22,22 @@ const (
 	snapshotsDir = "snapshots"
 	refsKeyFile  = "refs.key"
 )
+
+// openLines opens what keeps snapshots. Layers are made of what only Linux has, so that
+// other systems have none.
+func (s *server) openLines() (*snapshot.Store, error) {
+	if runtime.GOOS != "linux" {
+		return nil, nil //nolint:nilnil // sessions know what to say
+	}
+	return snapshot.Open(snapshot.Options{Dir: filepath.Join(s.config.Data, snapshotsDir), Blobs: s.blobs, Log: s.log})
+}
+
+func (s *server) closeLines() error {
+	if s.lines == nil {
+		return nil
+	}
+	return s.lines.Close()
+}
 
 // keepLines has sessions take snapshots. Servers that share a store share a key, and
 // refs are good with all of them.

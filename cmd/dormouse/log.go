@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse"
 )
 
 func newLog() *cobra.Command {
@@ -29,7 +31,7 @@ prompts and snapshots that were reverted, and snapshots that were deleted.`,
 			if err != nil {
 				return err
 			}
-			line, err := lineOf(cmd.Context(), c, args[0])
+			line, err := lineOf(cmd.Context(), c, dormouse.SessionID(args[0]))
 			if err != nil {
 				return err
 			}

@@ -5,12 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 // step is one thing on a session's line.
@@ -67,28 +66,18 @@ type line struct {
 type void struct{ from, upto uint64 }
 
 // lineOf reads a session's log.
-func lineOf(ctx context.Context, c *client, session string) (*line, error) {
+func lineOf(ctx context.Context, c *client.Client, session dormouse.SessionID) (*line, error) {
 	l := &line{places: make(map[string]int)}
-	for after := uint64(0); ; {
-		var page struct {
-			Events []dormouse.Event `json:"events"`
-			Next   uint64           `json:"next"`
-			More   bool             `json:"more"`
-		}
-		path := sessionPath(session, "events") + "?all=true&limit=1000&after=" + strconv.FormatUint(after, 10)
-		if _, err := c.call(ctx, http.MethodGet, path, nil, &page); err != nil {
+	for e, err := range c.Events(ctx, session, client.EventOptions{All: true}) {
+		if err != nil {
 			return nil, err
 		}
-		for _, e := range page.Events {
-			if err := l.add(e); err != nil {
-				return nil, fmt.Errorf("understand event %d: %w", e.Seq, err)
-			}
-		}
-		if after = page.Next; !page.More {
-			l.finish()
-			return l, nil
+		if err := l.add(e.Event); err != nil {
+			return nil, fmt.Errorf("understand event %d: %w", e.Seq, err)
 		}
 	}
+	l.finish()
+	return l, nil
 }
 
 // factOf is the payload of an event.

@@ -21,6 +21,9 @@ const (
 	exitSeeTo = 3 // it worked, and found something to see to
 )
 
+// ownProcess says that the process is this program's own, and not that of a test.
+var ownProcess bool
+
 func main() {
 	gvisor.Main()
 	ownProcess = true
@@ -85,18 +88,15 @@ Start a server, then talk to it from another terminal:
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		// What comes before this is about the words on the command line.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			exposed := hideFlags(cmd.Flags())
-			if err := fill(cmd); err != nil {
-				return err
-			}
-			exposed.warn(cmd)
-			*began = true
-			return nil
+			err := prepare(cmd)
+			*began = err == nil
+			return err
 		},
 	}
 	root.PersistentFlags().String("data", defaultData(), "`directory` of everything the server keeps")
-	root.AddCommand(newServe(), newDemo(), newSession(), newSnapshot(), newRevert(), newBranch(), newLog(), newExec(), newShell(), newCp(), newPorts(), newForward(), newPs(),
-		newSandboxes(), newStore(), newDoctor(), newVersion(), newScriptedModel(), newModelsTopic())
+	root.AddCommand(newSession(), newSnapshot(), newRevert(), newBranch(), newLog(), newExec(), newShell(), newCp(), newPorts(), newForward(), newPs(),
+		newVersion(), newModelsTopic())
+	root.AddCommand(serverCommands()...)
 	root.InitDefaultCompletionCmd()
 	return root
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"io"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newPorts() *cobra.Command {
@@ -18,9 +20,11 @@ func newPorts() *cobra.Command {
   dormouse forward sesn_… $(dormouse ports sesn_… --json | jq '.ports[].port')`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return get(cmd, sessionPath(args[0], "ports"), func(w io.Writer, p rest.Ports) error {
+			return ask(cmd, func(ctx context.Context, c *client.Client) ([]client.Port, error) {
+				return c.Ports(ctx, dormouse.SessionID(args[0]))
+			}, func(w io.Writer, ports []client.Port) error {
 				var rows [][]string
-				for _, port := range p.Ports {
+				for _, port := range ports {
 					pid := ""
 					if port.PID != 0 {
 						pid = strconv.Itoa(port.PID)

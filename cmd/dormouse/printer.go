@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 // printer shows events as they come: to people as a conversation, to programs as
@@ -33,47 +33,39 @@ func newPrinter(cmd *cobra.Command) *printer {
 	}
 }
 
-func (p *printer) print(f frame) error {
-	if p.json {
-		_, err := fmt.Fprintf(p.out, "%s\n", f.Data)
+func (p *printer) print(e client.Event) error {
+	switch {
+	case p.json:
+		_, err := fmt.Fprintf(p.out, "%s\n", e.Raw)
 		return err
+	case e.Delta != nil:
+		p.delta(*e.Delta)
+		return nil
 	}
-	if f.Event == "delta" {
-		var d feed.Delta
-		if err := json.Unmarshal(f.Data, &d); err != nil {
-			return fmt.Errorf("understand delta: %w", err)
-		}
-		return p.delta(d)
-	}
-	var e dormouse.Event
-	if err := json.Unmarshal(f.Data, &e); err != nil {
-		return fmt.Errorf("understand event: %w", err)
-	}
-	return p.event(e)
+	return p.event(e.Event)
 }
 
 // delta shows a fragment as it comes. When several threads speak at once, one of
 // them has the floor; what the others say is shown when it is whole.
-func (p *printer) delta(d feed.Delta) error {
+func (p *printer) delta(d dormouse.Delta) {
 	if d.Fetched != nil {
-		return nil // who asked for it shows it
+		return // who asked for it shows it
 	}
 	call := string(d.Op) + string(d.Use)
 	if p.open && d.Thread != p.thread {
 		p.muted[call] = true
 	}
 	if p.muted[call] {
-		return nil
+		return
 	}
 	p.floor(d.Thread)
 	if d.Use != "" {
 		p.streamed[d.Use] += d.Text
 		p.output(d.Text)
-		return nil
+		return
 	}
 	p.reply(d.Thread).WriteString(d.Text)
 	p.write(clean(d.Text))
-	return nil
 }
 
 func (p *printer) reply(thread dormouse.ThreadID) *strings.Builder {
@@ -167,7 +159,7 @@ func (p *printer) output(s string) {
 }
 
 // blocked says what a turn waits for and how to answer.
-func (p *printer) blocked(session, on string) {
+func (p *printer) blocked(session dormouse.SessionID, on string) {
 	p.endLine()
 	if on == dormouse.BlockedOnRecovery {
 		fmt.Fprintf(p.errs, "The turn was stopped by a crash. Decide with:\n  dormouse session retry %s\n  dormouse session continue %s\n", session, session)

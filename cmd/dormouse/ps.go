@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -15,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newPs() *cobra.Command {
@@ -33,12 +31,16 @@ not ended. It wakes nothing.`,
 			if err != nil {
 				return err
 			}
+			var ids []dormouse.SessionID
+			for _, arg := range args {
+				ids = append(ids, dormouse.SessionID(arg))
+			}
 			if len(args) == 0 {
-				if args, err = c.living(cmd.Context()); err != nil {
+				if ids, err = living(cmd.Context(), c); err != nil {
 					return err
 				}
 			}
-			all, err := c.processes(cmd.Context(), args)
+			all, err := processes(cmd.Context(), c, ids)
 			if err != nil {
 				return err
 			}
@@ -54,43 +56,41 @@ not ended. It wakes nothing.`,
 }
 
 // living lists the sessions that have not ended, newest first.
-func (c *client) living(ctx context.Context) (ids []string, err error) {
-	q := url.Values{"limit": {"200"}}
-	for {
-		var page rest.Page
-		if _, err := c.call(ctx, http.MethodGet, "/api/sessions?"+q.Encode(), nil, &page); err != nil {
+func living(ctx context.Context, c *client.Client) (ids []dormouse.SessionID, err error) {
+	for o := (client.ListOptions{Limit: 200}); ; {
+		page, err := c.List(ctx, o)
+		if err != nil {
 			return nil, err
 		}
 		for _, s := range page.Sessions {
 			if s.Phase != dormouse.PhaseTerminated {
-				ids = append(ids, string(s.Session))
+				ids = append(ids, s.Session)
 			}
 		}
-		if page.Next == "" {
+		if o.After = page.Next; o.After == "" {
 			return ids, nil
 		}
-		q.Set("after", string(page.Next))
 	}
 }
 
 // processes asks about sessions, several at once.
-func (c *client) processes(ctx context.Context, ids []string) ([]rest.Processes, error) {
+func processes(ctx context.Context, c *client.Client, ids []dormouse.SessionID) ([]client.Processes, error) {
 	const atOnce = 8
-	all, errs := make([]rest.Processes, len(ids)), make([]error, len(ids))
+	all, errs := make([]client.Processes, len(ids)), make([]error, len(ids))
 	slots := make(chan struct{}, atOnce)
 	var asking sync.WaitGroup
 	for i, id := range ids {
 		slots <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-slots }()
-			_, errs[i] = c.call(ctx, http.MethodGet, sessionPath(id, "processes"), nil, &all[i])
+			all[i], errs[i] = c.Processes(ctx, id)
 		})
 	}
 	asking.Wait()
 	return all, errors.Join(errs...)
 }
 
-func showProcesses(w io.Writer, all []rest.Processes) error {
+func showProcesses(w io.Writer, all []client.Processes) error {
 	var rows [][]string
 	for _, p := range all {
 		row := []string{string(p.Session), string(p.Phase), p.Sandbox.Phase, strconv.FormatUint(p.Sandbox.Generation, 10), "-", "-", "-", idle(p.IdleSince)}

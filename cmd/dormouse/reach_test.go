@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -23,10 +22,10 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/auth"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
-	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 // seat is a person at a terminal who runs a command.
@@ -128,18 +127,21 @@ func (s *seat) state() *term.State {
 }
 
 // terminals asks the server which there are.
-func (o *office) terminals(id string) []visit.TerminalReport {
+func (o *office) terminals(id string) []client.TerminalReport {
 	o.t.Helper()
 	token, err := auth.ReadToken(filepath.Join(o.data, tokenFile))
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	var all rest.Terminals
-	c := &client{base: o.http.URL, token: token, http: newHTTP()}
-	if _, err := c.call(o.t.Context(), http.MethodGet, sessionPath(id, "terminals"), nil, &all); err != nil {
+	c, err := client.New(client.Options{URL: o.http.URL, Token: token, HTTP: newHTTP()})
+	if err != nil {
 		o.t.Fatal(err)
 	}
-	return all.Terminals
+	all, err := c.Terminals(o.t.Context(), dormouse.SessionID(id))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return all
 }
 
 func TestShellIsATerminal(t *testing.T) {

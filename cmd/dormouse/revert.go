@@ -1,13 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newRevert() *cobra.Command {
@@ -28,11 +29,12 @@ With --discard no snapshot is taken of the files that were there.`,
   dormouse revert sesn_… sevt_…`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			id := dormouse.SessionID(args[0])
 			c, err := connect(cmd)
 			if err != nil {
 				return err
 			}
-			line, err := lineOf(cmd.Context(), c, args[0])
+			line, err := lineOf(cmd.Context(), c, id)
 			if err != nil {
 				return err
 			}
@@ -44,13 +46,9 @@ With --discard no snapshot is taken of the files that were there.`,
 			} else {
 				return fmt.Errorf("%s has taken up no prompt that could be reverted", args[0])
 			}
-			var done rest.Restored
-			raw, err := fetching(cmd, args[0], "revert",
-				map[string]any{"prompt": turn.Prompt, "discard": discard}, &done)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error { return tellReverted(w, line, turn, done) })
+			return fetching(cmd, id, func(ctx context.Context, c *client.Client) (client.Restored, error) {
+				return c.Revert(ctx, id, client.RevertOptions{Prompt: turn.Prompt, Discard: discard})
+			}, func(w io.Writer, done client.Restored) error { return tellReverted(w, line, turn, done) })
 		},
 	}
 	clientFlags(cmd)
@@ -64,7 +62,7 @@ func discardFlag(cmd *cobra.Command, discard *bool) {
 }
 
 // tellReverted says what a session went back to.
-func tellReverted(w io.Writer, l *line, turn step, done rest.Restored) error {
+func tellReverted(w io.Writer, l *line, turn step, done client.Restored) error {
 	when := ""
 	for _, s := range l.steps {
 		if s.Kind == stepSnapshot && s.Snapshot == done.Snapshot {
@@ -80,7 +78,7 @@ func tellReverted(w io.Writer, l *line, turn step, done rest.Restored) error {
 }
 
 // tellReplaced says how to come back.
-func tellReplaced(done rest.Restored) string {
+func tellReplaced(done client.Restored) string {
 	if done.Replaced == "" {
 		return ""
 	}

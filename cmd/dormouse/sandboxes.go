@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -11,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -66,6 +69,9 @@ func openSandboxes(ctx context.Context, c config, around surroundings, log *slog
 			Dir: filepath.Join(dir, sandboxGVisor), Instance: instance, Runner: runner, Limits: c.Limits.parsed, Spares: c.Spares, Logger: log,
 		})
 	default:
+		if runtime.GOOS != "linux" {
+			log.WarnContext(ctx, "dormouse has never been run on this system, and not all of its promises can hold here: see \"Other systems\" in docs/running.md", "system", runtime.GOOS)
+		}
 		d, err = local.New(local.Options{Dir: dir, Instance: instance, Runner: runner, Logger: log})
 	}
 	if err != nil {

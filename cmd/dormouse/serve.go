@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -28,7 +30,7 @@ import (
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/door/rest"
-	"github.com/dormouse-run/dormouse/door/v1"
+	v1 "github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/internal/holdback"
@@ -115,7 +117,7 @@ type server struct {
 	blobs    blobStore
 	held     *holdback.File
 	driver   driver
-	lines    *snapshot.Store   // what workspaces were like
+	lines    *snapshot.Store   // what workspaces were like; nil where there are no snapshots
 	peers    *peer.Client      // nil if no other server shares the store
 	fencing  *fencing.Register // nil likewise
 	sessions *session.Sessions
@@ -209,10 +211,10 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		return nil, err
 	}
 	undo = append(undo, func() { _ = s.letGo() })
-	if s.lines, err = snapshot.Open(snapshot.Options{Dir: filepath.Join(c.Data, snapshotsDir), Blobs: s.blobs, Log: log}); err != nil {
+	if s.lines, err = s.openLines(); err != nil {
 		return nil, err
 	}
-	undo = append(undo, func() { _ = s.lines.Close() })
+	undo = append(undo, func() { _ = s.closeLines() })
 
 	c.Model = cmp.Or(c.Model, models.usual())
 	tools, counters := tool.Builtin(), newMetrics()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -51,21 +50,6 @@ func table(w io.Writer, header string, rows [][]string) error {
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
-}
-
-// get asks for something and prints the answer: as it came if JSON was asked for,
-// otherwise by show.
-func get[T any](cmd *cobra.Command, path string, show func(io.Writer, T) error) error {
-	c, err := connect(cmd)
-	if err != nil {
-		return err
-	}
-	var answer T
-	raw, err := c.call(cmd.Context(), http.MethodGet, path, nil, &answer)
-	if err != nil {
-		return err
-	}
-	return printed(cmd, raw, func(w io.Writer) error { return show(w, answer) })
 }
 
 // pairs reads what was given as key=value.

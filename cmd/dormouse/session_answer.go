@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 type answerFlags struct {
@@ -27,7 +29,7 @@ only one of the kind does, it need not be named. The first answer wins.`,
   dormouse session answer sesn_… sevt_… --content '{"rows": 3}'`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			kind, in, err := f.request(cmd)
+			kind, o, err := f.options(cmd)
 			if err != nil {
 				return err
 			}
@@ -36,11 +38,13 @@ only one of the kind does, it need not be named. The first answer wins.`,
 				return err
 			}
 			if kind == dormouse.OpCustom {
-				in["custom_tool_use_id"] = call
+				o.CustomToolUse = call
 			} else {
-				in["tool_use_id"] = call
+				o.ToolUse = call
 			}
-			return command(cmd, args[0], "answers", in)
+			return command(cmd, func(ctx context.Context, c *client.Client) (client.Row, error) {
+				return c.Answer(ctx, dormouse.SessionID(args[0]), o)
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -53,29 +57,25 @@ only one of the kind does, it need not be named. The first answer wins.`,
 	return cmd
 }
 
-// request is the answer, and what kind of call it answers.
-func (f answerFlags) request(cmd *cobra.Command) (dormouse.OpKind, map[string]any, error) {
+// options are the answer, and what kind of call it answers.
+func (f answerFlags) options(cmd *cobra.Command) (kind dormouse.OpKind, o client.AnswerOptions, err error) {
 	say, content := cmd.Flags().Changed("say"), cmd.Flags().Changed("content")
 	if count(f.allow, f.deny, say, content) != 1 {
-		return "", nil, usage("give one of --allow, --deny, --say and --content")
+		return "", o, usage("give one of --allow, --deny, --say and --content")
 	}
 	switch {
 	case f.message != "" && !f.deny:
-		return "", nil, usage("--message goes with --deny")
+		return "", o, usage("--message goes with --deny")
 	case f.isError && !content:
-		return "", nil, usage("--is-error goes with --content")
+		return "", o, usage("--is-error goes with --content")
 	case content:
-		return dormouse.OpCustom, map[string]any{"content": f.content, "is_error": f.isError}, nil
+		return dormouse.OpCustom, client.AnswerOptions{Content: []dormouse.Block{dormouse.Text(f.content)}, IsError: f.isError}, nil
 	case say:
-		return dormouse.OpQuestion, map[string]any{"answer": f.say}, nil
+		return dormouse.OpQuestion, client.AnswerOptions{Answer: []dormouse.Block{dormouse.Text(f.say)}}, nil
 	case f.allow:
-		return dormouse.OpApproval, map[string]any{"result": "allow"}, nil
+		return dormouse.OpApproval, client.AnswerOptions{Result: "allow"}, nil
 	}
-	in := map[string]any{"result": "deny"}
-	if f.message != "" {
-		in["deny_message"] = f.message
-	}
-	return dormouse.OpApproval, in, nil
+	return dormouse.OpApproval, client.AnswerOptions{Result: "deny", DenyMessage: f.message}, nil
 }
 
 func count(flags ...bool) (n int) {
@@ -90,7 +90,7 @@ func count(flags ...bool) (n int) {
 // waitingCall is the tool call that was named, or the only one of its kind that
 // waits.
 func waitingCall(cmd *cobra.Command, args []string, kind dormouse.OpKind) (dormouse.EventID, error) {
-	session := args[0]
+	session := dormouse.SessionID(args[0])
 	if len(args) == 2 {
 		return dormouse.EventID(args[1]), nil
 	}

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func TestWakeupsAreAddedListedAndCancelled(t *testing.T) {
 	o := newOffice(t)
 	id := o.create()
-	w := decode[rest.Wakeup](t, o.must("session", "wakeups", "add", id, "--in", "1h", "--id", "mine", "is", "it green?", "--json"))
-	again := decode[rest.Wakeup](t, o.must("session", "wakeups", "add", id, "--in", "1h", "--id", "mine", "is it green?", "--json"))
+	w := decode[client.Wakeup](t, o.must("session", "wakeups", "add", id, "--in", "1h", "--id", "mine", "is", "it green?", "--json"))
+	again := decode[client.Wakeup](t, o.must("session", "wakeups", "add", id, "--in", "1h", "--id", "mine", "is it green?", "--json"))
 	if !strings.HasPrefix(string(w.ID), dormouse.WakeupPrefix) || again.ID != w.ID || !again.At.Equal(w.At) {
 		t.Errorf("added %+v, then %+v", w, again)
 	}
@@ -88,7 +88,7 @@ func TestChildrenAreListedAndEnded(t *testing.T) {
 	o := newOffice(t)
 	parent := o.create("--tool", "read", "--title", "lead")
 	child := o.create("--parent", parent, "--title", "helper")
-	if s := decode[rest.Session](t, o.must("session", "show", child, "--json")); len(s.Agent.Tools) != 1 || string(s.Parent) != parent {
+	if s := decode[client.Session](t, o.must("session", "show", child, "--json")); len(s.Agent.Tools) != 1 || string(s.Parent) != parent {
 		t.Errorf("made %+v", s)
 	}
 	if _, errs, code := o.run("session", "create", "--parent", parent, "--tool", "bash"); code != exitError || !strings.Contains(errs, `no tool "bash"`) {
@@ -137,7 +137,7 @@ func TestQuestionsAreListedAndAnswered(t *testing.T) {
 			t.Errorf("%v: exit %d: %s", c.args, code, errs)
 		}
 	}
-	call := decode[questions](t, o.must("session", "questions", id, "--json")).Questions[0].ToolUse
+	call := decode[client.Session](t, o.must("session", "questions", id, "--json")).Questions[0].ToolUse
 	o.must("session", "answer", id, "--say", "that") // the only question, though something else waits
 	if _, errs, code := o.run("session", "answer", id, string(call), "--say", "no, this"); code != exitError || !strings.Contains(errs, "answered") {
 		t.Errorf("exit %d: %s", code, errs)

@@ -1,15 +1,13 @@
 package main
 
 import (
+	"context"
 	"io"
-	"net/http"
-	"net/url"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newChildren() *cobra.Command {
@@ -24,15 +22,9 @@ spawned, started, ending or ended. A session's children end with it.`,
   dormouse session children end sesn_… sesn_…`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"limit": {strconv.Itoa(limit)}}
-			if after != "" {
-				q.Set("after", after)
-			}
-			type answer struct {
-				Children []rest.Child       `json:"children"`
-				Next     dormouse.SessionID `json:"next"`
-			}
-			return get(cmd, sessionPath(args[0], "children")+"?"+q.Encode(), func(w io.Writer, a answer) error {
+			return ask(cmd, func(ctx context.Context, c *client.Client) (client.Children, error) {
+				return c.Children(ctx, dormouse.SessionID(args[0]), exactly(limit), dormouse.SessionID(after))
+			}, func(w io.Writer, a client.Children) error {
 				var rows [][]string
 				for _, c := range a.Children {
 					rows = append(rows, []string{string(c.Session), string(c.Stage), string(c.Phase), ago(c.Updated), c.Title})
@@ -54,7 +46,9 @@ spawned, started, ending or ended. A session's children end with it.`,
 		Example: `  dormouse session children end sesn_… sesn_…`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return request(cmd, http.MethodDelete, sessionPath(args[0], "children", args[1]), nil)
+			return command(cmd, func(ctx context.Context, c *client.Client) (client.Row, error) {
+				return c.EndChild(ctx, dormouse.SessionID(args[0]), dormouse.SessionID(args[1]))
+			})
 		},
 	})
 	return cmd

@@ -1,31 +1,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
-// command posts to a session and prints the phase it is in then.
-func command(cmd *cobra.Command, id, verb string, in any) error {
-	return request(cmd, http.MethodPost, sessionPath(id, verb), in)
-}
-
-func request(cmd *cobra.Command, method, path string, in any) error {
-	c, err := connect(cmd)
-	if err != nil {
-		return err
-	}
-	var row session.Row
-	raw, err := c.call(cmd.Context(), method, path, in, &row)
-	if err != nil {
-		return err
-	}
-	return printed(cmd, raw, func(w io.Writer) error {
+// command has a session do something and prints the phase it is in then.
+func command(cmd *cobra.Command, do func(context.Context, *client.Client) (client.Row, error)) error {
+	return ask(cmd, do, func(w io.Writer, row client.Row) error {
 		_, err := fmt.Fprintf(w, "%s %s\n", row.Session, row.Phase)
 		return err
 	})
@@ -33,28 +21,37 @@ func request(cmd *cobra.Command, method, path string, in any) error {
 
 // plainCommands are those that need nothing but a session, or a thread of it.
 func plainCommands() []*cobra.Command {
+	type onThread = func(*client.Client, context.Context, dormouse.SessionID, dormouse.ThreadID) (client.Row, error)
+	whole := func(do func(*client.Client, context.Context, dormouse.SessionID) (client.Row, error)) onThread {
+		return func(c *client.Client, ctx context.Context, id dormouse.SessionID, _ dormouse.ThreadID) (client.Row, error) {
+			return do(c, ctx, id)
+		}
+	}
 	var all []*cobra.Command
 	for _, c := range []struct {
 		verb, short, long string
 		threads           bool
+		do                onThread
 	}{
-		{"retry", "Try again what a crash or an error stopped", "Take up again a turn that a crash left waiting (--recovery ask), or the prompts of a turn that failed.", true},
-		{"continue", "Leave a turn that a crash stopped as it is", "Close a turn that a crash left waiting (--recovery ask) and go on with what is queued.", true},
-		{"hibernate", "Put the sandbox to sleep", "Put the sandbox to sleep. Its files are kept and, with gVisor, what runs in it; the next prompt or command or a wake brings it back. A turn at work is interrupted.", false},
-		{"wake", "Start the sandbox", "Start the sandbox of a hibernated session without asking anything of it.", false},
-		{"archive", "End a session and put it away", "End a session that is not running and leave it out of lists that do not ask for it. Its events stay readable. Twice is once.", false},
+		{"retry", "Try again what a crash or an error stopped", "Take up again a turn that a crash left waiting (--recovery ask), or the prompts of a turn that failed.", true, (*client.Client).Retry},
+		{"continue", "Leave a turn that a crash stopped as it is", "Close a turn that a crash left waiting (--recovery ask) and go on with what is queued.", true, (*client.Client).Continue},
+		{"hibernate", "Put the sandbox to sleep", "Put the sandbox to sleep. Its files are kept and, with gVisor, what runs in it; the next prompt or command or a wake brings it back. A turn at work is interrupted.", false, whole((*client.Client).Hibernate)},
+		{"wake", "Start the sandbox", "Start the sandbox of a hibernated session without asking anything of it.", false, whole((*client.Client).Wake)},
+		{"archive", "End a session and put it away", "End a session that is not running and leave it out of lists that do not ask for it. Its events stay readable. Twice is once.", false, whole((*client.Client).Archive)},
 	} {
-		var thread *string
+		var thread dormouse.ThreadID
 		cmd := &cobra.Command{
 			Use: c.verb + " SESSION", Short: c.short, Long: c.long,
 			Example: "  dormouse session " + c.verb + " sesn_…",
 			Args:    cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return command(cmd, args[0], c.verb, onThread(make(map[string]any), thread))
+				return command(cmd, func(ctx context.Context, to *client.Client) (client.Row, error) {
+					return c.do(to, ctx, dormouse.SessionID(args[0]), thread)
+				})
 			},
 		}
 		if c.threads {
-			thread = threadFlag(cmd)
+			threadFlag(cmd, &thread)
 		}
 		all = append(all, cmd)
 	}
@@ -62,32 +59,25 @@ func plainCommands() []*cobra.Command {
 }
 
 // threadFlag adds the flag that names a thread.
-func threadFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().String("thread", "", "`thread` that is meant; the primary one if not given")
-}
-
-// onThread adds the thread to a request, if one was named.
-func onThread(in map[string]any, thread *string) map[string]any {
-	if thread != nil && *thread != "" {
-		in["thread"] = *thread
-	}
-	return in
+func threadFlag(cmd *cobra.Command, thread *dormouse.ThreadID) {
+	cmd.Flags().StringVar((*string)(thread), "thread", "", "`thread` that is meant; the primary one if not given")
 }
 
 func newInterrupt() *cobra.Command {
-	var flush bool
-	var thread *string
+	var o client.InterruptOptions
 	cmd := &cobra.Command{
 		Use: "interrupt SESSION", Short: "Stop the turn",
 		Long: `Stop the turn that is at work, and with --flush-queue cancel what is queued behind
 it. Other threads go on.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return command(cmd, args[0], "interrupt", onThread(map[string]any{"flush_queue": flush}, thread))
+			return command(cmd, func(ctx context.Context, c *client.Client) (client.Row, error) {
+				return c.Interrupt(ctx, dormouse.SessionID(args[0]), o)
+			})
 		},
 	}
-	cmd.Flags().BoolVar(&flush, "flush-queue", false, "also cancel the prompts that are queued")
-	thread = threadFlag(cmd)
+	cmd.Flags().BoolVar(&o.FlushQueue, "flush-queue", false, "also cancel the prompts that are queued")
+	threadFlag(cmd, &o.Thread)
 	return cmd
 }
 
@@ -99,11 +89,9 @@ func newTerminate() *cobra.Command {
 no more prompts. Twice is once.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in := make(map[string]string)
-			if reason != "" {
-				in["reason"] = reason
-			}
-			return command(cmd, args[0], "terminate", in)
+			return command(cmd, func(ctx context.Context, c *client.Client) (client.Row, error) {
+				return c.Terminate(ctx, dormouse.SessionID(args[0]), reason)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever reads the log")

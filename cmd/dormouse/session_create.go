@@ -4,22 +4,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 type createFlags struct {
-	title, agent, model, system, recovery, sleepAfter, parent string
-	tools, customTools, tags, metadata                        []string
-	prompt, promptID                                          string
-	cold, follow                                              bool
-	environment                                               environmentFlags
+	client.CreateOptions
+	tools, customTools, metadata []string
+	prompt                       string
+	cold, follow                 bool
+	environment                  environmentFlags
 }
 
 func newCreate() *cobra.Command {
@@ -40,25 +39,25 @@ prompt is accepted at once and runs when the sandbox is there.`,
 	}
 	fs := cmd.Flags()
 	f.flags(fs)
-	fs.StringVar(&f.parent, "parent", "", "`session` this one is a child of; it has what that one has, as far as nothing else is said, and ends with it")
+	fs.StringVar((*string)(&f.Parent), "parent", "", "`session` this one is a child of; it has what that one has, as far as nothing else is said, and ends with it")
 	fs.StringVar(&f.prompt, "prompt", "", "first prompt")
-	fs.StringVar(&f.promptID, "prompt-id", "", "your own `id` for the prompt")
+	fs.StringVar(&f.PromptID, "prompt-id", "", "your own `id` for the prompt")
 	fs.BoolVar(&f.follow, "follow", false, "with --prompt: show what happens until the turn ends")
 	return cmd
 }
 
 // flags are those that say what a session is like.
 func (f *createFlags) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&f.title, "title", "", "title shown to people")
-	fs.StringArrayVar(&f.tags, "tag", nil, "`tag` to find it by; may be given again")
+	fs.StringVar(&f.Title, "title", "", "title shown to people")
+	fs.StringArrayVar(&f.Tags, "tag", nil, "`tag` to find it by; may be given again")
 	fs.StringArrayVar(&f.metadata, "metadata", nil, "`key=value` to find it by; may be given again")
-	fs.StringVar(&f.agent, "agent", "", "name of the agent")
-	fs.StringVar(&f.model, "model", "", "model; see \"dormouse help models\"")
-	fs.StringVar(&f.system, "system", "", "system prompt")
+	fs.StringVar(&f.Agent, "agent", "", "name of the agent")
+	fs.StringVar(&f.Model, "model", "", "model; see \"dormouse help models\"")
+	fs.StringVar(&f.System, "system", "", "system prompt")
 	fs.StringArrayVar(&f.tools, "tool", nil, "built-in `tool`, as name, name=ask or name=auto; default bash, read, write, edit, glob, grep, task and those for questions, wake-ups and snapshots")
 	fs.StringArrayVar(&f.customTools, "custom-tool", nil, "`JSON` of a tool that the client answers")
-	fs.StringVar(&f.recovery, "recovery", "", "after a crash: auto goes on, ask waits for a person")
-	fs.StringVar(&f.sleepAfter, "sleep-after", "", "stop the sandbox after this much idleness; 0s never does")
+	fs.StringVar((*string)(&f.Recovery), "recovery", "", "after a crash: auto goes on, ask waits for a person")
+	fs.StringVar(&f.SleepAfter, "sleep-after", "", "stop the sandbox after this much idleness; 0s never does")
 	f.environment.flags(fs)
 	fs.BoolVar(&f.cold, "cold", false, "start the sandbox on first need only")
 }
@@ -71,18 +70,18 @@ func create(cmd *cobra.Command, f createFlags) error {
 	if err != nil {
 		return err
 	}
-	request, err := f.request()
+	o, err := f.options()
 	if err != nil {
 		return err
 	}
-	var made rest.Created
-	raw, err := c.call(cmd.Context(), http.MethodPost, "/api/sessions", request, &made)
+	var raw []byte
+	made, err := c.Create(client.KeepAnswer(cmd.Context(), &raw), o)
 	if err != nil {
 		return err
 	}
 	if f.follow && made.Prompt != nil {
 		fmt.Fprintln(cmd.ErrOrStderr(), made.Session)
-		return followTurn(cmd, string(made.Session), *made.Prompt)
+		return followTurn(cmd, c, made.Session, *made.Prompt)
 	}
 	return printed(cmd, raw, func(w io.Writer) error {
 		fmt.Fprintln(w, made.Session)
@@ -93,54 +92,30 @@ func create(cmd *cobra.Command, f createFlags) error {
 	})
 }
 
-// request holds only what was said, so that the server decides the rest.
-func (f *createFlags) request() (map[string]any, error) {
-	r := make(map[string]any)
-	for key, v := range map[string]string{
-		"title": f.title, "agent": f.agent, "model": f.model, "system": f.system, "recovery": f.recovery,
-		"sleep_after": f.sleepAfter, "parent": f.parent, "prompt": f.prompt, "prompt_id": f.promptID,
-	} {
-		if v != "" {
-			r[key] = v
-		}
+// options hold only what was said, so that the server decides the rest.
+func (f *createFlags) options() (o client.CreateOptions, err error) {
+	o = f.CreateOptions
+	if f.prompt != "" {
+		o.Prompt = []dormouse.Block{dormouse.Text(f.prompt)}
 	}
 	if f.cold {
-		r["warm"] = false
+		o.Warm = new(bool)
 	}
-	environment, err := f.environment.request()
-	if err != nil {
-		return nil, err
+	if o.Environment, err = f.environment.request(); err != nil {
+		return o, err
 	}
-	if !environment.IsZero() {
-		r["environment"] = environment
+	if o.Metadata, err = pairs("metadata", f.metadata); err != nil {
+		return o, err
 	}
-	if len(f.tags) > 0 {
-		r["tags"] = f.tags
+	for _, t := range f.tools {
+		name, permission, _ := strings.Cut(t, "=")
+		o.Tools = append(o.Tools, dormouse.ToolConfig{Name: name, Permission: dormouse.Permission(permission)})
 	}
-	if len(f.metadata) > 0 {
-		metadata, err := pairs("metadata", f.metadata)
-		if err != nil {
-			return nil, err
-		}
-		r["metadata"] = metadata
-	}
-	if len(f.tools) > 0 {
-		var tools []dormouse.ToolConfig
-		for _, t := range f.tools {
-			name, permission, _ := strings.Cut(t, "=")
-			tools = append(tools, dormouse.ToolConfig{Name: name, Permission: dormouse.Permission(permission)})
-		}
-		r["tools"] = tools
-	}
-	var custom []json.RawMessage
 	for _, t := range f.customTools {
 		if !json.Valid([]byte(t)) {
-			return nil, usage("--custom-tool %q is not JSON", t)
+			return o, usage("--custom-tool %q is not JSON", t)
 		}
-		custom = append(custom, json.RawMessage(t))
+		o.CustomTools = append(o.CustomTools, json.RawMessage(t))
 	}
-	if len(custom) > 0 {
-		r["custom_tools"] = custom
-	}
-	return r, nil
+	return o, nil
 }

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strings"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse"
 )
 
 func newDelete() *cobra.Command {
@@ -37,11 +38,11 @@ On a terminal you are asked first, unless --yes is given.`,
 					return err
 				}
 			}
-			left, err := c.call(cmd.Context(), http.MethodDelete, sessionPath(args[0]), nil, nil)
+			gone, err := c.Delete(cmd.Context(), dormouse.SessionID(args[0]))
 			if err != nil {
 				return err
 			}
-			return tellDeleted(cmd, args[0], len(left) == 0)
+			return tellDeleted(cmd, args[0], gone)
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 // environmentFlags is what a session's sandboxes are made of, as it is said on the
@@ -72,7 +72,7 @@ func (e *environmentFlags) request() (_ dormouse.Environment, err error) {
 
 // showEnvironment says what sandboxes are made of. Sessions from before that was
 // noted say nothing.
-func showEnvironment(line func(name, format string, args ...any), s rest.Session) {
+func showEnvironment(line func(name, format string, args ...any), s client.Session) {
 	e := s.Environment
 	if e.IsZero() {
 		return

@@ -1,20 +1,19 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newFollow() *cobra.Command {
-	var o following
+	var o client.FollowOptions
 	var untilIdle bool
 	cmd := &cobra.Command{
 		Use:   "follow SESSION",
@@ -29,118 +28,143 @@ being worked on and nothing is queued.`,
   dormouse session follow sesn_… --json --after 120 | jq .type`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p := newPrinter(cmd)
+			c, err := connect(cmd)
+			if err != nil {
+				return err
+			}
+			p, session := newPrinter(cmd), dormouse.SessionID(args[0])
 			if untilIdle {
-				if rests, left, err := atRest(cmd, args[0], o.after); err != nil || rests && left == 0 {
+				if rests, left, err := atRest(cmd.Context(), c, session, o.After); err != nil || rests && left == 0 {
 					return err
 				}
 			}
-			return follow(cmd, args[0], o, func(f frame) (done bool, err error) {
-				if err := p.print(f); err != nil {
-					return true, err
+			for e, err := range c.Follow(cmd.Context(), session, o) {
+				if err != nil {
+					return err
 				}
-				if untilIdle && f.Event == string(dormouse.SessionStatusIdle) {
-					rests, _, err := atRest(cmd, args[0], f.Seq)
-					return err == nil && rests, nil // a server that is away is asked again at the next rest
+				if err := p.print(e); err != nil {
+					return err
 				}
-				return f.Event == string(dormouse.SessionStatusTerminated) || f.Event == string(dormouse.SessionDeleted), nil
-			})
+				switch e.Type { //nolint:exhaustive // the others end nothing
+				case dormouse.SessionStatusIdle:
+					if !untilIdle {
+						continue
+					}
+					// A server that is away is asked again at the next rest.
+					if rests, _, err := atRest(cmd.Context(), c, session, e.Seq); err == nil && rests {
+						return nil
+					}
+				case dormouse.SessionStatusTerminated, dormouse.SessionDeleted:
+					return nil
+				}
+			}
+			return nil
 		},
 	}
-	cmd.Flags().Uint64Var(&o.after, "after", 0, "last `event` already seen")
-	cmd.Flags().BoolVar(&o.deltas, "deltas", false, "show text and output as it is made")
-	cmd.Flags().BoolVar(&o.all, "all", false, "show the server's bookkeeping as well")
+	cmd.Flags().Uint64Var(&o.After, "after", 0, "last `event` already seen")
+	cmd.Flags().BoolVar(&o.Deltas, "deltas", false, "show text and output as it is made")
+	cmd.Flags().BoolVar(&o.All, "all", false, "show the server's bookkeeping as well")
 	cmd.Flags().BoolVar(&untilIdle, "until-idle", false, "end as soon as the session rests")
 	return cmd
 }
 
 // atRest reports whether a session works on nothing and no turn of it began after
 // cursor; left counts the events there are beyond it.
-func atRest(cmd *cobra.Command, session string, cursor uint64) (rests bool, left int, err error) {
-	c, err := connect(cmd)
-	if err != nil {
+func atRest(ctx context.Context, c *client.Client, session dormouse.SessionID, cursor uint64) (rests bool, left int, err error) {
+	s, err := c.Show(ctx, session)
+	if err != nil || s.Queue > 0 || s.Status == dormouse.StatusRunning || s.Status == dormouse.StatusRescheduling {
 		return false, 0, err
 	}
-	var s rest.Session
-	if _, err := c.call(cmd.Context(), http.MethodGet, sessionPath(session), nil, &s); err != nil {
-		return false, 0, err
+	const enough = 100
+	rests = true
+	for e, err := range c.Events(ctx, session, client.EventOptions{After: cursor, Limit: enough}) {
+		if err != nil {
+			return false, 0, err
+		}
+		left++
+		rests = rests && e.Type != dormouse.SessionStatusRunning
 	}
-	if s.Queue > 0 || s.Status == dormouse.StatusRunning || s.Status == dormouse.StatusRescheduling {
-		return false, 0, nil
-	}
-	var page struct {
-		Events []dormouse.Event `json:"events"`
-	}
-	path := sessionPath(session, "events") + "?after=" + strconv.FormatUint(cursor, 10)
-	if _, err := c.call(cmd.Context(), http.MethodGet, path, nil, &page); err != nil {
-		return false, 0, err
-	}
-	rests = !slices.ContainsFunc(page.Events, func(e dormouse.Event) bool { return e.Type == dormouse.SessionStatusRunning })
-	return rests, len(page.Events), nil
+	return rests, left, nil
 }
 
 // followTurn shows the turn that works on a prompt, to its end, and returns once the
 // snapshot of it is there if one is taken: what is reverted then is this turn.
-func followTurn(cmd *cobra.Command, session string, prompt rest.Prompt) error {
-	p := newPrinter(cmd)
-	var turn dormouse.TurnID
-	var ended error
-	var snapshot dormouse.SnapshotID // that is waited for
-	o := following{deltas: true, all: true}
+func followTurn(cmd *cobra.Command, c *client.Client, session dormouse.SessionID, prompt client.Prompt) error {
+	w := turnWatch{printer: newPrinter(cmd), session: session, prompt: prompt.ID}
+	o := client.FollowOptions{Deltas: true, All: true}
 	if prompt.Seq > 0 {
-		o.after = prompt.Seq - 1
+		o.After = prompt.Seq - 1
 	}
-	return follow(cmd, session, o, func(f frame) (bool, error) {
-		t := dormouse.EventType(f.Event)
-		if f.Event == "delta" || t.Audience() != dormouse.ForCore {
-			if err := p.print(f); err != nil {
-				return true, err
+	for e, err := range c.Follow(cmd.Context(), session, o) {
+		if err != nil {
+			return err
+		}
+		if e.Delta != nil || e.Type.Audience() != dormouse.ForCore {
+			if err := w.print(e); err != nil {
+				return err
 			}
 		}
-		var event struct {
-			Payload struct {
-				Turn    dormouse.TurnID    `json:"turn"`
-				Prompts []dormouse.EventID `json:"prompts"`
-				Outcome string             `json:"outcome"`
-				On      string             `json:"on"`
-				// Snapshot is the one that will be taken of a turn that ended, or that was.
-				Snapshot dormouse.SnapshotID `json:"snapshot"`
-				Reason   string              `json:"reason"`
-			} `json:"payload"`
+		if done, err := w.see(e.Event); done || err != nil {
+			return err
 		}
-		switch t { //nolint:exhaustive // the others say nothing of the turn
-		case dormouse.TurnStarted, dormouse.TurnEnded, dormouse.TurnBlocked, dormouse.PromptCancelled:
-		case dormouse.SnapshotTaken, dormouse.SnapshotSkipped, dormouse.WorkspaceSwapped, dormouse.SessionTerminated, dormouse.SessionDeleted:
-			if snapshot == "" {
-				return false, nil
-			}
-		default:
+	}
+	return nil
+}
+
+// turnWatch waits for the end of the turn that works on a prompt.
+type turnWatch struct {
+	*printer
+	session  dormouse.SessionID
+	prompt   dormouse.EventID
+	turn     dormouse.TurnID
+	snapshot dormouse.SnapshotID // that is waited for
+	ended    error               // how the turn did, if not well
+}
+
+// see reports whether an event is the last that is waited for. The error is that of the
+// turn.
+func (w *turnWatch) see(e dormouse.Event) (done bool, err error) {
+	switch e.Type { //nolint:exhaustive // the others say nothing of the turn
+	case dormouse.TurnStarted, dormouse.TurnEnded, dormouse.TurnBlocked, dormouse.PromptCancelled:
+	case dormouse.SnapshotTaken, dormouse.SnapshotSkipped, dormouse.WorkspaceSwapped, dormouse.SessionTerminated, dormouse.SessionDeleted:
+		if w.snapshot == "" {
 			return false, nil
 		}
-		if err := json.Unmarshal(f.Data, &event); err != nil {
-			return true, fmt.Errorf("understand event: %w", err)
-		}
-		ours := slices.Contains(event.Payload.Prompts, prompt.ID)
-		switch {
-		case t == dormouse.TurnStarted && ours:
-			turn = event.Payload.Turn
-		case t == dormouse.PromptCancelled && ours:
-			return true, fmt.Errorf("the prompt was cancelled")
-		case t == dormouse.TurnBlocked && event.Payload.Turn == turn:
-			p.blocked(session, event.Payload.On)
-		case t == dormouse.TurnEnded && event.Payload.Turn == turn:
-			if event.Payload.Outcome != dormouse.TurnCompleted {
-				ended = fmt.Errorf("the turn was %s", event.Payload.Outcome)
-			}
-			snapshot = event.Payload.Snapshot
-			return snapshot == "", ended
-		case snapshot != "" && (t == dormouse.SnapshotTaken || t == dormouse.SnapshotSkipped):
-			return event.Payload.Snapshot == snapshot, ended
-		case snapshot != "" && t == dormouse.WorkspaceSwapped: // other files: none will be taken of these
-			return event.Payload.Reason != dormouse.SwapSealed, ended
-		case t == dormouse.SessionTerminated || t == dormouse.SessionDeleted:
-			return true, ended
-		}
+	default:
 		return false, nil
-	})
+	}
+	var said struct {
+		Turn    dormouse.TurnID    `json:"turn"`
+		Prompts []dormouse.EventID `json:"prompts"`
+		Outcome string             `json:"outcome"`
+		On      string             `json:"on"`
+		// Snapshot is the one that will be taken of a turn that ended, or that was.
+		Snapshot dormouse.SnapshotID `json:"snapshot"`
+		Reason   string              `json:"reason"`
+	}
+	if err := json.Unmarshal(e.Payload, &said); err != nil && len(e.Payload) > 0 {
+		return true, fmt.Errorf("understand event: %w", err)
+	}
+	ours := slices.Contains(said.Prompts, w.prompt)
+	switch {
+	case e.Type == dormouse.TurnStarted && ours:
+		w.turn = said.Turn
+	case e.Type == dormouse.PromptCancelled && ours:
+		return true, fmt.Errorf("the prompt was cancelled")
+	case e.Type == dormouse.TurnBlocked && said.Turn == w.turn:
+		w.blocked(w.session, said.On)
+	case e.Type == dormouse.TurnEnded && said.Turn == w.turn:
+		if said.Outcome != dormouse.TurnCompleted {
+			w.ended = fmt.Errorf("the turn was %s", said.Outcome)
+		}
+		w.snapshot = said.Snapshot
+		return w.snapshot == "", w.ended
+	case w.snapshot != "" && (e.Type == dormouse.SnapshotTaken || e.Type == dormouse.SnapshotSkipped):
+		return said.Snapshot == w.snapshot, w.ended
+	case w.snapshot != "" && e.Type == dormouse.WorkspaceSwapped: // other files: none will be taken of these
+		return said.Reason != dormouse.SwapSealed, w.ended
+	case e.Type == dormouse.SessionTerminated || e.Type == dormouse.SessionDeleted:
+		return true, w.ended
+	}
+	return false, nil
 }

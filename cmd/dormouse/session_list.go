@@ -1,21 +1,18 @@
 package main
 
 import (
+	"context"
 	"io"
-	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 type listFlags struct {
-	limit                      int
-	after, phase, text, parent string
-	tags, metadata             []string
-	archived                   bool
+	client.ListOptions
+	metadata []string
 }
 
 func newList() *cobra.Command {
@@ -32,11 +29,14 @@ archived is left out unless --archived asks for it.`,
   dormouse session list --json | jq -r '.sessions[].session'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q, err := f.query()
-			if err != nil {
+			var err error
+			if f.Metadata, err = pairs("metadata", f.metadata); err != nil {
 				return err
 			}
-			return get(cmd, "/api/sessions?"+q.Encode(), func(w io.Writer, page rest.Page) error {
+			f.Limit = exactly(f.Limit)
+			return ask(cmd, func(ctx context.Context, c *client.Client) (client.Page, error) {
+				return c.List(ctx, f.ListOptions)
+			}, func(w io.Writer, page client.Page) error {
 				var rows [][]string
 				for _, s := range page.Sessions {
 					phase := string(s.Phase)
@@ -59,34 +59,13 @@ archived is left out unless --archived asks for it.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.IntVar(&f.limit, "limit", 50, "how many, at most 200")
-	fs.StringVar(&f.after, "after", "", "`session` that ended the page before")
-	fs.StringVar(&f.phase, "phase", "", "only sessions in this phase")
-	fs.StringVar(&f.text, "text", "", "only sessions whose title, agent, tags or metadata contain this, in any case")
-	fs.StringArrayVar(&f.tags, "tag", nil, "only sessions with this `tag`; given again, with all of them")
+	fs.IntVar(&f.Limit, "limit", 50, "how many, at most 200")
+	fs.StringVar((*string)(&f.After), "after", "", "`session` that ended the page before")
+	fs.StringVar((*string)(&f.Phase), "phase", "", "only sessions in this phase")
+	fs.StringVar(&f.Text, "text", "", "only sessions whose title, agent, tags or metadata contain this, in any case")
+	fs.StringArrayVar(&f.Tags, "tag", nil, "only sessions with this `tag`; given again, with all of them")
 	fs.StringArrayVar(&f.metadata, "metadata", nil, "only sessions with this `key=value`; given again, with all of them")
-	fs.StringVar(&f.parent, "parent", "", "only children of this `session`")
-	fs.BoolVar(&f.archived, "archived", false, "also those that were archived")
+	fs.StringVar((*string)(&f.Parent), "parent", "", "only children of this `session`")
+	fs.BoolVar(&f.Archived, "archived", false, "also those that were archived")
 	return cmd
-}
-
-// query holds only what was said.
-func (f listFlags) query() (url.Values, error) {
-	q := url.Values{"limit": {strconv.Itoa(f.limit)}}
-	for name, v := range map[string]string{"after": f.after, "phase": f.phase, "text": f.text, "parent": f.parent} {
-		if v != "" {
-			q.Set(name, v)
-		}
-	}
-	if len(f.tags) > 0 {
-		q["tag"] = f.tags
-	}
-	metadata, err := pairs("metadata", f.metadata)
-	for key, value := range metadata {
-		q.Set("metadata."+key, value)
-	}
-	if f.archived {
-		q.Set("archived", "true")
-	}
-	return q, err
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"io"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newOps() *cobra.Command {
@@ -17,12 +19,11 @@ func newOps() *cobra.Command {
 		Example: `  dormouse session ops sesn_… --limit 200`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			type answer struct {
-				Ops []dormouse.OpRecord `json:"ops"`
-			}
-			return get(cmd, sessionPath(args[0], "ops")+"?limit="+strconv.Itoa(limit), func(w io.Writer, a answer) error {
+			return ask(cmd, func(ctx context.Context, c *client.Client) ([]dormouse.OpRecord, error) {
+				return c.Ops(ctx, dormouse.SessionID(args[0]), exactly(limit))
+			}, func(w io.Writer, ops []dormouse.OpRecord) error {
 				var rows [][]string
-				for _, o := range a.Ops {
+				for _, o := range ops {
 					rows = append(rows, []string{string(o.ID), string(o.Kind), string(o.Status), o.Outcome, strconv.Itoa(o.Try), ago(o.Started)})
 				}
 				return table(w, "OP\tKIND\tSTATUS\tOUTCOME\tTRY\tSTARTED", rows)

@@ -1,20 +1,16 @@
 package main
 
 import (
+	"context"
 	"io"
-	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
-
-// questions is what the server answers when it is asked what waits for people.
-type questions struct {
-	Questions []rest.Question `json:"questions"`
-}
 
 func newQuestions() *cobra.Command {
 	return &cobra.Command{
@@ -26,9 +22,11 @@ tools, and questions of the agent, which expire. "answer" answers them.`,
   dormouse session questions sesn_… --json | jq -r '.questions[].tool_use_id'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return get(cmd, sessionPath(args[0], "questions"), func(w io.Writer, a questions) error {
+			return ask(cmd, func(ctx context.Context, c *client.Client) ([]client.Question, error) {
+				return c.Questions(ctx, dormouse.SessionID(args[0]))
+			}, func(w io.Writer, all []client.Question) error {
 				var rows [][]string
-				for _, q := range a.Questions {
+				for _, q := range all {
 					rows = append(rows, []string{string(q.ToolUse), string(q.Kind), at(q.Expires), asked(q)})
 				}
 				return table(w, "CALL\tKIND\tEXPIRES\tASKED", rows)
@@ -38,7 +36,7 @@ tools, and questions of the agent, which expire. "answer" answers them.`,
 }
 
 // asked is what people are to answer, on one line.
-func asked(q rest.Question) string {
+func asked(q client.Question) string {
 	switch {
 	case q.Question == "":
 		return q.Name + " " + describeInput(q.Input)
@@ -49,20 +47,11 @@ func asked(q rest.Question) string {
 }
 
 // waiting finds what waits for people in a session.
-func waiting(cmd *cobra.Command, session string, kind dormouse.OpKind) ([]rest.Question, error) {
+func waiting(cmd *cobra.Command, session dormouse.SessionID, kind dormouse.OpKind) ([]client.Question, error) {
 	c, err := connect(cmd)
 	if err != nil {
 		return nil, err
 	}
-	var a questions
-	if _, err := c.call(cmd.Context(), http.MethodGet, sessionPath(session, "questions"), nil, &a); err != nil {
-		return nil, err
-	}
-	var found []rest.Question
-	for _, q := range a.Questions {
-		if q.Kind == kind {
-			found = append(found, q)
-		}
-	}
-	return found, nil
+	all, err := c.Questions(cmd.Context(), session)
+	return slices.DeleteFunc(all, func(q client.Question) bool { return q.Kind != kind }), err
 }

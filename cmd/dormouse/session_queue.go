@@ -1,12 +1,13 @@
 package main
 
 import (
+	"context"
 	"io"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newQueue() *cobra.Command {
@@ -19,14 +20,15 @@ func newQueue() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cancel != "" {
-				return request(cmd, http.MethodDelete, sessionPath(args[0], "queue", cancel), nil)
+				return command(cmd, func(ctx context.Context, c *client.Client) (client.Row, error) {
+					return c.CancelPrompt(ctx, dormouse.SessionID(args[0]), dormouse.EventID(cancel))
+				})
 			}
-			type answer struct {
-				Prompts []rest.Queued `json:"prompts"`
-			}
-			return get(cmd, sessionPath(args[0], "queue"), func(w io.Writer, a answer) error {
+			return ask(cmd, func(ctx context.Context, c *client.Client) ([]client.Queued, error) {
+				return c.Queue(ctx, dormouse.SessionID(args[0]))
+			}, func(w io.Writer, prompts []client.Queued) error {
 				var rows [][]string
-				for _, p := range a.Prompts {
+				for _, p := range prompts {
 					rows = append(rows, []string{string(p.ID), string(p.Status), ago(p.Queued), p.Text})
 				}
 				return table(w, "PROMPT\tSTATUS\tQUEUED\tTEXT", rows)

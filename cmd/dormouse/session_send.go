@@ -3,18 +3,17 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newSend() *cobra.Command {
-	var id string
+	var o client.SendOptions
 	var follow bool
-	var thread *string
 	cmd := &cobra.Command{
 		Use:   "send SESSION [TEXT…]",
 		Short: "Send a prompt",
@@ -40,17 +39,15 @@ A prompt sent with --id is accepted once however often it is sent.`,
 			if err != nil {
 				return err
 			}
-			request := onThread(map[string]any{"content": text}, thread)
-			if id != "" {
-				request["id"] = id
-			}
-			var p rest.Prompt
-			raw, err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "prompts"), request, &p)
+			o.Content = []dormouse.Block{dormouse.Text(text)}
+			var raw []byte
+			session := dormouse.SessionID(args[0])
+			p, err := c.Send(client.KeepAnswer(cmd.Context(), &raw), session, o)
 			if err != nil {
 				return err
 			}
 			if follow {
-				return followTurn(cmd, args[0], p)
+				return followTurn(cmd, c, session, p)
 			}
 			return printed(cmd, raw, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "%s %s\n", p.ID, p.Status)
@@ -58,8 +55,8 @@ A prompt sent with --id is accepted once however often it is sent.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&id, "id", "", "your own `id` for the prompt")
-	thread = threadFlag(cmd)
+	cmd.Flags().StringVar(&o.ID, "id", "", "your own `id` for the prompt")
+	threadFlag(cmd, &o.Thread)
 	cmd.Flags().BoolVar(&follow, "follow", false, "show what happens until the turn ends")
 	return cmd
 }

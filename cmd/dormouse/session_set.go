@@ -1,9 +1,12 @@
 package main
 
 import (
-	"net/http"
+	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 type setFlags struct {
@@ -25,11 +28,13 @@ described.`,
   dormouse session set sesn_… --no-tags --drop-metadata pr`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := f.request(cmd)
+			o, err := f.options(cmd)
 			if err != nil {
 				return err
 			}
-			return request(cmd, http.MethodPatch, sessionPath(args[0]), in)
+			return command(cmd, func(ctx context.Context, c *client.Client) (client.Row, error) {
+				return c.Describe(ctx, dormouse.SessionID(args[0]), o)
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -41,39 +46,35 @@ described.`,
 	return cmd
 }
 
-// request is a merge patch: what is null goes.
-func (f setFlags) request(cmd *cobra.Command) (map[string]any, error) {
-	in := make(map[string]any)
+// options are what is to change.
+func (f setFlags) options(cmd *cobra.Command) (o client.DescribeOptions, err error) {
 	if cmd.Flags().Changed("title") {
-		in["title"] = f.title
+		o.Title = &f.title
 	}
 	switch {
 	case f.noTags && len(f.tags) > 0:
-		return nil, usage("--tag and --no-tags contradict each other")
+		return o, usage("--tag and --no-tags contradict each other")
 	case f.noTags:
-		in["tags"] = nil
+		o.Tags = &[]string{}
 	case len(f.tags) > 0:
-		in["tags"] = f.tags
+		o.Tags = &f.tags
 	}
 	set, err := pairs("metadata", f.metadata)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
-	metadata := make(map[string]any)
+	o.Metadata = make(map[string]*string)
 	for key, value := range set {
-		metadata[key] = value
+		o.Metadata[key] = &value
 	}
 	for _, key := range f.drop {
-		if _, ok := metadata[key]; ok {
-			return nil, usage("%q is both set and dropped", key)
+		if o.Metadata[key] != nil {
+			return o, usage("%q is both set and dropped", key)
 		}
-		metadata[key] = nil
+		o.Metadata[key] = nil
 	}
-	if len(metadata) > 0 {
-		in["metadata"] = metadata
+	if o.Title == nil && o.Tags == nil && len(o.Metadata) == 0 {
+		return o, usage("give something to change: --title, --tag, --no-tags, --metadata or --drop-metadata")
 	}
-	if len(in) == 0 {
-		return nil, usage("give something to change: --title, --tag, --no-tags, --metadata or --drop-metadata")
-	}
-	return in, nil
+	return o, nil
 }

@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func TestSetChangesWhatIsNamedAndNothingElse(t *testing.T) {
 	o := newOffice(t)
 	id := o.create("--title", "first", "--tag", "b", "--tag", "a", "--metadata", "k=v=w", "--metadata", "l=")
-	shown := func() rest.Session { return decode[rest.Session](t, o.must("session", "show", id, "--json")) }
+	shown := func() client.Session { return decode[client.Session](t, o.must("session", "show", id, "--json")) }
 	if s := shown(); !slices.Equal(s.Tags, []string{"a", "b"}) || s.Metadata["k"] != "v=w" || len(s.Metadata) != 2 {
 		t.Errorf("made %+v", s.Row)
 	}
@@ -50,7 +50,7 @@ func TestListFindsWhatWasSaid(t *testing.T) {
 		{[]string{"--parent", a}, []string{b}},
 	} {
 		var got []string
-		for _, s := range decode[rest.Page](t, o.must(append([]string{"session", "list", "--json"}, c.flags...)...)).Sessions {
+		for _, s := range decode[client.Page](t, o.must(append([]string{"session", "list", "--json"}, c.flags...)...)).Sessions {
 			got = append(got, string(s.Session))
 		}
 		if !slices.Equal(got, c.want) {
@@ -83,7 +83,7 @@ func TestFollowerOfADeletedSessionIsTold(t *testing.T) {
 	var out safeBuffer
 	done := make(chan int)
 	go func() {
-		after := decode[rest.Session](t, o.must("session", "show", id, "--json")).Seq
+		after := decode[client.Session](t, o.must("session", "show", id, "--json")).Seq
 		done <- run(t.Context(), []string{"--data", o.data, "session", "follow", id, "--after", strconv.FormatUint(after, 10)}, strings.NewReader(""), &out, io.Discard)
 	}()
 	eventually(t, "somebody follows", func() bool { return o.door.Followers() == 1 })

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -11,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newShow() *cobra.Command {
@@ -21,12 +22,14 @@ func newShow() *cobra.Command {
 		Example: `  dormouse session show sesn_…`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return get(cmd, sessionPath(args[0]), showSession)
+			return ask(cmd, func(ctx context.Context, c *client.Client) (client.Session, error) {
+				return c.Show(ctx, dormouse.SessionID(args[0]))
+			}, showSession)
 		},
 	}
 }
 
-func showSession(out io.Writer, s rest.Session) error {
+func showSession(out io.Writer, s client.Session) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%s\t%s\n", name, oneLine(fmt.Sprintf(format, args...)))
@@ -65,7 +68,7 @@ func showSession(out io.Writer, s rest.Session) error {
 }
 
 // showWork says what is being done, what waits, and what is to come.
-func showWork(line func(name, format string, args ...any), s rest.Session) {
+func showWork(line func(name, format string, args ...any), s client.Session) {
 	for _, t := range s.Threads {
 		if len(s.Threads) > 1 {
 			line("thread", "%s, %d waiting", t.ID, t.Queue)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -24,7 +24,7 @@ func decode[T any](t *testing.T, text string) (v T) {
 func (o *office) waitFor(id string, phase dormouse.Phase) {
 	o.t.Helper()
 	eventually(o.t, string(phase), func() bool {
-		return decode[rest.Session](o.t, o.must("session", "show", id, "--json")).Phase == phase
+		return decode[client.Session](o.t, o.must("session", "show", id, "--json")).Phase == phase
 	})
 }
 
@@ -34,14 +34,14 @@ func TestSessionIsMadeListedAndShown(t *testing.T) {
 	if !strings.HasPrefix(id, dormouse.SessionPrefix) {
 		t.Fatalf("made %q", id)
 	}
-	page := decode[rest.Page](t, o.must("session", "list", "--json"))
+	page := decode[client.Page](t, o.must("session", "list", "--json"))
 	if len(page.Sessions) != 1 || string(page.Sessions[0].Session) != id || page.Sessions[0].Title != "first" {
 		t.Errorf("listed %+v", page)
 	}
 	if out := o.must("session", "list"); !strings.Contains(out, id) || !strings.HasPrefix(out, "SESSION") {
 		t.Errorf("listed %s", out)
 	}
-	s := decode[rest.Session](t, o.must("session", "show", id, "--json"))
+	s := decode[client.Session](t, o.must("session", "show", id, "--json"))
 	if s.Recovery != dormouse.RecoverAsk || s.SleepAfter != "0s" || len(s.Agent.Tools) != 2 || s.Agent.Tools[0].Permission != dormouse.PermissionAsk {
 		t.Errorf("shown %+v", s)
 	}
@@ -53,8 +53,8 @@ func TestSessionIsMadeListedAndShown(t *testing.T) {
 func TestSendReturnsOnceThePromptIsAccepted(t *testing.T) {
 	o := newOffice(t)
 	id := o.create()
-	p := decode[rest.Prompt](t, o.must("session", "send", id, "hello", "there", "--id", "a", "--json"))
-	again := decode[rest.Prompt](t, o.must("session", "send", id, "hello there", "--id", "a", "--json"))
+	p := decode[client.Prompt](t, o.must("session", "send", id, "hello", "there", "--id", "a", "--json"))
+	again := decode[client.Prompt](t, o.must("session", "send", id, "hello there", "--id", "a", "--json"))
 	if p.ID == "" || p.Seq == 0 || again.ID != p.ID || again.Seq != p.Seq {
 		t.Errorf("sent %+v, then %+v", p, again)
 	}
@@ -140,7 +140,7 @@ func TestCommandsAskTheSession(t *testing.T) {
 	id := o.create("--custom-tool", `{"name":"lookup","input_schema":{"type":"object"}}`,
 		"--prompt", `SCRIPT[{"tool":"lookup","input":{"key":"a"}},{"text":"found"}]`)
 	o.waitFor(id, dormouse.PhaseWaiting)
-	s := decode[rest.Session](t, o.must("session", "show", id, "--json"))
+	s := decode[client.Session](t, o.must("session", "show", id, "--json"))
 	use := s.Threads[0].Turn.Waiting[0]
 	if out := o.must("session", "show", id); !strings.Contains(out, string(use.ID)) || !strings.Contains(out, "lookup") {
 		t.Errorf("shown %s", out)

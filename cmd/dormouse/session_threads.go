@@ -1,14 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newThreads() *cobra.Command {
@@ -22,12 +23,11 @@ its own and works beside the others; they share the sandbox.`,
   dormouse session send sesn_… --thread sthr_… 'meanwhile, look at the tests'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			type answer struct {
-				Threads []rest.Thread `json:"threads"`
-			}
-			return get(cmd, sessionPath(args[0], "threads"), func(w io.Writer, a answer) error {
+			return ask(cmd, func(ctx context.Context, c *client.Client) ([]client.Thread, error) {
+				return c.Threads(ctx, dormouse.SessionID(args[0]))
+			}, func(w io.Writer, threads []client.Thread) error {
 				var rows [][]string
-				for _, t := range a.Threads {
+				for _, t := range threads {
 					rows = append(rows, []string{string(t.ID), strconv.Itoa(t.Queue), doing(t.Turn)})
 				}
 				return table(w, "THREAD\tQUEUE\tTURN", rows)
@@ -39,7 +39,7 @@ its own and works beside the others; they share the sandbox.`,
 }
 
 // doing says what a thread does.
-func doing(t *rest.Turn) string {
+func doing(t *client.Turn) string {
 	switch {
 	case t == nil:
 		return "none"
@@ -57,20 +57,9 @@ func newThreadOpen() *cobra.Command {
 		Example: `  T=$(dormouse session threads open sesn_…)`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := connect(cmd)
-			if err != nil {
-				return err
-			}
-			in := make(map[string]string)
-			if id != "" {
-				in["id"] = id
-			}
-			var made rest.Thread
-			raw, err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "threads"), in, &made)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error {
+			return ask(cmd, func(ctx context.Context, c *client.Client) (client.Thread, error) {
+				return c.OpenThread(ctx, dormouse.SessionID(args[0]), id)
+			}, func(w io.Writer, made client.Thread) error {
 				_, err := fmt.Fprintln(w, made.ID)
 				return err
 			})

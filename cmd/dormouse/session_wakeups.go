@@ -1,15 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newWakeups() *cobra.Command {
@@ -23,12 +24,11 @@ once, as soon as it can. A session has at most 20.`,
   dormouse session wakeups cancel sesn_… wake_…`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			type answer struct {
-				Wakeups []rest.Wakeup `json:"wakeups"`
-			}
-			return get(cmd, sessionPath(args[0], "wakeups"), func(w io.Writer, a answer) error {
+			return ask(cmd, func(ctx context.Context, c *client.Client) ([]client.Wakeup, error) {
+				return c.Wakeups(ctx, dormouse.SessionID(args[0]))
+			}, func(w io.Writer, wakeups []client.Wakeup) error {
 				var rows [][]string
-				for _, wake := range a.Wakeups {
+				for _, wake := range wakeups {
 					rows = append(rows, []string{string(wake.ID), at(wake.At), wake.Cron, wake.Text})
 				}
 				return table(w, "WAKEUP\tNEXT\tCRON\tTEXT", rows)
@@ -40,15 +40,16 @@ once, as soon as it can. A session has at most 20.`,
 		Example: `  dormouse session wakeups cancel sesn_… wake_…`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return request(cmd, http.MethodDelete, sessionPath(args[0], "wakeups", args[1]), nil)
+			return command(cmd, func(ctx context.Context, c *client.Client) (client.Row, error) {
+				return c.CancelWakeup(ctx, dormouse.SessionID(args[0]), dormouse.WakeupID(args[1]))
+			})
 		},
 	})
 	return cmd
 }
 
 func newWakeupAdd() *cobra.Command {
-	var when, in, cron, id string
-	var thread *string
+	var o client.WakeupOptions
 	cmd := &cobra.Command{
 		Use:   "add SESSION TEXT…",
 		Short: "Have a session prompt itself later",
@@ -59,36 +60,24 @@ of five fields in UTC. Print the wake-up's id and when it fires.`,
   dormouse session wakeups add sesn_… --cron '0 9 * * 1-5' 'what is new?'`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if count(when != "", in != "", cron != "") != 1 {
+			if count(o.At != "", o.In != "", o.Cron != "") != 1 {
 				return usage("give one of --at, --in and --cron")
 			}
-			request := onThread(map[string]any{"prompt": strings.Join(args[1:], " ")}, thread)
-			for key, v := range map[string]string{"at": when, "in": in, "cron": cron, "id": id} {
-				if v != "" {
-					request[key] = v
-				}
-			}
-			c, err := connect(cmd)
-			if err != nil {
-				return err
-			}
-			var made rest.Wakeup
-			raw, err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "wakeups"), request, &made)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error {
+			o.Prompt = []dormouse.Block{dormouse.Text(strings.Join(args[1:], " "))}
+			return ask(cmd, func(ctx context.Context, c *client.Client) (client.Wakeup, error) {
+				return c.Schedule(ctx, dormouse.SessionID(args[0]), o)
+			}, func(w io.Writer, made client.Wakeup) error {
 				_, err := fmt.Fprintf(w, "%s %s\n", made.ID, at(made.At))
 				return err
 			})
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&when, "at", "", "`time` to fire at, such as 2030-01-02T15:04:05Z")
-	fs.StringVar(&in, "in", "", "`duration` to fire after, such as 10m")
-	fs.StringVar(&cron, "cron", "", "five `fields`, in UTC")
-	fs.StringVar(&id, "id", "", "your own `id`: as long as it is scheduled, the same id is the same wake-up")
-	thread = threadFlag(cmd)
+	fs.StringVar(&o.At, "at", "", "`time` to fire at, such as 2030-01-02T15:04:05Z")
+	fs.StringVar(&o.In, "in", "", "`duration` to fire after, such as 10m")
+	fs.StringVar(&o.Cron, "cron", "", "five `fields`, in UTC")
+	fs.StringVar(&o.ID, "id", "", "your own `id`: as long as it is scheduled, the same id is the same wake-up")
+	threadFlag(cmd, &o.Thread)
 	return cmd
 }
 

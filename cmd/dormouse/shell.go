@@ -2,23 +2,21 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/signal"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 func newShell() *cobra.Command {
@@ -41,8 +39,8 @@ attached to again by its name; several people can look at one terminal.`,
 			if err != nil {
 				return err
 			}
-			t := &shell{in: cmd.InOrStdin(), out: cmd.OutOrStdout(), session: args[0], name: name, command: args[1:]}
-			return t.run(cmd.Context(), c)
+			t := &shell{in: cmd.InOrStdin(), out: cmd.OutOrStdout(), session: dormouse.SessionID(args[0])}
+			return t.run(cmd.Context(), c, client.TerminalOptions{ID: name, Command: args[1:]})
 		},
 	}
 	clientFlags(cmd)
@@ -52,12 +50,10 @@ attached to again by its name; several people can look at one terminal.`,
 
 // shell shows a terminal in a sandbox here, on a terminal or through pipes.
 type shell struct {
-	in      io.Reader
-	out     io.Writer
-	session string
-	name    string
-	command []string
-	ws      *websocket.Conn
+	in       io.Reader
+	out      io.Writer
+	session  dormouse.SessionID
+	terminal *client.Terminal
 }
 
 // tty is the terminal that the person sits at, nil if there is none at both ends.
@@ -69,29 +65,19 @@ func (s *shell) tty() *os.File {
 	return f
 }
 
-func (s *shell) run(ctx context.Context, c *client) (err error) {
-	q := url.Values{}
-	if s.name != "" {
-		q.Set("id", s.name)
-	}
-	if len(s.command) > 0 {
-		q["command"] = s.command
-	}
+func (s *shell) run(ctx context.Context, c *client.Client, o client.TerminalOptions) (err error) {
 	tty := s.tty()
 	if tty != nil {
 		if cols, rows, err := term.GetSize(int(tty.Fd())); err == nil {
-			q.Set("rows", strconv.Itoa(rows))
-			q.Set("cols", strconv.Itoa(cols))
+			o.Rows, o.Cols = rows, cols
 		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	ws, header, err := c.dial(ctx, sessionPath(s.session, "terminal")+"?"+q.Encode())
-	if err != nil {
+	if s.terminal, err = c.OpenTerminal(ctx, s.session, o); err != nil {
 		return err
 	}
-	defer func() { _ = ws.CloseNow() }()
-	s.ws, s.name = ws, header.Get(rest.TerminalID)
+	defer func() { _ = s.terminal.Close() }()
 	if tty != nil {
 		before, err := term.MakeRaw(int(tty.Fd()))
 		if err != nil {
@@ -114,15 +100,13 @@ func (s *shell) attend(ctx context.Context, tty *os.File) error {
 	}
 	// Reading what is typed cannot be stopped everywhere; it ends with the program.
 	go s.enter(ctx)
+	buf := make([]byte, 32<<10)
 	for {
-		kind, b, err := s.ws.Read(ctx)
+		n, err := s.terminal.Read(buf)
 		if err != nil {
 			return s.end(ctx, err)
 		}
-		if kind != websocket.MessageBinary {
-			continue
-		}
-		if _, err := s.out.Write(b); err != nil {
+		if _, err := s.out.Write(buf[:n]); err != nil {
 			return fmt.Errorf("show the terminal: %w", err)
 		}
 	}
@@ -130,29 +114,26 @@ func (s *shell) attend(ctx context.Context, tty *os.File) error {
 
 // end is what the end of a terminal means to who sat at it.
 func (s *shell) end(ctx context.Context, err error) error {
-	again := fmt.Sprintf("the terminal may live on: dormouse shell %s --terminal %s", s.session, s.name)
-	if ctx.Err() != nil {
+	again := fmt.Sprintf("the terminal may live on: dormouse shell %s --terminal %s", s.session, s.terminal.ID)
+	closed, ok := errors.AsType[*client.Closed](err)
+	switch {
+	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted; %s", again)
-	}
-	closed, ok := closedBy(err)
-	if !ok {
-		return fmt.Errorf("the connection was lost; %s", again)
-	}
-	var end rest.TerminalEnd
-	if closed.Code != websocket.StatusNormalClosure || json.Unmarshal([]byte(closed.Reason), &end) != nil {
+	case ok:
 		return fmt.Errorf("%s; %s", closed.Reason, again)
-	}
-	if end.Exit != 0 {
-		return exitCode(end.Exit)
+	case !errors.Is(err, io.EOF):
+		return fmt.Errorf("the connection was lost; %s", again)
+	case s.terminal.Exit != 0:
+		return exitCode(s.terminal.Exit)
 	}
 	return nil
 }
 
 // follow tells the terminal in the sandbox the size of the one here.
 func (s *shell) follow(ctx context.Context, tty *os.File) {
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	defer signal.Stop(changed)
+	changed, stop := resized()
+	defer stop()
+	var wasCols, wasRows int
 	for {
 		select {
 		case <-ctx.Done():
@@ -160,10 +141,11 @@ func (s *shell) follow(ctx context.Context, tty *os.File) {
 		case <-changed:
 		}
 		cols, rows, err := term.GetSize(int(tty.Fd()))
-		if err != nil || rows <= 0 || cols <= 0 {
+		if err != nil || rows <= 0 || cols <= 0 || cols == wasCols && rows == wasRows {
 			continue
 		}
-		_ = s.ws.Write(ctx, websocket.MessageText, fmt.Appendf(nil, `{"resize":{"rows":%d,"cols":%d}}`, rows, cols))
+		wasCols, wasRows = cols, rows
+		_ = s.terminal.Resize(rows, cols)
 	}
 }
 
@@ -174,21 +156,17 @@ func (s *shell) enter(ctx context.Context) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := s.in.Read(buf)
-		if n > 0 {
-			if s.ws.Write(ctx, websocket.MessageBinary, buf[:n]) != nil {
-				return
-			}
+		if _, lost := s.terminal.Write(buf[:n]); lost != nil {
+			return
 		}
 		if err != nil {
 			break
 		}
 	}
 	const endOfText = "\x04"
-	for s.ws.Write(ctx, websocket.MessageBinary, []byte(endOfText)) == nil {
-		select {
-		case <-ctx.Done():
+	for {
+		if _, err := io.WriteString(s.terminal, endOfText); err != nil || sleep.For(ctx, time.Second/2) != nil {
 			return
-		case <-time.After(time.Second / 2):
 		}
 	}
 }

@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -59,7 +61,7 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		// 5. The actors have let go of the sandboxes, which live on.
 		{"withdraw the address", s.withdraw},
 		{"let go of sandboxes", s.letGo},
-		{"close snapshots", s.lines.Close},
+		{"close snapshots", s.closeLines},
 		{"close blobs", s.blobs.Close},
 		{"sign off", s.signOff},
 		{"let go of the disk", s.held.Close},

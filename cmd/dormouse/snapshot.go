@@ -1,18 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newSnapshot() *cobra.Command {
@@ -39,7 +38,7 @@ prompt with files and conversation.`,
 }
 
 func newSnapshotCreate() *cobra.Command {
-	var label, id string
+	var o client.SnapshotOptions
 	cmd := &cobra.Command{
 		Use:   "create SESSION",
 		Short: "Take a snapshot now",
@@ -49,31 +48,22 @@ the agent may be at work.`,
   dormouse snapshot create sesn_… --label 'before the rewrite'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request := make(map[string]any)
-			for key, v := range map[string]string{"label": label, "id": id} {
-				if v != "" {
-					request[key] = v
-				}
-			}
-			var made rest.Snapshot
-			raw, err := patiently(cmd, "taking the snapshot", http.MethodPost, sessionPath(args[0], "snapshots"), request, &made)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error {
+			return patiently(cmd, "taking the snapshot", func(ctx context.Context, c *client.Client) (client.Snapshot, error) {
+				return c.TakeSnapshot(ctx, dormouse.SessionID(args[0]), o)
+			}, func(w io.Writer, made client.Snapshot) error {
 				tellLeft(cmd.ErrOrStderr(), made)
 				_, err := fmt.Fprintln(w, made.ID)
 				return err
 			})
 		},
 	}
-	cmd.Flags().StringVar(&label, "label", "", "what to call it, for people")
-	cmd.Flags().StringVar(&id, "id", "", "your own `id`: the same id is the same snapshot")
+	cmd.Flags().StringVar(&o.Label, "label", "", "what to call it, for people")
+	cmd.Flags().StringVar(&o.ID, "id", "", "your own `id`: the same id is the same snapshot")
 	return cmd
 }
 
 // tellLeft says what a snapshot does not hold.
-func tellLeft(w io.Writer, s rest.Snapshot) {
+func tellLeft(w io.Writer, s client.Snapshot) {
 	if s.LeftOut > 0 {
 		fmt.Fprintf(w, "dormouse: left out, as no snapshot holds them: %s (sockets, devices, what is mounted there)\n", plural(s.LeftOut, "file"))
 	}
@@ -92,11 +82,9 @@ on from the one that is marked with a star. SIZE is that of the files in all its
   dormouse snapshot list sesn_… --json | jq -r '.snapshots[0].snapshot'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"limit": {strconv.Itoa(limit)}}
-			if after != "" {
-				q.Set("after", after)
-			}
-			return get(cmd, sessionPath(args[0], "snapshots")+"?"+q.Encode(), func(w io.Writer, page rest.Snapshots) error {
+			return ask(cmd, func(ctx context.Context, c *client.Client) (client.Snapshots, error) {
+				return c.Snapshots(ctx, dormouse.SessionID(args[0]), exactly(limit), dormouse.SnapshotID(after))
+			}, func(w io.Writer, page client.Snapshots) error {
 				var rows [][]string
 				for _, s := range page.Snapshots {
 					rows = append(rows, []string{string(s.ID) + star(s.Newest), ago(s.Taken), reasonOf(s), size(s.Bytes), s.Label})
@@ -124,7 +112,7 @@ func star(newest bool) string {
 }
 
 // reasonOf says why a snapshot was taken.
-func reasonOf(s rest.Snapshot) string {
+func reasonOf(s client.Snapshot) string {
 	if s.Midway {
 		return s.Reason + ", during a turn"
 	}
@@ -138,12 +126,14 @@ func newSnapshotShow() *cobra.Command {
 		Example: `  dormouse snapshot show sesn_… snap_…`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return get(cmd, sessionPath(args[0], "snapshots", args[1]), showSnapshot)
+			return ask(cmd, func(ctx context.Context, c *client.Client) (client.Snapshot, error) {
+				return c.Snapshot(ctx, dormouse.SessionID(args[0]), dormouse.SnapshotID(args[1]))
+			}, showSnapshot)
 		},
 	}
 }
 
-func showSnapshot(out io.Writer, s rest.Snapshot) error {
+func showSnapshot(out io.Writer, s client.Snapshot) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%s\t%s\n", name, clean(fmt.Sprintf(format, args...)))
@@ -169,7 +159,7 @@ func showSnapshot(out io.Writer, s rest.Snapshot) error {
 	if more := s.LeftOut - len(s.Left); more > 0 {
 		line("left out", "and %d more", more)
 	}
-	line("ref", "%s", s.Ref.Bytes())
+	line("ref", "%s", s.Ref)
 	return w.Flush()
 }
 
@@ -188,7 +178,7 @@ files stay, whatever they were made from. Deleting what is not there is well.`,
 				return err
 			}
 			for _, id := range args[1:] {
-				if _, err := c.call(cmd.Context(), http.MethodDelete, sessionPath(args[0], "snapshots", id), nil, nil); err != nil {
+				if err := c.DeleteSnapshot(cmd.Context(), dormouse.SessionID(args[0]), dormouse.SnapshotID(id)); err != nil {
 					return err
 				}
 				raw := fmt.Appendf(nil, "{\"snapshot\":%q,\"deleted\":true}\n", id)
@@ -202,9 +192,7 @@ files stay, whatever they were made from. Deleting what is not there is well.`,
 }
 
 func newSnapshotPrune() *cobra.Command {
-	var keep int
-	var older time.Duration
-	var dry bool
+	var o client.PruneOptions
 	cmd := &cobra.Command{
 		Use:   "prune SESSION",
 		Short: "Delete old snapshots",
@@ -214,25 +202,14 @@ more than --keep. The newest stays, and so does what the session's files lie ove
   dormouse snapshot prune sesn_… --older-than 72h --dry-run`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if keep < 0 || older < 0 || keep == 0 && older == 0 {
+			if o.Keep < 0 || o.OlderThan < 0 || o.Keep == 0 && o.OlderThan == 0 {
 				return usage("say what to keep with --keep, or what to delete with --older-than")
 			}
-			request := map[string]any{"keep": keep, "dry_run": dry}
-			if older > 0 {
-				request["older_than"] = older.String()
-			}
-			c, err := connect(cmd)
-			if err != nil {
-				return err
-			}
-			var gone rest.Pruned
-			raw, err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "snapshots", "prune"), request, &gone)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error {
+			return ask(cmd, func(ctx context.Context, c *client.Client) (client.Pruned, error) {
+				return c.PruneSnapshots(ctx, dormouse.SessionID(args[0]), o)
+			}, func(w io.Writer, gone client.Pruned) error {
 				word := "deleted"
-				if dry {
+				if o.DryRun {
 					word = "would be deleted"
 				}
 				var lines strings.Builder
@@ -244,20 +221,18 @@ more than --keep. The newest stays, and so does what the session's files lie ove
 			})
 		},
 	}
-	cmd.Flags().IntVar(&keep, "keep", 0, "how many to keep")
-	cmd.Flags().DurationVar(&older, "older-than", 0, "`age` of those to delete, such as 72h")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say which would be deleted")
+	cmd.Flags().IntVar(&o.Keep, "keep", 0, "how many to keep")
+	cmd.Flags().DurationVar(&o.OlderThan, "older-than", 0, "`age` of those to delete, such as 72h")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only say which would be deleted")
 	return cmd
 }
 
-// patiently asks for what may take long. Somebody who watches is told that it does.
-func patiently(cmd *cobra.Command, doing, method, path string, in, out any) (raw []byte, err error) {
-	c, err := connect(cmd)
-	if err != nil {
-		return nil, err
-	}
-	attended(cmd, func() string { return doing }, func() { raw, err = c.wait(cmd.Context(), method, path, in, out) })
-	return raw, err
+// patiently is ask for what may take long. Somebody who watches is told that it does.
+func patiently[T any](cmd *cobra.Command, doing string, do func(context.Context, *client.Client) (T, error), show func(io.Writer, T) error) error {
+	return ask(cmd, func(ctx context.Context, c *client.Client) (answer T, err error) {
+		attended(cmd, func() string { return doing }, func() { answer, err = do(ctx, c) })
+		return answer, err
+	}, show)
 }
 
 // attended does something and says meanwhile what is being done, and for how long.
@@ -281,7 +256,7 @@ func attended(cmd *cobra.Command, doing func() string, do func()) {
 			return
 		case <-tick.C:
 			if watched {
-				p.tell("%s, %s", doing(), time.Since(begun).Round(time.Second))
+				p.Update("%s, %s", doing(), time.Since(begun).Round(time.Second))
 			}
 		}
 	}

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
 func newSnapshotExport() *cobra.Command {
@@ -28,22 +32,18 @@ OCI layout. The workspace is the root of the image. FILE - is standard output.`,
 			if err != nil {
 				return err
 			}
-			q := url.Values{}
-			if name != "" {
-				q.Set("name", name)
-			}
-			res, err := c.send(cmd.Context(), http.MethodGet, sessionPath(args[0], "snapshots", args[1], "export")+"?"+q.Encode(), nil)
+			image, err := c.ExportSnapshot(cmd.Context(), dormouse.SessionID(args[0]), dormouse.SnapshotID(args[1]), name)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = res.Body.Close() }()
+			defer func() { _ = image.Close() }()
 			k := &copying{cmd: cmd, client: c, progress: newProgress(cmd.ErrOrStderr())}
-			k.progress.told = time.Now()
-			body := io.TeeReader(res.Body, k)
+			k.progress.last = time.Now()
+			body := io.TeeReader(image, k)
 			if args[2] == "-" {
 				_, err = io.Copy(cmd.OutOrStdout(), body)
 			} else {
-				err = writeWhole(args[2], func(w io.Writer) error { _, err := io.Copy(w, body); return err })
+				err = atomicfile.WritePart(args[2], func(w io.Writer) error { _, err := io.Copy(w, body); return err })
 			}
 			if k.shows() {
 				k.progress.done()
@@ -63,4 +63,21 @@ OCI layout. The workspace is the root of the image. FILE - is standard output.`,
 	}
 	cmd.Flags().StringVar(&name, "name", "", "what the image is `called` where it is loaded, such as workspace:1")
 	return cmd
+}
+
+// writeWhole lets fill write a file that has its name only when it is durable.
+// What a kill leaves beside it the next try replaces.
+func writeWhole(path string, fill func(io.Writer) error) error {
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(f), f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	if err := os.Rename(part, path); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return atomicfile.SyncDir(filepath.Dir(path))
 }

@@ -2,40 +2,36 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
+	"io"
 	"sync"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
-// fetching asks a session for what may need files from elsewhere. Somebody who
-// watches is told how far they are.
-func fetching(cmd *cobra.Command, id, what string, in, out any) (raw []byte, err error) {
-	c, err := connect(cmd)
-	if err != nil {
-		return nil, err
-	}
-	var far atomic.Pointer[feed.Fetched]
-	ctx, stop := context.WithCancel(cmd.Context())
-	var following sync.WaitGroup
-	defer following.Wait()
-	defer stop()
-	if isTerminal(cmd.ErrOrStderr()) {
-		following.Go(func() { followFetch(ctx, cmd, c, id, &far) })
-	}
-	attended(cmd, func() string { return fetchedSoFar(far.Load()) }, func() {
-		raw, err = c.wait(cmd.Context(), http.MethodPost, sessionPath(id, what), in, out)
-	})
-	return raw, err
+// fetching is ask for what may need files from elsewhere. Somebody who watches is told
+// how far they are.
+func fetching[T any](cmd *cobra.Command, id dormouse.SessionID, do func(context.Context, *client.Client) (T, error), show func(io.Writer, T) error) error {
+	return ask(cmd, func(ctx context.Context, c *client.Client) (answer T, err error) {
+		var far atomic.Pointer[dormouse.Fetched]
+		following, stop := context.WithCancel(cmd.Context())
+		var follower sync.WaitGroup
+		defer follower.Wait()
+		defer stop()
+		if isTerminal(cmd.ErrOrStderr()) {
+			follower.Go(func() { followFetch(following, c, id, &far) })
+		}
+		attended(cmd, func() string { return fetchedSoFar(far.Load()) }, func() { answer, err = do(ctx, c) })
+		return answer, err
+	}, show)
 }
 
 // fetchedSoFar says how far it is, if that is known.
-func fetchedSoFar(f *feed.Fetched) string {
+func fetchedSoFar(f *dormouse.Fetched) string {
 	if f == nil || f.Of == 0 {
 		return "fetching the snapshot"
 	}
@@ -44,18 +40,14 @@ func fetchedSoFar(f *feed.Fetched) string {
 
 // followFetch notes how far a session is with fetching files. Whatever goes wrong, all
 // there is to lose is what is shown meanwhile.
-func followFetch(ctx context.Context, cmd *cobra.Command, c *client, id string, far *atomic.Pointer[feed.Fetched]) {
-	var now struct {
-		Seq uint64 `json:"seq"`
-	}
-	if _, err := c.call(ctx, http.MethodGet, sessionPath(id), nil, &now); err != nil {
+func followFetch(ctx context.Context, c *client.Client, id dormouse.SessionID, far *atomic.Pointer[dormouse.Fetched]) {
+	now, err := c.Show(ctx, id)
+	if err != nil {
 		return
 	}
-	_, _ = followOnce(ctx, cmd, id, &following{after: now.Seq, deltas: true}, func(f frame) (bool, error) {
-		var d feed.Delta
-		if f.Event == "delta" && json.Unmarshal(f.Data, &d) == nil && d.Fetched != nil {
-			far.Store(d.Fetched)
+	for e, err := range c.Follow(ctx, id, client.FollowOptions{After: now.Seq, Deltas: true, Once: true}) {
+		if err == nil && e.Delta != nil && e.Delta.Fetched != nil {
+			far.Store(e.Delta.Fetched)
 		}
-		return false, nil
-	})
+	}
 }

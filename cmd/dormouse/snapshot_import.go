@@ -5,20 +5,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 // importFlags say what becomes of an image.
 type importFlags struct {
-	session, label, id string
-	create             createFlags // of a session that is made
+	session dormouse.SessionID
+	client.SnapshotOptions
+	create createFlags // of a session that is made
 }
 
 func newSnapshotImport() *cobra.Command {
@@ -42,20 +42,22 @@ An image that is refused, or cut off, leaves nothing.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return importImage(cmd, f, args[0]) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.session, "session", "", "`session` that it becomes a snapshot of; without it a session is made")
-	fs.StringVar(&f.label, "label", "", "what to call the snapshot, for people")
-	fs.StringVar(&f.id, "id", "", "your own `id`: the same id and image are the same session or snapshot")
+	fs.StringVar((*string)(&f.session), "session", "", "`session` that it becomes a snapshot of; without it a session is made")
+	fs.StringVar(&f.Label, "label", "", "what to call the snapshot, for people")
+	fs.StringVar(&f.ID, "id", "", "your own `id`: the same id and image are the same session or snapshot")
 	f.create.flags(fs)
 	return cmd
 }
 
 func importImage(cmd *cobra.Command, f importFlags, file string) error {
-	path, err := f.path()
+	o, err := f.create.options()
 	if err != nil {
 		return err
 	}
-	c, err := connect(cmd)
-	if err != nil {
+	if said, err := json.Marshal(o); err != nil || f.session != "" && string(said) != "{}" {
+		return usage("--session names a session that is there; what one is like is said when it is made")
+	}
+	if _, err := connect(cmd); err != nil {
 		return err
 	}
 	up := &upload{from: cmd.InOrStdin()}
@@ -76,54 +78,24 @@ func importImage(cmd *cobra.Command, f importFlags, file string) error {
 			up.size = at.Size()
 		}
 	}
-	var raw []byte
-	attended(cmd, up.words, func() { raw, err = up.send(cmd.Context(), c, path) })
-	if err != nil {
-		return err
-	}
-	return printed(cmd, raw, func(w io.Writer) error {
-		if f.session == "" {
-			var made rest.Imported
-			if err := json.Unmarshal(raw, &made); err != nil {
-				return fmt.Errorf("understand answer: %w", err)
+	return ask(cmd, func(ctx context.Context, c *client.Client) (made string, err error) {
+		image := client.Tar{Reader: up, Size: up.size}
+		attended(cmd, up.words, func() {
+			if f.session != "" {
+				var snapshot client.Snapshot
+				snapshot, err = c.ImportSnapshot(ctx, f.session, f.SnapshotOptions, image)
+				made = string(snapshot.ID)
+				return
 			}
-			_, err := fmt.Fprintln(w, made.Session)
-			return err
-		}
-		var made rest.Snapshot
-		if err := json.Unmarshal(raw, &made); err != nil {
-			return fmt.Errorf("understand answer: %w", err)
-		}
-		_, err := fmt.Fprintln(w, made.ID)
+			var session client.Imported
+			session, err = c.ImportSession(ctx, o, f.SnapshotOptions, image)
+			made = string(session.Session)
+		})
+		return made, err
+	}, func(w io.Writer, made string) error {
+		_, err := fmt.Fprintln(w, made)
 		return err
 	})
-}
-
-// path is where an image is sent to.
-func (f importFlags) path() (string, error) {
-	q := url.Values{}
-	for key, v := range map[string]string{"label": f.label, "id": f.id} {
-		if v != "" {
-			q.Set(key, v)
-		}
-	}
-	said, err := f.create.request()
-	switch {
-	case err != nil:
-		return "", err
-	case f.session != "" && len(said) > 0:
-		return "", usage("--session names a session that is there; what one is like is said when it is made")
-	case f.session != "":
-		return sessionPath(f.session, "snapshots", "import") + "?" + q.Encode(), nil
-	}
-	if len(said) > 0 {
-		b, err := json.Marshal(said)
-		if err != nil {
-			return "", fmt.Errorf("write request: %w", err)
-		}
-		q.Set("session", string(b))
-	}
-	return "/api/sessions/import?" + q.Encode(), nil
 }
 
 // upload is a file on its way to the server.
@@ -151,28 +123,4 @@ func (u *upload) words() string {
 		return fmt.Sprintf("%s of %s, %d%%", size(sent), size(u.size), sent*100/u.size)
 	}
 	return size(sent)
-}
-
-// send sends it, and returns what the server answers.
-func (u *upload) send(ctx context.Context, c *client, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, io.NopCloser(u))
-	if err != nil {
-		return nil, fmt.Errorf("write request: %w", err)
-	}
-	if u.size > 0 {
-		req.ContentLength = u.size
-	}
-	req.Header.Set("Content-Type", "application/x-tar")
-	req.Header.Set("Expect", "100-continue") // nothing is sent to who does not want it
-	res, err := c.do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	const most = 16 << 20
-	raw, err := io.ReadAll(io.LimitReader(res.Body, most))
-	if err != nil {
-		return nil, fmt.Errorf("read answer: %w", err)
-	}
-	return raw, nil
 }

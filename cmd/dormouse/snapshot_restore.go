@@ -1,21 +1,20 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"strings"
 	"unicode"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse/door/rest"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 func newSnapshotRestore() *cobra.Command {
-	var history, discard bool
+	var o client.RestoreOptions
 	cmd := &cobra.Command{
 		Use:   "restore SESSION SNAPSHOT",
 		Short: "Go back to the files of a snapshot",
@@ -28,13 +27,11 @@ which it names; with --discard they are not.`,
   dormouse snapshot restore sesn_… snap_… --history`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var done rest.Restored
-			raw, err := fetching(cmd, args[0], "restore",
-				map[string]any{"snapshot": args[1], "history": history, "discard": discard}, &done)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error {
+			id := dormouse.SessionID(args[0])
+			o.Snapshot = dormouse.SnapshotID(args[1])
+			return fetching(cmd, id, func(ctx context.Context, c *client.Client) (client.Restored, error) {
+				return c.Restore(ctx, id, o)
+			}, func(w io.Writer, done client.Restored) error {
 				what := "files"
 				if done.History {
 					what = "files and conversation"
@@ -44,13 +41,13 @@ which it names; with --discard they are not.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&history, "history", false, "take the conversation back too")
-	discardFlag(cmd, &discard)
+	cmd.Flags().BoolVar(&o.History, "history", false, "take the conversation back too")
+	discardFlag(cmd, &o.Discard)
 	return cmd
 }
 
 func newSnapshotDiff() *cobra.Command {
-	var with string
+	var o client.DiffOptions
 	cmd := &cobra.Command{
 		Use:   "diff SESSION [SNAPSHOT [SNAPSHOT]]",
 		Short: "List what changed between two snapshots",
@@ -65,47 +62,38 @@ others are named.`,
   dormouse snapshot diff sesn_… snap_a… snap_b… --json | jq -r '.changes[].path'`,
 		Args: cobra.RangeArgs(1, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{}
 			const three = 3
 			if len(args) == three {
-				q.Set("to", args[2])
+				o.To = dormouse.SnapshotID(args[2])
 			}
-			if with != "" {
-				q.Set("with", with)
-			}
-			if len(args) == 1 {
-				newest, err := newestSnapshot(cmd, args[0])
-				if err != nil {
-					return err
+			return patiently(cmd, "comparing", func(ctx context.Context, c *client.Client) (d client.Diff, err error) {
+				var snapshot dormouse.SnapshotID
+				if len(args) > 1 {
+					snapshot = dormouse.SnapshotID(args[1])
+				} else if snapshot, err = newestSnapshot(ctx, c, dormouse.SessionID(args[0])); err != nil {
+					return d, err
 				}
-				args = append(args, newest)
-			}
-			path := sessionPath(args[0], "snapshots", args[1], "diff") + "?" + q.Encode()
-			var d rest.Diff
-			raw, err := patiently(cmd, "comparing", http.MethodGet, path, nil, &d)
-			if err != nil {
-				return err
-			}
-			return printed(cmd, raw, func(w io.Writer) error { return showDiff(w, d) })
+				return c.Diff(ctx, dormouse.SessionID(args[0]), snapshot, o)
+			}, showDiff)
 		},
 	}
-	cmd.Flags().StringVar(&with, "with", "", "`session` that the second snapshot is of")
+	cmd.Flags().StringVar((*string)(&o.With), "with", "", "`session` that the second snapshot is of")
 	return cmd
 }
 
 // newestSnapshot is the newest of a session.
-func newestSnapshot(cmd *cobra.Command, id string) (string, error) {
-	var list rest.Snapshots
-	if _, err := patiently(cmd, "looking", http.MethodGet, sessionPath(id, "snapshots")+"?limit=1", nil, &list); err != nil {
+func newestSnapshot(ctx context.Context, c *client.Client, id dormouse.SessionID) (dormouse.SnapshotID, error) {
+	list, err := c.Snapshots(ctx, id, 1, "")
+	if err != nil {
 		return "", err
 	}
 	if len(list.Snapshots) == 0 {
 		return "", fmt.Errorf("session %s has no snapshot yet; dormouse snapshot create %s takes one", id, id)
 	}
-	return string(list.Snapshots[0].ID), nil
+	return list.Snapshots[0].ID, nil
 }
 
-func showDiff(w io.Writer, d rest.Diff) error {
+func showDiff(w io.Writer, d client.Diff) error {
 	for _, c := range d.Changes {
 		if _, err := fmt.Fprintln(w, changeLine(c)); err != nil {
 			return err
@@ -119,7 +107,7 @@ func showDiff(w io.Writer, d rest.Diff) error {
 }
 
 // changeLine is one name of a diff.
-func changeLine(c session.Change) string {
+func changeLine(c dormouse.Change) string {
 	path := strings.ReplaceAll(clean(c.Path), "\n", string(unicode.ReplacementChar)) // a name is one line
 	if c.Kind == "directory" {
 		path += "/"

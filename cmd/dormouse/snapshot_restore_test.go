@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse"
 )
 
 // Whoever is in a sandbox chooses what its files are called.
 func TestANameOfADiffIsOneLine(t *testing.T) {
-	got := changeLine(session.Change{What: "added", Kind: "file", Path: "a\n- everything\x1b[2J"})
+	got := changeLine(dormouse.Change{What: "added", Kind: "file", Path: "a\n- everything\x1b[2J"})
 	if strings.ContainsAny(got, "\n\x1b") {
 		t.Errorf("the line is %q", got)
 	}

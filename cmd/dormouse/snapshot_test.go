@@ -5,8 +5,7 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/door/rest"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
@@ -65,7 +64,7 @@ func TestWhetherSnapshotsAreTakenIsAskedFor(t *testing.T) {
 
 func TestADiffIsALineForEachName(t *testing.T) {
 	var b strings.Builder
-	d := rest.Diff{Difference: session.Difference{Added: 2, Changed: 3, Removed: 2, Omitted: 1, Changes: []session.Change{
+	d := client.Diff{Difference: dormouse.Difference{Added: 2, Changed: 3, Removed: 2, Omitted: 1, Changes: []dormouse.Change{
 		{Path: "new\x1b[31m", What: snapshot.Added, Kind: "file", Size: 2048},
 		{Path: "dir", What: snapshot.Added, Kind: "directory"},
 		{Path: "grown", What: snapshot.Changed, Kind: "file", Was: 1, Size: 2},
@@ -81,10 +80,10 @@ func TestADiffIsALineForEachName(t *testing.T) {
 
 func TestASnapshotIsShownWhole(t *testing.T) {
 	var b strings.Builder
-	s := rest.Snapshot{
+	s := client.Snapshot{
 		ID: "snap_b", Session: "sesn_a", Parent: "snap_a", Label: "two\nlines", Reason: "asked", At: 7, Midway: true, Newest: true, Workspace: 1,
 		Bytes: 3000, Entries: 4, Size: 100, Depth: 1, Layers: []dormouse.Layer{{Digest: "sha256:ab", Bytes: 3000, Entries: 4}},
-		Left: []string{"sock"}, LeftOut: 3, Ref: snapshot.Mint(snapshot.Key{}, "sesn_a", "snap_b"),
+		Left: []string{"sock"}, LeftOut: 3, Ref: snapshot.Mint(snapshot.Key{}, "sesn_a", "snap_b").Bytes(),
 	}
 	if err := showSnapshot(&b, s); err != nil {
 		t.Fatal(err)

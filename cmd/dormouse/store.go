@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -12,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/store"
+	"github.com/dormouse-run/dormouse/store/transfer"
 )
 
 func newStore() *cobra.Command {
@@ -45,11 +47,15 @@ func (p *places) flags(f *pflag.FlagSet) {
 	p.blobs.flags(f)
 }
 
-// deployment is all that servers keep and an archive holds.
+// deployment is what servers keep, and their data directory.
 type deployment struct {
-	data  string
-	store store.Store
-	blobs blob.Store
+	transfer.Deployment
+	data string
+}
+
+// workspaces is where the workspaces of sessions are, which no archive holds.
+func (d *deployment) workspaces() (string, error) {
+	return filepath.Abs(filepath.Join(d.data, "sandbox"))
 }
 
 // withDeployment opens the deployment there is, and keeps servers from it until
@@ -89,7 +95,7 @@ func withAnyDeployment(cmd *cobra.Command, where places, do func(context.Context
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if shared, ok := s.(store.Shared); ok {
-		held, release, err := hold(ctx, shared)
+		held, release, err := transfer.Hold(ctx, shared)
 		if err != nil {
 			return err
 		}
@@ -101,7 +107,7 @@ func withAnyDeployment(cmd *cobra.Command, where places, do func(context.Context
 		return err
 	}
 	defer func() { err = errors.Join(err, blobs.Close()) }()
-	if err := do(ctx, &deployment{data, s, blobs}); err != nil {
+	if err := do(ctx, &deployment{transfer.Deployment{Store: s, Blobs: blobs}, data}); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

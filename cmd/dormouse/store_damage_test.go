@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store/transfer"
+	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
 
 // edit changes the database of a data directory behind everybody's back.
@@ -39,22 +41,22 @@ func TestRowsThatAreNotWhatWasWrittenStopNeitherAnExportNorARebuild(t *testing.T
 		"ops":      `UPDATE ops SET op = 'z' || substr(op, 2)` + ofOpen,
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, dir := oldData(t), t.TempDir()
-			before := contents(t, openData(t, oldData(t)))
+			data, dir := transfertest.OldData(t), t.TempDir()
+			before := transfertest.Contents(t, transfertest.Open(t, transfertest.OldData(t)))
 			edit(t, data, change)
 			out, errs := storeCommand(t, 0, data, "export", filepath.Join(dir, "archive"))
 			if !strings.Contains(out, "exported 6 sessions") {
 				t.Errorf("export said %s%s", out, errs)
 			}
 			out, errs = storeCommand(t, exitError, data, "rebuild", "--check")
-			if out != "rebuild: sessions=6 changed=1\n" || !strings.Contains(errs, string(open1)) {
+			if out != "rebuild: sessions=6 changed=1\n" || !strings.Contains(errs, string(transfertest.Working)) {
 				t.Errorf("rebuild --check said %s%s", out, errs)
 			}
 			storeCommand(t, 0, data, "rebuild")
 			if out, errs := storeCommand(t, 0, data, "rebuild", "--check"); out != "rebuild: sessions=6 changed=0\n" {
 				t.Errorf("after the rebuild: %s%s", out, errs)
 			}
-			if diff := cmp.Diff(before, contents(t, openData(t, data)), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(before, transfertest.Contents(t, transfertest.Open(t, data)), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("it is not as it was (-before +after):\n%s", diff)
 			}
 		})
@@ -68,21 +70,21 @@ func TestALogThatEndsBeforeItsRowSaysIsExportedAsFarAsItGoesAndNotLaidOut(t *tes
 		"the row has a bit more": `UPDATE sessions SET last_seq = last_seq + 64 WHERE id = 'sesn_4open'`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, file, copied := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
+			data, file, copied := transfertest.OldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
 			edit(t, data, change)
 			out, errs := storeCommand(t, exitSeeTo, data, "export", file)
-			if !strings.Contains(errs, string(open1)+": its log ends at event") || !strings.Contains(out, "exported 6 sessions") {
+			if !strings.Contains(errs, string(transfertest.Working)+": its log ends at event") || !strings.Contains(out, "exported 6 sessions") {
 				t.Errorf("export said %s%s", out, errs)
 			}
 			out, errs = storeCommand(t, exitError, data, "rebuild")
-			if !strings.Contains(out, "failed=1") || !strings.Contains(errs, string(open1)+": cannot be laid out: its log ends at event") {
+			if !strings.Contains(out, "failed=1") || !strings.Contains(errs, string(transfertest.Working)+": cannot be laid out: its log ends at event") {
 				t.Errorf("rebuild said %s%s", out, errs)
 			}
 			if name == "all events are lost" {
 				return // nothing of it can be imported
 			}
 			storeCommand(t, exitSeeTo, copied, "import", file) // kept, and nobody runs it
-			was, is := logOf(t, openData(t, data), open1), logOf(t, openData(t, copied), open1)
+			was, is := transfertest.Log(t, transfertest.Open(t, data), transfertest.Working), transfertest.Log(t, transfertest.Open(t, copied), transfertest.Working)
 			if n := len(is); n != len(was)+1 || is[n-1].Type != dormouse.EventDamaged {
 				t.Errorf("%d events were imported, the last is %s; there were %d", n, is[n-1].Type, len(was))
 			}
@@ -97,21 +99,21 @@ func TestASessionOfANewerProgramIsLeftOutOfAnExportAndNamed(t *testing.T) {
 		imports               int
 	}{
 		"as its row says": {
-			`UPDATE sessions SET needs = 2 WHERE id = 'sesn_4open'`, string(open1) + ": is not in the archive", "exported 5 sessions", 0,
+			`UPDATE sessions SET needs = 2 WHERE id = 'sesn_4open'`, string(transfertest.Working) + ": is not in the archive", "exported 5 sessions", 0,
 		},
 		"though its row says nothing": {
-			`UPDATE events SET sum = NULL, type = 'session.dreamt'` + ofOpen + ` AND seq = 4`, string(open1) + ": event 4 and what follows it are not in the archive", "exported 6 sessions", exitSeeTo,
+			`UPDATE events SET sum = NULL, type = 'session.dreamt'` + ofOpen + ` AND seq = 4`, string(transfertest.Working) + ": event 4 and what follows it are not in the archive", "exported 6 sessions", exitSeeTo,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, file, copied := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
+			data, file, copied := transfertest.OldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
 			edit(t, data, c.change)
 			out, errs := storeCommand(t, exitSeeTo, data, "export", file)
 			if !strings.Contains(errs, c.says) || !strings.Contains(out, c.exports) {
 				t.Errorf("export said %s%s", out, errs)
 			}
 			storeCommand(t, c.imports, copied, "import", file)
-			if got := contents(t, openData(t, copied)); got[long].Rows.Session.Seq < pageEvents || got[lapsed].Rows.Session.Seq == 0 {
+			if got := transfertest.Contents(t, transfertest.Open(t, copied)); got[transfertest.Long].Rows.Session.Seq < transfer.PageEvents || got[transfertest.Lapsed].Rows.Session.Seq == 0 {
 				t.Errorf("the others are not all there: %d sessions", len(got))
 			}
 		})

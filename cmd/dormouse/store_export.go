@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -7,18 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/store/archive"
+	"github.com/dormouse-run/dormouse/store/transfer"
 )
 
-// exported is what an export did.
+// exported is what an export did, and where.
 type exported struct {
 	File string `json:"file"`
-	archive.Total
-	Bytes  int64           `json:"bytes"`
-	Digest dormouse.Digest `json:"digest"`
-	// Skipped is how many sessions are not in it, because only a newer program can fold them.
-	Skipped int `json:"skipped"`
+	transfer.Exported
 	// Workspaces is where those of its sessions are, which it does not have.
 	Workspaces string `json:"workspaces"`
 }
@@ -50,9 +47,7 @@ else, they are named, and the exit code is 3.`,
 				told = cmd.ErrOrStderr()
 			}
 			return withDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
-				x := &exporter{from: d, progress: newProgress(cmd.ErrOrStderr())}
-				done, err := x.export(ctx, args[0], cmd.OutOrStdout())
-				x.progress.done()
+				done, err := export(ctx, d, args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 				if err != nil {
 					return fmt.Errorf("export: %w", err)
 				}
@@ -66,6 +61,22 @@ else, they are named, and the exit code is 3.`,
 			})
 		},
 	}
+}
+
+// export writes to path, or to out if that is -.
+func export(ctx context.Context, d *deployment, path string, out, errs io.Writer) (done exported, err error) {
+	if done.Workspaces, err = d.workspaces(); err != nil {
+		return done, err
+	}
+	done.File = path
+	p := newProgress(errs)
+	defer p.done()
+	if path == "-" {
+		done.Exported, err = transfer.Export(ctx, d.Deployment, out, p)
+	} else {
+		done.Exported, err = transfer.ExportFile(ctx, d.Deployment, path, p)
+	}
+	return done, err
 }
 
 func (e exported) say(w io.Writer) {

@@ -1,34 +1,22 @@
+//go:build !windows
+
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/store/archive"
+	"github.com/dormouse-run/dormouse/store/transfer"
 )
 
-// imported is what an import did.
+// imported is what an import did, and where.
 type imported struct {
 	File string `json:"file"`
-	archive.Total
-	Digest dormouse.Digest `json:"digest"`
-	// Added counts the events that were not there before.
-	Added uint64 `json:"added"`
-	// Verified counts the sessions whose log has the digest it had and whose rows
-	// follow from it.
-	Verified uint64 `json:"verified"`
-	// VerifiedDocuments counts the documents that have every version they had.
-	VerifiedDocuments uint64 `json:"verified_documents"`
-	// Withheld counts the sessions that cannot be shown or run, because a payload
-	// they need had been lost. Their logs are there.
-	Withheld uint64 `json:"withheld"`
+	transfer.Imported
 	// Workspaces is where those of its sessions belong, which it does not have.
 	Workspaces string `json:"workspaces"`
 }
@@ -62,8 +50,13 @@ a session cannot be loaded, its log is kept, the others go on, and the exit code
 			}
 			defer func() { _ = f.Close() }()
 			return withAnyDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
+				workspaces, err := d.workspaces()
+				if err != nil {
+					return err
+				}
 				p := newProgress(cmd.ErrOrStderr())
-				done, err := importArchive(ctx, f, d, check, p)
+				done := imported{File: args[0], Workspaces: workspaces}
+				done.Imported, err = transfer.Import(ctx, f, d.Deployment, check, p)
 				p.done()
 				if err != nil {
 					return fmt.Errorf("import %s: %w", args[0], err)
@@ -98,32 +91,4 @@ func (i imported) say(w io.Writer) {
 		fmt.Fprintf(w, "verified %s: each has every version it had\n", plural(i.VerifiedDocuments, "document"))
 	}
 	fmt.Fprintf(w, "workspaces and snapshots are not in it: copy workspaces and homes from the old directory to %s, and the blobs\n", i.Workspaces)
-}
-
-// importArchive reads the archive twice: the first time to refuse it before
-// anything has changed.
-func importArchive(ctx context.Context, f *os.File, d *deployment, check bool, p *progress) (done imported, err error) {
-	workspaces, err := filepath.Abs(filepath.Join(d.data, "sandbox"))
-	if err != nil {
-		return done, err
-	}
-	look := &importer{to: d, progress: p}
-	if done, err = look.read(ctx, f); err != nil {
-		return done, err
-	}
-	if !check {
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return done, fmt.Errorf("an archive is read twice: %w", err)
-		}
-		seen := done
-		write := &importer{to: d, progress: p, writes: true, of: seen.Sessions}
-		if done, err = write.read(ctx, f); err != nil {
-			return done, err
-		}
-		if done.Digest != seen.Digest {
-			return done, errors.New("the archive changed while it was read")
-		}
-	}
-	done.File, done.Workspaces = f.Name(), workspaces
-	return done, nil
 }

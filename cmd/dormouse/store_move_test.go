@@ -14,11 +14,13 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
+	"github.com/dormouse-run/dormouse/store/transfer"
+	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
 
 func TestADeploymentMovesToPostgresAndBack(t *testing.T) {
 	t.Parallel()
-	at, old, between, back, dir := startDatabase(t), oldData(t), t.TempDir(), t.TempDir(), t.TempDir()
+	at, old, between, back, dir := startDatabase(t), transfertest.OldData(t), t.TempDir(), t.TempDir(), t.TempDir()
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
 	storeCommand(t, 0, old, "export", one)
 	storeCommand(t, exitSeeTo, between, "migrate", "--check", "--store", at.value)
@@ -29,19 +31,19 @@ func TestADeploymentMovesToPostgresAndBack(t *testing.T) {
 	if out, _ := storeCommand(t, 0, between, "rebuild", "--check", "--store", at.value); out != "rebuild: sessions=6 changed=0\n" {
 		t.Errorf("after the import: %s", out)
 	}
-	was := openData(t, old)
-	want, documents := contents(t, was), configured(t, was)
+	was := transfertest.Open(t, old)
+	want, documents := transfertest.Contents(t, was), transfertest.Documents(t, was)
 	if len(documents) != 24 {
 		t.Errorf("%d versions of documents, want 24", len(documents))
 	}
 	d := openAt(t, between, at)
-	if diff := cmp.Diff(want, contents(t, d), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, transfertest.Contents(t, d), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("in PostgreSQL (-before +after):\n%s", diff)
 	}
-	if diff := cmp.Diff(documents, configured(t, d)); diff != "" {
+	if diff := cmp.Diff(documents, transfertest.Documents(t, d)); diff != "" {
 		t.Errorf("documents in PostgreSQL (-before +after):\n%s", diff)
 	}
-	if err := d.store.Close(); err != nil {
+	if err := d.Store.Close(); err != nil {
 		t.Fatal(err)
 	}
 
@@ -52,11 +54,11 @@ func TestADeploymentMovesToPostgresAndBack(t *testing.T) {
 		t.Errorf("out of PostgreSQL comes another archive than went in, %v", err)
 	}
 	storeCommand(t, 0, back, "import", two)
-	is := openData(t, back)
-	if diff := cmp.Diff(want, contents(t, is), cmpopts.EquateEmpty()); diff != "" {
+	is := transfertest.Open(t, back)
+	if diff := cmp.Diff(want, transfertest.Contents(t, is), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("back in SQLite (-before +after):\n%s", diff)
 	}
-	if diff := cmp.Diff(documents, configured(t, is)); diff != "" {
+	if diff := cmp.Diff(documents, transfertest.Documents(t, is)); diff != "" {
 		t.Errorf("documents back in SQLite (-before +after):\n%s", diff)
 	}
 }
@@ -65,7 +67,7 @@ func TestADeploymentMovesToPostgresAndBack(t *testing.T) {
 func TestAServerGoesOnWithWhatWasImported(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "archive")
-	storeCommand(t, 0, oldData(t), "export", file)
+	storeCommand(t, 0, transfertest.OldData(t), "export", file)
 	for name, where := range map[string]func() dsn{
 		"SQLite":     func() dsn { return dsn{} },
 		"PostgreSQL": func() dsn { return startDatabase(t) },
@@ -87,23 +89,23 @@ func TestAServerGoesOnWithWhatWasImported(t *testing.T) {
 				return out
 			}
 			eventually(t, "the open turn and the one behind it have ended", func() bool {
-				return strings.Count(command("events", string(open1)), "session.status_idle") == 2
+				return strings.Count(command("events", string(transfertest.Working)), "session.status_idle") == 2
 			})
-			events := command("events", string(open1), "--json")
+			events := command("events", string(transfertest.Working), "--json")
 			for _, want := range []string{`once upon a`, `session.status_rescheduled`} {
 				if strings.Count(events, want) != 1 {
 					t.Errorf("the open turn has %q %d times: %s", want, strings.Count(events, want), events)
 				}
 			}
 			eventually(t, "the large prompt that was queued has run", func() bool {
-				return strings.Count(command("events", string(large)), "session.status_idle") == 2
+				return strings.Count(command("events", string(transfertest.Large)), "session.status_idle") == 2
 			})
-			for _, id := range []dormouse.SessionID{fresh, long, open1} {
+			for _, id := range []dormouse.SessionID{transfertest.Fresh, transfertest.Long, transfertest.Working} {
 				if out := command("send", string(id), "and on", "--follow"); !strings.Contains(out, "No model is configured") {
 					t.Errorf("%s answers %s", id, out)
 				}
 			}
-			if out := command("show", string(ended)); !strings.Contains(out, "terminated") {
+			if out := command("show", string(transfertest.Ended)); !strings.Contains(out, "terminated") {
 				t.Errorf("%s", out)
 			}
 			if err := s.stop(); err != nil {
@@ -131,11 +133,11 @@ func TestServersAndStoreCommandsKeepOffEachOther(t *testing.T) {
 	}
 
 	d := openAt(t, data, at)
-	fleet, ok := d.store.(store.Shared)
+	fleet, ok := d.Store.(store.Shared)
 	if !ok {
 		t.Fatal("the store is not shared")
 	}
-	held, release, err := hold(t.Context(), fleet)
+	held, release, err := transfer.Hold(t.Context(), fleet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +145,7 @@ func TestServersAndStoreCommandsKeepOffEachOther(t *testing.T) {
 	if code != exitError || !strings.Contains(errs, "another place") {
 		t.Errorf("serve: exit %d: %s", code, errs)
 	}
-	time.Sleep(holding + holding/2) // longer than a hold that is not renewed
+	time.Sleep(transfer.HoldLease + transfer.HoldLease/2) // longer than a hold that is not renewed
 	if err := context.Cause(held); err != nil {
 		t.Errorf("held no more: %v", err)
 	}
@@ -152,52 +154,11 @@ func TestServersAndStoreCommandsKeepOffEachOther(t *testing.T) {
 	}
 
 	// A command that was killed keeps others off for a moment and no longer.
-	if _, err := fleet.Join(t.Context(), store.Server{Name: "killed", Place: aside + "x"}, holding); err != nil {
+	if _, err := fleet.Join(t.Context(), store.Server{Name: "killed", Place: transfer.HoldPlace + "x"}, transfer.HoldLease); err != nil {
 		t.Fatal(err)
 	}
 	storeCommand(t, 0, data, "export", file, "--store", at.value)
-	if err := d.store.Close(); err != nil {
+	if err := d.Store.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestAHoldThatIsLostEndsTheCommand(t *testing.T) {
-	t.Parallel()
-	s := new(lost)
-	held, release, err := hold(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-held.Done():
-	case <-time.After(2 * holding):
-		t.Fatal("nobody noticed")
-	}
-	if err := context.Cause(held); !errors.Is(err, dormouse.ErrLeaseLost) {
-		t.Errorf("ended with %v", err)
-	}
-	if err := release(); err != nil {
-		t.Error(err)
-	}
-}
-
-// lost is a fleet that cannot be renewed: at first for no good reason, then
-// because the lease is over.
-type lost struct {
-	store.Fleet
-	renewed int
-}
-
-func (*lost) Servers(context.Context) ([]store.Server, error) { return nil, nil }
-func (*lost) Leave(context.Context) error                     { return nil }
-
-func (*lost) Join(_ context.Context, s store.Server, _ time.Duration) (store.Server, error) {
-	return s, nil
-}
-
-func (l *lost) Renew(context.Context) error {
-	if l.renewed++; l.renewed == 1 {
-		return errors.New("the network is away")
-	}
-	return dormouse.ErrLeaseLost
 }

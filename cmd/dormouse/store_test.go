@@ -11,10 +11,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dormouse-run/dormouse/store/transfer"
+	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
 
 func TestADeploymentIsTheSameInAnotherPlace(t *testing.T) {
-	old, file, data := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
+	old, file, data := transfertest.OldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
 	out, _ := storeCommand(t, 0, old, "export", file)
 	for _, want := range []string{"exported 6 sessions, ", "4 blobs and 4 documents to " + file, "sha256:", filepath.Join(old, "sandbox")} {
 		if !strings.Contains(out, want) {
@@ -31,27 +34,27 @@ func TestADeploymentIsTheSameInAnotherPlace(t *testing.T) {
 		t.Errorf("after the import: %s", out)
 	}
 
-	was, is := openData(t, old), openData(t, data)
-	before, after := contents(t, was), contents(t, is)
+	was, is := transfertest.Open(t, old), transfertest.Open(t, data)
+	before, after := transfertest.Contents(t, was), transfertest.Contents(t, is)
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("carried over (-before +after):\n%s", diff)
 	}
-	if got := after[open1].Chunks; len(got) != len(seen) || after[open1].Epoch != 3 {
-		t.Errorf("of the open model call: %v under epoch %d", got, after[open1].Epoch)
+	if got := after[transfertest.Working].Chunks; len(got) != len(transfertest.Seen) || after[transfertest.Working].Epoch != 3 {
+		t.Errorf("of the open model call: %v under epoch %d", got, after[transfertest.Working].Epoch)
 	}
-	if n := after[long].Rows.Session.Seq; n <= pageEvents {
+	if n := after[transfertest.Long].Rows.Session.Seq; n <= transfer.PageEvents {
 		t.Errorf("the long session has only %d events, which is no page", n)
 	}
 	for id := range after {
-		log := logOf(t, is, id)
-		if diff := cmp.Diff(logOf(t, was, id), log); diff != "" {
+		log := transfertest.Log(t, is, id)
+		if diff := cmp.Diff(transfertest.Log(t, was, id), log); diff != "" {
 			t.Errorf("log of %s (-before +after):\n%s", id, diff)
 		}
 		for _, e := range log {
 			if e.Blob == "" {
 				continue
 			}
-			b, err := is.blobs.Get(t.Context(), e.Blob)
+			b, err := is.Blobs.Get(t.Context(), e.Blob)
 			if err != nil || len(b) < 64<<10 {
 				t.Errorf("%s: payload of event %d: %d bytes, %v", id, e.Seq, len(b), err)
 			}
@@ -60,7 +63,7 @@ func TestADeploymentIsTheSameInAnotherPlace(t *testing.T) {
 }
 
 func TestTheCopyExportsToTheSameArchive(t *testing.T) {
-	old, dir, data := oldData(t), t.TempDir(), t.TempDir()
+	old, dir, data := transfertest.OldData(t), t.TempDir(), t.TempDir()
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
 	storeCommand(t, 0, old, "export", one)
 	storeCommand(t, 0, data, "import", one)
@@ -76,7 +79,7 @@ func TestTheCopyExportsToTheSameArchive(t *testing.T) {
 }
 
 func TestTheReportsAreAlsoJSON(t *testing.T) {
-	old, file, data := oldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
+	old, file, data := transfertest.OldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
 	out, _ := storeCommand(t, 0, old, "export", "--json", file)
 	var e exported
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
@@ -160,10 +163,10 @@ func TestMigrateSaysFromWhereToWhere(t *testing.T) {
 func TestProgressIsToldNowAndThen(t *testing.T) {
 	var b safeBuffer
 	p := newProgress(&b)
-	p.tell("at once")
-	p.told = p.told.Add(-time.Minute)
-	p.tell("after %s", "a while")
-	p.tell("at once again")
+	p.Update("at once")
+	p.last = p.last.Add(-time.Minute)
+	p.Update("after %s", "a while")
+	p.Update("at once again")
 	p.done()
 	if got := b.String(); got != "after a while\n" {
 		t.Errorf("told %q", got)

@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -43,6 +45,15 @@ func schemaOf(ctx context.Context, data string, d dsn) (at, newest int, err erro
 		return 0, 0, err // before anything of it is read
 	}
 	return sqlite.Schema(ctx, data)
+}
+
+// checkPages reports whether pages of that database are corrupt, with sqlite.ErrCorrupt if
+// they are. PostgreSQL looks after its own.
+func checkPages(ctx context.Context, data string, d dsn) error {
+	if d.value != "" {
+		return nil
+	}
+	return sqlite.Intact(ctx, data)
 }
 
 // failing is implemented by stores that can fail for good.

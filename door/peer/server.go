@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +31,7 @@ type Config struct {
 type Server struct {
 	Config
 	mux    http.ServeMux
+	routes []string
 	nonces nonces
 
 	strangers, doubts quiet
@@ -49,6 +51,9 @@ func New(c Config) *Server {
 	return s
 }
 
+// Routes is every way in, each as a method and a path.
+func (s *Server) Routes() []string { return slices.Clone(s.routes) }
+
 // ServeHTTP lets a request in.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
@@ -59,7 +64,9 @@ const answerWithin = 60 * time.Second
 // signed is given a signed answer, and a stranger nothing that is worth a
 // signature.
 func (s *Server) handle(path string, h func(a *answerer, r *http.Request, body []byte) error) {
-	s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+	route := http.MethodPost + " " + path
+	s.routes = append(s.routes, route)
+	s.mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
 		sig, ok := signatureOf(r.Header)
 		if !ok || !sig.of(s.Key, r.Method, r.URL.RequestURI()) {
 			s.turnAway(w, r)

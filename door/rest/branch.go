@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -45,5 +46,5 @@ func (s *Server) branch(c call) error {
 		return err
 	}
 	answering()
-	return c.Answer(http.StatusCreated, branch)
+	return c.Answer(http.StatusCreated, client.Branched(branch))
 }

@@ -6,39 +6,15 @@ import (
 	"slices"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// Child is a session that another one spawned.
-type Child struct {
-	session.Row
-	Stage Stage `json:"stage"`
-}
-
-// Stage is where a child stands for its parent.
-type Stage string
-
-// The stages of a child.
-const (
-	// ChildSpawned is recorded and not made yet.
-	ChildSpawned Stage = "spawned"
-	ChildStarted Stage = "started"
-	// ChildEnding is to end, and may not have yet.
-	ChildEnding Stage = "ending"
-	ChildEnded  Stage = "ended"
-)
-
-// ChildStage is a child that has not ended, as its parent has it on record.
-type ChildStage struct {
-	Session dormouse.SessionID `json:"session"`
-	Stage   Stage              `json:"stage"`
-}
-
 func childrenOf(state law.State) []ChildStage {
 	all := make([]ChildStage, 0, len(state.Children))
 	for _, c := range state.Children {
-		all = append(all, ChildStage{c.ID, stageOf(state, c.ID)})
+		all = append(all, ChildStage{Session: c.ID, Stage: stageOf(state, c.ID)})
 	}
 	return all
 }
@@ -79,12 +55,9 @@ func (s *Server) children(c call) error {
 	if err != nil {
 		return err
 	}
-	answer := struct {
-		Children []Child            `json:"children"`
-		Next     dormouse.SessionID `json:"next,omitempty"`
-	}{Children: make([]Child, 0, len(page.Sessions)), Next: page.Next}
+	answer := client.Children{Children: make([]Child, 0, len(page.Sessions)), Next: page.Next}
 	for _, row := range page.Sessions {
-		answer.Children = append(answer.Children, Child{row, stageOf(state, row.Session)})
+		answer.Children = append(answer.Children, Child{Row: row, Stage: stageOf(state, row.Session)})
 	}
 	return c.Answer(http.StatusOK, answer)
 }

@@ -31,13 +31,6 @@ type createRequest struct {
 	PromptID    string                 `json:"prompt_id"`
 }
 
-// Created is the answer to a create: the session, and its first prompt if there
-// was one.
-type Created struct {
-	session.Row
-	Prompt *Prompt `json:"prompt,omitempty"`
-}
-
 // create makes a session and answers at once; the sandbox comes when it comes.
 func (s *Server) create(c call) error {
 	var req createRequest

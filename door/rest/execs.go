@@ -24,21 +24,6 @@ type execRequest struct {
 	ID      string `json:"id"`
 }
 
-// Exec is how a command in the sandbox ended.
-type Exec struct {
-	ID   dormouse.EventID `json:"id"`
-	Exit int              `json:"exit"`
-	// Output is what it printed, and Raw the bytes if that is not text.
-	Output   string `json:"output"`
-	Raw      []byte `json:"raw,omitempty"`
-	Omitted  int64  `json:"omitted,omitempty"`
-	Error    string `json:"error,omitempty"`
-	TimedOut bool   `json:"timed_out,omitempty"`
-	Killed   bool   `json:"killed,omitempty"`
-	// Unknown says that nobody knows whether it ran. It is never run again.
-	Unknown bool `json:"unknown,omitempty"`
-}
-
 func execOf(a dormouse.ExecAnswer) Exec {
 	e := Exec{
 		ID: a.Exec, Exit: a.Exit, Output: string(a.Output), Omitted: a.Omitted, Error: a.Error,
@@ -55,7 +40,7 @@ const pieceOfOutput = 32 << 10
 
 // encode writes e as json.Marshal would, but never holds all of it: what looks
 // like nothing but control characters is six times as long when it is escaped.
-func (e Exec) encode(put func([]byte)) {
+func encode(e Exec, put func([]byte)) {
 	rest := dormouse.Encode(struct {
 		Exec
 		Output *string `json:"output,omitempty"` // in place of those of e
@@ -138,7 +123,7 @@ func (s *Server) exec(c call) error {
 		}
 		c.W.Header().Set("Content-Type", "application/json")
 		c.Status = http.StatusOK
-		execOf(a).encode(out.Put)
+		encode(execOf(a), out.Put)
 		out.Flush()
 		return nil
 	}
@@ -174,7 +159,7 @@ func (s *Server) streamExec(ctx context.Context, c call, out *door.Stream, id do
 	case err == nil:
 		begin()
 		out.Put([]byte(`{"exec":`))
-		execOf(a).encode(out.Put)
+		encode(execOf(a), out.Put)
 		out.Say("}\n")
 	case !begun:
 		return err

@@ -22,7 +22,7 @@ func TestALongAnswerIsTheSameInPieces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := execOf(dormouse.ExecAnswer{Exec: "sevt_1", Exit: 3, Output: []byte(output), Omitted: 7, Error: "out of <memory>", TimedOut: true})
 			var printed bytes.Buffer
-			want.encode(func(b []byte) { printed.Write(b) })
+			encode(want, func(b []byte) { printed.Write(b) })
 			var got Exec
 			if err := json.Unmarshal(printed.Bytes(), &got); err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%v: %.300s", err, printed.String())

@@ -15,25 +15,11 @@ import (
 )
 
 const (
-	// TreeStatus is the trailer that says what a tar of files held. A tar without
-	// it is not whole.
-	TreeStatus = "Tree-Status"
-
 	// maxTree bounds the tar that may be put, and stalled how long either side may
 	// take over a piece of one.
 	maxTree = 64 << 30
 	stalled = time.Minute
 )
-
-// Copied is what a tar of files held.
-type Copied struct {
-	// Files counts entries of every kind, Bytes their content.
-	Files int   `json:"files"`
-	Bytes int64 `json:"bytes"`
-	// Changed counts the files that shrank while they were read; zeroes stand for
-	// what they lost.
-	Changed int `json:"changed,omitempty"`
-}
 
 func copied(s visit.TreeStatus) Copied {
 	return Copied{Files: s.Files, Bytes: s.Bytes, Changed: s.Changed}

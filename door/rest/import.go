@@ -8,15 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
 )
-
-// Imported is a session that was made of an image, and the snapshot that its files
-// are.
-type Imported struct {
-	session.Row
-	Snapshot dormouse.SnapshotID `json:"snapshot"`
-}
 
 // maxImportSession bounds how a session that is made of an image is described.
 const maxImportSession = 256 << 10

@@ -12,13 +12,6 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
-// Page is a list of sessions, newest first.
-type Page struct {
-	Sessions []session.Row `json:"sessions"`
-	// Next is the cursor of the next page; empty when this is the last.
-	Next dormouse.SessionID `json:"next,omitempty"`
-}
-
 func (s *Server) list(c call) error {
 	q, err := c.selection()
 	if err != nil {

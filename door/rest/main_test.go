@@ -1,7 +1,6 @@
 package rest_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -27,6 +26,7 @@ import (
 	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/door/rest"
+	"github.com/dormouse-run/dormouse/internal/sse"
 	"github.com/dormouse-run/dormouse/model"
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/runner"
@@ -249,7 +249,7 @@ type frame struct {
 // follower reads a stream.
 type follower struct {
 	t      testing.TB
-	r      *bufio.Reader
+	r      *sse.Reader
 	cancel context.CancelFunc
 	body   io.Closer
 }
@@ -266,7 +266,7 @@ func (h *house) follow(path, query string) *follower {
 		b, _ := io.ReadAll(res.Body)
 		h.t.Fatalf("follow %s: %d %s", query, res.StatusCode, b)
 	}
-	f := &follower{t: h.t, r: bufio.NewReader(res.Body), cancel: cancel, body: res.Body}
+	f := &follower{t: h.t, r: sse.NewReader(res.Body, 64<<20), cancel: cancel, body: res.Body}
 	h.t.Cleanup(f.close)
 	return f
 }
@@ -276,31 +276,18 @@ func (f *follower) close() { f.cancel(); f.body.Close() }
 // next returns the next frame; false when the stream is over. A comment is a
 // frame without event.
 func (f *follower) next() (frame, bool) {
-	var got frame
-	for {
-		line, err := f.r.ReadString('\n')
-		if err != nil {
-			return frame{}, false
-		}
-		line = strings.TrimSuffix(line, "\n")
-		name, value, _ := strings.Cut(line, ": ")
-		switch name {
-		case "id":
-			n, err := strconv.ParseUint(value, 10, 64)
-			if err != nil {
-				f.t.Errorf("id %q", value)
-			}
-			got.id = n
-		case "event":
-			got.event = value
-		case "data":
-			got.data = value
-		case "":
-			if line == "" {
-				return got, true
-			}
+	got, err := f.r.Next()
+	if err != nil {
+		return frame{}, false
+	}
+	f.t.Helper()
+	var id uint64
+	if got.ID != "" {
+		if id, err = strconv.ParseUint(got.ID, 10, 64); err != nil {
+			f.t.Errorf("id %q", got.ID)
 		}
 	}
+	return frame{id, got.Event, string(got.Data)}, true
 }
 
 // nextEvent skips comments.

@@ -11,13 +11,9 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/session/visit"
 )
-
-// Ports is what listens in a sandbox.
-type Ports struct {
-	Ports []visit.Port `json:"ports"`
-}
 
 func (s *Server) ports(c call) error {
 	return s.inside(c, func(ctx context.Context, v *visit.Visit) error {
@@ -25,7 +21,11 @@ func (s *Server) ports(c call) error {
 		if err != nil {
 			return err
 		}
-		return c.Answer(http.StatusOK, Ports{append([]visit.Port{}, all...)})
+		answer := Ports{Ports: make([]client.Port, len(all))}
+		for i, p := range all {
+			answer.Ports[i] = client.Port(p)
+		}
+		return c.Answer(http.StatusOK, answer)
 	})
 }
 

@@ -4,35 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session/law"
 )
-
-// Processes is what goes on in a session's sandbox.
-type Processes struct {
-	Session dormouse.SessionID `json:"session"`
-	Phase   dormouse.Phase     `json:"phase"`
-	Sandbox Sandbox            `json:"sandbox"`
-	// IdleSince is when the session last had something to do; zero while it has.
-	IdleSince time.Time `json:"idle_since,omitzero"`
-	// Usage is there if a sandbox is.
-	Usage *Used `json:"usage"`
-}
-
-// Used is what the processes of a sandbox use.
-type Used struct {
-	Processes  int     `json:"processes"`
-	Memory     int64   `json:"memory_bytes"`
-	CPUSeconds float64 `json:"cpu_seconds"`
-	Ops        int     `json:"ops"`
-	Tasks      int     `json:"tasks"`
-	Terminals  int     `json:"terminals"`
-	// Active is when an op, a terminal or a port last did something, by the clock
-	// of the sandbox.
-	Active time.Time `json:"active,omitzero"`
-}
 
 // processes says what runs. It wakes nothing.
 func (s *Server) processes(c call) error {

@@ -21,14 +21,6 @@ type promptRequest struct {
 	Thread  dormouse.ThreadID `json:"thread"`
 }
 
-// Prompt is an accepted prompt.
-type Prompt struct {
-	ID     dormouse.EventID      `json:"id"`
-	Status dormouse.PromptStatus `json:"status"`
-	// Seq is the event that made it durable.
-	Seq uint64 `json:"seq,omitempty"`
-}
-
 // prompt queues what a client asks. Once it has answered, the prompt will be
 // worked on whatever happens; the same id again is the same prompt.
 func (s *Server) prompt(c call) error {
@@ -101,12 +93,6 @@ func (s *Server) ask(ctx context.Context, who auth.Principal, id dormouse.Sessio
 	return p, again, nil
 }
 
-// Queued is a prompt that waits, with the beginning of what it says.
-type Queued struct {
-	dormouse.PromptRecord
-	Text string `json:"text,omitempty"`
-}
-
 // queue lists the prompts that wait and those being worked on, oldest first.
 func (s *Server) queue(c call) error {
 	if _, err := c.query(); err != nil {
@@ -130,7 +116,7 @@ func (s *Server) queue(c call) error {
 		if err != nil {
 			return err
 		}
-		answer.Prompts = append(answer.Prompts, Queued{p, beginning(body)})
+		answer.Prompts = append(answer.Prompts, Queued{PromptRecord: p, Text: beginning(body)})
 	}
 	return c.Answer(http.StatusOK, answer)
 }

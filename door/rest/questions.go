@@ -5,26 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session/law"
 )
-
-// Question is a tool call that only people can answer: a permission, a custom
-// tool, or words that the agent asked for.
-type Question struct {
-	ToolUse dormouse.EventID  `json:"tool_use_id"`
-	Kind    dormouse.OpKind   `json:"kind"`
-	Thread  dormouse.ThreadID `json:"thread"`
-	Name    string            `json:"name"`
-	Input   json.RawMessage   `json:"input,omitempty"`
-	// Question and Options are what is asked when words are.
-	Question string    `json:"question,omitempty"`
-	Options  []string  `json:"options,omitempty"`
-	Asked    time.Time `json:"asked_at"`
-	Expires  time.Time `json:"expires_at,omitzero"`
-}
 
 // questions lists what waits for people, in all threads.
 func (s *Server) questions(c call) error {
@@ -78,14 +62,6 @@ func words(input json.RawMessage) (question string, options []string) {
 	}
 	_ = json.Unmarshal(input, &in)
 	return in.Question, in.Options
-}
-
-// Waiting is a tool call of a turn that waits for an answer.
-type Waiting struct {
-	ID    dormouse.EventID `json:"id"`
-	Gate  dormouse.Gate    `json:"gate"`
-	Name  string           `json:"name,omitempty"`
-	Input json.RawMessage  `json:"input,omitempty"`
 }
 
 // gatedCalls is what the tool calls that wait for people say.

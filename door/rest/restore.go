@@ -9,19 +9,6 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
-// Restored is what a session goes on with.
-type Restored struct {
-	Session dormouse.SessionID `json:"session"`
-	// Snapshot is the one whose files it has now, in the workspace of this number.
-	Snapshot  dormouse.SnapshotID `json:"snapshot"`
-	Workspace uint64              `json:"workspace"`
-	// History says that the conversation went back too.
-	History bool `json:"history"`
-	// Replaced is the snapshot that holds the files it had before: to restore it is to
-	// come back. There is none if it had no files, or they were discarded.
-	Replaced dormouse.SnapshotID `json:"replaced,omitempty"`
-}
-
 type restoreRequest struct {
 	Snapshot dormouse.SnapshotID `json:"snapshot"`
 	History  bool                `json:"history"`
@@ -86,15 +73,6 @@ func (s *Server) goBack(c call, history bool, swap func(context.Context, dormous
 	}
 	answering()
 	return c.Answer(http.StatusOK, Restored{Session: id, Snapshot: done.Snapshot, Workspace: done.Number, History: history, Replaced: done.Replaced})
-}
-
-// Diff is what differs between two snapshots.
-type Diff struct {
-	From dormouse.SnapshotID `json:"from,omitempty"`
-	To   dormouse.SnapshotID `json:"to"`
-	// With is the session that the second is of, if that is another.
-	With dormouse.SessionID `json:"with,omitempty"`
-	session.Difference
 }
 
 // diffSnapshots compares a snapshot with another, of the same session or of a second

@@ -11,52 +11,12 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// Session is everything there is to see of a session besides its events.
-type Session struct {
-	session.Row
-	Agent      dormouse.AgentConfig `json:"agent"`
-	Recovery   dormouse.Recovery    `json:"recovery"`
-	SleepAfter string               `json:"sleep_after"`
-	// Environment is what its sandboxes are made of, and Image the digest that its
-	// image had when the first was; empty for an image that has none.
-	Environment dormouse.Environment `json:"environment"`
-	Image       string               `json:"image,omitempty"`
-	Threads     []Thread             `json:"threads"`
-	Sandbox     Sandbox              `json:"sandbox"`
-	Workspace   Workspace            `json:"workspace"`
-	Queue       int                  `json:"queue"`
-	Questions   []Question           `json:"questions"`
-	Wakeups     []Wakeup             `json:"wakeups"`
-	// Children are those that have not ended.
-	Children  []ChildStage        `json:"children"`
-	Attention string              `json:"attention,omitempty"`
-	Ended     string              `json:"ended,omitempty"`
-	Usage     dormouse.UsageTotal `json:"usage"`
-}
-
-// Workspace is which files a session has.
-type Workspace struct {
-	// Number counts its workspaces, Base is the snapshot that this one lies over.
-	Number uint64              `json:"number"`
-	Base   dormouse.SnapshotID `json:"base,omitempty"`
-	// Snapshots is how many can be gone back to.
-	Snapshots int `json:"snapshots"`
-	// Due is the snapshot that is about to be taken.
-	Due dormouse.SnapshotID `json:"due,omitempty"`
-}
-
 func workspaceOf(s law.State) Workspace {
 	w := Workspace{Number: s.Workspace.Number, Base: s.Workspace.Base, Snapshots: len(s.Snapshots)}
 	if c := law.Want(s).Snapshot; c != nil {
 		w.Due = c.ID
 	}
 	return w
-}
-
-// Sandbox is where a session's sandbox stands.
-type Sandbox struct {
-	Phase      string `json:"phase"`
-	Generation uint64 `json:"generation"`
 }
 
 func (s *Server) show(c call) error {

@@ -14,52 +14,10 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// Snapshot is a point of a session's workspace line that can be gone back to.
-type Snapshot struct {
-	ID      dormouse.SnapshotID `json:"snapshot"`
-	Session dormouse.SessionID  `json:"session"`
-	Parent  dormouse.SnapshotID `json:"parent,omitempty"`
-	Label   string              `json:"label,omitempty"`
-	Reason  string              `json:"reason"`
-	Taken   time.Time           `json:"taken"`
-	// At is the number of the event at which the files were so.
-	At uint64 `json:"at"`
-	// Midway says that a turn was at work, so that no conversation goes with it.
-	Midway bool `json:"midway,omitempty"`
-	// Aside says that it was brought in and stands beside the line.
-	Aside bool `json:"aside,omitempty"`
-	// Newest says that the session goes on from here.
-	Newest     bool   `json:"newest,omitempty"`
-	Workspace  uint64 `json:"workspace"`
-	Generation uint64 `json:"generation,omitempty"`
-	// Bytes and Entries are of the files in all layers, also of those that a later
-	// layer hides; Size is what the layers take in the blob store, where points share
-	// what they have in common; Depth is how many layers there are.
-	Bytes   int64 `json:"bytes"`
-	Entries int   `json:"entries"`
-	Size    int64 `json:"size"`
-	Depth   int   `json:"depth"`
-	// Layers and Left are told of one snapshot, not of each in a list.
-	Layers  []dormouse.Layer `json:"layers,omitempty"`
-	Left    []string         `json:"left,omitempty"`
-	LeftOut int              `json:"left_out,omitempty"`
-	// Ref is how programs hold it.
-	Ref session.Ref `json:"ref"`
-}
-
-// Snapshots is a list of them, the newest first.
-type Snapshots struct {
-	Snapshots []Snapshot `json:"snapshots"`
-	// Total is how many there are in all.
-	Total int `json:"total"`
-	// Next is the cursor of the next page; empty when this is the last.
-	Next dormouse.SnapshotID `json:"next,omitempty"`
-}
-
 func (s *Server) snapshotOf(id dormouse.SessionID, k session.TakenSnapshot) Snapshot {
 	v := Snapshot{
 		ID: k.ID, Session: id, Parent: k.Parent, Label: k.Label, Reason: k.Reason, Taken: k.Taken, At: k.At, Midway: k.Midway, Aside: k.Aside,
-		Newest: k.Newest, Workspace: k.Workspace, Generation: k.Generation, Depth: len(k.Layers), LeftOut: k.LeftOut, Ref: s.Sessions.Ref(id, k.ID),
+		Newest: k.Newest, Workspace: k.Workspace, Generation: k.Generation, Depth: len(k.Layers), LeftOut: k.LeftOut, Ref: s.Sessions.Ref(id, k.ID).Bytes(),
 	}
 	for _, l := range k.Layers {
 		v.Bytes += l.Bytes
@@ -251,12 +209,6 @@ func (req pruneRequest) retention() (keep dormouse.Retention, err error) {
 		return keep, fmt.Errorf("field \"keep\" cannot be negative: %w", dormouse.ErrInvalid)
 	}
 	return keep, nil
-}
-
-// Pruned is which snapshots were deleted, or would be.
-type Pruned struct {
-	Snapshots []dormouse.SnapshotID `json:"snapshots"`
-	DryRun    bool                  `json:"dry_run,omitempty"`
 }
 
 func (s *Server) pruneSnapshots(c call) error {

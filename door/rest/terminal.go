@@ -13,18 +13,10 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/visit"
 )
-
-// TerminalID is the header that names the terminal a WebSocket shows.
-const TerminalID = "Terminal-Id"
-
-// TerminalEnd is the reason that a WebSocket is closed with once the command of
-// its terminal has ended.
-type TerminalEnd struct {
-	Exit int `json:"exit"`
-}
 
 // terminal shows a terminal: the living one of an id, or a new one.
 func (s *Server) terminal(c call) error {
@@ -136,7 +128,7 @@ func terminalEnd(v *visit.Visit, id string, cause error) (websocket.StatusCode, 
 	}
 	for _, t := range all {
 		if t.ID == id && t.Exit != nil {
-			b, err := json.Marshal(TerminalEnd{Exit: *t.Exit})
+			b, err := json.Marshal(client.TerminalEnd{Exit: *t.Exit})
 			if err != nil {
 				return goodbye(err)
 			}
@@ -149,18 +141,17 @@ func terminalEnd(v *visit.Visit, id string, cause error) (websocket.StatusCode, 
 	return goodbye(cause)
 }
 
-// Terminals is a list of them.
-type Terminals struct {
-	Terminals []visit.TerminalReport `json:"terminals"`
-}
-
 func (s *Server) terminals(c call) error {
 	return s.inside(c, func(ctx context.Context, v *visit.Visit) error {
 		all, err := v.Terminals(ctx)
 		if err != nil {
 			return err
 		}
-		return c.Answer(http.StatusOK, Terminals{append([]visit.TerminalReport{}, all...)})
+		answer := Terminals{Terminals: make([]client.TerminalReport, len(all))}
+		for i, t := range all {
+			answer.Terminals[i] = client.TerminalReport(t)
+		}
+		return c.Answer(http.StatusOK, answer)
 	})
 }
 

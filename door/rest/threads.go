@@ -3,31 +3,11 @@ package rest
 import (
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/law"
 )
-
-// Thread is what one thread works on and what waits for it.
-type Thread struct {
-	ID    dormouse.ThreadID `json:"id"`
-	Queue int               `json:"queue"`
-	Turn  *Turn             `json:"turn,omitempty"`
-}
-
-// Turn is the work in progress.
-type Turn struct {
-	ID      dormouse.TurnID `json:"id"`
-	Attempt int             `json:"attempt"`
-	// Blocked says what it waits for: people or recovery.
-	Blocked string `json:"blocked,omitempty"`
-	// Until is when the next attempt may start.
-	Until time.Time `json:"until,omitzero"`
-	// Waiting are the tool calls that only people can answer.
-	Waiting []Waiting `json:"waiting,omitempty"`
-}
 
 // threads lists a session's threads, the primary one first.
 func (s *Server) threads(c call) error {

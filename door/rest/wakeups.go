@@ -12,17 +12,6 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// Wakeup is a prompt that a session will give itself.
-type Wakeup struct {
-	ID     dormouse.WakeupID `json:"id"`
-	Thread dormouse.ThreadID `json:"thread"`
-	// At is when it fires next.
-	At   time.Time `json:"at"`
-	Cron string    `json:"cron,omitempty"`
-	// Text is the beginning of what it says; only lists have it.
-	Text string `json:"text,omitempty"`
-}
-
 func wakeupsOf(state law.State) []Wakeup {
 	all := make([]Wakeup, 0, len(state.Wakeups))
 	for _, w := range state.Wakeups {

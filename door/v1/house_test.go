@@ -1,7 +1,6 @@
 package v1_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse/blob/dir"
 	"github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/e2e/order"
+	"github.com/dormouse-run/dormouse/internal/sse"
 	"github.com/dormouse-run/dormouse/model"
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/runner"
@@ -185,20 +185,14 @@ func (h *house) follows(id, query string, header ...string) (events <-chan frame
 	go func() {
 		defer close(done)
 		defer close(out)
-		var f frame
-		lines := bufio.NewScanner(res.Body)
-		lines.Buffer(nil, 32<<20)
-		for lines.Scan() {
-			switch name, value, _ := strings.Cut(lines.Text(), ": "); {
-			case lines.Text() == "" && f.data != nil:
-				out <- f
-				f = frame{}
-			case name == "id":
-				f.id = value
-			case name == "event":
-				f.event = value
-			case name == "data":
-				f.data = json.RawMessage(value)
+		in := sse.NewReader(res.Body, 32<<20)
+		for {
+			f, err := in.Next()
+			if err != nil {
+				return
+			}
+			if f.Data != nil {
+				out <- frame{f.ID, f.Event, f.Data}
 			}
 		}
 	}()

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // frames is how a program inside speaks to the server.
@@ -100,7 +100,7 @@ print("heard", *sorted(seen))`
 			return "only its own session heard of it: " + d.Output, nil
 		case err == nil && strings.Contains(d.Output, "Traceback"):
 			return "", fmt.Errorf("the attack itself failed: %s", oneLine(d.Output))
-		case rig.Pause(ctx, 200*time.Millisecond) != nil:
+		case sleep.For(ctx, 200*time.Millisecond) != nil:
 			return "", fmt.Errorf("the lies did not end: %+v, %w", d, err)
 		}
 	}

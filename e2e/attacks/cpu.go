@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // How a neighbour is timed: in rounds beside nothing and beside busy sandboxes by
@@ -97,7 +97,7 @@ func (t *timing) more(ctx, calm context.Context, s *Session, signal func(string)
 		if err := errors.Join(t.once.take(ctx, s, perRound/2), t.again.take(ctx, s, perRound/2)); err != nil {
 			return err
 		}
-		if err := errors.Join(signal("CONT"), rig.Pause(ctx, unnoticed)); err != nil {
+		if err := errors.Join(signal("CONT"), sleep.For(ctx, unnoticed)); err != nil {
 			return err
 		}
 		if err := t.busy.take(ctx, s, perRound); err != nil {
@@ -147,7 +147,7 @@ func (t times) at(percent int) time.Duration {
 func awaitCalm(ctx context.Context) {
 	for before, err := idle(); err == nil; {
 		began := time.Now()
-		if rig.Pause(ctx, 200*time.Millisecond) != nil {
+		if sleep.For(ctx, 200*time.Millisecond) != nil {
 			return
 		}
 		var after time.Duration

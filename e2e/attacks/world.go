@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // The limits of the sandboxes that are attacked.
@@ -195,7 +196,7 @@ func (w *World) Stored() int64 {
 func (w *World) settled(ctx context.Context) (int64, error) {
 	const still = 500 * time.Millisecond // volumes are looked at several times meanwhile
 	for before := w.Stored(); ; {
-		if err := rig.Pause(ctx, still); err != nil {
+		if err := sleep.For(ctx, still); err != nil {
 			return 0, err
 		}
 		now := w.Stored()
@@ -245,7 +246,7 @@ func (s *Session) Do(ctx context.Context, command string) (Done, error) {
 		if err == nil {
 			return d, nil
 		}
-		if r := rig.Refused(err); r == nil || r.Type != "behind" || rig.Pause(ctx, 200*time.Millisecond) != nil {
+		if r := rig.Refused(err); r == nil || r.Code != "behind" || sleep.For(ctx, 200*time.Millisecond) != nil {
 			return d, fmt.Errorf("run a command: %w", err)
 		}
 	}
@@ -263,7 +264,7 @@ func (s *Session) answers(ctx context.Context) error {
 		if err == nil && d.Output == "alive\n" {
 			return nil
 		}
-		if rig.Pause(ctx, 100*time.Millisecond) != nil {
+		if sleep.For(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("the session no longer answers: %+v, %w", d, err)
 		}
 	}

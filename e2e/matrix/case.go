@@ -19,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Case is one kind of session and where its servers are told to die, one after
@@ -121,6 +122,11 @@ func (s *stage) perform(ctx context.Context) (err error) {
 		return err
 	}
 	defer w.Close()
+	if s.Past != "" {
+		if err := rig.Unpack(ctx, s.Past, data); err != nil {
+			return err
+		}
+	}
 	store, drop, err := s.stores.Make(ctx)
 	if err != nil {
 		return err
@@ -330,7 +336,7 @@ func (s *stage) probe(ctx context.Context) error {
 	}
 	err = p.Prompt(ctx, "probe", p.Script(rig.Say("still here")))
 	if shown.Phase == dormouse.PhaseTerminated {
-		if r := rig.Refused(err); r == nil || r.Type != "terminated" {
+		if r := rig.Refused(err); r == nil || r.Code != "terminated" {
 			s.out.Findings.Add(oracle.Diverged, "a terminated session answered a prompt with %v", err)
 		}
 		return nil
@@ -370,7 +376,7 @@ func (s *stage) swept(ctx context.Context) error {
 			if len(left) == 0 {
 				return nil
 			}
-			if err := rig.Pause(ctx, 20*time.Millisecond); err != nil {
+			if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
 				return fmt.Errorf("%v belong to no session: %w", left, err)
 			}
 		}
@@ -420,7 +426,7 @@ func (s *stage) again(ctx context.Context) error {
 		s.out.Findings.Add(oracle.Stuck, "%s", text)
 	}
 	const sample = 10
-	if s.c.N%sample == 0 {
+	if s.c.N%sample == 0 || s.Past != "" {
 		wrong, err := s.keeper.Check(ctx)
 		if err != nil {
 			return err

@@ -24,6 +24,9 @@ type Config struct {
 	Store string
 	// Sandbox is the kind of sandboxes, local if empty.
 	Sandbox string
+	// Past is a packed data directory, if not empty: every case begins with a copy of it,
+	// so that its session lives beside those that another version left. It is for sqlite.
+	Past string
 	// Limit bounds the cases of a full run; Sample, if not 0, takes that many of
 	// them, spread over points and kinds.
 	Limit, Sample int

@@ -78,7 +78,7 @@ func recordMutants() []mutant {
 	}
 }
 
-const showChunk = "j.a.feeds.Show(j.a.id, feed.Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})\n"
+const showChunk = "j.a.feeds.Show(j.a.id, dormouse.Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})\n"
 
 // splitAt has a decision written in two halves, the second beginning with an event.
 func splitAt(event string) patch {

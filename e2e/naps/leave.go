@@ -14,6 +14,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // leave deletes half of the sessions, stops the server, ends what it left awake,
@@ -113,7 +114,7 @@ func (n *naps) leaks(ctx context.Context, when string, serving bool, awake, all 
 			n.add(oracle.Stuck, "count what is left: %v", err)
 			return
 		}
-		if l.None() || time.Now().After(end) || rig.Pause(ctx, 100*time.Millisecond) != nil {
+		if l.None() || time.Now().After(end) || sleep.For(ctx, 100*time.Millisecond) != nil {
 			fmt.Fprintf(n.Out, "naps: %s: %s\n", when, l)
 			n.count(func(s *Summary) { s.Leaks = s.Leaks.And(l) })
 			return

@@ -21,6 +21,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Config chooses what is done.
@@ -184,7 +185,7 @@ func (n *naps) work(ctx context.Context) error {
 // progress tells now and then how far it is.
 func (n *naps) progress(ctx context.Context) {
 	const often = 15 * time.Second
-	for rig.Pause(ctx, often) == nil {
+	for sleep.For(ctx, often) == nil {
 		n.mu.Lock()
 		wrong := 0
 		for _, found := range n.sum.Findings {

@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // sleeper is a client whose session sleeps most of the time.
@@ -164,7 +165,7 @@ func (s *sleeper) act(ctx context.Context) error {
 	case n < 34:
 		return s.Wake(ctx) // it is awake, or about to be
 	}
-	return rig.Pause(ctx, time.Duration(s.rand.IntN(800))*time.Millisecond)
+	return sleep.For(ctx, time.Duration(s.rand.IntN(800))*time.Millisecond)
 }
 
 // ask has a person run a command, and now and then asks for it again.
@@ -201,7 +202,7 @@ func (s *sleeper) bed(ctx context.Context, disturb bool) error {
 	if err := s.Hibernate(ctx); err != nil {
 		return err
 	}
-	if err := rig.Pause(ctx, time.Duration(s.rand.IntN(250))*time.Millisecond); err != nil {
+	if err := sleep.For(ctx, time.Duration(s.rand.IntN(250))*time.Millisecond); err != nil {
 		return err
 	}
 	act := s.prompt

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // moves says that a sandbox is about to hibernate, or to wake. Nobody may care.
@@ -21,7 +22,7 @@ func (n *naps) moves(what string) {
 
 // strikes kills servers and sandboxes at instants that follow from the seed.
 func (n *naps) strikes(ctx context.Context) {
-	for rig.Pause(ctx, time.Duration(1500+n.rand.IntN(6000))*time.Millisecond) == nil {
+	for sleep.For(ctx, time.Duration(1500+n.rand.IntN(6000))*time.Millisecond) == nil {
 		n.strike(ctx, n.rand.IntN(20), time.Duration(n.rand.IntN(300))*time.Millisecond)
 	}
 	// The last one struck comes back before anything is judged.
@@ -47,11 +48,11 @@ func (n *naps) strike(ctx context.Context, how int, wait time.Duration) {
 	case how == 11: // stopped, and killed while it stops
 		if l, err := n.keeper.Live(ctx); err == nil {
 			l.Signal(syscall.SIGTERM)
-			_ = rig.Pause(ctx, wait)
+			_ = sleep.For(ctx, wait)
 		}
 	case how == 12: // killed once more while it recovers
 		n.kill(ctx)
-		_ = rig.Pause(ctx, wait)
+		_ = sleep.For(ctx, wait)
 	}
 	n.kill(ctx)
 }
@@ -64,7 +65,7 @@ func (n *naps) await(ctx context.Context, what string, moment time.Duration) {
 		select {
 		case is := <-n.moving:
 			if is == what {
-				_ = rig.Pause(ctx, moment)
+				_ = sleep.For(ctx, moment)
 				return
 			}
 		case <-enough:
@@ -98,13 +99,13 @@ func (n *naps) hit(p rig.Part) {
 // watchLoops looks whether the files of a session are ever mounted twice: two
 // file systems that write to one volume.
 func (n *naps) watchLoops(ctx context.Context) {
-	for rig.Pause(ctx, 20*time.Millisecond) == nil {
+	for sleep.For(ctx, 20*time.Millisecond) == nil {
 		loops := n.keeper.Loops()
 		slices.Sort(loops)
 		for i := 1; i < len(loops); i++ {
 			if loops[i] == loops[i-1] {
 				n.add(oracle.Double, "two devices show %s", loops[i])
-				_ = rig.Pause(ctx, time.Second)
+				_ = sleep.For(ctx, time.Second)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Asked is a command for a person to ask for: it leaves two marks, says something
@@ -70,7 +71,7 @@ func (p *Play) endAsked(ctx context.Context, a rig.Asked) error {
 			}
 			return err
 		}
-		if err := rig.Pause(ctx, 5e6); err != nil {
+		if err := sleep.For(ctx, 5e6); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Spawn is a reply that makes a child, which keeps its own account with the
@@ -101,7 +102,7 @@ func (p *Play) grow(ctx context.Context) error {
 		if _, err := p.find(ctx); err != nil {
 			return err
 		}
-		if err := rig.Pause(ctx, 10e6); err != nil {
+		if err := sleep.For(ctx, 10e6); err != nil {
 			return err
 		}
 	}

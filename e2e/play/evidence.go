@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Judge holds the session, and all that belong to it, against what they promised
@@ -133,7 +134,7 @@ func (p *Play) snapshot(ctx context.Context, e *oracle.Evidence) (err error) {
 		if n := len(e.Log); n > 0 && e.Log[n-1].Seq == after.Seq {
 			return nil
 		}
-		if err := rig.Pause(ctx, time.Millisecond); err != nil {
+		if err := sleep.For(ctx, time.Millisecond); err != nil {
 			return fmt.Errorf("read the log at rest: %w", err)
 		}
 	}
@@ -194,7 +195,7 @@ func (p *Play) swept(ctx context.Context) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		if err := rig.Pause(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("%d rows belong to no session: %w", n, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // lineKinds are about going back to what a workspace was like.
@@ -203,7 +204,7 @@ func (p *Play) Collected(ctx context.Context) error {
 		if err != nil || len(left) == 0 {
 			return err
 		}
-		if err := rig.Pause(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("%v are needed by nobody: %w", left, err)
 		}
 	}

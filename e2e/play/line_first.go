@@ -10,6 +10,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // first copies files in and reverts the first turn, which broke them: what people had
@@ -31,7 +32,7 @@ func first(ctx context.Context, p *Play) error {
 	for {
 		err := p.again(ctx, "revert", map[string]any{"prompt": dormouse.PromptID(p.ID, "p0")})
 		if r := rig.Refused(err); r != nil && r.Status == http.StatusConflict { // what the turn ran is still being ended
-			if err := rig.Pause(ctx, 20*time.Millisecond); err != nil {
+			if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
 				return err
 			}
 			continue

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // ignoreConflict: the session was not where the command can be carried out,
@@ -148,7 +149,7 @@ func lifeKinds() []Kind {
 					return err
 				}
 				// Long enough for an actor with nothing to do to be dropped.
-				if err := rig.Pause(ctx, 40*1e6); err != nil {
+				if err := sleep.For(ctx, 40*1e6); err != nil {
 					return err
 				}
 			}

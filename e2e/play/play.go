@@ -17,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // SettleWithin is the promise: this long after a fault no session is stuck.
@@ -209,7 +210,7 @@ func (p *Play) Begun(ctx context.Context) error {
 		if err != nil || shown.Settled() {
 			return err
 		}
-		if err := rig.Pause(ctx, 2*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 2*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // stale has a server freeze, if it is told to, with a prompt on its way to the
@@ -22,11 +23,11 @@ func stale(ctx context.Context, p *Play) error {
 		return err
 	}
 	for l, err := p.Keeper.Live(ctx); err == nil && l.Frozen(); {
-		if err := rig.Pause(ctx, 10*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}
-	if err := rig.Pause(ctx, 200*time.Millisecond); err != nil { // for what was on its way
+	if err := sleep.For(ctx, 200*time.Millisecond); err != nil { // for what was on its way
 		return err
 	}
 	p.Fleet.Steer(p.Fleet.Keepers[1])
@@ -110,12 +111,12 @@ func fleetKinds() []Kind {
 			}
 			p.Fleet.Steer(p.Fleet.Keepers[1])
 			l.Signal(syscall.SIGSTOP)
-			err = rig.Pause(ctx, p.Keeper.Thaw)
+			err = sleep.For(ctx, p.Keeper.Thaw)
 			l.Signal(syscall.SIGCONT)
 			if err != nil {
 				return err
 			}
-			if err := rig.Pause(ctx, p.Keeper.Store.Lease); err != nil { // to notice, and to come back
+			if err := sleep.For(ctx, p.Keeper.Store.Lease); err != nil { // to notice, and to come back
 				return err
 			}
 			p.Fleet.Steer(p.Fleet.Keepers[0])

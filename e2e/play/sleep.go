@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Run has a command run to its end, under one id after the other.
@@ -33,7 +34,7 @@ func (p *Play) Asleep(ctx context.Context) error {
 		if err := p.Hibernate(ctx); err != nil {
 			return err
 		}
-		if err := rig.Pause(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("session is %s, sandbox %s: %w", shown.Phase, shown.Sandbox.Phase, err)
 		}
 	}

@@ -1,17 +1,18 @@
 package rig
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/dormouse-run/dormouse/client"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Client speaks to whichever life of a server listens now.
@@ -49,18 +50,9 @@ func newClient(d door) *Client {
 // Close gives the connections back.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Refusal is an answer that says no.
-type Refusal struct {
-	Status  int
-	Type    string
-	Message string
-}
-
-func (r *Refusal) Error() string { return fmt.Sprintf("%d %s: %s", r.Status, r.Type, r.Message) }
-
 // Refused returns the refusal that err is, or nil.
-func Refused(err error) *Refusal {
-	r, _ := errors.AsType[*Refusal](err)
+func Refused(err error) *client.Error {
+	r, _ := errors.AsType[*client.Error](err)
 	return r
 }
 
@@ -71,6 +63,11 @@ var ErrCut = errors.New("the request was cut off")
 // Tar is a body that is one.
 type Tar string
 
+// at speaks to one life.
+func (c *Client) at(l *Life) (*client.Client, error) {
+	return client.New(client.Options{URL: "http://" + l.Addr(), Token: c.door.Token(), HTTP: c.http})
+}
+
 // Once sends one request to the life that listens now and reads its answer as
 // JSON, or as it is if into is a string. It returns ErrCut if the server died
 // under it.
@@ -79,17 +76,28 @@ func (c *Client) Once(ctx context.Context, method, path string, body, into any) 
 	if err != nil {
 		return 0, err
 	}
+	to, err := c.at(l)
+	if err != nil {
+		return 0, err
+	}
+	if tar, ok := body.(Tar); ok {
+		body = client.Tar{Reader: strings.NewReader(string(tar)), Size: int64(len(tar))}
+	}
 	within := ctx
 	if c.Patience > 0 {
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeout(ctx, c.Patience)
 		defer cancel()
 	}
-	res, err := c.send(within, l, method, path, body, nil)
-	if err != nil {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
+	res, err := to.Do(within, method, path, body)
+	switch r := Refused(err); {
+	case r != nil && c.Panics && r.Status == http.StatusInternalServerError:
+		return r.Status, fmt.Errorf("%w: %s", ErrCut, r.Message)
+	case r != nil:
+		return r.Status, r
+	case err != nil && ctx.Err() != nil:
+		return 0, context.Cause(ctx)
+	case err != nil:
 		c.door.Blame(l)
 		return 0, fmt.Errorf("%w: %w", ErrCut, err)
 	}
@@ -97,19 +105,6 @@ func (c *Client) Once(ctx context.Context, method, path string, body, into any) 
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrCut, err)
-	}
-	if res.StatusCode >= http.StatusBadRequest {
-		var refusal struct {
-			Error struct {
-				Type    string `json:"type"`
-				Message string `json:"message"`
-			} `json:"error"`
-		}
-		_ = json.Unmarshal(b, &refusal) // an answer that is no JSON has no type
-		if c.Panics && res.StatusCode == http.StatusInternalServerError {
-			return res.StatusCode, fmt.Errorf("%w: %s", ErrCut, refusal.Error.Message)
-		}
-		return res.StatusCode, &Refusal{res.StatusCode, refusal.Error.Type, refusal.Error.Message}
 	}
 	switch into := into.(type) {
 	case nil:
@@ -121,34 +116,6 @@ func (c *Client) Once(ctx context.Context, method, path string, body, into any) 
 		}
 	}
 	return res.StatusCode, nil
-}
-
-func (c *Client) send(ctx context.Context, l *Life, method, path string, body any, header http.Header) (*http.Response, error) {
-	var r io.Reader
-	kind := "application/json"
-	switch b := body.(type) {
-	case nil:
-	case []byte:
-		r = bytes.NewReader(b)
-	case Tar:
-		r, kind = strings.NewReader(string(b)), "application/x-tar"
-	default:
-		text, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		r = bytes.NewReader(text)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+l.Addr()+path, r)
-	if err != nil {
-		return nil, err
-	}
-	if r != nil {
-		req.Header.Set("Content-Type", kind)
-	}
-	req.Header.Set("Authorization", "Bearer "+c.door.Token())
-	maps.Copy(req.Header, header)
-	return c.http.Do(req)
 }
 
 // Get asks until it is answered, across any number of lives: reading twice does
@@ -165,7 +132,7 @@ func (c *Client) Repeat(ctx context.Context, method, path string, body, into any
 		if !Again(err) {
 			return err
 		}
-		if err := Pause(ctx, 2*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 2*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -179,16 +146,13 @@ func Missing(err error) bool {
 
 // Metrics reads what a life counts.
 func (c *Client) Metrics(ctx context.Context, l *Life) (string, error) {
-	res, err := c.send(ctx, l, http.MethodGet, "/metrics", nil, nil)
+	to, err := c.at(l)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = res.Body.Close() }()
-	b, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = &Refusal{Status: res.StatusCode, Message: string(b)}
-	}
-	return string(b), err
+	var raw []byte
+	err = to.Call(client.KeepAnswer(ctx, &raw), http.MethodGet, "/metrics", nil, nil)
+	return string(raw), err
 }
 
 // Again reports whether a request has no answer yet, so that a careful client
@@ -199,16 +163,4 @@ func Again(err error) bool {
 	}
 	r := Refused(err)
 	return r != nil && r.Status == http.StatusServiceUnavailable
-}
-
-// Pause waits for d.
-func Pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

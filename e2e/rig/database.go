@@ -13,6 +13,7 @@ import (
 	_ "modernc.org/sqlite"             // likewise
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // database opens what the server keeps its sessions in, whoever serves it.
@@ -63,7 +64,7 @@ func (s *Server) abandoned(ctx context.Context) error {
 		if err != nil || left == 0 {
 			return err
 		}
-		if err := Pause(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("%d servers still have a lease: %w", left, err)
 		}
 	}
@@ -73,7 +74,7 @@ func (s *Server) abandoned(ctx context.Context) error {
 // Orphans counts the rows of sessions that are no more.
 func (s *Server) Orphans(ctx context.Context) (int, error) {
 	var counts []string
-	for _, table := range []string{"events", "prompts", "ops", "deadlines", "chunks", "states", "labels"} {
+	for _, table := range []string{"events", "prompts", "ops", "chunks", "states", "labels"} {
 		counts = append(counts, fmt.Sprintf("SELECT '%s', count(*) FROM %[1]s WHERE session NOT IN (SELECT key FROM sessions)", table))
 	}
 	orphans := 0

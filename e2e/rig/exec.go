@@ -5,19 +5,11 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 )
 
 // Exec is how a command that a person asked for ended, as the person was told.
-type Exec struct {
-	ID       dormouse.EventID `json:"id"`
-	Exit     int              `json:"exit"`
-	Output   string           `json:"output"`
-	Error    string           `json:"error"`
-	TimedOut bool             `json:"timed_out"`
-	Killed   bool             `json:"killed"`
-	Unknown  bool             `json:"unknown"`
-}
+type Exec client.Exec
 
 // Ran reports whether it ended by itself.
 func (e Exec) Ran() bool { return !e.Unknown && !e.Killed && !e.TimedOut && e.Error == "" }

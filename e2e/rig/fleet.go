@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Fleet is several servers of one store and one data directory, each kept alive
@@ -107,7 +109,7 @@ func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 		if spare != nil {
 			return spare, nil
 		}
-		if err := Pause(ctx, 5*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 5*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}

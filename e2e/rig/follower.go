@@ -1,20 +1,16 @@
 package rig
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Follower follows a session as a browser does: when the stream breaks it comes
@@ -63,10 +59,13 @@ func (f *Follower) follow(ctx context.Context, done chan<- struct{}) {
 		}
 		over := f.deleted && Missing(err)
 		if r := Refused(err); r != nil && !Again(err) && !over && ctx.Err() == nil {
-			f.errs = append(f.errs, "the stream was refused: "+r.Error())
+			f.errs = append(f.errs, fmt.Sprintf("the stream was refused: %d %s: %s", r.Status, r.Code, r.Message))
+		}
+		if errors.Is(err, client.ErrGarbled) {
+			f.errs = append(f.errs, err.Error())
 		}
 		f.mu.Unlock()
-		if over || Pause(ctx, 2*time.Millisecond) != nil {
+		if over || sleep.For(ctx, 2*time.Millisecond) != nil {
 			return
 		}
 	}
@@ -148,102 +147,53 @@ func (f *Follower) Next(ctx context.Context, n int, t dormouse.EventType) (int, 
 }
 
 // stream reads one connection to its end. A client with patience leaves one that
-// says nothing for too long, and asks elsewhere.
+// says nothing for too long, and asks elsewhere. It takes what comes as it comes: whether
+// anything came twice is for the oracle to say.
 func (f *Follower) stream(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	heard := func() {}
-	if d := f.session.Patience; d > 0 {
-		silence := time.AfterFunc(d, cancel)
-		defer silence.Stop()
-		heard = func() { silence.Reset(d) }
-	}
 	l, err := f.session.door.Live(ctx)
 	if err != nil {
 		return err
 	}
-	f.mu.Lock()
-	header := http.Header{"Accept": {"text/event-stream"}}
-	if f.cursor > 0 {
-		header.Set("Last-Event-ID", strconv.FormatUint(f.cursor, 10))
-	}
-	f.mu.Unlock()
-	path := f.session.Path("/events?follow=true&deltas=true")
-	if f.all {
-		path += "&all=true"
-	}
-	res, err := f.session.send(ctx, l, http.MethodGet, path, nil, header)
+	to, err := f.session.at(l)
 	if err != nil {
-		f.session.door.Blame(l)
 		return err
 	}
-	heard()
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(res.Body)
-		return &Refusal{Status: res.StatusCode, Message: string(b)}
+	o := client.FollowOptions{Deltas: true, All: f.all, Silence: f.session.Patience}
+	if o.Silence == 0 {
+		o.Silence = time.Hour
 	}
-	r := bufio.NewReaderSize(res.Body, 32<<10)
-	var id, event string
-	var data []byte
+	f.mu.Lock()
+	o.After = f.cursor
+	f.mu.Unlock()
+	s, err := to.OpenStream(ctx, f.session.ID, o)
+	if err != nil {
+		if Refused(err) == nil {
+			f.session.door.Blame(l)
+		}
+		return err
+	}
+	defer s.Close()
 	for {
-		line, err := r.ReadString('\n')
+		e, err := s.Next()
 		if err != nil {
 			return err
 		}
-		heard()
-		line = strings.TrimRight(line, "\n")
-		switch {
-		case line == "":
-			if err := f.take(id, event, data); err != nil {
-				return err
-			}
-			id, event, data = "", "", nil
-		case strings.HasPrefix(line, "id: "):
-			id = line[len("id: "):]
-		case strings.HasPrefix(line, "event: "):
-			event = line[len("event: "):]
-		case strings.HasPrefix(line, "data: "):
-			data = []byte(line[len("data: "):])
-		}
+		f.take(e)
 	}
 }
 
-var errEnd = errors.New("the server ended the stream")
-
-func (f *Follower) take(id, event string, data []byte) error {
+func (f *Follower) take(e client.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch event {
-	case "":
-		return nil
-	case "behind", "closing", "error":
-		return errEnd
-	case "delta":
-		var d struct {
-			Op   dormouse.OpID `json:"op"`
-			Text string        `json:"text"`
-		}
-		if err := json.Unmarshal(data, &d); err != nil {
-			f.errs = append(f.errs, "a delta cannot be read: "+err.Error())
-		}
+	if d := e.Delta; d != nil {
 		if d.Op != "" && !f.holed[d.Op] {
 			f.texts[d.Op] = append(f.texts[d.Op], d.Text)
 		}
-		return nil
+		return
 	}
-	var e dormouse.Event
-	if err := json.Unmarshal(data, &e); err != nil {
-		f.errs = append(f.errs, "an event cannot be read: "+err.Error())
-		return nil
-	}
-	if id != strconv.FormatUint(e.Seq, 10) || event != string(e.Type) {
-		f.errs = append(f.errs, fmt.Sprintf("event %d %s came as id %s, event %s", e.Seq, e.Type, id, event))
-	}
-	f.events = append(f.events, e)
+	f.events = append(f.events, e.Event)
 	f.deleted = f.deleted || e.Type == dormouse.SessionDeleted
 	f.cursor = e.Seq
 	close(f.changed)
 	f.changed = make(chan struct{})
-	return nil
 }

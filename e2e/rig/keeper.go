@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Keeper keeps a server alive: when a life ends, the next one of its list
@@ -69,7 +70,7 @@ func (k *Keeper) run() {
 		}
 		began := time.Now()
 		l, err := k.Start(k.ctx, arm, hits)
-		if err != nil && k.Stubborn && Pause(k.ctx, 100*time.Millisecond) == nil {
+		if err != nil && k.Stubborn && sleep.For(k.ctx, 100*time.Millisecond) == nil {
 			continue
 		}
 		k.set(func() {
@@ -245,10 +246,8 @@ func (k *Keeper) Halt(ctx context.Context) error {
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(time.Millisecond):
+		if err := sleep.For(ctx, time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

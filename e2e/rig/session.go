@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Idle waits until the session rests and nothing of an earlier turn is left to
@@ -37,7 +38,7 @@ func (s *Session) Idle(ctx context.Context) (Shown, error) {
 		if open == "" {
 			return shown, nil
 		}
-		if err := Pause(ctx, 5*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 5*time.Millisecond); err != nil {
 			return shown, fmt.Errorf("session is %s and %s is still open: %w", shown.Phase, open, err)
 		}
 	}
@@ -193,7 +194,7 @@ func (s *Session) OpenThread(ctx context.Context, name string) (dormouse.ThreadI
 func (s *Session) Delete(ctx context.Context) error {
 	err := s.Repeat(ctx, http.MethodDelete, s.Path(""), nil, nil)
 	for err == nil {
-		if err = Pause(ctx, 5*time.Millisecond); err == nil {
+		if err = sleep.For(ctx, 5*time.Millisecond); err == nil {
 			_, err = s.Show(ctx)
 		}
 	}
@@ -243,7 +244,7 @@ func (s *Session) Until(ctx context.Context, ok func(Shown) bool) (Shown, error)
 			return shown, fmt.Errorf("session is %s, sandbox %s, %d queued: %w", shown.Phase, shown.Sandbox.Phase, shown.Queue, context.Cause(ctx))
 		case <-changed:
 			// A batch brings several events; the last of them is the answer.
-			if err := Pause(ctx, time.Millisecond); err != nil {
+			if err := sleep.For(ctx, time.Millisecond); err != nil {
 				return shown, err
 			}
 		case <-time.After(50 * time.Millisecond):

@@ -1,49 +1,18 @@
 package rig
 
-import "github.com/dormouse-run/dormouse"
+import (
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
+)
 
 // Shown is what the server says of a session.
-type Shown struct {
-	Session  dormouse.SessionID `json:"session"`
-	Parent   dormouse.SessionID `json:"parent"`
-	Title    string             `json:"title"`
-	Tags     []string           `json:"tags"`
-	Metadata map[string]string  `json:"metadata"`
-	Phase    dormouse.Phase     `json:"phase"`
-	Status   dormouse.Status    `json:"status"`
-	Seq      uint64             `json:"seq"`
-	Queue    int                `json:"queue"`
-	Sandbox  struct {
-		Phase      string `json:"phase"`
-		Generation uint64 `json:"generation"`
-	} `json:"sandbox"`
-	Workspace struct {
-		Due dormouse.SnapshotID `json:"due"`
-	} `json:"workspace"`
-	// Children are those that have not ended.
-	Children []struct {
-		Session dormouse.SessionID `json:"session"`
-		Stage   string             `json:"stage"`
-	} `json:"children"`
-	Threads []struct {
-		Turn *struct {
-			ID      dormouse.TurnID `json:"id"`
-			Attempt int             `json:"attempt"`
-			Blocked string          `json:"blocked"`
-			Waiting []struct {
-				ID   dormouse.EventID `json:"id"`
-				Gate dormouse.Gate    `json:"gate"`
-				Name string           `json:"name"`
-			} `json:"waiting"`
-		} `json:"turn"`
-	} `json:"threads"`
-}
+type Shown client.Session
 
 // Settled reports whether the session rests: nothing is wanted of the server.
 // What waits for people rests as well.
 func (s Shown) Settled() bool {
 	for _, c := range s.Children {
-		if c.Stage != "started" {
+		if c.Stage != client.ChildStarted {
 			return false // it is being made, or ended
 		}
 	}

@@ -21,7 +21,8 @@ const maxLine = 32 << 20
 // errLong means that no client would read a line.
 var errLong = errors.New("a line of the stream is longer than 32 MiB")
 
-// Frames splits what is written to it into frames.
+// Frames splits what is written to it into frames. It is not internal/sse, which is lenient
+// as clients are: it counts the lines of a frame, and knows every way to end one.
 type Frames struct {
 	// See is called with each frame.
 	See func(Frame)

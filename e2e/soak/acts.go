@@ -11,6 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // act is one of the things that people and agents do.
@@ -118,7 +119,7 @@ func (m *member) whileResting(ctx context.Context, do func() error) error {
 		if r := rig.Refused(err); r == nil || r.Status != http.StatusConflict {
 			return err
 		}
-		if paused := rig.Pause(ctx, 50*time.Millisecond); paused != nil {
+		if paused := sleep.For(ctx, 50*time.Millisecond); paused != nil {
 			return errors.Join(err, paused)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // restWithin is how long it may take after the load until nothing goes on.
@@ -40,7 +41,7 @@ func (h *half) rest(ctx context.Context) error {
 		if time.Now().After(end) {
 			break
 		}
-		if err := rig.Pause(ctx, 100*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -6,13 +6,14 @@ import (
 
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // strikes kills, freezes and restarts, at instants that follow from the seed, until
 // the load is over. When it returns every server moves.
 func (h *half) strikes(ctx, over context.Context, load time.Duration) {
 	h.killServers(over, load)
-	for rig.Pause(over, time.Duration(500+h.rand.IntN(3500))*time.Millisecond) == nil {
+	for sleep.For(over, time.Duration(500+h.rand.IntN(3500))*time.Millisecond) == nil {
 		n, frozen := h.rand.IntN(12), time.Duration(h.rand.Float64()*2*float64(lease))
 		switch {
 		case n < 2:
@@ -48,11 +49,11 @@ func (h *half) killServers(over context.Context, load time.Duration) {
 		if (h.rounds+i*h.life/h.servers)%h.life != 0 && h.rounds > 0 {
 			continue
 		}
-		if rig.Pause(over, wait) != nil {
+		if sleep.For(over, wait) != nil {
 			return
 		}
 		h.kill(over, k)
-		if again && rig.Pause(over, moment) == nil {
+		if again && sleep.For(over, moment) == nil {
 			h.kill(over, k)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // actor is a client that keeps one session at work.
@@ -123,7 +124,7 @@ func (a *actor) chapter(ctx context.Context) error {
 		if err := a.ask(ctx, rig.Bash(a.Marks("0.5")), rig.Say("nobody stopped it")); err != nil {
 			return err
 		}
-		if err := rig.Pause(ctx, time.Duration(a.rand.IntN(200))*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, time.Duration(a.rand.IntN(200))*time.Millisecond); err != nil {
 			return err
 		}
 		return a.Interrupt(ctx, a.rand.IntN(2) == 0)

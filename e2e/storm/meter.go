@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // meters reads what each life of each server counts, as often as it can: what a
@@ -32,7 +33,7 @@ func newMeters(f *rig.Fleet) *meters {
 				if l, err := k.Live(ctx); err == nil {
 					m.read(ctx, l)
 				}
-				_ = rig.Pause(ctx, 200*time.Millisecond)
+				_ = sleep.For(ctx, 200*time.Millisecond)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // probe is a client that asks for the least there is, over and over: how long it
@@ -61,7 +62,7 @@ func (p *probe) ask(ctx, over context.Context) {
 		t.done = time.Now()
 		p.turns = append(p.turns, t)
 		if n%homing == homing-1 && p.homesick(ctx) {
-			_ = rig.Pause(ctx, 2*dropAfter) // whoever has the session lets it go
+			_ = sleep.For(ctx, 2*dropAfter) // whoever has the session lets it go
 		}
 	}
 }

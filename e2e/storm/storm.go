@@ -17,6 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/play"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Config chooses what a storm does.
@@ -178,14 +179,14 @@ func (s *storm) work(ctx context.Context) error {
 		}
 	}
 	for range s.Runs {
-		if rig.Pause(ctx, s.lull()) != nil {
+		if sleep.For(ctx, s.lull()) != nil {
 			break
 		}
 		s.strike(ctx)
 	}
 	s.heal(ctx)
 	if len(s.probes) > 0 {
-		_ = rig.Pause(ctx, longest) // for the last to be served again
+		_ = sleep.For(ctx, longest) // for the last to be served again
 	}
 	over()
 	running.Wait()

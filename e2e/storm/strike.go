@@ -9,6 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // fault is something that was done, and the sessions whose server it was done to.
@@ -97,12 +98,12 @@ func (s *storm) hit(ctx context.Context, i, how int) {
 		s.killRunner()
 	case how == 17:
 		l.Signal(syscall.SIGTERM)
-		_ = rig.Pause(ctx, wait/2)
+		_ = sleep.For(ctx, wait/2)
 		s.kill(ctx, i, l)
 	case how == 18:
 		// Twice in a row: the second while the first is recovered from.
 		s.kill(ctx, i, l)
-		_ = rig.Pause(ctx, wait)
+		_ = sleep.For(ctx, wait)
 		if next, err := s.fleet.Keepers[i].Live(ctx); err == nil {
 			s.kill(ctx, i, next)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/e2e/v1/site"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 var (
@@ -169,7 +170,7 @@ func again(err error) bool {
 
 func (c *client) pause() {
 	c.t.Helper()
-	if err := rig.Pause(c.ctx, 5*time.Millisecond); err != nil {
+	if err := sleep.For(c.ctx, 5*time.Millisecond); err != nil {
 		c.t.Fatal(err)
 	}
 }

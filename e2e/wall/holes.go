@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // mostFloodLines is what many attempts of one sort may write to the log.
@@ -44,7 +45,7 @@ func impostorDoes(args string) func(context.Context, *trial) error {
 		// The server may end the command that shuts it out; the impostor goes on.
 		d, err := t.run(within, t.session, "setsid "+put+" "+args+" >/tmp/said 2>&1 & wait $!; cat /tmp/said")
 		for err != nil || !strings.Contains(d.Output, "sent") && !strings.Contains(d.Output, "cannot") && !strings.Contains(d.Output, "asked") {
-			if t.life.Gone() || rig.Pause(within, 200*time.Millisecond) != nil {
+			if t.life.Gone() || sleep.For(within, 200*time.Millisecond) != nil {
 				t.note("it did not say what it did: %+v, %v", d, err)
 				return nil
 			}
@@ -94,7 +95,7 @@ func (t *trial) settles(ctx context.Context) {
 			break
 		}
 		last = errors.Join(err, errors.New(d.Error))
-		if t.life.Gone() || rig.Pause(within, 200*time.Millisecond) != nil {
+		if t.life.Gone() || sleep.For(within, 200*time.Millisecond) != nil {
 			t.unsettled = fmt.Sprintf("it runs no command: %v", last)
 			return
 		}
@@ -104,7 +105,7 @@ func (t *trial) settles(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		if t.life.Gone() || rig.Pause(within, 200*time.Millisecond) != nil {
+		if t.life.Gone() || sleep.For(within, 200*time.Millisecond) != nil {
 			t.unsettled = fmt.Sprintf("no snapshot of it can be taken: %v", err)
 			return
 		}

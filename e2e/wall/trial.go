@@ -18,6 +18,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // session is one session of a world.
@@ -170,7 +171,7 @@ func (t *trial) until(ctx context.Context, s *session, ok func(rig.Shown) bool) 
 		if no, is := errors.AsType[*refusal](err); is && no.status == http.StatusNotFound {
 			return err
 		}
-		if t.life.Gone() || rig.Pause(ctx, 25*time.Millisecond) != nil {
+		if t.life.Gone() || sleep.For(ctx, 25*time.Millisecond) != nil {
 			return fmt.Errorf("the session is %s, its sandbox %s, %s is due: %w", shown.Phase, shown.Sandbox.Phase, shown.Workspace.Due, errors.Join(err, context.Cause(ctx)))
 		}
 	}
@@ -187,7 +188,7 @@ func (t *trial) delete(ctx context.Context, s *session) error {
 		if is && no.status == http.StatusNotFound {
 			return nil
 		}
-		if t.life.Gone() || rig.Pause(ctx, 10*time.Millisecond) != nil {
+		if t.life.Gone() || sleep.For(ctx, 10*time.Millisecond) != nil {
 			return errors.Join(err, context.Cause(ctx))
 		}
 		if err != nil { // it was not taken

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // The limits of the sandboxes. They are small: what is attacked is the server.
@@ -115,7 +116,7 @@ func (w *world) answers(ctx context.Context) error {
 		if err == nil && d.Output == "alive\n" {
 			return nil
 		}
-		if w.life.Gone() || rig.Pause(ctx, 100*time.Millisecond) != nil {
+		if w.life.Gone() || sleep.For(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("%+v, %w", d, err)
 		}
 	}

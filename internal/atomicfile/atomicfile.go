@@ -5,6 +5,7 @@ package atomicfile
 import (
 	"errors"
 	"os"
+	"runtime"
 )
 
 // Step is how far a write has come.
@@ -47,8 +48,12 @@ func (f File) Write(data []byte) error {
 	return d.Keep(f.Path)
 }
 
-// SyncDir makes the names in dir durable.
+// SyncDir makes the names in dir durable. Windows cannot sync a directory and is
+// believed to keep names as it keeps files.
 func SyncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ func Start(cmd *exec.Cmd, last syscall.Signal) (*os.Process, <-chan error, error
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
-	cmd.SysProcAttr.Pdeathsig = last
+	dieWith(cmd.SysProcAttr, last)
 	begun, ended := make(chan error), make(chan error, 1)
 	go func() {
 		// The signal comes when the thread that started the process ends. So the

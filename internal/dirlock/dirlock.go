@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package dirlock keeps others, in this process or another, from a directory.
 package dirlock
 
@@ -11,7 +9,8 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/dormouse-run/dormouse/internal/flock"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Lock waits until nobody else has dir locked. A directory that is not there has
@@ -25,24 +24,15 @@ func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
+		locked, err := flock.TryLock(f, flock.Exclusive)
+		if locked {
 			return func() { _ = f.Close() }, nil
 		}
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = sleep(ctx, pause)
+		if err == nil {
+			err = sleep.For(ctx, pause)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock: %w", errors.Join(err, f.Close()))
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
 	}
 }

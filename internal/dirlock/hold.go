@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/dormouse-run/dormouse/internal/flock"
 )
 
 // Hold opens a directory and locks it, against other processes as well as our
@@ -15,15 +17,10 @@ func Hold(path string, how int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := syscall.Flock(int(d.Fd()), how)
-		if err == nil {
-			return d, nil
-		}
-		if !errors.Is(err, syscall.EINTR) {
-			return nil, errors.Join(err, d.Close())
-		}
+	if err := flock.Lock(d, how); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
+	return d, nil
 }
 
 // Settle makes a directory under root for what this process is writing and holds

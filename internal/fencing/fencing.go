@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 )
 
@@ -99,7 +100,7 @@ func (r *Register) enter(incarnation uint64) error {
 		if err != nil {
 			return err
 		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		if err := flock.Lock(f, flock.Exclusive); err != nil {
 			return errors.Join(err, f.Close())
 		}
 		mine, err := f.Stat()
@@ -184,7 +185,7 @@ func (h Holder) held() bool {
 		return false // it is there under another name now, or gone
 	}
 	defer func() { _ = f.Close() }()
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if locked, _ := flock.TryLock(f, flock.Exclusive); !locked {
 		return true
 	}
 	_ = os.Remove(h.path)

@@ -41,6 +41,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/model"
 )
 
@@ -89,7 +90,7 @@ func (p performance) play(ctx context.Context, delta func(model.Delta) error) er
 			return errCut
 		}
 		if i > 0 {
-			if err := sleep(ctx, p.pause); err != nil {
+			if err := sleep.For(ctx, p.pause); err != nil {
 				return err
 			}
 		}
@@ -108,25 +109,7 @@ func (p performance) wait(ctx context.Context) error {
 	if p.hang {
 		<-ctx.Done()
 	}
-	return sleep(ctx, p.delay)
-}
-
-// sleep waits for d; a context that has ended is noticed even when d is zero.
-func sleep(ctx context.Context, d time.Duration) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return sleep.For(ctx, p.delay)
 }
 
 // fault is a request that the provider answers with an error.

@@ -1,7 +1,6 @@
 package scripted
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -10,21 +9,28 @@ import (
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sse"
 	"github.com/dormouse-run/dormouse/model"
 )
 
 // readStream reads server-sent events until the reply is whole. What comes
 // after that is not read.
 func readStream(r io.Reader, delta func(model.Delta) error) (model.Reply, error) {
-	events := eventReader{r: bufio.NewReaderSize(r, 16<<10)}
+	events := sse.NewReader(r, maxEvent)
 	a := assembly{delta: delta}
 	for !a.done {
-		data, err := events.next()
+		frame, err := events.Next()
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // a reply says when it is whole
+		}
 		if err != nil {
 			return model.Reply{}, fmt.Errorf("read the stream: %w", err)
 		}
+		if len(frame.Data) == 0 {
+			continue // event names and comments say nothing that data does not
+		}
 		var e wireEvent
-		if err := json.Unmarshal(data, &e); err != nil {
+		if err := json.Unmarshal(frame.Data, &e); err != nil {
 			return model.Reply{}, fmt.Errorf("read an event: %w", err)
 		}
 		if err := a.take(e); err != nil {
@@ -56,57 +62,6 @@ func readWhole(r io.Reader) (model.Reply, error) {
 		}
 	}
 	return a.reply, nil
-}
-
-var errTooLong = errors.New("an event is too long")
-
-// eventReader takes server-sent events apart without holding more than one.
-type eventReader struct{ r *bufio.Reader }
-
-// next returns the data of the next event that has any.
-func (e *eventReader) next() ([]byte, error) {
-	var data []byte
-	for {
-		line, err := e.line()
-		if err != nil {
-			return nil, err
-		}
-		if len(line) == 0 {
-			if len(data) > 0 {
-				return data, nil
-			}
-			continue
-		}
-		value, ok := bytes.CutPrefix(line, []byte("data:"))
-		if !ok {
-			continue // event names and comments say nothing that data does not
-		}
-		if len(data) > 0 {
-			data = append(data, '\n')
-		}
-		data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
-		if len(data) > maxEvent {
-			return nil, errTooLong
-		}
-	}
-}
-
-func (e *eventReader) line() ([]byte, error) {
-	var line []byte
-	for {
-		part, err := e.r.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > maxEvent:
-			return nil, errTooLong
-		case err == nil:
-			return bytes.TrimRight(line, "\r\n"), nil
-		case errors.Is(err, io.EOF):
-			return nil, io.ErrUnexpectedEOF
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err
-		}
-	}
 }
 
 // assembly builds a reply from events and refuses any that come out of order.

@@ -1,5 +1,3 @@
-//go:build linux
-
 package inside
 
 import (
@@ -13,6 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/flock"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 const aliveFile = "alive"
@@ -26,10 +27,10 @@ func HoldAlive(ctx context.Context, dir string) (*os.File, error) {
 	}
 	// Whoever looks whether we live holds the lock for an instant.
 	for range 50 {
-		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		if err = flock.Lock(f, unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			break
 		}
-		pause(ctx, 10*time.Millisecond)
+		_ = sleep.For(ctx, 10*time.Millisecond)
 	}
 	if err == nil {
 		err = f.Truncate(0)
@@ -61,7 +62,7 @@ func Alive(dir string) (pid int, err error) {
 		return 0, fmt.Errorf("look for a sign of life: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	err = flock.Lock(f, unix.LOCK_SH|unix.LOCK_NB)
 	if err == nil {
 		return 0, nil
 	}

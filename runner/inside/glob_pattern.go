@@ -4,19 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
+// maxAlternatives bounds what the braces of a pattern stand for together. Each of them
+// is tried on every name.
+const maxAlternatives = 512
+
 // globPattern is a pattern of file names, ready to be used.
 type globPattern struct {
-	base  string         // the directory that all it fits is below, as far as it is spelled out
-	fits  *regexp.Regexp // names below that
-	depth int            // how many directories below that it reaches, negative for all
+	base  string      // the directory that all it fits is below, as far as it is literal
+	fits  globMatcher // names below that
+	depth int         // how many directories below that it reaches, negative for all
+}
+
+// globMatcher is a valid pattern of names relative to a directory.
+type globMatcher string
+
+// MatchString reports whether a name fits.
+func (m globMatcher) MatchString(name string) bool {
+	return doublestar.MatchUnvalidated(string(m), name)
 }
 
 func parseGlob(pattern string) (globPattern, error) {
@@ -32,127 +44,70 @@ func parseGlob(pattern string) (globPattern, error) {
 	if i := strings.LastIndexByte(pattern[:special], '/'); i >= 0 {
 		p.base, rest = pattern[:max(i, 1)], pattern[i+1:]
 	}
-	c := &globCompiler{rest: rest}
-	if err := c.compile(); err != nil {
-		return globPattern{}, fmt.Errorf("pattern %.200q: %w: %w", pattern, err, dormouse.ErrInvalid)
+	rest = plainClasses(rest)
+	if !doublestar.ValidatePattern(rest) {
+		return globPattern{}, fmt.Errorf("pattern %.200q: it is not well formed: %w", pattern, dormouse.ErrInvalid)
 	}
-	re, err := regexp.Compile(`\A(?s:` + c.out.String() + `)\z`)
-	if err != nil {
-		return globPattern{}, fmt.Errorf("pattern %.200q: %w: %w", pattern, err, dormouse.ErrInvalid)
+	if alternatives(rest) > maxAlternatives {
+		return globPattern{}, fmt.Errorf("pattern %.200q: its braces stand for more than %d alternatives: %w", pattern, maxAlternatives, dormouse.ErrInvalid)
 	}
-	p.fits, p.depth = re, c.slashes
-	if c.deep {
+	p.fits, p.depth = globMatcher(rest), strings.Count(rest, "/")
+	if strings.Contains(rest, "**") {
 		p.depth = -1
 	}
 	return p, nil
 }
 
-// globCompiler makes a regular expression of a pattern.
-type globCompiler struct {
-	rest    string // what is not read yet
-	out     strings.Builder
-	braces  int  // how many are open
-	within  bool // the last character was within a name
-	slashes int
-	deep    bool // it may reach any depth
-}
-
-func (c *globCompiler) compile() error {
-	for c.rest != "" {
-		r, n := utf8.DecodeRuneInString(c.rest)
-		at := c.rest
-		c.rest = c.rest[n:]
-		within := true
+// alternatives is an upper bound of what the braces of a pattern stand for together.
+// Beyond maxAlternatives it is not counted on.
+func alternatives(pattern string) int {
+	total, members := 1, 1
+	for _, r := range pattern {
 		switch r {
-		case '*':
-			within = c.star(at)
-		case '?':
-			c.out.WriteString(`[^/]`)
-		case '[':
-			if err := c.class(); err != nil {
-				return err
-			}
-		case '{':
-			c.braces++
-			c.out.WriteString(`(?:`)
-			within = c.within
-		case '}':
-			if c.braces--; c.braces < 0 {
-				return errors.New("a } closes nothing")
-			}
-			c.out.WriteByte(')')
 		case ',':
-			c.out.WriteString(map[bool]string{true: "|", false: ","}[c.braces > 0])
-			within = c.braces == 0
-		case '/':
-			c.out.WriteByte('/')
-			c.slashes++
-			c.deep = c.deep || c.braces > 0 // not worth counting
-			within = false
-		case '\\':
-			r, n := utf8.DecodeRuneInString(c.rest)
-			if n == 0 {
-				return errors.New("it ends with a \\")
-			}
-			c.rest = c.rest[n:]
-			c.out.WriteString(regexp.QuoteMeta(string(r)))
-			c.deep = c.deep || r == '/'
-		default:
-			c.out.WriteString(regexp.QuoteMeta(string(r)))
+			members++
+		case '}':
+			total, members = total*members, 1
 		}
-		c.within = within
+		if total > maxAlternatives {
+			return total
+		}
 	}
-	if c.braces > 0 {
-		return errors.New("a { is not closed")
-	}
-	return nil
+	return total
 }
 
-// star reads what begins with a star, and says whether it is within a name.
-func (c *globCompiler) star(at string) (within bool) {
-	rest := strings.TrimLeft(at, "*")
-	switch {
-	case len(at)-len(rest) < 2 || c.within:
-		c.out.WriteString(`[^/]*`)
-	case strings.HasPrefix(rest, "/"):
-		c.out.WriteString(`(?:[^/]+/)*`)
-		c.deep, c.rest = true, rest[1:]
-		return false
-	case rest == "" || c.braces > 0 && strings.IndexByte(",}", rest[0]) >= 0:
-		c.out.WriteString(`.*`)
-		c.deep = true
-	default:
-		c.out.WriteString(`[^/]*`)
-	}
-	c.rest = rest
-	return true
-}
-
-// class reads a class of characters up to its end.
-func (c *globCompiler) class() error {
-	not := strings.HasPrefix(c.rest, "!") || strings.HasPrefix(c.rest, "^")
-	if not {
-		c.rest = c.rest[1:]
-	}
-	end := strings.IndexByte(c.rest[min(1, len(c.rest)):], ']') + 1 // a ] that comes first is one of them
-	if end < 1 {
-		return errors.New("a [ is not closed")
-	}
-	members := []rune(c.rest[:end])
-	c.rest = c.rest[end+1:]
-	c.out.WriteByte('[')
-	if not {
-		c.out.WriteString(`^/`)
-	}
-	for i, r := range members {
-		if r == '-' && i > 0 && i < len(members)-1 {
-			c.out.WriteByte('-')
+// plainClasses escapes what has no meaning in a class of characters: a ] that comes
+// first in it, and any backslash.
+func plainClasses(pattern string) string {
+	var out strings.Builder
+	for rest := pattern; rest != ""; {
+		i := strings.IndexAny(rest, `[\`)
+		if i < 0 || i == len(rest)-1 {
+			out.WriteString(rest)
+			break
+		}
+		out.WriteString(rest[:i+1])
+		open := rest[i] == '['
+		rest = rest[i+1:]
+		if !open { // what is escaped stays
+			out.WriteByte(rest[0])
+			rest = rest[1:]
 			continue
 		}
-		fmt.Fprintf(&c.out, `\x{%x}`, r)
+		if rest[0] == '!' || rest[0] == '^' {
+			out.WriteByte(rest[0])
+			rest = rest[1:]
+		}
+		end := strings.IndexByte(rest[min(1, len(rest)):], ']') + 1
+		if end < 1 {
+			out.WriteString(rest) // it is not closed
+			break
+		}
+		out.WriteString(strings.NewReplacer(`]`, `\]`, `\`, `\\`).Replace(rest[:end]))
+		out.WriteByte(']')
+		rest = rest[end+1:]
 	}
-	c.out.WriteByte(']')
-	return nil
+	return out.String()
 }
 
 func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package inside
 
 import (
@@ -14,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -87,7 +86,7 @@ func (o *Outlet) accept(ctx context.Context) {
 				return
 			}
 			o.log.WarnContext(ctx, "outlet cannot accept", "error", err)
-			pause(ctx, wait)
+			_ = sleep.For(ctx, wait)
 			wait = min(2*wait, lastRedial)
 			continue
 		}

@@ -1,10 +1,13 @@
 package inside
 
 import (
+	"errors"
 	"path"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/dormouse-run/dormouse"
 )
 
 func FuzzGlobPattern(f *testing.F) {
@@ -30,6 +33,16 @@ func FuzzGlobPattern(f *testing.F) {
 			t.Errorf("%q fits %q: %v, want %v", pattern, name, fits, want)
 		}
 	})
+}
+
+// Each pair of braces doubles what is tried on every name.
+func TestPatternsOfTooManyAlternativesAreRefused(t *testing.T) {
+	if _, err := parseGlob(strings.Repeat("{a,b}", 9)); err != nil {
+		t.Error(err)
+	}
+	if _, err := parseGlob(strings.Repeat("{a,b}", 40)); !errors.Is(err, dormouse.ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
 }
 
 func FuzzGrepPattern(f *testing.F) {

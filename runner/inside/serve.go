@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package inside is the program in a sandbox: it dials its server, executes ops
 // and remembers them. Nothing of it runs on the host.
 package inside
@@ -360,13 +358,4 @@ func (r *Runner) close(ctx context.Context) error {
 	r.procMu.Unlock()
 	r.draining.Wait()
 	return errors.Join(err, r.journal.close())
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package inside
 
 import (
@@ -14,19 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-const (
-	shellsDir = "shells"
-
-	// abortSignal makes a shell skip the rest of its command: the last of the
-	// real-time signals, which nothing else uses.
-	abortSignal = syscall.Signal(64)
-)
+const shellsDir = "shells"
 
 // errShellEnded: the shell was over before it read the command.
 var errShellEnded = errors.New("the shell ended before it began the command")
@@ -133,7 +124,7 @@ func (r *Runner) openShell(ctx context.Context, dir string) (sh *shell, err erro
 	cmd.Dir = dir
 	cmd.Env = append(slices.Clip(r.opts.Env), runnerVariable+"="+strconv.Itoa(os.Getpid()))
 	cmd.Stdout, cmd.Stderr = sh.out.holder, sh.out.holder
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = shellAttr()
 	sh.process = &process{output: sh.out.output, cmd: cmd, exited: make(chan struct{})}
 	if err := r.launch(sh.process, sh.out.shows); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)

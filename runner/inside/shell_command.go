@@ -1,5 +1,3 @@
-//go:build linux
-
 package inside
 
 import (
@@ -112,7 +110,7 @@ func (sh *shell) take(c *shellCommand) bool {
 func (sh *shell) left() int {
 	n := 0
 	if c, err := sh.commands.SyscallConn(); err == nil {
-		_ = c.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+		_ = c.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), ioctlUnread) })
 	}
 	return n
 }

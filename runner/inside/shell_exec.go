@@ -1,5 +1,3 @@
-//go:build linux
-
 package inside
 
 import (
@@ -8,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -19,8 +16,6 @@ import (
 )
 
 const (
-	bashPath = "/bin/bash"
-
 	// shellTries is how many shells in a row may end before they read a command.
 	shellTries = 3
 	// wedgedLooks is how often in a row a shell may be found done with a command
@@ -153,7 +148,7 @@ func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *runner.Result
 // abort ends the command of o and what it started. The shell lives on if it can:
 // it is told to skip the rest before anything that it waits for is ended.
 func (r *Runner) abort(ctx context.Context, sh *shell, c *shellCommand, o *op, begun time.Time) {
-	born := ticksAt(begun)
+	born := proctree.TicksAt(begun)
 	_ = sh.cmd.Process.Signal(abortSignal)
 	mine := func(q proctree.Process) bool {
 		return q.PID != sh.cmd.Process.Pid && (carries(q, o) || sh.forked(q, born))
@@ -194,17 +189,4 @@ func (sh *shell) forked(q proctree.Process, born uint64) bool {
 		}
 	}
 	return true
-}
-
-// ticksAt is a time of the present run in the hundredths of a second that processes
-// are born in. It may be a tick early.
-func ticksAt(t time.Time) uint64 {
-	raw, err := os.ReadFile("/proc/uptime")
-	past := time.Since(t)
-	if err != nil {
-		return 0
-	}
-	seconds, _, _ := strings.Cut(string(raw), " ")
-	now, _ := strconv.ParseUint(strings.ReplaceAll(seconds, ".", ""), 10, 64)
-	return now - min(now, uint64(past/(10*time.Millisecond))+1) //nolint:gosec // it is past
 }

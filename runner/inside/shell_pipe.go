@@ -1,15 +1,10 @@
-//go:build linux
-
 package inside
 
 import (
-	"math"
 	"os"
 	"strconv"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // shellPipe is a FIFO that a shell prints to.
@@ -122,13 +117,4 @@ func (r *Runner) divert(sh *shell, c *shellCommand, o *op) bool {
 	}
 	words := sh.moves(c, next.name)
 	return sh.send(words) == len(words)
-}
-
-// processes is how many processes and threads there are.
-func processes() uint64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return math.MaxUint64
-	}
-	return uint64(info.Procs)
 }

@@ -1,10 +1,10 @@
-//go:build linux
-
 package inside
 
 import (
 	"context"
 	"time"
+
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 const (
@@ -49,7 +49,7 @@ func (d *redial) slept(asked, took time.Duration) {
 // wait pauses before the next dial.
 func (d *redial) wait(ctx context.Context) {
 	asked, from := d.step(), time.Now()
-	pause(ctx, asked)
+	_ = sleep.For(ctx, asked)
 	// A woken machine shows it by either clock.
 	d.slept(asked, max(time.Since(from), time.Now().Round(0).Sub(from.Round(0))))
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package inside
 
 import (
@@ -15,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -144,7 +143,7 @@ func (r *Runner) dialStream(ctx context.Context, id string) (*net.UnixConn, erro
 		if err == nil || errors.Is(err, dormouse.ErrInvalid) {
 			return c, err
 		}
-		pause(ctx, wait)
+		_ = sleep.For(ctx, wait)
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("connect the stream: %w", errors.Join(err, context.Cause(ctx)))
 		}

@@ -1,21 +1,19 @@
-//go:build linux
-
 // Package proctree finds processes by what they carry and ends them together
 // with everything they started, so that nothing is left which could still act.
 package proctree
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// Process is a living process as /proc shows it.
+// Process is a living process as the system shows it.
 type Process struct {
 	PID     int
 	Parent  int
@@ -26,73 +24,8 @@ type Process struct {
 	start uint64 // tells a process from a later one with its pid
 }
 
-// Born is when the process was started, in the hundredths of a second that
-// /proc/uptime counts.
+// Born is when the process was started, in hundredths of a second; see TicksAt.
 func (p Process) Born() uint64 { return p.start }
-
-// Variable returns what name was in the environment the process was started
-// with. Children inherit it unless they take care not to.
-func (p Process) Variable(name string) (string, bool) {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/environ")
-	if err != nil {
-		return "", false
-	}
-	for e := range bytes.SplitSeq(env, []byte{0}) {
-		if v, ok := bytes.CutPrefix(e, []byte(name+"=")); ok {
-			return string(v), true
-		}
-	}
-	return "", false
-}
-
-// List returns every process.
-func List() ([]Process, error) {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
-	}
-	defer func() { _ = dir.Close() }()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
-	}
-	all := make([]Process, 0, len(names))
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
-			if p, ok := lookAt(pid); ok {
-				all = append(all, p)
-			}
-		}
-	}
-	return all, nil
-}
-
-// lookAt reads one process, if it is there.
-func lookAt(pid int) (Process, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return Process{}, false
-	}
-	// The name is in brackets and may contain anything, brackets included.
-	end := bytes.LastIndexByte(b, ')')
-	if end < 0 {
-		return Process{}, false
-	}
-	fields := bytes.Fields(b[end+1:])
-	if len(fields) < 20 {
-		return Process{}, false
-	}
-	p := Process{PID: pid, Zombie: fields[0][0] == 'Z' || fields[0][0] == 'X'}
-	if p.Zombie {
-		// Its first thread may be over while others run.
-		tasks, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
-		p.Zombie = err != nil || len(tasks) < 2
-	}
-	p.Parent, _ = strconv.Atoi(string(fields[1]))
-	p.Session, _ = strconv.Atoi(string(fields[3]))
-	p.start, _ = strconv.ParseUint(string(fields[19]), 10, 64)
-	return p, true
-}
 
 // Find returns the living processes that seed picks, and all they started. The
 // caller's own process is never among them.
@@ -145,7 +78,7 @@ func End(ctx context.Context, seed func(Process) bool, grace time.Duration) erro
 		for _, p := range found {
 			p.signal(unix.SIGKILL)
 		}
-		if err := sleep(ctx, pause); err != nil && clean < 2 {
+		if err := sleep.For(ctx, pause); err != nil && clean < 2 {
 			return fmt.Errorf("end %d processes: %w", len(found), err)
 		}
 	}
@@ -166,7 +99,7 @@ func ask(ctx context.Context, seed func(Process) bool, grace time.Duration) erro
 	}
 	deadline := time.Now().Add(grace)
 	for pause := time.Millisecond; len(found) > 0 && time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep.For(ctx, pause); err != nil {
 			return fmt.Errorf("end %d processes: %w", len(found), err)
 		}
 		if found, err = Find(seed); err != nil {
@@ -195,31 +128,5 @@ func freeze(seed func(Process) bool) ([]Process, error) {
 		if !fresh {
 			return found, nil
 		}
-	}
-}
-
-// signal sends s to p and not to a later process with its pid.
-func (p Process) signal(s unix.Signal) {
-	fd, err := unix.PidfdOpen(p.PID, 0)
-	if err == nil {
-		defer func() { _ = unix.Close(fd) }()
-	}
-	now, ok := lookAt(p.PID)
-	if !ok || now.start != p.start {
-		return
-	}
-	if err != nil || unix.PidfdSendSignal(fd, s, nil, 0) != nil {
-		_ = unix.Kill(p.PID, s) // a kernel without pidfds
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
 	}
 }

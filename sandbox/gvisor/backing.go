@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/flock"
 )
 
 // extent is where a part of a file lies.
@@ -125,7 +127,7 @@ func (v volume) openBacking() (_ *backing, err error) {
 		}
 		return nil, errors.Join(err, b.close())
 	}
-	err = unix.Flock(int(b.ballast.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = flock.Lock(b.ballast, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, b.close()
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
@@ -166,7 +167,7 @@ func (r *reserves) run(ctx context.Context) {
 				r.log.WarnContext(ctx, "room for a session not reserved", "session", e.session, "error", err)
 			}
 		}
-		_ = sleep(ctx, pause)
+		_ = sleep.For(ctx, pause)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -188,7 +189,7 @@ func (b box) remove(ctx context.Context) error {
 	}
 	for {
 		err := os.RemoveAll(b.dir)
-		if !errors.Is(err, unix.ENOTEMPTY) || sleep(ctx, time.Millisecond) != nil {
+		if !errors.Is(err, unix.ENOTEMPTY) || sleep.For(ctx, time.Millisecond) != nil {
 			return err
 		}
 	}
@@ -272,14 +273,3 @@ func (v volume) dropRecord(b box) error {
 // lock keeps everyone else from creating, attaching to or ending a sandbox of
 // this session.
 func (v volume) lock(ctx context.Context) (unlock func(), err error) { return dirlock.Lock(ctx, v.dir) }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
-}

@@ -22,6 +22,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/fencing"
+	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -98,7 +99,7 @@ func (d *Driver) prepare() (err error) {
 	if d.lock, err = os.OpenFile(d.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return err
 	}
-	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_SH); err != nil {
+	if err := flock.Lock(d.lock, unix.LOCK_SH); err != nil {
 		return err
 	}
 	// What is mounted below is nobody else's to see, or to hold on to.

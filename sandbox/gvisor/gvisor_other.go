@@ -11,7 +11,8 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
-var errLinux = errors.New("gVisor sandboxes need Linux")
+var errLinux = errors.New("gVisor sandboxes need Linux, so that nothing can be isolated on this system; " +
+	"run the server on Linux, or with --sandbox local, which isolates nothing")
 
 // Main does nothing on this system.
 func Main() {}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -106,7 +107,7 @@ func (d *Driver) filesOf(h handle, m made) volume {
 // haveRunOn sees to it, until ctx ends, that a sandbox runs which a server may have
 // told to stand still at the very last.
 func (l *live) haveRunOn(ctx context.Context) {
-	for sleep(ctx, stillEvery) == nil {
+	for sleep.For(ctx, stillEvery) == nil {
 		if err := l.driver.goOn(ctx, l.kernel, l.box); err != nil && ctx.Err() == nil {
 			l.driver.log.WarnContext(ctx, "sandbox may stand still", "session", l.handle.Session, "error", err)
 		}
@@ -208,7 +209,7 @@ func (l *live) watch(ctx context.Context) {
 			return
 		}
 		l.driver.log.ErrorContext(ctx, "dead sandbox not cleared", "session", l.handle.Session, "generation", l.handle.Generation, "error", err)
-		if sleep(ctx, time.Second) != nil {
+		if sleep.For(ctx, time.Second) != nil {
 			return
 		}
 	}

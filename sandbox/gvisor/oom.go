@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -151,11 +152,11 @@ func (m *memoryWatch) excess(ctx context.Context) (int64, error) {
 		case m.forget(held):
 			// It is told of again when it is above. One that has much to do with files
 			// is so all the time, and need not be looked at that often.
-			return 0, sleep(ctx, lookEvery)
+			return 0, sleep.For(ctx, lookEvery)
 		}
 		// It is files, on their way to the disk perhaps. Nothing would tell if it
 		// were processes next.
-		if err := sleep(ctx, lookEvery); err != nil {
+		if err := sleep.For(ctx, lookEvery); err != nil {
 			return 0, err
 		}
 	}
@@ -203,7 +204,7 @@ func (m *memoryWatch) freed(ctx context.Context, over, killed int64, end time.Ti
 		case now.Sub(fell) > stallWithin && before-lowest > killed/2: // it is back, as far as can be told
 			return
 		}
-		if sleep(ctx, 5*time.Millisecond) != nil {
+		if sleep.For(ctx, 5*time.Millisecond) != nil {
 			return
 		}
 	}
@@ -247,7 +248,7 @@ func (l *live) killHogs(ctx context.Context) error {
 		// If it was not enough once, there are many of them.
 		victims, err := l.Relieve(asking, over+l.memory.limit/8<<min(round, 2))
 		cancel()
-		if errors.Is(err, runner.ErrUnreachable) && time.Since(began) < askedWithin && sleep(ctx, lookEvery) == nil {
+		if errors.Is(err, runner.ErrUnreachable) && time.Since(began) < askedWithin && sleep.For(ctx, lookEvery) == nil {
 			continue // those that fill memory take the processors too; it may have killed some by now
 		}
 		if err != nil {

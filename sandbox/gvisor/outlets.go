@@ -18,7 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -62,7 +64,7 @@ func (o *outlets) begin() {
 	o.running.Go(func() {
 		for {
 			o.takeUp()
-			if sleep(o.ctx, outletsEvery) != nil {
+			if sleep.For(o.ctx, outletsEvery) != nil {
 				return
 			}
 		}
@@ -131,7 +133,7 @@ func (o *outlets) try(b box) (err error) {
 		}
 	}()
 	undo = append(undo, func() { _ = held.Close() })
-	if unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if flock.Lock(held, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil // somebody does
 	}
 	raw, err := os.ReadFile(b.outletNote())

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse/internal/flock"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -64,14 +66,14 @@ func (d *Driver) fillPool(n int) {
 				select {
 				case <-ctx.Done():
 				case <-d.pool.want:
-					_ = sleep(ctx, poolPause)
+					_ = sleep.For(ctx, poolPause)
 				}
 				continue
 			}
 			s, err := d.makeSpare(ctx, start)
 			if err != nil {
 				d.log.WarnContext(ctx, "no sandbox made ahead", "error", err)
-				_ = sleep(ctx, poolAgain)
+				_ = sleep.For(ctx, poolAgain)
 				continue
 			}
 			short <- s // only we send, and there is room
@@ -224,7 +226,7 @@ func hold(b box) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("hold a sandbox: %w", err)
 		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		if err := flock.Lock(f, unix.LOCK_EX); err != nil {
 			return nil, fmt.Errorf("hold a sandbox: %w", errors.Join(err, f.Close()))
 		}
 		mine, err := f.Stat()
@@ -242,7 +244,7 @@ func drop(name string) {
 		return
 	}
 	defer func() { _ = f.Close() }()
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+	if flock.Lock(f, unix.LOCK_EX|unix.LOCK_NB) == nil {
 		_ = os.Remove(name)
 	}
 }
@@ -254,5 +256,5 @@ func (b box) isSpare() bool {
 		return false
 	}
 	defer func() { _ = f.Close() }()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	return errors.Is(flock.Lock(f, unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }

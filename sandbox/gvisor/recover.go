@@ -218,15 +218,26 @@ func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, no
 		}
 		back.Moved = func(path string) error { return v.moved(now, path, back.Outside) }
 		defer back.Close()
-		if err := d.putBack(ctx, v, back, now); err != nil {
+		if err := v.planBack(ctx, r, back, now); err != nil {
+			return err
+		}
+		crash.At(crash.RecoverPlanned)
+		if err := d.giveRoom(v, back.Needs()); err != nil {
+			return err
+		}
+		if err := back.Apply(ctx); err != nil {
 			return err
 		}
 	}
+	now.Fresh = false // noted while nobody can use it yet: its failure is forgotten after this
 	if err := v.writeRecovered(now); err != nil {
 		return err
 	}
 	crash.At(crash.RecoverApplied)
-	return v.syncAnew()
+	if err := v.syncAnew(); err != nil {
+		return err
+	}
+	return v.forgetBegun()
 }
 
 // noRoom is the error of a volume that has no room for what belongs in it.
@@ -237,20 +248,21 @@ func noRoom(err error) error {
 	return err
 }
 
-func (d *Driver) putBack(ctx context.Context, v volume, back *layer.Recovery, now *sandbox.Recovered) error {
+// planBack finds out what to put back, and makes durable what the next recovery has to know
+// and to tell of it.
+func (v volume) planBack(ctx context.Context, r sandbox.Recovery, back *layer.Recovery, now *sandbox.Recovered) (err error) {
+	if back.Begun, err = v.readBegun(r); err != nil {
+		return err
+	}
 	files, err := back.Plan(ctx)
 	if err != nil {
 		return err
 	}
+	if err := v.noteBegun(r, back); err != nil {
+		return err
+	}
 	add(now, files)
-	if err := v.writeRecovered(now); err != nil {
-		return err
-	}
-	crash.At(crash.RecoverPlanned)
-	if err := d.giveRoom(v, back.Needs()); err != nil {
-		return err
-	}
-	return back.Apply(ctx)
+	return v.writeRecovered(now)
 }
 
 // giveRoom has the ballast of an open volume give up what is needed inside, as far as
@@ -273,7 +285,9 @@ func (d *Driver) giveRoom(v volume, need int64) (err error) {
 }
 
 // bringBackAnew keeps a volume for people that has no room for what its session has lost,
-// whatever of it is moved outside, and brings back the snapshot in an empty one.
+// whatever of it is moved outside, and brings back the snapshot in an empty one. A volume
+// that the recovery made itself is nothing to keep, however often it is tried: that it did
+// so is noted before the volume is there, and no longer when it is the session's.
 func (d *Driver) bringBackAnew(ctx context.Context, v volume, r sandbox.Recovery, now *sandbox.Recovered, why error) error {
 	b, err := v.openBacking()
 	if err != nil || b == nil {
@@ -289,11 +303,17 @@ func (d *Driver) bringBackAnew(ctx context.Context, v volume, r sandbox.Recovery
 	if err := d.closeVolume(v); err != nil {
 		return err
 	}
-	reason := now.Reason
-	if err := v.setAside(now, d.opts.Limits.Disk, why); err != nil {
-		return err
+	if now.Fresh {
+		if larger, err := v.enlarge(now, d.opts.Limits.Disk); err != nil || !larger {
+			return errors.Join(why, err)
+		}
+	} else {
+		reason := now.Reason
+		if err := v.setAside(now, d.opts.Limits.Disk, why); err != nil {
+			return err
+		}
+		now.Reason = reason + ", and its volume had no room for the files of the snapshot"
 	}
-	now.Reason = reason + ", and its volume had no room for the files of the snapshot"
 	// What is kept beside others is in the volume that was set aside.
 	now.Files = slices.DeleteFunc(now.Files, func(f layer.Restored) bool { return !f.Outside })
 	now.Count = len(now.Files)
@@ -414,6 +434,35 @@ func (v volume) forgetRecovered() error {
 		return err
 	}
 	return nil
+}
+
+// readBegun returns the paths that were begun of the same workspace and snapshot.
+func (v volume) readBegun(r sandbox.Recovery) ([]string, error) {
+	raw, err := os.ReadFile(v.begunNote())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var was begun
+	if err == nil {
+		err = json.Unmarshal(raw, &was)
+	}
+	if err != nil || was.Workspace != r.Workspace.Number || was.Snapshot != r.Snapshot {
+		return nil, err
+	}
+	paths := make([]string, len(was.Paths))
+	for i, path := range was.Paths {
+		paths[i] = string(path)
+	}
+	return paths, nil
+}
+
+// forgetBegun says that everything that was begun is done, durably.
+func (v volume) forgetBegun() error {
+	err := os.Remove(v.begunNote())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, atomicfile.SyncDir(v.dir))
 }
 
 // Told forgets what was done to the files of a session.

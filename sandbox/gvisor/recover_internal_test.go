@@ -5,6 +5,7 @@ package gvisor
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
@@ -29,5 +30,32 @@ func TestWhatWasPutBackIsListedWithinBounds(t *testing.T) {
 	}
 	if r.Count != 2*sandbox.MaxLeft {
 		t.Errorf("%d files are counted, want %d", r.Count, 2*sandbox.MaxLeft)
+	}
+}
+
+// Files whose long paths begin and end alike are told apart, and what happens to one is
+// not told of the other.
+func TestLongPathsThatWerePutBackAreToldApart(t *testing.T) {
+	var r sandbox.Recovered
+	long := func(in string) string {
+		return strings.Repeat("ä/", sandbox.MaxShown) + in + strings.Repeat("/ö", sandbox.MaxShown)
+	}
+	one, two := long("one"), long("two")
+	add(&r, []layer.Restored{{Path: one, Kept: one + ".found"}, {Path: two, Kept: two + ".found"}})
+	if r.Count != 2 || len(r.Files) != 2 || r.Files[0].Path == r.Files[1].Path || r.Files[0].Kept == r.Files[1].Kept {
+		t.Fatalf("told is %+v", r)
+	}
+	for _, f := range r.Files {
+		if len(f.Path) > sandbox.MaxShown || len(f.Kept) > sandbox.MaxShown || !utf8.ValidString(f.Path+f.Kept) {
+			t.Errorf("listed is %q, kept at %q", f.Path, f.Kept)
+		}
+	}
+	if !strings.HasSuffix(r.Files[0].Kept, ".found") {
+		t.Errorf("the end of %q is not shown", r.Files[0].Kept)
+	}
+	v := volume{dir: t.TempDir()}
+	must(t, v.moved(&r, two, "outside"))
+	if r.Files[0].Outside || !r.Files[1].Outside {
+		t.Errorf("moved outside is %+v", r.Files)
 	}
 }

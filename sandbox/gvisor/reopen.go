@@ -22,6 +22,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
@@ -79,7 +80,7 @@ func (v volume) forgetCached(ctx context.Context) error {
 		if time.Now().After(until) {
 			return v.leaveBehind(ctx)
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("somebody still has the volume open: %w", err)
 		}
 	}
@@ -347,6 +348,7 @@ func (v volume) replacing(r *sandbox.Recovered, usual int64, why error) []func()
 			} else if all := v.allAside(); len(all) > 0 { // a program before this one ended on the way
 				r.Aside = all[len(all)-1]
 			}
+			r.Fresh = true // undoAside takes it back if the old one is still there
 			err := v.writeRecovered(r)
 			crash.At(crash.AsideNoted)
 			return err
@@ -433,7 +435,32 @@ func (v volume) undoAside(r *sandbox.Recovered) error {
 			return err
 		}
 	}
-	r.Aside = ""
+	r.Aside, r.Fresh = "", false
 	r.Reason, _, _ = strings.Cut(r.Reason, notReadable)
 	return nil
+}
+
+// enlarge puts a volume of the usual size in the place of one that a recovery has made too
+// small, because the one that was set aside said nothing of its size. It reports whether
+// that was so. The one that goes has nothing that the snapshot has not. After each step
+// there is one of the two, and Fresh is true of both.
+func (v volume) enlarge(r *sandbox.Recovered, usual int64) (bool, error) {
+	was, err := readFileSystem(r.Aside)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && was.size > 0 {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	size, err := volumeSize(v.dir, dormouse.Limits{Disk: cmp.Or(usual, math.MaxInt64)})
+	if err != nil || sizeOf(v.image()) >= size {
+		return false, err
+	}
+	if err := makeFileSystem(v.fresh(), dormouse.Limits{Disk: size}); err != nil {
+		return false, err
+	}
+	if err := errors.Join(os.Rename(v.fresh(), v.image()), atomicfile.SyncDir(v.dir)); err != nil {
+		return false, err
+	}
+	return true, mountLoop(v.image(), v.at())
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
@@ -310,7 +311,7 @@ func stranger(t *testing.T) {
 		if string(name) == "sleep\n" {
 			return
 		}
-		must(t, sleep(t.Context(), time.Millisecond))
+		must(t, sleep.For(t.Context(), time.Millisecond))
 	}
 }
 
@@ -335,7 +336,7 @@ func TestRecoveryOfAFailedVolumeDoesNotWaitForStrangers(t *testing.T) {
 			must(t, unix.Stat(v.at(), &at))
 			must(t, os.WriteFile(fmt.Sprintf("/sys/fs/ext4/loop%d/trigger_fs_error", unix.Minor(at.Dev)), []byte("1"), 0o600))
 			for v.gaveUp() == nil { // the kernel counts it a moment later
-				must(t, sleep(t.Context(), time.Millisecond))
+				must(t, sleep.For(t.Context(), time.Millisecond))
 			}
 		},
 		"a sync failed": func(_ *testing.T, v volume) { _ = v.fail(unix.EIO) },

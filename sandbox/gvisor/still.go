@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -159,7 +160,7 @@ func (s *sentry) isStill(ctx context.Context) (bool, error) {
 	still := 0
 	for n := range looks {
 		if n > 0 {
-			if err := sleep(ctx, between); err != nil {
+			if err := sleep.For(ctx, between); err != nil {
 				return false, err
 			}
 		}

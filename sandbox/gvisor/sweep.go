@@ -16,6 +16,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/beneath"
+	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
@@ -192,7 +193,7 @@ func (d *Driver) Close() error {
 		return err
 	}
 	d.reserves.end()
-	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock.Lock(d.lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil // another server is here
 	}
 	d.dropHolds()

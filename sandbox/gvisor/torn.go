@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse/internal/pidfd"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // gVisor does not replace its notes of a kernel, it writes over them, and writes
@@ -69,7 +70,7 @@ func endTorn(dir, id string) error {
 		if err != nil {
 			return fmt.Errorf("end a kernel without notes: %w", err)
 		}
-		if err := sleep(ctx, time.Millisecond); err != nil {
+		if err := sleep.For(ctx, time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,3 @@
-//go:build linux
-
 package local
 
 import (
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/internal/pidfd"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/runner/inside"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -111,7 +110,7 @@ func (b *box) watch(ctx context.Context) {
 			return
 		}
 		b.driver.log.ErrorContext(ctx, "dead sandbox not cleared", "session", b.place.session, "generation", b.place.generation, "error", err)
-		if sleep(ctx, time.Second) != nil {
+		if sleep.For(ctx, time.Second) != nil {
 			return
 		}
 	}

@@ -1,5 +1,3 @@
-//go:build linux
-
 package local
 
 import (
@@ -18,6 +16,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/runner/inside"
 )
@@ -101,7 +100,7 @@ func (p place) prepare() error {
 func (p place) remove(ctx context.Context) error {
 	for {
 		err := os.RemoveAll(p.dir)
-		if !errors.Is(err, unix.ENOTEMPTY) || sleep(ctx, time.Millisecond) != nil {
+		if !errors.Is(err, unix.ENOTEMPTY) || sleep.For(ctx, time.Millisecond) != nil {
 			return err
 		}
 	}
@@ -153,15 +152,4 @@ func (p place) readSecret() (string, error) {
 		return "", fmt.Errorf("read the runner's secret: %w", err)
 	}
 	return string(b), nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }

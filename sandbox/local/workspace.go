@@ -1,20 +1,15 @@
-//go:build linux
-
 package local
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
-	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // files is the workspaces of one session. Each is a directory of its own: one that
@@ -41,8 +36,9 @@ func (f files) at(number uint64) string {
 	return filepath.Join(f.dir, name)
 }
 
-func (f files) marks(number uint64) layer.Marks {
-	return layer.Marks{Dir: filepath.Join(f.notes, "marks", strconv.FormatUint(number, 10)), Of: f.at(number)}
+// marksAt is where it is noted which points were captured of a workspace.
+func (f files) marksAt(number uint64) string {
+	return filepath.Join(f.notes, "marks", strconv.FormatUint(number, 10))
 }
 
 // latest is the workspace which a sandbox was started with last.
@@ -62,25 +58,7 @@ func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
 	case last:
 		return at, nil
 	}
-	temp := at + ".new" // no sandbox has started with what is there already
-	if err := errors.Join(os.RemoveAll(at), os.RemoveAll(temp), os.Mkdir(temp, 0o700)); err != nil {
-		return "", fmt.Errorf("make workspace %d: %w", w.Number, err)
-	}
-	if err := layer.Flatten(ctx, w.Layers, layer.Unlimited, temp); err != nil {
-		return "", fmt.Errorf("make workspace %d: %w", w.Number, errors.Join(err, os.RemoveAll(temp)))
-	}
-	if err := os.Rename(temp, at); err != nil {
-		return "", fmt.Errorf("make workspace %d: %w", w.Number, err)
-	}
-	crash.At(crash.WorkspaceMade)
-	if w.Base == "" {
-		return at, nil
-	}
-	index, _, err := layer.Scan(ctx, at, layer.Unlimited)
-	if err != nil {
-		return "", err
-	}
-	return at, f.marks(w.Number).Write(string(w.Base), index, "")
+	return at, f.build(ctx, w)
 }
 
 // remove removes the workspaces of some numbers and what is noted of them.
@@ -100,7 +78,7 @@ func (f files) remove(which func(uint64) bool) error {
 	var errs []error
 	for n := range numbers {
 		if which(n) {
-			errs = append(errs, os.RemoveAll(f.at(n)), os.RemoveAll(f.at(n)+".new"), os.RemoveAll(f.marks(n).Dir))
+			errs = append(errs, os.RemoveAll(f.at(n)), os.RemoveAll(f.at(n)+".new"), os.RemoveAll(f.marksAt(n)))
 		}
 	}
 	return errors.Join(errs...)

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/flock"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 var errLocked = errors.New("somebody else holds it")
@@ -22,12 +25,8 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		if !errors.Is(err, errLocked) {
 			return unlock, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, fmt.Errorf("lock: %w", context.Cause(ctx))
-		case <-timer.C:
+		if err := sleep.For(ctx, pause); err != nil {
+			return nil, fmt.Errorf("lock: %w", err)
 		}
 	}
 }
@@ -39,7 +38,7 @@ func tryLock(path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = flock.Lock(f, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
 		err = errLocked
 	}

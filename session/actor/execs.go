@@ -9,7 +9,6 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
-	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 )
@@ -95,7 +94,7 @@ func (a *Actor) runExec(x law.Exec) {
 
 // execute carries out one command.
 func (a *Actor) execute(ctx context.Context, live sandbox.Sandbox, x law.Exec, asked dormouse.Event, known bool) (dormouse.ExecAnswer, error) {
-	out := func(b []byte) { a.feeds.Show(a.id, feed.Delta{Use: x.ID, Text: dormouse.CleanText(string(b))}) }
+	out := func(b []byte) { a.feeds.Show(a.id, dormouse.Delta{Use: x.ID, Text: dormouse.CleanText(string(b))}) }
 	if !known {
 		var err error
 		asked, err = a.log.Event(ctx, a.id, x.Seq)

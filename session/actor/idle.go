@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session/law"
@@ -65,10 +66,8 @@ func probe(ctx context.Context, m sandbox.Machine, since time.Time) law.Tick {
 	if why := background(before); why != "" {
 		return law.Tick{Busy: why, Bounded: true}
 	}
-	select {
-	case <-ctx.Done():
+	if sleep.For(ctx, probeFor) != nil {
 		return law.Tick{}
-	case <-time.After(probeFor):
 	}
 	after, err := m.Usage(ctx)
 	if err == nil && after.CPU-before.CPU > busyCPU {

@@ -3,12 +3,11 @@ package actor
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/sandbox"
-	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -54,10 +53,8 @@ func retryWrite(ctx context.Context, write func() error) error {
 		if !transient(err) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(retryDelay):
+		if err := sleep.For(ctx, retryDelay); err != nil {
+			return err
 		}
 	}
 }
@@ -201,7 +198,7 @@ func (j *journal) Chunk(ctx context.Context, op dormouse.OpID, at int, text stri
 			}
 			return err
 		}
-		j.a.feeds.Show(j.a.id, feed.Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})
+		j.a.feeds.Show(j.a.id, dormouse.Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})
 		return nil
 	})
 }
@@ -211,7 +208,7 @@ func (j *journal) Counted(op dormouse.OpID, u dormouse.ModelUsage) { j.a.usageSo
 
 // Show implements agent.Journal.
 func (j *journal) Show(use dormouse.EventID, output []byte) {
-	j.a.feeds.Show(j.a.id, feed.Delta{Thread: j.thread, Use: use, Text: dormouse.CleanText(string(output))})
+	j.a.feeds.Show(j.a.id, dormouse.Delta{Thread: j.thread, Use: use, Text: dormouse.CleanText(string(output))})
 }
 
 // Sandbox implements agent.Journal.

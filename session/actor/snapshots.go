@@ -12,6 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -108,7 +109,7 @@ func (a *Actor) recordSnapshot(ctx context.Context, w law.WantedSnapshot, taken 
 		a.broken = err
 		return err
 	case err != nil:
-		final := errors.Is(err, dormouse.ErrUnavailable) || errors.Is(err, errTooSlow) || errors.Is(err, sandbox.ErrFailed) // trying again would not help
+		final := errors.Is(err, dormouse.ErrUnavailable) || errors.Is(err, errTooSlow) || errors.Is(err, errLost) || errors.Is(err, sandbox.ErrFailed) // trying again would not help
 		if a.snapshot.failed++; a.snapshot.failed < maxSnapshotTries && !final {
 			a.logger.WarnContext(ctx, "snapshot not taken", "snapshot", w.ID, "error", err)
 			a.postpone(ctx)
@@ -137,6 +138,8 @@ func (a *Actor) recordSnapshot(ctx context.Context, w law.WantedSnapshot, taken 
 var (
 	// errTooSlow gives up a snapshot that others wait for.
 	errTooSlow = errors.New("it took too long to keep, and others wait for it")
+	// errLost refuses a snapshot that nobody could restore.
+	errLost = errors.New("the files lie over a snapshot that cannot be read any more")
 	// errTooLarge leaves a workspace unsealed, in its volume.
 	errTooLarge = errors.New("the layers would be more than the session may have")
 )
@@ -171,10 +174,20 @@ func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.S
 		return nil, err
 	}
 	defer func() { _ = stage.Close() }()
+	// A snapshot that somebody relies on by name lies over no blob that is lost: if the
+	// newest one has lost any, all that lies over the base is captured again.
+	since := s.Workspace.Newest
+	if w.Reason == dormouse.SnapshotAsked {
+		if err := a.deps.Snapshots.Check(ctx, s.Workspace.Chain); history.IsLost(err) {
+			since = ""
+		} else if err != nil {
+			return nil, err
+		}
+	}
 	crash.At(crash.SnapshotCapturing)
 	c := sandbox.Capture{
 		Fence:     a.sandboxFence(s.Sandbox.Generation),
-		Workspace: ws, Since: s.Workspace.Newest, As: w.ID, Needed: w.Needed(), To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
+		Workspace: ws, Since: since, As: w.ID, Needed: w.Needed(), To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
 	}
 	if s.Sandbox.Phase == law.SandboxActive {
 		c.Handle = s.Sandbox.Handle
@@ -192,6 +205,13 @@ func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.S
 	below, err := s.ChainSince(done.Since)
 	if err != nil {
 		return nil, err
+	}
+	if w.Reason == dormouse.SnapshotAsked && (since != s.Workspace.Newest || done.Since != since) {
+		if err := a.deps.Snapshots.Check(ctx, below); history.IsLost(err) {
+			return nil, fmt.Errorf("%w: %w", errLost, err)
+		} else if err != nil {
+			return nil, err
+		}
 	}
 	unchanged := func() (*dormouse.Snapshot, error) {
 		if w.Redundant(s, done.Since) {

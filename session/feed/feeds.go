@@ -59,7 +59,7 @@ func (f *Feeds) Publish(id dormouse.SessionID, events []dormouse.Event) {
 }
 
 // Show hands a delta to the followers of a session.
-func (f *Feeds) Show(id dormouse.SessionID, d Delta) {
+func (f *Feeds) Show(id dormouse.SessionID, d dormouse.Delta) {
 	if r := f.of(id); r != nil {
 		r.add(&Item{Delta: &d})
 	}
@@ -73,7 +73,7 @@ func (f *Feeds) Progress(id dormouse.SessionID) func(done, total int64) {
 	return func(done, total int64) {
 		if done-shown >= max(total/steps, 1) || done == total {
 			shown = done
-			f.Show(id, Delta{Fetched: &Fetched{Bytes: done, Of: total}})
+			f.Show(id, dormouse.Delta{Fetched: &dormouse.Fetched{Bytes: done, Of: total}})
 		}
 	}
 }

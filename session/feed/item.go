@@ -14,37 +14,17 @@ import (
 type Item struct {
 	Event dormouse.Event
 	// Delta is set on fragments, which have no seq and may be lost.
-	Delta *Delta
+	Delta *dormouse.Delta
 
 	once sync.Once
 	raw  []byte
-}
-
-// Delta is a fragment of a reply or of a tool's output, or the progress of something.
-type Delta struct {
-	Thread dormouse.ThreadID `json:"thread,omitempty"`
-	Op     dormouse.OpID     `json:"op,omitempty"`
-	Use    dormouse.EventID  `json:"use,omitempty"`
-	Text   string            `json:"text"`
-	// At is where in the reply a fragment begins, and First how many bytes of it are
-	// of the reply's first block.
-	At    int `json:"at,omitempty"`
-	First int `json:"first,omitempty"`
-	// Fetched says how much of the files of a snapshot has been fetched.
-	Fetched *Fetched `json:"fetched,omitempty"`
-}
-
-// Fetched is how many bytes of how many have been fetched.
-type Fetched struct {
-	Bytes int64 `json:"bytes"`
-	Of    int64 `json:"of"`
 }
 
 // Relayed is what the server that has a session loaded sends to one whose followers
 // follow it: an event, a delta, or only how far the log goes.
 type Relayed struct {
 	Event *dormouse.Event `json:"event,omitempty"`
-	Delta *Delta          `json:"delta,omitempty"`
+	Delta *dormouse.Delta `json:"delta,omitempty"`
 	Upto  uint64          `json:"upto,omitempty"`
 }
 

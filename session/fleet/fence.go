@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/internal/fencing"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // releaseWithin is how long a server may take to let go of what it had when its lease has
@@ -61,10 +62,8 @@ func (f *Fleet) Fence(ctx context.Context) error {
 				}
 			}
 		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
@@ -152,10 +151,8 @@ func (f *Fleet) evict(ctx context.Context, h fencing.Holder) error {
 // locks that no session has are freed too.
 func (f *Fleet) fenceAlways() {
 	for {
-		select {
-		case <-f.life.Done():
+		if sleep.For(f.life, min(f.config.TTL/6, checkEvery)) != nil {
 			return
-		case <-time.After(min(f.config.TTL/6, checkEvery)):
 		}
 		if _, ok := f.Self(); !ok {
 			continue

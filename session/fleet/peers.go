@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/session/visit"
@@ -73,10 +73,8 @@ func (f *Fleet) ask(ctx context.Context, to Server, id dormouse.SessionID, call 
 // more. One that is paused must not hold up who can be served elsewhere by then.
 func (f *Fleet) whileOwned(ctx context.Context, cancel context.CancelFunc, owner Server, id dormouse.SessionID) {
 	for {
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, f.config.TTL/3) != nil {
 			return
-		case <-time.After(f.config.TTL / 3):
 		}
 		places, err := f.config.Shared.Where(ctx, id)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/session/feed"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -121,10 +122,8 @@ func (f *Fleet) watch() {
 			ids = f.config.Unloaded(f.config.Feeds.Followed())
 			drop(relays, ids)
 		case <-f.lookups.kick:
-			select {
-			case <-f.life.Done():
+			if sleep.For(f.life, lookSoon) != nil {
 				return
-			case <-time.After(lookSoon):
 			}
 			for _, id := range f.config.Unloaded(f.config.Feeds.Among(f.lookups.take())) {
 				if r := relays[id]; r == nil || r.over() {
@@ -182,7 +181,7 @@ func (f *Fleet) lookUp(ids []dormouse.SessionID, relays map[dormouse.SessionID]*
 }
 
 // startRelay streams a session from its owner into the feed here.
-func (f *Fleet) startRelay(route Route, p store.Place) *relay {
+func (f *Fleet) startRelay(route Route, p store.Location) *relay {
 	ctx, stop := context.WithCancel(f.life)
 	r := &relay{owner: route.To.Incarnation, stop: stop, done: make(chan struct{})}
 	after := max(p.Seq, f.config.Feeds.Newest(p.Session))

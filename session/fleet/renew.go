@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -129,10 +130,8 @@ func (f *Fleet) rejoin(before Server) *Lease {
 			f.failed <- err
 			return nil
 		}
-		select {
-		case <-f.life.Done():
+		if sleep.For(f.life, f.config.TTL/6) != nil {
 			return nil
-		case <-time.After(f.config.TTL / 6):
 		}
 	}
 }

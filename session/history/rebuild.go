@@ -46,7 +46,7 @@ func Rebuild(ctx context.Context, s store.Store, blobs blob.Store, id dormouse.S
 				given[g.ID], all.ClientIDs = true, append(all.ClientIDs, g)
 			}
 		}
-		all.Session, all.Deadlines, all.SnapshotBlobs = rows.Session, rows.Deadlines, rows.SnapshotBlobsAfter(all.SnapshotBlobs)
+		all.Session, all.SnapshotBlobs = rows.Session, rows.SnapshotBlobsAfter(all.SnapshotBlobs)
 	}
 	return all, nil
 }

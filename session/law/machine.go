@@ -193,34 +193,33 @@ func (w Wanted) Busy() bool {
 
 // Alarm is the earliest of a session's deadlines, or the zero time.
 func Alarm(s State) time.Time {
-	var at time.Time
-	for _, d := range Deadlines(s) {
-		if at.IsZero() || d.At.Before(at) {
-			at = d.At
+	var first time.Time
+	for _, at := range deadlines(s) {
+		if first.IsZero() || at.Before(first) {
+			first = at
 		}
 	}
-	return at
+	return first
 }
 
-// Deadlines lists the stored times at which something is due.
-func Deadlines(s State) []dormouse.Deadline {
-	due := []dormouse.Deadline{}
+// deadlines lists the stored times at which something is due.
+func deadlines(s State) (due []time.Time) {
 	for _, t := range s.Threads {
 		if t.Turn != nil && t.Turn.Epoch == 0 && t.Turn.Blocked == "" && !t.Turn.Until.IsZero() {
-			due = append(due, dormouse.Deadline{ID: string(t.Turn.ID), Kind: "attempt", At: t.Turn.Until})
+			due = append(due, t.Turn.Until)
 		}
 	}
 	if at := sleepAt(s); !at.IsZero() {
-		due = append(due, dormouse.Deadline{ID: "sandbox", Kind: "sleep", At: at})
+		due = append(due, at)
 	}
 	for _, o := range s.Ops {
 		if !o.Expires.IsZero() {
-			due = append(due, dormouse.Deadline{ID: string(o.ID), Kind: "question", At: o.Expires})
+			due = append(due, o.Expires)
 		}
 	}
 	if s.Terminated == nil {
 		for _, w := range s.Wakeups {
-			due = append(due, dormouse.Deadline{ID: string(w.ID), Kind: "wakeup", At: w.At})
+			due = append(due, w.At)
 		}
 	}
 	return due

@@ -82,7 +82,6 @@ func Merge(rows *dormouse.Rows, later dormouse.Rows) {
 // Finish adds what follows from the state as a whole.
 func Finish(rows *dormouse.Rows, s State) {
 	rows.Session = Index(s)
-	rows.Deadlines = Deadlines(s)
 }
 
 // Index is the session's row among all sessions.

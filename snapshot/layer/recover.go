@@ -32,6 +32,9 @@ type Recovery struct {
 	// Marked is what the directory was like at the snapshot, Synced what it was like when
 	// it was last synced after that; nil if that is not known.
 	Marked, Synced Index
+	// Begun are the paths that Unsure has named to a recovery before this one, which was cut
+	// off. They are put back though they may look like what somebody has removed.
+	Begun []string
 	// Mark is what the names of files that are kept beside others end in.
 	Mark string
 	// Scratch is a directory of ours on the file system of Upper, in which files are made
@@ -82,6 +85,23 @@ func (r *Recovery) Plan(ctx context.Context) ([]Restored, error) {
 	return out, nil
 }
 
+// Unsure are the paths to put back that were not there when the directory was last synced.
+// What is found there is moved out of the way before the snapshot's version has the name,
+// which cannot be one step: a directory is not replaced by a file. Whoever finds such a
+// path gone after that cannot tell it from one that somebody removed, so that the paths
+// must be durable before Apply begins, and be Begun until all of them are put back.
+func (r *Recovery) Unsure() (paths []string) {
+	if r.Synced == nil || r.Marked == nil {
+		return nil // nothing stays removed
+	}
+	for _, s := range r.steps {
+		if _, had := r.Synced.at(s.Path); !had && s.Kind != Gone {
+			paths = append(paths, s.Path)
+		}
+	}
+	return paths
+}
+
 // Needs is about how many bytes what is to be put back takes.
 func (r *Recovery) Needs() int64 {
 	var n int64
@@ -98,12 +118,17 @@ func (r *Recovery) plan(ctx context.Context) error {
 	r.unhides()
 	r.found.entries = lay(r.base, len(r.Base), r.upper)
 	r.chosen, r.besides = make(map[string]bool), make(map[string]int)
+	begun := make(map[string]bool)
+	for _, path := range r.Begun {
+		begun[path] = true
+	}
 	r.now, r.was, r.at = walk{all: r.upper}, walk{all: r.Synced}, walk{all: r.Marked}
 	return compareViews(ctx, &r.point, &r.found, func(was, now placed) error {
 		if was.Kind == 0 {
 			return r.unknown(now)
 		}
-		if inside := r.whole != "" && strings.HasPrefix(was.Path, r.whole); !inside && r.stands(was.Path) {
+		inside := r.whole != "" && strings.HasPrefix(was.Path, r.whole)
+		if !inside && r.stands(was.Path) && !begun[was.Path] {
 			return nil // somebody has changed it
 		}
 		return r.choose(was, now)

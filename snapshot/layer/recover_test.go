@@ -28,7 +28,7 @@ type cutOff struct {
 	base, upper, taken string
 	marked, synced     layer.Index
 	outside            string
-	moved              []string
+	begun, moved       []string
 	restored           []layer.Restored
 }
 
@@ -78,15 +78,20 @@ func (c *cutOff) recover() {
 	must(c.t, c.tryRecover())
 }
 
-func (c *cutOff) tryRecover() error {
-	c.t.Helper()
-	r := &layer.Recovery{
+func (c *cutOff) recovery() *layer.Recovery {
+	return &layer.Recovery{
+		Begun: c.begun,
 		Point: []string{c.base, c.taken}, Base: []string{c.base}, Upper: beneath.At(c.upper), Marked: c.marked, Synced: c.synced, Mark: "T",
 		Scratch: filepath.Join(filepath.Dir(c.upper), "recovering"), Outside: c.outside, Moved: func(path string) error {
 			c.moved = append(c.moved, path)
 			return nil
 		},
 	}
+}
+
+func (c *cutOff) tryRecover() error {
+	c.t.Helper()
+	r := c.recovery()
 	defer r.Close()
 	var err error
 	c.restored, err = r.Plan(c.t.Context())
@@ -231,6 +236,48 @@ func TestWhatADirectoryHidesSinceComesBack(t *testing.T) {
 	c.recover()
 	if diff := cmp.Diff(map[string]string{"d/x": "1", "d/y": "2"}, c.shows()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Whoever is killed when what was found is out of the way, and the snapshot's version not
+// yet there, leaves a path that is gone as it was when it was last synced.
+func TestRecoveryThatWasKilledIsFinished(t *testing.T) {
+	asRoot(t)
+	for name, test := range map[string]struct{ before, found []string }{
+		"a file":                       {[]string{"b", "2", "other", "1"}, []string{"b", "new"}},
+		"a directory, found is a file": {[]string{"b/in/x", "2", "b/y", "3", "other", "1"}, []string{"b", "new"}},
+		"a file, found is a directory": {[]string{"b", "2", "other", "1"}, []string{"b/in", "new"}},
+	} {
+		for _, halfway := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, halfway), func(t *testing.T) {
+				c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
+				files(t, c.upper, test.before...)
+				c.snap()
+				want := c.shows()
+				files(t, c.upper, "-b", "")
+				c.sync()
+				files(t, c.upper, test.found...)
+				r := c.recovery()
+				_, err := r.Plan(t.Context())
+				must(t, err)
+				c.begun = r.Unsure()
+				r.Close()
+				must(t, os.Rename(filepath.Join(c.upper, "b"), filepath.Join(c.upper, "b.found-T")))
+				if _, dir := want["b/y"]; dir && halfway { // and again, when the directory is back
+					must(t, os.Mkdir(filepath.Join(c.upper, "b"), 0o755))
+				}
+				c.recover()
+				got := c.shows()
+				for path, text := range want {
+					if got[path] != text {
+						t.Errorf("%s is %q, want %q", path, got[path], text)
+					}
+				}
+				if got["b.found-T"]+got["b.found-T/in"] != "new" {
+					t.Errorf("what was found is not kept: %v", got)
+				}
+			})
+		}
 	}
 }
 

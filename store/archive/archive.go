@@ -14,7 +14,7 @@
 //
 //	header { documents } { session { { blob | lost } events } { chunks } end } trailer
 //
-// Each seal covers everything up to it, so that a page is believed or refused
+// Each seal covers everything up to it, so that a page is trusted or refused
 // before anything is made of it, and the last seal is the digest of the archive.
 // Neither side holds more than a page in memory. Nothing in an archive depends
 // on when or where it was written: the same deployment makes the same archive.
@@ -38,7 +38,7 @@ var (
 	ErrNewer = errors.New("archive is of a newer version")
 )
 
-// Limits of an archive. A reader believes no length and no count beyond them, and
+// Limits of an archive. A reader trusts no length and no count beyond them, and
 // a writer writes none.
 const (
 	// MaxRecords bounds the events, the chunks and the versions of one page.

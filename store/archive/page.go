@@ -27,8 +27,8 @@ const (
 	trailerPage   kind = 'T'
 )
 
-// most is how long the body of a page may be.
-func (k kind) most() int {
+// maxSize is how long the body of a page may be.
+func (k kind) maxSize() int {
 	if k == blobPage {
 		return MaxBlob
 	}
@@ -59,8 +59,8 @@ type pageWriter struct {
 }
 
 func (w *pageWriter) write(k kind, body []byte) error {
-	if len(body) > k.most() {
-		return fmt.Errorf("a page of %d bytes is too large for an archive, which takes %d: %w", len(body), k.most(), dormouse.ErrTooLarge)
+	if len(body) > k.maxSize() {
+		return fmt.Errorf("a page of %d bytes is too large for an archive, which takes %d: %w", len(body), k.maxSize(), dormouse.ErrTooLarge)
 	}
 	head := binary.BigEndian.AppendUint32([]byte{byte(k)}, uint32(len(body))) //nolint:gosec // bounded above
 	w.seal = w.seal.next(head, body)
@@ -72,7 +72,7 @@ func (w *pageWriter) write(k kind, body []byte) error {
 	return nil
 }
 
-// pageReader reads pages and believes none before its seal.
+// pageReader reads pages and trusts none before its seal.
 type pageReader struct {
 	in     io.Reader
 	seal   seal
@@ -87,7 +87,7 @@ func (r *pageReader) read() (kind, []byte, error) {
 		return 0, nil, short(err)
 	}
 	k, n := kind(head[0]), binary.BigEndian.Uint32(head[1:])
-	if int64(n) > int64(k.most()) {
+	if int64(n) > int64(k.maxSize()) {
 		return 0, nil, fmt.Errorf("a page says that it has %d bytes", n)
 	}
 	var body bytes.Buffer // grows with what is there, not with what is said to be

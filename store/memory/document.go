@@ -55,8 +55,8 @@ func (s *Store) Replace(ctx context.Context, d store.Document, keep bool) error 
 	})
 }
 
-// Carry stores a version of a document that is not there yet.
-func (s *Store) Carry(ctx context.Context, d store.Document) error {
+// InsertVersion stores a version of a document that is not there yet.
+func (s *Store) InsertVersion(ctx context.Context, d store.Document) error {
 	return s.document(ctx, "carry", d, func(held *document) error {
 		if held.exists {
 			return dormouse.ErrConflict

@@ -69,7 +69,7 @@ func (s *Store) Close() error {
 	defer s.base.mu.Unlock()
 	s.closed = true
 	for l := range s.base.listeners {
-		l.stir()
+		l.signal()
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (s *Store) list(after dormouse.SessionID, limit int, keep func(dormouse.Ses
 	found := make([]dormouse.SessionRow, 0, len(s.base.sessions))
 	for ss := range maps.Values(s.base.sessions) {
 		if keep(ss.index) {
-			found = append(found, kept(ss.index))
+			found = append(found, cloned(ss.index))
 		}
 	}
 	if after != "" {

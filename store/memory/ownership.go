@@ -65,11 +65,11 @@ func (s *Server) Release(ctx context.Context, id dormouse.SessionID, epoch store
 }
 
 // Where says how far sessions go and which live server owns them.
-func (s *Server) Where(ctx context.Context, ids ...dormouse.SessionID) (places []store.Place, err error) {
+func (s *Server) Where(ctx context.Context, ids ...dormouse.SessionID) (places []store.Location, err error) {
 	err = s.read(ctx, "look where sessions are", "", func(*session) error {
 		for _, id := range ids {
 			if ss := s.base.sessions[id]; ss != nil {
-				places = append(places, store.Place{Session: id, Seq: ss.index.Seq, Owner: s.base.owner(ss)})
+				places = append(places, store.Location{Session: id, Seq: ss.index.Seq, Owner: s.base.owner(ss)})
 			}
 		}
 		return nil
@@ -83,21 +83,21 @@ type listener struct {
 	wake  chan struct{}
 }
 
-func (l *listener) stir() {
+func (l *listener) signal() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-// changed tells listeners of a batch that was taken.
+// changed notifies listeners of a batch that was applied.
 func (b *base) changed(batch store.Batch) {
 	if len(batch.Events) == 0 {
 		return
 	}
 	for l := range b.listeners {
 		l.heard[batch.Session] = true
-		l.stir()
+		l.signal()
 	}
 }
 

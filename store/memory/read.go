@@ -34,7 +34,7 @@ func (s *Store) Session(ctx context.Context, id dormouse.SessionID) (index dormo
 		if ss == nil {
 			return dormouse.ErrNotFound
 		}
-		index = kept(ss.index)
+		index = cloned(ss.index)
 		return nil
 	})
 	return index, err
@@ -219,21 +219,6 @@ func (s *Store) Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.O
 		for _, n := range slices.Sorted(maps.Keys(ss.chunks[op])) {
 			found = append(found, store.Chunk{Op: op, N: n, Text: ss.chunks[op][n]})
 		}
-		return nil
-	})
-	return found, err
-}
-
-// Deadlines lists a session's deadlines, earliest first.
-func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) (found []dormouse.Deadline, err error) {
-	err = s.read(ctx, "list deadlines of", id, func(ss *session) error {
-		if ss == nil {
-			return nil
-		}
-		found = slices.Clone(ss.deadlines)
-		slices.SortFunc(found, func(a, b dormouse.Deadline) int {
-			return cmp.Or(a.At.Compare(b.At), strings.Compare(a.ID, b.ID))
-		})
 		return nil
 	})
 	return found, err

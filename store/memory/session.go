@@ -12,18 +12,17 @@ import (
 
 // session is all there is of one session.
 type session struct {
-	epoch     store.Epoch
-	owner     uint64 // the incarnation of the server that owns it; 0: none
-	index     dormouse.SessionRow
-	events    []dormouse.Event
-	prompts   map[dormouse.EventID]dormouse.PromptRecord
-	ops       map[dormouse.OpID]op
-	recorded  int // ops ever recorded
-	deadlines []dormouse.Deadline
-	names     map[dormouse.SnapshotID][]dormouse.Digest
-	given     map[string]uint64 // the ids that clients gave
-	chunks    map[dormouse.OpID]map[int]string
-	state     dormouse.StateCache
+	epoch    store.Epoch
+	owner    uint64 // the incarnation of the server that owns it; 0: none
+	index    dormouse.SessionRow
+	events   []dormouse.Event
+	prompts  map[dormouse.EventID]dormouse.PromptRecord
+	ops      map[dormouse.OpID]op
+	recorded int // ops ever recorded
+	names    map[dormouse.SnapshotID][]dormouse.Digest
+	given    map[string]uint64 // the ids that clients gave
+	chunks   map[dormouse.OpID]map[int]string
+	state    dormouse.StateCache
 }
 
 // op remembers when it was first recorded, which orders ops.
@@ -59,17 +58,17 @@ func (ss *session) forget() {
 	ss.names = make(map[dormouse.SnapshotID][]dormouse.Digest)
 	ss.given = make(map[string]uint64)
 	ss.chunks = make(map[dormouse.OpID]map[int]string)
-	ss.deadlines, ss.state = nil, dormouse.StateCache{}
+	ss.state = dormouse.StateCache{}
 }
 
-func (ss *session) take(b store.Batch) {
+func (ss *session) apply(b store.Batch) {
 	for _, e := range b.Events {
 		e.Time = utc(e.Time)
 		e.Payload = slices.Clone(e.Payload)
 		ss.events = append(ss.events, e)
 	}
 	if b.Rows != nil {
-		ss.takeRows(*b.Rows)
+		ss.applyRows(*b.Rows)
 	}
 	for _, c := range b.Chunks {
 		if o, ok := ss.ops[c.Op]; ok && o.Status != dormouse.OpOpen {
@@ -86,9 +85,9 @@ func (ss *session) take(b store.Batch) {
 	}
 }
 
-func (ss *session) takeRows(r dormouse.Rows) {
+func (ss *session) applyRows(r dormouse.Rows) {
 	damage := ss.index.Damage // what Mark said
-	ss.index = kept(r.Session)
+	ss.index = cloned(r.Session)
 	ss.index.Damage = damage
 	for _, p := range r.Prompts {
 		p.Queued = utc(p.Queued)
@@ -107,12 +106,6 @@ func (ss *session) takeRows(r dormouse.Rows) {
 			delete(ss.chunks, rec.ID)
 		}
 	}
-	if r.Deadlines != nil {
-		ss.deadlines = slices.Clone(r.Deadlines)
-		for i := range ss.deadlines {
-			ss.deadlines[i].At = utc(ss.deadlines[i].At)
-		}
-	}
 	for _, n := range r.SnapshotBlobs {
 		ss.names[n.Snapshot] = slices.Clone(n.Digests)
 	}
@@ -124,8 +117,8 @@ func (ss *session) takeRows(r dormouse.Rows) {
 	}
 }
 
-// kept is an index row that shares nothing with the given one.
-func kept(i dormouse.SessionRow) dormouse.SessionRow {
+// cloned is an index row that shares nothing with the given one.
+func cloned(i dormouse.SessionRow) dormouse.SessionRow {
 	i.Created, i.Updated, i.Due, i.Archived = utc(i.Created), utc(i.Updated), utc(i.Due), utc(i.Archived)
 	i.Tags, i.Metadata = slices.Clone(i.Tags), maps.Clone(i.Metadata)
 	return i

@@ -37,7 +37,7 @@ func (s *Store) begin(ctx context.Context, verb string, b store.Batch) error {
 		if err := ss.repeats(b); err != nil {
 			return err
 		}
-		ss.take(b)
+		ss.apply(b)
 		s.base.sessions[b.Session] = ss
 		s.base.changed(b)
 		return nil
@@ -79,7 +79,7 @@ func (s *Store) Append(ctx context.Context, b store.Batch) error {
 		if err := ss.repeats(b); err != nil {
 			return err
 		}
-		ss.take(b)
+		ss.apply(b)
 		s.base.changed(b)
 		return nil
 	})
@@ -125,7 +125,7 @@ func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormous
 		}
 		chunks := ss.chunks
 		ss.forget()
-		ss.take(b)
+		ss.apply(b)
 		for id, pieces := range chunks {
 			if ss.ops[id].Status == dormouse.OpOpen {
 				ss.chunks[id] = pieces

@@ -57,7 +57,6 @@ func BenchmarkAppend(b *testing.B) {
 				ID: e.ID, Thread: e.Thread, Status: dormouse.PromptIsQueued, Body: dormouse.DigestOf(payload), Seq: e.Seq, Queued: e.Time,
 			}}
 			batch.Rows.Session.Due = dormouse.DueNow
-			batch.Rows.Deadlines = []dormouse.Deadline{}
 		}))
 	})
 	b.Run("op", func(b *testing.B) {
@@ -66,7 +65,6 @@ func BenchmarkAppend(b *testing.B) {
 				Thread: dormouse.PrimaryThread(batch.Session), Turn: "turn_0123456789", Call: 1, Command: fmt.Sprint(batch.After),
 			}}.Named(batch.Session)
 			batch.Rows.Ops = []dormouse.OpRecord{{Op: op, Status: dormouse.OpOpen, Started: batch.Events[0].Time}}
-			batch.Rows.Deadlines = []dormouse.Deadline{}
 		}))
 	})
 	b.Run("point", func(b *testing.B) {
@@ -112,7 +110,7 @@ func newAppends(b *testing.B, dsn string, change func(*store.Batch)) func(sessio
 		batch := w.batch(1)
 		batch.Events[0].Payload = payload
 		change(&batch)
-		return w.append(b.Context(), batch)
+		return w.add(b.Context(), batch)
 	}
 }
 

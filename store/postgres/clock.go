@@ -19,22 +19,22 @@ type clock struct {
 	ahead time.Duration // guarded by mu; of the database, at that time
 }
 
-// ask learns the time from the database.
-func (c *clock) ask(ctx context.Context, conn *pgx.Conn) error {
+// sync learns the time from the database.
+func (c *clock) sync(ctx context.Context, conn *pgx.Conn) error {
 	asked := time.Now()
 	var now time.Time
 	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
 		return err
 	}
-	c.learn(now, asked, time.Now())
+	c.adjust(now, asked, time.Now())
 	return nil
 }
 
-// learn takes the time the database said it was some time between asked and
+// adjust takes the time the database said it was some time between asked and
 // answered: half-way, as far as anyone can tell. An answer that took so long that
 // the clock may be right as it is changes nothing: who was held up for seconds
 // would be wrong by half of them.
-func (c *clock) learn(said, asked, answered time.Time) {
+func (c *clock) adjust(said, asked, answered time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doubt := answered.Sub(asked) / 2

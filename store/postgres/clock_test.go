@@ -27,7 +27,7 @@ func TestTheClockFollowsTheDatabaseAndNeverGoesBack(t *testing.T) {
 			pass(100 * time.Millisecond)
 			said := database
 			pass(100 * time.Millisecond)
-			c.learn(said, asked, time.Now())
+			c.adjust(said, asked, time.Now())
 		}
 		ahead := func(want time.Duration) {
 			t.Helper()
@@ -35,13 +35,13 @@ func TestTheClockFollowsTheDatabaseAndNeverGoesBack(t *testing.T) {
 				t.Errorf("%v ahead of the database, want %v", got, want)
 			}
 		}
-		c.learn(database, time.Now(), time.Now())
+		c.adjust(database, time.Now(), time.Now())
 		pass(time.Hour)
 		ahead(0)
 
 		asked, said := time.Now(), database // who asks is held up, and the answer is old
 		pass(5 * time.Second)
-		c.learn(said, asked, time.Now())
+		c.adjust(said, asked, time.Now())
 		ahead(0)
 
 		database = database.Add(time.Hour) // it was set forward

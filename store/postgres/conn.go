@@ -18,17 +18,17 @@ import (
 // up, then a statement, and then we do. So a database that stalls and a server
 // that is frozen both end as errors and never as something stuck.
 const (
-	silence   = 2 * time.Second
-	lockWait  = 4 * time.Second
-	statement = 10 * time.Second
-	patience  = 12 * time.Second
+	idleTimeout      = 2 * time.Second
+	lockTimeout      = 4 * time.Second
+	statementTimeout = 10 * time.Second
+	answerTimeout    = 12 * time.Second
 )
 
 // ErrServer means that this database server cannot be used.
 var ErrServer = errors.New("database server cannot be used")
 
-// oldest is the oldest server we speak to.
-const oldest = 13
+// minServerVersion is the oldest server we speak to.
+const minServerVersion = 13
 
 // settings are what every connection has. They are set after connecting, since
 // poolers refuse settings they do not know at the start.
@@ -37,9 +37,9 @@ var settings = map[string]string{
 	"client_encoding":                     "UTF8",
 	"timezone":                            "UTC",
 	"default_transaction_isolation":       "read committed",
-	"idle_in_transaction_session_timeout": millis(silence),
-	"lock_timeout":                        millis(lockWait),
-	"statement_timeout":                   millis(statement),
+	"idle_in_transaction_session_timeout": millis(idleTimeout),
+	"lock_timeout":                        millis(lockTimeout),
+	"statement_timeout":                   millis(statementTimeout),
 	// Our statements are short; working out how to run them fast is not.
 	"jit": "off",
 }
@@ -79,14 +79,14 @@ func configure(dsn string, extra map[string]string) (*pgx.ConnConfig, error) {
 	return c, nil
 }
 
-// asker is a connection, inside a transaction or not.
-type asker interface {
+// querier is a connection, inside a transaction or not.
+type querier interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }
 
-// inspect refuses a server that we could not keep our promises on, and returns
+// inspectServer refuses a server that we could not keep our promises on, and returns
 // what the operator should be warned of.
-func inspect(ctx context.Context, c *pgx.Conn) (warnings []string, err error) {
+func inspectServer(ctx context.Context, c *pgx.Conn) (warnings []string, err error) {
 	var version int
 	var encoding, fsync, pages string
 	err = c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
@@ -94,8 +94,8 @@ func inspect(ctx context.Context, c *pgx.Conn) (warnings []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if version/10000 < oldest {
-		return nil, fmt.Errorf("it is version %d and has to be %d or newer: %w", version/10000, oldest, ErrServer)
+	if version/10000 < minServerVersion {
+		return nil, fmt.Errorf("it is version %d and has to be %d or newer: %w", version/10000, minServerVersion, ErrServer)
 	}
 	if encoding != "UTF8" {
 		return nil, fmt.Errorf("the database is encoded as %s and has to be UTF8: %w", encoding, ErrServer)

@@ -16,7 +16,7 @@ import (
 func (s *Store) Insert(ctx context.Context, d store.Document) error {
 	return s.document(ctx, "insert", d.Ref(), d.Validate(), func(ctx context.Context, tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, `INSERT INTO documents (`+documentColumns+`)
-			VALUES ($1, $2, $3, $4, $5, 1, $6, $7, $8, $9) ON CONFLICT DO NOTHING`, whole(d)...)
+			VALUES ($1, $2, $3, $4, $5, 1, $6, $7, $8, $9) ON CONFLICT DO NOTHING`, documentArgs(d)...)
 		if err == nil && done.RowsAffected() == 0 {
 			err = dormouse.ErrConflict
 		}
@@ -35,7 +35,7 @@ func (s *Store) Replace(ctx context.Context, d store.Document, keep bool) error 
 // another revision.
 func replace(ctx context.Context, tx pgx.Tx, d store.Document, keep bool) error {
 	var revision, version int
-	err := tx.QueryRow(ctx, `SELECT revision, version FROM documents WHERE `+thisOne+` FOR UPDATE`, d.Tenant, d.Kind, d.ID).Scan(&revision, &version)
+	err := tx.QueryRow(ctx, `SELECT revision, version FROM documents WHERE `+byRef+` FOR UPDATE`, d.Tenant, d.Kind, d.ID).Scan(&revision, &version)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return dormouse.ErrNotFound
@@ -46,12 +46,12 @@ func replace(ctx context.Context, tx pgx.Tx, d store.Document, keep bool) error 
 	}
 	if keep && version < d.Version {
 		if _, err := tx.Exec(ctx, `INSERT INTO document_versions (`+documentColumns+`)
-			SELECT `+documentColumns+` FROM documents WHERE `+thisOne+onceMore, d.Tenant, d.Kind, d.ID); err != nil {
+			SELECT `+documentColumns+` FROM documents WHERE `+byRef+replaceVersion, d.Tenant, d.Kind, d.ID); err != nil {
 			return err
 		}
 	}
 	done, err := tx.Exec(ctx, `UPDATE documents SET name = $4, version = $5, revision = revision + 1, updated = $6, archived = $7, body = $8
-		WHERE `+thisOne+` AND revision = $9`, d.Tenant, d.Kind, d.ID, d.Name, d.Version, d.Updated, given(d.Archived), d.Body, revision)
+		WHERE `+byRef+` AND revision = $9`, d.Tenant, d.Kind, d.ID, d.Name, d.Version, d.Updated, nullableTime(d.Archived), d.Body, revision)
 	switch {
 	case code(err) == uniqueViolation:
 		return dormouse.ErrConflict
@@ -61,16 +61,16 @@ func replace(ctx context.Context, tx pgx.Tx, d store.Document, keep bool) error 
 	return err
 }
 
-// Carry stores a version of a document that is not there yet.
-func (s *Store) Carry(ctx context.Context, d store.Document) error {
+// InsertVersion stores a version of a document that is not there yet.
+func (s *Store) InsertVersion(ctx context.Context, d store.Document) error {
 	return s.document(ctx, "carry", d.Ref(), d.Validate(), func(ctx context.Context, tx pgx.Tx) error {
 		var there bool
-		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM documents WHERE `+thisOne+`)`, d.Tenant, d.Kind, d.ID).Scan(&there)
+		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM documents WHERE `+byRef+`)`, d.Tenant, d.Kind, d.ID).Scan(&there)
 		if err == nil && there {
 			err = dormouse.ErrConflict
 		}
 		if err == nil {
-			_, err = tx.Exec(ctx, `INSERT INTO document_versions (`+documentColumns+`) VALUES ($1, $2, $3, $4, $5, 0, $6, $7, $8, $9)`+onceMore, whole(d)...)
+			_, err = tx.Exec(ctx, `INSERT INTO document_versions (`+documentColumns+`) VALUES ($1, $2, $3, $4, $5, 0, $6, $7, $8, $9)`+replaceVersion, documentArgs(d)...)
 		}
 		return err
 	})
@@ -79,44 +79,44 @@ func (s *Store) Carry(ctx context.Context, d store.Document) error {
 // Remove makes a document be gone.
 func (s *Store) Remove(ctx context.Context, ref store.DocumentRef) error {
 	return s.document(ctx, "remove", ref, nil, func(ctx context.Context, tx pgx.Tx) error {
-		done, err := tx.Exec(ctx, `DELETE FROM documents WHERE `+thisOne, ref.Tenant, ref.Kind, ref.ID)
+		done, err := tx.Exec(ctx, `DELETE FROM documents WHERE `+byRef, ref.Tenant, ref.Kind, ref.ID)
 		if err == nil && done.RowsAffected() == 0 {
 			err = dormouse.ErrNotFound
 		}
 		if err == nil {
-			_, err = tx.Exec(ctx, `DELETE FROM document_versions WHERE `+thisOne, ref.Tenant, ref.Kind, ref.ID)
+			_, err = tx.Exec(ctx, `DELETE FROM document_versions WHERE `+byRef, ref.Tenant, ref.Kind, ref.ID)
 		}
 		return err
 	})
 }
 
-// document changes a document in a transaction of its own. Lanes know what to make
+// document changes a document in a transaction of its own. Writers know what to make
 // of a connection that breaks, and never do twice what may have happened.
 func (s *Store) document(ctx context.Context, verb string, ref store.DocumentRef, invalid error, do func(context.Context, pgx.Tx) error) error {
 	err := invalid
 	if err == nil {
-		err = s.lane(dormouse.SessionID(ref.ID)).write(ctx, &job{alone: do})
+		err = s.writer(dormouse.SessionID(ref.ID)).Write(ctx, &job{alone: do})
 	}
 	return wrap(err, verb, ref)
 }
 
 const (
 	documentColumns = `tenant, kind, id, name, version, revision, created, updated, archived, body`
-	thisOne         = `tenant = $1 AND kind = $2 AND id = $3`
-	onceMore        = ` ON CONFLICT (tenant, kind, id, version) DO UPDATE SET name = excluded.name, revision = excluded.revision,
+	byRef           = `tenant = $1 AND kind = $2 AND id = $3`
+	replaceVersion  = ` ON CONFLICT (tenant, kind, id, version) DO UPDATE SET name = excluded.name, revision = excluded.revision,
 		created = excluded.created, updated = excluded.updated, archived = excluded.archived, body = excluded.body`
 	selectDocument = `SELECT ` + documentColumns + ` FROM documents WHERE `
 	// Versions that arrive before their document are not shown.
-	selectPast = `SELECT ` + documentColumns + ` FROM document_versions WHERE ` + thisOne + ` AND EXISTS (SELECT 1 FROM documents WHERE ` + thisOne + `)`
+	selectPast = `SELECT ` + documentColumns + ` FROM document_versions WHERE ` + byRef + ` AND EXISTS (SELECT 1 FROM documents WHERE ` + byRef + `)`
 )
 
-// whole is the arguments that are all of a document but its revision.
-func whole(d store.Document) []any {
-	return []any{d.Tenant, d.Kind, d.ID, d.Name, d.Version, d.Created, d.Updated, given(d.Archived), d.Body}
+// documentArgs is the arguments that are all of a document but its revision.
+func documentArgs(d store.Document) []any {
+	return []any{d.Tenant, d.Kind, d.ID, d.Name, d.Version, d.Created, d.Updated, nullableTime(d.Archived), d.Body}
 }
 
-// given is a time, or NULL if it is the zero time.
-func given(t time.Time) *time.Time {
+// nullableTime is a time, or NULL if it is the zero time.
+func nullableTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
@@ -126,19 +126,19 @@ func given(t time.Time) *time.Time {
 func readDocument(row pgx.CollectableRow) (d store.Document, err error) {
 	var archived *time.Time
 	err = row.Scan(&d.Tenant, &d.Kind, &d.ID, &d.Name, &d.Version, &d.Revision, &d.Created, &d.Updated, &archived, &d.Body)
-	d.Created, d.Updated, d.Archived = d.Created.UTC(), d.Updated.UTC(), maybe(archived)
+	d.Created, d.Updated, d.Archived = d.Created.UTC(), d.Updated.UTC(), timeOrZero(archived)
 	return d, err
 }
 
 // Document returns a document.
 func (s *Store) Document(ctx context.Context, ref store.DocumentRef) (store.Document, error) {
-	d, err := first(list(ctx, s, readDocument, selectDocument+thisOne, ref.Tenant, ref.Kind, ref.ID))
+	d, err := first(list(ctx, s, readDocument, selectDocument+byRef, ref.Tenant, ref.Kind, ref.ID))
 	return d, wrap(err, "look up", ref)
 }
 
 // DocumentVersion returns a version of a document.
 func (s *Store) DocumentVersion(ctx context.Context, ref store.DocumentRef, version int) (store.Document, error) {
-	d, err := first(list(ctx, s, readDocument, selectDocument+thisOne+` AND version = $4 UNION ALL `+selectPast+` AND version = $4`,
+	d, err := first(list(ctx, s, readDocument, selectDocument+byRef+` AND version = $4 UNION ALL `+selectPast+` AND version = $4`,
 		ref.Tenant, ref.Kind, ref.ID, version))
 	return d, wrap(err, "look up a version of", ref)
 }
@@ -148,7 +148,7 @@ func (s *Store) DocumentVersions(ctx context.Context, ref store.DocumentRef, bef
 	if before == 0 {
 		before = math.MaxInt
 	}
-	found, err := list(ctx, s, readDocument, selectDocument+thisOne+` AND version < $4 UNION ALL `+selectPast+` AND version < $4
+	found, err := list(ctx, s, readDocument, selectDocument+byRef+` AND version < $4 UNION ALL `+selectPast+` AND version < $4
 		ORDER BY version DESC LIMIT $5`, ref.Tenant, ref.Kind, ref.ID, before, max(limit, 0))
 	if err == nil && len(found) == 0 {
 		_, err = s.Document(ctx, ref)
@@ -174,7 +174,7 @@ func (s *Store) Documents(ctx context.Context, q store.DocumentQuery) ([]store.D
 		w.add(` AND archived IS NULL`)
 	}
 	if q.After != "" {
-		last, err := s.created(ctx, `SELECT created FROM documents WHERE `+thisOne, q.Tenant, q.Kind, q.After)
+		last, err := s.created(ctx, `SELECT created FROM documents WHERE `+byRef, q.Tenant, q.Kind, q.After)
 		if err != nil {
 			return nil, wrap(err, "list documents after", q.After)
 		}

@@ -45,27 +45,27 @@ func constraint(err error) string {
 	return ""
 }
 
-// fatal reports whether the database ended the connection with this error.
-func fatal(err error) bool {
+// connectionEnded reports whether the database ended the connection with this error.
+func connectionEnded(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Severity != "ERROR"
 }
 
-// passing reports whether an error is of the moment or of the connection, so
+// transient reports whether an error is of the moment or of the connection, so
 // that the same may work when it is tried again.
-func passing(err error) bool {
+func transient(err error) bool {
 	switch code(err) {
 	case serializationFailure, deadlockDetected, readOnly, idleInTransaction, tooManyConnections, configurationLimit,
 		adminShutdown, crashShutdown, cannotConnectNow:
 		return true
 	case "":
-		return lost(err)
+		return connectionLost(err)
 	}
 	return false
 }
 
-// lost reports whether the connection broke.
-func lost(err error) bool {
+// connectionLost reports whether the connection broke.
+func connectionLost(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
@@ -77,11 +77,13 @@ func lost(err error) bool {
 	return code(err) == "" && (dialing || network)
 }
 
-// broken reports whether a connection is of no use after this error.
-func broken(err error) bool { return lost(err) || fatal(err) || code(err) == readOnly }
+// connectionUnusable reports whether a connection is of no use after this error.
+func connectionUnusable(err error) bool {
+	return connectionLost(err) || connectionEnded(err) || code(err) == readOnly
+}
 
-// busy reports whether the database said that it takes nobody now.
-func busy(err error) bool {
+// serverBusy reports whether the database said that it takes nobody now.
+func serverBusy(err error) bool {
 	c := code(err)
 	return c == tooManyConnections || c == configurationLimit || c == cannotConnectNow
 }
@@ -100,7 +102,7 @@ func explain(err error) error {
 		return fmt.Errorf("%w: it takes no more connections (max_connections): %w", dormouse.ErrUnavailable, err)
 	case c == cannotConnectNow:
 		return fmt.Errorf("%w: it is starting or stopping: %w", dormouse.ErrUnavailable, err)
-	case c == lockNotAvailable, c == queryCanceled, passing(err), errors.Is(err, errSilent):
+	case c == lockNotAvailable, c == queryCanceled, transient(err), errors.Is(err, errNoAnswer):
 		return fmt.Errorf("%w: %w", dormouse.ErrUnavailable, err)
 	case len(c) == 5 && c[:2] == "54":
 		return fmt.Errorf("%w: %w", dormouse.ErrTooLarge, err)

@@ -35,7 +35,7 @@ func TestAFailoverThatForgetsLetsNoOldOwnerGoOn(t *testing.T) {
 	if err := forgotten.claim(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := forgotten.append(t.Context(), forgotten.batch(1)); err != nil {
+	if err := forgotten.add(t.Context(), forgotten.batch(1)); err != nil {
 		t.Fatal(err)
 	}
 	if err := own.Return(t.Context()); err != nil {
@@ -43,11 +43,11 @@ func TestAFailoverThatForgetsLetsNoOldOwnerGoOn(t *testing.T) {
 	}
 
 	b := open(t, dsn)
-	if err := forgotten.append(t.Context(), forgotten.batch(1)); !errors.Is(err, dormouse.ErrLeaseLost) {
+	if err := forgotten.add(t.Context(), forgotten.batch(1)); !errors.Is(err, dormouse.ErrLeaseLost) {
 		t.Errorf("append under a claim that is forgotten = %v, want ErrLeaseLost", err)
 	}
 	remembered.index.Seq++ // it was told of an event
-	if err := remembered.append(t.Context(), remembered.batch(1)); !errors.Is(err, dormouse.ErrConflict) {
+	if err := remembered.add(t.Context(), remembered.batch(1)); !errors.Is(err, dormouse.ErrConflict) {
 		t.Errorf("append after an event that is forgotten = %v, want ErrConflict", err)
 	}
 	next := newWriter(b, sessionID(1))
@@ -58,12 +58,12 @@ func TestAFailoverThatForgetsLetsNoOldOwnerGoOn(t *testing.T) {
 		t.Errorf("claim = %d, after %d was given out before", next.epoch, forgotten.epoch)
 	}
 	for range 2 {
-		if err := next.append(t.Context(), next.batch(1)); err != nil {
+		if err := next.add(t.Context(), next.batch(1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := forgotten.append(t.Context(), forgotten.batch(1)); !errors.Is(err, dormouse.ErrLeaseLost) {
+	if err := forgotten.add(t.Context(), forgotten.batch(1)); !errors.Is(err, dormouse.ErrLeaseLost) {
 		t.Errorf("append under a claim that is forgotten = %v, want ErrLeaseLost", err)
 	}
-	whole(t, b, sessionID(1), 3)
+	checkLog(t, b, sessionID(1), 3)
 }

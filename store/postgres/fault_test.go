@@ -41,9 +41,9 @@ func query[T any](t testing.TB, c *pgx.Conn, text string, args ...any) (v T) {
 	return v
 }
 
-// whole fails unless the log has at least seq events, no gap, and an index row
+// checkLog fails unless the log has at least seq events, no gap, and an index row
 // that agrees.
-func whole(t *testing.T, s store.Store, id dormouse.SessionID, seq uint64) {
+func checkLog(t *testing.T, s store.Store, id dormouse.SessionID, seq uint64) {
 	t.Helper()
 	index, err := s.Session(t.Context(), id)
 	if err != nil {
@@ -79,7 +79,7 @@ func TestACommitWhoseAnswerIsLostHasAnUnknownOutcomeThatAClaimSettles(t *testing
 			ctx, leave := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer leave()
 			before := w.index.Seq
-			if err := w.append(ctx, w.batch(1)); !errors.Is(err, dormouse.ErrUnknownOutcome) {
+			if err := w.add(ctx, w.batch(1)); !errors.Is(err, dormouse.ErrUnknownOutcome) {
 				t.Fatalf("append = %v, want ErrUnknownOutcome", err)
 			}
 			if err := w.claim(t.Context()); err != nil {
@@ -89,10 +89,10 @@ func TestACommitWhoseAnswerIsLostHasAnUnknownOutcomeThatAClaimSettles(t *testing
 				t.Errorf("the log grew by %d, want %d", grew, test.grew)
 			}
 			p.cut() // what is frozen, too
-			if err := w.append(t.Context(), w.batch(1)); err != nil {
+			if err := w.add(t.Context(), w.batch(1)); err != nil {
 				t.Errorf("append after the claim: %v", err)
 			}
-			whole(t, w.store, sessionID(1), before+test.grew+1)
+			checkLog(t, w.store, sessionID(1), before+test.grew+1)
 		})
 	}
 }
@@ -101,16 +101,16 @@ func TestAConnectionLostBeforeTheCommitChangesNothingAndIsTriedAgain(t *testing.
 	p := newProxy(t)
 	w := create(t, open(t, p.through(database(t))), sessionID(1))
 	for _, f := range []fate{dropped, unanswered} {
-		p.once("fence", f)
-		if err := w.append(t.Context(), w.batch(1)); err != nil {
+		p.once("update_sessions", f)
+		if err := w.add(t.Context(), w.batch(1)); err != nil {
 			t.Errorf("append: %v", err)
 		}
 	}
 	p.cut() // while nothing is on its way
-	if err := w.append(t.Context(), w.batch(1)); err != nil {
+	if err := w.add(t.Context(), w.batch(1)); err != nil {
 		t.Errorf("append: %v", err)
 	}
-	whole(t, w.store, sessionID(1), 4)
+	checkLog(t, w.store, sessionID(1), 4)
 }
 
 // A server that freezes in the middle of a transaction holds the locks of its
@@ -134,14 +134,14 @@ func TestAFrozenServerHoldsNobodyOff(t *testing.T) {
 	if theirs.index.Seq != w.index.Seq {
 		t.Errorf("the log is at %d, want %d: nothing was committed", theirs.index.Seq, w.index.Seq)
 	}
-	if err := theirs.append(t.Context(), theirs.batch(1)); err != nil {
+	if err := theirs.add(t.Context(), theirs.batch(1)); err != nil {
 		t.Error(err)
 	}
 	leave()
 	if err := <-appended; !errors.Is(err, dormouse.ErrUnknownOutcome) {
 		t.Errorf("append of the frozen server = %v, want ErrUnknownOutcome", err)
 	}
-	whole(t, other, sessionID(1), 2)
+	checkLog(t, other, sessionID(1), 2)
 	p.cut()
 }
 
@@ -175,7 +175,7 @@ func TestADatabaseThatDoesNotAnswerIsAnErrorWithinTheCallersTime(t *testing.T) {
 	if err := w.claim(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.append(t.Context(), w.batch(1)); err != nil {
+	if err := w.add(t.Context(), w.batch(1)); err != nil {
 		t.Errorf("append once the database answers again: %v", err)
 	}
 	if err := s.Check(t.Context()); err != nil {
@@ -199,7 +199,7 @@ func TestSerializationFailuresAreTriedAgain(t *testing.T) {
 	for _, w := range writers {
 		running.Go(func() {
 			for range 10 {
-				if err := w.append(t.Context(), w.batch(2)); err != nil {
+				if err := w.add(t.Context(), w.batch(2)); err != nil {
 					t.Errorf("append to %s: %v", w.index.Session, err)
 				}
 			}
@@ -207,7 +207,7 @@ func TestSerializationFailuresAreTriedAgain(t *testing.T) {
 	}
 	running.Wait()
 	for _, w := range writers {
-		whole(t, s, w.index.Session, 21)
+		checkLog(t, s, w.index.Session, 21)
 	}
 }
 
@@ -232,11 +232,11 @@ func TestAnAppendTheSchemaRefusesFailsAlone(t *testing.T) {
 				if i%8 == 0 {
 					b := w.batch(1)
 					spoil[n%len(spoil)](&b)
-					if err := w.append(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
+					if err := w.add(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
 						t.Errorf("append of what cannot be stored = %v, want ErrInvalid", err)
 					}
 				}
-				if err := w.append(t.Context(), w.batch(1)); err != nil {
+				if err := w.add(t.Context(), w.batch(1)); err != nil {
 					t.Errorf("append to %s: %v", w.index.Session, err)
 				}
 			}
@@ -244,7 +244,7 @@ func TestAnAppendTheSchemaRefusesFailsAlone(t *testing.T) {
 	}
 	running.Wait()
 	for _, w := range writers {
-		whole(t, s, w.index.Session, 9)
+		checkLog(t, s, w.index.Session, 9)
 	}
 }
 
@@ -269,7 +269,7 @@ func underLoad(t *testing.T, disturb func()) {
 				default:
 				}
 				b := w.batch(2)
-				err := w.append(t.Context(), b)
+				err := w.add(t.Context(), b)
 				switch {
 				case err == nil:
 				case errors.Is(err, dormouse.ErrUnknownOutcome):
@@ -294,7 +294,7 @@ func underLoad(t *testing.T, disturb func()) {
 		if w.index.Seq < 2 {
 			t.Errorf("%s has not grown", w.index.Session)
 		}
-		whole(t, s, w.index.Session, w.index.Seq)
+		checkLog(t, s, w.index.Session, w.index.Seq)
 	}
 }
 
@@ -331,7 +331,7 @@ func TestCloseWaitsForWhatWasHandedIn(t *testing.T) {
 	for _, w := range writers {
 		running.Go(func() {
 			for {
-				if err := w.append(context.Background(), w.batch(1)); err != nil {
+				if err := w.add(context.Background(), w.batch(1)); err != nil {
 					if !errors.Is(err, dormouse.ErrClosing) {
 						t.Errorf("append = %v, want ErrClosing", err)
 					}

@@ -14,8 +14,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// kept is how long a server that is gone stays on record, for people who ask.
-const kept = time.Hour
+// serverRetention is how long a server that is gone stays on record, for people who ask.
+const serverRetention = time.Hour
 
 // lives is when a server lives. It asks the clock at the instant it looks, since
 // a transaction may have waited for a lock since it began.
@@ -28,9 +28,9 @@ const condemned = `lease_until = '-infinity'`
 // Join takes a lease for a server and ends the one this store had. Servers that
 // join at once take turns, so that each sees where the others are.
 func (s *Store) Join(ctx context.Context, server store.Server, length time.Duration) (store.Server, error) {
-	err := s.leased(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	err := s.withLease(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(turnstile)); err != nil {
+			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
 				return err
 			}
 			// Somebody may have brought the schema further than we know since it was opened.
@@ -42,7 +42,7 @@ func (s *Store) Join(ctx context.Context, server store.Server, length time.Durat
 				return err
 			}
 			var elsewhere bool
-			me := signed(s.me.Load())
+			me := signed(s.incarnation.Load())
 			err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation <> $1 AND place <> $2 AND `+lives+`)`,
 				me, server.Place).Scan(&elsewhere)
 			if err != nil {
@@ -53,7 +53,7 @@ func (s *Store) Join(ctx context.Context, server store.Server, length time.Durat
 			}
 			// What is condemned meanwhile is not met by the deletion, but by the look after it.
 			if _, err := tx.Exec(ctx, `DELETE FROM servers WHERE NOT (`+condemned+`) AND
-				(incarnation = $1 OR lease_until < clock_timestamp() - $2::interval)`, me, kept); err != nil {
+				(incarnation = $1 OR lease_until < clock_timestamp() - $2::interval)`, me, serverRetention); err != nil {
 				return err
 			}
 			var doomed bool
@@ -71,24 +71,24 @@ func (s *Store) Join(ctx context.Context, server store.Server, length time.Durat
 	if err != nil {
 		return store.Server{}, wrap(err, "join as", server.Name)
 	}
-	s.length.Store(int64(length))
-	s.me.Store(server.Incarnation)
+	s.leaseLength.Store(int64(length))
+	s.incarnation.Store(server.Incarnation)
 	return server, nil
 }
 
 // Renew extends the lease, and learns the time.
 func (s *Store) Renew(ctx context.Context) error {
-	length := time.Duration(s.length.Load())
-	err := s.leased(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	length := time.Duration(s.leaseLength.Load())
+	err := s.withLease(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		asked := time.Now()
 		var now time.Time
 		err := c.QueryRow(ctx, `UPDATE servers SET lease_until = clock_timestamp() + $2::interval
-			WHERE incarnation = $1 AND `+lives+` RETURNING clock_timestamp()`, signed(s.me.Load()), length).Scan(&now)
+			WHERE incarnation = $1 AND `+lives+` RETURNING clock_timestamp()`, signed(s.incarnation.Load()), length).Scan(&now)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return dormouse.ErrLeaseLost
 		}
 		if err == nil {
-			s.clock.learn(now, asked, time.Now())
+			s.clock.adjust(now, asked, time.Now())
 		}
 		return err
 	})
@@ -97,8 +97,8 @@ func (s *Store) Renew(ctx context.Context) error {
 
 // Leave ends the lease. What it owned is free, since its owner is gone.
 func (s *Store) Leave(ctx context.Context) error {
-	err := s.leased(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, `DELETE FROM servers WHERE incarnation = $1`, signed(s.me.Load()))
+	err := s.withLease(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `DELETE FROM servers WHERE incarnation = $1`, signed(s.incarnation.Load()))
 		return err
 	})
 	return wrap(err, "end", "lease")
@@ -107,7 +107,7 @@ func (s *Store) Leave(ctx context.Context) error {
 // Condemn keeps a server from joining again whose lease has run out. One that is no
 // longer on record is put there.
 func (s *Store) Condemn(ctx context.Context, incarnation uint64) (done bool, err error) {
-	err = s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+	err = s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		tag, err := c.Exec(ctx, `INSERT INTO servers (incarnation, name, addr, place, lease_until) OVERRIDING SYSTEM VALUE
 			VALUES ($1, '', '', '', '-infinity')
 			ON CONFLICT (incarnation) DO UPDATE SET lease_until = '-infinity' WHERE NOT (servers.`+lives+`)`, signed(incarnation))
@@ -119,15 +119,15 @@ func (s *Store) Condemn(ctx context.Context, incarnation uint64) (done bool, err
 
 // Absolve forgets a server that was condemned.
 func (s *Store) Absolve(ctx context.Context, incarnation uint64) error {
-	err := s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+	err := s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		_, err := c.Exec(ctx, `DELETE FROM servers WHERE incarnation = $1 AND `+condemned, signed(incarnation))
 		return err
 	})
 	return wrap(err, "absolve", "server")
 }
 
-// leased runs f on the connection of the lease.
-func (s *Store) leased(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+// withLease runs f on the connection of the lease.
+func (s *Store) withLease(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	if s.closed() {
 		return dormouse.ErrClosing
 	}
@@ -143,7 +143,7 @@ func (s *Store) Servers(ctx context.Context) ([]store.Server, error) {
 
 // Key returns the secret of the store, and makes it if there is none.
 func (s *Store) Key(ctx context.Context) (key []byte, err error) {
-	err = s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+	err = s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		made := make([]byte, 32)
 		_, _ = rand.Read(made) // it cannot fail
 		if _, err := c.Exec(ctx, `INSERT INTO keys (one, key) VALUES (1, $1) ON CONFLICT (one) DO NOTHING`, made); err != nil {

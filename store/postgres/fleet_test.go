@@ -71,7 +71,7 @@ func TestNobodyIsToldWhileNobodyElseIsThere(t *testing.T) {
 	ear := raw(t, dsn)
 	do(t, ear, `LISTEN dormouse`)
 	heard := func() bool {
-		if err := w.append(t.Context(), w.batch(1)); err != nil {
+		if err := w.add(t.Context(), w.batch(1)); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -165,7 +165,7 @@ func TestAListenerThatLostItsConnectionSaysThatItMissedSomething(t *testing.T) {
 			case <-end:
 				t.Fatalf("nothing was told, want named = %v", named)
 			case <-time.After(20 * time.Millisecond):
-				if err := w.append(t.Context(), w.batch(1)); named && err != nil {
+				if err := w.add(t.Context(), w.batch(1)); named && err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -267,23 +267,22 @@ func TestWhatAnotherServerWroteInBetweenIsWrittenOver(t *testing.T) {
 		if err := w.claim(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		labels, deadlines := []string{"of a"}, []dormouse.Deadline{{ID: "of a", At: start}}
+		labels := []string{"of a"}
 		if n%2 == 1 {
-			labels, deadlines = []string{"of b", "both"}, []dormouse.Deadline{}
+			labels = []string{"of b", "both"}
 		}
 		for range 2 {
 			batch := w.batch(1)
-			batch.Rows.Session.Tags, batch.Rows.Deadlines = labels, deadlines
-			if err := w.append(t.Context(), batch); err != nil {
+			batch.Rows.Session.Tags = labels
+			if err := w.add(t.Context(), batch); err != nil {
 				t.Fatal(err)
 			}
-			index, err1 := s.Session(t.Context(), sessionID(1))
-			found, err2 := s.Deadlines(t.Context(), sessionID(1))
-			if err := errors.Join(err1, err2); err != nil {
+			index, err := s.Session(t.Context(), sessionID(1))
+			if err != nil {
 				t.Fatal(err)
 			}
-			if len(index.Tags) != len(labels) || index.Tags[0] != labels[0] || len(found) != len(deadlines) {
-				t.Errorf("round %d: tags %v, deadlines %v, want %v, %v", n, index.Tags, found, labels, deadlines)
+			if len(index.Tags) != len(labels) || index.Tags[0] != labels[0] {
+				t.Errorf("round %d: tags %v, want %v", n, index.Tags, labels)
 			}
 		}
 	}

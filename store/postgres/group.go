@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -14,79 +13,44 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// errSilent ends what the database does not answer.
-var errSilent = errors.New("the database does not answer")
-
-// commit writes jobs in one transaction. An error that is not
-// dormouse.ErrUnknownOutcome means that nothing changed; a job that was refused
-// has its own.
-func (l *lane) commit(ctx context.Context, jobs []*job) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSilent)
-	defer cancel()
-	err := l.connect(ctx)
-	if err == nil && jobs[0].alone != nil {
-		err = l.commitAlone(ctx, jobs[0])
-	} else if err == nil {
-		err = l.commitGroup(ctx, jobs)
-	}
-	if err != nil && (broken(err) || ctx.Err() != nil) {
-		l.hangUp()
-	}
-	if err != nil && ctx.Err() != nil {
-		return silent(ctx, err)
-	}
-	return err
-}
-
-// silent says that the database did not answer in time. It hides how we noticed:
-// a caller must not take our deadline for his.
-func silent(ctx context.Context, err error) error {
-	if errors.Is(err, dormouse.ErrUnknownOutcome) {
-		return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, context.Cause(ctx))
-	}
-	return context.Cause(ctx)
-}
+// errNoAnswer ends what the database does not answer.
+var errNoAnswer = errors.New("the database does not answer")
 
 // commitAlone runs a job that shares its transaction with nobody.
-func (l *lane) commitAlone(ctx context.Context, j *job) error {
-	tx, err := l.conn.Begin(ctx)
+func (w *writer) commitAlone(ctx context.Context, j *job) error {
+	tx, err := w.conn.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	if err := j.alone(ctx, tx); err != nil {
 		if rollback := tx.Rollback(ctx); rollback != nil {
-			l.hangUp()
+			w.disconnect()
 		}
-		if refused(err) {
-			j.err = err
+		if store.Refused(err) {
+			j.Refuse(err)
 			return nil
 		}
 		return err
 	}
-	return unsure(tx.Commit(ctx))
+	return commitError(tx.Commit(ctx))
 }
 
-// unsure says what a failed commit means: if it was not the database itself that
+// commitError says what a failed commit means: if it was not the database itself that
 // refused it, it may have happened.
-func unsure(err error) error {
-	if err == nil || code(err) != "" && !fatal(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
+func commitError(err error) error {
+	if err == nil || code(err) != "" && !connectionEnded(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
 		return err
 	}
 	return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
 }
 
-// refused reports whether a job said no before it changed anything.
-func refused(err error) bool {
-	return errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrLeaseLost) || errors.Is(err, dormouse.ErrConflict)
-}
-
 // commitGroup takes two round trips. The first passes the fences, and if the
 // connection breaks there nothing has happened. The second carries the rows of
 // those who passed and the commit itself.
-func (l *lane) commitGroup(ctx context.Context, jobs []*job) error {
+func (w *writer) commitGroup(ctx context.Context, jobs []*job) error {
 	crash.At(crash.StoreFencing)
-	p := l.conn.PgConn().StartPipeline(ctx)
-	err := l.fence(p, jobs)
+	p := w.conn.PgConn().StartPipeline(ctx)
+	err := w.fence(p, jobs)
 	if err == nil {
 		for _, j := range jobs {
 			if j.key != 0 && j.queues {
@@ -94,7 +58,7 @@ func (l *lane) commitGroup(ctx context.Context, jobs []*job) error {
 			}
 		}
 		crash.At(crash.StoreFlushing)
-		err = l.store(p, jobs)
+		err = w.store(p, jobs)
 	}
 	closed := p.Close()
 	if err == nil {
@@ -103,27 +67,27 @@ func (l *lane) commitGroup(ctx context.Context, jobs []*job) error {
 		return nil
 	}
 	if closed != nil {
-		l.hangUp()
-	} else if l.conn.PgConn().TxStatus() != 'I' {
-		if _, rollback := l.conn.Exec(ctx, "ROLLBACK"); rollback != nil {
-			l.hangUp()
+		w.disconnect()
+	} else if w.conn.PgConn().TxStatus() != 'I' {
+		if _, rollback := w.conn.Exec(ctx, "ROLLBACK"); rollback != nil {
+			w.disconnect()
 		}
 	}
 	return err
 }
 
 // fence gives a key to each job that may go in.
-func (l *lane) fence(p *pgconn.Pipeline, jobs []*job) error {
+func (w *writer) fence(p *pgconn.Pipeline, jobs []*job) error {
 	byID := make(map[string]*job, len(jobs))
-	l.layout.clear()
+	w.layout.reset()
 	for _, j := range jobs {
-		j.key, j.err = 0, nil
+		j.key = 0
 		byID[string(j.batch.Session)] = j
-		l.layout.fence(j)
+		w.layout.fence(j)
 	}
 	p.SendQueryPrepared(begin, nil, nil, nil)
 	sent := 1
-	for _, t := range []*table{l.layout.births, l.layout.fences, l.layout.holds} {
+	for _, t := range w.layout.fences {
 		if t.send(p) {
 			sent++
 		}
@@ -131,12 +95,12 @@ func (l *lane) fence(p *pgconn.Pipeline, jobs []*job) error {
 	if err := p.Sync(); err != nil {
 		return err
 	}
-	_, err := answers(p, sent, func(v [][]byte) error {
+	_, err := readResults(p, sent, func(v [][]byte) error {
 		j := byID[string(v[0])]
 		if j == nil {
 			return fmt.Errorf("a fence was passed by %q, who is not there", v[0])
 		}
-		j.key = integer(v[1])
+		j.key = decodeInteger(v[1])
 		return nil
 	})
 	return err
@@ -144,19 +108,16 @@ func (l *lane) fence(p *pgconn.Pipeline, jobs []*job) error {
 
 // store writes the rows of jobs that passed the fence, commits, and says why the
 // others were refused.
-func (l *lane) store(p *pgconn.Pipeline, jobs []*job) error {
+func (w *writer) store(p *pgconn.Pipeline, jobs []*job) error {
 	for _, j := range jobs {
 		if j.key == 0 {
-			l.layout.look(j)
+			w.layout.readFence(j)
 		} else {
-			l.layout.rows(j, l.known[j.batch.Session])
+			w.layout.addRows(j, w.cache[j.batch.Session])
 		}
 	}
 	sent := 0
-	if l.layout.looks.send(p) {
-		sent++
-	}
-	for _, t := range l.layout.stored {
+	for _, t := range w.layout.stored {
 		if t.send(p) {
 			sent++
 		}
@@ -166,8 +127,8 @@ func (l *lane) store(p *pgconn.Pipeline, jobs []*job) error {
 	err := p.Sync()
 	done := 0
 	if err == nil {
-		done, err = answers(p, sent+1, func(v [][]byte) error {
-			fences[string(v[0])] = fence{epoch: unsigned(integer(v[1])), last: unsigned(integer(v[2]))}
+		done, err = readResults(p, sent+1, func(v [][]byte) error {
+			fences[string(v[0])] = fence{epoch: unsigned(decodeInteger(v[1])), last: unsigned(decodeInteger(v[2]))}
 			return nil
 		})
 	}
@@ -175,14 +136,14 @@ func (l *lane) store(p *pgconn.Pipeline, jobs []*job) error {
 	case done > sent: // the commit was answered
 	case err == nil:
 		return errors.New("the commit was not answered")
-	case code(err) != "" && (done < sent || !fatal(err)):
+	case code(err) != "" && (done < sent || !connectionEnded(err)):
 		return err // the database got no further than a statement before, or refused the commit
 	default:
 		return fmt.Errorf("commit: %w: %w", dormouse.ErrUnknownOutcome, err)
 	}
 	for _, j := range jobs {
 		if j.key == 0 {
-			j.err = j.refusal(fences)
+			j.Refuse(j.refusal(fences))
 		}
 	}
 	return nil
@@ -195,25 +156,25 @@ type fence struct{ epoch, last uint64 }
 func (j *job) refusal(fences map[string]fence) error {
 	at, found := fences[string(j.batch.Session)]
 	switch {
-	case j.birth && j.batch.Under != nil && !admits(fences[string(j.batch.Under.Session)].epoch, j.batch.Under.Epoch):
+	case j.creates && j.batch.Under != nil && !epochMatches(fences[string(j.batch.Under.Session)].epoch, j.batch.Under.Epoch):
 		return fmt.Errorf("under %s: %w", j.batch.Under.Session, store.ErrStaleSender)
-	case j.birth:
+	case j.creates:
 		return dormouse.ErrConflict
 	case !found:
 		return dormouse.ErrNotFound
-	case !admits(at.epoch, j.batch.Epoch):
+	case !epochMatches(at.epoch, j.batch.Epoch):
 		return dormouse.ErrLeaseLost
 	}
 	return dormouse.ErrConflict
 }
 
-// admits reports whether one may write who says it is under an epoch. Nobody
+// epochMatches reports whether one may write who says it is under an epoch. Nobody
 // writes what nobody claimed.
-func admits(at, said store.Epoch) bool { return at == said && said != 0 }
+func epochMatches(at, said store.Epoch) bool { return at == said && said != 0 }
 
-// answers reads the answers to n statements and says how many came. The rows of
+// readResults reads the answers to n statements and says how many came. The rows of
 // all of them are given to read.
-func answers(p *pgconn.Pipeline, n int, read func(values [][]byte) error) (int, error) {
+func readResults(p *pgconn.Pipeline, n int, read func(values [][]byte) error) (int, error) {
 	for i := range n {
 		result, err := p.GetResults()
 		if err != nil {
@@ -240,12 +201,7 @@ func answers(p *pgconn.Pipeline, n int, read func(values [][]byte) error) (int, 
 	return n, err
 }
 
-// integer reads an integer in the binary format.
-func integer(b []byte) int64 {
-	return int64(binary.BigEndian.Uint64(b)) //nolint:gosec // the same bits
-}
-
-// prepare readies the statements of a lane in one round trip.
+// prepare readies the statements of a writer in one round trip.
 func prepare(ctx context.Context, c *pgx.Conn) error {
 	p := c.PgConn().StartPipeline(ctx)
 	for name, text := range texts {

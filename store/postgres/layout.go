@@ -2,167 +2,170 @@ package postgres
 
 import (
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// layout is a group of jobs on the way to the database, by table.
+// layout is a group of jobs on the way to the database, by statement.
 type layout struct {
-	births, fences, holds, looks *table
+	createSessions, updateSessions, lockSessions *table[*job]
 
-	events, labels, bare, prompts, ops, closed, chunks, gone, deadlines, unnamed, pointless, points, names, counted, given, states *table
+	readFences     *table[dormouse.SessionID]
+	insertEvents   *table[of[dormouse.Event]]
+	upsertLabels   *table[*job]
+	deleteLabels   *table[*job]
+	upsertPrompts  *table[of[dormouse.PromptRecord]]
+	upsertOps      *table[of[op]]
+	deleteChunks   *table[of[op]]
+	upsertChunks   *table[of[store.Chunk]]
+	decrementNames *table[of[point]]
+	deletePoints   *table[of[point]]
+	upsertPoints   *table[of[point]]
+	incrementNames *table[of[dormouse.Digest]]
+	deleteNames    *table[*job]
+	insertIDs      *table[of[dormouse.ClientID]]
+	upsertStates   *table[*job]
 
-	stored []*table // those of the second round trip, in the order they are sent
+	fences []sender // of the first round trip
+	stored []sender // of the second, in the order they are sent
+}
+
+// sender is a table whatever its rows are.
+type sender interface {
+	reset()
+	send(p *pgconn.Pipeline) bool
+	prepared() (name, text string)
 }
 
 func newLayout() *layout {
 	l := &layout{
-		births: newTable(birthSessions, "siitsssstsssttsisiis"),
-		fences: newTable(fenceSessions, "siitsssstsssttsisii"),
-		holds:  newTable(holdSessions, "sii"),
-		looks:  newTable(lookFences, "s"),
-
-		events:    newTable(addEvents, "iisssstbsi"),
-		labels:    newTable(putLabels, "isss"),
-		bare:      newTable(dropLabels, "i"),
-		prompts:   newTable(putPrompts, "isssssit"),
-		ops:       newTable(putOps, "isssstt"),
-		closed:    newTable(dropChunks, "is"),
-		chunks:    newTable(putChunks, "isis"),
-		gone:      newTable(dropDeadlines, "i"),
-		deadlines: newTable(addDeadlines, "isst"),
-		unnamed:   newTable(countNames, "is"),
-		pointless: newTable(dropPoints, "is"),
-		points:    newTable(putPoints, "iss"),
-		names:     newTable(addNames, "is"),
-		counted:   newTable(dropNames, "i"),
-		given:     newTable(addClientIDs, "isi"),
-		states:    newTable(putStates, "iiib"),
+		createSessions: newTable(createSessions),
+		updateSessions: newTable(updateSessions),
+		lockSessions:   newTable(lockSessions),
+		readFences:     newTable(readFences),
+		insertEvents:   newTable(insertEvents),
+		upsertLabels:   newTable(upsertLabels),
+		deleteLabels:   newTable(deleteLabels),
+		upsertPrompts:  newTable(upsertPrompts),
+		upsertOps:      newTable(upsertOps),
+		deleteChunks:   newTable(deleteChunks),
+		upsertChunks:   newTable(upsertChunks),
+		decrementNames: newTable(decrementNames),
+		deletePoints:   newTable(deletePoints),
+		upsertPoints:   newTable(upsertPoints),
+		incrementNames: newTable(incrementNames),
+		deleteNames:    newTable(deleteNames),
+		insertIDs:      newTable(insertClientIDs),
+		upsertStates:   newTable(upsertStates),
 	}
+	l.fences = []sender{l.createSessions, l.updateSessions, l.lockSessions}
 	// Chunks of an op that is closed go before late ones are refused, and what a
 	// point named before what it names.
-	l.stored = []*table{
-		l.events, l.labels, l.bare, l.prompts, l.ops, l.closed, l.chunks, l.gone, l.deadlines,
-		l.unnamed, l.pointless, l.points, l.names, l.counted, l.given, l.states,
+	l.stored = []sender{
+		l.readFences, l.insertEvents, l.upsertLabels, l.deleteLabels, l.upsertPrompts, l.upsertOps, l.deleteChunks, l.upsertChunks,
+		l.decrementNames, l.deletePoints, l.upsertPoints, l.incrementNames, l.deleteNames, l.insertIDs, l.upsertStates,
 	}
 	return l
 }
 
-func (l *layout) clear() {
-	for _, t := range append([]*table{l.births, l.fences, l.holds, l.looks}, l.stored...) {
-		t.clear()
+// texts are the statements that a writer prepares, by name.
+var texts = func() map[string]string {
+	all := map[string]string{begin: `BEGIN ISOLATION LEVEL READ COMMITTED`, commit: `COMMIT`}
+	l := newLayout()
+	for _, t := range append(l.fences, l.stored...) {
+		name, text := t.prepared()
+		all[name] = text
+	}
+	return all
+}()
+
+func (l *layout) reset() {
+	for _, t := range l.fences {
+		t.reset()
+	}
+	for _, t := range l.stored {
+		t.reset()
 	}
 }
 
 // fence lays out what a job has to pass.
 func (l *layout) fence(j *job) {
-	b := j.batch
 	switch {
-	case j.birth:
-		l.index(l.births, j)
-		if b.Under == nil {
-			l.births.null().null()
-		} else {
-			l.births.number(b.Under.Epoch).text(string(b.Under.Session))
-		}
-	case b.Epoch == 0: // refused, even if the session has it, too
-	case b.Rows == nil:
-		l.holds.text(string(b.Session)).number(b.Epoch).number(b.After)
+	case j.creates:
+		l.createSessions.add(j)
+	case j.batch.Epoch == 0: // refused, even if the session has it, too
+	case j.batch.Rows == nil:
+		l.lockSessions.add(j)
 	default:
-		l.index(l.fences, j)
-		l.fences.number(b.After)
+		l.updateSessions.add(j)
 	}
 }
 
-func (l *layout) index(t *table, j *job) {
-	i := j.batch.Rows.Session
-	t.text(string(i.Session)).number(j.batch.Epoch).number(i.Seq).time(i.Updated).text(j.spelled.metrics)
-	t.text(i.Title).text(string(i.Phase)).text(string(i.Status)).time(i.Due)
-	t.text(i.Tenant).text(string(i.Owner)).text(string(i.Parent)).time(i.Created).time(i.Archived)
-	t.text(i.AgentID).integer(int64(i.AgentVersion)).text(i.EnvironmentID).integer(int64(i.Needs))
-}
-
-// look asks why a job was refused.
-func (l *layout) look(j *job) {
-	l.looks.text(string(j.batch.Session))
-	if j.batch.Under != nil {
-		l.looks.text(string(j.batch.Under.Session))
+// readFence asks why a job was refused.
+func (l *layout) readFence(j *job) {
+	l.readFences.add(j.batch.Session)
+	if under, ok := j.under(); ok {
+		l.readFences.add(under.Session)
 	}
 }
 
-// rows lays out all of a job but its index row.
-func (l *layout) rows(j *job, k known) {
-	b := j.batch
-	for _, e := range b.Events {
-		l.events.integer(j.key).number(e.Seq).text(string(e.ID)).text(string(e.Type)).text(string(e.Thread)).
-			text(string(e.Actor)).time(e.Time).bytes(e.Payload).text(string(e.Blob)).integer(store.Sum(b.Session, e))
+// addRows lays out all of a job but its session's row.
+func (l *layout) addRows(j *job, c cached) {
+	addAll(l.insertEvents, j, j.batch.Events)
+	if j.batch.Rows != nil {
+		l.addDerived(j, c)
 	}
-	if b.Rows != nil {
-		l.derived(j, k)
-	}
-	for _, c := range j.spelled.chunks {
-		l.chunks.integer(j.key).text(string(c.Op)).integer(int64(c.N)).text(c.Text)
-	}
-	if b.State != nil {
-		l.states.integer(j.key).number(b.State.Seq).integer(int64(b.State.Version)).bytes(b.State.Data)
+	addAll(l.upsertChunks, j, j.encoded.chunks)
+	if j.batch.State != nil {
+		l.upsertStates.add(j)
 	}
 }
 
-// derived lays out the rows of a job's tables, less what is there already.
-func (l *layout) derived(j *job, k known) {
-	if j.birth {
-		k = known{labels: unlabelled.mark, deadlines: []dormouse.Deadline{}}
-	} else if k.epoch != j.batch.Epoch {
-		k = known{}
+// addDerived lays out the rows of a job's tables, less what is there already.
+func (l *layout) addDerived(j *job, c cached) {
+	if j.creates {
+		c = cached{labels: noLabels.sum}
+	} else if c.epoch != j.batch.Epoch {
+		c = cached{}
 	}
 	switch {
-	case k.labels == j.spelled.labels.mark:
-	case j.spelled.labels == unlabelled:
-		l.bare.integer(j.key)
+	case c.labels == j.encoded.labels.sum:
+	case j.encoded.labels == noLabels:
+		l.deleteLabels.add(j)
 	default:
-		l.labels.integer(j.key).text(j.spelled.labels.tags).text(j.spelled.labels.metadata).text(j.spelled.labels.search)
+		l.upsertLabels.add(j)
 	}
-	for _, p := range j.spelled.prompts {
-		l.prompts.integer(j.key).text(string(p.ID)).text(string(p.Thread)).text(string(p.Status)).text(string(p.Body)).
-			text(string(p.Turn)).number(p.Seq).time(p.Queued)
-	}
-	for i, o := range j.spelled.ops {
-		l.ops.integer(j.key).text(string(o.ID)).text(j.spelled.texts[i]).text(string(o.Status)).text(o.Outcome).
-			time(o.Started).time(o.Finished)
-		if o.Status != dormouse.OpOpen {
-			l.closed.integer(j.key).text(string(o.ID))
+	addAll(l.upsertPrompts, j, j.encoded.prompts)
+	addAll(l.upsertOps, j, j.encoded.ops)
+	for i := range j.encoded.ops {
+		if o := &j.encoded.ops[i]; o.Status != dormouse.OpOpen {
+			l.deleteChunks.add(of[op]{j, o})
 		}
 	}
-	if len(j.spelled.points) > 0 {
-		l.counted.integer(j.key)
+	if len(j.encoded.points) > 0 {
+		l.deleteNames.add(j)
 	}
-	for _, p := range j.spelled.points {
-		l.unnamed.integer(j.key).text(string(p.Snapshot))
+	for i := range j.encoded.points {
+		p := &j.encoded.points[i]
+		l.decrementNames.add(of[point]{j, p})
 		if len(p.Digests) == 0 {
-			l.pointless.integer(j.key).text(string(p.Snapshot))
+			l.deletePoints.add(of[point]{j, p})
 			continue
 		}
-		l.points.integer(j.key).text(string(p.Snapshot)).text(p.text)
-		for _, d := range p.Digests {
-			l.names.integer(j.key).text(string(d))
-		}
+		l.upsertPoints.add(of[point]{j, p})
+		addAll(l.incrementNames, j, p.Digests)
 	}
-	for _, id := range j.batch.Rows.ClientIDs {
-		l.given.integer(j.key).text(id.ID).number(id.Seq)
-	}
-	deadlines := j.batch.Rows.Deadlines
-	if deadlines == nil || k.deadlines != nil && slices.EqualFunc(deadlines, k.deadlines, alike) {
-		return
-	}
-	if len(k.deadlines) > 0 || k.deadlines == nil {
-		l.gone.integer(j.key)
-	}
-	for _, d := range deadlines {
-		l.deadlines.integer(j.key).text(d.ID).text(d.Kind).time(d.At)
+	addAll(l.insertIDs, j, j.batch.Rows.ClientIDs)
+}
+
+// addAll adds the values that a job writes to a table.
+func addAll[T any](t *table[of[T]], j *job, values []T) {
+	for i := range values {
+		t.add(of[T]{j, &values[i]})
 	}
 }
 
@@ -170,19 +173,17 @@ func (l *layout) derived(j *job, k known) {
 func (l *layout) send(ctx context.Context, c *pgx.Conn) error {
 	p := c.PgConn().StartPipeline(ctx)
 	sent := 0
-	for _, t := range append([]*table{l.fences}, l.stored...) {
+	for _, t := range append([]sender{l.updateSessions}, l.stored...) {
 		if t.send(p) {
 			sent++
 		}
 	}
 	err := p.Sync()
 	if err == nil {
-		_, err = answers(p, sent, func([][]byte) error { return nil })
+		_, err = readResults(p, sent, func([][]byte) error { return nil })
 	}
 	if closed := p.Close(); err == nil {
 		err = closed
 	}
 	return err
 }
-
-func alike(a, b dormouse.Deadline) bool { return a.ID == b.ID && a.Kind == b.Kind && a.At.Equal(b.At) }

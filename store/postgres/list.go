@@ -18,7 +18,7 @@ const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, cre
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
 func readIndex(row pgx.CollectableRow) (i dormouse.SessionRow, err error) {
-	var bad store.Unread
+	var bad store.CorruptColumns
 	var seq int64
 	var due, archived *time.Time
 	var metrics, tags, metadata []byte
@@ -28,7 +28,7 @@ func readIndex(row pgx.CollectableRow) (i dormouse.SessionRow, err error) {
 		return i, err
 	}
 	i.Seq, i.Created, i.Updated = bad.Seq("last_seq", seq), bad.Time("created", i.Created), bad.Time("updated", i.Updated)
-	i.Due, i.Archived = bad.Time("due", maybe(due)), bad.Time("archived", maybe(archived))
+	i.Due, i.Archived = bad.Time("due", timeOrZero(due)), bad.Time("archived", timeOrZero(archived))
 	i.Metrics = store.FromJSON[dormouse.Metrics](&bad, "metrics", metrics)
 	i.Tags = store.FromJSON[[]string](&bad, "tags", tags)
 	i.Metadata = store.FromJSON[map[string]string](&bad, "metadata", metadata)

@@ -11,8 +11,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// quiet is how long nothing may be heard before we ask whether anyone is there.
-const quiet = 10 * time.Second
+// pingInterval is how long no notification may come before the connection is pinged.
+const pingInterval = 10 * time.Second
 
 // Listen calls changed with sessions that have grown, and with none whenever it
 // begins to listen: what was before it has missed.
@@ -32,7 +32,7 @@ func (s *Store) Listen(ctx context.Context, changed func(ids []dormouse.SessionI
 		}
 	})
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		heard, err := s.hear(ctx, changed)
+		heard, err := s.listenOnce(ctx, changed)
 		if ctx.Err() != nil {
 			return wrap(context.Cause(ctx), "listen to", channel)
 		}
@@ -49,9 +49,9 @@ func (s *Store) Listen(ctx context.Context, changed func(ids []dormouse.SessionI
 	}
 }
 
-// hear listens on one connection until that is lost, and reports whether it ever
+// listenOnce listens on one connection until that is lost, and reports whether it ever
 // listened.
-func (s *Store) hear(ctx context.Context, changed func([]dormouse.SessionID)) (heard bool, err error) {
+func (s *Store) listenOnce(ctx context.Context, changed func([]dormouse.SessionID)) (heard bool, err error) {
 	c, err := pgx.ConnectConfig(ctx, s.listener)
 	if err != nil {
 		return false, err
@@ -66,11 +66,11 @@ func (s *Store) hear(ctx context.Context, changed func([]dormouse.SessionID)) (h
 	}
 	changed(nil)
 	for {
-		waiting, cancel := context.WithTimeout(ctx, quiet)
+		waiting, cancel := context.WithTimeout(ctx, pingInterval)
 		n, err := c.WaitForNotification(waiting)
 		cancel()
 		if err != nil && waiting.Err() != nil && ctx.Err() == nil && !c.IsClosed() {
-			asking, cancel := context.WithTimeout(ctx, quiet)
+			asking, cancel := context.WithTimeout(ctx, pingInterval)
 			err = c.Ping(asking)
 			cancel()
 			if err == nil {

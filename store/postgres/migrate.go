@@ -17,8 +17,8 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// turnstile is the advisory lock of those who change the schema or join.
-const turnstile = 0x646f726d6f757365
+// migrationLock is the advisory lock of those who change the schema or join.
+const migrationLock = 0x646f726d6f757365
 
 // migrate brings the schema forward. Each step is one transaction together with
 // its row in schema_steps, so that a kill anywhere leaves whole steps. Servers
@@ -34,15 +34,15 @@ func migrate(ctx context.Context, c *pgx.Conn, all []store.Step, log *slog.Logge
 			from = at
 		}
 		if !more {
-			return sayNotes(ctx, c, log, from)
+			return logNotes(ctx, c, log, from)
 		}
 		crash.At(crash.MigrateStepped)
 	}
 }
 
-// sayNotes tells what the steps that were taken after a version found. A server that
-// was started at the same time may tell it, too.
-func sayNotes(ctx context.Context, c *pgx.Conn, log *slog.Logger, after int) error {
+// logNotes logs what the steps that were taken after a version found. A server that was
+// started at the same time may log it, too.
+func logNotes(ctx context.Context, c *pgx.Conn, log *slog.Logger, after int) error {
 	rows, err := c.Query(ctx, `SELECT version, note FROM schema_notes WHERE version > $1 ORDER BY version`, after)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func forward(ctx context.Context, c *pgx.Conn, all []store.Step) (at int, more b
 	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
 		return at, false, err
 	}
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(turnstile)); err != nil {
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
 		return at, false, err
 	}
 	have, begun, err := steps(ctx, tx)
@@ -105,7 +105,7 @@ func forward(ctx context.Context, c *pgx.Conn, all []store.Step) (at int, more b
 // step takes a step and notes that it was taken.
 func step(ctx context.Context, tx pgx.Tx, s store.Step) error {
 	if s.Breaking() {
-		if err := shutOut(ctx, tx); err != nil {
+		if err := fenceOlderServers(ctx, tx); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func step(ctx context.Context, tx pgx.Tx, s store.Step) error {
 	return err
 }
 
-// shutOut sees to it that no server which does not know the next step writes after it.
+// fenceOlderServers sees to it that no server which does not know the next step writes after it.
 //
 // A server that has a lease has brought the schema as far as it knows before it joined,
 // so that none of those that live knows a step that is missing: they are named, and the
@@ -129,7 +129,7 @@ func step(ctx context.Context, tx pgx.Tx, s store.Step) error {
 // lease any more, and may still be about to send what it had decided: every session that
 // anybody has loaded gets the next epoch, so that the database refuses that. So no server
 // needs to notice later that it may not write.
-func shutOut(ctx context.Context, tx pgx.Tx) error {
+func fenceOlderServers(ctx context.Context, tx pgx.Tx) error {
 	var shared bool
 	if err := tx.QueryRow(ctx, `SELECT to_regclass('servers') IS NOT NULL`).Scan(&shared); err != nil || !shared {
 		return err
@@ -152,7 +152,7 @@ func shutOut(ctx context.Context, tx pgx.Tx) error {
 
 // steps is what the database says of its steps. Before the first there is nothing to
 // keep it in, and before the ninth no column for what a step needs.
-func steps(ctx context.Context, a asker) (have store.Schema, begun bool, err error) {
+func steps(ctx context.Context, a querier) (have store.Schema, begun bool, err error) {
 	if err := a.QueryRow(ctx, `SELECT to_regclass('schema_steps') IS NOT NULL`).Scan(&begun); err != nil || !begun {
 		return have, false, err
 	}

@@ -123,13 +123,13 @@ func TestSessionsOfAnOlderSchemaAreKept(t *testing.T) {
 			}
 			b := w.batch(1)
 			b.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: asked[1:]}}
-			if err := w.append(t.Context(), b); err != nil {
+			if err := w.add(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
 			if named, err := s.Named(t.Context(), asked); err != nil || len(named) != 2 {
 				t.Errorf("named = %v, %v, want both", named, err)
 			}
-			whole(t, s, "sesn_old", 3)
+			checkLog(t, s, "sesn_old", 3)
 		})
 	}
 }
@@ -184,27 +184,43 @@ func TestABreakingStepIsNotTakenBeneathALivingServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dsn := server.DSN(createDB(t, ""))
+	for _, have := range []int{8, 9} { // the next step names itself
+		t.Run(fmt.Sprintf("%d steps", have), func(t *testing.T) {
+			dsn := server.DSN(createDB(t, ""))
+			c := raw(t, dsn)
+			older(t, c, files[:have])
+			do(t, c, `INSERT INTO servers (name, addr, place, lease_until) VALUES ('old one', '', '', clock_timestamp() + interval '1 hour')`)
+			for id, server := range map[string]any{"sesn_loaded": 1, "sesn_free": nil} {
+				do(t, c, `INSERT INTO sessions (id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, metrics, server)
+					VALUES ($1, 3, 2, 'acme', 'user:ada', '', '', 'ready', 'idle', now(), clock_timestamp(), '{}', $2)`, id, server)
+			}
+			_, err = postgres.Open(t.Context(), dsn, postgres.Options{})
+			if !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "stop old one first") {
+				t.Errorf("open beneath a living server = %v", err)
+			}
+			if at, _, err := postgres.Schema(t.Context(), dsn); at != have || err != nil {
+				t.Errorf("schema is at step %d, %v, want %d", at, err, have)
+			}
+			do(t, c, `UPDATE servers SET lease_until = clock_timestamp()`) // it was paused, and may come back
+			s := open(t, dsn)
+			for id, want := range map[dormouse.SessionID]store.Epoch{"sesn_loaded": 4, "sesn_free": 3} {
+				if epoch, err := s.Epoch(t.Context(), id); err != nil || epoch != want {
+					t.Errorf("%s has epoch %d, %v, want %d", id, epoch, err, want)
+				}
+			}
+		})
+	}
+}
+
+// Programs that know nine steps write the deadlines of every session, which are gone.
+func TestADatabaseWithoutDeadlinesIsRefusedByWhoWritesThem(t *testing.T) {
+	dsn := server.DSN(createDB(t, template))
 	c := raw(t, dsn)
-	older(t, c, files[:8])
-	do(t, c, `INSERT INTO servers (name, addr, place, lease_until) VALUES ('old one', '', '', clock_timestamp() + interval '1 hour')`)
-	for id, server := range map[string]any{"sesn_loaded": 1, "sesn_free": nil} {
-		do(t, c, `INSERT INTO sessions (id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated, metrics, server)
-			VALUES ($1, 3, 2, 'acme', 'user:ada', '', '', 'ready', 'idle', now(), clock_timestamp(), '{}', $2)`, id, server)
+	if there := query[bool](t, c, `SELECT to_regclass('deadlines') IS NOT NULL`); there {
+		t.Error("there are deadlines")
 	}
-	_, err = postgres.Open(t.Context(), dsn, postgres.Options{})
-	if !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "stop old one first") {
-		t.Errorf("open beneath a living server = %v", err)
-	}
-	if at, _, err := postgres.Schema(t.Context(), dsn); at != 8 || err != nil {
-		t.Errorf("schema is at step %d, %v, want 8", at, err)
-	}
-	do(t, c, `UPDATE servers SET lease_until = clock_timestamp()`) // it was paused, and may come back
-	s := open(t, dsn)
-	for id, want := range map[dormouse.SessionID]store.Epoch{"sesn_loaded": 4, "sesn_free": 3} {
-		if epoch, err := s.Epoch(t.Context(), id); err != nil || epoch != want {
-			t.Errorf("%s has epoch %d, %v, want %d", id, epoch, err, want)
-		}
+	if least := query[int](t, c, `SELECT max(least) FROM schema_steps`); least != 10 {
+		t.Errorf("programs that know %d steps may use the database, want 10", least)
 	}
 }
 

@@ -15,37 +15,37 @@ import (
 const (
 	// channel is where sessions that have grown are named.
 	channel = "dormouse"
-	// often is how often they are named at most.
-	often = 2 * time.Millisecond
-	// lonely is how long a server that was alone believes that it still is.
-	lonely = time.Second
-	// payload is how long a notification may be, a little below PostgreSQL's own
+	// notifyInterval is how often they are named at most.
+	notifyInterval = 2 * time.Millisecond
+	// aloneInterval is how long a server that was alone believes that it still is.
+	aloneInterval = time.Second
+	// maxPayload is how long a notification may be, a little below PostgreSQL's own
 	// limit.
-	payload = 7900
+	maxPayload = 7900
 )
 
 // notifier names sessions that have grown to the other servers: not in the
 // transaction that grew them, which would make all commits wait for each other,
-// and not at all while there are no other servers. What it cannot tell it drops,
-// since nobody relies on being told.
+// and not at all while there are no other servers. What it cannot send it drops,
+// since nobody relies on notifications.
 type notifier struct {
-	line    *line
-	me      *atomic.Uint64
-	closing <-chan struct{}
-	wake    chan struct{}
+	conn        *dedicatedConn
+	incarnation *atomic.Uint64
+	closing     <-chan struct{}
+	wake        chan struct{}
 
 	mu    sync.Mutex
 	grown map[dormouse.SessionID]struct{} // guarded by mu; nil: nobody else is there
 
-	looked time.Time // when others were last looked for; only run uses it
+	lastLook time.Time // when others were last looked for; only run uses it
 }
 
-func newNotifier(l *line, me *atomic.Uint64, closing <-chan struct{}) *notifier {
-	return &notifier{line: l, me: me, closing: closing, wake: make(chan struct{}, 1)}
+func newNotifier(l *dedicatedConn, me *atomic.Uint64, closing <-chan struct{}) *notifier {
+	return &notifier{conn: l, incarnation: me, closing: closing, wake: make(chan struct{}, 1)}
 }
 
-// tell notes a session that has grown.
-func (n *notifier) tell(id dormouse.SessionID) {
+// notify notes a session that has grown.
+func (n *notifier) notify(id dormouse.SessionID) {
 	n.mu.Lock()
 	if n.grown == nil {
 		n.grown = make(map[dormouse.SessionID]struct{})
@@ -58,9 +58,9 @@ func (n *notifier) tell(id dormouse.SessionID) {
 	}
 }
 
-// run tells until closing is closed.
+// run sends notifications until closing is closed.
 func (n *notifier) run(ctx context.Context) {
-	defer n.line.hangUp()
+	defer n.conn.disconnect()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	<-pause.C
@@ -70,9 +70,9 @@ func (n *notifier) run(ctx context.Context) {
 		case <-n.closing:
 			return
 		}
-		wait := often
+		wait := notifyInterval
 		if !n.flush(ctx) {
-			wait = lonely
+			wait = aloneInterval
 		}
 		pause.Reset(wait)
 		select {
@@ -91,17 +91,17 @@ func (n *notifier) flush(ctx context.Context) bool {
 	n.grown = nil
 	n.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, lonely)
+	ctx, cancel := context.WithTimeout(ctx, aloneInterval)
 	defer cancel()
 	others := true
-	err := n.line.do(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		if time.Since(n.looked) >= lonely {
+	err := n.conn.do(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		if time.Since(n.lastLook) >= aloneInterval {
 			err := c.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation <> $1 AND `+lives+`)`,
-				signed(n.me.Load())).Scan(&others)
+				signed(n.incarnation.Load())).Scan(&others)
 			if err != nil || !others {
 				return err
 			}
-			n.looked = time.Now()
+			n.lastLook = time.Now()
 		}
 		_, err := c.Exec(ctx, `SELECT pg_notify('`+channel+`', named) FROM unnest($1::text[]) AS named`, join(grown))
 		return err
@@ -109,11 +109,11 @@ func (n *notifier) flush(ctx context.Context) bool {
 	return err == nil && others
 }
 
-// join spells sessions as few notifications.
+// join puts sessions into as few notifications as possible.
 func join(ids map[dormouse.SessionID]struct{}) (payloads []string) {
 	var b strings.Builder
 	for id := range ids {
-		if b.Len() > 0 && b.Len()+1+len(id) > payload {
+		if b.Len() > 0 && b.Len()+1+len(id) > maxPayload {
 			payloads = append(payloads, b.String())
 			b.Reset()
 		}

@@ -13,13 +13,13 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// free is when nobody else owns a session: no live server does, or the one that
+// unowned is when nobody else owns a session: no live server does, or the one that
 // is parameter 1 does itself. An incarnation of 0 is nobody.
-const free = `(server IS NULL OR server = $1 OR NOT EXISTS (SELECT 1 FROM servers WHERE incarnation = server AND ` + lives + `))`
+const unowned = `(server IS NULL OR server = $1 OR NOT EXISTS (SELECT 1 FROM servers WHERE incarnation = server AND ` + lives + `))`
 
-// unclaimed is how long a server may take to claim what it took. After that it
+// claimTimeout is how long a server may take to claim what it took. After that it
 // is given it again: the answer that named it may never have arrived.
-const unclaimed = 3 * time.Second
+const claimTimeout = 3 * time.Second
 
 // timeline counts how often this database was promoted from a replica or
 // restored from a backup. Either may have forgotten claims that servers and
@@ -32,12 +32,12 @@ const timeline = `('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(3
 // that joined in between. The lock also keeps children from being made under the
 // epoch that ends.
 func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (epoch store.Epoch, err error) {
-	me := signed(s.me.Load())
-	err = s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+	me := signed(s.incarnation.Load())
+	err = s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		b := new(pgx.Batch)
 		b.Queue(`SELECT 1 FROM sessions WHERE id = $1 FOR UPDATE`, id)
-		b.Queue(`UPDATE sessions SET epoch = greatest(epoch + 1, `+s.floor+`), server = nullif($1, 0), taken = NULL
-			WHERE id = $2 AND `+free+` AND needs <= $3 AND ($1 = 0 OR EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`))
+		b.Queue(`UPDATE sessions SET epoch = greatest(epoch + 1, `+s.epochFloor+`), server = nullif($1, 0), taken = NULL
+			WHERE id = $2 AND `+unowned+` AND needs <= $3 AND ($1 = 0 OR EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`))
 			RETURNING epoch`, me, id, dormouse.LogVersion)
 		b.Queue(`SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`),
 			coalesce(v.incarnation, 0), coalesce(v.name, ''), coalesce(v.addr, ''), coalesce(v.place, ''), needs
@@ -49,7 +49,7 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (epoch store.E
 			err = r.QueryRow().Scan(&epoch)
 		}
 		if errors.Is(err, pgx.ErrNoRows) {
-			refusal, err = whyElsewhere(r.QueryRow(), id, me)
+			refusal, err = claimRefusal(r.QueryRow(), id, me)
 		}
 		// The pipeline is a transaction, and it ends here.
 		if ended := r.Close(); err == nil {
@@ -63,8 +63,8 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (epoch store.E
 	return epoch, wrap(err, "claim", id)
 }
 
-// whyElsewhere reads why a claim was refused.
-func whyElsewhere(row pgx.Row, id dormouse.SessionID, me int64) (refusal, err error) {
+// claimRefusal reads why a claim was refused.
+func claimRefusal(row pgx.Row, id dormouse.SessionID, me int64) (refusal, err error) {
 	var alive bool
 	e := &store.ElsewhereError{Session: id}
 	newer := &dormouse.NewerLogError{Session: id}
@@ -84,8 +84,8 @@ func whyElsewhere(row pgx.Row, id dormouse.SessionID, me int64) (refusal, err er
 
 // Take makes this server the owner of due sessions that nobody owns.
 func (s *Store) Take(ctx context.Context, t time.Time, limit int, except ...dormouse.SessionID) (ids []dormouse.SessionID, err error) {
-	me := signed(s.me.Load())
-	err = s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+	me := signed(s.incarnation.Load())
+	err = s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) (err error) {
 			ids, err = take(ctx, tx, me, t, limit, except)
 			return err
@@ -105,8 +105,8 @@ func take(ctx context.Context, tx pgx.Tx, me int64, t time.Time, limit int, exce
 		return nil, err
 	}
 	const mine = ` AND (server IS DISTINCT FROM $1 OR taken < clock_timestamp() - $2::interval)`
-	rows, err := tx.Query(ctx, `SELECT key FROM sessions WHERE due <= $3 AND needs <= $5 AND id <> ALL ($6) AND `+free+mine+`
-		ORDER BY due, key LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED`, me, unclaimed, t, max(limit, 0), dormouse.LogVersion, append([]dormouse.SessionID{}, except...))
+	rows, err := tx.Query(ctx, `SELECT key FROM sessions WHERE due <= $3 AND needs <= $5 AND id <> ALL ($6) AND `+unowned+mine+`
+		ORDER BY due, key LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED`, me, claimTimeout, t, max(limit, 0), dormouse.LogVersion, append([]dormouse.SessionID{}, except...))
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func take(ctx context.Context, tx pgx.Tx, me int64, t time.Time, limit int, exce
 		return nil, err
 	}
 	rows, err = tx.Query(ctx, `UPDATE sessions SET server = $1, taken = clock_timestamp()
-		WHERE key = ANY ($3) AND needs <= $4 AND `+free+mine+` RETURNING key, id`, me, unclaimed, keys, dormouse.LogVersion)
+		WHERE key = ANY ($3) AND needs <= $4 AND `+unowned+mine+` RETURNING key, id`, me, claimTimeout, keys, dormouse.LogVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -138,17 +138,17 @@ func take(ctx context.Context, tx pgx.Tx, me int64, t time.Time, limit int, exce
 
 // Release gives up a session that this server owns under epoch.
 func (s *Store) Release(ctx context.Context, id dormouse.SessionID, epoch store.Epoch) error {
-	err := s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+	err := s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		_, err := c.Exec(ctx, `UPDATE sessions SET server = NULL, taken = NULL WHERE id = $1 AND server = $2 AND epoch = $3`,
-			id, signed(s.me.Load()), signed(epoch))
+			id, signed(s.incarnation.Load()), signed(epoch))
 		return err
 	})
 	return wrap(err, "release", id)
 }
 
 // Where says how far sessions go and which live server owns them.
-func (s *Store) Where(ctx context.Context, ids ...dormouse.SessionID) ([]store.Place, error) {
-	places, err := list(ctx, s, func(row pgx.CollectableRow) (p store.Place, err error) {
+func (s *Store) Where(ctx context.Context, ids ...dormouse.SessionID) ([]store.Location, error) {
+	places, err := list(ctx, s, func(row pgx.CollectableRow) (p store.Location, err error) {
 		var owner store.Server
 		err = row.Scan(&p.Session, &p.Seq, &owner.Incarnation, &owner.Name, &owner.Addr, &owner.Place)
 		if owner.Incarnation != 0 {

@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// direct refuses a pooler between us and the database that gives a connection to
+// refusePooler refuses a pooler between us and the database that gives a connection to
 // another client after every transaction: settings, prepared statements and
 // LISTEN do not survive there. Such a pooler hands the connection that one client
 // just let go of to the next who asks.
-func direct(ctx context.Context, c *pgx.Conn, config *pgx.ConnConfig) (err error) {
+func refusePooler(ctx context.Context, c *pgx.Conn, config *pgx.ConnConfig) (err error) {
 	mine, err := backend(ctx, c)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func direct(ctx context.Context, c *pgx.Conn, config *pgx.ConnConfig) (err error
 }
 
 // backend is the process of the database that answers.
-func backend(ctx context.Context, a asker) (pid int, err error) {
+func backend(ctx context.Context, a querier) (pid int, err error) {
 	err = a.QueryRow(ctx, `SELECT pg_backend_pid()`, pgx.QueryExecModeSimpleProtocol).Scan(&pid)
 	return pid, err
 }

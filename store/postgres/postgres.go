@@ -34,11 +34,11 @@ type Options struct {
 }
 
 const (
-	// lanes is how many connections write at once. With two, one is filled while
+	// writers is how many connections write at once. With two, one is filled while
 	// the other waits for the disk.
-	lanes = 2
-	// controls is how many connections do what is neither reading nor appending.
-	controls = 3
+	writers = 2
+	// controlConns is how many connections do what is neither reading nor appending.
+	controlConns = 3
 )
 
 // Store is a database, as one server sees it.
@@ -46,18 +46,18 @@ type Store struct {
 	log     *slog.Logger
 	readers *pgxpool.Pool
 	control *pgxpool.Pool
-	lanes   [lanes]*lane
+	writers [writers]*writer
 	seed    maphash.Seed
 
 	// The lease has a connection of its own, so that nothing else a server does
 	// can keep it from renewing.
-	lease  *line
-	length atomic.Int64 // of the lease, in nanoseconds
-	me     atomic.Uint64
-	clock  clock
+	lease       *dedicatedConn
+	leaseLength atomic.Int64 // of the lease, in nanoseconds
+	incarnation atomic.Uint64
+	clock       clock
 
-	steps []store.Step // those that this program knows
-	floor string       // what an epoch is at least, in SQL
+	steps      []store.Step // those that this program knows
+	epochFloor string       // what an epoch is at least, in SQL
 
 	notifier *notifier
 	listener *pgx.ConnConfig
@@ -93,15 +93,15 @@ func Open(ctx context.Context, dsn string, o Options) (_ *Store, err error) {
 	if s.steps, err = store.Steps(migrations); err != nil {
 		return nil, err
 	}
-	if err := again(ctx, nil, busy, func(ctx context.Context) error { return s.prepare(ctx, base) }); err != nil {
+	if err := retry(ctx, nil, serverBusy, func(ctx context.Context) error { return s.prepare(ctx, base) }); err != nil {
 		return nil, err
 	}
 	if err := s.connect(ctx, dsn, o.Readers); err != nil {
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	for _, l := range s.lanes {
-		s.running.Go(func() { l.run(ctx) })
+	for _, w := range s.writers {
+		s.running.Go(func() { w.run(ctx) })
 	}
 	s.running.Go(func() { s.notifier.run(ctx) })
 	s.running.Go(func() { s.sweep(ctx) })
@@ -115,28 +115,28 @@ func (s *Store) prepare(ctx context.Context, base *pgx.ConnConfig) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
-	if err := direct(ctx, c, base); err != nil {
+	if err := refusePooler(ctx, c, base); err != nil {
 		return err
 	}
-	warnings, err := inspect(ctx, c)
+	warnings, err := inspectServer(ctx, c)
 	if err != nil {
 		return err
 	}
 	for _, w := range warnings {
 		s.log.WarnContext(ctx, "database may lose data", "reason", w)
 	}
-	if err := s.clock.ask(ctx, c); err != nil {
+	if err := s.clock.sync(ctx, c); err != nil {
 		return err
 	}
-	s.floor = `((` + timeline + ` - 1) << 32) + 1`
-	if _, err := c.Exec(ctx, `SELECT `+s.floor); code(err) != "" {
+	s.epochFloor = `((` + timeline + ` - 1) << 32) + 1`
+	if _, err := c.Exec(ctx, `SELECT `+s.epochFloor); code(err) != "" {
 		s.log.WarnContext(ctx, "database does not say when it was promoted", "error", err)
-		s.floor = `0`
+		s.epochFloor = `0`
 	}
 	return migrate(context.WithoutCancel(ctx), c, s.steps, s.log)
 }
 
-// connect makes the pools and the lanes. None of them dials before it is needed.
+// connect makes the pools and the writers. None of them dials before it is needed.
 func (s *Store) connect(ctx context.Context, dsn string, readers int) (err error) {
 	if readers == 0 {
 		readers = 8
@@ -144,7 +144,7 @@ func (s *Store) connect(ctx context.Context, dsn string, readers int) (err error
 	if s.readers, err = newPool(ctx, dsn, readers); err != nil {
 		return err
 	}
-	if s.control, err = newPool(ctx, dsn, controls); err != nil {
+	if s.control, err = newPool(ctx, dsn, controlConns); err != nil {
 		s.readers.Close()
 		return err
 	}
@@ -154,7 +154,7 @@ func (s *Store) connect(ctx context.Context, dsn string, readers int) (err error
 		"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
 	})
 	leasing, err2 := configure(dsn, nil)
-	// What is only told to others need not be on the disk.
+	// Notifications need not be on the disk.
 	telling, err3 := configure(dsn, map[string]string{"synchronous_commit": "off"})
 	listening, err4 := configure(dsn, nil)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
@@ -162,16 +162,16 @@ func (s *Store) connect(ctx context.Context, dsn string, readers int) (err error
 		s.control.Close()
 		return err
 	}
-	s.lease = newLine(leasing)
-	s.notifier = newNotifier(newLine(telling), &s.me, s.closing)
+	s.lease = newDedicatedConn(leasing)
+	s.notifier = newNotifier(newDedicatedConn(telling), &s.incarnation, s.closing)
 	s.listener = listening
-	for i := range s.lanes {
-		s.lanes[i] = newLane(func(ctx context.Context) (*pgx.Conn, error) { return dialLane(ctx, writing) }, s.closing, s.notifier.tell)
+	for i := range s.writers {
+		s.writers[i] = newWriter(func(ctx context.Context) (*pgx.Conn, error) { return dialWriter(ctx, writing) }, s.closing, s.notifier.notify)
 	}
 	return nil
 }
 
-func dialLane(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+func dialWriter(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	c, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -194,14 +194,14 @@ func newPool(ctx context.Context, dsn string, size int) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// lane is the one that writes a session.
-func (s *Store) lane(id dormouse.SessionID) *lane {
-	return s.lanes[maphash.String(s.seed, string(id))%lanes]
+// writer is the one that writes a session.
+func (s *Store) writer(id dormouse.SessionID) *writer {
+	return s.writers[maphash.String(s.seed, string(id))%writers]
 }
 
 // Check writes a row and reports whether that worked.
 func (s *Store) Check(ctx context.Context) error {
-	err := s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+	err := s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		_, err := c.Exec(ctx, `UPDATE checks SET n = n + 1 WHERE one = 1`)
 		return err
 	})
@@ -213,7 +213,7 @@ func (s *Store) Close() error {
 	s.once.Do(func() {
 		close(s.closing)
 		s.running.Wait()
-		s.lease.hangUp()
+		s.lease.disconnect()
 		s.readers.Close()
 		s.control.Close()
 	})

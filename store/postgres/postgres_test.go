@@ -96,7 +96,7 @@ func database(t testing.TB) string {
 }
 
 // empty removes every row but those that come with the schema.
-const empty = `DELETE FROM sessions; DELETE FROM events; DELETE FROM prompts; DELETE FROM ops; DELETE FROM deadlines;
+const empty = `DELETE FROM sessions; DELETE FROM events; DELETE FROM prompts; DELETE FROM ops;
 	DELETE FROM points; DELETE FROM names; DELETE FROM chunks; DELETE FROM states; DELETE FROM labels; DELETE FROM removed; DELETE FROM servers; DELETE FROM keys;
 	DELETE FROM documents; DELETE FROM document_versions`
 

@@ -76,7 +76,7 @@ func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]do
 		if err := row.Scan(&id, &op, &o.Status, &o.Outcome, &o.Started, &finished); err != nil {
 			return o, err
 		}
-		o.Started, o.Finished = o.Started.UTC(), maybe(finished)
+		o.Started, o.Finished = o.Started.UTC(), timeOrZero(finished)
 		if json.Unmarshal(op, &o.Op) != nil {
 			o.Op = dormouse.Op{ID: id} // one that is not what was written hides no other
 		}
@@ -106,17 +106,6 @@ func (s *Store) Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.O
 	return chunks, wrap(err, "load chunks of", id)
 }
 
-// Deadlines lists a session's deadlines, earliest first.
-func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormouse.Deadline, error) {
-	deadlines, err := list(ctx, s, func(row pgx.CollectableRow) (d dormouse.Deadline, err error) {
-		var at *time.Time
-		err = row.Scan(&d.ID, &d.Kind, &at)
-		d.At = maybe(at)
-		return d, err
-	}, `SELECT id, kind, at FROM deadlines WHERE session = `+key+` ORDER BY at NULLS FIRST, id COLLATE "C"`, id)
-	return deadlines, wrap(err, "list deadlines of", id)
-}
-
 // Epoch returns the newest epoch of a session.
 func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
 	epoch, err := first(list(ctx, s, pgx.RowTo[store.Epoch], `SELECT epoch FROM sessions WHERE id = $1`, id))
@@ -136,7 +125,7 @@ func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormous
 
 // list runs a query and reads every row of its answer.
 func list[T any](ctx context.Context, s *Store, read pgx.RowToFunc[T], query string, args ...any) (found []T, err error) {
-	err = s.asked(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
+	err = s.withReader(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, query, args...)
 		if err == nil {
 			found, err = pgx.AppendRows(found[:0], rows, read)
@@ -165,8 +154,8 @@ func wrap(err error, verb string, what any) error {
 	return nil
 }
 
-// maybe reads NULL as the zero time.
-func maybe(t *time.Time) time.Time {
+// timeOrZero reads NULL as the zero time.
+func timeOrZero(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}
 	}

@@ -42,7 +42,7 @@ func TestAPayloadMayHoldWhatTextCannot(t *testing.T) {
 		b.Rows.Ops = []dormouse.OpRecord{{
 			Op: dormouse.Op{ID: "op_1", Origin: dormouse.Origin{Command: "\x00"}}, Status: dormouse.OpOpen, Started: start,
 		}}
-		if err := w.append(t.Context(), b); err != nil {
+		if err := w.add(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 		events, err := s.Read(t.Context(), sessionID(1), b.After, 1)
@@ -118,11 +118,10 @@ func TestWhatWasDeletedIsRemovedInTheEnd(t *testing.T) {
 		b.Rows.Session.Tags = []string{"tag"}
 		b.Rows.Prompts = []dormouse.PromptRecord{{ID: "sevt_1", Seq: 2, Queued: start}}
 		b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1"}, Status: dormouse.OpOpen, Started: start}}
-		b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: start}}
 		b.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: []dormouse.Digest{"sha256:a", "sha256:b"}}}
 		b.Chunks = []store.Chunk{{Op: "op_1", Text: "seen"}}
 		b.State = &dormouse.StateCache{Seq: b.Last(), Data: []byte("folded")}
-		if err := w.append(t.Context(), b); err != nil {
+		if err := w.add(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,25 +130,25 @@ func TestWhatWasDeletedIsRemovedInTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := func() (n int) {
-		for _, table := range []string{"events", "prompts", "ops", "deadlines", "points", "names", "chunks", "states", "labels", "removed"} {
+		for _, table := range []string{"events", "prompts", "ops", "points", "names", "chunks", "states", "labels", "removed"} {
 			n += query[int](t, c, `SELECT count(*) FROM `+table)
 		}
 		return n
 	}
-	const others = 6001 + 9
+	const others = 6001 + 8
 	for end := time.Now().Add(30 * time.Second); count() > others; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d rows are left, want the %d of the other session", count(), others)
 		}
 	}
-	whole(t, s, sessionID(2), 6001)
+	checkLog(t, s, sessionID(2), 6001)
 }
 
 func TestARowThatIsNotAsItWasWrittenMustBeDamage(t *testing.T) {
 	url := database(t)
 	s := open(t, url)
 	w := create(t, s, sessionID(1))
-	if err := w.append(t.Context(), w.batch(4)); err != nil {
+	if err := w.add(t.Context(), w.batch(4)); err != nil {
 		t.Fatal(err)
 	}
 	c := raw(t, url)
@@ -186,7 +185,7 @@ func TestAnIndexRowThatIsNotWhatWasWrittenMustBeNoErrorForItsSessionOrForOthers(
 			b := w.batch(2)
 			labelled(&b)
 			b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1", Kind: dormouse.OpModel}, Status: dormouse.OpOpen, Started: start}}
-			if err := w.append(ctx, b); err != nil {
+			if err := w.add(ctx, b); err != nil {
 				t.Fatal(err)
 			}
 			mended := func(after string) {
@@ -200,7 +199,7 @@ func TestAnIndexRowThatIsNotWhatWasWrittenMustBeNoErrorForItsSessionOrForOthers(
 			do(t, c, change, sessionID(1))
 			if column != "last_seq" {
 				one, err := s.Session(ctx, sessionID(1))
-				if err != nil || one.Unread != column || !strings.Contains(one.Damage, column) {
+				if err != nil || one.CorruptColumns != column || !strings.Contains(one.Damage, column) {
 					t.Errorf("it is %+v, %v; want that %s cannot be read", one, err, column)
 				}
 				found, err := s.Sessions(ctx, store.Query{Tenant: "acme", Limit: 10})
@@ -214,7 +213,7 @@ func TestAnIndexRowThatIsNotWhatWasWrittenMustBeNoErrorForItsSessionOrForOthers(
 					t.Fatal(err)
 				}
 				b := w.batch(1)
-				if err := w.append(ctx, b); err != nil {
+				if err := w.add(ctx, b); err != nil {
 					t.Fatal(err)
 				}
 				mended("a claim and an append")

@@ -11,8 +11,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// slice is how many rows of a table are removed in one transaction.
-const slice = 5000
+// sweepBatch is how many rows of a table are removed in one transaction.
+const sweepBatch = 5000
 
 // Delete removes a session. It is gone for every reader at once; its rows are
 // removed afterwards, a slice at a time, so that nobody has to wait for all.
@@ -20,7 +20,7 @@ func (s *Store) Delete(ctx context.Context, id dormouse.SessionID, epoch store.E
 	j := &job{batch: store.Batch{Session: id}, alone: func(ctx context.Context, tx pgx.Tx) error {
 		return remove(ctx, tx, id, epoch)
 	}}
-	if err := s.lane(id).write(ctx, j); err != nil {
+	if err := s.writer(id).Write(ctx, j); err != nil {
 		return wrap(err, "delete", id)
 	}
 	select {
@@ -38,7 +38,7 @@ func remove(ctx context.Context, tx pgx.Tx, id dormouse.SessionID, epoch store.E
 		return nil
 	case err != nil:
 		return err
-	case !admits(at, epoch):
+	case !epochMatches(at, epoch):
 		return dormouse.ErrLeaseLost
 	}
 	_, err = tx.Exec(ctx, `WITH gone AS (DELETE FROM sessions WHERE id = $1 RETURNING key)
@@ -52,7 +52,7 @@ func remove(ctx context.Context, tx pgx.Tx, id dormouse.SessionID, epoch store.E
 func (s *Store) sweep(ctx context.Context) {
 	for {
 		for more := true; more && !s.closed(); {
-			err := s.controlled(ctx, func(ctx context.Context, c *pgxpool.Conn) (err error) {
+			err := s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) (err error) {
 				more, err = sweep(ctx, c)
 				return err
 			})
@@ -81,12 +81,12 @@ func sweep(ctx context.Context, c *pgxpool.Conn) (more bool, err error) {
 		}
 		more = true
 		for _, t := range []string{"events", "prompts", "ops", "points", "names", "client_ids", "chunks"} {
-			done, err := tx.Exec(ctx, `DELETE FROM `+t+` WHERE ctid = ANY (ARRAY(SELECT ctid FROM `+t+` WHERE session = $1 LIMIT $2))`, key, slice)
+			done, err := tx.Exec(ctx, `DELETE FROM `+t+` WHERE ctid = ANY (ARRAY(SELECT ctid FROM `+t+` WHERE session = $1 LIMIT $2))`, key, sweepBatch)
 			if err != nil || done.RowsAffected() > 0 {
 				return err
 			}
 		}
-		for _, t := range []string{"labels", "deadlines", "states", "removed"} {
+		for _, t := range []string{"labels", "states", "removed"} {
 			if _, err := tx.Exec(ctx, `DELETE FROM `+t+` WHERE session = $1`, key); err != nil {
 				return err
 			}

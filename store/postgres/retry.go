@@ -12,14 +12,14 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// again calls f until it succeeds, fails with an error that will not pass, or
-// patience ends. It is for what may be done twice. A closed stop ends the
+// retry calls f until it succeeds, fails with an error that will not pass, or
+// answerTimeout has passed. It is for what may be done twice. A closed stop ends the
 // waiting; it may be nil.
-func again(ctx context.Context, stop <-chan struct{}, passes func(error) bool, f func(context.Context) error) error {
+func retry(ctx context.Context, stop <-chan struct{}, passes func(error) bool, f func(context.Context) error) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, patience, errSilent)
+	bounded, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
 	defer cancel()
 	var last error
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
@@ -40,17 +40,17 @@ func again(ctx context.Context, stop <-chan struct{}, passes func(error) bool, f
 			return err
 		case <-bounded.Done():
 			timer.Stop()
-			return tired(ctx, last)
+			return retryError(ctx, last)
 		}
 	}
 }
 
-// tired says why nothing is tried any more: the caller left, or what should have
+// retryError says why nothing is tried any more: the caller left, or what should have
 // passed did not.
-func tired(ctx context.Context, last error) error {
+func retryError(ctx context.Context, last error) error {
 	switch left := context.Cause(ctx); {
 	case last == nil && left == nil:
-		return errSilent
+		return errNoAnswer
 	case last == nil:
 		return left
 	case left == nil:
@@ -60,25 +60,25 @@ func tired(ctx context.Context, last error) error {
 	}
 }
 
-// asked runs f with a connection that reads.
-func (s *Store) asked(ctx context.Context, f func(context.Context, *pgxpool.Conn) error) error {
-	return s.with(ctx, s.readers, f)
+// withReader runs f with a connection that reads.
+func (s *Store) withReader(ctx context.Context, f func(context.Context, *pgxpool.Conn) error) error {
+	return s.withPool(ctx, s.readers, f)
 }
 
-// controlled runs f with a connection that changes what is not appended. Like
+// withControl runs f with a connection that changes what is not appended. Like
 // all that is tried again, f must not mind being done twice.
-func (s *Store) controlled(ctx context.Context, f func(context.Context, *pgxpool.Conn) error) error {
-	return s.with(ctx, s.control, f)
+func (s *Store) withControl(ctx context.Context, f func(context.Context, *pgxpool.Conn) error) error {
+	return s.withPool(ctx, s.control, f)
 }
 
-func (s *Store) with(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgxpool.Conn) error) error {
+func (s *Store) withPool(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgxpool.Conn) error) error {
 	if s.closed() {
 		return dormouse.ErrClosing
 	}
-	err := again(ctx, s.closing, passing, func(ctx context.Context) error {
+	err := retry(ctx, s.closing, transient, func(ctx context.Context) error {
 		return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 			err := f(ctx, c)
-			if err != nil && broken(err) {
+			if err != nil && connectionUnusable(err) {
 				err = errors.Join(err, c.Conn().Close(ctx))
 			}
 			return err
@@ -90,24 +90,24 @@ func (s *Store) with(ctx context.Context, pool *pgxpool.Pool, f func(context.Con
 	return explain(err)
 }
 
-// line is a connection for one purpose. It is made when it is first needed, and
+// dedicatedConn is a connection for one purpose. It is made when it is first needed, and
 // again when it was lost.
-type line struct {
+type dedicatedConn struct {
 	config *pgx.ConnConfig
 	// slot holds the connection while nobody uses it; nil before there is one.
 	slot chan *pgx.Conn
 }
 
-func newLine(config *pgx.ConnConfig) *line {
-	l := &line{config: config, slot: make(chan *pgx.Conn, 1)}
+func newDedicatedConn(config *pgx.ConnConfig) *dedicatedConn {
+	l := &dedicatedConn{config: config, slot: make(chan *pgx.Conn, 1)}
 	l.slot <- nil
 	return l
 }
 
 // do runs f with the connection, and again if that was lost. So f must not mind
 // being done twice.
-func (l *line) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	return again(ctx, nil, passing, func(ctx context.Context) error {
+func (l *dedicatedConn) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	return retry(ctx, nil, transient, func(ctx context.Context) error {
 		var c *pgx.Conn
 		select {
 		case c = <-l.slot:
@@ -122,16 +122,16 @@ func (l *line) do(ctx context.Context, f func(context.Context, *pgx.Conn) error)
 			}
 		}
 		err := f(ctx, c)
-		if err != nil && broken(err) {
+		if err != nil && connectionUnusable(err) {
 			err = errors.Join(err, c.Close(ctx))
 		}
 		return err
 	})
 }
 
-// hangUp closes the connection. Nobody may use the line any more.
-func (l *line) hangUp() {
-	ctx, cancel := context.WithTimeout(context.Background(), grace) //nolint:forbidigo // a farewell that nobody waits for
+// disconnect closes the connection. Nobody may use the line any more.
+func (l *dedicatedConn) disconnect() {
+	ctx, cancel := context.WithTimeout(context.Background(), grace) //nolint:forbidigo // nobody waits for the connection to close
 	defer cancel()
 	select {
 	case c := <-l.slot:

@@ -28,7 +28,7 @@ func TestAPoolerThatSharesConnectionsBetweenTransactionsIsRefused(t *testing.T) 
 		t.Errorf("open = %v, want ErrServer and the reason", err)
 	}
 	w := create(t, open(t, pooled(t, dsn, "session")), sessionID(1))
-	if err := w.append(t.Context(), w.batch(1)); err != nil {
+	if err := w.add(t.Context(), w.batch(1)); err != nil {
 		t.Errorf("append through a pooler that keeps one connection per session: %v", err)
 	}
 }
@@ -166,11 +166,11 @@ func TestADatabaseWithoutFreeConnectionsIsWaitedForAndNamed(t *testing.T) {
 		t.Fatal("nothing to hold")
 	}
 	meanwhile(func() {
-		if err := w.append(t.Context(), w.batch(1)); err != nil {
+		if err := w.add(t.Context(), w.batch(1)); err != nil {
 			t.Errorf("append: %v", err)
 		}
 	})
-	whole(t, s, sessionID(1), 2)
+	checkLog(t, s, sessionID(1), 2)
 }
 
 func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
@@ -215,7 +215,7 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 		for range 400 { // until what was reserved is used up
 			b := w.batch(1)
 			b.Events[0].Payload = large
-			err := w.append(t.Context(), b)
+			err := w.add(t.Context(), b)
 			if errors.Is(err, dormouse.ErrFull) {
 				full = true
 				break
@@ -227,13 +227,13 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 		if !full {
 			t.Fatal("the disk was never full")
 		}
-		whole(t, s, sessionID(1), w.index.Seq)
+		checkLog(t, s, sessionID(1), w.index.Seq)
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}
 		// Room is back, and nothing has to be restarted.
 		for _, w := range []*writer{w, other} {
-			if err := w.append(t.Context(), w.batch(1)); err != nil {
+			if err := w.add(t.Context(), w.batch(1)); err != nil {
 				t.Errorf("append with room again: %v", err)
 			}
 		}

@@ -14,32 +14,32 @@ import (
 
 // Create stores the first events of a session.
 func (s *Store) Create(ctx context.Context, b store.Batch) error {
-	return wrap(s.append(ctx, b, b.ValidateFirst(), true), "create", b.Session)
+	return wrap(s.appendBatch(ctx, b, b.ValidateFirst(), true), "create", b.Session)
 }
 
 // Import stores the first events of a session that has lived elsewhere.
 func (s *Store) Import(ctx context.Context, b store.Batch) error {
-	return wrap(s.append(ctx, b, b.ValidateImport(), true), "import", b.Session)
+	return wrap(s.appendBatch(ctx, b, b.ValidateImport(), true), "import", b.Session)
 }
 
 // Append adds a batch to a session's log.
 func (s *Store) Append(ctx context.Context, b store.Batch) error {
-	return wrap(s.append(ctx, b, b.Validate(), false), "append to", b.Session)
+	return wrap(s.appendBatch(ctx, b, b.Validate(), false), "append to", b.Session)
 }
 
-func (s *Store) append(ctx context.Context, b store.Batch, invalid error, birth bool) error {
-	sp, err := spell(b)
+func (s *Store) appendBatch(ctx context.Context, b store.Batch, invalid error, creates bool) error {
+	enc, err := encode(b)
 	if err := errors.Join(invalid, err); err != nil {
 		return err
 	}
 	j := &job{
-		batch: b, spelled: sp, birth: birth,
+		batch: b, encoded: enc, creates: creates,
 		queues: slices.ContainsFunc(b.Events, func(e dormouse.Event) bool { return e.Type == dormouse.PromptQueued }),
 	}
-	if b.Under != nil && !birth {
+	if b.Under != nil && !creates {
 		j.alone = func(ctx context.Context, tx pgx.Tx) error { return appendUnder(ctx, tx, j) }
 	}
-	return s.lane(b.Session).write(ctx, j)
+	return s.writer(b.Session).Write(ctx, j)
 }
 
 // appendUnder appends what another session asked for, as long as that is still owned by
@@ -48,7 +48,7 @@ func appendUnder(ctx context.Context, tx pgx.Tx, j *job) error {
 	var epoch, last uint64
 	under := j.batch.Under
 	err := tx.QueryRow(ctx, `SELECT epoch FROM sessions WHERE id = $1 FOR KEY SHARE`, under.Session).Scan(&epoch)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && !admits(epoch, under.Epoch) {
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !epochMatches(epoch, under.Epoch) {
 		return fmt.Errorf("under %s: %w", under.Session, store.ErrStaleSender)
 	}
 	if err == nil {
@@ -59,17 +59,16 @@ func appendUnder(ctx context.Context, tx pgx.Tx, j *job) error {
 		return dormouse.ErrNotFound
 	case err != nil:
 		return err
-	case !admits(epoch, j.batch.Epoch):
+	case !epochMatches(epoch, j.batch.Epoch):
 		return dormouse.ErrLeaseLost
 	case last != j.batch.After:
 		return dormouse.ErrConflict
 	}
 	l := newLayout()
 	if j.batch.Rows != nil {
-		l.index(l.fences, j)
-		l.fences.number(j.batch.After)
+		l.updateSessions.add(j)
 	}
-	l.rows(j, known{})
+	l.addRows(j, cached{})
 	return l.send(ctx, tx.Conn())
 }
 
@@ -79,7 +78,7 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 		var at store.Epoch
 		err := tx.QueryRow(ctx, `SELECT epoch FROM sessions WHERE id = $1 FOR NO KEY UPDATE`, id).Scan(&at)
 		switch {
-		case err == nil && !admits(at, epoch), errors.Is(err, pgx.ErrNoRows):
+		case err == nil && !epochMatches(at, epoch), errors.Is(err, pgx.ErrNoRows):
 			return dormouse.ErrLeaseLost
 		case err != nil:
 			return err
@@ -87,17 +86,17 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 		_, err = tx.Exec(ctx, `UPDATE sessions SET damage = $2 WHERE id = $1`, id, damage)
 		return err
 	}}
-	return wrap(s.lane(id).write(ctx, j), "mark", id)
+	return wrap(s.writer(id).Write(ctx, j), "mark", id)
 }
 
 // Rebuild replaces every derived row of a session.
 func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormouse.Rows) error {
 	b := store.Batch{Session: id, After: rows.Session.Seq, Rows: &rows}
-	sp, err := spell(b)
+	enc, err := encode(b)
 	if err = errors.Join(b.Validate(), err); err == nil {
-		j := &job{batch: b, spelled: sp}
+		j := &job{batch: b, encoded: enc}
 		j.alone = func(ctx context.Context, tx pgx.Tx) error { return rebuild(ctx, tx, j) }
-		err = s.lane(id).write(ctx, j)
+		err = s.writer(id).Write(ctx, j)
 	}
 	return wrap(err, "rebuild", id)
 }
@@ -111,7 +110,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
 	if err == nil {
 		err = tx.QueryRow(ctx, `SELECT coalesce(max(seq), 0) FROM events WHERE session = $1`, j.key).Scan(&last)
 	}
-	seq := signed(j.batch.After)
+	seq := signed(j.batch.Rows.Session.Seq)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return dormouse.ErrNotFound
@@ -120,15 +119,15 @@ func rebuild(ctx context.Context, tx pgx.Tx, j *job) error {
 	case last != seq || said > seq:
 		return dormouse.ErrConflict
 	}
-	for _, t := range []string{"labels", "prompts", "ops", "deadlines", "points", "names", "client_ids", "states"} {
+	for _, t := range []string{"labels", "prompts", "ops", "points", "names", "client_ids", "states"} {
 		if _, err := tx.Exec(ctx, `DELETE FROM `+t+` WHERE session = $1`, j.key); err != nil {
 			return err
 		}
 	}
 	l := newLayout()
-	l.index(l.fences, j)
-	l.fences.integer(said)
-	l.rows(j, known{epoch: j.batch.Epoch, labels: unlabelled.mark, deadlines: []dormouse.Deadline{}})
+	j.batch.After = unsigned(said)
+	l.updateSessions.add(j)
+	l.addRows(j, cached{epoch: j.batch.Epoch, labels: noLabels.sum})
 	if err := l.send(ctx, tx.Conn()); err != nil {
 		return err
 	}

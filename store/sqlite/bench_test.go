@@ -40,7 +40,6 @@ func BenchmarkAppend(b *testing.B) {
 				ID: e.ID, Thread: e.Thread, Status: dormouse.PromptIsQueued, Body: dormouse.DigestOf(payload), Seq: e.Seq, Queued: e.Time,
 			}}
 			batch.Rows.Session.Due = dormouse.DueNow
-			batch.Rows.Deadlines = []dormouse.Deadline{}
 		}))
 	})
 	b.Run("op", func(b *testing.B) {
@@ -49,7 +48,6 @@ func BenchmarkAppend(b *testing.B) {
 				Thread: dormouse.PrimaryThread(batch.Session), Turn: "turn_0123456789", Call: 1, Command: fmt.Sprint(batch.After),
 			}}.Named(batch.Session)
 			batch.Rows.Ops = []dormouse.OpRecord{{Op: op, Status: dormouse.OpOpen, Started: batch.Events[0].Time}}
-			batch.Rows.Deadlines = []dormouse.Deadline{}
 		}))
 	})
 	b.Run("point", func(b *testing.B) {
@@ -144,7 +142,7 @@ func newAppends(b *testing.B, change func(*store.Batch)) func(session, n int) er
 		batch := w.batch(1)
 		batch.Events[0].Payload = payload
 		change(&batch)
-		return w.append(b.Context(), batch)
+		return w.add(b.Context(), batch)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // is written and not when it is read, so that one flipped bit can make anything of it.
 type column struct {
 	name string
-	bad  *store.Unread
+	bad  *store.CorruptColumns
 	read func(v any) bool // reports whether it is of the column's kind
 }
 
@@ -25,7 +25,7 @@ func (c column) Scan(v any) error {
 	return nil
 }
 
-func str[T ~string](bad *store.Unread, name string, to *T) column {
+func textColumn[T ~string](bad *store.CorruptColumns, name string, to *T) column {
 	return column{name, bad, func(v any) bool {
 		switch v := v.(type) {
 		case string:
@@ -40,7 +40,7 @@ func str[T ~string](bad *store.Unread, name string, to *T) column {
 	}}
 }
 
-func number(bad *store.Unread, name string, to func(int64)) column {
+func integerColumn(bad *store.CorruptColumns, name string, to func(int64)) column {
 	return column{name, bad, func(v any) bool {
 		n, ok := v.(int64)
 		if ok {
@@ -50,13 +50,13 @@ func number(bad *store.Unread, name string, to func(int64)) column {
 	}}
 }
 
-func at(bad *store.Unread, name string, to *time.Time) column {
-	return number(bad, name, func(us int64) { *to = bad.Time(name, instant(us)) })
+func timeColumn(bad *store.CorruptColumns, name string, to *time.Time) column {
+	return integerColumn(bad, name, func(us int64) { *to = bad.Time(name, fromMicros(us)) })
 }
 
-// maybeAt reads NULL as the zero time.
-func maybeAt(bad *store.Unread, name string, to *time.Time) column {
-	c := at(bad, name, to)
+// nullableTimeColumn reads NULL as the zero time.
+func nullableTimeColumn(bad *store.CorruptColumns, name string, to *time.Time) column {
+	c := timeColumn(bad, name, to)
 	read := c.read
 	c.read = func(v any) bool { return v == nil || read(v) }
 	return c

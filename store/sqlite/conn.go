@@ -18,14 +18,14 @@ type conn struct {
 	driver.Conn
 	stmts [statements]driver.Stmt
 	args  []driver.NamedValue
-	place place
+	files openFiles
 
-	// rows remembers the index rows of sessions, which only this connection
+	// rows caches the index rows of sessions, which only this connection
 	// changes; it is emptied whenever a transaction is rolled back.
 	rows map[string]*row
 }
 
-// dsn spells where a database is and the pragmas every connection to it has.
+// dsn says where a database is and which pragmas every connection to it has.
 func dsn(path string, query url.Values, pragmas ...string) string {
 	for _, p := range pragmas {
 		query.Add("_pragma", p)
@@ -42,7 +42,7 @@ func dial(path string) (*conn, error) {
 		// Every commit waits for the disk. NORMAL loses acknowledged commits in a
 		// power cut.
 		"synchronous(FULL)",
-		// Room for what 64 sessions touch. SQLite looks through all of the cache
+		// Enough for what 64 sessions touch. SQLite looks through all of the cache
 		// at every commit, so more is slower.
 		"cache_size(-6000)",
 		"temp_store(MEMORY)",
@@ -52,7 +52,7 @@ func dial(path string) (*conn, error) {
 		"journal_size_limit(33554432)",
 	))
 	if err != nil {
-		return nil, err
+		return nil, asUnknown(err)
 	}
 	return &conn{Conn: c, rows: make(map[string]*row)}, nil
 }
@@ -103,8 +103,8 @@ func (c *conn) exec(ctx context.Context, s statement, args ...driver.Value) (int
 	return res.RowsAffected()
 }
 
-// one runs a statement for its first row and reports whether there is one.
-func (c *conn) one(ctx context.Context, s statement, dest []driver.Value, args ...driver.Value) (bool, error) {
+// queryRow runs a statement for its first row and reports whether there is one.
+func (c *conn) queryRow(ctx context.Context, s statement, dest []driver.Value, args ...driver.Value) (bool, error) {
 	q, ok := c.stmts[s].(driver.StmtQueryContext)
 	if !ok {
 		return false, errors.New("driver cannot query")

@@ -15,7 +15,7 @@ import (
 // Insert stores a document that is not there yet.
 func (s *Store) Insert(ctx context.Context, d store.Document) error {
 	return s.document(ctx, "insert", d.Ref(), d.Validate(), func(ctx context.Context, c *conn) error {
-		n, err := c.exec(ctx, addDocument, whole(d)...)
+		n, err := c.exec(ctx, addDocument, documentArgs(d)...)
 		if err == nil && n == 0 {
 			err = dormouse.ErrConflict
 		}
@@ -32,7 +32,7 @@ func (s *Store) Replace(ctx context.Context, d store.Document, keep bool) error 
 
 func (c *conn) replace(ctx context.Context, d store.Document, keep bool) error {
 	var v [2]driver.Value
-	found, err := c.one(ctx, lookDocument, v[:], which(d.Ref())...)
+	found, err := c.queryRow(ctx, lookDocument, v[:], refArgs(d.Ref())...)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (c *conn) replace(ctx context.Context, d store.Document, keep bool) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	taken, err := c.one(ctx, lookName, v[:1], d.Tenant, d.Kind, d.Name, d.ID)
+	taken, err := c.queryRow(ctx, lookName, v[:1], d.Tenant, d.Kind, d.Name, d.ID)
 	if err != nil {
 		return err
 	}
@@ -52,29 +52,29 @@ func (c *conn) replace(ctx context.Context, d store.Document, keep bool) error {
 		return dormouse.ErrConflict
 	}
 	if keep && version < int64(d.Version) {
-		if _, err := c.exec(ctx, keepDocument, which(d.Ref())...); err != nil {
+		if _, err := c.exec(ctx, keepDocument, refArgs(d.Ref())...); err != nil {
 			return err
 		}
 	}
-	n, err := c.exec(ctx, putDocument, d.Name, int64(d.Version), micros(d.Updated), maybe(d.Archived), d.Body, d.Tenant, d.Kind, d.ID, revision)
+	n, err := c.exec(ctx, putDocument, d.Name, int64(d.Version), micros(d.Updated), nullableMicros(d.Archived), d.Body, d.Tenant, d.Kind, d.ID, revision)
 	if err == nil && n == 0 {
 		err = errors.New("a document was neither replaced nor refused")
 	}
 	return err
 }
 
-// Carry stores a version of a document that is not there yet.
-func (s *Store) Carry(ctx context.Context, d store.Document) error {
+// InsertVersion stores a version of a document that is not there yet.
+func (s *Store) InsertVersion(ctx context.Context, d store.Document) error {
 	return s.document(ctx, "carry", d.Ref(), d.Validate(), func(ctx context.Context, c *conn) error {
 		var v [2]driver.Value
-		found, err := c.one(ctx, lookDocument, v[:], which(d.Ref())...)
+		found, err := c.queryRow(ctx, lookDocument, v[:], refArgs(d.Ref())...)
 		if err != nil {
 			return err
 		}
 		if found {
 			return dormouse.ErrConflict
 		}
-		_, err = c.exec(ctx, carryDocument, whole(d)...)
+		_, err = c.exec(ctx, carryDocument, documentArgs(d)...)
 		return err
 	})
 }
@@ -82,12 +82,12 @@ func (s *Store) Carry(ctx context.Context, d store.Document) error {
 // Remove makes a document be gone.
 func (s *Store) Remove(ctx context.Context, ref store.DocumentRef) error {
 	return s.document(ctx, "remove", ref, nil, func(ctx context.Context, c *conn) error {
-		n, err := c.exec(ctx, removeDocument, which(ref)...)
+		n, err := c.exec(ctx, removeDocument, refArgs(ref)...)
 		if err == nil && n == 0 {
 			err = dormouse.ErrNotFound
 		}
 		if err == nil {
-			_, err = c.exec(ctx, removeVersions, which(ref)...)
+			_, err = c.exec(ctx, removeVersions, refArgs(ref)...)
 		}
 		return err
 	})
@@ -97,17 +97,19 @@ func (s *Store) Remove(ctx context.Context, ref store.DocumentRef) error {
 func (s *Store) document(ctx context.Context, verb string, ref store.DocumentRef, invalid error, do func(context.Context, *conn) error) error {
 	err := invalid
 	if err == nil {
-		err = s.writer.write(ctx, &job{do: do})
+		err = s.writer.Write(ctx, &job{do: do})
 	}
 	return wrap(err, verb, ref)
 }
 
-// which is the arguments that say which document.
-func which(ref store.DocumentRef) []driver.Value { return []driver.Value{ref.Tenant, ref.Kind, ref.ID} }
+// refArgs is the arguments that say which document.
+func refArgs(ref store.DocumentRef) []driver.Value {
+	return []driver.Value{ref.Tenant, ref.Kind, ref.ID}
+}
 
-// whole is the arguments that are all of a document but its revision.
-func whole(d store.Document) []driver.Value {
-	return append(which(d.Ref()), d.Name, int64(d.Version), micros(d.Created), micros(d.Updated), maybe(d.Archived), d.Body)
+// documentArgs is the arguments that are all of a document but its revision.
+func documentArgs(d store.Document) []driver.Value {
+	return append(refArgs(d.Ref()), d.Name, int64(d.Version), micros(d.Created), micros(d.Updated), nullableMicros(d.Archived), d.Body)
 }
 
 const (
@@ -122,7 +124,7 @@ func readDocument(rows *sql.Rows) (d store.Document, err error) {
 	var created, updated int64
 	var archived sql.NullInt64
 	err = rows.Scan(&d.Tenant, &d.Kind, &d.ID, &d.Name, &d.Version, &d.Revision, &created, &updated, &archived, &d.Body)
-	d.Created, d.Updated, d.Archived = instant(created), instant(updated), maybeInstant(archived)
+	d.Created, d.Updated, d.Archived = fromMicros(created), fromMicros(updated), instantOrZero(archived)
 	return d, err
 }
 
@@ -180,7 +182,7 @@ func (s *Store) Documents(ctx context.Context, q store.DocumentQuery) ([]store.D
 		}
 		add(` AND (created, id) < (?, ?)`, last, q.After)
 	}
-	add(` ORDER BY created DESC, id DESC`+limited, max(q.Limit, 0))
+	add(` ORDER BY created DESC, id DESC`+limitClause, max(q.Limit, 0))
 	found, err := list(ctx, s, readDocument, selectDocument+where.String(), args...)
 	return found, wrap(err, "list documents of kind", q.Kind)
 }
@@ -190,7 +192,7 @@ func (s *Store) DocumentRefs(ctx context.Context, after store.DocumentRef, limit
 	refs, err := list(ctx, s, func(rows *sql.Rows) (ref store.DocumentRef, err error) {
 		err = rows.Scan(&ref.Tenant, &ref.Kind, &ref.ID)
 		return ref, err
-	}, `SELECT tenant, kind, id FROM documents WHERE (tenant, kind, id) > (?, ?, ?) ORDER BY tenant, kind, id`+limited,
+	}, `SELECT tenant, kind, id FROM documents WHERE (tenant, kind, id) > (?, ?, ?) ORDER BY tenant, kind, id`+limitClause,
 		after.Tenant, after.Kind, after.ID, max(limit, 0))
 	return refs, wrap(err, "list every document after", after)
 }

@@ -53,7 +53,7 @@ func appendForEver(dir string) int {
 				return err
 			}
 			running.Go(func() {
-				for w.append(ctx, w.batch(1)) == nil {
+				for w.add(ctx, w.batch(1)) == nil {
 					fmt.Printf("%d %d\n", i, w.index.Seq)
 				}
 			})
@@ -203,15 +203,15 @@ func TestWhatAppendReturnedNilForMustSurviveAKill(t *testing.T) {
 		_ = cmd.Wait()
 		s := open(t, dir)
 		for i, seq := range told {
-			whole(t, s, sessionID(i), seq)
+			checkLog(t, s, sessionID(i), seq)
 		}
 		shut(t, s)
 	}
 }
 
-// whole fails unless the log has at least seq events, no gap, and an index row
+// checkLog fails unless the log has at least seq events, no gap, and an index row
 // that agrees.
-func whole(t *testing.T, s *sqlite.Store, id dormouse.SessionID, seq uint64) {
+func checkLog(t *testing.T, s *sqlite.Store, id dormouse.SessionID, seq uint64) {
 	t.Helper()
 	index, err := s.Session(t.Context(), id)
 	if err != nil {
@@ -255,7 +255,7 @@ func TestAnImageTakenWhileWritingIsWhole(t *testing.T) {
 					return
 				default:
 				}
-				if err := w.append(t.Context(), w.batch(3)); err != nil {
+				if err := w.add(t.Context(), w.batch(3)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -288,7 +288,7 @@ func TestAnImageTakenWhileWritingIsWhole(t *testing.T) {
 		}
 		c := open(t, image)
 		for i, seq := range told {
-			whole(t, c, sessionID(i), seq)
+			checkLog(t, c, sessionID(i), seq)
 		}
 		shut(t, c)
 	}
@@ -329,7 +329,7 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 		for range 200 { // until what was reserved is used up
 			b := w.batch(1)
 			b.Events[0].Payload = payload
-			err := w.append(t.Context(), b)
+			err := w.add(t.Context(), b)
 			if errors.Is(err, dormouse.ErrFull) {
 				full++
 				continue
@@ -344,7 +344,7 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 		if err := s.Check(t.Context()); !errors.Is(err, dormouse.ErrFull) {
 			t.Errorf("check of a full disk = %v, want ErrFull", err)
 		}
-		whole(t, s, sessionID(1), w.index.Seq)
+		checkLog(t, s, sessionID(1), w.index.Seq)
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +353,7 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 			t.Errorf("check with room again: %v", err)
 		}
 		for _, w := range []*writer{w, other} {
-			if err := w.append(t.Context(), w.batch(1)); err != nil {
+			if err := w.add(t.Context(), w.batch(1)); err != nil {
 				t.Errorf("round %d, append with room again: %v", round, err)
 			}
 		}
@@ -365,8 +365,8 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 	}
 	shut(t, s)
 	s = open(t, dir)
-	whole(t, s, sessionID(1), w.index.Seq)
-	whole(t, s, sessionID(2), other.index.Seq)
+	checkLog(t, s, sessionID(1), w.index.Seq)
+	checkLog(t, s, sessionID(2), other.index.Seq)
 	shut(t, s)
 }
 
@@ -408,7 +408,7 @@ func TestADiskThatFailsACommitStopsTheStore(t *testing.T) {
 	}
 	b := w.batch(1)
 	b.Events[0].Payload = []byte(strconv.Quote(strings.Repeat("x", 1<<16)))
-	err = w.append(t.Context(), b)
+	err = w.add(t.Context(), b)
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +421,7 @@ func TestADiskThatFailsACommitStopsTheStore(t *testing.T) {
 	default:
 		t.Error("nobody was told of the failure")
 	}
-	if err := w.append(t.Context(), w.batch(1)); err == nil || errors.Is(err, dormouse.ErrUnknownOutcome) {
+	if err := w.add(t.Context(), w.batch(1)); err == nil || errors.Is(err, dormouse.ErrUnknownOutcome) {
 		t.Errorf("append after the failure = %v, want a plain refusal", err)
 	}
 	if err := s.Check(t.Context()); err == nil {
@@ -435,6 +435,6 @@ func TestADiskThatFailsACommitStopsTheStore(t *testing.T) {
 	copyFile(t, filepath.Join(dir, "dormouse.db"), filepath.Join(image, "dormouse.db"))
 	copyFile(t, filepath.Join(dir, "dormouse.db-wal"), filepath.Join(image, "dormouse.db-wal"))
 	c := open(t, image)
-	whole(t, c, sessionID(1), 1)
+	checkLog(t, c, sessionID(1), 1)
 	shut(t, c)
 }

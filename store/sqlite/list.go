@@ -44,7 +44,7 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]dormouse.Session
 		add(` AND agent_version = ?`, q.AgentVersion)
 	}
 	if len(q.Statuses) > 0 {
-		wanted, err := text(q.Statuses)
+		wanted, err := toJSON(q.Statuses)
 		if err != nil {
 			return nil, wrap(err, "list sessions of", q.Tenant)
 		}
@@ -64,14 +64,14 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]dormouse.Session
 		add(` AND instr(search, ?)`, strings.ToLower(q.Text))
 	}
 	if len(q.Tags) > 0 {
-		wanted, err := text(q.Tags)
+		wanted, err := toJSON(q.Tags)
 		if err != nil {
 			return nil, wrap(err, "list sessions of", q.Tenant)
 		}
 		add(` AND NOT EXISTS (SELECT 1 FROM json_each(?) AS want WHERE want.value NOT IN (SELECT value FROM json_each(`+wellFormed("labels.tags")+`)))`, wanted)
 	}
 	if len(q.Metadata) > 0 {
-		wanted, err := text(q.Metadata)
+		wanted, err := toJSON(q.Metadata)
 		if err != nil {
 			return nil, wrap(err, "list sessions of", q.Tenant)
 		}
@@ -85,7 +85,7 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]dormouse.Session
 		}
 		add(` AND (created, id) `+beyond+` (?, ?)`, created, q.After)
 	}
-	add(` ORDER BY created`+order+`, id`+order+limited, max(q.Limit, 0))
+	add(` ORDER BY created`+order+`, id`+order+limitClause, max(q.Limit, 0))
 	found, err := list(ctx, s, readIndex, selectIndex+`WHERE tenant = ?`+where.String(), args...)
 	return found, wrap(err, "list sessions of", q.Tenant)
 }
@@ -100,7 +100,7 @@ func (s *Store) All(ctx context.Context, after dormouse.SessionID, limit int) ([
 		}
 		where, args = `WHERE (created, id) > (?, ?)`, []any{created, after}
 	}
-	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id`+limited, append(args, max(limit, 0))...)
+	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions `+where+` ORDER BY created, id`+limitClause, append(args, max(limit, 0))...)
 	return ids, wrap(err, "list all after", after)
 }
 
@@ -115,16 +115,16 @@ const selectIndex = `SELECT id, tenant, owner, parent, title, phase, status, cre
 	FROM sessions LEFT JOIN labels ON labels.session = sessions.key `
 
 func readIndex(rows *sql.Rows) (i dormouse.SessionRow, err error) {
-	var bad store.Unread
+	var bad store.CorruptColumns
 	var metrics, tags, metadata string
-	err = rows.Scan(str(&bad, "id", &i.Session), str(&bad, "tenant", &i.Tenant), str(&bad, "owner", &i.Owner), str(&bad, "parent", &i.Parent),
-		str(&bad, "title", &i.Title), str(&bad, "phase", &i.Phase), str(&bad, "status", &i.Status),
-		at(&bad, "created", &i.Created), at(&bad, "updated", &i.Updated),
-		number(&bad, "last_seq", func(n int64) { i.Seq = bad.Seq("last_seq", n) }),
-		maybeAt(&bad, "due", &i.Due), maybeAt(&bad, "archived", &i.Archived), str(&bad, "metrics", &metrics),
-		str(&bad, "agent", &i.AgentID), number(&bad, "agent_version", func(n int64) { i.AgentVersion = int(n) }),
-		str(&bad, "environment", &i.EnvironmentID), number(&bad, "needs", func(n int64) { i.Needs = int(n) }), str(&bad, "damage", &i.Damage),
-		str(&bad, "tags", &tags), str(&bad, "metadata", &metadata), str(&bad, "search", &i.Search))
+	err = rows.Scan(textColumn(&bad, "id", &i.Session), textColumn(&bad, "tenant", &i.Tenant), textColumn(&bad, "owner", &i.Owner), textColumn(&bad, "parent", &i.Parent),
+		textColumn(&bad, "title", &i.Title), textColumn(&bad, "phase", &i.Phase), textColumn(&bad, "status", &i.Status),
+		timeColumn(&bad, "created", &i.Created), timeColumn(&bad, "updated", &i.Updated),
+		integerColumn(&bad, "last_seq", func(n int64) { i.Seq = bad.Seq("last_seq", n) }),
+		nullableTimeColumn(&bad, "due", &i.Due), nullableTimeColumn(&bad, "archived", &i.Archived), textColumn(&bad, "metrics", &metrics),
+		textColumn(&bad, "agent", &i.AgentID), integerColumn(&bad, "agent_version", func(n int64) { i.AgentVersion = int(n) }),
+		textColumn(&bad, "environment", &i.EnvironmentID), integerColumn(&bad, "needs", func(n int64) { i.Needs = int(n) }), textColumn(&bad, "damage", &i.Damage),
+		textColumn(&bad, "tags", &tags), textColumn(&bad, "metadata", &metadata), textColumn(&bad, "search", &i.Search))
 	if err != nil {
 		return i, err
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/dormouse-run/dormouse/internal/flock"
 )
 
 // ErrLocked means that another process uses the data directory.
@@ -19,8 +21,8 @@ var ErrLocked = errors.New("data directory is in use")
 // A server that is killed while it starts a process leaves its lock with that
 // process until it has begun: an instant, unless the machine is very busy.
 const (
-	lockPatience = 2 * time.Second
-	lockRetry    = 5 * time.Millisecond
+	lockTimeout = 2 * time.Second
+	lockRetry   = 5 * time.Millisecond
 )
 
 // lock takes the data directory for this process. The kernel gives it back when
@@ -30,12 +32,12 @@ func lock(ctx context.Context, dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for end := time.Now().Add(lockPatience); ; {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
+	for end := time.Now().Add(lockTimeout); ; {
+		locked, err := flock.TryLock(f, flock.Exclusive)
+		if locked {
 			break
 		}
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if err == nil {
 			if ctx.Err() == nil && holderIsDead(f) && time.Now().Before(end) {
 				time.Sleep(lockRetry) //nolint:forbidigo // bounded above, before anything runs
 				continue
@@ -56,8 +58,8 @@ func writePID(f *os.File) error {
 	return err
 }
 
-// holder says which process wrote the lock file. One that stands still is not ended for
-// it: nothing here tells whether it is still wanted. People are told what they can do.
+// holder says which process wrote the lock file. One that is stopped is not killed for it:
+// nothing here says whether it is still wanted. People are told what they can do.
 func holder(f *os.File) string {
 	pid := holderPID(f)
 	switch {

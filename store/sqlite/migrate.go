@@ -24,11 +24,11 @@ func (c *conn) migrate(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	if err := c.script(ctx, `CREATE TABLE IF NOT EXISTS schema_steps (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT`); err != nil {
-		return err
+		return asUnknown(err)
 	}
 	have, err := c.schema(ctx)
 	if err != nil {
-		return err
+		return asUnknown(err)
 	}
 	missing, err := store.Missing(all, have)
 	if err != nil {
@@ -40,11 +40,11 @@ func (c *conn) migrate(ctx context.Context, log *slog.Logger) error {
 		}
 		crash.At(crash.MigrateStepped)
 	}
-	return c.sayNotes(ctx, log, missing)
+	return c.logNotes(ctx, log, missing)
 }
 
-// sayNotes tells what the steps that were just taken found.
-func (c *conn) sayNotes(ctx context.Context, log *slog.Logger, taken []store.Step) error {
+// logNotes logs what the steps that were just taken found.
+func (c *conn) logNotes(ctx context.Context, log *slog.Logger, taken []store.Step) error {
 	if len(taken) == 0 {
 		return nil
 	}

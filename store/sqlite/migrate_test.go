@@ -90,3 +90,37 @@ func TestASchemaThatOnlyHasMoreIsUsed(t *testing.T) {
 		t.Errorf("open after a step that this program must know = %v, want ErrNewer", err)
 	}
 }
+
+// Programs that know nine steps write the deadlines of every session, which are gone. What
+// they had written of them is no loss: it follows from the log.
+func TestADatabaseWithoutDeadlinesIsRefusedByWhoWritesThem(t *testing.T) {
+	const before = 9
+	dir := t.TempDir()
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := raw(t, dir)
+	for _, text := range []string{
+		older(t, files[:before]),
+		`INSERT INTO sessions (key, id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated)
+			VALUES (1, 'sesn_old', 3, 1, 'acme', 'user:ada', '', '', 'ready', 'idle', 1, 1)`,
+		`INSERT INTO events (session, seq, id, type, thread, actor, time, payload, blob) VALUES (1, 1, 'sevt_1', 'session.created', '', '', 1, '{}', '')`,
+		`INSERT INTO deadlines (session, id, kind, at) VALUES (1, 'sandbox', 'sleep', 5)`,
+	} {
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, dir)
+	if events, err := s.Read(t.Context(), "sesn_old", 0, 10); err != nil || len(events) != 1 {
+		t.Errorf("events = %v, %v, want one", events, err)
+	}
+	shut(t, s)
+	if n := query[int](t, db, `SELECT count(*) FROM sqlite_schema WHERE name = 'deadlines'`); n != 0 {
+		t.Error("there are deadlines")
+	}
+	if least := query[int](t, db, `SELECT max(least) FROM schema_steps`); least != 10 {
+		t.Errorf("programs that know %d steps may use the database, want 10", least)
+	}
+}

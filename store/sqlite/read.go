@@ -18,21 +18,14 @@ import (
 // key finds a session's key inside another query.
 const key = `(SELECT key FROM sessions WHERE id = ?)`
 
-// limited bounds what a query returns, by its next parameter. A bare parameter would
+// limitClause bounds what a query returns, by its next parameter. A bare parameter would
 // have SQLite plan the query anew each time.
-const limited = ` LIMIT ? + 0`
+const limitClause = ` LIMIT ? + 0`
 
 // Read returns events with a seq above after.
 func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
 	after = min(after, 1<<62)
-	found, err := list(ctx, s, func(rows *sql.Rows) (e store.Stored, err error) {
-		var at int64
-		var payload []byte
-		err = rows.Scan(&e.Seq, &e.ID, &e.Type, &e.Thread, &e.Actor, &at, &payload, &e.Blob, &e.Sum)
-		e.Time, e.Payload = instant(at), payload
-		return e, err
-	}, `SELECT seq, id, type, thread, actor, time, payload, blob, sum FROM events
-		WHERE session = `+key+` AND seq > ? ORDER BY seq`+limited, id, int64(after), max(limit, 0))
+	found, err := list(ctx, s, readStored, selectEvents+` WHERE session = `+key+` AND seq > ? ORDER BY seq`+limitClause, id, int64(after), max(limit, 0))
 	if code(err) == lib.SQLITE_CORRUPT {
 		err = &store.DamageError{Session: id, Err: err}
 	}
@@ -43,6 +36,16 @@ func (s *Store) Read(ctx context.Context, id dormouse.SessionID, after uint64, l
 	return events, wrap(err, "read", id)
 }
 
+const selectEvents = `SELECT seq, id, type, thread, actor, time, payload, blob, sum FROM events`
+
+func readStored(rows *sql.Rows) (e store.Stored, err error) {
+	var at int64
+	var payload []byte
+	err = rows.Scan(&e.Seq, &e.ID, &e.Type, &e.Thread, &e.Actor, &at, &payload, &e.Blob, &e.Sum)
+	e.Time, e.Payload = fromMicros(at), payload
+	return e, err
+}
+
 // Epoch returns the newest epoch of a session.
 func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
 	epoch, err := first(list(ctx, s, scan[store.Epoch], `SELECT epoch FROM sessions WHERE id = ?`, id))
@@ -51,7 +54,7 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 
 // Named returns those of the digests that an event or a point names.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error) {
-	asked, err := text(digests)
+	asked, err := toJSON(digests)
 	if err != nil {
 		return nil, wrap(err, "look for names of", len(digests))
 	}
@@ -82,7 +85,7 @@ func (s *Store) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormou
 
 // ClientIDs returns the seq of each of the ids that a client has given in a session.
 func (s *Store) ClientIDs(ctx context.Context, id dormouse.SessionID, ids ...string) (map[string]uint64, error) {
-	asked, err := text(ids)
+	asked, err := toJSON(ids)
 	if err != nil {
 		return nil, wrap(err, "look up ids of", id)
 	}
@@ -98,7 +101,7 @@ const selectPrompt = `SELECT id, thread, status, body, turn, seq, queued FROM pr
 func readPrompt(rows *sql.Rows) (p dormouse.PromptRecord, err error) {
 	var queued int64
 	err = rows.Scan(&p.ID, &p.Thread, &p.Status, &p.Body, &p.Turn, &p.Seq, &queued)
-	p.Queued = instant(queued)
+	p.Queued = fromMicros(queued)
 	return p, err
 }
 
@@ -112,13 +115,13 @@ func (s *Store) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]do
 		if err := rows.Scan(&id, &op, &o.Status, &o.Outcome, &started, &finished); err != nil {
 			return o, err
 		}
-		o.Started, o.Finished = instant(started), maybeInstant(finished)
+		o.Started, o.Finished = fromMicros(started), instantOrZero(finished)
 		if json.Unmarshal(op, &o.Op) != nil {
 			o.Op = dormouse.Op{ID: id} // one that is not what was written hides no other
 		}
 		return o, nil
 	}, `SELECT id, op, status, outcome, started, finished FROM ops
-		WHERE n IN (SELECT n FROM ops WHERE session = `+key+` ORDER BY n DESC`+limited+`) ORDER BY n DESC`, id, max(limit, 0))
+		WHERE n IN (SELECT n FROM ops WHERE session = `+key+` ORDER BY n DESC`+limitClause+`) ORDER BY n DESC`, id, max(limit, 0))
 	return ops, wrap(err, "list ops of", id)
 }
 
@@ -143,20 +146,9 @@ func (s *Store) Chunks(ctx context.Context, id dormouse.SessionID, op dormouse.O
 	return chunks, wrap(err, "load chunks of", id)
 }
 
-// Deadlines lists a session's deadlines, earliest first.
-func (s *Store) Deadlines(ctx context.Context, id dormouse.SessionID) ([]dormouse.Deadline, error) {
-	deadlines, err := list(ctx, s, func(rows *sql.Rows) (d dormouse.Deadline, err error) {
-		var at sql.NullInt64
-		err = rows.Scan(&d.ID, &d.Kind, &at)
-		d.At = maybeInstant(at)
-		return d, err
-	}, `SELECT id, kind, at FROM deadlines WHERE session = `+key+` ORDER BY at, id`, id)
-	return deadlines, wrap(err, "list deadlines of", id)
-}
-
 // Due lists sessions due at or before t, most overdue first.
 func (s *Store) Due(ctx context.Context, t time.Time, limit int) ([]dormouse.SessionID, error) {
-	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= ? AND needs <= ? ORDER BY due, key`+limited,
+	ids, err := list(ctx, s, scan[dormouse.SessionID], `SELECT id FROM sessions WHERE due <= ? AND needs <= ? ORDER BY due, key`+limitClause,
 		micros(t), dormouse.LogVersion, max(limit, 0))
 	return ids, wrap(err, "list sessions due at", t)
 }
@@ -170,12 +162,13 @@ func (s *Store) NextDue(ctx context.Context, t time.Time) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, wrap(err, "find what is due after", t)
 	}
-	return instant(due), nil
+	return fromMicros(due), nil
 }
 
 // list runs a query and reads every row of its answer.
 func list[T any](ctx context.Context, s *Store, read func(*sql.Rows) (T, error), query string, args ...any) (found []T, err error) {
 	defer func() {
+		err = asCorrupt(err)
 		select {
 		case <-s.writer.closing:
 			if err != nil {
@@ -199,16 +192,16 @@ func list[T any](ctx context.Context, s *Store, read func(*sql.Rows) (T, error),
 	return found, rows.Err()
 }
 
-// prepared bounds the statements that stay prepared.
-const prepared = 512
+// maxPrepared bounds the statements that stay prepared.
+const maxPrepared = 512
 
 // query asks with a statement that stays prepared: SQLite takes longer to read a
 // short question than to answer it. There are only so many texts, but for lists,
 // which may be asked for in thousands of ways.
 func (s *Store) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	s.mu.Lock()
-	stmt := s.asked[text]
-	if stmt == nil && len(s.asked) >= prepared {
+	stmt := s.prepared[text]
+	if stmt == nil && len(s.prepared) >= maxPrepared {
 		s.mu.Unlock()
 		return s.pool.QueryContext(ctx, text, args...)
 	}
@@ -218,7 +211,7 @@ func (s *Store) query(ctx context.Context, text string, args ...any) (*sql.Rows,
 			s.mu.Unlock()
 			return nil, err
 		}
-		s.asked[text] = stmt
+		s.prepared[text] = stmt
 	}
 	s.mu.Unlock()
 	return stmt.QueryContext(ctx, args...)
@@ -249,11 +242,11 @@ func scan[T any](rows *sql.Rows) (v T, err error) {
 	return v, err
 }
 
-func instant(us int64) time.Time { return time.UnixMicro(us).UTC() }
+func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
-func maybeInstant(us sql.NullInt64) time.Time {
+func instantOrZero(us sql.NullInt64) time.Time {
 	if !us.Valid {
 		return time.Time{}
 	}
-	return instant(us.Int64)
+	return fromMicros(us.Int64)
 }

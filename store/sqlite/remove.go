@@ -10,14 +10,14 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// slice is how many rows are removed in one transaction. All rows of a long
+// sweepBatch is how many rows are removed in one transaction. All rows of a long
 // session in one would keep everybody waiting for a second.
-const slice = 100
+const sweepBatch = 100
 
 // Delete removes a session. It is gone for every reader at once; its rows are
 // removed afterwards, a slice at a time, so that nobody has to wait for all.
 func (s *Store) Delete(ctx context.Context, id dormouse.SessionID, epoch store.Epoch) error {
-	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error { return c.remove(ctx, id, epoch) }})
+	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error { return c.remove(ctx, id, epoch) }})
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", id, err)
 	}
@@ -36,7 +36,7 @@ func (c *conn) remove(ctx context.Context, id dormouse.SessionID, epoch store.Ep
 	if err != nil {
 		return err
 	}
-	if err := c.admit(ctx, dormouse.Fence{Session: id, Epoch: epoch}); err != nil {
+	if err := c.checkEpoch(ctx, dormouse.Fence{Session: id, Epoch: epoch}); err != nil {
 		return err
 	}
 	delete(c.rows, string(id))
@@ -54,7 +54,7 @@ func (c *conn) remove(ctx context.Context, id dormouse.SessionID, epoch store.Ep
 func (s *Store) sweep(ctx context.Context) {
 	for {
 		for more := true; more; {
-			err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) (err error) {
+			err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) (err error) {
 				more, err = c.sweep(ctx)
 				return err
 			}})
@@ -72,12 +72,12 @@ func (s *Store) sweep(ctx context.Context) {
 // there may be more.
 func (c *conn) sweep(ctx context.Context) (more bool, err error) {
 	var v [1]driver.Value
-	found, err := c.one(ctx, findRemoved, v[:])
+	found, err := c.queryRow(ctx, findRemoved, v[:])
 	if !found || err != nil {
 		return false, err
 	}
 	for _, s := range []statement{sweepEvents, sweepPrompts, sweepOps, sweepPoints, sweepNames, sweepClientIDs, sweepChunks} {
-		n, err := c.exec(ctx, s, v[0], int64(slice))
+		n, err := c.exec(ctx, s, v[0], int64(sweepBatch))
 		if err != nil {
 			return false, err
 		}
@@ -85,7 +85,7 @@ func (c *conn) sweep(ctx context.Context) (more bool, err error) {
 			return true, nil
 		}
 	}
-	for _, s := range []statement{dropLabels, dropDeadlines, dropState, unmarkRemoved} {
+	for _, s := range []statement{dropLabels, dropState, unmarkRemoved} {
 		if _, err := c.exec(ctx, s, v[0]); err != nil {
 			return false, err
 		}

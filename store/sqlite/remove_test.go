@@ -13,7 +13,7 @@ import (
 )
 
 // tables are those with rows of a session.
-var tables = []string{"events", "prompts", "ops", "points", "names", "chunks", "labels", "deadlines", "states"}
+var tables = []string{"events", "prompts", "ops", "points", "names", "chunks", "labels", "states"}
 
 // createLong makes a session with more rows in every table than are removed at once.
 func createLong(t *testing.T, s *sqlite.Store, id dormouse.SessionID) *writer {
@@ -25,13 +25,12 @@ func createLong(t *testing.T, s *sqlite.Store, id dormouse.SessionID) *writer {
 	for n := range rows {
 		b.Rows.Prompts = append(b.Rows.Prompts, dormouse.PromptRecord{ID: dormouse.EventID(fmt.Sprintf("sevt_%d", n)), Seq: 2})
 		b.Rows.Ops = append(b.Rows.Ops, dormouse.OpRecord{Op: dormouse.Op{ID: dormouse.OpID(fmt.Sprintf("op_%d", n))}, Status: dormouse.OpOpen})
-		b.Rows.Deadlines = append(b.Rows.Deadlines, dormouse.Deadline{ID: fmt.Sprint(n)})
 		b.Rows.SnapshotBlobs = append(b.Rows.SnapshotBlobs, dormouse.SnapshotBlobs{
 			Snapshot: dormouse.SnapshotID(fmt.Sprintf("snap_%d", n)), Digests: []dormouse.Digest{"sha256:a", dormouse.DigestOf(fmt.Append(nil, n))},
 		})
 		b.Chunks = append(b.Chunks, store.Chunk{Op: "op_1", N: n})
 	}
-	if err := w.append(t.Context(), b); err != nil {
+	if err := w.add(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -71,7 +70,7 @@ func TestDeleteLeavesNoRowBehind(t *testing.T) {
 			t.Errorf("%d rows in %s, want %d", got, table, before[table])
 		}
 	}
-	if err := kept.append(t.Context(), kept.batch(1)); err != nil {
+	if err := kept.add(t.Context(), kept.batch(1)); err != nil {
 		t.Error(err)
 	}
 }
@@ -97,11 +96,11 @@ func TestRemovingGoesOnAfterARestart(t *testing.T) {
 		t.Errorf("%d events, want %d", got, before/2)
 	}
 	kept.store = s
-	if err := kept.append(t.Context(), kept.batch(1)); err != nil {
+	if err := kept.add(t.Context(), kept.batch(1)); err != nil {
 		t.Error(err)
 	}
 	w.store = s
-	if err := w.append(t.Context(), w.batch(1)); !errors.Is(err, dormouse.ErrNotFound) {
+	if err := w.add(t.Context(), w.batch(1)); !errors.Is(err, dormouse.ErrNotFound) {
 		t.Errorf("append to what was deleted = %v, want ErrNotFound", err)
 	}
 }

@@ -16,11 +16,10 @@ type row struct {
 	moved     moved
 	rewritten rewritten
 	labels    *labels // nil: not known
-	deadlines []dormouse.Deadline
 }
 
-// remembered bounds the rows that are kept in memory.
-const remembered = 1 << 16
+// maxCachedRows bounds the rows that are kept in memory.
+const maxCachedRows = 1 << 16
 
 // row finds a session.
 func (c *conn) row(ctx context.Context, id dormouse.SessionID) (*row, error) {
@@ -28,7 +27,7 @@ func (c *conn) row(ctx context.Context, id dormouse.SessionID) (*row, error) {
 		return r, nil
 	}
 	var v [1]driver.Value
-	found, err := c.one(ctx, findSession, v[:], string(id))
+	found, err := c.queryRow(ctx, findSession, v[:], string(id))
 	if err != nil {
 		return nil, err
 	}
@@ -39,37 +38,37 @@ func (c *conn) row(ctx context.Context, id dormouse.SessionID) (*row, error) {
 	if r.key, err = integer(v[0]); err != nil {
 		return nil, err
 	}
-	if len(c.rows) >= remembered {
+	if len(c.rows) >= maxCachedRows {
 		clear(c.rows)
 	}
 	c.rows[string(id)] = r
 	return r, nil
 }
 
-// pass takes the fence: the batch goes in only under the session's epoch and
+// passFence takes the fence: the batch goes in only under the session's epoch and
 // right after its last event.
-func (c *conn) pass(ctx context.Context, r *row, b store.Batch, sp spelled) error {
+func (c *conn) passFence(ctx context.Context, r *row, b store.Batch, enc encoded) error {
 	switch {
 	case b.Epoch == 0:
 		return dormouse.ErrLeaseLost // nobody writes what nobody claimed
 	case b.Rows == nil:
 		return c.refusal(ctx, r, b)
-	case r.rewritten != sp.rewritten:
-		return c.update(ctx, rewriteSession, r, b, sp)
-	case r.moved != sp.moved:
-		return c.update(ctx, moveSession, r, b, sp)
+	case r.rewritten != enc.rewritten:
+		return c.update(ctx, rewriteSession, r, b, enc)
+	case r.moved != enc.moved:
+		return c.update(ctx, moveSession, r, b, enc)
 	}
-	return c.update(ctx, touchSession, r, b, sp)
+	return c.update(ctx, touchSession, r, b, enc)
 }
 
 // update changes the index row with one of the three fenced statements.
-func (c *conn) update(ctx context.Context, s statement, r *row, b store.Batch, sp spelled) error {
-	args := sp.touched.args(make([]driver.Value, 0, 19))
+func (c *conn) update(ctx context.Context, s statement, r *row, b store.Batch, enc encoded) error {
+	args := enc.touched.args(make([]driver.Value, 0, 19))
 	if s != touchSession {
-		args = sp.moved.args(args)
+		args = enc.moved.args(args)
 	}
 	if s == rewriteSession {
-		args = sp.rewritten.args(args)
+		args = enc.rewritten.args(args)
 	}
 	n, err := c.exec(ctx, s, append(args, r.key, signed(b.Epoch), signed(b.After))...)
 	if err != nil {
@@ -81,7 +80,7 @@ func (c *conn) update(ctx context.Context, s statement, r *row, b store.Batch, s
 		}
 		return errors.New("a session was neither updated nor refused")
 	}
-	r.moved, r.rewritten = sp.moved, sp.rewritten
+	r.moved, r.rewritten = enc.moved, enc.rewritten
 	return nil
 }
 
@@ -102,7 +101,7 @@ func (c *conn) refusal(ctx context.Context, r *row, b store.Batch) error {
 // fence returns the epoch of a session and its last seq.
 func (c *conn) fence(ctx context.Context, r *row) (epoch store.Epoch, last uint64, err error) {
 	var v [2]driver.Value
-	found, err := c.one(ctx, lookFence, v[:], r.key)
+	found, err := c.queryRow(ctx, lookFence, v[:], r.key)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -19,7 +19,7 @@ import (
 func Schema(ctx context.Context, dir string) (at, newest int, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("read schema of the database in %s: %w", dir, err)
+			err = fmt.Errorf("read schema of the database in %s: %w", dir, asUnknown(err))
 		}
 	}()
 	if dir, err = filepath.Abs(dir); err != nil {

@@ -36,27 +36,28 @@ type Options struct {
 
 // Store is a database in a data directory.
 type Store struct {
-	writer  *writer
-	pool    *sql.DB
-	lock    *os.File
-	closing sync.Once
-	removed chan struct{} // a session was deleted since it was last read
-	running sync.WaitGroup
-	ended   error // how shutting went, once running is done
+	writer   *writer
+	pool     *sql.DB
+	lock     *os.File
+	closing  sync.Once
+	removed  chan struct{} // a session was deleted since it was last read
+	running  sync.WaitGroup
+	closeErr error // how shutting went, once running is done
 
-	mu    sync.Mutex
-	asked map[string]*sql.Stmt // guarded by mu; by text, closed with the pool
+	mu       sync.Mutex
+	prepared map[string]*sql.Stmt // guarded by mu; by text, closed with the pool
 }
 
 var _ store.Store = (*Store)(nil)
 
 // Open opens the database in dir, makes it if there is none, and brings its
 // schema forward. It refuses a directory that another process uses with
-// ErrLocked and a database of a newer version with store.ErrNewer.
+// ErrLocked, a database of a newer version with store.ErrNewer, and one with corrupt pages
+// outside the log with ErrCorrupt.
 func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("open database in %s: %w", dir, err)
+			err = fmt.Errorf("open database in %s: %w", dir, asCorrupt(err))
 		}
 	}()
 	if dir, err = filepath.Abs(dir); err != nil {
@@ -84,7 +85,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	undo = append(undo, held.Close)
 
 	path := filepath.Join(dir, file)
-	if err := settle(ctx, path); err != nil {
+	if err := resync(ctx, path); err != nil {
 		return nil, err
 	}
 	c, err := dial(path)
@@ -92,7 +93,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	undo = append(undo, c.Close)
-	if err := c.empty(context.WithoutCancel(ctx), path); err != nil {
+	if err := c.truncateLog(context.WithoutCancel(ctx), path); err != nil {
 		return nil, err
 	}
 	if o.Logger == nil {
@@ -101,10 +102,13 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if err := c.migrate(context.WithoutCancel(ctx), o.Logger); err != nil {
 		return nil, err
 	}
+	if err := c.intact(ctx); err != nil {
+		return nil, err
+	}
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
-	if c.place, err = newPlace(path); err != nil {
+	if c.files, err = statFiles(path); err != nil {
 		return nil, err
 	}
 	// SQLite syncs the names of its files, and does not hear if that fails.
@@ -128,11 +132,11 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	}
 
 	undo = nil // ours to keep now
-	s := &Store{writer: newWriter(c), pool: pool, lock: held, removed: make(chan struct{}, 1), asked: make(map[string]*sql.Stmt)}
+	s := &Store{writer: newWriter(c), pool: pool, lock: held, removed: make(chan struct{}, 1), prepared: make(map[string]*sql.Stmt)}
 	ctx = context.WithoutCancel(ctx)
 	s.running.Go(func() {
-		s.writer.run(ctx)
-		s.ended = s.shut(ctx)
+		s.writer.Run(ctx)
+		s.closeErr = s.shutDown(ctx)
 	})
 	s.running.Go(func() { s.sweep(ctx) })
 	return s, nil
@@ -141,12 +145,12 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 // Failed yields an error when the disk failed a commit or a checkpoint, or somebody
 // took the database's files away. From then on nothing is written and nobody is told
 // that anything was; only a new process, which writes what it finds once more before
-// it believes it, can go on.
+// it trusts it, can go on.
 func (s *Store) Failed() <-chan error { return s.writer.failed }
 
 // Check writes a row and reports whether that worked.
 func (s *Store) Check(ctx context.Context) error {
-	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
+	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error {
 		_, err := c.exec(ctx, check)
 		return err
 	}})
@@ -161,15 +165,15 @@ func (s *Store) Check(ctx context.Context) error {
 func (s *Store) Close() error {
 	s.closing.Do(func() { close(s.writer.closing) })
 	s.running.Wait()
-	return s.ended
+	return s.closeErr
 }
 
-func (s *Store) shut(ctx context.Context) error {
+func (s *Store) shutDown(ctx context.Context) error {
 	// Readers go first: the log can be emptied only when nobody reads it.
 	err := s.pool.Close()
 	if s.writer.failure != nil {
 		// Closing would move the log of a disk that failed, or remove it. The next
-		// process settles it instead.
+		// process resyncs it instead.
 		return errors.Join(err, s.writer.failure)
 	}
 	_, moved := s.writer.conn.checkpoint(ctx, "TRUNCATE")

@@ -70,10 +70,9 @@ func TestAStoreThatIsOpenedAgainHasEverything(t *testing.T) {
 	b.Rows.Session.Due = dormouse.DueNow
 	b.Rows.Prompts = []dormouse.PromptRecord{{ID: "sevt_1", Status: dormouse.PromptIsQueued, Seq: 2, Queued: start}}
 	b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: "op_1", Kind: dormouse.OpModel}, Status: dormouse.OpOpen, Started: start}}
-	b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", Kind: "wake", At: start}}
 	b.Chunks = []store.Chunk{{Op: "op_1", Text: "seen"}}
 	b.State = &dormouse.StateCache{Seq: 4, Version: 1, Data: []byte("folded")}
-	if err := w.append(t.Context(), b); err != nil {
+	if err := w.add(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	before := dump(t, s, sessionID(1))
@@ -87,11 +86,11 @@ func TestAStoreThatIsOpenedAgainHasEverything(t *testing.T) {
 	if diff := cmp.Diff(before, dump(t, s, sessionID(1))); diff != "" {
 		t.Errorf("after opening again (-before +after):\n%s", diff)
 	}
-	if err := w.append(t.Context(), w.batch(1)); !errors.Is(err, dormouse.ErrClosing) {
+	if err := w.add(t.Context(), w.batch(1)); !errors.Is(err, dormouse.ErrClosing) {
 		t.Errorf("append to the closed store = %v, want ErrClosing", err)
 	}
 	w.store = s
-	if err := w.append(t.Context(), w.batch(1)); err != nil {
+	if err := w.add(t.Context(), w.batch(1)); err != nil {
 		t.Errorf("append under the epoch of before: %v", err)
 	}
 	epoch, err := s.Claim(t.Context(), sessionID(1))
@@ -123,8 +122,6 @@ func dump(t *testing.T, s store.Store, id dormouse.SessionID) string {
 	say(prompts, err)
 	ops, err := s.Ops(ctx, id, 100)
 	say(ops, err)
-	deadlines, err := s.Deadlines(ctx, id)
-	say(deadlines, err)
 	chunks, err := s.Chunks(ctx, id, "op_1")
 	say(chunks, err)
 	state, err := s.State(ctx, id)
@@ -166,12 +163,12 @@ func TestAnAppendTheSchemaRefusesFailsAlone(t *testing.T) {
 				b := w.batch(1)
 				if i%8 == 0 {
 					b.Chunks = []store.Chunk{{Op: "op_1", N: -1}}
-					if err := w.append(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
+					if err := w.add(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
 						t.Errorf("append of a chunk before the first = %v, want ErrInvalid", err)
 					}
 					b.Chunks = nil
 				}
-				if err := w.append(t.Context(), b); err != nil {
+				if err := w.add(t.Context(), b); err != nil {
 					t.Errorf("append to %s: %v", w.index.Session, err)
 				}
 			}
@@ -195,13 +192,12 @@ func TestAppendAfterARollbackWritesEveryRow(t *testing.T) {
 	due := start.Add(time.Hour)
 	b.Rows.Session.Title, b.Rows.Session.Due, b.Rows.Session.Archived = "another title", due, due
 	b.Rows.Session.Tags, b.Rows.Session.Metadata = []string{"red"}, map[string]string{"a": "b"}
-	b.Rows.Deadlines = []dormouse.Deadline{{ID: "one", Kind: "alarm", At: due}}
 	b.Chunks = []store.Chunk{{Op: "op_1", N: -1}} // the schema refuses it, after all the rest
-	if err := w.append(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
+	if err := w.add(t.Context(), b); !errors.Is(err, dormouse.ErrInvalid) {
 		t.Fatalf("append of a chunk before the first = %v, want ErrInvalid", err)
 	}
 	b.Chunks = nil
-	if err := w.append(t.Context(), b); err != nil {
+	if err := w.add(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.Session(t.Context(), sessionID(1))
@@ -210,10 +206,6 @@ func TestAppendAfterARollbackWritesEveryRow(t *testing.T) {
 	}
 	if diff := cmp.Diff(b.Rows.Session, got); diff != "" {
 		t.Errorf("the index row is not what was appended: %s", diff)
-	}
-	deadlines, err := s.Deadlines(t.Context(), sessionID(1))
-	if diff := cmp.Diff(b.Rows.Deadlines, deadlines); diff != "" || err != nil {
-		t.Errorf("the deadlines are not what was appended: %s, %v", diff, err)
 	}
 
 	// And a session whose creation was taken back is not there.
@@ -244,7 +236,7 @@ func TestARowThatIsNotAsItWasWrittenMustBeDamage(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, dir)
 			w := create(t, s, sessionID(1))
-			if err := w.append(t.Context(), w.batch(4)); err != nil {
+			if err := w.add(t.Context(), w.batch(4)); err != nil {
 				t.Fatal(err)
 			}
 			shut(t, s)
@@ -276,7 +268,7 @@ func TestRowsFromBeforeThereWereChecksumsAreAccepted(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	w := create(t, s, sessionID(1))
-	if err := w.append(t.Context(), w.batch(4)); err != nil {
+	if err := w.add(t.Context(), w.batch(4)); err != nil {
 		t.Fatal(err)
 	}
 	shut(t, s)
@@ -386,7 +378,7 @@ func testOlderSchema(t *testing.T, files []string) {
 	b := w.batch(1)
 	b.Rows.Session.Tags = []string{"new"}
 	b.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{{Snapshot: "snap_1", Digests: []dormouse.Digest{"sha256:new"}}}
-	if err := w.append(t.Context(), b); err != nil {
+	if err := w.add(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	if events, err := s.Read(t.Context(), "sesn_old", 0, 9); err != nil || len(events) != 3 {
@@ -490,7 +482,7 @@ func TestCloseWaitsForWhatWasHandedIn(t *testing.T) {
 	for _, w := range writers {
 		running.Go(func() {
 			for {
-				if err := w.append(context.Background(), w.batch(1)); err != nil {
+				if err := w.add(context.Background(), w.batch(1)); err != nil {
 					if !errors.Is(err, dormouse.ErrClosing) {
 						t.Errorf("append = %v, want ErrClosing", err)
 					}

@@ -26,8 +26,6 @@ const (
 	addEvent
 	putPrompt
 	putOp
-	dropDeadlines
-	addDeadline
 	unname
 	dropPoint
 	putPoint
@@ -119,8 +117,6 @@ var texts = [statements]string{
 		ON CONFLICT (session, id) DO UPDATE SET
 		op = excluded.op, status = excluded.status, outcome = excluded.outcome,
 		started = excluded.started, finished = excluded.finished`,
-	dropDeadlines: `DELETE FROM deadlines WHERE session = ?`,
-	addDeadline:   `INSERT INTO deadlines (session, id, kind, at) VALUES (?, ?, ?, ?)`,
 	unname: `UPDATE names SET n = n - 1 WHERE session = ?1
 		AND digest IN (SELECT value FROM points, json_each(` + wellFormed("digests") + `) WHERE session = ?1 AND points.id = ?2)`,
 	dropPoint: `DELETE FROM points WHERE session = ? AND id = ?`,

@@ -22,12 +22,12 @@ func (s *Store) Import(ctx context.Context, b store.Batch) error {
 }
 
 // begin adds a session with its first batch.
-func (c *conn) begin(ctx context.Context, b store.Batch, sp spelled) error {
-	if err := c.under(ctx, b.Under); err != nil {
+func (c *conn) begin(ctx context.Context, b store.Batch, enc encoded) error {
+	if err := c.checkSender(ctx, b.Under); err != nil {
 		return err
 	}
 	args := append(make([]driver.Value, 0, 18), string(b.Session), signed(b.Epoch))
-	n, err := c.exec(ctx, createSession, sp.rewritten.args(sp.moved.args(sp.touched.args(args)))...)
+	n, err := c.exec(ctx, createSession, enc.rewritten.args(enc.moved.args(enc.touched.args(args)))...)
 	if err != nil {
 		return err
 	}
@@ -38,24 +38,24 @@ func (c *conn) begin(ctx context.Context, b store.Batch, sp spelled) error {
 	if err != nil {
 		return err
 	}
-	r.moved, r.rewritten, r.labels = sp.moved, sp.rewritten, &unlabelled
-	return c.add(ctx, r, b, sp)
+	r.moved, r.rewritten, r.labels = enc.moved, enc.rewritten, &noLabels
+	return c.add(ctx, r, b, enc)
 }
 
-// under refuses who lost the session that it asks for.
-func (c *conn) under(ctx context.Context, f *dormouse.Fence) error {
+// checkSender refuses who lost the session that it asks for.
+func (c *conn) checkSender(ctx context.Context, f *dormouse.Fence) error {
 	if f == nil {
 		return nil
 	}
-	err := c.admit(ctx, *f)
+	err := c.checkEpoch(ctx, *f)
 	if errors.Is(err, dormouse.ErrLeaseLost) {
 		err = fmt.Errorf("under %s: %w", f.Session, store.ErrStaleSender)
 	}
 	return err
 }
 
-// admit refuses who lost a session.
-func (c *conn) admit(ctx context.Context, f dormouse.Fence) error {
+// checkEpoch refuses who lost a session.
+func (c *conn) checkEpoch(ctx context.Context, f dormouse.Fence) error {
 	r, err := c.row(ctx, f.Session)
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return dormouse.ErrLeaseLost
@@ -72,29 +72,29 @@ func (c *conn) admit(ctx context.Context, f dormouse.Fence) error {
 
 // Append adds a batch to a session's log.
 func (s *Store) Append(ctx context.Context, b store.Batch) error {
-	return s.log(ctx, "append to", b, b.Validate(), func(c *conn, ctx context.Context, b store.Batch, sp spelled) error {
+	return s.log(ctx, "append to", b, b.Validate(), func(c *conn, ctx context.Context, b store.Batch, enc encoded) error {
 		r, err := c.row(ctx, b.Session)
 		if err != nil {
 			return err
 		}
-		if err := c.under(ctx, b.Under); err != nil {
+		if err := c.checkSender(ctx, b.Under); err != nil {
 			return err
 		}
-		if err := c.pass(ctx, r, b, sp); err != nil {
+		if err := c.passFence(ctx, r, b, enc); err != nil {
 			return err
 		}
-		return c.add(ctx, r, b, sp)
+		return c.add(ctx, r, b, enc)
 	})
 }
 
 // log hands in a job that adds events. What can be worked out before the
 // writer's turn is worked out here, in the caller's own time.
-func (s *Store) log(ctx context.Context, verb string, b store.Batch, invalid error, do func(*conn, context.Context, store.Batch, spelled) error) error {
-	sp, err := spell(b.Rows)
+func (s *Store) log(ctx context.Context, verb string, b store.Batch, invalid error, do func(*conn, context.Context, store.Batch, encoded) error) error {
+	enc, err := encode(b.Rows)
 	err = errors.Join(invalid, err)
 	if err == nil {
-		err = s.writer.write(ctx, &job{
-			do:   func(ctx context.Context, c *conn) error { return do(c, ctx, b, sp) },
+		err = s.writer.Write(ctx, &job{
+			do:   func(ctx context.Context, c *conn) error { return do(c, ctx, b, enc) },
 			logs: true,
 			queues: slices.ContainsFunc(b.Events, func(e dormouse.Event) bool {
 				return e.Type == dormouse.PromptQueued
@@ -110,14 +110,14 @@ func (s *Store) log(ctx context.Context, verb string, b store.Batch, invalid err
 // Claim takes the right to write a session.
 func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
 	var epoch int64
-	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
+	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error {
 		var dest [1]driver.Value
-		found, err := c.one(ctx, claimSession, dest[:], string(id), int64(dormouse.LogVersion))
+		found, err := c.queryRow(ctx, claimSession, dest[:], string(id), int64(dormouse.LogVersion))
 		if err != nil {
 			return err
 		}
 		if !found {
-			return c.whyNotClaimed(ctx, id)
+			return c.claimRefusal(ctx, id)
 		}
 		epoch, err = integer(dest[0])
 		return err
@@ -128,10 +128,10 @@ func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	return unsigned(epoch), nil
 }
 
-// whyNotClaimed says why there was no session to claim.
-func (c *conn) whyNotClaimed(ctx context.Context, id dormouse.SessionID) error {
+// claimRefusal says why there was no session to claim.
+func (c *conn) claimRefusal(ctx context.Context, id dormouse.SessionID) error {
 	var dest [1]driver.Value
-	found, err := c.one(ctx, lookNeeds, dest[:], string(id))
+	found, err := c.queryRow(ctx, lookNeeds, dest[:], string(id))
 	if err != nil {
 		return err
 	}
@@ -147,8 +147,8 @@ func (c *conn) whyNotClaimed(ctx context.Context, id dormouse.SessionID) error {
 
 // Mark sets what the index row says of a damaged log.
 func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epoch, damage string) error {
-	err := s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error {
-		if err := c.admit(ctx, dormouse.Fence{Session: id, Epoch: epoch}); err != nil {
+	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error {
+		if err := c.checkEpoch(ctx, dormouse.Fence{Session: id, Epoch: epoch}); err != nil {
 			return err
 		}
 		r, err := c.row(ctx, id)
@@ -170,10 +170,10 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 // Rebuild replaces every derived row of a session.
 func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormouse.Rows) error {
 	b := store.Batch{Session: id, After: rows.Session.Seq, Rows: &rows}
-	sp, err := spell(&rows)
+	enc, err := encode(&rows)
 	err = errors.Join(b.Validate(), err)
 	if err == nil {
-		err = s.writer.write(ctx, &job{do: func(ctx context.Context, c *conn) error { return c.rebuild(ctx, b, sp) }})
+		err = s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error { return c.rebuild(ctx, b, enc) }})
 	}
 	if err != nil {
 		return fmt.Errorf("rebuild %s: %w", id, err)
@@ -181,38 +181,38 @@ func (s *Store) Rebuild(ctx context.Context, id dormouse.SessionID, rows dormous
 	return nil
 }
 
-func (c *conn) rebuild(ctx context.Context, b store.Batch, sp spelled) error {
+func (c *conn) rebuild(ctx context.Context, b store.Batch, enc encoded) error {
 	r, err := c.row(ctx, b.Session)
 	if err != nil {
 		return err
 	}
 	// A rebuild goes in under whatever epoch there is; only the seq can be wrong.
-	if err := c.reaches(ctx, r, b.Rows.Session.Seq); err != nil {
+	if err := c.checkLastSeq(ctx, r, b.Rows.Session.Seq); err != nil {
 		return err
 	}
-	args := sp.rewritten.args(sp.moved.args(sp.touched.args(make([]driver.Value, 0, 17))))
+	args := enc.rewritten.args(enc.moved.args(enc.touched.args(make([]driver.Value, 0, 17))))
 	if _, err := c.exec(ctx, layOutSession, append(args, r.key)...); err != nil {
 		return err
 	}
-	r.moved, r.rewritten = sp.moved, sp.rewritten
-	r.labels, r.deadlines = nil, nil
-	for _, drop := range []statement{dropPrompts, dropOps, dropDeadlines, dropPoints, dropNames, dropClientIDs, dropState} {
+	r.moved, r.rewritten = enc.moved, enc.rewritten
+	r.labels = nil
+	for _, drop := range []statement{dropPrompts, dropOps, dropPoints, dropNames, dropClientIDs, dropState} {
 		if _, err := c.exec(ctx, drop, r.key); err != nil {
 			return err
 		}
 	}
-	if err := c.addRows(ctx, r, *b.Rows, sp); err != nil {
+	if err := c.addRows(ctx, r, *b.Rows, enc); err != nil {
 		return err
 	}
 	_, err = c.exec(ctx, dropClosedChunks, r.key, r.key)
 	return err
 }
 
-// reaches refuses a seq that is not that of the last event, or is before what the index
+// checkLastSeq refuses a seq that is not that of the last event, or is before what the index
 // row says is the last.
-func (c *conn) reaches(ctx context.Context, r *row, seq uint64) error {
+func (c *conn) checkLastSeq(ctx context.Context, r *row, seq uint64) error {
 	var v [2]driver.Value
-	found, err := c.one(ctx, lookLast, v[:], r.key)
+	found, err := c.queryRow(ctx, lookLast, v[:], r.key)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (c *conn) reaches(ctx context.Context, r *row, seq uint64) error {
 }
 
 // add writes all of a batch that has passed the fence but its index row.
-func (c *conn) add(ctx context.Context, r *row, b store.Batch, sp spelled) error {
+func (c *conn) add(ctx context.Context, r *row, b store.Batch, enc encoded) error {
 	for _, e := range b.Events {
 		var payload driver.Value
 		if e.Payload != nil {
@@ -243,7 +243,7 @@ func (c *conn) add(ctx context.Context, r *row, b store.Batch, sp spelled) error
 		}
 	}
 	if b.Rows != nil {
-		if err := c.addRows(ctx, r, *b.Rows, sp); err != nil {
+		if err := c.addRows(ctx, r, *b.Rows, enc); err != nil {
 			return err
 		}
 	}
@@ -261,8 +261,8 @@ func (c *conn) add(ctx context.Context, r *row, b store.Batch, sp spelled) error
 }
 
 // addRows writes the rows of a session but the index.
-func (c *conn) addRows(ctx context.Context, r *row, rows dormouse.Rows, sp spelled) error {
-	if err := c.label(ctx, r, sp.labels); err != nil {
+func (c *conn) addRows(ctx context.Context, r *row, rows dormouse.Rows, enc encoded) error {
+	if err := c.writeLabels(ctx, r, enc.labels); err != nil {
 		return err
 	}
 	for _, p := range rows.Prompts {
@@ -272,8 +272,8 @@ func (c *conn) addRows(ctx context.Context, r *row, rows dormouse.Rows, sp spell
 		}
 	}
 	for i, o := range rows.Ops {
-		if _, err := c.exec(ctx, putOp, r.key, string(o.ID), sp.ops[i], string(o.Status), o.Outcome,
-			micros(o.Started), maybe(o.Finished)); err != nil {
+		if _, err := c.exec(ctx, putOp, r.key, string(o.ID), enc.ops[i], string(o.Status), o.Outcome,
+			micros(o.Started), nullableMicros(o.Finished)); err != nil {
 			return err
 		}
 		if o.Status != dormouse.OpOpen {
@@ -282,7 +282,7 @@ func (c *conn) addRows(ctx context.Context, r *row, rows dormouse.Rows, sp spell
 			}
 		}
 	}
-	if err := c.name(ctx, r, rows, sp.names); err != nil {
+	if err := c.writeNames(ctx, r, rows, enc.names); err != nil {
 		return err
 	}
 	for _, id := range rows.ClientIDs {
@@ -290,27 +290,15 @@ func (c *conn) addRows(ctx context.Context, r *row, rows dormouse.Rows, sp spell
 			return err
 		}
 	}
-	if rows.Deadlines == nil || r.deadlines != nil && slices.EqualFunc(rows.Deadlines, r.deadlines, alike) {
-		return nil
-	}
-	if _, err := c.exec(ctx, dropDeadlines, r.key); err != nil {
-		return err
-	}
-	for _, d := range rows.Deadlines {
-		if _, err := c.exec(ctx, addDeadline, r.key, d.ID, d.Kind, maybe(d.At)); err != nil {
-			return err
-		}
-	}
-	r.deadlines = append([]dormouse.Deadline{}, rows.Deadlines...)
 	return nil
 }
 
-// label writes what people put on a session.
-func (c *conn) label(ctx context.Context, r *row, l labels) (err error) {
+// writeLabels writes what people put on a session.
+func (c *conn) writeLabels(ctx context.Context, r *row, l labels) (err error) {
 	switch {
 	case r.labels != nil && *r.labels == l:
 		return nil
-	case l == unlabelled:
+	case l == noLabels:
 		_, err = c.exec(ctx, dropLabels, r.key)
 	default:
 		_, err = c.exec(ctx, putLabels, r.key, l.tags, l.metadata, l.search)
@@ -319,8 +307,8 @@ func (c *conn) label(ctx context.Context, r *row, l labels) (err error) {
 	return err
 }
 
-// name writes what points name, and takes away what none names any more.
-func (c *conn) name(ctx context.Context, r *row, rows dormouse.Rows, digests []string) error {
+// writeNames writes what points name, and takes away what none names any more.
+func (c *conn) writeNames(ctx context.Context, r *row, rows dormouse.Rows, digests []string) error {
 	var fewer int64
 	forget := func(point dormouse.SnapshotID) error {
 		n, err := c.exec(ctx, unname, r.key, string(point))
@@ -352,5 +340,3 @@ func (c *conn) name(ctx context.Context, r *row, rows dormouse.Rows, digests []s
 	_, err := c.exec(ctx, dropUnnamed, r.key)
 	return err
 }
-
-func alike(a, b dormouse.Deadline) bool { return a.ID == b.ID && a.Kind == b.Kind && a.At.Equal(b.At) }

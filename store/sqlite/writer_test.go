@@ -62,8 +62,8 @@ func (w *writer) batch(n int) store.Batch {
 	return b
 }
 
-// append believes a batch only if it was stored.
-func (w *writer) append(ctx context.Context, b store.Batch) error {
+// add appends a batch, and goes on from it only if it was stored.
+func (w *writer) add(ctx context.Context, b store.Batch) error {
 	if err := w.store.Append(ctx, b); err != nil {
 		return err
 	}

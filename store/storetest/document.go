@@ -264,7 +264,7 @@ func writesOf(s store.Documents) map[string]func(*testing.T, store.Document) err
 	return map[string]func(*testing.T, store.Document) error{
 		"insert":  func(t *testing.T, d store.Document) error { return s.Insert(t.Context(), d) },
 		"replace": func(t *testing.T, d store.Document) error { return s.Replace(t.Context(), d, true) },
-		"carry":   func(t *testing.T, d store.Document) error { return s.Carry(t.Context(), d) },
+		"carry":   func(t *testing.T, d store.Document) error { return s.InsertVersion(t.Context(), d) },
 	}
 }
 

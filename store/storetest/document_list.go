@@ -136,7 +136,7 @@ func testDocumentsCarried(t *testing.T, fresh opener) {
 			}
 		}
 		carried := doc("agent", 77)
-		if err := s.Carry(t.Context(), carried); err != nil {
+		if err := s.InsertVersion(t.Context(), carried); err != nil {
 			t.Fatal(err)
 		}
 		slices.SortFunc(want, store.DocumentRef.Compare)
@@ -163,7 +163,7 @@ func testDocumentsCarried(t *testing.T, fresh opener) {
 		wrong := one
 		wrong.Body = []byte(`"of a carry that was stopped"`)
 		for _, d := range []store.Document{wrong, one, two} {
-			if err := s.Carry(t.Context(), d); err != nil {
+			if err := s.InsertVersion(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -189,7 +189,7 @@ func testDocumentsCarried(t *testing.T, fresh opener) {
 			versions[n].Revision = 1 // that of a version before fences nothing
 		}
 		equal(t, "versions", versions, []store.Document{three, two, one})
-		wantErr(t, "carry of a document that is there", s.Carry(t.Context(), one), dormouse.ErrConflict)
+		wantErr(t, "carry of a document that is there", s.InsertVersion(t.Context(), one), dormouse.ErrConflict)
 	}))
 }
 

@@ -211,7 +211,7 @@ func testFleet(t *testing.T, pair pairer) {
 				t.Errorf("claim = %d after %d", epoch, w.epoch)
 			}
 		}
-		theirs.append(t)
+		theirs.add(t)
 		wantErr(t, "renew after leaving", a.Renew(t.Context()), dormouse.ErrLeaseLost)
 		if err := a.Leave(t.Context()); err != nil {
 			t.Errorf("leave again: %v", err)

@@ -22,7 +22,7 @@ func testListening(t *testing.T, pair pairer) {
 		for _, w := range []*writer{one, two} {
 			for _, e := range ears {
 				eventually(t, "word of "+string(w.id), func() bool {
-					w.append(t)
+					w.add(t)
 					return e.heard(w.id)
 				})
 			}
@@ -40,7 +40,7 @@ func testListening(t *testing.T, pair pairer) {
 	}))
 }
 
-// ear remembers what a listener was told.
+// ear remembers what a listener was called with.
 type ear struct {
 	stop func()
 

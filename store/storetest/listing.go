@@ -46,7 +46,7 @@ func testListing(t *testing.T, fresh opener) {
 			ws[n] = create(t, s, sessionID(n), func(b *store.Batch) { b.Rows.Session.Created = at(n) })
 		}
 		before := pages(t, s, store.Query{Tenant: "acme", Limit: 2})
-		ws[0].append(t)
+		ws[0].add(t)
 		equal(t, "pages", pages(t, s, store.Query{Tenant: "acme", Limit: 2}), before)
 	}))
 
@@ -199,7 +199,7 @@ func testListing(t *testing.T, fresh opener) {
 
 	t.Run("a listed row is the index row", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, sessionID(1))
-		w.append(t, func(b *store.Batch) {
+		w.add(t, func(b *store.Batch) {
 			i := &b.Rows.Session
 			i.Due, i.Tags, i.Metadata, i.Search = at(3), []string{"t"}, map[string]string{"k": "v"}, "s"
 			i.Metrics.Messages = 7

@@ -16,9 +16,9 @@ func testLoading(t *testing.T, fresh opener) {
 		state := func() dormouse.StateCache { return contents(t, s, ada).State }
 		equal(t, "state", state(), dormouse.StateCache{})
 		one := dormouse.StateCache{Seq: 2, Version: 3, Data: []byte("\x00folded\xff")}
-		w.append(t, func(b *store.Batch) { b.State = &one })
+		w.add(t, func(b *store.Batch) { b.State = &one })
 		equal(t, "state", state(), one)
-		w.append(t)
+		w.add(t)
 		equal(t, "state after an append without one", state(), one)
 		two := dormouse.StateCache{Seq: 3, Version: 4, Data: []byte("again")}
 		alone := w.batch(0)
@@ -36,7 +36,7 @@ func testLoading(t *testing.T, fresh opener) {
 
 	t.Run("chunks must return an open op's chunks in order", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
-		w.append(t, func(b *store.Batch) {
+		w.add(t, func(b *store.Batch) {
 			b.Rows.Ops = []dormouse.OpRecord{op(1, start), op(2, start)}
 			b.Chunks = []store.Chunk{{Op: opID(1), N: 0, Text: "a "}}
 		})
@@ -61,7 +61,7 @@ func testLoading(t *testing.T, fresh opener) {
 	t.Run("a chunk must replace the one its op already has at N", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
 		for _, text := range []string{"once", "twice"} {
-			w.append(t, func(b *store.Batch) {
+			w.add(t, func(b *store.Batch) {
 				b.Rows.Ops = []dormouse.OpRecord{op(1, start)}
 				b.Chunks = []store.Chunk{{Op: opID(1), Text: text}}
 			})
@@ -74,12 +74,12 @@ func testLoading(t *testing.T, fresh opener) {
 			w := create(t, s, ada)
 			open, other := op(1, start), op(2, start)
 			seen := []store.Chunk{{Op: opID(1), Text: "seen"}, {Op: opID(2), Text: "kept"}}
-			w.append(t, func(b *store.Batch) {
+			w.add(t, func(b *store.Batch) {
 				b.Rows.Ops, b.Chunks = []dormouse.OpRecord{open, other}, seen
 			})
-			w.append(t, func(b *store.Batch) { b.Rows.Ops = []dormouse.OpRecord{open} })
+			w.add(t, func(b *store.Batch) { b.Rows.Ops = []dormouse.OpRecord{open} })
 			equal(t, "chunks of an op that is still open", contents(t, s, ada).Chunks, seen[:1])
-			w.append(t, func(b *store.Batch) {
+			w.add(t, func(b *store.Batch) {
 				b.Rows.Ops, b.Chunks = []dormouse.OpRecord{finished(open, status)}, []store.Chunk{{Op: opID(1), N: 1, Text: "last"}}
 			})
 			late := w.batch(0)
@@ -155,7 +155,7 @@ func testDue(t *testing.T, fresh opener) {
 			{time.Time{}, nil},
 			{at(1), []dormouse.SessionID{w.id}},
 		} {
-			w.append(t, due(step.due))
+			w.add(t, due(step.due))
 			got, err := s.Due(t.Context(), at(5), 10)
 			if err != nil {
 				t.Fatal(err)

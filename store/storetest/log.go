@@ -30,7 +30,7 @@ func testLog(t *testing.T, fresh opener) {
 	}))
 
 	t.Run("a session that exists must be refused with ErrConflict", fresh(func(t *testing.T, s store.Store) {
-		create(t, s, ada).append(t)
+		create(t, s, ada).add(t)
 		again := first(ada)
 		again.Rows.Session.Title = "another"
 		wantErr(t, "second create", s.Create(t.Context(), again), dormouse.ErrConflict)
@@ -47,7 +47,6 @@ func testLog(t *testing.T, fresh opener) {
 			return child.try(t.Context(), func(b *store.Batch) {
 				b.Under = &f
 				b.Rows.Session.Tags = []string{fmt.Sprint(b.After)}
-				b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: at(int(b.After))}}
 				b.Rows.Prompts = []dormouse.PromptRecord{prompt(int(b.After), b.Last())}
 			})
 		}
@@ -56,7 +55,7 @@ func testLog(t *testing.T, fresh opener) {
 			if err := send(mine); err != nil {
 				t.Fatal(err)
 			}
-			child.append(t) // and beside it goes on
+			child.add(t) // and beside it goes on
 		}
 		before := contents(t, s, child.id)
 		if len(before.Prompts) != 2 || len(before.Events) != 5 {
@@ -83,7 +82,7 @@ func testLog(t *testing.T, fresh opener) {
 		b := child.batch(1)
 		b.Under, b.After, b.Events[0].Seq, b.Rows.Session.Seq = &dormouse.Fence{Session: ada, Epoch: later}, b.After+1, b.After+2, b.After+2
 		wantErr(t, "after what is not there", s.Append(t.Context(), b), dormouse.ErrConflict)
-		child.append(t)
+		child.add(t)
 	}))
 
 	t.Run("if b.Under names a parent a parent whose epoch is another by now must be refused with ErrStaleSender", fresh(func(t *testing.T, s store.Store) {
@@ -130,7 +129,7 @@ func testLog(t *testing.T, fresh opener) {
 			w.epoch = epoch
 		}
 		wantErr(t, "append with the old epoch", old.try(t.Context()), dormouse.ErrLeaseLost)
-		w.append(t)
+		w.add(t)
 		seqs(t, all(t, s, ada), 1, 2)
 	}))
 
@@ -140,7 +139,7 @@ func testLog(t *testing.T, fresh opener) {
 			t.Fatal(err)
 		}
 		wantErr(t, "append with the old epoch", w.try(t.Context()), dormouse.ErrLeaseLost)
-		other.append(t)
+		other.add(t)
 	}))
 
 	t.Run("claim of an unknown session is ErrNotFound", fresh(func(t *testing.T, s store.Store) {
@@ -165,7 +164,7 @@ func testLog(t *testing.T, fresh opener) {
 	t.Run("append must refuse a wrong After with ErrConflict", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
 		behind := *w
-		w.append(t)
+		w.add(t)
 		wantErr(t, "append after an older event", behind.try(t.Context()), dormouse.ErrConflict)
 		ahead := *w
 		ahead.index.Seq++
@@ -173,7 +172,7 @@ func testLog(t *testing.T, fresh opener) {
 		empty := behind.batch(0)
 		wantErr(t, "append of nothing", s.Append(t.Context(), empty), dormouse.ErrConflict)
 		seqs(t, all(t, s, ada), 1, 2)
-		w.append(t)
+		w.add(t)
 	}))
 
 	t.Run("append must refuse an unknown session with ErrNotFound", fresh(func(t *testing.T, s store.Store) {
@@ -207,7 +206,6 @@ func testLog(t *testing.T, fresh opener) {
 		b.Rows.Session.Title = "refused"
 		b.Rows.Prompts = []dormouse.PromptRecord{{ID: promptID(1), Status: dormouse.PromptIsQueued, Seq: 2, Queued: start}}
 		b.Rows.Ops = []dormouse.OpRecord{{Op: dormouse.Op{ID: opID(1)}, Status: dormouse.OpOpen, Started: start}}
-		b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: start}}
 		b.Chunks = []store.Chunk{{Op: opID(1), Text: "seen"}}
 		b.State = &dormouse.StateCache{Seq: 4, Data: []byte("folded")}
 		wantErr(t, "append", s.Append(t.Context(), b), dormouse.ErrLeaseLost)
@@ -218,7 +216,7 @@ func testLog(t *testing.T, fresh opener) {
 		if err := s.Append(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
-		if got := contents(t, s, ada); got.size() != 5 || len(got.Events) != 4 || got.Index.Title != "refused" {
+		if got := contents(t, s, ada); got.size() != 4 || len(got.Events) != 4 || got.Index.Title != "refused" {
 			t.Errorf("after an append: %+v", got)
 		}
 	}))
@@ -231,7 +229,7 @@ func testLog(t *testing.T, fresh opener) {
 				t.Fatal(err)
 			}
 			w.index.Seq += 5
-			other.append(t)
+			other.add(t)
 		}
 		for _, test := range []struct {
 			after       uint64
@@ -309,7 +307,7 @@ func testLog(t *testing.T, fresh opener) {
 		_, err := s.Claim(left, ada)
 		wantErr(t, "claim", err, gone)
 		wantErr(t, "append", w.try(left), gone)
-		w.append(t)
+		w.add(t)
 		seqs(t, all(t, s, ada), 1, 2)
 		_, err = s.Session(t.Context(), sessionID(2))
 		wantErr(t, "session", err, dormouse.ErrNotFound)
@@ -327,18 +325,17 @@ var longText = func() string {
 
 // everything is all a store says of one session.
 type everything struct {
-	Index     dormouse.SessionRow
-	Events    []dormouse.Event
-	Prompts   []dormouse.PromptRecord
-	Ops       []dormouse.OpRecord
-	Deadlines []dormouse.Deadline
-	Chunks    []store.Chunk // of the first op
-	State     dormouse.StateCache
+	Index   dormouse.SessionRow
+	Events  []dormouse.Event
+	Prompts []dormouse.PromptRecord
+	Ops     []dormouse.OpRecord
+	Chunks  []store.Chunk // of the first op
+	State   dormouse.StateCache
 }
 
 // size counts what is derived.
 func (e everything) size() int {
-	n := len(e.Prompts) + len(e.Ops) + len(e.Deadlines) + len(e.Chunks)
+	n := len(e.Prompts) + len(e.Ops) + len(e.Chunks)
 	if e.State.Seq > 0 {
 		n++
 	}
@@ -348,14 +345,13 @@ func (e everything) size() int {
 func contents(t *testing.T, s store.Store, id dormouse.SessionID) everything {
 	t.Helper()
 	var e everything
-	var errs [6]error
+	var errs [5]error
 	e.Events = all(t, s, id)
 	e.Index, errs[0] = s.Session(t.Context(), id)
 	e.Prompts, errs[1] = s.Prompts(t.Context(), id)
 	e.Ops, errs[2] = s.Ops(t.Context(), id, 1<<20)
-	e.Deadlines, errs[3] = s.Deadlines(t.Context(), id)
-	e.Chunks, errs[4] = s.Chunks(t.Context(), id, opID(1))
-	e.State, errs[5] = s.State(t.Context(), id)
+	e.Chunks, errs[3] = s.Chunks(t.Context(), id, opID(1))
+	e.State, errs[4] = s.State(t.Context(), id)
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
 	}

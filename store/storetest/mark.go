@@ -22,7 +22,7 @@ func testMarking(t *testing.T, fresh opener) {
 			t.Fatal(err)
 		}
 		w.index.Title = "another"
-		w.append(t)
+		w.add(t)
 		damage("event 1 cannot be read")
 		for _, epoch := range []store.Epoch{0, w.epoch - 1, w.epoch + 1} {
 			wantErr(t, "mark under another epoch", s.Mark(t.Context(), ada, epoch, "not at all"), dormouse.ErrLeaseLost)

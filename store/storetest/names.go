@@ -61,11 +61,11 @@ func testNaming(t *testing.T, fresh opener) {
 		names := func(n int) func(*store.Batch) {
 			return func(b *store.Batch) { b.Events[0].Payload, b.Events[0].Blob = nil, digest(n) }
 		}
-		w.append(t, names(1))
-		w.append(t, names(2))
-		w.append(t, names(1))
-		other.append(t, names(2))
-		other.append(t, names(3))
+		w.add(t, names(1))
+		w.add(t, names(2))
+		w.add(t, names(1))
+		other.add(t, names(2))
+		other.add(t, names(3))
 		wantNamed(t, "by events", s, digests(1, 3)...)
 		if err := s.Delete(t.Context(), ada, w.epoch); err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func testNaming(t *testing.T, fresh opener) {
 
 	t.Run("named must return those of the digests that a point of any session names", fresh(func(t *testing.T, s store.Store) {
 		create(t, s, ada, naming(1, digests(1, 64)...))
-		create(t, s, sessionID(2)).append(t, naming(1, digests(60, 70)...), naming(2, digests(70, 80)...))
+		create(t, s, sessionID(2)).add(t, naming(1, digests(60, 70)...), naming(2, digests(70, 80)...))
 		wantNamed(t, "by points", s, digests(1, 80)...)
 		for _, asked := range []struct {
 			what        string
@@ -98,47 +98,47 @@ func testNaming(t *testing.T, fresh opener) {
 
 	t.Run("the empty digest names nothing and one that is named twice is named", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
-		w.append(t, naming(1, digest(1), "", digest(1)), naming(2))
+		w.add(t, naming(1, digest(1), "", digest(1)), naming(2))
 		wantNamed(t, "twice", s, digest(1))
 		got, err := s.Named(t.Context(), []dormouse.Digest{""})
 		if err != nil || len(got) != 0 {
 			t.Errorf("named of no digest = %v, %v, want none", got, err)
 		}
-		w.append(t, unnaming(1, 2))
+		w.add(t, unnaming(1, 2))
 		wantNamed(t, "after that", s)
 	}))
 
 	t.Run("names are inserted or replaced by point", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		w.append(t, naming(1, digests(1, 64)...))
-		w.append(t, naming(2, digests(10, 12)...))
-		other.append(t, naming(1, digest(20)))
-		w.append(t, naming(1, digests(64, 66)...))
+		w.add(t, naming(1, digests(1, 64)...))
+		w.add(t, naming(2, digests(10, 12)...))
+		other.add(t, naming(1, digest(20)))
+		w.add(t, naming(1, digests(64, 66)...))
 		wantNamed(t, "after one was replaced", s, append(digests(10, 12), append(digests(64, 66), digest(20))...)...)
-		w.append(t, naming(1, digest(30)), naming(2, digest(31)), naming(1, digest(32)))
+		w.add(t, naming(1, digest(30)), naming(2, digest(31)), naming(1, digest(32)))
 		wantNamed(t, "after one was replaced twice", s, digest(20), digest(31), digest(32))
-		w.append(t, naming(2))
+		w.add(t, naming(2))
 		wantNamed(t, "after one names nothing", s, digest(20), digest(32))
-		w.append(t)
+		w.add(t)
 		wantNamed(t, "after a batch without names", s, digest(20), digest(32))
 	}))
 
 	t.Run("an unnamed point names nothing any more and may never have been", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		w.append(t, naming(1, digests(1, 64)...), naming(2, digests(60, 65)...))
-		other.append(t, naming(1, digests(64, 66)...))
-		w.append(t, unnaming(1, 7))
+		w.add(t, naming(1, digests(1, 64)...), naming(2, digests(60, 65)...))
+		other.add(t, naming(1, digests(64, 66)...))
+		w.add(t, unnaming(1, 7))
 		wantNamed(t, "by the others", s, digests(60, 66)...)
-		w.append(t, unnaming(1, 2, 2))
+		w.add(t, unnaming(1, 2, 2))
 		wantNamed(t, "by the other session", s, digests(64, 66)...)
-		w.append(t, naming(1, digest(1)))
+		w.add(t, naming(1, digest(1)))
 		wantNamed(t, "by a point that names again", s, append(digests(64, 66), digest(1))...)
 	}))
 
 	t.Run("a point that is named and unnamed in one batch is unnamed", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada, naming(1, digest(1)), naming(2, digest(2)), unnaming(1))
 		wantNamed(t, "at first", s, digest(2))
-		w.append(t, naming(2, digest(3)), naming(3, digest(4)), naming(4, digest(5)), unnaming(3, 2, 9))
+		w.add(t, naming(2, digest(3)), naming(3, digest(4)), naming(4, digest(5)), unnaming(3, 2, 9))
 		wantNamed(t, "later", s, digest(5))
 	}))
 
@@ -159,7 +159,7 @@ func testNaming(t *testing.T, fresh opener) {
 			for range r.IntN(4) {
 				changes = append(changes, unnaming(r.IntN(5)))
 			}
-			w.append(t, append(changes, func(b *store.Batch) { names[w] = b.Rows.SnapshotBlobsAfter(names[w]) })...)
+			w.add(t, append(changes, func(b *store.Batch) { names[w] = b.Rows.SnapshotBlobsAfter(names[w]) })...)
 			want := make(map[dormouse.Digest]bool)
 			for _, n := range slices.Concat(names[ws[0]], names[ws[1]]) {
 				for _, d := range n.Digests {
@@ -172,14 +172,14 @@ func testNaming(t *testing.T, fresh opener) {
 
 	t.Run("a digest is named for as long as one session names it", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		w.append(t, naming(1, digests(1, 3)...))
-		other.append(t, naming(1, digests(2, 4)...))
+		w.add(t, naming(1, digests(1, 3)...))
+		other.add(t, naming(1, digests(2, 4)...))
 		third := create(t, s, sessionID(3), naming(5, digest(2)))
 		if err := s.Delete(t.Context(), ada, w.epoch); err != nil {
 			t.Fatal(err)
 		}
 		wantNamed(t, "after a delete", s, digests(2, 4)...)
-		other.append(t, unnaming(1))
+		other.add(t, unnaming(1))
 		wantNamed(t, "by the last", s, digest(2))
 		if err := s.Delete(t.Context(), third.id, third.epoch); err != nil {
 			t.Fatal(err)
@@ -200,7 +200,7 @@ func testNaming(t *testing.T, fresh opener) {
 		wantErr(t, "append under a stale epoch", stale.try(t.Context(), naming(1, digest(2)), naming(2, digest(3))), dormouse.ErrLeaseLost)
 		wantErr(t, "append under a stale epoch", stale.try(t.Context(), unnaming(1)), dormouse.ErrLeaseLost)
 		late := w.batch(1)
-		w.append(t)
+		w.add(t)
 		naming(2, digest(3))(&late)
 		unnaming(1)(&late)
 		wantErr(t, "append in the wrong place", s.Append(t.Context(), late), dormouse.ErrConflict)
@@ -212,8 +212,8 @@ func testNaming(t *testing.T, fresh opener) {
 
 	t.Run("rebuild must replace what the points of a session name", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		w.append(t, naming(1, digests(1, 64)...), naming(2, digests(60, 65)...))
-		other.append(t, naming(1, digest(70)))
+		w.add(t, naming(1, digests(1, 64)...), naming(2, digests(60, 65)...))
+		other.add(t, naming(1, digest(70)))
 		rows := dormouse.Rows{
 			Session:       w.index,
 			SnapshotBlobs: []dormouse.SnapshotBlobs{{Snapshot: pointID(2), Digests: digests(65, 66)}, {Snapshot: pointID(3), Digests: digests(80, 81)}, {Snapshot: pointID(4), Digests: digests(90, 91)}},
@@ -224,7 +224,7 @@ func testNaming(t *testing.T, fresh opener) {
 			t.Fatal(err)
 		}
 		wantNamed(t, "after a rebuild", s, append(append(digests(65, 66), digests(80, 81)...), digest(70))...)
-		w.append(t, unnaming(2))
+		w.add(t, unnaming(2))
 		wantNamed(t, "after an append", s, append(digests(80, 81), digest(70))...)
 		if err := s.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}); err != nil {
 			t.Fatal(err)

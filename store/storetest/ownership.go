@@ -21,7 +21,7 @@ func testClaiming(t *testing.T, pair pairer) {
 		if owner := a.owner(t, ada); owner != nil {
 			t.Errorf("owner = %v, want none", owner)
 		}
-		b.claim(t, ada).append(t)
+		b.claim(t, ada).add(t)
 		seqs(t, all(t, a.Store, ada), 1, 2)
 	}))
 
@@ -32,7 +32,7 @@ func testClaiming(t *testing.T, pair pairer) {
 		_, err := b.Claim(t.Context(), ada)
 		elsewhere(t, "claim", err, ada, me)
 		wantEpoch(t, b.Store, ada, w.epoch)
-		w.append(t)
+		w.add(t)
 		if err := b.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func testClaiming(t *testing.T, pair pairer) {
 		wantErr(t, "claim", err, dormouse.ErrLeaseLost)
 		wantEpoch(t, b.Store, ada, w.epoch)
 		a.join(t, long)
-		a.claim(t, ada).append(t)
+		a.claim(t, ada).add(t)
 		if err := a.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -70,14 +70,14 @@ func testClaiming(t *testing.T, pair pairer) {
 		wantErr(t, "append by who had claimed for nobody", w.try(t.Context()), dormouse.ErrLeaseLost)
 		_, err := b.Claim(t.Context(), ada)
 		elsewhere(t, "claim", err, ada, me)
-		mine.append(t)
+		mine.add(t)
 	}))
 
 	t.Run("a lease does not fence the epoch does", pair(func(t *testing.T, a, b server) {
 		b.join(t, long)
 		b.add(t, ada)
 		w := a.die(t, b, ada)[0]
-		w.append(t) // nobody else has come
+		w.add(t) // nobody else has come
 		theirs := b.claim(t, ada)
 		if theirs.epoch <= w.epoch {
 			t.Errorf("claim = %d after %d", theirs.epoch, w.epoch)
@@ -90,7 +90,7 @@ func testClaiming(t *testing.T, pair pairer) {
 		child := first(sessionID(2))
 		child.Under = &dormouse.Fence{Session: ada, Epoch: w.epoch}
 		wantErr(t, "create of a child", a.Create(t.Context(), child), dormouse.ErrLeaseLost)
-		theirs.append(t)
+		theirs.add(t)
 		child.Under.Epoch = theirs.epoch
 		if err := b.Create(t.Context(), child); err != nil {
 			t.Errorf("create of a child by the owner: %v", err)
@@ -178,7 +178,7 @@ func testTaking(t *testing.T, pair pairer) {
 		equal(t, "take of the rest", take(t, a, 50, 9), []dormouse.SessionID{sessionID(2), sessionID(1)})
 		equal(t, "take again", take(t, a, 50, 9), []dormouse.SessionID{})
 		equal(t, "take by the other", take(t, b, 60, 9), []dormouse.SessionID{sessionID(0)})
-		theirs.append(t)
+		theirs.add(t)
 	}))
 
 	t.Run("take makes this server the owner of what a server had whose lease has run out", pair(func(t *testing.T, a, b server) {
@@ -280,7 +280,7 @@ func testReleasing(t *testing.T, pair pairer) {
 			}
 			equal(t, "owner", b.owner(t, ada), &me)
 		}
-		w.append(t)
+		w.add(t)
 		if err := a.Release(t.Context(), sessionID(2), 1); err != nil {
 			t.Errorf("release of an unknown session: %v", err)
 		}
@@ -296,14 +296,14 @@ func testReleasing(t *testing.T, pair pairer) {
 				t.Errorf("owner = %v, want the one who claimed last", owner)
 			}
 		}
-		theirs.append(t)
+		theirs.add(t)
 	}))
 }
 
 func testWhere(t *testing.T, pair pairer) {
 	t.Run("where must say of each session that exists how far its log goes and which live server owns it if any", pair(func(t *testing.T, a, b server) {
 		b.add(t, sessionID(1))
-		a.die(t, b, sessionID(1))[0].append(t)
+		a.die(t, b, sessionID(1))[0].add(t)
 		one, two := a.join(t, long), b.join(t, long)
 		mine, theirs := create(t, a.Store, sessionID(2)), create(t, b.Store, sessionID(3))
 		a.add(t, sessionID(4))
@@ -312,9 +312,9 @@ func testWhere(t *testing.T, pair pairer) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			mine.append(t)
+			mine.add(t)
 		}
-		theirs.append(t)
+		theirs.add(t)
 		var ids []dormouse.SessionID
 		for n := range 500 {
 			ids = append(ids, sessionID(n))
@@ -324,8 +324,8 @@ func testWhere(t *testing.T, pair pairer) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			slices.SortFunc(places, func(x, y store.Place) int { return slices.Index(ids, x.Session) - slices.Index(ids, y.Session) })
-			equal(t, "places", places, []store.Place{
+			slices.SortFunc(places, func(x, y store.Location) int { return slices.Index(ids, x.Session) - slices.Index(ids, y.Session) })
+			equal(t, "places", places, []store.Location{
 				{Session: sessionID(1), Seq: 2},
 				{Session: sessionID(2), Seq: 4, Owner: &one},
 				{Session: sessionID(3), Seq: 2, Owner: &two},

@@ -13,11 +13,10 @@ func testRebuilding(t *testing.T, fresh opener) {
 	// written is a session with something in every table.
 	written := func(t *testing.T, s store.Store) *writer {
 		w := create(t, s, ada)
-		w.append(t, func(b *store.Batch) {
+		w.add(t, func(b *store.Batch) {
 			b.Rows.Session.Due = at(5)
 			b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2), prompt(2, 2)}
 			b.Rows.Ops = []dormouse.OpRecord{op(1, at(1)), op(2, at(2)), op(3, at(3))}
-			b.Rows.Deadlines = []dormouse.Deadline{{ID: "wrong", At: at(5)}}
 			b.Chunks = []store.Chunk{{Op: opID(1), Text: "one"}, {Op: opID(2), Text: "two"}, {Op: opID(3), Text: "three"}}
 			b.State = &dormouse.StateCache{Seq: 2, Version: 1, Data: []byte("wrong")}
 		})
@@ -28,10 +27,9 @@ func testRebuilding(t *testing.T, fresh opener) {
 		w := written(t, s)
 		events := all(t, s, ada)
 		rows := dormouse.Rows{
-			Session:   w.index,
-			Prompts:   []dormouse.PromptRecord{prompt(3, 2)},
-			Ops:       []dormouse.OpRecord{op(1, at(1)), finished(op(2, at(2)), dormouse.OpDone)},
-			Deadlines: []dormouse.Deadline{{ID: "right", At: at(6)}},
+			Session: w.index,
+			Prompts: []dormouse.PromptRecord{prompt(3, 2)},
+			Ops:     []dormouse.OpRecord{op(1, at(1)), finished(op(2, at(2)), dormouse.OpDone)},
 		}
 		rows.Session.Title, rows.Session.Due = "rebuilt", at(6)
 		if err := s.Rebuild(t.Context(), ada, rows); err != nil {
@@ -39,7 +37,7 @@ func testRebuilding(t *testing.T, fresh opener) {
 		}
 		equal(t, "contents", contents(t, s, ada), everything{
 			Index: rows.Session, Events: events, Prompts: rows.Prompts,
-			Ops: []dormouse.OpRecord{rows.Ops[1], rows.Ops[0]}, Deadlines: rows.Deadlines,
+			Ops:    []dormouse.OpRecord{rows.Ops[1], rows.Ops[0]},
 			Chunks: []store.Chunk{{Op: opID(1), Text: "one"}},
 		})
 		for _, closed := range []dormouse.OpID{opID(2), opID(3)} {
@@ -51,7 +49,7 @@ func testRebuilding(t *testing.T, fresh opener) {
 		if err != nil || len(due) != 0 {
 			t.Errorf("due = %v, %v, want none before the rebuilt time", due, err)
 		}
-		w.append(t) // under the epoch it had
+		w.add(t) // under the epoch it had
 	}))
 
 	t.Run("the cached state must be gone afterwards", fresh(func(t *testing.T, s store.Store) {
@@ -85,10 +83,9 @@ func testRebuilding(t *testing.T, fresh opener) {
 	t.Run("rebuild leaves other sessions alone", fresh(func(t *testing.T, s store.Store) {
 		w := written(t, s)
 		other := create(t, s, sessionID(2))
-		other.append(t, func(b *store.Batch) {
+		other.add(t, func(b *store.Batch) {
 			b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2)}
 			b.Rows.Ops = []dormouse.OpRecord{op(1, at(1))}
-			b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: at(5)}}
 			b.Chunks = []store.Chunk{{Op: opID(1), Text: "one"}}
 			b.State = &dormouse.StateCache{Seq: 2, Data: []byte("state")}
 		})

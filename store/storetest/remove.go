@@ -16,11 +16,10 @@ func testRemoving(t *testing.T, fresh opener) {
 	// written is a session with something in every table.
 	written := func(t *testing.T, s store.Store, id dormouse.SessionID) *writer {
 		w := create(t, s, id, func(b *store.Batch) { b.Rows.Session.Tags, b.Rows.Session.Search = []string{"tag"}, "text" })
-		w.append(t, func(b *store.Batch) {
+		w.add(t, func(b *store.Batch) {
 			b.Rows.Session.Due = at(5)
 			b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2)}
 			b.Rows.Ops = []dormouse.OpRecord{op(1, at(1))}
-			b.Rows.Deadlines = []dormouse.Deadline{{ID: "d", At: at(5)}}
 			b.Chunks = []store.Chunk{{Op: opID(1), Text: "one"}}
 			b.State = &dormouse.StateCache{Seq: 2, Version: 1, Data: []byte("state")}
 		})
@@ -39,7 +38,7 @@ func testRemoving(t *testing.T, fresh opener) {
 		wantErr(t, "claim", err, dormouse.ErrNotFound)
 		wantErr(t, "rebuild", s.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}), dormouse.ErrNotFound)
 		equal(t, "the other session", contents(t, s, other.id), before)
-		other.append(t)
+		other.add(t)
 	}))
 
 	t.Run("delete must be fenced as an append is", fresh(func(t *testing.T, s store.Store) {
@@ -136,7 +135,6 @@ func gone(t *testing.T, s store.Store, id dormouse.SessionID) {
 	nothing(t, "events", func() (int, error) { e, err := s.Read(ctx, id, 0, 10); return len(e), err })
 	nothing(t, "prompts", func() (int, error) { p, err := s.Prompts(ctx, id); return len(p), err })
 	nothing(t, "ops", func() (int, error) { o, err := s.Ops(ctx, id, 10); return len(o), err })
-	nothing(t, "deadlines", func() (int, error) { d, err := s.Deadlines(ctx, id); return len(d), err })
 	nothing(t, "chunks", func() (int, error) { c, err := s.Chunks(ctx, id, opID(1)); return len(c), err })
 	nothing(t, "state", func() (int, error) { st, err := s.State(ctx, id); return len(st.Data), err })
 }

@@ -52,7 +52,7 @@ func testRows(t *testing.T, fresh opener) {
 			},
 			Search: "täglich\n" + longText,
 		}
-		w.append(t, func(b *store.Batch) { b.Rows.Session = want })
+		w.add(t, func(b *store.Batch) { b.Rows.Session = want })
 		got, err := s.Session(t.Context(), ada)
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func testRows(t *testing.T, fresh opener) {
 		} {
 			change(&want)
 			want.Seq++
-			w.append(t, func(b *store.Batch) { b.Rows.Session = want })
+			w.add(t, func(b *store.Batch) { b.Rows.Session = want })
 			if got, err = s.Session(t.Context(), ada); err != nil {
 				t.Fatal(err)
 			}
@@ -98,12 +98,12 @@ func testRows(t *testing.T, fresh opener) {
 	t.Run("prompts are inserted or replaced by id", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
 		p := prompt(1, 2)
-		w.append(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{p} })
+		w.add(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{p} })
 		theirs := p
 		theirs.Thread = "sthr_other"
-		other.append(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{theirs} })
+		other.add(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{theirs} })
 		p.Status, p.Turn = dormouse.PromptIsProcessing, "turn_1"
-		w.append(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{p} })
+		w.add(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{p} })
 		equal(t, "prompts", contents(t, s, ada).Prompts, []dormouse.PromptRecord{p})
 		equal(t, "prompts of the other session", contents(t, s, sessionID(2)).Prompts, []dormouse.PromptRecord{theirs})
 	}))
@@ -118,7 +118,7 @@ func testRows(t *testing.T, fresh opener) {
 			p := prompt(100-i, uint64(i)+2) // ids run against the order
 			p.Status = statuses[i%4]
 			want = append(want, p)
-			w.append(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{p} })
+			w.add(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{p} })
 		}
 		for _, test := range []struct {
 			statuses []dormouse.PromptStatus
@@ -147,7 +147,7 @@ func testRows(t *testing.T, fresh opener) {
 	t.Run("prompt must return one prompt or ErrNotFound", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
 		create(t, s, sessionID(2))
-		w.append(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2), prompt(2, 2)} })
+		w.add(t, func(b *store.Batch) { b.Rows.Prompts = []dormouse.PromptRecord{prompt(1, 2), prompt(2, 2)} })
 		got, err := s.Prompt(t.Context(), ada, promptID(1))
 		if err != nil {
 			t.Fatal(err)
@@ -163,12 +163,12 @@ func testRows(t *testing.T, fresh opener) {
 
 	t.Run("client ids must return the seq of each of the ids that a client has given in the session", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		w.append(t, func(b *store.Batch) {
+		w.add(t, func(b *store.Batch) {
 			b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_a", Seq: 2}, {ID: "wake_b", Seq: 2}}
 		})
-		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_c", Seq: 3}} })
+		w.add(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_c", Seq: 3}} })
 		// What another session has does not matter, whoever was first.
-		other.append(t, func(b *store.Batch) {
+		other.add(t, func(b *store.Batch) {
 			b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_c", Seq: 2}, {ID: "sevt_d", Seq: 2}}
 		})
 		for _, test := range []struct {
@@ -191,7 +191,7 @@ func testRows(t *testing.T, fresh opener) {
 
 	t.Run("append must refuse an id that a client gave before with ErrConflict", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_a", Seq: 2}} })
+		w.add(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_a", Seq: 2}} })
 		before := contents(t, s, ada)
 		for _, given := range [][]dormouse.ClientID{{{ID: "sevt_a", Seq: 3}}, {{ID: "sevt_b", Seq: 3}, {ID: "sevt_b", Seq: 3}}} {
 			b := w.batch(1)
@@ -205,12 +205,12 @@ func testRows(t *testing.T, fresh opener) {
 			}
 			equal(t, "contents", contents(t, s, ada), before)
 		}
-		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_b", Seq: 3}} })
+		w.add(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_b", Seq: 3}} })
 	}))
 
 	t.Run("client ids are replaced by a rebuild and gone with their session", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada)
-		w.append(t, func(b *store.Batch) {
+		w.add(t, func(b *store.Batch) {
 			b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_a", Seq: 2}, {ID: "sevt_b", Seq: 2}}
 		})
 		if err := s.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index, ClientIDs: []dormouse.ClientID{{ID: "sevt_b", Seq: 1}}}); err != nil {
@@ -230,7 +230,7 @@ func testRows(t *testing.T, fresh opener) {
 		}
 		given(map[string]uint64{})
 		w = create(t, s, ada)
-		w.append(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_b", Seq: 2}} })
+		w.add(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_b", Seq: 2}} })
 		given(map[string]uint64{"sevt_b": 2})
 	}))
 
@@ -240,11 +240,11 @@ func testRows(t *testing.T, fresh opener) {
 		for i := range 6 {
 			o := op(50-i, at(100-i/2)) // ids and a clock that run against the order
 			want = append([]dormouse.OpRecord{o}, want...)
-			w.append(t, func(b *store.Batch) { b.Rows.Ops = []dormouse.OpRecord{o} })
+			w.add(t, func(b *store.Batch) { b.Rows.Ops = []dormouse.OpRecord{o} })
 		}
 		// An op that ends keeps its place.
 		want[4] = finished(want[4], dormouse.OpDone)
-		w.append(t, func(b *store.Batch) { b.Rows.Ops = []dormouse.OpRecord{want[4]} })
+		w.add(t, func(b *store.Batch) { b.Rows.Ops = []dormouse.OpRecord{want[4]} })
 		for _, limit := range []int{100, 6, 5, 1, 0} {
 			got, err := s.Ops(t.Context(), ada, limit)
 			if err != nil {
@@ -263,7 +263,6 @@ func testRows(t *testing.T, fresh opener) {
 		for i := range 300 {
 			b.Rows.Prompts = append(b.Rows.Prompts, prompt(i, uint64(i)+2))
 			b.Rows.Ops = append(b.Rows.Ops, op(300-i, at(i)))
-			b.Rows.Deadlines = append(b.Rows.Deadlines, dormouse.Deadline{ID: fmt.Sprint(i), Kind: "wake", At: at(i)})
 		}
 		if err := s.Append(t.Context(), b); err != nil {
 			t.Fatal(err)
@@ -271,36 +270,8 @@ func testRows(t *testing.T, fresh opener) {
 		got := contents(t, s, ada)
 		seqs(t, got.Events, 1, 301)
 		equal(t, "prompts", got.Prompts, b.Rows.Prompts)
-		equal(t, "deadlines", got.Deadlines, b.Rows.Deadlines)
 		if len(got.Ops) != 300 || got.Ops[0].ID != opID(1) || got.Ops[299].ID != opID(300) {
 			t.Errorf("%d ops", len(got.Ops))
-		}
-	}))
-
-	t.Run("deadlines replaces the session's deadlines when not nil", fresh(func(t *testing.T, s store.Store) {
-		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		theirs := []dormouse.Deadline{{ID: "sleep", Kind: "sleep", At: at(9)}}
-		other.append(t, func(b *store.Batch) { b.Rows.Deadlines = theirs })
-		both := []dormouse.Deadline{{ID: "b", Kind: "wake", At: at(5)}, {ID: "a", Kind: "sleep", At: at(7)}}
-		for _, step := range []struct{ given, want []dormouse.Deadline }{
-			{both, both},
-			{nil, both},
-			{both[1:], both[1:]},
-			{[]dormouse.Deadline{}, nil},
-		} {
-			w.append(t, func(b *store.Batch) { b.Rows.Deadlines = step.given })
-			equal(t, "deadlines", contents(t, s, ada).Deadlines, step.want)
-		}
-		equal(t, "deadlines of the other session", contents(t, s, sessionID(2)).Deadlines, theirs)
-	}))
-
-	t.Run("deadlines must list a session's deadlines earliest first", fresh(func(t *testing.T, s store.Store) {
-		w := create(t, s, ada)
-		given := []dormouse.Deadline{{ID: "a", At: at(9)}, {ID: "c", At: at(3)}, {ID: "b", At: at(3)}, {ID: "d", At: at(5)}}
-		w.append(t, func(b *store.Batch) { b.Rows.Deadlines = given })
-		equal(t, "deadlines", contents(t, s, ada).Deadlines, []dormouse.Deadline{given[2], given[1], given[3], given[0]})
-		if got, err := s.Deadlines(t.Context(), sessionID(2)); err != nil || len(got) != 0 {
-			t.Errorf("deadlines of an unknown session = %v, %v, want none", got, err)
 		}
 	}))
 }

@@ -71,7 +71,7 @@ func testSelecting(t *testing.T, fresh opener) {
 	t.Run("a cursor goes on where its page ended whatever has happened to its session since", fresh(func(t *testing.T, s store.Store) {
 		made(t, s, 6, func(_ int, i *dormouse.SessionRow) { i.Created = at(0) })
 		w := create(t, s, sessionID(50), func(b *store.Batch) { b.Rows.Session.Created, b.Rows.Session.AgentID = at(0), "agent_a" })
-		w.append(t, func(b *store.Batch) {
+		w.add(t, func(b *store.Batch) {
 			b.Rows.Session.Archived, b.Rows.Session.Status = at(9), dormouse.StatusTerminated
 		})
 		for oldest, want := range map[bool]int{true: 0, false: 6} {
@@ -87,7 +87,7 @@ func testSelecting(t *testing.T, fresh opener) {
 			i := &b.Rows.Session
 			i.AgentID, i.AgentVersion, i.EnvironmentID = "agent_a", 7, "env_a"
 		})
-		w.append(t)
+		w.add(t)
 		equal(t, "sessions", list(t, s, store.Query{Tenant: "acme", AgentID: "agent_a", AgentVersion: 7, Limit: 5}), []dormouse.SessionRow{w.index})
 		rows := dormouse.Rows{Session: w.index}
 		rows.Session.AgentID, rows.Session.AgentVersion, rows.Session.EnvironmentID = "agent_b", 8, ""

@@ -200,5 +200,5 @@ func testOneCloses(t *testing.T, a, b server) {
 	if !slices.Contains(b.servers(t), me) {
 		t.Error("the other server is gone too")
 	}
-	create(t, b.Store, sessionID(1)).append(t)
+	create(t, b.Store, sessionID(1)).add(t)
 }

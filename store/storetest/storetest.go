@@ -173,7 +173,7 @@ func (w *writer) try(ctx context.Context, change ...func(*store.Batch)) error {
 	return nil
 }
 
-func (w *writer) append(t *testing.T, change ...func(*store.Batch)) {
+func (w *writer) add(t *testing.T, change ...func(*store.Batch)) {
 	t.Helper()
 	if err := w.try(t.Context(), change...); err != nil {
 		t.Fatal(err)

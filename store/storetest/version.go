@@ -24,7 +24,7 @@ func isNewer(t *testing.T, what string, err error, id dormouse.SessionID) {
 func testVersions(t *testing.T, fresh opener) {
 	t.Run("a session whose log needs a newer program must not be claimed and its epoch must stay as it is", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, sessionID(1))
-		w.append(t, ofTheFuture)
+		w.add(t, ofTheFuture)
 		if index, err := s.Session(t.Context(), w.id); err != nil || index.Needs != dormouse.LogVersion+1 {
 			t.Errorf("the row needs version %d, %v", index.Needs, err)
 		}
@@ -33,9 +33,9 @@ func testVersions(t *testing.T, fresh opener) {
 		if epoch, err := s.Epoch(t.Context(), w.id); err != nil || epoch != w.epoch {
 			t.Errorf("epoch = %d, %v, want %d", epoch, err, w.epoch)
 		}
-		w.append(t) // who has it goes on
+		w.add(t) // who has it goes on
 		w.index.Needs = dormouse.LogVersion
-		w.append(t)
+		w.add(t)
 		if _, err := s.Claim(t.Context(), w.id); err != nil {
 			t.Errorf("claim of what this program knows: %v", err)
 		}
@@ -64,7 +64,7 @@ func testVersions(t *testing.T, fresh opener) {
 	}))
 	t.Run("rebuild must replace what a log is said to need", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, sessionID(1))
-		w.append(t, ofTheFuture)
+		w.add(t, ofTheFuture)
 		w.index.Needs = dormouse.LogVersion
 		if err := s.Rebuild(t.Context(), w.id, dormouse.Rows{Session: w.index}); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func testVersionsShared(t *testing.T, pair pairer) {
 		b.join(t, long)
 		a.add(t, id)
 		w := a.claim(t, id)
-		w.append(t, ofTheFuture, overdue)
+		w.add(t, ofTheFuture, overdue)
 		_, err := b.Claim(t.Context(), id)
 		elsewhere(t, "claim", err, id, me)
 	}))
@@ -109,12 +109,12 @@ func testVersionsShared(t *testing.T, pair pairer) {
 		a.add(t, id)
 		b.join(t, long)
 		ws := a.die(t, b, id)
-		ws[0].append(t, ofTheFuture, overdue)
+		ws[0].add(t, ofTheFuture, overdue)
 		if ids, err := b.Take(t.Context(), time.Now(), 9); err != nil || len(ids) != 0 {
 			t.Errorf("taken = %v, %v", ids, err)
 		}
 		_, err := b.Claim(t.Context(), id)
 		isNewer(t, "claim", err, id)
-		ws[0].append(t) // its epoch is still the newest
+		ws[0].add(t) // its epoch is still the newest
 	}))
 }

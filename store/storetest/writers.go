@@ -254,7 +254,7 @@ func testLeaving(t *testing.T, s store.Store) {
 			case err == nil && len(events) > 0:
 				t.Errorf("%d events beyond the one that was stored", len(events))
 			case errors.Is(err, dormouse.ErrUnknownOutcome):
-				settle(t, w)
+				reclaim(t, w)
 			case err != nil && len(events) > 0:
 				t.Errorf("append said %v, but the event is there", err)
 			case err != nil:
@@ -263,14 +263,14 @@ func testLeaving(t *testing.T, s store.Store) {
 		}
 	})
 	for _, w := range ws {
-		w.append(t)
+		w.add(t)
 		seqs(t, all(t, s, w.id), 1, w.index.Seq)
 	}
 }
 
-// settle does what an actor does after an unknown outcome: it claims again,
+// reclaim does what an actor does after an unknown outcome: it claims again,
 // which no write of before may follow, and believes the log.
-func settle(t *testing.T, w *writer) {
+func reclaim(t *testing.T, w *writer) {
 	var err error
 	if w.epoch, err = w.store.Claim(t.Context(), w.id); err != nil {
 		t.Error(err)

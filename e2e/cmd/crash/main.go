@@ -44,6 +44,7 @@ func run() error {
 	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash; naps and soak take any")
 	flag.StringVar(&c.Store, "store", "sqlite", "which store: sqlite or postgres")
 	flag.StringVar(&c.Sandbox, "sandbox", "local", "which sandboxes: local or gvisor")
+	flag.StringVar(&c.Past, "past", "", "packed data directory of another version that every case begins with, such as e2e/testdata/upgrade/6333ee6/sqlite/data.tar.gz")
 	flag.IntVar(&c.Limit, "limit", 1400, "most cases of a full matrix")
 	flag.IntVar(&c.Sample, "sample", 0, "cases of the matrix, spread evenly; all if 0")
 	flag.StringVar(&c.Point, "point", "", "only this point, or these as point#visit,point#visit")

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/e2e/schema"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Event is what tests look at.
@@ -74,7 +74,7 @@ func (s *Site) Follow(ctx context.Context, session string) *Follower {
 				f.set(func() { f.err = err })
 				return
 			}
-			_ = rig.Pause(ctx, 5*time.Millisecond) // the server is coming back
+			_ = sleep.For(ctx, 5*time.Millisecond) // the server is coming back
 		}
 	}()
 	return f

@@ -23,6 +23,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/e2e/schema"
 	"github.com/dormouse-run/dormouse/e2e/v1/stage"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // Site is a server and all around it.
@@ -313,7 +314,7 @@ func (s *Site) Rest(ctx context.Context, session string) error {
 		if err != nil && !errors.Is(err, rig.ErrCut) {
 			return err
 		}
-		if err := rig.Pause(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("%s is %s: %w", session, now.Status, err)
 		}
 	}

@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package localtest gives tests real sandboxes: a local driver with a runner
 // built for the occasion, whose sandboxes end with the test.
 package localtest

@@ -1,0 +1,162 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// Tar is a body that is a tar of so many bytes; 0 if nobody knows.
+type Tar struct {
+	io.Reader
+	Size int64
+}
+
+type answerKey struct{}
+
+// KeepAnswer has the calls under the context leave the bytes of their answers in raw, as
+// the server spelled them: fields that this package does not know are among them.
+func KeepAnswer(ctx context.Context, raw *[]byte) context.Context {
+	return context.WithValue(ctx, answerKey{}, raw)
+}
+
+// Call sends a request that the server answers at once, with in as its body unless it is
+// nil, and decodes the answer into out unless that is nil. It is for routes that have no
+// method here.
+func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
+	ctx, cancel := c.within(ctx)
+	defer cancel()
+	return c.wait(ctx, method, path, in, out)
+}
+
+// wait is Call for what takes as long as it takes.
+func (c *Client) wait(ctx context.Context, method, path string, in, out any) error {
+	res, err := c.Do(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	const most = 256 << 20
+	b, err := io.ReadAll(io.LimitReader(res.Body, most))
+	if err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	if raw, ok := ctx.Value(answerKey{}).(*[]byte); ok {
+		*raw = b
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return fmt.Errorf("understand answer: %w", err)
+	}
+	return nil
+}
+
+// Do sends a request and returns an answer that is not a refusal, whose body is the
+// caller's to close. A []byte is sent as the JSON that it is, a Tar as one, anything
+// else as JSON; nil is no body.
+func (c *Client) Do(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	return c.do(ctx, method, path, in, nil)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, in any, header http.Header) (*http.Response, error) {
+	at, err := c.locate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	req, err := newRequest(ctx, method, at.URL+path, in)
+	if err != nil {
+		return nil, fmt.Errorf("write request: %w", err)
+	}
+	maps.Copy(req.Header, header)
+	req.Header.Set("Authorization", "Bearer "+at.Token)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, unanswered(at, err)
+	}
+	if res.StatusCode < http.StatusMultipleChoices {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	return nil, readError(res)
+}
+
+func unanswered(at Server, err error) error {
+	return fmt.Errorf("no server answers at %s: %w", at.URL, err)
+}
+
+func newRequest(ctx context.Context, method, url string, in any) (*http.Request, error) {
+	var body io.Reader
+	kind, size := "application/json", int64(0)
+	switch b := in.(type) {
+	case nil:
+		kind = ""
+	case []byte:
+		body = bytes.NewReader(b)
+	case Tar:
+		// What is read ends the request, and is not closed by it.
+		body, kind, size = io.NopCloser(b.Reader), "application/x-tar", b.Size
+	default:
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return nil, err
+	}
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	if _, ok := in.(Tar); ok {
+		if req.ContentLength = size; size == 0 {
+			req.ContentLength = -1
+		}
+		req.Header.Set("Expect", "100-continue") // nothing is sent to who does not want it
+	}
+	return req, nil
+}
+
+// of is the path of a session, and of what is below it.
+func of(id dormouse.SessionID, below ...string) string {
+	parts := []string{"/api/sessions", url.PathEscape(string(id))}
+	for _, part := range below {
+		parts = append(parts, url.PathEscape(part))
+	}
+	return strings.Join(parts, "/")
+}
+
+// get asks for something that is there at once.
+func get[T any](ctx context.Context, c *Client, path string, q url.Values) (answer T, err error) {
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	return answer, c.Call(ctx, http.MethodGet, path, nil, &answer)
+}
+
+// post asks a session to do something, which it answers at once.
+func post[T any](ctx context.Context, c *Client, id dormouse.SessionID, what string, in any) (answer T, err error) {
+	return answer, c.Call(ctx, http.MethodPost, of(id, what), in, &answer)
+}
+
+// query is the parameters that say something.
+func query(pairs ...string) url.Values {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return q
+}

@@ -1,0 +1,82 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Options say which server is meant and how it is reached.
+type Options struct {
+	// URL is where the server is, such as http://127.0.0.1:7717, and Token the one it
+	// wants to be shown.
+	URL   string
+	Token string
+	// Locate is asked for both before every request, if it is not nil: a server that
+	// was started again may listen elsewhere. Its error is returned as it is.
+	Locate func(context.Context) (Server, error)
+	// HTTP sends the requests; nil stands for a client of its own. No redirect is
+	// followed, whatever it says. A Timeout of it also ends streams.
+	HTTP *http.Client
+	// Timeout bounds what a server answers at once; 0 stands for 90 s. Commands,
+	// copies, snapshots, restores and streams take as long as their context lets them.
+	Timeout time.Duration
+}
+
+// Server is where a server is and the token that it wants to be shown.
+type Server struct{ URL, Token string }
+
+// Client talks to one server.
+type Client struct {
+	locate  func(context.Context) (Server, error)
+	http    *http.Client
+	timeout time.Duration
+}
+
+// New returns a client. It sends nothing yet.
+func New(o Options) (*Client, error) {
+	c := &Client{locate: o.Locate, http: new(http.Client), timeout: o.Timeout}
+	if c.locate == nil {
+		if err := CheckURL(o.URL); err != nil {
+			return nil, err
+		}
+		s := Server{strings.TrimRight(o.URL, "/"), o.Token}
+		c.locate = func(context.Context) (Server, error) { return s, nil }
+	}
+	if o.HTTP != nil {
+		*c.http = *o.HTTP
+	}
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if c.timeout == 0 {
+		c.timeout = 90 * time.Second
+	}
+	return c, nil
+}
+
+// CheckURL refuses what is no URL of a server.
+func CheckURL(server string) error {
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("%q is not a URL such as http://127.0.0.1:7717", server)
+	}
+	return nil
+}
+
+// Close gives back the connections that wait to be used again.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Ready returns nil if the server takes requests.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.Call(ctx, http.MethodGet, "/readyz", nil, nil)
+}
+
+var errTimeout = errors.New("the server did not answer in time")
+
+// within bounds a call that the server answers at once.
+func (c *Client) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.timeout, errTimeout)
+}

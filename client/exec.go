@@ -1,0 +1,136 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+)
+
+// ExecOptions are a command.
+type ExecOptions struct {
+	// Command is what the shell is given.
+	Command string
+	// Timeout is how long it may take; 0 is as long as it likes.
+	Timeout time.Duration
+	// Shell is the name of one that lives on from one command to the next; empty for one
+	// of its own.
+	Shell string
+	// ID is the client's own: the same one twice is one command.
+	ID string
+}
+
+// MarshalJSON writes a request.
+func (o ExecOptions) MarshalJSON() ([]byte, error) {
+	var timeout string
+	if o.Timeout > 0 {
+		timeout = o.Timeout.String()
+	}
+	return json.Marshal(struct {
+		Command string `json:"command"`
+		Timeout string `json:"timeout,omitempty"`
+		Shell   string `json:"shell,omitempty"`
+		ID      string `json:"id,omitempty"`
+	}{o.Command, timeout, o.Shell, o.ID})
+}
+
+// Exec is how a command in the sandbox ended.
+type Exec struct {
+	ID   dormouse.EventID `json:"id"`
+	Exit int              `json:"exit"`
+	// Output is what it printed, and Raw the bytes if that is not text.
+	Output   string `json:"output"`
+	Raw      []byte `json:"raw,omitempty"`
+	Omitted  int64  `json:"omitted,omitempty"`
+	Error    string `json:"error,omitempty"`
+	TimedOut bool   `json:"timed_out,omitempty"`
+	Killed   bool   `json:"killed,omitempty"`
+	// Unknown says that nobody knows whether it ran. It is never run again.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// Exec runs a command in a session's sandbox, which it wakes, and returns when it has
+// ended. What it prints is written to live as it comes, unless that is nil. The command
+// survives the server: whoever asks again with the same id is told how it ended.
+func (c *Client) Exec(ctx context.Context, id dormouse.SessionID, o ExecOptions, live io.Writer) (Exec, error) {
+	res, err := c.Do(ctx, http.MethodPost, of(id, "execs")+"?stream=true", o)
+	if err != nil {
+		return Exec{}, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	in := bufio.NewReader(res.Body)
+	var seen strings.Builder
+	for {
+		raw, err := in.ReadBytes('\n')
+		if err != nil {
+			return Exec{}, fmt.Errorf("%w: the answer was cut off; the command may still run", err)
+		}
+		var line struct {
+			Text  string `json:"text"`
+			Exec  *Exec  `json:"exec"`
+			Error string `json:"error"`
+		}
+		if err := json.Unmarshal(raw, &line); err != nil {
+			return Exec{}, fmt.Errorf("read answer: %w", err)
+		}
+		text := line.Text
+		if line.Exec != nil { // what was not shown yet
+			if left, ok := strings.CutPrefix(line.Exec.Output, seen.String()); ok && line.Exec.Omitted == 0 {
+				text = left
+			}
+		}
+		if live != nil {
+			seen.WriteString(text)
+			if _, err := io.WriteString(live, text); err != nil {
+				return Exec{}, err
+			}
+		}
+		switch {
+		case line.Error != "":
+			return Exec{}, errors.New(line.Error)
+		case line.Exec != nil:
+			return *line.Exec, nil
+		}
+	}
+}
+
+// EndExec ends a command.
+func (c *Client) EndExec(ctx context.Context, id dormouse.SessionID, exec dormouse.EventID) (row Row, err error) {
+	return row, c.Call(ctx, http.MethodDelete, of(id, "execs", string(exec)), nil, &row)
+}
+
+// Processes is what goes on in a session's sandbox.
+type Processes struct {
+	Session dormouse.SessionID `json:"session"`
+	Phase   dormouse.Phase     `json:"phase"`
+	Sandbox Sandbox            `json:"sandbox"`
+	// IdleSince is when the session last had something to do; zero while it has.
+	IdleSince time.Time `json:"idle_since,omitzero"`
+	// Usage is there if a sandbox is.
+	Usage *Used `json:"usage"`
+}
+
+// Used is what the processes of a sandbox use.
+type Used struct {
+	Processes  int     `json:"processes"`
+	Memory     int64   `json:"memory_bytes"`
+	CPUSeconds float64 `json:"cpu_seconds"`
+	Ops        int     `json:"ops"`
+	Tasks      int     `json:"tasks"`
+	Terminals  int     `json:"terminals"`
+	// Active is when an op, a terminal or a port last did something, by the clock
+	// of the sandbox.
+	Active time.Time `json:"active,omitzero"`
+}
+
+// Processes says what runs in a session's sandbox. It wakes nothing.
+func (c *Client) Processes(ctx context.Context, id dormouse.SessionID) (Processes, error) {
+	return get[Processes](ctx, c, of(id, "processes"), nil)
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"database/sql"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store/transfer"
+	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
+)
+
+// spoil has change work on the last page of rows of a table or index, in the file.
+func spoil(t *testing.T, data, name string, change func(page []byte)) {
+	t.Helper()
+	edit(t, data, `PRAGMA wal_checkpoint(TRUNCATE)`)
+	path := filepath.Join(data, "dormouse.db")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var number, size int64
+	err = db.QueryRowContext(t.Context(), `SELECT pageno, pgsize FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path DESC LIMIT 1`, name).Scan(&number, &size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(b[(number-1)*size : number*size])
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// zero is a page that was never written.
+func zero(page []byte) { clear(page) }
+
+// flip changes a byte of every third row of a page, in its middle.
+func flip(page []byte) {
+	for i := range int(page[3])<<8 | int(page[4]) {
+		at := int(page[8+2*i])<<8 | int(page[9+2*i])
+		if i%3 == 0 && at+14 < len(page) {
+			page[at+14] ^= 0x15
+		}
+	}
+}
+
+const rebuildHint = `run "dormouse store rebuild"`
+
+func TestCorruptPagesAreSaidAndRebuiltFromTheLogs(t *testing.T) {
+	spoiled := map[string]func([]byte){"sqlite_autoindex_sessions_1": flip, "sessions_by_age": flip}
+	for _, name := range []string{
+		"sessions", "sessions_by_tenant", "sessions_by_owner", "sessions_due", "labels", "prompts", "sqlite_autoindex_prompts_1",
+		"ops", "sqlite_autoindex_ops_1", "client_ids", "states", "points", "names", "removed", "checks",
+	} {
+		spoiled[name] = zero
+	}
+	before := transfertest.Contents(t, transfertest.Open(t, transfertest.OldData(t)))
+	for name, change := range spoiled {
+		t.Run(name, func(t *testing.T) {
+			data := transfertest.OldData(t)
+			spoil(t, data, name, change)
+			if s, err := openStore(t.Context(), data, dsn{}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), rebuildHint) {
+				t.Errorf("opened with %v, %v", s, err)
+			}
+			for _, args := range [][]string{{"export", filepath.Join(t.TempDir(), "archive")}, {"rebuild", "--check"}} {
+				if out, errs := storeCommand(t, exitError, data, args...); !strings.Contains(errs, rebuildHint) {
+					t.Errorf("%v said %s%s", args, out, errs)
+				}
+			}
+			out, errs := storeCommand(t, 0, data, "rebuild")
+			if !strings.Contains(out, "sessions=6") || !strings.Contains(errs, "dormouse.db-corrupt-") {
+				t.Errorf("rebuild said %s%s", out, errs)
+			}
+			if out, errs := storeCommand(t, 0, data, "rebuild", "--check"); out != "rebuild: sessions=6 changed=0\n" {
+				t.Errorf("after the rebuild: %s%s", out, errs)
+			}
+			after := transfertest.Contents(t, transfertest.Open(t, data))
+			var epochs cmp.Options
+			if name == "sessions" { // which nothing but the row has
+				epochs = append(epochs, cmpopts.IgnoreFields(transfertest.Content{}, "Epoch"))
+				for id := range before {
+					if after[id].Epoch <= before[id].Epoch {
+						t.Errorf("%s has epoch %d, had %d", id, after[id].Epoch, before[id].Epoch)
+					}
+				}
+			}
+			if diff := cmp.Diff(before, after, epochs, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("it is not as it was (-before +after):\n%s", diff)
+			}
+			if left, _ := filepath.Glob(filepath.Join(data, "dormouse.db-*")); len(left) != 1 && len(left) != 3 { // -wal and -shm of the open one
+				t.Errorf("beside the database are %v", left)
+			}
+		})
+	}
+}
+
+// What cannot be derived is named, and costs nothing else.
+func TestRebuildNamesWhatACorruptPageHasTaken(t *testing.T) {
+	before := transfertest.Contents(t, transfertest.Open(t, transfertest.OldData(t)))
+	for name, says := range map[string]string{"events": "lost: events", "documents": "lost: documents", "document_versions": "lost: document_versions"} {
+		t.Run(name, func(t *testing.T) {
+			data := transfertest.OldData(t)
+			spoil(t, data, name, zero)
+			out, errs, code := runIn(t.Context(), "", "--data", data, "store", "rebuild")
+			if code == 0 || !strings.Contains(errs, says) || !strings.Contains(out, "sessions=6") {
+				t.Errorf("exit %d: %s%s", code, out, errs)
+			}
+			d, damaged := transfertest.Open(t, data), 0
+			for id, was := range before {
+				switch digest, err := transfer.LogDigest(t.Context(), d.Store, id); {
+				case strings.Contains(errs, string(id)+": cannot be laid out"):
+					damaged++
+				case err != nil || digest != was.Log:
+					t.Errorf("%s: %v, and nobody said so", id, err)
+				}
+			}
+			if wanted := name == "events"; wanted != (damaged > 0) || damaged == len(before) {
+				t.Errorf("%d sessions are damaged", damaged)
+			}
+		})
+	}
+}
+
+// A session that was deleted, of which rows are left, is not brought back.
+func TestRebuildDoesNotBringBackADeletedSession(t *testing.T) {
+	for _, name := range []string{"sessions_by_phase", "removed"} {
+		t.Run(name, func(t *testing.T) {
+			data := transfertest.OldData(t)
+			edit(t, data, `INSERT INTO removed (session) SELECT key FROM sessions WHERE id = 'sesn_4open'`, `DELETE FROM sessions WHERE id = 'sesn_4open'`)
+			spoil(t, data, name, zero)
+			if out, errs := storeCommand(t, 0, data, "rebuild"); !strings.Contains(out, "sessions=5") {
+				t.Errorf("rebuild said %s%s", out, errs)
+			}
+			if _, there := transfertest.Contents(t, transfertest.Open(t, data))[transfertest.Working]; there {
+				t.Error("it is there again")
+			}
+		})
+	}
+}
+
+// Without its first pages nothing of a database can be read.
+func TestADatabaseWhoseSchemaIsLostIsLeftAlone(t *testing.T) {
+	data := transfertest.OldData(t)
+	spoil(t, data, "schema_steps", zero)
+	path := filepath.Join(data, "dormouse.db")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openStore(t.Context(), data, dsn{}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "import an archive") {
+		t.Errorf("opened with %v", err)
+	}
+	if _, errs := storeCommand(t, exitError, data, "rebuild"); !strings.Contains(errs, "import an archive") {
+		t.Errorf("rebuild said %s", errs)
+	}
+	if after, err := os.ReadFile(path); err != nil || dormouse.DigestOf(after) != dormouse.DigestOf(before) {
+		t.Errorf("the file was changed, %v", err)
+	}
+}

@@ -1,0 +1,32 @@
+package inside
+
+import (
+	"math"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// bashPath is the shell that lives on from command to command.
+	bashPath = "/bin/bash"
+	// abortSignal makes a shell skip the rest of its command: the last of the
+	// real-time signals, which nothing else uses.
+	abortSignal = syscall.Signal(64)
+	// ioctlUnread asks how much of what was written to a pipe has not been read.
+	ioctlUnread = unix.TIOCINQ
+)
+
+// shellAttr starts a shell in a session of its own that dies with the runner.
+func shellAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// processes is how many processes and threads there are.
+func processes() uint64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return math.MaxUint64
+	}
+	return uint64(info.Procs)
+}

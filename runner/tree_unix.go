@@ -1,0 +1,12 @@
+//go:build unix
+
+package runner
+
+import "syscall"
+
+// How the files of a tree are opened: no link is followed and nobody is waited for.
+const (
+	openDirectory = syscall.O_DIRECTORY
+	openNoFollow  = syscall.O_NOFOLLOW
+	openNonblock  = syscall.O_NONBLOCK
+)

@@ -1,0 +1,102 @@
+package session_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session"
+)
+
+// lose removes the blob of a point's uppermost layer.
+func (h *house) lose(point dormouse.SnapshotID) {
+	h.t.Helper()
+	m, err := h.live.Manifest(h.t.Context(), h.id, point)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.blobs.mu.Lock()
+	defer h.blobs.mu.Unlock()
+	delete(h.blobs.m, m.Layers[len(m.Layers)-1].Digest)
+}
+
+// twoTurns runs two turns, which leave the file a with the texts 1 and 2, and returns
+// their points.
+func (h *house) twoTurns(d *lined) (first, second dormouse.SnapshotID) {
+	h.t.Helper()
+	d.notes = make(map[dormouse.SnapshotID]map[string]string)
+	h.create(dormouse.Created{Warm: true})
+	settle(time.Second)
+	d.write("a", "1")
+	h.mustPrompt("p1", script("effect x"))
+	settle(time.Second)
+	d.write("a", "2")
+	h.mustPrompt("p2", script("effect y"))
+	settle(time.Second)
+	points := h.state().Snapshots
+	if len(points) != 2 {
+		h.t.Fatalf("%d points", len(points))
+	}
+	return points[0].ID, points[1].ID
+}
+
+func TestGoingBackNamesASnapshotThatCanBeRestored(t *testing.T) {
+	alongLine(t, func(t *testing.T, h *house, d *lined) {
+		first, second := h.twoTurns(d)
+		h.lose(second)
+		swap, err := h.live.Restore(t.Context(), h.id, ada, first, session.RestoreOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		if got := h.files(d); got["a"] != "1" {
+			t.Errorf("went back to %v", got)
+		}
+		m, err := h.live.Manifest(t.Context(), h.id, swap.Replaced)
+		if err != nil {
+			t.Fatalf("replaced %q: %v", swap.Replaced, err)
+		}
+		if lost := slices.ContainsFunc(m.Layers, func(l dormouse.Layer) bool { return h.blobs.m[l.Digest] == nil }); lost {
+			t.Errorf("snapshot %s, which is named, has lost a blob", swap.Replaced)
+		}
+		if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.RestoreOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		if got := h.files(d); got["a"] != "2" {
+			t.Errorf("came back to %v", got)
+		}
+		h.checked()
+	})
+}
+
+func TestGoingBackIsRefusedIfWhatItReplacesLiesOverALostBlob(t *testing.T) {
+	alongLine(t, func(t *testing.T, h *house, d *lined) {
+		first, second := h.twoTurns(d)
+		if _, err := h.live.Restore(t.Context(), h.id, ada, second, session.RestoreOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		h.lose(second)
+		number, points := h.state().Workspace.Number, len(h.state().Snapshots)
+		swap, err := h.live.Restore(t.Context(), h.id, ada, first, session.RestoreOptions{})
+		if !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "discard") {
+			t.Errorf("replaced %q: %v", swap.Replaced, err)
+		}
+		if s := h.state(); s.Workspace.Number != number || len(s.Snapshots) != points {
+			t.Errorf("workspace %d with %d points became %d with %d", number, points, s.Workspace.Number, len(s.Snapshots))
+		}
+		swap, err = h.live.Restore(t.Context(), h.id, ada, first, session.RestoreOptions{Discard: true})
+		if err != nil || swap.Replaced != "" {
+			t.Errorf("discarding: replaced %q, %v", swap.Replaced, err)
+		}
+		settle(time.Minute)
+		if got := h.files(d); got["a"] != "1" {
+			t.Errorf("went back to %v", got)
+		}
+		h.checked()
+	})
+}

@@ -1,0 +1,142 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
+)
+
+// Salvage is a new database made of what can be read of a corrupt one, with a row for each
+// session of which there is a log. Rows that are derived from the logs may be missing until
+// whoever made it has rebuilt them; then Replace puts it in the place of the corrupt one.
+// Until then that is left as it is.
+type Salvage struct {
+	*Store
+	// Lost says what could not be read, for people.
+	Lost []string
+	// Kept is where the corrupt database is after Replace.
+	Kept string
+
+	dir  string
+	from *sql.DB
+	lock *os.File
+}
+
+// salvageDir is the directory in a data directory in which a new database is made.
+const salvageDir = file + "-rebuilt"
+
+// NewSalvage reads what it can of the database in dir. It refuses a directory that another
+// process uses with ErrLocked.
+func NewSalvage(ctx context.Context, dir string, o Options) (_ *Salvage, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	s := &Salvage{dir: dir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("salvage database in %s: %w", dir, err), s.Close())
+		}
+	}()
+	if s.lock, err = lock(ctx, dir); err != nil {
+		return s, err
+	}
+	path := filepath.Join(dir, file)
+	if err := moveLog(ctx, path); err != nil {
+		return s, err
+	}
+	// Nobody writes it, and its log is empty.
+	if s.from, err = sql.Open("sqlite", dsn(path, url.Values{"mode": {"ro"}, "immutable": {"1"}})); err != nil {
+		return s, err
+	}
+	if err := os.RemoveAll(filepath.Join(dir, salvageDir)); err != nil {
+		return s, err
+	}
+	if s.Store, err = Open(ctx, filepath.Join(dir, salvageDir), o); err != nil {
+		return s, err
+	}
+	if err := s.sameSchema(ctx); err != nil {
+		return s, err
+	}
+	for _, t := range salvaged {
+		if err := s.copyTable(ctx, t); err != nil {
+			return s, fmt.Errorf("copy %s: %w", t.name, err)
+		}
+	}
+	return s, s.copySessions(ctx)
+}
+
+// moveLog moves all of the write-ahead log into the database, so that one file holds all.
+func moveLog(ctx context.Context, path string) error {
+	if err := resync(ctx, path); err != nil {
+		return err
+	}
+	c, err := dial(path)
+	if err != nil {
+		return err
+	}
+	left, err := c.checkpoint(ctx, "TRUNCATE")
+	if err == nil && left != 0 {
+		err = fmt.Errorf("%d pages are left in its log", left)
+	}
+	return errors.Join(err, c.Close())
+}
+
+// sameSchema refuses a database of another version: its columns may be others.
+func (s *Salvage) sameSchema(ctx context.Context) error {
+	var was, is int
+	err := s.from.QueryRowContext(ctx, `SELECT max(version) FROM schema_steps`).Scan(&was)
+	if err != nil {
+		return asUnknown(err)
+	}
+	if err := s.pool.QueryRowContext(ctx, `SELECT max(version) FROM schema_steps`).Scan(&is); err != nil {
+		return err
+	}
+	if was != is {
+		return fmt.Errorf("its schema is at step %d and this program's at step %d; use the version that wrote it", was, is)
+	}
+	return nil
+}
+
+// Replace puts the new database in the place of the corrupt one, which is kept beside it.
+func (s *Salvage) Replace() error {
+	path, made := filepath.Join(s.dir, file), filepath.Join(s.dir, salvageDir)
+	err := s.Store.Close()
+	s.Store = nil
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	s.Kept = path + "-corrupt-" + time.Now().UTC().Format("20060102T150405.000Z")
+	if err := errors.Join(os.Link(path, s.Kept), atomicfile.SyncDir(s.dir)); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	err = os.Rename(filepath.Join(made, file), path)
+	if err == nil {
+		err = atomicfile.SyncDir(s.dir)
+	}
+	return errors.Join(err, s.Close())
+}
+
+// Close gives the data directory back.
+func (s *Salvage) Close() error {
+	var errs []error
+	if s.Store != nil {
+		errs = append(errs, s.Store.Close())
+		s.Store = nil
+	}
+	if s.from != nil {
+		errs = append(errs, s.from.Close())
+		s.from = nil
+	}
+	if s.lock != nil {
+		errs = append(errs, os.RemoveAll(filepath.Join(s.dir, salvageDir)), s.lock.Close())
+		s.lock = nil
+	}
+	return errors.Join(errs...)
+}

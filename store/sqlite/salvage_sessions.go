@@ -1,0 +1,208 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
+)
+
+// sessionIndexes have the id and the key of every session, as its row has. In the order of
+// its own columns SQLite reads nothing but the index.
+var sessionIndexes = []struct{ name, order string }{
+	{"sqlite_autoindex_sessions_1", "id"},
+	{"sessions_by_age", "created"},
+	{"sessions_by_tenant", "tenant"},
+	{"sessions_by_owner", "tenant"},
+	{"sessions_by_phase", "tenant"},
+}
+
+// found is what is known of the session that has a key.
+type found struct {
+	row []driver.Value       // its row, nil if that cannot be read
+	ids []dormouse.SessionID // what it may be called, the likeliest first
+	// indexed says that an index of the sessions has it: it was not deleted.
+	indexed bool
+}
+
+// copySessions copies the row of each session, and makes one for each whose row cannot be
+// read and whose log is there. A session that was deleted stays deleted.
+func (s *Salvage) copySessions(ctx context.Context) error {
+	columns, err := s.columns(ctx, "sessions")
+	if err != nil {
+		return err
+	}
+	keyAt, idAt := slices.Index(columns, "key"), slices.Index(columns, "id")
+	sessions := make(map[int64]*found)
+	at := func(key int64) *found {
+		if sessions[key] == nil {
+			sessions[key] = new(found)
+		}
+		return sessions[key]
+	}
+	if _, err := s.eachRow(ctx, "sessions", columns, func(row []driver.Value) error {
+		if key, ok := row[keyAt].(int64); ok {
+			f := at(key)
+			f.row = row
+			f.call(row[idAt])
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("copy sessions: %w", err)
+	}
+	for _, index := range sessionIndexes {
+		if _, err := s.fromBothEnds(ctx, "sessions INDEXED BY "+index.name, []string{"key", "id"}, index.order, func(row []driver.Value) error {
+			if key, ok := row[0].(int64); ok {
+				f := at(key)
+				f.indexed = true
+				f.call(row[1])
+			}
+			return nil
+		}); err != nil {
+			return fmt.Errorf("read %s: %w", index.name, err)
+		}
+	}
+	logs, err := list(ctx, s.Store, scan[int64], `SELECT DISTINCT session FROM events`)
+	if err != nil {
+		return err
+	}
+	for _, key := range logs {
+		at(key)
+	}
+	removed, err := s.copyRemoved(ctx, sessions)
+	if err != nil {
+		return err
+	}
+	insert := insertInto("sessions", columns)
+	for _, key := range slices.Sorted(maps.Keys(sessions)) {
+		if removed[key] {
+			continue
+		}
+		if err := s.copySession(ctx, key, sessions[key], insert, idAt); err != nil {
+			return err
+		}
+	}
+	return s.missing(ctx, sessions)
+}
+
+// missing notes the sessions of which an index knows and nothing is left. An index may also
+// have one under a key that was never its own.
+func (s *Salvage) missing(ctx context.Context, sessions map[int64]*found) error {
+	ids, err := list(ctx, s.Store, scan[dormouse.SessionID], `SELECT id FROM sessions`)
+	if err != nil {
+		return err
+	}
+	there := make(map[dormouse.SessionID]bool, len(ids))
+	for _, id := range ids {
+		there[id] = true
+	}
+	for _, f := range sessions {
+		if len(f.ids) > 0 && f.indexed && !slices.ContainsFunc(f.ids, func(id dormouse.SessionID) bool { return there[id] }) {
+			s.lose("%s: neither its row nor its log can be read", f.ids[0])
+		}
+	}
+	return nil
+}
+
+// call notes what a session may be called.
+func (f *found) call(v driver.Value) {
+	if id, ok := v.(string); ok && !slices.Contains(f.ids, dormouse.SessionID(id)) {
+		f.ids = append(f.ids, dormouse.SessionID(id))
+	}
+}
+
+// copyRemoved copies which sessions are being removed. If that cannot be read, they are
+// those that have events, no row, and no place in an index.
+func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found) (map[int64]bool, error) {
+	removed := make(map[int64]bool)
+	whole, err := s.eachRow(ctx, "removed", []string{"session"}, func(row []driver.Value) error {
+		if key, ok := row[0].(int64); ok {
+			removed[key] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("copy removed: %w", err)
+	}
+	for key, f := range sessions {
+		switch {
+		case f.row != nil || f.indexed:
+			delete(removed, key)
+		case !whole:
+			removed[key] = true
+		}
+	}
+	var rows [][]driver.Value
+	for _, key := range slices.Sorted(maps.Keys(removed)) {
+		rows = append(rows, []driver.Value{key})
+	}
+	_, err = s.put(ctx, `INSERT INTO removed (session) VALUES (?)`, rows)
+	return removed, err
+}
+
+// copySession writes the row of a session under the id that its log was written under.
+func (s *Salvage) copySession(ctx context.Context, key int64, f *found, insert string, idAt int) error {
+	log, err := s.begins(ctx, key)
+	if err != nil {
+		return err
+	}
+	var made dormouse.Created
+	if len(log) > 0 && log[0].Seq == 1 && json.Unmarshal(log[0].Payload, &made) == nil {
+		f.call(string(made.Session))
+	}
+	if len(f.ids) == 0 && len(log) > 0 {
+		s.lose("a log of which nobody knows the session (key %d)", key)
+	}
+	if len(f.ids) == 0 {
+		return nil
+	}
+	id := f.ids[0]
+	for _, known := range f.ids {
+		if slices.ContainsFunc(log, func(e store.Stored) bool { return e.Sum != nil && *e.Sum == store.Sum(known, e.Event) }) {
+			id = known
+			break
+		}
+	}
+	if f.row != nil {
+		f.row[idAt] = string(id)
+		refused, err := s.put(ctx, insert, [][]driver.Value{f.row})
+		if err != nil || refused == 0 {
+			return err
+		}
+	}
+	if len(log) == 0 {
+		return nil // nothing of it is there
+	}
+	return s.makeRow(ctx, key, id, made, log)
+}
+
+// begins returns the first events of a log.
+func (s *Salvage) begins(ctx context.Context, key int64) ([]store.Stored, error) {
+	return list(ctx, s.Store, readStored, selectEvents+` WHERE session = ? ORDER BY seq LIMIT 8`, key)
+}
+
+// makeRow makes the row of a session whose own is lost. What is not known here follows from
+// its log. Its epoch does not: it is the time in seconds, which is more than any session
+// was claimed, and more than the next time a row is made.
+func (s *Salvage) makeRow(ctx context.Context, key int64, id dormouse.SessionID, made dormouse.Created, log []store.Stored) error {
+	last, err := first(list(ctx, s.Store, scan[int64], `SELECT max(seq) FROM events WHERE session = ?`, key))
+	if err != nil {
+		return err
+	}
+	begun := micros(log[0].Time)
+	refused, err := s.put(ctx, `INSERT INTO sessions (key, id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, [][]driver.Value{{
+		key, string(id), time.Now().Unix(), last, made.Tenant, string(made.Owner), string(made.Parent), made.Title,
+		string(dormouse.PhaseCreating), string(dormouse.StatusIdle), begun, begun,
+	}})
+	if refused > 0 {
+		s.lose("%s: another session has its id", id)
+	}
+	return err
+}

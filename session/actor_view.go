@@ -15,8 +15,8 @@ func (f actorView) CreateChild(ctx context.Context, by dormouse.Actor, c dormous
 	return f.create(ctx, by, c, parent)
 }
 
-// Manifest reads all of a snapshot from the log.
-func (f actorView) Manifest(ctx context.Context, id dormouse.SessionID, p law.Snapshot) (dormouse.Snapshot, error) {
+// ReadManifest reads all of a snapshot from the log.
+func (f actorView) ReadManifest(ctx context.Context, id dormouse.SessionID, p law.Snapshot) (dormouse.Snapshot, error) {
 	return f.readManifest(ctx, id, p)
 }
 

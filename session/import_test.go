@@ -27,7 +27,7 @@ func image(files ...string) io.Reader {
 }
 
 func (h *house) imports(name string, from io.Reader) (dormouse.Snapshot, error) {
-	return h.live.Import(h.t.Context(), h.id, dormouse.User("ada"), dormouse.SnapshotAsk{ID: askedPoint(name), Label: "brought in"}, from)
+	return h.live.Import(h.t.Context(), h.id, dormouse.User("ada"), dormouse.SnapshotAsk{ID: snapshotID(name), Label: "brought in"}, from)
 }
 
 func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {

@@ -2,7 +2,9 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -138,4 +140,104 @@ func (s *Sessions) Diff(ctx context.Context, from *SnapshotAt, to SnapshotAt) (d
 	}
 	d, err = s.config.Snapshots.Diff(ctx, before.Layers, now.Layers, maxChanges)
 	return d, before, now, err
+}
+
+// Snapshot takes a snapshot of a session's workspace as it is and returns it. Asked
+// again under the same id it is the same snapshot; without one it is a new one.
+func (s *Sessions) Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error) {
+	if ask.ID == "" {
+		ask.ID = dormouse.SnapshotID(NewID(dormouse.SnapshotPrefix))
+	}
+	if err := ask.Validate(); err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	f, err := s.followFrom(ctx, id, state.Seq)
+	if err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	defer func() { f.Close() }()
+	if err := s.Do(ctx, id, by, law.AskSnapshot{SnapshotAsk: ask}); err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	if p, err := s.Manifest(ctx, id, ask.ID); !errors.Is(err, dormouse.ErrNotFound) {
+		return p, err
+	}
+	for {
+		items, err := f.Next(ctx)
+		if errors.Is(err, dormouse.ErrBehind) {
+			at := f.Cursor()
+			f.Close()
+			if f, err = s.followFrom(ctx, id, at); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return dormouse.Snapshot{}, err
+		}
+		for _, i := range items {
+			switch i.Event.Type { //nolint:exhaustive // the others say nothing of it
+			case dormouse.SnapshotTaken:
+				if p := law.Payload[dormouse.Snapshot](i.Event); p.ID == ask.ID {
+					return p, nil
+				}
+			case dormouse.SnapshotSkipped:
+				if p := law.Payload[dormouse.SnapshotSkip](i.Event); p.ID == ask.ID {
+					why := dormouse.ErrConflict
+					if p.Full {
+						why = dormouse.ErrFull
+					}
+					return dormouse.Snapshot{}, fmt.Errorf("snapshot %s was not taken: %s: %w", ask.ID, p.Error, why)
+				}
+			case dormouse.SessionTerminated:
+				return dormouse.Snapshot{}, dormouse.ErrTerminated
+			}
+		}
+	}
+}
+
+// Manifest returns a snapshot of a session that can be restored.
+func (s *Sessions) Manifest(ctx context.Context, id dormouse.SessionID, snap dormouse.SnapshotID) (dormouse.Snapshot, error) {
+	state, err := s.Peek(ctx, id)
+	if err != nil {
+		return dormouse.Snapshot{}, err
+	}
+	p, ok := state.Snapshot(snap)
+	if !ok {
+		return dormouse.Snapshot{}, fmt.Errorf("snapshot %s: %w", snap, dormouse.ErrNotFound)
+	}
+	return s.readManifest(ctx, id, p)
+}
+
+// readManifest reads all of a snapshot from the log.
+func (s *Sessions) readManifest(ctx context.Context, id dormouse.SessionID, p law.Snapshot) (dormouse.Snapshot, error) {
+	events, err := s.Events(ctx, id, p.Seq-1, 1)
+	switch {
+	case err != nil:
+		return dormouse.Snapshot{}, err
+	case len(events) == 0 || events[0].Type != dormouse.SnapshotTaken:
+		return dormouse.Snapshot{}, fmt.Errorf("snapshot %s is not in the log: %w", p.ID, dormouse.ErrNotFound)
+	}
+	m := law.Payload[dormouse.Snapshot](events[0])
+	if m.ID != p.ID || len(m.Layers) == 0 {
+		return m, fmt.Errorf("snapshot %s cannot be read: %w", p.ID, dormouse.ErrNotFound)
+	}
+	return m, nil
+}
+
+// Export writes the files of a snapshot as a container image.
+func (s *Sessions) Export(ctx context.Context, id dormouse.SessionID, snap dormouse.SnapshotID, name string, w io.Writer) error {
+	m, err := s.Manifest(ctx, id, snap)
+	if err != nil {
+		return err
+	}
+	if s.config.Snapshots == nil {
+		return errNoSnapshots
+	}
+	return s.config.Snapshots.Export(ctx, w, m.Layers, snapshot.Meta{Name: name, Created: s.config.Clock(), Labels: map[string]string{
+		"dormouse.session": string(id), "dormouse.snapshot": string(snap),
+	}})
 }

@@ -239,7 +239,7 @@ func TestAskedForTwiceItIsOnePoint(t *testing.T) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		d.write("a", "1")
-		ask := dormouse.SnapshotAsk{ID: askedPoint("mine"), Label: "before"}
+		ask := dormouse.SnapshotAsk{ID: snapshotID("mine"), Label: "before"}
 		first, err := h.live.Snapshot(t.Context(), h.id, dormouse.User("ada"), ask)
 		if err != nil {
 			t.Fatal(err)
@@ -323,7 +323,7 @@ func TestOnlyAnIdleSessionIsTakenBack(t *testing.T) {
 				t.Errorf("restored under a turn: %v", err)
 			}
 		}
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), askedPoint("nowhere"), session.RestoreOptions{}); !errors.Is(err, dormouse.ErrNotFound) {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), snapshotID("nowhere"), session.RestoreOptions{}); !errors.Is(err, dormouse.ErrNotFound) {
 			t.Errorf("restored from nowhere: %v", err)
 		}
 		settle(10 * time.Minute)
@@ -582,6 +582,6 @@ func TestAnAgentIsToldThatItsFilesAreOthers(t *testing.T) {
 	})
 }
 
-func askedPoint(name string) dormouse.SnapshotID {
+func snapshotID(name string) dormouse.SnapshotID {
 	return dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, name))
 }

@@ -142,7 +142,7 @@ func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text 
 	case tool.Look:
 		text, err = j.a.lastOf(ctx, w)
 	case tool.Snapshot:
-		text, err = j.a.snapshotAction(ctx, op)
+		text, err = j.a.snapshotForAgent(ctx, op)
 	case tool.Nothing, tool.Restore, tool.Snapshots, tool.DeleteSnapshot, tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
 		return "", false, fmt.Errorf("%T reaches no other session: %w", w, dormouse.ErrInvalid)
 	}

@@ -88,7 +88,7 @@ type Sessions interface {
 // workspace for one.
 type Workspaces interface {
 	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
-	Manifest(ctx context.Context, id dormouse.SessionID, p law.Snapshot) (dormouse.Snapshot, error)
+	ReadManifest(ctx context.Context, id dormouse.SessionID, p law.Snapshot) (dormouse.Snapshot, error)
 	// KeepReplaced sees to it that a snapshot has the present files of a session.
 	KeepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error)
 	// PrepareSwap fetches the files of a snapshot for the next workspace of a session, and

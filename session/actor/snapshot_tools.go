@@ -13,9 +13,9 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
-// snapshotAction takes a snapshot of the workspace under an id that follows from the op, so
+// snapshotForAgent takes a snapshot of the workspace under an id that follows from the op, so
 // that asked for twice it is one, and words its ref.
-func (a *Actor) snapshotAction(ctx context.Context, op dormouse.Op) (string, error) {
+func (a *Actor) snapshotForAgent(ctx context.Context, op dormouse.Op) (string, error) {
 	p, err := a.deps.Workspaces.Snapshot(ctx, a.id, dormouse.ActorAgent, dormouse.SnapshotAsk{
 		ID: dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, string(a.id), string(op.ID))),
 	})
@@ -45,7 +45,7 @@ func (j *journal) snapshotAction(ctx context.Context, w tool.Wish) (law.Verb, st
 		}
 		return law.ForgetSnapshots{IDs: []dormouse.SnapshotID{p.Snapshot}}, `{"deleted":true}`, nil
 	}
-	return nil, "", fmt.Errorf("%T is no wish of the line: %w", w, dormouse.ErrInvalid)
+	return nil, "", fmt.Errorf("%T is no action on snapshots: %w", w, dormouse.ErrInvalid)
 }
 
 func (j *journal) restore(ctx context.Context, w tool.Restore) (law.Verb, string, error) {
@@ -57,7 +57,7 @@ func (j *journal) restore(ctx context.Context, w tool.Restore) (law.Verb, string
 	if !ok {
 		return nil, "", fmt.Errorf("snapshot %s: %w", ref.Snapshot, dormouse.ErrNotFound)
 	}
-	m, err := j.a.deps.Workspaces.Manifest(ctx, ref.Session, p)
+	m, err := j.a.deps.Workspaces.ReadManifest(ctx, ref.Session, p)
 	if err != nil {
 		return nil, "", err
 	}

@@ -32,16 +32,16 @@ func run(id dormouse.EventID) law.Run {
 	return law.Run{ExecAsk: dormouse.ExecAsk{Exec: id, Command: "true"}}
 }
 
-// kept is a session whose line has a snapshot, askedPoint("0").
+// kept is a session whose chain has a snapshot, snapshotID("0").
 func kept(t testing.TB) *world {
 	w := newWorld(t, dormouse.Created{Warm: true})
 	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByTurn, Seals: true})
-	w.must(law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("0")}})
+	w.must(law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: snapshotID("0")}})
 	w.must(w.point())
 	return w
 }
 
-func askedPoint(name string) dormouse.SnapshotID {
+func snapshotID(name string) dormouse.SnapshotID {
 	return dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, name))
 }
 
@@ -70,7 +70,7 @@ func layers(names ...string) (list []dormouse.Layer) {
 // snapshot is the snapshot that is wanted, or one that is not.
 func (w *world) point() law.TakeSnapshot {
 	p := dormouse.Snapshot{
-		ID: askedPoint("x"), Reason: dormouse.SnapshotAsked, At: w.state.Seq, Generation: w.state.Sandbox.Generation,
+		ID: snapshotID("x"), Reason: dormouse.SnapshotAsked, At: w.state.Seq, Generation: w.state.Sandbox.Generation,
 		Workspace: w.state.Workspace.Number, Layers: append(slices.Clip(w.state.Workspace.Chain), layers(fmt.Sprint(w.state.Seq))...),
 	}
 	if want := law.Want(w.state).Snapshot; want != nil {
@@ -80,12 +80,12 @@ func (w *world) point() law.TakeSnapshot {
 }
 
 func imports(name string) law.ImportSnapshot {
-	return law.ImportSnapshot{Ask: dormouse.SnapshotAsk{ID: askedPoint(name)}, Layers: layers(name)}
+	return law.ImportSnapshot{Ask: dormouse.SnapshotAsk{ID: snapshotID(name)}, Layers: layers(name)}
 }
 
 func (w *world) swap(to uint64) law.Swap {
 	return law.Swap{To: to, WorkspaceSwap: dormouse.WorkspaceSwap{
-		Number: w.state.Workspace.Number + 1, Snapshot: askedPoint("0"), Layers: layers("0"), Reason: dormouse.SwapRestored,
+		Number: w.state.Workspace.Number + 1, Snapshot: snapshotID("0"), Layers: layers("0"), Reason: dormouse.SwapRestored,
 	}}
 }
 
@@ -112,7 +112,7 @@ func situations() []situation {
 		}},
 		{"a snapshot asked for", dormouse.PhaseReady, func(t testing.TB) *world {
 			w := kept(t)
-			w.must(law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("1")}})
+			w.must(law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: snapshotID("1")}})
 			return w
 		}},
 		{"sealing", dormouse.PhaseHibernated, func(t testing.TB) *world {
@@ -321,7 +321,7 @@ func verbs() []struct {
 			return r
 		}},
 		{"AskSnapshot", func(*world) law.Verb {
-			return law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint("2")}}
+			return law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: snapshotID("2")}}
 		}},
 		{"TakeSnapshot", func(w *world) law.Verb { return w.point() }},
 		{"SkipSnapshot", func(w *world) law.Verb {
@@ -330,7 +330,7 @@ func verbs() []struct {
 		}},
 		{"ImportSnapshot", func(*world) law.Verb { return imports("7") }},
 		{"ForgetSnapshots", func(*world) law.Verb {
-			return law.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint("0"), askedPoint("nowhere")}}
+			return law.ForgetSnapshots{IDs: []dormouse.SnapshotID{snapshotID("0"), snapshotID("nowhere")}}
 		}},
 		{"Swap", func(w *world) law.Verb { return w.swap(0) }},
 		{"Swap and truncate", func(w *world) law.Verb { return w.swap(2) }},

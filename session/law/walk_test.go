@@ -200,9 +200,9 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) law.Verb {
 			law.SandboxDown{Generation: box.Generation},
 			w.point(), w.point(), w.swap(0), w.swap(w.state.Seq/2),
 			law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.point().ID, Reason: w.point().Reason}},
-			law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: askedPoint(fmt.Sprint(r.IntN(50)))}},
+			law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: snapshotID(fmt.Sprint(r.IntN(50)))}},
 			imports(fmt.Sprint(r.IntN(50))),
-			law.ForgetSnapshots{IDs: []dormouse.SnapshotID{askedPoint(fmt.Sprint(r.IntN(50)))}})
+			law.ForgetSnapshots{IDs: []dormouse.SnapshotID{snapshotID(fmt.Sprint(r.IntN(50)))}})
 	case 10, 11:
 		id := dormouse.EventID(fmt.Sprint("sevt_x", r.IntN(200)))
 		if len(w.state.Execs) > 0 && r.IntN(2) == 0 {

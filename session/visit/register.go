@@ -24,7 +24,7 @@ func NewRegister(life context.Context) *Register {
 	return r
 }
 
-// Admit makes a visit end with the server, and wait wait for it. Once the server drains
+// Admit makes a visit end with the server, and counts it for Wait. Once the server drains
 // it is refused and closed.
 func (r *Register) Admit(v *Visit) (*Visit, error) {
 	r.mu.Lock()

@@ -79,7 +79,12 @@ func (m *member) goBack(ctx context.Context) error {
 	var taken struct {
 		ID dormouse.SnapshotID `json:"snapshot"`
 	}
-	if err := m.Repeat(ctx, http.MethodPost, m.Path("/snapshots"), map[string]any{"id": note}, &taken); err != nil {
+	tries := 0 // the sandbox may be killed meanwhile, and then that snapshot is not taken
+	err := m.whileResting(ctx, func() error {
+		tries++
+		return m.Repeat(ctx, http.MethodPost, m.Path("/snapshots"), map[string]any{"id": fmt.Sprintf("%s-%d", note, tries)}, &taken)
+	})
+	if err != nil {
 		return fmt.Errorf("take a snapshot: %w", err)
 	}
 	broke, err := m.prompt(ctx, m.Script(rig.Bash("echo broken > note; "+m.Marks("0")), rig.Say("broken")))

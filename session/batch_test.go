@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -73,7 +73,7 @@ func TestABodyThatIsLostCostsItsPromptAndNothingElse(t *testing.T) {
 		if n := countType(events, dormouse.UserMessage); n != 2 || h.phase() != dormouse.PhaseReady {
 			t.Errorf("%d prompts ran, phase %s", n, h.phase())
 		}
-		if rows, err := session.Rebuild(t.Context(), h.store, h.blobs, h.id); err != nil || rows.Session.Phase != dormouse.PhaseReady {
+		if rows, err := history.Rebuild(t.Context(), h.store, h.blobs, h.id); err != nil || rows.Session.Phase != dormouse.PhaseReady {
 			t.Errorf("laid out again it is %s, %v", rows.Session.Phase, err)
 		}
 	})

@@ -12,11 +12,12 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/law"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 var ada = dormouse.User("ada")
 
-// reasons lists why points were taken and turns begun, in order.
+// reasons lists why snapshots were taken and turns begun, in order.
 func (h *house) reasons() string {
 	h.t.Helper()
 	var order []string
@@ -53,7 +54,7 @@ func (d *lined) looked() int {
 	return d.looks
 }
 
-func (h *house) revert(clientID string, how session.GoBack) dormouse.WorkspaceSwap {
+func (h *house) revert(clientID string, how session.RestoreOptions) dormouse.WorkspaceSwap {
 	h.t.Helper()
 	swap, err := h.live.Revert(h.t.Context(), h.id, ada, dormouse.PromptID(h.id, clientID), how)
 	if err != nil {
@@ -80,7 +81,7 @@ func TestRevertLeavesWhatPeopleDidBeforeTheTurn(t *testing.T) {
 		if got, want := h.reasons(), "begins, turn, before, begins, turn"; got != want {
 			t.Errorf("order: %s", got)
 		}
-		h.revert("p2", session.GoBack{})
+		h.revert("p2", session.RestoreOptions{})
 		settle(time.Minute)
 		if got := h.files(d); got["mine"] != "by hand" {
 			t.Errorf("after the revert: %v", got)
@@ -95,7 +96,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 			h.create(dormouse.Created{Warm: true})
 			settle(time.Second)
 			v := h.visit(false, 1)
-			_, _ = v.Open(t.Context(), session.Stream{Tree: &runner.Tree{Path: ".", Put: true}}) // fake sandboxes have none
+			_, _ = v.Open(t.Context(), visit.Stream{Tree: &runner.Tree{Path: ".", Put: true}}) // fake sandboxes have none
 			v.Close()
 			d.write("mine", "copied in")
 			h.mustPrompt("p1", script("effect x"))
@@ -103,7 +104,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 			if got, want := h.reasons(), "before, begins, turn"; got != want {
 				t.Errorf("order: %s", got)
 			}
-			h.revert("p1", session.GoBack{})
+			h.revert("p1", session.RestoreOptions{})
 			settle(time.Minute)
 			if got := h.files(d); len(got) != 1 || got["mine"] != "copied in" {
 				t.Errorf("after the revert: %v", got)
@@ -118,7 +119,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 				h.mustPrompt("p1", script("effect x"))
 				settle(time.Second)
 				h.did(d, "made", "by the turn")
-				swap := h.revert("p1", session.GoBack{})
+				swap := h.revert("p1", session.RestoreOptions{})
 				settle(time.Minute)
 				if swap.Snapshot != "" || swap.Replaced == "" {
 					t.Errorf("went back to %+v", swap)
@@ -126,7 +127,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 				if got := h.files(d); len(got) != 0 {
 					t.Errorf("after the revert: %v", got)
 				}
-				if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.GoBack{}); err != nil {
+				if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.RestoreOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				settle(time.Minute)
@@ -139,21 +140,12 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 	}
 }
 
-// What went unseen before servers recorded it is not taken for nothing.
-func TestALogThatDoesNotSayWhoCameInIsNotRevertedToNothing(t *testing.T) {
-	w := newWorld(t, dormouse.Created{})
-	w.must(law.Warm{}, law.SandboxUp{Generation: 1, Snapshots: dormouse.SnapshotsByTurn})
-	if s := w.state.Workspace; s.Touched == 0 {
-		t.Errorf("of a sandbox that nobody watched: %+v", s)
-	}
-}
-
 func TestATurnBeginsWithoutALookWhereNothingCouldHaveChanged(t *testing.T) {
 	alongLine(t, func(t *testing.T, h *house, d *lined) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		v := h.visit(false, 1) // who only looks changes nothing
-		_, _ = v.Open(t.Context(), session.Stream{Tree: &runner.Tree{Path: "."}})
+		_, _ = v.Open(t.Context(), visit.Stream{Tree: &runner.Tree{Path: "."}})
 		_, _ = v.Ports(t.Context())
 		v.Close()
 		for _, id := range []string{"p1", "p2"} {
@@ -179,7 +171,7 @@ func TestATurnBeginsWithoutALookWhereNothingCouldHaveChanged(t *testing.T) {
 	})
 }
 
-// A turn that leaves files alone owes no point for what a person did before, whichever
+// A turn that leaves files alone owes no snapshot for what a person did before, whichever
 // snapshot has that.
 func TestATurnEndsWithoutALookWhereOnlyOthersUsedTheSandbox(t *testing.T) {
 	for name, asks := range map[string]bool{"asked": true, "before": false} {
@@ -243,7 +235,7 @@ func TestAProcessStartedAfterATurnIsKnownToItsSnapshot(t *testing.T) {
 		},
 		"in a terminal": func(h *house) {
 			v := h.visit(false, 1)
-			if _, err := v.Open(h.t.Context(), session.Stream{Terminal: &runner.Terminal{ID: "mine"}}); !errors.Is(err, errNoStreams) {
+			if _, err := v.Open(h.t.Context(), visit.Stream{Terminal: &runner.Terminal{ID: "mine"}}); !errors.Is(err, errNoStreams) {
 				h.t.Error(err)
 			}
 			v.Close()
@@ -313,7 +305,7 @@ func TestAPointBeforeATurnThatCannotBeMadeHoldsNobodyUp(t *testing.T) {
 		d.broken = nil
 		h.mustPrompt("p2", "hello")
 		settle(time.Minute)
-		if s := h.state(); len(s.Points) == 0 {
+		if s := h.state(); len(s.Snapshots) == 0 {
 			t.Error("what could not be kept before the first turn was not kept before the second")
 		}
 	})
@@ -333,7 +325,7 @@ func TestAPromptWaitsUntilTheWorkspaceCanBeCaptured(t *testing.T) {
 		if got, want := h.reasons(), "before, begins, turn"; got != want {
 			t.Errorf("order: %s", got)
 		}
-		h.revert("p1", session.GoBack{})
+		h.revert("p1", session.RestoreOptions{})
 		settle(time.Minute)
 		if got := h.files(d); got["mine"] != "by hand" {
 			t.Errorf("after the revert: %v", got)
@@ -352,10 +344,10 @@ func TestGoingBackKeepsWhatItReplaces(t *testing.T) {
 			h.did(d, "mine", "by hand")
 			var swap dormouse.WorkspaceSwap
 			if revert {
-				swap = h.revert("p2", session.GoBack{})
+				swap = h.revert("p2", session.RestoreOptions{})
 			} else {
 				var err error
-				if swap, err = h.live.Restore(t.Context(), h.id, ada, h.state().Points[0].ID, session.GoBack{}); err != nil {
+				if swap, err = h.live.Restore(t.Context(), h.id, ada, h.state().Snapshots[0].ID, session.RestoreOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -363,15 +355,15 @@ func TestGoingBackKeepsWhatItReplaces(t *testing.T) {
 			if got := h.files(d); got["mine"] != "" || swap.Replaced == "" {
 				t.Errorf("went back to %v, replaced %q", got, swap.Replaced)
 			}
-			if p, ok := h.state().Point(swap.Replaced); !ok || p.Aside != revert {
+			if p, ok := h.state().Snapshot(swap.Replaced); !ok || p.Aside != revert {
 				t.Errorf("what was replaced: %+v, %v", p, ok)
 			}
 			if revert { // its conversation was given up
-				if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.GoBack{History: true}); !errors.Is(err, dormouse.ErrConflict) {
+				if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.RestoreOptions{History: true}); !errors.Is(err, dormouse.ErrConflict) {
 					t.Errorf("with its conversation: %v", err)
 				}
 			}
-			back, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.GoBack{})
+			back, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.RestoreOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -395,29 +387,16 @@ func TestGoingBackIsRefusedIfWhatItReplacesCannotBeKept(t *testing.T) {
 		settle(time.Second)
 		h.did(d, "mine", "by hand")
 		d.broken = errors.New("no room")
-		if _, err := h.live.Revert(t.Context(), h.id, ada, dormouse.PromptID(h.id, "p1"), session.GoBack{}); !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "no room") {
+		if _, err := h.live.Revert(t.Context(), h.id, ada, dormouse.PromptID(h.id, "p1"), session.RestoreOptions{}); !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "no room") {
 			t.Errorf("reverted: %v", err)
 		}
 		if got := d.has(); got["mine"] != "by hand" {
 			t.Errorf("has %v", got)
 		}
-		if swap := h.revert("p1", session.GoBack{Discard: true}); swap.Replaced != "" {
+		if swap := h.revert("p1", session.RestoreOptions{Discard: true}); swap.Replaced != "" {
 			t.Errorf("replaced %s", swap.Replaced)
 		}
 	})
-}
-
-func TestFilesThatChangeWhileASessionGoesBackAreKeptToo(t *testing.T) {
-	w := newWorld(t, dormouse.Created{})
-	w.state.Workspace.Policy, w.state.Workspace.Touched = dormouse.SnapshotsByTurn, w.state.Seq
-	swap := law.Swap{WorkspaceSwap: dormouse.WorkspaceSwap{Number: w.state.Workspace.Number + 1, Reason: dormouse.SwapRestored}}
-	if _, err := law.Decide(w.state, law.Command{By: ada, Verb: swap}); !errors.Is(err, dormouse.ErrConflict) {
-		t.Errorf("files that no point holds were replaced: %v", err)
-	}
-	swap.Discard = true
-	if _, err := law.Decide(w.state, law.Command{By: ada, Verb: swap}); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestWhoMayChangeFilesIsRecordedBeforeTheyAreLetIn(t *testing.T) {
@@ -439,21 +418,21 @@ func TestWhoMayChangeFilesIsRecordedBeforeTheyAreLetIn(t *testing.T) {
 		}
 		v := h.visit(false, 1)
 		defer v.Close()
-		_, _ = v.Open(t.Context(), session.Stream{Terminal: &session.Terminal{ID: "t", Command: []string{"bash"}}})
+		_, _ = v.Open(t.Context(), visit.Stream{Terminal: &visit.Terminal{ID: "t", Command: []string{"bash"}}})
 		touched("terminal")
-		_, _ = v.Open(t.Context(), session.Stream{Port: &session.PortStream{Port: 80}})
+		_, _ = v.Open(t.Context(), visit.Stream{Port: &visit.PortStream{Port: 80}})
 		touched("terminal") // that files may have changed is known
 		if _, err := h.live.Snapshot(t.Context(), h.id, ada, dormouse.SnapshotAsk{}); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = v.Open(t.Context(), session.Stream{Port: &session.PortStream{Port: 80}})
+		_, _ = v.Open(t.Context(), visit.Stream{Port: &visit.PortStream{Port: 80}})
 		touched("terminal", "port")
-		// Of what comes while a point is made, that point says nothing.
+		// Of what comes while a snapshot is taken, that snapshot says nothing.
 		d.holds = make(chan struct{})
 		h.mustPrompt("p1", "hello")
 		settle(time.Second)
-		_, _ = v.Open(t.Context(), session.Stream{Tree: &runner.Tree{Path: ".", Put: true}})
-		_, _ = v.Open(t.Context(), session.Stream{Tree: &runner.Tree{Path: ".", Put: true}})
+		_, _ = v.Open(t.Context(), visit.Stream{Tree: &runner.Tree{Path: ".", Put: true}})
+		_, _ = v.Open(t.Context(), visit.Stream{Tree: &runner.Tree{Path: ".", Put: true}})
 		touched("terminal", "port", "files")
 		close(d.holds)
 		settle(time.Minute)
@@ -479,7 +458,7 @@ func TestATurnSaysWhichSnapshotWillBeTaken(t *testing.T) {
 				said = append(said, p.Snapshot)
 			}
 		}
-		if points := h.state().Points; len(points) != 1 || !slices.Equal(said, []dormouse.SnapshotID{points[0].ID, ""}) {
+		if points := h.state().Snapshots; len(points) != 1 || !slices.Equal(said, []dormouse.SnapshotID{points[0].ID, ""}) {
 			t.Errorf("said %v, taken %+v", said, points)
 		}
 	})

@@ -64,17 +64,17 @@ func signalOf(e dormouse.Event) (SignalType, bool) {
 	return "", false
 }
 
-// maxSignals is how many signals wait for one who attends.
+// maxSignals is how many signals wait for one subscriber.
 const maxSignals = 1024
 
-// bus hands signals to whoever attends, inside the process.
+// bus hands signals to subscribers, inside the process.
 type bus struct {
-	mu     sync.Mutex
-	attend []*attendee // guarded by mu; replaced, never changed
+	mu          sync.Mutex
+	subscribers []*subscriber // guarded by mu; replaced, never changed
 }
 
-// attendee is one who attends.
-type attendee struct {
+// subscriber is one caller of Attend.
+type subscriber struct {
 	types []SignalType
 	more  chan struct{}
 
@@ -87,14 +87,14 @@ type attendee struct {
 // in the order they were committed per session, until ctx ends. It never holds
 // anything up: who is too slow gets SignalMissed in place of what is gone.
 func (s *Sessions) Attend(ctx context.Context, f func(Signal), types ...SignalType) {
-	a := &attendee{types: types, more: make(chan struct{}, 1)}
-	s.deps.bus.mu.Lock()
-	s.deps.bus.attend = append(slices.Clip(s.deps.bus.attend), a)
-	s.deps.bus.mu.Unlock()
+	a := &subscriber{types: types, more: make(chan struct{}, 1)}
+	s.bus.mu.Lock()
+	s.bus.subscribers = append(slices.Clip(s.bus.subscribers), a)
+	s.bus.mu.Unlock()
 	defer func() {
-		s.deps.bus.mu.Lock()
-		defer s.deps.bus.mu.Unlock()
-		s.deps.bus.attend = slices.DeleteFunc(slices.Clone(s.deps.bus.attend), func(o *attendee) bool { return o == a })
+		s.bus.mu.Lock()
+		defer s.bus.mu.Unlock()
+		s.bus.subscribers = slices.DeleteFunc(slices.Clone(s.bus.subscribers), func(o *subscriber) bool { return o == a })
 	}()
 	for {
 		select {
@@ -110,18 +110,18 @@ func (s *Sessions) Attend(ctx context.Context, f func(Signal), types ...SignalTy
 	}
 }
 
-// committed tells those who count and those who attend what was just committed.
-func (c *Config) committed(id dormouse.SessionID, events []dormouse.Event) {
-	if c.OnCommit != nil {
-		c.OnCommit(id, events)
+// committed tells OnCommit and the subscribers what was just committed.
+func (s *Sessions) committed(id dormouse.SessionID, events []dormouse.Event) {
+	if s.config.OnCommit != nil {
+		s.config.OnCommit(id, events)
 	}
-	c.bus.ring(id, events)
+	s.bus.publish(id, events)
 }
 
-// ring tells whoever attends what was just committed.
-func (b *bus) ring(id dormouse.SessionID, events []dormouse.Event) {
+// publish tells the subscribers what was just committed.
+func (b *bus) publish(id dormouse.SessionID, events []dormouse.Event) {
 	b.mu.Lock()
-	attend := b.attend
+	attend := b.subscribers
 	b.mu.Unlock()
 	if len(attend) == 0 {
 		return
@@ -135,7 +135,7 @@ func (b *bus) ring(id dormouse.SessionID, events []dormouse.Event) {
 	}
 }
 
-func (a *attendee) add(s Signal) {
+func (a *subscriber) add(s Signal) {
 	if len(a.types) > 0 && !slices.Contains(a.types, s.Type) {
 		return
 	}
@@ -151,7 +151,7 @@ func (a *attendee) add(s Signal) {
 	}
 }
 
-func (a *attendee) take() []Signal {
+func (a *subscriber) take() []Signal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	signals := a.waiting

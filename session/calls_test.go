@@ -45,7 +45,7 @@ func TestThePointOfACallIsMadeBeforeTheNextOneBegins(t *testing.T) {
 		if got := strings.Join(order, ", "); got != want {
 			t.Errorf("order: %s", got)
 		}
-		for _, p := range h.state().Points {
+		for _, p := range h.state().Snapshots {
 			if p.Midway {
 				t.Errorf("no conversation goes with %+v", p)
 			}
@@ -92,7 +92,7 @@ func TestACallWhosePointCannotBeMadeHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// An interrupt does not wait for the point.
+// An interrupt does not wait for the snapshot.
 func TestATurnThatWaitsForAPointIsInterrupted(t *testing.T) {
 	alongLine(t, func(t *testing.T, h *house, d *lined) {
 		h.create(byCall)
@@ -122,7 +122,7 @@ func TestASessionBranchesBetweenTwoCalls(t *testing.T) {
 		h.create(byCall)
 		h.mustPrompt("p1", "the task "+script("effect x", "effect y"))
 		settle(time.Minute)
-		row, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Snapshot: h.state().Points[0].ID})
+		row, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{Snapshot: h.state().Snapshots[0].ID})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,44 +141,4 @@ func TestASessionBranchesBetweenTwoCalls(t *testing.T) {
 			asked = append(asked, string(raw))
 		}
 	})
-}
-
-// The law refuses a call before the point of the one before is made, and nothing else.
-func TestTheLawHasCallsWaitForPoints(t *testing.T) {
-	w := newWorld(t, dormouse.Created{Warm: true})
-	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByCall}, w.prompt("p1"), w.take("p1"))
-	w.ask(dormouse.GateNone, dormouse.GateNone)
-	start := func(kind dormouse.OpKind) error {
-		_, err := w.try(law.StartOp{Work: w.work(), Op: w.execOp(kind)})
-		return err
-	}
-	op := w.execOp(dormouse.OpExec)
-	w.must(law.StartOp{Work: w.work(), Op: op}, w.toolResult(op))
-	if want := law.Want(w.state).Capture; want == nil || want.Reason != dormouse.SnapshotOfCall {
-		t.Fatalf("wanted is %+v", want)
-	}
-	if err := start(dormouse.OpExec); !errors.Is(err, dormouse.ErrConflict) {
-		t.Errorf("a call before the point is made: %v", err)
-	}
-	w.must(w.point())
-	if want := law.Want(w.state).Capture; want != nil {
-		t.Errorf("wanted is %+v", want)
-	}
-	if err := start(dormouse.OpExec); err != nil {
-		t.Errorf("a call after it was made: %v", err)
-	}
-}
-
-func TestReadsWaitForNoPoint(t *testing.T) {
-	w := newWorld(t, dormouse.Created{Warm: true})
-	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByCall}, w.prompt("p1"), w.take("p1"))
-	w.ask(dormouse.GateNone, dormouse.GateNone, dormouse.GateNone)
-	for _, kind := range []dormouse.OpKind{dormouse.OpWrite, dormouse.OpRead} {
-		op := w.execOp(kind)
-		w.must(law.StartOp{Work: w.work(), Op: op}, w.toolResult(op))
-	}
-	w.must(w.point())
-	if want := law.Want(w.state).Capture; want != nil {
-		t.Errorf("a read has a point: %+v", want)
-	}
 }

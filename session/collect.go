@@ -16,13 +16,13 @@ import (
 // may be about to name it.
 const keepBlobs = time.Hour
 
-// Collect removes the blobs that neither an event nor a point names any more and
+// Collect removes the blobs that neither an event nor a snapshot names any more and
 // returns how many. A blob that is put again at the very moment stays, and so does
-// one that was named the last time it was called: whoever goes back to a point, or
-// branches from it, names its layers a while after that point was looked at, and
+// one that was named the last time it was called: whoever restores a snapshot, or
+// branches from it, names its layers a while after that snapshot was looked at, and
 // may be the only one by then. It is called by one at a time.
 func (s *Sessions) Collect(ctx context.Context) (removed int, err error) {
-	blobs, ok := s.deps.Blobs.(blob.Collectable)
+	blobs, ok := s.config.Blobs.(blob.Collectable)
 	if !ok {
 		return 0, nil
 	}
@@ -39,7 +39,7 @@ func (s *Sessions) collect(ctx context.Context, blobs blob.Collectable) (int, er
 	var batch []dormouse.Digest
 	removed, unnamed := 0, make(map[dormouse.Digest]bool)
 	flush := func() error {
-		named, err := s.deps.Store.Named(ctx, batch)
+		named, err := s.config.Store.Named(ctx, batch)
 		if err != nil {
 			return fmt.Errorf("look for who names blobs: %w", err)
 		}
@@ -80,12 +80,12 @@ func (s *Sessions) collect(ctx context.Context, blobs blob.Collectable) (int, er
 // SweepLayers removes the directories of layers that nobody needs any more and returns
 // how many.
 func (s *Sessions) SweepLayers(ctx context.Context) (removed int, err error) {
-	if s.deps.Snapshots == nil {
+	if s.config.Snapshots == nil {
 		return 0, nil
 	}
 	err = s.Under(ctx, func(ctx context.Context) error {
-		removed, err = s.deps.Snapshots.Sweep(ctx, s.deps.Store.Named, func(id dormouse.SessionID) (bool, error) {
-			_, err := s.deps.Store.Session(ctx, id)
+		removed, err = s.config.Snapshots.Sweep(ctx, s.config.Store.Named, func(id dormouse.SessionID) (bool, error) {
+			_, err := s.config.Store.Session(ctx, id)
 			if errors.Is(err, dormouse.ErrNotFound) {
 				return false, nil
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -99,7 +99,7 @@ func TestBlobsGoWithTheLastPointThatNamesThem(t *testing.T) {
 			layers = append(layers, d)
 		}
 		settle(2 * time.Hour)
-		rows, err := session.Rebuild(t.Context(), h.store, h.blobs, h.id)
+		rows, err := history.Rebuild(t.Context(), h.store, h.blobs, h.id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 	}
 	if c.Parent == "" {
 		var err error
-		if c.Environment, err = s.deps.furnish(c.Environment); err != nil {
+		if c.Environment, err = s.config.completeEnvironment(c.Environment); err != nil {
 			return dormouse.SessionRow{}, fmt.Errorf("environment: %w", err)
 		}
 		return s.create(ctx, by, c, nil)
@@ -33,23 +33,23 @@ func (s *Sessions) Create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 	if err := s.Do(ctx, c.Parent, by, law.Spawn{Spawned: dormouse.Spawned{Child: c}}); err != nil {
 		return dormouse.SessionRow{}, fmt.Errorf("spawn from %s: %w", c.Parent, err)
 	}
-	return s.born(ctx, c.Parent, c.Session)
+	return s.awaitChild(ctx, c.Parent, c.Session)
 }
 
 // CreateAsked makes a session together with what it is asked first, and returns it
 // as it begins. One whose id is taken is refused with dormouse.ErrConflict.
 func (s *Sessions) CreateAsked(ctx context.Context, by dormouse.Actor, c dormouse.Created, prompts []law.Prompt) (law.State, error) {
 	var err error
-	if c.Environment, err = s.deps.furnish(c.Environment); err != nil {
+	if c.Environment, err = s.config.completeEnvironment(c.Environment); err != nil {
 		return law.State{}, fmt.Errorf("environment: %w", err)
 	}
-	state, _, err := s.begin(ctx, by, law.Create{Created: c, Prompts: prompts}, nil)
+	state, _, err := s.writeFirst(ctx, by, law.Create{Created: c, Prompts: prompts}, nil)
 	return state, err
 }
 
-// furnish completes the environment of a new session with what the driver gives,
+// completeEnvironment completes the environment of a new session with what the driver gives,
 // or says why there can be none such.
-func (c *Config) furnish(e dormouse.Environment) (dormouse.Environment, error) {
+func (c *Config) completeEnvironment(e dormouse.Environment) (dormouse.Environment, error) {
 	if err := e.Validate(); err != nil {
 		return e, err
 	}
@@ -59,16 +59,16 @@ func (c *Config) furnish(e dormouse.Environment) (dormouse.Environment, error) {
 		return f.ResolveEnvironment(e)
 	case e.Network == dormouse.NetworkOn: // nothing keeps them from it
 		e.Network = ""
-		return c.furnish(e)
+		return c.completeEnvironment(e)
 	case !e.Equal(dormouse.Environment{Snapshots: e.Snapshots}):
 		return e, fmt.Errorf("the sandboxes of this server are all alike: they take no image, network, packages or limits of their own: %w", dormouse.ErrInvalid)
 	}
 	return e, nil
 }
 
-// born waits for a child that was spawned. It exists once its parent has made it,
+// awaitChild waits for a child that was spawned. It exists once its parent has made it,
 // and never if the parent had to end first.
-func (s *Sessions) born(ctx context.Context, parent, child dormouse.SessionID) (Row, error) {
+func (s *Sessions) awaitChild(ctx context.Context, parent, child dormouse.SessionID) (Row, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		above, ended := s.Row(ctx, parent) // before the child is looked for, which may come between
 		row, err := s.Row(ctx, child)
@@ -90,13 +90,13 @@ func (s *Sessions) born(ctx context.Context, parent, child dormouse.SessionID) (
 // create writes a session's first events; under fences those of a child by its
 // parent's epoch.
 func (s *Sessions) create(ctx context.Context, by dormouse.Actor, c dormouse.Created, under *dormouse.Fence) (dormouse.SessionRow, error) {
-	return s.make(ctx, by, law.Create{Created: c}, under)
+	return s.createWith(ctx, by, law.Create{Created: c}, under)
 }
 
-// write stores a session's first events. An answer that was lost is looked up:
+// storeFirst stores a session's first events. An answer that was lost is looked up:
 // nobody else makes a session of this id, so that one that exists is ours.
-func (s *Sessions) write(ctx context.Context, b store.Batch) error {
-	err := s.deps.Store.Create(ctx, b)
+func (s *Sessions) storeFirst(ctx context.Context, b store.Batch) error {
+	err := s.config.Store.Create(ctx, b)
 	if !errors.Is(err, dormouse.ErrUnknownOutcome) {
 		return err
 	}
@@ -104,8 +104,8 @@ func (s *Sessions) write(ctx context.Context, b store.Batch) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(askAgain):
-			err = s.deps.Store.Create(ctx, b)
+		case <-time.After(retryEvery):
+			err = s.config.Store.Create(ctx, b)
 		}
 	}
 	if err == nil || errors.Is(err, dormouse.ErrConflict) {

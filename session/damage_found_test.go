@@ -180,7 +180,7 @@ func TestADamagedSessionFreesItsSlot(t *testing.T) {
 		h.store.spoilOf(h.id, 2)
 		h.mustPrompt("p", "are you there?")
 		settle(time.Minute)
-		if awake, _ := h.live.Seats(); h.damage() == "" || awake != 0 {
+		if awake, _ := h.live.Slots(); h.damage() == "" || awake != 0 {
 			t.Errorf("lists say %q, and %d sandboxes count as awake", h.damage(), awake)
 		}
 		h.sessions(1)

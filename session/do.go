@@ -4,28 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/actor"
+	"github.com/dormouse-run/dormouse/session/fleet"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
-	"github.com/dormouse-run/dormouse/store"
 )
-
-// ErrRepeated means that what a client asked for under an id was recorded before, and
-// is not recorded again.
-var ErrRepeated = errors.New("it was recorded before")
-
-// ErrStaleSender means that a server asked which others do not know as one of them any
-// more, or which has lost the session that it asked for.
-var ErrStaleSender = store.ErrStaleSender
 
 // Do asks a session's actor, wherever it is, and returns once the answer is
 // durable.
 func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	err := s.do(ctx, id, by, v)
-	if errors.Is(err, ErrRepeated) {
+	if errors.Is(err, law.ErrRepeated) {
 		return nil
 	}
 	return err
@@ -33,64 +25,61 @@ func (s *Sessions) Do(ctx context.Context, id dormouse.SessionID, by dormouse.Ac
 
 func (s *Sessions) do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	err := s.ask(ctx, id, by, v)
-	if s.worthAsking(err, v) {
-		return s.insist(ctx, id, by, v, err)
+	if s.retryable(err, v) {
+		return s.retry(ctx, id, by, v, err)
 	}
 	return err
 }
 
 // ask asks once: the actor here, or the server that has it.
 func (s *Sessions) ask(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
-	if owner, ok := s.found(id); ok {
-		if err := s.forward(ctx, owner, id, by, v); !errors.Is(err, ErrUnreached) {
+	if owner, ok := s.ownerElsewhere(id); ok {
+		if err := s.fleet.Forward(ctx, owner, id, by, v); !errors.Is(err, fleet.ErrUnreached) {
 			return err
 		}
 	}
 	err := s.DoHere(ctx, id, by, v)
-	if e, ok := elsewhere(err); ok {
-		return s.forward(ctx, e.Owner, id, by, v)
+	if e, ok := fleet.Elsewhere(err); ok {
+		return s.fleet.Forward(ctx, e.Owner, id, by, v)
 	}
 	return err
 }
 
+// ownerElsewhere returns which other server owned a session when it was last asked for,
+// unless the session is loaded here.
+func (s *Sessions) ownerElsewhere(id dormouse.SessionID) (fleet.Server, bool) {
+	owner, ok := s.fleet.Owner(id)
+	return owner, ok && s.loadedActor(id) == nil
+}
+
 // DoHere asks the actor on this server. If another server owns the session, it
-// says which. What was asked for before under the same id is ErrRepeated.
+// says which. What was asked for before under the same id is law.ErrRepeated.
 func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	do := func() error {
-		return s.onActor(ctx, id, func(a *Actor) error { return a.send(ctx, message{by: by, verb: v}) })
+		return s.onActor(ctx, id, func(a *entry) error { return a.Do(ctx, by, v) })
 	}
 	if law.RuleOf(v).FreesDisk {
-		return s.deps.relieved(do)
+		return actor.WithReserve(s.config.Relieve, do)
 	}
 	return do()
 }
 
-// relieved does what makes room on a disk that may have none to write that down. What
-// was refused for want of room has changed nothing.
-func (c *Config) relieved(do func() error) error {
-	err := do()
-	for errors.Is(err, dormouse.ErrFull) && c.Relieve != nil && c.Relieve() {
-		err = do()
-	}
-	return err
-}
-
 // onActor asks the actor of a session, and the next one if that was on its way
 // out.
-func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(*Actor) error) error {
+func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(*entry) error) error {
 	for {
 		a, err := s.actor(ctx, id)
 		if err != nil {
 			return err
 		}
 		err = ask(a)
-		if !errors.Is(err, errDropped) {
+		if !errors.Is(err, actor.ErrDropped) {
 			return err
 		}
 		select {
-		case <-a.quit:
-			if a.failed != nil {
-				return a.failed
+		case <-a.Quit():
+			if err := a.Err(); err != nil {
+				return err
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -104,90 +93,65 @@ func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(
 }
 
 const (
-	// patience bounds how long somebody is looked for who can answer.
-	patience = 15 * time.Second
-	// askAgain is how long the answer is given to change.
-	askAgain = 100 * time.Millisecond
+	// retryFor bounds how long a server that can answer is looked for.
+	retryFor = 15 * time.Second
+	// retryEvery is how long the answer is given to change.
+	retryEvery = 100 * time.Millisecond
 )
 
-// worthAsking reports whether asking again may bring another answer and can
+// retryable reports whether asking again may bring another answer and can
 // repeat nothing.
-func (s *Sessions) worthAsking(err error, v law.Verb) bool {
+func (s *Sessions) retryable(err error, v law.Verb) bool {
 	switch {
-	case err == nil || errors.Is(err, errNoLease) || errors.Is(err, ErrStaleSender):
+	case err == nil || errors.Is(err, fleet.ErrNoLease) || errors.Is(err, fleet.ErrStaleSender):
 		return false
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
 		return law.Repeatable(v)
-	case errors.Is(err, ErrUnreached):
+	case errors.Is(err, fleet.ErrUnreached):
 		return true
 	}
-	return s.shared != nil && errors.Is(err, dormouse.ErrLeaseLost) // refused: nothing was changed
+	return !s.fleet.Alone() && errors.Is(err, dormouse.ErrLeaseLost) // refused: nothing was changed
 }
 
-// insist asks until it is known what became of a verb: another server takes a
+// retry asks until it is known what became of a verb: another server takes a
 // moment to take over, and an actor that lost track reloads.
-func (s *Sessions) insist(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb, err error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nobody could be asked about %s: %w", id, dormouse.ErrLeaseLost))
+func (s *Sessions) retry(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb, err error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, retryFor, fmt.Errorf("nobody could be asked about %s: %w", id, dormouse.ErrLeaseLost))
 	defer cancel()
-	v = known(v)
+	v = law.Retried(v)
 	unknown := false
-	for s.worthAsking(err, v) {
+	for s.retryable(err, v) {
 		unknown = unknown || errors.Is(err, dormouse.ErrUnknownOutcome)
 		select {
 		case <-ctx.Done():
-			return inDoubt(unknown, fmt.Errorf("%w: %w", context.Cause(ctx), err))
-		case <-time.After(askAgain):
+			return unknownOutcome(unknown, fmt.Errorf("%w: %w", context.Cause(ctx), err))
+		case <-time.After(retryEvery):
 			err = s.ask(ctx, id, by, v)
 		}
 	}
 	switch {
-	case unknown && errors.Is(err, ErrRepeated):
+	case unknown && errors.Is(err, law.ErrRepeated):
 		return nil // as far as can be known, by us
-	case err == nil || errors.Is(err, ErrRepeated):
+	case err == nil || errors.Is(err, law.ErrRepeated):
 		return err
-	case !decided(err):
-		return inDoubt(unknown, err)
-	case unknown && s.wasDone(ctx, id, v, err):
+	case !refused(err):
+		return unknownOutcome(unknown, err)
+	case unknown && s.wasCarriedOut(ctx, id, v, err):
 		return nil
 	}
 	return err
 }
 
-// known is a verb that may have been carried out: its ids are no longer new.
-func known(v law.Verb) law.Verb {
-	switch v := v.(type) { //nolint:gochecksumtype // the others say nothing of it
-	case law.Prompt:
-		v.New = false
-		return v
-	case law.Run:
-		v.New = false
-		return v
-	}
-	send, ok := v.(law.Send)
-	if !ok {
-		return v
-	}
-	send.Steps = slices.Clone(send.Steps)
-	for i, s := range send.Steps {
-		if s.Prompt != nil {
-			p := *s.Prompt
-			p.New = false
-			send.Steps[i].Prompt = &p
-		}
-	}
-	return send
-}
-
-// inDoubt makes an error say that the outcome is unknown, if it is.
-func inDoubt(unknown bool, err error) error {
+// unknownOutcome makes an error say that the outcome is unknown, if it is.
+func unknownOutcome(unknown bool, err error) error {
 	if err == nil || !unknown || errors.Is(err, dormouse.ErrUnknownOutcome) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, err)
 }
 
-// decided reports whether an actor has looked at a verb and refused it.
-func decided(err error) bool {
+// refused reports whether an actor has decided a verb and refused it.
+func refused(err error) bool {
 	for _, refusal := range []error{
 		dormouse.ErrNotFound, dormouse.ErrInvalid, dormouse.ErrTooLarge, dormouse.ErrConflict, dormouse.ErrTerminated,
 	} {
@@ -198,16 +162,16 @@ func decided(err error) bool {
 	return false
 }
 
-// wasDone reports whether a verb that is refused now was carried out before.
-func (s *Sessions) wasDone(ctx context.Context, id dormouse.SessionID, v law.Verb, refusal error) bool {
+// wasCarriedOut reports whether a verb that is refused now was carried out before.
+func (s *Sessions) wasCarriedOut(ctx context.Context, id dormouse.SessionID, v law.Verb, refusal error) bool {
 	switch v := v.(type) { //nolint:gochecksumtype // the others are not refused when they were carried out
 	case law.Prompt: // by a session that has ended since
-		prior, err := s.deps.Store.Prompt(ctx, id, v.ID)
+		prior, err := s.config.Store.Prompt(ctx, id, v.ID)
 		return err == nil && prior.Body == v.Body
 	case law.Send: // likewise; all of it was taken if one of its prompts was
 		for _, step := range v.Steps {
 			if step.Prompt != nil {
-				prior, err := s.deps.Store.Prompt(ctx, id, step.Prompt.ID)
+				prior, err := s.config.Store.Prompt(ctx, id, step.Prompt.ID)
 				return err == nil && prior.Body == step.Prompt.Body
 			}
 		}
@@ -222,7 +186,7 @@ func (s *Sessions) wasDone(ctx context.Context, id dormouse.SessionID, v law.Ver
 // swapped reports whether a session has gone on with these files under this number.
 func (s *Sessions) swapped(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap) bool {
 	for after := uint64(0); ; {
-		events, err := s.Events(ctx, id, after, page)
+		events, err := s.Events(ctx, id, after, history.Page)
 		if err != nil || len(events) == 0 {
 			return false
 		}
@@ -236,27 +200,4 @@ func (s *Sessions) swapped(ctx context.Context, id dormouse.SessionID, swap dorm
 			}
 		}
 	}
-}
-
-// Counts is what happened among the servers of a shared store, as this one saw
-// it.
-type Counts struct {
-	// Stale appends were refused: somebody newer wrote the session.
-	Stale uint64
-	// Taken sessions were due and had no live owner.
-	Taken uint64
-	// Forwarded commands were put to another server.
-	Forwarded uint64
-	// Lost leases stopped all actors.
-	Lost uint64
-	// Ended servers had held on after their lease.
-	Ended uint64
-}
-
-type counts struct{ stale, taken, forwarded, lost, ended atomic.Uint64 }
-
-// Counts returns what has happened so far.
-func (s *Sessions) Counts() Counts {
-	c := &s.counts
-	return Counts{Stale: c.stale.Load(), Taken: c.taken.Load(), Forwarded: c.forwarded.Load(), Lost: c.lost.Load(), Ended: c.ended.Load()}
 }

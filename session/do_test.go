@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
 
 func TestAnyServerAnswersByAskingTheOneThatHasTheSession(t *testing.T) {
-	together(t, 3, func(t *testing.T, f *fleet) {
+	together(t, 3, func(t *testing.T, f *cluster) {
 		a, b, c := f.servers[0], f.servers[1], f.servers[2]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", script("sleep 5s"))
@@ -43,7 +43,7 @@ func TestAnyServerAnswersByAskingTheOneThatHasTheSession(t *testing.T) {
 }
 
 func TestAPromptForADeadServerIsTakenOnceItsLeaseIsOver(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", "hello")
@@ -62,7 +62,7 @@ func TestAPromptForADeadServerIsTakenOnceItsLeaseIsOver(t *testing.T) {
 }
 
 func TestAPausedServerHoldsNobodyUpForLong(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", "hello")
@@ -82,7 +82,7 @@ func TestAPausedServerHoldsNobodyUpForLong(t *testing.T) {
 }
 
 func TestAnAnswerThatWasLostOnTheWayIsLookedUp(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", script("sleep 10s"))
@@ -221,13 +221,13 @@ func TestASessionWhoseCreationWasNotAnsweredIsOneSession(t *testing.T) {
 }
 
 func TestAServerThatCannotBeReachedIsAReasonToSendAgain(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", "hello")
 		a.dead.Store(true) // the store hears from it, and nobody else does
 		f.dial = 2 * time.Second
-		if err := b.on(a).prompt("q", "hello"); !errors.Is(err, dormouse.ErrLeaseLost) || !errors.Is(err, session.ErrUnreached) {
+		if err := b.on(a).prompt("q", "hello"); !errors.Is(err, dormouse.ErrLeaseLost) || !errors.Is(err, fleet.ErrUnreached) {
 			t.Errorf("got %v", err)
 		}
 		a.dead.Store(false)
@@ -239,7 +239,7 @@ func TestAServerThatCannotBeReachedIsAReasonToSendAgain(t *testing.T) {
 // That is no answer once another server may have written the session.
 func TestAServerThatLostItsLeaseAnswersNothingFromWhatItBelieves(t *testing.T) {
 	for range 8 { // which of two things an actor sees first is a matter of luck
-		together(t, 2, func(t *testing.T, f *fleet) {
+		together(t, 2, func(t *testing.T, f *cluster) {
 			a, b := f.servers[0], f.servers[1]
 			a.create(dormouse.Created{})
 			a.mustPrompt("p", `SCRIPT[{"text":"done"}]`)

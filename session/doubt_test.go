@@ -66,7 +66,7 @@ func TestNoOpIsRecordedForASandboxThatWasNotReached(t *testing.T) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		s := h.state()
-		asked := law.Command{By: dormouse.User("ada"), Now: h.now(), Epoch: 1, Reached: s.Sandbox.Generation, Verb: run("sevt_x")}
+		asked := law.Command{By: dormouse.User("ada"), Now: h.now(), Epoch: 1, Reached: s.Sandbox.Generation, Verb: law.Run{ExecAsk: dormouse.ExecAsk{Exec: "sevt_x", Command: "true"}}}
 		d, err := law.Decide(s, asked)
 		if err != nil || countType(d.Events, dormouse.OpStarted) != 1 {
 			t.Errorf("in a sandbox that was reached %d ops are begun, %v", countType(d.Events, dormouse.OpStarted), err)

@@ -3,31 +3,28 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// patrol is the longest that a due session waits to be noticed.
-const patrol = 2 * time.Second
+// pollEvery is the longest that a due session waits to be noticed.
+const pollEvery = 2 * time.Second
 
 // Run wakes sessions when something of theirs is due, until ctx ends: at start
 // those that a server before us left at work, later those whose alarm rings, and
 // those of servers that are no more.
 func (s *Sessions) Run(ctx context.Context) error {
 	wake := s.wakeDue
-	if s.shared != nil {
+	if !s.fleet.Alone() {
 		wake = s.takeDue
 	}
 	for {
 		pause, err := wake(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.deps.Logger.WarnContext(ctx, "due sessions not read", "error", err)
+			s.config.Logger.WarnContext(ctx, "due sessions not read", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -46,33 +43,33 @@ func (s *Sessions) Run(ctx context.Context) error {
 
 // wakeDue loads what is due in a store that no other server uses.
 func (s *Sessions) wakeDue(ctx context.Context) (time.Duration, error) {
-	now := s.deps.Clock()
-	due, err := s.deps.Store.Due(ctx, now, 10_000+s.Loaded())
+	now := s.config.Clock()
+	due, err := s.config.Store.Due(ctx, now, 10_000+s.Loaded())
 	if err != nil {
-		return patrol, err
+		return pollEvery, err
 	}
-	left := s.leftToOthers()
+	left := s.newerSessions()
 	for _, id := range due {
 		if !slices.Contains(left, id) {
-			s.wake(id)
+			s.loadNow(id)
 		}
 	}
-	return s.untilDue(ctx, now, patrol)
+	return s.untilDue(ctx, now, pollEvery)
 }
 
 // untilDue is how long nothing becomes due, and at most that long.
 func (s *Sessions) untilDue(ctx context.Context, now time.Time, most time.Duration) (time.Duration, error) {
-	next, err := s.deps.Store.NextDue(ctx, now)
+	next, err := s.config.Store.NextDue(ctx, now)
 	if err != nil || next.IsZero() {
 		return most, err
 	}
 	return min(max(next.Sub(now), time.Millisecond), most), nil
 }
 
-// wake loads a session that wants something.
-func (s *Sessions) wake(id dormouse.SessionID) {
+// loadNow loads a session that wants something.
+func (s *Sessions) loadNow(id dormouse.SessionID) {
 	if _, err := s.actor(s.ctx, id); err != nil && !errors.Is(err, dormouse.ErrClosing) {
-		s.deps.Logger.WarnContext(s.ctx, "session not woken", "session", id, "error", err)
+		s.config.Logger.WarnContext(s.ctx, "session not woken", "session", id, "error", err)
 	}
 }
 
@@ -82,24 +79,19 @@ const takeAtOnce = 32
 
 // takeDue loads what is due and no live server has.
 func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
-	every := min(s.deps.Lease/6, patrol)
+	every := min(s.config.Lease/6, pollEvery)
 	if _, ok := s.Self(); !ok {
 		return every, nil
 	}
-	s.payDebts()
-	for before := []*Actor(nil); ; {
-		now := s.deps.Clock()
-		ids, err := s.shared.Take(ctx, now, takeAtOnce, s.leftToOthers()...)
+	s.loadPending()
+	for before := []*entry(nil); ; {
+		now := s.config.Clock()
+		ids, err := s.fleet.Take(ctx, now, takeAtOnce, s.newerSessions()...)
 		if err != nil {
-			s.doubt = true // some may be ours now
-			return every, fmt.Errorf("take due sessions: %w", err)
-		}
-		if len(ids) > 0 {
-			crash.At(crash.LeaseTaking)
-			s.counts.taken.Add(uint64(len(ids)))
+			return every, err
 		}
 		loading := s.loadAll(ids)
-		loaded(ctx, before)
+		awaitLoaded(ctx, before)
 		before = loading
 		if len(ids) < takeAtOnce {
 			if err := s.findStrays(ctx, now); err != nil {
@@ -111,7 +103,7 @@ func (s *Sessions) takeDue(ctx context.Context) (time.Duration, error) {
 }
 
 // loadAll loads sessions at once.
-func (s *Sessions) loadAll(ids []dormouse.SessionID) (loading []*Actor) {
+func (s *Sessions) loadAll(ids []dormouse.SessionID) (loading []*entry) {
 	for _, id := range ids {
 		if a, err := s.loadOwned(id); err == nil { // if not, the lease is lost or given up, and they with it
 			loading = append(loading, a)
@@ -120,8 +112,8 @@ func (s *Sessions) loadAll(ids []dormouse.SessionID) (loading []*Actor) {
 	return loading
 }
 
-// loaded waits for actors, but not long for one that is slow.
-func loaded(ctx context.Context, loading []*Actor) {
+// awaitLoaded waits for actors, but not long for one that is slow.
+func awaitLoaded(ctx context.Context, loading []*entry) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, a := range loading {
@@ -133,30 +125,26 @@ func loaded(ctx context.Context, loading []*Actor) {
 	}
 }
 
-// payDebts loads the sessions that may have become ours, or stayed ours, without
+// loadPending loads the sessions that may have become ours, or stayed ours, without
 // an answer that said so. Loaded, they are done with or given up as any other.
-func (s *Sessions) payDebts() {
-	s.mu.Lock()
-	ids := slices.Collect(maps.Keys(s.owed))
-	clear(s.owed)
-	s.mu.Unlock()
-	for _, id := range ids {
+func (s *Sessions) loadPending() {
+	for _, id := range s.fleet.TakePending() {
 		if _, err := s.loadOwned(id); err != nil {
-			s.owe(id)
+			s.fleet.AddPending(id)
 		}
 	}
 }
 
 // loadOwned loads a session that is ours, or may be. An actor on its way out does
-// nothing for it any more, so that it is still owed to the next one.
-func (s *Sessions) loadOwned(id dormouse.SessionID) (*Actor, error) {
+// nothing for it any more, so that its claim stays pending.
+func (s *Sessions) loadOwned(id dormouse.SessionID) (*entry, error) {
 	a, err := s.load(id)
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case <-a.quit:
-		s.owe(id)
+	case <-a.Quit():
+		s.fleet.AddPending(id)
 	default:
 	}
 	return a, nil
@@ -165,30 +153,22 @@ func (s *Sessions) loadOwned(id dormouse.SessionID) (*Actor, error) {
 // findStrays loads due sessions that are ours and that nobody here knows of: a
 // take whose answer was lost.
 func (s *Sessions) findStrays(ctx context.Context, now time.Time) error {
-	me, ok := s.Self()
-	if !s.doubt || !ok {
+	if !s.fleet.InDoubt() {
 		return nil
 	}
-	due, err := s.deps.Store.Due(ctx, now, 10_000+s.Loaded())
+	due, err := s.config.Store.Due(ctx, now, 10_000+s.Loaded())
 	if err != nil {
 		return err
 	}
-	places, err := s.shared.Where(ctx, s.away(due)...)
-	if err != nil {
+	if err := s.fleet.AddStrays(ctx, s.unloaded(due)); err != nil {
 		return err
 	}
-	s.doubt = false
-	for _, p := range places {
-		if p.Owner != nil && p.Owner.Incarnation == me.Incarnation {
-			s.owe(p.Session)
-		}
-	}
-	s.payDebts()
+	s.loadPending()
 	return nil
 }
 
-// away returns those of the sessions that have no actor here.
-func (s *Sessions) away(ids []dormouse.SessionID) []dormouse.SessionID {
+// unloaded returns those of the sessions that have no actor here.
+func (s *Sessions) unloaded(ids []dormouse.SessionID) []dormouse.SessionID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []dormouse.SessionID

@@ -11,7 +11,7 @@ import (
 // The session is given up in the store, becomes due and is taken again, all
 // before the actor that gave it up has heard that it did.
 func TestASessionTakenFromAnActorOnItsWayOutIsLoadedAgain(t *testing.T) {
-	together(t, 1, func(t *testing.T, f *fleet) {
+	together(t, 1, func(t *testing.T, f *cluster) {
 		a := f.servers[0]
 		a.create(dormouse.Created{})
 		a.view.slow.Store(int64(2 * time.Second))

@@ -2,9 +2,7 @@ package session_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -276,57 +274,6 @@ func TestAChildThatPeopleEndedGivesItsPlaceBack(t *testing.T) {
 	})
 }
 
-func TestATreeIsBounded(t *testing.T) {
-	sessions, deepest := 0, 0
-	var grow func(w *world, depth int)
-	grow = func(w *world, depth int) {
-		sessions, deepest = sessions+1, max(deepest, depth)
-		for i := 0; ; i++ {
-			v := spawn(fmt.Sprint(depth, " ", i))
-			events, err := w.try(v)
-			if err != nil {
-				if !errors.Is(err, dormouse.ErrConflict) {
-					t.Fatal(err)
-				}
-				return
-			}
-			var made dormouse.Spawned
-			if err := json.Unmarshal(events[0].Payload, &made); err != nil {
-				t.Fatal(err)
-			}
-			grow(newWorld(t, made.Child), depth+1)
-		}
-	}
-	grow(newWorld(t, dormouse.Created{}), 0)
-	if sessions > dormouse.MaxOffspring+1 || sessions < dormouse.MaxOffspring/2 || deepest > dormouse.MaxDepth {
-		t.Errorf("a tree of %d sessions, %d deep", sessions, deepest)
-	}
-}
-
-func TestEachThreadIsRetriedForItself(t *testing.T) {
-	w := running(t, dormouse.Created{})
-	w.must(law.OpenThread{Thread: "sthr_second"})
-	w.must(law.FailAttempt{Work: w.work(), Error: "model_request_failed_error", Message: "first"})
-	w.at = "sthr_second"
-	w.must(w.prompt("p2"), w.take("p2"))
-	w.must(law.FailAttempt{Work: w.work(), Error: "model_request_failed_error", Message: "second"})
-	if a := w.state.Attention(); a == nil || a.Reason != "first" {
-		t.Fatalf("attention %+v", a)
-	}
-	w.must(law.Retry{Thread: "sthr_second"})
-	if got := w.turn().Prompts[0].ID; got != dormouse.PromptID(sid, "p2") {
-		t.Errorf("retry took %s up", got)
-	}
-	w.must(law.Retry{Thread: thread})
-	w.at = thread
-	if got := w.turn().Prompts[0].ID; got != dormouse.PromptID(sid, "p1") {
-		t.Errorf("retry took %s up", got)
-	}
-	if err := sessiontest.Check(w.log); err != nil {
-		t.Error(err)
-	}
-}
-
 // A child that ends by itself frees its place, though the server dies before it could
 // say so, and whatever keeps it from saying so.
 func TestAChildsEndIsToldUntilItsParentHasRecordedIt(t *testing.T) {
@@ -391,7 +338,7 @@ func TestADeletedChildFreesItsPlaceBeforeItIsGone(t *testing.T) {
 // What a parent sends its child leaves it under a lease. If somebody else has the parent
 // by the time it arrives, it comes too late.
 func TestAParentThatLostItsLeaseSendsItsChildNothing(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{Agent: everyTool()})
 		a.mustPrompt("p", grow(`SCRIPT[{"text":"done"}]`))

@@ -267,3 +267,12 @@ func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
+
+// dump words the end of a log.
+func dump(log []dormouse.Event) string {
+	out := ""
+	for _, e := range log[max(0, len(log)-60):] {
+		out += fmt.Sprintf("%d %s %s %s\n", e.Seq, e.Type, e.ID, e.Payload)
+	}
+	return out
+}

@@ -13,9 +13,9 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// Import makes a point of a session from a container image. The session goes on with
-// the files it has; the point can be gone back to. The same image under the same id is
-// the same point, and another image is refused.
+// Import takes a snapshot of a session from a container image. The session goes on with
+// the files it has; the snapshot can be restored. The same image under the same id is
+// the same snapshot, and another image is refused.
 func (s *Sessions) Import(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk, image io.Reader) (dormouse.Snapshot, error) {
 	state, err := s.Peek(ctx, id)
 	switch {
@@ -27,15 +27,15 @@ func (s *Sessions) Import(ctx context.Context, id dormouse.SessionID, by dormous
 	if err := ask.Validate(); err != nil {
 		return dormouse.Snapshot{}, err
 	}
-	layers, err := s.deps.readImage(ctx, state.Environment, image)
+	layers, err := s.config.readImage(ctx, state.Environment, image)
 	if err != nil {
 		return dormouse.Snapshot{}, err
 	}
-	if err := s.Do(ctx, id, by, law.ImportSnapshot{Ask: ask, Layers: layers, Keep: s.deps.Retention}); err != nil {
+	if err := s.Do(ctx, id, by, law.ImportSnapshot{Ask: ask, Layers: layers, Keep: s.config.Retention}); err != nil {
 		return dormouse.Snapshot{}, err
 	}
 	crash.At(crash.ImageNamed)
-	p, err := s.Point(ctx, id, ask.ID)
+	p, err := s.Manifest(ctx, id, ask.ID)
 	if err == nil && !sameFiles(p.Layers, layers) {
 		err = anotherImage(ask.ID)
 	}
@@ -43,13 +43,13 @@ func (s *Sessions) Import(ctx context.Context, id dormouse.SessionID, by dormous
 }
 
 // CreateFrom makes a session whose workspace begins with the files of a container
-// image, and returns it with the point that they are. The same image under the same id
+// image, and returns it with the snapshot that they are. The same image under the same id
 // is the same session, and another image is refused.
 func (s *Sessions) CreateFrom(ctx context.Context, by dormouse.Actor, c dormouse.Created, label string, image io.Reader) (Row, dormouse.SnapshotID, error) {
 	if c.Session == "" {
 		c.Session = dormouse.SessionID(NewID(dormouse.SessionPrefix))
 	}
-	ask := dormouse.SnapshotAsk{ID: law.PointID(c.Session, dormouse.SnapshotImported, 0), Label: label}
+	ask := dormouse.SnapshotAsk{ID: law.DeriveSnapshotID(c.Session, dormouse.SnapshotImported, 0), Label: label}
 	if err := errors.Join(ask.Validate(), c.Validate()); err != nil {
 		return Row{}, "", err
 	}
@@ -57,23 +57,23 @@ func (s *Sessions) CreateFrom(ctx context.Context, by dormouse.Actor, c dormouse
 		return Row{}, "", fmt.Errorf("a child has the files of its parent: %w", dormouse.ErrInvalid)
 	}
 	var err error
-	if c.Environment, err = s.deps.furnish(c.Environment); err != nil {
+	if c.Environment, err = s.config.completeEnvironment(c.Environment); err != nil {
 		return Row{}, "", fmt.Errorf("environment: %w", err)
 	}
-	layers, err := s.deps.readImage(ctx, c.Environment, image)
+	layers, err := s.config.readImage(ctx, c.Environment, image)
 	if err != nil {
 		return Row{}, "", err
 	}
-	row, err := s.make(ctx, by, law.Create{Created: c, Files: &dormouse.Snapshot{ID: ask.ID, Label: ask.Label, Layers: layers}}, nil)
+	row, err := s.createWith(ctx, by, law.Create{Created: c, Files: &dormouse.Snapshot{ID: ask.ID, Label: ask.Label, Layers: layers}}, nil)
 	if errors.Is(err, dormouse.ErrConflict) {
-		row, err = s.madeFrom(ctx, c.Session, layers)
+		row, err = s.createdFrom(ctx, c.Session, layers)
 	}
 	crash.At(crash.ImageNamed)
 	return row, ask.ID, err
 }
 
-// madeFrom finds a session that exists, if it began with these files.
-func (s *Sessions) madeFrom(ctx context.Context, id dormouse.SessionID, layers []dormouse.Layer) (Row, error) {
+// createdFrom finds a session that exists, if it began with these files.
+func (s *Sessions) createdFrom(ctx context.Context, id dormouse.SessionID, layers []dormouse.Layer) (Row, error) {
 	const begin = 10 // events, of which one says what it began with
 	events, err := s.Events(ctx, id, 0, begin)
 	if err != nil {

@@ -27,7 +27,7 @@ func image(files ...string) io.Reader {
 }
 
 func (h *house) imports(name string, from io.Reader) (dormouse.Snapshot, error) {
-	return h.live.Import(h.t.Context(), h.id, dormouse.User("ada"), dormouse.SnapshotAsk{ID: askedPoint(name), Label: "brought in"}, from)
+	return h.live.Import(h.t.Context(), h.id, dormouse.User("ada"), dormouse.SnapshotAsk{ID: snapshotID(name), Label: "brought in"}, from)
 }
 
 func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
@@ -43,7 +43,7 @@ func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
 		if !p.Aside || p.Reason != dormouse.SnapshotImported || p.Label != "brought in" || len(p.Layers) != 2 {
 			t.Errorf("imported %+v", p)
 		}
-		if got := h.state().Workspace; got.Newest != before.Newest || got.Number != before.Number || len(got.Line) != len(before.Line) {
+		if got := h.state().Workspace; got.Newest != before.Newest || got.Number != before.Number || len(got.Chain) != len(before.Chain) {
 			t.Errorf("the line is %+v, was %+v", got, before)
 		}
 		// Twice is once, and another image is another thing.
@@ -56,7 +56,7 @@ func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
 		}
 		for what, err := range map[string]error{
 			"its conversation": func() error {
-				_, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{History: true})
+				_, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.RestoreOptions{History: true})
 				return err
 			}(),
 			"a branch": func() error {
@@ -68,7 +68,7 @@ func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{}); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		h.mustPrompt("p2", script("effect y"))
@@ -76,15 +76,15 @@ func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
 		if got := d.has(); !maps.Equal(got, map[string]string{"a": "1", "b": "2"}) {
 			t.Errorf("restored it has %v", got)
 		}
-		// Before the prompt it had these files, although there is an older point of its own.
+		// Before the prompt it had these files, although there is an older snapshot of its own.
 		d.write("a", "broken")
-		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p2"), session.GoBack{}); err != nil {
+		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p2"), session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := h.state().Workspace.Base; got != p.ID {
 			t.Errorf("reverted to %s, not %s", got, p.ID)
 		}
-		if _, ok := h.state().Point(p.ID); !ok {
+		if _, ok := h.state().Snapshot(p.ID); !ok {
 			t.Error("what was brought in went with the conversation")
 		}
 		settle(time.Minute)
@@ -100,13 +100,13 @@ func TestASessionIsTakenBackToWhatItHadGoneOnWith(t *testing.T) {
 			settle(time.Minute)
 			d.write(name, name)
 		}
-		first := h.state().Points[0].ID
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), first, session.GoBack{}); err != nil {
+		first := h.state().Snapshots[0].ID
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), first, session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		h.mustPrompt("p3", script("effect p3"))
 		settle(time.Minute)
-		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3"), session.GoBack{}); err != nil {
+		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3"), session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := h.state().Workspace.Base; got != first {
@@ -134,8 +134,8 @@ func TestAnImageThatIsRefusedLeavesNothing(t *testing.T) {
 				t.Errorf("%s: a session was made", name)
 			}
 		}
-		if n := len(h.blobs.m); n > 0 || len(h.state().Points) > 0 {
-			t.Errorf("%d blobs are left, and points %v", n, h.state().Points)
+		if n := len(h.blobs.m); n > 0 || len(h.state().Snapshots) > 0 {
+			t.Errorf("%d blobs are left, and points %v", n, h.state().Snapshots)
 		}
 		if err := h.do(law.Terminate{}); err != nil {
 			t.Fatal(err)
@@ -174,7 +174,7 @@ func TestASessionIsMadeOfAnImage(t *testing.T) {
 		if got := d.has(); !maps.Equal(got, map[string]string{"a": "1"}) {
 			t.Errorf("it has %v", got)
 		}
-		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p1"), session.GoBack{}); err != nil {
+		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p1"), session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := h.state().Workspace.Base; got != point {
@@ -195,14 +195,14 @@ func TestARestoreThatIsRefusedLeavesNoNote(t *testing.T) {
 		}
 		h.mustPrompt("p1", script("sleep 10m"))
 		settle(time.Minute)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{}); !errors.Is(err, dormouse.ErrConflict) {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.RestoreOptions{}); !errors.Is(err, dormouse.ErrConflict) {
 			t.Fatal(err)
 		}
 		if notes := h.notes(); len(notes) > 0 {
 			t.Errorf("left are %v", notes)
 		}
 		settle(time.Hour)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{}); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if notes := h.notes(); len(notes) != 1 {
@@ -232,7 +232,7 @@ func TestFollowersAreToldHowMuchHasCome(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		var last session.Fetched
+		var last dormouse.Fetched
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
@@ -253,7 +253,7 @@ func TestFollowersAreToldHowMuchHasCome(t *testing.T) {
 			}
 		}()
 		settle(time.Second)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{}); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		<-over
@@ -283,7 +283,7 @@ func TestARestoreWhoseAnswerWasLostIsKnown(t *testing.T) {
 					}
 					return dormouse.ErrUnknownOutcome, nil
 				})
-				if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.GoBack{}); err != nil {
+				if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), p.ID, session.RestoreOptions{}); err != nil {
 					t.Error(err)
 				}
 				if n := h.count(dormouse.WorkspaceSwapped); n != 1 || !failed {

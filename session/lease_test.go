@@ -9,11 +9,12 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
 func TestASessionOfADeadServerIsTakenOverAndItsCommandIsNotRepeated(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", script("effect a; sleep 1m; effect b"))
@@ -38,7 +39,7 @@ func TestASessionOfADeadServerIsTakenOverAndItsCommandIsNotRepeated(t *testing.T
 }
 
 func TestAServerWithoutItsStoreStopsBeforeItsLeaseEndsAndComesBackAsAnother(t *testing.T) {
-	together(t, 1, func(t *testing.T, f *fleet) {
+	together(t, 1, func(t *testing.T, f *cluster) {
 		a := f.servers[0]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", script("effect a; sleep 1m; effect b"))
@@ -84,7 +85,7 @@ func TestAServerWithoutItsStoreStopsBeforeItsLeaseEndsAndComesBackAsAnother(t *t
 }
 
 func TestWhatAServerWritesTooLateIsRefusedAndCounted(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", script("effect a; sleep 3s; effect b"))
@@ -119,7 +120,7 @@ func TestWhatAServerWritesTooLateIsRefusedAndCounted(t *testing.T) {
 // Nobody takes the session over here, so the database has nothing against what
 // arrives late: only the server itself can know that it may not act on it.
 func TestAnOpThatWasRecordedTooLateIsNotSentByWhoRecordedIt(t *testing.T) {
-	together(t, 1, func(t *testing.T, f *fleet) {
+	together(t, 1, func(t *testing.T, f *cluster) {
 		a := f.servers[0]
 		a.create(dormouse.Created{Warm: true})
 		settle(time.Second)
@@ -143,7 +144,7 @@ func TestAnOpThatWasRecordedTooLateIsNotSentByWhoRecordedIt(t *testing.T) {
 }
 
 func TestACleanStopFreesSessionsAtOnce(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", script("effect a; sleep 1m; effect b"))
@@ -166,7 +167,7 @@ func TestACleanStopFreesSessionsAtOnce(t *testing.T) {
 }
 
 func TestAnIdleSessionIsGivenUpAndAnyServerLoadsItNext(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", "hello")
@@ -187,7 +188,7 @@ func TestAnIdleSessionIsGivenUpAndAnyServerLoadsItNext(t *testing.T) {
 
 func TestServersShareWhatADeadOneLeft(t *testing.T) {
 	const many = 200
-	together(t, 3, func(t *testing.T, f *fleet) {
+	together(t, 3, func(t *testing.T, f *cluster) {
 		a := f.servers[0]
 		for i := range many {
 			a.create(dormouse.Created{})
@@ -205,7 +206,7 @@ func TestServersShareWhatADeadOneLeft(t *testing.T) {
 
 func TestASessionStaysWithNobodyWhoDoesNotKnow(t *testing.T) {
 	t.Run("a take whose answer was lost", func(t *testing.T) {
-		together(t, 1, func(t *testing.T, f *fleet) {
+		together(t, 1, func(t *testing.T, f *cluster) {
 			a := f.servers[0]
 			a.create(dormouse.Created{})
 			a.mustPrompt("p", script("sleep 20s; effect a"))
@@ -223,7 +224,7 @@ func TestASessionStaysWithNobodyWhoDoesNotKnow(t *testing.T) {
 		})
 	})
 	t.Run("a release that did not arrive", func(t *testing.T) {
-		together(t, 2, func(t *testing.T, f *fleet) {
+		together(t, 2, func(t *testing.T, f *cluster) {
 			a, b := f.servers[0], f.servers[1]
 			a.create(dormouse.Created{})
 			if err := a.do(law.Schedule{
@@ -245,7 +246,7 @@ func TestASessionStaysWithNobodyWhoDoesNotKnow(t *testing.T) {
 }
 
 func TestBetweenTwoLeasesClientsAreToldSoon(t *testing.T) {
-	together(t, 1, func(t *testing.T, f *fleet) {
+	together(t, 1, func(t *testing.T, f *cluster) {
 		a := f.servers[0]
 		a.create(dormouse.Created{})
 		settle(time.Second)
@@ -275,7 +276,7 @@ func TestBetweenTwoLeasesClientsAreToldSoon(t *testing.T) {
 
 // A server that was paused and comes back has its next lease in a moment.
 func TestWhoAsksAServerAtTheMomentItsLeaseIsLostIsServed(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", "hello")
@@ -305,7 +306,7 @@ func TestWhoAsksAServerAtTheMomentItsLeaseIsLostIsServed(t *testing.T) {
 }
 
 func TestASharedStoreNeedsAWayToTheOthers(t *testing.T) {
-	together(t, 1, func(t *testing.T, f *fleet) {
+	together(t, 1, func(t *testing.T, f *cluster) {
 		_, err := session.New(session.Config{Store: f.store.Server(), Blobs: f.blobs, Driver: f.boxes, Lease: lease})
 		if err == nil {
 			t.Error("it was taken")
@@ -314,9 +315,9 @@ func TestASharedStoreNeedsAWayToTheOthers(t *testing.T) {
 }
 
 func TestAServerAtAnotherPlaceIsRefused(t *testing.T) {
-	together(t, 1, func(t *testing.T, f *fleet) {
+	together(t, 1, func(t *testing.T, f *cluster) {
 		s, err := session.New(session.Config{
-			Store: f.store.Server(), Blobs: f.blobs, Driver: f.boxes, Lease: lease, Peers: f, Server: session.Server{Place: "elsewhere"},
+			Store: f.store.Server(), Blobs: f.blobs, Driver: f.boxes, Lease: lease, Peers: f, Server: fleet.Server{Place: "elsewhere"},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -10,8 +10,9 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 // The fake sandbox can be visited. It has a port whose number is its generation.
@@ -55,26 +56,26 @@ func (l *fakeLink) Resize(context.Context, string, uint16, uint16) error { retur
 
 func (l *fakeLink) EndTerminal(context.Context, string) error { return l.lives() }
 
-// Ask and Open are the way of visitors between the servers of a fleet.
-func (f *fleet) Ask(ctx context.Context, r session.Route, e session.Errand) (session.Findings, error) {
+// Ask and Open are the way of visitors between the servers of a cluster.
+func (f *cluster) Ask(ctx context.Context, r fleet.Route, e visit.Errand) (visit.Findings, error) {
 	m, err := f.reach(r)
 	if err != nil {
-		return session.Findings{}, err
+		return visit.Findings{}, err
 	}
 	v, err := m.live.ReachHere(ctx, e)
 	if err != nil {
-		return session.Findings{}, err
+		return visit.Findings{}, err
 	}
 	defer v.Close()
 	return v.Run(ctx, e)
 }
 
-func (f *fleet) Open(context.Context, session.Route, session.Errand) (session.Conn, error) {
+func (f *cluster) Open(context.Context, fleet.Route, visit.Errand) (visit.Conn, error) {
 	return nil, errNoStreams
 }
 
 // visit reaches the sandbox and checks which it is.
-func (h *house) visit(wake bool, generation uint64) *session.Visit {
+func (h *house) visit(wake bool, generation uint64) *visit.Visit {
 	h.t.Helper()
 	v, err := h.live.Reach(h.t.Context(), h.id, wake)
 	if err != nil {
@@ -84,7 +85,7 @@ func (h *house) visit(wake bool, generation uint64) *session.Visit {
 	return v
 }
 
-func (h *house) in(v *session.Visit, generation uint64) {
+func (h *house) in(v *visit.Visit, generation uint64) {
 	h.t.Helper()
 	ports, err := v.Ports(h.t.Context())
 	if err != nil || len(ports) != 1 || uint64(ports[0].Port) != generation || v.Generation() != generation {
@@ -93,7 +94,7 @@ func (h *house) in(v *session.Visit, generation uint64) {
 }
 
 // over checks that a visit has ended and says why.
-func (h *house) over(v *session.Visit, is error, says string) {
+func (h *house) over(v *visit.Visit, is error, says string) {
 	h.t.Helper()
 	select {
 	case <-v.Life().Done():
@@ -120,10 +121,10 @@ func TestAVisitWakesTheSandboxOnlyIfItMay(t *testing.T) {
 		again.Close()
 		h.over(again, dormouse.ErrConflict, "the visit is over")
 		h.in(v, 1)
-		if _, err := v.Open(t.Context(), session.Stream{}); !errors.Is(err, dormouse.ErrInvalid) {
+		if _, err := v.Open(t.Context(), visit.Stream{}); !errors.Is(err, dormouse.ErrInvalid) {
 			t.Errorf("a stream of nothing: %v", err)
 		}
-		if _, err := v.Open(t.Context(), session.Stream{Port: &session.PortStream{Port: 1}}); !errors.Is(err, errNoStreams) {
+		if _, err := v.Open(t.Context(), visit.Stream{Port: &visit.PortStream{Port: 1}}); !errors.Is(err, errNoStreams) {
 			t.Errorf("a stream: %v", err)
 		}
 		h.checked()
@@ -212,7 +213,7 @@ func TestAVisitWaitsForAStopThatIsUnderWay(t *testing.T) {
 func TestVisitsAreLimited(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})
-		var all []*session.Visit
+		var all []*visit.Visit
 		for range 64 {
 			all = append(all, h.visit(true, 1))
 		}
@@ -238,7 +239,7 @@ func TestAVisitKeepsItsSessionLoaded(t *testing.T) {
 }
 
 func TestAVisitLeadsToTheServerThatOwnsTheSession(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		owner, other := f.servers[0], f.servers[1]
 		owner.create(dormouse.Created{})
 		owner.visit(true, 1).Close()
@@ -274,10 +275,10 @@ func TestAVisitLeadsToTheServerThatOwnsTheSession(t *testing.T) {
 	})
 }
 
-func (noPeers) Ask(context.Context, session.Route, session.Errand) (session.Findings, error) {
-	return session.Findings{}, session.ErrUnreached
+func (noPeers) Ask(context.Context, fleet.Route, visit.Errand) (visit.Findings, error) {
+	return visit.Findings{}, fleet.ErrUnreached
 }
 
-func (noPeers) Open(context.Context, session.Route, session.Errand) (session.Conn, error) {
-	return nil, session.ErrUnreached
+func (noPeers) Open(context.Context, fleet.Route, visit.Errand) (visit.Conn, error) {
+	return nil, fleet.ErrUnreached
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -17,26 +19,19 @@ type (
 	Row = dormouse.SessionRow
 	// Query selects sessions to list.
 	Query = store.Query
-	// Server is one of the servers that share a store.
-	Server = store.Server
-	// ElsewhereError says which other server owns a session.
-	ElsewhereError = store.ElsewhereError
 )
 
 // Now is the time that sessions go by.
-func (s *Sessions) Now() time.Time { return s.deps.Clock() }
+func (s *Sessions) Now() time.Time { return s.config.Clock() }
 
 // Tenant says whose a session is. That never changes, so that a session which is
 // loaded here is not looked up.
 func (s *Sessions) Tenant(ctx context.Context, id dormouse.SessionID) (string, error) {
-	s.mu.Lock()
-	a := s.actors[id]
-	s.mu.Unlock()
-	if a != nil {
+	if a := s.loadedActor(id); a != nil {
 		select {
 		case <-a.ready:
-			if a.failed == nil {
-				return a.tenant, nil
+			if a.Err() == nil {
+				return a.Tenant(), nil
 			}
 		default:
 		}
@@ -50,36 +45,55 @@ func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (law.State, 
 	if err := id.Validate(); err != nil {
 		return law.State{}, dormouse.ErrNotFound
 	}
-	state, _, row, err := foldRow(ctx, s.deps, id)
+	state, _, row, err := s.log.FoldWithRow(ctx, id)
 	if err == nil && row.Damage != "" { // perhaps before what is cached
-		state, _, err = refold(ctx, s.deps, id)
+		state, _, err = s.log.Uncached().Fold(ctx, id)
 	}
 	return state, err
 }
 
+// Remains returns what can be read of a session that is damaged, whose row says what is
+// wrong with it.
+func (s *Sessions) Remains(ctx context.Context, id dormouse.SessionID, damage error) (law.State, Row, error) {
+	row, err := s.Row(ctx, id)
+	if err != nil {
+		return law.State{}, Row{}, err
+	}
+	if row.Damage == "" {
+		s.loadNow(id) // so that it is noted, and nothing of it runs
+	}
+	state, err := s.log.Salvage(ctx, row)
+	if err != nil {
+		return law.State{}, Row{}, err
+	}
+	row = law.Index(state)
+	row.Damage = history.Damage(damage)
+	return state, row, nil
+}
+
 // Created returns what a session was made with.
 func (s *Sessions) Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error) {
-	return created(ctx, s.deps, id)
+	return s.log.Created(ctx, id)
 }
 
 // AgentOf returns what a session runs with from its next turn on.
 func (s *Sessions) AgentOf(ctx context.Context, state law.State) (dormouse.AgentConfig, error) {
-	return configAt(ctx, s.deps, state.Session, state.Config)
+	return s.log.AgentConfig(ctx, state.Session, state.Config)
 }
 
 // Events reads history with its payloads: at most limit events, fewer if they are
 // large or many, none only at the end.
 func (s *Sessions) Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
-	return readSome(ctx, s.deps, id, after, limit)
+	return s.log.ReadPage(ctx, id, after, limit)
 }
 
 // Follow reads a session from a cursor on, live, on whichever server it is
 // loaded. A cursor from the future is refused: it is not of this session.
-func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error) {
-	if err := s.held(ctx); err != nil { // who is not has nothing to say about a log
+func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error) {
+	if err := s.fleet.AwaitLease(ctx); err != nil { // who is not has nothing to say about a log
 		return nil, err
 	}
-	row, err := s.deps.Store.Session(ctx, id)
+	row, err := s.config.Store.Session(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +104,8 @@ func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint
 }
 
 // followFrom follows a session that is known to have come as far as after.
-func (s *Sessions) followFrom(ctx context.Context, id dormouse.SessionID, after uint64) (*Follower, error) {
-	if err := s.held(ctx); err != nil {
+func (s *Sessions) followFrom(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error) {
+	if err := s.fleet.AwaitLease(ctx); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -99,9 +113,9 @@ func (s *Sessions) followFrom(ctx context.Context, id dormouse.SessionID, after 
 	if s.closing {
 		return nil, dormouse.ErrClosing
 	}
-	f := s.feeds.follow(s.deps, id, after)
-	if s.shared != nil && s.actors[id] == nil {
-		s.looks.add(id)
+	f := s.feeds.Follow(id, after)
+	if s.actors[id] == nil {
+		s.fleet.LookUp(id)
 	}
 	return f, nil
 }
@@ -111,30 +125,30 @@ func (s *Sessions) Row(ctx context.Context, id dormouse.SessionID) (Row, error) 
 	if err := id.Validate(); err != nil {
 		return Row{}, dormouse.ErrNotFound
 	}
-	row, err := s.deps.Store.Session(ctx, id)
-	return explained(row), err
+	row, err := s.config.Store.Session(ctx, id)
+	return withNewer(row), err
 }
 
 // List returns rows, in the order the query says.
 func (s *Sessions) List(ctx context.Context, q Query) ([]Row, error) {
-	rows, err := s.deps.Store.Sessions(ctx, q)
+	rows, err := s.config.Store.Sessions(ctx, q)
 	for i := range rows {
-		rows[i] = explained(rows[i])
+		rows[i] = withNewer(rows[i])
 	}
 	return rows, err
 }
 
 // Prompt returns one prompt.
 func (s *Sessions) Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error) {
-	return s.deps.Store.Prompt(ctx, id, prompt)
+	return s.config.Store.Prompt(ctx, id, prompt)
 }
 
 // Prompts returns the prompts with these statuses, oldest first.
 func (s *Sessions) Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error) {
-	return s.deps.Store.Prompts(ctx, id, statuses...)
+	return s.config.Store.Prompts(ctx, id, statuses...)
 }
 
 // Ops returns the newest ops, at most limit.
 func (s *Sessions) Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]dormouse.OpRecord, error) {
-	return s.deps.Store.Ops(ctx, id, limit)
+	return s.config.Store.Ops(ctx, id, limit)
 }

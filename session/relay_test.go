@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 )
 
 // reader follows a session and fails on any gap or repeat.
@@ -51,7 +51,7 @@ func (m *member) read(ctx context.Context, wg *sync.WaitGroup) *reader {
 }
 
 func TestFollowersOnAnyServerSeeEveryEventOnceWhereverTheSessionMoves(t *testing.T) {
-	together(t, 4, func(t *testing.T, f *fleet) {
+	together(t, 4, func(t *testing.T, f *cluster) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var wg sync.WaitGroup
@@ -97,7 +97,7 @@ func TestFollowersOnAnyServerSeeEveryEventOnceWhereverTheSessionMoves(t *testing
 
 // Without a relay there is still the log.
 func TestFollowersOfAServerThatNobodyReachesReadTheLog(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var wg sync.WaitGroup
@@ -124,7 +124,7 @@ func TestFollowersOfAServerThatNobodyReachesReadTheLog(t *testing.T) {
 }
 
 func TestARelayEndsWithItsLastFollower(t *testing.T) {
-	together(t, 2, func(t *testing.T, f *fleet) {
+	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", script("sleep 1h"))
@@ -148,7 +148,7 @@ func TestARelayEndsWithItsLastFollower(t *testing.T) {
 }
 
 func TestOnlyALoadedSessionIsFollowedForOthers(t *testing.T) {
-	together(t, 1, func(t *testing.T, f *fleet) {
+	together(t, 1, func(t *testing.T, f *cluster) {
 		a := f.servers[0]
 		a.create(dormouse.Created{})
 		if _, err := a.live.FollowHere(a.id, 0); err == nil {
@@ -176,4 +176,4 @@ func TestOnlyALoadedSessionIsFollowedForOthers(t *testing.T) {
 	})
 }
 
-var _ session.Peers = (*fleet)(nil)
+var _ fleet.Peers = (*cluster)(nil)

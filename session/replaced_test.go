@@ -14,7 +14,7 @@ import (
 // lose removes the blob of a point's uppermost layer.
 func (h *house) lose(point dormouse.SnapshotID) {
 	h.t.Helper()
-	m, err := h.live.Point(h.t.Context(), h.id, point)
+	m, err := h.live.Manifest(h.t.Context(), h.id, point)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func (h *house) twoTurns(d *lined) (first, second dormouse.SnapshotID) {
 	d.write("a", "2")
 	h.mustPrompt("p2", script("effect y"))
 	settle(time.Second)
-	points := h.state().Points
+	points := h.state().Snapshots
 	if len(points) != 2 {
 		h.t.Fatalf("%d points", len(points))
 	}
@@ -47,7 +47,7 @@ func TestGoingBackNamesASnapshotThatCanBeRestored(t *testing.T) {
 	alongLine(t, func(t *testing.T, h *house, d *lined) {
 		first, second := h.twoTurns(d)
 		h.lose(second)
-		swap, err := h.live.Restore(t.Context(), h.id, ada, first, session.GoBack{})
+		swap, err := h.live.Restore(t.Context(), h.id, ada, first, session.RestoreOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,14 +55,14 @@ func TestGoingBackNamesASnapshotThatCanBeRestored(t *testing.T) {
 		if got := h.files(d); got["a"] != "1" {
 			t.Errorf("went back to %v", got)
 		}
-		m, err := h.live.Point(t.Context(), h.id, swap.Replaced)
+		m, err := h.live.Manifest(t.Context(), h.id, swap.Replaced)
 		if err != nil {
 			t.Fatalf("replaced %q: %v", swap.Replaced, err)
 		}
 		if lost := slices.ContainsFunc(m.Layers, func(l dormouse.Layer) bool { return h.blobs.m[l.Digest] == nil }); lost {
 			t.Errorf("snapshot %s, which is named, has lost a blob", swap.Replaced)
 		}
-		if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.GoBack{}); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, ada, swap.Replaced, session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
@@ -76,20 +76,20 @@ func TestGoingBackNamesASnapshotThatCanBeRestored(t *testing.T) {
 func TestGoingBackIsRefusedIfWhatItReplacesLiesOverALostBlob(t *testing.T) {
 	alongLine(t, func(t *testing.T, h *house, d *lined) {
 		first, second := h.twoTurns(d)
-		if _, err := h.live.Restore(t.Context(), h.id, ada, second, session.GoBack{}); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, ada, second, session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
 		h.lose(second)
-		number, points := h.state().Workspace.Number, len(h.state().Points)
-		swap, err := h.live.Restore(t.Context(), h.id, ada, first, session.GoBack{})
+		number, points := h.state().Workspace.Number, len(h.state().Snapshots)
+		swap, err := h.live.Restore(t.Context(), h.id, ada, first, session.RestoreOptions{})
 		if !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "discard") {
 			t.Errorf("replaced %q: %v", swap.Replaced, err)
 		}
-		if s := h.state(); s.Workspace.Number != number || len(s.Points) != points {
-			t.Errorf("workspace %d with %d points became %d with %d", number, points, s.Workspace.Number, len(s.Points))
+		if s := h.state(); s.Workspace.Number != number || len(s.Snapshots) != points {
+			t.Errorf("workspace %d with %d points became %d with %d", number, points, s.Workspace.Number, len(s.Snapshots))
 		}
-		swap, err = h.live.Restore(t.Context(), h.id, ada, first, session.GoBack{Discard: true})
+		swap, err = h.live.Restore(t.Context(), h.id, ada, first, session.RestoreOptions{Discard: true})
 		if err != nil || swap.Replaced != "" {
 			t.Errorf("discarding: replaced %q, %v", swap.Replaced, err)
 		}

@@ -9,10 +9,14 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/blob"
 	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/actor"
+	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/fleet"
+	"github.com/dormouse-run/dormouse/session/history"
+	"github.com/dormouse-run/dormouse/session/visit"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -22,16 +26,16 @@ type Config struct {
 	Store  store.Store
 	Blobs  blob.Store
 	Driver sandbox.Driver
-	Agent  Agent
+	Agent  actor.Agent
 	Logger *slog.Logger
 	// Clock tells the time; if nil, the store's or else the machine's does.
 	Clock func() time.Time
 	// Server is this server as others of a shared store know it, Lease how long it
 	// lives for them without a sign, and Peers the way to them. A store for one
 	// server alone needs none of it.
-	Server Server
+	Server fleet.Server
 	Lease  time.Duration
-	Peers  Peers
+	Peers  fleet.Peers
 	// Fencing is where the servers of this place sign for the leases they work under,
 	// so that one which holds on can be ended; nil if none is.
 	Fencing *fencing.Register
@@ -59,56 +63,53 @@ type Config struct {
 	// OnCommit is called with what was just committed, in order per session. It
 	// must not block.
 	OnCommit func(id dormouse.SessionID, events []dormouse.Event)
-
-	family family // the sessions themselves, for actors that have children
-	bus    *bus
-	seats  *seats
-	fence  func(context.Context) error // holds off whoever had a session before; nil if nobody can have
 }
 
-// Agent runs one attempt of a turn.
-type Agent interface {
-	Run(ctx context.Context, j agent.Journal) error
+// reader reads the logs of the sessions.
+func (c *Config) reader() history.Reader {
+	return history.Reader{Store: c.Store, Blobs: c.Blobs, Logger: c.Logger}
 }
 
 // Sessions is every session of this server: it finds or loads the actor a
 // command is for, and wakes sessions when something is due. Of a shared store it
 // loads those that no other server has, and asks the others for theirs.
 type Sessions struct {
-	deps   *Config
-	shared store.Shared // nil if the store is this server's alone
-	feeds  *feeds
-	loads  chan struct{} // bounds the actors being loaded at once
+	config *Config
+	log    history.Reader
+	feeds  *feed.Feeds
+	visits *visit.Register
+	fleet  *fleet.Fleet
+	slots  *slots
+	bus    bus
+	// forActors is what actors work with.
+	actorConfig *actor.Config
+	loads       chan struct{} // bounds the actors being loaded at once
+	kick        chan struct{}
 
-	mu      sync.Mutex
-	actors  map[dormouse.SessionID]*Actor // guarded by mu
-	closing bool                          // guarded by mu
-	lease   *lease                        // guarded by mu; nil between two leases
-	joined  chan struct{}                 // guarded by mu; closed and replaced when there is a new lease
-	owed    map[dormouse.SessionID]bool   // guarded by mu; perhaps ours, and not loaded
-	owners  map[dormouse.SessionID]Server // guarded by mu; who had a session when it was last asked for
-	kick    chan struct{}
-	left    []dormouse.SessionID // guarded by mu; those whose log needs a newer program, though their row does not say so
-	doubt   bool                 // of Run: a take may have taken more than it said
-	looks   *looks
-	living  living
-	seats   *seats
-	counts  counts
-	fences  *fences
-	failed  chan error               // told once that this server must end
+	mu          sync.Mutex
+	actors      map[dormouse.SessionID]*entry // guarded by mu
+	closing     bool                          // guarded by mu
+	leftToNewer []dormouse.SessionID          // guarded by mu; those whose log needs a newer program, though their row does not say so
+
 	unnamed map[dormouse.Digest]bool // of Collect: the blobs that nobody named the last time
 
 	ctx     context.Context //nolint:containedctx // the life of the actors, which no request may end
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
-	kept    context.Context //nolint:containedctx // the life of the lease, which the actors may not outlive
-	letGo   context.CancelFunc
-	keeping sync.WaitGroup
-
-	visiting  context.Context //nolint:containedctx // the life of visits, which EndFollowers ends
-	endVisits context.CancelCauseFunc
-	visits    sync.WaitGroup
 }
+
+// entry is an actor of this server, and how far it is.
+type entry struct {
+	*actor.Actor
+	id    dormouse.SessionID
+	lease *fleet.Lease
+	ready chan struct{} // closed when it is loaded, or cannot be
+	done  chan struct{} // closed when nothing of it is left
+}
+
+// reloadPause is how long an actor that ended with an error keeps its place, so that one
+// that fails at once does not spin.
+const reloadPause = 250 * time.Millisecond
 
 // New returns sessions that are not yet woken by time: that is Run's work. Those
 // of a shared store must Join before.
@@ -132,19 +133,24 @@ func New(c Config) (*Sessions, error) {
 	}
 	const loadsAtOnce = 32
 	s := &Sessions{
-		deps: &c, shared: shared, feeds: newFeeds(), loads: make(chan struct{}, loadsAtOnce),
-		actors: make(map[dormouse.SessionID]*Actor), owed: make(map[dormouse.SessionID]bool), owners: make(map[dormouse.SessionID]Server),
-		joined: make(chan struct{}), kick: make(chan struct{}, 1), looks: newLooks(), fences: newFences(), failed: make(chan error, 1),
+		config: &c, log: c.reader(), feeds: feed.New(c.reader()), loads: make(chan struct{}, loadsAtOnce), kick: make(chan struct{}, 1),
+		actors: make(map[dormouse.SessionID]*entry),
 	}
 	background := context.Background() //nolint:forbidigo // actors outlive every request; Close ends them
 	s.ctx, s.stop = context.WithCancelCause(background)
-	s.kept, s.letGo = context.WithCancel(background)
-	s.visiting, s.endVisits = context.WithCancelCause(background)
-	if shared == nil {
-		s.lease = newLease(s.ctx, Server{}, 0, time.Time{}, &s.counts.stale)
+	s.visits = visit.NewRegister(background)
+	s.fleet = fleet.New(s.ctx, fleet.Config{
+		Shared: shared, Server: c.Server, TTL: c.Lease, Peers: c.Peers, Fencing: c.Fencing, Logger: c.Logger, Feeds: s.feeds,
+		Unloaded: s.unloaded, Loaded: s.Loaded, OnRejoin: s.nudge,
+	})
+	s.slots = newSlots(c.MaxActive, s.ctx.Done(), s.evict)
+	s.actorConfig = &actor.Config{
+		Store: c.Store, Blobs: c.Blobs, Driver: c.Driver, Agent: c.Agent, Logger: c.Logger, Clock: c.Clock, Feeds: s.feeds,
+		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout,
+		Snapshots: c.Snapshots, SnapshotPolicy: c.SnapshotPolicy, Retention: c.Retention, Refs: c.Refs, CrossSession: c.CrossSession,
+		Relieve: c.Relieve, Committed: s.committed, Fence: s.fleet.Fence,
+		Sessions: actorView{s}, Workspaces: actorView{s}, Slots: s.slots,
 	}
-	s.seats = newSeats(c.MaxActive, s.ctx.Done(), s.makeRoom)
-	c.family, c.bus, c.seats, c.fence = s, new(bus), s.seats, s.fence
 	return s, nil
 }
 
@@ -155,28 +161,32 @@ func (s *Sessions) Loaded() int {
 	return len(s.actors)
 }
 
-// actor finds the actor of a session, or starts one.
-func (s *Sessions) actor(ctx context.Context, id dormouse.SessionID) (*Actor, error) {
+// loadedActor is the actor of a session, nil if there is none here.
+func (s *Sessions) loadedActor(id dormouse.SessionID) *entry {
 	s.mu.Lock()
-	a := s.actors[id]
-	s.mu.Unlock()
-	if a != nil {
+	defer s.mu.Unlock()
+	return s.actors[id]
+}
+
+// actor finds the actor of a session, or starts one.
+func (s *Sessions) actor(ctx context.Context, id dormouse.SessionID) (*entry, error) {
+	if a := s.loadedActor(id); a != nil {
 		return a, nil
 	}
 	if err := id.Validate(); err != nil {
 		return nil, fmt.Errorf("session: %w", dormouse.ErrNotFound)
 	}
-	if err := s.held(ctx); err != nil {
+	if err := s.fleet.AwaitLease(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := s.deps.Store.Session(ctx, id); err != nil {
+	if _, err := s.config.Store.Session(ctx, id); err != nil {
 		return nil, err
 	}
 	return s.load(id)
 }
 
 // load starts the actor of a session that exists, under the lease of now.
-func (s *Sessions) load(id dormouse.SessionID) (*Actor, error) {
+func (s *Sessions) load(id dormouse.SessionID) (*entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.actors[id]; a != nil {
@@ -185,71 +195,71 @@ func (s *Sessions) load(id dormouse.SessionID) (*Actor, error) {
 	if s.closing {
 		return nil, dormouse.ErrClosing
 	}
-	if s.lease == nil {
-		return nil, fmt.Errorf("load %s: %w", id, dormouse.ErrLeaseLost)
+	lease, leave, err := s.fleet.Enter()
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", id, err)
 	}
-	a := newActor(id, s.deps, s.feeds, s.lease)
+	a := &entry{Actor: actor.New(id, s.actorConfig, lease), id: id, lease: lease, ready: make(chan struct{}), done: make(chan struct{})}
 	s.actors[id] = a
-	s.running.Add(1)
-	a.lease.actors.Go(func() {
-		defer s.running.Done()
-		s.live(a)
+	s.running.Go(func() {
+		defer leave()
+		s.run(a)
 	})
 	return a, nil
 }
 
-// live runs an actor to its end.
-func (s *Sessions) live(a *Actor) {
+// run runs an actor to its end.
+func (s *Sessions) run(a *entry) {
 	s.loads <- struct{}{}
-	a.loaded = sync.OnceFunc(func() { <-s.loads; close(a.ready) })
-	err := a.run(a.lease.ctx)
-	a.loaded()
-	s.part(a, err)
+	loaded := sync.OnceFunc(func() { <-s.loads; close(a.ready) })
+	err := a.Run(a.lease.Context(), loaded)
+	loaded()
+	s.retire(a, err)
 	s.mu.Lock()
 	delete(s.actors, a.id)
 	s.mu.Unlock()
 	close(a.done)
 	s.nudge() // it may have left something due
-	s.look(a.id)
+	s.fleet.LookUp(a.id)
 }
 
-// part sees an actor off: why it ended, and what becomes of its session.
-func (s *Sessions) part(a *Actor, err error) {
-	if _, moved := elsewhere(err); moved || errors.Is(err, errRemoved) {
-		s.seats.leave(a.id)
+// retire sees an actor off: why it ended, and what becomes of its session.
+func (s *Sessions) retire(a *entry, err error) {
+	if _, moved := fleet.Elsewhere(err); moved || errors.Is(err, actor.ErrRemoved) {
+		s.slots.Release(a.id)
 		return // it is not ours, or is no more
 	}
 	if errors.Is(err, dormouse.ErrNewerLog) {
-		s.giveUp(a, err)
+		s.leaveNewer(a, err)
 		return
 	}
-	over := context.Cause(a.lease.ctx)
+	over := context.Cause(a.lease.Context())
 	if err != nil && (over == nil || !errors.Is(err, over)) {
-		a.slog.WarnContext(s.ctx, "actor dropped", "error", err)
+		s.config.Logger.WarnContext(s.ctx, "actor dropped", "session", a.id, "error", err)
 		select {
-		case <-a.lease.ctx.Done():
-		case <-time.After(retryFull): // what fails at once must not spin
+		case <-a.lease.Context().Done():
+		case <-time.After(reloadPause): // what fails at once must not spin
 		}
 	}
-	if s.shared != nil {
-		s.seats.leave(a.id)
+	if !s.fleet.Alone() {
+		s.slots.Release(a.id)
 	}
-	if s.shared != nil && a.lease.ctx.Err() == nil { // what a server has at its end goes with its lease
-		s.release(a, err)
+	if !s.fleet.Alone() && a.lease.Context().Err() == nil { // what a server has at its end goes with its lease
+		s.fleet.Release(a.lease, a.id, a.Epoch(), err)
 	}
 }
 
-// giveUp lets go of a session at once that only a newer program can fold. If the database
+// leaveNewer lets go of a session at once that only a newer program can fold. If the database
 // refused the claim there is nothing to let go of.
-func (s *Sessions) giveUp(a *Actor, err error) {
-	a.slog.InfoContext(s.ctx, "session left to servers of a newer version", "error", err)
-	s.seats.leave(a.id)
-	if a.epoch == 0 {
+func (s *Sessions) leaveNewer(a *entry, err error) {
+	s.config.Logger.InfoContext(s.ctx, "session left to servers of a newer version", "session", a.id, "error", err)
+	s.slots.Release(a.id)
+	if a.Epoch() == 0 {
 		return
 	}
-	s.leaveToOthers(a.id)
-	if s.shared != nil && a.lease.ctx.Err() == nil {
-		s.release(a, err)
+	s.leaveToNewer(a.id)
+	if !s.fleet.Alone() && a.lease.Context().Err() == nil {
+		s.fleet.Release(a.lease, a.id, a.Epoch(), err)
 	}
 }
 
@@ -266,8 +276,9 @@ func (s *Sessions) EndFollowers() {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
-	s.feeds.end(dormouse.ErrClosing)
-	s.endVisits(dormouse.ErrClosing)
+	s.feeds.End(dormouse.ErrClosing)
+	s.visits.Drain()
+	s.fleet.Drain()
 }
 
 // Close stops the actors: each gives its attempts back, keeps its turns and lets
@@ -275,23 +286,20 @@ func (s *Sessions) EndFollowers() {
 // cannot be stopped in time keeps it until it runs out.
 func (s *Sessions) Close(ctx context.Context) error {
 	s.EndFollowers()
-	s.farewell(ctx)
+	leaving, cancel := context.WithTimeout(ctx, 2*time.Second)
+	_ = s.visits.Wait(leaving) // who does not leave by then is cut off
+	cancel()
 	s.stop(dormouse.ErrClosing)
 	err := wait(ctx, &s.running)
-	s.letGo()
-	s.keeping.Wait()
-	s.seats.asking.Wait()
+	if err == nil {
+		err = s.fleet.Wait(ctx)
+	}
+	s.fleet.StopRenewing()
+	s.slots.evicting.Wait()
 	if err != nil {
 		return fmt.Errorf("stop actors: %w", err)
 	}
-	return s.leave(ctx)
-}
-
-// farewell gives visitors a moment to say that they go.
-func (s *Sessions) farewell(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	_ = wait(ctx, &s.visits) // who does not is cut off
+	return s.fleet.Leave(ctx)
 }
 
 // wait waits for a group, or until ctx ends.

@@ -18,6 +18,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/pgserver"
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/session/sessiontest"
 	"github.com/dormouse-run/dormouse/store"
@@ -111,7 +113,7 @@ func (h *houseOn) begin() {
 	h.owned = s
 	h.live, err = session.New(session.Config{
 		Store: s, Blobs: h.blobs, Driver: h.boxes, Agent: agent.New(oneModel{m: h.model}, tool.Builtin()), Logger: slog.New(slog.DiscardHandler),
-		Server: session.Server{Name: "house", Addr: "nowhere", Place: "here"}, Lease: 10 * time.Second, Peers: noPeers{},
+		Server: fleet.Server{Name: "house", Addr: "nowhere", Place: "here"}, Lease: 10 * time.Second, Peers: noPeers{},
 	})
 	if err == nil {
 		err = h.live.Join(h.t.Context())
@@ -135,12 +137,12 @@ func (h *houseOn) end() {
 // noPeers is the way to nobody.
 type noPeers struct{}
 
-func (noPeers) Do(context.Context, session.Route, dormouse.SessionID, dormouse.Actor, law.Verb) error {
-	return session.ErrUnreached
+func (noPeers) Do(context.Context, fleet.Route, dormouse.SessionID, dormouse.Actor, law.Verb) error {
+	return fleet.ErrUnreached
 }
 
-func (noPeers) Follow(context.Context, session.Route, dormouse.SessionID, uint64, func(session.Relayed)) error {
-	return session.ErrUnreached
+func (noPeers) Follow(context.Context, fleet.Route, dormouse.SessionID, uint64, func(feed.Relayed)) error {
+	return fleet.ErrUnreached
 }
 
 // until waits for something to become true of the log.

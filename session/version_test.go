@@ -111,7 +111,7 @@ func TestASessionOfANewerProgramIsNotTakenOver(t *testing.T) {
 	for name, c := range dreams {
 		lies := c.lies
 		t.Run(name, func(t *testing.T) {
-			together(t, 2, func(t *testing.T, f *fleet) {
+			together(t, 2, func(t *testing.T, f *cluster) {
 				a, b := f.servers[0], f.servers[1]
 				a.create(dormouse.Created{})
 				a.mustPrompt("p", script("effect a; sleep 1h"))
@@ -144,20 +144,5 @@ func TestASessionOfANewerProgramIsNotTakenOver(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// What a log needs follows from its events alone, so that a rebuild finds the same.
-func TestWhatALogNeedsIsTheMostOfItsEvents(t *testing.T) {
-	w := newWorld(t, dormouse.Created{})
-	if _, rows := law.Project(w.state, nil); rows.Session.Needs != 1 {
-		t.Errorf("needs version %d, want 1", rows.Session.Needs)
-	}
-	state, rows := law.Project(w.state, []dormouse.Event{{Seq: w.state.Seq + 1, Type: dreamt}})
-	if rows.Session.Needs != dormouse.LogVersion+1 {
-		t.Errorf("after an event of a newer program it needs version %d", rows.Session.Needs)
-	}
-	if _, rows := law.Project(state, []dormouse.Event{{Seq: state.Seq + 1, Type: dormouse.AgentMessage}}); rows.Session.Needs != dormouse.LogVersion+1 {
-		t.Errorf("after another one it needs version %d", rows.Session.Needs)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/fencing"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -54,18 +55,18 @@ func (s *server) share(ctx context.Context, c *session.Config) (key []byte, err 
 const serversDir = "servers"
 
 // self is this server as others know it.
-func (s *server) self() (session.Server, error) {
+func (s *server) self() (fleet.Server, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return session.Server{}, err
+		return fleet.Server{}, err
 	}
 	instance, err := instanceOf(s.config.Data)
 	if err != nil {
-		return session.Server{}, err
+		return fleet.Server{}, err
 	}
 	addr := s.listener.Addr().String()
 	_, port, _ := net.SplitHostPort(addr)
-	self := session.Server{
+	self := fleet.Server{
 		Name: s.config.ServerName, Addr: s.config.Advertise,
 		Place: instance + "@" + host, // sandboxes are processes of this machine
 	}
@@ -122,7 +123,7 @@ func (s *server) findSelf(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_, err := s.peers.Who(ctx, session.Route{From: me, To: me})
+	_, err := s.peers.Who(ctx, fleet.Route{From: me, To: me})
 	if err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "other servers may not reach this one; see --advertise", "address", me.Addr, "error", err)
 	}

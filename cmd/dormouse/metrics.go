@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 )
 
 // metrics counts what a server commits and answers.
@@ -70,16 +70,16 @@ func (m *metrics) counter(name, help string, value func() uint64) {
 }
 
 // fleet shows what happens among the servers of a shared store.
-func (m *metrics) fleet(counts func() session.Counts) {
+func (m *metrics) fleet(counts func() fleet.Counts) {
 	for name, c := range map[string]struct {
 		help  string
-		value func(session.Counts) uint64
+		value func(fleet.Counts) uint64
 	}{
-		"stale_appends_total":      {"Appends refused because somebody newer writes the session.", func(c session.Counts) uint64 { return c.Stale }},
-		"sessions_taken_total":     {"Due sessions taken because no live server had them.", func(c session.Counts) uint64 { return c.Taken }},
-		"requests_forwarded_total": {"Commands put to the server that owns the session.", func(c session.Counts) uint64 { return c.Forwarded }},
-		"leases_lost_total":        {"Leases that ran out, stopping every session of this server.", func(c session.Counts) uint64 { return c.Lost }},
-		"servers_ended_total":      {"Servers that held on after their lease and were ended by this one.", func(c session.Counts) uint64 { return c.Ended }},
+		"stale_appends_total":      {"Appends refused because somebody newer writes the session.", func(c fleet.Counts) uint64 { return c.Stale }},
+		"sessions_taken_total":     {"Due sessions taken because no live server had them.", func(c fleet.Counts) uint64 { return c.Taken }},
+		"requests_forwarded_total": {"Commands put to the server that owns the session.", func(c fleet.Counts) uint64 { return c.Forwarded }},
+		"leases_lost_total":        {"Leases that ran out, stopping every session of this server.", func(c fleet.Counts) uint64 { return c.Lost }},
+		"servers_ended_total":      {"Servers that held on after their lease and were ended by this one.", func(c fleet.Counts) uint64 { return c.Ended }},
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(
 			prometheus.CounterOpts{Namespace: "dormouse", Name: name, Help: c.help},

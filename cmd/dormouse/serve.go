@@ -274,8 +274,8 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	})
 	counters.fleet(s.sessions.Counts)
 	counters.gauge("sessions_loaded", "Sessions that have an actor in memory.", s.sessions.Loaded)
-	counters.gauge("sandboxes_awake", "Sandboxes of sessions that are awake.", func() int { awake, _ := s.sessions.Seats(); return awake })
-	counters.gauge("sandboxes_waiting", "Sessions that wait until a sandbox may be awake.", func() int { _, waiting := s.sessions.Seats(); return waiting })
+	counters.gauge("sandboxes_awake", "Sandboxes of sessions that are awake.", func() int { awake, _ := s.sessions.Slots(); return awake })
+	counters.gauge("sandboxes_waiting", "Sessions that wait until a sandbox may be awake.", func() int { _, waiting := s.sessions.Slots(); return waiting })
 	counters.gauge("followers", "Streams that are open.", func() int { return s.door.Followers() + s.v1.Followers() })
 	if p, ok := s.driver.(interface{ Spares() (started, blank int) }); ok {
 		counters.gauge("sandboxes_spare", "Sandboxes that are started and wait for a session.", func() int { n, _ := p.Spares(); return n })

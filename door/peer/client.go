@@ -16,7 +16,8 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -29,7 +30,7 @@ type Client struct {
 	told told
 }
 
-var _ session.Peers = (*Client)(nil)
+var _ fleet.Peers = (*Client)(nil)
 
 // maxHeaders bounds the head of an answer.
 const maxHeaders = 16 << 10
@@ -51,7 +52,7 @@ func NewClient(key []byte, now func() (time.Time, error), log *slog.Logger) *Cli
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do asks the actor of a session on another server.
-func (c *Client) Do(ctx context.Context, r session.Route, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
+func (c *Client) Do(ctx context.Context, r fleet.Route, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error {
 	name, args, err := encodeVerb(v)
 	if err != nil {
 		return err
@@ -65,13 +66,13 @@ func (c *Client) Do(ctx context.Context, r session.Route, id dormouse.SessionID,
 		return err
 	}
 	if was.Repeated {
-		return session.ErrRepeated
+		return law.ErrRepeated
 	}
 	return nil
 }
 
 // Who asks who answers at an address, if it is the server that was meant.
-func (c *Client) Who(ctx context.Context, r session.Route) (who session.Server, err error) {
+func (c *Client) Who(ctx context.Context, r fleet.Route) (who fleet.Server, err error) {
 	a, err := c.post(ctx, r, whoPath, struct{}{})
 	if err != nil {
 		return who, err
@@ -80,10 +81,10 @@ func (c *Client) Who(ctx context.Context, r session.Route) (who session.Server, 
 }
 
 // Follow hands on what another server streams, until it ends.
-func (c *Client) Follow(ctx context.Context, r session.Route, id dormouse.SessionID, after uint64, each func(session.Relayed)) error {
+func (c *Client) Follow(ctx context.Context, r fleet.Route, id dormouse.SessionID, after uint64, each func(feed.Relayed)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	silent := time.AfterFunc(silence, func() { stop(fmt.Errorf("%w: it fell silent", session.ErrUnreached)) })
+	silent := time.AfterFunc(silence, func() { stop(fmt.Errorf("%w: it fell silent", fleet.ErrUnreached)) })
 	defer silent.Stop()
 	a, err := c.post(ctx, r, followPath, follow{Session: id, After: after})
 	if err != nil {
@@ -100,7 +101,7 @@ func (c *Client) Follow(ctx context.Context, r session.Route, id dormouse.Sessio
 			return fmt.Errorf("follow on %s: %w", r.To.Name, err)
 		case l.End != nil:
 			return l.End.error(r.To)
-		case l.Relayed != session.Relayed{}:
+		case l.Relayed != feed.Relayed{}:
 			each(l.Relayed)
 		}
 	}
@@ -147,7 +148,7 @@ func (a *answer) decode(limit int64, v any) error {
 
 // post sends a signed request and returns an answer that is not a refusal. It is
 // the caller's to close.
-func (c *Client) post(ctx context.Context, r session.Route, path string, v any) (*answer, error) {
+func (c *Client) post(ctx context.Context, r fleet.Route, path string, v any) (*answer, error) {
 	body, err := encode(v)
 	if err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ func (c *Client) post(ctx context.Context, r session.Route, path string, v any) 
 		WroteHeaders: func() { sent.Store(true) },
 	}), http.MethodPost, "http://"+host+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", session.ErrUnreached, err)
+		return nil, fmt.Errorf("%w: %w", fleet.ErrUnreached, err)
 	}
 	req.Host, req.Header = r.To.Addr, headers(sig)
 	if path == openPath {
@@ -174,7 +175,7 @@ func (c *Client) post(ctx context.Context, r session.Route, path string, v any) 
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		doubt := session.ErrUnreached
+		doubt := fleet.ErrUnreached
 		if sent.Load() {
 			doubt = dormouse.ErrUnknownOutcome
 		}
@@ -194,7 +195,7 @@ func headers(sig signature) http.Header {
 
 // unlessRefused returns the answer if it is not a refusal. What another server
 // than the one that was asked says about it decides nothing.
-func (a *answer) unlessRefused(r session.Route) (*answer, error) {
+func (a *answer) unlessRefused(r fleet.Route) (*answer, error) {
 	itself := a.proof.by == r.To.Incarnation
 	if status := a.res.StatusCode; itself && (status == http.StatusOK || status == http.StatusSwitchingProtocols) {
 		return a, nil
@@ -210,14 +211,14 @@ func (a *answer) unlessRefused(r session.Route) (*answer, error) {
 }
 
 // error is the error that a server told.
-func (r refusal) error(by session.Server) error {
+func (r refusal) error(by fleet.Server) error {
 	switch r.Type {
 	case notMe:
-		return fmt.Errorf("%w: %s", session.ErrUnreached, r.Message)
+		return fmt.Errorf("%w: %s", fleet.ErrUnreached, r.Message)
 	case inDoubt:
 		return fmt.Errorf("%s refused: %s: %w", by.Name, r.Message, dormouse.ErrUnknownOutcome)
 	case staleSender:
-		return fmt.Errorf("%s: %w", by.Name, session.ErrStaleSender)
+		return fmt.Errorf("%s: %w", by.Name, fleet.ErrStaleSender)
 	case otherRequest:
 		return fmt.Errorf("%s: %w", by.Name, law.ErrOtherRequest)
 	case "client_left":

@@ -5,8 +5,9 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse/internal/contract"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 // Servers of two versions speak to each other during an upgrade, and refuse a field that
@@ -26,9 +27,9 @@ func TestServersSpeakAsThoseOfTheVersionBefore(t *testing.T) {
 	for of, v := range map[string]any{
 		doPath + " asks": do{}, doPath + " answers": done{},
 		followPath + " asks": follow{}, followPath + " answers": line{},
-		whoPath + " answers": session.Server{},
-		askPath + " asks":    session.Errand{}, askPath + " answers": session.Findings{},
-		openPath + " asks": session.Errand{},
+		whoPath + " answers": fleet.Server{},
+		askPath + " asks":    visit.Errand{}, askPath + " answers": visit.Findings{},
+		openPath + " asks": visit.Errand{},
 		"refusal":          refusal{},
 	} {
 		add(of, reflect.TypeOf(v))

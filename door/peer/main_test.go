@@ -28,6 +28,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 	"github.com/dormouse-run/dormouse/store/memory"
 )
@@ -100,7 +101,7 @@ func (p *pair) open() *server {
 	var err error
 	s.Sessions, err = session.New(session.Config{
 		Store: s.store, Blobs: p.blobs, Driver: p.driver, Logger: p.log, Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
-		Server: session.Server{Name: addr, Addr: addr}, Lease: 10 * time.Second, Peers: s.client,
+		Server: fleet.Server{Name: addr, Addr: addr}, Lease: 10 * time.Second, Peers: s.client,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -137,14 +138,14 @@ func (p *pair) create() dormouse.SessionID {
 }
 
 // route leads from the second server to the first.
-func (p *pair) route() session.Route {
+func (p *pair) route() fleet.Route {
 	p.t.Helper()
 	from, ok1 := p.b.Self()
 	to, ok2 := p.a.Self()
 	if !ok1 || !ok2 {
 		p.t.Fatal("a server has no lease")
 	}
-	return session.Route{From: from, To: to}
+	return fleet.Route{From: from, To: to}
 }
 
 // impostor answers whoever connects with these bytes, and returns where.

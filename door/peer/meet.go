@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 )
 
 const (
@@ -31,9 +31,9 @@ type routeKey struct{}
 // over a connection to somebody else, or to a server of another version, so that
 // what was meant for one that is not there was surely not done.
 func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	r, ok := ctx.Value(routeKey{}).(session.Route)
+	r, ok := ctx.Value(routeKey{}).(fleet.Route)
 	if !ok {
-		return nil, fmt.Errorf("there is no route to %s: %w", addr, session.ErrUnreached)
+		return nil, fmt.Errorf("there is no route to %s: %w", addr, fleet.ErrUnreached)
 	}
 	dialer := &net.Dialer{Timeout: dialWithin, KeepAlive: 15 * time.Second}
 	conn, err := dialer.DialContext(ctx, network, r.To.Addr)
@@ -51,13 +51,13 @@ func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, erro
 			"server", r.To.Name, "address", r.To.Addr, "incarnation", r.To.Incarnation)
 	}
 	if err != nil { // whatever it was, nothing was asked
-		return nil, errors.Join(fmt.Errorf("%w: meet %s: %s", session.ErrUnreached, r.To.Name, err.Error()), conn.Close())
+		return nil, errors.Join(fmt.Errorf("%w: meet %s: %s", fleet.ErrUnreached, r.To.Name, err.Error()), conn.Close())
 	}
 	return conn, conn.SetDeadline(time.Time{})
 }
 
 // meet asks over a new connection who is there.
-func (c *Client) meet(conn net.Conn, r session.Route) error {
+func (c *Client) meet(conn net.Conn, r fleet.Route) error {
 	now, err := c.now()
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (c *Client) meet(conn net.Conn, r session.Route) error {
 	if a, err = a.unlessRefused(r); err != nil {
 		return err
 	}
-	var who session.Server
+	var who fleet.Server
 	if err := a.decode(maxLine, &who); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/door/peer"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 )
 
 // message is a request or an answer, as somebody on the path sees it.
@@ -71,7 +71,7 @@ func (p *pair) between() *path {
 }
 
 // route leads from the second server to the first, past who is on the path.
-func (m *path) route(p *pair) session.Route {
+func (m *path) route(p *pair) fleet.Route {
 	r := p.route()
 	r.To.Addr = m.l.Addr().String()
 	return r

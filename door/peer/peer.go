@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 )
 
 // Prefix is where the routes are.
@@ -94,7 +94,7 @@ const staleSender = "stale_sender"
 // line is one line of a stream: something relayed, why it ends, or only a sign
 // of life.
 type line struct {
-	session.Relayed
+	feed.Relayed
 	End *refusal `json:"end,omitempty"`
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door/peer"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -152,21 +152,21 @@ func TestOnlyAServerOfTheSameStoreIsAnswered(t *testing.T) {
 	id := p.create()
 	stranger := peer.NewClient([]byte("another key"), p.b.FleetNow, p.log)
 	defer stranger.Close()
-	if err := stranger.Do(t.Context(), p.route(), id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) {
+	if err := stranger.Do(t.Context(), p.route(), id, ada, law.Wake{}); !errors.Is(err, fleet.ErrUnreached) {
 		t.Errorf("a stranger: %v", err)
 	}
-	if _, err := stranger.Who(t.Context(), p.route()); !errors.Is(err, session.ErrUnreached) {
+	if _, err := stranger.Who(t.Context(), p.route()); !errors.Is(err, fleet.ErrUnreached) {
 		t.Errorf("a stranger who asks who is there: %v", err)
 	}
 	old := p.route()
 	old.To.Incarnation += 100
-	if err := p.b.client.Do(t.Context(), old, id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) {
+	if err := p.b.client.Do(t.Context(), old, id, ada, law.Wake{}); !errors.Is(err, fleet.ErrUnreached) {
 		t.Errorf("for another incarnation: %v", err)
 	}
-	if err := p.b.client.Follow(t.Context(), old, id, 0, nil); !errors.Is(err, session.ErrUnreached) {
+	if err := p.b.client.Follow(t.Context(), old, id, 0, nil); !errors.Is(err, fleet.ErrUnreached) {
 		t.Errorf("following another incarnation: %v", err)
 	}
-	if who, err := p.b.client.Who(t.Context(), old); !errors.Is(err, session.ErrUnreached) {
+	if who, err := p.b.client.Who(t.Context(), old); !errors.Is(err, fleet.ErrUnreached) {
 		t.Errorf("asked whether another incarnation is there: %v, %v", who, err)
 	}
 	zeros := strings.Repeat("00", 32)
@@ -242,7 +242,7 @@ func TestAServerWithoutALeaseIsRefusedByThoseItAsks(t *testing.T) {
 	}
 	r.From.Incarnation += 1000 // which has never had one
 	err := p.b.client.Do(t.Context(), r, id, ada, prompt(id, "q", "hello"))
-	if !errors.Is(err, session.ErrStaleSender) && !errors.Is(err, session.ErrUnreached) {
+	if !errors.Is(err, fleet.ErrStaleSender) && !errors.Is(err, fleet.ErrUnreached) {
 		t.Errorf("it was told %v", err)
 	}
 	prompts, err := p.a.Prompts(t.Context(), id)

@@ -11,7 +11,8 @@ import (
 	"sync"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 var errNotReady = fmt.Errorf("the sandbox was not ready in time: %w", dormouse.ErrConflict)
 
 // Ask has another server run an errand in a sandbox that it holds.
-func (c *Client) Ask(ctx context.Context, r session.Route, e session.Errand) (f session.Findings, err error) {
+func (c *Client) Ask(ctx context.Context, r fleet.Route, e visit.Errand) (f visit.Findings, err error) {
 	a, err := c.post(ctx, r, askPath, e)
 	if err != nil {
 		return f, err
@@ -38,14 +39,14 @@ func (c *Client) Ask(ctx context.Context, r session.Route, e session.Errand) (f 
 
 // Open has another server open a stream, on a connection that carries nothing
 // else from then on.
-func (c *Client) Open(ctx context.Context, r session.Route, e session.Errand) (session.Conn, error) {
+func (c *Client) Open(ctx context.Context, r fleet.Route, e visit.Errand) (visit.Conn, error) {
 	a, err := c.post(ctx, r, openPath, e)
 	if err != nil {
 		return nil, err
 	}
 	body, ok := a.res.Body.(io.ReadWriteCloser)
 	if a.res.StatusCode != http.StatusSwitchingProtocols || a.res.Header.Get("Upgrade") != protocol || !ok {
-		return nil, errors.Join(fmt.Errorf("%w: %s carries no streams", session.ErrUnreached, r.To.Name), a.close())
+		return nil, errors.Join(fmt.Errorf("%w: %s carries no streams", fleet.ErrUnreached, r.To.Name), a.close())
 	}
 	return newWire(body, a.proof.key(c.key, toAsker), a.proof.key(c.key, toAsked)), nil
 }
@@ -67,7 +68,7 @@ func (s *Server) ask(a *answerer, r *http.Request, body []byte) error {
 }
 
 // reach visits the sandbox that an errand leads to.
-func (s *Server) reach(ctx context.Context, body []byte) (*session.Visit, session.Errand, error) {
+func (s *Server) reach(ctx context.Context, body []byte) (*visit.Visit, visit.Errand, error) {
 	e, err := decodeErrand(body)
 	if err != nil {
 		return nil, e, err
@@ -76,7 +77,7 @@ func (s *Server) reach(ctx context.Context, body []byte) (*session.Visit, sessio
 	return v, e, err
 }
 
-func decodeErrand(body []byte) (e session.Errand, err error) {
+func decodeErrand(body []byte) (e visit.Errand, err error) {
 	if err := decode(body, &e); err != nil {
 		return e, fmt.Errorf("%w: %w", errForeign, err)
 	}
@@ -140,7 +141,7 @@ func (a *answerer) upgrade() (*wire, error) {
 // carry moves bytes both ways until both sides have said all, or the other
 // server has left. What it says that nobody inside reads any more is taken all
 // the same, so that the last word from within is not lost.
-func carry(outer *wire, inner session.Conn) {
+func carry(outer *wire, inner visit.Conn) {
 	var inward sync.WaitGroup
 	inward.Go(func() {
 		_, err := io.Copy(inner, outer)

@@ -8,7 +8,7 @@ import (
 	"testing/iotest"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 // pipe is a connection that reads what it was given and keeps what is written.
@@ -66,7 +66,7 @@ func FuzzDecodeErrand(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again session.Errand
+		var again visit.Errand
 		if err := decode(once, &again); err != nil {
 			t.Fatalf("%s: %v", once, err)
 		}

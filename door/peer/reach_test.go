@@ -17,12 +17,12 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door/peer"
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
-	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/law"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 // visited is a pair whose second server visits a sandbox of the first.
-func visited(t *testing.T) (*pair, dormouse.SessionID, *session.Visit) {
+func visited(t *testing.T) (*pair, dormouse.SessionID, *visit.Visit) {
 	t.Helper()
 	p := newPairOn(t, localtest.Open(t))
 	id := p.create()
@@ -37,8 +37,8 @@ func visited(t *testing.T) (*pair, dormouse.SessionID, *session.Visit) {
 	return p, id, v
 }
 
-func terminal(id string, command ...string) session.Stream {
-	return session.Stream{Terminal: &session.Terminal{ID: id, Command: command, Rows: 30, Cols: 100}}
+func terminal(id string, command ...string) visit.Stream {
+	return visit.Stream{Terminal: &visit.Terminal{ID: id, Command: command, Rows: 30, Cols: 100}}
 }
 
 // expect reads until it has seen want.
@@ -133,7 +133,7 @@ func TestAPortIsReachedThroughAServerThatDoesNotOwnTheSession(t *testing.T) {
 		_, _ = c.Write(bytes.ToUpper(b))
 	}()
 	port := uint16(l.Addr().(*net.TCPAddr).Port)
-	c, err := v.Open(t.Context(), session.Stream{Port: &session.PortStream{Port: port}})
+	c, err := v.Open(t.Context(), visit.Stream{Port: &visit.PortStream{Port: port}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,17 +191,17 @@ func TestAVisitorOfAnotherServerThatLeavesIsGone(t *testing.T) {
 }
 
 // past opens a terminal past somebody on the path.
-func past(t *testing.T) (*pair, *path, session.Errand) {
+func past(t *testing.T) (*pair, *path, visit.Errand) {
 	t.Helper()
 	p, id, _ := visited(t)
 	stream := terminal("t", "sh", "-c", "echo up; read x; echo got $x")
-	return p, p.between(), session.Errand{Session: id, Stream: &stream}
+	return p, p.between(), visit.Errand{Session: id, Stream: &stream}
 }
 
 func TestAnErrandAndATerminalAreNotHadTwice(t *testing.T) {
 	p, m, e := past(t)
 	other := p.open()
-	if _, err := m.client.Ask(t.Context(), m.route(p), session.Errand{Session: e.Session}); err != nil {
+	if _, err := m.client.Ask(t.Context(), m.route(p), visit.Errand{Session: e.Session}); err != nil {
 		t.Fatal(err)
 	}
 	asked := m.asked()

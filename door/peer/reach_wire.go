@@ -3,7 +3,7 @@ package peer
 import (
 	"io"
 
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 // wire is a connection that carries a stream both ways, each sealed for itself. A
@@ -14,7 +14,7 @@ type wire struct {
 	c io.ReadWriteCloser
 }
 
-var _ session.Conn = (*wire)(nil)
+var _ visit.Conn = (*wire)(nil)
 
 // newWire carries a stream over a connection that reads under one key and writes
 // under another.

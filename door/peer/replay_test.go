@@ -12,7 +12,8 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door/peer"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -25,11 +26,11 @@ func TestClocksThatAreADayApartDoNoHarm(t *testing.T) {
 	id := p.create()
 	own := peer.NewClient(p.key, func() (time.Time, error) { return time.Now(), nil }, p.log)
 	defer own.Close()
-	if err := own.Do(t.Context(), p.route(), id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) {
+	if err := own.Do(t.Context(), p.route(), id, ada, law.Wake{}); !errors.Is(err, fleet.ErrUnreached) {
 		t.Errorf("by the machine's clock: %v", err)
 	}
 	for seconds, want := range map[int64]error{
-		0: nil, 20: nil, -20: nil, 40: session.ErrUnreached, -40: session.ErrUnreached,
+		0: nil, 20: nil, -20: nil, 40: fleet.ErrUnreached, -40: fleet.ErrUnreached,
 	} {
 		p.b.store.off.Store(seconds * int64(time.Second))
 		if _, err := p.b.client.Who(t.Context(), p.route()); !errors.Is(err, want) {
@@ -86,7 +87,7 @@ func TestWhatWasAskedOnceIsNotDoneTwice(t *testing.T) {
 				}
 			case "follow":
 				ctx, stop := context.WithCancel(t.Context())
-				err := m.client.Follow(ctx, m.route(p), id, 0, func(session.Relayed) { stop() })
+				err := m.client.Follow(ctx, m.route(p), id, 0, func(feed.Relayed) { stop() })
 				if stop(); !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
 				}
@@ -133,7 +134,7 @@ func TestARequestThatWasChangedIsNotCarriedOut(t *testing.T) {
 	} {
 		m.set(func() { m.request = change })
 		err := m.client.Do(t.Context(), m.route(p), id, ada, prompt(id, name, `SCRIPT[{"text":"ok"}]`))
-		if !errors.Is(err, session.ErrUnreached) && !errors.Is(err, dormouse.ErrUnknownOutcome) {
+		if !errors.Is(err, fleet.ErrUnreached) && !errors.Is(err, dormouse.ErrUnknownOutcome) {
 			t.Errorf("%s changed: %v", name, err)
 		}
 	}
@@ -182,14 +183,14 @@ func TestAnAnswerThatProvesNothingIsNoAnswer(t *testing.T) {
 	} {
 		m.set(func() { m.answer = answer })
 		err := m.client.Do(t.Context(), m.route(p), id, ada, schedule(name))
-		if !errors.Is(err, dormouse.ErrUnknownOutcome) || errors.Is(err, session.ErrUnreached) {
+		if !errors.Is(err, dormouse.ErrUnknownOutcome) || errors.Is(err, fleet.ErrUnreached) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	m.set(func() {
 		m.answer = func(ask, _ message) message { p.a.store.off.Store(int64(time.Minute)); return show(t, m.to, ask) }
 	})
-	if err := m.client.Do(t.Context(), m.route(p), id, ada, schedule("last")); !errors.Is(err, dormouse.ErrUnknownOutcome) || errors.Is(err, session.ErrUnreached) {
+	if err := m.client.Do(t.Context(), m.route(p), id, ada, schedule("last")); !errors.Is(err, dormouse.ErrUnknownOutcome) || errors.Is(err, fleet.ErrUnreached) {
 		t.Errorf("the answer to the same request when its time has passed: %v", err)
 	}
 }
@@ -209,14 +210,14 @@ func TestWhetherACommandWasSentIsKnown(t *testing.T) {
 	} {
 		route := p.route()
 		route.To.Addr = p.impostor(c.answer)
-		if err := p.b.client.Do(t.Context(), route, id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) || errors.Is(err, dormouse.ErrUnknownOutcome) {
+		if err := p.b.client.Do(t.Context(), route, id, ada, law.Wake{}); !errors.Is(err, fleet.ErrUnreached) || errors.Is(err, dormouse.ErrUnknownOutcome) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, addr := range []string{"127.0.0.1:1", ""} {
 		route := p.route()
 		route.To.Addr = addr
-		if err := p.b.client.Do(t.Context(), route, id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) {
+		if err := p.b.client.Do(t.Context(), route, id, ada, law.Wake{}); !errors.Is(err, fleet.ErrUnreached) {
 			t.Errorf("at %q: %v", addr, err)
 		}
 	}
@@ -242,7 +243,7 @@ func TestServersOfAnotherVersionAreUnreachedAndToldAboutOnce(t *testing.T) {
 	route.To.Addr = p.impostor("HTTP/1.1 401 Unauthorized\r\nContent-Length: 38\r\n\r\n{\"type\":\"unauthorized\",\"message\":\"no\"}\n")
 	before := told.n.Load()
 	for range 5 {
-		if err := c.client.Do(t.Context(), route, id, ada, law.Wake{}); !errors.Is(err, session.ErrUnreached) {
+		if err := c.client.Do(t.Context(), route, id, ada, law.Wake{}); !errors.Is(err, fleet.ErrUnreached) {
 			t.Errorf("asked: %v", err)
 		}
 	}
@@ -291,7 +292,7 @@ func TestAStreamOfEventsThatWasChangedIsNotBelieved(t *testing.T) {
 		}, dormouse.ErrInvalid},
 	} {
 		m.set(func() { m.stream = c.stream })
-		err := m.client.Follow(t.Context(), m.route(p), id, 0, func(session.Relayed) {
+		err := m.client.Follow(t.Context(), m.route(p), id, 0, func(feed.Relayed) {
 			if name != "ended" && name != "a frame twice" {
 				t.Errorf("%s: it is believed", name)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/internal/connlimit"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -105,7 +106,7 @@ func (s *Server) turnAway(w http.ResponseWriter, r *http.Request) {
 // Any other knows nothing about that: somebody on the path may have had the
 // request carried out, and shown it here to have something to show to who asked.
 func (s *Server) admit(a *answerer, r *http.Request) ([]byte, error) {
-	gone := fmt.Errorf("incarnation %d is not here: %w", a.to.to, session.ErrUnreached)
+	gone := fmt.Errorf("incarnation %d is not here: %w", a.to.to, fleet.ErrUnreached)
 	self, _ := s.Sessions.Self()
 	if !s.lived(self.Incarnation, a.to.to) {
 		a.by = self.Incarnation
@@ -127,7 +128,7 @@ func (s *Server) admit(a *answerer, r *http.Request) ([]byte, error) {
 		return nil, fmt.Errorf("read request: %w: %w", dormouse.ErrInvalid, err)
 	}
 	if !a.to.covers(body) {
-		return nil, fmt.Errorf("the body is not the one that was signed: %w", session.ErrUnreached)
+		return nil, fmt.Errorf("the body is not the one that was signed: %w", fleet.ErrUnreached)
 	}
 	if self, ok := s.Sessions.Self(); !ok || self.Incarnation != a.to.to { // the body may have taken its time
 		return nil, gone
@@ -169,8 +170,8 @@ func (s *Server) refuse(a *answerer, r *http.Request, err error) {
 // replyTo is how an error is told to another server: whole, for it is not a
 // stranger.
 func replyTo(err error) door.Reply {
-	_, elsewhere := errors.AsType[*session.ElsewhereError](err)
-	if elsewhere || errors.Is(err, session.ErrUnreached) || errors.Is(err, errForeign) {
+	_, elsewhere := errors.AsType[*fleet.ElsewhereError](err)
+	if elsewhere || errors.Is(err, fleet.ErrUnreached) || errors.Is(err, errForeign) {
 		return door.Reply{Status: http.StatusMisdirectedRequest, Type: notMe, Message: err.Error()}
 	}
 	if errors.Is(err, errStale) || errors.Is(err, errReplayed) || errors.Is(err, errManyAsk) {
@@ -180,7 +181,7 @@ func replyTo(err error) door.Reply {
 	switch {
 	case errors.Is(err, law.ErrOtherRequest):
 		reply.Type = otherRequest
-	case errors.Is(err, session.ErrStaleSender):
+	case errors.Is(err, fleet.ErrStaleSender):
 		reply.Type = staleSender
 	}
 	reply.Message = err.Error()
@@ -230,7 +231,7 @@ func (s *Server) do(a *answerer, r *http.Request, body []byte) error {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), answerWithin, dormouse.ErrUnknownOutcome)
 	defer cancel()
 	err = s.Sessions.DoHere(ctx, req.Session, req.By, v)
-	repeated := errors.Is(err, session.ErrRepeated)
+	repeated := errors.Is(err, law.ErrRepeated)
 	if err != nil && !repeated {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 )
 
 // follow streams a session to a server whose clients follow it there: a line of
@@ -52,7 +52,7 @@ type lines struct {
 
 // relay writes items, and of an event that is too large for a line only that it
 // is there. A delta that is too large is lost, as any may be.
-func (l *lines) relay(items []*session.Item) {
+func (l *lines) relay(items []*feed.Item) {
 	var b []byte
 	for _, i := range items {
 		raw := i.JSON()
@@ -63,7 +63,7 @@ func (l *lines) relay(items []*session.Item) {
 		case len(raw) < maxEvent:
 			b = append(append(append(b, `{"event":`...), raw...), "}\n"...)
 		default:
-			more, err := encode(line{Relayed: session.Relayed{Upto: i.Event.Seq}})
+			more, err := encode(line{Relayed: feed.Relayed{Upto: i.Event.Seq}})
 			if err != nil {
 				l.err = err
 				return

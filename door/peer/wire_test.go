@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -165,8 +165,8 @@ func TestWhatANewerServerAsksForIsNotTheClientsFault(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := decodeVerb(req.Verb, req.Args)
-		told := refusal{Type: replyTo(err).Type, Message: replyTo(err).Message}.error(session.Server{Name: "older"})
-		if !errors.Is(told, session.ErrUnreached) || errors.Is(told, dormouse.ErrInvalid) {
+		told := refusal{Type: replyTo(err).Type, Message: replyTo(err).Message}.error(fleet.Server{Name: "older"})
+		if !errors.Is(told, fleet.ErrUnreached) || errors.Is(told, dormouse.ErrInvalid) {
 			t.Errorf("%s: the newer one is told %v", body, told)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 )
 
 // view is which events of a session are wanted.
@@ -99,7 +99,7 @@ func (s *Server) events(c call) error {
 			}
 			answer.Next = e.Seq
 			if v.shows(e.Type) {
-				b := (&session.Item{Event: e}).JSON()
+				b := (&feed.Item{Event: e}).JSON()
 				answer.Events, size = append(answer.Events, b), size+len(b)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 	stalled = time.Minute
 )
 
-func copied(s session.TreeStatus) Copied {
+func copied(s visit.TreeStatus) Copied {
 	return Copied{Files: s.Files, Bytes: s.Bytes, Changed: s.Changed}
 }
 
@@ -38,7 +38,7 @@ func treePath(c call) (url.Values, string, error) {
 	return q, path, nil
 }
 
-func (s *Server) tree(c call) (*session.Visit, string, error) {
+func (s *Server) tree(c call) (*visit.Visit, string, error) {
 	q, path, err := treePath(c)
 	if err != nil {
 		return nil, "", err

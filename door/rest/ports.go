@@ -12,11 +12,11 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/client"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 func (s *Server) ports(c call) error {
-	return s.inside(c, func(ctx context.Context, v *session.Visit) error {
+	return s.inside(c, func(ctx context.Context, v *visit.Visit) error {
 		all, err := v.Ports(ctx)
 		if err != nil {
 			return err
@@ -52,7 +52,7 @@ func (s *Server) portStream(c call) error {
 		return err
 	}
 	defer v.Close()
-	conn, err := openStream(c, v, session.Stream{Port: &session.PortStream{Port: uint16(port)}})
+	conn, err := openStream(c, v, visit.Stream{Port: &visit.PortStream{Port: uint16(port)}})
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *Server) portStream(c call) error {
 }
 
 // portEnd says why a connection ended.
-func portEnd(v *session.Visit, cause error) (websocket.StatusCode, string) {
+func portEnd(v *visit.Visit, cause error) (websocket.StatusCode, string) {
 	switch {
 	case v.Err() != nil:
 		return goodbye(v.Err())

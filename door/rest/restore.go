@@ -28,7 +28,7 @@ func (s *Server) restore(c call) error {
 		return err
 	}
 	return s.goBack(c, req.History, func(ctx context.Context, id dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
-		return s.Sessions.Restore(ctx, id, c.Who.Actor, p, session.GoBack{History: req.History, Discard: req.Discard})
+		return s.Sessions.Restore(ctx, id, c.Who.Actor, p, session.RestoreOptions{History: req.History, Discard: req.Discard})
 	})
 }
 
@@ -49,7 +49,7 @@ func (s *Server) revert(c call) error {
 		return fmt.Errorf("prompt %q: %w", shorten(string(req.Prompt)), dormouse.ErrNotFound)
 	}
 	return s.goBack(c, true, func(ctx context.Context, id dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
-		return s.Sessions.Revert(ctx, id, c.Who.Actor, req.Prompt, session.GoBack{Discard: req.Discard})
+		return s.Sessions.Revert(ctx, id, c.Who.Actor, req.Prompt, session.RestoreOptions{Discard: req.Discard})
 	})
 }
 
@@ -83,8 +83,8 @@ func (s *Server) diffSnapshots(c call) error {
 		return err
 	}
 	answer := Diff{With: dormouse.SessionID(q.Get("with"))}
-	to := session.Place{Session: id, Snapshot: p}
-	var from *session.Place
+	to := session.SnapshotAt{Session: id, Snapshot: p}
+	var from *session.SnapshotAt
 	if q.Has("to") || q.Has("with") {
 		first := to
 		from, to.Snapshot = &first, ""

@@ -12,8 +12,8 @@ import (
 )
 
 func workspaceOf(s law.State) Workspace {
-	w := Workspace{Number: s.Workspace.Number, Base: s.Workspace.Base, Snapshots: len(s.Points)}
-	if c := law.Want(s).Capture; c != nil {
+	w := Workspace{Number: s.Workspace.Number, Base: s.Workspace.Base, Snapshots: len(s.Snapshots)}
+	if c := law.Want(s).Snapshot; c != nil {
 		w.Due = c.ID
 	}
 	return w

@@ -14,7 +14,7 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-func (s *Server) snapshotOf(id dormouse.SessionID, k session.Kept) Snapshot {
+func (s *Server) snapshotOf(id dormouse.SessionID, k session.TakenSnapshot) Snapshot {
 	v := Snapshot{
 		ID: k.ID, Session: id, Parent: k.Parent, Label: k.Label, Reason: k.Reason, Taken: k.Taken, At: k.At, Midway: k.Midway, Aside: k.Aside,
 		Newest: k.Newest, Workspace: k.Workspace, Generation: k.Generation, Depth: len(k.Layers), LeftOut: k.LeftOut, Ref: s.Sessions.Ref(id, k.ID).Bytes(),
@@ -29,7 +29,7 @@ func (s *Server) snapshotOf(id dormouse.SessionID, k session.Kept) Snapshot {
 
 // whole is a snapshot with all there is to know of it.
 func (s *Server) whole(ctx context.Context, id dormouse.SessionID, point dormouse.SnapshotID) (Snapshot, error) {
-	k, err := s.Sessions.Kept(ctx, id, point)
+	k, err := s.Sessions.SnapshotTaken(ctx, id, point)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -125,7 +125,7 @@ func (s *Server) snapshots(c call) error {
 	if err != nil {
 		return err
 	}
-	page, total, err := s.Sessions.Points(ctx, id, after, n+1)
+	page, total, err := s.Sessions.Snapshots(ctx, id, after, n+1)
 	if after != "" && errors.Is(err, dormouse.ErrNotFound) {
 		return unknownCursor()
 	}

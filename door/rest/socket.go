@@ -15,7 +15,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 const (
@@ -41,7 +41,7 @@ func wantsSocket(r *http.Request) error {
 // socket is a WebSocket that carries a stream: binary frames are its bytes.
 type socket struct {
 	*websocket.Conn
-	conn   session.Conn
+	conn   visit.Conn
 	within time.Duration // how long a client may take to read what it is sent
 	// text is what becomes of a text frame.
 	text func([]byte) error
@@ -62,7 +62,7 @@ var (
 
 // accept answers a request for a WebSocket. From then on an error is told in the
 // frame that closes it.
-func (s *Server) accept(c call, conn session.Conn) (*socket, error) {
+func (s *Server) accept(c call, conn visit.Conn) (*socket, error) {
 	c.Status, c.Stream = http.StatusSwitchingProtocols, true
 	ws, err := websocket.Accept(c.W, c.R, nil)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 )
 
 var (
@@ -85,13 +85,13 @@ func (s *Server) farewell(out stream, cursor uint64, err error) error {
 }
 
 // pump moves what the follower is given to the client until something ends it.
-func pump(ctx context.Context, f *session.Follower, out stream, v view) error {
+func pump(ctx context.Context, f *feed.Follower, out stream, v view) error {
 	for {
 		items, err := f.Next(ctx)
 		if err != nil {
 			return err
 		}
-		end := slices.IndexFunc(items, func(i *session.Item) bool { return i.Event.Type == dormouse.SessionDeleted })
+		end := slices.IndexFunc(items, func(i *feed.Item) bool { return i.Event.Type == dormouse.SessionDeleted })
 		if end >= 0 {
 			items = items[:end+1]
 		}
@@ -116,7 +116,7 @@ var buffers = sync.Pool{New: func() any {
 // session costs its followers few system calls.
 type stream struct{ *door.Stream }
 
-func (s stream) write(items []*session.Item, v view) {
+func (s stream) write(items []*feed.Item, v view) {
 	buffer, _ := buffers.Get().(*[]byte)
 	b := (*buffer)[:0]
 	wrote := false

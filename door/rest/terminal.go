@@ -15,6 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 // terminal shows a terminal: the living one of an id, or a new one.
@@ -39,7 +40,7 @@ func (s *Server) terminal(c call) error {
 		return err
 	}
 	defer v.Close()
-	conn, err := openStream(c, v, session.Stream{Terminal: &want})
+	conn, err := openStream(c, v, visit.Stream{Terminal: &want})
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (s *Server) terminal(c call) error {
 	return nil
 }
 
-func terminalOf(q url.Values) (t session.Terminal, err error) {
+func terminalOf(q url.Values) (t visit.Terminal, err error) {
 	t.ID, t.Command = q.Get("id"), q["command"]
 	if t.ID == "" {
 		t.ID = session.NewID("term_")
@@ -65,7 +66,7 @@ func terminalOf(q url.Values) (t session.Terminal, err error) {
 	if t.Cols, err = length(q, "cols"); err != nil {
 		return t, err
 	}
-	return t, session.Stream{Terminal: &t}.Validate()
+	return t, visit.Stream{Terminal: &t}.Validate()
 }
 
 // length reads one side of a terminal; zero is as it is, or the usual one.
@@ -101,7 +102,7 @@ func decodeSizing(b []byte) (rows, cols uint16, err error) {
 
 // resize does what a text frame says. That the terminal has ended meanwhile is
 // told by its end.
-func resize(v *session.Visit, id string, b []byte) error {
+func resize(v *visit.Visit, id string, b []byte) error {
 	rows, cols, err := decodeSizing(b)
 	if err != nil {
 		return err
@@ -115,7 +116,7 @@ func resize(v *session.Visit, id string, b []byte) error {
 }
 
 // terminalEnd says why a terminal is no longer shown.
-func terminalEnd(v *session.Visit, id string, cause error) (websocket.StatusCode, string) {
+func terminalEnd(v *visit.Visit, id string, cause error) (websocket.StatusCode, string) {
 	if errors.Is(cause, errFrame) {
 		return goodbye(cause)
 	}
@@ -141,7 +142,7 @@ func terminalEnd(v *session.Visit, id string, cause error) (websocket.StatusCode
 }
 
 func (s *Server) terminals(c call) error {
-	return s.inside(c, func(ctx context.Context, v *session.Visit) error {
+	return s.inside(c, func(ctx context.Context, v *visit.Visit) error {
 		all, err := v.Terminals(ctx)
 		if err != nil {
 			return err
@@ -155,9 +156,9 @@ func (s *Server) terminals(c call) error {
 }
 
 func (s *Server) endTerminal(c call) error {
-	return s.inside(c, func(ctx context.Context, v *session.Visit) error {
-		want := session.Terminal{ID: c.R.PathValue("terminal")}
-		if err := (session.Stream{Terminal: &want}).Validate(); err != nil {
+	return s.inside(c, func(ctx context.Context, v *visit.Visit) error {
+		want := visit.Terminal{ID: c.R.PathValue("terminal")}
+		if err := (visit.Stream{Terminal: &want}).Validate(); err != nil {
 			return err
 		}
 		if err := v.EndTerminal(ctx, want.ID); err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/visit"
 )
 
 const (
@@ -23,7 +23,7 @@ var (
 )
 
 // visit reaches the sandbox of the session a request is about.
-func (s *Server) visit(c call, wake bool) (*session.Visit, error) {
+func (s *Server) visit(c call, wake bool) (*visit.Visit, error) {
 	ctx, cancel := context.WithTimeoutCause(c.R.Context(), readyWithin, errNotReady)
 	defer cancel()
 	id, err := s.own(ctx, c)
@@ -43,7 +43,7 @@ func wakes(q url.Values) (bool, error) {
 
 // inside asks for something in a sandbox that is there. Who only looks wakes
 // nothing.
-func (s *Server) inside(c call, ask func(context.Context, *session.Visit) error) error {
+func (s *Server) inside(c call, ask func(context.Context, *visit.Visit) error) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (s *Server) inside(c call, ask func(context.Context, *session.Visit) error)
 }
 
 // openStream opens a stream on a visit.
-func openStream(c call, v *session.Visit, what session.Stream) (session.Conn, error) {
+func openStream(c call, v *visit.Visit, what visit.Stream) (visit.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(c.R.Context(), askWithin, errNoAnswer)
 	defer cancel()
 	return v.Open(ctx, what)

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
 )
 
 // previews shows replies while they are written: what was shown of a message is
@@ -44,7 +43,7 @@ func (p *previews) see(e *dormouse.Event) {
 }
 
 // delta spells what came of a reply.
-func (p *previews) delta(b []byte, d *session.Delta) []byte {
+func (p *previews) delta(b []byte, d *dormouse.Delta) []byte {
 	if d.Op == "" {
 		return b
 	}

@@ -5,14 +5,13 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
 )
 
 // What is shown of a message is its beginning, without a hole, or it is not shown.
 func TestAFragmentThatWasMissedEndsThePreview(t *testing.T) {
 	const op = dormouse.OpID("op_x")
 	v := viewOf("sesn_x")
-	show := func(deltas ...session.Delta) string {
+	show := func(deltas ...dormouse.Delta) string {
 		p := newPreviews(v)
 		p.see(&dormouse.Event{ID: dormouse.SpanOf(op), Type: dormouse.SpanModelRequestStart, Thread: v.primary})
 		var b []byte
@@ -22,13 +21,13 @@ func TestAFragmentThatWasMissedEndsThePreview(t *testing.T) {
 		}
 		return string(b)
 	}
-	if got := show(session.Delta{Text: "one "}, session.Delta{At: 4, Text: "two"}); strings.Count(got, "event_delta") != 2 {
+	if got := show(dormouse.Delta{Text: "one "}, dormouse.Delta{At: 4, Text: "two"}); strings.Count(got, "event_delta") != 2 {
 		t.Errorf("all of it is shown as %s", got)
 	}
-	if got := show(session.Delta{Text: "one "}, session.Delta{At: 8, Text: "three"}, session.Delta{At: 13, Text: "four"}); strings.Count(got, "event_delta") != 1 {
+	if got := show(dormouse.Delta{Text: "one "}, dormouse.Delta{At: 8, Text: "three"}, dormouse.Delta{At: 13, Text: "four"}); strings.Count(got, "event_delta") != 1 {
 		t.Errorf("with a hole it is shown as %s", got)
 	}
-	if got := show(session.Delta{At: 4, Text: "two"}); got != "" {
+	if got := show(dormouse.Delta{At: 4, Text: "two"}); got != "" {
 		t.Errorf("without its beginning it is shown as %s", got)
 	}
 }

@@ -59,12 +59,12 @@ func (v view) voids(e *dormouse.Event) bool { return v.voided != nil && v.voided
 // voidedIn tells what is no part of the conversation of a session any more. A prompt
 // that was sent before the session went back, and still waits, is.
 func voidedIn(state law.State) func(*dormouse.Event) bool {
-	if len(state.Voided) == 0 {
+	if len(state.Truncations) == 0 {
 		return nil
 	}
 	return func(e *dormouse.Event) bool {
 		switch {
-		case !state.Voids(e.Seq):
+		case !state.Truncated(e.Seq):
 			return false
 		case e.Type == dormouse.PromptQueued:
 			return !slices.ContainsFunc(state.Threads, func(t law.Thread) bool {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/feed"
 )
 
 var (
@@ -82,7 +82,7 @@ func (s *Server) follow(c call, thread dormouse.ThreadID) error {
 }
 
 // pump moves what the follower is given to the client until something ends it.
-func (s *Server) pump(ctx context.Context, c call, id dormouse.SessionID, f *session.Follower, out *events) error {
+func (s *Server) pump(ctx context.Context, c call, id dormouse.SessionID, f *feed.Follower, out *events) error {
 	defer func() { f.Close() }()
 	for out.Err == nil && ctx.Err() == nil {
 		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errBeat)
@@ -135,7 +135,7 @@ var buffers = sync.Pool{New: func() any {
 	return &b
 }}
 
-func (s *events) pump(ctx context.Context, f *session.Follower) error {
+func (s *events) pump(ctx context.Context, f *feed.Follower) error {
 	for {
 		items, err := f.Next(ctx)
 		if err != nil {
@@ -152,7 +152,7 @@ func (s *events) pump(ctx context.Context, f *session.Follower) error {
 }
 
 // write sends what is for this stream and reports whether nothing more will come.
-func (s *events) write(items []*session.Item) (over bool) {
+func (s *events) write(items []*feed.Item) (over bool) {
 	buffer, _ := buffers.Get().(*[]byte)
 	b := (*buffer)[:0]
 	wrote := false
@@ -189,7 +189,7 @@ const messageFrame = "event: message\ndata: "
 
 // item spells one item. The id of a frame is where to go on: a client that has seen
 // the last frame of an event has seen the event.
-func (s *events) item(b []byte, i *session.Item) []byte {
+func (s *events) item(b []byte, i *feed.Item) []byte {
 	if i.Delta != nil {
 		if s.previews != nil {
 			b = s.previews.delta(b, i.Delta)

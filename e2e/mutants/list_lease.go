@@ -21,13 +21,13 @@ func leaseMutants() []mutant {
 		},
 		{
 			name: "no_lease_after_send", rule: "who was paused while a step was recorded does not act on it",
-			notice:  inPackage{goTest{"session", "TestWhoWasPausedWhileItSentActsNoMore"}},
-			patches: []patch{{"session/journal.go", "	return j.a.lease.holds()\n", "	return nil\n"}},
+			notice:  inPackage{goTest{"session/actor", "TestWhoWasPausedWhileItSentActsNoMore"}},
+			patches: []patch{{"session/actor/journal.go", "	return j.a.lease.Holds()\n", "	return nil\n"}},
 		},
 		{
 			name: "no_lease_before_work", rule: "nothing is done to a sandbox under a lease that is over",
-			notice:  inPackage{goTest{"session", "TestWhoWasPausedBeforeItWorksOnASandboxLeavesItAlone/work"}},
-			patches: []patch{{"session/box.go", "		if err := a.lease.holds(); err != nil {\n", "		if err := error(nil); err != nil {\n"}},
+			notice:  inPackage{goTest{"session/actor", "TestWhoWasPausedBeforeItWorksOnASandboxLeavesItAlone/work"}},
+			patches: []patch{{"session/actor/sandbox.go", "		if err := a.lease.Holds(); err != nil {\n", "		if err := error(nil); err != nil {\n"}},
 		},
 	}
 }

@@ -46,16 +46,16 @@ func recordMutants() []mutant {
 			name: "chunk_early", rule: "a chunk is stored before anybody is shown it",
 			notice: inPackage{goTest{"session", "TestAChunkIsStoredBeforeItIsShown"}},
 			patches: []patch{
-				{"session/journal.go", "		if err := j.a.append(b); err != nil {\n", "		" + showChunk + "		if err := j.a.append(b); err != nil {\n"},
-				{"session/journal.go", "			return err\n		}\n		" + showChunk, "			return err\n		}\n"},
+				{"session/actor/journal.go", "		if err := j.a.appendBatch(b); err != nil {\n", "		" + showChunk + "		if err := j.a.appendBatch(b); err != nil {\n"},
+				{"session/actor/journal.go", "			return err\n		}\n		" + showChunk, "			return err\n		}\n"},
 			},
 		},
 		{
 			name: "ids_not_looked_up", rule: "ids that clients gave are looked up before anything is decided",
 			notice: inPackage{goTest{"session", "TestTheSameClientIDIsOnePrompt"}},
 			patches: []patch{{
-				"session/commit.go",
-				"if c.Given, err = a.given(ctx, m.verb); err != nil {", "if _, err = a.given(ctx, m.verb); err != nil {",
+				"session/actor/commit.go",
+				"if c.Given, err = a.log.ByClientID(", "if _, err = a.log.ByClientID(",
 			}},
 		},
 		{
@@ -66,23 +66,23 @@ func recordMutants() []mutant {
 		{
 			name: "child_end_told_once", rule: "a parent is told of its child's end until it has recorded it",
 			notice: inPackage{goTest{"session", "TestAChildsEndIsToldUntilItsParentHasRecordedIt"}},
-			patches: []patch{{"session/family.go", `			a.telling = false
+			patches: []patch{{"session/actor/children.go", `			a.notifyingParent = false
 			if err != nil {
 				return err
 			}
-			return a.own(ctx, law.ParentTold{})
-`, `			a.telling = false
-			return a.own(ctx, law.ParentTold{})
+			return a.commitOwn(ctx, law.ParentTold{})
+`, `			a.notifyingParent = false
+			return a.commitOwn(ctx, law.ParentTold{})
 `}},
 		},
 	}
 }
 
-const showChunk = "j.a.feeds.show(j.a.id, Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})\n"
+const showChunk = "j.a.feeds.Show(j.a.id, dormouse.Delta{Thread: j.thread, Op: open.ID, Text: text, At: at, First: first})\n"
 
 // splitAt has a decision written in two halves, the second beginning with an event.
 func splitAt(event string) patch {
-	const whole = "	write := func() error { return a.deps.Store.Append(a.lease.writes, b) }\n"
+	const whole = "	write := func() error { return a.deps.Store.Append(a.lease.Writes(), b) }\n"
 	const halves = `	write := func() error {
 		b := b
 		for i, e := range b.Events {
@@ -91,14 +91,14 @@ func splitAt(event string) patch {
 			}
 			_, rows := law.Project(a.state, b.Events[:i])
 			first := store.Batch{Session: b.Session, Epoch: b.Epoch, After: b.After, Events: b.Events[:i], Rows: &rows}
-			if err := a.deps.Store.Append(a.lease.writes, first); err != nil {
+			if err := a.deps.Store.Append(a.lease.Writes(), first); err != nil {
 				return err
 			}
 			b.After, b.Events = b.Events[i-1].Seq, b.Events[i:]
 			break
 		}
-		return a.deps.Store.Append(a.lease.writes, b)
+		return a.deps.Store.Append(a.lease.Writes(), b)
 	}
 `
-	return patch{"session/commit.go", whole, strings.Replace(halves, "EVENT", event, 1)}
+	return patch{"session/actor/commit.go", whole, strings.Replace(halves, "EVENT", event, 1)}
 }

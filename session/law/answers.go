@@ -18,15 +18,15 @@ func (d *draft) answer(v Answer) error {
 		return err
 	}
 	thread := t.ID
-	if err := d.record(v, thread, use); err != nil {
+	if err := d.recordAnswer(v, thread, use); err != nil {
 		return err
 	}
 	d.unblock(thread)
 	return nil
 }
 
-// record notes an answer. The first one wins.
-func (d *draft) record(v Answer, thread dormouse.ThreadID, use dormouse.Use) error {
+// recordAnswer notes an answer. The first one wins.
+func (d *draft) recordAnswer(v Answer, thread dormouse.ThreadID, use dormouse.Use) error {
 	op, open := d.OpFor(v.Use)
 	if !open {
 		return fmt.Errorf("tool call %s is not waiting: %w", v.Use, dormouse.ErrConflict)
@@ -43,7 +43,7 @@ func (d *draft) record(v Answer, thread dormouse.ThreadID, use dormouse.Use) err
 			return err
 		}
 		d.addNamed(v.ID, dormouse.QuestionAnswered, thread, d.c.By, dormouse.Question{Use: v.Use, Content: v.Content})
-		d.tell(dormouse.AgentToolResult, thread, dormouse.ToolResult{Use: v.Use, Content: v.Content})
+		d.record(dormouse.AgentToolResult, thread, dormouse.ToolResult{Use: v.Use, Content: v.Content})
 		d.endOp(thread, op, dormouse.OpEnd{Outcome: dormouse.OutcomeOK, Result: v.ID})
 	case use.Gate == dormouse.GateCustom:
 		if v.Allow || v.Deny {
@@ -71,7 +71,7 @@ func (d *draft) record(v Answer, thread dormouse.ThreadID, use dormouse.Use) err
 		if v.DenyMessage != "" {
 			text += " They said: " + v.DenyMessage
 		}
-		d.tell(dormouse.AgentToolResult, thread, errorResult(v.Use, text))
+		d.record(dormouse.AgentToolResult, thread, errorResult(v.Use, text))
 		d.endOp(thread, op, dormouse.OpEnd{Outcome: dormouse.OutcomeDenied, Result: v.ID})
 	}
 	return nil
@@ -84,7 +84,7 @@ func (d *draft) unblock(thread dormouse.ThreadID) {
 		return
 	}
 	if left := turn.gated(); len(left) > 0 {
-		d.tellIdle(thread, dormouse.StopReason{Type: dormouse.StopRequiresAction, EventIDs: left})
+		d.recordIdle(thread, dormouse.StopReason{Type: dormouse.StopRequiresAction, EventIDs: left})
 		return
 	}
 	d.resume(thread, turn.ID)
@@ -97,8 +97,8 @@ func (d *draft) expire() {
 			continue
 		}
 		thread := op.Origin.Thread
-		d.tell(dormouse.QuestionExpired, thread, dormouse.Question{Use: op.Use, Expires: op.Expires})
-		d.tell(dormouse.AgentToolResult, thread, errorResult(op.Use, "Nobody answered this question in time."))
+		d.record(dormouse.QuestionExpired, thread, dormouse.Question{Use: op.Use, Expires: op.Expires})
+		d.record(dormouse.AgentToolResult, thread, errorResult(op.Use, "Nobody answered this question in time."))
 		d.endOp(thread, op, dormouse.OpEnd{Outcome: dormouse.OutcomeExpired})
 		d.unblock(thread)
 	}

@@ -26,10 +26,10 @@ func apply(s *State, e dormouse.Event) {
 		ApplyCreated(s, Payload[dormouse.Created](e), e.Time)
 	case dormouse.SessionTerminated:
 		p := Payload[dormouse.Termination](e)
-		s.Terminated, s.Untold = &Ending{Reason: p.Reason, At: e.Time}, p.Parent != ""
+		s.Terminated, s.ParentUntold = &Ending{Reason: p.Reason, At: e.Time}, p.Parent != ""
 		clearAttention(s, "")
 	case dormouse.ParentTold:
-		s.Untold = false
+		s.ParentUntold = false
 	case dormouse.PromptQueued:
 		if t := s.Thread(e.Thread); t != nil {
 			t.Queue = append(slices.Clip(t.Queue), dormouse.PromptRecord{
@@ -62,7 +62,7 @@ func apply(s *State, e dormouse.Event) {
 			t.Turn = nil
 			s.IdleSince = e.Time
 		}
-		if s.OwesPoint() {
+		if s.TurnNeedsSnapshot() {
 			s.Workspace.Used, s.Workspace.Due = false, e.Seq
 		}
 	case dormouse.AttemptStarted:
@@ -103,7 +103,7 @@ func apply(s *State, e dormouse.Event) {
 		p := Payload[dormouse.SandboxFact](e)
 		s.Sandbox.Phase, s.Sandbox.Handle, s.Sandbox.IdleTimeout = SandboxActive, p.Handle, p.IdleTimeout
 		s.Workspace.Policy, s.Workspace.Seals, s.Workspace.Open, s.Workspace.Fresh = p.Snapshots, p.Seals, true, false
-		if p.Processes == dormouse.ProcessesKept || !p.Watched { // what runs on, or who comes, is not told of
+		if p.Processes == dormouse.ProcessesKept || !p.Watched { // no event says what runs on, or who visits
 			s.Workspace.Touched = e.Seq
 		}
 		s.IdleSince = e.Time
@@ -113,7 +113,7 @@ func apply(s *State, e dormouse.Event) {
 	case dormouse.SandboxStopping:
 		s.Sandbox.Phase, s.Sandbox.Saved = SandboxStopping, Payload[dormouse.SandboxFact](e).Kept
 	case dormouse.SandboxStirred:
-		s.Sandbox.Stirred = e.Time
+		s.Sandbox.LastBusy = e.Time
 	case dormouse.SandboxStopped, dormouse.SandboxLost:
 		s.Sandbox = Sandbox{Generation: s.Sandbox.Generation}
 		if s.Workspace.Live { // what it did up to now

@@ -56,22 +56,22 @@ func (d *draft) endChild(v EndChild) error {
 
 func (d *draft) childUp(v ChildUp) error {
 	if i := d.Child(v.Child); i >= 0 && !d.Children[i].Started {
-		d.tell(dormouse.ChildStarted, "", dormouse.ChildFact{Child: v.Child})
+		d.record(dormouse.ChildStarted, "", dormouse.ChildFact{Child: v.Child})
 	}
 	return nil
 }
 
 // parentTold records that the parent knows of the end, or will find out by itself.
 func (d *draft) parentTold() error {
-	if d.Untold {
-		d.tell(dormouse.ParentTold, "", dormouse.ChildFact{Child: d.Session})
+	if d.ParentUntold {
+		d.record(dormouse.ParentTold, "", dormouse.ChildFact{Child: d.Session})
 	}
 	return nil
 }
 
 func (d *draft) childDown(v ChildDown) error {
 	if d.Child(v.Child) >= 0 {
-		d.tell(dormouse.ChildEnded, "", dormouse.ChildFact{Child: v.Child, Reason: v.Reason})
+		d.record(dormouse.ChildEnded, "", dormouse.ChildFact{Child: v.Child, Reason: v.Reason})
 	}
 	return nil
 }

@@ -41,8 +41,8 @@ type (
 		dormouse.Created
 		// Talk and Files are what a branch begins with, Files also what a session of an
 		// image does.
-		Talk  []dormouse.Event   `json:"-"`
-		Files *dormouse.Snapshot `json:"-"`
+		Transcript []dormouse.Event   `json:"-"`
+		Files      *dormouse.Snapshot `json:"-"`
 		// Processes says that it begins with what ran over the files.
 		Processes bool `json:"-"`
 		// Prompts are what it is asked first.
@@ -178,11 +178,11 @@ type (
 	// Wake starts a sandbox if there is none.
 	Wake struct{}
 
-	// AskSnapshot has a point made of the workspace as it is. Asked twice for the same
+	// AskSnapshot has a snapshot taken of the workspace as it is. Asked twice for the same
 	// it is one.
 	AskSnapshot struct{ dormouse.SnapshotAsk }
 
-	// ImportSnapshot adds a point whose layers were brought in and are verified. Asked
+	// ImportSnapshot adds a snapshot whose layers were brought in and are verified. Asked
 	// twice for the same it is one.
 	ImportSnapshot struct {
 		Ask    dormouse.SnapshotAsk
@@ -190,11 +190,11 @@ type (
 		Keep   dormouse.Retention
 	}
 
-	// ForgetSnapshots removes points from the line. What is not there is forgotten
+	// ForgetSnapshots removes snapshots. What is not there is forgotten
 	// already.
 	ForgetSnapshots struct{ IDs []dormouse.SnapshotID }
 
-	// Swap goes on with the files of a point, in the workspace Number.
+	// Swap goes on with the files of a snapshot, in the workspace Number.
 	Swap struct {
 		dormouse.WorkspaceSwap
 		// To is the seq of the log to go back to with the conversation; 0 leaves that
@@ -202,7 +202,7 @@ type (
 		To uint64
 		// Within is set for a tool call, in whose turn the files are swapped.
 		Within dormouse.TurnID
-		// Discard gives up the files it has; else a point must hold them.
+		// Discard gives up the files it has; else a snapshot must hold them.
 		Discard bool `json:",omitempty"`
 	}
 
@@ -363,13 +363,13 @@ type (
 	// RecordRecovery reports that files of the workspace were lost, and put back.
 	RecordRecovery struct{ dormouse.WorkspaceRecovery }
 
-	// TakeSnapshot reports a point of the workspace line, whose layers are verified.
+	// TakeSnapshot reports a snapshot of the workspace, whose layers are verified.
 	TakeSnapshot struct {
 		dormouse.Snapshot
 		Keep dormouse.Retention
 	}
 
-	// SkipSnapshot reports that a point was not made.
+	// SkipSnapshot reports that a snapshot was not taken.
 	SkipSnapshot struct{ dormouse.SnapshotSkip }
 
 	// Touch reports that somebody is about to be let into the sandbox who may change
@@ -394,14 +394,14 @@ type (
 	// ParentTold reports that the parent has recorded the end of this session.
 	ParentTold struct{}
 
-	// MakeRoom stops a sandbox that nobody uses just now, because others wait for
+	// Evict stops a sandbox that nobody uses just now, because others wait for
 	// its place.
-	MakeRoom struct{}
+	Evict struct{}
 
 	// Tick reports that time has passed.
 	Tick struct {
 		// Stirs says what was found to go on in a sandbox that nobody uses.
-		Stirs string
+		Busy string
 		// Bounded says that it keeps the sandbox awake only for so long.
 		Bounded bool
 	}
@@ -466,5 +466,5 @@ func (Fire) verb()            {}
 func (ChildUp) verb()         {}
 func (ChildDown) verb()       {}
 func (ParentTold) verb()      {}
-func (MakeRoom) verb()        {}
+func (Evict) verb()           {}
 func (Tick) verb()            {}

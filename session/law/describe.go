@@ -73,9 +73,9 @@ func (d *draft) archive() error {
 	return nil
 }
 
-// delete ends a session for good: once its sandbox and its children are gone,
+// deleteSession ends a session for good: once its sandbox and its children are gone,
 // so is its log. Twice is once.
-func (d *draft) delete(v Delete) error {
+func (d *draft) deleteSession(v Delete) error {
 	if d.Deleted {
 		return nil
 	}
@@ -123,13 +123,13 @@ func (d *draft) archiveThread(v ArchiveThread) error {
 	}
 	id, turn := t.ID, t.Turn
 	if turn != nil {
-		d.close(id, dormouse.TurnAbandoned)
+		d.closeTurn(id, dormouse.TurnAbandoned)
 	}
 	d.flush(id, "archived")
 	d.add(dormouse.ThreadArchived, id, nil)
 	if turn != nil && turn.Blocked != dormouse.BlockedOnRecovery { // else it was told
-		d.tellIdle(id, dormouse.StopReason{Type: dormouse.StopEndTurn})
+		d.recordIdle(id, dormouse.StopReason{Type: dormouse.StopEndTurn})
 	}
-	d.tell(dormouse.SessionThreadStatusTerminated, id, d.threadStatus(id, nil))
+	d.record(dormouse.SessionThreadStatusTerminated, id, d.threadStatus(id, nil))
 	return nil
 }

@@ -24,8 +24,8 @@ func (d *draft) add(t dormouse.EventType, thread dormouse.ThreadID, p any) {
 	d.addNamed("", t, thread, d.c.By, p)
 }
 
-// tell appends an event the runtime itself causes, whoever asked.
-func (d *draft) tell(t dormouse.EventType, thread dormouse.ThreadID, p any) {
+// record appends an event the runtime itself causes, whoever asked.
+func (d *draft) record(t dormouse.EventType, thread dormouse.ThreadID, p any) {
 	d.addNamed("", t, thread, dormouse.ActorServer, p)
 }
 
@@ -44,7 +44,7 @@ func (d *draft) addNamed(id dormouse.EventID, t dormouse.EventType, thread dormo
 	d.events = append(d.events, e)
 	before := d.State
 	d.State = Apply(before, e)
-	lay(&d.rows, before, d.State, e)
+	projectEvent(&d.rows, before, d.State, e)
 }
 
 func eventID(s dormouse.SessionID, seq uint64) dormouse.EventID {
@@ -62,26 +62,26 @@ func (d *draft) thread(id dormouse.ThreadID) (*Thread, error) {
 	return nil, fmt.Errorf("thread %.80s: %w", id, dormouse.ErrNotFound)
 }
 
-// tellRunning says that a thread works; was says whether the session did before.
-func (d *draft) tellRunning(thread dormouse.ThreadID, was bool) {
+// recordRunning says that a thread works; was says whether the session did before.
+func (d *draft) recordRunning(thread dormouse.ThreadID, was bool) {
 	if !was {
-		d.tell(dormouse.SessionStatusRunning, "", struct{}{})
+		d.record(dormouse.SessionStatusRunning, "", struct{}{})
 	}
-	d.tell(dormouse.SessionThreadStatusRunning, thread, d.threadStatus(thread, nil))
+	d.record(dormouse.SessionThreadStatusRunning, thread, d.threadStatus(thread, nil))
 }
 
-// tellIdle says that a thread rests, and the session with it unless another
+// recordIdle says that a thread rests, and the session with it unless another
 // thread works.
-func (d *draft) tellIdle(thread dormouse.ThreadID, stop dormouse.StopReason) {
-	d.tell(dormouse.SessionThreadStatusIdle, thread, d.threadStatus(thread, &stop))
+func (d *draft) recordIdle(thread dormouse.ThreadID, stop dormouse.StopReason) {
+	d.record(dormouse.SessionThreadStatusIdle, thread, d.threadStatus(thread, &stop))
 	if d.Works() {
 		return
 	}
 	if asked := d.asked(); len(asked) > 0 {
 		stop = dormouse.StopReason{Type: dormouse.StopRequiresAction, EventIDs: asked}
 	}
-	d.tell(dormouse.SessionUsage, "", dormouse.Usage{Usage: dormouse.Total(d.Usage, d.CostMicros, d.Active)})
-	d.tell(dormouse.SessionStatusIdle, "", dormouse.Idle{StopReason: stop, StopDetails: stop.Details()})
+	d.record(dormouse.SessionUsage, "", dormouse.Usage{Usage: dormouse.Total(d.Usage, d.CostMicros, d.Active)})
+	d.record(dormouse.SessionStatusIdle, "", dormouse.Idle{StopReason: stop, StopDetails: stop.Details()})
 }
 
 // asked lists what people are asked for, on any thread.

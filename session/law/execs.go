@@ -94,7 +94,7 @@ func (d *draft) endExec(v EndExec) error {
 // finishExec records how a command ended.
 func (d *draft) finishExec(op OpenOp, v FinishOp) error {
 	if len(v.Events) == 0 && d.Terminated != nil { // it was killed with the session
-		d.tell(dormouse.ExecAnswered, "", dormouse.ExecAnswer{Exec: op.Use, Exit: -1, Killed: true, Error: "the session was terminated"})
+		d.record(dormouse.ExecAnswered, "", dormouse.ExecAnswer{Exec: op.Use, Exit: -1, Killed: true, Error: "the session was terminated"})
 		d.endOp("", op, dormouse.OpEnd{Outcome: v.Outcome})
 		return nil
 	}
@@ -107,7 +107,7 @@ func (d *draft) finishExec(op OpenOp, v FinishOp) error {
 }
 
 // answerExec answers a command that never began.
-func (d *draft) answerExec(a dormouse.ExecAnswer) { d.tell(dormouse.ExecRefused, "", a) }
+func (d *draft) answerExec(a dormouse.ExecAnswer) { d.record(dormouse.ExecRefused, "", a) }
 
 // refuseExecs answers the commands that no sandbox will ever take.
 func (d *draft) refuseExecs(why string) {

@@ -6,12 +6,12 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// importSnapshot records a point that was brought in, beside the line.
+// importSnapshot records a snapshot that was brought in, beside the chain.
 func (d *draft) importSnapshot(v ImportSnapshot) error {
 	if err := v.Ask.Validate(); err != nil {
 		return err
 	}
-	if _, taken := d.Point(v.Ask.ID); taken {
+	if _, taken := d.Snapshot(v.Ask.ID); taken {
 		return nil
 	}
 	if len(v.Layers) == 0 {
@@ -26,8 +26,8 @@ func (d *draft) importSnapshot(v ImportSnapshot) error {
 
 // begin adds the files that a session of an image begins with.
 func (d *draft) begin(p dormouse.Snapshot) {
-	d.tell(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{Number: 1, Snapshot: p.ID, Layers: p.Layers, Reason: dormouse.SwapImported})
-	d.tell(dormouse.SnapshotTaken, "", dormouse.Snapshot{
+	d.record(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{Number: 1, Snapshot: p.ID, Layers: p.Layers, Reason: dormouse.SwapImported})
+	d.record(dormouse.SnapshotTaken, "", dormouse.Snapshot{
 		ID: p.ID, Label: p.Label, Reason: dormouse.SnapshotImported, At: d.Seq, Workspace: 1, Layers: p.Layers,
 	})
 }

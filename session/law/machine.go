@@ -70,8 +70,8 @@ type Wanted struct {
 	Execs []Exec
 	// Sandbox says what the sandbox should be doing.
 	Sandbox WantedSandbox
-	// Capture is the point that should be made of the workspace, if one should.
-	Capture *WantedCapture
+	// Snapshot is the snapshot that should be taken of the workspace, if one should.
+	Snapshot *WantedSnapshot
 	// Sleep is when an idle sandbox should be stopped.
 	Sleep time.Time
 	// Expire is when the first open question is no longer answered.
@@ -129,9 +129,9 @@ func Want(s State) Wanted {
 		Phase: s.Sandbox.Phase, Generation: s.Sandbox.Generation, How: s.Sandbox.How,
 		Saved: s.Sandbox.Saved, Handle: s.Sandbox.Handle, Keep: s.Terminated == nil && !s.Workspace.Fresh,
 	}}
-	w.Capture = WantCapture(s)
-	// The point of a turn is made before the next one changes anything.
-	waits := w.Capture != nil && (w.Capture.Reason == dormouse.SnapshotOfTurn || w.Capture.Reason == dormouse.SnapshotOfCall)
+	w.Snapshot = WantSnapshot(s)
+	// The snapshot of a turn is taken before the next one changes anything.
+	waits := w.Snapshot != nil && w.Snapshot.Awaited()
 	// So is what people did since, also if that has to wait until the sandbox has started
 	// or stopped.
 	waits = waits || beforeTurn(s) > 0
@@ -163,9 +163,21 @@ func Want(s State) Wanted {
 	if s.Terminated == nil {
 		w.Fire, w.Execs = s.Wakeups, s.Execs
 	}
-	w.TellParent = s.Untold
-	w.Delete = s.Deleted && !s.Untold && w.Capture == nil && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
+	w.TellParent = s.ParentUntold
+	w.Delete = s.Deleted && !s.ParentUntold && w.Snapshot == nil && s.Sandbox.Phase == SandboxCold && len(s.Children) == 0 && len(w.Kill) == 0
 	return w
+}
+
+// Warm reports whether a sandbox should be started because somebody waits for one: a command
+// of a person or a program, or an attempt or a visitor that the state does not know.
+func (w Wanted) Warm(demand bool) bool {
+	return w.Sandbox.Phase == SandboxCold && (demand || len(w.Execs) > 0)
+}
+
+// Attach reports whether a sandbox that runs should be reached: to end or to run something
+// in it, or for an attempt or a visitor that the state does not know.
+func (w Wanted) Attach(demand bool) bool {
+	return w.Sandbox.Phase == SandboxActive && (demand || len(w.Kill) > 0 || len(w.Execs) > 0)
 }
 
 // Due reports whether the attempt may start. One that ended in the future ended
@@ -175,7 +187,7 @@ func (w WantedStart) Due(now time.Time) bool { return !now.Before(w.Until) || no
 // Busy reports whether anything is wanted at once, or after a pause that is not
 // worth unloading the session for.
 func (w Wanted) Busy() bool {
-	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || len(w.Execs) > 0 || w.TellParent || w.Delete || w.Capture != nil ||
+	return len(w.Take) > 0 || len(w.Attempts) > 0 || len(w.Start) > 0 || len(w.Kill) > 0 || len(w.Children) > 0 || len(w.Execs) > 0 || w.TellParent || w.Delete || w.Snapshot != nil ||
 		w.Sandbox.Phase == SandboxWarming || w.Sandbox.Phase == SandboxStopping
 }
 
@@ -254,8 +266,8 @@ func IdleSince(s State) time.Time {
 		}
 	}
 	at := s.IdleSince
-	if s.Sandbox.Stirred.After(at) {
-		at = s.Sandbox.Stirred
+	if s.Sandbox.LastBusy.After(at) {
+		at = s.Sandbox.LastBusy
 	}
 	return at
 }
@@ -278,7 +290,7 @@ func PhaseOf(s State) dormouse.Phase {
 // StatusOf derives the status of the Managed Agents API.
 func StatusOf(s State) dormouse.Status {
 	_, status := derive(s)
-	if status == dormouse.StatusIdle && s.takes() {
+	if status == dormouse.StatusIdle && s.promptReady() {
 		return dormouse.StatusRunning // who just sent a message must not take it for answered
 	}
 	return status

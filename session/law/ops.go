@@ -39,8 +39,8 @@ func (d *draft) startOp(v StartOp) error {
 			return fmt.Errorf("model call %d is not next: %w", op.Origin.Call, dormouse.ErrConflict)
 		}
 	case dormouse.OpExec, dormouse.OpTask, dormouse.OpWrite, dormouse.OpRead:
-		if op.Kind != dormouse.OpRead && PointDue(d.State) {
-			return ErrPointDue
+		if op.Kind != dormouse.OpRead && CallSnapshotDue(d.State) {
+			return ErrSnapshotDue
 		}
 		if d.Sandbox.Phase != SandboxActive || op.Generation != d.Sandbox.Generation {
 			return fmt.Errorf("sandbox %d is not active: %w", op.Generation, dormouse.ErrConflict)
@@ -184,7 +184,7 @@ func (d *draft) gate(thread dormouse.ThreadID, turn dormouse.TurnID, u dormouse.
 		Origin: dormouse.Origin{Thread: thread, Turn: turn, Call: u.Call, Block: u.Block},
 	}.Named(d.Session), expires)
 	if u.Gate == dormouse.GateQuestion {
-		d.tell(dormouse.QuestionAsked, thread, dormouse.Question{Use: u.ID, Expires: expires})
+		d.record(dormouse.QuestionAsked, thread, dormouse.Question{Use: u.ID, Expires: expires})
 	}
 }
 
@@ -235,21 +235,21 @@ func (d *draft) loseOp(v LoseOp) error {
 	if op.Kind.Verdict(op.Keyed, false) != dormouse.VerdictUnknown {
 		return fmt.Errorf("a %s op is never of unknown outcome: %w", op.Kind, dormouse.ErrConflict)
 	}
-	d.lose(op, v.Why)
+	d.loseOpenOp(op, v.Why)
 	return nil
 }
 
-// lose records that an op's outcome cannot be known, and tells the agent.
-func (d *draft) lose(op OpenOp, why string) {
+// loseOpenOp records that an op's outcome cannot be known, and tells the agent.
+func (d *draft) loseOpenOp(op OpenOp, why string) {
 	thread := op.Origin.Thread
 	t := d.TurnOf(op.Origin.Turn)
 	if t != nil && op.Use != "" {
-		d.tell(dormouse.AgentToolResult, thread, errorResult(op.Use, fmt.Sprintf(maybeRun, op.ID, why)))
+		d.record(dormouse.AgentToolResult, thread, errorResult(op.Use, fmt.Sprintf(maybeRun, op.ID, why)))
 	}
 	if d.isExec(op.Op) {
-		d.tell(dormouse.ExecAnswered, "", dormouse.ExecAnswer{Exec: op.Use, Exit: -1, Unknown: true, Error: why})
+		d.record(dormouse.ExecAnswered, "", dormouse.ExecAnswer{Exec: op.Use, Exit: -1, Unknown: true, Error: why})
 	}
-	d.tell(dormouse.OpUnknown, thread, dormouse.OpEnd{Op: op.ID, Kind: op.Kind, Outcome: why})
+	d.record(dormouse.OpUnknown, thread, dormouse.OpEnd{Op: op.ID, Kind: op.Kind, Outcome: why})
 }
 
 func errorResult(use dormouse.EventID, text string) dormouse.ToolResult {
@@ -262,7 +262,7 @@ func (d *draft) loseStranded(turn dormouse.TurnID) {
 	for _, op := range d.Ops {
 		same := op.Generation == d.Sandbox.Generation && d.Sandbox.Phase != SandboxCold
 		if op.Origin.Turn == turn && op.Kind.Verdict(op.Keyed, same) == dormouse.VerdictUnknown {
-			d.lose(op, "its sandbox is gone")
+			d.loseOpenOp(op, "its sandbox is gone")
 		}
 	}
 }
@@ -272,7 +272,7 @@ func (d *draft) loseStranded(turn dormouse.TurnID) {
 func (d *draft) loseGeneration(generation uint64, why string) {
 	for _, op := range d.Ops {
 		if op.Generation == generation && op.Kind.Verdict(op.Keyed, false) == dormouse.VerdictUnknown {
-			d.lose(op, why)
+			d.loseOpenOp(op, why)
 		}
 	}
 }
@@ -315,6 +315,6 @@ func (d *draft) closeOps(thread dormouse.ThreadID, turn Turn) {
 		if doubt {
 			text = fmt.Sprintf(maybeRun, id, "it was interrupted")
 		}
-		d.tell(dormouse.AgentToolResult, thread, errorResult(use.ID, text))
+		d.record(dormouse.AgentToolResult, thread, errorResult(use.ID, text))
 	}
 }

@@ -21,24 +21,24 @@ func Project(s State, events []dormouse.Event) (State, dormouse.Rows) {
 	for _, e := range events {
 		before := s
 		s = Apply(s, e)
-		lay(&rows, before, s, e)
+		projectEvent(&rows, before, s, e)
 	}
 	Finish(&rows, s)
 	return s, rows
 }
 
-// lay lays out what one event changed. Only here are rows made of events.
-func lay(rows *dormouse.Rows, before, after State, e dormouse.Event) {
+// projectEvent lays out what one event changed. Only here are rows made of events.
+func projectEvent(rows *dormouse.Rows, before, after State, e dormouse.Event) {
 	giveID(rows, before, e)
 	switch e.Type { //nolint:exhaustive // the other types change no row but the index
 	case dormouse.PromptQueued:
 		if t := after.Thread(e.Thread); t != nil && len(t.Queue) > 0 {
-			rows.Prompts = put(rows.Prompts, t.Queue[len(t.Queue)-1])
+			rows.Prompts = putPrompt(rows.Prompts, t.Queue[len(t.Queue)-1])
 		}
 	case dormouse.TurnStarted:
 		if t := after.Thread(e.Thread); t != nil && t.Turn != nil {
 			for _, q := range t.Turn.Prompts {
-				rows.Prompts = put(rows.Prompts, q)
+				rows.Prompts = putPrompt(rows.Prompts, q)
 			}
 		}
 	case dormouse.PromptCompleted, dormouse.PromptCancelled:
@@ -48,7 +48,7 @@ func lay(rows *dormouse.Rows, before, after State, e dormouse.Event) {
 		}
 		for _, q := range promptsNamed(before, Payload[dormouse.Prompts](e).Prompts) {
 			q.Status = status
-			rows.Prompts = put(rows.Prompts, q)
+			rows.Prompts = putPrompt(rows.Prompts, q)
 		}
 	case dormouse.OpStarted:
 		p := Payload[dormouse.OpFact](e)
@@ -63,14 +63,14 @@ func lay(rows *dormouse.Rows, before, after State, e dormouse.Event) {
 			rows.Ops = putOp(rows.Ops, r)
 		}
 	case dormouse.SnapshotTaken, dormouse.SnapshotDeleted, dormouse.WorkspaceSwapped:
-		name(rows, e)
+		nameBlobs(rows, e)
 	}
 }
 
 // Merge adds what was laid out later.
 func Merge(rows *dormouse.Rows, later dormouse.Rows) {
 	for _, p := range later.Prompts {
-		rows.Prompts = put(rows.Prompts, p)
+		rows.Prompts = putPrompt(rows.Prompts, p)
 	}
 	for _, o := range later.Ops {
 		rows.Ops = putOp(rows.Ops, o)
@@ -129,7 +129,7 @@ func promptsNamed(s State, ids []dormouse.EventID) []dormouse.PromptRecord {
 	return found
 }
 
-func put(rows []dormouse.PromptRecord, r dormouse.PromptRecord) []dormouse.PromptRecord {
+func putPrompt(rows []dormouse.PromptRecord, r dormouse.PromptRecord) []dormouse.PromptRecord {
 	if i := slices.IndexFunc(rows, named(r.ID)); i >= 0 {
 		rows[i] = r
 		return rows

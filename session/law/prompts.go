@@ -125,10 +125,10 @@ func (d *draft) take(v Take) error {
 func (d *draft) startTurn(thread dormouse.ThreadID, prompts []dormouse.EventID, retryOf dormouse.TurnID, say func()) {
 	was := d.Works()
 	turn := dormouse.TurnID(dormouse.DeriveID(dormouse.TurnPrefix, string(eventID(d.Session, d.Seq+1))))
-	d.tell(dormouse.TurnStarted, thread, dormouse.TurnFact{Turn: turn, Prompts: prompts, RetryOf: retryOf})
-	d.tell(dormouse.AttemptStarted, thread, dormouse.Attempt{Turn: turn, Epoch: d.c.Epoch})
+	d.record(dormouse.TurnStarted, thread, dormouse.TurnFact{Turn: turn, Prompts: prompts, RetryOf: retryOf})
+	d.record(dormouse.AttemptStarted, thread, dormouse.Attempt{Turn: turn, Epoch: d.c.Epoch})
 	say()
-	d.tellRunning(thread, was)
+	d.recordRunning(thread, was)
 }
 
 // flush cancels everything queued on a thread.

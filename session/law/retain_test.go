@@ -13,15 +13,15 @@ import (
 
 func TestRetention(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	aged := func(hours ...int) []law.Point {
-		var points []law.Point
+	aged := func(hours ...int) []law.Snapshot {
+		var points []law.Snapshot
 		for _, h := range hours {
-			points = append(points, law.Point{ID: dormouse.SnapshotID(fmt.Sprintf("snap_%d", len(points))), Taken: now.Add(-time.Duration(h) * time.Hour)})
+			points = append(points, law.Snapshot{ID: dormouse.SnapshotID(fmt.Sprintf("snap_%d", len(points))), Taken: now.Add(-time.Duration(h) * time.Hour)})
 		}
 		return points
 	}
 	for name, c := range map[string]struct {
-		points []law.Point
+		points []law.Snapshot
 		age    int
 		count  int
 		pinned []dormouse.SnapshotID
@@ -56,14 +56,14 @@ func TestRetentionIsDoneAtOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	now := time.Unix(1_000_000, 0)
 	for range 1000 {
-		var points []law.Point
+		var points []law.Snapshot
 		for n := range r.IntN(20) {
-			points = append(points, law.Point{ID: dormouse.SnapshotID(fmt.Sprint(n)), Taken: now.Add(-time.Duration(r.IntN(100)) * time.Minute)})
+			points = append(points, law.Snapshot{ID: dormouse.SnapshotID(fmt.Sprint(n)), Taken: now.Add(-time.Duration(r.IntN(100)) * time.Minute)})
 		}
 		pinned := func(id dormouse.SnapshotID) bool { return len(id) == 1 && id[0]%3 == 0 }
 		age, count := time.Duration(r.IntN(100))*time.Minute, r.IntN(10)
 		removed := law.Retain(points, now, age, count, pinned)
-		left := slices.DeleteFunc(slices.Clone(points), func(p law.Point) bool { return slices.Contains(removed, p.ID) })
+		left := slices.DeleteFunc(slices.Clone(points), func(p law.Snapshot) bool { return slices.Contains(removed, p.ID) })
 		if again := law.Retain(left, now, age, count, pinned); len(again) > 0 {
 			t.Fatalf("of %v first %v is removed, then %v", points, removed, again)
 		}

@@ -70,7 +70,7 @@ func (d *draft) step(s Step) (answered dormouse.ThreadID, err error) {
 			return "", err
 		}
 		thread := t.ID
-		return thread, d.record(*s.Answer, thread, use)
+		return thread, d.recordAnswer(*s.Answer, thread, use)
 	case s.System != nil:
 		return "", d.system(*s.System)
 	}

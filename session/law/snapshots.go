@@ -11,7 +11,7 @@ import (
 
 // Workspace is what is known of the session's files.
 type Workspace struct {
-	// Number counts the workspaces; Base is the point this one lies over, and Layers
+	// Number counts the workspaces; Base is the snapshot this one lies over, and Layers
 	// what that consists of.
 	Number uint64              `json:"number,omitempty"`
 	Base   dormouse.SnapshotID `json:"base,omitempty"`
@@ -20,18 +20,18 @@ type Workspace struct {
 	// that nothing that ran over those may run on.
 	Sealed bool `json:"sealed,omitempty"`
 	Fresh  bool `json:"fresh,omitempty"`
-	// Newest is the newest point of the line, whether or not it can still be gone back
+	// Newest is the newest snapshot of the chain, whether or not it can still be restored
 	// to, and Line what it consists of.
 	Newest dormouse.SnapshotID `json:"newest,omitempty"`
-	Line   []dormouse.Layer    `json:"line,omitempty"`
+	Chain  []dormouse.Layer    `json:"line,omitempty"`
 	// Policy and Seals are those of the newest sandbox.
 	Policy dormouse.SnapshotPolicy `json:"policy,omitempty"`
 	Seals  bool                    `json:"seals,omitempty"`
 	// Used says that an op has used the sandbox, Due is the seq of the end of a turn
-	// that did and has no point yet.
+	// that did and has no snapshot yet.
 	Used bool   `json:"used,omitempty"`
 	Due  uint64 `json:"due,omitempty"`
-	// Calls are the tool calls that used the sandbox and have no point yet, if each is
+	// Calls are the tool calls that used the sandbox and have no snapshot yet, if each is
 	// to have one.
 	Calls []Called `json:"calls,omitempty"`
 	// Recovered is the last recovery of its files that was recorded.
@@ -39,11 +39,11 @@ type Workspace struct {
 	// Open says that a sandbox has had it, so that it may have changed since its base.
 	Open bool `json:"open,omitempty"`
 	// Touched is the seq of the last event that may have changed files since the newest
-	// point, 0 if none did. Live says that at that point something was there that
+	// snapshot, 0 if none did. Live says that at that snapshot something was there that
 	// changes files without any event.
 	Touched uint64 `json:"touched,omitempty"`
 	Live    bool   `json:"live,omitempty"`
-	// Before is the seq of the newest prompt for whose turn the point before was made,
+	// Before is the seq of the newest prompt for whose turn the snapshot before was made,
 	// or will not be. It counts until that turn has begun.
 	Before uint64 `json:"before,omitempty"`
 }
@@ -54,53 +54,53 @@ type Called struct {
 	Turn dormouse.TurnID `json:"turn"`
 }
 
-// Point is a snapshot that can be gone back to. All of it is in the log, at Seq.
-type Point struct {
+// Snapshot is a snapshot that can be restored. All of it is in the log, at Seq.
+type Snapshot struct {
 	ID    dormouse.SnapshotID `json:"id"`
 	Seq   uint64              `json:"seq"`
 	At    uint64              `json:"at"`
 	Taken time.Time           `json:"taken"`
-	// Midway says that a turn was at work, Aside that it stands beside the line.
+	// Midway says that a turn was at work, Aside that it stands beside the chain.
 	Midway bool `json:"midway,omitempty"`
 	Aside  bool `json:"aside,omitempty"`
 }
 
-// Void is a part of the log that is no part of the conversation any more: what comes
+// Truncation is a part of the log that is no part of the conversation any more: what comes
 // after From, up to and with Upto.
-type Void struct {
+type Truncation struct {
 	From uint64 `json:"from"`
 	Upto uint64 `json:"upto"`
 }
 
-// WantedCapture is a point that should be made.
-type WantedCapture struct {
+// WantedSnapshot is a snapshot that should be taken.
+type WantedSnapshot struct {
 	ID     dormouse.SnapshotID
 	Label  string
 	Reason string
 }
 
-// WantCapture says which point should be made of a workspace now, if one should.
-func WantCapture(s State) *WantedCapture {
+// WantSnapshot says which snapshot should be taken of a workspace now, if one should.
+func WantSnapshot(s State) *WantedSnapshot {
 	still := s.Sandbox.Phase == SandboxActive || s.Sandbox.Phase == SandboxCold
 	switch {
 	case s.Terminated != nil || !still || s.Workspace.Policy == "":
 		return nil
 	case len(s.Workspace.Calls) > 0 && s.Workspace.Policy == dormouse.SnapshotsByCall:
-		return &WantedCapture{ID: PointID(s.Session, dormouse.SnapshotOfCall, s.Workspace.Calls[0].Seq), Reason: dormouse.SnapshotOfCall}
+		return &WantedSnapshot{ID: DeriveSnapshotID(s.Session, dormouse.SnapshotOfCall, s.Workspace.Calls[0].Seq), Reason: dormouse.SnapshotOfCall}
 	case len(s.Asked) > 0:
-		return &WantedCapture{ID: s.Asked[0].ID, Label: s.Asked[0].Label, Reason: dormouse.SnapshotAsked}
+		return &WantedSnapshot{ID: s.Asked[0].ID, Label: s.Asked[0].Label, Reason: dormouse.SnapshotAsked}
 	case s.Workspace.Due > 0 && !s.Works():
-		return &WantedCapture{ID: PointID(s.Session, dormouse.SnapshotOfTurn, s.Workspace.Due), Reason: dormouse.SnapshotOfTurn}
+		return &WantedSnapshot{ID: DeriveSnapshotID(s.Session, dormouse.SnapshotOfTurn, s.Workspace.Due), Reason: dormouse.SnapshotOfTurn}
 	case s.Sandbox.Phase == SandboxCold && s.Workspace.Seals && s.Workspace.Open:
-		return &WantedCapture{ID: PointID(s.Session, dormouse.SnapshotSealing, s.Sandbox.Generation), Reason: dormouse.SnapshotSealing}
+		return &WantedSnapshot{ID: DeriveSnapshotID(s.Session, dormouse.SnapshotSealing, s.Sandbox.Generation), Reason: dormouse.SnapshotSealing}
 	}
 	if prompt := beforeTurn(s); prompt > 0 {
-		return &WantedCapture{ID: PointID(s.Session, dormouse.SnapshotBefore, prompt), Reason: dormouse.SnapshotBefore}
+		return &WantedSnapshot{ID: DeriveSnapshotID(s.Session, dormouse.SnapshotBefore, prompt), Reason: dormouse.SnapshotBefore}
 	}
 	return nil
 }
 
-// beforeTurn is the seq of the newest prompt whose turn could begin if a point were made
+// beforeTurn is the seq of the newest prompt whose turn could begin if a snapshot were taken
 // first of what people did since the last one; 0 if none has to be.
 func beforeTurn(s State) uint64 {
 	if p := s.Workspace.Policy; p != dormouse.SnapshotsByTurn && p != dormouse.SnapshotsByCall || s.Terminated != nil || s.Works() || !s.changed() {
@@ -112,9 +112,9 @@ func beforeTurn(s State) uint64 {
 	return 0
 }
 
-// OwesPoint reports whether a turn that ends now leaves files of which a point is to be
+// TurnNeedsSnapshot reports whether a turn that ends now leaves files of which a snapshot is to be
 // made.
-func (s State) OwesPoint() bool {
+func (s State) TurnNeedsSnapshot() bool {
 	p := s.Workspace.Policy
 	return s.Workspace.Used && (p == dormouse.SnapshotsByTurn || p == dormouse.SnapshotsByCall)
 }
@@ -129,16 +129,16 @@ func (s State) nextPrompt() (seq uint64) {
 	return seq
 }
 
-// changed reports whether files may be other than those of the newest point. Where it
-// says no, nothing could have changed them, and nobody has to look.
+// changed reports whether files may be other than those of the newest snapshot. Where it
+// says no, nothing could have changed them, and no snapshot is needed.
 func (s State) changed() bool {
 	return s.Workspace.Touched > 0 || s.Workspace.Live || slices.ContainsFunc(s.Ops, func(o OpenOp) bool { return ChangesFiles(o.Kind) })
 }
 
-// KeptIn returns the point that holds the present files, and whether there is one or
+// PresentSnapshot returns the snapshot that holds the present files, and whether there is one or
 // there is nothing to hold.
-func (s State) KeptIn() (dormouse.SnapshotID, bool) {
-	_, there := s.Point(s.Workspace.Newest)
+func (s State) PresentSnapshot() (dormouse.SnapshotID, bool) {
+	_, there := s.Snapshot(s.Workspace.Newest)
 	switch {
 	case s.Workspace.Policy == "" || s.Workspace.Newest == "" && !s.changed():
 		return "", true
@@ -151,7 +151,7 @@ func (s State) KeptIn() (dormouse.SnapshotID, bool) {
 // ChangesFiles reports whether an op of this kind may change the files of a workspace.
 func ChangesFiles(k dormouse.OpKind) bool { return k.InSandbox() && k != dormouse.OpRead }
 
-// touch records that somebody is let in who may change files.
+// touch records that a visitor comes in who may change files.
 func (d *draft) touch(v Touch) error {
 	if d.Sandbox.Phase != SandboxActive || d.Sandbox.Generation != v.Generation {
 		return fmt.Errorf("sandbox %d is not active: %w", v.Generation, dormouse.ErrConflict)
@@ -160,46 +160,33 @@ func (d *draft) touch(v Touch) error {
 	return nil
 }
 
-// ErrPointDue refuses what could change files before the point of a tool call is made.
-var ErrPointDue = fmt.Errorf("the snapshot of the tool call before is being taken: %w", dormouse.ErrConflict)
+// ErrSnapshotDue refuses what could change files before the snapshot of a tool call is taken.
+var ErrSnapshotDue = fmt.Errorf("the snapshot of the tool call before is being taken: %w", dormouse.ErrConflict)
 
-// PointDue reports whether the point of a tool call is to be made first.
-func PointDue(s State) bool {
-	w := WantCapture(s)
+// CallSnapshotDue reports whether the snapshot of a tool call is to be taken first.
+func CallSnapshotDue(s State) bool {
+	w := WantSnapshot(s)
 	return w != nil && w.Reason == dormouse.SnapshotOfCall
 }
 
-// OfCall says of which instant the point of a tool call is, and whether something else
-// was at work then, so that no conversation goes with it.
-func OfCall(s State) (at uint64, midway bool) {
-	call := s.Workspace.Calls[0]
-	for _, t := range s.Threads {
-		midway = midway || t.Turn != nil && t.Turn.Blocked == "" && t.Turn.ID != call.Turn
-	}
-	for _, o := range s.Ops {
-		midway = midway || o.Kind.InSandbox() && o.Kind != dormouse.OpRead
-	}
-	return call.Seq, midway
-}
-
-// PointID names a point by what it is made for, so that it is the same however often
+// DeriveSnapshotID names a snapshot by what it is made for, so that it is the same however often
 // that is tried.
-func PointID(id dormouse.SessionID, reason string, n uint64) dormouse.SnapshotID {
+func DeriveSnapshotID(id dormouse.SessionID, reason string, n uint64) dormouse.SnapshotID {
 	return dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, string(id), reason, strconv.FormatUint(n, 10)))
 }
 
-// Point returns a point that can be gone back to.
-func (s State) Point(id dormouse.SnapshotID) (Point, bool) {
-	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.ID == id })
+// Snapshot returns a snapshot that can be restored.
+func (s State) Snapshot(id dormouse.SnapshotID) (Snapshot, bool) {
+	i := slices.IndexFunc(s.Snapshots, func(p Snapshot) bool { return p.ID == id })
 	if i < 0 {
-		return Point{}, false
+		return Snapshot{}, false
 	}
-	return s.Points[i], true
+	return s.Snapshots[i], true
 }
 
-// Voids reports whether what has a seq is no part of the conversation any more.
-func (s State) Voids(seq uint64) bool {
-	return slices.ContainsFunc(s.Voided, func(v Void) bool { return v.From < seq && seq <= v.Upto })
+// Truncated reports whether what has a seq is no part of the conversation any more.
+func (s State) Truncated(seq uint64) bool {
+	return slices.ContainsFunc(s.Truncations, func(v Truncation) bool { return v.From < seq && seq <= v.Upto })
 }
 
 func (d *draft) askSnapshot(v AskSnapshot) error {
@@ -207,7 +194,7 @@ func (d *draft) askSnapshot(v AskSnapshot) error {
 		return err
 	}
 	asked := slices.ContainsFunc(d.Asked, func(a dormouse.SnapshotAsk) bool { return a.ID == v.ID })
-	if _, taken := d.Point(v.ID); taken || asked {
+	if _, taken := d.Snapshot(v.ID); taken || asked {
 		return nil
 	}
 	switch {
@@ -222,19 +209,19 @@ func (d *draft) askSnapshot(v AskSnapshot) error {
 	return nil
 }
 
-// takeSnapshot records a point, and what it makes superfluous.
+// takeSnapshot records a snapshot, and what it makes superfluous.
 func (d *draft) takeSnapshot(v TakeSnapshot) error {
-	w := WantCapture(d.State)
+	w := WantSnapshot(d.State)
 	if w == nil || w.ID != v.ID {
 		return fmt.Errorf("snapshot %s is not wanted: %w", v.ID, dormouse.ErrConflict)
 	}
 	if v.Workspace != d.Workspace.Number || len(v.Layers) == 0 {
 		return fmt.Errorf("snapshot %s of workspace %d: %w", v.ID, v.Workspace, dormouse.ErrConflict)
 	}
-	d.tell(dormouse.SnapshotTaken, "", v.Snapshot)
+	d.record(dormouse.SnapshotTaken, "", v.Snapshot)
 	// What no layer carries is only in the volume: that stays as it is.
 	if v.Reason == dormouse.SnapshotSealing && v.LeftOut == 0 {
-		d.tell(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{
+		d.record(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{
 			Number: d.Workspace.Number + 1, Snapshot: v.ID, Layers: v.Layers, Reason: dormouse.SwapSealed,
 		})
 	}
@@ -247,33 +234,33 @@ func (d *draft) recordRecovery(v RecordRecovery) error {
 	if v.ID == "" || v.ID == d.Workspace.Recovered {
 		return nil
 	}
-	d.tell(dormouse.WorkspaceRecovered, "", v.WorkspaceRecovery)
+	d.record(dormouse.WorkspaceRecovered, "", v.WorkspaceRecovery)
 	return nil
 }
 
-// retain removes points that are not to be kept any longer.
+// retain removes snapshots that are not to be kept any longer.
 func (d *draft) retain(keep dormouse.Retention) {
 	if keep.MaxCount == 0 {
 		keep.MaxCount = dormouse.MaxPoints
 	}
 	keep.MaxCount = min(keep.MaxCount, dormouse.MaxPoints)
 	if gone := d.Expired(keep, d.c.Now); len(gone) > 0 {
-		d.tell(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone, Reason: "retention"})
+		d.record(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone, Reason: "retention"})
 	}
 }
 
 func (d *draft) skipSnapshot(v SkipSnapshot) error {
-	if w := WantCapture(d.State); w == nil || w.ID != v.ID {
+	if w := WantSnapshot(d.State); w == nil || w.ID != v.ID {
 		return nil
 	}
-	d.tell(dormouse.SnapshotSkipped, "", v.SnapshotSkip)
+	d.record(dormouse.SnapshotSkipped, "", v.SnapshotSkip)
 	return nil
 }
 
 func (d *draft) forgetSnapshots(v ForgetSnapshots) error {
 	var gone []dormouse.SnapshotID
 	for _, id := range v.IDs {
-		if _, ok := d.Point(id); ok && !slices.Contains(gone, id) {
+		if _, ok := d.Snapshot(id); ok && !slices.Contains(gone, id) {
 			gone = append(gone, id)
 		}
 	}
@@ -328,8 +315,8 @@ func (s State) RefusesSwap(v Swap) error {
 	return nil
 }
 
-// replaces refuses to give up files that no point holds. What a living process writes
-// between that point and its end is lost with the process.
+// replaces refuses to give up files that no snapshot holds. What a living process writes
+// between that snapshot and its end is lost with the process.
 func (s State) replaces(by dormouse.SnapshotID) error {
 	if s.Workspace.Policy == "" {
 		return nil // none can be made
@@ -337,13 +324,13 @@ func (s State) replaces(by dormouse.SnapshotID) error {
 	if s.Workspace.Touched > 0 {
 		return fmt.Errorf("files may have changed since the last snapshot, and would be lost: %w", dormouse.ErrConflict)
 	}
-	if _, kept := s.Point(by); by != "" && !kept {
+	if _, kept := s.Snapshot(by); by != "" && !kept {
 		return fmt.Errorf("snapshot %s, which is to hold what is replaced, is not there: %w", by, dormouse.ErrConflict)
 	}
 	return nil
 }
 
-// truncate goes back in the conversation. Points that are newer go, but for the one
+// truncate goes back in the conversation. Snapshots that are newer go, but for the one
 // that holds what is replaced.
 func (d *draft) truncate(to uint64, replaced dormouse.SnapshotID) {
 	for _, t := range d.Threads {
@@ -351,7 +338,7 @@ func (d *draft) truncate(to uint64, replaced dormouse.SnapshotID) {
 	}
 	var gone []dormouse.SnapshotID
 	cut := dormouse.Truncation{To: to}
-	for _, p := range d.Points {
+	for _, p := range d.Snapshots {
 		switch {
 		case p.At <= to || p.Aside:
 		case p.ID == replaced:
@@ -372,29 +359,29 @@ func applySnapshot(s *State, e dormouse.Event) {
 		s.Asked = append(s.Asked, Payload[dormouse.SnapshotAsk](e))
 	case dormouse.SnapshotTaken:
 		p := Payload[dormouse.Snapshot](e)
-		s.Points = append(s.Points, Point{ID: p.ID, Seq: e.Seq, At: p.At, Taken: e.Time, Midway: p.Midway, Aside: p.Aside})
+		s.Snapshots = append(s.Snapshots, Snapshot{ID: p.ID, Seq: e.Seq, At: p.At, Taken: e.Time, Midway: p.Midway, Aside: p.Aside})
 		if p.Aside {
 			return
 		}
-		s.Workspace.Newest, s.Workspace.Line = p.ID, p.Layers
-		lookedAt(s, p.At, p.Live)
+		s.Workspace.Newest, s.Workspace.Chain = p.ID, p.Layers
+		markClean(s, p.At, p.Live)
 		settleSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotSkipped:
 		p := Payload[dormouse.SnapshotSkip](e)
 		if p.At > 0 {
-			lookedAt(s, p.At, p.Live)
+			markClean(s, p.At, p.Live)
 		} else {
 			s.Workspace.Before = s.nextPrompt() // trying once more for a turn that waits already would bring the same
 		}
 		settleSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotDeleted:
 		gone := Payload[dormouse.SnapshotsGone](e).IDs
-		s.Points = slices.DeleteFunc(s.Points, func(p Point) bool { return slices.Contains(gone, p.ID) })
+		s.Snapshots = slices.DeleteFunc(s.Snapshots, func(p Snapshot) bool { return slices.Contains(gone, p.ID) })
 	case dormouse.WorkspaceSwapped:
 		p := Payload[dormouse.WorkspaceSwap](e)
 		sealed := p.Reason == dormouse.SwapSealed || p.Processes
 		s.Workspace = Workspace{
-			Number: p.Number, Base: p.Snapshot, Layers: p.Layers, Newest: p.Snapshot, Line: p.Layers,
+			Number: p.Number, Base: p.Snapshot, Layers: p.Layers, Newest: p.Snapshot, Chain: p.Layers,
 			Sealed: sealed, Fresh: !sealed, Policy: s.Workspace.Policy, Seals: s.Workspace.Seals, Recovered: s.Workspace.Recovered,
 		}
 	case dormouse.WorkspaceTouched:
@@ -404,30 +391,30 @@ func applySnapshot(s *State, e dormouse.Event) {
 		s.Workspace.Touched = e.Seq // what was found instead is kept beside
 	case dormouse.HistoryTruncated:
 		p := Payload[dormouse.Truncation](e)
-		s.Voided = append(s.Voided, Void{From: p.To, Upto: e.Seq})
-		for i := range s.Points { // no conversation goes with it any more
-			s.Points[i].Aside = s.Points[i].Aside || p.Kept != "" && s.Points[i].ID == p.Kept
+		s.Truncations = append(s.Truncations, Truncation{From: p.To, Upto: e.Seq})
+		for i := range s.Snapshots { // no conversation goes with it any more
+			s.Snapshots[i].Aside = s.Snapshots[i].Aside || p.Kept != "" && s.Snapshots[i].ID == p.Kept
 		}
 	}
 }
 
-// lookedAt notes that the files are those of the newest point as far as anything that
+// markClean notes that the files are those of the newest snapshot as far as anything that
 // was recorded up to a seq could have changed them.
-func lookedAt(s *State, seq uint64, live bool) {
+func markClean(s *State, seq uint64, live bool) {
 	if s.Workspace.Touched <= seq {
 		s.Workspace.Touched = 0
 	}
 	s.Workspace.Live = live
 }
 
-// settleSnapshot notes that a point was made, or will not be.
+// settleSnapshot notes that a snapshot was taken, or will not be.
 func settleSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 	s.Asked = slices.DeleteFunc(s.Asked, func(a dormouse.SnapshotAsk) bool { return a.ID == id })
 	switch reason {
 	case dormouse.SnapshotOfTurn:
 		s.Workspace.Due = 0
 	case dormouse.SnapshotOfCall:
-		if calls := s.Workspace.Calls; len(calls) > 0 && PointID(s.Session, reason, calls[0].Seq) == id {
+		if calls := s.Workspace.Calls; len(calls) > 0 && DeriveSnapshotID(s.Session, reason, calls[0].Seq) == id {
 			s.Workspace.Calls = calls[1:]
 		}
 	case dormouse.SnapshotSealing:
@@ -436,39 +423,39 @@ func settleSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 		s.Workspace.Before = s.nextPrompt()
 	}
 	begun := slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn != nil })
-	if !begun && !s.changed() { // what others did is in this point, and the next turn owes none for it
+	if !begun && !s.changed() { // what others did is in this snapshot, and the next turn needs none for it
 		s.Workspace.Used = false
 	}
 }
 
-// What names layers beside the points: the files the session has, and its newest
-// point, which the next one is compared with.
+// What names layers beside the snapshots: the files the session has, and its newest
+// snapshot, which the next one is compared with.
 const (
-	baseName dormouse.SnapshotID = "base"
-	lineName dormouse.SnapshotID = "line"
+	baseName  dormouse.SnapshotID = "base"
+	chainName dormouse.SnapshotID = "line"
 )
 
-// name lays out which blobs the points name.
-func name(rows *dormouse.Rows, e dormouse.Event) {
-	names := func(point dormouse.SnapshotID, layers []dormouse.Layer) {
+// nameBlobs lays out which blobs the snapshots name.
+func nameBlobs(rows *dormouse.Rows, e dormouse.Event) {
+	names := func(snap dormouse.SnapshotID, layers []dormouse.Layer) {
 		digests := make([]dormouse.Digest, len(layers))
 		for i, l := range layers {
 			digests[i] = l.Digest
 		}
-		rows.SnapshotBlobs = append(rows.SnapshotBlobs, dormouse.SnapshotBlobs{Snapshot: point, Digests: digests})
+		rows.SnapshotBlobs = append(rows.SnapshotBlobs, dormouse.SnapshotBlobs{Snapshot: snap, Digests: digests})
 	}
 	switch e.Type { //nolint:exhaustive // those that name
 	case dormouse.SnapshotTaken:
 		p := Payload[dormouse.Snapshot](e)
 		names(p.ID, p.Layers)
 		if !p.Aside {
-			names(lineName, p.Layers)
+			names(chainName, p.Layers)
 		}
 	case dormouse.SnapshotDeleted:
 		rows.Released = append(rows.Released, Payload[dormouse.SnapshotsGone](e).IDs...)
 	case dormouse.WorkspaceSwapped:
 		p := Payload[dormouse.WorkspaceSwap](e)
 		names(baseName, p.Layers)
-		names(lineName, p.Layers)
+		names(chainName, p.Layers)
 	}
 }

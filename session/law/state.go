@@ -47,23 +47,23 @@ type State struct {
 
 	Terminated *Ending `json:"terminated,omitempty"`
 	// Untold says that its parent may not have recorded yet that it ended.
-	Untold    bool      `json:"untold,omitempty"`
-	Archived  time.Time `json:"archived,omitzero"`
-	Deleted   bool      `json:"deleted,omitempty"`
-	Threads   []Thread  `json:"threads,omitempty"`
-	Ops       []OpenOp  `json:"ops,omitempty"`
-	Sandbox   Sandbox   `json:"sandbox,omitzero"`
-	Workspace Workspace `json:"workspace,omitzero"`
+	ParentUntold bool      `json:"untold,omitempty"`
+	Archived     time.Time `json:"archived,omitzero"`
+	Deleted      bool      `json:"deleted,omitempty"`
+	Threads      []Thread  `json:"threads,omitempty"`
+	Ops          []OpenOp  `json:"ops,omitempty"`
+	Sandbox      Sandbox   `json:"sandbox,omitzero"`
+	Workspace    Workspace `json:"workspace,omitzero"`
 	// Shell is the name of the first thread's shell, if that is not the thread's own.
-	Shell     dormouse.ThreadID      `json:"shell,omitempty"`
-	Points    []Point                `json:"points,omitempty"` // the oldest first
-	Asked     []dormouse.SnapshotAsk `json:"asked,omitempty"`  // snapshots that somebody waits for
-	Voided    []Void                 `json:"voided,omitempty"` // what is no part of the conversation any more
-	Wakeups   []Wakeup               `json:"wakeups,omitempty"`
-	Children  []Child                `json:"children,omitempty"`  // those that have not ended
-	Offspring int                    `json:"offspring,omitempty"` // how many more sessions there may be below this one
-	Execs     []Exec                 `json:"execs,omitempty"`     // those that are not answered
-	IdleSince time.Time              `json:"idle_since,omitzero"`
+	Shell       dormouse.ThreadID      `json:"shell,omitempty"`
+	Snapshots   []Snapshot             `json:"points,omitempty"` // the oldest first
+	Asked       []dormouse.SnapshotAsk `json:"asked,omitempty"`  // snapshots that somebody waits for
+	Truncations []Truncation           `json:"voided,omitempty"` // what is no part of the conversation any more
+	Wakeups     []Wakeup               `json:"wakeups,omitempty"`
+	Children    []Child                `json:"children,omitempty"`  // those that have not ended
+	Offspring   int                    `json:"offspring,omitempty"` // how many more sessions there may be below this one
+	Execs       []Exec                 `json:"execs,omitempty"`     // those that are not answered
+	IdleSince   time.Time              `json:"idle_since,omitzero"`
 
 	Usage      dormouse.ModelUsage `json:"usage,omitzero"`
 	CostMicros int64               `json:"cost_micros,omitempty"`
@@ -167,8 +167,8 @@ const (
 // Sandbox is what is known of the session's sandbox.
 type Sandbox struct {
 	// Stirred is when it was last found busy although nobody wanted anything.
-	Stirred time.Time    `json:"stirred,omitzero"`
-	Phase   SandboxPhase `json:"phase,omitempty"`
+	LastBusy time.Time    `json:"stirred,omitzero"`
+	Phase    SandboxPhase `json:"phase,omitempty"`
 	// Generation counts every sandbox the session has had.
 	Generation uint64          `json:"generation,omitempty"`
 	How        string          `json:"how,omitempty"`
@@ -203,7 +203,7 @@ func (s State) Clone() State {
 	s.Wakeups = slices.Clone(s.Wakeups)
 	s.Children = slices.Clone(s.Children)
 	s.Execs = slices.Clone(s.Execs)
-	s.Points, s.Asked, s.Voided = slices.Clone(s.Points), slices.Clone(s.Asked), slices.Clone(s.Voided)
+	s.Snapshots, s.Asked, s.Truncations = slices.Clone(s.Snapshots), slices.Clone(s.Asked), slices.Clone(s.Truncations)
 	return s
 }
 
@@ -259,14 +259,14 @@ func (s State) Works() bool {
 	return slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn != nil && t.Turn.Blocked == "" })
 }
 
-// takes reports whether a prompt waits for nothing but its turn.
-func (s State) takes() bool {
+// promptReady reports whether a prompt waits for nothing but its turn.
+func (s State) promptReady() bool {
 	return s.Terminated == nil && slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn == nil && len(t.Queue) > 0 })
 }
 
 // engaged reports whether it works or is about to: what was asked a moment ago is
 // not dropped as if nobody had.
-func (s State) engaged() bool { return s.Works() || s.takes() }
+func (s State) engaged() bool { return s.Works() || s.promptReady() }
 
 // Attention returns why the session shows error, or nil.
 func (s State) Attention() *Attention {

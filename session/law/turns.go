@@ -6,9 +6,9 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// recover deals with attempts that a lease before this one left running: they
+// recoverAttempts deals with attempts that a lease before this one left running: they
 // are lost. Their number is durable before the next one starts.
-func (d *draft) recover() error {
+func (d *draft) recoverAttempts() error {
 	told := false
 	for _, t := range d.Threads {
 		if t.Turn == nil || t.Turn.Epoch == 0 || t.Turn.Epoch >= d.c.Epoch {
@@ -17,22 +17,22 @@ func (d *draft) recover() error {
 		turn := *t.Turn
 		d.loseStranded(turn.ID)
 		if turn.Attempt >= MaxAttempt {
-			d.exhaust(t.ID, "unknown_error", fmt.Sprintf(
+			d.giveUpTurn(t.ID, "unknown_error", fmt.Sprintf(
 				"the server stopped %d times during this turn; it was not tried again", turn.Attempt+1))
 			continue
 		}
-		d.tell(dormouse.AttemptEnded, t.ID, dormouse.Attempt{Turn: turn.ID, Number: turn.Attempt, Reason: dormouse.AttemptLost})
+		d.record(dormouse.AttemptEnded, t.ID, dormouse.Attempt{Turn: turn.ID, Number: turn.Attempt, Reason: dormouse.AttemptLost})
 		if d.Recovery == dormouse.RecoverAsk {
-			d.tell(dormouse.TurnBlocked, t.ID, dormouse.Blocked{Turn: turn.ID, On: dormouse.BlockedOnRecovery})
-			d.tellIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
+			d.record(dormouse.TurnBlocked, t.ID, dormouse.Blocked{Turn: turn.ID, On: dormouse.BlockedOnRecovery})
+			d.recordIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
 			continue
 		}
 		if !told {
-			d.tell(dormouse.SessionStatusRescheduled, "", struct{}{})
+			d.record(dormouse.SessionStatusRescheduled, "", struct{}{})
 			told = true
 		}
-		d.tell(dormouse.SessionThreadStatusRescheduled, t.ID, d.threadStatus(t.ID, nil))
-		d.tell(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: turn.ID, Number: turn.Attempt + 1, Epoch: d.c.Epoch})
+		d.record(dormouse.SessionThreadStatusRescheduled, t.ID, d.threadStatus(t.ID, nil))
+		d.record(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: turn.ID, Number: turn.Attempt + 1, Epoch: d.c.Epoch})
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func (d *draft) startAttempt(v StartAttempt) error {
 	case !(WantedStart{Since: t.Turn.Since, Until: t.Turn.Until}).Due(d.c.Now):
 		return fmt.Errorf("turn %s waits until %s: %w", v.Turn, t.Turn.Until, dormouse.ErrConflict)
 	}
-	d.tell(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: v.Turn, Number: t.Turn.Attempt, Epoch: d.c.Epoch})
+	d.record(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: v.Turn, Number: t.Turn.Attempt, Epoch: d.c.Epoch})
 	return nil
 }
 
@@ -56,7 +56,7 @@ func (d *draft) returnAttempt(v ReturnAttempt) error {
 	if t == nil || t.Turn.Epoch != d.c.Epoch || t.Turn.Epoch == 0 {
 		return fmt.Errorf("turn %s has no attempt of this lease: %w", v.Turn, dormouse.ErrConflict)
 	}
-	d.tell(dormouse.AttemptEnded, t.ID, dormouse.Attempt{Turn: v.Turn, Number: t.Turn.Attempt, Reason: dormouse.AttemptReturned})
+	d.record(dormouse.AttemptEnded, t.ID, dormouse.Attempt{Turn: v.Turn, Number: t.Turn.Attempt, Reason: dormouse.AttemptReturned})
 	return nil
 }
 
@@ -76,17 +76,17 @@ func (d *draft) failAttempt(v FailAttempt) error {
 	}
 	thread, turn := t.ID, *t.Turn
 	if !v.Retry || turn.Attempt >= MaxAttempt {
-		d.exhaust(thread, v.Error, v.Message)
+		d.giveUpTurn(thread, v.Error, v.Message)
 		return nil
 	}
-	d.tell(dormouse.SessionError, thread, failure(v.Error, v.Message, "retrying"))
-	d.tell(dormouse.AttemptEnded, thread, dormouse.Attempt{
+	d.record(dormouse.SessionError, thread, failure(v.Error, v.Message, "retrying"))
+	d.record(dormouse.AttemptEnded, thread, dormouse.Attempt{
 		Turn: turn.ID, Number: turn.Attempt, Reason: dormouse.AttemptFailed, Until: v.Until,
 	})
 	if StatusOf(d.State) == dormouse.StatusRescheduling { // else another thread still runs
-		d.tell(dormouse.SessionStatusRescheduled, "", struct{}{})
+		d.record(dormouse.SessionStatusRescheduled, "", struct{}{})
 	}
-	d.tell(dormouse.SessionThreadStatusRescheduled, thread, d.threadStatus(thread, nil))
+	d.record(dormouse.SessionThreadStatusRescheduled, thread, d.threadStatus(thread, nil))
 	return nil
 }
 
@@ -96,20 +96,20 @@ func failure(kind, message, retry string) dormouse.Failure {
 	}}
 }
 
-// exhaust ends a turn that is not tried again and asks for attention. What is
+// giveUpTurn ends a turn that is not tried again and asks for attention. What is
 // queued runs next, unless the session was made to cancel it.
-func (d *draft) exhaust(thread dormouse.ThreadID, kind, message string) {
+func (d *draft) giveUpTurn(thread dormouse.ThreadID, kind, message string) {
 	t := d.Thread(thread)
 	turn := *t.Turn
-	d.tell(dormouse.SessionError, thread, failure(kind, message, "exhausted"))
-	d.tell(dormouse.AttentionRaised, thread, dormouse.Attention{
+	d.record(dormouse.SessionError, thread, failure(kind, message, "exhausted"))
+	d.record(dormouse.AttentionRaised, thread, dormouse.Attention{
 		Reason: message, Thread: thread, Turn: turn.ID, Prompts: ids(turn.Prompts),
 	})
 	if d.FlushOnError {
 		d.flush(thread, "retries_exhausted")
 	}
-	d.close(thread, dormouse.TurnFailed)
-	d.tellIdle(thread, dormouse.StopReason{Type: dormouse.StopRetriesExhausted})
+	d.closeTurn(thread, dormouse.TurnFailed)
+	d.recordIdle(thread, dormouse.StopReason{Type: dormouse.StopRetriesExhausted})
 }
 
 // interrupt ends the active turn for a person. Nothing to end is nothing to do.
@@ -124,32 +124,32 @@ func (d *draft) interrupt(v Interrupt) error {
 		d.addNamed(v.ID, dormouse.UserInterrupt, thread, d.c.By, struct{}{})
 	}
 	if active {
-		d.close(thread, dormouse.TurnInterrupted)
+		d.closeTurn(thread, dormouse.TurnInterrupted)
 	}
 	if v.Flush {
 		d.flush(thread, "interrupted")
 	}
 	if active && !told {
-		d.tellIdle(thread, dormouse.StopReason{Type: dormouse.StopEndTurn})
+		d.recordIdle(thread, dormouse.StopReason{Type: dormouse.StopEndTurn})
 	}
 	return nil
 }
 
-// close ends a turn whatever it was doing: what was seen of a reply stands, open
+// closeTurn ends a turn whatever it was doing: what was seen of a reply stands, open
 // tool calls get a result that says so, and prompt and turn are done in one.
-func (d *draft) close(thread dormouse.ThreadID, outcome string) {
+func (d *draft) closeTurn(thread dormouse.ThreadID, outcome string) {
 	turn := *d.Thread(thread).Turn
 	d.closeOps(thread, turn)
 	d.finishTurn(thread, turn, outcome)
 }
 
 func (d *draft) finishTurn(thread dormouse.ThreadID, turn Turn, outcome string) {
-	d.tell(dormouse.PromptCompleted, thread, dormouse.Prompts{Prompts: ids(turn.Prompts)})
+	d.record(dormouse.PromptCompleted, thread, dormouse.Prompts{Prompts: ids(turn.Prompts)})
 	end := dormouse.TurnFact{Turn: turn.ID, Outcome: outcome}
-	if d.OwesPoint() && d.Terminated == nil {
-		end.Snapshot = PointID(d.Session, dormouse.SnapshotOfTurn, d.Seq+1)
+	if d.TurnNeedsSnapshot() && d.Terminated == nil {
+		end.Snapshot = DeriveSnapshotID(d.Session, dormouse.SnapshotOfTurn, d.Seq+1)
 	}
-	d.tell(dormouse.TurnEnded, thread, end)
+	d.record(dormouse.TurnEnded, thread, end)
 }
 
 func (d *draft) endTurn(v EndTurn) error {
@@ -165,7 +165,7 @@ func (d *draft) endTurn(v EndTurn) error {
 		stop = dormouse.StopRefusal
 	}
 	d.finishTurn(thread, *t.Turn, dormouse.TurnCompleted)
-	d.tellIdle(thread, dormouse.StopReason{Type: stop})
+	d.recordIdle(thread, dormouse.StopReason{Type: stop})
 	return nil
 }
 
@@ -187,8 +187,8 @@ func (d *draft) block(v Block) error {
 		return nil
 	}
 	thread := t.ID
-	d.tell(dormouse.TurnBlocked, thread, dormouse.Blocked{Turn: v.Turn, On: dormouse.BlockedOnPeople})
-	d.tellIdle(thread, dormouse.StopReason{Type: dormouse.StopRequiresAction, EventIDs: waiting})
+	d.record(dormouse.TurnBlocked, thread, dormouse.Blocked{Turn: v.Turn, On: dormouse.BlockedOnPeople})
+	d.recordIdle(thread, dormouse.StopReason{Type: dormouse.StopRequiresAction, EventIDs: waiting})
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (d *draft) block(v Block) error {
 func (d *draft) resume(thread dormouse.ThreadID, turn dormouse.TurnID) {
 	was := d.Works()
 	d.add(dormouse.TurnResumed, thread, dormouse.TurnFact{Turn: turn})
-	d.tellRunning(thread, was)
+	d.recordRunning(thread, was)
 }
 
 // retry tries again: the turn that a crash left waiting for a person, or the
@@ -221,8 +221,8 @@ func (d *draft) retry(v Retry) error {
 	return fmt.Errorf("there is nothing to retry: %w", dormouse.ErrConflict)
 }
 
-// goOn leaves a turn that a crash stopped as it is.
-func (d *draft) goOn(v Continue) error {
+// continueTurn leaves a turn that a crash stopped as it is.
+func (d *draft) continueTurn(v Continue) error {
 	t, err := d.thread(v.Thread)
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (d *draft) goOn(v Continue) error {
 	if t.Turn == nil || t.Turn.Blocked != dormouse.BlockedOnRecovery {
 		return fmt.Errorf("no turn waits for a decision: %w", dormouse.ErrConflict)
 	}
-	d.close(t.ID, dormouse.TurnInterrupted)
+	d.closeTurn(t.ID, dormouse.TurnInterrupted)
 	return nil
 }
 
@@ -245,13 +245,13 @@ func (d *draft) terminate(v Terminate) error {
 		}
 		worked := t.Turn != nil && t.Turn.Blocked == ""
 		if t.Turn != nil {
-			d.close(t.ID, dormouse.TurnAbandoned)
+			d.closeTurn(t.ID, dormouse.TurnAbandoned)
 		}
 		d.flush(t.ID, "terminated")
 		if worked {
-			d.tellIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
+			d.recordIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
 		}
-		d.tell(dormouse.SessionThreadStatusTerminated, t.ID, d.threadStatus(t.ID, nil))
+		d.record(dormouse.SessionThreadStatusTerminated, t.ID, d.threadStatus(t.ID, nil))
 	}
 	d.refuseExecs("the session was terminated")
 	end := dormouse.Termination{Reason: v.Reason}
@@ -259,7 +259,7 @@ func (d *draft) terminate(v Terminate) error {
 		end.Parent = d.Parent
 	}
 	d.add(dormouse.SessionTerminated, "", end)
-	d.tell(dormouse.SessionStatusTerminated, "", struct{}{})
+	d.record(dormouse.SessionStatusTerminated, "", struct{}{})
 	if d.Sandbox.Phase == SandboxActive {
 		d.stopSandbox("terminated")
 	}

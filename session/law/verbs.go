@@ -3,6 +3,7 @@ package law
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -25,6 +26,8 @@ type Rule struct {
 	// FreesDisk says that the verb takes something away from the disk, so that it has to
 	// work while the disk is full.
 	FreesDisk bool
+	// Damaged says that the verb is allowed in a session whose log cannot be read.
+	Damaged bool
 	// Lookup is what must be read before the verb can be decided.
 	Lookup Lookup
 
@@ -73,15 +76,15 @@ var Verbs = []Rule{
 	rule(Rule{Name: "spawn", Repeat: IdempotentByID, Wire: true, Agent: true, Lookup: LookupRights}, (*draft).spawn),
 	rule(Rule{Name: "end_child", Wire: true, Agent: true}, (*draft).endChild),
 	rule(Rule{Name: "describe", AfterEnd: true, Wire: true, Agent: true, Hidden: true}, (*draft).describe),
-	rule(Rule{Name: "archive", AfterEnd: true, Repeat: Idempotent, Wire: true, Hidden: true, FreesDisk: true, Lookup: LookupOpenCalls}, bare[Archive]((*draft).archive)),
-	rule(Rule{Name: "delete", AfterEnd: true, Repeat: Idempotent, Wire: true, FreesDisk: true, Lookup: LookupOpenCalls}, (*draft).delete),
+	rule(Rule{Name: "archive", AfterEnd: true, Repeat: Idempotent, Wire: true, Hidden: true, FreesDisk: true, Damaged: true, Lookup: LookupOpenCalls}, bare[Archive]((*draft).archive)),
+	rule(Rule{Name: "delete", AfterEnd: true, Repeat: Idempotent, Wire: true, FreesDisk: true, Damaged: true, Lookup: LookupOpenCalls}, (*draft).deleteSession),
 	rule(Rule{Name: "run", Repeat: IdempotentByID, Wire: true}, (*draft).run),
 	rule(Rule{Name: "end_exec", AfterEnd: true, Wire: true}, (*draft).endExec),
 	rule(Rule{Name: "retry", Wire: true}, (*draft).retry),
-	rule(Rule{Name: "continue", Wire: true, Lookup: LookupOpenCalls}, (*draft).goOn),
+	rule(Rule{Name: "continue", Wire: true, Lookup: LookupOpenCalls}, (*draft).continueTurn),
 	rule(Rule{Name: "hibernate", Wire: true, Lookup: LookupOpenCalls}, bare[Hibernate]((*draft).hibernate)),
 	rule(Rule{Name: "wake", Wire: true}, bare[Wake]((*draft).wake)),
-	rule(Rule{Name: "terminate", AfterEnd: true, Repeat: Idempotent, Wire: true, Hidden: true, FreesDisk: true, Lookup: LookupOpenCalls}, (*draft).terminate),
+	rule(Rule{Name: "terminate", AfterEnd: true, Repeat: Idempotent, Wire: true, Hidden: true, FreesDisk: true, Damaged: true, Lookup: LookupOpenCalls}, (*draft).terminate),
 	rule(Rule{Name: "ask_snapshot", Repeat: Idempotent, Wire: true}, (*draft).askSnapshot),
 	rule(Rule{Name: "import_snapshot", Repeat: Idempotent, Wire: true}, (*draft).importSnapshot),
 	rule(Rule{Name: "forget_snapshots", AfterEnd: true, Repeat: Idempotent, Wire: true, Agent: true, FreesDisk: true}, (*draft).forgetSnapshots),
@@ -89,7 +92,7 @@ var Verbs = []Rule{
 
 	rule(Rule{Name: "start_exec"}, (*draft).startExec),
 	rule(Rule{Name: "take"}, (*draft).take),
-	rule(Rule{Name: "recover", AfterEnd: true, Lookup: LookupOpenCalls}, bare[Recover]((*draft).recover)),
+	rule(Rule{Name: "recover", AfterEnd: true, Lookup: LookupOpenCalls}, bare[Recover]((*draft).recoverAttempts)),
 	rule(Rule{Name: "start_attempt"}, (*draft).startAttempt),
 	rule(Rule{Name: "return_attempt"}, (*draft).returnAttempt),
 	rule(Rule{Name: "fail_attempt", Lookup: LookupOpenCalls}, (*draft).failAttempt),
@@ -113,7 +116,7 @@ var Verbs = []Rule{
 	rule(Rule{Name: "child_up", AfterEnd: true}, (*draft).childUp),
 	rule(Rule{Name: "child_down", AfterEnd: true}, (*draft).childDown),
 	rule(Rule{Name: "parent_told", AfterEnd: true}, bare[ParentTold]((*draft).parentTold)),
-	rule(Rule{Name: "make_room"}, bare[MakeRoom]((*draft).makeRoom)),
+	rule(Rule{Name: "make_room"}, bare[Evict]((*draft).evict)),
 	rule(Rule{Name: "tick", AfterEnd: true}, (*draft).tick),
 }
 
@@ -186,6 +189,48 @@ func Repeatable(v Verb) bool {
 		}
 	}
 	return RuleOf(v).Repeat != NotIdempotent
+}
+
+// WhenDamaged returns v as it is asked of a session whose log cannot be read, and whether it
+// may be: such a session can be ended, and nothing else can be decided.
+func WhenDamaged(v Verb) (Verb, bool) {
+	if d, ok := v.(Delete); ok {
+		d.Resting = false // nothing of it runs any more
+		v = d
+	}
+	return v, RuleOf(v).Damaged
+}
+
+// Sender is the lease under which another session sends v, nil if none does.
+func Sender(v Verb) *dormouse.Fence {
+	if p, ok := v.(Prompt); ok {
+		return p.Under
+	}
+	return nil
+}
+
+// Retried returns v as it is asked for again when it may have been carried out: its ids are
+// no longer new.
+func Retried(v Verb) Verb {
+	switch v := v.(type) { //nolint:gochecksumtype // the others say nothing of it
+	case Prompt:
+		v.New = false
+		return v
+	case Run:
+		v.New = false
+		return v
+	case Send:
+		v.Steps = slices.Clone(v.Steps)
+		for i, s := range v.Steps {
+			if s.Prompt != nil {
+				p := *s.Prompt
+				p.New = false
+				v.Steps[i].Prompt = &p
+			}
+		}
+		return v
+	}
+	return v
 }
 
 // WithRights returns v with the configuration that a child's must not exceed.

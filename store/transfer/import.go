@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/archive"
 )
@@ -201,7 +201,7 @@ func (i *importer) end(ctx context.Context, end archive.End) error {
 	if digest != end.Digest {
 		return fmt.Errorf("its log was stored as %s and is %s in the archive", digest, end.Digest)
 	}
-	rows, err := session.Rebuild(ctx, i.to.Store, i.to.Blobs, i.id)
+	rows, err := history.Rebuild(ctx, i.to.Store, i.to.Blobs, i.id)
 	if i.lost && errors.Is(err, dormouse.ErrDamaged) {
 		i.progress.Note("%s: is kept and cannot be loaded: %v", i.id, err)
 		i.done.Withheld++

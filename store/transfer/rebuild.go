@@ -11,7 +11,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -41,7 +41,7 @@ func Rebuild(ctx context.Context, d Deployment, check bool, note func(format str
 			done.Failed++
 			return nil
 		}
-		rows, err := session.Rebuild(ctx, d.Store, d.Blobs, id)
+		rows, err := history.Rebuild(ctx, d.Store, d.Blobs, id)
 		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, dormouse.ErrDamaged) || errors.Is(err, dormouse.ErrNewerLog) {
 			note("%s: cannot be laid out: %v", id, err)
 			done.Failed++

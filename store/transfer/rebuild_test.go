@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/store/transfer"
 	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
@@ -15,7 +15,7 @@ func TestNamesThatRowsLackAreADifference(t *testing.T) {
 	p := &transfertest.Past{T: t, Deployment: transfertest.Open(t, t.TempDir())}
 	p.Create(transfertest.Fresh)
 	p.Create(transfertest.Ended)
-	rows, err := session.Rebuild(t.Context(), p.Store, p.Blobs, transfertest.Fresh)
+	rows, err := history.Rebuild(t.Context(), p.Store, p.Blobs, transfertest.Fresh)
 	if err != nil {
 		t.Fatal(err)
 	}

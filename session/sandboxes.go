@@ -1,0 +1,49 @@
+package session
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/fleet"
+	"github.com/dormouse-run/dormouse/session/law"
+)
+
+// evict asks a session to let its sandbox sleep.
+func (s *Sessions) evict(id dormouse.SessionID) error {
+	a, err := s.actor(s.ctx, id)
+	if err == nil {
+		err = a.Evict(s.ctx)
+	}
+	if _, moved := fleet.Elsewhere(err); moved || errors.Is(err, dormouse.ErrNotFound) {
+		s.slots.Release(id)
+		return nil
+	}
+	return err
+}
+
+// Slots says how many sandboxes are awake, and how many sessions wait until one
+// may be.
+func (s *Sessions) Slots() (awake, waiting int) { return s.slots.count() }
+
+// Owned says what a session knows of its sandbox, for somebody who found one. Only a
+// session without a row is not there: one that cannot be read has its files.
+func (s *Sessions) Owned(ctx context.Context, id dormouse.SessionID) sandbox.Owned {
+	if _, err := s.Row(ctx, id); errors.Is(err, dormouse.ErrNotFound) {
+		return sandbox.Owned{}
+	}
+	state, err := s.Peek(ctx, id)
+	switch {
+	case err != nil:
+		return sandbox.Owned{Unsure: true}
+	case state.Sandbox.Phase == law.SandboxCold:
+		return sandbox.Owned{Known: true}
+	}
+	// Of a shared store it may be another server's. Who has its actor slots it, and
+	// nobody would tell us when it sleeps.
+	if s.fleet.Alone() {
+		s.slots.Adopt(id, law.IdleSince(state))
+	}
+	return sandbox.Owned{Known: true, Generation: state.Sandbox.Generation}
+}

@@ -10,8 +10,18 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
+// Rows finds the row of a session.
+type Rows interface {
+	Row(ctx context.Context, id dormouse.SessionID) (session.Row, error)
+}
+
+// Tenants finds the tenant that a session belongs to.
+type Tenants interface {
+	Tenant(ctx context.Context, id dormouse.SessionID) (string, error)
+}
+
 // Row finds a session for whoever calls. One of another tenant is not found.
-func (c *Call) Row(ctx context.Context, all *session.Sessions, id dormouse.SessionID) (session.Row, error) {
+func (c *Call) Row(ctx context.Context, all Rows, id dormouse.SessionID) (session.Row, error) {
 	row, err := all.Row(ctx, id)
 	if err := c.owns(id, row.Tenant, err); err != nil {
 		return session.Row{}, err
@@ -21,7 +31,7 @@ func (c *Call) Row(ctx context.Context, all *session.Sessions, id dormouse.Sessi
 
 // Own checks that a session is that of whoever calls: all that has to be known by
 // what only asks the session.
-func (c *Call) Own(ctx context.Context, all *session.Sessions, id dormouse.SessionID) (dormouse.SessionID, error) {
+func (c *Call) Own(ctx context.Context, all Tenants, id dormouse.SessionID) (dormouse.SessionID, error) {
 	tenant, err := all.Tenant(ctx, id)
 	return id, c.owns(id, tenant, err)
 }

@@ -150,7 +150,7 @@ func newHouse(t *testing.T, more ...func(*house) *door.Table) *house {
 		Sessions: h.sessions, Auth: who, Logger: quiet, Witness: h.witness, GoneWithin: 30 * time.Second,
 		Metrics: http.NotFoundHandler(), Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: all},
 	})
-	managed := v1.New(v1.Deps{
+	managed := v1.New(v1.Config{
 		Sessions: h.sessions, Auth: who, Logger: quiet, Witness: h.witness, Catalog: catalog.New(h.store, nil), Models: models,
 		CheckAgent: func(dormouse.AgentConfig) error { return nil },
 	})

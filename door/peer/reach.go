@@ -14,6 +14,11 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
+// visitor reaches the sandboxes of sessions that are loaded on this server.
+type visitor interface {
+	ReachHere(ctx context.Context, e session.Errand) (v *session.Visit, err error)
+}
+
 const (
 	askPath  = Prefix + "ask"
 	openPath = Prefix + "open"

@@ -18,9 +18,31 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// commander gives commands to the sessions that are loaded on this server.
+type commander interface {
+	DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error
+}
+
+// member knows which server this is, and which other servers of the store hold a
+// lease.
+type member interface {
+	Self() (session.Server, bool)
+	FleetNow() (time.Time, error)
+	Lives(ctx context.Context, incarnation uint64) error
+}
+
+// Sessions is what this door asks of sessions. Each part of it is declared in the
+// file that uses it.
+type Sessions interface {
+	commander
+	member
+	streamer
+	visitor
+}
+
 // Config is what other servers are let in to.
 type Config struct {
-	Sessions *session.Sessions
+	Sessions Sessions
 	// Key is the store's.
 	Key    []byte
 	Logger *slog.Logger

@@ -5,8 +5,14 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
 )
+
+// streamer follows the sessions that are loaded on this server.
+type streamer interface {
+	FollowHere(id dormouse.SessionID, after uint64) (*session.Follower, error)
+}
 
 // follow streams a session to a server whose clients follow it there: a line of
 // JSON each, until the session is no longer loaded here.

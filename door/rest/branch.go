@@ -1,12 +1,18 @@
 package rest
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/session"
 )
+
+// brancher branches sessions.
+type brancher interface {
+	Branch(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask session.BranchAsk) (session.Branched, error)
+}
 
 type branchRequest struct {
 	// Snapshot is where the branch begins; the present if it is empty.

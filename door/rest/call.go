@@ -11,6 +11,11 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// stateReader reads the state that a session has now.
+type stateReader interface {
+	Peek(ctx context.Context, id dormouse.SessionID) (law.State, error)
+}
+
 // call is one request on its way through the door.
 type call struct{ *door.Call }
 

@@ -13,6 +13,12 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
+// creator creates sessions, and reads what one was created with.
+type creator interface {
+	Create(ctx context.Context, by dormouse.Actor, c dormouse.Created) (dormouse.SessionRow, error)
+	Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error)
+}
+
 type createRequest struct {
 	Title       string                 `json:"title"`
 	Agent       string                 `json:"agent"`

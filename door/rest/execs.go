@@ -17,6 +17,11 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// execer runs commands in sandboxes.
+type execer interface {
+	Exec(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.ExecAsk, out func(text string)) (dormouse.ExecAnswer, error)
+}
+
 type execRequest struct {
 	Command string `json:"command"`
 	Timeout string `json:"timeout"`

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"mime"
@@ -8,7 +9,14 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
+	"github.com/dormouse-run/dormouse/session"
 )
+
+// importer imports container images as snapshots.
+type importer interface {
+	CreateFrom(ctx context.Context, by dormouse.Actor, c dormouse.Created, label string, image io.Reader) (session.Row, dormouse.SnapshotID, error)
+	Import(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk, image io.Reader) (dormouse.Snapshot, error)
+}
 
 // maxImportSession bounds how a session that is made of an image is described.
 const maxImportSession = 256 << 10

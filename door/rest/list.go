@@ -12,6 +12,11 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
+// lister finds sessions.
+type lister interface {
+	List(ctx context.Context, q session.Query) ([]session.Row, error)
+}
+
 func (s *Server) list(c call) error {
 	q, err := c.selection()
 	if err != nil {

@@ -15,6 +15,13 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// prompter queues prompts, and reads those that were queued.
+type prompter interface {
+	Once(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) (again bool, err error)
+	Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error)
+	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
+}
+
 type promptRequest struct {
 	Content json.RawMessage   `json:"content"`
 	ID      string            `json:"id"`

@@ -12,12 +12,35 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
 )
+
+// Sessions is what this door asks of sessions. Each part of it is declared in the
+// file that uses it.
+type Sessions interface {
+	door.Rows
+	door.Tenants
+	stateReader
+	commander
+	creator
+	importer
+	brancher
+	restorer
+	snapshotReader
+	snapshotter
+	eventReader
+	execer
+	lister
+	prompter
+	opReader
+	partialReader
+	streamer
+	visitor
+	scheduler
+}
 
 // Config is what the door opens to.
 type Config struct {
-	Sessions *session.Sessions
+	Sessions Sessions
 	Auth     door.Authenticator
 	Logger   *slog.Logger
 	// Hosts are the names under which the server may be called, besides those of

@@ -3,11 +3,24 @@ package rest
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
 )
+
+// restorer gives a session the files that it had before.
+type restorer interface {
+	Restore(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, snapshot dormouse.SnapshotID, how session.GoBack) (dormouse.WorkspaceSwap, error)
+	Revert(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, prompt dormouse.EventID, how session.GoBack) (dormouse.WorkspaceSwap, error)
+}
+
+// snapshotReader reads the files in snapshots.
+type snapshotReader interface {
+	Diff(ctx context.Context, from *session.Place, to session.Place) (d session.Difference, before, now dormouse.Snapshot, err error)
+	Export(ctx context.Context, id dormouse.SessionID, snapshot dormouse.SnapshotID, name string, w io.Writer) error
+}
 
 type restoreRequest struct {
 	Snapshot dormouse.SnapshotID `json:"snapshot"`

@@ -14,6 +14,15 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// snapshotter takes, lists and prunes snapshots.
+type snapshotter interface {
+	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
+	Kept(ctx context.Context, id dormouse.SessionID, snapshot dormouse.SnapshotID) (session.Kept, error)
+	Points(ctx context.Context, id dormouse.SessionID, after dormouse.SnapshotID, limit int) (page []session.Kept, all int, err error)
+	Prune(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, keep dormouse.Retention, dry bool) ([]dormouse.SnapshotID, error)
+	Ref(id dormouse.SessionID, snapshot dormouse.SnapshotID) session.Ref
+}
+
 func (s *Server) snapshotOf(id dormouse.SessionID, k session.Kept) Snapshot {
 	v := Snapshot{
 		ID: k.ID, Session: id, Parent: k.Parent, Label: k.Label, Reason: k.Reason, Taken: k.Taken, At: k.At, Midway: k.Midway, Aside: k.Aside,
@@ -28,8 +37,8 @@ func (s *Server) snapshotOf(id dormouse.SessionID, k session.Kept) Snapshot {
 }
 
 // whole is a snapshot with all there is to know of it.
-func (s *Server) whole(ctx context.Context, id dormouse.SessionID, point dormouse.SnapshotID) (Snapshot, error) {
-	k, err := s.Sessions.Kept(ctx, id, point)
+func (s *Server) whole(ctx context.Context, id dormouse.SessionID, snapshot dormouse.SnapshotID) (Snapshot, error) {
+	k, err := s.Sessions.Kept(ctx, id, snapshot)
 	if err != nil {
 		return Snapshot{}, err
 	}

@@ -14,6 +14,11 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
+// streamer follows sessions.
+type streamer interface {
+	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*session.Follower, error)
+}
+
 var (
 	errBeat    = errors.New("time to say that the stream lives")
 	errDeleted = errors.New("the session was deleted")

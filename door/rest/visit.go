@@ -10,6 +10,11 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
+// visitor reaches the sandboxes of sessions.
+type visitor interface {
+	Reach(ctx context.Context, id dormouse.SessionID, wake bool) (*session.Visit, error)
+}
+
 const (
 	// readyWithin bounds how long a visitor waits for a sandbox that is being
 	// started, and askWithin how long for an answer from within.

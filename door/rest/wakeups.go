@@ -12,6 +12,13 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// scheduler schedules wake-ups, and reads those that were scheduled.
+type scheduler interface {
+	Given(ctx context.Context, id dormouse.SessionID, clientID string) (dormouse.Event, error)
+	Now() time.Time
+	Once(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) (again bool, err error)
+}
+
 func wakeupsOf(state law.State) []Wakeup {
 	all := make([]Wakeup, 0, len(state.Wakeups))
 	for _, w := range state.Wakeups {

@@ -15,6 +15,11 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
+// eventReader reads pages of the log.
+type eventReader interface {
+	Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
+}
+
 // Events on a page: as many as are asked for, fewer if they are large.
 const (
 	usualEvents = 1000

@@ -60,7 +60,7 @@ func newSessions(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHouseOn(t, kept, func(d *v1.Deps) {
+	h := newHouseOn(t, kept, func(d *v1.Config) {
 		d.Sessions, d.CheckAgent, d.WriteTimeout = sessions, func(dormouse.AgentConfig) error { return nil }, 5*time.Second
 	})
 	h.sessions, h.store = sessions, kept

@@ -52,11 +52,11 @@ func (someModels) Find(id string) (v1.Model, bool) {
 
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	return newHouseOn(t, new(memory.Store), func(*v1.Deps) {})
+	return newHouseOn(t, new(memory.Store), func(*v1.Config) {})
 }
 
 // newHouseOn is newHouse with a catalog that is kept somewhere.
-func newHouseOn(t *testing.T, kept catalog.Documents, change func(*v1.Deps)) *house {
+func newHouseOn(t *testing.T, kept catalog.Documents, change func(*v1.Config)) *house {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
 	who, err := auth.OpenLocal(file)
@@ -71,7 +71,7 @@ func newHouseOn(t *testing.T, kept catalog.Documents, change func(*v1.Deps)) *ho
 	if err != nil {
 		t.Fatal(err)
 	}
-	deps := v1.Deps{Auth: who, Logger: quiet, Catalog: catalog.New(kept, nil), Models: someModels{}}
+	deps := v1.Config{Auth: who, Logger: quiet, Catalog: catalog.New(kept, nil), Models: someModels{}}
 	change(&deps)
 	server := httptest.NewServer(v1.New(deps))
 	base := new(http.Transport)

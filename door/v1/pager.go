@@ -12,6 +12,11 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// promptReader reads the records of prompts.
+type promptReader interface {
+	Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error)
+}
+
 // collect gathers a page: the log in its order and then what waits, or all of that
 // backwards. An event has its place once it is taken or cancelled. Once a page has
 // begun with what waits, those after it are of the same queue, so that nothing is

@@ -14,6 +14,11 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// commander gives commands to sessions.
+type commander interface {
+	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error
+}
+
 // send takes what a client has to say, all of it or nothing, and answers when it
 // is durable.
 func (s *Server) send(c call) error {

@@ -12,6 +12,12 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// ageReader reads when, and with what, a session was created.
+type ageReader interface {
+	Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error)
+	Now() time.Time
+}
+
 // Session is a session as the API shows it.
 type Session struct {
 	Type          string              `json:"type"`

@@ -17,6 +17,12 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// creator creates sessions, and reads what one was created with.
+type creator interface {
+	CreateAsked(ctx context.Context, by dormouse.Actor, c dormouse.Created, prompts []law.Prompt) (law.State, error)
+	Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error)
+}
+
 // maxInitial bounds what a session is asked as it is made.
 const maxInitial = 50
 

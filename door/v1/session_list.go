@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -10,6 +11,11 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
 )
+
+// lister finds sessions.
+type lister interface {
+	List(ctx context.Context, q session.Query) ([]session.Row, error)
+}
 
 // listSessions lists sessions, the newest first unless asked otherwise.
 func (s *Server) listSessions(c call) error {

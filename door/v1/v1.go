@@ -15,20 +15,34 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
 )
 
 // Prefix is where the routes are.
 const Prefix = "/v1/"
 
-// Deps is what the door opens to.
-type Deps struct {
+// Sessions is what this door asks of sessions. Each part of it is declared in the
+// file that uses it.
+type Sessions interface {
+	door.Rows
+	door.Tenants
+	eventReader
+	promptReader
+	commander
+	ageReader
+	creator
+	lister
+	stateReader
+	streamer
+}
+
+// Config is what the door opens to.
+type Config struct {
 	Auth   door.Authenticator
 	Logger *slog.Logger
 	// Catalog has the agents and the environments.
 	Catalog  *catalog.Catalog
 	Models   Models
-	Sessions *session.Sessions
+	Sessions Sessions
 	// SleepAfter is how long a session's sandbox may be idle, and CheckAgent refuses an
 	// agent that this server could not run.
 	SleepAfter time.Duration
@@ -57,22 +71,22 @@ type Models interface {
 
 // Server is the door.
 type Server struct {
-	Deps
+	Config
 	table     door.Table
 	guard     *door.Guard
 	followers atomic.Int64
 }
 
 // New returns a door that is not yet open: it is an http.Handler.
-func New(d Deps) *Server {
-	if d.KeepAlive == 0 {
-		d.KeepAlive = 15 * time.Second
+func New(c Config) *Server {
+	if c.KeepAlive == 0 {
+		c.KeepAlive = 15 * time.Second
 	}
-	if d.WriteTimeout == 0 {
-		d.WriteTimeout = 20 * time.Second
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 20 * time.Second
 	}
-	s := &Server{Deps: d, guard: door.NewGuard(d.Hosts)}
-	s.table.Frame = door.Frame{Logger: d.Logger, Admit: s.admit, Tell: tell, Observe: d.Observe, Witness: d.Witness}
+	s := &Server{Config: c, guard: door.NewGuard(c.Hosts)}
+	s.table.Frame = door.Frame{Logger: c.Logger, Admit: s.admit, Tell: tell, Observe: c.Observe, Witness: c.Witness}
 	s.routes()
 	return s
 }

@@ -18,12 +18,11 @@ package peer
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/closedjson"
 	"github.com/dormouse-run/dormouse/session"
 )
 
@@ -117,13 +116,8 @@ func decodeLine(b []byte) (line, error) {
 
 // decode reads one JSON value and refuses whatever v does not know.
 func decode(b []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
+	if err := closedjson.Decode(b, v); err != nil {
 		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("there is something after the value: %w", dormouse.ErrInvalid)
 	}
 	return nil
 }

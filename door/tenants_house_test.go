@@ -29,7 +29,7 @@ import (
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/door/rest"
-	"github.com/dormouse-run/dormouse/door/v1"
+	v1 "github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/model"
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
@@ -48,7 +48,7 @@ type house struct {
 	http     *http.Client
 	sessions *session.Sessions
 	store    *memory.Store
-	doors    []*door.Table // more of them, for self-tests
+	doors    []*door.Router // more of them, for self-tests
 	routes   []door.Route
 	witness  *witness
 }
@@ -117,7 +117,7 @@ func (oneModel) All() []v1.Model { return []v1.Model{{ID: "scripted", Name: "Scr
 func (oneModel) Find(id string) (v1.Model, bool) { return v1.Model{ID: id, Name: id}, id == "scripted" }
 
 // newHouse is a house with the doors of the server, and perhaps one more.
-func newHouse(t *testing.T, more ...func(*house) *door.Table) *house {
+func newHouse(t *testing.T, more ...func(*house) *door.Router) *house {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("layers are made by root")

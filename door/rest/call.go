@@ -29,11 +29,11 @@ const (
 
 // handle adds a route.
 func (s *Server) handle(pattern string, open bool, m methods) {
-	s.table.Handle(door.Route{Pattern: pattern, Open: open, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
+	s.router.Handle(door.Route{Pattern: pattern, Open: open, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
 }
 
 // ServeHTTP lets a request in.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.table.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.ServeHTTP(w, r) }
 
 // admit finds out who asks.
 func (s *Server) admit(c *door.Call, open bool) error {
@@ -49,22 +49,22 @@ func (s *Server) admit(c *door.Call, open bool) error {
 	return nil
 }
 
-// tell says an error as this door does.
-func tell(err error, request string) door.Telling {
+// errorResponse is the response that this API has for an error.
+func errorResponse(err error, request string) door.ErrorResponse {
 	reply := door.ReplyTo(err)
-	told := door.Telling{Status: reply.Status}
+	response := door.ErrorResponse{Status: reply.Status}
 	if reply.Status == http.StatusServiceUnavailable {
-		told.Headers = map[string]string{"Retry-After": "1"}
+		response.Headers = map[string]string{"Retry-After": "1"}
 	}
 	type cause struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 	}
-	told.Body = struct {
+	response.Body = struct {
 		Error   cause  `json:"error"`
 		Request string `json:"request_id"`
 	}{cause{reply.Type, strings.ToValidUTF8(reply.Message, "\uFFFD")}, request}
-	return told
+	return response
 }
 
 // named is the session that a request is about.

@@ -86,7 +86,7 @@ func (s *Server) delete(c call) error {
 	row, err := s.last(ctx, state.Session)
 	switch {
 	case errors.Is(err, dormouse.ErrNotFound):
-		c.None()
+		c.NoContent()
 		return nil
 	case err != nil:
 		return err

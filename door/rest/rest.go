@@ -71,7 +71,7 @@ type Config struct {
 // Server is the door.
 type Server struct {
 	Config
-	table     door.Table
+	router    door.Router
 	guard     *door.Guard
 	ready     readiness
 	followers atomic.Int64
@@ -89,7 +89,7 @@ func New(c Config) *Server {
 		c.GoneWithin = 5 * time.Second
 	}
 	s := &Server{Config: c, guard: door.NewGuard(c.Hosts)}
-	s.table.Frame = door.Frame{Logger: c.Logger, Admit: s.admit, Tell: tell, Observe: c.Observe, Witness: c.Witness}
+	s.router = door.Router{Logger: c.Logger, Admit: s.admit, ErrorResponse: errorResponse, Observe: c.Observe, Witness: c.Witness}
 	s.routes()
 	return s
 }
@@ -98,7 +98,7 @@ func New(c Config) *Server {
 func (s *Server) Followers() int { return int(s.followers.Load()) }
 
 // Routes is every way in.
-func (s *Server) Routes() []door.Route { return s.table.Routes() }
+func (s *Server) Routes() []door.Route { return s.router.Routes() }
 
 // routes is every way in. Each names its methods, so that another method is told
 // which there are.

@@ -196,7 +196,7 @@ func (s *Server) deleteSnapshot(c call) error {
 	if err := s.Sessions.Do(ctx, id, c.Who.Actor, law.ForgetSnapshots{IDs: []dormouse.SnapshotID{p}}); err != nil {
 		return err
 	}
-	c.None()
+	c.NoContent()
 	return nil
 }
 

@@ -163,7 +163,7 @@ func (s *Server) endTerminal(c call) error {
 		if err := v.EndTerminal(ctx, want.ID); err != nil {
 			return err
 		}
-		c.None()
+		c.NoContent()
 		return nil
 	})
 }

@@ -16,7 +16,7 @@ type methods map[string]func(call) error
 
 // handle adds a route.
 func (s *Server) handle(pattern string, m methods) {
-	s.table.Handle(door.Route{Pattern: pattern, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
+	s.router.Handle(door.Route{Pattern: pattern, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
 }
 
 // admit finds out who asks, and in which version of the API.

@@ -62,10 +62,10 @@ func replyTo(err error) reply {
 	return r
 }
 
-// tell says an error as this door does.
-func tell(err error, request string) door.Telling {
+// errorResponse is the response that this API has for an error.
+func errorResponse(err error, request string) door.ErrorResponse {
 	r := replyTo(err)
-	return door.Telling{Status: r.status, Headers: r.headers(), Body: r.body(request)}
+	return door.ErrorResponse{Status: r.status, Headers: r.headers(), Body: r.body(request)}
 }
 
 func (r reply) headers() map[string]string {

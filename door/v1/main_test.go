@@ -16,7 +16,7 @@ import (
 
 	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/catalog"
-	"github.com/dormouse-run/dormouse/door/v1"
+	v1 "github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/e2e/schema"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"

@@ -72,7 +72,7 @@ type Models interface {
 // Server is the door.
 type Server struct {
 	Config
-	table     door.Table
+	router    door.Router
 	guard     *door.Guard
 	followers atomic.Int64
 }
@@ -86,7 +86,7 @@ func New(c Config) *Server {
 		c.WriteTimeout = 20 * time.Second
 	}
 	s := &Server{Config: c, guard: door.NewGuard(c.Hosts)}
-	s.table.Frame = door.Frame{Logger: c.Logger, Admit: s.admit, Tell: tell, Observe: c.Observe, Witness: c.Witness}
+	s.router = door.Router{Logger: c.Logger, Admit: s.admit, ErrorResponse: errorResponse, Observe: c.Observe, Witness: c.Witness}
 	s.routes()
 	return s
 }
@@ -95,7 +95,7 @@ func New(c Config) *Server {
 func (s *Server) Followers() int { return int(s.followers.Load()) }
 
 // Routes is every way in.
-func (s *Server) Routes() []door.Route { return s.table.Routes() }
+func (s *Server) Routes() []door.Route { return s.router.Routes() }
 
 // routes is every way in. Each names its methods, so that another method is told
 // which there are.
@@ -108,7 +108,7 @@ func (s *Server) routes() {
 }
 
 func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
-	s.table.Frame.Serve(w, r, door.Route{Pattern: Prefix})
+	s.router.Serve(w, r, door.Route{Pattern: Prefix})
 }
 
 // ServeHTTP lets a request in.
@@ -118,5 +118,5 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.nowhere(w, r)
 		return
 	}
-	s.table.ServeHTTP(w, r)
+	s.router.ServeHTTP(w, r)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // careless is a door whose routes do not ask whose an id is.
-func careless(h *house) *door.Router {
+func careless(h *testServer) *door.Router {
 	router := &door.Router{
 		Logger: slog.New(slog.DiscardHandler), Witness: h.witness,
 		Admit: func(c *door.Call, _ bool) error {
@@ -56,7 +56,7 @@ func careless(h *house) *door.Router {
 
 // The trial needs to be told nothing of a route to find that it asks for no tenant.
 func TestARouteThatChecksNoTenantIsFound(t *testing.T) {
-	h := newHouse(t, careless)
+	h := newServer(t, careless)
 	h.routes = slices.DeleteFunc(h.routes, func(r door.Route) bool { return !strings.HasPrefix(r.Pattern, "/more/") })
 	tr := newTrial(h)
 	tr.run()

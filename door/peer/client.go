@@ -22,11 +22,11 @@ import (
 
 // Client asks other servers. It keeps its connections.
 type Client struct {
-	key  []byte
-	now  func() (time.Time, error)
-	log  *slog.Logger
-	http *http.Client
-	told told
+	key    []byte
+	now    func() (time.Time, error)
+	log    *slog.Logger
+	http   *http.Client
+	warned warned
 }
 
 var _ session.Peers = (*Client)(nil)
@@ -47,7 +47,7 @@ func NewClient(key []byte, now func() (time.Time, error), log *slog.Logger) *Cli
 	return c
 }
 
-// Close lets go of the connections that nobody uses.
+// Close closes the connections that are idle.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do asks the actor of a session on another server.
@@ -83,23 +83,23 @@ func (c *Client) Who(ctx context.Context, r session.Route) (who session.Server, 
 func (c *Client) Follow(ctx context.Context, r session.Route, id dormouse.SessionID, after uint64, each func(session.Relayed)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	silent := time.AfterFunc(silence, func() { stop(fmt.Errorf("%w: it fell silent", session.ErrUnreached)) })
+	silent := time.AfterFunc(heartbeatTimeout, func() { stop(fmt.Errorf("%w: it fell silent", session.ErrUnreached)) })
 	defer silent.Stop()
 	a, err := c.post(ctx, r, followPath, follow{Session: id, After: after})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = a.close() }()
+	defer func() { _ = a.closeBody() }()
 	in := bufio.NewScanner(a.body)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)
 	for in.Scan() {
-		silent.Reset(silence)
+		silent.Reset(heartbeatTimeout)
 		l, err := decodeLine(in.Bytes())
 		switch {
 		case err != nil:
 			return fmt.Errorf("follow on %s: %w", r.To.Name, err)
 		case l.End != nil:
-			return l.End.error(r.To)
+			return l.End.asError(r.To)
 		case l.Relayed != session.Relayed{}:
 			each(l.Relayed)
 		}
@@ -110,14 +110,14 @@ func (c *Client) Follow(ctx context.Context, r session.Route, id dormouse.Sessio
 	return context.Cause(ctx)
 }
 
-// answer is what a server has proven to have answered.
+// answer is an answer whose signature was verified.
 type answer struct {
 	res   *http.Response
 	proof proof
 	body  io.Reader // opened
 }
 
-// answerOf takes an answer that proves to be the one to a request.
+// answerOf verifies that a response is the answer to a request.
 func answerOf(key []byte, res *http.Response, to signature) (*answer, error) {
 	p, err := proofOf(key, res.Header, to, res.StatusCode)
 	if err != nil {
@@ -126,10 +126,10 @@ func answerOf(key []byte, res *http.Response, to signature) (*answer, error) {
 	return &answer{res: res, proof: p, body: newOpener(res.Body, p.key(key, toAsker))}, nil
 }
 
-func (a *answer) close() error { return a.res.Body.Close() }
+func (a *answer) closeBody() error { return a.res.Body.Close() }
 
 // decode reads all of an answer of at most limit bytes, so that the connection can
-// be used again. Of one that was changed, or cut off, nothing is believed.
+// be used again. One that was changed or cut off is an error.
 func (a *answer) decode(limit int64, v any) error {
 	b, err := io.ReadAll(io.LimitReader(a.body, limit+1))
 	if err == nil && int64(len(b)) > limit {
@@ -139,7 +139,7 @@ func (a *answer) decode(limit int64, v any) error {
 		err = decode(b, v)
 		_, _ = io.CopyN(io.Discard, a.res.Body, 1) // the end of the message
 	}
-	if err = errors.Join(err, a.close()); err != nil {
+	if err = errors.Join(err, a.closeBody()); err != nil {
 		return fmt.Errorf("read answer: %w: %s", dormouse.ErrUnknownOutcome, err.Error())
 	}
 	return nil
@@ -206,11 +206,11 @@ func (a *answer) unlessRefused(r session.Route) (*answer, error) {
 	if !itself {
 		return nil, fmt.Errorf("ask %s: %w: incarnation %d answers there: %s", r.To.Name, dormouse.ErrUnknownOutcome, a.proof.by, why.Message)
 	}
-	return nil, why.error(r.To)
+	return nil, why.asError(r.To)
 }
 
-// error is the error that a server told.
-func (r refusal) error(by session.Server) error {
+// asError is the error that another server sent.
+func (r refusal) asError(by session.Server) error {
 	switch r.Type {
 	case notMe:
 		return fmt.Errorf("%w: %s", session.ErrUnreached, r.Message)
@@ -223,5 +223,5 @@ func (r refusal) error(by session.Server) error {
 	case "client_left":
 		return fmt.Errorf("%s stopped waiting: %w", by.Name, dormouse.ErrUnknownOutcome)
 	}
-	return door.Told(r.Type, r.Message)
+	return door.RemoteError(r.Type, r.Message)
 }

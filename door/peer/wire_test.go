@@ -165,7 +165,7 @@ func TestWhatANewerServerAsksForIsNotTheClientsFault(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := decodeVerb(req.Verb, req.Args)
-		told := refusal{Type: replyTo(err).Type, Message: replyTo(err).Message}.error(session.Server{Name: "older"})
+		told := refusal{Type: replyTo(err).Type, Message: replyTo(err).Message}.asError(session.Server{Name: "older"})
 		if !errors.Is(told, session.ErrUnreached) || errors.Is(told, dormouse.ErrInvalid) {
 			t.Errorf("%s: the newer one is told %v", body, told)
 		}

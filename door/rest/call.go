@@ -16,7 +16,7 @@ type stateReader interface {
 	Peek(ctx context.Context, id dormouse.SessionID) (law.State, error)
 }
 
-// call is one request on its way through the door.
+// call is one request.
 type call struct{ *door.Call }
 
 type methods map[string]func(call) error
@@ -24,7 +24,7 @@ type methods map[string]func(call) error
 // Who may use a route.
 const (
 	open   = true  // whoever reaches the server
-	closed = false // whoever shows the token
+	closed = false // whoever sends the token
 )
 
 // handle adds a route.
@@ -32,12 +32,12 @@ func (s *Server) handle(pattern string, open bool, m methods) {
 	s.router.Handle(door.Route{Pattern: pattern, Open: open, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
 }
 
-// ServeHTTP lets a request in.
+// ServeHTTP serves a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.ServeHTTP(w, r) }
 
 // admit finds out who asks.
 func (s *Server) admit(c *door.Call, open bool) error {
-	if err := s.guard.Check(c.R); err != nil || open {
+	if err := s.hostPolicy.Check(c.R); err != nil || open {
 		return err
 	}
 	who, ok := s.Auth.Authenticate(c.R.Header.Get("Authorization"))
@@ -67,7 +67,7 @@ func errorResponse(err error, request string) door.ErrorResponse {
 	return response
 }
 
-// named is the session that a request is about.
+// named is the session in the path of a request.
 func (c call) named() dormouse.SessionID { return dormouse.SessionID(c.R.PathValue("id")) }
 
 func (s *Server) row(ctx context.Context, c call) (session.Row, error) {
@@ -78,7 +78,7 @@ func (s *Server) own(ctx context.Context, c call) (dormouse.SessionID, error) {
 	return c.Own(ctx, s.Sessions, c.named())
 }
 
-// peek finds the session a request is about, and where it stands.
+// peek reads the state of the session in the path of a request.
 func (s *Server) peek(ctx context.Context, c call) (law.State, error) {
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -87,5 +87,5 @@ func (s *Server) peek(ctx context.Context, c call) (law.State, error) {
 	return s.Sessions.Peek(ctx, row.Session)
 }
 
-// shorten keeps a client's own words from filling the answer.
+// shorten truncates text of a client that an answer repeats.
 func shorten(s string) string { return door.Shorten(s) }

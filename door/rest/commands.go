@@ -87,7 +87,7 @@ func (s *Server) retry(c call) error {
 	return s.commandOn(c, req.Thread, law.Retry{Thread: req.Thread})
 }
 
-func (s *Server) goOn(c call) error {
+func (s *Server) continueTurn(c call) error {
 	var req threadRequest
 	if err := c.decode(&req); err != nil {
 		return err

@@ -220,7 +220,7 @@ func FuzzDecodeSnapshot(f *testing.F) {
 		}
 		var back restoreRequest
 		if sound(t, body, decodeJSON(body, &back)) {
-			if p, err := point(string(back.Snapshot)); err == nil && p.Validate() != nil {
+			if p, err := snapshotID(string(back.Snapshot)); err == nil && p.Validate() != nil {
 				t.Errorf("taken: %q", p)
 			}
 		}

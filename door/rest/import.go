@@ -45,7 +45,7 @@ func (s *Server) importSession(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	like, err := s.like(ctx, c, "")
+	like, err := s.defaults(ctx, c, "")
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s *Server) importSnapshot(c call) error {
 		if _, err := s.Sessions.Import(c.R.Context(), id, c.Who.Actor, ask, image); err != nil {
 			return nil, err
 		}
-		return s.whole(c.R.Context(), id, ask.ID)
+		return s.fullSnapshot(c.R.Context(), id, ask.ID)
 	})
 }
 
@@ -104,7 +104,7 @@ func (s *Server) takeImage(c call, status int, take func(image io.Reader) (any, 
 		}
 	}
 	c.Stream = true // it takes as long as its client
-	answering := s.unhurried(c)
+	answering := s.withoutDeadlines(c)
 	defer answering()
 	body := http.MaxBytesReader(c.W, c.R.Body, maxTree)
 	made, err := take(&tarReader{body: body, control: http.NewResponseController(c.W)})

@@ -17,7 +17,7 @@ type lister interface {
 	List(ctx context.Context, q session.Query) ([]session.Row, error)
 }
 
-func (s *Server) list(c call) error {
+func (s *Server) listSessions(c call) error {
 	q, err := c.selection()
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func (c call) query(known ...string) (url.Values, error) {
 	for name, values := range q {
 		repeatable := slices.Contains(known, name+"+")
 		switch {
-		case !repeatable && !slices.ContainsFunc(known, func(k string) bool { return means(k, name) }):
+		case !repeatable && !slices.ContainsFunc(known, func(k string) bool { return matchesParam(k, name) }):
 			return nil, fmt.Errorf("unknown parameter %q: %w", shorten(name), dormouse.ErrInvalid)
 		case len(values) > 1 && !repeatable:
 			return nil, fmt.Errorf("parameter %q is given twice: %w", shorten(name), dormouse.ErrInvalid)
@@ -34,8 +34,8 @@ func (c call) query(known ...string) (url.Values, error) {
 	return q, nil
 }
 
-// means reports whether a parameter is the one a route knows as known.
-func means(known, name string) bool {
+// matchesParam reports whether a route that knows the parameters known has this one.
+func matchesParam(known, name string) bool {
 	if prefix, ok := strings.CutSuffix(known, "*"); ok {
 		return strings.HasPrefix(name, prefix)
 	}

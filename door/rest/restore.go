@@ -36,7 +36,7 @@ func (s *Server) restore(c call) error {
 	if req.Snapshot == "" {
 		return fmt.Errorf("field \"snapshot\" says which one to go back to: %w", dormouse.ErrInvalid)
 	}
-	p, err := point(string(req.Snapshot))
+	p, err := snapshotID(string(req.Snapshot))
 	if err != nil {
 		return err
 	}
@@ -75,10 +75,10 @@ func (s *Server) goBack(c call, history bool, swap func(context.Context, dormous
 	if err != nil {
 		return err
 	}
-	if err := stays(c); err != nil {
+	if err := checkConnected(c); err != nil {
 		return err
 	}
-	answering := s.unhurried(c)
+	answering := s.withoutDeadlines(c)
 	defer answering()
 	done, err := swap(c.R.Context(), id)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Server) goBack(c call, history bool, swap func(context.Context, dormous
 // diffSnapshots compares a snapshot with another, of the same session or of a second
 // one, or with the one before it.
 func (s *Server) diffSnapshots(c call) error {
-	q, id, p, err := s.onPoint(c, "to", "with")
+	q, id, p, err := s.snapshotOfRequest(c, "to", "with")
 	if err != nil {
 		return err
 	}
@@ -112,14 +112,14 @@ func (s *Server) diffSnapshots(c call) error {
 		to.Session = with
 	}
 	if q.Has("to") {
-		if to.Snapshot, err = point(q.Get("to")); err != nil {
+		if to.Snapshot, err = snapshotID(q.Get("to")); err != nil {
 			return err
 		}
 	}
-	if err := stays(c); err != nil {
+	if err := checkConnected(c); err != nil {
 		return err
 	}
-	answering := s.unhurried(c)
+	answering := s.withoutDeadlines(c)
 	defer answering()
 	d, before, now, err := s.Sessions.Diff(c.R.Context(), from, to)
 	if err != nil {
@@ -131,16 +131,16 @@ func (s *Server) diffSnapshots(c call) error {
 }
 
 // exportSnapshot streams a snapshot as a container image. What goes wrong after the
-// first byte cuts the answer off, so that no half looks whole.
+// first byte cuts the answer off, so that no part of it looks complete.
 func (s *Server) exportSnapshot(c call) error {
-	q, id, p, err := s.onPoint(c, "name")
+	q, id, p, err := s.snapshotOfRequest(c, "name")
 	if err != nil {
 		return err
 	}
-	if err := stays(c); err != nil {
+	if err := checkConnected(c); err != nil {
 		return err
 	}
-	answering := s.unhurried(c)
+	answering := s.withoutDeadlines(c)
 	defer answering()
 	ctx := c.R.Context()
 	err = s.Sessions.Export(ctx, id, p, q.Get("name"), &tarWriter{c: c, control: http.NewResponseController(c.W)})

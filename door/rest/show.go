@@ -30,7 +30,7 @@ func workspaceOf(s law.State) Workspace {
 	return w
 }
 
-func (s *Server) show(c call) error {
+func (s *Server) showSession(c call) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}

@@ -132,8 +132,8 @@ func (c cursor) next(parts int) cursor {
 
 // offer adds an event if it is wanted and the page before did not have it.
 func (p *pager) offer(e *dormouse.Event, at cursor) {
-	if p.shows(e) && p.within(e) && p.wants(shownType(e.Type)) && p.follows(at) {
-		p.add(p.append(nil, e), at)
+	if p.shows(e) && p.within(e) && p.wants(publicType(e.Type)) && p.follows(at) {
+		p.add(p.appendEvent(nil, e), at)
 	}
 }
 

@@ -63,7 +63,7 @@ func (s *Server) sessionOf(ctx context.Context, id dormouse.SessionID) (Session,
 	if err != nil && !errors.Is(err, dormouse.ErrDamaged) {
 		return Session{}, err
 	}
-	return s.shown(state, agent), nil
+	return s.describe(state, agent), nil
 }
 
 const (

@@ -35,7 +35,7 @@ type Sessions interface {
 	streamer
 }
 
-// Config is what the door opens to.
+// Config is what the door needs.
 type Config struct {
 	Auth   door.Authenticator
 	Logger *slog.Logger
@@ -47,15 +47,14 @@ type Config struct {
 	// agent that this server could not run.
 	SleepAfter time.Duration
 	CheckAgent func(dormouse.AgentConfig) error
-	// Hosts are the names under which the server may be called, besides those of
-	// loopback.
+	// Hosts are the host names of the server, besides those of loopback.
 	Hosts []string
-	// Observe is told of every answer, if not nil.
+	// Observe is called after every response, if not nil.
 	Observe func(method, route string, status int, took time.Duration)
-	// Witness is told what is read of requests, if not nil.
+	// Witness records what is read of requests, if not nil.
 	Witness door.Witness
-	// KeepAlive is how often a silent stream says that it lives, WriteTimeout how long
-	// a client may take to read what it was sent. 0 means the default.
+	// KeepAlive is the interval of heartbeats on a stream without events, WriteTimeout
+	// how long a client may take to read what it was sent. 0 means the default.
 	KeepAlive    time.Duration
 	WriteTimeout time.Duration
 }
@@ -72,12 +71,12 @@ type Models interface {
 // Server is the door.
 type Server struct {
 	Config
-	router    door.Router
-	guard     *door.Guard
-	followers atomic.Int64
+	router     door.Router
+	hostPolicy *door.HostPolicy
+	followers  atomic.Int64
 }
 
-// New returns a door that is not yet open: it is an http.Handler.
+// New returns a door, which is an http.Handler.
 func New(c Config) *Server {
 	if c.KeepAlive == 0 {
 		c.KeepAlive = 15 * time.Second
@@ -85,7 +84,7 @@ func New(c Config) *Server {
 	if c.WriteTimeout == 0 {
 		c.WriteTimeout = 20 * time.Second
 	}
-	s := &Server{Config: c, guard: door.NewGuard(c.Hosts)}
+	s := &Server{Config: c, hostPolicy: door.NewHostPolicy(c.Hosts)}
 	s.router = door.Router{Logger: c.Logger, Admit: s.admit, ErrorResponse: errorResponse, Observe: c.Observe, Witness: c.Witness}
 	s.routes()
 	return s
@@ -94,11 +93,10 @@ func New(c Config) *Server {
 // Followers counts the streams that are open.
 func (s *Server) Followers() int { return int(s.followers.Load()) }
 
-// Routes is every way in.
+// Routes returns every route.
 func (s *Server) Routes() []door.Route { return s.router.Routes() }
 
-// routes is every way in. Each names its methods, so that another method is told
-// which there are.
+// routes adds every route.
 func (s *Server) routes() {
 	s.agentRoutes()
 	s.environmentRoutes()
@@ -107,15 +105,15 @@ func (s *Server) routes() {
 	s.handle(Prefix, nil)
 }
 
-func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
+func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	s.router.Serve(w, r, door.Route{Pattern: Prefix})
 }
 
-// ServeHTTP lets a request in.
+// ServeHTTP serves a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if path.Clean(r.URL.Path) != r.URL.Path || !strings.HasPrefix(r.URL.Path, Prefix) {
-		// The mux would send the client elsewhere or nowhere, and not in JSON.
-		s.nowhere(w, r)
+		// The mux would redirect, or answer 404 without JSON.
+		s.notFound(w, r)
 		return
 	}
 	s.router.ServeHTTP(w, r)

@@ -40,9 +40,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is a server with two tenants: both doors over real sessions, real sandboxes
+// testServer is a server with two tenants: both doors over real sessions, real sandboxes
 // that isolate nothing, and a model that follows scripts.
-type house struct {
+type testServer struct {
 	t        *testing.T
 	url      string
 	http     *http.Client
@@ -116,26 +116,26 @@ func (oneModel) All() []v1.Model { return []v1.Model{{ID: "scripted", Name: "Scr
 
 func (oneModel) Find(id string) (v1.Model, bool) { return v1.Model{ID: id, Name: id}, id == "scripted" }
 
-// newHouse is a house with the doors of the server, and perhaps one more.
-func newHouse(t *testing.T, more ...func(*house) *door.Router) *house {
+// newServer is a server with all doors, and perhaps one more.
+func newServer(t *testing.T, more ...func(*testServer) *door.Router) *testServer {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("layers are made by root")
 	}
-	h := &house{t: t, store: new(memory.Store), witness: new(witness), http: &http.Client{Transport: &http.Transport{}}}
+	h := &testServer{t: t, store: new(memory.Store), witness: new(witness), http: &http.Client{Transport: &http.Transport{}}}
 	blobs, err := dir.Open(filepath.Join(t.TempDir(), "blobs"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	quiet, driver := slog.New(slog.DiscardHandler), localtest.Open(t)
-	lines, err := snapshot.Open(snapshot.Options{Dir: filepath.Join(t.TempDir(), "snapshots"), Blobs: blobs})
+	snapshots, err := snapshot.Open(snapshot.Options{Dir: filepath.Join(t.TempDir(), "snapshots"), Blobs: blobs})
 	if err != nil {
 		t.Fatal(err)
 	}
 	models, tools := oneModel{scripted.New(scripted.Options{})}, tool.Builtin()
 	// Agents may use the snapshots of other sessions, so that only the tenant is in the way.
 	h.sessions, err = session.New(session.Config{
-		Store: h.store, Blobs: blobs, Driver: driver, Logger: quiet, Snapshots: lines, Refs: snapshot.Key{1}, CrossSession: true,
+		Store: h.store, Blobs: blobs, Driver: driver, Logger: quiet, Snapshots: snapshots, Refs: snapshot.Key{1}, CrossSession: true,
 		Agent: agent.New(models, tools),
 	})
 	if err != nil {
@@ -168,18 +168,18 @@ func newHouse(t *testing.T, more ...func(*house) *door.Router) *house {
 		default:
 			api.ServeHTTP(w, r)
 		}
-	}, lines)
+	}, snapshots)
 	return h
 }
 
-func (h *house) serve(all http.HandlerFunc, lines *snapshot.Store) {
+func (h *testServer) serve(all http.HandlerFunc, snapshots *snapshot.Store) {
 	s := httptest.NewServer(all)
 	h.url = s.URL
 	h.t.Cleanup(func() {
 		h.sessions.EndFollowers()
 		h.http.CloseIdleConnections()
 		s.Close()
-		for _, err := range []error{h.sessions.Close(context.WithoutCancel(h.t.Context())), lines.Close()} {
+		for _, err := range []error{h.sessions.Close(context.WithoutCancel(h.t.Context())), snapshots.Close()} {
 			if err != nil {
 				h.t.Error(err)
 			}
@@ -198,7 +198,7 @@ type reply struct {
 const listenFor = 100 * time.Millisecond
 
 // send asks as a tenant.
-func (h *house) send(tenant, method, path string, body []byte, header http.Header) reply {
+func (h *testServer) send(tenant, method, path string, body []byte, header http.Header) reply {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	defer cancel()

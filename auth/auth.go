@@ -1,6 +1,6 @@
-// Package auth says who may do what. On one machine that is one person, who is
-// whoever can read the token file: the token is made on first use, kept readable
-// by its owner alone, and travels in a header, never in a URL.
+// Package auth authenticates requests. On one machine there is one user: whoever can
+// read the token file. The token is made on first use, is readable by its owner alone,
+// and is sent in a header, never in a URL.
 package auth
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// Principal is who asks.
+// Principal is who sends a request.
 type Principal struct {
 	Tenant string
 	Actor  dormouse.Actor
 }
 
-// Local is the one user of a server on one machine. It keeps a hash of the
-// token, so that comparing takes the same time for every guess.
+// Local is the one user of a server on one machine. It keeps a hash of the token, so
+// that a comparison takes the same time for every guess.
 type Local struct{ hash [sha256.Size]byte }
 
 const (
@@ -63,8 +63,8 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
-// makeToken makes a token. Of several servers that start at once one makes it,
-// and the others find it.
+// makeToken makes a token. If several servers start at once, one of them makes it and
+// the others read it.
 func makeToken(path string) (token string, err error) {
 	b := make([]byte, bits/8)
 	_, _ = rand.Read(b) // never fails: it ends the process instead
@@ -77,7 +77,7 @@ func makeToken(path string) (token string, err error) {
 	if err := atomicfile.Write(own, []byte(token+"\n"), 0o600); err != nil {
 		return "", fmt.Errorf("keep token: %w", err)
 	}
-	err = os.Link(own, path) // which a rename would not refuse if there is one
+	err = os.Link(own, path) // unlike a rename, it fails if there is one
 	if err := errors.Join(os.Remove(own), atomicfile.SyncDir(dir)); err != nil {
 		return "", fmt.Errorf("keep token: %w", err)
 	}

@@ -86,11 +86,11 @@ func (a Agent) with(ctx context.Context, u AgentUpdate, r resolver) (_ Agent, er
 	if u.Name.Set {
 		a.Name = u.Name.Value
 	}
-	if err := length("name", a.Name, 1, maxName); err != nil {
+	if err := checkLength("name", a.Name, 1, maxName); err != nil {
 		return a, err
 	}
 	if u.Description.Set {
-		if err := length("description", u.Description.Value, 0, maxDescription); err != nil {
+		if err := checkLength("description", u.Description.Value, 0, maxDescription); err != nil {
 			return a, err
 		}
 		a.Description = orNil(u.Description.Value)
@@ -137,7 +137,7 @@ func (a Agent) override(o Overrides) (_ Agent, err error) {
 		}
 	}
 	if o.System.Set {
-		if err := length("system", o.System.Value, 0, maxSystem); err != nil {
+		if err := checkLength("system", o.System.Value, 0, maxSystem); err != nil {
 			return a, err
 		}
 		a.System = orNil(o.System.Value)

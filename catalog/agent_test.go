@@ -282,19 +282,19 @@ func TestASessionGetsWhatItsAgentHas(t *testing.T) {
 		t.Error(err)
 	}
 	s.holds("BetaManagedAgentsSessionAgent", c.Shown)
-	if len(a.Gaps()) != 0 {
-		t.Errorf("gaps are %v", a.Gaps())
+	if len(a.Unsupported()) != 0 {
+		t.Errorf("unsupported are %v", a.Unsupported())
 	}
 
-	back := must[catalog.Agent](t)(catalog.Shown(c.Shown))
+	back := must[catalog.Agent](t)(catalog.ParseSessionAgent(c.Shown))
 	if string(back.Config().Shown) != string(c.Shown) {
 		t.Errorf("%s is not %s", back.Config().Shown, c.Shown)
 	}
-	r, err := params[catalog.Retooling](t, `{"tools":[{"type":"agent_toolset_20260401","default_config":{"enabled":false},"configs":[{"name":"read","enabled":true}]}]}`)
+	r, err := params[catalog.ToolsUpdate](t, `{"tools":[{"type":"agent_toolset_20260401","default_config":{"enabled":false},"configs":[{"name":"read","enabled":true}]}]}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := must[catalog.Agent](t)(back.Retool(r)).Config(); string(dormouse.Encode(c.Tools)) != `[{"name":"read","permission":"allow"}]` || len(c.CustomTools) != 0 {
+	if c := must[catalog.Agent](t)(back.UpdateTools(r)).Config(); string(dormouse.Encode(c.Tools)) != `[{"name":"read","permission":"allow"}]` || len(c.CustomTools) != 0 {
 		t.Errorf("got %s", dormouse.Encode(c))
 	}
 }
@@ -355,7 +355,7 @@ func TestGapsAreWhatASessionCannotHaveYet(t *testing.T) {
 		`"execution_identity":{"type":"aws_role","role_arn":"arn:aws:iam::123456789012:role/x"}`:                                     "[execution_identity aws_role]",
 	} {
 		a := must[catalog.Agent](t)(s.create(`{"name":"a","model":"m",` + fields + `}`))
-		if got := fmt.Sprint(a.Gaps()); got != want {
+		if got := fmt.Sprint(a.Unsupported()); got != want {
 			t.Errorf("%s: got %s", fields, got)
 		}
 	}

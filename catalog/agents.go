@@ -10,14 +10,14 @@ import (
 
 // CreateAgent makes an agent, in version 1.
 func (c *Catalog) CreateAgent(ctx context.Context, tenant string, p AgentParams) (Agent, error) {
-	now := c.moment()
+	now := c.timestamp()
 	a := Agent{Type: typeAgent, ID: newID(AgentPrefix), Version: 1, Created: now, Updated: now}
 	a, err := a.with(ctx, p.update(), resolver{c, tenant, a.ID, a.Version})
 	if err != nil {
 		return Agent{}, err
 	}
 	if err := c.documents.Insert(ctx, a.document(tenant)); err != nil {
-		return Agent{}, missing(err, kindAgent, a.ID)
+		return Agent{}, storeError(err, kindAgent, a.ID)
 	}
 	return a, nil
 }
@@ -37,7 +37,7 @@ func (c *Catalog) Agent(ctx context.Context, tenant, id string, version int) (Ag
 		return Agent{}, &problem{kind: dormouse.ErrNotFound, message: "agent " + id + " has no such version"}
 	}
 	if err != nil {
-		return Agent{}, missing(err, kindAgent, id)
+		return Agent{}, storeError(err, kindAgent, id)
 	}
 	a, err := readAgent(d)
 	a.Archived = newest.Archived
@@ -71,7 +71,7 @@ func (c *Catalog) UpdateAgent(ctx context.Context, tenant, id string, u AgentUpd
 			return a, err
 		}
 		changed.Version++
-		changed.Updated = c.moment()
+		changed.Updated = c.timestamp()
 		pin(changed.Multiagent, a.ID, changed.Version)
 		return changed, nil
 	})
@@ -81,7 +81,7 @@ func (c *Catalog) UpdateAgent(ctx context.Context, tenant, id string, u AgentUpd
 func (c *Catalog) ArchiveAgent(ctx context.Context, tenant, id string) (Agent, error) {
 	return c.changeAgent(ctx, tenant, id, func(a Agent) (Agent, error) {
 		if a.Archived == nil {
-			now := c.moment()
+			now := c.timestamp()
 			a.Archived, a.Updated = &now, now
 		}
 		return a, nil
@@ -113,7 +113,7 @@ func (c *Catalog) changeAgent(ctx context.Context, tenant, id string, change fun
 		case err == nil:
 			return changed, nil
 		case !errors.Is(err, dormouse.ErrConflict) || try == tries:
-			return Agent{}, missing(err, kindAgent, id)
+			return Agent{}, storeError(err, kindAgent, id)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (c *Catalog) AgentVersions(ctx context.Context, tenant, id string, before, 
 	}
 	found, err := c.documents.DocumentVersions(ctx, newest.Ref(), before, limit)
 	if err != nil {
-		return nil, missing(err, kindAgent, id)
+		return nil, storeError(err, kindAgent, id)
 	}
 	all := make([]Agent, 0, len(found))
 	for _, d := range found {
@@ -150,7 +150,7 @@ func (c *Catalog) AgentVersions(ctx context.Context, tenant, id string, before, 
 func list[T any](ctx context.Context, c *Catalog, q store.DocumentQuery, read func(store.Document) (T, error)) ([]T, error) {
 	found, err := c.documents.Documents(ctx, q)
 	if err != nil {
-		return nil, missing(err, q.Kind, q.After)
+		return nil, storeError(err, q.Kind, q.After)
 	}
 	all := make([]T, 0, len(found))
 	for _, d := range found {

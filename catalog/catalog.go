@@ -56,7 +56,7 @@ func New(documents Documents, clock func() time.Time) *Catalog {
 type Query struct {
 	Tenant                    string
 	CreatedFrom, CreatedUntil time.Time
-	// Archived also lists what was put away.
+	// Archived also lists what is archived.
 	Archived bool
 	// After is the id of the last one of the page before.
 	After string
@@ -70,8 +70,8 @@ func (q Query) of(kind string) store.DocumentQuery {
 	}
 }
 
-// moment is now, as precisely as every store keeps it.
-func (c *Catalog) moment() time.Time { return c.now().UTC().Truncate(time.Microsecond) }
+// timestamp is now, with the precision that every store keeps.
+func (c *Catalog) timestamp() time.Time { return c.now().UTC().Truncate(time.Microsecond) }
 
 func newID(prefix string) string {
 	var bits [16]byte
@@ -79,15 +79,14 @@ func newID(prefix string) string {
 	return dormouse.FormatID(prefix, bits)
 }
 
-// find reads a document. What is not there is not found by the name it has for
-// people, and an id that no document could have is not looked for.
+// find reads a document. An id that no document can have is not looked up.
 func (c *Catalog) find(ctx context.Context, tenant, kind, id string) (store.Document, error) {
 	if id == "" || len(id) > store.MaxDocumentRef || dormouse.ValidateText(id) != nil {
 		return store.Document{}, notFound(kind, id)
 	}
 	d, err := c.documents.Document(ctx, store.DocumentRef{Tenant: tenant, Kind: kind, ID: id})
 	if err != nil {
-		return d, missing(err, kind, id)
+		return d, storeError(err, kind, id)
 	}
 	return d, nil
 }
@@ -101,7 +100,7 @@ func read[T any](d store.Document) (T, error) {
 	return v, nil
 }
 
-// timeOrNil is a time that may not have come.
+// timeOrNil is nil for the zero time.
 func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -7,10 +7,10 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Describe shows an agent that is in no catalog as a session shows one that is. Its
-// tools that the API does not know are left out.
-func Describe(id string, c dormouse.AgentConfig) json.RawMessage {
-	s := shown{
+// DescribeConfig encodes an agent that is in no catalog in the form that the agent of a
+// session has in the API. Tools that the API does not have are left out.
+func DescribeConfig(id string, c dormouse.AgentConfig) json.RawMessage {
+	s := sessionAgent{
 		Type: typeAgent, ID: id, Version: 1, Name: c.Name, Model: Model{ID: c.Model, Speed: speedStandard, Effort: Typed{effortUsual}},
 		Tools: []Tool{}, MCPServers: []MCPServer{}, Skills: []Skill{}, Identity: Identity{Type: identityService},
 	}

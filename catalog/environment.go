@@ -108,14 +108,14 @@ func (p EnvironmentParams) update() EnvironmentUpdate {
 // with is the environment as a change leaves it.
 func (e Environment) with(u EnvironmentUpdate, fresh bool) (_ Environment, err error) {
 	e.Name = u.Name.Or(e.Name)
-	if err := length("name", e.Name, 1, maxName); err != nil {
+	if err := checkLength("name", e.Name, 1, maxName); err != nil {
 		return e, err
 	}
 	switch {
 	case u.Description.Null:
 		e.Description = nil
 	case u.Description.Set:
-		if err := length("description", u.Description.Value, 0, maxEnvironmentDescription); err != nil {
+		if err := checkLength("description", u.Description.Value, 0, maxEnvironmentDescription); err != nil {
 			return e, err
 		}
 		e.Description = &u.Description.Value
@@ -148,8 +148,8 @@ func readEnvironment(d store.Document) (Environment, error) {
 	return e, err
 }
 
-// Gaps names what the environment has that no session can have yet.
-func (e Environment) Gaps() []string {
+// Unsupported names what the environment has that is not served yet.
+func (e Environment) Unsupported() []string {
 	if e.Config.Type == typeSelfHosted {
 		return []string{typeSelfHosted}
 	}

@@ -141,7 +141,7 @@ func TestSandboxesAreMadeOfWhatAnEnvironmentSays(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	own := must[catalog.Environment](t)(s.createEnvironment(`{"name":"c","config":{"type":"self_hosted"}}`))
-	if len(own.Gaps()) != 1 || len(open.Gaps()) != 0 {
-		t.Errorf("gaps are %v and %v", own.Gaps(), open.Gaps())
+	if len(own.Unsupported()) != 1 || len(open.Unsupported()) != 0 {
+		t.Errorf("unsupported are %v and %v", own.Unsupported(), open.Unsupported())
 	}
 }

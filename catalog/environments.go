@@ -11,7 +11,7 @@ import (
 
 // CreateEnvironment makes an environment. Its name must be that of no other.
 func (c *Catalog) CreateEnvironment(ctx context.Context, tenant string, p EnvironmentParams) (Environment, error) {
-	now := c.moment()
+	now := c.timestamp()
 	e := Environment{Type: kindEnvironment, ID: newID(EnvironmentPrefix), Scope: scopeOrganization, Created: now, Updated: now}
 	e, err := e.with(p.update(), true)
 	if err != nil {
@@ -22,7 +22,7 @@ func (c *Catalog) CreateEnvironment(ctx context.Context, tenant string, p Enviro
 		return Environment{}, nameTaken(e.Name)
 	}
 	if err != nil {
-		return Environment{}, missing(err, kindEnvironment, e.ID)
+		return Environment{}, storeError(err, kindEnvironment, e.ID)
 	}
 	return e, nil
 }
@@ -64,7 +64,7 @@ func (c *Catalog) UpdateEnvironment(ctx context.Context, tenant, id string, u En
 		}
 		changed, err := e.with(u, false)
 		if err == nil && !bytes.Equal(dormouse.Encode(e), dormouse.Encode(changed)) {
-			changed.Updated = c.moment()
+			changed.Updated = c.timestamp()
 		}
 		return changed, err
 	})
@@ -74,7 +74,7 @@ func (c *Catalog) UpdateEnvironment(ctx context.Context, tenant, id string, u En
 func (c *Catalog) ArchiveEnvironment(ctx context.Context, tenant, id string) (Environment, error) {
 	return c.changeEnvironment(ctx, tenant, id, func(e Environment) (Environment, error) {
 		if e.Archived == nil {
-			now := c.moment()
+			now := c.timestamp()
 			e.Archived, e.Updated = &now, now
 		}
 		return e, nil
@@ -107,7 +107,7 @@ func (c *Catalog) changeEnvironment(ctx context.Context, tenant, id string, chan
 		case err == nil:
 			return changed, nil
 		case !errors.Is(err, dormouse.ErrConflict) || try == tries:
-			return Environment{}, missing(err, kindEnvironment, id)
+			return Environment{}, storeError(err, kindEnvironment, id)
 		}
 		if taken, err := c.taken(ctx, tenant, changed); err != nil || taken {
 			return Environment{}, errors.Join(err, nameTaken(changed.Name))
@@ -119,7 +119,7 @@ func (c *Catalog) changeEnvironment(ctx context.Context, tenant, id string, chan
 func (c *Catalog) taken(ctx context.Context, tenant string, e Environment) (bool, error) {
 	found, err := c.documents.Documents(ctx, store.DocumentQuery{Tenant: tenant, Kind: kindEnvironment, Name: e.Name, Archived: true, Limit: 1})
 	if err != nil {
-		return false, missing(err, kindEnvironment, e.ID)
+		return false, storeError(err, kindEnvironment, e.ID)
 	}
 	return len(found) > 0 && found[0].ID != e.ID, nil
 }
@@ -132,7 +132,7 @@ func (c *Catalog) DeleteEnvironment(ctx context.Context, tenant, id string) erro
 		return err
 	}
 	if err := c.documents.Remove(ctx, d.Ref()); err != nil {
-		return missing(err, kindEnvironment, id)
+		return storeError(err, kindEnvironment, id)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func FuzzCreateAgent(f *testing.F) {
 		if err := s.spec.Named("BetaManagedAgentsCreateAgentParams", []byte(body)); err != nil {
 			t.Errorf("taken, although %v", err)
 		}
-		if len(a.Gaps()) > 0 {
+		if len(a.Unsupported()) > 0 {
 			return
 		}
 		c := a.Config()
@@ -81,7 +81,7 @@ func FuzzSessionAgent(f *testing.F) {
 		}
 		p.ID = id
 		got, err := s.SessionAgent(t.Context(), tenant, p)
-		if err == nil && len(got.Gaps()) == 0 {
+		if err == nil && len(got.Unsupported()) == 0 {
 			s.t = t
 			s.holds("BetaManagedAgentsSessionAgent", got.Config().Shown)
 		}

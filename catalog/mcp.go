@@ -23,10 +23,10 @@ func checkServers(servers []MCPServer) error {
 		if s.Type != "url" {
 			return invalidf(path+".type", "must be url, not %q", short(s.Type))
 		}
-		if err := length(path+".name", s.Name, 1, maxServer); err != nil {
+		if err := checkLength(path+".name", s.Name, 1, maxServer); err != nil {
 			return err
 		}
-		if err := length(path+".url", s.URL, 1, maxURL); err != nil {
+		if err := checkLength(path+".url", s.URL, 1, maxURL); err != nil {
 			return err
 		}
 		u, err := url.Parse(s.URL)

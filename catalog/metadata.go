@@ -22,10 +22,10 @@ func checkMetadata(m map[string]string) error {
 		return invalidf("metadata", "has %d pairs; at most %d are taken", len(m), maxPairs)
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		if err := length("metadata: the key "+short(k), k, 1, maxKey); err != nil {
+		if err := checkLength("metadata: the key "+short(k), k, 1, maxKey); err != nil {
 			return err
 		}
-		if err := length("metadata."+short(k), m[k], 0, maxValue); err != nil {
+		if err := checkLength("metadata."+short(k), m[k], 0, maxValue); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func (p *ModelParams) resolve(was Model) (Model, error) {
 	case !p.Effort.Set && was.ID == p.ID:
 		m.Effort = was.Effort
 	}
-	if err := length("model.id", m.ID, 1, dormouse.MaxName); err != nil {
+	if err := checkLength("model.id", m.ID, 1, dormouse.MaxName); err != nil {
 		return m, err
 	}
 	if strings.TrimSpace(m.ID) != m.ID {
@@ -86,5 +86,5 @@ func (p *ModelParams) resolve(was Model) (Model, error) {
 	if !slices.Contains(efforts, m.Effort.Type) {
 		return m, invalidf("model.effort", "must be one of %s, not %q", strings.Join(efforts, ", "), short(m.Effort.Type))
 	}
-	return m, length("model.inference_geo", m.InferenceGeo, 0, maxKey)
+	return m, checkLength("model.inference_geo", m.InferenceGeo, 0, maxKey)
 }

@@ -181,7 +181,7 @@ func (r resolver) resolve(ctx context.Context, p MultiagentParams, was *Multiage
 		team.Advisor = a.Value.Advisor
 	}
 	if team.Advisor.Type == enabled {
-		if err := length("multiagent.advisor.model", team.Advisor.Model, 1, maxModel); err != nil {
+		if err := checkLength("multiagent.advisor.model", team.Advisor.Model, 1, maxModel); err != nil {
 			return nil, err
 		}
 	}
@@ -224,7 +224,7 @@ func (r resolver) roster(ctx context.Context, path string, params []rosterParams
 		case p.Type == typeAdvisor && !advisors:
 			return nil, invalidf(at(path, i)+".type", "must be %s or %s", typeAgent, typeSelf)
 		case p.Type == typeAdvisor:
-			if err := length(at(path, i)+".model", p.Model, 1, maxModel); err != nil {
+			if err := checkLength(at(path, i)+".model", p.Model, 1, maxModel); err != nil {
 				return nil, err
 			}
 		case p.Type == typeSelf || p.ID == r.self:

@@ -9,7 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// problem is why something of the catalog cannot be as it was asked for.
+// problem is the error of a request that the catalog refuses.
 type problem struct {
 	kind    error
 	code    string
@@ -23,12 +23,12 @@ func (p *problem) Unwrap() error { return p.kind }
 // name there.
 func (p *problem) ErrorCode() string { return p.code }
 
-// invalidf is about a field, which its path leads to.
+// invalidf is the error of the field at a path.
 func invalidf(path, format string, args ...any) error {
 	return &problem{kind: dormouse.ErrInvalid, message: path + ": " + fmt.Sprintf(format, args...)}
 }
 
-// conflictf is about what somebody else did first.
+// conflictf is the error of a request that conflicts with an earlier one.
 func conflictf(format string, args ...any) error {
 	return &problem{kind: dormouse.ErrConflict, message: fmt.Sprintf(format, args...)}
 }
@@ -36,8 +36,8 @@ func conflictf(format string, args ...any) error {
 // at is the path of an element of a list.
 func at(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// length refuses text that has less or more characters than it may.
-func length(path, s string, least, most int) error {
+// checkLength refuses text with too few or too many characters.
+func checkLength(path, s string, least, most int) error {
 	if n := utf8.RuneCountInString(s); n < least || n > most {
 		if least == 0 {
 			return invalidf(path, "has %d characters; at most %d are taken", n, most)
@@ -47,7 +47,7 @@ func length(path, s string, least, most int) error {
 	return nil
 }
 
-// short keeps a client's own words from filling the answer.
+// short truncates text of a client that an answer repeats.
 func short(s string) string {
 	const most = 64
 	if len(s) <= most {
@@ -60,8 +60,8 @@ func notFound(kind, id string) error {
 	return &problem{kind: dormouse.ErrNotFound, message: fmt.Sprintf("there is no %s %q", kind, short(strings.ToValidUTF8(id, "\uFFFD")))}
 }
 
-// missing names what a store did not find.
-func missing(err error, kind, id string) error {
+// storeError adds to an error of the store what was looked for.
+func storeError(err error, kind, id string) error {
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return notFound(kind, id)
 	}

@@ -62,7 +62,7 @@ func (c *Catalog) SessionAgent(ctx context.Context, tenant string, p SessionAgen
 	}
 	a, err = a.override(p.Overrides)
 	if err != nil {
-		return Agent{}, under("agent", err)
+		return Agent{}, within("agent", err)
 	}
 	if p.Tools.Set && len(a.Tools) == 0 && len(a.Skills) > 0 {
 		return Agent{}, invalidf("agent.tools", "cannot be cleared while there are skills, which need them")
@@ -70,28 +70,28 @@ func (c *Catalog) SessionAgent(ctx context.Context, tenant string, p SessionAgen
 	return a, nil
 }
 
-// under says that a problem is in a part of what was asked for.
-func under(path string, err error) error {
+// within prefixes the path of a problem.
+func within(path string, err error) error {
 	return fmt.Errorf("%s.%w", path, err)
 }
 
-// Retooling is what may change of the agent of a session that exists.
-type Retooling struct {
+// ToolsUpdate is what may change in the agent of an existing session.
+type ToolsUpdate struct {
 	Tools      closedjson.Omittable[[]ToolParams] `json:"tools"`
 	MCPServers closedjson.Omittable[[]MCPServer]  `json:"mcp_servers"`
 }
 
-// Retool is the agent as a session goes on with it.
-func (a Agent) Retool(r Retooling) (Agent, error) {
+// UpdateTools returns the agent with other tools.
+func (a Agent) UpdateTools(r ToolsUpdate) (Agent, error) {
 	changed, err := a.override(Overrides{Tools: r.Tools.Optional(), MCPServers: r.MCPServers.Optional()})
 	if err != nil {
-		return a, under("agent", err)
+		return a, within("agent", err)
 	}
 	return changed, nil
 }
 
-// shown is an agent as a session shows it.
-type shown struct {
+// sessionAgent is the agent of a session in the form of the API.
+type sessionAgent struct {
 	Type        string      `json:"type"`
 	ID          string      `json:"id"`
 	Version     int         `json:"version"`
@@ -102,14 +102,14 @@ type shown struct {
 	Tools       []Tool      `json:"tools"`
 	MCPServers  []MCPServer `json:"mcp_servers"`
 	Skills      []Skill     `json:"skills"`
-	// Multiagent is null: no session has one yet; see Gaps.
+	// Multiagent is null: no session has one yet; see Unsupported.
 	Multiagent *Multiagent `json:"multiagent"`
 	Identity   Identity    `json:"execution_identity"`
 }
 
-// Shown is the agent of a session that shows it so.
-func Shown(raw json.RawMessage) (Agent, error) {
-	var s shown
+// ParseSessionAgent decodes the agent of a session.
+func ParseSessionAgent(raw json.RawMessage) (Agent, error) {
+	var s sessionAgent
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return Agent{}, fmt.Errorf("read agent of session: %w", err)
 	}
@@ -119,11 +119,12 @@ func Shown(raw json.RawMessage) (Agent, error) {
 	}, nil
 }
 
-// Config is the agent as a session works with it. What Gaps names is not in it.
+// Config is the configuration that a session gets of the agent. What Unsupported names
+// is not in it.
 func (a Agent) Config() dormouse.AgentConfig {
 	c := dormouse.AgentConfig{
-		ID: a.ID, Version: a.Version, Name: cut(a.Name, dormouse.MaxName), Model: a.Model.ID, Tools: []dormouse.ToolConfig{},
-		Shown: dormouse.Encode(shown{
+		ID: a.ID, Version: a.Version, Name: truncate(a.Name, dormouse.MaxName), Model: a.Model.ID, Tools: []dormouse.ToolConfig{},
+		Shown: dormouse.Encode(sessionAgent{
 			Type: a.Type, ID: a.ID, Version: a.Version, Name: a.Name, Description: a.Description, Model: a.Model, System: a.System,
 			Tools: a.Tools, MCPServers: a.MCPServers, Skills: a.Skills, Identity: a.Identity,
 		}),
@@ -145,7 +146,7 @@ func (a Agent) Config() dormouse.AgentConfig {
 	return c
 }
 
-// config is the tools that are on and that there are.
+// config is the tools that are enabled and supported.
 func (t *Toolset) config() []dormouse.ToolConfig {
 	var on []dormouse.ToolConfig
 	for _, name := range builtin {
@@ -162,10 +163,9 @@ func (t *Toolset) config() []dormouse.ToolConfig {
 
 func isWeb(tool string) bool { return tool == toolWebFetch || tool == toolWebSearch }
 
-// Gaps names what the agent has that no session can have yet. Web tools count
-// only where they were asked for by name: those that are merely on by default are
-// left out.
-func (a Agent) Gaps() []string {
+// Unsupported names what the agent has that is not served yet. Web tools count only if
+// they were configured by name; those that are enabled by default are ignored.
+func (a Agent) Unsupported() []string {
 	var gaps []string
 	if len(a.MCPServers) > 0 {
 		gaps = append(gaps, "mcp_servers")
@@ -192,8 +192,8 @@ func (a Agent) Gaps() []string {
 	return gaps
 }
 
-// cut shortens text to a number of bytes.
-func cut(s string, most int) string {
+// truncate shortens text to a number of bytes.
+func truncate(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

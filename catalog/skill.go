@@ -28,11 +28,11 @@ func resolveSkills(params []SkillParams) ([]Skill, error) {
 		if p.Type != "anthropic" && p.Type != "custom" {
 			return nil, invalidf(path+".type", "must be anthropic or custom, not %q", short(p.Type))
 		}
-		if err := length(path+".skill_id", p.ID, 1, maxSkill); err != nil {
+		if err := checkLength(path+".skill_id", p.ID, 1, maxSkill); err != nil {
 			return nil, err
 		}
 		s := Skill{p.Type, p.ID, p.Version.Or(latest)}
-		if err := length(path+".version", s.Version, 1, maxSkill); err != nil {
+		if err := checkLength(path+".version", s.Version, 1, maxSkill); err != nil {
 			return nil, err
 		}
 		skills = append(skills, s)

@@ -77,7 +77,7 @@ func checkReferences(params []ToolParams, custom map[string]bool) error {
 }
 
 func (p *mcpToolsetParams) resolve(path string) (*MCPToolset, error) {
-	if err := length(path+".mcp_server_name", p.Server, 1, maxServer); err != nil {
+	if err := checkLength(path+".mcp_server_name", p.Server, 1, maxServer); err != nil {
 		return nil, err
 	}
 	def, err := p.Default.Value.resolve(path+".default_config", Setting{true, Typed{policyAsk}})
@@ -88,7 +88,7 @@ func (p *mcpToolsetParams) resolve(path string) (*MCPToolset, error) {
 	seen := make(map[string]bool)
 	for i, c := range p.Configs.Value {
 		at := at(path+".configs", i)
-		if err := length(at+".name", c.Name, 1, maxToolName); err != nil {
+		if err := checkLength(at+".name", c.Name, 1, maxToolName); err != nil {
 			return nil, err
 		}
 		if seen[c.Name] {

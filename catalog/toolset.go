@@ -183,7 +183,7 @@ func (p locationParams) resolve(path string) (*Location, error) {
 		if !f.from.Given() {
 			continue
 		}
-		if err := length(path+"."+f.name, f.from.Value, 1, 255); err != nil {
+		if err := checkLength(path+"."+f.name, f.from.Value, 1, 255); err != nil {
 			return nil, err
 		}
 		if f.name == "country" && !country.MatchString(f.from.Value) {

@@ -97,7 +97,7 @@ func (p *urlSourceParams) resolve(path string, lists bool) (*urlSource, error) {
 		if t.Type != "tool_reference" {
 			return nil, invalidf(at(path+".tools", i)+".type", "must be tool_reference")
 		}
-		if err := length(at(path+".tools", i)+".name", t.Name, 1, maxToolName); err != nil {
+		if err := checkLength(at(path+".tools", i)+".name", t.Name, 1, maxToolName); err != nil {
 			return nil, err
 		}
 	}

@@ -21,21 +21,21 @@ type Call struct {
 	R   *http.Request
 	ID  string
 	Who auth.Principal
-	// Status is what was answered; 0 as long as nothing was.
+	// Status is that of the response; 0 before there is one.
 	Status int
-	// Stream says that the answer took as long as its client listened.
+	// Stream says that the response lasted as long as its client listened.
 	Stream bool
-	// reason is why, when it is not the client's doing.
+	// reason is why the request failed, if that is not the client's fault.
 	reason  error
-	frame   *Frame
+	router  *Router
 	witness Witness
 }
 
-// answerWithin bounds how long an answer may take. Past it nobody knows whether
-// what was asked for will still be done.
+// answerWithin bounds how long an answer may take. After that the outcome of the
+// request is unknown.
 const answerWithin = 60 * time.Second
 
-// Context is the request's, with an end.
+// Context is the request's, with that timeout.
 func (c *Call) Context() (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(c.R.Context(), answerWithin, dormouse.ErrUnknownOutcome)
 }
@@ -67,32 +67,32 @@ func (c *Call) AnswerWith(v any, err error) error {
 func (c *Call) Send(status int, b []byte) {
 	c.Status = status
 	c.W.Header().Set("Content-Type", "application/json")
-	// With its length, an answer is whole for the client as soon as it is flushed.
+	// With its length, an answer is complete for the client as soon as it is flushed.
 	c.W.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	c.W.WriteHeader(status)
-	// A client that left is not told; what it asked for is done all the same.
+	// A client that has left gets no answer; what it asked for is done all the same.
 	_, _ = c.W.Write(b)
 	_ = http.NewResponseController(c.W).Flush()
 }
 
-// None answers that there is nothing to say.
-func (c *Call) None() {
+// NoContent answers without a body.
+func (c *Call) NoContent() {
 	c.Status = http.StatusNoContent
 	c.W.WriteHeader(http.StatusNoContent)
 }
 
-// refuse tells the client why not, in the door's words.
+// refuse answers with an error, as the door's API has it.
 func (c *Call) refuse(err error) {
-	told := c.frame.Tell(err, c.ID)
-	if told.Status >= http.StatusInternalServerError {
+	response := c.router.ErrorResponse(err, c.ID)
+	if response.Status >= http.StatusInternalServerError {
 		c.reason = err
 	}
 	if c.Status != 0 {
 		c.reason = errors.Join(err, errors.New("after the answer had begun"))
 		return
 	}
-	for name, value := range told.Headers {
+	for name, value := range response.Headers {
 		c.W.Header().Set(name, value)
 	}
-	c.Send(told.Status, append(dormouse.Encode(told.Body), '\n'))
+	c.Send(response.Status, append(dormouse.Encode(response.Body), '\n'))
 }

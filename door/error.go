@@ -1,6 +1,6 @@
-// Package door is the ways in. Each door speaks one dialect: it decodes,
-// authorises, asks the session and encodes. What they share is here: the one
-// table that turns an error into a reply.
+// Package door is the ways in. Each door serves one API: it decodes, authorises,
+// asks the session and encodes. What the doors share is here: the router, and the
+// one table that turns an error into a reply.
 package door
 
 import (
@@ -11,30 +11,30 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Reply is how an error is told to a client.
+// Reply is what a client gets for an error.
 type Reply struct {
 	Status  int
 	Type    string
 	Message string
 }
 
-// Refusal is a request turned away before any session was asked.
+// Refusal is the error of a request that is refused before any session is asked.
 type Refusal Reply
 
 func (r *Refusal) Error() string { return r.Message }
 
-// statusClosed is told to nobody: the client has left. It is for the counters.
+// statusClosed is sent to nobody, since the client has left. It is for the metrics.
 const statusClosed = 499
 
-// replies says how each error is told, what matters most first.
+// replies maps errors to replies. The first row that matches counts.
 var replies = []struct {
 	err     error
 	status  int
 	kind    string
-	message string // instead of the error's own
+	message string // replaces the error's own
 }{
-	// The outcome first: whatever else an error says, this decides what the
-	// client must do.
+	// The unknown outcome comes first: whatever else an error says, it decides what
+	// the client must do.
 	{dormouse.ErrUnknownOutcome, http.StatusServiceUnavailable, "unknown_outcome", "outcome unknown, send again with the same prompt id"},
 	{dormouse.ErrDamaged, http.StatusConflict, "damaged", ""},
 	{dormouse.ErrNewerLog, http.StatusServiceUnavailable, "newer_log", ""}, // another server may be able to
@@ -51,8 +51,8 @@ var replies = []struct {
 	{context.Canceled, statusClosed, "client_left", "the client left before the answer"},
 }
 
-// ReplyTo says how err is told to a client. What is not in the table is a 500
-// whose text stays in the log.
+// ReplyTo returns the reply to err. An error that is not in the table is a 500 whose
+// text stays in the log.
 func ReplyTo(err error) Reply {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		return Reply(*r)
@@ -69,21 +69,21 @@ func ReplyTo(err error) Reply {
 	return Reply{Status: http.StatusInternalServerError, Type: "internal", Message: "internal error; the server's log has the details"}
 }
 
-// Told is the error that another server told as a type and a message. It is the
-// same error here, as far as errors.Is can tell.
-func Told(kind, message string) error {
+// RemoteError returns the error that another server sent as a type and a message.
+// errors.Is finds the same error in it as on that server.
+func RemoteError(kind, message string) error {
 	for _, row := range replies {
 		if row.kind == kind {
-			return &told{row.err, message}
+			return &remoteError{row.err, message}
 		}
 	}
 	return errors.New(message)
 }
 
-type told struct {
+type remoteError struct {
 	err     error
 	message string
 }
 
-func (t *told) Error() string { return t.message }
-func (t *told) Unwrap() error { return t.err }
+func (t *remoteError) Error() string { return t.message }
+func (t *remoteError) Unwrap() error { return t.err }

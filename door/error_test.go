@@ -55,11 +55,11 @@ func TestAnErrorIsTheSameOnTheOtherSide(t *testing.T) {
 		dormouse.ErrClosing, dormouse.ErrBehind, context.Canceled,
 	} {
 		err := fmt.Errorf("while testing: %w", want)
-		if got := door.Told(door.ReplyTo(err).Type, err.Error()); !errors.Is(got, want) || got.Error() != err.Error() {
+		if got := door.RemoteError(door.ReplyTo(err).Type, err.Error()); !errors.Is(got, want) || got.Error() != err.Error() {
 			t.Errorf("%v became %v", err, got)
 		}
 	}
-	if got := door.Told("internal", "swordfish"); got.Error() != "swordfish" || door.ReplyTo(got).Type != "internal" {
+	if got := door.RemoteError("internal", "swordfish"); got.Error() != "swordfish" || door.ReplyTo(got).Type != "internal" {
 		t.Errorf("an error of no kind became %v", got)
 	}
 }

@@ -30,8 +30,8 @@ func (w *witness) sawFields(r *http.Request, what string, of reflect.Type) {
 // did in the version before. Each is called once with each of its samples; what it does
 // not answer in that state is among the shapes of all JSON, beside cmd/dormouse.
 func TestEveryRouteTakesAndAnswersWhatItDid(t *testing.T) {
-	h := newHouse(t)
-	own := h.estate(mine)
+	h := newServer(t)
+	own := h.newTenantData(mine)
 	for _, route := range h.routes {
 		for _, method := range slices.Sorted(maps.Keys(route.Methods)) {
 			chosen := samples[method+" "+route.Pattern]

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Stream writes an answer that goes on. A client that does not read in time ends
-// its own stream and nobody else's.
+// Stream writes a response that has no known end. A client that does not read in
+// time ends its own stream and no other.
 type Stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -15,11 +15,11 @@ type Stream struct {
 	Err error
 }
 
-// Pieces is how much is worth gathering before it is written.
-const Pieces = 32 << 10
+// BufferSize is how many bytes are worth gathering before they are written.
+const BufferSize = 32 << 10
 
-// NewStream is for an answer that its client may wait for as long as it likes. Once
-// it comes, each piece must be read within the time.
+// NewStream returns the stream of a response that the client may wait for without
+// limit. Each buffer of it must then be read within the time.
 func NewStream(w http.ResponseWriter, within time.Duration) *Stream {
 	s := &Stream{w: w, control: http.NewResponseController(w), within: within}
 	_ = s.control.SetReadDeadline(time.Time{})
@@ -27,37 +27,37 @@ func NewStream(w http.ResponseWriter, within time.Duration) *Stream {
 	return s
 }
 
-// Events begins an answer of server-sent events.
-func (s *Stream) Events() {
+// BeginEvents sends the headers of a response of server-sent events.
+func (s *Stream) BeginEvents() {
 	h := s.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
 	s.w.WriteHeader(http.StatusOK)
 }
 
-// Hurry gives the client the time of one piece for whatever is written next.
-func (s *Stream) Hurry() { _ = s.control.SetWriteDeadline(time.Now().Add(s.within)) }
+// ArmDeadline starts the deadline for what is written next.
+func (s *Stream) ArmDeadline() { _ = s.control.SetWriteDeadline(time.Now().Add(s.within)) }
 
-// Put writes b. A client has its time for each piece of it, not for the whole:
-// one that is slow would never get past a large event.
+// Put writes b. The deadline is for each buffer of it and not for all of it: a slow
+// client would never get past a large event.
 func (s *Stream) Put(b []byte) {
 	for s.Err == nil && len(b) > 0 {
-		n := min(len(b), Pieces+Pieces/4)
-		s.Hurry()
+		n := min(len(b), BufferSize+BufferSize/4)
+		s.ArmDeadline()
 		_, s.Err = s.w.Write(b[:n])
 		b = b[n:]
 	}
 }
 
-// Flush sends what was put.
+// Flush sends what was written.
 func (s *Stream) Flush() {
 	if s.Err == nil {
 		s.Err = s.control.Flush()
 	}
 }
 
-// Say puts text and sends it.
-func (s *Stream) Say(text string) {
+// Send writes text and flushes it.
+func (s *Stream) Send(text string) {
 	s.Put([]byte(text))
 	s.Flush()
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // cursor is where the next page of a tenant's list begins; empty if there is none.
-func (tr *trial) cursor(of *estate, method, pattern string, s sample) string {
+func (tr *trial) cursor(of *tenantData, method, pattern string, s sample) string {
 	tr.t.Helper()
 	if method != http.MethodGet {
 		return ""

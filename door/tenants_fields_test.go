@@ -29,7 +29,7 @@ const (
 
 // fields are the members of requests that are ids by their type or look so by their
 // name: for each the place that is tried with the ids of another tenant, or why none is.
-// Bodies that are spelled in many ways cannot be read off a type, so that this list is
+// Bodies that have many forms cannot be read off a type, so that this list is
 // held against the source.
 var fields = map[string]string{
 	"rest.answerRequest.id":                 clients,
@@ -50,17 +50,17 @@ var fields = map[string]string{
 	"rest.wakeupRequest.id":                 clients,
 	"rest.wakeupRequest.thread":             "POST /api/sessions/{id}/wakeups body thread",
 
-	"catalog.AgentRef.id":                        "POST /v1/sessions body agent.id",
-	"catalog.ModelParams.id":                     models,
-	"catalog.object.id":                          models,
-	"catalog.SkillParams.skill_id":               "skills are of nobody: their ids are kept and not looked up",
-	"v1.received.DecodeJSON.session_thread_id":   "POST /v1/sessions/{session_id}/events body events[0].session_thread_id",
-	"v1.received.DecodeJSON.custom_tool_use_id":  "POST /v1/sessions/{session_id}/events body events[0].custom_tool_use_id",
-	"v1.received.decodeConfirmation.tool_use_id": "POST /v1/sessions/{session_id}/events body events[0].tool_use_id",
-	"v1.sessionParams.environment_id":            "POST /v1/sessions body environment_id",
-	"v1.sessionParams.vault_ids":                 unserved,
-	"v1.Server.updateSession.vault_ids":          unserved,
-	"v1.source.file_id":                          unserved,
+	"catalog.AgentRef.id":                          "POST /v1/sessions body agent.id",
+	"catalog.ModelParams.id":                       models,
+	"catalog.object.id":                            models,
+	"catalog.SkillParams.skill_id":                 "skills are of nobody: their ids are kept and not looked up",
+	"v1.inputEvent.DecodeJSON.session_thread_id":   "POST /v1/sessions/{session_id}/events body events[0].session_thread_id",
+	"v1.inputEvent.DecodeJSON.custom_tool_use_id":  "POST /v1/sessions/{session_id}/events body events[0].custom_tool_use_id",
+	"v1.inputEvent.decodeConfirmation.tool_use_id": "POST /v1/sessions/{session_id}/events body events[0].tool_use_id",
+	"v1.sessionParams.environment_id":              "POST /v1/sessions body environment_id",
+	"v1.sessionParams.vault_ids":                   unserved,
+	"v1.Server.updateSession.vault_ids":            unserved,
+	"v1.source.file_id":                            unserved,
 }
 
 // decoders are the functions that requests are decoded by.

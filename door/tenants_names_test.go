@@ -10,9 +10,9 @@ import (
 // What tenants call alike is not the same: names, keys and ids that a client gives are
 // its tenant's, and lead nobody to what another made.
 func TestNamesThatClientsGiveAreTheirTenants(t *testing.T) {
-	h := newHouse(t)
-	estates := map[string]*estate{theirs: h.estate(theirs), mine: h.estate(mine)}
-	all := map[string]map[string]string{theirs: estates[theirs].everything(), mine: estates[mine].everything()}
+	h := newServer(t)
+	data := map[string]*tenantData{theirs: h.newTenantData(theirs), mine: h.newTenantData(mine)}
+	all := map[string]map[string]string{theirs: data[theirs].everything(), mine: data[mine].everything()}
 	for kind, id := range all[theirs] {
 		if all[mine][kind] == id {
 			t.Errorf("%s of both is %s", kind, id)
@@ -21,11 +21,11 @@ func TestNamesThatClientsGiveAreTheirTenants(t *testing.T) {
 	var image []byte
 	ids := make(map[string]string) // what was made, and whose it is
 	for _, tenant := range []string{theirs, mine} {
-		e := estates[tenant]
+		e := data[tenant]
 		if image == nil {
 			image = e.send(tenant, http.MethodGet, e.path("/snapshots/"+e.get("snapshots")+"/export"), nil, nil).body
 		}
-		for name, make := range map[string]func() reply{
+		for name, send := range map[string]func() reply{
 			"import": func() reply {
 				return e.send(tenant, http.MethodPost, "/api/sessions/import?id=name&label=name", image, http.Header{"Content-Type": {"application/x-tar"}})
 			},
@@ -38,7 +38,7 @@ func TestNamesThatClientsGiveAreTheirTenants(t *testing.T) {
 					http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {"key"}})
 			},
 		} {
-			first, again := make(), make()
+			first, again := send(), send()
 			id := anyID.FindString(string(first.body))
 			if first.status > 299 || id == "" || anyID.FindString(string(again.body)) != id {
 				t.Errorf("%s of %s: %d %s, and again %d %s", name, tenant, first.status, first.body, again.status, again.body)

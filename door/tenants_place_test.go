@@ -118,7 +118,7 @@ func walk(v any, at string, change func(at, text string) string) any {
 }
 
 // own is a request in which all is the tenant's.
-func (e *estate) own(method, pattern string, s sample) asked {
+func (e *tenantData) own(method, pattern string, s sample) asked {
 	e.t.Helper()
 	a := asked{method, pattern, s, make(map[place]string)}
 	for _, p := range slices.Concat(pathPlaces(pattern), s.places()) {
@@ -144,7 +144,7 @@ var upgrade = http.Header{
 }
 
 // ask sends a request as the tenant.
-func (e *estate) ask(a asked) reply {
+func (e *tenantData) ask(a asked) reply {
 	e.t.Helper()
 	path := a.pattern
 	query, err := url.ParseQuery(a.sample.query)

@@ -15,31 +15,31 @@ import (
 )
 
 // careless is a door whose routes do not ask whose an id is.
-func careless(h *house) *door.Table {
-	table := &door.Table{Frame: door.Frame{
+func careless(h *testServer) *door.Router {
+	router := &door.Router{
 		Logger: slog.New(slog.DiscardHandler), Witness: h.witness,
 		Admit: func(c *door.Call, _ bool) error {
 			c.Who = auth.Principal{Tenant: strings.TrimPrefix(c.R.Header.Get("Authorization"), "Bearer ")}
 			return nil
 		},
-		Tell: func(err error, _ string) door.Telling {
+		ErrorResponse: func(err error, _ string) door.ErrorResponse {
 			r := door.ReplyTo(err)
-			return door.Telling{Status: r.Status, Body: r.Message}
+			return door.ErrorResponse{Status: r.Status, Body: r.Message}
 		},
-	}}
+	}
 	show := func(c *door.Call, id string) error {
 		return c.AnswerWith(h.sessions.Row(c.R.Context(), dormouse.SessionID(id)))
 	}
-	table.Handle(door.Route{Pattern: "/more/path/{what}", Methods: door.Methods{
+	router.Handle(door.Route{Pattern: "/more/path/{what}", Methods: door.Methods{
 		http.MethodGet: func(c *door.Call) error { return show(c, c.R.PathValue("what")) },
 	}})
-	table.Handle(door.Route{Pattern: "/more/query", Methods: door.Methods{
+	router.Handle(door.Route{Pattern: "/more/query", Methods: door.Methods{
 		http.MethodGet: func(c *door.Call) error {
 			c.ReadsParams("what")
 			return show(c, c.R.URL.Query().Get("what"))
 		},
 	}})
-	table.Handle(door.Route{Pattern: "/more/body", Methods: door.Methods{
+	router.Handle(door.Route{Pattern: "/more/body", Methods: door.Methods{
 		http.MethodPost: func(c *door.Call) error {
 			var req struct {
 				What dormouse.SessionID `json:"what"`
@@ -51,12 +51,12 @@ func careless(h *house) *door.Table {
 			return show(c, strings.TrimSuffix(id, `"}`))
 		},
 	}})
-	return table
+	return router
 }
 
 // The trial needs to be told nothing of a route to find that it asks for no tenant.
 func TestARouteThatChecksNoTenantIsFound(t *testing.T) {
-	h := newHouse(t, careless)
+	h := newServer(t, careless)
 	h.routes = slices.DeleteFunc(h.routes, func(r door.Route) bool { return !strings.HasPrefix(r.Pattern, "/more/") })
 	tr := newTrial(h)
 	tr.run()

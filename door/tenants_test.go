@@ -18,8 +18,8 @@ import (
 
 // trial calls every route as one tenant with the ids of another in every place.
 type trial struct {
-	*house
-	their, own *estate
+	*testServer
+	their, own *tenantData
 	ids        map[string]string // of theirs, by kind
 	secret     []string          // what of theirs nobody else may be told
 	leaks      []string
@@ -34,7 +34,7 @@ type trial struct {
 // Every id of another tenant is an id of nothing, in every place of every route that
 // there is.
 func TestAnIDOfAnotherTenantIsAnIDOfNothing(t *testing.T) {
-	tr := newTrial(newHouse(t))
+	tr := newTrial(newServer(t))
 	tr.run()
 	for _, text := range tr.leaks {
 		t.Error(text)
@@ -72,9 +72,9 @@ func TestAnIDOfAnotherTenantIsAnIDOfNothing(t *testing.T) {
 	t.Logf("tenants: routes=%d places=%d leaks=%d", tr.routes, places, len(tr.leaks))
 }
 
-func newTrial(h *house) *trial {
+func newTrial(h *testServer) *trial {
 	tr := &trial{
-		house: h, their: h.estate(theirs), own: h.estate(mine), places: make(map[string]bool), differ: make(map[string]bool),
+		testServer: h, their: h.newTenantData(theirs), own: h.newTenantData(mine), places: make(map[string]bool), differ: make(map[string]bool),
 		unreached: make(map[string]string), reached: make(map[string]bool),
 	}
 	for range 2 { // so that lists of theirs have a second page
@@ -95,7 +95,7 @@ func newTrial(h *house) *trial {
 func (tr *trial) run() {
 	tr.t.Helper()
 	before := tr.settled()
-	for _, route := range tr.house.routes {
+	for _, route := range tr.testServer.routes {
 		for _, method := range slices.Sorted(maps.Keys(route.Methods)) {
 			tr.routes++
 			at := method + " " + route.Pattern

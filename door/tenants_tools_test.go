@@ -65,7 +65,7 @@ func (p property) input(id string) json.RawMessage {
 // An agent may be told an id by whoever prompts it. In the tools that take ids one of
 // another tenant is one of nothing, though agents may use what is of other sessions.
 func TestAnAgentFindsNothingByAnIDOfAnotherTenant(t *testing.T) {
-	tr := newTrial(newHouse(t))
+	tr := newTrial(newServer(t))
 	before, tried := tr.settled(), 0
 	for _, p := range idProperties(t) {
 		found := false

@@ -29,21 +29,21 @@ func (s *Sessions) Slots() (awake, waiting int) { return s.slots.count() }
 
 // Owned says what a session knows of its sandbox, for somebody who found one. Only a
 // session without a row is not there: one that cannot be read has its files.
-func (s *Sessions) Owned(ctx context.Context, id dormouse.SessionID) sandbox.Owned {
+func (s *Sessions) Owned(ctx context.Context, id dormouse.SessionID) sandbox.Ownership {
 	if _, err := s.Row(ctx, id); errors.Is(err, dormouse.ErrNotFound) {
-		return sandbox.Owned{}
+		return sandbox.Ownership{}
 	}
 	state, err := s.Peek(ctx, id)
 	switch {
 	case err != nil:
-		return sandbox.Owned{Unsure: true}
+		return sandbox.Ownership{Unsure: true}
 	case state.Sandbox.Phase == law.SandboxCold:
-		return sandbox.Owned{Known: true}
+		return sandbox.Ownership{Known: true}
 	}
 	// Of a shared store it may be another server's. Who has its actor slots it, and
 	// nobody would tell us when it sleeps.
 	if s.fleet.Alone() {
 		s.slots.Adopt(id, law.IdleSince(state))
 	}
-	return sandbox.Owned{Known: true, Generation: state.Sandbox.Generation}
+	return sandbox.Ownership{Known: true, Generation: state.Sandbox.Generation}
 }

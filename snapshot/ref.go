@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -9,9 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/closedjson"
 )
 
 // Ref is how people and agents hold a snapshot: a JSON document that says whose it
@@ -144,34 +143,11 @@ func text(object map[string]json.RawMessage, name string, to *string) error {
 	return nil
 }
 
-// members are those of an object. Names are what they are: none is there twice,
-// and upper case is not lower case.
+// members returns the members of an object. No name is there twice.
 func members(b []byte) (map[string]json.RawMessage, error) {
-	wrong := fmt.Errorf("it is no object: %w", dormouse.ErrInvalid)
-	d := json.NewDecoder(bytes.NewReader(b))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, wrong
-	}
-	all := make(map[string]json.RawMessage)
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, wrong
-		}
-		var v json.RawMessage
-		if err := d.Decode(&v); err != nil {
-			return nil, wrong
-		}
-		if _, twice := all[name.(string)]; twice { //nolint:errcheck,forcetypeassert // names are strings
-			return nil, fmt.Errorf("it has a member twice: %w", dormouse.ErrInvalid)
-		}
-		all[name.(string)] = v //nolint:errcheck,forcetypeassert // names are strings
-	}
-	if t, err := d.Token(); err != nil || t != json.Delim('}') {
-		return nil, wrong
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("it goes on after its end: %w", dormouse.ErrInvalid)
+	all, err := closedjson.Members(b)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, dormouse.ErrInvalid)
 	}
 	return all, nil
 }

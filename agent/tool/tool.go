@@ -5,13 +5,11 @@
 package tool
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/closedjson"
 	"github.com/dormouse-run/dormouse/model"
 	"github.com/dormouse-run/dormouse/runner"
 )
@@ -172,13 +170,8 @@ func (s *Set) find(name string) Tool {
 // decode reads an input strictly: a field the tool does not know is a
 // misunderstanding that the model should hear about.
 func decode(input json.RawMessage, into any) error {
-	d := json.NewDecoder(bytes.NewReader(input))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if err := closedjson.Decode(input, into); err != nil {
 		return fmt.Errorf("input does not fit the tool: %w", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("input does not fit the tool: more than one value")
 	}
 	return nil
 }

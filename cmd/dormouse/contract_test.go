@@ -116,7 +116,7 @@ func configLines(*testing.T) []string {
 func routeLines(*testing.T) []string {
 	quiet := slog.New(slog.DiscardHandler)
 	var lines []string
-	for _, r := range slices.Concat(rest.New(rest.Config{Logger: quiet}).Routes(), v1.New(v1.Deps{Logger: quiet}).Routes()) {
+	for _, r := range slices.Concat(rest.New(rest.Config{Logger: quiet}).Routes(), v1.New(v1.Config{Logger: quiet}).Routes()) {
 		open := ""
 		if r.Open {
 			open = " for everyone"

@@ -242,7 +242,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		log.WarnContext(ctx, "listening beyond this machine without encryption", "address", a.String())
 	}
 	hosts := append([]string{host}, c.Hosts...)
-	s.v1 = v1.New(v1.Deps{
+	s.v1 = v1.New(v1.Config{
 		Auth: who, Logger: log, Catalog: catalog.New(s.store, nil), Models: models, Hosts: hosts, Observe: counters.answered,
 		Sessions: s.sessions, SleepAfter: c.SleepAfter, CheckAgent: models.check(tools),
 	})

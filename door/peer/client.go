@@ -23,11 +23,11 @@ import (
 
 // Client asks other servers. It keeps its connections.
 type Client struct {
-	key  []byte
-	now  func() (time.Time, error)
-	log  *slog.Logger
-	http *http.Client
-	told told
+	key    []byte
+	now    func() (time.Time, error)
+	log    *slog.Logger
+	http   *http.Client
+	warned warned
 }
 
 var _ fleet.Peers = (*Client)(nil)
@@ -48,7 +48,7 @@ func NewClient(key []byte, now func() (time.Time, error), log *slog.Logger) *Cli
 	return c
 }
 
-// Close lets go of the connections that nobody uses.
+// Close closes the connections that are idle.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do asks the actor of a session on another server.
@@ -84,23 +84,23 @@ func (c *Client) Who(ctx context.Context, r fleet.Route) (who fleet.Server, err 
 func (c *Client) Follow(ctx context.Context, r fleet.Route, id dormouse.SessionID, after uint64, each func(feed.Relayed)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	silent := time.AfterFunc(silence, func() { stop(fmt.Errorf("%w: it fell silent", fleet.ErrUnreached)) })
+	silent := time.AfterFunc(heartbeatTimeout, func() { stop(fmt.Errorf("%w: it fell silent", fleet.ErrUnreached)) })
 	defer silent.Stop()
 	a, err := c.post(ctx, r, followPath, follow{Session: id, After: after})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = a.close() }()
+	defer func() { _ = a.closeBody() }()
 	in := bufio.NewScanner(a.body)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)
 	for in.Scan() {
-		silent.Reset(silence)
+		silent.Reset(heartbeatTimeout)
 		l, err := decodeLine(in.Bytes())
 		switch {
 		case err != nil:
 			return fmt.Errorf("follow on %s: %w", r.To.Name, err)
 		case l.End != nil:
-			return l.End.error(r.To)
+			return l.End.asError(r.To)
 		case l.Relayed != feed.Relayed{}:
 			each(l.Relayed)
 		}
@@ -111,14 +111,14 @@ func (c *Client) Follow(ctx context.Context, r fleet.Route, id dormouse.SessionI
 	return context.Cause(ctx)
 }
 
-// answer is what a server has proven to have answered.
+// answer is an answer whose signature was verified.
 type answer struct {
 	res   *http.Response
 	proof proof
 	body  io.Reader // opened
 }
 
-// answerOf takes an answer that proves to be the one to a request.
+// answerOf verifies that a response is the answer to a request.
 func answerOf(key []byte, res *http.Response, to signature) (*answer, error) {
 	p, err := proofOf(key, res.Header, to, res.StatusCode)
 	if err != nil {
@@ -127,10 +127,10 @@ func answerOf(key []byte, res *http.Response, to signature) (*answer, error) {
 	return &answer{res: res, proof: p, body: newOpener(res.Body, p.key(key, toAsker))}, nil
 }
 
-func (a *answer) close() error { return a.res.Body.Close() }
+func (a *answer) closeBody() error { return a.res.Body.Close() }
 
 // decode reads all of an answer of at most limit bytes, so that the connection can
-// be used again. Of one that was changed, or cut off, nothing is believed.
+// be used again. One that was changed or cut off is an error.
 func (a *answer) decode(limit int64, v any) error {
 	b, err := io.ReadAll(io.LimitReader(a.body, limit+1))
 	if err == nil && int64(len(b)) > limit {
@@ -140,7 +140,7 @@ func (a *answer) decode(limit int64, v any) error {
 		err = decode(b, v)
 		_, _ = io.CopyN(io.Discard, a.res.Body, 1) // the end of the message
 	}
-	if err = errors.Join(err, a.close()); err != nil {
+	if err = errors.Join(err, a.closeBody()); err != nil {
 		return fmt.Errorf("read answer: %w: %s", dormouse.ErrUnknownOutcome, err.Error())
 	}
 	return nil
@@ -207,11 +207,11 @@ func (a *answer) unlessRefused(r fleet.Route) (*answer, error) {
 	if !itself {
 		return nil, fmt.Errorf("ask %s: %w: incarnation %d answers there: %s", r.To.Name, dormouse.ErrUnknownOutcome, a.proof.by, why.Message)
 	}
-	return nil, why.error(r.To)
+	return nil, why.asError(r.To)
 }
 
-// error is the error that a server told.
-func (r refusal) error(by fleet.Server) error {
+// asError is the error that another server sent.
+func (r refusal) asError(by fleet.Server) error {
 	switch r.Type {
 	case notMe:
 		return fmt.Errorf("%w: %s", fleet.ErrUnreached, r.Message)
@@ -224,5 +224,5 @@ func (r refusal) error(by fleet.Server) error {
 	case "client_left":
 		return fmt.Errorf("%s stopped waiting: %w", by.Name, dormouse.ErrUnknownOutcome)
 	}
-	return door.Told(r.Type, r.Message)
+	return door.RemoteError(r.Type, r.Message)
 }

@@ -21,9 +21,9 @@ const (
 // Why a request that was well signed is refused all the same. It may be one that
 // was carried out before, so that none of these says that it was not.
 var (
-	errStale    = errors.New("the request is too old, or of a time to come")
-	errReplayed = errors.New("the request came before")
-	errManyAsk  = errors.New("too many requests to tell a new one from a repeated one")
+	errStale         = errors.New("the request is too old, or of a time to come")
+	errReplayed      = errors.New("the request came before")
+	errTooManyNonces = errors.New("too many requests to tell a new one from a repeated one")
 )
 
 // nonces remembers which requests came, as long as their time would let them in
@@ -58,7 +58,7 @@ func (n *nonces) take(id nonce, at, now int64) error {
 		return errReplayed
 	}
 	if n.count >= maxNonces {
-		return fmt.Errorf("%w: %d in %v", errManyAsk, n.count, 2*window)
+		return fmt.Errorf("%w: %d in %v", errTooManyNonces, n.count, 2*window)
 	}
 	if n.seen == nil {
 		n.seen = make(map[int64]map[nonce]struct{})

@@ -1,29 +1,29 @@
-// Package peer is the way from one server to another of those that share a
-// store: both ends of it. A server asks the one that owns a session to carry out
-// a command, and has events and deltas of it streamed.
+// Package peer is the protocol between servers that share a store: both ends of it.
+// A server asks the one that owns a session to carry out a command, or to stream
+// the session's events and deltas.
 //
 // Servers know each other by the store's key. A request is signed for one
 // incarnation of one server, at a time by the database's clock, with a nonce: what
-// comes twice is refused, and so is what was meant for a server that is no more by
-// the one that has its address now. So is what is asked by a server that is none of those
-// with a lease: it may ask for it late. The answer is signed for its request, and
-// everything that follows, either way, is sealed frame by frame up to its end. So
-// who is on the path can hold things up and cut them off, which is noticed, and
-// nothing else. He can read what is asked, but not what is answered.
+// comes twice is refused, and so is a request for an incarnation that is gone, by the
+// server that has its address now. A request of a server without a lease is refused
+// too: it may come late. The answer is signed for its request, and everything that
+// follows, either way, is sealed frame by frame up to its end. So an attacker on the
+// path can delay traffic and cut it off, which is noticed, and nothing else. He can
+// read requests, but not answers.
 //
-// An answer that proves nothing is no answer: what was asked may have been done.
-// To have that seldom, a connection begins with a request that changes nothing.
+// An answer that is not signed decides nothing: the outcome of the request is
+// unknown. To make that rare, a connection begins with a handshake that changes
+// nothing.
 package peer
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/closedjson"
 	"github.com/dormouse-run/dormouse/session/feed"
 )
 
@@ -37,8 +37,8 @@ const (
 )
 
 const (
-	// maxBody bounds a request. What a client may send to /api is larger here,
-	// where it is spelled once more.
+	// maxBody bounds a request. What a client may send to /api is larger here, where
+	// it is JSON in JSON.
 	maxBody = 96 << 20
 	// maxLine bounds a line of a stream, and maxEvent an event in it: a larger one
 	// is read from the log by whoever wants it.
@@ -47,10 +47,10 @@ const (
 )
 
 const (
-	// beat is how often a silent stream says that it lives, and silence how long
-	// it may be silent before it counts as dead.
-	beat    = 2 * time.Second
-	silence = 10 * time.Second
+	// heartbeat is how often a stream without events sends an empty line, and
+	// heartbeatTimeout how long it may send nothing before it counts as dead.
+	heartbeat        = 2 * time.Second
+	heartbeatTimeout = 10 * time.Second
 )
 
 // do is a command for another server's session.
@@ -72,16 +72,16 @@ type follow struct {
 	After   uint64             `json:"after"`
 }
 
-// refusal is an error on its way.
+// refusal is an error as it is sent.
 type refusal struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`
 }
 
-// notMe says that a server is not the one that was meant, or not any more.
+// notMe says that a server is not the one that the request is for, or not any more.
 const notMe = "not_me"
 
-// inDoubt says that a request was refused which may have been carried out before.
+// inDoubt says that a request was refused that may have been carried out before.
 const inDoubt = "in_doubt"
 
 // otherRequest says that another request was taken under the same name.
@@ -91,8 +91,8 @@ const otherRequest = "other_request"
 // asks for.
 const staleSender = "stale_sender"
 
-// line is one line of a stream: something relayed, why it ends, or only a sign
-// of life.
+// line is one line of a stream: something relayed, why the stream ends, or nothing,
+// which is a heartbeat.
 type line struct {
 	feed.Relayed
 	End *refusal `json:"end,omitempty"`
@@ -117,18 +117,13 @@ func decodeLine(b []byte) (line, error) {
 
 // decode reads one JSON value and refuses whatever v does not know.
 func decode(b []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
+	if err := closedjson.Decode(b, v); err != nil {
 		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("there is something after the value: %w", dormouse.ErrInvalid)
 	}
 	return nil
 }
 
-// encode spells v as every end reads it.
+// encode encodes v as one line of JSON.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -14,14 +14,35 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/internal/connlimit"
-	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// Config is what other servers are let in to.
+// commander gives commands to the sessions that are loaded on this server.
+type commander interface {
+	DoHere(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error
+}
+
+// member knows which server this is, and which other servers of the store hold a
+// lease.
+type member interface {
+	Self() (fleet.Server, bool)
+	FleetNow() (time.Time, error)
+	Lives(ctx context.Context, incarnation uint64) error
+}
+
+// Sessions is what this door asks of sessions. Each part of it is declared in the
+// file that uses it.
+type Sessions interface {
+	commander
+	member
+	streamer
+	visitor
+}
+
+// Config is what the door needs.
 type Config struct {
-	Sessions *session.Sessions
+	Sessions Sessions
 	// Key is the store's.
 	Key    []byte
 	Logger *slog.Logger
@@ -34,7 +55,7 @@ type Server struct {
 	routes []string
 	nonces nonces
 
-	strangers, doubts quiet
+	strangers, doubts throttle
 
 	mu    sync.Mutex
 	lives map[uint64]bool // guarded by mu; the incarnations that this process is or was
@@ -51,25 +72,24 @@ func New(c Config) *Server {
 	return s
 }
 
-// Routes is every way in, each as a method and a path.
+// Routes returns every route, each as a method and a path.
 func (s *Server) Routes() []string { return slices.Clone(s.routes) }
 
-// ServeHTTP lets a request in.
+// ServeHTTP serves a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
 // answerWithin bounds how long a session may take to answer.
 const answerWithin = 60 * time.Second
 
-// handle adds a route for requests that are signed, and meant for us. Whoever has
-// signed is given a signed answer, and a stranger nothing that is worth a
-// signature.
+// handle adds a route for signed requests. They get a signed answer, strangers one
+// that is not signed.
 func (s *Server) handle(path string, h func(a *answerer, r *http.Request, body []byte) error) {
 	route := http.MethodPost + " " + path
 	s.routes = append(s.routes, route)
 	s.mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
 		sig, ok := signatureOf(r.Header)
 		if !ok || !sig.of(s.Key, r.Method, r.URL.RequestURI()) {
-			s.turnAway(w, r)
+			s.refuseStranger(w, r)
 			return
 		}
 		connlimit.InUse(r.Context())
@@ -84,9 +104,9 @@ func (s *Server) handle(path string, h func(a *answerer, r *http.Request, body [
 	})
 }
 
-// turnAway answers a stranger, or a server of another version.
-func (s *Server) turnAway(w http.ResponseWriter, r *http.Request) {
-	if missed, ok := s.strangers.speak(); ok {
+// refuseStranger answers a stranger, or a server of another version.
+func (s *Server) refuseStranger(w http.ResponseWriter, r *http.Request) {
+	if missed, ok := s.strangers.allow(); ok {
 		s.Logger.DebugContext(r.Context(), "stranger refused", "path", r.URL.Path, "remote", r.RemoteAddr, "more", missed)
 	}
 	b, err := encode(refusal{Type: "unauthorized", Message: "only servers of the same store and version are answered here"})
@@ -95,20 +115,20 @@ func (s *Server) turnAway(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusUnauthorized)
-	_, _ = w.Write(b) // who is not there any more is not told
+	_, _ = w.Write(b) // it may have left
 }
 
-// admit lets a request in that is signed, if it is meant for us, of this time and
-// not a repeated one, and reads its body.
+// admit checks that a signed request is for this server, recent and not a repeated
+// one, and reads its body.
 //
-// A refusal says who speaks, and with that how much it says. The process that is,
-// or was, the incarnation that was meant knows whether it has let a request in.
-// Any other knows nothing about that: somebody on the path may have had the
-// request carried out, and shown it here to have something to show to who asked.
+// A refusal names the incarnation that refuses, because that decides what it proves.
+// The process that is, or was, the incarnation that the request is for knows whether
+// it has admitted it. Any other process does not know: an attacker on the path may
+// have had the request carried out, and sent it here to get a signed refusal.
 func (s *Server) admit(a *answerer, r *http.Request) ([]byte, error) {
 	gone := fmt.Errorf("incarnation %d is not here: %w", a.to.to, fleet.ErrUnreached)
 	self, _ := s.Sessions.Self()
-	if !s.lived(self.Incarnation, a.to.to) {
+	if !s.isIncarnation(self.Incarnation, a.to.to) {
 		a.by = self.Incarnation
 		return nil, gone
 	}
@@ -130,23 +150,23 @@ func (s *Server) admit(a *answerer, r *http.Request) ([]byte, error) {
 	if !a.to.covers(body) {
 		return nil, fmt.Errorf("the body is not the one that was signed: %w", fleet.ErrUnreached)
 	}
-	if self, ok := s.Sessions.Self(); !ok || self.Incarnation != a.to.to { // the body may have taken its time
+	if self, ok := s.Sessions.Self(); !ok || self.Incarnation != a.to.to { // reading the body may have taken long
 		return nil, gone
 	}
 	return body, nil
 }
 
-// manyLives bounds the incarnations that are remembered. A process that had more
+// maxLives bounds the incarnations that are remembered. A process that had more
 // has lost its lease that often.
-const manyLives = 1024
+const maxLives = 1024
 
-// lived reports whether this process, which is self now, is or was an incarnation
-// to which a request may have come.
-func (s *Server) lived(self, incarnation uint64) bool {
+// isIncarnation reports whether this process, which is self now, is or was an
+// incarnation.
+func (s *Server) isIncarnation(self, incarnation uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if self != 0 && !s.lives[self] {
-		if len(s.lives) >= manyLives {
+		if len(s.lives) >= maxLives {
 			clear(s.lives)
 		}
 		s.lives[self] = true
@@ -159,22 +179,22 @@ func (s *Server) refuse(a *answerer, r *http.Request, err error) {
 	switch {
 	case reply.Type != inDoubt:
 		s.Logger.DebugContext(r.Context(), "server refused", "path", r.URL.Path, "status", reply.Status, "error", err)
-	default: // somebody may be on the path, or a clock is wrong
-		if missed, ok := s.doubts.speak(); ok {
+	default: // there may be an attacker on the path, or a clock is wrong
+		if missed, ok := s.doubts.allow(); ok {
 			s.Logger.WarnContext(r.Context(), "request of a server refused", "path", r.URL.Path, "from", a.to.from, "remote", r.RemoteAddr, "error", err, "more", missed)
 		}
 	}
-	_ = a.answer(reply.Status, refusal{Type: reply.Type, Message: reply.Message}) // who is not there any more is not told
+	_ = a.answer(reply.Status, refusal{Type: reply.Type, Message: reply.Message}) // it may have left
 }
 
-// replyTo is how an error is told to another server: whole, for it is not a
-// stranger.
+// replyTo is the reply that another server gets for an error. It has the error's full
+// text, since that server is no stranger.
 func replyTo(err error) door.Reply {
 	_, elsewhere := errors.AsType[*fleet.ElsewhereError](err)
 	if elsewhere || errors.Is(err, fleet.ErrUnreached) || errors.Is(err, errForeign) {
 		return door.Reply{Status: http.StatusMisdirectedRequest, Type: notMe, Message: err.Error()}
 	}
-	if errors.Is(err, errStale) || errors.Is(err, errReplayed) || errors.Is(err, errManyAsk) {
+	if errors.Is(err, errStale) || errors.Is(err, errReplayed) || errors.Is(err, errTooManyNonces) {
 		return door.Reply{Status: http.StatusConflict, Type: inDoubt, Message: err.Error()}
 	}
 	reply := door.ReplyTo(err)
@@ -193,11 +213,11 @@ type answerer struct {
 	w   http.ResponseWriter
 	key []byte
 	to  signature
-	by  uint64 // the incarnation that speaks
+	by  uint64 // the incarnation that answers
 }
 
-// begin sends the head of an answer. What is written then is sealed, and whole
-// once that is closed.
+// begin sends the headers of an answer. What is written then is sealed, and complete
+// once the sealer is closed.
 func (a *answerer) begin(status int) *sealer {
 	p := prove(a.key, a.to, a.by, status)
 	a.w.Header().Set(answerHeader, p.header())

@@ -17,7 +17,7 @@ const (
 	// version is in everything that is signed. Servers of different versions do not
 	// understand each other: each refuses what the other signs.
 	version = "2"
-	// maxSignature bounds a signature as a header spells it.
+	// maxSignature bounds a signature in a header.
 	maxSignature = 512
 )
 

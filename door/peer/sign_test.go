@@ -127,7 +127,7 @@ func TestWhatIsRememberedOfRequestsIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := n.take(nonce{15: 1}, now, now); !errors.Is(err, errManyAsk) || !strings.Contains(err.Error(), fmt.Sprint(maxNonces)) {
+	if err := n.take(nonce{15: 1}, now, now); !errors.Is(err, errTooManyNonces) || !strings.Contains(err.Error(), fmt.Sprint(maxNonces)) {
 		t.Errorf("one more: %v", err)
 	}
 	if err := n.take(nonce{1}, now, now); !errors.Is(err, errReplayed) {

@@ -5,8 +5,14 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session/feed"
 )
+
+// streamer follows the sessions that are loaded on this server.
+type streamer interface {
+	FollowHere(id dormouse.SessionID, after uint64) (*feed.Follower, error)
+}
 
 // follow streams a session to a server whose clients follow it there: a line of
 // JSON each, until the session is no longer loaded here.
@@ -23,8 +29,8 @@ func (s *Server) follow(a *answerer, r *http.Request, body []byte) error {
 	control := http.NewResponseController(a.w)
 	_ = control.SetReadDeadline(time.Time{}) // it lasts as long as there is somebody to follow
 	out := &lines{w: a.begin(http.StatusOK), control: control}
-	for out.say(line{}); out.err == nil && r.Context().Err() == nil; {
-		ctx, cancel := context.WithTimeout(r.Context(), beat)
+	for out.write(line{}); out.err == nil && r.Context().Err() == nil; {
+		ctx, cancel := context.WithTimeout(r.Context(), heartbeat)
 		items, err := f.Next(ctx)
 		silent := ctx.Err() != nil
 		cancel()
@@ -32,11 +38,11 @@ func (s *Server) follow(a *answerer, r *http.Request, body []byte) error {
 		case err == nil:
 			out.relay(items)
 		case silent:
-			out.say(line{})
+			out.write(line{})
 		default:
 			reply := replyTo(err)
-			out.say(line{End: &refusal{Type: reply.Type, Message: reply.Message}})
-			return out.close()
+			out.write(line{End: &refusal{Type: reply.Type, Message: reply.Message}})
+			return out.finish()
 		}
 	}
 	return nil
@@ -74,7 +80,7 @@ func (l *lines) relay(items []*feed.Item) {
 	l.put(b)
 }
 
-func (l *lines) say(v line) {
+func (l *lines) write(v line) {
 	b, err := encode(v)
 	if err != nil {
 		l.err = err
@@ -87,14 +93,14 @@ func (l *lines) put(b []byte) {
 	if l.err != nil || len(b) == 0 {
 		return
 	}
-	_ = l.control.SetWriteDeadline(time.Now().Add(silence))
+	_ = l.control.SetWriteDeadline(time.Now().Add(heartbeatTimeout))
 	if _, l.err = l.w.Write(b); l.err == nil {
 		l.err = l.control.Flush()
 	}
 }
 
-// close says that nothing was left out at the end.
-func (l *lines) close() error {
+// finish sends the end frame: nothing was cut off.
+func (l *lines) finish() error {
 	if l.err == nil {
 		l.err = l.w.Close()
 	}

@@ -165,7 +165,7 @@ func TestWhatANewerServerAsksForIsNotTheClientsFault(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := decodeVerb(req.Verb, req.Args)
-		told := refusal{Type: replyTo(err).Type, Message: replyTo(err).Message}.error(fleet.Server{Name: "older"})
+		told := refusal{Type: replyTo(err).Type, Message: replyTo(err).Message}.asError(fleet.Server{Name: "older"})
 		if !errors.Is(told, fleet.ErrUnreached) || errors.Is(told, dormouse.ErrInvalid) {
 			t.Errorf("%s: the newer one is told %v", body, told)
 		}

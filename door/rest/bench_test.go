@@ -18,7 +18,7 @@ import (
 // BenchmarkFollowers measures what one busy session delivers to a hundred
 // followers over real connections, the cost of reading included.
 func BenchmarkFollowers(b *testing.B) {
-	h := newHouse(b)
+	h := newServer(b)
 	path := h.create(`{"warm":false,"prompt":"SCRIPT[{\"hang\":true}]"}`)
 	id := dormouse.SessionID(strings.TrimPrefix(path, "/api/sessions/"))
 	const followers, writers = 100, 16

@@ -1,12 +1,18 @@
 package rest
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/session"
 )
+
+// brancher branches sessions.
+type brancher interface {
+	Branch(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask session.BranchAsk) (session.Branched, error)
+}
 
 type branchRequest struct {
 	// Snapshot is where the branch begins; the present if it is empty.
@@ -17,7 +23,7 @@ type branchRequest struct {
 	Processes *bool `json:"processes"`
 }
 
-// branch makes a session that goes on from a point of another.
+// branch creates a session that goes on from a snapshot of another.
 func (s *Server) branch(c call) error {
 	var req branchRequest
 	if err := c.decode(&req); err != nil {
@@ -30,14 +36,14 @@ func (s *Server) branch(c call) error {
 		return err
 	}
 	if req.Snapshot != "" {
-		if req.Snapshot, err = point(string(req.Snapshot)); err != nil {
+		if req.Snapshot, err = snapshotID(string(req.Snapshot)); err != nil {
 			return err
 		}
 	}
-	if err := stays(c); err != nil {
+	if err := checkConnected(c); err != nil {
 		return err
 	}
-	answering := s.unhurried(c)
+	answering := s.withoutDeadlines(c)
 	defer answering()
 	branch, err := s.Sessions.Branch(c.R.Context(), id, c.Who.Actor, session.BranchAsk{
 		Snapshot: req.Snapshot, Title: req.Title, Processes: req.Processes,

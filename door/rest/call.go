@@ -11,7 +11,12 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// call is one request on its way through the door.
+// stateReader reads the state that a session has now.
+type stateReader interface {
+	Peek(ctx context.Context, id dormouse.SessionID) (law.State, error)
+}
+
+// call is one request.
 type call struct{ *door.Call }
 
 type methods map[string]func(call) error
@@ -19,20 +24,20 @@ type methods map[string]func(call) error
 // Who may use a route.
 const (
 	open   = true  // whoever reaches the server
-	closed = false // whoever shows the token
+	closed = false // whoever sends the token
 )
 
 // handle adds a route.
 func (s *Server) handle(pattern string, open bool, m methods) {
-	s.table.Handle(door.Route{Pattern: pattern, Open: open, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
+	s.router.Handle(door.Route{Pattern: pattern, Open: open, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
 }
 
-// ServeHTTP lets a request in.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.table.ServeHTTP(w, r) }
+// ServeHTTP serves a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.ServeHTTP(w, r) }
 
 // admit finds out who asks.
 func (s *Server) admit(c *door.Call, open bool) error {
-	if err := s.guard.Check(c.R); err != nil || open {
+	if err := s.hostPolicy.Check(c.R); err != nil || open {
 		return err
 	}
 	who, ok := s.Auth.Authenticate(c.R.Header.Get("Authorization"))
@@ -44,25 +49,25 @@ func (s *Server) admit(c *door.Call, open bool) error {
 	return nil
 }
 
-// tell says an error as this door does.
-func tell(err error, request string) door.Telling {
+// errorResponse is the response that this API has for an error.
+func errorResponse(err error, request string) door.ErrorResponse {
 	reply := door.ReplyTo(err)
-	told := door.Telling{Status: reply.Status}
+	response := door.ErrorResponse{Status: reply.Status}
 	if reply.Status == http.StatusServiceUnavailable {
-		told.Headers = map[string]string{"Retry-After": "1"}
+		response.Headers = map[string]string{"Retry-After": "1"}
 	}
 	type cause struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 	}
-	told.Body = struct {
+	response.Body = struct {
 		Error   cause  `json:"error"`
 		Request string `json:"request_id"`
 	}{cause{reply.Type, strings.ToValidUTF8(reply.Message, "\uFFFD")}, request}
-	return told
+	return response
 }
 
-// named is the session that a request is about.
+// named is the session in the path of a request.
 func (c call) named() dormouse.SessionID { return dormouse.SessionID(c.R.PathValue("id")) }
 
 func (s *Server) row(ctx context.Context, c call) (session.Row, error) {
@@ -73,7 +78,7 @@ func (s *Server) own(ctx context.Context, c call) (dormouse.SessionID, error) {
 	return c.Own(ctx, s.Sessions, c.named())
 }
 
-// peek finds the session a request is about, and where it stands.
+// peek reads the state of the session in the path of a request.
 func (s *Server) peek(ctx context.Context, c call) (law.State, error) {
 	row, err := s.row(ctx, c)
 	if err != nil {
@@ -82,5 +87,5 @@ func (s *Server) peek(ctx context.Context, c call) (law.State, error) {
 	return s.Sessions.Peek(ctx, row.Session)
 }
 
-// shorten keeps a client's own words from filling the answer.
+// shorten truncates text of a client that an answer repeats.
 func shorten(s string) string { return door.Shorten(s) }

@@ -11,7 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/door/rest"
 )
 
-func (h *house) children(path, query string) ([]rest.Child, dormouse.SessionID) {
+func (h *testServer) children(path, query string) ([]rest.Child, dormouse.SessionID) {
 	h.t.Helper()
 	var answer struct {
 		Children []rest.Child       `json:"children"`
@@ -25,7 +25,7 @@ func (h *house) children(path, query string) ([]rest.Child, dormouse.SessionID) 
 }
 
 func TestChildIsMadeLikeItsParent(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	parent := h.create(`{"warm":false,"agent":"lead","tools":[{"name":"bash","permission":"ask"},{"name":"read"}],"recovery":"ask","sleep_after":"7m"}`)
 	id := strings.TrimPrefix(parent, "/api/sessions/")
 	if all, _ := h.children(parent, ""); len(all) != 0 {
@@ -74,7 +74,7 @@ func TestChildIsMadeLikeItsParent(t *testing.T) {
 }
 
 func TestChildIsEndedByItsParent(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	parent := h.create(`{"warm":false}`)
 	body := fmt.Sprintf(`{"parent":%q,"warm":false}`, strings.TrimPrefix(parent, "/api/sessions/"))
 	first, second := h.create(body), h.create(body)

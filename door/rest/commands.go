@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +10,11 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/law"
 )
+
+// commander gives commands to sessions.
+type commander interface {
+	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error
+}
 
 // command asks a session for something and answers with where it stands then.
 func (s *Server) command(c call, v law.Verb) error { return s.commandOn(c, "", v) }
@@ -81,7 +87,7 @@ func (s *Server) retry(c call) error {
 	return s.commandOn(c, req.Thread, law.Retry{Thread: req.Thread})
 }
 
-func (s *Server) goOn(c call) error {
+func (s *Server) continueTurn(c call) error {
 	var req threadRequest
 	if err := c.decode(&req); err != nil {
 		return err

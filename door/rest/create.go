@@ -13,6 +13,12 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
+// creator creates sessions, and reads what one was created with.
+type creator interface {
+	Create(ctx context.Context, by dormouse.Actor, c dormouse.Created) (dormouse.SessionRow, error)
+	Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error)
+}
+
 type createRequest struct {
 	Title       string                 `json:"title"`
 	Agent       string                 `json:"agent"`
@@ -31,8 +37,9 @@ type createRequest struct {
 	PromptID    string                 `json:"prompt_id"`
 }
 
-// create makes a session and answers at once; the sandbox comes when it comes.
-func (s *Server) create(c call) error {
+// createSession creates a session and answers at once, without waiting for the
+// sandbox.
+func (s *Server) createSession(c call) error {
 	var req createRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -50,7 +57,7 @@ func (s *Server) create(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	like, err := s.like(ctx, c, req.Parent)
+	like, err := s.defaults(ctx, c, req.Parent)
 	if err != nil {
 		return err
 	}
@@ -88,9 +95,9 @@ func (s *Server) firstPrompt(ctx context.Context, c call, made *Created, clientI
 	return nil
 }
 
-// like is what a session is made of where its creator says nothing: a child of
-// what its parent is made of, any other of what the server has.
-func (s *Server) like(ctx context.Context, c call, parent dormouse.SessionID) (dormouse.Created, error) {
+// defaults is what a session gets where the request says nothing: a child what its
+// parent has, any other session what the server is configured with.
+func (s *Server) defaults(ctx context.Context, c call, parent dormouse.SessionID) (dormouse.Created, error) {
 	if parent == "" {
 		return dormouse.Created{Agent: s.Agent, Recovery: dormouse.RecoverAuto, SleepAfter: s.SleepAfter}, nil
 	}
@@ -118,7 +125,7 @@ func (s *Server) complete(req createRequest, made dormouse.Created) (dormouse.Cr
 			made.Metadata[key] = *value
 		}
 	}
-	made.Agent = req.agentLike(made.Agent)
+	made.Agent = req.agentFrom(made.Agent)
 	if req.Recovery != "" {
 		made.Recovery = req.Recovery
 	}
@@ -142,8 +149,8 @@ func (s *Server) complete(req createRequest, made dormouse.Created) (dormouse.Cr
 	return made, s.CheckAgent(made.Agent)
 }
 
-// agentLike is the one asked for, like another where the request says nothing.
-func (req createRequest) agentLike(like dormouse.AgentConfig) dormouse.AgentConfig {
+// agentFrom is the agent that a request asks for, with the rest taken from like.
+func (req createRequest) agentFrom(like dormouse.AgentConfig) dormouse.AgentConfig {
 	agent := like
 	agent.Tools = slices.Clone(like.Tools)
 	if req.Agent != "" {

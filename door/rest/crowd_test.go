@@ -35,7 +35,7 @@ func TestOneOfThoseWhoSendTheSamePromptAtOnceIsToldThatItIsNew(t *testing.T) {
 	const senders = 5
 	there := &crowd{Store: new(memory.Store), all: make(chan struct{})}
 	there.awaited.Store(senders) // each of them looks before any of them is through
-	h := newHouseOf(t, new(boxes), func(c *session.Config) { c.Store = there })
+	h := newServerOf(t, new(boxes), func(c *session.Config) { c.Store = there })
 	path := h.create(`{}`)
 	statuses := make(chan int, senders)
 	for range senders {

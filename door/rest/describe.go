@@ -20,8 +20,8 @@ type describeRequest struct {
 	Metadata json.RawMessage `json:"metadata"`
 }
 
-// describe changes what people say about a session, in any phase of its life.
-func (s *Server) describe(c call) error {
+// describeSession changes title, tags and metadata of a session, in any phase.
+func (s *Server) describeSession(c call) error {
 	var req describeRequest
 	if err := c.decode(&req); err != nil {
 		return err
@@ -66,9 +66,9 @@ func patched[T any](field string, raw json.RawMessage) (*T, error) {
 	return v, nil
 }
 
-// delete ends a session and removes it. The answer says whether it is gone, 204,
+// deleteSession ends a session and removes it. The answer says whether it is gone, 204,
 // or only will be, 202: once it was accepted, nothing can keep it.
-func (s *Server) delete(c call) error {
+func (s *Server) deleteSession(c call) error {
 	if err := c.decode(&empty{}); err != nil {
 		return err
 	}
@@ -83,10 +83,10 @@ func (s *Server) delete(c call) error {
 			return err
 		}
 	}
-	row, err := s.last(ctx, state.Session)
+	row, err := s.awaitDeletion(ctx, state.Session)
 	switch {
 	case errors.Is(err, dormouse.ErrNotFound):
-		c.None()
+		c.NoContent()
 		return nil
 	case err != nil:
 		return err
@@ -94,9 +94,9 @@ func (s *Server) delete(c call) error {
 	return c.Answer(http.StatusAccepted, row)
 }
 
-// last looks at a session that is going until it is gone, or for as long as a
-// client may be kept waiting.
-func (s *Server) last(ctx context.Context, id dormouse.SessionID) (session.Row, error) {
+// awaitDeletion polls a session that is being deleted until it is gone, or until
+// GoneWithin has passed.
+func (s *Server) awaitDeletion(ctx context.Context, id dormouse.SessionID) (session.Row, error) {
 	patience := time.NewTimer(s.GoneWithin)
 	defer patience.Stop()
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {

@@ -17,7 +17,7 @@ import (
 )
 
 func TestDescriptionIsAMergePatch(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false,"title":"a","tags":["y","x","y"],"metadata":{"k":"1","l":"2","m":null}}`)
 	for _, c := range []struct {
 		patch, title string
@@ -48,7 +48,7 @@ func TestDescriptionIsAMergePatch(t *testing.T) {
 }
 
 func TestDescriptionsThatCannotBeMeantAreRefused(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false,"title":"a"}`)
 	for name, c := range map[string]struct {
 		patch  string
@@ -82,7 +82,7 @@ func TestDescriptionsThatCannotBeMeantAreRefused(t *testing.T) {
 }
 
 func TestListFindsByWhatPeopleSaid(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	names := make(map[string]string)
 	for name, body := range map[string]string{
 		"a": `{"warm":false,"title":"Fix the Build","tags":["ci","red"],"metadata":{"repo":"dormouse","pr":"7"}}`,
@@ -131,7 +131,7 @@ func TestListFindsByWhatPeopleSaid(t *testing.T) {
 }
 
 func TestArchivedSessionIsPutAwayAndKept(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"prompt":"SCRIPT[{\"tool\":\"bash\",\"input\":{\"command\":\"wait\"}}]"}`)
 	h.until(path, dormouse.PhaseRunning)
 	h.refuses(h.request(http.MethodPost, path+"/archive", nil), http.StatusConflict, "running")
@@ -162,7 +162,7 @@ func TestArchivedSessionIsPutAwayAndKept(t *testing.T) {
 }
 
 func TestDeletedSessionIsGone(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"prompt":"SCRIPT[{\"tool\":\"bash\",\"input\":{\"command\":\"wait\"}}]"}`)
 	h.until(path, dormouse.PhaseRunning)
 	f := h.follow(path, "")
@@ -199,7 +199,7 @@ func TestDeletedSessionIsGone(t *testing.T) {
 }
 
 func TestDeleteThatTakesItsTimeIsAccepted(t *testing.T) {
-	h := newHouse(t, func(c *rest.Config) { c.GoneWithin, c.KeepAlive = 10*time.Millisecond, 20*time.Millisecond })
+	h := newServer(t, func(c *rest.Config) { c.GoneWithin, c.KeepAlive = 10*time.Millisecond, 20*time.Millisecond })
 	path := h.create(`{}`)
 	h.until(path, dormouse.PhaseReady)
 	h.boxes.hold.Lock()

@@ -31,7 +31,7 @@ func (rooms) ResolveEnvironment(e dormouse.Environment) (dormouse.Environment, e
 }
 
 func TestAnEnvironmentIsAskedForAndShown(t *testing.T) {
-	h := newHouseOn(t, rooms{new(boxes)})
+	h := newServerOn(t, rooms{new(boxes)})
 	got := h.show(h.create(`{"warm":false}`)).Environment
 	if diff := cmp.Diff(dormouse.Environment{Image: dormouse.HostImage, Network: dormouse.NetworkOn, Limits: most}, got); diff != "" {
 		t.Errorf("the usual one (-want +got):\n%s", diff)

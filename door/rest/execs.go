@@ -17,6 +17,11 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// execer runs commands in sandboxes.
+type execer interface {
+	Exec(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.ExecAsk, out func(text string)) (dormouse.ExecAnswer, error)
+}
+
 type execRequest struct {
 	Command string `json:"command"`
 	Timeout string `json:"timeout"`
@@ -35,11 +40,11 @@ func execOf(a dormouse.ExecAnswer) Exec {
 	return e
 }
 
-// pieceOfOutput is how much of a command's output is encoded at a time.
-const pieceOfOutput = 32 << 10
+// maxOutputPart is how much of a command's output is encoded at a time.
+const maxOutputPart = 32 << 10
 
-// encode writes e as json.Marshal would, but never holds all of it: what looks
-// like nothing but control characters is six times as long when it is escaped.
+// encode writes e as json.Marshal would, but never holds all of it in memory: control
+// characters are six times as long when they are escaped.
 func encode(e Exec, put func([]byte)) {
 	rest := dormouse.Encode(struct {
 		Exec
@@ -49,7 +54,7 @@ func encode(e Exec, put func([]byte)) {
 	put(bytes.TrimSuffix(rest, []byte("}")))
 	put([]byte(`,"output":"`))
 	for text := e.Output; text != ""; {
-		n := min(len(text), pieceOfOutput)
+		n := min(len(text), maxOutputPart)
 		for n < len(text) && !utf8.RuneStart(text[n]) {
 			n++
 		}
@@ -59,7 +64,7 @@ func encode(e Exec, put func([]byte)) {
 	}
 	if e.Raw != nil {
 		put([]byte(`","raw":"`))
-		const whole = pieceOfOutput / 3 * 3 // no padding before the end
+		const whole = maxOutputPart / 3 * 3 // no padding before the end
 		for b := range slices.Chunk(e.Raw, whole) {
 			put(base64.StdEncoding.AppendEncode(nil, b))
 		}
@@ -117,8 +122,8 @@ func (s *Server) exec(c call) error {
 		if err != nil {
 			return err
 		}
-		out.Hurry()
-		if len(a.Output) <= pieceOfOutput {
+		out.ArmDeadline()
+		if len(a.Output) <= maxOutputPart {
 			return c.Answer(http.StatusOK, execOf(a))
 		}
 		c.W.Header().Set("Content-Type", "application/json")
@@ -147,7 +152,7 @@ func (s *Server) streamExec(ctx context.Context, c call, out *door.Stream, id do
 		begin()
 		b, err := json.Marshal(v)
 		if err == nil {
-			out.Say(string(b) + "\n")
+			out.Send(string(b) + "\n")
 		}
 	}
 	a, err := s.Sessions.Exec(ctx, id, c.Who.Actor, ask, func(text string) {
@@ -160,7 +165,7 @@ func (s *Server) streamExec(ctx context.Context, c call, out *door.Stream, id do
 		begin()
 		out.Put([]byte(`{"exec":`))
 		encode(execOf(a), out.Put)
-		out.Say("}\n")
+		out.Send("}\n")
 	case !begun:
 		return err
 	case ctx.Err() == nil:

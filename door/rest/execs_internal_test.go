@@ -14,10 +14,10 @@ func TestALongAnswerIsTheSameInPieces(t *testing.T) {
 	for name, output := range map[string]string{
 		"nothing":       "",
 		"short":         "a \"word\" <b>\n",
-		"zeros":         strings.Repeat("\x00", 3*pieceOfOutput+1),
-		"wide":          "a" + strings.Repeat("ä€😀", pieceOfOutput),
-		"no text":       strings.Repeat("\xff\xfea", pieceOfOutput),
-		"a whole piece": strings.Repeat("x", pieceOfOutput),
+		"zeros":         strings.Repeat("\x00", 3*maxOutputPart+1),
+		"wide":          "a" + strings.Repeat("ä€😀", maxOutputPart),
+		"no text":       strings.Repeat("\xff\xfea", maxOutputPart),
+		"a whole piece": strings.Repeat("x", maxOutputPart),
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := execOf(dormouse.ExecAnswer{Exec: "sevt_1", Exit: 3, Output: []byte(output), Omitted: 7, Error: "out of <memory>", TimedOut: true})

@@ -10,7 +10,7 @@ import (
 )
 
 func TestACommandOverHTTP(t *testing.T) {
-	h := newHouseOn(t, localtest.Open(t))
+	h := newServerOn(t, localtest.Open(t))
 	path := h.create(`{}`) + "/execs"
 	var e rest.Exec
 	for range 2 { // the same id is the same command
@@ -31,7 +31,7 @@ func TestACommandOverHTTP(t *testing.T) {
 }
 
 func TestACommandThatCannotBeMeantIsRefused(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{}`) + "/execs"
 	for _, body := range []string{
 		`{}`, `{"command":""}`, `{"command":"true","timeout":"soon"}`, `{"command":"true","timeout":"-1s"}`, `{"command":"true","timeout":"48h"}`,

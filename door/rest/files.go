@@ -43,7 +43,7 @@ func (s *Server) tree(c call) (*visit.Visit, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	wake, err := wakes(q)
+	wake, err := wakeParam(q)
 	if err != nil {
 		return nil, "", err
 	}
@@ -52,7 +52,7 @@ func (s *Server) tree(c call) (*visit.Visit, string, error) {
 }
 
 // getFiles streams a file, or a directory and all below it, as a tar. What goes
-// wrong after the first byte cuts the answer off, so that no half looks whole.
+// wrong after the first byte cuts the answer off, so that no part of it looks complete.
 func (s *Server) getFiles(c call) error {
 	v, path, err := s.tree(c)
 	if err != nil {
@@ -145,8 +145,8 @@ type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
 
-// explainBody tells what was wrong with a body from what was wrong inside, and what
-// is left of one that was cut off.
+// explainBody is the error for a tar that could not be read from the client; left says
+// what became of the part that was. Other errors stay as they are.
 func explainBody(err error, left string) error {
 	body, ok := errors.AsType[*bodyError](err)
 	if !ok {

@@ -14,11 +14,11 @@ type health struct {
 	Status string `json:"status"`
 }
 
-// healthz says that the process is up, and nothing more.
+// healthz is the liveness probe.
 func (s *Server) healthz(c call) error { return c.Answer(http.StatusOK, health{"ok"}) }
 
-// readyz says whether traffic should come here. Strangers are told no more than that;
-// why is in the log, and told to whoever has the token.
+// readyz is the readiness probe. The reason is in the log, and in the answer to whoever
+// has the token; strangers get only the status.
 func (s *Server) readyz(c call) error {
 	if s.Ready != nil {
 		ctx, cancel := c.Context()
@@ -39,20 +39,20 @@ func (s *Server) readyz(c call) error {
 	return c.Answer(http.StatusOK, health{"ready"})
 }
 
-// readiness is what strangers are told, who can ask as often as they like: it takes a
-// write to the database to know.
+// readiness caches the answer for strangers, who can ask as often as they like: finding
+// out takes a write to the database.
 type readiness struct {
 	once sync.Once
-	turn chan struct{} // holds one: whoever looks
+	turn chan struct{} // a semaphore of one: whoever checks holds it
 
-	at  time.Time // with turn; when it was looked last
-	err error     // with turn
+	at  time.Time // guarded by turn; when it was checked last
+	err error     // guarded by turn
 }
 
-// readyFor is how long what was found holds.
+// readyFor is how long a result is cached.
 const readyFor = time.Second
 
-// recent is what a look found not long ago, or finds now.
+// recent returns the cached result, or checks now.
 func (r *readiness) recent(ctx context.Context, look func(context.Context) error) error {
 	r.once.Do(func() { r.turn = make(chan struct{}, 1) })
 	select {
@@ -64,7 +64,7 @@ func (r *readiness) recent(ctx context.Context, look func(context.Context) error
 	if r.at.IsZero() || time.Since(r.at) > readyFor {
 		err := look(ctx)
 		if ctx.Err() != nil {
-			return err // it says more of who asked than of us
+			return err // the caller's timeout says nothing of the server
 		}
 		r.at, r.err = time.Now(), err
 	}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"mime"
@@ -8,7 +9,14 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
+	"github.com/dormouse-run/dormouse/session"
 )
+
+// importer imports container images as snapshots.
+type importer interface {
+	CreateFrom(ctx context.Context, by dormouse.Actor, c dormouse.Created, label string, image io.Reader) (session.Row, dormouse.SnapshotID, error)
+	Import(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk, image io.Reader) (dormouse.Snapshot, error)
+}
 
 // maxImportSession bounds how a session that is made of an image is described.
 const maxImportSession = 256 << 10
@@ -37,7 +45,7 @@ func (s *Server) importSession(c call) error {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	like, err := s.like(ctx, c, "")
+	like, err := s.defaults(ctx, c, "")
 	if err != nil {
 		return err
 	}
@@ -81,7 +89,7 @@ func (s *Server) importSnapshot(c call) error {
 		if _, err := s.Sessions.Import(c.R.Context(), id, c.Who.Actor, ask, image); err != nil {
 			return nil, err
 		}
-		return s.whole(c.R.Context(), id, ask.ID)
+		return s.fullSnapshot(c.R.Context(), id, ask.ID)
 	})
 }
 
@@ -96,7 +104,7 @@ func (s *Server) takeImage(c call, status int, take func(image io.Reader) (any, 
 		}
 	}
 	c.Stream = true // it takes as long as its client
-	answering := s.unhurried(c)
+	answering := s.withoutDeadlines(c)
 	defer answering()
 	body := http.MaxBytesReader(c.W, c.R.Body, maxTree)
 	made, err := take(&tarReader{body: body, control: http.NewResponseController(c.W)})

@@ -23,14 +23,14 @@ import (
 )
 
 // sends is a request that brings an image.
-func (h *house) sends(path string, image io.Reader) *http.Request {
+func (h *testServer) sends(path string, image io.Reader) *http.Request {
 	h.t.Helper()
 	r := h.request(http.MethodPost, path, image)
 	r.Header.Set("Content-Type", "application/x-tar")
 	return r
 }
 
-func (h *house) imports(path string, image []byte, want int, out any) {
+func (h *testServer) imports(path string, image []byte, want int, out any) {
 	h.t.Helper()
 	status, raw := h.do(h.sends(path, bytes.NewReader(image)))
 	if status != want {
@@ -42,16 +42,16 @@ func (h *house) imports(path string, image []byte, want int, out any) {
 }
 
 func TestWhatWasExportedIsBroughtInAgain(t *testing.T) {
-	h := newHouseWithLines(t)
+	h := newServerWithSnapshots(t)
 	path := h.create(`{}`)
 	h.does(path, "echo one >a; mkdir d; echo x >d/x")
-	point := h.points(path, 1)[0]
+	point := h.waitSnapshots(path, 1)[0]
 	status, image := h.do(h.request(http.MethodGet, path+"/snapshots/"+string(point.ID)+"/export", nil))
 	if status != http.StatusOK {
 		t.Fatal(status)
 	}
 	h.does(path, "rm -r d; echo two >a")
-	h.points(path, 2)
+	h.waitSnapshots(path, 2)
 
 	// As a snapshot of the session, beside its line.
 	var came, again rest.Snapshot
@@ -81,7 +81,7 @@ func TestWhatWasExportedIsBroughtInAgain(t *testing.T) {
 	if got := h.files(other); got != want {
 		t.Errorf("the session has %q", got)
 	}
-	if all := h.line(other, ""); all.Total != 1 || all.Snapshots[0].ID != made.Snapshot || !all.Snapshots[0].Newest {
+	if all := h.listSnapshots(other, ""); all.Total != 1 || all.Snapshots[0].ID != made.Snapshot || !all.Snapshots[0].Newest {
 		t.Errorf("its line is %+v", all)
 	}
 
@@ -93,7 +93,7 @@ func TestWhatWasExportedIsBroughtInAgain(t *testing.T) {
 }
 
 func TestImagesThatCannotBeBroughtInAreRefused(t *testing.T) {
-	h := newHouseWithLines(t)
+	h := newServerWithSnapshots(t)
 	path := h.create(`{"warm":false}`)
 	image := new(snapshottest.Image).Add(snapshottest.Tar("a", "1"), snapshottest.Plain).Tar()
 	hostile := new(snapshottest.Image).Add(snapshottest.Tar("a", "1"), snapshottest.Plain).Add(snapshottest.Tar("../b", "1"), snapshottest.Plain).Tar()
@@ -128,9 +128,9 @@ func TestImagesThatCannotBeBroughtInAreRefused(t *testing.T) {
 }
 
 // nothingLeft makes sure that there is one session, without snapshots, and no blob.
-func (h *house) nothingLeft(path string) {
+func (h *testServer) nothingLeft(path string) {
 	h.t.Helper()
-	if all := h.line(path, ""); all.Total != 0 {
+	if all := h.listSnapshots(path, ""); all.Total != 0 {
 		h.t.Errorf("there are %+v", all)
 	}
 	var sessions struct {
@@ -152,7 +152,7 @@ func (h *house) nothingLeft(path string) {
 }
 
 // making is what is being made of layers.
-func (h *house) making() []string {
+func (h *testServer) making() []string {
 	h.t.Helper()
 	names, err := filepath.Glob(filepath.Join(h.layers, "tmp", "*", "*"))
 	if err != nil {
@@ -162,7 +162,7 @@ func (h *house) making() []string {
 }
 
 // waitMaking waits until something is being made of layers, or nothing is.
-func (h *house) waitMaking(is bool) {
+func (h *testServer) waitMaking(is bool) {
 	h.t.Helper()
 	for deadline := time.Now().Add(time.Minute); len(h.making()) > 0 != is; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -174,7 +174,7 @@ func (h *house) waitMaking(is bool) {
 
 // A client that leaves in the midst of it leaves nothing.
 func TestAnImageThatIsCutOffLeavesNothing(t *testing.T) {
-	h := newHouseWithLines(t)
+	h := newServerWithSnapshots(t)
 	path := h.create(`{"warm":false}`)
 	image := new(snapshottest.Image).Add(snapshottest.Tar("a", strings.Repeat("x", 1<<20)), snapshottest.Plain).Tar()
 	for _, at := range []string{path + "/snapshots/import", "/api/sessions/import"} {

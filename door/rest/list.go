@@ -12,7 +12,12 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
-func (s *Server) list(c call) error {
+// lister finds sessions.
+type lister interface {
+	List(ctx context.Context, q session.Query) ([]session.Row, error)
+}
+
+func (s *Server) listSessions(c call) error {
 	q, err := c.selection()
 	if err != nil {
 		return err

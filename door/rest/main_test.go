@@ -37,9 +37,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is a server over real sessions, a store in memory, a scripted model and
+// testServer is a server over real sessions, a store in memory, a scripted model and
 // a sandbox that repeats its commands.
-type house struct {
+type testServer struct {
 	t        testing.TB
 	url      string
 	token    string
@@ -50,22 +50,22 @@ type house struct {
 	layers   string // where they are kept, if they are
 }
 
-func newHouse(t testing.TB, change ...func(*rest.Config)) *house {
+func newServer(t testing.TB, change ...func(*rest.Config)) *testServer {
 	t.Helper()
 	driver := new(boxes)
-	h := newHouseOn(t, driver, change...)
+	h := newServerOn(t, driver, change...)
 	h.boxes = driver
 	return h
 }
 
-// newHouseOn is newHouse with sandboxes of another kind.
-func newHouseOn(t testing.TB, driver sandbox.Driver, change ...func(*rest.Config)) *house {
+// newServerOn is newServer with sandboxes of another driver.
+func newServerOn(t testing.TB, driver sandbox.Driver, change ...func(*rest.Config)) *testServer {
 	t.Helper()
-	return newHouseOf(t, driver, nil, change...)
+	return newServerOf(t, driver, nil, change...)
 }
 
-// newHouseOf is newHouseOn with sessions that are made of something else.
-func newHouseOf(t testing.TB, driver sandbox.Driver, furnish func(*session.Config), change ...func(*rest.Config)) *house {
+// newServerOf is newServerOn with another configuration of the sessions.
+func newServerOf(t testing.TB, driver sandbox.Driver, furnish func(*session.Config), change ...func(*rest.Config)) *testServer {
 	t.Helper()
 	temp := t.TempDir()
 	blobs, err := dir.Open(filepath.Join(temp, "blobs"))
@@ -98,7 +98,7 @@ func newHouseOf(t testing.TB, driver sandbox.Driver, furnish func(*session.Confi
 	for _, f := range change {
 		f(&c)
 	}
-	h := &house{t: t, sessions: sessions, door: rest.New(c), http: &http.Client{Transport: &http.Transport{}}}
+	h := &testServer{t: t, sessions: sessions, door: rest.New(c), http: &http.Client{Transport: &http.Transport{}}}
 	if h.token, err = auth.ReadToken(token); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ type one struct{ only model.Model }
 
 func (o one) Model(string) (model.Model, error) { return o.only, nil }
 
-func (h *house) request(method, path string, body io.Reader) *http.Request {
+func (h *testServer) request(method, path string, body io.Reader) *http.Request {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(context.WithoutCancel(h.t.Context()), method, h.url+path, body)
 	if err != nil {
@@ -139,7 +139,7 @@ func (h *house) request(method, path string, body io.Reader) *http.Request {
 	return r
 }
 
-func (h *house) do(r *http.Request) (int, []byte) {
+func (h *testServer) do(r *http.Request) (int, []byte) {
 	h.t.Helper()
 	res, err := h.http.Do(r)
 	if err != nil {
@@ -160,7 +160,7 @@ func (h *house) do(r *http.Request) (int, []byte) {
 }
 
 // call sends body, which is JSON or empty, and decodes the answer.
-func (h *house) call(method, path, body string, want int, out any) {
+func (h *testServer) call(method, path, body string, want int, out any) {
 	h.t.Helper()
 	var in io.Reader
 	if body != "" {
@@ -179,14 +179,14 @@ func (h *house) call(method, path, body string, want int, out any) {
 }
 
 // create makes a session and returns its path.
-func (h *house) create(body string) string {
+func (h *testServer) create(body string) string {
 	h.t.Helper()
 	var made rest.Created
 	h.call(http.MethodPost, "/api/sessions", body, http.StatusCreated, &made)
 	return "/api/sessions/" + string(made.Session)
 }
 
-func (h *house) show(path string) rest.Session {
+func (h *testServer) show(path string) rest.Session {
 	h.t.Helper()
 	var s rest.Session
 	h.call(http.MethodGet, path, "", http.StatusOK, &s)
@@ -194,7 +194,7 @@ func (h *house) show(path string) rest.Session {
 }
 
 // until waits for a phase.
-func (h *house) until(path string, phase dormouse.Phase) rest.Session {
+func (h *testServer) until(path string, phase dormouse.Phase) rest.Session {
 	h.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		s := h.show(path)
@@ -209,7 +209,7 @@ func (h *house) until(path string, phase dormouse.Phase) rest.Session {
 
 // rested waits until a session wants nothing: ready alone may have a prompt that
 // is not taken yet, or a command that is still being ended.
-func (h *house) rested(path string) {
+func (h *testServer) rested(path string) {
 	h.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		s := h.until(path, dormouse.PhaseReady)
@@ -232,7 +232,7 @@ type page struct {
 	More   bool             `json:"more"`
 }
 
-func (h *house) events(path, query string) page {
+func (h *testServer) events(path, query string) page {
 	h.t.Helper()
 	var p page
 	h.call(http.MethodGet, path+"/events"+query, "", http.StatusOK, &p)
@@ -254,7 +254,7 @@ type follower struct {
 	body   io.Closer
 }
 
-func (h *house) follow(path, query string) *follower {
+func (h *testServer) follow(path, query string) *follower {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))
 	r := h.request(http.MethodGet, path+"/events?follow=true"+query, nil).WithContext(ctx)
@@ -267,11 +267,11 @@ func (h *house) follow(path, query string) *follower {
 		h.t.Fatalf("follow %s: %d %s", query, res.StatusCode, b)
 	}
 	f := &follower{t: h.t, r: sse.NewReader(res.Body, 64<<20), cancel: cancel, body: res.Body}
-	h.t.Cleanup(f.close)
+	h.t.Cleanup(f.stop)
 	return f
 }
 
-func (f *follower) close() { f.cancel(); f.body.Close() }
+func (f *follower) stop() { f.cancel(); f.body.Close() }
 
 // next returns the next frame; false when the stream is over. A comment is a
 // frame without event.

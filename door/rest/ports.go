@@ -16,7 +16,7 @@ import (
 )
 
 func (s *Server) ports(c call) error {
-	return s.inside(c, func(ctx context.Context, v *visit.Visit) error {
+	return s.askSandbox(c, func(ctx context.Context, v *visit.Visit) error {
 		all, err := v.Ports(ctx)
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func (s *Server) portStream(c call) error {
 	if err != nil {
 		return err
 	}
-	wake, err := wakes(q)
+	wake, err := wakeParam(q)
 	if err != nil {
 		return err
 	}
@@ -70,11 +70,11 @@ func (s *Server) portStream(c call) error {
 func portEnd(v *visit.Visit, cause error) (websocket.StatusCode, string) {
 	switch {
 	case v.Err() != nil:
-		return goodbye(v.Err())
+		return closeReason(v.Err())
 	case errors.Is(cause, io.EOF):
 		return websocket.StatusNormalClosure, ""
 	case errors.Is(cause, errFrame):
-		return goodbye(cause)
+		return closeReason(cause)
 	}
 	return websocket.StatusGoingAway, "the connection to the port broke"
 }

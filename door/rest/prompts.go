@@ -15,6 +15,13 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// prompter queues prompts, and reads those that were queued.
+type prompter interface {
+	Once(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) (again bool, err error)
+	Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error)
+	Prompts(ctx context.Context, id dormouse.SessionID, statuses ...dormouse.PromptStatus) ([]dormouse.PromptRecord, error)
+}
+
 type promptRequest struct {
 	Content json.RawMessage   `json:"content"`
 	ID      string            `json:"id"`
@@ -116,7 +123,7 @@ func (s *Server) queue(c call) error {
 		if err != nil {
 			return err
 		}
-		answer.Prompts = append(answer.Prompts, Queued{PromptRecord: p, Text: beginning(body)})
+		answer.Prompts = append(answer.Prompts, Queued{PromptRecord: p, Text: excerpt(body)})
 	}
 	return c.Answer(http.StatusOK, answer)
 }
@@ -134,8 +141,8 @@ func (s *Server) contentAt(ctx context.Context, id dormouse.SessionID, seq uint6
 	return said.Content, nil
 }
 
-// beginning is the first words of a text.
-func beginning(content []dormouse.Block) string {
+// excerpt is the beginning of the text in content.
+func excerpt(content []dormouse.Block) string {
 	const most = 500
 	var b strings.Builder
 	for _, block := range content {
@@ -152,8 +159,8 @@ func beginning(content []dormouse.Block) string {
 	return b.String()
 }
 
-// cancel takes a prompt out of the queue before its turn.
-func (s *Server) cancel(c call) error {
+// cancelPrompt takes a prompt out of the queue before its turn.
+func (s *Server) cancelPrompt(c call) error {
 	prompt := dormouse.EventID(c.R.PathValue("prompt"))
 	if err := prompt.Validate(); err != nil {
 		return fmt.Errorf("prompt %q: %w", shorten(string(prompt)), dormouse.ErrNotFound)

@@ -13,7 +13,7 @@ import (
 	"github.com/dormouse-run/dormouse/door/rest"
 )
 
-func (h *house) questions(path string) []rest.Question {
+func (h *testServer) questions(path string) []rest.Question {
 	h.t.Helper()
 	var answer struct {
 		Questions []rest.Question `json:"questions"`
@@ -26,7 +26,7 @@ func (h *house) questions(path string) []rest.Question {
 }
 
 func TestQuestionsAreWhatWaitsForPeople(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false,"tools":[{"name":"bash","permission":"ask"},{"name":"question_ask"}],"custom_tools":[{"name":"lookup","input_schema":{"type":"object"}}],
 		"prompt":"SCRIPT[{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"a\"}},{\"name\":\"lookup\",\"input\":{\"key\":1}},{\"name\":\"question_ask\",\"input\":{\"question\":\"which one?\",\"options\":[\"this\",\"that\"],\"expires_in_seconds\":3600}}]},{\"text\":\"end\"}]"}`)
 	s := h.until(path, dormouse.PhaseWaiting)
@@ -88,7 +88,7 @@ func TestQuestionsAreWhatWaitsForPeople(t *testing.T) {
 // Who does not hear that an answer was taken sends it again under the same id, and is
 // told so, while another answer is refused.
 func TestAnAnswerIsKnownByItsID(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false,"tools":[{"name":"question_ask"}],
 		"prompt":"SCRIPT[{\"tools\":[{\"name\":\"question_ask\",\"input\":{\"question\":\"which one?\",\"expires_in_seconds\":3600}}]},{\"text\":\"end\"}]"}`)
 	h.until(path, dormouse.PhaseWaiting)

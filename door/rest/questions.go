@@ -46,7 +46,7 @@ func questionsOf(state law.State, calls gatedCalls) []Question {
 				Asked: op.Started, Expires: op.Expires,
 			}
 			if op.Kind == dormouse.OpQuestion {
-				asked.Question, asked.Options = words(asked.Input)
+				asked.Question, asked.Options = questionText(asked.Input)
 			}
 			all = append(all, asked)
 		}
@@ -54,8 +54,9 @@ func questionsOf(state law.State, calls gatedCalls) []Question {
 	return all
 }
 
-// words is what a question asks. What its tool could not read was never asked.
-func words(input json.RawMessage) (question string, options []string) {
+// questionText reads the input of a question. An input that the tool could not read was
+// never asked.
+func questionText(input json.RawMessage) (question string, options []string) {
 	var in struct {
 		Question string   `json:"question"`
 		Options  []string `json:"options"`

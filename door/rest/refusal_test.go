@@ -26,7 +26,7 @@ type refused struct {
 	Request string `json:"request_id"`
 }
 
-func (h *house) refuses(r *http.Request, status int, says string) {
+func (h *testServer) refuses(r *http.Request, status int, says string) {
 	h.t.Helper()
 	got, b := h.do(r)
 	var body refused
@@ -39,7 +39,7 @@ func (h *house) refuses(r *http.Request, status int, says string) {
 }
 
 func TestBodiesThatCannotBeMeantAreRefused(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	session := h.create(`{"warm":false}`)
 	for name, c := range map[string]struct {
 		path, body string
@@ -127,7 +127,7 @@ func TestBodiesThatCannotBeMeantAreRefused(t *testing.T) {
 }
 
 func TestParametersThatCannotBeMeantAreRefused(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	session := h.create(`{"warm":false}`)
 	for _, path := range []string{
 		"/api/sessions?limit=0", "/api/sessions?limit=-1", "/api/sessions?limit=x", "/api/sessions?limit=", "/api/sessions?phase=asleep",
@@ -146,7 +146,7 @@ func TestParametersThatCannotBeMeantAreRefused(t *testing.T) {
 }
 
 func TestOnlyJSONIsTaken(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json; charset=latin1", "application/jsonp", ";"} {
 		r := h.request(http.MethodPost, "/api/sessions", strings.NewReader(`{}`))
 		r.Header.Set("Content-Type", kind)
@@ -165,7 +165,7 @@ func TestOnlyJSONIsTaken(t *testing.T) {
 }
 
 func TestRoutesAndMethodsThatAreNotThereAreRefused(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	session := h.create(`{"warm":false}`)
 	for _, path := range []string{"/", "/api", "/api/", "/api/session", session + "/nothing", session + "/", "/v2/x"} {
 		h.refuses(h.request(http.MethodGet, path, nil), http.StatusNotFound, "route")
@@ -186,7 +186,7 @@ func TestRoutesAndMethodsThatAreNotThereAreRefused(t *testing.T) {
 }
 
 func TestNothingButHealthIsToldWithoutTheToken(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	session := h.create(`{"warm":false}`)
 	for _, path := range []string{"/api/sessions", session, session + "/events", session + "/events?follow=true", "/metrics", "/nothing", "/api/sessions/sesn_nobody"} {
 		for _, header := range []string{"", "Bearer wrong", "Basic " + h.token, h.token} {
@@ -212,7 +212,7 @@ func TestNothingButHealthIsToldWithoutTheToken(t *testing.T) {
 }
 
 func TestPagesElsewhereCannotReachTheServer(t *testing.T) {
-	h := newHouse(t, func(c *rest.Config) { c.Hosts = []string{"dormouse.example"} })
+	h := newServer(t, func(c *rest.Config) { c.Hosts = []string{"dormouse.example"} })
 	own := strings.TrimPrefix(h.url, "http://")
 	for name, c := range map[string]struct {
 		host, origin, site string
@@ -259,7 +259,7 @@ func TestPagesElsewhereCannotReachTheServer(t *testing.T) {
 
 func TestServerThatIsNotReadySaysWhy(t *testing.T) {
 	why := io.ErrClosedPipe
-	h := newHouse(t, func(c *rest.Config) {
+	h := newServer(t, func(c *rest.Config) {
 		c.Ready = func(context.Context) error { return why }
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, bytes.NewReader([]byte("up 1\n"))) })
 	})
@@ -279,7 +279,7 @@ func TestServerThatIsNotReadySaysWhy(t *testing.T) {
 // is given for the asking.
 func TestStrangersDoNotHaveTheDatabaseWrittenToByAsking(t *testing.T) {
 	var looks atomic.Int64
-	h := newHouse(t, func(c *rest.Config) { c.Ready = func(context.Context) error { looks.Add(1); return nil } })
+	h := newServer(t, func(c *rest.Config) { c.Ready = func(context.Context) error { looks.Add(1); return nil } })
 	began := time.Now()
 	const requests = 300
 	for i := range requests {
@@ -304,14 +304,14 @@ func TestStrangersDoNotHaveTheDatabaseWrittenToByAsking(t *testing.T) {
 }
 
 func TestPanicIsA500AndTheServerGoesOn(t *testing.T) {
-	h := newHouse(t, func(c *rest.Config) { c.Ready = func(context.Context) error { panic("a bug") } })
+	h := newServer(t, func(c *rest.Config) { c.Ready = func(context.Context) error { panic("a bug") } })
 	h.refuses(h.request(http.MethodGet, "/readyz", nil), http.StatusInternalServerError, "internal")
 	h.create(`{"warm":false}`)
 }
 
 func TestStrangersCannotFillTheLog(t *testing.T) {
 	var out logBuffer
-	h := newHouse(t, func(c *rest.Config) {
+	h := newServer(t, func(c *rest.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&out, nil))
 		c.Ready = func(context.Context) error { return errors.New("the database is away") }
 	})

@@ -1,6 +1,6 @@
 // Package rest is our own door: JSON over HTTP under /api, and events as a
 // stream that resumes by cursor. It is thin: it decodes, authorises, asks the
-// session and encodes. Nothing it holds would be missed after a restart.
+// session and encodes. It keeps no state that a restart would lose.
 package rest
 
 import (
@@ -12,17 +12,39 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
 )
 
-// Config is what the door opens to.
+// Sessions is what this door asks of sessions. Each part of it is declared in the
+// file that uses it.
+type Sessions interface {
+	door.Rows
+	door.Tenants
+	stateReader
+	commander
+	creator
+	importer
+	brancher
+	restorer
+	snapshotReader
+	snapshotter
+	eventReader
+	execer
+	lister
+	prompter
+	opReader
+	partialReader
+	streamer
+	visitor
+	scheduler
+}
+
+// Config is what the door needs.
 type Config struct {
-	Sessions *session.Sessions
+	Sessions Sessions
 	Auth     door.Authenticator
 	Logger   *slog.Logger
-	// Hosts are the names under which the server may be called, besides those of
-	// loopback. A request for any other name comes from a page that had its name
-	// pointed here.
+	// Hosts are the host names of the server, besides those of loopback. Requests for
+	// any other are refused: see door.HostPolicy.
 	Hosts []string
 	// Agent is what a session gets where its creator says nothing.
 	Agent      dormouse.AgentConfig
@@ -33,12 +55,12 @@ type Config struct {
 	Ready func(context.Context) error
 	// Metrics answers /metrics, if not nil.
 	Metrics http.Handler
-	// Observe is told of every answer, if not nil.
+	// Observe is called after every response, if not nil.
 	Observe func(method, route string, status int, took time.Duration)
-	// Witness is told what is read of requests, if not nil.
+	// Witness records what is read of requests, if not nil.
 	Witness door.Witness
-	// KeepAlive is how often a silent stream says that it lives, WriteTimeout how
-	// long a client may take to read what it was sent, and GoneWithin how long a
+	// KeepAlive is the interval of heartbeats on a stream without events, WriteTimeout
+	// how long a client may take to read what it was sent, and GoneWithin how long a
 	// delete waits for the session to be gone. 0 means the default.
 	KeepAlive    time.Duration
 	WriteTimeout time.Duration
@@ -48,13 +70,13 @@ type Config struct {
 // Server is the door.
 type Server struct {
 	Config
-	table     door.Table
-	guard     *door.Guard
-	ready     readiness
-	followers atomic.Int64
+	router     door.Router
+	hostPolicy *door.HostPolicy
+	ready      readiness
+	followers  atomic.Int64
 }
 
-// New returns a door that is not yet open: it is an http.Handler.
+// New returns a door, which is an http.Handler.
 func New(c Config) *Server {
 	if c.KeepAlive == 0 {
 		c.KeepAlive = 15 * time.Second
@@ -65,8 +87,8 @@ func New(c Config) *Server {
 	if c.GoneWithin == 0 {
 		c.GoneWithin = 5 * time.Second
 	}
-	s := &Server{Config: c, guard: door.NewGuard(c.Hosts)}
-	s.table.Frame = door.Frame{Logger: c.Logger, Admit: s.admit, Tell: tell, Observe: c.Observe, Witness: c.Witness}
+	s := &Server{Config: c, hostPolicy: door.NewHostPolicy(c.Hosts)}
+	s.router = door.Router{Logger: c.Logger, Admit: s.admit, ErrorResponse: errorResponse, Observe: c.Observe, Witness: c.Witness}
 	s.routes()
 	return s
 }
@@ -74,26 +96,25 @@ func New(c Config) *Server {
 // Followers counts the streams that are open.
 func (s *Server) Followers() int { return int(s.followers.Load()) }
 
-// Routes is every way in.
-func (s *Server) Routes() []door.Route { return s.table.Routes() }
+// Routes returns every route.
+func (s *Server) Routes() []door.Route { return s.router.Routes() }
 
-// routes is every way in. Each names its methods, so that another method is told
-// which there are.
+// routes adds every route.
 func (s *Server) routes() {
 	s.handle("/healthz", open, methods{http.MethodGet: s.healthz})
 	s.handle("/readyz", open, methods{http.MethodGet: s.readyz})
 	s.handle("/metrics", closed, methods{http.MethodGet: s.metrics})
 
-	s.handle("/api/sessions", closed, methods{http.MethodGet: s.list, http.MethodPost: s.create})
+	s.handle("/api/sessions", closed, methods{http.MethodGet: s.listSessions, http.MethodPost: s.createSession})
 	s.handle("/api/sessions/import", closed, methods{http.MethodPost: s.importSession})
 	s.handle("/api/sessions/{id}", closed, methods{
-		http.MethodGet: s.show, http.MethodPatch: s.describe, http.MethodDelete: s.delete,
+		http.MethodGet: s.showSession, http.MethodPatch: s.describeSession, http.MethodDelete: s.deleteSession,
 	})
 	s.handle("/api/sessions/{id}/prompts", closed, methods{http.MethodPost: s.prompt})
 	s.handle("/api/sessions/{id}/events", closed, methods{http.MethodGet: s.events})
 	s.handle("/api/sessions/{id}/ops", closed, methods{http.MethodGet: s.ops})
 	s.handle("/api/sessions/{id}/queue", closed, methods{http.MethodGet: s.queue})
-	s.handle("/api/sessions/{id}/queue/{prompt}", closed, methods{http.MethodDelete: s.cancel})
+	s.handle("/api/sessions/{id}/queue/{prompt}", closed, methods{http.MethodDelete: s.cancelPrompt})
 	s.handle("/api/sessions/{id}/threads", closed, methods{http.MethodGet: s.threads, http.MethodPost: s.openThread})
 	s.handle("/api/sessions/{id}/wakeups", closed, methods{http.MethodGet: s.wakeups, http.MethodPost: s.schedule})
 	s.handle("/api/sessions/{id}/wakeups/{wakeup}", closed, methods{http.MethodDelete: s.unschedule})
@@ -105,7 +126,7 @@ func (s *Server) routes() {
 	s.handle("/api/sessions/{id}/execs/{exec}", closed, methods{http.MethodDelete: s.endExec})
 	s.handle("/api/sessions/{id}/interrupt", closed, methods{http.MethodPost: s.interrupt})
 	s.handle("/api/sessions/{id}/retry", closed, methods{http.MethodPost: s.retry})
-	s.handle("/api/sessions/{id}/continue", closed, methods{http.MethodPost: s.goOn})
+	s.handle("/api/sessions/{id}/continue", closed, methods{http.MethodPost: s.continueTurn})
 	s.handle("/api/sessions/{id}/hibernate", closed, methods{http.MethodPost: s.hibernate})
 	s.handle("/api/sessions/{id}/wake", closed, methods{http.MethodPost: s.wake})
 	s.handle("/api/sessions/{id}/terminate", closed, methods{http.MethodPost: s.terminate})

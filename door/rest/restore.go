@@ -3,11 +3,24 @@ package rest
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
 )
+
+// restorer gives a session the files that it had before.
+type restorer interface {
+	Restore(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, snapshot dormouse.SnapshotID, how session.RestoreOptions) (dormouse.WorkspaceSwap, error)
+	Revert(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, prompt dormouse.EventID, how session.RestoreOptions) (dormouse.WorkspaceSwap, error)
+}
+
+// snapshotReader reads the files in snapshots.
+type snapshotReader interface {
+	Diff(ctx context.Context, from *session.SnapshotAt, to session.SnapshotAt) (d session.Difference, before, now dormouse.Snapshot, err error)
+	Export(ctx context.Context, id dormouse.SessionID, snapshot dormouse.SnapshotID, name string, w io.Writer) error
+}
 
 type restoreRequest struct {
 	Snapshot dormouse.SnapshotID `json:"snapshot"`
@@ -23,7 +36,7 @@ func (s *Server) restore(c call) error {
 	if req.Snapshot == "" {
 		return fmt.Errorf("field \"snapshot\" says which one to go back to: %w", dormouse.ErrInvalid)
 	}
-	p, err := point(string(req.Snapshot))
+	p, err := snapshotID(string(req.Snapshot))
 	if err != nil {
 		return err
 	}
@@ -62,10 +75,10 @@ func (s *Server) goBack(c call, history bool, swap func(context.Context, dormous
 	if err != nil {
 		return err
 	}
-	if err := stays(c); err != nil {
+	if err := checkConnected(c); err != nil {
 		return err
 	}
-	answering := s.unhurried(c)
+	answering := s.withoutDeadlines(c)
 	defer answering()
 	done, err := swap(c.R.Context(), id)
 	if err != nil {
@@ -78,7 +91,7 @@ func (s *Server) goBack(c call, history bool, swap func(context.Context, dormous
 // diffSnapshots compares a snapshot with another, of the same session or of a second
 // one, or with the one before it.
 func (s *Server) diffSnapshots(c call) error {
-	q, id, p, err := s.onPoint(c, "to", "with")
+	q, id, p, err := s.snapshotOfRequest(c, "to", "with")
 	if err != nil {
 		return err
 	}
@@ -99,14 +112,14 @@ func (s *Server) diffSnapshots(c call) error {
 		to.Session = with
 	}
 	if q.Has("to") {
-		if to.Snapshot, err = point(q.Get("to")); err != nil {
+		if to.Snapshot, err = snapshotID(q.Get("to")); err != nil {
 			return err
 		}
 	}
-	if err := stays(c); err != nil {
+	if err := checkConnected(c); err != nil {
 		return err
 	}
-	answering := s.unhurried(c)
+	answering := s.withoutDeadlines(c)
 	defer answering()
 	d, before, now, err := s.Sessions.Diff(c.R.Context(), from, to)
 	if err != nil {
@@ -118,16 +131,16 @@ func (s *Server) diffSnapshots(c call) error {
 }
 
 // exportSnapshot streams a snapshot as a container image. What goes wrong after the
-// first byte cuts the answer off, so that no half looks whole.
+// first byte cuts the answer off, so that no part of it looks complete.
 func (s *Server) exportSnapshot(c call) error {
-	q, id, p, err := s.onPoint(c, "name")
+	q, id, p, err := s.snapshotOfRequest(c, "name")
 	if err != nil {
 		return err
 	}
-	if err := stays(c); err != nil {
+	if err := checkConnected(c); err != nil {
 		return err
 	}
-	answering := s.unhurried(c)
+	answering := s.withoutDeadlines(c)
 	defer answering()
 	ctx := c.R.Context()
 	err = s.Sessions.Export(ctx, id, p, q.Get("name"), &tarWriter{c: c, control: http.NewResponseController(c.W)})

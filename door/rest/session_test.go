@@ -23,7 +23,7 @@ func types(events []dormouse.Event) []string {
 }
 
 func TestCreateAnswersAtOnceAndTheSandboxComesLater(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	var made rest.Created
 	h.call(http.MethodPost, "/api/sessions", `{"title":"a","sleep_after":"1m"}`, http.StatusCreated, &made)
 	if made.Phase != dormouse.PhaseCreating || made.Title != "a" || made.Prompt != nil {
@@ -36,7 +36,7 @@ func TestCreateAnswersAtOnceAndTheSandboxComesLater(t *testing.T) {
 }
 
 func TestCreateWithoutWarmthStartsNoSandbox(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	s := h.show(h.create(`{"warm":false}`))
 	if s.Phase != dormouse.PhaseReady || s.Sandbox.Generation != 0 || s.Sandbox.Phase != "cold" {
 		t.Errorf("shows %+v", s)
@@ -44,7 +44,7 @@ func TestCreateWithoutWarmthStartsNoSandbox(t *testing.T) {
 }
 
 func TestCreateWithAPromptRunsIt(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	var made rest.Created
 	h.call(http.MethodPost, "/api/sessions",
 		`{"prompt":"SCRIPT[{\"tool\":\"bash\",\"input\":{\"command\":\"ls\"}},{\"text\":\"all done\"}]","prompt_id":"mine"}`, http.StatusCreated, &made)
@@ -69,7 +69,7 @@ func TestCreateWithAPromptRunsIt(t *testing.T) {
 }
 
 func TestSamePromptIDIsOnePromptHoweverOftenItIsSent(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{}`)
 	var wait sync.WaitGroup
 	for range 50 {
@@ -102,7 +102,7 @@ func TestSamePromptIDIsOnePromptHoweverOftenItIsSent(t *testing.T) {
 }
 
 func TestTerminatedSessionTakesNoMore(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{}`)
 	for range 2 {
 		var s rest.Session
@@ -128,7 +128,7 @@ func TestTerminatedSessionTakesNoMore(t *testing.T) {
 }
 
 func TestQueueShowsWhatWaitsAndCancels(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"prompt":"SCRIPT[{\"tool\":\"bash\",\"input\":{\"command\":\"wait\"}}]"}`)
 	h.until(path, dormouse.PhaseRunning)
 	var second, third rest.Prompt
@@ -162,7 +162,7 @@ func TestQueueShowsWhatWaitsAndCancels(t *testing.T) {
 }
 
 func TestToolCallsWaitForTheirAnswer(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"tools":[{"name":"bash","permission":"ask"}],"custom_tools":[{"name":"lookup","input_schema":{"type":"object"}}],
 		"prompt":"SCRIPT[{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"a\"}},{\"name\":\"bash\",\"input\":{\"command\":\"b\"}},{\"name\":\"lookup\",\"input\":{\"key\":1}}]},{\"text\":\"end\"}]"}`)
 	s := h.until(path, dormouse.PhaseWaiting)
@@ -184,7 +184,7 @@ func TestToolCallsWaitForTheirAnswer(t *testing.T) {
 }
 
 func TestHibernatedSessionWakes(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{}`)
 	h.until(path, dormouse.PhaseReady)
 	h.call(http.MethodPost, path+"/hibernate", "", http.StatusOK, nil)
@@ -197,7 +197,7 @@ func TestHibernatedSessionWakes(t *testing.T) {
 }
 
 func TestListGoesThroughPages(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	var want []string
 	for range 5 {
 		want = append(want, strings.TrimPrefix(h.create(`{"warm":false}`), "/api/sessions/"))
@@ -228,7 +228,7 @@ func TestListGoesThroughPages(t *testing.T) {
 }
 
 func TestPagesOfEventsHaveNoGap(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"prompt":"hello"}`)
 	h.rested(path)
 	last := h.show(path).Seq

@@ -11,6 +11,17 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// opReader lists the ops of a session.
+type opReader interface {
+	Ops(ctx context.Context, id dormouse.SessionID, limit int) ([]dormouse.OpRecord, error)
+}
+
+// partialReader reads what is left of a session whose log this program cannot fold.
+type partialReader interface {
+	Refused(ctx context.Context, id dormouse.SessionID, why error) (session.Row, error)
+	Remains(ctx context.Context, id dormouse.SessionID, damage error) (law.State, session.Row, error)
+}
+
 func workspaceOf(s law.State) Workspace {
 	w := Workspace{Number: s.Workspace.Number, Base: s.Workspace.Base, Snapshots: len(s.Snapshots)}
 	if c := law.Want(s).Snapshot; c != nil {
@@ -19,7 +30,7 @@ func workspaceOf(s law.State) Workspace {
 	return w
 }
 
-func (s *Server) show(c call) error {
+func (s *Server) showSession(c call) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}

@@ -28,15 +28,15 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
-// newHouseWithLines is a house whose sessions have files that can be gone back to.
-func newHouseWithLines(t *testing.T) *house {
+// newServerWithSnapshots is a server whose sessions have snapshots.
+func newServerWithSnapshots(t *testing.T) *testServer {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("layers are made by root")
 	}
 	driver := localtest.Open(t)
 	layers := filepath.Join(t.TempDir(), "snapshots")
-	h := newHouseOf(t, driver, func(c *session.Config) {
+	h := newServerOf(t, driver, func(c *session.Config) {
 		var err error
 		c.Snapshots, err = snapshot.Open(snapshot.Options{Dir: layers, Blobs: c.Blobs})
 		if err != nil {
@@ -54,23 +54,23 @@ func newHouseWithLines(t *testing.T) *house {
 }
 
 // does has the agent run a command, and returns the prompt.
-func (h *house) does(path, command string) string {
+func (h *testServer) does(path, command string) string {
 	h.t.Helper()
 	return h.ask(path, fmt.Sprintf(`SCRIPT[{"tool":"bash","input":{"command":%q}},{"text":"done"}]`, command))
 }
 
-func (h *house) line(path, query string) rest.Snapshots {
+func (h *testServer) listSnapshots(path, query string) rest.Snapshots {
 	h.t.Helper()
 	var all rest.Snapshots
 	h.call(http.MethodGet, path+"/snapshots"+query, "", http.StatusOK, &all)
 	return all
 }
 
-// points waits until there are so many snapshots.
-func (h *house) points(path string, n int) []rest.Snapshot {
+// waitSnapshots waits until there are so many snapshots.
+func (h *testServer) waitSnapshots(path string, n int) []rest.Snapshot {
 	h.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		all := h.line(path, "")
+		all := h.listSnapshots(path, "")
 		if all.Total == n {
 			return all.Snapshots
 		}
@@ -80,7 +80,7 @@ func (h *house) points(path string, n int) []rest.Snapshot {
 	}
 }
 
-func (h *house) files(path string) string {
+func (h *testServer) files(path string) string {
 	h.t.Helper()
 	var e rest.Exec
 	h.call(http.MethodPost, path+"/execs", `{"command":"grep -rH . * | sort"}`, http.StatusOK, &e)
@@ -90,10 +90,10 @@ func (h *house) files(path string) string {
 // What adds nothing has no layer, however often it is asked for and whatever the files
 // lie over.
 func TestASnapshotOfNothingNewHasNoLayerOfItsOwn(t *testing.T) {
-	h := newHouseWithLines(t)
+	h := newServerWithSnapshots(t)
 	path := h.create(`{}`)
 	h.does(path, "echo one >a; mkdir d; sleep 0.2") // what was just written is looked at again
-	first := h.points(path, 1)[0]
+	first := h.waitSnapshots(path, 1)[0]
 	alike := func(when string) {
 		t.Helper()
 		var s rest.Snapshot
@@ -117,15 +117,15 @@ func TestASnapshotOfNothingNewHasNoLayerOfItsOwn(t *testing.T) {
 }
 
 func TestSnapshotsAreTakenListedComparedAndGoneBackTo(t *testing.T) {
-	h := newHouseWithLines(t)
+	h := newServerWithSnapshots(t)
 	path := h.create(`{}`)
 	h.does(path, "echo one >a; mkdir d; echo x >d/x")
-	first := h.points(path, 1)[0]
+	first := h.waitSnapshots(path, 1)[0]
 	if first.Reason != dormouse.SnapshotOfTurn || !first.Newest || first.Bytes != 6 || first.Depth != 1 || first.Layers != nil || first.Taken.IsZero() {
 		t.Errorf("taken %+v", first)
 	}
 	broke := h.does(path, "echo two >>a; rm -r d; echo b >b")
-	h.points(path, 2)
+	h.waitSnapshots(path, 2)
 
 	var asked, again rest.Snapshot
 	h.call(http.MethodPost, path+"/snapshots", `{"id":"mine","label":"broken <it>"}`, http.StatusOK, &asked)
@@ -140,11 +140,11 @@ func TestSnapshotsAreTakenListedComparedAndGoneBackTo(t *testing.T) {
 	if err != nil || ref.Check(snapshot.Key{1}) != nil || ref.Snapshot != asked.ID || !strings.HasSuffix(path, string(ref.Session)) {
 		t.Errorf("its ref is %s: %v", asked.Ref, err)
 	}
-	page := h.line(path, "?limit=2")
+	page := h.listSnapshots(path, "?limit=2")
 	if page.Total != 3 || len(page.Snapshots) != 2 || page.Snapshots[0].ID != asked.ID || page.Next != page.Snapshots[1].ID {
 		t.Errorf("the first page is %+v", page)
 	}
-	page = h.line(path, "?limit=1000&after="+string(page.Next))
+	page = h.listSnapshots(path, "?limit=1000&after="+string(page.Next))
 	if page.Total != 3 || len(page.Snapshots) != 1 || page.Snapshots[0].ID != first.ID || page.Next != "" {
 		t.Errorf("the next page is %+v", page)
 	}
@@ -207,7 +207,7 @@ func TestSnapshotsAreTakenListedComparedAndGoneBackTo(t *testing.T) {
 	if got := h.files(path); got != "a:one\nd/x:x\n" {
 		t.Errorf("reverted\n%s", got)
 	}
-	if all := h.line(path, ""); all.Total != 2 || all.Snapshots[1].ID != first.ID || !all.Snapshots[1].Newest || all.Snapshots[0].ID != back.Replaced {
+	if all := h.listSnapshots(path, ""); all.Total != 2 || all.Snapshots[1].ID != first.ID || !all.Snapshots[1].Newest || all.Snapshots[0].ID != back.Replaced {
 		t.Errorf("left are %+v", all)
 	}
 	h.refuses(h.request(http.MethodPost, path+"/revert", strings.NewReader(`{"prompt":"`+broke+`"}`)), http.StatusNotFound, "has not been taken up")
@@ -215,7 +215,7 @@ func TestSnapshotsAreTakenListedComparedAndGoneBackTo(t *testing.T) {
 
 // Create, copy in, prompt, revert: what people do first.
 func TestWhatWasCopiedInBeforeTheFirstTurnIsThereAfterItsRevert(t *testing.T) {
-	h := newHouseWithLines(t)
+	h := newServerWithSnapshots(t)
 	path := h.create(`{"warm":true}`)
 	put := h.request(http.MethodPut, path+"/files?path=.", bytes.NewReader(archive(t, map[string]string{"mine": "own"})))
 	put.Header.Set("Content-Type", "application/x-tar")
@@ -223,7 +223,7 @@ func TestWhatWasCopiedInBeforeTheFirstTurnIsThereAfterItsRevert(t *testing.T) {
 		t.Fatalf("copied in: %d %s", status, body)
 	}
 	first := h.does(path, "rm mine; echo made >made")
-	points := h.points(path, 2)
+	points := h.waitSnapshots(path, 2)
 	if points[1].Reason != dormouse.SnapshotBefore || points[0].Reason != dormouse.SnapshotOfTurn {
 		t.Errorf("taken for %s and %s", points[1].Reason, points[0].Reason)
 	}
@@ -240,7 +240,7 @@ func TestWhatWasCopiedInBeforeTheFirstTurnIsThereAfterItsRevert(t *testing.T) {
 	// Where there were no files, there are none again.
 	path = h.create(`{}`)
 	first = h.does(path, "echo made >made")
-	h.points(path, 1)
+	h.waitSnapshots(path, 1)
 	back = rest.Restored{}
 	h.call(http.MethodPost, path+"/revert", `{"prompt":"`+first+`"}`, http.StatusOK, &back)
 	if got := h.files(path); got != "grep: *: No such file or directory\n" || back.Snapshot != "" || back.Replaced == "" {
@@ -249,10 +249,10 @@ func TestWhatWasCopiedInBeforeTheFirstTurnIsThereAfterItsRevert(t *testing.T) {
 }
 
 func TestASessionAtWorkIsNotTakenBack(t *testing.T) {
-	h := newHouseWithLines(t)
+	h := newServerWithSnapshots(t)
 	path := h.create(`{}`)
 	h.does(path, "echo one >a")
-	first := h.points(path, 1)[0]
+	first := h.waitSnapshots(path, 1)[0]
 	h.call(http.MethodPost, path+"/prompts", `{"content":"SCRIPT[{\"tool\":\"bash\",\"input\":{\"command\":\"sleep 1000\"}}]"}`, http.StatusAccepted, nil)
 	h.until(path, dormouse.PhaseRunning)
 	h.refuses(h.request(http.MethodPost, path+"/restore", strings.NewReader(`{"snapshot":"`+string(first.ID)+`"}`)), http.StatusConflict, "interrupt it first")
@@ -270,20 +270,20 @@ func TestASessionAtWorkIsNotTakenBack(t *testing.T) {
 }
 
 func TestSnapshotsAreDeletedAndPruned(t *testing.T) {
-	h := newHouseWithLines(t)
+	h := newServerWithSnapshots(t)
 	path := h.create(`{}`)
 	h.does(path, "echo one >a")
-	h.points(path, 1)
+	h.waitSnapshots(path, 1)
 	for range 3 {
 		h.call(http.MethodPost, path+"/snapshots", `{}`, http.StatusOK, nil)
 	}
-	all := h.points(path, 4)
+	all := h.waitSnapshots(path, 4)
 	for range 2 {
 		h.call(http.MethodDelete, path+"/snapshots/"+string(all[1].ID), "", http.StatusNoContent, nil)
 	}
 	var would, gone rest.Pruned
 	h.call(http.MethodPost, path+"/snapshots/prune", `{"keep":2,"dry_run":true}`, http.StatusOK, &would)
-	if h.line(path, "").Total != 3 || !slices.Equal(would.Snapshots, []dormouse.SnapshotID{all[3].ID}) {
+	if h.listSnapshots(path, "").Total != 3 || !slices.Equal(would.Snapshots, []dormouse.SnapshotID{all[3].ID}) {
 		t.Errorf("would prune %+v", would)
 	}
 	h.call(http.MethodPost, path+"/snapshots/prune", `{"keep":2}`, http.StatusOK, &gone)
@@ -291,7 +291,7 @@ func TestSnapshotsAreDeletedAndPruned(t *testing.T) {
 		t.Errorf("pruned %+v", gone)
 	}
 	h.call(http.MethodPost, path+"/snapshots/prune", `{"older_than":"1ns"}`, http.StatusOK, &gone)
-	if left := h.line(path, ""); left.Total != 1 || left.Snapshots[0].ID != all[0].ID {
+	if left := h.listSnapshots(path, ""); left.Total != 1 || left.Snapshots[0].ID != all[0].ID {
 		t.Errorf("left are %+v", left)
 	}
 	h.refuses(h.request(http.MethodGet, path+"/snapshots/"+string(all[1].ID), nil), http.StatusNotFound, string(all[1].ID))
@@ -301,10 +301,10 @@ func TestSnapshotsAreDeletedAndPruned(t *testing.T) {
 }
 
 func TestASnapshotIsExportedAsAnImage(t *testing.T) {
-	h := newHouseWithLines(t)
+	h := newServerWithSnapshots(t)
 	path := h.create(`{}`)
 	h.does(path, "echo one >a; mkdir d; echo x >d/x")
-	first := path + "/snapshots/" + string(h.points(path, 1)[0].ID)
+	first := path + "/snapshots/" + string(h.waitSnapshots(path, 1)[0].ID)
 	h.refuses(h.request(http.MethodGet, first+"/export?name=UPPER%20CASE", nil), http.StatusBadRequest, "")
 	status, b := h.do(h.request(http.MethodGet, first+"/export?name=ws:1", nil))
 	if status != http.StatusOK {
@@ -344,10 +344,10 @@ func eachFile(t *testing.T, b []byte, do func(name string, content []byte)) {
 
 // The request waits while its client leaves; what comes then is not begun.
 func TestARequestWhoseClientHasLeftTakesNoSnapshot(t *testing.T) {
-	h := newHouseWithLines(t)
+	h := newServerWithSnapshots(t)
 	path := h.create(`{}`)
 	h.does(path, "echo one >a")
-	h.points(path, 1)
+	h.waitSnapshots(path, 1)
 	arrived, goOn, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		arrived <- struct{}{}

@@ -10,7 +10,7 @@ import (
 )
 
 // ask sends a prompt, waits until its turn has ended, and returns its id.
-func (h *house) ask(path, prompt string) string {
+func (h *testServer) ask(path, prompt string) string {
 	h.t.Helper()
 	var p rest.Prompt
 	body, err := json.Marshal(map[string]string{"content": prompt})
@@ -23,7 +23,7 @@ func (h *house) ask(path, prompt string) string {
 }
 
 func TestWhereNoSnapshotsAreTakenThatIsSaid(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	take := func() *http.Request { return h.request(http.MethodPost, path+"/snapshots", strings.NewReader(`{}`)) }
 	h.refuses(take(), http.StatusConflict, "no sandbox yet")
@@ -47,7 +47,7 @@ func TestWhereNoSnapshotsAreTakenThatIsSaid(t *testing.T) {
 }
 
 func TestSnapshotsThatAreNotThereAreNotFound(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	for _, c := range []struct {
 		method, below, body string

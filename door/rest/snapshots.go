@@ -14,6 +14,15 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// snapshotter takes, lists and prunes snapshots.
+type snapshotter interface {
+	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
+	SnapshotTaken(ctx context.Context, id dormouse.SessionID, snapshot dormouse.SnapshotID) (session.TakenSnapshot, error)
+	Snapshots(ctx context.Context, id dormouse.SessionID, after dormouse.SnapshotID, limit int) (page []session.TakenSnapshot, all int, err error)
+	Prune(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, keep dormouse.Retention, dry bool) ([]dormouse.SnapshotID, error)
+	Ref(id dormouse.SessionID, snapshot dormouse.SnapshotID) session.Ref
+}
+
 func (s *Server) snapshotOf(id dormouse.SessionID, k session.TakenSnapshot) Snapshot {
 	v := Snapshot{
 		ID: k.ID, Session: id, Parent: k.Parent, Label: k.Label, Reason: k.Reason, Taken: k.Taken, At: k.At, Midway: k.Midway, Aside: k.Aside,
@@ -27,9 +36,9 @@ func (s *Server) snapshotOf(id dormouse.SessionID, k session.TakenSnapshot) Snap
 	return v
 }
 
-// whole is a snapshot with all there is to know of it.
-func (s *Server) whole(ctx context.Context, id dormouse.SessionID, point dormouse.SnapshotID) (Snapshot, error) {
-	k, err := s.Sessions.SnapshotTaken(ctx, id, point)
+// fullSnapshot is a snapshot with its layers, and what it leaves out.
+func (s *Server) fullSnapshot(ctx context.Context, id dormouse.SessionID, snapshot dormouse.SnapshotID) (Snapshot, error) {
+	k, err := s.Sessions.SnapshotTaken(ctx, id, snapshot)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -38,8 +47,8 @@ func (s *Server) whole(ctx context.Context, id dormouse.SessionID, point dormous
 	return v, nil
 }
 
-// point reads which snapshot a path or a parameter names.
-func point(name string) (dormouse.SnapshotID, error) {
+// snapshotID reads the id of a snapshot from a path or a parameter.
+func snapshotID(name string) (dormouse.SnapshotID, error) {
 	id := dormouse.SnapshotID(name)
 	if id.Validate() != nil {
 		return "", fmt.Errorf("snapshot %q: %w", shorten(name), dormouse.ErrNotFound)
@@ -47,17 +56,18 @@ func point(name string) (dormouse.SnapshotID, error) {
 	return id, nil
 }
 
-// unhurried lets a request take its time, and returns what gives its answer an end.
-func (s *Server) unhurried(c call) (answering func()) {
+// withoutDeadlines removes the deadlines of a request, and returns what arms the one
+// for writing its answer.
+func (s *Server) withoutDeadlines(c call) (answering func()) {
 	control := http.NewResponseController(c.W)
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Time{})
 	return func() { _ = control.SetWriteDeadline(time.Now().Add(s.WriteTimeout)) }
 }
 
-// stays refuses to begin something expensive for a client that has left: the server
-// notices that by itself, but only in a moment.
-func stays(c call) error {
+// checkConnected refuses to begin something expensive for a client that has left. The
+// request's context ends too, but a moment later.
+func checkConnected(c call) error {
 	if connlimit.Left(c.R.Context()) {
 		return context.Canceled
 	}
@@ -69,7 +79,7 @@ type snapshotRequest struct {
 	Label string `json:"label"`
 }
 
-// takeSnapshot answers when the snapshot is there.
+// takeSnapshot takes a snapshot, and answers once it is durable.
 func (s *Server) takeSnapshot(c call) error {
 	var req snapshotRequest
 	if err := c.decode(&req); err != nil {
@@ -85,15 +95,15 @@ func (s *Server) takeSnapshot(c call) error {
 		return err
 	}
 	ask := dormouse.SnapshotAsk{ID: dormouse.SnapshotID(named(dormouse.SnapshotPrefix, id, req.ID)), Label: req.Label}
-	if err := stays(c); err != nil {
+	if err := checkConnected(c); err != nil {
 		return err
 	}
-	ctx, answering := c.R.Context(), s.unhurried(c)
+	ctx, answering := c.R.Context(), s.withoutDeadlines(c)
 	defer answering()
 	if _, err := s.Sessions.Snapshot(ctx, id, c.Who.Actor, ask); err != nil {
 		return err
 	}
-	v, err := s.whole(ctx, id, ask.ID)
+	v, err := s.fullSnapshot(ctx, id, ask.ID)
 	if err != nil {
 		return err
 	}
@@ -101,22 +111,22 @@ func (s *Server) takeSnapshot(c call) error {
 	return c.Answer(http.StatusOK, v)
 }
 
-// longestLine is how many snapshots a list has at most.
-const longestLine = 100
+// maxSnapshots is how many snapshots a list has at most.
+const maxSnapshots = 100
 
 func (s *Server) snapshots(c call) error {
 	q, err := c.query("limit", "after")
 	if err != nil {
 		return err
 	}
-	n, err := limit(q, longestLine, longestLine)
+	n, err := limit(q, maxSnapshots, maxSnapshots)
 	if err != nil {
 		return err
 	}
 	var after dormouse.SnapshotID
 	if q.Has("after") {
-		if after, err = point(q.Get("after")); err != nil {
-			return unknownCursor()
+		if after, err = snapshotID(q.Get("after")); err != nil {
+			return errUnknownCursor()
 		}
 	}
 	ctx, cancel := c.Context()
@@ -127,7 +137,7 @@ func (s *Server) snapshots(c call) error {
 	}
 	page, total, err := s.Sessions.Snapshots(ctx, id, after, n+1)
 	if after != "" && errors.Is(err, dormouse.ErrNotFound) {
-		return unknownCursor()
+		return errUnknownCursor()
 	}
 	if err != nil {
 		return err
@@ -142,12 +152,12 @@ func (s *Server) snapshots(c call) error {
 	return c.Answer(http.StatusOK, answer)
 }
 
-func unknownCursor() error {
+func errUnknownCursor() error {
 	return fmt.Errorf("parameter \"after\" names no snapshot of the session: %w", dormouse.ErrInvalid)
 }
 
-// onPoint finds the session and the snapshot that a request is about.
-func (s *Server) onPoint(c call, known ...string) (url.Values, dormouse.SessionID, dormouse.SnapshotID, error) {
+// snapshotOfRequest reads which session and which snapshot a request is about.
+func (s *Server) snapshotOfRequest(c call, known ...string) (url.Values, dormouse.SessionID, dormouse.SnapshotID, error) {
 	q, err := c.query(known...)
 	if err != nil {
 		return nil, "", "", err
@@ -158,27 +168,27 @@ func (s *Server) onPoint(c call, known ...string) (url.Values, dormouse.SessionI
 	if err != nil {
 		return nil, "", "", err
 	}
-	p, err := point(c.R.PathValue("snapshot"))
+	p, err := snapshotID(c.R.PathValue("snapshot"))
 	return q, id, p, err
 }
 
 func (s *Server) showSnapshot(c call) error {
-	_, id, p, err := s.onPoint(c)
+	_, id, p, err := s.snapshotOfRequest(c)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	v, err := s.whole(ctx, id, p)
+	v, err := s.fullSnapshot(ctx, id, p)
 	if err != nil {
 		return err
 	}
 	return c.Answer(http.StatusOK, v)
 }
 
-// deleteSnapshot is well with one that is not there.
+// deleteSnapshot deletes a snapshot. One that is not there is no error.
 func (s *Server) deleteSnapshot(c call) error {
-	_, id, p, err := s.onPoint(c)
+	_, id, p, err := s.snapshotOfRequest(c)
 	if err != nil {
 		return err
 	}
@@ -187,7 +197,7 @@ func (s *Server) deleteSnapshot(c call) error {
 	if err := s.Sessions.Do(ctx, id, c.Who.Actor, law.ForgetSnapshots{IDs: []dormouse.SnapshotID{p}}); err != nil {
 		return err
 	}
-	c.None()
+	c.NoContent()
 	return nil
 }
 

@@ -19,12 +19,11 @@ import (
 )
 
 const (
-	// maxFrame bounds what a client may say at once, maxText what of it is no
-	// bytes for the sandbox.
+	// maxFrame bounds a frame of a client, maxText one that is text.
 	maxFrame = 1 << 20
 	maxText  = 4 << 10
-	// piece is how much is sent to a client at once.
-	piece = 32 << 10
+	// readSize is how much is read from the sandbox, and sent to a client, at once.
+	readSize = 32 << 10
 	// longestReason is what fits into the frame that closes a WebSocket.
 	longestReason = 123
 )
@@ -43,11 +42,11 @@ type socket struct {
 	*websocket.Conn
 	conn   visit.Conn
 	within time.Duration // how long a client may take to read what it is sent
-	// text is what becomes of a text frame.
+	// text handles a text frame; nil refuses them.
 	text func([]byte) error
-	// halves says that an empty binary frame ends one way and not the other.
+	// halves says that an empty binary frame closes one direction and not the other.
 	halves  bool
-	half    func() // one way has ended
+	half    func() // called when one direction has ended
 	ended   atomic.Int32
 	reading atomic.Bool
 }
@@ -56,12 +55,12 @@ var (
 	// errLeft means that the client has left, errSlow that it does not read.
 	errLeft = errors.New("the client left")
 	errSlow = errors.New("the client does not read what it is sent")
-	// errFrame is a frame that means nothing.
+	// errFrame means that a frame was not understood.
 	errFrame = errors.New("frame not understood")
 )
 
-// accept answers a request for a WebSocket. From then on an error is told in the
-// frame that closes it.
+// accept answers a request for a WebSocket. From then on errors are sent in the frame
+// that closes it.
 func (s *Server) accept(c call, conn visit.Conn) (*socket, error) {
 	c.Status, c.Stream = http.StatusSwitchingProtocols, true
 	ws, err := websocket.Accept(c.W, c.R, nil)
@@ -73,9 +72,9 @@ func (s *Server) accept(c call, conn visit.Conn) (*socket, error) {
 	return &socket{Conn: ws, conn: conn, within: s.WriteTimeout}, nil
 }
 
-// carry moves bytes until the stream ends, the client leaves or life ends. Then
-// it closes the WebSocket with what end makes of the reason; io.EOF is the
-// stream's own end.
+// carry copies bytes both ways until the stream ends, the client leaves or life ends.
+// Then it closes the WebSocket with the status and reason that end returns; io.EOF is
+// the stream's own end.
 func (k *socket) carry(life context.Context, beat time.Duration, end func(error) (websocket.StatusCode, string)) {
 	// Reading from a WebSocket under a context that ends closes it without a word.
 	reading := context.WithoutCancel(life)
@@ -92,7 +91,7 @@ func (k *socket) carry(life context.Context, beat time.Duration, end func(error)
 		}
 	})
 	running.Go(func() { stop(k.inward(reading)) })
-	running.Go(func() { k.beat(ctx, beat, stop) })
+	running.Go(func() { k.heartbeat(ctx, beat, stop) })
 	<-ctx.Done()
 	_ = k.conn.Close()
 	if cause := context.Cause(ctx); errors.Is(cause, errLeft) || errors.Is(cause, errSlow) {
@@ -104,9 +103,9 @@ func (k *socket) carry(life context.Context, beat time.Duration, end func(error)
 	running.Wait()
 }
 
-// outward shows the client what the stream says.
+// outward copies from the stream to the client.
 func (k *socket) outward(ctx context.Context) error {
-	buf := make([]byte, piece)
+	buf := make([]byte, readSize)
 	for {
 		n, err := k.conn.Read(buf)
 		if n > 0 {
@@ -136,8 +135,8 @@ func (k *socket) send(ctx context.Context, b []byte) error {
 	return nil
 }
 
-// inward tells the stream what the client says. One that has said all is still
-// listened to, for it may leave.
+// inward copies from the client to the stream. A client that has closed its direction
+// is still read from, to notice that it leaves.
 func (k *socket) inward(ctx context.Context) error {
 	said := false
 	for {
@@ -168,9 +167,9 @@ func (k *socket) inward(ctx context.Context) error {
 	}
 }
 
-// beat finds out that a client is gone. One whose bytes the sandbox does not take
-// cannot answer, and is left alone.
-func (k *socket) beat(ctx context.Context, every time.Duration, stop context.CancelCauseFunc) {
+// heartbeat pings the client to find out whether it has left. While the sandbox does
+// not read, no pong can be read either, and the client is left alone.
+func (k *socket) heartbeat(ctx context.Context, every time.Duration, stop context.CancelCauseFunc) {
 	for t := time.NewTicker(every); ; {
 		select {
 		case <-ctx.Done():
@@ -187,8 +186,8 @@ func (k *socket) beat(ctx context.Context, every time.Duration, stop context.Can
 	}
 }
 
-// goodbye is how the end of a WebSocket is told that is not the stream's own.
-func goodbye(err error) (websocket.StatusCode, string) {
+// closeReason is how a WebSocket is closed when its stream did not end by itself.
+func closeReason(err error) (websocket.StatusCode, string) {
 	switch {
 	case errors.Is(err, errFrame):
 		return websocket.StatusPolicyViolation, err.Error()

@@ -14,9 +14,14 @@ import (
 	"github.com/dormouse-run/dormouse/session/feed"
 )
 
+// streamer follows sessions.
+type streamer interface {
+	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error)
+}
+
 var (
-	errBeat    = errors.New("time to say that the stream lives")
-	errDeleted = errors.New("the session was deleted")
+	errHeartbeat = errors.New("heartbeat is due")
+	errDeleted   = errors.New("the session was deleted")
 )
 
 // follow streams events until the client leaves, falls behind or the server
@@ -33,10 +38,10 @@ func (s *Server) follow(c call, id dormouse.SessionID, v view) error {
 
 	c.Status, c.Stream = http.StatusOK, true
 	out := stream{door.NewStream(c.W, s.WriteTimeout)}
-	out.Events()
-	out.Say(": following\n\n")
+	out.BeginEvents()
+	out.Send(": following\n\n")
 	for out.Err == nil && ctx.Err() == nil {
-		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errBeat)
+		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errHeartbeat)
 		err := pump(beat, f, out, v)
 		silent := beat.Err() != nil
 		stop()
@@ -45,21 +50,21 @@ func (s *Server) follow(c call, id dormouse.SessionID, v view) error {
 		case errors.Is(err, errDeleted):
 			return nil
 		case silent:
-			// Who was not there when it was deleted cannot read that it was.
+			// A follower that missed the deletion cannot read it from the log.
 			if _, err := s.Sessions.Row(ctx, id); errors.Is(err, dormouse.ErrNotFound) {
-				return s.farewell(out, f.Cursor(), err)
+				return s.endStream(out, f.Cursor(), err)
 			}
-			out.Say(": alive\n\n")
+			out.Send(": alive\n\n")
 		default:
-			return s.farewell(out, f.Cursor(), err)
+			return s.endStream(out, f.Cursor(), err)
 		}
 	}
 	s.Logger.DebugContext(ctx, "follower left", "request", c.ID, "session", id, "cursor", f.Cursor(), "error", out.Err)
 	return nil
 }
 
-// farewell says why a stream ends and where to take it up again.
-func (s *Server) farewell(out stream, cursor uint64, err error) error {
+// endStream sends why a stream ends, and the cursor to resume from.
+func (s *Server) endStream(out stream, cursor uint64, err error) error {
 	event, failed := "error", err
 	switch {
 	case errors.Is(err, dormouse.ErrBehind):
@@ -80,11 +85,11 @@ func (s *Server) farewell(out stream, cursor uint64, err error) error {
 	if err != nil {
 		return err
 	}
-	out.Say("event: " + event + "\ndata: " + string(b) + "\n\n")
+	out.Send("event: " + event + "\ndata: " + string(b) + "\n\n")
 	return failed
 }
 
-// pump moves what the follower is given to the client until something ends it.
+// pump copies from the follower to the client until something ends it.
 func pump(ctx context.Context, f *feed.Follower, out stream, v view) error {
 	for {
 		items, err := f.Next(ctx)
@@ -104,11 +109,11 @@ func pump(ctx context.Context, f *feed.Follower, out stream, v view) error {
 	}
 }
 
-// pieces is how much is gathered before it is written.
-const pieces = door.Pieces
+// bufferSize is how many bytes are gathered before they are written.
+const bufferSize = door.BufferSize
 
 var buffers = sync.Pool{New: func() any {
-	b := make([]byte, 0, pieces+pieces/4)
+	b := make([]byte, 0, bufferSize+bufferSize/4)
 	return &b
 }}
 
@@ -134,14 +139,14 @@ func (s stream) write(items []*feed.Item, v view) {
 			b = append(b, i.Event.Type...)
 			b = append(b, "\ndata: "...)
 		}
-		if raw := i.JSON(); len(raw) <= pieces/4 {
+		if raw := i.JSON(); len(raw) <= bufferSize/4 {
 			b = append(b, raw...)
 		} else { // too large to be worth a copy
 			s.Put(b)
 			s.Put(raw)
 			b = b[:0]
 		}
-		if b = append(b, "\n\n"...); len(b) >= pieces {
+		if b = append(b, "\n\n"...); len(b) >= bufferSize {
 			s.Put(b)
 			b = b[:0]
 		}

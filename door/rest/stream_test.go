@@ -16,7 +16,7 @@ import (
 )
 
 func TestStreamShowsWhatThePagesShow(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"prompt":"SCRIPT[{\"text\":\"one <two> & three\",\"chunks\":3}]"}`)
 	h.rested(path)
 	page := h.events(path, "?limit=1000")
@@ -34,7 +34,7 @@ func TestStreamShowsWhatThePagesShow(t *testing.T) {
 }
 
 func TestDeltasComeOnlyWhenAskedForAndHaveNoCursor(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	with, without := h.follow(path, "&deltas=true"), h.follow(path, "")
 	h.call(http.MethodPost, path+"/prompts", `{"content":"SCRIPT[{\"text\":\"one two three\",\"chunks\":10,\"chunk_delay_ms\":20}]"}`, http.StatusAccepted, nil)
@@ -68,7 +68,7 @@ func TestDeltasComeOnlyWhenAskedForAndHaveNoCursor(t *testing.T) {
 // Followers come and go while prompts are appended; each resumes with the last
 // id it saw and must see every event once.
 func TestFollowersThatReconnectSeeEveryEventOnce(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{}`)
 	const prompts, followers = 30, 4
 	var writing sync.WaitGroup
@@ -105,7 +105,7 @@ func TestFollowersThatReconnectSeeEveryEventOnce(t *testing.T) {
 						idle++
 					}
 				}
-				f.close()
+				f.stop()
 			}
 		})
 	}
@@ -137,7 +137,7 @@ func TestFollowersThatReconnectSeeEveryEventOnce(t *testing.T) {
 }
 
 func TestLastEventIDResumes(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"prompt":"hello"}`)
 	h.rested(path)
 	page := h.events(path, "?limit=1000")
@@ -167,7 +167,7 @@ func TestLastEventIDResumes(t *testing.T) {
 }
 
 func TestSilentStreamSaysThatItLives(t *testing.T) {
-	h := newHouse(t, func(c *rest.Config) { c.KeepAlive = 20 * time.Millisecond })
+	h := newServer(t, func(c *rest.Config) { c.KeepAlive = 20 * time.Millisecond })
 	f := h.follow(h.create(`{"warm":false}`), "")
 	for comments := 0; comments < 3; {
 		got, ok := f.next()
@@ -181,13 +181,13 @@ func TestSilentStreamSaysThatItLives(t *testing.T) {
 }
 
 func TestStreamEndsWithItsClient(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	f := h.follow(path, "")
 	if n := h.door.Followers(); n != 1 {
 		t.Errorf("%d followers", n)
 	}
-	f.close()
+	f.stop()
 	for deadline := time.Now().Add(5 * time.Second); h.door.Followers() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the stream outlives its client")
@@ -196,7 +196,7 @@ func TestStreamEndsWithItsClient(t *testing.T) {
 }
 
 func TestClosingServerTellsFollowersWhereTheyStand(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"prompt":"hello"}`)
 	h.rested(path)
 	last := h.show(path).Seq
@@ -217,7 +217,7 @@ func TestClosingServerTellsFollowersWhereTheyStand(t *testing.T) {
 // One client stops reading while a session pours out more than any buffer
 // holds; it is cut off, and the other sees everything.
 func TestReaderThatStallsIsCutOffAlone(t *testing.T) {
-	h := newHouse(t, func(c *rest.Config) { c.WriteTimeout = 300 * time.Millisecond })
+	h := newServer(t, func(c *rest.Config) { c.WriteTimeout = 300 * time.Millisecond })
 	path := h.create(`{"warm":false,"prompt":"SCRIPT[{\"hang\":true}]"}`) // what comes after it waits
 	stalled := stall(t, h, path)
 	well := h.follow(path, "")
@@ -249,7 +249,7 @@ func TestReaderThatStallsIsCutOffAlone(t *testing.T) {
 }
 
 // stall follows over a connection of its own and never reads.
-func stall(t *testing.T, h *house, path string) net.Conn {
+func stall(t *testing.T, h *testServer, path string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
 	if err != nil {
@@ -291,7 +291,7 @@ func TestSlowReaderGetsALargeEvent(t *testing.T) {
 // server that lets a reader take so long for a piece.
 func readSlowly(t *testing.T, within time.Duration) error {
 	t.Helper()
-	h := newHouse(t, func(c *rest.Config) { c.WriteTimeout = within })
+	h := newServer(t, func(c *rest.Config) { c.WriteTimeout = within })
 	path := h.create(`{"warm":false,"prompt":"SCRIPT[{\"hang\":true}]"}`)
 	slow := stall(t, h, path)
 	defer slow.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/dormouse-run/dormouse/session/visit"
 )
 
-// terminal shows a terminal: the living one of an id, or a new one.
+// terminal attaches a WebSocket to a terminal: the one of an id, or a new one.
 func (s *Server) terminal(c call) error {
 	q, err := c.query("id", "rows", "cols", "command+", "wake")
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Server) terminal(c call) error {
 	if err != nil {
 		return err
 	}
-	wake, err := wakes(q)
+	wake, err := wakeParam(q)
 	if err != nil {
 		return err
 	}
@@ -60,17 +60,17 @@ func terminalOf(q url.Values) (t visit.Terminal, err error) {
 	if t.ID == "" {
 		t.ID = session.NewID("term_")
 	}
-	if t.Rows, err = length(q, "rows"); err != nil {
+	if t.Rows, err = side(q, "rows"); err != nil {
 		return t, err
 	}
-	if t.Cols, err = length(q, "cols"); err != nil {
+	if t.Cols, err = side(q, "cols"); err != nil {
 		return t, err
 	}
 	return t, visit.Stream{Terminal: &t}.Validate()
 }
 
-// length reads one side of a terminal; zero is as it is, or the usual one.
-func length(q url.Values, name string) (uint16, error) {
+// side reads one side of a terminal; zero keeps the size it has, or is the default.
+func side(q url.Values, name string) (uint16, error) {
 	if !q.Has(name) {
 		return 0, nil
 	}
@@ -81,16 +81,16 @@ func length(q url.Values, name string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// sizing is what a text frame of a terminal says.
-type sizing struct {
+// terminalMessage is a text frame that a client sends to a terminal.
+type terminalMessage struct {
 	Resize *struct {
 		Rows uint16 `json:"rows"`
 		Cols uint16 `json:"cols"`
 	} `json:"resize"`
 }
 
-func decodeSizing(b []byte) (rows, cols uint16, err error) {
-	var say sizing
+func decodeResize(b []byte) (rows, cols uint16, err error) {
+	var say terminalMessage
 	if err := decodeJSON(b, &say); err != nil {
 		return 0, 0, fmt.Errorf("%w: %w", errFrame, err)
 	}
@@ -100,10 +100,10 @@ func decodeSizing(b []byte) (rows, cols uint16, err error) {
 	return say.Resize.Rows, say.Resize.Cols, nil
 }
 
-// resize does what a text frame says. That the terminal has ended meanwhile is
-// told by its end.
+// resize carries out a text frame. A terminal that has ended meanwhile is no error: its
+// end closes the WebSocket.
 func resize(v *visit.Visit, id string, b []byte) error {
-	rows, cols, err := decodeSizing(b)
+	rows, cols, err := decodeResize(b)
 	if err != nil {
 		return err
 	}
@@ -115,22 +115,22 @@ func resize(v *visit.Visit, id string, b []byte) error {
 	return nil
 }
 
-// terminalEnd says why a terminal is no longer shown.
+// terminalEnd is why the WebSocket of a terminal is closed.
 func terminalEnd(v *visit.Visit, id string, cause error) (websocket.StatusCode, string) {
 	if errors.Is(cause, errFrame) {
-		return goodbye(cause)
+		return closeReason(cause)
 	}
 	ctx, cancel := context.WithTimeoutCause(v.Life(), askWithin, errNoAnswer)
 	defer cancel()
 	all, err := v.Terminals(ctx)
 	if err != nil {
-		return goodbye(err)
+		return closeReason(err)
 	}
 	for _, t := range all {
 		if t.ID == id && t.Exit != nil {
 			b, err := json.Marshal(client.TerminalEnd{Exit: *t.Exit})
 			if err != nil {
-				return goodbye(err)
+				return closeReason(err)
 			}
 			return websocket.StatusNormalClosure, string(b)
 		}
@@ -138,11 +138,11 @@ func terminalEnd(v *visit.Visit, id string, cause error) (websocket.StatusCode, 
 	if errors.Is(cause, io.EOF) {
 		return websocket.StatusTryAgainLater, "this view of the terminal was cut off; the terminal lives on"
 	}
-	return goodbye(cause)
+	return closeReason(cause)
 }
 
 func (s *Server) terminals(c call) error {
-	return s.inside(c, func(ctx context.Context, v *visit.Visit) error {
+	return s.askSandbox(c, func(ctx context.Context, v *visit.Visit) error {
 		all, err := v.Terminals(ctx)
 		if err != nil {
 			return err
@@ -156,7 +156,7 @@ func (s *Server) terminals(c call) error {
 }
 
 func (s *Server) endTerminal(c call) error {
-	return s.inside(c, func(ctx context.Context, v *visit.Visit) error {
+	return s.askSandbox(c, func(ctx context.Context, v *visit.Visit) error {
 		want := visit.Terminal{ID: c.R.PathValue("terminal")}
 		if err := (visit.Stream{Terminal: &want}).Validate(); err != nil {
 			return err
@@ -164,7 +164,7 @@ func (s *Server) endTerminal(c call) error {
 		if err := v.EndTerminal(ctx, want.ID); err != nil {
 			return err
 		}
-		c.None()
+		c.NoContent()
 		return nil
 	})
 }

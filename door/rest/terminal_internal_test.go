@@ -16,7 +16,7 @@ func FuzzDecodeSizing(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		rows, cols, err := decodeSizing(b)
+		rows, cols, err := decodeResize(b)
 		switch {
 		case err != nil && !errors.Is(err, errFrame):
 			t.Errorf("refused with %v", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/door/rest"
 )
 
-func (h *house) threads(path string) []rest.Thread {
+func (h *testServer) threads(path string) []rest.Thread {
 	h.t.Helper()
 	var answer struct {
 		Threads []rest.Thread `json:"threads"`
@@ -21,7 +21,7 @@ func (h *house) threads(path string) []rest.Thread {
 }
 
 // threadIs waits for the n-th thread.
-func (h *house) threadIs(path string, n int, what string, is func(rest.Thread) bool) {
+func (h *testServer) threadIs(path string, n int, what string, is func(rest.Thread) bool) {
 	h.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !is(h.threads(path)[n]); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -36,7 +36,7 @@ const (
 )
 
 func TestThreadHasItsOwnQueueAndTurn(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"prompt":"` + waits + `"}`)
 	h.until(path, dormouse.PhaseRunning)
 	var beside, again rest.Thread
@@ -87,7 +87,7 @@ func said(events []dormouse.Event, thread dormouse.ThreadID) string {
 }
 
 func TestThreadThatIsNotThereIsNotFound(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	for _, id := range []string{"sthr_nobody", "x", "sthr_../y"} {
 		for route, body := range map[string]string{

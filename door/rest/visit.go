@@ -10,6 +10,11 @@ import (
 	"github.com/dormouse-run/dormouse/session/visit"
 )
 
+// visitor reaches the sandboxes of sessions.
+type visitor interface {
+	Reach(ctx context.Context, id dormouse.SessionID, wake bool) (*visit.Visit, error)
+}
+
 const (
 	// readyWithin bounds how long a visitor waits for a sandbox that is being
 	// started, and askWithin how long for an answer from within.
@@ -22,7 +27,7 @@ var (
 	errNoAnswer = fmt.Errorf("the sandbox did not answer in time: %w", dormouse.ErrConflict)
 )
 
-// visit reaches the sandbox of the session a request is about.
+// visit reaches the sandbox of the session in the path of a request.
 func (s *Server) visit(c call, wake bool) (*visit.Visit, error) {
 	ctx, cancel := context.WithTimeoutCause(c.R.Context(), readyWithin, errNotReady)
 	defer cancel()
@@ -33,17 +38,16 @@ func (s *Server) visit(c call, wake bool) (*visit.Visit, error) {
 	return s.Sessions.Reach(ctx, id, wake)
 }
 
-// wakes reads whether a request may start a sandbox: it may unless it says no.
-func wakes(q url.Values) (bool, error) {
+// wakeParam reads whether a request may start a sandbox. The default is yes.
+func wakeParam(q url.Values) (bool, error) {
 	if !q.Has("wake") {
 		return true, nil
 	}
 	return flag(q, "wake")
 }
 
-// inside asks for something in a sandbox that is there. Who only looks wakes
-// nothing.
-func (s *Server) inside(c call, ask func(context.Context, *visit.Visit) error) error {
+// askSandbox calls ask with a sandbox that is running. It wakes none.
+func (s *Server) askSandbox(c call, ask func(context.Context, *visit.Visit) error) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ import (
 
 // dial opens a WebSocket, and returns the header of the answer. It ends with the
 // test.
-func (h *house) dial(path string) (*websocket.Conn, http.Header) {
+func (h *testServer) dial(path string) (*websocket.Conn, http.Header) {
 	h.t.Helper()
 	ws, res, err := websocket.Dial(h.t.Context(), h.url+path, &websocket.DialOptions{ //nolint:bodyclose // a WebSocket's answer has none
 		HTTPClient: h.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + h.token}},
@@ -82,12 +82,12 @@ func closed(t *testing.T, ws *websocket.Conn) websocket.CloseError {
 	}
 }
 
-func words(command ...string) string { return url.Values{"command": command}.Encode() }
+func questionText(command ...string) string { return url.Values{"command": command}.Encode() }
 
 func TestATerminalIsAWebSocket(t *testing.T) {
-	h := newHouseOn(t, localtest.Open(t))
+	h := newServerOn(t, localtest.Open(t))
 	path := h.create(`{"warm":false}`)
-	ws, header := h.dial(path + "/terminal?rows=30&cols=100&" + words("sh", "-c", "stty size; read x; stty size; echo got $x; read x; exit 7"))
+	ws, header := h.dial(path + "/terminal?rows=30&cols=100&" + questionText("sh", "-c", "stty size; read x; stty size; echo got $x; read x; exit 7"))
 	id := header.Get(rest.TerminalID)
 	shown(t, ws, "30 100")
 	say(t, ws, websocket.MessageText, `{"resize":{"rows":40,"cols":120}}`)
@@ -110,9 +110,9 @@ func TestATerminalIsAWebSocket(t *testing.T) {
 }
 
 func TestATerminalSaysWhyItIsNoLongerShown(t *testing.T) {
-	h := newHouseOn(t, localtest.Open(t))
+	h := newServerOn(t, localtest.Open(t))
 	path := h.create(`{}`)
-	up := "/terminal?" + words("sh", "-c", "echo up; read x")
+	up := "/terminal?" + questionText("sh", "-c", "echo up; read x")
 	for name, c := range map[string]struct {
 		end  func(ws *websocket.Conn, id string)
 		code websocket.StatusCode
@@ -150,9 +150,9 @@ func TestATerminalSaysWhyItIsNoLongerShown(t *testing.T) {
 
 // A client that does not read must not hold the terminal up for ever.
 func TestATerminalCutsOffWhoDoesNotRead(t *testing.T) {
-	h := newHouseOn(t, localtest.Open(t), func(c *rest.Config) { c.WriteTimeout = 100 * time.Millisecond })
+	h := newServerOn(t, localtest.Open(t), func(c *rest.Config) { c.WriteTimeout = 100 * time.Millisecond })
 	path := h.create(`{}`)
-	_, header := h.dial(path + "/terminal?" + words("sh", "-c", "while :; do echo a lot of words; done"))
+	_, header := h.dial(path + "/terminal?" + questionText("sh", "-c", "while :; do echo a lot of words; done"))
 	id := header.Get(rest.TerminalID)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		var all rest.Terminals
@@ -168,7 +168,7 @@ func TestATerminalCutsOffWhoDoesNotRead(t *testing.T) {
 }
 
 func TestAPortIsAWebSocketWithTwoEnds(t *testing.T) {
-	h := newHouseOn(t, localtest.Open(t))
+	h := newServerOn(t, localtest.Open(t))
 	path := h.create(`{}`)
 	l, err := net.Listen("tcp", "127.0.0.1:0") // a local sandbox has the ports of its machine
 	if err != nil {
@@ -212,7 +212,7 @@ func TestAPortIsAWebSocketWithTwoEnds(t *testing.T) {
 }
 
 // upgrade asks for a WebSocket that is to be refused.
-func (h *house) upgrade(path string) (int, []byte) {
+func (h *testServer) upgrade(path string) (int, []byte) {
 	h.t.Helper()
 	r := h.request(http.MethodGet, path, nil)
 	for name, value := range map[string]string{
@@ -242,7 +242,7 @@ func archive(t *testing.T, files map[string]string) []byte {
 }
 
 func TestFilesGoInAndOutAsATar(t *testing.T) {
-	h := newHouseOn(t, localtest.Open(t))
+	h := newServerOn(t, localtest.Open(t))
 	path := h.create(`{"warm":false}`)
 	large := strings.Repeat("0123456789abcdef", 1<<17)
 	put := h.request(http.MethodPut, path+"/files?path=dir", bytes.NewReader(archive(t, map[string]string{"a/one": "1", "large": large})))
@@ -282,7 +282,7 @@ func TestFilesGoInAndOutAsATar(t *testing.T) {
 }
 
 func TestFilesThatAreNotWholeAreNotCalledSo(t *testing.T) {
-	h := newHouseOn(t, localtest.Open(t))
+	h := newServerOn(t, localtest.Open(t))
 	path := h.create(`{}`)
 	whole := archive(t, map[string]string{"large": strings.Repeat("x", 4<<20)})
 	for name, c := range map[string]struct {
@@ -306,7 +306,7 @@ func TestFilesThatAreNotWholeAreNotCalledSo(t *testing.T) {
 	}
 
 	// What goes wrong on the way cuts the answer off.
-	ws, _ := h.dial(path + "/terminal?" + words("sh", "-c", "truncate -s 1G sparse; echo made; read x"))
+	ws, _ := h.dial(path + "/terminal?" + questionText("sh", "-c", "truncate -s 1G sparse; echo made; read x"))
 	shown(t, ws, "made")
 	res, err := h.http.Do(h.request(http.MethodGet, path+"/files?path=sparse", nil))
 	if err != nil {
@@ -323,7 +323,7 @@ func TestFilesThatAreNotWholeAreNotCalledSo(t *testing.T) {
 }
 
 func TestProcessesAreCountedAndNothingIsWoken(t *testing.T) {
-	h := newHouseOn(t, localtest.Open(t))
+	h := newServerOn(t, localtest.Open(t))
 	path := h.create(`{"warm":false}`)
 	var p rest.Processes
 	h.call(http.MethodGet, path+"/processes", "", http.StatusOK, &p)
@@ -336,7 +336,7 @@ func TestProcessesAreCountedAndNothingIsWoken(t *testing.T) {
 	if status, b := h.upgrade(path + "/terminal?wake=false"); status != http.StatusConflict || !strings.Contains(string(b), "wake it first") {
 		t.Errorf("a terminal that may not wake: %d %s", status, b)
 	}
-	ws, _ := h.dial(path + "/terminal?" + words("sh", "-c", "echo up; read x"))
+	ws, _ := h.dial(path + "/terminal?" + questionText("sh", "-c", "echo up; read x"))
 	shown(t, ws, "up")
 	h.call(http.MethodGet, path+"/processes", "", http.StatusOK, &p)
 	if p.Usage == nil || p.Usage.Processes != 1 || p.Usage.Terminals != 1 || p.Usage.Memory == 0 || p.Sandbox.Generation != 1 || p.Session == "" {
@@ -345,7 +345,7 @@ func TestProcessesAreCountedAndNothingIsWoken(t *testing.T) {
 }
 
 func TestWhatIsNoWebSocketWakesNothing(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	for _, below := range []string{"/terminal", "/ports/80/stream"} {
 		if status, b := h.do(h.request(http.MethodGet, path+below, nil)); status != http.StatusUpgradeRequired {

@@ -11,7 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/door/rest"
 )
 
-func (h *house) wakeups(path string) []rest.Wakeup {
+func (h *testServer) wakeups(path string) []rest.Wakeup {
 	h.t.Helper()
 	var answer struct {
 		Wakeups []rest.Wakeup `json:"wakeups"`
@@ -21,7 +21,7 @@ func (h *house) wakeups(path string) []rest.Wakeup {
 }
 
 func TestWakeupIsScheduledListedAndCancelled(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	if all := h.wakeups(path); all == nil || len(all) != 0 {
 		t.Errorf("listed %+v", all)
@@ -57,7 +57,7 @@ func TestWakeupIsScheduledListedAndCancelled(t *testing.T) {
 }
 
 func TestWakeupFiresItsPrompt(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	var thread rest.Thread
 	h.call(http.MethodPost, path+"/threads", `{}`, http.StatusCreated, &thread)
@@ -78,7 +78,7 @@ func TestWakeupFiresItsPrompt(t *testing.T) {
 }
 
 func TestSameWakeupIDIsOneWakeup(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second).Format(time.RFC3339)
 	body := fmt.Sprintf(`{"at":%q,"prompt":"hi","id":"mine"}`, at)
@@ -105,7 +105,7 @@ func TestSameWakeupIDIsOneWakeup(t *testing.T) {
 
 // A client that does not hear the answer sends it again, and by then it may have fired.
 func TestAWakeupThatHasFiredIsTheSameWhenItIsSentAgain(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	const body = `{"in":"1ms","prompt":"time is up","id":"mine"}`
 	var first, again rest.Wakeup
@@ -130,7 +130,7 @@ func TestAWakeupThatHasFiredIsTheSameWhenItIsSentAgain(t *testing.T) {
 }
 
 func TestThereAreAtMostTwentyWakeups(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	var last rest.Wakeup
 	for range dormouse.MaxWakeups {
@@ -147,7 +147,7 @@ func TestThereAreAtMostTwentyWakeups(t *testing.T) {
 }
 
 func TestWakeupsThatCannotBeMeantAreRefused(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	path := h.create(`{"warm":false}`)
 	for name, c := range map[string]struct {
 		body   string

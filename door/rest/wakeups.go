@@ -12,6 +12,13 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// scheduler schedules wake-ups, and reads those that were scheduled.
+type scheduler interface {
+	Given(ctx context.Context, id dormouse.SessionID, clientID string) (dormouse.Event, error)
+	Now() time.Time
+	Once(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) (again bool, err error)
+}
+
 func wakeupsOf(state law.State) []Wakeup {
 	all := make([]Wakeup, 0, len(state.Wakeups))
 	for _, w := range state.Wakeups {
@@ -37,7 +44,7 @@ func (s *Server) wakeups(c call) error {
 		if err != nil {
 			return err
 		}
-		all[i].Text = beginning(body)
+		all[i].Text = excerpt(body)
 	}
 	return c.Answer(http.StatusOK, struct {
 		Wakeups []Wakeup `json:"wakeups"`
@@ -116,14 +123,14 @@ func (s *Server) schedule(c call) error {
 	if again {
 		status = http.StatusOK
 	}
-	return c.Answer(status, s.shownWakeup(ctx, state.Session, v))
+	return c.Answer(status, s.scheduledWakeup(ctx, state.Session, v))
 }
 
-// shownWakeup is a wake-up that was scheduled. It is durable; that it cannot be read
-// now, or has fired, changes nothing.
-func (s *Server) shownWakeup(ctx context.Context, id dormouse.SessionID, v law.Schedule) Wakeup {
+// scheduledWakeup is a wake-up that was just scheduled. It is durable even if it cannot
+// be read now, or has fired.
+func (s *Server) scheduledWakeup(ctx context.Context, id dormouse.SessionID, v law.Schedule) Wakeup {
 	if state, err := s.Sessions.Peek(ctx, id); err == nil {
-		if i := placeOf(state, v.ID); i >= 0 {
+		if i := wakeupIndex(state, v.ID); i >= 0 {
 			return wakeupsOf(state)[i]
 		}
 	}
@@ -134,7 +141,7 @@ func (s *Server) shownWakeup(ctx context.Context, id dormouse.SessionID, v law.S
 	return Wakeup{ID: v.ID, Thread: v.Thread, At: first.At.UTC(), Cron: v.Cron}
 }
 
-func placeOf(state law.State, id dormouse.WakeupID) int {
+func wakeupIndex(state law.State, id dormouse.WakeupID) int {
 	return slices.IndexFunc(state.Wakeups, func(w law.Wakeup) bool { return w.ID == id })
 }
 

@@ -64,7 +64,7 @@ func (s *Server) listAgents(c call) error {
 		Tenant: c.Who.Tenant, Limit: q.limitOrZero(usualAgents, mostAgents), Archived: q.flag("include_archived"),
 		CreatedFrom: q.time("created_at[gte]"), CreatedUntil: q.time("created_at[lte]"),
 	}
-	l := newList("agents", want.Tenant, strconv.FormatBool(want.Archived), spell(want.CreatedFrom), spell(want.CreatedUntil))
+	l := newList("agents", want.Tenant, strconv.FormatBool(want.Archived), formatTime(want.CreatedFrom), formatTime(want.CreatedUntil))
 	return listOf(c, l, q, want, s.Catalog.Agents, func(a catalog.Agent) (string, time.Time) { return a.ID, a.Created })
 }
 

@@ -9,19 +9,19 @@ import (
 	"github.com/dormouse-run/dormouse/door"
 )
 
-// call is one request on its way through the door.
+// call is one request.
 type call struct{ *door.Call }
 
 type methods map[string]func(call) error
 
 // handle adds a route.
 func (s *Server) handle(pattern string, m methods) {
-	s.table.Handle(door.Route{Pattern: pattern, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
+	s.router.Handle(door.Route{Pattern: pattern, Methods: door.MethodsOf(m, func(c *door.Call) call { return call{c} })})
 }
 
 // admit finds out who asks, and in which version of the API.
 func (s *Server) admit(c *door.Call, _ bool) error {
-	if err := s.guard.Check(c.R); err != nil {
+	if err := s.hostPolicy.Check(c.R); err != nil {
 		return err
 	}
 	who, ok := s.recognize(c.R.Header)

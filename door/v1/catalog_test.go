@@ -14,7 +14,7 @@ type page struct {
 	Next *string `json:"next_page"`
 }
 
-func (h *house) page(path string) page {
+func (h *testServer) page(path string) page {
 	h.t.Helper()
 	status, body := h.do("GET", path, "")
 	var p page
@@ -25,7 +25,7 @@ func (h *house) page(path string) page {
 }
 
 func TestListsGoOnWithTheirCursorAlone(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	for i := range 5 {
 		if status, body := h.do("POST", "/v1/agents", fmt.Sprintf(`{"name":"agent %d","model":"m"}`, i)); status != 200 {
 			t.Fatal(body)
@@ -66,7 +66,7 @@ func TestListsGoOnWithTheirCursorAlone(t *testing.T) {
 }
 
 func TestRefusalsOfTheCatalog(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	_, body := h.do("POST", "/v1/environments", `{"name":"e"}`)
 	var e struct{ ID string }
 	if err := json.Unmarshal([]byte(body), &e); err != nil {

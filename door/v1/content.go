@@ -126,8 +126,8 @@ var (
 	documentTypes = []string{"application/pdf"}
 )
 
-// readSource reads a source of one of the kinds. The order of its fields does not
-// matter to anybody, so that it is spelled anew.
+// readSource reads a source of one of the kinds and encodes it anew: the order of its
+// fields does not matter.
 func readSource(raw []byte, types []string, kinds ...string) (json.RawMessage, error) {
 	var p source
 	if err := closedjson.Bind(raw, &p); err != nil {

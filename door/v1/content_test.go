@@ -8,7 +8,7 @@ import (
 
 // What no model takes would stay in the conversation and fail every turn after it.
 func TestContentThatNoModelTakesIsRefused(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	for block, want := range map[string]string{
 		`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"not base64!"}}`:   "content[0].source.data: is not base64",
@@ -29,7 +29,7 @@ func TestContentThatNoModelTakesIsRefused(t *testing.T) {
 }
 
 func TestRefusalsAreSentences(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	for _, c := range []struct {
 		status             int

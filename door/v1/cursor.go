@@ -35,8 +35,8 @@ func newList(parts ...string) list {
 	return list{[listDigest]byte([]byte(dormouse.DeriveID("", parts...)))}
 }
 
-// cursor spells where the next page begins: after an item of this list. It is
-// opaque to clients. Nothing in it is secret, and nobody is let in by it.
+// cursor encodes where the next page begins: after an item of this list. It is
+// opaque to clients. Nothing in it is secret, and it grants no access.
 func (l list) cursor(after string) *string {
 	b := append([]byte{cursorVersion}, l.digest[:]...)
 	b = append(b, after...)
@@ -68,7 +68,7 @@ func (l list) open(s string) (after string, ok bool) {
 		return "", false
 	}
 	after = string(b[1+listDigest : len(b)-cursorCheck])
-	// There is one spelling of each, which holds its check and its list.
+	// Each cursor has one encoding, which has its checksum and its list.
 	return after, *l.cursor(after) == s && dormouse.ValidateText(after) == nil
 }
 
@@ -98,12 +98,12 @@ func listOf[T any](c call, l list, q *query, want catalog.Query, find func(conte
 	}
 	return c.Answer(http.StatusOK, pageOf(l, n, found, func(v T) string {
 		id, made := name(v)
-		return spell(made) + " " + id
+		return formatTime(made) + " " + id
 	}))
 }
 
-// spell is how a time is told apart from others.
-func spell(t time.Time) string { return t.Format(time.RFC3339Nano) }
+// formatTime is a time in a cursor, with all of its digits.
+func formatTime(t time.Time) string { return t.Format(time.RFC3339Nano) }
 
 // pageOf cuts a page of at most n from what was found, of which there is one more
 // than n if there is another page. name is what the cursor says of an item.

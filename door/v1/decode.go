@@ -1,13 +1,8 @@
 package v1
 
 import (
-	"errors"
-	"io"
-	"mime"
-	"net/http"
-	"strings"
-
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/internal/closedjson"
 )
 
@@ -24,15 +19,15 @@ func (c call) decode(v any) error {
 // decodeBody is decode, and returns what was read.
 func (c call) decodeBody(v any) ([]byte, error) {
 	c.ReadsBody(v)
-	body, err := c.body()
+	body, err := c.ReadBody(maxBody)
 	if err != nil {
 		return nil, err
 	}
 	if len(body) == 0 {
 		return nil, invalidf("the body is empty; send a JSON object")
 	}
-	if err := checkType(c.R.Header); err != nil {
-		return nil, err
+	if !door.IsJSON(c.R.Header) {
+		return nil, invalidf("send the body as content-type: application/json, not compressed")
 	}
 	if err := closedjson.Unmarshal(body, v); err != nil {
 		return nil, invalidf("%s", err)
@@ -58,32 +53,12 @@ func (c call) key() (string, error) {
 
 // nothing refuses a body where the API has none.
 func (c call) nothing() error {
-	body, err := c.body()
+	body, err := c.ReadBody(maxBody)
 	if err != nil || len(body) == 0 {
 		return err
 	}
 	if err := closedjson.Unmarshal(body, new(struct{})); err != nil {
 		return invalidf("%s", err)
-	}
-	return nil
-}
-
-func (c call) body() ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(c.W, c.R.Body, maxBody))
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, refusef(http.StatusRequestEntityTooLarge, "the body is over %d bytes", maxBody)
-	}
-	if err != nil {
-		return nil, invalidf("the body could not be read")
-	}
-	return body, nil
-}
-
-func checkType(h http.Header) error {
-	kind, params, err := mime.ParseMediaType(h.Get("Content-Type"))
-	charset, given := params["charset"]
-	if err != nil || kind != "application/json" || given && !strings.EqualFold(charset, "utf-8") || h.Get("Content-Encoding") != "" {
-		return invalidf("send the body as content-type: application/json, not compressed")
 	}
 	return nil
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// kinds says what an error of each status is called in this API. What is not here
-// is an api_error.
+// kinds is the type of an error by its status. Any other is an api_error.
 var kinds = map[int]string{
 	http.StatusBadRequest:            "invalid_request_error",
 	http.StatusUnauthorized:          "authentication_error",
@@ -25,7 +24,7 @@ var kinds = map[int]string{
 	http.StatusGatewayTimeout:        "timeout_error",
 }
 
-// reply is how an error is told to a client.
+// reply is what a client gets for an error.
 type reply struct {
 	status  int
 	message string
@@ -38,7 +37,7 @@ type reply struct {
 // coded is implemented by errors that have a name in the API.
 type coded interface{ ErrorCode() string }
 
-// replyTo says how err is told in this API.
+// replyTo returns the reply of this API to err.
 func replyTo(err error) reply {
 	told := door.ReplyTo(err)
 	r := reply{status: told.Status, message: sentence(told.Message)}
@@ -62,10 +61,10 @@ func replyTo(err error) reply {
 	return r
 }
 
-// tell says an error as this door does.
-func tell(err error, request string) door.Telling {
+// errorResponse is the response that this API has for an error.
+func errorResponse(err error, request string) door.ErrorResponse {
 	r := replyTo(err)
-	return door.Telling{Status: r.status, Headers: r.headers(), Body: r.body(request)}
+	return door.ErrorResponse{Status: r.status, Headers: r.headers(), Body: r.body(request)}
 }
 
 func (r reply) headers() map[string]string {
@@ -107,7 +106,8 @@ func (r reply) body(request string) any {
 	return body
 }
 
-// sentence is what an error says, without the word for its kind: the type says that.
+// sentence is the message of an error without the suffix for its kind, which the type
+// says.
 func sentence(message string) string {
 	for _, kind := range []error{dormouse.ErrInvalid, dormouse.ErrConflict, dormouse.ErrTooLarge} {
 		message = strings.TrimSuffix(message, ": "+kind.Error())
@@ -115,21 +115,21 @@ func sentence(message string) string {
 	return message
 }
 
-// refusef is a request turned away.
+// refusef is the error of a request that is refused.
 func refusef(status int, format string, args ...any) error {
 	return &door.Refusal{Status: status, Type: kinds[status], Message: fmt.Sprintf(format, args...)}
 }
 
-// invalidf is a request that can never be right as it stands.
+// invalidf is the error of a request that is invalid.
 func invalidf(format string, args ...any) error {
 	return refusef(http.StatusBadRequest, format, args...)
 }
 
-// errKeyUsed refuses a request that is another one under the same name.
+// errKeyUsed refuses another request under a key that was used before.
 var errKeyUsed = refusef(http.StatusConflict, "this idempotency-key was used for another request")
 
-// wrongState tells what a session refuses as it stands now as this API does: as
-// an invalid request, which clients do not send again.
+// wrongState turns the conflict of a command with the state of a session into an
+// invalid request, as this API has it: clients do not send those again.
 func wrongState(err error) error {
 	switch {
 	case errors.Is(err, law.ErrOtherRequest):

@@ -15,6 +15,11 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 )
 
+// eventReader reads pages of the log.
+type eventReader interface {
+	Events(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error)
+}
+
 // Events on a page: as many as are asked for, fewer if they are large.
 const (
 	usualEvents = 1000
@@ -95,24 +100,24 @@ func (s *Server) listEvents(ctx context.Context, c call, row session.Row, q *que
 	if err != nil {
 		return err
 	}
-	page := pageOf(l.list, found.limit, found.events, func(e shownEvent) string { return e.at.String() })
+	page := pageOf(l.list, found.limit, found.events, func(e pageEvent) string { return e.at.String() })
 	events := make([]json.RawMessage, len(page.Data))
 	for i, e := range page.Data {
 		events[i] = e.raw
 	}
-	c.Send(http.StatusOK, spelled(events, append([]byte(`,"next_page":`), dormouse.Encode(page.Next)...)))
+	c.Send(http.StatusOK, encodeList(events, append([]byte(`,"next_page":`), dormouse.Encode(page.Next)...)))
 	return nil
 }
 
-// shownEvent is an event of a page.
-type shownEvent struct {
+// pageEvent is an event of a page.
+type pageEvent struct {
 	raw json.RawMessage
 	at  cursor
 }
 
 // collected is what was found for a page, and how many of it are one.
 type collected struct {
-	events []shownEvent
+	events []pageEvent
 	size   int
 	limit  int
 }
@@ -126,7 +131,7 @@ func (c *collected) full() bool {
 }
 
 func (c *collected) add(raw []byte, at cursor) {
-	c.events = append(c.events, shownEvent{raw, at})
+	c.events = append(c.events, pageEvent{raw, at})
 	c.size += len(raw)
 }
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/catalog"
-	"github.com/dormouse-run/dormouse/door/v1"
+	v1 "github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/e2e/schema"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
@@ -25,14 +25,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is a server whose every answer is held against the API's description.
-type house struct {
+// testServer is a server whose every answer is held against the API's description.
+type testServer struct {
 	t      *testing.T
 	url    string
 	token  string
 	http   *http.Client
 	report *schema.Report
-	// Of a house with sessions: what they are, and what ends them before it does.
+	// Set if there are sessions: they, and what stops them before the server.
 	sessions *session.Sessions
 	store    store.Store
 	before   func()
@@ -50,13 +50,13 @@ func (someModels) Find(id string) (v1.Model, bool) {
 	return v1.Model{ID: id, Name: id}, len(id) == 1 || strings.HasPrefix(id, "claude-")
 }
 
-func newHouse(t *testing.T) *house {
+func newServer(t *testing.T) *testServer {
 	t.Helper()
-	return newHouseOn(t, new(memory.Store), func(*v1.Deps) {})
+	return newServerOn(t, new(memory.Store), func(*v1.Config) {})
 }
 
-// newHouseOn is newHouse with a catalog that is kept somewhere.
-func newHouseOn(t *testing.T, kept catalog.Documents, change func(*v1.Deps)) *house {
+// newServerOn is newServer with a catalog in kept.
+func newServerOn(t *testing.T, kept catalog.Documents, change func(*v1.Config)) *testServer {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
 	who, err := auth.OpenLocal(file)
@@ -71,11 +71,11 @@ func newHouseOn(t *testing.T, kept catalog.Documents, change func(*v1.Deps)) *ho
 	if err != nil {
 		t.Fatal(err)
 	}
-	deps := v1.Deps{Auth: who, Logger: quiet, Catalog: catalog.New(kept, nil), Models: someModels{}}
+	deps := v1.Config{Auth: who, Logger: quiet, Catalog: catalog.New(kept, nil), Models: someModels{}}
 	change(&deps)
 	server := httptest.NewServer(v1.New(deps))
 	base := new(http.Transport)
-	h := &house{t: t, url: server.URL, token: token, report: schema.NewReport()}
+	h := &testServer{t: t, url: server.URL, token: token, report: schema.NewReport()}
 	h.http = &http.Client{Transport: &schema.Transport{Spec: spec, Report: h.report, Base: base}}
 	t.Cleanup(func() {
 		if h.before != nil {
@@ -91,7 +91,7 @@ func newHouseOn(t *testing.T, kept catalog.Documents, change func(*v1.Deps)) *ho
 }
 
 // do asks in plain HTTP.
-func (h *house) do(method, path, body string, header ...string) (int, string) {
+func (h *testServer) do(method, path, body string, header ...string) (int, string) {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
 	if err != nil {
@@ -117,7 +117,7 @@ func (h *house) do(method, path, body string, header ...string) (int, string) {
 }
 
 // generations are the two ways in which official clients ask.
-func (h *house) generations() map[string]anthropic.Client {
+func (h *testServer) generations() map[string]anthropic.Client {
 	usual := []option.RequestOption{option.WithBaseURL(h.url), option.WithHTTPClient(h.http), option.WithoutEnvironmentDefaults()}
 	return map[string]anthropic.Client{
 		"newer": anthropic.NewClient(append(usual, option.WithAPIKey(h.token))...),

@@ -12,6 +12,11 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// promptReader reads the records of prompts.
+type promptReader interface {
+	Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error)
+}
+
 // collect gathers a page: the log in its order and then what waits, or all of that
 // backwards. An event has its place once it is taken or cancelled. Once a page has
 // begun with what waits, those after it are of the same queue, so that nothing is
@@ -127,8 +132,8 @@ func (c cursor) next(parts int) cursor {
 
 // offer adds an event if it is wanted and the page before did not have it.
 func (p *pager) offer(e *dormouse.Event, at cursor) {
-	if p.shows(e) && p.within(e) && p.wants(shownType(e.Type)) && p.follows(at) {
-		p.add(p.append(nil, e), at)
+	if p.shows(e) && p.within(e) && p.wants(publicType(e.Type)) && p.follows(at) {
+		p.add(p.appendEvent(nil, e), at)
 	}
 }
 

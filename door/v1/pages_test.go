@@ -14,7 +14,7 @@ import (
 )
 
 // part is one page of a session's events, and how to ask for the next.
-func (h *house) part(id, query string) (events []json.RawMessage, next string) {
+func (h *testServer) part(id, query string) (events []json.RawMessage, next string) {
 	h.t.Helper()
 	_, raw := h.do("GET", "/v1/sessions/"+id+"/events?"+query, "")
 	var p struct {
@@ -31,7 +31,7 @@ func (h *house) part(id, query string) (events []json.RawMessage, next string) {
 }
 
 // rest reads the pages after one.
-func (h *house) rest(id, query, next string) (all []json.RawMessage) {
+func (h *testServer) rest(id, query, next string) (all []json.RawMessage) {
 	h.t.Helper()
 	for next != "" {
 		var events []json.RawMessage
@@ -49,19 +49,19 @@ func fields(events []json.RawMessage, name string) (out []string) {
 }
 
 const (
-	words = "types[]=user.message&types[]=system.message&limit="
-	stays = `SCRIPT[{"hang":true}]`
-	note  = `{"type":"system.message","content":[{"type":"text","text":"note"}]}`
-	halt  = `{"type":"user.interrupt"}`
+	words          = "types[]=user.message&types[]=system.message&limit="
+	survivesRevert = `SCRIPT[{"hang":true}]`
+	note           = `{"type":"system.message","content":[{"type":"text","text":"note"}]}`
+	halt           = `{"type":"user.interrupt"}`
 )
 
 // crowded is a session with a turn that does not end, and prompts that wait: the ids
 // of their messages.
-func (h *house) crowded() (id string, waiting []string) {
+func (h *testServer) crowded() (id string, waiting []string) {
 	id = h.made("")
-	h.sends(200, id, message(stays))
+	h.sends(200, id, message(survivesRevert))
 	h.until(id, "span.model_request_start", 1)
-	for _, batch := range [][]string{{message("one " + stays), note}, {message("two " + stays)}, {message("three"), note}} {
+	for _, batch := range [][]string{{message("one " + survivesRevert), note}, {message("two " + survivesRevert)}, {message("three"), note}} {
 		for _, e := range h.sends(200, id, batch...) {
 			waiting = append(waiting, e.(map[string]any)["id"].(string))
 		}
@@ -70,7 +70,7 @@ func (h *house) crowded() (id string, waiting []string) {
 }
 
 func TestAPageMayEndBetweenAMessageAndItsSystemMessage(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id, waiting := h.crowded()
 	backwards := slices.Clone(waiting)
 	slices.Reverse(backwards)
@@ -96,7 +96,7 @@ func once(t *testing.T, query string, events []json.RawMessage, ids []string) {
 func TestWhatIsTakenBetweenTwoPagesIsOnOneOfThem(t *testing.T) {
 	for _, order := range []string{"", "&order=desc"} {
 		for n := range 6 {
-			h := newSessions(t)
+			h := newSessionServer(t)
 			id, waiting := h.crowded()
 			query := fmt.Sprintf("%s%d%s", words, n+1, order)
 			events, next := h.part(id, query)
@@ -112,7 +112,7 @@ func TestWhatIsTakenBetweenTwoPagesIsOnOneOfThem(t *testing.T) {
 func TestWhatIsCancelledBetweenTwoPagesIsOnOneOfThem(t *testing.T) {
 	for _, order := range []string{"", "&order=desc"} {
 		for n := range 6 {
-			h := newSessions(t)
+			h := newSessionServer(t)
 			id, waiting := h.crowded()
 			query := fmt.Sprintf("%s%d%s", words, n+1, order)
 			events, next := h.part(id, query)
@@ -126,7 +126,7 @@ func TestWhatIsCancelledBetweenTwoPagesIsOnOneOfThem(t *testing.T) {
 }
 
 func TestAResultIsTakenOnceWithItsSystemMessage(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	h.sends(200, id, message(`SCRIPT[{"tools":[{"name":"ticket","input":{}}]},{"text":"done"}]`))
 	use := field(h.until(id, "agent.custom_tool_use", 1), "id")
@@ -144,7 +144,7 @@ func TestAResultIsTakenOnceWithItsSystemMessage(t *testing.T) {
 }
 
 func TestAnswersThatComeTogetherAreOneAnswer(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	h.sends(200, id, message(`SCRIPT[{"tools":[{"name":"ticket","input":{"n":1}},{"name":"ticket","input":{"n":2}}]},{"text":"done"}]`))
 	h.until(id, "session.status_idle", 1)
@@ -166,7 +166,7 @@ func TestAnswersThatComeTogetherAreOneAnswer(t *testing.T) {
 // What was said after the point that a session went back to is not listed any more,
 // what comes after that is, and whoever follows is told to list it again.
 func TestWhatASessionHasGoneBackFromIsNotListed(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	h.sends(200, id, message("one"))
 	h.until(id, "session.status_idle", 1)

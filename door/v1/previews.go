@@ -42,7 +42,7 @@ func (p *previews) see(e *dormouse.Event) {
 	}
 }
 
-// delta spells what came of a reply.
+// delta encodes a delta of a reply.
 func (p *previews) delta(b []byte, d *dormouse.Delta) []byte {
 	if d.Op == "" {
 		return b

@@ -8,7 +8,7 @@ import (
 )
 
 func TestClientsOfBothGenerationsKeepAgents(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	for name, client := range h.generations() {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -57,7 +57,7 @@ func TestClientsOfBothGenerationsKeepAgents(t *testing.T) {
 }
 
 func TestClientsOfBothGenerationsKeepEnvironments(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	for name, client := range h.generations() {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -98,7 +98,7 @@ func TestClientsOfBothGenerationsKeepEnvironments(t *testing.T) {
 }
 
 func TestEnvironmentsCanBeDeletedWhileTheyAreListed(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	client := h.generations()["newer"]
 	for i := range 7 {
 		if _, err := client.Beta.Environments.New(t.Context(), anthropic.BetaEnvironmentNewParams{Name: fmt.Sprint("env ", i)}); err != nil {
@@ -119,7 +119,7 @@ func TestEnvironmentsCanBeDeletedWhileTheyAreListed(t *testing.T) {
 }
 
 func TestClientsListModels(t *testing.T) {
-	h := newHouse(t)
+	h := newServer(t)
 	for name, client := range h.generations() {
 		t.Run(name, func(t *testing.T) {
 			all := client.Models.ListAutoPaging(t.Context(), anthropic.ModelListParams{Limit: anthropic.Int(2)})

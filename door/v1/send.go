@@ -14,11 +14,16 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// send takes what a client has to say, all of it or nothing, and answers when it
-// is durable.
+// commander gives commands to sessions.
+type commander interface {
+	Do(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) error
+}
+
+// send takes the events of a client, all or none of them, and answers once they are
+// durable.
 func (s *Server) send(c call) error {
 	var req struct {
-		Events []received `json:"events"`
+		Events []inputEvent `json:"events"`
 	}
 	body, err := c.decodeBody(&req)
 	if err != nil {
@@ -40,28 +45,28 @@ func (s *Server) send(c call) error {
 	name := func(int) dormouse.EventID { return dormouse.EventID(session.NewID(dormouse.EventPrefix)) }
 	v := law.Send{}
 	if key != "" {
-		name = func(n int) dormouse.EventID { return keyed(id, key, n) }
-		v.Request, v.Body = keyed(id, key, -1), dormouse.DigestOf(body)
+		name = func(n int) dormouse.EventID { return eventIDFromKey(id, key, n) }
+		v.Request, v.Body = eventIDFromKey(id, key, -1), dormouse.DigestOf(body)
 	}
 	steps, ids, err := steps(req.Events, name, key == "")
 	if err != nil {
 		return err
 	}
-	if v.Steps, err = s.everywhere(ctx, id, steps); err != nil {
+	if v.Steps, err = s.interruptThreads(ctx, id, steps); err != nil {
 		return err
 	}
 	crash.At(crash.PromptParsed)
-	sent, err := s.put(ctx, c, id, v, ids)
+	sent, err := s.sendOnce(ctx, c, id, v, ids)
 	if err != nil {
 		return wrongState(err)
 	}
 	crash.At(crash.PromptAnswered)
-	c.Send(http.StatusOK, spelled(sent, nil))
+	c.Send(http.StatusOK, encodeList(sent, nil))
 	return nil
 }
 
-// spelled is a list of events, which are spelled already.
-func spelled(events []json.RawMessage, more []byte) []byte {
+// encodeList is a list of events that are encoded already.
+func encodeList(events []json.RawMessage, more []byte) []byte {
 	size := len(more) + len(`{"data":[]}`)
 	for _, e := range events {
 		size += len(e) + 1
@@ -76,9 +81,9 @@ func spelled(events []json.RawMessage, more []byte) []byte {
 	return append(append(append(b, ']'), more...), '}')
 }
 
-// put asks the session and returns the events as they are stored. An answer to a
-// tool call that is there already, word for word, is not asked for again.
-func (s *Server) put(ctx context.Context, c call, id dormouse.SessionID, v law.Send, ids []dormouse.EventID) ([]json.RawMessage, error) {
+// sendOnce sends events to the session and returns them as they are stored. An equal
+// answer to a tool call that is in the log already is not sent again.
+func (s *Server) sendOnce(ctx context.Context, c call, id dormouse.SessionID, v law.Send, ids []dormouse.EventID) ([]json.RawMessage, error) {
 	err := s.Sessions.Do(ctx, id, c.Who.Actor, v)
 	known := make(map[dormouse.EventID]dormouse.Event)
 	if errors.Is(err, dormouse.ErrConflict) && !errors.Is(err, law.ErrOtherRequest) || errors.Is(err, dormouse.ErrTerminated) {
@@ -103,8 +108,8 @@ func (s *Server) put(ctx context.Context, c call, id dormouse.SessionID, v law.S
 	return s.stored(ctx, id, v, ids, known)
 }
 
-// stored spells the events of a request. Prompts wait; the others were processed as
-// they came, and are read back for when that was.
+// stored encodes the events of a request. Prompts wait; the others were processed at
+// once, and are read back for their time.
 func (s *Server) stored(ctx context.Context, id dormouse.SessionID, v law.Send, ids []dormouse.EventID, known map[dormouse.EventID]dormouse.Event) ([]json.RawMessage, error) {
 	out := make(map[dormouse.EventID]json.RawMessage)
 	var find []dormouse.EventID
@@ -119,7 +124,7 @@ func (s *Server) stored(ctx context.Context, id dormouse.SessionID, v law.Send, 
 			}
 		case slices.Contains(ids, name):
 			if e, ok := known[name]; ok {
-				out[name] = viewOf(id).append(nil, &e)
+				out[name] = viewOf(id).appendEvent(nil, &e)
 				continue
 			}
 			find = append(find, name)
@@ -173,7 +178,7 @@ func (s *Server) find(ctx context.Context, id dormouse.SessionID, ids []dormouse
 				}
 			}
 		} else if slices.Contains(ids, e.ID) && out[e.ID] == nil {
-			out[e.ID], left = v.append(nil, e), left-1
+			out[e.ID], left = v.appendEvent(nil, e), left-1
 		}
 		return left > 0
 	})
@@ -239,8 +244,8 @@ func answersSame(e *dormouse.Event, a *law.Answer) bool {
 	return p.Use == a.Use && p.IsError == a.IsError && same && !a.Allow && !a.Deny
 }
 
-// everywhere adds to an interrupt of the whole session those of its other threads.
-func (s *Server) everywhere(ctx context.Context, id dormouse.SessionID, steps []law.Step) ([]law.Step, error) {
+// interruptThreads adds to an interrupt of the whole session those of its other threads.
+func (s *Server) interruptThreads(ctx context.Context, id dormouse.SessionID, steps []law.Step) ([]law.Step, error) {
 	if !slices.ContainsFunc(steps, func(s law.Step) bool { return s.Interrupt != nil && s.Interrupt.Thread == "" }) {
 		return steps, nil
 	}
@@ -265,7 +270,7 @@ func (s *Server) everywhere(ctx context.Context, id dormouse.SessionID, steps []
 	return out, nil
 }
 
-// keyed is the id of the n-th event of a request that a client gave a key.
-func keyed(id dormouse.SessionID, key string, n int) dormouse.EventID {
+// eventIDFromKey is the id of the n-th event of a request that a client gave a key.
+func eventIDFromKey(id dormouse.SessionID, key string, n int) dormouse.EventID {
 	return dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(id), "key", key, strconv.Itoa(n)))
 }

@@ -12,6 +12,12 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// ageReader reads when, and with what, a session was created.
+type ageReader interface {
+	Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error)
+	Now() time.Time
+}
+
 // Session is a session as the API shows it.
 type Session struct {
 	Type          string              `json:"type"`
@@ -39,11 +45,11 @@ type Stats struct {
 	Active   float64 `json:"active_seconds"`
 }
 
-// shown is a session as it stands.
-func (s *Server) shown(state law.State, agent dormouse.AgentConfig) Session {
+// describe is a session in the form of the API.
+func (s *Server) describe(state law.State, agent dormouse.AgentConfig) Session {
 	out := Session{
 		Type: "session", ID: state.Session, Status: law.StatusOf(state), Created: state.Created, Updated: state.Updated,
-		EnvironmentID: state.EnvironmentID, Metadata: state.Metadata, Agent: shownAgent(state, agent),
+		EnvironmentID: state.EnvironmentID, Metadata: state.Metadata, Agent: describeAgent(state, agent),
 		Resources: []struct{}{}, VaultIDs: []string{}, Outcomes: []struct{}{},
 		Usage: dormouse.Total(state.Usage, state.CostMicros, s.active(state)), Stats: s.stats(state),
 	}
@@ -62,9 +68,9 @@ func (s *Server) shown(state law.State, agent dormouse.AgentConfig) Session {
 	return out
 }
 
-// shownRow is a session whose log this program cannot fold, as its row has it. The agent is
-// the one that it was made with, if that can be read.
-func (s *Server) shownRow(ctx context.Context, row session.Row) Session {
+// describeRow is a session whose log this program cannot fold, from its row. The agent
+// is the one that it was created with, if that can be read.
+func (s *Server) describeRow(ctx context.Context, row session.Row) Session {
 	active := time.Duration(row.Metrics.ActiveSeconds * float64(time.Second))
 	state := law.State{
 		Session: row.Session, Created: row.Created, Updated: row.Updated, EnvironmentID: row.EnvironmentID,
@@ -72,9 +78,9 @@ func (s *Server) shownRow(ctx context.Context, row session.Row) Session {
 		Usage: row.Metrics.ModelUsage, CostMicros: row.Metrics.CostMicros, Active: active,
 	}
 	made, _ := s.Sessions.Created(ctx, row.Session)
-	out := s.shown(state, made.Agent)
+	out := s.describe(state, made.Agent)
 	if out.Status = row.Status; !slices.Contains(statuses, string(row.Status)) {
-		out.Status = dormouse.StatusIdle // a word that clients do not know would be of no use to them
+		out.Status = dormouse.StatusIdle // clients do not know the statuses of newer programs
 	}
 	if row.Status == dormouse.StatusTerminated {
 		out.Stats.Duration = max(row.Updated.Sub(row.Created), 0).Seconds()
@@ -99,11 +105,11 @@ func (s *Server) stats(state law.State) Stats {
 	return Stats{Duration: max(until.Sub(state.Created), 0).Seconds(), Active: s.active(state).Seconds()}
 }
 
-// shownAgent is the agent of a session. One that was made of no agent of the catalog
-// is shown as if there were one that only it has.
-func shownAgent(state law.State, a dormouse.AgentConfig) json.RawMessage {
+// describeAgent is the agent of a session. One that is in no catalog gets an id of its
+// own.
+func describeAgent(state law.State, a dormouse.AgentConfig) json.RawMessage {
 	if len(a.Shown) > 0 {
 		return a.Shown
 	}
-	return catalog.Describe(dormouse.DeriveID(catalog.AgentPrefix, string(state.Session)), a)
+	return catalog.DescribeConfig(dormouse.DeriveID(catalog.AgentPrefix, string(state.Session)), a)
 }

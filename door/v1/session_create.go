@@ -17,6 +17,12 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// creator creates sessions, and reads what one was created with.
+type creator interface {
+	CreateAsked(ctx context.Context, by dormouse.Actor, c dormouse.Created, prompts []law.Prompt) (law.State, error)
+	Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error)
+}
+
 // maxInitial bounds what a session is asked as it is made.
 const maxInitial = 50
 
@@ -28,12 +34,12 @@ type sessionParams struct {
 	Metadata      closedjson.Omittable[map[string]string] `json:"metadata"`
 	Resources     closedjson.Omittable[[]json.RawMessage] `json:"resources"`
 	VaultIDs      closedjson.Omittable[[]string]          `json:"vault_ids"`
-	InitialEvents closedjson.Omittable[[]received]        `json:"initial_events"`
+	InitialEvents closedjson.Omittable[[]inputEvent]      `json:"initial_events"`
 	Budget        closedjson.Omittable[json.RawMessage]   `json:"budget"`
 }
 
-// gaps refuses what no session can have yet.
-func (p sessionParams) gaps() error {
+// checkSupported refuses what is not served yet.
+func (p sessionParams) checkSupported() error {
 	var missing []string
 	for _, field := range []struct {
 		name  string
@@ -64,7 +70,7 @@ func (s *Server) createSession(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := p.gaps(); err != nil {
+	if err := p.checkSupported(); err != nil {
 		return err
 	}
 	key, err := c.key()
@@ -87,7 +93,7 @@ func (s *Server) createSession(c call) error {
 		return err
 	}
 	made.Session, made.Tenant, made.Owner, made.Request = id, c.Who.Tenant, c.Who.Actor, asked
-	steps, _, err := steps(p.InitialEvents.Value, func(n int) dormouse.EventID { return initial(id, n) }, true)
+	steps, _, err := steps(p.InitialEvents.Value, func(n int) dormouse.EventID { return initialEventID(id, n) }, true)
 	if err != nil {
 		return err
 	}
@@ -106,7 +112,7 @@ func (s *Server) createSession(c call) error {
 		return err
 	}
 	crash.At(crash.PromptAnswered)
-	return c.Answer(http.StatusOK, s.shown(state, made.Agent))
+	return c.Answer(http.StatusOK, s.describe(state, made.Agent))
 }
 
 // createdBefore answers with the session that a request under the same key made, if
@@ -134,7 +140,7 @@ func (s *Server) madeOf(ctx context.Context, tenant string, p sessionParams) (ma
 	if err != nil {
 		return made, err
 	}
-	if gaps := slices.Concat(agent.Gaps(), environment.Gaps()); len(gaps) > 0 {
+	if gaps := slices.Concat(agent.Unsupported(), environment.Unsupported()); len(gaps) > 0 {
 		return made, invalidf("a session cannot have yet: %s", strings.Join(gaps, ", "))
 	}
 	metadata, err := catalog.CheckMetadata(p.Metadata.Value)
@@ -148,8 +154,8 @@ func (s *Server) madeOf(ctx context.Context, tenant string, p sessionParams) (ma
 	return made, s.CheckAgent(made.Agent)
 }
 
-// initial is the id of the n-th event that a session is made with. No key that a client
+// initialEventID is the id of the n-th event that a session is made with. No key that a client
 // gives later leads to it.
-func initial(id dormouse.SessionID, n int) dormouse.EventID {
+func initialEventID(id dormouse.SessionID, n int) dormouse.EventID {
 	return dormouse.EventID(dormouse.DeriveID(dormouse.EventPrefix, string(id), "initial", strconv.Itoa(n)))
 }

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -10,6 +11,11 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
 )
+
+// lister finds sessions.
+type lister interface {
+	List(ctx context.Context, q session.Query) ([]session.Row, error)
+}
 
 // listSessions lists sessions, the newest first unless asked otherwise.
 func (s *Server) listSessions(c call) error {
@@ -38,7 +44,7 @@ func (s *Server) listSessions(c call) error {
 	defer cancel()
 	rows, err := s.Sessions.List(ctx, find)
 	if errors.Is(err, dormouse.ErrNotFound) { // what the page before ended with is gone
-		if find, err = beyond(find, made); err != nil {
+		if find, err = continueFrom(find, made); err != nil {
 			return err
 		}
 		rows, err = s.Sessions.List(ctx, find)
@@ -46,14 +52,14 @@ func (s *Server) listSessions(c call) error {
 	if err != nil {
 		return err
 	}
-	page := pageOf(l, limit, rows, func(r session.Row) string { return spell(r.Created) + " " + string(r.Session) })
+	page := pageOf(l, limit, rows, func(r session.Row) string { return formatTime(r.Created) + " " + string(r.Session) })
 	out := Page[Session]{Data: []Session{}, Next: page.Next}
 	for _, row := range page.Data {
 		shown, err := s.sessionOf(ctx, row.Session)
 		switch {
 		case err == nil:
 		case errors.Is(err, dormouse.ErrNewerLog), errors.Is(err, dormouse.ErrDamaged):
-			shown = s.shownRow(ctx, row) // what cannot be folded hides no other
+			shown = s.describeRow(ctx, row) // a session that cannot be folded hides no other
 		case errors.Is(err, dormouse.ErrNotFound):
 			continue // it went meanwhile
 		default:
@@ -64,8 +70,9 @@ func (s *Server) listSessions(c call) error {
 	return c.Answer(http.StatusOK, out)
 }
 
-// beyond goes on from when a session that is gone was made.
-func beyond(q session.Query, made string) (session.Query, error) {
+// continueFrom continues a list after a session that is gone by now, from when that was
+// created.
+func continueFrom(q session.Query, made string) (session.Query, error) {
 	t, err := time.Parse(time.RFC3339Nano, made)
 	if err != nil {
 		return q, invalidf("page: is no cursor of this list")

@@ -18,7 +18,7 @@ func (s *Server) updateSession(c call) error {
 		Title    closedjson.Optional[string]                `json:"title"`
 		Metadata closedjson.Optional[catalog.MetadataPatch] `json:"metadata"`
 		VaultIDs closedjson.Omittable[[]string]             `json:"vault_ids"`
-		Agent    closedjson.Omittable[catalog.Retooling]    `json:"agent"`
+		Agent    closedjson.Omittable[catalog.ToolsUpdate]  `json:"agent"`
 		Budget   closedjson.Optional[json.RawMessage]       `json:"budget"`
 	}
 	if err := c.decode(&p); err != nil {
@@ -58,7 +58,7 @@ func (s *Server) updateSession(c call) error {
 		}
 	}
 	if p.Agent.Set && (p.Agent.Value.Tools.Set || p.Agent.Value.MCPServers.Set) {
-		if v.Agent, err = s.retooled(ctx, state, p.Agent.Value); err != nil {
+		if v.Agent, err = s.updateTools(ctx, state, p.Agent.Value); err != nil {
 			return err
 		}
 	}
@@ -68,20 +68,20 @@ func (s *Server) updateSession(c call) error {
 	return s.answerSession(ctx, c, row.Session)
 }
 
-// retooled is the agent of a session with other tools; nil if they are the same.
-func (s *Server) retooled(ctx context.Context, state law.State, r catalog.Retooling) (*dormouse.AgentConfig, error) {
+// updateTools is the agent of a session with other tools; nil if they are the same.
+func (s *Server) updateTools(ctx context.Context, state law.State, r catalog.ToolsUpdate) (*dormouse.AgentConfig, error) {
 	was, err := s.Sessions.AgentOf(ctx, state)
 	if err != nil {
 		return nil, err
 	}
-	agent, err := catalog.Shown(shownAgent(state, was))
+	agent, err := catalog.ParseSessionAgent(describeAgent(state, was))
 	if err != nil {
 		return nil, err
 	}
-	if agent, err = agent.Retool(r); err != nil {
+	if agent, err = agent.UpdateTools(r); err != nil {
 		return nil, err
 	}
-	if gaps := agent.Gaps(); len(gaps) > 0 {
+	if gaps := agent.Unsupported(); len(gaps) > 0 {
 		return nil, invalidf("agent: a session cannot have yet: %s", strings.Join(gaps, ", "))
 	}
 	now := agent.Config()

@@ -11,6 +11,13 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
+// stateReader reads the state that a session has now, and its agent.
+type stateReader interface {
+	Peek(ctx context.Context, id dormouse.SessionID) (law.State, error)
+	Remains(ctx context.Context, id dormouse.SessionID, damage error) (law.State, session.Row, error)
+	AgentOf(ctx context.Context, state law.State) (dormouse.AgentConfig, error)
+}
+
 // named is the session that a request is about.
 func (c call) named() dormouse.SessionID { return dormouse.SessionID(c.R.PathValue("session_id")) }
 
@@ -56,7 +63,7 @@ func (s *Server) sessionOf(ctx context.Context, id dormouse.SessionID) (Session,
 	if err != nil && !errors.Is(err, dormouse.ErrDamaged) {
 		return Session{}, err
 	}
-	return s.shown(state, agent), nil
+	return s.describe(state, agent), nil
 }
 
 const (

@@ -15,7 +15,7 @@ import (
 )
 
 func TestATurnIsToldInOrder(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	events, stop := h.follows(id, "events/stream")
 	defer stop()
@@ -40,7 +40,7 @@ func TestATurnIsToldInOrder(t *testing.T) {
 }
 
 func TestInitialEventsRunAtOnce(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made(`,"title":"t","initial_events":[` + message("one") + `,` + message("two") + `]`)
 	h.until(id, "session.status_idle", 2)
 	var said []string
@@ -68,7 +68,7 @@ func TestInitialEventsRunAtOnce(t *testing.T) {
 }
 
 func TestQuestionsAreAnsweredOneByOne(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	h.sends(200, id, message(`SCRIPT[{"tools":[{"name":"ticket","input":{"n":1}},{"name":"read","input":{"file_path":"x"}}]},{"text":"done"}]`))
 	idle := h.until(id, "session.status_idle", 1)
@@ -95,7 +95,7 @@ func TestQuestionsAreAnsweredOneByOne(t *testing.T) {
 }
 
 func TestAnInterruptVoidsWhatWasAskedAndRedirects(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	h.sends(200, id, message(`SCRIPT[{"tool":"ticket","input":{}},{"text":"never"}]`))
 	h.until(id, "session.status_idle", 1)
@@ -116,7 +116,7 @@ func TestAnInterruptVoidsWhatWasAskedAndRedirects(t *testing.T) {
 }
 
 func TestAllOfARequestIsTakenOrNothing(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	h.sends(400, id, message("hello"), `{"type":"user.custom_tool_result","custom_tool_use_id":"sevt_none"}`)
 	for _, wrong := range []string{
@@ -139,7 +139,7 @@ func TestAllOfARequestIsTakenOrNothing(t *testing.T) {
 }
 
 func TestASystemMessageFollowsWhatItBelongsTo(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	system := `{"type":"system.message","content":[{"type":"text","text":"be brief"}]}`
 	if sent := h.sends(200, id, message(`SCRIPT[{"tool":"ticket","input":{}},{"text":"ok"}]`), system); len(sent) != 2 {
@@ -158,7 +158,7 @@ func TestASystemMessageFollowsWhatItBelongsTo(t *testing.T) {
 }
 
 func TestARequestWithAKeyIsOne(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	path, body := "/v1/sessions/"+id+"/events", `{"events":[{"type":"user.interrupt"},`+message("hello")+`]}`
 	first := h.ask(200, "POST", path, body, "Idempotency-Key", "k1")
@@ -189,7 +189,7 @@ func TestARequestWithAKeyIsOne(t *testing.T) {
 
 // Whatever key a client gives, it names no event that the session was made with.
 func TestNoKeyNamesAnInitialEvent(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	s := h.ask(200, "GET", "/v1/sessions/"+h.made(""), "")
 	made := h.ask(200, "POST", "/v1/sessions", fmt.Sprintf(`{"agent":%q,"environment_id":%q,"initial_events":[%s]}`,
 		s["agent"].(map[string]any)["id"], s["environment_id"], message("hello")))
@@ -203,7 +203,7 @@ func TestNoKeyNamesAnInitialEvent(t *testing.T) {
 }
 
 func TestEventsAreListedInBothDirectionsAndByPage(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	h.sends(200, id, message(`SCRIPT[{"text":"a"}]`))
 	h.until(id, "session.status_idle", 1)
@@ -237,7 +237,7 @@ func TestEventsAreListedInBothDirectionsAndByPage(t *testing.T) {
 
 // A prompt that is taken between two pages is on one of them.
 func TestAPagerMissesNothingThatIsTakenMeanwhile(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	h.sends(200, id, message(`SCRIPT[{"text":"b","delay_ms":600000}]`))
 	h.until(id, "span.model_request_start", 1)
@@ -296,7 +296,7 @@ func texts(events []json.RawMessage) []string {
 }
 
 func TestASessionIsChangedPutAwayAndRemoved(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made(`,"metadata":{"a":"1","b":"2"}`)
 	path := "/v1/sessions/" + id
 	s := h.ask(200, "POST", path, `{"title":"new","metadata":{"a":null,"c":"3"},"agent":{"tools":[]}}`)
@@ -360,7 +360,7 @@ func (s *torn) Read(ctx context.Context, id dormouse.SessionID, after uint64, li
 
 // A page is of many sessions, and one of them must not take it from the others.
 func TestSessionsThatCannotBeFoldedAreListedWithTheOthers(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	plain, newer, lies, hurt := h.made(""), h.made(`,"title":"dreaming","metadata":{"k":"v"}`), h.made(`,"title":"lying"`), h.made(`,"title":"hurt"`)
 	for _, id := range []string{newer, lies} {
 		id := dormouse.SessionID(id)

@@ -13,9 +13,14 @@ import (
 	"github.com/dormouse-run/dormouse/session/feed"
 )
 
+// streamer follows sessions.
+type streamer interface {
+	Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error)
+}
+
 var (
-	errBeat = errors.New("time to say that the stream lives")
-	errOver = errors.New("nothing more will come")
+	errHeartbeat = errors.New("heartbeat is due")
+	errOver      = errors.New("nothing more will come")
 )
 
 // stream follows a session from now on, or from the event a client saw last.
@@ -52,7 +57,7 @@ func (s *Server) follow(c call, thread dormouse.ThreadID) error {
 		}
 		after = n
 	}
-	if after < row.Seq { // of what is to come nothing is voided before somebody is told
+	if after < row.Seq { // events that are still to come announce what they void
 		state, err := s.Sessions.Peek(ctx, row.Session)
 		if err != nil {
 			return err
@@ -71,8 +76,8 @@ func (s *Server) follow(c call, thread dormouse.ThreadID) error {
 	if slices.Contains(deltas, string(dormouse.AgentMessage)) {
 		out.previews = newPreviews(v)
 	}
-	out.Events()
-	out.Say(": following\n\n")
+	out.BeginEvents()
+	out.Send(": following\n\n")
 	if row.Status == dormouse.StatusTerminated {
 		if out.last = row.Seq; after >= row.Seq {
 			return nil
@@ -81,11 +86,11 @@ func (s *Server) follow(c call, thread dormouse.ThreadID) error {
 	return s.pump(ctx, c, row.Session, f, out)
 }
 
-// pump moves what the follower is given to the client until something ends it.
+// pump copies from the follower to the client until something ends it.
 func (s *Server) pump(ctx context.Context, c call, id dormouse.SessionID, f *feed.Follower, out *events) error {
 	defer func() { f.Close() }()
 	for out.Err == nil && ctx.Err() == nil {
-		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errBeat)
+		beat, stop := context.WithTimeoutCause(ctx, s.KeepAlive, errHeartbeat)
 		err := out.pump(beat, f)
 		silent := beat.Err() != nil
 		stop()
@@ -94,30 +99,30 @@ func (s *Server) pump(ctx context.Context, c call, id dormouse.SessionID, f *fee
 		case errors.Is(err, errOver) || errors.Is(err, dormouse.ErrClosing):
 			return nil // clients come back by themselves, and list what they missed
 		case silent:
-			// Who was not there when it was deleted cannot read that it was.
+			// A follower that missed the deletion cannot read it from the log.
 			if _, err := s.row(ctx, c); errors.Is(err, dormouse.ErrNotFound) {
 				return nil
 			}
-			out.Say(": alive\n\n")
+			out.Send(": alive\n\n")
 		case errors.Is(err, dormouse.ErrBehind):
 			// Clients of this API do not come back by themselves. What they missed is in the
 			// log, and who does not read at all is cut off for that.
 			again, err := s.Sessions.Follow(ctx, id, f.Cursor())
 			if err != nil {
-				return s.farewell(c, out, err)
+				return s.endStream(c, out, err)
 			}
 			f.Close()
 			f = again
 		default:
-			return s.farewell(c, out, err)
+			return s.endStream(c, out, err)
 		}
 	}
 	return nil
 }
 
-// farewell says why a stream ends.
-func (s *Server) farewell(c call, out *events, err error) error {
-	out.Say("event: error\ndata: " + string(dormouse.Encode(replyTo(err).body(c.ID))) + "\n\n")
+// endStream sends why a stream ends.
+func (s *Server) endStream(c call, out *events, err error) error {
+	out.Send("event: error\ndata: " + string(dormouse.Encode(replyTo(err).body(c.ID))) + "\n\n")
 	return nil
 }
 
@@ -131,7 +136,7 @@ type events struct {
 }
 
 var buffers = sync.Pool{New: func() any {
-	b := make([]byte, 0, door.Pieces+door.Pieces/4)
+	b := make([]byte, 0, door.BufferSize+door.BufferSize/4)
 	return &b
 }}
 
@@ -160,7 +165,7 @@ func (s *events) write(items []*feed.Item) (over bool) {
 		was := len(b)
 		b = s.item(b, i)
 		wrote = wrote || len(b) > was
-		if len(b) >= door.Pieces {
+		if len(b) >= door.BufferSize {
 			s.Put(b)
 			b = b[:0]
 		}
@@ -173,7 +178,7 @@ func (s *events) write(items []*feed.Item) (over bool) {
 	if wrote {
 		s.Flush()
 	}
-	if cap(b) <= 4*door.Pieces { // one that grew for a large event is not kept
+	if cap(b) <= 4*door.BufferSize { // one that grew for a large event is not kept
 		*buffer = b[:0]
 		buffers.Put(buffer)
 	}
@@ -187,8 +192,8 @@ func ends(t dormouse.EventType) bool {
 
 const messageFrame = "event: message\ndata: "
 
-// item spells one item. The id of a frame is where to go on: a client that has seen
-// the last frame of an event has seen the event.
+// item encodes one item. The id of a server-sent event is the cursor to resume from: a
+// client that has seen the last one of an event has seen the event.
 func (s *events) item(b []byte, i *feed.Item) []byte {
 	if i.Delta != nil {
 		if s.previews != nil {
@@ -214,7 +219,7 @@ func (s *events) item(b []byte, i *feed.Item) []byte {
 		return b
 	}
 	b = append(appendID(b, e.Seq), messageFrame...)
-	return append(s.view.append(b, e), "\n\n"...)
+	return append(s.view.appendEvent(b, e), "\n\n"...)
 }
 
 func appendID(b []byte, seq uint64) []byte {

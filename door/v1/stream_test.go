@@ -13,7 +13,7 @@ import (
 )
 
 func TestPreviewsAreTheBeginningOfWhatIsSaid(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	events, stop := h.follows(id, "events/stream?event_deltas[]=agent.message")
 	defer stop()
@@ -56,7 +56,7 @@ func TestPreviewsAreTheBeginningOfWhatIsSaid(t *testing.T) {
 }
 
 func TestAStreamGoesOnAfterTheLastFrameThatWasSeen(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	events, stop := h.follows(id, "events/stream")
 	h.sends(200, id, message("one"), `{"type":"system.message","content":[{"type":"text","text":"x"}]}`)
@@ -90,7 +90,7 @@ func TestAStreamGoesOnAfterTheLastFrameThatWasSeen(t *testing.T) {
 
 // What is larger than all that is kept for followers comes from the log.
 func TestALargeMessageCutsNobodyOff(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	events, stop := h.follows(id, "events/stream")
 	defer stop()
@@ -103,7 +103,7 @@ func TestALargeMessageCutsNobodyOff(t *testing.T) {
 }
 
 func TestThreadsHaveEventsOfTheirOwn(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	other := dormouse.ThreadID("sthr_other")
 	do := func(v law.Verb) {
@@ -153,7 +153,7 @@ func TestThreadsHaveEventsOfTheirOwn(t *testing.T) {
 
 // A client that has seen the end and comes back is told that there is nothing more.
 func TestAStreamOfWhatHasEndedEnds(t *testing.T) {
-	h := newSessions(t)
+	h := newSessionServer(t)
 	id := h.made("")
 	events, stop := h.follows(id, "events/stream")
 	h.ask(200, "POST", "/v1/sessions/"+id+"/archive", "")

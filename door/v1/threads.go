@@ -98,7 +98,7 @@ func (s *Server) listThreads(c call) error {
 	if err != nil {
 		return err
 	}
-	agent := threadAgent(shownAgent(state, config))
+	agent := threadAgent(describeAgent(state, config))
 	threads := state.Threads
 	if i := slices.IndexFunc(threads, func(t law.Thread) bool { return t.ID == after }); after != "" {
 		threads = threads[i+1:]
@@ -131,7 +131,7 @@ func (s *Server) answerThread(ctx context.Context, c call, row session.Row) erro
 	if err != nil {
 		return err
 	}
-	return c.Answer(http.StatusOK, s.thread(state, threadAgent(shownAgent(state, config)), t))
+	return c.Answer(http.StatusOK, s.thread(state, threadAgent(describeAgent(state, config)), t))
 }
 
 func (s *Server) threadEvents(c call) error {

@@ -15,33 +15,46 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door"
-	"github.com/dormouse-run/dormouse/session"
 )
 
 // Prefix is where the routes are.
 const Prefix = "/v1/"
 
-// Deps is what the door opens to.
-type Deps struct {
+// Sessions is what this door asks of sessions. Each part of it is declared in the
+// file that uses it.
+type Sessions interface {
+	door.Rows
+	door.Tenants
+	eventReader
+	promptReader
+	commander
+	ageReader
+	creator
+	lister
+	stateReader
+	streamer
+}
+
+// Config is what the door needs.
+type Config struct {
 	Auth   door.Authenticator
 	Logger *slog.Logger
 	// Catalog has the agents and the environments.
 	Catalog  *catalog.Catalog
 	Models   Models
-	Sessions *session.Sessions
+	Sessions Sessions
 	// SleepAfter is how long a session's sandbox may be idle, and CheckAgent refuses an
 	// agent that this server could not run.
 	SleepAfter time.Duration
 	CheckAgent func(dormouse.AgentConfig) error
-	// Hosts are the names under which the server may be called, besides those of
-	// loopback.
+	// Hosts are the host names of the server, besides those of loopback.
 	Hosts []string
-	// Observe is told of every answer, if not nil.
+	// Observe is called after every response, if not nil.
 	Observe func(method, route string, status int, took time.Duration)
-	// Witness is told what is read of requests, if not nil.
+	// Witness records what is read of requests, if not nil.
 	Witness door.Witness
-	// KeepAlive is how often a silent stream says that it lives, WriteTimeout how long
-	// a client may take to read what it was sent. 0 means the default.
+	// KeepAlive is the interval of heartbeats on a stream without events, WriteTimeout
+	// how long a client may take to read what it was sent. 0 means the default.
 	KeepAlive    time.Duration
 	WriteTimeout time.Duration
 }
@@ -57,22 +70,22 @@ type Models interface {
 
 // Server is the door.
 type Server struct {
-	Deps
-	table     door.Table
-	guard     *door.Guard
-	followers atomic.Int64
+	Config
+	router     door.Router
+	hostPolicy *door.HostPolicy
+	followers  atomic.Int64
 }
 
-// New returns a door that is not yet open: it is an http.Handler.
-func New(d Deps) *Server {
-	if d.KeepAlive == 0 {
-		d.KeepAlive = 15 * time.Second
+// New returns a door, which is an http.Handler.
+func New(c Config) *Server {
+	if c.KeepAlive == 0 {
+		c.KeepAlive = 15 * time.Second
 	}
-	if d.WriteTimeout == 0 {
-		d.WriteTimeout = 20 * time.Second
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 20 * time.Second
 	}
-	s := &Server{Deps: d, guard: door.NewGuard(d.Hosts)}
-	s.table.Frame = door.Frame{Logger: d.Logger, Admit: s.admit, Tell: tell, Observe: d.Observe, Witness: d.Witness}
+	s := &Server{Config: c, hostPolicy: door.NewHostPolicy(c.Hosts)}
+	s.router = door.Router{Logger: c.Logger, Admit: s.admit, ErrorResponse: errorResponse, Observe: c.Observe, Witness: c.Witness}
 	s.routes()
 	return s
 }
@@ -80,11 +93,10 @@ func New(d Deps) *Server {
 // Followers counts the streams that are open.
 func (s *Server) Followers() int { return int(s.followers.Load()) }
 
-// Routes is every way in.
-func (s *Server) Routes() []door.Route { return s.table.Routes() }
+// Routes returns every route.
+func (s *Server) Routes() []door.Route { return s.router.Routes() }
 
-// routes is every way in. Each names its methods, so that another method is told
-// which there are.
+// routes adds every route.
 func (s *Server) routes() {
 	s.agentRoutes()
 	s.environmentRoutes()
@@ -93,16 +105,16 @@ func (s *Server) routes() {
 	s.handle(Prefix, nil)
 }
 
-func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
-	s.table.Frame.Serve(w, r, door.Route{Pattern: Prefix})
+func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
+	s.router.Serve(w, r, door.Route{Pattern: Prefix})
 }
 
-// ServeHTTP lets a request in.
+// ServeHTTP serves a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if path.Clean(r.URL.Path) != r.URL.Path || !strings.HasPrefix(r.URL.Path, Prefix) {
-		// The mux would send the client elsewhere or nowhere, and not in JSON.
-		s.nowhere(w, r)
+		// The mux would redirect, or answer 404 without JSON.
+		s.notFound(w, r)
 		return
 	}
-	s.table.ServeHTTP(w, r)
+	s.router.ServeHTTP(w, r)
 }

@@ -1,6 +1,10 @@
-// Package closedjson decodes JSON into types that say exactly what may be there:
-// a name nobody knows, a name given twice and a value of the wrong kind are errors
-// that say where, and a field knows whether it was left out, null or given.
+// Package closedjson is the strict decoder of JSON. A name that a type does not have
+// is always an error.
+//
+// Unmarshal decodes into types that say exactly what may be there: a name given
+// twice and a value of the wrong kind are errors that say where, and a field knows
+// whether it was left out, null or given. Decode and DecodeObject are for ordinary
+// Go types, which encoding/json decodes.
 package closedjson
 
 import (
@@ -76,8 +80,8 @@ func (o Omittable[T]) Or(other T) T {
 // Optional is the same field where null could have been given too.
 func (o Omittable[T]) Optional() Optional[T] { return Optional[T]{Set: o.Set, Value: o.Value} }
 
-// Decoder is implemented by types that are spelled in more than one way. What it
-// is given is one valid value without space around it.
+// Decoder is implemented by types that decode themselves, such as those that may be
+// a string or an object. It is given one valid value without space around it.
 type Decoder interface{ DecodeJSON(raw []byte) error }
 
 // Error is what is wrong with a document, and where.
@@ -86,6 +90,8 @@ type Error struct {
 	// document itself.
 	Path    string
 	Message string
+	// Unknown says that there should be no field of this name.
+	Unknown bool
 }
 
 func (e *Error) Error() string {
@@ -112,12 +118,12 @@ func In(step string, err error) error {
 	case e.Path != "":
 		path += "." + e.Path
 	}
-	return &Error{Path: path, Message: e.Message}
+	return &Error{Path: path, Message: e.Message, Unknown: e.Unknown}
 }
 
 // Unmarshal decodes one value, and nothing else, into what v points to.
 func Unmarshal(data []byte, v any) error {
-	if err := check(data); err != nil {
+	if err := check(data, limits{depth: maxDepth}); err != nil {
 		return err
 	}
 	return Bind(bytes.TrimSpace(data), v)
@@ -174,7 +180,7 @@ func bindStruct(raw []byte, v reflect.Value) error {
 	for name, value := range members(raw) {
 		i, ok := fields.named[name]
 		if !ok {
-			return In(Name(name), Errorf("there is no such field"))
+			return unknown(name)
 		}
 		if err := bind(value, v.FieldByIndex(fields.list[i].index)); err != nil {
 			return In(name, err)

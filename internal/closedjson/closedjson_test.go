@@ -19,7 +19,7 @@ type tool struct {
 	Name string `json:"name"`
 }
 
-// size is spelled as a number or as a word.
+// size is a number or a word.
 type size struct{ N int }
 
 func (s *size) DecodeJSON(raw []byte) error {

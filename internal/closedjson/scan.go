@@ -5,28 +5,70 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"strconv"
 	"unicode/utf8"
 )
 
-// maxDepth bounds how deep values may lie in each other.
+// maxDepth bounds how deep values may be nested for Unmarshal.
 const maxDepth = 128
 
+// limits is what check refuses besides what is not JSON.
+type limits struct {
+	depth  int  // how deep values may be nested
+	floats bool // refuse numbers that no float64 can hold
+}
+
 // check refuses what is not one JSON value, and what decoders disagree about:
-// names given twice, NUL characters, and values in values without end.
-func check(data []byte) error {
+// names given twice, NUL characters, and values that are nested too deep.
+func check(data []byte, l limits) error {
 	if !utf8.Valid(data) {
 		return Errorf("the JSON is not valid UTF-8")
 	}
-	var whole json.RawMessage
-	if err := json.Unmarshal(data, &whole); err != nil {
-		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-			return Errorf("not JSON at byte %d: %s", e.Offset, e.Error())
-		}
-		return Errorf("not JSON: %v", err)
+	if err := valid(data, l.depth); err != nil {
+		return err
 	}
-	s := scanner{data: whole}
-	return s.check(1)
+	s := scanner{data: data}
+	return s.check(l, 1)
 }
+
+// valid refuses what is not one JSON value. Of what is also nested deeper than
+// depth it says that, unless depth is 0.
+func valid(data []byte, depth int) error {
+	var whole json.RawMessage
+	err := json.Unmarshal(data, &whole)
+	if err == nil {
+		return nil
+	}
+	if depth > 0 && nesting(data) > depth {
+		return tooDeep(depth)
+	}
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return Errorf("not JSON at byte %d: %s", e.Offset, e.Error())
+	}
+	return Errorf("not JSON: %v", err)
+}
+
+// nesting is how deep the brackets are nested in a text that may not be JSON.
+func nesting(data []byte) (deepest int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
+}
+
+func tooDeep(depth int) error { return Errorf("values lie more than %d deep in each other", depth) }
 
 // scanner walks over JSON that is known to be valid.
 type scanner struct {
@@ -47,7 +89,7 @@ func (s *scanner) space() byte {
 	return 0
 }
 
-// text goes past a string and returns it as it is spelled.
+// text goes past a string and returns it with its quotes.
 func (s *scanner) text() []byte {
 	start := s.at
 	for s.at++; s.data[s.at] != '"'; s.at++ {
@@ -87,18 +129,20 @@ func (s *scanner) skip() []byte {
 	return s.data[start:s.at]
 }
 
-// word goes past a number, true, false or null.
-func (s *scanner) word() {
+// word goes past a number, true, false or null and returns it.
+func (s *scanner) word() []byte {
 	n := bytes.IndexAny(s.data[s.at:], " \t\r\n,:]}")
 	if n < 0 {
 		n = len(s.data) - s.at
 	}
 	s.at += n
+	return s.data[s.at-n : s.at]
 }
 
-func (s *scanner) check(depth int) error {
-	if depth > maxDepth {
-		return Errorf("values lie more than %d deep in each other", maxDepth)
+// check walks over a value at this depth.
+func (s *scanner) check(l limits, depth int) error {
+	if depth > l.depth {
+		return tooDeep(l.depth)
 	}
 	switch s.space() {
 	case '"':
@@ -106,7 +150,7 @@ func (s *scanner) check(depth int) error {
 	case '[':
 		s.at++
 		for s.space() != ']' {
-			if err := s.check(depth + 1); err != nil {
+			if err := s.check(l, depth+1); err != nil {
 				return err
 			}
 		}
@@ -115,46 +159,51 @@ func (s *scanner) check(depth int) error {
 		s.at++
 		seen := make(map[string]bool)
 		for s.space() != '}' {
-			spelled := s.text()
-			if err := checkText(spelled); err != nil {
+			quoted := s.text()
+			if err := checkText(quoted); err != nil {
 				return err
 			}
-			name := unquote(spelled)
+			name := unquote(quoted)
 			if seen[name] {
 				return In(Name(name), Errorf("is given twice"))
 			}
 			seen[name] = true
-			if err := s.check(depth + 1); err != nil {
+			if err := s.check(l, depth+1); err != nil {
 				return In(Name(name), err)
 			}
 		}
 		s.at++
 	default:
-		s.word()
+		word := s.word()
+		if c := word[0]; l.floats && (c == '-' || c >= '0' && c <= '9') {
+			if _, err := strconv.ParseFloat(string(word), 64); err != nil {
+				return Errorf("must be a number that a float can hold, not %s", Name(string(word)))
+			}
+		}
 	}
 	return nil
 }
 
 // checkText refuses a NUL, which no database keeps.
-func checkText(spelled []byte) error {
-	for i := 0; i < len(spelled); i++ {
-		if spelled[i] != '\\' {
+func checkText(quoted []byte) error {
+	for i := 0; i < len(quoted); i++ {
+		if quoted[i] != '\\' {
 			continue
 		}
 		i++
-		if bytes.HasPrefix(spelled[i:], []byte("u0000")) {
+		if bytes.HasPrefix(quoted[i:], []byte("u0000")) {
 			return Errorf("has a NUL character")
 		}
 	}
 	return nil
 }
 
-func unquote(spelled []byte) string {
-	if bytes.IndexByte(spelled, '\\') < 0 {
-		return string(spelled[1 : len(spelled)-1])
+func unquote(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
+		return string(quoted[1 : len(quoted)-1])
 	}
 	var s string
-	if err := json.Unmarshal(spelled, &s); err != nil {
+	if err := json.Unmarshal(quoted, &s); err != nil {
 		panic("closedjson: a string that was valid is not: " + err.Error())
 	}
 	return s

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/closedjson"
 	"github.com/dormouse-run/dormouse/model"
 )
 
@@ -96,10 +97,8 @@ func parse(prompt string) ([]step, error) {
 	if i < 0 {
 		return nil, nil
 	}
-	d := json.NewDecoder(strings.NewReader(prompt[i+len(marker)-1:]))
-	d.DisallowUnknownFields()
 	var steps []step
-	if err := d.Decode(&steps); err != nil {
+	if _, err := closedjson.DecodePrefix([]byte(prompt[i+len(marker)-1:]), &steps); err != nil {
 		return nil, fmt.Errorf("read the script: %w: %w", err, dormouse.ErrInvalid)
 	}
 	if len(steps) == 0 {

@@ -185,14 +185,14 @@ func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.S
 		}
 	}
 	crash.At(crash.SnapshotCapturing)
-	c := sandbox.Capture{
+	c := sandbox.SnapshotRequest{
 		Fence:     a.sandboxFence(s.Sandbox.Generation),
 		Workspace: ws, Since: since, As: w.ID, Needed: w.Needed(), To: stage.Dir, Limits: a.deps.Snapshots.Limits(),
 	}
 	if s.Sandbox.Phase == law.SandboxActive {
 		c.Handle = s.Sandbox.Handle
 	}
-	done, err := driver.Capture(ctx, c)
+	done, err := driver.Snapshot(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("capture the workspace: %w", err)
 	}

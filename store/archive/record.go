@@ -1,16 +1,15 @@
 package archive
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/closedjson"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -100,13 +99,8 @@ func readChunk(detail, text []byte) (store.Chunk, error) {
 
 // decode reads JSON that has no field we do not know: it would be lost.
 func decode(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
+	if err := closedjson.Decode(b, v); err != nil {
 		return fmt.Errorf("its JSON cannot be read: %w", err)
-	}
-	if d.More() {
-		return errors.New("its JSON does not end")
 	}
 	return nil
 }

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Guard turns away what a page in somebody's browser may have sent: requests
-// under a name that was merely pointed here, and requests from other origins.
-// The token protects us anyway; this keeps such pages from even trying.
-type Guard struct {
+// HostPolicy refuses requests that a page in somebody's browser may have sent: those
+// for a host name that is not ours (DNS rebinding), and those from other origins.
+// The token protects the server anyway; this keeps such pages from trying.
+type HostPolicy struct {
 	hosts map[string]bool
 	anyIP bool // listening everywhere: any address may be ours
 }
 
-// NewGuard returns the guard of a server that may be called by these names,
-// besides those of loopback.
-func NewGuard(names []string) *Guard {
-	g := &Guard{hosts: map[string]bool{"localhost": true}}
+// NewHostPolicy returns the policy of a server that has these host names, besides
+// those of loopback.
+func NewHostPolicy(names []string) *HostPolicy {
+	g := &HostPolicy{hosts: map[string]bool{"localhost": true}}
 	for _, name := range names {
 		if ip, err := netip.ParseAddr(strings.Trim(name, "[]")); name == "" || err == nil && ip.IsUnspecified() {
 			g.anyIP = true
@@ -30,8 +30,8 @@ func NewGuard(names []string) *Guard {
 	return g
 }
 
-// Check refuses a request that a foreign page may have sent.
-func (g *Guard) Check(r *http.Request) error {
+// Check refuses a request that a page of another origin may have sent.
+func (g *HostPolicy) Check(r *http.Request) error {
 	if !g.ours(r.Host) {
 		return &Refusal{Status: http.StatusForbidden, Type: "forbidden", Message: "this server is not called " + quoteHost(r.Host) + "; name it with --host if it should be"}
 	}
@@ -48,9 +48,9 @@ func (g *Guard) Check(r *http.Request) error {
 	return nil
 }
 
-// ours reports whether a Host header names this server. An address cannot be
-// pointed elsewhere by its owner, a name can.
-func (g *Guard) ours(host string) bool {
+// ours reports whether a Host header names this server. The owner of a name can
+// point it at any server; nobody can do that with an address.
+func (g *HostPolicy) ours(host string) bool {
 	name := canonicalHost(host)
 	if ip, err := netip.ParseAddr(name); err == nil {
 		return g.anyIP || ip.Unmap().IsLoopback() || g.hosts[name]
@@ -67,7 +67,7 @@ func canonicalHost(host string) string {
 
 func quoteHost(host string) string { return "“" + Shorten(strings.ToValidUTF8(host, "")) + "”" }
 
-// Shorten keeps a client's own words from filling the answer.
+// Shorten truncates text of a client that an answer repeats.
 func Shorten(s string) string {
 	const most = 64
 	if len(s) <= most {

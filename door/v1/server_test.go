@@ -15,7 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/blob/dir"
-	"github.com/dormouse-run/dormouse/door/v1"
+	v1 "github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/e2e/order"
 	"github.com/dormouse-run/dormouse/internal/sse"
 	"github.com/dormouse-run/dormouse/model"
@@ -36,17 +36,19 @@ func (nowhere) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) { 
 func (nowhere) Attach(context.Context, sandbox.Handle, runner.Fence) (sandbox.Sandbox, error) {
 	return nil, sandbox.ErrGone
 }
-func (nowhere) Stop(context.Context, sandbox.Handle, runner.Fence) error     { return nil }
-func (nowhere) Remove(context.Context, runner.Fence) error                   { return nil }
-func (nowhere) KeepsWorkspace() bool                                         { return true }
-func (nowhere) ResolveEnvironment(e dormouse.Environment) (dormouse.Environment, error) { return e, nil }
+func (nowhere) Stop(context.Context, sandbox.Handle, runner.Fence) error { return nil }
+func (nowhere) Remove(context.Context, runner.Fence) error               { return nil }
+func (nowhere) KeepsWorkspace() bool                                     { return true }
+func (nowhere) ResolveEnvironment(e dormouse.Environment) (dormouse.Environment, error) {
+	return e, nil
+}
 
 type one struct{ only model.Model }
 
 func (o one) Model(string) (model.Model, error) { return o.only, nil }
 
-// newSessions is a house with sessions whose model follows scripts.
-func newSessions(t *testing.T) *house {
+// newSessionServer is a server with sessions whose model follows scripts.
+func newSessionServer(t *testing.T) *testServer {
 	t.Helper()
 	blobs, err := dir.Open(t.TempDir())
 	if err != nil {
@@ -60,7 +62,7 @@ func newSessions(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHouseOn(t, kept, func(d *v1.Deps) {
+	h := newServerOn(t, kept, func(d *v1.Config) {
 		d.Sessions, d.CheckAgent, d.WriteTimeout = sessions, func(dormouse.AgentConfig) error { return nil }, 5*time.Second
 	})
 	h.sessions, h.store = sessions, kept
@@ -74,7 +76,7 @@ func newSessions(t *testing.T) *house {
 }
 
 // ask asks, and wants a status.
-func (h *house) ask(want int, method, path, body string, header ...string) map[string]any {
+func (h *testServer) ask(want int, method, path, body string, header ...string) map[string]any {
 	h.t.Helper()
 	status, raw := h.do(method, path, body, header...)
 	var v map[string]any
@@ -86,7 +88,7 @@ func (h *house) ask(want int, method, path, body string, header ...string) map[s
 
 // made is a session with tools of three kinds: one runs at once, one asks, and one
 // is the client's.
-func (h *house) made(more string) string {
+func (h *testServer) made(more string) string {
 	h.t.Helper()
 	a := h.ask(200, "POST", "/v1/agents", `{"name":"agent","model":"m","tools":[
 		{"type":"agent_toolset_20260401","default_config":{"permission_policy":{"type":"always_ask"}}},
@@ -100,7 +102,7 @@ func message(text string) string {
 	return fmt.Sprintf(`{"type":"user.message","content":[{"type":"text","text":%q}]}`, text)
 }
 
-func (h *house) sends(want int, id string, events ...string) []any {
+func (h *testServer) sends(want int, id string, events ...string) []any {
 	h.t.Helper()
 	data, _ := h.ask(want, "POST", "/v1/sessions/"+id+"/events", `{"events":[`+strings.Join(events, ",")+`]}`)["data"].([]any)
 	return data
@@ -108,7 +110,7 @@ func (h *house) sends(want int, id string, events ...string) []any {
 
 // listed is every event of a session, page by page, held against the order that
 // events have.
-func (h *house) listed(id string, query string) []json.RawMessage {
+func (h *testServer) listed(id string, query string) []json.RawMessage {
 	h.t.Helper()
 	var all []json.RawMessage
 	for page := ""; ; {
@@ -150,7 +152,7 @@ func field(e json.RawMessage, name string) string {
 }
 
 // until waits for the n-th event of a type and returns it.
-func (h *house) until(id, kind string, n int) json.RawMessage {
+func (h *testServer) until(id, kind string, n int) json.RawMessage {
 	h.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		found := 0
@@ -165,7 +167,7 @@ func (h *house) until(id, kind string, n int) json.RawMessage {
 }
 
 // follows opens a stream; what it brings comes by the channel.
-func (h *house) follows(id, query string, header ...string) (events <-chan frame, stop func()) {
+func (h *testServer) follows(id, query string, header ...string) (events <-chan frame, stop func()) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url+"/v1/sessions/"+id+"/"+query, nil)

@@ -19,63 +19,63 @@ import (
 	"github.com/dormouse-run/dormouse/door/rest"
 )
 
-// estate is what one tenant has: one of everything, each made when it is first asked
+// tenantData is what one tenant has: one of everything, each made when it is first asked
 // for. Both tenants give what they make the same names and keys.
-type estate struct {
-	*house
+type tenantData struct {
+	*testServer
 	tenant string
 	has    map[string]string // by kind; the kinds are those of makers
 }
 
 // makers make what there is to have. A kind is called as the place in a path before
 // its id is, or as its id is in a body.
-func makers() map[string]func(*estate) string {
-	return map[string]func(*estate) string{
-		"sessions": func(e *estate) string {
+func makers() map[string]func(*tenantData) string {
+	return map[string]func(*tenantData) string{
+		"sessions": func(e *tenantData) string {
 			return e.post("/api/sessions", `{"warm":false,"title":"$canary","metadata":{"said":"$canary"},"tags":["$canary"],"prompt":"$canary","prompt_id":"first",
 			"tools":`+everyTool()+`,"custom_tools":[{"name":"lookup","input_schema":{"type":"object"}}]}`, "session")
 		},
-		"children": func(e *estate) string {
+		"children": func(e *tenantData) string {
 			return e.post("/api/sessions", `{"warm":false,"title":"$canary","parent":"`+e.get("sessions")+`"}`, "session")
 		},
-		"threads": func(e *estate) string { return e.post(e.path("/threads"), `{"id":"name"}`, "id") },
-		"wakeups": func(e *estate) string {
+		"threads": func(e *tenantData) string { return e.post(e.path("/threads"), `{"id":"name"}`, "id") },
+		"wakeups": func(e *tenantData) string {
 			return e.post(e.path("/wakeups"), `{"id":"name","in":"24h","prompt":"$canary"}`, "id")
 		},
 		// Of the prompts the first is taken up, and one waits behind a turn that waits.
-		"prompt": func(e *estate) string { return e.until(`"type":"user.message"`) },
-		"tool_use_id": func(e *estate) string {
+		"prompt": func(e *tenantData) string { return e.until(`"type":"user.message"`) },
+		"tool_use_id": func(e *tenantData) string {
 			e.get("prompt")
 			script := `SCRIPT[{\"tools\":[{\"name\":\"bash\",\"input\":{\"command\":\"true\"}},{\"name\":\"lookup\",\"input\":{}}]}]`
 			e.post(e.path("/prompts"), `{"id":"second","content":"`+script+`"}`, "id")
 			return e.until(`"type":"agent.tool_use"`)
 		},
-		"custom_tool_use_id": func(e *estate) string {
+		"custom_tool_use_id": func(e *tenantData) string {
 			e.get("tool_use_id")
 			return e.until(`"type":"agent.custom_tool_use"`)
 		},
-		"queue": func(e *estate) string {
+		"queue": func(e *tenantData) string {
 			e.get("tool_use_id")
 			return e.post(e.path("/prompts"), `{"id":"third","content":"$canary"}`, "id")
 		},
-		"snapshots": func(e *estate) string {
+		"snapshots": func(e *tenantData) string {
 			e.post(e.path("/execs"), `{"id":"file","command":"echo $canary >file"}`, "id")
 			return e.post(e.path("/snapshots"), `{"id":"name","label":"$canary"}`, "snapshot")
 		},
-		"ref": func(e *estate) string {
+		"ref": func(e *tenantData) string {
 			var s struct {
 				Ref json.RawMessage `json:"ref"`
 			}
 			e.json(http.MethodGet, e.path("/snapshots/"+e.get("snapshots")), "", &s)
 			return string(s.Ref)
 		},
-		"execs": func(e *estate) string {
+		"execs": func(e *tenantData) string {
 			e.background(http.MethodPost, e.path("/execs"), `{"id":"name","command":"sleep 1000; : `+e.canary()+`"}`)
 			id := dormouse.DeriveID(dormouse.EventPrefix, e.get("sessions"), "client", "name")
 			e.until(id)
 			return id
 		},
-		"terminals": func(e *estate) string {
+		"terminals": func(e *tenantData) string {
 			ws, res, err := websocket.Dial(e.t.Context(), e.url+e.path("/terminal"), &websocket.DialOptions{ //nolint:bodyclose // a WebSocket's answer has none
 				HTTPClient: e.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + e.tenant}},
 			})
@@ -85,16 +85,16 @@ func makers() map[string]func(*estate) string {
 			defer func() { _ = ws.CloseNow() }()
 			return res.Header.Get(rest.TerminalID)
 		},
-		"ports": func(*estate) string { return "1" },
-		"agents": func(e *estate) string {
+		"ports": func(*tenantData) string { return "1" },
+		"agents": func(e *tenantData) string {
 			id := e.post("/v1/agents", `{"name":"$canary","model":"scripted"}`, "id")
 			e.post("/v1/agents/"+id, `{"description":"$canary"}`, "id")
 			return id
 		},
-		"environments": func(e *estate) string {
+		"environments": func(e *tenantData) string {
 			return e.post("/v1/environments", fmt.Sprintf(`{"name":"name %d","description":"$canary"}`, e.count("environment")), "id")
 		},
-		"models": func(*estate) string { return "scripted" },
+		"models": func(*tenantData) string { return "scripted" },
 	}
 }
 
@@ -116,15 +116,15 @@ var notTheirs = []string{"ports", "models"}
 
 var inJSON = http.Header{"Content-Type": {"application/json"}}
 
-func (h *house) estate(tenant string) *estate {
-	return &estate{house: h, tenant: tenant, has: make(map[string]string)}
+func (h *testServer) newTenantData(tenant string) *tenantData {
+	return &tenantData{testServer: h, tenant: tenant, has: make(map[string]string)}
 }
 
 // canary is a word that nobody but the tenant says.
-func (e *estate) canary() string { return "canary-of-" + e.tenant }
+func (e *tenantData) canary() string { return "canary-of-" + e.tenant }
 
 // get is the tenant's thing of a kind.
-func (e *estate) get(kind string) string {
+func (e *tenantData) get(kind string) string {
 	e.t.Helper()
 	if e.has[kind] == "" {
 		maker := makers()[kind]
@@ -141,7 +141,7 @@ func (e *estate) get(kind string) string {
 }
 
 // count numbers what a tenant makes of a kind.
-func (e *estate) count(kind string) int {
+func (e *tenantData) count(kind string) int {
 	key := "count " + kind
 	n := len(e.has[key])
 	e.has[key] += "|"
@@ -149,7 +149,7 @@ func (e *estate) count(kind string) int {
 }
 
 // renew has everything made anew.
-func (e *estate) renew() {
+func (e *tenantData) renew() {
 	if e.has["sessions"] != "" && e.tenant == mine { // with its sandbox, so that there are few
 		e.background(http.MethodDelete, e.path(""), "")
 	}
@@ -159,7 +159,7 @@ func (e *estate) renew() {
 }
 
 // everything makes all there is, and returns every id with its kind.
-func (e *estate) everything() map[string]string {
+func (e *tenantData) everything() map[string]string {
 	for _, kind := range slices.Sorted(maps.Keys(makers())) {
 		e.get(kind)
 	}
@@ -180,10 +180,10 @@ func (e *estate) everything() map[string]string {
 	return all
 }
 
-func (e *estate) path(below string) string { return "/api/sessions/" + e.get("sessions") + below }
+func (e *tenantData) path(below string) string { return "/api/sessions/" + e.get("sessions") + below }
 
 // json asks for what must be given, and decodes it.
-func (e *estate) json(method, path, body string, into any) {
+func (e *tenantData) json(method, path, body string, into any) {
 	e.t.Helper()
 	body = strings.ReplaceAll(body, "$canary", e.canary())
 	got := e.send(e.tenant, method, path, []byte(body), inJSON)
@@ -196,7 +196,7 @@ func (e *estate) json(method, path, body string, into any) {
 }
 
 // post makes something and returns its id.
-func (e *estate) post(path, body, field string) string {
+func (e *tenantData) post(path, body, field string) string {
 	e.t.Helper()
 	var made map[string]any
 	e.json(http.MethodPost, path, body, &made)
@@ -206,7 +206,7 @@ func (e *estate) post(path, body, field string) string {
 
 // background asks for something that is answered when it is ended, or when the server
 // goes.
-func (e *estate) background(method, path, body string) {
+func (e *tenantData) background(method, path, body string) {
 	r, err := http.NewRequestWithContext(e.t.Context(), method, e.url+path, strings.NewReader(body))
 	if err != nil {
 		e.t.Fatal(err)
@@ -223,7 +223,7 @@ func (e *estate) background(method, path, body string) {
 }
 
 // until waits for the first event that says something, and returns its id.
-func (e *estate) until(says string) string {
+func (e *tenantData) until(says string) string {
 	e.t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		var page struct {

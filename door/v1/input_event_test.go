@@ -20,12 +20,12 @@ func FuzzWhatIsReceived(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var req struct {
-			Events []received `json:"events"`
+			Events []inputEvent `json:"events"`
 		}
 		if closedjson.Unmarshal(body, &req) != nil {
 			return
 		}
-		out, ids, err := steps(req.Events, func(n int) dormouse.EventID { return keyed("sesn_x", "k", n) }, false)
+		out, ids, err := steps(req.Events, func(n int) dormouse.EventID { return eventIDFromKey("sesn_x", "k", n) }, false)
 		if err != nil {
 			return
 		}

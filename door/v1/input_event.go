@@ -6,8 +6,8 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// received is one event as a client sends it.
-type received struct {
+// inputEvent is one event as a client sends it.
+type inputEvent struct {
 	kind dormouse.EventType
 	// What each kind has: content and thread, or the tool call it answers.
 	content []dormouse.Block
@@ -22,7 +22,7 @@ type received struct {
 const maxDenial = 10_000
 
 // DecodeJSON implements closedjson.Decoder.
-func (r *received) DecodeJSON(raw []byte) error {
+func (r *inputEvent) DecodeJSON(raw []byte) error {
 	t, err := closedjson.Type(raw)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (r *received) DecodeJSON(raw []byte) error {
 	return closedjson.In("type", closedjson.Errorf("%q is nothing a client sends", closedjson.Name(t)))
 }
 
-func (r *received) decodeMessage(raw []byte) error {
+func (r *inputEvent) decodeMessage(raw []byte) error {
 	var p struct {
 		Type    string  `json:"type"`
 		Content []block `json:"content"`
@@ -84,7 +84,7 @@ func (r *received) decodeMessage(raw []byte) error {
 	return nil
 }
 
-func (r *received) decodeConfirmation(raw []byte) error {
+func (r *inputEvent) decodeConfirmation(raw []byte) error {
 	var p struct {
 		Type    string                      `json:"type"`
 		Use     string                      `json:"tool_use_id"`
@@ -107,7 +107,7 @@ func (r *received) decodeConfirmation(raw []byte) error {
 	return r.answers("tool_use_id", p.Use)
 }
 
-func (r *received) answers(field, use string) error {
+func (r *inputEvent) answers(field, use string) error {
 	r.use = dormouse.EventID(use)
 	if r.use.Validate() != nil {
 		return closedjson.In(field, closedjson.Errorf("must be the id of a tool use, not %q", closedjson.Name(use)))
@@ -117,7 +117,7 @@ func (r *received) answers(field, use string) error {
 
 // steps lays a request out as what is asked of the session. name gives the n-th
 // event its id; ids are those of the events, in their order.
-func steps(events []received, name func(n int) dormouse.EventID, drawn bool) (out []law.Step, ids []dormouse.EventID, err error) {
+func steps(events []inputEvent, name func(n int) dormouse.EventID, drawn bool) (out []law.Step, ids []dormouse.EventID, err error) {
 	for n, e := range events {
 		id := name(n)
 		ids = append(ids, id)

@@ -15,17 +15,22 @@ import (
 	"github.com/dormouse-run/dormouse/session/visit"
 )
 
+// visitor reaches the sandboxes of sessions that are loaded on this server.
+type visitor interface {
+	ReachHere(ctx context.Context, e visit.Errand) (v *visit.Visit, err error)
+}
+
 const (
 	askPath  = Prefix + "ask"
 	openPath = Prefix + "open"
 
-	// protocol is what a connection speaks once it carries a stream: sealed frames.
+	// protocol is that of a connection once it carries a stream: sealed frames.
 	protocol = "dormouse-stream"
-	// maxFindings bounds what an errand brings back.
+	// maxFindings bounds the result of an errand.
 	maxFindings = 8 << 20
 )
 
-// errNotReady is told to a visitor whose sandbox takes too long.
+// errNotReady is returned to a visitor whose sandbox takes too long to start.
 var errNotReady = fmt.Errorf("the sandbox was not ready in time: %w", dormouse.ErrConflict)
 
 // Ask has another server run an errand in a sandbox that it holds.
@@ -46,7 +51,7 @@ func (c *Client) Open(ctx context.Context, r fleet.Route, e visit.Errand) (visit
 	}
 	body, ok := a.res.Body.(io.ReadWriteCloser)
 	if a.res.StatusCode != http.StatusSwitchingProtocols || a.res.Header.Get("Upgrade") != protocol || !ok {
-		return nil, errors.Join(fmt.Errorf("%w: %s carries no streams", fleet.ErrUnreached, r.To.Name), a.close())
+		return nil, errors.Join(fmt.Errorf("%w: %s carries no streams", fleet.ErrUnreached, r.To.Name), a.closeBody())
 	}
 	return newWire(body, a.proof.key(c.key, toAsker), a.proof.key(c.key, toAsked)), nil
 }
@@ -55,7 +60,7 @@ func (c *Client) Open(ctx context.Context, r fleet.Route, e visit.Errand) (visit
 func (s *Server) ask(a *answerer, r *http.Request, body []byte) error {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), answerWithin, errNotReady)
 	defer cancel()
-	v, e, err := s.reach(ctx, body)
+	v, e, err := s.visit(ctx, body)
 	if err != nil {
 		return err
 	}
@@ -67,8 +72,8 @@ func (s *Server) ask(a *answerer, r *http.Request, body []byte) error {
 	return a.answer(http.StatusOK, f)
 }
 
-// reach visits the sandbox that an errand leads to.
-func (s *Server) reach(ctx context.Context, body []byte) (*visit.Visit, visit.Errand, error) {
+// visit reaches the sandbox that an errand is for.
+func (s *Server) visit(ctx context.Context, body []byte) (*visit.Visit, visit.Errand, error) {
 	e, err := decodeErrand(body)
 	if err != nil {
 		return nil, e, err
@@ -93,7 +98,7 @@ func decodeErrand(body []byte) (e visit.Errand, err error) {
 func (s *Server) open(a *answerer, r *http.Request, body []byte) error {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), answerWithin, errNotReady)
 	defer cancel()
-	v, e, err := s.reach(ctx, body)
+	v, e, err := s.visit(ctx, body)
 	if err != nil {
 		return err
 	}
@@ -112,19 +117,19 @@ func (s *Server) open(a *answerer, r *http.Request, body []byte) error {
 	}
 	defer func() { _ = outer.Close() }()
 	defer context.AfterFunc(v.Life(), func() { _ = outer.Close() })()
-	carry(outer, inner)
+	relayStream(outer, inner)
 	return nil
 }
 
-// taken is the connection of a request that was taken over.
-type taken struct {
+// hijackedConn is the hijacked connection of a request.
+type hijackedConn struct {
 	net.Conn
-	in io.Reader // begins with what came behind the request
+	in io.Reader // begins with what was buffered after the request
 }
 
-func (t taken) Read(b []byte) (int, error) { return t.in.Read(b) }
+func (t hijackedConn) Read(b []byte) (int, error) { return t.in.Read(b) }
 
-// upgrade takes the connection of a request over, and says so.
+// upgrade hijacks the connection of a request and answers that the protocol changes.
 func (a *answerer) upgrade() (*wire, error) {
 	c, buffered, err := http.NewResponseController(a.w).Hijack()
 	if err != nil {
@@ -135,13 +140,13 @@ func (a *answerer) upgrade() (*wire, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("answer: %w", err), c.Close())
 	}
-	return newWire(taken{c, buffered.Reader}, p.key(a.key, toAsked), p.key(a.key, toAsker)), nil
+	return newWire(hijackedConn{c, buffered.Reader}, p.key(a.key, toAsked), p.key(a.key, toAsker)), nil
 }
 
-// carry moves bytes both ways until both sides have said all, or the other
-// server has left. What it says that nobody inside reads any more is taken all
-// the same, so that the last word from within is not lost.
-func carry(outer *wire, inner visit.Conn) {
+// relayStream copies bytes both ways until both sides have ended, or the other
+// server has left. What it sends after the sandbox has stopped reading is discarded,
+// so that the last output of the sandbox is not lost.
+func relayStream(outer *wire, inner visit.Conn) {
 	var inward sync.WaitGroup
 	inward.Go(func() {
 		_, err := io.Copy(inner, outer)
@@ -150,14 +155,14 @@ func carry(outer *wire, inner visit.Conn) {
 		}
 		if err == nil {
 			_ = inner.CloseWrite()
-			outer.hungUp()
+			outer.awaitClose()
 		}
 		_ = inner.Close()
 	})
 	if _, err := io.Copy(outer, inner); err == nil {
 		_ = outer.CloseWrite()
 	} else {
-		_ = outer.Close() // it was cut, and must not look whole
+		_ = outer.Close() // it was cut off, and must not look complete
 	}
 	inward.Wait()
 }

@@ -30,7 +30,7 @@ func frame(t testing.TB, logs io.Writer) (s *Server, token string) {
 	if token, err = auth.ReadToken(file); err != nil {
 		t.Fatal(err)
 	}
-	s = New(Deps{Auth: who, Logger: slog.New(slog.NewTextHandler(logs, nil))})
+	s = New(Config{Auth: who, Logger: slog.New(slog.NewTextHandler(logs, nil))})
 	s.handle("/v1/echo", methods{http.MethodPost: func(c call) error {
 		var body struct {
 			Name  string                   `json:"name"`

@@ -17,7 +17,7 @@ type view struct {
 	primary dormouse.ThreadID
 	// thread is set for the list of one thread.
 	thread dormouse.ThreadID
-	// voided is set if the session has gone back: what it said since is left out.
+	// voided is set if the session was reverted: what was said since is left out.
 	voided func(*dormouse.Event) bool
 }
 
@@ -56,8 +56,8 @@ func (v view) shows(e *dormouse.Event) bool {
 // voids reports whether an event is no part of the conversation any more.
 func (v view) voids(e *dormouse.Event) bool { return v.voided != nil && v.voided(e) }
 
-// voidedIn tells what is no part of the conversation of a session any more. A prompt
-// that was sent before the session went back, and still waits, is.
+// voidedIn reports of an event whether it is no part of the conversation any more. A
+// prompt that was sent before the session was reverted, and still waits, is.
 func voidedIn(state law.State) func(*dormouse.Event) bool {
 	if len(state.Truncations) == 0 {
 		return nil
@@ -71,13 +71,13 @@ func voidedIn(state law.State) func(*dormouse.Event) bool {
 				return slices.ContainsFunc(t.Queue, func(q dormouse.PromptRecord) bool { return q.ID == e.ID })
 			})
 		}
-		return !stays(e.Type)
+		return !survivesRevert(e.Type)
 	}
 }
 
-// stays reports whether events of this type hold on though the session goes back: they
+// survivesRevert reports whether events of this type still count after a revert: they
 // are about the session and not about its turns.
-func stays(t dormouse.EventType) bool {
+func survivesRevert(t dormouse.EventType) bool {
 	switch t { //nolint:exhaustive // the others are of turns
 	case dormouse.SessionUpdated, dormouse.SessionThreadCreated, dormouse.SessionDeleted,
 		dormouse.SessionStatusTerminated, dormouse.SessionThreadStatusTerminated, dormouse.HistoryTruncated:
@@ -86,20 +86,20 @@ func stays(t dormouse.EventType) bool {
 	return false
 }
 
-// contextChanged is how this API says that a model is given another conversation from
-// here on, and that whoever keeps one has to list it again.
+// contextChanged is the event by which this API says that the model gets another
+// transcript from here on, and that clients which keep one have to list it again.
 const contextChanged dormouse.EventType = "agent.thread_context_compacted"
 
-// shownType is the type that an event is shown as.
-func shownType(t dormouse.EventType) dormouse.EventType {
+// publicType is the type that an event has in the API.
+func publicType(t dormouse.EventType) dormouse.EventType {
 	if t == dormouse.HistoryTruncated {
 		return contextChanged
 	}
 	return t
 }
 
-// posted reports whether an event of another thread is shown with its thread.
-func (v view) posted(e *dormouse.Event) bool {
+// crossPosted reports whether an event of another thread is listed with its thread.
+func (v view) crossPosted(e *dormouse.Event) bool {
 	if v.thread != "" || e.Thread == "" || e.Thread == v.primary {
 		return false
 	}
@@ -110,9 +110,9 @@ func (v view) posted(e *dormouse.Event) bool {
 	return false
 }
 
-// append spells an event as the API does. What its payload holds is what the API
-// gives it, so that it is only put together here.
-func (v view) append(b []byte, e *dormouse.Event) []byte {
+// appendEvent encodes an event as the API has it. Payloads are stored in the form of
+// the API, so that they are only put together here.
+func (v view) appendEvent(b []byte, e *dormouse.Event) []byte {
 	switch e.Type { //nolint:exhaustive // the others are as they are stored
 	case dormouse.HistoryTruncated:
 		return appendEvent(b, e.ID, contextChanged, &e.Time, nil)
@@ -124,9 +124,9 @@ func (v view) append(b []byte, e *dormouse.Event) []byte {
 	}
 	p := e.Payload
 	if bytes.HasPrefix(p, []byte(`{"lost":`)) {
-		p = lost(e.Type)
+		p = lostPayload(e.Type)
 	}
-	if v.posted(e) {
+	if v.crossPosted(e) {
 		p = join(p, dormouse.Encode(struct {
 			Thread dormouse.ThreadID `json:"session_thread_id"`
 		}{e.Thread}))
@@ -134,7 +134,7 @@ func (v view) append(b []byte, e *dormouse.Event) []byte {
 	return appendEvent(b, e.ID, e.Type, &e.Time, p)
 }
 
-// appendEvent spells an event whose fields are those of an object.
+// appendEvent encodes an event with the fields of an object.
 func appendEvent(b []byte, id dormouse.EventID, t dormouse.EventType, at *time.Time, fields []byte) []byte {
 	b = append(b, `{"type":`...)
 	b = strconv.AppendQuote(b, string(t))
@@ -156,7 +156,7 @@ func appendEvent(b []byte, id dormouse.EventID, t dormouse.EventType, at *time.T
 	return append(b, fields[1:]...)
 }
 
-// join puts the fields of two objects together.
+// join is an object with the fields of two.
 func join(a, b []byte) []byte {
 	if len(bytes.TrimSpace(a)) < 3 {
 		return b
@@ -166,12 +166,12 @@ func join(a, b []byte) []byte {
 	return append(out, b[1:]...)
 }
 
-// queuedEvents spells a prompt that waits: its message, and the system message that
+// queuedEvents encodes a prompt that waits: its message, and the system message that
 // follows it, neither of them processed.
 func queuedEvents(e *dormouse.Event) (events [][]byte, ids []dormouse.EventID) {
 	var p dormouse.PromptBody
 	if json.Unmarshal(e.Payload, &p) != nil || len(p.Content) == 0 {
-		return [][]byte{appendEvent(nil, e.ID, dormouse.UserMessage, nil, lost(dormouse.UserMessage))}, []dormouse.EventID{e.ID}
+		return [][]byte{appendEvent(nil, e.ID, dormouse.UserMessage, nil, lostPayload(dormouse.UserMessage))}, []dormouse.EventID{e.ID}
 	}
 	events = append(events, appendEvent(nil, e.ID, dormouse.UserMessage, nil, dormouse.Encode(dormouse.Message{Content: p.Content})))
 	ids = append(ids, e.ID)
@@ -182,7 +182,7 @@ func queuedEvents(e *dormouse.Event) (events [][]byte, ids []dormouse.EventID) {
 	return events, ids
 }
 
-// updated spells a title that was taken away as the API does.
+// updated is the payload of an update, in which a title that was removed is null.
 func updated(payload []byte) []byte {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(payload, &fields) != nil {
@@ -194,8 +194,8 @@ func updated(payload []byte) []byte {
 	return dormouse.Encode(fields)
 }
 
-// lost stands for what an event said when that cannot be read any more.
-func lost(t dormouse.EventType) []byte {
+// lostPayload replaces a payload that cannot be read any more.
+func lostPayload(t dormouse.EventType) []byte {
 	switch t { //nolint:exhaustive // the others are too small to be stored apart
 	case dormouse.UserMessage, dormouse.AgentMessage:
 		return []byte(`{"content":[{"type":"redacted"}]}`)

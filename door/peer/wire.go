@@ -6,8 +6,9 @@ import (
 	"github.com/dormouse-run/dormouse/session/visit"
 )
 
-// wire is a connection that carries a stream both ways, each sealed for itself. A
-// way that ends without saying so was cut, or its other end has left.
+// wire is a connection that carries a stream in both directions, each sealed under
+// its own key. A direction that ends without an end frame was cut off, or the other
+// end has left.
 type wire struct {
 	*opener
 	*sealer
@@ -22,12 +23,12 @@ func newWire(c io.ReadWriteCloser, reads, writes []byte) *wire {
 	return &wire{opener: newOpener(c, reads), sealer: newSealer(c, writes), c: c}
 }
 
-// CloseWrite says that no more will be sent.
+// CloseWrite sends the end frame.
 func (w *wire) CloseWrite() error { return w.sealer.Close() }
 
-// Close ends the stream both ways.
+// Close ends the stream in both directions.
 func (w *wire) Close() error { return w.c.Close() }
 
-// hungUp returns once the other end has closed the stream both ways. It is called
-// by the one who read it to its end.
-func (w *wire) hungUp() { _, _ = io.Copy(io.Discard, w.c) }
+// awaitClose returns once the other end has closed the connection. Only who has read
+// the stream to its end may call it.
+func (w *wire) awaitClose() { _, _ = io.Copy(io.Discard, w.c) }

@@ -17,61 +17,62 @@ import (
 )
 
 const (
-	dialWithin = 2 * time.Second
-	// meetWithin bounds how long a server takes to say who it is.
-	meetWithin = 5 * time.Second
-	// maxMeeting bounds what it says.
-	maxMeeting = maxHeaders + 16<<10
+	dialTimeout = 2 * time.Second
+	// handshakeTimeout bounds how long a server takes to prove who it is.
+	handshakeTimeout = 5 * time.Second
+	// maxHandshake bounds its answer.
+	maxHandshake = maxHeaders + 16<<10
 )
 
-// routeKey is where a context says for which route a connection is made.
+// routeKey is the key of the context value that says for which route a connection
+// is made.
 type routeKey struct{}
 
-// dial makes a connection to a server and has it say who it is. Nothing is asked
-// over a connection to somebody else, or to a server of another version, so that
-// what was meant for one that is not there was surely not done.
+// dial makes a connection to a server and has it prove who it is. No request is sent
+// over a connection to anybody else, or to a server of another version. So a request
+// to a server that is gone was certainly not carried out.
 func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	r, ok := ctx.Value(routeKey{}).(fleet.Route)
 	if !ok {
 		return nil, fmt.Errorf("there is no route to %s: %w", addr, fleet.ErrUnreached)
 	}
-	dialer := &net.Dialer{Timeout: dialWithin, KeepAlive: 15 * time.Second}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 	conn, err := dialer.DialContext(ctx, network, r.To.Addr)
 	if err != nil {
 		return nil, err
 	}
 	left := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(meetWithin))
-	err = c.meet(conn, r)
+	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
+	err = c.handshake(conn, r)
 	if !left() && err == nil {
 		err = context.Cause(ctx)
 	}
-	if errors.Is(err, errUnsigned) && c.told.first(r.To.Incarnation) {
+	if errors.Is(err, errUnsigned) && c.warned.first(r.To.Incarnation) {
 		c.log.WarnContext(ctx, "another server does not prove to be one of this store: it is of another version, or somebody else has its address",
 			"server", r.To.Name, "address", r.To.Addr, "incarnation", r.To.Incarnation)
 	}
 	if err != nil { // whatever it was, nothing was asked
-		return nil, errors.Join(fmt.Errorf("%w: meet %s: %s", fleet.ErrUnreached, r.To.Name, err.Error()), conn.Close())
+		return nil, errors.Join(fmt.Errorf("%w: handshake with %s: %s", fleet.ErrUnreached, r.To.Name, err.Error()), conn.Close())
 	}
 	return conn, conn.SetDeadline(time.Time{})
 }
 
-// meet asks over a new connection who is there.
-func (c *Client) meet(conn net.Conn, r fleet.Route) error {
+// handshake asks over a new connection who answers there.
+func (c *Client) handshake(conn net.Conn, r fleet.Route) error {
 	now, err := c.now()
 	if err != nil {
 		return err
 	}
 	body := []byte("{}")
 	sig := sign(c.key, r.From.Incarnation, r.To.Incarnation, now, whoPath, body)
-	req := &http.Request{ // without the context, whose trace is about what is asked then
+	req := &http.Request{ // without the context, whose trace is for the request that follows
 		Method: http.MethodPost, URL: &url.URL{Path: whoPath}, Host: r.To.Addr, Header: headers(sig),
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
 	}
 	if err := req.Write(conn); err != nil {
 		return err
 	}
-	in := bufio.NewReader(io.LimitReader(conn, maxMeeting))
+	in := bufio.NewReader(io.LimitReader(conn, maxHandshake))
 	res, err := http.ReadResponse(in, req)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnsigned, err)
@@ -93,23 +94,23 @@ func (c *Client) meet(conn net.Conn, r fleet.Route) error {
 	return nil
 }
 
-// told is the servers about which the log was told already. A new life of one is
-// told about anew.
-type told struct {
+// warned is the incarnations that the log has a warning about already.
+type warned struct {
 	mu   sync.Mutex
 	seen map[uint64]bool // guarded by mu
 }
 
-// manyTold bounds the servers that are remembered.
-const manyTold = 1024
+// maxWarned bounds how many are remembered.
+const maxWarned = 1024
 
-func (t *told) first(incarnation uint64) bool {
+// first reports whether there was no warning about an incarnation yet.
+func (t *warned) first(incarnation uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seen[incarnation] {
 		return false
 	}
-	if t.seen == nil || len(t.seen) >= manyTold {
+	if t.seen == nil || len(t.seen) >= maxWarned {
 		t.seen = make(map[uint64]bool)
 	}
 	t.seen[incarnation] = true

@@ -29,7 +29,7 @@ import (
 	"github.com/dormouse-run/dormouse/catalog"
 	"github.com/dormouse-run/dormouse/door"
 	"github.com/dormouse-run/dormouse/door/rest"
-	"github.com/dormouse-run/dormouse/door/v1"
+	v1 "github.com/dormouse-run/dormouse/door/v1"
 	"github.com/dormouse-run/dormouse/model"
 	"github.com/dormouse-run/dormouse/model/scripted"
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
@@ -40,15 +40,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is a server with two tenants: both doors over real sessions, real sandboxes
+// testServer is a server with two tenants: both doors over real sessions, real sandboxes
 // that isolate nothing, and a model that follows scripts.
-type house struct {
+type testServer struct {
 	t        *testing.T
 	url      string
 	http     *http.Client
 	sessions *session.Sessions
 	store    *memory.Store
-	doors    []*door.Table // more of them, for self-tests
+	doors    []*door.Router // more of them, for self-tests
 	routes   []door.Route
 	witness  *witness
 }
@@ -116,26 +116,26 @@ func (oneModel) All() []v1.Model { return []v1.Model{{ID: "scripted", Name: "Scr
 
 func (oneModel) Find(id string) (v1.Model, bool) { return v1.Model{ID: id, Name: id}, id == "scripted" }
 
-// newHouse is a house with the doors of the server, and perhaps one more.
-func newHouse(t *testing.T, more ...func(*house) *door.Table) *house {
+// newServer is a server with all doors, and perhaps one more.
+func newServer(t *testing.T, more ...func(*testServer) *door.Router) *testServer {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("layers are made by root")
 	}
-	h := &house{t: t, store: new(memory.Store), witness: new(witness), http: &http.Client{Transport: &http.Transport{}}}
+	h := &testServer{t: t, store: new(memory.Store), witness: new(witness), http: &http.Client{Transport: &http.Transport{}}}
 	blobs, err := dir.Open(filepath.Join(t.TempDir(), "blobs"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	quiet, driver := slog.New(slog.DiscardHandler), localtest.Open(t)
-	lines, err := snapshot.Open(snapshot.Options{Dir: filepath.Join(t.TempDir(), "snapshots"), Blobs: blobs})
+	snapshots, err := snapshot.Open(snapshot.Options{Dir: filepath.Join(t.TempDir(), "snapshots"), Blobs: blobs})
 	if err != nil {
 		t.Fatal(err)
 	}
 	models, tools := oneModel{scripted.New(scripted.Options{})}, tool.Builtin()
 	// Agents may use the snapshots of other sessions, so that only the tenant is in the way.
 	h.sessions, err = session.New(session.Config{
-		Store: h.store, Blobs: blobs, Driver: driver, Logger: quiet, Snapshots: lines, Refs: snapshot.Key{1}, CrossSession: true,
+		Store: h.store, Blobs: blobs, Driver: driver, Logger: quiet, Snapshots: snapshots, Refs: snapshot.Key{1}, CrossSession: true,
 		Agent: agent.New(models, tools),
 	})
 	if err != nil {
@@ -150,7 +150,7 @@ func newHouse(t *testing.T, more ...func(*house) *door.Table) *house {
 		Sessions: h.sessions, Auth: who, Logger: quiet, Witness: h.witness, GoneWithin: 30 * time.Second,
 		Metrics: http.NotFoundHandler(), Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: all},
 	})
-	managed := v1.New(v1.Deps{
+	managed := v1.New(v1.Config{
 		Sessions: h.sessions, Auth: who, Logger: quiet, Witness: h.witness, Catalog: catalog.New(h.store, nil), Models: models,
 		CheckAgent: func(dormouse.AgentConfig) error { return nil },
 	})
@@ -168,18 +168,18 @@ func newHouse(t *testing.T, more ...func(*house) *door.Table) *house {
 		default:
 			api.ServeHTTP(w, r)
 		}
-	}, lines)
+	}, snapshots)
 	return h
 }
 
-func (h *house) serve(all http.HandlerFunc, lines *snapshot.Store) {
+func (h *testServer) serve(all http.HandlerFunc, snapshots *snapshot.Store) {
 	s := httptest.NewServer(all)
 	h.url = s.URL
 	h.t.Cleanup(func() {
 		h.sessions.EndFollowers()
 		h.http.CloseIdleConnections()
 		s.Close()
-		for _, err := range []error{h.sessions.Close(context.WithoutCancel(h.t.Context())), lines.Close()} {
+		for _, err := range []error{h.sessions.Close(context.WithoutCancel(h.t.Context())), snapshots.Close()} {
 			if err != nil {
 				h.t.Error(err)
 			}
@@ -198,7 +198,7 @@ type reply struct {
 const listenFor = 100 * time.Millisecond
 
 // send asks as a tenant.
-func (h *house) send(tenant, method, path string, body []byte, header http.Header) reply {
+func (h *testServer) send(tenant, method, path string, body []byte, header http.Header) reply {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	defer cancel()

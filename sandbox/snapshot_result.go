@@ -14,8 +14,8 @@ import (
 
 // Done writes the mark of the snapshot that was taken, and says what was copied. If the
 // mark cannot be written, the next snapshot has everything.
-func (c SnapshotRequest) Done(ctx context.Context, log *slog.Logger, marks layer.Marks, taken *layer.Capture, since dormouse.SnapshotID) SnapshotResult {
-	left := taken.Left()
+func (c SnapshotRequest) Done(ctx context.Context, log *slog.Logger, marks layer.Baselines, taken *layer.Capture, since dormouse.SnapshotID) SnapshotResult {
+	left := taken.Skipped()
 	done := SnapshotResult{Since: since, Count: len(left)}
 	for _, e := range left[:min(len(left), MaxListed)] {
 		done.Left = append(done.Left, ShortenPath(e.Path))
@@ -34,7 +34,7 @@ func (c SnapshotRequest) Done(ctx context.Context, log *slog.Logger, marks layer
 // SnapshotEmpty takes a snapshot of a workspace that no sandbox has had yet.
 func SnapshotEmpty(ctx context.Context, c SnapshotRequest) (SnapshotResult, error) {
 	if n := len(c.Workspace.Layers); n > 0 {
-		return SnapshotResult{Since: c.Workspace.Base}, layer.LikeTop(ctx, c.Workspace.Layers[n-1], c.To)
+		return SnapshotResult{Since: c.Workspace.Base}, layer.CopyRootMetadata(ctx, c.Workspace.Layers[n-1], c.To)
 	}
 	return SnapshotResult{Since: c.Workspace.Base}, os.Chmod(c.To, firstRoot)
 }

@@ -79,8 +79,8 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 		if s.config.Snapshots == nil {
 			return Branched{}, errNoSnapshots
 		}
-		snap.Layers = s.config.Snapshots.Shorter(snap.Layers)
-		if _, err := s.config.Snapshots.Use(ctx, c.Session, 1, snap.Layers, s.feeds.Progress(id)); err != nil {
+		snap.Layers = s.config.Snapshots.Compacted(snap.Layers)
+		if _, err := s.config.Snapshots.Acquire(ctx, c.Session, 1, snap.Layers, s.feeds.Progress(id)); err != nil {
 			return Branched{}, fmt.Errorf("fetch snapshot %s: %w", snap.ID, err)
 		}
 		v.Files = &snap

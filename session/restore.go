@@ -229,13 +229,13 @@ func (s *Sessions) prepareSwap(ctx context.Context, state law.State, m dormouse.
 		return dormouse.WorkspaceSwap{}, errNoSnapshots
 	}
 	swap := dormouse.WorkspaceSwap{
-		Number: state.Workspace.Number + 1, Snapshot: m.ID, Layers: s.config.Snapshots.Shorter(m.Layers), Reason: reason, Origin: origin,
+		Number: state.Workspace.Number + 1, Snapshot: m.ID, Layers: s.config.Snapshots.Compacted(m.Layers), Reason: reason, Origin: origin,
 	}
 	if len(m.Layers) == 0 { // without files it began, and they are never to be had
 		crash.At(crash.SwapDeciding)
 		return swap, nil
 	}
-	if _, err := s.config.Snapshots.Use(ctx, state.Session, swap.Number, swap.Layers, s.feeds.Progress(state.Session)); err != nil {
+	if _, err := s.config.Snapshots.Acquire(ctx, state.Session, swap.Number, swap.Layers, s.feeds.Progress(state.Session)); err != nil {
 		return swap, fmt.Errorf("fetch snapshot %s: %w", m.ID, err)
 	}
 	crash.At(crash.SwapDeciding)

@@ -66,7 +66,7 @@ func (s *Store) collect(d dormouse.Digest, before time.Time) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer letGo(held)
+	defer closeRead(held)
 	old, err := older(func() (fs.FileInfo, error) { return os.Stat(path) }, before)
 	if !old || err != nil {
 		return false, err

@@ -41,7 +41,7 @@ var _ blob.Store = (*Store)(nil)
 func Open(root string) (*Store, error) {
 	s := &Store{root: root, durable: make(map[dormouse.Digest]os.FileInfo)}
 	if err := s.prepare(); err != nil {
-		return nil, fmt.Errorf("open blobs in %s: %w", root, full(err))
+		return nil, fmt.Errorf("open blobs in %s: %w", root, asFull(err))
 	}
 	return s, nil
 }
@@ -87,13 +87,13 @@ func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 	if err := context.Cause(ctx); err != nil {
 		return "", fmt.Errorf("put %s: %w", d, err)
 	}
-	err := s.keep(ctx, d, int64(len(b)), func(path string) error {
+	err := s.commit(ctx, d, int64(len(b)), func(path string) error {
 		file := s.file()
 		file.Path = path
 		return file.Write(b)
 	})
 	if err != nil {
-		return "", fmt.Errorf("put %s: %w", d, full(err))
+		return "", fmt.Errorf("put %s: %w", d, asFull(err))
 	}
 	return d, nil
 }
@@ -102,7 +102,7 @@ func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 func (s *Store) PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int64, error) {
 	d, n, err := s.putFrom(ctx, r)
 	if err != nil {
-		return "", 0, fmt.Errorf("put a stream: %w", full(err))
+		return "", 0, fmt.Errorf("put a stream: %w", asFull(err))
 	}
 	return d, n, nil
 }
@@ -117,7 +117,7 @@ func (s *Store) putFrom(ctx context.Context, r io.Reader) (_ dormouse.Digest, _ 
 	if err != nil {
 		return "", 0, err
 	}
-	return d, n, s.keep(ctx, d, n, draft.Keep)
+	return d, n, s.commit(ctx, d, n, draft.Keep)
 }
 
 // file says how blobs are written.
@@ -125,18 +125,18 @@ func (s *Store) file() atomicfile.File {
 	return atomicfile.File{Perm: 0o600, Temp: s.temp.Name(), After: reached}
 }
 
-// keep has the file of d written, unless it is there and whole, and we have seen it
+// commit has the file of d written, unless it is there and whole, and we have seen it
 // reach the disk. A file that another process left may be in the page cache only: if
 // its sync failed there, the kernel takes it for written, and syncing it again proves
 // nothing. The same goes for its name.
-func (s *Store) keep(ctx context.Context, d dormouse.Digest, size int64, write func(path string) error) error {
+func (s *Store) commit(ctx context.Context, d dormouse.Digest, size int64, write func(path string) error) error {
 	path := s.path(d)
 	held, err := dirlock.Hold(filepath.Dir(path), syscall.LOCK_SH)
 	if err != nil {
 		return err
 	}
-	defer letGo(held)
-	if s.known(d) && s.whole(ctx, d, size) {
+	defer closeRead(held)
+	if s.known(d) && s.intact(ctx, d, size) {
 		if err := os.Chtimes(path, time.Time{}, time.Now()); err != nil {
 			return err
 		}
@@ -151,8 +151,8 @@ func (s *Store) keep(ctx context.Context, d dormouse.Digest, size int64, write f
 	return s.remember(d)
 }
 
-// remembered bounds the files that are known to be durable.
-const remembered = 1 << 14
+// maxDurable bounds the files that are known to be durable.
+const maxDurable = 1 << 14
 
 // remember notes that the file of d is durable.
 func (s *Store) remember(d dormouse.Digest) error {
@@ -162,7 +162,7 @@ func (s *Store) remember(d dormouse.Digest) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.durable) >= remembered {
+	if len(s.durable) >= maxDurable {
 		clear(s.durable)
 	}
 	s.durable[d] = info
@@ -181,13 +181,13 @@ func (s *Store) known(d dormouse.Digest) bool {
 	return err == nil && os.SameFile(then, now)
 }
 
-// whole reports whether d is there, as it was put.
-func (s *Store) whole(ctx context.Context, d dormouse.Digest, size int64) bool {
+// intact reports whether d is there, as it was put.
+func (s *Store) intact(ctx context.Context, d dormouse.Digest, size int64) bool {
 	r, n, err := s.open(ctx, d)
 	if err != nil {
 		return false
 	}
-	defer letGo(r)
+	defer closeRead(r)
 	if n != size {
 		return false
 	}
@@ -270,13 +270,13 @@ func (s *Store) remove(d dormouse.Digest) error {
 	return os.Remove(s.path(d))
 }
 
-// full says in our words that the disk is.
-func full(err error) error {
+// asFull says in our words that the disk is.
+func asFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
 	}
 	return err
 }
 
-// letGo closes what was only read.
-func letGo(d io.Closer) { _ = d.Close() }
+// closeRead closes what was only read.
+func closeRead(d io.Closer) { _ = d.Close() }

@@ -14,8 +14,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// because says in our words why a request failed.
-func because(ctx context.Context, err error) error {
+// classify says in our words why a request failed.
+func classify(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -36,25 +36,25 @@ func because(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", dormouse.ErrUnavailable, err)
 }
 
-// unsent is because for what was sent. That nothing is found there cannot come
+// classifySent is because for what was sent. That nothing is found there cannot come
 // from a server that has our bucket.
-func unsent(ctx context.Context, err error) error {
-	why := because(ctx, err)
+func classifySent(ctx context.Context, err error) error {
+	why := classify(ctx, err)
 	if errors.Is(why, dormouse.ErrNotFound) {
 		return fmt.Errorf("%w: %w", dormouse.ErrUnavailable, err)
 	}
 	return why
 }
 
-// full says in our words that the disk on which streams wait is.
-func full(err error) error {
+// asFull says in our words that the disk on which streams wait is.
+func asFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
 	}
 	return err
 }
 
-// refused reports whether the server answered with one of these codes.
-func refused(err error, codes ...string) bool {
+// hasCode reports whether the server answered with one of these codes.
+func hasCode(err error, codes ...string) bool {
 	return slices.Contains(codes, minio.ToErrorResponse(err).Code)
 }

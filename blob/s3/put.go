@@ -29,7 +29,7 @@ func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 func (s *Store) PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int64, error) {
 	b, err := s.spool(ctx, r)
 	if err != nil {
-		return "", 0, fmt.Errorf("put a stream: %w", full(err))
+		return "", 0, fmt.Errorf("put a stream: %w", asFull(err))
 	}
 	defer func() { _ = b.file.Close() }() // nobody needs it any more
 	if err := s.put(ctx, &b.body); err != nil {
@@ -65,14 +65,14 @@ func (s *Store) spool(ctx context.Context, r io.Reader) (*spooled, error) {
 // that time after announcing itself; so whoever has announced itself before may
 // have looked too early, and is waited for.
 func (s *Store) put(ctx context.Context, b *body) error {
-	found, err := s.look(ctx, b)
+	found, err := s.stat(ctx, b)
 	if err != nil {
 		return err
 	}
 	crash.At(crash.BlobWriting)
 	for try := range s.opts.Tries {
 		if found == whole {
-			err = s.mark(ctx, s.key(stamps, b.digest))
+			err = s.putMarker(ctx, s.key(stamps, b.digest))
 		} else {
 			err = s.upload(ctx, b, found == absent)
 		}
@@ -80,11 +80,11 @@ func (s *Store) put(ctx context.Context, b *body) error {
 			return err
 		}
 		crash.At(crash.BlobSynced)
-		if err := s.outwait(ctx, b.digest); err != nil {
+		if err := s.awaitCollectors(ctx, b.digest); err != nil {
 			return err
 		}
 		crash.At(crash.BlobRenamed)
-		if found, err = s.look(ctx, b); err != nil {
+		if found, err = s.stat(ctx, b); err != nil {
 			return err
 		}
 		if found == whole {
@@ -92,7 +92,7 @@ func (s *Store) put(ctx context.Context, b *body) error {
 			crash.At(crash.BlobWritten)
 			return nil
 		}
-		if err := pause(ctx, try); err != nil {
+		if err := backoff(ctx, try); err != nil {
 			return err
 		}
 	}
@@ -108,14 +108,14 @@ const (
 	whole
 )
 
-// look says what the server has of a blob. Its own word, a checksum, is enough to
+// stat says what the server has of a blob. Its own word, a checksum, is enough to
 // call it whole; without it the blob is read.
-func (s *Store) look(ctx context.Context, b *body) (state, error) {
+func (s *Store) stat(ctx context.Context, b *body) (state, error) {
 	if err := context.Cause(ctx); err != nil {
 		return absent, err
 	}
 	info, err := s.client.StatObject(ctx, s.opts.Bucket, s.key(blobs, b.digest), minio.StatObjectOptions{Checksum: true})
-	switch err := because(ctx, err); {
+	switch err := classify(ctx, err); {
 	case errors.Is(err, dormouse.ErrNotFound):
 		return absent, nil
 	case err != nil:

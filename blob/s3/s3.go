@@ -101,7 +101,7 @@ func (s *Store) connect(ctx context.Context) error {
 	if s.once, err = minio.NewCore(host, o); err != nil {
 		return err
 	}
-	return s.there(ctx)
+	return s.checkBucket(ctx)
 }
 
 func (s *Store) credentials() *credentials.Credentials {
@@ -129,13 +129,13 @@ func endpoint(raw string) (host string, secure bool, err error) {
 	return u.Host, u.Scheme == "https", nil
 }
 
-// there fails unless the bucket is.
-func (s *Store) there(ctx context.Context) error {
+// checkBucket fails unless the bucket is.
+func (s *Store) checkBucket(ctx context.Context) error {
 	exists, err := s.client.BucketExists(ctx, s.opts.Bucket)
 	if err == nil && !exists {
 		err = errors.New("there is no such bucket")
 	}
-	return because(ctx, err)
+	return classify(ctx, err)
 }
 
 // String says where the blobs are.
@@ -162,8 +162,8 @@ func (s *Store) key(kind string, d dormouse.Digest) string {
 
 func valid(d dormouse.Digest) bool { return d.Validate() == nil }
 
-// under is what the keys of a kind begin with.
-func (s *Store) under(kind string) string { return path.Join(s.opts.Prefix, kind) + "/" }
+// prefix is what the keys of a kind begin with.
+func (s *Store) prefix(kind string) string { return path.Join(s.opts.Prefix, kind) + "/" }
 
 // Delete forgets d.
 func (s *Store) Delete(ctx context.Context, d dormouse.Digest) error {
@@ -183,7 +183,7 @@ func (s *Store) Delete(ctx context.Context, d dormouse.Digest) error {
 
 // remove deletes an object, which need not be there.
 func (s *Store) remove(ctx context.Context, with *minio.Core, key string) error {
-	err := because(ctx, with.RemoveObject(ctx, s.opts.Bucket, key, minio.RemoveObjectOptions{}))
+	err := classify(ctx, with.RemoveObject(ctx, s.opts.Bucket, key, minio.RemoveObjectOptions{}))
 	if errors.Is(err, dormouse.ErrNotFound) {
 		return nil
 	}

@@ -97,7 +97,7 @@ func (d *Driver) snapshotRunning(ctx context.Context, v sessionDir, c sandbox.Sn
 // write meanwhile shows in whichever file is scanned after it. The sandbox need not be
 // paused for that, unless files are mapped for writing, which changes no time.
 func unchanged(ctx context.Context, k *sentry, taken *layer.Capture) (bool, error) {
-	if entries, _ := taken.Written(); entries > 0 || taken.Torn() {
+	if entries, _ := taken.Written(); entries > 0 || taken.Dirty() {
 		return false, nil
 	}
 	held, err := k.mapped(ctx)
@@ -145,7 +145,7 @@ func (d *Driver) newSnapshot(v sessionDir, c sandbox.SnapshotRequest) (*layer.Ca
 func copyAhead(ctx context.Context, taken *layer.Capture) error {
 	const most, little = 4, 4 << 20
 	for range most {
-		if _, err := taken.Pass(ctx, nil); err != nil || taken.Moved() < little {
+		if _, err := taken.Pass(ctx, nil); err != nil || taken.Copied() < little {
 			return err
 		}
 	}

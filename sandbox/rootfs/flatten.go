@@ -22,14 +22,14 @@ type flattening struct {
 	unpacker *unpacker
 	progress func(Progress) // may be nil
 	done     Progress
-	told     int64 // of done.Bytes
+	reported     int64 // of done.Bytes
 	stored   int64 // bytes that may still be read
 	plain    int64 // bytes that they may still unpack to
 	stall    time.Duration
 }
 
-// tellEvery is how many bytes are worth telling.
-const tellEvery = 1 << 20
+// reportEvery is how many bytes are worth telling.
+const reportEvery = 1 << 20
 
 var errStalled = errors.New("the registry sends nothing any more")
 
@@ -41,12 +41,12 @@ func (f *flattening) run(ctx context.Context) error {
 	}
 	for i, l := range f.image.Layers {
 		f.done.Layer = i + 1
-		f.tell()
+		f.report()
 		if err := f.layer(ctx, l, f.image.Config.RootFS.DiffIDs[i]); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}
-	f.tell()
+	f.report()
 	return nil
 }
 
@@ -74,7 +74,7 @@ func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash
 		return err
 	}
 	defer func() { _ = from.Close() }()
-	stored := readFunc(func(b []byte) (int, error) {
+	stored := readerFunc(func(b []byte) (int, error) {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
@@ -85,12 +85,12 @@ func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash
 		f.read(n)
 		return n, err
 	})
-	plain, stop, err := imagefile.Decompress(bufio.NewReaderSize(within(stored, &f.stored), 64<<10))
+	plain, stop, err := imagefile.Decompress(bufio.NewReaderSize(capped(stored, &f.stored), 64<<10))
 	if err != nil {
 		return err
 	}
 	defer stop()
-	out := io.TeeReader(within(plain, &f.plain), sum)
+	out := io.TeeReader(capped(plain, &f.plain), sum)
 	if err := f.unpacker.unpack(out); err != nil {
 		return err
 	}
@@ -106,25 +106,25 @@ func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash
 
 func (f *flattening) read(n int) {
 	f.done.Bytes += int64(n)
-	if f.done.Bytes-f.told >= tellEvery {
-		f.tell()
+	if f.done.Bytes-f.reported >= reportEvery {
+		f.report()
 	}
 }
 
-func (f *flattening) tell() {
-	f.told, f.done.Entries = f.done.Bytes, f.unpacker.entries
+func (f *flattening) report() {
+	f.reported, f.done.Entries = f.done.Bytes, f.unpacker.entries
 	if f.progress != nil {
 		f.progress(f.done)
 	}
 }
 
-type readFunc func([]byte) (int, error)
+type readerFunc func([]byte) (int, error)
 
-func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// within reads as long as there are bytes left.
-func within(from io.Reader, left *int64) io.Reader {
-	return readFunc(func(b []byte) (int, error) {
+// capped reads as long as there are bytes left.
+func capped(from io.Reader, left *int64) io.Reader {
+	return readerFunc(func(b []byte) (int, error) {
 		n, err := from.Read(b)
 		if *left -= int64(n); *left < 0 {
 			return 0, errTooBig

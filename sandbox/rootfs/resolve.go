@@ -37,14 +37,14 @@ func (s *Store) pull(ctx context.Context, text string, progress func(Progress), 
 	if err != nil {
 		return Root{}, err
 	}
-	old, err := s.known(known)
+	old, err := s.cached(known)
 	if err != nil {
 		return Root{}, err
 	}
-	if old != nil && s.believes(ref, known, refresh) {
+	if old != nil && s.fresh(ref, known, refresh) {
 		return *old, nil
 	}
-	r, err := s.ask(ctx, ref, progress)
+	r, err := s.resolve(ctx, ref, progress)
 	switch {
 	case err == nil:
 		return r, s.writeResolution(ref, r.Digest)
@@ -55,13 +55,13 @@ func (s *Store) pull(ctx context.Context, text string, progress func(Progress), 
 	return *old, s.writeResolution(ref, old.Digest)
 }
 
-// known returns the image that a reference led to before, nil if it is not there
+// cached returns the image that a reference led to before, nil if it is not there
 // any more.
-func (s *Store) known(r *resolution) (*Root, error) {
+func (s *Store) cached(r *resolution) (*Root, error) {
 	if r == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	root, err := s.have(r.Digest)
+	root, err := s.lookup(r.Digest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // it was collected
 	}
@@ -71,9 +71,9 @@ func (s *Store) known(r *resolution) (*Root, error) {
 	return &root, nil
 }
 
-// believes reports whether a registry need not be asked. A digest always leads to
+// fresh reports whether a registry need not be asked. A digest always leads to
 // the same image.
-func (s *Store) believes(ref name.Reference, known *resolution, refresh bool) bool {
+func (s *Store) fresh(ref name.Reference, known *resolution, refresh bool) bool {
 	if _, ok := ref.(name.Digest); ok {
 		return true
 	}
@@ -81,8 +81,8 @@ func (s *Store) believes(ref name.Reference, known *resolution, refresh bool) bo
 	return !refresh && age >= 0 && age < resolveEvery
 }
 
-// ask asks the registry for an image and flattens it.
-func (s *Store) ask(ctx context.Context, ref name.Reference, progress func(Progress)) (Root, error) {
+// resolve asks the registry for an image and flattens it.
+func (s *Store) resolve(ctx context.Context, ref name.Reference, progress func(Progress)) (Root, error) {
 	im, err := fromRegistry(ctx, ref, s.opts.Dial)
 	if err != nil {
 		return Root{}, err
@@ -123,8 +123,8 @@ func (s *Store) writeResolution(ref name.Reference, digest string) error {
 	return nil
 }
 
-// forget removes what is known of references to images that are gone.
-func (s *Store) forget() error {
+// expireRefs removes what is known of references to images that are gone.
+func (s *Store) expireRefs() error {
 	dir := filepath.Join(s.opts.Dir, refsDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *Store) sweepRefs() error {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || strings.HasSuffix(e.Name(), ".json") || s.now().Sub(info.ModTime()) < spareFor {
+		if err != nil || strings.HasSuffix(e.Name(), ".json") || s.now().Sub(info.ModTime()) < gracePeriod {
 			continue
 		}
 		if err := ignoreNotExist(os.Remove(filepath.Join(dir, e.Name()))); err != nil {

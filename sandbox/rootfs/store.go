@@ -39,7 +39,7 @@ const (
 	lockPrefix = ".lock-"
 	refsDir    = "refs"
 	rootDir    = "root"
-	noteFile   = "image.json"
+	configFile   = "image.json"
 )
 
 // Open opens a store and removes what dead processes have left unfinished in it.
@@ -58,7 +58,7 @@ func Open(opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	opts.Dir = dir
-	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter, unpacking: make(chan struct{}, unpackAtOnce)}
+	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter, unpacking: make(chan struct{}, maxConcurrent)}
 	if err := os.MkdirAll(filepath.Join(opts.Dir, refsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
@@ -111,7 +111,7 @@ func (s *Store) Pinned(ctx context.Context, ref, digest string, progress func(Pr
 }
 
 func (s *Store) pinned(ctx context.Context, ref, digest string, progress func(Progress)) (Root, error) {
-	r, err := s.have(digest)
+	r, err := s.lookup(digest)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
@@ -189,7 +189,7 @@ func (s *Store) flattened(ctx context.Context, im *image, progress func(Progress
 	if err := im.Check(); err != nil {
 		return Root{}, err
 	}
-	if r, err := s.have(im.Digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if r, err := s.lookup(im.Digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
 	unlock, err := lock(ctx, s.lockFile(fileName(im.Digest)))
@@ -197,13 +197,13 @@ func (s *Store) flattened(ctx context.Context, im *image, progress func(Progress
 		return Root{}, err
 	}
 	defer unlock()
-	if r, err := s.have(im.Digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if r, err := s.lookup(im.Digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
 	if err := s.flatten(ctx, im, progress); err != nil {
 		return Root{}, err
 	}
-	return s.have(im.Digest.String())
+	return s.lookup(im.Digest.String())
 }
 
 // flatten makes a root file system while its lock is held.
@@ -242,14 +242,14 @@ func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress))
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(tmp, noteFile), note, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(tmp, configFile), note, 0o600); err != nil {
 		return err
 	}
-	return s.keep(tmp, name)
+	return s.commit(tmp, name)
 }
 
-// keep makes a directory durable with everything in it, and gives it its name.
-func (s *Store) keep(tmp, name string) error {
+// commit makes a directory durable with everything in it, and gives it its name.
+func (s *Store) commit(tmp, name string) error {
 	d, err := os.Open(tmp)
 	if err != nil {
 		return err
@@ -263,9 +263,9 @@ func (s *Store) keep(tmp, name string) error {
 	return atomicfile.SyncDir(s.opts.Dir)
 }
 
-// have returns an image that is there. The time of its directory is when it was
+// lookup returns an image that is there. The time of its directory is when it was
 // last handed out, for all stores that share it.
-func (s *Store) have(digest string) (Root, error) {
+func (s *Store) lookup(digest string) (Root, error) {
 	h, err := v1.NewHash(digest)
 	if err != nil {
 		return Root{}, err
@@ -273,13 +273,13 @@ func (s *Store) have(digest string) (Root, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	dir := filepath.Join(s.opts.Dir, fileName(h))
-	raw, err := os.ReadFile(filepath.Join(dir, noteFile))
+	raw, err := os.ReadFile(filepath.Join(dir, configFile))
 	if err != nil {
 		return Root{}, err
 	}
 	r := Root{Dir: filepath.Join(dir, rootDir)}
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return Root{}, fmt.Errorf("read %s: %w", noteFile, err)
+		return Root{}, fmt.Errorf("read %s: %w", configFile, err)
 	}
 	if err := os.Chtimes(dir, s.now(), s.now()); err != nil {
 		return Root{}, err

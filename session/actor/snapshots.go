@@ -217,7 +217,7 @@ func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.S
 		if w.Redundant(s, done.Since) {
 			return nil, nil //nolint:nilnil // there is nothing to record
 		}
-		p.Layers = a.deps.Snapshots.Shorter(below)
+		p.Layers = a.deps.Snapshots.Compacted(below)
 		return &p, nil
 	}
 	adds, err := a.deps.Snapshots.Adds(ctx, stage, below)
@@ -232,7 +232,7 @@ func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.S
 		ctx, cancel = context.WithTimeoutCause(ctx, storeWithin, errTooSlow)
 		defer cancel()
 	}
-	layer, err := a.deps.Snapshots.Keep(ctx, stage)
+	layer, err := a.deps.Snapshots.Put(ctx, stage)
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(ctx))
 	}
@@ -240,7 +240,7 @@ func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.S
 	if n := len(below); n > 0 && below[n-1].DiffID == layer.DiffID {
 		return unchanged()
 	}
-	p.Layers = a.deps.Snapshots.Shorter(append(slices.Clip(below), layer))
+	p.Layers = a.deps.Snapshots.Compacted(append(slices.Clip(below), layer))
 	if w.TooLarge(s, p.Layers) {
 		return nil, errTooLarge
 	}
@@ -271,7 +271,7 @@ func (a *Actor) workspaceOf(ctx context.Context, s law.State) (sandbox.Workspace
 		return ws, errors.New("the workspace lies over a snapshot, and this server keeps none")
 	}
 	var err error
-	if ws.Layers, err = a.deps.Snapshots.Use(ctx, a.id, ws.Number, s.Workspace.Layers, a.feeds.Progress(a.id)); err != nil {
+	if ws.Layers, err = a.deps.Snapshots.Acquire(ctx, a.id, ws.Number, s.Workspace.Layers, a.feeds.Progress(a.id)); err != nil {
 		return ws, fmt.Errorf("fetch the workspace: %w", err)
 	}
 	return ws, nil

@@ -38,13 +38,13 @@ func (v Volume) intentNote() string { return filepath.Join(v.Dir, "recovering.js
 
 // writeIntent adds to what an earlier recovery has begun.
 func (v Volume) writeIntent(r sandbox.Recovery, back *layer.Recovery) error {
-	unsure := back.Unsure()
+	unsure := back.Ambiguous()
 	if len(unsure) == 0 {
 		return nil
 	}
 	note := intent{Workspace: r.Workspace.Number, Snapshot: r.Snapshot}
 	seen := make(map[string]bool)
-	for _, all := range [][]string{back.Begun, unsure} {
+	for _, all := range [][]string{back.Interrupted, unsure} {
 		for _, path := range all {
 			if !seen[path] {
 				seen[path] = true

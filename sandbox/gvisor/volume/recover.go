@@ -65,7 +65,7 @@ func (s *Store) Recover(ctx context.Context, v Volume, r sandbox.Recovery, d Dam
 		return nil, err
 	}
 	err = s.restore(ctx, v, r, now)
-	if errors.Is(err, layer.ErrNoRoom) {
+	if errors.Is(err, layer.ErrNoSpace) {
 		err = s.restoreFresh(ctx, v, r, now, err)
 	}
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Store) restore(ctx context.Context, v Volume, r sandbox.Recovery, now *
 		}
 		as := mark.UTC().Format(markTime)
 		back := &layer.Recovery{
-			Point: layers, Base: r.Workspace.Layers, Upper: v.Upper(r.Workspace.Number), Marked: marked, Synced: synced, Mark: as,
+			Snapshot: layers, Base: r.Workspace.Layers, Upper: v.Upper(r.Workspace.Number), AtSnapshot: marked, Synced: synced, Suffix: as,
 			Scratch: filepath.Join(v.workspaceDir(r.Workspace.Number), "recovering"), Outside: cmp.Or(now.Outside, filepath.Join(v.Dir, "found-"+as)),
 		}
 		back.Moved = func(path string) error { return v.noteMoved(now, path, back.Outside) }
@@ -117,7 +117,7 @@ func (s *Store) restore(ctx context.Context, v Volume, r sandbox.Recovery, now *
 			return err
 		}
 		crash.At(crash.RecoverPlanned)
-		if err := s.makeRoom(v, back.Needs()); err != nil {
+		if err := s.makeRoom(v, back.Size()); err != nil {
 			return err
 		}
 		if err := back.Apply(ctx); err != nil {
@@ -138,7 +138,7 @@ func (s *Store) restore(ctx context.Context, v Volume, r sandbox.Recovery, now *
 // noRoom is the error of a volume that is too full for what belongs in it.
 func noRoom(err error) error {
 	if errors.Is(err, unix.ENOSPC) && !errors.Is(err, dormouse.ErrFull) {
-		return fmt.Errorf("%w: %w", layer.ErrNoRoom, err)
+		return fmt.Errorf("%w: %w", layer.ErrNoSpace, err)
 	}
 	return err
 }
@@ -146,7 +146,7 @@ func noRoom(err error) error {
 // plan finds out what to put back, and makes durable what the next recovery has to know
 // and to report of it.
 func (v Volume) plan(ctx context.Context, r sandbox.Recovery, back *layer.Recovery, now *sandbox.Recovered) (err error) {
-	if back.Begun, err = v.readIntent(r); err != nil {
+	if back.Interrupted, err = v.readIntent(r); err != nil {
 		return err
 	}
 	files, err := back.Plan(ctx)

@@ -59,7 +59,7 @@ func (v Volume) noteMoved(r *sandbox.Recovered, path, outside string) error {
 	r.Outside = outside
 	for i := range r.Files {
 		if f := &r.Files[i]; f.Path == sandbox.ShortenPath(path) && !f.Outside {
-			f.Kept, f.Outside, changed = "", true, true
+			f.SavedAs, f.Outside, changed = "", true, true
 		}
 	}
 	if !changed {
@@ -72,11 +72,11 @@ func (v Volume) noteMoved(r *sandbox.Recovered, path, outside string) error {
 func add(r *sandbox.Recovered, files []layer.Restored) {
 	before := r.Files
 	for _, f := range files {
-		f = layer.Restored{Path: sandbox.ShortenPath(f.Path), Kept: sandbox.ShortenPath(f.Kept)}
+		f = layer.Restored{Path: sandbox.ShortenPath(f.Path), SavedAs: sandbox.ShortenPath(f.SavedAs)}
 		n := slices.IndexFunc(before, func(o layer.Restored) bool { return o.Path == f.Path })
 		if n >= 0 {
-			if f.Kept != "" && before[n].Kept == "" { // it still exists, or exists again
-				before[n].Kept = f.Kept
+			if f.SavedAs != "" && before[n].SavedAs == "" { // it still exists, or exists again
+				before[n].SavedAs = f.SavedAs
 			}
 			continue
 		}

@@ -25,7 +25,7 @@ const (
 func (v Volume) SyncWorkspace(ctx context.Context, workspace uint64, newest dormouse.SnapshotID) (noted, err error) {
 	// Scanned before it is synced: what is written meanwhile is not taken for synced.
 	limits := layer.Limits{Entries: maxNoted}
-	now, err := layer.Look(ctx, v.Upper(workspace), limits)
+	now, err := layer.ScanBaseline(ctx, v.Upper(workspace), limits)
 	if errors.Is(err, layer.ErrTooMany) {
 		return nil, v.Sync()
 	}

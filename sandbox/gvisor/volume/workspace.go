@@ -57,8 +57,8 @@ func (v Volume) HasWorkspace(number uint64) (bool, error) {
 }
 
 // Marks are what the workspace was like at its last snapshots.
-func (v Volume) Marks(number uint64) layer.Marks {
-	return layer.Marks{Dir: filepath.Join(v.Dir, "marks", strconv.FormatUint(number, 10)), Of: v.Upper(number).Host()}
+func (v Volume) Marks(number uint64) layer.Baselines {
+	return layer.Baselines{Dir: filepath.Join(v.Dir, "marks", strconv.FormatUint(number, 10)), Of: v.Upper(number).Host()}
 }
 
 // Latest is the workspace that a sandbox was started with last.
@@ -99,7 +99,7 @@ func (v Volume) CreateWorkspace(ctx context.Context, w sandbox.Workspace) error 
 		return nil
 	}
 	if n := len(w.Layers); n > 0 {
-		if err := layer.LikeTop(ctx, w.Layers[n-1], filepath.Join(to, "upper")); err != nil {
+		if err := layer.CopyRootMetadata(ctx, w.Layers[n-1], filepath.Join(to, "upper")); err != nil {
 			return fmt.Errorf("make workspace %d: %w", w.Number, err)
 		}
 	}

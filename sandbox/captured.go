@@ -14,8 +14,8 @@ import (
 
 // Done notes the point that was captured and says what was written over another.
 // If it cannot be noted, the next capture holds everything.
-func (c Capture) Done(ctx context.Context, log *slog.Logger, marks layer.Marks, taken *layer.Capture, since dormouse.SnapshotID) Captured {
-	left := taken.Left()
+func (c Capture) Done(ctx context.Context, log *slog.Logger, marks layer.Baselines, taken *layer.Capture, since dormouse.SnapshotID) Captured {
+	left := taken.Skipped()
 	done := Captured{Since: since, Count: len(left)}
 	for _, e := range left[:min(len(left), MaxLeft)] {
 		done.Left = append(done.Left, Shown(e.Path))
@@ -34,7 +34,7 @@ func (c Capture) Done(ctx context.Context, log *slog.Logger, marks layer.Marks, 
 // CaptureNothing captures a workspace that no sandbox has had yet.
 func CaptureNothing(ctx context.Context, c Capture) (Captured, error) {
 	if n := len(c.Workspace.Layers); n > 0 {
-		return Captured{Since: c.Workspace.Base}, layer.LikeTop(ctx, c.Workspace.Layers[n-1], c.To)
+		return Captured{Since: c.Workspace.Base}, layer.CopyRootMetadata(ctx, c.Workspace.Layers[n-1], c.To)
 	}
 	return Captured{Since: c.Workspace.Base}, os.Chmod(c.To, firstRoot)
 }

@@ -78,8 +78,8 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 		if s.deps.Snapshots == nil {
 			return Branched{}, errNoSnapshots
 		}
-		point.Layers = s.deps.Snapshots.Shorter(point.Layers)
-		if _, err := s.deps.Snapshots.Use(ctx, c.Session, 1, point.Layers, s.feeds.fetching(id)); err != nil {
+		point.Layers = s.deps.Snapshots.Compacted(point.Layers)
+		if _, err := s.deps.Snapshots.Acquire(ctx, c.Session, 1, point.Layers, s.feeds.fetching(id)); err != nil {
 			return Branched{}, fmt.Errorf("fetch snapshot %s: %w", point.ID, err)
 		}
 		v.Files = &point

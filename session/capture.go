@@ -233,7 +233,7 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 		if told && w.Reason != dormouse.SnapshotAsked {
 			return nil, nil //nolint:nilnil // there is nothing to tell
 		}
-		p.Layers = a.deps.Snapshots.Shorter(below)
+		p.Layers = a.deps.Snapshots.Compacted(below)
 		return p, nil
 	}
 	adds, err := a.deps.Snapshots.Adds(ctx, stage, below)
@@ -248,7 +248,7 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 		ctx, cancel = context.WithTimeoutCause(ctx, keepWithin, errLate)
 		defer cancel()
 	}
-	layer, err := a.deps.Snapshots.Keep(ctx, stage)
+	layer, err := a.deps.Snapshots.Put(ctx, stage)
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(ctx))
 	}
@@ -256,7 +256,7 @@ func (a *Actor) capturePoint(ctx context.Context, driver sandbox.Snapshotter, s 
 	if n := len(below); n > 0 && below[n-1].DiffID == layer.DiffID {
 		return unchanged()
 	}
-	p.Layers = a.deps.Snapshots.Shorter(append(slices.Clip(below), layer))
+	p.Layers = a.deps.Snapshots.Compacted(append(slices.Clip(below), layer))
 	if w.Reason == dormouse.SnapshotSealing && exceeds(p.Layers, s.Environment.Limits.Disk) {
 		return nil, errTooLarge // the volume holds the session to its limit; layers do not
 	}
@@ -296,7 +296,7 @@ func (a *Actor) workspaceOf(ctx context.Context, s law.State) (sandbox.Workspace
 		return ws, errors.New("the workspace lies over a snapshot, and this server keeps none")
 	}
 	var err error
-	if ws.Layers, err = a.deps.Snapshots.Use(ctx, a.id, ws.Number, s.Workspace.Layers, a.feeds.fetching(a.id)); err != nil {
+	if ws.Layers, err = a.deps.Snapshots.Acquire(ctx, a.id, ws.Number, s.Workspace.Layers, a.feeds.fetching(a.id)); err != nil {
 		return ws, fmt.Errorf("fetch the workspace: %w", err)
 	}
 	return ws, nil

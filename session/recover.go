@@ -24,7 +24,7 @@ func (a *Actor) recover(ctx context.Context, s law.State, ws sandbox.Workspace) 
 			if a.deps.Snapshots == nil {
 				return nil, func() {}, nil
 			}
-			return a.deps.Snapshots.Show(ctx, s.Workspace.Line)
+			return a.deps.Snapshots.View(ctx, s.Workspace.Line)
 		},
 	}
 	done, err := driver.Recover(ctx, r)
@@ -46,7 +46,7 @@ func (a *Actor) recovered(ctx context.Context, r *sandbox.Recovered) error {
 		Reason: dormouse.CleanText(r.Reason), Since: law.Stamp(r.Since), Count: r.Count, Aside: r.Aside, Outside: r.Outside,
 	}
 	for _, f := range r.Files {
-		w.Files = append(w.Files, dormouse.RecoveredFile{Path: dormouse.CleanText(f.Path), Kept: dormouse.CleanText(f.Kept), Outside: f.Outside})
+		w.Files = append(w.Files, dormouse.RecoveredFile{Path: dormouse.CleanText(f.Path), Kept: dormouse.CleanText(f.SavedAs), Outside: f.Outside})
 	}
 	if r.Since.IsZero() {
 		if p, ok := a.state.Point(a.state.Workspace.Newest); ok {

@@ -56,7 +56,7 @@ func TestFilesThatWerePutBackAreToldFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.write("a", "2")
-		m.lost.Store(&sandbox.Recovered{ID: "one", Session: h.id, Condition: sandbox.Cut, Reason: "cut", Since: time.Now(), Count: 1, Files: []layer.Restored{{Path: "a", Kept: "a.found"}}})
+		m.lost.Store(&sandbox.Recovered{ID: "one", Session: h.id, Condition: sandbox.Cut, Reason: "cut", Since: time.Now(), Count: 1, Files: []layer.Restored{{Path: "a", SavedAs: "a.found"}}})
 		if err := h.do(law.Hibernate{}); err != nil {
 			t.Fatal(err)
 		}

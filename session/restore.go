@@ -331,13 +331,13 @@ func (c *Config) prepare(ctx context.Context, s law.State, m dormouse.Snapshot, 
 		return dormouse.WorkspaceSwap{}, errNoSnapshots
 	}
 	swap := dormouse.WorkspaceSwap{
-		Number: s.Workspace.Number + 1, Snapshot: m.ID, Layers: c.Snapshots.Shorter(m.Layers), Reason: reason, Origin: origin,
+		Number: s.Workspace.Number + 1, Snapshot: m.ID, Layers: c.Snapshots.Compacted(m.Layers), Reason: reason, Origin: origin,
 	}
 	if len(m.Layers) == 0 { // without files it began, and they are never to be had
 		crash.At(crash.SwapDeciding)
 		return swap, nil
 	}
-	if _, err := c.Snapshots.Use(ctx, s.Session, swap.Number, swap.Layers, progress); err != nil {
+	if _, err := c.Snapshots.Acquire(ctx, s.Session, swap.Number, swap.Layers, progress); err != nil {
 		return swap, fmt.Errorf("fetch snapshot %s: %w", m.ID, err)
 	}
 	crash.At(crash.SwapDeciding)

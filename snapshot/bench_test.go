@@ -23,7 +23,7 @@ func BenchmarkKeepTenSmallFiles(b *testing.B) {
 		}
 		g := h.staged(files...)
 		b.StartTimer()
-		_, err := h.Keep(b.Context(), g)
+		_, err := h.Put(b.Context(), g)
 		must(b, err)
 	}
 }

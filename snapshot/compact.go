@@ -18,8 +18,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// run is the note of what layers that lie over each other were merged to.
-type run struct {
+// mergeRecord is the note of what layers that lie over each other were merged to.
+type mergeRecord struct {
 	Layers []dormouse.Digest `json:"layers"` // the DiffIDs
 	Bottom bool              `json:"bottom"` // nothing lies below them
 	Merged dormouse.Layer    `json:"merged"`
@@ -27,10 +27,10 @@ type run struct {
 	TooLarge bool `json:"too_large,omitempty"`
 }
 
-// offered is how long what was merged can be had. It is not named by anybody until
+// mergeValidFor is how long what was merged can be had. It is not named by anybody until
 // it is had, and who collects blobs leaves alone those that were put in the last
 // hour.
-const offered = 30 * time.Minute
+const mergeValidFor = 30 * time.Minute
 
 // Compact merges what is worth merging of a line, which may take a while, so that
 // Shorter can offer it. What has been merged when it fails is not lost. A run that
@@ -50,7 +50,7 @@ func (s *Store) compact(ctx context.Context, line []dormouse.Layer) (failed erro
 	}
 	passed := make(map[string]bool) // notes of runs
 	for {
-		from, to, ok := next(line, s.opts.Limits, func(from, to int) bool { return passed[s.runNote(line[from:to], from == 0)] })
+		from, to, ok := nextMerge(line, s.opts.Limits, func(from, to int) bool { return passed[s.mergePath(line[from:to], from == 0)] })
 		if !ok {
 			return failed
 		}
@@ -64,7 +64,7 @@ func (s *Store) compact(ctx context.Context, line []dormouse.Layer) (failed erro
 		case !tooLarge(err) && failed == nil:
 			failed = err
 		}
-		passed[s.runNote(line[from:to], from == 0)] = true
+		passed[s.mergePath(line[from:to], from == 0)] = true
 	}
 }
 
@@ -73,13 +73,13 @@ func tooLarge(err error) bool {
 	return errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany)
 }
 
-// Shorter returns the shortest line that is the same and that Compact has lately
+// Compacted returns the shortest line that is the same and that Compact has lately
 // prepared, or the line itself. Whoever wants to name its layers must do so soon.
-func (s *Store) Shorter(line []dormouse.Layer) []dormouse.Layer {
+func (s *Store) Compacted(line []dormouse.Layer) []dormouse.Layer {
 	for {
 		var merged dormouse.Layer
-		from, to, ok := next(line, s.opts.Limits, func(from, to int) bool {
-			found, fresh, err := s.readRun(line[from:to], from == 0)
+		from, to, ok := nextMerge(line, s.opts.Limits, func(from, to int) bool {
+			found, fresh, err := s.readMerge(line[from:to], from == 0)
 			merged = found
 			return err != nil || !fresh
 		})
@@ -90,21 +90,21 @@ func (s *Store) Shorter(line []dormouse.Layer) []dormouse.Layer {
 	}
 }
 
-// runNote is where the note of a run is.
-func (s *Store) runNote(layers []dormouse.Layer, bottom bool) string {
-	return s.path(runsDir, hexOf(dormouse.DigestOf(fmt.Appendf(nil, "%t %s", bottom, runOf(layers)))))
+// mergePath is where the note of a run is.
+func (s *Store) mergePath(layers []dormouse.Layer, bottom bool) string {
+	return s.path(mergesDir, hexOf(dormouse.DigestOf(fmt.Appendf(nil, "%t %s", bottom, chainKey(layers)))))
 }
 
-// readRun returns what layers were merged to, and whether that can be had. If they
+// readMerge returns what layers were merged to, and whether that can be had. If they
 // were not merged it returns dormouse.ErrNotFound, and layer.ErrTooBig if they are not
 // to be.
-func (s *Store) readRun(layers []dormouse.Layer, bottom bool) (merged dormouse.Layer, fresh bool, err error) {
-	path := s.runNote(layers, bottom)
-	note, found, err := readNote[run](path)
+func (s *Store) readMerge(layers []dormouse.Layer, bottom bool) (merged dormouse.Layer, fresh bool, err error) {
+	path := s.mergePath(layers, bottom)
+	note, found, err := readRecord[mergeRecord](path)
 	if err != nil {
 		return merged, false, err
 	}
-	if !found || note.Bottom != bottom || !slices.Equal(note.Layers, contents(layers)) {
+	if !found || note.Bottom != bottom || !slices.Equal(note.Layers, diffIDs(layers)) {
 		return merged, false, dormouse.ErrNotFound
 	}
 	if note.TooLarge {
@@ -120,45 +120,45 @@ func (s *Store) readRun(layers []dormouse.Layer, bottom bool) (merged dormouse.L
 	if err != nil {
 		return merged, false, err
 	}
-	return note.Merged, time.Since(info.ModTime()) < offered, nil
+	return note.Merged, time.Since(info.ModTime()) < mergeValidFor, nil
 }
 
 // merge merges layers that lie over others.
 func (s *Store) merge(ctx context.Context, below, layers []dormouse.Layer) (merged dormouse.Layer, err error) {
 	bottom := len(below) == 0
-	path := s.runNote(layers, bottom)
-	done, err := s.alone(ctx, filepath.Base(path))
+	path := s.mergePath(layers, bottom)
+	done, err := s.singleFlight(ctx, filepath.Base(path))
 	if err != nil {
 		return merged, err
 	}
 	defer done()
-	merged, fresh, err := s.readRun(layers, bottom)
+	merged, fresh, err := s.readMerge(layers, bottom)
 	if err == nil && fresh {
 		return merged, nil
 	}
 	if err == nil {
-		err = s.putAgain(ctx, merged)
+		err = s.refreshBlob(ctx, merged)
 	}
 	if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
-		merged, err = s.keepMerged(ctx, below, layers)
+		merged, err = s.putMerged(ctx, below, layers)
 		if tooLarge(err) {
 			// Nobody tries again before the note is swept.
-			return merged, errors.Join(err, s.writeRun(path, run{Layers: contents(layers), Bottom: bottom, TooLarge: true}))
+			return merged, errors.Join(err, s.writeMerge(path, mergeRecord{Layers: diffIDs(layers), Bottom: bottom, TooLarge: true}))
 		}
 	}
 	if err != nil {
 		return merged, err
 	}
 	crash.At(crash.CompactMerged)
-	if err := s.writeRun(path, run{Layers: contents(layers), Bottom: bottom, Merged: merged}); err != nil {
+	if err := s.writeMerge(path, mergeRecord{Layers: diffIDs(layers), Bottom: bottom, Merged: merged}); err != nil {
 		return merged, err
 	}
 	crash.At(crash.CompactNoted)
 	return merged, nil
 }
 
-// putAgain keeps a blob that nobody names yet from being collected.
-func (s *Store) putAgain(ctx context.Context, l dormouse.Layer) error {
+// refreshBlob keeps a blob that nobody names yet from being collected.
+func (s *Store) refreshBlob(ctx context.Context, l dormouse.Layer) error {
 	packed, _, err := s.opts.Blobs.Open(ctx, l.Digest)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (s *Store) putAgain(ctx context.Context, l dormouse.Layer) error {
 	return errors.Join(err, packed.Close())
 }
 
-func (s *Store) keepMerged(ctx context.Context, below, layers []dormouse.Layer) (merged dormouse.Layer, err error) {
+func (s *Store) putMerged(ctx context.Context, below, layers []dormouse.Layer) (merged dormouse.Layer, err error) {
 	all := slices.Concat(below, layers)
 	names, unpin, err := s.pin(all, nil)
 	if err != nil {
@@ -184,13 +184,13 @@ func (s *Store) keepMerged(ctx context.Context, below, layers []dormouse.Layer) 
 	dirs := s.paths(names)
 	err = layer.MergeOver(ctx, dirs[:len(below)], dirs[len(below):], s.opts.Limits, g.Dir)
 	if err == nil {
-		merged, err = s.Keep(ctx, g)
+		merged, err = s.Put(ctx, g)
 	}
 	return merged, errors.Join(err, g.Close())
 }
 
-// writeRun writes a note that can be lost.
-func (s *Store) writeRun(path string, r run) error {
+// writeMerge writes a note that can be lost.
+func (s *Store) writeMerge(path string, r mergeRecord) error {
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func TestALineBringsBackWhatWasThere(t *testing.T) {
 		g, err := h.Stage(t.Context())
 		must(t, err)
 		index = capture(t, upper, index, g.Dir)
-		l, err := h.Keep(t.Context(), g)
+		l, err := h.Put(t.Context(), g)
 		must(t, err)
 		line = append(slices.Clone(line), l)
 		points = append(points, point{line, layertest.Describe(t, w.Dir)})
@@ -70,7 +70,7 @@ func TestALineBringsBackWhatWasThere(t *testing.T) {
 			must(t, h.Compact(t.Context(), line))
 		}
 		if r.IntN(3) > 0 {
-			line = h.Shorter(line)
+			line = h.Compacted(line)
 		}
 		longest = max(longest, len(line))
 	}
@@ -81,7 +81,7 @@ func TestALineBringsBackWhatWasThere(t *testing.T) {
 			h.forget()
 		case 1:
 			must(t, h.Compact(t.Context(), p.line))
-			p.line = h.Shorter(p.line)
+			p.line = h.Compacted(p.line)
 		}
 		if got := h.shown(p.line); got != p.tree {
 			t.Fatalf("point %d, of %d layers, is not what was there:\n%s", n, len(p.line), layertest.Difference(p.tree, got))
@@ -125,7 +125,7 @@ func TestALineOfEqualStepsStaysShort(t *testing.T) {
 	for n := range most {
 		line = append(slices.Clone(line), s.keep(fmt.Sprintf("f%d", n), noise(n, 100)))
 		must(t, s.Compact(t.Context(), line))
-		if line = s.Shorter(line); len(line) > 16 {
+		if line = s.Compacted(line); len(line) > 16 {
 			t.Fatalf("after %d steps there are %d layers", n, len(line))
 		}
 	}
@@ -164,7 +164,7 @@ func TestALineOfAnyStepsStaysShort(t *testing.T) {
 				sum += size(r, n)
 				line = append(slices.Clone(line), s.keep(fmt.Sprintf("f%d", n), noise(n, size(r, n))))
 				must(t, s.Compact(t.Context(), line))
-				line = s.Shorter(line)
+				line = s.Compacted(line)
 				longest = max(longest, len(line))
 			}
 			t.Logf("at most %d layers, %d bytes put for %d", longest, put.n, sum)
@@ -204,7 +204,7 @@ func TestWhatIsHiddenStaysHiddenInAMerge(t *testing.T) {
 	line := []dormouse.Layer{h.keep("gone", noise(1, 4<<20), "d/", "", "d/x", "1", "kept", "1")}
 	line = append(line, h.keep("-gone", ""), h.keep("-d", ""), h.keep("new", "1"), h.keep("-new", ""))
 	must(t, h.Compact(t.Context(), line))
-	short := h.Shorter(line)
+	short := h.Compacted(line)
 	if len(short) != 2 || short[0] != line[0] {
 		t.Fatalf("it is merged to %v", short)
 	}
@@ -224,7 +224,7 @@ func TestWhatWasMergedLongAgoIsNotOffered(t *testing.T) {
 	h := open(t)
 	line := []dormouse.Layer{h.keep("a", "1"), h.keep("b", "2"), h.keep("c", "3"), h.keep("d", "4")}
 	must(t, h.Compact(t.Context(), line))
-	short := h.Shorter(line)
+	short := h.Compacted(line)
 	if len(short) != 1 {
 		t.Fatalf("it is merged to %v", short)
 	}
@@ -232,12 +232,12 @@ func TestWhatWasMergedLongAgoIsNotOffered(t *testing.T) {
 	old := time.Now().Add(-time.Hour)
 	must(t, os.Chtimes(note, old, old))
 	// Whoever collects blobs may be about to collect this one.
-	if got := h.Shorter(line); len(got) != 4 {
+	if got := h.Compacted(line); len(got) != 4 {
 		t.Errorf("offered is %v", got)
 	}
 	put := &measuring{Store: h.blobs}
 	must(t, openAt(t, h.dir, put).Compact(t.Context(), line))
-	if got := h.Shorter(line); !slices.Equal(got, short) || put.n != short[0].Size {
+	if got := h.Compacted(line); !slices.Equal(got, short) || put.n != short[0].Size {
 		t.Errorf("offered is %v, and %d bytes were put", got, put.n)
 	}
 	// It has been collected.
@@ -245,7 +245,7 @@ func TestWhatWasMergedLongAgoIsNotOffered(t *testing.T) {
 	must(t, h.blobs.Delete(t.Context(), short[0].Digest))
 	must(t, h.Compact(t.Context(), line))
 	h.forget()
-	if got := h.Shorter(line); !slices.Equal(got, short) || content(t, h.use(1, got...)[0], "c") != "3" {
+	if got := h.Compacted(line); !slices.Equal(got, short) || content(t, h.use(1, got...)[0], "c") != "3" {
 		t.Errorf("offered is %v", got)
 	}
 }
@@ -254,7 +254,7 @@ func TestALostNoteCostsOnlyWork(t *testing.T) {
 	h := open(t)
 	line := []dormouse.Layer{h.keep("a", "1"), h.keep("b", "2"), h.keep("c", "3"), h.keep("d", "4")}
 	must(t, h.Compact(t.Context(), line))
-	short := h.Shorter(line)
+	short := h.Compacted(line)
 	note := filepath.Join(h.dir, "runs", list(t, filepath.Join(h.dir, "runs"))[0])
 	for name, spoil := range map[string]func(string) error{
 		"lost":    os.Remove,
@@ -263,11 +263,11 @@ func TestALostNoteCostsOnlyWork(t *testing.T) {
 		"another": func(path string) error { return os.WriteFile(path, []byte(`{"layers":[],"bottom":true}`), 0o600) },
 	} {
 		must(t, spoil(note))
-		if got := h.Shorter(line); len(got) != 4 {
+		if got := h.Compacted(line); len(got) != 4 {
 			t.Errorf("%s: offered is %v", name, got)
 		}
 		must(t, h.Compact(t.Context(), line))
-		if got := h.Shorter(line); !slices.Equal(got, short) {
+		if got := h.Compacted(line); !slices.Equal(got, short) {
 			t.Errorf("%s: offered is %v, was %v", name, got, short)
 		}
 	}
@@ -281,7 +281,7 @@ func TestCompactFailsWithoutHarm(t *testing.T) {
 	if err := h.Compact(t.Context(), line); !errors.Is(err, dormouse.ErrNotFound) {
 		t.Errorf("compact = %v, want ErrNotFound", err)
 	}
-	if got := h.Shorter(line); !slices.Equal(got, line) {
+	if got := h.Compacted(line); !slices.Equal(got, line) {
 		t.Errorf("offered is %v", got)
 	}
 	line[2] = h.keep("c", "3")
@@ -292,7 +292,7 @@ func TestCompactFailsWithoutHarm(t *testing.T) {
 		t.Errorf("compact = %v", err)
 	}
 	must(t, h.Compact(t.Context(), line))
-	if got := h.Shorter(line); len(got) != 1 {
+	if got := h.Compacted(line); len(got) != 1 {
 		t.Errorf("offered is %v", got)
 	}
 	if left := list(t, filepath.Join(h.dir, "tmp")); len(left) == 0 {
@@ -312,7 +312,7 @@ func TestAMergeIsWithinTheLimits(t *testing.T) {
 	h := open(t, func(o *snapshot.Options) { o.Limits = layer.Limits{Entries: 10, Bytes: 1 << 20} })
 	line := []dormouse.Layer{h.keep("a", "1", "b", "1", "c", "1"), h.keep("d", "1", "e", "1", "f", "1"), h.keep("g", "2"), h.keep("h", "3")}
 	must(t, h.Compact(t.Context(), line))
-	if got := h.Shorter(line); len(got) != 4 {
+	if got := h.Compacted(line); len(got) != 4 {
 		t.Errorf("offered is %v", got)
 	}
 }
@@ -335,7 +335,7 @@ func TestManyCompactTheSameLineAtOnce(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if got := h.Shorter(line); len(got) != 2 {
+	if got := h.Compacted(line); len(got) != 2 {
 		t.Errorf("offered is %v", got)
 	}
 }

@@ -21,9 +21,9 @@ func (s *Store) Diff(ctx context.Context, before, now []dormouse.Layer, most int
 	return d, nil
 }
 
-// Show returns the directories of layers, all of them and in the same order, until done
+// View returns the directories of layers, all of them and in the same order, until done
 // is called. What is missing is fetched.
-func (s *Store) Show(ctx context.Context, layers []dormouse.Layer) (dirs []string, done func(), err error) {
+func (s *Store) View(ctx context.Context, layers []dormouse.Layer) (dirs []string, done func(), err error) {
 	if len(layers) == 0 {
 		return nil, func() {}, nil
 	}
@@ -43,7 +43,7 @@ func (s *Store) Show(ctx context.Context, layers []dormouse.Layer) (dirs []strin
 
 func (s *Store) diff(ctx context.Context, before, now []dormouse.Layer, most int) (Difference, error) {
 	d := Difference{Changes: []Change{}}
-	dirs, done, err := s.Show(ctx, slices.Concat(before, now))
+	dirs, done, err := s.View(ctx, slices.Concat(before, now))
 	if err != nil {
 		return d, err
 	}
@@ -83,7 +83,7 @@ func kind(e layer.Entry) string {
 		return "symlink"
 	case layer.Fifo:
 		return "pipe"
-	case layer.Gone, layer.Other: // which no line shows
+	case layer.Whiteout, layer.Unsupported: // which no line shows
 	}
 	return ""
 }

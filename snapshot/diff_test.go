@@ -59,7 +59,7 @@ func TestADifferenceComparesBytesAndNotTimes(t *testing.T) {
 	base := h.keep("same", "abc", "other", "abc")
 	g := h.staged("same", "abc", "other", "abd") // as large, and of the same time
 	must(t, os.Chtimes(filepath.Join(g.Dir, "same"), zero, zero.Add(1)))
-	top, err := h.Keep(t.Context(), g)
+	top, err := h.Put(t.Context(), g)
 	must(t, err)
 	got := h.diff([]dormouse.Layer{base}, []dormouse.Layer{base, top}, 100)
 	if len(got.Changes) != 1 || got.Changes[0].Path != "other" || got.Changes[0].What != snapshot.Changed {
@@ -79,13 +79,13 @@ func TestAShorterLineDoesNotDiffer(t *testing.T) {
 		for range 4 {
 			w.Step()
 		}
-		l, err := h.Keep(t.Context(), g)
+		l, err := h.Put(t.Context(), g)
 		must(t, err)
 		must(t, g.Close())
 		line = append(line, l)
 	}
 	must(t, h.Compact(t.Context(), line))
-	short := h.Shorter(line)
+	short := h.Compacted(line)
 	if len(short) >= len(line) {
 		t.Fatalf("%d layers were made of %d", len(short), len(line))
 	}

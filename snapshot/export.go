@@ -28,7 +28,7 @@ import (
 // of them read nothing else, with the holes of its files.
 type exported struct {
 	dormouse.Layer
-	spread bool // it is not as we have packed it
+	expanded bool // it is not as we have packed it
 	digest v1.Hash
 	size   int64
 }
@@ -51,7 +51,7 @@ func (s *Store) export(ctx context.Context, w io.Writer, layers []dormouse.Layer
 	}
 	if len(layers) > MaxMounted {
 		// Docker takes few more.
-		merged, err := s.keepMerged(ctx, nil, layers)
+		merged, err := s.putMerged(ctx, nil, layers)
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (s *Store) export(ctx context.Context, w io.Writer, layers []dormouse.Layer
 		if err := out.WriteHeader(exportHeader(blobPath(e.digest), e.size)); err != nil {
 			return err
 		}
-		if err := s.spread(ctx, e, out); err != nil {
+		if err := s.writeExported(ctx, e, out); err != nil {
 			return fmt.Errorf("layer %s: %w", e.Digest, err)
 		}
 	}
@@ -104,7 +104,7 @@ func (s *Store) measure(ctx context.Context, l dormouse.Layer) (e exported, err 
 	ours, theirs := &sizer{}, &sizer{Hash: sha256.New()}
 	err = s.read(ctx, l, nil, func(plain io.Reader) (err error) {
 		plain = io.TeeReader(plain, ours)
-		if e.spread, err = layer.Spread(ctx, plain, s.opts.Limits, theirs); err != nil {
+		if e.expanded, err = layer.ExpandSparse(ctx, plain, s.opts.Limits, theirs); err != nil {
 			return err
 		}
 		_, err = io.Copy(io.Discard, plain)
@@ -115,7 +115,7 @@ func (s *Store) measure(ctx context.Context, l dormouse.Layer) (e exported, err 
 	}
 	e.Layer, e.size = l, ours.n
 	digest := l.DiffID
-	if e.spread {
+	if e.expanded {
 		e.size, digest = theirs.n, digestOf(theirs)
 	}
 	e.digest, err = v1.NewHash(string(digest))
@@ -136,11 +136,11 @@ func (c *sizer) Write(b []byte) (int, error) {
 	return c.Hash.Write(b)
 }
 
-// spread writes a layer as it was measured.
-func (s *Store) spread(ctx context.Context, e exported, w io.Writer) error {
+// writeExported writes a layer as it was measured.
+func (s *Store) writeExported(ctx context.Context, e exported, w io.Writer) error {
 	return s.read(ctx, e.Layer, nil, func(plain io.Reader) (err error) {
-		if e.spread {
-			_, err = layer.Spread(ctx, plain, s.opts.Limits, w)
+		if e.expanded {
+			_, err = layer.ExpandSparse(ctx, plain, s.opts.Limits, w)
 		} else {
 			_, err = io.Copy(w, plain)
 		}

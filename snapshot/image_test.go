@@ -64,7 +64,7 @@ func TestOthersReadWhatWasExported(t *testing.T) {
 	must(t, err)
 	must(t, f.Truncate(3<<20))
 	must(t, f.Close())
-	sparse, err := h.Keep(t.Context(), g)
+	sparse, err := h.Put(t.Context(), g)
 	must(t, err)
 	line := []dormouse.Layer{sparse, h.keep("-a", "", "b", "2"), sparse}
 	path := filepath.Join(t.TempDir(), "image.tar")

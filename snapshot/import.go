@@ -24,24 +24,24 @@ import (
 // The limits, or where they are zero those of a layer, are of the whole image. An
 // image that is refused leaves nothing: none of it is kept before all of it is read.
 func (s *Store) Import(ctx context.Context, r io.Reader, limits layer.Limits) ([]dormouse.Layer, error) {
-	limits = Options{Limits: limits}.complete().Limits
+	limits = Options{Limits: limits}.withDefaults().Limits
 	limits.Entries, limits.Bytes = min(limits.Entries, s.opts.Limits.Entries), min(limits.Bytes, s.opts.Limits.Bytes)
 	limits.Paths = min(limits.Paths, s.opts.Limits.Paths)
 	layers, err := s.importFrom(ctx, r, limits)
 	if err != nil {
-		return nil, fmt.Errorf("import an image: %w", refused(layer.Full(err)))
+		return nil, fmt.Errorf("import an image: %w", asInvalid(layer.Full(err)))
 	}
 	return layers, nil
 }
 
-// refused says in our words that a layer is too large, or none.
-func refused(err error) error {
+// asInvalid says in our words that a layer is too large, or none.
+func asInvalid(err error) error {
 	switch {
 	case errors.Is(err, dormouse.ErrInvalid):
 		return err
 	case errors.Is(err, layer.ErrTooBig), errors.Is(err, layer.ErrTooMany):
 		return fmt.Errorf("%w: %w", dormouse.ErrTooLarge, err)
-	case errors.Is(err, layer.ErrWrong):
+	case errors.Is(err, layer.ErrMalformed):
 		return fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
 	}
 	return err
@@ -62,7 +62,7 @@ func (s *Store) importFrom(ctx context.Context, r io.Reader, limits layer.Limits
 	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Idle/2, fmt.Errorf("it took too long to keep: %w", dormouse.ErrUnavailable))
 	defer cancel()
 	for i, g := range stages {
-		kept, err := s.Keep(ctx, g)
+		kept, err := s.Put(ctx, g)
 		if err != nil {
 			return nil, fmt.Errorf("layer %d: %w", i+1, errors.Join(err, context.Cause(ctx)))
 		}
@@ -91,7 +91,7 @@ func (s *Store) readImage(ctx context.Context, r io.Reader, limits layer.Limits)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", dormouse.ErrInvalid, err)
 	}
-	left := allowance{limits, tarLimit(limits)}
+	left := budget{limits, tarLimit(limits)}
 	for i, l := range image.Layers {
 		g, err := s.Stage(ctx)
 		if err != nil {
@@ -142,15 +142,15 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// allowance is what an image may still take.
-type allowance struct {
+// budget is what an image may still take.
+type budget struct {
 	layer.Limits
 	plain int64 // bytes that layers unpack to
 }
 
 // unpackLayer unpacks one layer of an image, which may take what is left.
-func (s *Store) unpackLayer(ctx context.Context, l imagefile.Layer, want v1.Hash, left *allowance, dir string) error {
-	if err := s.adopt(ctx, l, want, left, dir); err != nil {
+func (s *Store) unpackLayer(ctx context.Context, l imagefile.Layer, want v1.Hash, left *budget, dir string) error {
+	if err := s.unpackVerified(ctx, l, want, left, dir); err != nil {
 		if errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany) || errors.Is(layer.Full(err), dormouse.ErrFull) || ctx.Err() != nil {
 			return err
 		}
@@ -166,8 +166,8 @@ func (s *Store) unpackLayer(ctx context.Context, l imagefile.Layer, want v1.Hash
 	return nil
 }
 
-// adopt unpacks a layer and makes sure that it was what the configuration says.
-func (s *Store) adopt(ctx context.Context, l imagefile.Layer, want v1.Hash, allowed *allowance, dir string) error {
+// unpackVerified unpacks a layer and makes sure that it was what the configuration says.
+func (s *Store) unpackVerified(ctx context.Context, l imagefile.Layer, want v1.Hash, allowed *budget, dir string) error {
 	stored, err := l.Open()
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (s *Store) adopt(ctx context.Context, l imagefile.Layer, want v1.Hash, allo
 	sum := sha256.New()
 	capped := &cappedReader{plain, allowed.plain}
 	in := io.TeeReader(capped, sum)
-	left, err := layer.Adopt(ctx, in, allowed.Limits, dir)
+	left, err := layer.UnpackOCI(ctx, in, allowed.Limits, dir)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (h *home) made(fill func(at string)) dormouse.Layer {
 	h.t.Helper()
 	g := h.staged()
 	fill(g.Dir)
-	l, err := h.Keep(h.t.Context(), g)
+	l, err := h.Put(h.t.Context(), g)
 	must(h.t, err)
 	return l
 }
@@ -51,14 +51,14 @@ func (h *home) made(fill func(at string)) dormouse.Layer {
 func (h *home) comesBack(line []dormouse.Layer) {
 	h.t.Helper()
 	must(h.t, h.Compact(h.t.Context(), line))
-	short := h.Shorter(line)
+	short := h.Compacted(line)
 	h.t.Logf("%d layers, %d when compacted", len(line), len(short))
 	for n, line := range [][]dormouse.Layer{line, short} {
 		dirs := h.use(uint64(n), line...)
 		if len(dirs) > snapshot.MaxMounted {
 			h.t.Errorf("%d directories are mounted", len(dirs))
 		}
-		single, done, err := h.Show(h.t.Context(), line)
+		single, done, err := h.View(h.t.Context(), line)
 		must(h.t, err)
 		must(h.t, layer.Compare(h.t.Context(), dirs, single, layer.Unlimited, func(c layer.Change) { h.t.Errorf("%.100q is not the same", c.Path) }))
 		done()
@@ -163,7 +163,7 @@ func TestLongPathsDoNotKeepTheRestOfALineFromBeingShortened(t *testing.T) {
 		line = append(line, h.keep(fmt.Sprint("f", n), ""))
 	}
 	h.comesBack(line)
-	if short := h.Shorter(line); len(short) > 4+8 {
+	if short := h.Compacted(line); len(short) > 4+8 {
 		t.Errorf("%d layers are left of %d", len(short), len(line))
 	}
 }
@@ -180,10 +180,10 @@ func TestALayerWhosePathsWereNotCountedIsTakenForTheMost(t *testing.T) {
 	}
 	h.comesBack(few)
 	h.comesBack(many)
-	if got := len(h.Shorter(few)); got != 1 {
+	if got := len(h.Compacted(few)); got != 1 {
 		t.Errorf("of four layers of one file %d are left", got)
 	}
-	if got := len(h.Shorter(many)); got != 4 {
+	if got := len(h.Compacted(many)); got != 4 {
 		t.Errorf("of four layers that may be too much for one %d are left", got)
 	}
 }
@@ -205,7 +205,7 @@ func TestARunThatCannotBeMergedIsPassedOver(t *testing.T) {
 		line = append(line, h.keep(fmt.Sprint("f", n), fmt.Sprint(n)))
 	}
 	must(t, h.Compact(t.Context(), line))
-	if got := len(h.Shorter(line)); got != 4+1 {
+	if got := len(h.Compacted(line)); got != 4+1 {
 		t.Errorf("%d layers are left", got)
 	}
 	h.forget()
@@ -241,7 +241,7 @@ func TestWhatWasKeptCanBeFetched(t *testing.T) {
 		to := unix.Timespec{Sec: sec}
 		must(t, unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(g.Dir, name), []unix.Timespec{to, to}, 0))
 	}
-	l, err := h.Keep(t.Context(), g)
+	l, err := h.Put(t.Context(), g)
 	must(t, err)
 	h.forget()
 	if got := content(t, h.use(1, l)[0], "late"); got != "2" {

@@ -27,11 +27,11 @@ func layerIdentity(l dormouse.Layer) identity { return identity{Content: l.DiffI
 
 // mergedIdentity is of layers that are merged with nothing below them.
 func mergedIdentity(layers []dormouse.Layer) identity {
-	return identity{Content: dormouse.DigestOf([]byte("merged " + runOf(layers)))}
+	return identity{Content: dormouse.DigestOf([]byte("merged " + chainKey(layers)))}
 }
 
-// runOf names layers that lie over each other.
-func runOf(layers []dormouse.Layer) string {
+// chainKey names layers that lie over each other.
+func chainKey(layers []dormouse.Layer) string {
 	var b strings.Builder
 	for _, l := range layers {
 		b.WriteString(string(l.DiffID))
@@ -40,11 +40,11 @@ func runOf(layers []dormouse.Layer) string {
 	return b.String()
 }
 
-// shortest is how many digits of a digest a directory is named by. An overlay of
+// minNameLen is how many digits of a digest a directory is named by. An overlay of
 // many is mounted by a list of their names that must fit one page.
 const (
-	shortest = 16
-	longer   = 8
+	minNameLen = 16
+	nameLenStep   = 8
 )
 
 // name finds the name of a directory, or gives it one. Who calls it holds Dir, so
@@ -52,7 +52,7 @@ const (
 // link that leads nowhere: it is made in one step, with all it says.
 func (s *Store) name(id identity) (string, error) {
 	hex := hexOf(id.Content)
-	for n := shortest; n <= len(hex); n += longer {
+	for n := minNameLen; n <= len(hex); n += nameLenStep {
 		name := hex[:n]
 		err := os.Symlink(string(id.Content)+" "+string(id.Blob), s.path(namesDir, name))
 		if err == nil {
@@ -88,8 +88,8 @@ func (s *Store) touch(name string) error {
 	return unix.Lutimes(s.path(namesDir, name), []unix.Timeval{now, now})
 }
 
-// there reports whether a directory is. If so it is whole.
-func (s *Store) there(name string) (bool, error) {
+// exists reports whether a directory is. If so it is whole.
+func (s *Store) exists(name string) (bool, error) {
 	_, err := os.Lstat(s.path(layersDir, name))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
@@ -97,9 +97,9 @@ func (s *Store) there(name string) (bool, error) {
 	return err == nil, err
 }
 
-// place gives a directory that was made elsewhere its name. One that is there
+// install gives a directory that was made elsewhere its name. One that is there
 // already stays.
-func (s *Store) place(dir, name string) error {
+func (s *Store) install(dir, name string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, s.path(layersDir, name), unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EEXIST) {
 		return s.discard(dir)
@@ -107,14 +107,14 @@ func (s *Store) place(dir, name string) error {
 	return err
 }
 
-// alone waits until nobody else in this process makes a directory.
-func (s *Store) alone(ctx context.Context, name string) (done func(), err error) {
+// singleFlight waits until nobody else in this process makes a directory.
+func (s *Store) singleFlight(ctx context.Context, name string) (done func(), err error) {
 	mine := make(chan struct{})
 	for {
 		s.mu.Lock()
-		other, busy := s.making[name]
+		other, busy := s.inFlight[name]
 		if !busy {
-			s.making[name] = mine
+			s.inFlight[name] = mine
 		}
 		s.mu.Unlock()
 		if !busy {
@@ -129,7 +129,7 @@ func (s *Store) alone(ctx context.Context, name string) (done func(), err error)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.making, name)
+		delete(s.inFlight, name)
 		close(mine)
 	}, nil
 }

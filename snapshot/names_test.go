@@ -16,7 +16,7 @@ func TestNamesOfOneFileAreFilesWhereTheyAreMounted(t *testing.T) {
 	g := h.staged("a", "one", "alone", "two")
 	must(t, os.Link(filepath.Join(g.Dir, "a"), filepath.Join(g.Dir, "b")))
 	must(t, os.Chtimes(g.Dir, zero, zero))
-	l, err := h.Keep(t.Context(), g)
+	l, err := h.Put(t.Context(), g)
 	must(t, err)
 	check := func(when string) {
 		t.Helper()

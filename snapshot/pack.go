@@ -55,7 +55,7 @@ func (s *Store) pack(ctx context.Context, dir string, index layer.Index, w io.Wr
 		e.Reset(nil)
 		s.codecs.encoders.Put(e)
 	}()
-	e.Reset(&roomyWriter{w, layer.RoomIn(s.opts.Dir)})
+	e.Reset(&spaceWriter{w, layer.SpaceIn(s.opts.Dir)})
 	sum := sha256.New()
 	out := bufio.NewWriterSize(&cappedWriter{io.MultiWriter(sum, e), tarLimit(s.opts.Limits)}, bufferSize)
 	if err := index.Pack(ctx, dir, s.opts.Limits, out); err != nil {
@@ -92,14 +92,14 @@ func (c *cappedWriter) Write(b []byte) (int, error) {
 	return c.to.Write(b)
 }
 
-// roomyWriter leaves of the disk what others need.
-type roomyWriter struct {
+// spaceWriter leaves of the disk what others need.
+type spaceWriter struct {
 	to   io.Writer
-	room *layer.Room
+	space *layer.Space
 }
 
-func (r *roomyWriter) Write(b []byte) (int, error) {
-	if err := r.room.Take(int64(len(b))); err != nil {
+func (r *spaceWriter) Write(b []byte) (int, error) {
+	if err := r.space.Take(int64(len(b))); err != nil {
 		return 0, err
 	}
 	return r.to.Write(b)
@@ -132,7 +132,7 @@ func (s *Store) read(ctx context.Context, l dormouse.Layer, came func(int), do f
 		_ = d.Reset(nil)
 		s.codecs.decoders.Put(d)
 	}()
-	in := &watchedReader{from: packed, came: came}
+	in := &watchedReader{from: packed, received: came}
 	if err := d.Reset(in); err != nil {
 		return err
 	}
@@ -165,14 +165,14 @@ func (s *Store) read(ctx context.Context, l dormouse.Layer, came func(int), do f
 // watchedReader says how many bytes have come, and why no more did.
 type watchedReader struct {
 	from io.Reader
-	came func(int) // may be nil
+	received func(int) // may be nil
 	err  error
 }
 
 func (w *watchedReader) Read(b []byte) (int, error) {
 	n, err := w.from.Read(b)
-	if w.came != nil && n > 0 {
-		w.came(n)
+	if w.received != nil && n > 0 {
+		w.received(n)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		w.err = err

@@ -34,8 +34,8 @@ const (
 	defaultIdle    = time.Hour
 )
 
-// complete fills in what was left open.
-func (o Options) complete() Options {
+// withDefaults fills in what was left open.
+func (o Options) withDefaults() Options {
 	if o.Limits.Entries == 0 {
 		o.Limits.Entries = defaultEntries
 	}

@@ -16,7 +16,7 @@ import (
 type Stage struct {
 	// Dir is where to make it, empty at first.
 	Dir  string
-	kept bool
+	consumed bool
 }
 
 // Stage makes a directory to make a layer in.
@@ -33,7 +33,7 @@ func (s *Store) Stage(ctx context.Context) (*Stage, error) {
 
 // Close removes what was not kept.
 func (g *Stage) Close() error {
-	if g.kept {
+	if g.consumed {
 		return nil
 	}
 	if err := beneath.At(g.Dir).Remove(); err != nil {
@@ -57,7 +57,7 @@ func (s *Store) Adds(ctx context.Context, g *Stage, below []dormouse.Layer) (boo
 		return true, nil
 	}
 	top := below[len(below)-1].DiffID
-	for hex, n := hexOf(top), shortest; n <= len(hex); n += longer {
+	for hex, n := hexOf(top), minNameLen; n <= len(hex); n += nameLenStep {
 		if is, err := s.identity(hex[:n]); err == nil && is.Content == top {
 			same, err := layer.SameRoot(ctx, g.Dir, s.path(layersDir, hex[:n]))
 			return err != nil || !same, nil //nolint:nilerr // it may not be there

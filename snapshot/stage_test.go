@@ -22,7 +22,7 @@ func TestALayerOfTheSameRootAddsNothing(t *testing.T) {
 		g, err := h.Stage(t.Context())
 		must(t, err)
 		t.Cleanup(func() { must(t, g.Close()) })
-		must(t, layer.LikeTop(t.Context(), at, g.Dir))
+		must(t, layer.CopyRootMetadata(t.Context(), at, g.Dir))
 		change(g.Dir)
 		return g
 	}

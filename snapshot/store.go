@@ -26,7 +26,7 @@ const (
 	layersDir = "layers" // directories to mount
 	namesDir  = "names"  // what each of them is
 	usesDir   = "uses"   // which of them sessions use
-	runsDir   = "runs"   // what runs of layers were merged to
+	mergesDir   = "runs"   // what runs of layers were merged to
 	tempDir   = "tmp"    // what processes are making
 	bootFile  = "boot"   // during which boot all that was written
 )
@@ -39,14 +39,14 @@ type Store struct {
 	removing sync.WaitGroup
 
 	mu     sync.Mutex
-	making map[string]chan struct{} // guarded by mu: directories somebody is making
+	inFlight map[string]chan struct{} // guarded by mu: directories somebody is making
 	codecs codecs
 }
 
 // Open opens the layers in a directory, and makes it if there is none. What dead
 // processes have left unfinished is removed.
 func Open(opts Options) (*Store, error) {
-	s := &Store{opts: opts.complete(), making: make(map[string]chan struct{})}
+	s := &Store{opts: opts.withDefaults(), inFlight: make(map[string]chan struct{})}
 	if err := s.prepare(); err != nil {
 		return nil, fmt.Errorf("open layers in %s: %w", opts.Dir, layer.Full(err))
 	}
@@ -57,7 +57,7 @@ func (s *Store) prepare() (err error) {
 	if s.opts.Dir, err = filepath.Abs(s.opts.Dir); err != nil {
 		return err
 	}
-	for _, dir := range []string{usesDir, runsDir, tempDir} {
+	for _, dir := range []string{usesDir, mergesDir, tempDir} {
 		if err := os.MkdirAll(s.path(dir), 0o700); err != nil {
 			return err
 		}
@@ -69,15 +69,15 @@ func (s *Store) prepare() (err error) {
 	if s.temp, err = dirlock.Settle(s.path(tempDir)); err != nil {
 		return err
 	}
-	if err := s.trust(); err != nil {
+	if err := s.dropOtherBoots(); err != nil {
 		return errors.Join(err, s.Close())
 	}
 	return nil
 }
 
-// trust makes sure that the directories are those of this boot. They are never
+// dropOtherBoots makes sure that the directories are those of this boot. They are never
 // synced, so that after another nobody knows what became of them.
-func (s *Store) trust() error {
+func (s *Store) dropOtherBoots() error {
 	alone, err := dirlock.Hold(s.opts.Dir, unix.LOCK_EX)
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func (h *home) again() *home { return openAt(h.t, h.dir, h.blobs) }
 // ends in a slash is a directory, and one that begins with a minus is gone.
 func (h *home) keep(files ...string) dormouse.Layer {
 	h.t.Helper()
-	l, err := h.Keep(h.t.Context(), h.staged(files...))
+	l, err := h.Put(h.t.Context(), h.staged(files...))
 	must(h.t, err)
 	return l
 }
@@ -101,7 +101,7 @@ func fill(t testing.TB, at string, files ...string) {
 
 func (h *home) use(number uint64, layers ...dormouse.Layer) []string {
 	h.t.Helper()
-	dirs, err := h.Use(h.t.Context(), owner, number, layers, nil)
+	dirs, err := h.Acquire(h.t.Context(), owner, number, layers, nil)
 	must(h.t, err)
 	return dirs
 }
@@ -161,7 +161,7 @@ func TestLargeLayersAreKept(t *testing.T) {
 	l := h.keep("noise", string(noise))
 	h.forget()
 	var told []int64
-	dirs, err := h.Use(t.Context(), owner, 1, []dormouse.Layer{l}, func(done, total int64) {
+	dirs, err := h.Acquire(t.Context(), owner, 1, []dormouse.Layer{l}, func(done, total int64) {
 		if total != l.Size {
 			t.Errorf("total is %d, not %d", total, l.Size)
 		}
@@ -193,7 +193,7 @@ func TestReleaseAllReleasesNoOthers(t *testing.T) {
 	l := h.keep("a", "1")
 	for _, owner := range []dormouse.SessionID{"sesn_1", "sesn_1-2", "sesn_12"} {
 		for n := range uint64(3) {
-			_, err := h.Use(t.Context(), owner, n, []dormouse.Layer{l}, nil)
+			_, err := h.Acquire(t.Context(), owner, n, []dormouse.Layer{l}, nil)
 			must(t, err)
 		}
 	}
@@ -246,14 +246,14 @@ func TestALayerIsNotKeptUnlessItCanBeReadBack(t *testing.T) {
 	h := open(t)
 	g := h.staged("a", "1")
 	s := openAt(t, h.dir, rotten{h.blobs})
-	if _, err := s.Keep(t.Context(), g); !errors.Is(err, blob.ErrCorrupt) {
+	if _, err := s.Put(t.Context(), g); !errors.Is(err, blob.ErrCorrupt) {
 		t.Errorf("keep = %v, want ErrCorrupt", err)
 	}
 	if names := list(t, filepath.Join(h.dir, "layers")); len(names) > 0 {
 		t.Errorf("directories are %v", names)
 	}
 	// The stage is as it was.
-	l, err := h.Keep(t.Context(), g)
+	l, err := h.Put(t.Context(), g)
 	must(t, err)
 	if got := content(t, h.use(1, l)[0], "a"); got != "1" {
 		t.Errorf("it says %q", got)
@@ -286,7 +286,7 @@ func TestWhatIsNotALayerIsNotUsed(t *testing.T) {
 		"packed, and no tar": {dormouse.Layer{Digest: h.blob(snapshottest.Zstd([]byte("hello"))), DiffID: dormouse.DigestOf([]byte("hello"))}, dormouse.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := h.Use(t.Context(), owner, 1, []dormouse.Layer{other, c.layer}, nil)
+			_, err := h.Acquire(t.Context(), owner, 1, []dormouse.Layer{other, c.layer}, nil)
 			if !errors.Is(err, c.want) {
 				t.Errorf("use = %v, want %v", err, c.want)
 			}
@@ -304,7 +304,7 @@ func TestWhatIsNotALayerIsNotUsed(t *testing.T) {
 		must(t, err)
 		raw[len(raw)/2] ^= 1
 		must(t, os.WriteFile(path, raw, 0o600))
-		if _, err := h.Use(t.Context(), owner, 1, []dormouse.Layer{l}, nil); !errors.Is(err, blob.ErrCorrupt) {
+		if _, err := h.Acquire(t.Context(), owner, 1, []dormouse.Layer{l}, nil); !errors.Is(err, blob.ErrCorrupt) {
 			t.Errorf("use = %v, want ErrCorrupt", err)
 		}
 	})
@@ -337,20 +337,20 @@ func TestLimitsHoldWhenKeepingAndWhenUsing(t *testing.T) {
 	h.forget()
 	small := openAt(t, h.dir, h.blobs, func(o *snapshot.Options) { o.Limits = layer.Limits{Entries: 4, Bytes: 1000} })
 	for want, l := range map[error]dormouse.Layer{layer.ErrTooBig: large, layer.ErrTooMany: many} {
-		if _, err := small.Use(t.Context(), owner, 1, []dormouse.Layer{l}, nil); !errors.Is(err, want) || !errors.Is(err, dormouse.ErrTooLarge) {
+		if _, err := small.Acquire(t.Context(), owner, 1, []dormouse.Layer{l}, nil); !errors.Is(err, want) || !errors.Is(err, dormouse.ErrTooLarge) {
 			t.Errorf("use = %v, want %v", err, want)
 		}
 	}
-	if _, err := small.Keep(t.Context(), small.staged("a", strings.Repeat("x", 2000))); !errors.Is(err, layer.ErrTooBig) {
+	if _, err := small.Put(t.Context(), small.staged("a", strings.Repeat("x", 2000))); !errors.Is(err, layer.ErrTooBig) {
 		t.Errorf("keep = %v, want ErrTooBig", err)
 	}
-	if _, err := small.Keep(t.Context(), small.staged("a", "", "b", "", "c", "", "d", "")); !errors.Is(err, layer.ErrTooMany) {
+	if _, err := small.Put(t.Context(), small.staged("a", "", "b", "", "c", "", "d", "")); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("keep = %v, want ErrTooMany", err)
 	}
 	// A tar that unpacks to nothing, at length.
 	bomb := bytes.Repeat([]byte{0}, 1<<20)
 	l := dormouse.Layer{Digest: h.blob(snapshottest.Zstd(bomb)), DiffID: dormouse.DigestOf(bomb)}
-	if _, err := small.Use(t.Context(), owner, 1, []dormouse.Layer{l}, nil); !errors.Is(err, layer.ErrTooBig) {
+	if _, err := small.Acquire(t.Context(), owner, 1, []dormouse.Layer{l}, nil); !errors.Is(err, layer.ErrTooBig) {
 		t.Errorf("use of a bomb = %v, want ErrTooBig", err)
 	}
 }
@@ -365,10 +365,10 @@ func TestACancelledCallLeavesNothing(t *testing.T) {
 	if _, err := h.Stage(ctx); !errors.Is(err, because) {
 		t.Errorf("stage = %v", err)
 	}
-	if _, err := h.Keep(ctx, h.staged("b", "2")); !errors.Is(err, because) {
+	if _, err := h.Put(ctx, h.staged("b", "2")); !errors.Is(err, because) {
 		t.Errorf("keep = %v", err)
 	}
-	if _, err := h.Use(ctx, owner, 1, []dormouse.Layer{l}, nil); !errors.Is(err, because) {
+	if _, err := h.Acquire(ctx, owner, 1, []dormouse.Layer{l}, nil); !errors.Is(err, because) {
 		t.Errorf("use = %v", err)
 	}
 	if names := list(t, filepath.Join(h.dir, "layers")); len(names) > 0 {
@@ -399,7 +399,7 @@ func TestManyUseTheSameLayersAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for n := range uint64(8) {
 		all.Go(func() {
-			if dirs, err := s.Use(t.Context(), owner, n, line, nil); err != nil || len(dirs) != 3 {
+			if dirs, err := s.Acquire(t.Context(), owner, n, line, nil); err != nil || len(dirs) != 3 {
 				t.Errorf("use = %v, %v", dirs, err)
 			}
 		})

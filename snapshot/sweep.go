@@ -38,7 +38,7 @@ func (s *Store) sweep(ctx context.Context, named func(context.Context, []dormous
 	if err := s.releaseDead(ctx, alive); err != nil {
 		return 0, err
 	}
-	if err := s.sweepRuns(); err != nil {
+	if err := s.sweepMerges(); err != nil {
 		return 0, err
 	}
 	unused, err := s.unused()
@@ -48,7 +48,7 @@ func (s *Store) sweep(ctx context.Context, named func(context.Context, []dormous
 	const atOnce = 500
 	removed := 0
 	for some := range slices.Chunk(unused, atOnce) {
-		if some, err = s.unnamed(ctx, some, named); err != nil {
+		if some, err = s.unreferenced(ctx, some, named); err != nil {
 			return removed, err
 		}
 		n, err := s.remove(some)
@@ -89,9 +89,9 @@ func (s *Store) releaseDead(ctx context.Context, alive func(dormouse.SessionID) 
 	return nil
 }
 
-// sweepRuns removes notes of what nobody has wanted to have.
-func (s *Store) sweepRuns() error {
-	notes, err := os.ReadDir(s.path(runsDir))
+// sweepMerges removes notes of what nobody has wanted to have.
+func (s *Store) sweepMerges() error {
+	notes, err := os.ReadDir(s.path(mergesDir))
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *Store) sweepRuns() error {
 			}
 			continue
 		}
-		if err := os.Remove(s.path(runsDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(s.path(mergesDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func (s *Store) used() (map[string]bool, error) {
 		return nil, err
 	}
 	for _, e := range notes {
-		u, _, err := readNote[use](s.path(usesDir, e.Name()))
+		u, _, err := readRecord[useRecord](s.path(usesDir, e.Name()))
 		if err != nil {
 			return nil, err
 		}
@@ -192,8 +192,8 @@ func (s *Store) pinned() (names []string, err error) {
 	return names, nil
 }
 
-// unnamed are those whose blobs no session names.
-func (s *Store) unnamed(ctx context.Context, names []string, named func(context.Context, []dormouse.Digest) ([]dormouse.Digest, error)) ([]string, error) {
+// unreferenced are those whose blobs no session names.
+func (s *Store) unreferenced(ctx context.Context, names []string, named func(context.Context, []dormouse.Digest) ([]dormouse.Digest, error)) ([]string, error) {
 	blobs := make(map[string]dormouse.Digest)
 	var all []dormouse.Digest
 	for _, name := range names {
@@ -234,7 +234,7 @@ func (s *Store) remove(names []string) (int, error) {
 		if _, found := slices.BinarySearch(free, name); !found {
 			continue
 		}
-		there, err := s.there(name)
+		there, err := s.exists(name)
 		if err != nil {
 			return 0, err
 		}

@@ -91,7 +91,7 @@ func TestSweepReleasesWhatTheDeadUsed(t *testing.T) {
 	h := open(t, eager)
 	l, other := h.keep("a", "1"), h.keep("b", "2")
 	h.use(1, l)
-	_, err := h.Use(t.Context(), "sesn_dead", 7, []dormouse.Layer{other}, nil)
+	_, err := h.Acquire(t.Context(), "sesn_dead", 7, []dormouse.Layer{other}, nil)
 	must(t, err)
 	alive := func(id dormouse.SessionID) (bool, error) { return id == owner, nil }
 	if n, err := h.Sweep(t.Context(), naming(), alive); err != nil || n != 1 {
@@ -201,9 +201,9 @@ func (h *home) work(worker uint64, n int, line []dormouse.Layer) error {
 		if err := h.Compact(ctx, line); err != nil {
 			return err
 		}
-		line = h.Shorter(line)
+		line = h.Compacted(line)
 	}
-	dirs, err := h.Use(ctx, owner, worker, line, nil)
+	dirs, err := h.Acquire(ctx, owner, worker, line, nil)
 	if err != nil {
 		return err
 	}

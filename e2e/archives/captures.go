@@ -73,7 +73,7 @@ func (w *World) leaves(ctx context.Context, from string, want ...string) (string
 		return "", err
 	}
 	var left []string
-	for _, e := range c.Left() {
+	for _, e := range c.Skipped() {
 		left = append(left, e.Path)
 	}
 	if !slices.Equal(left, want) {
@@ -376,7 +376,7 @@ func manyFiles(ctx context.Context, w *World) (string, error) {
 		return "", errors.Join(err, fmt.Errorf("settled is %t", settled))
 	}
 	seen := took("captured")
-	kept, err := s.Keep(ctx, g)
+	kept, err := s.Put(ctx, g)
 	if err != nil {
 		return "", err
 	}
@@ -390,7 +390,7 @@ func manyFiles(ctx context.Context, w *World) (string, error) {
 	}
 	defer func() { _ = fresh.Close() }()
 	began = time.Now()
-	dirs, err := fresh.Use(ctx, owner, 1, []dormouse.Layer{kept}, nil)
+	dirs, err := fresh.Acquire(ctx, owner, 1, []dormouse.Layer{kept}, nil)
 	if err != nil {
 		return "", err
 	}

@@ -75,7 +75,7 @@ func (l *line) add(fill func(in func(name string) string)) {
 	must(l.t, os.Chmod(g.Dir, 0o755))
 	old := time.Unix(1_500_000_000, 0)
 	must(l.t, os.Chtimes(filepath.Join(g.Dir, "work"), old, old))
-	kept, err := l.Keep(l.t.Context(), g)
+	kept, err := l.Put(l.t.Context(), g)
 	must(l.t, err)
 	l.layers = append(l.layers, kept)
 }
@@ -83,7 +83,7 @@ func (l *line) add(fill func(in func(name string) string)) {
 // show is what is seen of a workspace of layers.
 func (l *line) show(number uint64, layers []dormouse.Layer) string {
 	l.t.Helper()
-	dirs, err := l.Use(l.t.Context(), owner, number, layers, nil)
+	dirs, err := l.Acquire(l.t.Context(), owner, number, layers, nil)
 	must(l.t, err)
 	at := l.t.TempDir()
 	if len(dirs) == 1 { // which no overlay is made of

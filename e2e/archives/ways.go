@@ -45,16 +45,16 @@ var ways = []way{
 // unpack has a layer unpacked from a tar.
 func (w *World) unpack(ctx context.Context, from io.Reader, l layer.Limits) (dirs []string, got, breach error) {
 	got, breach = w.guard(ctx, l.Bytes+little, func(ctx context.Context) error { return layer.Unpack(ctx, from, l, w.Target) })
-	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrWrong, layer.ErrTooBig, layer.ErrTooMany))
+	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrMalformed, layer.ErrTooBig, layer.ErrTooMany))
 }
 
 // adopt has a layer of somebody's image unpacked.
 func (w *World) adopt(ctx context.Context, from io.Reader, l layer.Limits) (dirs []string, got, breach error) {
 	got, breach = w.guard(ctx, l.Bytes+little, func(ctx context.Context) error {
-		_, err := layer.Adopt(ctx, from, l, w.Target)
+		_, err := layer.UnpackOCI(ctx, from, l, w.Target)
 		return err
 	})
-	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrWrong, layer.ErrTooBig, layer.ErrTooMany))
+	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrMalformed, layer.ErrTooBig, layer.ErrTooMany))
 }
 
 // use has a workspace made of the layer that a blob is.
@@ -95,7 +95,7 @@ func (w *World) inStore(ctx context.Context, l layer.Limits, give func(context.C
 		if err != nil {
 			return err
 		}
-		dirs, err = s.Use(ctx, owner, number, layers, nil)
+		dirs, err = s.Acquire(ctx, owner, number, layers, nil)
 		return err
 	})
 	if breach == nil && got != nil {

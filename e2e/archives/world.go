@@ -118,12 +118,12 @@ func (w *World) keepGood() error {
 	if err := os.WriteFile(filepath.Join(g.Dir, "work"), []byte("of yesterday"), 0o600); err != nil {
 		return err
 	}
-	l, err := s.Keep(context.Background(), g)
+	l, err := s.Put(context.Background(), g)
 	if err != nil {
 		return err
 	}
 	w.good = []dormouse.Layer{l}
-	_, err = s.Use(context.Background(), owner, 1, w.good, nil)
+	_, err = s.Acquire(context.Background(), owner, 1, w.good, nil)
 	return err
 }
 
@@ -162,7 +162,7 @@ func (w *World) look() (string, error) {
 		return "", err
 	}
 	defer func() { _ = s.Close() }()
-	dirs, err := s.Use(context.Background(), owner, 1, w.good, nil)
+	dirs, err := s.Acquire(context.Background(), owner, 1, w.good, nil)
 	if err != nil {
 		return "", fmt.Errorf("the workspace in use: %w", err)
 	}

@@ -70,7 +70,7 @@ func TestRecoveryThatFindsNoRoomSetsAsideOnce(t *testing.T) {
 			must(t, err)
 			damage(t, v)
 			for range 3 {
-				if done, err := d.Recover(t.Context(), recoveryOf(t, 40)); !errors.Is(err, layer.ErrNoRoom) {
+				if done, err := d.Recover(t.Context(), recoveryOf(t, 40)); !errors.Is(err, layer.ErrNoSpace) {
 					t.Fatalf("without room it is recovered: %+v, %v", done, err)
 				}
 				if all := v.allAside(); len(all) != 1 {
@@ -87,7 +87,7 @@ func TestRecoveryThatFindsNoRoomSetsAsideOnce(t *testing.T) {
 			wantRecovered(t, d, v, false)
 			// What the session has from here on is its own, and is set aside like the first.
 			must(t, v.noteCondition(sandbox.Failed, "it failed again"))
-			if done, err := d.Recover(t.Context(), recoveryOf(t, 40)); !errors.Is(err, layer.ErrNoRoom) || len(v.allAside()) != 2 {
+			if done, err := d.Recover(t.Context(), recoveryOf(t, 40)); !errors.Is(err, layer.ErrNoSpace) || len(v.allAside()) != 2 {
 				t.Errorf("recovered is %+v, %v; aside are %v", done, err, v.allAside())
 			}
 		})

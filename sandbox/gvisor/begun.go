@@ -34,13 +34,13 @@ func (v volume) begunNote() string { return filepath.Join(v.dir, "recovering.jso
 
 // noteBegun notes what is going to be put back, beside what a recovery before has begun.
 func (v volume) noteBegun(r sandbox.Recovery, back *layer.Recovery) error {
-	unsure := back.Unsure()
+	unsure := back.Ambiguous()
 	if len(unsure) == 0 {
 		return nil
 	}
 	note := begun{Workspace: r.Workspace.Number, Snapshot: r.Snapshot}
 	seen := make(map[string]bool)
-	for _, all := range [][]string{back.Begun, unsure} {
+	for _, all := range [][]string{back.Interrupted, unsure} {
 		for _, path := range all {
 			if !seen[path] {
 				seen[path] = true

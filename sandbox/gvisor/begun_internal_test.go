@@ -33,7 +33,7 @@ func TestKilledRecoveryIsFinishedByTheNext(t *testing.T) {
 	kept := filepath.Join(v.upper(0).Host(), "kept")
 	note := func(name, since string) layer.Index {
 		time.Sleep(20 * time.Millisecond) // a file system has times of its own
-		all, err := layer.Look(t.Context(), v.upper(0), layer.Limits{Entries: maxNoted})
+		all, err := layer.ScanBaseline(t.Context(), v.upper(0), layer.Limits{Entries: maxNoted})
 		must(t, errors.Join(err, v.marks(0).Write(name, all, since)))
 		return all
 	}
@@ -45,19 +45,19 @@ func TestKilledRecoveryIsFinishedByTheNext(t *testing.T) {
 
 	now := &sandbox.Recovered{ID: "one", Session: failing, Condition: sandbox.Cut, Reason: "cut"}
 	back := &layer.Recovery{
-		Point: point, Upper: beneath.At(v.upper(0).Host()), Marked: marked, Synced: synced, Mark: "T",
+		Snapshot: point, Upper: beneath.At(v.upper(0).Host()), AtSnapshot: marked, Synced: synced, Suffix: "T",
 		Scratch: filepath.Join(v.place(0), "recovering"),
 	}
 	must(t, v.planBack(context.Background(), r, back, now))
 	back.Close()
-	if len(now.Files) != 1 || now.Files[0].Kept != "kept.found-T" {
+	if len(now.Files) != 1 || now.Files[0].SavedAs != "kept.found-T" {
 		t.Fatalf("told is %+v", now)
 	}
 	must(t, os.Rename(kept, kept+".found-T")) // and here it is killed
 	must(t, errors.Join(v.sync(), d.closeVolume(v), v.noteCondition(sandbox.Cut, "cut")))
 
 	told, err := d.Recover(t.Context(), r)
-	if err != nil || told == nil || !slices.Equal(told.Files, []layer.Restored{{Path: "kept", Kept: "kept.found-T"}}) {
+	if err != nil || told == nil || !slices.Equal(told.Files, []layer.Restored{{Path: "kept", SavedAs: "kept.found-T"}}) {
 		t.Fatalf("recovered is %+v, %v", told, err)
 	}
 	_, err = d.openAs(v)

@@ -99,7 +99,7 @@ func (d *Driver) captureLive(ctx context.Context, v volume, c sandbox.Capture) (
 // after it. Nothing has to be held for that, unless something is written to as
 // memory, which does not show.
 func unchanged(ctx context.Context, k *sentry, taken *layer.Capture) (bool, error) {
-	if entries, _ := taken.Written(); entries > 0 || taken.Torn() {
+	if entries, _ := taken.Written(); entries > 0 || taken.Dirty() {
 		return false, nil
 	}
 	held, err := k.mapped(ctx)
@@ -146,7 +146,7 @@ func (d *Driver) begins(v volume, c sandbox.Capture) (*layer.Capture, dormouse.S
 func ahead(ctx context.Context, taken *layer.Capture) error {
 	const most, little = 4, 4 << 20
 	for range most {
-		if _, err := taken.Pass(ctx, nil); err != nil || taken.Moved() < little {
+		if _, err := taken.Pass(ctx, nil); err != nil || taken.Copied() < little {
 			return err
 		}
 	}

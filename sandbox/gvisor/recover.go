@@ -56,7 +56,7 @@ func (d *Driver) Sync(ctx context.Context, id dormouse.SessionID, workspace uint
 	}
 	// Looked at before it is synced: what is written meanwhile is not taken for synced.
 	limits := layer.Limits{Entries: maxNoted}
-	now, err := layer.Look(ctx, v.upper(workspace), limits)
+	now, err := layer.ScanBaseline(ctx, v.upper(workspace), limits)
 	if errors.Is(err, layer.ErrTooMany) {
 		return v.sync()
 	}
@@ -162,7 +162,7 @@ func (d *Driver) recover(ctx context.Context, v volume, r sandbox.Recovery) (_ *
 		return nil, err
 	}
 	err = d.bringBack(ctx, v, r, now)
-	if errors.Is(err, layer.ErrNoRoom) {
+	if errors.Is(err, layer.ErrNoSpace) {
 		err = d.bringBackAnew(ctx, v, r, now, err)
 	}
 	if err != nil {
@@ -213,7 +213,7 @@ func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, no
 		}
 		as := mark.UTC().Format(markTime)
 		back := &layer.Recovery{
-			Point: layers, Base: r.Workspace.Layers, Upper: v.upper(r.Workspace.Number), Marked: marked, Synced: synced, Mark: as,
+			Snapshot: layers, Base: r.Workspace.Layers, Upper: v.upper(r.Workspace.Number), AtSnapshot: marked, Synced: synced, Suffix: as,
 			Scratch: filepath.Join(v.place(r.Workspace.Number), "recovering"), Outside: cmp.Or(now.Outside, filepath.Join(v.dir, "found-"+as)),
 		}
 		back.Moved = func(path string) error { return v.moved(now, path, back.Outside) }
@@ -222,7 +222,7 @@ func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, no
 			return err
 		}
 		crash.At(crash.RecoverPlanned)
-		if err := d.giveRoom(v, back.Needs()); err != nil {
+		if err := d.giveRoom(v, back.Size()); err != nil {
 			return err
 		}
 		if err := back.Apply(ctx); err != nil {
@@ -243,7 +243,7 @@ func (d *Driver) bringBack(ctx context.Context, v volume, r sandbox.Recovery, no
 // noRoom is the error of a volume that has no room for what belongs in it.
 func noRoom(err error) error {
 	if errors.Is(err, unix.ENOSPC) && !errors.Is(err, dormouse.ErrFull) {
-		return fmt.Errorf("%w: %w", layer.ErrNoRoom, err)
+		return fmt.Errorf("%w: %w", layer.ErrNoSpace, err)
 	}
 	return err
 }
@@ -251,7 +251,7 @@ func noRoom(err error) error {
 // planBack finds out what to put back, and makes durable what the next recovery has to know
 // and to tell of it.
 func (v volume) planBack(ctx context.Context, r sandbox.Recovery, back *layer.Recovery, now *sandbox.Recovered) (err error) {
-	if back.Begun, err = v.readBegun(r); err != nil {
+	if back.Interrupted, err = v.readBegun(r); err != nil {
 		return err
 	}
 	files, err := back.Plan(ctx)
@@ -329,7 +329,7 @@ func (v volume) moved(r *sandbox.Recovered, path, outside string) error {
 	r.Outside = outside
 	for i := range r.Files {
 		if f := &r.Files[i]; f.Path == sandbox.Shown(path) && !f.Outside {
-			f.Kept, f.Outside, changed = "", true, true
+			f.SavedAs, f.Outside, changed = "", true, true
 		}
 	}
 	if !changed {
@@ -368,11 +368,11 @@ func (v volume) readyWorkspace(ctx context.Context, w sandbox.Workspace) error {
 func add(r *sandbox.Recovered, files []layer.Restored) {
 	before := r.Files
 	for _, f := range files {
-		f = layer.Restored{Path: sandbox.Shown(f.Path), Kept: sandbox.Shown(f.Kept)}
+		f = layer.Restored{Path: sandbox.Shown(f.Path), SavedAs: sandbox.Shown(f.SavedAs)}
 		n := slices.IndexFunc(before, func(o layer.Restored) bool { return o.Path == f.Path })
 		if n >= 0 {
-			if f.Kept != "" && before[n].Kept == "" { // it is still there, or again
-				before[n].Kept = f.Kept
+			if f.SavedAs != "" && before[n].SavedAs == "" { // it is still there, or again
+				before[n].SavedAs = f.SavedAs
 			}
 			continue
 		}

@@ -18,12 +18,12 @@ func TestWhatWasPutBackIsListedWithinBounds(t *testing.T) {
 	var all []layer.Restored
 	for i := range 2 * sandbox.MaxLeft {
 		path := long + strings.Repeat("b", i)
-		all = append(all, layer.Restored{Path: path, Kept: path + ".found"})
+		all = append(all, layer.Restored{Path: path, SavedAs: path + ".found"})
 	}
 	add(&r, all)
 	size := 0
 	for _, f := range r.Files {
-		size += len(f.Path) + len(f.Kept)
+		size += len(f.Path) + len(f.SavedAs)
 	}
 	if most := 2 * sandbox.MaxLeft * sandbox.MaxShown; size > most || len(r.Files) != sandbox.MaxLeft {
 		t.Errorf("%d files are listed in %d bytes, want %d in at most %d", len(r.Files), size, sandbox.MaxLeft, most)
@@ -41,17 +41,17 @@ func TestLongPathsThatWerePutBackAreToldApart(t *testing.T) {
 		return strings.Repeat("ä/", sandbox.MaxShown) + in + strings.Repeat("/ö", sandbox.MaxShown)
 	}
 	one, two := long("one"), long("two")
-	add(&r, []layer.Restored{{Path: one, Kept: one + ".found"}, {Path: two, Kept: two + ".found"}})
-	if r.Count != 2 || len(r.Files) != 2 || r.Files[0].Path == r.Files[1].Path || r.Files[0].Kept == r.Files[1].Kept {
+	add(&r, []layer.Restored{{Path: one, SavedAs: one + ".found"}, {Path: two, SavedAs: two + ".found"}})
+	if r.Count != 2 || len(r.Files) != 2 || r.Files[0].Path == r.Files[1].Path || r.Files[0].SavedAs == r.Files[1].SavedAs {
 		t.Fatalf("told is %+v", r)
 	}
 	for _, f := range r.Files {
-		if len(f.Path) > sandbox.MaxShown || len(f.Kept) > sandbox.MaxShown || !utf8.ValidString(f.Path+f.Kept) {
-			t.Errorf("listed is %q, kept at %q", f.Path, f.Kept)
+		if len(f.Path) > sandbox.MaxShown || len(f.SavedAs) > sandbox.MaxShown || !utf8.ValidString(f.Path+f.SavedAs) {
+			t.Errorf("listed is %q, kept at %q", f.Path, f.SavedAs)
 		}
 	}
-	if !strings.HasSuffix(r.Files[0].Kept, ".found") {
-		t.Errorf("the end of %q is not shown", r.Files[0].Kept)
+	if !strings.HasSuffix(r.Files[0].SavedAs, ".found") {
+		t.Errorf("the end of %q is not shown", r.Files[0].SavedAs)
 	}
 	v := volume{dir: t.TempDir()}
 	must(t, v.moved(&r, two, "outside"))

@@ -111,7 +111,7 @@ func TestRecoverAFileThatIsMoreThanHalfOfItsVolume(t *testing.T) {
 	h.sh(s, "yes new | dd of=big conv=notrunc,fsync iflag=fullblock bs=1M count=66 2>/dev/null; sync")
 	h.powerCut(s)
 	done := h.recoverFrom(fence(2, 2), point)
-	if done == nil || done.Count != 1 || !done.Files[0].Outside || done.Files[0].Kept != "" || done.Outside == "" {
+	if done == nil || done.Count != 1 || !done.Files[0].Outside || done.Files[0].SavedAs != "" || done.Outside == "" {
 		t.Fatalf("recovered is %+v", done)
 	}
 	if at, err := os.Stat(filepath.Join(done.Outside, "big")); err != nil || at.Size() != 70000000 {
@@ -163,7 +163,7 @@ func TestRecoverAFileThatIsTornAndHasOldTimes(t *testing.T) {
 	}
 	h.powerCut(s)
 	done := h.recoverFrom(fence(2, 2), point)
-	if done == nil || done.Count != 1 || done.Files[0].Path != "big" || done.Files[0].Kept == "" {
+	if done == nil || done.Count != 1 || done.Files[0].Path != "big" || done.Files[0].SavedAs == "" {
 		t.Errorf("recovered is %+v", done)
 	}
 	s = h.create(fence(2, 2))

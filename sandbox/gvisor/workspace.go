@@ -56,8 +56,8 @@ func (v volume) has(number uint64) (bool, error) {
 }
 
 // marks is what is known of a workspace's last snapshots.
-func (v volume) marks(number uint64) layer.Marks {
-	return layer.Marks{Dir: filepath.Join(v.dir, "marks", strconv.FormatUint(number, 10)), Of: v.upper(number).Host()}
+func (v volume) marks(number uint64) layer.Baselines {
+	return layer.Baselines{Dir: filepath.Join(v.dir, "marks", strconv.FormatUint(number, 10)), Of: v.upper(number).Host()}
 }
 
 // latest is the workspace which a sandbox was started with last.
@@ -98,7 +98,7 @@ func (v volume) makeWorkspace(ctx context.Context, w sandbox.Workspace) error {
 		return nil
 	}
 	if n := len(w.Layers); n > 0 {
-		if err := layer.LikeTop(ctx, w.Layers[n-1], filepath.Join(to, "upper")); err != nil {
+		if err := layer.CopyRootMetadata(ctx, w.Layers[n-1], filepath.Join(to, "upper")); err != nil {
 			return fmt.Errorf("make workspace %d: %w", w.Number, err)
 		}
 	}

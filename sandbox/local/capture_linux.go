@@ -87,7 +87,7 @@ func (d *Driver) captures(p place, c sandbox.Capture) error {
 
 // known is what the workspace was like at the point that was asked for, or at the
 // one it was made from. Of neither it may be known; then all of it is captured.
-func known(m layer.Marks, c sandbox.Capture) (layer.Index, dormouse.SnapshotID) {
+func known(m layer.Baselines, c sandbox.Capture) (layer.Index, dormouse.SnapshotID) {
 	for _, point := range []dormouse.SnapshotID{c.Since, c.Workspace.Base} {
 		if point == "" {
 			continue

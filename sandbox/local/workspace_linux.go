@@ -11,8 +11,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-func (f files) marks(number uint64) layer.Marks {
-	return layer.Marks{Dir: f.marksAt(number), Of: f.at(number)}
+func (f files) marks(number uint64) layer.Baselines {
+	return layer.Baselines{Dir: f.marksAt(number), Of: f.at(number)}
 }
 
 // build makes a workspace of its layers, whole or not at all.

@@ -72,7 +72,7 @@ func (l *line) capture(t *testing.T, s sandbox.Sandbox, generation uint64, since
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := layer.Separate(within(t), l.at(as), layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}); err != nil {
+	if err := layer.BreakHardLinks(within(t), l.at(as), layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}); err != nil {
 		t.Fatal(err)
 	}
 	l.layers[as] = append(slices.Clone(l.layers[done.Since]), l.at(as))

@@ -75,7 +75,7 @@ func TestACaptureIsCorrectedByTheNextPass(t *testing.T) {
 	if a.Ino != b.Ino || a.Nlink != 2 {
 		t.Errorf("one file has become %d and %d", a.Ino, b.Ino)
 	}
-	if c.Moved() == 0 {
+	if c.Copied() == 0 {
 		t.Error("nothing was copied")
 	}
 }
@@ -209,8 +209,8 @@ func TestACaptureSaysWhatItWroteAndWhatItLeft(t *testing.T) {
 	settle()
 	c := layer.NewCapture(beneath.At(from), to, nil, below, plenty)
 	pass(t, c)
-	if entries, bytes := c.Written(); entries != 4 || bytes != 5 || len(c.Left()) != 3 || c.Left()[0].Path != "dir/new" {
-		t.Errorf("written %d, %d bytes, left %v", entries, bytes, c.Left())
+	if entries, bytes := c.Written(); entries != 4 || bytes != 5 || len(c.Skipped()) != 3 || c.Skipped()[0].Path != "dir/new" {
+		t.Errorf("written %d, %d bytes, left %v", entries, bytes, c.Skipped())
 	}
 	if diff := cmp.Diff([]string{"dir", "file", "null"}, paths(t, to)); diff != "" {
 		t.Errorf("written (-want +got):\n%s", diff)
@@ -271,7 +271,7 @@ func TestMarksAreOfOneDirectoryAndTheLastTwo(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(of, "file"), nil, 0o600))
 	index, _, err := layer.Scan(t.Context(), of, plenty)
 	must(t, err)
-	m := layer.Marks{Dir: dir, Of: of}
+	m := layer.Baselines{Dir: dir, Of: of}
 	for _, name := range []string{"a", "b", "c", "c", "b", "d"} {
 		must(t, m.Write(name, index, ""))
 		if diff := cmp.Diff(index, m.Read(name, plenty)); diff != "" {
@@ -292,7 +292,7 @@ func TestMarksAreOfOneDirectoryAndTheLastTwo(t *testing.T) {
 	if m.Read("a", plenty) != nil || m.Read("never", plenty) != nil {
 		t.Error("a mark that is not there is read")
 	}
-	if (layer.Marks{Dir: dir, Of: t.TempDir()}).Read("d", plenty) != nil {
+	if (layer.Baselines{Dir: dir, Of: t.TempDir()}).Read("d", plenty) != nil {
 		t.Error("a mark is read as one of another directory")
 	}
 	if m.Read("d", layer.Limits{Entries: 1}) != nil {
@@ -322,10 +322,10 @@ func TestMarksAreOfOneDirectoryAndTheLastTwo(t *testing.T) {
 // Whatever is read as an index is written as the same, and is one that a scan could
 // have found.
 func FuzzIndex(f *testing.F) {
-	f.Add(layer.Index{{Path: ".", Kind: layer.Dir, Mode: 0o755, Inode: 2}, {Path: "a", Kind: layer.File, Size: 9}, {Path: "a b/c", Kind: layer.Gone}}.Encode())
+	f.Add(layer.Index{{Path: ".", Kind: layer.Dir, Mode: 0o755, Inode: 2}, {Path: "a", Kind: layer.File, Size: 9}, {Path: "a b/c", Kind: layer.Whiteout}}.Encode())
 	f.Add(layer.Index{{Path: ".", Kind: layer.Dir}, {Path: "../x", Kind: layer.File}}.Encode())
 	f.Add(layer.Index{{Path: "a", Kind: layer.File}}.Encode())
-	f.Add(layer.Index{{Path: ".", Kind: layer.Dir}, {Path: "b", Kind: layer.Other}, {Path: "a", Kind: layer.File}}.Encode())
+	f.Add(layer.Index{{Path: ".", Kind: layer.Dir}, {Path: "b", Kind: layer.Unsupported}, {Path: "a", Kind: layer.File}}.Encode())
 	f.Add([]byte("dormouse index 1\n"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		// The sum keeps nobody from writing one.
@@ -372,7 +372,7 @@ func TestALookThatNobodyWaitsForEnds(t *testing.T) {
 	if _, _, err := layer.Scan(ctx, dir, plenty); !errors.Is(err, gone) {
 		t.Errorf("looked on: %v", err)
 	}
-	if _, err := layer.HideOthers(ctx, all, left, []string{below}); !errors.Is(err, gone) {
+	if _, err := layer.AddWhiteouts(ctx, all, left, []string{below}); !errors.Is(err, gone) {
 		t.Errorf("looked on at what is below: %v", err)
 	}
 }

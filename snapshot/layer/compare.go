@@ -31,7 +31,7 @@ func Compare(ctx context.Context, before, now []string, l Limits, each func(Chan
 	defer closeAll(a.roots)
 	defer closeAll(b.roots)
 	if err == nil {
-		err = compareViews(ctx, &a, &b, func(was, now placed) error {
+		err = compareViews(ctx, &a, &b, func(was, now layerEntry) error {
 			each(Change{Path: cmp.Or(was.Path, now.Path), Was: was.Entry, Now: now.Entry})
 			return nil
 		})
@@ -47,17 +47,17 @@ type view struct {
 	roots   []root
 	dirs    []string
 	devices []uint64 // that they are on
-	entries []placed
+	entries []layerEntry
 	// doubtful says that it is on a disk that may have failed: what cannot be read in it
 	// is not the same as anything.
-	doubtful bool
+	suspect bool
 }
 
 // open looks at layers. The last of them may be what a sandbox writes to, and is held to
 // the limits. Those below it were kept, or made of what was.
 func (v *view) open(ctx context.Context, dirs []string, l Limits) error {
 	for _, dir := range dirs {
-		if err := v.add(dir); err != nil {
+		if err := v.addLayer(dir); err != nil {
 			return err
 		}
 	}
@@ -73,13 +73,13 @@ func (v *view) open(ctx context.Context, dirs []string, l Limits) error {
 		if err != nil {
 			return err
 		}
-		v.entries = lay(v.entries, n, found)
+		v.entries = overlayBase(v.entries, n, found)
 	}
 	return nil
 }
 
-// add opens one more layer, without a look at what is in it.
-func (v *view) add(dir string) error {
+// addLayer opens one more layer, without a look at what is in it.
+func (v *view) addLayer(dir string) error {
 	r, err := openRoot(dir)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (v *view) add(dir string) error {
 }
 
 // compareViews calls each with what differs. What is not there is empty.
-func compareViews(ctx context.Context, a, b *view, each func(was, now placed) error) error {
+func compareViews(ctx context.Context, a, b *view, each func(was, now layerEntry) error) error {
 	was, now := a.entries, b.entries
 	if len(was) == 0 || len(now) == 0 { // there is a root all the same
 		was, now = was[min(1, len(was)):], now[min(1, len(now)):]
@@ -106,10 +106,10 @@ func compareViews(ctx context.Context, a, b *view, each func(was, now placed) er
 		var err error
 		switch {
 		case len(now) == 0 || len(was) > 0 && compare(was[0].Path, now[0].Path) < 0:
-			err = each(was[0], placed{})
+			err = each(was[0], layerEntry{})
 			was = was[1:]
 		case len(was) == 0 || compare(was[0].Path, now[0].Path) > 0:
-			err = each(placed{}, now[0])
+			err = each(layerEntry{}, now[0])
 			now = now[1:]
 		default:
 			var same bool
@@ -130,7 +130,7 @@ func compareViews(ctx context.Context, a, b *view, each func(was, now placed) er
 
 // same reports whether two entries of one name show the same. What is in the same
 // layer is, and so is what shares an inode.
-func (v *view) same(ctx context.Context, e placed, other *view, o placed) (bool, error) {
+func (v *view) same(ctx context.Context, e layerEntry, other *view, o layerEntry) (bool, error) {
 	if v.dirs[e.layer] == other.dirs[o.layer] || e.Kind == File && e.Inode == o.Inode && v.devices[e.layer] == other.devices[o.layer] {
 		return true, nil
 	}
@@ -139,15 +139,15 @@ func (v *view) same(ctx context.Context, e placed, other *view, o placed) (bool,
 	}
 	switch e.Kind { //nolint:exhaustive // of the others there is no more to know
 	case Symlink:
-		a, err := v.roots[e.layer].target(e.Path)
+		a, err := v.roots[e.layer].readlink(e.Path)
 		if err != nil {
 			return false, err
 		}
-		b, err := other.roots[o.layer].target(o.Path)
+		b, err := other.roots[o.layer].readlink(o.Path)
 		return a == b, err
 	case File, Dir:
 		same, err := sameFile(ctx, v.roots[e.layer], other.roots[o.layer], e.Entry)
-		if other.doubtful && (errors.Is(err, unix.EIO) || errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG)) {
+		if other.suspect && (errors.Is(err, unix.EIO) || errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG)) {
 			return false, nil
 		}
 		return same, err
@@ -194,11 +194,11 @@ func sameFile(ctx context.Context, a, b root, e Entry) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = g.Close() }()
-	attached, err := attrs(f)
+	attached, err := readXattrs(f)
 	if err != nil {
 		return false, err
 	}
-	others, err := attrs(g)
+	others, err := readXattrs(g)
 	if err != nil || !slices.Equal(byName(attached), byName(others)) {
 		return false, err
 	}
@@ -208,8 +208,8 @@ func sameFile(ctx context.Context, a, b root, e Entry) (bool, error) {
 	return sameBytes(ctx, f, g)
 }
 
-func byName(all []attr) []attr {
-	slices.SortFunc(all, func(a, b attr) int { return cmp.Compare(a.name, b.name) })
+func byName(all []xattr) []xattr {
+	slices.SortFunc(all, func(a, b xattr) int { return cmp.Compare(a.name, b.name) })
 	return all
 }
 

@@ -18,11 +18,11 @@ import (
 // the entry says it has. It returns those that were not there any more, or
 // changed while they were read: who needs them holds still and copies again.
 func Copy(ctx context.Context, from string, entries Index, to string) (torn []Entry, err error) {
-	return copyWithin(ctx, RoomIn(to), from, entries, to)
+	return copyWithin(ctx, SpaceIn(to), from, entries, to)
 }
 
 // copyWithin is Copy to a disk that has some room.
-func copyWithin(ctx context.Context, room *Room, from string, entries Index, to string) (torn []Entry, err error) {
+func copyWithin(ctx context.Context, room *Space, from string, entries Index, to string) (torn []Entry, err error) {
 	src, err := openRoot(from)
 	if err != nil {
 		return nil, fmt.Errorf("copy: %w", err)
@@ -33,7 +33,7 @@ func copyWithin(ctx context.Context, room *Room, from string, entries Index, to 
 		return nil, fmt.Errorf("copy: %w", err)
 	}
 	defer func() { _ = dst.Close() }()
-	c := copier{src: src, dst: dst, room: room, links: make(map[uint64]string)}
+	c := copier{src: src, dst: dst, space: room, links: make(map[uint64]string)}
 	for _, e := range entries {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("copy: %w", context.Cause(ctx))
@@ -42,17 +42,17 @@ func copyWithin(ctx context.Context, room *Room, from string, entries Index, to 
 			return nil, fmt.Errorf("copy %.200q: %w", e.Path, err)
 		}
 	}
-	if err := stampDirs(dst, entries); err != nil {
+	if err := setDirTimes(dst, entries); err != nil {
 		return nil, fmt.Errorf("copy: %w", err)
 	}
-	return c.torn, nil
+	return c.changed, nil
 }
 
-// stampDirs gives directories their times, the innermost first.
-func stampDirs(r root, entries Index) error {
+// setDirTimes gives directories their times, the innermost first.
+func setDirTimes(r root, entries Index) error {
 	for _, e := range slices.Backward(entries) {
 		if e.Kind == Dir {
-			if err := r.stamp(e); err != nil {
+			if err := r.setTime(e); err != nil {
 				return err
 			}
 		}
@@ -62,39 +62,39 @@ func stampDirs(r root, entries Index) error {
 
 type copier struct {
 	src, dst root
-	room     *Room
+	space     *Space
 	links    map[uint64]string // where a file with several names was first put
-	torn     []Entry
+	changed     []Entry
 }
 
 func (c *copier) entry(e Entry) error {
-	if err := c.room.Take(perName); err != nil {
+	if err := c.space.Take(perInode); err != nil {
 		return err
 	}
 	switch e.Kind {
-	case Gone:
-		return c.dst.hide(e.Path)
+	case Whiteout:
+		return c.dst.mkWhiteout(e.Path)
 	case Dir:
 		return c.dir(e)
 	case Symlink:
 		return c.symlink(e)
 	case Fifo:
-		err := c.dst.in(e.Path, func(dir int, name string) error { return unix.Mknodat(dir, name, unix.S_IFIFO|0o600, 0) })
+		err := c.dst.withParent(e.Path, func(dir int, name string) error { return unix.Mknodat(dir, name, unix.S_IFIFO|0o600, 0) })
 		if err != nil {
 			return err
 		}
-		return c.dst.own(e)
+		return c.dst.setMetadata(e)
 	case File:
 		return c.file(e)
-	case Other:
+	case Unsupported:
 	}
 	return fmt.Errorf("it is of the kind %d, which no layer carries", e.Kind)
 }
 
-// missed notes what is not there any more.
-func (c *copier) missed(e Entry, err error) error {
+// vanished notes what is not there any more.
+func (c *copier) vanished(e Entry, err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
-		c.torn = append(c.torn, e)
+		c.changed = append(c.changed, e)
 		return nil
 	}
 	return err
@@ -103,10 +103,10 @@ func (c *copier) missed(e Entry, err error) error {
 func (c *copier) dir(e Entry) error {
 	err := error(unix.EEXIST)
 	if e.Path != "." {
-		err = c.dst.in(e.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o700) })
+		err = c.dst.withParent(e.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o700) })
 	}
 	if errors.Is(err, unix.EEXIST) { // a copy before this one has made it
-		err = c.dst.bare(e.Path)
+		err = c.dst.clearXattrs(e.Path)
 	}
 	if err != nil {
 		return err
@@ -115,21 +115,21 @@ func (c *copier) dir(e Entry) error {
 		return err
 	}
 	if e.Opaque {
-		if err := c.dst.hideBelow(e.Path); err != nil {
+		if err := c.dst.setOpaque(e.Path); err != nil {
 			return err
 		}
 	}
-	return c.dst.own(e)
+	return c.dst.setMetadata(e)
 }
 
 // attach copies what is attached to a directory.
 func (c *copier) attach(e Entry) error {
 	in, err := c.src.openDir(e.Path)
 	if err != nil {
-		return c.missed(e, err)
+		return c.vanished(e, err)
 	}
 	defer func() { _ = in.Close() }()
-	all, err := attrs(in)
+	all, err := readXattrs(in)
 	if err != nil || len(all) == 0 {
 		return err
 	}
@@ -137,22 +137,22 @@ func (c *copier) attach(e Entry) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(attach(out, all), out.Close())
+	return errors.Join(setXattrs(out, all), out.Close())
 }
 
 func (c *copier) symlink(e Entry) error {
-	target, err := c.src.target(e.Path)
+	target, err := c.src.readlink(e.Path)
 	if errors.Is(err, unix.EINVAL) {
 		err = unix.ENOENT // it is something else by now
 	}
 	if err != nil {
-		return c.missed(e, err)
+		return c.vanished(e, err)
 	}
-	err = c.dst.in(e.Path, func(dir int, name string) error { return unix.Symlinkat(target, dir, name) })
+	err = c.dst.withParent(e.Path, func(dir int, name string) error { return unix.Symlinkat(target, dir, name) })
 	if err != nil {
 		return err
 	}
-	return c.dst.own(e)
+	return c.dst.setMetadata(e)
 }
 
 func (c *copier) file(e Entry) error {
@@ -164,7 +164,7 @@ func (c *copier) file(e Entry) error {
 	}
 	in, err := c.src.Regular(e.Path)
 	if err != nil {
-		return c.missed(e, err) // it is something else by now, or not there
+		return c.vanished(e, err) // it is something else by now, or not there
 	}
 	defer func() { _ = in.Close() }()
 	out, err := c.dst.At(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
@@ -177,15 +177,15 @@ func (c *copier) file(e Entry) error {
 	if e.Links > 1 {
 		c.links[e.Inode] = e.Path
 	}
-	return c.dst.own(e)
+	return c.dst.setMetadata(e)
 }
 
 // content copies what is in a file, without its holes.
 func (c *copier) content(e Entry, in, out *os.File) error {
-	err := eachPiece(in, e.Size, func(at, n int64) error {
-		for end := at + n; at < end; at += lookEvery {
-			n := min(lookEvery, end-at)
-			if err := c.room.Take(n); err != nil {
+	err := eachExtent(in, e.Size, func(at, n int64) error {
+		for end := at + n; at < end; at += checkEvery {
+			n := min(checkEvery, end-at)
+			if err := c.space.Take(n); err != nil {
 				return err
 			}
 			if _, err := io.Copy(io.NewOffsetWriter(out, at), io.NewSectionReader(in, at, n)); err != nil {
@@ -200,25 +200,25 @@ func (c *copier) content(e Entry, in, out *os.File) error {
 	if err != nil {
 		return err
 	}
-	all, err := attrs(in)
+	all, err := readXattrs(in)
 	if err != nil {
 		return err
 	}
-	if err := attach(out, all); err != nil {
+	if err := setXattrs(out, all); err != nil {
 		return err
 	}
 	var s unix.Stat_t
 	if err := unix.Fstat(int(in.Fd()), &s); err != nil {
 		return err
 	}
-	if !entryAt(e.Path, &s).same(e) {
-		c.torn = append(c.torn, e)
+	if !entryAt(e.Path, &s).unchanged(e) {
+		c.changed = append(c.changed, e)
 	}
 	return nil
 }
 
-// eachPiece calls do for each part of a file that is no hole.
-func eachPiece(f *os.File, size int64, do func(at, n int64) error) error {
+// eachExtent calls do for each part of a file that is no hole.
+func eachExtent(f *os.File, size int64, do func(at, n int64) error) error {
 	for at := int64(0); at < size; {
 		start, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
@@ -248,4 +248,4 @@ func eachPiece(f *os.File, size int64, do func(at, n int64) error) error {
 }
 
 // link gives a file of a layer another name.
-func link(r root, from, to string) error { return share(r, from, r, to) }
+func link(r root, from, to string) error { return linkBetween(r, from, r, to) }

@@ -82,7 +82,7 @@ func TestWhatAFileSystemTakesALayerTakes(t *testing.T) {
 	t.Cleanup(func() { must(t, beneath.At(one).Remove()) })
 	first := layer.NewCapture(from, one, nil, nil, plenty)
 	pass(t, first)
-	if left := first.Left(); len(left) > 0 {
+	if left := first.Skipped(); len(left) > 0 {
 		t.Fatalf("%d are left out, such as %.100q", len(left), left[0].Path)
 	}
 	if entries, _ := first.Written(); entries != 1+depth+3*5 {
@@ -96,14 +96,14 @@ func TestWhatAFileSystemTakesALayerTakes(t *testing.T) {
 	two := t.TempDir()
 	t.Cleanup(func() { must(t, beneath.At(two).Remove()) })
 	must(t, layer.Unpack(t.Context(), bytes.NewReader(packed.Bytes()), plenty, two))
-	must(t, layer.Separate(t.Context(), two, plenty))
+	must(t, layer.BreakHardLinks(t.Context(), two, plenty))
 	must(t, layer.Pack(t.Context(), one, plenty, &again))
 	if !bytes.Equal(packed.Bytes(), again.Bytes()) {
 		t.Error("it is packed in two ways")
 	}
 	adopted := t.TempDir()
 	t.Cleanup(func() { must(t, beneath.At(adopted).Remove()) })
-	_, err = layer.Adopt(t.Context(), bytes.NewReader(packed.Bytes()), plenty, adopted)
+	_, err = layer.UnpackOCI(t.Context(), bytes.NewReader(packed.Bytes()), plenty, adopted)
 	must(t, err)
 	same(t, []string{two}, []string{adopted})
 

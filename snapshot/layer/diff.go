@@ -13,17 +13,17 @@ func Diff(before, now Index) Index {
 	b := 0
 	for _, e := range now {
 		for ; b < len(before) && compare(before[b].Path, e.Path) < 0; b++ {
-			d.gone(before[b])
+			d.removed(before[b])
 		}
 		var was Entry
 		if b < len(before) && before[b].Path == e.Path {
 			was = before[b]
 			b++
 		}
-		d.there(was, e)
+		d.present(was, e)
 	}
 	for ; b < len(before); b++ {
-		d.gone(before[b])
+		d.removed(before[b])
 	}
 	return d.out
 }
@@ -51,31 +51,31 @@ func (d *differ) enter(path string) {
 	}
 }
 
-// there is an entry that is there now, and what it was.
-func (d *differ) there(was, e Entry) {
+// present is an entry that is there now, and what it was.
+func (d *differ) present(was, e Entry) {
 	if e.Path != "." {
 		d.enter(e.Path)
 	}
 	whole := len(d.above) > 0 && d.above[len(d.above)-1].whole
-	changed := whole || !e.same(was)
+	changed := whole || !e.unchanged(was)
 	if e.Kind == Dir {
 		fresh := e.Opaque && (was.Kind != Dir || !was.Opaque)
 		e.Opaque = e.Opaque && (fresh || whole)
 		d.above = append(d.above, ancestor{Entry: e, whole: whole || fresh})
 		if changed || e.Path == "." { // every layer says what its root is like
-			d.reach()
+			d.putParents()
 		}
 		return
 	}
 	if changed {
-		d.reach()
+		d.putParents()
 		d.out = append(d.out, e)
 	}
 }
 
-// gone is an entry that is no more. It is hidden, unless it went with its
+// removed is an entry that is no more. It is hidden, unless it went with its
 // directory or that hides all that was in it.
-func (d *differ) gone(was Entry) {
+func (d *differ) removed(was Entry) {
 	if was.Path == "." {
 		return
 	}
@@ -83,12 +83,12 @@ func (d *differ) gone(was Entry) {
 	if n := len(d.above); n == 0 || d.above[n-1].Path != parent(was.Path) || d.above[n-1].whole {
 		return
 	}
-	d.reach()
-	d.out = append(d.out, Entry{Path: was.Path, Kind: Gone})
+	d.putParents()
+	d.out = append(d.out, Entry{Path: was.Path, Kind: Whiteout})
 }
 
-// reach puts the directories that the walk is in.
-func (d *differ) reach() {
+// putParents puts the directories that the walk is in.
+func (d *differ) putParents() {
 	for i := range d.above {
 		if a := &d.above[i]; !a.put {
 			a.put = true

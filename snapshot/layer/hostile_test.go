@@ -44,7 +44,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 
 // isTyped reports whether an error says that an archive is to blame.
 func isTyped(err error) bool {
-	return errors.Is(err, layer.ErrWrong) || errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany)
+	return errors.Is(err, layer.ErrMalformed) || errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany)
 }
 
 // Archives that do not come, or come where they cannot be put, are not to blame.
@@ -56,7 +56,7 @@ func TestOnlyArchivesAreBlamed(t *testing.T) {
 	if err := layer.Unpack(t.Context(), broken(), few, t.TempDir()); !errors.Is(err, because) || isTyped(err) {
 		t.Errorf("unpack what does not come = %v", err)
 	}
-	if _, err := layer.Adopt(t.Context(), broken(), few, t.TempDir()); !errors.Is(err, because) || isTyped(err) {
+	if _, err := layer.UnpackOCI(t.Context(), broken(), few, t.TempDir()); !errors.Is(err, because) || isTyped(err) {
 		t.Errorf("adopt what does not come = %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -188,7 +188,7 @@ func TestWhatNoLayerCarriesIsSaid(t *testing.T) {
 	t.Cleanup(func() { must(t, unix.Unmount(filepath.Join(at, "mounted/below"), 0)) })
 	found, skipped, err := layer.Scan(t.Context(), at, plenty)
 	must(t, err)
-	if len(skipped) != 2 || skipped[0].Path != "mounted/below" || skipped[0].Kind != layer.Other || skipped[1].Path != "null" {
+	if len(skipped) != 2 || skipped[0].Path != "mounted/below" || skipped[0].Kind != layer.Unsupported || skipped[1].Path != "null" {
 		t.Errorf("skipped are %v", skipped)
 	}
 	if len(found) != 1+1+1 {

@@ -69,7 +69,7 @@ func DecodeIndex(raw []byte, l Limits) (Index, error) {
 		return nil, errIndex
 	}
 	r := indexReader{rest: body[:len(body)-sum]}
-	count := r.uint(uint64(max(l.Entries, 0)))
+	count := r.uvarint(uint64(max(l.Entries, 0)))
 	const least = 14 // bytes of an entry
 	if count > uint64(len(body)/least) {
 		return nil, fmt.Errorf("%w: it is too short", errIndex)
@@ -82,7 +82,7 @@ func DecodeIndex(raw []byte, l Limits) (Index, error) {
 		case r.bad:
 		case len(all) == 0 && (e.Path != "." || e.Kind != Dir):
 			return nil, fmt.Errorf("%w: it does not begin with a root", errIndex)
-		case len(all) > 0 && (!valid(e.Path) || compare(before, e.Path) >= 0):
+		case len(all) > 0 && (!validPath(e.Path) || compare(before, e.Path) >= 0):
 			return nil, fmt.Errorf("%w: %.200q has no place in it", errIndex, e.Path)
 		}
 		all = append(all, e)
@@ -94,8 +94,8 @@ func DecodeIndex(raw []byte, l Limits) (Index, error) {
 	return all, nil
 }
 
-// valid reports whether a path is one that a scan may meet.
-func valid(name string) bool {
+// validPath reports whether a path is one that a scan may meet.
+func validPath(name string) bool {
 	return name != "." && len(name) <= maxPath && name == path.Clean(name) && filepath.IsLocal(name) &&
 		!strings.ContainsRune(name, 0)
 }
@@ -107,23 +107,23 @@ type indexReader struct {
 
 func (r *indexReader) entry(before string) Entry {
 	const bits32 = 1<<32 - 1
-	shared, more := r.uint(uint64(len(before))), r.uint(maxPath)
+	shared, more := r.uvarint(uint64(len(before))), r.uvarint(maxPath)
 	if r.bad || uint64(len(r.rest)) < more+2 {
 		r.bad = true
 		return Entry{}
 	}
 	e := Entry{Path: before[:shared] + string(r.rest[:more]), Kind: Kind(r.rest[more]), Opaque: r.rest[more+1] == 1}
-	r.bad = e.Kind < Dir || e.Kind > Gone || r.rest[more+1] > 1
+	r.bad = e.Kind < Dir || e.Kind > Whiteout || r.rest[more+1] > 1
 	r.rest = r.rest[more+2:]
-	e.Mode, e.UID, e.GID = uint32(r.uint(permissions)), uint32(r.uint(bits32)), uint32(r.uint(bits32)) //nolint:gosec // that is the most
-	e.Inode, e.Links = r.uint(1<<64-1), uint32(r.uint(bits32))                                         //nolint:gosec // that is the most
-	e.Size = r.int()
-	e.Modified.Sec, e.Modified.Nsec = r.int(), r.int()
-	e.Changed.Sec, e.Changed.Nsec = r.int(), r.int()
+	e.Mode, e.UID, e.GID = uint32(r.uvarint(permissions)), uint32(r.uvarint(bits32)), uint32(r.uvarint(bits32)) //nolint:gosec // that is the most
+	e.Inode, e.Links = r.uvarint(1<<64-1), uint32(r.uvarint(bits32))                                         //nolint:gosec // that is the most
+	e.Size = r.varint()
+	e.Modified.Sec, e.Modified.Nsec = r.varint(), r.varint()
+	e.Changed.Sec, e.Changed.Nsec = r.varint(), r.varint()
 	return e
 }
 
-func (r *indexReader) uint(most uint64) uint64 {
+func (r *indexReader) uvarint(most uint64) uint64 {
 	n, size := binary.Uvarint(r.rest)
 	if r.bad || size <= 0 || n > most {
 		r.bad = true
@@ -133,7 +133,7 @@ func (r *indexReader) uint(most uint64) uint64 {
 	return n
 }
 
-func (r *indexReader) int() int64 {
+func (r *indexReader) varint() int64 {
 	n, size := binary.Varint(r.rest)
 	if r.bad || size <= 0 {
 		r.bad = true

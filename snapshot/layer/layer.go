@@ -28,8 +28,8 @@ const (
 	File
 	Symlink
 	Fifo
-	Gone  // what lower layers have under this name is hidden
-	Other // a socket, a device or what is mounted there, which no layer carries
+	Whiteout  // what lower layers have under this name is hidden
+	Unsupported // a socket, a device or what is mounted there, which no layer carries
 )
 
 // Entry is one name in a directory, and what a look at it tells.
@@ -51,9 +51,9 @@ type Entry struct {
 // Stamp is a time as file systems keep it.
 type Stamp struct{ Sec, Nsec int64 }
 
-// same reports whether nobody has touched an entry since.
-func (e Entry) same(o Entry) bool {
-	if e.Kind == Gone && o.Kind == Gone {
+// unchanged reports whether nobody has touched an entry since.
+func (e Entry) unchanged(o Entry) bool {
+	if e.Kind == Whiteout && o.Kind == Whiteout {
 		return true // all of them share one inode, and its times
 	}
 	o.Links = e.Links
@@ -96,7 +96,7 @@ func rank(s string, n int) int {
 type Restored struct {
 	Path string `json:"path"`
 	// Kept is the path of what was found there instead, empty if nothing was.
-	Kept string `json:"kept,omitempty"`
+	SavedAs string `json:"kept,omitempty"`
 	// Outside says that there was no room for that, and it is kept outside of the directory.
 	Outside bool `json:"outside,omitempty"`
 }
@@ -145,9 +145,9 @@ const (
 var (
 	ErrTooMany = errors.New("the layer has too many entries")
 	ErrTooBig  = errors.New("the layer is too large")
-	ErrWrong   = errors.New("it is no layer")
-	// ErrNoRoom means that a directory's file system has no room for what it has lost.
-	ErrNoRoom = errors.New("there is no room for what was lost")
+	ErrMalformed   = errors.New("it is no layer")
+	// ErrNoSpace means that a directory's file system has no room for what it has lost.
+	ErrNoSpace = errors.New("there is no room for what was lost")
 )
 
 // parent is the path of the directory that an entry is in.

@@ -19,10 +19,10 @@ import (
 // copied, as Merge does. Nothing is written if what comes of it is not within the
 // limits.
 func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) error {
-	var all []placed
-	put := lay
+	var all []layerEntry
+	put := overlayBase
 	if len(below) > 0 {
-		put = layOver
+		put = overlay
 	}
 	for n, dir := range dirs {
 		if ctx.Err() != nil {
@@ -33,13 +33,13 @@ func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) e
 			return fmt.Errorf("merge: %w", err)
 		}
 		all = put(all, n, entries)
-		if err := within(all, l); err != nil {
+		if err := checkLimits(all, l); err != nil {
 			return fmt.Errorf("merge: %w", err)
 		}
 	}
-	all, err := needed(below, all)
+	all, err := pruneWhiteouts(below, all)
 	if err == nil {
-		err = write(ctx, dirs, all, to)
+		err = writeMerged(ctx, dirs, all, to)
 	}
 	if err != nil {
 		return fmt.Errorf("merge: %w", err)
@@ -47,14 +47,14 @@ func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) e
 	return nil
 }
 
-// placed is an entry and the layer that it is in.
-type placed struct {
+// layerEntry is an entry and the layer that it is in.
+type layerEntry struct {
 	Entry
 	layer int
 }
 
-// within fails unless entries are a layer that is within the limits.
-func within(all []placed, l Limits) error {
+// checkLimits fails unless entries are a layer that is within the limits.
+func checkLimits(all []layerEntry, l Limits) error {
 	var bytes, paths int64
 	seen := make(map[uint64]int) // files with several names, and the layer they are in
 	for _, p := range all {
@@ -73,16 +73,16 @@ func within(all []placed, l Limits) error {
 	return l.Check(len(all), bytes, paths)
 }
 
-// lay puts a layer over what there is, with nothing below.
-func lay(lower []placed, n int, upper Index) []placed {
-	return slices.DeleteFunc(layOver(lower, n, upper), func(p placed) bool { return p.Kind == Gone })
+// overlayBase puts a layer over what there is, with nothing below.
+func overlayBase(lower []layerEntry, n int, upper Index) []layerEntry {
+	return slices.DeleteFunc(overlay(lower, n, upper), func(p layerEntry) bool { return p.Kind == Whiteout })
 }
 
-// layOver puts a layer over what there is, as if both lay over something else.
-func layOver(lower []placed, n int, upper Index) []placed {
-	out := make([]placed, 0, len(lower)+len(upper))
+// overlay puts a layer over what there is, as if both lay over something else.
+func overlay(lower []layerEntry, n int, upper Index) []layerEntry {
+	out := make([]layerEntry, 0, len(lower)+len(upper))
 	hidden := "" // what is below this path is gone
-	keep := func(p placed) {
+	keep := func(p layerEntry) {
 		if hidden == "" || !strings.HasPrefix(p.Path, hidden) {
 			out = append(out, p)
 		}
@@ -105,7 +105,7 @@ func layOver(lower []placed, n int, upper Index) []placed {
 			// What it took the place of hid what lies below both.
 			e.Opaque = e.Opaque || was.Opaque || was.Kind != 0 && was.Kind != Dir
 		}
-		out = append(out, placed{e, n})
+		out = append(out, layerEntry{e, n})
 	}
 	for _, p := range lower {
 		keep(p)
@@ -113,9 +113,9 @@ func layOver(lower []placed, n int, upper Index) []placed {
 	return out
 }
 
-// needed leaves out what hides nothing. Nor would it be without harm: overlayfs
+// pruneWhiteouts leaves out what hides nothing. Nor would it be without harm: overlayfs
 // shows a whiteout in a directory that only one layer has.
-func needed(below []string, all []placed) ([]placed, error) {
+func pruneWhiteouts(below []string, all []layerEntry) ([]layerEntry, error) {
 	under, err := openRoots(below)
 	if err != nil {
 		return nil, err
@@ -130,8 +130,8 @@ func needed(below []string, all []placed) ([]placed, error) {
 				whole = p.Path + "/"
 			}
 		}
-		if p.Kind == Gone {
-			there, err := shows(under, p.Path)
+		if p.Kind == Whiteout {
+			there, err := visible(under, p.Path)
 			if err != nil {
 				return nil, fmt.Errorf("%.200q: %w", p.Path, err)
 			}
@@ -144,23 +144,23 @@ func needed(below []string, all []placed) ([]placed, error) {
 	return out, nil
 }
 
-// shows reports whether layers show something at a path.
-func shows(layers []root, path string) (bool, error) {
+// visible reports whether layers show something at a path.
+func visible(layers []root, path string) (bool, error) {
 	for _, r := range slices.Backward(layers) {
-		kind, ends, err := r.look(path)
+		kind, ends, err := r.lookup(path)
 		if err != nil {
 			return false, err
 		}
 		if ends {
-			return kind != 0 && kind != Gone, nil
+			return kind != 0 && kind != Whiteout, nil
 		}
 	}
 	return false, nil
 }
 
-// look says what a layer has at a path, 0 if nothing, and whether that is all
+// lookup says what a layer has at a path, 0 if nothing, and whether that is all
 // there is, whatever lower layers have there.
-func (r root) look(path string) (kind Kind, ends bool, err error) {
+func (r root) lookup(path string) (kind Kind, ends bool, err error) {
 	at := r.Dir
 	leave := func() {
 		if at.File != r.File {
@@ -170,7 +170,7 @@ func (r root) look(path string) (kind Kind, ends bool, err error) {
 	defer func() { leave() }()
 	for {
 		name, rest, more := strings.Cut(path, "/")
-		e, err := statIn(at, name)
+		e, err := statAt(at, name)
 		switch {
 		case errors.Is(err, unix.ENOENT):
 			return 0, ends, nil
@@ -195,8 +195,8 @@ func (r root) look(path string) (kind Kind, ends bool, err error) {
 	}
 }
 
-// statIn looks at one name of a directory.
-func statIn(dir beneath.Dir, name string) (Entry, error) {
+// statAt looks at one name of a directory.
+func statAt(dir beneath.Dir, name string) (Entry, error) {
 	var at unix.Stat_t
 	if err := unix.Fstatat(int(dir.Fd()), name, &at, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return Entry{}, err
@@ -223,8 +223,8 @@ func closeAll(roots []root) {
 	}
 }
 
-// write makes the merged layer.
-func write(ctx context.Context, dirs []string, all []placed, to string) error {
+// writeMerged makes the merged layer.
+func writeMerged(ctx context.Context, dirs []string, all []layerEntry, to string) error {
 	layers, err := openRoots(dirs)
 	if err != nil {
 		return err
@@ -235,37 +235,37 @@ func write(ctx context.Context, dirs []string, all []placed, to string) error {
 		return err
 	}
 	defer func() { _ = dst.Close() }()
-	from, room := make([]copier, len(layers)), RoomIn(to)
+	from, room := make([]copier, len(layers)), SpaceIn(to)
 	for n, src := range layers {
-		from[n] = copier{src: src, dst: dst, room: room, links: make(map[uint64]string)}
+		from[n] = copier{src: src, dst: dst, space: room, links: make(map[uint64]string)}
 	}
 	made := make(Index, 0, len(all))
 	for _, p := range all {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := from[p.layer].merge(p.Entry); err != nil {
+		if err := from[p.layer].copyStable(p.Entry); err != nil {
 			return fmt.Errorf("%.200q: %w", p.Path, err)
 		}
 		made = append(made, p.Entry)
 	}
-	return stampDirs(dst, made)
+	return setDirTimes(dst, made)
 }
 
-// merge gives the merged layer an entry.
-func (c *copier) merge(e Entry) error {
+// copyStable gives the merged layer an entry.
+func (c *copier) copyStable(e Entry) error {
 	if err := c.entry(e); err != nil {
 		return err
 	}
-	if len(c.torn) > 0 {
+	if len(c.changed) > 0 {
 		return errors.New("somebody changes the layer")
 	}
 	return nil
 }
 
-// share gives what has a path in one layer another in the same, or in another.
-func share(src root, from string, dst root, to string) error {
-	return src.in(from, func(dir int, name string) error {
-		return dst.in(to, func(dir2 int, name2 string) error { return unix.Linkat(dir, name, dir2, name2, 0) })
+// linkBetween gives what has a path in one layer another in the same, or in another.
+func linkBetween(src root, from string, dst root, to string) error {
+	return src.withParent(from, func(dir int, name string) error {
+		return dst.withParent(to, func(dir2 int, name2 string) error { return unix.Linkat(dir, name, dir2, name2, 0) })
 	})
 }

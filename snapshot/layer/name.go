@@ -11,8 +11,8 @@ import (
 
 // How the image format says that something is gone.
 const (
-	whiteout  = ".wh."
-	allHidden = ".wh..wh..opq"
+	whiteoutPrefix  = ".wh."
+	opaqueMarker = ".wh..wh..opq"
 )
 
 const (
@@ -20,44 +20,44 @@ const (
 	// stands in the tar under another.
 	recordName = "DORMOUSE.name"
 	recordLink = "DORMOUSE.link" // the same for what a link leads to
-	// escaped is what such a name begins with instead.
-	escaped = ".dormouse" + whiteout
+	// escapePrefix is what such a name begins with instead.
+	escapePrefix = ".dormouse" + whiteoutPrefix
 )
 
-// form is what a name in a tar says of a path.
-type form int
+// nameKind is what a name in a tar says of a path.
+type nameKind int
 
 const (
-	plain  form = iota // it is there
-	gone               // it is gone
-	hiding             // it is a directory that hides what is below it
+	entryName  nameKind = iota // it is there
+	whiteoutName               // it is gone
+	opaqueName             // it is a directory that hides what is below it
 )
 
-// spell is the name in a tar that says so.
-func (f form) spell(path string) string {
+// encode is the name in a tar that says so.
+func (f nameKind) encode(path string) string {
 	switch f {
-	case gone:
-		return join(disguise(parent(path)), whiteout+disguise(base(path)))
-	case hiding:
-		return join(disguise(path), allHidden)
-	case plain:
+	case whiteoutName:
+		return join(escapePath(parent(path)), whiteoutPrefix+escapePath(base(path)))
+	case opaqueName:
+		return join(escapePath(path), opaqueMarker)
+	case entryName:
 	}
-	return disguise(path)
+	return escapePath(path)
 }
 
-// disguised reports whether a path has a name that would be taken for a whiteout.
-func disguised(path string) bool {
-	return strings.HasPrefix(path, whiteout) || strings.Contains(path, "/"+whiteout)
+// needsEscape reports whether a path has a name that would be taken for a whiteout.
+func needsEscape(path string) bool {
+	return strings.HasPrefix(path, whiteoutPrefix) || strings.Contains(path, "/"+whiteoutPrefix)
 }
 
-func disguise(path string) string {
-	if !disguised(path) {
+func escapePath(path string) string {
+	if !needsEscape(path) {
 		return path
 	}
 	names := strings.Split(path, "/")
 	for i, name := range names {
-		if rest, ok := strings.CutPrefix(name, whiteout); ok {
-			names[i] = escaped + rest
+		if rest, ok := strings.CutPrefix(name, whiteoutPrefix); ok {
+			names[i] = escapePrefix + rest
 		}
 	}
 	return strings.Join(names, "/")
@@ -68,16 +68,16 @@ var (
 	errLongName = errors.New("its name is too long")
 )
 
-// read finds the path that a name in a tar is about, and what it says. own is the
+// parseName finds the path that a name in a tar is about, and what it says. own is the
 // path that goes with a name which is not its own, empty if it is.
-func read(name, own string) (string, form, error) {
+func parseName(name, own string) (string, nameKind, error) {
 	name = strings.TrimSuffix(name, "/")
-	says, at := plain, name
-	switch hidden, marked := strings.CutPrefix(base(name), whiteout); {
-	case base(name) == allHidden:
-		says, at = hiding, parent(name)
+	says, at := entryName, name
+	switch hidden, marked := strings.CutPrefix(base(name), whiteoutPrefix); {
+	case base(name) == opaqueMarker:
+		says, at = opaqueName, parent(name)
 	case marked:
-		says, at = gone, join(parent(name), hidden)
+		says, at = whiteoutName, join(parent(name), hidden)
 	}
 	if own != "" {
 		at = own
@@ -87,7 +87,7 @@ func read(name, own string) (string, form, error) {
 		return "", says, errLongName
 	case at == "" || at != path.Clean(at) || !filepath.IsLocal(at) || strings.ContainsRune(at, 0) || strings.HasSuffix(name, "/"):
 		return "", says, errName
-	case disguised(at) != (own != "") || says.spell(at) != name || says == gone && at == ".":
+	case needsEscape(at) != (own != "") || says.encode(at) != name || says == whiteoutName && at == ".":
 		return "", says, errName
 	}
 	return at, says, nil

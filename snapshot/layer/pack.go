@@ -23,15 +23,15 @@ const (
 	// tar: how large it is, and where each piece is and how long, one after the
 	// other.
 	recordSize   = "DORMOUSE.size"
-	recordPieces = "DORMOUSE.pieces"
-	recordAttr   = "SCHILY.xattr."
-	// recordAttrs is what is attached to a file, each a name and a value, and each of
+	recordExtents = "DORMOUSE.pieces"
+	recordXattr   = "SCHILY.xattr."
+	// recordXattrs is what is attached to a file, each a name and a value, and each of
 	// those after its length.
-	recordAttrs = "DORMOUSE.attrs"
+	recordXattrs = "DORMOUSE.attrs"
 
 	// sparseFrom is how much of a file must be holes for them to be left out.
 	sparseFrom = 1 << 20
-	maxPieces  = 16 << 10
+	maxExtents  = 16 << 10
 )
 
 // Pack writes a layer as a tar. The same layer is always the same tar.
@@ -85,8 +85,8 @@ func (p *packer) entry(e Entry) error {
 	}
 	h := header(e)
 	switch e.Kind {
-	case Gone:
-		return p.out.WriteHeader(mark(e.Path, gone))
+	case Whiteout:
+		return p.out.WriteHeader(markerHeader(e.Path, whiteoutName))
 	case Dir:
 		return p.dir(e, h)
 	case Symlink:
@@ -96,34 +96,34 @@ func (p *packer) entry(e Entry) error {
 		return p.out.WriteHeader(h)
 	case File:
 		return p.file(e, h)
-	case Other:
+	case Unsupported:
 	}
 	return fmt.Errorf("it is of the kind %d, which no layer carries", e.Kind)
 }
 
 // header says of an entry what all have.
 func header(e Entry) *tar.Header {
-	h := mark(e.Path, plain)
-	h.Mode, h.Uid, h.Gid, h.ModTime = int64(e.Mode), int(e.UID), int(e.GID), e.Modified.kept()
+	h := markerHeader(e.Path, entryName)
+	h.Mode, h.Uid, h.Gid, h.ModTime = int64(e.Mode), int(e.UID), int(e.GID), e.Modified.clamped()
 	return h
 }
 
-// kept is a time as every file system that layers are unpacked to has it.
-func (s Stamp) kept() time.Time {
+// clamped is a time as every file system that layers are unpacked to has it.
+func (s Stamp) clamped() time.Time {
 	switch t := time.Unix(s.Sec, s.Nsec); {
 	case s.Sec < earliest:
 		return time.Unix(earliest, 0)
-	case s.Sec > lastKept:
-		return time.Unix(lastKept, 0)
+	case s.Sec > latestPortable:
+		return time.Unix(latestPortable, 0)
 	default:
 		return t
 	}
 }
 
-// mark is an entry that only has a name.
-func mark(path string, f form) *tar.Header {
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: f.spell(path), PAXRecords: make(map[string]string), Format: tar.FormatPAX}
-	if disguised(path) {
+// markerHeader is an entry that only has a name.
+func markerHeader(path string, f nameKind) *tar.Header {
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: f.encode(path), PAXRecords: make(map[string]string), Format: tar.FormatPAX}
+	if needsEscape(path) {
 		h.PAXRecords[recordName] = path
 	}
 	return h
@@ -134,23 +134,23 @@ func (p *packer) dir(e Entry, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	all, err := attrs(f)
+	all, err := readXattrs(f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	addAttrs(h, all)
+	addXattrs(h, all)
 	h.Typeflag = tar.TypeDir
 	h.Name += "/"
 	if err := p.out.WriteHeader(h); err != nil || !e.Opaque {
 		return err
 	}
-	return p.out.WriteHeader(mark(e.Path, hiding))
+	return p.out.WriteHeader(markerHeader(e.Path, opaqueName))
 }
 
-// addAttrs says what is attached to a file. What others have no words for is in a record
+// addXattrs says what is attached to a file. What others have no words for is in a record
 // of our own, all of it in order: a name that a record cannot have, and as much as fits
 // a file in one order and not in another.
-func addAttrs(h *tar.Header, all []attr) {
+func addXattrs(h *tar.Header, all []xattr) {
 	const always, each = 3 << 10, 32 // bytes that fit in any order, and what each takes beside its own
 	size, plain := 0, true
 	for _, a := range all {
@@ -159,7 +159,7 @@ func addAttrs(h *tar.Header, all []attr) {
 	}
 	if plain && size <= always {
 		for _, a := range all {
-			h.PAXRecords[recordAttr+a.name] = a.value
+			h.PAXRecords[recordXattr+a.name] = a.value
 		}
 		return
 	}
@@ -169,12 +169,12 @@ func addAttrs(h *tar.Header, all []attr) {
 			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 		}
 	}
-	h.PAXRecords[recordAttrs] = string(b)
+	h.PAXRecords[recordXattrs] = string(b)
 }
 
 func (p *packer) symlink(e Entry, h *tar.Header) error {
 	target := make([]byte, maxTarget+1)
-	err := p.root.in(e.Path, func(dir int, name string) error {
+	err := p.root.withParent(e.Path, func(dir int, name string) error {
 		n, err := unix.Readlinkat(dir, name, target)
 		target = target[:max(n, 0)]
 		return err
@@ -189,8 +189,8 @@ func (p *packer) symlink(e Entry, h *tar.Header) error {
 func (p *packer) file(e Entry, h *tar.Header) error {
 	if e.Links > 1 {
 		if first, ok := p.links[e.Inode]; ok {
-			h.Typeflag, h.Linkname = tar.TypeLink, plain.spell(first)
-			if disguised(first) {
+			h.Typeflag, h.Linkname = tar.TypeLink, entryName.encode(first)
+			if needsEscape(first) {
 				h.PAXRecords[recordLink] = first
 			}
 			return p.out.WriteHeader(h)
@@ -209,14 +209,14 @@ func (p *packer) file(e Entry, h *tar.Header) error {
 
 // content writes a file, without its holes if there is much in them.
 func (p *packer) content(e Entry, h *tar.Header, f *os.File) error {
-	all, err := attrs(f)
+	all, err := readXattrs(f)
 	if err != nil {
 		return err
 	}
-	addAttrs(h, all)
+	addXattrs(h, all)
 	var pieces []int64
 	data := int64(0)
-	err = eachPiece(f, e.Size, func(at, n int64) error {
+	err = eachExtent(f, e.Size, func(at, n int64) error {
 		pieces = append(pieces, at, n)
 		data += n
 		return nil
@@ -225,11 +225,11 @@ func (p *packer) content(e Entry, h *tar.Header, f *os.File) error {
 		return err
 	}
 	h.Typeflag, h.Size = tar.TypeReg, e.Size
-	if e.Size-data < sparseFrom || len(pieces) > maxPieces {
+	if e.Size-data < sparseFrom || len(pieces) > maxExtents {
 		pieces = []int64{0, e.Size}
 	} else {
 		h.Size = data
-		h.PAXRecords[recordSize], h.PAXRecords[recordPieces] = strconv.FormatInt(e.Size, 10), numbers(pieces)
+		h.PAXRecords[recordSize], h.PAXRecords[recordExtents] = strconv.FormatInt(e.Size, 10), joinNumbers(pieces)
 	}
 	if err := p.out.WriteHeader(h); err != nil {
 		return err
@@ -242,8 +242,8 @@ func (p *packer) content(e Entry, h *tar.Header, f *os.File) error {
 	return nil
 }
 
-// numbers are written one after the other.
-func numbers(pieces []int64) string {
+// joinNumbers are written one after the other.
+func joinNumbers(pieces []int64) string {
 	var b strings.Builder
 	for i, n := range pieces {
 		if i > 0 {

@@ -27,16 +27,16 @@ import (
 type Recovery struct {
 	// Point are the layers of the snapshot, the lowest first, Base those that the
 	// directory lies over. Each was within the limits of layers when it was made.
-	Point, Base []string
+	Snapshot, Base []string
 	Upper       beneath.Tree
 	// Marked is what the directory was like at the snapshot, Synced what it was like when
 	// it was last synced after that; nil if that is not known.
-	Marked, Synced Index
+	AtSnapshot, Synced Index
 	// Begun are the paths that Unsure has named to a recovery before this one, which was cut
 	// off. They are put back though they may look like what somebody has removed.
-	Begun []string
+	Interrupted []string
 	// Mark is what the names of files that are kept beside others end in.
-	Mark string
+	Suffix string
 	// Scratch is a directory of ours on the file system of Upper, in which files are made
 	// before they have their names. What a recovery before has left in it is removed, and
 	// so is the directory in the end.
@@ -48,22 +48,22 @@ type Recovery struct {
 	Outside string
 	Moved   func(path string) error
 
-	point, found view
-	base         []placed // what Base shows
+	snapshot, found view
+	base         []layerEntry // what Base shows
 	upper        Index    // of the paths that the point has
-	now, was, at walk     // of upper, Synced and Marked
-	unhide       []string // paths that upper hides and the snapshot shows
+	now, was, at indexWalk     // of upper, Synced and Marked
+	unhidden       []string // paths that upper hides and the snapshot shows
 	steps        []step
-	chosen       map[string]bool // paths of steps
-	besides      map[string]int  // how many names were given beside those that begin like this
+	planned       map[string]bool // paths of steps
+	suffixes      map[string]int  // how many names were given beside those that begin like this
 	whole        string          // all that the snapshot has below this is brought back
 	passed       string          // what is below this is new, or hidden by a step
 }
 
 // step is one path to be put back. That of the kind Gone is hidden again.
 type step struct {
-	placed
-	kept string
+	layerEntry
+	savedAs string
 }
 
 // Plan finds out what to put back. Close must be called in the end.
@@ -71,96 +71,96 @@ func (r *Recovery) Plan(ctx context.Context) ([]Restored, error) {
 	if err := r.plan(ctx); err != nil {
 		return nil, fmt.Errorf("find what was lost: %w", err)
 	}
-	out := make([]Restored, 0, len(r.steps)+len(r.unhide))
-	for _, path := range r.unhide {
+	out := make([]Restored, 0, len(r.steps)+len(r.unhidden))
+	for _, path := range r.unhidden {
 		out = append(out, Restored{Path: path})
 	}
 	for _, s := range r.steps {
-		_, shown := slices.BinarySearchFunc(r.unhide, s.Path, compare)
-		if !shown && s.Kind != Gone {
-			out = append(out, Restored{Path: s.Path, Kept: s.kept})
+		_, shown := slices.BinarySearchFunc(r.unhidden, s.Path, compare)
+		if !shown && s.Kind != Whiteout {
+			out = append(out, Restored{Path: s.Path, SavedAs: s.savedAs})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Restored) int { return compare(a.Path, b.Path) })
 	return out, nil
 }
 
-// Unsure are the paths to put back that were not there when the directory was last synced.
+// Ambiguous are the paths to put back that were not there when the directory was last synced.
 // What is found there is moved out of the way before the snapshot's version has the name,
 // which cannot be one step: a directory is not replaced by a file. Whoever finds such a
 // path gone after that cannot tell it from one that somebody removed, so that the paths
 // must be durable before Apply begins, and be Begun until all of them are put back.
-func (r *Recovery) Unsure() (paths []string) {
-	if r.Synced == nil || r.Marked == nil {
+func (r *Recovery) Ambiguous() (paths []string) {
+	if r.Synced == nil || r.AtSnapshot == nil {
 		return nil // nothing stays removed
 	}
 	for _, s := range r.steps {
-		if _, had := r.Synced.at(s.Path); !had && s.Kind != Gone {
+		if _, had := r.Synced.at(s.Path); !had && s.Kind != Whiteout {
 			paths = append(paths, s.Path)
 		}
 	}
 	return paths
 }
 
-// Needs is about how many bytes what is to be put back takes.
-func (r *Recovery) Needs() int64 {
+// Size is about how many bytes what is to be put back takes.
+func (r *Recovery) Size() int64 {
 	var n int64
 	for _, s := range r.steps {
-		n += s.Size + perName
+		n += s.Size + perInode
 	}
 	return n
 }
 
 func (r *Recovery) plan(ctx context.Context) error {
-	if err := r.look(ctx); err != nil {
+	if err := r.scan(ctx); err != nil {
 		return err
 	}
-	r.unhides()
-	r.found.entries = lay(r.base, len(r.Base), r.upper)
-	r.chosen, r.besides = make(map[string]bool), make(map[string]int)
+	r.planUnhide()
+	r.found.entries = overlayBase(r.base, len(r.Base), r.upper)
+	r.planned, r.suffixes = make(map[string]bool), make(map[string]int)
 	begun := make(map[string]bool)
-	for _, path := range r.Begun {
+	for _, path := range r.Interrupted {
 		begun[path] = true
 	}
-	r.now, r.was, r.at = walk{all: r.upper}, walk{all: r.Synced}, walk{all: r.Marked}
-	return compareViews(ctx, &r.point, &r.found, func(was, now placed) error {
+	r.now, r.was, r.at = indexWalk{all: r.upper}, indexWalk{all: r.Synced}, indexWalk{all: r.AtSnapshot}
+	return compareViews(ctx, &r.snapshot, &r.found, func(was, now layerEntry) error {
 		if was.Kind == 0 {
-			return r.unknown(now)
+			return r.extra(now)
 		}
 		inside := r.whole != "" && strings.HasPrefix(was.Path, r.whole)
-		if !inside && r.stands(was.Path) && !begun[was.Path] {
+		if !inside && r.userChanged(was.Path) && !begun[was.Path] {
 			return nil // somebody has changed it
 		}
-		return r.choose(was, now)
+		return r.addStep(was, now)
 	})
 }
 
-// look looks at the layers, and at what the directory has of the snapshot's paths.
-func (r *Recovery) look(ctx context.Context) error {
-	if err := r.point.open(ctx, r.Point, Unlimited); err != nil {
+// scan looks at the layers, and at what the directory has of the snapshot's paths.
+func (r *Recovery) scan(ctx context.Context) error {
+	if err := r.snapshot.open(ctx, r.Snapshot, Unlimited); err != nil {
 		return err
 	}
 	if err := r.found.open(ctx, r.Base, Unlimited); err != nil {
 		return err
 	}
 	r.base = r.found.entries
-	if err := r.found.add(r.Upper.Host()); err != nil {
+	if err := r.found.addLayer(r.Upper.Host()); err != nil {
 		return err
 	}
-	r.found.doubtful = true
+	r.found.suspect = true
 	var err error
-	r.upper, err = lookAlong(ctx, r.found.roots[len(r.Base)], r.point.entries)
+	r.upper, err = scanPaths(ctx, r.found.roots[len(r.Base)], r.snapshot.entries)
 	return err
 }
 
-// unhides has the directory show again what it hides of the snapshot, unless somebody
+// planUnhide has the directory show again what it hides of the snapshot, unless somebody
 // has removed that. What the layers below show is compared after that.
-func (r *Recovery) unhides() {
-	r.now, r.was, r.at = walk{all: r.upper}, walk{all: r.Synced}, walk{all: r.Marked}
+func (r *Recovery) planUnhide() {
+	r.now, r.was, r.at = indexWalk{all: r.upper}, indexWalk{all: r.Synced}, indexWalk{all: r.AtSnapshot}
 	shown := make(Index, 0, len(r.upper))
 	for _, e := range r.upper {
-		if e.Kind == Gone && !r.stands(e.Path) {
-			r.unhide = append(r.unhide, e.Path)
+		if e.Kind == Whiteout && !r.userChanged(e.Path) {
+			r.unhidden = append(r.unhidden, e.Path)
 			continue
 		}
 		shown = append(shown, e)
@@ -168,35 +168,35 @@ func (r *Recovery) unhides() {
 	r.upper = shown
 }
 
-// unknown is called with what the snapshot has not. It is new, and stays, or it is in a
+// extra is called with what the snapshot has not. It is new, and stays, or it is in a
 // layer below: whatever hid it there is lost, since nobody can write to that.
-func (r *Recovery) unknown(now placed) error {
+func (r *Recovery) extra(now layerEntry) error {
 	if r.passed != "" && strings.HasPrefix(now.Path, r.passed) {
 		return nil
 	}
 	r.passed = now.Path + "/"
-	if in, ok := find(r.point.entries, parent(now.Path)); !ok || in.Kind != Dir {
+	if in, ok := find(r.snapshot.entries, parent(now.Path)); !ok || in.Kind != Dir {
 		return nil // a directory that somebody made in the place of something else
 	}
-	if kind, _, err := r.found.roots[len(r.Base)].look(now.Path); err != nil || kind != 0 {
+	if kind, _, err := r.found.roots[len(r.Base)].lookup(now.Path); err != nil || kind != 0 {
 		return err
 	}
-	r.chosen[now.Path] = true
-	r.steps = append(r.steps, step{placed: placed{Entry: Entry{Path: now.Path, Kind: Gone}}})
+	r.planned[now.Path] = true
+	r.steps = append(r.steps, step{layerEntry: layerEntry{Entry: Entry{Path: now.Path, Kind: Whiteout}}})
 	return nil
 }
 
 // Close lets go of the directories.
 func (r *Recovery) Close() {
-	closeAll(r.point.roots)
+	closeAll(r.snapshot.roots)
 	closeAll(r.found.roots)
 }
 
-// stands reports whether what the directory makes of a path is what it made of it when
+// userChanged reports whether what the directory makes of a path is what it made of it when
 // it was last synced, and somebody had changed it by then. It is asked in the order of
 // paths.
-func (r *Recovery) stands(path string) bool {
-	if r.Synced == nil || r.Marked == nil {
+func (r *Recovery) userChanged(path string) bool {
+	if r.Synced == nil || r.AtSnapshot == nil {
 		return false
 	}
 	now, is, hides := r.now.at(path)
@@ -210,27 +210,27 @@ func (r *Recovery) stands(path string) bool {
 	case now.Kind == Dir && was.Kind == Dir: // what is in it has a say of its own
 		return now.Mode == was.Mode && now.UID == was.UID && now.GID == was.GID && now.Opaque == was.Opaque
 	}
-	return now.same(was) && (!marked || !was.maySame(then))
+	return now.unchanged(was) && (!marked || !was.maybeUnchanged(then))
 }
 
-// maySame reports whether nobody is known to have touched an entry since: one that was
+// maybeUnchanged reports whether nobody is known to have touched an entry since: one that was
 // doubted has no time of its last change.
-func (e Entry) maySame(then Entry) bool {
+func (e Entry) maybeUnchanged(then Entry) bool {
 	if then.Changed == (Stamp{}) {
 		e.Changed = Stamp{}
 	}
-	return e.same(then)
+	return e.unchanged(then)
 }
 
-// walk goes through an index. However deep its paths are, it looks at each once.
-type walk struct {
+// indexWalk goes through an index. However deep its paths are, it looks at each once.
+type indexWalk struct {
 	all    Index
 	hidden string // the last path met that hides what lies below it; empty if none does
 }
 
 // at is the entry of a path, which comes after all that were asked for before, and
 // whether what lies below the directory is hidden there by something above the path.
-func (w *walk) at(path string) (e Entry, there, hidden bool) {
+func (w *indexWalk) at(path string) (e Entry, there, hidden bool) {
 	for len(w.all) > 0 && compare(w.all[0].Path, path) < 0 {
 		if e := w.all[0]; (e.Kind != Dir || e.Opaque) && !below(w.hidden, e.Path) {
 			w.hidden = e.Path
@@ -263,30 +263,30 @@ func (all Index) at(path string) (Entry, bool) {
 	return all[n], true
 }
 
-// choose has a path put back, after the directories that it needs.
-func (r *Recovery) choose(was, now placed) error {
-	if r.chosen[was.Path] {
+// addStep has a path put back, after the directories that it needs.
+func (r *Recovery) addStep(was, now layerEntry) error {
+	if r.planned[was.Path] {
 		return nil
 	}
 	if above := parent(was.Path); above != was.Path && above != "." {
 		if in, ok := find(r.found.entries, above); !ok || in.Kind != Dir {
-			of, ok := find(r.point.entries, above)
+			of, ok := find(r.snapshot.entries, above)
 			if !ok {
 				return fmt.Errorf("%.200q is in no directory", was.Path)
 			}
-			if err := r.choose(of, in); err != nil {
+			if err := r.addStep(of, in); err != nil {
 				return err
 			}
 		}
 	}
-	s := step{placed: was}
+	s := step{layerEntry: was}
 	upper, there := r.upper.at(was.Path)
 	switch {
-	case !there || upper.Kind == Gone:
+	case !there || upper.Kind == Whiteout:
 	case was.Kind == Dir && upper.Kind == Dir:
 	default:
 		var err error
-		if s.kept, err = r.beside(was.Path); err != nil {
+		if s.savedAs, err = r.asideName(was.Path); err != nil {
 			return err
 		}
 	}
@@ -296,40 +296,40 @@ func (r *Recovery) choose(was, now placed) error {
 	case was.Kind != Dir && now.Kind == Dir:
 		r.passed = was.Path + "/"
 	}
-	r.chosen[was.Path] = true
+	r.planned[was.Path] = true
 	r.steps = append(r.steps, s)
 	return nil
 }
 
-// beside is a name for what is found in the place of something else, which nothing has.
+// asideName is a name for what is found in the place of something else, which nothing has.
 // Of long names that begin alike no number is tried twice.
-func (r *Recovery) beside(path string) (string, error) {
+func (r *Recovery) asideName(path string) (string, error) {
 	const most, number = 255, 16
 	name := base(path)
-	alike := join(parent(path), name[:min(len(name), most-number-len(".found-"+r.Mark))])
-	for n := r.besides[alike]; ; n++ {
-		end := ".found-" + r.Mark
+	alike := join(parent(path), name[:min(len(name), most-number-len(".found-"+r.Suffix))])
+	for n := r.suffixes[alike]; ; n++ {
+		end := ".found-" + r.Suffix
 		if n > 0 {
 			end += fmt.Sprintf("-%d", n)
 		}
 		kept := join(parent(path), name[:min(len(name), most-len(end))]+end)
-		_, had := find(r.point.entries, kept)
-		there, err := r.anywhere(kept)
+		_, had := find(r.snapshot.entries, kept)
+		there, err := r.exists(kept)
 		if err != nil {
 			return "", err
 		}
-		if !had && !there && !r.chosen[kept] {
-			r.chosen[kept], r.besides[alike] = true, n+1
+		if !had && !there && !r.planned[kept] {
+			r.planned[kept], r.suffixes[alike] = true, n+1
 			return kept, nil
 		}
 	}
 }
 
-// anywhere reports whether the directory or a layer below has something at a path: what
+// exists reports whether the directory or a layer below has something at a path: what
 // hides something is there and not shown.
-func (r *Recovery) anywhere(path string) (bool, error) {
+func (r *Recovery) exists(path string) (bool, error) {
 	for _, layer := range slices.Backward(r.found.roots) {
-		if kind, _, err := layer.look(path); err != nil || kind != 0 {
+		if kind, _, err := layer.lookup(path); err != nil || kind != 0 {
 			return err == nil, err
 		}
 	}
@@ -337,10 +337,10 @@ func (r *Recovery) anywhere(path string) (bool, error) {
 }
 
 // find is the entry of a path in a view.
-func find(entries []placed, path string) (placed, bool) {
-	n, ok := slices.BinarySearchFunc(entries, path, func(p placed, path string) int { return compare(p.Path, path) })
+func find(entries []layerEntry, path string) (layerEntry, bool) {
+	n, ok := slices.BinarySearchFunc(entries, path, func(p layerEntry, path string) int { return compare(p.Path, path) })
 	if !ok {
-		return placed{}, false
+		return layerEntry{}, false
 	}
 	return entries[n], true
 }

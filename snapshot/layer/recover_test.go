@@ -80,8 +80,8 @@ func (c *cutOff) recover() {
 
 func (c *cutOff) recovery() *layer.Recovery {
 	return &layer.Recovery{
-		Begun: c.begun,
-		Point: []string{c.base, c.taken}, Base: []string{c.base}, Upper: beneath.At(c.upper), Marked: c.marked, Synced: c.synced, Mark: "T",
+		Interrupted: c.begun,
+		Snapshot: []string{c.base, c.taken}, Base: []string{c.base}, Upper: beneath.At(c.upper), AtSnapshot: c.marked, Synced: c.synced, Suffix: "T",
 		Scratch: filepath.Join(filepath.Dir(c.upper), "recovering"), Outside: c.outside, Moved: func(path string) error {
 			c.moved = append(c.moved, path)
 			return nil
@@ -132,7 +132,7 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 		},
 		"a file that is torn": {
 			before: row{"b", "whole"}, found: row{"b", "who"}, want: row{"b", "whole", "b.found-T", "who"},
-			restored: []layer.Restored{{Path: "b", Kept: "b.found-T"}},
+			restored: []layer.Restored{{Path: "b", SavedAs: "b.found-T"}},
 		},
 		"a file that is gone": {
 			before: row{"d/b", "2"}, found: row{"-d/b", ""}, want: row{"d/b", "2"}, restored: []layer.Restored{{Path: "d/b"}},
@@ -144,7 +144,7 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 		"a file that was changed and synced stays changed": {
 			before: row{"b", "2", "c", "3"}, synced: row{"b", "changed by somebody"}, found: row{"c", "torn"},
 			want:     row{"b", "changed by somebody", "c", "3", "c.found-T", "torn"},
-			restored: []layer.Restored{{Path: "c", Kept: "c.found-T"}},
+			restored: []layer.Restored{{Path: "c", SavedAs: "c.found-T"}},
 		},
 		"a file that was removed and synced stays removed": {
 			base: row{"a", "1"}, before: row{"b", "2", "c", "3"}, synced: row{"-b", "", "!a", ""}, found: row{"-c", ""}, want: row{"c", "3"},
@@ -167,19 +167,19 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 		},
 		"a directory where a file was": {
 			before: row{"b", "2"}, found: row{"-b", "", "b/in", "n"}, want: row{"b", "2", "b.found-T/in", "n"},
-			restored: []layer.Restored{{Path: "b", Kept: "b.found-T"}},
+			restored: []layer.Restored{{Path: "b", SavedAs: "b.found-T"}},
 		},
 		"a file where a directory was": {
 			before: row{"d/x", "1"}, synced: row{"-d/x", ""}, found: row{"-d", "", "d", "file"}, want: row{"d/x", "1", "d.found-T", "file"},
-			restored: []layer.Restored{{Path: "d", Kept: "d.found-T"}, {Path: "d/x"}},
+			restored: []layer.Restored{{Path: "d", SavedAs: "d.found-T"}, {Path: "d/x"}},
 		},
 		"a name that is taken": {
 			before: row{"b", "2", "b.found-T", "old"}, found: row{"b", "x"}, want: row{"b", "2", "b.found-T", "old", "b.found-T-1", "x"},
-			restored: []layer.Restored{{Path: "b", Kept: "b.found-T-1"}},
+			restored: []layer.Restored{{Path: "b", SavedAs: "b.found-T-1"}},
 		},
 		"a name that was taken since": {
 			before: row{"b", "2"}, found: row{"b", "x", "b.found-T", "new"}, want: row{"b", "2", "b.found-T", "new", "b.found-T-1", "x"},
-			restored: []layer.Restored{{Path: "b", Kept: "b.found-T-1"}},
+			restored: []layer.Restored{{Path: "b", SavedAs: "b.found-T-1"}},
 		},
 		"what hid something in the snapshot is gone": {
 			base: row{"a", "1", "d/x", "1", "d/y", "2"}, before: row{"b", "2", "!a", "", "d/", "", "!d/x", ""}, found: row{"-a", "", "-d", ""},
@@ -193,7 +193,7 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 		},
 		"a name of the base that is hidden": {
 			base: row{"b.found-T", "old"}, before: row{"b", "2", "!b.found-T", ""}, found: row{"b", "x"}, want: row{"b", "2", "b.found-T-1", "x"},
-			restored: []layer.Restored{{Path: "b", Kept: "b.found-T-1"}},
+			restored: []layer.Restored{{Path: "b", SavedAs: "b.found-T-1"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestRecoveryThatWasKilledIsFinished(t *testing.T) {
 				r := c.recovery()
 				_, err := r.Plan(t.Context())
 				must(t, err)
-				c.begun = r.Unsure()
+				c.begun = r.Ambiguous()
 				r.Close()
 				must(t, os.Rename(filepath.Join(c.upper, "b"), filepath.Join(c.upper, "b.found-T")))
 				if _, dir := want["b/y"]; dir && halfway { // and again, when the directory is back
@@ -325,7 +325,7 @@ func TestFileThatHasOldTimesAndOtherBytesIsTorn(t *testing.T) {
 			if diff := cmp.Diff(want, c.shows()); diff != "" {
 				t.Error(diff)
 			}
-			if want := []layer.Restored{{Path: "big", Kept: "big.found-T"}}; !slices.Equal(c.restored, want) {
+			if want := []layer.Restored{{Path: "big", SavedAs: "big.found-T"}}; !slices.Equal(c.restored, want) {
 				t.Errorf("restored is %v, want %v", c.restored, want)
 			}
 		})
@@ -385,8 +385,8 @@ func TestFoundFilesThatHaveNoRoomAreMovedOutside(t *testing.T) {
 	c.snap()
 	files(t, c.upper, "d/one", torn, "d/two", torn, "small", "2")
 	for range 3 {
-		if err := c.tryRecover(); !errors.Is(err, layer.ErrNoRoom) {
-			t.Fatalf("it is brought back with %v, want %v", err, layer.ErrNoRoom)
+		if err := c.tryRecover(); !errors.Is(err, layer.ErrNoSpace) {
+			t.Fatalf("it is brought back with %v, want %v", err, layer.ErrNoSpace)
 		}
 		if diff := cmp.Diff(map[string]string{"d/one": torn, "d/two": torn, "small": "2"}, c.shows()); diff != "" {
 			t.Fatalf("a recovery that has no room changes files")
@@ -447,7 +447,7 @@ func TestWhatComesBackIsOfEveryKind(t *testing.T) {
 func TestMarksTellWhatWasSyncedAfterAnotherStart(t *testing.T) {
 	of := t.TempDir()
 	files(t, of, "a", "1")
-	m := layer.Marks{Dir: filepath.Join(t.TempDir(), "marks"), Of: of}
+	m := layer.Baselines{Dir: filepath.Join(t.TempDir(), "marks"), Of: of}
 	if at, later, when := m.Synced("snap_1", plenty); at != nil || later != nil || !when.IsZero() {
 		t.Errorf("without a mark: %v, %v, %v", at, later, when)
 	}
@@ -486,7 +486,7 @@ func TestMarksTellWhatWasSyncedAfterAnotherStart(t *testing.T) {
 // point is not taken for what somebody did after a later one.
 func TestMarksKeepTheirOrderWhenTheClockIsSetBack(t *testing.T) {
 	of := t.TempDir()
-	m := layer.Marks{Dir: filepath.Join(t.TempDir(), "marks"), Of: of}
+	m := layer.Baselines{Dir: filepath.Join(t.TempDir(), "marks"), Of: of}
 	mark := func(name, since string) layer.Index {
 		files(t, of, name, "")
 		all, _, err := layer.Scan(t.Context(), of, plenty)
@@ -544,7 +544,7 @@ func TestRecoveryIsQuickWhateverPathsAreLike(t *testing.T) {
 			synced, _, err := layer.Scan(t.Context(), point, plenty)
 			must(t, err)
 			r := &layer.Recovery{
-				Point: []string{base, point}, Base: []string{base}, Upper: beneath.At(upper), Marked: synced, Synced: synced, Mark: "20060102T150405Z",
+				Snapshot: []string{base, point}, Base: []string{base}, Upper: beneath.At(upper), AtSnapshot: synced, Synced: synced, Suffix: "20060102T150405Z",
 			}
 			defer r.Close()
 			began := processorTime(t)
@@ -555,10 +555,10 @@ func TestRecoveryIsQuickWhateverPathsAreLike(t *testing.T) {
 			}
 			kept := make(map[string]bool)
 			for _, f := range all {
-				if f.Kept != "" && kept[f.Kept] {
-					t.Fatalf("%q is kept twice", f.Kept)
+				if f.SavedAs != "" && kept[f.SavedAs] {
+					t.Fatalf("%q is kept twice", f.SavedAs)
 				}
-				kept[f.Kept] = true
+				kept[f.SavedAs] = true
 			}
 		})
 	}

@@ -309,7 +309,7 @@ func TestWhatLiesBelowIsNotHeldToTheLimitsOfALayer(t *testing.T) {
 			t.Errorf("%q is not the same", c.Path)
 		}
 	}))
-	r := &layer.Recovery{Point: []string{one, two}, Base: []string{below}, Upper: beneath.At(upper), Mark: "now"}
+	r := &layer.Recovery{Snapshot: []string{one, two}, Base: []string{below}, Upper: beneath.At(upper), Suffix: "now"}
 	_, err := r.Plan(t.Context())
 	must(t, err)
 	r.Close()

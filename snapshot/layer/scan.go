@@ -17,16 +17,16 @@ import (
 // Scan looks at everything in a directory. What is mounted there, and what no layer
 // carries, is in the second list and not in the first.
 func Scan(ctx context.Context, dir string, l Limits) (Index, []Entry, error) {
-	return scanLike(ctx, dir, l, 0)
+	return scanSized(ctx, dir, l, 0)
 }
 
-// scanLike is Scan of a directory that has about so many entries.
-func scanLike(ctx context.Context, dir string, l Limits, about int) (Index, []Entry, error) {
+// scanSized is Scan of a directory that has about so many entries.
+func scanSized(ctx context.Context, dir string, l Limits, about int) (Index, []Entry, error) {
 	root, err := beneath.Open(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
-	s := scan{root: root, stopped: func() error { return stopped(ctx) }, left: l.Entries, paths: l.MaxPaths(), found: make(Index, 0, min(about, l.Entries))}
+	s := scan{root: root, cancelled: func() error { return cancelled(ctx) }, left: l.Entries, paths: l.MaxPaths(), found: make(Index, 0, min(about, l.Entries))}
 	if err := s.dir(root, ".", 0); err != nil {
 		return nil, nil, fmt.Errorf("scan: %w", err)
 	}
@@ -35,17 +35,17 @@ func scanLike(ctx context.Context, dir string, l Limits, about int) (Index, []En
 
 type scan struct {
 	root    beneath.Dir
-	stopped func() error // whether nobody waits for it any more
+	cancelled func() error // whether nobody waits for it any more
 	found   Index
 	skipped []Entry
 	left    int
-	listed  int   // names of all directories on the way down that were not looked at yet
+	pending  int   // names of all directories on the way down that were not looked at yet
 	paths   int64 // how many bytes of paths there may still be
 }
 
-// maxHeld is how many directories on the way down are held open. One that lies deeper
+// maxOpenDirs is how many directories on the way down are held open. One that lies deeper
 // is let go while those in it are looked at, and opened again.
-const maxHeld = 64
+const maxOpenDirs = 64
 
 // dir looks at an open directory, which it closes.
 func (s *scan) dir(f beneath.Dir, path string, depth int) (err error) {
@@ -61,7 +61,7 @@ func (s *scan) dir(f beneath.Dir, path string, depth int) (err error) {
 	if err := s.add(e); err != nil {
 		return err
 	}
-	names, err := f.Names(s.left - s.listed)
+	names, err := f.Names(s.left - s.pending)
 	if errors.Is(err, beneath.ErrTooMany) {
 		err = ErrTooMany
 	}
@@ -69,9 +69,9 @@ func (s *scan) dir(f beneath.Dir, path string, depth int) (err error) {
 		return err
 	}
 	slices.Sort(names)
-	s.listed += len(names)
+	s.pending += len(names)
 	for _, name := range names {
-		s.listed--
+		s.pending--
 		if f, err = s.name(f, &at, path, name, depth); err != nil || f.File == nil {
 			return err
 		}
@@ -94,35 +94,35 @@ func (s *scan) name(dir beneath.Dir, is *unix.Stat_t, in, name string, depth int
 	}
 	e := entryAt(path, &at)
 	switch e.Kind {
-	case Other:
+	case Unsupported:
 		return dir, s.skip(e)
-	case File, Symlink, Fifo, Gone:
+	case File, Symlink, Fifo, Whiteout:
 		return dir, s.add(e)
 	case Dir:
 	}
 	below, err := dir.Dir(name)
 	switch {
 	case errors.Is(err, unix.EXDEV): // something else is mounted there
-		e.Kind = Other
+		e.Kind = Unsupported
 		return dir, s.skip(e)
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return dir, nil
 	case err != nil:
 		return dir, fmt.Errorf("%.200q: %w", path, err)
 	}
-	if depth < maxHeld {
+	if depth < maxOpenDirs {
 		return dir, s.dir(below, path, depth+1)
 	}
 	_ = dir.Close()
 	if err := s.dir(below, path, depth+1); err != nil {
 		return beneath.Dir{}, err
 	}
-	return s.again(in, is)
+	return s.reopen(in, is)
 }
 
-// again opens a directory that was let go. One that is another by now, or not there, is
+// reopen opens a directory that was let go. One that is another by now, or not there, is
 // none: whoever captures it looks once more.
-func (s *scan) again(path string, is *unix.Stat_t) (beneath.Dir, error) {
+func (s *scan) reopen(path string, is *unix.Stat_t) (beneath.Dir, error) {
 	dir, err := s.root.Dir(path)
 	if err != nil {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
@@ -148,7 +148,7 @@ func (s *scan) skip(e Entry) error {
 }
 
 func (s *scan) count(e Entry) error {
-	if err := s.stopped(); err != nil {
+	if err := s.cancelled(); err != nil {
 		return err
 	}
 	s.left--
@@ -167,8 +167,8 @@ func (s *scan) add(e Entry) error {
 	return nil
 }
 
-// stopped is why nobody waits any more for what somebody has asked for.
-func stopped(ctx context.Context) error {
+// cancelled is why nobody waits any more for what somebody has asked for.
+func cancelled(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -191,11 +191,11 @@ func entryAt(path string, at *unix.Stat_t) Entry {
 	case unix.S_IFIFO:
 		e.Kind = Fifo
 	case unix.S_IFCHR:
-		if e.Kind = Other; at.Rdev == 0 {
-			e.Kind = Gone
+		if e.Kind = Unsupported; at.Rdev == 0 {
+			e.Kind = Whiteout
 		}
 	default:
-		e.Kind = Other
+		e.Kind = Unsupported
 	}
 	return e
 }

@@ -24,12 +24,12 @@ func Unpack(ctx context.Context, from io.Reader, l Limits, dir string) error {
 		return fmt.Errorf("unpack: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	u := newUnpacker(disk{r, RoomIn(dir)}, l)
+	u := newUnpacker(disk{r, SpaceIn(dir)}, l)
 	u.kinds["."] = Dir // it is there
 	if err := eachHeader(ctx, "unpack", from, u.entry); err != nil {
 		return err
 	}
-	if err := stampDirs(r, u.dirs); err != nil {
+	if err := setDirTimes(r, u.dirs); err != nil {
 		return fmt.Errorf("unpack: %w", err)
 	}
 	return nil
@@ -60,20 +60,20 @@ func newUnpacker(to target, l Limits) unpacker {
 // eachHeader calls do with each header of a tar. Errors say what is done with it, and
 // which header they are about.
 func eachHeader(ctx context.Context, what string, from io.Reader, do func(*tar.Header, io.Reader) error) error {
-	archive := &source{from: from}
+	archive := &archiveReader{from: from}
 	for in := tar.NewReader(archive); ; {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", what, archive.blame(err))
+			return fmt.Errorf("%s: %w", what, archive.classify(err))
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		}
 		if err := do(h, in); err != nil {
-			return fmt.Errorf("%s %.200q: %w", what, h.Name, archive.blame(err))
+			return fmt.Errorf("%s %.200q: %w", what, h.Name, archive.classify(err))
 		}
 	}
 }
@@ -89,25 +89,25 @@ func (u *unpacker) know(path string, kind Kind) error {
 }
 
 func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
-	path, says, err := read(h.Name, h.PAXRecords[recordName])
+	path, says, err := parseName(h.Name, h.PAXRecords[recordName])
 	if err != nil {
 		return err
 	}
 	left := &u.left.Entries
-	if says == hiding { // which a scan finds with its directory
+	if says == opaqueName { // which a scan finds with its directory
 		left = &u.hiding
 	}
 	if *left--; *left < 0 {
 		return ErrTooMany
 	}
-	if says == hiding {
+	if says == opaqueName {
 		if u.kinds[path] != Dir {
 			return errors.New("it hides what is below something else than a directory that came before")
 		}
-		return u.to.hideBelow(path)
+		return u.to.setOpaque(path)
 	}
-	e := Entry{Path: path, Kind: Gone}
-	if says == plain {
+	e := Entry{Path: path, Kind: Whiteout}
+	if says == entryName {
 		if e, err = entryOf(path, h); err != nil {
 			return err
 		}
@@ -166,13 +166,13 @@ func stampOf(t time.Time) (Stamp, error) {
 const (
 	earliest = math.MinInt32
 	latest   = 1<<34 - 1
-	lastKept = 1<<34 - 1<<31 - 1
+	latestPortable = 1<<34 - 1<<31 - 1
 )
 
 func (u *unpacker) put(e Entry, h *tar.Header, in io.Reader) error {
 	switch {
-	case e.Kind == Gone:
-		return u.to.hide(e.Path)
+	case e.Kind == Whiteout:
+		return u.to.mkWhiteout(e.Path)
 	case e.Kind == Dir:
 		return u.dir(e, h)
 	case e.Kind == Symlink:
@@ -189,7 +189,7 @@ func (u *unpacker) put(e Entry, h *tar.Header, in io.Reader) error {
 }
 
 func (u *unpacker) dir(e Entry, h *tar.Header) error {
-	all, err := attrsOf(h)
+	all, err := xattrsOf(h)
 	if err != nil {
 		return err
 	}
@@ -199,15 +199,15 @@ func (u *unpacker) dir(e Entry, h *tar.Header) error {
 
 // link gives a file that came before another name.
 func (u *unpacker) link(e Entry, h *tar.Header) error {
-	to, says, err := read(h.Linkname, h.PAXRecords[recordLink])
-	if err != nil || says != plain || u.kinds[to] != File || to == e.Path {
+	to, says, err := parseName(h.Linkname, h.PAXRecords[recordLink])
+	if err != nil || says != entryName || u.kinds[to] != File || to == e.Path {
 		return fmt.Errorf("it is a link to %.200q, which is no file that came before", h.Linkname)
 	}
 	return u.to.link(to, e.Path)
 }
 
 func (u *unpacker) file(e Entry, h *tar.Header, in io.Reader) error {
-	size, pieces, err := piecesOf(h)
+	size, pieces, err := extentsOf(h)
 	if err != nil {
 		return err
 	}
@@ -215,15 +215,15 @@ func (u *unpacker) file(e Entry, h *tar.Header, in io.Reader) error {
 		return ErrTooBig
 	}
 	e.Size = size
-	all, err := attrsOf(h)
+	all, err := xattrsOf(h)
 	if err != nil {
 		return err
 	}
 	return u.to.file(e, all, pieces, in)
 }
 
-// piecesOf says how large a file is, and which parts of it are in the tar.
-func piecesOf(h *tar.Header) (size int64, pieces []int64, err error) {
+// extentsOf says how large a file is, and which parts of it are in the tar.
+func extentsOf(h *tar.Header) (size int64, pieces []int64, err error) {
 	text, ok := h.PAXRecords[recordSize]
 	if !ok {
 		return h.Size, []int64{0, h.Size}, nil
@@ -233,12 +233,12 @@ func piecesOf(h *tar.Header) (size int64, pieces []int64, err error) {
 		return 0, nil, wrong
 	}
 	end, sum := int64(0), int64(0)
-	for word := range strings.SplitSeq(h.PAXRecords[recordPieces], ",") {
-		if word == "" && h.PAXRecords[recordPieces] == "" {
+	for word := range strings.SplitSeq(h.PAXRecords[recordExtents], ",") {
+		if word == "" && h.PAXRecords[recordExtents] == "" {
 			break
 		}
 		n, err := strconv.ParseInt(word, 10, 64)
-		if err != nil || n < 0 || len(pieces) >= maxPieces {
+		if err != nil || n < 0 || len(pieces) >= maxExtents {
 			return 0, nil, wrong
 		}
 		if len(pieces)%2 == 0 {
@@ -260,24 +260,24 @@ func piecesOf(h *tar.Header) (size int64, pieces []int64, err error) {
 	return size, pieces, nil
 }
 
-// attrsOf reads what a tar says people had attached, and nothing else.
-func attrsOf(h *tar.Header) (all []attr, err error) {
+// xattrsOf reads what a tar says people had attached, and nothing else.
+func xattrsOf(h *tar.Header) (all []xattr, err error) {
 	add := func(name, value string) {
-		rest, ok := strings.CutPrefix(name, userAttr)
+		rest, ok := strings.CutPrefix(name, userXattr)
 		switch {
 		case !ok:
-		case len(all) == maxAttrs || len(value) > maxAttrLen || rest == "" || len(name) > maxAttrName || strings.ContainsRune(rest, 0):
+		case len(all) == maxXattrs || len(value) > maxXattrLen || rest == "" || len(name) > maxXattrName || strings.ContainsRune(rest, 0):
 			err = errors.New("what is attached to it is too much")
 		default:
-			all = append(all, attr{name, value})
+			all = append(all, xattr{name, value})
 		}
 	}
 	for key, value := range h.PAXRecords {
-		if name, ok := strings.CutPrefix(key, recordAttr); ok {
+		if name, ok := strings.CutPrefix(key, recordXattr); ok {
 			add(name, value)
 		}
 	}
-	for rest := h.PAXRecords[recordAttrs]; rest != ""; {
+	for rest := h.PAXRecords[recordXattrs]; rest != ""; {
 		var pair [2]string
 		for i := range pair {
 			n, size := binary.Uvarint([]byte(rest[:min(len(rest), binary.MaxVarintLen64)]))

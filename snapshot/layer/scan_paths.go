@@ -12,17 +12,17 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// lookAlong is what a directory has of the paths of a view, what no layer carries
+// scanPaths is what a directory has of the paths of a view, what no layer carries
 // included. However much else is in it, no more is held than the view itself, whose
 // paths are shared.
-func lookAlong(ctx context.Context, in root, view []placed) (Index, error) {
-	a := along{root: in}
+func scanPaths(ctx context.Context, in root, view []layerEntry) (Index, error) {
+	a := pathScan{root: in}
 	defer a.leave(0)
 	for _, p := range view {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if below(a.without, p.Path) {
+		if below(a.absent, p.Path) {
 			continue
 		}
 		if err := a.look(p); err != nil {
@@ -32,33 +32,33 @@ func lookAlong(ctx context.Context, in root, view []placed) (Index, error) {
 	return a.found, nil
 }
 
-type along struct {
+type pathScan struct {
 	root    root
-	way     []way  // the directories that the path at hand is in
-	without string // the last path that is a directory in the view and not here
+	stack     []heldDir  // the directories that the path at hand is in
+	absent string // the last path that is a directory in the view and not here
 	found   Index
 }
 
-// way is a directory, which is open if there are not too many that are.
-type way struct {
+// heldDir is a directory, which is open if there are not too many that are.
+type heldDir struct {
 	path string
 	dir  beneath.Dir
 }
 
 // look looks at one path, after all that come before it.
-func (a *along) look(p placed) error {
+func (a *pathScan) look(p layerEntry) error {
 	if p.Path == "." {
 		return a.enter(p)
 	}
-	n := len(a.way)
-	for n > 0 && a.way[n-1].path != parent(p.Path) {
+	n := len(a.stack)
+	for n > 0 && a.stack[n-1].path != parent(p.Path) {
 		n--
 	}
 	a.leave(n)
 	if n == 0 {
 		return errors.New("it is in no directory")
 	}
-	top := &a.way[n-1]
+	top := &a.stack[n-1]
 	if top.dir.File == nil {
 		dir, err := a.root.Dir.Dir(top.path)
 		if err != nil {
@@ -66,9 +66,9 @@ func (a *along) look(p placed) error {
 		}
 		top.dir = dir
 	}
-	e, err := statIn(top.dir, base(p.Path))
+	e, err := statAt(top.dir, base(p.Path))
 	if errors.Is(err, unix.ENOENT) {
-		a.without = p.Path
+		a.absent = p.Path
 		return nil
 	}
 	if err != nil {
@@ -77,16 +77,16 @@ func (a *along) look(p placed) error {
 	if e.Kind == Dir {
 		return a.enter(p)
 	}
-	e.Path, a.without = p.Path, p.Path
+	e.Path, a.absent = p.Path, p.Path
 	a.found = append(a.found, e)
 	return nil
 }
 
 // enter looks at a directory, and at what is in it if the view has one there, too.
-func (a *along) enter(p placed) error {
+func (a *pathScan) enter(p layerEntry) error {
 	dir, err := a.open(p.Path)
 	if errors.Is(err, unix.EXDEV) { // something else is mounted there
-		a.found, a.without = append(a.found, Entry{Path: p.Path, Kind: Other}), p.Path
+		a.found, a.absent = append(a.found, Entry{Path: p.Path, Kind: Unsupported}), p.Path
 		return nil
 	}
 	if err != nil {
@@ -108,27 +108,27 @@ func (a *along) enter(p placed) error {
 	if p.Kind != Dir {
 		return nil
 	}
-	if n := len(a.way) - maxHeld; n >= 0 && a.way[n].dir.File != nil {
-		_ = a.way[n].dir.Close()
-		a.way[n].dir = beneath.Dir{}
+	if n := len(a.stack) - maxOpenDirs; n >= 0 && a.stack[n].dir.File != nil {
+		_ = a.stack[n].dir.Close()
+		a.stack[n].dir = beneath.Dir{}
 	}
-	a.way = append(a.way, way{path: p.Path, dir: dir})
+	a.stack = append(a.stack, heldDir{path: p.Path, dir: dir})
 	return nil
 }
 
-func (a *along) open(path string) (beneath.Dir, error) {
+func (a *pathScan) open(path string) (beneath.Dir, error) {
 	if path == "." {
 		return a.root.Dir.Dir(".")
 	}
-	return a.way[len(a.way)-1].dir.Dir(base(path))
+	return a.stack[len(a.stack)-1].dir.Dir(base(path))
 }
 
 // leave closes all directories on the way but the first n.
-func (a *along) leave(n int) {
-	for _, w := range a.way[n:] {
+func (a *pathScan) leave(n int) {
+	for _, w := range a.stack[n:] {
 		if w.dir.File != nil {
 			_ = w.dir.Close()
 		}
 	}
-	a.way = a.way[:n]
+	a.stack = a.stack[:n]
 }

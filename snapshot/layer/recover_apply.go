@@ -26,16 +26,16 @@ func (r *Recovery) Apply(ctx context.Context) (err error) {
 			err = fmt.Errorf("bring back what was lost: %w", err)
 		}
 	}()
-	b := &putting{Recovery: r, upper: r.found.roots[len(r.Base)]}
+	b := &restorer{Recovery: r, upper: r.found.roots[len(r.Base)]}
 	defer b.close()
 	if err := beneath.At(r.Scratch).Remove(); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, beneath.At(r.Scratch).Remove()) }()
-	for _, src := range r.point.roots {
+	for _, src := range r.snapshot.roots {
 		b.from = append(b.from, copier{src: src, dst: b.upper, links: make(map[uint64]string)})
 	}
-	for _, path := range r.unhide {
+	for _, path := range r.unhidden {
 		if err := b.unlink(path); err != nil {
 			return fmt.Errorf("%.200q: %w", path, err)
 		}
@@ -52,20 +52,20 @@ func (r *Recovery) Apply(ctx context.Context) (err error) {
 			dirs = append(dirs, s.Entry)
 		}
 	}
-	return stampDirs(b.upper, dirs)
+	return setDirTimes(b.upper, dirs)
 }
 
-// putting puts back what a recovery has planned.
-type putting struct {
+// restorer puts back what a recovery has planned.
+type restorer struct {
 	*Recovery
 	upper   root
 	from    []copier // by layer of the point
 	scratch *root    // nil before it is needed
 	outside *root    // as well
-	kept    []step   // what is kept beside and can be moved outside
+	asides    []step   // what is kept beside and can be moved outside
 }
 
-func (b *putting) close() {
+func (b *restorer) close() {
 	for _, r := range []*root{b.scratch, b.outside} {
 		if r != nil {
 			_ = r.Close()
@@ -75,34 +75,34 @@ func (b *putting) close() {
 
 // step puts back one path. For want of room it moves outside what was found there, and
 // then what was found at the paths before.
-func (b *putting) step(s step) error {
+func (b *restorer) step(s step) error {
 	for {
-		err := b.reach(s.Path)
+		err := b.copyParents(s.Path)
 		if err == nil {
 			err = b.put(&s)
 		}
 		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 			return err
 		}
-		made, wrong := b.makeRoom(&s)
+		made, wrong := b.freeSpace(&s)
 		if wrong != nil {
 			return wrong
 		}
 		if !made {
-			return fmt.Errorf("%w: %w", ErrNoRoom, err)
+			return fmt.Errorf("%w: %w", ErrNoSpace, err)
 		}
 	}
 }
 
-// reach makes the directories that a path is in, which until now only the layers below
+// copyParents makes the directories that a path is in, which until now only the layers below
 // have.
-func (b *putting) reach(path string) error {
-	var missing []placed
+func (b *restorer) copyParents(path string) error {
+	var missing []layerEntry
 	for above := parent(path); above != "."; above = parent(above) {
-		if _, there := b.Recovery.upper.at(above); there || b.chosen[above] {
+		if _, there := b.Recovery.upper.at(above); there || b.planned[above] {
 			break
 		}
-		p, ok := find(b.point.entries, above)
+		p, ok := find(b.snapshot.entries, above)
 		if !ok {
 			return errors.New("it is in no directory")
 		}
@@ -113,40 +113,40 @@ func (b *putting) reach(path string) error {
 		if err := b.from[p.layer].dir(p.Entry); err != nil {
 			return err
 		}
-		b.chosen[p.Path] = true
+		b.planned[p.Path] = true
 	}
 	return nil
 }
 
 // put puts back one path. What fails for want of room can be tried again.
-func (b *putting) put(s *step) error {
+func (b *restorer) put(s *step) error {
 	upper, there := b.Recovery.upper.at(s.Path)
 	switch s.Kind { //nolint:exhaustive // the others are made aside
-	case Gone:
-		return b.upper.hide(s.Path)
+	case Whiteout:
+		return b.upper.mkWhiteout(s.Path)
 	case Dir:
 		e := s.Entry
 		e.Opaque = there && upper.Kind == Dir && upper.Opaque
-		if s.kept != "" {
-			if err := b.keep(s); err != nil {
+		if s.savedAs != "" {
+			if err := b.setAside(s); err != nil {
 				return err
 			}
 		}
 		if there && upper.Kind != Dir {
 			e.Opaque = true
 		}
-		return b.from[s.layer].merge(e)
+		return b.from[s.layer].copyStable(e)
 	}
-	if err := b.stage(s); err != nil {
+	if err := b.prepare(s); err != nil {
 		return err
 	}
-	if s.kept != "" {
-		if err := b.keep(s); err != nil {
+	if s.savedAs != "" {
+		if err := b.setAside(s); err != nil {
 			return err
 		}
 	}
-	err := b.scratch.in(staged, func(from int, name string) error {
-		return b.upper.in(s.Path, func(to int, as string) error { return unix.Renameat(from, name, to, as) })
+	err := b.scratch.withParent(preparedName, func(from int, name string) error {
+		return b.upper.withParent(s.Path, func(to int, as string) error { return unix.Renameat(from, name, to, as) })
 	})
 	if c := &b.from[s.layer]; err == nil && s.Kind == File && s.Links > 1 && c.links[s.Inode] == "" {
 		c.links[s.Inode] = s.Path
@@ -154,11 +154,11 @@ func (b *putting) put(s *step) error {
 	return err
 }
 
-// staged is what a file is called before it has its name.
-const staged = "new"
+// preparedName is what a file is called before it has its name.
+const preparedName = "new"
 
-// stage makes what is put back where nobody sees it, whole.
-func (b *putting) stage(s *step) error {
+// prepare makes what is put back where nobody sees it, whole.
+func (b *restorer) prepare(s *step) error {
 	if b.scratch == nil {
 		if err := os.Mkdir(b.Scratch, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 			return err
@@ -169,15 +169,15 @@ func (b *putting) stage(s *step) error {
 		}
 		b.scratch = &dir
 	}
-	err := unix.Unlinkat(int(b.scratch.Fd()), staged, 0)
+	err := unix.Unlinkat(int(b.scratch.Fd()), preparedName, 0)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
 	c := &b.from[s.layer]
 	if first := c.links[s.Inode]; first != "" && s.Kind == File && s.Links > 1 {
-		return share(b.upper, first, *b.scratch, staged)
+		return linkBetween(b.upper, first, *b.scratch, preparedName)
 	}
-	return copyAs(copier{src: c.src, dst: *b.scratch}, s.Entry, staged)
+	return copyAs(copier{src: c.src, dst: *b.scratch}, s.Entry, preparedName)
 }
 
 // copyAs copies one entry that is no directory to another path.
@@ -199,72 +199,72 @@ func copyAs(c copier, e Entry, to string) error {
 			return err
 		}
 	case Symlink:
-		target, err := c.src.target(e.Path)
+		target, err := c.src.readlink(e.Path)
 		if err == nil {
-			err = c.dst.in(to, func(dir int, name string) error { return unix.Symlinkat(target, dir, name) })
+			err = c.dst.withParent(to, func(dir int, name string) error { return unix.Symlinkat(target, dir, name) })
 		}
 		if err != nil {
 			return err
 		}
 	case Fifo:
-		if err := c.dst.in(to, func(dir int, name string) error { return unix.Mknodat(dir, name, unix.S_IFIFO|0o600, 0) }); err != nil {
+		if err := c.dst.withParent(to, func(dir int, name string) error { return unix.Mknodat(dir, name, unix.S_IFIFO|0o600, 0) }); err != nil {
 			return err
 		}
 	default:
 		return fmt.Errorf("it is of the kind %d, which no layer carries", e.Kind)
 	}
-	if len(c.torn) > 0 {
+	if len(c.changed) > 0 {
 		return errors.New("somebody changes it")
 	}
-	return c.dst.own(as)
+	return c.dst.setMetadata(as)
 }
 
-// keep gives what was found another name beside its own.
-func (b *putting) keep(s *step) error {
-	err := b.upper.in(s.Path, func(dir int, name string) error {
-		return unix.Renameat2(dir, name, dir, base(s.kept), unix.RENAME_NOREPLACE)
+// setAside gives what was found another name beside its own.
+func (b *restorer) setAside(s *step) error {
+	err := b.upper.withParent(s.Path, func(dir int, name string) error {
+		return unix.Renameat2(dir, name, dir, base(s.savedAs), unix.RENAME_NOREPLACE)
 	})
 	if err != nil {
 		return err
 	}
-	b.kept = append(b.kept, *s)
-	s.kept = ""
+	b.asides = append(b.asides, *s)
+	s.savedAs = ""
 	return nil
 }
 
-func (b *putting) unlink(path string) error {
-	return b.upper.in(path, func(dir int, name string) error { return unix.Unlinkat(dir, name, 0) })
+func (b *restorer) unlink(path string) error {
+	return b.upper.withParent(path, func(dir int, name string) error { return unix.Unlinkat(dir, name, 0) })
 }
 
-// makeRoom moves something that was found outside, and reports whether there was any.
-func (b *putting) makeRoom(s *step) (bool, error) {
+// freeSpace moves something that was found outside, and reports whether there was any.
+func (b *restorer) freeSpace(s *step) (bool, error) {
 	if b.Outside == "" {
 		return false, nil
 	}
-	if s.kept != "" {
-		moved, err := b.move(s.Path, s.Path)
+	if s.savedAs != "" {
+		moved, err := b.moveOutside(s.Path, s.Path)
 		if moved {
-			s.kept = ""
+			s.savedAs = ""
 		}
 		if moved || err != nil {
 			return moved, err
 		}
 	}
-	for len(b.kept) > 0 {
-		k := b.kept[len(b.kept)-1]
-		b.kept = b.kept[:len(b.kept)-1]
-		if moved, err := b.move(k.kept, k.Path); moved || err != nil {
+	for len(b.asides) > 0 {
+		k := b.asides[len(b.asides)-1]
+		b.asides = b.asides[:len(b.asides)-1]
+		if moved, err := b.moveOutside(k.savedAs, k.Path); moved || err != nil {
 			return moved, err
 		}
 	}
 	return false, nil
 }
 
-// move moves what was found at a path, and has a name of its own by now, outside. A
+// moveOutside moves what was found at a path, and has a name of its own by now, outside. A
 // directory stays, and what cannot be read or copied.
-func (b *putting) move(name, path string) (bool, error) {
+func (b *restorer) moveOutside(name, path string) (bool, error) {
 	var e Entry
-	err := b.upper.in(name, func(dir int, as string) error {
+	err := b.upper.withParent(name, func(dir int, as string) error {
 		var at unix.Stat_t
 		err := unix.Fstatat(dir, as, &at, unix.AT_SYMLINK_NOFOLLOW)
 		e = entryAt(name, &at)
@@ -282,11 +282,11 @@ func (b *putting) move(name, path string) (bool, error) {
 	if err := makeParents(b.outside.Dir, path); err != nil {
 		return false, fmt.Errorf("keep what was found: %w", err)
 	}
-	err = b.outside.in(path, func(dir int, as string) error { return unix.Unlinkat(dir, as, 0) }) // a recovery before this one was cut off
+	err = b.outside.withParent(path, func(dir int, as string) error { return unix.Unlinkat(dir, as, 0) }) // a recovery before this one was cut off
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return false, fmt.Errorf("keep what was found: %w", err)
 	}
-	err = copyAs(copier{src: b.upper, dst: *b.outside, room: RoomIn(b.Outside)}, e, path)
+	err = copyAs(copier{src: b.upper, dst: *b.outside, space: SpaceIn(b.Outside)}, e, path)
 	if errors.Is(err, unix.EIO) || errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG) {
 		return false, nil
 	}
@@ -305,7 +305,7 @@ func (b *putting) move(name, path string) (bool, error) {
 	return true, nil
 }
 
-func (b *putting) openOutside() error {
+func (b *restorer) openOutside() error {
 	if b.outside != nil {
 		return nil
 	}

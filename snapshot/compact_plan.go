@@ -25,7 +25,7 @@ func tier(weight int64) int {
 	return n
 }
 
-// next finds the layers of a line that are to be merged first, from one up to
+// nextMerge finds the layers of a line that are to be merged first, from one up to
 // another, if any are. Each layer is asked only about those below it, so that a
 // line that grows is merged as it was before. Those below a layer that are smaller
 // than it go into it, which costs no more than that layer has; and a layer only
@@ -35,7 +35,7 @@ func tier(weight int64) int {
 //
 // What passed says is passed over. One run that cannot be merged must not keep the rest
 // of the line from being shortened.
-func next(line []dormouse.Layer, l layer.Limits, passed func(from, to int) bool) (from, to int, ok bool) {
+func nextMerge(line []dormouse.Layer, l layer.Limits, passed func(from, to int) bool) (from, to int, ok bool) {
 	for i := range line {
 		from, size := i, weight(line[i])
 		for from > 0 && tier(weight(line[from-1])) < tier(size) {

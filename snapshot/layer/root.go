@@ -27,8 +27,8 @@ func (r root) openDir(path string) (*os.File, error) {
 	return d.File, err
 }
 
-// in calls do with the directory that a path is in, and its name there.
-func (r root) in(path string, do func(dir int, name string) error) error {
+// withParent calls do with the directory that a path is in, and its name there.
+func (r root) withParent(path string, do func(dir int, name string) error) error {
 	dir, err := r.openDir(parent(path))
 	if err != nil {
 		return err
@@ -37,22 +37,22 @@ func (r root) in(path string, do func(dir int, name string) error) error {
 	return do(int(dir.Fd()), base(path))
 }
 
-// target is where the link at a path points.
-func (r root) target(path string) (string, error) {
+// readlink is where the link at a path points.
+func (r root) readlink(path string) (string, error) {
 	to := make([]byte, maxTarget+1)
 	n := 0
-	err := r.in(path, func(dir int, name string) (err error) {
+	err := r.withParent(path, func(dir int, name string) (err error) {
 		n, err = unix.Readlinkat(dir, name, to)
 		return err
 	})
 	return string(to[:max(n, 0)]), err
 }
 
-// own gives what has a path the owner, mode and time of an entry, except for
+// setMetadata gives what has a path the owner, mode and time of an entry, except for
 // directories the time, which changes with every name that is made in them. The
 // mode comes after the owner, whose change takes set-user-ID away.
-func (r root) own(e Entry) error {
-	return r.in(e.Path, func(dir int, name string) error {
+func (r root) setMetadata(e Entry) error {
+	return r.withParent(e.Path, func(dir int, name string) error {
 		if err := unix.Fchownat(dir, name, int(e.UID), int(e.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return &fs.PathError{Op: "chown", Path: beneath.Quoted(e.Path), Err: err}
 		}
@@ -64,16 +64,16 @@ func (r root) own(e Entry) error {
 		if e.Kind == Dir {
 			return nil
 		}
-		return stampAt(dir, name, e)
+		return setTimeAt(dir, name, e)
 	})
 }
 
-// stamp gives what has a path the time of an entry.
-func (r root) stamp(e Entry) error {
-	return r.in(e.Path, func(dir int, name string) error { return stampAt(dir, name, e) })
+// setTime gives what has a path the time of an entry.
+func (r root) setTime(e Entry) error {
+	return r.withParent(e.Path, func(dir int, name string) error { return setTimeAt(dir, name, e) })
 }
 
-func stampAt(dir int, name string, e Entry) error {
+func setTimeAt(dir int, name string, e Entry) error {
 	t := unix.Timespec(e.Modified)
 	if err := unix.UtimesNanoAt(dir, name, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return &fs.PathError{Op: "set the time of", Path: beneath.Quoted(e.Path), Err: err}
@@ -81,9 +81,9 @@ func stampAt(dir int, name string, e Entry) error {
 	return nil
 }
 
-// hide marks a name as gone.
-func (r root) hide(path string) error {
-	return r.in(path, func(dir int, name string) error {
+// mkWhiteout marks a name as gone.
+func (r root) mkWhiteout(path string) error {
+	return r.withParent(path, func(dir int, name string) error {
 		if err := unix.Mknodat(dir, name, unix.S_IFCHR, 0); err != nil {
 			return &fs.PathError{Op: "hide", Path: beneath.Quoted(path), Err: err}
 		}
@@ -91,44 +91,44 @@ func (r root) hide(path string) error {
 	})
 }
 
-// hideBelow marks a directory as one that hides what is below it.
-func (r root) hideBelow(path string) error {
+// setOpaque marks a directory as one that hides what is below it.
+func (r root) setOpaque(path string) error {
 	f, err := r.openDir(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	mark := attr{opaque, "y"}
-	err = attach(f, []attr{mark})
+	mark := xattr{opaque, "y"}
+	err = setXattrs(f, []xattr{mark})
 	if !errors.Is(err, ErrTooBig) {
 		return err
 	}
 	// As much as fits may fit only in another order.
-	all, err := attrs(f)
+	all, err := readXattrs(f)
 	if err != nil {
 		return err
 	}
-	if err := r.bare(path); err != nil {
+	if err := r.clearXattrs(path); err != nil {
 		return err
 	}
-	return attach(f, append([]attr{mark}, all...))
+	return setXattrs(f, append([]xattr{mark}, all...))
 }
 
-// bare takes from a directory whatever is attached to it.
-func (r root) bare(path string) error {
+// clearXattrs takes from a directory whatever is attached to it.
+func (r root) clearXattrs(path string) error {
 	f, err := r.openDir(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	all, err := attrs(f)
+	all, err := readXattrs(f)
 	if err != nil {
 		return err
 	}
 	if hiding, err := isOpaque(f); err != nil {
 		return err
 	} else if hiding {
-		all = append(all, attr{name: opaque})
+		all = append(all, xattr{name: opaque})
 	}
 	for _, a := range all {
 		if err := unix.Fremovexattr(int(f.Fd()), a.name); err != nil {
@@ -143,19 +143,19 @@ func (r root) bare(path string) error {
 // beside what is attached that is its path, twice if it is in disguise, and where its
 // pieces are.
 const (
-	userAttr    = "user."
-	maxAttrs    = 256
-	maxAttrLen  = 64 << 10
-	maxAttrName = 255
-	maxAttached = 256 << 10 // bytes of all names and values together
+	userXattr    = "user."
+	maxXattrs    = 256
+	maxXattrLen  = 64 << 10
+	maxXattrName = 255
+	maxXattrBytes = 256 << 10 // bytes of all names and values together
 )
 
-// attr is one of them.
-type attr struct{ name, value string }
+// xattr is one of them.
+type xattr struct{ name, value string }
 
-// attrs reads what is attached to an open file, in the order of the file system: a file
+// readXattrs reads what is attached to an open file, in the order of the file system: a file
 // that has as much of it as it can have may not take it in another.
-func attrs(f *os.File) ([]attr, error) {
+func readXattrs(f *os.File) ([]xattr, error) {
 	n, err := unix.Flistxattr(int(f.Fd()), nil)
 	if err != nil || n == 0 {
 		return nil, ignoreUnsupported(err)
@@ -164,31 +164,31 @@ func attrs(f *os.File) ([]attr, error) {
 	if n, err = unix.Flistxattr(int(f.Fd()), names); err != nil {
 		return nil, ignoreUnsupported(err)
 	}
-	var all []attr
+	var all []xattr
 	size := 0
 	for name := range strings.SplitSeq(string(names[:n]), "\x00") {
-		if !strings.HasPrefix(name, userAttr) || len(all) == maxAttrs {
+		if !strings.HasPrefix(name, userXattr) || len(all) == maxXattrs {
 			continue
 		}
-		value := make([]byte, maxAttrLen)
+		value := make([]byte, maxXattrLen)
 		n, err := unix.Fgetxattr(int(f.Fd()), name, value)
 		if err != nil {
 			continue // it went meanwhile
 		}
-		if size+len(name)+n > maxAttached {
+		if size+len(name)+n > maxXattrBytes {
 			continue
 		}
 		size += len(name) + n
-		all = append(all, attr{name, string(value[:n])})
+		all = append(all, xattr{name, string(value[:n])})
 	}
 	return all, nil
 }
 
-// attach is the opposite of attrs. What is more than a file can have is ErrTooBig.
-func attach(f *os.File, all []attr) error {
+// setXattrs is the opposite of attrs. What is more than a file can have is ErrTooBig.
+func setXattrs(f *os.File, all []xattr) error {
 	for _, a := range all {
 		err := unix.Fsetxattr(int(f.Fd()), a.name, []byte(a.value), 0)
-		if errors.Is(err, unix.ENOSPC) && hasRoom(f) {
+		if errors.Is(err, unix.ENOSPC) && hasSpace(f) {
 			return fmt.Errorf("what is attached to %s does not fit a file here: %w", f.Name(), ErrTooBig)
 		}
 		if err != nil {
@@ -198,11 +198,11 @@ func attach(f *os.File, all []attr) error {
 	return nil
 }
 
-// hasRoom reports whether the disk of a file is not full. File systems that keep
+// hasSpace reports whether the disk of a file is not full. File systems that keep
 // little beside a file say so in the same words.
-func hasRoom(f *os.File) bool {
+func hasSpace(f *os.File) bool {
 	var at unix.Statfs_t
-	return unix.Fstatfs(int(f.Fd()), &at) == nil && at.Bavail*uint64(at.Bsize) > maxAttrs*maxAttrLen //nolint:gosec // sizes of blocks are positive
+	return unix.Fstatfs(int(f.Fd()), &at) == nil && at.Bavail*uint64(at.Bsize) > maxXattrs*maxXattrLen //nolint:gosec // sizes of blocks are positive
 }
 
 func ignoreUnsupported(err error) error {

@@ -20,19 +20,19 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// use is the note of what a workspace is made of.
-type use struct {
+// useRecord is the note of what a workspace is made of.
+type useRecord struct {
 	Layers []dormouse.Digest `json:"layers"` // the DiffIDs
 	Dirs   []string          `json:"dirs"`   // names in layers, the lowest first
 }
 
-// Use returns the directories that layers are mounted as, the lowest first and at
+// Acquire returns the directories that layers are mounted as, the lowest first and at
 // most MaxMounted, all in one directory. What is missing is fetched, and progress,
 // which may be nil, is told how many bytes of how many have come. They stay until
 // the owner releases that number, and the same number is given the same ones as
 // long as they are there.
-func (s *Store) Use(ctx context.Context, owner dormouse.SessionID, number uint64, layers []dormouse.Layer, progress func(done, total int64)) ([]string, error) {
-	dirs, err := s.use(ctx, owner, number, layers, progress)
+func (s *Store) Acquire(ctx context.Context, owner dormouse.SessionID, number uint64, layers []dormouse.Layer, progress func(done, total int64)) ([]string, error) {
+	dirs, err := s.acquire(ctx, owner, number, layers, progress)
 	if err != nil {
 		return nil, fmt.Errorf("use %d layers for %s: %w", len(layers), owner, layer.Full(err))
 	}
@@ -42,19 +42,19 @@ func (s *Store) Use(ctx context.Context, owner dormouse.SessionID, number uint64
 	return dirs, nil
 }
 
-func (s *Store) use(ctx context.Context, owner dormouse.SessionID, number uint64, layers []dormouse.Layer, progress func(done, total int64)) ([]string, error) {
+func (s *Store) acquire(ctx context.Context, owner dormouse.SessionID, number uint64, layers []dormouse.Layer, progress func(done, total int64)) ([]string, error) {
 	if err := owner.Validate(); err != nil {
 		return nil, err
 	}
 	if err := validate(layers); err != nil {
 		return nil, err
 	}
-	layers = once(layers)
-	note := useNote(owner, number)
-	if dirs, err := s.asBefore(note, layers); err != nil || dirs != nil {
+	layers = dedupe(layers)
+	note := useName(owner, number)
+	if dirs, err := s.reuse(note, layers); err != nil || dirs != nil {
 		return dirs, err
 	}
-	merged := tooMany(len(layers))
+	merged := excess(len(layers))
 	names, unpin, err := s.pin(layers, layers[:merged])
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (s *Store) use(ctx context.Context, owner dormouse.SessionID, number uint64
 	dirs := names[:len(layers)]
 	if merged > 0 {
 		below, to := dirs[:merged], names[len(layers)]
-		err := s.make(ctx, to, func(dir string) error {
+		err := s.build(ctx, to, func(dir string) error {
 			// Each of them was within the limits; all of them together need not be. In all
 			// of them names of one file are files already.
 			return layer.Merge(ctx, s.paths(below), layer.Unlimited, dir)
@@ -76,7 +76,7 @@ func (s *Store) use(ctx context.Context, owner dormouse.SessionID, number uint64
 		}
 		dirs = append([]string{to}, dirs[merged:]...)
 	}
-	raw, err := json.Marshal(use{Layers: contents(layers), Dirs: dirs})
+	raw, err := json.Marshal(useRecord{Layers: diffIDs(layers), Dirs: dirs})
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func (s *Store) use(ctx context.Context, owner dormouse.SessionID, number uint64
 // do with what was merged for a shorter one.
 const mergeStep = MaxMounted / 2
 
-// tooMany is how many of the lowest of so many layers must be merged.
-func tooMany(layers int) int {
+// excess is how many of the lowest of so many layers must be merged.
+func excess(layers int) int {
 	if layers <= MaxMounted {
 		return 0
 	}
@@ -96,9 +96,9 @@ func tooMany(layers int) int {
 	return (over + mergeStep - 1) / mergeStep * mergeStep
 }
 
-// once leaves out layers that come again later in the line, which overlayfs does
+// dedupe leaves out layers that come again later in the line, which overlayfs does
 // not mount. What one of them puts or hides, the later one puts or hides again.
-func once(layers []dormouse.Layer) []dormouse.Layer {
+func dedupe(layers []dormouse.Layer) []dormouse.Layer {
 	seen := make(map[dormouse.Digest]bool)
 	var out []dormouse.Layer
 	for _, l := range slices.Backward(layers) {
@@ -120,7 +120,7 @@ func validate(layers []dormouse.Layer) error {
 	return nil
 }
 
-func contents(layers []dormouse.Layer) []dormouse.Digest {
+func diffIDs(layers []dormouse.Layer) []dormouse.Digest {
 	all := make([]dormouse.Digest, len(layers))
 	for i, l := range layers {
 		all[i] = l.DiffID
@@ -136,29 +136,29 @@ func (s *Store) paths(names []string) []string {
 	return all
 }
 
-func useNote(owner dormouse.SessionID, number uint64) string {
+func useName(owner dormouse.SessionID, number uint64) string {
 	return string(owner) + "-" + strconv.FormatUint(number, 10)
 }
 
-// asBefore returns what a note says is used, if that is still there and for the
+// reuse returns what a note says is used, if that is still there and for the
 // same layers. What is mounted over other directories, if of the same content, is
 // not the same to an overlay.
-func (s *Store) asBefore(note string, layers []dormouse.Layer) ([]string, error) {
-	u, found, err := readNote[use](s.path(usesDir, note))
-	if err != nil || !found || !slices.Equal(u.Layers, contents(layers)) {
+func (s *Store) reuse(note string, layers []dormouse.Layer) ([]string, error) {
+	u, found, err := readRecord[useRecord](s.path(usesDir, note))
+	if err != nil || !found || !slices.Equal(u.Layers, diffIDs(layers)) {
 		return nil, err
 	}
 	for _, name := range u.Dirs {
-		if there, err := s.there(name); !there {
+		if there, err := s.exists(name); !there {
 			return nil, err
 		}
 	}
 	return u.Dirs, nil
 }
 
-// readNote reads a note, if there is one. What cannot be read was written by
+// readRecord reads a note, if there is one. What cannot be read was written by
 // somebody else, or lost in a crash, and says nothing.
-func readNote[T any](path string) (note T, found bool, err error) {
+func readRecord[T any](path string) (note T, found bool, err error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return note, false, nil
@@ -174,7 +174,7 @@ func (s *Store) fetchAll(ctx context.Context, layers []dormouse.Layer, names []s
 	var done, total int64
 	missing := make(map[int]bool)
 	for i, l := range layers {
-		there, err := s.there(names[i])
+		there, err := s.exists(names[i])
 		if err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func (s *Store) Release(owner dormouse.SessionID, number uint64) error {
 	if err := owner.Validate(); err != nil {
 		return fmt.Errorf("release layers: %w", err)
 	}
-	return s.release(useNote(owner, number))
+	return s.release(useName(owner, number))
 }
 
 func (s *Store) release(note string) error {

@@ -11,10 +11,10 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Room is what a disk has for layers. A workspace may hold more than the disk has left,
+// Space is what a disk has for layers. A workspace may hold more than the disk has left,
 // and to take a snapshot of it must not take what the database is written to. The nil
 // Room is without an end.
-type Room struct {
+type Space struct {
 	dir   string
 	taken int64 // since it was looked at last
 }
@@ -25,22 +25,22 @@ const (
 	leastFree, mostFree = 8 << 20, 256 << 20
 	freeShare           = 80
 	smallShare          = 8
-	// lookEvery is how much is written before it is looked again.
-	lookEvery = 1 << 20
-	// perName is what a name takes of a disk beside what is in its file.
-	perName = 4096
+	// checkEvery is how much is written before it is looked again.
+	checkEvery = 1 << 20
+	// perInode is what a name takes of a disk beside what is in its file.
+	perInode = 4096
 )
 
-// RoomIn is the room for what is written to a directory.
-func RoomIn(dir string) *Room { return &Room{dir: dir, taken: lookEvery} }
+// SpaceIn is the room for what is written to a directory.
+func SpaceIn(dir string) *Space { return &Space{dir: dir, taken: checkEvery} }
 
 // Take must be called before something is written. It fails with ENOSPC if others need
 // what is left.
-func (r *Room) Take(bytes int64) error {
+func (r *Space) Take(bytes int64) error {
 	if r == nil {
 		return nil
 	}
-	if r.taken += bytes; r.taken < lookEvery {
+	if r.taken += bytes; r.taken < checkEvery {
 		return nil
 	}
 	var at unix.Statfs_t

@@ -14,24 +14,24 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// amend makes a directory that holds a copy of some entries one that holds a copy
+// updateCopy makes a directory that holds a copy of some entries one that holds a copy
 // of others, of the same directory as it is now. What is the same is left as it
 // is, except for the inodes to take again. It returns how many bytes it had to
 // copy, and what Copy does.
-func amend(ctx context.Context, from string, had, now Index, again map[uint64]bool, to string) (copied int64, torn []Entry, err error) {
+func updateCopy(ctx context.Context, from string, had, now Index, again map[uint64]bool, to string) (copied int64, torn []Entry, err error) {
 	dst, err := openRoot(to)
 	if err != nil {
 		return 0, nil, fmt.Errorf("amend a copy: %w", err)
 	}
 	defer func() { _ = dst.Close() }()
-	missing, err := amender{dst: dst, again: again}.clear(had, now)
+	missing, err := copyUpdater{dst: dst, recopy: again}.removeStale(had, now)
 	if err != nil {
 		return 0, nil, fmt.Errorf("amend a copy: %w", err)
 	}
 	if torn, err = Copy(ctx, from, missing, to); err != nil {
 		return 0, nil, err
 	}
-	if err := stampDirs(dst, now); err != nil { // what went out of them has changed their times
+	if err := setDirTimes(dst, now); err != nil { // what went out of them has changed their times
 		return 0, nil, fmt.Errorf("amend a copy: %w", err)
 	}
 	const each = 4096 // what a file costs beside what is in it
@@ -41,14 +41,14 @@ func amend(ctx context.Context, from string, had, now Index, again map[uint64]bo
 	return copied, torn, nil
 }
 
-type amender struct {
+type copyUpdater struct {
 	dst   root
-	again map[uint64]bool
+	recopy map[uint64]bool
 }
 
-// clear removes what is not wanted any more, the innermost first, and returns what
+// removeStale removes what is not wanted any more, the innermost first, and returns what
 // there is to copy.
-func (a amender) clear(had, now Index) (missing Index, err error) {
+func (a copyUpdater) removeStale(had, now Index) (missing Index, err error) {
 	kept := make([]bool, len(now))
 	n := len(now) - 1
 	for _, h := range slices.Backward(had) {
@@ -59,8 +59,8 @@ func (a amender) clear(had, now Index) (missing Index, err error) {
 		case n < 0 || now[n].Path != h.Path:
 			err = a.remove(h)
 		case h.Kind == Dir && now[n].Kind == Dir:
-			kept[n] = h.same(now[n])
-		case h.same(now[n]) && !a.again[h.Inode]:
+			kept[n] = h.unchanged(now[n])
+		case h.unchanged(now[n]) && !a.recopy[h.Inode]:
 			kept[n] = true
 		default:
 			err = a.remove(h)
@@ -78,7 +78,7 @@ func (a amender) clear(had, now Index) (missing Index, err error) {
 }
 
 // remove takes away what a copy has put. What was torn may not be there.
-func (a amender) remove(e Entry) error {
+func (a copyUpdater) remove(e Entry) error {
 	if e.Path == "." {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (a amender) remove(e Entry) error {
 	if e.Kind == Dir {
 		flags = unix.AT_REMOVEDIR
 	}
-	err := a.dst.in(e.Path, func(dir int, name string) error { return unix.Unlinkat(dir, name, flags) })
+	err := a.dst.withParent(e.Path, func(dir int, name string) error { return unix.Unlinkat(dir, name, flags) })
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return &fs.PathError{Op: "remove", Path: beneath.Quoted(e.Path), Err: err}
 	}

@@ -40,7 +40,7 @@ func TestLayersLeaveRoomToOthers(t *testing.T) {
 			"merge":   func(to string) error { return layer.Merge(t.Context(), []string{dir}, plenty, to) },
 			"flatten": func(to string) error { return layer.Flatten(t.Context(), []string{dir}, plenty, to) },
 			"adopt": func(to string) error {
-				_, err := layer.Adopt(t.Context(), bytes.NewReader(packed.Bytes()), plenty, to)
+				_, err := layer.UnpackOCI(t.Context(), bytes.NewReader(packed.Bytes()), plenty, to)
 				return err
 			},
 		} {

@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// Adopt is Unpack for a layer of any image. Directories may come after what is in
+// UnpackOCI is Unpack for a layer of any image. Directories may come after what is in
 // them, more than once or not at all, and names may begin at a root. Devices, and
 // what one file system kept for itself, are left out; left is how many there were.
-func Adopt(ctx context.Context, from io.Reader, l Limits, dir string) (left int, err error) {
+func UnpackOCI(ctx context.Context, from io.Reader, l Limits, dir string) (left int, err error) {
 	r, err := openRoot(dir)
 	if err != nil {
 		return 0, fmt.Errorf("adopt: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	d := disk{r, RoomIn(dir)}
+	d := disk{r, SpaceIn(dir)}
 	a := adopter{unpacker: newUnpacker(d, l), disk: d, known: make(map[string]int)}
 	if err := a.dir("."); err != nil {
 		return 0, fmt.Errorf("adopt: %w", err)
@@ -30,7 +30,7 @@ func Adopt(ctx context.Context, from io.Reader, l Limits, dir string) (left int,
 	if err := eachHeader(ctx, "adopt", from, a.entry); err != nil {
 		return a.skipped, err
 	}
-	if err := stampDirs(r, a.dirs); err != nil {
+	if err := setDirTimes(r, a.dirs); err != nil {
 		return a.skipped, fmt.Errorf("adopt: %w", err)
 	}
 	return a.skipped, nil
@@ -45,7 +45,7 @@ type adopter struct {
 }
 
 // aufs is how a name begins that is what one file system kept for itself in its layers.
-const aufs = whiteout + whiteout
+const aufs = whiteoutPrefix + whiteoutPrefix
 
 func (a *adopter) entry(h *tar.Header, in io.Reader) (err error) {
 	switch h.Typeflag {
@@ -65,25 +65,25 @@ func (a *adopter) entry(h *tar.Header, in io.Reader) (err error) {
 		return err
 	}
 	last := base(h.Name)
-	if strings.HasPrefix(last, aufs) && last != allHidden {
+	if strings.HasPrefix(last, aufs) && last != opaqueMarker {
 		a.skipped++
 		return a.spend()
 	}
-	at, says, err := read(h.Name, h.PAXRecords[recordName])
+	at, says, err := parseName(h.Name, h.PAXRecords[recordName])
 	if err != nil {
 		return err
 	}
 	above := parent(at)
-	if says == hiding {
+	if says == opaqueName {
 		above = at
 	}
 	if err := a.dir(above); err != nil {
 		return err
 	}
-	if n, again := a.known[at]; again && says == plain && h.Typeflag == tar.TypeDir {
+	if n, again := a.known[at]; again && says == entryName && h.Typeflag == tar.TypeDir {
 		return a.again(n, at, h)
 	}
-	if says == plain && h.Typeflag == tar.TypeDir {
+	if says == entryName && h.Typeflag == tar.TypeDir {
 		a.known[at] = len(a.dirs)
 	}
 	return a.unpacker.entry(h, in)
@@ -140,7 +140,7 @@ func (a *adopter) again(n int, at string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	all, err := attrsOf(h)
+	all, err := xattrsOf(h)
 	if err != nil {
 		return err
 	}
@@ -148,9 +148,9 @@ func (a *adopter) again(n int, at string, h *tar.Header) error {
 	return a.disk.furnish(e, all)
 }
 
-// Spread rewrites the tar of a layer so that others read from it what is in it:
+// ExpandSparse rewrites the tar of a layer so that others read from it what is in it:
 // files whose holes were left out have them. It reports whether there were any.
-func Spread(ctx context.Context, from io.Reader, l Limits, to io.Writer) (spread bool, err error) {
+func ExpandSparse(ctx context.Context, from io.Reader, l Limits, to io.Writer) (spread bool, err error) {
 	in, out := tar.NewReader(from), tar.NewWriter(to)
 	for {
 		h, err := in.Next()
@@ -163,7 +163,7 @@ func Spread(ctx context.Context, from io.Reader, l Limits, to io.Writer) (spread
 		if err != nil {
 			return spread, fmt.Errorf("spread: %w", err)
 		}
-		size, pieces, err := piecesOf(h)
+		size, pieces, err := extentsOf(h)
 		if err != nil {
 			return spread, fmt.Errorf("spread %.200q: %w", h.Name, err)
 		}
@@ -173,13 +173,13 @@ func Spread(ctx context.Context, from io.Reader, l Limits, to io.Writer) (spread
 		if _, ok := h.PAXRecords[recordSize]; ok {
 			spread = true
 			delete(h.PAXRecords, recordSize)
-			delete(h.PAXRecords, recordPieces)
+			delete(h.PAXRecords, recordExtents)
 		}
 		h.Size, h.Format = size, tar.FormatPAX
 		if err := out.WriteHeader(h); err != nil {
 			return spread, fmt.Errorf("spread %.200q: %w", h.Name, err)
 		}
-		if err := spreadFile(out, size, pieces, in); err != nil {
+		if err := expandFile(out, size, pieces, in); err != nil {
 			return spread, fmt.Errorf("spread %.200q: %w", h.Name, err)
 		}
 	}
@@ -189,8 +189,8 @@ func Spread(ctx context.Context, from io.Reader, l Limits, to io.Writer) (spread
 	return spread, nil
 }
 
-// spreadFile writes the pieces of a file and what lies between them.
-func spreadFile(out io.Writer, size int64, pieces []int64, in io.Reader) error {
+// expandFile writes the pieces of a file and what lies between them.
+func expandFile(out io.Writer, size int64, pieces []int64, in io.Reader) error {
 	at := int64(0)
 	for i := 0; i+1 < len(pieces); i += 2 {
 		if _, err := io.CopyN(out, zeros{}, pieces[i]-at); err != nil {

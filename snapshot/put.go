@@ -16,14 +16,14 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Keep makes the layer in a stage durable, and verifies that it can be read back.
+// Put makes the layer in a stage durable, and verifies that it can be read back.
 // The same layer can be kept any number of times. On nil the stage is used up;
 // otherwise it holds the same files, of which several names may be files by now.
-func (s *Store) Keep(ctx context.Context, g *Stage) (dormouse.Layer, error) {
-	l, err := s.put(ctx, g.Dir)
+func (s *Store) Put(ctx context.Context, g *Stage) (dormouse.Layer, error) {
+	l, err := s.putBlob(ctx, g.Dir)
 	if err == nil {
 		crash.At(crash.LayerPut)
-		err = s.shelve(ctx, g, l)
+		err = s.publish(ctx, g, l)
 	}
 	if err != nil {
 		return dormouse.Layer{}, fmt.Errorf("keep a layer: %w", layer.Full(err))
@@ -32,9 +32,9 @@ func (s *Store) Keep(ctx context.Context, g *Stage) (dormouse.Layer, error) {
 	return l, nil
 }
 
-// shelve makes the directory of a stage one that can be used.
-func (s *Store) shelve(ctx context.Context, g *Stage, l dormouse.Layer) error {
-	if err := layer.Separate(ctx, g.Dir, s.opts.Limits); err != nil {
+// publish makes the directory of a stage one that can be used.
+func (s *Store) publish(ctx context.Context, g *Stage, l dormouse.Layer) error {
+	if err := layer.BreakHardLinks(ctx, g.Dir, s.opts.Limits); err != nil {
 		return err
 	}
 	held, err := dirlock.Hold(s.opts.Dir, unix.LOCK_SH)
@@ -46,15 +46,15 @@ func (s *Store) shelve(ctx context.Context, g *Stage, l dormouse.Layer) error {
 	if err != nil {
 		return err
 	}
-	if err := s.place(g.Dir, name); err != nil {
+	if err := s.install(g.Dir, name); err != nil {
 		return err
 	}
-	g.kept = true
+	g.consumed = true
 	return nil
 }
 
-// put packs a directory into a blob and reads that back.
-func (s *Store) put(ctx context.Context, dir string) (l dormouse.Layer, err error) {
+// putBlob packs a directory into a blob and reads that back.
+func (s *Store) putBlob(ctx context.Context, dir string) (l dormouse.Layer, err error) {
 	index, left, err := layer.Scan(ctx, dir, s.opts.Limits)
 	if err != nil {
 		return l, err

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Separate makes a file of its own out of every name of a file but the first. Who
+// BreakHardLinks makes a file of its own out of every name of a file but the first. Who
 // writes to one of several names that lie in a layer gets a copy of it, under that
 // name alone; a kernel in between that takes them for one file, as gVisor does, would
 // write what is meant for the others to that copy.
-func Separate(ctx context.Context, dir string, l Limits) error {
+func BreakHardLinks(ctx context.Context, dir string, l Limits) error {
 	all, _, err := Scan(ctx, dir, l)
 	if err != nil {
 		return fmt.Errorf("separate: %w", err)
@@ -26,7 +26,7 @@ func Separate(ctx context.Context, dir string, l Limits) error {
 		return fmt.Errorf("separate: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	room := RoomIn(dir)
+	room := SpaceIn(dir)
 	first, touched := make(map[uint64]string), make(map[string]bool)
 	left := l.Bytes
 	for _, e := range all {
@@ -44,14 +44,14 @@ func Separate(ctx context.Context, dir string, l Limits) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("separate: %w", context.Cause(ctx))
 		}
-		if err := separate(r, room, from, e); err != nil {
+		if err := breakHardLink(r, room, from, e); err != nil {
 			return fmt.Errorf("separate %.200q: %w", e.Path, err)
 		}
 		touched[path.Dir(e.Path)] = true
 	}
 	for _, e := range all {
 		if e.Kind == Dir && touched[e.Path] {
-			if err := r.stamp(e); err != nil {
+			if err := r.setTime(e); err != nil {
 				return fmt.Errorf("separate: %w", err)
 			}
 		}
@@ -59,35 +59,35 @@ func Separate(ctx context.Context, dir string, l Limits) error {
 	return nil
 }
 
-// separate puts a copy of a file in the place of one of its names.
-func separate(r root, room *Room, from string, e Entry) error {
+// breakHardLink puts a copy of a file in the place of one of its names.
+func breakHardLink(r root, room *Space, from string, e Entry) error {
 	in, err := r.Regular(from)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = in.Close() }()
-	if err := r.in(e.Path, func(dir int, name string) error { return unix.Unlinkat(dir, name, 0) }); err != nil {
+	if err := r.withParent(e.Path, func(dir int, name string) error { return unix.Unlinkat(dir, name, 0) }); err != nil {
 		return err
 	}
 	out, err := r.At(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(again(room, e, in, out), out.Close()); err != nil {
+	if err := errors.Join(cloneFile(room, e, in, out), out.Close()); err != nil {
 		return err
 	}
-	return r.own(e)
+	return r.setMetadata(e)
 }
 
-// again gives a file what another has, without taking room for it where the file
+// cloneFile gives a file what another has, without taking room for it where the file
 // system can share it. Nobody writes to either.
-func again(room *Room, e Entry, in, out *os.File) error {
+func cloneFile(room *Space, e Entry, in, out *os.File) error {
 	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) != nil {
-		return (&copier{room: room}).content(e, in, out)
+		return (&copier{space: room}).content(e, in, out)
 	}
-	all, err := attrs(in)
+	all, err := readXattrs(in)
 	if err != nil {
 		return err
 	}
-	return attach(out, all)
+	return setXattrs(out, all)
 }

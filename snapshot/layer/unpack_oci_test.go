@@ -46,7 +46,7 @@ func TestAnyImagesLayersAreAdopted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			adopted, unpacked := t.TempDir(), t.TempDir()
-			left, err := layer.Adopt(t.Context(), bytes.NewReader(c.Bytes()), few, adopted)
+			left, err := layer.UnpackOCI(t.Context(), bytes.NewReader(c.Bytes()), few, adopted)
 			must(t, err)
 			must(t, layer.Unpack(t.Context(), bytes.NewReader(c.same.Bytes()), few, unpacked))
 			if got, want := repack(t, adopted), repack(t, unpacked); !bytes.Equal(got, want) || left != c.left {
@@ -90,7 +90,7 @@ func TestHostileLayersAreNotAdopted(t *testing.T) {
 
 func adopt(t testing.TB, raw []byte, to string) error {
 	t.Helper()
-	_, err := layer.Adopt(t.Context(), bytes.NewReader(raw), few, to)
+	_, err := layer.UnpackOCI(t.Context(), bytes.NewReader(raw), few, to)
 	return err
 }
 
@@ -139,7 +139,7 @@ func TestHolesAreSpreadForOthers(t *testing.T) {
 	if ours.Len() > 1<<20 {
 		t.Fatalf("packed it has %d bytes", ours.Len())
 	}
-	spread, err := layer.Spread(t.Context(), &ours, plenty, &theirs)
+	spread, err := layer.ExpandSparse(t.Context(), &ours, plenty, &theirs)
 	must(t, err)
 	if !spread {
 		t.Error("nothing was spread")
@@ -166,7 +166,7 @@ func TestHolesAreSpreadForOthers(t *testing.T) {
 	if was, is := layertest.Describe(t, at), layertest.Describe(t, to); was != is {
 		t.Errorf("it is not what it was:\n%s", layertest.Difference(was, is))
 	}
-	if _, err := layer.Spread(t.Context(), bytes.NewReader(theirs.Bytes()), few, &bytes.Buffer{}); !errors.Is(err, layer.ErrTooBig) {
+	if _, err := layer.ExpandSparse(t.Context(), bytes.NewReader(theirs.Bytes()), few, &bytes.Buffer{}); !errors.Is(err, layer.ErrTooBig) {
 		t.Errorf("spread = %v, want ErrTooBig", err)
 	}
 }

@@ -20,27 +20,27 @@ import (
 	"github.com/dormouse-run/dormouse/internal/boot"
 )
 
-// Marks keeps what a directory was like at its last captures, by name. A mark is
+// Baselines keeps what a directory was like at its last captures, by name. A mark is
 // good for that very directory and until the machine starts anew: what was not
 // synced then may be older than it seems. A mark that is not good is none, which
 // costs a capture of everything and is never wrong. Where the directory was synced
 // before it was marked, marks also tell, after another start of the machine, what was
 // synced.
-type Marks struct {
+type Baselines struct {
 	Dir string // where marks are kept
 	Of  string // the directory they are of
 }
 
-// kept is how many marks there are of a directory.
-const kept = 2
+// maxBaselines is how many marks there are of a directory.
+const maxBaselines = 2
 
 // Read returns the index of a mark, nil if there is none that is good.
-func (m Marks) Read(name string, l Limits) Index {
+func (m Baselines) Read(name string, l Limits) Index {
 	raw, err := os.ReadFile(filepath.Join(m.Dir, name))
 	if err != nil {
 		return nil
 	}
-	about, err := m.about()
+	about, err := m.identity()
 	if err != nil {
 		return nil
 	}
@@ -57,22 +57,22 @@ func (m Marks) Read(name string, l Limits) Index {
 
 // Write keeps an index, and that of the point it was compared with: whether the new
 // one becomes a point is decided later. It lets go of the others, the oldest first.
-func (m Marks) Write(name string, all Index, since string) error {
+func (m Baselines) Write(name string, all Index, since string) error {
 	if name == "" || strings.ContainsAny(name, "/\x00") || strings.HasPrefix(name, ".") {
 		return fmt.Errorf("%.40q names no mark", name)
 	}
-	about, err := m.about()
+	about, err := m.identity()
 	if err == nil {
 		err = os.MkdirAll(m.Dir, 0o700)
 	}
 	if err == nil {
-		err = m.agree(time.Now())
+		err = m.orderTimes(time.Now())
 	}
 	if err == nil {
 		err = atomicfile.Write(filepath.Join(m.Dir, name), append(about, all.Encode()...), 0o600)
 	}
 	if err == nil {
-		err = m.trim(name, since)
+		err = m.prune(name, since)
 	}
 	if err != nil {
 		return fmt.Errorf("mark a point: %w", err)
@@ -83,25 +83,25 @@ func (m Marks) Write(name string, all Index, since string) error {
 // Synced is what the directory was like at a point, what it was like when it was last
 // synced after that, and when it was last synced at all, whenever the machine was
 // started. What is not known is nil, or zero.
-func (m Marks) Synced(point string, l Limits) (at, later Index, when time.Time) {
+func (m Baselines) Synced(point string, l Limits) (at, later Index, when time.Time) {
 	marks, err := m.newestFirst("")
 	if err != nil || len(marks) == 0 {
 		return nil, nil, time.Time{}
 	}
 	if marks[0].Name() != point {
-		later = m.ofAnyStart(marks[0].Name(), l)
+		later = m.readAnyBoot(marks[0].Name(), l)
 	}
-	return m.ofAnyStart(point, l), later, marks[0].ModTime()
+	return m.readAnyBoot(point, l), later, marks[0].ModTime()
 }
 
-// ofAnyStart is Read of a mark, whenever the machine was started.
-func (m Marks) ofAnyStart(name string, l Limits) Index {
+// readAnyBoot is Read of a mark, whenever the machine was started.
+func (m Baselines) readAnyBoot(name string, l Limits) Index {
 	raw, err := os.ReadFile(filepath.Join(m.Dir, name))
 	if err != nil {
 		return nil
 	}
 	about, raw, _ := bytes.Cut(raw, []byte("\n"))
-	now, err := m.about()
+	now, err := m.identity()
 	if err != nil {
 		return nil
 	}
@@ -116,9 +116,9 @@ func (m Marks) ofAnyStart(name string, l Limits) Index {
 	return all
 }
 
-// trim removes all marks but the last, the one that it was compared with, and the
+// prune removes all marks but the last, the one that it was compared with, and the
 // newest of the others as long as there is room.
-func (m Marks) trim(last, since string) error {
+func (m Baselines) prune(last, since string) error {
 	marks, err := m.newestFirst(last)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (m Marks) trim(last, since string) error {
 		}
 		return 0
 	})
-	for _, old := range marks[min(kept-1, len(marks)):] {
+	for _, old := range marks[min(maxBaselines-1, len(marks)):] {
 		if err := os.Remove(filepath.Join(m.Dir, old.Name())); err != nil {
 			return err
 		}
@@ -144,9 +144,9 @@ func (m Marks) trim(last, since string) error {
 	return err
 }
 
-// agree has all marks be older than one that is written now, though the clock may have
+// orderTimes has all marks be older than one that is written now, though the clock may have
 // been set back since they were: which is the last is told by their times.
-func (m Marks) agree(now time.Time) error {
+func (m Baselines) orderTimes(now time.Time) error {
 	marks, err := m.newestFirst("")
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (m Marks) agree(now time.Time) error {
 }
 
 // newestFirst lists all marks but one. What a write that was cut off has left is none.
-func (m Marks) newestFirst(but string) ([]fs.FileInfo, error) {
+func (m Baselines) newestFirst(but string) ([]fs.FileInfo, error) {
 	entries, err := os.ReadDir(m.Dir)
 	if err != nil {
 		return nil, err
@@ -186,8 +186,8 @@ func (m Marks) newestFirst(but string) ([]fs.FileInfo, error) {
 	return marks, nil
 }
 
-// about says which directory a mark is of, and when.
-func (m Marks) about() ([]byte, error) {
+// identity says which directory a mark is of, and when.
+func (m Baselines) identity() ([]byte, error) {
 	now, err := boot.ID()
 	if err != nil {
 		return nil, err

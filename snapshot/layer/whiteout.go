@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// hideOthers adds what no layer carries as gone if it hides something below, which
+// addWhiteouts adds what no layer carries as gone if it hides something below, which
 // must not be seen instead. If it hides nothing, nor may a whiteout be there:
 // overlayfs shows one in a directory that only one layer has.
-func hideOthers(ctx context.Context, all Index, left []Entry, below []string) (Index, error) {
+func addWhiteouts(ctx context.Context, all Index, left []Entry, below []string) (Index, error) {
 	if len(left) == 0 || len(below) == 0 {
 		return all, nil
 	}
@@ -21,18 +21,18 @@ func hideOthers(ctx context.Context, all Index, left []Entry, below []string) (I
 	defer closeAll(under)
 	var gone Index
 	for _, e := range left { // of which there may be as many as of anything
-		if err := stopped(ctx); err != nil {
+		if err := cancelled(ctx); err != nil {
 			return nil, err
 		}
-		if e.Kind != Other || all.opaqueAbove(e.Path) {
+		if e.Kind != Unsupported || all.opaqueAbove(e.Path) {
 			continue
 		}
-		hides, err := shows(under, e.Path)
+		hides, err := visible(under, e.Path)
 		if err != nil {
 			return nil, err
 		}
 		if hides {
-			gone = append(gone, Entry{Path: e.Path, Kind: Gone})
+			gone = append(gone, Entry{Path: e.Path, Kind: Whiteout})
 		}
 	}
 	if len(gone) > 0 {

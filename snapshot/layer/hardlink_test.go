@@ -39,7 +39,7 @@ func TestNamesOfOneFileBecomeFiles(t *testing.T) {
 	must(err)
 	var was unix.Stat_t
 	must(unix.Lstat(in("alone"), &was))
-	must(layer.Separate(t.Context(), dir, layer.Limits{Entries: 100, Bytes: 1 << 30}))
+	must(layer.BreakHardLinks(t.Context(), dir, layer.Limits{Entries: 100, Bytes: 1 << 30}))
 	after, err := layertest.Listing(dir)
 	must(err)
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -58,7 +58,7 @@ func TestNamesOfOneFileBecomeFiles(t *testing.T) {
 	}
 	must(os.Link(in("a"), in("e")))
 	must(os.Link(in("a"), in("f")))
-	if err := layer.Separate(t.Context(), dir, layer.Limits{Entries: 100, Bytes: 1 << 20}); !errors.Is(err, layer.ErrTooBig) {
+	if err := layer.BreakHardLinks(t.Context(), dir, layer.Limits{Entries: 100, Bytes: 1 << 20}); !errors.Is(err, layer.ErrTooBig) {
 		t.Errorf("two copies where there is room for one: %v", err)
 	}
 	var is unix.Stat_t

@@ -16,9 +16,9 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// attach attaches names with values of some length to a file or a directory. It ends at
+// setXattrs attaches names with values of some length to a file or a directory. It ends at
 // the first that does not fit.
-func attach(t *testing.T, path string, names []string, lengths ...int) {
+func setXattrs(t *testing.T, path string, names []string, lengths ...int) {
 	t.Helper()
 	for i, name := range names {
 		if err := unix.Setxattr(path, "user."+name, bytes.Repeat([]byte{byte(i)}, lengths[i]), 0); err != nil {
@@ -34,9 +34,9 @@ func TestWhateverIsAttachedIsCarried(t *testing.T) {
 	for _, name := range []string{"file", "dir/"} {
 		files(t, dir, name, "text", "empty"+name, "")
 		at := filepath.Join(dir, name)
-		attach(t, at, []string{"a", "b=c", "=", "\n 7 x=y\n"}, 0, 3, 70, 5)
+		setXattrs(t, at, []string{"a", "b=c", "=", "\n 7 x=y\n"}, 0, 3, 70, 5)
 		at = filepath.Join(dir, "empty"+name)
-		attach(t, at, strings.Fields("A b large z100 z20 z5"), 56, 20, 3800, 100, 20, 5)
+		setXattrs(t, at, strings.Fields("A b large z100 z20 z5"), 56, 20, 3800, 100, 20, 5)
 	}
 	want := attached(t, dir)
 	for range 20 { // nothing of it is by chance
@@ -81,7 +81,7 @@ func TestAFullDirectoryThatHidesIsCarried(t *testing.T) {
 			at := filepath.Join(dir, "d")
 			must(t, os.Mkdir(at, 0o755))
 			must(t, unix.Setxattr(at, "trusted.overlay.opaque", []byte("y"), 0))
-			attach(t, at, []string{"y", "x"}, one, two)
+			setXattrs(t, at, []string{"y", "x"}, one, two)
 			for large := 4096; large > 3000 && unix.Setxattr(at, "user.z", make([]byte, large), 0) != nil; {
 				large -= 4
 			}

@@ -39,38 +39,38 @@ func merge(ctx context.Context, dirs []string, l Limits, to string) error {
 		return err
 	}
 	defer func() { _ = dst.Close() }()
-	from, room := make([]copier, len(layers)), RoomIn(to)
+	from, room := make([]copier, len(layers)), SpaceIn(to)
 	for n, src := range layers {
-		from[n] = copier{src: src, dst: dst, room: room, links: make(map[uint64]string)}
+		from[n] = copier{src: src, dst: dst, space: room, links: make(map[uint64]string)}
 	}
 	entries, bytes, paths := 0, int64(0), int64(0)
-	return shown{
+	return mergedWalk{
 		layers: layers,
-		enter: func(p placed) error {
+		enter: func(p layerEntry) error {
 			entries++
 			bytes += p.Size
 			paths += int64(len(p.Path))
 			if err := l.Check(entries, bytes, paths); err != nil {
 				return err
 			}
-			return from[p.layer].merge(p.Entry)
+			return from[p.layer].copyStable(p.Entry)
 		},
-		leave: dst.stamp, // once all is in it
+		leave: dst.setTime, // once all is in it
 	}.walk(ctx)
 }
 
-// shown walks what layers show, the lowest first, with nothing below them, in the order
+// mergedWalk walks what layers show, the lowest first, with nothing below them, in the order
 // of an index. It does not hold all of that: a chain may have any number of layers, each
 // of which is within its limits. What it holds is the names in the directories that it
 // is in, without their paths. Each of them is a file in some layer, which takes several
 // times as much of the disk as the name takes of the memory.
-type shown struct {
+type mergedWalk struct {
 	layers []root
-	enter  func(placed) error // called with each entry
+	enter  func(layerEntry) error // called with each entry
 	leave  func(Entry) error  // called with each directory after what is in it
 }
 
-func (s shown) walk(ctx context.Context) error {
+func (s mergedWalk) walk(ctx context.Context) error {
 	if len(s.layers) == 0 {
 		return nil
 	}
@@ -82,12 +82,12 @@ func (s shown) walk(ctx context.Context) error {
 }
 
 // dir walks a directory. From are the layers that it is seen in, the topmost first.
-func (s shown) dir(ctx context.Context, path string, from []int) error {
+func (s mergedWalk) dir(ctx context.Context, path string, from []int) error {
 	e, err := s.layers[from[0]].stat(path)
 	if err != nil {
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
-	if err := s.enter(placed{e, from[0]}); err != nil {
+	if err := s.enter(layerEntry{e, from[0]}); err != nil {
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
 	names, err := s.names(path, from)
@@ -95,7 +95,7 @@ func (s shown) dir(ctx context.Context, path string, from []int) error {
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
 	for _, n := range names {
-		if err := stopped(ctx); err != nil {
+		if err := cancelled(ctx); err != nil {
 			return err
 		}
 		if err := s.name(ctx, join(path, n.name), from[n.top:]); err != nil {
@@ -106,31 +106,31 @@ func (s shown) dir(ctx context.Context, path string, from []int) error {
 }
 
 // name walks one name of a directory, which the first of the layers has.
-func (s shown) name(ctx context.Context, path string, from []int) error {
+func (s mergedWalk) name(ctx context.Context, path string, from []int) error {
 	e, err := s.layers[from[0]].stat(path)
 	if err != nil {
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
 	switch e.Kind {
-	case Gone, Other:
+	case Whiteout, Unsupported:
 		return nil
 	case File, Symlink, Fifo:
-		if err := s.enter(placed{e, from[0]}); err != nil {
+		if err := s.enter(layerEntry{e, from[0]}); err != nil {
 			return fmt.Errorf("%.200q: %w", path, err)
 		}
 		return nil
 	case Dir:
 	}
-	in, err := s.seen(path, from)
+	in, err := s.visibleIn(path, from)
 	if err != nil {
 		return fmt.Errorf("%.200q: %w", path, err)
 	}
 	return s.dir(ctx, path, in)
 }
 
-// seen are those of some layers, the topmost first, whose directory at a path is not
+// visibleIn are those of some layers, the topmost first, whose directory at a path is not
 // hidden by another.
-func (s shown) seen(path string, from []int) ([]int, error) {
+func (s mergedWalk) visibleIn(path string, from []int) ([]int, error) {
 	var in []int
 	for _, n := range from {
 		e, err := s.layers[n].stat(path)
@@ -162,7 +162,7 @@ type topmost struct {
 }
 
 // names lists what layers have in a directory, in order.
-func (s shown) names(path string, from []int) ([]topmost, error) {
+func (s mergedWalk) names(path string, from []int) ([]topmost, error) {
 	var all []topmost
 	for i, n := range from {
 		dir, err := s.layers[n].Dir.Dir(path)
@@ -183,7 +183,7 @@ func (s shown) names(path string, from []int) ([]topmost, error) {
 
 // stat looks at what a layer has at a path.
 func (r root) stat(path string) (e Entry, err error) {
-	err = r.in(path, func(dir int, name string) error {
+	err = r.withParent(path, func(dir int, name string) error {
 		var at unix.Stat_t
 		if err := unix.Fstatat(dir, name, &at, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err

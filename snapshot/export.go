@@ -29,8 +29,8 @@ import (
 type exported struct {
 	dormouse.Layer
 	expanded bool // it is not as we have packed it
-	digest v1.Hash
-	size   int64
+	digest   v1.Hash
+	size     int64
 }
 
 // Export writes layers as a container image, in one tar that is both an OCI layout

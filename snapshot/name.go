@@ -43,8 +43,8 @@ func chainKey(layers []dormouse.Layer) string {
 // minNameLen is how many digits of a digest a directory is named by. An overlay of
 // many is mounted by a list of their names that must fit one page.
 const (
-	minNameLen = 16
-	nameLenStep   = 8
+	minNameLen  = 16
+	nameLenStep = 8
 )
 
 // name finds the name of a directory, or gives it one. Who calls it holds Dir, so

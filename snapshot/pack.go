@@ -94,7 +94,7 @@ func (c *cappedWriter) Write(b []byte) (int, error) {
 
 // spaceWriter leaves of the disk what others need.
 type spaceWriter struct {
-	to   io.Writer
+	to    io.Writer
 	space *layer.Space
 }
 
@@ -164,9 +164,9 @@ func (s *Store) read(ctx context.Context, l dormouse.Layer, came func(int), do f
 
 // watchedReader says how many bytes have come, and why no more did.
 type watchedReader struct {
-	from io.Reader
+	from     io.Reader
 	received func(int) // may be nil
-	err  error
+	err      error
 }
 
 func (w *watchedReader) Read(b []byte) (int, error) {

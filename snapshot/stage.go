@@ -15,7 +15,7 @@ import (
 // Stage is a directory in which a layer is made.
 type Stage struct {
 	// Dir is where to make it, empty at first.
-	Dir  string
+	Dir      string
 	consumed bool
 }
 

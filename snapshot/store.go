@@ -26,7 +26,7 @@ const (
 	layersDir = "layers" // directories to mount
 	namesDir  = "names"  // what each of them is
 	usesDir   = "uses"   // which of them sessions use
-	mergesDir   = "runs"   // what runs of layers were merged to
+	mergesDir = "runs"   // what runs of layers were merged to
 	tempDir   = "tmp"    // what processes are making
 	bootFile  = "boot"   // during which boot all that was written
 )
@@ -38,9 +38,9 @@ type Store struct {
 
 	removing sync.WaitGroup
 
-	mu     sync.Mutex
+	mu       sync.Mutex
 	inFlight map[string]chan struct{} // guarded by mu: directories somebody is making
-	codecs codecs
+	codecs   codecs
 }
 
 // Open opens the layers in a directory, and makes it if there is none. What dead

@@ -14,12 +14,13 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/dormouse-run/dormouse/internal/imagefile"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // flattening is one image on its way into a directory.
 type flattening struct {
 	image    *image
-	unpacker *unpacker
+	rootfs   *layer.RootFS
 	progress func(Progress) // may be nil
 	done     Progress
 	told     int64 // of done.Bytes
@@ -91,8 +92,8 @@ func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash
 	}
 	defer stop()
 	out := io.TeeReader(within(plain, &f.plain), sum)
-	if err := f.unpacker.unpack(out); err != nil {
-		return err
+	if err := f.rootfs.Apply(ctx, out); err != nil {
+		return tooLarge(err)
 	}
 	// What follows the end of a tar is part of the layer all the same.
 	if _, err := io.Copy(io.Discard, out); err != nil {
@@ -112,10 +113,26 @@ func (f *flattening) read(n int) {
 }
 
 func (f *flattening) tell() {
-	f.told, f.done.Entries = f.done.Bytes, f.unpacker.entries
+	f.told, f.done.Entries = f.done.Bytes, f.rootfs.Entries()
 	if f.progress != nil {
 		f.progress(f.done)
 	}
+}
+
+var (
+	errTooMany = errors.New("the image has too many entries")
+	errTooBig  = errors.New("the image is too large")
+)
+
+// tooLarge says of an image what a limit that all its layers share says of the last.
+func tooLarge(err error) error {
+	switch {
+	case errors.Is(err, layer.ErrTooMany):
+		return fmt.Errorf("%w: %w", errTooMany, err)
+	case errors.Is(err, layer.ErrTooBig):
+		return fmt.Errorf("%w: %w", errTooBig, err)
+	}
+	return err
 }
 
 type readFunc func([]byte) (int, error)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/imagefile"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 // Store keeps root file systems. Several may share a directory.
@@ -227,16 +228,16 @@ func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress))
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return err
 	}
-	u, err := newUnpacker(filepath.Join(tmp, rootDir), s.opts.MaxBytes, s.opts.MaxEntries)
+	root, err := layer.NewRootFS(filepath.Join(tmp, rootDir), layer.Limits{Entries: s.opts.MaxEntries, Bytes: s.opts.MaxBytes})
 	if err != nil {
 		return err
 	}
-	f := &flattening{image: im, unpacker: u, progress: progress, stored: s.opts.MaxBytes, plain: s.opts.MaxBytes, stall: s.stall}
-	if err := errors.Join(f.run(ctx), u.close()); err != nil {
+	f := &flattening{image: im, rootfs: root, progress: progress, stored: s.opts.MaxBytes, plain: s.opts.MaxBytes, stall: s.stall}
+	if err := errors.Join(f.run(ctx), root.Close()); err != nil {
 		return err
 	}
-	if u.skipped > 0 {
-		s.log.WarnContext(ctx, "devices and pipes left out of image", "digest", im.Digest.String(), "count", u.skipped)
+	if n := root.Skipped(); n > 0 {
+		s.log.WarnContext(ctx, "devices and pipes left out of image", "digest", im.Digest.String(), "count", n)
 	}
 	note, err := json.Marshal(im.root())
 	if err != nil {

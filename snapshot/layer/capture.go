@@ -24,12 +24,12 @@ type Capture struct {
 	before Index
 	below  []string
 
-	written   Index           // what is in to
-	recopy map[uint64]bool // of it, what was not read in one instant
-	now   Index           // of from, as the last pass has found it
-	skipped  []Entry
-	since time.Time // when the last pass began
-	copied int64
+	written Index           // what is in to
+	recopy  map[uint64]bool // of it, what was not read in one instant
+	now     Index           // of from, as the last pass has found it
+	skipped []Entry
+	since   time.Time // when the last pass began
+	copied  int64
 	mapped  map[uint64]bool
 }
 
@@ -100,7 +100,7 @@ func (c *Capture) baseline() Index {
 // which is what compilers and package managers give theirs, and what all further ones
 // take together is bounded.
 const (
-	freeLinks  = 3
+	freeLinks      = 3
 	maxLinkedBytes = 1 << 30 // bytes
 )
 

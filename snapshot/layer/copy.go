@@ -62,9 +62,9 @@ func setDirTimes(r root, entries Index) error {
 
 type copier struct {
 	src, dst root
-	space     *Space
+	space    *Space
 	links    map[uint64]string // where a file with several names was first put
-	changed     []Entry
+	changed  []Entry
 }
 
 func (c *copier) entry(e Entry) error {

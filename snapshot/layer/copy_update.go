@@ -42,7 +42,7 @@ func updateCopy(ctx context.Context, from string, had, now Index, again map[uint
 }
 
 type copyUpdater struct {
-	dst   root
+	dst    root
 	recopy map[uint64]bool
 }
 

@@ -116,7 +116,7 @@ func (r *indexReader) entry(before string) Entry {
 	r.bad = e.Kind < Dir || e.Kind > Whiteout || r.rest[more+1] > 1
 	r.rest = r.rest[more+2:]
 	e.Mode, e.UID, e.GID = uint32(r.uvarint(permissions)), uint32(r.uvarint(bits32)), uint32(r.uvarint(bits32)) //nolint:gosec // that is the most
-	e.Inode, e.Links = r.uvarint(1<<64-1), uint32(r.uvarint(bits32))                                         //nolint:gosec // that is the most
+	e.Inode, e.Links = r.uvarint(1<<64-1), uint32(r.uvarint(bits32))                                            //nolint:gosec // that is the most
 	e.Size = r.varint()
 	e.Modified.Sec, e.Modified.Nsec = r.varint(), r.varint()
 	e.Changed.Sec, e.Changed.Nsec = r.varint(), r.varint()

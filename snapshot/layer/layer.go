@@ -28,7 +28,7 @@ const (
 	File
 	Symlink
 	Fifo
-	Whiteout  // what lower layers have under this name is hidden
+	Whiteout    // what lower layers have under this name is hidden
 	Unsupported // a socket, a device or what is mounted there, which no layer carries
 )
 
@@ -143,9 +143,9 @@ const (
 
 // Errors of layers that are too much, or wrong.
 var (
-	ErrTooMany = errors.New("the layer has too many entries")
-	ErrTooBig  = errors.New("the layer is too large")
-	ErrMalformed   = errors.New("it is no layer")
+	ErrTooMany   = errors.New("the layer has too many entries")
+	ErrTooBig    = errors.New("the layer is too large")
+	ErrMalformed = errors.New("it is no layer")
 	// ErrNoSpace means that a directory's file system has no room for what it has lost.
 	ErrNoSpace = errors.New("there is no room for what was lost")
 )

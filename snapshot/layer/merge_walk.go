@@ -67,7 +67,7 @@ func merge(ctx context.Context, dirs []string, l Limits, to string) error {
 type mergedWalk struct {
 	layers []root
 	enter  func(layerEntry) error // called with each entry
-	leave  func(Entry) error  // called with each directory after what is in it
+	leave  func(Entry) error      // called with each directory after what is in it
 }
 
 func (s mergedWalk) walk(ctx context.Context) error {

@@ -22,7 +22,7 @@ const (
 	// recordSize and recordPieces are of a file of which only pieces are in the
 	// tar: how large it is, and where each piece is and how long, one after the
 	// other.
-	recordSize   = "DORMOUSE.size"
+	recordSize    = "DORMOUSE.size"
 	recordExtents = "DORMOUSE.pieces"
 	recordXattr   = "SCHILY.xattr."
 	// recordXattrs is what is attached to a file, each a name and a value, and each of
@@ -31,7 +31,7 @@ const (
 
 	// sparseFrom is how much of a file must be holes for them to be left out.
 	sparseFrom = 1 << 20
-	maxExtents  = 16 << 10
+	maxExtents = 16 << 10
 )
 
 // Pack writes a layer as a tar. The same layer is always the same tar.

@@ -28,7 +28,7 @@ type Recovery struct {
 	// Point are the layers of the snapshot, the lowest first, Base those that the
 	// directory lies over. Each was within the limits of layers when it was made.
 	Snapshot, Base []string
-	Upper       beneath.Tree
+	Upper          beneath.Tree
 	// Marked is what the directory was like at the snapshot, Synced what it was like when
 	// it was last synced after that; nil if that is not known.
 	AtSnapshot, Synced Index
@@ -49,15 +49,15 @@ type Recovery struct {
 	Moved   func(path string) error
 
 	snapshot, found view
-	base         []layerEntry // what Base shows
-	upper        Index    // of the paths that the point has
-	now, was, at indexWalk     // of upper, Synced and Marked
-	unhidden       []string // paths that upper hides and the snapshot shows
-	steps        []step
-	planned       map[string]bool // paths of steps
-	suffixes      map[string]int  // how many names were given beside those that begin like this
-	whole        string          // all that the snapshot has below this is brought back
-	passed       string          // what is below this is new, or hidden by a step
+	base            []layerEntry // what Base shows
+	upper           Index        // of the paths that the point has
+	now, was, at    indexWalk    // of upper, Synced and Marked
+	unhidden        []string     // paths that upper hides and the snapshot shows
+	steps           []step
+	planned         map[string]bool // paths of steps
+	suffixes        map[string]int  // how many names were given beside those that begin like this
+	whole           string          // all that the snapshot has below this is brought back
+	passed          string          // what is below this is new, or hidden by a step
 }
 
 // step is one path to be put back. That of the kind Gone is hidden again.

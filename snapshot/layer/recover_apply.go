@@ -62,7 +62,7 @@ type restorer struct {
 	from    []copier // by layer of the point
 	scratch *root    // nil before it is needed
 	outside *root    // as well
-	asides    []step   // what is kept beside and can be moved outside
+	asides  []step   // what is kept beside and can be moved outside
 }
 
 func (b *restorer) close() {

@@ -81,7 +81,7 @@ func (c *cutOff) recover() {
 func (c *cutOff) recovery() *layer.Recovery {
 	return &layer.Recovery{
 		Interrupted: c.begun,
-		Snapshot: []string{c.base, c.taken}, Base: []string{c.base}, Upper: beneath.At(c.upper), AtSnapshot: c.marked, Synced: c.synced, Suffix: "T",
+		Snapshot:    []string{c.base, c.taken}, Base: []string{c.base}, Upper: beneath.At(c.upper), AtSnapshot: c.marked, Synced: c.synced, Suffix: "T",
 		Scratch: filepath.Join(filepath.Dir(c.upper), "recovering"), Outside: c.outside, Moved: func(path string) error {
 			c.moved = append(c.moved, path)
 			return nil

@@ -49,23 +49,29 @@ func (r root) readlink(path string) (string, error) {
 }
 
 // setMetadata gives what has a path the owner, mode and time of an entry, except for
-// directories the time, which changes with every name that is made in them. The
-// mode comes after the owner, whose change takes set-user-ID away.
+// directories the time, which changes with every name that is made in them.
 func (r root) setMetadata(e Entry) error {
 	return r.withParent(e.Path, func(dir int, name string) error {
-		if err := unix.Fchownat(dir, name, int(e.UID), int(e.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return &fs.PathError{Op: "chown", Path: beneath.Quoted(e.Path), Err: err}
-		}
-		if e.Kind != Symlink {
-			if err := unix.Fchmodat(dir, name, e.Mode, 0); err != nil {
-				return &fs.PathError{Op: "chmod", Path: beneath.Quoted(e.Path), Err: err}
-			}
-		}
-		if e.Kind == Dir {
-			return nil
+		if err := setOwnerAt(dir, name, e); err != nil || e.Kind == Dir {
+			return err
 		}
 		return setTimeAt(dir, name, e)
 	})
+}
+
+// setOwnerAt sets owner and mode. The mode comes after the owner, whose change clears
+// set-user-ID.
+func setOwnerAt(dir int, name string, e Entry) error {
+	if err := unix.Fchownat(dir, name, int(e.UID), int(e.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &fs.PathError{Op: "chown", Path: beneath.Quoted(e.Path), Err: err}
+	}
+	if e.Kind == Symlink {
+		return nil
+	}
+	if err := unix.Fchmodat(dir, name, e.Mode, 0); err != nil {
+		return &fs.PathError{Op: "chmod", Path: beneath.Quoted(e.Path), Err: err}
+	}
+	return nil
 }
 
 // setTime gives what has a path the time of an entry.
@@ -143,10 +149,10 @@ func (r root) clearXattrs(path string) error {
 // beside what is attached that is its path, twice if it is in disguise, and where its
 // pieces are.
 const (
-	userXattr    = "user."
-	maxXattrs    = 256
-	maxXattrLen  = 64 << 10
-	maxXattrName = 255
+	userXattr     = "user."
+	maxXattrs     = 256
+	maxXattrLen   = 64 << 10
+	maxXattrName  = 255
 	maxXattrBytes = 256 << 10 // bytes of all names and values together
 )
 

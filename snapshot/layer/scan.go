@@ -34,13 +34,13 @@ func scanSized(ctx context.Context, dir string, l Limits, about int) (Index, []E
 }
 
 type scan struct {
-	root    beneath.Dir
+	root      beneath.Dir
 	cancelled func() error // whether nobody waits for it any more
-	found   Index
-	skipped []Entry
-	left    int
-	pending  int   // names of all directories on the way down that were not looked at yet
-	paths   int64 // how many bytes of paths there may still be
+	found     Index
+	skipped   []Entry
+	left      int
+	pending   int   // names of all directories on the way down that were not looked at yet
+	paths     int64 // how many bytes of paths there may still be
 }
 
 // maxOpenDirs is how many directories on the way down are held open. One that lies deeper

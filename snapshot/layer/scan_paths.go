@@ -33,10 +33,10 @@ func scanPaths(ctx context.Context, in root, view []layerEntry) (Index, error) {
 }
 
 type pathScan struct {
-	root    root
-	stack     []heldDir  // the directories that the path at hand is in
-	absent string // the last path that is a directory in the view and not here
-	found   Index
+	root   root
+	stack  []heldDir // the directories that the path at hand is in
+	absent string    // the last path that is a directory in the view and not here
+	found  Index
 }
 
 // heldDir is a directory, which is open if there are not too many that are.

@@ -20,31 +20,31 @@ import (
 	"github.com/dormouse-run/dormouse/internal/boot"
 )
 
-// Baselines keeps what a directory was like at its last captures, by name. A mark is
-// good for that very directory and until the machine starts anew: what was not
-// synced then may be older than it seems. A mark that is not good is none, which
-// costs a capture of everything and is never wrong. Where the directory was synced
-// before it was marked, marks also tell, after another start of the machine, what was
-// synced.
+// Baselines stores the indexes of a directory at its last captures, by the name of the
+// snapshot. The next capture compares with one of them. A baseline is valid for that very
+// directory and until the machine reboots: what was not synced by then may be older than
+// it seems. Without a valid baseline everything is captured, which costs time and is
+// never wrong. If the directory was synced before its baseline was written, the baseline
+// also tells, after a reboot, what had been synced.
 type Baselines struct {
-	Dir string // where marks are kept
-	Of  string // the directory they are of
+	Dir string // where they are stored
+	Of  string // the directory that they describe
 }
 
-// maxBaselines is how many marks there are of a directory.
+// maxBaselines is how many baselines of a directory are stored.
 const maxBaselines = 2
 
-// Read returns the index of a mark, nil if there is none that is good.
+// Read returns a baseline, nil if there is no valid one.
 func (m Baselines) Read(name string, l Limits) Index {
 	raw, err := os.ReadFile(filepath.Join(m.Dir, name))
 	if err != nil {
 		return nil
 	}
-	about, err := m.identity()
+	head, err := m.identity()
 	if err != nil {
 		return nil
 	}
-	raw, ok := bytes.CutPrefix(raw, about)
+	raw, ok := bytes.CutPrefix(raw, head)
 	if !ok {
 		return nil
 	}
@@ -55,13 +55,14 @@ func (m Baselines) Read(name string, l Limits) Index {
 	return all
 }
 
-// Write keeps an index, and that of the point it was compared with: whether the new
-// one becomes a point is decided later. It lets go of the others, the oldest first.
+// Write stores an index as the baseline of a snapshot. It also retains the baseline since,
+// which the index was compared with, because whether the snapshot is recorded is decided
+// later. Of the others it removes the oldest.
 func (m Baselines) Write(name string, all Index, since string) error {
 	if name == "" || strings.ContainsAny(name, "/\x00") || strings.HasPrefix(name, ".") {
-		return fmt.Errorf("%.40q names no mark", name)
+		return fmt.Errorf("%.40q is no name of a baseline", name)
 	}
-	about, err := m.identity()
+	head, err := m.identity()
 	if err == nil {
 		err = os.MkdirAll(m.Dir, 0o700)
 	}
@@ -69,44 +70,44 @@ func (m Baselines) Write(name string, all Index, since string) error {
 		err = m.orderTimes(time.Now())
 	}
 	if err == nil {
-		err = atomicfile.Write(filepath.Join(m.Dir, name), append(about, all.Encode()...), 0o600)
+		err = atomicfile.Write(filepath.Join(m.Dir, name), append(head, all.Encode()...), 0o600)
 	}
 	if err == nil {
 		err = m.prune(name, since)
 	}
 	if err != nil {
-		return fmt.Errorf("mark a point: %w", err)
+		return fmt.Errorf("write a baseline: %w", err)
 	}
 	return nil
 }
 
-// Synced is what the directory was like at a point, what it was like when it was last
-// synced after that, and when it was last synced at all, whenever the machine was
-// started. What is not known is nil, or zero.
-func (m Baselines) Synced(point string, l Limits) (at, later Index, when time.Time) {
-	marks, err := m.newestFirst("")
-	if err != nil || len(marks) == 0 {
+// Synced returns the index of the directory at a snapshot, the index when it was last
+// synced after that, and the time when it was last synced at all, in whatever boot. What is
+// not known is nil, or zero.
+func (m Baselines) Synced(snapshot string, l Limits) (at, later Index, when time.Time) {
+	saved, err := m.newestFirst("")
+	if err != nil || len(saved) == 0 {
 		return nil, nil, time.Time{}
 	}
-	if marks[0].Name() != point {
-		later = m.readAnyBoot(marks[0].Name(), l)
+	if saved[0].Name() != snapshot {
+		later = m.readAnyBoot(saved[0].Name(), l)
 	}
-	return m.readAnyBoot(point, l), later, marks[0].ModTime()
+	return m.readAnyBoot(snapshot, l), later, saved[0].ModTime()
 }
 
-// readAnyBoot is Read of a mark, whenever the machine was started.
+// readAnyBoot is Read of a baseline of any boot.
 func (m Baselines) readAnyBoot(name string, l Limits) Index {
 	raw, err := os.ReadFile(filepath.Join(m.Dir, name))
 	if err != nil {
 		return nil
 	}
-	about, raw, _ := bytes.Cut(raw, []byte("\n"))
+	head, raw, _ := bytes.Cut(raw, []byte("\n"))
 	now, err := m.identity()
 	if err != nil {
 		return nil
 	}
 	_, is, _ := bytes.Cut(bytes.TrimSpace(now), []byte(" "))
-	if _, was, _ := bytes.Cut(about, []byte(" ")); !bytes.Equal(was, is) {
+	if _, was, _ := bytes.Cut(head, []byte(" ")); !bytes.Equal(was, is) {
 		return nil // it was of another directory
 	}
 	all, err := DecodeIndex(raw, l)
@@ -116,14 +117,14 @@ func (m Baselines) readAnyBoot(name string, l Limits) Index {
 	return all
 }
 
-// prune removes all marks but the last, the one that it was compared with, and the
-// newest of the others as long as there is room.
+// prune removes all baselines but the last, the one that it was compared with, and the
+// newest of the others up to maxBaselines.
 func (m Baselines) prune(last, since string) error {
-	marks, err := m.newestFirst(last)
+	saved, err := m.newestFirst(last)
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(marks, func(a, b fs.FileInfo) int {
+	slices.SortStableFunc(saved, func(a, b fs.FileInfo) int {
 		switch since {
 		case a.Name():
 			return -1
@@ -132,32 +133,32 @@ func (m Baselines) prune(last, since string) error {
 		}
 		return 0
 	})
-	for _, old := range marks[min(maxBaselines-1, len(marks)):] {
+	for _, old := range saved[min(maxBaselines-1, len(saved)):] {
 		if err := os.Remove(filepath.Join(m.Dir, old.Name())); err != nil {
 			return err
 		}
 	}
-	torn, err := filepath.Glob(filepath.Join(m.Dir, ".*")) // of who was cut off while he wrote one
-	for _, name := range torn {
+	partial, err := filepath.Glob(filepath.Join(m.Dir, ".*")) // of writes that a crash has cut off
+	for _, name := range partial {
 		err = errors.Join(err, os.Remove(name))
 	}
 	return err
 }
 
-// orderTimes has all marks be older than one that is written now, though the clock may have
-// been set back since they were: which is the last is told by their times.
+// orderTimes makes all baselines older than one that is written now, even if the clock was
+// set back since: their modification times tell which is the last.
 func (m Baselines) orderTimes(now time.Time) error {
-	marks, err := m.newestFirst("")
+	saved, err := m.newestFirst("")
 	if err != nil {
 		return err
 	}
-	const tick = 20 * time.Millisecond // file systems are behind the clock by less
-	for _, mark := range marks {
+	const tick = 20 * time.Millisecond // file systems lag behind the clock by less
+	for _, baseline := range saved {
 		now = now.Add(-tick)
-		if mark.ModTime().Before(now) {
+		if baseline.ModTime().Before(now) {
 			return nil
 		}
-		f, err := os.Open(filepath.Join(m.Dir, mark.Name()))
+		f, err := os.Open(filepath.Join(m.Dir, baseline.Name()))
 		if err != nil {
 			return err
 		}
@@ -168,25 +169,25 @@ func (m Baselines) orderTimes(now time.Time) error {
 	return nil
 }
 
-// newestFirst lists all marks but one. What a write that was cut off has left is none.
+// newestFirst lists all baselines but one, without the files of writes that were cut off.
 func (m Baselines) newestFirst(but string) ([]fs.FileInfo, error) {
 	entries, err := os.ReadDir(m.Dir)
 	if err != nil {
 		return nil, err
 	}
-	var marks []fs.FileInfo
+	var saved []fs.FileInfo
 	for _, e := range entries {
 		if i, err := e.Info(); err == nil && e.Name() != but && !strings.HasPrefix(e.Name(), ".") {
-			marks = append(marks, i)
+			saved = append(saved, i)
 		}
 	}
-	slices.SortFunc(marks, func(a, b fs.FileInfo) int {
+	slices.SortFunc(saved, func(a, b fs.FileInfo) int {
 		return cmp.Or(b.ModTime().Compare(a.ModTime()), cmp.Compare(a.Name(), b.Name()))
 	})
-	return marks, nil
+	return saved, nil
 }
 
-// identity says which directory a mark is of, and when.
+// identity says which directory a baseline describes, and in which boot.
 func (m Baselines) identity() ([]byte, error) {
 	now, err := boot.ID()
 	if err != nil {

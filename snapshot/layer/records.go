@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// extentsOf says how large a file is, and which parts of it are in the tar.
-func extentsOf(h *tar.Header) (size int64, pieces []int64, err error) {
+// extentsOf returns the size of a file, and the extents of it that are in the tar.
+func extentsOf(h *tar.Header) (size int64, extents []int64, err error) {
 	text, ok := h.PAXRecords[recordSize]
 	if !ok {
 		return h.Size, []int64{0, h.Size}, nil
 	}
-	wrong := errors.New("its pieces make no file")
+	wrong := errors.New("its extents make no file")
 	if size, err = strconv.ParseInt(text, 10, 64); err != nil || size < 0 {
 		return 0, nil, wrong
 	}
@@ -26,36 +26,36 @@ func extentsOf(h *tar.Header) (size int64, pieces []int64, err error) {
 			break
 		}
 		n, err := strconv.ParseInt(word, 10, 64)
-		if err != nil || n < 0 || len(pieces) >= maxExtents {
+		if err != nil || n < 0 || len(extents) >= maxExtents {
 			return 0, nil, wrong
 		}
-		if len(pieces)%2 == 0 {
+		if len(extents)%2 == 0 {
 			if n < end {
 				return 0, nil, wrong
 			}
 		} else {
-			at := pieces[len(pieces)-1]
+			at := extents[len(extents)-1]
 			if n > size-at {
 				return 0, nil, wrong
 			}
 			end, sum = at+n, sum+n
 		}
-		pieces = append(pieces, n)
+		extents = append(extents, n)
 	}
-	if len(pieces)%2 != 0 || sum != h.Size {
+	if len(extents)%2 != 0 || sum != h.Size {
 		return 0, nil, wrong
 	}
-	return size, pieces, nil
+	return size, extents, nil
 }
 
-// xattrsOf reads what a tar says people had attached, and nothing else.
+// xattrsOf reads the extended attributes in the user namespace, and no others.
 func xattrsOf(h *tar.Header) (all []xattr, err error) {
 	add := func(name, value string) {
 		rest, ok := strings.CutPrefix(name, userXattr)
 		switch {
 		case !ok:
 		case len(all) == maxXattrs || len(value) > maxXattrLen || rest == "" || len(name) > maxXattrName || strings.ContainsRune(rest, 0):
-			err = errors.New("what is attached to it is too much")
+			err = errors.New("its extended attributes are too large")
 		default:
 			all = append(all, xattr{name, value})
 		}
@@ -70,7 +70,7 @@ func xattrsOf(h *tar.Header) (all []xattr, err error) {
 		for i := range pair {
 			n, size := binary.Uvarint([]byte(rest[:min(len(rest), binary.MaxVarintLen64)]))
 			if size <= 0 || n > uint64(len(rest)-size) { //nolint:gosec // size is no more than there is
-				return nil, errors.New("what is attached to it has no end")
+				return nil, errors.New("its extended attributes are cut off")
 			}
 			pair[i], rest = rest[size:size+int(n)], rest[size+int(n):] //nolint:gosec // no longer than the rest
 		}

@@ -20,23 +20,23 @@ var _ blob.Collectable = (*Store)(nil)
 // second is what servers round times down to.
 const second = time.Second
 
-// dead is after how long what a crash left is nobody's any more. It is more than
-// a server lets our clocks differ, which is a quarter of an hour.
-const dead = 24 * time.Hour
+// staleAfter is the age at which what a crash has left is removed. It is more than the
+// clock skew that servers accept, which is a quarter of an hour.
+const staleAfter = 24 * time.Hour
 
 // Each calls f with every blob that was last put before a time. It first removes
-// what a crash left.
+// what a crash has left.
 func (s *Store) Each(ctx context.Context, before time.Time, f func(dormouse.Digest) error) error {
 	if err := s.sweep(ctx); err != nil {
 		return fmt.Errorf("list blobs: %w", err)
 	}
 	// Both are in the order of their digests.
-	stamp, stop := iter.Pull(s.list(ctx, s.under(stamps)))
+	stamp, stop := iter.Pull(s.list(ctx, s.prefix(stamps)))
 	defer stop()
 	at, more := stamp()
-	for object := range s.list(ctx, s.under(blobs)) {
+	for object := range s.list(ctx, s.prefix(blobs)) {
 		if err := errors.Join(object.Err, at.Err); err != nil {
-			return fmt.Errorf("list blobs: %w", because(ctx, err))
+			return fmt.Errorf("list blobs: %w", classify(ctx, err))
 		}
 		d := dormouse.Digest("sha256:" + path.Base(object.Key))
 		if !valid(d) || s.key(blobs, d) != object.Key {
@@ -99,16 +99,16 @@ func (s *Store) Collect(ctx context.Context, d dormouse.Digest, before time.Time
 }
 
 func (s *Store) collect(ctx context.Context, d dormouse.Digest, before time.Time) (bool, error) {
-	if old, err := s.old(ctx, d, before); !old || err != nil {
+	if old, err := s.expired(ctx, d, before); !old || err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.grace, errors.New("the server is too slow"))
 	defer cancel()
 	announced := path.Join(s.key(collecting, d), rand.Text())
-	if err := s.mark(ctx, announced); err != nil {
+	if err := s.putMarker(ctx, announced); err != nil {
 		return false, err
 	}
-	old, err := s.old(ctx, d, before)
+	old, err := s.expired(ctx, d, before)
 	if old && err == nil {
 		for _, kind := range []string{blobs, stamps} {
 			if err := s.remove(ctx, s.once, s.key(kind, d)); err != nil {
@@ -122,11 +122,11 @@ func (s *Store) collect(ctx context.Context, d dormouse.Digest, before time.Time
 	return old && err == nil, err
 }
 
-// old reports whether d is there and was last put before a time.
-func (s *Store) old(ctx context.Context, d dormouse.Digest, before time.Time) (bool, error) {
+// expired reports whether d exists and was last put before a time.
+func (s *Store) expired(ctx context.Context, d dormouse.Digest, before time.Time) (bool, error) {
 	for _, kind := range []string{blobs, stamps} {
 		info, err := s.client.StatObject(ctx, s.opts.Bucket, s.key(kind, d), minio.StatObjectOptions{})
-		err = because(ctx, err)
+		err = classify(ctx, err)
 		if kind == stamps && errors.Is(err, dormouse.ErrNotFound) {
 			break // it was put once
 		}
@@ -140,20 +140,19 @@ func (s *Store) old(ctx context.Context, d dormouse.Digest, before time.Time) (b
 	return true, nil
 }
 
-// outwait returns when nobody who has announced by now that it may delete d does
-// so any more.
-func (s *Store) outwait(ctx context.Context, d dormouse.Digest) error {
-	waiting, err := s.announced(ctx, d)
+// awaitCollectors waits until everybody who has announced by now to collect d is done.
+func (s *Store) awaitCollectors(ctx context.Context, d dormouse.Digest) error {
+	waiting, err := s.collectors(ctx, d)
 	begun := time.Now()
 	for tried := 0; err == nil && len(waiting) > 0; tried++ {
 		if time.Since(begun) > 2*s.grace {
-			return s.forget(ctx, waiting)
+			return s.removeAnnouncements(ctx, waiting)
 		}
-		if err := pause(ctx, tried); err != nil {
+		if err := backoff(ctx, tried); err != nil {
 			return err
 		}
 		var left map[string]bool
-		if left, err = s.announced(ctx, d); err != nil {
+		if left, err = s.collectors(ctx, d); err != nil {
 			return err
 		}
 		for key := range waiting {
@@ -165,20 +164,20 @@ func (s *Store) outwait(ctx context.Context, d dormouse.Digest) error {
 	return err
 }
 
-// announced lists who may be about to delete d.
-func (s *Store) announced(ctx context.Context, d dormouse.Digest) (map[string]bool, error) {
+// collectors lists the announcements of those who may be about to delete d.
+func (s *Store) collectors(ctx context.Context, d dormouse.Digest) (map[string]bool, error) {
 	keys := make(map[string]bool)
 	for object := range s.list(ctx, s.key(collecting, d)+"/") {
 		if object.Err != nil {
-			return nil, because(ctx, object.Err)
+			return nil, classify(ctx, object.Err)
 		}
 		keys[object.Key] = true
 	}
 	return keys, nil
 }
 
-// forget removes the announcements of the dead.
-func (s *Store) forget(ctx context.Context, keys map[string]bool) error {
+// removeAnnouncements removes announcements of dead processes.
+func (s *Store) removeAnnouncements(ctx context.Context, keys map[string]bool) error {
 	for key := range keys {
 		if err := s.remove(ctx, s.client, key); err != nil {
 			return err
@@ -187,12 +186,12 @@ func (s *Store) forget(ctx context.Context, keys map[string]bool) error {
 	return nil
 }
 
-// sweep removes what those who died long ago left.
+// sweep removes what processes that died long ago have left.
 func (s *Store) sweep(ctx context.Context) error {
-	before := time.Now().Add(-dead)
-	for object := range s.list(ctx, s.under(collecting)) {
+	before := time.Now().Add(-staleAfter)
+	for object := range s.list(ctx, s.prefix(collecting)) {
 		if object.Err != nil {
-			return because(ctx, object.Err)
+			return classify(ctx, object.Err)
 		}
 		if !older(object.LastModified, before) {
 			continue

@@ -14,8 +14,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// because says in our words why a request failed.
-func because(ctx context.Context, err error) error {
+// classify translates the error of a request into one of ours.
+func classify(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -31,30 +31,30 @@ func because(ctx context.Context, err error) error {
 	if errors.Is(err, io.EOF) { // nobody must take it for the end of a blob
 		return fmt.Errorf("%w: %w: %s", dormouse.ErrUnavailable, io.ErrUnexpectedEOF, err.Error())
 	}
-	// Whatever else it is, it says nothing of the blob and may be mended: a server
-	// that is down, a key that is too old, a bucket that is gone.
+	// Anything else says nothing about the blob and may be temporary: a server that is
+	// down, an expired key, a missing bucket.
 	return fmt.Errorf("%w: %w", dormouse.ErrUnavailable, err)
 }
 
-// unsent is because for what was sent. That nothing is found there cannot come
-// from a server that has our bucket.
-func unsent(ctx context.Context, err error) error {
-	why := because(ctx, err)
+// classifySent is classify for requests that send something. A server that has our bucket
+// cannot answer those with not found.
+func classifySent(ctx context.Context, err error) error {
+	why := classify(ctx, err)
 	if errors.Is(why, dormouse.ErrNotFound) {
 		return fmt.Errorf("%w: %w", dormouse.ErrUnavailable, err)
 	}
 	return why
 }
 
-// full says in our words that the disk on which streams wait is.
-func full(err error) error {
+// asFull wraps an error that says the disk for spooled streams is full in dormouse.ErrFull.
+func asFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
 	}
 	return err
 }
 
-// refused reports whether the server answered with one of these codes.
-func refused(err error, codes ...string) bool {
+// hasCode reports whether the server answered with one of some codes.
+func hasCode(err error, codes ...string) bool {
 	return slices.Contains(codes, minio.ToErrorResponse(err).Code)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// Put keeps b under its digest.
+// Put stores b under its digest.
 func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 	d := dormouse.DigestOf(b)
 	if err := s.put(ctx, &body{digest: d, from: bytes.NewReader(b), size: int64(len(b))}); err != nil {
@@ -24,12 +24,12 @@ func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 	return d, nil
 }
 
-// PutFrom keeps what r has under its digest. An object is named before it is
-// sent, so that the stream waits in a file until all of it is known.
+// PutFrom stores what r has under its digest. An object is named before it is sent, so the
+// stream is spooled to a file until its digest is known.
 func (s *Store) PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int64, error) {
 	b, err := s.spool(ctx, r)
 	if err != nil {
-		return "", 0, fmt.Errorf("put a stream: %w", full(err))
+		return "", 0, fmt.Errorf("put a stream: %w", asFull(err))
 	}
 	defer func() { _ = b.file.Close() }() // nobody needs it any more
 	if err := s.put(ctx, &b.body); err != nil {
@@ -65,14 +65,14 @@ func (s *Store) spool(ctx context.Context, r io.Reader) (*spooled, error) {
 // that time after announcing itself; so whoever has announced itself before may
 // have looked too early, and is waited for.
 func (s *Store) put(ctx context.Context, b *body) error {
-	found, err := s.look(ctx, b)
+	found, err := s.stat(ctx, b)
 	if err != nil {
 		return err
 	}
 	crash.At(crash.BlobWriting)
 	for try := range s.opts.Tries {
 		if found == whole {
-			err = s.mark(ctx, s.key(stamps, b.digest))
+			err = s.putMarker(ctx, s.key(stamps, b.digest))
 		} else {
 			err = s.upload(ctx, b, found == absent)
 		}
@@ -80,11 +80,11 @@ func (s *Store) put(ctx context.Context, b *body) error {
 			return err
 		}
 		crash.At(crash.BlobSynced)
-		if err := s.outwait(ctx, b.digest); err != nil {
+		if err := s.awaitCollectors(ctx, b.digest); err != nil {
 			return err
 		}
 		crash.At(crash.BlobRenamed)
-		if found, err = s.look(ctx, b); err != nil {
+		if found, err = s.stat(ctx, b); err != nil {
 			return err
 		}
 		if found == whole {
@@ -92,7 +92,7 @@ func (s *Store) put(ctx context.Context, b *body) error {
 			crash.At(crash.BlobWritten)
 			return nil
 		}
-		if err := pause(ctx, try); err != nil {
+		if err := backoff(ctx, try); err != nil {
 			return err
 		}
 	}
@@ -108,14 +108,14 @@ const (
 	whole
 )
 
-// look says what the server has of a blob. Its own word, a checksum, is enough to
-// call it whole; without it the blob is read.
-func (s *Store) look(ctx context.Context, b *body) (state, error) {
+// stat returns what the server has of a blob. It trusts a checksum that the server has
+// verified; without one it reads the blob.
+func (s *Store) stat(ctx context.Context, b *body) (state, error) {
 	if err := context.Cause(ctx); err != nil {
 		return absent, err
 	}
 	info, err := s.client.StatObject(ctx, s.opts.Bucket, s.key(blobs, b.digest), minio.StatObjectOptions{Checksum: true})
-	switch err := because(ctx, err); {
+	switch err := classify(ctx, err); {
 	case errors.Is(err, dormouse.ErrNotFound):
 		return absent, nil
 	case err != nil:
@@ -123,7 +123,7 @@ func (s *Store) look(ctx context.Context, b *body) (state, error) {
 	case info.Size != b.size:
 		return other, nil
 	}
-	if _, doubted := s.suspect.Load(b.digest); !doubted && info.ChecksumSHA256 != "" {
+	if _, suspect := s.suspect.Load(b.digest); !suspect && info.ChecksumSHA256 != "" {
 		want, err := b.checksum()
 		if err != nil {
 			return absent, err
@@ -135,7 +135,7 @@ func (s *Store) look(ctx context.Context, b *body) (state, error) {
 	return s.read(ctx, b.digest)
 }
 
-// read reads a blob to the end to see whether it is whole.
+// read reads a blob to the end to verify it.
 func (s *Store) read(ctx context.Context, d dormouse.Digest) (state, error) {
 	r, _, err := s.open(ctx, d)
 	if err == nil {

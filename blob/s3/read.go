@@ -48,7 +48,7 @@ func (s *Store) open(ctx context.Context, d dormouse.Digest) (io.ReadCloser, int
 	if errors.Is(err, dormouse.ErrNotFound) {
 		// Whatever is not a server of ours may say so too. That a blob is lost has
 		// consequences, so it must come from one that has our bucket.
-		if err := s.there(ctx); err != nil {
+		if err := s.checkBucket(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -56,7 +56,7 @@ func (s *Store) open(ctx context.Context, d dormouse.Digest) (io.ReadCloser, int
 		return nil, 0, err
 	}
 	r := &stream{ctx: ctx, s: s, key: key, body: body, size: size}
-	return &doubted{blob.Verify(ctx, r, d, size), s, d}, size, nil
+	return &verifyingReader{blob.Verify(ctx, r, d, size), s, d}, size, nil
 }
 
 // fetch asks for an object from an offset on, and returns how many bytes follow.
@@ -69,7 +69,7 @@ func (s *Store) fetch(ctx context.Context, key string, from int64) (io.ReadClose
 	}
 	body, info, _, err := s.client.GetObject(ctx, s.opts.Bucket, key, o)
 	if err != nil {
-		return nil, 0, because(ctx, err)
+		return nil, 0, classify(ctx, err)
 	}
 	if info.Size < 0 {
 		return nil, 0, errors.Join(errors.New("the server does not say how large the blob is"), body.Close())
@@ -111,9 +111,9 @@ func (r *stream) resume(broke error) error {
 		broke = io.ErrUnexpectedEOF
 	}
 	if r.idle++; r.idle >= r.s.opts.Tries {
-		return because(r.ctx, broke)
+		return classify(r.ctx, broke)
 	}
-	if err := pause(r.ctx, r.idle); err != nil {
+	if err := backoff(r.ctx, r.idle); err != nil {
 		return err
 	}
 	_ = r.body.Close() // it is broken
@@ -135,20 +135,20 @@ type errReader struct{ err error }
 
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
-// pause waits before a request is sent again, longer each time.
-func pause(ctx context.Context, tried int) error {
+// backoff waits before a request is sent again, longer each time.
+func backoff(ctx context.Context, tried int) error {
 	return sleep.For(ctx, min(100*time.Millisecond<<tried, 2*time.Second))
 }
 
-// doubted remembers if the bytes were others, so that the next who puts them
-// does not take the server's word for what it has.
-type doubted struct {
+// verifyingReader remembers that a blob was corrupt, so that the next put does not trust
+// the server's checksum of it.
+type verifyingReader struct {
 	io.ReadCloser
 	s *Store
 	d dormouse.Digest
 }
 
-func (r *doubted) Read(p []byte) (int, error) {
+func (r *verifyingReader) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	if errors.Is(err, blob.ErrCorrupt) {
 		r.s.suspect.Store(r.d, nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// atOnce is how many parts of one blob are sent at the same time.
-const atOnce = 4
+// maxConcurrent is how many parts of one blob are sent at the same time.
+const maxConcurrent = 4
 
 const checksumHeader = "x-amz-checksum-sha256"
 
@@ -26,14 +26,14 @@ func (s *Store) upload(ctx context.Context, b *body, first bool) error {
 	}
 	first = first && !s.unconditional.Load()
 	err := send(ctx, b, first)
-	if first && refused(err, "NotImplemented") {
+	if first && hasCode(err, "NotImplemented") {
 		s.unconditional.Store(true)
 		err = send(ctx, b, false)
 	}
-	if refused(err, minio.PreconditionFailed, "ConditionalRequestConflict") {
+	if hasCode(err, minio.PreconditionFailed, "ConditionalRequestConflict") {
 		return nil // somebody puts the same; whether it is there is looked at next
 	}
-	return unsent(ctx, err)
+	return classifySent(ctx, err)
 }
 
 // send sends a body at once.
@@ -98,7 +98,7 @@ func sendEach(ctx context.Context, parts []part, send func(context.Context, int)
 	sent := make([]minio.CompletePart, len(parts))
 	next := make(chan int)
 	var running sync.WaitGroup
-	for range min(atOnce, len(parts)) {
+	for range min(maxConcurrent, len(parts)) {
 		running.Go(func() {
 			for n := range next {
 				p, err := send(ctx, n)
@@ -121,26 +121,26 @@ func sendEach(ctx context.Context, parts []part, send func(context.Context, int)
 	return sent, context.Cause(ctx)
 }
 
-// mark makes an empty object, for its name and its time.
-func (s *Store) mark(ctx context.Context, key string) error {
+// putMarker puts an empty object, for its name and its time.
+func (s *Store) putMarker(ctx context.Context, key string) error {
 	nothing := part{sum: sha256.Sum256(nil)}
 	_, err := s.client.PutObject(ctx, s.opts.Bucket, key, bytes.NewReader(nil), 0, "", nothing.hex(), options(false))
-	return unsent(ctx, err)
+	return classifySent(ctx, err)
 }
 
-// sweepUploads ends uploads that nobody finishes any more.
+// sweepUploads aborts multipart uploads that nobody will finish.
 func (s *Store) sweepUploads(ctx context.Context, before time.Time) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for u := range s.client.ListIncompleteUploads(ctx, s.opts.Bucket, s.under(blobs), true) {
+	for u := range s.client.ListIncompleteUploads(ctx, s.opts.Bucket, s.prefix(blobs), true) {
 		if u.Err != nil {
-			return because(ctx, u.Err)
+			return classify(ctx, u.Err)
 		}
 		if !u.Initiated.Before(before) {
 			continue
 		}
-		if err := s.client.AbortMultipartUpload(ctx, s.opts.Bucket, u.Key, u.UploadID); err != nil && !refused(err, "NoSuchUpload") {
-			return because(ctx, err)
+		if err := s.client.AbortMultipartUpload(ctx, s.opts.Bucket, u.Key, u.UploadID); err != nil && !hasCode(err, "NoSuchUpload") {
+			return classify(ctx, err)
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ func (s *Store) Collect(ctx context.Context, keep func(digest string) bool) erro
 			failed = errors.Join(failed, fmt.Errorf("collect image %s: %w", digest, err))
 		}
 	}
-	return errors.Join(failed, s.forget())
+	return errors.Join(failed, s.expireRefs())
 }
 
 // remove removes an image, so that it is never seen in part.
@@ -50,7 +50,7 @@ func (s *Store) remove(ctx context.Context, digest v1.Hash) error {
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
 	}
-	took, err := s.take(digest, tmp)
+	took, err := s.detach(digest, tmp)
 	if err != nil || !took {
 		return err
 	}
@@ -58,8 +58,8 @@ func (s *Store) remove(ctx context.Context, digest v1.Hash) error {
 	return os.RemoveAll(tmp)
 }
 
-// take takes an image away from callers unless one has just been given it.
-func (s *Store) take(digest v1.Hash, to string) (bool, error) {
+// detach moves an image away, unless it was returned to a caller a short while ago.
+func (s *Store) detach(digest v1.Hash, to string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	dir := filepath.Join(s.opts.Dir, fileName(digest))
@@ -67,7 +67,7 @@ func (s *Store) take(digest v1.Hash, to string) (bool, error) {
 	if err != nil {
 		return false, ignoreNotExist(err)
 	}
-	if s.now().Sub(at.ModTime()) < spareFor {
+	if s.now().Sub(at.ModTime()) < gracePeriod {
 		return false, nil
 	}
 	if err := os.Rename(dir, to); err != nil {

@@ -17,24 +17,24 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// flattening is one image on its way into a directory.
+// flattening is one image that is being applied to a directory.
 type flattening struct {
 	image    *image
 	rootfs   *layer.RootFS
 	progress func(Progress) // may be nil
 	done     Progress
-	told     int64 // of done.Bytes
+	reported int64 // of done.Bytes
 	stored   int64 // bytes that may still be read
 	plain    int64 // bytes that they may still unpack to
 	stall    time.Duration
 }
 
-// tellEvery is how many bytes are worth telling.
-const tellEvery = 1 << 20
+// reportEvery is how many bytes are read between two reports of progress.
+const reportEvery = 1 << 20
 
 var errStalled = errors.New("the registry sends nothing any more")
 
-// run unpacks all layers.
+// run applies all layers.
 func (f *flattening) run(ctx context.Context) error {
 	f.done.Layers = len(f.image.Layers)
 	for _, l := range f.image.Layers {
@@ -42,16 +42,16 @@ func (f *flattening) run(ctx context.Context) error {
 	}
 	for i, l := range f.image.Layers {
 		f.done.Layer = i + 1
-		f.tell()
+		f.report()
 		if err := f.layer(ctx, l, f.image.Config.RootFS.DiffIDs[i]); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}
-	f.tell()
+	f.report()
 	return nil
 }
 
-// layer unpacks a layer, as long as some of it comes.
+// layer applies a layer, unless the registry stalls.
 func (f *flattening) layer(ctx context.Context, l imagefile.Layer, want v1.Hash) error {
 	if f.image.abandon == nil {
 		return f.unpack(ctx, l, want, func() {})
@@ -64,7 +64,7 @@ func (f *flattening) layer(ctx context.Context, l imagefile.Layer, want v1.Hash)
 	return err
 }
 
-// unpack unpacks a layer and makes sure that it was what the configuration says.
+// unpack applies a layer and checks it against the DiffID of the configuration.
 func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash, came func()) (err error) {
 	sum, err := v1.Hasher(want.Algorithm)
 	if err != nil {
@@ -75,7 +75,7 @@ func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash
 		return err
 	}
 	defer func() { _ = from.Close() }()
-	stored := readFunc(func(b []byte) (int, error) {
+	stored := readerFunc(func(b []byte) (int, error) {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
@@ -86,16 +86,16 @@ func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash
 		f.read(n)
 		return n, err
 	})
-	plain, stop, err := imagefile.Decompress(bufio.NewReaderSize(within(stored, &f.stored), 64<<10))
+	plain, stop, err := imagefile.Decompress(bufio.NewReaderSize(capped(stored, &f.stored), 64<<10))
 	if err != nil {
 		return err
 	}
 	defer stop()
-	out := io.TeeReader(within(plain, &f.plain), sum)
+	out := io.TeeReader(capped(plain, &f.plain), sum)
 	if err := f.rootfs.Apply(ctx, out); err != nil {
 		return tooLarge(err)
 	}
-	// What follows the end of a tar is part of the layer all the same.
+	// The digest covers what follows the end of the tar, too.
 	if _, err := io.Copy(io.Discard, out); err != nil {
 		return fmt.Errorf("read layer: %w", err)
 	}
@@ -107,13 +107,13 @@ func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash
 
 func (f *flattening) read(n int) {
 	f.done.Bytes += int64(n)
-	if f.done.Bytes-f.told >= tellEvery {
-		f.tell()
+	if f.done.Bytes-f.reported >= reportEvery {
+		f.report()
 	}
 }
 
-func (f *flattening) tell() {
-	f.told, f.done.Entries = f.done.Bytes, f.rootfs.Entries()
+func (f *flattening) report() {
+	f.reported, f.done.Entries = f.done.Bytes, f.rootfs.Entries()
 	if f.progress != nil {
 		f.progress(f.done)
 	}
@@ -135,13 +135,13 @@ func tooLarge(err error) error {
 	return err
 }
 
-type readFunc func([]byte) (int, error)
+type readerFunc func([]byte) (int, error)
 
-func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// within reads as long as there are bytes left.
-func within(from io.Reader, left *int64) io.Reader {
-	return readFunc(func(b []byte) (int, error) {
+// capped reads until there are no bytes left.
+func capped(from io.Reader, left *int64) io.Reader {
+	return readerFunc(func(b []byte) (int, error) {
 		n, err := from.Read(b)
 		if *left -= int64(n); *left < 0 {
 			return 0, errTooBig

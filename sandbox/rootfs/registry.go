@@ -32,7 +32,7 @@ func fromRegistry(ctx context.Context, ref name.Reference, dial dialer) (im *ima
 	transport.ResponseHeaderTimeout = stallAfter
 	var keys authn.Keychain = authn.DefaultKeychain
 	if dial != nil {
-		transport.DialContext, keys = besideProxies(dial), authn.NewMultiKeychain()
+		transport.DialContext, keys = bypassProxies(dial), authn.NewMultiKeychain()
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	abandon := func() {
@@ -57,9 +57,9 @@ func fromRegistry(ctx context.Context, ref name.Reference, dial dialer) (im *ima
 	return im, nil
 }
 
-// besideProxies dials, but reaches a proxy that the operator has set for this
-// server as it is: what a proxy may reach is that proxy's to say.
-func besideProxies(dial dialer) dialer {
+// bypassProxies returns a dialer that reaches the operator's own proxy directly, and
+// everything else with dial: what may be reached through a proxy is up to the proxy.
+func bypassProxies(dial dialer) dialer {
 	var plain net.Dialer
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		for _, scheme := range []string{"http", "https"} {

@@ -20,7 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// resolution is where a reference led.
+// resolution is the digest that a reference was resolved to.
 type resolution struct {
 	Ref    string    `json:"ref"`
 	Digest string    `json:"digest"`
@@ -37,14 +37,14 @@ func (s *Store) pull(ctx context.Context, text string, progress func(Progress), 
 	if err != nil {
 		return Root{}, err
 	}
-	old, err := s.known(known)
+	old, err := s.cached(known)
 	if err != nil {
 		return Root{}, err
 	}
-	if old != nil && s.believes(ref, known, refresh) {
+	if old != nil && s.fresh(ref, known, refresh) {
 		return *old, nil
 	}
-	r, err := s.ask(ctx, ref, progress)
+	r, err := s.resolve(ctx, ref, progress)
 	switch {
 	case err == nil:
 		return r, s.writeResolution(ref, r.Digest)
@@ -55,13 +55,13 @@ func (s *Store) pull(ctx context.Context, text string, progress func(Progress), 
 	return *old, s.writeResolution(ref, old.Digest)
 }
 
-// known returns the image that a reference led to before, nil if it is not there
-// any more.
-func (s *Store) known(r *resolution) (*Root, error) {
+// cached returns the image that a reference was resolved to before, nil if it was
+// collected.
+func (s *Store) cached(r *resolution) (*Root, error) {
 	if r == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	root, err := s.have(r.Digest)
+	root, err := s.lookup(r.Digest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // it was collected
 	}
@@ -71,9 +71,9 @@ func (s *Store) known(r *resolution) (*Root, error) {
 	return &root, nil
 }
 
-// believes reports whether a registry need not be asked. A digest always leads to
-// the same image.
-func (s *Store) believes(ref name.Reference, known *resolution, refresh bool) bool {
+// fresh reports whether a resolution is still good without asking the registry. A digest
+// always is.
+func (s *Store) fresh(ref name.Reference, known *resolution, refresh bool) bool {
 	if _, ok := ref.(name.Digest); ok {
 		return true
 	}
@@ -81,8 +81,8 @@ func (s *Store) believes(ref name.Reference, known *resolution, refresh bool) bo
 	return !refresh && age >= 0 && age < resolveEvery
 }
 
-// ask asks the registry for an image and flattens it.
-func (s *Store) ask(ctx context.Context, ref name.Reference, progress func(Progress)) (Root, error) {
+// resolve asks the registry for an image and flattens it.
+func (s *Store) resolve(ctx context.Context, ref name.Reference, progress func(Progress)) (Root, error) {
 	im, err := fromRegistry(ctx, ref, s.opts.Dial)
 	if err != nil {
 		return Root{}, err
@@ -96,18 +96,18 @@ func (s *Store) refFile(ref string) string {
 	return filepath.Join(s.opts.Dir, refsDir, hex.EncodeToString(sum[:])+".json")
 }
 
-// readResolution returns where a reference led, nil if it was not followed yet.
+// readResolution returns the last resolution of a reference, nil if there is none.
 func (s *Store) readResolution(ref name.Reference) (*resolution, error) {
 	raw, err := os.ReadFile(s.refFile(ref.Name()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // it was not
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read where it led: %w", err)
+		return nil, fmt.Errorf("read a resolution: %w", err)
 	}
 	r := new(resolution)
 	if err := json.Unmarshal(raw, r); err != nil {
-		return nil, fmt.Errorf("read where it led: %w", err)
+		return nil, fmt.Errorf("read a resolution: %w", err)
 	}
 	return r, nil
 }
@@ -118,17 +118,17 @@ func (s *Store) writeResolution(ref name.Reference, digest string) error {
 		err = atomicfile.Write(s.refFile(ref.Name()), raw, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("note where it leads: %w", err)
+		return fmt.Errorf("write a resolution: %w", err)
 	}
 	return nil
 }
 
-// forget removes what is known of references to images that are gone.
-func (s *Store) forget() error {
+// expireRefs removes the resolutions to images that were collected.
+func (s *Store) expireRefs() error {
 	dir := filepath.Join(s.opts.Dir, refsDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("forget references: %w", err)
+		return fmt.Errorf("expire references: %w", err)
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -140,7 +140,7 @@ func (s *Store) forget() error {
 		name := strings.Replace(r.Digest, ":", "-", 1)
 		if _, err := os.Stat(filepath.Join(s.opts.Dir, filepath.Base(name))); errors.Is(err, fs.ErrNotExist) {
 			if err := ignoreNotExist(os.Remove(path)); err != nil {
-				return fmt.Errorf("forget references: %w", err)
+				return fmt.Errorf("expire references: %w", err)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func (s *Store) sweepRefs() error {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || strings.HasSuffix(e.Name(), ".json") || s.now().Sub(info.ModTime()) < spareFor {
+		if err != nil || strings.HasSuffix(e.Name(), ".json") || s.now().Sub(info.ModTime()) < gracePeriod {
 			continue
 		}
 		if err := ignoreNotExist(os.Remove(filepath.Join(dir, e.Name()))); err != nil {

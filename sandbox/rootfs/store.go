@@ -22,14 +22,14 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Store keeps root file systems. Several may share a directory.
+// Store stores root file systems. Several may share a directory.
 type Store struct {
 	opts  Options
 	log   *slog.Logger
 	now   func() time.Time
 	stall time.Duration
 
-	unpacking chan struct{} // holds one for each image that is being unpacked
+	unpacking chan struct{} // a semaphore: one token for each image that is being unpacked
 
 	mu sync.Mutex // images appear to callers and disappear under it
 }
@@ -40,7 +40,7 @@ const (
 	lockPrefix = ".lock-"
 	refsDir    = "refs"
 	rootDir    = "root"
-	noteFile   = "image.json"
+	configFile = "image.json"
 )
 
 // Open opens a store and removes what dead processes have left unfinished in it.
@@ -59,7 +59,7 @@ func Open(opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	opts.Dir = dir
-	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter, unpacking: make(chan struct{}, unpackAtOnce)}
+	s := &Store{opts: opts, log: opts.Logger, now: time.Now, stall: stallAfter, unpacking: make(chan struct{}, maxConcurrent)}
 	if err := os.MkdirAll(filepath.Join(opts.Dir, refsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
@@ -112,7 +112,7 @@ func (s *Store) Pinned(ctx context.Context, ref, digest string, progress func(Pr
 }
 
 func (s *Store) pinned(ctx context.Context, ref, digest string, progress func(Progress)) (Root, error) {
-	r, err := s.have(digest)
+	r, err := s.lookup(digest)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
@@ -185,12 +185,12 @@ func (s *Store) fromFiles(ctx context.Context, from imagefile.Files, progress fu
 	return s.flattened(ctx, &image{Image: found}, progress)
 }
 
-// flattened returns an image's root file system, and makes it if there is none.
+// flattened returns the root file system of an image, and makes it if there is none.
 func (s *Store) flattened(ctx context.Context, im *image, progress func(Progress)) (Root, error) {
 	if err := im.Check(); err != nil {
 		return Root{}, err
 	}
-	if r, err := s.have(im.Digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if r, err := s.lookup(im.Digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
 	unlock, err := lock(ctx, s.lockFile(fileName(im.Digest)))
@@ -198,13 +198,13 @@ func (s *Store) flattened(ctx context.Context, im *image, progress func(Progress
 		return Root{}, err
 	}
 	defer unlock()
-	if r, err := s.have(im.Digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if r, err := s.lookup(im.Digest.String()); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
 	if err := s.flatten(ctx, im, progress); err != nil {
 		return Root{}, err
 	}
-	return s.have(im.Digest.String())
+	return s.lookup(im.Digest.String())
 }
 
 // flatten makes a root file system while its lock is held.
@@ -218,7 +218,7 @@ func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress))
 	name := fileName(im.Digest)
 	tmp := filepath.Join(s.opts.Dir, newPrefix+name)
 	if err := os.RemoveAll(tmp); err != nil {
-		return fmt.Errorf("remove what was left: %w", err)
+		return fmt.Errorf("remove an unfinished image: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -243,14 +243,14 @@ func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress))
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(tmp, noteFile), note, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(tmp, configFile), note, 0o600); err != nil {
 		return err
 	}
-	return s.keep(tmp, name)
+	return s.commit(tmp, name)
 }
 
-// keep makes a directory durable with everything in it, and gives it its name.
-func (s *Store) keep(tmp, name string) error {
+// commit syncs a directory with everything in it, and then renames it to its final name.
+func (s *Store) commit(tmp, name string) error {
 	d, err := os.Open(tmp)
 	if err != nil {
 		return err
@@ -264,9 +264,9 @@ func (s *Store) keep(tmp, name string) error {
 	return atomicfile.SyncDir(s.opts.Dir)
 }
 
-// have returns an image that is there. The time of its directory is when it was
-// last handed out, for all stores that share it.
-func (s *Store) have(digest string) (Root, error) {
+// lookup returns an image that exists. The modification time of its directory is when it
+// was last returned, by any store that shares the directory.
+func (s *Store) lookup(digest string) (Root, error) {
 	h, err := v1.NewHash(digest)
 	if err != nil {
 		return Root{}, err
@@ -274,13 +274,13 @@ func (s *Store) have(digest string) (Root, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	dir := filepath.Join(s.opts.Dir, fileName(h))
-	raw, err := os.ReadFile(filepath.Join(dir, noteFile))
+	raw, err := os.ReadFile(filepath.Join(dir, configFile))
 	if err != nil {
 		return Root{}, err
 	}
 	r := Root{Dir: filepath.Join(dir, rootDir)}
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return Root{}, fmt.Errorf("read %s: %w", noteFile, err)
+		return Root{}, fmt.Errorf("read %s: %w", configFile, err)
 	}
 	if err := os.Chtimes(dir, s.now(), s.now()); err != nil {
 		return Root{}, err
@@ -288,8 +288,7 @@ func (s *Store) have(digest string) (Root, error) {
 	return r, nil
 }
 
-// fileName is how a digest is spelled in file names. A colon means something to
-// mounts.
+// fileName is a digest as a file name. A colon would separate paths in mount options.
 func fileName(h v1.Hash) string { return h.Algorithm + "-" + h.Hex }
 
 func (s *Store) lockFile(name string) string { return filepath.Join(s.opts.Dir, lockPrefix+name) }

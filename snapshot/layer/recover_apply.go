@@ -27,7 +27,7 @@ func (r *Recovery) Apply(ctx context.Context) (err error) {
 		}
 	}()
 	b := &restorer{Recovery: r, upper: r.found.roots[len(r.Base)]}
-	defer b.close()
+	defer b.closeDirs()
 	if err := beneath.At(r.Scratch).Remove(); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ type restorer struct {
 	asides  []step   // what was saved beside and can be moved outside
 }
 
-func (b *restorer) close() {
+func (b *restorer) closeDirs() {
 	for _, r := range []*root{b.scratch, b.outside} {
 		if r != nil {
 			_ = r.Close()

@@ -79,7 +79,7 @@ func (r *RootFS) put(path string, mk func(p place) error) error {
 		return err
 	}
 	r.note(p.path())
-	return errors.Join(mk(p), p.close())
+	return errors.Join(mk(p), p.release())
 }
 
 // dir makes a directory, or changes one that is there and leaves what is in it.
@@ -143,13 +143,13 @@ func (r *RootFS) link(from, to string) error {
 			return err
 		}
 		if of.path() == p.path() {
-			return errors.Join(errors.New("it is a link to itself"), of.close())
+			return errors.Join(errors.New("it is a link to itself"), of.release())
 		}
 		err = p.replace(func() error { return unix.Linkat(int(of.dir.Fd()), of.name, int(p.dir.Fd()), p.name, 0) })
 		if errors.Is(err, unix.EPERM) {
 			err = errors.New("a hard link to a directory is not permitted")
 		}
-		return errors.Join(err, of.close())
+		return errors.Join(err, of.release())
 	})
 }
 
@@ -177,7 +177,7 @@ func (r *RootFS) hide(at string, do func(place) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(p), p.close())
+	return errors.Join(do(p), p.release())
 }
 
 func (r *RootFS) hideAt(p place) error {

@@ -76,23 +76,23 @@ func (r *RootFS) reach(at string) (place, error) {
 		return place{}, err
 	}
 	if err := r.all.count(); err != nil {
-		return place{}, errors.Join(err, up.close())
+		return place{}, errors.Join(err, up.release())
 	}
 	err = up.mkdir()
 	if err == nil {
 		err = unix.Fchmodat(int(up.dir.Fd()), up.name, 0o755, 0)
 	}
 	if err != nil {
-		return place{}, errors.Join(fmt.Errorf("make %.200q: %w", dir, err), up.close())
+		return place{}, errors.Join(fmt.Errorf("make %.200q: %w", dir, err), up.release())
 	}
-	if err := up.close(); err != nil {
+	if err := up.release(); err != nil {
 		return place{}, err
 	}
 	return r.find(at)
 }
 
-// close gives the directory back the time it had.
-func (p place) close() error {
+// release gives the directory back the time it had.
+func (p place) release() error {
 	keep := unix.Timespec{Nsec: unix.UTIME_OMIT}
 	err := unix.UtimesNanoAt(int(p.dir.Fd()), ".", []unix.Timespec{keep, p.time}, 0)
 	return errors.Join(err, p.dir.Close())

@@ -356,7 +356,7 @@ func TestEscapesAreHeldUnderEveryPolicy(t *testing.T) {
 			if err := unpackSafely(t, l.Bytes()); !isTyped(err) {
 				t.Errorf("unpack = %v", err)
 			}
-			if err := safely(t, l.Bytes(), adopt); err != nil && !isTyped(err) {
+			if err := safely(t, l.Bytes(), unpackOCI); err != nil && !isTyped(err) {
 				t.Errorf("unpack as an OCI layer = %v", err)
 			}
 			if _, err := os.Lstat("/etc/dormouse-victim"); err == nil {

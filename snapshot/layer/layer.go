@@ -145,7 +145,7 @@ const (
 var (
 	ErrTooMany   = errors.New("the layer has too many entries")
 	ErrTooBig    = errors.New("the layer is too large")
-	ErrMalformed = errors.New("it is no layer")
+	ErrMalformed = errors.New("the layer is malformed")
 	// ErrNoSpace means that a file system has no space for the files to restore.
 	ErrNoSpace = errors.New("there is no space for the files to restore")
 )

@@ -1,4 +1,4 @@
-// Package blob is the promise of a place that keeps bytes by their digest.
+// Package blob is the port of a content-addressed store: bytes by their digest.
 package blob
 
 import (
@@ -13,7 +13,7 @@ import (
 // ErrCorrupt means that the bytes found are not those of the digest.
 var ErrCorrupt = errors.New("blob is corrupt")
 
-// Store keeps immutable bytes.
+// Store stores immutable bytes.
 type Store interface {
 	// Put must have made b durable, under its digest, when it returns nil. Putting
 	// the same bytes again must succeed and change nothing but when they were
@@ -33,12 +33,12 @@ type Store interface {
 	Delete(ctx context.Context, d dormouse.Digest) error
 }
 
-// Collectable is a store from which what nobody names any more can be removed
-// while others put. Whoever names a blob puts it first, so that one which was
-// put a while ago and is not named by now never will be without another put.
+// Collectable is a store from which unreferenced blobs can be removed while others put.
+// Whoever refers to a blob puts it first. So a blob that was put a while ago and is not
+// referred to by now never will be without another put.
 type Collectable interface {
 	// Each must call f with every blob that was last put before a time, and end
-	// with its error. What is put or deleted meanwhile it may pass over.
+	// with its error. It may skip what is put or deleted in the meantime.
 	Each(ctx context.Context, before time.Time, f func(dormouse.Digest) error) error
 	// Collect must delete d and report so, unless it was put again since: a blob
 	// that was last put at or after before must stay, whoever puts it at the very

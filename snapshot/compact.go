@@ -18,53 +18,53 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// mergeRecord is the note of what layers that lie over each other were merged to.
+// mergeRecord says what consecutive layers of a chain were merged to.
 type mergeRecord struct {
 	Layers []dormouse.Digest `json:"layers"` // the DiffIDs
 	Bottom bool              `json:"bottom"` // nothing lies below them
 	Merged dormouse.Layer    `json:"merged"`
-	// TooLarge says that they are not merged, because one layer cannot hold so much.
+	// TooLarge says that they were not merged, because one layer cannot hold as much.
 	TooLarge bool `json:"too_large,omitempty"`
 }
 
-// mergeValidFor is how long what was merged can be had. It is not named by anybody until
-// it is had, and who collects blobs leaves alone those that were put in the last
-// hour.
+// mergeValidFor is how long a merged layer may be put into a chain. Nothing refers to its
+// blob before that, and collection spares unreferenced blobs only for the hour after they
+// were put.
 const mergeValidFor = 30 * time.Minute
 
-// Compact merges what is worth merging of a line, which may take a while, so that
-// Shorter can offer it. What has been merged when it fails is not lost. A run that
-// cannot be merged is passed over: if one layer could not hold it that is no failure,
-// otherwise the first such error is returned in the end.
-func (s *Store) Compact(ctx context.Context, line []dormouse.Layer) error {
-	n := len(line)
-	if err := s.compact(ctx, line); err != nil {
+// Compact merges the layers of a chain that are worth merging, which may take a while.
+// Compacted then returns the shorter chain. If Compact fails, what it has merged so far
+// stays. It goes on after layers that cannot be merged: if they are too large for one
+// layer that is no failure, otherwise it returns the first such error in the end.
+func (s *Store) Compact(ctx context.Context, chain []dormouse.Layer) error {
+	n := len(chain)
+	if err := s.compact(ctx, chain); err != nil {
 		return fmt.Errorf("compact %d layers: %w", n, layer.Full(err))
 	}
 	return nil
 }
 
-func (s *Store) compact(ctx context.Context, line []dormouse.Layer) (failed error) {
-	if err := validate(line); err != nil {
+func (s *Store) compact(ctx context.Context, chain []dormouse.Layer) (failed error) {
+	if err := validate(chain); err != nil {
 		return err
 	}
-	passed := make(map[string]bool) // notes of runs
+	failures := make(map[string]bool) // by the path of the record
 	for {
-		from, to, ok := nextMerge(line, s.opts.Limits, func(from, to int) bool { return passed[s.mergePath(line[from:to], from == 0)] })
+		from, to, ok := nextMerge(chain, s.opts.Limits, func(from, to int) bool { return failures[s.mergePath(chain[from:to], from == 0)] })
 		if !ok {
 			return failed
 		}
-		merged, err := s.merge(ctx, line[:from], line[from:to])
+		merged, err := s.merge(ctx, chain[:from], chain[from:to])
 		switch {
 		case err == nil:
-			line = slices.Concat(line[:from], []dormouse.Layer{merged}, line[to:])
+			chain = slices.Concat(chain[:from], []dormouse.Layer{merged}, chain[to:])
 			continue
 		case ctx.Err() != nil, errors.Is(layer.Full(err), dormouse.ErrFull):
 			return err
 		case !tooLarge(err) && failed == nil:
 			failed = err
 		}
-		passed[s.mergePath(line[from:to], from == 0)] = true
+		failures[s.mergePath(chain[from:to], from == 0)] = true
 	}
 }
 
@@ -73,44 +73,45 @@ func tooLarge(err error) bool {
 	return errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany)
 }
 
-// Compacted returns the shortest line that is the same and that Compact has lately
-// prepared, or the line itself. Whoever wants to name its layers must do so soon.
-func (s *Store) Compacted(line []dormouse.Layer) []dormouse.Layer {
+// Compacted returns the shortest chain with the same files that Compact has recently
+// prepared, or the chain itself. The caller must record it soon, before the merged blobs
+// are collected.
+func (s *Store) Compacted(chain []dormouse.Layer) []dormouse.Layer {
 	for {
 		var merged dormouse.Layer
-		from, to, ok := nextMerge(line, s.opts.Limits, func(from, to int) bool {
-			found, fresh, err := s.readMerge(line[from:to], from == 0)
+		from, to, ok := nextMerge(chain, s.opts.Limits, func(from, to int) bool {
+			found, fresh, err := s.readMerge(chain[from:to], from == 0)
 			merged = found
 			return err != nil || !fresh
 		})
 		if !ok {
-			return line
+			return chain
 		}
-		line = slices.Concat(line[:from], []dormouse.Layer{merged}, line[to:])
+		chain = slices.Concat(chain[:from], []dormouse.Layer{merged}, chain[to:])
 	}
 }
 
-// mergePath is where the note of a run is.
+// mergePath is where the record of a merge is.
 func (s *Store) mergePath(layers []dormouse.Layer, bottom bool) string {
 	return s.path(mergesDir, hexOf(dormouse.DigestOf(fmt.Appendf(nil, "%t %s", bottom, chainKey(layers)))))
 }
 
-// readMerge returns what layers were merged to, and whether that can be had. If they
-// were not merged it returns dormouse.ErrNotFound, and layer.ErrTooBig if they are not
-// to be.
+// readMerge returns what layers were merged to, and whether that is recent enough to be
+// put into a chain. It returns dormouse.ErrNotFound if they were not merged, and
+// layer.ErrTooBig if they were found to be too large.
 func (s *Store) readMerge(layers []dormouse.Layer, bottom bool) (merged dormouse.Layer, fresh bool, err error) {
 	path := s.mergePath(layers, bottom)
-	note, found, err := readRecord[mergeRecord](path)
+	record, found, err := readRecord[mergeRecord](path)
 	if err != nil {
 		return merged, false, err
 	}
-	if !found || note.Bottom != bottom || !slices.Equal(note.Layers, diffIDs(layers)) {
+	if !found || record.Bottom != bottom || !slices.Equal(record.Layers, diffIDs(layers)) {
 		return merged, false, dormouse.ErrNotFound
 	}
-	if note.TooLarge {
+	if record.TooLarge {
 		return merged, false, layer.ErrTooBig
 	}
-	if validate([]dormouse.Layer{note.Merged}) != nil {
+	if validate([]dormouse.Layer{record.Merged}) != nil {
 		return merged, false, dormouse.ErrNotFound
 	}
 	info, err := os.Stat(path)
@@ -120,10 +121,10 @@ func (s *Store) readMerge(layers []dormouse.Layer, bottom bool) (merged dormouse
 	if err != nil {
 		return merged, false, err
 	}
-	return note.Merged, time.Since(info.ModTime()) < mergeValidFor, nil
+	return record.Merged, time.Since(info.ModTime()) < mergeValidFor, nil
 }
 
-// merge merges layers that lie over others.
+// merge merges consecutive layers of a chain, over those below them.
 func (s *Store) merge(ctx context.Context, below, layers []dormouse.Layer) (merged dormouse.Layer, err error) {
 	bottom := len(below) == 0
 	path := s.mergePath(layers, bottom)
@@ -142,7 +143,7 @@ func (s *Store) merge(ctx context.Context, below, layers []dormouse.Layer) (merg
 	if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
 		merged, err = s.putMerged(ctx, below, layers)
 		if tooLarge(err) {
-			// Nobody tries again before the note is swept.
+			// Nobody tries again before the record is swept.
 			return merged, errors.Join(err, s.writeMerge(path, mergeRecord{Layers: diffIDs(layers), Bottom: bottom, TooLarge: true}))
 		}
 	}
@@ -157,7 +158,7 @@ func (s *Store) merge(ctx context.Context, below, layers []dormouse.Layer) (merg
 	return merged, nil
 }
 
-// refreshBlob keeps a blob that nobody names yet from being collected.
+// refreshBlob puts a blob again, so that it is not collected before a chain refers to it.
 func (s *Store) refreshBlob(ctx context.Context, l dormouse.Layer) error {
 	packed, _, err := s.opts.Blobs.Open(ctx, l.Digest)
 	if err != nil {
@@ -189,7 +190,7 @@ func (s *Store) putMerged(ctx context.Context, below, layers []dormouse.Layer) (
 	return merged, errors.Join(err, g.Close())
 }
 
-// writeMerge writes a note that can be lost.
+// writeMerge writes a record, which may be lost: it is not synced.
 func (s *Store) writeMerge(path string, r mergeRecord) error {
 	raw, err := json.Marshal(r)
 	if err != nil {

@@ -35,7 +35,7 @@ var plenty = layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}
 
 // Whatever is done in a workspace, every point of its line can be brought back,
 // kept, compacted, unpacked and mounted.
-func TestALineBringsBackWhatWasThere(t *testing.T) {
+func TestAChainRestoresWhatWasThere(t *testing.T) {
 	h := open(t)
 	r := rand.New(rand.NewPCG(*seed, 1))
 	at := t.TempDir()
@@ -102,7 +102,7 @@ func capture(t *testing.T, from string, before layer.Index, to string) layer.Ind
 	return now
 }
 
-// shown is what a line shows when it is mounted.
+// shown is what a chain shows when it is mounted.
 func (h *home) shown(line []dormouse.Layer) string {
 	h.t.Helper()
 	at := h.t.TempDir()
@@ -114,7 +114,7 @@ func (h *home) shown(line []dormouse.Layer) string {
 	return layertest.Describe(h.t, at)
 }
 
-func TestALineOfEqualStepsStaysShort(t *testing.T) {
+func TestAChainOfEqualLayersStaysShort(t *testing.T) {
 	h := open(t)
 	put := &measuring{Store: h.blobs}
 	s := openAt(t, h.dir, put)
@@ -145,7 +145,7 @@ func TestALineOfEqualStepsStaysShort(t *testing.T) {
 }
 
 // However large the steps are, there are few layers and not much is written twice.
-func TestALineOfAnyStepsStaysShort(t *testing.T) {
+func TestAChainOfAnyLayersStaysShort(t *testing.T) {
 	for name, size := range map[string]func(r *rand.Rand, n int) int{
 		"alternating": func(_ *rand.Rand, n int) int { return 100 + n%2*100_000 },
 		"growing":     func(_ *rand.Rand, n int) int { return 100 + n*n*20 },
@@ -317,7 +317,7 @@ func TestAMergeIsWithinTheLimits(t *testing.T) {
 	}
 }
 
-func TestManyCompactTheSameLineAtOnce(t *testing.T) {
+func TestManyCompactTheSameChainAtOnce(t *testing.T) {
 	h := open(t)
 	var line []dormouse.Layer
 	for n := range 20 {

@@ -11,8 +11,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Diff says what differs between the files of two lists of layers, and names at most
-// so many. Times count for nothing.
+// Diff compares the files of two chains. It counts all changes and lists at most the
+// given number of them. Times are not compared.
 func (s *Store) Diff(ctx context.Context, before, now []dormouse.Layer, most int) (Difference, error) {
 	d, err := s.diff(ctx, before, now, most)
 	if err != nil {
@@ -21,8 +21,8 @@ func (s *Store) Diff(ctx context.Context, before, now []dormouse.Layer, most int
 	return d, nil
 }
 
-// View returns the directories of layers, all of them and in the same order, until done
-// is called. What is missing is fetched.
+// View returns the directories of all layers, in the same order, to be read until done is
+// called. It fetches those that are missing.
 func (s *Store) View(ctx context.Context, layers []dormouse.Layer) (dirs []string, done func(), err error) {
 	if len(layers) == 0 {
 		return nil, func() {}, nil
@@ -52,7 +52,7 @@ func (s *Store) diff(ctx context.Context, before, now []dormouse.Layer, most int
 	return d, err
 }
 
-// add counts a change, and names it if there is room.
+// add counts a change, and lists it unless the list is full.
 func add(d *Difference, c layer.Change, most int) {
 	named := Change{Path: c.Path, What: Changed, Kind: kind(c.Now), Was: c.Was.Size, Size: c.Now.Size}
 	switch {
@@ -72,7 +72,7 @@ func add(d *Difference, c layer.Change, most int) {
 	}
 }
 
-// kind is what people call what an entry is.
+// kind is the word for the kind of an entry.
 func kind(e layer.Entry) string {
 	switch e.Kind {
 	case layer.Dir:
@@ -83,7 +83,7 @@ func kind(e layer.Entry) string {
 		return "symlink"
 	case layer.Fifo:
 		return "pipe"
-	case layer.Whiteout, layer.Unsupported: // which no line shows
+	case layer.Whiteout, layer.Unsupported: // which are never visible
 	}
 	return ""
 }

@@ -67,8 +67,8 @@ func TestADifferenceComparesBytesAndNotTimes(t *testing.T) {
 	}
 }
 
-// A line that was made shorter shows the same, also where its layers were fetched.
-func TestAShorterLineDoesNotDiffer(t *testing.T) {
+// A chain that was made shorter shows the same, also where its layers were fetched.
+func TestACompactedChainDoesNotDiffer(t *testing.T) {
 	h := open(t)
 	w := layertest.Workspace{T: t, R: rand.New(rand.NewPCG(3, 7))}
 	var line []dormouse.Layer

@@ -9,7 +9,7 @@ type (
 	Change = dormouse.Change
 )
 
-// What becomes of names.
+// The values of What.
 const (
 	Added   = "added"
 	Changed = "changed"

@@ -24,17 +24,17 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// exported is a layer as others have it: a tar that is not compressed, since some
-// of them read nothing else, with the holes of its files.
+// exported is a layer as other programs read it: a tar that is not compressed, since some
+// of them read nothing else, with sparse files expanded.
 type exported struct {
 	dormouse.Layer
-	expanded bool // it is not as we have packed it
-	digest v1.Hash
-	size   int64
+	expanded bool // it differs from what we have packed
+	digest   v1.Hash
+	size     int64
 }
 
-// Export writes layers as a container image, in one tar that is both an OCI layout
-// and what docker load takes.
+// Export writes layers as a container image, in one tar that is both an OCI layout and
+// readable by docker load.
 func (s *Store) Export(ctx context.Context, w io.Writer, layers []dormouse.Layer, meta Meta) error {
 	if err := s.export(ctx, w, layers, meta); err != nil {
 		return fmt.Errorf("export %d layers: %w", len(layers), err)
@@ -50,7 +50,7 @@ func (s *Store) export(ctx context.Context, w io.Writer, layers []dormouse.Layer
 		return fmt.Errorf("there are none: %w", dormouse.ErrInvalid)
 	}
 	if len(layers) > MaxMounted {
-		// Docker takes few more.
+		// Docker takes only a few more.
 		merged, err := s.putMerged(ctx, nil, layers)
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func exportHeader(name string, size int64) *tar.Header {
 
 func blobPath(d v1.Hash) string { return "blobs/" + d.Algorithm + "/" + d.Hex }
 
-// measure finds out how a layer is exported.
+// measure finds out the size and digest of a layer as it is exported.
 func (s *Store) measure(ctx context.Context, l dormouse.Layer) (e exported, err error) {
 	ours, theirs := &sizer{}, &sizer{Hash: sha256.New()}
 	err = s.read(ctx, l, nil, func(plain io.Reader) (err error) {
@@ -122,7 +122,7 @@ func (s *Store) measure(ctx context.Context, l dormouse.Layer) (e exported, err 
 	return e, err
 }
 
-// sizer counts what it hashes, if it does.
+// sizer counts what is written to it, and hashes it unless Hash is nil.
 type sizer struct {
 	hash.Hash
 	n int64
@@ -136,7 +136,7 @@ func (c *sizer) Write(b []byte) (int, error) {
 	return c.Hash.Write(b)
 }
 
-// writeExported writes a layer as it was measured.
+// writeExported writes a layer as measure has measured it.
 func (s *Store) writeExported(ctx context.Context, e exported, w io.Writer) error {
 	return s.read(ctx, e.Layer, nil, func(plain io.Reader) (err error) {
 		if e.expanded {
@@ -154,7 +154,7 @@ type document struct {
 	content []byte
 }
 
-// documents are those that say what an image is.
+// documents are the manifest, the configuration and the rest of the JSON of an image.
 func documents(layers []exported, meta Meta) ([]document, error) {
 	tag, err := tagOf(meta.Name)
 	if err != nil {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package snapshot
 
 // Removed waits until what was discarded is removed.

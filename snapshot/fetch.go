@@ -15,8 +15,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// fetch unpacks a layer unless its directory is there. Somebody says durably, or
-// as long as this lasts, that the name is in use.
+// fetch unpacks a layer unless its directory exists. The caller has pinned the name, or
+// recorded that it is in use.
 func (s *Store) fetch(ctx context.Context, l dormouse.Layer, name string, came func(int)) error {
 	err := s.build(ctx, name, func(dir string) error {
 		err := s.read(ctx, l, came, func(tar io.Reader) error { return layer.Unpack(ctx, tar, s.opts.Limits, dir) })
@@ -31,9 +31,9 @@ func (s *Store) fetch(ctx context.Context, l dormouse.Layer, name string, came f
 	return nil
 }
 
-// Check returns nil if the blob of each layer is there and has the length it was kept
-// with, so that the layers can be had without the directories unpacked from them. It
-// reads none of them: bytes that have changed since are found when they are fetched.
+// Check returns nil if the blob of each layer exists and has its recorded size, so that
+// the layers can be fetched when their directories are lost. It does not read them:
+// corrupt bytes are found by the digest when they are fetched.
 func (s *Store) Check(ctx context.Context, layers []dormouse.Layer) error {
 	for _, l := range layers {
 		if err := s.check(ctx, l); err != nil {
@@ -55,7 +55,7 @@ func (s *Store) check(ctx context.Context, l dormouse.Layer) error {
 	return nil
 }
 
-// build has a directory filled and gives it its name, unless it is there.
+// build fills a directory and gives it its name, unless it exists.
 func (s *Store) build(ctx context.Context, name string, fill func(dir string) error) error {
 	if there, err := s.exists(name); there || err != nil {
 		return err

@@ -36,7 +36,7 @@ func (h *home) export(layers ...dormouse.Layer) []byte {
 	return b.Bytes()
 }
 
-func TestAnExportedLineIsImportedAsItWas(t *testing.T) {
+func TestAnExportedChainIsImportedAsItWas(t *testing.T) {
 	h := open(t)
 	line := []dormouse.Layer{
 		h.keep("a", "1", "d/", "", "d/x", "1", ".wh.odd", "1"), h.keep("-a", "", "d/", "", "-d/x", ""), h.keep("b", noise(1, 2<<20)), h.keep("-.wh.odd", ""),
@@ -118,7 +118,7 @@ func TestOthersReadWhatWasExported(t *testing.T) {
 	}
 }
 
-func TestALongLineIsExportedAsOneLayer(t *testing.T) {
+func TestALongChainIsExportedAsOneLayer(t *testing.T) {
 	h := open(t)
 	var line []dormouse.Layer
 	for n := range 70 {

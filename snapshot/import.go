@@ -19,10 +19,10 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Import keeps the layers of a container image that comes as a tar: one of Export,
-// of docker save, or an OCI layout; compressed or not, as a whole or each layer.
-// The limits, or where they are zero those of a layer, are of the whole image. An
-// image that is refused leaves nothing: none of it is kept before all of it is read.
+// Import stores the layers of a container image that comes as a tar: one of Export, of
+// docker save, or an OCI layout; compressed or not, as a whole or each layer. The limits
+// are of the whole image; where they are zero, those of a layer count. An image that is
+// refused leaves nothing behind: none of it is stored before all of it is read.
 func (s *Store) Import(ctx context.Context, r io.Reader, limits layer.Limits) ([]dormouse.Layer, error) {
 	limits = Options{Limits: limits}.withDefaults().Limits
 	limits.Entries, limits.Bytes = min(limits.Entries, s.opts.Limits.Entries), min(limits.Bytes, s.opts.Limits.Bytes)
@@ -34,7 +34,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, limits layer.Limits) ([
 	return layers, nil
 }
 
-// asInvalid says in our words that a layer is too large, or none.
+// asInvalid translates the errors of layers into those of the root package.
 func asInvalid(err error) error {
 	switch {
 	case errors.Is(err, dormouse.ErrInvalid):
@@ -58,21 +58,21 @@ func (s *Store) importFrom(ctx context.Context, r io.Reader, limits layer.Limits
 		return nil, err
 	}
 	crash.At(crash.ImageRead)
-	// What nobody names yet is left alone for so long.
-	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Idle/2, fmt.Errorf("it took too long to keep: %w", dormouse.ErrUnavailable))
+	// Unreferenced directories are spared for so long.
+	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Idle/2, fmt.Errorf("it took too long to store: %w", dormouse.ErrUnavailable))
 	defer cancel()
 	for i, g := range stages {
-		kept, err := s.Put(ctx, g)
+		stored, err := s.Put(ctx, g)
 		if err != nil {
 			return nil, fmt.Errorf("layer %d: %w", i+1, errors.Join(err, context.Cause(ctx)))
 		}
-		layers = append(layers, kept)
+		layers = append(layers, stored)
 	}
 	return layers, nil
 }
 
-// readImage unpacks each layer of an image on a stage of its own. The caller closes
-// the stages, also those that come with an error.
+// readImage unpacks each layer of an image into a stage of its own. The caller closes the
+// stages, also those returned with an error.
 func (s *Store) readImage(ctx context.Context, r io.Reader, limits layer.Limits) (stages []*Stage, err error) {
 	name, err := s.spool(ctx, r, limits)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *Store) readImage(ctx context.Context, r io.Reader, limits layer.Limits)
 	}
 	defer func() { err = errors.Join(err, os.Remove(name)) }()
 	files, err := imagefile.OpenTar(name)
-	if err != nil { // how we call the file is nobody's business
+	if err != nil { // without the name of our file
 		return nil, fmt.Errorf("%w: it is no tar, or not all of one: %w", dormouse.ErrInvalid, errors.Unwrap(err))
 	}
 	defer func() { _ = files.Close() }()
@@ -105,7 +105,7 @@ func (s *Store) readImage(ctx context.Context, r io.Reader, limits layer.Limits)
 	return stages, nil
 }
 
-// spool writes what comes to a file, from which it can be read in any order.
+// spool writes the image to a file, from which it can be read in any order.
 func (s *Store) spool(ctx context.Context, r io.Reader, limits layer.Limits) (name string, err error) {
 	f, err := os.CreateTemp(s.temp.Name(), "import-")
 	if err != nil {
@@ -142,13 +142,13 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// budget is what an image may still take.
+// budget is how much an image may still hold.
 type budget struct {
 	layer.Limits
 	plain int64 // bytes that layers unpack to
 }
 
-// unpackLayer unpacks one layer of an image, which may take what is left.
+// unpackLayer unpacks one layer of an image within the budget, and charges it.
 func (s *Store) unpackLayer(ctx context.Context, l imagefile.Layer, want v1.Hash, left *budget, dir string) error {
 	if err := s.unpackVerified(ctx, l, want, left, dir); err != nil {
 		if errors.Is(err, layer.ErrTooBig) || errors.Is(err, layer.ErrTooMany) || errors.Is(layer.Full(err), dormouse.ErrFull) || ctx.Err() != nil {
@@ -166,7 +166,7 @@ func (s *Store) unpackLayer(ctx context.Context, l imagefile.Layer, want v1.Hash
 	return nil
 }
 
-// unpackVerified unpacks a layer and makes sure that it was what the configuration says.
+// unpackVerified unpacks a layer and checks it against the DiffID of the configuration.
 func (s *Store) unpackVerified(ctx context.Context, l imagefile.Layer, want v1.Hash, allowed *budget, dir string) error {
 	stored, err := l.Open()
 	if err != nil {
@@ -181,11 +181,11 @@ func (s *Store) unpackVerified(ctx context.Context, l imagefile.Layer, want v1.H
 	sum := sha256.New()
 	capped := &cappedReader{plain, allowed.plain}
 	in := io.TeeReader(capped, sum)
-	left, err := layer.UnpackOCI(ctx, in, allowed.Limits, dir)
+	skipped, err := layer.UnpackOCI(ctx, in, allowed.Limits, dir)
 	if err != nil {
 		return err
 	}
-	// What follows the end of a tar is part of the layer all the same.
+	// The digest covers what follows the end of the tar, too.
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return err
 	}
@@ -193,8 +193,8 @@ func (s *Store) unpackVerified(ctx context.Context, l imagefile.Layer, want v1.H
 		return fmt.Errorf("it is damaged: it unpacks to %s, not %.100s", got, want)
 	}
 	allowed.plain = capped.left
-	if left > 0 {
-		s.opts.Log.WarnContext(ctx, "devices left out of a layer", "layer", string(digestOf(sum)), "count", left)
+	if skipped > 0 {
+		s.opts.Log.WarnContext(ctx, "devices left out of a layer", "layer", string(digestOf(sum)), "count", skipped)
 	}
 	return nil
 }

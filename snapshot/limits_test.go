@@ -46,7 +46,7 @@ func (h *home) made(fill func(at string)) dormouse.Layer {
 	return l
 }
 
-// comesBack fails unless a line can be compacted, mounted, and mounted again from its
+// comesBack fails unless a chain can be compacted, mounted, and mounted again from its
 // blobs alone, and always shows the same.
 func (h *home) comesBack(line []dormouse.Layer) {
 	h.t.Helper()
@@ -77,8 +77,8 @@ func (h *home) comesBack(line []dormouse.Layer) {
 }
 
 // Whatever was kept within the limits of a layer can always be compacted and mounted,
-// however many such layers a line has.
-func TestALineOfLayersAtTheirLimitsComesBack(t *testing.T) {
+// however many such layers a chain has.
+func TestAChainOfLayersAtTheirLimitsIsRestored(t *testing.T) {
 	limits := layer.Limits{Entries: 10, Bytes: 16 << 10, Paths: 2 << 10}
 	type chosen = func(t *testing.T, at string, n int)
 	for name, fill := range map[string]chosen{
@@ -147,7 +147,7 @@ func TestALineOfLayersAtTheirLimitsComesBack(t *testing.T) {
 
 // Four layers whose paths are too long for one are left, and those above them become
 // few.
-func TestLongPathsDoNotKeepTheRestOfALineFromBeingShortened(t *testing.T) {
+func TestLongPathsDoNotStopTheCompactionOfTheRest(t *testing.T) {
 	const most = 4 << 20
 	h := open(t, func(o *snapshot.Options) { o.Limits.Paths = most })
 	dirs := strings.Split(strings.TrimSuffix(strings.Repeat(strings.Repeat("d", 250)+"/", 44), "/"), "/")
@@ -230,7 +230,7 @@ func TestARunThatCannotBeMergedIsPassedOver(t *testing.T) {
 
 // A layer that was kept can be fetched, whatever the file system that it was made on
 // keeps of a file: this one keeps any time.
-func TestWhatWasKeptCanBeFetched(t *testing.T) {
+func TestWhatWasPutCanBeFetched(t *testing.T) {
 	asRoot(t)
 	at := t.TempDir()
 	must(t, unix.Mount("none", at, "tmpfs", 0, "size=64m"))

@@ -15,22 +15,22 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// identity is what a directory in layers is, for ever.
+// identity is what a directory in layers holds. It never changes.
 type identity struct {
 	// Content names what is in it: the DiffID of a layer, or all that were merged.
 	Content dormouse.Digest
-	// Blob has it packed; a directory merged by us alone has none.
+	// Blob is the layer packed. A directory that was merged for a mount has none.
 	Blob dormouse.Digest
 }
 
 func layerIdentity(l dormouse.Layer) identity { return identity{Content: l.DiffID, Blob: l.Digest} }
 
-// mergedIdentity is of layers that are merged with nothing below them.
+// mergedIdentity is the identity of layers that are merged with nothing below them.
 func mergedIdentity(layers []dormouse.Layer) identity {
 	return identity{Content: dormouse.DigestOf([]byte("merged " + chainKey(layers)))}
 }
 
-// chainKey names layers that lie over each other.
+// chainKey names consecutive layers of a chain.
 func chainKey(layers []dormouse.Layer) string {
 	var b strings.Builder
 	for _, l := range layers {
@@ -40,16 +40,17 @@ func chainKey(layers []dormouse.Layer) string {
 	return b.String()
 }
 
-// minNameLen is how many digits of a digest a directory is named by. An overlay of
-// many is mounted by a list of their names that must fit one page.
+// A directory is named by the first digits of its digest, and by more of them if those
+// are taken. Names are short because the mount options of an overlay, which list all of
+// them, must fit into one page.
 const (
-	minNameLen = 16
-	nameLenStep   = 8
+	minNameLen  = 16
+	nameLenStep = 8
 )
 
-// name finds the name of a directory, or gives it one. Who calls it holds Dir, so
-// that nobody takes the name away before it is used. What a name stands for is a
-// link that leads nowhere: it is made in one step, with all it says.
+// name finds the name of a directory, or gives it one. The caller holds the lock of Dir,
+// so that the name is not swept before it is used. The identity is stored as the target of
+// a symbolic link, which is created atomically with its content.
 func (s *Store) name(id identity) (string, error) {
 	hex := hexOf(id.Content)
 	for n := minNameLen; n <= len(hex); n += nameLenStep {
@@ -72,7 +73,7 @@ func (s *Store) name(id identity) (string, error) {
 	return "", fmt.Errorf("another directory has the name of %s", id.Content)
 }
 
-// identity is what a name stands for.
+// identity reads the identity of a name.
 func (s *Store) identity(name string) (identity, error) {
 	text, err := os.Readlink(s.path(namesDir, name))
 	if err != nil {
@@ -82,13 +83,13 @@ func (s *Store) identity(name string) (identity, error) {
 	return identity{Content: dormouse.Digest(content), Blob: dormouse.Digest(blob)}, nil
 }
 
-// touch notes that somebody has just used a directory.
+// touch records that a directory was just used.
 func (s *Store) touch(name string) error {
 	now := unix.NsecToTimeval(time.Now().UnixNano())
 	return unix.Lutimes(s.path(namesDir, name), []unix.Timeval{now, now})
 }
 
-// exists reports whether a directory is. If so it is whole.
+// exists reports whether a directory exists. If so, it is complete.
 func (s *Store) exists(name string) (bool, error) {
 	_, err := os.Lstat(s.path(layersDir, name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -97,8 +98,8 @@ func (s *Store) exists(name string) (bool, error) {
 	return err == nil, err
 }
 
-// install gives a directory that was made elsewhere its name. One that is there
-// already stays.
+// install gives a directory that was made elsewhere its name. One that exists already
+// stays.
 func (s *Store) install(dir, name string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, s.path(layersDir, name), unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EEXIST) {
@@ -107,7 +108,7 @@ func (s *Store) install(dir, name string) error {
 	return err
 }
 
-// singleFlight waits until nobody else in this process makes a directory.
+// singleFlight waits until nobody else in this process builds what has the name.
 func (s *Store) singleFlight(ctx context.Context, name string) (done func(), err error) {
 	mine := make(chan struct{})
 	for {

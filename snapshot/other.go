@@ -13,7 +13,7 @@ import (
 
 var errLinux = errors.New("snapshots need Linux")
 
-// Store keeps layers, on Linux.
+// Store stores layers, on Linux.
 type Store struct{}
 
 // Stage is a directory in which a layer is made.
@@ -28,13 +28,13 @@ func (*Store) Stage(context.Context) (*Stage, error) { return nil, errLinux }
 
 func (*Stage) Close() error { return nil }
 
-func (*Store) Keep(context.Context, *Stage) (dormouse.Layer, error) {
+func (*Store) Put(context.Context, *Stage) (dormouse.Layer, error) {
 	return dormouse.Layer{}, errLinux
 }
 
 func (*Store) Adds(context.Context, *Stage, []dormouse.Layer) (bool, error) { return false, errLinux }
 
-func (*Store) Use(context.Context, dormouse.SessionID, uint64, []dormouse.Layer, func(done, total int64)) ([]string, error) {
+func (*Store) Acquire(context.Context, dormouse.SessionID, uint64, []dormouse.Layer, func(done, total int64)) ([]string, error) {
 	return nil, errLinux
 }
 
@@ -46,7 +46,7 @@ func (*Store) ReleaseAll(dormouse.SessionID) error { return nil }
 
 func (*Store) Compact(context.Context, []dormouse.Layer) error { return errLinux }
 
-func (*Store) Shorter(line []dormouse.Layer) []dormouse.Layer { return line }
+func (*Store) Compacted(chain []dormouse.Layer) []dormouse.Layer { return chain }
 
 func (*Store) Sweep(context.Context, func(context.Context, []dormouse.Digest) ([]dormouse.Digest, error), func(dormouse.SessionID) (bool, error)) (int, error) {
 	return 0, nil
@@ -54,13 +54,15 @@ func (*Store) Sweep(context.Context, func(context.Context, []dormouse.Digest) ([
 
 func (*Store) Export(context.Context, io.Writer, []dormouse.Layer, Meta) error { return errLinux }
 
-func (*Store) Import(context.Context, io.Reader, layer.Limits) ([]dormouse.Layer, error) { return nil, errLinux }
+func (*Store) Import(context.Context, io.Reader, layer.Limits) ([]dormouse.Layer, error) {
+	return nil, errLinux
+}
 
 func (*Store) Diff(context.Context, []dormouse.Layer, []dormouse.Layer, int) (Difference, error) {
 	return Difference{}, errLinux
 }
 
-func (*Store) Show(context.Context, []dormouse.Layer) ([]string, func(), error) {
+func (*Store) View(context.Context, []dormouse.Layer) ([]string, func(), error) {
 	return nil, nil, errLinux
 }
 

@@ -19,8 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// codecs are encoders and decoders. They are large and none of them has a goroutine,
-// so they are handed on.
+// codecs pools encoders and decoders, which are large. None of them has a goroutine.
 type codecs struct{ encoders, decoders sync.Pool }
 
 func (c *codecs) encoder() *zstd.Encoder {
@@ -45,7 +44,7 @@ func (c *codecs) decoder() *zstd.Decoder {
 	return d
 }
 
-// maxWindow bounds the memory that a packed layer can ask for.
+// maxWindow bounds the memory that decompressing a blob can take.
 const maxWindow = 128 << 20
 
 // pack writes a directory as a tar, compressed, and returns the digest of the tar.
@@ -73,13 +72,13 @@ func digestOf(h hash.Hash) dormouse.Digest {
 	return dormouse.DigestOfSum([sha256.Size]byte(h.Sum(nil)))
 }
 
-// tarLimit is how long the tar of a layer can be. Beside its files there is
-// what it says of each, which is little unless much is attached to them.
+// tarLimit is how long the tar of a layer can be. Beside the content of files it has
+// their headers, which are small unless files have large extended attributes.
 func tarLimit(l layer.Limits) int64 { return l.Bytes + int64(l.Entries)*tarPerEntry + tarPerEntry }
 
 const tarPerEntry = 16 << 10
 
-// cappedWriter and cappedReader let so many bytes pass and no more.
+// cappedWriter and cappedReader fail with layer.ErrTooBig after a number of bytes.
 type cappedWriter struct {
 	to   io.Writer
 	left int64
@@ -92,9 +91,9 @@ func (c *cappedWriter) Write(b []byte) (int, error) {
 	return c.to.Write(b)
 }
 
-// spaceWriter leaves of the disk what others need.
+// spaceWriter leaves the reserve of the disk alone.
 type spaceWriter struct {
-	to   io.Writer
+	to    io.Writer
 	space *layer.Space
 }
 
@@ -118,10 +117,10 @@ func (c *cappedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// read calls do with the tar of a layer, and fails unless that, and the blob it
-// came from, were what the layer says. came, which may be nil, is told how many
-// bytes of the blob have come.
-func (s *Store) read(ctx context.Context, l dormouse.Layer, came func(int), do func(tar io.Reader) error) error {
+// read calls do with the tar of a layer, and fails unless the tar and the blob match the
+// digests of the layer. Received, which may be nil, is told how many bytes of the blob
+// were read.
+func (s *Store) read(ctx context.Context, l dormouse.Layer, received func(int), do func(tar io.Reader) error) error {
 	packed, _, err := s.opts.Blobs.Open(ctx, l.Digest)
 	if err != nil {
 		return err
@@ -132,7 +131,7 @@ func (s *Store) read(ctx context.Context, l dormouse.Layer, came func(int), do f
 		_ = d.Reset(nil)
 		s.codecs.decoders.Put(d)
 	}()
-	in := &watchedReader{from: packed, received: came}
+	in := &watchedReader{from: packed, received: received}
 	if err := d.Reset(in); err != nil {
 		return err
 	}
@@ -141,11 +140,11 @@ func (s *Store) read(ctx context.Context, l dormouse.Layer, came func(int), do f
 	plain := io.TeeReader(&cappedReader{out, tarLimit(s.opts.Limits)}, sum)
 	err = do(plain)
 	if err == nil {
-		// What follows the end of a tar is part of the layer all the same.
+		// The digest covers what follows the end of the tar, too.
 		_, err = io.Copy(io.Discard, plain)
 	}
 	if err != nil && !errors.Is(layer.Full(err), dormouse.ErrFull) && !errors.Is(err, layer.ErrTooBig) {
-		_, _ = io.Copy(io.Discard, in) // a broken blob says so at its end
+		_, _ = io.Copy(io.Discard, in) // a corrupt blob is found at its end
 	}
 	switch {
 	case err == nil:
@@ -162,11 +161,11 @@ func (s *Store) read(ctx context.Context, l dormouse.Layer, came func(int), do f
 	return nil
 }
 
-// watchedReader says how many bytes have come, and why no more did.
+// watchedReader counts the bytes that are read, and remembers the error that ended them.
 type watchedReader struct {
-	from io.Reader
+	from     io.Reader
 	received func(int) // may be nil
-	err  error
+	err      error
 }
 
 func (w *watchedReader) Read(b []byte) (int, error) {

@@ -13,13 +13,12 @@ import (
 	"github.com/dormouse-run/dormouse/internal/closedjson"
 )
 
-// Ref is how people and agents hold a snapshot: a JSON document that says whose it
-// is, and that we said so.
+// Ref is how people and agents refer to a snapshot: a JSON document that names the
+// snapshot and its session, and authenticates both.
 //
 //	{"providerId":"dormouse","ref":{"session":"sesn_…","snapshot":"snap_…","mac":"…"}}
 //
-// What else is in the inner object belongs to whoever put it there, and comes back
-// as it was.
+// Unknown members of the inner object belong to whoever added them, and round-trip.
 type Ref struct {
 	Session  dormouse.SessionID
 	Snapshot dormouse.SnapshotID
@@ -37,13 +36,13 @@ const (
 // Key is what refs are authenticated with.
 type Key [32]byte
 
-// String does not tell.
+// String hides the key.
 func (Key) String() string { return "[secret]" }
 
-// GoString does not tell either.
+// GoString hides the key.
 func (Key) GoString() string { return "[secret]" }
 
-// sum authenticates whose a snapshot is.
+// sum authenticates that a snapshot belongs to a session.
 func (k Key) sum(session dormouse.SessionID, snapshot dormouse.SnapshotID) (sum [sha256.Size]byte) {
 	h := hmac.New(sha256.New, k[:])
 	for _, part := range []string{"snapshot ref", string(session), string(snapshot)} {
@@ -89,7 +88,7 @@ func (r *Ref) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// ParseRef reads a ref. Whether it is true is for Check to say.
+// ParseRef decodes a ref. It is not authenticated before Check.
 func ParseRef(b []byte) (Ref, error) {
 	r, err := parseRef(b)
 	if err != nil {
@@ -135,7 +134,7 @@ func parseRef(b []byte) (r Ref, err error) {
 	return r, nil
 }
 
-// text is the member of an object that is a string.
+// text decodes a member of an object that must be a string.
 func text(object map[string]json.RawMessage, name string, to *string) error {
 	if v := object[name]; len(v) == 0 || v[0] != '"' || json.Unmarshal(v, to) != nil {
 		return fmt.Errorf("its %s is no string: %w", name, dormouse.ErrInvalid)

@@ -1,9 +1,9 @@
-// Package snapshot keeps what workspaces were like.
+// Package snapshot stores the layers that snapshots of workspaces consist of.
 //
-// A workspace line is a list of layers, each what to put over those before it. A
-// layer is kept twice: packed, as a blob, which is what lasts; and as a directory
-// that can be mounted as it is, which is a cache that can be lost at any time. A
-// Store may share its directory with others, in this process or another.
+// A chain is a list of layers, each applied over those before it. A layer is stored
+// twice: packed, as a blob, which is durable; and as a directory that can be mounted as it
+// is, which is a cache that may be lost at any time. Several Stores, in this process or
+// others, may share a directory. DESIGN.md has the invariants.
 package snapshot
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Options says where and how layers are kept.
+// Options says where and how layers are stored.
 type Options struct {
-	// Dir is where the directories are.
+	// Dir holds the unpacked directories and what is recorded about them.
 	Dir string
-	// Blobs has the packed layers.
+	// Blobs stores the packed layers.
 	Blobs blob.Store
 	// Limits bounds each layer. Zero is two million entries, 64 GiB and
 	// 64 MiB of paths.
 	Limits layer.Limits
-	// Idle is how long a directory stays that nobody uses or names. Zero is an hour.
+	// Idle is how long a directory that nothing uses or refers to stays. Zero is an hour.
 	Idle time.Duration
 	Log  *slog.Logger
 }
@@ -34,7 +34,7 @@ const (
 	defaultIdle    = time.Hour
 )
 
-// withDefaults fills in what was left open.
+// withDefaults replaces zero values.
 func (o Options) withDefaults() Options {
 	if o.Limits.Entries == 0 {
 		o.Limits.Entries = defaultEntries
@@ -52,12 +52,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// MaxMounted is how many directories a workspace is made of at most.
+// MaxMounted is how many directories a workspace is mounted from at most.
 const MaxMounted = 64
 
-// Meta is what an exported image says of itself.
+// Meta describes an exported image.
 type Meta struct {
-	// Name is what it is called where it is loaded; empty for no name.
+	// Name is the tag that it is loaded under; empty for none.
 	Name    string
 	Created time.Time
 	Labels  map[string]string

@@ -14,12 +14,12 @@ import (
 
 // Stage is a directory in which a layer is made.
 type Stage struct {
-	// Dir is where to make it, empty at first.
-	Dir  string
+	// Dir is empty at first.
+	Dir      string
 	consumed bool
 }
 
-// Stage makes a directory to make a layer in.
+// Stage makes an empty directory to make a layer in.
 func (s *Store) Stage(ctx context.Context) (*Stage, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("stage a layer: %w", context.Cause(ctx))
@@ -31,7 +31,7 @@ func (s *Store) Stage(ctx context.Context) (*Stage, error) {
 	return &Stage{Dir: dir}, nil
 }
 
-// Close removes what was not kept.
+// Close removes the directory unless Put has consumed it.
 func (g *Stage) Close() error {
 	if g.consumed {
 		return nil
@@ -42,16 +42,16 @@ func (g *Stage) Close() error {
 	return nil
 }
 
-// Adds reports whether the layer in a stage changes anything over others, the lowest
-// first. Each layer has a root, and one that has nothing else adds nothing if the root
-// below it is the same. What cannot be compared counts as a change.
+// Adds reports whether the layer in a stage changes anything over the layers below. Each
+// layer has a root, and one that has nothing else adds nothing if the root below it is the
+// same. A root that cannot be compared counts as changed.
 func (s *Store) Adds(ctx context.Context, g *Stage, below []dormouse.Layer) (bool, error) {
 	if len(below) == 0 {
 		return true, nil
 	}
 	entries, err := os.ReadDir(g.Dir)
 	if err != nil {
-		return false, fmt.Errorf("look at a stage: %w", err)
+		return false, fmt.Errorf("read a stage: %w", err)
 	}
 	if len(entries) > 0 {
 		return true, nil

@@ -20,31 +20,31 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// What is in Dir. It is locked itself: shared by those who say that they use a
-// directory, alone by those who remove any.
+// What is in Dir. Dir itself is locked: shared by those who record that they use a
+// directory, exclusively by those who remove any.
 const (
 	layersDir = "layers" // directories to mount
-	namesDir  = "names"  // what each of them is
-	usesDir   = "uses"   // which of them sessions use
-	mergesDir   = "runs"   // what runs of layers were merged to
-	tempDir   = "tmp"    // what processes are making
-	bootFile  = "boot"   // during which boot all that was written
+	namesDir  = "names"  // the identity of each of them
+	usesDir   = "uses"   // which of them sessions have acquired
+	mergesDir = "runs"   // what consecutive layers were merged to
+	tempDir   = "tmp"    // what processes are building
+	bootFile  = "boot"   // the boot in which all that was written
 )
 
-// Store keeps layers.
+// Store stores layers.
 type Store struct {
 	opts Options
-	temp *os.File // what this process is making; held as long as it lives
+	temp *os.File // what this process is building; locked as long as it lives
 
 	removing sync.WaitGroup
 
-	mu     sync.Mutex
-	inFlight map[string]chan struct{} // guarded by mu: directories somebody is making
-	codecs codecs
+	mu       sync.Mutex
+	inFlight map[string]chan struct{} // guarded by mu: names that somebody is building
+	codecs   codecs
 }
 
-// Open opens the layers in a directory, and makes it if there is none. What dead
-// processes have left unfinished is removed.
+// Open opens the layers in a directory, which it creates if it is missing. It removes
+// what dead processes have left unfinished.
 func Open(opts Options) (*Store, error) {
 	s := &Store{opts: opts.withDefaults(), inFlight: make(map[string]chan struct{})}
 	if err := s.prepare(); err != nil {
@@ -75,8 +75,8 @@ func (s *Store) prepare() (err error) {
 	return nil
 }
 
-// dropOtherBoots makes sure that the directories are those of this boot. They are never
-// synced, so that after another nobody knows what became of them.
+// dropOtherBoots discards directories that were written in another boot. They are never
+// synced, so after a power cut they may be corrupt.
 func (s *Store) dropOtherBoots() error {
 	alone, err := dirlock.Hold(s.opts.Dir, unix.LOCK_EX)
 	if err != nil {
@@ -106,8 +106,8 @@ func (s *Store) dropOtherBoots() error {
 	return atomicfile.Write(s.path(bootFile), []byte(now+"\n"), 0o600)
 }
 
-// discard takes directories away at once, and removes them in its own time. None
-// there is well.
+// discard moves directories away at once, and removes them in the background. Those that
+// do not exist are ignored.
 func (s *Store) discard(paths ...string) error {
 	away, err := os.MkdirTemp(s.temp.Name(), "gone-")
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *Store) discard(paths ...string) error {
 	return nil
 }
 
-// Close gives back what only a store in use needs. Nothing may be asked of it
+// Close waits for what is being removed, and releases the store, which must not be used
 // afterwards.
 func (s *Store) Close() error {
 	s.removing.Wait()
@@ -137,7 +137,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// path is something in our directory.
+// path is the path of something in Dir.
 func (s *Store) path(names ...string) string {
 	return filepath.Join(append([]string{s.opts.Dir}, names...)...)
 }

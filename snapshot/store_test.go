@@ -116,7 +116,7 @@ func (h *home) forget() {
 	}
 }
 
-func TestAKeptLayerCanBeUsed(t *testing.T) {
+func TestALayerThatWasPutCanBeAcquired(t *testing.T) {
 	h := open(t)
 	l := h.keep("a", "one", "d/", "", "d/b", "two")
 	if l.Entries != 3 || l.Bytes != 6 || l.Size == 0 || l.Digest == l.DiffID {
@@ -142,7 +142,7 @@ func TestAKeptLayerCanBeUsed(t *testing.T) {
 	}
 }
 
-func TestTheSameLayerIsKeptOnce(t *testing.T) {
+func TestTheSameLayerIsStoredOnce(t *testing.T) {
 	h := open(t)
 	one, two, other := h.keep("a", "x"), h.keep("a", "x"), h.keep("a", "y")
 	if one != two || one.DiffID == other.DiffID {
@@ -153,7 +153,7 @@ func TestTheSameLayerIsKeptOnce(t *testing.T) {
 	}
 }
 
-func TestLargeLayersAreKept(t *testing.T) {
+func TestLargeLayersArePut(t *testing.T) {
 	h := open(t)
 	noise := make([]byte, 5<<20)
 	r := rand.NewChaCha8([32]byte{1})
@@ -204,7 +204,7 @@ func TestReleaseAllReleasesNoOthers(t *testing.T) {
 }
 
 // More layers than can be mounted are merged, whatever they hide.
-func TestALongLineCanBeMounted(t *testing.T) {
+func TestALongChainCanBeMounted(t *testing.T) {
 	h := open(t)
 	var line []dormouse.Layer
 	for n := range 200 {
@@ -230,7 +230,7 @@ func TestALongLineCanBeMounted(t *testing.T) {
 	}
 }
 
-func TestTheSameLayerTwiceInALineCanBeMounted(t *testing.T) {
+func TestTheSameLayerTwiceInAChainCanBeMounted(t *testing.T) {
 	h := open(t)
 	nothing, one, two := h.keep(), h.keep("a", "1", "d/", ""), h.keep("a", "2", "d/", "", "d/x", "2")
 	dirs := h.use(1, nothing, one, nothing, two, one, nothing)
@@ -242,7 +242,7 @@ func TestTheSameLayerTwiceInALineCanBeMounted(t *testing.T) {
 	}
 }
 
-func TestALayerIsNotKeptUnlessItCanBeReadBack(t *testing.T) {
+func TestPutFailsUnlessTheLayerCanBeReadBack(t *testing.T) {
 	h := open(t)
 	g := h.staged("a", "1")
 	s := openAt(t, h.dir, rotten{h.blobs})
@@ -331,7 +331,7 @@ func (h *home) blob(b []byte) dormouse.Digest {
 	return d
 }
 
-func TestLimitsHoldWhenKeepingAndWhenUsing(t *testing.T) {
+func TestLimitsHoldForPutAndAcquire(t *testing.T) {
 	h := open(t)
 	large, many := h.keep("a", strings.Repeat("x", 2000)), h.keep("a", "", "b", "", "c", "", "d", "")
 	h.forget()
@@ -436,7 +436,7 @@ func TestOpenRemovesWhatTheDeadLeft(t *testing.T) {
 }
 
 // Whatever a process was doing when it died, what it has left is no obstacle.
-func TestEveryPointOfKeepingCanBeTheLast(t *testing.T) {
+func TestPutCanBeKilledAtEveryPoint(t *testing.T) {
 	want := func(h *home) dormouse.Layer { return h.keep("a", "1") }
 	for name, leave := range map[string]func(t *testing.T, h *home, l dormouse.Layer){
 		"staged": func(*testing.T, *home, dormouse.Layer) {},

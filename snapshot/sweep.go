@@ -19,10 +19,10 @@ import (
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 )
 
-// Sweep removes directories that no workspace is made of and no session names,
-// and returns how many. Named says which of some blobs sessions name, and alive
-// whether there is a session: what those that are no more have used is released.
-// What dead processes have left unfinished goes too.
+// Sweep removes directories that no workspace is mounted from and no session refers to,
+// and returns how many. Named returns those of some blobs that sessions refer to. Alive
+// reports whether a session exists: what deleted sessions have acquired is released. Sweep
+// also removes what dead processes have left unfinished.
 func (s *Store) Sweep(ctx context.Context, named func(context.Context, []dormouse.Digest) ([]dormouse.Digest, error), alive func(dormouse.SessionID) (bool, error)) (removed int, err error) {
 	removed, err = s.sweep(ctx, named, alive)
 	if err != nil {
@@ -59,14 +59,14 @@ func (s *Store) sweep(ctx context.Context, named func(context.Context, []dormous
 	return removed, nil
 }
 
-// releaseDead releases what sessions have used that are no more.
+// releaseDead releases what deleted sessions have acquired.
 func (s *Store) releaseDead(ctx context.Context, alive func(dormouse.SessionID) (bool, error)) error {
-	notes, err := os.ReadDir(s.path(usesDir))
+	records, err := os.ReadDir(s.path(usesDir))
 	if err != nil {
 		return err
 	}
 	lives := make(map[dormouse.SessionID]bool)
-	for _, e := range notes {
+	for _, e := range records {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -89,13 +89,13 @@ func (s *Store) releaseDead(ctx context.Context, alive func(dormouse.SessionID) 
 	return nil
 }
 
-// sweepMerges removes notes of what nobody has wanted to have.
+// sweepMerges removes the records of merges that are too old to be used.
 func (s *Store) sweepMerges() error {
-	notes, err := os.ReadDir(s.path(mergesDir))
+	records, err := os.ReadDir(s.path(mergesDir))
 	if err != nil {
 		return err
 	}
-	for _, e := range notes {
+	for _, e := range records {
 		if idle, err := s.idle(e.Info()); err != nil || !idle {
 			if err != nil {
 				return err
@@ -109,7 +109,7 @@ func (s *Store) sweepMerges() error {
 	return nil
 }
 
-// idle reports whether something is there that was touched too long ago.
+// idle reports whether something exists that was touched too long ago.
 func (s *Store) idle(info fs.FileInfo, err error) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -117,7 +117,7 @@ func (s *Store) idle(info fs.FileInfo, err error) (bool, error) {
 	return err == nil && time.Since(info.ModTime()) >= s.opts.Idle, err
 }
 
-// unused lists the names that stand for nothing anybody uses, in order.
+// unused lists the names of directories that nothing uses, in order.
 func (s *Store) unused() ([]string, error) {
 	used, err := s.used()
 	if err != nil {
@@ -140,10 +140,10 @@ func (s *Store) unused() ([]string, error) {
 	return names, nil
 }
 
-// used is every directory that a workspace is made of or that somebody works with.
+// used returns every directory that a workspace is mounted from or that is pinned.
 func (s *Store) used() (map[string]bool, error) {
 	used := make(map[string]bool)
-	// Pins come first: one is removed when what it stands for is noted.
+	// Pins are read first: a pin is removed after its directories are recorded as used.
 	pinned, err := s.pinned()
 	if err != nil {
 		return nil, err
@@ -151,11 +151,11 @@ func (s *Store) used() (map[string]bool, error) {
 	for _, name := range pinned {
 		used[name] = true
 	}
-	notes, err := os.ReadDir(s.path(usesDir))
+	records, err := os.ReadDir(s.path(usesDir))
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range notes {
+	for _, e := range records {
 		u, _, err := readRecord[useRecord](s.path(usesDir, e.Name()))
 		if err != nil {
 			return nil, err
@@ -167,7 +167,7 @@ func (s *Store) used() (map[string]bool, error) {
 	return used, nil
 }
 
-// pinned lists what processes work with.
+// pinned lists the directories that processes have pinned.
 func (s *Store) pinned() (names []string, err error) {
 	processes, err := os.ReadDir(s.path(tempDir))
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *Store) pinned() (names []string, err error) {
 	return names, nil
 }
 
-// unreferenced are those whose blobs no session names.
+// unreferenced are those whose blobs no session refers to.
 func (s *Store) unreferenced(ctx context.Context, names []string, named func(context.Context, []dormouse.Digest) ([]dormouse.Digest, error)) ([]string, error) {
 	blobs := make(map[string]dormouse.Digest)
 	var all []dormouse.Digest
@@ -210,7 +210,7 @@ func (s *Store) unreferenced(ctx context.Context, names []string, named func(con
 	}
 	wanted, err := named(ctx, all)
 	if err != nil {
-		return nil, fmt.Errorf("look for who names layers: %w", err)
+		return nil, fmt.Errorf("look for references to layers: %w", err)
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
 		blob, known := blobs[name]
@@ -218,7 +218,7 @@ func (s *Store) unreferenced(ctx context.Context, names []string, named func(con
 	}), nil
 }
 
-// remove removes directories, unless somebody has begun to use them meanwhile.
+// remove removes directories, unless somebody has begun to use them in the meantime.
 func (s *Store) remove(names []string) (int, error) {
 	alone, err := dirlock.Hold(s.opts.Dir, unix.LOCK_EX)
 	if err != nil {
@@ -243,7 +243,7 @@ func (s *Store) remove(names []string) (int, error) {
 		}
 		nameless = append(nameless, s.path(namesDir, name))
 	}
-	// What has a name need not be there; what is there must have one.
+	// A name without a directory is harmless; a directory without a name must not exist.
 	if err := s.discard(dirs...); err != nil {
 		return 0, err
 	}

@@ -194,7 +194,7 @@ func TestSweepTakesNothingAway(t *testing.T) {
 	sweeping.Wait()
 }
 
-// work uses a line, in whichever way, and makes sure that it stays.
+// work uses a chain, in whichever way, and makes sure that it stays.
 func (h *home) work(worker uint64, n int, line []dormouse.Layer) error {
 	ctx := h.t.Context()
 	if n%3 == 0 {

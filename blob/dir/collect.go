@@ -56,7 +56,7 @@ func (s *Store) Collect(ctx context.Context, d dormouse.Digest, before time.Time
 	return collected, nil
 }
 
-// collect looks and removes while nobody puts.
+// collect checks and removes a blob while nobody puts.
 func (s *Store) collect(d dormouse.Digest, before time.Time) (bool, error) {
 	if err := d.Validate(); err != nil {
 		return false, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
@@ -75,8 +75,8 @@ func (s *Store) collect(d dormouse.Digest, before time.Time) (bool, error) {
 	return err == nil, err
 }
 
-// older reports whether a file is there and was last put before a time, which
-// is what its own time says.
+// older reports whether a file exists and was last put, which is its modification time,
+// before a time.
 func older(stat func() (fs.FileInfo, error), before time.Time) (bool, error) {
 	info, err := stat()
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,5 +1,5 @@
-// Package dir keeps blobs as files in a directory: sha256/ab/abcdef…, one file
-// per digest, each whole or not there.
+// Package dir stores blobs as files in a directory: sha256/ab/abcdef…, one file per
+// digest, each complete or absent.
 package dir
 
 import (
@@ -22,22 +22,22 @@ import (
 	"github.com/dormouse-run/dormouse/internal/dirlock"
 )
 
-// shards is among how many directories the blobs are spread.
+// shards is the number of directories that the blobs are spread over.
 const shards = 256
 
 // Store is a directory of blobs, which several processes may use at once.
 type Store struct {
 	root string
-	temp *os.File // where we write; held as long as we live
+	temp *os.File // where this process writes; locked as long as it lives
 
 	mu      sync.Mutex
-	durable map[dormouse.Digest]os.FileInfo // guarded by mu; the files that we know the disk has
+	durable map[dormouse.Digest]os.FileInfo // guarded by mu; the files that are known to be durable
 }
 
 var _ blob.Store = (*Store)(nil)
 
 // Open opens the blobs in root, makes the directory if there is none, and
-// removes what a crash left half written.
+// removes what a crash has left incomplete.
 func Open(root string) (*Store, error) {
 	s := &Store{root: root, durable: make(map[dormouse.Digest]os.FileInfo)}
 	if err := s.prepare(); err != nil {
@@ -63,8 +63,7 @@ func (s *Store) prepare() (err error) {
 	return err
 }
 
-// Close gives back what only a store in use needs. Nothing may be asked of it
-// afterwards.
+// Close releases the store, which must not be used afterwards.
 func (s *Store) Close() error {
 	if err := errors.Join(os.RemoveAll(s.temp.Name()), s.temp.Close()); err != nil {
 		return fmt.Errorf("close blobs in %s: %w", s.root, err)
@@ -75,13 +74,13 @@ func (s *Store) Close() error {
 // shard is the directory of the blobs whose digests begin with i.
 func (s *Store) shard(i int) string { return filepath.Join(s.root, "sha256", fmt.Sprintf("%02x", i)) }
 
-// path is where the blob with a valid digest is kept.
+// path is the file of a blob. The digest must be valid.
 func (s *Store) path(d dormouse.Digest) string {
 	hex := strings.TrimPrefix(string(d), "sha256:")
 	return filepath.Join(s.root, "sha256", hex[:2], hex)
 }
 
-// Put keeps b under its digest.
+// Put stores b under its digest.
 func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 	d := dormouse.DigestOf(b)
 	if err := context.Cause(ctx); err != nil {
@@ -98,7 +97,7 @@ func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 	return d, nil
 }
 
-// PutFrom keeps what r has under its digest.
+// PutFrom stores what r has under its digest.
 func (s *Store) PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int64, error) {
 	d, n, err := s.putFrom(ctx, r)
 	if err != nil {
@@ -125,10 +124,10 @@ func (s *Store) file() atomicfile.File {
 	return atomicfile.File{Perm: 0o600, Temp: s.temp.Name(), After: reached}
 }
 
-// commit has the file of d written, unless it is there and whole, and we have seen it
-// reach the disk. A file that another process left may be in the page cache only: if
-// its sync failed there, the kernel takes it for written, and syncing it again proves
-// nothing. The same goes for its name.
+// commit writes the file of d, unless it exists, is intact, and this process has made it
+// durable. A file of another process may be in the page cache only: if its sync failed
+// there, the kernel takes it for written, and syncing it again proves nothing. The same
+// holds for its name.
 func (s *Store) commit(ctx context.Context, d dormouse.Digest, size int64, write func(path string) error) error {
 	path := s.path(d)
 	held, err := dirlock.Hold(filepath.Dir(path), syscall.LOCK_SH)
@@ -151,10 +150,10 @@ func (s *Store) commit(ctx context.Context, d dormouse.Digest, size int64, write
 	return s.remember(d)
 }
 
-// maxDurable bounds the files that are known to be durable.
+// maxDurable bounds how many files are remembered as durable.
 const maxDurable = 1 << 14
 
-// remember notes that the file of d is durable.
+// remember records that the file of d is durable.
 func (s *Store) remember(d dormouse.Digest) error {
 	info, err := os.Stat(s.path(d))
 	if err != nil {
@@ -181,7 +180,7 @@ func (s *Store) known(d dormouse.Digest) bool {
 	return err == nil && os.SameFile(then, now)
 }
 
-// intact reports whether d is there, as it was put.
+// intact reports whether d exists and its bytes match.
 func (s *Store) intact(ctx context.Context, d dormouse.Digest, size int64) bool {
 	r, n, err := s.open(ctx, d)
 	if err != nil {
@@ -195,7 +194,7 @@ func (s *Store) intact(ctx context.Context, d dormouse.Digest, size int64) bool 
 	return err == nil
 }
 
-// reached names the instants between the steps of a write.
+// reached is called after each step of a write.
 func reached(step atomicfile.Step) {
 	switch step {
 	case atomicfile.Written:
@@ -252,7 +251,7 @@ func (s *Store) open(ctx context.Context, d dormouse.Digest) (io.ReadCloser, int
 	return blob.Verify(ctx, f, d, info.Size()), info.Size(), nil
 }
 
-// Delete forgets d.
+// Delete deletes d.
 func (s *Store) Delete(ctx context.Context, d dormouse.Digest) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("delete %s: %w", d, err)
@@ -270,7 +269,7 @@ func (s *Store) remove(d dormouse.Digest) error {
 	return os.Remove(s.path(d))
 }
 
-// asFull says in our words that the disk is.
+// asFull wraps an error that says the disk is full in dormouse.ErrFull.
 func asFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)

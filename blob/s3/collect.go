@@ -20,12 +20,12 @@ var _ blob.Collectable = (*Store)(nil)
 // second is what servers round times down to.
 const second = time.Second
 
-// staleAfter is after how long what a crash left is nobody's any more. It is more than
-// a server lets our clocks differ, which is a quarter of an hour.
+// staleAfter is the age at which what a crash has left is removed. It is more than the
+// clock skew that servers accept, which is a quarter of an hour.
 const staleAfter = 24 * time.Hour
 
 // Each calls f with every blob that was last put before a time. It first removes
-// what a crash left.
+// what a crash has left.
 func (s *Store) Each(ctx context.Context, before time.Time, f func(dormouse.Digest) error) error {
 	if err := s.sweep(ctx); err != nil {
 		return fmt.Errorf("list blobs: %w", err)
@@ -122,7 +122,7 @@ func (s *Store) collect(ctx context.Context, d dormouse.Digest, before time.Time
 	return old && err == nil, err
 }
 
-// expired reports whether d is there and was last put before a time.
+// expired reports whether d exists and was last put before a time.
 func (s *Store) expired(ctx context.Context, d dormouse.Digest, before time.Time) (bool, error) {
 	for _, kind := range []string{blobs, stamps} {
 		info, err := s.client.StatObject(ctx, s.opts.Bucket, s.key(kind, d), minio.StatObjectOptions{})
@@ -140,8 +140,7 @@ func (s *Store) expired(ctx context.Context, d dormouse.Digest, before time.Time
 	return true, nil
 }
 
-// awaitCollectors returns when nobody who has announced by now that it may delete d does
-// so any more.
+// awaitCollectors waits until everybody who has announced by now to collect d is done.
 func (s *Store) awaitCollectors(ctx context.Context, d dormouse.Digest) error {
 	waiting, err := s.collectors(ctx, d)
 	begun := time.Now()
@@ -165,7 +164,7 @@ func (s *Store) awaitCollectors(ctx context.Context, d dormouse.Digest) error {
 	return err
 }
 
-// collectors lists who may be about to delete d.
+// collectors lists the announcements of those who may be about to delete d.
 func (s *Store) collectors(ctx context.Context, d dormouse.Digest) (map[string]bool, error) {
 	keys := make(map[string]bool)
 	for object := range s.list(ctx, s.key(collecting, d)+"/") {
@@ -177,7 +176,7 @@ func (s *Store) collectors(ctx context.Context, d dormouse.Digest) (map[string]b
 	return keys, nil
 }
 
-// removeAnnouncements removes the announcements of the dead.
+// removeAnnouncements removes announcements of dead processes.
 func (s *Store) removeAnnouncements(ctx context.Context, keys map[string]bool) error {
 	for key := range keys {
 		if err := s.remove(ctx, s.client, key); err != nil {
@@ -187,7 +186,7 @@ func (s *Store) removeAnnouncements(ctx context.Context, keys map[string]bool) e
 	return nil
 }
 
-// sweep removes what those who died long ago left.
+// sweep removes what processes that died long ago have left.
 func (s *Store) sweep(ctx context.Context) error {
 	before := time.Now().Add(-staleAfter)
 	for object := range s.list(ctx, s.prefix(collecting)) {

@@ -14,7 +14,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// classify says in our words why a request failed.
+// classify translates the error of a request into one of ours.
 func classify(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -31,13 +31,13 @@ func classify(ctx context.Context, err error) error {
 	if errors.Is(err, io.EOF) { // nobody must take it for the end of a blob
 		return fmt.Errorf("%w: %w: %s", dormouse.ErrUnavailable, io.ErrUnexpectedEOF, err.Error())
 	}
-	// Whatever else it is, it says nothing of the blob and may be mended: a server
-	// that is down, a key that is too old, a bucket that is gone.
+	// Anything else says nothing about the blob and may be temporary: a server that is
+	// down, an expired key, a missing bucket.
 	return fmt.Errorf("%w: %w", dormouse.ErrUnavailable, err)
 }
 
-// classifySent is because for what was sent. That nothing is found there cannot come
-// from a server that has our bucket.
+// classifySent is classify for requests that send something. A server that has our bucket
+// cannot answer those with not found.
 func classifySent(ctx context.Context, err error) error {
 	why := classify(ctx, err)
 	if errors.Is(why, dormouse.ErrNotFound) {
@@ -46,7 +46,7 @@ func classifySent(ctx context.Context, err error) error {
 	return why
 }
 
-// asFull says in our words that the disk on which streams wait is.
+// asFull wraps an error that says the disk for spooled streams is full in dormouse.ErrFull.
 func asFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
@@ -54,7 +54,7 @@ func asFull(err error) error {
 	return err
 }
 
-// hasCode reports whether the server answered with one of these codes.
+// hasCode reports whether the server answered with one of some codes.
 func hasCode(err error, codes ...string) bool {
 	return slices.Contains(codes, minio.ToErrorResponse(err).Code)
 }

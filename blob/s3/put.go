@@ -15,7 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// Put keeps b under its digest.
+// Put stores b under its digest.
 func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 	d := dormouse.DigestOf(b)
 	if err := s.put(ctx, &body{digest: d, from: bytes.NewReader(b), size: int64(len(b))}); err != nil {
@@ -24,8 +24,8 @@ func (s *Store) Put(ctx context.Context, b []byte) (dormouse.Digest, error) {
 	return d, nil
 }
 
-// PutFrom keeps what r has under its digest. An object is named before it is
-// sent, so that the stream waits in a file until all of it is known.
+// PutFrom stores what r has under its digest. An object is named before it is sent, so the
+// stream is spooled to a file until its digest is known.
 func (s *Store) PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int64, error) {
 	b, err := s.spool(ctx, r)
 	if err != nil {
@@ -108,8 +108,8 @@ const (
 	whole
 )
 
-// stat says what the server has of a blob. Its own word, a checksum, is enough to
-// call it whole; without it the blob is read.
+// stat returns what the server has of a blob. It trusts a checksum that the server has
+// verified; without one it reads the blob.
 func (s *Store) stat(ctx context.Context, b *body) (state, error) {
 	if err := context.Cause(ctx); err != nil {
 		return absent, err
@@ -123,7 +123,7 @@ func (s *Store) stat(ctx context.Context, b *body) (state, error) {
 	case info.Size != b.size:
 		return other, nil
 	}
-	if _, doubted := s.suspect.Load(b.digest); !doubted && info.ChecksumSHA256 != "" {
+	if _, suspect := s.suspect.Load(b.digest); !suspect && info.ChecksumSHA256 != "" {
 		want, err := b.checksum()
 		if err != nil {
 			return absent, err
@@ -135,7 +135,7 @@ func (s *Store) stat(ctx context.Context, b *body) (state, error) {
 	return s.read(ctx, b.digest)
 }
 
-// read reads a blob to the end to see whether it is whole.
+// read reads a blob to the end to verify it.
 func (s *Store) read(ctx context.Context, d dormouse.Digest) (state, error) {
 	r, _, err := s.open(ctx, d)
 	if err == nil {

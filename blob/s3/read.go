@@ -140,8 +140,8 @@ func backoff(ctx context.Context, tried int) error {
 	return sleep.For(ctx, min(100*time.Millisecond<<tried, 2*time.Second))
 }
 
-// verifyingReader remembers if the bytes were others, so that the next who puts them
-// does not take the server's word for what it has.
+// verifyingReader remembers that a blob was corrupt, so that the next put does not trust
+// the server's checksum of it.
 type verifyingReader struct {
 	io.ReadCloser
 	s *Store

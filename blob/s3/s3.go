@@ -1,4 +1,4 @@
-// Package s3 keeps blobs as objects in a bucket, on any server that speaks S3:
+// Package s3 stores blobs as objects in a bucket, on any server that speaks S3:
 // PREFIX/sha256/ab/abcdef…, one object per digest. It trusts neither the server
 // nor the way there: what was put is proven to be there before Put returns, and
 // what is read is compared with its digest.
@@ -129,7 +129,7 @@ func endpoint(raw string) (host string, secure bool, err error) {
 	return u.Host, u.Scheme == "https", nil
 }
 
-// checkBucket fails unless the bucket is.
+// checkBucket fails unless the bucket exists.
 func (s *Store) checkBucket(ctx context.Context) error {
 	exists, err := s.client.BucketExists(ctx, s.opts.Bucket)
 	if err == nil && !exists {
@@ -141,7 +141,7 @@ func (s *Store) checkBucket(ctx context.Context) error {
 // String says where the blobs are.
 func (s *Store) String() string { return "s3://" + path.Join(s.opts.Bucket, s.opts.Prefix) }
 
-// Close lets go of the server.
+// Close closes the connections to the server.
 func (s *Store) Close() error {
 	s.transport.CloseIdleConnections()
 	return nil
@@ -154,7 +154,7 @@ const (
 	collecting = "collecting" // who may be about to delete them
 )
 
-// key is where an object of a kind is kept for a valid digest.
+// key is the key of an object of a kind. The digest must be valid.
 func (s *Store) key(kind string, d dormouse.Digest) string {
 	hex := strings.TrimPrefix(string(d), "sha256:")
 	return path.Join(s.opts.Prefix, kind, hex[:2], hex)
@@ -162,10 +162,10 @@ func (s *Store) key(kind string, d dormouse.Digest) string {
 
 func valid(d dormouse.Digest) bool { return d.Validate() == nil }
 
-// prefix is what the keys of a kind begin with.
+// prefix begins the keys of a kind.
 func (s *Store) prefix(kind string) string { return path.Join(s.opts.Prefix, kind) + "/" }
 
-// Delete forgets d.
+// Delete deletes d.
 func (s *Store) Delete(ctx context.Context, d dormouse.Digest) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("delete %s: %w", d, err)

@@ -121,14 +121,14 @@ func sendEach(ctx context.Context, parts []part, send func(context.Context, int)
 	return sent, context.Cause(ctx)
 }
 
-// putMarker makes an empty object, for its name and its time.
+// putMarker puts an empty object, for its name and its time.
 func (s *Store) putMarker(ctx context.Context, key string) error {
 	nothing := part{sum: sha256.Sum256(nil)}
 	_, err := s.client.PutObject(ctx, s.opts.Bucket, key, bytes.NewReader(nil), 0, "", nothing.hex(), options(false))
 	return classifySent(ctx, err)
 }
 
-// sweepUploads ends uploads that nobody finishes any more.
+// sweepUploads aborts multipart uploads that nobody will finish.
 func (s *Store) sweepUploads(ctx context.Context, before time.Time) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -20,24 +20,28 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/snapshottest"
 )
 
-// way is how an archive gets in. Strict ones take only what we would have packed.
+// way is how an archive gets in. Strict ones take only what we would have packed,
+// shallow ones nothing that lies very deep.
 type way struct {
-	name   string
-	strict bool
-	play   func(ctx context.Context, w *World, raw []byte, l layer.Limits) (dirs []string, got, breach error)
+	name            string
+	strict, shallow bool
+	play            func(ctx context.Context, w *World, raw []byte, l layer.Limits) (dirs []string, got, breach error)
 }
 
 var ways = []way{
-	{"unpack", true, func(ctx context.Context, w *World, raw []byte, l layer.Limits) ([]string, error, error) {
+	{"unpack", true, false, func(ctx context.Context, w *World, raw []byte, l layer.Limits) ([]string, error, error) {
 		return w.unpack(ctx, bytes.NewReader(raw), l)
 	}},
-	{"adopt", false, func(ctx context.Context, w *World, raw []byte, l layer.Limits) ([]string, error, error) {
-		return w.adopt(ctx, bytes.NewReader(raw), l)
+	{"oci", false, false, func(ctx context.Context, w *World, raw []byte, l layer.Limits) ([]string, error, error) {
+		return w.unpackOCI(ctx, bytes.NewReader(raw), l)
 	}},
-	{"use", true, func(ctx context.Context, w *World, raw []byte, l layer.Limits) ([]string, error, error) {
+	{"use", true, false, func(ctx context.Context, w *World, raw []byte, l layer.Limits) ([]string, error, error) {
 		return w.use(ctx, snapshottest.Zstd(raw), dormouse.DigestOf(raw), l)
 	}},
-	{"import", false, func(ctx context.Context, w *World, raw []byte, l layer.Limits) ([]string, error, error) {
+	{"apply", false, true, func(ctx context.Context, w *World, raw []byte, l layer.Limits) ([]string, error, error) {
+		return w.apply(ctx, bytes.NewReader(raw), l)
+	}},
+	{"import", false, false, func(ctx context.Context, w *World, raw []byte, l layer.Limits) ([]string, error, error) {
 		return w.load(ctx, new(snapshottest.Image).Add(raw, snapshottest.Gzip).Tar(), l)
 	}},
 }
@@ -48,13 +52,27 @@ func (w *World) unpack(ctx context.Context, from io.Reader, l layer.Limits) (dir
 	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrMalformed, layer.ErrTooBig, layer.ErrTooMany))
 }
 
-// adopt has a layer of somebody's image unpacked.
-func (w *World) adopt(ctx context.Context, from io.Reader, l layer.Limits) (dirs []string, got, breach error) {
+// unpackOCI has a layer of somebody's image unpacked.
+func (w *World) unpackOCI(ctx context.Context, from io.Reader, l layer.Limits) (dirs []string, got, breach error) {
 	got, breach = w.guard(ctx, l.Bytes+little, func(ctx context.Context) error {
 		_, err := layer.UnpackOCI(ctx, from, l, w.Target)
 		return err
 	})
 	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrMalformed, layer.ErrTooBig, layer.ErrTooMany))
+}
+
+// apply has a layer of somebody's image applied to a root file system.
+func (w *World) apply(ctx context.Context, from io.Reader, l layer.Limits) (dirs []string, got, breach error) {
+	root := filepath.Join(w.Target, "root")
+	got, breach = w.guard(ctx, l.Bytes+little, func(ctx context.Context) error {
+		r, err := layer.NewRootFS(root, l)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = r.Close() }()
+		return r.Apply(ctx, from)
+	})
+	return []string{root}, got, errors.Join(breach, typed(got, layer.ErrMalformed, layer.ErrTooBig, layer.ErrTooMany))
 }
 
 // use has a workspace made of the layer that a blob is.

@@ -6,7 +6,8 @@
 // Whoever writes there may put anything in the place of anything at any moment. So
 // names are resolved beneath a descriptor of the directory, no link is followed, no
 // other file system is entered, nothing that is opened makes the opener wait, and
-// no more names are taken than the caller has said.
+// no more names are taken than the caller has said. Only InRoot follows links, and those
+// lead back inside.
 package beneath
 
 import (
@@ -132,6 +133,21 @@ func (d Dir) At(path string, flags int) (*os.File, error) {
 	if flags&unix.O_CREAT != 0 {
 		how.Mode = 0o600
 	}
+	return d.open(path, how)
+}
+
+// InRoot opens the directory that a path names where the directory at hand is the root
+// of a machine: links in it are followed, and lead to somewhere inside, absolute or not.
+// It is for images, which say so of their names.
+func (d Dir) InRoot(path string) (Dir, error) {
+	f, err := d.open(path, unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	return Dir{f}, err
+}
+
+func (d Dir) open(path string, how unix.OpenHow) (*os.File, error) {
 	for {
 		fd, err := unix.Openat2(int(d.Fd()), path, &how)
 		switch {
@@ -143,6 +159,9 @@ func (d Dir) At(path string, flags int) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: Quoted(path), Err: err}
 	}
 }
+
+// Path is where the directory is now, as the kernel spells it.
+func (d Dir) Path() (string, error) { return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", d.Fd())) }
 
 // maxResolved is how long a path may be that the kernel resolves at once.
 const maxResolved = unix.PathMax - 1

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,7 +58,7 @@ func (s *Store) remove(ctx context.Context, digest v1.Hash) error {
 	return os.RemoveAll(tmp)
 }
 
-// detach takes an image away from callers unless one has just been given it.
+// detach moves an image away, unless it was returned to a caller a short while ago.
 func (s *Store) detach(digest v1.Hash, to string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,4 +104,11 @@ func (s *Store) sweep() error {
 		}
 	}
 	return s.sweepRefs()
+}
+
+func ignoreNotExist(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

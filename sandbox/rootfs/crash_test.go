@@ -16,6 +16,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/dormouse-run/dormouse/sandbox/rootfs"
+	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
 // Told to by these, the test binary is another process that gets an image.
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 
 func TestAKilledPullLeavesNothingThatMatters(t *testing.T) {
 	reg, dir := newRegistry(t), t.TempDir()
-	first, second := newLayer(t).file("a", "a").bytes(), newLayer(t).file("b", "b").bytes()
+	first, second := layertest.NewTar(t).File("a", "a").Bytes(), layertest.NewTar(t).File("b", "b").Bytes()
 	im := imageOf(t, v1.Config{}, gzipped(t, first), gzipped(t, second))
 	reg.push(":1", im)
 	last := must(im.Manifest()).Layers[1].Digest.Hex
@@ -80,7 +81,7 @@ func TestAKilledPullLeavesNothingThatMatters(t *testing.T) {
 		t.Error("a killed process left nothing: it was killed too late")
 	}
 	s := openStore(t, rootfs.Options{Dir: dir})
-	if got := list(t, dir); !slices.Equal(got, []string{"refs/"}) {
+	if got := layertest.List(t, dir); !slices.Equal(got, []string{"refs/"}) {
 		t.Errorf("what is left = %v, want nothing", got)
 	}
 	reg.block(func(http.ResponseWriter, *http.Request) bool { return false })
@@ -88,5 +89,5 @@ func TestAKilledPullLeavesNothingThatMatters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantTree(t, r.Dir, "a = a\nb = b")
+	layertest.WantTree(t, r.Dir, "a = a\nb = b")
 }

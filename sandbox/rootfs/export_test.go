@@ -3,7 +3,6 @@
 package rootfs
 
 import (
-	"bytes"
 	"time"
 
 	"github.com/dormouse-run/dormouse/internal/imagefile"
@@ -14,21 +13,6 @@ func (s *Store) SetClock(now func() time.Time) { s.now = now }
 
 // SetStall says how long a registry may send nothing.
 func (s *Store) SetStall(d time.Duration) { s.stall = d }
-
-// Unpack lays layers over each other in a new directory.
-func Unpack(dir string, maxBytes int64, maxEntries int, layers ...[]byte) error {
-	u, err := newUnpacker(dir, maxBytes, maxEntries)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = u.close() }()
-	for _, l := range layers {
-		if err := u.unpack(bytes.NewReader(l)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // ReadTarball reads everything of an image in a tar but its layers.
 func ReadTarball(name string) error {

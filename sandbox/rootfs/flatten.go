@@ -14,26 +14,27 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/dormouse-run/dormouse/internal/imagefile"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// flattening is one image on its way into a directory.
+// flattening is one image that is being applied to a directory.
 type flattening struct {
 	image    *image
-	unpacker *unpacker
+	rootfs   *layer.RootFS
 	progress func(Progress) // may be nil
 	done     Progress
-	reported     int64 // of done.Bytes
+	reported int64 // of done.Bytes
 	stored   int64 // bytes that may still be read
 	plain    int64 // bytes that they may still unpack to
 	stall    time.Duration
 }
 
-// reportEvery is how many bytes are worth telling.
+// reportEvery is how many bytes are read between two reports of progress.
 const reportEvery = 1 << 20
 
 var errStalled = errors.New("the registry sends nothing any more")
 
-// run unpacks all layers.
+// run applies all layers.
 func (f *flattening) run(ctx context.Context) error {
 	f.done.Layers = len(f.image.Layers)
 	for _, l := range f.image.Layers {
@@ -50,7 +51,7 @@ func (f *flattening) run(ctx context.Context) error {
 	return nil
 }
 
-// layer unpacks a layer, as long as some of it comes.
+// layer applies a layer, unless the registry stalls.
 func (f *flattening) layer(ctx context.Context, l imagefile.Layer, want v1.Hash) error {
 	if f.image.abandon == nil {
 		return f.unpack(ctx, l, want, func() {})
@@ -63,7 +64,7 @@ func (f *flattening) layer(ctx context.Context, l imagefile.Layer, want v1.Hash)
 	return err
 }
 
-// unpack unpacks a layer and makes sure that it was what the configuration says.
+// unpack applies a layer and checks it against the DiffID of the configuration.
 func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash, came func()) (err error) {
 	sum, err := v1.Hasher(want.Algorithm)
 	if err != nil {
@@ -91,10 +92,10 @@ func (f *flattening) unpack(ctx context.Context, l imagefile.Layer, want v1.Hash
 	}
 	defer stop()
 	out := io.TeeReader(capped(plain, &f.plain), sum)
-	if err := f.unpacker.unpack(out); err != nil {
-		return err
+	if err := f.rootfs.Apply(ctx, out); err != nil {
+		return tooLarge(err)
 	}
-	// What follows the end of a tar is part of the layer all the same.
+	// The digest covers what follows the end of the tar, too.
 	if _, err := io.Copy(io.Discard, out); err != nil {
 		return fmt.Errorf("read layer: %w", err)
 	}
@@ -112,17 +113,33 @@ func (f *flattening) read(n int) {
 }
 
 func (f *flattening) report() {
-	f.reported, f.done.Entries = f.done.Bytes, f.unpacker.entries
+	f.reported, f.done.Entries = f.done.Bytes, f.rootfs.Entries()
 	if f.progress != nil {
 		f.progress(f.done)
 	}
+}
+
+var (
+	errTooMany = errors.New("the image has too many entries")
+	errTooBig  = errors.New("the image is too large")
+)
+
+// tooLarge says of an image what a limit that all its layers share says of the last.
+func tooLarge(err error) error {
+	switch {
+	case errors.Is(err, layer.ErrTooMany):
+		return fmt.Errorf("%w: %w", errTooMany, err)
+	case errors.Is(err, layer.ErrTooBig):
+		return fmt.Errorf("%w: %w", errTooBig, err)
+	}
+	return err
 }
 
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// capped reads as long as there are bytes left.
+// capped reads until there are no bytes left.
 func capped(from io.Reader, left *int64) io.Reader {
 	return readerFunc(func(b []byte) (int, error) {
 		n, err := from.Read(b)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/sandbox/rootfs"
+	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
 func TestAPinnedImageIsTheSameWhereverItsTagLeads(t *testing.T) {
@@ -34,7 +35,7 @@ func TestAPinnedImageIsTheSameWhereverItsTagLeads(t *testing.T) {
 		if err != nil || r.Digest != digestOf(t, first) {
 			t.Fatalf("%s: %+v, %v", name, r, err)
 		}
-		wantTree(t, r.Dir, "file = first")
+		layertest.WantTree(t, r.Dir, "file = first")
 	}
 }
 
@@ -75,7 +76,7 @@ func TestWhatOnlyGuestsNameIsDialledForThemAndAskedAsNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantTree(t, r.Dir, "file = text")
+	layertest.WantTree(t, r.Dir, "file = text")
 	if len(dialled) == 0 || dialled[0] != reg.host {
 		t.Errorf("dialled %v", dialled)
 	}

@@ -57,8 +57,8 @@ func fromRegistry(ctx context.Context, ref name.Reference, dial dialer) (im *ima
 	return im, nil
 }
 
-// bypassProxies dials, but reaches a proxy that the operator has set for this
-// server as it is: what a proxy may reach is that proxy's to say.
+// bypassProxies returns a dialer that reaches the operator's own proxy directly, and
+// everything else with dial: what may be reached through a proxy is up to the proxy.
 func bypassProxies(dial dialer) dialer {
 	var plain net.Dialer
 	return func(ctx context.Context, network, address string) (net.Conn, error) {

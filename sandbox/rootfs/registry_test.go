@@ -3,6 +3,7 @@
 package rootfs_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/base64"
 	"fmt"
@@ -30,6 +31,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/dormouse-run/dormouse/sandbox/rootfs"
+	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
 // testRegistry is a registry on loopback. What stands in its way is asked first.
@@ -83,7 +85,7 @@ func (r *testRegistry) push(tag string, what remote.Taggable) {
 }
 
 func oneFile(t testing.TB, text string) v1.Image {
-	return imageOf(t, v1.Config{}, gzipped(t, newLayer(t).file("file", text).bytes()))
+	return imageOf(t, v1.Config{}, gzipped(t, layertest.NewTar(t).File("file", text).Bytes()))
 }
 
 func TestAnImageIsPulledOnce(t *testing.T) {
@@ -97,7 +99,7 @@ func TestAnImageIsPulledOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if names := list(t, byTag.Dir); len(names) != 3 {
+	if names := layertest.List(t, byTag.Dir); len(names) != 3 {
 		t.Errorf("files = %d, want one of each layer", len(names))
 	}
 	reg.block(func(w http.ResponseWriter, q *http.Request) bool {
@@ -136,7 +138,7 @@ func TestAnIndexLeadsToTheImageForThisMachine(t *testing.T) {
 		if r.Digest != digestOf(t, ours) {
 			t.Errorf("digest = %s, want that of the image", r.Digest)
 		}
-		wantTree(t, r.Dir, "file = ours")
+		layertest.WantTree(t, r.Dir, "file = ours")
 	}
 }
 
@@ -150,7 +152,7 @@ func TestATagIsLookedUpNowAndThen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantTree(t, r.Dir, "file = "+text)
+		layertest.WantTree(t, r.Dir, "file = "+text)
 	}
 	root := func() (rootfs.Root, error) { return s.Root(t.Context(), reg.ref(":1"), nil) }
 	refresh := func() (rootfs.Root, error) { return s.Refresh(t.Context(), reg.ref(":1"), nil) }
@@ -197,7 +199,7 @@ func TestARegistryThatFailsIsWorkedAround(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				wantTree(t, r.Dir, "file = first")
+				layertest.WantTree(t, r.Dir, "file = first")
 			}
 			if got := reg.asked.Load() - asked; got != 1 {
 				t.Errorf("the registry was asked %d times, want one", got)
@@ -275,7 +277,7 @@ func TestARegistryThatStopsSendingIsAbandoned(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "sends nothing any more") {
 		t.Errorf("error = %v, want that nothing came", err)
 	}
-	if got := list(t, dir); len(got) != 1 {
+	if got := layertest.List(t, dir); len(got) != 1 {
 		t.Errorf("what is left = %v, want nothing", got)
 	}
 }
@@ -303,7 +305,7 @@ func TestTheDockerConfigurationSaysAsWhom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantTree(t, r.Dir, "file = text")
+	layertest.WantTree(t, r.Dir, "file = text")
 }
 
 func TestCollectForgetsTags(t *testing.T) {
@@ -319,7 +321,7 @@ func TestCollectForgetsTags(t *testing.T) {
 	if err := s.Collect(t.Context(), func(string) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
-	if got := list(t, filepath.Dir(filepath.Dir(first.Dir))); len(got) != 1 {
+	if got := layertest.List(t, filepath.Dir(filepath.Dir(first.Dir))); len(got) != 1 {
 		t.Errorf("what is left = %v, want nothing", got)
 	}
 	if r, err := s.Root(t.Context(), reg.ref(":1"), nil); err != nil || r.Dir != first.Dir {
@@ -336,12 +338,12 @@ func TestAProgramRunsInItsImage(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	h, text := file("usr/bin/hello", string(must(os.ReadFile(program))))
-	h.Mode = 0o755
+	text := string(must(os.ReadFile(program)))
+	h := tar.Header{Typeflag: tar.TypeReg, Name: "usr/bin/hello", Mode: 0o755, Size: int64(len(text))}
 	reg := newRegistry(t)
 	reg.push(":1", imageOf(t, v1.Config{Env: []string{"NAME=dormouse"}, Cmd: []string{"/bin/hello"}, User: "1000"},
-		gzipped(t, newLayer(t).put(h, text).add(symlink("bin", "usr/bin")).bytes()),
-		gzipped(t, newLayer(t).file("etc/greeting", "good night").bytes())))
+		gzipped(t, layertest.NewTar(t).Put(h, text).Add(layertest.Symlink("bin", "usr/bin")).Bytes()),
+		gzipped(t, layertest.NewTar(t).File("etc/greeting", "good night").Bytes())))
 	r, err := openStore(t, rootfs.Options{}).Root(t.Context(), reg.ref(":1"), nil)
 	if err != nil {
 		t.Fatal(err)

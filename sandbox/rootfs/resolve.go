@@ -20,7 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// resolution is where a reference led.
+// resolution is the digest that a reference was resolved to.
 type resolution struct {
 	Ref    string    `json:"ref"`
 	Digest string    `json:"digest"`
@@ -55,8 +55,8 @@ func (s *Store) pull(ctx context.Context, text string, progress func(Progress), 
 	return *old, s.writeResolution(ref, old.Digest)
 }
 
-// cached returns the image that a reference led to before, nil if it is not there
-// any more.
+// cached returns the image that a reference was resolved to before, nil if it was
+// collected.
 func (s *Store) cached(r *resolution) (*Root, error) {
 	if r == nil {
 		return nil, nil //nolint:nilnil // there is none
@@ -71,8 +71,8 @@ func (s *Store) cached(r *resolution) (*Root, error) {
 	return &root, nil
 }
 
-// fresh reports whether a registry need not be asked. A digest always leads to
-// the same image.
+// fresh reports whether a resolution is still good without asking the registry. A digest
+// always is.
 func (s *Store) fresh(ref name.Reference, known *resolution, refresh bool) bool {
 	if _, ok := ref.(name.Digest); ok {
 		return true
@@ -96,18 +96,18 @@ func (s *Store) refFile(ref string) string {
 	return filepath.Join(s.opts.Dir, refsDir, hex.EncodeToString(sum[:])+".json")
 }
 
-// readResolution returns where a reference led, nil if it was not followed yet.
+// readResolution returns the last resolution of a reference, nil if there is none.
 func (s *Store) readResolution(ref name.Reference) (*resolution, error) {
 	raw, err := os.ReadFile(s.refFile(ref.Name()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // it was not
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read where it led: %w", err)
+		return nil, fmt.Errorf("read a resolution: %w", err)
 	}
 	r := new(resolution)
 	if err := json.Unmarshal(raw, r); err != nil {
-		return nil, fmt.Errorf("read where it led: %w", err)
+		return nil, fmt.Errorf("read a resolution: %w", err)
 	}
 	return r, nil
 }
@@ -118,17 +118,17 @@ func (s *Store) writeResolution(ref name.Reference, digest string) error {
 		err = atomicfile.Write(s.refFile(ref.Name()), raw, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("note where it leads: %w", err)
+		return fmt.Errorf("write a resolution: %w", err)
 	}
 	return nil
 }
 
-// expireRefs removes what is known of references to images that are gone.
+// expireRefs removes the resolutions to images that were collected.
 func (s *Store) expireRefs() error {
 	dir := filepath.Join(s.opts.Dir, refsDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("forget references: %w", err)
+		return fmt.Errorf("expire references: %w", err)
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -140,7 +140,7 @@ func (s *Store) expireRefs() error {
 		name := strings.Replace(r.Digest, ":", "-", 1)
 		if _, err := os.Stat(filepath.Join(s.opts.Dir, filepath.Base(name))); errors.Is(err, fs.ErrNotExist) {
 			if err := ignoreNotExist(os.Remove(path)); err != nil {
-				return fmt.Errorf("forget references: %w", err)
+				return fmt.Errorf("expire references: %w", err)
 			}
 		}
 	}

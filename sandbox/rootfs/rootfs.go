@@ -47,14 +47,14 @@ const (
 	defaultMaxBytes   = 20 << 30
 	defaultMaxEntries = 2_000_000
 
-	// resolveEvery is how long a tag is believed to lead where it led.
+	// resolveEvery is how long the resolution of a tag is cached.
 	resolveEvery = 5 * time.Minute
 	// maxConcurrent bounds the images that are being fetched and unpacked.
 	maxConcurrent = 4
 	// stallAfter ends a pull that gets no byte.
 	stallAfter = 2 * time.Minute
-	// gracePeriod keeps an image that was handed out from being collected before
-	// whoever has it could say so.
+	// gracePeriod protects an image that was returned to a caller from being collected
+	// before the caller has recorded that it uses it.
 	gracePeriod = time.Hour
 )
 

@@ -19,16 +19,17 @@ import (
 
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/imagefile"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Store keeps root file systems. Several may share a directory.
+// Store stores root file systems. Several may share a directory.
 type Store struct {
 	opts  Options
 	log   *slog.Logger
 	now   func() time.Time
 	stall time.Duration
 
-	unpacking chan struct{} // holds one for each image that is being unpacked
+	unpacking chan struct{} // a semaphore: one token for each image that is being unpacked
 
 	mu sync.Mutex // images appear to callers and disappear under it
 }
@@ -39,7 +40,7 @@ const (
 	lockPrefix = ".lock-"
 	refsDir    = "refs"
 	rootDir    = "root"
-	configFile   = "image.json"
+	configFile = "image.json"
 )
 
 // Open opens a store and removes what dead processes have left unfinished in it.
@@ -184,7 +185,7 @@ func (s *Store) fromFiles(ctx context.Context, from imagefile.Files, progress fu
 	return s.flattened(ctx, &image{Image: found}, progress)
 }
 
-// flattened returns an image's root file system, and makes it if there is none.
+// flattened returns the root file system of an image, and makes it if there is none.
 func (s *Store) flattened(ctx context.Context, im *image, progress func(Progress)) (Root, error) {
 	if err := im.Check(); err != nil {
 		return Root{}, err
@@ -217,7 +218,7 @@ func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress))
 	name := fileName(im.Digest)
 	tmp := filepath.Join(s.opts.Dir, newPrefix+name)
 	if err := os.RemoveAll(tmp); err != nil {
-		return fmt.Errorf("remove what was left: %w", err)
+		return fmt.Errorf("remove an unfinished image: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -227,16 +228,16 @@ func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress))
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return err
 	}
-	u, err := newUnpacker(filepath.Join(tmp, rootDir), s.opts.MaxBytes, s.opts.MaxEntries)
+	root, err := layer.NewRootFS(filepath.Join(tmp, rootDir), layer.Limits{Entries: s.opts.MaxEntries, Bytes: s.opts.MaxBytes})
 	if err != nil {
 		return err
 	}
-	f := &flattening{image: im, unpacker: u, progress: progress, stored: s.opts.MaxBytes, plain: s.opts.MaxBytes, stall: s.stall}
-	if err := errors.Join(f.run(ctx), u.close()); err != nil {
+	f := &flattening{image: im, rootfs: root, progress: progress, stored: s.opts.MaxBytes, plain: s.opts.MaxBytes, stall: s.stall}
+	if err := errors.Join(f.run(ctx), root.Close()); err != nil {
 		return err
 	}
-	if u.skipped > 0 {
-		s.log.WarnContext(ctx, "devices and pipes left out of image", "digest", im.Digest.String(), "count", u.skipped)
+	if n := root.Skipped(); n > 0 {
+		s.log.WarnContext(ctx, "devices and pipes left out of image", "digest", im.Digest.String(), "count", n)
 	}
 	note, err := json.Marshal(im.root())
 	if err != nil {
@@ -248,7 +249,7 @@ func (s *Store) flatten(ctx context.Context, im *image, progress func(Progress))
 	return s.commit(tmp, name)
 }
 
-// commit makes a directory durable with everything in it, and gives it its name.
+// commit syncs a directory with everything in it, and then renames it to its final name.
 func (s *Store) commit(tmp, name string) error {
 	d, err := os.Open(tmp)
 	if err != nil {
@@ -263,8 +264,8 @@ func (s *Store) commit(tmp, name string) error {
 	return atomicfile.SyncDir(s.opts.Dir)
 }
 
-// lookup returns an image that is there. The time of its directory is when it was
-// last handed out, for all stores that share it.
+// lookup returns an image that exists. The modification time of its directory is when it
+// was last returned, by any store that shares the directory.
 func (s *Store) lookup(digest string) (Root, error) {
 	h, err := v1.NewHash(digest)
 	if err != nil {
@@ -287,8 +288,7 @@ func (s *Store) lookup(digest string) (Root, error) {
 	return r, nil
 }
 
-// fileName is how a digest is spelled in file names. A colon means something to
-// mounts.
+// fileName is a digest as a file name. A colon would separate paths in mount options.
 func fileName(h v1.Hash) string { return h.Algorithm + "-" + h.Hex }
 
 func (s *Store) lockFile(name string) string { return filepath.Join(s.opts.Dir, lockPrefix+name) }

@@ -27,6 +27,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/dormouse-run/dormouse/sandbox/rootfs"
+	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
 // twoLayers is an image of which the second layer changes the first.
@@ -34,8 +35,8 @@ func twoLayers(t testing.TB) v1.Image {
 	return imageOf(t, v1.Config{
 		Env: []string{"PATH=/bin", "BROKEN", "=none"}, User: "1000:1000", WorkingDir: "srv", Cmd: []string{"sh"}, Entrypoint: []string{"/init"},
 	},
-		gzipped(t, newLayer(t).file("etc/a", "old").file("etc/b", "b").bytes()),
-		gzipped(t, newLayer(t).file("etc/a", "new").add(gone("etc/b")).bytes()))
+		gzipped(t, layertest.NewTar(t).File("etc/a", "old").File("etc/b", "b").Bytes()),
+		gzipped(t, layertest.NewTar(t).File("etc/a", "new").Add(layertest.Whiteout("etc/b")).Bytes()))
 }
 
 const twoLayersTree = "etc/\netc/a = new"
@@ -106,7 +107,7 @@ func TestAnImageIsReadWhereverItLies(t *testing.T) {
 			if diff := cmp.Diff(want, r); diff != "" {
 				t.Error(diff)
 			}
-			wantTree(t, r.Dir, twoLayersTree)
+			layertest.WantTree(t, r.Dir, twoLayersTree)
 			last := seen[len(seen)-1]
 			if last.Layer != 2 || last.Layers != 2 || last.Bytes == 0 || last.Bytes != last.Total || last.Entries < 4 {
 				t.Errorf("last progress = %+v", last)
@@ -137,8 +138,8 @@ func TestADirectoryIsUsedAsItIs(t *testing.T) {
 }
 
 func TestTheImageForThisMachineIsChosen(t *testing.T) {
-	ours := imageOf(t, v1.Config{}, gzipped(t, newLayer(t).file("ours", "ours").bytes()))
-	theirs := imageOf(t, v1.Config{}, gzipped(t, newLayer(t).file("theirs", "").bytes()))
+	ours := imageOf(t, v1.Config{}, gzipped(t, layertest.NewTar(t).File("ours", "ours").Bytes()))
+	theirs := imageOf(t, v1.Config{}, gzipped(t, layertest.NewTar(t).File("theirs", "").Bytes()))
 	on := func(im mutate.Appendable, os, arch string) mutate.IndexAddendum {
 		return mutate.IndexAddendum{Add: im, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: os, Architecture: arch}}}
 	}
@@ -170,7 +171,7 @@ func TestTheImageForThisMachineIsChosen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantTree(t, r.Dir, "ours = ours")
+			layertest.WantTree(t, r.Dir, "ours = ours")
 		})
 	}
 }
@@ -196,7 +197,7 @@ func edit(t *testing.T, layout string, digest v1.Hash, change func([]byte) []byt
 }
 
 func TestADamagedImageLeavesNothing(t *testing.T) {
-	plain := newLayer(t).file("etc/a", strings.Repeat("some text ", 1000)).bytes()
+	plain := layertest.NewTar(t).File("etc/a", strings.Repeat("some text ", 1000)).Bytes()
 	im := imageOf(t, v1.Config{}, gzipped(t, plain))
 	m := must(im.Manifest())
 	truncate := func(b []byte) []byte { return b[:len(b)/2] }
@@ -206,7 +207,7 @@ func TestADamagedImageLeavesNothing(t *testing.T) {
 		err    string
 	}{
 		{"another layer", func(t *testing.T, dir string) {
-			edit(t, dir, m.Layers[0].Digest, func([]byte) []byte { return newLayer(t).file("etc/b", "b").bytes() })
+			edit(t, dir, m.Layers[0].Digest, func([]byte) []byte { return layertest.NewTar(t).File("etc/b", "b").Bytes() })
 		}, "damaged"},
 		{"bytes after the tar", func(t *testing.T, dir string) {
 			edit(t, dir, m.Layers[0].Digest, func([]byte) []byte { return append(slices.Clone(plain), "more"...) })
@@ -256,13 +257,13 @@ func wantRefused(t *testing.T, opts rootfs.Options, ref, text string) {
 	if err == nil || !strings.Contains(err.Error(), text) {
 		t.Errorf("root = %+v, %v, want an error with %q", r, err, text)
 	}
-	if got := list(t, opts.Dir); !slices.Equal(got, []string{"refs/"}) {
+	if got := layertest.List(t, opts.Dir); !slices.Equal(got, []string{"refs/"}) {
 		t.Errorf("what is left = %v, want nothing", got)
 	}
 }
 
 func TestLayersComeInManyForms(t *testing.T) {
-	raw := newLayer(t).file("a", "a").bytes()
+	raw := layertest.NewTar(t).File("a", "a").Bytes()
 	for _, test := range []struct {
 		name  string
 		layer v1.Layer
@@ -287,7 +288,7 @@ func TestLayersComeInManyForms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantTree(t, r.Dir, "a = a")
+			layertest.WantTree(t, r.Dir, "a = a")
 		})
 	}
 }
@@ -327,12 +328,12 @@ func TestManifestsThatAreNoImagesAreRefused(t *testing.T) {
 }
 
 func TestBombsAreRefused(t *testing.T) {
-	zeros := newLayer(t).file("zeros", strings.Repeat("\x00", 8<<20)).bytes()
-	small := newLayer(t).file("small", "small").bytes()
+	zeros := layertest.NewTar(t).File("zeros", strings.Repeat("\x00", 8<<20)).Bytes()
+	small := layertest.NewTar(t).File("small", "small").Bytes()
 	tail := append(slices.Clone(small), make([]byte, 8<<20)...)
-	names := newLayer(t)
+	names := layertest.NewTar(t)
 	for i := range 1000 {
-		names.add(dir("d" + strings.Repeat("x", i%100) + "/" + strings.Repeat("y", 1+i/100)))
+		names.Add(layertest.Dir("d" + strings.Repeat("x", i%100) + "/" + strings.Repeat("y", 1+i/100)))
 	}
 	for _, test := range []struct {
 		name  string
@@ -342,7 +343,7 @@ func TestBombsAreRefused(t *testing.T) {
 		{"a large file", gzipped(t, zeros), "too large"},
 		{"a large file in zstd", storedAs(zstdOf(t, zeros), zeros, types.OCILayerZStd), "too large"},
 		{"a long tail after the tar", gzipped(t, tail), "too large"},
-		{"many names", gzipped(t, names.bytes()), "too many entries"},
+		{"many names", gzipped(t, names.Bytes()), "too many entries"},
 		{"much that unpacks to nothing", storedAs(bytes.Repeat(zstdOf(t, nil), 1<<20), nil, types.OCILayerZStd), "too large"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -373,7 +374,7 @@ func TestManyCallersShareOneImage(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			wantTree(t, r.Dir, twoLayersTree)
+			layertest.WantTree(t, r.Dir, twoLayersTree)
 		})
 	}
 	all.Wait()
@@ -390,7 +391,7 @@ func TestAnInterruptedCallLeavesNothing(t *testing.T) {
 	if !errors.Is(err, why) {
 		t.Errorf("error = %v, want %v", err, why)
 	}
-	if got := list(t, opts.Dir); !slices.Equal(got, []string{"refs/"}) {
+	if got := layertest.List(t, opts.Dir); !slices.Equal(got, []string{"refs/"}) {
 		t.Errorf("what is left = %v, want nothing", got)
 	}
 }
@@ -404,7 +405,7 @@ func TestCollectKeepsWhatIsWanted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := "tarball:" + saveTarball(t, imageOf(t, v1.Config{}, gzipped(t, newLayer(t).file("x", "x").bytes())))
+	other := "tarball:" + saveTarball(t, imageOf(t, v1.Config{}, gzipped(t, layertest.NewTar(t).File("x", "x").Bytes())))
 	unwanted, err := s.Root(t.Context(), other, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -424,7 +425,7 @@ func TestCollectKeepsWhatIsWanted(t *testing.T) {
 	if _, err := os.Stat(unwanted.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the unwanted image is still there: %v", err)
 	}
-	wantTree(t, wanted.Dir, twoLayersTree)
+	layertest.WantTree(t, wanted.Dir, twoLayersTree)
 	if names := must(os.ReadDir(opts.Dir)); len(names) != 2 {
 		t.Errorf("what is left = %v, want one image and the references", names)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// Capture copies what changed in a directory since a point into another one. It
-// does so in passes: while the directory is written to, each pass leaves less to
-// do for the one that is made while nobody writes.
+// Capture copies what changed in a directory since a snapshot into another one. Like a
+// live migration it works in passes: those made while the directory is written to leave
+// less to do for the last one, which is made while nobody writes.
 type Capture struct {
 	from   beneath.Tree
 	to     string
@@ -24,27 +24,26 @@ type Capture struct {
 	before Index
 	below  []string
 
-	written   Index           // what is in to
-	recopy map[uint64]bool // of it, what was not read in one instant
-	now   Index           // of from, as the last pass has found it
-	skipped  []Entry
-	since time.Time // when the last pass began
-	copied int64
+	written Index           // what to holds
+	recopy  map[uint64]bool // inodes whose copies in to may be inconsistent
+	now     Index           // from at the last pass
+	skipped []Entry
+	since   time.Time // when the last pass began
+	copied  int64
 	mapped  map[uint64]bool
 }
 
-// NewCapture begins a capture of what is in from into the empty directory to.
-// Before is what from was like at the point to compare with, empty for all of it.
-// Below are the layers that from lies over, the lowest first.
+// NewCapture begins a capture of from into the empty directory to. Before is the index of
+// from at the snapshot to compare with, empty to capture everything. Below are the layers
+// that from lies over, the lowest first.
 func NewCapture(from beneath.Tree, to string, before Index, below []string, l Limits) *Capture {
 	return &Capture{from: from, to: to, before: before, below: below, limits: l, recopy: make(map[uint64]bool)}
 }
 
-// Pass makes the copy what the directory is now, and reports whether nothing
-// changed meanwhile. Held are paths of files that somebody writes to as if they
-// were memory: a look does not tell whether such a file is what it was, since what
-// is written then changes no time.
-func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err error) {
+// Pass brings the copy up to date, and reports whether nothing changed in the meantime.
+// Mapped are the paths of files that are mapped for writing. Whether such a file has
+// changed cannot be told from its metadata, since writes to mapped memory change no time.
+func (c *Capture) Pass(ctx context.Context, mapped []string) (settled bool, err error) {
 	c.since = time.Now()
 	if c.now, c.skipped, err = scanSized(ctx, c.from.Host(), c.limits, max(len(c.now), len(c.before))); err != nil {
 		return false, err
@@ -52,42 +51,43 @@ func (c *Capture) Pass(ctx context.Context, held []string) (settled bool, err er
 	if c.now, err = addWhiteouts(ctx, c.now, c.skipped, c.below); err != nil {
 		return false, fmt.Errorf("capture: %w", err)
 	}
-	c.mapped = c.now.inodes(held)
+	c.mapped = c.now.inodes(mapped)
 	maps.Copy(c.recopy, c.mapped)
 	changed := Diff(c.baseline(), c.now)
 	if err := c.checkSize(changed); err != nil {
 		return false, err
 	}
-	moved, torn, err := updateCopy(ctx, c.from.Host(), c.written, changed, c.recopy, c.to)
+	moved, dirty, err := updateCopy(ctx, c.from.Host(), c.written, changed, c.recopy, c.to)
 	if err != nil {
 		return false, err
 	}
 	c.written, c.copied, c.recopy = changed, moved, make(map[uint64]bool)
-	for _, e := range torn {
+	for _, e := range dirty {
 		c.recopy[e.Inode] = true
 	}
-	for _, e := range changed { // it may change once more and have the same time
+	for _, e := range changed { // it may change again and have the same time
 		if c.racy(e) {
 			c.recopy[e.Inode] = true
 		}
 	}
-	return len(torn) == 0, nil
+	return len(dirty) == 0, nil
 }
 
-// racy reports whether an entry changed so short before the last pass that a change
-// since need not show.
+// racy reports whether an entry changed so shortly before the last pass that another
+// change may have left the same time.
 func (c *Capture) racy(e Entry) bool {
-	const tick = 20 * time.Millisecond // or less, which is as fine as file systems tell the time
+	const tick = 20 * time.Millisecond // no file system has coarser times
 	return e.Kind != Whiteout && time.Unix(e.Changed.Sec, e.Changed.Nsec).After(c.since.Add(-tick))
 }
 
-// Dirty reports whether the last pass has met something that changed under it.
+// Dirty reports whether something changed while the last pass read it.
 func (c *Capture) Dirty() bool { return len(c.recopy) > 0 }
 
-// Copied is about how many bytes the last pass had to copy.
+// Copied is about how many bytes the last pass has copied.
 func (c *Capture) Copied() int64 { return c.copied }
 
-// baseline is what was there before, without what may have changed unseen.
+// baseline is the index to compare with. Entries that may have changed without a trace
+// are invalid in it.
 func (c *Capture) baseline() Index {
 	if len(c.mapped) == 0 {
 		return c.before
@@ -95,12 +95,11 @@ func (c *Capture) baseline() Index {
 	return c.before.invalidate(func(e Entry) bool { return c.mapped[e.Inode] })
 }
 
-// A name costs the sandbox that makes it nothing, and a layer that is mounted has a
-// file for each (see Separate). So a file has a few names for what it takes itself,
-// which is what compilers and package managers give theirs, and what all further ones
-// take together is bounded.
+// A hard link costs a sandbox nothing, but becomes a file of its own in a layer that is
+// mounted (see BreakHardLinks). So a file may have as many links as compilers and package
+// managers make, and what all further links take together is bounded.
 const (
-	freeLinks  = 3
+	freeLinks      = 3
 	maxLinkedBytes = 1 << 30 // bytes
 )
 
@@ -124,14 +123,14 @@ func (c *Capture) checkSize(changed Index) error {
 	return nil
 }
 
-// Index is what the directory was like at the last pass, to compare with at the
-// next capture. What may change again without a later time is doubted in it.
+// Index is the directory at the last pass, for the next capture to compare with. Entries
+// that may change again without a later time are invalid in it.
 func (c *Capture) Index() Index {
 	return c.now.invalidate(func(e Entry) bool { return c.mapped[e.Inode] || c.recopy[e.Inode] || c.racy(e) })
 }
 
-// Written is what the copy holds: how many entries, and how many bytes are in
-// them. Every layer has a root, which counts only if it is not what it was.
+// Written counts the entries and bytes of the copy. Every layer has a root, which counts
+// only if it has changed.
 func (c *Capture) Written() (entries int, bytes int64) {
 	for _, e := range c.written {
 		bytes += e.Size
@@ -143,10 +142,10 @@ func (c *Capture) Written() (entries int, bytes int64) {
 	return entries, bytes
 }
 
-// Skipped is what no layer carries.
+// Skipped lists what no layer carries.
 func (c *Capture) Skipped() []Entry { return c.skipped }
 
-// inodes are those that paths lead to.
+// inodes are the inodes of the files at paths.
 func (all Index) inodes(paths []string) map[uint64]bool {
 	found := make(map[uint64]bool)
 	for _, path := range paths {
@@ -158,8 +157,7 @@ func (all Index) inodes(paths []string) map[uint64]bool {
 	return found
 }
 
-// invalidate returns the index with some entries such that nothing is the same as they
-// are.
+// invalidate returns a copy of the index in which some entries differ from any other.
 func (all Index) invalidate(which func(Entry) bool) Index {
 	out := slices.Clone(all)
 	for i, e := range out {
@@ -170,8 +168,8 @@ func (all Index) invalidate(which func(Entry) bool) Index {
 	return out
 }
 
-// ScanBaseline is what a directory is like now, to be compared with later. What may change again
-// without a later time is doubted in it.
+// ScanBaseline returns the index of a directory, to be compared with later. Entries that
+// may change again without a later time are invalid in it.
 func ScanBaseline(ctx context.Context, dir beneath.Tree, l Limits) (Index, error) {
 	c := Capture{since: time.Now()}
 	all, _, err := Scan(ctx, dir.Host(), l)
@@ -181,8 +179,8 @@ func ScanBaseline(ctx context.Context, dir beneath.Tree, l Limits) (Index, error
 	return all.invalidate(c.racy), nil
 }
 
-// CopyRootMetadata gives an empty directory that is to lie over layers what the root of the
-// topmost has: its root is seen instead of theirs.
+// CopyRootMetadata gives an empty directory that is to be mounted over layers the
+// metadata of the root of the topmost, since the upper root is the visible one.
 func CopyRootMetadata(ctx context.Context, top, dir string) error {
 	r, err := openRoot(top)
 	if err != nil {

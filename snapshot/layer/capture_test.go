@@ -266,7 +266,7 @@ func TestAFlatCopySharesNothing(t *testing.T) {
 	}
 }
 
-func TestMarksAreOfOneDirectoryAndTheLastTwo(t *testing.T) {
+func TestBaselinesAreOfOneDirectoryAndTheLastTwo(t *testing.T) {
 	of, dir := t.TempDir(), filepath.Join(t.TempDir(), "marks")
 	must(t, os.WriteFile(filepath.Join(of, "file"), nil, 0o600))
 	index, _, err := layer.Scan(t.Context(), of, plenty)

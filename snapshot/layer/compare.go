@@ -14,17 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Change is a name that two lines of layers do not show alike. Of one that was not
-// there before, or is not there now, the kind of that side is 0.
+// Change is a path at which two chains of layers differ. The kind of a side that has
+// nothing there is 0.
 type Change struct {
 	Path     string
 	Was, Now Entry
 }
 
-// Compare finds what differs between what two lines of layers show, the lowest layer
-// first, with nothing below them. Times count for nothing: a file is the same if its
-// bytes, its owner, its permissions and what is attached to it are. A line without
-// layers shows an empty directory.
+// Compare finds the differences between two chains of layers, the lowest layer first, with
+// nothing below them. Times are not compared: a file is the same if its bytes, owner,
+// permissions and extended attributes are. A chain without layers is an empty directory.
 func Compare(ctx context.Context, before, now []string, l Limits, each func(Change)) error {
 	var a, b view
 	err := errors.Join(a.open(ctx, before, l), b.open(ctx, now, l))
@@ -42,19 +41,19 @@ func Compare(ctx context.Context, before, now []string, l Limits, each func(Chan
 	return nil
 }
 
-// view is what a line of layers shows.
+// view is the merged view of a chain of layers.
 type view struct {
 	roots   []root
 	dirs    []string
 	devices []uint64 // that they are on
 	entries []layerEntry
-	// doubtful says that it is on a disk that may have failed: what cannot be read in it
-	// is not the same as anything.
+	// suspect says that it is on a disk that may have failed: what cannot be read there
+	// differs from everything.
 	suspect bool
 }
 
-// open looks at layers. The last of them may be what a sandbox writes to, and is held to
-// the limits. Those below it were kept, or made of what was.
+// open scans layers. The last of them may be a directory that a sandbox writes to, and is
+// held to the limits. Those below it are stored layers, or were made of some.
 func (v *view) open(ctx context.Context, dirs []string, l Limits) error {
 	for _, dir := range dirs {
 		if err := v.addLayer(dir); err != nil {
@@ -78,7 +77,7 @@ func (v *view) open(ctx context.Context, dirs []string, l Limits) error {
 	return nil
 }
 
-// addLayer opens one more layer, without a look at what is in it.
+// addLayer opens one more layer without scanning it.
 func (v *view) addLayer(dir string) error {
 	r, err := openRoot(dir)
 	if err != nil {
@@ -93,7 +92,7 @@ func (v *view) addLayer(dir string) error {
 	return nil
 }
 
-// compareViews calls each with what differs. What is not there is empty.
+// compareViews calls each with what differs. An entry that is missing is zero.
 func compareViews(ctx context.Context, a, b *view, each func(was, now layerEntry) error) error {
 	was, now := a.entries, b.entries
 	if len(was) == 0 || len(now) == 0 { // there is a root all the same
@@ -128,8 +127,8 @@ func compareViews(ctx context.Context, a, b *view, each func(was, now layerEntry
 	return nil
 }
 
-// same reports whether two entries of one name show the same. What is in the same
-// layer is, and so is what shares an inode.
+// same reports whether two entries of one path are the same. Entries of the same layer
+// are, and so are those that share an inode.
 func (v *view) same(ctx context.Context, e layerEntry, other *view, o layerEntry) (bool, error) {
 	if v.dirs[e.layer] == other.dirs[o.layer] || e.Kind == File && e.Inode == o.Inode && v.devices[e.layer] == other.devices[o.layer] {
 		return true, nil
@@ -178,7 +177,7 @@ func SameRoot(ctx context.Context, a, b string) (bool, error) {
 	return sameFile(ctx, roots[0], roots[1], entries[0])
 }
 
-// sameFile compares what two layers have at a path, which is as large in both.
+// sameFile compares a file or directory of the same size in two layers.
 func sameFile(ctx context.Context, a, b root, e Entry) (bool, error) {
 	flags := unix.O_RDONLY
 	if e.Kind == Dir {
@@ -214,11 +213,11 @@ func byName(all []xattr) []xattr {
 }
 
 func sameBytes(ctx context.Context, a, b io.Reader) (bool, error) {
-	const piece = 128 << 10
-	x, y := make([]byte, piece), make([]byte, piece)
+	const size = 128 << 10
+	x, y := make([]byte, size), make([]byte, size)
 	for ctx.Err() == nil {
-		n, last, err := readPiece(a, x)
-		m, _, other := readPiece(b, y)
+		n, last, err := readFull(a, x)
+		m, _, other := readFull(b, y)
 		if err := errors.Join(err, other); err != nil {
 			return false, err
 		}
@@ -229,8 +228,8 @@ func sameBytes(ctx context.Context, a, b io.Reader) (bool, error) {
 	return false, context.Cause(ctx)
 }
 
-// readPiece reads as much as there is room for, and says whether that was the last.
-func readPiece(r io.Reader, to []byte) (n int, last bool, err error) {
+// readFull fills the buffer, and reports whether the end was reached.
+func readFull(r io.Reader, to []byte) (n int, last bool, err error) {
 	n, err = io.ReadFull(r, to)
 	if last = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); last {
 		err = nil

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Copy copies entries of one directory to another, which must be empty or hold
-// only what a copy before this one has put there. Of a file it takes no more than
-// the entry says it has. It returns those that were not there any more, or
-// changed while they were read: who needs them holds still and copies again.
-func Copy(ctx context.Context, from string, entries Index, to string) (torn []Entry, err error) {
+// Copy copies entries of one directory to another, which must be empty or hold only what
+// an earlier copy has put there. It copies no more of a file than the size of its entry.
+// It returns the entries that were removed or changed while they were read; to get a
+// consistent copy of those, the caller stops the writers and copies again.
+func Copy(ctx context.Context, from string, entries Index, to string) (changed []Entry, err error) {
 	return copyWithin(ctx, SpaceIn(to), from, entries, to)
 }
 
-// copyWithin is Copy to a disk that has some room.
-func copyWithin(ctx context.Context, room *Space, from string, entries Index, to string) (torn []Entry, err error) {
+// copyWithin is Copy within the space of a disk.
+func copyWithin(ctx context.Context, space *Space, from string, entries Index, to string) (changed []Entry, err error) {
 	src, err := openRoot(from)
 	if err != nil {
 		return nil, fmt.Errorf("copy: %w", err)
@@ -33,7 +33,7 @@ func copyWithin(ctx context.Context, room *Space, from string, entries Index, to
 		return nil, fmt.Errorf("copy: %w", err)
 	}
 	defer func() { _ = dst.Close() }()
-	c := copier{src: src, dst: dst, space: room, links: make(map[uint64]string)}
+	c := copier{src: src, dst: dst, space: space, links: make(map[uint64]string)}
 	for _, e := range entries {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("copy: %w", context.Cause(ctx))
@@ -48,7 +48,7 @@ func copyWithin(ctx context.Context, room *Space, from string, entries Index, to
 	return c.changed, nil
 }
 
-// setDirTimes gives directories their times, the innermost first.
+// setDirTimes sets the times of directories, the innermost first.
 func setDirTimes(r root, entries Index) error {
 	for _, e := range slices.Backward(entries) {
 		if e.Kind == Dir {
@@ -62,9 +62,9 @@ func setDirTimes(r root, entries Index) error {
 
 type copier struct {
 	src, dst root
-	space     *Space
-	links    map[uint64]string // where a file with several names was first put
-	changed     []Entry
+	space    *Space
+	links    map[uint64]string // the first path of a file with several hard links
+	changed  []Entry
 }
 
 func (c *copier) entry(e Entry) error {
@@ -91,7 +91,7 @@ func (c *copier) entry(e Entry) error {
 	return fmt.Errorf("it is of the kind %d, which no layer carries", e.Kind)
 }
 
-// vanished notes what is not there any more.
+// vanished records an entry that was removed or replaced before it was read.
 func (c *copier) vanished(e Entry, err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		c.changed = append(c.changed, e)
@@ -105,13 +105,13 @@ func (c *copier) dir(e Entry) error {
 	if e.Path != "." {
 		err = c.dst.withParent(e.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o700) })
 	}
-	if errors.Is(err, unix.EEXIST) { // a copy before this one has made it
+	if errors.Is(err, unix.EEXIST) { // an earlier copy has made it
 		err = c.dst.clearXattrs(e.Path)
 	}
 	if err != nil {
 		return err
 	}
-	if err := c.attach(e); err != nil {
+	if err := c.copyXattrs(e); err != nil {
 		return err
 	}
 	if e.Opaque {
@@ -122,8 +122,8 @@ func (c *copier) dir(e Entry) error {
 	return c.dst.setMetadata(e)
 }
 
-// attach copies what is attached to a directory.
-func (c *copier) attach(e Entry) error {
+// copyXattrs copies the extended attributes of a directory.
+func (c *copier) copyXattrs(e Entry) error {
 	in, err := c.src.openDir(e.Path)
 	if err != nil {
 		return c.vanished(e, err)
@@ -157,14 +157,14 @@ func (c *copier) symlink(e Entry) error {
 
 func (c *copier) file(e Entry) error {
 	if first, ok := c.links[e.Inode]; ok && e.Links > 1 {
-		// A file may have more names where it comes from than it can have here.
+		// The source file system may allow more links than this one.
 		if err := link(c.dst, first, e.Path); !errors.Is(err, unix.EMLINK) {
 			return err
 		}
 	}
 	in, err := c.src.Regular(e.Path)
 	if err != nil {
-		return c.vanished(e, err) // it is something else by now, or not there
+		return c.vanished(e, err) // it was replaced or removed
 	}
 	defer func() { _ = in.Close() }()
 	out, err := c.dst.At(e.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
@@ -180,7 +180,7 @@ func (c *copier) file(e Entry) error {
 	return c.dst.setMetadata(e)
 }
 
-// content copies what is in a file, without its holes.
+// content copies the content of a file, without its holes.
 func (c *copier) content(e Entry, in, out *os.File) error {
 	err := eachExtent(in, e.Size, func(at, n int64) error {
 		for end := at + n; at < end; at += checkEvery {
@@ -217,7 +217,7 @@ func (c *copier) content(e Entry, in, out *os.File) error {
 	return nil
 }
 
-// eachExtent calls do for each part of a file that is no hole.
+// eachExtent calls do for each extent of a file that holds data.
 func eachExtent(f *os.File, size int64, do func(at, n int64) error) error {
 	for at := int64(0); at < size; {
 		start, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
@@ -229,7 +229,7 @@ func eachExtent(f *os.File, size int64, do func(at, n int64) error) error {
 		}
 		end, err := unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
 		if errors.Is(err, unix.ENXIO) {
-			return nil // it has become shorter
+			return nil // it was truncated
 		}
 		if err != nil {
 			return err
@@ -247,5 +247,5 @@ func eachExtent(f *os.File, size int64, do func(at, n int64) error) error {
 	return nil
 }
 
-// link gives a file of a layer another name.
+// link makes a hard link in a layer.
 func link(r root, from, to string) error { return linkBetween(r, from, r, to) }

@@ -130,7 +130,7 @@ func TestWhatAFileSystemTakesALayerTakes(t *testing.T) {
 	same(t, []string{two, three}, []string{merged})
 }
 
-// same fails unless two lines of layers show the same.
+// same fails unless two chains of layers show the same.
 func same(t *testing.T, one, two []string) {
 	t.Helper()
 	must(t, layer.Compare(t.Context(), one, two, plenty, func(c layer.Change) { t.Errorf("%.100q is not the same", c.Path) }))

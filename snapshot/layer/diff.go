@@ -2,12 +2,12 @@
 
 package layer
 
-// Diff is what must lie over a directory as it was before, to make it what it is
-// now: entries to put, and names that are gone. Directories above them are among
-// them, since a layer says of every directory in it what it is like.
+// Diff returns the layer that turns a directory as it was before into what it is now:
+// changed entries, and whiteouts for those that were removed. The directories above them
+// are included, since a layer has the metadata of each directory in it.
 //
-// The directory may itself lie over others, which only matters for those that
-// hide them: one that has become opaque is put with all there is in it.
+// The directory may itself lie over other layers. That matters only for opaque
+// directories: one that has become opaque is included with everything in it.
 func Diff(before, now Index) Index {
 	d := differ{}
 	b := 0
@@ -40,7 +40,7 @@ type ancestor struct {
 	whole bool // and so is everything in it
 }
 
-// enter leaves the directories that a path is not in.
+// enter drops the directories that a path is not in.
 func (d *differ) enter(path string) {
 	in := parent(path)
 	for n := len(d.above); n > 0; n-- {
@@ -51,7 +51,7 @@ func (d *differ) enter(path string) {
 	}
 }
 
-// present is an entry that is there now, and what it was.
+// present handles an entry that exists now. Was is its former version.
 func (d *differ) present(was, e Entry) {
 	if e.Path != "." {
 		d.enter(e.Path)
@@ -73,8 +73,8 @@ func (d *differ) present(was, e Entry) {
 	}
 }
 
-// removed is an entry that is no more. It is hidden, unless it went with its
-// directory or that hides all that was in it.
+// removed handles an entry that exists no more. It gets a whiteout, unless its directory
+// was removed too or is included as opaque.
 func (d *differ) removed(was Entry) {
 	if was.Path == "." {
 		return
@@ -87,7 +87,7 @@ func (d *differ) removed(was Entry) {
 	d.out = append(d.out, Entry{Path: was.Path, Kind: Whiteout})
 }
 
-// putParents puts the directories that the walk is in.
+// putParents adds the directories that the walk is in.
 func (d *differ) putParents() {
 	for i := range d.above {
 		if a := &d.above[i]; !a.put {

@@ -13,5 +13,5 @@ func Summed(body []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// AddWhiteouts is hideOthers.
+// AddWhiteouts is addWhiteouts.
 var AddWhiteouts = addWhiteouts

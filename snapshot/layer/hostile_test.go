@@ -101,7 +101,7 @@ func TestUnusualArchivesAreTamed(t *testing.T) {
 				}
 				return nil
 			}))
-			if err := safely(t, raw, adopt); err != nil {
+			if err := safely(t, raw, unpackOCI); err != nil {
 				t.Errorf("adopt = %v", err)
 			}
 		})
@@ -209,7 +209,7 @@ func TestNamesAndPathsAreBounded(t *testing.T) {
 	if _, _, err := layer.Scan(t.Context(), sockets, layer.Limits{Entries: 10, Bytes: 1 << 20}); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("twenty that no layer carries, ten allowed: %v", err)
 	}
-	// A file with a long path and many names: it takes no room, and much to remember.
+	// A file with a long path and many names: it takes no space, and much to remember.
 	deep := filepath.Join(t.TempDir(), "long")
 	at := deep
 	for range 14 {
@@ -230,7 +230,7 @@ func TestNamesAndPathsAreBounded(t *testing.T) {
 
 // What was packed within the limits is unpacked within them: a directory that hides what
 // is below is two headers.
-func TestDirectoriesThatHideCountOnce(t *testing.T) {
+func TestOpaqueDirectoriesCountOnce(t *testing.T) {
 	dir, l := t.TempDir(), layer.Limits{Entries: 11, Bytes: 1 << 20}
 	for i := range l.Entries - 1 {
 		at := filepath.Join(dir, fmt.Sprint(i))

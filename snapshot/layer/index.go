@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// An index is kept as bytes: what it is, each entry after the other, and a sum of
-// all that. A path is spelled by how much of it the one before had.
+// An encoded index is a magic, the entries one after the other, and a checksum. A path is
+// encoded as the length of the prefix that it shares with the one before, and the rest.
 
 const indexMagic = "dormouse index 1\n"
 
@@ -22,7 +22,7 @@ var errIndex = errors.New("these bytes are no index")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Encode is the index as bytes.
+// Encode encodes the index.
 func (all Index) Encode() []byte {
 	const each = 40 // or so
 	b := make([]byte, 0, len(indexMagic)+each*len(all))
@@ -61,7 +61,7 @@ func sharedPrefix(a, b string) int {
 	return n
 }
 
-// DecodeIndex reads what Encode has written, and nothing else.
+// DecodeIndex decodes what Encode has written, and refuses anything else.
 func DecodeIndex(raw []byte, l Limits) (Index, error) {
 	const sum = 4
 	body, ok := bytes.CutPrefix(raw, []byte(indexMagic))
@@ -94,7 +94,7 @@ func DecodeIndex(raw []byte, l Limits) (Index, error) {
 	return all, nil
 }
 
-// validPath reports whether a path is one that a scan may meet.
+// validPath reports whether a scan may find a path.
 func validPath(name string) bool {
 	return name != "." && len(name) <= maxPath && name == path.Clean(name) && filepath.IsLocal(name) &&
 		!strings.ContainsRune(name, 0)
@@ -116,7 +116,7 @@ func (r *indexReader) entry(before string) Entry {
 	r.bad = e.Kind < Dir || e.Kind > Whiteout || r.rest[more+1] > 1
 	r.rest = r.rest[more+2:]
 	e.Mode, e.UID, e.GID = uint32(r.uvarint(permissions)), uint32(r.uvarint(bits32)), uint32(r.uvarint(bits32)) //nolint:gosec // that is the most
-	e.Inode, e.Links = r.uvarint(1<<64-1), uint32(r.uvarint(bits32))                                         //nolint:gosec // that is the most
+	e.Inode, e.Links = r.uvarint(1<<64-1), uint32(r.uvarint(bits32))                                            //nolint:gosec // that is the most
 	e.Size = r.varint()
 	e.Modified.Sec, e.Modified.Nsec = r.varint(), r.varint()
 	e.Changed.Sec, e.Changed.Nsec = r.varint(), r.varint()

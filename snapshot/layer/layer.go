@@ -1,15 +1,15 @@
-// Package layer is what one step of a workspace line consists of.
+// Package layer captures, packs, unpacks, merges and compares the layers of workspaces.
 //
-// On disk a layer is a directory as overlayfs has its upper one: what was written
-// lies in it as it is; what was removed is a character device 0:0 of that name; a
-// directory that hides everything below it has the attribute
-// trusted.overlay.opaque. So layers are mounted over each other as they are. In
-// transit a layer is that of the OCI image format: a tar, in which what was
-// removed is an empty file .wh.NAME.
+// On disk a layer is a directory in the format of an overlayfs upper directory: what was
+// written lies in it as it is; what was removed is a whiteout, a character device 0:0 of
+// that name; an opaque directory has the attribute trusted.overlay.opaque. So layers are
+// mounted over each other as they are. In transit a layer is an OCI layer: a tar, in which
+// a whiteout is an empty file .wh.NAME.
 //
-// Layers come from workspaces in which anybody may have made anything, and from
-// archives that anybody may have written. Names are only ever resolved below the
-// directory at hand, and no link is followed.
+// Layers come from workspaces in which anybody may have made anything, and from archives
+// that anybody may have written. Names are only ever resolved beneath the directory at
+// hand, and no link is followed; only in a RootFS are links followed, inside of it. One
+// unpacker reads all archives: see policy for what each kind may hold.
 package layer
 
 import (
@@ -19,7 +19,7 @@ import (
 	"strings"
 )
 
-// Kind is what a name in a layer stands for.
+// Kind is the kind of an entry.
 type Kind uint8
 
 // The kinds.
@@ -28,11 +28,11 @@ const (
 	File
 	Symlink
 	Fifo
-	Whiteout  // what lower layers have under this name is hidden
+	Whiteout    // it hides what lower layers have under this name
 	Unsupported // a socket, a device or what is mounted there, which no layer carries
 )
 
-// Entry is one name in a directory, and what a look at it tells.
+// Entry is one name in a directory, and its metadata.
 type Entry struct {
 	Path     string // from the root of the layer, which is "."
 	Kind     Kind
@@ -40,30 +40,31 @@ type Entry struct {
 	UID, GID uint32
 	Size     int64
 	Modified Stamp
-	// Changed, Inode and Links tell whether it is what it was, and who shares it.
+	// Changed, Inode and Links tell whether it has changed, and what shares its inode.
 	Changed Stamp
 	Inode   uint64
 	Links   uint32
-	// Opaque is a directory that hides what lower layers have in it.
+	// Opaque says that a directory hides what lower layers have in it.
 	Opaque bool
 }
 
-// Stamp is a time as file systems keep it.
+// Stamp is a time as file systems store it.
 type Stamp struct{ Sec, Nsec int64 }
 
-// unchanged reports whether nobody has touched an entry since.
+// unchanged reports whether an entry is the same, and nobody has touched it in between.
 func (e Entry) unchanged(o Entry) bool {
 	if e.Kind == Whiteout && o.Kind == Whiteout {
-		return true // all of them share one inode, and its times
+		return true // all whiteouts share one inode, and its times
 	}
 	o.Links = e.Links
 	return e == o
 }
 
-// Index is every entry of a directory, each before what is in it, names in order.
+// Index is every entry of a directory in the order of a walk: each directory before what
+// is in it, names sorted.
 type Index []Entry
 
-// compare orders paths as a walk meets them.
+// compare orders paths as a walk finds them.
 func compare(a, b string) int {
 	switch {
 	case a == b:
@@ -80,8 +81,8 @@ func compare(a, b string) int {
 	return cmp.Compare(rank(a, n), rank(b, n))
 }
 
-// rank puts the end of a name before everything, and what is in a directory
-// before its neighbours.
+// rank sorts the end of a path before everything, and what is in a directory before the
+// names beside the directory.
 func rank(s string, n int) int {
 	switch {
 	case n == len(s):
@@ -92,12 +93,12 @@ func rank(s string, n int) int {
 	return int(s[n]) + 2 //nolint:mnd // after the two above
 }
 
-// Restored is a path at which a snapshot's version is put back.
+// Restored is a path at which the snapshot's version was restored.
 type Restored struct {
 	Path string `json:"path"`
-	// Kept is the path of what was found there instead, empty if nothing was.
+	// SavedAs is the path that what was found there was moved to, empty if nothing was.
 	SavedAs string `json:"kept,omitempty"`
-	// Outside says that there was no room for that, and it is kept outside of the directory.
+	// Outside says that it was moved out of the directory, for want of space.
 	Outside bool `json:"outside,omitempty"`
 }
 
@@ -105,24 +106,23 @@ type Restored struct {
 type Limits struct {
 	Entries int
 	Bytes   int64 // of files, as large as they say they are
-	// Paths bounds the bytes of all paths together; zero is DefaultPaths. Whoever writes
-	// to a directory chooses them, and a link with a long path costs him next to nothing.
-	// It also bounds how deep directories lie in each other, and the work of looking up
-	// all paths.
+	// Paths bounds the bytes of all paths together; zero is DefaultPaths. Whoever writes to
+	// a directory chooses them, and a link with a long path costs next to nothing. It also
+	// bounds the depth of directories, and the work of resolving all paths.
 	Paths int64
 }
 
-// DefaultPaths is the limit of Paths where nothing else is said.
+// DefaultPaths is the default of Limits.Paths.
 const DefaultPaths = 64 << 20
 
-// Unlimited is for what was made of layers that are kept. Each of them was within its
-// limits then; all of them together need not be.
+// Unlimited is for what is made of stored layers. Each of them was within its limits when
+// it was stored; all of them together need not be.
 var Unlimited = Limits{Entries: math.MaxInt, Bytes: math.MaxInt64, Paths: math.MaxInt64}
 
-// MaxPaths is how many bytes all paths may be.
+// MaxPaths is how many bytes all paths together may have.
 func (l Limits) MaxPaths() int64 { return cmp.Or(l.Paths, DefaultPaths) }
 
-// Check fails unless so much is within the limits. Entries and paths count the root.
+// Check fails unless the counts are within the limits. Entries and paths count the root.
 func (l Limits) Check(entries int, bytes, paths int64) error {
 	switch {
 	case entries > l.Entries, paths > l.MaxPaths():
@@ -134,20 +134,20 @@ func (l Limits) Check(entries int, bytes, paths int64) error {
 }
 
 const (
-	// maxPath is longer than any path can be where all of them together, each of a
-	// directory of its own, are within what a scan takes.
+	// maxPath is longer than any path can be if it and the directories above it are within
+	// DefaultPaths.
 	maxPath = 256 << 10
-	// maxTarget is how long what a symbolic link leads to may be.
+	// maxTarget is how long the target of a symbolic link may be.
 	maxTarget = 4096
 )
 
-// Errors of layers that are too much, or wrong.
+// Errors of layers that are too large, or malformed.
 var (
-	ErrTooMany = errors.New("the layer has too many entries")
-	ErrTooBig  = errors.New("the layer is too large")
-	ErrMalformed   = errors.New("it is no layer")
-	// ErrNoSpace means that a directory's file system has no room for what it has lost.
-	ErrNoSpace = errors.New("there is no room for what was lost")
+	ErrTooMany   = errors.New("the layer has too many entries")
+	ErrTooBig    = errors.New("the layer is too large")
+	ErrMalformed = errors.New("the layer is malformed")
+	// ErrNoSpace means that a file system has no space for the files to restore.
+	ErrNoSpace = errors.New("there is no space for the files to restore")
 )
 
 // parent is the path of the directory that an entry is in.

@@ -14,10 +14,10 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// MergeOver makes one layer out of several that lie over others, the lowest of each
-// first, in an empty directory. What hides something in the others is kept. Files are
-// copied, as Merge does. Nothing is written if what comes of it is not within the
-// limits.
+// MergeOver merges consecutive layers of a chain, the lowest first, into one layer in an
+// empty directory. Below are the layers under them: whiteouts that hide something there
+// stay. Files are copied, as by Merge. If the result is not within the limits, nothing is
+// written.
 func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) error {
 	var all []layerEntry
 	put := overlayBase
@@ -47,16 +47,16 @@ func MergeOver(ctx context.Context, below, dirs []string, l Limits, to string) e
 	return nil
 }
 
-// layerEntry is an entry and the layer that it is in.
+// layerEntry is an entry and the number of its layer.
 type layerEntry struct {
 	Entry
 	layer int
 }
 
-// checkLimits fails unless entries are a layer that is within the limits.
+// checkLimits fails unless a layer of the entries is within the limits.
 func checkLimits(all []layerEntry, l Limits) error {
 	var bytes, paths int64
-	seen := make(map[uint64]int) // files with several names, and the layer they are in
+	seen := make(map[uint64]int) // files with several hard links, and their layers
 	for _, p := range all {
 		paths += int64(len(p.Path))
 		if p.Kind != File {
@@ -73,23 +73,23 @@ func checkLimits(all []layerEntry, l Limits) error {
 	return l.Check(len(all), bytes, paths)
 }
 
-// overlayBase puts a layer over what there is, with nothing below.
+// overlayBase puts a layer over lower entries, with nothing below them.
 func overlayBase(lower []layerEntry, n int, upper Index) []layerEntry {
 	return slices.DeleteFunc(overlay(lower, n, upper), func(p layerEntry) bool { return p.Kind == Whiteout })
 }
 
-// overlay puts a layer over what there is, as if both lay over something else.
+// overlay puts a layer over lower entries, as if both lay over other layers.
 func overlay(lower []layerEntry, n int, upper Index) []layerEntry {
 	out := make([]layerEntry, 0, len(lower)+len(upper))
-	hidden := "" // what is below this path is gone
-	keep := func(p layerEntry) {
+	hidden := "" // lower entries below this path are hidden
+	add := func(p layerEntry) {
 		if hidden == "" || !strings.HasPrefix(p.Path, hidden) {
 			out = append(out, p)
 		}
 	}
 	for _, e := range upper {
 		for len(lower) > 0 && compare(lower[0].Path, e.Path) < 0 {
-			keep(lower[0])
+			add(lower[0])
 			lower = lower[1:]
 		}
 		var was Entry
@@ -102,19 +102,19 @@ func overlay(lower []layerEntry, n int, upper Index) []layerEntry {
 			hidden = e.Path + "/"
 		}
 		if e.Kind == Dir && !inside {
-			// What it took the place of hid what lies below both.
+			// What it replaced hid whatever lies below both.
 			e.Opaque = e.Opaque || was.Opaque || was.Kind != 0 && was.Kind != Dir
 		}
 		out = append(out, layerEntry{e, n})
 	}
 	for _, p := range lower {
-		keep(p)
+		add(p)
 	}
 	return out
 }
 
-// pruneWhiteouts leaves out what hides nothing. Nor would it be without harm: overlayfs
-// shows a whiteout in a directory that only one layer has.
+// pruneWhiteouts drops whiteouts and opaque markers that hide nothing. They would do harm:
+// overlayfs shows a whiteout as a device in a directory that only one layer has.
 func pruneWhiteouts(below []string, all []layerEntry) ([]layerEntry, error) {
 	under, err := openRoots(below)
 	if err != nil {
@@ -122,7 +122,7 @@ func pruneWhiteouts(below []string, all []layerEntry) ([]layerEntry, error) {
 	}
 	defer closeAll(under)
 	out := all[:0]
-	whole := "" // what is in this directory hides nothing
+	whole := "" // whiteouts in this directory hide nothing
 	for _, p := range all {
 		inside := whole != "" && strings.HasPrefix(p.Path, whole)
 		if p.Kind == Dir {
@@ -144,7 +144,7 @@ func pruneWhiteouts(below []string, all []layerEntry) ([]layerEntry, error) {
 	return out, nil
 }
 
-// visible reports whether layers show something at a path.
+// visible reports whether something is visible at a path in the merged view of layers.
 func visible(layers []root, path string) (bool, error) {
 	for _, r := range slices.Backward(layers) {
 		kind, ends, err := r.lookup(path)
@@ -158,8 +158,8 @@ func visible(layers []root, path string) (bool, error) {
 	return false, nil
 }
 
-// lookup says what a layer has at a path, 0 if nothing, and whether that is all
-// there is, whatever lower layers have there.
+// lookup returns the kind of what a layer has at a path, 0 if nothing, and whether it
+// decides what is visible there, whatever lower layers have.
 func (r root) lookup(path string) (kind Kind, ends bool, err error) {
 	at := r.Dir
 	leave := func() {
@@ -195,7 +195,7 @@ func (r root) lookup(path string) (kind Kind, ends bool, err error) {
 	}
 }
 
-// statAt looks at one name of a directory.
+// statAt returns the entry of one name in a directory.
 func statAt(dir beneath.Dir, name string) (Entry, error) {
 	var at unix.Stat_t
 	if err := unix.Fstatat(int(dir.Fd()), name, &at, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -223,7 +223,7 @@ func closeAll(roots []root) {
 	}
 }
 
-// writeMerged makes the merged layer.
+// writeMerged writes the merged layer.
 func writeMerged(ctx context.Context, dirs []string, all []layerEntry, to string) error {
 	layers, err := openRoots(dirs)
 	if err != nil {
@@ -235,9 +235,9 @@ func writeMerged(ctx context.Context, dirs []string, all []layerEntry, to string
 		return err
 	}
 	defer func() { _ = dst.Close() }()
-	from, room := make([]copier, len(layers)), SpaceIn(to)
+	from, space := make([]copier, len(layers)), SpaceIn(to)
 	for n, src := range layers {
-		from[n] = copier{src: src, dst: dst, space: room, links: make(map[uint64]string)}
+		from[n] = copier{src: src, dst: dst, space: space, links: make(map[uint64]string)}
 	}
 	made := make(Index, 0, len(all))
 	for _, p := range all {
@@ -252,18 +252,18 @@ func writeMerged(ctx context.Context, dirs []string, all []layerEntry, to string
 	return setDirTimes(dst, made)
 }
 
-// copyStable gives the merged layer an entry.
+// copyStable copies an entry that nobody may change meanwhile.
 func (c *copier) copyStable(e Entry) error {
 	if err := c.entry(e); err != nil {
 		return err
 	}
 	if len(c.changed) > 0 {
-		return errors.New("somebody changes the layer")
+		return errors.New("it changed while it was read")
 	}
 	return nil
 }
 
-// linkBetween gives what has a path in one layer another in the same, or in another.
+// linkBetween makes a hard link to a file of one layer in another, or in the same.
 func linkBetween(src root, from string, dst root, to string) error {
 	return src.withParent(from, func(dir int, name string) error {
 		return dst.withParent(to, func(dir2 int, name2 string) error { return unix.Linkat(dir, name, dir2, name2, 0) })

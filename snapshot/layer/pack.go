@@ -17,24 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the tar says beside what every tar says.
+// The records and limits of the tar of a layer.
 const (
-	// recordSize and recordPieces are of a file of which only pieces are in the
-	// tar: how large it is, and where each piece is and how long, one after the
-	// other.
-	recordSize   = "DORMOUSE.size"
+	// recordSize and recordExtents describe a sparse file, of which only the extents with
+	// data are in the tar: its size, and the offset and length of each extent.
+	recordSize    = "DORMOUSE.size"
 	recordExtents = "DORMOUSE.pieces"
 	recordXattr   = "SCHILY.xattr."
-	// recordXattrs is what is attached to a file, each a name and a value, and each of
-	// those after its length.
+	// recordXattrs has extended attributes: names and values in turn, each after its length.
 	recordXattrs = "DORMOUSE.attrs"
 
-	// sparseFrom is how much of a file must be holes for them to be left out.
+	// sparseFrom is how many bytes of a file must be holes for it to be packed as sparse.
 	sparseFrom = 1 << 20
-	maxExtents  = 16 << 10
+	maxExtents = 16 << 10
 )
 
-// Pack writes a layer as a tar. The same layer is always the same tar.
+// Pack writes a layer as a tar. The tar of the same layer is always the same bytes.
 func Pack(ctx context.Context, dir string, l Limits, w io.Writer) error {
 	entries, skipped, err := Scan(ctx, dir, l)
 	if err != nil {
@@ -46,7 +44,7 @@ func Pack(ctx context.Context, dir string, l Limits, w io.Writer) error {
 	return entries.Pack(ctx, dir, l, w)
 }
 
-// Pack writes a layer as a tar after a look at all of it.
+// Pack writes a layer that was scanned as a tar.
 func (all Index) Pack(ctx context.Context, dir string, l Limits, w io.Writer) error {
 	r, err := openRoot(dir)
 	if err != nil {
@@ -101,14 +99,14 @@ func (p *packer) entry(e Entry) error {
 	return fmt.Errorf("it is of the kind %d, which no layer carries", e.Kind)
 }
 
-// header says of an entry what all have.
+// header is the header of an entry, with what all kinds have.
 func header(e Entry) *tar.Header {
 	h := markerHeader(e.Path, entryName)
 	h.Mode, h.Uid, h.Gid, h.ModTime = int64(e.Mode), int(e.UID), int(e.GID), e.Modified.clamped()
 	return h
 }
 
-// clamped is a time as every file system that layers are unpacked to has it.
+// clamped is the nearest time that every file system can store.
 func (s Stamp) clamped() time.Time {
 	switch t := time.Unix(s.Sec, s.Nsec); {
 	case s.Sec < earliest:
@@ -120,7 +118,7 @@ func (s Stamp) clamped() time.Time {
 	}
 }
 
-// markerHeader is an entry that only has a name.
+// markerHeader is a header that only has a name.
 func markerHeader(path string, f nameKind) *tar.Header {
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: f.encode(path), PAXRecords: make(map[string]string), Format: tar.FormatPAX}
 	if needsEscape(path) {
@@ -147,11 +145,11 @@ func (p *packer) dir(e Entry, h *tar.Header) error {
 	return p.out.WriteHeader(markerHeader(e.Path, opaqueName))
 }
 
-// addXattrs says what is attached to a file. What others have no words for is in a record
-// of our own, all of it in order: a name that a record cannot have, and as much as fits
-// a file in one order and not in another.
+// addXattrs adds extended attributes to a header. They are in a record of our own, in order,
+// if the usual records cannot have them: if a name contains "=", or if there are so many
+// that they may fit a file in one order and not in another.
 func addXattrs(h *tar.Header, all []xattr) {
-	const always, each = 3 << 10, 32 // bytes that fit in any order, and what each takes beside its own
+	const always, each = 3 << 10, 32 // bytes that fit in any order, and the overhead of each
 	size, plain := 0, true
 	for _, a := range all {
 		size += each + len(a.name) + len(a.value)
@@ -207,17 +205,17 @@ func (p *packer) file(e Entry, h *tar.Header) error {
 	return errors.Join(p.content(e, h, f), f.Close())
 }
 
-// content writes a file, without its holes if there is much in them.
+// content writes a file, as a sparse one if it has large holes.
 func (p *packer) content(e Entry, h *tar.Header, f *os.File) error {
 	all, err := readXattrs(f)
 	if err != nil {
 		return err
 	}
 	addXattrs(h, all)
-	var pieces []int64
+	var extents []int64
 	data := int64(0)
 	err = eachExtent(f, e.Size, func(at, n int64) error {
-		pieces = append(pieces, at, n)
+		extents = append(extents, at, n)
 		data += n
 		return nil
 	})
@@ -225,27 +223,27 @@ func (p *packer) content(e Entry, h *tar.Header, f *os.File) error {
 		return err
 	}
 	h.Typeflag, h.Size = tar.TypeReg, e.Size
-	if e.Size-data < sparseFrom || len(pieces) > maxExtents {
-		pieces = []int64{0, e.Size}
+	if e.Size-data < sparseFrom || len(extents) > maxExtents {
+		extents = []int64{0, e.Size}
 	} else {
 		h.Size = data
-		h.PAXRecords[recordSize], h.PAXRecords[recordExtents] = strconv.FormatInt(e.Size, 10), joinNumbers(pieces)
+		h.PAXRecords[recordSize], h.PAXRecords[recordExtents] = strconv.FormatInt(e.Size, 10), joinNumbers(extents)
 	}
 	if err := p.out.WriteHeader(h); err != nil {
 		return err
 	}
-	for i := 0; i+1 < len(pieces); i += 2 {
-		if _, err := io.Copy(p.out, io.NewSectionReader(f, pieces[i], pieces[i+1])); err != nil {
+	for i := 0; i+1 < len(extents); i += 2 {
+		if _, err := io.Copy(p.out, io.NewSectionReader(f, extents[i], extents[i+1])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// joinNumbers are written one after the other.
-func joinNumbers(pieces []int64) string {
+// joinNumbers writes numbers with commas between them.
+func joinNumbers(extents []int64) string {
 	var b strings.Builder
-	for i, n := range pieces {
+	for i, n := range extents {
 		if i > 0 {
 			b.WriteByte(',')
 		}

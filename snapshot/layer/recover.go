@@ -11,65 +11,65 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// Recovery brings back what a directory has lost of a snapshot, because the machine
-// ended or its disk failed while it was written to.
+// Recovery restores the files of a snapshot that a directory has lost because of a power
+// cut or a failed disk.
 //
-// What was lost is told from what somebody changed or removed by what the directory
-// was like when it was last synced after the snapshot: a file that is still as it was
-// then, and was not so at the snapshot, was written by somebody, and stays. A file of
-// which everything but its bytes is as it was at the snapshot is torn: file systems may
-// write bytes before they write that something was written. Of any other that is not
-// what the snapshot has nobody can know who changed it. The snapshot's comes back, and
-// the one found is kept beside it.
+// It tells what was lost from what users changed or removed by the index of the directory
+// when it was last synced after the snapshot: a file that is still as it was then, but not
+// as it was at the snapshot, was written by a user, and stays. A file whose metadata is as
+// at the snapshot, but whose bytes are not, is corrupt: file systems may write data before
+// they write metadata. Of any other file that differs from the snapshot nobody can know who
+// changed it. Then the snapshot's version is restored, and the one found is saved under
+// another name.
 //
-// Of the directory only what the snapshot has paths of is looked at and remembered:
-// whatever else is in it, and however much, is none of its concern.
+// Of the directory it visits only the paths that the snapshot has, however much else is in
+// it.
 type Recovery struct {
-	// Point are the layers of the snapshot, the lowest first, Base those that the
-	// directory lies over. Each was within the limits of layers when it was made.
+	// Snapshot are the layers of the snapshot, the lowest first, Base those that the
+	// directory lies over. Each was within the limits when it was made.
 	Snapshot, Base []string
-	Upper       beneath.Tree
-	// Marked is what the directory was like at the snapshot, Synced what it was like when
-	// it was last synced after that; nil if that is not known.
+	Upper          beneath.Tree
+	// AtSnapshot is the index of the directory at the snapshot, Synced the index when it was
+	// last synced after that; nil if not known.
 	AtSnapshot, Synced Index
-	// Begun are the paths that Unsure has named to a recovery before this one, which was cut
-	// off. They are put back though they may look like what somebody has removed.
+	// Interrupted are the paths that Ambiguous has returned to an earlier recovery, which was
+	// interrupted. They are restored even if they look as if a user had removed them.
 	Interrupted []string
-	// Mark is what the names of files that are kept beside others end in.
+	// Suffix ends the names under which found files are saved.
 	Suffix string
 	// Scratch is a directory of ours on the file system of Upper, in which files are made
-	// before they have their names. What a recovery before has left in it is removed, and
-	// so is the directory in the end.
+	// before they are renamed. What an earlier recovery has left in it is removed, and so is
+	// the directory in the end.
 	Scratch string
-	// Outside is a directory on another file system, for found files that the one of Upper
-	// has no room for beside the snapshot's; empty if there is none. It is made when it is
-	// needed, and a file has the same path in it. Moved is called with that path when the
+	// Outside is a directory on another file system, for found files that do not fit on the
+	// file system of Upper beside the snapshot's; empty if there is none. It is made when it
+	// is needed, and a file has the same path in it. Moved is called with that path when the
 	// file is durable there, before it is removed from Upper.
 	Outside string
 	Moved   func(path string) error
 
 	snapshot, found view
-	base         []layerEntry // what Base shows
-	upper        Index    // of the paths that the point has
-	now, was, at indexWalk     // of upper, Synced and Marked
-	unhidden       []string // paths that upper hides and the snapshot shows
-	steps        []step
-	planned       map[string]bool // paths of steps
-	suffixes      map[string]int  // how many names were given beside those that begin like this
-	whole        string          // all that the snapshot has below this is brought back
-	passed       string          // what is below this is new, or hidden by a step
+	base            []layerEntry // the view of Base
+	upper           Index        // at the paths of the snapshot
+	now, was, at    indexWalk    // of upper, Synced and AtSnapshot
+	unhidden        []string     // paths that upper hides and the snapshot has
+	steps           []step
+	planned         map[string]bool // paths of steps
+	suffixes        map[string]int  // how many names that begin like this were given
+	whole           string          // everything of the snapshot below this is restored
+	passed          string          // what is below this is new, or hidden by a step
 }
 
-// step is one path to be put back. That of the kind Gone is hidden again.
+// step is one path to restore. If its kind is Whiteout, the path is hidden again.
 type step struct {
 	layerEntry
 	savedAs string
 }
 
-// Plan finds out what to put back. Close must be called in the end.
+// Plan finds out what to restore. Close must be called in the end.
 func (r *Recovery) Plan(ctx context.Context) ([]Restored, error) {
 	if err := r.plan(ctx); err != nil {
-		return nil, fmt.Errorf("find what was lost: %w", err)
+		return nil, fmt.Errorf("plan a recovery: %w", err)
 	}
 	out := make([]Restored, 0, len(r.steps)+len(r.unhidden))
 	for _, path := range r.unhidden {
@@ -85,11 +85,11 @@ func (r *Recovery) Plan(ctx context.Context) ([]Restored, error) {
 	return out, nil
 }
 
-// Ambiguous are the paths to put back that were not there when the directory was last synced.
-// What is found there is moved out of the way before the snapshot's version has the name,
-// which cannot be one step: a directory is not replaced by a file. Whoever finds such a
-// path gone after that cannot tell it from one that somebody removed, so that the paths
-// must be durable before Apply begins, and be Begun until all of them are put back.
+// Ambiguous returns the paths to restore that did not exist when the directory was last
+// synced. What is found there is moved away before the snapshot's version gets the name,
+// which cannot be one atomic step: a file does not replace a directory. A recovery that is
+// interrupted in between leaves a path that looks as if a user had removed it. So the paths
+// must be durable before Apply begins, and be passed as Interrupted until all are restored.
 func (r *Recovery) Ambiguous() (paths []string) {
 	if r.Synced == nil || r.AtSnapshot == nil {
 		return nil // nothing stays removed
@@ -102,7 +102,7 @@ func (r *Recovery) Ambiguous() (paths []string) {
 	return paths
 }
 
-// Size is about how many bytes what is to be put back takes.
+// Size is about how many bytes the files to restore take.
 func (r *Recovery) Size() int64 {
 	var n int64
 	for _, s := range r.steps {
@@ -129,13 +129,13 @@ func (r *Recovery) plan(ctx context.Context) error {
 		}
 		inside := r.whole != "" && strings.HasPrefix(was.Path, r.whole)
 		if !inside && r.userChanged(was.Path) && !begun[was.Path] {
-			return nil // somebody has changed it
+			return nil // a user has changed it
 		}
 		return r.addStep(was, now)
 	})
 }
 
-// scan looks at the layers, and at what the directory has of the snapshot's paths.
+// scan scans the layers, and the directory at the paths of the snapshot.
 func (r *Recovery) scan(ctx context.Context) error {
 	if err := r.snapshot.open(ctx, r.Snapshot, Unlimited); err != nil {
 		return err
@@ -153,30 +153,30 @@ func (r *Recovery) scan(ctx context.Context) error {
 	return err
 }
 
-// planUnhide has the directory show again what it hides of the snapshot, unless somebody
-// has removed that. What the layers below show is compared after that.
+// planUnhide plans to remove whiteouts that hide files of the snapshot, unless a user has
+// removed those. What then becomes visible of the layers below is compared after that.
 func (r *Recovery) planUnhide() {
 	r.now, r.was, r.at = indexWalk{all: r.upper}, indexWalk{all: r.Synced}, indexWalk{all: r.AtSnapshot}
-	shown := make(Index, 0, len(r.upper))
+	remaining := make(Index, 0, len(r.upper))
 	for _, e := range r.upper {
 		if e.Kind == Whiteout && !r.userChanged(e.Path) {
 			r.unhidden = append(r.unhidden, e.Path)
 			continue
 		}
-		shown = append(shown, e)
+		remaining = append(remaining, e)
 	}
-	r.upper = shown
+	r.upper = remaining
 }
 
-// extra is called with what the snapshot has not. It is new, and stays, or it is in a
-// layer below: whatever hid it there is lost, since nobody can write to that.
+// extra handles a path that the snapshot does not have. It is new, and stays, or it is in
+// a layer below: then the whiteout that hid it is lost, since nobody writes to that layer.
 func (r *Recovery) extra(now layerEntry) error {
 	if r.passed != "" && strings.HasPrefix(now.Path, r.passed) {
 		return nil
 	}
 	r.passed = now.Path + "/"
 	if in, ok := find(r.snapshot.entries, parent(now.Path)); !ok || in.Kind != Dir {
-		return nil // a directory that somebody made in the place of something else
+		return nil // in a directory that a user made in the place of something else
 	}
 	if kind, _, err := r.found.roots[len(r.Base)].lookup(now.Path); err != nil || kind != 0 {
 		return err
@@ -186,35 +186,34 @@ func (r *Recovery) extra(now layerEntry) error {
 	return nil
 }
 
-// Close lets go of the directories.
+// Close closes the directories.
 func (r *Recovery) Close() {
 	closeAll(r.snapshot.roots)
 	closeAll(r.found.roots)
 }
 
-// userChanged reports whether what the directory makes of a path is what it made of it when
-// it was last synced, and somebody had changed it by then. It is asked in the order of
-// paths.
+// userChanged reports whether a path is as it was when the directory was last synced, and
+// a user had changed it by then. It must be called in the order of paths.
 func (r *Recovery) userChanged(path string) bool {
 	if r.Synced == nil || r.AtSnapshot == nil {
 		return false
 	}
 	now, is, hides := r.now.at(path)
 	was, had, hid := r.was.at(path)
-	then, marked, _ := r.at.at(path)
+	then, known, _ := r.at.at(path)
 	switch {
 	case is != had || hides != hid:
 		return false
 	case !is:
 		return true
-	case now.Kind == Dir && was.Kind == Dir: // what is in it has a say of its own
+	case now.Kind == Dir && was.Kind == Dir: // what is in it is judged by itself
 		return now.Mode == was.Mode && now.UID == was.UID && now.GID == was.GID && now.Opaque == was.Opaque
 	}
-	return now.unchanged(was) && (!marked || !was.maybeUnchanged(then))
+	return now.unchanged(was) && (!known || !was.maybeUnchanged(then))
 }
 
-// maybeUnchanged reports whether nobody is known to have touched an entry since: one that was
-// doubted has no time of its last change.
+// maybeUnchanged reports whether an entry is not known to have changed: one that was
+// invalidated has no time of its last change.
 func (e Entry) maybeUnchanged(then Entry) bool {
 	if then.Changed == (Stamp{}) {
 		e.Changed = Stamp{}
@@ -222,14 +221,14 @@ func (e Entry) maybeUnchanged(then Entry) bool {
 	return e.unchanged(then)
 }
 
-// indexWalk goes through an index. However deep its paths are, it looks at each once.
+// indexWalk walks an index. However deep its paths are, it visits each once.
 type indexWalk struct {
 	all    Index
-	hidden string // the last path met that hides what lies below it; empty if none does
+	hidden string // the last path that hides what lies below it in lower layers; empty if none does
 }
 
-// at is the entry of a path, which comes after all that were asked for before, and
-// whether what lies below the directory is hidden there by something above the path.
+// at returns the entry of a path, which must come after all paths of earlier calls, and
+// whether something above the path hides it in lower layers.
 func (w *indexWalk) at(path string) (e Entry, there, hidden bool) {
 	for len(w.all) > 0 && compare(w.all[0].Path, path) < 0 {
 		if e := w.all[0]; (e.Kind != Dir || e.Opaque) && !below(w.hidden, e.Path) {
@@ -243,7 +242,7 @@ func (w *indexWalk) at(path string) (e Entry, there, hidden bool) {
 	return e, there, below(w.hidden, path)
 }
 
-// below reports whether a path is that of something in a directory, or further down.
+// below reports whether a path is inside a directory, at any depth.
 func below(dir, path string) bool {
 	switch dir {
 	case "":
@@ -254,7 +253,7 @@ func below(dir, path string) bool {
 	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
 }
 
-// at is the entry of a path.
+// at returns the entry of a path.
 func (all Index) at(path string) (Entry, bool) {
 	n, ok := all.find(path)
 	if !ok {
@@ -263,7 +262,7 @@ func (all Index) at(path string) (Entry, bool) {
 	return all[n], true
 }
 
-// addStep has a path put back, after the directories that it needs.
+// addStep plans to restore a path, after the directories that it needs.
 func (r *Recovery) addStep(was, now layerEntry) error {
 	if r.planned[was.Path] {
 		return nil
@@ -301,8 +300,8 @@ func (r *Recovery) addStep(was, now layerEntry) error {
 	return nil
 }
 
-// asideName is a name for what is found in the place of something else, which nothing has.
-// Of long names that begin alike no number is tried twice.
+// asideName returns an unused name to save what was found at a path under. It tries no
+// number twice for long names that begin alike.
 func (r *Recovery) asideName(path string) (string, error) {
 	const most, number = 255, 16
 	name := base(path)
@@ -312,21 +311,21 @@ func (r *Recovery) asideName(path string) (string, error) {
 		if n > 0 {
 			end += fmt.Sprintf("-%d", n)
 		}
-		kept := join(parent(path), name[:min(len(name), most-len(end))]+end)
-		_, had := find(r.snapshot.entries, kept)
-		there, err := r.exists(kept)
+		saved := join(parent(path), name[:min(len(name), most-len(end))]+end)
+		_, had := find(r.snapshot.entries, saved)
+		there, err := r.exists(saved)
 		if err != nil {
 			return "", err
 		}
-		if !had && !there && !r.planned[kept] {
-			r.planned[kept], r.suffixes[alike] = true, n+1
-			return kept, nil
+		if !had && !there && !r.planned[saved] {
+			r.planned[saved], r.suffixes[alike] = true, n+1
+			return saved, nil
 		}
 	}
 }
 
-// exists reports whether the directory or a layer below has something at a path: what
-// hides something is there and not shown.
+// exists reports whether the directory or a layer below has anything at a path, visible or
+// not.
 func (r *Recovery) exists(path string) (bool, error) {
 	for _, layer := range slices.Backward(r.found.roots) {
 		if kind, _, err := layer.lookup(path); err != nil || kind != 0 {
@@ -336,7 +335,7 @@ func (r *Recovery) exists(path string) (bool, error) {
 	return false, nil
 }
 
-// find is the entry of a path in a view.
+// find returns the entry of a path in a view.
 func find(entries []layerEntry, path string) (layerEntry, bool) {
 	n, ok := slices.BinarySearchFunc(entries, path, func(p layerEntry, path string) int { return compare(p.Path, path) })
 	if !ok {

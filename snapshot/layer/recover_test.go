@@ -73,7 +73,7 @@ func (c *cutOff) sync() {
 	must(c.t, err)
 }
 
-func (c *cutOff) recover() {
+func (c *cutOff) restore() {
 	c.t.Helper()
 	must(c.t, c.tryRecover())
 }
@@ -81,7 +81,7 @@ func (c *cutOff) recover() {
 func (c *cutOff) recovery() *layer.Recovery {
 	return &layer.Recovery{
 		Interrupted: c.begun,
-		Snapshot: []string{c.base, c.taken}, Base: []string{c.base}, Upper: beneath.At(c.upper), AtSnapshot: c.marked, Synced: c.synced, Suffix: "T",
+		Snapshot:    []string{c.base, c.taken}, Base: []string{c.base}, Upper: beneath.At(c.upper), AtSnapshot: c.marked, Synced: c.synced, Suffix: "T",
 		Scratch: filepath.Join(filepath.Dir(c.upper), "recovering"), Outside: c.outside, Moved: func(path string) error {
 			c.moved = append(c.moved, path)
 			return nil
@@ -206,7 +206,7 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 				c.sync()
 			}
 			files(t, c.upper, test.found...)
-			c.recover()
+			c.restore()
 			want := make(map[string]string)
 			for i := 0; i+1 < len(test.want); i += 2 {
 				want[test.want[i]] = test.want[i+1]
@@ -217,7 +217,7 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 			if diff := cmp.Diff(test.restored, c.restored, cmp.Transformer("none", func(r []layer.Restored) []layer.Restored { return slices.Clip(r) })); diff != "" && len(test.restored)+len(c.restored) > 0 {
 				t.Error(diff)
 			}
-			if c.recover(); len(c.restored) > 0 && len(test.synced) == 0 {
+			if c.restore(); len(c.restored) > 0 && len(test.synced) == 0 {
 				t.Errorf("what is recovered is recovered again: %v", c.restored)
 			}
 		})
@@ -226,14 +226,14 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 
 // A directory that was removed and made again hides what is below, which nobody has
 // removed who was synced.
-func TestWhatADirectoryHidesSinceComesBack(t *testing.T) {
+func TestWhatADirectoryHidesSinceIsRestored(t *testing.T) {
 	asRoot(t)
 	c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
 	files(t, c.base, "d/x", "1")
 	files(t, c.upper, "d/y", "2")
 	c.snap()
 	must(t, unix.Setxattr(filepath.Join(c.upper, "d"), "trusted.overlay.opaque", []byte("y"), 0))
-	c.recover()
+	c.restore()
 	if diff := cmp.Diff(map[string]string{"d/x": "1", "d/y": "2"}, c.shows()); diff != "" {
 		t.Error(diff)
 	}
@@ -266,7 +266,7 @@ func TestRecoveryThatWasKilledIsFinished(t *testing.T) {
 				if _, dir := want["b/y"]; dir && halfway { // and again, when the directory is back
 					must(t, os.Mkdir(filepath.Join(c.upper, "b"), 0o755))
 				}
-				c.recover()
+				c.restore()
 				got := c.shows()
 				for path, text := range want {
 					if got[path] != text {
@@ -290,15 +290,15 @@ func TestWithoutANoteOfWhatWasSyncedTheSnapshotComesBack(t *testing.T) {
 	c.snap()
 	files(t, c.upper, "a", "changed", "-b", "")
 	c.marked, c.synced = nil, nil
-	c.recover()
+	c.restore()
 	if got := c.shows(); !maps.Equal(got, map[string]string{"a": "1", "a.found-T": "changed", "b": "2"}) {
 		t.Errorf("it shows %v", got)
 	}
 }
 
-// A file of which only bytes have changed since the snapshot is torn, whatever was synced
+// A file of which only bytes have changed since the snapshot is corrupt, whatever was synced
 // since: file systems may write bytes and not that something was written.
-func TestFileThatHasOldTimesAndOtherBytesIsTorn(t *testing.T) {
+func TestFileWithOldTimesAndOtherBytesIsCorrupt(t *testing.T) {
 	asRoot(t)
 	for name, synced := range map[string]bool{"nothing was synced since the snapshot": false, "something else was": true} {
 		t.Run(name, func(t *testing.T) {
@@ -321,7 +321,7 @@ func TestFileThatHasOldTimesAndOtherBytesIsTorn(t *testing.T) {
 					}
 				}
 			}
-			c.recover()
+			c.restore()
 			if diff := cmp.Diff(want, c.shows()); diff != "" {
 				t.Error(diff)
 			}
@@ -356,7 +356,7 @@ func TestRecoveryTakesWhateverElseIsInTheDirectory(t *testing.T) {
 	if _, _, err := layer.Scan(t.Context(), c.upper, plenty); !errors.Is(err, layer.ErrTooMany) {
 		t.Errorf("as a layer it is %v, want %v", err, layer.ErrTooMany)
 	}
-	c.recover()
+	c.restore()
 	for name, want := range map[string]string{"a": "1", "a.found-T": "torn", "b": "2"} {
 		if got, err := os.ReadFile(filepath.Join(c.upper, name)); err != nil || string(got) != want {
 			t.Errorf("%s holds %q, %v, want %q", name, got, err, want)
@@ -375,9 +375,9 @@ func small(t *testing.T, mib int) string {
 	return upper
 }
 
-// Where there is no room for both, the snapshot's file is put back and the one found is
+// Where there is no space for both, the snapshot's file is put back and the one found is
 // kept elsewhere; without such a place nothing changes, however often it is tried.
-func TestFoundFilesThatHaveNoRoomAreMovedOutside(t *testing.T) {
+func TestFoundFilesThatDoNotFitAreMovedOutside(t *testing.T) {
 	asRoot(t)
 	c := &cutOff{t: t, base: t.TempDir(), upper: small(t, 8)}
 	old, torn := strings.Repeat("o", 3<<20), strings.Repeat("t", 3<<20)
@@ -393,7 +393,7 @@ func TestFoundFilesThatHaveNoRoomAreMovedOutside(t *testing.T) {
 		}
 	}
 	c.outside = filepath.Join(t.TempDir(), "found")
-	c.recover()
+	c.restore()
 	if !maps.Equal(c.shows(), map[string]string{"d/one": old, "d/two": old, "small": "1", "small.found-T": "2"}) {
 		t.Error("the files are not those of the snapshot")
 	}
@@ -408,7 +408,7 @@ func TestFoundFilesThatHaveNoRoomAreMovedOutside(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(filepath.Dir(c.upper), "recovering")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("something is left: %v", err)
 	}
-	if c.recover(); len(c.restored) > 0 {
+	if c.restore(); len(c.restored) > 0 {
 		t.Errorf("what is recovered is recovered again: %v", c.restored)
 	}
 }
@@ -425,7 +425,7 @@ func TestWhatComesBackIsOfEveryKind(t *testing.T) {
 	c.snap()
 	files(t, c.upper, "-a", "", "-d", "", "-link", "", "link", "torn", "-fifo", "", "-socket", "")
 	must(t, unix.Mknod(filepath.Join(c.upper, "socket"), unix.S_IFSOCK|0o600, 0))
-	c.recover()
+	c.restore()
 	var a, b unix.Stat_t
 	must(t, errors.Join(unix.Stat(filepath.Join(c.upper, "a"), &a), unix.Stat(filepath.Join(c.upper, "d/b"), &b)))
 	if a.Ino != b.Ino {
@@ -444,7 +444,7 @@ func TestWhatComesBackIsOfEveryKind(t *testing.T) {
 
 // Marks say after another start of the machine what was synced, but not what changed
 // since.
-func TestMarksTellWhatWasSyncedAfterAnotherStart(t *testing.T) {
+func TestBaselinesTellWhatWasSyncedBeforeAReboot(t *testing.T) {
 	of := t.TempDir()
 	files(t, of, "a", "1")
 	m := layer.Baselines{Dir: filepath.Join(t.TempDir(), "marks"), Of: of}
@@ -484,7 +484,7 @@ func TestMarksTellWhatWasSyncedAfterAnotherStart(t *testing.T) {
 
 // Which mark is the last is known though the clock was set back: what was so at an earlier
 // point is not taken for what somebody did after a later one.
-func TestMarksKeepTheirOrderWhenTheClockIsSetBack(t *testing.T) {
+func TestBaselinesStayInOrderWhenTheClockIsSetBack(t *testing.T) {
 	of := t.TempDir()
 	m := layer.Baselines{Dir: filepath.Join(t.TempDir(), "marks"), Of: of}
 	mark := func(name, since string) layer.Index {

@@ -152,14 +152,14 @@ func (o *odd) stamp(path string) {
 // Whatever a file system holds and Pack takes, Unpack takes, with all that it has; and
 // what was unpacked is packed and unpacked as the same.
 func TestWhatIsPackedIsUnpacked(t *testing.T) {
-	for name, make := range map[string]func(testing.TB) string{
+	for name, newDir := range map[string]func(testing.TB) string{
 		"from a disk": func(t testing.TB) string { return t.TempDir() }, "from memory": memory,
 	} {
 		t.Run(name, func(t *testing.T) {
 			asRoot(t)
 			for n := range uint64(12) {
 				o := &odd{t: t, r: rand.New(rand.NewPCG(*seed, n)), made: map[string]bool{}}
-				from, one, two := make(t), make(t), make(t)
+				from, one, two := newDir(t), newDir(t), newDir(t)
 				o.fill(from)
 				var first, second bytes.Buffer
 				must(t, layer.Pack(t.Context(), from, plenty, &first))

@@ -14,13 +14,13 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// Scan looks at everything in a directory. What is mounted there, and what no layer
-// carries, is in the second list and not in the first.
+// Scan returns the index of a directory. Mount points, and what else no layer carries, are
+// in the second list and not in the first.
 func Scan(ctx context.Context, dir string, l Limits) (Index, []Entry, error) {
 	return scanSized(ctx, dir, l, 0)
 }
 
-// scanSized is Scan of a directory that has about so many entries.
+// scanSized is Scan of a directory with about as many entries.
 func scanSized(ctx context.Context, dir string, l Limits, about int) (Index, []Entry, error) {
 	root, err := beneath.Open(dir)
 	if err != nil {
@@ -34,20 +34,20 @@ func scanSized(ctx context.Context, dir string, l Limits, about int) (Index, []E
 }
 
 type scan struct {
-	root    beneath.Dir
-	cancelled func() error // whether nobody waits for it any more
-	found   Index
-	skipped []Entry
-	left    int
-	pending  int   // names of all directories on the way down that were not looked at yet
-	paths   int64 // how many bytes of paths there may still be
+	root      beneath.Dir
+	cancelled func() error // whether the context has ended
+	found     Index
+	skipped   []Entry
+	left      int
+	pending   int   // names in the directories above that were not visited yet
+	paths     int64 // how many bytes of paths may still come
 }
 
-// maxOpenDirs is how many directories on the way down are held open. One that lies deeper
-// is let go while those in it are looked at, and opened again.
+// maxOpenDirs is how many directories above the current one are held open. One that lies
+// deeper is closed while those in it are visited, and opened again.
 const maxOpenDirs = 64
 
-// dir looks at an open directory, which it closes.
+// dir scans an open directory, which it closes.
 func (s *scan) dir(f beneath.Dir, path string, depth int) (err error) {
 	defer func() { _ = f.Close() }()
 	var at unix.Stat_t
@@ -79,9 +79,8 @@ func (s *scan) dir(f beneath.Dir, path string, depth int) (err error) {
 	return nil
 }
 
-// name looks at one name in a directory, and returns the directory, which may have
-// been opened anew, or is none if it is not there any more. One that is gone meanwhile
-// was never there.
+// name scans one name in a directory, and returns the directory, which may have been opened
+// again, or is zero if it was removed. A name that was removed in the meantime is skipped.
 func (s *scan) name(dir beneath.Dir, is *unix.Stat_t, in, name string, depth int) (beneath.Dir, error) {
 	path := join(in, name)
 	var at unix.Stat_t
@@ -102,7 +101,7 @@ func (s *scan) name(dir beneath.Dir, is *unix.Stat_t, in, name string, depth int
 	}
 	below, err := dir.Dir(name)
 	switch {
-	case errors.Is(err, unix.EXDEV): // something else is mounted there
+	case errors.Is(err, unix.EXDEV): // it is a mount point
 		e.Kind = Unsupported
 		return dir, s.skip(e)
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
@@ -120,8 +119,8 @@ func (s *scan) name(dir beneath.Dir, is *unix.Stat_t, in, name string, depth int
 	return s.reopen(in, is)
 }
 
-// reopen opens a directory that was let go. One that is another by now, or not there, is
-// none: whoever captures it looks once more.
+// reopen opens a directory again. If it was removed or replaced, it returns none: a capture
+// scans again.
 func (s *scan) reopen(path string, is *unix.Stat_t) (beneath.Dir, error) {
 	dir, err := s.root.Dir(path)
 	if err != nil {
@@ -137,7 +136,7 @@ func (s *scan) reopen(path string, is *unix.Stat_t) (beneath.Dir, error) {
 	return dir, nil
 }
 
-// skip notes what no layer carries. It counts: there may be as many of it as of
+// skip records what no layer carries. It counts, since there may be as many of it as of
 // anything else.
 func (s *scan) skip(e Entry) error {
 	if err := s.count(e); err != nil {
@@ -167,7 +166,7 @@ func (s *scan) add(e Entry) error {
 	return nil
 }
 
-// cancelled is why nobody waits any more for what somebody has asked for.
+// cancelled is the cause if the context has ended.
 func cancelled(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -175,7 +174,7 @@ func cancelled(ctx context.Context) error {
 	return nil
 }
 
-// entryAt is an entry as a look at it tells.
+// entryAt makes an entry of what stat has returned.
 func entryAt(path string, at *unix.Stat_t) Entry {
 	e := Entry{
 		Path: path, Mode: at.Mode & permissions, UID: at.Uid, GID: at.Gid, Modified: Stamp(at.Mtim), Changed: Stamp(at.Ctim),
@@ -200,10 +199,10 @@ func entryAt(path string, at *unix.Stat_t) Entry {
 	return e
 }
 
-// permissions are the bits of a mode that a file keeps.
+// permissions are the bits of a mode that a layer carries.
 const permissions = 0o7777
 
-// opaque is how overlayfs marks a directory that hides what is below it.
+// opaque is the attribute by which overlayfs marks an opaque directory.
 const opaque = "trusted.overlay.opaque"
 
 func isOpaque(f *os.File) (bool, error) {
@@ -213,7 +212,7 @@ func isOpaque(f *os.File) (bool, error) {
 	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ERANGE):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("look whether a directory is opaque: %w", err)
+		return false, fmt.Errorf("read whether a directory is opaque: %w", err)
 	}
 	return n == 1 && value[0] == 'y', nil
 }

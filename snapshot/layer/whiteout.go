@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// addWhiteouts adds what no layer carries as gone if it hides something below, which
-// must not be seen instead. If it hides nothing, nor may a whiteout be there:
-// overlayfs shows one in a directory that only one layer has.
-func addWhiteouts(ctx context.Context, all Index, left []Entry, below []string) (Index, error) {
-	if len(left) == 0 || len(below) == 0 {
+// addWhiteouts adds a whiteout for each skipped entry that hides something in the layers
+// below, which must not become visible instead. Where nothing is hidden there must be no
+// whiteout: overlayfs shows one in a directory that only one layer has.
+func addWhiteouts(ctx context.Context, all Index, skipped []Entry, below []string) (Index, error) {
+	if len(skipped) == 0 || len(below) == 0 {
 		return all, nil
 	}
 	under, err := openRoots(below)
@@ -19,8 +19,8 @@ func addWhiteouts(ctx context.Context, all Index, left []Entry, below []string) 
 		return nil, err
 	}
 	defer closeAll(under)
-	var gone Index
-	for _, e := range left { // of which there may be as many as of anything
+	var whiteouts Index
+	for _, e := range skipped { // there may be as many as of anything
 		if err := cancelled(ctx); err != nil {
 			return nil, err
 		}
@@ -32,17 +32,17 @@ func addWhiteouts(ctx context.Context, all Index, left []Entry, below []string) 
 			return nil, err
 		}
 		if hides {
-			gone = append(gone, Entry{Path: e.Path, Kind: Whiteout})
+			whiteouts = append(whiteouts, Entry{Path: e.Path, Kind: Whiteout})
 		}
 	}
-	if len(gone) > 0 {
-		all = append(all, gone...)
+	if len(whiteouts) > 0 {
+		all = append(all, whiteouts...)
 		slices.SortFunc(all, func(a, b Entry) int { return compare(a.Path, b.Path) })
 	}
 	return all, nil
 }
 
-// opaqueAbove reports whether a directory that a path is in hides what is below.
+// opaqueAbove reports whether a directory above a path is opaque.
 func (all Index) opaqueAbove(path string) bool {
 	for path != "." {
 		path = parent(path)
@@ -53,7 +53,7 @@ func (all Index) opaqueAbove(path string) bool {
 	return false
 }
 
-// find is where the entry of a path is.
+// find returns the position of the entry of a path.
 func (all Index) find(path string) (int, bool) {
 	return slices.BinarySearchFunc(all, path, func(e Entry, path string) int { return compare(e.Path, path) })
 }

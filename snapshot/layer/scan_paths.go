@@ -12,9 +12,9 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// scanPaths is what a directory has of the paths of a view, what no layer carries
-// included. However much else is in it, no more is held than the view itself, whose
-// paths are shared.
+// scanPaths returns the entries that a directory has at the paths of a view, including
+// what no layer carries. However much else is in the directory, it takes no more memory
+// than the view, whose paths it shares.
 func scanPaths(ctx context.Context, in root, view []layerEntry) (Index, error) {
 	a := pathScan{root: in}
 	defer a.leave(0)
@@ -33,19 +33,19 @@ func scanPaths(ctx context.Context, in root, view []layerEntry) (Index, error) {
 }
 
 type pathScan struct {
-	root    root
-	stack     []heldDir  // the directories that the path at hand is in
-	absent string // the last path that is a directory in the view and not here
-	found   Index
+	root   root
+	stack  []heldDir // the directories above the current path
+	absent string    // the last path that is a directory in the view only
+	found  Index
 }
 
-// heldDir is a directory, which is open if there are not too many that are.
+// heldDir is a directory above the current path. It is open unless too many are.
 type heldDir struct {
 	path string
 	dir  beneath.Dir
 }
 
-// look looks at one path, after all that come before it.
+// look visits one path. Paths come in order.
 func (a *pathScan) look(p layerEntry) error {
 	if p.Path == "." {
 		return a.enter(p)
@@ -82,10 +82,10 @@ func (a *pathScan) look(p layerEntry) error {
 	return nil
 }
 
-// enter looks at a directory, and at what is in it if the view has one there, too.
+// enter visits a directory, and descends into it if it is one in the view, too.
 func (a *pathScan) enter(p layerEntry) error {
 	dir, err := a.open(p.Path)
-	if errors.Is(err, unix.EXDEV) { // something else is mounted there
+	if errors.Is(err, unix.EXDEV) { // it is a mount point
 		a.found, a.absent = append(a.found, Entry{Path: p.Path, Kind: Unsupported}), p.Path
 		return nil
 	}
@@ -123,7 +123,7 @@ func (a *pathScan) open(path string) (beneath.Dir, error) {
 	return a.stack[len(a.stack)-1].dir.Dir(base(path))
 }
 
-// leave closes all directories on the way but the first n.
+// leave closes all directories of the stack but the first n.
 func (a *pathScan) leave(n int) {
 	for _, w := range a.stack[n:] {
 		if w.dir.File != nil {

@@ -14,42 +14,41 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// updateCopy makes a directory that holds a copy of some entries one that holds a copy
-// of others, of the same directory as it is now. What is the same is left as it
-// is, except for the inodes to take again. It returns how many bytes it had to
-// copy, and what Copy does.
-func updateCopy(ctx context.Context, from string, had, now Index, again map[uint64]bool, to string) (copied int64, torn []Entry, err error) {
+// updateCopy turns a copy of some entries of a directory into a copy of what it holds now.
+// It leaves unchanged entries alone, except for the inodes to copy again. It returns how
+// many bytes it has copied, and what Copy returns.
+func updateCopy(ctx context.Context, from string, had, now Index, again map[uint64]bool, to string) (copied int64, changed []Entry, err error) {
 	dst, err := openRoot(to)
 	if err != nil {
-		return 0, nil, fmt.Errorf("amend a copy: %w", err)
+		return 0, nil, fmt.Errorf("update a copy: %w", err)
 	}
 	defer func() { _ = dst.Close() }()
 	missing, err := copyUpdater{dst: dst, recopy: again}.removeStale(had, now)
 	if err != nil {
-		return 0, nil, fmt.Errorf("amend a copy: %w", err)
+		return 0, nil, fmt.Errorf("update a copy: %w", err)
 	}
-	if torn, err = Copy(ctx, from, missing, to); err != nil {
+	if changed, err = Copy(ctx, from, missing, to); err != nil {
 		return 0, nil, err
 	}
-	if err := setDirTimes(dst, now); err != nil { // what went out of them has changed their times
-		return 0, nil, fmt.Errorf("amend a copy: %w", err)
+	if err := setDirTimes(dst, now); err != nil { // removing names has changed them
+		return 0, nil, fmt.Errorf("update a copy: %w", err)
 	}
-	const each = 4096 // what a file costs beside what is in it
+	const each = 4096 // what an inode costs
 	for _, e := range missing {
 		copied += e.Size + each
 	}
-	return copied, torn, nil
+	return copied, changed, nil
 }
 
 type copyUpdater struct {
-	dst   root
+	dst    root
 	recopy map[uint64]bool
 }
 
-// removeStale removes what is not wanted any more, the innermost first, and returns what
-// there is to copy.
+// removeStale removes from the copy what has changed, the innermost first, and returns
+// what is to be copied.
 func (a copyUpdater) removeStale(had, now Index) (missing Index, err error) {
-	kept := make([]bool, len(now))
+	retained := make([]bool, len(now))
 	n := len(now) - 1
 	for _, h := range slices.Backward(had) {
 		for n >= 0 && compare(now[n].Path, h.Path) > 0 {
@@ -59,9 +58,9 @@ func (a copyUpdater) removeStale(had, now Index) (missing Index, err error) {
 		case n < 0 || now[n].Path != h.Path:
 			err = a.remove(h)
 		case h.Kind == Dir && now[n].Kind == Dir:
-			kept[n] = h.unchanged(now[n])
+			retained[n] = h.unchanged(now[n])
 		case h.unchanged(now[n]) && !a.recopy[h.Inode]:
-			kept[n] = true
+			retained[n] = true
 		default:
 			err = a.remove(h)
 		}
@@ -70,14 +69,14 @@ func (a copyUpdater) removeStale(had, now Index) (missing Index, err error) {
 		}
 	}
 	for i, e := range now {
-		if !kept[i] {
+		if !retained[i] {
 			missing = append(missing, e)
 		}
 	}
 	return missing, nil
 }
 
-// remove takes away what a copy has put. What was torn may not be there.
+// remove removes an entry of the copy. One that changed while it was read may be missing.
 func (a copyUpdater) remove(e Entry) error {
 	if e.Path == "." {
 		return nil

@@ -13,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Merge makes one layer out of several, the lowest first, with nothing below them, in an
-// empty directory. Files are copied. If they had a second name instead, in the layer
-// that they come from, overlayfs would give one that is written to another number, under
-// the feet of whoever has it open: a sandbox could not be put to sleep any more with
-// what runs in it.
+// Merge merges layers, the lowest first, with nothing below them, into one layer in an
+// empty directory. Files are copied. They are not hard-linked to those of the layers,
+// because overlayfs would then change the inode number of a file on copy-up while programs
+// have it open, and a sandbox with such a file could not be checkpointed.
 //
-// The limits are of what comes of it. Where they have no end, neither has what layers
-// hold together; see shown for what that costs.
+// The limits are of the result. They may be unlimited, as what the layers of a chain hold
+// together is; see mergedWalk for what that costs.
 func Merge(ctx context.Context, dirs []string, l Limits, to string) error {
 	if err := merge(ctx, dirs, l, to); err != nil {
 		return fmt.Errorf("merge: %w", err)
@@ -39,9 +38,9 @@ func merge(ctx context.Context, dirs []string, l Limits, to string) error {
 		return err
 	}
 	defer func() { _ = dst.Close() }()
-	from, room := make([]copier, len(layers)), SpaceIn(to)
+	from, space := make([]copier, len(layers)), SpaceIn(to)
 	for n, src := range layers {
-		from[n] = copier{src: src, dst: dst, space: room, links: make(map[uint64]string)}
+		from[n] = copier{src: src, dst: dst, space: space, links: make(map[uint64]string)}
 	}
 	entries, bytes, paths := 0, int64(0), int64(0)
 	return mergedWalk{
@@ -55,19 +54,19 @@ func merge(ctx context.Context, dirs []string, l Limits, to string) error {
 			}
 			return from[p.layer].copyStable(p.Entry)
 		},
-		leave: dst.setTime, // once all is in it
+		leave: dst.setTime, // once everything is in it
 	}.walk(ctx)
 }
 
-// mergedWalk walks what layers show, the lowest first, with nothing below them, in the order
-// of an index. It does not hold all of that: a chain may have any number of layers, each
-// of which is within its limits. What it holds is the names in the directories that it
-// is in, without their paths. Each of them is a file in some layer, which takes several
-// times as much of the disk as the name takes of the memory.
+// mergedWalk walks the merged view of layers, the lowest first, with nothing below them, in
+// the order of an index. It does not hold the whole view: a chain may have any number of
+// layers, each of which is within its limits. It holds the names in the directories above
+// the current one, without their paths. Each name is an inode in some layer, which takes
+// several times as much disk as the name takes memory.
 type mergedWalk struct {
 	layers []root
 	enter  func(layerEntry) error // called with each entry
-	leave  func(Entry) error  // called with each directory after what is in it
+	leave  func(Entry) error      // called with each directory after its entries
 }
 
 func (s mergedWalk) walk(ctx context.Context) error {
@@ -81,7 +80,7 @@ func (s mergedWalk) walk(ctx context.Context) error {
 	return s.dir(ctx, ".", from)
 }
 
-// dir walks a directory. From are the layers that it is seen in, the topmost first.
+// dir walks a directory. From are the layers in which it is visible, the topmost first.
 func (s mergedWalk) dir(ctx context.Context, path string, from []int) error {
 	e, err := s.layers[from[0]].stat(path)
 	if err != nil {
@@ -128,8 +127,8 @@ func (s mergedWalk) name(ctx context.Context, path string, from []int) error {
 	return s.dir(ctx, path, in)
 }
 
-// visibleIn are those of some layers, the topmost first, whose directory at a path is not
-// hidden by another.
+// visibleIn returns those of some layers, the topmost first, whose directory at a path is
+// not hidden by a higher one.
 func (s mergedWalk) visibleIn(path string, from []int) ([]int, error) {
 	var in []int
 	for _, n := range from {
@@ -155,13 +154,13 @@ func (s mergedWalk) visibleIn(path string, from []int) ([]int, error) {
 	return in, nil
 }
 
-// topmost is a name, and which of some layers is the topmost that has it.
+// topmost is a name, and the topmost layer that has it.
 type topmost struct {
 	name string
 	top  int
 }
 
-// names lists what layers have in a directory, in order.
+// names lists the names that layers have in a directory, in order.
 func (s mergedWalk) names(path string, from []int) ([]topmost, error) {
 	var all []topmost
 	for i, n := range from {
@@ -181,7 +180,7 @@ func (s mergedWalk) names(path string, from []int) ([]topmost, error) {
 	return slices.CompactFunc(all, func(a, b topmost) bool { return a.name == b.name }), nil
 }
 
-// stat looks at what a layer has at a path.
+// stat returns the entry at a path of a layer.
 func (r root) stat(path string) (e Entry, err error) {
 	err = r.withParent(path, func(dir int, name string) error {
 		var at unix.Stat_t

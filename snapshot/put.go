@@ -16,9 +16,9 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Put makes the layer in a stage durable, and verifies that it can be read back.
-// The same layer can be kept any number of times. On nil the stage is used up;
-// otherwise it holds the same files, of which several names may be files by now.
+// Put stores the layer in a stage durably, and verifies that it can be read back. It is
+// idempotent. On success the stage is consumed. Otherwise the stage still holds the same
+// files, but hard links may be broken.
 func (s *Store) Put(ctx context.Context, g *Stage) (dormouse.Layer, error) {
 	l, err := s.putBlob(ctx, g.Dir)
 	if err == nil {
@@ -26,13 +26,13 @@ func (s *Store) Put(ctx context.Context, g *Stage) (dormouse.Layer, error) {
 		err = s.publish(ctx, g, l)
 	}
 	if err != nil {
-		return dormouse.Layer{}, fmt.Errorf("keep a layer: %w", layer.Full(err))
+		return dormouse.Layer{}, fmt.Errorf("put a layer: %w", layer.Full(err))
 	}
 	crash.At(crash.LayerKept)
 	return l, nil
 }
 
-// publish makes the directory of a stage one that can be used.
+// publish moves the directory of a stage to where it can be mounted from.
 func (s *Store) publish(ctx context.Context, g *Stage, l dormouse.Layer) error {
 	if err := layer.BreakHardLinks(ctx, g.Dir, s.opts.Limits); err != nil {
 		return err
@@ -53,14 +53,14 @@ func (s *Store) publish(ctx context.Context, g *Stage, l dormouse.Layer) error {
 	return nil
 }
 
-// putBlob packs a directory into a blob and reads that back.
+// putBlob packs a directory into a blob, and reads that back before it is believed.
 func (s *Store) putBlob(ctx context.Context, dir string) (l dormouse.Layer, err error) {
-	index, left, err := layer.Scan(ctx, dir, s.opts.Limits)
+	index, skipped, err := layer.Scan(ctx, dir, s.opts.Limits)
 	if err != nil {
 		return l, err
 	}
-	if len(left) > 0 {
-		return l, fmt.Errorf("%.200q is nothing that a layer carries", left[0].Path)
+	if len(skipped) > 0 {
+		return l, fmt.Errorf("%.200q is nothing that a layer carries", skipped[0].Path)
 	}
 	l.Entries, l.Bytes, l.Paths = measure(index)
 	crash.At(crash.LayerPacking)
@@ -78,7 +78,7 @@ func (s *Store) putBlob(ctx context.Context, dir string) (l dormouse.Layer, err 
 	return l, nil
 }
 
-// measure counts what is in a layer. A file with several names counts once.
+// measure counts what is in a layer. A file with several hard links counts once.
 func measure(index layer.Index) (entries int, size, paths int64) {
 	seen := make(map[uint64]bool)
 	for _, e := range index {
@@ -98,8 +98,8 @@ func measure(index layer.Index) (entries int, size, paths int64) {
 	return entries, size, paths
 }
 
-// What is packed in memory before it is put: layers of a few small files are what
-// most steps leave.
+// Layers up to this size are packed in memory before they are put: most turns change a
+// few small files.
 const (
 	inMemory = 1 << 20
 	perEntry = 2 << 10

@@ -15,15 +15,15 @@ import (
 	"github.com/dormouse-run/dormouse/internal/beneath"
 )
 
-// Apply puts back what was planned. It syncs nothing but what it moves outside. A file
-// is whole before it has its name, so that whoever is cut off, or finds no room, leaves
-// nothing behind that is taken for something found. It fails with ErrNoRoom if there is
-// no room for the snapshot's files even without those found in their place, and leaves
-// then what a recovery into another directory can go on from.
+// Apply restores what was planned. It syncs nothing but what it moves outside. A file is
+// complete before it gets its name, so that a recovery that is killed or runs out of space
+// leaves nothing that the next one would take for a found file. It fails with ErrNoSpace if
+// the snapshot's files do not fit even without those found in their place, and then leaves
+// a state from which a recovery into another directory can go on.
 func (r *Recovery) Apply(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("bring back what was lost: %w", err)
+			err = fmt.Errorf("recover: %w", err)
 		}
 	}()
 	b := &restorer{Recovery: r, upper: r.found.roots[len(r.Base)]}
@@ -55,14 +55,14 @@ func (r *Recovery) Apply(ctx context.Context) (err error) {
 	return setDirTimes(b.upper, dirs)
 }
 
-// restorer puts back what a recovery has planned.
+// restorer restores what a recovery has planned.
 type restorer struct {
 	*Recovery
 	upper   root
-	from    []copier // by layer of the point
+	from    []copier // by layer of the snapshot
 	scratch *root    // nil before it is needed
-	outside *root    // as well
-	asides    []step   // what is kept beside and can be moved outside
+	outside *root    // likewise
+	asides  []step   // what was saved beside and can be moved outside
 }
 
 func (b *restorer) closeDirs() {
@@ -73,8 +73,8 @@ func (b *restorer) closeDirs() {
 	}
 }
 
-// step puts back one path. For want of room it moves outside what was found there, and
-// then what was found at the paths before.
+// step restores one path. If space runs out, it moves what was found there outside, and
+// then what was found at earlier paths.
 func (b *restorer) step(s step) error {
 	for {
 		err := b.copyParents(s.Path)
@@ -94,8 +94,7 @@ func (b *restorer) step(s step) error {
 	}
 }
 
-// copyParents makes the directories that a path is in, which until now only the layers below
-// have.
+// copyParents copies up the directories above a path.
 func (b *restorer) copyParents(path string) error {
 	var missing []layerEntry
 	for above := parent(path); above != "."; above = parent(above) {
@@ -118,7 +117,7 @@ func (b *restorer) copyParents(path string) error {
 	return nil
 }
 
-// put puts back one path. What fails for want of room can be tried again.
+// put restores one path. It can be repeated after it ran out of space.
 func (b *restorer) put(s *step) error {
 	upper, there := b.Recovery.upper.at(s.Path)
 	switch s.Kind { //nolint:exhaustive // the others are made aside
@@ -154,10 +153,10 @@ func (b *restorer) put(s *step) error {
 	return err
 }
 
-// preparedName is what a file is called before it has its name.
+// preparedName is the name of a file in the scratch directory.
 const preparedName = "new"
 
-// prepare makes what is put back where nobody sees it, whole.
+// prepare makes the complete file in the scratch directory.
 func (b *restorer) prepare(s *step) error {
 	if b.scratch == nil {
 		if err := os.Mkdir(b.Scratch, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -214,12 +213,12 @@ func copyAs(c copier, e Entry, to string) error {
 		return fmt.Errorf("it is of the kind %d, which no layer carries", e.Kind)
 	}
 	if len(c.changed) > 0 {
-		return errors.New("somebody changes it")
+		return errors.New("it changed while it was read")
 	}
 	return c.dst.setMetadata(as)
 }
 
-// setAside gives what was found another name beside its own.
+// setAside renames what was found.
 func (b *restorer) setAside(s *step) error {
 	err := b.upper.withParent(s.Path, func(dir int, name string) error {
 		return unix.Renameat2(dir, name, dir, base(s.savedAs), unix.RENAME_NOREPLACE)
@@ -236,7 +235,7 @@ func (b *restorer) unlink(path string) error {
 	return b.upper.withParent(path, func(dir int, name string) error { return unix.Unlinkat(dir, name, 0) })
 }
 
-// freeSpace moves something that was found outside, and reports whether there was any.
+// freeSpace moves one found file outside, and reports whether there was any.
 func (b *restorer) freeSpace(s *step) (bool, error) {
 	if b.Outside == "" {
 		return false, nil
@@ -260,8 +259,8 @@ func (b *restorer) freeSpace(s *step) (bool, error) {
 	return false, nil
 }
 
-// moveOutside moves what was found at a path, and has a name of its own by now, outside. A
-// directory stays, and what cannot be read or copied.
+// moveOutside moves what was found at a path, and now has another name, outside. It leaves
+// directories, and what cannot be read.
 func (b *restorer) moveOutside(name, path string) (bool, error) {
 	var e Entry
 	err := b.upper.withParent(name, func(dir int, as string) error {
@@ -280,11 +279,11 @@ func (b *restorer) moveOutside(name, path string) (bool, error) {
 		return false, err
 	}
 	if err := makeParents(b.outside.Dir, path); err != nil {
-		return false, fmt.Errorf("keep what was found: %w", err)
+		return false, fmt.Errorf("save a found file: %w", err)
 	}
-	err = b.outside.withParent(path, func(dir int, as string) error { return unix.Unlinkat(dir, as, 0) }) // a recovery before this one was cut off
+	err = b.outside.withParent(path, func(dir int, as string) error { return unix.Unlinkat(dir, as, 0) }) // of a recovery that was interrupted
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return false, fmt.Errorf("keep what was found: %w", err)
+		return false, fmt.Errorf("save a found file: %w", err)
 	}
 	err = copyAs(copier{src: b.upper, dst: *b.outside, space: SpaceIn(b.Outside)}, e, path)
 	if errors.Is(err, unix.EIO) || errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG) {
@@ -300,7 +299,7 @@ func (b *restorer) moveOutside(name, path string) (bool, error) {
 		err = b.unlink(name)
 	}
 	if err != nil {
-		return false, Full(fmt.Errorf("keep what was found: %w", err))
+		return false, Full(fmt.Errorf("save a found file: %w", err))
 	}
 	return true, nil
 }
@@ -311,7 +310,7 @@ func (b *restorer) openOutside() error {
 	}
 	err := os.Mkdir(b.Outside, 0o700)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return Full(fmt.Errorf("keep what was found: %w", err))
+		return Full(fmt.Errorf("save a found file: %w", err))
 	}
 	dir, err := openRoot(b.Outside)
 	if err == nil {
@@ -320,7 +319,7 @@ func (b *restorer) openOutside() error {
 	return err
 }
 
-// makeParents makes the directories that a path is in.
+// makeParents makes the directories above a path.
 func makeParents(in beneath.Dir, path string) error {
 	at := in
 	defer func() {

@@ -73,7 +73,7 @@ func attached(t *testing.T, dir string) string {
 
 // A directory that hides what is below has one attribute more, and all of them together
 // may fit in one order alone.
-func TestAFullDirectoryThatHidesIsCarried(t *testing.T) {
+func TestAFullOpaqueDirectoryIsCarried(t *testing.T) {
 	asRoot(t)
 	for one := 4; one <= 24; one += 4 {
 		for two := 4; two <= 24; two += 4 {

@@ -20,21 +20,21 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// useRecord is the note of what a workspace is made of.
+// useRecord says which directories a workspace is mounted from.
 type useRecord struct {
 	Layers []dormouse.Digest `json:"layers"` // the DiffIDs
 	Dirs   []string          `json:"dirs"`   // names in layers, the lowest first
 }
 
-// Acquire returns the directories that layers are mounted as, the lowest first and at
-// most MaxMounted, all in one directory. What is missing is fetched, and progress,
-// which may be nil, is told how many bytes of how many have come. They stay until
-// the owner releases that number, and the same number is given the same ones as
-// long as they are there.
+// Acquire returns the directories to mount layers from, the lowest first, at most
+// MaxMounted and all in one directory. It fetches those that are missing, and tells
+// progress, which may be nil, how many bytes of how many were read. The directories stay
+// until the owner releases the number. Acquiring the same number again returns the same
+// directories as long as they exist.
 func (s *Store) Acquire(ctx context.Context, owner dormouse.SessionID, number uint64, layers []dormouse.Layer, progress func(done, total int64)) ([]string, error) {
 	dirs, err := s.acquire(ctx, owner, number, layers, progress)
 	if err != nil {
-		return nil, fmt.Errorf("use %d layers for %s: %w", len(layers), owner, layer.Full(err))
+		return nil, fmt.Errorf("acquire %d layers for %s: %w", len(layers), owner, layer.Full(err))
 	}
 	for i, name := range dirs {
 		dirs[i] = s.path(layersDir, name)
@@ -50,8 +50,8 @@ func (s *Store) acquire(ctx context.Context, owner dormouse.SessionID, number ui
 		return nil, err
 	}
 	layers = dedupe(layers)
-	note := useName(owner, number)
-	if dirs, err := s.reuse(note, layers); err != nil || dirs != nil {
+	record := useName(owner, number)
+	if dirs, err := s.reuse(record, layers); err != nil || dirs != nil {
 		return dirs, err
 	}
 	merged := excess(len(layers))
@@ -67,8 +67,8 @@ func (s *Store) acquire(ctx context.Context, owner dormouse.SessionID, number ui
 	if merged > 0 {
 		below, to := dirs[:merged], names[len(layers)]
 		err := s.build(ctx, to, func(dir string) error {
-			// Each of them was within the limits; all of them together need not be. In all
-			// of them names of one file are files already.
+			// Each layer was within the limits; all of them together need not be. Their hard
+			// links are broken already.
 			return layer.Merge(ctx, s.paths(below), layer.Unlimited, dir)
 		})
 		if err != nil {
@@ -80,14 +80,14 @@ func (s *Store) acquire(ctx context.Context, owner dormouse.SessionID, number ui
 	if err != nil {
 		return nil, err
 	}
-	return dirs, atomicfile.File{Path: s.path(usesDir, note), Perm: 0o600, Temp: s.temp.Name()}.Write(raw)
+	return dirs, atomicfile.File{Path: s.path(usesDir, record), Perm: 0o600, Temp: s.temp.Name()}.Write(raw)
 }
 
-// mergeStep is by how many layers what is merged grows, so that a longer line can
-// do with what was merged for a shorter one.
+// mergeStep is the granularity of what is merged for a mount, so that a longer chain can
+// use what was merged for a shorter one.
 const mergeStep = MaxMounted / 2
 
-// excess is how many of the lowest of so many layers must be merged.
+// excess is how many of the lowest layers of a chain must be merged into one directory.
 func excess(layers int) int {
 	if layers <= MaxMounted {
 		return 0
@@ -96,8 +96,8 @@ func excess(layers int) int {
 	return (over + mergeStep - 1) / mergeStep * mergeStep
 }
 
-// dedupe leaves out layers that come again later in the line, which overlayfs does
-// not mount. What one of them puts or hides, the later one puts or hides again.
+// dedupe drops layers that occur again higher in the chain: overlayfs refuses to mount a
+// directory twice, and the higher one adds or hides the same again.
 func dedupe(layers []dormouse.Layer) []dormouse.Layer {
 	seen := make(map[dormouse.Digest]bool)
 	var out []dormouse.Layer
@@ -140,11 +140,11 @@ func useName(owner dormouse.SessionID, number uint64) string {
 	return string(owner) + "-" + strconv.FormatUint(number, 10)
 }
 
-// reuse returns what a note says is used, if that is still there and for the
-// same layers. What is mounted over other directories, if of the same content, is
-// not the same to an overlay.
-func (s *Store) reuse(note string, layers []dormouse.Layer) ([]string, error) {
-	u, found, err := readRecord[useRecord](s.path(usesDir, note))
+// reuse returns the directories of a record, if they still exist and are for the same
+// layers. Other directories would not do, even with the same content: overlayfs tells
+// them apart.
+func (s *Store) reuse(record string, layers []dormouse.Layer) ([]string, error) {
+	u, found, err := readRecord[useRecord](s.path(usesDir, record))
 	if err != nil || !found || !slices.Equal(u.Layers, diffIDs(layers)) {
 		return nil, err
 	}
@@ -156,20 +156,20 @@ func (s *Store) reuse(note string, layers []dormouse.Layer) ([]string, error) {
 	return u.Dirs, nil
 }
 
-// readRecord reads a note, if there is one. What cannot be read was written by
-// somebody else, or lost in a crash, and says nothing.
-func readRecord[T any](path string) (note T, found bool, err error) {
+// readRecord reads a record, if there is one. One that cannot be decoded was written by
+// somebody else or corrupted in a crash, and counts as none.
+func readRecord[T any](path string) (record T, found bool, err error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return note, false, nil
+		return record, false, nil
 	}
 	if err != nil {
-		return note, false, err
+		return record, false, err
 	}
-	return note, json.Unmarshal(raw, &note) == nil, nil
+	return record, json.Unmarshal(raw, &record) == nil, nil
 }
 
-// fetchAll unpacks what is missing of layers.
+// fetchAll fetches the layers whose directories are missing.
 func (s *Store) fetchAll(ctx context.Context, layers []dormouse.Layer, names []string, progress func(done, total int64)) error {
 	var done, total int64
 	missing := make(map[int]bool)
@@ -202,8 +202,8 @@ func (s *Store) fetchAll(ctx context.Context, layers []dormouse.Layer, names []s
 	return nil
 }
 
-// pin names the directories of layers, and of what those at the bottom are merged
-// to, and keeps all of them from being removed. The latter is named last.
+// pin names the directories of layers, and last the one that those at the bottom are
+// merged into, and protects all of them from being swept.
 func (s *Store) pin(layers, merged []dormouse.Layer) (names []string, unpin func(), err error) {
 	held, err := dirlock.Hold(s.opts.Dir, unix.LOCK_SH)
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Store) pin(layers, merged []dormouse.Layer) (names []string, unpin func
 	if err != nil {
 		return nil, nil, err
 	}
-	unpin = func() { _ = os.Remove(f.Name()) } // it is no harm until we are gone
+	unpin = func() { _ = os.Remove(f.Name()) } // one that stays does no harm, and goes with this process
 	_, err = f.WriteString(strings.Join(names, "\n"))
 	if err = errors.Join(err, f.Close()); err != nil {
 		unpin()
@@ -237,12 +237,11 @@ func (s *Store) pin(layers, merged []dormouse.Layer) (names []string, unpin func
 	return names, unpin, nil
 }
 
-// pinPrefix is how notes of what is used for a while are called. They are good as
-// long as their process lives.
+// pinPrefix begins the names of pin files. They count as long as their process lives.
 const pinPrefix = "pin-"
 
-// Release says that an owner does not use what it was given under a number. Doing
-// so twice is well. After a crash it may have to be said again.
+// Release releases what an owner acquired under a number. It is idempotent. After a crash
+// it may have to be repeated.
 func (s *Store) Release(owner dormouse.SessionID, number uint64) error {
 	if err := owner.Validate(); err != nil {
 		return fmt.Errorf("release layers: %w", err)
@@ -250,20 +249,20 @@ func (s *Store) Release(owner dormouse.SessionID, number uint64) error {
 	return s.release(useName(owner, number))
 }
 
-func (s *Store) release(note string) error {
-	if err := os.Remove(s.path(usesDir, note)); err != nil && !errors.Is(err, os.ErrNotExist) {
+func (s *Store) release(record string) error {
+	if err := os.Remove(s.path(usesDir, record)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("release layers: %w", err)
 	}
 	return nil
 }
 
-// ReleaseAll says that an owner uses nothing any more.
+// ReleaseAll releases everything that an owner acquired.
 func (s *Store) ReleaseAll(owner dormouse.SessionID) error {
-	notes, err := os.ReadDir(s.path(usesDir))
+	records, err := os.ReadDir(s.path(usesDir))
 	if err != nil {
 		return fmt.Errorf("release layers: %w", err)
 	}
-	for _, e := range notes {
+	for _, e := range records {
 		if of, ok := ownerOf(e.Name()); ok && of == owner {
 			if err := s.release(e.Name()); err != nil {
 				return err
@@ -273,13 +272,13 @@ func (s *Store) ReleaseAll(owner dormouse.SessionID) error {
 	return nil
 }
 
-// ownerOf says whose a note is.
-func ownerOf(note string) (dormouse.SessionID, bool) {
-	i := strings.LastIndexByte(note, '-')
+// ownerOf returns the session that a record belongs to.
+func ownerOf(record string) (dormouse.SessionID, bool) {
+	i := strings.LastIndexByte(record, '-')
 	if i < 0 {
 		return "", false
 	}
-	_, err := strconv.ParseUint(note[i+1:], 10, 64)
-	owner := dormouse.SessionID(note[:i])
+	_, err := strconv.ParseUint(record[i+1:], 10, 64)
+	owner := dormouse.SessionID(record[:i])
 	return owner, err == nil && owner.Validate() == nil
 }

@@ -18,7 +18,7 @@ import (
 
 // A workspace may hold more than the disk has left. Whatever is made of it, something
 // of the disk is left to others.
-func TestLayersLeaveRoomToOthers(t *testing.T) {
+func TestLayersLeaveTheReserve(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}

@@ -27,7 +27,7 @@ var (
 var plenty = layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}
 
 // workspace is a directory that is written to at random, as a sandbox would: an
-// overlay over the layers of the line so far.
+// overlay over the layers of the chain so far.
 type workspace struct {
 	t      *testing.T
 	r      *rand.Rand
@@ -47,7 +47,7 @@ type point struct {
 
 // What was there at any snapshot can be brought back, byte for byte and attribute
 // for attribute, whatever was done in between and since.
-func TestALineBringsBackWhatWasThere(t *testing.T) {
+func TestAChainRestoresWhatWasThere(t *testing.T) {
 	asRoot(t)
 	w := &workspace{t: t, r: rand.New(rand.NewPCG(*seed, 1)), dir: t.TempDir()}
 	w.mount()
@@ -154,7 +154,7 @@ func (w *workspace) carried(dir string) string {
 	return dir
 }
 
-// shown is what a line shows: merged, or mounted, as it is or some of it merged.
+// shown is what a chain shows: merged, or mounted, as it is or some of it merged.
 func (w *workspace) shown(line []string) string {
 	w.t.Helper()
 	at := filepath.Join(w.dir, "shown")
@@ -173,7 +173,7 @@ func (w *workspace) shown(line []string) string {
 	return describe(w.t, at)
 }
 
-// short is a line of at most as many layers as can be mounted.
+// short is a chain of at most as many layers as can be mounted.
 func (w *workspace) short(line []string) []string {
 	const most = 20
 	if len(line) <= most {
@@ -184,7 +184,7 @@ func (w *workspace) short(line []string) []string {
 	return append([]string{to}, line[len(line)-most:]...)
 }
 
-// inRuns is a line of which every layer is one of the line, or several that lie
+// inRuns is a chain of which every layer is one of the chain, or several that lie
 // over each other.
 func (w *workspace) inRuns(line []string) []string {
 	w.t.Helper()

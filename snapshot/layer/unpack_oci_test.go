@@ -17,8 +17,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
-// What images have in them is adopted, as the layer that it means.
-func TestAnyImagesLayersAreAdopted(t *testing.T) {
+// What images have in them is unpacked, as the layer that it means.
+func TestLayersOfAnyImageAreUnpacked(t *testing.T) {
 	asRoot(t)
 	private := func(name string) tar.Header {
 		h := layertest.Dir(name)
@@ -69,11 +69,11 @@ var lenient = map[string]bool{
 	"overlay's own whiteout": true,
 }
 
-func TestHostileLayersAreNotAdopted(t *testing.T) {
+func TestHostileLayersOfImagesAreRefused(t *testing.T) {
 	asRoot(t)
 	for name, a := range layertest.Hostile("/etc") {
 		t.Run(name, func(t *testing.T) {
-			err := safely(t, a.Bytes(), adopt)
+			err := safely(t, a.Bytes(), unpackOCI)
 			if (err == nil) != lenient[name] || err != nil && !isTyped(err) {
 				t.Errorf("adopt = %v", err)
 			}
@@ -81,14 +81,14 @@ func TestHostileLayersAreNotAdopted(t *testing.T) {
 	}
 	for name, raw := range layertest.Malformed("/etc") {
 		t.Run(name, func(t *testing.T) {
-			if err := safely(t, raw, adopt); !isTyped(err) {
+			if err := safely(t, raw, unpackOCI); !isTyped(err) {
 				t.Errorf("adopt = %v", err)
 			}
 		})
 	}
 }
 
-func adopt(t testing.TB, raw []byte, to string) error {
+func unpackOCI(t testing.TB, raw []byte, to string) error {
 	t.Helper()
 	_, err := layer.UnpackOCI(t.Context(), bytes.NewReader(raw), few, to)
 	return err
@@ -105,15 +105,15 @@ func FuzzAdopt(f *testing.F) {
 	f.Add(layertest.Global())
 	f.Add(layertest.Archive{layertest.File("d/b"), layertest.Dir("d/"), layertest.Hardlink("/c", "./d/b"), layertest.File("e/.wh..wh..opq"), layertest.File(".wh.x"), layertest.File(".wh..wh.plnk")}.Bytes())
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if err := safely(t, raw, adopt); err != nil {
+		if err := safely(t, raw, unpackOCI); err != nil {
 			if !isTyped(err) {
 				t.Errorf("it is refused with %v", err)
 			}
 			return
 		}
-		// What can be adopted is a layer like any other.
+		// What can be unpacked is a layer like any other.
 		one, two := t.TempDir(), t.TempDir()
-		must(t, adopt(t, raw, one))
+		must(t, unpackOCI(t, raw, one))
 		first := repack(t, one)
 		must(t, layer.Unpack(t.Context(), bytes.NewReader(first), few, two))
 		if !bytes.Equal(first, repack(t, two)) {
@@ -123,7 +123,7 @@ func FuzzAdopt(f *testing.F) {
 }
 
 // Others know nothing of how we leave holes out.
-func TestHolesAreSpreadForOthers(t *testing.T) {
+func TestSparseFilesAreExpanded(t *testing.T) {
 	asRoot(t)
 	at := t.TempDir()
 	f, err := os.Create(filepath.Join(at, "sparse"))

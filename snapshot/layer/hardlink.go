@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BreakHardLinks makes a file of its own out of every name of a file but the first. Who
-// writes to one of several names that lie in a layer gets a copy of it, under that
-// name alone; a kernel in between that takes them for one file, as gVisor does, would
-// write what is meant for the others to that copy.
+// BreakHardLinks replaces every hard link of a file but the first with a copy. overlayfs
+// copies up only the link that is written to, and so splits it from the others. A kernel
+// in between that still takes them for one file, as gVisor does, would write what is meant
+// for the others to that copy.
 func BreakHardLinks(ctx context.Context, dir string, l Limits) error {
 	all, _, err := Scan(ctx, dir, l)
 	if err != nil {
-		return fmt.Errorf("separate: %w", err)
+		return fmt.Errorf("break hard links: %w", err)
 	}
 	r, err := openRoot(dir)
 	if err != nil {
-		return fmt.Errorf("separate: %w", err)
+		return fmt.Errorf("break hard links: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	room := SpaceIn(dir)
+	space := SpaceIn(dir)
 	first, touched := make(map[uint64]string), make(map[string]bool)
 	left := l.Bytes
 	for _, e := range all {
@@ -39,28 +39,28 @@ func BreakHardLinks(ctx context.Context, dir string, l Limits) error {
 			continue
 		}
 		if left -= e.Size; left < 0 {
-			return fmt.Errorf("separate: %w", ErrTooBig)
+			return fmt.Errorf("break hard links: %w", ErrTooBig)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("separate: %w", context.Cause(ctx))
+			return fmt.Errorf("break hard links: %w", context.Cause(ctx))
 		}
-		if err := breakHardLink(r, room, from, e); err != nil {
-			return fmt.Errorf("separate %.200q: %w", e.Path, err)
+		if err := breakHardLink(r, space, from, e); err != nil {
+			return fmt.Errorf("break hard links of %.200q: %w", e.Path, err)
 		}
 		touched[path.Dir(e.Path)] = true
 	}
 	for _, e := range all {
 		if e.Kind == Dir && touched[e.Path] {
 			if err := r.setTime(e); err != nil {
-				return fmt.Errorf("separate: %w", err)
+				return fmt.Errorf("break hard links: %w", err)
 			}
 		}
 	}
 	return nil
 }
 
-// breakHardLink puts a copy of a file in the place of one of its names.
-func breakHardLink(r root, room *Space, from string, e Entry) error {
+// breakHardLink replaces a hard link with a copy of its file.
+func breakHardLink(r root, space *Space, from string, e Entry) error {
 	in, err := r.Regular(from)
 	if err != nil {
 		return err
@@ -73,17 +73,17 @@ func breakHardLink(r root, room *Space, from string, e Entry) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(cloneFile(room, e, in, out), out.Close()); err != nil {
+	if err := errors.Join(cloneFile(space, e, in, out), out.Close()); err != nil {
 		return err
 	}
 	return r.setMetadata(e)
 }
 
-// cloneFile gives a file what another has, without taking room for it where the file
-// system can share it. Nobody writes to either.
-func cloneFile(room *Space, e Entry, in, out *os.File) error {
+// cloneFile copies a file, as a reflink where the file system can. Nobody writes to
+// either.
+func cloneFile(space *Space, e Entry, in, out *os.File) error {
 	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) != nil {
-		return (&copier{space: room}).content(e, in, out)
+		return (&copier{space: space}).content(e, in, out)
 	}
 	all, err := readXattrs(in)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// archiveReader is an archive as it comes, and why no more of it did.
+// archiveReader reads an archive, and remembers the error that ended it.
 type archiveReader struct {
 	from io.Reader
 	err  error
@@ -25,8 +25,8 @@ func (s *archiveReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// classify says of what stopped an archive from being unpacked that the archive is
-// wrong, unless it did not come, is too much, or this machine cannot.
+// classify makes an error ErrMalformed if the archive is to blame for it, and not its
+// reader, the limits or this machine.
 func (s *archiveReader) classify(err error) error {
 	var number unix.Errno
 	switch {
@@ -38,7 +38,8 @@ func (s *archiveReader) classify(err error) error {
 	return fmt.Errorf("%w: %w", ErrMalformed, err)
 }
 
-// inputErrnos is what a kernel says of a name or a number that it was given.
+// inputErrnos are the errors of system calls that are due to a name or a number in the
+// archive.
 var inputErrnos = []unix.Errno{
 	unix.EEXIST, unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.ELOOP, unix.EMLINK, unix.ENAMETOOLONG, unix.EXDEV, unix.EINVAL, unix.EILSEQ,
 	unix.EFBIG, unix.EOVERFLOW, unix.E2BIG, unix.ERANGE,

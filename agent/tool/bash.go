@@ -29,17 +29,15 @@ const (
 type bash struct{}
 
 type bashInput struct {
-	Command   string `json:"command"`
-	Restart   bool   `json:"restart"`
-	TimeoutMS int64  `json:"timeout_ms"`
+	Command   string `json:"command,omitempty" jsonschema:"The command to run."`
+	Restart   bool   `json:"restart,omitempty" jsonschema:"Start a new shell first. Without a command that is all."`
+	TimeoutMS int64  `json:"timeout_ms,omitempty" jsonschema:"How long it may take; 120000 if not given."`
 }
 
+var bashSchema = schemaFor[bashInput](minimum("timeout_ms", 0))
+
 func (bash) Spec() model.Tool {
-	return model.Tool{Name: "bash", Description: bashText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"command":{"type":"string","description":"The command to run."},` +
-		`"restart":{"type":"boolean","description":"Start a new shell first. Without a command that is all."},` +
-		`"timeout_ms":{"type":"integer","minimum":0,"description":"How long it may take; 120000 if not given."}},` +
-		`"additionalProperties":false}`)}
+	return model.Tool{Name: "bash", Description: bashText, InputSchema: bashSchema}
 }
 
 func (bash) Call(input json.RawMessage) (runner.Call, error) {

@@ -20,16 +20,15 @@ var readText string
 type read struct{}
 
 type readInput struct {
-	Path  string  `json:"file_path"`
-	Range []int64 `json:"view_range"`
+	Path  string  `json:"file_path" jsonschema:"The file, relative to the workspace or absolute."`
+	Range []int64 `json:"view_range,omitempty" jsonschema:"The first and the last line to read, from 1; -1 is the last line."`
 }
 
+// A [2]int64 would derive the bounds of view_range, but decodes three numbers too.
+var readSchema = schemaFor[readInput](minItems("view_range", 2), maxItems("view_range", 2))
+
 func (read) Spec() model.Tool {
-	return model.Tool{Name: "read", Description: readText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"file_path":{"type":"string","description":"The file, relative to the workspace or absolute."},` +
-		`"view_range":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":2,` +
-		`"description":"The first and the last line to read, from 1; -1 is the last line."}},` +
-		`"required":["file_path"],"additionalProperties":false}`)}
+	return model.Tool{Name: "read", Description: readText, InputSchema: readSchema}
 }
 
 func (read) Call(input json.RawMessage) (runner.Call, error) {

@@ -15,16 +15,18 @@ var taskText string
 
 type task struct{}
 
+type taskInput struct {
+	Command string `json:"command" jsonschema:"The command to start."`
+}
+
+var taskSchema = schemaFor[taskInput]()
+
 func (task) Spec() model.Tool {
-	return model.Tool{Name: "task", Description: taskText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"command":{"type":"string","description":"The command to start."}},` +
-		`"required":["command"],"additionalProperties":false}`)}
+	return model.Tool{Name: "task", Description: taskText, InputSchema: taskSchema}
 }
 
 func (task) Call(input json.RawMessage) (runner.Call, error) {
-	var in struct {
-		Command string `json:"command"`
-	}
+	var in taskInput
 	if err := decode(input, &in); err != nil {
 		return runner.Call{}, err
 	}

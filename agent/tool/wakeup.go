@@ -24,20 +24,20 @@ const maxWakeup = 366 * 24 * time.Hour
 
 type wakeupSchedule struct{}
 
+type wakeupScheduleInput struct {
+	Prompt string `json:"prompt" jsonschema:"What you will be asked then."`
+	After  int64  `json:"in_seconds,omitempty" jsonschema:"Fire once, after this long."`
+	Cron   string `json:"cron,omitempty" jsonschema:"Fire again and again: a cron line of five fields, in UTC."`
+}
+
+var wakeupScheduleSchema = schemaFor[wakeupScheduleInput](minimum("in_seconds", 1))
+
 func (wakeupSchedule) Spec() model.Tool {
-	return model.Tool{Name: "wakeup_schedule", Description: wakeupScheduleText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"prompt":{"type":"string","description":"What you will be asked then."},` +
-		`"in_seconds":{"type":"integer","minimum":1,"description":"Fire once, after this long."},` +
-		`"cron":{"type":"string","description":"Fire again and again: a cron line of five fields, in UTC."}},` +
-		`"required":["prompt"],"additionalProperties":false}`)}
+	return model.Tool{Name: "wakeup_schedule", Description: wakeupScheduleText, InputSchema: wakeupScheduleSchema}
 }
 
 func (wakeupSchedule) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		Prompt string `json:"prompt"`
-		After  int64  `json:"in_seconds"`
-		Cron   string `json:"cron"`
-	}
+	var in wakeupScheduleInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
@@ -57,15 +57,18 @@ func (wakeupSchedule) Wish(input json.RawMessage) (Wish, error) {
 
 type wakeupCancel struct{}
 
+type wakeupCancelInput struct {
+	ID dormouse.WakeupID `json:"id" jsonschema:"The wake-up's id."`
+}
+
+var wakeupCancelSchema = schemaFor[wakeupCancelInput]()
+
 func (wakeupCancel) Spec() model.Tool {
-	return model.Tool{Name: "wakeup_cancel", Description: wakeupCancelText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"id":{"type":"string","description":"The wake-up's id."}},"required":["id"],"additionalProperties":false}`)}
+	return model.Tool{Name: "wakeup_cancel", Description: wakeupCancelText, InputSchema: wakeupCancelSchema}
 }
 
 func (wakeupCancel) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		ID dormouse.WakeupID `json:"id"`
-	}
+	var in wakeupCancelInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
@@ -78,12 +81,9 @@ func (wakeupCancel) Wish(input json.RawMessage) (Wish, error) {
 type wakeupList struct{}
 
 func (wakeupList) Spec() model.Tool {
-	return model.Tool{
-		Name: "wakeup_list", Description: wakeupListText,
-		InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`),
-	}
+	return model.Tool{Name: "wakeup_list", Description: wakeupListText, InputSchema: noInputSchema}
 }
 
 func (wakeupList) Wish(input json.RawMessage) (Wish, error) {
-	return Wakeups{}, decode(input, &struct{}{})
+	return Wakeups{}, decode(input, &noInput{})
 }

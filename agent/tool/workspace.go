@@ -26,29 +26,23 @@ var workspaceDeleteText string
 // MaxListed is how many snapshots are listed at once.
 const MaxListed = 100
 
-const (
-	refSchema   = `"ref":{"type":"object","description":"The ref of the snapshot, as it was given to you."}`
-	crossSchema = `"allowCrossSession":{"type":"boolean","description":"Set if the snapshot is another session's."}`
-)
-
 type workspaceSnapshot struct{}
 
 func (workspaceSnapshot) Spec() model.Tool {
-	return model.Tool{
-		Name: "workspace_snapshot", Description: workspaceSnapshotText,
-		InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`),
-	}
+	return model.Tool{Name: "workspace_snapshot", Description: workspaceSnapshotText, InputSchema: noInputSchema}
 }
 
 func (workspaceSnapshot) Wish(input json.RawMessage) (Wish, error) {
-	return Snapshot{}, decode(input, &struct{}{})
+	return Snapshot{}, decode(input, &noInput{})
 }
 
 // refInput is what names a snapshot.
 type refInput struct {
-	Ref   json.RawMessage `json:"ref"`
-	Cross bool            `json:"allowCrossSession"`
+	Ref   json.RawMessage `json:"ref" jsonschema:"The ref of the snapshot, as it was given to you."`
+	Cross bool            `json:"allowCrossSession,omitempty" jsonschema:"Set if the snapshot is another session's."`
 }
+
+var refSchema = schemaFor[refInput]()
 
 func readRef(input json.RawMessage) (refInput, error) {
 	var in refInput
@@ -62,8 +56,7 @@ func readRef(input json.RawMessage) (refInput, error) {
 }
 
 func refTool(name, text string) model.Tool {
-	return model.Tool{Name: name, Description: text, InputSchema: json.RawMessage(
-		`{"type":"object","properties":{` + refSchema + `,` + crossSchema + `},"required":["ref"],"additionalProperties":false}`)}
+	return model.Tool{Name: name, Description: text, InputSchema: refSchema}
 }
 
 type workspaceRestore struct{}
@@ -97,17 +90,19 @@ func (workspaceDelete) Wish(input json.RawMessage) (Wish, error) {
 
 type workspaceList struct{}
 
+type workspaceListInput struct {
+	Limit int  `json:"limit,omitempty" jsonschema:"List at most so many, the newest; 100 at most."`
+	Cross bool `json:"allowCrossSession,omitempty" jsonschema:"Set if the snapshot is another session's."`
+}
+
+var workspaceListSchema = schemaFor[workspaceListInput](minimum("limit", 1))
+
 func (workspaceList) Spec() model.Tool {
-	return model.Tool{Name: "workspace_list_snapshots", Description: workspaceListText, InputSchema: json.RawMessage(
-		`{"type":"object","properties":{"limit":{"type":"integer","minimum":1,"description":"List at most so many, the newest; 100 at most."},` +
-			crossSchema + `},"additionalProperties":false}`)}
+	return model.Tool{Name: "workspace_list_snapshots", Description: workspaceListText, InputSchema: workspaceListSchema}
 }
 
 func (workspaceList) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		Limit int  `json:"limit"`
-		Cross bool `json:"allowCrossSession"`
-	}
+	var in workspaceListInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}

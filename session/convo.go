@@ -17,7 +17,7 @@ const maxConvo = 16 << 20
 // convo is a thread's conversation, kept while the actor is loaded so that a
 // turn does not begin by reading all of history.
 type convo struct {
-	events []agent.Talk
+	events []agent.Entry
 	upto   uint64 // every event up to this seq has been looked at
 	size   int
 }
@@ -47,14 +47,14 @@ func (c *convo) add(thread dormouse.ThreadID, events []dormouse.Event) {
 }
 
 // after returns the conversation beyond a seq.
-func (c *convo) after(seq uint64) []agent.Talk { return slices.Clip(c.events[c.find(seq+1):]) }
+func (c *convo) after(seq uint64) []agent.Entry { return slices.Clip(c.events[c.find(seq+1):]) }
 
 // cut forgets what was said after a seq. What others were given stays theirs.
 func (c *convo) cut(to uint64) { c.events = slices.Clip(c.events[:c.find(to+1)]) }
 
 // find is the place of the first event that has this seq or a later one.
 func (c *convo) find(seq uint64) int {
-	i, _ := slices.BinarySearchFunc(c.events, seq, func(e agent.Talk, s uint64) int {
+	i, _ := slices.BinarySearchFunc(c.events, seq, func(e agent.Entry, s uint64) int {
 		if e.Seq < s {
 			return -1
 		}
@@ -90,8 +90,8 @@ func (a *Actor) readTalk(ctx context.Context, after uint64) ([]dormouse.Event, e
 }
 
 // History implements agent.Journal.
-func (j *journal) History(ctx context.Context, after uint64) ([]agent.Talk, error) {
-	var events []agent.Talk
+func (j *journal) History(ctx context.Context, after uint64) ([]agent.Entry, error) {
+	var events []agent.Entry
 	var upto uint64
 	err := j.ask(ctx, func(context.Context, *law.Turn) error {
 		if c := j.a.convos[j.thread]; c != nil {

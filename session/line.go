@@ -27,7 +27,7 @@ func (a *Actor) keepFiles(ctx context.Context, op dormouse.Op) (string, error) {
 
 // line answers a wish that concerns the session's line of snapshots: what to change
 // and what to say then.
-func (j *journal) line(ctx context.Context, w tool.Wish) (law.Verb, string, error) {
+func (j *journal) line(ctx context.Context, w tool.Action) (law.Verb, string, error) {
 	switch w := w.(type) { //nolint:gochecksumtype // those of the line
 	case tool.Restore:
 		return j.restore(ctx, w)

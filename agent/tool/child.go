@@ -26,7 +26,7 @@ var childReadText string
 //go:embed child_terminate.md
 var childTerminateText string
 
-// Limits of one wait for a child, and of one look at what it said.
+// Limits of one wait for a child and of one read of its transcript.
 const (
 	childWaitDefault = time.Minute
 	maxChildWait     = time.Hour
@@ -49,12 +49,12 @@ func (childSpawn) Spec() model.Tool {
 	return model.Tool{Name: "child_spawn", Description: childSpawnText, InputSchema: childSpawnSchema}
 }
 
-func (childSpawn) Wish(input json.RawMessage) (Wish, error) {
+func (childSpawn) Action(input json.RawMessage) (Action, error) {
 	var in childSpawnInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
-	content, err := words("prompt", in.Prompt)
+	content, err := promptContent("prompt", in.Prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +74,12 @@ func (childMessage) Spec() model.Tool {
 	return model.Tool{Name: "child_message", Description: childMessageText, InputSchema: childMessageSchema}
 }
 
-func (childMessage) Wish(input json.RawMessage) (Wish, error) {
+func (childMessage) Action(input json.RawMessage) (Action, error) {
 	var in childMessageInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
-	content, err := words("prompt", in.Prompt)
+	content, err := promptContent("prompt", in.Prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (childWait) Spec() model.Tool {
 	return model.Tool{Name: "child_wait", Description: childWaitText, InputSchema: childWaitSchema}
 }
 
-func (childWait) Wish(input json.RawMessage) (Wish, error) {
+func (childWait) Action(input json.RawMessage) (Action, error) {
 	var in childWaitInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (childRead) Spec() model.Tool {
 	return model.Tool{Name: "child_read", Description: childReadText, InputSchema: childReadSchema}
 }
 
-func (childRead) Wish(input json.RawMessage) (Wish, error) {
+func (childRead) Action(input json.RawMessage) (Action, error) {
 	var in childReadInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (childTerminate) Spec() model.Tool {
 	return model.Tool{Name: "child_terminate", Description: childTerminateText, InputSchema: childTerminateSchema}
 }
 
-func (childTerminate) Wish(input json.RawMessage) (Wish, error) {
+func (childTerminate) Action(input json.RawMessage) (Action, error) {
 	var in childTerminateInput
 	if err := decode(input, &in); err != nil {
 		return nil, err

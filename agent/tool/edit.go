@@ -58,9 +58,9 @@ func (edit) Call(input json.RawMessage) (runner.Call, error) {
 func (edit) Result(r runner.Result) ([]dormouse.Block, bool) {
 	switch {
 	case r.Error != "":
-		return says(bounded(r.Error, MaxText)), true
+		return textContent(truncate(r.Error, MaxText)), true
 	case r.Count == 1:
-		return says("replaced it in one place"), false
+		return textContent("replaced it in one place"), false
 	}
-	return says(fmt.Sprintf("replaced it in %d places", r.Count)), false
+	return textContent(fmt.Sprintf("replaced it in %d places", r.Count)), false
 }

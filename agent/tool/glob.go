@@ -49,7 +49,7 @@ func (glob) Call(input json.RawMessage) (runner.Call, error) {
 
 func (glob) Result(r runner.Result) ([]dormouse.Block, bool) {
 	if r.Error != "" {
-		return says(bounded(r.Error, MaxText)), true
+		return textContent(truncate(r.Error, MaxText)), true
 	}
-	return says(listed(r, "(no file fits)")), false
+	return textContent(listing(r, "(no file fits)")), false
 }

@@ -38,7 +38,7 @@ func (grep) Call(input json.RawMessage) (runner.Call, error) {
 
 func (grep) Result(r runner.Result) ([]dormouse.Block, bool) {
 	if r.Error != "" {
-		return says(bounded(r.Error, MaxText)), true
+		return textContent(truncate(r.Error, MaxText)), true
 	}
-	return says(listed(r, "(no line fits)")), false
+	return textContent(listing(r, "(no line fits)")), false
 }

@@ -33,7 +33,7 @@ func (questionAsk) Spec() model.Tool {
 	return model.Tool{Name: "question_ask", Description: questionText, InputSchema: questionSchema}
 }
 
-func (questionAsk) Wish(input json.RawMessage) (Wish, error) {
+func (questionAsk) Action(input json.RawMessage) (Action, error) {
 	var in questionInput
 	if err := decode(input, &in); err != nil {
 		return nil, err

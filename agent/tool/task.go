@@ -43,5 +43,5 @@ func (task) Result(r runner.Result) ([]dormouse.Block, bool) {
 	} else {
 		note(&b, "running in the background as process %d; its output goes to %s", r.PID, r.Log)
 	}
-	return says(bounded(b.String(), MaxText)), r.Error != ""
+	return textContent(truncate(b.String(), MaxText)), r.Error != ""
 }

@@ -36,7 +36,7 @@ func (wakeupSchedule) Spec() model.Tool {
 	return model.Tool{Name: "wakeup_schedule", Description: wakeupScheduleText, InputSchema: wakeupScheduleSchema}
 }
 
-func (wakeupSchedule) Wish(input json.RawMessage) (Wish, error) {
+func (wakeupSchedule) Action(input json.RawMessage) (Action, error) {
 	var in wakeupScheduleInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (wakeupSchedule) Wish(input json.RawMessage) (Wish, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := words("prompt", in.Prompt)
+	content, err := promptContent("prompt", in.Prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (wakeupCancel) Spec() model.Tool {
 	return model.Tool{Name: "wakeup_cancel", Description: wakeupCancelText, InputSchema: wakeupCancelSchema}
 }
 
-func (wakeupCancel) Wish(input json.RawMessage) (Wish, error) {
+func (wakeupCancel) Action(input json.RawMessage) (Action, error) {
 	var in wakeupCancelInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
@@ -84,6 +84,6 @@ func (wakeupList) Spec() model.Tool {
 	return model.Tool{Name: "wakeup_list", Description: wakeupListText, InputSchema: noInputSchema}
 }
 
-func (wakeupList) Wish(input json.RawMessage) (Wish, error) {
+func (wakeupList) Action(input json.RawMessage) (Action, error) {
 	return Wakeups{}, decode(input, &noInput{})
 }

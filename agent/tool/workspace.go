@@ -32,7 +32,7 @@ func (workspaceSnapshot) Spec() model.Tool {
 	return model.Tool{Name: "workspace_snapshot", Description: workspaceSnapshotText, InputSchema: noInputSchema}
 }
 
-func (workspaceSnapshot) Wish(input json.RawMessage) (Wish, error) {
+func (workspaceSnapshot) Action(input json.RawMessage) (Action, error) {
 	return Snapshot{}, decode(input, &noInput{})
 }
 
@@ -63,7 +63,7 @@ type workspaceRestore struct{}
 
 func (workspaceRestore) Spec() model.Tool { return refTool("workspace_restore", workspaceRestoreText) }
 
-func (workspaceRestore) Wish(input json.RawMessage) (Wish, error) {
+func (workspaceRestore) Action(input json.RawMessage) (Action, error) {
 	in, err := readRef(input)
 	return Restore{Ref: in.Ref, Cross: in.Cross}, err
 }
@@ -72,7 +72,7 @@ type workspaceBranch struct{}
 
 func (workspaceBranch) Spec() model.Tool { return refTool("workspace_branch", workspaceBranchText) }
 
-func (workspaceBranch) Wish(input json.RawMessage) (Wish, error) {
+func (workspaceBranch) Action(input json.RawMessage) (Action, error) {
 	in, err := readRef(input)
 	return Restore{Ref: in.Ref, Cross: in.Cross, Branch: true}, err
 }
@@ -83,7 +83,7 @@ func (workspaceDelete) Spec() model.Tool {
 	return refTool("workspace_delete_snapshot", workspaceDeleteText)
 }
 
-func (workspaceDelete) Wish(input json.RawMessage) (Wish, error) {
+func (workspaceDelete) Action(input json.RawMessage) (Action, error) {
 	in, err := readRef(input)
 	return DeleteSnapshot(in), err
 }
@@ -101,7 +101,7 @@ func (workspaceList) Spec() model.Tool {
 	return model.Tool{Name: "workspace_list_snapshots", Description: workspaceListText, InputSchema: workspaceListSchema}
 }
 
-func (workspaceList) Wish(input json.RawMessage) (Wish, error) {
+func (workspaceList) Action(input json.RawMessage) (Action, error) {
 	var in workspaceListInput
 	if err := decode(input, &in); err != nil {
 		return nil, err

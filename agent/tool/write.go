@@ -49,7 +49,7 @@ func (write) Call(input json.RawMessage) (runner.Call, error) {
 
 func (write) Result(r runner.Result) ([]dormouse.Block, bool) {
 	if r.Error != "" {
-		return says(bounded(r.Error, MaxText)), true
+		return textContent(truncate(r.Error, MaxText)), true
 	}
-	return says(fmt.Sprintf("wrote %d bytes", r.Size)), false
+	return textContent(fmt.Sprintf("wrote %d bytes", r.Size)), false
 }

@@ -132,7 +132,7 @@ func (childRead) Action(input json.RawMessage) (Action, error) {
 	case in.Last == 0:
 		in.Last = childReadDefault
 	}
-	return Look{Child: in.Child, Last: in.Last}, childID(in.Child)
+	return Look(in), childID(in.Child)
 }
 
 type childTerminate struct{}
@@ -152,5 +152,5 @@ func (childTerminate) Action(input json.RawMessage) (Action, error) {
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
-	return EndChild{Child: in.Child}, childID(in.Child)
+	return EndChild(in), childID(in.Child)
 }

@@ -75,7 +75,7 @@ func (wakeupCancel) Action(input json.RawMessage) (Action, error) {
 	if in.ID.Validate() != nil {
 		return nil, errors.New("id must be one that wakeup_schedule returned")
 	}
-	return Unschedule{ID: in.ID}, nil
+	return Unschedule(in), nil
 }
 
 type wakeupList struct{}

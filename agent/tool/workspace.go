@@ -112,5 +112,5 @@ func (workspaceList) Action(input json.RawMessage) (Action, error) {
 	if in.Limit == 0 || in.Limit > MaxListed {
 		in.Limit = MaxListed
 	}
-	return Snapshots{Limit: in.Limit, Cross: in.Cross}, nil
+	return Snapshots(in), nil
 }

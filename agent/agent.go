@@ -1,10 +1,10 @@
-// Package agent works on one turn: it asks the model, runs the tools it calls,
-// and asks again, until the model has said its last word.
+// Package agent executes one turn: it calls the model, runs the tools that the model
+// calls, and calls the model again, until a reply calls no tool.
 //
-// It keeps nothing of its own. Every step is decided from what the session has
-// recorded, and every side effect is an op: recorded before it starts and after
-// it ends. A turn taken up after a crash is therefore the same loop from the
-// top, and an op found open gets the verdict of its kind.
+// It has no state of its own. Every step is decided from what the session has
+// recorded, and every side effect is an op: recorded before it starts and after it
+// ends. Resuming a turn after a crash is therefore the same loop from the top, and an
+// op that is still open gets the verdict of its kind.
 package agent
 
 import (
@@ -29,36 +29,36 @@ type Journal interface {
 	// View returns where the turn stands now.
 	View(ctx context.Context) (View, error)
 	// History returns the thread's events after a seq.
-	History(ctx context.Context, after uint64) ([]Talk, error)
-	// Seen returns the text already seen of an open model call.
+	History(ctx context.Context, after uint64) ([]Entry, error)
+	// Seen returns the text of an open model call that followers have already seen.
 	Seen(ctx context.Context, op dormouse.OpID) (string, error)
 	// Start records that an op begins.
 	Start(ctx context.Context, op dormouse.Op) error
-	// Chunk records a fragment of an open model call, which begins at that byte of
-	// the reply, then shows it to followers. first is how much of it is of the reply's
-	// first block. It fails with dormouse.ErrFull when there is no room for it now.
+	// Chunk records a fragment of an open model call, then sends it to followers. at is
+	// the fragment's offset in the reply, first how many of its bytes belong to the
+	// reply's first block. It fails with dormouse.ErrFull while the disk is full.
 	Chunk(ctx context.Context, op dormouse.OpID, at int, text string, first int) error
 
-	// Counted notes what the provider has counted of an open model call so far, for whoever
-	// has to end it.
+	// Counted keeps the usage that the provider has reported of an open model call so
+	// far, in case the call is interrupted.
 	Counted(op dormouse.OpID, u dormouse.ModelUsage)
-	// Show shows followers what a running tool prints; nothing is recorded.
+	// Show sends the output of a running tool to followers; nothing is recorded.
 	Show(use dormouse.EventID, output []byte)
-	// Finish records how an op ended and what it brought, and in the same commit
-	// that the next one begins, if there is one and it still can.
+	// Finish records the outcome and the events of an op, and in the same commit the
+	// start of the next op, if there is one and it may still start.
 	Finish(ctx context.Context, f Finish, next *dormouse.Op) (begun bool, err error)
-	// Settle records what a wish changes in the session itself, and the result of
-	// the tool call with it, in one commit.
-	Settle(ctx context.Context, use dormouse.Use, w tool.Wish) error
-	// Reach does what a wish asks of another session, under an op that is recorded
-	// as open. Reaching twice under the same op must act once.
-	Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text string, failed bool, err error)
-	// Block records that only people can move the turn.
+	// Settle commits an action that changes the session itself, together with the result
+	// of the tool call.
+	Settle(ctx context.Context, use dormouse.Use, w tool.Action) error
+	// Reach performs an action on another session, under an op that is recorded as open.
+	// It must be idempotent by op.
+	Reach(ctx context.Context, op dormouse.Op, w tool.Action) (text string, failed bool, err error)
+	// Block records that the turn waits for people.
 	Block(ctx context.Context) error
 	// End records that the turn is done.
 	End(ctx context.Context) error
-	// Sandbox returns the session's sandbox and its generation, warming one first
-	// if there is none.
+	// Sandbox returns the session's sandbox and its generation. It starts one if there
+	// is none.
 	Sandbox(ctx context.Context) (sandbox.Sandbox, uint64, error)
 	// Gone reports that the sandbox of a generation is dead.
 	Gone(ctx context.Context, generation uint64) error
@@ -78,9 +78,9 @@ type View struct {
 	// Retry is the model call that the next one retries, and its try.
 	Retry    dormouse.OpID
 	RetryTry int
-	// Said is true once the agent has said its last word.
+	// Said is true once the last reply called no tool.
 	Said bool
-	// Generation is that of the sandbox at hand; 0 if none is.
+	// Generation is that of the running sandbox; 0 if there is none.
 	Generation uint64
 	// Uses are the tool calls without a result, Ops the open ops.
 	Uses []dormouse.Use
@@ -93,7 +93,7 @@ type Finish struct {
 	Outcome string
 	Usage   dormouse.ModelUsage
 	Cost    int64 // in millionths of a dollar
-	// Estimated says that usage and cost are.
+	// Estimated reports that usage and cost are estimates.
 	Estimated bool
 	Events    []dormouse.Event
 	Uses      []dormouse.Use
@@ -132,9 +132,8 @@ type Priced interface {
 // New returns an agent that can use these models and tools.
 func New(models Models, tools *tool.Set) *Agent { return &Agent{models: models, tools: tools} }
 
-// Run takes a turn up where it stands and returns nil when the turn has ended
-// or is blocked. A *Failure says why the attempt cannot go on; any other error
-// means that the attempt is over already.
+// Run continues a turn and returns nil when it has ended or is blocked. A *Failure is
+// why the attempt failed; any other error means that the attempt was over already.
 func (a *Agent) Run(ctx context.Context, j Journal) error {
 	t := &turn{Agent: a, j: j}
 	crash.At(crash.TurnFirstOp)
@@ -146,7 +145,7 @@ func (a *Agent) Run(ctx context.Context, j Journal) error {
 		case err == nil:
 			conflicts = 0
 		case errors.Is(err, dormouse.ErrConflict) && conflicts < maxConflicts:
-			conflicts++ // the record moved between looking and writing: look again
+			conflicts++ // the record changed between reading and writing: read it again
 		default:
 			return err
 		}
@@ -154,22 +153,22 @@ func (a *Agent) Run(ctx context.Context, j Journal) error {
 	}
 }
 
-// maxConflicts bounds how often in a row a step may find the record moved.
+// maxConflicts bounds how many steps in a row may fail with a conflict.
 const maxConflicts = 5
 
-// turn is one attempt at a turn: the conversation as far as it was read.
+// turn is one attempt at a turn, with the transcript as far as it was read.
 type turn struct {
 	size int64 // about how many tokens the last request had
 	*Agent
 	j      Journal
 	view   View
-	events []Talk
-	// next is an op that was recorded together with the end of the one before it
-	// and is not sent yet.
+	events []Entry
+	// next is an op that was recorded together with the end of the one before it, and
+	// was not sent yet.
 	next dormouse.OpID
 }
 
-// step does the next thing the record asks for.
+// step does what the record requires next.
 func (t *turn) step(ctx context.Context) (more bool, err error) {
 	if t.view, err = t.j.View(ctx); err != nil {
 		return false, err
@@ -178,7 +177,7 @@ func (t *turn) step(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if op, open := t.openModelCall(); open {
-		return true, t.takeUpModelCall(ctx, op)
+		return true, t.resumeModelCall(ctx, op)
 	}
 	waiting := false
 	for _, use := range t.view.Uses {
@@ -190,7 +189,7 @@ func (t *turn) step(ctx context.Context) (more bool, err error) {
 	switch {
 	case waiting:
 		crash.At(crash.TurnBlocking)
-		return true, t.j.Block(ctx) // if people just answered, there is more to do
+		return true, t.j.Block(ctx) // an answer may have arrived meanwhile
 	case t.view.Said:
 		crash.At(crash.TurnEnding)
 		return false, t.j.End(ctx)
@@ -203,7 +202,7 @@ func (t *turn) step(ctx context.Context) (more bool, err error) {
 	return true, t.ask(ctx)
 }
 
-// read brings the conversation up to date.
+// read appends the new events to the transcript.
 func (t *turn) read(ctx context.Context) error {
 	var after uint64
 	if n := len(t.events); n > 0 {

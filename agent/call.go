@@ -46,7 +46,7 @@ func (t *turn) ask(ctx context.Context) error {
 // nextCall is the op of the next model call.
 func (t *turn) nextCall(m model.Model) dormouse.Op {
 	op := dormouse.Op{
-		Kind: dormouse.OpModel, Args: t.asks(), Keyed: keyed(m),
+		Kind: dormouse.OpModel, Args: t.callDigest(), Keyed: keyed(m),
 		Origin: dormouse.Origin{Thread: t.view.Thread, Turn: t.view.Turn, Call: t.view.Calls + 1, Block: -1},
 		Asks:   t.size,
 	}
@@ -59,9 +59,9 @@ func (t *turn) nextCall(m model.Model) dormouse.Op {
 	return op.Named(t.view.Session)
 }
 
-// asks names what a model call is asked. The request follows from the agent and
-// from the log up to its last event, so these stand for it.
-func (t *turn) asks() dormouse.Digest {
+// callDigest identifies the request of a model call. The request is determined by the
+// model and by the log up to its last event, so the digest is of these.
+func (t *turn) callDigest() dormouse.Digest {
 	var upto uint64
 	if n := len(t.events); n > 0 {
 		upto = t.events[n-1].Seq
@@ -72,9 +72,9 @@ func (t *turn) asks() dormouse.Digest {
 	}{t.view.Agent.Model, upto})
 }
 
-// fresh reports whether this attempt itself recorded op a moment ago, so that
-// nobody can have sent it, and counts it as sent.
-func (t *turn) fresh(op dormouse.Op) bool {
+// justStarted reports whether this attempt recorded op with the end of the last one, so
+// that it was not sent before. It counts the op as sent.
+func (t *turn) justStarted(op dormouse.Op) bool {
 	if op.ID != t.next {
 		return false
 	}
@@ -83,8 +83,7 @@ func (t *turn) fresh(op dormouse.Op) bool {
 	return true
 }
 
-// finish records the end of an op, and the beginning of the next in one commit
-// with it.
+// finish records the end of an op, and the start of the next one in the same commit.
 func (t *turn) finish(ctx context.Context, f Finish, next *dormouse.Op) error {
 	if next != nil {
 		crash.At(crash.OpStarting)
@@ -100,16 +99,16 @@ func (t *turn) finish(ctx context.Context, f Finish, next *dormouse.Op) error {
 	return nil
 }
 
-// takeUpModelCall deals with a call that is recorded as open: by this attempt a
-// moment ago, and then it is made, or by one before it, which may have made it.
-// A provider that takes keys is asked again under the same one; otherwise what
-// was seen stands, and the next step makes a call that says what it retries.
-func (t *turn) takeUpModelCall(ctx context.Context, op dormouse.Op) error {
+// resumeModelCall handles a call that is recorded as open. If this attempt has just
+// recorded it, it is sent. If an earlier attempt recorded it, that may have sent it:
+// a provider with idempotency keys is sent the request again under the same key;
+// otherwise the text seen so far is kept, and the next step makes a call with retry_of.
+func (t *turn) resumeModelCall(ctx context.Context, op dormouse.Op) error {
 	m, err := t.model()
 	if err != nil {
 		return err
 	}
-	if t.fresh(op) {
+	if t.justStarted(op) {
 		return t.call(ctx, m, op, t.request(), "")
 	}
 	text, err := t.j.Seen(ctx, op.ID)
@@ -119,13 +118,13 @@ func (t *turn) takeUpModelCall(ctx context.Context, op dormouse.Op) error {
 	if op.Kind.Verdict(op.Keyed && keyed(m), true) == dormouse.VerdictResend {
 		return t.call(ctx, m, op, t.request(), text)
 	}
-	return t.finishCut(ctx, op, dormouse.OutcomeInterrupted, text, dormouse.ModelUsage{}) // what was counted is gone with who counted
+	return t.finishPartial(ctx, op, dormouse.OutcomeInterrupted, text, dormouse.ModelUsage{}) // the usage counted so far was lost with the earlier attempt
 }
 
-// finishCut records a call that brought no whole reply. What was seen of it
-// stands once, as one message, and costs what it cost. A provider that refused a call
-// before it said anything charges nothing for it.
-func (t *turn) finishCut(ctx context.Context, op dormouse.Op, outcome, seen string, counted dormouse.ModelUsage) error {
+// finishPartial records a call without a complete reply. The text seen so far becomes
+// one message, and its cost is recorded. A call that was refused before any text costs
+// nothing.
+func (t *turn) finishPartial(ctx context.Context, op dormouse.Op, outcome, seen string, counted dormouse.ModelUsage) error {
 	f := Finish{Op: op.ID, Outcome: outcome}
 	if outcome == dormouse.OutcomeInterrupted || seen != "" || counted != (dormouse.ModelUsage{}) {
 		f.Usage, f.Estimated = op.Spent(seen, counted)
@@ -158,15 +157,15 @@ func (t *turn) call(ctx context.Context, m model.Model, op dormouse.Op, req mode
 		return t.failCall(ctx, op, err, seen, counted)
 	}
 	crash.At(crash.OpResult)
-	f := t.brought(op, reply)
+	f := t.replyFinish(op, reply)
 	if p, ok := t.models.(Priced); ok {
 		f.Cost = p.Price(t.view.Agent.Model).Micros(f.Usage)
 	}
 	return t.finish(ctx, f, t.firstTool(f))
 }
 
-// firstTool is the op of the first tool call in a reply that can run at once, if
-// the sandbox is at hand.
+// firstTool is the op of the first tool call in a reply that can run at once. It is nil
+// if no sandbox is running.
 func (t *turn) firstTool(f Finish) *dormouse.Op {
 	if t.view.Generation == 0 {
 		return nil
@@ -181,7 +180,7 @@ func (t *turn) firstTool(f Finish) *dormouse.Op {
 				continue
 			}
 			asks, err := t.tools.Call(t.view.Agent.Tools, asked.Name, asked.Input)
-			if err != nil || asks.Wish != nil {
+			if err != nil || asks.Action != nil {
 				return nil
 			}
 			op := t.toolOp(use, asks.Call, t.view.Generation)
@@ -192,7 +191,7 @@ func (t *turn) firstTool(f Finish) *dormouse.Op {
 }
 
 func (t *turn) failCall(ctx context.Context, op dormouse.Op, cause error, seen string, counted dormouse.ModelUsage) error {
-	if err := t.finishCut(ctx, op, dormouse.OutcomeError, seen, counted); err != nil {
+	if err := t.finishPartial(ctx, op, dormouse.OutcomeError, seen, counted); err != nil {
 		return err
 	}
 	e := model.AsError(cause)
@@ -206,17 +205,17 @@ func (t *turn) failCall(ctx context.Context, op dormouse.Op, cause error, seen s
 	return f
 }
 
-// maxRetryAfter bounds what a provider may ask for: people wait too.
+// maxRetryAfter bounds the delay that a provider may ask for.
 const maxRetryAfter = 10 * time.Minute
 
-// backoff grows with the attempts of the turn.
+// backoff is the delay before the next attempt; it grows with each one.
 func backoff(attempt int) time.Duration {
 	return min(500*time.Millisecond<<min(attempt, 6), 30*time.Second)
 }
 
-// brought lays a reply out as events. A tool call that cannot be run gets its
-// error at once; the others wait to be run or answered.
-func (t *turn) brought(op dormouse.Op, r model.Reply) Finish {
+// replyFinish turns a reply into events. A tool call with invalid input gets an error
+// result at once; the others are left to be run or answered.
+func (t *turn) replyFinish(op dormouse.Op, r model.Reply) Finish {
 	f := Finish{Op: op.ID, Outcome: dormouse.OutcomeOK, Usage: r.Usage}
 	var text []dormouse.Block
 	var refused []dormouse.Event
@@ -260,7 +259,7 @@ func (t *turn) brought(op dormouse.Op, r model.Reply) Finish {
 	return f
 }
 
-// toolUse makes the event of one tool call and says what it waits for.
+// toolUse returns the event of one tool call and what it waits for.
 func (t *turn) toolUse(op dormouse.Op, n int, p model.Part) (dormouse.Event, dormouse.Use, error) {
 	asked := dormouse.ToolUse{Name: dormouse.CleanText(p.Name), Input: object(p.Input)}
 	for _, c := range t.view.Agent.CustomTools {
@@ -273,7 +272,7 @@ func (t *turn) toolUse(op dormouse.Op, n int, p model.Part) (dormouse.Event, dor
 		return event(op, n, dormouse.AgentToolUse, asked), dormouse.Use{}, err
 	}
 	var use dormouse.Use
-	if q, ok := asks.Wish.(tool.Question); ok { // to be asked whether one may ask helps nobody
+	if q, ok := asks.Action.(tool.Question); ok { // a question needs no approval
 		asked.Permission, asked.Evaluation = evaluate(dormouse.PermissionAllow, asks)
 		use = dormouse.Use{Gate: dormouse.GateQuestion, Within: q.Within}
 		return event(op, n, dormouse.AgentToolUse, asked), use, nil
@@ -289,7 +288,7 @@ func (t *turn) toolUse(op dormouse.Op, n int, p model.Part) (dormouse.Event, dor
 	return event(op, n, dormouse.AgentToolUse, asked), use, nil
 }
 
-// object makes sure that a tool's input is a JSON object, whatever a model wrote.
+// object returns a tool's input if it is a JSON object, else an empty object.
 func object(raw json.RawMessage) json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) == nil && m != nil {
@@ -298,8 +297,8 @@ func object(raw json.RawMessage) json.RawMessage {
 	return json.RawMessage("{}")
 }
 
-// event makes the n-th event of its type that an op brings. Its id follows from the op, so that
-// the same reply recorded twice would have the same names.
+// event makes the n-th event of a type that an op produces. Its id is derived from the
+// op, so that recording a reply is idempotent.
 func event(op dormouse.Op, n int, typ dormouse.EventType, p any) dormouse.Event {
 	return dormouse.Event{
 		ID:   dormouse.Brought(op.ID, typ, n),
@@ -331,8 +330,8 @@ func keyed(m model.Model) bool {
 
 func digest(v any) dormouse.Digest { return dormouse.DigestOf(dormouse.Encode(v)) }
 
-// chunks records the fragments of a running call as fast as the journal takes
-// them, several in one when it is slower than the model.
+// chunks records the fragments of a running call. It combines fragments when the journal
+// is slower than the model.
 type chunks struct {
 	stop context.CancelFunc
 	more chan struct{}
@@ -344,7 +343,7 @@ type chunks struct {
 	seen   strings.Builder // guarded by mu
 	unsent strings.Builder // guarded by mu
 	skip   int             // guarded by mu; bytes of the reply that are recorded already
-	first  int             // guarded by mu; bytes of its first block, -1 as long as that goes on
+	first  int             // guarded by mu; bytes of its first block, -1 until that is complete
 	block  int             // guarded by mu
 	err    error           // guarded by mu
 }
@@ -356,8 +355,8 @@ func newChunks(ctx context.Context, j Journal, op dormouse.OpID, seen string) *c
 	return w
 }
 
-// chunkEvery is how long fragments are gathered before they are recorded and
-// shown. A reply that is whole by then needs no fragments at all.
+// chunkEvery is how long fragments are combined before they are recorded. A reply that
+// is complete by then needs no chunks.
 const chunkEvery = 3 * time.Millisecond
 
 // add takes a fragment from the model.
@@ -390,10 +389,9 @@ func (w *chunks) add(d model.Delta) error {
 	return nil
 }
 
-// write records what was added. A chunk is numbered by where in the reply it
-// begins, so that an attempt that takes the reply up goes on where the one
-// before it stopped. What there is no room for goes with the next chunk: what is
-// recorded has no hole.
+// write records what was added. A chunk is numbered by its offset in the reply, so that
+// an attempt that resumes the reply continues where the one before it stopped. Text that
+// finds the disk full goes with the next chunk, so that the record has no gap.
 func (w *chunks) write(ctx context.Context, j Journal, op dormouse.OpID) {
 	defer close(w.done)
 	text := ""
@@ -431,8 +429,8 @@ func (w *chunks) write(ctx context.Context, j Journal, op dormouse.OpID) {
 	}
 }
 
-// close stops recording and returns everything seen, by whichever attempt saw
-// more.
+// close stops recording and returns all text seen, by this attempt or the earlier one,
+// whichever saw more.
 func (w *chunks) close() string {
 	w.stop()
 	<-w.done

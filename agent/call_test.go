@@ -33,7 +33,7 @@ func (c *calling) View(context.Context) (agent.View, error) {
 	}, nil
 }
 
-func (c *calling) History(context.Context, uint64) ([]agent.Talk, error) { return nil, nil }
+func (c *calling) History(context.Context, uint64) ([]agent.Entry, error) { return nil, nil }
 
 func (c *calling) Seen(context.Context, dormouse.OpID) (string, error) {
 	var b strings.Builder

@@ -5,8 +5,8 @@ import (
 	"github.com/dormouse-run/dormouse/agent/tool"
 )
 
-// evaluate says whether a tool call runs at once or is asked for, and by which
-// policy.
+// evaluate decides whether a tool call runs at once or needs approval, and names the
+// policy that decided it.
 func evaluate(policy dormouse.Permission, asks tool.Request) (dormouse.Permission, *dormouse.Evaluation) {
 	switch policy {
 	case dormouse.PermissionAsk:
@@ -19,10 +19,10 @@ func evaluate(policy dormouse.Permission, asks tool.Request) (dormouse.Permissio
 	return dormouse.PermissionAllow, &dormouse.Evaluation{Type: dormouse.AlwaysAllow}
 }
 
-// judge lets through what only reads in the sandbox. Of anything else it cannot say
-// what would come of it.
+// judge allows calls that only read in the sandbox. It cannot judge the effects of any
+// other call.
 func judge(asks tool.Request) dormouse.JudgedPermission {
-	if asks.Wish == nil && asks.Call.Kind == dormouse.OpRead {
+	if asks.Action == nil && asks.Call.Kind == dormouse.OpRead {
 		return dormouse.JudgedPermission{Type: dormouse.PermissionAllow}
 	}
 	return dormouse.JudgedPermission{Type: dormouse.PermissionAsk, Reason: dormouse.ReasonIndeterminate}

@@ -24,7 +24,7 @@ func (j *judged) View(context.Context) (agent.View, error) {
 	}}, nil
 }
 
-func (j *judged) History(context.Context, uint64) ([]agent.Talk, error) { return nil, nil }
+func (j *judged) History(context.Context, uint64) ([]agent.Entry, error) { return nil, nil }
 
 func (j *judged) Start(context.Context, dormouse.Op) error { return nil }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
-// perform runs one tool call to its result, at most once. An op that an attempt
-// before this one left open is taken up: the runner knows whether it runs, has
-// ended or was never seen.
+// perform runs one tool call to its result, at most once. It resumes an op that an
+// earlier attempt left open: the runner knows whether that is running, finished or was
+// never seen.
 func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	asked, err := t.asked(use.ID)
 	if err != nil {
@@ -24,17 +24,17 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	}
 	asks, err := t.tools.Call(t.view.Agent.Tools, asked.Name, asked.Input)
 	if _, open := t.opFor(use.ID); err != nil && !open {
-		return t.grant(ctx, use, tool.Nothing{Why: err.Error()})
+		return t.performAction(ctx, use, tool.Nothing{Why: err.Error()})
 	}
 	if err != nil {
 		return &Failure{Type: "unknown_error", Final: true, Err: fmt.Errorf("tool call %s runs and cannot be read: %w", use.ID, err)}
 	}
-	if asks.Wish != nil {
-		return t.grant(ctx, use, asks.Wish)
+	if asks.Action != nil {
+		return t.performAction(ctx, use, asks.Action)
 	}
 	call := asks.Call
 	if call.Kind == dormouse.OpExec {
-		call.Exec.Shell = string(t.view.Shell) // a thread has one, which lives on
+		call.Exec.Shell = string(t.view.Shell) // every thread has a shell of its own
 	}
 	box, generation, err := t.j.Sandbox(ctx)
 	if err != nil {
@@ -45,16 +45,16 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	}
 	op, open := t.opFor(use.ID)
 	if open && op.Kind.Verdict(op.Keyed, op.Generation == generation) == dormouse.VerdictUnknown {
-		return nil // its sandbox went while we waited for one; by now the record says so
+		return nil // its sandbox was lost meanwhile; by now the record says so
 	}
 	switch {
 	case !open:
 		op = t.toolOp(use, call, generation)
-	case !t.fresh(op):
+	case !t.justStarted(op):
 		crash.At(crash.RecoverAttach)
 	}
 	call.Op = op.ID
-	result, err := t.act(ctx, box, op, call, open)
+	result, err := t.runOp(ctx, box, op, call, open)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -76,7 +76,7 @@ func (t *turn) perform(ctx context.Context, use dormouse.Use) error {
 	return nil
 }
 
-// answered is the end of an op that answers a tool call.
+// answered is the Finish of an op whose result answers a tool call.
 func answered(op dormouse.Op, content []dormouse.Block, failed bool) Finish {
 	outcome := dormouse.OutcomeOK
 	if failed {
@@ -96,15 +96,15 @@ func (t *turn) toolOp(use dormouse.Use, call runner.Call, generation uint64) dor
 	}.Named(t.view.Session)
 }
 
-// callAfterTools is the op of the model call that follows the last tool call, which came
-// to a result.
+// callAfterTools is the op of the model call that follows the last tool call, given
+// its result.
 func (t *turn) callAfterTools(result []dormouse.Block) *dormouse.Op {
 	if len(t.view.Uses) != 1 || t.view.Calls >= maxCalls {
 		return nil
 	}
 	m, err := t.model()
 	if err != nil {
-		return nil // the next step says what is wrong
+		return nil // the next step returns the error
 	}
 	if t.size == 0 { // this attempt has made no request yet
 		t.request()
@@ -114,8 +114,8 @@ func (t *turn) callAfterTools(result []dormouse.Block) *dormouse.Op {
 	return &op
 }
 
-// act records the op, sends it and waits for its result.
-func (t *turn) act(ctx context.Context, box sandbox.Sandbox, op dormouse.Op, call runner.Call, open bool) (runner.Result, error) {
+// runOp records the op unless it is open, sends it and waits for its result.
+func (t *turn) runOp(ctx context.Context, box sandbox.Sandbox, op dormouse.Op, call runner.Call, open bool) (runner.Result, error) {
 	if !open {
 		crash.At(crash.OpStarting)
 		if err := t.j.Start(ctx, op); err != nil {

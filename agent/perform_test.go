@@ -40,11 +40,11 @@ func (g *gone) View(context.Context) (agent.View, error) {
 	}, nil
 }
 
-func (g *gone) History(context.Context, uint64) ([]agent.Talk, error) {
+func (g *gone) History(context.Context, uint64) ([]agent.Entry, error) {
 	names := map[dormouse.OpKind]string{ //nolint:exhaustive // only these have a tool
 		dormouse.OpExec: "bash", dormouse.OpTask: "task", dormouse.OpRead: "read", dormouse.OpWrite: "write"}
 	use, err := json.Marshal(dormouse.ToolUse{Name: names[g.kind], Input: json.RawMessage(g.input)})
-	return []agent.Talk{agent.Read(dormouse.Event{Seq: 1, ID: "sevt_use", Type: dormouse.AgentToolUse, Payload: use})}, err
+	return []agent.Entry{agent.Read(dormouse.Event{Seq: 1, ID: "sevt_use", Type: dormouse.AgentToolUse, Payload: use})}, err
 }
 
 func (g *gone) Sandbox(context.Context) (sandbox.Sandbox, uint64, error) { return g.box, 2, nil }
@@ -89,7 +89,7 @@ func TestAnOpOfASandboxThatIsGoneIsNotStartedInTheNext(t *testing.T) {
 type old struct {
 	gone
 	running bool
-	settled tool.Wish
+	settled tool.Action
 }
 
 func (o *old) View(ctx context.Context) (agent.View, error) {
@@ -100,7 +100,7 @@ func (o *old) View(ctx context.Context) (agent.View, error) {
 	return v, err
 }
 
-func (o *old) Settle(_ context.Context, _ dormouse.Use, w tool.Wish) error {
+func (o *old) Settle(_ context.Context, _ dormouse.Use, w tool.Action) error {
 	o.settled = w
 	return nil
 }

@@ -12,41 +12,41 @@ import (
 	"github.com/dormouse-run/dormouse/model"
 )
 
-// cutNotice follows a reply that was cut short, so that the model goes on from
-// there instead of starting over. Its prefix marks it as ours.
+// cutNotice follows a truncated reply, so that the model continues it instead of
+// starting over. The prefix marks it as a notice of the server.
 const cutNotice = model.NoticePrefix + ": the reply above was cut off before it was complete. Continue from where it stopped; do not repeat it.]"
 
-// restartNotice follows what was done when a sandbox was started anew.
+// restartNotice tells the model that the sandbox was restarted.
 const restartNotice = model.NoticePrefix + ": the sandbox was restarted. Files are as they were; background processes, shell variables and the working directory are gone.]"
 
-// swapNotice follows what was done when the files became others.
-const swapNotice = model.NoticePrefix + ": the workspace was taken back to a snapshot. Its files are those of then; background processes, shell variables and the working directory are gone.]"
+// restoreNotice tells the model that the workspace was restored from a snapshot.
+const restoreNotice = model.NoticePrefix + ": the workspace was taken back to a snapshot. Its files are those of then; background processes, shell variables and the working directory are gone.]"
 
-// lostText stands for what was said and can no longer be read.
+// lostText replaces a message that can no longer be read.
 const lostText = model.NoticePrefix + ": what was said here is lost; its stored copy cannot be read any more.]"
 
-// lostResult stands in for the result of a tool call that has none.
+// lostResult replaces the missing result of a tool call.
 const lostResult = model.NoticePrefix + ": no result of this tool call was recorded. Verify before retrying.]"
 
-// Talk is an event of a conversation, read once and used for every call after.
-type Talk struct {
+// Entry is an event of the transcript, decoded once and used for every model call.
+type Entry struct {
 	dormouse.Event
 	parts  []model.Part // of a message, or the one of a tool call
 	answer model.Part   // of a result
 	cut    dormouse.EventID
-	notice string // something happened that the model should know
-	// missing says what a sandbox that started should have and has not.
+	notice string // what the model is told about the event
+	// missing is the notice about packages that a started sandbox lacks.
 	missing string
 }
 
-// Read takes from an event what a transcript needs of it.
-func Read(e dormouse.Event) Talk {
-	t := Talk{Event: e}
+// Read decodes an event for the transcript.
+func Read(e dormouse.Event) Entry {
+	t := Entry{Event: e}
 	switch e.Type { //nolint:exhaustive // only the conversation goes to the model
 	case dormouse.UserMessage, dormouse.AgentMessage:
 		t.parts = parts(e)
 	case dormouse.SystemMessage:
-		t.notice = systemWords(e)
+		t.notice = systemNotice(e)
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		var p dormouse.ToolUse
 		if json.Unmarshal(e.Payload, &p) == nil {
@@ -65,19 +65,19 @@ func Read(e dormouse.Event) Talk {
 	case dormouse.WorkspaceSwapped:
 		var p dormouse.WorkspaceSwap
 		if json.Unmarshal(e.Payload, &p) == nil && p.Reason == dormouse.SwapRestored {
-			t.notice = swapNotice
+			t.notice = restoreNotice
 		}
 	case dormouse.WorkspaceRecovered:
 		t.notice = recoveredNotice(e)
 	case dormouse.SnapshotTaken:
-		t.notice = leftNotice(e)
+		t.notice = omittedNotice(e)
 	case dormouse.SandboxRelieved:
 		var p dormouse.SandboxFact
 		if json.Unmarshal(e.Payload, &p) == nil {
 			t.notice = model.NoticePrefix + ": " + p.Reason + ".]"
 		}
 	case dormouse.OpFinished:
-		// Nearly every op ends whole; reading each end would be most of the work.
+		// Few ops are partial, and decoding each would dominate the cost.
 		if bytes.Contains(e.Payload, []byte(`"partial"`)) {
 			var p dormouse.OpEnd
 			_ = json.Unmarshal(e.Payload, &p)
@@ -87,7 +87,7 @@ func Read(e dormouse.Event) Talk {
 	return t
 }
 
-// recoveredNotice says which files were lost and put back.
+// recoveredNotice lists the files that were lost and recovered.
 func recoveredNotice(e dormouse.Event) string {
 	var p dormouse.WorkspaceRecovery
 	if json.Unmarshal(e.Payload, &p) != nil {
@@ -128,9 +128,9 @@ func recoveredNotice(e dormouse.Event) string {
 	return b.String()
 }
 
-// leftNotice says which files of the workspace the snapshot of a sandbox that went to
-// sleep lacks. They are in the workspace as before.
-func leftNotice(e dormouse.Event) string {
+// omittedNotice lists the files that the snapshot of a hibernated sandbox lacks. They are
+// still in the workspace.
+func omittedNotice(e dormouse.Event) string {
 	if !bytes.Contains(e.Payload, []byte(`"left_out"`)) {
 		return ""
 	}
@@ -147,21 +147,21 @@ func leftNotice(e dormouse.Event) string {
 		model.NoticePrefix, p.LeftOut, strings.Join(names, ", "))
 }
 
-// ReadAll reads a whole conversation.
-func ReadAll(events []dormouse.Event) []Talk {
-	talk := make([]Talk, len(events))
+// ReadAll decodes a whole transcript.
+func ReadAll(events []dormouse.Event) []Entry {
+	entries := make([]Entry, len(events))
 	for i, e := range events {
-		talk[i] = Read(e)
+		entries[i] = Read(e)
 	}
-	return talk
+	return entries
 }
 
-// Transcript is the conversation as a model takes it. Whatever the log went
-// through, it is valid: roles alternate and begin with the user, every tool
-// call is followed by exactly one result, nothing is empty and nothing twice.
-func Transcript(talk []Talk) []model.Message {
+// Transcript is the conversation as a model is sent it. It is valid whatever crashes
+// the log has recorded: roles alternate and begin with the user, every tool call is
+// followed by exactly one result, and no part is empty or repeated.
+func Transcript(entries []Entry) []model.Message {
 	b := &transcript{results: make(map[string]model.Part), cut: make(map[dormouse.EventID]bool), used: make(map[string]bool)}
-	for _, t := range talk {
+	for _, t := range entries {
 		if _, again := b.results[t.answer.Use]; t.answer.Use != "" && !again { // the first result wins
 			b.results[t.answer.Use] = t.answer
 		}
@@ -169,10 +169,10 @@ func Transcript(talk []Talk) []model.Message {
 			b.cut[t.cut] = true
 		}
 	}
-	for _, t := range talk {
+	for _, t := range entries {
 		b.add(t)
 	}
-	b.settle()
+	b.flush()
 	return b.messages
 }
 
@@ -183,56 +183,56 @@ type transcript struct {
 	pending  []string                  // tool uses of the last assistant message
 	cutShort bool                      // the last assistant message was cut short
 	used     map[string]bool           // tool uses seen so far
-	notices  []string                  // what is to be told after the results
-	left     string                    // what snapshots lack, as it was told last
-	swapped  bool                      // the files became others, and no sandbox has them yet
+	notices  []string                  // to be added after the results
+	left     string                    // the last notice about files that snapshots lack
+	swapped  bool                      // the workspace was restored and no sandbox has started since
 }
 
-func (b *transcript) tell(notice string) {
+func (b *transcript) addNotice(notice string) {
 	if notice != "" {
 		b.notices = append(b.notices, notice)
 	}
 }
 
-func (b *transcript) add(t Talk) {
+func (b *transcript) add(t Entry) {
 	switch t.Type { //nolint:exhaustive // only the conversation goes to the model
 	case dormouse.SpanModelRequestStart:
-		b.settle() // what follows is another reply
+		b.flush() // what follows is another reply
 	case dormouse.UserMessage:
-		b.settle()
-		b.append(model.RoleUser, t.parts...)
+		b.flush()
+		b.appendParts(model.RoleUser, t.parts...)
 	case dormouse.AgentMessage:
-		b.append(model.RoleAssistant, t.parts...)
+		b.appendParts(model.RoleAssistant, t.parts...)
 		b.cutShort = b.cutShort || b.cut[t.ID]
 	case dormouse.WorkspaceSwapped:
 		b.swapped = t.notice != ""
-		b.tell(t.notice)
+		b.addNotice(t.notice)
 	case dormouse.SandboxStarted:
-		if !b.swapped { // else it was told
-			b.tell(t.notice)
+		if !b.swapped { // the restore was announced already
+			b.addNotice(t.notice)
 		}
-		b.tell(t.missing)
+		b.addNotice(t.missing)
 		b.swapped = false
 	case dormouse.SnapshotTaken:
-		if t.notice != "" && t.notice != b.left { // it would be said after each sleep
-			b.tell(t.notice)
+		if t.notice != "" && t.notice != b.left { // it would be repeated after each hibernation
+			b.addNotice(t.notice)
 			b.left = t.notice
 		}
 	case dormouse.SandboxRelieved, dormouse.WorkspaceRecovered, dormouse.SystemMessage:
-		b.tell(t.notice)
+		b.addNotice(t.notice)
 	case dormouse.AgentToolUse, dormouse.AgentCustomToolUse:
 		if len(t.parts) == 0 || b.used[string(t.ID)] {
 			return
 		}
 		b.used[string(t.ID)] = true
-		b.append(model.RoleAssistant, t.parts...)
+		b.appendParts(model.RoleAssistant, t.parts...)
 		b.pending = append(b.pending, string(t.ID))
 	}
 }
 
-// settle answers the last assistant message: its tool calls with their results,
-// and a reply that was cut short with a notice.
-func (b *transcript) settle() {
+// flush completes the last assistant message: it appends the results of its tool calls,
+// a notice if the reply was truncated, and the pending notices.
+func (b *transcript) flush() {
 	for _, use := range b.pending {
 		r, ok := b.results[use]
 		if !ok {
@@ -241,34 +241,34 @@ func (b *transcript) settle() {
 				Result: []model.Part{{Type: model.PartText, Text: lostResult}},
 			}
 		}
-		b.append(model.RoleUser, r)
+		b.appendParts(model.RoleUser, r)
 	}
 	if n := len(b.messages); b.cutShort && n > 0 && b.messages[n-1].Role == model.RoleAssistant {
-		b.append(model.RoleUser, model.Part{Type: model.PartText, Text: cutNotice})
+		b.appendParts(model.RoleUser, model.Part{Type: model.PartText, Text: cutNotice})
 	}
 	for _, n := range b.notices {
-		b.append(model.RoleUser, model.Part{Type: model.PartText, Text: n})
+		b.appendParts(model.RoleUser, model.Part{Type: model.PartText, Text: n})
 	}
 	b.pending, b.cutShort, b.notices = nil, false, nil
 }
 
-func (b *transcript) append(role string, ps ...model.Part) {
+func (b *transcript) appendParts(role string, ps ...model.Part) {
 	if len(ps) == 0 {
 		return
 	}
 	if len(b.messages) == 0 && role == model.RoleAssistant {
-		b.append(model.RoleUser, model.Part{Type: model.PartText, Text: model.NoticePrefix + ": the conversation begins here.]"})
+		b.appendParts(model.RoleUser, model.Part{Type: model.PartText, Text: model.NoticePrefix + ": the conversation begins here.]"})
 	}
 	if n := len(b.messages); n > 0 && b.messages[n-1].Role == role {
 		b.messages[n-1].Content = append(b.messages[n-1].Content, ps...)
 		return
 	}
-	b.messages = append(b.messages, model.Message{Role: role, Content: slices.Clip(ps)}) // what was read is shared
+	b.messages = append(b.messages, model.Message{Role: role, Content: slices.Clip(ps)}) // entries share their parts
 }
 
-// systemWords is what an operator says in the middle of a conversation, marked so
-// that the model tells it from what people and tools say.
-func systemWords(e dormouse.Event) string {
+// systemNotice is a message of the operator, marked so that the model can tell it from
+// messages of users and results of tools.
+func systemNotice(e dormouse.Event) string {
 	var words []string
 	for _, p := range parts(e) {
 		words = append(words, p.Text)
@@ -298,7 +298,7 @@ func blocks(content []dormouse.Block) []model.Part {
 	var out []model.Part
 	for _, b := range content {
 		if b.Type == "search_result" {
-			b = dormouse.Text(found(b))
+			b = dormouse.Text(searchResultText(b))
 		}
 		if b.Type == model.PartText && strings.TrimSpace(b.Text) == "" {
 			continue
@@ -308,8 +308,9 @@ func blocks(content []dormouse.Block) []model.Part {
 	return out
 }
 
-// found words a search result, which not every model takes as such.
-func found(b dormouse.Block) string {
+// searchResultText renders a search result as text, because not every model takes
+// search results.
+func searchResultText(b dormouse.Block) string {
 	var source string
 	var content []dormouse.Block
 	_, _ = json.Unmarshal(b.Source, &source), json.Unmarshal(b.Content, &content)

@@ -2,22 +2,21 @@ package runner
 
 import "sync"
 
-// linkBudget is how many bytes of frames that nobody has taken yet one runner may
-// have its server hold.
+// linkBudget is how many bytes of unread frames of one runner the server keeps.
 const linkBudget = 16 << 20
 
-// budget bounds what is held of a runner's frames. It is taken before a frame is
-// read and given back when whoever it is for has taken it.
+// budget bounds the memory that a runner's frames take. The bytes of a frame are
+// acquired before it is read and released once its caller has it.
 type budget struct {
 	mu   sync.Mutex
 	left int           // guarded by mu
-	more chan struct{} // guarded by mu; closed when something is given back
+	more chan struct{} // guarded by mu; closed when bytes are released
 }
 
 func newBudget(n int) *budget { return &budget{left: n, more: make(chan struct{})} }
 
-// take waits until there are n bytes, or returns ErrClosed once over is closed.
-func (b *budget) take(n int, over <-chan struct{}) error {
+// acquire waits until n bytes are free, or returns ErrClosed once over is closed.
+func (b *budget) acquire(n int, over <-chan struct{}) error {
 	for {
 		b.mu.Lock()
 		enough, more := b.left >= n, b.more
@@ -36,7 +35,7 @@ func (b *budget) take(n int, over <-chan struct{}) error {
 	}
 }
 
-func (b *budget) give(n int) {
+func (b *budget) release(n int) {
 	if n == 0 {
 		return
 	}

@@ -42,7 +42,7 @@ func (c Call) parts() (n int) {
 	return n
 }
 
-// Record is the call as it is kept: a file's content need not be kept twice.
+// Record is the call as it is kept in the journal, without the contents of files.
 func (c Call) Record() Call {
 	if c.Write != nil {
 		c.Write = &Write{Path: c.Write.Path}
@@ -53,8 +53,8 @@ func (c Call) Record() Call {
 	return c
 }
 
-// ValidatePattern refuses what can be no pattern for a glob or a grep. Whether it is
-// one, only the runner says: it may take much memory to know.
+// ValidatePattern checks a pattern of a glob or a grep without compiling it. Only the
+// runner compiles it, because that may take much memory.
 func ValidatePattern(pattern string) error {
 	switch {
 	case pattern == "":

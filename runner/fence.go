@@ -17,14 +17,14 @@ func (f Fence) Validate() error {
 	return nil
 }
 
-// Same reports whether both fences are of one sandbox.
+// Same reports whether both fences name the same sandbox.
 func (f Fence) Same(g Fence) bool {
 	return f.Session == g.Session && f.Generation == g.Generation
 }
 
-// Bind returns what a runner that knew f knows once it is told g. Which
-// sandbox it is, a runner is told from outside: a memory image wakes as
-// another, and what it knew of epochs then means nothing.
+// Bind returns the fence of a runner that had f and is bound to g. A runner is told
+// from outside which sandbox it is: a memory image may wake as another one, for which
+// the epochs it knew mean nothing.
 func (f Fence) Bind(g Fence) (Fence, error) {
 	if f.Same(g) && g.Epoch < f.Epoch {
 		return f, ErrStale
@@ -32,7 +32,7 @@ func (f Fence) Bind(g Fence) (Fence, error) {
 	return g, nil
 }
 
-// Admit returns what a runner that knew f knows after a request under g.
+// Admit returns the fence of a runner that had f after a request under g.
 func (f Fence) Admit(g Fence) (Fence, error) {
 	if !f.Same(g) {
 		return f, ErrForeign

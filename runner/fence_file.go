@@ -8,15 +8,15 @@ import (
 	"os"
 )
 
-// FenceFile is where a driver keeps the newest fence that a sandbox was reached
-// under: on the host, out of the sandbox's reach. What a runner says of epochs
-// decides nothing on the host, for whoever is inside may play the runner.
+// FenceFile is the file in which a driver keeps the newest fence of a sandbox: on the
+// host, out of the sandbox's reach. The host does not trust the epochs that a runner
+// reports, because code in the sandbox may impersonate the runner.
 //
-// It is raised before the runner is told, so that it is never behind, and whoever
-// uses it has the session locked.
+// The file is raised before the runner is bound, so that it is never behind. Callers
+// hold the lock of the session.
 type FenceFile string
 
-// Known returns the newest fence, zero if there was none yet.
+// Known returns the newest fence, zero if there is none yet.
 func (p FenceFile) Known() (Fence, error) {
 	b, err := os.ReadFile(string(p))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -25,11 +25,11 @@ func (p FenceFile) Known() (Fence, error) {
 	if err != nil {
 		return Fence{}, fmt.Errorf("read the known fence: %w", err)
 	}
-	// It takes its place whole and is not synced: only the machine's own end can
-	// tear it, and that ended everyone whom it was to hold off.
+	// The file is renamed into place and not synced: only a crash of the machine can
+	// corrupt it, and that also ended every server that it would have fenced off.
 	var f Fence
 	if json.Unmarshal(b, &f) != nil {
-		return Fence{}, nil //nolint:nilerr // torn, as said
+		return Fence{}, nil //nolint:nilerr // corrupt, as said
 	}
 	return f, nil
 }

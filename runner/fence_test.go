@@ -10,15 +10,15 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-func TestFenceTornByAPowerCutHoldsNobodyOff(t *testing.T) {
-	for _, torn := range []string{"", `{"session":"sesn_`, "\x00\x00\x00\x00"} {
+func TestFenceCorruptedByAPowerCutFencesNobodyOff(t *testing.T) {
+	for _, corrupt := range []string{"", `{"session":"sesn_`, "\x00\x00\x00\x00"} {
 		name := filepath.Join(t.TempDir(), "fence.json")
-		if err := os.WriteFile(name, []byte(torn), 0o600); err != nil {
+		if err := os.WriteFile(name, []byte(corrupt), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f, err := runner.FenceFile(name).Known()
 		if err != nil || f != (runner.Fence{}) {
-			t.Errorf("of %q is known %+v, %v; want nothing", torn, f, err)
+			t.Errorf("of %q is known %+v, %v; want nothing", corrupt, f, err)
 		}
 	}
 }

@@ -7,26 +7,24 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// lull is how long an op that is over may stay with its runner. Whoever ran one
-// command often runs the next at once, and should not find the runner busy with
-// the one before.
-const lull = 200 * time.Millisecond
+// forgetDelay is how long a finished op may stay with its runner. After one command
+// the next often follows at once, and should not find the runner busy forgetting.
+const forgetDelay = 200 * time.Millisecond
 
-// maxForgets bounds the ops that one frame has forgotten.
+// maxForgets bounds the ops in one forget frame.
 const maxForgets = 1000
 
-// forgets are the ops that the runner was not told to forget yet. All of it must
-// be used with the link's mu held.
-type forgets struct {
+// forgetBatch is the ops that the runner was not told to forget yet. It is guarded by
+// the link's mu.
+type forgetBatch struct {
 	ops []dormouse.OpID
-	now bool        // they are sent with what is sent next
-	due *time.Timer // runs while there are some
+	now bool        // send it with the next write
+	due *time.Timer // runs while the batch is not empty
 }
 
-// Forget tells the runner that an op's result is durable elsewhere. It is told a
-// little later, but before anything is asked of it that could tell the difference.
-// What is lost with a connection stays with the runner, which names it when it is
-// back.
+// Forget tells the runner that an op's result is durable elsewhere. The frame is sent
+// after forgetDelay, but before any request that could observe the difference. If the
+// connection is lost first, the runner keeps the result.
 func (l *Link) Forget(op dormouse.OpID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,26 +35,26 @@ func (l *Link) Forget(op dormouse.OpID) {
 	f.ops = append(f.ops, op)
 	switch len(f.ops) {
 	case 1:
-		f.due.Reset(lull)
+		f.due.Reset(forgetDelay)
 	case maxForgets:
 		f.now = true
-		l.peer.nudge()
+		l.peer.wake()
 	}
 }
 
-// nudge has the runner told.
-func (l *Link) nudge() {
+// flushForgets sends the batch now.
+func (l *Link) flushForgets() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgets.now = true
 	if l.peer != nil {
-		l.peer.nudge()
+		l.peer.wake()
 	}
 }
 
-// before has the runner told before it is sent a request that is about one of the
-// ops, or may be.
-func (f *forgets) before(request Frame) {
+// flushBefore flushes the batch ahead of a request that concerns, or may concern, one
+// of its ops.
+func (f *forgetBatch) flushBefore(request Frame) {
 	switch request.Kind { //nolint:exhaustive // the rest may be about any of them
 	case KindStart:
 		f.now = f.now || slices.Contains(f.ops, request.Call.Op)
@@ -67,8 +65,8 @@ func (f *forgets) before(request Frame) {
 	}
 }
 
-// take returns what is to be sent now, if there is anything.
-func (f *forgets) take(fence Fence) []byte {
+// take returns the forget frame if one is due.
+func (f *forgetBatch) take(fence Fence) []byte {
 	if !f.now {
 		return nil
 	}
@@ -80,7 +78,7 @@ func (f *forgets) take(fence Fence) []byte {
 	}
 	frame, err := AppendFrame(nil, Frame{Kind: KindForget, Fence: &fence, Ops: ops})
 	if err != nil {
-		return nil // it is only space
+		return nil // the runner only keeps more than it needs
 	}
 	return frame
 }

@@ -16,7 +16,7 @@ type Kind string
 
 // The kinds of frame.
 const (
-	// The handshake: the runner says who it is, the server whom it serves.
+	// The handshake: the runner authenticates, the server names the sandbox.
 	KindHello   Kind = "hello"
 	KindBind    Kind = "bind"
 	KindBound   Kind = "bound"
@@ -27,9 +27,9 @@ const (
 	KindWait  Kind = "wait"
 	KindAsk   Kind = "ask"
 	KindKill  Kind = "kill"
-	// KindForget drops ops that are over. Nobody waits for an answer.
+	// KindForget drops ops that have finished. It has no answer.
 	KindForget Kind = "forget"
-	// KindDetach ends a wait that nobody waits for any more.
+	// KindDetach cancels a wait.
 	KindDetach Kind = "detach"
 	// KindOpen asks for a stream; KindStream is how its connection begins.
 	KindOpen   Kind = "open"
@@ -40,20 +40,20 @@ const (
 	KindEndTerminal Kind = "end_terminal"
 	KindPorts       Kind = "ports"
 	KindUsage       Kind = "usage"
-	// KindRelieve makes the runner kill the processes that hold the most memory.
+	// KindRelieve makes the runner kill the processes that use the most memory.
 	KindRelieve Kind = "relieve"
 	// KindQuiesce makes the runner close every connection it has.
 	KindQuiesce Kind = "quiesce"
 
-	// Answers of the runner. Output may be lost; the result is the truth.
+	// Answers of the runner. Output frames may be lost; the result is complete.
 	KindReply  Kind = "reply"
 	KindOutput Kind = "output"
 
-	// KindBeat says only that the sender lives. Both ends send it.
-	KindBeat Kind = "beat"
+	// KindHeartbeat shows that the sender is alive. Both ends send it.
+	KindHeartbeat Kind = "beat"
 )
 
-// Frame is one message of either end. See AppendFrame for how it travels.
+// Frame is one message of either end. AppendFrame describes its encoding.
 type Frame struct {
 	Kind Kind `json:"kind"`
 	// ID pairs a reply with its request.
@@ -86,11 +86,11 @@ type Frame struct {
 type Hello struct {
 	Protocol int    `json:"protocol"`
 	Secret   string `json:"secret"`
-	// Fence is the newest the runner has met.
+	// Fence is the newest fence that the runner has accepted.
 	Fence Fence `json:"fence"`
 }
 
-// Refusal is an error of the protocol as it travels.
+// Refusal is an error of the protocol as it is encoded in a frame.
 type Refusal string
 
 // The refusals.
@@ -103,8 +103,8 @@ const (
 	RefusedConflict Refusal = "conflict"
 )
 
-// Refuse spells err for the wire.
-func Refuse(err error) (Refusal, string) {
+// RefusalOf encodes err for the wire.
+func RefusalOf(err error) (Refusal, string) {
 	switch {
 	case errors.Is(err, ErrStale):
 		return RefusedStale, ""
@@ -120,7 +120,7 @@ func Refuse(err error) (Refusal, string) {
 	return RefusedInvalid, err.Error()
 }
 
-// err is what a refusal means to the one refused.
+// err decodes the refusal of a frame.
 func (f Frame) err() error {
 	meaning := dormouse.ErrInvalid
 	switch f.Refusal {

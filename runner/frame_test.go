@@ -15,7 +15,7 @@ import (
 
 func TestFrameSurvivesTheWire(t *testing.T) {
 	frames := []runner.Frame{
-		{Kind: runner.KindBeat},
+		{Kind: runner.KindHeartbeat},
 		{Kind: runner.KindHello, Hello: &runner.Hello{Protocol: 1, Secret: "s"}},
 		{Kind: runner.KindStart, ID: 7, Fence: &runner.Fence{Session: "sesn_1", Generation: 2, Epoch: 3}, Call: &runner.Call{
 			Op: "op_1", Kind: dormouse.OpWrite, Write: &runner.Write{Path: "<a&b>", Content: []byte{0, 0xff, '\n'}},

@@ -16,19 +16,19 @@ type Victim struct {
 	Command string `json:"command"`
 	// RSS is the bytes of memory it held.
 	RSS int64 `json:"rss"`
-	// Told says that the result of an op will say so.
+	// Told reports that the result of an op will say so.
 	Told bool `json:"told,omitempty"`
 }
 
-// String says what happened, as the result of an op does.
+// String describes the kill, as the result of an op does.
 func (v Victim) String() string {
 	return fmt.Sprintf("out of memory: process %d (%s), which held %d MiB, was killed", v.PID, v.Command, v.RSS>>20)
 }
 
-// Relieve has the runner kill the processes that hold the most memory: as few as
-// hold so many bytes together, and at least one. It returns once they are gone.
-// The ops that they belong to say so in their result. It returns
-// dormouse.ErrNotFound if there is no process.
+// Relieve is the sandbox's OOM killer: it makes the runner kill the processes that use
+// the most memory, as few as free this many bytes and at least one. It returns once
+// they are gone. The results of their ops say so. It returns dormouse.ErrNotFound if
+// there is no process.
 func (l *Link) Relieve(ctx context.Context, bytes int64) ([]Victim, error) {
 	f, err := l.request(ctx, Frame{Kind: KindRelieve, Bytes: bytes}, nil)
 	if err == nil && (len(f.Victims) == 0 || len(f.Victims) > MaxVictims) {

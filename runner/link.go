@@ -18,91 +18,92 @@ import (
 
 // Defaults of both ends.
 const (
-	DefaultBeat     = time.Second
-	DefaultPatience = 10 * time.Second
+	DefaultHeartbeat        = time.Second
+	DefaultReconnectTimeout = 10 * time.Second
 
-	// silentBeats is how many beats a peer may miss before it counts as lost.
-	silentBeats = 5
-	// maxHandshakes bounds the connections that nobody has vouched for yet.
+	// maxMissedHeartbeats is how many heartbeats a peer may miss before it counts as lost.
+	maxMissedHeartbeats = 5
+	// maxHandshakes bounds the connections that are not authenticated yet.
 	maxHandshakes = 16
-	// outputDepth bounds the output a slow reader of a wait may be behind.
+	// outputDepth bounds the pieces of output that one slow reader may lag behind.
 	outputDepth = 64
-	// maxShown bounds the bytes of output that all slow readers may be behind.
-	maxShown = 8 << 20
-	// farewell bounds how long Close waits for the runner to let go.
-	farewell = 250 * time.Millisecond
+	// maxUnreadOutput bounds the bytes of output that all slow readers together may lag behind.
+	maxUnreadOutput = 8 << 20
+	// closeTimeout bounds how long Close waits for the runner to disconnect.
+	closeTimeout = 250 * time.Millisecond
 )
 
-// What ended a link.
+// Why a link ended.
 var (
 	// ErrClosed means that the link was closed by its owner.
 	ErrClosed = errors.New("link is closed")
-	// ErrQuiesced means that the runner was told to let go of its connections.
+	// ErrQuiesced means that the runner was told to close its connections.
 	ErrQuiesced = errors.New("link was quiesced")
 )
 
 // LinkOptions says which runner a link is for.
 type LinkOptions struct {
-	// Path is where the runner dials; the link takes the place from any before it.
+	// Path is the socket that the runner dials. A new link replaces the socket of
+	// an older one.
 	Path string
 	// Secret is what the runner must know.
 	Secret string
-	// Fence is what the runner is bound to and every request carries.
+	// Fence is what the runner is bound to. Every request carries it.
 	Fence Fence
-	// Known is where the newest fence of the sandbox is kept. A runner that claims
-	// to know a newer one is believed if it says so too. Without it every claim is
-	// believed.
+	// Known is the file with the newest fence of the sandbox. If a runner claims to
+	// know a newer epoch, the link believes it only if this file agrees. Without the
+	// file the link believes every claim.
 	Known  FenceFile
 	Logger *slog.Logger
-	// Beat is the time between two signs of life, zero for a second.
-	Beat time.Duration
-	// Patience is how long a call waits for a lost runner before it returns
-	// ErrUnreachable, zero for ten seconds.
-	Patience time.Duration
-	// Attention is told of every request, before the runner is. It may be nil.
-	Attention Attention
+	// Heartbeat is the time between two heartbeats, zero for a second.
+	Heartbeat time.Duration
+	// ReconnectTimeout is how long a call waits for a disconnected runner before it
+	// returns ErrUnreachable, zero for ten seconds.
+	ReconnectTimeout time.Duration
+	// Priority is told of every request before the runner is. It may be nil.
+	Priority Priority
 }
 
-// Link is the server's end: one runner as one server reaches it, across as
-// many connections as it takes. Requests that a lost connection left
-// unanswered are sent again; the runner acts on each op once.
+// Link is the server's end of the protocol. It reaches one runner across as many
+// connections as it takes. It sends requests again if a connection was lost before
+// they were answered; the runner executes each op once.
 type Link struct {
-	opts    LinkOptions
-	log     *slog.Logger
-	lines   *lograte.Handler // behind log: whoever is inside can cause any of them
-	bound   chan struct{}    // closed at the first bind
-	done    chan struct{}    // closed once err is set
-	shaking chan struct{}    // a slot per unfinished handshake
-	running sync.WaitGroup
-	budget  *budget // for frames that nobody has taken yet
+	opts       LinkOptions
+	log        *slog.Logger
+	lines      *lograte.Handler // behind log: rate limits what the sandbox can cause
+	bound      chan struct{}    // closed at the first bind
+	done       chan struct{}    // closed once err is set
+	handshakes chan struct{}    // a slot per unfinished handshake
+	running    sync.WaitGroup
+	budget     *budget // for frames that no caller has read yet
 
-	mu       sync.Mutex
-	err      error               // guarded by mu; why the link is over
-	listener *net.UnixListener   // guarded by mu
-	at       os.FileInfo         // guarded by mu; the socket file that is ours
-	strays   map[net.Conn]bool   // guarded by mu; connections in handshake
-	peer     *peer               // guarded by mu; the bound connection, if any
-	lastID   uint64              // guarded by mu
-	pending  map[uint64]*pending // guarded by mu; requests without an answer
-	fresh    []*pending          // guarded by mu; of these, what peer was not sent yet
-	detached [][]byte            // guarded by mu; detach frames not sent yet
-	forgets  forgets             // guarded by mu
-	giveUp   *time.Timer         // guarded by mu; runs while a request has no peer
-	shown    int                 // guarded by mu; bytes of output that nobody has taken yet
+	mu           sync.Mutex
+	err          error               // guarded by mu; why the link ended
+	listener     *net.UnixListener   // guarded by mu
+	at           os.FileInfo         // guarded by mu; the socket file of this link
+	handshaking  map[net.Conn]bool   // guarded by mu; connections in handshake
+	peer         *peer               // guarded by mu; the bound connection, if any
+	lastID       uint64              // guarded by mu
+	pending      map[uint64]*pending // guarded by mu; requests without an answer
+	unsent       []*pending          // guarded by mu; those of pending that peer was not sent yet
+	detached     [][]byte            // guarded by mu; detach frames not sent yet
+	forgets      forgetBatch         // guarded by mu
+	giveUp       *time.Timer         // guarded by mu; runs while requests are pending without a peer
+	unreadOutput int                 // guarded by mu; bytes of output that no caller has read yet
 
-	quiet   bool                  // guarded by mu; no runner is let in any more
-	opening map[string]chan *Conn // guarded by mu; streams asked for, by id
-	streams map[*Conn]bool        // guarded by mu; streams that are open
+	quiescing bool                  // guarded by mu; no connection is accepted any more
+	opening   map[string]chan *Conn // guarded by mu; streams requested but not connected, by id
+	streams   map[*Conn]bool        // guarded by mu; streams that are open
 }
 
-// pending is a request on its way to an answer.
+// pending is a request without an answer.
 type pending struct {
 	id     uint64
 	frame  []byte
-	answer chan answer // holds one
+	answer chan answer // has a buffer of one
 	output chan []byte
-	held   int    // guarded by the link's mu; bytes of its budget that the answer has
-	done   func() // nobody waits for it any more
+	held   int    // guarded by the link's mu; bytes that the answer takes of the budget
+	done   func() // tells Priority that the caller stopped waiting
 }
 
 type answer struct {
@@ -110,8 +111,8 @@ type answer struct {
 	err   error
 }
 
-// Listen waits for the runner at o.Path, binds it to o.Fence whenever it
-// comes, and carries requests to it until Close.
+// Listen waits for the runner at o.Path, binds it to o.Fence whenever it connects,
+// and sends it requests until Close.
 func Listen(o LinkOptions) (*Link, error) {
 	if err := o.Fence.Validate(); err != nil {
 		return nil, err
@@ -119,30 +120,30 @@ func Listen(o LinkOptions) (*Link, error) {
 	if o.Secret == "" {
 		return nil, fmt.Errorf("a link needs a secret: %w", dormouse.ErrInvalid)
 	}
-	o.Beat = cmp.Or(o.Beat, DefaultBeat)
-	o.Patience = cmp.Or(o.Patience, DefaultPatience)
-	o.Attention = cmp.Or(o.Attention, Attention(nobody{}))
+	o.Heartbeat = cmp.Or(o.Heartbeat, DefaultHeartbeat)
+	o.ReconnectTimeout = cmp.Or(o.ReconnectTimeout, DefaultReconnectTimeout)
+	o.Priority = cmp.Or(o.Priority, Priority(noPriority{}))
 	l := &Link{
-		opts:    o,
-		lines:   lograte.New(cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).Handler(), lograte.Options{}),
-		bound:   make(chan struct{}),
-		done:    make(chan struct{}),
-		shaking: make(chan struct{}, maxHandshakes),
-		budget:  newBudget(linkBudget),
-		strays:  make(map[net.Conn]bool),
-		pending: make(map[uint64]*pending),
-		opening: make(map[string]chan *Conn),
-		streams: make(map[*Conn]bool),
+		opts:        o,
+		lines:       lograte.New(cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).Handler(), lograte.Options{}),
+		bound:       make(chan struct{}),
+		done:        make(chan struct{}),
+		handshakes:  make(chan struct{}, maxHandshakes),
+		budget:      newBudget(linkBudget),
+		handshaking: make(map[net.Conn]bool),
+		pending:     make(map[uint64]*pending),
+		opening:     make(map[string]chan *Conn),
+		streams:     make(map[*Conn]bool),
 	}
 	l.log = slog.New(l.lines)
-	l.giveUp = time.AfterFunc(o.Patience, l.abandon)
+	l.giveUp = time.AfterFunc(o.ReconnectTimeout, l.abandon)
 	l.giveUp.Stop()
-	l.forgets.due = time.AfterFunc(lull, l.nudge)
+	l.forgets.due = time.AfterFunc(forgetDelay, l.flushForgets)
 	l.forgets.due.Stop()
 	if err := l.publish(); err != nil {
 		return nil, err
 	}
-	l.running.Go(l.keepPlace)
+	l.running.Go(l.keepSocket)
 	return l, nil
 }
 
@@ -158,11 +159,11 @@ func (l *Link) Ready(ctx context.Context) error {
 	}
 }
 
-// Over is closed once the link is over.
+// Over is closed once the link has ended.
 func (l *Link) Over() <-chan struct{} { return l.done }
 
-// Start asks the runner for c and returns nil once the runner has it. Starting
-// the same op twice acts once.
+// Start sends c to the runner and returns nil once the runner has accepted it. It is
+// idempotent: starting an op twice executes it once.
 func (l *Link) Start(ctx context.Context, c Call) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -174,13 +175,13 @@ func (l *Link) Start(ctx context.Context, c Call) error {
 }
 
 // Wait returns the result of a started op. What the op prints meanwhile goes
-// to out, as far as out keeps up.
+// to out; what out is too slow for is dropped.
 func (l *Link) Wait(ctx context.Context, op dormouse.OpID, out func([]byte)) (Result, error) {
 	f, err := l.request(ctx, Frame{Kind: KindWait, Op: op}, out)
 	return f.result(op, err)
 }
 
-// result is what a wait for op was answered with.
+// result returns the result in the answer to a wait for op.
 func (f Frame) result(op dormouse.OpID, err error) (Result, error) {
 	if err == nil && (f.Report == nil || f.Report.Op != op || f.Report.State != Finished || f.Report.Result == nil) {
 		err = fmt.Errorf("runner sent no result: %w", dormouse.ErrInvalid)
@@ -191,31 +192,31 @@ func (f Frame) result(op dormouse.OpID, err error) (Result, error) {
 	return *f.Report.Result, nil
 }
 
-// Run asks the runner for c and returns its result: Start and Wait, without the time
-// between them. Once the runner has it, started is called.
+// Run is Start and Wait in one round trip. It calls started once the runner has
+// accepted c.
 func (l *Link) Run(ctx context.Context, c Call, started func(), out func([]byte)) (Result, error) {
 	if err := c.Validate(); err != nil {
 		return Result{}, err
 	}
-	asked, err := l.enter(Frame{Kind: KindStart, Call: &c}, false)
+	asked, err := l.register(Frame{Kind: KindStart, Call: &c}, false)
 	if err != nil {
 		return Result{}, fmt.Errorf("start %s: %w", c.Op, err)
 	}
-	defer l.leave(asked, KindStart)
-	waits, err := l.enter(Frame{Kind: KindWait, Op: c.Op}, out != nil)
+	defer l.unregister(asked, KindStart)
+	waits, err := l.register(Frame{Kind: KindWait, Op: c.Op}, out != nil)
 	if err != nil {
 		return Result{}, fmt.Errorf("wait for %s: %w", c.Op, err)
 	}
-	defer l.leave(waits, KindWait)
-	if _, err := l.attend(ctx, asked, nil); err != nil {
+	defer l.unregister(waits, KindWait)
+	if _, err := l.await(ctx, asked, nil); err != nil {
 		return Result{}, fmt.Errorf("start %s: %w", c.Op, err)
 	}
 	started()
-	f, err := l.attend(ctx, waits, out)
+	f, err := l.await(ctx, waits, out)
 	return f.result(c.Op, err)
 }
 
-// Ask says what the runner knows of an op.
+// Ask returns what the runner knows of an op.
 func (l *Link) Ask(ctx context.Context, op dormouse.OpID) (Report, error) {
 	f, err := l.request(ctx, Frame{Kind: KindAsk, Op: op}, nil)
 	if err == nil {
@@ -241,9 +242,8 @@ func (r *Report) check(op dormouse.OpID) error {
 	return fmt.Errorf("runner sent no report: %w", dormouse.ErrInvalid)
 }
 
-// Kill ends a running op and everything it started, and returns once they are
-// gone. A task is ended too. Any other op that is over, or was never seen, is
-// left alone.
+// Kill ends a running op, or a task, with every process it started, and returns once
+// they are gone. It does nothing to an op that has finished or was never seen.
 func (l *Link) Kill(ctx context.Context, op dormouse.OpID) error {
 	if _, err := l.request(ctx, Frame{Kind: KindKill, Op: op}, nil); err != nil {
 		return fmt.Errorf("kill %s: %w", op, err)
@@ -251,22 +251,22 @@ func (l *Link) Kill(ctx context.Context, op dormouse.OpID) error {
 	return nil
 }
 
-// End makes the link return err from every call, now and later.
+// End makes every call of the link return err, those in progress and later ones.
 func (l *Link) End(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.end(err)
 }
 
-// Close lets go of the runner, which lives on. It waits a moment for the runner
-// to hang up, so that a sandbox can be frozen with no connection in it.
+// Close disconnects from the runner, which keeps running. It waits a moment for the
+// runner to close its end, so that no connection is left in a memory snapshot.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	l.closeStreams()
 	p := l.peer
 	l.mu.Unlock()
 	if p != nil {
-		p.hangUp(farewell)
+		p.hangUp(closeTimeout)
 	}
 	l.End(ErrClosed)
 	l.running.Wait()
@@ -274,29 +274,28 @@ func (l *Link) Close() error {
 	return nil
 }
 
-// Quiesce makes the runner end its ops, though not its tasks, shells and terminals,
-// and let go of every connection, and returns once it has.
-// Nobody can dial again until another link listens. The link is over after
-// that, however it went.
+// Quiesce makes the runner end its ops, but not its tasks, shells and terminals, and
+// close every connection. It returns once the runner has done so. The runner cannot
+// connect again before another link listens. The link ends even if Quiesce fails.
 func (l *Link) Quiesce(ctx context.Context) error {
-	p, err := l.hush()
+	p, err := l.stopAccepting()
 	if err != nil {
 		return fmt.Errorf("quiesce: %w", err)
 	}
 	defer l.End(ErrQuiesced)
 	if p == nil {
-		return nil // nobody is connected, and nobody can connect
+		return nil // no runner is connected, and none can connect
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, l.opts.Patience, ErrUnreachable)
+	ctx, cancel := context.WithTimeoutCause(ctx, l.opts.ReconnectTimeout, ErrUnreachable)
 	defer cancel()
-	asked, err := l.enter(Frame{Kind: KindQuiesce}, false)
+	asked, err := l.register(Frame{Kind: KindQuiesce}, false)
 	if err != nil {
 		return fmt.Errorf("quiesce: %w", err)
 	}
-	defer l.leave(asked, KindQuiesce)
+	defer l.unregister(asked, KindQuiesce)
 	for {
 		select {
-		case <-p.done: // the answer may be lost with the connection: its end is what matters
+		case <-p.done: // the answer may be lost with the connection; its end is enough
 			return nil
 		case a := <-asked.answer:
 			if a.err != nil {
@@ -318,7 +317,7 @@ func (l *Link) end(err error) {
 	l.giveUp.Stop()
 	l.forgets.due.Stop()
 	_ = l.listener.Close()
-	for c := range l.strays {
+	for c := range l.handshaking {
 		_ = c.Close()
 	}
 	l.closeStreams()
@@ -335,25 +334,25 @@ func (l *Link) cause() error {
 
 // request sends f until it is answered.
 func (l *Link) request(ctx context.Context, f Frame, out func([]byte)) (Frame, error) {
-	p, err := l.enter(f, out != nil)
+	p, err := l.register(f, out != nil)
 	if err != nil {
 		return Frame{}, err
 	}
-	defer l.leave(p, f.Kind)
-	return l.attend(ctx, p, out)
+	defer l.unregister(p, f.Kind)
+	return l.await(ctx, p, out)
 }
 
-// attend returns what a request is answered with.
-func (l *Link) attend(ctx context.Context, p *pending, out func([]byte)) (Frame, error) {
+// await returns the answer to a request.
+func (l *Link) await(ctx context.Context, p *pending, out func([]byte)) (Frame, error) {
 	for {
 		select {
 		case b := <-p.output:
-			l.taken(b)
+			l.releaseOutput(b)
 			out(b)
 		case a := <-p.answer:
 			for len(p.output) > 0 {
 				b := <-p.output
-				l.taken(b)
+				l.releaseOutput(b)
 				out(b)
 			}
 			return a.frame, a.err
@@ -365,8 +364,8 @@ func (l *Link) attend(ctx context.Context, p *pending, out func([]byte)) (Frame,
 	}
 }
 
-func (l *Link) enter(f Frame, live bool) (_ *pending, err error) {
-	p := &pending{answer: make(chan answer, 1), done: l.opts.Attention.Wait()}
+func (l *Link) register(f Frame, live bool) (_ *pending, err error) {
+	p := &pending{answer: make(chan answer, 1), done: l.opts.Priority.Wait()}
 	defer func() {
 		if err != nil {
 			p.done()
@@ -392,36 +391,36 @@ func (l *Link) enter(f Frame, live bool) (_ *pending, err error) {
 	if l.err != nil {
 		return nil, l.err
 	}
-	l.forgets.before(f)
+	l.forgets.flushBefore(f)
 	l.pending[p.id] = p
 	if l.peer == nil {
 		if len(l.pending) == 1 {
-			l.giveUp.Reset(l.opts.Patience)
+			l.giveUp.Reset(l.opts.ReconnectTimeout)
 		}
 		return p, nil
 	}
-	l.fresh = append(l.fresh, p)
-	l.peer.nudge()
+	l.unsent = append(l.unsent, p)
+	l.peer.wake()
 	return p, nil
 }
 
-// taken says that somebody has taken output.
-func (l *Link) taken(b []byte) {
+// releaseOutput counts output as read by the caller.
+func (l *Link) releaseOutput(b []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.shown -= len(b)
+	l.unreadOutput -= len(b)
 }
 
-func (l *Link) leave(p *pending, kind Kind) {
+func (l *Link) unregister(p *pending, kind Kind) {
 	p.done()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	waits := l.pending[p.id] == p
 	delete(l.pending, p.id)
 	for len(p.output) > 0 {
-		l.shown -= len(<-p.output)
+		l.unreadOutput -= len(<-p.output)
 	}
-	l.budget.give(p.held)
+	l.budget.release(p.held)
 	p.held = 0
 	if !waits {
 		return
@@ -431,11 +430,11 @@ func (l *Link) leave(p *pending, kind Kind) {
 	}
 	if b, err := AppendFrame(nil, Frame{Kind: KindDetach, ID: p.id}); err == nil {
 		l.detached = append(l.detached, b)
-		l.peer.nudge()
+		l.peer.wake()
 	}
 }
 
-// abandon answers what has waited out the link's patience.
+// abandon fails the pending requests after ReconnectTimeout.
 func (l *Link) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -452,20 +451,20 @@ func (l *Link) abandon() {
 func (l *Link) adopt(p *peer) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil || l.quiet {
+	if l.err != nil || l.quiescing {
 		return false
 	}
 	if l.peer != nil {
-		l.peer.close() // the runner has come back before we missed it
+		l.peer.close() // the runner reconnected before we noticed the loss
 	}
 	l.peer = p
 	l.giveUp.Stop()
 	l.detached = nil
-	l.fresh = make([]*pending, 0, len(l.pending))
+	l.unsent = make([]*pending, 0, len(l.pending))
 	for _, q := range l.pending {
-		l.fresh = append(l.fresh, q)
+		l.unsent = append(l.unsent, q)
 	}
-	slices.SortFunc(l.fresh, func(a, b *pending) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(l.unsent, func(a, b *pending) int { return cmp.Compare(a.id, b.id) })
 	select {
 	case <-l.bound:
 	default:
@@ -481,21 +480,21 @@ func (l *Link) drop(p *peer) {
 		return
 	}
 	l.peer = nil
-	l.fresh, l.detached = nil, nil
+	l.unsent, l.detached = nil, nil
 	if l.err == nil && len(l.pending) > 0 {
-		l.giveUp.Reset(l.opts.Patience)
+		l.giveUp.Reset(l.opts.ReconnectTimeout)
 	}
 }
 
-// unsent takes what p has yet to be sent.
-func (l *Link) unsent(p *peer) []byte {
+// takeUnsent returns the frames that p was not sent yet, and counts them as sent.
+func (l *Link) takeUnsent(p *peer) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.peer != p {
 		return nil
 	}
 	frames := l.forgets.take(l.opts.Fence)
-	for _, q := range l.fresh {
+	for _, q := range l.unsent {
 		if l.pending[q.id] == q {
 			frames = append(frames, q.frame...)
 		}
@@ -503,13 +502,13 @@ func (l *Link) unsent(p *peer) []byte {
 	for _, b := range l.detached {
 		frames = append(frames, b...)
 	}
-	l.fresh, l.detached = nil, nil
+	l.unsent, l.detached = nil, nil
 	return frames
 }
 
-// outrun returns ErrStale if the runner, which claims to know a newer epoch, is
-// right, and else that it is not.
-func (l *Link) outrun() error {
+// confirmStale checks a runner's claim that it knows a newer epoch. It returns ErrStale
+// if that is true, and another error if it is not.
+func (l *Link) confirmStale() error {
 	if l.opts.Known == "" {
 		return ErrStale
 	}
@@ -519,19 +518,19 @@ func (l *Link) outrun() error {
 	return fmt.Errorf("runner claims a newer epoch than there is: %w", dormouse.ErrInvalid)
 }
 
-// deliver hands a frame of the runner to whom it is for. Nothing a runner can
-// send blocks here or is kept beyond a bound: the size of an answer is given back to
-// the budget when whoever asked is done, anything else's at once.
+// deliver hands a frame of the runner to the request it belongs to. No frame can block
+// it or make it keep more than a bound: an answer returns its size to the budget when
+// its caller is done, every other frame at once.
 func (l *Link) deliver(f Frame, size int) {
 	refused := f.err()
 	if f.Refusal == RefusedStale {
-		refused = l.outrun()
+		refused = l.confirmStale()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pending[f.ID]
 	if p == nil || f.Kind != KindReply {
-		l.budget.give(size)
+		l.budget.release(size)
 	}
 	switch f.Kind {
 	case KindReply:
@@ -545,19 +544,19 @@ func (l *Link) deliver(f Frame, size int) {
 			l.end(ErrStale)
 		}
 	case KindOutput:
-		if p == nil || p.output == nil || l.shown+len(f.Output) > maxShown {
+		if p == nil || p.output == nil || l.unreadOutput+len(f.Output) > maxUnreadOutput {
 			return
 		}
 		select {
 		case p.output <- f.Output:
-			l.shown += len(f.Output)
+			l.unreadOutput += len(f.Output)
 		default:
 		}
 	case KindRefused:
 		if errors.Is(refused, ErrStale) {
 			l.end(ErrStale)
 		}
-	case KindHello, KindBind, KindBound, KindStart, KindWait, KindAsk, KindKill, KindForget, KindDetach, KindBeat,
+	case KindHello, KindBind, KindBound, KindStart, KindWait, KindAsk, KindKill, KindForget, KindDetach, KindHeartbeat,
 		KindOpen, KindStream, KindTerminals, KindResize, KindEndTerminal, KindPorts, KindUsage, KindRelieve, KindQuiesce:
 	}
 }

@@ -13,10 +13,10 @@ import (
 // Whoever is inside a sandbox can play its runner. What a link holds of such a one, and
 // for how long, is bounded however it behaves.
 
-func listening(t *testing.T, beat time.Duration) *Link {
+func listening(t *testing.T, heartbeat time.Duration) *Link {
 	t.Helper()
 	l, err := Listen(LinkOptions{
-		Path: filepath.Join(t.TempDir(), "s"), Secret: "secret", Fence: Fence{Session: "sesn_1", Generation: 1, Epoch: 1}, Beat: beat,
+		Path: filepath.Join(t.TempDir(), "s"), Secret: "secret", Fence: Fence{Session: "sesn_1", Generation: 1, Epoch: 1}, Heartbeat: heartbeat,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func impostor(t *testing.T, l *Link) net.Conn {
 // asked is a request that nobody takes the answer of.
 func asked(t *testing.T, l *Link, live bool) *pending {
 	t.Helper()
-	p, err := l.enter(Frame{Kind: KindAsk, Op: "op_1"}, live)
+	p, err := l.register(Frame{Kind: KindAsk, Op: "op_1"}, live)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,16 +99,16 @@ func TestOutputThatNobodyTakesIsHeldUpToABound(t *testing.T) {
 		}
 	}
 	flood()
-	if n := held(); n != maxShown || l.shown != n {
-		t.Errorf("%d bytes are held and %d counted, where %d may be", n, l.shown, maxShown)
+	if n := held(); n != maxUnreadOutput || l.unreadOutput != n {
+		t.Errorf("%d bytes are held and %d counted, where %d may be", n, l.unreadOutput, maxUnreadOutput)
 	}
 	// What is taken, or left behind, makes room for as much and no more.
-	l.taken(<-all[0].output)
-	l.leave(all[1], KindAsk)
+	l.releaseOutput(<-all[0].output)
+	l.unregister(all[1], KindAsk)
 	all = append(all[:1], all[2:]...)
 	flood()
-	if n := held(); n != maxShown || l.shown != n {
-		t.Errorf("then %d bytes are held and %d counted, where %d may be", n, l.shown, maxShown)
+	if n := held(); n != maxUnreadOutput || l.unreadOutput != n {
+		t.Errorf("then %d bytes are held and %d counted, where %d may be", n, l.unreadOutput, maxUnreadOutput)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestAnswersThatNobodyTakesAreHeldUpToABound(t *testing.T) {
 			t.Errorf("%d answers are held after %d were taken", n, i)
 		}
 		<-p.answer
-		l.leave(p, KindAsk)
+		l.unregister(p, KindAsk)
 	}
 	<-sent
 	eventually(t, "everything was given back, and nothing twice", func() bool { return left() == linkBudget })
@@ -173,7 +173,7 @@ func TestOnlySoManyStrangersAreListenedTo(t *testing.T) {
 	for range maxHandshakes {
 		dialed(t, l)
 	}
-	eventually(t, "all are waited for", func() bool { return len(l.shaking) == maxHandshakes })
+	eventually(t, "all are waited for", func() bool { return len(l.handshakes) == maxHandshakes })
 	one := dialed(t, l)
 	_ = one.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if n, err := one.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
@@ -182,19 +182,19 @@ func TestOnlySoManyStrangersAreListenedTo(t *testing.T) {
 }
 
 func TestAStrangerWhoKeepsTalkingHasOnlySoLong(t *testing.T) {
-	const beat = 100 * time.Millisecond
-	l := listening(t, beat)
+	const heartbeat = 100 * time.Millisecond
+	l := listening(t, heartbeat)
 	c := dialed(t, l)
-	// One byte at a time is a sign of life each, and the frame never ends.
-	b, err := AppendFrame(nil, Frame{Kind: KindHello, Hello: &Hello{Protocol: Protocol, Secret: strings.Repeat("x", FromStranger().Head/2)}})
+	// Each byte restarts the read deadline, and the frame never ends.
+	b, err := AppendFrame(nil, Frame{Kind: KindHello, Hello: &Hello{Protocol: Protocol, Secret: strings.Repeat("x", FromUnauthenticated().Head/2)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 10 * silentBeats * 4 {
+	for i := range 10 * maxMissedHeartbeats * 4 {
 		if _, err := c.Write(b[i : i+1]); err != nil {
 			return // it was turned away
 		}
-		time.Sleep(beat / 4)
+		time.Sleep(heartbeat / 4)
 	}
 	t.Error("he still talks after ten times as long")
 }

@@ -15,15 +15,15 @@ import (
 
 // peer is one connection of a bound runner.
 type peer struct {
-	conn Steady
-	kick chan struct{} // holds one: there is something to send
-	done chan struct{}
-	once sync.Once
+	conn  DeadlineConn
+	wakes chan struct{} // has a buffer of one: there is something to send
+	done  chan struct{}
+	once  sync.Once
 }
 
-func (p *peer) nudge() {
+func (p *peer) wake() {
 	select {
-	case p.kick <- struct{}{}:
+	case p.wakes <- struct{}{}:
 	default:
 	}
 }
@@ -35,19 +35,19 @@ func (p *peer) close() {
 	})
 }
 
-// hangUp tells the runner that nothing more will come and waits for it to close
-// its end, but not for long.
-func (p *peer) hangUp(patience time.Duration) {
+// hangUp closes the sending side and waits at most timeout for the runner to close
+// its own.
+func (p *peer) hangUp(timeout time.Duration) {
 	if p.conn.CloseWrite() != nil {
 		return
 	}
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 	}
 }
 
-// publish listens at the link's path, which then is ours.
+// publish listens at the link's path, in place of any other listener.
 func (l *Link) publish() error {
 	listener, at, err := listen(l.opts.Path)
 	if err != nil {
@@ -55,7 +55,7 @@ func (l *Link) publish() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil || l.quiet {
+	if l.err != nil || l.quiescing {
 		return errors.Join(listener.Close(), removeSocket(l.opts.Path, at))
 	}
 	if l.listener != nil {
@@ -66,13 +66,14 @@ func (l *Link) publish() error {
 	return nil
 }
 
-// keepPlace takes the path back if another link put itself there. Of two links
-// the runner keeps the one with the newer epoch and tells the other to stop, so
-// this ends; without it a link that was refused would leave a dead socket
-// behind for ever. A link that has its runner leaves the path to whoever answers
-// there, for the runner to tell, but needs it back for streams.
-func (l *Link) keepPlace() {
-	tick := time.NewTicker(l.opts.Beat)
+// keepSocket takes the path back if another link replaced its socket. This does not
+// go on for ever: of two links the runner keeps the one with the newer epoch and
+// refuses the other, which ends. Without it, a link that was refused would leave a
+// dead socket behind. A link with a connected runner leaves the path to another link
+// that answers there, because the runner will choose between them, and takes it back
+// otherwise, because streams need it.
+func (l *Link) keepSocket() {
+	tick := time.NewTicker(l.opts.Heartbeat)
 	defer tick.Stop()
 	for {
 		select {
@@ -81,7 +82,7 @@ func (l *Link) keepPlace() {
 		case <-tick.C:
 		}
 		l.mu.Lock()
-		connected, quiet, ours := l.peer != nil, l.quiet, l.at
+		connected, quiet, ours := l.peer != nil, l.quiescing, l.at
 		l.mu.Unlock()
 		if quiet {
 			continue
@@ -114,7 +115,7 @@ func (l *Link) accept(listener *net.UnixListener) {
 			continue
 		}
 		select {
-		case l.shaking <- struct{}{}:
+		case l.handshakes <- struct{}{}:
 			l.running.Go(func() { l.serve(c) })
 		default:
 			_ = c.Close()
@@ -122,29 +123,29 @@ func (l *Link) accept(listener *net.UnixListener) {
 	}
 }
 
-// hush lets no runner in any more, and returns the one that is.
-func (l *Link) hush() (*peer, error) {
+// stopAccepting refuses new connections from now on and returns the current one.
+func (l *Link) stopAccepting() (*peer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
 		return nil, l.err
 	}
-	l.quiet = true
+	l.quiescing = true
 	err := removeSocket(l.opts.Path, l.at)
 	_ = l.listener.Close()
-	for c := range l.strays {
+	for c := range l.handshaking {
 		_ = c.Close()
 	}
 	return l.peer, err
 }
 
-// serve sees one connection through: handshake, then frames both ways. That of
-// a stream is handed to whoever waits for it.
+// serve handles one connection: the handshake, then frames both ways. The connection
+// of a stream is handed to the caller that waits for it.
 func (l *Link) serve(c *net.UnixConn) {
-	conn := Steady{c, l.opts.Beat}
+	conn := DeadlineConn{c, l.opts.Heartbeat}
 	r := bufio.NewReaderSize(conn, 32<<10)
 	first, err := l.handshake(conn, r)
-	<-l.shaking
+	<-l.handshakes
 	if err != nil {
 		_ = c.Close()
 		l.log.Debug("runner turned away", "error", err)
@@ -153,7 +154,7 @@ func (l *Link) serve(c *net.UnixConn) {
 	if first.Kind == KindStream {
 		return
 	}
-	p := &peer{conn: conn, kick: make(chan struct{}, 1), done: make(chan struct{})}
+	p := &peer{conn: conn, wakes: make(chan struct{}, 1), done: make(chan struct{})}
 	defer p.close()
 	if !l.adopt(p) {
 		return
@@ -164,36 +165,36 @@ func (l *Link) serve(c *net.UnixConn) {
 	for {
 		size := 0
 		f, err := readFrame(r, buf, FromRunner(), func(n int) error {
-			err := l.budget.take(n, p.done)
+			err := l.budget.acquire(n, p.done)
 			if err == nil {
 				size = n
 			}
 			return err
 		})
 		if err != nil {
-			l.budget.give(size)
+			l.budget.release(size)
 			l.log.Debug("runner disconnected", "error", err)
 			return
 		}
 		if buf.Cap() > 2*maxOutput {
-			buf = new(bytes.Buffer) // only beats and output are so many that it helps
+			buf = new(bytes.Buffer) // reuse pays only for heartbeats and output
 		}
-		tame(&f)
+		sanitize(&f)
 		l.deliver(f, size)
 	}
 }
 
-// send writes requests and beats to p until it is closed.
+// send writes requests and heartbeats to p until it is closed.
 func (l *Link) send(p *peer) {
 	defer p.close()
-	beat, err := AppendFrame(nil, Frame{Kind: KindBeat})
+	heartbeat, err := AppendFrame(nil, Frame{Kind: KindHeartbeat})
 	if err != nil {
 		return
 	}
-	tick := time.NewTicker(l.opts.Beat)
+	tick := time.NewTicker(l.opts.Heartbeat)
 	defer tick.Stop()
 	for {
-		if b := l.unsent(p); len(b) > 0 {
+		if b := l.takeUnsent(p); len(b) > 0 {
 			if _, err := p.conn.Write(b); err != nil {
 				return
 			}
@@ -201,24 +202,24 @@ func (l *Link) send(p *peer) {
 		select {
 		case <-p.done:
 			return
-		case <-p.kick:
+		case <-p.wakes:
 		case <-tick.C:
-			if _, err := p.conn.Write(beat); err != nil {
+			if _, err := p.conn.Write(heartbeat); err != nil {
 				return
 			}
 		}
 	}
 }
 
-// handshake lets in whoever knows the secret, and returns its first frame. A
-// runner takes the link's fence, a stream goes to the one who asked for it.
-func (l *Link) handshake(c Steady, r *bufio.Reader) (Frame, error) {
-	if !l.hold(c) {
+// handshake authenticates a connection by its secret and returns its first frame. A
+// runner is bound to the link's fence; a stream goes to the caller that requested it.
+func (l *Link) handshake(c DeadlineConn, r *bufio.Reader) (Frame, error) {
+	if !l.trackHandshake(c) {
 		return Frame{}, ErrClosed
 	}
-	defer l.release(c)
-	// A stranger has only so long in all, however busy it keeps us.
-	late := time.AfterFunc(silentBeats*l.opts.Beat, func() { _ = c.Close() })
+	defer l.untrackHandshake(c)
+	// This bounds the whole handshake: each read alone would restart its deadline.
+	late := time.AfterFunc(maxMissedHeartbeats*l.opts.Heartbeat, func() { _ = c.Close() })
 	defer late.Stop()
 	f, err := l.identify(r)
 	if err != nil {
@@ -230,9 +231,9 @@ func (l *Link) handshake(c Steady, r *bufio.Reader) (Frame, error) {
 	return f, l.bind(c, r)
 }
 
-// identify reads the first frame of a connection and checks who sent it.
+// identify reads the first frame of a connection and checks its secret.
 func (l *Link) identify(r *bufio.Reader) (Frame, error) {
-	f, err := ReadFrame(r, FromStranger())
+	f, err := ReadFrame(r, FromUnauthenticated())
 	if err != nil {
 		return Frame{}, err
 	}
@@ -251,8 +252,8 @@ func (l *Link) identify(r *bufio.Reader) (Frame, error) {
 	return f, nil
 }
 
-// Bind has the runner take the link's fence.
-func (l *Link) bind(c Steady, r *bufio.Reader) error {
+// bind sends the runner the link's fence and waits until it is accepted.
+func (l *Link) bind(c DeadlineConn, r *bufio.Reader) error {
 	b, err := AppendFrame(nil, Frame{Kind: KindBind, Fence: &l.opts.Fence})
 	if err != nil {
 		return err
@@ -260,11 +261,11 @@ func (l *Link) bind(c Steady, r *bufio.Reader) error {
 	if _, err := c.Write(b); err != nil {
 		return err
 	}
-	f, err := ReadFrame(r, FromStranger())
+	f, err := ReadFrame(r, FromUnauthenticated())
 	if err != nil {
 		return err
 	}
-	if f.Kind == KindRefused && f.Refusal == RefusedStale && errors.Is(l.outrun(), ErrStale) {
+	if f.Kind == KindRefused && f.Refusal == RefusedStale && errors.Is(l.confirmStale(), ErrStale) {
 		l.End(ErrStale)
 	}
 	if f.Kind != KindBound {
@@ -274,19 +275,19 @@ func (l *Link) bind(c Steady, r *bufio.Reader) error {
 	return nil
 }
 
-// hold makes the end of the link end the handshake on c too.
-func (l *Link) hold(c net.Conn) bool {
+// trackHandshake makes the link close c if it ends during the handshake.
+func (l *Link) trackHandshake(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil || l.quiet {
+	if l.err != nil || l.quiescing {
 		return false
 	}
-	l.strays[c] = true
+	l.handshaking[c] = true
 	return true
 }
 
-func (l *Link) release(c net.Conn) {
+func (l *Link) untrackHandshake(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.strays, c)
+	delete(l.handshaking, c)
 }

@@ -20,12 +20,12 @@ type Port struct {
 	Port uint16 `json:"port"`
 	// Address is what it is bound to, such as 127.0.0.1 or ::.
 	Address string `json:"address"`
-	// PID and Command say who listens, where that can be seen.
+	// PID and Command name the process that listens, if it is known.
 	PID     int    `json:"pid,omitempty"`
 	Command string `json:"command,omitempty"`
 }
 
-// Ports returns what listens inside, lowest port first.
+// Ports returns the listening ports, lowest first.
 func (l *Link) Ports(ctx context.Context) ([]Port, error) {
 	f, err := l.request(ctx, Frame{Kind: KindPorts}, nil)
 	if err == nil && len(f.Ports) > MaxPorts {

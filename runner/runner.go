@@ -1,10 +1,10 @@
 // Package runner is the protocol between a server and the program inside a
 // sandbox, both ends of it.
 //
-// The runner keeps what it was asked under the op id: asked twice, it acts
-// once; asked later, it says running, finished or never seen. It refuses an
-// epoch older than the newest it has met for its (session, generation), so
-// that nothing a dead server sent can take effect after a new one has spoken.
+// The runner keeps a journal of calls by op id: a call that is sent twice is executed
+// once, and the runner reports any op as running, finished or never seen. It refuses
+// an epoch older than the newest it has accepted for its (session, generation), so
+// that no request of a dead server takes effect after a new server has connected.
 package runner
 
 import (
@@ -16,13 +16,13 @@ import (
 
 // Errors of the protocol.
 var (
-	// ErrStale: the runner has met a newer epoch; the sender must stop.
+	// ErrStale: the runner has accepted a newer epoch; the sender must stop.
 	ErrStale = errors.New("runner knows a newer epoch")
 	// ErrForeign: the runner serves another session or generation.
 	ErrForeign = errors.New("runner serves another sandbox")
-	// ErrUnreachable: no runner is connected just now.
+	// ErrUnreachable: no runner is connected.
 	ErrUnreachable = errors.New("runner is not connected")
-	// ErrNeverSeen: the runner was never asked for this op.
+	// ErrNeverSeen: the runner never received this op.
 	ErrNeverSeen = errors.New("runner never saw this op")
 )
 
@@ -33,8 +33,8 @@ type Fence struct {
 	Epoch      uint64             `json:"epoch"`
 }
 
-// Call is an op as a runner is asked for it. Exactly one of what follows Kind is
-// set, and it belongs to Kind.
+// Call is an op as it is sent to a runner. Exactly one of the fields after Kind is
+// set, and it matches Kind.
 type Call struct {
 	Op   dormouse.OpID   `json:"op"`
 	Kind dormouse.OpKind `json:"kind"`
@@ -54,16 +54,16 @@ type Call struct {
 type Exec struct {
 	Command string        `json:"command"`
 	Timeout time.Duration `json:"timeout,omitempty"`
-	// Shell names the shell that runs the command. It lives on, and with it its
-	// directory, its variables and its jobs, from command to command; two of one
-	// name run one after the other. Without a name the command has a shell of its
-	// own, and so it does where there is no bash. A task always has its own.
+	// Shell names the shell that runs the command. A named shell keeps its working
+	// directory, variables and jobs from command to command, and runs commands one
+	// after the other. A command without a name, or where there is no bash, has a
+	// shell of its own. A task always has its own.
 	Shell string `json:"shell,omitempty"`
-	// Restart ends the shell that Shell names before the command begins. Without a
-	// command that is all.
+	// Restart ends the shell that Shell names before the command starts. The command
+	// may be empty.
 	Restart bool `json:"restart,omitempty"`
-	// Keep is how many characters of output need no file, zero for any number. What
-	// is longer is kept in one inside the sandbox.
+	// Keep is the length in characters above which the output is also saved to a file
+	// in the sandbox, zero for never.
 	Keep int `json:"keep,omitempty"`
 }
 
@@ -73,9 +73,8 @@ type Write struct {
 	Content []byte `json:"content"`
 }
 
-// Edit replaces a text in a file that is there. Unless All is set, the text must
-// occur once. What it is told with line feeds fits a file that has carriage returns
-// before them.
+// Edit replaces a text in an existing file. Unless All is set, the text must occur
+// once. Texts with LF match a file with CRLF.
 type Edit struct {
 	Path string `json:"path"`
 	Old  []byte `json:"old"`
@@ -117,22 +116,22 @@ const (
 	MaxPattern = 1024
 )
 
-// What a runner keeps of a command's output. Of a longer one, Result.Output is
-// exactly KeptHead bytes of head followed by the last KeptTail bytes.
+// How much a runner keeps of a command's output. Of a longer output, Result.Output is
+// exactly the first KeptHead bytes followed by the last KeptTail bytes.
 const (
 	KeptHead = 1 << 20
 	KeptTail = 1 << 20
 )
 
-// DefaultOutlet is where programs in a sandbox find their proxy.
-const DefaultOutlet = "127.0.0.1:3128"
+// DefaultEgressAddr is the address of the egress proxy for programs in a sandbox.
+const DefaultEgressAddr = "127.0.0.1:3128"
 
 // Result is how a call ended.
 type Result struct {
 	// Exit is the exit code of an exec, 128+n after signal n.
 	Exit int `json:"exit"`
-	// Output is what the command printed, or what was read or found. Of more than the
-	// runner keeps, it is the head and the tail.
+	// Output is what the command printed, or what was read or found. If that is more
+	// than the runner keeps, it is the head and the tail.
 	Output []byte `json:"output,omitempty"`
 	// Omitted counts the bytes between head and tail.
 	Omitted int64 `json:"omitted,omitempty"`
@@ -141,15 +140,15 @@ type Result struct {
 	// TimedOut and Killed say who ended the command.
 	TimedOut bool `json:"timed_out,omitempty"`
 	Killed   bool `json:"killed,omitempty"`
-	// NewShell says that the command was the first of a shell which took the
-	// place of another of its name: directory, variables and jobs of that are gone.
+	// NewShell reports that the command was the first of a shell that replaced an
+	// earlier one of its name: working directory, variables and jobs are lost.
 	NewShell bool `json:"new_shell,omitempty"`
-	// File holds the output of a command that printed more than it need not keep.
+	// File is where the output was saved if it is longer than Exec.Keep.
 	File string `json:"file,omitempty"`
 	// Size is the size of the file that was read or written.
 	Size int64 `json:"size,omitempty"`
-	// Line is the number of the first line that was read, and More says that what
-	// was asked for goes on where Output ends.
+	// Line is the number of the first line that was read. More reports that Output
+	// was truncated.
 	Line int64 `json:"line,omitempty"`
 	More bool  `json:"more,omitempty"`
 	// Media says what was read if that is no text: MediaDirectory, or an image by
@@ -158,8 +157,7 @@ type Result struct {
 	// Count is how many places an edit replaced, or how many files or lines were
 	// found.
 	Count int `json:"count,omitempty"`
-	// Note says what else there is to know: what was left out, or that a shell was
-	// restarted.
+	// Note is a remark for the model: what was left out, or that a shell was restarted.
 	Note string `json:"note,omitempty"`
 	// PID and Log belong to a task: its process and the file its output goes to.
 	PID int    `json:"pid,omitempty"`

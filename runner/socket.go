@@ -11,25 +11,26 @@ import (
 	"time"
 )
 
-// Steady is a connection whose peer may be slow but not silent: it has the time
-// of a few beats for each piece, not for the whole.
-type Steady struct {
+// DeadlineConn is a connection that fails if its peer is silent for a few heartbeats.
+// The deadline is for each read and each piece written, so that a slow peer may take
+// longer in all.
+type DeadlineConn struct {
 	*net.UnixConn
-	Beat time.Duration
+	Heartbeat time.Duration
 }
 
 // piece is how much is written under one deadline.
 const piece = 256 << 10
 
-func (s Steady) Read(b []byte) (int, error) {
-	_ = s.SetReadDeadline(time.Now().Add(silentBeats * s.Beat))
+func (s DeadlineConn) Read(b []byte) (int, error) {
+	_ = s.SetReadDeadline(time.Now().Add(maxMissedHeartbeats * s.Heartbeat))
 	return s.UnixConn.Read(b)
 }
 
 // Write must not be called by two goroutines at once.
-func (s Steady) Write(b []byte) (n int, err error) {
+func (s DeadlineConn) Write(b []byte) (n int, err error) {
 	for err == nil && n < len(b) {
-		_ = s.SetWriteDeadline(time.Now().Add(silentBeats * s.Beat))
+		_ = s.SetWriteDeadline(time.Now().Add(maxMissedHeartbeats * s.Heartbeat))
 		var k int
 		k, err = s.UnixConn.Write(b[n:min(n+piece, len(b))])
 		n += k
@@ -40,8 +41,8 @@ func (s Steady) Write(b []byte) (n int, err error) {
 // maxSunPath is what fits a unix socket's address everywhere.
 const maxSunPath = 100
 
-// shorten returns a name of path that fits a socket's address, good until done
-// is called.
+// shorten returns a name of path that fits a socket's address. It is valid until
+// done is called.
 func shorten(path string) (short string, done func(), err error) {
 	if len(path) <= maxSunPath {
 		return path, func() {}, nil
@@ -53,8 +54,8 @@ func shorten(path string) (short string, done func(), err error) {
 	return filepath.Join(dir, filepath.Base(path)), done, nil
 }
 
-// listen takes the place at path. The socket appears there only once it
-// listens, and whoever had the place before has lost it.
+// listen listens at path. The socket is renamed there only once it listens, and
+// replaces any socket that was there.
 func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 	tmp := filepath.Join(filepath.Dir(path), "."+rand.Text()[:8])
 	short, done, err := shorten(tmp)
@@ -66,7 +67,7 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen for the runner: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // by then the place may be somebody else's
+	l.SetUnlinkOnClose(false) // by then the path may belong to another listener
 	place := func() (os.FileInfo, error) {
 		if err := os.Chmod(tmp, 0o600); err != nil {
 			return nil, err
@@ -86,7 +87,7 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 	return l, at, nil
 }
 
-// removeSocket removes the socket file at, unless the place is somebody else's.
+// removeSocket removes the socket file at, unless another one has replaced it.
 func removeSocket(path string, at os.FileInfo) error {
 	var err error
 	if isAt(path, at) {
@@ -104,14 +105,14 @@ func isAt(path string, this os.FileInfo) bool {
 	return err == nil && SameSocket(at, this)
 }
 
-// ListenAt takes the place at path as a link does, for whatever else is to be
-// reached from inside.
+// ListenAt listens at path as a link does, for other services that the sandbox may
+// reach.
 func ListenAt(path string) (*net.UnixListener, error) {
 	l, _, err := listen(path)
 	return l, err
 }
 
-// Dial reaches whoever listens at path, and says which socket file that was.
+// Dial connects to the socket at path and returns which socket file that was.
 func Dial(path string) (*net.UnixConn, os.FileInfo, error) {
 	short, done, err := shorten(path)
 	if err != nil {
@@ -136,7 +137,7 @@ func Dial(path string) (*net.UnixConn, os.FileInfo, error) {
 	return c, after, nil
 }
 
-// answers reports whether somebody listens at path.
+// answers reports whether a process accepts connections at path.
 func answers(path string) bool {
 	c, _, err := Dial(path)
 	if err != nil {
@@ -146,8 +147,8 @@ func answers(path string) bool {
 	return true
 }
 
-// SameSocket tells a socket file from a later one, which may well be given the
-// Same inode.
+// SameSocket reports whether both are one socket file. A later file may be given the
+// same inode, so it also compares the times.
 func SameSocket(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime())
 }

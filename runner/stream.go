@@ -23,8 +23,7 @@ const (
 	maxWordBytes = 128 << 10 // what the kernel takes of one
 )
 
-// Stream says what a connection of its own is to carry. Exactly one of its
-// fields is set.
+// Stream describes what a separate connection carries. Exactly one field is set.
 type Stream struct {
 	Terminal *Terminal   `json:"terminal,omitempty"`
 	Port     *PortStream `json:"port,omitempty"`
@@ -104,7 +103,7 @@ type Conn struct {
 
 // Write sends bytes to the far end.
 func (c *Conn) Write(b []byte) (int, error) {
-	c.link.opts.Attention.Touch()
+	c.link.opts.Priority.Touch()
 	return c.UnixConn.Write(b)
 }
 
@@ -116,9 +115,9 @@ func (c *Conn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// Open has the runner open a stream. It returns once the stream is connected at
-// its far end too. The stream ends when either side closes it, when the link
-// ends, and when a newer epoch has spoken.
+// Open makes the runner open a stream and returns once both ends are connected. The
+// stream ends when either side closes it, when the link ends, and when the runner is
+// bound to a newer epoch.
 func (l *Link) Open(ctx context.Context, s Stream) (*Conn, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -136,7 +135,7 @@ func (l *Link) open(ctx context.Context, s Stream) (*Conn, error) {
 	l.mu.Lock()
 	l.opening[id] = arrives
 	l.mu.Unlock()
-	// From then on nothing arrives any more; what came too late to be wanted goes.
+	// After stop no connection arrives any more. It returns one that arrived too late.
 	stop := func() *Conn {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -148,12 +147,12 @@ func (l *Link) open(ctx context.Context, s Stream) (*Conn, error) {
 			return nil
 		}
 	}
-	p, err := l.enter(Frame{Kind: KindOpen, StreamID: id, Stream: &s}, false)
+	p, err := l.register(Frame{Kind: KindOpen, StreamID: id, Stream: &s}, false)
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	defer l.leave(p, KindOpen)
+	defer l.unregister(p, KindOpen)
 	select {
 	case c := <-arrives:
 		return c, nil
@@ -174,21 +173,21 @@ func (l *Link) open(ctx context.Context, s Stream) (*Conn, error) {
 	return c, err
 }
 
-// join hands the connection that names the stream id to the one who asked for
-// it. Nobody's is refused.
-func (l *Link) join(c Steady, r *bufio.Reader, id string, late *time.Timer) error {
+// join hands the connection of a stream to the caller that requested it, and refuses
+// one that no caller waits for.
+func (l *Link) join(c DeadlineConn, r *bufio.Reader, id string, late *time.Timer) error {
 	if !late.Stop() {
 		return fmt.Errorf("stream came too slowly: %w", dormouse.ErrInvalid)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	arrives := l.opening[id]
-	if arrives == nil || l.err != nil || l.quiet || r.Buffered() > 0 {
+	if arrives == nil || l.err != nil || l.quiescing || r.Buffered() > 0 {
 		return errors.Join(fmt.Errorf("nobody waits for stream %.40q: %w", id, dormouse.ErrInvalid),
 			l.greet(c, Frame{Kind: KindRefused, Refusal: RefusedNever}))
 	}
-	// In this order: the first bytes of the stream come after the greeting, and the
-	// answer to who asked comes after the stream.
+	// The order matters: the first bytes of the stream come after the greeting, and the
+	// answer to the request comes after the stream.
 	if err := l.greet(c, Frame{Kind: KindBound}); err != nil {
 		return err
 	}
@@ -202,9 +201,9 @@ func (l *Link) join(c Steady, r *bufio.Reader, id string, late *time.Timer) erro
 	return nil
 }
 
-// greet writes the only frame that a stream's connection is sent. It never
-// waits: nothing was written there before.
-func (l *Link) greet(c Steady, f Frame) error {
+// greet writes the only frame on a stream's connection. It never blocks, because the
+// socket buffer is empty.
+func (l *Link) greet(c DeadlineConn, f Frame) error {
 	b, err := AppendFrame(nil, f)
 	if err == nil {
 		_, err = c.Write(b)

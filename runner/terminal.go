@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// MaxTerminals bounds the terminals that live in one sandbox.
+	// MaxTerminals bounds the running terminals of one sandbox.
 	MaxTerminals = 32
 
 	maxTerminalID = 128
 )
 
-// Terminal is a command on a terminal that lives in the runner. Opening a
-// stream to an ID starts it, or attaches to the living one of that name.
+// Terminal is a command on a pseudo-terminal of the runner. Opening a stream to an ID
+// attaches to the running terminal of that ID, or starts it.
 type Terminal struct {
 	ID string `json:"id"`
-	// Command is a login shell unless it is given. What follows is read when the
-	// terminal is started, but for the size, which the last one to say sets.
+	// Command defaults to a login shell. It and the fields below apply when the terminal
+	// is started; the size applies at every attach.
 	Command []string `json:"command,omitempty"`
 	// Dir is the workspace unless it is given.
 	Dir string `json:"dir,omitempty"`
@@ -45,7 +45,7 @@ func (t Terminal) validate() error {
 	return validateWords("environment", t.Env)
 }
 
-// TerminalReport is a terminal as its runner knows it.
+// TerminalReport describes a terminal.
 type TerminalReport struct {
 	ID      string   `json:"id"`
 	Command []string `json:"command"`
@@ -59,8 +59,7 @@ type TerminalReport struct {
 	Exit *int `json:"exit,omitempty"`
 }
 
-// Terminals returns the living terminals and those that ended a moment ago, by
-// ID.
+// Terminals returns the running terminals and those that ended recently, by ID.
 func (l *Link) Terminals(ctx context.Context) ([]TerminalReport, error) {
 	f, err := l.request(ctx, Frame{Kind: KindTerminals}, nil)
 	if err == nil && len(f.Terminals) > 2*MaxTerminals {
@@ -72,7 +71,7 @@ func (l *Link) Terminals(ctx context.Context) ([]TerminalReport, error) {
 	return f.Terminals, nil
 }
 
-// Resize changes the size of a living terminal.
+// Resize changes the size of a running terminal.
 func (l *Link) Resize(ctx context.Context, id string, rows, cols uint16) error {
 	if _, err := l.request(ctx, Frame{Kind: KindResize, Terminal: &Terminal{ID: id, Rows: rows, Cols: cols}}, nil); err != nil {
 		return fmt.Errorf("resize terminal %q: %w", id, err)
@@ -80,8 +79,8 @@ func (l *Link) Resize(ctx context.Context, id string, rows, cols uint16) error {
 	return nil
 }
 
-// EndTerminal ends a terminal and everything started on it, and returns once it
-// is over. One that has ended is left alone.
+// EndTerminal ends a terminal and every process started on it, and returns once they
+// are gone. It does nothing to a terminal that has ended.
 func (l *Link) EndTerminal(ctx context.Context, id string) error {
 	if _, err := l.request(ctx, Frame{Kind: KindEndTerminal, Terminal: &Terminal{ID: id}}, nil); err != nil {
 		return fmt.Errorf("end terminal %q: %w", id, err)

@@ -23,7 +23,7 @@ type Tree struct {
 	Put  bool   `json:"put,omitempty"`
 }
 
-// TreeStatus is how a tree ended. Without it a tree is not whole.
+// TreeStatus is the trailer of a tree. A tree without it is incomplete.
 type TreeStatus struct {
 	// Files counts entries of every kind, Bytes their content.
 	Files int   `json:"files"`
@@ -35,12 +35,12 @@ type TreeStatus struct {
 	Error string `json:"error"`
 }
 
-// treeStatusSize is that of a status on the wire: JSON, then spaces, then a
-// newline. Of a fixed size it can be told from the tar it follows, and of that
-// of a tar's block it does not disturb those who read on.
+// treeStatusSize is the size of a status on the wire: JSON, padded with spaces, and a
+// newline. The size is fixed so that the reader can separate it from the tar before
+// it, and is that of a tar block so that tar readers tolerate it.
 const treeStatusSize = 512
 
-// Encode spells s for the wire.
+// Encode encodes s for the wire.
 func (s TreeStatus) Encode() []byte {
 	for limit := 400; ; limit /= 2 {
 		s.Error = s.Error[:min(len(s.Error), limit)]
@@ -109,12 +109,12 @@ func (c *Conn) PutTree(r io.Reader) (TreeStatus, error) {
 
 // WriteTree is PutTree for a stream that was opened elsewhere.
 func WriteTree(c Duplex, r io.Reader) (TreeStatus, error) {
-	from := &remembering{Reader: r}
+	from := &errTrackingReader{Reader: r}
 	_, err := io.Copy(c, from)
 	if from.err != nil {
 		return TreeStatus{}, fmt.Errorf("put tree: %w", errors.Join(from.err, c.Close()))
 	}
-	// A runner that had enough stops reading, and says why.
+	// A runner that fails stops reading, and sends the reason.
 	sent := err == nil && c.CloseWrite() == nil
 	b, unread := io.ReadAll(io.LimitReader(c, treeStatusSize))
 	s, bad := decodeTreeStatus(b)
@@ -124,13 +124,14 @@ func WriteTree(c Duplex, r io.Reader) (TreeStatus, error) {
 	return TreeStatus{}, fmt.Errorf("put tree: %w", errors.Join(err, unread, bad))
 }
 
-// remembering tells why its reader stopped from why the one it went to did.
-type remembering struct {
+// errTrackingReader records the error of its reader, so that WriteTree can tell it
+// from an error of the writer.
+type errTrackingReader struct {
 	io.Reader
 	err error
 }
 
-func (r *remembering) Read(b []byte) (int, error) {
+func (r *errTrackingReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
 		r.err = err

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// PackTree writes the tar of what root holds at name, as Tree describes it.
+// PackTree writes a tar of name in root, as Tree describes it.
 func PackTree(w io.Writer, root *os.Root, name string) (TreeStatus, error) {
 	p := &packer{root: root, tar: tar.NewWriter(w), buf: make([]byte, 64<<10)}
 	err := p.pack(name)
@@ -29,8 +29,8 @@ type packer struct {
 	status TreeStatus
 }
 
-// pack packs what is at name and all below it. What has become something else,
-// or nothing, since it was seen is passed over.
+// pack packs name and everything below it. It skips entries that were removed or
+// replaced since they were listed.
 func (p *packer) pack(name string) error {
 	at, err := p.root.Lstat(name)
 	if err == nil {
@@ -84,9 +84,9 @@ func (p *packer) header(h *tar.Header) error {
 	return nil
 }
 
-// packFile packs as much of a file as it had when it was opened.
+// packFile packs as many bytes of a file as it had when it was opened.
 func (p *packer) packFile(h *tar.Header) error {
-	// If it has become a pipe, opening it must not wait.
+	// If it was replaced by a FIFO, opening it must not block.
 	f, err := p.root.OpenFile(h.Name, os.O_RDONLY|openNonblock|openNoFollow, 0)
 	if err != nil {
 		return err

@@ -48,8 +48,8 @@ func unpackTree(root *os.Root, from io.Reader, limit int) (TreeStatus, error) {
 	}
 }
 
-// ending knows whether its reader has ended. That of a tar must not before the
-// tar has.
+// ending records whether its reader has reached its end. A tar's reader must not end
+// before the tar does.
 type ending struct {
 	io.Reader
 	ended bool
@@ -71,7 +71,7 @@ type unpacker struct {
 	status TreeStatus
 }
 
-// unpackedDir is given its permissions and time once nothing more comes into it.
+// unpackedDir gets its permissions and times once its contents are unpacked.
 type unpackedDir struct {
 	name string
 	mode fs.FileMode
@@ -109,7 +109,7 @@ func (u *unpacker) unpack(h *tar.Header) error {
 	}
 }
 
-// place makes what is to be at name, after clearing the way if there is need.
+// place creates the entry at name, after removing what is in its way.
 func (u *unpacker) place(name string, put func() error) error {
 	err := put()
 	if !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
@@ -121,8 +121,8 @@ func (u *unpacker) place(name string, put func() error) error {
 	return put()
 }
 
-// clearWay makes name's directory and removes what is in its place. A directory
-// is not removed.
+// clearWay creates the parent directory of name and removes a file that is at name. It
+// does not remove a directory.
 func (u *unpacker) clearWay(name string) error {
 	if name == "." {
 		return errors.New("it is a directory")
@@ -150,7 +150,7 @@ func (u *unpacker) makeDir(name string) error {
 }
 
 func (u *unpacker) unpackFile(h *tar.Header, name string, mode fs.FileMode) error {
-	// The holes of a sparse file cost its sender nothing and us a disk.
+	// A sparse file costs its sender nothing, but unpacked it would fill our disk.
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
 			return errors.New("it is sparse")
@@ -175,8 +175,8 @@ func (u *unpacker) unpackFile(h *tar.Header, name string, mode fs.FileMode) erro
 	return u.root.Chtimes(name, time.Time{}, h.ModTime)
 }
 
-// finishDirs gives directories what would have hindered or not outlasted the
-// unpacking of what is in them, the deepest first.
+// finishDirs sets the permissions and times of directories, the deepest first. Set
+// earlier, they would block the unpacking, or be overwritten by it.
 func (u *unpacker) finishDirs() error {
 	for _, d := range slices.Backward(u.dirs) {
 		at, err := u.root.Lstat(d.name)

@@ -8,26 +8,26 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Usage is what goes on in a sandbox, as far as its runner sees it: everything
-// that was started in it, and not the runner itself.
+// Usage is the resource usage of a sandbox as its runner measures it. It does not count
+// the runner itself.
 type Usage struct {
 	Processes int `json:"processes"`
-	// RSS is the bytes of memory they hold; shared ones count for each.
+	// RSS is their resident memory in bytes; shared pages count for each process.
 	RSS int64 `json:"rss"`
-	// CPU is the time that the living and the dead have used.
+	// CPU is the CPU time of all processes, including those that have ended.
 	CPU time.Duration `json:"cpu"`
-	// Ops, Tasks and Terminals count what runs.
+	// Ops, Tasks and Terminals count those that run.
 	Ops       int `json:"ops"`
 	Tasks     int `json:"tasks"`
 	Terminals int `json:"terminals"`
-	// Shells counts the processes that are shells with nothing to do.
+	// Shells counts the processes that are idle shells.
 	Shells int `json:"shells,omitempty"`
-	// Active is when an op, a terminal or a port last did something; zero if none
-	// ever did. It is by the clock of the sandbox.
+	// Active is when an op, a terminal or a port was last active, by the clock of the
+	// sandbox; zero if none ever was.
 	Active time.Time `json:"active"`
 }
 
-// Usage asks what goes on.
+// Usage returns the resource usage.
 func (l *Link) Usage(ctx context.Context) (Usage, error) {
 	f, err := l.request(ctx, Frame{Kind: KindUsage}, nil)
 	if err == nil && f.Usage == nil {

@@ -8,14 +8,14 @@ import (
 	"iter"
 )
 
-// MaxWatched bounds the directories one watch is over.
+// MaxWatched bounds the directories of one watch.
 const MaxWatched = 8192
 
 // maxChange bounds a change on the wire: a path, escaped.
 const maxChange = 64 << 10
 
-// Watch is over what changes in a directory, or to a file. The runner sends a
-// line of JSON for each Change.
+// Watch reports the changes in a directory, or of a file. The runner sends a line of
+// JSON for each Change.
 type Watch struct {
 	Path string `json:"path"`
 	// Recursive says that directories below are watched too.
@@ -39,8 +39,8 @@ type Change struct {
 	// Path is relative to the watch's, "." for that itself.
 	Path string   `json:"path,omitempty"`
 	Op   ChangeOp `json:"op,omitempty"`
-	// Overflow says that changes were missed, or that more is there than can be
-	// watched: whoever keeps a picture must look again.
+	// Overflow reports that changes were missed, or that there are more directories than
+	// can be watched: clients must read the directory again.
 	Overflow bool `json:"overflow,omitempty"`
 }
 

@@ -19,27 +19,27 @@ const (
 	maxOutput = 64 << 10 // the bytes of one output frame
 )
 
-// Bounds are what a reader takes of one frame. They are held against what the
-// frame says of itself before any memory is taken for it.
+// Bounds limit one frame. A reader checks them against the frame's header before it
+// allocates memory.
 type Bounds struct {
 	Head   int // bytes of JSON
 	Values int // values in it
 	Body   int // bytes of bulk
 }
 
-// FromServer is what a runner reads: its server is no stranger.
+// FromServer bounds the frames that a runner reads: it trusts its server.
 func FromServer() Bounds { return Bounds{Head: MaxFrame, Values: 1 << 20, Body: MaxFrame} }
 
-// FromStranger is what a server reads of whoever has yet to prove who it is: a
-// hello.
-func FromStranger() Bounds { return Bounds{Head: 4 << 10, Values: 64} }
+// FromUnauthenticated bounds the frames that a server reads before a connection is
+// authenticated: a hello.
+func FromUnauthenticated() Bounds { return Bounds{Head: 4 << 10, Values: 64} }
 
-// FromRunner is what a server reads of a runner. Whoever is inside a sandbox may
-// play the runner, so no length and no count is believed that was merely told. The
-// largest head is a list of ports, the largest body an image that was read.
+// FromRunner bounds the frames that a server reads of a runner. Code in the sandbox may
+// impersonate the runner, so no length and no count is trusted. The largest head is a
+// list of ports, the largest body an image.
 func FromRunner() Bounds { return Bounds{Head: 256 << 10, Values: 16 << 10, Body: 4 << 20} }
 
-// maxDepth is how deep the values of a frame may lie in each other.
+// maxDepth bounds the nesting of values in a frame.
 const maxDepth = 16
 
 // frameHead is what a frame begins with: the lengths of its JSON and of its bulk.
@@ -75,14 +75,14 @@ func AppendFrame(b []byte, f Frame) ([]byte, error) {
 	return b, nil
 }
 
-// ReadFrame reads the next frame within bounds. Memory is taken as bytes arrive, not
-// as a length promises them.
+// ReadFrame reads the next frame within bounds. It allocates memory as bytes arrive,
+// not by the length in the header.
 func ReadFrame(r io.Reader, within Bounds) (Frame, error) {
 	return readFrame(r, new(bytes.Buffer), within, nil)
 }
 
-// readFrame reads the next frame by way of a buffer that may be used again. Once its
-// size is known, admit is asked for leave.
+// readFrame reads the next frame through a buffer that can be reused. It calls admit
+// once the size is known.
 func readFrame(r io.Reader, buf *bytes.Buffer, within Bounds, admit func(size int) error) (Frame, error) {
 	var lengths [frameHead]byte
 	if _, err := io.ReadFull(r, lengths[:]); err != nil {
@@ -128,8 +128,8 @@ func readInto(buf *bytes.Buffer, r io.Reader, n int) error {
 	return err
 }
 
-// countValues refuses JSON that would become more values than are wanted, or lie
-// deeper in each other: two bytes of it may become a hundred of memory.
+// countValues refuses JSON with too many values or too much nesting: two bytes of it
+// may take a hundred bytes of memory once decoded.
 func countValues(b []byte, most int) error {
 	values, depth, quoted := 1, 0, false
 	for i := 0; i < len(b); i++ {
@@ -154,8 +154,8 @@ func countValues(b []byte, most int) error {
 	return nil
 }
 
-// slots are the fields of a frame that travel as bulk, in their order.
-func slotsOf(f *Frame) []*[]byte {
+// bulkFields returns the fields of a frame that are encoded as bulk, in their order.
+func bulkFields(f *Frame) []*[]byte {
 	switch {
 	case f.Kind == KindOutput:
 		return []*[]byte{&f.Output}
@@ -169,7 +169,7 @@ func slotsOf(f *Frame) []*[]byte {
 	return nil
 }
 
-// split returns a frame without its bulk, and that.
+// split returns a frame without its bulk fields, and their contents.
 func (f Frame) split() (Frame, [][]byte) {
 	switch {
 	case f.Report != nil && f.Report.Result != nil:
@@ -184,16 +184,16 @@ func (f Frame) split() (Frame, [][]byte) {
 	}
 	f.Bulk = nil
 	var bulk [][]byte
-	for _, slot := range slotsOf(&f) {
+	for _, slot := range bulkFields(&f) {
 		bulk = append(bulk, *slot)
 		*slot = nil
 	}
 	return f, bulk
 }
 
-// join gives a frame its bulk back. Nothing else may stand where that belongs.
+// join fills in the bulk fields of a decoded frame, whatever its JSON has there.
 func join(f *Frame, bulk []byte) error {
-	slots, sizes := slotsOf(f), f.Bulk
+	slots, sizes := bulkFields(f), f.Bulk
 	f.Bulk = nil
 	if len(sizes) != len(slots) {
 		return fmt.Errorf("frame with %d pieces of bulk, where %d belong: %w", len(sizes), len(slots), dormouse.ErrInvalid)

@@ -29,17 +29,15 @@ const (
 type bash struct{}
 
 type bashInput struct {
-	Command   string `json:"command"`
-	Restart   bool   `json:"restart"`
-	TimeoutMS int64  `json:"timeout_ms"`
+	Command   string `json:"command,omitempty" jsonschema:"The command to run."`
+	Restart   bool   `json:"restart,omitempty" jsonschema:"Start a new shell first. Without a command that is all."`
+	TimeoutMS int64  `json:"timeout_ms,omitempty" jsonschema:"How long it may take; 120000 if not given."`
 }
 
+var bashSchema = schemaFor[bashInput](minimum("timeout_ms", 0))
+
 func (bash) Spec() model.Tool {
-	return model.Tool{Name: "bash", Description: bashText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"command":{"type":"string","description":"The command to run."},` +
-		`"restart":{"type":"boolean","description":"Start a new shell first. Without a command that is all."},` +
-		`"timeout_ms":{"type":"integer","minimum":0,"description":"How long it may take; 120000 if not given."}},` +
-		`"additionalProperties":false}`)}
+	return model.Tool{Name: "bash", Description: bashText, InputSchema: bashSchema}
 }
 
 func (bash) Call(input json.RawMessage) (runner.Call, error) {
@@ -85,12 +83,12 @@ func (bash) Result(r runner.Result) ([]dormouse.Block, bool) {
 		b.WriteByte('\n')
 	}
 	if r.Note != "" {
-		note(&b, "%s", bounded(r.Note, maxNote))
+		note(&b, "%s", truncate(r.Note, maxNote))
 		b.WriteByte('\n')
 	}
 	switch {
 	case r.Error != "":
-		note(&b, "%s", bounded(r.Error, maxPreview))
+		note(&b, "%s", truncate(r.Error, maxPreview))
 	case r.TimedOut:
 		note(&b, "timed out and was killed")
 	case r.Killed:
@@ -98,10 +96,10 @@ func (bash) Result(r runner.Result) ([]dormouse.Block, bool) {
 	case r.Exit != 0:
 		note(&b, "exit status %d", r.Exit)
 	}
-	return says(b.String()), r.Error != "" || r.TimedOut || r.Killed || r.Exit != 0
+	return textContent(b.String()), r.Error != "" || r.TimedOut || r.Killed || r.Exit != 0
 }
 
-// note adds a line that is not of the output.
+// note appends a line that is not part of the output.
 func note(b *strings.Builder, format string, args ...any) {
 	if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
 		b.WriteByte('\n')
@@ -109,15 +107,15 @@ func note(b *strings.Builder, format string, args ...any) {
 	fmt.Fprintf(b, "["+format+"]", args...)
 }
 
-// preview shows an output, or the head and the tail of a long one, and where the
-// whole is.
+// preview renders an output. Of a long one it shows the head and the tail, and names
+// the file with the rest.
 func preview(r runner.Result) string {
 	out := dormouse.CleanText(string(r.Output))
 	if r.Omitted == 0 && utf8.RuneCountInString(out) <= MaxText {
 		return out
 	}
-	head := bounded(out, maxPreview/2)
-	tail := lastOf(out[len(head):], maxPreview/2)
+	head := truncate(out, maxPreview/2)
+	tail := lastRunes(out[len(head):], maxPreview/2)
 	where := "the rest was not kept"
 	if r.File != "" {
 		where = "all of it is in " + r.File
@@ -126,11 +124,11 @@ func preview(r runner.Result) string {
 		}
 	}
 	return fmt.Sprintf("%s\n[… the output has %d bytes, of which head and tail are shown; %s …]\n%s",
-		head, int64(len(r.Output))+r.Omitted, bounded(where, maxPreview), tail)
+		head, int64(len(r.Output))+r.Omitted, truncate(where, maxPreview), tail)
 }
 
-// lastOf is at most so many characters from the end of a text.
-func lastOf(text string, most int) string {
+// lastRunes returns at most the last most characters of a text.
+func lastRunes(text string, most int) string {
 	i := len(text)
 	for ; most > 0 && i > 0; most-- {
 		_, n := utf8.DecodeLastRuneInString(text[:i])

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -25,34 +26,35 @@ var childReadText string
 //go:embed child_terminate.md
 var childTerminateText string
 
-// How long one wait for a child may take.
+// Limits of one wait for a child and of one read of its transcript.
 const (
-	childWaitUsual = time.Minute
-	maxChildWait   = time.Hour
+	childWaitDefault = time.Minute
+	maxChildWait     = time.Hour
+	childReadDefault = 10
+	maxChildRead     = 100
 )
 
 type childSpawn struct{}
 
-func (childSpawn) Spec() model.Tool {
-	return model.Tool{Name: "child_spawn", Description: childSpawnText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"prompt":{"type":"string","description":"What the child is asked to do."},` +
-		`"title":{"type":"string","description":"What to call it."},` +
-		`"system":{"type":"string","description":"Its system prompt; yours if not given."},` +
-		`"tools":{"type":"array","items":{"type":"string"},"description":"Which of your tools it has; all of them if not given."}},` +
-		`"required":["prompt"],"additionalProperties":false}`)}
+type childSpawnInput struct {
+	Prompt string    `json:"prompt" jsonschema:"What the child is asked to do."`
+	Title  string    `json:"title,omitempty" jsonschema:"What to call it."`
+	System string    `json:"system,omitempty" jsonschema:"Its system prompt; yours if not given."`
+	Tools  *[]string `json:"tools,omitempty" jsonschema:"Which of your tools it has; all of them if not given."`
 }
 
-func (childSpawn) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		Prompt string    `json:"prompt"`
-		Title  string    `json:"title"`
-		System string    `json:"system"`
-		Tools  *[]string `json:"tools"`
-	}
+var childSpawnSchema = schemaFor[childSpawnInput]()
+
+func (childSpawn) Spec() model.Tool {
+	return model.Tool{Name: "child_spawn", Description: childSpawnText, InputSchema: childSpawnSchema}
+}
+
+func (childSpawn) Action(input json.RawMessage) (Action, error) {
+	var in childSpawnInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
-	content, err := words("prompt", in.Prompt)
+	content, err := promptContent("prompt", in.Prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -61,21 +63,23 @@ func (childSpawn) Wish(input json.RawMessage) (Wish, error) {
 
 type childMessage struct{}
 
-func (childMessage) Spec() model.Tool {
-	return model.Tool{Name: "child_message", Description: childMessageText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"child":{"type":"string","description":"The child's id."},` +
-		`"prompt":{"type":"string","description":"What to ask it."}},"required":["child","prompt"],"additionalProperties":false}`)}
+type childMessageInput struct {
+	Child  dormouse.SessionID `json:"child" jsonschema:"The child's id."`
+	Prompt string             `json:"prompt" jsonschema:"What to ask it."`
 }
 
-func (childMessage) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		Child  dormouse.SessionID `json:"child"`
-		Prompt string             `json:"prompt"`
-	}
+var childMessageSchema = schemaFor[childMessageInput]()
+
+func (childMessage) Spec() model.Tool {
+	return model.Tool{Name: "child_message", Description: childMessageText, InputSchema: childMessageSchema}
+}
+
+func (childMessage) Action(input json.RawMessage) (Action, error) {
+	var in childMessageInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
-	content, err := words("prompt", in.Prompt)
+	content, err := promptContent("prompt", in.Prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -84,65 +88,69 @@ func (childMessage) Wish(input json.RawMessage) (Wish, error) {
 
 type childWait struct{}
 
-func (childWait) Spec() model.Tool {
-	return model.Tool{Name: "child_wait", Description: childWaitText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"child":{"type":"string","description":"The child's id."},` +
-		`"timeout_seconds":{"type":"integer","minimum":0,"description":"How long to wait; 60 if not given."}},` +
-		`"required":["child"],"additionalProperties":false}`)}
+type childWaitInput struct {
+	Child   dormouse.SessionID `json:"child" jsonschema:"The child's id."`
+	Timeout int64              `json:"timeout_seconds,omitempty" jsonschema:"How long to wait; 60 if not given."`
 }
 
-func (childWait) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		Child   dormouse.SessionID `json:"child"`
-		Timeout int64              `json:"timeout_seconds"`
-	}
+var childWaitSchema = schemaFor[childWaitInput](minimum("timeout_seconds", 0))
+
+func (childWait) Spec() model.Tool {
+	return model.Tool{Name: "child_wait", Description: childWaitText, InputSchema: childWaitSchema}
+}
+
+func (childWait) Action(input json.RawMessage) (Action, error) {
+	var in childWaitInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
-	wait, err := seconds("timeout_seconds", in.Timeout, childWaitUsual, maxChildWait)
+	wait, err := seconds("timeout_seconds", in.Timeout, childWaitDefault, maxChildWait)
 	return Wait{Child: in.Child, For: wait}, errors.Join(err, childID(in.Child))
 }
 
 type childRead struct{}
 
-func (childRead) Spec() model.Tool {
-	return model.Tool{Name: "child_read", Description: childReadText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"child":{"type":"string","description":"The child's id."},` +
-		`"last":{"type":"integer","minimum":0,"maximum":100,"description":"How many entries to read; 10 if not given."}},` +
-		`"required":["child"],"additionalProperties":false}`)}
+type childReadInput struct {
+	Child dormouse.SessionID `json:"child" jsonschema:"The child's id."`
+	Last  int                `json:"last,omitempty" jsonschema:"How many entries to read; 10 if not given."`
 }
 
-func (childRead) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		Child dormouse.SessionID `json:"child"`
-		Last  int                `json:"last"`
-	}
+var childReadSchema = schemaFor[childReadInput](minimum("last", 0), maximum("last", maxChildRead))
+
+func (childRead) Spec() model.Tool {
+	return model.Tool{Name: "child_read", Description: childReadText, InputSchema: childReadSchema}
+}
+
+func (childRead) Action(input json.RawMessage) (Action, error) {
+	var in childReadInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
-	const usual, most = 10, 100
 	switch {
-	case in.Last < 0 || in.Last > most:
-		return nil, errors.New("last must be between 1 and 100")
+	case in.Last < 0 || in.Last > maxChildRead:
+		return nil, fmt.Errorf("last must be between 1 and %d", maxChildRead)
 	case in.Last == 0:
-		in.Last = usual
+		in.Last = childReadDefault
 	}
-	return Look{Child: in.Child, Last: in.Last}, childID(in.Child)
+	return Look(in), childID(in.Child)
 }
 
 type childTerminate struct{}
 
-func (childTerminate) Spec() model.Tool {
-	return model.Tool{Name: "child_terminate", Description: childTerminateText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"child":{"type":"string","description":"The child's id."}},"required":["child"],"additionalProperties":false}`)}
+type childTerminateInput struct {
+	Child dormouse.SessionID `json:"child" jsonschema:"The child's id."`
 }
 
-func (childTerminate) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		Child dormouse.SessionID `json:"child"`
-	}
+var childTerminateSchema = schemaFor[childTerminateInput]()
+
+func (childTerminate) Spec() model.Tool {
+	return model.Tool{Name: "child_terminate", Description: childTerminateText, InputSchema: childTerminateSchema}
+}
+
+func (childTerminate) Action(input json.RawMessage) (Action, error) {
+	var in childTerminateInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
-	return EndChild{Child: in.Child}, childID(in.Child)
+	return EndChild(in), childID(in.Child)
 }

@@ -20,19 +20,16 @@ const maxEdit = 8 << 20
 type edit struct{}
 
 type editInput struct {
-	Path string  `json:"file_path"`
-	Old  *string `json:"old_string"`
-	New  *string `json:"new_string"`
-	All  bool    `json:"replace_all"`
+	Path string  `json:"file_path" jsonschema:"The file, relative to the workspace or absolute."`
+	Old  *string `json:"old_string" jsonschema:"The text to replace."`
+	New  *string `json:"new_string" jsonschema:"What takes its place."`
+	All  bool    `json:"replace_all,omitempty" jsonschema:"Replace it wherever it is."`
 }
 
+var editSchema = schemaFor[editInput]()
+
 func (edit) Spec() model.Tool {
-	return model.Tool{Name: "edit", Description: editText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"file_path":{"type":"string","description":"The file, relative to the workspace or absolute."},` +
-		`"old_string":{"type":"string","description":"The text to replace."},` +
-		`"new_string":{"type":"string","description":"What takes its place."},` +
-		`"replace_all":{"type":"boolean","description":"Replace it wherever it is."}},` +
-		`"required":["file_path","old_string","new_string"],"additionalProperties":false}`)}
+	return model.Tool{Name: "edit", Description: editText, InputSchema: editSchema}
 }
 
 func (edit) Call(input json.RawMessage) (runner.Call, error) {
@@ -61,9 +58,9 @@ func (edit) Call(input json.RawMessage) (runner.Call, error) {
 func (edit) Result(r runner.Result) ([]dormouse.Block, bool) {
 	switch {
 	case r.Error != "":
-		return says(bounded(r.Error, MaxText)), true
+		return textContent(truncate(r.Error, MaxText)), true
 	case r.Count == 1:
-		return says("replaced it in one place"), false
+		return textContent("replaced it in one place"), false
 	}
-	return says(fmt.Sprintf("replaced it in %d places", r.Count)), false
+	return textContent(fmt.Sprintf("replaced it in %d places", r.Count)), false
 }

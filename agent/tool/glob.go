@@ -14,35 +14,34 @@ var globText string
 
 type glob struct{}
 
-// searchInput is what glob and grep are given.
-type searchInput struct {
-	Pattern string `json:"pattern"`
-	Path    string `json:"path"`
+type globInput struct {
+	Pattern string `json:"pattern" jsonschema:"The pattern of names, relative to path."`
+	Path    string `json:"path,omitempty" jsonschema:"The directory to look below; the workspace if not given."`
 }
 
-func (in *searchInput) read(input json.RawMessage) error {
-	if err := decode(input, in); err != nil {
+var globSchema = schemaFor[globInput]()
+
+// checkSearch validates the input of glob and of grep.
+func checkSearch(pattern, path string) error {
+	if err := runner.ValidatePattern(pattern); err != nil {
 		return err
 	}
-	if err := runner.ValidatePattern(in.Pattern); err != nil {
-		return err
-	}
-	if in.Path == "" {
+	if path == "" {
 		return nil
 	}
-	return checkPath("path", in.Path)
+	return checkPath("path", path)
 }
 
 func (glob) Spec() model.Tool {
-	return model.Tool{Name: "glob", Description: globText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"pattern":{"type":"string","description":"The pattern of names, relative to path."},` +
-		`"path":{"type":"string","description":"The directory to look below; the workspace if not given."}},` +
-		`"required":["pattern"],"additionalProperties":false}`)}
+	return model.Tool{Name: "glob", Description: globText, InputSchema: globSchema}
 }
 
 func (glob) Call(input json.RawMessage) (runner.Call, error) {
-	var in searchInput
-	if err := in.read(input); err != nil {
+	var in globInput
+	if err := decode(input, &in); err != nil {
+		return runner.Call{}, err
+	}
+	if err := checkSearch(in.Pattern, in.Path); err != nil {
 		return runner.Call{}, err
 	}
 	return runner.Call{Kind: dormouse.OpRead, Glob: &runner.Glob{Path: in.Path, Pattern: in.Pattern}}, nil
@@ -50,7 +49,7 @@ func (glob) Call(input json.RawMessage) (runner.Call, error) {
 
 func (glob) Result(r runner.Result) ([]dormouse.Block, bool) {
 	if r.Error != "" {
-		return says(bounded(r.Error, MaxText)), true
+		return textContent(truncate(r.Error, MaxText)), true
 	}
-	return says(listed(r, "(no file fits)")), false
+	return textContent(listing(r, "(no file fits)")), false
 }

@@ -14,16 +14,23 @@ var grepText string
 
 type grep struct{}
 
+type grepInput struct {
+	Pattern string `json:"pattern" jsonschema:"The regular expression."`
+	Path    string `json:"path,omitempty" jsonschema:"The file or directory to look in; the workspace if not given."`
+}
+
+var grepSchema = schemaFor[grepInput]()
+
 func (grep) Spec() model.Tool {
-	return model.Tool{Name: "grep", Description: grepText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"pattern":{"type":"string","description":"The regular expression."},` +
-		`"path":{"type":"string","description":"The file or directory to look in; the workspace if not given."}},` +
-		`"required":["pattern"],"additionalProperties":false}`)}
+	return model.Tool{Name: "grep", Description: grepText, InputSchema: grepSchema}
 }
 
 func (grep) Call(input json.RawMessage) (runner.Call, error) {
-	var in searchInput
-	if err := in.read(input); err != nil {
+	var in grepInput
+	if err := decode(input, &in); err != nil {
+		return runner.Call{}, err
+	}
+	if err := checkSearch(in.Pattern, in.Path); err != nil {
 		return runner.Call{}, err
 	}
 	return runner.Call{Kind: dormouse.OpRead, Grep: &runner.Grep{Path: in.Path, Pattern: in.Pattern}}, nil
@@ -31,7 +38,7 @@ func (grep) Call(input json.RawMessage) (runner.Call, error) {
 
 func (grep) Result(r runner.Result) ([]dormouse.Block, bool) {
 	if r.Error != "" {
-		return says(bounded(r.Error, MaxText)), true
+		return textContent(truncate(r.Error, MaxText)), true
 	}
-	return says(listed(r, "(no line fits)")), false
+	return textContent(listing(r, "(no line fits)")), false
 }

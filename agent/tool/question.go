@@ -13,29 +13,31 @@ import (
 //go:embed question.md
 var questionText string
 
-// maxQuestion bounds what is asked.
-const maxQuestion = 16 << 10
+// Limits of a question.
+const (
+	maxQuestion = 16 << 10
+	maxOptions  = 20
+)
 
 type questionAsk struct{}
 
-func (questionAsk) Spec() model.Tool {
-	return model.Tool{Name: "question_ask", Description: questionText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"question":{"type":"string","description":"What to ask."},` +
-		`"options":{"type":"array","maxItems":20,"items":{"type":"string"},"description":"Answers to choose from, if there are some."},` +
-		`"expires_in_seconds":{"type":"integer","minimum":0,"description":"How long to wait for an answer; 300 if not given."}},` +
-		`"required":["question"],"additionalProperties":false}`)}
+type questionInput struct {
+	Question string   `json:"question" jsonschema:"What to ask."`
+	Options  []string `json:"options,omitempty" jsonschema:"Answers to choose from, if there are some."`
+	Expires  int64    `json:"expires_in_seconds,omitempty" jsonschema:"How long to wait for an answer; 300 if not given."`
 }
 
-func (questionAsk) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		Question string   `json:"question"`
-		Options  []string `json:"options"`
-		Expires  int64    `json:"expires_in_seconds"`
-	}
+var questionSchema = schemaFor[questionInput](maxItems("options", maxOptions), minimum("expires_in_seconds", 0))
+
+func (questionAsk) Spec() model.Tool {
+	return model.Tool{Name: "question_ask", Description: questionText, InputSchema: questionSchema}
+}
+
+func (questionAsk) Action(input json.RawMessage) (Action, error) {
+	var in questionInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
-	const maxOptions = 20
 	switch {
 	case strings.TrimSpace(in.Question) == "":
 		return nil, errors.New("question is empty")

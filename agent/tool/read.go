@@ -20,16 +20,15 @@ var readText string
 type read struct{}
 
 type readInput struct {
-	Path  string  `json:"file_path"`
-	Range []int64 `json:"view_range"`
+	Path  string  `json:"file_path" jsonschema:"The file, relative to the workspace or absolute."`
+	Range []int64 `json:"view_range,omitempty" jsonschema:"The first and the last line to read, from 1; -1 is the last line."`
 }
 
+// A [2]int64 would derive the bounds of view_range, but decodes three numbers too.
+var readSchema = schemaFor[readInput](minItems("view_range", 2), maxItems("view_range", 2))
+
 func (read) Spec() model.Tool {
-	return model.Tool{Name: "read", Description: readText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"file_path":{"type":"string","description":"The file, relative to the workspace or absolute."},` +
-		`"view_range":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":2,` +
-		`"description":"The first and the last line to read, from 1; -1 is the last line."}},` +
-		`"required":["file_path"],"additionalProperties":false}`)}
+	return model.Tool{Name: "read", Description: readText, InputSchema: readSchema}
 }
 
 func (read) Call(input json.RawMessage) (runner.Call, error) {
@@ -53,23 +52,23 @@ func (read) Call(input json.RawMessage) (runner.Call, error) {
 	return runner.Call{Kind: dormouse.OpRead, Read: rd}, nil
 }
 
-// images are what a model can look at.
+// images are the image types that models take.
 var images = []string{runner.MediaPNG, runner.MediaJPEG, runner.MediaGIF, runner.MediaWebP}
 
 func (read) Result(r runner.Result) ([]dormouse.Block, bool) {
 	switch {
 	case r.Error != "":
-		return says(bounded(r.Error, MaxText)), true
+		return textContent(truncate(r.Error, MaxText)), true
 	case r.Media == runner.MediaDirectory:
-		return says(listed(r, "(the directory is empty)")), false
+		return textContent(listing(r, "(the directory is empty)")), false
 	case slices.Contains(images, r.Media) && len(r.Output) <= runner.MaxImage:
 		return []dormouse.Block{{Type: "image", Source: dormouse.Encode(imageSource{
 			Type: "base64", Media: r.Media, Data: base64.StdEncoding.EncodeToString(r.Output),
 		})}}, false
 	case len(r.Output) == 0:
-		return says("(the file is empty)"), false
+		return textContent("(the file is empty)"), false
 	}
-	return says(numbered(r)), false
+	return textContent(numberLines(r)), false
 }
 
 type imageSource struct {
@@ -78,8 +77,8 @@ type imageSource struct {
 	Data  string `json:"data"`
 }
 
-// numbered is a text with a number before every line.
-func numbered(r runner.Result) string {
+// numberLines renders a text with a number before every line.
+func numberLines(r runner.Result) string {
 	var b strings.Builder
 	rest, line, room := dormouse.CleanText(string(r.Output)), max(r.Line, 1), MaxText
 	for first := line; rest != ""; line++ {
@@ -90,7 +89,7 @@ func numbered(r runner.Result) string {
 			if line > first {
 				break
 			}
-			b.WriteString(number + bounded(text, most))
+			b.WriteString(number + truncate(text, most))
 			note(&b, "… line %d is cut off here …", line)
 			return b.String()
 		}
@@ -107,15 +106,15 @@ func numbered(r runner.Result) string {
 	return b.String()
 }
 
-// listed is what was found, and what was left out of it.
-func listed(r runner.Result, nothing string) string {
+// listing renders what was found, and a note about what was left out.
+func listing(r runner.Result, nothing string) string {
 	if len(r.Output) == 0 && r.Note == "" {
 		return nothing
 	}
 	var b strings.Builder
-	b.WriteString(bounded(string(r.Output), MaxText-maxNote))
+	b.WriteString(truncate(string(r.Output), MaxText-maxNote))
 	if r.Note != "" {
-		note(&b, "%s", bounded(r.Note, maxNote-10))
+		note(&b, "%s", truncate(r.Note, maxNote-10))
 	}
 	return b.String()
 }

@@ -15,16 +15,18 @@ var taskText string
 
 type task struct{}
 
+type taskInput struct {
+	Command string `json:"command" jsonschema:"The command to start."`
+}
+
+var taskSchema = schemaFor[taskInput]()
+
 func (task) Spec() model.Tool {
-	return model.Tool{Name: "task", Description: taskText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"command":{"type":"string","description":"The command to start."}},` +
-		`"required":["command"],"additionalProperties":false}`)}
+	return model.Tool{Name: "task", Description: taskText, InputSchema: taskSchema}
 }
 
 func (task) Call(input json.RawMessage) (runner.Call, error) {
-	var in struct {
-		Command string `json:"command"`
-	}
+	var in taskInput
 	if err := decode(input, &in); err != nil {
 		return runner.Call{}, err
 	}
@@ -41,5 +43,5 @@ func (task) Result(r runner.Result) ([]dormouse.Block, bool) {
 	} else {
 		note(&b, "running in the background as process %d; its output goes to %s", r.PID, r.Log)
 	}
-	return says(bounded(b.String(), MaxText)), r.Error != ""
+	return textContent(truncate(b.String(), MaxText)), r.Error != ""
 }

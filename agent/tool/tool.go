@@ -1,7 +1,7 @@
-// Package tool is what a model may call. A tool only translates: the model's
-// input into a call for the runner or a wish to the session, and a result into
-// words for the model. It acts on nothing itself, so that every effect passes
-// through the op journal.
+// Package tool is what a model may call. A tool only translates: the model's input
+// into a call for the runner or an action of the session, and a result into content
+// for the model. It has no side effects itself, so that every effect passes through
+// the op journal.
 package tool
 
 import (
@@ -19,25 +19,25 @@ type Tool interface {
 	Spec() model.Tool
 }
 
-// sandboxed is a tool that acts in the sandbox.
-type sandboxed interface {
-	// Call reads the model's input; an error is told to the model.
+// sandboxTool is a tool that runs in the sandbox.
+type sandboxTool interface {
+	// Call decodes the model's input; an error is returned to the model.
 	Call(input json.RawMessage) (runner.Call, error)
-	// Result words a result for the model and says whether it is an error.
+	// Result renders a result for the model and reports whether it is an error.
 	Result(r runner.Result) (content []dormouse.Block, failed bool)
 }
 
-// wishing is a tool that asks something of the session.
-type wishing interface {
-	// Wish reads the model's input; an error is told to the model.
-	Wish(input json.RawMessage) (Wish, error)
+// actionTool is a tool that performs an action of the session.
+type actionTool interface {
+	// Action decodes the model's input; an error is returned to the model.
+	Action(input json.RawMessage) (Action, error)
 }
 
-// Request is what a tool call asks for: a wish to the session if Wish is not
-// nil, else a call for the runner.
+// Request is a decoded tool call: an action of the session if Action is not nil, else
+// a call for the runner.
 type Request struct {
-	Call runner.Call
-	Wish Wish
+	Call   runner.Call
+	Action Action
 }
 
 // Set is the built-in tools.
@@ -102,27 +102,27 @@ func (s *Set) Specs(a dormouse.AgentConfig) []model.Tool {
 	return specs
 }
 
-// Call reads a model's call of one of the enabled tools.
+// Call decodes a model's call of one of the enabled tools.
 func (s *Set) Call(enabled []dormouse.ToolConfig, name string, input json.RawMessage) (r Request, err error) {
 	for _, c := range enabled {
 		if c.Name != name {
 			continue
 		}
 		switch t := s.find(name).(type) {
-		case sandboxed:
+		case sandboxTool:
 			r.Call, err = t.Call(input)
 			return r, err
-		case wishing:
-			r.Wish, err = t.Wish(input)
+		case actionTool:
+			r.Action, err = t.Action(input)
 			return r, err
 		}
 	}
 	return r, fmt.Errorf("there is no tool named %q", name)
 }
 
-// Result words a runner's result for the model.
+// Result renders a runner's result for the model.
 func (s *Set) Result(name string, r runner.Result) (content []dormouse.Block, failed bool) {
-	t, ok := s.find(name).(sandboxed)
+	t, ok := s.find(name).(sandboxTool)
 	if !ok {
 		return nil, true
 	}
@@ -136,17 +136,17 @@ func (s *Set) Result(name string, r runner.Result) (content []dormouse.Block, fa
 // MaxText bounds the characters of text in one result.
 const MaxText = 100_000
 
-// says makes the content of a result that is text.
-func says(text string) []dormouse.Block {
+// textContent is the content of a result that is text.
+func textContent(text string) []dormouse.Block {
 	if text == "" {
 		text = "(no output)"
 	}
 	return []dormouse.Block{dormouse.Text(text)}
 }
 
-// bounded is at most so many characters from the beginning of a text: what comes
-// from a sandbox may be longer than what was asked of it.
-func bounded(text string, most int) string {
+// truncate returns at most the first most characters of a text. A sandbox may send more
+// than it was asked for.
+func truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
@@ -167,8 +167,7 @@ func (s *Set) find(name string) Tool {
 	return nil
 }
 
-// decode reads an input strictly: a field the tool does not know is a
-// misunderstanding that the model should hear about.
+// decode decodes an input strictly, so that the model is told of unknown fields.
 func decode(input json.RawMessage, into any) error {
 	if err := closedjson.Decode(input, into); err != nil {
 		return fmt.Errorf("input does not fit the tool: %w", err)

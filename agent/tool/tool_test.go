@@ -227,7 +227,7 @@ func FuzzCall(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, input []byte) {
 		asks, err := tool.Builtin().Call(everything(), name, input)
 		asks.Call.Op = "op_1"
-		if err == nil && asks.Wish == nil && asks.Call.Validate() != nil {
+		if err == nil && asks.Action == nil && asks.Call.Validate() != nil {
 			t.Errorf("%s %q was accepted and asks for nothing", name, input)
 		}
 	})

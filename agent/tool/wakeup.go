@@ -24,20 +24,20 @@ const maxWakeup = 366 * 24 * time.Hour
 
 type wakeupSchedule struct{}
 
-func (wakeupSchedule) Spec() model.Tool {
-	return model.Tool{Name: "wakeup_schedule", Description: wakeupScheduleText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"prompt":{"type":"string","description":"What you will be asked then."},` +
-		`"in_seconds":{"type":"integer","minimum":1,"description":"Fire once, after this long."},` +
-		`"cron":{"type":"string","description":"Fire again and again: a cron line of five fields, in UTC."}},` +
-		`"required":["prompt"],"additionalProperties":false}`)}
+type wakeupScheduleInput struct {
+	Prompt string `json:"prompt" jsonschema:"What you will be asked then."`
+	After  int64  `json:"in_seconds,omitempty" jsonschema:"Fire once, after this long."`
+	Cron   string `json:"cron,omitempty" jsonschema:"Fire again and again: a cron line of five fields, in UTC."`
 }
 
-func (wakeupSchedule) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		Prompt string `json:"prompt"`
-		After  int64  `json:"in_seconds"`
-		Cron   string `json:"cron"`
-	}
+var wakeupScheduleSchema = schemaFor[wakeupScheduleInput](minimum("in_seconds", 1))
+
+func (wakeupSchedule) Spec() model.Tool {
+	return model.Tool{Name: "wakeup_schedule", Description: wakeupScheduleText, InputSchema: wakeupScheduleSchema}
+}
+
+func (wakeupSchedule) Action(input json.RawMessage) (Action, error) {
+	var in wakeupScheduleInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (wakeupSchedule) Wish(input json.RawMessage) (Wish, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := words("prompt", in.Prompt)
+	content, err := promptContent("prompt", in.Prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -57,33 +57,33 @@ func (wakeupSchedule) Wish(input json.RawMessage) (Wish, error) {
 
 type wakeupCancel struct{}
 
-func (wakeupCancel) Spec() model.Tool {
-	return model.Tool{Name: "wakeup_cancel", Description: wakeupCancelText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"id":{"type":"string","description":"The wake-up's id."}},"required":["id"],"additionalProperties":false}`)}
+type wakeupCancelInput struct {
+	ID dormouse.WakeupID `json:"id" jsonschema:"The wake-up's id."`
 }
 
-func (wakeupCancel) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		ID dormouse.WakeupID `json:"id"`
-	}
+var wakeupCancelSchema = schemaFor[wakeupCancelInput]()
+
+func (wakeupCancel) Spec() model.Tool {
+	return model.Tool{Name: "wakeup_cancel", Description: wakeupCancelText, InputSchema: wakeupCancelSchema}
+}
+
+func (wakeupCancel) Action(input json.RawMessage) (Action, error) {
+	var in wakeupCancelInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
 	if in.ID.Validate() != nil {
 		return nil, errors.New("id must be one that wakeup_schedule returned")
 	}
-	return Unschedule{ID: in.ID}, nil
+	return Unschedule(in), nil
 }
 
 type wakeupList struct{}
 
 func (wakeupList) Spec() model.Tool {
-	return model.Tool{
-		Name: "wakeup_list", Description: wakeupListText,
-		InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`),
-	}
+	return model.Tool{Name: "wakeup_list", Description: wakeupListText, InputSchema: noInputSchema}
 }
 
-func (wakeupList) Wish(input json.RawMessage) (Wish, error) {
-	return Wakeups{}, decode(input, &struct{}{})
+func (wakeupList) Action(input json.RawMessage) (Action, error) {
+	return Wakeups{}, decode(input, &noInput{})
 }

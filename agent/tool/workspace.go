@@ -26,29 +26,23 @@ var workspaceDeleteText string
 // MaxListed is how many snapshots are listed at once.
 const MaxListed = 100
 
-const (
-	refSchema   = `"ref":{"type":"object","description":"The ref of the snapshot, as it was given to you."}`
-	crossSchema = `"allowCrossSession":{"type":"boolean","description":"Set if the snapshot is another session's."}`
-)
-
 type workspaceSnapshot struct{}
 
 func (workspaceSnapshot) Spec() model.Tool {
-	return model.Tool{
-		Name: "workspace_snapshot", Description: workspaceSnapshotText,
-		InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`),
-	}
+	return model.Tool{Name: "workspace_snapshot", Description: workspaceSnapshotText, InputSchema: noInputSchema}
 }
 
-func (workspaceSnapshot) Wish(input json.RawMessage) (Wish, error) {
-	return Snapshot{}, decode(input, &struct{}{})
+func (workspaceSnapshot) Action(input json.RawMessage) (Action, error) {
+	return Snapshot{}, decode(input, &noInput{})
 }
 
 // refInput is what names a snapshot.
 type refInput struct {
-	Ref   json.RawMessage `json:"ref"`
-	Cross bool            `json:"allowCrossSession"`
+	Ref   json.RawMessage `json:"ref" jsonschema:"The ref of the snapshot, as it was given to you."`
+	Cross bool            `json:"allowCrossSession,omitempty" jsonschema:"Set if the snapshot is another session's."`
 }
+
+var refSchema = schemaFor[refInput]()
 
 func readRef(input json.RawMessage) (refInput, error) {
 	var in refInput
@@ -62,15 +56,14 @@ func readRef(input json.RawMessage) (refInput, error) {
 }
 
 func refTool(name, text string) model.Tool {
-	return model.Tool{Name: name, Description: text, InputSchema: json.RawMessage(
-		`{"type":"object","properties":{` + refSchema + `,` + crossSchema + `},"required":["ref"],"additionalProperties":false}`)}
+	return model.Tool{Name: name, Description: text, InputSchema: refSchema}
 }
 
 type workspaceRestore struct{}
 
 func (workspaceRestore) Spec() model.Tool { return refTool("workspace_restore", workspaceRestoreText) }
 
-func (workspaceRestore) Wish(input json.RawMessage) (Wish, error) {
+func (workspaceRestore) Action(input json.RawMessage) (Action, error) {
 	in, err := readRef(input)
 	return Restore{Ref: in.Ref, Cross: in.Cross}, err
 }
@@ -79,7 +72,7 @@ type workspaceBranch struct{}
 
 func (workspaceBranch) Spec() model.Tool { return refTool("workspace_branch", workspaceBranchText) }
 
-func (workspaceBranch) Wish(input json.RawMessage) (Wish, error) {
+func (workspaceBranch) Action(input json.RawMessage) (Action, error) {
 	in, err := readRef(input)
 	return Restore{Ref: in.Ref, Cross: in.Cross, Branch: true}, err
 }
@@ -90,24 +83,26 @@ func (workspaceDelete) Spec() model.Tool {
 	return refTool("workspace_delete_snapshot", workspaceDeleteText)
 }
 
-func (workspaceDelete) Wish(input json.RawMessage) (Wish, error) {
+func (workspaceDelete) Action(input json.RawMessage) (Action, error) {
 	in, err := readRef(input)
 	return DeleteSnapshot(in), err
 }
 
 type workspaceList struct{}
 
-func (workspaceList) Spec() model.Tool {
-	return model.Tool{Name: "workspace_list_snapshots", Description: workspaceListText, InputSchema: json.RawMessage(
-		`{"type":"object","properties":{"limit":{"type":"integer","minimum":1,"description":"List at most so many, the newest; 100 at most."},` +
-			crossSchema + `},"additionalProperties":false}`)}
+type workspaceListInput struct {
+	Limit int  `json:"limit,omitempty" jsonschema:"List at most so many, the newest; 100 at most."`
+	Cross bool `json:"allowCrossSession,omitempty" jsonschema:"Set if the snapshot is another session's."`
 }
 
-func (workspaceList) Wish(input json.RawMessage) (Wish, error) {
-	var in struct {
-		Limit int  `json:"limit"`
-		Cross bool `json:"allowCrossSession"`
-	}
+var workspaceListSchema = schemaFor[workspaceListInput](minimum("limit", 1))
+
+func (workspaceList) Spec() model.Tool {
+	return model.Tool{Name: "workspace_list_snapshots", Description: workspaceListText, InputSchema: workspaceListSchema}
+}
+
+func (workspaceList) Action(input json.RawMessage) (Action, error) {
+	var in workspaceListInput
 	if err := decode(input, &in); err != nil {
 		return nil, err
 	}
@@ -117,5 +112,5 @@ func (workspaceList) Wish(input json.RawMessage) (Wish, error) {
 	if in.Limit == 0 || in.Limit > MaxListed {
 		in.Limit = MaxListed
 	}
-	return Snapshots{Limit: in.Limit, Cross: in.Cross}, nil
+	return Snapshots(in), nil
 }

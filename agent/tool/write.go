@@ -20,15 +20,14 @@ const maxWrite = 8 << 20
 type write struct{}
 
 type writeInput struct {
-	Path    string  `json:"file_path"`
-	Content *string `json:"content"`
+	Path    string  `json:"file_path" jsonschema:"The file, relative to the workspace or absolute."`
+	Content *string `json:"content" jsonschema:"The whole new content."`
 }
 
+var writeSchema = schemaFor[writeInput]()
+
 func (write) Spec() model.Tool {
-	return model.Tool{Name: "write", Description: writeText, InputSchema: json.RawMessage(`{"type":"object","properties":{` +
-		`"file_path":{"type":"string","description":"The file, relative to the workspace or absolute."},` +
-		`"content":{"type":"string","description":"The whole new content."}},` +
-		`"required":["file_path","content"],"additionalProperties":false}`)}
+	return model.Tool{Name: "write", Description: writeText, InputSchema: writeSchema}
 }
 
 func (write) Call(input json.RawMessage) (runner.Call, error) {
@@ -50,7 +49,7 @@ func (write) Call(input json.RawMessage) (runner.Call, error) {
 
 func (write) Result(r runner.Result) ([]dormouse.Block, bool) {
 	if r.Error != "" {
-		return says(bounded(r.Error, MaxText)), true
+		return textContent(truncate(r.Error, MaxText)), true
 	}
-	return says(fmt.Sprintf("wrote %d bytes", r.Size)), false
+	return textContent(fmt.Sprintf("wrote %d bytes", r.Size)), false
 }

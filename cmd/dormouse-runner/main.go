@@ -27,10 +27,10 @@ func main() {
 }
 
 func run() error {
-	// What the runner does is short and waits for others. In a sandbox a second
-	// thread to do it costs more, in being woken, than it helps.
+	// The runner mostly waits. In a sandbox, waking a second thread costs more than it
+	// gains.
 	runtime.GOMAXPROCS(1)
-	// Commands have the usual mask, whatever the server has for itself.
+	// Commands have the default umask, not that of the server.
 	syscall.Umask(0o022)
 	o := inside.Options{Env: environment(), Init: true}
 	flag.StringVar(&o.Socket, "socket", "", "unix `path` the server listens on")
@@ -62,19 +62,19 @@ func run() error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// Caught rather than ignored: commands would inherit a signal that is ignored.
+	// SIGHUP is caught, not ignored, because commands would inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 
 	if o.Dir == "" {
 		return errors.New("-dir is needed")
 	}
-	alive, err := inside.HoldAlive(ctx, o.Dir)
+	pidFile, err := inside.LockPIDFile(ctx, o.Dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = alive.Close() }()
+	defer func() { _ = pidFile.Close() }()
 	if *outlet != "" {
-		out, err := inside.ListenOutlet(ctx, "", *outlet, o.Logger)
+		out, err := inside.ListenEgress(ctx, "", *outlet, o.Logger)
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func run() error {
 		return err
 	}
 	if _, err := os.Stat(*bell); err == nil {
-		if err := r.StartAhead(ctx); err != nil {
+		if err := r.PrestartShell(ctx); err != nil {
 			o.Logger.WarnContext(ctx, "no shell ahead", "error", err)
 		}
 		waitAt(*bell)
@@ -93,7 +93,7 @@ func run() error {
 	return r.Run(ctx)
 }
 
-// waitAt returns once nobody keeps us waiting at path.
+// waitAt blocks while the listener at path keeps our connection open.
 func waitAt(path string) {
 	c, err := net.Dial("unix", path) //nolint:noctx // as long as it takes
 	if err != nil {
@@ -103,8 +103,8 @@ func waitAt(path string) {
 	_ = c.Close()
 }
 
-// environment is what commands are given: what we were, but for what is meant
-// for us.
+// environment is the environment of commands: ours without the variables that are meant
+// for the runner.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "DORMOUSE_CRASH_")

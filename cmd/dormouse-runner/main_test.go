@@ -175,12 +175,12 @@ func TestOrphansAreReaped(t *testing.T) {
 
 func TestSecondRunnerOfADirectoryIsRefused(t *testing.T) {
 	p := start(t)
-	if pid, err := inside.Alive(p.dir); err != nil || pid != p.Process.Pid {
+	if pid, err := inside.LivePID(p.dir); err != nil || pid != p.Process.Pid {
 		t.Errorf("alive: %d, %v", pid, err)
 	}
 	out, err := exec.Command(binary, args(p.dir, p.workspace)...).CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || !bytes.Contains(out, []byte("sign of life")) {
+	if !errors.As(err, &exit) || !bytes.Contains(out, []byte("lock the pid file")) {
 		t.Errorf("%v: %s", err, out)
 	}
 	p.sh(t, "true")
@@ -188,7 +188,7 @@ func TestSecondRunnerOfADirectoryIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = p.Wait()
-	if pid, err := inside.Alive(p.dir); err != nil || pid != 0 {
+	if pid, err := inside.LivePID(p.dir); err != nil || pid != 0 {
 		t.Errorf("alive once dead: %d, %v", pid, err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// moveIn binds what was mounted in the slot from outside to where it belongs.
+// moveIn bind-mounts the directories of the slot at their final paths.
 func moveIn(slot, workspace string) error {
 	for from, to := range map[string]string{"ws": workspace, "home": os.Getenv("HOME"), "tmp": "/tmp"} {
 		if err := os.MkdirAll(to, 0o755); err != nil { //nolint:gosec // an image may come without it; as it is everywhere

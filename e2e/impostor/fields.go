@@ -163,6 +163,6 @@ func Kinds() []runner.Kind {
 	return []runner.Kind{
 		runner.KindReply, runner.KindOutput, runner.KindHello, runner.KindBind, runner.KindBound, runner.KindRefused, runner.KindStart, runner.KindWait,
 		runner.KindAsk, runner.KindKill, runner.KindForget, runner.KindDetach, runner.KindOpen, runner.KindStream, runner.KindTerminals, runner.KindResize,
-		runner.KindEndTerminal, runner.KindPorts, runner.KindUsage, runner.KindRelieve, runner.KindQuiesce, runner.KindBeat, "nothing",
+		runner.KindEndTerminal, runner.KindPorts, runner.KindUsage, runner.KindRelieve, runner.KindQuiesce, runner.KindHeartbeat, "nothing",
 	}
 }

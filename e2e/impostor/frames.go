@@ -117,7 +117,7 @@ func (r Runner) burst(frames []byte) error {
 // stranger's frame may be.
 func (r Runner) Greet(f Field, conns int, long time.Duration) (sent int64, err error) {
 	var frames [][]byte
-	for _, within := range []runner.Bounds{runner.FromStranger(), {Head: 256 << 10, Values: 1 << 20}} {
+	for _, within := range []runner.Bounds{runner.FromUnauthenticated(), {Head: 256 << 10, Values: 1 << 20}} {
 		for _, shape := range f.shapes(within)[2:] {
 			frames = append(frames, Framed(runner.KindHello, f.JSON(runner.KindHello, 1, shape)))
 		}

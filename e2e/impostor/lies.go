@@ -87,10 +87,10 @@ func (r Runner) Lie(how string, long time.Duration) (asked int, err error) {
 		bound++
 		for time.Now().Before(until) {
 			f, err := c.Hear()
-			if err != nil || f.Kind != runner.KindBeat && f.Kind != runner.KindDetach && f.Kind != runner.KindForget && tell(r, c, f) != nil {
+			if err != nil || f.Kind != runner.KindHeartbeat && f.Kind != runner.KindDetach && f.Kind != runner.KindForget && tell(r, c, f) != nil {
 				break
 			}
-			if f.Kind != runner.KindBeat {
+			if f.Kind != runner.KindHeartbeat {
 				asked++
 			}
 		}

@@ -16,7 +16,7 @@ func leaseMutants() []mutant {
 			notice: inPackage{goTest{"runner/inside", "TestOlderEpochIsRefusedAndActsNoMore"}},
 			patches: []patch{
 				{"runner/fence.go", "if f.Same(g) && g.Epoch < f.Epoch {", "if f.Same(g) && g.Epoch < 0 {"},
-				{"runner/inside/serve.go", "	if r.bound != k {\n", "	if r.bound == nil {\n"},
+				{"runner/inside/runner.go", "	if r.bound != k {\n", "	if r.bound == nil {\n"},
 			},
 		},
 		{

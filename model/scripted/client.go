@@ -98,7 +98,7 @@ func (c *Client) Reply(ctx context.Context, r model.Request, delta func(model.De
 	return model.Reply{}, e
 }
 
-// exchange is one request and its answer; heard is called for every sign of life.
+// exchange is one request and its answer; heard is called whenever data arrives.
 func (c *Client) exchange(ctx context.Context, r model.Request, delta func(model.Delta) error, heard func()) (model.Reply, error) {
 	req, err := c.request(ctx, r)
 	if err != nil {

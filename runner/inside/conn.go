@@ -10,41 +10,41 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// A server is shown at most so much output: so many bytes at once, and so many in
-// a second after that. Whoever prints more is still heard in the result.
+// The token bucket for output frames: its size in bytes, and its refill rate in bytes
+// per second. Output beyond it is dropped here and still in the result.
 const (
 	outBurst = 16 << 20
 	outRate  = 4 << 20
 )
 
-// outDepth bounds the frames that wait for a slow server. Output beyond it is
-// dropped; answers wait.
+// outDepth bounds the frames that are buffered for a slow server. Output beyond it is
+// dropped; answers block.
 const outDepth = 64
 
 // conn is one connection to a server.
 type conn struct {
-	c    runner.Steady
+	c    runner.DeadlineConn
 	r    *bufio.Reader
 	at   os.FileInfo // the socket file it was dialled at
 	out  chan message
-	bye  chan runner.Frame // holds one: the last to be sent
+	last chan runner.Frame // has a buffer of one: the frame to send before closing
 	done chan struct{}
 	once sync.Once
 
-	fence runner.Fence // what it is bound to; set before anything is asked
+	fence runner.Fence // what it is bound to; set before the first request
 
 	mu    sync.Mutex
 	waits map[uint64]chan struct{} // guarded by mu; closed when detached
-	spent float64                  // guarded by mu; bytes of output shown beyond the rate
-	since time.Time                // guarded by mu; when spent was last looked at
+	spent float64                  // guarded by mu; tokens used and not refilled yet
+	since time.Time                // guarded by mu; when spent was last refilled
 }
 
-func newConn(c *net.UnixConn, at os.FileInfo, beat time.Duration) *conn {
+func newConn(c *net.UnixConn, at os.FileInfo, heartbeat time.Duration) *conn {
 	k := &conn{
-		c:     runner.Steady{UnixConn: c, Beat: beat},
+		c:     runner.DeadlineConn{UnixConn: c, Heartbeat: heartbeat},
 		at:    at,
 		out:   make(chan message, outDepth),
-		bye:   make(chan runner.Frame, 1),
+		last:  make(chan runner.Frame, 1),
 		done:  make(chan struct{}),
 		waits: make(map[uint64]chan struct{}),
 	}
@@ -59,15 +59,15 @@ func (k *conn) close() {
 	})
 }
 
-// dismiss tells the server that another one is obeyed now, and hangs up.
-func (k *conn) dismiss() {
-	k.leave(runner.Frame{Kind: runner.KindRefused, Refusal: runner.RefusedStale})
+// closeStale tells the server that a newer one is bound, and closes the connection.
+func (k *conn) closeStale() {
+	k.closeAfter(runner.Frame{Kind: runner.KindRefused, Refusal: runner.RefusedStale})
 }
 
-// leave hangs up once last is sent.
-func (k *conn) leave(last runner.Frame) {
+// closeAfter closes the connection once last is sent.
+func (k *conn) closeAfter(last runner.Frame) {
 	select {
-	case k.bye <- last:
+	case k.last <- last:
 	default:
 	}
 }
@@ -86,25 +86,25 @@ func (k *conn) write(f runner.Frame) error {
 // message is a frame to be sent.
 type message struct {
 	frame []byte
-	soon  bool // it may wait a moment for others
+	soon  bool // it may be delayed to be sent with others
 }
 
 const (
-	// gathered bounds what is sent at once.
-	gathered = 256 << 10
-	// moment is how long what may wait does wait. In a sandbox it costs more to send
-	// something, and have the server woken for it, than to run a short command: that
-	// it was begun and what it printed is sent with how it ended.
-	moment = 2 * time.Millisecond
+	// maxBatch is the size at which a batch is sent without delay.
+	maxBatch = 256 << 10
+	// batchDelay is how long a message may be delayed. In a sandbox a write that wakes
+	// the server costs more than a short command, so the start and the output of a
+	// command are sent together with its result.
+	batchDelay = 2 * time.Millisecond
 )
 
-// send writes answers, output and beats until the connection is closed.
+// send writes answers, output and heartbeats until the connection is closed.
 func (k *conn) send() {
 	defer k.close()
-	tick := time.NewTicker(k.c.Beat)
+	tick := time.NewTicker(k.c.Heartbeat)
 	defer tick.Stop()
 	var waiting []byte
-	late := time.NewTimer(moment)
+	late := time.NewTimer(batchDelay)
 	defer late.Stop()
 	late.Stop()
 	for {
@@ -112,25 +112,25 @@ func (k *conn) send() {
 		select {
 		case <-k.done:
 			return
-		case last := <-k.bye:
+		case last := <-k.last:
 			_, _ = k.c.Write(waiting)
 			_ = k.write(last)
 			return
 		case m := <-k.out:
 			first := len(waiting) == 0
-			switch waiting, m.soon = k.gather(waiting, m); {
+			switch waiting, m.soon = k.batch(waiting, m); {
 			case !m.soon:
 				late.Stop()
 				_, err = k.c.Write(waiting)
 				waiting = nil
 			case first:
-				late.Reset(moment)
+				late.Reset(batchDelay)
 			}
 		case <-late.C:
 			_, err = k.c.Write(waiting)
 			waiting = nil
 		case <-tick.C:
-			err = k.write(runner.Frame{Kind: runner.KindBeat})
+			err = k.write(runner.Frame{Kind: runner.KindHeartbeat})
 		}
 		if err != nil {
 			return
@@ -138,14 +138,14 @@ func (k *conn) send() {
 	}
 }
 
-// gather adds a message and those behind it to what waits, and says whether all of
-// it may wait on.
-func (k *conn) gather(waiting []byte, m message) (_ []byte, soon bool) {
+// batch appends a message and those buffered behind it to waiting, and reports whether
+// all of them may be delayed further.
+func (k *conn) batch(waiting []byte, m message) (_ []byte, soon bool) {
 	soon = true
 	for {
 		waiting = append(waiting, m.frame...)
 		soon = soon && m.soon
-		if len(waiting) >= gathered {
+		if len(waiting) >= maxBatch {
 			return waiting, false
 		}
 		select {
@@ -156,14 +156,14 @@ func (k *conn) gather(waiting []byte, m message) (_ []byte, soon bool) {
 	}
 }
 
-// answer sends a to the one who asked f.
+// answer sends a as the reply to f.
 func (k *conn) answer(f, a runner.Frame) { k.reply(f, a, false) }
 
 func (k *conn) reply(f, a runner.Frame, soon bool) {
 	a.Kind, a.ID = runner.KindReply, f.ID
 	b, err := runner.AppendFrame(nil, a)
 	if err != nil {
-		why, detail := runner.Refuse(err)
+		why, detail := runner.RefusalOf(err)
 		b, err = runner.AppendFrame(nil, runner.Frame{Kind: runner.KindReply, ID: f.ID, Refusal: why, Detail: detail})
 	}
 	if err != nil {
@@ -175,9 +175,9 @@ func (k *conn) reply(f, a runner.Frame, soon bool) {
 	}
 }
 
-// offer sends output to whoever waits, unless they are too far behind.
-func (k *conn) offer(id uint64, out []byte) {
-	if len(out) == 0 || len(k.out) == cap(k.out) || !k.affords(len(out)) {
+// sendOutput sends output for a wait, or drops it if the server is too slow.
+func (k *conn) sendOutput(id uint64, out []byte) {
+	if len(out) == 0 || len(k.out) == cap(k.out) || !k.allowOutput(len(out)) {
 		return
 	}
 	b, err := runner.AppendFrame(nil, runner.Frame{Kind: runner.KindOutput, ID: id, Output: out})
@@ -190,8 +190,8 @@ func (k *conn) offer(id uint64, out []byte) {
 	}
 }
 
-// affords reports whether n more bytes of output may be shown now.
-func (k *conn) affords(n int) bool {
+// allowOutput takes n bytes from the token bucket if it has them.
+func (k *conn) allowOutput(n int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
@@ -204,7 +204,7 @@ func (k *conn) affords(n int) bool {
 	return true
 }
 
-// attach notes a wait; the channel is closed when nobody waits any more.
+// attach registers a wait. The channel is closed when the wait is cancelled.
 func (k *conn) attach(id uint64) <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 // maxEdit bounds a file before and after it is edited.
 const maxEdit = 32 << 20
 
-// edit replaces a text in a file, everywhere it should or not at all.
+// edit replaces a text in a file atomically.
 func (r *Runner) edit(id dormouse.OpID, e runner.Edit) runner.Result {
 	content, err := r.editable(e.Path)
 	if err != nil {
 		return runner.Result{Error: err.Error()}
 	}
-	content, n, err := apply(e, content)
+	content, n, err := applyEdit(e, content)
 	if err != nil {
 		return runner.Result{Error: fmt.Sprintf("%s: %v", e.Path, err)}
 	}
@@ -49,11 +49,11 @@ func (r *Runner) editable(name string) ([]byte, error) {
 	return content, nil
 }
 
-// apply returns content edited, and in how many places.
-func apply(e runner.Edit, content []byte) ([]byte, int, error) {
+// applyEdit returns the edited content and the number of replacements.
+func applyEdit(e runner.Edit, content []byte) ([]byte, int, error) {
 	was, now := e.Old, e.New
-	if returns(content) {
-		was, now = withReturns(was), withReturns(now)
+	if hasCRLF(content) {
+		was, now = toCRLF(was), toCRLF(now)
 	}
 	n := 0
 	if len(was) > 0 {
@@ -74,15 +74,14 @@ func apply(e runner.Edit, content []byte) ([]byte, int, error) {
 	return bytes.ReplaceAll(content, was, now), n, nil
 }
 
-// returns reports whether every line of a file ends with a carriage return and a
-// line feed.
-func returns(content []byte) bool {
+// hasCRLF reports whether every line of a file ends with CRLF.
+func hasCRLF(content []byte) bool {
 	n := bytes.Count(content, []byte("\n"))
 	return n > 0 && n == bytes.Count(content, []byte("\r\n"))
 }
 
-// withReturns spells a text as such a file does, unless it does already.
-func withReturns(text []byte) []byte {
+// toCRLF converts LF to CRLF, unless the text contains a CR.
+func toCRLF(text []byte) []byte {
 	if bytes.IndexByte(text, '\r') >= 0 {
 		return text
 	}

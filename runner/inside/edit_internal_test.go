@@ -14,7 +14,7 @@ func FuzzEdit(f *testing.F) {
 	f.Add([]byte("aaa"), []byte("a"), []byte("aa"), true)
 	f.Fuzz(func(t *testing.T, content, was, now []byte, all bool) {
 		before := bytes.Clone(content)
-		edited, n, err := apply(runner.Edit{Old: was, New: now, All: all}, content)
+		edited, n, err := applyEdit(runner.Edit{Old: was, New: now, All: all}, content)
 		if !bytes.Equal(before, content) {
 			t.Error("what was given was changed")
 		}
@@ -24,7 +24,7 @@ func FuzzEdit(f *testing.F) {
 		if n < 1 || n > 1 && !all {
 			t.Errorf("%d places were replaced", n)
 		}
-		if returns(content) && !bytes.ContainsRune(was, '\r') && !bytes.ContainsRune(now, '\r') && bytes.Contains(edited, []byte("\n")) && !returns(edited) {
+		if hasCRLF(content) && !bytes.ContainsRune(was, '\r') && !bytes.ContainsRune(now, '\r') && bytes.Contains(edited, []byte("\n")) && !hasCRLF(edited) {
 			t.Errorf("%q became %q, whose lines end in two ways", content, edited)
 		}
 	})

@@ -13,22 +13,22 @@ import (
 
 const fenceFile = "fence.json"
 
-// knownFence returns the newest fence that the runner with state in dir has
-// met, zero if it has met none.
-func knownFence(dir string) (runner.Fence, error) {
+// readFence returns the newest fence that the runner with state in dir has accepted,
+// zero if there is none.
+func readFence(dir string) (runner.Fence, error) {
 	b, err := os.ReadFile(filepath.Join(dir, fenceFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return runner.Fence{}, fmt.Errorf("read the known fence: %w", err)
 	}
 	var f runner.Fence
-	if json.Unmarshal(b, &f) != nil { // it is not there, or was torn by the machine's own end
+	if json.Unmarshal(b, &f) != nil { // missing, or corrupted by a crash of the machine
 		return runner.Fence{}, nil //nolint:nilerr // as said
 	}
 	return f, nil
 }
 
-// keepFence makes f the known fence, whole or not at all.
-func keepFence(dir string, f runner.Fence) error {
+// writeFence replaces the known fence atomically.
+func writeFence(dir string, f runner.Fence) error {
 	b, err := json.Marshal(f)
 	if err != nil {
 		return fmt.Errorf("encode the fence: %w", err)

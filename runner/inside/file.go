@@ -12,7 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// resolve makes a path of the caller's absolute.
+// resolve makes a path absolute; relative paths are below the workspace.
 func (r *Runner) resolve(path string) (string, error) {
 	if path == "" {
 		return "", errors.New("path is empty")
@@ -23,9 +23,9 @@ func (r *Runner) resolve(path string) (string, error) {
 	return filepath.Join(r.opts.Workspace, path), nil
 }
 
-// openRegular opens a file to read, and no device, pipe or directory.
+// openRegular opens a regular file for reading and refuses anything else.
 func openRegular(path string) (*os.File, fs.FileInfo, error) {
-	// Looked at before it is opened: opening a device can already do something.
+	// Checked before it is opened, because opening a device can have side effects.
 	at, err := os.Stat(path)
 	if err != nil {
 		return nil, nil, err
@@ -56,7 +56,7 @@ func regular(path string, at fs.FileInfo) error {
 	return nil
 }
 
-// write replaces or creates a file, whole or not at all.
+// write replaces or creates a file atomically.
 func (r *Runner) write(id dormouse.OpID, w runner.Write) runner.Result {
 	if err := r.writeFile(id, w); err != nil {
 		return runner.Result{Error: err.Error()}

@@ -22,7 +22,7 @@ type found struct {
 	at   time.Time
 }
 
-// glob names the files that a pattern fits, the newest first.
+// glob lists the files that match a pattern, the newest first.
 func (r *Runner) glob(ctx context.Context, g runner.Glob) (runner.Result, error) {
 	p, err := parseGlob(g.Pattern)
 	if err != nil {
@@ -35,10 +35,10 @@ func (r *Runner) glob(ctx context.Context, g runner.Glob) (runner.Result, error)
 	case p.base != "":
 		begin = filepath.Join(g.Path, p.base)
 	}
-	from, err := r.placeOf(begin)
+	from, err := r.searchRootOf(begin)
 	switch {
 	case err != nil && p.base != "" && isMissing(err):
-		return runner.Result{}, nil // as nothing fits
+		return runner.Result{}, nil // nothing matches
 	case err != nil:
 		return runner.Result{}, err
 	case from.file:
@@ -46,21 +46,21 @@ func (r *Runner) glob(ctx context.Context, g runner.Glob) (runner.Result, error)
 	}
 	var newest []found
 	n := 0
-	err = from.walk(ctx, p.depth, func(e sight) error {
+	err = from.walk(ctx, p.depth, func(e walkEntry) error {
 		if !p.fits.MatchString(e.rel) {
 			return nil
 		}
 		var at unix.Stat_t
 		if err := unix.Fstatat(e.dir, e.Name(), &at, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return nil //nolint:nilerr // it is gone already
+			return nil //nolint:nilerr // it was removed meanwhile
 		}
 		n++
-		if newest = append(newest, found{from.spell(e.rel), time.Unix(at.Mtim.Unix())}); len(newest) >= 2*maxFound {
+		if newest = append(newest, found{from.displayPath(e.rel), time.Unix(at.Mtim.Unix())}); len(newest) >= 2*maxFound {
 			newest = sorted(newest)
 		}
 		return nil
 	})
-	note, err := why(err)
+	note, err := stopNote(err)
 	if err != nil {
 		return runner.Result{}, err
 	}
@@ -79,7 +79,7 @@ func (r *Runner) glob(ctx context.Context, g runner.Glob) (runner.Result, error)
 	return res, nil
 }
 
-// sorted is the newest of what was found.
+// sorted returns the newest files, sorted.
 func sorted(all []found) []found {
 	slices.SortFunc(all, func(a, b found) int { return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.path, b.path)) })
 	return all[:min(len(all), maxFound)]

@@ -12,21 +12,21 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// maxAlternatives bounds what the braces of a pattern stand for together. Each of them
-// is tried on every name.
+// maxAlternatives bounds the alternatives that the braces of a pattern expand to. Each is
+// tried on every name.
 const maxAlternatives = 512
 
-// globPattern is a pattern of file names, ready to be used.
+// globPattern is a parsed pattern of file names.
 type globPattern struct {
-	base  string      // the directory that all it fits is below, as far as it is literal
-	fits  globMatcher // names below that
-	depth int         // how many directories below that it reaches, negative for all
+	base  string      // the literal directory prefix
+	fits  globMatcher // matches names below base
+	depth int         // how many directories below base it can match, negative for any number
 }
 
 // globMatcher is a valid pattern of names relative to a directory.
 type globMatcher string
 
-// MatchString reports whether a name fits.
+// MatchString reports whether a name matches.
 func (m globMatcher) MatchString(name string) bool {
 	return doublestar.MatchUnvalidated(string(m), name)
 }
@@ -58,8 +58,8 @@ func parseGlob(pattern string) (globPattern, error) {
 	return p, nil
 }
 
-// alternatives is an upper bound of what the braces of a pattern stand for together.
-// Beyond maxAlternatives it is not counted on.
+// alternatives is an upper bound of the alternatives that the braces of a pattern expand
+// to. It stops counting beyond maxAlternatives.
 func alternatives(pattern string) int {
 	total, members := 1, 1
 	for _, r := range pattern {
@@ -76,8 +76,8 @@ func alternatives(pattern string) int {
 	return total
 }
 
-// plainClasses escapes what has no meaning in a class of characters: a ] that comes
-// first in it, and any backslash.
+// plainClasses escapes the characters that are literal in a character class: a ] that
+// comes first in it, and any backslash.
 func plainClasses(pattern string) string {
 	var out strings.Builder
 	for rest := pattern; rest != ""; {

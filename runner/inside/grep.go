@@ -21,23 +21,23 @@ const (
 	// grepBuffer is how much of a file is in memory at once. A longer line is looked
 	// at in pieces.
 	grepBuffer = 256 << 10
-	// shortFile is what a file gives in one piece for certain, if it has it.
+	// shortFile is the size up to which a read of a regular file is never short.
 	shortFile = 4096
 )
 
-// grep shows the lines that a pattern fits.
+// grep returns the lines that match a pattern.
 func (r *Runner) grep(ctx context.Context, g runner.Grep) (runner.Result, error) {
 	pattern, err := parseGrep(g.Pattern)
 	if err != nil {
 		return runner.Result{}, err
 	}
-	from, err := r.placeOf(g.Path)
+	from, err := r.searchRootOf(g.Path)
 	if err != nil {
 		return runner.Result{}, err
 	}
 	s := &search{ctx: ctx, pattern: pattern, buf: make([]byte, grepBuffer)}
 	if from.file {
-		f, _, err := openRegular(from.real)
+		f, _, err := openRegular(from.path)
 		if err != nil {
 			return runner.Result{}, err
 		}
@@ -45,7 +45,7 @@ func (r *Runner) grep(ctx context.Context, g runner.Grep) (runner.Result, error)
 		err = s.file(from.shown, f)
 		return s.result(err)
 	}
-	err = from.walk(ctx, -1, func(e sight) error {
+	err = from.walk(ctx, -1, func(e walkEntry) error {
 		if !e.Type().IsRegular() {
 			return nil
 		}
@@ -54,13 +54,13 @@ func (r *Runner) grep(ctx context.Context, g runner.Grep) (runner.Result, error)
 			return nil // others may be readable
 		}
 		defer func() { _ = unix.Close(fd) }()
-		return s.file(from.spell(e.rel), plainFile(fd))
+		return s.file(from.displayPath(e.rel), plainFile(fd))
 	})
 	return s.result(err)
 }
 
-// plainFile is an open file that is read with nothing but that: what package os does
-// beside costs more than the reading of a small file.
+// plainFile reads a descriptor without package os, whose overhead is larger than the cost
+// of reading a small file.
 type plainFile int
 
 func (f plainFile) Read(b []byte) (int, error) {
@@ -78,7 +78,7 @@ func (f plainFile) Read(b []byte) (int, error) {
 	}
 }
 
-// search is a grep that runs.
+// search is the state of a running grep.
 type search struct {
 	ctx     context.Context //nolint:containedctx // it lives as long as one call
 	pattern grepPattern
@@ -89,14 +89,14 @@ type search struct {
 }
 
 func (s *search) result(err error) (runner.Result, error) {
-	note, err := why(err)
+	note, err := stopNote(err)
 	if s.full {
 		note = fmt.Sprintf("stopped at %d lines; narrow the pattern or the path to see others", s.count)
 	}
 	return runner.Result{Output: s.out, Count: s.count, Note: note}, err
 }
 
-// file looks through one file, if it is text.
+// file searches one file, if it is text.
 func (s *search) file(name string, f io.Reader) error {
 	have, line := 0, int64(1)
 	for first := true; ; first = false {
@@ -127,8 +127,8 @@ func (s *search) file(name string, f io.Reader) error {
 	}
 }
 
-// lines looks through whole lines, the first of which has a number, and says
-// whether there is room for others.
+// lines searches whole lines, of which the first has the given number. It returns false
+// once the result is full.
 func (s *search) lines(name string, number int64, text []byte) bool {
 	for len(text) > 0 {
 		begin := 0
@@ -151,7 +151,7 @@ func (s *search) lines(name string, number int64, text []byte) bool {
 	return true
 }
 
-// show takes a line in, if there is room for it.
+// show appends a line to the result, or returns false if that is full.
 func (s *search) show(name string, number int64, line []byte) bool {
 	if len(line) > maxLine {
 		end := maxLine

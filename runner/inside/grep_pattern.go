@@ -11,11 +11,11 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// grepPattern is a pattern of lines, ready to be used.
+// grepPattern is a compiled pattern of lines.
 type grepPattern struct {
 	fits *regexp.Regexp
-	// needs is a text that every line has that fits, empty if there is none. It is
-	// found much faster.
+	// needs is a literal that every matching line contains, empty if there is none. It is
+	// searched first, because that is much faster.
 	needs []byte
 }
 
@@ -34,7 +34,7 @@ func parseGrep(pattern string) (grepPattern, error) {
 	return p, nil
 }
 
-// needs is the longest text that is in everything an expression fits.
+// needs returns the longest literal that every match of an expression contains.
 func needs(re *syntax.Regexp) (text string) {
 	switch re.Op { //nolint:exhaustive // the rest may fit without any
 	case syntax.OpLiteral:

@@ -25,7 +25,7 @@ func fake(t *testing.T, r *rig) (*runner.Link, runner.FenceFile, net.Conn) {
 	if err := known.Raise(fence(1, 1)); err != nil {
 		t.Fatal(err)
 	}
-	l, err := runner.Listen(runner.LinkOptions{Path: r.socket, Secret: secret, Fence: fence(1, 1), Known: known, Beat: beat, Patience: 5 * time.Second})
+	l, err := runner.Listen(runner.LinkOptions{Path: r.socket, Secret: secret, Fence: fence(1, 1), Known: known, Heartbeat: heartbeat, ReconnectTimeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestWrongSecretsFillNoLog(t *testing.T) {
 	r := newRig(t)
 	var log bytes.Buffer
 	l, err := runner.Listen(runner.LinkOptions{
-		Path: r.socket, Secret: secret, Fence: fence(1, 1), Beat: beat, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Path: r.socket, Secret: secret, Fence: fence(1, 1), Heartbeat: heartbeat, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestWhatARunnerCallsItselfIsShownInPlainWords(t *testing.T) {
 }
 
 func TestAStrangersFirstFrameIsSmall(t *testing.T) {
-	if b := runner.FromStranger(); b.Head > 8<<10 || b.Values > 128 || b.Body > 0 {
+	if b := runner.FromUnauthenticated(); b.Head > 8<<10 || b.Values > 128 || b.Body > 0 {
 		t.Errorf("a stranger may send %+v", b)
 	}
 }

@@ -18,30 +18,29 @@ const (
 	journalFile = "ops"
 	outputDir   = "output"
 
-	// keptInline is the output up to which a result is kept in one piece.
+	// keptInline is the largest output that is kept in the journal itself.
 	keptInline = 64 << 10
-	// looseJournal is the size up to which forgotten entries do no harm.
-	looseJournal = 1 << 20
+	// compactAbove is the size below which the journal is not compacted.
+	compactAbove = 1 << 20
 )
 
 // interrupted is the result of an op whose runner ended before it did.
 var interrupted = runner.Result{Exit: -1, Error: "interrupted: the runner ended before this op did"}
 
-// entry is one line of the journal: a call that was asked for, a result, or an
-// op to forget.
+// entry is one line of the journal: an accepted call, a result, or a forgotten op.
 type entry struct {
 	Op     dormouse.OpID  `json:"op"`
 	Call   *runner.Call   `json:"call,omitempty"`
 	Result *runner.Result `json:"result,omitempty"`
-	// Spilled says that the result's output is in a file named by the op.
+	// Spilled means that the output is in a file named by the op.
 	Spilled bool `json:"spilled,omitempty"`
 	Forget  bool `json:"forget,omitempty"`
 }
 
-// journal keeps ops on disk: a line before anything is done, a line once it is
-// over. It is one file because making one costs more than the rest of a short
-// command. It has to survive the end of this process, not of the machine, with
-// which every sandbox ends; so nothing here is synced.
+// journal keeps ops on disk: it appends a line before an op starts and a line once it
+// has ended. It is one file because creating a file costs more than the rest of a short
+// command. It must survive a crash of this process but not of the machine, which ends
+// every sandbox, so it is not synced.
 type journal struct {
 	dir string
 
@@ -51,8 +50,8 @@ type journal struct {
 	live map[dormouse.OpID]int64 // guarded by mu; the bytes of each op not forgotten
 }
 
-// openJournal reads what a runner before us was asked for. What has no result
-// was interrupted.
+// openJournal loads the journal of the runner before us. Ops without a result were
+// interrupted.
 func openJournal(dir string) (*journal, map[dormouse.OpID]*op, error) {
 	if err := os.MkdirAll(filepath.Join(dir, outputDir), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("open the journal: %w", err)
@@ -80,14 +79,14 @@ func openJournal(dir string) (*journal, map[dormouse.OpID]*op, error) {
 		return nil, nil, fmt.Errorf("open the journal: %w", err)
 	}
 	for _, o := range ops {
-		o.begun()
-		o.settle(o.result)
+		o.markAccepted()
+		o.complete(o.result)
 	}
 	return j, ops, nil
 }
 
-// lines reads the journal up to the first line that was not finished: what it
-// was to say had not begun to happen.
+// lines reads the journal up to the first incomplete line. An op whose line is
+// incomplete had not started.
 func (j *journal) lines(each func(line []byte, e entry)) error {
 	b, err := os.ReadFile(filepath.Join(j.dir, journalFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -95,8 +94,8 @@ func (j *journal) lines(each func(line []byte, e entry)) error {
 	}
 	for {
 		line, rest, ok := bytes.Cut(b, []byte{'\n'})
-		e, sound := parse(line)
-		if !ok || !sound {
+		e, valid := parse(line)
+		if !ok || !valid {
 			return nil
 		}
 		each(line, e)
@@ -104,13 +103,13 @@ func (j *journal) lines(each func(line []byte, e entry)) error {
 	}
 }
 
-func parse(line []byte) (e entry, sound bool) {
+func parse(line []byte) (e entry, ok bool) {
 	err := json.Unmarshal(line, &e)
 	return e, err == nil && e.Op.Validate() == nil
 }
 
-// compact writes the journal anew without what is forgotten. It must be called
-// with mu held or before anyone else has j.
+// compact rewrites the journal without forgotten ops. It must be called with mu held or
+// before j is shared.
 func (j *journal) compact() error {
 	var kept bytes.Buffer
 	live := make(map[dormouse.OpID]int64)
@@ -142,7 +141,7 @@ func (j *journal) compact() error {
 	return nil
 }
 
-// add writes one line, whole or not at all.
+// add appends one line atomically.
 func (j *journal) add(e entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -161,7 +160,7 @@ func (j *journal) add(e entry) error {
 	}
 	delete(j.live, e.Op)
 	var live int64
-	if j.size > looseJournal {
+	if j.size > compactAbove {
 		for _, n := range j.live {
 			live += n
 		}
@@ -172,7 +171,7 @@ func (j *journal) add(e entry) error {
 	return nil
 }
 
-// accept records that c was asked for.
+// accept records a call before it starts.
 func (j *journal) accept(c runner.Call) error {
 	c = c.Record()
 	if err := j.add(entry{Op: c.Op, Call: &c}); err != nil {
@@ -181,7 +180,7 @@ func (j *journal) accept(c runner.Call) error {
 	return nil
 }
 
-// finish records how an op ended, and says whether its output is on disk only.
+// finish records the result of an op, and reports whether its output is on disk only.
 func (j *journal) finish(op dormouse.OpID, res runner.Result) (spilled bool, err error) {
 	if spilled = len(res.Output) > keptInline; spilled {
 		if err := os.WriteFile(j.output(op), res.Output, 0o600); err != nil {
@@ -199,7 +198,7 @@ func (j *journal) output(op dormouse.OpID) string {
 	return filepath.Join(j.dir, outputDir, string(op))
 }
 
-// forget drops an op and, if there is one, its file.
+// forget drops an op and its output file.
 func (j *journal) forget(o *op) error {
 	if err := j.add(entry{Op: o.call.Op, Forget: true}); err != nil {
 		return fmt.Errorf("forget %s: %w", o.call.Op, err)

@@ -17,22 +17,22 @@ import (
 	"github.com/dormouse-run/dormouse/runner/proctree"
 )
 
-// relieveWithin bounds the wait for a process that was killed.
-const relieveWithin = 5 * time.Second
+// killTimeout bounds the wait for killed processes.
+const killTimeout = 5 * time.Second
 
-// hog is a process and the memory that it holds.
-type hog struct {
+// memoryUser is a process and its memory.
+type memoryUser struct {
 	proctree.Process
 	held int64
 }
 
-// relieve kills the processes that hold the most memory. The runner itself is
-// never among them.
+// relieve is the OOM killer: it kills the processes that use the most memory, but never
+// the runner.
 func (r *Runner) relieve(k *conn, f runner.Frame) ([]runner.Victim, error) {
 	if err := r.admitted(k, f); err != nil {
 		return nil, err
 	}
-	hogs, err := r.hogs()
+	hogs, err := r.byMemory()
 	if err != nil {
 		return nil, err
 	}
@@ -55,24 +55,24 @@ func (r *Runner) relieve(k *conn, f runner.Frame) ([]runner.Victim, error) {
 			victims = append(victims, v)
 			continue // it has ended by itself
 		}
-		if n, ok := held(h.PID); !ok || n < h.held/2 {
+		if n, ok := memoryOf(h.PID); !ok || n < h.held/2 {
 			_ = unix.Close(fd)
 			victims = append(victims, v)
-			continue // its memory is free already, or the number is somebody else's
+			continue // its memory is free already, or the PID was reused
 		}
 		killed = append(killed, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}) //nolint:gosec // descriptors are small
-		v.Told = r.blame(h.Process, v)
+		v.Told = r.attributeKill(h.Process, v)
 		victims = append(victims, v)
 		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 			return nil, fmt.Errorf("kill process %d: %w", h.PID, err)
 		}
 	}
-	return victims, ended(killed)
+	return victims, waitKilled(killed)
 }
 
-// ended waits until all processes have ended. Who started them still hears how.
-func ended(all []unix.PollFd) error {
-	end := time.Now().Add(relieveWithin)
+// waitKilled waits until all processes have ended. It does not reap them.
+func waitKilled(all []unix.PollFd) error {
+	end := time.Now().Add(killTimeout)
 	for i := range all {
 		for {
 			n, err := unix.Poll(all[i:i+1], max(int(time.Until(end).Milliseconds()), 0))
@@ -90,25 +90,25 @@ func ended(all []unix.PollFd) error {
 	return nil
 }
 
-// hogs are all processes but the runner, the largest first.
-func (r *Runner) hogs() ([]hog, error) {
+// byMemory returns all processes but the runner, the largest first.
+func (r *Runner) byMemory() ([]memoryUser, error) {
 	all, _, err := r.below.Find()
 	if err != nil {
 		return nil, err
 	}
-	hogs := make([]hog, 0, len(all))
+	hogs := make([]memoryUser, 0, len(all))
 	for _, p := range all {
-		if n, ok := held(p.PID); ok {
-			hogs = append(hogs, hog{p, n})
+		if n, ok := memoryOf(p.PID); ok {
+			hogs = append(hogs, memoryUser{p, n})
 		}
 	}
-	slices.SortFunc(hogs, func(a, b hog) int { return cmp.Compare(b.held, a.held) })
+	slices.SortFunc(hogs, func(a, b memoryUser) int { return cmp.Compare(b.held, a.held) })
 	return hogs, nil
 }
 
-// blame has the op that p belongs to say what became of it. If that is over, or
-// nobody knows, every op that runs says it. It reports whether there is one.
-func (r *Runner) blame(p proctree.Process, v runner.Victim) (told bool) {
+// attributeKill notes the kill in the op that p belongs to, or in every running op if
+// that one has ended or is unknown. It reports whether there was one.
+func (r *Runner) attributeKill(p proctree.Process, v runner.Victim) (told bool) {
 	id, _ := p.Variable(opVariable)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,20 +125,20 @@ func (r *Runner) blame(p proctree.Process, v runner.Victim) (told bool) {
 	return told
 }
 
-// held is the memory that a process holds, if there is one: what it has mapped,
-// and what it has in open files that are nothing but memory.
-func held(pid int) (int64, bool) {
+// memoryOf is the memory of a process, if there is one: its resident memory and its
+// open memfds.
+func memoryOf(pid int) (int64, bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, false
 	}
 	s, ok := parseStat(b)
-	return s.rss + inMemoryFiles(pid), ok
+	return s.rss + memfdSize(pid), ok
 }
 
-// inMemoryFiles is the size of the files without a name that a process has open.
-func inMemoryFiles(pid int) (size int64) {
-	const most = 256 // who has more of them is found by the first
+// memfdSize is the size of the memfds that a process has open.
+func memfdSize(pid int) (size int64) {
+	const most = 256 // these are enough to find a large process
 	dir := "/proc/" + strconv.Itoa(pid) + "/fd/"
 	f, err := os.Open(dir)
 	if err != nil {
@@ -155,11 +155,11 @@ func inMemoryFiles(pid int) (size int64) {
 	return size
 }
 
-// commandOf is what a process calls itself.
+// commandOf is the command line of a process, or its name.
 func commandOf(pid int) string {
 	for _, name := range []string{"cmdline", "comm"} {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + name)
-		if words := runner.Plain(string(b)); err == nil && words != "" {
+		if words := runner.SingleLine(string(b)); err == nil && words != "" {
 			return words
 		}
 	}

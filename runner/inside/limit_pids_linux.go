@@ -14,16 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pidsGroup is the cgroup that everything the runner starts is born in, and that
-// holds only so many processes. It is of the kernel that the runner itself runs
-// on. The runner stays outside.
+// pidsGroup is the cgroup with pids.max for everything that the runner starts. It belongs
+// to the sandbox's own kernel. The runner is not in it.
 type pidsGroup struct {
 	once sync.Once
-	dir  *os.File // never closed: it is all there is of the cgroup
+	dir  *os.File // never closed: it is the only reference to the cgroup
 	err  error
 }
 
-// limitPids has cmd begin within the limit.
+// limitPids makes cmd start in the cgroup.
 func (r *Runner) limitPids(cmd *exec.Cmd) error {
 	if r.opts.Pids == 0 {
 		return nil
@@ -40,8 +39,8 @@ func (r *Runner) limitPids(cmd *exec.Cmd) error {
 	return nil
 }
 
-// makePidsGroup makes a cgroup for n processes. Nobody finds it by a name: its
-// file system is mounted only for a moment, and lives on with the open directory.
+// makePidsGroup makes a cgroup for n processes. Commands cannot find it: its file system
+// is unmounted at once and stays alive through the open directory.
 func makePidsGroup(at string, n int64) (_ *os.File, err error) {
 	if err := os.Mkdir(at, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -64,7 +63,7 @@ func makePidsGroup(at string, n int64) (_ *os.File, err error) {
 	return os.Open(group)
 }
 
-// atLimit says why nothing more can be started.
+// atLimit explains an error of a start at the limit.
 func (r *Runner) atLimit(err error) error {
 	if r.opts.Pids > 0 && errors.Is(err, unix.EAGAIN) {
 		return fmt.Errorf("the sandbox has all the %d processes that it may have: %w", r.opts.Pids, err)

@@ -125,7 +125,7 @@ func TestOlderServerCannotBlockTheNewerOne(t *testing.T) {
 				t.Errorf("ready under the older epoch: %v", err)
 			}
 			return true
-		case <-time.After(beat):
+		case <-time.After(heartbeat):
 			return false
 		}
 	})
@@ -152,7 +152,7 @@ func impostor(t *testing.T, r *rig) (net.Conn, func(runner.Frame) runner.Frame) 
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.Kind != runner.KindBeat {
+			if f.Kind != runner.KindHeartbeat {
 				return f
 			}
 		}
@@ -172,17 +172,17 @@ func impostor(t *testing.T, r *rig) (net.Conn, func(runner.Frame) runner.Frame) 
 // keepBeating says that a server is there, for however long it takes to ask.
 func keepBeating(t *testing.T, c net.Conn) {
 	t.Helper()
-	b, err := runner.AppendFrame(nil, runner.Frame{Kind: runner.KindBeat})
+	b, err := runner.AppendFrame(nil, runner.Frame{Kind: runner.KindHeartbeat})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var beating sync.WaitGroup
-	beating.Go(func() {
-		for ; err == nil; time.Sleep(beat) {
+	var heartbeats sync.WaitGroup
+	heartbeats.Go(func() {
+		for ; err == nil; time.Sleep(heartbeat) {
 			_, err = c.Write(b)
 		}
 	})
-	t.Cleanup(func() { _ = c.Close(); beating.Wait() })
+	t.Cleanup(func() { _ = c.Close(); heartbeats.Wait() })
 }
 
 func send(t *testing.T, w io.Writer, f runner.Frame) {
@@ -312,7 +312,7 @@ func TestJournalDoesNotGrowWithWhatIsForgotten(t *testing.T) {
 
 func TestCallsOutlastALossOfTheRunnerButNotForEver(t *testing.T) {
 	r := newRig(t)
-	l, err := runner.Listen(runner.LinkOptions{Path: r.socket, Secret: secret, Fence: fence(1, 1), Beat: beat, Patience: 100 * time.Millisecond})
+	l, err := runner.Listen(runner.LinkOptions{Path: r.socket, Secret: secret, Fence: fence(1, 1), Heartbeat: heartbeat, ReconnectTimeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,7 +422,7 @@ func TestStrangerIsTurnedAwayAndDisturbsNobody(t *testing.T) {
 		"the wrong secret":    frame(hello(func(h *runner.Hello) { h.Secret = "guess" })),
 		"no secret":           frame(hello(func(h *runner.Hello) { h.Secret = "" })),
 		"a newer protocol":    frame(hello(func(h *runner.Hello) { h.Protocol++ })),
-		"a long secret":       frame(hello(func(h *runner.Hello) { h.Secret = strings.Repeat("x", runner.FromStranger().Head) })),
+		"a long secret":       frame(hello(func(h *runner.Hello) { h.Secret = strings.Repeat("x", runner.FromUnauthenticated().Head) })),
 		"nothing for a while": nil,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,9 +26,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	secret  = "open sesame"
-	session = dormouse.SessionID("sesn_test")
-	beat    = 200 * time.Millisecond
+	secret    = "open sesame"
+	session   = dormouse.SessionID("sesn_test")
+	heartbeat = 200 * time.Millisecond
 )
 
 // rig is a runner and what a server needs to reach it.
@@ -64,7 +64,7 @@ func (r *rig) run(t testing.TB) {
 		Workspace:  r.workspace,
 		Shells:     r.shells,
 		Env:        []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + r.workspace},
-		Beat:       beat,
+		Heartbeat:  heartbeat,
 		Grace:      100 * time.Millisecond,
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *rig) run(t testing.TB) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	if r.ahead {
-		if err := inside.StartAhead(ctx); err != nil {
+		if err := inside.PrestartShell(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,10 +91,10 @@ func fence(generation, epoch uint64) runner.Fence {
 	return runner.Fence{Session: session, Generation: generation, Epoch: epoch}
 }
 
-// listen opens a link with short beats that need not find a runner.
+// listen opens a link with short heartbeats that need not find a runner.
 func (r *rig) listen(t testing.TB, f runner.Fence) *runner.Link {
 	t.Helper()
-	l, err := runner.Listen(runner.LinkOptions{Path: r.socket, Secret: secret, Fence: f, Beat: beat, Patience: 5 * time.Second})
+	l, err := runner.Listen(runner.LinkOptions{Path: r.socket, Secret: secret, Fence: f, Heartbeat: heartbeat, ReconnectTimeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,23 +9,23 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// op is one call a runner was asked for.
+// op is one call that the runner has accepted.
 type op struct {
 	call     runner.Call
-	accepted chan struct{} // closed once the call is recorded, and begun or in the line for its shell
-	done     chan struct{} // closed once the result is kept
+	accepted chan struct{} // closed once the call is journaled, and started or waiting for its shell
+	done     chan struct{} // closed once the result is journaled
 	end      chan struct{} // closed to end its processes
 	endOnce  sync.Once
 	output   recorder
-	turn     *shellTurn                    // its place in the line for a shell, nil if it needs none
-	victim   atomic.Pointer[runner.Victim] // the process of it that was killed last, if any was
+	turn     *shellTurn                    // its turn on a shell, nil if it needs none
+	victim   atomic.Pointer[runner.Victim] // the process of it that the OOM killer killed last, if any
 
 	// The result is written before done is closed and read only after.
 	result  runner.Result
 	spilled bool // the output is on disk only
 
-	// over is closed once no process of it is supervised. Of a task that is
-	// later than done, of anything else earlier.
+	// over is closed once no process of it is supervised. For a task that is after
+	// done, for every other op before.
 	over chan struct{}
 }
 
@@ -39,8 +39,8 @@ func newOp(c runner.Call) *op {
 	}
 }
 
-// settle gives an op that nothing runs for its result.
-func (o *op) settle(res runner.Result) {
+// complete sets the result of an op that has no process.
+func (o *op) complete(res runner.Result) {
 	o.result = res
 	close(o.over)
 	close(o.done)
@@ -48,19 +48,19 @@ func (o *op) settle(res runner.Result) {
 
 func (o *op) kill() { o.endOnce.Do(func() { close(o.end) }) }
 
-// lookEvery is how often a command is looked after.
-const lookEvery = time.Second
+// checkEvery is how often a running command is checked.
+const checkEvery = time.Second
 
-// await returns once over is closed, the time of o is up, it is killed, or the
-// runner ends. Until then it looks after the command now and then.
-func (o *op) await(ctx context.Context, over <-chan struct{}, look func()) (timedOut, killed bool) {
+// await returns once over is closed, o times out, o is killed, or the runner ends. It
+// calls check periodically until then.
+func (o *op) await(ctx context.Context, over <-chan struct{}, check func()) (timedOut, killed bool) {
 	var timeout <-chan time.Time
 	if d := o.call.Exec.Timeout; d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		timeout = t.C
 	}
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -73,7 +73,7 @@ func (o *op) await(ctx context.Context, over <-chan struct{}, look func()) (time
 		case <-ctx.Done():
 			return false, true
 		case <-tick.C:
-			look()
+			check()
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (o *op) finished() bool {
 	}
 }
 
-func (o *op) begun() {
+func (o *op) markAccepted() {
 	select {
 	case <-o.accepted:
 	default:
@@ -95,9 +95,9 @@ func (o *op) begun() {
 	}
 }
 
-// What every process of an op carries: the op's id, and which runner started
-// it. A machine may have two runners with an op of the same name, where one
-// session is a copy of another.
+// The environment variables of every process of an op: the op's id, and the PID of its
+// runner. A machine may have two runners with an op of the same id, if one session is a
+// branch of another.
 const (
 	opVariable     = "DORMOUSE_OP"
 	runnerVariable = "DORMOUSE_RUNNER"

@@ -14,11 +14,11 @@ import (
 	"github.com/dormouse-run/dormouse/runner/proctree"
 )
 
-// reapEvery is how long zombies are left to gather before they are reaped.
+// reapEvery is the least time between two reaps.
 const reapEvery = time.Second
 
-// adoptOrphans makes whatever loses its parent a child of this process, so that
-// nothing the runner started can leave its tree, and reaps what ends.
+// adoptOrphans makes this process a subreaper, so that no descendant can leave its tree,
+// and reaps orphans.
 func (r *Runner) adoptOrphans(ctx context.Context) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("adopt orphans: %w", err)
@@ -42,13 +42,13 @@ func (r *Runner) adoptOrphans(ctx context.Context) error {
 	return nil
 }
 
-// reap waits for the dead children that nobody else waits for. Waiting for just
-// any child would steal the exit code of a command.
+// reap waits for the zombies that are not commands of ours. Waiting for any child would
+// steal the exit code of a command.
 func (r *Runner) reap() error {
 	var dead unix.Siginfo
 	err := unix.Waitid(unix.P_ALL, 0, &dead, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	if err == nil && dead.Signo == 0 || errors.Is(err, unix.ECHILD) {
-		return nil // nobody is dead, as nearly always: no need to look at every process
+		return nil // the usual case: there is no zombie, so the processes need not be listed
 	}
 	all, err := proctree.List()
 	if err != nil {

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// dialPatience bounds a dial to a port of this very machine.
-	dialPatience = 5 * time.Second
+	// dialTimeout bounds a dial to a port of this very machine.
+	dialTimeout = 5 * time.Second
 	// maxCommandLine bounds the command that is reported of a process.
 	maxCommandLine = 256
 )
 
-// portSource is a connection to something that listens here.
+// portSource is a connection to a listening port.
 type portSource struct {
 	tcp    *net.TCPConn
 	active *activity
 }
 
 // dialPort connects to whatever listens on port.
-func (r *Runner) dialPort(ctx context.Context, port uint16) (source, error) {
-	d := net.Dialer{Timeout: dialPatience}
+func (r *Runner) dialPort(ctx context.Context, port uint16) (endpoint, error) {
+	d := net.Dialer{Timeout: dialTimeout}
 	var errs []error
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
@@ -46,25 +46,25 @@ func (r *Runner) dialPort(ctx context.Context, port uint16) (source, error) {
 
 func (p *portSource) release() { _ = p.tcp.Close() }
 
-func (p *portSource) carry(ctx context.Context, c *net.UnixConn) {
+func (p *portSource) serve(ctx context.Context, c *net.UnixConn) {
 	stop := context.AfterFunc(ctx, func() { _ = p.tcp.Close() })
 	defer stop()
 	var both sync.WaitGroup
 	both.Go(func() {
-		p.active.copy(p.tcp, c)
+		p.active.relay(p.tcp, c)
 		_ = p.tcp.CloseWrite()
-		hungUp(c)
+		waitHangup(c)
 		_ = p.tcp.Close()
 	})
-	p.active.copy(c, p.tcp)
-	// The one who asked may still be sending to one who only stopped answering.
+	p.active.relay(c, p.tcp)
+	// The client may still be sending to a server that has only closed its side.
 	if c.CloseWrite() != nil {
 		_ = c.Close()
 	}
 	both.Wait()
 }
 
-// ports answers what listens inside.
+// ports lists the listening ports.
 func (r *Runner) ports(k *conn, f runner.Frame) ([]runner.Port, error) {
 	if err := r.admitted(k, f); err != nil {
 		return nil, err
@@ -76,11 +76,11 @@ func (r *Runner) ports(k *conn, f runner.Frame) ([]runner.Port, error) {
 	found := make([]runner.Port, 0, len(sockets))
 	for _, s := range sockets {
 		p := runner.Port{Port: s.at.Port(), Address: s.at.Addr().String(), PID: s.pid}
-		if p.PID == os.Getpid() && s.at.String() == runner.DefaultOutlet {
-			continue // the way out is none in
+		if p.PID == os.Getpid() && s.at.String() == runner.DefaultEgressAddr {
+			continue // the egress forwarder
 		}
 		if p.PID != 0 {
-			p.Command = runner.Plain(commandLine(p.PID))
+			p.Command = runner.SingleLine(commandLine(p.PID))
 		}
 		found = append(found, p)
 	}
@@ -91,8 +91,8 @@ func (r *Runner) ports(k *conn, f runner.Frame) ([]runner.Port, error) {
 	return found[:min(len(found), runner.MaxPorts)], nil
 }
 
-// socket is one that listens.
+// socket is a listening socket.
 type socket struct {
 	at  netip.AddrPort
-	pid int // of a process that holds it, 0 if that is not known
+	pid int // of a process that has it open, 0 if unknown
 }

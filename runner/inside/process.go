@@ -19,29 +19,29 @@ import (
 )
 
 const (
-	// lateOutput is how long output is waited for once a command has exited but
-	// something it started still holds its output open.
+	// lateOutput is how long the runner reads on once a command has exited but one of
+	// its children keeps the pipe open.
 	lateOutput = 100 * time.Millisecond
-	// maxPipe is the most that a pipe holds.
+	// maxPipe is the largest capacity of a pipe.
 	maxPipe = 1 << 20
-	// endPatience bounds the ending of processes that will not die.
-	endPatience = 10 * time.Second
+	// endTimeout bounds the wait for processes to end.
+	endTimeout = 10 * time.Second
 )
 
-// output is the end of a pipe that a command prints to.
+// output is the read end of the pipe that a command prints to.
 type output struct {
 	pipe    *os.File
-	eof     chan struct{} // closed once nobody can print any more
-	sealing chan struct{} // closed once only what is already printed matters
-	sealed  chan struct{} // closed once that is read
+	eof     chan struct{} // closed at EOF
+	sealing chan struct{} // closed to stop reading once the pipe is empty
+	sealed  chan struct{} // closed once it was empty
 }
 
 func newOutput(pipe *os.File) *output {
 	return &output{pipe: pipe, eof: make(chan struct{}), sealing: make(chan struct{}), sealed: make(chan struct{})}
 }
 
-// drain reads p in the background until nobody can print any more. What is
-// printed goes to out until p is sealed, and is read away after that.
+// drain reads p in the background until EOF. Output goes to out until p is sealed, and
+// is discarded after that.
 func (r *Runner) drain(p *output, out io.Writer) {
 	r.procMu.Lock()
 	r.pipes[p.pipe] = true
@@ -70,16 +70,16 @@ func (p *output) drain(out io.Writer) {
 		default:
 			return
 		}
-		p.drainHeld(out, buf)
+		p.drainBuffered(out, buf)
 		out, sealing = io.Discard, nil
 		_ = p.pipe.SetReadDeadline(time.Time{})
 		close(p.sealed)
 	}
 }
 
-// drainHeld reads what the pipe holds, and waits for no more. What the command
-// itself printed is there: however late we are, that is not lost.
-func (p *output) drainHeld(out io.Writer, buf []byte) {
+// drainBuffered reads what is in the pipe without waiting for more. All that the command
+// itself printed is there, so it is not lost however late we read.
+func (p *output) drainBuffered(out io.Writer, buf []byte) {
 	c, err := p.pipe.SyscallConn()
 	if err != nil {
 		return
@@ -92,8 +92,8 @@ func (p *output) drainHeld(out io.Writer, buf []byte) {
 	}
 }
 
-// finish returns once nothing is printed to out any longer. It is called when
-// the command itself is over; what it left running is waited for a moment.
+// finish returns once nothing is written to out any more. It is called when the command
+// has exited, and gives the children it left behind lateOutput to print.
 func (p *output) finish() {
 	late := time.NewTimer(lateOutput)
 	defer late.Stop()
@@ -104,18 +104,18 @@ func (p *output) finish() {
 	}
 }
 
-// seal has drain read what there is to read now and no more. It returns once
-// nothing goes to out any longer.
+// seal makes drain read what is in the pipe now and discard the rest. It returns once
+// nothing is written to out any more.
 func (p *output) seal() {
 	close(p.sealing)
-	_ = p.pipe.SetReadDeadline(time.Now()) // it fails if drain is over
+	_ = p.pipe.SetReadDeadline(time.Now()) // it fails if drain has ended
 	select {
 	case <-p.sealed:
 	case <-p.eof:
 	}
 }
 
-// process is a command that runs.
+// process is a running command.
 type process struct {
 	*output
 	cmd    *exec.Cmd
@@ -126,15 +126,15 @@ func newProcess(cmd *exec.Cmd, pipe *os.File) *process {
 	return &process{output: newOutput(pipe), cmd: cmd, exited: make(chan struct{})}
 }
 
-// spawn starts the command of o in a session of its own. What it prints goes to
-// out until the process is sealed, and is read away after that: a command's
-// children must not die of a pipe that nobody reads.
+// spawn starts the command of o in a session of its own. Its output goes to out until
+// the process is sealed, and is discarded after that, so that its children do not die of
+// SIGPIPE or block.
 func (r *Runner) spawn(o *op, out io.Writer) (*process, error) {
 	pr, pw, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(r.shell, "-c", o.call.Exec.Command) //nolint:gosec,noctx // running what it is told is its trade; supervise ends it
+	cmd := exec.Command(r.shell, "-c", o.call.Exec.Command) //nolint:gosec,noctx // running commands is its purpose; supervise ends it
 	cmd.Dir = r.opts.Workspace
 	cmd.Env = append(slices.Clip(r.opts.Env), opVariable+"="+string(o.call.Op), runnerVariable+"="+strconv.Itoa(os.Getpid()))
 	cmd.Stdout, cmd.Stderr = pw, pw
@@ -163,8 +163,8 @@ func (r *Runner) launch(p *process, out io.Writer) error {
 	return nil
 }
 
-// own starts p's command and takes note of it in one step, so that whoever
-// looks for orphans never sees a child of ours before we know it.
+// own starts p's command and registers it under one lock, so that reap never takes it
+// for an orphan.
 func (r *Runner) own(p *process) error {
 	r.procMu.Lock()
 	defer r.procMu.Unlock()
@@ -192,31 +192,31 @@ func (p *process) exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// supervise waits for p's command and ends it, with all it started, when its
-// time is up, when it is killed, or when the runner ends.
+// supervise waits for p's command. It ends the command and all its descendants when it
+// times out, when it is killed, or when the runner ends.
 func (r *Runner) supervise(ctx context.Context, o *op, p *process) (timedOut, killed bool) {
 	if timedOut, killed = o.await(ctx, p.exited, func() {}); !timedOut && !killed {
 		return false, false
 	}
 	pid := p.cmd.Process.Pid
 	r.end(ctx, o, func(q proctree.Process) bool {
-		return q.PID == pid || q.Session == pid || carries(q, o)
+		return q.PID == pid || q.Session == pid || belongsTo(q, o)
 	}, r.opts.Grace)
 	<-p.exited
 	return timedOut, killed
 }
 
-// end ends the processes of o that seed picks, and all they started.
+// end ends the processes of o that seed selects, and their descendants.
 func (r *Runner) end(ctx context.Context, o *op, seed func(proctree.Process) bool, grace time.Duration) {
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	if err := proctree.End(ending, seed, grace); err != nil {
 		r.log.ErrorContext(ctx, "op not ended", "op", o.call.Op, "error", err)
 	}
 }
 
-// carries reports whether q was started by o.
-func carries(q proctree.Process, o *op) bool {
+// belongsTo reports whether q was started by o.
+func belongsTo(q proctree.Process, o *op) bool {
 	if id, _ := q.Variable(opVariable); id != string(o.call.Op) {
 		return false
 	}
@@ -224,14 +224,14 @@ func carries(q proctree.Process, o *op) bool {
 	return runner == strconv.Itoa(os.Getpid())
 }
 
-// exec carries out a command and returns how it ended.
+// exec runs a command and returns its result.
 func (r *Runner) exec(ctx context.Context, o *op) runner.Result {
 	p, err := r.spawn(o, &o.output)
 	if err != nil {
 		return runner.Result{Exit: -1, Error: err.Error()}
 	}
 	crash.At(crash.RunnerStarted)
-	o.begun()
+	o.markAccepted()
 	timedOut, killed := r.supervise(ctx, o, p)
 	p.finish()
 	out, omitted := o.output.take()
@@ -269,11 +269,10 @@ func (r *Runner) task(ctx context.Context, o *op) runner.Result {
 	return runner.Result{PID: p.cmd.Process.Pid, Log: name}
 }
 
-// maxLog bounds a task's log, of which there is at most one older part.
+// maxLog bounds a task's log; one rotated file is kept.
 const maxLog = 8 << 20
 
-// logFile is a task's output, bounded: when it is full it is set aside and
-// begun again.
+// logFile is the log of a task. It is rotated when it is full.
 type logFile struct {
 	name string
 	file *os.File
@@ -288,7 +287,7 @@ func newLogFile(name string) (*logFile, error) {
 	return &logFile{name: name, file: f}, nil
 }
 
-// Write never fails: a task goes on when its log cannot.
+// Write never fails: a task continues without its log.
 func (l *logFile) Write(b []byte) (int, error) {
 	if l.size+len(b) > maxLog {
 		if os.Rename(l.name, l.name+".1") == nil {

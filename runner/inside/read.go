@@ -17,14 +17,14 @@ import (
 const (
 	// searchTime is how long one read, glob or grep may take.
 	searchTime = time.Minute
-	// sniffed is how much of a file is looked at to say what it is.
+	// sniffed is how many bytes of a file decide its type.
 	sniffed = 8 << 10
 	// maxNames bounds what is listed of a directory.
 	maxNames = 1000
 )
 
-// see carries out a call that changes nothing, or says why it cannot.
-func (r *Runner) see(ctx context.Context, c runner.Call) runner.Result {
+// performRead executes a read, a glob or a grep.
+func (r *Runner) performRead(ctx context.Context, c runner.Call) runner.Result {
 	ctx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	var res runner.Result
@@ -84,7 +84,7 @@ func (r *Runner) read(ctx context.Context, rd runner.Read) (runner.Result, error
 	case isBinary(head):
 		return runner.Result{}, fmt.Errorf("%s is a binary file of %d bytes", path, at.Size())
 	}
-	res, err := readLines(steadyReader{ctx, f}, rd.From, rd.To)
+	res, err := readLines(ctxReader{ctx, f}, rd.From, rd.To)
 	if err != nil {
 		return runner.Result{}, fmt.Errorf("%s: %w", path, err)
 	}
@@ -92,7 +92,7 @@ func (r *Runner) read(ctx context.Context, rd runner.Read) (runner.Result, error
 	return res, nil
 }
 
-// readLines reads lines, or as much of them as is shown.
+// readLines reads lines first to last, up to runner.MaxText bytes.
 func readLines(from io.Reader, first, last int64) (runner.Result, error) {
 	in := bufio.NewReaderSize(from, 64<<10)
 	for line := int64(1); line < first; {
@@ -134,7 +134,7 @@ func readLines(from io.Reader, first, last int64) (runner.Result, error) {
 	return res, nil
 }
 
-// list names what is in a directory.
+// list lists a directory.
 func list(path string) (runner.Result, error) {
 	d, err := os.Open(path)
 	if err != nil {
@@ -168,7 +168,7 @@ func list(path string) (runner.Result, error) {
 	return res, nil
 }
 
-// imageType says what image a file that begins so is, if it is one.
+// imageType is the media type of an image with this head, empty if it is none.
 func imageType(head []byte) string {
 	begins := func(s string) bool { return bytes.HasPrefix(head, []byte(s)) }
 	switch {
@@ -184,16 +184,16 @@ func imageType(head []byte) string {
 	return ""
 }
 
-// isBinary reports whether a file that begins so is no text.
+// isBinary reports whether a file with this head is not text.
 func isBinary(head []byte) bool { return bytes.IndexByte(head, 0) >= 0 }
 
-// steadyReader reads until its context ends.
-type steadyReader struct {
+// ctxReader fails once its context has ended.
+type ctxReader struct {
 	ctx context.Context //nolint:containedctx // it lives as long as one call
 	r   io.Reader
 }
 
-func (s steadyReader) Read(b []byte) (int, error) {
+func (s ctxReader) Read(b []byte) (int, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, err
 	}

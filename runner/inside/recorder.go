@@ -6,13 +6,13 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// recorder keeps the head and the tail of what is written to it, in bounded
-// memory, and passes it on to whoever follows.
+// recorder keeps the head and the tail of what is written to it, in bounded memory, and
+// passes all of it on to followers.
 type recorder struct {
 	mu        sync.Mutex
 	head      []byte                  // guarded by mu
-	tail      []byte                  // guarded by mu; a ring once it is full
-	next      int                     // guarded by mu; where the ring continues
+	tail      []byte                  // guarded by mu; a ring buffer once it is full
+	next      int                     // guarded by mu; where the ring buffer is written next
 	omitted   int64                   // guarded by mu
 	followers map[uint64]func([]byte) // guarded by mu
 	last      uint64                  // guarded by mu
@@ -48,8 +48,8 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// take returns head and tail, and how many bytes between them were not kept. It
-// lets go of both.
+// take returns head and tail, and how many bytes between them were dropped. It empties
+// the recorder.
 func (r *recorder) take() ([]byte, int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,7 +21,7 @@ func (r *Runner) answer(ctx context.Context, k *conn, f runner.Frame) runner.Fra
 		err = r.kill(k, f)
 	}
 	if err != nil {
-		a.Refusal, a.Detail = runner.Refuse(err)
+		a.Refusal, a.Detail = runner.RefusalOf(err)
 	}
 	return a
 }
@@ -41,8 +41,8 @@ func (r *Runner) find(k *conn, f runner.Frame) (*op, error) {
 	return r.ops[f.Op], r.admit(k, f)
 }
 
-// start takes a call on. It must be called in the order in which requests were
-// sent: a kill that overtook its start would find nothing to end.
+// start accepts a call. It must be called in the order of the requests: a kill that
+// overtook its start would find no op.
 func (r *Runner) start(ctx context.Context, k *conn, f runner.Frame) (*op, error) {
 	if f.Call == nil {
 		return nil, fmt.Errorf("start without a call: %w", dormouse.ErrInvalid)
@@ -58,17 +58,17 @@ func (r *Runner) start(ctx context.Context, k *conn, f runner.Frame) (*op, error
 	o := r.ops[f.Call.Op]
 	if o == nil {
 		o = newOp(*f.Call)
-		o.turn = r.lineUp(*f.Call)
+		o.turn = r.reserveShell(*f.Call)
 		r.ops[f.Call.Op] = o
 		r.running.Go(func() { r.perform(ctx, o) })
 	}
 	return o, nil
 }
 
-// started answers a start once the op is begun, or says why it is not.
-func (r *Runner) started(k *conn, f runner.Frame, o *op, err error) {
+// answerStart answers a start once the op is accepted, or with the error.
+func (r *Runner) answerStart(k *conn, f runner.Frame, o *op, err error) {
 	if err != nil {
-		why, detail := runner.Refuse(err)
+		why, detail := runner.RefusalOf(err)
 		k.answer(f, runner.Frame{Refusal: why, Detail: detail})
 		return
 	}
@@ -76,19 +76,19 @@ func (r *Runner) started(k *conn, f runner.Frame, o *op, err error) {
 	k.reply(f, runner.Frame{}, true)
 }
 
-// perform carries out an op: recorded first, then done, then its result kept.
+// perform executes an op: it journals the call, runs it, and journals the result.
 func (r *Runner) perform(ctx context.Context, o *op) {
-	defer o.begun()
+	defer o.markAccepted()
 	if o.call.Kind == dormouse.OpRead {
-		o.settle(runner.Result{}) // it reads whenever it is waited for, and leaves no trace
+		o.complete(runner.Result{}) // a read runs whenever it is waited for, and is not journaled
 		return
 	}
 	if err := r.journal.accept(o.call); err != nil {
 		r.log.ErrorContext(ctx, "op not recorded", "op", o.call.Op, "error", err)
-		if o.turn != nil { // who stands behind it must not wait for it
+		if o.turn != nil { // the ops behind it must not wait for it
 			r.running.Go(func() { r.shells.leave(o.turn) })
 		}
-		o.settle(runner.Result{Exit: -1, Error: "not started: " + err.Error()})
+		o.complete(runner.Result{Exit: -1, Error: "not started: " + err.Error()})
 		return
 	}
 	crash.At(crash.RunnerAccepted)
@@ -120,7 +120,7 @@ func (r *Runner) carryOut(ctx context.Context, o *op) runner.Result {
 		return r.edit(o.call.Op, *o.call.Edit)
 	}
 	res := r.command(ctx, o)
-	r.keep(o.call.Op, *o.call.Exec, &res)
+	r.saveLongOutput(o.call.Op, *o.call.Exec, &res)
 	return res
 }
 
@@ -134,7 +134,7 @@ func (r *Runner) command(ctx context.Context, o *op) runner.Result {
 	return r.exec(ctx, o)
 }
 
-// report says what is known of o.
+// report returns the state of o.
 func (r *Runner) report(ctx context.Context, id dormouse.OpID, o *op) *runner.Report {
 	switch {
 	case o == nil:
@@ -144,7 +144,7 @@ func (r *Runner) report(ctx context.Context, id dormouse.OpID, o *op) *runner.Re
 	}
 	res := o.result
 	if o.call.Kind == dormouse.OpRead {
-		res = r.see(ctx, o.call)
+		res = r.performRead(ctx, o.call)
 	}
 	if o.spilled {
 		var err error
@@ -155,21 +155,21 @@ func (r *Runner) report(ctx context.Context, id dormouse.OpID, o *op) *runner.Re
 	return &runner.Report{Op: id, State: runner.Finished, Result: &res}
 }
 
-// wait answers once the op is over, unless nobody waits any more.
+// wait answers once the op has finished, unless the wait is cancelled.
 func (r *Runner) wait(ctx context.Context, k *conn, f runner.Frame, detached <-chan struct{}) (runner.Frame, bool) {
 	o, err := r.find(k, f)
 	if err == nil && o == nil {
 		err = runner.ErrNeverSeen
 	}
 	if err != nil {
-		why, detail := runner.Refuse(err)
+		why, detail := runner.RefusalOf(err)
 		return runner.Frame{Refusal: why, Detail: detail}, true
 	}
-	stop := o.output.follow(func(b []byte) { k.offer(f.ID, b) })
+	stop := o.output.follow(func(b []byte) { k.sendOutput(f.ID, b) })
 	defer stop()
 	select {
 	case <-o.done:
-		if o.call.Kind == dormouse.OpRead { // it reads only now
+		if o.call.Kind == dormouse.OpRead { // a read runs only now
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			defer cancel()
@@ -189,7 +189,7 @@ func (r *Runner) wait(ctx context.Context, k *conn, f runner.Frame, detached <-c
 	return runner.Frame{}, false
 }
 
-// kill ends an op's processes and returns once they are gone.
+// kill ends the processes of an op and returns once they are gone.
 func (r *Runner) kill(k *conn, f runner.Frame) error {
 	r.mu.Lock()
 	err := r.admit(k, f)
@@ -208,8 +208,8 @@ func (r *Runner) kill(k *conn, f runner.Frame) error {
 	return nil
 }
 
-// forget drops ops that are over; the log of a task stays. What cannot be
-// dropped is only space.
+// forget drops finished ops; the log of a task stays. Errors are ignored, because they
+// only cost disk space.
 func (r *Runner) forget(k *conn, f runner.Frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

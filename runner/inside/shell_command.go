@@ -9,18 +9,18 @@ import (
 // shellCommand is one command in a shell.
 type shellCommand struct {
 	seq  uint64
-	done chan struct{} // closed once the command is over
-	sent chan struct{} // closed once the shell is sent all it will be
+	done chan struct{} // closed once the command has ended
+	sent chan struct{} // closed once the command is written to the shell
 
 	wrote int // written before sent is closed and read only after
 
-	// What follows is written before done is closed and read only after.
+	// The following fields are written before done is closed and read only after.
 	code   int
-	unread bool // the shell ended and had not begun
+	unread bool // the shell exited before it started the command
 }
 
-// close says how the last command ended, if the shell did not: with the shell,
-// which had read so much of what it was sent.
+// close ends the current command with the exit code of the shell. read is how many bytes
+// of the command the shell had read.
 func (sh *shell) close(read int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -31,8 +31,8 @@ func (sh *shell) close(read int) {
 	}
 }
 
-// report takes in an exit code, and says whether that is of the command that runs.
-// One that is forged ends that command, and no other.
+// report handles a status, and reports whether it is that of the current command. A
+// forged status can only end the command that forged it.
 func (sh *shell) report(seq uint64, code int) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -46,7 +46,7 @@ func (sh *shell) report(seq uint64, code int) bool {
 	return true
 }
 
-// begin makes what follows the newest command.
+// begin registers a new current command.
 func (sh *shell) begin() (*shellCommand, error) {
 	sh.seq++
 	c := &shellCommand{seq: sh.seq, done: make(chan struct{}), sent: make(chan struct{})}
@@ -59,32 +59,32 @@ func (sh *shell) begin() (*shellCommand, error) {
 	return c, nil
 }
 
-// run has the shell begin a command.
+// run sends the command of o to the shell.
 func (r *Runner) run(sh *shell, o *op) (*shellCommand, error) {
 	c, err := sh.begin()
 	if err != nil {
 		return nil, err
 	}
-	sh.pipe().shows.lend(&o.output)
-	words := sh.words(o, c)
+	sh.pipe().out.attach(&o.output)
+	script := sh.commandScript(o, c)
 	send := func() {
 		defer close(c.sent)
-		c.wrote = sh.send(words)
+		c.wrote = sh.send(script)
 	}
-	if len(words) <= quickWords {
+	if len(script) <= maxPipeWrite {
 		send()
-	} else { // it does not fit in the pipe, and who reads it may die
+	} else { // it may not fit in the pipe, and the reader may die
 		r.running.Go(send)
 	}
 	return c, nil
 }
 
-// quickWords is what fits in an empty pipe for certain.
-const quickWords = 4096
+// maxPipeWrite is what always fits in an empty pipe.
+const maxPipeWrite = 4096
 
-// send has the shell read words, and returns how much of them it was sent. The
-// script goes on for longer than it needs.
-func (sh *shell) send(words string) int {
+// send writes text to the shell and returns how many bytes were written. It extends the
+// shell's script before that runs out of lines.
+func (sh *shell) send(text string) int {
 	if sh.lines--; sh.lines <= 0 {
 		if _, err := sh.script.WriteString(strings.Repeat(nextCommand, scriptLines)); err != nil {
 			sh.end()
@@ -92,7 +92,7 @@ func (sh *shell) send(words string) int {
 		}
 		sh.lines += scriptLines
 	}
-	n, _ := sh.commands.WriteString(words)
+	n, _ := sh.commands.WriteString(text)
 	return n
 }
 
@@ -106,8 +106,8 @@ func (sh *shell) take(c *shellCommand) bool {
 	return true
 }
 
-// left is how much of what it was sent the shell has not read.
-func (sh *shell) left() int {
+// unread is how many bytes the shell has not read yet.
+func (sh *shell) unread() int {
 	n := 0
 	if c, err := sh.commands.SyscallConn(); err == nil {
 		_ = c.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), ioctlUnread) })
@@ -115,12 +115,12 @@ func (sh *shell) left() int {
 	return n
 }
 
-// wedged reports whether the shell has read all it was sent, and so is done
-// with its command, although it may not have said so.
+// wedged reports whether the shell has read all it was sent. Then its command has ended,
+// although its status may be missing.
 func (sh *shell) wedged(c *shellCommand) bool {
 	select {
 	case <-c.sent:
-		return sh.left() == 0
+		return sh.unread() == 0
 	default:
 		return false
 	}

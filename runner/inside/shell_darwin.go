@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// bashPath is empty: no shell lives on from command to command here. The bash of
-	// macOS is 3.2, which cannot read a command of a given length.
+	// bashPath is empty, because there are no named shells here. The bash of macOS is
+	// 3.2, which cannot read a given number of bytes.
 	bashPath = ""
-	// abortSignal and ioctlUnread are for shells that live on.
+	// abortSignal and ioctlUnread are for named shells.
 	abortSignal = syscall.SIGEMT
 	ioctlUnread = 0x4004667f // FIONREAD
 )
@@ -17,5 +17,5 @@ const (
 // shellAttr starts a shell in a session of its own.
 func shellAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// processes is how many processes and threads there are, which is not known.
+// processes is the number of processes and threads, which is unknown here.
 func processes() uint64 { return math.MaxUint64 }

@@ -16,23 +16,21 @@ import (
 )
 
 const (
-	// shellTries is how many shells in a row may end before they read a command.
+	// shellTries is how many shells in a row may exit before they read a command.
 	shellTries = 3
-	// wedgedLooks is how often in a row a shell may be found done with a command
-	// that it has not reported.
+	// wedgedLooks is how many checks in a row may find a shell wedged before it is killed.
 	wedgedLooks = 3
 
 	terminated = 128 + int(syscall.SIGTERM)
 )
 
-// restarted is what is said of a shell that was ended on request.
+// restarted is the note of a command that restarted its shell.
 const restarted = "this is a new shell"
 
-// execInShell carries out a command in the shell it names, once those before it
-// are over.
+// execInShell runs a command in the shell it names, after the commands before it.
 func (r *Runner) execInShell(ctx context.Context, o *op) runner.Result {
-	o.begun()
-	if !o.turn.come(ctx, o) {
+	o.markAccepted()
+	if !o.turn.wait(ctx, o) {
 		r.running.Go(func() { r.shells.leave(o.turn) })
 		return runner.Result{Exit: terminated, Killed: true}
 	}
@@ -67,9 +65,9 @@ func (r *Runner) execInShell(ctx context.Context, o *op) runner.Result {
 	return runner.Result{Exit: -1, Error: errShellEnded.Error()}
 }
 
-// shellOf returns the shell of a slot. It starts one if there is none, and then
-// says whether there was one before. A shell leaves its directory behind, so
-// that this is known even to another runner.
+// shellOf returns the shell of a slot. It starts one if there is none, and then reports
+// whether there was one before. A shell leaves its directory behind, so that a later
+// runner knows too.
 func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again bool, err error) {
 	sh, again = r.shells.shell(slot)
 	if sh != nil {
@@ -85,32 +83,32 @@ func (r *Runner) shellOf(ctx context.Context, slot *shellSlot) (sh *shell, again
 	return sh, again, nil
 }
 
-// endShell ends the shell of a slot, if one lives, so that the next command has a
-// new one. Whoever asked for that need not be told of it.
+// endShell ends the shell of a slot, so that the next command starts a new one. Its
+// result does not set NewShell, because a restart was requested.
 func (r *Runner) endShell(slot *shellSlot) {
 	if sh, _ := r.shells.shell(slot); sh != nil {
 		sh.end()
-		_ = sh.cmd.Process.Kill() // it is idle, and may not want to end
+		_ = sh.cmd.Process.Kill() // it is idle, and may ignore EOF
 		<-sh.exited
 	}
 	_ = os.RemoveAll(filepath.Join(r.opts.Shells, "@"+slot.name))
 	r.shells.drop(slot)
 }
 
-// runIn runs the command of o in sh and says in res how it ended.
+// runIn runs the command of o in sh and sets its outcome in res.
 func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *runner.Result) error {
 	born := time.Now()
 	c, err := r.run(sh, o)
 	if err != nil {
 		return err
 	}
-	var left []*shellPipe // which the command made useless
+	var left []*shellPipe // FIFOs that the shell has left
 	defer func() {
 		for _, p := range left {
-			p.drained()
-			p.shows.reclaim(false)
+			p.drainAll()
+			p.out.detach(false)
 		}
-		r.reclaim(sh, o)
+		r.releaseOutput(sh, o)
 	}()
 	crash.At(crash.RunnerStarted)
 	looks := 0
@@ -119,9 +117,9 @@ func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *runner.Result
 			looks = 0
 		}
 		switch looks {
-		case 1: // it may have said so where the command has made it print
+		case 1: // the command may have redirected the output with the status
 			was := sh.pipe()
-			if r.divert(sh, c, o) {
+			if r.redirect(sh, c, o) {
 				left = append(left, was)
 			}
 		case wedgedLooks:
@@ -145,29 +143,29 @@ func (r *Runner) runIn(ctx context.Context, sh *shell, o *op, res *runner.Result
 	return nil
 }
 
-// abort ends the command of o and what it started. The shell lives on if it can:
-// it is told to skip the rest before anything that it waits for is ended.
+// abort ends the command of o and the processes it started. The shell survives if it
+// can: it is told to skip the rest before the processes that it waits for are ended.
 func (r *Runner) abort(ctx context.Context, sh *shell, c *shellCommand, o *op, begun time.Time) {
 	born := proctree.TicksAt(begun)
 	_ = sh.cmd.Process.Signal(abortSignal)
 	mine := func(q proctree.Process) bool {
-		return q.PID != sh.cmd.Process.Pid && (carries(q, o) || sh.forked(q, born))
+		return q.PID != sh.cmd.Process.Pid && (belongsTo(q, o) || sh.forked(q, born))
 	}
 	r.end(ctx, o, mine, r.opts.Grace)
-	patience := time.NewTimer(r.opts.Grace)
-	defer patience.Stop()
+	timeout := time.NewTimer(r.opts.Grace)
+	defer timeout.Stop()
 	select {
 	case <-c.done:
-	case <-patience.C:
+	case <-timeout.C:
 		_ = sh.cmd.Process.Kill()
 		<-c.done
 	}
-	r.end(ctx, o, mine, 0) // what it started while we looked
+	r.end(ctx, o, mine, 0) // what it started meanwhile
 }
 
-// forked reports whether q is a part of the shell's present command that shows
-// no environment of its own: a copy of the shell, born since the command was.
-// What those before it left running may have such copies too.
+// forked reports whether q is a subshell of the current command: a fork of the shell,
+// without the op's variable, that was started after the command. Background jobs of
+// earlier commands may have such forks too.
 func (sh *shell) forked(q proctree.Process, born uint64) bool {
 	if q.Session != sh.cmd.Process.Pid || q.Born() < born {
 		return false

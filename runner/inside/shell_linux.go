@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// bashPath is the shell that lives on from command to command.
+	// bashPath is the program of named shells.
 	bashPath = "/bin/bash"
 	// abortSignal makes a shell skip the rest of its command: the last of the
 	// real-time signals, which nothing else uses.
@@ -17,7 +17,7 @@ const (
 	ioctlUnread = unix.TIOCINQ
 )
 
-// shellAttr starts a shell in a session of its own that dies with the runner.
+// shellAttr puts a shell in a session of its own and kills it if the runner dies.
 func shellAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -11,13 +11,13 @@ import (
 type shellPipe struct {
 	*output
 	name   string
-	holder *os.File // keeps it from ending
-	shows  *shellOutput
+	holder *os.File // prevents EOF
+	out    *shellOutput
 
 	freed, ended sync.Once
 }
 
-// openPipe makes a FIFO for the shell to print to. Nobody reads it yet.
+// openPipe makes a FIFO for the shell to print to. Nothing reads it yet.
 func (sh *shell) openPipe(name string) (*shellPipe, error) {
 	if err := makeFIFO(name); err != nil {
 		return nil, err
@@ -27,94 +27,94 @@ func (sh *shell) openPipe(name string) (*shellPipe, error) {
 		return nil, err
 	}
 	p := &shellPipe{output: newOutput(pipe), name: name, holder: holder}
-	p.shows = &shellOutput{mark: []byte("\x00" + sh.mark), report: func(seq uint64, code int) bool {
-		return sh.pipe() == p && sh.report(seq, code) // elsewhere it may only have failed to move
+	p.out = &shellOutput{mark: []byte("\x00" + sh.mark), report: func(seq uint64, code int) bool {
+		return sh.pipe() == p && sh.report(seq, code) // a status in an old FIFO may come from a failed redirect
 	}}
 	return p, nil
 }
 
-// letGo has the FIFO end when nobody else can print to it.
-func (p *shellPipe) letGo() {
+// closeHolder lets the FIFO reach EOF once its last writer has closed it.
+func (p *shellPipe) closeHolder() {
 	p.freed.Do(func() { _, _ = p.holder.Close(), os.Remove(p.name) })
 }
 
-// pipe is where the shell prints.
+// pipe is the FIFO that the shell prints to.
 func (sh *shell) pipe() *shellPipe {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.out
 }
 
-// reclaim takes back what a command was lent of the shell's output, once there is no
-// more to come of it. Whoever the command left behind is given a moment, and the
-// shell another place to print.
-func (r *Runner) reclaim(sh *shell, o *op) {
+// releaseOutput detaches a finished command from the shell's output. If the command may
+// have left processes behind, they get lateOutput to print, and the shell gets another
+// FIFO.
+func (r *Runner) releaseOutput(sh *shell, o *op) {
 	was := sh.pipe()
 	procs := processes()
 	if r.opts.Alone && procs <= sh.procs && !sh.gone() {
-		sh.procs = procs // nobody is left who could print there but the shell
-		was.shows.reclaim(false)
+		sh.procs = procs // only the shell can print there
+		was.out.detach(false)
 		return
 	}
-	moved := !sh.gone() && r.move(sh, o)
+	moved := !sh.gone() && r.redirectIdle(sh, o)
 	if !moved {
-		_ = os.MkdirAll(sh.dir, 0o700) // by which the next one knows that there was this
+		_ = os.MkdirAll(sh.dir, 0o700) // the directory tells the next shell that there was one
 		sh.end()
 	}
-	was.drained()
-	was.shows.reclaim(moved)
+	was.drainAll()
+	was.out.detach(moved)
 }
 
-// drained returns once all is read that was printed before the shell left. Whoever
-// else can print is given a moment.
-func (p *shellPipe) drained() {
-	p.letGo()
+// drainAll returns once everything is read that was printed before the shell left the
+// FIFO. Other writers get lateOutput.
+func (p *shellPipe) drainAll() {
+	p.closeHolder()
 	p.ended.Do(p.finish)
 }
 
-// movePatience is how long an idle shell may take to move. One that is not idle,
-// although it has said so, is ended then.
-const movePatience = 5 * time.Second
+// redirectTimeout is how long an idle shell may take to redirect its output. After it
+// the shell is ended: it is not idle, although it said so.
+const redirectTimeout = 5 * time.Second
 
-// move has an idle shell print to another FIFO, and reports whether it does.
-func (r *Runner) move(sh *shell, o *op) bool {
+// redirectIdle makes an idle shell print to another FIFO, and reports whether it does.
+func (r *Runner) redirectIdle(sh *shell, o *op) bool {
 	c, err := sh.begin()
 	if err != nil {
 		return false
 	}
-	defer sh.report(c.seq, 0) // nobody waits for it any more
-	moves := r.divert(sh, c, o)
-	close(c.sent) // whoever keeps the shell may wait for that, for it may be over
+	defer sh.report(c.seq, 0) // nothing waits for it any more
+	moves := r.redirect(sh, c, o)
+	close(c.sent) // superviseShell may wait for that
 	if !moves {
 		return false
 	}
-	patience := time.NewTimer(movePatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(redirectTimeout)
+	defer timeout.Stop()
 	select {
 	case <-c.done:
-	case <-patience.C:
+	case <-timeout.C:
 		return false
 	}
-	sh.pipe().shows.reclaim(false)
+	sh.pipe().out.detach(false)
 	sh.procs = processes()
 	return true
 }
 
-// divert has the shell print to another FIFO, and say there how its last command
-// ended, as if that were c.
-func (r *Runner) divert(sh *shell, c *shellCommand, o *op) bool {
+// redirect makes the shell print to another FIFO, and write the status of its last
+// command there, as that of c.
+func (r *Runner) redirect(sh *shell, c *shellCommand, o *op) bool {
 	next, err := sh.openPipe(sh.file("to-" + strconv.FormatUint(c.seq, 10)))
 	if err != nil {
 		return false
 	}
-	next.shows.lend(&o.output)
-	r.drain(next.output, next.shows)
+	next.out.attach(&o.output)
+	r.drain(next.output, next.out)
 	sh.mu.Lock()
 	sh.out = next
 	sh.mu.Unlock()
 	if sh.gone() {
-		next.letGo()
+		next.closeHolder()
 	}
-	words := sh.moves(c, next.name)
-	return sh.send(words) == len(words)
+	script := sh.redirectScript(c, next.name)
+	return sh.send(script) == len(script)
 }

@@ -25,7 +25,7 @@ func TestAShellThatCannotMoveKeepsNobodyWaiting(t *testing.T) {
 		}
 	}()
 	for {
-		if r.move(sh, new(op)) {
+		if r.redirectIdle(sh, new(op)) {
 			t.Fatal("it moved")
 		}
 		select {

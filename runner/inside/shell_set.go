@@ -9,39 +9,38 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// maxShells is how many shells live on. More live only while as many run
-// something.
+// maxShells bounds the idle shells. There are more only while they run commands.
 const maxShells = 64
 
-// shellSet is the shells of a runner, by name.
+// shellSet is the shells of a runner by name.
 type shellSet struct {
 	mu    sync.Mutex
 	slots map[string]*shellSlot // guarded by mu; those in use and those with a shell
 	uses  uint64                // guarded by mu; counts what was run
 
-	ahead atomic.Pointer[shell] // has no name yet and has read nothing; nil if there is none
+	prestarted atomic.Pointer[shell] // has no name yet; nil if there is none
 }
 
 // shellSlot is one name. All of it is guarded by the set's mu.
 type shellSlot struct {
 	name  string
-	last  chan struct{} // closed once the last op in the line is over; nil before the first
-	ops   int           // in the line
+	last  chan struct{} // closed once the last waiting op has ended; nil before the first
+	ops   int           // that run or wait
 	shell *shell        // nil if there is none
-	had   bool          // there was one
+	had   bool          // there was one before
 	used  uint64        // when it was last used, in uses
 }
 
-// shellTurn is an op's place in the line for a shell.
+// shellTurn is an op's turn on a shell. Ops take turns in the order they were sent.
 type shellTurn struct {
 	slot   *shellSlot
-	before chan struct{} // closed once the op before is over; nil if there is none
-	over   chan struct{} // closed once this one is
+	before chan struct{} // closed once the op before has ended; nil if there is none
+	over   chan struct{} // closed once this op has ended
 }
 
-// lineUp gives an op that needs a shell its place in the line. It must be called
-// in the order in which ops were sent.
-func (r *Runner) lineUp(c runner.Call) *shellTurn {
+// reserveShell gives an op that needs a shell its turn. It must be called in the order
+// in which ops were sent.
+func (r *Runner) reserveShell(c runner.Call) *shellTurn {
 	if c.Kind != dormouse.OpExec || c.Exec.Shell == "" || r.shell != bashPath {
 		return nil
 	}
@@ -59,8 +58,8 @@ func (r *Runner) lineUp(c runner.Call) *shellTurn {
 	return t
 }
 
-// come waits for the turn of o and says whether it came.
-func (t *shellTurn) come(ctx context.Context, o *op) bool {
+// wait waits for the turn of o, and returns false if o was killed first.
+func (t *shellTurn) wait(ctx context.Context, o *op) bool {
 	if t.before == nil {
 		return true
 	}
@@ -73,8 +72,8 @@ func (t *shellTurn) come(ctx context.Context, o *op) bool {
 	return false
 }
 
-// leave passes the turn on, once it has come. Of too many shells the longest
-// idle is ended.
+// leave ends a turn, once it has come. It evicts the longest idle shell if there are too
+// many.
 func (s *shellSet) leave(t *shellTurn) {
 	if t.before != nil {
 		<-t.before
@@ -88,8 +87,8 @@ func (s *shellSet) leave(t *shellTurn) {
 	s.trim()
 }
 
-// trim ends the longest idle of too many shells, and forgets names that nothing
-// is known of. It must be called with mu held.
+// trim evicts the longest idle shell if there are too many, and drops unused slots. It
+// must be called with mu held.
 func (s *shellSet) trim() {
 	living := 0
 	var idle *shellSlot
@@ -113,7 +112,7 @@ func (s *shellSet) trim() {
 	}
 }
 
-// idle returns the pids of the shells that live and have nothing to do.
+// idle returns the PIDs of idle shells.
 func (s *shellSet) idle() map[int]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,14 +122,14 @@ func (s *shellSet) idle() map[int]bool {
 			pids[slot.shell.cmd.Process.Pid] = true
 		}
 	}
-	if sh := s.ahead.Load(); sh != nil && !sh.gone() {
+	if sh := s.prestarted.Load(); sh != nil && !sh.gone() {
 		pids[sh.cmd.Process.Pid] = true
 	}
 	return pids
 }
 
-// shell returns the shell of a slot, nil if none lives, and whether there was
-// one before.
+// shell returns the shell of a slot, nil if none is running, and whether there was one
+// before.
 func (s *shellSet) shell(slot *shellSlot) (sh *shell, had bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +145,7 @@ func (s *shellSet) put(slot *shellSlot, sh *shell) {
 	slot.shell, slot.had = sh, true
 }
 
-// drop makes a slot one that never had a shell.
+// drop makes a slot forget its shell.
 func (s *shellSet) drop(slot *shellSlot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,25 +7,24 @@ import (
 	"sync"
 )
 
-// maxStatus bounds what follows the mark in what a shell says at the end of a command.
+// maxStatus bounds a status after its mark.
 const maxStatus = 32
 
-// shellOutput is what a shell and its commands print, in order, and among it what the
-// shell says at the end of each command: a NUL byte, a mark that nobody else knows,
-// the command's number, a space, its exit code, a newline. A command can learn the
-// mark; then it can end itself, and no other.
+// shellOutput separates the output of commands from the status that the shell writes at
+// the end of each: a NUL byte, a random mark, the command's number, a space, its exit
+// code, a newline. A command can find out the mark; then it can end itself, and no other.
 type shellOutput struct {
-	mark   []byte                          // with the NUL byte
-	report func(seq uint64, code int) bool // whether that was the command's end
+	mark   []byte                          // including the NUL byte
+	report func(seq uint64, code int) bool // returns whether it was the current command's
 
-	mu   sync.Mutex
-	to   io.Writer // guarded by mu; nil while nobody wants it
-	held []byte    // guarded by mu; the beginning of what may become a status
-	said bool      // guarded by mu; how the command ended
-	late []byte    // guarded by mu; what was printed after that
+	mu       sync.Mutex
+	to       io.Writer // guarded by mu; nil while no command is attached
+	partial  []byte    // guarded by mu; a possible prefix of a status
+	reported bool      // guarded by mu; the status was read
+	late     []byte    // guarded by mu; output after the status
 }
 
-// maxLate bounds what is kept of what is printed late.
+// maxLate bounds the output after the status that is kept.
 const maxLate = 64 << 10
 
 // Write never fails.
@@ -33,9 +32,9 @@ func (s *shellOutput) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(b)
-	if len(s.held) > 0 {
-		b = append(s.held, b...)
-		s.held = nil
+	if len(s.partial) > 0 {
+		b = append(s.partial, b...)
+		s.partial = nil
 	}
 	for len(b) > 0 {
 		i := bytes.IndexByte(b, 0)
@@ -48,13 +47,13 @@ func (s *shellOutput) Write(b []byte) (int, error) {
 		size, seq, code, state := s.status(b)
 		switch state {
 		case statusWhole:
-			s.said = s.report(seq, code) || s.said
+			s.reported = s.report(seq, code) || s.reported
 			b = b[size:]
 		case statusNone:
 			s.pass(b[:1])
 			b = b[1:]
 		case statusPart:
-			s.held = bytes.Clone(b)
+			s.partial = bytes.Clone(b)
 			return n, nil
 		}
 	}
@@ -64,30 +63,30 @@ func (s *shellOutput) Write(b []byte) (int, error) {
 func (s *shellOutput) pass(b []byte) {
 	switch {
 	case s.to == nil || len(b) == 0:
-	case s.said:
+	case s.reported:
 		s.late = append(s.late, b[:min(len(b), maxLate-len(s.late))]...)
 	default:
 		_, _ = s.to.Write(b)
 	}
 }
 
-// lend has what is printed from now on go to w. What was printed for nobody is gone.
-func (s *shellOutput) lend(w io.Writer) {
+// attach sends output to w from now on. Output before that is discarded.
+func (s *shellOutput) attach(w io.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.to, s.held, s.said, s.late = w, nil, false, nil
+	s.to, s.partial, s.reported, s.late = w, nil, false, nil
 }
 
-// reclaim ends that. What looked like a status and is none was printed. What came
-// late is the command's if somebody it left behind printed it, and not the shell.
-func (s *shellOutput) reclaim(late bool) {
+// detach undoes attach. An incomplete status was output. Output after the status belongs
+// to the command if late is set: then a process that it left behind printed it.
+func (s *shellOutput) detach(late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pass(s.held)
+	s.pass(s.partial)
 	if late && len(s.late) > 0 {
 		_, _ = s.to.Write(s.late)
 	}
-	s.to, s.held, s.late = nil, nil, nil
+	s.to, s.partial, s.late = nil, nil, nil
 }
 
 type statusState int
@@ -98,7 +97,7 @@ const (
 	statusWhole
 )
 
-// status reads what a shell says from the beginning of b.
+// status parses a status at the beginning of b.
 func (s *shellOutput) status(b []byte) (size int, seq uint64, code int, state statusState) {
 	if len(b) < len(s.mark) {
 		if bytes.HasPrefix(s.mark, b) {

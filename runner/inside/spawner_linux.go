@@ -9,26 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usual are the capabilities that a container usually has.
-const usual = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FSETID | 1<<unix.CAP_FOWNER |
+// containerCaps are the default capabilities of containers.
+const containerCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FSETID | 1<<unix.CAP_FOWNER |
 	1<<unix.CAP_MKNOD | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETFCAP |
 	1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT | 1<<unix.CAP_KILL | 1<<unix.CAP_AUDIT_WRITE
 
-// spawner starts processes from a thread of its own. A process inherits the
-// capabilities of the thread that starts it, and one that is to die with its
-// parent dies with that thread.
+// spawner starts processes from a dedicated thread. A process inherits the capabilities
+// of the thread that starts it, and PDEATHSIG is sent when that thread ends.
 type spawner struct {
 	once sync.Once
-	work chan spawning // nil if the thread could not be had
-	err  error         // why it could not
+	work chan spawnRequest // nil if the thread could not be set up
+	err  error             // why it could not
 }
 
-type spawning struct {
+type spawnRequest struct {
 	cmd *exec.Cmd
 	err chan error
 }
 
-// startCommand starts cmd. Everything that the runner starts begins here.
+// startCommand starts cmd. Every process of the runner is started here.
 func (r *Runner) startCommand(cmd *exec.Cmd) error {
 	if err := r.limitPids(cmd); err != nil {
 		return err
@@ -39,20 +38,20 @@ func (r *Runner) startCommand(cmd *exec.Cmd) error {
 	s := &r.spawner
 	s.once.Do(func() {
 		ready := make(chan error)
-		s.work = make(chan spawning)
+		s.work = make(chan spawnRequest)
 		r.draining.Go(func() { s.serve(r.opts.DropCaps, ready) })
 		s.err = <-ready
 	})
 	if s.err != nil {
 		return s.err
 	}
-	w := spawning{cmd, make(chan error)}
+	w := spawnRequest{cmd, make(chan error)}
 	s.work <- w
 	return r.atLimit(<-w.err)
 }
 
-// close ends the thread, and with it what was to die with it. Nothing may be
-// started any more.
+// close ends the thread and the processes that die with it. No process may be started
+// after it.
 func (s *spawner) close() {
 	s.once.Do(func() {})
 	if s.work != nil && s.err == nil {
@@ -63,8 +62,8 @@ func (s *spawner) close() {
 func (s *spawner) serve(drop bool, ready chan<- error) {
 	runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 	if unix.Gettid() == unix.Getpid() {
-		// The first thread stands for the whole process, and does not end. While we
-		// hold it, another goroutine is on another.
+		// The main thread does not end before the process. While we occupy it, another
+		// goroutine runs on another thread.
 		var other sync.WaitGroup
 		other.Go(func() { s.serve(drop, ready) })
 		other.Wait()
@@ -83,11 +82,10 @@ func (s *spawner) serve(drop bool, ready chan<- error) {
 	}
 }
 
-// dropCaps leaves the calling thread, and what it starts, the usual capabilities
-// at most.
+// dropCaps restricts the calling thread, and what it starts, to containerCaps.
 func dropCaps() error {
 	for c := range 64 {
-		if usual&(uint64(1)<<c) != 0 {
+		if containerCaps&(uint64(1)<<c) != 0 {
 			continue
 		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
@@ -107,7 +105,7 @@ func dropCaps() error {
 		return err
 	}
 	for i := range data {
-		mask := uint32(usual >> (32 * i))
+		mask := uint32(containerCaps >> (32 * i))
 		data[i].Effective &= mask
 		data[i].Permitted &= mask
 		data[i].Inheritable &= mask

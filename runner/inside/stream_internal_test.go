@@ -11,11 +11,11 @@ import (
 )
 
 func TestRedialIsQuickAfterALossAndSlowAfterAMinute(t *testing.T) {
-	var d redial
+	var d backoff
 	steps := func(span time.Duration) (last time.Duration, n int) {
 		for total := time.Duration(0); total < span; n++ {
 			last = d.step()
-			d.slept(last, last)
+			d.observe(last, last)
 			total += last
 		}
 		return last, n
@@ -23,7 +23,7 @@ func TestRedialIsQuickAfterALossAndSlowAfterAMinute(t *testing.T) {
 	if first := d.step(); first != firstRedial {
 		t.Errorf("first after %v", first)
 	}
-	d = redial{}
+	d = backoff{}
 	if last, n := steps(10 * time.Second); last != lastRedial || n < 200 {
 		t.Errorf("%d dials in ten seconds, the last after %v", n, last)
 	}
@@ -33,7 +33,7 @@ func TestRedialIsQuickAfterALossAndSlowAfterAMinute(t *testing.T) {
 	}
 	for _, took := range []time.Duration{time.Hour, -time.Hour} {
 		steps(2 * time.Minute)
-		d.slept(slowRedial, took)
+		d.observe(slowRedial, took)
 		if first := d.step(); first != firstRedial {
 			t.Errorf("first after %v, when the clock jumped by %v", first, took)
 		}

@@ -23,23 +23,23 @@ const maxStreams = 256
 // stream is one connection that carries raw bytes.
 type stream struct {
 	id     string
-	fence  runner.Fence // whose it is
+	fence  runner.Fence // of the server that opened it
 	cancel context.CancelFunc
-	opened chan struct{} // closed once it is known whether it opened
-	err    error         // why it did not; written before opened is closed
-	done   chan struct{} // closed once nothing of it can act any more
+	opened chan struct{} // closed once it is open or has failed
+	err    error         // why it failed; written before opened is closed
+	done   chan struct{} // closed once it can have no more effects
 }
 
-// source is the inside end of a stream, ready to be carried.
-type source interface {
-	// carry moves bytes until either end is done or ctx ends, which closes c. It
-	// starts nothing that outlives it.
-	carry(ctx context.Context, c *net.UnixConn)
-	// release gives back what was taken to get ready.
+// endpoint is the end of a stream in the sandbox, ready to be connected.
+type endpoint interface {
+	// serve copies bytes until either end is done or ctx ends, which closes c. It leaves
+	// no goroutine behind.
+	serve(ctx context.Context, c *net.UnixConn)
+	// release frees the resources of the endpoint.
 	release()
 }
 
-// open takes a stream on. Whoever binds after that ends it.
+// open registers a stream and starts it. A later bind cancels it.
 func (r *Runner) open(ctx context.Context, k *conn, f runner.Frame) (*stream, error) {
 	if f.Stream == nil || f.StreamID == "" || len(f.StreamID) > runner.MaxStreamID {
 		return nil, fmt.Errorf("open without a stream: %w", dormouse.ErrInvalid)
@@ -71,20 +71,20 @@ func (r *Runner) open(ctx context.Context, k *conn, f runner.Frame) (*stream, er
 		defer close(s.done)
 		defer r.dropStream(s)
 		defer cancel()
-		r.carry(ctx, s, *f.Stream)
+		r.serveStream(ctx, s, *f.Stream)
 	})
 	return s, nil
 }
 
-// opens answers an open once it is known how it went.
-func (r *Runner) opens(k *conn, f runner.Frame, s *stream, err error) {
+// answerOpen answers an open once the stream is open or has failed.
+func (r *Runner) answerOpen(k *conn, f runner.Frame, s *stream, err error) {
 	if err == nil {
 		<-s.opened
 		err = s.err
 	}
 	var a runner.Frame
 	if err != nil {
-		a.Refusal, a.Detail = runner.Refuse(err)
+		a.Refusal, a.Detail = runner.RefusalOf(err)
 	}
 	k.answer(f, a)
 }
@@ -95,10 +95,10 @@ func (r *Runner) dropStream(s *stream) {
 	delete(r.streams, s.id)
 }
 
-// carry makes the inside end ready, then connects the outside one, so that who
-// has a stream knows that both are there.
-func (r *Runner) carry(ctx context.Context, s *stream, what runner.Stream) {
-	src, err := r.source(ctx, what)
+// serveStream prepares the endpoint, then connects to the server, so that the server
+// gets a stream only if both ends work.
+func (r *Runner) serveStream(ctx context.Context, s *stream, what runner.Stream) {
+	src, err := r.endpoint(ctx, what)
 	var c *net.UnixConn
 	if err == nil {
 		defer src.release()
@@ -112,10 +112,10 @@ func (r *Runner) carry(ctx context.Context, s *stream, what runner.Stream) {
 	defer func() { _ = c.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	src.carry(ctx, c)
+	src.serve(ctx, c)
 }
 
-func (r *Runner) source(ctx context.Context, s runner.Stream) (source, error) {
+func (r *Runner) endpoint(ctx context.Context, s runner.Stream) (endpoint, error) {
 	switch {
 	case s.Terminal != nil:
 		return r.attachTerminal(ctx, *s.Terminal)
@@ -130,13 +130,13 @@ func (r *Runner) source(ctx context.Context, s runner.Stream) (source, error) {
 	}
 }
 
-// errNotPaired means that the server took the connection but not the stream.
+// errNotPaired means that the server accepted the connection but did not answer.
 var errNotPaired = errors.New("the server did not answer")
 
-// dialStream connects to the server that waits for the stream id. A server
-// whose door is crowded is tried again.
+// dialStream connects to the server that waits for the stream id. It retries if the
+// server has too many handshakes.
 func (r *Runner) dialStream(ctx context.Context, id string) (*net.UnixConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, runner.DefaultPatience)
+	ctx, cancel := context.WithTimeout(ctx, runner.DefaultReconnectTimeout)
 	defer cancel()
 	for wait := firstRedial; ; wait = min(2*wait, lastRedial) {
 		c, err := r.pairStream(ctx, id)
@@ -166,7 +166,7 @@ func (r *Runner) pairStream(ctx context.Context, id string) (_ *net.UnixConn, er
 	}()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	paced := runner.Steady{UnixConn: c, Beat: r.opts.Beat}
+	paced := runner.DeadlineConn{UnixConn: c, Heartbeat: r.opts.Heartbeat}
 	hello := runner.Frame{Kind: runner.KindStream, StreamID: id, Hello: &runner.Hello{Protocol: runner.Protocol, Secret: strings.TrimSpace(string(secret))}}
 	b, err := runner.AppendFrame(nil, hello)
 	if err != nil {
@@ -185,8 +185,8 @@ func (r *Runner) pairStream(ctx context.Context, id string) (_ *net.UnixConn, er
 	return c, c.SetDeadline(time.Time{})
 }
 
-// look answers a request that starts nothing.
-func (r *Runner) look(k *conn, f runner.Frame) runner.Frame {
+// answerQuery answers a request that starts no op and no stream.
+func (r *Runner) answerQuery(k *conn, f runner.Frame) runner.Frame {
 	var a runner.Frame
 	var err error
 	switch f.Kind { //nolint:exhaustive // the rest are answered elsewhere
@@ -204,13 +204,13 @@ func (r *Runner) look(k *conn, f runner.Frame) runner.Frame {
 		a.Victims, err = r.relieve(k, f)
 	}
 	if err != nil {
-		a.Refusal, a.Detail = runner.Refuse(err)
+		a.Refusal, a.Detail = runner.RefusalOf(err)
 	}
 	return a
 }
 
-// endStreams ends the streams that ours does not vouch for and returns them. It
-// must be called with mu held.
+// endStreams cancels and returns the streams for whose fence ours is false. It must be
+// called with mu held.
 func (r *Runner) endStreams(ours func(runner.Fence) bool) []*stream {
 	var ended []*stream
 	for _, s := range r.streams {
@@ -222,15 +222,15 @@ func (r *Runner) endStreams(ours func(runner.Fence) bool) []*stream {
 	return ended
 }
 
-// settle returns once nothing of the streams can act any more.
-func settle(streams []*stream) {
+// waitStreams returns once the streams can have no more effects.
+func waitStreams(streams []*stream) {
 	for _, s := range streams {
 		<-s.done
 	}
 }
 
-// quiesce ends every op and every stream and then, right after it has said so, k itself.
-// It reports whether it did.
+// quiesce ends every op and every stream, answers, and closes k. It reports whether it
+// did so.
 func (r *Runner) quiesce(k *conn, f runner.Frame) bool {
 	r.mu.Lock()
 	err := r.admit(k, f)
@@ -240,20 +240,19 @@ func (r *Runner) quiesce(k *conn, f runner.Frame) bool {
 	}
 	r.mu.Unlock()
 	if err != nil {
-		why, detail := runner.Refuse(err)
+		why, detail := runner.RefusalOf(err)
 		k.answer(f, runner.Frame{Refusal: why, Detail: detail})
 		return false
 	}
-	settle(streams)
+	waitStreams(streams)
 	r.endOps()
-	k.leave(runner.Frame{Kind: runner.KindReply, ID: f.ID})
+	k.closeAfter(runner.Frame{Kind: runner.KindReply, ID: f.ID})
 	<-k.done
 	return true
 }
 
-// endOps ends every op that runs. Whoever quiesces a runner does not wait for them
-// any more, and what nobody waits for must not act later. Tasks, shells and
-// terminals live on.
+// endOps ends every running op. A server that quiesces the runner no longer waits for
+// them, and they must have no effect later. Tasks, shells and terminals keep running.
 func (r *Runner) endOps() {
 	r.mu.Lock()
 	var running []*op
@@ -266,7 +265,7 @@ func (r *Runner) endOps() {
 	for _, o := range running {
 		o.kill()
 	}
-	late := time.NewTimer(endPatience)
+	late := time.NewTimer(endTimeout)
 	defer late.Stop()
 	for _, o := range running {
 		select {
@@ -277,9 +276,9 @@ func (r *Runner) endOps() {
 	}
 }
 
-// hungUp returns once the peer has closed both ways. It must be called after
-// the end of what c sends, by the one who read it.
-func hungUp(c *net.UnixConn) {
+// waitHangup returns once the peer has closed both directions. It must be called by the
+// reader of c, after it has read to the end.
+func waitHangup(c *net.UnixConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return
@@ -291,8 +290,8 @@ func hungUp(c *net.UnixConn) {
 	})
 }
 
-// sink reads c, which has nothing to say, until its peer is gone.
-func sink(c *net.UnixConn) {
+// discard reads and drops what c sends until its peer is gone.
+func discard(c *net.UnixConn) {
 	_, _ = io.Copy(io.Discard, c)
-	hungUp(c)
+	waitHangup(c)
 }

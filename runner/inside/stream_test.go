@@ -217,7 +217,7 @@ func TestRunnerThatMakesNoConnectionIsNotBelieved(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.Kind != runner.KindBeat {
+			if f.Kind != runner.KindHeartbeat {
 				return f
 			}
 		}

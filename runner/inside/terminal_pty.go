@@ -17,7 +17,7 @@ func openPTY(rows, cols uint16) (master, tty *os.File, err error) {
 	}
 	defer func() { _ = p.Close() }()
 	if err = pty.Setsize(p, &pty.Winsize{Rows: rows, Cols: cols}); err == nil {
-		master, err = another(p)
+		master, err = dupFile(p)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("open a terminal: %w", err), tty.Close())
@@ -25,9 +25,9 @@ func openPTY(rows, cols uint16) (master, tty *os.File, err error) {
 	return master, tty, nil
 }
 
-// another returns a second descriptor of f, whose reads and writes end when it
-// alone is closed.
-func another(f *os.File) (*os.File, error) {
+// dupFile duplicates the descriptor of f. Closing the duplicate ends only its own reads
+// and writes.
+func dupFile(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return nil, err

@@ -20,23 +20,23 @@ import (
 )
 
 const (
-	// terminalMemory is how long the end of a terminal is remembered.
-	terminalMemory = time.Minute
+	// endedRetention is how long an ended terminal is listed.
+	endedRetention = time.Minute
 
-	usualRows, usualCols = 24, 80
-	usualTerm            = "TERM=xterm-256color"
+	defaultRows, defaultCols = 24, 80
+	defaultTerm              = "TERM=xterm-256color"
 
-	// terminalVariable is what every process of a terminal carries.
+	// terminalVariable is in the environment of every process of a terminal.
 	terminalVariable = "DORMOUSE_TERMINAL"
 )
 
-// terminals are those of a runner, by ID.
+// terminals is the terminals of a runner by ID.
 type terminals struct {
 	mu sync.Mutex
 	by map[string]*terminal // guarded by mu
 }
 
-// living returns the terminal id, unless it is over. It must be called with mu
+// living returns the running terminal of an ID, or nil. It must be called with mu
 // held.
 func (ts *terminals) living(id string) *terminal {
 	if t := ts.by[id]; t != nil && !t.over() {
@@ -45,15 +45,15 @@ func (ts *terminals) living(id string) *terminal {
 	return nil
 }
 
-// tidy forgets what ended long ago, and of more the first to end. It must be
-// called with mu held.
-func (ts *terminals) tidy(now time.Time) {
+// evictEnded drops the terminals that ended before endedRetention, and the oldest of too
+// many. It must be called with mu held.
+func (ts *terminals) evictEnded(now time.Time) {
 	var ended []*terminal
 	for id, t := range ts.by {
 		if !t.over() {
 			continue
 		}
-		if now.Sub(t.ended) > terminalMemory {
+		if now.Sub(t.ended) > endedRetention {
 			delete(ts.by, id)
 			continue
 		}
@@ -76,19 +76,18 @@ func (ts *terminals) count() int {
 	return n
 }
 
-// attachTerminal opens a way to the terminal that t names, which is started
-// unless it lives.
-func (r *Runner) attachTerminal(ctx context.Context, what runner.Terminal) (source, error) {
+// attachTerminal attaches to a running terminal, or starts it.
+func (r *Runner) attachTerminal(ctx context.Context, what runner.Terminal) (endpoint, error) {
 	ts := &r.terminals
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	t := ts.living(what.ID)
 	if t == nil {
-		// One that a server no longer obeyed had asked for must not begin.
+		// The server that requested it may be fenced off by now.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		ts.tidy(time.Now())
+		ts.evictEnded(time.Now())
 		if ts.count() >= runner.MaxTerminals {
 			return nil, fmt.Errorf("%d terminals live, and no more can: %w", runner.MaxTerminals, dormouse.ErrConflict)
 		}
@@ -120,15 +119,15 @@ func (r *Runner) startTerminal(ctx context.Context, what runner.Terminal) (*term
 			return nil, err
 		}
 	}
-	what.Rows, what.Cols = cmp.Or(what.Rows, usualRows), cmp.Or(what.Cols, usualCols)
+	what.Rows, what.Cols = cmp.Or(what.Rows, defaultRows), cmp.Or(what.Cols, defaultCols)
 	master, tty, err := openPTY(what.Rows, what.Cols)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = tty.Close() }()
-	cmd := exec.Command(what.Command[0], what.Command[1:]...) //nolint:gosec,noctx // running what it is told is its trade; superviseTerminal ends it
+	cmd := exec.Command(what.Command[0], what.Command[1:]...) //nolint:gosec,noctx // running commands is its purpose; superviseTerminal ends it
 	cmd.Dir = dir
-	cmd.Env = slices.Concat(r.opts.Env, []string{usualTerm}, what.Env,
+	cmd.Env = slices.Concat(r.opts.Env, []string{defaultTerm}, what.Env,
 		[]string{terminalVariable + "=" + what.ID, runnerVariable + "=" + strconv.Itoa(os.Getpid())})
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -142,8 +141,8 @@ func (r *Runner) startTerminal(ctx context.Context, what runner.Terminal) (*term
 	return t, nil
 }
 
-// startOwned starts cmd and takes note of it in one step, so that whoever looks
-// for orphans never sees a child of ours before we know it.
+// startOwned starts cmd and registers it under one lock, so that reap never takes it for
+// an orphan.
 func (r *Runner) startOwned(cmd *exec.Cmd) error {
 	r.procMu.Lock()
 	defer r.procMu.Unlock()
@@ -163,8 +162,8 @@ func (r *Runner) disownCommand(cmd *exec.Cmd) {
 	delete(r.owned, cmd.Process.Pid)
 }
 
-// superviseTerminal sees a terminal through: its command's end, everything it
-// printed, and what is left of it when it is ended or the runner ends.
+// superviseTerminal waits for the command of a terminal and reads all its output. It
+// ends the processes of the terminal when that is killed.
 func (r *Runner) superviseTerminal(ctx context.Context, t *terminal) {
 	exited := make(chan struct{})
 	r.running.Go(func() {
@@ -183,8 +182,8 @@ func (r *Runner) superviseTerminal(ctx context.Context, t *terminal) {
 		r.endTerminal(ctx, t)
 		<-exited
 	}
-	// A process may still hold the terminal open; what the command itself printed
-	// is there by now.
+	// A child may keep the terminal open; the output of the command itself is there
+	// by now.
 	late := time.NewTimer(lateOutput)
 	defer late.Stop()
 	select {
@@ -201,7 +200,7 @@ func (r *Runner) superviseTerminal(ctx context.Context, t *terminal) {
 
 // endTerminal ends the processes of a terminal.
 func (r *Runner) endTerminal(ctx context.Context, t *terminal) {
-	ending, cancel := context.WithTimeout(ctx, endPatience)
+	ending, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	pid, us := t.cmd.Process.Pid, strconv.Itoa(os.Getpid())
 	err := proctree.End(ending, func(q proctree.Process) bool {
@@ -219,7 +218,7 @@ func (r *Runner) endTerminal(ctx context.Context, t *terminal) {
 	}
 }
 
-// endTerminals has every terminal end; who supervises them waits for it.
+// endTerminals kills every terminal; superviseTerminal waits for them.
 func (r *Runner) endTerminals() {
 	r.terminals.mu.Lock()
 	defer r.terminals.mu.Unlock()
@@ -228,7 +227,7 @@ func (r *Runner) endTerminals() {
 	}
 }
 
-// reportTerminals says which terminals there are.
+// reportTerminals lists the terminals.
 func (r *Runner) reportTerminals(k *conn, f runner.Frame) ([]runner.TerminalReport, error) {
 	if err := r.admitted(k, f); err != nil {
 		return nil, err
@@ -236,7 +235,7 @@ func (r *Runner) reportTerminals(k *conn, f runner.Frame) ([]runner.TerminalRepo
 	ts := &r.terminals
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	ts.tidy(time.Now())
+	ts.evictEnded(time.Now())
 	var all []runner.TerminalReport
 	for _, id := range slices.Sorted(maps.Keys(ts.by)) {
 		all = append(all, ts.by[id].report())
@@ -244,7 +243,7 @@ func (r *Runner) reportTerminals(k *conn, f runner.Frame) ([]runner.TerminalRepo
 	return all, nil
 }
 
-// findTerminal returns the living terminal that f names, nil if there is none.
+// findTerminal returns the running terminal that f names, nil if there is none.
 func (r *Runner) findTerminal(k *conn, f runner.Frame) (*terminal, error) {
 	if f.Terminal == nil {
 		return nil, fmt.Errorf("%s names no terminal: %w", f.Kind, dormouse.ErrInvalid)
@@ -270,7 +269,7 @@ func (r *Runner) resizeTerminal(k *conn, f runner.Frame) error {
 	return t.resize(f.Terminal.Rows, f.Terminal.Cols)
 }
 
-// stopTerminal returns once nothing of the terminal is left.
+// stopTerminal kills a terminal and returns once its processes are gone.
 func (r *Runner) stopTerminal(k *conn, f runner.Frame) error {
 	t, err := r.findTerminal(k, f)
 	if err != nil || t == nil {

@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// viewerDepth is how many pieces a viewer may be behind before the terminal
-	// waits for it, and viewerPatience for how long.
-	viewerDepth    = 16
-	viewerPatience = 5 * time.Second
+	// viewerDepth is how many pieces of output are buffered for a viewer, and
+	// viewerTimeout how long the terminal waits for one whose buffer is full.
+	viewerDepth   = 16
+	viewerTimeout = 5 * time.Second
 )
 
 // viewer is a stream attached to a terminal.
 type viewer struct {
 	terminal *terminal
-	in       *os.File    // the terminal, to be closed without the others'
-	first    []byte      // what was printed before it came
-	out      chan []byte // closed once the terminal is over
+	in       *os.File    // the terminal, as a descriptor of its own
+	first    []byte      // the history
+	out      chan []byte // closed once the terminal has ended
 	gone     chan struct{}
 	once     sync.Once
 }
 
-// attach lets one more see the terminal, from what was printed last on.
+// attach adds a viewer, which gets the history first.
 func (t *terminal) attach() (*viewer, error) {
-	in, err := another(t.master)
+	in, err := dupFile(t.master)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
@@ -55,14 +55,14 @@ func (v *viewer) release() {
 	delete(v.terminal.viewers, v)
 }
 
-// carry shows the terminal to c and types what c says.
-func (v *viewer) carry(ctx context.Context, c *net.UnixConn) {
+// serve copies output to c, and input from c.
+func (v *viewer) serve(ctx context.Context, c *net.UnixConn) {
 	stop := context.AfterFunc(ctx, v.leave)
 	defer stop()
 	var rest sync.WaitGroup
 	rest.Go(func() {
-		v.terminal.active.copy(v.in, c)
-		hungUp(c)
+		v.terminal.active.relay(v.in, c)
+		waitHangup(c)
 		v.leave()
 	})
 	rest.Go(func() {

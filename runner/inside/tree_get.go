@@ -18,7 +18,7 @@ type treeGetter struct {
 }
 
 // getTree makes a tree ready to be sent.
-func (r *Runner) getTree(name string) (source, error) {
+func (r *Runner) getTree(name string) (endpoint, error) {
 	full, err := r.resolve(name)
 	if err != nil {
 		return nil, err
@@ -45,10 +45,10 @@ func (r *Runner) getTree(name string) (source, error) {
 
 func (g *treeGetter) release() { _ = g.root.Close() }
 
-func (g *treeGetter) carry(_ context.Context, c *net.UnixConn) {
+func (g *treeGetter) serve(_ context.Context, c *net.UnixConn) {
 	var listening sync.WaitGroup
 	listening.Go(func() {
-		sink(c)
+		discard(c)
 		_ = c.Close() // nobody wants the rest
 	})
 	s, err := runner.PackTree(c, g.root, g.name)

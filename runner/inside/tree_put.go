@@ -14,7 +14,7 @@ import (
 type treePutter struct{ root *os.Root }
 
 // putTree makes ready to unpack below path.
-func (r *Runner) putTree(name string) (source, error) {
+func (r *Runner) putTree(name string) (endpoint, error) {
 	full, err := r.resolve(name)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (r *Runner) putTree(name string) (source, error) {
 
 func (p *treePutter) release() { _ = p.root.Close() }
 
-func (p *treePutter) carry(_ context.Context, c *net.UnixConn) {
+func (p *treePutter) serve(_ context.Context, c *net.UnixConn) {
 	s, err := runner.UnpackTree(p.root, c)
 	if err == nil {
 		// What follows the end of a tar is padding.
@@ -40,5 +40,5 @@ func (p *treePutter) carry(_ context.Context, c *net.UnixConn) {
 	if err != nil {
 		s.Error = err.Error()
 	}
-	_, _ = c.Write(s.Encode()) // who does not read it knows that the tree may not be whole
+	_, _ = c.Write(s.Encode()) // a client that does not get it takes the tree as incomplete
 }

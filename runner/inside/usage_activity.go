@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// activity is when something last happened that a person may be waiting for.
+// activity is the time of the last activity of an op, a terminal or a port.
 type activity struct{ at atomic.Int64 }
 
 func (a *activity) touch() { a.at.Store(time.Now().UnixNano()) }
@@ -25,8 +25,8 @@ func (a *activity) last() time.Time {
 	return time.Time{}
 }
 
-// copy moves bytes until src ends or one of the two fails.
-func (a *activity) copy(dst io.Writer, src io.Reader) {
+// relay copies bytes until src ends or either fails, and counts each as activity.
+func (a *activity) relay(dst io.Writer, src io.Reader) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := src.Read(buf)

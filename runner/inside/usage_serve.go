@@ -9,7 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// usage says what goes on.
+// usage measures the resource usage.
 func (r *Runner) usage(k *conn, f runner.Frame) (*runner.Usage, error) {
 	u := new(runner.Usage)
 	r.mu.Lock()
@@ -42,14 +42,14 @@ func (r *Runner) usage(k *conn, f runner.Frame) (*runner.Usage, error) {
 		return nil, err
 	}
 	if !whole {
-		u.Processes++ // at least the one that was missed
+		u.Processes++ // at least one process was missed
 	}
 	stats, err := statsOf(all)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range all {
-		if s, ok := stats[p.PID]; ok { // it may have ended while we looked
+		if s, ok := stats[p.PID]; ok { // it may have ended meanwhile
 			u.Processes++
 			if idle[p.PID] {
 				u.Shells++

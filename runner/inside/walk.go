@@ -14,37 +14,37 @@ import (
 )
 
 const (
-	// maxVisits bounds what one search looks at, maxPending the directories that it
-	// knows of and has not looked at.
+	// maxVisits bounds the entries that one search visits, maxPending the directories
+	// that it has found and not visited yet.
 	maxVisits  = 2_000_000
 	maxPending = 200_000
-	// walkBatch is how much of a directory is in memory at once.
+	// walkBatch is how many entries of a directory are read at once.
 	walkBatch = 1024
 )
 
-// errEnough ends a walk that has found what it may.
+// errEnough ends a walk that has reached its limit of results.
 var errEnough = errors.New("enough")
 
-// place is a directory, or a file, that a search begins at.
-type place struct {
-	real  string // where it is
-	shown string // how the caller spells it, empty for the workspace
+// searchRoot is the directory, or the file, that is searched.
+type searchRoot struct {
+	path  string // absolute, without symbolic links
+	shown string // as the caller named it, empty for the workspace
 	file  bool
 }
 
-// placeOf finds where a search begins.
-func (r *Runner) placeOf(path string) (place, error) {
-	p := place{real: r.opts.Workspace, shown: path}
+// searchRootOf resolves the path of a search.
+func (r *Runner) searchRootOf(path string) (searchRoot, error) {
+	p := searchRoot{path: r.opts.Workspace, shown: path}
 	var err error
 	if path != "" {
-		if p.real, err = r.resolve(path); err != nil {
+		if p.path, err = r.resolve(path); err != nil {
 			return p, err
 		}
 	}
-	if p.real, err = filepath.EvalSymlinks(p.real); err != nil {
+	if p.path, err = filepath.EvalSymlinks(p.path); err != nil {
 		return p, err
 	}
-	at, err := os.Stat(p.real)
+	at, err := os.Stat(p.path)
 	if err != nil {
 		return p, err
 	}
@@ -52,27 +52,26 @@ func (r *Runner) placeOf(path string) (place, error) {
 	return p, nil
 }
 
-// spell is how the caller would name a file below.
-func (p place) spell(rel string) string {
+// displayPath is the path of a file below, relative to what the caller named.
+func (p searchRoot) displayPath(rel string) string {
 	if p.shown == "" {
 		return rel
 	}
 	return filepath.Join(p.shown, rel)
 }
 
-// sight is one file that a walk comes by. Who opens or looks at it does so from its
-// directory: in a sandbox every part of a path costs.
-type sight struct {
+// walkEntry is one file of a walk. Callers open it relative to dir, because in a sandbox
+// every component of a path costs time.
+type walkEntry struct {
 	fs.DirEntry
 	rel string // its name from where the walk began
 	dir int    // its directory, open
 }
 
-// walk visits every file below a directory. It goes at most
-// depth directories down, everywhere if that is negative, follows no links, and
-// leaves out what version control keeps and what is no file. A directory that
-// cannot be read is passed over.
-func (p place) walk(ctx context.Context, depth int, visit func(sight) error) error {
+// walk visits every file below a directory, at most depth directories deep, without a
+// limit if depth is negative. It follows no symbolic links and skips the directories of
+// version control, and directories that it cannot read.
+func (p searchRoot) walk(ctx context.Context, depth int, visit func(walkEntry) error) error {
 	type pending struct {
 		rel   string
 		depth int
@@ -83,14 +82,14 @@ func (p place) walk(ctx context.Context, depth int, visit func(sight) error) err
 		dir := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		var below []pending
-		err := p.entries(ctx, dir.rel, func(e sight) error {
+		err := p.entries(ctx, dir.rel, func(e walkEntry) error {
 			if visits++; visits > maxVisits || len(todo)+len(below) > maxPending {
-				return fmt.Errorf("there is too much below %s to look at", p.real)
+				return fmt.Errorf("there is too much below %s to look at", p.path)
 			}
 			if !e.IsDir() {
 				return visit(e)
 			}
-			if dir.depth != 0 && !p.passed(e.rel, e.Name()) {
+			if dir.depth != 0 && !p.skips(e.rel, e.Name()) {
 				below = append(below, pending{e.rel, dir.depth - 1})
 			}
 			return nil
@@ -98,15 +97,15 @@ func (p place) walk(ctx context.Context, depth int, visit func(sight) error) err
 		if err != nil {
 			return err
 		}
-		slices.Reverse(below) // the last is the next
+		slices.Reverse(below) // todo is a stack
 		todo = append(todo, below...)
 	}
 	return nil
 }
 
-// entries reads a directory batch by batch, each in the order of names.
-func (p place) entries(ctx context.Context, rel string, each func(sight) error) error {
-	d, err := os.OpenFile(filepath.Join(p.real, rel), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+// entries reads a directory in batches, each sorted by name.
+func (p searchRoot) entries(ctx context.Context, rel string, each func(walkEntry) error) error {
+	d, err := os.OpenFile(filepath.Join(p.path, rel), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if rel == "" {
 			return err
@@ -126,7 +125,7 @@ func (p place) entries(ctx context.Context, rel string, each func(sight) error) 
 			if rel != "" {
 				name = rel + "/" + name
 			}
-			if err := each(sight{e, name, at}); err != nil {
+			if err := each(walkEntry{e, name, at}); err != nil {
 				return err
 			}
 		}
@@ -141,20 +140,20 @@ func (p place) entries(ctx context.Context, rel string, each func(sight) error) 
 	}
 }
 
-// passed reports whether a walk leaves a directory out: who wants to know begins
-// there.
-func (p place) passed(rel, name string) bool {
+// skips reports whether a walk leaves a directory out. A search that begins there does
+// read it.
+func (p searchRoot) skips(rel, name string) bool {
 	switch name {
 	case ".git", ".hg", ".svn", ".jj":
 		return true
 	case "proc", "sys", "dev":
-		return p.real == "/" && rel == name
+		return p.path == "/" && rel == name
 	}
 	return false
 }
 
-// why says in words why a walk ended early, if it did.
-func why(err error) (note string, rest error) {
+// stopNote describes why a walk ended early, if it did.
+func stopNote(err error) (note string, rest error) {
 	switch {
 	case err == nil, errors.Is(err, errEnough):
 		return "", nil

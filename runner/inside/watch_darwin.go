@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 )
 
@@ -26,16 +27,16 @@ const (
 	maxPolled = 100_000
 )
 
-// watcher tells what changes below a path, by comparing one look with the next.
+// watcher reports changes below a path. It polls and compares.
 type watcher struct {
 	top       string
 	recursive bool
 	seen      map[string]fs.FileInfo // by path relative to top
-	full      bool                   // it was said that more is there than can be watched
+	full      bool                   // an overflow was reported
 }
 
-// watch begins to watch; what changes from now on is told.
-func (r *Runner) watch(what runner.Watch) (source, error) {
+// watch starts to watch; it reports changes from now on.
+func (r *Runner) watch(what runner.Watch) (endpoint, error) {
 	top, err := r.resolve(what.Path)
 	if err != nil {
 		return nil, err
@@ -50,13 +51,13 @@ func (r *Runner) watch(what runner.Watch) (source, error) {
 
 func (w *watcher) release() {}
 
-func (w *watcher) carry(ctx context.Context, c *net.UnixConn) {
+func (w *watcher) serve(ctx context.Context, c *net.UnixConn) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var listening sync.WaitGroup
 	defer listening.Wait()
 	listening.Go(func() {
-		sink(c)
+		discard(c)
 		stop()
 	})
 	defer func() { _ = c.Close() }()
@@ -73,11 +74,11 @@ func (w *watcher) carry(ctx context.Context, c *net.UnixConn) {
 		if lines.Flush() != nil || n > 0 && changes[n-1] == (runner.Change{Path: ".", Op: runner.Removed}) {
 			return
 		}
-		pause(ctx, pollEvery)
+		_ = sleep.For(ctx, pollEvery)
 	}
 }
 
-// poll looks once more and returns what has changed since the last time.
+// poll returns what has changed since the last poll.
 func (w *watcher) poll() []runner.Change {
 	now, whole := w.look()
 	var changes []runner.Change
@@ -97,7 +98,7 @@ func (w *watcher) poll() []runner.Change {
 			changes = append(changes, runner.Change{Path: name, Op: runner.Removed})
 		}
 	}
-	// The top comes last, for nothing is told after its end.
+	// The top comes last, because nothing is reported after its removal.
 	slices.SortFunc(changes, func(a, b runner.Change) int {
 		switch {
 		case a.Path == b.Path:
@@ -123,7 +124,7 @@ func (w *watcher) look() (found map[string]fs.FileInfo, whole bool) {
 	full := errors.New("more than is looked at")
 	err := filepath.WalkDir(w.top, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it went while we looked
+			return nil // it was removed meanwhile
 		}
 		name, err := filepath.Rel(w.top, path)
 		if err != nil {

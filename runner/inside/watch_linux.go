@@ -22,30 +22,30 @@ import (
 )
 
 const (
-	// inDir is what is asked of a directory: what happens in it, and its own end.
+	// inDir is the inotify mask of a directory: changes in it, and its own removal.
 	inDir = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MODIFY | unix.IN_DELETE | unix.IN_MOVED_FROM |
 		unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_EXCL_UNLINK
 
-	// maxTold bounds the changes that wait to be told.
-	maxTold = 8192
-	// watchBuffer holds the changes that are read at once.
+	// maxPendingChanges bounds the changes that are not sent yet.
+	maxPendingChanges = 8192
+	// watchBuffer is the size of the buffer for inotify events.
 	watchBuffer = 64 << 10
 )
 
-// watcher tells what changes below a path.
+// watcher reports changes below a path.
 type watcher struct {
 	file      *os.File // of inotify
 	top       string
 	recursive bool
 	limit     int
-	paths     map[int32]string // what is watched, relative to top
-	marks     map[string]int32 // the same the other way round
-	full      bool             // it was said that more is there than can be watched
+	paths     map[int32]string // watched directories by descriptor, relative to top
+	marks     map[string]int32 // the inverse of paths
+	full      bool             // an overflow was reported because of limit
 	out       []runner.Change
 }
 
-// watch begins to watch; what changes from now on is told.
-func (r *Runner) watch(what runner.Watch) (source, error) {
+// watch starts to watch; it reports changes from now on.
+func (r *Runner) watch(what runner.Watch) (endpoint, error) {
 	top, err := r.resolve(what.Path)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func newWatcher(top string, recursive bool, limit int) (*watcher, error) {
 
 func (w *watcher) release() { _ = w.file.Close() }
 
-// add begins to watch the directory at name.
+// add starts to watch the directory at name.
 func (w *watcher) add(name string) error {
 	if len(w.paths) >= w.limit {
 		w.overflow()
@@ -107,17 +107,17 @@ func (w *watcher) add(name string) error {
 	return nil
 }
 
-// addBelow begins to watch the directories below name. What is found in a
-// directory that is new came before it was watched, and is told.
+// addBelow starts to watch the directories below name. Entries of a new directory were
+// created before it was watched, and are reported.
 func (w *watcher) addBelow(name string, isNew bool) {
 	entries, err := os.ReadDir(filepath.Join(w.top, name))
 	if err != nil {
-		return // it is no directory, or went again
+		return // it is no directory, or was removed
 	}
 	for _, e := range entries {
 		below := path.Join(name, e.Name())
 		if isNew {
-			w.tell(runner.Change{Path: below, Op: runner.Created})
+			w.emit(runner.Change{Path: below, Op: runner.Created})
 		}
 		if !w.recursive || !e.IsDir() || w.full {
 			continue
@@ -154,15 +154,15 @@ func (w *watcher) control(do func(fd int) error) error {
 
 func (w *watcher) overflow() {
 	if !w.full {
-		w.tell(runner.Change{Overflow: true})
+		w.emit(runner.Change{Overflow: true})
 	}
 	w.full = true
 }
 
-// tell has c told with the next lines, unless it would only repeat the last. Of
-// too many at once it is told that there were more.
-func (w *watcher) tell(c runner.Change) {
-	if len(w.out) >= maxTold {
+// emit adds c to the changes to send, unless it repeats the last one. If there are too
+// many, it adds an overflow.
+func (w *watcher) emit(c runner.Change) {
+	if len(w.out) >= maxPendingChanges {
 		c = runner.Change{Overflow: true}
 	}
 	if n := len(w.out); n == 0 || w.out[n-1] != c {
@@ -170,13 +170,13 @@ func (w *watcher) tell(c runner.Change) {
 	}
 }
 
-func (w *watcher) carry(ctx context.Context, c *net.UnixConn) {
+func (w *watcher) serve(ctx context.Context, c *net.UnixConn) {
 	stop := context.AfterFunc(ctx, func() { _ = w.file.Close() })
 	defer stop()
 	var listening sync.WaitGroup
 	defer listening.Wait()
 	listening.Go(func() {
-		sink(c)
+		discard(c)
 		_ = w.file.Close()
 	})
 	defer func() { _ = c.Close() }()
@@ -201,7 +201,7 @@ func (w *watcher) carry(ctx context.Context, c *net.UnixConn) {
 	}
 }
 
-// read takes in what inotify says, and reports whether the top is gone.
+// read handles inotify events, and reports whether the top is gone.
 func (w *watcher) read(b []byte) (over bool) {
 	for len(b) >= unix.SizeofInotifyEvent {
 		wd := int32(binary.NativeEndian.Uint32(b)) //nolint:gosec // as it was written
@@ -213,20 +213,20 @@ func (w *watcher) read(b []byte) (over bool) {
 		}
 		name, _, _ := bytes.Cut(b[:size], []byte{0})
 		b = b[size:]
-		over = w.note(wd, mask, string(name)) || over
+		over = w.handleEvent(wd, mask, string(name)) || over
 	}
 	return over
 }
 
-// note takes in one event, and reports whether the top is gone.
-func (w *watcher) note(wd int32, mask uint32, name string) bool {
+// handleEvent handles one event, and reports whether the top is gone.
+func (w *watcher) handleEvent(wd int32, mask uint32, name string) bool {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
-		w.tell(runner.Change{Overflow: true})
+		w.emit(runner.Change{Overflow: true})
 		return false
 	}
 	dir, ok := w.paths[wd]
 	if !ok {
-		return false // of something that has moved away
+		return false // of a directory that has moved away
 	}
 	at := path.Join(dir, name)
 	switch {
@@ -238,28 +238,28 @@ func (w *watcher) note(wd int32, mask uint32, name string) bool {
 		return false
 	case mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_UNMOUNT) != 0:
 		if dir == "." {
-			w.tell(runner.Change{Path: ".", Op: runner.Removed})
+			w.emit(runner.Change{Path: ".", Op: runner.Removed})
 		}
-		return dir == "." // of any other its parent tells
+		return dir == "." // for others the parent reports it
 	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
 		if mask&unix.IN_ISDIR != 0 {
 			w.forget(at)
 		}
-		w.tell(runner.Change{Path: at, Op: runner.Removed})
+		w.emit(runner.Change{Path: at, Op: runner.Removed})
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
-		w.tell(runner.Change{Path: at, Op: runner.Created})
+		w.emit(runner.Change{Path: at, Op: runner.Created})
 		if mask&unix.IN_ISDIR != 0 && w.recursive && w.add(at) == nil {
 			w.addBelow(at, true)
 		}
 	case mask&unix.IN_MODIFY != 0:
-		w.tell(runner.Change{Path: at, Op: runner.Written})
+		w.emit(runner.Change{Path: at, Op: runner.Written})
 	case mask&unix.IN_ATTRIB != 0 && (name != "" || dir == "."):
-		// A file that is watched by itself and unlinked says only that.
+		// A watched file that is unlinked causes only this event.
 		if _, err := os.Lstat(filepath.Join(w.top, at)); at == "." && errors.Is(err, fs.ErrNotExist) {
-			w.tell(runner.Change{Path: ".", Op: runner.Removed})
+			w.emit(runner.Change{Path: ".", Op: runner.Removed})
 			return true
 		}
-		w.tell(runner.Change{Path: at, Op: runner.Modified})
+		w.emit(runner.Change{Path: at, Op: runner.Modified})
 	}
 	return false
 }

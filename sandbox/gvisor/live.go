@@ -64,7 +64,7 @@ func (d *Driver) open(ctx context.Context, h handle, b box, f runner.Fence, k *s
 		err = d.egress.open(b, h.Session, m, k.c.SandboxPid())
 	}
 	if err == nil {
-		link, err = runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Known: b.fence(), Logger: log, Attention: priority})
+		link, err = runner.Listen(runner.LinkOptions{Path: b.socket(), Secret: secret, Fence: f, Known: b.fence(), Logger: log, Priority: priority})
 	}
 	if err != nil {
 		d.cpu.Leave(b.id, priority)

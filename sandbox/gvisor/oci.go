@@ -66,7 +66,7 @@ func (d *Driver) ociSpec(b box, program string, m boxSpec) *specs.Spec {
 	if m.Network {
 		s.Process.Args = append(s.Process.Args, "-outlet", insideRun+"/outlet")
 		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
-			s.Process.Env = append(s.Process.Env, name+"=http://"+runner.DefaultOutlet)
+			s.Process.Env = append(s.Process.Env, name+"=http://"+runner.DefaultEgressAddr)
 		}
 		for _, name := range []string{"no_proxy", "NO_PROXY"} {
 			s.Process.Env = append(s.Process.Env, name+"=localhost,127.0.0.1,::1")

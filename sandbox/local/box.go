@@ -15,7 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox"
 )
 
-// box is a living sandbox as this server reaches it.
+// box is a running sandbox as this server reaches it.
 type box struct {
 	*runner.Link
 	driver  *Driver
@@ -48,7 +48,7 @@ func (d *Driver) open(ctx context.Context, p place, f runner.Fence, w *pidfd.Pro
 		w.Close()
 		return nil, err
 	}
-	// The watch is over what lives on after this request.
+	// The sandbox outlives this request, and so must the watcher.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b := &box{Link: link, driver: d, place: p, runner: w, gone: make(chan struct{}), stop: stop}
 	if err := b.answers(ctx); err != nil {
@@ -60,7 +60,7 @@ func (d *Driver) open(ctx context.Context, p place, f runner.Fence, w *pidfd.Pro
 
 // answers waits for the runner's first answer, or for its end.
 func (b *box) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerWithin, runner.ErrUnreachable)
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, runner.ErrUnreachable)
 	defer cancel()
 	ended := make(chan struct{})
 	go func() {
@@ -84,10 +84,10 @@ func (b *box) Handle() sandbox.Handle {
 	return h
 }
 
-// Gone is closed once nothing of the sandbox is left.
+// Gone is closed once no process of the sandbox is left.
 func (b *box) Gone() <-chan struct{} { return b.gone }
 
-// Close lets go of the sandbox, which lives on.
+// Close disconnects from the sandbox, which keeps running.
 func (b *box) Close() error {
 	b.stop()
 	err := b.Link.Close()
@@ -96,13 +96,13 @@ func (b *box) Close() error {
 	return err
 }
 
-// watch clears up once the runner has ended and then says so.
+// watch cleans up once the runner has ended, and closes Gone.
 func (b *box) watch(ctx context.Context) {
 	if b.runner.Wait(ctx) != nil {
 		return
 	}
 	for {
-		err := b.clear(ctx)
+		err := b.cleanUp(ctx)
 		if err == nil {
 			break
 		}
@@ -114,22 +114,22 @@ func (b *box) watch(ctx context.Context) {
 			return
 		}
 	}
-	// In this order: whoever hears of it lets go of the link, and who waits there
-	// should be told why.
+	// In this order: a caller that sees Gone closes the link, and calls waiting there
+	// should fail with ErrGone.
 	b.End(sandbox.ErrGone)
 	close(b.gone)
 }
 
-// clear ends what a dead runner left. If another one lives in its place, whoever
-// started that has done so already. That the dead one seems to live means that a
-// process it had forked, and that has not become a command yet, holds its sign.
-func (b *box) clear(ctx context.Context) error {
+// cleanUp ends the processes that a dead runner left behind. If another runner has taken
+// its place, its starter has done so already. The PID file may still be locked with the
+// PID of the dead runner, by a child it forked that has not called exec yet.
+func (b *box) cleanUp(ctx context.Context) error {
 	unlock, err := b.place.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if pid, err := inside.Alive(b.place.dir); err != nil || pid != 0 && pid != b.runner.PID {
+	if pid, err := inside.LivePID(b.place.dir); err != nil || pid != 0 && pid != b.runner.PID {
 		return err
 	}
 	return b.driver.end(ctx, b.place)

@@ -17,7 +17,7 @@ import (
 
 var _ sandbox.Snapshotter = (*Driver)(nil)
 
-// maxPasses is how often a workspace is looked at that does not hold still.
+// maxPasses bounds the passes over a workspace that keeps changing.
 const maxPasses = 5
 
 // Snapshot copies what changed in a workspace. Nothing can be paused here: files
@@ -79,7 +79,7 @@ func (d *Driver) captures(p place, c sandbox.SnapshotRequest) error {
 	if of.session != p.session || of.generation != p.generation {
 		return runner.ErrForeign
 	}
-	if pid, err := inside.Alive(p.dir); err != nil || pid == 0 {
+	if pid, err := inside.LivePID(p.dir); err != nil || pid == 0 {
 		return errors.Join(err, sandbox.ErrGone)
 	}
 	return nil

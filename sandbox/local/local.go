@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	// answerWithin bounds how long a runner that lives may take to answer.
-	answerWithin = 15 * time.Second
-	// obeyWithin is how long a runner may take to end its processes when told to.
-	obeyWithin = 5 * time.Second
-	// undoWithin bounds the clearing away of what could not be finished.
-	undoWithin = 10 * time.Second
+	// readyTimeout bounds how long a runner that lives may take to answer.
+	readyTimeout = 15 * time.Second
+	// stopTimeout is how long a runner may take to end its processes when told to.
+	stopTimeout = 5 * time.Second
+	// cleanupTimeout bounds the clearing away of what could not be finished.
+	cleanupTimeout = 10 * time.Second
 
 	usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -132,19 +132,19 @@ func (d *Driver) create(ctx context.Context, p place, spec sandbox.Spec) (_ *box
 		var b *box
 		if b, err = d.open(ctx, p, f, w); err == nil {
 			if err = has.latest().Record(spec.Workspace.Number); err == nil {
-				d.clear(ctx, has, spec.Workspace.Number)
+				d.removeOldWorkspaces(ctx, has, spec.Workspace.Number)
 				return b, nil
 			}
 			err = errors.Join(err, b.Close())
 		}
 	}
-	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	return nil, errors.Join(err, p.complaint(), d.end(undo, p))
+	return nil, errors.Join(err, p.logTail(), d.end(undo, p))
 }
 
-// clear removes the workspaces before the one that a sandbox has.
-func (d *Driver) clear(ctx context.Context, has files, number uint64) {
+// removeOldWorkspaces removes the workspaces before the one that a sandbox has.
+func (d *Driver) removeOldWorkspaces(ctx context.Context, has files, number uint64) {
 	if err := has.remove(func(n uint64) bool { return n < number }); err != nil {
 		d.log.WarnContext(ctx, "old workspace not removed", "session", has.session, "error", err)
 	}
@@ -172,7 +172,7 @@ func (d *Driver) attach(ctx context.Context, p place, f runner.Fence) (*box, err
 		return nil, err
 	}
 	defer unlock()
-	w, err := p.watchRunner()
+	w, err := p.openRunner()
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (d *Driver) attach(ctx context.Context, p place, f runner.Fence) (*box, err
 		if err == nil {
 			return b, nil
 		}
-		if pid, dead := inside.Alive(p.dir); dead != nil || pid != 0 {
+		if pid, dead := inside.LivePID(p.dir); dead != nil || pid != 0 {
 			return nil, errors.Join(err, dead)
 		}
 	}
@@ -210,7 +210,7 @@ func (d *Driver) stop(ctx context.Context, p place, f *runner.Fence) error {
 		defer unlock()
 		crash.At(crash.SandboxLocked)
 		if f != nil {
-			err = p.refuses(*f)
+			err = p.checkFence(*f)
 		}
 	}
 	if err == nil {
@@ -231,7 +231,7 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 	if err := id.Validate(); err != nil {
 		return err
 	}
-	found, err := d.leftovers()
+	found, err := d.listSandboxes()
 	if err != nil {
 		return fmt.Errorf("remove sandboxes of %s: %w", id, err)
 	}
@@ -257,7 +257,7 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 // Sweep stops the sandboxes of this instance that owned does not vouch for,
 // whoever started them.
 func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Ownership) error {
-	found, err := d.leftovers()
+	found, err := d.listSandboxes()
 	if err != nil {
 		return fmt.Errorf("sweep sandboxes: %w", err)
 	}
@@ -275,8 +275,8 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 	return errors.Join(errs...)
 }
 
-// leftovers finds every sandbox that has a directory or a process.
-func (d *Driver) leftovers() (map[string]place, error) {
+// listSandboxes finds every sandbox that has a directory or a process.
+func (d *Driver) listSandboxes() (map[string]place, error) {
 	found := make(map[string]place)
 	note := func(session, generation string) {
 		n, err := strconv.ParseUint(generation, 10, 64)

@@ -83,7 +83,7 @@ func state(t testing.TB, dir string, h sandbox.Handle) string {
 // runnerOf is the process of a sandbox's runner.
 func runnerOf(t testing.TB, dir string, h sandbox.Handle) int {
 	t.Helper()
-	pid, err := inside.Alive(state(t, dir, h))
+	pid, err := inside.LivePID(state(t, dir, h))
 	if err != nil || pid == 0 {
 		t.Fatalf("the runner is process %d, %v", pid, err)
 	}
@@ -437,7 +437,7 @@ func TestNoZombieIsLeftOfASandboxThatDied(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir)
 	s := create(t, d, fence(1, 1))
-	pid, err := inside.Alive(state(t, dir, s.Handle()))
+	pid, err := inside.LivePID(state(t, dir, s.Handle()))
 	if err != nil || pid == 0 {
 		t.Fatalf("the runner is process %d, %v", pid, err)
 	}

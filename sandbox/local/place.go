@@ -28,11 +28,11 @@ const (
 	sandboxes  = "sandboxes"
 )
 
-// place is where one sandbox keeps its state, whether it lives or not.
+// place is the paths of one sandbox, whether it is running or not.
 type place struct {
 	session    dormouse.SessionID
 	generation uint64
-	mark       string // what its processes carry
+	mark       string // the value of the mark variable of its processes
 	dir        string // its runner's state
 	workspace  string // set when it is created
 	home       string
@@ -58,35 +58,35 @@ func (p place) socket() string { return filepath.Join(p.dir, "socket") }
 func (p place) secret() string { return filepath.Join(p.dir, "secret") }
 func (p place) log() string    { return filepath.Join(p.dir, "log") }
 
-// fence is the newest that the sandbox was reached under.
+// fence is the file with the newest fence of the sandbox.
 func (p place) fence() runner.FenceFile {
 	return runner.FenceFile(filepath.Join(p.dir, "reached.json"))
 }
 
-// refuses returns runner.ErrStale if whoever comes under f is late: the sandbox is of a
-// newer generation, or was reached under a newer epoch.
-func (p place) refuses(f runner.Fence) error {
+// checkFence returns runner.ErrStale if f is stale: the sandbox is of a newer generation,
+// or a newer epoch has reached it.
+func (p place) checkFence(f runner.Fence) error {
 	if p.generation > f.Generation {
 		return runner.ErrStale
 	}
 	return p.fence().Check(f)
 }
 
-// lock keeps everyone else from creating, attaching to or ending a sandbox of
-// this session.
+// lock excludes other servers from creating, attaching to or ending a sandbox of this
+// session.
 func (p place) lock(ctx context.Context) (unlock func(), err error) {
 	return dirlock.Lock(ctx, filepath.Dir(p.dir))
 }
 
-// prepare makes the place ready for a runner: its files stay, its secret is new.
+// prepare prepares the directory for a runner. Its files stay, its secret is new.
 func (p place) prepare() error {
 	for _, dir := range []string{p.dir, p.home} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("prepare: %w", err)
 		}
 	}
-	// A runner that begins now must not be taken for the one before it.
-	if err := inside.RemoveAlive(p.dir); err != nil {
+	// The new runner must not be taken for the one before it.
+	if err := inside.RemovePIDFile(p.dir); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
 	if err := os.WriteFile(p.secret(), []byte(newSecret()), 0o600); err != nil {
@@ -106,8 +106,8 @@ func (p place) remove(ctx context.Context) error {
 	}
 }
 
-// complaint is the end of the runner's log, if it has one.
-func (p place) complaint() error {
+// logTail is an error with the end of the runner's log, nil if that is empty.
+func (p place) logTail() error {
 	b, err := os.ReadFile(p.log())
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 {
 		return nil
@@ -118,10 +118,10 @@ func (p place) complaint() error {
 	return fmt.Errorf("its log ends: %q", bytes.TrimSpace(b[max(0, len(b)-500):]))
 }
 
-// watchRunner watches the runner that lives here, if one does.
-func (p place) watchRunner() (*pidfd.Process, error) {
+// openRunner opens a pidfd of the running runner, nil if there is none.
+func (p place) openRunner() (*pidfd.Process, error) {
 	for {
-		pid, err := inside.Alive(p.dir)
+		pid, err := inside.LivePID(p.dir)
 		if err != nil || pid == 0 {
 			return nil, err
 		}
@@ -132,9 +132,9 @@ func (p place) watchRunner() (*pidfd.Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		// It signs and holds the same file after we got hold of its pid, so the
-		// pid was and is its own.
-		again, err := inside.Alive(p.dir)
+		// The runner still has the PID file locked after we opened the pidfd, so the
+		// PID was not reused.
+		again, err := inside.LivePID(p.dir)
 		if err == nil && again == pid {
 			return w, nil
 		}
@@ -145,7 +145,7 @@ func (p place) watchRunner() (*pidfd.Process, error) {
 	}
 }
 
-// readSecret returns what the runner that lives here proves itself with.
+// readSecret returns the secret that authenticates the runner.
 func (p place) readSecret() (string, error) {
 	b, err := os.ReadFile(p.secret())
 	if err != nil {

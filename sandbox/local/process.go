@@ -15,8 +15,8 @@ import (
 	"github.com/dormouse-run/dormouse/runner/proctree"
 )
 
-// launch starts the runner, tied to nothing of ours: not our terminal, not our
-// streams, not our life.
+// launch starts the runner detached from the server: in a session of its own, without
+// our streams, so that it outlives us.
 func (d *Driver) launch(p place) (pid int, err error) {
 	log, err := os.OpenFile(p.log(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -36,7 +36,7 @@ func (d *Driver) launch(p place) (pid int, err error) {
 	return pid, cmd.Process.Release()
 }
 
-// environment is all that a sandbox's processes are given.
+// environment is the environment of a sandbox's processes.
 func (d *Driver) environment(p place) []string {
 	env := []string{
 		mark + "=" + p.mark,
@@ -45,7 +45,7 @@ func (d *Driver) environment(p place) []string {
 		"LC_CTYPE=C.UTF-8", // and not LANG, for which every program reads a dozen files more
 		"TERM=dumb",
 	}
-	// A runner is told where to die only once, or no sandbox would ever live.
+	// Only the first runner gets a crash point, or no sandbox would ever start.
 	if crash.Enabled && !d.crashed.Swap(true) {
 		for _, e := range os.Environ() {
 			if strings.HasPrefix(e, "DORMOUSE_CRASH_") {
@@ -56,21 +56,21 @@ func (d *Driver) environment(p place) []string {
 	return env
 }
 
-// end ends whatever lives at p. It returns nil only when that is certain: nobody
-// holds the sign of life, and no process carries the mark.
+// end ends the sandbox at p. It returns nil only once the PID file is unlocked and no
+// process has the mark in its environment.
 func (d *Driver) end(ctx context.Context, p place) error {
-	w, err := p.watchRunner()
+	w, err := p.openRunner()
 	if err != nil {
 		return err
 	}
 	stubborn := 0
 	if w != nil {
 		defer w.Close()
-		// The runner knows its children best: asked, it leaves none behind.
-		obeying, cancel := context.WithTimeout(ctx, obeyWithin)
+		// A runner that is asked to stop ends all its descendants itself.
+		stopping, cancel := context.WithTimeout(ctx, stopTimeout)
 		w.Signal(unix.SIGTERM)
 		w.Signal(unix.SIGCONT)
-		if w.Wait(obeying) != nil {
+		if w.Wait(stopping) != nil {
 			stubborn = w.PID
 		}
 		cancel()
@@ -82,7 +82,7 @@ func (d *Driver) end(ctx context.Context, p place) error {
 	if err != nil {
 		return err
 	}
-	left, err := inside.Alive(p.dir)
+	left, err := inside.LivePID(p.dir)
 	if err == nil && left != 0 {
 		err = fmt.Errorf("process %d lives on", left)
 	}

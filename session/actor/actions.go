@@ -16,7 +16,7 @@ import (
 )
 
 // Settle implements agent.Journal.
-func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Wish) error {
+func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Action) error {
 	v := law.Settle{Work: j.work, Use: use.ID}
 	switch w := w.(type) {
 	case tool.Schedule:
@@ -133,7 +133,7 @@ func (j *journal) wakeups(ctx context.Context) (string, error) {
 }
 
 // Reach implements agent.Journal.
-func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Wish) (text string, failed bool, err error) {
+func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Action) (text string, failed bool, err error) {
 	switch w := w.(type) {
 	case tool.Message:
 		text, err = j.a.promptOwnChild(ctx, op, w)

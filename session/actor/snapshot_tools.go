@@ -27,7 +27,7 @@ func (a *Actor) snapshotForAgent(ctx context.Context, op dormouse.Op) (string, e
 
 // snapshotAction answers an action that concerns the session's snapshots: what to change
 // and what to say then.
-func (j *journal) snapshotAction(ctx context.Context, w tool.Wish) (law.Verb, string, error) {
+func (j *journal) snapshotAction(ctx context.Context, w tool.Action) (law.Verb, string, error) {
 	switch w := w.(type) { //nolint:gochecksumtype // those about snapshots
 	case tool.Restore:
 		return j.restore(ctx, w)

@@ -18,7 +18,7 @@ const maxTranscript = 16 << 20
 // transcript is a thread's conversation, kept while the actor is loaded so that a
 // turn does not begin by reading all of history.
 type transcript struct {
-	events []agent.Talk
+	events []agent.Entry
 	upto   uint64 // every event up to this seq has been read
 	size   int
 }
@@ -48,14 +48,14 @@ func (c *transcript) add(thread dormouse.ThreadID, events []dormouse.Event) {
 }
 
 // after returns the conversation beyond a seq.
-func (c *transcript) after(seq uint64) []agent.Talk { return slices.Clip(c.events[c.find(seq+1):]) }
+func (c *transcript) after(seq uint64) []agent.Entry { return slices.Clip(c.events[c.find(seq+1):]) }
 
 // truncate forgets what was said after a seq. What others were given stays theirs.
 func (c *transcript) truncate(to uint64) { c.events = slices.Clip(c.events[:c.find(to+1)]) }
 
 // find is the place of the first event that has this seq or a later one.
 func (c *transcript) find(seq uint64) int {
-	i, _ := slices.BinarySearchFunc(c.events, seq, func(e agent.Talk, s uint64) int {
+	i, _ := slices.BinarySearchFunc(c.events, seq, func(e agent.Entry, s uint64) int {
 		if e.Seq < s {
 			return -1
 		}
@@ -91,8 +91,8 @@ func (a *Actor) readTranscript(ctx context.Context, after uint64) ([]dormouse.Ev
 }
 
 // History implements agent.Journal.
-func (j *journal) History(ctx context.Context, after uint64) ([]agent.Talk, error) {
-	var events []agent.Talk
+func (j *journal) History(ctx context.Context, after uint64) ([]agent.Entry, error) {
+	var events []agent.Entry
 	var upto uint64
 	err := j.ask(ctx, func(context.Context, *law.Turn) error {
 		if c := j.a.transcripts[j.thread]; c != nil {

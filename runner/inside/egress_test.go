@@ -18,11 +18,11 @@ import (
 	"github.com/dormouse-run/dormouse/runner/inside"
 )
 
-// outlet opens one that leads to a socket nobody listens on yet.
-func outlet(t *testing.T) (*inside.Outlet, string) {
+// egress opens a forwarder to a socket that nothing listens on yet.
+func egress(t *testing.T) (*inside.EgressForwarder, string) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "egress")
-	o, err := inside.ListenOutlet(t.Context(), "127.0.0.1:0", socket, nil)
+	o, err := inside.ListenEgress(t.Context(), "127.0.0.1:0", socket, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func listenAt(t *testing.T, socket string, serve func(*net.UnixConn)) (stop func
 	return stop
 }
 
-func dialOutlet(t *testing.T, o *inside.Outlet) *net.TCPConn {
+func dialEgress(t *testing.T, o *inside.EgressForwarder) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", o.Addr().String())
 	if err != nil {
@@ -78,9 +78,9 @@ func dialOutlet(t *testing.T, o *inside.Outlet) *net.TCPConn {
 }
 
 // say sends a word to an upper-casing socket and gives what comes back.
-func say(t *testing.T, o *inside.Outlet, word string) string {
+func say(t *testing.T, o *inside.EgressForwarder, word string) string {
 	t.Helper()
-	c := dialOutlet(t, o)
+	c := dialEgress(t, o)
 	_, _ = io.WriteString(c, word)
 	_ = c.CloseWrite()
 	b, err := io.ReadAll(c)
@@ -96,8 +96,8 @@ func shout(c *net.UnixConn) {
 	_, _ = io.WriteString(c, strings.ToUpper(string(b)))
 }
 
-func TestOutletJoinsProgramsToTheSocketThatIsThere(t *testing.T) {
-	o, socket := outlet(t)
+func TestEgressForwarderJoinsProgramsToTheSocketThatIsThere(t *testing.T) {
+	o, socket := egress(t)
 	stop := listenAt(t, socket, shout)
 	if got := say(t, o, "hello"); got != "HELLO" {
 		t.Errorf("%q", got)
@@ -109,15 +109,15 @@ func TestOutletJoinsProgramsToTheSocketThatIsThere(t *testing.T) {
 	}
 }
 
-func TestOutletPassesOnTheFarEndsHalfClose(t *testing.T) {
-	o, socket := outlet(t)
+func TestEgressForwarderPassesOnTheFarEndsHalfClose(t *testing.T) {
+	o, socket := egress(t)
 	got := make(chan string, 1)
 	listenAt(t, socket, func(c *net.UnixConn) {
 		_ = c.CloseWrite()
 		b, _ := io.ReadAll(c)
 		got <- string(b)
 	})
-	c := dialOutlet(t, o)
+	c := dialEgress(t, o)
 	if b, err := io.ReadAll(c); len(b) > 0 || err != nil {
 		t.Fatalf("%q, %v", b, err)
 	}
@@ -128,10 +128,10 @@ func TestOutletPassesOnTheFarEndsHalfClose(t *testing.T) {
 	}
 }
 
-func TestOutletSaysWhenThereIsNoNetwork(t *testing.T) {
-	o, socket := outlet(t)
+func TestEgressForwarderSaysWhenThereIsNoNetwork(t *testing.T) {
+	o, socket := egress(t)
 	ask := func() (int, string) {
-		c := dialOutlet(t, o)
+		c := dialEgress(t, o)
 		_, _ = io.WriteString(c, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
@@ -153,21 +153,21 @@ func TestOutletSaysWhenThereIsNoNetwork(t *testing.T) {
 	}
 }
 
-func TestOutletCarriesOnly512AtOnce(t *testing.T) {
+func TestEgressForwarderCarriesOnly512AtOnce(t *testing.T) {
 	const most = 512
-	o, socket := outlet(t)
+	o, socket := egress(t)
 	arrived := make(chan struct{}, 2*most)
 	listenAt(t, socket, func(c *net.UnixConn) {
 		arrived <- struct{}{}
 		_, _ = io.Copy(io.Discard, c)
 	})
-	first := dialOutlet(t, o)
+	first := dialEgress(t, o)
 	<-arrived
 	for range most - 1 {
-		dialOutlet(t, o)
+		dialEgress(t, o)
 		<-arrived
 	}
-	waiting := dialOutlet(t, o)
+	waiting := dialEgress(t, o)
 	_ = waiting.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	_, _ = waiting.Read(make([]byte, 1))
 	if len(arrived) > 0 {
@@ -177,10 +177,10 @@ func TestOutletCarriesOnly512AtOnce(t *testing.T) {
 	<-arrived
 }
 
-func TestOutletEndsWithItsContext(t *testing.T) {
+func TestEgressForwarderEndsWithItsContext(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "egress")
 	ctx, cancel := context.WithCancel(t.Context())
-	o, err := inside.ListenOutlet(ctx, "127.0.0.1:0", socket, nil)
+	o, err := inside.ListenEgress(ctx, "127.0.0.1:0", socket, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestOutletEndsWithItsContext(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c)
 		close(ended)
 	})
-	c := dialOutlet(t, o)
+	c := dialEgress(t, o)
 	if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func (n *noted) Touch() { n.touched.Add(1) }
 func (r *rig) noted(t *testing.T) (*runner.Link, *noted) {
 	t.Helper()
 	n := new(noted)
-	l, err := runner.Listen(runner.LinkOptions{Path: r.socket, Secret: secret, Fence: fence(1, 1), Beat: beat, Patience: 5 * time.Second, Attention: n})
+	l, err := runner.Listen(runner.LinkOptions{Path: r.socket, Secret: secret, Fence: fence(1, 1), Heartbeat: heartbeat, ReconnectTimeout: 5 * time.Second, Priority: n})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func (r *rig) noted(t *testing.T) (*runner.Link, *noted) {
 	return l, n
 }
 
-func TestAttentionIsPaidUntilARequestIsAnswered(t *testing.T) {
+func TestPriorityIsRaisedUntilARequestIsAnswered(t *testing.T) {
 	r := newRig(t)
 	r.run(t)
 	l, n := r.noted(t)
@@ -57,7 +57,7 @@ func TestAttentionIsPaidUntilARequestIsAnswered(t *testing.T) {
 	}
 }
 
-func TestNoAttentionIsLeftWhenALinkIsOver(t *testing.T) {
+func TestPriorityIsNotRaisedAfterALinkIsOver(t *testing.T) {
 	r := newRig(t)
 	r.run(t)
 	l, n := r.noted(t)
@@ -72,7 +72,7 @@ func TestNoAttentionIsLeftWhenALinkIsOver(t *testing.T) {
 	}
 }
 
-func TestAttentionIsPaidToWhatIsWrittenToAStream(t *testing.T) {
+func TestPriorityIsRaisedByAWriteToAStream(t *testing.T) {
 	r := newRig(t)
 	r.run(t)
 	l, n := r.noted(t)

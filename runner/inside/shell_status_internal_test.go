@@ -18,18 +18,18 @@ func heard(t *testing.T, text string, size int) (printed string, reports []strin
 		reports = append(reports, fmt.Sprint(seq, ":", code))
 		return true
 	}}
-	s.lend(&out)
+	s.attach(&out)
 	for rest := text; rest != ""; {
 		n := min(size, len(rest))
 		if m, err := s.Write([]byte(rest[:n])); m != n || err != nil {
 			t.Fatalf("wrote %d of %d: %v", m, n, err)
 		}
-		if len(s.held) > len(s.mark)+maxStatus {
-			t.Fatalf("holds %d bytes", len(s.held))
+		if len(s.partial) > len(s.mark)+maxStatus {
+			t.Fatalf("holds %d bytes", len(s.partial))
 		}
 		rest = rest[n:]
 	}
-	s.reclaim(true)
+	s.detach(true)
 	return out.String(), reports
 }
 

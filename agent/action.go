@@ -9,19 +9,19 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// grant answers a tool call that asks something of the session. What changes the
-// session itself is one commit with its result; what reaches another session is
-// an op, which may be done again because it is the same twice.
-func (t *turn) grant(ctx context.Context, use dormouse.Use, w tool.Wish) error {
-	kind, args := dormouse.OpLook, dormouse.Encode(w)
-	switch w.(type) {
+// performAction performs the action of a tool call. An action that changes the session
+// itself is one commit with its result. An action on another session is an op; it is
+// idempotent, so it may be repeated after a crash.
+func (t *turn) performAction(ctx context.Context, use dormouse.Use, action tool.Action) error {
+	kind, args := dormouse.OpLook, dormouse.Encode(action)
+	switch action.(type) {
 	case tool.Message:
 		kind = dormouse.OpMessage
 	case tool.Snapshot:
 		kind = dormouse.OpSnapshot
 	case tool.Wait, tool.Look:
 	case tool.Nothing, tool.Restore, tool.Snapshots, tool.DeleteSnapshot, tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
-		return t.j.Settle(ctx, use, w)
+		return t.j.Settle(ctx, use, action)
 	}
 	op, open := t.opFor(use.ID)
 	if !open {
@@ -35,7 +35,7 @@ func (t *turn) grant(ctx context.Context, use dormouse.Use, w tool.Wish) error {
 		}
 		crash.At(crash.OpStarted)
 	}
-	text, failed, err := t.j.Reach(ctx, op, w)
+	text, failed, err := t.j.Reach(ctx, op, action)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:

@@ -1,5 +1,5 @@
-// Package inside is the program in a sandbox: it dials its server, executes ops
-// and remembers them. Nothing of it runs on the host.
+// Package inside is the program in a sandbox: it dials its server, executes ops and
+// keeps their results in a journal. The host does not run it.
 package inside
 
 import (
@@ -25,47 +25,45 @@ const (
 	defaultGrace = time.Second
 )
 
-// Options says what a runner is to run, and where.
+// Options configures a runner.
 type Options struct {
 	// Socket is where the server listens.
 	Socket string
-	// SecretFile holds what the runner proves itself with. It is read at every
-	// dial, for a memory image may wake beside a new one.
+	// SecretFile has the secret that authenticates the runner. It is read at every dial,
+	// because a memory image may wake with a new secret.
 	SecretFile string
 	// Dir is the runner's own state; Workspace is where commands start.
 	Dir       string
 	Workspace string
-	// Shells is where shells have their FIFOs: below Dir if it is empty. Every
-	// command opens some, so that it should be where that is quick.
+	// Shells is the directory for the FIFOs of shells, empty for one below Dir. Every
+	// command opens some, so it should be on a fast file system.
 	Shells string
-	// Results is where long outputs of commands are kept: below Dir if it is empty.
+	// Results is the directory for long outputs of commands, empty for one below Dir.
 	Results string
-	// Prepare is called once a server has bound the runner, and must succeed
-	// before anything else is done for it.
+	// Prepare is called whenever a server binds the runner. The runner accepts no
+	// request before it has succeeded.
 	Prepare func() error
 	// Env is the environment of commands.
 	Env []string
-	// Init says that this process is nothing but the runner, so that it may
-	// adopt, reap and finally end every orphan, as the first process of a
-	// machine does.
+	// Init makes the runner a subreaper that adopts, reaps and finally ends every orphan,
+	// as init does. This process must be nothing but the runner.
 	Init   bool
 	Logger *slog.Logger
-	// Beat is the time between two signs of life, zero for a second.
-	Beat time.Duration
-	// Grace is what a command is given to end by itself, zero for a second.
+	// Heartbeat is the time between two heartbeats, zero for a second.
+	Heartbeat time.Duration
+	// Grace is the time between SIGTERM and SIGKILL, zero for a second.
 	Grace time.Duration
-	// DropCaps says that what the runner starts must not have all the
-	// capabilities that it has itself: only what a container usually has.
+	// DropCaps restricts the capabilities of what the runner starts to those of a
+	// typical container.
 	DropCaps bool
-	// Alone says that the machine has no processes but the runner's, so that it can
-	// be told from their number whether somebody was left behind.
+	// Alone means that the machine has no processes but the runner's, so that their
+	// number shows whether a command left one behind.
 	Alone bool
-	// Pids is how many processes and threads there may be of what the runner
-	// starts, zero for any number.
+	// Pids bounds the processes and threads of what the runner starts, zero for no bound.
 	Pids int64
 }
 
-// Runner is the end inside the sandbox: it executes ops and remembers them.
+// Runner is the end of the protocol in the sandbox. It executes ops and journals them.
 type Runner struct {
 	opts    Options
 	log     *slog.Logger
@@ -73,10 +71,10 @@ type Runner struct {
 	journal *journal
 
 	running  sync.WaitGroup // connections and ops
-	draining sync.WaitGroup // outputs, which a stray process may hold open
+	draining sync.WaitGroup // outputs, which an orphan may keep open
 
 	mu    sync.Mutex
-	fence runner.Fence          // guarded by mu; the newest met
+	fence runner.Fence          // guarded by mu; the newest accepted
 	bound *conn                 // guarded by mu; requests of any other are refused
 	ops   map[dormouse.OpID]*op // guarded by mu
 	tasks map[dormouse.OpID]*op // guarded by mu; those that are running
@@ -88,21 +86,20 @@ type Runner struct {
 	shells  shellSet
 	spawner spawner
 	group   pidsGroup
-	below   proctree.Descendants // all processes but the runner: orphans come to it
+	below   proctree.Descendants // all processes but the runner, which adopts orphans
 
 	procMu sync.Mutex
-	closed bool              // guarded by procMu; nothing is started any more
+	closed bool              // guarded by procMu; no process is started any more
 	owned  map[int]bool      // guarded by procMu; children that are waited for
 	pipes  map[*os.File]bool // guarded by procMu; outputs being read
 }
 
-// New opens the runner's state in o.Dir and remembers what a runner before it
-// was asked for.
+// New opens the runner's state in o.Dir and loads the journal of the runner before it.
 func New(o Options) (*Runner, error) {
 	if o.Socket == "" || o.SecretFile == "" || o.Dir == "" || o.Workspace == "" {
 		return nil, fmt.Errorf("a runner needs a socket, a secret, a directory and a workspace: %w", dormouse.ErrInvalid)
 	}
-	o.Beat = cmp.Or(o.Beat, runner.DefaultBeat)
+	o.Heartbeat = cmp.Or(o.Heartbeat, runner.DefaultHeartbeat)
 	o.Grace = cmp.Or(o.Grace, defaultGrace)
 	o.Shells = cmp.Or(o.Shells, filepath.Join(o.Dir, shellsDir))
 	o.Results = cmp.Or(o.Results, filepath.Join(o.Dir, resultsDir))
@@ -124,7 +121,7 @@ func New(o Options) (*Runner, error) {
 		return nil, fmt.Errorf("open the runner's state: %w", err)
 	}
 	var err error
-	if r.fence, err = knownFence(o.Dir); err != nil {
+	if r.fence, err = readFence(o.Dir); err != nil {
 		return nil, err
 	}
 	if r.journal, r.ops, err = openJournal(o.Dir); err != nil {
@@ -133,8 +130,8 @@ func New(o Options) (*Runner, error) {
 	return r, nil
 }
 
-// Run serves whoever listens at the socket until ctx ends. Then it ends
-// everything it started and returns.
+// Run serves the server that listens at the socket until ctx ends. Then it ends every
+// process it started and returns.
 func (r *Runner) Run(ctx context.Context) error {
 	if r.opts.Init {
 		if err := r.adoptOrphans(ctx); err != nil {
@@ -145,18 +142,18 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.close(ctx)
 }
 
-// connect keeps one connection to the newest server. It comes back when the
-// connection is lost, and moves when another server has taken the socket.
+// connect keeps one connection to the newest server. It reconnects when the connection
+// is lost, and when another server has replaced the socket.
 func (r *Runner) connect(ctx context.Context) {
-	tick := time.NewTicker(r.opts.Beat)
+	tick := time.NewTicker(r.opts.Heartbeat)
 	defer tick.Stop()
-	var pace redial
+	var pace backoff
 	var current *conn
 	for ctx.Err() == nil {
 		if current == nil {
 			c, err := r.reach(ctx)
 			if err == nil {
-				current, pace = c, redial{}
+				current, pace = c, backoff{}
 				continue
 			}
 			pace.wait(ctx)
@@ -175,7 +172,7 @@ func (r *Runner) connect(ctx context.Context) {
 				if next.fence == current.fence {
 					current.close() // the same server, at a new place
 				} else {
-					current.dismiss()
+					current.closeStale()
 				}
 				current = next
 			}
@@ -186,7 +183,7 @@ func (r *Runner) connect(ctx context.Context) {
 	}
 }
 
-// reach dials and takes what the server binds it to.
+// reach dials the server and accepts its fence.
 func (r *Runner) reach(ctx context.Context) (*conn, error) {
 	secret, err := os.ReadFile(r.opts.SecretFile)
 	if err != nil {
@@ -198,7 +195,7 @@ func (r *Runner) reach(ctx context.Context) (*conn, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	k := newConn(c, at, r.opts.Beat)
+	k := newConn(c, at, r.opts.Heartbeat)
 	if err := r.handshake(k, strings.TrimSpace(string(secret))); err != nil {
 		_ = c.Close()
 		return nil, err
@@ -226,10 +223,10 @@ func (r *Runner) handshake(k *conn, secret string) error {
 		err = r.opts.Prepare()
 	}
 	if err != nil {
-		why, detail := runner.Refuse(err)
+		why, detail := runner.RefusalOf(err)
 		return errors.Join(err, k.write(runner.Frame{Kind: runner.KindRefused, Refusal: why, Detail: detail}))
 	}
-	settle(ended)
+	waitStreams(ended)
 	return k.write(runner.Frame{Kind: runner.KindBound})
 }
 
@@ -239,12 +236,12 @@ func (r *Runner) hello() runner.Hello {
 	return runner.Hello{Protocol: runner.Protocol, Fence: r.fence}
 }
 
-// bind makes k the connection that is obeyed. It returns the streams of those
-// who no longer are, which it has told to end.
+// bind makes k the connection whose requests are accepted. It cancels the streams of
+// earlier fences and returns them.
 func (r *Runner) bind(k *conn, f runner.Fence) ([]*stream, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.learn(r.fence.Bind(f)); err != nil {
+	if err := r.setFence(r.fence.Bind(f)); err != nil {
 		return nil, err
 	}
 	k.fence = f
@@ -252,40 +249,39 @@ func (r *Runner) bind(k *conn, f runner.Fence) ([]*stream, error) {
 	return r.endStreams(func(g runner.Fence) bool { return g == f }), nil
 }
 
-// admitted refuses a request that only looks, if it does not come from the
-// newest server.
+// admitted is admit for a request that registers nothing.
 func (r *Runner) admitted(k *conn, f runner.Frame) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.admit(k, f)
 }
 
-// admit refuses what does not come from the newest server. It must be called
-// with mu held, and what it admits registered before mu is let go: a server
-// that binds after that sees it.
+// admit refuses requests that do not come from the newest server. It must be called
+// with mu held, and what it admits must be registered before mu is released, so that a
+// server that binds later sees it.
 func (r *Runner) admit(k *conn, f runner.Frame) error {
 	if f.Fence == nil {
 		return fmt.Errorf("%s carries no fence: %w", f.Kind, dormouse.ErrInvalid)
 	}
-	if err := r.learn(r.fence.Admit(*f.Fence)); err != nil {
+	if err := r.setFence(r.fence.Admit(*f.Fence)); err != nil {
 		return err
 	}
 	if r.bound != k {
 		if r.bound.fence == k.fence {
-			k.close() // the same server, which asks again where it is bound now
+			k.close() // the same server, which repeats the request on its new connection
 		}
 		return runner.ErrStale
 	}
 	return nil
 }
 
-// learn keeps what the runner now knows, on disk before anyone is answered. It
-// must be called with mu held.
-func (r *Runner) learn(next runner.Fence, err error) error {
+// setFence writes the new fence to disk before the server is answered. It must be called
+// with mu held.
+func (r *Runner) setFence(next runner.Fence, err error) error {
 	if err != nil || next == r.fence {
 		return err
 	}
-	if err := keepFence(r.opts.Dir, next); err != nil {
+	if err := writeFence(r.opts.Dir, next); err != nil {
 		return err
 	}
 	r.fence = next
@@ -303,7 +299,7 @@ func (r *Runner) listen(ctx context.Context, k *conn) {
 		switch f.Kind {
 		case runner.KindStart:
 			o, err := r.start(ctx, k, f)
-			r.running.Go(func() { r.started(k, f, o, err) })
+			r.running.Go(func() { r.answerStart(k, f, o, err) })
 			if err == nil {
 				r.running.Go(func() { r.active.during(o.done) })
 			}
@@ -313,9 +309,9 @@ func (r *Runner) listen(ctx context.Context, k *conn) {
 			r.running.Go(func() { k.answer(f, r.answer(ctx, k, f)) })
 		case runner.KindOpen:
 			s, err := r.open(ctx, k, f)
-			r.running.Go(func() { r.opens(k, f, s, err) })
+			r.running.Go(func() { r.answerOpen(k, f, s, err) })
 		case runner.KindTerminals, runner.KindResize, runner.KindEndTerminal, runner.KindPorts, runner.KindUsage, runner.KindRelieve:
-			r.running.Go(func() { k.answer(f, r.look(k, f)) })
+			r.running.Go(func() { k.answer(f, r.answerQuery(k, f)) })
 		case runner.KindQuiesce:
 			if r.quiesce(k, f) {
 				return
@@ -330,13 +326,13 @@ func (r *Runner) listen(ctx context.Context, k *conn) {
 			})
 		case runner.KindDetach:
 			k.detach(f.ID)
-		case runner.KindBeat, runner.KindHello, runner.KindBind, runner.KindBound, runner.KindRefused, runner.KindReply, runner.KindOutput, runner.KindStream:
+		case runner.KindHeartbeat, runner.KindHello, runner.KindBind, runner.KindBound, runner.KindRefused, runner.KindReply, runner.KindOutput, runner.KindStream:
 		}
 	}
 }
 
-// close ends everything the runner started. Ops end by themselves with the
-// context they run under; orphans are ours only if the whole process is.
+// close ends every process the runner started. Ops end with their context; orphans are
+// ended only with Options.Init.
 func (r *Runner) close(ctx context.Context) error {
 	r.procMu.Lock()
 	r.closed = true
@@ -344,7 +340,7 @@ func (r *Runner) close(ctx context.Context) error {
 	r.endTerminals()
 	var err error
 	if r.opts.Init {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
 		self := os.Getpid()
 		err = proctree.End(ending, func(p proctree.Process) bool { return p.Parent == self }, r.opts.Grace)

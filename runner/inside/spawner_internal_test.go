@@ -81,7 +81,7 @@ func TestCommandsHaveTheUsualCapabilitiesAndTheRunnerKeepsItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, set := range []string{"CapBnd", "CapPrm", "CapEff", "CapInh", "CapAmb"} {
-			if got := caps(t, out.Bytes(), set); got&^usual != 0 {
+			if got := caps(t, out.Bytes(), set); got&^containerCaps != 0 {
 				t.Errorf("%s of a command is %x", set, got)
 			}
 		}
@@ -111,10 +111,10 @@ func TestShellsNeedBash(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = r.journal.close() }()
-	if r.shell == bashPath && r.lineUp(call) == nil {
+	if r.shell == bashPath && r.reserveShell(call) == nil {
 		t.Error("with bash there is no shell")
 	}
-	if r.shell = "/bin/sh"; r.lineUp(call) != nil {
+	if r.shell = "/bin/sh"; r.reserveShell(call) != nil {
 		t.Error("without bash there is a shell")
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// terminalHistory is what a stream is shown of what was printed before it.
+// terminalHistory is how much earlier output a new viewer gets.
 const terminalHistory = 64 << 10
 
-// terminal is one that lives here or did a moment ago.
+// terminal is a running terminal, or one that ended recently.
 type terminal struct {
-	what   runner.Terminal // but for its size
+	what   runner.Terminal // except its size
 	cmd    *exec.Cmd
 	master *os.File
 	active *activity
@@ -33,8 +33,8 @@ type terminal struct {
 
 	mu         sync.Mutex
 	rows, cols uint16           // guarded by mu
-	history    []byte           // guarded by mu; what was printed last
-	viewers    map[*viewer]bool // guarded by mu; nil once it is over
+	history    []byte           // guarded by mu; the last output
+	viewers    map[*viewer]bool // guarded by mu; nil once it has ended
 }
 
 func newTerminal(what runner.Terminal, cmd *exec.Cmd, master *os.File, active *activity) *terminal {
@@ -62,7 +62,7 @@ func (t *terminal) over() bool {
 	}
 }
 
-// finish lets everyone attached read to the end and go.
+// finish marks the terminal as ended and lets its viewers read the rest.
 func (t *terminal) finish(exit int) {
 	t.mu.Lock()
 	viewers := t.viewers
@@ -98,7 +98,7 @@ func (t *terminal) report() runner.TerminalReport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rep := runner.TerminalReport{
-		ID: t.what.ID, Command: runner.ShortWords(t.what.Command), PID: t.cmd.Process.Pid,
+		ID: t.what.ID, Command: runner.TruncateArgs(t.what.Command), PID: t.cmd.Process.Pid,
 		Rows: t.rows, Cols: t.cols, Attached: len(t.viewers),
 	}
 	if t.over() {
@@ -107,15 +107,15 @@ func (t *terminal) report() runner.TerminalReport {
 	return rep
 }
 
-// pump shows what is printed to everyone attached until nobody can print any
-// more, or only what is already printed matters.
+// pump sends output to the viewers until EOF or until the read deadline; then it reads
+// what is buffered.
 func (t *terminal) pump() {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := t.master.Read(buf)
-		t.print(buf[:n])
+		t.write(buf[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.pumpHeld(buf)
+			t.pumpBuffered(buf)
 			return
 		}
 		if err != nil {
@@ -124,8 +124,8 @@ func (t *terminal) pump() {
 	}
 }
 
-// pumpHeld reads what the terminal holds, and waits for no more.
-func (t *terminal) pumpHeld(buf []byte) {
+// pumpBuffered reads the buffered output without waiting for more.
+func (t *terminal) pumpBuffered(buf []byte) {
 	raw, err := t.master.SyscallConn()
 	if err != nil {
 		return
@@ -134,13 +134,13 @@ func (t *terminal) pumpHeld(buf []byte) {
 		n = 0
 		_ = raw.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), buf) })
 		n = max(n, 0)
-		t.print(buf[:n])
+		t.write(buf[:n])
 	}
 }
 
-// print keeps b and shows it. A viewer that is slow slows the terminal down; one
-// that stands still is cut off.
-func (t *terminal) print(b []byte) {
+// write appends b to the history and sends it to the viewers. A slow viewer blocks the
+// terminal; after viewerTimeout it is disconnected.
+func (t *terminal) write(b []byte) {
 	if len(b) == 0 {
 		return
 	}
@@ -162,13 +162,13 @@ func (t *terminal) print(b []byte) {
 			continue
 		default:
 		}
-		patience := time.NewTimer(viewerPatience)
+		timeout := time.NewTimer(viewerTimeout)
 		select {
 		case v.out <- b:
 		case <-v.gone:
-		case <-patience.C:
+		case <-timeout.C:
 			v.leave()
 		}
-		patience.Stop()
+		timeout.Stop()
 	}
 }

@@ -15,14 +15,14 @@ import (
 // that what comes out can be shown to people.
 
 func FuzzHelloFrame(f *testing.F) {
-	fuzzFrame(f, KindHello, FromStranger(), `{"hello":{"protocol":3,"secret":"s","fence":{"session":"sesn_1","generation":1,"epoch":18446744073709551615}}}`)
+	fuzzFrame(f, KindHello, FromUnauthenticated(), `{"hello":{"protocol":3,"secret":"s","fence":{"session":"sesn_1","generation":1,"epoch":18446744073709551615}}}`)
 }
 
 func FuzzStreamFrame(f *testing.F) {
-	fuzzFrame(f, KindStream, FromStranger(), `{"stream_id":"x","hello":{"protocol":3,"secret":"s"}}`)
+	fuzzFrame(f, KindStream, FromUnauthenticated(), `{"stream_id":"x","hello":{"protocol":3,"secret":"s"}}`)
 }
 
-func FuzzBoundFrame(f *testing.F) { fuzzFrame(f, KindBound, FromStranger(), `{}`) }
+func FuzzBoundFrame(f *testing.F) { fuzzFrame(f, KindBound, FromUnauthenticated(), `{}`) }
 
 func FuzzRefusedFrame(f *testing.F) {
 	fuzzFrame(f, KindRefused, FromRunner(), `{"refusal":"stale","detail":"\u001b[31m\u202e"}`)
@@ -43,7 +43,7 @@ func FuzzOutputFrame(f *testing.F) {
 	fuzzFrame(f, KindOutput, FromRunner(), `{"id":1,"bulk":[3]}`)
 }
 
-func FuzzBeatFrame(f *testing.F) { fuzzFrame(f, KindBeat, FromRunner(), `{}`) }
+func FuzzBeatFrame(f *testing.F) { fuzzFrame(f, KindHeartbeat, FromRunner(), `{}`) }
 
 // FuzzRawFrame is whatever bytes there are.
 func FuzzRawFrame(f *testing.F) {
@@ -79,7 +79,7 @@ func decodes(t *testing.T, b []byte, within Bounds) {
 	const least, perByte, perValue = 1 << 20, 8, 1 << 10
 	bounded(t, uint64(least+perByte*len(b)+perValue*min(len(b), within.Values)), func() {
 		if f, err = ReadFrame(bytes.NewReader(b), within); err == nil {
-			tame(&f)
+			sanitize(&f)
 		}
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ func decodes(t *testing.T, b []byte, within Bounds) {
 		texts = append(append(texts, v.ID), v.Command...)
 	}
 	for _, text := range texts {
-		if len(text) > maxReason || !utf8.ValidString(text) || strings.ContainsFunc(text, hidden) {
+		if len(text) > maxReason || !utf8.ValidString(text) || strings.ContainsFunc(text, unprintable) {
 			t.Errorf("%q would be shown", text)
 		}
 	}

@@ -16,28 +16,28 @@ import (
 
 const (
 	resultsDir = "results"
-	// maxResults is how many long outputs are kept: the newest.
+	// maxResults is how many long outputs are kept.
 	maxResults = 32
 )
 
-// keep puts an output that is longer than need be shown into a file of its own.
-func (r *Runner) keep(id dormouse.OpID, e runner.Exec, res *runner.Result) {
+// saveLongOutput saves an output that is longer than e.Keep to a file.
+func (r *Runner) saveLongOutput(id dormouse.OpID, e runner.Exec, res *runner.Result) {
 	if e.Keep <= 0 || res.Omitted == 0 && utf8.RuneCount(res.Output) <= e.Keep {
 		return
 	}
 	name := filepath.Join(r.opts.Results, string(id)+".txt")
-	if err := r.keepIn(name, *res); err != nil {
+	if err := r.writeResultFile(name, *res); err != nil {
 		r.log.Warn("a long output was not kept", "op", id, "error", err)
 		return
 	}
 	res.File = name
 }
 
-func (r *Runner) keepIn(name string, res runner.Result) error {
+func (r *Runner) writeResultFile(name string, res runner.Result) error {
 	if err := os.MkdirAll(r.opts.Results, 0o755); err != nil { //nolint:gosec // commands may run as somebody else and read it
 		return err
 	}
-	r.dropResults()
+	r.evictResults()
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o644) //nolint:gosec // as above
 	if err != nil {
 		return err
@@ -59,8 +59,8 @@ func (r *Runner) keepIn(name string, res runner.Result) error {
 	return err
 }
 
-// dropResults makes room for one more.
-func (r *Runner) dropResults() {
+// evictResults removes the oldest files, so that there is room for one more.
+func (r *Runner) evictResults() {
 	entries, err := os.ReadDir(r.opts.Results)
 	if err != nil || len(entries) < maxResults {
 		return

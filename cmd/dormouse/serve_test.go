@@ -235,8 +235,10 @@ func TestFlagsWinOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 		if err := cmd.ParseFlags(args); err != nil {
 			t.Fatal(err)
 		}
-		err = fill(cmd)
-		return c, err
+		if err := fill(cmd); err != nil {
+			return c, err
+		}
+		return c, fillFromFile(cmd)
 	}
 	c, err := load("--listen", "127.0.0.1:3")
 	if err != nil {

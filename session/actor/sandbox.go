@@ -290,6 +290,9 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 		return a.sandboxFailed(ctx, generation, fmt.Errorf("the sandbox died while nobody watched: %w", err))
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(err, runner.ErrStale):
+		a.broken = err // the runner has met a newer epoch: the next actor claims one above ours
+		return err
 	case a.state.Sandbox.Phase != law.SandboxActive:
 		return nil // it was given up: it is to be stopped
 	}

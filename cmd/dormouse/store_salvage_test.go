@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -19,25 +22,38 @@ import (
 // spoil has change work on the last page of rows of a table or index, in the file.
 func spoil(t *testing.T, data, name string, change func(page []byte)) {
 	t.Helper()
+	spoilAll(t, data, name, func(pages [][]byte) { change(pages[len(pages)-1]) })
+}
+
+// spoilAll has change work on all pages of rows of a table or index, in their order.
+func spoilAll(t *testing.T, data, name string, change func(pages [][]byte)) {
+	t.Helper()
 	edit(t, data, `PRAGMA wal_checkpoint(TRUNCATE)`)
 	path := filepath.Join(data, "dormouse.db")
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var number, size int64
-	err = db.QueryRowContext(t.Context(), `SELECT pageno, pgsize FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path DESC LIMIT 1`, name).Scan(&number, &size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	change(b[(number-1)*size : number*size])
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := db.QueryContext(t.Context(), `SELECT pageno, pgsize FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path`, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pages [][]byte
+	for rows.Next() {
+		var number, size int64
+		if err := rows.Scan(&number, &size); err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, b[(number-1)*size:number*size])
+	}
+	if err := errors.Join(rows.Err(), rows.Close(), db.Close()); err != nil || len(pages) == 0 {
+		t.Fatalf("%d pages of %s, %v", len(pages), name, err)
+	}
+	change(pages)
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +163,40 @@ func TestRebuildDoesNotBringBackADeletedSession(t *testing.T) {
 				t.Error("it is there again")
 			}
 		})
+	}
+}
+
+// fullIndexes are those that have every session.
+var fullIndexes = []string{"sqlite_autoindex_sessions_1", "sessions_by_age", "sessions_by_tenant", "sessions_by_owner", "sessions_by_phase"}
+
+// forget zeroes every page that says which sessions there are, but for their logs.
+func forget(t *testing.T, data string) {
+	t.Helper()
+	for _, name := range append([]string{"sessions"}, fullIndexes...) {
+		spoil(t, data, name, zero)
+	}
+}
+
+// salvage rebuilds a corrupt database of which something is lost.
+func salvage(t *testing.T, data string) (out, errs string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, errs, code := runIn(ctx, "", "--data", data, "store", "rebuild")
+	if code == 0 || !strings.Contains(errs, "dormouse.db-corrupt-") {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	return out, errs
+}
+
+// A session is not taken for a deleted one because nothing can be read that would name it.
+func TestRebuildKeepsEveryLogIfNobodyKnowsWhichSessionsWereDeleted(t *testing.T) {
+	data := transfertest.OldData(t)
+	forget(t, data)
+	spoil(t, data, "removed", zero)
+	out, errs := salvage(t, data)
+	if !strings.Contains(out, "sessions=6") || !strings.Contains(errs, "lost: sessions") || !strings.Contains(errs, "lost: removed") {
+		t.Errorf("rebuild said %s%s", out, errs)
 	}
 }
 

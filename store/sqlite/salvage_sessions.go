@@ -46,27 +46,34 @@ func (s *Salvage) copySessions(ctx context.Context) error {
 		}
 		return sessions[key]
 	}
-	if _, err := s.eachRow(ctx, "sessions", columns, func(row []driver.Value) error {
+	// known says that the table or an index of it is whole: what neither has was deleted.
+	known, err := s.eachRow(ctx, "sessions", columns, func(row []driver.Value) error {
 		if key, ok := row[keyAt].(int64); ok {
 			f := at(key)
 			f.row = row
 			f.call(row[idAt])
 		}
 		return nil
-	}); err != nil {
+	})
+	if err != nil {
 		return fmt.Errorf("copy sessions: %w", err)
 	}
 	for _, index := range sessionIndexes {
-		if _, err := s.fromBothEnds(ctx, "sessions INDEXED BY "+index.name, []string{"key", "id"}, index.order, func(row []driver.Value) error {
+		whole, err := s.fromBothEnds(ctx, "sessions INDEXED BY "+index.name, []string{"key", "id"}, index.order, func(row []driver.Value) error {
 			if key, ok := row[0].(int64); ok {
 				f := at(key)
 				f.indexed = true
 				f.call(row[1])
 			}
 			return nil
-		}); err != nil {
+		})
+		if err != nil {
 			return fmt.Errorf("read %s: %w", index.name, err)
 		}
+		known = known || whole
+	}
+	if !known {
+		s.lose("sessions: neither they nor an index of them can be read whole; those of which no log is left are not there")
 	}
 	logs, err := list(ctx, s.Store, scan[int64], `SELECT DISTINCT session FROM events`)
 	if err != nil {
@@ -75,7 +82,7 @@ func (s *Salvage) copySessions(ctx context.Context) error {
 	for _, key := range logs {
 		at(key)
 	}
-	removed, err := s.copyRemoved(ctx, sessions)
+	removed, err := s.copyRemoved(ctx, sessions, known)
 	if err != nil {
 		return err
 	}
@@ -118,8 +125,9 @@ func (f *found) call(v driver.Value) {
 }
 
 // copyRemoved copies which sessions are being removed. If that cannot be read, they are
-// those that have events, no row, and no place in an index.
-func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found) (map[int64]bool, error) {
+// those that have neither a row nor a place in an index, if it is known which have. If it is
+// not, all are kept.
+func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found, known bool) (map[int64]bool, error) {
 	removed := make(map[int64]bool)
 	whole, err := s.eachRow(ctx, "removed", []string{"session"}, func(row []driver.Value) error {
 		if key, ok := row[0].(int64); ok {
@@ -134,9 +142,12 @@ func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found) (m
 		switch {
 		case f.row != nil || f.indexed:
 			delete(removed, key)
-		case !whole:
+		case !whole && known:
 			removed[key] = true
 		}
+	}
+	if !whole && !known {
+		s.lose("removed: which sessions were being removed cannot be read; one that was deleted may be there again")
 	}
 	var rows [][]driver.Value
 	for _, key := range slices.Sorted(maps.Keys(removed)) {

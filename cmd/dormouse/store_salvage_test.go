@@ -200,6 +200,28 @@ func TestRebuildKeepsEveryLogIfNobodyKnowsWhichSessionsWereDeleted(t *testing.T)
 	}
 }
 
+// The next session gets no key under which there are rows of another.
+func TestRebuildRemovesTheRowsThatNobodyCanName(t *testing.T) {
+	for name, drop := range map[string]string{
+		"log":     `DELETE FROM events WHERE seq = 1 AND session = (SELECT max(key) FROM sessions)`,
+		"prompts": `DELETE FROM events WHERE session = (SELECT max(key) FROM sessions)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := transfertest.OldData(t)
+			edit(t, data, drop)
+			forget(t, data)
+			if out, errs := salvage(t, data); !strings.Contains(out, "sessions=5") || !strings.Contains(errs, "that nobody can name") {
+				t.Errorf("rebuild said %s%s", out, errs)
+			}
+			p := transfertest.Past{T: t, Deployment: transfertest.Open(t, data)}
+			p.Create("sesn_7next")
+			if prompts, err := p.Store.Prompts(t.Context(), "sesn_7next"); err != nil || len(prompts) > 0 {
+				t.Errorf("it has prompts %v, %v", prompts, err)
+			}
+		})
+	}
+}
+
 // Without its first pages nothing of a database can be read.
 func TestADatabaseWhoseSchemaIsLostIsLeftAlone(t *testing.T) {
 	data := transfertest.OldData(t)

@@ -75,11 +75,11 @@ func (s *Salvage) copySessions(ctx context.Context) error {
 	if !known {
 		s.lose("sessions: neither they nor an index of them can be read whole; those of which no log is left are not there")
 	}
-	logs, err := list(ctx, s.Store, scan[int64], `SELECT DISTINCT session FROM events`)
+	keys, err := list(ctx, s.Store, scan[int64], copiedKeys)
 	if err != nil {
 		return err
 	}
-	for _, key := range logs {
+	for _, key := range keys {
 		at(key)
 	}
 	removed, err := s.copyRemoved(ctx, sessions, known)
@@ -95,11 +95,44 @@ func (s *Salvage) copySessions(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.removeOrphans(ctx, sessions); err != nil {
+		return err
+	}
 	return s.missing(ctx, sessions)
 }
 
-// missing notes the sessions of which an index knows and nothing is left. An index may also
-// have one under a key that was never its own.
+// copiedKeys selects the keys that copied rows have.
+const copiedKeys = `SELECT session FROM events UNION SELECT session FROM chunks UNION SELECT session FROM labels
+	UNION SELECT session FROM prompts UNION SELECT session FROM ops UNION SELECT session FROM points
+	UNION SELECT session FROM names UNION SELECT session FROM client_ids`
+
+// removeOrphans marks the keys that rows have and no session has as being removed. The next
+// session would get such a key, and the rows with it.
+func (s *Salvage) removeOrphans(ctx context.Context, sessions map[int64]*found) error {
+	keys, err := list(ctx, s.Store, scan[int64], copiedKeys+` EXCEPT SELECT key FROM sessions EXCEPT SELECT session FROM removed`)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if len(sessions[key].ids) == 0 { // the others are named where they are lost
+			s.lose("rows of a session that nobody can name (key %d); they are in the corrupt database only", key)
+		}
+	}
+	return s.markRemoved(ctx, keys)
+}
+
+// markRemoved marks keys as being removed.
+func (s *Salvage) markRemoved(ctx context.Context, keys []int64) error {
+	var rows [][]driver.Value
+	for _, key := range keys {
+		rows = append(rows, []driver.Value{key})
+	}
+	_, err := s.put(ctx, texts[markRemoved], rows)
+	return err
+}
+
+// missing notes the sessions of which a row or an index tells and nothing is left. An index
+// may also have one under a key that was never its own.
 func (s *Salvage) missing(ctx context.Context, sessions map[int64]*found) error {
 	ids, err := list(ctx, s.Store, scan[dormouse.SessionID], `SELECT id FROM sessions`)
 	if err != nil {
@@ -110,7 +143,7 @@ func (s *Salvage) missing(ctx context.Context, sessions map[int64]*found) error 
 		there[id] = true
 	}
 	for _, f := range sessions {
-		if len(f.ids) > 0 && f.indexed && !slices.ContainsFunc(f.ids, func(id dormouse.SessionID) bool { return there[id] }) {
+		if len(f.ids) > 0 && (f.row != nil || f.indexed) && !slices.ContainsFunc(f.ids, func(id dormouse.SessionID) bool { return there[id] }) {
 			s.lose("%s: neither its row nor its log can be read", f.ids[0])
 		}
 	}
@@ -149,12 +182,7 @@ func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found, kn
 	if !whole && !known {
 		s.lose("removed: which sessions were being removed cannot be read; one that was deleted may be there again")
 	}
-	var rows [][]driver.Value
-	for _, key := range slices.Sorted(maps.Keys(removed)) {
-		rows = append(rows, []driver.Value{key})
-	}
-	_, err = s.put(ctx, `INSERT INTO removed (session) VALUES (?)`, rows)
-	return removed, err
+	return removed, s.markRemoved(ctx, slices.Sorted(maps.Keys(removed)))
 }
 
 // copySession writes the row of a session under the id that its log was written under.
@@ -166,9 +194,6 @@ func (s *Salvage) copySession(ctx context.Context, key int64, f *found, insert s
 	var made dormouse.Created
 	if len(log) > 0 && log[0].Seq == 1 && json.Unmarshal(log[0].Payload, &made) == nil {
 		f.call(string(made.Session))
-	}
-	if len(f.ids) == 0 && len(log) > 0 {
-		s.lose("a log of which nobody knows the session (key %d)", key)
 	}
 	if len(f.ids) == 0 {
 		return nil

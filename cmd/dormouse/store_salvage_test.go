@@ -222,6 +222,43 @@ func TestRebuildRemovesTheRowsThatNobodyCanName(t *testing.T) {
 	}
 }
 
+// A session that has lost its row and the end of its log does not go on from where that ends now.
+func TestRebuildKnowsThatALogWentFurtherThanItDoesNow(t *testing.T) {
+	before := transfertest.Contents(t, transfertest.Open(t, transfertest.OldData(t)))
+	for name, lose := range map[string]func(data string){
+		"in the index": func(data string) { spoil(t, data, "events", zero) },
+		"in client ids": func(data string) {
+			edit(t, data, `DELETE FROM prompts`, `DELETE FROM states`, `DELETE FROM events WHERE seq >= (SELECT max(seq) FROM client_ids c WHERE c.session = events.session)`)
+		},
+		"in prompts": func(data string) {
+			edit(t, data, `DELETE FROM client_ids`, `DELETE FROM states`, `DELETE FROM events WHERE seq >= (SELECT max(seq) FROM prompts p WHERE p.session = events.session)`)
+		},
+		"in states": func(data string) {
+			edit(t, data, `INSERT OR REPLACE INTO states (session, seq, version) SELECT session, max(seq), 1 FROM events GROUP BY session`,
+				`DELETE FROM client_ids`, `DELETE FROM prompts`, `DELETE FROM events WHERE seq > 1 AND seq = (SELECT seq FROM states s WHERE s.session = events.session)`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := transfertest.OldData(t)
+			lose(data)
+			spoil(t, data, "sessions", zero)
+			_, errs := salvage(t, data)
+			d, damaged := transfertest.Open(t, data), 0
+			for id, was := range before {
+				switch digest, err := transfer.LogDigest(t.Context(), d.Store, id); {
+				case strings.Contains(errs, string(id)+": cannot be laid out") || strings.Contains(errs, string(id)+": neither"):
+					damaged++
+				case err != nil || digest != was.Log:
+					t.Errorf("%s: %v, and nobody said so", id, err)
+				}
+			}
+			if damaged == 0 || damaged == len(before) {
+				t.Errorf("%d sessions are damaged", damaged)
+			}
+		})
+	}
+}
+
 // Without its first pages nothing of a database can be read.
 func TestADatabaseWhoseSchemaIsLostIsLeftAlone(t *testing.T) {
 	data := transfertest.OldData(t)

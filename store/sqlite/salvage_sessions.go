@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -223,11 +225,39 @@ func (s *Salvage) begins(ctx context.Context, key int64) ([]store.Stored, error)
 	return list(ctx, s.Store, readStored, selectEvents+` WHERE session = ? ORDER BY seq LIMIT 8`, key)
 }
 
+// lastSeq is the highest seq that anything has of a session. Events that are lost are still
+// in their index, and requests and the cached fold tell of them: if the log ends before, the
+// session is damaged, and no seq is given twice.
+func (s *Salvage) lastSeq(ctx context.Context, key int64) (int64, error) {
+	last, err := first(list(ctx, s.Store, scan[int64], `SELECT max(
+		coalesce((SELECT max(seq) FROM events WHERE session = ?1), 0),
+		coalesce((SELECT max(seq) FROM client_ids WHERE session = ?1), 0),
+		coalesce((SELECT max(seq) FROM prompts WHERE session = ?1), 0))`, key))
+	if err != nil {
+		return 0, err
+	}
+	for _, query := range []string{
+		`SELECT seq FROM events INDEXED BY sqlite_autoindex_events_1 WHERE session = ? ORDER BY seq DESC LIMIT 1`,
+		`SELECT seq FROM states WHERE session = ?`,
+	} {
+		err := s.read(ctx, 1, func(row []driver.Value) error {
+			if seq, ok := row[0].(int64); ok {
+				last = max(last, seq)
+			}
+			return nil
+		}, query, key)
+		if err != nil && code(err) != lib.SQLITE_CORRUPT {
+			return 0, err
+		}
+	}
+	return last, nil
+}
+
 // makeRow makes the row of a session whose own is lost. What is not known here follows from
 // its log. Its epoch does not: it is the time in seconds, which is more than any session
 // was claimed, and more than the next time a row is made.
 func (s *Salvage) makeRow(ctx context.Context, key int64, id dormouse.SessionID, made dormouse.Created, log []store.Stored) error {
-	last, err := first(list(ctx, s.Store, scan[int64], `SELECT max(seq) FROM events WHERE session = ?`, key))
+	last, err := s.lastSeq(ctx, key)
 	if err != nil {
 		return err
 	}

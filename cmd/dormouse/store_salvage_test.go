@@ -259,6 +259,23 @@ func TestRebuildKnowsThatALogWentFurtherThanItDoesNow(t *testing.T) {
 	}
 }
 
+// A page that is there in the place of another makes rowids fall.
+func TestRebuildEndsIfAPageIsThereTwice(t *testing.T) {
+	for _, at := range []int{2, 3} {
+		data := transfertest.OldData(t)
+		spoilAll(t, data, "events", func(pages [][]byte) {
+			if len(pages) < 5 {
+				t.Fatalf("%d pages", len(pages))
+			}
+			copy(pages[at], pages[0])
+			clear(pages[at+1])
+		})
+		if out, errs := salvage(t, data); !strings.Contains(out, "sessions=6") || !strings.Contains(errs, "lost: events") {
+			t.Errorf("rebuild said %s%s", out, errs)
+		}
+	}
+}
+
 // Without its first pages nothing of a database can be read.
 func TestADatabaseWhoseSchemaIsLostIsLeftAlone(t *testing.T) {
 	data := transfertest.OldData(t)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,11 +152,15 @@ func TestRebuildNamesWhatACorruptPageHasTaken(t *testing.T) {
 
 // A session that was deleted, of which rows are left, is not brought back.
 func TestRebuildDoesNotBringBackADeletedSession(t *testing.T) {
-	for _, name := range []string{"sessions_by_phase", "removed"} {
+	var old []byte
+	for name, change := range map[string]func([]byte){
+		"sessions_by_phase": zero, "removed": zero, "sessions_by_age": func(page []byte) { copy(page, old) },
+	} {
 		t.Run(name, func(t *testing.T) {
 			data := transfertest.OldData(t)
+			spoil(t, data, name, func(page []byte) { old = slices.Clone(page) })
 			edit(t, data, `INSERT INTO removed (session) SELECT key FROM sessions WHERE id = 'sesn_4open'`, `DELETE FROM sessions WHERE id = 'sesn_4open'`)
-			spoil(t, data, name, zero)
+			spoil(t, data, name, change)
 			if out, errs := storeCommand(t, 0, data, "rebuild"); !strings.Contains(out, "sessions=5") {
 				t.Errorf("rebuild said %s%s", out, errs)
 			}

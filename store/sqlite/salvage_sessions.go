@@ -100,7 +100,7 @@ func (s *Salvage) copySessions(ctx context.Context) error {
 	if err := s.removeOrphans(ctx, sessions); err != nil {
 		return err
 	}
-	return s.missing(ctx, sessions)
+	return s.missing(ctx, sessions, removed)
 }
 
 // copiedKeys selects the keys that copied rows have.
@@ -135,7 +135,7 @@ func (s *Salvage) markRemoved(ctx context.Context, keys []int64) error {
 
 // missing notes the sessions of which a row or an index tells and nothing is left. An index
 // may also have one under a key that was never its own.
-func (s *Salvage) missing(ctx context.Context, sessions map[int64]*found) error {
+func (s *Salvage) missing(ctx context.Context, sessions map[int64]*found, removed map[int64]bool) error {
 	ids, err := list(ctx, s.Store, scan[dormouse.SessionID], `SELECT id FROM sessions`)
 	if err != nil {
 		return err
@@ -144,8 +144,8 @@ func (s *Salvage) missing(ctx context.Context, sessions map[int64]*found) error 
 	for _, id := range ids {
 		there[id] = true
 	}
-	for _, f := range sessions {
-		if len(f.ids) > 0 && (f.row != nil || f.indexed) && !slices.ContainsFunc(f.ids, func(id dormouse.SessionID) bool { return there[id] }) {
+	for key, f := range sessions {
+		if !removed[key] && len(f.ids) > 0 && (f.row != nil || f.indexed) && !slices.ContainsFunc(f.ids, func(id dormouse.SessionID) bool { return there[id] }) {
 			s.lose("%s: neither its row nor its log can be read", f.ids[0])
 		}
 	}
@@ -175,7 +175,7 @@ func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found, kn
 	}
 	for key, f := range sessions {
 		switch {
-		case f.row != nil || f.indexed:
+		case f.row != nil, f.indexed && !whole: // an index may be older than the deletion
 			delete(removed, key)
 		case !whole && known:
 			removed[key] = true

@@ -281,6 +281,19 @@ func TestRebuildEndsIfAPageIsThereTwice(t *testing.T) {
 	}
 }
 
+// A session whose import was stopped does not run because its row is lost.
+func TestRebuildDoesNotFinishAnImport(t *testing.T) {
+	data := transfertest.OldData(t)
+	edit(t, data, `UPDATE sessions SET phase = '' WHERE id = 'sesn_4open'`)
+	spoil(t, data, "sessions", zero)
+	if out, errs := salvage(t, data); !strings.Contains(out, "sessions=6") || !strings.Contains(errs, "sesn_4open: is not whole") {
+		t.Errorf("rebuild said %s%s", out, errs)
+	}
+	if row, err := transfertest.Open(t, data).Store.Session(t.Context(), transfertest.Working); err != nil || !row.Arriving() {
+		t.Errorf("it is %+v, %v", row, err)
+	}
+}
+
 // Without its first pages nothing of a database can be read.
 func TestADatabaseWhoseSchemaIsLostIsLeftAlone(t *testing.T) {
 	data := transfertest.OldData(t)

@@ -22,8 +22,11 @@ var sessionIndexes = []struct{ name, order string }{
 	{"sessions_by_age", "created"},
 	{"sessions_by_tenant", "tenant"},
 	{"sessions_by_owner", "tenant"},
-	{"sessions_by_phase", "tenant"},
+	{phaseIndex, "tenant"},
 }
+
+// phaseIndex also has the phase of every session.
+const phaseIndex = "sessions_by_phase"
 
 // found is what is known of the session that has a key.
 type found struct {
@@ -31,6 +34,8 @@ type found struct {
 	ids []dormouse.SessionID // what it may be called, the likeliest first
 	// indexed says that an index of the sessions has it: it was not deleted.
 	indexed bool
+	// arriving says that an index has it as one whose import was not finished.
+	arriving bool
 }
 
 // copySessions copies the row of each session, and makes one for each whose row cannot be
@@ -61,11 +66,16 @@ func (s *Salvage) copySessions(ctx context.Context) error {
 		return fmt.Errorf("copy sessions: %w", err)
 	}
 	for _, index := range sessionIndexes {
-		whole, err := s.fromBothEnds(ctx, "sessions INDEXED BY "+index.name, []string{"key", "id"}, index.order, func(row []driver.Value) error {
+		wanted := []string{"key", "id"}
+		if index.name == phaseIndex {
+			wanted = append(wanted, "phase")
+		}
+		whole, err := s.fromBothEnds(ctx, "sessions INDEXED BY "+index.name, wanted, index.order, func(row []driver.Value) error {
 			if key, ok := row[0].(int64); ok {
 				f := at(key)
 				f.indexed = true
 				f.call(row[1])
+				f.arriving = f.arriving || len(row) > 2 && row[2] == ""
 			}
 			return nil
 		})
@@ -217,7 +227,11 @@ func (s *Salvage) copySession(ctx context.Context, key int64, f *found, insert s
 	if len(log) == 0 {
 		return nil // nothing of it is there
 	}
-	return s.makeRow(ctx, key, id, made, log)
+	phase := dormouse.PhaseCreating
+	if f.arriving {
+		phase = "" // laid out, it would run
+	}
+	return s.makeRow(ctx, key, id, phase, made, log)
 }
 
 // begins returns the first events of a log.
@@ -256,7 +270,7 @@ func (s *Salvage) lastSeq(ctx context.Context, key int64) (int64, error) {
 // makeRow makes the row of a session whose own is lost. What is not known here follows from
 // its log. Its epoch does not: it is the time in seconds, which is more than any session
 // was claimed, and more than the next time a row is made.
-func (s *Salvage) makeRow(ctx context.Context, key int64, id dormouse.SessionID, made dormouse.Created, log []store.Stored) error {
+func (s *Salvage) makeRow(ctx context.Context, key int64, id dormouse.SessionID, phase dormouse.Phase, made dormouse.Created, log []store.Stored) error {
 	last, err := s.lastSeq(ctx, key)
 	if err != nil {
 		return err
@@ -265,7 +279,7 @@ func (s *Salvage) makeRow(ctx context.Context, key int64, id dormouse.SessionID,
 	refused, err := s.put(ctx, `INSERT INTO sessions (key, id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, [][]driver.Value{{
 		key, string(id), time.Now().Unix(), last, made.Tenant, string(made.Owner), string(made.Parent), made.Title,
-		string(dormouse.PhaseCreating), string(dormouse.StatusIdle), begun, begun,
+		string(phase), string(dormouse.StatusIdle), begun, begun,
 	}})
 	if refused > 0 {
 		s.lose("%s: another session has its id", id)

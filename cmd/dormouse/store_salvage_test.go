@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -19,25 +23,38 @@ import (
 // spoil has change work on the last page of rows of a table or index, in the file.
 func spoil(t *testing.T, data, name string, change func(page []byte)) {
 	t.Helper()
+	spoilAll(t, data, name, func(pages [][]byte) { change(pages[len(pages)-1]) })
+}
+
+// spoilAll has change work on all pages of rows of a table or index, in their order.
+func spoilAll(t *testing.T, data, name string, change func(pages [][]byte)) {
+	t.Helper()
 	edit(t, data, `PRAGMA wal_checkpoint(TRUNCATE)`)
 	path := filepath.Join(data, "dormouse.db")
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var number, size int64
-	err = db.QueryRowContext(t.Context(), `SELECT pageno, pgsize FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path DESC LIMIT 1`, name).Scan(&number, &size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	change(b[(number-1)*size : number*size])
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := db.QueryContext(t.Context(), `SELECT pageno, pgsize FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path`, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pages [][]byte
+	for rows.Next() {
+		var number, size int64
+		if err := rows.Scan(&number, &size); err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, b[(number-1)*size:number*size])
+	}
+	if err := errors.Join(rows.Err(), rows.Close(), db.Close()); err != nil || len(pages) == 0 {
+		t.Fatalf("%d pages of %s, %v", len(pages), name, err)
+	}
+	change(pages)
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -135,11 +152,15 @@ func TestRebuildNamesWhatACorruptPageHasTaken(t *testing.T) {
 
 // A session that was deleted, of which rows are left, is not brought back.
 func TestRebuildDoesNotBringBackADeletedSession(t *testing.T) {
-	for _, name := range []string{"sessions_by_phase", "removed"} {
+	var old []byte
+	for name, change := range map[string]func([]byte){
+		"sessions_by_phase": zero, "removed": zero, "sessions_by_age": func(page []byte) { copy(page, old) },
+	} {
 		t.Run(name, func(t *testing.T) {
 			data := transfertest.OldData(t)
+			spoil(t, data, name, func(page []byte) { old = slices.Clone(page) })
 			edit(t, data, `INSERT INTO removed (session) SELECT key FROM sessions WHERE id = 'sesn_4open'`, `DELETE FROM sessions WHERE id = 'sesn_4open'`)
-			spoil(t, data, name, zero)
+			spoil(t, data, name, change)
 			if out, errs := storeCommand(t, 0, data, "rebuild"); !strings.Contains(out, "sessions=5") {
 				t.Errorf("rebuild said %s%s", out, errs)
 			}
@@ -147,6 +168,129 @@ func TestRebuildDoesNotBringBackADeletedSession(t *testing.T) {
 				t.Error("it is there again")
 			}
 		})
+	}
+}
+
+// fullIndexes are those that have every session.
+var fullIndexes = []string{"sqlite_autoindex_sessions_1", "sessions_by_age", "sessions_by_tenant", "sessions_by_owner", "sessions_by_phase"}
+
+// forget zeroes every page that says which sessions there are, but for their logs.
+func forget(t *testing.T, data string) {
+	t.Helper()
+	for _, name := range append([]string{"sessions"}, fullIndexes...) {
+		spoil(t, data, name, zero)
+	}
+}
+
+// salvage rebuilds a corrupt database of which something is lost.
+func salvage(t *testing.T, data string) (out, errs string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, errs, code := runIn(ctx, "", "--data", data, "store", "rebuild")
+	if code == 0 || !strings.Contains(errs, "dormouse.db-corrupt-") {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	return out, errs
+}
+
+// A session is not taken for a deleted one because nothing can be read that would name it.
+func TestRebuildKeepsEveryLogIfNobodyKnowsWhichSessionsWereDeleted(t *testing.T) {
+	data := transfertest.OldData(t)
+	forget(t, data)
+	spoil(t, data, "removed", zero)
+	out, errs := salvage(t, data)
+	if !strings.Contains(out, "sessions=6") || !strings.Contains(errs, "lost: sessions") || !strings.Contains(errs, "lost: removed") {
+		t.Errorf("rebuild said %s%s", out, errs)
+	}
+}
+
+// The next session gets no key under which there are rows of another.
+func TestRebuildRemovesTheRowsThatNobodyCanName(t *testing.T) {
+	for name, drop := range map[string]string{
+		"log":     `DELETE FROM events WHERE seq = 1 AND session = (SELECT max(key) FROM sessions)`,
+		"prompts": `DELETE FROM events WHERE session = (SELECT max(key) FROM sessions)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := transfertest.OldData(t)
+			edit(t, data, drop)
+			forget(t, data)
+			if out, errs := salvage(t, data); !strings.Contains(out, "sessions=5") || !strings.Contains(errs, "that nobody can name") {
+				t.Errorf("rebuild said %s%s", out, errs)
+			}
+			p := transfertest.Past{T: t, Deployment: transfertest.Open(t, data)}
+			p.Create("sesn_7next")
+			if prompts, err := p.Store.Prompts(t.Context(), "sesn_7next"); err != nil || len(prompts) > 0 {
+				t.Errorf("it has prompts %v, %v", prompts, err)
+			}
+		})
+	}
+}
+
+// A session that has lost its row and the end of its log does not go on from where that ends now.
+func TestRebuildKnowsThatALogWentFurtherThanItDoesNow(t *testing.T) {
+	before := transfertest.Contents(t, transfertest.Open(t, transfertest.OldData(t)))
+	for name, lose := range map[string]func(data string){
+		"in the index": func(data string) { spoil(t, data, "events", zero) },
+		"in client ids": func(data string) {
+			edit(t, data, `DELETE FROM prompts`, `DELETE FROM states`, `DELETE FROM events WHERE seq >= (SELECT max(seq) FROM client_ids c WHERE c.session = events.session)`)
+		},
+		"in prompts": func(data string) {
+			edit(t, data, `DELETE FROM client_ids`, `DELETE FROM states`, `DELETE FROM events WHERE seq >= (SELECT max(seq) FROM prompts p WHERE p.session = events.session)`)
+		},
+		"in states": func(data string) {
+			edit(t, data, `INSERT OR REPLACE INTO states (session, seq, version) SELECT session, max(seq), 1 FROM events GROUP BY session`,
+				`DELETE FROM client_ids`, `DELETE FROM prompts`, `DELETE FROM events WHERE seq > 1 AND seq = (SELECT seq FROM states s WHERE s.session = events.session)`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := transfertest.OldData(t)
+			lose(data)
+			spoil(t, data, "sessions", zero)
+			_, errs := salvage(t, data)
+			d, damaged := transfertest.Open(t, data), 0
+			for id, was := range before {
+				switch digest, err := transfer.LogDigest(t.Context(), d.Store, id); {
+				case strings.Contains(errs, string(id)+": cannot be laid out") || strings.Contains(errs, string(id)+": neither"):
+					damaged++
+				case err != nil || digest != was.Log:
+					t.Errorf("%s: %v, and nobody said so", id, err)
+				}
+			}
+			if damaged == 0 || damaged == len(before) {
+				t.Errorf("%d sessions are damaged", damaged)
+			}
+		})
+	}
+}
+
+// A page that is there in the place of another makes rowids fall.
+func TestRebuildEndsIfAPageIsThereTwice(t *testing.T) {
+	for _, at := range []int{2, 3} {
+		data := transfertest.OldData(t)
+		spoilAll(t, data, "events", func(pages [][]byte) {
+			if len(pages) < 5 {
+				t.Fatalf("%d pages", len(pages))
+			}
+			copy(pages[at], pages[0])
+			clear(pages[at+1])
+		})
+		if out, errs := salvage(t, data); !strings.Contains(out, "sessions=6") || !strings.Contains(errs, "lost: events") {
+			t.Errorf("rebuild said %s%s", out, errs)
+		}
+	}
+}
+
+// A session whose import was stopped does not run because its row is lost.
+func TestRebuildDoesNotFinishAnImport(t *testing.T) {
+	data := transfertest.OldData(t)
+	edit(t, data, `UPDATE sessions SET phase = '' WHERE id = 'sesn_4open'`)
+	spoil(t, data, "sessions", zero)
+	if out, errs := salvage(t, data); !strings.Contains(out, "sessions=6") || !strings.Contains(errs, "sesn_4open: is not whole") {
+		t.Errorf("rebuild said %s%s", out, errs)
+	}
+	if row, err := transfertest.Open(t, data).Store.Session(t.Context(), transfertest.Working); err != nil || !row.Arriving() {
+		t.Errorf("it is %+v, %v", row, err)
 	}
 }
 

@@ -11,14 +11,17 @@ import (
 )
 
 // eachRow calls f with every row of a table that can be read, in the order of rowids, and
-// reports whether that is all.
+// reports whether that is all. If a page is there in the place of another, some rows come
+// twice and out of order.
 func (s *Salvage) eachRow(ctx context.Context, table string, columns []string, f func([]driver.Value) error) (whole bool, err error) {
 	query := `SELECT rowid, ` + strings.Join(columns, ", ") + ` FROM ` + table + ` NOT INDEXED WHERE rowid >= ? ORDER BY rowid`
 	whole = true
 	for from := int64(math.MinInt64); ; {
 		err := s.read(ctx, len(columns)+1, func(row []driver.Value) error {
-			if id, ok := row[0].(int64); ok && id < math.MaxInt64 {
-				from = id + 1
+			id, ok := row[0].(int64)
+			whole = whole && ok && id >= from
+			if ok {
+				from = max(from, min(id, math.MaxInt64-1)+1)
 			}
 			return f(row[1:])
 		}, query, from)
@@ -35,15 +38,20 @@ func (s *Salvage) eachRow(ctx context.Context, table string, columns []string, f
 }
 
 // beyond finds a rowid above one that cannot be read from which on rows can be, close to
-// the first.
+// the first. The first of these is not below it, so that every one that is found leads on.
 func (s *Salvage) beyond(ctx context.Context, table string, from int64) (int64, bool, error) {
 	reads := func(rowid int64) (bool, error) {
-		err := s.read(ctx, 1, func([]driver.Value) error { return nil },
+		ahead := true
+		err := s.read(ctx, 1, func(row []driver.Value) error {
+			id, ok := row[0].(int64)
+			ahead = ok && id >= rowid
+			return nil
+		},
 			`SELECT rowid FROM `+table+` NOT INDEXED WHERE rowid >= ? ORDER BY rowid LIMIT 1`, rowid)
 		if code(err) == lib.SQLITE_CORRUPT {
 			return false, nil
 		}
-		return err == nil, err
+		return err == nil && ahead, err
 	}
 	for step := int64(1); step <= math.MaxInt64/4 && from <= math.MaxInt64-step; step *= 2 {
 		ok, err := reads(from + step)

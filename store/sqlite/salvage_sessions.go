@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store"
 )
@@ -20,8 +22,11 @@ var sessionIndexes = []struct{ name, order string }{
 	{"sessions_by_age", "created"},
 	{"sessions_by_tenant", "tenant"},
 	{"sessions_by_owner", "tenant"},
-	{"sessions_by_phase", "tenant"},
+	{phaseIndex, "tenant"},
 }
+
+// phaseIndex also has the phase of every session.
+const phaseIndex = "sessions_by_phase"
 
 // found is what is known of the session that has a key.
 type found struct {
@@ -29,6 +34,8 @@ type found struct {
 	ids []dormouse.SessionID // what it may be called, the likeliest first
 	// indexed says that an index of the sessions has it: it was not deleted.
 	indexed bool
+	// arriving says that an index has it as one whose import was not finished.
+	arriving bool
 }
 
 // copySessions copies the row of each session, and makes one for each whose row cannot be
@@ -46,36 +53,48 @@ func (s *Salvage) copySessions(ctx context.Context) error {
 		}
 		return sessions[key]
 	}
-	if _, err := s.eachRow(ctx, "sessions", columns, func(row []driver.Value) error {
+	// known says that the table or an index of it is whole: what neither has was deleted.
+	known, err := s.eachRow(ctx, "sessions", columns, func(row []driver.Value) error {
 		if key, ok := row[keyAt].(int64); ok {
 			f := at(key)
 			f.row = row
 			f.call(row[idAt])
 		}
 		return nil
-	}); err != nil {
+	})
+	if err != nil {
 		return fmt.Errorf("copy sessions: %w", err)
 	}
 	for _, index := range sessionIndexes {
-		if _, err := s.fromBothEnds(ctx, "sessions INDEXED BY "+index.name, []string{"key", "id"}, index.order, func(row []driver.Value) error {
+		wanted := []string{"key", "id"}
+		if index.name == phaseIndex {
+			wanted = append(wanted, "phase")
+		}
+		whole, err := s.fromBothEnds(ctx, "sessions INDEXED BY "+index.name, wanted, index.order, func(row []driver.Value) error {
 			if key, ok := row[0].(int64); ok {
 				f := at(key)
 				f.indexed = true
 				f.call(row[1])
+				f.arriving = f.arriving || len(row) > 2 && row[2] == ""
 			}
 			return nil
-		}); err != nil {
+		})
+		if err != nil {
 			return fmt.Errorf("read %s: %w", index.name, err)
 		}
+		known = known || whole
 	}
-	logs, err := list(ctx, s.Store, scan[int64], `SELECT DISTINCT session FROM events`)
+	if !known {
+		s.lose("sessions: neither they nor an index of them can be read whole; those of which no log is left are not there")
+	}
+	keys, err := list(ctx, s.Store, scan[int64], copiedKeys)
 	if err != nil {
 		return err
 	}
-	for _, key := range logs {
+	for _, key := range keys {
 		at(key)
 	}
-	removed, err := s.copyRemoved(ctx, sessions)
+	removed, err := s.copyRemoved(ctx, sessions, known)
 	if err != nil {
 		return err
 	}
@@ -88,12 +107,45 @@ func (s *Salvage) copySessions(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.missing(ctx, sessions)
+	if err := s.removeOrphans(ctx, sessions); err != nil {
+		return err
+	}
+	return s.missing(ctx, sessions, removed)
 }
 
-// missing notes the sessions of which an index knows and nothing is left. An index may also
-// have one under a key that was never its own.
-func (s *Salvage) missing(ctx context.Context, sessions map[int64]*found) error {
+// copiedKeys selects the keys that copied rows have.
+const copiedKeys = `SELECT session FROM events UNION SELECT session FROM chunks UNION SELECT session FROM labels
+	UNION SELECT session FROM prompts UNION SELECT session FROM ops UNION SELECT session FROM points
+	UNION SELECT session FROM names UNION SELECT session FROM client_ids`
+
+// removeOrphans marks the keys that rows have and no session has as being removed. The next
+// session would get such a key, and the rows with it.
+func (s *Salvage) removeOrphans(ctx context.Context, sessions map[int64]*found) error {
+	keys, err := list(ctx, s.Store, scan[int64], copiedKeys+` EXCEPT SELECT key FROM sessions EXCEPT SELECT session FROM removed`)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if len(sessions[key].ids) == 0 { // the others are named where they are lost
+			s.lose("rows of a session that nobody can name (key %d); they are in the corrupt database only", key)
+		}
+	}
+	return s.markRemoved(ctx, keys)
+}
+
+// markRemoved marks keys as being removed.
+func (s *Salvage) markRemoved(ctx context.Context, keys []int64) error {
+	var rows [][]driver.Value
+	for _, key := range keys {
+		rows = append(rows, []driver.Value{key})
+	}
+	_, err := s.put(ctx, texts[markRemoved], rows)
+	return err
+}
+
+// missing notes the sessions of which a row or an index tells and nothing is left. An index
+// may also have one under a key that was never its own.
+func (s *Salvage) missing(ctx context.Context, sessions map[int64]*found, removed map[int64]bool) error {
 	ids, err := list(ctx, s.Store, scan[dormouse.SessionID], `SELECT id FROM sessions`)
 	if err != nil {
 		return err
@@ -102,8 +154,8 @@ func (s *Salvage) missing(ctx context.Context, sessions map[int64]*found) error 
 	for _, id := range ids {
 		there[id] = true
 	}
-	for _, f := range sessions {
-		if len(f.ids) > 0 && f.indexed && !slices.ContainsFunc(f.ids, func(id dormouse.SessionID) bool { return there[id] }) {
+	for key, f := range sessions {
+		if !removed[key] && len(f.ids) > 0 && (f.row != nil || f.indexed) && !slices.ContainsFunc(f.ids, func(id dormouse.SessionID) bool { return there[id] }) {
 			s.lose("%s: neither its row nor its log can be read", f.ids[0])
 		}
 	}
@@ -118,8 +170,9 @@ func (f *found) call(v driver.Value) {
 }
 
 // copyRemoved copies which sessions are being removed. If that cannot be read, they are
-// those that have events, no row, and no place in an index.
-func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found) (map[int64]bool, error) {
+// those that have neither a row nor a place in an index, if it is known which have. If it is
+// not, all are kept.
+func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found, known bool) (map[int64]bool, error) {
 	removed := make(map[int64]bool)
 	whole, err := s.eachRow(ctx, "removed", []string{"session"}, func(row []driver.Value) error {
 		if key, ok := row[0].(int64); ok {
@@ -132,18 +185,16 @@ func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found) (m
 	}
 	for key, f := range sessions {
 		switch {
-		case f.row != nil || f.indexed:
+		case f.row != nil, f.indexed && !whole: // an index may be older than the deletion
 			delete(removed, key)
-		case !whole:
+		case !whole && known:
 			removed[key] = true
 		}
 	}
-	var rows [][]driver.Value
-	for _, key := range slices.Sorted(maps.Keys(removed)) {
-		rows = append(rows, []driver.Value{key})
+	if !whole && !known {
+		s.lose("removed: which sessions were being removed cannot be read; one that was deleted may be there again")
 	}
-	_, err = s.put(ctx, `INSERT INTO removed (session) VALUES (?)`, rows)
-	return removed, err
+	return removed, s.markRemoved(ctx, slices.Sorted(maps.Keys(removed)))
 }
 
 // copySession writes the row of a session under the id that its log was written under.
@@ -155,9 +206,6 @@ func (s *Salvage) copySession(ctx context.Context, key int64, f *found, insert s
 	var made dormouse.Created
 	if len(log) > 0 && log[0].Seq == 1 && json.Unmarshal(log[0].Payload, &made) == nil {
 		f.call(string(made.Session))
-	}
-	if len(f.ids) == 0 && len(log) > 0 {
-		s.lose("a log of which nobody knows the session (key %d)", key)
 	}
 	if len(f.ids) == 0 {
 		return nil
@@ -179,7 +227,11 @@ func (s *Salvage) copySession(ctx context.Context, key int64, f *found, insert s
 	if len(log) == 0 {
 		return nil // nothing of it is there
 	}
-	return s.makeRow(ctx, key, id, made, log)
+	phase := dormouse.PhaseCreating
+	if f.arriving {
+		phase = "" // laid out, it would run
+	}
+	return s.makeRow(ctx, key, id, phase, made, log)
 }
 
 // begins returns the first events of a log.
@@ -187,11 +239,39 @@ func (s *Salvage) begins(ctx context.Context, key int64) ([]store.Stored, error)
 	return list(ctx, s.Store, readStored, selectEvents+` WHERE session = ? ORDER BY seq LIMIT 8`, key)
 }
 
+// lastSeq is the highest seq that anything has of a session. Events that are lost are still
+// in their index, and requests and the cached fold tell of them: if the log ends before, the
+// session is damaged, and no seq is given twice.
+func (s *Salvage) lastSeq(ctx context.Context, key int64) (int64, error) {
+	last, err := first(list(ctx, s.Store, scan[int64], `SELECT max(
+		coalesce((SELECT max(seq) FROM events WHERE session = ?1), 0),
+		coalesce((SELECT max(seq) FROM client_ids WHERE session = ?1), 0),
+		coalesce((SELECT max(seq) FROM prompts WHERE session = ?1), 0))`, key))
+	if err != nil {
+		return 0, err
+	}
+	for _, query := range []string{
+		`SELECT seq FROM events INDEXED BY sqlite_autoindex_events_1 WHERE session = ? ORDER BY seq DESC LIMIT 1`,
+		`SELECT seq FROM states WHERE session = ?`,
+	} {
+		err := s.read(ctx, 1, func(row []driver.Value) error {
+			if seq, ok := row[0].(int64); ok {
+				last = max(last, seq)
+			}
+			return nil
+		}, query, key)
+		if err != nil && code(err) != lib.SQLITE_CORRUPT {
+			return 0, err
+		}
+	}
+	return last, nil
+}
+
 // makeRow makes the row of a session whose own is lost. What is not known here follows from
 // its log. Its epoch does not: it is the time in seconds, which is more than any session
 // was claimed, and more than the next time a row is made.
-func (s *Salvage) makeRow(ctx context.Context, key int64, id dormouse.SessionID, made dormouse.Created, log []store.Stored) error {
-	last, err := first(list(ctx, s.Store, scan[int64], `SELECT max(seq) FROM events WHERE session = ?`, key))
+func (s *Salvage) makeRow(ctx context.Context, key int64, id dormouse.SessionID, phase dormouse.Phase, made dormouse.Created, log []store.Stored) error {
+	last, err := s.lastSeq(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -199,7 +279,7 @@ func (s *Salvage) makeRow(ctx context.Context, key int64, id dormouse.SessionID,
 	refused, err := s.put(ctx, `INSERT INTO sessions (key, id, epoch, last_seq, tenant, owner, parent, title, phase, status, created, updated)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, [][]driver.Value{{
 		key, string(id), time.Now().Unix(), last, made.Tenant, string(made.Owner), string(made.Parent), made.Title,
-		string(dormouse.PhaseCreating), string(dormouse.StatusIdle), begun, begun,
+		string(phase), string(dormouse.StatusIdle), begun, begun,
 	}})
 	if refused > 0 {
 		s.lose("%s: another session has its id", id)

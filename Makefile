@@ -80,7 +80,6 @@ run: need-run build ## everything needed, then the server
 .PHONY: test
 test: need-test build ## everything needed, then the whole suite and a sample of the crash matrix
 	$(GO) vet ./...
-	$(MAKE) --no-print-directory cross
 	$(GO_RACE) -timeout 20m $(UNIT)
 	$(GO) test -p 1 -timeout 20m ./e2e/... # each starts servers and sandboxes of its own
 	DORMOUSE_E2E_STORE=postgres $(GO) test -run Scenario ./e2e

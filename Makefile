@@ -102,7 +102,7 @@ cross: ## vet for the systems and processors that this machine is not
 .PHONY: check
 check: need-test lint ## format, lint, race tests of what needs no service: what you run all day
 	$(GO_RACE) -timeout 20m $(UNIT)
-	$(GO) test ./e2e/mutants # whose patches must still fit
+	$(GO) test ./e2e/chaos/mutants # whose patches must still fit
 
 .PHONY: e2e
 e2e: need-test build ## the real binary, from outside
@@ -126,7 +126,7 @@ v1: need-v1 build ## the official SDKs of both generations at /v1, every answer 
 
 .PHONY: images
 images: need-images ## a real Docker loads and runs what was exported, and what it saves is imported
-	DORMOUSE_DOCKER=1 $(GO) test -count=1 -v -run Docker ./e2e/archives
+	DORMOUSE_DOCKER=1 $(GO) test -count=1 -v -run Docker ./e2e/adversary/archives
 
 .PHONY: crash
 crash: need-test crash-build ## kill the server at every named instant, restart, compare

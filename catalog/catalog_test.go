@@ -8,7 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/catalog"
-	"github.com/dormouse-run/dormouse/e2e/schema"
+	"github.com/dormouse-run/dormouse/e2e/v1/schema"
 	"github.com/dormouse-run/dormouse/internal/closedjson"
 	"github.com/dormouse-run/dormouse/store/memory"
 )

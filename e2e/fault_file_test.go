@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/rig"
-	"github.com/dormouse-run/dormouse/e2e/wire"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/wire"
 )
 
 // TestB33: whatever a provider does to one call, the turn is tried again, what

@@ -19,8 +19,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/rig"
-	"github.com/dormouse-run/dormouse/e2e/wire"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/wire"
 	"github.com/dormouse-run/dormouse/internal/pgserver"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/powercut"
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/powercut"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
 func inDatabase(r powercut.Request) bool { return r.Path == "dormouse.db" }

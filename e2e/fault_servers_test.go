@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/rig"
-	"github.com/dormouse-run/dormouse/e2e/wire"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/wire"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/powercut"
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/powercut"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
 func TestB01NoSpaceForTheLogRefusesThePromptAndRecovers(t *testing.T) {

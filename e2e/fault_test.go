@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/dormouse-run/dormouse/e2e/powercut"
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/powercut"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
 // The tests whose names begin with a number such as B07 are the cases of

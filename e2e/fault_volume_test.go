@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
 // loopDisk gives a server with gVisor sandboxes a small ext4 of its own.

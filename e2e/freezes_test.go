@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dormouse-run/dormouse/e2e/matrix"
+	"github.com/dormouse-run/dormouse/e2e/chaos/matrix"
 )
 
 // A server that hangs for good with a session's lock, in each call that is made to a

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
 var (

@@ -14,8 +14,8 @@ import (
 	_ "modernc.org/sqlite" // to age a database that nobody serves
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
-	"github.com/dormouse-run/dormouse/e2e/rig"
 )
 
 func TestScenario14KilledMidTurnIsNotStuck(t *testing.T) {

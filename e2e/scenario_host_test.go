@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
 // A password that somebody gave on the command line all the same is gone from the

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
 func TestBadInputIsRefusedAndChangesNothing(t *testing.T) {

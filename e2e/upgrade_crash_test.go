@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dormouse-run/dormouse/e2e/matrix"
-	"github.com/dormouse-run/dormouse/e2e/play"
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/chaos/matrix"
+	"github.com/dormouse-run/dormouse/e2e/harness/play"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 

@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
 // past is what a version before left behind: a directory of testdata/upgrade, whose README

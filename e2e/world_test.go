@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
-	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/blob/dir"
-	"github.com/dormouse-run/dormouse/e2e/powercut"
+	"github.com/dormouse-run/dormouse/e2e/harness/powercut"
 )
 
 // outlet is a store on a disk whose power can be cut.

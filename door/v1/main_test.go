@@ -17,7 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse/auth"
 	"github.com/dormouse-run/dormouse/catalog"
 	v1 "github.com/dormouse-run/dormouse/door/v1"
-	"github.com/dormouse-run/dormouse/e2e/schema"
+	"github.com/dormouse-run/dormouse/e2e/v1/schema"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"

@@ -16,7 +16,7 @@ import (
 	"github.com/dormouse-run/dormouse/agent/tool"
 	"github.com/dormouse-run/dormouse/blob/dir"
 	v1 "github.com/dormouse-run/dormouse/door/v1"
-	"github.com/dormouse-run/dormouse/e2e/order"
+	"github.com/dormouse-run/dormouse/e2e/oracle/order"
 	"github.com/dormouse-run/dormouse/internal/sse"
 	"github.com/dormouse-run/dormouse/model"
 	"github.com/dormouse-run/dormouse/model/scripted"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/order"
+	"github.com/dormouse-run/dormouse/e2e/oracle/order"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
 // journal is the log laid out by op and by prompt.

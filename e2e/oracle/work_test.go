@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
-	"github.com/dormouse-run/dormouse/e2e/rig"
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/session/law"
 )

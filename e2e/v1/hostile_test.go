@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 	"github.com/dormouse-run/dormouse/e2e/v1/site"
 )
 

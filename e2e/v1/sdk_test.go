@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/dormouse-run/dormouse/e2e/rig"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 	"github.com/dormouse-run/dormouse/e2e/v1/sdk1"
 	"github.com/dormouse-run/dormouse/e2e/v1/sdk2"
 	"github.com/dormouse-run/dormouse/e2e/v1/site"

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/dormouse-run/dormouse/e2e/powercut"
+	"github.com/dormouse-run/dormouse/e2e/harness/powercut"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
 )
 

@@ -17,10 +17,10 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/dormouse-run/dormouse/e2e/archives"
-	"github.com/dormouse-run/dormouse/e2e/attacks"
-	"github.com/dormouse-run/dormouse/e2e/forgeries"
-	"github.com/dormouse-run/dormouse/e2e/wall"
+	"github.com/dormouse-run/dormouse/e2e/adversary/archives"
+	"github.com/dormouse-run/dormouse/e2e/adversary/attacks"
+	"github.com/dormouse-run/dormouse/e2e/adversary/forgeries"
+	"github.com/dormouse-run/dormouse/e2e/adversary/wall"
 )
 
 func main() {

@@ -16,13 +16,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dormouse-run/dormouse/e2e/matrix"
-	"github.com/dormouse-run/dormouse/e2e/mutants"
-	"github.com/dormouse-run/dormouse/e2e/naps"
+	"github.com/dormouse-run/dormouse/e2e/chaos/hibernation"
+	"github.com/dormouse-run/dormouse/e2e/chaos/matrix"
+	"github.com/dormouse-run/dormouse/e2e/chaos/monkey"
+	"github.com/dormouse-run/dormouse/e2e/chaos/mutants"
+	"github.com/dormouse-run/dormouse/e2e/chaos/soak"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 	"github.com/dormouse-run/dormouse/e2e/oracle"
-	"github.com/dormouse-run/dormouse/e2e/rig"
-	"github.com/dormouse-run/dormouse/e2e/soak"
-	"github.com/dormouse-run/dormouse/e2e/storm"
 )
 
 func main() {
@@ -39,7 +39,7 @@ func run() error {
 	var c matrix.Config
 	var bin, mode string
 	var runs, servers int
-	nap := naps.Config{Out: os.Stdout}
+	nap := hibernation.Config{Out: os.Stdout}
 	flag.StringVar(&mode, "mode", "matrix", "matrix, freezes, storm, naps, soak or mutants")
 	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash; naps and soak take any")
 	flag.StringVar(&c.Store, "store", "sqlite", "which store: sqlite or postgres")
@@ -91,7 +91,7 @@ func run() error {
 			Binary: c.Binary, Store: only, Seed: c.Seed, Sessions: nap.Sessions, Awake: nap.Awake, For: nap.For, Out: os.Stdout,
 		})
 	case "storm":
-		return runStorm(ctx, storm.Config{
+		return runStorm(ctx, monkey.Config{
 			Binary: c.Binary, Store: c.Store, Servers: servers, Seed: c.Seed, Runs: runs, Sessions: sessions, Verbose: c.Verbose, Out: os.Stdout,
 		})
 	}
@@ -101,8 +101,8 @@ func run() error {
 // sessions is how many work at once in a storm.
 const sessions = 20
 
-func runStorm(ctx context.Context, c storm.Config) error {
-	s, err := storm.Run(ctx, c)
+func runStorm(ctx context.Context, c monkey.Config) error {
+	s, err := monkey.Run(ctx, c)
 	if err != nil {
 		return fmt.Errorf("seed %d, kept in %s: %w", c.Seed, s.Dir, err)
 	}
@@ -114,8 +114,8 @@ func runStorm(ctx context.Context, c storm.Config) error {
 	return err
 }
 
-func runNaps(ctx context.Context, c naps.Config) error {
-	s, err := naps.Run(ctx, c)
+func runNaps(ctx context.Context, c hibernation.Config) error {
+	s, err := hibernation.Run(ctx, c)
 	if err != nil || !s.OK() {
 		fmt.Fprint(os.Stdout, s.Wrong())
 		err = errors.Join(fmt.Errorf("seed %d, kept in %s", c.Seed, s.Dir), err)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
-	"github.com/dormouse-run/dormouse/e2e/impostor"
+	"github.com/dormouse-run/dormouse/e2e/adversary/impostor"
 )
 
 func main() {

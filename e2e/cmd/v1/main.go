@@ -15,11 +15,11 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/dormouse-run/dormouse/e2e/rig"
-	"github.com/dormouse-run/dormouse/e2e/schema"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 	"github.com/dormouse-run/dormouse/e2e/v1/contract"
 	"github.com/dormouse-run/dormouse/e2e/v1/coverage"
 	"github.com/dormouse-run/dormouse/e2e/v1/node"
+	"github.com/dormouse-run/dormouse/e2e/v1/schema"
 	"github.com/dormouse-run/dormouse/e2e/v1/site"
 	"github.com/dormouse-run/dormouse/e2e/v1/stage"
 )

@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dormouse-run/dormouse/e2e/schema"
+	"github.com/dormouse-run/dormouse/e2e/v1/schema"
 )
 
 // module is the SDK whose tests are run.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dormouse-run/dormouse/e2e/schema"
+	"github.com/dormouse-run/dormouse/e2e/v1/schema"
 	"github.com/dormouse-run/dormouse/e2e/v1/site"
 )
 

@@ -19,9 +19,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dormouse-run/dormouse/e2e/order"
-	"github.com/dormouse-run/dormouse/e2e/rig"
-	"github.com/dormouse-run/dormouse/e2e/schema"
+	"github.com/dormouse-run/dormouse/e2e/harness/rig"
+	"github.com/dormouse-run/dormouse/e2e/oracle/order"
+	"github.com/dormouse-run/dormouse/e2e/v1/schema"
 	"github.com/dormouse-run/dormouse/e2e/v1/stage"
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )

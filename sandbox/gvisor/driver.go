@@ -286,7 +286,7 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 // cleanUp removes the box of a dead kernel, and closes its session's volume if no other
 // sandbox has it by then.
 func (d *Driver) cleanUp(ctx context.Context, b box, v sessionDir) error {
-	if err := errors.Join(d.volumes.DropAhead(b.ahead()), b.remove(ctx), d.cpu.Group(b.id).Remove()); err != nil {
+	if err := errors.Join(d.volumes.DropAhead(b.ahead()), d.cpu.Group(b.id).Remove(), b.remove(ctx)); err != nil {
 		return err
 	}
 	unlock, err := v.Lock(ctx)
@@ -310,10 +310,10 @@ func (d *Driver) end(ctx context.Context, b box, v sessionDir) error {
 	if err := d.volumes.DropAhead(b.ahead()); err != nil {
 		return err
 	}
-	if err := b.remove(ctx); err != nil {
+	if err := d.cpu.Group(b.id).Remove(); err != nil {
 		return err
 	}
-	if err := d.cpu.Group(b.id).Remove(); err != nil {
+	if err := b.remove(ctx); err != nil { // after everything that is found by it
 		return err
 	}
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {

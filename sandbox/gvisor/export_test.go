@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
@@ -30,6 +31,13 @@ func (d *Driver) PauseAndEnd(ctx context.Context, raw sandbox.Handle, f runner.F
 		return err
 	}
 	return leave()
+}
+
+// LeaveMounted leaves the volume of a session whose sandbox has ended as a server does
+// that is killed before it has cleared that away.
+func (d *Driver) LeaveMounted(id dormouse.SessionID) error {
+	_, err := d.session(id).Mount()
+	return err
 }
 
 // ClaimAndEnd leaves a spare as a server does that is killed when it has given it

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/mount"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/sandboxtest"
 )
@@ -124,7 +125,7 @@ func TestWhatEndedServersLeftIsSwept(t *testing.T) {
 	h := newHouseWith(t, 1)
 	mine := h.spare()
 	kernels := filepath.Join("/run/dormouse", instance(h.dir))
-	const box = "sbx_aaaaaaaaaaaaaaaa"
+	const box, other = "sbx_aaaaaaaaaaaaaaaa", "sbx_bbbbbbbbbbbbbbbb"
 	left := []string{
 		filepath.Join(h.dir, "boxes", "."+box), filepath.Join(kernels, "runsc-"+box+".sock"), filepath.Join(kernels, box+"_sandbox:"+box+".lock"),
 	}
@@ -132,6 +133,20 @@ func TestWhatEndedServersLeftIsSwept(t *testing.T) {
 		if err := os.WriteFile(name, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	groups, err := filepath.Glob("/sys/fs/cgroup/*/dormouse*" + instance(h.dir) + "*" + mine)
+	if nested, e := filepath.Glob("/sys/fs/cgroup/*/dormouse/" + instance(h.dir) + "/" + mine); err == nil && e == nil {
+		groups = append(groups, nested...)
+	}
+	if len(groups) == 0 {
+		t.Fatalf("the spare has no control group: %v", err)
+	}
+	for _, dir := range groups { // what is left when nothing else of a sandbox is
+		dir = strings.TrimSuffix(dir, mine) + other
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, dir)
 	}
 	h.sweep()
 	for _, name := range left {
@@ -141,6 +156,26 @@ func TestWhatEndedServersLeftIsSwept(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(h.dir, "boxes", "."+mine)); err != nil {
 		t.Errorf("the spare of a living server is no longer held: %v", err)
+	}
+}
+
+func TestAVolumeThatAnEndedServerLeftMountedIsClosed(t *testing.T) {
+	h := newFixture(t)
+	s := h.create(fence(1, 1))
+	h.sh(s, "echo kept >file")
+	h.freeze(s, fence(1, 1))
+	if err := h.LeaveMounted(session); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := mount.Is(h.volume()); err != nil || !there {
+		t.Fatalf("mounted: %v, %v", there, err)
+	}
+	h.sweep()
+	if there, err := mount.Is(h.volume()); err != nil || there {
+		t.Errorf("still mounted: %v, %v", there, err)
+	}
+	if got := h.sh(h.create(fence(2, 2)), "cat file"); got != "kept" {
+		t.Errorf("it has %q", got)
 	}
 }
 

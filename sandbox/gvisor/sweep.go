@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,8 +35,13 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 	if err != nil {
 		return fmt.Errorf("sweep sandboxes: %w", err)
 	}
+	mounted, err := mount.Under(d.path(sessionsDir))
+	if err != nil {
+		return fmt.Errorf("sweep sandboxes: %w", err)
+	}
 	for _, e := range sessions {
-		b, err := d.sweepSession(ctx, dormouse.SessionID(e.Name()), owned)
+		id := dormouse.SessionID(e.Name())
+		b, err := d.sweepSession(ctx, id, owned, slices.Contains(mounted, d.session(id).Mountpoint()))
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -83,8 +89,9 @@ func (d *Driver) hasOwner(b box) bool {
 }
 
 // sweepSession stops the sandbox of a session if the session does not own it, and
-// otherwise returns its box.
-func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned func(dormouse.SessionID) sandbox.Ownership) (string, error) {
+// otherwise returns its box. A volume that is mounted and that no sandbox has is closed:
+// its server was killed after it had stopped the sandbox.
+func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned func(dormouse.SessionID) sandbox.Ownership, mounted bool) (string, error) {
 	if id.Validate() != nil {
 		return "", nil
 	}
@@ -116,7 +123,11 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned 
 		d.log.InfoContext(ctx, "stray sandbox stopped", "session", id, "generation", r.Generation)
 	}
 	if owner.Known || owner.Unsure {
-		return "", v.discardWake()
+		err := v.discardWake()
+		if mounted && r == nil {
+			err = errors.Join(err, d.volumes.Close(v.Volume))
+		}
+		return "", err
 	}
 	return "", d.setAside(ctx, v)
 }
@@ -155,7 +166,8 @@ func (d *Driver) removeLost(now time.Time) error {
 	return nil
 }
 
-// allBoxes finds every sandbox of this instance that has a directory or state files.
+// allBoxes finds every sandbox of this instance that has a directory, state files or a
+// control group.
 func (d *Driver) allBoxes() ([]box, error) {
 	dirs, err := filepath.Glob(d.path(boxesDir) + "/sbx_*")
 	if err != nil {
@@ -165,14 +177,19 @@ func (d *Driver) allBoxes() ([]box, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]box)
+	names, err := d.cpu.Sandboxes()
+	if err != nil {
+		return nil, err
+	}
 	for _, dir := range dirs {
-		if b, err := d.boxOf(filepath.Base(dir)); err == nil {
-			found[b.id] = b
-		}
+		names = append(names, filepath.Base(dir))
 	}
 	for _, file := range notes {
-		if b, err := d.boxOf(boxOfState(filepath.Base(file))); err == nil {
+		names = append(names, boxOfState(filepath.Base(file)))
+	}
+	found := make(map[string]box)
+	for _, name := range names {
+		if b, err := d.boxOf(name); err == nil {
 			found[b.id] = b
 		}
 	}

@@ -4,7 +4,12 @@ package cgroup
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -54,6 +59,23 @@ func NewScheduler(instance string, log *slog.Logger) *Scheduler {
 
 // Group is the control group of a sandbox, whether or not it exists.
 func (s *Scheduler) Group(id string) Group { return newGroup(s.instance, id, s.cpus) }
+
+// Sandboxes are those of the instance that have a group in some hierarchy.
+func (s *Scheduler) Sandboxes() ([]string, error) {
+	all := s.Group("sbx_*")
+	all.cpuset = true // whether or not this server could create it
+	found := make(map[string]bool)
+	for _, pattern := range all.dirs() {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("list the groups of sandboxes: %w", err)
+		}
+		for _, dir := range dirs {
+			found[dir[strings.LastIndex(dir, "sbx_"):]] = true
+		}
+	}
+	return slices.Collect(maps.Keys(found)), nil
+}
 
 // RemoveParents removes what all groups of the instance had in common, once there are
 // none.

@@ -268,7 +268,7 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 	if err := errors.Join(d.cpu.Group(b.id).SetWeight(cgroup.Foreground), d.endKernel(ctx, b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
-	if err := errors.Join(v.discardWake(), v.dropRecord(b)); err != nil {
+	if err := errors.Join(v.discardUnfinished(), v.dropRecord(b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
 	ctx, done := fencing.Outlive(ctx)
@@ -319,7 +319,7 @@ func (d *Driver) end(ctx context.Context, b box, v sessionDir) error {
 	if r, err := v.readRecord(); err != nil || r == nil || r.Box != b.id {
 		return err
 	}
-	if err := errors.Join(v.discardWake(), d.volumes.Close(v.Volume)); err != nil {
+	if err := errors.Join(v.discardUnfinished(), d.volumes.Close(v.Volume)); err != nil {
 		return err
 	}
 	return os.Remove(v.recordFile())

@@ -232,6 +232,31 @@ func TestMemoryOfAWakeThatNobodyFinishedIsFreedAndSaidToBeLost(t *testing.T) {
 	}
 }
 
+// A server was killed while it froze the sandbox, which then died, or is ended.
+func TestAnImageThatNobodySealedIsRemovedWithItsSandbox(t *testing.T) {
+	h := newFixture(t)
+	unsealed := filepath.Join(h.dir, "sessions", string(session), "image.new")
+	cut := func() {
+		t.Helper()
+		if err := errors.Join(os.Mkdir(unsealed, 0o700), os.WriteFile(filepath.Join(unsealed, "pages.img"), make([]byte, 1<<20), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for how, end := range map[string]func(sandbox.Sandbox){"stopped": h.stop, "swept": func(sandbox.Sandbox) { h.sweep() }} {
+		s := h.create(fence(1, 1))
+		cut()
+		end(s)
+		if _, err := os.Stat(unsealed); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: it is left: %v", how, err)
+		}
+	}
+	cut()
+	h.sweep()
+	if _, err := os.Stat(unsealed); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("swept when nothing runs: it is left: %v", err)
+	}
+}
+
 func TestADamagedImageLosesProcessesAndSaysSo(t *testing.T) {
 	h := newFixture(t)
 	first := h.create(fence(1, 1))

@@ -51,6 +51,9 @@ const imageNote = "image.json"
 func (v sessionDir) imageDir() string  { return filepath.Join(v.Dir, "image") }
 func (v sessionDir) wakingDir() string { return filepath.Join(v.Dir, "waking") }
 
+// unsealedDir is where an image is written before it is sealed.
+func (v sessionDir) unsealedDir() string { return v.imageDir() + ".new" }
+
 // readImage returns the session's memory image, nil if there is none.
 func (v sessionDir) readImage() (*memoryImage, error) {
 	raw, err := os.ReadFile(filepath.Join(v.imageDir(), imageNote))
@@ -136,9 +139,13 @@ func (v sessionDir) claimImage() error {
 	return err
 }
 
-// discardWake removes the memory image of a restore that did not finish. Its directory
-// stays, so that the next start reports that the processes were lost.
-func (v sessionDir) discardWake() error {
+// discardUnfinished removes the memory image of a freeze or a restore that did not finish.
+// The directory of a restore stays, so that the next start reports that the processes were
+// lost.
+func (v sessionDir) discardUnfinished() error {
+	if err := os.RemoveAll(v.unsealedDir()); err != nil {
+		return err
+	}
 	parts, err := os.ReadDir(v.wakingDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -123,7 +123,7 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned 
 		d.log.InfoContext(ctx, "stray sandbox stopped", "session", id, "generation", r.Generation)
 	}
 	if owner.Known || owner.Unsure {
-		err := v.discardWake()
+		err := v.discardUnfinished()
 		if mounted && r == nil {
 			err = errors.Join(err, d.volumes.Close(v.Volume))
 		}

@@ -3,8 +3,6 @@
 package door_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"go/ast"
 	"go/importer"
@@ -13,12 +11,13 @@ import (
 	"go/types"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/dormouse-run/dormouse/internal/contract"
 )
 
 const (
@@ -74,7 +73,14 @@ func fieldsWithIDs(t *testing.T) map[string]string {
 	t.Helper()
 	const module = "github.com/dormouse-run/dormouse/"
 	packages := []string{module + "door/rest", module + "door/v1", module + "catalog"}
-	exports := exportsOf(t, packages)
+	all, err := contract.List(t.Context(), append([]string{"-deps", "-export"}, packages...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exports := make(map[string]contract.Package, len(all))
+	for _, p := range all {
+		exports[p.ImportPath] = p
+	}
 	fset := token.NewFileSet()
 	lookup := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		if exports[path].Export == "" {
@@ -110,34 +116,6 @@ func fieldsWithIDs(t *testing.T) map[string]string {
 		}
 	}
 	return found
-}
-
-type listed struct {
-	ImportPath, Dir, Export string
-	GoFiles                 []string
-}
-
-// exportsOf lists packages and all that they import, compiled.
-func exportsOf(t *testing.T, packages []string) map[string]listed {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles"}, packages...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := make(map[string]listed)
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
-		err := d.Decode(&p)
-		if errors.Is(err, io.EOF) {
-			return all
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[p.ImportPath] = p
-	}
 }
 
 // decoded calls f with everything that is decoded into, and the function that does it.

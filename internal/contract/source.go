@@ -30,6 +30,7 @@ func (p Package) Ours() bool { return p.Module != nil && p.Module.Main }
 // List asks the go command about packages.
 func List(ctx context.Context, args ...string) ([]Package, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,Export,GoFiles,Imports,Module"}, args...)...) //nolint:gosec // the words are the test's own
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")                                                                                   // as programs are built, so that nothing is compiled again
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

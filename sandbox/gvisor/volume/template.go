@@ -63,6 +63,9 @@ func (v Volume) addBallast() error {
 
 // copyTemplate creates a default volume.
 func (s *Store) copyTemplate(to string) error {
+	if err := checkRoom(filepath.Dir(to)); err != nil {
+		return err
+	}
 	err := copySparse(s.template, to)
 	if errors.Is(err, fs.ErrNotExist) { // the disk was full when this server started
 		if err = s.makeTemplate(); err == nil {

@@ -48,7 +48,12 @@ type imageFile struct {
 
 const imageNote = "image.json"
 
-func (v sessionDir) imageDir() string  { return filepath.Join(v.Dir, "image") }
+func (v sessionDir) imageDir() string { return filepath.Join(v.Dir, "image") }
+
+// newImageDir is where an image is made. One that stays is of a server that was killed, or
+// of a power cut, and as large as the memory of a sandbox.
+func (v sessionDir) newImageDir() string { return v.imageDir() + ".new" }
+
 func (v sessionDir) wakingDir() string { return filepath.Join(v.Dir, "waking") }
 
 // readImage returns the session's memory image, nil if there is none.

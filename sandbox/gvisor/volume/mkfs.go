@@ -57,6 +57,9 @@ func volumeTool() (string, error) {
 	return mkfs, nil
 }
 
+// unnamed ends the name of an image that is not complete.
+const unnamed = ".new"
+
 // makeFileSystem creates an ext4 image with these limits, whole or not at all.
 func makeFileSystem(name string, l dormouse.Limits) error {
 	mkfs, err := volumeTool()
@@ -66,7 +69,7 @@ func makeFileSystem(name string, l dormouse.Limits) error {
 	if err := checkRoom(filepath.Dir(name)); err != nil {
 		return err
 	}
-	tmp := name + ".new"
+	tmp := name + unnamed
 	defer func() { _ = os.Remove(tmp) }()
 	if err := os.WriteFile(tmp, nil, 0o600); err != nil {
 		return err

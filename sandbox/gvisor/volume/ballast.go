@@ -50,7 +50,7 @@ func (s *Store) Back(v Volume) (err error) {
 		return layer.Full(err)
 	}
 	need, err := b.missing()
-	if err == nil && need > on.forOpening() && b.held > 0 { // a check of the file system may have taken some of it
+	if err == nil && need > on.forOpening() { // the ballast has less than it could: a check may have taken some of it
 		var has int64
 		if has, err = v.free(); err == nil {
 			err = b.take(has - restHeadroom)

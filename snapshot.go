@@ -186,6 +186,9 @@ type WorkspaceRecovery struct {
 	Workspace uint64 `json:"workspace"`
 	// Snapshot is where the files come from, empty if there is none.
 	Snapshot SnapshotID `json:"snapshot,omitempty"`
+	// Uncompared says why the newest snapshot could not be read, and never will be: the
+	// files are those that were found, or, if none were, those of the snapshots before.
+	Uncompared string `json:"uncompared,omitempty"`
 	// Condition is cut or failed, and Reason says more.
 	Condition string `json:"condition"`
 	Reason    string `json:"reason"`

@@ -104,9 +104,14 @@ func recoveredNotice(e dormouse.Event) string {
 		b.WriteString(" after " + p.Since.UTC().Format(time.RFC3339))
 	}
 	b.WriteString(" may be missing or incomplete, whatever tool results say; verify them before you rely on them.")
+	of := "the last snapshot"
+	if p.Uncompared != "" {
+		b.WriteString(" The last snapshot is lost, so that nothing was put back from it.")
+		of = "an older snapshot"
+	}
 	const few = 20
 	if p.Count > 0 {
-		fmt.Fprintf(&b, " %d of them are as they were in the last snapshot:", p.Count)
+		fmt.Fprintf(&b, " %d of them are as they were in %s:", p.Count, of)
 		for _, f := range p.Files[:min(few, len(p.Files))] {
 			fmt.Fprintf(&b, " %.200q", f.Path)
 			if f.Kept != "" {

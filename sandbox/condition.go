@@ -34,6 +34,10 @@ var ErrFailed = errors.New("the disk of the session's files has failed")
 // else is done with them.
 var ErrUnsound = errors.New("the session's files were cut off or have failed, and are not recovered yet")
 
+// ErrSnapshotLost means that the files of a snapshot can never be read again, as opposed to
+// those of a store that cannot be reached.
+var ErrSnapshotLost = errors.New("the snapshot has lost files for good")
+
 // Syncer is implemented by drivers whose files can be made durable while they are in use.
 type Syncer interface {
 	// Sync must return nil only when all that was written to a workspace of a session
@@ -52,7 +56,9 @@ type Recoverer interface {
 	// back must come back from it, and what somebody has changed and is known to have
 	// been synced must stay. Files that sleep with their memory were synced, all of them;
 	// where anything else is put back no memory may wake over the files. Where that is not known, the snapshot's version must come
-	// back and the one found must be kept beside it, or outside if there is no room. It returns nil if the files are
+	// back and the one found must be kept beside it, or outside if there is no room. Where the newest snapshot
+	// is lost, the files that are there must stay as they are; where none are, those of the older snapshots must
+	// come back; and Lost must say so. It returns nil if the files are
 	// sound, and otherwise what it did, again and again until ForgetRecovered is called with that.
 	// Create and a Snapshot without a sandbox must be refused with ErrUnsound before.
 	Recover(ctx context.Context, r Recovery) (*Recovered, error)
@@ -68,8 +74,12 @@ type Recovery struct {
 	Snapshot dormouse.SnapshotID
 	// Newest returns the directories that make up the newest snapshot, the lowest first,
 	// until done is called; none if there is no snapshot. It is asked for only if
-	// something has to be recovered.
+	// something has to be recovered. ErrSnapshotLost says that it will never return them;
+	// after any other error it may do so later.
 	Newest func(ctx context.Context) (layers []string, done func(), err error)
+	// Older returns what can still be read of the snapshots before it in the same way; none
+	// if it is nil.
+	Older func(ctx context.Context) (layers []string, done func(), err error)
 }
 
 // Recovered is what became of files that were not sound.
@@ -92,6 +102,9 @@ type Recovered struct {
 	// Outside is the directory in which the host keeps found files that the volume had no
 	// room for beside the snapshot's, empty if there are none.
 	Outside string `json:",omitempty"`
+	// Lost says why the files were not compared with the newest snapshot, empty if they
+	// were.
+	Lost string `json:",omitempty"`
 	// Fresh says that the session's volume was made by this recovery, which is not done:
 	// it has nothing but what was put back so far.
 	Fresh bool `json:",omitempty"`

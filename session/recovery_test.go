@@ -2,6 +2,9 @@ package session_test
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -26,6 +29,12 @@ func (d *mended) Recover(ctx context.Context, r sandbox.Recovery) (*sandbox.Reco
 		return nil, nil //nolint:nilnil // all is well
 	}
 	layers, done, err := r.Newest(ctx)
+	if errors.Is(err, sandbox.ErrSnapshotLost) {
+		told := *lost
+		told.Lost = err.Error()
+		lost = &told
+		layers, done, err = r.Older(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +86,54 @@ func TestFilesThatWerePutBackAreToldFirst(t *testing.T) {
 		}
 		if m.lost.Load() != nil || m.asked.Load() != 1 {
 			t.Errorf("it was not told, or with %d layers of the snapshot", m.asked.Load())
+		}
+		h.checked()
+	}, keepsLines, func(h *house) { h.kind = &mended{lined: h.kind.(*lined)} })
+}
+
+// A newest snapshot that is lost is told of, and nothing is built upon it: the next one
+// can be restored.
+func TestNothingIsBuiltOnASnapshotThatIsLost(t *testing.T) {
+	live(t, func(t *testing.T, h *house) {
+		m := h.kind.(*mended)
+		d := m.lined
+		_, second := h.twoTurns(d)
+		m.lost.Store(&sandbox.Recovered{ID: "one", Session: h.id, Condition: sandbox.Cut, Reason: "cut", Since: time.Now()})
+		if err := h.do(law.Hibernate{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		h.lose(second)
+		for _, dir := range []string{"layers", "names"} { // after a power cut none is trusted
+			all, err := filepath.Glob(filepath.Join(h.dir, dir, "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range all {
+				if err := os.RemoveAll(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := h.do(law.Wake{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		s := h.state()
+		if s.Sandbox.Phase != law.SandboxActive || s.Workspace.Uncompared != second || m.asked.Load() != 1 {
+			t.Errorf("the sandbox is %s, lost is %q, and %d layers could be read", s.Sandbox.Phase, s.Workspace.Uncompared, m.asked.Load())
+		}
+		d.write("a", "3")
+		h.mustPrompt("p3", script("effect z"))
+		settle(time.Minute)
+		s = h.state()
+		if s.Workspace.Newest == second {
+			t.Fatal("no snapshot was taken")
+		}
+		for _, l := range s.Workspace.Chain {
+			if h.blobs.m[l.Digest] == nil {
+				t.Errorf("snapshot %s lies over a blob that is lost", s.Workspace.Newest)
+			}
 		}
 		h.checked()
 	}, keepsLines, func(h *house) { h.kind = &mended{lined: h.kind.(*lined)} })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/session"
+	"github.com/dormouse-run/dormouse/session/law"
 )
 
 // lose removes the blob of a point's uppermost layer.
@@ -96,6 +97,30 @@ func TestGoingBackIsRefusedIfWhatItReplacesLiesOverALostBlob(t *testing.T) {
 		settle(time.Minute)
 		if got := h.files(d); got["a"] != "1" {
 			t.Errorf("went back to %v", got)
+		}
+		h.checked()
+	})
+}
+
+// What a sandbox leaves behind is sealed, which gives its volume up, only as layers that
+// are all there.
+func TestNothingIsSealedOverALostBlob(t *testing.T) {
+	alongLine(t, func(t *testing.T, h *house, d *lined) {
+		d.sealing = true
+		_, second := h.twoTurns(d)
+		h.lose(second)
+		if err := h.do(law.Hibernate{}); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		w := h.state().Workspace
+		if w.Number != 1 {
+			t.Errorf("the workspace is number %d", w.Number)
+		}
+		for _, l := range w.Layers {
+			if h.blobs.m[l.Digest] == nil {
+				t.Error("the workspace lies over a blob that is lost, and its volume is given up")
+			}
 		}
 		h.checked()
 	})

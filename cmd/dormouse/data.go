@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
 // ownMask keeps what this program writes for itself from everybody else. What is
@@ -56,7 +58,20 @@ func claimData(ctx context.Context, data string, log *slog.Logger) error {
 		}
 		log.WarnContext(ctx, "data directory closed, which others could read", "data", data, "mode", modeOf(wide))
 	}
+	if err := sweepTemporary(data); err != nil {
+		log.WarnContext(ctx, "temporary files of servers that were killed not removed", "error", err)
+	}
 	return closeFiles(data)
+}
+
+// sweepTemporary removes the temporary files that servers which were killed have left in a
+// data directory and in those of its own directories that nobody else sweeps.
+func sweepTemporary(data string) error {
+	errs := []error{atomicfile.Sweep(data)}
+	for _, dir := range []string{"bin", blobDir, sandboxDir, snapshotsDir, serversDir} {
+		errs = append(errs, atomicfile.Sweep(filepath.Join(data, dir)))
+	}
+	return errors.Join(errs...)
 }
 
 // checkOwn returns the mode of a data directory that others can look into, 0 if none

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -200,4 +201,42 @@ func TestWhatAnotherUserPutInTheDataDirectoryIsNotBelieved(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Temporary files that a killed server has left go when the next one starts, but not those
+// of one that may live.
+func TestTemporaryFilesOfAKilledServerGo(t *testing.T) {
+	data := t.TempDir()
+	if err := os.Chmod(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old, young := time.Now().Add(-2*time.Hour), time.Now()
+	put := func(dir, name string, when time.Time) string {
+		path := filepath.Join(data, dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, when, when)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	dirs := []string{".", "bin", blobDir, sandboxDir, snapshotsDir, serversDir}
+	var gone, kept []string
+	for _, dir := range dirs {
+		gone, kept = append(gone, put(dir, ".tmp-1", old)), append(kept, put(dir, ".tmp-2", young))
+	}
+	if err := claimData(t.Context(), data, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range gone {
+		if _, err := os.Lstat(path); err == nil {
+			t.Errorf("%s is left", path)
+		}
+	}
+	for _, path := range kept {
+		if _, err := os.Lstat(path); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -73,7 +73,13 @@ func recoveredInWords(e dormouse.Event) (string, error) {
 	if !p.Since.IsZero() {
 		words += "; what was written after " + p.Since.UTC().Format(time.RFC3339) + " may be missing"
 	}
-	if p.Count > 0 {
+	if p.Uncompared != "" {
+		words += "; they were not compared with the newest snapshot, which is lost (" + oneLine(p.Uncompared) + ")"
+	}
+	switch {
+	case p.Count > 0 && p.Uncompared != "":
+		words += "; as in older snapshots are" + filesInWords(p)
+	case p.Count > 0:
 		words += "; as in " + string(p.Snapshot) + " are" + filesInWords(p)
 	}
 	if p.Outside != "" {

@@ -136,9 +136,11 @@ func (k *socket) send(ctx context.Context, b []byte) error {
 }
 
 // inward copies from the client to the stream. A client that has closed its direction
-// is still read from, to notice that it leaves.
+// is still read from, to notice that it leaves. So is one that speaks to a stream which
+// takes no more: what was printed before may not have been read yet, and outward ends
+// when it was.
 func (k *socket) inward(ctx context.Context) error {
-	said := false
+	said, refused := false, false
 	for {
 		k.reading.Store(true)
 		kind, b, err := k.Read(ctx)
@@ -152,14 +154,18 @@ func (k *socket) inward(ctx context.Context) error {
 			return fmt.Errorf("%w: no such text is expected here", errFrame)
 		case kind == websocket.MessageText:
 			err = k.text(b)
-		case len(b) == 0 && k.halves && !said:
+		case len(b) == 0 && k.halves && !said && !refused:
 			said = true
 			err = k.conn.CloseWrite()
 			k.half()
 		case len(b) > 0 && said:
 			return fmt.Errorf("%w: there is more after the end", errFrame)
+		case refused:
 		default:
-			_, err = k.conn.Write(b)
+			if _, lost := k.conn.Write(b); lost != nil {
+				refused = true
+				k.half()
+			}
 		}
 		if err != nil {
 			return err

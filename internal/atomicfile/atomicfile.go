@@ -25,7 +25,7 @@ type File struct {
 	Perm os.FileMode
 	// Temp is the directory for the temporary file, on the same file system as
 	// Path; empty means that of Path. What a crash leaves there is the caller's
-	// to sweep.
+	// to sweep, with Sweep.
 	Temp string
 	// After, if not nil, is called after each step.
 	After func(Step)

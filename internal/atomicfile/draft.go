@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 )
 
+// tempPrefix begins the names of temporary files.
+const tempPrefix = ".tmp-"
+
 // Draft is a file that is being written and has no name yet. Keep gives it one,
 // Drop ends it; it is the caller's until then.
 type Draft struct {
@@ -17,7 +20,7 @@ type Draft struct {
 
 // Draft begins a file piece by piece.
 func (f File) Draft() (*Draft, error) {
-	w, err := os.CreateTemp(cmp.Or(f.Temp, filepath.Dir(f.Path)), ".tmp-*")
+	w, err := os.CreateTemp(cmp.Or(f.Temp, filepath.Dir(f.Path)), tempPrefix+"*")
 	if err != nil {
 		return nil, err
 	}

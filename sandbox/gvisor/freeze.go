@@ -95,7 +95,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v sessionDir, f runn
 		return err
 	}
 	of := d.specOf(r, b)
-	dir := v.unsealedDir()
+	dir := v.newImageDir()
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -152,15 +153,22 @@ func TestSandboxWithoutAServerDiesRatherThanHangs(t *testing.T) {
 // even if the sandbox holds more than a server gives at first.
 func TestSandboxThatRanOutWhileTheServerWasKilled(t *testing.T) {
 	for name, more := range map[string]bool{"at once": false, "after it was given more": true} {
-		t.Run(name, func(t *testing.T) { ranOutUnseen(t, more) })
+		t.Run(name, func(t *testing.T) {
+			for delay := time.Second; !ranOutUnseen(t, more, delay); delay *= 4 {
+				t.Logf("the server was still there after %v", delay)
+			}
+		})
 	}
 }
 
-func ranOutUnseen(t *testing.T, more bool) {
+// ranOutUnseen has a sandbox run out of memory after a delay, and reports false if the
+// server did not leave before that: then it has seen it, and freed the memory.
+func ranOutUnseen(t *testing.T, more bool, delay time.Duration) bool {
 	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
 	op := h.begin(s, "until [ -e go ]; do sleep 0.05; done; "+hog(2500))
-	h.call(s, dormouse.OpTask, "sleep 1; touch go")
+	began := time.Now()
+	h.call(s, dormouse.OpTask, fmt.Sprintf("sleep %.0f; touch go", delay.Seconds()))
 	mem := memoryOf(t, h)
 	kernel, err := pidfd.Open(kernelOf(t, h.dir, s.Handle()))
 	if err != nil {
@@ -169,6 +177,9 @@ func ranOutUnseen(t *testing.T, more bool) {
 	defer kernel.Close()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if time.Since(began) >= delay {
+		return false
 	}
 	mem.asKilledServersLeaveIt(t, more)
 	for ctx := within(t); !kernel.Ended() && !mem.ranOut(t); {
@@ -180,7 +191,7 @@ func ranOutUnseen(t *testing.T, more bool) {
 	h.restart()
 	again, err := h.Attach(within(t), s.Handle(), fence(1, 2))
 	if errors.Is(err, sandbox.ErrGone) {
-		return
+		return true
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -193,6 +204,7 @@ func ranOutUnseen(t *testing.T, more bool) {
 	if got := h.sh(again, "echo alive"); got != "alive" {
 		t.Errorf("afterwards: %q", got)
 	}
+	return true
 }
 
 func TestAProcessThatNoOpWaitsForIsToldOfToo(t *testing.T) {

@@ -48,11 +48,13 @@ type imageFile struct {
 
 const imageNote = "image.json"
 
-func (v sessionDir) imageDir() string  { return filepath.Join(v.Dir, "image") }
-func (v sessionDir) wakingDir() string { return filepath.Join(v.Dir, "waking") }
+func (v sessionDir) imageDir() string { return filepath.Join(v.Dir, "image") }
 
-// unsealedDir is where an image is written before it is sealed.
-func (v sessionDir) unsealedDir() string { return v.imageDir() + ".new" }
+// newImageDir is where an image is made. One that stays is of a server that was killed, or
+// of a power cut, and as large as the memory of a sandbox.
+func (v sessionDir) newImageDir() string { return v.imageDir() + ".new" }
+
+func (v sessionDir) wakingDir() string { return filepath.Join(v.Dir, "waking") }
 
 // readImage returns the session's memory image, nil if there is none.
 func (v sessionDir) readImage() (*memoryImage, error) {
@@ -143,7 +145,7 @@ func (v sessionDir) claimImage() error {
 // The directory of a restore stays, so that the next start reports that the processes were
 // lost.
 func (v sessionDir) discardUnfinished() error {
-	if err := os.RemoveAll(v.unsealedDir()); err != nil {
+	if err := os.RemoveAll(v.newImageDir()); err != nil {
 		return err
 	}
 	parts, err := os.ReadDir(v.wakingDir())

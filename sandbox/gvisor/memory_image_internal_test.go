@@ -33,7 +33,7 @@ func sealed(t *testing.T, hit func(powercut.Request) bool) (shown, under session
 			t.Error(err)
 		}
 	})
-	dir := shown.unsealedDir()
+	dir := shown.newImageDir()
 	for _, d := range []string{shown.Mountpoint(), dir} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)

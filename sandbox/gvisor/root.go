@@ -44,13 +44,16 @@ func profile(path string) string {
 	return "export PATH=" + path + "\n[ -z \"$BASH_VERSION\" ] || PS1='\\w\\$ '\n"
 }
 
+// newRoot begins the name of a root file system that is being made.
+const newRoot = ".new-"
+
 // makeRoot creates a root file system below dir, with a search path for login shells. Its
 // name is a digest of its content, so that it never changes under a sandbox.
 func makeRoot(dir, path string) (rootFS, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
 	}
-	tmp, err := os.MkdirTemp(dir, ".new-")
+	tmp, err := os.MkdirTemp(dir, newRoot)
 	if err != nil {
 		return rootFS{}, fmt.Errorf("make a root file system: %w", err)
 	}

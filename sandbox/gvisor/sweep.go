@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/beneath"
 	"github.com/dormouse-run/dormouse/internal/flock"
 	"github.com/dormouse-run/dormouse/internal/mount"
@@ -62,7 +63,24 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 		d.log.InfoContext(ctx, "stray sandbox stopped", "sandbox", b.id)
 	}
 	d.removeHolds()
-	return errors.Join(append(errs, d.removeLost(time.Now()), d.sweepBranches(owned, time.Now()))...)
+	return errors.Join(append(errs, d.removeLost(time.Now()), d.sweepBranches(owned, time.Now()), d.sweepLeftovers(time.Now()))...)
+}
+
+// sweepLeftovers removes what servers that were killed have left unfinished and is no
+// session's.
+func (d *Driver) sweepLeftovers(now time.Time) error {
+	errs := []error{d.volumes.SweepLeftovers(now)}
+	keys, err := d.packages().Keys()
+	for _, key := range keys {
+		errs = append(errs, atomicfile.Sweep(d.packages().KeyDir(key)))
+	}
+	roots, none := filepath.Glob(filepath.Join(d.path(rootsDir), newRoot+"*"))
+	for _, dir := range roots {
+		if at, err := os.Stat(dir); err == nil && now.Sub(at.ModTime()) > keepBranches {
+			errs = append(errs, os.RemoveAll(dir))
+		}
+	}
+	return errors.Join(append(errs, err, none)...)
 }
 
 // removeHolds removes the marks of spares of servers that have ended.
@@ -101,6 +119,9 @@ func (d *Driver) sweepSession(ctx context.Context, id dormouse.SessionID, owned 
 		return "", err
 	}
 	defer unlock()
+	if err := errors.Join(v.SweepLeftovers(), os.RemoveAll(v.newImageDir())); err != nil {
+		d.log.WarnContext(ctx, "leftovers not removed", "session", id, "error", err)
+	}
 	r, err := v.readRecord()
 	if err != nil {
 		return "", err

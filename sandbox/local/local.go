@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/atomicfile"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 	"github.com/dormouse-run/dormouse/runner"
@@ -272,7 +273,11 @@ func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandb
 		}
 		d.log.InfoContext(ctx, "stray sandbox stopped", "session", p.session, "generation", p.generation)
 	}
-	return errors.Join(errs...)
+	notes, err := filepath.Glob(filepath.Join(d.opts.Dir, sandboxes, "*"))
+	for _, dir := range notes { // of servers that were killed while they wrote one
+		errs = append(errs, atomicfile.Sweep(dir))
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // listSandboxes finds every sandbox that has a directory or a process.

@@ -7,6 +7,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/sandbox"
+	"github.com/dormouse-run/dormouse/session/history"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -24,14 +25,32 @@ func (a *Actor) recoverFiles(ctx context.Context, s law.State, ws sandbox.Worksp
 			if a.deps.Snapshots == nil {
 				return nil, func() {}, nil
 			}
-			return a.deps.Snapshots.View(ctx, s.Workspace.Chain)
+			layers, done, err := a.deps.Snapshots.View(ctx, s.Workspace.Chain)
+			if history.IsLost(err) {
+				err = fmt.Errorf("%w: %w", sandbox.ErrSnapshotLost, err)
+			}
+			return layers, done, err
 		},
+		Older: func(ctx context.Context) ([]string, func(), error) { return a.readableBelow(ctx, s.Workspace.Chain) },
 	}
 	done, err := driver.Recover(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("recover the workspace: %w", err)
 	}
 	return done, nil
+}
+
+// readableBelow returns as much of a chain from below as can still be read: each layer is
+// what one snapshot adds, or several, so that these are the files of an older one.
+func (a *Actor) readableBelow(ctx context.Context, chain []dormouse.Layer) ([]string, func(), error) {
+	for len(chain) > 0 && a.deps.Snapshots != nil {
+		chain = chain[:len(chain)-1]
+		layers, done, err := a.deps.Snapshots.View(ctx, chain)
+		if !history.IsLost(err) {
+			return layers, done, err
+		}
+	}
+	return nil, func() {}, nil
 }
 
 // recordRecovery records what became of files that were lost, before anything else is done
@@ -44,6 +63,9 @@ func (a *Actor) recordRecovery(ctx context.Context, r *sandbox.Recovered) error 
 	w := dormouse.WorkspaceRecovery{
 		ID: r.ID, Workspace: a.state.Workspace.Number, Snapshot: a.state.Workspace.Newest, Condition: string(r.Condition),
 		Reason: dormouse.CleanText(r.Reason), Since: law.Stamp(r.Since), Count: r.Count, Aside: r.Aside, Outside: r.Outside,
+	}
+	if r.Lost != "" {
+		w.Snapshot, w.Uncompared = "", dormouse.CleanText(r.Lost)
 	}
 	for _, f := range r.Files {
 		w.Files = append(w.Files, dormouse.RecoveredFile{Path: dormouse.CleanText(f.Path), Kept: dormouse.CleanText(f.SavedAs), Outside: f.Outside})

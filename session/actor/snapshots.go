@@ -150,6 +150,9 @@ func (a *Actor) takeSnapshot(ctx context.Context, driver sandbox.Snapshotter, s 
 	ws, err := a.workspaceOf(ctx, s)
 	if err == nil && s.Sandbox.Phase != law.SandboxActive {
 		lost, err = a.recoverFiles(ctx, s, ws)
+		if lost != nil && lost.Lost != "" {
+			s.Workspace.Uncompared = s.Workspace.Newest
+		}
 	}
 	if err == nil {
 		taken, err = a.capture(ctx, driver, s, w, ws)
@@ -174,10 +177,13 @@ func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.S
 		return nil, err
 	}
 	defer func() { _ = stage.Close() }()
-	// A snapshot that somebody relies on by name lies over no blob that is lost: if the
-	// newest one has lost any, all that lies over the base is captured again.
+	// A snapshot that somebody relies on by name, or for which the volume's own files go,
+	// lies over no blob that is lost: if the newest one has lost any, all that lies over
+	// the base is captured again. So it is if a recovery could not read the newest one.
 	since := s.Workspace.Newest
-	if w.Reason == dormouse.SnapshotAsked {
+	if since == s.Workspace.Uncompared {
+		since = ""
+	} else if w.Needed() {
 		if err := a.deps.Snapshots.Check(ctx, s.Workspace.Chain); history.IsLost(err) {
 			since = ""
 		} else if err != nil {
@@ -206,7 +212,7 @@ func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.S
 	if err != nil {
 		return nil, err
 	}
-	if w.Reason == dormouse.SnapshotAsked && (since != s.Workspace.Newest || done.Since != since) {
+	if w.Needed() && (since != s.Workspace.Newest || done.Since != since) {
 		if err := a.deps.Snapshots.Check(ctx, below); history.IsLost(err) {
 			return nil, fmt.Errorf("%w: %w", errLost, err)
 		} else if err != nil {

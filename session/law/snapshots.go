@@ -34,8 +34,10 @@ type Workspace struct {
 	// Calls are the tool calls that used the sandbox and have no snapshot yet, if each is
 	// to have one.
 	Calls []Called `json:"calls,omitempty"`
-	// Recovered is the last recovery of its files that was recorded.
-	Recovered string `json:"recovered,omitempty"`
+	// Recovered is the last recovery of its files that was recorded, and Uncompared the
+	// snapshot that was found lost by it: nothing is built upon that any more.
+	Recovered  string              `json:"recovered,omitempty"`
+	Uncompared dormouse.SnapshotID `json:"uncompared,omitempty"`
 	// Open says that a sandbox has had it, so that it may have changed since its base.
 	Open bool `json:"open,omitempty"`
 	// Touched is the seq of the last event that may have changed files since the newest
@@ -387,7 +389,11 @@ func applySnapshot(s *State, e dormouse.Event) {
 	case dormouse.WorkspaceTouched:
 		s.Workspace.Touched = e.Seq
 	case dormouse.WorkspaceRecovered:
-		s.Workspace.Recovered = Payload[dormouse.WorkspaceRecovery](e).ID
+		p := Payload[dormouse.WorkspaceRecovery](e)
+		s.Workspace.Recovered = p.ID
+		if p.Uncompared != "" {
+			s.Workspace.Uncompared = s.Workspace.Newest
+		}
 		s.Workspace.Touched = e.Seq // what was found instead is kept beside
 	case dormouse.HistoryTruncated:
 		p := Payload[dormouse.Truncation](e)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
 )
@@ -250,6 +251,10 @@ func (s *Server) strayDirs(o owners) []string {
 				}
 			case "box.json":
 				if o.awake[id] {
+					continue
+				}
+			default: // a file whose writer may live as far as anybody knows: it is swept an hour later
+				if at, err := part.Info(); err == nil && strings.HasPrefix(part.Name(), ".tmp-") && time.Since(at.ModTime()) < time.Hour {
 					continue
 				}
 			}

@@ -70,9 +70,11 @@ func (r *balancer) begin(dir string, log *slog.Logger) error {
 	return nil
 }
 
+const probePrefix = ".probe-"
+
 // probe allocates a block on a disk and punches it out again.
 func probe(dir string) error {
-	f, err := os.CreateTemp(dir, ".probe-*")
+	f, err := os.CreateTemp(dir, probePrefix+"*")
 	if err != nil {
 		return err
 	}

@@ -50,8 +50,17 @@ func (s *Store) Back(v Volume) (err error) {
 		return layer.Full(err)
 	}
 	need, err := b.missing()
+	if err == nil && need > on.forOpening() { // the ballast has less than it could: a check may have taken some of it
+		var has int64
+		if has, err = v.free(); err == nil {
+			err = b.take(has - restHeadroom)
+		}
+		if err == nil {
+			need, err = b.missing()
+		}
+	}
 	if err != nil {
-		return err
+		return layer.Full(err)
 	}
 	if need > on.forOpening() {
 		return errNoRoom(need, on.forOpening())

@@ -30,7 +30,7 @@ func copySparse(from, to string) error {
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(to+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	out, err := os.OpenFile(to+unnamed, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -45,9 +45,9 @@ func copySparse(from, to string) error {
 		err = out.Sync() // what is synced inside later needs a file that is synced
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
-		return fmt.Errorf("copy %s: %w", filepath.Base(from), errors.Join(err, os.Remove(to+".new")))
+		return fmt.Errorf("copy %s: %w", filepath.Base(from), errors.Join(err, os.Remove(to+unnamed)))
 	}
-	return os.Rename(to+".new", to)
+	return os.Rename(to+unnamed, to)
 }
 
 // eachData calls do for every hole of a sparse file and the data after it: [hole, start)

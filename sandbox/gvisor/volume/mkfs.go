@@ -28,6 +28,17 @@ func volumeSize(dir string, l dormouse.Limits) (int64, error) {
 	return max(min(l.Disk, on.total/unit*unit), unit), err
 }
 
+// checkRoom refuses to make a volume in a directory where there is no room to open it. It
+// is sparse: mounted on a full disk it would be ruined by what ext4 writes to it, all of
+// which is lost.
+func checkRoom(dir string) error {
+	on, err := statDisk(dir)
+	if err == nil && on.free < minHeadroom {
+		err = errNoRoom(minHeadroom, on.free)
+	}
+	return err
+}
+
 // Supported says why the size of volumes cannot be limited here, if it cannot.
 func Supported() error {
 	_, err := volumeTool()
@@ -46,13 +57,19 @@ func volumeTool() (string, error) {
 	return mkfs, nil
 }
 
+// unnamed ends the name of an image that is not complete.
+const unnamed = ".new"
+
 // makeFileSystem creates an ext4 image with these limits, whole or not at all.
 func makeFileSystem(name string, l dormouse.Limits) error {
 	mkfs, err := volumeTool()
 	if err != nil {
 		return err
 	}
-	tmp := name + ".new"
+	if err := checkRoom(filepath.Dir(name)); err != nil {
+		return err
+	}
+	tmp := name + unnamed
 	defer func() { _ = os.Remove(tmp) }()
 	if err := os.WriteFile(tmp, nil, 0o600); err != nil {
 		return err

@@ -90,18 +90,23 @@ func (s *Store) restore(ctx context.Context, v Volume, r sandbox.Recovery, now *
 	if now.Since.IsZero() {
 		now.Since = since.UTC()
 	}
-	layers, done, err := r.Newest(ctx)
+	layers, done, err := readable(ctx, r, now)
 	if err != nil {
 		return err
 	}
 	defer done()
+	if now.Lost != "" { // whatever is older than the files says nothing of them
+		r.Snapshot, marked, synced = "", nil, nil
+	}
 	if err := s.Back(v); err != nil { // what is put back needs room, too
 		return err
 	}
-	if len(layers) > 0 {
+	if len(layers) > 0 || now.Lost != "" {
 		if err := errors.Join(v.makeDirs(), v.prepareWorkspace(ctx, r.Workspace)); err != nil {
 			return noRoom(err)
 		}
+	}
+	if len(layers) > 0 {
 		mark := now.Since
 		if mark.IsZero() {
 			mark = time.Now()
@@ -133,6 +138,22 @@ func (s *Store) restore(ctx context.Context, v Volume, r sandbox.Recovery, now *
 		return err
 	}
 	return v.removeIntent()
+}
+
+// readable returns the layers that the workspace is compared with. If the newest snapshot
+// is lost, the files that were found are the newest there are: an older one would put back
+// what they have replaced. It is for a volume that nothing was found in.
+func readable(ctx context.Context, r sandbox.Recovery, now *sandbox.Recovered) (layers []string, done func(), err error) {
+	layers, done, err = r.Newest(ctx)
+	if !errors.Is(err, sandbox.ErrSnapshotLost) {
+		now.Lost = "" // it may have been brought back since it was asked for before
+		return layers, done, err
+	}
+	now.Lost = err.Error()
+	if !now.Fresh || r.Older == nil {
+		return nil, func() {}, nil
+	}
+	return r.Older(ctx)
 }
 
 // noRoom is the error of a volume that is too full for what belongs in it.

@@ -4,6 +4,7 @@ package volume
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,28 +129,51 @@ func TestWorkspaceWhoseDirectoriesAreLostIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A recovery for which the machine's disk has no room waits for it.
+// A recovery for which the machine's disk has no room waits for it, and makes nothing that
+// a full disk would ruin: of a file system that is mounted there most is lost.
 func TestRecoveryWithoutRoomOnTheDiskWaits(t *testing.T) {
-	d, v := newFailing(t)
-	ruin(t, v)
-	fill := filepath.Join(d.dir, "fill")
-	f, err := os.Create(fill)
+	for _, kib := range []int64{0, 64, 256, 384, 512, 4 << 10, 20 << 10} {
+		t.Run(fmt.Sprint(kib), func(t *testing.T) {
+			d, v := newFailing(t)
+			ruin(t, v)
+			d.commit(t) // until then what was freed is not free
+			room := d.path("room")
+			must(t, os.WriteFile(room, nil, 0o600))
+			if kib > 0 {
+				must(t, allocate(room, kib<<10))
+			}
+			free := d.fill(t)
+			must(t, os.Remove(room))
+			d.commit(t)
+			if done, err := d.Recover(t.Context(), recovery(t)); !errors.Is(err, dormouse.ErrFull) {
+				t.Errorf("without room it is recovered: %+v, %v", done, err)
+			}
+			if aside := v.asides(); kib<<10 < minHeadroom && len(aside) > 0 {
+				t.Errorf("without room it is set aside as %v", aside)
+			}
+			free()
+			d.commit(t)
+			done, err := d.Recover(t.Context(), recovery(t))
+			if err != nil || done == nil || !strings.Contains(done.Reason, notReadable) {
+				t.Fatalf("recovered is %+v, %v", done, err)
+			}
+			wantRecovered(t, d, v, false)
+		})
+	}
+}
+
+// commit has the disk give back what was removed.
+func (d *testStore) commit(t *testing.T) {
+	t.Helper()
+	f, err := os.Open(d.dir)
 	must(t, err)
-	for size := 1 << 20; size >= 512; {
-		if _, err := f.Write(make([]byte, size)); errors.Is(err, unix.ENOSPC) {
-			size /= 2
-		} else {
-			must(t, err)
-		}
+	must(t, errors.Join(unix.Syncfs(int(f.Fd())), f.Close()))
+}
+
+func allocate(name string, length int64) error {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
 	}
-	must(t, f.Close())
-	if done, err := d.Recover(t.Context(), recovery(t)); !errors.Is(err, dormouse.ErrFull) {
-		t.Errorf("without room it is recovered: %+v, %v", done, err)
-	}
-	must(t, os.Remove(fill))
-	done, err := d.Recover(t.Context(), recovery(t))
-	if err != nil || done == nil || !strings.Contains(done.Reason, notReadable) {
-		t.Fatalf("recovered is %+v, %v", done, err)
-	}
-	wantRecovered(t, d, v, false)
+	return errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, length), f.Close())
 }

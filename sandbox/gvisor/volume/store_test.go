@@ -246,6 +246,23 @@ func TestAVolumeIsNotOpenedWithoutRoom(t *testing.T) {
 	wants(t, v.Path("kept"), n)
 }
 
+// A ballast that a check of the file system has taken most of is filled again: what is
+// free inside needs no blocks of the disk.
+func TestAVolumeThatHasLostItsBallastIsOpened(t *testing.T) {
+	d := newDisk(t, 256)
+	v := d.session(t, "a")
+	must(t, os.WriteFile(filepath.Join(v.Home().Host(), "mine"), []byte("mine"), 0o600))
+	must(t, d.Close(v))
+	must(t, mountLoop(v.Image(), v.Mountpoint()))
+	must(t, os.Truncate(v.ballast(), 1<<20))
+	must(t, v.Close())
+	must(t, d.Open(v, Volume{Dir: d.path("none")}, d.limits))
+	if got, err := os.ReadFile(filepath.Join(v.Home().Host(), "mine")); err != nil || string(got) != "mine" {
+		t.Errorf("of what was written there is %q, %v", got, err)
+	}
+	must(t, d.Close(v))
+}
+
 // A volume from before there was ballast is backed when it is opened.
 func TestAnOldVolumeIsBacked(t *testing.T) {
 	d := newDisk(t, 160)

@@ -12,6 +12,9 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
+// templatePrefix begins the name of a directory in which the template is made.
+const templatePrefix = "template-"
+
 // templateName is the file that default volumes are copied from, empty if sizes are not
 // limited.
 func (s *Store) templateName() (string, error) {
@@ -32,7 +35,7 @@ func (s *Store) makeTemplate() (err error) {
 	if _, err := os.Stat(s.template); s.template == "" || err == nil {
 		return nil
 	}
-	dir, err := os.MkdirTemp(s.dir, "template-")
+	dir, err := os.MkdirTemp(s.dir, templatePrefix)
 	if err != nil {
 		return layer.Full(err)
 	}
@@ -63,6 +66,9 @@ func (v Volume) addBallast() error {
 
 // copyTemplate creates a default volume.
 func (s *Store) copyTemplate(to string) error {
+	if err := checkRoom(filepath.Dir(to)); err != nil {
+		return err
+	}
 	err := copySparse(s.template, to)
 	if errors.Is(err, fs.ErrNotExist) { // the disk was full when this server started
 		if err = s.makeTemplate(); err == nil {

@@ -68,6 +68,9 @@ func NewSalvage(ctx context.Context, dir string, o Options) (_ *Salvage, err err
 			return s, fmt.Errorf("copy %s: %w", t.name, err)
 		}
 	}
+	if err := s.loseDocuments(ctx); err != nil {
+		return s, fmt.Errorf("look for lost documents: %w", err)
+	}
 	return s, s.copySessions(ctx)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
 
@@ -40,6 +41,43 @@ func TestADatabaseThatIsAPageShortIsRebuilt(t *testing.T) {
 				if !cmp.Equal(before[id], after[id], cmpopts.EquateEmpty()) && !strings.Contains(errs, string(id)) && !strings.Contains(errs, "lost: events") {
 					t.Errorf("%s is not as it was, and nobody said so: %s", id, errs)
 				}
+			}
+		})
+	}
+}
+
+// What a session names that cannot be laid out is not known: until it can be, or is deleted, no
+// blob is taken for one that nobody wants.
+func TestRebuildKeepsEveryBlobForASessionThatCannotBeLaidOut(t *testing.T) {
+	for name, damage := range map[string]string{"all laid out": "", "a damaged log": `DELETE FROM events WHERE seq = 2 AND session = (SELECT key FROM sessions WHERE id = 'sesn_4open')`} {
+		t.Run(name, func(t *testing.T) {
+			data := transfertest.OldData(t)
+			if damage != "" {
+				edit(t, data, damage)
+			}
+			spoil(t, data, "names", zero)
+			_, errs, _ := runIn(t.Context(), "", "--data", data, "store", "rebuild")
+			if failed := strings.Contains(errs, "sesn_4open: cannot be laid out"); failed != (damage != "") {
+				t.Errorf("rebuild said %s", errs)
+			}
+			d := transfertest.Open(t, data)
+			named := func() int {
+				t.Helper()
+				found, err := d.Store.Named(t.Context(), []dormouse.Digest{"sha256:any"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(found)
+			}
+			if n := named(); n > 0 != (damage != "") {
+				t.Errorf("%d sessions may name a blob", n)
+			}
+			epoch, err := d.Store.Claim(t.Context(), transfertest.Working, 0)
+			if err == nil {
+				err = d.Store.Delete(t.Context(), transfertest.Working, epoch)
+			}
+			if err != nil || named() > 0 {
+				t.Errorf("a deleted session names a blob, %v", err)
 			}
 		})
 	}

@@ -284,3 +284,37 @@ func TestASalvageReadsWhatIsBehindAHole(t *testing.T) {
 		})
 	}
 }
+
+// A kill while the new database is put in place leaves the old one's log beside nothing.
+func TestADatabaseThatWasAboutToBePutInPlaceIs(t *testing.T) {
+	l := logs(t)["new"]
+	made := t.TempDir()
+	s := open(t, made)
+	w := create(t, s, sessionID(7))
+	shut(t, s)
+	for _, step := range []string{"ready", "without the log", "in place"} {
+		log := append([]byte(nil), l.log...)
+		log[logHeader+100] ^= 1
+		dir := l.image(t, log)
+		ready := filepath.Join(dir, "dormouse.db-ready")
+		if err := os.Mkdir(ready, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		to := filepath.Join(ready, "dormouse.db")
+		if step != "ready" {
+			if err := os.Remove(filepath.Join(dir, "dormouse.db-wal")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if step == "in place" {
+			to = filepath.Join(dir, "dormouse.db")
+		}
+		copyFile(t, filepath.Join(made, "dormouse.db"), to)
+		again := open(t, dir)
+		checkLog(t, again, w.index.Session, 1)
+		shut(t, again)
+		if left, _ := filepath.Glob(filepath.Join(dir, "dormouse.db-*")); len(left) > 0 {
+			t.Errorf("%s: left are %v", step, left)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -71,7 +72,10 @@ func NewSalvage(ctx context.Context, dir string, o Options) (_ *Salvage, err err
 	if err := s.loseDocuments(ctx); err != nil {
 		return s, fmt.Errorf("look for lost documents: %w", err)
 	}
-	return s, s.copySessions(ctx)
+	if err := s.copySessions(ctx); err != nil {
+		return s, err
+	}
+	return s, s.nameAnyBlob(ctx)
 }
 
 // moveLog moves all of the write-ahead log into the database, so that one file holds all.
@@ -88,6 +92,13 @@ func moveLog(ctx context.Context, path string) error {
 		err = fmt.Errorf("%d pages are left in its log", left)
 	}
 	return errors.Join(err, c.Close())
+}
+
+// nameAnyBlob keeps every blob for the sessions that cannot be laid out now: a point whose row
+// is lost names blobs that are wanted when the log can be read again.
+func (s *Salvage) nameAnyBlob(ctx context.Context) error {
+	_, err := s.put(ctx, `INSERT INTO names (session, digest, n) SELECT key, ?, 1 FROM sessions WHERE true ON CONFLICT DO NOTHING`, [][]driver.Value{{anyBlob}})
+	return err
 }
 
 // knownSchema refuses a database of a newer version: it may have what this program would leave

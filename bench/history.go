@@ -44,7 +44,7 @@ func newHistory(ctx context.Context, s store.Store, title string) (*history, err
 	if err := s.Create(ctx, store.Batch{Session: h.id, Events: events, Rows: &rows}); err != nil {
 		return nil, err
 	}
-	h.epoch, err = s.Claim(ctx, h.id)
+	h.epoch, err = s.Claim(ctx, h.id, 0)
 	return h, err
 }
 

@@ -65,7 +65,7 @@ func writeLong(ctx context.Context, data string, n uint64) (id dormouse.SessionI
 	if err := all.Close(ctx); err != nil {
 		return "", err
 	}
-	if h.epoch, err = s.Claim(ctx, h.id); err != nil {
+	if h.epoch, err = s.Claim(ctx, h.id, 0); err != nil {
 		return "", err
 	}
 	return h.id, h.turns(ctx, tail)

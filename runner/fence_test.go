@@ -47,3 +47,25 @@ func TestFenceIsOnlyEverRaised(t *testing.T) {
 		t.Errorf("known is %+v, %v", known, err)
 	}
 }
+
+// An epoch that a database has forgotten is given once more, to another process.
+func TestFenceOfAnotherProcessWithTheSameEpochIsStale(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "fence.json")
+	at := runner.Fence{Session: "sesn_a", Generation: 1, Epoch: 7}
+	for kept, stale := range map[string]bool{
+		`{"session":"sesn_a","generation":1,"epoch":7,"by":"another"}`: true,
+		`{"session":"sesn_a","generation":1,"epoch":7}`:                false, // by a version that did not say
+		`{"session":"sesn_a","generation":2,"epoch":7,"by":"another"}`: false,
+		`{"session":"sesn_a","generation":1,"epoch":6,"by":"another"}`: false,
+	} {
+		if err := os.WriteFile(name, []byte(kept), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			err := runner.FenceFile(name).Raise(at)
+			if known, ok := errors.AsType[*runner.StaleError](err); ok != stale || stale && known.Known != at || !stale && err != nil {
+				t.Errorf("raised over %s: %v, want stale %v", kept, err, stale)
+			}
+		}
+	}
+}

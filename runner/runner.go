@@ -9,6 +9,7 @@ package runner
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/dormouse-run/dormouse"
@@ -25,6 +26,14 @@ var (
 	// ErrNeverSeen: the runner never received this op.
 	ErrNeverSeen = errors.New("runner never saw this op")
 )
+
+// StaleError is ErrStale from who knows which fence is the newest.
+type StaleError struct{ Known Fence }
+
+func (e *StaleError) Error() string { return fmt.Sprintf("%v: %d", ErrStale, e.Known.Epoch) }
+
+// Unwrap makes it ErrStale.
+func (e *StaleError) Unwrap() error { return ErrStale }
 
 // Fence is what every frame to a runner carries.
 type Fence struct {

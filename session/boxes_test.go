@@ -90,7 +90,7 @@ func (b *boxes) Attach(ctx context.Context, h sandbox.Handle, f runner.Fence) (s
 		return nil, sandbox.ErrGone
 	}
 	if f.Epoch < box.epoch {
-		return nil, runner.ErrStale
+		return nil, &runner.StaleError{Known: runner.Fence{Session: f.Session, Generation: f.Generation, Epoch: box.epoch}}
 	}
 	box.epoch = f.Epoch
 	return &fakeLink{fakeBox: box, epoch: f.Epoch, cut: make(chan struct{})}, nil

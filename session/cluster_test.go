@@ -250,11 +250,11 @@ func (c *cutStore) Append(ctx context.Context, b store.Batch) error {
 	return err
 }
 
-func (c *cutStore) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
+func (c *cutStore) Claim(ctx context.Context, id dormouse.SessionID, above store.Epoch) (store.Epoch, error) {
 	if err := c.pass(ctx); err != nil {
 		return 0, err
 	}
-	return c.Server.Claim(ctx, id)
+	return c.Server.Claim(ctx, id, above)
 }
 
 func (c *cutStore) Session(ctx context.Context, id dormouse.SessionID) (dormouse.SessionRow, error) {

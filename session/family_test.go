@@ -350,7 +350,7 @@ func TestAParentThatLostItsLeaseSendsItsChildNothing(t *testing.T) {
 		f.meanwhile = func(id dormouse.SessionID, v law.Verb) {
 			if _, ok := v.(law.Prompt); ok && id == child.id {
 				if late++; late == 1 {
-					if _, err := a.view.Server.Claim(t.Context(), a.id); err != nil {
+					if _, err := a.view.Server.Claim(t.Context(), a.id, 0); err != nil {
 						t.Error(err)
 					}
 				}

@@ -65,11 +65,11 @@ func (f *faultyStore) Read(ctx context.Context, id dormouse.SessionID, after uin
 	return events, err
 }
 
-func (f *faultyStore) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
+func (f *faultyStore) Claim(ctx context.Context, id dormouse.SessionID, above store.Epoch) (store.Epoch, error) {
 	f.mu.Lock()
 	f.claims++
 	f.mu.Unlock()
-	return f.Store.Claim(ctx, id)
+	return f.Store.Claim(ctx, id, above)
 }
 
 // claimed is how often a session was claimed.

@@ -31,13 +31,14 @@ type Log interface {
 	Create(ctx context.Context, b Batch) error
 
 	// Claim takes the right to write a session and must return a higher epoch
-	// than any claim before it; from then on a stale epoch cannot append. An
+	// than any claim before it, and than above; from then on a stale epoch cannot append. A
+	// database that was put back has forgotten epochs that a sandbox remembers. An
 	// unknown session is dormouse.ErrNotFound. In a shared store a session that
 	// another live server owns must be refused with *ElsewhereError, and a server
 	// whose own lease has run out with dormouse.ErrLeaseLost. A session whose log needs
 	// a newer program, and that no other live server owns, must be refused with
 	// *dormouse.NewerLogError; its epoch and its owner must stay as they are.
-	Claim(ctx context.Context, id dormouse.SessionID) (Epoch, error)
+	Claim(ctx context.Context, id dormouse.SessionID, above Epoch) (Epoch, error)
 
 	// Append adds a batch after b.After. It must refuse a stale epoch with
 	// dormouse.ErrLeaseLost, a wrong After or an id that a client gave before with

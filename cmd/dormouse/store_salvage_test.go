@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/transfer"
 	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
@@ -147,6 +148,57 @@ func TestRebuildNamesWhatACorruptPageHasTaken(t *testing.T) {
 				t.Errorf("%d sessions are damaged", damaged)
 			}
 		})
+	}
+}
+
+// Nothing derives documents: those that are lost, or are as they were before, have names.
+func TestRebuildNamesTheDocumentsThatAreLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose func(data string)
+		says []string
+	}{
+		"documents": {func(data string) { spoil(t, data, "documents", zero) }, []string{
+			`agent agent_1 of tenant "local" is not there; its past up to version 20 is`, `environment env_1 of tenant "another"`, "(agent, environment)",
+		}},
+		"past": {func(data string) { spoilAll(t, data, "document_versions", func(pages [][]byte) { clear(pages[0]) }) }, []string{
+			`document_versions: agent agent_1 of tenant "local", versions [1 2`, "(agent, environment)",
+		}},
+		"old page": {func(data string) {
+			d := transfertest.Open(t, data)
+			doc := store.Document{Tenant: "local", Kind: "agent", ID: "agent_3", Version: 1, Revision: 1, Created: time.Unix(9, 0), Updated: time.Unix(9, 0), Body: []byte(`{}`)}
+			if err := d.Store.Insert(t.Context(), doc); err != nil {
+				t.Fatal(err)
+			}
+			closeAll(t, d)
+			var old []byte
+			spoil(t, data, "documents", func(page []byte) { old = slices.Clone(page) })
+			d = transfertest.Open(t, data)
+			doc.Version, doc.Body = 2, []byte(`{"a":1}`)
+			if err := d.Store.Replace(t.Context(), doc, true); err != nil {
+				t.Fatal(err)
+			}
+			closeAll(t, d)
+			spoil(t, data, "documents", func(page []byte) { copy(page, old) })
+			spoil(t, data, "prompts", zero)
+		}, []string{`agent agent_3 of tenant "local" is as it was in version 1, and had a later one`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := transfertest.OldData(t)
+			c.lose(data)
+			_, errs := salvage(t, data)
+			for _, says := range c.says {
+				if !strings.Contains(errs, says) {
+					t.Errorf("rebuild does not say %q: %s", says, errs)
+				}
+			}
+		})
+	}
+}
+
+func closeAll(t *testing.T, d transfer.Deployment) {
+	t.Helper()
+	if err := d.Store.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -368,7 +368,7 @@ func TestSessionsThatCannotBeFoldedAreListedWithTheOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		epoch, err := h.store.Claim(t.Context(), id)
+		epoch, err := h.store.Claim(t.Context(), id, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -203,7 +203,7 @@ func (a *Actor) Run(ctx context.Context, loaded func()) (err error) {
 // load takes the lease and folds what the log holds.
 func (a *Actor) load(ctx context.Context) (err error) {
 	crash.At(crash.LeaseClaiming)
-	if a.epoch, err = a.deps.Store.Claim(ctx, a.id); err != nil {
+	if a.epoch, err = a.deps.Store.Claim(ctx, a.id, 0); err != nil {
 		return fmt.Errorf("claim %s: %w", a.id, err)
 	}
 	crash.At(crash.LeaseClaimed)

@@ -291,14 +291,31 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, runner.ErrStale):
-		a.broken = err // the runner has met a newer epoch: the next actor claims one above ours
-		return err
+		return a.outranked(ctx, err)
 	case a.state.Sandbox.Phase != law.SandboxActive:
 		return nil // it was given up: it is to be stopped
 	}
 	a.logger.WarnContext(ctx, "sandbox not reached", "generation", generation, "error", err)
 	a.backOff(ctx)
 	return nil
+}
+
+// outranked ends the actor, since the sandbox has met a newer epoch. If nobody has claimed that
+// one, the database was put back and has forgotten it: the next actor gets one above, which no
+// actor has had.
+func (a *Actor) outranked(ctx context.Context, err error) error {
+	a.broken = err
+	stale, ok := errors.AsType[*runner.StaleError](err)
+	if !ok {
+		return err
+	}
+	newest, lookErr := a.deps.Store.Epoch(ctx, a.id)
+	if lookErr != nil || newest != a.epoch || a.lease.Holds() != nil {
+		return errors.Join(err, lookErr) // somebody newer has the session
+	}
+	a.logger.WarnContext(ctx, "the sandbox knows a newer epoch than the database", "epoch", a.epoch, "sandbox", stale.Known.Epoch)
+	_, claimErr := a.deps.Store.Claim(ctx, a.id, stale.Known.Epoch)
+	return errors.Join(err, claimErr)
 }
 
 // watch keeps a living sandbox, watches for its death and records what was ended
@@ -374,8 +391,7 @@ func (a *Actor) stopped(ctx context.Context, down law.SandboxDown, err error) er
 	case errors.Is(err, sandbox.ErrGone):
 		return a.sandboxFailed(ctx, down.Generation, fmt.Errorf("the sandbox died before it was frozen: %w", err))
 	case errors.Is(err, runner.ErrStale):
-		a.broken = err // somebody newer has it
-		return err
+		return a.outranked(ctx, err)
 	case errors.Is(err, errAbandoned):
 		return nil // it is stopped without
 	case err != nil:

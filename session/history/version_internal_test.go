@@ -22,7 +22,7 @@ func TestACachedFoldOfANewerProgramIsNotUsed(t *testing.T) {
 	if err := s.Create(t.Context(), store.Batch{Session: id, Events: []dormouse.Event{e}, Rows: rows}); err != nil {
 		t.Fatal(err)
 	}
-	epoch, err := s.Claim(t.Context(), id)
+	epoch, err := s.Claim(t.Context(), id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestWhatRemainsOfALogNeedsAsMuchAsTheLog(t *testing.T) {
 	if got := law.Index(state).Needs; err != nil || got != row.Needs {
 		t.Errorf("what remains needs version %d, %v, want %d", got, err, row.Needs)
 	}
-	epoch, err := s.Claim(t.Context(), id)
+	epoch, err := s.Claim(t.Context(), id, 0)
 	if err == nil {
 		t.Errorf("it was claimed under epoch %d", epoch)
 	}

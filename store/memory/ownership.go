@@ -12,7 +12,7 @@ import (
 
 // claim makes an incarnation the owner of a session and raises its epoch. That
 // of a store which has not joined is 0, which is nobody.
-func (b *base) claim(ss *session, me uint64) error {
+func (b *base) claim(ss *session, me uint64, above store.Epoch) error {
 	if me != 0 && !b.lives(me) {
 		return dormouse.ErrLeaseLost
 	}
@@ -23,7 +23,7 @@ func (b *base) claim(ss *session, me uint64) error {
 		return &dormouse.NewerLogError{Session: ss.index.Session, Needs: ss.index.Needs}
 	}
 	ss.owner = me
-	ss.epoch++
+	ss.epoch = max(ss.epoch, above) + 1
 	return nil
 }
 

@@ -45,12 +45,12 @@ func (s *Store) begin(ctx context.Context, verb string, b store.Batch) error {
 }
 
 // Claim takes the right to write a session.
-func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (epoch store.Epoch, err error) {
+func (s *Store) Claim(ctx context.Context, id dormouse.SessionID, above store.Epoch) (epoch store.Epoch, err error) {
 	err = s.write(ctx, "claim", id, func(ss *session) error {
 		if ss == nil {
 			return dormouse.ErrNotFound
 		}
-		if err := s.base.claim(ss, s.me); err != nil {
+		if err := s.base.claim(ss, s.me, above); err != nil {
 			return err
 		}
 		epoch = ss.epoch

@@ -154,7 +154,7 @@ func TestADatabaseThatDoesNotAnswerIsAnErrorWithinTheCallersTime(t *testing.T) {
 	for name, call := range map[string]func(context.Context) error{
 		"append":  func(ctx context.Context) error { return s.Append(ctx, w.batch(1)) },
 		"read":    func(ctx context.Context) error { _, err := s.Read(ctx, sessionID(1), 0, 1); return err },
-		"claim":   func(ctx context.Context) error { _, err := s.Claim(ctx, sessionID(1)); return err },
+		"claim":   func(ctx context.Context) error { _, err := s.Claim(ctx, sessionID(1), 0); return err },
 		"check":   s.Check,
 		"join":    func(ctx context.Context) error { _, err := s.Join(ctx, store.Server{}, time.Second); return err },
 		"servers": func(ctx context.Context) error { _, err := s.Servers(ctx); return err },
@@ -374,7 +374,7 @@ func TestRenewingWaitsForNoOtherWork(t *testing.T) {
 	var running sync.WaitGroup
 	for range 8 {
 		running.Go(func() { _, _ = s.Read(ctx, sessionID(1), 0, 1) })
-		running.Go(func() { _, _ = s.Claim(ctx, sessionID(1)) })
+		running.Go(func() { _, _ = s.Claim(ctx, sessionID(1), 0) })
 		running.Go(func() { _ = s.Append(ctx, w.batch(1)) })
 	}
 	time.Sleep(50 * time.Millisecond)

@@ -44,7 +44,7 @@ func TestWhatWasTakenAndNeverClaimedIsGivenAgain(t *testing.T) {
 	do(t, c, `UPDATE sessions SET taken = taken - interval '1 minute'`)
 	take(other, 0)
 	take(s, 1)
-	if _, err := s.Claim(t.Context(), sessionID(1)); err != nil {
+	if _, err := s.Claim(t.Context(), sessionID(1), 0); err != nil {
 		t.Fatal(err)
 	}
 	do(t, c, `UPDATE sessions SET taken = taken - interval '1 minute'`)
@@ -202,7 +202,7 @@ func TestAClaimSeesAnOwnerThatJoinedWhileItWaited(t *testing.T) {
 		t.Fatal(err)
 	}
 	claimed := make(chan error, 1)
-	go func() { _, err := s.Claim(t.Context(), sessionID(1)); claimed <- err }()
+	go func() { _, err := s.Claim(t.Context(), sessionID(1), 0); claimed <- err }()
 	for waiting := 0; waiting == 0 && len(claimed) == 0; time.Sleep(time.Millisecond) {
 		if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&waiting); err != nil {
 			t.Fatal(err)

@@ -31,14 +31,14 @@ const timeline = `('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(3
 // at afterwards, since a look that began before the lock could miss an owner
 // that joined in between. The lock also keeps children from being made under the
 // epoch that ends.
-func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (epoch store.Epoch, err error) {
+func (s *Store) Claim(ctx context.Context, id dormouse.SessionID, above store.Epoch) (epoch store.Epoch, err error) {
 	me := signed(s.incarnation.Load())
 	err = s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		b := new(pgx.Batch)
 		b.Queue(`SELECT 1 FROM sessions WHERE id = $1 FOR UPDATE`, id)
-		b.Queue(`UPDATE sessions SET epoch = greatest(epoch + 1, `+s.epochFloor+`), server = nullif($1, 0), taken = NULL
+		b.Queue(`UPDATE sessions SET epoch = greatest(epoch + 1, $4::bigint + 1, `+s.epochFloor+`), server = nullif($1, 0), taken = NULL
 			WHERE id = $2 AND `+unowned+` AND needs <= $3 AND ($1 = 0 OR EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`))
-			RETURNING epoch`, me, id, dormouse.LogVersion)
+			RETURNING epoch`, me, id, dormouse.LogVersion, signed(above))
 		b.Queue(`SELECT EXISTS (SELECT 1 FROM servers WHERE incarnation = $1 AND `+lives+`),
 			coalesce(v.incarnation, 0), coalesce(v.name, ''), coalesce(v.addr, ''), coalesce(v.place, ''), needs
 			FROM sessions LEFT JOIN servers v ON v.incarnation = server AND v.`+lives+` WHERE id = $2`, me, id)

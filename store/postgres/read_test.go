@@ -209,7 +209,7 @@ func TestAnIndexRowThatIsNotWhatWasWrittenMustBeNoErrorForItsSessionOrForOthers(
 				if _, err := json.Marshal(found); err != nil {
 					t.Errorf("they cannot be encoded: %v", err)
 				}
-				if w.epoch, err = s.Claim(ctx, sessionID(1)); err != nil {
+				if w.epoch, err = s.Claim(ctx, sessionID(1), 0); err != nil {
 					t.Fatal(err)
 				}
 				b := w.batch(1)

@@ -50,7 +50,7 @@ func newWriter(s store.Store, id dormouse.SessionID) *writer {
 
 // claim takes the session again and believes the log.
 func (w *writer) claim(ctx context.Context) (err error) {
-	if w.epoch, err = w.store.Claim(ctx, w.index.Session); err != nil {
+	if w.epoch, err = w.store.Claim(ctx, w.index.Session, 0); err != nil {
 		return err
 	}
 	w.index, err = w.store.Session(ctx, w.index.Session)

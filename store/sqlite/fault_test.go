@@ -49,7 +49,7 @@ func appendForEver(dir string) int {
 				return err
 			}
 			w.index.Seq = 1
-			if w.epoch, err = s.Claim(ctx, sessionID(i)); err != nil {
+			if w.epoch, err = s.Claim(ctx, sessionID(i), 0); err != nil {
 				return err
 			}
 			running.Go(func() {

@@ -1,13 +1,16 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -73,13 +76,21 @@ func corrupt(check, found string) error {
 }
 
 // Intact checks all of the database in dir, the log included, and returns ErrCorrupt if a
-// page is not what was written, as far as SQLite can tell. Nobody may have it open.
+// page is not what was written, as far as SQLite can tell, or if its write-ahead log has lost a
+// commit. Nobody may have it open.
 func Intact(ctx context.Context, dir string) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-	db, err := sql.Open("sqlite", dsn(filepath.Join(dir, file), url.Values{"mode": {"ro"}}, "busy_timeout(5000)", "query_only(1)"))
+	path := filepath.Join(dir, file)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := cmp.Or(refuseHole(path), refuseShort(path)); err != nil {
+		return fmt.Errorf("check database in %s: %w", dir, err)
+	}
+	db, err := sql.Open("sqlite", dsn(path, url.Values{"mode": {"ro"}}, "busy_timeout(5000)", "query_only(1)"))
 	if err != nil {
 		return err
 	}

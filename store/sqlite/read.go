@@ -52,6 +52,10 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	return epoch, wrap(err, "look up the epoch of", id)
 }
 
+// anyBlob is in the place of a digest for a session of which a salvage could not tell what it
+// names: it may be any blob. Laying the session out, or deleting it, takes it away.
+const anyBlob = "*"
+
 // Named returns those of the digests that an event or a point names.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error) {
 	asked, err := toJSON(digests)
@@ -60,7 +64,8 @@ func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormous
 	}
 	named, err := list(ctx, s, scan[dormouse.Digest], `SELECT value FROM json_each(?) WHERE
 		EXISTS (SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = value AND blob <> '')
-		OR EXISTS (SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = value)`, asked)
+		OR EXISTS (SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = value)
+		OR EXISTS (SELECT 1 FROM names JOIN sessions ON sessions.key = names.session WHERE digest = '`+anyBlob+`')`, asked)
 	return named, wrap(err, "look for names of", len(digests))
 }
 

@@ -73,18 +73,6 @@ func rewriteInPlace(path string, end func(io.ReaderAt, int64) (int64, error)) (e
 	return nil
 }
 
-// The sizes of what begins a log and each of its frames, and where in them the two
-// numbers are that name the log's present content. What is behind it was left by an
-// earlier one.
-const (
-	logHeader   = 32
-	logPageSize = 8
-	logSalt     = 16
-	frameHeader = 24
-	frameSalt   = 8
-	saltSize    = 8
-)
-
 // logEnd is where the frames of a log's present content end.
 func logEnd(log io.ReaderAt, size int64) (int64, error) {
 	var header [logHeader]byte
@@ -104,7 +92,7 @@ func logEnd(log io.ReaderAt, size int64) (int64, error) {
 		if _, err := log.ReadAt(frame[:], end); err != nil {
 			return 0, err
 		}
-		if !bytes.Equal(frame[frameSalt:frameSalt+saltSize], header[logSalt:logSalt+saltSize]) {
+		if !bytes.Equal(frame[frameSalt:frameSum], header[logSalt:logSum]) {
 			break
 		}
 	}

@@ -3,14 +3,15 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/store"
 )
 
 // Salvage is a new database made of what can be read of a corrupt one, with a row for each
@@ -25,6 +26,7 @@ type Salvage struct {
 	Kept string
 
 	dir  string
+	hole bool // in the log, which is kept as well
 	from *sql.DB
 	lock *os.File
 }
@@ -47,12 +49,10 @@ func NewSalvage(ctx context.Context, dir string, o Options) (_ *Salvage, err err
 	if s.lock, err = lock(ctx, dir); err != nil {
 		return s, err
 	}
-	path := filepath.Join(dir, file)
-	if err := moveLog(ctx, path); err != nil {
+	if err := finishReplace(dir); err != nil {
 		return s, err
 	}
-	// Nobody writes it, and its log is empty.
-	if s.from, err = sql.Open("sqlite", dsn(path, url.Values{"mode": {"ro"}, "immutable": {"1"}})); err != nil {
+	if err := s.openSource(ctx, filepath.Join(dir, file)); err != nil {
 		return s, err
 	}
 	if err := os.RemoveAll(filepath.Join(dir, salvageDir)); err != nil {
@@ -61,7 +61,7 @@ func NewSalvage(ctx context.Context, dir string, o Options) (_ *Salvage, err err
 	if s.Store, err = Open(ctx, filepath.Join(dir, salvageDir), o); err != nil {
 		return s, err
 	}
-	if err := s.sameSchema(ctx); err != nil {
+	if err := s.knownSchema(ctx); err != nil {
 		return s, err
 	}
 	for _, t := range salvaged {
@@ -69,7 +69,13 @@ func NewSalvage(ctx context.Context, dir string, o Options) (_ *Salvage, err err
 			return s, fmt.Errorf("copy %s: %w", t.name, err)
 		}
 	}
-	return s, s.copySessions(ctx)
+	if err := s.loseDocuments(ctx); err != nil {
+		return s, fmt.Errorf("look for lost documents: %w", err)
+	}
+	if err := s.copySessions(ctx); err != nil {
+		return s, err
+	}
+	return s, s.nameAnyBlob(ctx)
 }
 
 // moveLog moves all of the write-ahead log into the database, so that one file holds all.
@@ -88,8 +94,17 @@ func moveLog(ctx context.Context, path string) error {
 	return errors.Join(err, c.Close())
 }
 
-// sameSchema refuses a database of another version: its columns may be others.
-func (s *Salvage) sameSchema(ctx context.Context) error {
+// nameAnyBlob keeps every blob for the sessions that cannot be laid out now: a point whose row
+// is lost names blobs that are wanted when the log can be read again.
+func (s *Salvage) nameAnyBlob(ctx context.Context) error {
+	_, err := s.put(ctx, `INSERT INTO names (session, digest, n) SELECT key, ?, 1 FROM sessions WHERE true ON CONFLICT DO NOTHING`, [][]driver.Value{{anyBlob}})
+	return err
+}
+
+// knownSchema refuses a database of a newer version: it may have what this program would leave
+// behind. One of an older version is copied by the columns it has. What steps since have added
+// beside them follows from the logs, or begins empty.
+func (s *Salvage) knownSchema(ctx context.Context) error {
 	var was, is int
 	err := s.from.QueryRowContext(ctx, `SELECT max(version) FROM schema_steps`).Scan(&was)
 	if err != nil {
@@ -98,27 +113,38 @@ func (s *Salvage) sameSchema(ctx context.Context) error {
 	if err := s.pool.QueryRowContext(ctx, `SELECT max(version) FROM schema_steps`).Scan(&is); err != nil {
 		return err
 	}
-	if was != is {
-		return fmt.Errorf("its schema is at step %d and this program's at step %d; use the version that wrote it", was, is)
+	if was > is {
+		return fmt.Errorf("its schema is at step %d and this program's at step %d; use the version that wrote it: %w", was, is, store.ErrNewer)
 	}
 	return nil
 }
 
-// Replace puts the new database in the place of the corrupt one, which is kept beside it.
+// Replace puts the new database in the place of the corrupt one, which is kept beside it, and
+// with it its log if that has a hole.
 func (s *Salvage) Replace() error {
-	path, made := filepath.Join(s.dir, file), filepath.Join(s.dir, salvageDir)
+	path := filepath.Join(s.dir, file)
 	err := s.Store.Close()
 	s.Store = nil
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
-	s.Kept = path + "-corrupt-" + time.Now().UTC().Format("20060102T150405.000Z")
-	if err := errors.Join(os.Link(path, s.Kept), atomicfile.SyncDir(s.dir)); err != nil {
-		return errors.Join(err, s.Close())
+	at := time.Now().UTC().Format("20060102T150405.000Z")
+	s.Kept = path + "-corrupt-" + at
+	err = os.Link(path, s.Kept)
+	if err == nil && s.hole { // under a name that SQLite does not take for the kept one's log
+		err = os.Link(path+"-wal", path+"-log-corrupt-"+at)
 	}
-	err = os.Rename(filepath.Join(made, file), path)
 	if err == nil {
 		err = atomicfile.SyncDir(s.dir)
+	}
+	if err == nil {
+		err = os.Rename(filepath.Join(s.dir, salvageDir), filepath.Join(s.dir, readyDir))
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(s.dir)
+	}
+	if err == nil {
+		err = finishReplace(s.dir)
 	}
 	return errors.Join(err, s.Close())
 }
@@ -135,7 +161,7 @@ func (s *Salvage) Close() error {
 		s.from = nil
 	}
 	if s.lock != nil {
-		errs = append(errs, os.RemoveAll(filepath.Join(s.dir, salvageDir)), s.lock.Close())
+		errs = append(errs, os.RemoveAll(filepath.Join(s.dir, salvageDir)), os.RemoveAll(filepath.Join(s.dir, copyDir)), s.lock.Close())
 		s.lock = nil
 	}
 	return errors.Join(errs...)

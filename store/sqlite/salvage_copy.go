@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	lib "modernc.org/sqlite/lib"
@@ -35,9 +36,22 @@ var salvaged = []table{
 	{name: "client_ids", order: "session", derived: true},
 }
 
-// columns are the names of a table's columns.
+// columns are the names of a table's columns, of those that the corrupt database has; none if
+// it is older than the table.
 func (s *Salvage) columns(ctx context.Context, table string) ([]string, error) {
-	return list(ctx, s.Store, scan[string], `SELECT name FROM pragma_table_info(?) ORDER BY cid`, table)
+	const query = `SELECT name FROM pragma_table_info(?) ORDER BY cid`
+	columns, err := list(ctx, s.Store, scan[string], query, table)
+	if err != nil {
+		return nil, err
+	}
+	had := make(map[string]bool)
+	err = s.read(ctx, 1, func(row []driver.Value) error {
+		if name, ok := row[0].(string); ok {
+			had[name] = true
+		}
+		return nil
+	}, query, table)
+	return slices.DeleteFunc(columns, func(name string) bool { return !had[name] }), asUnknown(err)
 }
 
 // insertInto is the statement that inserts a row.
@@ -48,7 +62,7 @@ func insertInto(table string, columns []string) string {
 // copyTable copies the rows of a table that can be read.
 func (s *Salvage) copyTable(ctx context.Context, t table) error {
 	columns, err := s.columns(ctx, t.name)
-	if err != nil {
+	if err != nil || len(columns) == 0 {
 		return err
 	}
 	refused := 0

@@ -174,6 +174,9 @@ func (f *found) call(v driver.Value) {
 // not, all are kept.
 func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found, known bool) (map[int64]bool, error) {
 	removed := make(map[int64]bool)
+	if had, err := s.columns(ctx, "removed"); err != nil || len(had) == 0 {
+		return removed, err // at that step nothing was deleted
+	}
 	whole, err := s.eachRow(ctx, "removed", []string{"session"}, func(row []driver.Value) error {
 		if key, ok := row[0].(int64); ok {
 			removed[key] = true

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -19,6 +20,11 @@ import (
 func Schema(ctx context.Context, dir string) (at, newest int, err error) {
 	defer func() {
 		if err != nil {
+			// A server may be writing the log: only if nothing can be read it is looked into.
+			path := filepath.Join(dir, file)
+			if found := cmp.Or(refuseHole(path), refuseShort(path)); errors.Is(found, ErrCorrupt) && !errors.Is(err, store.ErrNewer) {
+				err = found
+			}
 			err = fmt.Errorf("read schema of the database in %s: %w", dir, asUnknown(err))
 		}
 	}()

@@ -7,6 +7,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -52,8 +53,8 @@ var _ store.Store = (*Store)(nil)
 
 // Open opens the database in dir, makes it if there is none, and brings its
 // schema forward. It refuses a directory that another process uses with
-// ErrLocked, a database of a newer version with store.ErrNewer, and one with corrupt pages
-// outside the log with ErrCorrupt.
+// ErrLocked, a database of a newer version with store.ErrNewer, and with ErrCorrupt one with
+// corrupt pages outside the log of events, or whose write-ahead log has lost a commit.
 func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	defer func() {
 		if err != nil {
@@ -84,7 +85,13 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	}
 	undo = append(undo, held.Close)
 
+	if err := finishReplace(dir); err != nil {
+		return nil, err
+	}
 	path := filepath.Join(dir, file)
+	if err := cmp.Or(refuseHole(path), refuseShort(path)); err != nil {
+		return nil, err
+	}
 	if err := resync(ctx, path); err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func TestAStoreThatIsOpenedAgainHasEverything(t *testing.T) {
 	if err := w.add(t.Context(), w.batch(1)); err != nil {
 		t.Errorf("append under the epoch of before: %v", err)
 	}
-	epoch, err := s.Claim(t.Context(), sessionID(1))
+	epoch, err := s.Claim(t.Context(), sessionID(1), 0)
 	if err != nil || epoch <= w.epoch {
 		t.Errorf("claim = %d, %v, want more than %d", epoch, err, w.epoch)
 	}

@@ -91,7 +91,7 @@ var texts = [statements]string{
 			tenant, owner, parent, created, archived, agent, agent_version, environment, needs)
 		VALUES (1 + max((SELECT coalesce(max(key), 0) FROM sessions), (SELECT coalesce(max(session), 0) FROM removed)),
 			?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-	claimSession: `UPDATE sessions SET epoch = epoch + 1 WHERE id = ? AND needs <= ? RETURNING epoch`,
+	claimSession: `UPDATE sessions SET epoch = max(epoch, ?) + 1 WHERE id = ? AND needs <= ? RETURNING epoch`,
 	lookNeeds:    `SELECT needs FROM sessions WHERE id = ?`,
 	markSession:  `UPDATE sessions SET damage = ? WHERE key = ?`,
 	findSession:  `SELECT key FROM sessions WHERE id = ?`,

@@ -108,11 +108,11 @@ func (s *Store) log(ctx context.Context, verb string, b store.Batch, invalid err
 }
 
 // Claim takes the right to write a session.
-func (s *Store) Claim(ctx context.Context, id dormouse.SessionID) (store.Epoch, error) {
+func (s *Store) Claim(ctx context.Context, id dormouse.SessionID, above store.Epoch) (store.Epoch, error) {
 	var epoch int64
 	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error {
 		var dest [1]driver.Value
-		found, err := c.queryRow(ctx, claimSession, dest[:], string(id), int64(dormouse.LogVersion))
+		found, err := c.queryRow(ctx, claimSession, dest[:], signed(above), string(id), int64(dormouse.LogVersion))
 		if err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ func create(t testing.TB, s store.Store, id dormouse.SessionID, change ...func(*
 	}
 	w.index = b.Rows.Session
 	var err error
-	if w.epoch, err = s.Claim(t.Context(), id); err != nil {
+	if w.epoch, err = s.Claim(t.Context(), id, 0); err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -18,7 +18,7 @@ func testCarrying(t *testing.T, fresh opener) {
 		}
 		wantEpoch(t, s, ada, 0)
 		for range 3 {
-			epoch, err := s.Claim(t.Context(), ada)
+			epoch, err := s.Claim(t.Context(), ada, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +38,7 @@ func testCarrying(t *testing.T, fresh opener) {
 		equal(t, "contents", contents(t, s, ada), everything{Index: b.Rows.Session, Events: b.Events, Prompts: b.Rows.Prompts})
 		w := &writer{store: s, id: ada, epoch: b.Epoch, index: b.Rows.Session}
 		w.add(t)
-		epoch, err := s.Claim(t.Context(), ada)
+		epoch, err := s.Claim(t.Context(), ada, 0)
 		if err != nil || epoch <= b.Epoch {
 			t.Errorf("claim = %d, %v, want more than %d", epoch, err, b.Epoch)
 		}

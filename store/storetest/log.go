@@ -23,7 +23,7 @@ func testLog(t *testing.T, fresh opener) {
 		equal(t, "log", all(t, s, ada), b.Events)
 		w := &writer{store: s, id: ada, index: b.Rows.Session}
 		wantErr(t, "append before any claim", w.try(t.Context()), dormouse.ErrLeaseLost)
-		epoch, err := s.Claim(t.Context(), ada)
+		epoch, err := s.Claim(t.Context(), ada, 0)
 		if err != nil || epoch == 0 {
 			t.Errorf("first claim = %d, %v, want an epoch above 0", epoch, err)
 		}
@@ -61,7 +61,7 @@ func testLog(t *testing.T, fresh opener) {
 		if len(before.Prompts) != 2 || len(before.Events) != 5 {
 			t.Errorf("%d prompts and %d events are there", len(before.Prompts), len(before.Events))
 		}
-		later, err := s.Claim(t.Context(), ada)
+		later, err := s.Claim(t.Context(), ada, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func testLog(t *testing.T, fresh opener) {
 		} {
 			wantErr(t, fmt.Sprintf("create under %v", f), under(sessionID(3), f), dormouse.ErrLeaseLost)
 		}
-		if _, err := s.Claim(t.Context(), ada); err != nil {
+		if _, err := s.Claim(t.Context(), ada, 0); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, "create by who lost the parent", under(sessionID(3), held), dormouse.ErrLeaseLost)
@@ -119,7 +119,7 @@ func testLog(t *testing.T, fresh opener) {
 		w := create(t, s, ada)
 		old := *w
 		for range 3 {
-			epoch, err := s.Claim(t.Context(), ada)
+			epoch, err := s.Claim(t.Context(), ada, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,9 +133,26 @@ func testLog(t *testing.T, fresh opener) {
 		seqs(t, all(t, s, ada), 1, 2)
 	}))
 
+	t.Run("claim must return a higher epoch than above", fresh(func(t *testing.T, s store.Store) {
+		w := create(t, s, ada)
+		for _, above := range []store.Epoch{w.epoch + 40, w.epoch + 40, 1, 1 << 40, 0} {
+			epoch, err := s.Claim(t.Context(), ada, above)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if epoch <= w.epoch || epoch <= above {
+				t.Errorf("claim above %d = %d after %d", above, epoch, w.epoch)
+			}
+			old := *w
+			w.epoch = epoch
+			wantErr(t, "append with the old epoch", old.try(t.Context()), dormouse.ErrLeaseLost)
+			w.add(t)
+		}
+	}))
+
 	t.Run("claims of one session leave the others alone", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
-		if _, err := s.Claim(t.Context(), ada); err != nil {
+		if _, err := s.Claim(t.Context(), ada, 0); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, "append with the old epoch", w.try(t.Context()), dormouse.ErrLeaseLost)
@@ -143,7 +160,7 @@ func testLog(t *testing.T, fresh opener) {
 	}))
 
 	t.Run("claim of an unknown session is ErrNotFound", fresh(func(t *testing.T, s store.Store) {
-		_, err := s.Claim(t.Context(), ada)
+		_, err := s.Claim(t.Context(), ada, 0)
 		wantErr(t, "claim", err, dormouse.ErrNotFound)
 	}))
 
@@ -304,7 +321,7 @@ func testLog(t *testing.T, fresh opener) {
 		left, leave := context.WithCancelCause(left)
 		leave(gone)
 		wantErr(t, "create", s.Create(left, first(sessionID(2))), gone)
-		_, err := s.Claim(left, ada)
+		_, err := s.Claim(left, ada, 0)
 		wantErr(t, "claim", err, gone)
 		wantErr(t, "append", w.try(left), gone)
 		w.add(t)
@@ -368,7 +385,7 @@ func testClosed(t *testing.T, open func(t *testing.T) store.Store) {
 	}
 	wantErr(t, "append", w.try(t.Context()), dormouse.ErrClosing)
 	wantErr(t, "create", s.Create(t.Context(), first(sessionID(2))), dormouse.ErrClosing)
-	_, err := s.Claim(t.Context(), sessionID(1))
+	_, err := s.Claim(t.Context(), sessionID(1), 0)
 	wantErr(t, "claim", err, dormouse.ErrClosing)
 	_, err = s.Read(t.Context(), sessionID(1), 0, 1)
 	wantErr(t, "read", err, dormouse.ErrClosing)

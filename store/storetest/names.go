@@ -192,7 +192,7 @@ func testNaming(t *testing.T, fresh opener) {
 	t.Run("a batch that is refused names nothing and unnames nothing", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada, naming(1, digest(1)))
 		stale := *w
-		epoch, err := s.Claim(t.Context(), ada)
+		epoch, err := s.Claim(t.Context(), ada, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

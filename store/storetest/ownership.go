@@ -29,26 +29,26 @@ func testClaiming(t *testing.T, pair pairer) {
 		me := a.join(t, long)
 		b.join(t, long)
 		w := create(t, a.Store, ada)
-		_, err := b.Claim(t.Context(), ada)
+		_, err := b.Claim(t.Context(), ada, 0)
 		elsewhere(t, "claim", err, ada, me)
 		wantEpoch(t, b.Store, ada, w.epoch)
 		w.add(t)
 		if err := b.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}); err != nil {
 			t.Fatal(err)
 		}
-		_, err = b.Claim(t.Context(), ada)
+		_, err = b.Claim(t.Context(), ada, 0)
 		elsewhere(t, "claim of what was written since", err, ada, me)
 		if again := a.claim(t, ada); again.epoch <= w.epoch {
 			t.Errorf("claim by the owner = %d after %d", again.epoch, w.epoch)
 		}
-		_, err = b.Claim(t.Context(), sessionID(2))
+		_, err = b.Claim(t.Context(), sessionID(2), 0)
 		wantErr(t, "claim of an unknown session", err, dormouse.ErrNotFound)
 	}))
 
 	t.Run("a server whose own lease has run out must be refused with ErrLeaseLost", pair(func(t *testing.T, a, b server) {
 		w := create(t, b.Store, ada)
 		a.die(t, b)
-		_, err := a.Claim(t.Context(), ada)
+		_, err := a.Claim(t.Context(), ada, 0)
 		wantErr(t, "claim", err, dormouse.ErrLeaseLost)
 		wantEpoch(t, b.Store, ada, w.epoch)
 		a.join(t, long)
@@ -56,7 +56,7 @@ func testClaiming(t *testing.T, pair pairer) {
 		if err := a.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, err = a.Claim(t.Context(), ada)
+		_, err = a.Claim(t.Context(), ada, 0)
 		wantErr(t, "claim after leaving", err, dormouse.ErrLeaseLost)
 	}))
 
@@ -68,7 +68,7 @@ func testClaiming(t *testing.T, pair pairer) {
 		me := a.join(t, long)
 		mine := a.claim(t, ada)
 		wantErr(t, "append by who had claimed for nobody", w.try(t.Context()), dormouse.ErrLeaseLost)
-		_, err := b.Claim(t.Context(), ada)
+		_, err := b.Claim(t.Context(), ada, 0)
 		elsewhere(t, "claim", err, ada, me)
 		mine.add(t)
 	}))
@@ -110,7 +110,7 @@ func testClaiming(t *testing.T, pair pairer) {
 		for _, s := range []server{a, b} {
 			running.Go(func() {
 				for n := 0; n < appends; {
-					epoch, err := s.Claim(t.Context(), ada)
+					epoch, err := s.Claim(t.Context(), ada, 0)
 					if _, busy := errors.AsType[*store.ElsewhereError](err); busy {
 						time.Sleep(time.Millisecond)
 						continue
@@ -169,7 +169,7 @@ func testTaking(t *testing.T, pair pairer) {
 		equal(t, "take", take(t, a, 40, 2), []dormouse.SessionID{sessionID(5), sessionID(3)})
 		for _, id := range []dormouse.SessionID{sessionID(5), sessionID(3)} {
 			equal(t, "owner", b.owner(t, id), &me)
-			_, err := b.Claim(t.Context(), id)
+			_, err := b.Claim(t.Context(), id, 0)
 			elsewhere(t, "claim", err, id, me)
 		}
 		if owner := b.owner(t, sessionID(2)); owner != nil {

@@ -34,7 +34,7 @@ func testRemoving(t *testing.T, fresh opener) {
 		}
 		gone(t, s, ada)
 		wantErr(t, "append", w.try(t.Context()), dormouse.ErrNotFound)
-		_, err := s.Claim(t.Context(), ada)
+		_, err := s.Claim(t.Context(), ada, 0)
 		wantErr(t, "claim", err, dormouse.ErrNotFound)
 		wantErr(t, "rebuild", s.Rebuild(t.Context(), ada, dormouse.Rows{Session: w.index}), dormouse.ErrNotFound)
 		equal(t, "the other session", contents(t, s, other.id), before)
@@ -47,7 +47,7 @@ func testRemoving(t *testing.T, fresh opener) {
 		for _, epoch := range []store.Epoch{0, w.epoch - 1, w.epoch + 1} {
 			wantErr(t, fmt.Sprintf("delete under epoch %d of %d", epoch, w.epoch), s.Delete(t.Context(), ada, epoch), dormouse.ErrLeaseLost)
 		}
-		if _, err := s.Claim(t.Context(), ada); err != nil {
+		if _, err := s.Claim(t.Context(), ada, 0); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, "delete under a stale epoch", s.Delete(t.Context(), ada, w.epoch), dormouse.ErrLeaseLost)

@@ -97,7 +97,7 @@ func (s server) servers(t *testing.T) []store.Server {
 // claim claims a session that must be there for the taking.
 func (s server) claim(t *testing.T, id dormouse.SessionID) *writer {
 	t.Helper()
-	epoch, err := s.Claim(t.Context(), id)
+	epoch, err := s.Claim(t.Context(), id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func (s server) die(t *testing.T, watcher server, ids ...dormouse.SessionID) (ws
 	eventually(t, "a machine that is not too busy to claim in time", func() bool {
 		me, ws = s.join(t, short), nil
 		for _, id := range ids {
-			epoch, err := s.Claim(t.Context(), id)
+			epoch, err := s.Claim(t.Context(), id, 0)
 			if errors.Is(err, dormouse.ErrLeaseLost) {
 				return false
 			}

@@ -135,7 +135,7 @@ func create(t *testing.T, s store.Store, id dormouse.SessionID, change ...func(*
 	if err := s.Create(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	epoch, err := s.Claim(t.Context(), id)
+	epoch, err := s.Claim(t.Context(), id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func testVersions(t *testing.T, fresh opener) {
 		if index, err := s.Session(t.Context(), w.id); err != nil || index.Needs != dormouse.LogVersion+1 {
 			t.Errorf("the row needs version %d, %v", index.Needs, err)
 		}
-		_, err := s.Claim(t.Context(), w.id)
+		_, err := s.Claim(t.Context(), w.id, 0)
 		isNewer(t, "claim", err, w.id)
 		if epoch, err := s.Epoch(t.Context(), w.id); err != nil || epoch != w.epoch {
 			t.Errorf("epoch = %d, %v, want %d", epoch, err, w.epoch)
@@ -36,7 +36,7 @@ func testVersions(t *testing.T, fresh opener) {
 		w.add(t) // who has it goes on
 		w.index.Needs = dormouse.LogVersion
 		w.add(t)
-		if _, err := s.Claim(t.Context(), w.id); err != nil {
+		if _, err := s.Claim(t.Context(), w.id, 0); err != nil {
 			t.Errorf("claim of what this program knows: %v", err)
 		}
 	}))
@@ -88,7 +88,7 @@ func testVersionsShared(t *testing.T, pair pairer) {
 			t.Fatal(err)
 		}
 		equal(t, "taken", ids, []dormouse.SessionID{sessionID(2)})
-		_, err = b.Claim(t.Context(), id)
+		_, err = b.Claim(t.Context(), id, 0)
 		isNewer(t, "claim", err, id)
 		for _, left := range []dormouse.SessionID{id, sessionID(3)} {
 			if owner := b.owner(t, left); owner != nil {
@@ -102,7 +102,7 @@ func testVersionsShared(t *testing.T, pair pairer) {
 		a.add(t, id)
 		w := a.claim(t, id)
 		w.add(t, ofTheFuture, overdue)
-		_, err := b.Claim(t.Context(), id)
+		_, err := b.Claim(t.Context(), id, 0)
 		elsewhere(t, "claim", err, id, me)
 	}))
 	t.Run("what a server that died had must stay nobody's if its log needs a newer program", pair(func(t *testing.T, a, b server) {
@@ -113,7 +113,7 @@ func testVersionsShared(t *testing.T, pair pairer) {
 		if ids, err := b.Take(t.Context(), time.Now(), 9); err != nil || len(ids) != 0 {
 			t.Errorf("taken = %v, %v", ids, err)
 		}
-		_, err := b.Claim(t.Context(), id)
+		_, err := b.Claim(t.Context(), id, 0)
 		isNewer(t, "claim", err, id)
 		ws[0].add(t) // its epoch is still the newest
 	}))

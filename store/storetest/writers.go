@@ -35,7 +35,7 @@ func createMany(t *testing.T, s store.Store, n int) []*writer {
 			t.Error(err)
 		}
 		var err error
-		if w.epoch, err = s.Claim(t.Context(), w.id); err != nil {
+		if w.epoch, err = s.Claim(t.Context(), w.id, 0); err != nil {
 			t.Error(err)
 		}
 	})
@@ -150,7 +150,7 @@ func testManyWriters(t *testing.T, fresh opener) {
 			created := make(chan error, 1)
 			go func() { created <- s.Create(t.Context(), child) }()
 			var err error
-			if parent.epoch, err = s.Claim(t.Context(), parent.id); err != nil {
+			if parent.epoch, err = s.Claim(t.Context(), parent.id, 0); err != nil {
 				t.Error(err)
 			}
 			_, seen := s.Session(t.Context(), child.Session) // by who has the parent now
@@ -168,7 +168,7 @@ func testManyWriters(t *testing.T, fresh opener) {
 		var mu sync.Mutex
 		epochs := map[store.Epoch]bool{w.epoch: true} // guarded by mu
 		each(make([]*writer, writers), func(int, *writer) {
-			epoch, err := s.Claim(t.Context(), w.id)
+			epoch, err := s.Claim(t.Context(), w.id, 0)
 			if err != nil {
 				t.Error(err)
 			}
@@ -272,7 +272,7 @@ func testLeaving(t *testing.T, s store.Store) {
 // which no write of before may follow, and believes the log.
 func reclaim(t *testing.T, w *writer) {
 	var err error
-	if w.epoch, err = w.store.Claim(t.Context(), w.id); err != nil {
+	if w.epoch, err = w.store.Claim(t.Context(), w.id, 0); err != nil {
 		t.Error(err)
 		return
 	}

@@ -59,7 +59,7 @@ func (p *Past) Create(id dormouse.SessionID) {
 // Claim is a server that takes the session.
 func (p *Past) Claim() {
 	p.T.Helper()
-	epoch, err := p.Store.Claim(p.T.Context(), p.ID)
+	epoch, err := p.Store.Claim(p.T.Context(), p.ID, 0)
 	if err != nil {
 		p.T.Fatal(err)
 	}

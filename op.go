@@ -34,7 +34,7 @@ const (
 	OpMessage OpKind = "child_message"
 	// OpLook reads a child or waits for it; it may run again.
 	OpLook OpKind = "child_look"
-	// OpSnapshot makes a point of the workspace, under an id that follows from the op.
+	// OpSnapshot takes a snapshot of the workspace, under an id that follows from the op.
 	OpSnapshot OpKind = "snapshot"
 )
 

@@ -63,7 +63,7 @@ type Branched struct {
 	Processes bool `json:"processes"`
 }
 
-// Branch makes a session that goes on from a point of another.
+// Branch makes a session that goes on from a snapshot of another.
 func (c *Client) Branch(ctx context.Context, id dormouse.SessionID, o BranchOptions) (made Branched, err error) {
 	return made, c.wait(ctx, http.MethodPost, of(id, "branch"), o, &made)
 }

@@ -22,7 +22,7 @@ type Snapshot struct {
 	At uint64 `json:"at"`
 	// Midway says that a turn was at work, so that no conversation goes with it.
 	Midway bool `json:"midway,omitempty"`
-	// Aside says that it was brought in and stands beside the line.
+	// Aside says that it was imported and that the workspace does not descend from it.
 	Aside bool `json:"aside,omitempty"`
 	// Newest says that the session goes on from here.
 	Newest     bool   `json:"newest,omitempty"`

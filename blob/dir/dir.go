@@ -59,7 +59,7 @@ func (s *Store) prepare() (err error) {
 			return err
 		}
 	}
-	s.temp, err = dirlock.Settle(filepath.Join(s.root, "tmp"))
+	s.temp, err = dirlock.MkdirTemp(filepath.Join(s.root, "tmp"))
 	return err
 }
 

@@ -122,7 +122,7 @@ func (l *line) add(e dormouse.Event) error {
 	case dormouse.HistoryTruncated:
 		f, err := factOf[dormouse.Truncation](e)
 		l.voids = append(l.voids, void{from: f.To, upto: e.Seq})
-		if s := l.at(string(f.Kept)); f.Kept != "" && s != nil {
+		if s := l.at(string(f.Replaced)); f.Replaced != "" && s != nil {
 			s.Kept = true
 		}
 		// The files went back with it; that is what is left of the part that was reverted.

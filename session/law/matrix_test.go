@@ -292,8 +292,8 @@ func verbs() []struct {
 			}
 			return w.toolResult(op)
 		}},
-		{"Settle", func(w *world) law.Verb {
-			return law.Settle{Work: w.work(), Use: w.use().ID, Do: w.schedule("w3"), Text: "done"}
+		{"ApplyAction", func(w *world) law.Verb {
+			return law.ApplyAction{Work: w.work(), Use: w.use().ID, Do: w.schedule("w3"), Text: "done"}
 		}},
 		{"LoseOp", func(w *world) law.Verb { return law.LoseOp{Op: open(w).ID, Why: "nobody knows"} }},
 		{"Block", func(w *world) law.Verb { return law.Block{Work: w.work()} }},

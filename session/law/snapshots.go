@@ -241,9 +241,9 @@ func (d *draft) recordRecovery(v RecordRecovery) error {
 // retain removes snapshots that are not to be kept any longer.
 func (d *draft) retain(keep dormouse.Retention) {
 	if keep.MaxCount == 0 {
-		keep.MaxCount = dormouse.MaxPoints
+		keep.MaxCount = dormouse.MaxSnapshots
 	}
-	keep.MaxCount = min(keep.MaxCount, dormouse.MaxPoints)
+	keep.MaxCount = min(keep.MaxCount, dormouse.MaxSnapshots)
 	if gone := d.Expired(keep, d.c.Now); len(gone) > 0 {
 		d.record(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone, Reason: "retention"})
 	}
@@ -342,7 +342,7 @@ func (d *draft) truncate(to uint64, replaced dormouse.SnapshotID) {
 		switch {
 		case p.At <= to || p.Aside:
 		case p.ID == replaced:
-			cut.Kept = replaced
+			cut.Replaced = replaced
 		default:
 			gone = append(gone, p.ID)
 		}
@@ -393,7 +393,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 		p := Payload[dormouse.Truncation](e)
 		s.Truncations = append(s.Truncations, Truncation{From: p.To, Upto: e.Seq})
 		for i := range s.Snapshots { // no conversation goes with it any more
-			s.Snapshots[i].Aside = s.Snapshots[i].Aside || p.Kept != "" && s.Snapshots[i].ID == p.Kept
+			s.Snapshots[i].Aside = s.Snapshots[i].Aside || p.Replaced != "" && s.Snapshots[i].ID == p.Replaced
 		}
 	}
 }

@@ -259,7 +259,7 @@ func randomWork(w *world, r *rand.Rand, turn *law.Turn) law.Verb {
 		if u.Gate == dormouse.GateNone {
 			switch r.IntN(6) {
 			case 0:
-				return law.Settle{Work: w.work(), Use: u.ID, Do: w.schedule(fmt.Sprint("s", r.IntN(9))), Text: "scheduled"}
+				return law.ApplyAction{Work: w.work(), Use: u.ID, Do: w.schedule(fmt.Sprint("s", r.IntN(9))), Text: "scheduled"}
 			case 1:
 				kinds := []dormouse.OpKind{dormouse.OpMessage, dormouse.OpLook}
 				op := w.execOp(kinds[r.IntN(2)])

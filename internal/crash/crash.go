@@ -43,7 +43,7 @@ const (
 	PeerAsking     Point = "peer.asking"     // before another server is asked
 	PeerAsked      Point = "peer.asked"      // it has answered, before the client is
 	StoreFencing   Point = "store.fencing"   // a group of appends is about to be compared with the epochs
-	FenceCondemned Point = "fence.condemned" // a server that holds on may not join again, and still lives
+	FenceBanned    Point = "fence.banned"    // a server that holds on may not join again, and still lives
 
 	// Turns.
 	TurnStarting Point = "turn.starting" // before the turn is written
@@ -195,7 +195,7 @@ func Collecting() []Point {
 func Shared() []Point {
 	return []Point{
 		LeaseJoined, LeaseRenewing, LeaseLost, LeaseTaking, LeaseReleasing, LeaseLeaving, PeerAsking, PeerAsked,
-		StoreFencing, FenceCondemned,
+		StoreFencing, FenceBanned,
 	}
 }
 

@@ -198,12 +198,12 @@ func (h Holder) Stopped() bool {
 	return err == nil && (state == "T" || state == "t")
 }
 
-// End ends a server that holds on, and returns once it is gone. Condemn is asked when
+// End ends a server that holds on, and returns once it is gone. Ban is asked when
 // the process is proven to be that server: it must report true only if the lease has
 // run out by the clock that decides, and must from then on keep this incarnation from
 // joining again. A server that has let go by itself is left alone, and so is one that is
-// not condemned.
-func (r *Register) End(ctx context.Context, h Holder, condemn func(context.Context) (bool, error)) (ended bool, err error) {
+// not banned.
+func (r *Register) End(ctx context.Context, h Holder, ban func(context.Context) (bool, error)) (ended bool, err error) {
 	if h.process == r.self {
 		return false, ErrUnproven
 	}
@@ -212,10 +212,10 @@ func (r *Register) End(ctx context.Context, h Holder, condemn func(context.Conte
 		return false, err
 	}
 	defer p.Close()
-	if ok, err := condemn(ctx); err != nil || !ok {
+	if ok, err := ban(ctx); err != nil || !ok {
 		return false, err
 	}
-	crash.At(crash.FenceCondemned)
+	crash.At(crash.FenceBanned)
 	// Whoever joins again has signed 0 before, and is refused now: from here on this
 	// process has no lease and gets none.
 	if !h.held() {

@@ -444,7 +444,7 @@ func (ReturnAttempt) verb()   {}
 func (FailAttempt) verb()     {}
 func (StartOp) verb()         {}
 func (FinishOp) verb()        {}
-func (ApplyAction) verb()          {}
+func (ApplyAction) verb()     {}
 func (LoseOp) verb()          {}
 func (Block) verb()           {}
 func (EndTurn) verb()         {}

@@ -64,7 +64,7 @@ func TestOnlyWhatMakesRoomIsGivenTheRoomHeldBack(t *testing.T) {
 				h.create(dormouse.Created{Warm: true})
 				settle(time.Second)
 				given := 0
-				h.relieve = func() bool { // every step of it needs some
+				h.releaseReserve = func() bool { // every step of it needs some
 					given++
 					h.store.set(nil)
 					return given < 20

@@ -58,7 +58,7 @@ type house struct {
 	idle  time.Duration  // what the server lets any sandbox be idle
 	most  int            // sandboxes awake at once
 
-	relieve func() bool // gives room that was held back
+	releaseReserve func() bool // frees reserved disk space
 
 	lines *snapshot.Store // nil if nothing is kept
 	dir   string          // where lines are
@@ -89,7 +89,7 @@ func (h *house) open() {
 		Agent:  agent.New(oneModel{h.model, h.heard, h.price}, tool.Builtin()),
 		Logger: slog.New(slog.DiscardHandler), Clock: h.now, MaxActive: h.most,
 		Snapshots: h.lines, Retention: h.keep,
-		Relieve: func() bool { return h.relieve != nil && h.relieve() },
+		ReleaseReserve: func() bool { return h.releaseReserve != nil && h.releaseReserve() },
 	})
 	if err != nil {
 		h.t.Fatal(err)

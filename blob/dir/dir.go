@@ -116,7 +116,7 @@ func (s *Store) putFrom(ctx context.Context, r io.Reader) (_ dormouse.Digest, _ 
 	if err != nil {
 		return "", 0, err
 	}
-	return d, n, s.commit(ctx, d, n, draft.Keep)
+	return d, n, s.commit(ctx, d, n, draft.Commit)
 }
 
 // file says how blobs are written.

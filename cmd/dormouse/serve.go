@@ -225,7 +225,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	sessions := session.Config{
 		Store: s.store, Blobs: s.blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
 		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout, MaxActive: c.MaxActive, OnCommit: counters.committed,
-		Relieve: s.held.Give,
+		ReleaseReserve: s.held.Release,
 	}
 	key, err := s.share(ctx, &sessions)
 	undo = append(undo, func() { _ = s.leaveRegister() })
@@ -300,7 +300,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 // anything.
 func (s *server) withReserve(step func() error) error {
 	err := step()
-	for errors.Is(err, syscall.ENOSPC) && s.held.Give() {
+	for errors.Is(err, syscall.ENOSPC) && s.held.Release() {
 		err = step()
 	}
 	return err

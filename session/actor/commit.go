@@ -256,7 +256,7 @@ func (a *Actor) appendBatch(b store.Batch) error {
 	write := func() error { return a.deps.Store.Append(a.lease.Writes(), b) }
 	var err error
 	if a.state.Terminated != nil { // it goes, and what it has on the disk with it
-		err = a.deps.relieved(write)
+		err = a.deps.withReserve(write)
 	} else {
 		err = write()
 	}

@@ -17,7 +17,7 @@ type Host struct {
 	ports []uint16
 }
 
-// MaxHost bounds the spelling of a host.
+// MaxHost bounds the length of a host.
 const MaxHost = len("https://*.") + maxAuthority + len("/")
 
 // The ports that a host has which names none.

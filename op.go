@@ -60,7 +60,7 @@ const (
 	VerdictReplace Verdict = "replace"
 	// VerdictAsk: the runner knows: running, finished or never seen.
 	VerdictAsk Verdict = "ask_runner"
-	// VerdictUnknown: told to agent and people, never sent again.
+	// VerdictUnknown: recorded and shown to agent and people, never sent again.
 	VerdictUnknown Verdict = "unknown"
 	// VerdictKeep: stays open until a person answers.
 	VerdictKeep Verdict = "keep"

@@ -63,13 +63,13 @@ func (l *journal) judgeAsked(e Evidence, f Findings) {
 		l.judgeAnswer(id, c, f)
 	}
 	for _, a := range e.Asked {
-		c, t := l.commands[a.Told.ID], a.Told
+		c, t := l.commands[a.Answer.ID], a.Answer
 		switch {
 		case c == nil || c.answered+c.refused == 0:
 			f.Add(Lost, "command %q was answered and the log knows no answer", a.ClientID)
 		case t.Exit != c.answer.Exit || t.Output != string(c.answer.Output) || t.Error != c.answer.Error ||
 			t.Killed != c.answer.Killed || t.TimedOut != c.answer.TimedOut || t.Unknown != c.answer.Unknown:
-			f.Add(Diverged, "of command %q somebody was told %+v, and the log says %+v", a.ClientID, t, c.answer)
+			f.Add(Diverged, "of command %q the client was answered %+v, and the log says %+v", a.ClientID, t, c.answer)
 		case t.Ran() && (t.Exit != a.Exit || a.Prints != "" && t.Output != a.Prints):
 			f.Add(Diverged, "command %q ended with %d and printed %q: that is not what it does", a.ClientID, t.Exit, t.Output)
 		}

@@ -99,7 +99,7 @@ func (k *Keeper) run() {
 func (k *Keeper) end(l *Life) {
 	k.now = nil
 	switch {
-	case l.diedAsTold():
+	case l.diedAsArmed():
 		k.deaths = append(k.deaths, l.Arm)
 	case l.Killed() || l.meant.Load() || k.ctx.Err() != nil:
 	default:
@@ -197,7 +197,7 @@ func (k *Keeper) Died() []Arm {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	died := append([]Arm(nil), k.deaths...)
-	if k.now != nil && k.now.diedAsTold() {
+	if k.now != nil && k.now.diedAsArmed() {
 		died = append(died, k.now.Arm)
 	}
 	return died

@@ -115,7 +115,7 @@ func (s *Server) strayProcesses(o owners) []string {
 	each(func(pid int) {
 		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 		exe, _ := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
-		if err == nil && (s.ours(pid) && !o.owns(string(line)) || strings.HasPrefix(exe, s.Data+"/")) {
+		if err == nil && (s.owns(pid) && !o.owns(string(line)) || strings.HasPrefix(exe, s.Data+"/")) {
 			found[pid] = fmt.Sprintf("process %d: %s", pid, strings.ReplaceAll(string(line), "\x00", " "))
 		}
 	})

@@ -136,9 +136,9 @@ func (l *Life) thaw(after time.Duration) {
 	}
 }
 
-// diedAsTold reports whether a life died where and how it was told to. One that
+// diedAsArmed reports whether a life died where and how it was armed to. One that
 // was told to panic may have survived that, and only the points it visited tell.
-func (l *Life) diedAsTold() bool {
+func (l *Life) diedAsArmed() bool {
 	if l.Arm.Point == "" || l.Arm.InRunner() {
 		return false
 	}

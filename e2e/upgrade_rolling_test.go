@@ -71,8 +71,8 @@ func (u *upgrade) via(i int, a *actor) *rig.Session {
 	return &rig.Session{Client: c, ID: a.ID}
 }
 
-// made makes a session on one server, and has that one load it.
-func (u *upgrade) made(i int, tag string) *actor {
+// create makes a session on one server, and has that one load it.
+func (u *upgrade) create(i int, tag string) *actor {
 	u.t.Helper()
 	c := u.keepers[i].Client()
 	u.t.Cleanup(c.Close)
@@ -86,7 +86,7 @@ func (u *upgrade) made(i int, tag string) *actor {
 	return a
 }
 
-// talks has a session answer a prompt that is sent to one server.
+// answers has a session answer a prompt that is sent to one server.
 func (a *actor) talks(i int, u *upgrade, id string) {
 	u.t.Helper()
 	s := u.via(i, a)
@@ -139,7 +139,7 @@ func (u *upgrade) ownerless(a *actor, long time.Duration) {
 func TestAnOlderServerLeavesWhatANewerOneWroteToOthers(t *testing.T) {
 	t.Parallel()
 	u := newUpgrade(t)
-	plain, moved, dreaming := u.made(older, "plain"), u.made(newer, "moved"), u.made(newer, "dreamer")
+	plain, moved, dreaming := u.create(older, "plain"), u.create(newer, "moved"), u.create(newer, "dreamer")
 	plain.talks(newer, u, "to the other") // which asks the older one
 
 	s := u.via(newer, dreaming)

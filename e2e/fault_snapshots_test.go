@@ -97,8 +97,8 @@ var cloudFaults = []cloudFault{
 // lined is a session whose files are taken back and forth.
 type lined struct {
 	*rig.Session
-	w      *world
-	execs  int
+	w         *world
+	execs     int
 	snapshots map[dormouse.SnapshotID]string // that were acknowledged, and what was in the file
 }
 

@@ -381,7 +381,7 @@ func (a *actor) judge() {
 	a.w.t.Helper()
 	a.rests()
 	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers, Slack: a.w.slack, Untimed: a.w.untimed, Damaged: a.w.damaged, Relayed: a.w.Store.Shared()}
-	a.still(&e)
+	a.readAtRest(&e)
 	catchUp, cancel := context.WithTimeout(a.w.ctx, 10*time.Second)
 	defer cancel()
 	end := e.Log[len(e.Log)-1].Seq

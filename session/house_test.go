@@ -60,11 +60,11 @@ type house struct {
 
 	releaseReserve func() bool // frees reserved disk space
 
-	lines *snapshot.Store // nil if nothing is kept
-	dir   string          // where lines are
-	keep  dormouse.Retention
-	heard func(model.Request) // what a model is asked
-	price model.Price         // of every model
+	snapshots *snapshot.Store // nil if none are stored
+	dir       string          // where snapshots are
+	keep      dormouse.Retention
+	heard     func(model.Request) // what a model is asked
+	price     model.Price         // of every model
 }
 
 func newHouse(t *testing.T, change ...func(*house)) *house {
@@ -88,7 +88,7 @@ func (h *house) open() {
 		Store: h.store, Blobs: h.blobs, Driver: h.kind, IdleTimeout: h.idle,
 		Agent:  agent.New(oneModel{h.model, h.heard, h.price}, tool.Builtin()),
 		Logger: slog.New(slog.DiscardHandler), Clock: h.now, MaxActive: h.most,
-		Snapshots: h.lines, Retention: h.keep,
+		Snapshots: h.snapshots, Retention: h.keep,
 		ReleaseReserve: func() bool { return h.releaseReserve != nil && h.releaseReserve() },
 	})
 	if err != nil {

@@ -198,8 +198,8 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) law.Verb {
 			law.SandboxDelayed{Generation: box.Generation, Reason: "no space left"},
 			law.SandboxRelieved{Generation: box.Generation, Reason: "out of memory"},
 			law.SandboxDown{Generation: box.Generation},
-			w.point(), w.point(), w.swap(0), w.swap(w.state.Seq/2),
-			law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.point().ID, Reason: w.point().Reason}},
+			w.snapshot(), w.snapshot(), w.swap(0), w.swap(w.state.Seq/2),
+			law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.snapshot().ID, Reason: w.snapshot().Reason}},
 			law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: snapshotID(fmt.Sprint(r.IntN(50)))}},
 			imports(fmt.Sprint(r.IntN(50))),
 			law.ForgetSnapshots{IDs: []dormouse.SnapshotID{snapshotID(fmt.Sprint(r.IntN(50)))}})

@@ -17,7 +17,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-func TestACanaryIsFoundHoweverItIsSpelled(t *testing.T) {
+func TestACanaryIsFoundInEveryEncoding(t *testing.T) {
 	c := newCanary("here")
 	f := newFinder(newCanary("elsewhere"), c)
 	escaped := ""
@@ -81,7 +81,7 @@ func TestACanaryIsFoundInWhatIsPacked(t *testing.T) {
 	}
 }
 
-func TestTextOfASandboxIsFoundInWhatIsTold(t *testing.T) {
+func TestTextOfASandboxIsFoundInAnswers(t *testing.T) {
 	for name, told := range map[string]any{
 		"colours":   map[string]any{"error": map[string]any{"message": "it ended: \x1b[31mred"}},
 		"too long":  map[string]any{"events": []any{map[string]any{"payload": map[string]any{"error": strings.Repeat("a", mostWords+1)}}}},

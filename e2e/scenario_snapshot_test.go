@@ -78,7 +78,7 @@ func TestASessionIsTakenBackByHand(t *testing.T) {
 	w.turns(id, first, second)
 	named := strings.TrimSpace(w.cli("snapshot", "create", id, "--label", "all is well"))
 	w.turns(id, breaks)
-	told := w.asked(id)
+	sent := w.asked(id)
 	all := w.snapshots(id)
 	if len(all) != 4 || !all[0].Newest || all[1].ID != named || all[1].Label != "all is well" || all[1].Reason != "asked" || all[3].Reason != "turn" {
 		t.Fatalf("listed %+v", all)
@@ -114,8 +114,8 @@ func TestASessionIsTakenBackByHand(t *testing.T) {
 	w.turns(id, breaks)
 	again := w.asked(id)
 	const notice = 100 // that the sandbox was restarted, at most
-	if n := len(told); told[n-1] < told[n-2]+5*notice || len(again) != n+2 || again[n] > told[n-2]+notice {
-		t.Errorf("asked the same again, the model was sent %v, and before %v", again, told)
+	if n := len(sent); sent[n-1] < sent[n-2]+5*notice || len(again) != n+2 || again[n] > sent[n-2]+notice {
+		t.Errorf("asked the same again, the model was sent %v, and before %v", again, sent)
 	}
 
 	w.compare(id, all[2].ID, named)

@@ -35,10 +35,10 @@ type step struct {
 	// be gone back to any more.
 	Newest  bool `json:"newest,omitempty"`
 	Deleted bool `json:"deleted,omitempty"`
-	// Reverted says that it is not part of the history any more, Kept that it can be
+	// Reverted says that it is not part of the history any more, Replaced that it can be
 	// restored all the same: it is the snapshot of what was replaced.
 	Reverted bool `json:"reverted,omitempty"`
-	Kept     bool `json:"kept,omitempty"`
+	Replaced bool `json:"kept,omitempty"`
 
 	within []int // what it was reverted by, the outermost first
 }
@@ -123,7 +123,7 @@ func (l *history) add(e dormouse.Event) error {
 		f, err := factOf[dormouse.Truncation](e)
 		l.voids = append(l.voids, void{from: f.To, upto: e.Seq})
 		if s := l.at(string(f.Replaced)); f.Replaced != "" && s != nil {
-			s.Kept = true
+			s.Replaced = true
 		}
 		// The files went back with it; that is what is left of the part that was reverted.
 		if n := len(l.steps); n > 0 && l.steps[n-1].Kind == stepRestored {

@@ -92,7 +92,7 @@ func draw(out io.Writer, steps []step) error {
 // mark says of what kind a step is.
 func (s step) mark() string {
 	switch {
-	case s.Reverted && !s.Kept || s.Deleted:
+	case s.Reverted && !s.Replaced || s.Deleted:
 		return "x"
 	case s.Kind == stepSnapshot:
 		return "*"
@@ -131,7 +131,7 @@ func (s step) words() string {
 		words += " (" + s.Outcome + ")"
 	}
 	switch {
-	case s.Kept && !s.Deleted:
+	case s.Replaced && !s.Deleted:
 		return words + " (replaced, kept)"
 	case s.Reverted:
 		return words + " (reverted)"

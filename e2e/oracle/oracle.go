@@ -165,12 +165,12 @@ func (l *journal) judge(e Evidence, f Findings) {
 
 // judgeRecoveries: what became of files that were lost is told one time.
 func judgeRecoveries(e Evidence, f Findings) {
-	told := make(map[string]int)
+	recoveries := make(map[string]int)
 	for _, x := range e.Log {
 		if x.Type == dormouse.WorkspaceRecovered {
 			id := rig.Decode[dormouse.WorkspaceRecovery](x).ID
-			if told[id]++; told[id] > 1 {
-				f.Add(Double, "recovery %s was told %d times", id, told[id])
+			if recoveries[id]++; recoveries[id] > 1 {
+				f.Add(Double, "recovery %s was told %d times", id, recoveries[id])
 			}
 		}
 	}

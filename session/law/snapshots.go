@@ -365,7 +365,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 		}
 		s.Workspace.Newest, s.Workspace.Chain = p.ID, p.Layers
 		markClean(s, p.At, p.Live)
-		settleSnapshot(s, p.ID, p.Reason)
+		closeSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotSkipped:
 		p := Payload[dormouse.SnapshotSkip](e)
 		if p.At > 0 {
@@ -373,7 +373,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 		} else {
 			s.Workspace.Before = s.nextPrompt() // trying once more for a turn that waits already would bring the same
 		}
-		settleSnapshot(s, p.ID, p.Reason)
+		closeSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotDeleted:
 		gone := Payload[dormouse.SnapshotsGone](e).IDs
 		s.Snapshots = slices.DeleteFunc(s.Snapshots, func(p Snapshot) bool { return slices.Contains(gone, p.ID) })
@@ -407,8 +407,8 @@ func markClean(s *State, seq uint64, live bool) {
 	s.Workspace.Live = live
 }
 
-// settleSnapshot notes that a snapshot was taken, or will not be.
-func settleSnapshot(s *State, id dormouse.SnapshotID, reason string) {
+// closeSnapshot notes that a snapshot was taken, or will not be.
+func closeSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 	s.Asked = slices.DeleteFunc(s.Asked, func(a dormouse.SnapshotAsk) bool { return a.ID == id })
 	switch reason {
 	case dormouse.SnapshotOfTurn:

@@ -82,14 +82,14 @@ func TestACanaryIsFoundInWhatIsPacked(t *testing.T) {
 }
 
 func TestTextOfASandboxIsFoundInAnswers(t *testing.T) {
-	for name, told := range map[string]any{
+	for name, reported := range map[string]any{
 		"colours":   map[string]any{"error": map[string]any{"message": "it ended: \x1b[31mred"}},
 		"too long":  map[string]any{"events": []any{map[string]any{"payload": map[string]any{"error": strings.Repeat("a", mostWords+1)}}}},
 		"a zero":    map[string]any{"reason": "a\x00b"},
 		"a return":  map[string]any{"detail": "a\r\nb"},
 		"in a list": []any{map[string]any{"lost": "\x1b"}},
 	} {
-		b, err := json.Marshal(told)
+		b, err := json.Marshal(reported)
 		if err != nil {
 			t.Fatal(err)
 		}

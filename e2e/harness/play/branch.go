@@ -86,7 +86,7 @@ func (p *Play) lookAt(ctx context.Context, id dormouse.SessionID, least int) err
 	return nil
 }
 
-// lost reports whether a session has told that its processes were lost.
+// lost reports whether the log of a session says that its processes were lost.
 func (p *Play) lost(ctx context.Context, id dormouse.SessionID) (bool, error) {
 	var page struct {
 		Events []dormouse.Event `json:"events"`

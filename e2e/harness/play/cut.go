@@ -80,7 +80,7 @@ func reopenVolume(ctx context.Context, p *Play) (func() error, error) {
 	return func() error { return os.Rename(image+".cut", image) }, err
 }
 
-// mended looks whether the files of the snapshot are there, and what was found instead.
+// mended checks that the files of the snapshot are there, and what was found instead of them.
 func (p *Play) mended(ctx context.Context) error {
 	const want = "one two x found 1"
 	result, err := p.mustRun(ctx, "echo $(cat d/corrupt d/gone d/later) found $(ls d | grep -c corrupt.found)")
@@ -90,8 +90,8 @@ func (p *Play) mended(ctx context.Context) error {
 	return errors.Join(err, p.recoveredOnce(ctx))
 }
 
-// recoveredOnce looks whether the files of the snapshot are there, and the log says one
-// time that they were recovered.
+// recoveredOnce checks that the files of the snapshot are there, and that the log says
+// once that they were recovered.
 func (p *Play) recoveredOnce(ctx context.Context) error {
 	result, err := p.mustRun(ctx, "cat d/corrupt d/gone")
 	if err != nil {

@@ -33,8 +33,8 @@ type Kind struct {
 	Look func(*Play, context.Context) error
 	// Decide is what a person says to a turn that a crash left waiting.
 	Decide string
-	// Dozing makes the person put the sandbox to sleep before deciding.
-	Dozing bool
+	// Hibernating makes the person hibernate the sandbox before deciding.
+	Hibernating bool
 	// Silent makes people answer nothing.
 	Silent bool
 	// Family says that the session may spawn others.

@@ -7,7 +7,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// Arm tells a life where to die, and how. The zero Arm is an ordinary life.
+// Arm is where and how a life is to die. The zero Arm is an ordinary life.
 type Arm struct {
 	Point crash.Point
 	Visit int

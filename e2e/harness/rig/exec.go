@@ -8,7 +8,7 @@ import (
 	"github.com/dormouse-run/dormouse/client"
 )
 
-// Exec is how a command that a person asked for ended, as the person was told.
+// Exec is how a command of a person ended, as the server answered.
 type Exec client.Exec
 
 // Ran reports whether it ended by itself.

@@ -18,8 +18,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Named is what the logs of all sessions say is needed: which sessions there are,
-// and the blobs of layers that files can be made of.
+// Named is what the logs of all sessions reference: the sessions, and the blobs of layers
+// that their files are made of.
 type Named struct {
 	sessions map[dormouse.SessionID]bool
 	layers   map[dormouse.Digest]string // and who needs it
@@ -73,7 +73,7 @@ func (n Named) read(id dormouse.SessionID, log []dormouse.Event) {
 	}
 }
 
-// LostBlobs lists the layers that somebody needs and that are not there whole.
+// LostBlobs lists the layers that are referenced and missing or incomplete.
 func (s *Server) LostBlobs(n Named) (lost []string) {
 	for d, who := range n.layers {
 		hex := strings.TrimPrefix(string(d), "sha256:")
@@ -85,8 +85,7 @@ func (s *Server) LostBlobs(n Named) (lost []string) {
 	return lost
 }
 
-// StrayLayers lists the layers that are there and that nobody needs: packed, as
-// directories, and noted as used.
+// StrayLayers lists unreferenced layers: packed, as directories, and noted as used.
 func (s *Server) StrayLayers(n Named) (left []string, err error) {
 	err = filepath.WalkDir(filepath.Join(s.Data, "blobs", "sha256"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || n.layers[dormouse.Digest("sha256:"+d.Name())] != "" {
@@ -136,7 +135,7 @@ func (s *Server) uses(n Named) (used, dead []string, err error) {
 	return used, dead, gone(err)
 }
 
-// Age makes everything that a server has kept two hours old. None may run.
+// Age sets the times of all stored files back by two hours. No server may run.
 func (s *Server) Age() error {
 	old := unix.NsecToTimeval(time.Now().Add(-2 * time.Hour).UnixNano())
 	for _, dir := range []string{filepath.Join(s.Data, "blobs", "sha256"), s.snapshotDir("names"), s.snapshotDir("runs")} {
@@ -172,7 +171,7 @@ func (s *Server) snapshotDir(path ...string) string {
 	return filepath.Join(append([]string{s.Data, "snapshots"}, path...)...)
 }
 
-// gone is nil if all that is wrong is that something is not there any more.
+// gone drops errors which say that something does not exist any more.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

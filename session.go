@@ -116,7 +116,7 @@ type Branched struct {
 	Snapshot SnapshotID `json:"snapshot,omitempty"`
 	// Transcript is how many of the events that follow are copies of what was said there.
 	Transcript int `json:"talk,omitempty"`
-	// Shell is the name of the first thread's shell there, if what runs is taken along.
+	// Shell is the name of the first thread's shell there, if processes are copied.
 	Shell ThreadID `json:"shell,omitempty"`
 }
 

@@ -47,9 +47,8 @@ func (l *journal) command(id dormouse.EventID) *command {
 	return l.commands[id]
 }
 
-// judgeAsked: a command is asked for once and answered once, its person was told
-// what the log says, and that is true: how it ended if it ran, and that nobody
-// knows only if its sandbox was lost.
+// judgeAsked: a command is asked for once and answered once, the answer is what the log says,
+// and it is true: how the command ended if it ran, and unknown only if its sandbox was lost.
 func (l *journal) judgeAsked(e Evidence, f Findings) {
 	for id, c := range l.commands {
 		switch n := c.answered + c.refused; {
@@ -76,8 +75,7 @@ func (l *journal) judgeAsked(e Evidence, f Findings) {
 	}
 }
 
-// judgeAnswer: that nobody knows, that it was ended or that it never began is
-// said only where that can be.
+// judgeAnswer: an answer says unknown, killed or never started only where that is possible.
 func (l *journal) judgeAnswer(id dormouse.EventID, c *command, f Findings) {
 	switch {
 	case c.answer.Unknown && !l.boxes.lost[l.generation(id)]:

@@ -21,7 +21,7 @@ import (
 // and counts after each step what is there although nobody has it. In the end
 // nothing keeps the data directory from being removed.
 func (n *trial) leave(ctx context.Context) error {
-	stay := n.delete(ctx)
+	stay := n.deleteHalf(ctx)
 	n.leaks(ctx, "half of the sessions were deleted and the others sleep", true, nil, stay)
 	few := stay[:min(len(stay), 3)]
 	for _, s := range few {
@@ -61,9 +61,9 @@ func (n *trial) leave(ctx context.Context) error {
 	return nil
 }
 
-// delete deletes every other session and returns the rest. Some of those that
+// deleteHalf deletes every other session and returns the rest. Some of those that
 // are deleted are awake.
-func (n *trial) delete(ctx context.Context) (stay []*sleeper) {
+func (n *trial) deleteHalf(ctx context.Context) (stay []*sleeper) {
 	var deleting sync.WaitGroup
 	for i, s := range n.sleepers {
 		if s.Session == nil {
@@ -137,11 +137,11 @@ func (s *sleeper) after(ctx context.Context) error {
 	if err := s.look(ctx); err != nil {
 		return err
 	}
-	records, err := s.copy(ctx)
+	records, err := s.copyOut(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.bed(ctx, false); err != nil {
+	if err := s.hibernate(ctx, false); err != nil {
 		return err
 	}
 	log, err := s.Events(ctx)

@@ -2,7 +2,7 @@
 // sandboxes, while processes inside write and people ask for things; kills the
 // server and sandboxes meanwhile; and compares what is left with what was
 // promised: every byte, every process unless the log says that it was lost, and
-// nothing that nobody has.
+// no resource without an owner.
 package hibernation
 
 import (
@@ -31,7 +31,7 @@ type Config struct {
 	Sessions int
 	// Awake is how many of them are awake at once.
 	Awake int
-	// For is how long they are sent to sleep and struck.
+	// For is how long they are hibernated and struck.
 	For     time.Duration
 	Verbose bool
 	Out     io.Writer
@@ -53,7 +53,7 @@ func zeroes() []string {
 // Summary is what it came to.
 type Summary struct {
 	Config
-	// Hibernated and Woken count how often a sandbox was put to sleep and started
+	// Hibernated and Woken count how often a sandbox was hibernated and started
 	// again, Restored and Reported how often with all that ran in it, and how often the log
 	// says that this was lost.
 	Hibernated, Woken, Restored, Reported int
@@ -164,7 +164,7 @@ func (n *trial) serve(ctx context.Context) error {
 	return n.leave(ctx)
 }
 
-// work keeps sessions falling asleep and being woken until the time is over.
+// work keeps sessions hibernating and waking until the time is over.
 func (n *trial) work(ctx context.Context) error {
 	over, done := context.WithTimeout(ctx, n.For)
 	defer done()
@@ -182,7 +182,7 @@ func (n *trial) work(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// progress tells now and then how far it is.
+// progress prints now and then how far it is.
 func (n *trial) progress(ctx context.Context) {
 	const often = 15 * time.Second
 	for sleep.For(ctx, often) == nil {

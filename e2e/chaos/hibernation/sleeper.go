@@ -118,7 +118,7 @@ func (s *sleeper) prompt(ctx context.Context) error {
 	return s.Prompt(ctx, fmt.Sprintf("p%d", s.asked), s.script())
 }
 
-// bout wakes the session in some way, does a few things, and puts it to bed.
+// bout wakes the session in some way, does a few things, and hibernates it.
 func (s *sleeper) bout(ctx context.Context) error {
 	s.trial.moves("wake")
 	var err error
@@ -146,7 +146,7 @@ func (s *sleeper) bout(ctx context.Context) error {
 		err = s.act(ctx)
 	}
 	if err == nil {
-		err = s.bed(ctx, s.rand.IntN(3) == 0)
+		err = s.hibernate(ctx, s.rand.IntN(3) == 0)
 	}
 	return err
 }
@@ -189,9 +189,8 @@ func (s *sleeper) killRunner(ctx context.Context) error {
 	return err
 }
 
-// bed puts the session to bed. If it is disturbed while it falls asleep, it wakes
-// for that, and is put to bed again.
-func (s *sleeper) bed(ctx context.Context, disturb bool) error {
+// hibernate hibernates the session. If something wakes it meanwhile, it is hibernated again.
+func (s *sleeper) hibernate(ctx context.Context, disturb bool) error {
 	s.trial.moves("hibernate")
 	if !disturb {
 		return s.Asleep(ctx)
@@ -212,11 +211,11 @@ func (s *sleeper) bed(ctx context.Context, disturb bool) error {
 	if err := act(ctx); err != nil {
 		return err
 	}
-	return s.bed(ctx, false)
+	return s.hibernate(ctx, false)
 }
 
-// mustRun has a command run to its end. One of which nobody knows whether it ran
-// is asked for once more, under another id.
+// mustRun runs a command to its end. If it is unknown whether the command ran, it is sent
+// once more under another id.
 func (s *sleeper) mustRun(ctx context.Context, command string) (rig.Exec, error) {
 	const tries = 20
 	for range tries {

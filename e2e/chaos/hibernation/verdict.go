@@ -45,11 +45,11 @@ func (s *sleeper) verdict(ctx context.Context) error {
 	if err := s.look(ctx); err != nil {
 		return err
 	}
-	records, err := s.copy(ctx)
+	records, err := s.copyOut(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.bed(ctx, false); err != nil {
+	if err := s.hibernate(ctx, false); err != nil {
 		return err
 	}
 	if _, err := s.Idle(ctx); err != nil {
@@ -70,9 +70,9 @@ func (s *sleeper) verdict(ctx context.Context) error {
 	return nil
 }
 
-// copy takes the workspace out of the sandbox: the records are returned, and what
+// copyOut takes the workspace out of the sandbox: the records are returned, and what
 // commands left is put where the witness finds it.
-func (s *sleeper) copy(ctx context.Context) ([]byte, error) {
+func (s *sleeper) copyOut(ctx context.Context) ([]byte, error) {
 	var text string
 	if err := s.Get(ctx, s.Path("/files?path=."), &text); err != nil {
 		return nil, fmt.Errorf("copy the workspace: %w", err)

@@ -111,14 +111,14 @@ func (l *look) read(text string) (err error) {
 	return nil
 }
 
-// sum is how a look spells what it saw.
+// sum is the checksum of what a look saw.
 func sum(b []byte) string {
 	s := sha256.Sum256(b)
 	return hex.EncodeToString(s[:])
 }
 
-// parse reads the name and the number of a record, which must be spelled as its
-// writer spells it.
+// parse reads the name and the number of a record, which must be exactly what its writer
+// writes.
 func parse(line []byte) (name string, n int, err error) {
 	words := bytes.Fields(line)
 	if len(words) < 3 {
